@@ -161,7 +161,7 @@ def test_key_findings_are_filled():
     for number in "123456":
         experiment(number)
     ok("lab", "experiments", "report", "--results", track.labs)
-    page = read(os.path.join(track.folder, "reports", "key-findings.md"))
+    page = read(os.path.join(track.folder, "reports", "local", "key-findings.md"))
     parts = {p.split("\n", 1)[0]: p for p in page.split("\n## ")[1:]}
     for title, lines in (("Performance baseline", ["TTFT (median)", "ITL (median)", "throughput"]),
                          ("Prefix cache", ["cache hit speed-up", "first against later", "concurrent benefit"]),

@@ -123,7 +123,7 @@ def test_counters_of_the_gather_say_why_wider_vectors_gain_nothing():
         skip("no emulator here: make emulator")
     ncu = program("ncu", NCU)
     r = run("lab", "mini-sglang", "02", "--quick", "--no-predict", "--ncu", "--device", "cuda", "--json", "--results",
-            os.path.join(work.name, "ncu"),
+            os.path.join(scratch(), "ncu"),
             env={"LD_LIBRARY_PATH": gpu, "VITRINE_EMULATOR": "cc=90,memory=512",
                  "PATH": os.path.dirname(ncu) + os.pathsep + os.environ["PATH"]})
     assert r.code == 0, r.log[-2000:]

@@ -14,6 +14,8 @@ PATHS = ("Beginner", "Intermediate", "Advanced")
 # Commands of the paths that another test runs in the same form: its file, and a line that is there because it does.
 ELSEWHERE = {
     "vitrine lab sglang 02 --quick": ("test_labs_sglang.py", 'check_lab("02"'),
+    "vitrine lab sglang 05 --quick --ncu": ("test_labs_sglang.py", 'lab("05", d, "--ncu"'),
+    "vitrine lab mini-sglang 06 --quick --nsys": ("test_labs_mini_sglang.py", 'script("./scripts/06_full_pipeline.sh --quick --nsys"'),
     "vitrine lab sglang 04 --quick": ("test_labs_sglang.py", 'check_lab("04"'),
     "vitrine lab flashinfer 02 --quick": ("test_labs_flashinfer.py", '"02_profile_prefill": ('),
     "vitrine lab flashinfer 03 --quick": ("test_labs_flashinfer.py", '"03_profile_decode": ('),

@@ -5,9 +5,9 @@
  *              |<- EVERY_MS ->|
  *
  * The first sample comes EVERY_MS after the library was opened, so an engine that ends before has
- * none. The thread then samples every EVERY_MS, sleeps after a period in which no step was launched,
- * and samples at once when it is woken. Opening the library takes tens of milliseconds, so the thread does
- * it. Reading takes up to a millisecond, which is why steps do not read. */
+ * none. The thread then samples every EVERY_MS, sleeps after a period in which no step was
+ * launched, and samples at once when it is woken. Opening the library takes tens of milliseconds,
+ * so the thread does it. Reading takes up to a millisecond, which is why steps do not read. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -445,7 +445,7 @@ static json_t *tell_slow(fake *f, const char *slow, int64_t by)
     return tell(f);
 }
 
-static double op_us(const json_t *story, const char *op)
+static double op_us(const json_t *story, const char *op, const char *key)
 {
     size_t i;
     json_t *o;
@@ -453,7 +453,7 @@ static double op_us(const json_t *story, const char *op)
     json_array_foreach(json_object_get(prefill, "ops"), i, o)
     {
         if (strcmp(json_string_value(json_object_get(o, "kind")), op) == 0)
-            return value(o, "time_us");
+            return value(o, key);
     }
     fail_msg("no op %s", op);
     return 0;
@@ -480,7 +480,9 @@ static void test_findings_when_one_first_call_is_slow_then_a_start_and_no_gap(vo
     assert_null(about(s, "prefill", "roof.gap", "linear.qkv"));
     assert_null(about(s, "prefill", "share.largest", "linear.qkv"));
     assert_null(about(s, "prefill", "call.once", "linear.qkv"));
-    NEAR(op_us(s, "linear.qkv"), 20000 + 30 * usual_ms * 1e3); /* the table keeps the time */
+    NEAR(op_us(s, "linear.qkv", "time_us"), 20000 + 30 * usual_ms * 1e3); /* stays the sum */
+    NEAR(op_us(s, "linear.qkv", "once_us"), 20000.0);
+    assert_int_equal(op_us(s, "linear.o", "once_us"), 0);
     json_decref(s);
 }
 

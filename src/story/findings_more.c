@@ -409,7 +409,7 @@ static void judge_once(findings *f, const story_input *in, const phase *p)
             continue;
         finding_begin(f, 'N', c->first ? "cold.first" : "call.once",
                       "5 times the median and 20 % of the op, for ops above 10 % of the time",
-                      "%s %s: %s in layer %d took %.3g ms, %.0f times the median of its calls%s: "
+                      "%s %s: %s (layer %d) took %.3g ms, %.0f times the median of its calls%s: "
                       "%s%s",
                       p->name, o->kind, c->first ? "its first call" : "a call", c->layer,
                       c->s * 1e3, c->s / c->usual_s, c->n > 1 ? ", and one more was as slow" : "",

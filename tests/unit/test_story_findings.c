@@ -474,7 +474,7 @@ static void test_findings_when_one_first_call_is_slow_then_a_start_and_no_gap(vo
     assert_int_equal(value(link, "step"), 1);
     assert_string_equal(json_string_value(json_object_get(link, "call")), "L00.linear.qkv");
     const char *text = json_string_value(json_object_get(found, "text"));
-    assert_non_null(strstr(text, "in layer 0 took 20 ms"));
+    assert_non_null(strstr(text, "its first call (layer 0) took 20 ms"));
     assert_non_null(strstr(text, "a library or a kernel was started here"));
     assert_non_null(strstr(text, "a second prompt of this size does not pay it"));
     assert_null(about(s, "prefill", "roof.gap", "linear.qkv"));

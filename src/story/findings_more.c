@@ -412,8 +412,8 @@ static void judge_once(findings *f, const story_input *in, const phase *p)
                       "%s %s: %s (layer %d) took %.3g ms, %.0f times the median of its calls%s: "
                       "%s%s",
                       p->name, o->kind, c->first ? "its first call" : "a call", c->layer,
-                      c->s * 1e3, c->s / c->usual_s, c->n > 1 ? ", and one more was as slow" : "",
-                      !c->first       ? "something held it up here, and nowhere else"
+                      c->s * 1e3, c->s / c->usual_s, c->n > 1 ? " (another one was slow, too)" : "",
+                      !c->first       ? "something held it up that did not hold up the others"
                       : story_gpu(in) ? "a library or a kernel was started here"
                                       : "caches and pages were touched for the first time",
                       !c->first ? ""

@@ -4,9 +4,10 @@
  *   samples    s    s    s    s    s  (sleeps)     s    s
  *              |<- EVERY_MS ->|
  *
- * The thread samples at once when it is woken, then every EVERY_MS, and sleeps again after a period
- * in which no step was launched. Opening the library takes tens of milliseconds, so the thread does
- * it. Reading takes up to a millisecond, which is why steps do not read. */
+ * The first sample comes EVERY_MS after the library was opened, so an engine that ends before has
+ * none. The thread then samples every EVERY_MS, sleeps after a period in which no step was
+ * launched, and samples at once when it is woken. Opening the library takes tens of milliseconds,
+ * so the thread does it. Reading takes up to a millisecond, which is why steps do not read. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +21,7 @@
 #include "device/nvml_inside.h"
 
 enum {
-    EVERY_MS = 500,
+    EVERY_MS = 500,         /* story/energy.c says this number */
     RING_SAMPLES = 1 << 12, /* half an hour of work, 256 KB */
     MOST_PROCESSES = 64
 };

@@ -237,6 +237,7 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     vt_json_int(w, "layer_first", o->layer_first);
     vt_json_int(w, "layer_last", o->layer_last);
     put_us(w, "time_us", o->s / n, measured);
+    put_us(w, "once_us", o->once.excess_s / n, derived);
     vt_json_tagged(w, "share", p->ops_s > 0 ? o->s / p->ops_s : NAN, 5, derived);
     put_op_work(w, o, n);
     vt_json_tagged(w, "bytes_per_s", o->s > 0 ? op_bytes(o) / o->s : NAN, 0, derived);

@@ -78,6 +78,27 @@ static double told(const energy_sum *sum)
     return sum->s > 0 && sum->apart_s <= most_apart * sum->s ? sum->joules : NAN;
 }
 
+/* Why there are not two readings of the counter. A GPU's library that can be asked now could be
+ * asked before: then the steps were over before the watching thread (device/nvml.h) came to it. */
+static const char *why_unread(const story_source *from, bool gpu, const meter *m)
+{
+    if (!from)
+        return "nothing was sampled";
+    if (!gpu && from->is.no_energy)
+        return from->is.no_energy;
+    if (!gpu)
+        return "the energy counter was read less than twice";
+    if (from->n_samples == 0 && !from->has_state)
+        return "NVIDIA's management library could not be asked";
+    if (from->n_samples == 0)
+        return "these steps were over before the GPU's energy counter was read for the first time: "
+               "that is done every 500 ms";
+    if (m->a < m->n)
+        return "the GPU's energy counter was read once, and joules are the difference of two "
+               "readings: the next one would have come 500 ms later";
+    return "NVIDIA's management library gave no energy counter";
+}
+
 void story_find_energy(const story_input *in, const story_record *r, story_energy *out)
 {
     bool gpu = story_gpu(in) != NULL;
@@ -88,10 +109,7 @@ void story_find_energy(const story_input *in, const story_record *r, story_energ
     m.b = next_metered(&m, m.a + 1);
     *out = (story_energy){.prompt_j = NAN, .decode_j = NAN};
     if (m.b >= m.n) {
-        out->why = gpu                  ? "NVIDIA's management library gave no energy counter"
-                   : !from              ? "nothing was sampled"
-                   : from->is.no_energy ? from->is.no_energy
-                                        : "the energy counter was read less than twice";
+        out->why = why_unread(from, gpu, &m);
         return;
     }
     out->counter = gpu ? "the whole GPU (NVML)" : "all CPU packages (RAPL)";

@@ -32,6 +32,15 @@ static double per_request(const phase *p, double typical_s)
     return p->n_timed ? typical_s / p->n_timed * p->n_steps : NAN;
 }
 
+/* What follows the numbers of an op that is judged without some of its calls. */
+static const char *left_out(const op_sum *o)
+{
+    return o->once.n == 0  ? ""
+           : o->once.n > 1 ? " (two slow calls left out)"
+           : o->once.first ? " (the start in its first call left out)"
+                           : " (one slow call left out)";
+}
+
 /* The evidence about an op, and the end of its finding. */
 static void end_op(findings *f, const phase *p, const op_sum *o)
 {
@@ -39,28 +48,28 @@ static void end_op(findings *f, const phase *p, const op_sum *o)
     vt_json_string(f->w, "phase", p->name);
     vt_json_string(f->w, "op", o->kind);
     vt_json_int(f->w, "steps", p->n_timed);
-    vt_json_real(f->w, "share", o->s / p->ops_s);
-    vt_json_real(f->w, "of_roof", isnan(op_of_roof(o)) ? 0.0 : op_of_roof(o));
+    vt_json_real(f->w, "share", op_usual_s(o) / phase_usual_s(p));
+    vt_json_real(f->w, "of_roof", isnan(op_usual_of_roof(o)) ? 0.0 : op_usual_of_roof(o));
     finding_end(f);
 }
 
 /* Compares the ops that matter with the roof that binds them. */
 static void judge_roofs(findings *f, const story_input *in, const phase *p)
 {
-    double bound_s = 0, floor_s = 0;
+    double bound_s = 0, floor_s = 0, all_s = phase_usual_s(p);
     for (int32_t i = 0; i < p->n_ops; i++)
         if (!p->op[i].link && op_bound(&p->op[i]) == STORY_BOUND_MEMORY) {
-            bound_s += p->op[i].s;
+            bound_s += op_usual_s(&p->op[i]);
             floor_s += p->op[i].floor_s;
         }
-    if (p->ops_s > 0 && bound_s > 0.5 * p->ops_s && floor_s > near_roof * bound_s) {
+    if (all_s > 0 && bound_s > 0.5 * all_s && floor_s > near_roof * bound_s) {
         finding_begin(
             f, 'N', "roof.memory", "60 % of the read roof",
             "%s is bound by memory: %.0f %% of its time moves bytes at %.0f %% of the read roof",
-            p->name, 100 * bound_s / p->ops_s, 100 * floor_s / bound_s);
+            p->name, 100 * bound_s / all_s, 100 * floor_s / bound_s);
         vt_json_string(f->w, "phase", p->name);
         vt_json_int(f->w, "steps", p->n_timed);
-        vt_json_real(f->w, "share", bound_s / p->ops_s);
+        vt_json_real(f->w, "share", bound_s / all_s);
         vt_json_real(f->w, "of_roof", floor_s / bound_s);
         finding_end(f);
     }
@@ -69,27 +78,29 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
     int32_t told = 0; /* the longest ops come first; a finding for two of them is enough */
     for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
         const op_sum *o = &p->op[i];
-        bool gap = !o->link && o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
+        double s = op_usual_s(o), of_roof = op_usual_of_roof(o);
+        bool gap = !o->link && s > worth_a_look * all_s && of_roof < far_from_roof;
         told += gap;
         if (gap && o->work_s < little_work_s * o->n_calls) {
             finding_begin(
                 f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
-                "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; %s binds it, "
-                "not a roof",
-                p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
+                "%s %s takes %.0f %% of the time%s: %.1f us a call for %.1f us of work; %s binds "
+                "it, not a roof",
+                p->name, o->kind, 100 * s / all_s, left_out(o), s / o->n_calls * 1e6,
                 o->work_s / o->n_calls * 1e6,
                 story_gpu(in) ? "starting and draining a kernel"
                               : "getting all workers to start and to meet");
-            finding_gain(f, per_request(p, o->s - o->floor_s));
+            finding_gain(f, per_request(p, s - o->floor_s));
             finding_cause(f, "launch");
             end_op(f, p, o);
         } else if (gap) {
             finding_begin(
                 f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
-                "%s %s takes %.0f %% of the time at %.0f %% of its %s roof: %.0f %% of it could go",
-                p->name, o->kind, 100 * o->s / p->ops_s, 100 * op_of_roof(o),
-                story_bound_name(op_bound(o)), 100 * (1 - op_of_roof(o)));
-            finding_gain(f, per_request(p, o->s - o->floor_s));
+                "%s %s takes %.0f %% of the time at %.0f %% of its %s roof%s: %.0f %% of it could "
+                "go",
+                p->name, o->kind, 100 * s / all_s, 100 * of_roof, story_bound_name(op_bound(o)),
+                left_out(o), 100 * (1 - of_roof));
+            finding_gain(f, per_request(p, s - o->floor_s));
             finding_cause(f, "op %s", o->kind);
             end_op(f, p, o);
         }
@@ -130,12 +141,16 @@ static void judge_shares(findings *f, const phase *p)
             end_op(f, p, o);
         }
     }
-    if (p->n_ops && p->op[0].layer_first >= 0 && p->op[0].s > large_share * p->ops_s) {
+    const op_sum *most = p->op;
+    for (int32_t i = 1; i < p->n_ops; i++)
+        if (op_usual_s(&p->op[i]) > op_usual_s(most))
+            most = &p->op[i];
+    if (p->n_ops && most->layer_first >= 0 && op_usual_s(most) > large_share * phase_usual_s(p)) {
         finding_begin(f, 'N', "share.largest", "30 % of the time",
-                      "%s is the hotspot of %s: %.0f %% of its device time", p->op[0].kind, p->name,
-                      100 * p->op[0].s / p->ops_s);
-        finding_cause(f, "op %s", p->op[0].kind);
-        end_op(f, p, &p->op[0]);
+                      "%s is the hotspot of %s: %.0f %% of its device time%s", most->kind, p->name,
+                      100 * op_usual_s(most) / phase_usual_s(p), left_out(most));
+        finding_cause(f, "op %s", most->kind);
+        end_op(f, p, most);
     }
 }
 

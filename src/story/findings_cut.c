@@ -78,7 +78,7 @@ static void end_cut(findings *f, const phase *p, const op_sum *o, const filling 
 /* What could go of the op's time over the whole request, if `share` of it could. */
 static double gain_of(const phase *p, const op_sum *o, double share)
 {
-    double s = fmin(o->s * share, o->s - o->floor_s);
+    double s = fmin(op_usual_s(o) * share, op_usual_s(o) - o->floor_s);
     return s / p->n_timed * p->n_steps;
 }
 
@@ -140,7 +140,8 @@ void findings_judge_cuts(findings *f, const story_input *in, const phase *p)
         return;
     for (int32_t i = 0; i < p->n_ops; i++) {
         const op_sum *o = &p->op[i];
-        if (o->link || !(o->s > worth_a_look * p->ops_s) || op_of_roof(o) > near_roof)
+        if (o->link || !(op_usual_s(o) > worth_a_look * phase_usual_s(p)) ||
+            op_usual_of_roof(o) > near_roof)
             continue;
         judge_waves(f, in, p, o);
         judge_occupancy(f, in, p, o);

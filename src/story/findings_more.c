@@ -13,6 +13,7 @@ static const double slope_share = 0.05;   /* of a step, over the contexts seen *
 static const double slope_fit = 0.30;     /* r squared */
 static const double slope_over = 2.0;     /* times what the bytes explain */
 static const double cold_times = 1.5;     /* the typical step */
+static const double worth_a_look = 0.10;  /* of the phase's device time */
 enum { SLOPE_STEPS = 32, SLOPE_SPAN = 64, COLD_STEPS = 8 };
 
 /* ---- neighbours that pass bytes through memory ---- */
@@ -391,9 +392,45 @@ static void judge_cold(findings *f, const story_more *m)
                   m->cold_s * 1e3, m->cold_s / m->cold_usual_s);
     vt_json_real(f->w, "first_ms", m->cold_s * 1e3);
     vt_json_real(f->w, "typical_ms", m->cold_usual_s * 1e3);
+    vt_json_real(f->w, "once_ms", (m->cold_s - m->cold_usual_s) * 1e3);
     finding_gain(f, m->cold_s - m->cold_usual_s);
     finding_links(f, m->cold_step, NULL);
     finding_end(f);
+}
+
+/* What single calls took beyond their usual time, which the rules about their ops leave out. */
+static void judge_once(findings *f, const story_input *in, const phase *p)
+{
+    bool prefill = strcmp(p->name, "prefill") == 0;
+    for (int32_t i = 0; i < p->n_ops && !phase_too_few(p); i++) {
+        const op_sum *o = &p->op[i];
+        const op_once *c = &o->once;
+        if (c->n == 0 || !(o->s > worth_a_look * p->ops_s))
+            continue;
+        finding_begin(f, 'N', c->first ? "cold.first" : "call.once",
+                      "5 times the median and 20 % of the op, for ops above 10 % of the time",
+                      "%s %s: %s (layer %d) took %.3g ms, %.0f times the median of its calls%s: "
+                      "%s%s",
+                      p->name, o->kind, c->first ? "its first call" : "a call", c->layer,
+                      c->s * 1e3, c->s / c->usual_s, c->n > 1 ? " (another one was slow, too)" : "",
+                      !c->first       ? "something held it up that did not hold up the others"
+                      : story_gpu(in) ? "a library or a kernel was started here"
+                                      : "caches and pages were touched for the first time",
+                      !c->first ? ""
+                      : prefill ? "; a second prompt of this size does not pay it"
+                                : "; later steps do not pay it");
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_string(f->w, "op", o->kind);
+        vt_json_int(f->w, "layer", c->layer);
+        vt_json_int(f->w, "calls", c->n);
+        vt_json_real(f->w, "first_ms", c->s * 1e3);
+        vt_json_real(f->w, "typical_ms", c->usual_s * 1e3);
+        vt_json_real(f->w, "once_ms", c->excess_s * 1e3);
+        finding_gain(f, c->excess_s);
+        finding_cause(f, "%s", c->first ? "start" : "");
+        finding_links(f, c->step, c->call);
+        finding_end(f);
+    }
 }
 
 void findings_judge_more(findings *f, const story_input *in, const phase phases[STORY_PHASES],
@@ -405,6 +442,7 @@ void findings_judge_more(findings *f, const story_input *in, const phase phases[
             continue;
         judge_launch(f, in, &phases[i]);
         judge_fusion(f, in, &phases[i], &m->fusion[i]);
+        judge_once(f, in, &phases[i]);
     }
     if (d->n_steps == 0)
         return;

@@ -27,6 +27,7 @@
 #include "base/err.h"
 #include "story/cut.h"
 #include "story/machine.h"
+#include "story/once.h"
 #include "story/predict.h"
 
 story_bound op_bound(const op_sum *o)
@@ -39,6 +40,11 @@ story_bound op_bound(const op_sum *o)
 }
 
 double op_of_roof(const op_sum *o) { return o->s > 0 && o->floor_s > 0 ? o->floor_s / o->s : NAN; }
+
+double op_usual_of_roof(const op_sum *o)
+{
+    return op_usual_s(o) > 0 && o->floor_s > 0 ? o->floor_s / op_usual_s(o) : NAN;
+}
 
 bool op_beats_roof(const phase *p, const op_sum *o)
 {
@@ -130,6 +136,8 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     }
     p->ops_s += t->s;
     p->floor_s += floor_s;
+    if (p->n_mark < program->n_calls)
+        p->mark[p->n_mark++] = (call_mark){(int32_t)(o - p->op), t->call, t->s, floor_s};
 }
 
 /* A sequence asks for a row of logits once the step has reached the end of its prompt. */
@@ -262,6 +270,7 @@ static void add_step(const story_input *in, story_record *r, const step_record *
         in->learn(in, plan);
     for (int32_t i = 0; i < s->n_call; i++)
         add_call(in, r, plan, s, p, &r->call[s->first_call + i]);
+    story_once_step(p, s, story_step_program(plan));
     if (s->gpu.known) {
         add_kernels(in, r, plan, s, p);
         add_moves(r, s, p);
@@ -358,8 +367,10 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     step_record **list = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, sizeof *list);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (phase){.name = name[i],
-                         .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op)};
-        if (!r->bound || !list || !out[i].op)
+                         .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op),
+                         .mark = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].mark),
+                         .times = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].times)};
+        if (!r->bound || !list || !out[i].op || !out[i].mark || !out[i].times)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
     look_for_calm(r, out);
@@ -371,6 +382,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     for (int i = 0; i < STORY_PHASES; i++) {
         for (int32_t k = 0; k < out[i].n_ops; k++)
             out[i].expected_s += out[i].op[k].link ? 0 : out[i].op[k].expected_s;
+        story_once_settle(&out[i]);
         if (out[i].n_steps)
             out[i].others /= out[i].n_steps;
         qsort(out[i].op, (size_t)out[i].n_ops, sizeof *out[i].op, longest_first);

@@ -11,6 +11,23 @@ typedef struct kernel_sum {
     int32_t kernel, n;
 } kernel_sum;
 
+/* One or two calls of a kind that took far longer than its other calls (story/once.h). */
+typedef struct op_once {
+    int32_t n;         /* 0: there is none; the other members are 0 then */
+    double excess_s;   /* what they took beyond the usual time, in sum */
+    double s, usual_s; /* the longest of them: its time, and what would be usual */
+    const char *call;  /* its label, */
+    int32_t layer;     /* its layer, */
+    uint64_t step;     /* and its step */
+    bool first; /* it is the first call of the kind, so something may have been started in it */
+} op_once;
+
+/* A call of the step that is being added. */
+typedef struct call_mark {
+    int32_t op, call; /* indices in phase.op and in the program */
+    double s, floor_s;
+} call_mark;
+
 /* All calls of a kind ("linear.qkv") in a phase, as sums over its typical steps. What a GPU's step
  * spends outside calls is a kind too ("upload", "results"): its cost is the bytes that crossed the
  * link, and it has no roof. */
@@ -29,6 +46,7 @@ typedef struct op_sum {
     double slowest_s;                         /* the call that took longest */
     const char *slowest;                      /* its label, */
     uint64_t slowest_step;                    /* and its step */
+    op_once once;
     vt_cut first_cut; /* how its first call was cut; all 0: its row does not say */
     const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
 } op_sum;
@@ -68,6 +86,10 @@ typedef struct phase {
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s, expected_s;
+    double once_s;   /* of ops_s: excess_s of all `once` */
+    call_mark *mark; /* [n_mark] while the steps are summed up: the calls of one step */
+    double *times;   /* room for as many */
+    int32_t n_mark;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
     int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the typical ones */
     phase_on_gpu gpu;
@@ -91,6 +113,11 @@ double phase_step_s(const phase *p);
 bool phase_too_few(const phase *p);
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
 const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
+/* Device time without what single calls took beyond their usual time: what rules judge an op by. */
+static inline double op_usual_s(const op_sum *o) { return o->s - o->once.excess_s; }
+static inline double phase_usual_s(const phase *p) { return p->ops_s - p->once_s; }
+/* floor / usual time, or NAN. */
+double op_usual_of_roof(const op_sum *o);
 /* floor / time, or NAN. */
 double op_of_roof(const op_sum *o);
 /* Whether an op of weight ran faster than its roof allows: the roof was measured too low. */

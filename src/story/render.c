@@ -220,7 +220,12 @@ static void findings(render_page *p)
         vt_buf_putc(p->b, ' ');
         vt_text_ink(p->b, p->term, id[0] == 'W' ? VT_INK_YELLOW : VT_INK_GREEN, id);
         vt_buf_puts(&line, story_text(f, "text", what));
-        if (story_num(f, "gain_ms_per_token") > 0) {
+        double once_ms = story_num(story_get(f, "evidence"), "once_ms");
+        if (once_ms > 0) {
+            vt_buf_puts(&line, "; up to ");
+            vt_text_time(&line, once_ms * 1e-3);
+            vt_buf_puts(&line, ", once");
+        } else if (story_num(f, "gain_ms_per_token") > 0) {
             vt_buf_puts(&line, "; up to ");
             vt_text_time(&line, story_num(f, "gain_ms_per_token") * 1e-3);
             vt_buf_puts(&line, " a token");

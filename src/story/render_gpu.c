@@ -4,19 +4,32 @@
 
 #include "story/render.h"
 
-/* "; 264 CTAs of 256 threads, 4 of a cluster, 48.0 KB; 2 CTAs an SM by registers (50 % occupancy),
- * 1.00 waves" */
-static void put_launch(vt_buf *b, const json_t *l)
+/* Two forms. A grid that fills all places that SMs have for its CTAs:
+ *
+ *   "; 300 CTAs of 256 threads, clusters of 4, 48.0 KB shared; 2 an SM by registers (occupancy
+ *   25 %), 1.14 waves, tail 43 %"
+ *
+ * A smaller one, for which waves and room for one more CTA say nothing:
+ *
+ *   "; 1 CTA of 128 threads on 132 multiprocessors, 0.8 % of which have work; 12 an SM by registers
+ *   (occupancy 75 %)" */
+static void put_launch(vt_buf *b, const json_t *l, double n_sms)
 {
     char text[STORY_TEXT];
     const json_t *grid = story_get(l, "grid");
-    double ctas = 1;
+    double ctas = 1, waves = story_num(l, "waves");
     if (!json_is_object(l))
         return;
     for (size_t i = 0; i < 3; i++)
         ctas *= json_number_value(json_array_get(grid, i));
     vt_buf_printf(b, "; %.0f CTA%s of %.0f thread%s", ctas, story_s(ctas), story_num(l, "threads"),
                   story_s(story_num(l, "threads")));
+    bool partial = waves < 1 && n_sms > 0;
+    if (partial && ctas < n_sms)
+        vt_buf_printf(b, " on %.0f multiprocessors, %.*f %% of which have work", n_sms,
+                      ctas < 0.1 * n_sms ? 1 : 0, 100 * ctas / n_sms);
+    else if (partial)
+        vt_buf_printf(b, " on %.0f multiprocessors, all of which have work", n_sms);
     if (story_num(l, "cluster") > 1)
         vt_buf_printf(b, ", clusters of %.0f", story_num(l, "cluster"));
     if (story_num(l, "dynamic_shared_bytes") > 0) {
@@ -28,9 +41,10 @@ static void put_launch(vt_buf *b, const json_t *l)
         return;
     vt_buf_printf(b, "; %.0f an SM by %s (occupancy %.0f %%)", story_num(l, "ctas_per_sm"),
                   story_text(l, "limited_by", text), 100 * story_num(l, "occupancy"));
-    if (story_num(l, "waves") > 0)
-        vt_buf_printf(b, ", %.2f waves, tail %.0f %%", story_num(l, "waves"),
-                      100 * story_num(l, "tail"));
+    if (partial)
+        return;
+    if (waves > 0)
+        vt_buf_printf(b, ", %.2f waves, tail %.0f %%", waves, 100 * story_num(l, "tail"));
     if (*story_text(l, "one_cta_more", text))
         vt_buf_printf(b, "; %s", text);
 }
@@ -40,6 +54,7 @@ static void kernel_lines(render_page *p, const json_t *op)
     size_t i;
     json_t *k;
     char kind[STORY_TEXT], name[STORY_TEXT];
+    double n_sms = story_num(story_get(story_get(p->story, "engine"), "gpu"), "multiprocessors");
     json_array_foreach(story_get(op, "kernels"), i, k)
     {
         enum { NAME = 24 };
@@ -57,7 +72,7 @@ static void kernel_lines(render_page *p, const json_t *op)
             vt_buf_printf(&line, ", %.0f registers", story_num(k, "registers"));
         if (story_num(k, "spill_bytes") > 0)
             vt_buf_printf(&line, ", %.0f bytes spilled", story_num(k, "spill_bytes"));
-        put_launch(&line, story_get(k, "launch"));
+        put_launch(&line, story_get(k, "launch"), n_sms);
         vt_text_wrap(p->b, line.data ? line.data : "", NAME, render_width(p));
         vt_buf_putc(p->b, '\n');
         vt_buf_release(&line);

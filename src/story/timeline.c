@@ -171,9 +171,10 @@ void story_put_prefix(vt_json *w, const story_input *in, const story_record *r, 
     int32_t cached = q->n_cached < q->n_prompt ? q->n_cached : q->n_prompt - 1;
     work all = prefill_work(in, plan, 0, q->n_prompt),
          rest = prefill_work(in, plan, cached, q->n_prompt);
-    /* a prefill step takes so many times its floor here */
-    double times = prefill->n_timed && prefill->floor_s > 0 ? prefill->timed_s / prefill->floor_s
-                                                            : NAN;
+    /* a prefill step takes so many times its floor here, once its kernels have been started */
+    double times = prefill->n_timed && prefill->floor_s > 0
+                       ? (prefill->timed_s - prefill->once_s) / prefill->floor_s
+                       : NAN;
     vt_json_open(w, "prefix", '{');
     vt_json_int(w, "prompt_pages", (q->n_prompt + size - 1) / size);
     vt_json_int(w, "found_pages", (q->n_cached - q->n_copied) / size);

@@ -5,7 +5,8 @@
  *   2. Both are costed, op by op, for the phase's mean step: bytes and FLOPs are exact. The least
  *      time under the roofs of the recording, or of the named hardware, is the floor.
  *   3. time = recorded time * floor as asked / floor as recorded, for each kind of op: the
- *      efficiency that was measured stays what it was.
+ *      efficiency that was measured stays what it was. What starting a library or a kernel took
+ *      (once_us) is left out of the recorded time there and added again: it does not scale.
  *
  * So a kind whose efficiency changes with its size (a larger batch often runs other kernels) is
  * modelled wrongly by as much; every such figure has the tag `modelled`. */
@@ -44,7 +45,7 @@ typedef struct whatif {
     vt_dtype kv[2], weights; /* kv: recorded, asked; weights: where other_weights is set */
     bool other_weights;
     char kind[MAX_KINDS][KIND];
-    double recorded_us[MAX_KINDS];
+    double recorded_us[MAX_KINDS], once_us[MAX_KINDS]; /* of the former */
     int32_t n_kinds;
     variant v[2];
     vt_hardware hardware; /* where --hardware is given */
@@ -307,9 +308,11 @@ static void read_kinds(whatif *w, const json_t *phase)
         if (at < 0) {
             at = w->n_kinds++;
             snprintf(w->kind[at], KIND, "%.46s", kind);
-            w->recorded_us[at] = 0;
+            w->recorded_us[at] = w->once_us[at] = 0;
         }
         w->recorded_us[at] += us;
+        double once = story_num(op, "once_us"); /* older stories do not have it */
+        w->once_us[at] += once > 0 && once < us ? once : 0;
     }
 }
 
@@ -372,7 +375,8 @@ static outcome put_phase(whatif *w, const char *name, const vt_term *term, vt_bu
     vt_table_init(&t, "op|>recorded|>of roof|>modelled|>change");
     for (int32_t i = 0; i < w->n_kinds; i++) {
         bool known = a->floor_us[i] > 0;
-        double us = w->recorded_us[i] * (known ? b->floor_us[i] / a->floor_us[i] : 1);
+        double usual = w->recorded_us[i] - w->once_us[i];
+        double us = w->once_us[i] + usual * (known ? b->floor_us[i] / a->floor_us[i] : 1);
         vt_table_cell(&t, "%s", w->kind[i]);
         cell(&t, w->recorded_us[i]);
         if (known)

@@ -472,6 +472,11 @@ def test_story_whatif_models_what_is_asked():
         fails(1, ["--batch needs the story's model", "model.source"], "story", "whatif", gone, "--batch", "2")
         alone = changes(ok("story", "whatif", gone, "--kv-dtype", "fp8").text, "one decode step")
         assert alone["linear.qkv"] == 1 and math.isclose(alone["attention_decode"], kv["attention_decode"], abs_tol=0.02), (alone, kv)
+        # what was paid once stays what it was: with half of the time, half of the gain is left
+        op = next(o for o in s["phases"][1]["ops"] if o["kind"] == "attention_decode")
+        op["once_us"] = {"value": value(op["time_us"]) / 2, "tag": "derived"}
+        once = changes(ok("story", "whatif", write(d, "u.json", s), "--kv-dtype", "fp8").text, "one decode step")
+        assert math.isclose(once["attention_decode"], (1 + alone["attention_decode"]) / 2, abs_tol=0.02), (once, alone)
 
 
 def dump_of(*command):

@@ -36,7 +36,9 @@ typedef struct planted {
     int32_t q_len, kv_len;
     int64_t wait, length, publish;
     int32_t chunk;
-    int64_t delay; /* the worker was ready and had no CPU */
+    int64_t delay;    /* the worker was ready and had no CPU */
+    const char *slow; /* calls with this in their labels take slow_by more; NULL: none */
+    int64_t slow_by;
 } planted;
 
 static void add(fake *f, planted p)
@@ -45,7 +47,7 @@ static void add(fake *f, planted p)
     const vt_program *program = story_step_program(f->plan);
     story_seq seq[2] = {{.q_len = p.q_len, .kv_len = p.kv_len, .n_rows = p.kv_len >= PROMPT},
                         {.q_len = p.chunk, .kv_len = p.chunk, .n_rows = 0}};
-    int64_t begin = f->at + p.wait, end = begin + p.length;
+    int64_t begin = f->at + p.wait, later = 0;
     int32_t n = 0, at = 0, n_seqs = 1 + (p.chunk > 0);
     assert_int_equal(story_step_set(f->plan, seq, n_seqs, NULL), VT_OK);
     vt_trace_base(&f->spans, id, begin);
@@ -54,11 +56,14 @@ static void add(fake *f, planted p)
     for (int32_t i = 0; i < program->n_calls; i++) {
         if (!story_step_impl(f->plan, i))
             continue;
-        vt_trace_call(&f->spans, begin, i, begin + p.length * at / n,
-                      begin + p.length * (at + 1) / n);
+        int64_t from = begin + later + p.length * at / n;
+        if (p.slow && strstr(program->call[i].label, p.slow))
+            later += p.slow_by;
+        vt_trace_call(&f->spans, begin, i, from, begin + later + p.length * (at + 1) / n);
         vt_trace_kernel(&f->spans, i, 0);
         at++;
     }
+    int64_t end = begin + p.length + later;
     vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
                                             .begin_ns = begin,
                                             .end_ns = end,
@@ -242,7 +247,7 @@ static void test_findings_when_steps_are_even_then_no_further_rule_speaks(void *
     static const char *const rule[] = {
         "launch",     "host.exposed",     "prefill.steals", "cache.miss", "itl.slope",
         "cold.first", "itl.spread",       "host.gaps",      "wave.tail",  "wave.few",
-        "occupancy",  "fusion.candidate", "machine.shared"};
+        "occupancy",  "fusion.candidate", "machine.shared", "call.once"};
     fake *f = *state;
     add_prompt(f);
     add_decodes(f, 100);
@@ -399,8 +404,8 @@ static void test_findings_when_workers_had_no_cpu_then_machine_shared(void **sta
     json_decref(s);
 }
 
-/* The finding of a rule about an op in decode steps, or a symptom; NULL: there is none. */
-static const json_t *about_op(const json_t *story, const char *rule, const char *op)
+/* The finding of a rule about an op in a phase, or a symptom; NULL: there is none. */
+static const json_t *about(const json_t *story, const char *phase, const char *rule, const char *op)
 {
     size_t i, k;
     json_t *f, *symptom;
@@ -411,13 +416,156 @@ static const json_t *about_op(const json_t *story, const char *rule, const char 
             symptom = k ? json_array_get(all, k - 1) : f;
             const json_t *e = json_object_get(symptom, "evidence");
             const char *about = json_string_value(json_object_get(e, "op")),
-                       *phase = json_string_value(json_object_get(e, "phase"));
+                       *in = json_string_value(json_object_get(e, "phase"));
             if (strcmp(json_string_value(json_object_get(symptom, "rule")), rule) == 0 && about &&
-                strcmp(about, op) == 0 && strcmp(phase, "decode") == 0)
+                strcmp(about, op) == 0 && strcmp(in, phase) == 0)
                 return symptom;
         }
     }
     return NULL;
+}
+
+static const json_t *about_op(const json_t *story, const char *rule, const char *op)
+{
+    return about(story, "decode", rule, op);
+}
+
+/* ---- single slow calls ---- */
+
+/* A prompt of 10 ms in which the calls with `slow` in their labels take `by` more, and decodes. */
+static json_t *tell_slow(fake *f, const char *slow, int64_t by)
+{
+    vt_trace_arrive(&f->requests, OTHER, 1, 64, 0);
+    vt_trace_arrive(&f->requests, MINE, 2, PROMPT, 0);
+    f->at = MS;
+    add(f, (planted){
+               .q_len = PROMPT, .kv_len = PROMPT, .length = 10 * MS, .slow = slow, .slow_by = by});
+    add_decodes(f, 20);
+    use_gpu(f, 64, 264);
+    return tell(f);
+}
+
+static double op_us(const json_t *story, const char *op, const char *key)
+{
+    size_t i;
+    json_t *o;
+    const json_t *prefill = json_array_get(json_object_get(story, "phases"), 0);
+    json_array_foreach(json_object_get(prefill, "ops"), i, o)
+    {
+        if (strcmp(json_string_value(json_object_get(o, "kind")), op) == 0)
+            return value(o, key);
+    }
+    fail_msg("no op %s", op);
+    return 0;
+}
+
+/* cuBLASLt is started by the first call of linear.qkv: 20 ms more than the 36 us of its sisters. */
+static void test_findings_when_one_first_call_is_slow_then_a_start_and_no_gap(void **state)
+{
+    fake *f = *state;
+    json_t *s = tell_slow(f, "L00.linear.qkv", 20 * MS);
+    const json_t *found = about(s, "prefill", "cold.first", "linear.qkv");
+    double usual_ms = evidence(found, "typical_ms");
+    assert_true(usual_ms > 0.03 && usual_ms < 0.05);
+    NEAR(evidence(found, "first_ms"), 20 + usual_ms);
+    NEAR(evidence(found, "once_ms"), 20.0);
+    NEAR(value(found, "gain_ms_per_token"), 1.0);
+    const json_t *link = json_array_get(json_object_get(found, "links"), 0);
+    assert_int_equal(value(link, "step"), 1);
+    assert_string_equal(json_string_value(json_object_get(link, "call")), "L00.linear.qkv");
+    const char *text = json_string_value(json_object_get(found, "text"));
+    assert_non_null(strstr(text, "its first call (layer 0) took 20 ms"));
+    assert_non_null(strstr(text, "a library or a kernel was started here"));
+    assert_non_null(strstr(text, "a second prompt of this size does not pay it"));
+    assert_null(about(s, "prefill", "roof.gap", "linear.qkv"));
+    assert_null(about(s, "prefill", "share.largest", "linear.qkv"));
+    assert_null(about(s, "prefill", "call.once", "linear.qkv"));
+    NEAR(op_us(s, "linear.qkv", "time_us"), 20000 + 30 * usual_ms * 1e3); /* stays the sum */
+    NEAR(op_us(s, "linear.qkv", "once_us"), 20000.0);
+    assert_int_equal(op_us(s, "linear.o", "once_us"), 0);
+    json_decref(s);
+}
+
+/* A start is paid once: the page does not share it out over the tokens. */
+static void test_findings_of_a_start_name_its_whole_time(void **state)
+{
+    fake *f = *state;
+    vt_term term = {.width = 2000};
+    vt_buf page = {0};
+    json_t *s = tell_slow(f, "L00.linear.qkv", 20 * MS);
+    char *text = json_dumps(s, 0);
+    assert_int_equal(story_render("s", text, strlen(text), &term, &page, NULL), VT_OK);
+    assert_non_null(strstr(page.data, "; up to 20.0 ms, once [cold.first: "));
+    vt_buf_release(&page);
+    free(text);
+    json_decref(s);
+}
+
+static void test_findings_when_an_op_is_slow_in_every_layer_then_a_gap_and_no_start(void **state)
+{
+    fake *f = *state;
+    json_t *s = tell_slow(f, ".linear.qkv", MS);
+    assert_non_null(about(s, "prefill", "roof.gap", "linear.qkv"));
+    assert_non_null(about(s, "prefill", "share.largest", "linear.qkv"));
+    assert_null(finding(s, "cold.first"));
+    assert_null(finding(s, "call.once"));
+    json_decref(s);
+}
+
+/* A gap that is there beside the start is told of the other calls. */
+static void test_findings_when_an_op_starts_and_is_slow_then_both(void **state)
+{
+    fake *f = *state;
+    f->in.roofs.memory_bytes_per_s = 250e9;
+    f->in.roofs.fp32_per_s = f->in.roofs.int8_per_s = 1e13;
+    json_t *s = tell_slow(f, "L00.linear.qkv", MS);
+    const json_t *gap = about(s, "prefill", "roof.gap", "linear.qkv");
+    assert_non_null(about(s, "prefill", "cold.first", "linear.qkv"));
+    assert_non_null(gap);
+    assert_true(evidence(gap, "share") < 0.13); /* a ninth of the time, as each op of a layer */
+    assert_non_null(strstr(json_string_value(json_object_get(gap, "text")),
+                           "(the start in its first call left out)"));
+    json_decref(s);
+}
+
+/* L10 to L19: ten of thirty calls are how the op runs. */
+static void test_findings_when_many_calls_are_slow_then_no_start(void **state)
+{
+    fake *f = *state;
+    json_t *s = tell_slow(f, "L1", MS);
+    assert_null(finding(s, "cold.first"));
+    assert_null(finding(s, "call.once"));
+    json_decref(s);
+}
+
+static void test_findings_when_a_later_call_is_slow_then_it_is_no_start(void **state)
+{
+    fake *f = *state;
+    json_t *s = tell_slow(f, "L17.linear.down", 20 * MS);
+    const json_t *found = about(s, "prefill", "call.once", "linear.down");
+    NEAR(evidence(found, "once_ms"), 20.0);
+    assert_int_equal(evidence(found, "layer"), 17);
+    assert_null(finding(s, "cold.first"));
+    assert_null(about(s, "prefill", "roof.gap", "linear.down"));
+    json_decref(s);
+}
+
+/* What every step pays is no start. */
+static void test_findings_when_layer_0_is_slow_in_each_step_then_no_start(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    for (int i = 0; i < 20; i++)
+        add(f, (planted){.q_len = 1,
+                         .kv_len = PROMPT + f->n_tokens,
+                         .length = 5 * MS,
+                         .slow = "L00.linear.down",
+                         .slow_by = 10 * MS});
+    json_t *s = tell(f);
+    assert_non_null(about_op(s, "roof.gap", "linear.down"));
+    assert_null(finding(s, "cold.first"));
+    assert_null(finding(s, "call.once"));
+    json_decref(s);
 }
 
 /* Two workers: 3 heads of K and V are one and a half waves, and a row of rmsnorm is half a one. */
@@ -541,6 +689,13 @@ int main(void)
         TEST(test_findings_when_the_last_wave_is_nearly_empty_then_tail_and_occupancy),
         TEST(test_findings_when_waves_are_full_then_no_rule_about_cuts),
         TEST(test_findings_when_ctas_are_few_then_wave_few_or_tiles),
+        TEST(test_findings_when_one_first_call_is_slow_then_a_start_and_no_gap),
+        TEST(test_findings_of_a_start_name_its_whole_time),
+        TEST(test_findings_when_an_op_is_slow_in_every_layer_then_a_gap_and_no_start),
+        TEST(test_findings_when_an_op_starts_and_is_slow_then_both),
+        TEST(test_findings_when_many_calls_are_slow_then_no_start),
+        TEST(test_findings_when_a_later_call_is_slow_then_it_is_no_start),
+        TEST(test_findings_when_layer_0_is_slow_in_each_step_then_no_start),
         TEST(test_findings_are_in_the_order_of_their_gains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

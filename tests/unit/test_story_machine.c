@@ -436,6 +436,45 @@ static void test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_to
     story_record_release(&r);
 }
 
+/* The reasons why a GPU's story has no joules: nobody answers, the steps were over before the first
+ * reading, or readings lack the counter. */
+static void test_energy_of_a_gpu_when_not_read_then_the_true_reason_is_told(void **state)
+{
+    static const struct {
+        uint64_t n_samples;
+        bool has_state;
+        int64_t energy_mj; /* of the first sample; the second has none */
+        const char *why;
+    } at[] = {{0, false, -1, "could not be asked"},
+              {0, true, -1, "over before the GPU's energy counter was read"},
+              {1, true, 1000, "was read once"},
+              {2, true, 1000, "was read once"},
+              {2, true, -1, "gave no energy counter"}};
+    fake *f = *state;
+    story_record r;
+    story_energy e;
+    tell_steps(f, 20, 0.5, quiet);
+    collect(f);
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    story_source *gpu = &f->source[1];
+    gpu->is.kind = VT_SOURCE_STREAM;
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        vt_machine_event sample[2] = {{.at_ns = 1, .energy_mj = at[i].energy_mj},
+                                      {.at_ns = 2, .energy_mj = -1}};
+        gpu->sample = sample;
+        gpu->n_samples = at[i].n_samples;
+        gpu->has_state = at[i].has_state;
+        story_find_energy(&f->in, &r, &e);
+        assert_null(e.counter);
+        if (!strstr(e.why, at[i].why))
+            fail_msg("%zu: %s", i, e.why);
+    }
+    gpu->is.kind = VT_SOURCE_WORKER;
+    gpu->sample = NULL;
+    gpu->n_samples = 0;
+    story_record_release(&r);
+}
+
 /* Unrecorded steps take 5 ms and 1 us more with each step; recorded ones 40 us longer. */
 static told_step taxed(int32_t k)
 {
@@ -537,6 +576,7 @@ int main(void)
         TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
         TEST(test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others),
         TEST(test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens),
+        TEST(test_energy_of_a_gpu_when_not_read_then_the_true_reason_is_told),
         TEST(test_tax_when_steps_grow_then_the_growth_is_not_in_it),
         TEST(test_tax_when_pairs_are_few_or_disturbed_then_none),
         TEST(test_calls_when_many_then_the_most_typical_step_is_among_them),

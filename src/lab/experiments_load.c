@@ -17,6 +17,8 @@
 
 /* ---- loads ---- */
 
+enum { LEAST_VOCAB = 1000 }; /* ids below it are in every model's vocabulary */
+
 static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
                           const vt_load_plan *plan, lab_answers *out, vt_err *err)
 {
@@ -26,7 +28,7 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
     TRY(vt_load_target_parse(s->url, &target, err));
     vt_load_options options = {.plan = plan,
                                .target = &target,
-                               .chat = true,
+                               .chat = !plan->ids,
                                .stream = true,
                                .ignore_eos = true,
                                .temperature = NAN,
@@ -55,8 +57,11 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
 vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_answers *out,
                        vt_err *err)
 {
-    vt_load_plan plan = {
-        .shared = load->shared, .groups = load->groups > 0 ? load->groups : 1, .seed = load->seed};
+    vt_load_plan plan = {.ids = load->turns <= 1, /* turns of a chat are words */
+                         .vocab = LEAST_VOCAB,
+                         .shared = load->shared,
+                         .groups = load->groups > 0 ? load->groups : 1,
+                         .seed = load->seed};
     vt_status status = VT_OK;
     *out = (lab_answers){0};
     for (int32_t i = 0; status == VT_OK && i < load->n; i++)

@@ -55,6 +55,7 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
 vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_answers *out,
                        vt_err *err)
 {
+    l->ran = true;
     vt_load_plan plan = {
         .shared = load->shared, .groups = load->groups > 0 ? load->groups : 1, .seed = load->seed};
     vt_status status = VT_OK;

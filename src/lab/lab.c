@@ -263,6 +263,8 @@ static void check_items(lab *l)
     for (const lab_item_def *i = l->def->items; i->key; i++)
         if (!json_object_get(items, i->key))
             lab_check(l, false, "the lab does not tell its item '%s' (%s)", i->key, i->what);
+    if (l->late)
+        lab_check(l, false, "the reader was asked for a prediction after the lab had begun to run");
 }
 
 /* Which tier measured, and what it does not see. */

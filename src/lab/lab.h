@@ -16,9 +16,9 @@
  *     static vt_status run(lab *l, vt_err *err)
  *     {
  *         lab_kernel k;
- *         TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = "tokens=64,..."}, &k,
- *                            err));
- *         lab_predict(l, "time", k.expected_s, LAB_SECONDS, "bytes over the measured copy roof");
+ *         lab_kernel_ask ask = {.op = "embed", .shape = "tokens=64,..."};
+ *         TRY(lab_kernel_predict(l, "time", &ask, "bytes over the measured copy roof", err));
+ *         TRY(lab_kernel_run(l, &ask, &k, err));
  *         lab_outcome(l, "time", k.median_s, k.disturbed);
  *         lab_item(l, "coalescing", "each warp reads %d contiguous bytes", 512);
  *         lab_missing(l, "stalls", "no counters are read here (tier T0)");
@@ -89,6 +89,8 @@ struct lab {
     bool failed;                /* a check failed, or memory ran out */
     bool busy;                  /* other programs use the machine: nothing is graded */
     bool talk;                  /* lines on stderr, and questions on a terminal */
+    bool ran;                   /* a kernel or a request has run */
+    bool late;                  /* the first prediction came after that */
     vt_err refused;             /* the reader's prediction cannot be read */
     json_t *table;              /* the item that lab_cell adds to */
     struct lab_devices *device; /* opened when first needed (kernels.c) */
@@ -117,7 +119,8 @@ typedef enum lab_unit {
 void lab_put(vt_buf *b, double v, lab_unit unit);
 
 /* What the model of costs expects of the lab's main quantity, and how that was computed. The first
- * call is the quantity that --predict is about. NAN: no expectation, `how` says why. */
+ * call is the quantity that --predict is about. It comes before anything runs: a lab that runs a
+ * kernel or a request earlier fails. NAN: no expectation, `how` says why. */
 void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
 /* What came. It is graded against both (within 20 %, within 2x, off by more), unless `disturbed` or
  * on an emulated GPU. */
@@ -200,6 +203,12 @@ typedef struct lab_kernel {
  * repetition, the row is timed again, up to three times in all, and the calmest times are kept.
  * `disturbed` says whether they still met other programs; a finding says so once. */
 vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
+/* What lab_kernel_run would answer as expected_s, without running the call: for a prediction, which
+ * comes before the run. NAN on an emulated GPU. */
+vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt_err *err);
+/* lab_predict of that time. */
+vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask, const char *how,
+                             vt_err *err);
 /* Names of all rows and variants of the card that this device has and that take the shape; out[max]
  * of static strings. Returns how many; 0 with an error set: no such op or shape. */
 int32_t lab_kernel_rows(lab *l, const char *op, const char *shape, const char **out, int32_t max,

@@ -94,6 +94,7 @@ void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char
     set(l, o, "grade", json_null());
     bool first = json_array_size(part(l, "predictions")) == 0;
     append(l, "predictions", o);
+    l->late |= first && l->ran;
     if (first)
         lab_ask_reader(l, o);
 }

@@ -122,8 +122,9 @@ void lab_put(vt_buf *b, double v, lab_unit unit);
  * call is the quantity that --predict is about. It comes before anything runs: a lab that runs a
  * kernel or a request earlier fails. NAN: no expectation, `how` says why. */
 void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
-/* What came. It is graded against both (within 20 %, within 2x, off by more), unless `disturbed` or
- * on an emulated GPU. */
+/* What came. It is graded against both (within 20 %, within 2x, off by more). A time or a rate is
+ * not graded where it is `disturbed`, other programs use the machine, or the GPU is emulated; a
+ * count is always graded, because none of these changes it. */
 void lab_outcome(lab *l, const char *what, double measured, bool disturbed);
 
 /* A check that decides over the lab's exit status; fmt: what was compared, the error, the tolerance

@@ -185,15 +185,15 @@ void report_index(const report *r, vt_buf *b)
     paths(b);
     vt_buf_puts(b, "## Expected ranges on this machine\n\n");
     report_ranges(r, b);
-    vt_buf_puts(b,
-                "## How to read a result\n\n"
-                "- A share has its denominator beside it: of the measured roof, of the step, of "
-                "the layer.\n"
-                "- *measured* came from a clock or counter, *derived* from exact bytes and "
-                "FLOPs, *modelled* from both and an assumption.\n"
-                "- *quick* results have fewer repetitions. A *disturbed* result is not graded; "
-                "an *emulated* one has no times.\n"
-                "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
+    vt_buf_puts(
+        b, "## How to read a result\n\n"
+           "- A share has its denominator beside it: of the measured roof, of the step, of "
+           "the layer.\n"
+           "- *measured* came from a clock or counter, *derived* from exact bytes and "
+           "FLOPs, *modelled* from both and an assumption.\n"
+           "- *quick* results have fewer repetitions. A *disturbed* result's times are not graded; "
+           "an *emulated* one has no times.\n"
+           "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
     report_reading(r, b);
     links(b);
 }

@@ -198,6 +198,34 @@ static void test_lab_reads_a_prediction(void **state)
     assert_non_null(strstr(err.message, "--predict: 'soon'"));
 }
 
+static vt_status run_counts(lab *l, vt_err *err)
+{
+    (void)err;
+    for (int i = 0; i < 5; i++)
+        lab_item(l, items[i].key, "told");
+    lab_predict(l, "kernels that work", 15, LAB_COUNT, "all");
+    lab_predict(l, "time", 1, LAB_SECONDS, "one");
+    lab_outcome(l, "kernels that work", 15, true);
+    lab_outcome(l, "time", 1, true);
+    return VT_OK;
+}
+
+static void test_lab_grades_a_count_on_a_busy_machine_too(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    def.run = run_counts;
+    assert_int_equal(run_with("predict", "14", &r, &failed, &err), VT_OK);
+    const json_t *list = json_object_get(r, "predictions"), *count = json_array_get(list, 0);
+    assert_string_equal(json_string_value(json_object_get(count, "grade")), "within 20 %");
+    assert_string_equal(json_string_value(json_object_get(count, "reader_grade")), "within 20 %");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "grade")),
+                        "not graded: the machine was busy");
+    json_decref(r);
+}
+
 static void test_grades(void **state)
 {
     (void)state;
@@ -244,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_lab_when_an_item_is_not_told_then_fails),
         cmocka_unit_test(test_lab_when_it_predicts_after_a_run_then_fails),
         cmocka_unit_test(test_lab_reads_a_prediction),
+        cmocka_unit_test(test_lab_grades_a_count_on_a_busy_machine_too),
         cmocka_unit_test(test_grades),
         cmocka_unit_test(test_results_are_written_and_read_back),
     };

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/cache_dir.h"
+#include "lab/all_reduce.h"
 #include "lab/list.h"
 #include "lab/result.h"
 #include "lab/run.h"
@@ -226,6 +227,21 @@ static void test_lab_grades_a_count_on_a_busy_machine_too(void **state)
     json_decref(r);
 }
 
+static void test_all_reduce_counts_meetings_and_bytes(void **state)
+{
+    (void)state;
+    lab_link link = {.per_s = 1e9, .copy_per_s = 1e30, .meeting_s = 1e-6};
+    double mb = 1e6, from = lab_two_shot_from(&link, 4);
+    assert_true(lab_all_reduce_s(&link, LAB_ONE_SHOT, 1, mb) == 0);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_ONE_SHOT, 4, mb) - (2e-6 + 3e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_TWO_SHOT, 4, mb) - (3e-6 + 1.5e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_RING, 4, mb) - (6e-6 + 1.5e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_ONE_SHOT, 4, from) /
+                         lab_all_reduce_s(&link, LAB_TWO_SHOT, 4, from) -
+                     1) < 1e-9);
+    assert_true(isinf(lab_two_shot_from(&link, 2)));
+}
+
 static void test_grades(void **state)
 {
     (void)state;
@@ -273,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_lab_when_it_predicts_after_a_run_then_fails),
         cmocka_unit_test(test_lab_reads_a_prediction),
         cmocka_unit_test(test_lab_grades_a_count_on_a_busy_machine_too),
+        cmocka_unit_test(test_all_reduce_counts_meetings_and_bytes),
         cmocka_unit_test(test_grades),
         cmocka_unit_test(test_results_are_written_and_read_back),
     };

@@ -74,25 +74,26 @@ typedef struct lab_def {
 /* ---- the context ---- */
 
 struct lab {
-    const lab_def *def;         /* found in lab/list.h */
-    const vt_options *options;  /* of the verb; lab_flag and others read them */
-    bool *asked;                /* [LAB_MAX_OPTIONS] rows of the options that it asked for */
-    const char *model;          /* a path or name; chosen for the device where none was given */
-    int32_t ordinal;            /* the GPU; -1: CPU */
-    bool emulated;              /* an emulated GPU: results are right, times mean nothing */
-    bool quick;                 /* the smaller form: all together in a minute on 2 cores */
-    int32_t threads;            /* CPU workers */
-    const char *results;        /* folder for files that the lab writes beside its result */
-    vt_roofs roofs;             /* of the device, measured; all 0 on an emulated GPU */
-    vt_term term;               /* for text that is stored: 100 columns, no colour */
-    json_t *result;             /* what has been told so far; see result.h */
-    bool failed;                /* a check failed, or memory ran out */
-    bool busy;                  /* other programs use the machine: nothing is graded */
-    bool talk;                  /* lines on stderr, and questions on a terminal */
-    bool ran;                   /* a kernel or a request has run */
-    bool late;                  /* the first prediction came after that */
-    vt_err refused;             /* the reader's prediction cannot be read */
-    json_t *table;              /* the item that lab_cell adds to */
+    const lab_def *def;        /* found in lab/list.h */
+    const vt_options *options; /* of the verb; lab_flag and others read them */
+    bool *asked;               /* [LAB_MAX_OPTIONS] rows of the options that it asked for */
+    const char *model;         /* a path or name; chosen for the device where none was given */
+    int32_t ordinal;           /* the GPU; -1: CPU */
+    bool emulated;             /* an emulated GPU: results are right, times mean nothing */
+    bool quick;                /* the smaller form: all together in a minute on 2 cores */
+    int32_t threads;           /* CPU workers */
+    const char *results;       /* folder for files that the lab writes beside its result */
+    vt_roofs roofs;            /* of the device, measured; all 0 on an emulated GPU */
+    vt_term term;              /* for text that is stored: 100 columns, no colour */
+    json_t *result;            /* what has been told so far; see result.h */
+    bool failed;               /* a check failed, or memory ran out */
+    bool busy;                 /* other programs use the machine: nothing is graded */
+    bool talk;                 /* lines on stderr, and questions on a terminal */
+    bool ran;                  /* a kernel or a request has run */
+    int64_t thought_ns;        /* the reader's time at the question, no part of the lab's seconds */
+    bool late;                 /* the first prediction came after that */
+    vt_err refused;            /* the reader's prediction cannot be read */
+    json_t *table;             /* the item that lab_cell adds to */
     struct lab_devices *device; /* opened when first needed (kernels.c) */
 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "lab/experiments.h"
 
 static const lab_item_def items[] = {
@@ -25,16 +26,15 @@ static double ttft_of(const vt_load_result *r)
 
 enum { PREFIXES = 3, SHARING = 9 };
 
-/* Mean and half of the spread, as a share of it, of some first tokens. */
+/* Mean and noise of some first tokens. */
 static double mean_ttft(const vt_load_result *r, int n, double *noise)
 {
-    double sum = 0, least = INFINITY, most = 0;
+    double sum = 0, each[SHARING];
     for (int i = 0; i < n; i++) {
-        sum += ttft_of(&r[i]);
-        least = fmin(least, ttft_of(&r[i]));
-        most = fmax(most, ttft_of(&r[i]));
+        each[i] = ttft_of(&r[i]);
+        sum += each[i];
     }
-    *noise = (most - least) / 2 / (sum / n);
+    *noise = vt_noise(each, (size_t)n);
     return sum / n;
 }
 

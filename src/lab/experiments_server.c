@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "lab/experiments.h"
 #include "lab/result.h"
 #include "model/model.h"
@@ -76,7 +77,7 @@ static vt_status tell_server(lab *l, const lab_server *s, vt_err *err)
 
 static double mean(const double v[2]) { return (v[0] + v[1]) / 2; }
 
-static double noise(const double v[2]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+static double noise(const double v[2]) { return vt_noise((double[]){v[0], v[1]}, 2); }
 
 /* The knob: a start must not depend on how much KV memory the server may use. Starts with little
  * memory and usual ones take turns; the last one, a usual one, is left running. */

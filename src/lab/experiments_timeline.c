@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "lab/experiments.h"
 #include "lab/sglang_timeline.h"
 #include "story/forms.h"
@@ -137,7 +138,7 @@ static vt_status run_rounds(lab *l, const lab_server *s, const lab_server *apart
 
 static double mean(const double v[ROUNDS]) { return (v[0] + v[1]) / 2; }
 
-static double noise(const double v[ROUNDS]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+static double noise(const double v[ROUNDS]) { return vt_noise((double[]){v[0], v[1]}, 2); }
 
 static void turn_overlap(lab *l, const json_t *story, double times[2][ROUNDS])
 {

@@ -61,8 +61,7 @@ static void put_times(lab_kernel *k, const bench_result *r)
 {
     k->best_s = (double)r->best_ns * 1e-9;
     k->median_s = (double)r->median_ns * 1e-9;
-    k->noise = r->median_ns > 0 ? (double)(r->worst_ns - r->best_ns) / 2 / (double)r->median_ns
-                                : NAN;
+    k->noise = r->median_ns > 0 ? r->noise : NAN;
 }
 
 /* A kernel run warm on a CPU, alone, finds bytes that a cache holds there; the floor then takes

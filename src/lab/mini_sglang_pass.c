@@ -140,7 +140,7 @@ static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
     return status;
 }
 
-/* Seconds from token to token over three requests: their median, and half of their spread. */
+/* Seconds from token to token over three requests: their median and noise. */
 static vt_status token_times(lab *l, bool overlap, double *median, double *noise, vt_err *err)
 {
     enum { TIMES = 3 };
@@ -160,8 +160,8 @@ static vt_status token_times(lab *l, bool overlap, double *median, double *noise
         lab_request_release(&r);
     }
     vt_engine_free(e);
-    *median = vt_median(s, TIMES); /* sorts them */
-    *noise = (s[TIMES - 1] - s[0]) / 2 / *median;
+    *median = vt_median(s, TIMES);
+    *noise = vt_noise(s, TIMES);
     return status;
 }
 

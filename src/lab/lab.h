@@ -151,10 +151,10 @@ void lab_cell_number(lab *l, double v, lab_unit unit);
 void lab_table_end(lab *l);
 
 /* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:
- * faster), as expected from bytes before the run; NAN: none was computed. Noise is
- * vt_noise (base/stats.h) of the repetitions, a robust form of their standard deviation, as a
- * share: half of their spread let one interrupted repetition hide every gain. The verdict is made from these: "gains", "no gain here",
- * "loses"; "not measured" on an emulated GPU. */
+ * faster), as expected from bytes before the run; NAN: none was computed. Noise is vt_noise
+ * (base/stats.h) of the repetitions, a robust form of their standard deviation, as a share: half of
+ * their spread let one interrupted repetition hide every gain. The verdict is made from these:
+ * "gains", "no gain here", "loses"; "not measured" on an emulated GPU. */
 typedef struct lab_knob {
     const char *name;  /* "two launches" */
     const char *where; /* "variant kv_store two_launches", "--page-size", "VITRINE_PDL" */

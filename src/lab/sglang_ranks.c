@@ -115,8 +115,8 @@ static double meeting_s(const lab *l)
     return l->roofs.is_gpu ? l->roofs.kernel_s : l->roofs.meeting_s;
 }
 
-/* The faster of one-shot and two-shot, as lab mini-sglang 05 computes them, but with a memory of its
- * own for each rank: this lab asks what further devices would gain. */
+/* The faster of one-shot and two-shot, as lab mini-sglang 05 computes them, but with a memory of
+ * its own for each rank: this lab asks what further devices would gain. */
 static double all_reduce_s(const lab *l, double bytes, int32_t n, const char *link,
                            const char **form)
 {

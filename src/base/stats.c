@@ -29,3 +29,15 @@ double vt_median(double *v, size_t n)
     vt_sort_doubles(v, n);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
+
+double vt_noise(double *v, size_t n)
+{
+    double middle = vt_median(v, n);
+    if (n < 2 || middle == 0)
+        return NAN;
+    if (n < 4)
+        return (v[n - 1] - v[0]) / 2 / fabs(middle);
+    for (size_t i = 0; i < n; i++)
+        v[i] = fabs(v[i] - middle);
+    return 1.4826 * vt_median(v, n) / fabs(middle);
+}

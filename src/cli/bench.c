@@ -3,7 +3,9 @@
 #include "cli/bench.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/stats.h"
 #include "device/cpu.h"
 #include "version.h"
 
@@ -13,6 +15,8 @@ void cli_sample_add(cli_sample *s, double v)
         return;
     s->low = s->n ? fmin(s->low, v) : v;
     s->high = s->n ? fmax(s->high, v) : v;
+    if (s->n < CLI_SAMPLE_KEPT)
+        s->kept[s->n] = v;
     s->sum += v;
     s->squares += v * v;
     s->n++;
@@ -30,10 +34,17 @@ double cli_sample_stdev(const cli_sample *s)
 
 void cli_sample_write(vt_json *w, const char *name, const cli_sample *s, int digits)
 {
-    char stdev[64];
-    snprintf(stdev, sizeof stdev, "%s_stdev", name);
+    char key[64];
+    double v[CLI_SAMPLE_KEPT];
+    size_t n = s->n < CLI_SAMPLE_KEPT ? (size_t)s->n : CLI_SAMPLE_KEPT;
+    memcpy(v, s->kept, sizeof v);
     vt_json_fixed(w, name, cli_sample_mean(s), digits);
-    vt_json_fixed(w, stdev, cli_sample_stdev(s), digits);
+    snprintf(key, sizeof key, "%s_stdev", name);
+    vt_json_fixed(w, key, cli_sample_stdev(s), digits);
+    snprintf(key, sizeof key, "%s_median", name);
+    vt_json_fixed(w, key, vt_median(v, n), digits);
+    snprintf(key, sizeof key, "%s_noise", name);
+    vt_json_fixed(w, key, vt_noise(v, n), 4);
 }
 
 static void write_machine(vt_json *w, int32_t gpu)

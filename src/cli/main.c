@@ -166,7 +166,9 @@ static const cli_verb verbs[] = {
      "'lab report' those of every track, "
      "'lab status [TRACK]' says which of the tracks' 14 criteria are done, 'lab physics' "
      "recomputes published numbers that cannot be, and writes them to physics.md, 'lab knobs' "
-     "writes to knobs.md what every knob brought on each machine that has results.",
+     "writes to knobs.md what every knob brought on each machine that has results. labs/PLAN.md "
+     "has the learning paths: for beginners, from 'lab sglang 00 --quick' on; intermediate; "
+     "advanced.",
      "vitrine lab mini-sglang 02 --quick\n"
      "vitrine lab sglang 01 --predict 60ms\n"
      "vitrine lab flashinfer all --results /tmp/labs",

@@ -16,7 +16,7 @@ static vt_status run_bench(lab *l, const lab_engine_ask *ask, const char *path, 
     enum { MOST = 40 };
     char number[5][16], device[16] = "cpu", self[SGLANG_PATH];
     const int32_t value[5] = {ask->prompt, ask->gen, ask->batch > 0 ? ask->batch : 1,
-                              ask->reps > 0 ? ask->reps : 3, l->threads > 0 ? l->threads : 1};
+                              ask->reps > 0 ? ask->reps : 5, l->threads > 0 ? l->threads : 1};
     int exit_status = 0, n = 0;
     const char *argv[MOST];
     for (int i = 0; i < 5; i++)
@@ -56,13 +56,14 @@ vt_status lab_engine_child(lab *l, const lab_engine_ask *ask, lab_engine_run *ou
     json_t *bench = json_load_file(path, 0, &why);
     if (!bench)
         return vt_fail(err, VT_ERR_FORMAT, "%s: %s", path, why.text);
-    double ttft_ms = story_num(bench, "ttft_ms"), rate = story_num(bench, "decode_tokens_per_s");
+    double ttft_ms = story_num(bench, "ttft_ms_median"),
+           rate = story_num(bench, "decode_tokens_per_s_median");
     int32_t batch = ask->batch > 0 ? ask->batch : 1;
     *out = (lab_engine_run){
         .ttft_s = ttft_ms * 1e-3,
-        .ttft_noise = story_num(bench, "ttft_ms_stdev") / ttft_ms,
+        .ttft_noise = story_num(bench, "ttft_ms_noise"),
         .token_s = batch / rate,
-        .token_noise = story_num(bench, "decode_tokens_per_s_stdev") / rate,
+        .token_noise = story_num(bench, "decode_tokens_per_s_noise"),
         .prefill_tokens_per_s = story_num(bench, "prefill_tokens_per_s"),
         .decode_tokens_per_s = rate,
     };

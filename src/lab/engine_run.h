@@ -18,11 +18,11 @@ enum { LAB_ENGINE_OPTIONS = 4 };
 typedef struct lab_engine_ask {
     const char *env;                        /* "VITRINE_ISA=avx2"; NULL: none */
     const char *option[LAB_ENGINE_OPTIONS]; /* such as {"--no-graphs", NULL} */
-    int32_t prompt, gen, batch, reps;       /* 0: 1 sequence, 3 repetitions */
+    int32_t prompt, gen, batch, reps;       /* 0: 1 sequence, 5 repetitions */
 } lab_engine_ask;
 
 typedef struct lab_engine_run {
-    double ttft_s, ttft_noise;   /* of a prompt; noise: standard deviation as a share */
+    double ttft_s, ttft_noise;   /* of a prompt: median; noise: vt_noise */
     double token_s, token_noise; /* a decode step */
     double prefill_tokens_per_s, decode_tokens_per_s;
 } lab_engine_run;

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "base/mem.h"
 #include "device/cublaslt.h"
 #include "device/cuda.h"
+#include "model/load.h"
 
 bool lab_env_has(const lab_env *e, const char *library)
 {
@@ -105,6 +107,17 @@ static int32_t count_entries(const char *folder)
     return n;
 }
 
+/* A lab on a GPU makes a model of random weights, which needs no file. */
+static void look_at_lab_model(lab_env *e, const vt_options *o)
+{
+    char path[4096];
+    bool in_cache;
+    const char *name = vt_options_get(o, "model");
+    snprintf(e->lab_model, sizeof e->lab_model, "%s", name);
+    e->has_lab_model = strncmp(name, "dummy:", 6) == 0 ||
+                       vt_model_resolve(name, path, sizeof path, &in_cache, NULL) == VT_OK;
+}
+
 static void look_at_cache(lab_env *e)
 {
     char models[1200];
@@ -141,6 +154,7 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
     e->perf = vt_probe_perf_events(e->perf_why, sizeof e->perf_why);
     e->counters = vt_probe_gpu_counters("", e->counters_why, sizeof e->counters_why);
     look_at_cache(e);
+    look_at_lab_model(e, o);
     lab_env_judge(e);
     *out = e;
     return VT_OK;

@@ -77,6 +77,10 @@ typedef struct lab_env {
     int32_t n_cached;
     vt_err cache_err; /* it cannot be used */
     int32_t n_models; /* entries of the folder with models; -1: there is none */
+    /* the model that the labs run on a CPU, as --model or VITRINE_MODEL say; and whether it is
+     * here, or needs no file */
+    char lab_model[256];
+    bool has_lab_model;
     /* lab_env_try */
     vt_try attempt[LAB_ENV_TRIES];
     int32_t n_attempts, n_failed;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lab/env.h"
+#include "model/load.h"
 
 /* Adds a row; `fmt` is the observation. */
 static void advise(lab_env *e, bool blocks, const char *action, const char *fmt, ...)
@@ -62,6 +63,14 @@ static void judge_cache(lab_env *e)
     if (e->n_models <= 0)
         advise(e, false, "vitrine pull smollm2-135m (labs and make run use it)",
                "the cache has no model");
+    else if (!e->has_lab_model) {
+        char action[300];
+        snprintf(action, sizeof action,
+                 vt_model_is_name(e->lab_model) ? "vitrine pull %s"
+                                                : "--model or VITRINE_MODEL names %s",
+                 e->lab_model);
+        advise(e, false, action, "the labs' model on a CPU is not here");
+    }
 }
 
 /* ---- what makes a GPU slower or hides something ---- */

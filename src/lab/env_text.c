@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "lab/env.h"
+#include "model/load.h"
 
 const char lab_env_jit_trigger[] =
     "A kernel is compiled when a call needs an instance (its source, its template parameters, the "
@@ -222,6 +223,11 @@ void lab_env_put_ready(vt_buf *b, const vt_term *term, const lab_env *e)
         if (e->gpu)
             vt_buf_printf(&text, " and GPU %d (%s%s)", e->ordinal, e->gpu_name,
                           e->emulated ? ": results, no times" : "");
+        if (!e->has_lab_model)
+            vt_buf_printf(&text, ", but the labs' model on a CPU is not %s%s",
+                          vt_model_is_name(e->lab_model) ? "in the cache: vitrine pull "
+                                                         : "there: ",
+                          e->lab_model);
     } else {
         vt_buf_puts(&text, "environment is not ready: ");
         for (int32_t i = 0; i < e->n_advice; i++)

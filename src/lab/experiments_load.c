@@ -57,6 +57,7 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
 vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_answers *out,
                        vt_err *err)
 {
+    l->ran = true;
     vt_load_plan plan = {.ids = load->turns <= 1, /* turns of a chat are words */
                          .vocab = LEAST_VOCAB,
                          .shared = load->shared,

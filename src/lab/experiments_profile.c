@@ -79,21 +79,29 @@ static void batch_row(lab *l, json_t *rows, int32_t at_once, const vt_load_summa
     json_array_append_new(rows, o);
 }
 
-static vt_status batches(lab *l, const lab_server *s, json_t *file, vt_err *err)
+/* Before the first request: what 8 requests at once gain, from bytes. */
+static vt_status predict_batches(lab *l, const lab_server *s, double *gain, vt_err *err)
+{
+    lab_server_memory memory;
+    double generated = (double)lab_int(l, "gen", 16, 48);
+    TRY(lab_server_memory_of(s, &memory, err));
+    *gain = lab_batch_gain(&memory, 8, 32 + generated / 2);
+    lab_predict(l, "gain of 8 requests at once", *gain, LAB_RATIO,
+                "bytes of 8 decode steps of one sequence over those of one step of 8");
+    return VT_OK;
+}
+
+static vt_status batches(lab *l, const lab_server *s, double gain, json_t *file, vt_err *err)
 {
     static const int32_t at_once[] = {1, 2, 4, 8};
     enum { N = sizeof at_once / sizeof *at_once };
-    lab_server_memory memory;
     lab_load load = {.n = 8, .input = 32, .output = (int32_t)lab_int(l, "gen", 16, 48), .turns = 1};
     lab_knob k = {.name = "8 requests at once",
+                  .gain = gain,
                   .where = "of the clients",
                   .what = "8 requests, one after the other against all at once",
                   .why = "each step reads the weights once for all its sequences; prefill and "
                          "arithmetic do not shrink with the batch"};
-    TRY(lab_server_memory_of(s, &memory, err));
-    k.gain = lab_batch_gain(&memory, at_once[N - 1], load.input + load.output / 2.0);
-    lab_predict(l, "gain of 8 requests at once", k.gain, LAB_RATIO,
-                "bytes of 8 decode steps of one sequence over those of one step of 8");
     json_t *rows = json_array();
     json_object_set_new(file, "concurrency", rows);
     lab_table(l, "concurrency", "8 requests, by how many are open at once",
@@ -174,10 +182,13 @@ static vt_status run_profile(lab *l, vt_err *err)
     lab_server s;
     bool own;
     TRY(lab_server_borrow(l, NULL, &s, &own, err));
+    double gain;
     json_t *file = json_object();
-    vt_status status = one_request(l, &s, file, err);
+    vt_status status = predict_batches(l, &s, &gain, err);
     if (status == VT_OK)
-        status = batches(l, &s, file, err);
+        status = one_request(l, &s, file, err);
+    if (status == VT_OK)
+        status = batches(l, &s, gain, file, err);
     if (status == VT_OK)
         status = again(l, &s, file, err);
     if (status == VT_OK)

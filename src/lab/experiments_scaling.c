@@ -60,7 +60,9 @@ static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double 
                                    "06' computes what the sums between ranks would cost"});
 }
 
-static void tell_single(lab *l, const lab_answers *a, double gap_s)
+static const char gap[] = "time between two tokens on one device";
+
+static void tell_single(lab *l, const lab_answers *a)
 {
     double step_s = a->sum.itl.p50;
     lab_table(l, "configurations", "output tokens per second",
@@ -69,9 +71,7 @@ static void tell_single(lab *l, const lab_answers *a, double gap_s)
     lab_cell_number(l, a->sum.output_tokens_per_s, LAB_TOKENS_PER_S);
     lab_cell_number(l, 1, LAB_RATIO);
     lab_table_end(l);
-    lab_predict(l, "time between two tokens on one device", gap_s, LAB_SECONDS,
-                "bytes of a decode step of all sequences at the measured memory roof: the least");
-    lab_outcome(l, "time between two tokens on one device", step_s, false);
+    lab_outcome(l, gap, step_s, false);
 }
 
 static vt_status measure(lab *l, const lab_server *s, vt_err *err)
@@ -86,9 +86,12 @@ static vt_status measure(lab *l, const lab_server *s, vt_err *err)
                      .seed = 11};
     double tokens = load.input + load.output / 2.0;
     TRY(lab_server_memory_of(s, &m, err));
-    TRY(lab_load_run(l, s, &load, &a, err));
     double roof = l->roofs.memory_bytes_per_s;
-    tell_single(l, &a, roof > 0 ? lab_step_bytes(&m, load.concurrency, tokens) / roof : NAN);
+    lab_predict(l, gap, roof > 0 ? lab_step_bytes(&m, load.concurrency, tokens) / roof : NAN,
+                LAB_SECONDS,
+                "bytes of a decode step of all sequences at the measured memory roof: the least");
+    TRY(lab_load_run(l, s, &load, &a, err));
+    tell_single(l, &a);
     tell_promised(l, &m, load.concurrency, tokens);
     tell_missing(l);
     json_t *file = lab_summary_json(&load, &a.sum);

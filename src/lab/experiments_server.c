@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "lab/experiments.h"
 #include "lab/result.h"
+#include "model/model.h"
 
 /* ---- 1: start the server ---- */
 
@@ -32,6 +34,30 @@ static void put_members(vt_buf *b, const json_t *o)
     }
 }
 
+static const char until_ready[] = "time until it is ready";
+
+/* Before any server starts: the bytes of the model's weights over the roof that they cross. */
+static vt_status predict_start(lab *l, vt_err *err)
+{
+    vt_options *o = NULL;
+    vt_model *m = NULL;
+    TRY(vt_options_new(&o, err));
+    vt_status status = vt_options_set(o, "model", l->model, err);
+    if (status == VT_OK)
+        status = vt_model_open(o, &m, err);
+    vt_options_free(o);
+    TRY(status);
+    double roof = l->ordinal >= 0 ? l->roofs.to_device_bytes_per_s : l->roofs.copy_bytes_per_s / 2;
+    lab_predict(l, until_ready, roof > 0 ? (double)m->weight_bytes / roof : NAN, LAB_SECONDS,
+                l->ordinal >= 0
+                    ? "the weights at the measured rate of the link to the GPU; reading "
+                      "the tokenizer and compiling kernels come on top"
+                    : "the weights, read once and written once at the measured roof of "
+                      "a copy; reading the tokenizer and planning come on top");
+    vt_model_free(m);
+    return VT_OK;
+}
+
 static vt_status tell_server(lab *l, const lab_server *s, vt_err *err)
 {
     json_t *info = NULL;
@@ -45,20 +71,13 @@ static vt_status tell_server(lab *l, const lab_server *s, vt_err *err)
     json_decref(info);
     lab_number(l, "memory", lab_resident_bytes(s->pid), LAB_BYTES, "measured",
                "resident, the mapped model file included");
-    double roof = l->ordinal >= 0 ? l->roofs.to_device_bytes_per_s : l->roofs.copy_bytes_per_s / 2;
-    lab_predict(l, "time until it is ready", roof > 0 ? m.weights / roof : NAN, LAB_SECONDS,
-                l->ordinal >= 0
-                    ? "the weights at the measured rate of the link to the GPU; reading "
-                      "the tokenizer and compiling kernels come on top"
-                    : "the weights, read once and written once at the measured roof of "
-                      "a copy; reading the tokenizer and planning come on top");
-    lab_outcome(l, "time until it is ready", s->ready_s, false);
+    lab_outcome(l, until_ready, s->ready_s, false);
     return lab_write_memory(l, s, &m, err);
 }
 
 static double mean(const double v[2]) { return (v[0] + v[1]) / 2; }
 
-static double noise(const double v[2]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+static double noise(const double v[2]) { return vt_noise((double[]){v[0], v[1]}, 2); }
 
 /* The knob: a start must not depend on how much KV memory the server may use. Starts with little
  * memory and usual ones take turns; the last one, a usual one, is left running. */
@@ -127,6 +146,7 @@ static vt_status run_start(lab *l, vt_err *err)
         return end_server(l, err);
     if (lab_server_is_left(l)) /* measured from nothing: the old one ends first */
         TRY(lab_server_end_left(l, err));
+    TRY(predict_start(l, err));
     TRY(start_and_turn(l, &s, err));
     lab_number(l, "ready", s.ready_s, LAB_SECONDS, "measured", "from fork to the first /health");
     lab_item(l, "address",
@@ -186,20 +206,32 @@ static vt_status promised(const lab_server *s, const lab_load *load, int32_t n, 
     return VT_OK;
 }
 
+static lab_load rates_load(const lab *l)
+{
+    return (lab_load){.n = (int32_t)lab_int(l, "requests", 16, 64),
+                      .input = (int32_t)lab_int(l, "prompt", 32, 128),
+                      .output = (int32_t)lab_int(l, "gen", 16, 64),
+                      .turns = 1};
+}
+
+/* Before the first request. */
+static vt_status predict_rates(lab *l, const lab_server *s, double *gain, vt_err *err)
+{
+    lab_load load = rates_load(l);
+    TRY(promised(s, &load, 16, gain, err));
+    lab_predict(l, "gain of 16 requests at once", *gain, LAB_RATIO,
+                "bytes of 16 decode steps of one sequence over those of one step of 16: the "
+                "weights are read once for all. Prefill and arithmetic gain less");
+    return VT_OK;
+}
+
 /* One request at a time tells latency; many at once tell throughput. */
-static vt_status run_rates(lab *l, const lab_server *s, json_t *file, vt_err *err)
+static vt_status run_rates(lab *l, const lab_server *s, double gain, json_t *file, vt_err *err)
 {
     static const int32_t at_once[] = {1, 4, 16};
     enum { N = sizeof at_once / sizeof *at_once };
-    double wall[N], noise[N], gain;
-    lab_load load = {.n = (int32_t)lab_int(l, "requests", 16, 64),
-                     .input = (int32_t)lab_int(l, "prompt", 32, 128),
-                     .output = (int32_t)lab_int(l, "gen", 16, 64),
-                     .turns = 1};
-    TRY(promised(s, &load, at_once[N - 1], &gain, err));
-    lab_predict(l, "gain of 16 requests at once", gain, LAB_RATIO,
-                "bytes of 16 decode steps of one sequence over those of one step of 16: the "
-                "weights are read once for all. Prefill and arithmetic gain less");
+    double wall[N], noise[N];
+    lab_load load = rates_load(l);
     lab_table(l, "throughput", "the same requests, by how many are open at once",
               ">at once|>output tokens/s|>TTFT p50|>ITL p50|>against 1");
     for (size_t i = 0; i < N; i++) {
@@ -244,6 +276,8 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
                      0,
                      1,
                      7};
+    double gain;
+    TRY(predict_rates(l, s, &gain, err));
     TRY(lab_load_run(l, s, &load, &a, err));
     const vt_load_summary *m = &a.sum;
     lab_table(l, "latency", "as a client sees it", "what|>p50|>p90|>p99|>longest");
@@ -264,7 +298,7 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
                                       "latency and throughput of 100 requests", err);
     lab_answers_release(&a);
     if (status == VT_OK)
-        status = run_rates(l, s, rates, err);
+        status = run_rates(l, s, gain, rates, err);
     if (status == VT_OK)
         status = lab_write_json(l, "throughput_benchmark.json", rates, "throughput by load", err);
     json_decref(file);

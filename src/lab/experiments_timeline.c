@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "lab/experiments.h"
 #include "lab/sglang_timeline.h"
 #include "story/forms.h"
@@ -137,7 +138,7 @@ static vt_status run_rounds(lab *l, const lab_server *s, const lab_server *apart
 
 static double mean(const double v[ROUNDS]) { return (v[0] + v[1]) / 2; }
 
-static double noise(const double v[ROUNDS]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+static double noise(const double v[ROUNDS]) { return vt_noise((double[]){v[0], v[1]}, 2); }
 
 static void turn_overlap(lab *l, const json_t *story, double times[2][ROUNDS])
 {
@@ -170,8 +171,8 @@ static vt_status tell_all(lab *l, const json_t *story, vt_err *err)
     return sglang_nsys(l, err);
 }
 
-/* What the server holds after the requests, and what that promises. */
-static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
+/* Before the requests: what the server's weights promise. */
+static vt_status predict_step(lab *l, const lab_server *s, vt_err *err)
 {
     lab_server_memory m;
     double tokens = 128 + (double)lab_int(l, "gen", 32, 128) / 2,
@@ -181,6 +182,14 @@ static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
                 LAB_SECONDS,
                 "weights, and K and V of the request's tokens, at the measured memory roof: the "
                 "least");
+    return VT_OK;
+}
+
+/* What the server holds after the requests. */
+static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
+{
+    lab_server_memory m;
+    TRY(lab_server_memory_of(s, &m, err));
     lab_number(l, "memory", lab_resident_bytes(s->pid), LAB_BYTES, "measured", "resident");
     return lab_write_memory(l, s, &m, err);
 }
@@ -192,6 +201,7 @@ static vt_status measure(lab *l, const lab_server *s, double times[2][ROUNDS], j
     static const char *const off[] = {"--no-overlap",  "--kv-memory", "1G",
                                       "--max-context", "2048",        NULL};
     lab_server apart;
+    TRY(predict_step(l, s, err));
     TRY(lab_server_start_with_log(l, off, "server_no_overlap.log", &apart, err));
     vt_status status = run_rounds(l, s, &apart, times, err);
     lab_server_stop(&apart);

@@ -26,13 +26,19 @@ typedef struct runs {
 /* The documents' batch; an emulated GPU gets a small one. */
 static load main_load(const lab *l) { return l->emulated ? (load){2, 200} : (load){SEQS, KV}; }
 
-static vt_status run_load(lab *l, const lab_heads *h, const char *impl, load b, lab_kernel *out,
-                          vt_err *err)
+static void load_shape(const lab_heads *h, load b, char *out, size_t size)
 {
     char heads[120];
     lab_heads_text(h, heads, sizeof heads);
-    return lab_run_shape(l, "attention_decode", impl, out, err, "seqs=%d,kv_len=%d,%s", b.seqs,
-                         b.kv_len, heads);
+    snprintf(out, size, "seqs=%d,kv_len=%d,%s", b.seqs, b.kv_len, heads);
+}
+
+static vt_status run_load(lab *l, const lab_heads *h, const char *impl, load b, lab_kernel *out,
+                          vt_err *err)
+{
+    char shape[160];
+    load_shape(h, b, shape, sizeof shape);
+    return lab_run_shape(l, "attention_decode", impl, out, err, "%s", shape);
 }
 
 /* ---- split-K, in numbers ---- */
@@ -305,12 +311,16 @@ static vt_status run(lab *l, vt_err *err)
 {
     /* on a CPU the heads of its model: with 32/8 of 128 the KV of this batch is 537 MB */
     lab_heads h = l->ordinal < 0 ? lab_heads_model(l) : lab_heads_32(l);
+    static const char what[] = "time of the documents' batch";
+    char shape[160];
     runs r = {.n = 0};
+    load_shape(&h, main_load(l), shape, sizeof shape);
+    TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "attention_decode", .shape = shape},
+                           "bytes of KV over the measured memory roof, and a launch or a meeting",
+                           err));
     TRY(add_run(l, &r, &h, main_load(l), err));
     const lab_kernel *k = &r.k[0];
-    lab_predict(l, "time of the documents' batch", k->expected_s, LAB_SECONDS,
-                "bytes of KV over the measured memory roof, and a launch or a meeting");
-    lab_outcome(l, "time of the documents' batch", k->median_s, !l->emulated && k->disturbed);
+    lab_outcome(l, what, k->median_s, !l->emulated && k->disturbed);
     TRY(tell_split(l, &h, err));
     tell_merge(l);
     TRY(sweep(l, &r, &h, err));

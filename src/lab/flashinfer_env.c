@@ -101,13 +101,14 @@ static vt_status tell_next_start(lab *l, const jit_ask *ask, vt_jit *j, vt_err *
     if (ready == 0 || ready < n - missing)
         return VT_OK;
     TRY(read_times(ask, read, err));
+    double middle = read[1], noise = vt_noise(read, 3);
     lab_turn(l, &(lab_knob){.name = "cubin cache",
                             .where = "VITRINE_CACHE",
                             .what = "having the kernels that are in the cache",
                             .gain = NAN,
                             .before_s = ms * 1e-3,
-                            .after_s = read[1],
-                            .after_noise = (read[2] - read[0]) / (2 * read[1]),
+                            .after_s = middle,
+                            .after_noise = noise,
                             .why = "before: compiling them one after the other, as their files "
                                    "say; after: opening NVRTC for its version, hashing the texts "
                                    "and reading the files"});

@@ -272,13 +272,17 @@ static vt_status turn_row(lab *l, const lab_kernel *chosen, vt_err *err)
 
 static vt_status run(lab *l, vt_err *err)
 {
+    static const char what[] = "time of the largest norm";
     runs r = {.n = 0};
+    char shape[60];
+    snprintf(shape, sizeof shape, "tokens=%d,hidden=%d", rows_of(l), hidden_of(l));
+    TRY(lab_kernel_predict(
+        l, what, &(lab_kernel_ask){.op = "rmsnorm", .shape = shape},
+        "x read and y written, over the measured memory roof, and a launch or a meeting", err));
     lab_note(l, "%d rows of %d", rows_of(l), hidden_of(l));
     TRY(add_run(l, &r, rows_of(l), err));
     const lab_kernel *k = &r.k[0];
-    lab_predict(l, "time of the largest norm", k->expected_s, LAB_SECONDS,
-                "x read and y written, over the measured memory roof, and a launch or a meeting");
-    lab_outcome(l, "time of the largest norm", k->median_s, !l->emulated && k->disturbed);
+    lab_outcome(l, what, k->median_s, !l->emulated && k->disturbed);
     TRY(tell_row(l, k, err));
     TRY(sweep(l, &r, err));
     tell_runs(l, &r);

@@ -32,10 +32,9 @@ static void shape_of(const lab_heads *h, int32_t tokens, char *out, size_t size)
 static vt_status run_length(lab *l, const lab_heads *h, const char *impl, int32_t tokens,
                             lab_kernel *out, vt_err *err)
 {
-    char heads[120];
-    lab_heads_text(h, heads, sizeof heads);
-    return lab_run_shape(l, op, impl, out, err, "seqs=1,q_len=%d,kv_len=%d,%s", tokens, tokens,
-                         heads);
+    char shape[160];
+    shape_of(h, tokens, shape, sizeof shape);
+    return lab_run_shape(l, op, impl, out, err, "%s", shape);
 }
 
 /* A call of these heads, to ask rows about. */
@@ -284,15 +283,19 @@ static vt_status turn_kv_type(lab *l, const lab_heads *h, const lab_kernel *chos
 
 static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *err)
 {
+    static const char what[] = "time of the call with 32 heads";
     runs r = {.n = 0};
     vt_cut cut;
+    char shape[160];
     int32_t tokens = tokens_of(l);
+    shape_of(h, tokens, shape, sizeof shape);
+    TRY(lab_kernel_predict(
+        l, what, &(lab_kernel_ask){.op = op, .shape = shape},
+        "FLOPs and bytes of the card over the measured roofs, and a launch or a meeting", err));
     lab_note(l, "%d tokens, %d heads", tokens, h->heads);
     TRY(add_run(l, &r, h, NULL, tokens, "", err));
     const lab_kernel *k = &r.k[0];
-    lab_predict(l, "time of the call with 32 heads", k->expected_s, LAB_SECONDS,
-                "FLOPs and bytes of the card over the measured roofs, and a launch or a meeting");
-    lab_outcome(l, "time of the call with 32 heads", k->median_s, !l->emulated && k->disturbed);
+    lab_outcome(l, what, k->median_s, !l->emulated && k->disturbed);
     if (!lab_prompt_cut(c, k->impl, tokens, &cut))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s does not say how it cuts its work", k->impl);
     tell_cut(l, h, &cut, tokens, k->bytes);

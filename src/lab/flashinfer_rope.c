@@ -13,13 +13,19 @@ enum { MAX_RUNS = 12 };
 
 static int32_t tokens_of(const lab *l) { return l->emulated ? 32 : l->ordinal < 0 ? 512 : 16384; }
 
+static void rope_shape(const lab *l, int32_t tokens, bool interleaved, char *out, size_t size)
+{
+    lab_heads h = lab_heads_32(l);
+    snprintf(out, size, "tokens=%d,heads=%d,kv_heads=%d,head_dim=%d,interleaved=%d", tokens,
+             h.heads, h.kv_heads, h.dim, interleaved);
+}
+
 static vt_status run_rope(lab *l, const char *impl, int32_t tokens, bool interleaved,
                           lab_kernel *out, vt_err *err)
 {
-    lab_heads h = lab_heads_32(l);
-    return lab_run_shape(l, "rope", impl, out, err,
-                         "tokens=%d,heads=%d,kv_heads=%d,head_dim=%d,interleaved=%d", tokens,
-                         h.heads, h.kv_heads, h.dim, interleaved);
+    char shape[120];
+    rope_shape(l, tokens, interleaved, shape, sizeof shape);
+    return lab_run_shape(l, "rope", impl, out, err, "%s", shape);
 }
 
 /* ---- what is told about the op ---- */
@@ -275,12 +281,16 @@ static vt_status sweep(lab *l, const lab_kernel *first, vt_err *err)
 
 static vt_status run(lab *l, vt_err *err)
 {
+    static const char what[] = "time of the largest rope";
     lab_kernel k;
+    char shape[120];
+    rope_shape(l, tokens_of(l), false, shape, sizeof shape);
+    TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "rope", .shape = shape},
+                           "q and k read and written and the cos/sin rows, over the measured roof "
+                           "of where they lie, and a launch or a meeting",
+                           err));
     TRY(run_rope(l, NULL, tokens_of(l), false, &k, err));
-    lab_predict(l, "time of the largest rope", k.expected_s, LAB_SECONDS,
-                "q and k read and written and the cos/sin rows, over the measured roof of where "
-                "they lie, and a launch or a meeting");
-    lab_outcome(l, "time of the largest rope", k.median_s, !l->emulated && k.disturbed);
+    lab_outcome(l, what, k.median_s, !l->emulated && k.disturbed);
     tell_in_place(l, &k);
     TRY(tell_pairs(l, &k, err));
     tell_scaling(l);

@@ -61,24 +61,32 @@ static void put_times(lab_kernel *k, const bench_result *r)
 {
     k->best_s = (double)r->best_ns * 1e-9;
     k->median_s = (double)r->median_ns * 1e-9;
-    k->noise = r->median_ns > 0 ? (double)(r->worst_ns - r->best_ns) / 2 / (double)r->median_ns
-                                : NAN;
+    k->noise = r->median_ns > 0 ? r->noise : NAN;
 }
 
 /* A kernel run warm on a CPU, alone, finds bytes that a cache holds there; the floor then takes
  * the roof of that cache for all of them. */
-static vt_cost cost_where_it_runs(const lab *l, const bench_result *r)
+static vt_cost cost_where_it_runs(const lab *l, vt_cost c, bool cold)
 {
-    vt_cost c = r->cost;
-    bool cached = !r->cuda && strcmp(r->method, "warm") == 0 &&
-                  vt_cost_bytes(&c) <= l->roofs.l3_size;
-    if (cached) {
+    if (l->ordinal < 0 && !cold && vt_cost_bytes(&c) <= l->roofs.l3_size) {
         c.read.activations += c.read.weights + c.read.kv;
         c.write.activations += c.write.weights + c.write.kv;
         c.read.weights = c.read.kv = c.write.weights = c.write.kv = 0;
     }
     return c;
 }
+
+/* The call at the efficiency that its kind of work reaches under the roofs, and a GPU's launch. */
+static double expected_of(const lab *l, const vt_cost *cost)
+{
+    story_bound bound;
+    double launch_s = vt_roofs_launch_s(&l->roofs, false);
+    if (l->emulated)
+        return NAN;
+    return story_work_s(cost, &l->roofs, &bound) + (isfinite(launch_s) ? launch_s : 0);
+}
+
+static bool is_cold(const char *method) { return method && strcmp(method, "cold") == 0; }
 
 static void take(void *user, const bench_result *r)
 {
@@ -108,16 +116,13 @@ static void take(void *user, const bench_result *r)
         put_times(k, r);
     if (r->cuda)
         put_gpu_facts(k, r);
-    vt_cost cost = cost_where_it_runs(m->l, r);
+    vt_cost cost = cost_where_it_runs(m->l, r->cost, is_cold(r->method));
     k->bytes = (double)vt_cost_bytes(&cost);
     k->extra_bytes = (double)r->bytes - k->bytes;
     k->flops = (double)r->flops;
-    double launch_s = m->l->emulated ? NAN : vt_roofs_launch_s(&m->l->roofs, false);
     k->least_s = m->l->emulated ? NAN : story_floor_s(&cost, &m->l->roofs, &bound);
     k->bound = m->l->emulated ? "n/a" : story_bound_name(bound);
-    k->expected_s = m->l->emulated ? NAN
-                                   : story_work_s(&cost, &m->l->roofs, &bound) +
-                                         (isfinite(launch_s) ? launch_s : 0);
+    k->expected_s = expected_of(m->l, &cost);
     k->of_roof = k->least_s / k->median_s;
     k->error = r->error;
     k->tolerance = r->allowed;
@@ -140,7 +145,7 @@ static vt_status run_bench(lab *l, const lab_kernel_ask *ask, bool checked, benc
                        .check_flops = checked ? 0 : 1,
                        .impl = ask->impl,
                        .shape = ask->shape,
-                       .cold = ask->method && strcmp(ask->method, "cold") == 0};
+                       .cold = is_cold(ask->method)};
     if (l->ordinal < 0) {
         vt_team *team;
         TRY(lab_team(l, &team, err));
@@ -201,6 +206,7 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
     }
     lab_kernel_ask exact = *ask;
     exact.impl = row;
+    l->ran = true;
     measuring m = {.l = l, .out = out};
     int64_t before_ns = vt_run_delay_ns();
     TRY(run_bench(l, &exact, true, take, &m, err));
@@ -311,6 +317,78 @@ vt_status lab_kernel_chosen(lab *l, const char *op, const char *shape, char *out
     TRY(ask_rows(l, op, shape, &a, err));
     if (!out[0])
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row here takes the shape %s", op, shape);
+    return VT_OK;
+}
+
+/* ---- what is expected of a call that has not run ---- */
+
+/* Rows of a GPU may keep weights in a form of their own, whose bytes the cost counts. */
+static const vt_packing *packing_of(const vt_op *op, const char *row)
+{
+    const vt_impl *const *const table[] = {op->impls, op->variants};
+    for (int k = 0; k < 2; k++)
+        for (const vt_impl *const *i = table[k]; i && *i; i++)
+            if ((*i)->device == VT_DEVICE_CUDA && strcmp((*i)->name, row) == 0)
+                return (*i)->packing;
+    return NULL;
+}
+
+static vt_status cost_on_cuda(lab *l, const lab_kernel_ask *ask, const vt_op *op, const void *args,
+                              vt_cost *out, vt_err *err)
+{
+    on_cuda_gpu *gpu;
+    on_cuda c = {0};
+    char chosen[CHOSEN_MAX];
+    const char *row = ask->impl;
+    if (!row) {
+        TRY(lab_kernel_chosen(l, ask->op, ask->shape, chosen, sizeof chosen, err));
+        row = chosen;
+    }
+    TRY(lab_gpu(l, &gpu, err));
+    vt_status status = on_cuda_make(&c, gpu, op, args, packing_of(op, row), err);
+    if (status == VT_OK)
+        *out = on_cuda_cost(&c);
+    on_cuda_release(&c);
+    return status;
+}
+
+vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt_err *err)
+{
+    vt_case_text text;
+    vt_arena arena;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    int32_t n_outputs;
+    vt_cost cost;
+    const vt_op *op = vt_op_find(ask->op);
+    *out_s = NAN;
+    if (!op)
+        return vt_fail(err, VT_ERR_USAGE, "there is no op named %s", ask->op);
+    TRY(vt_case_from_text(op, ask->shape, &text, err));
+    if (l->emulated)
+        return VT_OK;
+    vt_arena_init(&arena, (size_t)24 << 30);
+    void *args = op->make_args(&text.c, 1, &arena, output, &n_outputs);
+    vt_status status = VT_OK;
+    if (!args)
+        status = vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %s", ask->op, ask->shape);
+    else if (l->ordinal >= 0)
+        status = cost_on_cuda(l, ask, op, args, &cost, err);
+    else
+        cost = op->cost(args, NULL);
+    if (status == VT_OK) {
+        cost = cost_where_it_runs(l, cost, is_cold(ask->method));
+        *out_s = expected_of(l, &cost);
+    }
+    vt_arena_release(&arena);
+    return status;
+}
+
+vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask, const char *how,
+                             vt_err *err)
+{
+    double s;
+    TRY(lab_kernel_expect(l, ask, &s, err));
+    lab_predict(l, what, s, LAB_SECONDS, how);
     return VT_OK;
 }
 

@@ -162,7 +162,9 @@ void lab_ask_reader(lab *l, json_t *p)
     lab_unit_find(json_string_value(json_object_get(p, "unit")), &unit);
     if (!text && !is_reader_there(l))
         return;
+    int64_t begin_ns = vt_now_ns();
     double v = text ? read_value(text, unit) : ask_terminal(what, unit);
+    l->thought_ns += vt_now_ns() - begin_ns;
     if (isfinite(v))
         json_object_set_new(p, "reader", json_real(v));
     else if (text && !l->refused.message[0])
@@ -263,6 +265,8 @@ static void check_items(lab *l)
     for (const lab_item_def *i = l->def->items; i->key; i++)
         if (!json_object_get(items, i->key))
             lab_check(l, false, "the lab does not tell its item '%s' (%s)", i->key, i->what);
+    if (l->late)
+        lab_check(l, false, "the reader was asked for a prediction after the lab had begun to run");
 }
 
 /* Which tier measured, and what it does not see. */
@@ -335,7 +339,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
         check_items(&l);
         tell_unused_options(&l);
         put_tier(&l);
-        double seconds = (double)(vt_now_ns() - begin_ns) * 1e-9;
+        double seconds = (double)(vt_now_ns() - begin_ns - l.thought_ns) * 1e-9;
         if (!json_object_get(l.result, "seconds")) /* a lab may tell an older result anew */
             json_object_set_new(l.result, "seconds", json_real(seconds));
     }

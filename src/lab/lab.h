@@ -16,9 +16,9 @@
  *     static vt_status run(lab *l, vt_err *err)
  *     {
  *         lab_kernel k;
- *         TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = "tokens=64,..."}, &k,
- *                            err));
- *         lab_predict(l, "time", k.expected_s, LAB_SECONDS, "bytes over the measured copy roof");
+ *         lab_kernel_ask ask = {.op = "embed", .shape = "tokens=64,..."};
+ *         TRY(lab_kernel_predict(l, "time", &ask, "bytes over the measured copy roof", err));
+ *         TRY(lab_kernel_run(l, &ask, &k, err));
  *         lab_outcome(l, "time", k.median_s, k.disturbed);
  *         lab_item(l, "coalescing", "each warp reads %d contiguous bytes", 512);
  *         lab_missing(l, "stalls", "no counters are read here (tier T0)");
@@ -74,23 +74,26 @@ typedef struct lab_def {
 /* ---- the context ---- */
 
 struct lab {
-    const lab_def *def;         /* found in lab/list.h */
-    const vt_options *options;  /* of the verb; lab_flag and others read them */
-    bool *asked;                /* [LAB_MAX_OPTIONS] rows of the options that it asked for */
-    const char *model;          /* a path or name; chosen for the device where none was given */
-    int32_t ordinal;            /* the GPU; -1: CPU */
-    bool emulated;              /* an emulated GPU: results are right, times mean nothing */
-    bool quick;                 /* the smaller form: all together in a minute on 2 cores */
-    int32_t threads;            /* CPU workers */
-    const char *results;        /* folder for files that the lab writes beside its result */
-    vt_roofs roofs;             /* of the device, measured; all 0 on an emulated GPU */
-    vt_term term;               /* for text that is stored: 100 columns, no colour */
-    json_t *result;             /* what has been told so far; see result.h */
-    bool failed;                /* a check failed, or memory ran out */
-    bool busy;                  /* other programs use the machine: nothing is graded */
-    bool talk;                  /* lines on stderr, and questions on a terminal */
-    vt_err refused;             /* the reader's prediction cannot be read */
-    json_t *table;              /* the item that lab_cell adds to */
+    const lab_def *def;        /* found in lab/list.h */
+    const vt_options *options; /* of the verb; lab_flag and others read them */
+    bool *asked;               /* [LAB_MAX_OPTIONS] rows of the options that it asked for */
+    const char *model;         /* a path or name; chosen for the device where none was given */
+    int32_t ordinal;           /* the GPU; -1: CPU */
+    bool emulated;             /* an emulated GPU: results are right, times mean nothing */
+    bool quick;                /* the smaller form: all together in a minute on 2 cores */
+    int32_t threads;           /* CPU workers */
+    const char *results;       /* folder for files that the lab writes beside its result */
+    vt_roofs roofs;            /* of the device, measured; all 0 on an emulated GPU */
+    vt_term term;              /* for text that is stored: 100 columns, no colour */
+    json_t *result;            /* what has been told so far; see result.h */
+    bool failed;               /* a check failed, or memory ran out */
+    bool busy;                 /* other programs use the machine: nothing is graded */
+    bool talk;                 /* lines on stderr, and questions on a terminal */
+    bool ran;                  /* a kernel or a request has run */
+    int64_t thought_ns;        /* the reader's time at the question, no part of the lab's seconds */
+    bool late;                 /* the first prediction came after that */
+    vt_err refused;            /* the reader's prediction cannot be read */
+    json_t *table;             /* the item that lab_cell adds to */
     struct lab_devices *device; /* opened when first needed (kernels.c) */
 };
 
@@ -117,10 +120,12 @@ typedef enum lab_unit {
 void lab_put(vt_buf *b, double v, lab_unit unit);
 
 /* What the model of costs expects of the lab's main quantity, and how that was computed. The first
- * call is the quantity that --predict is about. NAN: no expectation, `how` says why. */
+ * call is the quantity that --predict is about. It comes before anything runs: a lab that runs a
+ * kernel or a request earlier fails. NAN: no expectation, `how` says why. */
 void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
-/* What came. It is graded against both (within 20 %, within 2x, off by more), unless `disturbed` or
- * on an emulated GPU. */
+/* What came. It is graded against both (within 20 %, within 2x, off by more). A time or a rate is
+ * not graded where it is `disturbed`, other programs use the machine, or the GPU is emulated; a
+ * count is always graded, because none of these changes it. */
 void lab_outcome(lab *l, const char *what, double measured, bool disturbed);
 
 /* A check that decides over the lab's exit status; fmt: what was compared, the error, the tolerance
@@ -146,9 +151,10 @@ void lab_cell_number(lab *l, double v, lab_unit unit);
 void lab_table_end(lab *l);
 
 /* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:
- * faster), as expected from bytes before the run; NAN: none was computed. Noise is half of the
- * spread between repetitions, as a share. The verdict is made from these: "gains", "no gain here",
- * "loses"; "not measured" on an emulated GPU. */
+ * faster), as expected from bytes before the run; NAN: none was computed. Noise is vt_noise
+ * (base/stats.h) of the repetitions, a robust form of their standard deviation, as a share: half of
+ * their spread let one interrupted repetition hide every gain. The verdict is made from these:
+ * "gains", "no gain here", "loses"; "not measured" on an emulated GPU. */
 typedef struct lab_knob {
     const char *name;  /* "two launches" */
     const char *where; /* "variant kv_store two_launches", "--page-size", "VITRINE_PDL" */
@@ -200,6 +206,12 @@ typedef struct lab_kernel {
  * repetition, the row is timed again, up to three times in all, and the calmest times are kept.
  * `disturbed` says whether they still met other programs; a finding says so once. */
 vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
+/* What lab_kernel_run would answer as expected_s, without running the call: for a prediction, which
+ * comes before the run. NAN on an emulated GPU. */
+vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt_err *err);
+/* lab_predict of that time. */
+vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask, const char *how,
+                             vt_err *err);
 /* Names of all rows and variants of the card that this device has and that take the shape; out[max]
  * of static strings. Returns how many; 0 with an error set: no such op or shape. */
 int32_t lab_kernel_rows(lab *l, const char *op, const char *shape, const char **out, int32_t max,

@@ -39,6 +39,8 @@ typedef struct mini_point {
 void mini_roofline(lab *l, const char *key, const char *title, double peak, const mini_point *p,
                    int32_t n, const char *legend);
 
+/* Before lab 06 runs anything: a decode step in the middle of its request's generation. */
+vt_status mini_forward_predict(lab *l, vt_err *err);
 /* Lab 06: one request through the engine, told as its items (mini_sglang_pass.c). */
 vt_status mini_forward(lab *l, vt_err *err);
 

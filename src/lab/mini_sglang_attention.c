@@ -133,7 +133,6 @@ static void draw(lab *l, const trail *t)
 static vt_status measure_trail(lab *l, mini_pass *p, trail *t, vt_err *err)
 {
     bool all = lab_flag(l, "sweep") || !l->quick;
-    t->context = l->emulated ? 128 : l->quick && l->ordinal < 0 ? 1024 : 4096;
     int32_t prefill = l->emulated ? 64 : PREFILL;
     TRY(add_point(l, p, t, 1, prefill, prefill, err));
     int32_t most = !l->emulated && (all || l->ordinal >= 0) ? 32 : 8;
@@ -304,12 +303,14 @@ static void tell_trail(lab *l, const trail *t)
 static vt_status measure(lab *l, mini_pass *p, trail *t, vt_err *err)
 {
     static const char what[] = "time of a decode's attention at batch 1";
+    char shape[160];
+    t->context = l->emulated ? 128 : l->quick && l->ordinal < 0 ? 1024 : 4096;
+    shape_text(l, shape, sizeof shape, 1, 1, t->context);
+    TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "attention_decode", .shape = shape},
+                           "K and V of the context at the memory roof, and the launch", err));
     TRY(measure_trail(l, p, t, err));
     if (t->n < 2)
         return VT_OK; /* interrupted */
-    lab_predict(l, what, t->at[1].k.expected_s, LAB_SECONDS,
-                "K and V of the context at the memory roof, and the "
-                "launch");
     lab_outcome(l, what, t->at[1].k.median_s, t->at[1].k.disturbed);
     trail_table(l, t);
     if (l->emulated)

@@ -1,10 +1,6 @@
 /* Lab 05 of the track mini-sglang: all-reduce between ranks that share a model.
  *
- *   one-shot   each rank reads the whole buffer of every other one        (n-1) S over the link
- *   two-shot   each rank sums its n-th part, then all gather the parts    2 (n-1)/n S, one more
- *                                                                         meeting
- *   ring       2 (n-1) steps, each passes an n-th part to the neighbour   2 (n-1)/n S, 2 (n-1)
- *   (NCCL)                                                                meetings
+ * all_reduce.h has the bytes and the meetings of one-shot, two-shot and a ring, and the reasons.
  *
  * One rank alone measures what all of them stand on: the copy into a registered buffer and out of
  * it, the rate of copies and links, and the time of a meeting or launch. The times of several ranks
@@ -15,70 +11,15 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "lab/all_reduce.h"
 #include "lab/mini_sglang.h"
 #include "model/model.h"
 
 #define MAIN_BYTES (INT64_C(8) << 20)
 
-typedef struct machine {
-    double link_per_s; /* bytes a second in each direction, between the memories of two ranks */
-    double copy_per_s; /* bytes read and written in a rank's own memory */
-    double meeting_s;  /* ranks meet, or a kernel is launched */
-    bool shared;       /* all ranks share these rates: a CPU's processes have one memory */
-    const char *link;  /* what link_per_s is */
-} machine;
-
-/* What joins two ranks here. On a GPU the only link that one device can measure is that to the
- * host's memory, through which two GPUs without a faster link would send: once up, once down. */
-static machine machine_of(const lab *l)
-{
-    const vt_roofs *r = &l->roofs;
-    double slower = fmin(r->to_device_bytes_per_s, r->from_device_bytes_per_s);
-    machine m = {.copy_per_s = r->copy_bytes_per_s, .meeting_s = mini_launch_s(l)};
-    if (l->ordinal >= 0) {
-        m.link_per_s = slower;
-        m.link = "the slower direction of the link to pinned host memory, measured";
-    } else {
-        m.link_per_s = r->copy_bytes_per_s / 2;
-        m.shared = true;
-        m.link = "half of the measured memory copy roof, which all ranks share: a byte of another "
-                 "process is read, and written here";
-    }
-    return m;
-}
-
-/* Moving `sent` bytes over a rank's link, and reading and writing `bytes` in its own memory. */
-static double move_s(const machine *m, int n, double sent, double bytes)
-{
-    return (m->shared ? n : 1) * (sent / m->link_per_s + 2 * bytes / m->copy_per_s);
-}
-
-static double one_shot_s(const machine *m, int n, double bytes)
-{
-    return 2 * m->meeting_s + move_s(m, n, (n - 1) * bytes, bytes);
-}
-
-static double two_shot_s(const machine *m, int n, double bytes)
-{
-    return 3 * m->meeting_s + move_s(m, n, 2.0 * (n - 1) / n * bytes, bytes);
-}
-
-static double ring_s(const machine *m, int n, double bytes)
-{
-    return 2.0 * (n - 1) * m->meeting_s + move_s(m, n, 2.0 * (n - 1) / n * bytes, bytes);
-}
-
-/* Where two-shot begins to win: the bytes that it saves take as long as its extra meeting.
- * Infinite for two ranks, which send as much either way. */
-static double threshold_bytes(const machine *m, int n)
-{
-    double saved = (n - 1) * (1 - 2.0 / n) * (m->shared ? n : 1);
-    return saved > 0 ? m->meeting_s * m->link_per_s / saved : INFINITY;
-}
-
 /* ---- computed ---- */
 
-static void sizes_table(lab *l, const machine *m)
+static void sizes_table(lab *l, const lab_link *m)
 {
     static const int64_t few[] = {16 << 10, 1 << 20, MAIN_BYTES},
                          many[] = {16 << 10, 64 << 10, 256 << 10, 1 << 20, MAIN_BYTES, 64 << 20};
@@ -93,37 +34,40 @@ static void sizes_table(lab *l, const machine *m)
     for (int i = 0; i < n_sizes * n_ranks; i++) {
         double bytes = (double)(all ? many : few)[i % n_sizes];
         int n = ranks[i / n_sizes];
-        double one = one_shot_s(m, n, bytes), two = two_shot_s(m, n, bytes),
-               ring = ring_s(m, n, bytes), best = fmin(one, fmin(two, ring));
+        double one = lab_all_reduce_s(m, LAB_ONE_SHOT, n, bytes),
+               two = lab_all_reduce_s(m, LAB_TWO_SHOT, n, bytes),
+               ring = lab_all_reduce_s(m, LAB_RING, n, bytes), best = fmin(one, fmin(two, ring));
         lab_cell(l, "%d", n);
         lab_cell_number(l, bytes, LAB_BYTES);
         lab_cell_number(l, one, LAB_SECONDS);
         lab_cell_number(l, two, LAB_SECONDS);
         lab_cell_number(l, ring, LAB_SECONDS);
-        lab_cell_number(l, (m->shared ? n : 1) * 2.0 * (n - 1) / n * bytes / m->link_per_s / best,
+        lab_cell_number(l, (m->shared ? n : 1) * 2.0 * (n - 1) / n * bytes / m->per_s / best,
                         LAB_SHARE);
         lab_cell(l, "%s", best == one ? "one-shot" : best == two ? "two-shot" : "ring");
     }
     lab_table_end(l);
 }
 
-static void tell_algorithms(lab *l, const machine *m)
+static void tell_algorithms(lab *l, const lab_link *m)
 {
     double b = (double)MAIN_BYTES;
     lab_item(l, "one_shot",
              "each rank reads the %s of every other one and sums: %s for 2 ranks, %s for 4 "
              "(modelled; link: %s)",
-             mini_word(b, LAB_BYTES).text, mini_word(one_shot_s(m, 2, b), LAB_SECONDS).text,
-             mini_word(one_shot_s(m, 4, b), LAB_SECONDS).text, m->link);
+             mini_word(b, LAB_BYTES).text,
+             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b), LAB_SECONDS).text,
+             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, b), LAB_SECONDS).text, m->what);
     lab_item(l, "two_shot",
              "each rank sums its part, then all gather: %s for 2 ranks, %s for 4 (modelled)",
-             mini_word(two_shot_s(m, 2, b), LAB_SECONDS).text,
-             mini_word(two_shot_s(m, 4, b), LAB_SECONDS).text);
+             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 2, b), LAB_SECONDS).text,
+             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 4, b), LAB_SECONDS).text);
     lab_item(
         l, "nccl",
         "as a ring: %s for 2 ranks, %s for 4 (modelled, with a meeting of %s for each of its 2 "
         "(n-1) steps). Measuring the library itself needs a second rank",
-        mini_word(ring_s(m, 2, b), LAB_SECONDS).text, mini_word(ring_s(m, 4, b), LAB_SECONDS).text,
+        mini_word(lab_all_reduce_s(m, LAB_RING, 2, b), LAB_SECONDS).text,
+        mini_word(lab_all_reduce_s(m, LAB_RING, 4, b), LAB_SECONDS).text,
         mini_word(m->meeting_s, LAB_SECONDS).text);
     lab_item(
         l, "threshold",
@@ -131,8 +75,8 @@ static void tell_algorithms(lab *l, const machine *m)
         "from %s on; 8 ranks: from %s on. The threshold is the time of a meeting (%s) times the "
         "rate of the link, over what two-shot saves: it must be computed for each machine, and "
         "a fixed number of bytes is wrong on the next one",
-        mini_word(threshold_bytes(m, 4), LAB_BYTES).text,
-        mini_word(threshold_bytes(m, 8), LAB_BYTES).text,
+        mini_word(lab_two_shot_from(m, 4), LAB_BYTES).text,
+        mini_word(lab_two_shot_from(m, 8), LAB_BYTES).text,
         mini_word(m->meeting_s, LAB_SECONDS).text);
 }
 
@@ -165,7 +109,7 @@ static double step_s(const lab *l, mini_pass *p)
     return sum;
 }
 
-static vt_status layer_table(lab *l, const machine *m, vt_err *err)
+static vt_status layer_table(lab *l, const lab_link *m, vt_err *err)
 {
     static const struct {
         const char *name;
@@ -181,7 +125,7 @@ static vt_status layer_table(lab *l, const machine *m, vt_err *err)
               "step|>bytes each|>two all-reduces|>layer / 2|>share of the layer");
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
         double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
-               comm = 2 * one_shot_s(m, 2, bytes),
+               comm = 2 * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes),
                layer = layer_s(l, &p, step[i].n, step[i].q_len, step[i].kv_len) / 2;
         lab_cell(l, "%s", step[i].name);
         lab_cell_number(l, bytes, LAB_BYTES);
@@ -195,7 +139,7 @@ static vt_status layer_table(lab *l, const machine *m, vt_err *err)
 }
 
 /* The same of a forward pass: all calls of one rank of two, beside two all-reduces a layer. */
-static vt_status pass_table(lab *l, const machine *m, vt_err *err)
+static vt_status pass_table(lab *l, const lab_link *m, vt_err *err)
 {
     static const struct {
         const char *name;
@@ -211,7 +155,7 @@ static vt_status pass_table(lab *l, const machine *m, vt_err *err)
               "step|>all-reduces|>communication|>compute / 2|>ratio|>share of the pass");
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
         double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
-               comm = 2.0 * layers * one_shot_s(m, 2, bytes), work = NAN;
+               comm = 2.0 * layers * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes), work = NAN;
         vt_err why;
         if (mini_pass_set(&p, step[i].n, step[i].q_len, step[i].kv_len, &why) == VT_OK)
             work = step_s(l, &p) / 2;
@@ -230,25 +174,30 @@ static vt_status pass_table(lab *l, const machine *m, vt_err *err)
 /* ---- measured ---- */
 
 /* Copying 8 MiB inside one device's memory, in pieces of a page. */
+static void copy_shape(const lab *l, int32_t page, char *out, size_t size)
+{
+    int64_t piece = 2 * (int64_t)page * 8 * 128 * 2; /* K and V of a page in 16 bits */
+    snprintf(out, size, "copies=%lld,tokens=%d,layers=1,kv_heads=8,head_dim=128,kv_type=%s,page=%d",
+             (long long)(MAIN_BYTES / piece), page, l->ordinal >= 0 ? "bf16" : "f16", page);
+}
+
 static vt_status copy(lab *l, int32_t page, lab_kernel *out, vt_err *err)
 {
     char shape[160];
-    int64_t piece = 2 * (int64_t)page * 8 * 128 * 2; /* K and V of a page in 16 bits */
-    snprintf(shape, sizeof shape,
-             "copies=%lld,tokens=%d,layers=1,kv_heads=8,head_dim=128,kv_type=%s,page=%d",
-             (long long)(MAIN_BYTES / piece), page, l->ordinal >= 0 ? "bf16" : "f16", page);
+    copy_shape(l, page, shape, sizeof shape);
     lab_note(l, "page_copy, %s", shape);
     return lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = shape}, out, err);
 }
 
-static void tell_copy(lab *l, const machine *m, const lab_kernel *k)
+static void tell_copy(lab *l, const lab_link *m, const lab_kernel *k)
 {
     if (!isfinite(k->median_s)) {
         lab_missing(l, "buffer_copy", "times mean nothing on an emulated GPU");
         lab_missing(l, "avoid_copy", "times mean nothing on an emulated GPU");
         return;
     }
-    double both = 2 * k->median_s, reduce = one_shot_s(m, 2, (double)MAIN_BYTES);
+    double both = 2 * k->median_s,
+           reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, (double)MAIN_BYTES);
     lab_item(
         l, "buffer_copy",
         "copying %s into a registered buffer takes %s (measured: %s, %.0f %% of the copy roof%s), "
@@ -267,14 +216,14 @@ static void tell_copy(lab *l, const machine *m, const lab_kernel *k)
              mini_word(both + reduce, LAB_SECONDS).text);
 }
 
-static void tell_hardware(lab *l, const machine *m)
+static void tell_hardware(lab *l, const lab_link *m)
 {
     const vt_roofs *r = &l->roofs;
     if (l->ordinal < 0) {
-        lab_number(l, "link", m->link_per_s, LAB_BYTES_PER_S, "derived", m->link);
+        lab_number(l, "link", m->per_s, LAB_BYTES_PER_S, "derived", m->what);
         lab_number(l, "sync", m->meeting_s, LAB_SECONDS, "measured",
                    "threads of one process meet; processes need at least that");
-    } else if (m->link_per_s > 0) {
+    } else if (m->per_s > 0) {
         lab_item(l, "link", "to the device %s, from it %s (measured, pinned host memory)",
                  mini_word(r->to_device_bytes_per_s, LAB_BYTES_PER_S).text,
                  mini_word(r->from_device_bytes_per_s, LAB_BYTES_PER_S).text);
@@ -291,9 +240,10 @@ static void tell_hardware(lab *l, const machine *m)
 }
 
 /* Knobs that need a second rank: what the bytes promise of them. */
-static void turn_ranks(lab *l, const machine *m, const lab_kernel *k)
+static void turn_ranks(lab *l, const lab_link *m, const lab_kernel *k)
 {
-    double b = (double)MAIN_BYTES, reduce = one_shot_s(m, 2, b), small = 16 << 10;
+    double b = (double)MAIN_BYTES, reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b),
+           small = 16 << 10;
     lab_turn_missing(l, "direct peer access", "--tp (several ranks are not there yet)",
                      "all-reduce of 8 MiB, 2 ranks, without the copy into a buffer and out of it",
                      (2 * k->least_s + reduce) / reduce,
@@ -301,8 +251,10 @@ static void turn_ranks(lab *l, const machine *m, const lab_kernel *k)
                      "both copies that fall away");
     lab_turn_missing(l, "adaptive NCCL threshold", "--tp (several ranks are not there yet)",
                      "all-reduce of 16 KiB, 4 ranks: the fastest form in place of a ring",
-                     ring_s(m, 4, small) / fmin(ring_s(m, 4, small), fmin(one_shot_s(m, 4, small),
-                                                                          two_shot_s(m, 4, small))),
+                     lab_all_reduce_s(m, LAB_RING, 4, small) /
+                         fmin(lab_all_reduce_s(m, LAB_RING, 4, small),
+                              fmin(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, small),
+                                   lab_all_reduce_s(m, LAB_TWO_SHOT, 4, small))),
                      "one rank sums with nobody; expected is the ring's time over that of the "
                      "form that the item 'threshold' would choose for this size");
 }
@@ -310,16 +262,18 @@ static void turn_ranks(lab *l, const machine *m, const lab_kernel *k)
 static vt_status run(lab *l, vt_err *err)
 {
     static const char what[] = "time of copying 8 MiB into a registered buffer";
-    machine m = machine_of(l);
+    lab_link m = lab_link_here(l);
     int32_t page = l->ordinal >= 0 ? 64 : 16, other = l->ordinal >= 0 ? 16 : 64;
     lab_kernel k, small;
+    char shape[160];
+    copy_shape(l, page, shape, sizeof shape);
+    TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "page_copy", .shape = shape},
+                           "8 MiB read and 8 MiB written at the roof of where they lie", err));
     TRY(copy(l, page, &k, err));
-    lab_predict(l, what, k.expected_s, LAB_SECONDS,
-                "8 MiB read and 8 MiB written at the roof of where they lie");
     lab_outcome(l, what, k.median_s, k.disturbed);
     lab_kernel_card(l, "card", &k, "copies 8 MiB inside the memory of one rank",
                     "no copy at all: write where the all-reduce reads");
-    if (m.link_per_s > 0 && isfinite(m.meeting_s)) {
+    if (m.per_s > 0 && isfinite(m.meeting_s)) {
         sizes_table(l, &m);
         tell_algorithms(l, &m);
         TRY(layer_table(l, &m, err));

@@ -219,11 +219,35 @@ static void tell_tolerances(lab *l, const kernels *all)
     vt_buf_release(&b);
 }
 
-/* The time of a decode step if its kernels ran alone, one after the other. */
+static const char step_time[] = "time of a decode step's kernels, each run alone";
+
+/* Before anything runs: the time of a decode step if its kernels ran alone, one after the other. */
+static void predict_step(lab *l, const kernels *all)
+{
+    double sum = 0;
+    int32_t n = 0;
+    for (int32_t i = 0; i < all->n; i++) {
+        const kernel *k = &all->at[i];
+        double s;
+        vt_err err;
+        if (!wanted(all, k) || !k->decode)
+            continue;
+        lab_kernel_ask ask = {.op = k->op->name, .shape = k->shape};
+        if (lab_kernel_expect(l, &ask, &s, &err) != VT_OK)
+            continue; /* it will not run either */
+        sum += k->decode * s;
+        n += k->decode;
+    }
+    lab_predict(l, step_time, n ? sum : NAN, LAB_SECONDS,
+                l->emulated ? "times mean nothing on an emulated GPU"
+                : n         ? "for each call the launch, and its bytes or FLOPs at the roof; "
+                              "weights are cut to 8 M elements"
+                            : "--kernel left no kernel of a decode step");
+}
+
 static void tell_step(lab *l, const kernels *all)
 {
-    static const char what[] = "time of a decode step's kernels, each run alone";
-    double expected = 0, measured = 0;
+    double measured = 0;
     bool disturbed = false;
     const kernel *most = NULL;
     int32_t n = 0;
@@ -231,7 +255,6 @@ static void tell_step(lab *l, const kernels *all)
         const kernel *k = &all->at[i];
         if (!k->ran || !k->decode)
             continue;
-        expected += k->decode * k->k.expected_s;
         measured += k->decode * k->k.median_s;
         disturbed |= k->k.disturbed;
         n += k->decode;
@@ -239,17 +262,13 @@ static void tell_step(lab *l, const kernels *all)
             most = k;
     }
     if (!most || !isfinite(measured)) {
-        lab_predict(l, what, NAN, LAB_SECONDS, "no kernel of a decode step was timed");
-        lab_outcome(l, what, NAN, false);
+        lab_outcome(l, step_time, NAN, false);
         lab_missing(l, "state",
                     l->emulated ? "times mean nothing on an emulated GPU"
                                 : "--kernel left no kernel of a decode step");
         return;
     }
-    lab_predict(l, what, expected, LAB_SECONDS,
-                "for each call the launch, and its bytes or FLOPs at the roof; weights are cut to "
-                "8 M elements");
-    lab_outcome(l, what, measured, disturbed);
+    lab_outcome(l, step_time, measured, disturbed);
     lab_item(l, "state",
              "%d calls of a decode step take %s alone; %s takes most of it, %.0f %%, at %.0f %% of "
              "its %s roof",
@@ -302,8 +321,10 @@ static vt_status run(lab *l, vt_err *err)
     vt_status status = read_only(l, all, err);
     if (status == VT_OK)
         status = collect(l, all, err);
-    if (status == VT_OK)
+    if (status == VT_OK) {
+        predict_step(l, all);
         status = run_all(l, all, err);
+    }
     if (status == VT_OK) {
         tell_order(l, all);
         tell_kernels(l, all);

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "lab/mini_sglang.h"
+#include "lab/sglang_inside.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -69,18 +70,33 @@ static void draw_timeline(lab *l, const json_t *story)
     vt_buf_release(&b);
 }
 
+static const char step_time[] = "time of a decode step of the engine";
+
+static const char *const settings_of_pass[] = {"max-context", "512", "kv-memory", "64M", NULL};
+
+vt_status mini_forward_predict(lab *l, vt_err *err)
+{
+    sglang_cost cost;
+    vt_engine *e;
+    story_seq seq = {.q_len = 1, .kv_len = PROMPT + GENERATED / 2, .n_rows = 1};
+    TRY(lab_engine_open(l, settings_of_pass, &e, err));
+    vt_status status = sglang_cost_step(l, e, &seq, 1, true, &cost, err);
+    vt_engine_free(e);
+    TRY(status);
+    lab_predict(l, step_time, sglang_best_s(&cost), LAB_SECONDS,
+                "each call's launch, and its work at the efficiency that its row was measured to "
+                "have alone");
+    return VT_OK;
+}
+
 /* The mean decode step beside what the roofs and the rows' efficiencies say. */
 static void tell_step(lab *l, const json_t *story)
 {
-    static const char what[] = "time of a decode step of the engine";
     const json_t *decode = story_phase_named(story, "decode"),
                  *machine = story_get(story, "machine");
     char state[STORY_TEXT];
     double expected = member(decode, "expected_us", 1e-6), step = member(decode, "step_us", 1e-6);
-    lab_predict(l, what, expected, LAB_SECONDS,
-                "each call's launch, and its work at the efficiency that its row was measured to "
-                "have alone");
-    lab_outcome(l, what, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
+    lab_outcome(l, step_time, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
     lab_item(l, "step",
              "a decode step takes %s; no machine with these roofs does it in less "
              "than %s, and %s was expected; %.1f %% of it lies outside all calls",
@@ -124,7 +140,7 @@ static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
     return status;
 }
 
-/* Seconds from token to token over three requests: their median, and half of their spread. */
+/* Seconds from token to token over three requests: their median and noise. */
 static vt_status token_times(lab *l, bool overlap, double *median, double *noise, vt_err *err)
 {
     enum { TIMES = 3 };
@@ -144,8 +160,8 @@ static vt_status token_times(lab *l, bool overlap, double *median, double *noise
         lab_request_release(&r);
     }
     vt_engine_free(e);
-    *median = vt_median(s, TIMES); /* sorts them */
-    *noise = (s[TIMES - 1] - s[0]) / 2 / *median;
+    *median = vt_median(s, TIMES);
+    *noise = vt_noise(s, TIMES);
     return status;
 }
 
@@ -172,8 +188,7 @@ vt_status mini_forward(lab *l, vt_err *err)
 {
     vt_engine *e;
     json_t *story = NULL;
-    TRY(lab_engine_open(l, (const char *const[]){"max-context", "512", "kv-memory", "64M", NULL},
-                        &e, err));
+    TRY(lab_engine_open(l, settings_of_pass, &e, err));
     vt_status status = read_pass(l, e, &story, err);
     vt_engine_free(e);
     TRY(status);

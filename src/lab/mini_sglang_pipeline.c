@@ -215,6 +215,8 @@ static void no_forward(lab *l)
 static vt_status run(lab *l, vt_err *err)
 {
     vt_buf report = {0};
+    if (!l->emulated)
+        TRY(mini_forward_predict(l, err));
     vt_status status = all_labs(l, &report, err);
     if (status == VT_OK && l->emulated)
         no_forward(l);

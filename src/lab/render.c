@@ -86,7 +86,7 @@ static void title(page *p)
                     "named below;\n  times mean nothing and are left out.\n");
     else if (strcmp(state, "disturbed") == 0)
         vt_buf_puts(p->b,
-                    "  The machine was BUSY meanwhile: figures may be too slow, and nothing is "
+                    "  The machine was BUSY meanwhile: figures may be too slow, and no time is "
                     "graded.\n");
 }
 

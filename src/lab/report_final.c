@@ -447,12 +447,17 @@ static void next_steps(const report *r, vt_buf *b)
         if (!r->result[i])
             vt_buf_printf(b, "- `vitrine lab %s %s`: not run yet\n", track, r->lab[i]->number);
         else if (json_is_true(json_object_get(r->result[i], "quick")) && r->n_quick < r->n)
-            vt_buf_printf(b, "- `vitrine lab %s %s`: run in the quick form only\n", track,
-                          r->lab[i]->number);
+            vt_buf_printf(b,
+                          "- `vitrine lab %s %s`: run in the quick form only, which counts for no "
+                          "criterion\n",
+                          track, r->lab[i]->number);
     }
     if (r->n_quick == r->n && r->n > 0)
-        vt_buf_printf(b, "- `vitrine lab %s all`: every lab was run in the quick form only\n",
-                      track);
+        vt_buf_printf(
+            b,
+            "- `vitrine lab %s all`: every lab was run in the quick form only, which counts "
+            "for no criterion\n",
+            track);
     if (r->n_disturbed)
         vt_buf_printf(b,
                       "- run the %d disturbed labs again on a quiet machine: their times are not "

@@ -5,10 +5,10 @@
 #include "lab/list.h"
 #include "lab/report_inside.h"
 
-/* "python scripts/00_check_env.py": how a script is started inside the track's folder. */
+/* "python3 scripts/00_check_env.py": how a script is started inside the track's folder. */
 static void put_script(const char *alias, vt_buf *b)
 {
-    vt_buf_printf(b, "`%s/%s`", strstr(alias, ".py") ? "python scripts" : "./scripts", alias);
+    vt_buf_printf(b, "`%s/%s`", strstr(alias, ".py") ? "python3 scripts" : "./scripts", alias);
 }
 
 static void put_step(int n, const char *what, const lab_def *d, vt_buf *b)
@@ -131,12 +131,15 @@ static void paths(vt_buf *b)
 {
     vt_buf_puts(
         b, "## Learning paths\n\n"
+           "The [plan of the labs](" TO_LABS "PLAN.md#learning-paths) has each path with its pages "
+           "and questions; these are its commands.\n\n"
            "**Beginner** (an hour of reading, ten minutes of machine)\n"
-           "1. Read [environment.md](environment.md).\n"
+           "1. `vitrine lab sglang 00 --quick`: the machine and its roofs.\n"
            "2. `vitrine lab mini-sglang 00 --quick`: is everything there?\n"
            "3. `vitrine lab mini-sglang 01 --quick`: every kernel against its reference.\n"
            "4. `vitrine lab sglang 01 --quick`: one request, step by step.\n"
-           "5. Read the first section of [kernel-dev-guide.md](kernel-dev-guide.md).\n\n"
+           "5. Read [environment.md](environment.md), and the first section of "
+           "[kernel-dev-guide.md](kernel-dev-guide.md).\n\n"
            "**Intermediate**\n"
            "1. `vitrine lab mini-sglang 02 --quick --sweep`: when is a copy launch-bound?\n"
            "2. `vitrine lab mini-sglang 03 --quick --compare-patterns`: what does order cost?\n"
@@ -147,11 +150,12 @@ static void paths(vt_buf *b)
            "where it is installed.\n\n"
            "**Advanced**\n"
            "1. `vitrine lab mini-sglang 04 --quick --sweep`: the trail over the roofline.\n"
-           "2. `vitrine lab flashinfer 02 --quick` and `03`: tiles, splits, merges.\n"
-           "3. `vitrine lab mini-sglang 05 --quick --analyze`: where communication goes.\n"
-           "4. `vitrine lab sglang 05 --quick --ncu`: counters of one kernel, where Nsight "
+           "2. `vitrine lab flashinfer 02 --quick`: tiles and waves of a prompt.\n"
+           "3. `vitrine lab flashinfer 03 --quick`: splits of a decode, and their merge.\n"
+           "4. `vitrine lab mini-sglang 05 --quick --analyze`: where communication goes.\n"
+           "5. `vitrine lab sglang 05 --quick --ncu`: counters of one kernel, where Nsight "
            "Compute is installed and allowed.\n"
-           "5. Read [kernel-dev-guide.md](kernel-dev-guide.md): what was tried for each kernel, "
+           "6. Read [kernel-dev-guide.md](kernel-dev-guide.md): what was tried for each kernel, "
            "how to add one, and bring your own.\n\n");
 }
 
@@ -185,15 +189,15 @@ void report_index(const report *r, vt_buf *b)
     paths(b);
     vt_buf_puts(b, "## Expected ranges on this machine\n\n");
     report_ranges(r, b);
-    vt_buf_puts(b,
-                "## How to read a result\n\n"
-                "- A share has its denominator beside it: of the measured roof, of the step, of "
-                "the layer.\n"
-                "- *measured* came from a clock or counter, *derived* from exact bytes and "
-                "FLOPs, *modelled* from both and an assumption.\n"
-                "- *quick* results have fewer repetitions. A *disturbed* result is not graded; "
-                "an *emulated* one has no times.\n"
-                "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
+    vt_buf_puts(
+        b, "## How to read a result\n\n"
+           "- A share has its denominator beside it: of the measured roof, of the step, of "
+           "the layer.\n"
+           "- *measured* came from a clock or counter, *derived* from exact bytes and "
+           "FLOPs, *modelled* from both and an assumption.\n"
+           "- *quick* results have fewer repetitions. A *disturbed* result's times are not graded; "
+           "an *emulated* one has no times.\n"
+           "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
     report_reading(r, b);
     links(b);
 }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "lab/report_inside.h"
 #include "lab/result.h"
@@ -139,8 +140,6 @@ void report_table(const json_t *table, vt_buf *b)
     json_t *c, *row;
     const json_t *columns = json_object_get(table, "columns"),
                  *rows = json_object_get(table, "rows");
-    if (*report_string(table, "title"))
-        vt_buf_printf(b, "%s\n\n", report_string(table, "title"));
     json_array_foreach((json_t *)(uintptr_t)columns, i, c)
     {
         const char *name = json_string_value(c);
@@ -167,6 +166,14 @@ void report_table(const json_t *table, vt_buf *b)
     vt_buf_putc(b, '\n');
 }
 
+/* The title of a table or drawing behind the item's name, unless it only repeats that. */
+static void put_title(const json_t *item, const lab_item_def *def, vt_buf *b)
+{
+    const char *title = report_string(item, "title");
+    bool told = *title && strcasecmp(title, def->what) != 0;
+    vt_buf_printf(b, "%s%s\n\n", told ? ": " : "", told ? title : "");
+}
+
 void report_item(const json_t *item, const lab_item_def *def, vt_buf *b)
 {
     vt_buf_printf(b, "**%s**", def->what);
@@ -175,18 +182,22 @@ void report_item(const json_t *item, const lab_item_def *def, vt_buf *b)
         return;
     }
     if (json_object_get(item, "drawing")) {
-        vt_buf_printf(b, ": %s\n\n```\n%s", report_string(item, "title"),
-                      report_string(item, "drawing"));
+        put_title(item, def, b);
+        vt_buf_printf(b, "```\n%s", report_string(item, "drawing"));
         size_t n = strlen(report_string(item, "drawing"));
         vt_buf_puts(b,
                     n && report_string(item, "drawing")[n - 1] == '\n' ? "```\n\n" : "\n```\n\n");
         return;
     }
-    vt_buf_puts(b, ": ");
-    if (report_item_line(item, b))
-        vt_buf_puts(b, "\n\n");
-    else
+    vt_buf line = {0};
+    if (report_item_line(item, &line)) {
+        vt_buf_printf(b, ": %s\n\n", line.data ? line.data : "");
+        b->failed |= line.failed;
+    } else {
+        put_title(item, def, b);
         report_table(item, b);
+    }
+    vt_buf_release(&line);
 }
 
 void report_predictions(const json_t *result, vt_buf *b)

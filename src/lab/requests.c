@@ -103,6 +103,7 @@ static vt_status submit(vt_engine *e, driving *d, vt_err *err)
 
 vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_err *err)
 {
+    l->ran = true;
     (void)l;
     int32_t left = 0;
     bool idle = false;

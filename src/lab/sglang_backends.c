@@ -330,7 +330,10 @@ static vt_status measure(lab *l, comparison *c, vt_err *err)
     c->gen = l->quick ? 8 : 32;
     TRY(sglang_model_heads(l, &heads, err));
     make_shapes(l, &heads, c);
-    if (!l->emulated)
+    if (l->emulated)
+        lab_predict(l, "attention of a decode at 1,024 tokens", NAN, LAB_SECONDS,
+                    "an emulated GPU has no speed");
+    else
         TRY(sglang_run_auto(l, c->prompt, c->gen, err));
     TRY(run_shapes(l, c, err));
     grade(l, c);
@@ -340,8 +343,6 @@ static vt_status measure(lab *l, comparison *c, vt_err *err)
     turn(l, c);
     tell_stalls(l, c);
     if (l->emulated) {
-        lab_predict(l, "attention of a decode at 1,024 tokens", NAN, LAB_SECONDS,
-                    "an emulated GPU has no speed");
         static const char *const key[] = {"chosen", "plan_cost", "engines", "whole_engine"};
         for (int i = 0; i < 4; i++)
             lab_missing(l, key[i], "an emulated GPU is too slow to run a model's requests");

@@ -61,9 +61,6 @@ bool sglang_disturbed(const json_t *story);
 /* The median of a column over the decode steps (no prompt tokens, at least one decode) whose number
  * of sequences is n_seqs (0: any). NAN: there is no such step. */
 double sglang_decode_median(const json_t *story, const char *column, int32_t n_seqs);
-/* Half of the spread between the quartiles (of fewer than four values between the least and the
- * most), as a share of the median; NAN for one value. Sorts v. */
-double sglang_noise(double *v, size_t n);
 /* The same of the decode steps' times. */
 double sglang_decode_noise(const json_t *story, int32_t n_seqs);
 /* The request's events in the order of time, as lines of at most 100 cells. */

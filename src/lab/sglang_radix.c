@@ -280,7 +280,7 @@ static vt_status repeat_sharers(lab *l, vt_engine *e, int32_t n, double *last_s,
 
 static void tell_together(lab *l, int32_t n, double *with, double *alone, const uint64_t *computed)
 {
-    double noise[2] = {sglang_noise(with, (size_t)n), sglang_noise(alone, (size_t)n)},
+    double noise[2] = {vt_noise(with, (size_t)n), vt_noise(alone, (size_t)n)},
            median[2] = {vt_median(with, (size_t)n), vt_median(alone, (size_t)n)};
     lab_table(l, "concurrent", "Four requests with one prefix of 512 tokens, submitted at once",
               "prefix cache|>prompt tokens|>computed|>until every first token");

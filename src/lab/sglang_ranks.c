@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
+#include "lab/all_reduce.h"
 #include "lab/sglang_inside.h"
 #include "story/read.h"
 
@@ -104,13 +105,8 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
 /* Bytes a second at which a rank gets another one's data; NAN: not measured here. */
 static double link_rate(const lab *l, const char *link)
 {
-    const vt_roofs *r = &l->roofs;
-    /* ranks of a CPU are processes that share memory; a copy's rate counts each byte twice */
-    if (!r->is_gpu)
-        return strcmp(link, "host") == 0 ? r->copy_bytes_per_s / 2 : NAN;
-    if (strcmp(link, "host") == 0 && r->to_device_bytes_per_s > 0)
-        return 1 / (1 / r->to_device_bytes_per_s + 1 / r->from_device_bytes_per_s);
-    return NAN;
+    double per_s = lab_link_here(l).per_s;
+    return strcmp(link, "host") == 0 && per_s > 0 ? per_s : NAN;
 }
 
 /* What it costs that all ranks know of each other that they have come. */
@@ -119,13 +115,17 @@ static double meeting_s(const lab *l)
     return l->roofs.is_gpu ? l->roofs.kernel_s : l->roofs.meeting_s;
 }
 
-/* One-shot: every rank reads all others' data, one meeting. Two-shot: every rank sums its part and
- * the parts are gathered, fewer bytes and two meetings. */
+/* The faster of one-shot and two-shot, as lab mini-sglang 05 computes them, but with a memory of
+ * its own for each rank: this lab asks what further devices would gain. */
 static double all_reduce_s(const lab *l, double bytes, int32_t n, const char *link,
                            const char **form)
 {
-    double rate = link_rate(l, link), one = (n - 1) * bytes / rate + meeting_s(l),
-           two = 2.0 * (n - 1) / n * bytes / rate + 2 * meeting_s(l);
+    lab_link own = lab_link_here(l);
+    own.shared = false;
+    own.per_s = link_rate(l, link);
+    own.meeting_s = meeting_s(l);
+    double one = lab_all_reduce_s(&own, LAB_ONE_SHOT, n, bytes),
+           two = lab_all_reduce_s(&own, LAB_TWO_SHOT, n, bytes);
     *form = n == 1 ? "none" : two < one ? "two-shot" : "one-shot";
     return n == 1 ? 0 : fmin(one, two);
 }

@@ -131,7 +131,7 @@ static void find_gaps(const json_t *story, gaps *g)
         }
     }
     g->n_steps = (int32_t)n;
-    g->mixed_noise = mixed ? sglang_noise(mixed, (size_t)g->n_mixed) : NAN;
+    g->mixed_noise = mixed ? vt_noise(mixed, (size_t)g->n_mixed) : NAN;
     g->mixed_ms = mixed ? vt_median(mixed, (size_t)g->n_mixed) : NAN;
     g->plain_ms = plain ? vt_median(plain, (size_t)g->n_plain) : NAN;
     free(mixed);

@@ -94,19 +94,10 @@ double sglang_decode_median(const json_t *story, const char *column, int32_t n_s
     return median;
 }
 
-double sglang_noise(double *v, size_t n)
-{
-    if (n < 2)
-        return NAN;
-    double low = vt_percentile(v, n, n < 4 ? 0 : 0.25),
-           high = vt_percentile(v, n, n < 4 ? 1 : 0.75);
-    return (high - low) / 2 / vt_median(v, n);
-}
-
 double sglang_decode_noise(const json_t *story, int32_t n_seqs)
 {
     size_t n;
-    double *v = decode_values(story, "ms", n_seqs, &n), noise = v ? sglang_noise(v, n) : NAN;
+    double *v = decode_values(story, "ms", n_seqs, &n), noise = v ? vt_noise(v, n) : NAN;
     free(v);
     return noise;
 }

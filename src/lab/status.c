@@ -86,7 +86,7 @@ static void read_wanted(const char *text, wanted *w)
         w->def = lab_find(w->track, w->number);
 }
 
-/* "2 of 9 checks failed", "run in the quick form only" ...; NULL: good. */
+/* "2 of 9 checks failed", "quick results do not count ..." ...; NULL: good. */
 static const char *fault_of(const json_t *result, const wanted *w, vt_buf *why)
 {
     size_t i, bad = 0;
@@ -98,7 +98,7 @@ static const char *fault_of(const json_t *result, const wanted *w, vt_buf *why)
         return "failed";
     }
     if (json_is_true(json_object_get(result, "quick"))) {
-        vt_buf_puts(why, "run in the quick form only");
+        vt_buf_puts(why, "quick results do not count; run it without --quick");
         return "quick";
     }
     const json_t *item = json_object_get(json_object_get(result, "items"), w->item);

@@ -94,6 +94,7 @@ void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char
     set(l, o, "grade", json_null());
     bool first = json_array_size(part(l, "predictions")) == 0;
     append(l, "predictions", o);
+    l->late |= first && l->ran;
     if (first)
         lab_ask_reader(l, o);
 }
@@ -110,16 +111,19 @@ void lab_outcome(lab *l, const char *what, double measured, bool disturbed)
         double own = json_number_value(json_object_get(o, "own"));
         bool known = json_is_real(json_object_get(o, "own"));
         set(l, o, "measured", number(measured));
-        const char *grade = l->emulated           ? "not graded: emulated"
-                            : disturbed           ? "not graded: the machine was busy"
-                            : !isfinite(measured) ? "not graded: not measured"
-                            : !known              ? "not graded: nothing was expected"
-                                                  : lab_grade(own, measured);
+        lab_unit unit = LAB_SECONDS;
+        lab_unit_find(json_string_value(json_object_get(o, "unit")), &unit);
+        bool counts = unit == LAB_COUNT; /* no load changes a count */
+        const char *grade = !counts && l->emulated ? "not graded: emulated"
+                            : !counts && disturbed ? "not graded: the machine was busy"
+                            : !isfinite(measured)  ? "not graded: not measured"
+                            : !known               ? "not graded: nothing was expected"
+                                                   : lab_grade(own, measured);
         set(l, o, "grade", json_string(grade));
         const json_t *reader = json_object_get(o, "reader");
         if (json_is_number(reader))
             set(l, o, "reader_grade",
-                json_string(l->emulated || disturbed || !isfinite(measured)
+                json_string((!counts && (l->emulated || disturbed)) || !isfinite(measured)
                                 ? grade
                                 : lab_grade(json_number_value(reader), measured)));
     }

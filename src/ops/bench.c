@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/stats.h"
 #include "ops/access.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
@@ -161,7 +162,10 @@ static void measure(bench_job *job, const bench_options *o, bench_result *r)
     r->n_calls = (int32_t)calls;
     r->best_ns = ns[0];
     r->median_ns = ns[n / 2];
-    r->worst_ns = ns[n - 1];
+    double each[MAX_REPETITIONS];
+    for (int32_t i = 0; i < n; i++)
+        each[i] = (double)ns[i];
+    r->noise = vt_noise(each, (size_t)n);
 }
 
 /* ---- one implementation on one case ---- */

@@ -33,10 +33,11 @@ typedef struct bench_result {
     const char *method;         /* "cold" ... */
     const on_cuda *cuda;        /* the call on the GPU, for its kernels' names; NULL: on a CPU */
     int32_t n_workers, n_calls; /* CPU; calls per repetition */
-    int64_t best_ns, median_ns, worst_ns; /* time of one call */
-    vt_cut cut;                           /* how the row cuts this call; all zeros: not told */
-    vt_cost cost;                         /* compulsory */
-    int64_t bytes;                        /* compulsory, plus the implementation's extra */
+    int64_t best_ns, median_ns; /* time of one call */
+    double noise;               /* vt_noise of the repetitions */
+    vt_cut cut;                 /* how the row cuts this call; all zeros: not told */
+    vt_cost cost;               /* compulsory */
+    int64_t bytes;              /* compulsory, plus the implementation's extra */
     int64_t flops;
     double gb_per_s, gflop_per_s; /* compulsory cost over the median time */
     /* difference from the reference, in the measure of the card's tolerance; NAN: not checked */

@@ -52,7 +52,7 @@ static void fill_times(bench_result *r, const on_cuda_times *t)
 {
     r->best_ns = (int64_t)(t->us_min * 1e3 + 0.5);
     r->median_ns = (int64_t)(t->us * 1e3 + 0.5);
-    r->worst_ns = (int64_t)(t->us_max * 1e3 + 0.5);
+    r->noise = t->noise;
     r->n_calls = t->n;
     r->gb_per_s = (double)vt_cost_bytes(&r->cost) / (t->us * 1e3);
     r->gflop_per_s = (double)r->flops / (t->us * 1e3);

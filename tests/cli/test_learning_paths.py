@@ -2,7 +2,7 @@
 """The learning paths of labs/PLAN.md: every command that stands there runs, in its order; what the page says of a lab's
 output is what a lab prints; a reader at a terminal is told what comes before a question; and the words of stories, README
 and docs are in the glossary."""
-import glob, os, pty, re, select, shlex, shutil, subprocess, tempfile
+import glob, json, os, pty, re, select, shlex, shutil, subprocess, tempfile, time
 
 from tap import *
 
@@ -178,9 +178,9 @@ def test_links_with_a_place_in_a_page_find_it():
 
 # ---- a reader at a terminal ----
 
-def at_terminal(answers, *args):
-    """What the program writes to the terminal (stderr; stdout too), with `answers` typed one after the other, each when
-    it asks."""
+def at_terminal(answers, *args, thinks_s=0):
+    """What the program writes to the terminal (stderr; stdout too), with `answers` typed one after the other, each
+    thinks_s after it asks."""
     keyboard, terminal = pty.openpty()
     p = subprocess.Popen([BIN, *args], stdin=terminal, stdout=terminal, stderr=terminal, env=clean_env({"NO_COLOR": "1"}))
     os.close(terminal)
@@ -194,6 +194,7 @@ def at_terminal(answers, *args):
         seen += piece
         if left and seen.count(b"Enter to skip):") > asked:
             asked += 1
+            time.sleep(thinks_s)
             os.write(keyboard, left.pop(0).encode() + b"\n")
     same((p.wait(LIMIT_S), left), (0, []), seen)
     os.close(keyboard)
@@ -212,6 +213,15 @@ def test_a_lab_says_what_it_does_before_it_asks_and_asks_again_after_a_slip():
     assert "you said" not in skipped and skipped.count("What do you expect?") == 1, skipped
     assert not ok(*args, "--no-predict", "--quiet").log
     fails(2, ["--predict", "soon"], *args, "--predict", "soon", "--quiet")  # nobody is there who could be asked again
+
+
+def test_the_seconds_of_a_lab_leave_out_the_time_that_the_reader_thinks():
+    thinks_s, begin = 2, time.monotonic()
+    at_terminal([""], "lab", "sglang", "00", "--quick", "--results", work.name, thinks_s=thinks_s)
+    whole_s = time.monotonic() - begin
+    path = glob.glob(os.path.join(work.name, "sglang", "results", "*", "00_check_env.json"))[0]
+    # whatever the machine's load: the lab's own seconds and the reader's are parts of the whole
+    assert json.loads(read(path))["seconds"] <= whole_s - thinks_s, whole_s
 
 
 # ---- the glossary ----

@@ -35,6 +35,17 @@ static void test_median_when_the_number_is_even_then_the_mean_of_the_middle_two(
     assert_true(isnan(vt_median(v, 0)));
 }
 
+static void test_noise_when_one_repetition_was_interrupted_then_hardly_changed(void **state)
+{
+    (void)state;
+    double calm[] = {98, 99, 100, 101, 102}, busy[] = {98, 99, 100, 101, 35000};
+    assert_true(fabs(vt_noise(calm, 5) - 0.014826) < 1e-9);
+    assert_true(fabs(vt_noise(busy, 5) - 0.014826) < 1e-9);
+    assert_true(vt_noise((double[]){9, 10, 12}, 3) == 0.15);
+    assert_true(isnan(vt_noise(calm, 1)));
+    assert_true(vt_noise((double[]){7, 7}, 2) == 0);
+}
+
 static void written_must_be(void (*write)(vt_json *w), const char *want)
 {
     vt_buf b;
@@ -138,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_percentile_when_the_rank_is_between_two_values_then_the_upper_one),
         cmocka_unit_test(test_median_when_the_number_is_even_then_the_mean_of_the_middle_two),
+        cmocka_unit_test(test_noise_when_one_repetition_was_interrupted_then_hardly_changed),
         cmocka_unit_test(test_json_real_when_written_then_the_shortest_that_reads_back),
         cmocka_unit_test(test_json_tagged_when_written_then_rounded_or_null),
         cmocka_unit_test(test_json_string_when_bytes_are_not_text_then_escaped_or_replaced),

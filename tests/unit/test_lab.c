@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/cache_dir.h"
+#include "lab/all_reduce.h"
 #include "lab/list.h"
 #include "lab/result.h"
 #include "lab/run.h"
@@ -26,11 +27,17 @@ static vt_status run_kernel(lab *l, vt_err *err)
     lab_kernel k;
     const char *rows[16];
     static const char shape[] = "tokens=16,hidden=512,vocab=1024";
-    vt_status status = lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err);
+    lab_kernel_ask ask = {.op = "embed", .shape = shape};
+    double expected;
+    vt_status status = lab_kernel_expect(l, &ask, &expected, err);
+    if (status == VT_OK)
+        status = lab_kernel_predict(l, "time of a call", &ask, "bytes over roofs", err);
+    if (status == VT_OK)
+        status = lab_kernel_run(l, &ask, &k, err);
     if (status != VT_OK)
         return status;
+    assert_true(expected > 0 && expected == k.expected_s);
     assert_true(lab_kernel_rows(l, "embed", shape, rows, 16, err) >= 1);
-    lab_predict(l, "time of a call", k.expected_s, LAB_SECONDS, "bytes over roofs");
     lab_outcome(l, "time of a call", k.median_s, false);
     lab_number(l, "time", k.median_s, LAB_SECONDS, "measured", "of one call");
     lab_item(l, "why", "it moves %.0f bytes", k.bytes);
@@ -150,6 +157,32 @@ static void test_lab_when_an_item_is_not_told_then_fails(void **state)
     json_decref(r);
 }
 
+static vt_status run_asks_late(lab *l, vt_err *err)
+{
+    lab_kernel k;
+    lab_kernel_ask ask = {.op = "embed", .shape = "tokens=16,hidden=512,vocab=1024"};
+    for (int i = 0; i < 5; i++)
+        lab_item(l, items[i].key, "told");
+    vt_status status = lab_kernel_run(l, &ask, &k, err);
+    return status == VT_OK ? lab_kernel_predict(l, "time", &ask, "bytes over roofs", err) : status;
+}
+
+static void test_lab_when_it_predicts_after_a_run_then_fails(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    def.run = run_asks_late;
+    assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+    assert_true(failed);
+    const json_t *checks = json_object_get(r, "checks");
+    assert_int_equal(json_array_size(checks), 2);
+    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(checks, 1), "text")),
+                           "prediction"));
+    json_decref(r);
+}
+
 static void test_lab_reads_a_prediction(void **state)
 {
     (void)state;
@@ -164,6 +197,49 @@ static void test_lab_reads_a_prediction(void **state)
     json_decref(r);
     assert_int_equal(run_with("predict", "soon", &r, &failed, &err), VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "--predict: 'soon'"));
+}
+
+static vt_status run_counts(lab *l, vt_err *err)
+{
+    (void)err;
+    for (int i = 0; i < 5; i++)
+        lab_item(l, items[i].key, "told");
+    lab_predict(l, "kernels that work", 15, LAB_COUNT, "all");
+    lab_predict(l, "time", 1, LAB_SECONDS, "one");
+    lab_outcome(l, "kernels that work", 15, true);
+    lab_outcome(l, "time", 1, true);
+    return VT_OK;
+}
+
+static void test_lab_grades_a_count_on_a_busy_machine_too(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    def.run = run_counts;
+    assert_int_equal(run_with("predict", "14", &r, &failed, &err), VT_OK);
+    const json_t *list = json_object_get(r, "predictions"), *count = json_array_get(list, 0);
+    assert_string_equal(json_string_value(json_object_get(count, "grade")), "within 20 %");
+    assert_string_equal(json_string_value(json_object_get(count, "reader_grade")), "within 20 %");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "grade")),
+                        "not graded: the machine was busy");
+    json_decref(r);
+}
+
+static void test_all_reduce_counts_meetings_and_bytes(void **state)
+{
+    (void)state;
+    lab_link link = {.per_s = 1e9, .copy_per_s = 1e30, .meeting_s = 1e-6};
+    double mb = 1e6, from = lab_two_shot_from(&link, 4);
+    assert_true(lab_all_reduce_s(&link, LAB_ONE_SHOT, 1, mb) == 0);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_ONE_SHOT, 4, mb) - (2e-6 + 3e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_TWO_SHOT, 4, mb) - (3e-6 + 1.5e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_RING, 4, mb) - (6e-6 + 1.5e-3)) < 1e-12);
+    assert_true(fabs(lab_all_reduce_s(&link, LAB_ONE_SHOT, 4, from) /
+                         lab_all_reduce_s(&link, LAB_TWO_SHOT, 4, from) -
+                     1) < 1e-9);
+    assert_true(isinf(lab_two_shot_from(&link, 2)));
 }
 
 static void test_grades(void **state)
@@ -210,7 +286,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lab_tells_all_items),
         cmocka_unit_test(test_lab_when_an_item_is_not_told_then_fails),
+        cmocka_unit_test(test_lab_when_it_predicts_after_a_run_then_fails),
         cmocka_unit_test(test_lab_reads_a_prediction),
+        cmocka_unit_test(test_lab_grades_a_count_on_a_busy_machine_too),
+        cmocka_unit_test(test_all_reduce_counts_meetings_and_bytes),
         cmocka_unit_test(test_grades),
         cmocka_unit_test(test_results_are_written_and_read_back),
     };

@@ -232,7 +232,7 @@ def test_a_gpu_kernel_that_is_wrong_says_where():
             planted("if (t == 0) y[(i64)1 << 40] = 7;"))
         bad(["a race", "race.cu:"], "race", planted("__shared__ int s; s = t; __syncthreads(); if (s == -5) y[0] = 0;"))
         bad(["shared.cu: case tokens=17 hidden=20: ", "wrote beyond its 16 bytes of shared memory"], "shared",
-            planted("__shared__ int s[4]; s[threadIdx.x] = 1; if (s[0] == 7) y[0] = 0;"))
+            planted("__shared__ int s[4]; s[threadIdx.x] = 1; if (s[threadIdx.x] == 7) y[0] = 0;"))
         bad(["did not end within 3 s"], "hang", planted("for (volatile int i = 0;;) i = 0;"), "--limit", "3")
 
 

@@ -148,11 +148,13 @@ static bool run_with_fault(const vt_model *m, int32_t n, const request *want)
     submit_all(e, got, m->arch.vocab); /* the new context serves later requests too */
     engine_run(e);
     assert_all_done(got, want);
-    char *json; /* the story holds what was recorded before and after */
-    size_t len;
-    if (vt_engine_story(e, 0, &json, &len, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    vt_free(json);
+    if (told.n > 0) { /* else the fault might come while the story measures roofs */
+        char *json;   /* the story holds what was recorded before and after */
+        size_t len;
+        if (vt_engine_story(e, 0, &json, &len, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        vt_free(json);
+    }
     vt_engine_free(e);
     assert_int_equal(left_over(), 0);
     return told.n > 0;

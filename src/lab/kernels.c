@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/run_delay.h"
 #include "device/cpu.h"
@@ -130,10 +131,19 @@ static void take(void *user, const bench_result *r)
     snprintf(k->why, sizeof k->why, "%s", r->wrong ? r->why : "");
 }
 
-/* This thread waited for a CPU for more than 2 ms meanwhile: the figure may be too long. */
-static bool was_disturbed(int64_t delay_ns, int64_t before_ns)
+typedef struct run_span {
+    int64_t at_ns, delay_ns; /* the clock, and how long this thread has waited for a CPU so far */
+} run_span;
+
+static run_span span_begin(void) { return (run_span){vt_now_ns(), vt_run_delay_ns()}; }
+
+/* Since then this thread waited for a CPU for more than 2 ms, and for more than 2 % of the time: the
+ * figure may be too long. */
+static bool was_disturbed(run_span since)
 {
-    return before_ns >= 0 && delay_ns - before_ns > 2000000;
+    int64_t delay_ns = vt_run_delay_ns() - since.delay_ns;
+    return since.delay_ns >= 0 && delay_ns > 2000000 &&
+           (double)delay_ns > 0.02 * (double)(vt_now_ns() - since.at_ns);
 }
 
 static vt_status run_bench(lab *l, const lab_kernel_ask *ask, bool checked, bench_report report,
@@ -183,7 +193,7 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
     for (int i = 1; i < MOST_TRIES && out->disturbed && out->median_s > calm * out->best_s; i++) {
         lab_kernel k = {.best_s = NAN};
         measuring m = {.l = l, .out = &k};
-        int64_t before_ns = vt_run_delay_ns();
+        run_span since = span_begin();
         TRY(run_bench(l, exact, false, take, &m, err));
         if (!m.found || !(k.median_s / k.best_s < out->median_s / out->best_s))
             continue;
@@ -191,7 +201,7 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
         out->median_s = k.median_s;
         out->noise = k.noise;
         out->of_roof = k.of_roof;
-        out->disturbed = was_disturbed(vt_run_delay_ns(), before_ns);
+        out->disturbed = was_disturbed(since);
     }
     return VT_OK;
 }
@@ -208,12 +218,12 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
     exact.impl = row;
     l->ran = true;
     measuring m = {.l = l, .out = out};
-    int64_t before_ns = vt_run_delay_ns();
+    run_span since = span_begin();
     TRY(run_bench(l, &exact, true, take, &m, err));
     if (!m.found)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s here takes the shape %s", ask->op,
                        row, ask->shape ? ask->shape : "of its cases");
-    out->disturbed = was_disturbed(vt_run_delay_ns(), before_ns);
+    out->disturbed = was_disturbed(since);
     TRY(time_again(l, &exact, out, err));
     if (out->disturbed && isfinite(out->median_s))
         tell_busy(l, ask, out);

@@ -184,8 +184,8 @@ typedef enum on_cuda_method {
 extern const char *const on_cuda_method_name[ON_CUDA_METHODS]; /* "cold" ... */
 
 typedef struct on_cuda_times {
-    double us, us_min; /* median and least */
-    double noise;      /* vt_noise of the repetitions */
+    double us, us_min, us_max; /* median, least and most */
+    double noise;              /* vt_noise of the repetitions */
     int32_t n;
 } on_cuda_times;
 

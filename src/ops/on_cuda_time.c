@@ -54,8 +54,11 @@ static vt_status finish(on_cuda *c, vt_err *err)
 static void summarise(double *us, int32_t n, on_cuda_times *out)
 {
     *out = (on_cuda_times){.us_min = us[0], .n = n};
-    for (int32_t i = 1; i < n; i++)
+    out->us_max = us[0];
+    for (int32_t i = 1; i < n; i++) {
         out->us_min = us[i] < out->us_min ? us[i] : out->us_min;
+        out->us_max = us[i] > out->us_max ? us[i] : out->us_max;
+    }
     out->us = vt_median(us, (size_t)n);
     out->noise = vt_noise(us, (size_t)n);
 }

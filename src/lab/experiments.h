@@ -9,9 +9,9 @@ extern const lab_def lab_experiment_1, lab_experiment_2, lab_experiment_3, lab_e
     lab_experiment_5, lab_experiment_6;
 
 /* Sessions of `turns` turns of `input` tokens and at most `output` tokens, `concurrency` at once;
- * `shared` tokens in front of all sessions of a group are the same. Sessions of one turn are sent as
- * token ids, so that these numbers are exact with every tokenizer. Longer ones are chats of words,
- * of which a model of random weights makes several tokens each. */
+ * `shared` tokens in front of all sessions of a group are the same. Sessions of one turn are sent
+ * as token ids, so that these numbers are exact with every tokenizer. Longer ones are chats of
+ * words, of which a model of random weights makes several tokens each. */
 typedef struct lab_load {
     int32_t n, concurrency, input, output, turns, shared, groups;
     uint64_t seed;

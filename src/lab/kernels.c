@@ -137,8 +137,8 @@ typedef struct run_span {
 
 static run_span span_begin(void) { return (run_span){vt_now_ns(), vt_run_delay_ns()}; }
 
-/* Since then this thread waited for a CPU for more than 2 ms, and for more than 2 % of the time: the
- * figure may be too long. */
+/* Since then this thread waited for a CPU for more than 2 ms, and for more than 2 % of the time:
+ * the figure may be too long. */
 static bool was_disturbed(run_span since)
 {
     int64_t delay_ns = vt_run_delay_ns() - since.delay_ns;

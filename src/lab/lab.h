@@ -124,8 +124,8 @@ void lab_put(vt_buf *b, double v, lab_unit unit);
  * kernel or a request earlier fails. NAN: no expectation, `how` says why. */
 void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
 /* What came. It is graded against both (within 20 %, within 2x, off by more). A time or a rate is
- * not graded where it is `disturbed` or other programs use the machine; a count is graded there too,
- * because load does not change it. On an emulated GPU nothing is graded. */
+ * not graded where it is `disturbed` or other programs use the machine; a count is graded there
+ * too, because load does not change it. On an emulated GPU nothing is graded. */
 void lab_outcome(lab *l, const char *what, double measured, bool disturbed);
 
 /* A check that decides over the lab's exit status; fmt: what was compared, the error, the tolerance

@@ -81,9 +81,9 @@ static void add_arrival(timeline *t)
     add_span(t, "parse", q->parse, "the request's body");
     add_span(t, "template", q->template, "the messages become one text");
     if (q->tokenise.end_ns > 0) {
-        if (span_s(q->tokenise) > 0)
-            snprintf(rate, sizeof rate, ", %.3g tokens/ms",
-                     q->n_prompt / (span_s(q->tokenise) * 1e3));
+        double per_ms = q->n_prompt / (span_s(q->tokenise) * 1e3);
+        if (isfinite(per_ms))
+            snprintf(rate, sizeof rate, ", %.*f tokens/ms", per_ms < 10 ? 1 : 0, per_ms);
         add(t, "tokenise", q->tokenise.begin_ns, span_s(q->tokenise), "%d token%s%s%s", q->n_prompt,
             vt_text_s(q->n_prompt), rate, q->template.end_ns ? "" : ", the chat template included");
     }

@@ -56,7 +56,7 @@ static vt_status write_kernels(lab *l, const json_t *story, vt_err *err)
                 char kind[STORY_TEXT];
                 double us = story_num(op, "time_us") * steps,
                        calls = round(story_num(op, "calls") * steps);
-                if (!isfinite(us) || !isfinite(calls) || i >= STORY_ROWS)
+                if (!isfinite(us) || !(calls >= 1) || i >= STORY_ROWS)
                     continue;
                 if (pass == 0) {
                     all += us;

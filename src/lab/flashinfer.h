@@ -27,9 +27,6 @@ void lab_heads_text(const lab_heads *h, char *out, size_t size);
  * printf. */
 vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
                         const char *shape, ...) __attribute__((format(printf, 6, 7)));
-/* A knob whose two positions are two measured calls. */
-void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
-                      const lab_kernel *before, const lab_kernel *after, const char *why);
 /* The items occupancy, of a call that was run. */
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k);
 /* A figure that was computed from a time: lab_number, or missing where there is no time. */

@@ -73,20 +73,6 @@ vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *ou
     return lab_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = text, .impl = impl}, out, err);
 }
 
-void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
-                      const lab_kernel *before, const lab_kernel *after, const char *why)
-{
-    lab_turn(l, &(lab_knob){.name = name,
-                            .where = where,
-                            .what = what,
-                            .gain = gain,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after->median_s,
-                            .after_noise = after->noise,
-                            .why = why});
-}
-
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k)
 {
     if (l->ordinal < 0)

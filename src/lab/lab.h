@@ -200,6 +200,10 @@ typedef struct lab_kernel {
     bool ok, disturbed;
 } lab_kernel;
 
+/* lab_turn of a knob whose two positions are two calls that were run. */
+void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
+                      const lab_kernel *before, const lab_kernel *after, const char *why);
+
 /* Runs, checks and times one row on one shape. A row that does not take the shape, or is not there
  * on this machine, is VT_ERR_UNSUPPORTED with a sentence. A wrong result is no error: ok is false,
  * and lab_check has been called. Where other programs make the median much longer than the best

@@ -250,16 +250,10 @@ static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
                 snprintf(where, sizeof where, "variant %s of %s", name[r], op);
             else
                 snprintf(where, sizeof where, "--attention-backend %s", name[r]);
-            lab_turn(l, &(lab_knob){.name = name[r],
-                                    .where = where,
-                                    .what = after.shape,
-                                    .gain = before->least_s / after.least_s,
-                                    .before_s = before->median_s,
-                                    .before_noise = before->noise,
-                                    .after_s = after.median_s,
-                                    .after_noise = after.noise,
-                                    .why = "the same bytes and FLOPs: a difference is how well the "
-                                           "row uses the units and hides latency"});
+            lab_turn_kernels(l, name[r], where, after.shape, before->least_s / after.least_s,
+                             before, &after,
+                             "the same bytes and FLOPs: a difference is how well the "
+                             "row uses the units and hides latency");
         }
     }
     return VT_OK;
@@ -275,16 +269,10 @@ static vt_status turn_type(lab *l, const trail *t, vt_err *err)
              HEADS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "attention_decode", .shape = shape}, &after,
                        err));
-    lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
-                            .where = "--kv-dtype fp8",
-                            .what = before->shape,
-                            .gain = before->bytes / after.bytes,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "a decode that memory limits reads half the bytes; one that "
-                                   "instructions limit pays for the conversion"});
+    lab_turn_kernels(l, "KV cache in FP8", "--kv-dtype fp8", before->shape,
+                     before->bytes / after.bytes, before, &after,
+                     "a decode that memory limits reads half the bytes; one that "
+                     "instructions limit pays for the conversion");
     return VT_OK;
 }
 

@@ -287,16 +287,10 @@ static vt_status run(lab *l, vt_err *err)
     tell_copy(l, &m, &k);
     tell_hardware(l, &m);
     TRY(copy(l, other, &small, err));
-    lab_turn(l, &(lab_knob){.name = other < page ? "smaller pieces" : "larger pieces",
-                            .where = "--page-size",
-                            .what = k.shape,
-                            .gain = k.bytes / small.bytes,
-                            .before_s = k.median_s,
-                            .before_noise = k.noise,
-                            .after_s = small.median_s,
-                            .after_noise = small.noise,
-                            .why = "the bytes are the same, and a piece of a page is long enough "
-                                   "either way to hide where it begins"});
+    lab_turn_kernels(l, other < page ? "smaller pieces" : "larger pieces", "--page-size", k.shape,
+                     k.bytes / small.bytes, &k, &small,
+                     "the bytes are the same, and a piece of a page is long enough "
+                     "either way to hide where it begins");
     turn_ranks(l, &m, &k);
     return VT_OK;
 }

@@ -147,16 +147,10 @@ static vt_status turn_workers(lab *l, vt_err *err)
     }
     TRY(lab_kernel_run(l, &ask, &all, err));
     TRY(mini_one_worker(l, &ask, &one, err));
-    lab_turn(l, &(lab_knob){.name = name,
-                            .where = where,
-                            .what = all.shape,
-                            .gain = all.expected_s / (all.expected_s - meeting_s),
-                            .before_s = all.median_s,
-                            .before_noise = all.noise,
-                            .after_s = one.median_s,
-                            .after_noise = one.noise,
-                            .why = "a row is not split, so one worker copies it either way; what "
-                                   "one worker alone saves is the meeting"});
+    lab_turn_kernels(l, name, where, all.shape, all.expected_s / (all.expected_s - meeting_s), &all,
+                     &one,
+                     "a row is not split, so one worker copies it either way; what "
+                     "one worker alone saves is the meeting");
     return VT_OK;
 }
 
@@ -191,16 +185,10 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=64,type=q8_0,vocab=4096,hidden=4096");
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
-    lab_turn(l, &(lab_knob){.name = "table in Q8_0",
-                            .where = "the model's file",
-                            .what = before->shape,
-                            .gain = before->bytes / after.bytes,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "fewer bytes are read, as many are written, and each value is "
-                                   "multiplied by its block's scale"});
+    lab_turn_kernels(l, "table in Q8_0", "the model's file", before->shape,
+                     before->bytes / after.bytes, before, &after,
+                     "fewer bytes are read, as many are written, and each value is "
+                     "multiplied by its block's scale");
     return VT_OK;
 }
 
@@ -223,17 +211,10 @@ static vt_status turn_pdl(lab *l, const char *shape, const lab_kernel *before, v
     }
     TRY(status);
     double saved = l->roofs.kernel_s - l->roofs.kernel_pdl_s;
-    lab_turn(l,
-             &(lab_knob){.name = name,
-                         .where = where,
-                         .what = before->shape,
-                         .gain = before->median_s / (before->median_s - saved),
-                         .before_s = before->median_s,
-                         .before_noise = before->noise,
-                         .after_s = after.median_s,
-                         .after_noise = after.noise,
-                         .why = "the launch of the next kernel overlaps the end of this one; the "
-                                "expected gain is the difference of two empty kernels"});
+    lab_turn_kernels(l, name, where, before->shape, before->median_s / (before->median_s - saved),
+                     before, &after,
+                     "the launch of the next kernel overlaps the end of this one; the "
+                     "expected gain is the difference of two empty kernels");
     return VT_OK;
 }
 

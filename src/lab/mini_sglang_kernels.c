@@ -297,17 +297,11 @@ static vt_status turn_row(lab *l, const kernels *all, vt_err *err)
             &after, err));
         snprintf(where, sizeof where, "%s %s",
                  strcmp(most->op->name, "linear") == 0 ? "--linear-backend" : "row", name[i]);
-        lab_turn(l, &(lab_knob){.name = name[i],
-                                .where = where,
-                                .what = most->k.shape,
-                                .gain = (most->k.bytes + most->k.extra_bytes) /
-                                        (after.bytes + after.extra_bytes),
-                                .before_s = most->k.median_s,
-                                .before_noise = most->k.noise,
-                                .after_s = after.median_s,
-                                .after_noise = after.noise,
-                                .why = "the same bytes; the engine's order of rows says which one "
-                                       "moves them faster"});
+        lab_turn_kernels(l, name[i], where, most->k.shape,
+                         (most->k.bytes + most->k.extra_bytes) / (after.bytes + after.extra_bytes),
+                         &most->k, &after,
+                         "the same bytes; the engine's order of rows says which one "
+                         "moves them faster");
         return VT_OK;
     }
     return VT_OK;

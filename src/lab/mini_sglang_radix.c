@@ -183,17 +183,11 @@ static vt_status compare_rows(lab *l, const lab_kernel *main, vt_err *err)
         main->impl, vector / ID_BYTES, vector, main->cut);
     if (slow < 0 || strcmp(main->impl, "portable") == 0)
         return VT_OK;
-    lab_turn(l, &(lab_knob){.name = "instruction set",
-                            .where = "VITRINE_ISA",
-                            .what = "prefix_match, 1024 equal ids",
-                            .gain = (double)vector / mini_vector_bytes(&k[slow]),
-                            .before_s = k[slow].median_s,
-                            .before_noise = k[slow].noise,
-                            .after_s = main->median_s,
-                            .after_noise = main->noise,
-                            .why = "wider loads need fewer instructions, until the L1 has no more "
-                                   "bytes a cycle; the meeting that the measurement adds to each "
-                                   "call does not shrink"});
+    lab_turn_kernels(l, "instruction set", "VITRINE_ISA", "prefix_match, 1024 equal ids",
+                     (double)vector / mini_vector_bytes(&k[slow]), &k[slow], main,
+                     "wider loads need fewer instructions, until the L1 has no more "
+                     "bytes a cycle; the meeting that the measurement adds to each "
+                     "call does not shrink");
     return VT_OK;
 }
 

@@ -126,31 +126,16 @@ void mini_rows_turn(lab *l, const char *op, const mini_rows *r,
         if (!reason)
             continue;
         snprintf(where, sizeof where, "row %s of %s", after->impl, op);
-        lab_turn(l, &(lab_knob){.name = after->impl,
-                                .where = where,
-                                .what = after->shape,
-                                .gain = gain,
-                                .before_s = before->median_s,
-                                .before_noise = before->noise,
-                                .after_s = after->median_s,
-                                .after_noise = after->noise,
-                                .why = reason});
+        lab_turn_kernels(l, after->impl, where, after->shape, gain, before, after, reason);
     }
 }
 
 void mini_turn_kernels(lab *l, const char *name, const char *where, const lab_kernel *before,
                        const lab_kernel *after, const char *why)
 {
-    lab_turn(l, &(lab_knob){.name = name,
-                            .where = where,
-                            .what = after->shape,
-                            .gain = (before->bytes + before->extra_bytes) /
-                                    (after->bytes + after->extra_bytes),
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after->median_s,
-                            .after_noise = after->noise,
-                            .why = why});
+    lab_turn_kernels(l, name, where, after->shape,
+                     (before->bytes + before->extra_bytes) / (after->bytes + after->extra_bytes),
+                     before, after, why);
 }
 
 vt_status mini_one_worker(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err)

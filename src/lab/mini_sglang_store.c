@@ -231,15 +231,7 @@ static void tell_sorting(lab *l, const measured *m)
                             "same pages of memory, which the TLB and the prefetcher know already"
                           : "the bytes are the same, and so are the lines: a head's row fills "
                             "whole ones";
-    lab_turn(l, &(lab_knob){.name = "sorted slots",
-                            .where = "slots=sorted",
-                            .what = ran->shape,
-                            .gain = 1,
-                            .before_s = ran->median_s,
-                            .before_noise = ran->noise,
-                            .after_s = best->median_s,
-                            .after_noise = best->noise,
-                            .why = why});
+    lab_turn_kernels(l, "sorted slots", "slots=sorted", ran->shape, 1, ran, best, why);
 }
 
 /* Two tokens with one slot: the card must refuse the case. */

@@ -68,15 +68,9 @@ static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
     if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
         return VT_OK;
     TRY(status);
-    lab_turn(l, &(lab_knob){.name = "sorted scatter",
-                            .where = "variant by-slot of kv_store, random slots",
-                            .what = after.shape,
-                            .gain = before->bytes / (after.bytes + after.extra_bytes),
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "writes are in order, reads no more; the bytes are the same"});
+    lab_turn_kernels(l, "sorted scatter", "variant by-slot of kv_store, random slots", after.shape,
+                     before->bytes / (after.bytes + after.extra_bytes), before, &after,
+                     "writes are in order, reads no more; the bytes are the same");
     return VT_OK;
 }
 
@@ -88,16 +82,10 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     snprintf(shape, sizeof shape, "tokens=64,kv_heads=8,head_dim=128,kv_type=fp8,page=%d",
              l->ordinal >= 0 ? 64 : 16);
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
-    lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
-                            .where = "--kv-dtype fp8",
-                            .what = before->shape,
-                            .gain = before->bytes / after.bytes,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "half the bytes are written, and each value is scaled and "
-                                   "rounded to 8 bits, which takes instructions"});
+    lab_turn_kernels(l, "KV cache in FP8", "--kv-dtype fp8", before->shape,
+                     before->bytes / after.bytes, before, &after,
+                     "half the bytes are written, and each value is scaled and "
+                     "rounded to 8 bits, which takes instructions");
     return VT_OK;
 }
 

@@ -296,15 +296,9 @@ static void turn(lab *l, const comparison *c)
             continue;
         const lab_kernel *a = &c->kernel[s][first], *b = &c->kernel[s][last];
         snprintf(name, sizeof name, "%s, %.24s", s == PREFILL ? "prefill" : "decode", b->impl);
-        lab_turn(l, &(lab_knob){.name = name,
-                                .where = "--attention-backend",
-                                .what = c->shape[s].name,
-                                .gain = a->expected_s / b->expected_s,
-                                .before_s = a->median_s,
-                                .before_noise = a->noise,
-                                .after_s = b->median_s,
-                                .after_noise = b->noise,
-                                .why = turn_why[l->ordinal >= 0][s == DECODE]});
+        lab_turn_kernels(l, name, "--attention-backend", c->shape[s].name,
+                         a->expected_s / b->expected_s, a, b,
+                         turn_why[l->ordinal >= 0][s == DECODE]);
     }
 }
 

@@ -208,6 +208,20 @@ void lab_turn(lab *l, const lab_knob *k)
     append(l, "knobs", o);
 }
 
+void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
+                      const lab_kernel *before, const lab_kernel *after, const char *why)
+{
+    lab_turn(l, &(lab_knob){.name = name,
+                            .where = where,
+                            .what = what,
+                            .gain = gain,
+                            .before_s = before->median_s,
+                            .before_noise = before->noise,
+                            .after_s = after->median_s,
+                            .after_noise = after->noise,
+                            .why = why});
+}
+
 void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,
                       const char *why)
 {

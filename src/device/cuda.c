@@ -385,6 +385,19 @@ static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch
     return VT_OK;
 }
 
+static vt_status hint_shared(vt_cuda *c, int32_t index, const cuda_launch *l, vt_err *err)
+{
+    cuda_kernel *k = &c->kernel[index];
+    int percent = l->shared_percent ? (int)l->shared_percent : -1;
+    if (l->shared_percent == k->shared_percent)
+        return VT_OK;
+    TRY(vt_cuda_check(c,
+                      c->driver.kernel_set(CU_FUNC_SHARED_PERCENT, percent, k->kernel, c->device),
+                      vt_jit_name(c->jit, index), err));
+    k->shared_percent = l->shared_percent;
+    return VT_OK;
+}
+
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const void *params,
                          size_t params_bytes)
 {
@@ -410,7 +423,8 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const voi
         if (vt_cuda_compile(c, NULL, NULL, &err) != VT_OK)
             return lane_fail(lane, &err);
     }
-    if (check_launch(c, index, l, params_bytes, &err) != VT_OK)
+    if (check_launch(c, index, l, params_bytes, &err) != VT_OK ||
+        hint_shared(c, index, l, &err) != VT_OK)
         return lane_fail(lane, &err);
     cu_launch_attr attr[2];
     memset(attr, 0, sizeof attr);

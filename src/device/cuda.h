@@ -40,6 +40,7 @@ typedef struct cuda_kernel {
     int64_t params_bytes; /* size of its parameter struct; -1: the driver (12.3) cannot tell */
     /* Its newest launch, one captured for a graph too; threads 0: none yet. */
     uint32_t grid[3], threads, dynamic_shared, cluster;
+    uint32_t shared_percent; /* the hint that the driver was given; 0: none */
 } cuda_kernel;
 
 typedef struct vt_cuda {
@@ -189,6 +190,9 @@ typedef struct cuda_launch {
     jit_spec spec;
     uint32_t grid[3], threads, shared_bytes, cluster; /* cluster 0 or 1: none */
     bool no_pdl; /* this kernel never overlaps its predecessor */
+    /* How much of an SM's L1 cache should serve as shared memory while the kernel runs. A hint that
+     * stays with the kernel, so all its launches give the same. 0: the driver chooses */
+    uint32_t shared_percent;
 } cuda_launch;
 
 /* The JIT's index of the kernel that this launch takes, which is noted if it was not yet; -1: out

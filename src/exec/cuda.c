@@ -126,7 +126,7 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     x->lane.apart = false;
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                       err));
-    if (some && !timed && x->options.graphs)
+    if (some && x->options.graphs)
         (void)cuda_graph_capture(x, &shape, NULL);
     return VT_OK;
 }

@@ -38,6 +38,21 @@
  * by later steps. A graph that a step in flight may still run stays. After a capture that failed,
  * none is tried for RETRY_STEPS steps.
  *
+ * What ran before a graph decides for how long its kernels overlap. On an H200 a decode step of the
+ * 0.6B shape (batch 1, contexts of 250 tokens and more) takes 583 us or 604 us, and stays at the one
+ * or the other for thousands of steps:
+ *
+ *   583 us   after a prefill that ran as a graph; after calls that were launched one by one behind a
+ *            running step, each with leave to overlap the one before
+ *   604 us   after a prefill that was launched call by call; after a step whose kernels were kept
+ *            apart, or had events between them, to be timed
+ *
+ * Why is not known: it is the same whatever division of the L1 the kernels are given. Nor is the
+ * overlap always a gain (0.6B, batch 64: 1,595 and 1,500 us). So nothing is chosen here. But a timed
+ * step must not slow down those after it: when it has ended the overlap of a long sequence of
+ * steps, the next decode launches its first calls one by one before its graph, which computes them
+ * again. Three calls are enough, and cost 8 us.
+ *
  * The driver keeps host memory for each graph: on an H200 about 8 KiB a node, 2 MiB for the layers
  * of the 0.6B shape, so some 400 MiB for 192 graphs. How much it is per node is measured while the
  * decode graphs are captured (cuda_start.c). */
@@ -46,6 +61,8 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "exec/cuda_inside.h"
+
+enum { RESTORE_CALLS = 3 };
 
 /* Copies into the piece's key the item counts and variants of the plans that its calls use: the
  * plans of calls for rows (`rows`), or those of the other calls. */
@@ -102,20 +119,42 @@ static piece_graph *find(cuda_executor *x, const step_piece *p)
     return NULL;
 }
 
+/* Restores the overlap before a decode's graph. Stories count the graph's kernels alone. */
+static vt_status restore_overlap(cuda_executor *x, vt_err *err)
+{
+    int32_t n = x->lane.n_launches;
+    TRY(cuda_run_calls(x, x->prog->n_before, x->prog->n_before + RESTORE_CALLS, err));
+    x->lane.n_launches = n;
+    return VT_OK;
+}
+
+/* The step was launched; `graphs` of its n pieces have graphs, and ran as them unless `apart`. */
+static void note_overlap(cuda_executor *x, const step_shape *s, int32_t graphs, int32_t n,
+                         bool apart)
+{
+    bool before = x->overlapping || x->restore;
+    bool after = s->decode ? before || graphs < n : graphs == n;
+    x->overlapping = after && !apart;
+    x->restore = after && apart;
+}
+
 vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err)
 {
     step_piece piece[MAX_PIECES];
-    int32_t n = cuda_graph_cut(x, s, piece);
+    int32_t n = cuda_graph_cut(x, s, piece), graphs = 0;
+    if (x->restore && s->decode && !apart)
+        TRY(restore_overlap(x, err));
     for (int32_t i = 0; i < n; i++) {
-        bool whole = may_be_graph(s, &piece[i]) && !apart;
-        piece_graph *g = whole ? find(x, &piece[i]) : NULL;
-        if (g) {
+        piece_graph *g = may_be_graph(s, &piece[i]) ? find(x, &piece[i]) : NULL;
+        graphs += g != NULL;
+        if (g && !apart) {
             g->used = x->launched;
             TRY(cuda_graph_launch(&x->lane, &g->graph, err));
         } else {
             TRY(cuda_run_calls(x, piece[i].begin, piece[i].end, err));
         }
     }
+    note_overlap(x, s, graphs, n, apart);
     return VT_OK;
 }
 

@@ -115,6 +115,8 @@ typedef struct cuda_executor {
     uint32_t n_missed; /* keys of pieces that found the cache full: see cuda_graph.c */
     result_slot slot[SLOTS];
     uint64_t launched, waited, captures;
+    bool overlapping; /* kernels of graphs overlap as much as they can: see cuda_graph.c */
+    bool restore;     /* they did before a step that was timed; the next decode restores it */
     struct {
         _Atomic int32_t graphs, kernels, algorithms;
         _Atomic uint64_t captures;

@@ -87,10 +87,12 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
     ENTER("cuKernelSetAttribute");
     FIND(k, kernel, kernel);
     int most = (int)emu_max_shared(gpu.set.cc) - (*k)->static_shared;
+    if (d == 0 && attribute == CU_FUNC_SHARED_PERCENT && value >= -1 && value <= 100)
+        return SUCCESS; /* a hint */
     if (d != 0 || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
         return fail(INVALID_VALUE,
                     "attribute %d = %d of %s on device %d; dynamic shared memory, up to %d bytes, "
-                    "can be set",
+                    "and its share of the L1 can be set",
                     attribute, value, (*k)->name.c_str(), d, most);
     (*k)->max_dynamic = value;
     return SUCCESS;

@@ -15,7 +15,7 @@ KERNELS = [(path, SHAPE, os.path.basename(path)[:-3]) for path in sorted(glob.gl
 KERNELS += [(os.path.join(ROOT, "examples/kernels", name), shape, key) for name, shape, key in (
     ("rmsnorm_step1_naive.cu", SHAPE, "uncoalesced"),
     ("rmsnorm_step5_two_rows.cu", SHAPE, "near_roof"),
-    ("rmsnorm_step5_two_rows.cu", "tokens=132,hidden=1024", "launch"))]
+    ("rmsnorm_step5_two_rows.cu", "tokens=132,hidden=1024", "few_ctas"))]
 
 
 def one(path, shape, key):

@@ -412,6 +412,67 @@ static void test_graphs_when_a_capture_fails_then_it_is_tried_again_later(void *
     vt_model_free(m);
 }
 
+/* ---- steps that are timed ---- */
+
+/* Stands before the executor's own observer: has the step number `apart` run call by call, and
+ * counts the calls that are launched one by one. */
+typedef struct apart_observer {
+    vt_observer base, *own;
+    int32_t apart, steps, calls[8]; /* calls[step] */
+} apart_observer;
+
+static bool apart_begin(vt_observer *o, const vt_step *step)
+{
+    apart_observer *a = (apart_observer *)o;
+    a->own->begin(a->own, step);
+    return a->steps++ == a->apart;
+}
+
+static vt_status apart_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err)
+{
+    apart_observer *a = (apart_observer *)o;
+    a->calls[a->steps - 1] += kind == VT_MARK_CALL;
+    return a->own->mark(a->own, kind, value, err);
+}
+
+static vt_status apart_end(vt_observer *o, vt_step_result *view, vt_err *err)
+{
+    apart_observer *a = (apart_observer *)o;
+    return a->own->end(a->own, view, err);
+}
+
+/* Asks with the first decode apart. */
+static apart_observer ask_apart(vt_engine *e, cuda_executor *x, answer *out, int32_t vocab)
+{
+    apart_observer a = {.base = {.begin = apart_begin, .mark = apart_mark, .end = apart_end},
+                        .own = x->observer,
+                        .apart = 1};
+    x->observer = &a.base;
+    *out = ask(e, 12, vocab);
+    x->observer = a.own;
+    return a;
+}
+
+static void test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    vt_engine *e = open_small(m, &x);
+    answer first, again;
+    apart_observer a = ask_apart(e, x, &first, m->arch.vocab); /* the prefill has no graph yet */
+    assert_true(a.calls[1] > 10);
+    assert_int_equal(a.calls[2], 0);
+    a = ask_apart(e, x, &again, m->arch.vocab);
+    assert_int_equal(a.calls[0], 0);
+    assert_true(a.calls[1] > 10);
+    assert_int_equal(a.calls[2], 3);
+    assert_memory_equal(&again, &first, sizeof again);
+    assert_true(x->overlapping && !x->restore);
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_graphs_when_captured_then_the_engine_tells_them_and_their_memory),
         cmocka_unit_test(test_recorder_bytes_are_those_of_all_rings),
         cmocka_unit_test(test_graphs_when_a_capture_fails_then_it_is_tried_again_later),
+        cmocka_unit_test(test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -12,6 +12,17 @@
  * stream it, if its rows are long enough to give each of them two steps of 64 columns. */
 enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
 
+/* The small kernel uses hardly any shared memory, and the loads that it has in flight need places in
+ * the L1. Where the driver chooses, an SM keeps the division that decode attention left, which is
+ * nearly all shared memory. On an H200 (decode tokens/s; the driver's choice, then 12, 25, 50 and
+ * 100 % of the L1):
+ *
+ *   8B batch 1      235  254  255  254  195 [*]      8B batch 8    1,805  1,932  1,940  1,902
+ *   0.6B batch 1  1,721 1,740 1,753 1,761 1,462 [*]  8B batch 16   3,005    -    3,195    -
+ *
+ * [*] all kernels were given 100 %. */
+enum { SMALL_SHARED_PERCENT = 25 };
+
 /* The number of tokens that linear_small.cu takes at once. With long rows its loop over K keeps so
  * many loads in flight that the registers have no room for four tiles of tokens. */
 int32_t linear_small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
@@ -51,7 +62,9 @@ static cuda_launch small_launch_of(const linear_args *a, const vt_target *t, int
                              {"tiles", tiles}, {"half", half}, {"pair", pair},
                              {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
                              {"residual", a->residual != NULL});
-    return few_launch(a, spec, half, warps);
+    cuda_launch l = few_launch(a, spec, half, warps);
+    l.shared_percent = SMALL_SHARED_PERCENT;
+    return l;
 }
 
 static vt_status run_small(const linear_args *a, const vt_lane *lane)

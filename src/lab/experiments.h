@@ -29,8 +29,8 @@ vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_an
                        vt_err *err);
 void lab_answers_release(lab_answers *a);
 
-/* Half of the spread between the first and the second half of the requests, as a share of their
- * mean time: the noise that a knob's row tells. NAN: fewer than two answers. */
+/* vt_noise of two values, the mean times of the first and of the second half of the requests: the
+ * noise that a knob's row tells. NAN: fewer than two answers. */
 double lab_answers_noise(const lab_answers *a);
 
 /* Whether other programs used the machine meanwhile: between two readings they had more than a

@@ -11,6 +11,7 @@
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "base/stats.h"
 #include "files/json.h"
 #include "lab/experiments.h"
 #include "load/run.h"
@@ -89,8 +90,7 @@ double lab_answers_noise(const lab_answers *a)
             sum[i >= a->n / 2] += vt_load_e2e(&a->result[i]);
             n[i >= a->n / 2]++;
         }
-    double x = sum[0] / n[0], y = sum[1] / n[1];
-    return fabs(x - y) / (x + y);
+    return vt_noise((double[]){sum[0] / n[0], sum[1] / n[1]}, 2);
 }
 
 /* ---- files ---- */

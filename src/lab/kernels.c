@@ -17,6 +17,7 @@
 #include "story/step.h"
 
 enum { CHOSEN_MAX = 64, MOST_TRIES = 3 };
+static const double steady = 1.1; /* median over best: below it nothing disturbed the median */
 static const double calm = 1.25; /* median over best: above it a median tells of other programs */
 
 /* ---- one measurement ---- */
@@ -225,6 +226,7 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
                        row, ask->shape ? ask->shape : "of its cases");
     out->disturbed = was_disturbed(since);
     TRY(time_again(l, &exact, out, err));
+    out->disturbed = out->disturbed && !(out->median_s < steady * out->best_s);
     if (out->disturbed && isfinite(out->median_s))
         tell_busy(l, ask, out);
     if (isfinite(out->error) || !out->ok)

@@ -92,11 +92,9 @@ vt_status mini_forward_predict(lab *l, vt_err *err)
 /* The mean decode step beside what the roofs and the rows' efficiencies say. */
 static void tell_step(lab *l, const json_t *story)
 {
-    const json_t *decode = story_phase_named(story, "decode"),
-                 *machine = story_get(story, "machine");
-    char state[STORY_TEXT];
+    const json_t *decode = story_phase_named(story, "decode");
     double expected = member(decode, "expected_us", 1e-6), step = member(decode, "step_us", 1e-6);
-    lab_outcome(l, step_time, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
+    lab_outcome(l, step_time, step, sglang_disturbed(story, "decode"));
     lab_item(l, "step",
              "a decode step takes %s; no machine with these roofs does it in less "
              "than %s, and %s was expected; %.1f %% of it lies outside all calls",

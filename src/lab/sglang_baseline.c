@@ -195,7 +195,7 @@ static void tell_slope(lab *l, const run_of *r)
              near_kv, far_kv, sglang_put(a, near_ms * 1e-3, LAB_SECONDS),
              sglang_put(b, far_ms * 1e-3, LAB_SECONDS), sglang_put(c, slope, LAB_SECONDS),
              sglang_put(d, bytes, LAB_BYTES), sglang_put(e, explained, LAB_SECONDS),
-             sglang_disturbed(r->story) || sglang_disturbed(r->far_story)
+             sglang_disturbed(r->story, "decode") || sglang_disturbed(r->far_story, "decode")
                  ? " (the machine was busy: the measured slope holds its waits)"
              : slope < 0 ? " (the growth is below the noise of a step)"
                          : "");
@@ -347,8 +347,9 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     TRY(run_all(l, r, err));
     const json_t *decode = story_phase_named(r->story, "decode");
     lab_outcome(l, "a decode step", story_num(decode, "step_us") * 1e-6,
-                sglang_disturbed(r->story));
-    lab_outcome(l, "time to the first token", r->alone.ttft_s, sglang_disturbed(r->story));
+                sglang_disturbed(r->story, "decode"));
+    lab_outcome(l, "time to the first token", r->alone.ttft_s,
+                sglang_disturbed(r->story, "prefill"));
     lab_tell_story_causes(l, r->story);
     int32_t short_of = 0;
     for (int32_t i = 0; i < r->requests; i++)

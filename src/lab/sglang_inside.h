@@ -56,8 +56,10 @@ void sglang_attention_shape(const lab *l, const sglang_heads *h, int32_t seqs, i
 
 /* ---- from stories (sglang_told.c) ---- */
 
-/* Whether the machine withheld CPU time or clocks from the steps of the story. */
-bool sglang_disturbed(const json_t *story);
+/* Whether the machine withheld CPU time or clocks from so many of the phase's steps ("prefill",
+ * "decode") that their median says little about the program: from a prefill step, or from more than
+ * a quarter of the decode steps. */
+bool sglang_disturbed(const json_t *story, const char *phase);
 /* The median of a column over the decode steps (no prompt tokens, at least one decode) whose number
  * of sequences is n_seqs (0: any). NAN: there is no such step. */
 double sglang_decode_median(const json_t *story, const char *column, int32_t n_seqs);

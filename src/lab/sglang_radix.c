@@ -122,7 +122,8 @@ static void tell_hits(lab *l, const run_of *r)
     lab_signs signs = lab_signs_none();
     signs.saved_tokens = r->length[1].r.n_cached / (double)PROMPT;
     signs.saved_time = 1 - prefill_s(r->length[1].story) / prefill_s(r->cold.story);
-    if (!sglang_disturbed(r->cold.story) && !sglang_disturbed(r->length[1].story))
+    if (!sglang_disturbed(r->cold.story, "prefill") &&
+        !sglang_disturbed(r->length[1].story, "prefill"))
         lab_tell_causes(l, &signs, "the device's time for a prompt of which half was cached");
 }
 
@@ -367,7 +368,8 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     for (int i = 0; i < LENGTHS; i++)
         TRY(run_hit(l, r, shared[i], 100 + (uint64_t)i, &r->length[i], err));
     lab_outcome(l, "gain of a warm prompt", prefill_s(r->cold.story) / prefill_s(r->warm.story),
-                sglang_disturbed(r->cold.story) || sglang_disturbed(r->warm.story));
+                sglang_disturbed(r->cold.story, "prefill") ||
+                    sglang_disturbed(r->warm.story, "prefill"));
     TRY(check_hits(l, r, err));
     tell_hits(l, r);
     tell_causal(l, r);

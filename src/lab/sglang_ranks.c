@@ -357,7 +357,7 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     TRY(lab_story(l, r->engine, r->r.id, &r->story, err));
     lab_outcome(l, "a decode step on one rank",
                 story_num(story_phase_named(r->story, "decode"), "step_us") * 1e-6,
-                sglang_disturbed(r->story));
+                sglang_disturbed(r->story, "decode"));
     lab_check(l, r->r.n_tokens == gen, "one rank ran: %d of %d tokens", r->r.n_tokens, gen);
     draw_flow(&flow, l, r);
     lab_drawing(l, "flow", "Two sums a layer", &flow);

@@ -344,7 +344,7 @@ static vt_status measure(lab *l, load *m, vt_err *err)
     TRY(lab_requests_run(l, m->engine, m->r, m->n, err));
     TRY(lab_story(l, m->engine, 0, &m->story, err));
     lab_outcome(l, "a step of four decodes", sglang_decode_median(m->story, "ms", 4) * 1e-3,
-                sglang_disturbed(m->story));
+                sglang_disturbed(m->story, "decode"));
     int32_t wrong = 0;
     for (int32_t i = 0; i < m->n; i++)
         wrong += m->r[i].n_tokens != m->r[i].n_gen;

@@ -23,10 +23,13 @@ const char *sglang_put(char out[SGLANG_TEXT], double v, lab_unit unit)
     return out;
 }
 
-bool sglang_disturbed(const json_t *story)
+bool sglang_disturbed(const json_t *story, const char *phase)
 {
     char state[STORY_TEXT];
-    return strcmp(story_text(story_get(story, "machine"), "state", state), "quiet") != 0;
+    const json_t *p = story_phase_named(story, phase);
+    double most = strcmp(phase, "prefill") == 0 ? 0 : story_num(p, "steps") / 4;
+    return strcmp(story_text(story_get(story, "machine"), "state", state), "unknown") == 0 ||
+           !(story_num(p, "disturbed_steps") <= most);
 }
 
 /* ---- shapes ---- */

@@ -284,6 +284,7 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_int(w, "disturbed_steps", p->n_disturbed);
     vt_json_int(w, "timed_steps", p->n_recorded);
     vt_json_int(w, "typical_steps", p->n_timed);
+    vt_json_int(w, "borrowed_steps", p->n_borrowed);
     vt_json_int(w, "undisturbed_steps", p->n_undisturbed);
     vt_json_string(w, "typical_of", typical_of(p));
     vt_json_int(w, "tokens", p->n_tokens);

@@ -22,7 +22,7 @@ static const step_record *most_typical(const story_record *r, const phase *p, bo
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
         double off = fabs(span_s(s->device) - mean);
-        if (s->chosen && s->typical && s->prefill == prefill && off < nearest) {
+        if (s->typical && s->prefill == prefill && off < nearest) {
             nearest = off;
             best = s;
         }
@@ -188,7 +188,7 @@ static void sum_calls(const story_input *in, const story_record *r, story_step *
         to->of[CALL_IMPL][i] = NAN;
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
-        if (!s->chosen || !s->typical || s->prefill != prefill || !story_bind_step(r, s, plan))
+        if (!s->typical || s->prefill != prefill || !story_bind_step(r, s, plan))
             continue;
         for (int32_t k = 0; k < s->n_call; k++) {
             const call_time *t = &r->call[s->first_call + k];

@@ -334,8 +334,9 @@ static void judge_machine(findings *f, const story_machine *m)
         finding_begin(
             f, 'W', "machine.shared", "2 % of a step was run delay, in more than 5 % of the steps",
             "the CPUs are shared: workers had one for %.0f ms, and for %.0f ms they were ready and "
-            "had none; %d of %d steps were disturbed",
-            m->cpu_s * 1e3, m->delay_s * 1e3, m->n_disturbed, m->n_steps);
+            "had none; %d of %d steps %s disturbed",
+            m->cpu_s * 1e3, m->delay_s * 1e3, m->n_disturbed, m->n_steps,
+            m->n_disturbed == 1 ? "was" : "were");
     vt_json_int(f->w, "steps", m->n_steps);
     vt_json_int(f->w, "disturbed_steps", m->n_disturbed);
     vt_json_int(f->w, "longest_delay_step", (int64_t)m->longest_step);

@@ -82,7 +82,7 @@ static void find_fusions(const story_input *in, const story_record *r, story_ste
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
         int k = s->prefill ? STORY_PREFILL : STORY_DECODE;
-        if (!s->chosen || !s->typical || found[k] || !story_bind_step(r, s, plan))
+        if (!s->typical || found[k] || !story_bind_step(r, s, plan))
             continue;
         found[k] = true;
         out->fusion[k] = best_fusion(in, plan);

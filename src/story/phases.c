@@ -16,7 +16,11 @@
  *
  * The ops' times still sum to the step, as every step brings all of its ops, and the step agrees
  * with the median gap between tokens. Prompts come in chunks of different lengths: there step 1 is
- * all. */
+ * all.
+ *
+ * On a GPU few steps are timed call by call, on a busy server one in hundreds, so a short request
+ * may have none. Its decode phase then borrows: step 1 takes the recording's steps of other requests
+ * that have the padded shape of its own, so the same kernels with the same grids. */
 #include "story/phases.h"
 
 #include <math.h>
@@ -242,8 +246,7 @@ static void add_gpu(const step_record *s, phase *p)
     }
 }
 
-static void add_step(const story_input *in, story_record *r, const step_record *s, story_step *plan,
-                     phase *p)
+static void add_step(const step_record *s, bool one_request, phase *p)
 {
     if (p->n_steps++ == 0) {
         p->begin_ns = s->device.begin_ns;
@@ -251,15 +254,21 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     }
     p->end_ns = s->device.end_ns;
     p->kv_last = s->kv_len;
-    p->n_tokens += r->mine ? s->q_len : s->n_tokens;
-    p->others += s->n_seqs - (r->mine != NULL);
+    p->n_tokens += one_request ? s->q_len : s->n_tokens;
+    p->others += s->n_seqs - one_request;
     p->device_s += span_s(s->device);
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
     p->text_s += span_s(s->text);
     add_gpu(s, p);
-    if (!s->typical || !story_bind_step(r, s, plan))
+}
+
+static void add_typical(const story_input *in, story_record *r, const step_record *s,
+                        story_step *plan, phase *p)
+{
+    if (!story_bind_step(r, s, plan))
         return;
+    p->n_borrowed += !s->chosen;
     if (p->n_timed++ == 0)
         p->timed_kv_first = s->kv_len;
     p->timed_kv_last = s->kv_len;
@@ -315,11 +324,11 @@ static bool is_alone(const step_record *s) { return !step_has_chunk(s); }
 /* Marks the typical steps of a phase: list[0..n) are its steps with recorded calls. */
 static void choose_typical(phase *p, bool decode, step_record **list, int32_t n)
 {
-    p->n_recorded = n;
     for (int32_t i = 0; i < n; i++)
         p->n_undisturbed += is_left_alone(list[i]);
     if (p->n_undisturbed > 0)
         n = sift(list, n, is_left_alone);
+    p->only_calm = p->only_calm || p->n_undisturbed > 0;
     for (int32_t i = 0; i < n; i++)
         p->n_alone += is_alone(list[i]);
     int32_t quarter = 0;
@@ -331,6 +340,38 @@ static void choose_typical(phase *p, bool decode, step_record **list, int32_t n)
     }
     for (int32_t i = quarter; i < n - quarter; i++)
         list[i]->typical = true;
+}
+
+/* The tokens of the graph that the middle one of the request's steps of decodes alone ran in; 0:
+ * it ran in none. */
+static int32_t middle_graph(const story_record *r)
+{
+    int32_t n = 0, at = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < r->n_steps; i++) {
+            const step_record *s = &r->step[i];
+            if (!s->chosen || s->prefill || !is_alone(s))
+                continue;
+            if (pass == 0)
+                n++;
+            else if (at++ == n / 2)
+                return s->gpu.graph_tokens;
+        }
+    return 0;
+}
+
+/* Puts into the list the timed steps of other requests that have the shape of this request's;
+ * returns how many. */
+static int32_t borrow(story_record *r, story_step *plan, step_record **list)
+{
+    int32_t n = 0, tokens = middle_graph(r);
+    for (int32_t i = 0; i < r->n_steps && tokens > 0; i++) {
+        step_record *s = &r->step[i];
+        if (!s->chosen && s->gpu.timed && s->n_call > 0 && is_alone(s) &&
+            s->gpu.graph_tokens == tokens && story_bind_step(r, s, plan))
+            list[n++] = s;
+    }
+    return n;
 }
 
 /* Chooses each phase's typical steps. list: room for all steps. */
@@ -345,6 +386,9 @@ static void find_typical(story_record *r, story_step *plan, step_record **list,
                 story_bind_step(r, s, plan))
                 list[n++] = s;
         }
+        out[k].n_recorded = n;
+        if (n == 0 && k == STORY_DECODE)
+            n = borrow(r, plan, list);
         choose_typical(&out[k], k == STORY_DECODE, list, n);
     }
 }
@@ -375,10 +419,14 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     }
     look_for_calm(r, out);
     find_typical(r, plan, list, out);
-    for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].chosen)
-            add_step(in, r, &r->step[i], plan,
-                     &out[r->step[i].prefill ? STORY_PREFILL : STORY_DECODE]);
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        const step_record *s = &r->step[i];
+        phase *p = &out[s->prefill ? STORY_PREFILL : STORY_DECODE];
+        if (s->chosen)
+            add_step(s, r->mine != NULL, p);
+        if (s->typical)
+            add_typical(in, r, s, plan, p);
+    }
     for (int i = 0; i < STORY_PHASES; i++) {
         for (int32_t k = 0; k < out[i].n_ops; k++)
             out[i].expected_s += out[i].op[k].link ? 0 : out[i].op[k].expected_s;

@@ -73,6 +73,7 @@ typedef struct phase {
     int32_t n_undisturbed;     /* of them, those that the machine left alone */
     int32_t n_alone; /* of those in turn, steps of decodes alone; the others have a chunk */
     int32_t n_timed; /* the typical ones: the sums below are over these */
+    int32_t n_borrowed; /* of the typical ones, steps without the story's request (phases.c) */
     bool with_chunk; /* the typical decode steps have a chunk of a prompt, too */
     bool only_calm;  /* disturbed steps are left out of the sums over all steps, */
     bool calm_whole; /* and of gpu.n_whole */

@@ -52,7 +52,8 @@ typedef struct step_record {
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
-    bool typical;               /* the op tables are the mean of these steps (phases.c) */
+    bool typical;               /* the op tables are the mean of these steps (phases.c), which
+                                   are chosen, but for those that a phase borrows */
     step_on_gpu gpu;
     step_use use;
 } step_record;

@@ -177,7 +177,7 @@ void render_kernels(render_page *p, const json_t *phase)
     size_t i;
     json_t *op;
     char title[64], name[STORY_TEXT];
-    if (!json_is_object(story_get(phase, "gpu")) || story_num(phase, "timed_steps") < 1)
+    if (!json_is_object(story_get(phase, "gpu")) || !story_has_ops(phase))
         return;
     snprintf(title, sizeof title, "KERNELS of a %.20s step", story_text(phase, "name", name));
     render_heading(p, title, NULL);

@@ -209,10 +209,24 @@ static void sum_line(render_page *p, const json_t *phase)
     render_paragraph(p, &line, 1);
 }
 
+/* Whose steps these are, where they are not the request's own. */
+static void borrowed_line(render_page *p, const json_t *phase)
+{
+    vt_buf line = {0};
+    if (!(story_num(phase, "borrowed_steps") >= 1))
+        return;
+    vt_buf_printf(&line,
+                  "None of this request's steps was timed call by call. These are steps of other "
+                  "requests in the same graph (%.0f tokens): the same kernels and grids, over "
+                  "other contexts.",
+                  story_num(story_get(phase, "gpu"), "graph_tokens_most"));
+    render_paragraph(p, &line, 1);
+}
+
 void render_step(render_page *p, const json_t *phase, const char *title)
 {
     char range[96];
-    if (!phase || story_num(phase, "timed_steps") < 1)
+    if (!phase || !story_has_ops(phase))
         return;
     bool timed = isfinite(story_num(phase, "timed_kv_first")); /* older stories do not have it */
     double typical = story_num(phase, "typical_steps");        /* so with them */
@@ -226,6 +240,7 @@ void render_step(render_page *p, const json_t *phase, const char *title)
     render_heading(p, title, range);
     op_rows(p, phase);
     sum_line(p, phase);
+    borrowed_line(p, phase);
 }
 
 /* The table's second form: a line an op. */

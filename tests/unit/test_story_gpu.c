@@ -44,6 +44,7 @@ typedef struct fake {
     uint64_t n_step;
     int64_t last_end;
     int32_t shared_pages; /* for all sequences except the first */
+    uint64_t others; /* added to the ids of a step's requests, so that they are other requests */
 } fake;
 
 static int32_t kernel_of(const vt_call *c)
@@ -79,7 +80,7 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
     story_seq seq[8];
     for (int32_t i = 0; i < seqs; i++) {
         seq[i] = (story_seq){.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
-        vt_trace_seq(&f->step_ring, id, 7 + (uint64_t)i, q_len, kv_len,
+        vt_trace_seq(&f->step_ring, id, 7 + f->others + (uint64_t)i, q_len, kv_len,
                      i > 0 ? f->shared_pages : 0);
     }
     assert_int_equal(story_step_set(f->plan, seq, seqs, NULL), VT_OK);
@@ -493,6 +494,39 @@ static void test_gpu_story_when_no_step_was_timed_then_said(void **state)
     json_decref(s);
 }
 
+static void test_gpu_story_when_no_decode_was_timed_then_the_table_is_borrowed(void **state)
+{
+    fake *f = *state;
+    f->last_end = 2 * MS;
+    vt_trace_arrive(&f->request_ring, 7, 1 * MS, PROMPT, 0);
+    f->others = 100;
+    for (int64_t i = 0; i < 3; i++)
+        step(f, 1, PROMPT + 1, 6, 8, true, (3 + 5 * i) * MS, (8 + 5 * i) * MS);
+    step(f, 1, PROMPT + 1, 3, 4, true, 18 * MS, 22 * MS); /* another graph */
+    f->others = 0;
+    for (int64_t i = 0; i < 5; i++) {
+        step(f, 1, PROMPT + 1, 5, 8, false, (30 + 2 * i) * MS, (32 + 2 * i) * MS);
+        vt_trace_token(&f->request_ring, 7, (32 + 2 * i) * MS, f->n_step, (int32_t)i, 43);
+    }
+    json_t *s = tell(f);
+    const json_t *p = phase(s, 0);
+    assert_int_equal(value(p, "steps"), 5);
+    assert_int_equal(value(p, "timed_steps"), 0);
+    assert_int_equal(value(p, "typical_steps"), 3);
+    assert_int_equal(value(p, "borrowed_steps"), 3);
+    assert_true(value(p, "step_us") > 4999 && value(p, "step_us") < 5001);
+    assert_non_null(op_of(p, "attention_decode"));
+    char *text = json_dumps(s, 0);
+    vt_buf out = {0};
+    vt_term term = {.width = VT_TERM_WIDTH};
+    assert_int_equal(story_render("test", text, strlen(text), &term, &out, NULL), VT_OK);
+    assert_non_null(strstr(out.data, "None of this request's steps was timed call by call."));
+    assert_non_null(strstr(out.data, "(8 tokens)"));
+    vt_buf_release(&out);
+    free(text);
+    json_decref(s);
+}
+
 static void test_gpu_story_when_a_step_lost_its_beginning_then_not_timed(void **state)
 {
     fake *f = *state;
@@ -593,6 +627,7 @@ int main(void)
         TEST(test_gpu_tax_when_blocks_are_alike_then_its_interval_holds_zero),
         TEST(test_gpu_story_names_kernels),
         TEST(test_gpu_story_when_no_step_was_timed_then_said),
+        TEST(test_gpu_story_when_no_decode_was_timed_then_the_table_is_borrowed),
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
         TEST(test_gpu_render_when_told_then_sections_within_width),
     };

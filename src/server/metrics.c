@@ -126,11 +126,24 @@ static void write_recorder(server_exposition *w, const vt_engine_stats *e)
                   (double)e->recorder_bytes);
 }
 
+/* Looking walks malloc's lists under its locks, so clients that ask all the time get an older
+ * answer. */
+static vt_malloc_use malloc_use(server_metrics *m)
+{
+    static const int64_t keep_ns = 2000000000;
+    int64_t now = vt_now_ns();
+    if (m->malloc_ns == 0 || now - m->malloc_ns > keep_ns) {
+        m->malloc = vt_malloc_look();
+        m->malloc_ns = now;
+    }
+    return m->malloc;
+}
+
 /* What grows while a server meets new shapes of steps, and malloc's heaps: so that whoever sees the
  * process grow can tell what grew. */
-static void write_held(server_exposition *w, const vt_executor_held *h)
+static void write_held(server_exposition *w, server_metrics *m, const vt_executor_held *h)
 {
-    vt_malloc_use use = vt_malloc_look();
+    vt_malloc_use use = malloc_use(m);
     server_metric(w, SERVER_GAUGE, "vitrine:gpu_graphs", "CUDA graphs that are kept.", h->graphs);
     server_metric(w, SERVER_COUNTER, "vitrine:gpu_graphs_captured", "CUDA graphs captured.",
                   (double)h->captures);
@@ -241,7 +254,7 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_batch(&w, &c.engine);
     write_cache(&w, &c.engine);
     write_recorder(&w, &c.engine);
-    write_held(&w, &c.engine.held);
+    write_held(&w, s->metrics, &c.engine.held);
     write_http(&w, &c);
     write_dumps(&w, s->dumps);
     if (vt_options_flag(s->options, "metrics-compat")) {

@@ -2,6 +2,7 @@
 #ifndef VT_SERVER_METRICS_H
 #define VT_SERVER_METRICS_H
 
+#include "base/mem.h"
 #include "server/exposition.h"
 #include "server/observe.h"
 
@@ -22,6 +23,8 @@ typedef struct server_metrics {
     uint64_t output_tokens;                /* of all, as they are made */
     server_http_count http[SERVER_MAX_HTTP_COUNTS];
     int32_t n_http;
+    vt_malloc_use malloc; /* as it was at malloc_ns; 0: nobody has asked yet */
+    int64_t malloc_ns;
 } server_metrics;
 
 void server_metrics_init(server_metrics *m);

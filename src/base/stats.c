@@ -2,6 +2,7 @@
 #include "base/stats.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -30,6 +31,22 @@ double vt_median(double *v, size_t n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+/* The median distance of the sorted values from `middle`: the distances come in rising order from
+ * the two sides of it. */
+static double median_distance(const double *v, size_t n, double middle)
+{
+    size_t high = 0; /* the first value above it; v[low - 1] is the last one below */
+    while (high < n && v[high] < middle)
+        high++;
+    double at = 0, before = 0;
+    for (size_t low = high, i = 0; i <= n / 2; i++) {
+        bool below = high == n || (low > 0 && middle - v[low - 1] < v[high] - middle);
+        before = at;
+        at = below ? middle - v[--low] : v[high++] - middle;
+    }
+    return n % 2 ? at : (before + at) / 2;
+}
+
 double vt_noise(double *v, size_t n)
 {
     double middle = vt_median(v, n);
@@ -37,7 +54,5 @@ double vt_noise(double *v, size_t n)
         return NAN;
     if (n < 4)
         return (v[n - 1] - v[0]) / 2 / fabs(middle);
-    for (size_t i = 0; i < n; i++)
-        v[i] = fabs(v[i] - middle);
-    return 1.4826 * vt_median(v, n) / fabs(middle);
+    return 1.4826 * median_distance(v, n, middle) / fabs(middle);
 }

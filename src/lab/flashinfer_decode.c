@@ -311,7 +311,7 @@ static vt_status run(lab *l, vt_err *err)
 {
     /* on a CPU the heads of its model: with 32/8 of 128 the KV of this batch is 537 MB */
     lab_heads h = l->ordinal < 0 ? lab_heads_model(l) : lab_heads_32(l);
-    static const char what[] = "time of the documents' batch";
+    static const char what[] = "time of the first call";
     char shape[160];
     runs r = {.n = 0};
     load_shape(&h, main_load(l), shape, sizeof shape);

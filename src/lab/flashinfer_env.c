@@ -94,9 +94,9 @@ static vt_status tell_next_start(lab *l, const jit_ask *ask, vt_jit *j, vt_err *
     TRY(vt_jit_read_cache(j, &ready, err));
     lab_outcome(l, "kernels that the next start compiles", n - ready, false);
     lab_item(l, "next_start",
-             "%s needs %d kernels on %s: %d are in the cache, %d would be compiled. A file with "
-             "the right name and another key counts as missing: its text or its headers were "
-             "another build's",
+             "%s needs %d kernels on %s: %d are in the cache, %d would be compiled. A file "
+             "counts where its key (the text with its headers, the parameters and the "
+             "architecture) and the version of NVRTC are the same",
              ask->model, n, ask->arch, ready, n - ready);
     if (ready == 0 || ready < n - missing)
         return VT_OK;
@@ -181,7 +181,7 @@ static vt_status tell_triggers(lab *l, const jit_ask *ask, vt_jit *base, vt_err 
         const char *why;
         bool none, all;
     } row[] = {
-        {"nothing: a second start", &again, "every key is in the cache", true, false},
+        {"nothing: a second start", &again, "the keys are the same", true, false},
         {"a context 8 times as long", &context, "lengths are parameters of a launch", true, false},
         {"a quarter of the sequences", &seqs, "graph sizes, not kernels", false, false},
         {"--kv-dtype fp8", &kv, "what reads or writes KV", false, false},

@@ -115,13 +115,13 @@ static vt_status run_border(lab *l, const lab_call *c, const lab_heads *h, const
     TRY(status);
     double equal = ceil(waves[1] - 1e-9) / ceil(waves[0] - 1e-9);
     lab_item(l, "wave_step",
-             "one token more makes %.0f rounds of %.0f: %.2fx the time if all items were equally "
+             "one token more makes %.0f rounds instead of %.0f: %.2fx the time if all items were equally "
              "long. Measured %.2fx. %s",
              ceil(waves[1] - 1e-9), ceil(waves[0] - 1e-9), equal,
              lab_over(k[1].median_s, k[0].median_s),
              l->ordinal < 0
                  ? "On a CPU an item is as long as its rows are many: the new tile has one token's "
-                   "rows, so on a quiet machine there is hardly a step"
+                   "rows, so there is hardly a step"
                  : "A tile of one token costs the tensor cores as much as a full one, but under "
                    "the causal mask items differ in length, longest first, which hides a part");
     return VT_OK;
@@ -223,10 +223,15 @@ static void tell_hardware(lab *l, const runs *r)
     roofline_roof roof = lab_roof(l, true);
     roofline_point point[MAX_RUNS];
     lab_tell_occupancy(l, "occupancy", k);
-    lab_figure(l, "tensor_share", lab_over(lab_over(k->flops, k->median_s), roof.flops_per_s),
-               LAB_SHARE,
-               l->ordinal < 0 ? "of the measured fp32 roof; attention uses no matrix unit on a CPU"
-                              : "of the measured bf16 roof of the tensor cores; FLOPs of the card");
+    double share = lab_over(lab_over(k->flops, k->median_s), roof.flops_per_s);
+    if (l->ordinal < 0)
+        lab_item(l, "tensor_share",
+                 "attention uses no matrix unit on a CPU; its vectors do %.0f %% of the "
+                 "measured fp32 roof",
+                 100 * share);
+    else
+        lab_figure(l, "tensor_share", share, LAB_SHARE,
+                   "of the measured bf16 roof of the tensor cores; FLOPs of the card");
     lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof; bytes of Q, K, V and O, each once");
     tell_stalls(l, k);

@@ -436,7 +436,12 @@ static void card_line(vt_buf *b, const char *branch, const char *name, vt_buf *t
 
 static void put_hardware(vt_buf *t, const lab_kernel *k)
 {
-    lab_put(t, k->bytes / k->median_s, LAB_BYTES_PER_S);
+    bool arithmetic = strcmp(k->bound, "fp32") == 0 || strcmp(k->bound, "bf16") == 0 ||
+                      strcmp(k->bound, "int8") == 0 || strcmp(k->bound, "fp8") == 0;
+    if (arithmetic)
+        lab_put(t, k->flops / k->median_s, LAB_FLOP_PER_S);
+    else
+        lab_put(t, k->bytes / k->median_s, LAB_BYTES_PER_S);
     vt_buf_puts(t, ", ");
     lab_put(t, k->of_roof, LAB_SHARE);
     vt_buf_printf(t, " of its %s roof", k->bound);
@@ -489,6 +494,8 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     lab_put(&t, k->least_s, LAB_SECONDS);
     vt_buf_puts(&t, ", it takes ");
     lab_put(&t, k->median_s, LAB_SECONDS);
+    if (k->of_roof < 0.5)
+        vt_buf_puts(&t, ", so most of its time goes elsewhere");
     card_line(&b, "├──", "bottleneck", &t);
     vt_buf_puts(&t, opportunity);
     card_line(&b, "└──", "opportunity", &t);

@@ -44,8 +44,9 @@ static void tell_cut(lab *l, const mini_rows *r)
             l, "threads",
             "the thread count is fixed (%d here). %d tokens keep all workers busy; 1 token keeps "
             "1 busy, and the adaptive answer is to do just that, because no row is worth "
-            "splitting: it takes %s, and a meeting of the workers %s",
-            l->threads, MAIN_TOKENS, mini_word(k->median_s / MAIN_TOKENS, LAB_SECONDS).text,
+            "splitting: one of %d takes %s, and a meeting of the workers %s",
+            l->threads, MAIN_TOKENS, MAIN_TOKENS,
+            mini_word(k->median_s / MAIN_TOKENS, LAB_SECONDS).text,
             l->threads > 1 ? mini_word(mini_launch_s(l), LAB_SECONDS).text : "is not needed");
     } else {
         int64_t threads = MAIN_TOKENS * row / (vector ? vector : 16);

@@ -126,6 +126,7 @@ static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
     int32_t prompt[PROMPT];
     lab_request r = {.prompt = prompt, .n_prompt = PROMPT, .n_gen = GENERATED};
     lab_random_prompt(l, 11, prompt, PROMPT);
+    TRY(lab_engine_warm(l, e, err));
     vt_status status = lab_requests_run(l, e, &r, 1, err);
     if (status == VT_OK) {
         lab_check(l, r.n_tokens == r.n_gen && !r.error,

@@ -194,20 +194,17 @@ static vt_status compare_rows(lab *l, const lab_kernel *main, vt_err *err)
 /* ---- share of a scheduling step ---- */
 
 typedef struct planned {
-    double match_s, schedule_s; /* of the request whose prefix was cached; NAN: not known */
+    double match_s; /* of the request whose prefix was cached; NAN: not known */
     int32_t prompt, cached;
 } planned;
 
 static void read_story(const json_t *story, planned *out)
 {
     const json_t *list = story_get(story, "timeline"), *e;
-    const char *column[] = {"schedule_us", NULL};
     char text[STORY_TEXT];
     size_t i;
     json_array_foreach(list, i, e) if (strcmp(story_text(e, "event", text), "match") == 0)
         out->match_s = story_num(e, "ms") * 1e-3;
-    if (story_rows(story_get(story, "steps"), column) > 0)
-        out->schedule_s = story_cell(story_get(story, "steps"), "schedule_us", 0) * 1e-6;
 }
 
 /* Two requests with the same prompt, one after the other: the second finds it in the tree. */
@@ -233,7 +230,7 @@ static vt_status run_twice(lab *l, vt_engine *e, planned *out, vt_err *err)
 static vt_status plan_step(lab *l, planned *out, vt_err *err)
 {
     vt_engine *e;
-    *out = (planned){NAN, NAN, l->quick ? 256 : MAIN_IDS, 0};
+    *out = (planned){NAN, l->quick ? 256 : MAIN_IDS, 0};
     TRY(lab_engine_open(l, (const char *const[]){"max-context", "2048", "kv-memory", "256M", NULL},
                         &e, err));
     vt_status status = run_twice(l, e, out, err);
@@ -247,18 +244,17 @@ static void tell_plan(lab *l, const planned *p, const lab_kernel *page, const la
               "the second request found %d of its %d ids in the tree (expected "
               "more than 0: the first one left them there)",
               p->cached, p->prompt);
-    if (!isfinite(p->schedule_s) || !isfinite(p->match_s)) {
+    if (!isfinite(p->match_s)) {
         lab_missing(l, "step_share", "the recording has no time for planning this step");
         return;
     }
     double pages = (double)(p->cached / PAGE);
     lab_item(
         l, "step_share",
-        "finding %d of %d ids in the tree took %s, and planning that step %s. The tree compares "
-        "page by page: %.0f comparisons of %d ids, %s each here, are %s or %.0f %% of the "
+        "finding %d of %d ids in the tree took %s. The tree compares page by page, and the last "
+        "page in part: %.0f comparisons of %d ids, %s each here, are %s or %.0f %% of the "
         "look-up; the rest is finding the pages. One comparison of all %d ids would take %s",
-        p->cached, p->prompt, mini_word(p->match_s, LAB_SECONDS).text,
-        mini_word(p->schedule_s, LAB_SECONDS).text, pages, PAGE,
+        p->cached, p->prompt, mini_word(p->match_s, LAB_SECONDS).text, pages, PAGE,
         mini_word(page->median_s, LAB_SECONDS).text,
         mini_word(pages * page->median_s, LAB_SECONDS).text,
         100 * pages * page->median_s / p->match_s, MAIN_IDS,

@@ -153,9 +153,9 @@ static void tell_launches(lab *l, const mini_rows *r)
         lab_item(
             l, "one_launch",
             "K and V go in one call (%s): a worker stores a token's K row, then its V row. Two "
-            "calls would read the slots twice and cost a meeting of the workers more (%s; n/a: "
-            "one worker meets nobody)",
-            mini_word(one->median_s, LAB_SECONDS).text, mini_word(floor_s, LAB_SECONDS).text);
+            "calls would read the slots twice and cost a meeting of the workers more (%s)",
+            mini_word(one->median_s, LAB_SECONDS).text,
+            l->threads > 1 ? mini_word(floor_s, LAB_SECONDS).text : "one worker meets nobody");
     else
         lab_item(l, "one_launch",
                  "K and V go in one launch (%s): each thread stores a vector of K and the same "
@@ -219,13 +219,14 @@ static void tell_sorting(lab *l, const measured *m)
              "tokens come in that order already (else their K and V are read out of order)",
              tokens, mini_word(cost, LAB_SECONDS).text, mini_word(best->median_s, LAB_SECONDS).text,
              mini_word(ran->median_s, LAB_SECONDS).text);
-    if (gain > 0)
+    double noise = fmax(ran->noise, best->noise) * ran->median_s;
+    if (gain > noise)
         lab_item(l, "sorting_layers",
-                 "one sort serves all layers of a step: it has paid for itself after %.0f of them "
-                 "(if the difference is more than noise)",
+                 "one sort serves all layers of a step: it has paid for itself after %.0f of them",
                  ceil(cost / gain));
     else
-        lab_item(l, "sorting_layers", "after no number of layers: random slots were as fast");
+        lab_item(l, "sorting_layers",
+                 "after no number of layers: random slots are as fast, within the noise");
     const char *why = ran->median_s > 1.15 * best->median_s
                           ? "no byte and no line is saved; tokens that follow each other meet the "
                             "same pages of memory, which the TLB and the prefetcher know already"

@@ -272,8 +272,10 @@ static void grades(page *p)
             continue;
         vt_buf_printf(&line, "%s: measured ", story_text(o, "what", what));
         lab_put(&line, real(o, "measured"), u);
-        vt_buf_puts(&line, ", expected ");
-        lab_put(&line, real(o, "own"), u);
+        if (json_is_real(json_object_get(o, "own"))) {
+            vt_buf_puts(&line, ", expected ");
+            lab_put(&line, real(o, "own"), u);
+        }
         vt_buf_printf(&line, ": %s", grade);
         if (*story_text(o, "reader_grade", reader)) {
             vt_buf_puts(&line, "; your ");

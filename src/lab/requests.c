@@ -12,6 +12,8 @@
 #include "files/json.h"
 #include "lab/devices.h"
 
+enum { WARM_PROMPT = 32 };
+
 /* ---- the engine ---- */
 
 static vt_status set_all(lab *l, vt_options *o, const char *const *settings, vt_err *err)
@@ -129,6 +131,16 @@ vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_e
         if (r[i].error)
             status = vt_fail(err, VT_ERR_DEVICE, "request %llu ended with an error",
                              (unsigned long long)r[i].id);
+    return status;
+}
+
+vt_status lab_engine_warm(lab *l, vt_engine *e, vt_err *err)
+{
+    int32_t prompt[WARM_PROMPT];
+    lab_request r = {.prompt = prompt, .n_prompt = WARM_PROMPT, .n_gen = 2};
+    lab_random_prompt(l, 999, prompt, WARM_PROMPT);
+    vt_status status = lab_requests_run(l, e, &r, 1, err);
+    lab_request_release(&r);
     return status;
 }
 

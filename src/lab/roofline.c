@@ -65,10 +65,12 @@ static int line_of(const axes *a, double y) /* 0: the top */
     return k < 0 ? 0 : k >= LINES ? LINES - 1 : k;
 }
 
-/* The grid: 0 is empty, '/' and '-' are the roof, letters are points; '*' where several lie. */
-static void fill(char grid[LINES][COLUMNS], const axes *a, const roofline_roof *r,
+/* The grid: 0 is empty, '/' and '-' are the roof, letters are points; '*' where several lie, which it
+ * returns. */
+static bool fill(char grid[LINES][COLUMNS], const axes *a, const roofline_roof *r,
                  const roofline_point *point, int32_t n)
 {
+    bool several = false;
     memset(grid, 0, LINES * COLUMNS);
     for (int c = 0; c < COLUMNS; c++) {
         double x = a->x0 + (a->x1 - a->x0) * c / (COLUMNS - 1), y = limit_at(r, exp2(x));
@@ -79,8 +81,11 @@ static void fill(char grid[LINES][COLUMNS], const axes *a, const roofline_roof *
         if (is_shown(&point[i])) {
             char *at = &grid[line_of(a, log2(point[i].flops / point[i].seconds))]
                             [column_of(a, log2(point[i].flops / point[i].bytes))];
-            *at = *at == 0 || *at == '/' || *at == '-' ? (char)('A' + i) : '*';
+            bool empty = *at == 0 || *at == '/' || *at == '-';
+            *at = empty ? (char)('A' + i) : '*';
+            several |= !empty;
         }
+    return several;
 }
 
 static void put_grid(vt_buf *b, char grid[LINES][COLUMNS], const axes *a)
@@ -125,7 +130,8 @@ static void put_scale(vt_buf *b, const axes *a)
     vt_buf_puts(b, "  FLOP/byte\n");
 }
 
-static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *point, int32_t n)
+static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *point, int32_t n,
+                       bool several)
 {
     vt_buf_printf(b, "ridge at %.3g FLOP/byte: left of it %s limits, right of it %s\n",
                   roofline_ridge(r), r->memory, r->unit);
@@ -142,6 +148,8 @@ static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *
         vt_text_pad(b, begin, 73);
         vt_buf_printf(b, "%3.0f %% of its roof\n", 100 * rate / limit_at(r, intensity));
     }
+    if (several)
+        vt_buf_puts(b, "*  several of these on one spot\n");
 }
 
 void lab_roofline(lab *l, const char *key, const char *title, const roofline_roof *roof,
@@ -160,10 +168,10 @@ void lab_roofline(lab *l, const char *key, const char *title, const roofline_roo
         return;
     }
     axes a = axes_of(roof, point, n);
-    fill(grid, &a, roof, point, n);
+    bool several = fill(grid, &a, roof, point, n);
     put_grid(&b, grid, &a);
     put_scale(&b, &a);
-    put_legend(&b, roof, point, n);
+    put_legend(&b, roof, point, n, several);
     lab_drawing(l, key, title, &b);
     vt_buf_release(&b);
 }

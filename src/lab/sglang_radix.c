@@ -353,6 +353,7 @@ static vt_status check_hits(lab *l, const run_of *r, vt_err *err)
 static vt_status run_pair(lab *l, run_of *r, vt_err *err)
 {
     bool again = true;
+    TRY(lab_engine_warm(l, r->engine, err));
     for (uint64_t seed = 77; again && seed < 77 + PAIRS; seed++) {
         release_hit(&r->cold);
         release_hit(&r->warm);

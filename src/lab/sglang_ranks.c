@@ -315,8 +315,8 @@ static void tell_hardware(lab *l)
     }
     lab_missing(l, "skew", "one rank waits for nobody: --tp with several ranks is not there yet");
     lab_missing(l, "transfer",
-                "no bytes go between ranks yet (--tp is not there); the item "
-                "'prediction' has the expected time");
+                "no bytes go between ranks yet (--tp is not there); the table of predicted times "
+                "has what is expected");
 }
 
 /* ---- all ---- */
@@ -329,12 +329,12 @@ static vt_status cost_sizes(lab *l, ranks *r, vt_err *err)
     for (int i = 0; i < SIZES; i++) {
         r->tokens[i] = tokens[i];
         if (i + 1 == SIZES) {
-            TRY(sglang_cost_prompt(l, r->engine, tokens[i], 0, false, &r->cost[i], err));
+            TRY(sglang_cost_prompt(l, r->engine, tokens[i], 0, true, &r->cost[i], err));
             continue;
         }
         for (int k = 0; k < tokens[i]; k++)
             seq[k] = (story_seq){.q_len = 1, .kv_len = 512, .n_rows = 1};
-        TRY(sglang_cost_step(l, r->engine, seq, tokens[i], i == 0, &r->cost[i], err));
+        TRY(sglang_cost_step(l, r->engine, seq, tokens[i], true, &r->cost[i], err));
     }
     return VT_OK;
 }

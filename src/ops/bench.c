@@ -36,7 +36,7 @@ static vt_status case_args_make(case_args *a, const vt_op *op, const vt_case *c,
                                 const vt_impl *impl, vt_err *err)
 {
     *a = (case_args){0};
-    vt_arena_init(&a->arena, 0);
+    vt_arena_init_on_pages(&a->arena, 0); /* as the engine's memory is */
     a->args = op->make_args(c, SEED, &a->arena, a->output, &a->n_outputs);
     if (a->args && (!impl || case_pack(op, impl, a->args, &a->arena)))
         return VT_OK;
@@ -118,17 +118,26 @@ typedef struct bench_job {
     vt_team *team;
     atomic_int *ticket; /* [MAX_CALLS] */
     on_cpu on;          /* one for all copies, which have the same shape */
+    int64_t begin_ns, end_ns;
 } bench_job;
+
+/* The clock runs from the moment when all workers are awake: on a virtual machine it may take 100 us
+ * to wake one, which a short call must not be charged with. */
 
 static void job_main(void *p, int32_t worker)
 {
     bench_job *job = p;
     vt_lane lane = on_cpu_lane(&job->on, job->team, worker, NULL);
+    vt_team_barrier(job->team, worker);
+    if (worker == 0)
+        job->begin_ns = vt_now_ns();
     for (int32_t i = 0; i < job->n_calls; i++) {
         lane.ticket = &job->ticket[i];
         job->impl->run(job->copy[i % job->n_copies].args, &lane);
         vt_team_barrier(job->team, worker);
     }
+    if (worker == 0)
+        job->end_ns = vt_now_ns();
 }
 
 static int64_t time_calls(bench_job *job, int32_t n_calls)
@@ -136,9 +145,8 @@ static int64_t time_calls(bench_job *job, int32_t n_calls)
     job->n_calls = n_calls;
     for (int32_t i = 0; i < n_calls; i++)
         atomic_store_explicit(&job->ticket[i], 0, memory_order_relaxed);
-    int64_t begin = vt_now_ns();
     vt_team_run(job->team, job_main, job);
-    return vt_now_ns() - begin;
+    return job->end_ns - job->begin_ns;
 }
 
 static int by_value(const void *pa, const void *pb)
@@ -147,15 +155,28 @@ static int by_value(const void *pa, const void *pb)
     return (*a > *b) - (*a < *b);
 }
 
+/* How many calls take min_ns. The first ones touch new memory and are far longer, so they are not
+ * counted, and the number grows until it is enough. */
+static int64_t calls_for(bench_job *job, int64_t min_ns)
+{
+    int64_t calls = job->n_copies, took = 0;
+    (void)time_calls(job, (int32_t)calls);
+    for (int tries = 0; tries < 4; tries++) {
+        took = time_calls(job, (int32_t)calls);
+        if (took >= min_ns || calls >= MAX_CALLS)
+            break;
+        calls = vt_ceil_div(min_ns * calls, took > 0 ? took : 1);
+        calls = calls < MAX_CALLS ? calls : MAX_CALLS;
+    }
+    return calls;
+}
+
 static void measure(bench_job *job, const bench_options *o, bench_result *r)
 {
     int64_t ns[MAX_REPETITIONS], min_ns = o->min_rep_ns > 0 ? o->min_rep_ns : 2000000;
     int32_t n = o->repetitions > 0 ? o->repetitions : 7;
     n = n < MAX_REPETITIONS ? n : MAX_REPETITIONS;
-    int64_t first = time_calls(job, job->n_copies), calls = job->n_copies;
-    first = first > 0 ? first : 1;
-    calls = (min_ns * calls + first - 1) / first;
-    calls = calls < 1 ? 1 : calls < MAX_CALLS ? calls : MAX_CALLS;
+    int64_t calls = calls_for(job, min_ns);
     for (int32_t i = 0; i < n; i++)
         ns[i] = time_calls(job, (int32_t)calls) / calls;
     qsort(ns, (size_t)n, sizeof *ns, by_value);

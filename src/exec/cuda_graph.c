@@ -39,19 +39,19 @@
  * none is tried for RETRY_STEPS steps.
  *
  * What ran before a graph decides for how long its kernels overlap. On an H200 a decode step of the
- * 0.6B shape (batch 1, contexts of 250 tokens and more) takes 583 us or 604 us, and stays at the one
- * or the other for thousands of steps:
+ * 0.6B shape (batch 1, contexts of 250 tokens and more) takes 583 us or 604 us, and stays at one
+ * of the two for thousands of steps:
  *
- *   583 us   after a prefill that ran as a graph; after calls that were launched one by one behind a
- *            running step, each with leave to overlap the one before
+ *   583 us   after a prefill that ran as a graph; after calls that were launched one by one behind
+ *            a running step, each with leave to overlap the one before
  *   604 us   after a prefill that was launched call by call; after a step whose kernels were kept
  *            apart, or had events between them, to be timed
  *
  * Why is not known: it is the same whatever division of the L1 the kernels are given. Nor is the
- * overlap always a gain (0.6B, batch 64: 1,595 and 1,500 us). So nothing is chosen here. But a timed
- * step must not slow down those after it: when it has ended the overlap of a long sequence of
- * steps, the next decode launches its first calls one by one before its graph, which computes them
- * again. Three calls are enough, and cost 8 us.
+ * overlap always a gain (0.6B, batch 64: 1,595 and 1,500 us). So nothing is chosen here. But a
+ * timed step must not slow down those after it: when it has ended the overlap, the next decode
+ * launches its first calls one by one before its graph, which computes them again. Three calls are
+ * enough, and cost 8 us.
  *
  * The driver keeps host memory for each graph: on an H200 about 8 KiB a node, 2 MiB for the layers
  * of the 0.6B shape, so some 400 MiB for 192 graphs. How much it is per node is measured while the

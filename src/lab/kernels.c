@@ -18,7 +18,7 @@
 
 enum { CHOSEN_MAX = 64, MOST_TRIES = 3 };
 static const double steady = 1.1; /* median over best: below it nothing disturbed the median */
-static const double calm = 1.25; /* median over best: above it a median tells of other programs */
+static const double calm = 1.25;  /* median over best: above it a median tells of other programs */
 
 /* ---- one measurement ---- */
 

@@ -247,8 +247,8 @@ typedef struct lab_request {
     int32_t *token; /* [n_gen] what was generated; malloc'ed */
 } lab_request;
 
-/* Runs a short request whose figures nobody reads: the first steps of an engine touch its memory for
- * the first time. */
+/* Runs a short request whose figures nobody reads: the first steps of an engine touch its memory
+ * for the first time. */
 vt_status lab_engine_warm(lab *l, vt_engine *e, vt_err *err);
 /* Submits all of them at once and runs them to their end. */
 vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_err *err);

@@ -65,8 +65,8 @@ static int line_of(const axes *a, double y) /* 0: the top */
     return k < 0 ? 0 : k >= LINES ? LINES - 1 : k;
 }
 
-/* The grid: 0 is empty, '/' and '-' are the roof, letters are points; '*' where several lie, which it
- * returns. */
+/* The grid: 0 is empty, '/' and '-' are the roof, letters are points; '*' where several lie, and
+ * whether there is such a place is returned. */
 static bool fill(char grid[LINES][COLUMNS], const axes *a, const roofline_roof *r,
                  const roofline_point *point, int32_t n)
 {

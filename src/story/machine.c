@@ -239,10 +239,10 @@ void story_withheld(vt_buf *b, const story_machine *m)
         return;
     vt_buf_puts(b, "The machine withheld ");
     put_what(b, m);
-    vt_buf_printf(b,
-                  ": %d of %d step%s %s disturbed, so the times below say little about the program. ",
-                  m->n_disturbed, m->n_steps, m->n_steps == 1 ? "" : "s",
-                  m->n_disturbed == 1 ? "was" : "were");
+    vt_buf_printf(
+        b, ": %d of %d step%s %s disturbed, so the times below say little about the program. ",
+        m->n_disturbed, m->n_steps, m->n_steps == 1 ? "" : "s",
+        m->n_disturbed == 1 ? "was" : "were");
 }
 
 static void put_clocks(vt_buf *b, const story_machine *m)

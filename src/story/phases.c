@@ -19,7 +19,7 @@
  * all.
  *
  * On a GPU few steps are timed call by call, on a busy server one in hundreds, so a short request
- * may have none. Its decode phase then borrows: step 1 takes the recording's steps of other requests
+ * may have none. Its decode phase then borrows: step 1 takes the recorded steps of other requests
  * that have the padded shape of its own, so the same kernels with the same grids. */
 #include "story/phases.h"
 

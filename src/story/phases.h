@@ -71,12 +71,12 @@ typedef struct phase {
     int32_t n_disturbed;       /* of n_steps (story/machine.h) */
     int32_t n_recorded;        /* steps whose op calls are in the recording */
     int32_t n_undisturbed;     /* of them, those that the machine left alone */
-    int32_t n_alone; /* of those in turn, steps of decodes alone; the others have a chunk */
-    int32_t n_timed; /* the typical ones: the sums below are over these */
+    int32_t n_alone;    /* of those in turn, steps of decodes alone; the others have a chunk */
+    int32_t n_timed;    /* the typical ones: the sums below are over these */
     int32_t n_borrowed; /* of the typical ones, steps without the story's request (phases.c) */
-    bool with_chunk; /* the typical decode steps have a chunk of a prompt, too */
-    bool only_calm;  /* disturbed steps are left out of the sums over all steps, */
-    bool calm_whole; /* and of gpu.n_whole */
+    bool with_chunk;    /* the typical decode steps have a chunk of a prompt, too */
+    bool only_calm;     /* disturbed steps are left out of the sums over all steps, */
+    bool calm_whole;    /* and of gpu.n_whole */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
     double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */

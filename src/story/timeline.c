@@ -17,6 +17,7 @@
 #include "kv/radix.h"
 #include "story/gpu.h"
 #include "story/numbers.h"
+#include "story/predict.h"
 
 enum { MAX_EVENTS = 96, MAX_CHUNKS = 8, TEXT = 256 };
 
@@ -133,10 +134,13 @@ static void add_wait(timeline *t)
 
 typedef struct work {
     double bytes, flops, floor_s;
+    double expected_s; /* NAN: an efficiency is not known (story/predict.h) */
 } work;
 
-/* The prompt's tokens from `from` on, in chunks as long as a step may be. */
-static work prefill_work(const story_input *in, story_step *plan, int32_t from, int32_t to)
+/* The prompt's tokens from `from` on, in chunks as long as a step may be. `learn`: rows whose
+ * efficiency is not known may be measured. */
+static work prefill_work(const story_input *in, story_step *plan, int32_t from, int32_t to,
+                         bool learn)
 {
     const vt_program *p = story_step_program(plan);
     work w = {0};
@@ -145,7 +149,9 @@ static work prefill_work(const story_input *in, story_step *plan, int32_t from, 
         int32_t end = at + most < to ? at + most : to;
         story_seq seq = {.q_len = end - at, .kv_len = end, .n_rows = end == to};
         if (story_step_set(plan, &seq, 1, NULL) != VT_OK)
-            return (work){NAN, NAN, NAN};
+            return (work){NAN, NAN, NAN, NAN};
+        if (learn && in->learn && in->efficiencies)
+            in->learn(in, plan);
         for (int32_t i = 0; i < p->n_calls; i++) {
             vt_cost cost, extra;
             story_bound bound;
@@ -154,6 +160,7 @@ static work prefill_work(const story_input *in, story_step *plan, int32_t from, 
             w.bytes += (double)vt_cost_bytes(&cost);
             w.flops += (double)vt_cost_flops(&cost);
             w.floor_s += story_floor_s(&cost, &in->roofs, &bound);
+            w.expected_s += story_expected_s(plan, i, &in->roofs, in->efficiencies);
         }
     }
     return w;
@@ -169,12 +176,16 @@ void story_put_prefix(vt_json *w, const story_input *in, const story_record *r, 
         return;
     }
     int32_t cached = q->n_cached < q->n_prompt ? q->n_cached : q->n_prompt - 1;
-    work all = prefill_work(in, plan, 0, q->n_prompt),
-         rest = prefill_work(in, plan, cached, q->n_prompt);
-    /* a prefill step takes so many times its floor here, once its kernels have been started */
+    work all = prefill_work(in, plan, 0, q->n_prompt, cached > 0),
+         rest = prefill_work(in, plan, cached, q->n_prompt, cached > 0);
+    /* Where efficiencies are not known: the request's own prefill step took so many times its
+     * floor, once its kernels had been started. */
     double times = prefill->n_timed && prefill->floor_s > 0
                        ? (prefill->timed_s - prefill->once_s) / prefill->floor_s
-                       : NAN;
+                       : NAN,
+           saved_s = all.expected_s - rest.expected_s;
+    if (!isfinite(saved_s))
+        saved_s = (all.floor_s - rest.floor_s) * times;
     vt_json_open(w, "prefix", '{');
     vt_json_int(w, "prompt_pages", (q->n_prompt + size - 1) / size);
     vt_json_int(w, "found_pages", (q->n_cached - q->n_copied) / size);
@@ -182,7 +193,7 @@ void story_put_prefix(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_bool(w, "ridden_on", q->waited_for == VT_WAIT_PREFIX);
     vt_json_tagged(w, "saved_bytes", all.bytes - rest.bytes, 0, derived);
     vt_json_tagged(w, "saved_flops", all.flops - rest.flops, 0, derived);
-    put_ms(w, "saved_ms", (all.floor_s - rest.floor_s) * times, "modelled");
+    put_ms(w, "saved_ms", saved_s, "modelled");
     vt_json_close(w);
 }
 

@@ -12,10 +12,10 @@
  * stream it, if its rows are long enough to give each of them two steps of 64 columns. */
 enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
 
-/* The small kernel uses hardly any shared memory, and the loads that it has in flight need places in
- * the L1. Where the driver chooses, an SM keeps the division that decode attention left, which is
- * nearly all shared memory. On an H200 (decode tokens/s; the driver's choice, then 12, 25, 50 and
- * 100 % of the L1):
+/* The small kernel uses hardly any shared memory, and the loads that it has in flight need places
+ * in the L1. Where the driver chooses, an SM keeps the division that decode attention left, which
+ * is nearly all shared memory. On an H200 (decode tokens/s; the driver's choice, then 12, 25, 50
+ * and 100 % of the L1):
  *
  *   8B batch 1      235  254  255  254  195 [*]      8B batch 8    1,805  1,932  1,940  1,902
  *   0.6B batch 1  1,721 1,740 1,753 1,761 1,462 [*]  8B batch 16   3,005    -    3,195    -

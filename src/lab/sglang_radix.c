@@ -174,8 +174,7 @@ static void tell_skipped(lab *l, const hit *warm, const hit *cold)
     char bytes[SGLANG_TEXT], ms[SGLANG_TEXT], was[SGLANG_TEXT], is[SGLANG_TEXT];
     lab_item(l, "skipped",
              "the warm prompt skips %s and %.3g GFLOP, %.1f %% of the prompt's: whole steps are "
-             "not run. By this machine's roofs, and if the skipped steps took as many times their "
-             "floor as the one that ran, that is %s; measured, the prefill takes %s cold and %s "
+             "not run. They were expected to take %s; measured, the prefill takes %s cold and %s "
              "warm",
              sglang_put(bytes, story_num(prefix, "saved_bytes"), LAB_BYTES),
              story_num(prefix, "saved_flops") * 1e-9,

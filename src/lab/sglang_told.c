@@ -26,10 +26,13 @@ const char *sglang_put(char out[SGLANG_TEXT], double v, lab_unit unit)
 bool sglang_disturbed(const json_t *story, const char *phase)
 {
     char state[STORY_TEXT];
-    const json_t *p = story_phase_named(story, phase);
-    double most = strcmp(phase, "prefill") == 0 ? 0 : story_num(p, "steps") / 4;
-    return strcmp(story_text(story_get(story, "machine"), "state", state), "unknown") == 0 ||
-           !(story_num(p, "disturbed_steps") <= most);
+    const json_t *p = story_phase_named(story, phase), *machine = story_get(story, "machine");
+    double steps = story_num(p, "disturbed_steps");
+    if (strcmp(story_text(machine, "state", state), "unknown") == 0 || !isfinite(steps))
+        return true;
+    if (strcmp(phase, "prefill") == 0)
+        return steps > 0 && !(story_num(machine, "withheld") < 0.05);
+    return steps > story_num(p, "steps") / 4;
 }
 
 /* ---- shapes ---- */

@@ -4,7 +4,7 @@
 #   make run        install what is missing, build, fetch the default model, answer a prompt, print its story
 #   make test       install what is missing, build, run every test, and all of them under sanitizers
 #   make test-labs  install what is missing, build, run the labs' kernels on an emulated GPU
-#   make check      the same tests without sanitizers and without installing anything
+#   make check      in minutes: the tests but for the longest ones and the labs, without sanitizers, installing nothing
 #   make unit T=x   build and run tests/unit/test_x.c alone
 #   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
@@ -185,7 +185,7 @@ run:
 	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story
 
 check: all units examples gpu-programs
-	@tools/run-tests $(B)
+	@tools/run-tests --short $(B)
 
 test:
 	@tools/setup test

@@ -14,8 +14,7 @@ double vt_median(double *v, size_t n);
 /* How far repetitions of a measurement differ, as a share of their median: 1.4826 times the median
  * of their distances from it. Normally distributed values give their standard deviation, and a few
  * outliers, such as repetitions that another program interrupted, hardly change it. Of two or three
- * values none can be called an outlier: half of their spread. NAN below two values. Sorts
- * v. */
+ * values none can be called an outlier: half of their spread. NAN below two values. Sorts v. */
 double vt_noise(double *v, size_t n);
 
 #endif

@@ -385,17 +385,15 @@ static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch
     return VT_OK;
 }
 
-static vt_status hint_shared(vt_cuda *c, int32_t index, const cuda_launch *l, vt_err *err)
+/* A driver that refuses the hint runs the kernel all the same. */
+static void hint_shared(vt_cuda *c, int32_t index, const cuda_launch *l)
 {
     cuda_kernel *k = &c->kernel[index];
-    int percent = l->shared_percent ? (int)l->shared_percent : -1;
+    int percent = l->shared_percent ? (int)l->shared_percent : -1; /* -1: the driver chooses */
     if (l->shared_percent == k->shared_percent)
-        return VT_OK;
-    TRY(vt_cuda_check(c,
-                      c->driver.kernel_set(CU_FUNC_SHARED_PERCENT, percent, k->kernel, c->device),
-                      vt_jit_name(c->jit, index), err));
+        return;
+    (void)c->driver.kernel_set(CU_FUNC_SHARED_PERCENT, percent, k->kernel, c->device);
     k->shared_percent = l->shared_percent;
-    return VT_OK;
 }
 
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const void *params,
@@ -423,9 +421,9 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const voi
         if (vt_cuda_compile(c, NULL, NULL, &err) != VT_OK)
             return lane_fail(lane, &err);
     }
-    if (check_launch(c, index, l, params_bytes, &err) != VT_OK ||
-        hint_shared(c, index, l, &err) != VT_OK)
+    if (check_launch(c, index, l, params_bytes, &err) != VT_OK)
         return lane_fail(lane, &err);
+    hint_shared(c, index, l);
     cu_launch_attr attr[2];
     memset(attr, 0, sizeof attr);
     uint32_t n = 0;

@@ -116,8 +116,7 @@ static vt_status run_border(lab *l, const lab_call *c, const lab_heads *h, const
     double equal = ceil(waves[1] - 1e-9) / ceil(waves[0] - 1e-9);
     lab_item(l, "wave_step",
              "one token more makes %.0f rounds instead of %.0f: %.2fx the time if all items were "
-             "equally "
-             "long. Measured %.2fx. %s",
+             "equally long. Measured %.2fx. %s",
              ceil(waves[1] - 1e-9), ceil(waves[0] - 1e-9), equal,
              lab_over(k[1].median_s, k[0].median_s),
              l->ordinal < 0

@@ -123,7 +123,6 @@ typedef struct bench_job {
 
 /* The clock runs from the moment when all workers are awake: on a virtual machine it may take
  * 100 us to wake one, which a short call must not be charged with. */
-
 static void job_main(void *p, int32_t worker)
 {
     bench_job *job = p;

@@ -42,6 +42,9 @@ static void test_noise_when_one_repetition_was_interrupted_then_hardly_changed(v
     assert_true(fabs(vt_noise(calm, 5) - 0.014826) < 1e-9);
     assert_true(fabs(vt_noise(busy, 5) - 0.014826) < 1e-9);
     assert_true(vt_noise((double[]){9, 10, 12}, 3) == 0.15);
+    double even[] = {9, 1, 4, 2, 11, 3}; /* 3.5 and its distances 0.5 0.5 1.5 2.5 5.5 7.5 */
+    assert_true(fabs(vt_noise(even, 6) - 1.4826 * 2 / 3.5) < 1e-9);
+    assert_true(vt_median(even, 6) == 3.5); /* the values are those that were given */
     assert_true(isnan(vt_noise(calm, 1)));
     assert_true(vt_noise((double[]){7, 7}, 2) == 0);
 }

@@ -39,7 +39,7 @@ os.makedirs(os.path.dirname(where), exist_ok=True)
 server = os.path.join(os.path.dirname(where), "server.json")
 result = {"schema": "vitrine.lab", "version": 1, "track": args[1], "lab": args[2], "quick": "--quick" in opt,
           "state": "quiet", "commit": "abc", "machine": {}, "roofs": {}, "items": {}, "predictions": [],
-          "checks": [{"ok": True, "text": "x"}], "knobs": [], "findings": [], "files": []}
+          "checks": [{"ok": True, "text": os.path.expanduser("~/kernels")}], "knobs": [], "findings": [], "files": []}
 if "--stop" in opt:
     result["items"] = {"stopped": {}}
     json.dump(result, open(where, "w"))
@@ -140,6 +140,14 @@ def test_all_labs_run_once_environments_first():
         assert os.path.exists(os.path.join(p.results, page + ".written")), page
     code, text = p.call()
     same((code, p.calls()), (0, []), text)
+
+
+def test_results_do_not_name_the_home_folder():
+    p = Place("home")
+    same(p.call()[0], 0)
+    same(p.result("sglang", "00", "check_env")["checks"][0]["text"], "~/kernels")
+    folder = os.path.join(p.results, "sglang", "results", "pc")
+    same([n for n in os.listdir(folder) if n.endswith(".new")], [])
 
 
 def test_the_end_of_the_server_leaves_its_result():

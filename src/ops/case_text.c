@@ -150,13 +150,13 @@ static vt_status read_shape(const vt_op *op, const char *text, shape *s, vt_err 
 
 /* ---- cases ---- */
 
-static const char *value_name(const vt_field *f, int64_t v, char room[24])
+const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT])
 {
     if (f->words)
         return f->words[v];
     if (f->is_type)
-        return vt_dtype_get((vt_dtype)v)->name;
-    snprintf(room, 24, "%lld", (long long)v);
+        return v == VT_FP8_E4M3 ? "fp8" : vt_dtype_get((vt_dtype)v)->name;
+    snprintf(room, VT_VALUE_TEXT, "%lld", (long long)v);
     return room;
 }
 
@@ -164,7 +164,7 @@ static const char *value_name(const vt_field *f, int64_t v, char room[24])
 static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_case_text *out,
                            vt_err *err)
 {
-    char room[24];
+    char room[VT_VALUE_TEXT];
     size_t at = 0;
     *out = (vt_case_text){.c = {.bench = true}};
     for (int32_t i = 0; i < op->n_fields; i++)
@@ -178,7 +178,7 @@ static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_c
     for (int32_t k = 0; k < s->n_named && at < sizeof out->name - 1; k++) {
         const vt_field *f = &op->fields[s->named[k]];
         at += (size_t)snprintf(out->name + at, sizeof out->name - at, "%s%s=%s", k ? " " : "",
-                               f->name, value_name(f, out->c.p[s->named[k]], room));
+                               f->name, vt_field_text(f, out->c.p[s->named[k]], room));
     }
     out->c.name = out->name;
     const char *wrong = op->refuses ? op->refuses(&out->c) : NULL;

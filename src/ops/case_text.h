@@ -11,7 +11,7 @@
 
 #include "ops/op.h"
 
-enum { VT_CASE_NAME = 160, VT_CASE_VALUES = 32, VT_MAX_TEXT_CASES = 256 };
+enum { VT_CASE_NAME = 160, VT_CASE_VALUES = 32, VT_MAX_TEXT_CASES = 256, VT_VALUE_TEXT = 24 };
 
 typedef struct vt_case_text {
     vt_case c; /* its name is `name` */
@@ -26,6 +26,8 @@ vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case_text *ou
 /* Makes the case of a text without lists. out->c.name points into *out, so *out must not be
  * copied. */
 vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case_text *out, vt_err *err);
+/* The text of a field's value, a constant or in `room`: "4096", "q4_k", "swiglu". */
+const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]);
 /* The value of the field of this name; 0: the card has none. */
 int64_t vt_case_get(const vt_op *op, const vt_case *c, const char *field);
 

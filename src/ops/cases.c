@@ -133,6 +133,13 @@ bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state)
     return true;
 }
 
+int64_t case_scales_of(const vt_weight *w)
+{
+    if (w->dtype != VT_FP8_E4M3 || !w->scale[0])
+        return CASE_SCALE_NONE;
+    return vt_tensor_elems(w->scale[0]) > 1 ? CASE_SCALE_BLOCKS : CASE_SCALE_ONE;
+}
+
 /* The int32 arrays of a batch while it is being built. */
 typedef struct batch_arrays {
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
@@ -201,6 +208,11 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
     b->q_start = a.q_start, b->kv_len = a.kv_len;
     b->page_start = a.page_start, b->page_ids = a.page_ids, b->row_token = a.row_token;
     return b;
+}
+
+int64_t case_decodes_of(const vt_batch *b)
+{
+    return b->n_decode < b->n_tokens ? b->n_decode : b->n_tokens - 1;
 }
 
 bool case_batch_in_order(vt_arena *arena, vt_batch *b)

@@ -38,6 +38,9 @@ extern const char *const case_scale_words[];
  * 128 block. False if the arena is out of memory. */
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);
 
+/* How w is scaled: CASE_SCALE_... */
+int64_t case_scales_of(const vt_weight *w);
+
 typedef struct case_seq {
     int32_t q_len, kv_len; /* kv_len counts this step's q_len tokens */
 } case_seq;
@@ -47,6 +50,9 @@ typedef struct case_seq {
  * random below `vocab`. Page ids are a random permutation of 0 .. case_batch_pages() - 1. */
 vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const case_seq *seq,
                      bool decode, int32_t vocab, uint64_t *state);
+/* The decodes of a batch beside one sequence of any length, for cases of one such sequence. If all
+ * sequences are decodes, one of them is that sequence. */
+int64_t case_decodes_of(const vt_batch *b);
 /* The number of pages that pools for this batch must have: those that it uses and a few more. */
 int32_t case_batch_pages(const vt_batch *b);
 /* Numbers the batch's pages anew, from 0 in the order in which its sequences list them. That is the

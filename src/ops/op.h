@@ -4,6 +4,7 @@
  *        ── cost: exact bytes and FLOPs    -> explain, story, roofline, predictions
  *        ── reference: plain scalar C      -> parity tests of every row
  *        ── cases: shapes to try           -> tests, vitrine bench kernels, labs
+ *        ── shape: the case a call is      -> expected times, labs (ops/shape_of.h)
  *        ── operands: what the args hold   -> the same call on a GPU (ops/on_cuda.h)
  *        ── impls: one row a kernel family, best first
  *        ── variants: rows that the engine never chooses; parity, bench and labs run them
@@ -253,6 +254,15 @@ typedef struct vt_impl {
     const char *library;
 } vt_impl;
 
+/* Fields that change from step to step. A class of shapes (ops/shape_of.h) rounds them. */
+typedef enum vt_grows {
+    VT_GROWS_NOT,
+    VT_GROWS_TOKENS, /* with the new tokens, or the rows of logits, of a step */
+    VT_GROWS_EACH,   /* with the new tokens of one sequence */
+    VT_GROWS_SEQS,   /* with the sequences */
+    VT_GROWS_CONTEXT /* with the tokens of KV of one sequence */
+} vt_grows;
+
 /* One field of a case's shape: `--shape KEY=VALUE` of `vitrine bench kernels` sets it. */
 typedef struct vt_field {
     const char *name;         /* "tokens" */
@@ -261,11 +271,13 @@ typedef struct vt_field {
     int64_t most;             /* 0: VT_FIELD_MOST. The least is 0 if the preset is 0, else 1 */
     const char *const *words; /* NULL-terminated names of the values 0, 1 ...; NULL: numbers */
     bool zero;                /* 0 is allowed although the preset is not 0 */
+    vt_grows grows;
 } vt_field;
 
 enum { VT_FIELD_MOST = 1 << 18 };
+#define VT_UNSAID INT64_MIN /* a field of which a call's shape says nothing: the preset will do */
 
-enum { VT_MAX_FIELDS = 13, VT_MAX_OUTPUTS = 4 };
+enum { VT_MAX_FIELDS = 20, VT_MAX_OUTPUTS = 4 };
 
 /* A case to try: builds its own random args in an arena (seeded), with the reference's output
  * tensor named by outputs(). See ops/cases.h for the helpers cards use. */
@@ -322,6 +334,12 @@ typedef struct vt_op {
      * and compare them. Returns NULL when out of memory. */
     void *(*make_args)(const vt_case *c, uint64_t seed, vt_arena *arena,
                        vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs);
+    /* The inverse of make_args: sets those fields of p[n_fields], which come as VT_UNSAID, that the
+     * cost and the choice of a row depend on, for a batch as in `cost`. Weights of more than
+     * most_weights elements are cut: fewer rows, a smaller vocabulary, fewer experts. Sequences of
+     * several lengths become sequences of the mean length. */
+    void (*shape)(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p);
+    const char *no_shape;       /* why there is none; NULL: there is one */
     const vt_operand *operands; /* [n_operands] */
     int32_t n_operands;
     const vt_impl *const *impls;    /* NULL-terminated, best first within a device */

@@ -84,6 +84,63 @@ static void check_work(const vt_op *op, const void *args, const vt_batch *b, con
     vt_arena_release(&arena);
 }
 
+/* A card says which case a call is, or why that has no answer. */
+static void test_every_card_has_a_shape_or_says_why_not(void **state)
+{
+    (void)state;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        if (((*op)->shape == NULL) != ((*op)->no_shape != NULL))
+            fail_msg("%s: a card has either shape or no_shape", (*op)->name);
+}
+
+/* The card's case, with sequences of one length: a shape has no other. */
+static vt_case of_one_length(const vt_op *op, const vt_case *c)
+{
+    vt_case even = *c;
+    for (int32_t i = 0; i < op->n_fields; i++)
+        if (strcmp(op->fields[i].name, "step") == 0 || strcmp(op->fields[i].name, "q_step") == 0)
+            even.p[i] = 0;
+    return even;
+}
+
+static vt_cost cost_of_case(const vt_op *op, const vt_case *c, char shape[VT_SHAPE_TEXT])
+{
+    vt_arena arena;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    int32_t n;
+    vt_arena_init(&arena, 0);
+    void *args = op->make_args(c, 7, &arena, output, &n);
+    assert_non_null(args);
+    vt_cost cost = op->cost(args, NULL);
+    assert_true(vt_shape_of(op, args, NULL, no_limit, false, shape));
+    vt_arena_release(&arena);
+    return cost;
+}
+
+static void test_the_shape_of_a_case_costs_what_the_case_costs(void **state)
+{
+    (void)state;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; (*op)->shape && i < (*op)->n_cases; i++) {
+            char shape[VT_SHAPE_TEXT], again[VT_SHAPE_TEXT];
+            vt_case_text text;
+            vt_err err;
+            vt_case c = of_one_length(*op, &(*op)->cases[i]);
+            vt_cost want = cost_of_case(*op, &c, shape);
+            if (vt_cost_bytes(&want) == 0) /* a step without tokens has no such call */
+                continue;
+            if (vt_case_from_text(*op, shape, &text, &err) != VT_OK)
+                fail_msg("%s, %s: %s", (*op)->name, c.name, err.message);
+            vt_cost got = cost_of_case(*op, &text.c, again);
+            assert_string_equal(shape, again);
+            if (memcmp(&got, &want, sizeof got) != 0)
+                fail_msg("%s, %s, as %s: %lld bytes and %lld FLOPs, the case has %lld and %lld",
+                         (*op)->name, c.name, shape, (long long)vt_cost_bytes(&got),
+                         (long long)vt_cost_flops(&got), (long long)vt_cost_bytes(&want),
+                         (long long)vt_cost_flops(&want));
+        }
+}
+
 static const story_seq decode[] = {{1, 300, 1, 0}, {1, 300, 1, 0}, {1, 300, 1, 0}},
                        prefill[] = {{70, 70, 1, 0}},
                        mixed[] = {{1, 40, 1, 0}, {20, 90, 0, 0}, {1, 99, 1, 0}};
@@ -138,6 +195,8 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_card_has_a_shape_or_says_why_not),
+        cmocka_unit_test(test_the_shape_of_a_case_costs_what_the_case_costs),
         cmocka_unit_test(test_shapes_of_all_calls_are_cases),
         cmocka_unit_test(test_shapes_have_the_work_of_their_calls),
         cmocka_unit_test(test_classes_round_what_changes_from_step_to_step),

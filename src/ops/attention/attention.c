@@ -207,12 +207,18 @@ enum {
 };
 
 static const vt_field attention_fields[] = {
-    [SEQS] = {"seqs", 1, false, 4096},           [Q_LEN] = {"q_len", 1, false, 1 << 15},
-    [KV_LEN] = {"kv_len", 1024, false, 1 << 17}, [HEADS] = {"heads", 32, false, 512},
-    [KV_HEADS] = {"kv_heads", 8, false, 512},    [HEAD_DIM] = {"head_dim", 128, false, 1024},
-    [POOL] = {"kv_type", VT_BF16, true},         [PAGE] = {"page", 64, false, 1024},
-    [WINDOW] = {"window", 0, false, 1 << 17},    [FAMILIES] = {"families", 1, false, 4096},
-    [SHARED] = {"shared", 0, false, 1 << 14},    [STEP] = {"step", 0, false, 1024},
+    [SEQS] = {"seqs", 1, false, 4096, .grows = VT_GROWS_SEQS},
+    [Q_LEN] = {"q_len", 1, false, 1 << 15, .grows = VT_GROWS_EACH},
+    [KV_LEN] = {"kv_len", 1024, false, 1 << 17, .grows = VT_GROWS_CONTEXT},
+    [HEADS] = {"heads", 32, false, 512},
+    [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [HEAD_DIM] = {"head_dim", 128, false, 1024},
+    [POOL] = {"kv_type", VT_BF16, true},
+    [PAGE] = {"page", 64, false, 1024},
+    [WINDOW] = {"window", 0, false, 1 << 17},
+    [FAMILIES] = {"families", 1, false, 4096},
+    [SHARED] = {"shared", 0, false, 1 << 14},
+    [STEP] = {"step", 0, false, 1024},
     [Q_STEP] = {"q_step", 0, false, 1024},
 };
 
@@ -704,6 +710,42 @@ static void *decode_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return make_args(c, seed, arena, outputs, n_outputs, true);
 }
 
+static void shape(const attention_args *a, const vt_batch *b, int32_t first_seq, int32_t last_seq,
+                  int64_t *p)
+{
+    int64_t n = last_seq > first_seq ? last_seq - first_seq : 1, q = 0, kv = 0;
+    for (int32_t s = first_seq; s < last_seq; s++) {
+        q += b->q_start[s + 1] - b->q_start[s];
+        kv += b->kv_len[s];
+    }
+    p[SEQS] = n;
+    p[Q_LEN] = q / n;
+    p[KV_LEN] = kv / n;
+    p[HEADS] = a->heads;
+    p[KV_HEADS] = a->kv_heads;
+    p[HEAD_DIM] = a->head_dim;
+    p[POOL] = a->k_pool->dtype;
+    p[PAGE] = a->k_pool->dim[2];
+    p[WINDOW] = a->window > 0 ? a->window : 0;
+}
+
+static void prefill_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const attention_args *a = args;
+    const vt_batch *b = batch ? batch : a->batch;
+    (void)most_weights;
+    shape(a, b, b->n_decode, b->n_seqs, p);
+}
+
+static void decode_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const attention_args *a = args;
+    const vt_batch *b = batch ? batch : a->batch;
+    (void)most_weights;
+    shape(a, b, 0, b->n_decode, p);
+    p[Q_LEN] = VT_UNSAID;
+}
+
 static const vt_impl prefill_portable = {.name = "portable",
                                          .device = VT_DEVICE_CPU,
                                          .supports = attention_supports,
@@ -763,6 +805,7 @@ const vt_op attention_prefill_op = {
     .cases = prefill_cases,
     .n_cases = sizeof prefill_cases / sizeof *prefill_cases,
     .make_args = prefill_make_args,
+    .shape = prefill_shape,
     .operands = attention_operands,
     .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = prefill_impls,
@@ -787,6 +830,7 @@ const vt_op attention_decode_op = {
     .cases = decode_cases,
     .n_cases = sizeof decode_cases / sizeof *decode_cases,
     .make_args = decode_make_args,
+    .shape = decode_shape,
     .operands = attention_operands,
     .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = decode_impls,

@@ -129,7 +129,7 @@ static const vt_impl *const embed_variants[] = {
 enum { TOKENS, TYPE, VOCAB, HIDDEN, SCALED, POOLED };
 
 static const vt_field embed_fields[] = {
-    [TOKENS] = {"tokens", 1},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [TYPE] = {"type", VT_BF16, true},
     [VOCAB] = {"vocab", 32000, false, 1 << 20},
     [HIDDEN] = {"hidden", 4096, false, 1 << 16},
@@ -176,6 +176,17 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     outputs[0] = y;
     *n_outputs = 1;
     return a;
+}
+
+static void embed_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const embed_args *a = args;
+    int64_t hidden = a->table->dim[1], most = most_weights / hidden;
+    p[TOKENS] = vt_batch_rows(a->y, batch);
+    p[TYPE] = a->table->dtype;
+    p[VOCAB] = a->table->dim[0] < most ? a->table->dim[0] : most;
+    p[HIDDEN] = hidden;
+    p[SCALED] = a->scale != 1;
 }
 
 #define CASE(what, tokens, type, vocab, hidden, scaled) \
@@ -235,6 +246,7 @@ const vt_op embed_op = {
     .cases = embed_cases,
     .n_cases = sizeof embed_cases / sizeof *embed_cases,
     .make_args = embed_make_args,
+    .shape = embed_shape,
     .operands = embed_operands,
     .n_operands = sizeof embed_operands / sizeof *embed_operands,
     .impls = embed_impls,

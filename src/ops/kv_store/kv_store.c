@@ -47,8 +47,8 @@ enum { SEQUENTIAL, RANDOM, SORTED, REPEATED };
 static const char *const slots_words[] = {"sequential", "random", "sorted", "repeated", NULL};
 
 static const vt_field kv_store_fields[] = {
-    [TOKENS] = {"tokens", 1},
-    [DECODES] = {"decodes", 0, false, 4096},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
+    [DECODES] = {"decodes", 0, false, 4096, .grows = VT_GROWS_SEQS},
     [KV_HEADS] = {"kv_heads", 8, false, 512},
     [HEAD_DIM] = {"head_dim", 128, false, 1024},
     [POOL] = {"kv_type", VT_BF16, true},
@@ -201,6 +201,19 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
     return a->k && a->v && a->k_pool && a->v_pool ? a : NULL;
 }
 
+static void kv_store_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                           int64_t *p)
+{
+    const kv_store_args *a = args;
+    (void)most_weights;
+    p[DECODES] = case_decodes_of(batch ? batch : a->batch);
+    p[TOKENS] = vt_batch_rows(a->k, batch) - p[DECODES];
+    p[KV_HEADS] = a->k_pool->dim[1];
+    p[HEAD_DIM] = a->k_pool->dim[3];
+    p[POOL] = a->k_pool->dtype;
+    p[PAGE] = a->k_pool->dim[2];
+}
+
 static const vt_impl kv_store_portable = {.name = "portable",
                                           .device = VT_DEVICE_CPU,
                                           .supports = kv_store_supports,
@@ -239,6 +252,7 @@ const vt_op kv_store_op = {
     .cases = kv_store_cases,
     .n_cases = sizeof kv_store_cases / sizeof *kv_store_cases,
     .make_args = kv_store_make_args,
+    .shape = kv_store_shape,
     .operands = kv_store_operands,
     .n_operands = sizeof kv_store_operands / sizeof *kv_store_operands,
     .impls = kv_store_impls,

@@ -163,7 +163,7 @@ static const char *const epilogues[] = {
     [LINEAR_NONE] = "none", [LINEAR_SWIGLU] = "swiglu", [LINEAR_GEGLU] = "geglu", NULL};
 
 static const vt_field linear_fields[] = {
-    [TOKENS] = {"tokens", 1, false, 1 << 16},
+    [TOKENS] = {"tokens", 1, false, 1 << 16, .grows = VT_GROWS_TOKENS},
     [TYPE] = {"type", VT_BF16, true},
     [COLS] = {"cols", 4096, false, 1 << 17},
     [ROWS] = {"rows", 4096},
@@ -257,6 +257,29 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     outputs[0] = y;
     *n_outputs = 1;
     return a;
+}
+
+/* On a GPU gate and up are one matrix, and a case has them as two. Of a large weight each part
+ * keeps the same share of its rows, in whole tiles. */
+static void linear_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const linear_args *a = args;
+    const vt_weight *w = a->w;
+    bool joined = a->epilogue != LINEAR_NONE && w->n_parts == 1;
+    int64_t most = most_weights / w->cols;
+    p[TOKENS] = vt_batch_rows(a->y, batch);
+    p[TYPE] = w->dtype;
+    p[COLS] = w->cols;
+    for (int32_t i = 0; i < w->n_parts + joined; i++) {
+        p[ROWS + i] = joined ? w->rows / 2 : w->part[i]->dim[0];
+        if (w->rows > most)
+            p[ROWS + i] = p[ROWS + i] * most / w->rows / 128 * 128 + 128;
+    }
+    p[EPILOGUE] = a->epilogue;
+    p[BIAS] = a->bias != NULL;
+    p[RESIDUAL] = a->residual != NULL;
+    p[SCALES] = case_scales_of(w);
+    p[LOGITS] = a->y->follows == VT_FOLLOWS_ROWS;
 }
 
 #define FOUR(what, dtype, cols)                                                                 \
@@ -495,6 +518,7 @@ const vt_op linear_op = {
     .cases = linear_cases,
     .n_cases = sizeof linear_cases / sizeof *linear_cases,
     .make_args = linear_make_args,
+    .shape = linear_shape,
     .operands = linear_operands,
     .n_operands = sizeof linear_operands / sizeof *linear_operands,
     .impls = linear_impls,

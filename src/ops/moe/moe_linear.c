@@ -250,7 +250,7 @@ static const char *const activations[] = {
     [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
 
 static const vt_field moe_linear_fields[] = {
-    [TOKENS] = {"tokens", 1, false, 1 << 14},
+    [TOKENS] = {"tokens", 1, false, 1 << 14, .grows = VT_GROWS_TOKENS},
     [HIDDEN] = {"hidden", 2048, false, 1 << 14},
     [FFN] = {"ffn", 768, false, 1 << 15},
     [EXPERTS] = {"experts", 16, false, 1024},
@@ -439,6 +439,24 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     return fill_choice(a, p[PADDING], expert, weight, arena, &seed) ? a : NULL;
 }
 
+/* As many experts as the limit on weights allows, but no fewer than a token uses. */
+static void moe_linear_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                             int64_t *p)
+{
+    const moe_linear_args *a = args;
+    int64_t hidden = a->gate_up->cols, ffn = a->down->cols, k = a->expert->dim[1],
+            most = most_weights / (3 * hidden * ffn);
+    p[TOKENS] = vt_batch_rows(a->x, batch);
+    p[HIDDEN] = hidden;
+    p[FFN] = ffn;
+    p[EXPERTS] = a->n_experts < most ? a->n_experts : most > k ? most : k;
+    p[USED] = k;
+    p[TYPE] = a->gate_up->dtype;
+    p[SCALES] = case_scales_of(a->gate_up);
+    p[ACTIVATION] = a->activation;
+    p[ACCUMULATE] = a->accumulate;
+}
+
 /* Experts run one after the other, each as two products that all workers share. The cut describes
  * one expert's gate and up for its share of the tokens; the items are those of all experts in
  * use. */
@@ -499,6 +517,7 @@ const vt_op moe_linear_op = {
     .cases = moe_linear_cases,
     .n_cases = sizeof moe_linear_cases / sizeof *moe_linear_cases,
     .make_args = moe_linear_make_args,
+    .shape = moe_linear_shape,
     .operands = moe_linear_operands,
     .n_operands = sizeof moe_linear_operands / sizeof *moe_linear_operands,
     .impls = moe_linear_impls,

@@ -71,7 +71,7 @@ static void moe_route_reference(const void *args)
 enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE };
 
 static const vt_field moe_route_fields[] = {
-    [TOKENS] = {"tokens", 1},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HIDDEN] = {"hidden", 2048, false, 1 << 16},
     [EXPERTS] = {"experts", 128, false, 4096},
     [USED] = {"k", 8, false, 4096},
@@ -140,6 +140,19 @@ static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
     return a->expert && a->weight ? a : NULL;
 }
 
+static void moe_route_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                            int64_t *p)
+{
+    const moe_route_args *a = args;
+    (void)most_weights;
+    p[TOKENS] = vt_batch_rows(a->x, batch);
+    p[HIDDEN] = a->router->dim[1];
+    p[EXPERTS] = a->router->dim[0];
+    p[USED] = a->k;
+    p[NORMALISE] = a->normalise;
+    p[TYPE] = a->router->dtype;
+}
+
 static const vt_impl moe_route_portable = {.name = "portable",
                                            .device = VT_DEVICE_CPU,
                                            .supports = moe_route_supports,
@@ -175,6 +188,7 @@ const vt_op moe_route_op = {
     .cases = moe_route_cases,
     .n_cases = sizeof moe_route_cases / sizeof *moe_route_cases,
     .make_args = moe_route_make_args,
+    .shape = moe_route_shape,
     .operands = moe_route_operands,
     .n_operands = sizeof moe_route_operands / sizeof *moe_route_operands,
     .impls = moe_route_impls,

@@ -181,6 +181,7 @@ const vt_op page_copy_op = {
     .cases = page_copy_cases,
     .n_cases = sizeof page_copy_cases / sizeof *page_copy_cases,
     .make_args = page_copy_make_args,
+    .no_shape = "hardly any step has copies, and one without them has no shape",
     .operands = page_copy_operands,
     .n_operands = sizeof page_copy_operands / sizeof *page_copy_operands,
     .impls = page_copy_impls,

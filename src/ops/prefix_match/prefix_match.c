@@ -116,5 +116,6 @@ const vt_op prefix_match_op = {
     .cases = prefix_match_cases,
     .n_cases = sizeof prefix_match_cases / sizeof *prefix_match_cases,
     .make_args = prefix_match_make_args,
+    .no_shape = "the tree of prefixes calls it, no step does",
     .impls = prefix_match_impls,
 };

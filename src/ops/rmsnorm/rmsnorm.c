@@ -79,9 +79,9 @@ static void add_rmsnorm_reference(const void *args)
 enum { TOKENS, HIDDEN, ROWS, TYPE, PLUS_ONE, IN_PLACE };
 
 static const vt_field rmsnorm_fields[] = {
-    [TOKENS] = {"tokens", 1, false, 1 << 20},
+    [TOKENS] = {"tokens", 1, false, 1 << 20, .grows = VT_GROWS_TOKENS},
     [HIDDEN] = {"hidden", 4096},
-    [ROWS] = {"rows", 0},
+    [ROWS] = {"rows", 0, .grows = VT_GROWS_TOKENS},
     [TYPE] = {"type", VT_F32, true},
     [PLUS_ONE] = {"plus_one", 0, false, 1},
     [IN_PLACE] = {"in_place", 0, false, 1},
@@ -163,6 +163,19 @@ static void *add_rmsnorm_make_args(const vt_case *c, uint64_t seed, vt_arena *ar
     return make_args(c, seed, arena, true, outputs, n_outputs);
 }
 
+static void rmsnorm_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const rmsnorm_args *a = args;
+    (void)most_weights;
+    p[TOKENS] = vt_batch_rows(a->x, batch);
+    p[HIDDEN] = a->x->dim[1];
+    p[TYPE] = a->weight->dtype;
+    if (a->row) {
+        int64_t rows = vt_batch_rows(a->y, batch);
+        p[ROWS] = rows < 1 ? 1 : rows > p[TOKENS] ? p[TOKENS] : rows;
+    }
+}
+
 static const vt_impl rmsnorm_portable = {.name = "portable",
                                          .device = VT_DEVICE_CPU,
                                          .supports = rmsnorm_supports,
@@ -219,6 +232,7 @@ const vt_op rmsnorm_op = {
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = rmsnorm_make_args,
+    .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,
     .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = rmsnorm_impls,
@@ -238,6 +252,7 @@ const vt_op add_rmsnorm_op = {
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = add_rmsnorm_make_args,
+    .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,
     .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = add_rmsnorm_impls,

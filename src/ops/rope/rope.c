@@ -74,7 +74,7 @@ static void rope_reference(const void *args)
 enum { TOKENS, HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, TYPE, PLUS_ONE };
 
 static const vt_field rope_fields[] = {
-    [TOKENS] = {"tokens", 1},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HEADS] = {"heads", 32, false, 512},
     [KV_HEADS] = {"kv_heads", 8, false, 512},
     [HEAD_DIM] = {"head_dim", 128, false, 1024},
@@ -183,6 +183,21 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a->q && a->k ? a : NULL;
 }
 
+static void rope_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const rope_args *a = args;
+    (void)most_weights;
+    p[TOKENS] = vt_batch_rows(a->q, batch);
+    p[HEADS] = a->q->dim[1] / a->head_dim;
+    p[KV_HEADS] = a->k->dim[1] / a->head_dim;
+    p[HEAD_DIM] = a->head_dim;
+    p[DIMS] = a->dims == a->head_dim ? 0 : a->dims;
+    p[INTERLEAVED] = a->interleaved;
+    p[NORM] = a->q_norm != NULL;
+    if (a->q_norm)
+        p[TYPE] = a->q_norm->dtype;
+}
+
 static const vt_impl rope_portable = {.name = "portable",
                                       .device = VT_DEVICE_CPU,
                                       .supports = rope_supports,
@@ -221,6 +236,7 @@ const vt_op rope_op = {
     .cases = rope_cases,
     .n_cases = sizeof rope_cases / sizeof *rope_cases,
     .make_args = rope_make_args,
+    .shape = rope_shape,
     .operands = rope_operands,
     .n_operands = sizeof rope_operands / sizeof *rope_operands,
     .impls = rope_impls,

@@ -35,8 +35,8 @@ static void rope_store_reference(const void *args)
 enum { TOKENS, DECODES, HEADS, KV_HEADS, HEAD_DIM, DIMS, POOL, PAGE, INTERLEAVED, NORM, SCALED };
 
 static const vt_field rope_store_fields[] = {
-    [TOKENS] = {"tokens", 1},
-    [DECODES] = {"decodes", 0, false, 4096},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
+    [DECODES] = {"decodes", 0, false, 4096, .grows = VT_GROWS_SEQS},
     [HEADS] = {"heads", 16, false, 512},
     [KV_HEADS] = {"kv_heads", 8, false, 512},
     [HEAD_DIM] = {"head_dim", 128, false, 1024},
@@ -176,6 +176,24 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     return norms && a->rope.q && a->rope.k && a->store.v && pool[0] && pool[1] ? a : NULL;
 }
 
+static void rope_store_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                             int64_t *p)
+{
+    const rope_store_args *a = args;
+    const rope_args *r = &a->rope;
+    (void)most_weights;
+    p[DECODES] = case_decodes_of(batch ? batch : r->batch);
+    p[TOKENS] = vt_batch_rows(r->q, batch) - p[DECODES];
+    p[HEADS] = r->q->dim[1] / r->head_dim;
+    p[KV_HEADS] = r->k->dim[1] / r->head_dim;
+    p[HEAD_DIM] = r->head_dim;
+    p[DIMS] = r->dims == r->head_dim ? 0 : r->dims;
+    p[POOL] = a->store.k_pool->dtype;
+    p[PAGE] = a->store.k_pool->dim[2];
+    p[INTERLEAVED] = r->interleaved;
+    p[NORM] = r->q_norm != NULL;
+}
+
 static const vt_operand rope_store_operands[] = {
     {"batch", offsetof(rope_store_args, rope.batch), VT_OPERAND_BATCH, true, false, 0},
     {"batch", offsetof(rope_store_args, store.batch), VT_OPERAND_BATCH, true, false, 0},
@@ -227,6 +245,7 @@ const vt_op rope_store_op = {
     .cases = rope_store_cases,
     .n_cases = sizeof rope_store_cases / sizeof *rope_store_cases,
     .make_args = rope_store_make_args,
+    .shape = rope_store_shape,
     .operands = rope_store_operands,
     .n_operands = sizeof rope_store_operands / sizeof *rope_store_operands,
     .impls = rope_store_impls,

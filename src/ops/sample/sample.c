@@ -195,7 +195,7 @@ static const char *const mask_words[] = {[MASK_NONE] = "none", [MASK_ONE] = "one
                                          [MASK_EACH] = "each", NULL};
 
 static const vt_field sample_fields[] = {
-    [ROWS] = {"rows", 1, false, 4096},
+    [ROWS] = {"rows", 1, false, 4096, .grows = VT_GROWS_SEQS},
     [VOCAB] = {"vocab", 151936, false, 1 << 20},
     [KIND] = {"kind", 0, false, KIND_ANY, kind_words},
     [SPREAD] = {"spread", 30, false, 10000, NULL, true},
@@ -401,6 +401,14 @@ static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a->token && a->logprob && a->top_id && a->top_logprob ? a : NULL;
 }
 
+static void sample_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
+{
+    const sample_args *a = args;
+    (void)most_weights;
+    p[ROWS] = vt_batch_rows(a->logits, batch);
+    p[VOCAB] = a->logits->dim[1];
+}
+
 static const vt_impl sample_portable = {.name = "portable",
                                         .device = VT_DEVICE_CPU,
                                         .supports = sample_supports,
@@ -438,6 +446,7 @@ const vt_op sample_op = {
     .cases = sample_cases,
     .n_cases = sizeof sample_cases / sizeof *sample_cases,
     .make_args = sample_make_args,
+    .shape = sample_shape,
     .operands = sample_operands,
     .n_operands = sizeof sample_operands / sizeof *sample_operands,
     .impls = sample_impls,

@@ -42,7 +42,7 @@ static const char *const activations[] = {
     [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
 
 static const vt_field silu_mul_fields[] = {
-    [TOKENS] = {"tokens", 1},
+    [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [N] = {"n", 12288},
     [ACTIVATION] = {"activation", 0, false, 1, activations},
     [SPREAD] = {"spread", 2, false, 1000},
@@ -79,6 +79,16 @@ static void *silu_mul_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
     return a;
 }
 
+static void silu_mul_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                           int64_t *p)
+{
+    const silu_mul_args *a = args;
+    (void)most_weights;
+    p[TOKENS] = vt_batch_rows(a->y, batch);
+    p[N] = a->y->dim[1];
+    p[ACTIVATION] = a->activation;
+}
+
 static const vt_impl silu_mul_portable = {.name = "portable",
                                           .device = VT_DEVICE_CPU,
                                           .supports = silu_mul_supports,
@@ -110,6 +120,7 @@ const vt_op silu_mul_op = {
     .cases = silu_mul_cases,
     .n_cases = sizeof silu_mul_cases / sizeof *silu_mul_cases,
     .make_args = silu_mul_make_args,
+    .shape = silu_mul_shape,
     .operands = silu_mul_operands,
     .n_operands = sizeof silu_mul_operands / sizeof *silu_mul_operands,
     .impls = silu_mul_impls,

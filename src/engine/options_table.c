@@ -307,6 +307,10 @@ static const vt_option table[] = {
         .help = "private key of --tls-cert (PEM)"),
     ROW("cors-origin", VT_OPTION_TEXT, .value_name = "ORIGIN", .verbs = VT_FOR_SERVE,
         .help = "web pages of this origin may call the server; *: all pages"),
+    ROW("allowed-host", VT_OPTION_TEXT, .flags = VT_OPTION_REPEAT, .value_name = "NAME",
+        .verbs = VT_FOR_SERVE,
+        .help = "a further name by which browsers reach the server, such as its proxy's; may be "
+                "given several times"),
     ROW("api-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
         .help = "keys that clients must send, one a line; VITRINE_API_KEY may hold some too"),
     ROW("admin-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE | VT_FOR_TOP,

@@ -1,7 +1,7 @@
 /* The server's parts, for the files of src/server.
  *
  *   web.c        bytes to exchanges                      (knows nothing of models)
- *   routes.c     path and method -> a handler, keys
+ *   routes.c     path and method -> a handler, keys; sites.c: what browsers may ask
  *   openai.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c, stories.c   the handlers
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
@@ -21,6 +21,7 @@
 #include "openai/reply.h"
 #include "server/keys.h"
 #include "server/serve.h"
+#include "server/sites.h"
 #include "server/web.h"
 #include "server/work.h"
 
@@ -35,6 +36,7 @@ typedef struct vt_server {
     server_work *work;
     struct server_events *events;
     server_keys keys, admin_keys;
+    server_sites sites;             /* that may ask */
     struct server_metrics *metrics; /* these five: see observe.h */
     struct server_stories *stories;
     struct server_log *log;

@@ -81,16 +81,6 @@ static bool may_pass(const vt_server *s, const vt_http_request *r, server_access
     return access == ACCESS_USER || s->admin_keys.n == 0 ? user : false;
 }
 
-/* Whether a web page of another site makes a browser send this. Such a page could not read the
- * answer, but it could abort requests or have text generated on a server that asks for no key.
- * Browsers tell it by a header that pages cannot set. */
-static bool is_of_another_site(const vt_server *s, const vt_http_request *r)
-{
-    const char *site = vt_http_find(r, "sec-fetch-site");
-    return site && !vt_options_get(s->options, "cors-origin") &&
-           (strcmp(site, "cross-site") == 0 || strcmp(site, "same-site") == 0);
-}
-
 static void refuse_method(vt_exchange *x, const char *allowed)
 {
     vt_web_header(x, "Allow", allowed);
@@ -111,8 +101,9 @@ void server_route_request(void *server, vt_exchange *x)
         other = route;
         if (strcmp(route->method, method) != 0)
             continue;
-        if (route->access != ACCESS_OPEN && is_of_another_site(s, r)) {
-            server_refuse(x, 403, NULL, "a page of another site may not ask this (--cors-origin)");
+        char why[400];
+        if (route->access != ACCESS_OPEN && !server_sites_pass(&s->sites, r, why, sizeof why)) {
+            server_refuse(x, 403, NULL, "%s", why);
             return;
         }
         if (!may_pass(s, r, route->access)) {

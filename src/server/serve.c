@@ -62,7 +62,7 @@ static void web_options(vt_server *s, vt_web_options *w)
     w->max_connections = (int32_t)vt_options_int(o, "max-connections");
     w->tls_cert = vt_options_get(o, "tls-cert");
     w->tls_key = vt_options_get(o, "tls-key");
-    w->cors_origin = vt_options_get(o, "cors-origin");
+    w->cors_origin = s->sites.cors_origin;
     w->handler = server_route_request;
     w->ended = server_note_ended;
     w->user = s;
@@ -75,7 +75,6 @@ static vt_status listen_on(vt_server *s, char *where, size_t size, vt_err *err)
 {
     const vt_options *o = s->options;
     const char *path = vt_options_get(o, "uds"), *host = vt_options_get(o, "host");
-    const char *scheme = vt_options_get(o, "tls-cert") ? "https" : "http";
     int port = (int)vt_options_int(o, "port");
     if (path) {
         TRY(vt_web_listen_unix(s->web, path, err));
@@ -83,8 +82,28 @@ static vt_status listen_on(vt_server *s, char *where, size_t size, vt_err *err)
         return VT_OK;
     }
     TRY(vt_web_listen(s->web, host, port, &port, err));
-    snprintf(where, size, strchr(host, ':') ? "%s://[%s]:%d" : "%s://%s:%d", scheme, host, port);
+    snprintf(where, size, strchr(host, ':') ? "%s://[%s]:%d" : "%s://%s:%d", s->sites.scheme, host,
+             port);
     return VT_OK;
+}
+
+static vt_status read_sites(vt_server *s, vt_err *err)
+{
+    const vt_options *o = s->options;
+    server_sites *sites = &s->sites;
+    sites->scheme = vt_options_get(o, "tls-cert") ? "https" : "http";
+    sites->host = vt_options_get(o, "uds") ? NULL : vt_options_get(o, "host");
+    sites->allowed = vt_options_list(o, "allowed-host", &sites->n_allowed);
+    sites->cors_origin = vt_options_get(o, "cors-origin");
+    return server_sites_check(sites, err);
+}
+
+/* Names are checked where a page could use the server by its place alone: on loopback without keys.
+ * Unix sockets are out of a browser's reach. */
+static void choose_host_check(vt_server *s)
+{
+    bool by_place = s->keys.n == 0 && vt_web_is_loopback(s->web);
+    s->sites.check_host = s->sites.host && (by_place || s->sites.n_allowed > 0);
 }
 
 /* What requests are counted and logged in. */
@@ -115,6 +134,7 @@ static vt_status start(vt_server *s, vt_err *err)
                          err));
     TRY(server_keys_load(&s->admin_keys, vt_options_get(s->options, "admin-key-file"),
                          "VITRINE_ADMIN_KEY", err));
+    TRY(read_sites(s, err));
     web_options(s, &w);
     TRY(vt_web_new(&w, &s->web, err));
     TRY(server_work_new(s->web, HELPERS, READS_QUEUED, &s->work, err));
@@ -283,6 +303,7 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
     if (status == VT_OK)
         status = listen_on(&s, where, sizeof where, err);
     if (status == VT_OK) {
+        choose_host_check(&s);
         s.ready_ns = vt_now_ns();
         s.started_s = (int64_t)time(NULL);
         announce(&s, where);

@@ -66,7 +66,8 @@ void server_model_info(vt_server *s, vt_exchange *x)
  * secret, and is only said to be set. */
 static bool is_telling(const vt_option *o)
 {
-    static const char *const keys[] = {"host", "served-model-name", "owned-by", "cors-origin"};
+    static const char *const keys[] = {"host", "served-model-name", "owned-by", "cors-origin",
+                                       "allowed-host"};
     if (o->type != VT_OPTION_TEXT)
         return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

@@ -59,6 +59,9 @@ void vt_web_free(vt_web *w);
 vt_status vt_web_listen(vt_web *w, const char *host, int port, int *bound, vt_err *err);
 vt_status vt_web_listen_unix(vt_web *w, const char *path, vt_err *err);
 
+/* True if it listens on addresses of the loopback network (127.0.0.0/8, ::1) and nowhere else. */
+bool vt_web_is_loopback(const vt_web *w);
+
 /* Runs the loop until vt_web_stop. A server runs once. */
 vt_status vt_web_run(vt_web *w, vt_err *err);
 /* Closes the listeners and the connections that are between two requests. Requests of which a byte

@@ -61,6 +61,8 @@ void web_write_head(web_connection *c, int status, const char *type, int64_t len
     if (w->cors_origin) {
         put_header(b, "Access-Control-Allow-Origin", w->cors_origin);
         put_header(b, "Access-Control-Expose-Headers", "*");
+        if (strcmp(w->cors_origin, "*") != 0)
+            put_header(b, "Vary", "Origin"); /* other origins get other answers: a 403 */
     }
     vt_buf_puts(b, headers);
     vt_buf_puts(b, "\r\n");

@@ -261,6 +261,26 @@ vt_status vt_web_listen_unix(vt_web *w, const char *path, vt_err *err)
     return VT_OK;
 }
 
+static bool is_loopback(evutil_socket_t fd)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0)
+        return false;
+    if (a.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)&a)->sin6_addr);
+    const struct sockaddr_in *four = (const void *)&a;
+    return a.ss_family == AF_INET && ntohl(four->sin_addr.s_addr) >> 24 == 127;
+}
+
+bool vt_web_is_loopback(const vt_web *w)
+{
+    for (int i = 0; i < w->n_listeners; i++)
+        if (!is_loopback(evconnlistener_get_fd(w->listener[i].listener)))
+            return false;
+    return w->n_listeners > 0;
+}
+
 void web_listeners_close(vt_web *w)
 {
     while (w->n_listeners > 0)

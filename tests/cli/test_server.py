@@ -351,7 +351,7 @@ def test_generate_stream_that_is_read_late_is_whole():
     c = socket.socket()
     c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     c.connect(("127.0.0.1", server().port))
-    c.sendall(b"POST /generate HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    c.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     want = server().good("/generate", {"text": "abc", "sampling_params": params}).json  # takes as long; then that one has ended too
     data = b""
     while piece := c.recv(1 << 20):

@@ -7,7 +7,7 @@ from served import *
 from tap import *
 
 ONE = {}
-HOST = b"Host: a\r\n"
+HOST = b"Host: localhost\r\n"
 
 
 def server():
@@ -326,16 +326,84 @@ def test_connections_opened_and_dropped():
     same(threads(), made)
 
 
+def as_browser(s, path, body=b"", **headers):
+    """The status of a request with exactly these headers, and the answer's text."""
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection(("127.0.0.1", s.port), timeout=LIMIT_S) as c:
+        c.sendall(f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        answer = b"".join(iter(lambda: c.recv(65536), b""))
+    return int(answer.split()[1]), answer.decode("utf-8", "replace")
+
+
+USES = [("/abort_request", b'{"rid": "none"}'), ("/v1/completions", b'{"prompt": "a", "max_tokens": 1}'), ("/v1/models", b""), ("/story", b"")]
+
+
 def test_pages_of_other_sites_cannot_use_the_server():
     """Cross-site request forgery: a page that somebody has open must not use a server on that machine, key or no key."""
-    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
-        for path, body in (("/flush_cache", b""), ("/v1/completions", b'{"prompt": "a", "max_tokens": 1}')):
-            head = f"POST {path} HTTP/1.1\r\nHost: a\r\nSec-Fetch-Site: {site}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            with socket.create_connection(("127.0.0.1", server().port), timeout=LIMIT_S) as c:
-                c.sendall(head.encode() + body)
-                answer = b"".join(iter(lambda: c.recv(65536), b""))
-            same(int(answer.split()[1]), status, (site, path, answer[:200]))
+    s = server()
+    here = f"127.0.0.1:{s.port}"
+    for path, body in USES:
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            same(as_browser(s, path, body, Host=here, Sec_Fetch_Site=site)[0], status, (site, path))
+        for origin, status in ((f"http://{here}", 200), ("http://evil.example", 403), ("null", 403), (f"https://{here}", 403),
+                               (f"http://127.0.0.1:{s.port + 1}", 403), (f"http://localhost:{s.port}", 403)):
+            same(as_browser(s, path, body, Host=here, Origin=origin)[0], status, (origin, path))
+    status, text = as_browser(s, "/v1/models", Host=here, Origin="http://evil.example")
+    assert "'http://evil.example'" in text and "--cors-origin" in text and "--allowed-host" in text, text
     server().alive()
+
+
+def test_names_that_are_made_to_mean_this_machine_open_nothing():
+    """DNS rebinding: a page of evil.example whose name then resolves to 127.0.0.1 says Host: evil.example."""
+    s = server()
+    for host in ("evil.example", f"evil.example:{s.port}", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"):
+        for path, body in USES:
+            status, text = as_browser(s, path, body, Host=host, Sec_Fetch_Site="same-origin")
+            same(status, 403, (host, path))
+            assert f"'{host}'" in text and "--allowed-host" in text, text
+        for path in ("/health", "/", "/page.js"):
+            same(as_browser(s, path, Host=host)[0], 200, (host, path))
+    for host in ("localhost", f"LOCALHOST:{s.port}", "127.0.0.1", "127.8.8.8:1", "[::1]", f"[::1]:{s.port}"):
+        same(as_browser(s, "/v1/models", Host=host)[0], 200, host)
+    server().alive()
+
+
+def test_further_names_are_allowed_by_option():
+    """Behind a proxy: it passes the browser's Host on, or its own."""
+    s = Server("--allowed-host", "ai.example.com", "--allowed-host", "lab:8443")
+    here = f"127.0.0.1:{s.port}"
+    for host, origin, status in (("ai.example.com", "https://ai.example.com", 200), (here, "https://ai.example.com", 200),
+                                 ("lab:8443", "https://lab:8443", 200), (here, "https://lab:8443", 200), (here, f"http://{here}", 200),
+                                 (here, "https://lab", 403), (here, "https://evil.example", 403), ("evil.example", "https://ai.example.com", 403),
+                                 ("ai.example.com", "https://x.ai.example.com", 403), (here, "null", 403)):
+        same(as_browser(s, *USES[1], Host=host, Origin=origin)[0], status, (host, origin))
+        forged = as_browser(s, *USES[1], Host=host, Origin=origin, X_Forwarded_Host="evil.example", X_Forwarded_Proto="https")[0]
+        same(forged, status, "X-Forwarded-Host is not believed")
+    s.stop()
+    with_key = Server(env={"VITRINE_API_KEY": "k"})
+    same(as_browser(with_key, "/v1/models", Host="any.example", X_API_Key="k")[0], 200, "who has the key is no stranger's page")
+    with_key.stop()
+    for option, value in (("--allowed-host", "https://ai.example.com"), ("--allowed-host", "*"), ("--cors-origin", "null"), ("--cors-origin", "https://a/")):
+        fails(2, [option, value], "serve", "-m", server().model, "--port", "0", option, value)
+
+
+def test_cors_origin_lets_one_site_ask_and_no_other():
+    s = Server("--cors-origin", "https://good.example")
+    here = f"127.0.0.1:{s.port}"
+    for path, body in USES:
+        for origin, status in (("https://good.example", 200), ("http://good.example", 403), ("http://evil.example", 403), ("null", 403)):
+            for site in ({}, {"Sec_Fetch_Site": "cross-site"}):
+                got, text = as_browser(s, path, body, Host=here, Origin=origin, **site)
+                same(got, status, (origin, site, path))
+                assert "Vary: Origin\r\n" in text and "Allow-Origin: https://good.example\r\n" in text, text
+        same(as_browser(s, path, body, Host=here, Sec_Fetch_Site="cross-site")[0], 403, "a link or a picture")
+    s.stop()
+    s = Server("--cors-origin", "*")
+    for origin in ("http://evil.example", "null"):
+        got, text = as_browser(s, *USES[1], Host=here, Origin=origin, Sec_Fetch_Site="cross-site")
+        assert got == 200 and "Allow-Origin: *\r\n" in text and "Vary" not in text, text
+    same(as_browser(s, *USES[1], Host="evil.example", Origin="http://evil.example")[0], 403, "Host is looked at all the same")
+    s.stop()
 
 
 def test_clients_that_never_read():
@@ -362,7 +430,7 @@ def test_slow_clients_hold_nobody_up():
     """Slow loris: heads and bodies that trickle, while others are served."""
     slow = [server().connect() for _ in range(200)]
     for i, c in enumerate(slow):
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n" + (b"\r\n{" if i % 2 else b"X-"))
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n" + (b"\r\n{" if i % 2 else b"X-"))
     server().alive()
     for c in slow:
         c.sendall(b" ")

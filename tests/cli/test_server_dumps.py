@@ -76,7 +76,7 @@ def test_a_client_that_leaves_too_late_has_missed_its_limit():
     s, d = place("--slo", "e2e=0.001")
     c = s.connect()
     body = json.dumps({**ASK, "max_tokens": 400, "stream": True}).encode()
-    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     assert c.recv(100)
     c.close()
     assert "missed=e2e" in line(s, "finish=abort")
@@ -119,7 +119,7 @@ def test_sigusr2_while_requests_run_stops_none():
     s, d = place()
     c = s.connect()
     body = json.dumps({**ASK, "max_tokens": 400, "stream": True}).encode()
-    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     data = c.recv(100)
     for _ in range(3):
         ok("story", "dump", str(s.process.pid))

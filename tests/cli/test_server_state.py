@@ -62,7 +62,7 @@ class Server:
         """A streaming completion: a connection from which nothing has been read but the beginning of the answer."""
         s = socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
         body = json.dumps({"prompt": "go on", "max_tokens": n, "ignore_eos": True, "stream": True, **more}).encode()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         data = b""
         while data.count(b"data: ") < 2:
             piece = s.recv(65536)
@@ -165,7 +165,7 @@ def test_health_says_draining():
         time.sleep(0.2)
         s.p.send_signal(signal.SIGTERM)
         s.line("draining:")
-        c.sendall(b"Host: a\r\n\r\n")
+        c.sendall(b"Host: localhost\r\n\r\n")
         data = b""
         while piece := c.recv(65536):
             data += piece

@@ -1,6 +1,7 @@
-/* What the server reads besides requests: X-Request-Id, traceparent, Accept of /metrics, and the
- * collector's address. The first byte chooses the reader. Whatever the text, what comes out is well
- * formed; a traceparent that is written anew from what was read reads the same. */
+/* What the server reads besides requests: X-Request-Id, traceparent, Accept of /metrics, the
+ * collector's address, and the Host and Origin of browsers. The first byte chooses the reader.
+ * Whatever the text, what comes out is well formed; a traceparent that is written anew from what
+ * was read reads the same. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "server/exposition.h"
 #include "server/otlp.h"
+#include "server/sites.h"
 #include "server/trace_context.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -61,6 +63,25 @@ static void check_endpoint(const char *text)
     must(!strpbrk(e.host, " \r\n@/") && !strpbrk(e.path, " \r\n?#"));
 }
 
+/* Host, a line break, Origin. What passes by its Host names the server, and no Origin helps it. */
+static void check_sites(char *text)
+{
+    const char *const allowed[] = {"ai.example.com"};
+    server_sites s = {.check_host = true, .scheme = "http", .host = "us", .allowed = allowed};
+    char why[400], *origin = strchr(text, '\n');
+    if (!origin)
+        return;
+    *origin++ = '\0';
+    vt_http_header h[2] = {{"host", text}, {"origin", origin}};
+    vt_http_request r = {.header = h, .n_headers = 2};
+    s.n_allowed = 1;
+    if (server_sites_pass(&s, &r, why, sizeof why))
+        must(strcasestr(text, "localhost") || strstr(text, "127.") || strstr(text, "1]") ||
+             strcasestr(text, "us") || strcasestr(text, allowed[0]));
+    else
+        must(strlen(why) > 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char text[2048];
@@ -68,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';
-    switch (data[0] % 4) {
+    switch (data[0] % 8) {
     case 0:
         check_trace(text);
         break;
@@ -80,6 +101,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 3:
         check_endpoint(text);
+        break;
+    case 4:
+        check_sites(text);
         break;
     }
     return 0;

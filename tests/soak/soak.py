@@ -29,7 +29,7 @@ args = ap.parse_args()
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
 # The quarantine keeps freed memory, up to 256 MiB by default: with that, growth would be seen after many minutes only.
 ENV.update({"VITRINE_DEVICE": args.device, "ASAN_OPTIONS": "quarantine_size_mb=8:detect_leaks=1:abort_on_error=0"})
-SHORT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{\"messages\""
+SHORT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"messages\""
 statuses, stages, failures = collections.Counter(), collections.Counter(), []
 stop, lock = threading.Event(), threading.Lock()
 
@@ -216,7 +216,7 @@ def chat(rng, **more):
 
 def post(body, path="/v1/chat/completions"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
 
 
 def status_of(data):
@@ -283,10 +283,10 @@ WRONG = [
     post({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}),
     post({"messages": [{"role": "user", "content": "x " * 3000}]}), post({"prompt": [10 ** 7]}, "/v1/completions"),
     post({"prompt": [-1]}, "/v1/completions"), post({"prompt": []}, "/v1/completions"), post({"model": "other", "prompt": "x"}, "/v1/completions"),
-    b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", b"DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 100000 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+    b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", b"DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100000 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
 ]
 
 
@@ -346,7 +346,7 @@ def looker(rng):
         server.send_signal(signal.SIGUSR2)
     elif what == "/live":
         with connect() as s:
-            s.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n")
+            s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             for _ in range(rng.randrange(1, 30)):
                 s.recv(65536)
     else:

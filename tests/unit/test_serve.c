@@ -167,7 +167,7 @@ static int post(const place *p, const char *path, const char *body)
     char head[256];
     int fd = dial(p);
     int n = snprintf(head, sizeof head,
-                     "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", path,
+                     "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n", path,
                      strlen(body));
     assert_int_equal(send(fd, head, (size_t)n, MSG_NOSIGNAL), n);
     assert_int_equal(send(fd, body, strlen(body), MSG_NOSIGNAL), (ssize_t)strlen(body));
@@ -193,7 +193,8 @@ static void hear_until(int fd, const char *what)
 /* Returns when the loop has dealt with everything that came before. */
 static void ask_something(const place *p)
 {
-    static const char get[] = "GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    static const char get[] =
+        "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     for (int i = 0; i < 2; i++) {
         int fd = dial(p);
         assert_int_equal(send(fd, get, sizeof get - 1, MSG_NOSIGNAL), (ssize_t)sizeof get - 1);

@@ -206,6 +206,7 @@ static void test_web_cors(void **state)
     say(fd, ECHO("x", "1"));
     hear(fd, &a);
     assert_non_null(strstr(a.head, "Access-Control-Allow-Origin: https://ui.example\r\n"));
+    assert_non_null(strstr(a.head, "Vary: Origin\r\n"));
     close(fd);
     site_close(s);
     s = site_start();

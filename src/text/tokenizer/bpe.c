@@ -3,7 +3,7 @@
  * The rule: again and again merge the pair with the lowest rank, the leftmost of equals. Words are
  * short, so the usual path keeps the ids and the ranks of neighbouring pairs in two small arrays
  * on the stack and takes the minimum by a scan: no heap, no allocation. Long "words" (a model
- * without pre-tokenizer sees a whole document as one) use a linked list and a heap, n log n.
+ * without pre-tokenizer sees a whole document as one) take bpe_long.c.
  *
  * A cache of words comes first (direct mapped, a cache line per entry, sized by the text's length):
  * 85 % (40 KB of the Bible) to 96 % (600 KB of C++) of a text's words occur in it earlier. The
@@ -17,23 +17,10 @@
 
 enum { SHORT_WORD = 48, NO_RANK = -1 };
 
-static bool grow(void **p, size_t *cap, size_t want, size_t size)
-{
-    if (want <= *cap)
-        return true;
-    size_t n = want < 64 ? 64 : want + want / 2, bytes;
-    void *grown = vt_mul_size(n, size, &bytes) ? realloc(*p, bytes) : NULL;
-    if (!grown)
-        return false;
-    *p = grown;
-    *cap = n;
-    return true;
-}
-
 static vt_status add_symbol(tok_work *w, size_t *n, int32_t id)
 {
     if (*n >= INT32_MAX / 2 ||
-        !grow((void **)&w->symbol, &w->cap_symbol, *n + 1, sizeof *w->symbol))
+        !tok_grow((void **)&w->symbol, &w->cap_symbol, *n + 1, sizeof *w->symbol))
         return tok_no_memory(w->err);
     w->symbol[(*n)++].id = id;
     return VT_OK;
@@ -131,80 +118,13 @@ static int32_t merge_short(const vocab *v, bpe_symbol *symbol, int32_t n)
     return n;
 }
 
-static bool before(const bpe_candidate *a, const bpe_candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->pos < b->pos;
-}
-
-static vt_status heap_add(tok_work *w, int32_t pos)
-{
-    const bpe_symbol *s = w->symbol;
-    if (pos < 0 || s[pos].next < 0)
-        return VT_OK;
-    const vocab_merge *m = vocab_find_merge(&w->t->vocab, (uint32_t)s[pos].id,
-                                            (uint32_t)s[s[pos].next].id);
-    if (!m)
-        return VT_OK;
-    if (!grow((void **)&w->heap, &w->cap_heap, w->n_heap + 1, sizeof *w->heap))
-        return tok_no_memory(w->err);
-    bpe_candidate c = {m->rank, pos, m->id};
-    size_t i = w->n_heap++;
-    for (; i > 0 && before(&c, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        w->heap[i] = w->heap[(i - 1) / 2];
-    w->heap[i] = c;
-    return VT_OK;
-}
-
-static bpe_candidate heap_take(tok_work *w)
-{
-    bpe_candidate top = w->heap[0], last = w->heap[--w->n_heap];
-    size_t i = 0, child;
-    while ((child = 2 * i + 1) < w->n_heap) {
-        if (child + 1 < w->n_heap && before(&w->heap[child + 1], &w->heap[child]))
-            child++;
-        if (!before(&w->heap[child], &last))
-            break;
-        w->heap[i] = w->heap[child];
-        i = child;
-    }
-    w->heap[i] = last;
-    return top;
-}
-
 static vt_status merge_long(tok_work *w, size_t *count)
 {
-    bpe_symbol *s = w->symbol;
-    int32_t n = (int32_t)*count;
-    w->n_heap = 0;
-    for (int32_t i = 0; i < n; i++) {
-        s[i].prev = i - 1;
-        s[i].next = i + 1 < n ? i + 1 : -1;
-    }
-    for (int32_t i = 0; i + 1 < n; i++)
-        TRY(heap_add(w, i));
-    while (w->n_heap) {
-        bpe_candidate c = heap_take(w);
-        if (s[c.pos].id < 0 || s[c.pos].next < 0)
-            continue;
-        int32_t right = s[c.pos].next;
-        const vocab_merge *m = vocab_find_merge(&w->t->vocab, (uint32_t)s[c.pos].id,
-                                                (uint32_t)s[right].id);
-        if (!m || m->id != c.id)
-            continue; /* one of the two has merged elsewhere since */
-        s[c.pos].id = (int32_t)c.id;
-        s[c.pos].next = s[right].next;
-        if (s[right].next >= 0)
-            s[s[right].next].prev = c.pos;
-        s[right].id = -1;
-        TRY(heap_add(w, s[c.pos].prev));
-        TRY(heap_add(w, c.pos));
-    }
-    size_t out = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (s[i].id >= 0)
-            s[out++].id = s[i].id;
-    *count = out;
-    return VT_OK;
+    if (!w->merging)
+        w->merging = vt_calloc(1, sizeof *w->merging);
+    return w->merging && bpe_merge_long(w->merging, &w->t->vocab, w->symbol, count)
+               ? VT_OK
+               : tok_no_memory(w->err);
 }
 
 /* Appends an id. One that exists only between merges is replaced by the tokens of its bytes. */

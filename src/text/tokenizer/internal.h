@@ -3,7 +3,7 @@
  *   added.c       cuts added tokens out of the text
  *   normalize.c   rewrites what is left (NFC, lower case, replacements, ...)
  *   pretok.c      cuts it into words
- *   bpe.c         merges a word's bytes or characters into tokens
+ *   bpe.c         merges a word's bytes or characters into tokens; bpe_long.c those of long words
  *   decode.c      and back
  *
  * from_gguf.c, from_json.c, from_tiktoken.c and synthetic.c fill the struct below with the help of
@@ -210,11 +210,39 @@ typedef struct bpe_symbol {
     int32_t prev, next;
 } bpe_symbol;
 
+/* A pair of neighbours in a long word that may merge (bpe_long.c). */
 typedef struct bpe_candidate {
-    uint32_t rank;
-    int32_t pos;
-    uint32_t id;
+    int32_t pos;  /* of its left symbol */
+    uint32_t id;  /* that it merges into */
+    int32_t next; /* of the same run, or of the free list; -1: none */
 } bpe_candidate;
+
+/* Candidates of one rank in ascending order of position. */
+typedef struct bpe_run {
+    uint32_t rank;
+    int32_t head, tail; /* head -1: the run is free, and `tail` is the next free one */
+    int32_t last_pos;   /* of `tail` */
+} bpe_run;
+
+typedef struct bpe_heap_entry {
+    uint32_t rank;
+    int32_t pos; /* of the run's first candidate */
+    int32_t run;
+} bpe_heap_entry;
+
+enum { BPE_OPEN_RUNS = 4096 };
+
+/* Working memory of bpe_merge_long; all zero to begin with. */
+typedef struct bpe_long {
+    bpe_candidate *candidate;
+    size_t n_candidates, cap_candidate;
+    bpe_run *run;
+    size_t n_runs, cap_run;
+    bpe_heap_entry *heap;
+    size_t n_heap, cap_heap;
+    int32_t free_candidate, free_run;
+    int32_t open_run[BPE_OPEN_RUNS]; /* a run of rank r may be at r % BPE_OPEN_RUNS */
+} bpe_long;
 
 typedef struct bpe_cached { /* one cache line; words of at most 30 bytes and 8 tokens */
     char bytes[30];
@@ -233,8 +261,7 @@ typedef struct tok_work {
     size_t n_part, cap_part;
     bpe_symbol *symbol;
     size_t cap_symbol;
-    bpe_candidate *heap;
-    size_t n_heap, cap_heap;
+    bpe_long *merging; /* NULL: no long word has come yet */
     bpe_cached *cache;
     uint32_t cache_mask;
     vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i ... */
@@ -245,11 +272,17 @@ typedef struct tok_work {
 
 bool tok_push(vt_ids *ids, int32_t id);
 vt_status tok_no_memory(vt_err *err);
+/* Makes room for `want` elements of `size` bytes in an array that is grown by realloc. */
+bool tok_grow(void **p, size_t *cap, size_t want, size_t size);
 
 /* Cuts text into words, from step `at` on, and gives each to bpe_word. `first`: it begins the
  * whole text. */
 vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
+/* Merges the symbols' ids until no pair merges; *count becomes the number of those left. False:
+ * out of memory. */
+bool bpe_merge_long(bpe_long *l, const vocab *v, bpe_symbol *symbol, size_t *count);
+void bpe_long_release(bpe_long *l);
 /* How many bytes one rewriting step may make in all of a text of n bytes. */
 size_t tok_growth(size_t n);
 

@@ -48,12 +48,27 @@ int32_t vt_tokenizer_eos_ids(const vt_tokenizer *t, int32_t *ids, int32_t max)
 
 /* ---- encoding ---- */
 
+bool tok_grow(void **p, size_t *cap, size_t want, size_t size)
+{
+    if (want <= *cap)
+        return true;
+    size_t n = want < 64 ? 64 : want + want / 2, bytes;
+    void *grown = vt_mul_size(n, size, &bytes) ? realloc(*p, bytes) : NULL;
+    if (!grown)
+        return false;
+    *p = grown;
+    *cap = n;
+    return true;
+}
+
 static void work_release(tok_work *w)
 {
     vt_regex_scratch_release(&w->regex);
     free(w->part);
     free(w->symbol);
-    free(w->heap);
+    if (w->merging)
+        bpe_long_release(w->merging);
+    free(w->merging);
     free(w->cache);
     for (int i = 0; i < TOK_MAX_STEPS; i++)
         vt_buf_release(&w->step[i]);

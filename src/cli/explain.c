@@ -30,7 +30,8 @@ typedef struct line {
     const char *impl;
     int32_t n_calls;
     vt_cost cost, extra;
-    double floor_s, expected_s;    /* expected: NAN where a call's efficiency is not known */
+    double floor_s;
+    double expected_s; /* NAN: the efficiency of a call is not known; the sum: of no line */
     double by_bound[STORY_BOUNDS]; /* seconds of floor_s that each roof sets */
 } line;
 
@@ -235,8 +236,18 @@ static bool add_call(explanation *x, int32_t i, bool all)
            expected_s = story_expected_s(x->plan, i, &x->roofs, efficiencies_of(x));
     if (l)
         line_add(l, &cost, &extra, floor_s, expected_s, bound);
-    line_add(&x->total, &cost, &extra, floor_s, expected_s, bound);
+    line_add(&x->total, &cost, &extra, floor_s, 0, bound);
     return l != NULL;
+}
+
+/* The sum's expected time: that of the lines which have one. */
+static void sum_expected(explanation *x)
+{
+    x->total.expected_s = NAN;
+    for (int32_t i = 0; i < x->n_lines; i++)
+        if (isfinite(x->line[i].expected_s))
+            x->total.expected_s = (isnan(x->total.expected_s) ? 0 : x->total.expected_s) +
+                                  x->line[i].expected_s;
 }
 
 static vt_status cost_calls(explanation *x, bool all, vt_err *err)
@@ -252,6 +263,7 @@ static vt_status cost_calls(explanation *x, bool all, vt_err *err)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for the name of %s",
                            p->call[i].label);
     }
+    sum_expected(x);
     return VT_OK;
 }
 
@@ -421,6 +433,18 @@ static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
     }
 }
 
+/* " without linear.head, sample": the lines that have no expected time, each kind once. */
+static void put_without(vt_buf *b, const explanation *x)
+{
+    const char *before = " without ";
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        if (isfinite(x->line[i].expected_s) || told_before(x, i))
+            continue;
+        vt_buf_printf(b, "%s%s", before, story_call_kind(x->line[i].call));
+        before = ", ";
+    }
+}
+
 /* What the step is expected to take, or why nothing is expected. */
 static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, int32_t tokens)
 {
@@ -428,6 +452,7 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
     if (isfinite(x->total.expected_s)) {
         vt_buf_puts(&text, "It is expected to take ");
         vt_text_time(&text, x->total.expected_s);
+        put_without(&text, x);
         vt_buf_printf(&text,
                       ": %.0f tokens/s. [modelled: the launch of each call, and its work at the "
                       "efficiency that its row was measured to have alone]",
@@ -439,8 +464,8 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
                       "--hardware FILE reads them.",
                       x->roofs.name);
     else
-        vt_buf_puts(&text, "What it would really take is not known: the efficiency of some calls "
-                           "is not.");
+        vt_buf_puts(&text, "What it would really take is not known: the efficiencies of its calls "
+                           "are not.");
     vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
     vt_buf_putc(b, '\n');
     if (vt_roofs_disturbed(&x->roofs))

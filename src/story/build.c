@@ -263,6 +263,22 @@ static const char *typical_of(const phase *p)
     return p->with_chunk ? "decodes with a chunk of a prompt" : "decodes alone";
 }
 
+/* The kinds of ops whose time the phase's expected time leaves out; nothing if it has all. */
+static void put_expected_without(vt_json *w, const phase *p)
+{
+    bool some = false;
+    for (int32_t i = 0; i < p->n_ops && isfinite(p->expected_s); i++) {
+        if (p->op[i].link || op_is_expected(&p->op[i]))
+            continue;
+        if (!some)
+            vt_json_open(w, "expected_without", '[');
+        some = true;
+        vt_json_string(w, NULL, p->op[i].kind);
+    }
+    if (some)
+        vt_json_close(w);
+}
+
 /* How much of the engine thread's work the device's work hid. */
 static void put_hidden(vt_json *w, const story_record *r, const phase *p)
 {
@@ -307,6 +323,7 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
     put_us(w, "ops_us", p->ops_s / t, measured);
     put_us(w, "floor_us", p->floor_s / t, derived);
     put_us(w, "expected_us", p->expected_s / t, modelled);
+    put_expected_without(w, p);
     vt_json_tagged(w, "unexplained", p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5,
                    derived);
     vt_json_open(w, "ops", '[');

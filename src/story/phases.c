@@ -129,8 +129,9 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
-    if (c->when != VT_WHEN_COPIES)
-        o->expected_s += story_expected_s(plan, t->call, &in->roofs, in->efficiencies);
+    o->expected_s += c->when == VT_WHEN_COPIES
+                         ? NAN
+                         : story_expected_s(plan, t->call, &in->roofs, in->efficiencies);
     o->work_s += story_work_s(&cost, &in->roofs, &work_bound);
     o->by_bound[bound] += floor_s;
     if (t->s > o->slowest_s || !o->slowest) {
@@ -399,6 +400,18 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+bool op_is_expected(const op_sum *o) { return !o->link && isfinite(o->expected_s); }
+
+/* Returns the expected time of a phase's ops, without those that have none. */
+static double sum_expected(const phase *p)
+{
+    double sum = NAN;
+    for (int32_t k = 0; k < p->n_ops; k++)
+        if (op_is_expected(&p->op[k]))
+            sum = (isnan(sum) ? 0 : sum) + p->op[k].expected_s;
+    return sum;
+}
+
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err)
 {
@@ -428,8 +441,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
             add_typical(in, r, s, plan, p);
     }
     for (int i = 0; i < STORY_PHASES; i++) {
-        for (int32_t k = 0; k < out[i].n_ops; k++)
-            out[i].expected_s += out[i].op[k].link ? 0 : out[i].op[k].expected_s;
+        out[i].expected_s = sum_expected(&out[i]);
         story_once_settle(&out[i]);
         if (out[i].n_steps)
             out[i].others /= out[i].n_steps;

@@ -86,7 +86,8 @@ typedef struct phase {
     double busy_s, wait_s;    /* sums over workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
-    double floor_s, expected_s;
+    double floor_s;
+    double expected_s; /* of the ops that have an expected time; NAN: of none */
     double once_s;   /* of ops_s: excess_s of all `once` */
     call_mark *mark; /* [n_mark] while the steps are summed up: the calls of one step */
     double *times;   /* room for as many */
@@ -105,6 +106,8 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
 /* Sets the sequences of a recorded step. False: not all of them are in the recording. */
 bool story_bind_step(const story_record *r, const step_record *s, story_step *plan);
 story_bound op_bound(const op_sum *o);
+/* Returns true if all of its calls have an expected time. Moves of data have none. */
+bool op_is_expected(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */
 static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }
 /* Device time of a step as it runs unobserved, in the mean: of the steps that were not timed call

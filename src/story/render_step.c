@@ -183,6 +183,18 @@ static void op_rows(render_page *p, const json_t *phase)
     free(t.cell);
 }
 
+/* " without page_copy, sample": the ops whose time is not expected. */
+static void put_without(vt_buf *line, const json_t *kinds)
+{
+    for (size_t i = 0; i < json_array_size(kinds) && i < STORY_ROWS; i++) {
+        char kind[CELL];
+        const char *text = json_string_value(json_array_get(kinds, i));
+        snprintf(kind, sizeof kind, "%.46s", text ? text : "?");
+        vt_text_clean_line(kind);
+        vt_buf_printf(line, "%s%s", i ? ", " : " without ", kind);
+    }
+}
+
 static void sum_line(render_page *p, const json_t *phase)
 {
     vt_buf line = {0};
@@ -197,6 +209,7 @@ static void sum_line(render_page *p, const json_t *phase)
         vt_buf_puts(&line, ", expected ");
         vt_text_time(&line, story_num(phase, "expected_us") * 1e-6);
         vt_buf_puts(&line, " [modelled]");
+        put_without(&line, story_get(phase, "expected_without"));
     }
     render_paragraph(p, &line, 1);
     if (!isfinite(story_num(story_get(phase, "gpu"), "whole_step_us")))

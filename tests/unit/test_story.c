@@ -599,7 +599,10 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
     }
     tell_plain(f, 2);
     json_t *s = tell(f, 7), *p = json_array_get(json_object_get(s, "phases"), 1);
-    assert_true(json_is_null(json_object_get(json_object_get(p, "expected_us"), "value")));
+    double without_us = value(p, "expected_us"); /* only the sampling's share is not known */
+    json_t *left_out = json_object_get(p, "expected_without");
+    assert_int_equal(json_array_size(left_out), 1);
+    assert_string_equal(json_string_value(json_array_get(left_out, 0)), "sample");
     json_decref(s);
     assert_true(vt_efficiency_add(&e, missing, &last));
     s = tell(f, 7);
@@ -608,6 +611,8 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
         json_string_value(json_object_get(json_object_get(p, "expected_us"), "tag")), "modelled");
     assert_true(fabs(value(p, "expected_us") - 1e6 * (n * 1e-3 + 4 * work_s)) <
                 0.05 * value(p, "expected_us"));
+    assert_true(without_us > 0 && without_us < value(p, "expected_us"));
+    assert_null(json_object_get(p, "expected_without"));
     json_decref(s);
     vt_efficiencies_release(&e);
 }

@@ -14,14 +14,9 @@
 #include <string.h>
 
 static const vt_dtype_info dtype_table[VT_DTYPE_COUNT] = {
-    [VT_F32] = {"F32", 1, 4},       [VT_F16] = {"F16", 1, 2},
-    [VT_BF16] = {"BF16", 1, 2},     [VT_FP8_E4M3] = {"FP8_E4M3", 1, 1},
-    [VT_Q8_0] = {"Q8_0", 32, 34},   [VT_Q4_0] = {"Q4_0", 32, 18},
-    [VT_Q4_1] = {"Q4_1", 32, 20},   [VT_Q5_0] = {"Q5_0", 32, 22},
-    [VT_Q5_1] = {"Q5_1", 32, 24},   [VT_Q4_K] = {"Q4_K", 256, 144},
-    [VT_Q5_K] = {"Q5_K", 256, 176}, [VT_Q6_K] = {"Q6_K", 256, 210},
-    [VT_I8] = {"I8", 1, 1},         [VT_U8] = {"U8", 1, 1},
-    [VT_I32] = {"I32", 1, 4},       [VT_I64] = {"I64", 1, 8},
+#define VT_DTYPE(name, block, bytes, gguf, bits, ...) \
+    [VT_##name] = {#name, block, bytes, gguf, bits},
+#include "base/dtypes.h"
 };
 
 const vt_dtype_info *vt_dtype_get(vt_dtype t)

@@ -10,33 +10,25 @@
 #include <stdint.h>
 
 typedef enum vt_dtype {
-    VT_F32,
-    VT_F16,
-    VT_BF16,
-    VT_FP8_E4M3,
-    VT_Q8_0,
-    VT_Q4_0,
-    VT_Q4_1,
-    VT_Q5_0,
-    VT_Q5_1,
-    VT_Q4_K,
-    VT_Q5_K,
-    VT_Q6_K,
-    VT_I8,
-    VT_U8,
-    VT_I32,
-    VT_I64,
+#define VT_DTYPE(name, ...) VT_##name,
+#include "base/dtypes.h"
     VT_DTYPE_COUNT
 } vt_dtype;
+
+enum { VT_FORM_MIN = 1, VT_FORM_HALVES = 2, VT_FORM_SUPER = 4 }; /* base/dtypes.h */
 
 typedef struct vt_dtype_info {
     const char *name; /* "Q4_1" */
     int32_t block,
-        bytes; /* elements and bytes of one block; 1 and the element size if not quantised */
+        bytes;    /* elements and bytes of one block; 1 and the element size if not quantised */
+    int32_t gguf; /* its number in GGUF files; -1: none has it */
+    int32_t bits; /* of a stored quant; 0: it is not quantised */
 } vt_dtype_info;
 
 const vt_dtype_info *vt_dtype_get(vt_dtype t);
-static inline bool vt_dtype_quantised(vt_dtype t) { return t >= VT_Q8_0 && t <= VT_Q6_K; }
+static inline bool vt_dtype_quantised(vt_dtype t) { return vt_dtype_get(t)->bits > 0; }
+/* Returns true for the types that a weight matrix may have: floats and quantised ones. */
+static inline bool vt_dtype_weight(vt_dtype t) { return t <= VT_FP8_E4M3 || vt_dtype_quantised(t); }
 /* The bytes of a row of n elements; n must be a multiple of the block. */
 int64_t vt_dtype_row_bytes(vt_dtype t, int64_t n);
 

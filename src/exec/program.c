@@ -28,8 +28,6 @@
 #include "ops/rope_store/rope_store.h"
 #include "ops/silu_mul/silu_mul.h"
 
-enum { CALLS_PER_LAYER_MAX = 20, CALLS_FIXED = 8, SYMBOLIC_MAX = 32 };
-
 typedef struct builder {
     vt_program *p;
     const vt_program_config *config;
@@ -37,7 +35,8 @@ typedef struct builder {
     const vt_weights *w;
     const vt_kv_cache *kv;
     vt_err *err;
-    vt_status status; /* the first failure; after it nothing is built any more */
+    int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
+    vt_status status;                  /* the first failure; after it nothing is built any more */
     vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
 } builder;
 
@@ -50,7 +49,33 @@ static void *build_alloc(builder *b, size_t n, size_t size)
     return p;
 }
 
+/* Returns an array of n elements that has room for one more: `array`, or a larger copy of it. */
+static void *build_grow(builder *b, void *array, int32_t n, int32_t *room, size_t size)
+{
+    if (n < *room)
+        return array;
+    int32_t larger = n ? 2 * n : 64;
+    void *p = build_alloc(b, (size_t)larger, size);
+    if (!p)
+        return NULL;
+    if (n)
+        memcpy(p, array, (size_t)n * size);
+    *room = larger;
+    return p;
+}
+
 /* ---- tensors: their data pointers are offsets until vt_program_place ---- */
+
+/* Notes that the tensor's rows follow the batch, and its address the program's memory. */
+static void add_symbolic(builder *b, vt_tensor *t)
+{
+    vt_tensor **list = build_grow(b, b->p->symbolic, b->p->n_symbolic, &b->room_symbolic,
+                                  sizeof *list);
+    if (!list)
+        return;
+    b->p->symbolic = list;
+    list[b->p->n_symbolic++] = t;
+}
 
 /* An activation of its own: a new buffer of `cols` columns, with one row for each token or row. */
 static vt_tensor *activation(builder *b, const char *name, vt_follows follows, int64_t cols,
@@ -66,7 +91,7 @@ static vt_tensor *activation(builder *b, const char *name, vt_follows follows, i
     t->follows = follows;
     t->data = (void *)b->p->activation_bytes; /* an offset until vt_program_place */
     b->p->activation_bytes = vt_round_up(b->p->activation_bytes + (size_t)vt_tensor_bytes(t), 256);
-    b->p->symbolic[b->p->n_symbolic++] = t;
+    add_symbolic(b, t);
     return t;
 }
 
@@ -80,7 +105,7 @@ static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64
     t->name = name;
     t->dim[1] = cols;
     t->data = (char *)of->data + at * vt_dtype_get(of->dtype)->bytes;
-    b->p->symbolic[b->p->n_symbolic++] = t;
+    add_symbolic(b, t);
     return t;
 }
 
@@ -189,10 +214,12 @@ static void emit(builder *b, const vt_op *op, const void *args, size_t size, int
                  const char *what, vt_when when)
 {
     void *copy = build_alloc(b, 1, size);
-    if (!copy)
+    vt_call *list = build_grow(b, b->p->call, b->p->n_calls, &b->room_calls, sizeof *list);
+    if (!copy || !list)
         return;
     memcpy(copy, args, size);
-    vt_call *c = &b->p->call[b->p->n_calls++];
+    b->p->call = list;
+    vt_call *c = &list[b->p->n_calls++];
     *c = (vt_call){.op = op, .args = copy, .layer = (int16_t)layer, .when = (uint8_t)when};
     if (layer >= 0)
         snprintf(c->label, sizeof c->label, "L%02d.%s%s%s", layer, op->name, *what ? "." : "",
@@ -487,11 +514,7 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
     p->target.workspace_bytes = 0;
     p->activation = config->activation;
     builder b = {.p = p, .config = config, .m = m, .w = w, .kv = kv, .err = err};
-    size_t max_calls = (size_t)m->arch.n_layers * CALLS_PER_LAYER_MAX + CALLS_FIXED;
-    p->call = build_alloc(&b, max_calls, sizeof *p->call);
-    p->symbolic = build_alloc(&b, SYMBOLIC_MAX, sizeof *p->symbolic);
-    if (b.status == VT_OK)
-        make_tensors(&b);
+    make_tensors(&b);
     if (b.status == VT_OK)
         build_calls(&b);
     check_backends(&b);

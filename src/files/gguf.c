@@ -21,6 +21,7 @@
 #include "files/gguf.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,22 +45,13 @@ static const uint8_t type_bytes[] = {
     [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
-/* Tensor types by their number in the file. A NULL name: no such type is known. */
-static const struct {
-    const char *name;
-    int32_t dtype; /* vt_dtype, or -1: known and not supported */
-} tensor_type[] = {
-    [0] = {"F32", VT_F32},    [1] = {"F16", VT_F16},    [2] = {"Q4_0", VT_Q4_0},
-    [3] = {"Q4_1", VT_Q4_1},  [6] = {"Q5_0", VT_Q5_0},  [7] = {"Q5_1", VT_Q5_1},
-    [8] = {"Q8_0", VT_Q8_0},  [9] = {"Q8_1", -1},       [10] = {"Q2_K", -1},
-    [11] = {"Q3_K", -1},      [12] = {"Q4_K", VT_Q4_K}, [13] = {"Q5_K", VT_Q5_K},
-    [14] = {"Q6_K", VT_Q6_K}, [15] = {"Q8_K", -1},      [16] = {"IQ2_XXS", -1},
-    [17] = {"IQ2_XS", -1},    [18] = {"IQ3_XXS", -1},   [19] = {"IQ1_S", -1},
-    [20] = {"IQ4_NL", -1},    [21] = {"IQ3_S", -1},     [22] = {"IQ2_S", -1},
-    [23] = {"IQ4_XS", -1},    [24] = {"I8", VT_I8},     [25] = {"I16", -1},
-    [26] = {"I32", VT_I32},   [27] = {"I64", VT_I64},   [28] = {"F64", -1},
-    [29] = {"IQ1_M", -1},     [30] = {"BF16", VT_BF16}, [34] = {"TQ1_0", -1},
-    [35] = {"TQ2_0", -1},     [39] = {"MXFP4", -1},     [40] = {"NVFP4", -1},
+/* Tensor types that are known and not supported, by their number in the file. base/dtypes.h has
+ * the numbers of those that are supported. */
+static const char *const other_type[] = {
+    [9] = "Q8_1",    [10] = "Q2_K",    [11] = "Q3_K",  [15] = "Q8_K",   [16] = "IQ2_XXS",
+    [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",
+    [22] = "IQ2_S",  [23] = "IQ4_XS",  [25] = "I16",   [28] = "F64",    [29] = "IQ1_M",
+    [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4", [40] = "NVFP4",
 };
 
 /* ---- the cursor ---- */
@@ -225,20 +217,37 @@ static vt_status read_dims(cursor *c, vt_tensor *t)
     return VT_OK;
 }
 
+static bool type_of_number(uint32_t number, vt_dtype *out)
+{
+    for (int t = 0; t < VT_DTYPE_COUNT; t++)
+        if (vt_dtype_get((vt_dtype)t)->gguf == (int64_t)number) {
+            *out = (vt_dtype)t;
+            return true;
+        }
+    return false;
+}
+
+static vt_status unsupported_type(const cursor *c, const vt_tensor *t, const char *type)
+{
+    char all[200] = "";
+    for (int i = 0, at = 0; i < VT_DTYPE_COUNT; i++)
+        if (vt_dtype_weight((vt_dtype)i) && vt_dtype_get((vt_dtype)i)->gguf >= 0)
+            at += snprintf(all + at, sizeof all - (size_t)at, " %s",
+                           vt_dtype_get((vt_dtype)i)->name);
+    return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: tensor %.80s has type %s; supported are%s",
+                   c->path, t->name, type, all);
+}
+
 static vt_status read_dtype(cursor *c, vt_tensor *t)
 {
     uint32_t type;
     TRY(take_u32(c, "a tensor's type", &type));
-    if (type >= sizeof tensor_type / sizeof *tensor_type || !tensor_type[type].name)
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: tensor %.80s has unknown type %u", c->path,
-                       t->name, type);
-    if (tensor_type[type].dtype < 0)
-        return vt_fail(
-            c->err, VT_ERR_UNSUPPORTED,
-            "%s: tensor %.80s has type %s; supported are F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 "
-            "Q4_K Q5_K Q6_K",
-            c->path, t->name, tensor_type[type].name);
-    t->dtype = (vt_dtype)tensor_type[type].dtype;
+    if (!type_of_number(type, &t->dtype)) {
+        bool known = type < sizeof other_type / sizeof *other_type && other_type[type];
+        return known ? unsupported_type(c, t, other_type[type])
+                     : vt_fail(c->err, VT_ERR_FORMAT, "%s: tensor %.80s has unknown type %u",
+                               c->path, t->name, type);
+    }
     const vt_dtype_info *info = vt_dtype_get(t->dtype);
     if (t->row_stride % info->block != 0)
         return vt_fail(c->err, VT_ERR_FORMAT,

@@ -139,7 +139,7 @@ static const vt_field embed_fields[] = {
 
 static const char *embed_refuses(const vt_case *c)
 {
-    bool known = c->p[TYPE] <= VT_Q6_K;
+    bool known = vt_dtype_weight((vt_dtype)c->p[TYPE]);
     return !known || c->p[HIDDEN] % vt_dtype_get((vt_dtype)c->p[TYPE])->block
                ? "type: hidden is a multiple of its block of columns"
                : NULL;

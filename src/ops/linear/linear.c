@@ -180,7 +180,7 @@ static const vt_field linear_fields[] = {
 static const char *linear_refuses(const vt_case *c)
 {
     const int64_t *p = c->p;
-    if (p[TYPE] > VT_Q6_K || p[COLS] % vt_dtype_get((vt_dtype)p[TYPE])->block)
+    if (!vt_dtype_weight((vt_dtype)p[TYPE]) || p[COLS] % vt_dtype_get((vt_dtype)p[TYPE])->block)
         return "type: cols is a multiple of its block of columns";
     if (p[EPILOGUE] && (p[ROWS2] != p[ROWS] || p[ROWS3]))
         return "epilogue: a gate and an up of equal numbers of rows, rows2 = rows";

@@ -15,6 +15,8 @@
 #ifndef VT_OPS_LINEAR_DOT_H
 #define VT_OPS_LINEAR_DOT_H
 
+#include <assert.h>
+
 #include "ops/linear/linear_vec.h"
 
 /* PREFETCH: on an idle machine 2 to 8 KiB make no difference; beside busy processes 2 KiB is
@@ -283,24 +285,18 @@ INLINE void dot_packed(vt_dtype type, const linear_layout *l, const uint8_t *til
     }
 }
 
-#define ONE_TOKEN(TYPE)                        \
-    case TYPE:                                 \
-        dot_packed(TYPE, l, tile, panel, out); \
-        break;
 /* out[row] of one token, alone in its panel. */
 NOINLINE void dot_one(vt_dtype type, const linear_layout *l, const uint8_t *tile,
                       const uint8_t *panel, float *out)
 {
     switch (type) {
-        ONE_TOKEN(VT_Q8_0)
-        ONE_TOKEN(VT_Q4_0)
-        ONE_TOKEN(VT_Q4_1)
-        ONE_TOKEN(VT_Q5_0)
-        ONE_TOKEN(VT_Q5_1)
-        ONE_TOKEN(VT_Q4_K)
-        ONE_TOKEN(VT_Q5_K)
+#define VT_QUANT(name, ...)                         \
+    case VT_##name:                                 \
+        dot_packed(VT_##name, l, tile, panel, out); \
+        break;
+#include "base/dtypes.h"
     default:
-        ONE_TOKEN(VT_Q6_K)
+        assert(!"a quantised type");
     }
 }
 
@@ -316,23 +312,17 @@ typedef struct block_run {
     int64_t ahead_bytes;         /* a block's share of them */
 } block_run;
 
-#define UNPACK(TYPE)                          \
-    case TYPE:                                \
-        unpack(TYPE, l, tile, first, n, dst); \
-        break;
 NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t *tile,
                             int64_t first, int64_t n, uint8_t *dst)
 {
     switch (type) {
-        UNPACK(VT_Q8_0)
-        UNPACK(VT_Q4_0)
-        UNPACK(VT_Q4_1)
-        UNPACK(VT_Q5_0)
-        UNPACK(VT_Q5_1)
-        UNPACK(VT_Q4_K)
-        UNPACK(VT_Q5_K)
+#define VT_QUANT(name, ...)                        \
+    case VT_##name:                                \
+        unpack(VT_##name, l, tile, first, n, dst); \
+        break;
+#include "base/dtypes.h"
     default:
-        UNPACK(VT_Q6_K)
+        assert(!"a quantised type");
     }
 }
 
@@ -385,35 +375,25 @@ INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_T
 }
 
 /* sum[t][row] of the products. Once they are unpacked, types differ only by the arithmetic after
- * the int32 sum and, for AVX2, by the number of products that fit in int16. */
+ * the int32 sum and, for AVX2, by the number of products that fit in int16: a type with fewer bits
+ * may be computed as one with more of them. */
 NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE])
 {
-    switch (type) {
-#ifndef __AVX512F__
-    case VT_Q4_0:
-        dot_sets(linear_traits_of(VT_Q4_0), c, sum);
-        break;
-    case VT_Q5_0:
-        dot_sets(linear_traits_of(VT_Q5_0), c, sum);
-        break;
-    case VT_Q5_1:
-    case VT_Q5_K:
-        dot_sets(linear_traits_of(VT_Q5_1), c, sum);
-        break;
-#else
-    case VT_Q5_1:
-    case VT_Q5_K:
-#endif
-    case VT_Q4_1:
-    case VT_Q4_K:
-        dot_sets(linear_traits_of(VT_Q4_1), c, sum);
-        break;
-    case VT_Q6_K:
-        dot_sets(linear_traits_of(VT_Q6_K), c, sum);
-        break;
-    default:
-        dot_sets(linear_traits_of(VT_Q8_0), c, sum);
-    }
+    const linear_traits t = linear_traits_of(type);
+    const bool any = VF == 16; /* AVX-512 does not ask how many bits there are */
+    assert(t.bits == 8 || (t.bits > 0 && t.bits <= (t.halves ? 6 : 5)));
+    if (t.halves)
+        dot_sets((linear_traits){.bits = 6, .halves = true}, c, sum);
+    else if (t.min && (any || t.bits <= 4))
+        dot_sets((linear_traits){.bits = 4, .min = true}, c, sum);
+    else if (t.min)
+        dot_sets((linear_traits){.bits = 5, .min = true}, c, sum);
+    else if (any || t.bits == 8)
+        dot_sets((linear_traits){.bits = 8}, c, sum);
+    else if (t.bits <= 4)
+        dot_sets((linear_traits){.bits = 4}, c, sum);
+    else
+        dot_sets((linear_traits){.bits = 5}, c, sum);
 }
 
 /* low[t][row] += the share of the minima, for T tokens (a constant <= 8) from t0 on. */

@@ -6,6 +6,7 @@
  * (bench/micro/linear.c on a Sapphire Rapids), 70 ms for SmolLM2-135M. */
 #include "ops/linear/linear_pack.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "ops/linear/linear_impl.h"
@@ -72,42 +73,62 @@ static void q6_k_quants(const uint8_t *low, const uint8_t *high, uint8_t *q)
         }
 }
 
+/* A function for each type; a missing one does not compile (linear_to_plain). d and m are set. */
+
+static void plain_Q8_0(const uint8_t *b, linear_plain_block *p)
+{
+    for (int j = 0; j < LINEAR_BLOCK; j++)
+        p->q[j] = b[2 + j] ^ 0x80;
+}
+
+static void plain_Q4_0(const uint8_t *b, linear_plain_block *p) { nibbles(b + 2, p->q); }
+
+static void plain_Q4_1(const uint8_t *b, linear_plain_block *p) { nibbles(b + 4, p->q); }
+
+static void plain_Q5_0(const uint8_t *b, linear_plain_block *p)
+{
+    nibbles(b + 6, p->q);
+    add_fifth_bits(b + 2, p->q);
+}
+
+static void plain_Q5_1(const uint8_t *b, linear_plain_block *p)
+{
+    nibbles(b + 8, p->q);
+    add_fifth_bits(b + 4, p->q);
+}
+
+static void plain_Q4_K(const uint8_t *b, linear_plain_block *p)
+{
+    k_scales(b + 4, p);
+    k_nibbles(b + 16, p->q);
+}
+
+static void plain_Q5_K(const uint8_t *b, linear_plain_block *p)
+{
+    k_scales(b + 4, p);
+    k_nibbles(b + 48, p->q);
+    k_fifth_bits(b + 16, p->q);
+}
+
+static void plain_Q6_K(const uint8_t *b, linear_plain_block *p)
+{
+    q6_k_quants(b, b + 128, p->q);
+    memcpy(p->s, b + 192, 16);
+    memcpy(p->d, b + 208, 2);
+}
+
 void linear_to_plain(vt_dtype type, const uint8_t *b, linear_plain_block *p)
 {
     memcpy(p->d, b, 2);
     memcpy(p->m, b + 2, 2);
     switch (type) {
-    case VT_Q8_0:
-        for (int j = 0; j < LINEAR_BLOCK; j++)
-            p->q[j] = b[2 + j] ^ 0x80;
+#define VT_QUANT(name, ...) \
+    case VT_##name:         \
+        plain_##name(b, p); \
         break;
-    case VT_Q4_0:
-        nibbles(b + 2, p->q);
-        break;
-    case VT_Q4_1:
-        nibbles(b + 4, p->q);
-        break;
-    case VT_Q5_0:
-        nibbles(b + 6, p->q);
-        add_fifth_bits(b + 2, p->q);
-        break;
-    case VT_Q5_1:
-        nibbles(b + 8, p->q);
-        add_fifth_bits(b + 4, p->q);
-        break;
-    case VT_Q4_K:
-        k_scales(b + 4, p);
-        k_nibbles(b + 16, p->q);
-        break;
-    case VT_Q5_K:
-        k_scales(b + 4, p);
-        k_nibbles(b + 48, p->q);
-        k_fifth_bits(b + 16, p->q);
-        break;
-    default: /* VT_Q6_K */
-        q6_k_quants(b, b + 128, p->q);
-        memcpy(p->s, b + 192, 16);
-        memcpy(p->d, b + 208, 2);
+#include "base/dtypes.h"
+    default:
+        assert(!"a quantised type");
     }
 }
 

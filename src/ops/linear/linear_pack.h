@@ -40,22 +40,14 @@ typedef struct linear_traits {
 static inline __attribute__((always_inline)) linear_traits linear_traits_of(vt_dtype type)
 {
     switch (type) {
-    case VT_Q8_0:
-        return (linear_traits){.bits = 8, .offset = 128};
-    case VT_Q4_0:
-        return (linear_traits){.bits = 4, .offset = 8};
-    case VT_Q4_1:
-        return (linear_traits){.bits = 4, .min = true};
-    case VT_Q5_0:
-        return (linear_traits){.bits = 5, .offset = 16};
-    case VT_Q5_1:
-        return (linear_traits){.bits = 5, .min = true};
-    case VT_Q4_K:
-        return (linear_traits){.bits = 4, .min = true, .k = true};
-    case VT_Q5_K:
-        return (linear_traits){.bits = 5, .min = true, .k = true};
-    case VT_Q6_K:
-        return (linear_traits){.bits = 6, .offset = 32, .halves = true, .k = true};
+#define VT_QUANT(name, block, bytes, gguf, n_bits, zero, flags)         \
+    case VT_##name:                                                     \
+        return (linear_traits){.bits = n_bits,                          \
+                               .offset = zero,                          \
+                               .min = ((flags)&VT_FORM_MIN) != 0,       \
+                               .halves = ((flags)&VT_FORM_HALVES) != 0, \
+                               .k = ((flags)&VT_FORM_SUPER) != 0};
+#include "base/dtypes.h"
     default:
         return (linear_traits){0};
     }

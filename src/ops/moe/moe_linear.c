@@ -266,7 +266,7 @@ static const char *moe_linear_refuses(const vt_case *c)
 {
     const int64_t *p = c->p;
     int64_t block = vt_dtype_get((vt_dtype)p[TYPE])->block;
-    if (p[TYPE] > VT_Q6_K || p[HIDDEN] % block || p[FFN] % block)
+    if (!vt_dtype_weight((vt_dtype)p[TYPE]) || p[HIDDEN] % block || p[FFN] % block)
         return "type: hidden and ffn are multiples of its block of columns";
     if (p[SCALES] && p[TYPE] != VT_FP8_E4M3)
         return "scales: of fp8 weights only";

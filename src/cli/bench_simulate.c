@@ -99,7 +99,7 @@ static int32_t option_or(const cli *c, const char *key, int64_t otherwise)
 /* KV pages: nine tenths of the memory less the weights. */
 static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
 {
-    const vt_arch *a = &s->model->arch;
+    vt_kv_shape shape;
     int64_t bytes = vt_options_int(s->c->options, "memory");
     if (bytes == 0)
         bytes = s->named ? s->named->memory_bytes : vt_cpu_get()->memory_bytes;
@@ -109,8 +109,8 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
                                      s->model->layer[0].q->dtype);
     if (gpu)
         TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
-    size_t page = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, sched->limits.page_size, a->head_dim,
-                                   s->kv_dtype);
+    vt_kv_shape_of(s->model, s->kv_dtype, &shape);
+    size_t page = vt_kv_page_bytes(&shape, sched->limits.page_size);
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
     int64_t pages = s->kv_bytes / (int64_t)page;
     if (pages < 1)

@@ -176,9 +176,9 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
 
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
-    const vt_arch *a = &m->arch;
-    s->page_bytes = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, s->page_size, a->head_dim,
-                                     s->kv_dtype);
+    vt_kv_shape shape;
+    vt_kv_shape_of(m, s->kv_dtype, &shape);
+    s->page_bytes = vt_kv_page_bytes(&shape, s->page_size);
     int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
     int64_t bytes = vt_options_int(o, "kv-memory");
     if (bytes > 0) {

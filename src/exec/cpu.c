@@ -260,11 +260,9 @@ static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
 static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
 {
     const cpu_executor *x = (const cpu_executor *)base;
-    const vt_kv_cache *kv = &x->kv;
-    double page = (double)vt_kv_page_bytes(kv->n_layers, kv->kv_heads, kv->page_size, kv->head_dim,
-                                           kv->dtype);
+    double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
     const vt_report all[] = {{"packed_bytes", (double)x->weights->packed_bytes, "B", NULL},
-                             {"kv_bytes", page * kv->n_pages, "B", NULL}};
+                             {"kv_bytes", page * x->kv.n_pages, "B", NULL}};
     enum { ALL = sizeof all / sizeof *all };
     for (int32_t i = 0; i < ALL && i < max; i++)
         out[i] = all[i];
@@ -358,7 +356,7 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
 
 static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
-    const vt_arch *a = &x->model->arch;
+    vt_kv_shape shape;
     vt_isa level = vt_cpu_get()->level;
     TRY(vt_team_new(c->n_threads, &x->team, err));
     vt_target target = vt_target_cpu(level, &c->limits);
@@ -366,8 +364,8 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     memcpy(target.backend, c->backend, sizeof target.backend);
     target.n_backends = c->n_backends;
     TRY(vt_weights_load_cpu(x->model, x->team, &target, c->progress, &x->weights, err));
-    TRY(vt_kv_cache_init_cpu(&x->kv, a->n_layers, c->n_pages, c->limits.page_size, a->n_kv_heads,
-                             a->head_dim, c->kv_dtype, err));
+    vt_kv_shape_of(x->model, c->kv_dtype, &shape);
+    TRY(vt_kv_cache_init_cpu(&x->kv, &shape, c->n_pages, c->limits.page_size, err));
     vt_program_config config = {.target = target, .activation = VT_F32};
     TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
     TRY(reserve(x, c, err));

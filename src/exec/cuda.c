@@ -239,9 +239,7 @@ static const vt_program *cuda_exec_program(const vt_executor *base)
 static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t max)
 {
     const cuda_executor *x = (const cuda_executor *)base;
-    const vt_kv_cache *kv = &x->kv;
-    double page = (double)vt_kv_page_bytes(kv->n_layers, kv->kv_heads, kv->page_size, kv->head_dim,
-                                           kv->dtype);
+    double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
     uint64_t n = x->gaps.n;
     const vt_report all[] = {
         {"packed_bytes", (double)x->weights->bytes, "B", NULL},

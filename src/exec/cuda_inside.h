@@ -85,14 +85,13 @@ typedef struct cuda_executor {
     vt_cuda_options options;
     vt_cuda *cuda;
     vt_cuda_weights *weights;
-    cuda_range kv_range;      /* belongs to the thread that grows it while there is one */
-    _Atomic int32_t kv_ready; /* pages that have memory */
+    cuda_range kv_range[VT_KV_GROUPS]; /* belong to the thread that grows them while there is one */
+    _Atomic int32_t kv_ready;          /* pages that have memory */
     _Atomic int kv_growth;
     int64_t kv_failed_ns; /* when KV_FULL was first seen; 0: not since the last growth */
     pthread_t kv_thread;
     bool kv_thread_started;
     vt_kv_cache kv;
-    vt_tensor *kv_tensors;
     vt_program *prog;
     void *activations, *workspace, *tickets, *step_block, *token_pool;
     size_t step_bytes, tail_bytes;   /* of the largest step's block, and of its part for rows */

@@ -26,14 +26,6 @@
 
 enum { GROWTHS = 8 };
 
-/* Bytes of one page in one pool (K or V of one layer). */
-static size_t page_bytes(const cuda_executor *x)
-{
-    return (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim,
-                                    x->kv.dtype) /
-           2;
-}
-
 /* Pages that one growth adds. */
 static int32_t growth_step(const cuda_executor *x)
 {
@@ -44,48 +36,42 @@ static int32_t growth_step(const cuda_executor *x)
  * before them. The driver maps memory in large chunks, so more pages than asked may be ready. */
 static vt_status back_pages(cuda_executor *x, int64_t n, vt_err *err)
 {
-    n = n < x->config.n_pages ? n : x->config.n_pages;
-    TRY(cuda_range_grow(x->cuda, &x->kv_range, (size_t)(n + 1) * page_bytes(x), err));
-    int64_t ready = (int64_t)(x->kv_range.mapped / page_bytes(x)) - 1;
-    atomic_store(&x->kv_ready, (int32_t)(ready < x->config.n_pages ? ready : x->config.n_pages));
+    int64_t ready = x->config.n_pages;
+    n = n < ready ? n : ready;
+    for (int32_t g = 0; g < x->kv.shape.n_groups; g++) {
+        size_t page = vt_kv_pool_page_bytes(&x->kv.shape, g, x->kv.page_size);
+        TRY(cuda_range_grow(x->cuda, &x->kv_range[g], (size_t)(n + 1) * page, err));
+        int64_t backed = (int64_t)(x->kv_range[g].mapped / page) - 1;
+        ready = backed < ready ? backed : ready;
+    }
+    atomic_store(&x->kv_ready, (int32_t)ready);
+    return VT_OK;
+}
+
+/* Reserves addresses for the pools of each group. */
+static vt_status reserve_pools(cuda_executor *x, vt_err *err)
+{
+    const vt_kv_shape *s = &x->kv.shape;
+    for (int32_t g = 0; g < s->n_groups; g++) {
+        size_t each = ((size_t)x->kv.n_pages + 1) * vt_kv_pool_page_bytes(s, g, x->kv.page_size);
+        TRY(cuda_range_init_parts(x->cuda, 2 * s->group[g].n_layers, each, &x->kv_range[g], err));
+        vt_kv_cache_place(&x->kv, g, x->kv_range[g].base, x->kv_range[g].stride);
+    }
     return VT_OK;
 }
 
 vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
 {
-    const vt_arch *a = &x->model->arch;
     const vt_limits *lim = &x->config.limits;
-    x->kv = (vt_kv_cache){.n_layers = a->n_layers,
-                          .n_pages = x->config.n_pages,
-                          .page_size = lim->page_size,
-                          .kv_heads = a->n_kv_heads,
-                          .head_dim = a->head_dim,
-                          .dtype = x->config.kv_dtype,
-                          .first_page = 1,
-                          .device = VT_DEVICE_CUDA};
-    x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
-    if (!x->kv_tensors)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
-    x->kv.k = x->kv_tensors;
-    x->kv.v = x->kv_tensors + a->n_layers;
-    size_t each = ((size_t)x->config.n_pages + 1) * page_bytes(x);
-    x->kv.bytes = each * 2 * (size_t)a->n_layers;
-    if (x->cuda->context) {
-        int64_t sequence = vt_ceil_div(lim->max_context, lim->page_size), step = growth_step(x);
-        TRY(cuda_range_init_parts(x->cuda, 2 * a->n_layers, each, &x->kv_range, err));
-        TRY(back_pages(x, sequence > step ? sequence : step, err));
-        atomic_store(&x->kv_growth, KV_IDLE);
-    }
-    for (int32_t i = 0; i < 2 * a->n_layers; i++) {
-        /* The pools lie in memory as L0 k, L0 v, L1 k, ...; kv_tensors has all k, then all v. */
-        size_t at = (size_t)(i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1);
-        x->kv_tensors[i] = (vt_tensor){
-            .data = x->kv_range.base ? (char *)x->kv_range.base + at * x->kv_range.stride : NULL,
-            .dtype = x->kv.dtype,
-            .rank = 4,
-            .row_stride = a->head_dim,
-            .dim = {x->config.n_pages + 1, a->n_kv_heads, x->kv.page_size, a->head_dim}};
-    }
+    vt_kv_shape shape;
+    vt_kv_shape_of(x->model, x->config.kv_dtype, &shape);
+    TRY(vt_kv_cache_init(&x->kv, &shape, x->config.n_pages, lim->page_size, 1, err));
+    if (!x->cuda->context)
+        return VT_OK;
+    int64_t sequence = vt_ceil_div(lim->max_context, lim->page_size), step = growth_step(x);
+    TRY(reserve_pools(x, err));
+    TRY(back_pages(x, sequence > step ? sequence : step, err));
+    atomic_store(&x->kv_growth, KV_IDLE);
     return VT_OK;
 }
 

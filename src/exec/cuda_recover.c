@@ -68,7 +68,7 @@ static void destroy_objects(cuda_executor *x)
 
 /* Ranges of device addresses that a lost context did not give back. */
 typedef struct leftover {
-    cuda_range range[3];
+    cuda_range range[2 + VT_KV_GROUPS];
     int32_t n;
 } leftover;
 
@@ -120,7 +120,8 @@ static void release_device(cuda_executor *x, leftover *left)
         if (x->lane.stream)
             c->driver.stream_destroy(x->lane.stream);
     }
-    release_range(x, &x->kv_range, live, left);
+    for (int32_t g = 0; g < VT_KV_GROUPS; g++)
+        release_range(x, &x->kv_range[g], live, left);
     release_range(x, &x->side, live, left);
     if (x->weights)
         release_range(x, &x->weights->range, live, left);
@@ -133,10 +134,9 @@ static void release_device(cuda_executor *x, leftover *left)
     x->bound = NULL;
     vt_program_free(x->prog);
     vt_cuda_weights_free(NULL, x->weights);
-    free(x->kv_tensors);
+    vt_kv_cache_release(&x->kv);
     x->prog = NULL;
     x->weights = NULL;
-    x->kv_tensors = NULL;
     x->launched = x->waited = x->capture_from = 0; /* steps are counted anew */
     x->n_missed = 0;
 }

@@ -1,8 +1,6 @@
 /* Building a program that is only printed and costed (exec/describe.h). */
 #include "exec/describe.h"
 
-#include <stdlib.h>
-
 #include "base/err.h"
 #include "base/knob.h"
 #include "device/cublaslt.h"
@@ -44,37 +42,13 @@ vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *li
     return status;
 }
 
-/* Tensors with the shapes of a KV cache of one page, and without memory. */
-static vt_status describe_cache(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,
-                                vt_kv_cache *kv, vt_err *err)
-{
-    const vt_arch *a = &m->arch;
-    *kv = (vt_kv_cache){.n_layers = a->n_layers,
-                        .n_pages = 1,
-                        .page_size = t->limits.page_size,
-                        .kv_heads = a->n_kv_heads,
-                        .head_dim = a->head_dim,
-                        .dtype = kv_dtype,
-                        .device = t->device};
-    kv->k = vt_calloc((size_t)a->n_layers, sizeof *kv->k);
-    kv->v = vt_calloc((size_t)a->n_layers, sizeof *kv->v);
-    if (!kv->k || !kv->v)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory describing the cache of %s", m->name);
-    for (int32_t i = 0; i < a->n_layers; i++) {
-        kv->k[i] = (vt_tensor){.dtype = kv->dtype,
-                               .rank = 4,
-                               .row_stride = a->head_dim,
-                               .dim = {1, a->n_kv_heads, kv->page_size, a->head_dim}};
-        kv->v[i] = kv->k[i];
-    }
-    return VT_OK;
-}
-
 static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtype kv_dtype,
                           vt_described *d, vt_err *err)
 {
     const vt_target *t = &c->target;
-    TRY(describe_cache(m, t, kv_dtype, &d->kv, err));
+    vt_kv_shape shape;
+    vt_kv_shape_of(m, kv_dtype, &shape);
+    TRY(vt_kv_cache_init(&d->kv, &shape, 1, t->limits.page_size, 0, err));
     if (t->device == VT_DEVICE_CPU) {
         TRY(vt_weights_load_cpu(m, NULL, t, NULL, &d->weights, err));
         return vt_program_build(m, d->weights, &d->kv, c, &d->program, err);
@@ -104,7 +78,6 @@ void vt_described_release(vt_described *d)
     vt_program_free(d->program);
     vt_weights_free(d->weights);
     vt_cuda_weights_free(NULL, d->cuda_weights);
-    free(d->kv.k);
-    free(d->kv.v);
+    vt_kv_cache_release(&d->kv);
     *d = (vt_described){0};
 }

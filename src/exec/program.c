@@ -292,7 +292,8 @@ static void build_attention(builder *b, int32_t i)
     const vt_layer_weights *lw = &b->w->layer[i];
     bool local = windowed(a, i) && a->has_rope_local;
     const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
-    vt_tensor *k_pool = &b->kv->k[i], *v_pool = &b->kv->v[i];
+    int32_t pool = vt_kv_pool_of(b->m, i);
+    vt_tensor *k_pool = &b->kv->k[pool], *v_pool = &b->kv->v[pool];
     bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
     float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
     build_qkv(b, i);
@@ -416,12 +417,16 @@ static void build_calls(builder *b)
 {
     vt_program *p = b->p;
     const vt_arch *a = &b->m->arch;
-    EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
-         {.batch = &p->batch,
-          .k = b->kv->k,
-          .v = b->kv->v,
-          .n_layers = b->kv->n_layers,
-          .first_page = b->kv->first_page});
+    for (int32_t g = 0, first = 0; g < b->kv->shape.n_groups; g++) {
+        int32_t n = b->kv->shape.group[g].n_layers;
+        EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
+             {.batch = &p->batch,
+              .k = b->kv->k + first,
+              .v = b->kv->v + first,
+              .n_layers = n,
+              .first_page = b->kv->first_page});
+        first += n;
+    }
     p->n_before = p->n_calls;
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
          {.table = b->w->embed,

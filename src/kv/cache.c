@@ -3,8 +3,9 @@
  *
  *   base: | k[0] | v[0] | k[1] | v[1] | ...      each [pages, kv_heads, page_size, head_dim]
  *
- * It is one block rather than 2 * n_layers of them, because huge pages are handed out in whole
- * blocks. A cache that is reserved generously costs nothing until its pages are first written. */
+ * The pools of a group lie together. It is one block rather than 2 * n_layers of them, because huge
+ * pages are handed out in whole blocks. A cache that is reserved generously costs nothing until its
+ * pages are first written. */
 #include "kv/cache.h"
 
 #include <stdlib.h>
@@ -13,13 +14,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-
-size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, int32_t head_dim,
-                        vt_dtype dtype)
-{
-    return 2 * (size_t)n_layers * (size_t)kv_heads * (size_t)page_size *
-           (size_t)vt_dtype_row_bytes(dtype, head_dim);
-}
 
 vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights)
 {
@@ -35,49 +29,86 @@ vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights)
     return weights == VT_F32 ? VT_F32 : VT_F16;
 }
 
-static vt_tensor pool_tensor(const vt_kv_cache *c, char *at, const char *name)
+vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
+                           int32_t page_size, int32_t first_page, vt_err *err)
 {
-    return (vt_tensor){.data = at,
-                       .dtype = c->dtype,
-                       .rank = 4,
-                       .dim = {c->n_pages, c->kv_heads, c->page_size, c->head_dim},
-                       .row_stride = c->head_dim,
-                       .name = name};
+    int32_t n = vt_kv_layers(shape), at = 0;
+    *c = (vt_kv_cache){
+        .shape = *shape, .n_pages = n_pages, .page_size = page_size, .first_page = first_page};
+    c->k = vt_calloc((size_t)n, sizeof *c->k);
+    c->v = vt_calloc((size_t)n, sizeof *c->v);
+    if (!c->k || !c->v) {
+        vt_kv_cache_release(c);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
+    }
+    for (int32_t g = 0; g < shape->n_groups; g++)
+        for (int32_t i = 0; i < shape->group[g].n_layers; i++, at++) {
+            const vt_kv_group *group = &shape->group[g];
+            c->k[at] = (vt_tensor){
+                .dtype = shape->dtype,
+                .rank = 4,
+                .dim = {first_page + n_pages, group->kv_heads, page_size, group->head_dim},
+                .row_stride = group->head_dim,
+                .name = "k_pool"};
+            c->v[at] = c->k[at];
+            c->v[at].name = "v_pool";
+        }
+    return VT_OK;
 }
 
-vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages, int32_t page_size,
-                               int32_t kv_heads, int32_t head_dim, vt_dtype dtype, vt_err *err)
+void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
 {
-    vt_kv_cache kv = {.n_layers = n_layers,
-                      .n_pages = n_pages,
-                      .page_size = page_size,
-                      .kv_heads = kv_heads,
-                      .head_dim = head_dim,
-                      .dtype = dtype,
-                      .device = VT_DEVICE_CPU};
-    size_t page = vt_kv_page_bytes(1, kv_heads, page_size, head_dim, dtype) / 2, pool,
-           tensors = (size_t)n_layers;
-    if (!vt_mul_size(page, (size_t)n_pages, &pool) ||
-        !vt_mul_size(vt_round_up(pool, VT_CACHE_LINE), 2 * tensors, &kv.bytes))
+    int32_t first = 0;
+    for (int32_t g = 0; g < group; g++)
+        first += c->shape.group[g].n_layers;
+    for (int32_t i = 0; i < c->shape.group[group].n_layers; i++) {
+        c->k[first + i].data = (char *)base + 2 * (size_t)i * stride;
+        c->v[first + i].data = (char *)base + (2 * (size_t)i + 1) * stride;
+    }
+}
+
+/* Sets bytes[g] to the distance of two pools of group g, and *sum to the bytes of all pools. */
+static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t page_size,
+                       size_t bytes[VT_KV_GROUPS], size_t *sum)
+{
+    *sum = 0;
+    for (int32_t g = 0; g < s->n_groups; g++) {
+        size_t all;
+        if (!vt_mul_size(vt_kv_pool_page_bytes(s, g, page_size), (size_t)n_pages, &bytes[g]))
+            return false;
+        bytes[g] = vt_round_up(bytes[g], VT_CACHE_LINE);
+        if (!vt_mul_size(bytes[g], 2 * (size_t)s->group[g].n_layers, &all) || all > SIZE_MAX - *sum)
+            return false;
+        *sum += all;
+    }
+    return true;
+}
+
+vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
+                               int32_t page_size, vt_err *err)
+{
+    vt_kv_cache kv;
+    size_t pool[VT_KV_GROUPS], bytes;
+    if (!pool_bytes(shape, n_pages, page_size, pool, &bytes))
         return vt_fail(err, VT_ERR_MEMORY,
-                       "a KV cache of %d pages of %zu bytes a layer is beyond the address space",
-                       n_pages, 2 * page);
-    pool = vt_round_up(pool, VT_CACHE_LINE);
-    kv.k = vt_calloc(tensors, sizeof *kv.k);
-    kv.v = vt_calloc(tensors, sizeof *kv.v);
-    kv.base = vt_pages_alloc(kv.bytes);
-    if (!kv.k || !kv.v || !kv.base) {
-        size_t mib = kv.bytes >> 20;
+                       "a KV cache of %d pages of %zu bytes is beyond the address space", n_pages,
+                       vt_kv_page_bytes(shape, page_size));
+    TRY(vt_kv_cache_init(&kv, shape, n_pages, page_size, 0, err));
+    kv.bytes = bytes;
+    kv.base = vt_pages_alloc(bytes);
+    if (!kv.base) {
         vt_kv_cache_release(&kv);
         return vt_fail(err, VT_ERR_MEMORY,
-                       "out of memory for a KV cache of %zu MiB (option kv-memory sets it)", mib);
+                       "out of memory for a KV cache of %zu MiB (option kv-memory sets it)",
+                       bytes >> 20);
     }
     /* No huge pages: a request touches a little of every layer's pool. With huge pages the first
      * request made the system zero 2 MiB of each: 120 MB and 250 ms for SmolLM2's first token. */
     madvise(kv.base, kv.bytes, MADV_NOHUGEPAGE);
-    for (int32_t l = 0; l < n_layers; l++) {
-        kv.k[l] = pool_tensor(&kv, (char *)kv.base + (2 * (size_t)l) * pool, "k_pool");
-        kv.v[l] = pool_tensor(&kv, (char *)kv.base + (2 * (size_t)l + 1) * pool, "v_pool");
+    char *at = kv.base;
+    for (int32_t g = 0; g < shape->n_groups; g++) {
+        vt_kv_cache_place(&kv, g, at, pool[g]);
+        at += 2 * (size_t)shape->group[g].n_layers * pool[g];
     }
     *c = kv;
     return VT_OK;

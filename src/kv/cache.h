@@ -1,34 +1,35 @@
 /* The memory of the KV cache: one K and one V pool per layer, in pages.
  *
- *   layer l:  k[l] = [pages, kv_heads, page_size, head_dim]     v[l] likewise
+ *   pool l:  k[l] = [pages, kv_heads, page_size, head_dim]     v[l] likewise
  *
  * This is only the memory; kv/pool.h keeps account of which pages are in use. */
 #ifndef VT_KV_CACHE_H
 #define VT_KV_CACHE_H
 
-#include "base/tensor.h"
+#include "kv/shape.h"
 #include "ops/op.h"
 
 typedef struct vt_kv_cache {
-    int32_t n_layers, n_pages, page_size, kv_heads, head_dim;
-    vt_dtype dtype;
+    vt_kv_shape shape;
+    int32_t n_pages, page_size;
     int32_t first_page; /* where kv/pool.h's page 0 lies; the pages before it serve padding */
-    vt_tensor *k, *v;   /* [n_layers] */
-    vt_device_kind device;
-    void *base; /* CPU: the block that holds all pools */
+    vt_tensor *k, *v;   /* [vt_kv_layers(shape)], group by group */
+    void *base;         /* CPU: the block that holds all pools */
     size_t bytes;
 } vt_kv_cache;
 
-/* Bytes of one page's K and V in all layers. */
-size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, int32_t head_dim,
-                        vt_dtype dtype);
 /* The element type that option kv-dtype names: "f32", "f16", "bf16", "fp8". "auto" is bf16 on a
  * GPU; on a CPU it is f32 for a model whose matrices (`weights`) are f32, else f16. */
 vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights);
-/* Reserves CPU memory for all pools; the system provides each page of it when it is first written.
- */
-vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages, int32_t page_size,
-                               int32_t kv_heads, int32_t head_dim, vt_dtype dtype, vt_err *err);
+/* Makes a cache whose pools have shapes and no memory. first_page pages come before the n_pages. */
+vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
+                           int32_t page_size, int32_t first_page, vt_err *err);
+/* Places the pools of a group from `base` on, `stride` bytes apart: K and V of its first layer, of
+ * the second ... */
+void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride);
+/* Makes a cache in CPU memory; the system provides each page of it when it is first written. */
+vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
+                               int32_t page_size, vt_err *err);
 void vt_kv_cache_release(vt_kv_cache *c);
 
 #endif

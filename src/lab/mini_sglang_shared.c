@@ -261,10 +261,12 @@ static const int64_t most_weights = INT64_C(8) << 20;
 static bool page_copy_shape(const mini_pass *p, char *out, size_t size)
 {
     const vt_kv_cache *kv = &p->described.kv;
-    int n = snprintf(
-        out, size, "copies=1,tokens=%d,layers=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d",
-        kv->page_size - 1, kv->n_layers, kv->kv_heads, kv->head_dim,
-        kv->dtype == VT_FP8_E4M3 ? "fp8" : vt_dtype_get(kv->dtype)->name, kv->page_size);
+    const vt_kv_group *g = &kv->shape.group[0];
+    vt_dtype type = kv->shape.dtype;
+    int n = snprintf(out, size,
+                     "copies=1,tokens=%d,layers=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d",
+                     kv->page_size - 1, g->n_layers, g->kv_heads, g->head_dim,
+                     type == VT_FP8_E4M3 ? "fp8" : vt_dtype_get(type)->name, kv->page_size);
     return n > 0 && (size_t)n < size;
 }
 

@@ -88,9 +88,9 @@ typedef struct phase {
     int32_t n_ops;
     double floor_s;
     double expected_s; /* of the ops that have an expected time; NAN: of none */
-    double once_s;   /* of ops_s: excess_s of all `once` */
-    call_mark *mark; /* [n_mark] while the steps are summed up: the calls of one step */
-    double *times;   /* room for as many */
+    double once_s;     /* of ops_s: excess_s of all `once` */
+    call_mark *mark;   /* [n_mark] while the steps are summed up: the calls of one step */
+    double *times;     /* room for as many */
     int32_t n_mark;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
     int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the typical ones */

@@ -167,7 +167,7 @@ static void test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back(void *
 /* The emulated device's memory is this process's. */
 static bool same_page(const cuda_executor *x, int32_t a, int32_t b)
 {
-    size_t bytes = (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, PAGE, x->kv.head_dim, VT_BF16) / 2;
+    size_t bytes = vt_kv_pool_page_bytes(&x->kv.shape, 0, PAGE);
     const char *k = x->kv.k[0].data;
     return memcmp(k + (size_t)(a + 1) * bytes, k + (size_t)(b + 1) * bytes, bytes) == 0;
 }

@@ -138,8 +138,9 @@ static void random_options(vt_options *o, const vt_model *m)
     engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
     engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
     vt_dtype kv = m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
-    size_t token_bytes = vt_kv_page_bytes(m->arch.n_layers, m->arch.n_kv_heads, 1, m->arch.head_dim,
-                                          kv);
+    vt_kv_shape shape;
+    vt_kv_shape_of(m, kv, &shape);
+    size_t token_bytes = vt_kv_page_bytes(&shape, 1);
     int64_t kv_bytes = between(1, 3) * 256 * (int64_t)token_bytes; /* few sequences: retraction */
     engine_option_int(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);
     engine_option_flag(o, "no-overlap", between(0, 2) == 0);

@@ -13,7 +13,7 @@
 #include "device/hardware.h"
 #include "kv/cache.h"
 #include "model/model.h"
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 #include "exec/cuda.h"
 #include "exec/describe.h"
 #include "sim/capacity.h"

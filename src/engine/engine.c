@@ -29,7 +29,7 @@
 #include "base/mem.h"
 #include "base/use.h"
 #include "engine/engine_inside.h"
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 
 static const int64_t kSampleEvery = 1000000000, kMeterEvery = 50000000;
 

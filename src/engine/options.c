@@ -402,13 +402,14 @@ vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err
 vt_status vt_options_backends(const vt_options *o, vt_device_kind device,
                               vt_backend out[VT_MAX_BACKENDS], int32_t *n, vt_err *err)
 {
-    static const char *const attention[] = {"attention_prefill", "attention_decode", NULL};
-    static const char *const linear[] = {"linear", NULL};
     *n = 0;
-    TRY(vt_backend_parse("attention-backend", vt_options_get(o, "attention-backend"), attention,
-                         device, out, n, err));
-    return vt_backend_parse("linear-backend", vt_options_get(o, "linear-backend"), linear, device,
-                            out, n, err);
+    const char *backend = NULL;
+    while ((backend = vt_backend_next(backend))) {
+        char key[64];
+        snprintf(key, sizeof key, "%s-backend", backend);
+        TRY(vt_backend_parse(backend, vt_options_get(o, key), device, out, n, err));
+    }
+    return VT_OK;
 }
 
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)

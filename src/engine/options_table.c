@@ -248,8 +248,7 @@ static const vt_option table[] = {
         .help = "run OP on this shape in place of its own, such as tokens=1|8|64,type=q4_k; "
                 "unknown fields are answered with the list"),
     ROW("op", VT_OPTION_TEXT, .id = "kernel-op", .value_name = "OP", .verbs = VT_FOR_LAB_KERNEL,
-        .help = "the op that the kernel implements: rmsnorm, add_rmsnorm, embed (index), silu_mul, "
-                "kv_store (store)"),
+        .help = "the op that the kernel implements; an unknown one is answered with the list"),
     ROW("device", CHOICE("auto|cpu|cuda|cuda:N"), .id = "kernel-device", .value_name = "DEVICE",
         .fallback = "auto", .verbs = VT_FOR_LAB_KERNEL,
         .help = "where it runs; auto: GPU 0 for a .cu, the CPU for a .so"),

@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "engine/stream.h"
-#include "ops/sample/sample.h"
+#include "ops/sampling.h"
 #include "vitrine.h"
 
 enum { VT_MAX_SAMPLES = 128, VT_MAX_STOP_IDS = 64, VT_MAX_LOGIT_BIAS = 1024 };

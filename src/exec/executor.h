@@ -16,7 +16,7 @@
 #include "exec/program.h"
 #include "exec/source.h"
 #include "ops/batch.h"
-#include "ops/sample/sample.h"
+#include "ops/sampling.h"
 #include "vitrine.h"
 
 typedef struct vt_step {

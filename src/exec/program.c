@@ -26,6 +26,7 @@
 #include "ops/page_copy/page_copy.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope_store/rope_store.h"
+#include "ops/sample/sample.h"
 #include "ops/silu_mul/silu_mul.h"
 
 typedef struct builder {

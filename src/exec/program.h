@@ -21,7 +21,7 @@
 #include "exec/weights.h"
 #include "kv/cache.h"
 #include "ops/op.h"
-#include "ops/sample/sample.h"
+#include "ops/sampling.h"
 
 /* What a step must have for a call to run. */
 typedef enum vt_when {

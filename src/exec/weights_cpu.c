@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "exec/weights.h"
 #include "model/load.h"
-#include "ops/linear/linear.h"
-#include "ops/rope/rope.h"
+#include "model/rope_table.h"
+#include "ops/op.h"
 
 typedef struct weights_loader {
     vt_weights *w;
@@ -64,17 +64,16 @@ static void drop_pages(const vt_weight *w)
     }
 }
 
-/* Chooses the implementation that will run w, and adds the size of its packed form to the total. */
+/* Finds the form in which the implementation that will run w reads it, and adds its size to the
+ * total. */
 static vt_status weight_plan(weights_loader *l, vt_weight *w)
 {
-    linear_args probe = {.w = w, .scale = 1};
-    const vt_impl *impl = vt_op_select(&linear_op, &probe, &l->target, NULL);
-    if (!impl)
+    const vt_op *op = vt_op_that_packs(w->n_experts ? VT_PACKS_EXPERTS : VT_PACKS_MATRIX);
+    if (!vt_op_packing(op, w, &l->target, &w->packing))
         return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                       "no linear implementation for %s weights on this CPU",
+                       "no implementation of %s takes %s weights on this CPU", op->name,
                        vt_dtype_get(w->dtype)->name);
-    w->packed_bytes = impl->packing ? impl->packing->bytes(w) : 0;
-    w->packing = w->packed_bytes ? impl->packing : NULL;
+    w->packed_bytes = w->packing ? w->packing->bytes(w) : 0;
     l->w->packed_bytes += (int64_t)vt_round_up(w->packed_bytes, VT_CACHE_LINE);
     return VT_OK;
 }
@@ -162,7 +161,7 @@ static vt_status make_rope_table(weights_loader *l, const vt_layout_entry *e, in
         if (!data)
             return vt_fail(l->err, VT_ERR_MEMORY,
                            "out of memory for the rope table of %d positions", positions);
-        rope_table(e->rope, 0, positions, data);
+        vt_rope_table(e->rope, 0, positions, data);
     }
     *t = vt_tensor_2d(data, VT_F32, positions, e->rope->dims);
     return VT_OK;

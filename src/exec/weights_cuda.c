@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "model/dummy.h"
-#include "ops/rope/rope.h"
+#include "model/rope_table.h"
 #include "device/dummy_fill_params.h"
 
 enum { ALIGN = 256 };
@@ -102,15 +102,15 @@ static void set_weight(vt_weight *w, const vt_weight *host, const vt_packing *p,
 static vt_status find_packing(loader *l, const vt_layout_entry *e, const vt_weight *w,
                               const vt_packing **out)
 {
-    const char *op = e->kind == VT_KIND_EMBED     ? "embed"
-                     : e->kind == VT_KIND_EXPERTS ? "moe_linear"
-                                                  : "linear";
+    const vt_op *op = vt_op_that_packs(e->kind == VT_KIND_EMBED     ? VT_PACKS_TABLE
+                                       : e->kind == VT_KIND_EXPERTS ? VT_PACKS_EXPERTS
+                                                                    : VT_PACKS_MATRIX);
     vt_target any = {.device = VT_DEVICE_CUDA};
-    *out = vt_op_packing(vt_op_find(op), w, &any);
-    return *out ? VT_OK
-                : vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                          "%s: no implementation of %s takes %s weights on a GPU", e->label, op,
-                          vt_dtype_get(w->dtype)->name);
+    return vt_op_packing(op, w, &any, out)
+               ? VT_OK
+               : vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                         "%s: no implementation of %s takes %s weights on a GPU", e->label,
+                         op->name, vt_dtype_get(w->dtype)->name);
 }
 
 static bool same_range(const vt_layout_entry *a, const vt_layout_entry *b)
@@ -213,7 +213,7 @@ static void produce_table(const void *arg, void *out, size_t begin, size_t bytes
 {
     const source *s = arg;
     size_t row = (size_t)s->entry->rope->dims * sizeof(float);
-    rope_table(s->entry->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
+    vt_rope_table(s->entry->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
 }
 
 /* Makes elements [col, col + n) of row `row` of a part of a dummy model. It has no file: a rule for

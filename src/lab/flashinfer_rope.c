@@ -7,6 +7,7 @@
 #include "lab/flashinfer.h"
 #include "lab/roofline.h"
 #include "lab/rows.h"
+#include "model/rope_table.h"
 #include "ops/rope/rope.h"
 
 enum { MAX_RUNS = 12 };
@@ -143,7 +144,7 @@ static double far_error(const vt_rope_params *p, const float *one)
 {
     float far_row[DIMS];
     double worst = 0;
-    rope_table(p, TEST_POSITION, 1, far_row);
+    vt_rope_table(p, TEST_POSITION, 1, far_row);
     for (int32_t i = 0; i < DIMS / 2; i++) {
         double angle = angle_of(one, i) * TEST_POSITION, scale = hypot(one[i], one[DIMS / 2 + i]);
         worst = fmax(worst, fabs(far_row[i] - scale * cos(angle)));
@@ -159,7 +160,7 @@ static void tell_scaling(lab *l)
     static const int32_t shown[] = {0, 8, 16, 24, 28, 32, 36, 40, 48, 56, 63};
     float row[SCHEMES][DIMS];
     for (int s = 0; s < SCHEMES; s++) {
-        rope_table(&schemes[s], 1, 1, row[s]);
+        vt_rope_table(&schemes[s], 1, 1, row[s]);
         double worst = far_error(&schemes[s], row[s]);
         lab_check(
             l, worst < 2e-4,

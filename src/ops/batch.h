@@ -41,7 +41,7 @@ typedef struct vt_batch {
     int32_t n_copies;
     const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
     const int32_t *shared_kv; /* for a batch without pages, of which only costs are asked:
-                                  [n_decode] from shared_kv_find (ops/attention); may be NULL */
+                                  [n_decode] from shared_kv_find (ops/shared_kv.h); may be NULL */
 } vt_batch;
 
 #endif

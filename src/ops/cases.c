@@ -11,7 +11,6 @@
 #include "base/quant.h"
 #include "base/random.h"
 #include "ops/linear/linear_impl.h"
-#include "ops/moe/moe.h"
 
 enum { SPARE_PAGES = 3 };
 
@@ -254,20 +253,19 @@ static bool pack_weight(const vt_packing *packing, vt_weight *w, vt_arena *arena
 
 bool case_pack(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena)
 {
-    if (op == &linear_op) {
-        linear_args *a = args;
-        return pack_weight(impl->packing, (vt_weight *)a->w, arena); /* the case's own weight */
-    }
-    if (op != &moe_linear_op)
-        return true;
-    moe_linear_args *a = args;
-    vt_target target = vt_target_cpu(vt_cpu_get()->level, NULL);
-    for (int32_t e = 0; e < a->n_experts; e++) {
-        vt_weight *w[2] = {(vt_weight *)&a->gate_up[e], (vt_weight *)&a->down[e]};
-        for (int i = 0; i < 2; i++) {
-            linear_args probe = {.w = w[i], .scale = 1};
-            const vt_impl *linear = vt_op_select(&linear_op, &probe, &target, NULL);
-            if (!linear || !pack_weight(linear->packing, w[i], arena))
+    vt_target here = vt_target_cpu(vt_cpu_get()->level, NULL);
+    for (int32_t i = 0; i < op->n_operands; i++) {
+        const vt_operand *o = &op->operands[i];
+        bool several = o->kind == VT_OPERAND_WEIGHTS;
+        if (!several && o->kind != VT_OPERAND_WEIGHT)
+            continue;
+        vt_weight *w = *(vt_weight **)((char *)args + o->offset); /* the case's own */
+        int32_t n = several ? *(int32_t *)((char *)args + o->count) : 1;
+        for (int32_t k = 0; k < n; k++) {
+            const vt_packing *packing = impl->packing;
+            if (several && !packing && !vt_op_packing(op, &w[k], &here, &packing))
+                return false;
+            if (!pack_weight(packing, &w[k], arena))
                 return false;
         }
     }

@@ -60,8 +60,9 @@ int32_t case_batch_pages(const vt_batch *b);
  * anywhere. The batch must be made by case_batch. False if the arena is out of memory. */
 bool case_batch_in_order(vt_arena *arena, vt_batch *b);
 
-/* Packs the weights of a linear op's or moe_linear's arguments for `impl` (moe_linear: for the
- * linear implementation of this CPU), as loading a model does. Other ops have nothing to pack. */
+/* Packs the weights among a call's arguments for `impl`, as loading a model does; an array of
+ * weights, of which a row without a form of its own hands each to another op's rows, for the row
+ * that the card names (vt_op.row_of). */
 bool case_pack(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena);
 
 /* Limits under which the workspace of any case can be asked for. */

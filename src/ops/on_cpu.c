@@ -8,10 +8,7 @@
 
 const vt_batch *vt_op_batch(const vt_op *op, const void *args)
 {
-    for (int32_t i = 0; i < op->n_operands; i++)
-        if (op->operands[i].kind == VT_OPERAND_BATCH)
-            return *(const vt_batch *const *)((const char *)args + op->operands[i].offset);
-    return NULL;
+    return vt_op_operand(op, args, VT_OPERAND_BATCH);
 }
 
 static vt_size size_of(const vt_batch *b)

@@ -147,7 +147,8 @@ static const vt_packing *packing_for(const on_cuda *c, const vt_packing *wanted,
 {
     if (wanted && wanted->bytes(w) > 0)
         return wanted;
-    return vt_op_packing(c->op, w, &c->gpu->target);
+    vt_op_packing(c->op, w, &c->gpu->target, &wanted);
+    return wanted;
 }
 
 /* Packs n matrices of one shape, one after the other. */

@@ -26,6 +26,30 @@ const vt_op *vt_op_find(const char *name)
     return NULL;
 }
 
+const vt_op *vt_op_that_is(uint32_t is)
+{
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        if ((*op)->is & is)
+            return *op;
+    return NULL;
+}
+
+const vt_op *vt_op_that_packs(vt_packs kind)
+{
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        if ((*op)->packs == kind)
+            return *op;
+    return NULL;
+}
+
+const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kind)
+{
+    for (int32_t i = 0; i < op->n_operands; i++)
+        if (op->operands[i].kind == kind)
+            return *(const void *const *)((const char *)args + op->operands[i].offset);
+    return NULL;
+}
+
 /* An x86 level includes those below it; NEON includes only the portable code. */
 static bool level_includes(vt_isa level, vt_isa isa)
 {
@@ -153,12 +177,19 @@ int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int3
     return n;
 }
 
-const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t)
+bool vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t, const vt_packing **out)
 {
-    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+    *out = NULL;
+    if (t->device == VT_DEVICE_CPU) {
+        const vt_impl *row = op->row_of ? op->row_of(w, t) : NULL;
+        if (row && row->packing && row->packing->bytes(w) > 0)
+            *out = row->packing;
+        return row;
+    }
+    for (const vt_impl *const *impl = op->impls; *impl && !*out; impl++)
         if ((*impl)->device == t->device && (*impl)->packing && (*impl)->packing->bytes(w) > 0)
-            return (*impl)->packing;
-    return NULL;
+            *out = (*impl)->packing;
+    return *out;
 }
 
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst)

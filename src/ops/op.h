@@ -313,6 +313,21 @@ typedef struct vt_operand {
     size_t count; /* KV_LAYERS, WEIGHTS: offset of the int32_t that says how many */
 } vt_operand;
 
+/* Kinds of weights whose form in memory the rows of one op decide. */
+typedef enum vt_packs {
+    VT_PACKS_NOTHING,
+    VT_PACKS_MATRIX,  /* a matrix that all tokens are multiplied with */
+    VT_PACKS_EXPERTS, /* the matrices of experts */
+    VT_PACKS_TABLE    /* a matrix that is looked up by rows */
+} vt_packs;
+
+/* What stories and options ask of an op, as bits of vt_op.is. */
+enum {
+    VT_OP_DECODES = 1,  /* its query rows are the decodes of a step: its row is that of a decode */
+    VT_OP_PREFILLS = 2, /* its query rows are the other sequences' */
+    VT_OP_HEAVY = 4     /* so much work for a byte that no neighbour could do it on the way */
+};
+
 typedef struct vt_op {
     const char *name; /* "rmsnorm" */
     const char *what; /* one sentence */
@@ -347,11 +362,22 @@ typedef struct vt_op {
     /* If results must not depend on the rest of the batch, this op must run on rows of the same
      * family as the op of this name, because a token may pass through either op. NULL: none. */
     const char *one_family_with;
+    uint32_t is;    /* VT_OP_... */
+    vt_packs packs; /* the weights whose form its rows decide */
+    /* On a CPU: the row that weights are packed for, of this card or of one whose rows this card's
+     * call; NULL if none takes such a weight. NULL: no row of a CPU packs anything. */
+    const vt_impl *(*row_of)(const vt_weight *w, const vt_target *t);
+    const char *backend; /* the option BACKEND-backend names its rows; NULL: none does */
 } vt_op;
 
 /* Every card, NULL-terminated. */
 extern const vt_op *const vt_ops[];
 const vt_op *vt_op_find(const char *name);
+/* The first card with this bit of `is`, or which packs such weights; NULL if there is none. */
+const vt_op *vt_op_that_is(uint32_t is);
+const vt_op *vt_op_that_packs(vt_packs kind);
+/* The first operand of this kind; NULL: the op or the call has none. */
+const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kind);
 
 /* Whether the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
@@ -381,9 +407,10 @@ bool vt_impl_is(const vt_impl *impl, const char *name);
 /* The target for the CPU at this level. limits may be NULL for calls that need no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
 
-/* The form in which the op's rows for this device read w: that of the first row which packs it, or
- * NULL if none does. A GPU's loader asks this. A program chooses rows after weights are packed. */
-const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t);
+/* Finds the form in which the op's rows for this device read w; *out is NULL if they read it as the
+ * file has it. On a GPU it is the form of the first row that packs w. Loaders ask this: a program
+ * chooses rows after weights are packed. False: no row takes such a weight. */
+bool vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t, const vt_packing **out);
 /* Packs all of w into dst, which has packing->bytes(w) bytes. */
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst);
 

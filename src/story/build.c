@@ -16,7 +16,7 @@
 #include "device/probe.h"
 #include "kv/radix.h"
 #include "model/model.h"
-#include "ops/attention/attention.h"
+#include "ops/op.h"
 #include "story/calls.h"
 #include "story/emulated.h"
 #include "story/findings.h"
@@ -362,12 +362,17 @@ static void put_pages(vt_json *w, story_record *r)
     }
 }
 
-/* The element type of the KV cache, as its attention reads it; "none" without attention. */
+/* The element type of the KV cache, as decodes read it; "none" if they read none. */
 static const char *kv_dtype(const vt_program *p)
 {
-    for (int32_t i = 0; i < p->n_calls; i++)
-        if (strcmp(p->call[i].op->name, "attention_decode") == 0)
-            return vt_dtype_get(((const attention_args *)p->call[i].args)->k_pool->dtype)->name;
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const vt_call *c = &p->call[i];
+        const vt_tensor *pool = c->op->is & VT_OP_DECODES
+                                    ? vt_op_operand(c->op, c->args, VT_OPERAND_KV)
+                                    : NULL;
+        if (pool)
+            return vt_dtype_get(pool->dtype)->name;
+    }
     return "none";
 }
 

@@ -21,11 +21,7 @@ enum { SLOPE_STEPS = 32, SLOPE_SPAN = 64, COLD_STEPS = 8 };
 /* Ops that do little work for a byte, which a neighbour could do as it reads or writes. */
 static bool is_light(const vt_call *c, const vt_cost *cost)
 {
-    static const char *const heavy[] = {"linear", "sample", "embed", "moe"};
-    for (size_t i = 0; i < sizeof heavy / sizeof heavy[0]; i++)
-        if (strncmp(c->op->name, heavy[i], strlen(heavy[i])) == 0)
-            return false;
-    return c->layer >= 0 && cost->read.kv == 0;
+    return !(c->op->is & VT_OP_HEAVY) && c->layer >= 0 && cost->read.kv == 0;
 }
 
 /* Adds a pair of a step to the sums of its kind; candidate[] is those sums. */
@@ -367,6 +363,7 @@ static void judge_slope(findings *f, const phase *d, const story_more *m)
 {
     double step_s = phase_step_s(d), over = m->slope_s - m->slope_bytes_s;
     bool steep = m->slope_s > slope_over * m->slope_bytes_s;
+    char cause[64];
     if (m->n_slope == 0 || !(m->slope_s * m->kv_span > slope_share * step_s))
         return;
     finding_begin(f, steep ? 'W' : 'N', "itl.slope", "5 % of a step over the contexts seen",
@@ -378,7 +375,8 @@ static void judge_slope(findings *f, const phase *d, const story_more *m)
     vt_json_int(f->w, "steps", m->n_slope);
     if (steep)
         finding_gain(f, over * m->kv_mean * d->n_steps);
-    finding_cause(f, "op attention_decode");
+    snprintf(cause, sizeof cause, "op %s", vt_op_that_is(VT_OP_DECODES)->name);
+    finding_cause(f, cause);
     finding_end(f);
 }
 

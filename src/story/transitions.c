@@ -41,22 +41,22 @@ static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
     return roof[b] > 0 && p->n_timed ? work / p->n_timed / phase_step_s(p) / roof[b] : NAN;
 }
 
-static const op_sum *find_op(const phase *p, const char *op)
+static const op_sum *find_op(const phase *p, const vt_op *op)
 {
     for (int32_t i = 0; i < p->n_ops; i++)
-        if (strcmp(p->op[i].op, op) == 0)
+        if (strcmp(p->op[i].op, op->name) == 0)
             return &p->op[i];
     return NULL;
 }
 
 static void put_side(vt_json *w, const char *key, const story_input *in, const phase *p,
-                     const char *attention)
+                     const vt_op *attention)
 {
     const op_sum *o = find_op(p, attention);
     const vt_kernel_facts *k = o ? op_kernel(in, o) : NULL;
     char how[96] = "";
     vt_json_open(w, key, '{');
-    vt_json_string(w, "attention", attention);
+    vt_json_string(w, "attention", attention->name);
     vt_json_string(w, "impl", o ? o->impl : "none");
     vt_json_string(w, "kernel", k ? k->name : NULL);
     if (story_gpu(in))
@@ -82,8 +82,8 @@ void story_put_transition(vt_json *w, const story_input *in, const phase phases[
     vt_json_string(w, "what", "prefill -> decode");
     vt_json_string(w, "reason", "one query row a sequence from here on");
     vt_json_null(w, "at_ms");
-    put_side(w, "before", in, p, "attention_prefill");
-    put_side(w, "after", in, d, "attention_decode");
+    put_side(w, "before", in, p, vt_op_that_is(VT_OP_PREFILLS));
+    put_side(w, "after", in, d, vt_op_that_is(VT_OP_DECODES));
     vt_json_close(w);
 }
 

@@ -21,7 +21,7 @@
 #include "exec/describe.h"
 #include "model/load.h"
 #include "model/model.h"
-#include "ops/linear/linear.h"
+#include "ops/op.h"
 #include "story/forms.h"
 #include "story/read.h"
 #include "story/step.h"
@@ -159,14 +159,14 @@ static vt_status other_weights(const whatif *w, const vt_call *c, vt_cost *cost,
 {
     if (!w->other_weights || c->layer < 0 || cost->read.weights == 0)
         return VT_OK;
-    if (strncmp(c->op->name, "moe", 3) == 0)
+    if (c->op->packs == VT_PACKS_EXPERTS)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "--weights: experts are not scaled (%s), because how many of them a step "
                        "reads is not recorded",
                        c->label);
-    if (strcmp(c->op->name, linear_op.name) != 0)
+    if (c->op->packs != VT_PACKS_MATRIX)
         return VT_OK;
-    const vt_weight *m = ((const linear_args *)c->args)->w;
+    const vt_weight *m = vt_op_operand(c->op, c->args, VT_OPERAND_WEIGHT);
     const vt_dtype_info *type = vt_dtype_get(w->weights);
     if (m->cols % type->block != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,

@@ -13,7 +13,6 @@
 #include "model/load.h"
 
 static const char *const attention[] = {"attention_prefill", "attention_decode", NULL};
-static const char *const linear[] = {"linear", NULL};
 
 static void test_names_are_those_of_the_card(void **state)
 {
@@ -44,8 +43,7 @@ static void test_names_are_those_of_the_card(void **state)
         const char *asked[2] = {NULL, NULL};
         int32_t n = 0;
         vt_err err = {0};
-        vt_status status = vt_backend_parse("attention-backend", row[i].text, attention,
-                                            row[i].device, got, &n, &err);
+        vt_status status = vt_backend_parse("attention", row[i].text, row[i].device, got, &n, &err);
         if (status != (row[i].known ? VT_OK : VT_ERR_USAGE))
             fail_msg("%s: %s", row[i].text, err.message);
         if (!row[i].known)
@@ -65,9 +63,8 @@ static void test_an_unknown_name_lists_the_known_ones(void **state)
     vt_backend got[VT_MAX_BACKENDS];
     int32_t n = 0;
     vt_err err = {0};
-    assert_int_equal(
-        vt_backend_parse("linear-backend", "cublas", linear, VT_DEVICE_CUDA, got, &n, &err),
-        VT_ERR_USAGE);
+    assert_int_equal(vt_backend_parse("linear", "cublas", VT_DEVICE_CUDA, got, &n, &err),
+                     VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "linear-backend is 'cublas'; on a GPU it may be auto, "));
     assert_non_null(strstr(err.message, ", cublaslt,"));
     assert_non_null(strstr(err.message, ", gemm_sm80, sm80,"));
@@ -89,11 +86,11 @@ static vt_status describe(int32_t level, bool deterministic, const char *attenti
         return err->status;
     target.level = level;
     target.deterministic = deterministic;
-    assert_int_equal(vt_backend_parse("attention-backend", attention_text, attention,
-                                      VT_DEVICE_CUDA, target.backend, &target.n_backends, NULL),
+    assert_int_equal(vt_backend_parse("attention", attention_text, VT_DEVICE_CUDA, target.backend,
+                                      &target.n_backends, NULL),
                      VT_OK);
-    assert_int_equal(vt_backend_parse("linear-backend", linear_text, linear, VT_DEVICE_CUDA,
-                                      target.backend, &target.n_backends, NULL),
+    assert_int_equal(vt_backend_parse("linear", linear_text, VT_DEVICE_CUDA, target.backend,
+                                      &target.n_backends, NULL),
                      VT_OK);
     return vt_describe(m, &target, VT_BF16, d, err);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ops/attention/attention_cuda.h"
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 #include "ops/cuda_impls.h"
 
 enum { MOST = 1200, PAGES = 80, TRUNKS = 5 };
@@ -75,7 +75,7 @@ static sequences *random_sequences(int32_t n)
 }
 
 /* Pages with few different ids in random order, so that lists agree by chance for any length, also
- * after a difference; or ids that have the same place in the hash table (attention_shared.c). */
+ * after a difference; or ids that have the same place in the hash table (ops/shared_kv.c). */
 static sequences *hostile_sequences(int32_t n)
 {
     int32_t sizes[] = {1, 2, 5, 16, 64, 128}, size = sizes[below(6)], ids[8], n_ids = 1 + below(8);

@@ -10,7 +10,7 @@
 
 #include "common/op_run.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "model/rope_table.h"
 #include "ops/rope/rope.h"
 
 typedef struct golden {
@@ -58,7 +59,7 @@ static void test_table_matches_transformers_in_every_scheme(void **state)
     for (; read_golden(f, &g); schemes++) {
         int32_t half = g.params.dims / 2;
         float table[2 * 256];
-        rope_table(&g.params, 0, 2, table);
+        vt_rope_table(&g.params, 0, 2, table);
         const float *row = table + g.params.dims; /* position 1: the angles are the frequencies */
         for (int32_t i = 0; i < half; i++) {      /* transformers computes them in fp32 */
             double sine = row[half + i], cosine = row[i];
@@ -80,14 +81,14 @@ static void test_table_is_exact_far_out(void **state)
     vt_rope_params p = {.base = 10000, .dims = DIMS};
     float *table = malloc(POSITIONS * (size_t)DIMS * sizeof *table);
     assert_non_null(table);
-    rope_table(&p, 0, POSITIONS, table);
+    vt_rope_table(&p, 0, POSITIONS, table);
     for (int32_t i = 0; i < DIMS / 2; i++) {
         long double angle = 100003.0L * powl(10000.0L, -2.0L * i / DIMS);
         assert_float_equal(table[100003 * DIMS + i], cosl(angle), 1e-7);
         assert_float_equal(table[100003 * DIMS + DIMS / 2 + i], sinl(angle), 1e-7);
     }
     float rows[4 * DIMS]; /* the same rows, made as a part of the table that begins later */
-    rope_table(&p, POSITIONS - 4, 4, rows);
+    vt_rope_table(&p, POSITIONS - 4, 4, rows);
     assert_memory_equal(rows, table + (size_t)(POSITIONS - 4) * DIMS, sizeof rows);
     free(table);
 }

@@ -17,7 +17,7 @@
 #include "ops/simd_portable.h"
 #include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_kernel.h"
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 
 /* A query at `position` sees positions [begin, position]; returns begin. */
 static int64_t span_begin(const attention_args *a, int64_t position)
@@ -809,6 +809,8 @@ const vt_op attention_prefill_op = {
     .operands = attention_operands,
     .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = prefill_impls,
+    .is = VT_OP_PREFILLS,
+    .backend = "attention",
 };
 
 static const vt_impl *const decode_variants[] = {
@@ -836,4 +838,6 @@ const vt_op attention_decode_op = {
     .impls = decode_impls,
     .variants = decode_variants,
     .one_family_with = "attention_prefill",
+    .is = VT_OP_DECODES,
+    .backend = "attention",
 };

@@ -11,7 +11,7 @@
  * rings. Only a sequence that needs several ranges anyway is cut finer, down to one block per warp,
  * as long as half of the SMs are left to the weights that the next kernel fetches ahead.
  *
- * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
+ * Where decodes share their first pages (ops/shared_kv.h) those are cut in the same way, each
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
  * own ones behind them are then the last to arrive, which merge. A batch whose plan has no such
@@ -21,7 +21,7 @@
 
 #include <assert.h>
 
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 
 enum { RANGE_GRAIN = 64 };
 

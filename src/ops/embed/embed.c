@@ -251,4 +251,6 @@ const vt_op embed_op = {
     .n_operands = sizeof embed_operands / sizeof *embed_operands,
     .impls = embed_impls,
     .variants = embed_variants,
+    .is = VT_OP_HEAVY,
+    .packs = VT_PACKS_TABLE,
 };

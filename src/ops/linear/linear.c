@@ -502,6 +502,12 @@ static const vt_operand linear_operands[] = {
     {"y", offsetof(linear_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
 };
 
+const vt_impl *linear_row_for(const vt_weight *w, const vt_target *t)
+{
+    linear_args probe = {.w = w, .scale = 1};
+    return vt_op_select(&linear_op, &probe, t, NULL);
+}
+
 const vt_op linear_op = {
     .name = "linear",
     .what = "matrix product of activations and (quantised) weights, with bias, residual, SwiGLU",
@@ -522,4 +528,8 @@ const vt_op linear_op = {
     .operands = linear_operands,
     .n_operands = sizeof linear_operands / sizeof *linear_operands,
     .impls = linear_impls,
+    .is = VT_OP_HEAVY,
+    .packs = VT_PACKS_MATRIX,
+    .row_of = linear_row_for,
+    .backend = "linear",
 };

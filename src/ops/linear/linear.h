@@ -32,4 +32,7 @@ typedef struct linear_args {
 
 extern const vt_op linear_op;
 
+/* The row that runs products with this weight on a CPU; NULL if none takes its type. */
+const vt_impl *linear_row_for(const vt_weight *w, const vt_target *t);
+
 #endif

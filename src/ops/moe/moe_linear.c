@@ -521,4 +521,7 @@ const vt_op moe_linear_op = {
     .operands = moe_linear_operands,
     .n_operands = sizeof moe_linear_operands / sizeof *moe_linear_operands,
     .impls = moe_linear_impls,
+    .is = VT_OP_HEAVY,
+    .packs = VT_PACKS_EXPERTS,
+    .row_of = linear_row_for,
 };

@@ -192,4 +192,5 @@ const vt_op moe_route_op = {
     .operands = moe_route_operands,
     .n_operands = sizeof moe_route_operands / sizeof *moe_route_operands,
     .impls = moe_route_impls,
+    .is = VT_OP_HEAVY,
 };

@@ -1,9 +1,10 @@
 /* Rotary position embedding: the card, its portable form, and the reference. The cos/sin table with
- * the models' context-extension schemes is in rope_table.c. */
+ * the models' context-extension schemes is in model/rope_table.h. */
 #include "ops/rope/rope.h"
 
 #include <math.h>
 
+#include "model/rope_table.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/rope/rope_impls.h"
@@ -160,7 +161,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
     if (!a || !b || !qkv || !table)
         return NULL;
-    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
+    vt_rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
     *a = (rope_args){.batch = b,
                      .q = case_slice(arena, qkv, 0, n_q),
                      .k = case_slice(arena, qkv, n_q, n_k),

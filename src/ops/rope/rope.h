@@ -25,10 +25,4 @@ typedef struct rope_args {
 
 extern const vt_op rope_op;
 
-/* Fills cos_sin for `positions` positions from `first` on. Angles and scaling are computed in
- * double. llama3, linear and yarn (with its attention factor) follow Hugging Face's
- * modeling_rope_utils. */
-void rope_table(const vt_rope_params *p, int64_t first, int64_t positions,
-                float *cos_sin /* [positions, dims] */);
-
 #endif

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "model/rope_table.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/rope_store/rope_store_impls.h"
@@ -144,7 +145,7 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
     if (!qkv || !table)
         return NULL;
-    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
+    vt_rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
     a->rope = (rope_args){.batch = b,
                           .q = case_slice(arena, qkv, 0, n_q),
                           .k = case_slice(arena, qkv, n_q, n_k),

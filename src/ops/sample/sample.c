@@ -450,4 +450,5 @@ const vt_op sample_op = {
     .operands = sample_operands,
     .n_operands = sizeof sample_operands / sizeof *sample_operands,
     .impls = sample_impls,
+    .is = VT_OP_HEAVY,
 };

@@ -10,9 +10,9 @@
  *
  * The definitions follow Hugging Face's modeling_rope_utils; tests/unit/test_op_rope.c holds them
  * against its tables (tools/fixtures/rope_tables.py). */
-#include <math.h>
+#include "model/rope_table.h"
 
-#include "ops/rope/rope.h"
+#include <math.h>
 
 #define PI 3.14159265358979323846
 
@@ -112,7 +112,7 @@ static void fill_columns(const vt_rope_params *p, int32_t i0, int32_t n, int64_t
     }
 }
 
-void rope_table(const vt_rope_params *p, int64_t first, int64_t positions, float *cos_sin)
+void vt_rope_table(const vt_rope_params *p, int64_t first, int64_t positions, float *cos_sin)
 {
     int32_t half = p->dims / 2;
     for (int32_t i = 0; i < half; i += LANES)

@@ -8,8 +8,8 @@
  * with all others. For every number of pages there is a group around it: all sequences that share
  * at least that many pages with it. The group that saves the most is taken out; then the same is
  * done with the sequences that are left. */
-#ifndef VT_OPS_ATTENTION_SHARED_H
-#define VT_OPS_ATTENTION_SHARED_H
+#ifndef VT_OPS_SHARED_KV_H
+#define VT_OPS_SHARED_KV_H
 
 #include "ops/batch.h"
 

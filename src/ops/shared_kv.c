@@ -1,11 +1,11 @@
-/* Finding groups of decodes with common first pages (attention_shared.h).
+/* Finding groups of decodes with common first pages (ops/shared_kv.h).
  *
  * Sequences are chained by their first page in a hash table; most steps end there, with every chain
  * one long. A comparison is one memcmp of as many pages as the last pair had in common, then a walk
  * page by page. The number of comparisons is bounded (COMPARISONS for each sequence), so that a
  * step of many small families costs no more than a step of few large ones. Sequences that are not
  * compared within the bound read their pages alone. */
-#include "ops/attention/attention_shared.h"
+#include "ops/shared_kv.h"
 
 #include <string.h>
 

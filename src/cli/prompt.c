@@ -69,7 +69,7 @@ vt_status cli_encode_messages(const cli *c, const vt_model *m, json_t *messages,
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the messages");
     vt_status status = vt_chat_encode(
         m, variables, VT_CHAT_OPEN_TURN | (literal ? VT_CHAT_LITERAL : 0),
-        &(vt_template_limits){.stop = cli_stop_asked}, &id, &n, NULL, err);
+        &(vt_template_limits){.stop = cli_stop_asked}, NULL, &id, &n, NULL, err);
     json_decref(variables);
     return status == VT_OK ? take_ids(id, n, ids, err) : status;
 }

@@ -38,6 +38,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "engine/request.h"
 #include "model/model.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -436,8 +437,8 @@ static vt_status literal_ranges(const vt_model *m, json_t *variables, bool open_
 /* ---- the public functions ---- */
 
 vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
-                         const vt_template_limits *limits, int32_t **ids, size_t *n_ids,
-                         int64_t *rendered_ns, vt_err *err)
+                         const vt_template_limits *limits, const vt_prompt_limit *most,
+                         int32_t **ids, size_t *n_ids, int64_t *rendered_ns, vt_err *err)
 {
     bool open_turn = flags & VT_CHAT_OPEN_TURN;
     vt_buf plain, ranges;
@@ -448,6 +449,8 @@ vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
     vt_buf_init(&ranges, 0);
     vt_status status = vt_chat_render(m, variables, open_turn, limits, &plain, err);
     const char *text = plain.data ? plain.data : "";
+    if (status == VT_OK)
+        status = vt_check_text_length(m->tokenizer, text, plain.len, most, err);
     if (status == VT_OK && (flags & VT_CHAT_LITERAL))
         status = literal_ranges(m, variables, open_turn, limits, &plain, &ranges, err);
     if (rendered_ns)
@@ -478,7 +481,7 @@ vt_status vt_encode_chat(const vt_model *m, const char *json, size_t json_len, u
     if (flags & ~(unsigned)(VT_CHAT_OPEN_TURN | VT_CHAT_LITERAL))
         return vt_fail(err, VT_ERR_USAGE, "vt_encode_chat: flags are 0x%x, expected 0 to 3", flags);
     TRY(vt_template_parse_variables(m->name, json, json_len, &variables, err));
-    vt_status status = vt_chat_encode(m, variables, flags, NULL, ids, n_ids, NULL, err);
+    vt_status status = vt_chat_encode(m, variables, flags, NULL, NULL, ids, n_ids, NULL, err);
     json_decref(variables);
     return status;
 }

@@ -55,22 +55,34 @@ static vt_status complete(const vt_request_params *p, vt_request_params *whole, 
 
 /* ---- checking ---- */
 
+/* Clients (litellm) know a prompt that is too long by these words and " is". */
+const char vt_context_length[] = "this model's maximum context length";
+
+vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
+                               const vt_prompt_limit *most, vt_err *err)
+{
+    if (!t || !most || most->tokens == 0 ||
+        vt_tokenizer_least(t, text, len) <= (size_t)most->tokens)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_USAGE, "the prompt has more than %d tokens; %s is %d tokens",
+                   most->tokens, most->what, most->tokens);
+}
+
 static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
     if (!p->prompt || p->n_prompt < 1)
         return vt_fail(err, VT_ERR_USAGE, "the prompt has no tokens, expected at least one");
     int64_t pool = (int64_t)lim->n_pages * lim->page_size;
-    int32_t least_output = p->max_tokens >
-                           0; /* room for one token, or none for a prompt that is only scored */
+    bool least_output = p->max_tokens > 0; /* room for one token, or none where it is only scored */
     if ((int64_t)p->n_prompt + least_output > lim->max_context)
-        return vt_fail(
-            err, VT_ERR_USAGE,
-            "the prompt has %d tokens, and the context holds %d with at least %d for the answer",
-            p->n_prompt, lim->max_context, least_output);
+        return vt_fail(err, VT_ERR_USAGE, "the prompt has %d tokens; %s is %d tokens%s",
+                       p->n_prompt, vt_context_length, lim->max_context,
+                       least_output ? ", at least one of them for the answer" : "");
     if (p->n_prompt > pool)
         return vt_fail(err, VT_ERR_USAGE,
-                       "the prompt has %d tokens, and the KV cache holds %lld (option kv-memory)",
-                       p->n_prompt, (long long)pool);
+                       "the prompt has %d tokens; %s is %d tokens, but the KV cache holds %lld "
+                       "(option kv-memory)",
+                       p->n_prompt, vt_context_length, lim->max_context, (long long)pool);
     for (int32_t i = 0; i < p->n_prompt; i++)
         if (p->prompt[i] < 0 || p->prompt[i] >= lim->vocab)
             return vt_fail(err, VT_ERR_USAGE, "prompt token %d is %d, expected 0 to %d", i,

@@ -85,6 +85,17 @@ typedef struct vt_req_limits {
     uint64_t seed;                 /* the engine's, for requests without one */
 } vt_req_limits;
 
+/* How many tokens a prompt may have at most (0: any number), and the name of that limit. */
+typedef struct vt_prompt_limit {
+    int32_t tokens;
+    const char *what;
+} vt_prompt_limit;
+extern const char vt_context_length[]; /* what a limit that is the context is called */
+
+/* Refuses a text that is sure to have more tokens than that, without tokenising it; for the others
+ * their tokens have to be counted. `most` may be NULL: no limit. */
+vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
+                               const vt_prompt_limit *most, vt_err *err);
 /* Checks the parameters and makes a request of a copy of them. VT_ERR_USAGE names the field that is
  * wrong. */
 vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,

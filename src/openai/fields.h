@@ -3,6 +3,7 @@
 #ifndef VT_OPENAI_FIELDS_H
 #define VT_OPENAI_FIELDS_H
 
+#include "engine/request.h"
 #include "openai/request.h"
 
 /* The kinds of body that a field may stand in. */
@@ -30,8 +31,9 @@ typedef struct reader {
     const json_t *sampling;                      /* "sampling_params"; NULL: not given */
     json_t *kwargs;
     bool has_stream_options;
-    bool open_turn; /* add_generation_prompt */
-    bool add_bos;   /* add_special_tokens */
+    bool open_turn;       /* add_generation_prompt */
+    bool add_bos;         /* add_special_tokens */
+    vt_prompt_limit most; /* tokens of a prompt */
 } reader;
 
 typedef struct field {

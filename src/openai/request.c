@@ -271,17 +271,24 @@ static vt_status settle(reader *r)
 
 /* ---- the prompts ---- */
 
+/* How many ids a prompt may have, whatever the context holds. */
+static size_t max_ids(const reader *r)
+{
+    return r->where & (TOKENS | IDS) ? VT_OPENAI_MAX_CONVERTED : MAX_PROMPT;
+}
+
 /* Copies the ids that an encoder made into the request's arena, and frees them. */
 static vt_status take_ids(reader *r, int32_t *ids, size_t n, const char *param,
                           vt_openai_prompt *out)
 {
-    int32_t *copy = n <= MAX_PROMPT ? vt_arena_alloc(&r->r->arena, n + 1, sizeof *copy) : NULL;
+    size_t most = max_ids(r);
+    int32_t *copy = n <= most ? vt_arena_alloc(&r->r->arena, n + 1, sizeof *copy) : NULL;
     if (copy && n > 0)
         memcpy(copy, ids, n * sizeof *copy);
     vt_free(ids);
-    if (n > MAX_PROMPT)
-        return vt_openai_refuse(r->e, 400, param, "%s: %zu tokens, expected at most %d", param, n,
-                                MAX_PROMPT);
+    if (n > most)
+        return vt_openai_refuse(r->e, 400, param, "%s: %zu tokens, expected at most %zu", param, n,
+                                most);
     out->ids = copy;
     out->n = (int32_t)n;
     return copy ? VT_OK : field_no_memory(r);
@@ -297,7 +304,7 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
         return VT_ERR_USAGE;
     unsigned flags = (r->open_turn ? VT_CHAT_OPEN_TURN : 0) |
                      (r->d->literal_content ? VT_CHAT_LITERAL : 0);
-    vt_status status = vt_chat_encode(r->m, variables, flags, r->d->limits, &ids, &n,
+    vt_status status = vt_chat_encode(r->m, variables, flags, r->d->limits, &r->most, &ids, &n,
                                       &r->r->p.rendered_ns, &why);
     json_decref(variables);
     return status == VT_OK ? take_ids(r, ids, n, "messages", out)
@@ -328,7 +335,7 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
     size_t n = 0;
     vt_err why;
     if (json_is_array(v)) {
-        TRY(field_ids(r, param, v, MAX_PROMPT, &out->ids, &out->n));
+        TRY(field_ids(r, param, v, max_ids(r), &out->ids, &out->n));
         return keep_text(r, param, NULL, 0, out);
     }
     if (!json_is_string(v) || ids_only)
@@ -337,8 +344,9 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
                                          : "string, a list of token ids, or a list of these");
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
-    vt_status status = vt_tokenize(r->m, text, len, r->add_bos ? VT_TOKENIZE_ADD_BOS : 0, &ids, &n,
-                                   &why);
+    vt_status status = vt_check_text_length(r->m->tokenizer, text, len, &r->most, &why);
+    if (status == VT_OK)
+        status = vt_tokenize(r->m, text, len, r->add_bos ? VT_TOKENIZE_ADD_BOS : 0, &ids, &n, &why);
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, param);
     TRY(take_ids(r, ids, n, param, out));
@@ -449,6 +457,9 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
                 .max_completion_tokens = -1,
                 .open_turn = true,
                 .add_bos = true};
+    r.most = form == VT_OPENAI_TOKENIZE
+                 ? (vt_prompt_limit){VT_OPENAI_MAX_CONVERTED, "the limit of /tokenize"}
+                 : (vt_prompt_limit){d->max_prompt, vt_context_length};
     *out = (vt_openai_request){.chat = form == VT_OPENAI_CHAT};
     set_defaults(out, m, d);
     if (!json_is_object(body))

@@ -26,7 +26,9 @@ typedef struct vt_openai_defaults {
     int32_t top_k;
     int32_t max_tokens; /* 0: OpenAI's: the whole context for chat, 16 for completions */
     bool ignore_eos;
-    bool has_seed; /* false: the engine chooses a seed for each request */
+    int32_t max_prompt; /* tokens of a prompt: a text that is sure to make more is refused before it
+                           is tokenised; 0: no limit. /tokenize has one of its own */
+    bool has_seed;      /* false: the engine chooses a seed for each request */
     uint64_t seed;
     bool literal_content;                    /* special tokens inside messages stay text */
     bool may_stream;                         /* false: "stream": true is refused */
@@ -81,8 +83,9 @@ typedef struct vt_openai_request {
 } vt_openai_request;
 
 enum {
-    VT_OPENAI_MAX_CHOICES = 4096, /* prompts times n */
-    VT_OPENAI_MAX_ID = 128        /* characters of a client's id for its request */
+    VT_OPENAI_MAX_CHOICES = 4096,      /* prompts times n */
+    VT_OPENAI_MAX_CONVERTED = 1 << 20, /* tokens that /tokenize and /detokenize answer */
+    VT_OPENAI_MAX_ID = 128             /* characters of a client's id for its request */
 };
 
 /* Reads `body`, which is only borrowed. `out` needs a release in any case. */

@@ -149,8 +149,6 @@ static void fail_submit(generation *g, const vt_err *why)
 {
     vt_openai_refuse_as(&g->error, why, g->server->model,
                         vt_openai_field_of(why->message, g->form->api));
-    if (strncmp(why->message, "the prompt has ", 15) == 0)
-        g->error.code = "context_length_exceeded";
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);
     g->reply.n_open -= g->reply.n_each * (g->request.n_prompts - g->n_submitted);

@@ -40,6 +40,7 @@ static void read_defaults(vt_server *s)
     const vt_model *m = s->model;
     vt_openai_defaults_init(d);
     d->may_stream = true;
+    d->max_prompt = vt_engine_max_context(s->engine);
     d->model_alias = vt_options_get(s->options, "model");
     d->model_name = s->model_name;
     if (strcmp(vt_options_get(s->options, "sampling-defaults"), "model") != 0)

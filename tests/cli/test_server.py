@@ -231,6 +231,10 @@ def test_prompts_that_are_refused():
         refused("/v1/chat/completions", {"messages": messages}, "messages")
     e = refused("/v1/completions", text(prompt="a" * 5000), "prompt")
     same(e["code"], "context_length_exceeded")
+    assert e["message"].startswith("the prompt has 5000 tokens; this model's maximum context length is 4096 tokens"), e
+    e = refused("/v1/completions", text(prompt="a" * 100000), "prompt")  # its length tells enough
+    assert e["message"].startswith("the prompt has more than 4096 tokens; this model's maximum context length is 4096 tokens"), e
+    same(e["code"], "context_length_exceeded")
     same(refused("/v1/chat/completions", chat(messages=[{"role": "user", "content": "a" * 5000}]), "messages")["code"],
          "context_length_exceeded")
 

@@ -41,6 +41,12 @@ def test_litellm_completes_and_streams():
         assert False, "no error"
     except litellm.BadRequestError as e:
         assert "n:" in str(e), e
+    for prompt in ("a " * 3000, "a" * 100000):  # counted; and refused by its length
+        try:
+            litellm.completion(**{**common, "messages": [{"role": "user", "content": prompt}]})
+            assert False, "no error"
+        except litellm.ContextWindowExceededError as e:
+            assert "this model's maximum context length is" in str(e), e
 
 
 def reference(context, continuation):

@@ -99,8 +99,8 @@ typedef struct ids {
 static ids encode(const vt_model *m, json_t *variables, unsigned flags)
 {
     ids r = {0};
-    r.status = vt_chat_encode(m, variables, VT_CHAT_OPEN_TURN | flags, NULL, &r.id, &r.n, NULL,
-                              &r.err);
+    r.status = vt_chat_encode(m, variables, VT_CHAT_OPEN_TURN | flags, NULL, NULL, &r.id, &r.n,
+                              NULL, &r.err);
     return r;
 }
 

@@ -407,8 +407,10 @@ static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
     refused(&f, p, "the prompt has no tokens, expected at least one");
     p = good;
     p.n_prompt = 512;
-    refused(&f, p,
-            "the prompt has 512 tokens, and the context holds 512 with at least 1 for the answer");
+    refused(
+        &f, p,
+        "the prompt has 512 tokens; this model's maximum context length is 512 tokens, at least "
+        "one of them for the answer");
     p = good;
     p.max_tokens = 0;
     refused(&f, p, "max_tokens is 0, expected at least 1");

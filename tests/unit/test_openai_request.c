@@ -169,6 +169,69 @@ static void refuse(const char *body, bool chat, int http, const char *param, con
         fail_msg("%s: %d, param %s, \"%s\"", body, e.http, e.param, e.message);
 }
 
+/* Reads a body with a text of `len` bytes "a" put into it; the error is in *e. */
+static vt_status read_long(vt_openai_form form, const char *body, size_t len, int32_t max_prompt,
+                           vt_openai_error *e)
+{
+    vt_openai_request r;
+    vt_openai_defaults d = *defaults(0);
+    char *text = malloc(len);
+    d.max_prompt = max_prompt;
+    memset(text, 'a', len);
+    json_t *s = json_stringn(text, len), *j = json_loads(body, 0, NULL);
+    assert_non_null(s);
+    assert_non_null(j);
+    if (json_object_get(j, "messages"))
+        json_object_set_new(json_array_get(json_object_get(j, "messages"), 0), "content", s);
+    else
+        json_object_set_new(j, "prompt", s);
+    *e = (vt_openai_error){0};
+    vt_status status = vt_openai_request_read_as(j, form, &model, &d, &r, e);
+    json_decref(j);
+    vt_openai_request_release(&r);
+    free(text);
+    return status;
+}
+
+/* Where the length of a text tells that it cannot fit, its tokens are not counted: the message says
+ * "more than". Where it does not tell, the engine counts them and refuses. */
+static void test_request_text_that_cannot_fit_is_refused_by_its_length(void **state)
+{
+    (void)state;
+    static const struct {
+        vt_openai_form form;
+        const char *body, *param;
+    } kinds[] = {{VT_OPENAI_COMPLETIONS, "{}", "prompt"},
+                 {VT_OPENAI_CHAT, "{\"messages\": [{\"role\": \"user\"}]}", "messages"}};
+    const char *want = "the prompt has more than 64 tokens; this model's maximum context length is "
+                       "64 tokens";
+    vt_openai_error e;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_long(kinds[i].form, kinds[i].body, 20000, 64, &e), VT_ERR_USAGE);
+        assert_string_equal(e.message, want);
+        assert_string_equal(e.param, kinds[i].param);
+        assert_string_equal(e.code, "context_length_exceeded");
+        assert_int_equal(e.http, 400);
+        assert_int_equal(read_long(kinds[i].form, kinds[i].body, 100, 64, &e), VT_OK);
+        assert_int_equal(read_long(kinds[i].form, kinds[i].body, 20000, 0, &e), VT_OK);
+    }
+}
+
+static void test_request_tokenize_has_a_limit_of_its_own(void **state)
+{
+    (void)state;
+    vt_openai_error e;
+    assert_int_equal(read_long(VT_OPENAI_TOKENIZE, "{}", 20000, 64, &e), VT_OK);
+    assert_int_equal(read_long(VT_OPENAI_TOKENIZE, "{}", VT_OPENAI_MAX_CONVERTED + 1, 64, &e),
+                     VT_ERR_USAGE);
+    assert_string_equal(e.message, "prompt: 1048577 tokens, expected at most 1048576");
+    assert_int_equal(read_long(VT_OPENAI_TOKENIZE, "{}", 15000000, 64, &e), VT_ERR_USAGE);
+    assert_string_equal(e.message,
+                        "the prompt has more than 1048576 tokens; the limit of /tokenize "
+                        "is 1048576 tokens");
+    assert_null(e.code);
+}
+
 static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
 {
     (void)state;
@@ -327,6 +390,8 @@ int main(void)
         cmocka_unit_test(test_request_logprobs_when_chat_then_two_fields_and_else_one),
         cmocka_unit_test(test_request_messages_when_of_text_parts_then_joined_by_newlines),
         cmocka_unit_test(test_request_model_when_it_has_several_names_then_each_is_known),
+        cmocka_unit_test(test_request_text_that_cannot_fit_is_refused_by_its_length),
+        cmocka_unit_test(test_request_tokenize_has_a_limit_of_its_own),
         cmocka_unit_test(test_request_when_a_field_cannot_be_then_it_is_named),
         cmocka_unit_test(test_reply_when_a_token_could_not_be_chosen_then_minus_9999),
         cmocka_unit_test(test_reply_text_offsets_count_characters),

@@ -107,6 +107,7 @@ static vt_ids encode(const vt_tokenizer *t, const char *s, size_t n, unsigned fl
     vt_err err = {0};
     if (vt_tokenizer_encode(t, s, n, flags, &ids, &err) != VT_OK)
         fail_msg("%s", err.message);
+    assert_true(vt_tokenizer_least(t, s, n) <= ids.n);
     return ids;
 }
 

@@ -340,5 +340,6 @@ vt_status tok_finish(vt_tokenizer *t, vt_err *err)
     TRY(index_all_added(t, err));
     tok_add_eos(t, t->eos);
     add_known_eos(t);
+    tok_find_bound(t);
     return VT_OK;
 }

@@ -163,6 +163,14 @@ typedef struct dec_step {
 
 /* ---- all of it ---- */
 
+/* What vt_tokenizer_least computes with (bound.c). */
+typedef struct tok_bound {
+    size_t token_bytes; /* of a text, that one token stands for at most; 0: no bound is known */
+    bool drops_space;   /* white space may vanish and does not count, */
+    bool drops_bytes;   /* and neither do bytes that are not in `keeps` */
+    bool keeps[256];
+} tok_bound;
+
 struct vt_tokenizer {
     vt_arena arena;
     vocab vocab;
@@ -202,6 +210,7 @@ struct vt_tokenizer {
     int32_t n_affix;
     int32_t eos_ids[TOK_MAX_EOS];
     int32_t n_eos_ids;
+    tok_bound bound;
 };
 
 /* Working memory of one encode call. */
@@ -317,6 +326,8 @@ vt_status tok_merges_by_id(vt_tokenizer *t, vt_err *err);
 void tok_add_eos(vt_tokenizer *t, int32_t id);
 /* After all pieces, merges and added tokens: byte tables, tries, eos ids by well-known names. */
 vt_status tok_finish(vt_tokenizer *t, vt_err *err);
+/* Sets t->bound, when all else of the tokenizer is known. */
+void tok_find_bound(vt_tokenizer *t);
 
 /* The byte-level alphabet: byte to character and back (-1: not in the alphabet). */
 uint32_t tok_byte_char(unsigned char byte);

@@ -54,6 +54,10 @@ void vt_ids_release(vt_ids *ids);
 vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t len, unsigned flags,
                               vt_ids *out, vt_err *err);
 
+/* A number of tokens that encoding a text makes at least, told from its length without encoding
+ * it; 0 where nothing is known. */
+size_t vt_tokenizer_least(const vt_tokenizer *t, const char *text, size_t len);
+
 /* Bytes [begin, end) of a text. */
 typedef struct vt_text_range {
     size_t begin, end;

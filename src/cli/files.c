@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "cli/cli.h"
 #include "cli/typed.h"
 
@@ -44,9 +45,9 @@ vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     const char *name = cli_file_name(path);
-    FILE *f = is_stdin ? stdin : fopen(path, "rb");
-    if (!f)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", name, strerror(errno));
+    FILE *f = stdin;
+    if (!is_stdin)
+        TRY(vt_open_to_read(path, &f, err));
     vt_buf_init(out, MAX_FILE_BYTES);
     int failed = is_stdin && isatty(0) ? read_terminal(out) : read_stream(f, out);
     if (!is_stdin)

@@ -1,16 +1,12 @@
-/* Loads, servers and files of the experiments (experiments.h). */
-#include <errno.h>
+/* Loads and files of the experiments (experiments.h). */
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/cache_dir.h"
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "base/stats.h"
 #include "files/json.h"
 #include "lab/experiments.h"
@@ -113,16 +109,10 @@ vt_status lab_write_text(lab *l, const char *name, const vt_buf *text, const cha
                          vt_err *err)
 {
     char path[PATH_MAX];
-    vt_new_file f;
     if (text->failed)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %s", name);
     snprintf(path, sizeof path, "%s/%s", l->results, name);
-    TRY(vt_new_file_begin(&f, path, err));
-    bool written = fwrite(text->data ? text->data : "", 1, text->len, f.file) == text->len;
-    int why = errno;
-    TRY(vt_new_file_end(&f, path, written, err));
-    if (!written)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(why));
+    TRY(vt_write_whole(path, text->data, text->len, err));
     lab_file(l, name, what);
     return VT_OK;
 }
@@ -160,99 +150,4 @@ json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s)
     json_object_set_new(o, "itl", lab_spread_json(&s->itl));
     json_object_set_new(o, "e2e", lab_spread_json(&s->e2e));
     return o;
-}
-
-/* ---- a server that stays ---- */
-
-static json_t *read_left(lab *l)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/server.json", l->results);
-    return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-}
-
-/* Whether the process is a server of this program: a number may have been given away anew. */
-static bool is_server(int pid)
-{
-    char path[64], line[64] = "";
-    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    FILE *f = pid > 1 ? fopen(path, "r") : NULL;
-    size_t n = f ? fread(line, 1, sizeof line - 1, f) : 0;
-    if (f)
-        fclose(f);
-    return n > 14 && memcmp(line, "vitrine\0serve", 14) == 0;
-}
-
-static bool find_left(lab *l, lab_server *out, const char **model, json_t **left)
-{
-    *out = (lab_server){0};
-    *left = read_left(l);
-    *model = json_string_value(json_object_get(*left, "model"));
-    const char *url = json_string_value(json_object_get(*left, "url"));
-    out->pid = (int)json_integer_value(json_object_get(*left, "pid"));
-    snprintf(out->url, sizeof out->url, "%s", url ? url : "");
-    snprintf(out->log, sizeof out->log, "%s/server.log", l->results);
-    return url && is_server(out->pid);
-}
-
-bool lab_server_is_left(lab *l)
-{
-    lab_server s;
-    json_t *left;
-    const char *model;
-    bool found = find_left(l, &s, &model, &left);
-    json_decref(left);
-    return found;
-}
-
-vt_status lab_server_leave(lab *l, lab_server *s, vt_err *err)
-{
-    json_t *o = json_object();
-    json_object_set_new(o, "pid", json_integer(s->pid));
-    json_object_set_new(o, "port", json_integer(s->port));
-    json_object_set_new(o, "url", json_string(s->url));
-    json_object_set_new(o, "model", json_string(l->model));
-    vt_status status = lab_write_json(l, "server.json", o, "the server that is left running", err);
-    json_decref(o);
-    if (status == VT_OK)
-        lab_server_let_go(s);
-    return status;
-}
-
-vt_status lab_server_borrow(lab *l, const char *const *args, lab_server *out, bool *own,
-                            vt_err *err)
-{
-    json_t *left;
-    const char *model;
-    bool runs = find_left(l, out, &model, &left),
-         fits = runs && model && strcmp(model, l->model) == 0 && lab_server_answers(out);
-    json_decref(left);
-    *own = !fits;
-    if (fits) {
-        lab_note(l, "using the server that experiment 1 left at %s", out->url);
-        return VT_OK;
-    }
-    /* one that runs with another model goes on writing its log */
-    return lab_server_start_with_log(l, args, runs ? "server_own.log" : "server.log", out, err);
-}
-
-vt_status lab_server_end_left(lab *l, vt_err *err)
-{
-    const struct timespec nap = {0, 20000000};
-    char path[PATH_MAX];
-    lab_server s;
-    json_t *left;
-    const char *model;
-    bool found = find_left(l, &s, &model, &left);
-    json_decref(left);
-    if (!found)
-        return vt_fail(err, VT_ERR_USAGE, "--stop: experiment 1 left no server running here");
-    kill(s.pid, SIGTERM);
-    for (int i = 0; i < 1500 && is_server(s.pid); i++)
-        nanosleep(&nap, NULL);
-    if (is_server(s.pid))
-        return vt_fail(err, VT_ERR_IO, "the server (process %d) did not end in 30 s", s.pid);
-    snprintf(path, sizeof path, "%s/server.json", l->results);
-    unlink(path);
-    return VT_OK;
 }

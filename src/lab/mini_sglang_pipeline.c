@@ -167,7 +167,7 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
 
 static vt_status nsys(lab *l, vt_err *err)
 {
-    char path[600], output[700], log[700], self[600];
+    char path[600], output[700], log[700], file[720], self[600];
     int code = 0;
     ssize_t n = readlink(lab_self(), self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0'; /* nsys would take its own name for /proc/self/exe */
@@ -190,6 +190,8 @@ static vt_status nsys(lab *l, vt_err *err)
                           "--model",  l->model,   "--prompt",
                           "128",      "--gen",    "16",
                           "--reps",   "1",        NULL};
+    snprintf(file, sizeof file, "%s.nsys-rep", output);
+    TRY(lab_tool_writes(file, err));
     TRY(lab_tool_run(l, argv, log, NSYS_LIMIT_S, &code, err));
     lab_check(l, code == 0, "nsys ended with status %d (expected 0; its output is nsys.log)", code);
     lab_file(l, "nsys.log", "what nsys printed");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "kv/cache.h"
 #include "lab/devices.h"
 #include "lab/mini_sglang.h"
@@ -50,12 +51,9 @@ vt_status mini_write_file(lab *l, const char *name, const char *what, const vt_b
 {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", l->results, name);
-    FILE *f = fopen(path, "w");
-    bool ok = f && !b->failed && fwrite(b->data, 1, b->len, f) == b->len;
-    if (f && fclose(f) != 0)
-        ok = false;
-    if (!ok)
-        return vt_fail(err, VT_ERR_IO, "%s: cannot be written whole", path);
+    if (b->failed)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
+    TRY(vt_write_whole(path, b->data, b->len, err));
     lab_file(l, name, what);
     return VT_OK;
 }

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "lab/ncu_csv.h"
 #include "lab/ncu_run.h"
 #include "lab/sglang_inside.h"
@@ -104,7 +106,9 @@ static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, co
         argv[n++] = ask->impl;
     }
     argv[n] = NULL;
-    vt_status status = lab_tool_run(l, argv, NULL, LIMIT_S, &exit_status, err);
+    vt_status status = lab_tool_writes(csv, err);
+    if (status == VT_OK)
+        status = lab_tool_run(l, argv, NULL, LIMIT_S, &exit_status, err);
     vt_buf_release(&metrics);
     if (status == VT_OK && exit_status != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
@@ -117,19 +121,10 @@ static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, co
 static vt_status read_csv(const char *path, ncu_report *out, vt_err *err)
 {
     vt_buf text;
-    vt_buf_init(&text, NCU_MAX_BYTES);
-    char block[65536];
-    size_t n;
-    FILE *f = fopen(path, "rb");
-    if (!f)
+    if (access(path, F_OK) != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "ncu left no file %s", path);
-    while ((n = fread(block, 1, sizeof block, f)) > 0 && vt_buf_add(&text, block, n))
-        continue;
-    fclose(f);
-    vt_status status = text.failed
-                           ? vt_fail(err, VT_ERR_MEMORY, "%s: more than %d bytes", path,
-                                     NCU_MAX_BYTES)
-                           : ncu_report_read(path, text.data ? text.data : "", text.len, out, err);
+    TRY(vt_read_whole(path, NCU_MAX_BYTES, &text, err));
+    vt_status status = ncu_report_read(path, text.data ? text.data : "", text.len, out, err);
     vt_buf_release(&text);
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "files/json.h"
 
 /* The labs/ folder at or above the working directory: the one that has a PLAN.md. One that cannot
@@ -70,6 +71,8 @@ vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, si
     return VT_OK;
 }
 
+enum { MAX_FILE_BYTES = 16 << 20 };
+
 static void path_of(const char *folder, const lab_def *d, char *out, size_t size)
 {
     snprintf(out, size, "%s/%s_%s.json", folder, d->number, d->name);
@@ -91,19 +94,12 @@ vt_status lab_result_write(const json_t *result, const lab_def *def, const char 
 vt_status lab_result_read(const char *folder, const lab_def *def, json_t **out, vt_err *err)
 {
     char path[PATH_MAX];
-    vt_buf text = {0};
+    vt_buf text;
     *out = NULL;
     path_of(folder, def, path, sizeof path);
-    FILE *f = fopen(path, "rb");
-    if (!f && errno == ENOENT)
+    if (access(path, F_OK) != 0 && errno == ENOENT)
         return VT_OK;
-    if (!f)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    char piece[8192];
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, f)) > 0 && text.len < (16u << 20))
-        vt_buf_add(&text, piece, n);
-    fclose(f);
+    TRY(vt_read_whole(path, MAX_FILE_BYTES, &text, err));
     vt_status status = vt_json_load(path, text.data ? text.data : "", text.len,
                                     JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, out, err);
     const char *schema = status == VT_OK ? json_string_value(json_object_get(*out, "schema"))

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "device/choose.h"
 #include "files/json.h"
 #include "lab/lab.h"
@@ -78,11 +80,10 @@ static int free_port(void)
     return port;
 }
 
-static void run_server(const char *log, const sigset_t *signals, char *const *argv)
+static void run_server(int to, const sigset_t *signals, char *const *argv)
 {
-    int in = open("/dev/null", O_RDONLY | O_CLOEXEC),
-        to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-    if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
         _exit(126);
     setsid(); /* Ctrl-C ends the lab, and the guard ends the server */
     sigprocmask(SIG_SETMASK, signals, NULL);
@@ -92,14 +93,14 @@ static void run_server(const char *log, const sigset_t *signals, char *const *ar
 
 /* The guard's whole life. It reads from a socket whose other end the lab has. A byte: the lab lets
  * the server go. The end of the stream: the lab is dead, whatever killed it. */
-static void run_guard(int from, int server)
+static void run_guard(int from, int pidfd, int server)
 {
     char byte, said[96];
     ssize_t n;
     setsid(); /* a Ctrl-C that ends the lab leaves the guard */
     while ((n = read(from, &byte, 1)) < 0 && errno == EINTR)
         ;
-    if (n == 0 && kill(server, SIGTERM) == 0) {
+    if (n == 0 && pidfd_send_signal(pidfd, SIGTERM, NULL, 0) == 0) {
         int len = snprintf(said, sizeof said,
                            "vitrine: the lab ended early, and so does its server, process %d\n",
                            server);
@@ -110,15 +111,20 @@ static void run_guard(int from, int server)
 
 static vt_status start_guard(lab_server *s, const sigset_t *signals, vt_err *err)
 {
-    int end[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0)
-        return vt_fail(err, VT_ERR_IO, "a server cannot be guarded: %s", strerror(errno));
+    int end[2], pidfd = pidfd_open(s->pid, 0); /* its number may be another process's later */
+    if (pidfd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0) {
+        int why = errno;
+        if (pidfd >= 0)
+            close(pidfd);
+        return vt_fail(err, VT_ERR_IO, "a server cannot be guarded: %s", strerror(why));
+    }
     s->guard = fork();
     if (s->guard == 0) {
         close(end[1]);
         sigprocmask(SIG_SETMASK, signals, NULL);
-        run_guard(end[0], s->pid);
+        run_guard(end[0], pidfd, s->pid);
     }
+    close(pidfd);
     close(end[0]);
     s->guard_end = end[1];
     if (s->guard > 0)
@@ -199,6 +205,8 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
         n++;
     for (; args && *args && n < MAX_ARGS - 1; args++)
         argv[n++] = *args;
+    int to = -1;
+    TRY(vt_open_to_log(out->log, &to, err));
     lab_note(l, "starting a server on port %d ...", out->port);
     int64_t begin_ns = vt_now_ns();
     sigset_t all, before; /* no signal may end the lab between the two forks */
@@ -206,11 +214,12 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
     sigprocmask(SIG_SETMASK, &all, &before);
     out->pid = fork();
     if (out->pid == 0)
-        run_server(out->log, &before, (char *const *)(uintptr_t)argv);
+        run_server(to, &before, (char *const *)(uintptr_t)argv);
     vt_status status = out->pid > 0 ? start_guard(out, &before, err)
                                     : vt_fail(err, VT_ERR_IO, "a server cannot be started: %s",
                                               strerror(errno));
     sigprocmask(SIG_SETMASK, &before, NULL);
+    close(to);
     if (status == VT_OK)
         return wait_ready(out, begin_ns, err);
     lab_server_stop(out);

@@ -14,7 +14,7 @@ enum { LIMIT_S = 240 };
 
 static vt_status profile(lab *l, const char *report, vt_err *err)
 {
-    char device[16] = "cpu", log[1100], self[SGLANG_PATH];
+    char device[16] = "cpu", log[1100], file[1200], self[SGLANG_PATH];
     int status = 0;
     if (l->ordinal >= 0)
         snprintf(device, sizeof device, "cuda:%d", l->ordinal);
@@ -42,6 +42,11 @@ static vt_status profile(lab *l, const char *report, vt_err *err)
                                 "--quiet",
                                 "--json",
                                 NULL};
+    static const char *const suffix[] = {"nsys-rep", "sqlite"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s.%s", report, suffix[i]);
+        TRY(lab_tool_writes(file, err));
+    }
     TRY(lab_tool_run(l, argv, log, LIMIT_S, &status, err));
     lab_file(l, "nsys.log", "what nsys printed");
     if (status != 0)

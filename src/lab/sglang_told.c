@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plain_file.h"
 #include "base/stats.h"
 #include "lab/sglang_inside.h"
 #include "model/model.h"
@@ -319,23 +320,25 @@ const char *sglang_self(char out[SGLANG_PATH])
     return out;
 }
 
-vt_status sglang_write(lab *l, const char *path, const char *name, const char *what,
-                       const char *text, size_t len, vt_err *err)
+/* Writes to a path that the person typed, which may be a device or a link. */
+static vt_status write_named(const char *path, const char *text, size_t len, vt_err *err)
 {
-    char place[1024];
-    if (path)
-        snprintf(place, sizeof place, "%s", path);
-    else
-        snprintf(place, sizeof place, "%s/%s", l->results, name);
-    FILE *f = fopen(place, "wb");
+    FILE *f = fopen(path, "wb");
     bool ok = f && fwrite(text, 1, len, f) == len;
     int why = errno;
     if (f && fclose(f) != 0) {
         why = errno;
         ok = false;
     }
-    if (!ok)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", place, strerror(why));
+    return ok ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(why));
+}
+
+vt_status sglang_write(lab *l, const char *path, const char *name, const char *what,
+                       const char *text, size_t len, vt_err *err)
+{
+    char place[1024];
+    snprintf(place, sizeof place, "%s/%s", l->results, name);
+    TRY(path ? write_named(path, text, len, err) : vt_write_whole(place, text, len, err));
     lab_file(l, path ? path : name, what);
     return VT_OK;
 }

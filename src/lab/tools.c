@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "lab/lab.h"
 
 const char *lab_self(void) { return "/proc/self/exe"; }
@@ -29,12 +30,11 @@ bool lab_tool_find(const char *name, char *out, size_t size)
     return false;
 }
 
-/* In the child: everything goes to the file, or nowhere. */
-static void run_child(const char *path, char *const *argv, const char *output)
+/* The child's part: what it prints goes to the descriptor. */
+static void run_child(const char *path, char *const *argv, int to)
 {
-    int in = open("/dev/null", O_RDONLY | O_CLOEXEC),
-        to = open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
         _exit(126);
     setpgid(0, 0);
     execv(path, argv);
@@ -59,11 +59,18 @@ static bool wait_child(pid_t pid, double limit_s, int *status)
     }
 }
 
+vt_status lab_tool_writes(const char *path, vt_err *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
+}
+
 vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, double limit_s,
                        int *status, vt_err *err)
 {
     char path[PATH_MAX], self[PATH_MAX];
-    int how = 0;
+    int how = 0, to = -1;
     if (strcmp(argv[0], lab_self()) == 0) {
         ssize_t n = readlink(argv[0], self, sizeof self - 1);
         if (n < 0)
@@ -74,9 +81,14 @@ vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, doub
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s is not on PATH", argv[0]);
     }
     lab_note(l, "running %s ...", path);
+    if (output)
+        TRY(vt_open_to_log(output, &to, err));
+    else if ((to = open("/dev/null", O_WRONLY | O_CLOEXEC)) < 0)
+        return vt_fail(err, VT_ERR_IO, "/dev/null: %s", strerror(errno));
     pid_t pid = fork();
     if (pid == 0)
-        run_child(path, (char *const *)(uintptr_t)argv, output);
+        run_child(path, (char *const *)(uintptr_t)argv, to);
+    close(to);
     if (pid < 0)
         return vt_fail(err, VT_ERR_IO, "%s: cannot be started: %s", path, strerror(errno));
     if (!wait_child(pid, limit_s, &how))

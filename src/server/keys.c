@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plain_file.h"
 
 static vt_status add_key(server_keys *k, const char *text, size_t len, const char *from,
                          vt_err *err)
@@ -60,9 +61,8 @@ vt_status server_keys_load(server_keys *k, const char *path, const char *variabl
 {
     const char *list = variable ? getenv(variable) : NULL;
     if (path && *path) {
-        FILE *f = fopen(path, "re");
-        if (!f)
-            return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
+        FILE *f = NULL;
+        TRY(vt_open_to_read(path, &f, err));
         vt_status status = read_keys(k, f, path, err);
         fclose(f);
         TRY(status);

@@ -10,6 +10,7 @@
 #include <openssl/ssl.h>
 
 #include "base/err.h"
+#include "base/plain_file.h"
 
 /* A key that is encrypted cannot be used: there may be nobody to ask for its password. */
 static int no_password(char *text, int size, int writing, void *user)
@@ -45,8 +46,19 @@ static vt_status fail_file(const char *path, const char *expected, vt_err *err)
     return status;
 }
 
+/* Fails if OpenSSL would wait for a writer of this path, or cannot open it. */
+static vt_status check_openable(const char *path, vt_err *err)
+{
+    FILE *f = NULL;
+    TRY(vt_open_to_read(path, &f, err));
+    fclose(f);
+    return VT_OK;
+}
+
 static vt_status load_files(SSL_CTX *tls, const char *cert, const char *key, vt_err *err)
 {
+    TRY(check_openable(cert, err));
+    TRY(check_openable(key, err));
     ERR_clear_error();
     SSL_CTX_set_default_passwd_cb(tls, no_password);
     if (SSL_CTX_use_certificate_chain_file(tls, cert) != 1)

@@ -298,6 +298,7 @@ void vt_table_cell(vt_table *t, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(cell, sizeof cell, fmt, args);
     va_end(args);
+    vt_text_clean_line(cell);
     vt_buf_add(&t->text, cell, strlen(cell) + 1);
     t->n_cells++;
 }

@@ -90,6 +90,7 @@ typedef struct vt_table {
 
 /* titles: "op|>time|share"; a '>' marks a right-aligned column. */
 void vt_table_init(vt_table *t, const char *titles);
+/* Adds a cell of at most 255 bytes, made safe by vt_text_clean_line. */
 void vt_table_cell(vt_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Appends the table, each line indented by `indent` spaces, and releases it. Lines wider than the
  * terminal are cut. */

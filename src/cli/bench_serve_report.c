@@ -204,14 +204,20 @@ static void put_reasons(const load_bench *b, vt_buf *out)
         if (known)
             continue;
         said[n++] = r->why;
-        vt_buf_printf(out, "  %s: %s\n", vt_load_end_name(r->end), r->why);
+        char why[sizeof r->why];
+        memcpy(why, r->why, sizeof why);
+        vt_text_clean_line(why);
+        vt_buf_printf(out, "  %s: %s\n", vt_load_end_name(r->end), why);
     }
 }
 
 static void put_head(const load_bench *b, vt_buf *out)
 {
     const vt_load_summary *s = &b->summary;
-    vt_buf_printf(out, "%s at %s: %d of %d requests answered in %.2f s", b->model,
+    char model[sizeof b->model];
+    memcpy(model, b->model, sizeof model);
+    vt_text_clean_line(model);
+    vt_buf_printf(out, "%s at %s: %d of %d requests answered in %.2f s", model,
                   vt_options_get(b->c->options, "url"), s->ended[VT_LOAD_OK], b->plan.n_turns,
                   s->wall_s);
     if (b->out.stopped)

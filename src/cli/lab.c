@@ -7,6 +7,7 @@
 #include "base/cache_dir.h"
 #include "base/err.h"
 #include "base/json_write.h"
+#include "base/plain_file.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "lab/knob_table.h"
@@ -290,16 +291,12 @@ static int print_status(const cli *c, const char *track)
 static vt_status write_page(const cli *c, const char *name, const vt_buf *page, vt_err *err)
 {
     char root[PATH_MAX - 32], path[PATH_MAX];
-    vt_new_file f;
     if (page->failed)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", name);
     TRY(lab_root(c->options, root, sizeof root, err));
     TRY(vt_make_folders(root, err));
     snprintf(path, sizeof path, "%s/%s", root, name);
-    TRY(vt_new_file_begin(&f, path, err));
-    bool written = fwrite(page->data, 1, page->len, f.file) == page->len;
-    TRY(vt_new_file_end(&f, path, written, err));
-    return written ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: cannot be written", path);
+    return vt_write_whole(path, page->data, page->len, err);
 }
 
 /* 'lab physics' writes ROOT/physics.md, 'lab knobs' ROOT/knobs.md. */

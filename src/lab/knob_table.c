@@ -170,6 +170,7 @@ static vt_status read_machine(machine *m, const char *root, vt_err *err)
             if (!*result)
                 continue;
             TRY(report_check_result(folder, d[i], *result, err));
+            TRY(report_make_safe(*result, false, err));
             m->n_run++;
             m->n_quick += json_is_true(json_object_get(*result, "quick"));
             m->n_disturbed += strcmp(report_string(*result, "state"), "disturbed") == 0;

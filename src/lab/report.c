@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "base/plain_file.h"
 #include "files/json.h"
 #include "lab/list.h"
 #include "lab/report_inside.h"
@@ -96,20 +98,12 @@ static void read_roofs(report *r, const json_t *result)
     }
 }
 
+/* Reads a text file; one that is missing leaves *out empty. */
 static vt_status read_text(const char *path, vt_buf *out, vt_err *err)
 {
-    char piece[8192];
-    size_t n;
-    FILE *f = fopen(path, "rb");
-    if (!f && errno == ENOENT)
+    if (access(path, F_OK) != 0 && errno == ENOENT)
         return VT_OK;
-    if (!f)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    while ((n = fread(piece, 1, sizeof piece, f)) > 0 && out->len < (4u << 20))
-        vt_buf_add(out, piece, n);
-    bool failed = ferror(f) != 0;
-    fclose(f);
-    return failed ? vt_fail(err, VT_ERR_IO, "%s: cannot be read", path) : VT_OK;
+    return vt_read_whole(path, 4 << 20, out, err);
 }
 
 static vt_status read_file(report *r, const char *name, vt_err *err)
@@ -125,7 +119,7 @@ static vt_status read_file(report *r, const char *name, vt_err *err)
     if (f->text.len > 0 && strstr(name, ".json"))
         TRY(vt_json_load(path, f->text.data, f->text.len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE,
                          &f->json, err));
-    return VT_OK;
+    return f->json ? report_make_safe(f->json, false, err) : VT_OK;
 }
 
 static int is_tp(const struct dirent *e)
@@ -179,6 +173,7 @@ static vt_status load(const vt_options *o, lab_track t, report *r, vt_err *err)
         if (!*result)
             continue;
         TRY(report_check_result(r->folder, *d, *result, err));
+        TRY(report_make_safe(*result, false, err));
         r->n_run++;
         r->n_quick += json_is_true(json_object_get(*result, "quick"));
         r->n_disturbed += strcmp(report_string(*result, "state"), "disturbed") == 0;
@@ -202,13 +197,9 @@ static void release(report *r)
 
 static vt_status write_page(const char *path, const vt_buf *b, vt_err *err)
 {
-    vt_new_file f;
     if (b->failed)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
-    TRY(vt_new_file_begin(&f, path, err));
-    bool written = fwrite(b->data, 1, b->len, f.file) == b->len;
-    TRY(vt_new_file_end(&f, path, written, err));
-    return written ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: cannot be written", path);
+    return vt_write_whole(path, b->data, b->len, err);
 }
 
 static vt_status write_pages(const vt_options *o, const report *r, vt_buf *said, vt_err *err)

@@ -9,10 +9,14 @@
 
 enum { BOX_WIDTH = 92 };
 
-/* Wraps the text at spaces into lines of the box; bytes that continue a character have no width. */
-static void put_wrapped(vt_buf *b, const char *first, const char *next, const char *text)
+/* Wraps the text at spaces into lines of the box, which is a code block; bytes that continue a
+ * character have no width. */
+static void put_wrapped(vt_buf *b, const char *first, const char *next, const char *safe)
 {
     int column = 0;
+    vt_buf plain = {0};
+    report_code(&plain, safe);
+    const char *text = plain.data ? plain.data : "";
     vt_buf_puts(b, first);
     while (*text) {
         size_t n = strcspn(text, " \n");
@@ -32,6 +36,8 @@ static void put_wrapped(vt_buf *b, const char *first, const char *next, const ch
         text += strspn(text, " \n");
     }
     vt_buf_putc(b, '\n');
+    b->failed |= plain.failed;
+    vt_buf_release(&plain);
 }
 
 /* The one-line items of one kind; drawings and tables stand below the box. */

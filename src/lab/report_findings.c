@@ -147,6 +147,9 @@ static bool read_kernels(const char *text, double *share, char top[GROUPS][64])
             if (percent > best[g]) {
                 best[g] = percent;
                 snprintf(top[g], sizeof top[g], "%.63s", line + at);
+                vt_text_clean_line(top[g]);
+                for (char *p = top[g]; (p = strpbrk(p, "`|<")) != NULL;)
+                    *p = ' '; /* it stands in a code span of a table */
             }
         }
         text += n + (text[n] == '\n');
@@ -204,7 +207,7 @@ static void put_part(const char *key, vt_buf *b)
             vt_buf_puts(b, words[i][1]);
             return;
         }
-    report_cell(b, key);
+    report_put_safe(b, key);
 }
 
 static void request(const report *r, vt_buf *b)

@@ -82,6 +82,13 @@ int report_findings(const json_t *result, vt_buf *b);
 const json_t *report_first_finding(const json_t *result); /* NULL: none */
 /* The result of the lab with this number; NULL: none. */
 const json_t *report_result(const report *r, const char *number);
+/* Makes all texts of a result safe to stand in a page, in place: no control of a terminal, no HTML,
+ * no link. Drawings stay as they are but for controls. */
+vt_status report_make_safe(json_t *value, bool drawing, vt_err *err);
+/* The same of one text that is not in a result: the key of an object. */
+void report_put_safe(vt_buf *b, const char *text);
+/* Appends such a text inside a code block, where entities would be seen as they are written. */
+void report_code(vt_buf *b, const char *text);
 const char *report_string(const json_t *o, const char *key); /* "" where it is none */
 double report_number(const json_t *o, const char *key);      /* NAN where it is none */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/err.h"
 #include "lab/report_inside.h"
 #include "lab/result.h"
 
@@ -17,6 +18,74 @@ double report_number(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* ---- texts of unknown origin ---- */
+
+/* Appends text as Markdown shows it: a terminal's controls are replaced, HTML and links are plain
+ * characters. Outside of a drawing it is one line. */
+static void put_safe(vt_buf *b, const char *text, bool drawing)
+{
+    vt_buf clean = {0};
+    vt_shown shown = {0};
+    vt_text_show(&clean, &shown, text, strlen(text));
+    vt_text_show_end(&clean, &shown);
+    for (const char *p = clean.data ? clean.data : ""; *p; p++)
+        if (drawing)
+            vt_buf_putc(b, *p);
+        else if (*p == '<' || *p == '&')
+            vt_buf_puts(b, *p == '<' ? "&lt;" : "&amp;");
+        else if (p[0] == ']' && p[1] == '(')
+            vt_buf_puts(b, "]\\");
+        else
+            vt_buf_putc(b, *p == '\n' || *p == '\t' ? ' ' : *p);
+    b->failed |= clean.failed;
+    vt_buf_release(&clean);
+}
+
+void report_put_safe(vt_buf *b, const char *text) { put_safe(b, text, false); }
+
+static bool is_plain(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ' || (unsigned char)*p > '~' || strchr("<&]", *p))
+            return false;
+    return true;
+}
+
+vt_status report_make_safe(json_t *value, bool drawing, vt_err *err)
+{
+    const char *key;
+    size_t i;
+    json_t *v;
+    if (json_is_string(value) && !is_plain(json_string_value(value))) {
+        vt_buf text = {0};
+        put_safe(&text, json_string_value(value), drawing);
+        bool ok = !text.failed && json_string_set(value, text.data ? text.data : "") == 0;
+        vt_buf_release(&text);
+        if (!ok)
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for a report");
+    }
+    json_object_foreach(value, key, v)
+        TRY(report_make_safe(v, drawing || strcmp(key, "drawing") == 0, err));
+    json_array_foreach(value, i, v) TRY(report_make_safe(v, drawing, err));
+    return VT_OK;
+}
+
+void report_code(vt_buf *b, const char *text)
+{
+    static const char *const entity[][2] = {{"&lt;", "<"}, {"&amp;", "&"}, {"]\\(", "]("}};
+    while (*text) {
+        size_t used = 0;
+        for (size_t i = 0; i < 3 && !used; i++)
+            if (strncmp(text, entity[i][0], strlen(entity[i][0])) == 0) {
+                vt_buf_puts(b, entity[i][1]);
+                used = strlen(entity[i][0]);
+            }
+        if (!used)
+            vt_buf_putc(b, *text);
+        text += used ? used : 1;
+    }
 }
 
 const json_t *report_result(const report *r, const char *number)
@@ -174,6 +243,23 @@ static void put_title(const json_t *item, const lab_item_def *def, vt_buf *b)
     vt_buf_printf(b, "%s%s\n\n", told ? ": " : "", told ? title : "");
 }
 
+/* A drawing between fences that are longer than any run of backticks in it. */
+static void put_drawing(const char *drawing, vt_buf *b)
+{
+    size_t fence = 3, n = strlen(drawing);
+    for (const char *p = strchr(drawing, '`'); p; p = strchr(p, '`')) {
+        size_t run = strspn(p, "`");
+        fence = run >= fence ? run + 1 : fence;
+        p += run;
+    }
+    for (size_t i = 0; i < fence; i++)
+        vt_buf_putc(b, '`');
+    vt_buf_printf(b, "\n%s%s", drawing, n && drawing[n - 1] == '\n' ? "" : "\n");
+    for (size_t i = 0; i < fence; i++)
+        vt_buf_putc(b, '`');
+    vt_buf_puts(b, "\n\n");
+}
+
 void report_item(const json_t *item, const lab_item_def *def, vt_buf *b)
 {
     vt_buf_printf(b, "**%s**", def->what);
@@ -183,10 +269,7 @@ void report_item(const json_t *item, const lab_item_def *def, vt_buf *b)
     }
     if (json_object_get(item, "drawing")) {
         put_title(item, def, b);
-        vt_buf_printf(b, "```\n%s", report_string(item, "drawing"));
-        size_t n = strlen(report_string(item, "drawing"));
-        vt_buf_puts(b,
-                    n && report_string(item, "drawing")[n - 1] == '\n' ? "```\n\n" : "\n```\n\n");
+        put_drawing(report_string(item, "drawing"), b);
         return;
     }
     vt_buf line = {0};

@@ -150,13 +150,19 @@ static void put_text(vt_buf *out, const vt_term *term, const lab_criterion *c, b
     vt_buf_puts(out, done ? "  [x] " : "  [ ] ");
     vt_text_ink(out, term, VT_INK_BOLD, c->words);
     vt_buf_printf(out, "\n      here: %s\n      %s: ", c->ours, done ? "done" : "open");
-    for (const char *p = why; *p; p++)
+    vt_buf clean = {0};
+    vt_shown shown = {0};
+    vt_text_show(&clean, &shown, why, strlen(why));
+    vt_text_show_end(&clean, &shown);
+    for (const char *p = clean.data ? clean.data : ""; *p; p++)
         if (p[0] == ';' && p[1] == ' ') {
             vt_buf_puts(out, "\n            ");
             p++;
         } else
             vt_buf_putc(out, *p);
     vt_buf_putc(out, '\n');
+    out->failed |= clean.failed;
+    vt_buf_release(&clean);
 }
 
 vt_status lab_status(const vt_options *o, lab_track only, bool json, const vt_term *term,

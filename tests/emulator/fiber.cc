@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <sys/mman.h>
 #if !defined __x86_64__
@@ -89,7 +90,9 @@ static void go(Group *g, Thread *to)
     Thread *from = g->current;
     g->current = to;
 #if EMU_ASAN
-    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack + GUARD, STACK - GUARD);
+    bool home = to == &g->main;
+    __sanitizer_start_switch_fiber(&from->fake_stack, home ? g->home : to->stack + GUARD,
+                                   home ? g->home_bytes : STACK - GUARD);
 #endif
 #if defined __x86_64__
     emu_swap(&from->sp, to->sp);
@@ -241,6 +244,10 @@ void emu_fiber(Thread *t)
     const void *bottom;
     size_t size;
     __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+    if (!g->home_bytes) { /* the first fiber: it comes from the stack of the launching thread */
+        g->home = bottom;
+        g->home_bytes = size;
+    }
 #endif
     g->kernel->call(g->launch->params);
     if (!t->wgmmas.idle())
@@ -453,6 +460,7 @@ static thread_local Group *running;
 static bool run_group(Group *g)
 {
     g->current = &g->main;
+    g->home_bytes = 0;
     running = g;
     while (g->live && !g->failed) {
         Thread *next = next_ready(g);
@@ -498,7 +506,8 @@ static void on_fault(int signal, siginfo_t *info, void *)
 static void catch_faults()
 {
     static std::once_flag once;
-    static thread_local char stack[16384];
+    enum { BYTES = 16384 };
+    static thread_local std::unique_ptr<char[]> stack;
     if (EMU_ASAN)
         return;
     std::call_once(once, [] {
@@ -511,10 +520,12 @@ static void catch_faults()
         }
     });
     stack_t old, own = {};
-    own.ss_sp = stack;
-    own.ss_size = sizeof stack;
-    if (sigaltstack(nullptr, &old) == 0 && (old.ss_flags & SS_DISABLE))
+    if (sigaltstack(nullptr, &old) == 0 && (old.ss_flags & SS_DISABLE)) {
+        stack.reset(new char[BYTES]);
+        own.ss_sp = stack.get();
+        own.ss_size = BYTES;
         sigaltstack(&own, nullptr);
+    }
 }
 
 static std::mutex pool_lock;

@@ -4,8 +4,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include "common/emulated_kernel.h"
 
@@ -638,6 +644,47 @@ static void test_spinning_when_on_another_cta_then_error(void **state)
               "spins");
 }
 
+/* GCC's LeakSanitizer reads a header in front of a library's own thread-local block where that
+ * block's address is 16 more than a multiple of 4096. No header is there, and the process dies. */
+static void test_thread_locals_then_in_the_static_block(void **state)
+{
+    (void)state;
+    Dl_info info;
+    struct link_map *map;
+    assert_true(dladdr((void *)(uintptr_t)emu.run, &info));
+    void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    assert_int_equal(dlinfo(library, RTLD_DI_LINKMAP, &map), 0);
+    ElfW(Xword) flags = 0;
+    for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_FLAGS)
+            flags = d->d_un.d_val;
+    assert_true(flags & DF_STATIC_TLS);
+    dlclose(library);
+}
+
+#ifdef __SANITIZE_ADDRESS__
+/* A launch ends on the stack that it began on, and the sanitizer knows it: what only that stack
+ * points at is no leak. */
+static void test_launch_when_it_has_ended_then_the_stack_is_the_threads_again(void **state)
+{
+    (void)state;
+    uint32_t out[1] = {0};
+    params p = {.out = out};
+    void *volatile only_here = malloc(100);
+    must_run(&(launch){.ctas = 2,
+                       .threads = 64,
+                       .p = &p,
+                       .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                               "  __syncthreads();\n"
+                               "  if (threadIdx.x == 0 && blockIdx.x == 0) *p.out = 7;\n"
+                               "}"});
+    assert_int_equal(out[0], 7);
+    assert_int_equal(__lsan_do_recoverable_leak_check(), 0);
+    free(only_here);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +712,10 @@ int main(void)
         cmocka_unit_test(test_hopper_when_the_device_is_sm80_then_error),
         cmocka_unit_test(test_mbarrier_when_nobody_arrives_then_error),
         cmocka_unit_test(test_spinning_when_on_another_cta_then_error),
+        cmocka_unit_test(test_thread_locals_then_in_the_static_block),
+#ifdef __SANITIZE_ADDRESS__
+        cmocka_unit_test(test_launch_when_it_has_ended_then_the_stack_is_the_threads_again),
+#endif
     };
     return cmocka_run_group_tests(tests, emulated_kernels_open, NULL);
 }

@@ -359,24 +359,24 @@ static void add_run(roof_samples *s, job *j, double wall_s)
     roof_samples_add(s, n, seconds, (int64_t)delay);
 }
 
-/* Doubles the number of calls until a run is long enough. A longer run is rarely undisturbed on a
- * busy machine. */
-static int32_t calls_of_a_run(job *j)
+/* Doubles the number of calls until a run is long enough and has `least` calls. A longer run is
+ * rarely undisturbed on a busy machine. */
+static int32_t calls_of_a_run(job *j, int32_t least)
 {
     for (int32_t n = 1;; n = 2 * n) {
         int64_t begin = vt_now_ns();
         run(j, n);
-        if (vt_now_ns() - begin >= least_run_ns || 2 * n > MAX_CALLS)
+        if ((n >= least && vt_now_ns() - begin >= least_run_ns) || 2 * n > MAX_CALLS)
             return n;
     }
 }
 
-static void measure(job *j, double budget_s, bench_one *out)
+static void measure(job *j, int32_t least_calls, double budget_s, bench_one *out)
 {
     enum { LEAST = 3 };
     roof_samples s = {0};
     int64_t begin = vt_now_ns(), until = begin + (int64_t)(budget_s * 1e9);
-    int32_t n = calls_of_a_run(j);
+    int32_t n = calls_of_a_run(j, least_calls);
     for (int32_t i = 0; i < ROOF_MAX_SAMPLES; i++) {
         int32_t disturbed = s.n_disturbed;
         int64_t start = vt_now_ns();
@@ -425,7 +425,7 @@ vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, 
     TRY_GOTO(status, on_cpu_make(&j->on, op, impl, j->copy[0], vt_team_size(team), err), out);
     TRY_GOTO(status, make_passing(j, step->passing_bytes, err), out);
     *out = (bench_one){.cost = op->cost(j->copy[0], NULL)};
-    measure(j, budget_s, out);
+    measure(j, step->least_calls, budget_s, out);
 out:
     on_cpu_release(&j->on);
     vt_pages_free(j->weights.base, j->weights.bytes);

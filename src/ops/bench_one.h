@@ -16,6 +16,7 @@ typedef struct bench_one {
 typedef struct bench_step {
     int64_t set_bytes; /* weights and KV that it reads: those of a call come again after so many */
     int64_t passing_bytes; /* what other calls move between two such calls, activations too */
+    int32_t least_calls;   /* of a run, however long they take: 0 as a rule, at most 2048 */
 } bench_step;
 
 /* Whether the op reads weights or KV, so that its time depends on what the caches still hold of

@@ -162,7 +162,8 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
     char shape[VT_SHAPE_TEXT];
     bool starved = false;
     bench_one one = {0};
-    const bench_step step = {set_bytes(m->s, m->r), passing_bytes(m->s, call)};
+    const bench_step step = {.set_bytes = set_bytes(m->s, m->r),
+                             .passing_bytes = passing_bytes(m->s, call)};
     const vt_call *c = &story_step_program(m->s)->call[call];
     const vt_impl *impl = story_step_impl(m->s, call);
     vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,

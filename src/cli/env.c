@@ -108,8 +108,10 @@ static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
 {
-    char title[64];
-    snprintf(title, sizeof title, "Roofs with %d thread%s", r->threads, r->threads == 1 ? "" : "s");
+    char title[128];
+    snprintf(title, sizeof title, "Roofs with %d thread%s%s", r->threads,
+             r->threads == 1 ? "" : "s",
+             vt_roofs_sanitized() ? " (a sanitized build: they say nothing of the machine)" : "");
     heading(b, term, title);
     put_all_roofs(b, term, r, NULL);
 }

@@ -108,6 +108,9 @@ const char *vt_roof_how(const vt_roofs *r, vt_roof_kind kind);
 /* Keeps whichever is better, the figure of `r` or this one: a roof is a maximum. Equal figures keep
  * their mark, and so does a measured one that a disturbed one beats by less than 3 %. */
 void vt_roof_better(vt_roofs *r, vt_roof_kind kind, double value, vt_roof_tag tag, int64_t when);
+/* True in a build with a sanitizer: its loops are slower, so that its roofs say nothing of the
+ * machine. */
+bool vt_roofs_sanitized(void);
 /* Whether a figure of `r` that its machine could have measured was disturbed. */
 bool vt_roofs_disturbed(const vt_roofs *r);
 

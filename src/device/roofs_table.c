@@ -79,6 +79,15 @@ void vt_roof_better(vt_roofs *r, vt_roof_kind kind, double value, vt_roof_tag ta
         vt_roof_set(r, kind, value, tag, when);
 }
 
+bool vt_roofs_sanitized(void)
+{
+#ifdef VT_SANITIZE
+    return true;
+#else
+    return false;
+#endif
+}
+
 bool vt_roofs_disturbed(const vt_roofs *r)
 {
     for (int i = 0; i < VT_ROOFS; i++)

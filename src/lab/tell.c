@@ -114,7 +114,9 @@ void lab_outcome(lab *l, const char *what, double measured, bool disturbed)
         lab_unit unit = LAB_SECONDS;
         lab_unit_find(json_string_value(json_object_get(o, "unit")), &unit);
         bool counts = unit == LAB_COUNT; /* no load changes a count */
+        bool slowed = !counts && vt_roofs_sanitized();
         const char *grade = l->emulated            ? "not graded: emulated"
+                            : slowed               ? "not graded: a sanitized build"
                             : !counts && disturbed ? "not graded: the machine was busy"
                             : !isfinite(measured)  ? "not graded: not measured"
                             : !known               ? "not graded: nothing was expected"
@@ -123,7 +125,7 @@ void lab_outcome(lab *l, const char *what, double measured, bool disturbed)
         const json_t *reader = json_object_get(o, "reader");
         if (json_is_number(reader))
             set(l, o, "reader_grade",
-                json_string(l->emulated || (!counts && disturbed) || !isfinite(measured)
+                json_string(l->emulated || slowed || (!counts && disturbed) || !isfinite(measured)
                                 ? grade
                                 : lab_grade(json_number_value(reader), measured)));
     }

@@ -194,7 +194,7 @@ struct Group {
     uint32_t shared_bytes, live, n_threads, cluster_generation, cluster_arrived;
     uint64_t random, idle_yields;
     Thread main, *current;
-    const void *home; /* the launching thread's stack, which ASan is told when a launch returns to it */
+    const void *home; /* the launching thread's stack, for ASan */
     size_t home_bytes;
     std::vector<TmaLoad> loads;
     size_t loads_done;

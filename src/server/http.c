@@ -344,6 +344,16 @@ void vt_http_reader_drop_body(vt_http_reader *r)
     r->request.body_len = 0;
 }
 
+bool vt_http_reader_take_body(vt_http_reader *r, vt_buf *out)
+{
+    bool there = r->body.data || vt_buf_add(&r->body, "", 0); /* a NUL behind nothing, too */
+    *out = r->body;
+    vt_buf_init(&r->body, out->max);
+    r->request.body = "";
+    r->request.body_len = 0;
+    return there;
+}
+
 void vt_http_reader_next(vt_http_reader *r)
 {
     vt_http_reader kept = *r;

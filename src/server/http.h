@@ -7,6 +7,7 @@
 #ifndef VT_SERVER_HTTP_H
 #define VT_SERVER_HTTP_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -62,6 +63,8 @@ const vt_http_request *vt_http_reader_request(const vt_http_reader *r);
 int vt_http_reader_status(const vt_http_reader *r, const char **why);
 /* Frees the body, so that it is not kept while an answer is computed; body_len becomes 0. */
 void vt_http_reader_drop_body(vt_http_reader *r);
+/* Hands the body over to `out`, an empty buffer; body_len becomes 0. False: memory is short. */
+bool vt_http_reader_take_body(vt_http_reader *r, vt_buf *out);
 /* Forgets the request. Memory beyond a small size goes back. */
 void vt_http_reader_next(vt_http_reader *r);
 

@@ -30,6 +30,7 @@ void vt_web_options_init(vt_web_options *o)
         .limits = {.line = 8 << 10, .head = 32 << 10, .n_headers = 100, .body = 32 << 20},
         .max_connections = 1024,
         .max_unsent = 1 << 20,
+        .max_bodies = (size_t)1 << 30,
         .head_s = 10,
         .body_s = 60,
         .idle_s = 75,

@@ -35,6 +35,11 @@ typedef struct vt_web_options {
     double send_s;         /* without any progress while bytes wait to be sent */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain HTTP */
     const char *cors_origin;        /* "*" or an origin that browsers may call from; NULL: none */
+    size_t max_bodies;              /* bytes of all bodies that are being read; beyond them 503 */
+    /* The head of a request is whole, and its body is still to come. False: the body is not read;
+     * `handler` gets the request without it and must refuse it at once, upon which the connection
+     * closes. NULL: every body is read. */
+    bool (*admit)(void *user, const vt_http_request *r);
     /* A request has come, whole. The exchange is answered now or later, on this thread. */
     void (*handler)(void *user, vt_exchange *x);
     /* An exchange has ended: the last call that gets it, before it is freed, and after its `gone`.
@@ -93,6 +98,9 @@ vt_status vt_web_on_signal(vt_web *w, int signal, void (*fn)(void *arg, int sign
 /* ---- an exchange; all of it on the loop's thread ---- */
 
 const vt_http_request *vt_web_request(const vt_exchange *x);
+/* Hands the request's body over to `out`, an empty buffer. It counts towards max_bodies until
+ * vt_web_drop_body or the end of the exchange. False: memory is short. */
+bool vt_web_take_body(vt_exchange *x, vt_buf *out);
 /* Frees the request's body, so that it is not kept while the answer is computed. */
 void vt_web_drop_body(vt_exchange *x);
 /* The client's address as text without its port, "unix" for a Unix socket. */

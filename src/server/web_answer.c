@@ -95,8 +95,10 @@ void web_answer_error(web_connection *c, int status, const char *message)
     if (body.failed)
         vt_buf_clear(&body);
     c->phase = WEB_FLUSH; /* deadlines: those of sending */
+    vt_http_reader_drop_body(c->reader);
+    web_connection_hold(c, 0);
     web_write_head(c, status, json ? "application/json" : "text/plain; charset=utf-8",
-                   (int64_t)body.len, "", false, false);
+                   (int64_t)body.len, status == 503 ? "Retry-After: 1\r\n" : "", false, false);
     send_scratch(c, body.data, body.len);
     vt_web_outcome outcome = {.peer = c->peer, .status = status, .bytes = body.len};
     if (c->web->o.ended)
@@ -141,7 +143,7 @@ static void answer_preflight(vt_exchange *x)
     vt_web_reply(x, 204, NULL, NULL, 0);
 }
 
-void web_exchange_begin(web_connection *c)
+void web_exchange_begin(web_connection *c, bool whole)
 {
     vt_web *w = c->web;
     const vt_http_request *q = vt_http_reader_request(c->reader);
@@ -153,7 +155,7 @@ void web_exchange_begin(web_connection *c)
     *x = (vt_exchange){.c = c,
                        .began_ns = c->began_ns,
                        .whole_ns = vt_now_ns(),
-                       .keep_alive = q->keep_alive && !w->draining,
+                       .keep_alive = whole && q->keep_alive && !w->draining,
                        .head_only = strcmp(q->method, "HEAD") == 0};
     c->x = x;
     w->n_exchanges++;
@@ -192,7 +194,16 @@ const vt_http_request *vt_web_request(const vt_exchange *x)
     return vt_http_reader_request(x->c->reader);
 }
 
-void vt_web_drop_body(vt_exchange *x) { vt_http_reader_drop_body(x->c->reader); }
+bool vt_web_take_body(vt_exchange *x, vt_buf *out)
+{
+    return vt_http_reader_take_body(x->c->reader, out);
+}
+
+void vt_web_drop_body(vt_exchange *x)
+{
+    vt_http_reader_drop_body(x->c->reader);
+    web_connection_hold(x->c, 0);
+}
 
 const char *vt_web_peer(const vt_exchange *x) { return x->c->peer; }
 

@@ -70,6 +70,12 @@ static void resume_reading(web_connection *c)
     bufferevent_enable(c->bev, EV_READ);
 }
 
+void web_connection_hold(web_connection *c, size_t n)
+{
+    c->web->bodies = c->web->bodies - c->held + n;
+    c->held = n;
+}
+
 /* ---- the end ---- */
 
 static void connection_free(web_connection *c)
@@ -93,6 +99,7 @@ void web_connection_drop(web_connection *c)
         c->next->prev = c->prev;
     w->n_refusing -= c->refusing;
     w->n_connections -= !c->refusing;
+    web_connection_hold(c, 0);
     if (c->x) {
         vt_exchange *x = c->x;
         c->x = NULL;
@@ -150,7 +157,8 @@ static void await_request(web_connection *c)
 void web_connection_answered(web_connection *c, bool keep_alive)
 {
     vt_http_reader_next(c->reader);
-    c->continued = false;
+    web_connection_hold(c, 0);
+    c->admitted = c->continued = false;
     if (!keep_alive || c->web->draining)
         web_connection_finish(c);
     else if (web_unsent(c) > 0)
@@ -185,6 +193,32 @@ static void grant_body(web_connection *c)
     web_send(c, &part, 1);
 }
 
+/* Asks, once a request, whether its body may come. */
+static bool admit(web_connection *c)
+{
+    const vt_web_options *o = &c->web->o;
+    if (!c->admitted)
+        c->admitted = !o->admit || o->admit(o->user, vt_http_reader_request(c->reader));
+    return c->admitted;
+}
+
+/* The head is whole; the body has come in part. */
+static void go_on_with_body(web_connection *c)
+{
+    vt_web *w = c->web;
+    c->phase = WEB_BODY;
+    web_connection_hold(c, vt_http_reader_request(c->reader)->body_len);
+    if (!admit(c)) {
+        c->phase = WEB_ANSWER;
+        vt_http_reader_drop_body(c->reader);
+        web_exchange_begin(c, false);
+    } else if (w->bodies > w->o.max_bodies) {
+        web_answer_error(c, 503, "The server reads as many large requests as it may: try again.");
+    } else {
+        grant_body(c);
+    }
+}
+
 static void act_on(web_connection *c, vt_http_state state)
 {
     const char *why;
@@ -196,12 +230,12 @@ static void act_on(web_connection *c, vt_http_state state)
         c->phase = WEB_HEAD;
         break;
     case VT_HTTP_BODY:
-        c->phase = WEB_BODY;
-        grant_body(c);
+        go_on_with_body(c);
         break;
     case VT_HTTP_DONE:
         c->phase = WEB_ANSWER;
-        web_exchange_begin(c);
+        web_connection_hold(c, vt_http_reader_request(c->reader)->body_len);
+        web_exchange_begin(c, true);
         break;
     case VT_HTTP_REFUSED:
         status = vt_http_reader_status(c->reader, &why);

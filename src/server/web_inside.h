@@ -86,10 +86,12 @@ struct web_connection {
     size_t queued;      /* bytes ever put into the output buffer */
     size_t sent_before; /* of those, sent when `deadline` last looked */
     int n_stuck;        /* looks without progress */
+    size_t held;        /* bytes of this request's body, in the sum `bodies` of the server */
 
     web_phase timed; /* the phase that `deadline` was set for; ANSWER: none that takes requests */
 
     bool refusing;  /* one beyond max_connections */
+    bool admitted;  /* this request's body may come */
     bool continued; /* "100 Continue" was sent for this request */
     bool sending;   /* bytes wait to be sent, and `deadline` looks for progress */
     bool closing;   /* no further request is taken */
@@ -137,6 +139,7 @@ struct vt_web {
 
     web_connection *connections; /* those beyond max_connections too */
     int32_t n_connections, n_refusing, n_exchanges;
+    size_t bodies; /* bytes of bodies that connections hold */
     vt_web_totals totals;
     bool draining;
 
@@ -164,6 +167,8 @@ void web_connection_drop(web_connection *c);
 void web_connection_answered(web_connection *c, bool keep_alive);
 /* Sends what is queued, then closes. */
 void web_connection_finish(web_connection *c);
+/* The connection holds n bytes of a body from now on. */
+void web_connection_hold(web_connection *c, size_t n);
 /* Bytes may wait to be sent: looks for progress from now on. */
 void web_connection_sending(web_connection *c);
 
@@ -185,8 +190,9 @@ void web_write_head(web_connection *c, int status, const char *type, int64_t len
                     const char *headers, bool keep_alive, bool chunked);
 /* An answer of the server's own, after which the connection is closed. */
 void web_answer_error(web_connection *c, int status, const char *message);
-/* A whole request has come: makes its exchange and calls the handler. */
-void web_exchange_begin(web_connection *c);
+/* A whole request has come, or one that is refused before its body is read: makes its exchange and
+ * calls the handler. */
+void web_exchange_begin(web_connection *c, bool whole);
 /* Tells `ended` and frees the exchange, which its connection no longer points to. */
 void web_exchange_free(vt_exchange *x, bool gone);
 /* Sends bytes that a client which still reads must ignore, and that one which has left answers with

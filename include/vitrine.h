@@ -247,7 +247,7 @@ typedef struct vt_request_params {
     bool prompt_logprobs;   /* false; true: score the prompt, one event for each chunk of it before
                                the first token, with top_logprobs as `logprobs` says */
     int32_t priority;       /* 0; higher first under policy=priority */
-    const char *cache_salt; /* NULL; at most 128 bytes. Requests with different salts share no
+    const char *cache_salt; /* NULL; at most 144 bytes. Requests with different salts share no
                                prefix and cannot tell by time what others asked */
     double timeout_s;       /* 0: none; then the request ends with VT_FINISH_ERROR */
     vt_callback callback;   /* NULL: none */

@@ -295,7 +295,8 @@ static const vt_option table[] = {
     /* serve */
     ROW("host", VT_OPTION_TEXT, .value_name = "ADDRESS", .fallback = "127.0.0.1",
         .verbs = VT_FOR_SERVE,
-        .help = "address or name to listen on; 0.0.0.0 or :: for every network of this machine"),
+        .help = "address or name to listen on; 0.0.0.0 or :: for every network of this machine, "
+                "and then with --api-key-file"),
     ROW("port", INT(0, 65535), .value_name = "N", .fallback = "8000", .verbs = VT_FOR_SERVE,
         .help = "port to listen on; 0: any free one"),
     ROW("uds", VT_OPTION_TEXT, .value_name = "PATH", .verbs = VT_FOR_SERVE,
@@ -313,7 +314,11 @@ static const vt_option table[] = {
     ROW("api-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
         .help = "keys that clients must send, one a line; VITRINE_API_KEY may hold some too"),
     ROW("admin-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE | VT_FOR_TOP,
-        .help = "keys for stories, flush and abort; VITRINE_ADMIN_KEY may hold some too"),
+        .help = "keys for stories, the live view, flush and abort; VITRINE_ADMIN_KEY may hold "
+                "some too"),
+    ROW("share-prefixes", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_SERVE,
+        .help = "requests of different keys may use each other's cached prefixes, which tells by "
+                "its speed what others have asked"),
     ROW("served-model-name", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_SERVE,
         .help = "the model's name in requests and answers"),
     ROW("owned-by", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "vitrine",

@@ -17,7 +17,10 @@
 #include "base/buf.h"
 #include "kv/pool.h"
 
-enum { VT_SALT_MAX = 128, VT_NO_TENANT = -1 };
+enum {
+    VT_SALT_MAX = 144, /* bytes: 128 of a client's, and what a server puts in front of them */
+    VT_NO_TENANT = -1
+};
 
 /* Why cached pages were evicted. */
 typedef enum vt_evict {

@@ -8,10 +8,9 @@
 
 #include "base/err.h"
 #include "engine/request.h"
-#include "kv/radix.h"
 #include "model/model.h"
 
-enum { MAX_LOGPROBS = 20 };
+enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
 /* ---- values ---- */
 
@@ -227,9 +226,9 @@ vt_status field_read_bias(reader *r, const field *f, json_t *v)
 
 vt_status field_read_salt(reader *r, const field *f, json_t *v)
 {
-    if (!json_is_string(v) || json_string_length(v) < 1 || json_string_length(v) > VT_SALT_MAX)
+    if (!json_is_string(v) || json_string_length(v) < 1 || json_string_length(v) > MAX_SALT)
         return vt_openai_refuse(r->e, 400, f->name,
-                                "cache_salt: expected a string of 1 to %d bytes", VT_SALT_MAX);
+                                "cache_salt: expected a string of 1 to %d bytes", MAX_SALT);
     return copy_string(r, f->name, v, &r->r->p.cache_salt);
 }
 

@@ -1,4 +1,5 @@
-/* What an administrator may do: /flush_cache, /abort_request, /start_profile, /stop_profile. */
+/* What an administrator may do: /flush_cache, /abort_request (a user too, with his own requests),
+ * /start_profile, /stop_profile. */
 #include <string.h>
 
 #include "server/generation.h"
@@ -22,20 +23,25 @@ void server_flush_cache(vt_server *s, vt_exchange *x)
     server_reply_json(x, 200, &w, &text);
 }
 
-/* Ends the requests that are named `rid` (NULL: all); returns how many. */
-static int32_t abort_named(vt_server *s, const char *rid)
+/* Ends the requests that are named `rid` (NULL: all) and are the caller's; an administrator's are
+ * all. Returns how many. */
+static int32_t abort_named(vt_server *s, const server_caller *who, const char *rid)
 {
     int32_t n = 0;
     for (generation *g = s->first; g; g = g->next)
-        if (!g->form->probe && (!rid || generation_is_named(g, rid))) {
+        if (!g->form->probe && (who->admin || g->key == who->key) &&
+            (!rid || generation_is_named(g, rid))) {
             generation_cancel(g);
             n++;
         }
     return n;
 }
 
+/* A user may end his own requests; who asks for another's is told that none was ended, as if there
+ * were none of that name. */
 void server_abort_request(vt_server *s, vt_exchange *x)
 {
+    server_caller who = server_caller_of(s, vt_web_request(x));
     json_t *body, *value;
     const char *key, *rid = NULL;
     vt_json w;
@@ -61,7 +67,12 @@ void server_abort_request(vt_server *s, vt_exchange *x)
         json_decref(body);
         return;
     }
-    int32_t n = abort_named(s, all ? NULL : rid);
+    if (!who.admin && (all || who.key == CALLER_NO_KEY)) {
+        server_refuse_caller(s, x, &who, ACCESS_ADMIN);
+        json_decref(body);
+        return;
+    }
+    int32_t n = abort_named(s, &who, all ? NULL : rid);
     json_decref(body);
     vt_json_begin(&w, &text, -1);
     vt_json_open(&w, NULL, '{');

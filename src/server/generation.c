@@ -174,6 +174,14 @@ static vt_status submit_part(generation *g, int32_t i, vt_err *err)
     return vt_engine_submit(g->server->engine, p, &part->id, err);
 }
 
+static vt_status set_salt(generation *g, vt_err *err)
+{
+    vt_openai_request *r = &g->request;
+    if (g->form->probe || server_caller_salt(g->server, g->key, &r->p.cache_salt, &r->arena))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
+}
+
 static void submit(generation *g)
 {
     vt_err err;
@@ -181,6 +189,8 @@ static void submit(generation *g)
     vt_status status = g->part ? vt_openai_reply_init(&g->reply, &g->request, g->server->model,
                                                       g->id, &err)
                                : vt_fail(&err, VT_ERR_MEMORY, "out of memory for a request");
+    if (status == VT_OK)
+        status = set_salt(g, &err);
     g->at.submitted = vt_now_ns();
     while (status == VT_OK && g->n_submitted < g->request.n_prompts) {
         status = submit_part(g, g->n_submitted, &err);
@@ -233,6 +243,8 @@ static void read_done(void *arg)
 {
     generation *g = arg;
     vt_buf_release(&g->body);
+    if (g->x)
+        vt_web_drop_body(g->x);
     if (g->cancelled && !g->error.http)
         vt_openai_refuse(&g->error, 503, NULL, "the request was aborted by an administrator");
     if (g->request.id)
@@ -257,15 +269,15 @@ static void choose_id(generation *g)
 
 generation *generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
 {
-    const vt_http_request *r = vt_web_request(x);
     generation *g = vt_calloc(1, sizeof *g);
-    if (!g || !vt_buf_add(&g->body, r->body, r->body_len)) {
+    if (!g || !vt_web_take_body(x, &g->body)) {
         free(g);
         server_refuse(x, 500, NULL, "out of memory for the request");
         return NULL;
     }
     g->server = s;
     g->x = x;
+    g->key = server_caller_of(s, vt_web_request(x)).key;
     g->form = form;
     g->at.began = vt_web_began_ns(x);
     g->at.whole = vt_web_whole_ns(x);

@@ -52,6 +52,7 @@ struct generation {
     generation *next, *prev;
     vt_server *server;
     vt_exchange *x; /* NULL: the client has gone */
+    int32_t key;    /* whose it is: server_caller.key */
     const generation_form *form;
     char id[VT_OPENAI_MAX_ID + 1]; /* of the answer and the log: the client's X-Request-Id or
                                       "rid", else "1f3c..." */

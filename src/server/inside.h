@@ -60,9 +60,30 @@ typedef struct vt_server {
     server_live *live; /* NULL: nobody has watched yet */
 } vt_server;
 
-/* ---- routes.c ---- */
+/* ---- callers.c ---- */
 
 typedef enum server_access { ACCESS_OPEN, ACCESS_USER, ACCESS_ADMIN } server_access;
+
+enum { CALLER_NO_KEY = -1, CALLER_ADMIN = SERVER_MAX_KEYS };
+
+/* Who sends a request, by its key. */
+typedef struct server_caller {
+    int32_t key; /* CALLER_NO_KEY, a user's key's number, or CALLER_ADMIN and an administrator's */
+    bool user, admin; /* it may do what users do, and what administrators do */
+} server_caller;
+
+/* An administrator's key opens everything. Without administrators' keys a user's key does so too
+ * where it is the only one: with several, users are strangers to each other. */
+server_caller server_caller_of(const vt_server *s, const vt_http_request *r);
+/* Answers 401, or 403 where there is no key that would open what administrators do. */
+void server_refuse_caller(const vt_server *s, vt_exchange *x, const server_caller *who,
+                          server_access wanted);
+/* Puts the number of the caller's key in front of *salt, a request's own salt (NULL: none), so that
+ * no two keys share cached prefixes; not where there is one key or none. The new text is in
+ * `arena`. False: memory is short. */
+bool server_caller_salt(const vt_server *s, int32_t key, const char **salt, vt_arena *arena);
+
+/* ---- routes.c ---- */
 
 typedef struct server_route {
     const char *method; /* "GET", "POST"; HEAD is answered as GET */
@@ -73,6 +94,8 @@ typedef struct server_route {
 
 /* The web server's handler: finds the route, checks the key, calls the handler. */
 void server_route_request(void *server, vt_exchange *x);
+/* False if server_route_request refuses the request whatever its body is. */
+bool server_route_admit(void *server, const vt_http_request *r);
 
 /* ---- answers ---- */
 

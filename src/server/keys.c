@@ -1,6 +1,5 @@
 #include "server/keys.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ static vt_status add_key(server_keys *k, const char *text, size_t len, const cha
         len--;
     while (len > 0 && strchr(" \t", *text))
         text++, len--;
-    if (len == 0 || *text == '#')
+    if (len == 0)
         return VT_OK;
     for (size_t i = 0; i < len; i++)
         if (text[i] <= ' ' || text[i] > '~')
@@ -26,14 +25,17 @@ static vt_status add_key(server_keys *k, const char *text, size_t len, const cha
     if (len > SERVER_MAX_KEY)
         return vt_fail(err, VT_ERR_FORMAT, "%s: a key of %zu bytes, expected at most %d", from, len,
                        SERVER_MAX_KEY);
+    char key[SERVER_MAX_KEY + 1] = {0};
+    memcpy(key, text, len);
+    if (server_keys_find(k, key) >= 0) /* once in a file and once in the variable */
+        return VT_OK;
     if (k->n == SERVER_MAX_KEYS)
         return vt_fail(err, VT_ERR_FORMAT, "%s: more than %d keys", from, SERVER_MAX_KEYS);
     void *more = realloc(k->key, (size_t)(k->n + 1) * sizeof *k->key);
     if (!more)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for keys");
     k->key = more;
-    memset(k->key[k->n], 0, sizeof *k->key);
-    memcpy(k->key[k->n++], text, len);
+    memcpy(k->key[k->n++], key, sizeof key);
     return VT_OK;
 }
 
@@ -52,27 +54,42 @@ static vt_status read_keys(server_keys *k, FILE *f, const char *path, vt_err *er
         if (!strchr(line, '\n') && !feof(f))
             return vt_fail(err, VT_ERR_FORMAT, "%s: a line is longer than a key can be (%d bytes)",
                            path, SERVER_MAX_KEY);
-        TRY(add_key(k, line, strlen(line), path, err));
+        if (line[strspn(line, " \t")] != '#')
+            TRY(add_key(k, line, strlen(line), path, err));
     }
     return k->n > before ? VT_OK : vt_fail(err, VT_ERR_FORMAT, "%s: holds no key", path);
+}
+
+static vt_status read_file(server_keys *k, const char *path, vt_err *err)
+{
+    FILE *f = NULL;
+    TRY(vt_open_to_read(path, &f, err));
+    vt_status status = read_keys(k, f, path, err);
+    fclose(f);
+    return status;
+}
+
+static vt_status read_variable(server_keys *k, const char *name, const char *list, vt_err *err)
+{
+    if (!list[strspn(list, " \t\r\n,")])
+        return vt_fail(err, VT_ERR_USAGE, "%s is set but holds no key; unset it to do without",
+                       name);
+    while (*list) {
+        size_t len = strcspn(list, ",");
+        TRY(add_key(k, list, len, name, err));
+        list += len + (list[len] == ',');
+    }
+    return VT_OK;
 }
 
 vt_status server_keys_load(server_keys *k, const char *path, const char *variable, vt_err *err)
 {
     const char *list = variable ? getenv(variable) : NULL;
-    if (path && *path) {
-        FILE *f = NULL;
-        TRY(vt_open_to_read(path, &f, err));
-        vt_status status = read_keys(k, f, path, err);
-        fclose(f);
-        TRY(status);
-    }
-    while (list && *list) {
-        size_t len = strcspn(list, ",");
-        TRY(add_key(k, list, len, variable, err));
-        list += len + (list[len] == ',');
-    }
-    return VT_OK;
+    if (path && !*path)
+        return vt_fail(err, VT_ERR_USAGE, "the name of a key file is empty, expected a file");
+    if (path)
+        TRY(read_file(k, path, err));
+    return list ? read_variable(k, variable, list, err) : VT_OK;
 }
 
 void server_keys_release(server_keys *k)
@@ -83,19 +100,19 @@ void server_keys_release(server_keys *k)
     *k = (server_keys){0};
 }
 
-bool server_keys_match(const server_keys *k, const char *presented)
+int32_t server_keys_find(const server_keys *k, const char *presented)
 {
     char padded[SERVER_MAX_KEY + 1] = {0};
     size_t len = presented ? strnlen(presented, sizeof padded) : 0;
     bool usable = len > 0 && len < sizeof padded;
+    int32_t found = -1;
     if (usable)
         memcpy(padded, presented, len);
-    unsigned found = 0;
     for (int32_t i = 0; i < k->n; i++) {
         volatile unsigned char differ = 0;
         for (size_t b = 0; b < sizeof padded; b++)
             differ |= (unsigned char)(padded[b] ^ k->key[i][b]);
-        found |= differ == 0;
+        found = differ == 0 ? i : found;
     }
-    return usable && found != 0;
+    return usable ? found : -1;
 }

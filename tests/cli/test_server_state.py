@@ -223,7 +223,7 @@ def test_server_info_tells_options_and_no_secrets():
 
 # ---- who may ask ----
 
-ADMIN = [("GET", "/story"), ("GET", "/story/1"), ("POST", "/flush_cache"), ("POST", "/abort_request"),
+ADMIN = [("GET", "/story"), ("GET", "/story/1"), ("GET", "/story/0"), ("GET", "/live"), ("POST", "/flush_cache"),
          ("POST", "/start_profile"), ("POST", "/stop_profile")]
 USER = ["/metrics", "/server_info", "/get_server_info", "/model_info", "/get_model_info", "/v1/loads", "/get_load", "/version",
         "/health_generate", "/v1/models"]
@@ -238,7 +238,10 @@ def test_keys_open_what_is_theirs():
              [401, 401, 401, 401, 401, 200, 200], path)
     for method, path in ADMIN:
         same([with_key(method, path, k) for k in (None, "", "wrong", "user-key", "admin-ke", "admin-key\0")][:5], [401] * 5, path)
-        assert with_key(method, path, "admin-key") not in (401, 403), path
+        assert path == "/live" or with_key(method, path, "admin-key") not in (401, 403), path
+    ends = lambda key, body: s.ask("POST", "/abort_request", body=body, headers={"X-API-Key": key}).status
+    same([ends(k, {"abort_all": True}) for k in ("wrong", "user-key", "admin-key")], [401, 401, 200])
+    same([ends(k, {"rid": "none"}) for k in ("wrong", "user-key", "admin-key")], [401, 200, 200])
     same(s.get("/story", X_API_Key="admin-key").status, 200)
     same(s.get("/story", Authorization="Basic admin-key").status, 401)
     same(s.get("/story?key=admin-key").status, 401)

@@ -1,7 +1,8 @@
 # vitrine: the build.
 #
 #   make            build/vitrine, libvitrine.a, libvitrine.so
-#   make run        install what is missing, build, fetch the default model, answer a prompt, print its story
+#   make run        install what is missing, build, fetch the default model, answer a prompt, print its story in short
+#   make run V=1    the same with a line for each file that is compiled
 #   make test       install what is missing, build, run every test, and all of them under sanitizers
 #   make test-labs  install what is missing, build, run the labs' kernels on an emulated GPU
 #   make check      in minutes: the tests but for the longest ones and the labs, without sanitizers, installing nothing
@@ -182,9 +183,11 @@ unit: $(B)/tests/test_$(T)
 
 run:
 	@tools/setup build
-	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(if $(V),,tools/count-compiled )$(MAKE) --no-print-directory -j$$(nproc) all
 	@tools/get-model
-	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story
+	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story=build/story.json
+	@build/vitrine story show build/story.json --short
+	@cat tools/after-run.txt
 
 check: all units examples gpu-programs
 	@tools/run-tests --short $(B)

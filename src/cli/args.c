@@ -13,12 +13,49 @@
 /* How long a name on the command line may be; longer ones are unknown anyway. */
 enum { MAX_KEY = 64 };
 
+/* Returns the option of this verb by which other programs, or other verbs of this one, call what
+ * ours calls otherwise; NULL if there is none. */
+static const char *by_other_name(const cli *c, const char *key)
+{
+    static const char *const names[][2] = {{"requests", "num"},
+                                           {"num-requests", "num"},
+                                           {"num-prompts", "num"},
+                                           {"request-rate", "rate"},
+                                           {"max-concurrency", "concurrency"},
+                                           {"input-len", "input"},
+                                           {"random-input-len", "input"},
+                                           {"prompt", "input"},
+                                           {"output-len", "output"},
+                                           {"random-output-len", "output"},
+                                           {"input", "prompt"},
+                                           {"input-len", "prompt"},
+                                           {"output", "gen"},
+                                           {"output-len", "gen"},
+                                           {"batch-size", "batch"},
+                                           {"base-url", "url"},
+                                           {"endpoint", "url"},
+                                           {"max-new-tokens", "max-tokens"},
+                                           {"n-predict", "max-tokens"},
+                                           {"ctx-size", "max-context"},
+                                           {"max-model-len", "max-context"},
+                                           {"context-length", "max-context"},
+                                           {"api-key", "api-key-file"},
+                                           {"served-model-name", "alias"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(key, names[i][0]) == 0 && vt_option_find(names[i][1], c->verb->options))
+            return names[i][1];
+    return NULL;
+}
+
 static vt_status unknown_option(const cli *c, const char *key, vt_err *err)
 {
-    const char *near = vt_option_nearest(key, c->verb->options);
+    const char *near = by_other_name(c, key);
+    if (!near)
+        near = vt_option_nearest(key, c->verb->options);
     if (vt_option_find(key, ~0u))
-        return vt_fail(err, VT_ERR_USAGE, "--%s is not an option of 'vitrine %s'", key,
-                       c->verb->name);
+        return vt_fail(err, VT_ERR_USAGE, "--%s is not an option of 'vitrine %s'%s%s%s", key,
+                       c->verb->name, near ? ", did you mean --" : "", near ? near : "",
+                       near ? "?" : "");
     if (near)
         return vt_fail(err, VT_ERR_USAGE, "unknown option --%.60s, did you mean --%s?", key, near);
     return vt_fail(err, VT_ERR_USAGE, "unknown option --%.60s", key);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/conversation.h"
@@ -205,8 +206,13 @@ static const struct command {
     {"/load", " FILE", "go on with a saved conversation", A_FILE, do_load},
     {"/sampling", "", "how tokens are chosen", NOTHING, do_sampling},
     {"/story", "", "how the last answer came about", NOTHING, do_story},
-    {"/exit", "", "end, as Ctrl-D does", NOTHING, do_exit},
+    {"/exit", "", "end, as /quit, /bye and Ctrl-D do", NOTHING, do_exit},
 };
+
+/* Names that other programs have for the same; /help shows none of them. */
+static const char *const other_names[][2] = {{"/quit", "/exit"}, {"/bye", "/exit"},
+                                             {"/q", "/exit"},    {"/clear", "/reset"},
+                                             {"/?", "/help"},    {"/retry", "/regenerate"}};
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -223,24 +229,44 @@ static vt_status do_help(chat *h, const char *rest, vt_err *err)
     return VT_OK;
 }
 
+/* Returns the command of this name; NULL if there is none. */
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strcmp(other_names[i][0], name) == 0)
+            name = other_names[i][1];
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static vt_status no_command(const char *name, vt_err *err)
+{
+    vt_nearest n = vt_nearest_begin(name);
+    for (int i = 0; i < N_COMMANDS; i++)
+        vt_nearest_try(&n, commands[i].name);
+    return vt_fail(err, VT_ERR_USAGE, "'%.40s' is no command%s%s%s /help lists them", name,
+                   n.best ? ", did you mean " : "", n.best ? n.best : "", n.best ? "?" : ";");
+}
+
 static vt_status run_command(chat *h, char *line, vt_err *err)
 {
     size_t len = strcspn(line, " \t"), end = strlen(line);
+    char name[41];
     const char *rest = line + len + strspn(line + len, " \t");
     while (end > len && (line[end - 1] == ' ' || line[end - 1] == '\t'))
         line[--end] = '\0';
-    for (int i = 0; i < N_COMMANDS; i++) {
-        const struct command *k = &commands[i];
-        if (strlen(k->name) != len || memcmp(k->name, line, len) != 0)
-            continue;
+    snprintf(name, sizeof name, "%.*s", len < 40 ? (int)len : 40, line);
+    const struct command *k = find_command(name);
+    if (k) {
         if (k->wants == NOTHING && *rest)
             return vt_fail(err, VT_ERR_USAGE, "%s takes nothing after it", k->name);
         if (k->wants == A_FILE && !*rest)
             return vt_fail(err, VT_ERR_USAGE, "%s needs the name of a file", k->name);
         return k->run(h, rest, err);
     }
-    return vt_fail(err, VT_ERR_USAGE, "'%.*s' is no command; /help lists them",
-                   len < 40 ? (int)len : 40, line);
+    return no_command(name, err);
 }
 
 /* ---- lines ---- */

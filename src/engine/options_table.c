@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "engine/options_inside.h"
 
 enum {
@@ -157,6 +158,8 @@ static const vt_option table[] = {
                 "SIGUSR2 (vitrine story dump PID); without it: stories in the cache"),
 
     /* story show */
+    ROW("short", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY,
+        .help = "the timeline and the findings alone"),
     ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
         .help = "the step that made token N of the output, from 0"),
     ROW("step", INT(1, INT64_C(1) << 53), .value_name = "N", .verbs = VT_FOR_STORY,
@@ -516,52 +519,13 @@ void vt_option_env_name(const vt_option *opt, char *out, size_t size)
     *p = '\0';
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) between two short words; Damerau and
- * Levenshtein. */
-static int32_t edit_distance(const char *a, const char *b)
-{
-    enum { MAX = 32 };
-    size_t na = strlen(a), nb = strlen(b);
-    if (na > MAX || nb > MAX)
-        return MAX;
-    int32_t row[3][MAX + 1]; /* the two rows before this one, and this one */
-    for (size_t j = 0; j <= nb; j++)
-        row[1][j] = (int32_t)j;
-    for (size_t i = 1; i <= na; i++) {
-        int32_t *two = row[(i + 2) % 3], *one = row[i % 3], *cur = row[(i + 1) % 3];
-        cur[0] = (int32_t)i;
-        for (size_t j = 1; j <= nb; j++) {
-            int32_t best = one[j - 1] + (a[i - 1] != b[j - 1]);
-            if (one[j] + 1 < best)
-                best = one[j] + 1;
-            if (cur[j - 1] + 1 < best)
-                best = cur[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                two[j - 2] + 1 < best)
-                best = two[j - 2] + 1;
-            cur[j] = best;
-        }
-    }
-    return row[(na + 1) % 3][nb];
-}
-
 const char *vt_option_nearest(const char *key, uint32_t verbs)
 {
-    const char *best = NULL;
-    int32_t best_distance = 1 + (int32_t)strlen(key) / 3;
-    if (best_distance > 3)
-        best_distance = 3;
-    best_distance++; /* must be beaten */
-    for (int32_t i = 0; i < N_ROWS; i++) {
-        if (!(table[i].verbs & verbs))
-            continue;
-        int32_t d = edit_distance(key, table[i].key);
-        if (d < best_distance) {
-            best_distance = d;
-            best = table[i].key;
-        }
-    }
-    return best;
+    vt_nearest n = vt_nearest_begin(key);
+    for (int32_t i = 0; i < N_ROWS; i++)
+        if (table[i].verbs & verbs)
+            vt_nearest_try(&n, table[i].key);
+    return n.best;
 }
 
 /* ---- checking ---- */

@@ -499,18 +499,36 @@ static void lanes(render_page *p)
     }
 }
 
+/* The head, what the machine did, and the timeline or the batch. */
+static void beginning(render_page *p)
+{
+    title(p);
+    machine(p);
+    if (json_array_size(story_get(p->story, "timeline")) > 0)
+        render_time(p);
+    if (!json_is_object(story_get(p->story, "request")))
+        render_batch(p);
+}
+
+vt_status story_render_short(const char *name, const char *json, size_t len, const vt_term *term,
+                             vt_buf *out, vt_err *err)
+{
+    json_t *story = NULL;
+    TRY(story_load(name, json, len, &story, err));
+    render_page p = {out, term, story};
+    beginning(&p);
+    findings(&p);
+    json_decref(story);
+    return out->failed ? vt_fail(err, VT_ERR_MEMORY, "out of memory for a story") : VT_OK;
+}
+
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err)
 {
     json_t *story = NULL;
     TRY(story_load(name, json, len, &story, err));
     render_page p = {out, term, story};
-    title(&p);
-    machine(&p);
-    if (json_array_size(story_get(story, "timeline")) > 0)
-        render_time(&p);
-    if (!json_is_object(story_get(story, "request")))
-        render_batch(&p);
+    beginning(&p);
     const json_t *decode = story_phase_named(story, "decode"),
                  *phase = decode ? decode : story_phase_named(story, "prefill");
     render_step(&p, phase, decode ? "ONE DECODE STEP, op by op" : "ONE PREFILL STEP, op by op");

@@ -105,8 +105,11 @@ vt_status story_render_level(const char *name, const char *json, size_t len,
                              const story_level *want, const vt_term *term, vt_buf *out,
                              vt_err *err);
 
-/* The terminal form of a story.json. `name` is used in messages. Appends to out. */
+/* Appends the terminal form of a story.json to out. `name` is used in messages. */
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err);
+/* The same of its head, its timeline and its findings alone. */
+vt_status story_render_short(const char *name, const char *json, size_t len, const vt_term *term,
+                             vt_buf *out, vt_err *err);
 
 #endif

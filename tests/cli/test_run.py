@@ -224,6 +224,14 @@ def test_chat_refuses_files_that_are_no_conversations():
             assert needle in r.log, r.log
 
 
+def test_chat_ends_by_the_names_of_other_programs_too():
+    for word in ("/quit", "/bye", "/exit"):
+        r = run("chat", *FAST, *model(), "-q", stdin=f"{word}\n/nonsense\n")
+        same((r.code, r.log), (0, ""), word)
+    r = run("chat", *FAST, *model(), "-q", stdin="/stroy\n")
+    assert "'/stroy' is no command, did you mean /story?" in r.log, r.log
+
+
 def test_chat_regenerates_with_another_seed():
     need_model()
     args = ["--temperature", "1.5", "--seed", "7"]

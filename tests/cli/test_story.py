@@ -209,6 +209,11 @@ def test_story_show_takes_any_level():
         assert "the longest:" in step and f"STEP {detail}, prefill" in step, step
         for text in (layer, op, token, step):
             assert max(map(len, text.split("\n"))) <= 100, [l for l in text.split("\n") if len(l) > 100]
+        whole, short = ok("story", "show", path).text, ok("story", "show", path, "--short").text
+        head, rest = whole.split("\nONE DECODE STEP", 1)
+        assert short.startswith(head) and short[len(head):] and short[len(head):] in rest, short[len(head):]
+        assert not any(t in short for t in ("HOW THE WORK IS CUT", "THREADS", "OBSERVER")), short
+        fails(2, "--short", "story", "show", path, "--short", "--layer", "1")
         fails(2, "no layer", "story", "show", path, "--layer", str(last + 1))
         fails(2, "no op", "story", "show", path, "--op", "nothing")
         fails(2, "no step made token 12", "story", "show", path, "--token", "12")

@@ -84,6 +84,40 @@ def test_unknown_things_are_wrong_usage_and_named():
     fails(2, "needs one of: latency, startup, kernels", "bench")
 
 
+def test_near_misses_are_answered_with_what_was_meant():
+    fails(2, "did you mean 'vitrine run'?", "rn", "hello")
+    fails(2, "did you mean 'vitrine story show'?", "stroy", "show", "x.json")
+    fails(2, "did you mean --num?", "bench", "serve", "--url", "http://127.0.0.1:1", "--requests", "4")
+    fails(2, "did you mean --num?", "bench", "serve", "--url", "http://127.0.0.1:1", "--nmu", "4")
+    fails(2, "did you mean --prompt?", "bench", "latency", "--input", "4")
+    fails(2, ["no track 'sglagn'", "did you mean sglang?"], "lab", "sglagn")
+    fails(2, "did you mean smollm2-135m?", "pull", "smolm2-135m")
+    fails(2, ["no preset", "--hub https://huggingface.co Qwen/Qwen3-0.6B", "1.5 GB"], "pull", "qwen3-0.6b")
+    assert "did you mean" not in fails(2, "no verb 'dance'", "dance").log
+
+
+def test_pull_without_a_name_lists_what_can_be_had_with_sizes():
+    r = run("pull")
+    same(r.code, 2)
+    for name, size in (("smollm2-135m", "98 MB"), ("gemma3-270m", "253 MB"), ("Qwen/Qwen3-0.6B", "1.5 GB")):
+        assert any(name in line and size in line for line in r.log.split("\n")), r.log
+
+
+def test_labs_are_found_by_the_spelling_of_their_folders():
+    same(ok("lab", "list").out, ok("lab").out)
+    same(ok("lab", "list", "sglang").out, ok("lab", "sglang").out)
+    fails(2, "no lab '99' in sglang", "lab", "sglang/99")
+    fails(2, "no track 'nothing'", "lab", "nothing/00")
+
+
+def test_make_run_counts_what_it_compiles_in_one_line():
+    count = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "count-compiled")
+    script = "echo '  cc     a.c'; echo '  cc     b.c'; echo '  link   b'; echo warning: look; exit 3"
+    r = subprocess.run([count, "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    same((r.returncode, r.stdout), (3, b"warning: look\n"))
+    same(r.stderr.split(b" (")[0], b"compiled 2 files")
+
+
 def test_wrong_values_name_option_value_and_expectation():
     fails(2, ["-n: 'many' found", "whole number from 1"], "run", "-n", "many", "x")
     fails(2, ["--temperature: 'hot' found", "from 0 to 100"], "run", "--temperature", "hot", "x")

@@ -106,7 +106,7 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
     bool gpu = s->named && !s->named->is_cpu;
     sched->limits.page_size = option_or(s->c, "page-size", gpu ? 64 : 16);
     s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), gpu,
-                                     s->model->layer[0].q->dtype);
+                                     vt_model_dtype(s->model));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
     vt_kv_shape_of(s->model, s->kv_dtype, &shape);

@@ -144,7 +144,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
 {
     bool gpu = x->gpu >= 0;
     vt_dtype kv = vt_kv_choose_dtype(vt_options_get(c->options, "kv-dtype"), gpu,
-                                     m->layer[0].q->dtype);
+                                     vt_model_dtype(m));
     int32_t tokens = x->seq.q_len * x->n_seqs;
     /* an engine's limits, or more: so that the rows of other sizes are known too */
     vt_limits limits = {.max_tokens = tokens > ROOM_TOKENS ? tokens : ROOM_TOKENS,

@@ -231,7 +231,7 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->max_running = option_or(o, "max-running", cuda ? AUTO_RUNNING_CUDA : AUTO_RUNNING);
     int32_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
     s->budget = option_or(o, "token-budget", s->max_running > budget ? s->max_running : budget);
-    s->kv_dtype = vt_options_kv_dtype(o, m->layer[0].q->dtype);
+    s->kv_dtype = vt_options_kv_dtype(o, vt_model_dtype(m));
     int64_t rows = SCORE_BYTES / ((int64_t)m->arch.vocab * 4);
     s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
                               : rows < SCORE_ROWS_MAX ? rows
@@ -329,7 +329,7 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
     TRY(vt_check_pointer(m, "vt_engine_new: the model", err));
     TRY(vt_check_pointer(o, "vt_engine_new: the options", err));
     TRY(vt_check_pointer(out, "vt_engine_new: out", err));
-    if (!m->layer || !m->layer[0].q)
+    if (!m->layer)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
     vt_cuda_options cuda;
     vt_status status = open_device(m, o, &cuda, err);

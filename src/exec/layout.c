@@ -9,53 +9,16 @@
 
 enum { SCALE_BLOCK = 128 }; /* rows and columns that one FP8 scale covers */
 
-static const struct {
-    const char *name;
-    vt_weight_kind kind;
-} roles[VT_ROLE_COUNT] = {
-    [VT_ROLE_EMBED] = {"embed", VT_KIND_EMBED},
-    [VT_ROLE_ATTN_NORM] = {"attn_norm", VT_KIND_VECTOR},
-    [VT_ROLE_QKV] = {"qkv", VT_KIND_MATRIX},
-    [VT_ROLE_Q] = {"q", VT_KIND_MATRIX},
-    [VT_ROLE_K] = {"k", VT_KIND_MATRIX},
-    [VT_ROLE_V] = {"v", VT_KIND_MATRIX},
-    [VT_ROLE_QKV_BIAS] = {"qkv_bias", VT_KIND_VECTOR},
-    [VT_ROLE_Q_BIAS] = {"q_bias", VT_KIND_VECTOR},
-    [VT_ROLE_K_BIAS] = {"k_bias", VT_KIND_VECTOR},
-    [VT_ROLE_V_BIAS] = {"v_bias", VT_KIND_VECTOR},
-    [VT_ROLE_Q_NORM] = {"q_norm", VT_KIND_VECTOR},
-    [VT_ROLE_K_NORM] = {"k_norm", VT_KIND_VECTOR},
-    [VT_ROLE_O] = {"o", VT_KIND_MATRIX},
-    [VT_ROLE_O_BIAS] = {"o_bias", VT_KIND_VECTOR},
-    [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VT_KIND_VECTOR},
-    [VT_ROLE_FFN_NORM] = {"ffn_norm", VT_KIND_VECTOR},
-    [VT_ROLE_ROUTER] = {"router", VT_KIND_ROUTER},
-    [VT_ROLE_EXPERT_GATE_UP] = {"experts.gate+up", VT_KIND_EXPERTS},
-    [VT_ROLE_EXPERT_DOWN] = {"experts.down", VT_KIND_EXPERTS},
-    [VT_ROLE_GATE_UP] = {"gate+up", VT_KIND_MATRIX},
-    [VT_ROLE_GATE] = {"gate", VT_KIND_MATRIX},
-    [VT_ROLE_UP] = {"up", VT_KIND_MATRIX},
-    [VT_ROLE_GATE_BIAS] = {"gate_bias", VT_KIND_VECTOR},
-    [VT_ROLE_UP_BIAS] = {"up_bias", VT_KIND_VECTOR},
-    [VT_ROLE_DOWN] = {"down", VT_KIND_MATRIX},
-    [VT_ROLE_DOWN_BIAS] = {"down_bias", VT_KIND_VECTOR},
-    [VT_ROLE_POST_FFN_NORM] = {"post_ffn_norm", VT_KIND_VECTOR},
-    [VT_ROLE_FINAL_NORM] = {"final_norm", VT_KIND_VECTOR},
-    [VT_ROLE_HEAD] = {"head", VT_KIND_MATRIX},
-    [VT_ROLE_ROPE] = {"rope", VT_KIND_ROPE},
-    [VT_ROLE_ROPE_LOCAL] = {"rope_local", VT_KIND_ROPE},
-};
-
 /* ---- the walk ---- */
 
-static vt_layout_entry *add_entry(vt_layout *l, vt_weight_role role, int32_t layer)
+static vt_layout_entry *add_entry(vt_layout *l, vt_role role, int32_t layer)
 {
     vt_layout_entry *e = &l->entry[l->n++];
-    *e = (vt_layout_entry){.kind = roles[role].kind, .role = role, .layer = layer};
+    *e = (vt_layout_entry){.kind = vt_roles[role].kind, .role = role, .layer = layer};
     if (layer >= 0)
-        snprintf(e->label, sizeof e->label, "L%02d.%s", layer, roles[role].name);
+        snprintf(e->label, sizeof e->label, "L%02d.%s", layer, vt_roles[role].name);
     else
-        snprintf(e->label, sizeof e->label, "%s", roles[role].name);
+        snprintf(e->label, sizeof e->label, "%s", vt_roles[role].name);
     return e;
 }
 
@@ -73,34 +36,35 @@ static void add_part(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *sc
 }
 
 /* Adds an entry of one tensor. Adds nothing for NULL. */
-static void add_one(vt_layout *l, vt_weight_role role, int32_t layer, const vt_tensor *t,
+static void add_one(vt_layout *l, vt_role role, int32_t layer, const vt_tensor *t,
                     const vt_tensor *scale)
 {
     if (t)
         add_part(add_entry(l, role, layer), t, scale);
 }
 
-static void add_vector(vt_layout *l, vt_weight_role role, int32_t layer, const vt_tensor *t)
+/* Adds the layer's weight of this role, if it has one. */
+static void add_role(vt_layout *l, vt_role role, int32_t layer)
 {
-    add_one(l, role, layer, t, NULL);
+    const vt_layer *src = &l->model->layer[layer];
+    add_one(l, role, layer, src->weight[role], src->scale[role]);
 }
 
 static void add_qkv(vt_layout *l, int32_t layer, const vt_layer *src)
 {
-    const vt_tensor *part[3] = {src->q, src->k, src->v},
-                    *scale[3] = {src->q_scale, src->k_scale, src->v_scale},
-                    *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
-    bool stack = src->q->dtype == src->k->dtype && src->k->dtype == src->v->dtype;
+    const vt_tensor *const *w = &src->weight[VT_ROLE_Q], *const *bias =
+                                                             &src->weight[VT_ROLE_Q_BIAS];
+    bool stack = w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype;
     if (!stack) {
         for (int32_t i = 0; i < 3; i++)
-            add_one(l, (vt_weight_role)(VT_ROLE_Q + i), layer, part[i], scale[i]);
+            add_role(l, (vt_role)(VT_ROLE_Q + i), layer);
         for (int32_t i = 0; i < 3; i++)
-            add_vector(l, (vt_weight_role)(VT_ROLE_Q_BIAS + i), layer, bias[i]);
+            add_role(l, (vt_role)(VT_ROLE_Q_BIAS + i), layer);
         return;
     }
     vt_layout_entry *e = add_entry(l, VT_ROLE_QKV, layer);
     for (int32_t i = 0; i < 3; i++)
-        add_part(e, part[i], scale[i]);
+        add_part(e, w[i], src->scale[VT_ROLE_Q + i]);
     if (!bias[0] && !bias[1] && !bias[2])
         return;
     e = add_entry(l, VT_ROLE_QKV_BIAS, layer);
@@ -108,67 +72,73 @@ static void add_qkv(vt_layout *l, int32_t layer, const vt_layer *src)
         if (bias[i])
             add_part(e, bias[i], NULL);
         else
-            e->part[e->n_parts++] = (vt_layout_part){.rows = part[i]->dim[0], .cols = 1};
+            e->part[e->n_parts++] = (vt_layout_part){.rows = w[i]->dim[0], .cols = 1};
+}
+
+/* Adds gate and up as one paired entry. */
+static void add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer)
+{
+    const vt_layer *src = &l->model->layer[layer];
+    vt_layout_entry *e = add_entry(l, pair, layer);
+    add_part(e, src->weight[gate], src->scale[gate]);
+    add_part(e, src->weight[up], src->scale[up]);
+    e->paired = true;
 }
 
 static void add_ffn(vt_layout *l, int32_t layer, const vt_layer *src)
 {
-    if (src->gate->dtype == src->up->dtype && !src->gate_bias && !src->up_bias) {
-        vt_layout_entry *e = add_entry(l, VT_ROLE_GATE_UP, layer);
-        add_part(e, src->gate, src->gate_scale);
-        add_part(e, src->up, src->up_scale);
-        e->paired = true;
+    const vt_tensor *const *w = src->weight;
+    if (w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
+        !w[VT_ROLE_UP_BIAS]) {
+        add_pair(l, VT_ROLE_GATE_UP, VT_ROLE_GATE, VT_ROLE_UP, layer);
     } else {
-        add_one(l, VT_ROLE_GATE, layer, src->gate, src->gate_scale);
-        add_one(l, VT_ROLE_UP, layer, src->up, src->up_scale);
-        add_vector(l, VT_ROLE_GATE_BIAS, layer, src->gate_bias);
-        add_vector(l, VT_ROLE_UP_BIAS, layer, src->up_bias);
+        add_role(l, VT_ROLE_GATE, layer);
+        add_role(l, VT_ROLE_UP, layer);
+        add_role(l, VT_ROLE_GATE_BIAS, layer);
+        add_role(l, VT_ROLE_UP_BIAS, layer);
     }
-    add_one(l, VT_ROLE_DOWN, layer, src->down, src->down_scale);
-    add_vector(l, VT_ROLE_DOWN_BIAS, layer, src->down_bias);
+    add_role(l, VT_ROLE_DOWN, layer);
+    add_role(l, VT_ROLE_DOWN_BIAS, layer);
 }
 
 static vt_status add_experts(vt_layout *l, int32_t layer, const vt_layer *src, vt_err *err)
 {
-    const vt_tensor *gate = src->expert_gate, *up = src->expert_up;
+    const vt_tensor *gate = src->weight[VT_ROLE_EXPERT_GATE], *up = src->weight[VT_ROLE_EXPERT_UP];
     if (gate->dtype != up->dtype)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: experts of layer %d whose gate is %s and up is %s are not supported; "
                        "both must have one type",
                        l->model->name, layer, vt_dtype_get(gate->dtype)->name,
                        vt_dtype_get(up->dtype)->name);
-    add_one(l, VT_ROLE_ROUTER, layer, src->router, NULL);
-    vt_layout_entry *e = add_entry(l, VT_ROLE_EXPERT_GATE_UP, layer);
-    add_part(e, gate, src->expert_gate_scale);
-    add_part(e, up, src->expert_up_scale);
-    e->paired = true;
-    add_one(l, VT_ROLE_EXPERT_DOWN, layer, src->expert_down, src->expert_down_scale);
+    add_role(l, VT_ROLE_ROUTER, layer);
+    add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
+    add_role(l, VT_ROLE_EXPERT_DOWN, layer);
     return VT_OK;
 }
 
 static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[i];
-    add_vector(l, VT_ROLE_ATTN_NORM, i, src->attn_norm);
+    add_role(l, VT_ROLE_ATTN_NORM, i);
     add_qkv(l, i, src);
-    add_vector(l, VT_ROLE_Q_NORM, i, src->q_norm);
-    add_vector(l, VT_ROLE_K_NORM, i, src->k_norm);
-    add_one(l, VT_ROLE_O, i, src->o, src->o_scale);
-    add_vector(l, VT_ROLE_O_BIAS, i, src->o_bias);
-    add_vector(l, VT_ROLE_POST_ATTN_NORM, i, src->post_attn_norm);
-    add_vector(l, VT_ROLE_FFN_NORM, i, src->ffn_norm);
-    if (src->router)
+    add_role(l, VT_ROLE_Q_NORM, i);
+    add_role(l, VT_ROLE_K_NORM, i);
+    add_role(l, VT_ROLE_O, i);
+    add_role(l, VT_ROLE_O_BIAS, i);
+    add_role(l, VT_ROLE_POST_ATTN_NORM, i);
+    add_role(l, VT_ROLE_FFN_NORM, i);
+    if (src->ffn == VT_BLOCK_EXPERTS)
         TRY(add_experts(l, i, src, err));
     else
         add_ffn(l, i, src);
-    add_vector(l, VT_ROLE_POST_FFN_NORM, i, src->post_ffn_norm);
+    add_role(l, VT_ROLE_POST_FFN_NORM, i);
     return VT_OK;
 }
 
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
 {
     const vt_arch *a = &m->arch;
-    size_t most = ((size_t)a->n_layers + 1) * VT_ROLE_COUNT;
+    size_t most = ((size_t)a->n_layers + 1) * VT_ROLES;
     vt_layout *l = vt_calloc(1, sizeof *l);
     if (l)
         l->entry = vt_calloc(most, sizeof *l->entry);
@@ -186,7 +156,7 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
             return status;
         }
     }
-    add_vector(l, VT_ROLE_FINAL_NORM, -1, m->final_norm);
+    add_one(l, VT_ROLE_FINAL_NORM, -1, m->final_norm, NULL);
     add_one(l, VT_ROLE_HEAD, -1, m->head, NULL);
     add_entry(l, VT_ROLE_ROPE, -1)->rope = &a->rope;
     if (a->has_rope_local)

@@ -30,51 +30,6 @@
 #include "model/model.h"
 #include "ops/op.h"
 
-typedef enum vt_weight_kind {
-    VT_KIND_MATRIX,  /* the weight of a linear op */
-    VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
-    VT_KIND_EMBED,   /* a table whose rows are looked up */
-    VT_KIND_ROUTER,  /* a matrix that stays in a float type */
-    VT_KIND_VECTOR,  /* norms and biases */
-    VT_KIND_ROPE     /* computed, not in the file */
-} vt_weight_kind;
-
-/* What the program uses an entry for. */
-typedef enum vt_weight_role {
-    VT_ROLE_EMBED,
-    VT_ROLE_ATTN_NORM,
-    VT_ROLE_QKV, /* q, k and v stacked; a layer has either this or the next three */
-    VT_ROLE_Q,
-    VT_ROLE_K,
-    VT_ROLE_V,
-    VT_ROLE_QKV_BIAS,
-    VT_ROLE_Q_BIAS,
-    VT_ROLE_K_BIAS,
-    VT_ROLE_V_BIAS,
-    VT_ROLE_Q_NORM,
-    VT_ROLE_K_NORM,
-    VT_ROLE_O,
-    VT_ROLE_O_BIAS,
-    VT_ROLE_POST_ATTN_NORM,
-    VT_ROLE_FFN_NORM,
-    VT_ROLE_ROUTER,
-    VT_ROLE_EXPERT_GATE_UP,
-    VT_ROLE_EXPERT_DOWN,
-    VT_ROLE_GATE_UP, /* gate and up paired; a layer has either this or the next two */
-    VT_ROLE_GATE,
-    VT_ROLE_UP,
-    VT_ROLE_GATE_BIAS,
-    VT_ROLE_UP_BIAS,
-    VT_ROLE_DOWN,
-    VT_ROLE_DOWN_BIAS,
-    VT_ROLE_POST_FFN_NORM,
-    VT_ROLE_FINAL_NORM,
-    VT_ROLE_HEAD,
-    VT_ROLE_ROPE,
-    VT_ROLE_ROPE_LOCAL,
-    VT_ROLE_COUNT
-} vt_weight_role;
-
 /* A range of a tensor of the file. Experts: the same range of each of the tensor's matrices.
  * Vectors: rows are elements, and there is 1 column. */
 typedef struct vt_layout_part {
@@ -88,7 +43,7 @@ enum { VT_LAYOUT_PARTS = 3 };
 typedef struct vt_layout_entry {
     char label[32]; /* "L07.qkv", "head" */
     vt_weight_kind kind;
-    vt_weight_role role;
+    vt_role role;
     int32_t layer; /* -1: outside the layers */
     int32_t n_parts;
     vt_layout_part part[VT_LAYOUT_PARTS];

@@ -114,7 +114,7 @@ static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64
 static bool needs_plain_gate_up(const builder *b)
 {
     for (int32_t i = 0; i < b->m->arch.n_layers; i++)
-        if (b->w->layer[i].n_gate_up == 2)
+        if (b->w->layer[i].weight[VT_ROLE_GATE])
             return true;
     return false;
 }
@@ -272,19 +272,24 @@ static bool windowed(const vt_arch *a, int32_t layer)
 static void build_qkv(builder *b, int32_t i)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
-    if (lw->n_qkv == 1) {
+    if (lw->weight[VT_ROLE_QKV]) {
         emit_linear(b, i, "qkv",
-                    (linear_args){.x = b->h, .w = &lw->qkv[0], .bias = lw->qkv_bias, .y = b->qkv},
+                    (linear_args){.x = b->h,
+                                  .w = lw->weight[VT_ROLE_QKV],
+                                  .bias = lw->tensor[VT_ROLE_QKV_BIAS],
+                                  .y = b->qkv},
                     VT_WHEN_TOKENS);
         return;
     }
     static const char *const kName[3] = {"q", "k", "v"};
-    const vt_tensor *bias[3] = {lw->q_bias, lw->k_bias, lw->v_bias};
+    const vt_tensor *bias[3] = {lw->tensor[VT_ROLE_Q_BIAS], lw->tensor[VT_ROLE_K_BIAS],
+                                lw->tensor[VT_ROLE_V_BIAS]};
     vt_tensor *y[3] = {b->q, b->k, b->v};
     for (int32_t k = 0; k < 3; k++)
-        emit_linear(b, i, kName[k],
-                    (linear_args){.x = b->h, .w = &lw->qkv[k], .bias = bias[k], .y = y[k]},
-                    VT_WHEN_TOKENS);
+        emit_linear(
+            b, i, kName[k],
+            (linear_args){.x = b->h, .w = lw->weight[VT_ROLE_Q + k], .bias = bias[k], .y = y[k]},
+            VT_WHEN_TOKENS);
 }
 
 static void build_attention(builder *b, int32_t i)
@@ -304,9 +309,10 @@ static void build_attention(builder *b, int32_t i)
                         .head_dim = a->head_dim,
                         .dims = rope->dims,
                         .interleaved = rope->interleaved,
-                        .cos_sin = local ? b->w->rope_local_table : b->w->rope_table,
-                        .q_norm = lw->q_norm,
-                        .k_norm = lw->k_norm,
+                        .cos_sin = local ? b->w->ends.tensor[VT_ROLE_ROPE_LOCAL]
+                                         : b->w->ends.tensor[VT_ROLE_ROPE],
+                        .q_norm = lw->tensor[VT_ROLE_Q_NORM],
+                        .k_norm = lw->tensor[VT_ROLE_K_NORM],
                         .eps = a->norm_eps,
                         .plus_one = a->norm_plus_one};
     kv_store_args store = {.batch = &b->p->batch,
@@ -339,10 +345,10 @@ static void build_ffn(builder *b, int32_t i, vt_tensor *y)
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
     const vt_tensor *residual = y == b->x ? y : NULL;
-    if (lw->router) {
+    if (lw->tensor[VT_ROLE_ROUTER]) {
         EMIT(b, moe_route, i, "", VT_WHEN_TOKENS,
              {.x = b->h,
-              .router = lw->router,
+              .router = lw->tensor[VT_ROLE_ROUTER],
               .k = a->n_experts_used,
               .normalise = a->norm_topk,
               .expert = b->expert,
@@ -351,36 +357,44 @@ static void build_ffn(builder *b, int32_t i, vt_tensor *y)
              {.x = b->h,
               .expert = b->expert,
               .weight = b->expert_weight,
-              .gate_up = lw->expert_gate_up,
-              .down = lw->expert_down,
+              .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
+              .down = lw->weight[VT_ROLE_EXPERT_DOWN],
               .n_experts = a->n_experts,
               .activation = a->activation,
               .y = y,
               .accumulate = residual != NULL});
         return;
     }
-    if (lw->n_gate_up == 1) {
+    if (lw->weight[VT_ROLE_GATE_UP]) {
         emit_linear(
             b, i, "gate+up",
             (linear_args){.x = b->h,
-                          .w = &lw->gate_up[0],
+                          .w = lw->weight[VT_ROLE_GATE_UP],
                           .y = b->f,
                           .epilogue = a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU},
             VT_WHEN_TOKENS);
     } else {
-        emit_linear(
-            b, i, "gate",
-            (linear_args){.x = b->h, .w = &lw->gate_up[0], .bias = lw->gate_bias, .y = b->gate},
-            VT_WHEN_TOKENS);
+        emit_linear(b, i, "gate",
+                    (linear_args){.x = b->h,
+                                  .w = lw->weight[VT_ROLE_GATE],
+                                  .bias = lw->tensor[VT_ROLE_GATE_BIAS],
+                                  .y = b->gate},
+                    VT_WHEN_TOKENS);
         emit_linear(b, i, "up",
-                    (linear_args){.x = b->h, .w = &lw->gate_up[1], .bias = lw->up_bias, .y = b->up},
+                    (linear_args){.x = b->h,
+                                  .w = lw->weight[VT_ROLE_UP],
+                                  .bias = lw->tensor[VT_ROLE_UP_BIAS],
+                                  .y = b->up},
                     VT_WHEN_TOKENS);
         EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS,
              {.x = b->g, .y = b->f, .activation = a->activation});
     }
     emit_linear(b, i, "down",
-                (linear_args){
-                    .x = b->f, .w = &lw->down, .bias = lw->down_bias, .residual = residual, .y = y},
+                (linear_args){.x = b->f,
+                              .w = lw->weight[VT_ROLE_DOWN],
+                              .bias = lw->tensor[VT_ROLE_DOWN_BIAS],
+                              .residual = residual,
+                              .y = y},
                 VT_WHEN_TOKENS);
 }
 
@@ -388,30 +402,38 @@ static void build_layer(builder *b, int32_t i)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
     if (!b->m->arch.post_norms) {
-        emit_norm(b, i, "attn", b->x, lw->attn_norm, b->h);
+        emit_norm(b, i, "attn", b->x, lw->tensor[VT_ROLE_ATTN_NORM], b->h);
         build_attention(b, i);
-        emit_linear(
-            b, i, "o",
-            (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .residual = b->x, .y = b->x},
-            VT_WHEN_TOKENS);
-        emit_norm(b, i, "ffn", b->x, lw->ffn_norm, b->h);
+        emit_linear(b, i, "o",
+                    (linear_args){.x = b->o,
+                                  .w = lw->weight[VT_ROLE_O],
+                                  .bias = lw->tensor[VT_ROLE_O_BIAS],
+                                  .residual = b->x,
+                                  .y = b->x},
+                    VT_WHEN_TOKENS);
+        emit_norm(b, i, "ffn", b->x, lw->tensor[VT_ROLE_FFN_NORM], b->h);
         build_ffn(b, i, b->x);
         return;
     }
     if (i == 0)
-        emit_norm(b, i, "attn", b->x, lw->attn_norm, b->h);
+        emit_norm(b, i, "attn", b->x, lw->tensor[VT_ROLE_ATTN_NORM], b->h);
     build_attention(b, i);
-    emit_linear(b, i, "o", (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .y = b->t},
-                VT_WHEN_TOKENS);
-    emit_norm(b, i, "post_attn", b->t, lw->post_attn_norm, b->t);
-    emit_add_norm(b, i, "ffn", b->t, lw->ffn_norm, b->h);
+    emit_linear(
+        b, i, "o",
+        (linear_args){
+            .x = b->o, .w = lw->weight[VT_ROLE_O], .bias = lw->tensor[VT_ROLE_O_BIAS], .y = b->t},
+        VT_WHEN_TOKENS);
+    emit_norm(b, i, "post_attn", b->t, lw->tensor[VT_ROLE_POST_ATTN_NORM], b->t);
+    emit_add_norm(b, i, "ffn", b->t, lw->tensor[VT_ROLE_FFN_NORM], b->h);
     build_ffn(b, i, b->t);
-    emit_norm(b, i, "post_ffn", b->t, lw->post_ffn_norm, b->t);
+    emit_norm(b, i, "post_ffn", b->t, lw->tensor[VT_ROLE_POST_FFN_NORM], b->t);
     bool last =
         i + 1 ==
         b->m->arch.n_layers; /* after the last layer only x matters: `final` norms its rows */
     emit_add_norm(b, i, last ? "join" : "attn", b->t,
-                  last ? b->w->final_norm : b->w->layer[i + 1].attn_norm, b->h);
+                  last ? b->w->ends.tensor[VT_ROLE_FINAL_NORM]
+                       : b->w->layer[i + 1].tensor[VT_ROLE_ATTN_NORM],
+                  b->h);
 }
 
 static void build_calls(builder *b)
@@ -430,7 +452,7 @@ static void build_calls(builder *b)
     }
     p->n_before = p->n_calls;
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
-         {.table = b->w->embed,
+         {.table = b->w->ends.tensor[VT_ROLE_EMBED],
           .tokens = &p->batch.token,
           .token_pool = &p->token_pool,
           .y = b->x,
@@ -440,12 +462,15 @@ static void build_calls(builder *b)
     EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
          {.x = b->x,
           .row = &p->batch.row_token,
-          .weight = b->w->final_norm,
+          .weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM],
           .y = b->r,
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});
     emit_linear(b, -1, "head",
-                (linear_args){.x = b->r, .w = &b->w->head, .y = p->logits, .scale = a->logit_scale},
+                (linear_args){.x = b->r,
+                              .w = b->w->ends.weight[VT_ROLE_HEAD],
+                              .y = p->logits,
+                              .scale = a->logit_scale},
                 VT_WHEN_ROWS);
     p->n_forward = p->n_calls;
     EMIT(b, sample, -1, "", VT_WHEN_ROWS,

@@ -98,10 +98,9 @@ static vt_status each_weight(weights_loader *l, vt_status (*fn)(weights_loader *
 {
     for (int32_t i = 0; i < l->layout->n; i++) {
         const vt_layout_entry *e = &l->layout->entry[i];
-        bool experts = e->kind == VT_KIND_EXPERTS;
-        if (!experts && e->kind != VT_KIND_MATRIX)
+        if (e->kind != VT_KIND_EXPERTS && e->kind != VT_KIND_MATRIX)
             continue;
-        vt_weight *w = experts ? vt_weights_experts(l->w, e) : vt_weights_matrix(l->w, e);
+        vt_weight *w = vt_weights_matrix(l->w, e);
         for (int64_t k = 0; k < vt_layout_matrices(e); k++)
             TRY(fn(l, &w[k]));
     }
@@ -126,11 +125,11 @@ static vt_status pack_all(weights_loader *l)
 
 /* ---- entries ---- */
 
-static vt_status fill_experts(weights_loader *l, const vt_layout_entry *e)
+static vt_status fill_matrices(weights_loader *l, const vt_layout_entry *e)
 {
-    vt_weight *w = vt_weights_experts(l->w, e);
+    vt_weight *w = vt_weights_matrix(l->w, e);
     if (!w)
-        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld experts", e->label,
+        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld matrices", e->label,
                        (long long)vt_layout_matrices(e));
     for (int64_t i = 0; i < vt_layout_matrices(e); i++)
         TRY(vt_layout_weight(e, i, &l->w->arena, &w[i], l->err));
@@ -182,10 +181,8 @@ static vt_status fill_entries(weights_loader *l, int32_t max_context)
 {
     for (int32_t i = 0; i < l->layout->n; i++) {
         const vt_layout_entry *e = &l->layout->entry[i];
-        if (e->kind == VT_KIND_MATRIX)
-            TRY(vt_layout_weight(e, 0, &l->w->arena, vt_weights_matrix(l->w, e), l->err));
-        else if (e->kind == VT_KIND_EXPERTS)
-            TRY(fill_experts(l, e));
+        if (e->kind == VT_KIND_MATRIX || e->kind == VT_KIND_EXPERTS)
+            TRY(fill_matrices(l, e));
         else
             TRY(fill_tensor(l, e, max_context));
     }

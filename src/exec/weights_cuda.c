@@ -146,11 +146,11 @@ static vt_status describe_matrix(loader *l, const vt_layout_entry *e, int64_t i,
     return VT_OK;
 }
 
-static vt_status describe_experts(loader *l, const vt_layout_entry *e)
+static vt_status describe_matrices(loader *l, const vt_layout_entry *e)
 {
-    vt_weight *w = vt_weights_experts(&l->w->weights, e);
+    vt_weight *w = vt_weights_matrix(&l->w->weights, e);
     if (!w)
-        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld experts", e->label,
+        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld matrices", e->label,
                        (long long)vt_layout_matrices(e));
     for (int64_t i = 0; i < vt_layout_matrices(e); i++)
         TRY(describe_matrix(l, e, i, &w[i]));
@@ -176,15 +176,12 @@ static vt_status describe_floats(loader *l, const vt_layout_entry *e)
 
 static vt_status describe(loader *l)
 {
-    vt_weights *w = &l->w->weights;
     for (int32_t i = 0; i < l->layout->n; i++) {
         const vt_layout_entry *e = &l->layout->entry[i];
-        if (e->kind == VT_KIND_MATRIX)
-            TRY(describe_matrix(l, e, 0, vt_weights_matrix(w, e)));
+        if (e->kind == VT_KIND_MATRIX || e->kind == VT_KIND_EXPERTS)
+            TRY(describe_matrices(l, e));
         else if (e->kind == VT_KIND_EMBED)
             TRY(describe_matrix(l, e, 0, NULL));
-        else if (e->kind == VT_KIND_EXPERTS)
-            TRY(describe_experts(l, e));
         else
             TRY(describe_floats(l, e));
         align(l);

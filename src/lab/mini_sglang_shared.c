@@ -189,7 +189,7 @@ static vt_status open_model(const lab *l, vt_model **out, vt_dtype *kv_dtype, vt
         status = vt_model_open(o, &m, err);
     if (status == VT_OK) {
         *kv_dtype = vt_kv_choose_dtype(vt_options_get(o, "kv-dtype"), l->ordinal >= 0,
-                                       m->layer[0].q->dtype);
+                                       vt_model_dtype(m));
         *out = m;
     }
     vt_options_free(o);

@@ -1,9 +1,9 @@
 /* Architecture + named tensors -> layers.
  *
- * One table has a row for each tensor of a layer: its field in vt_layer, its name in both kinds of
- * file, its shape in terms of the architecture's numbers, and which models have it. A tensor in the
- * file that has no row is an error: a fine-tune with an extra bias or an attention sink would
- * otherwise load, run and be subtly wrong.
+ * The table of roles (model/role.h) has each tensor's name in both kinds of file, its shape in
+ * terms of the architecture's numbers, and which layers have it. A tensor in the file that has no
+ * role is an error: a fine-tune with an extra bias or an attention sink would otherwise load, run
+ * and be subtly wrong.
  */
 #include "model/assemble.h"
 
@@ -28,93 +28,6 @@ enum {
     MAX_CONTEXT = 1 << 26,
     MAX_EXPERTS = 4096,
     MAX_EOS = 64,
-};
-
-/* ---- the table ---- */
-
-typedef enum dim_name {
-    D_NONE,
-    D_HIDDEN,
-    D_Q,
-    D_KV,
-    D_FFN,
-    D_HEAD,
-    D_VOCAB,
-    D_EXPERTS,
-    D_EXPERT_FFN
-} dim_name;
-
-typedef enum need {
-    NEED, /* every model */
-    MAY,  /* if the file has it */
-    NEED_QK_NORM,
-    NEED_POST, /* models with norms after attention and feed-forward */
-    NEED_NO_POST,
-    NEED_DENSE, /* layers with one feed-forward */
-    MAY_DENSE,
-    NEED_MOE, /* layers with experts */
-} need;
-
-typedef struct role {
-    size_t field; /* of vt_layer */
-    need when;
-    dim_name dim[3];  /* D_NONE ends the list */
-    const char *gguf; /* after "blk.N." */
-    const char *hf;   /* after "model.layers.N." */
-} role;
-
-#define FIELD(name) offsetof(vt_layer, name)
-/* clang-format off */
-static const role layer_role[] = {
-    {FIELD(attn_norm), NEED, {D_HIDDEN}, "attn_norm.weight", "input_layernorm.weight"},
-    {FIELD(q), NEED, {D_Q, D_HIDDEN}, "attn_q.weight", "self_attn.q_proj.weight"},
-    {FIELD(k), NEED, {D_KV, D_HIDDEN}, "attn_k.weight", "self_attn.k_proj.weight"},
-    {FIELD(v), NEED, {D_KV, D_HIDDEN}, "attn_v.weight", "self_attn.v_proj.weight"},
-    {FIELD(o), NEED, {D_HIDDEN, D_Q}, "attn_output.weight", "self_attn.o_proj.weight"},
-    {FIELD(q_bias), MAY, {D_Q}, "attn_q.bias", "self_attn.q_proj.bias"},
-    {FIELD(k_bias), MAY, {D_KV}, "attn_k.bias", "self_attn.k_proj.bias"},
-    {FIELD(v_bias), MAY, {D_KV}, "attn_v.bias", "self_attn.v_proj.bias"},
-    {FIELD(o_bias), MAY, {D_HIDDEN}, "attn_output.bias", "self_attn.o_proj.bias"},
-    {FIELD(q_norm), NEED_QK_NORM, {D_HEAD}, "attn_q_norm.weight", "self_attn.q_norm.weight"},
-    {FIELD(k_norm), NEED_QK_NORM, {D_HEAD}, "attn_k_norm.weight", "self_attn.k_norm.weight"},
-    {FIELD(post_attn_norm), NEED_POST, {D_HIDDEN},
-        "post_attention_norm.weight", "post_attention_layernorm.weight"},
-    {FIELD(ffn_norm), NEED_POST, {D_HIDDEN}, "ffn_norm.weight", "pre_feedforward_layernorm.weight"},
-    {FIELD(ffn_norm), NEED_NO_POST, {D_HIDDEN},
-        "ffn_norm.weight", "post_attention_layernorm.weight"},
-    {FIELD(gate), NEED_DENSE, {D_FFN, D_HIDDEN}, "ffn_gate.weight", "mlp.gate_proj.weight"},
-    {FIELD(up), NEED_DENSE, {D_FFN, D_HIDDEN}, "ffn_up.weight", "mlp.up_proj.weight"},
-    {FIELD(down), NEED_DENSE, {D_HIDDEN, D_FFN}, "ffn_down.weight", "mlp.down_proj.weight"},
-    {FIELD(gate_bias), MAY_DENSE, {D_FFN}, "ffn_gate.bias", "mlp.gate_proj.bias"},
-    {FIELD(up_bias), MAY_DENSE, {D_FFN}, "ffn_up.bias", "mlp.up_proj.bias"},
-    {FIELD(down_bias), MAY_DENSE, {D_HIDDEN}, "ffn_down.bias", "mlp.down_proj.bias"},
-    {FIELD(post_ffn_norm), NEED_POST, {D_HIDDEN},
-        "post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
-    {FIELD(router), NEED_MOE, {D_EXPERTS, D_HIDDEN}, "ffn_gate_inp.weight", "mlp.gate.weight"},
-    {FIELD(expert_gate), NEED_MOE, {D_EXPERTS, D_EXPERT_FFN, D_HIDDEN},
-        "ffn_gate_exps.weight", "mlp.experts.gate_proj.weight"},
-    {FIELD(expert_up), NEED_MOE, {D_EXPERTS, D_EXPERT_FFN, D_HIDDEN},
-        "ffn_up_exps.weight", "mlp.experts.up_proj.weight"},
-    {FIELD(expert_down), NEED_MOE, {D_EXPERTS, D_HIDDEN, D_EXPERT_FFN},
-        "ffn_down_exps.weight", "mlp.experts.down_proj.weight"},
-};
-/* clang-format on */
-
-/* FP8 matrices and their scales: "<weight's name>_scale_inv" for 128 x 128 blocks, "_scale" for
- * the whole tensor. Both multiply. */
-static const struct {
-    size_t weight, scale;
-} scaled_role[] = {
-    {FIELD(q), FIELD(q_scale)},
-    {FIELD(k), FIELD(k_scale)},
-    {FIELD(v), FIELD(v_scale)},
-    {FIELD(o), FIELD(o_scale)},
-    {FIELD(gate), FIELD(gate_scale)},
-    {FIELD(up), FIELD(up_scale)},
-    {FIELD(down), FIELD(down_scale)},
-    {FIELD(expert_gate), FIELD(expert_gate_scale)},
-    {FIELD(expert_up), FIELD(expert_up_scale)},
-    {FIELD(expert_down), FIELD(expert_down_scale)},
 };
 
 /* Tensors that some programs store and that are not needed here: rotary tables (they are made from
@@ -143,26 +56,26 @@ typedef struct assembly {
     vt_err *err;
 } assembly;
 
-static int64_t dim_of(const vt_arch *a, dim_name d)
+static int64_t dim_of(const vt_arch *a, vt_dim d)
 {
     switch (d) {
-    case D_HIDDEN:
+    case VT_DIM_HIDDEN:
         return a->hidden;
-    case D_Q:
+    case VT_DIM_Q:
         return (int64_t)a->n_heads * a->head_dim;
-    case D_KV:
+    case VT_DIM_KV:
         return (int64_t)a->n_kv_heads * a->head_dim;
-    case D_FFN:
+    case VT_DIM_FFN:
         return a->ffn;
-    case D_HEAD:
+    case VT_DIM_HEAD:
         return a->head_dim;
-    case D_VOCAB:
+    case VT_DIM_VOCAB:
         return a->vocab;
-    case D_EXPERTS:
+    case VT_DIM_EXPERTS:
         return a->n_experts;
-    case D_EXPERT_FFN:
+    case VT_DIM_EXPERT_FFN:
         return a->expert_ffn;
-    case D_NONE:
+    case VT_DIM_NONE:
         break;
     }
     return 0;
@@ -177,11 +90,11 @@ static void print_shape(char *out, size_t size, const int64_t *dim, int32_t rank
 
 static bool is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
 
-static vt_status check_tensor(const assembly *a, const vt_tensor *t, const dim_name *dims)
+static vt_status check_tensor(const assembly *a, const vt_tensor *t, const vt_dim *dims)
 {
     int64_t want[3];
     int32_t rank = 0;
-    while (rank < 3 && dims[rank] != D_NONE) {
+    while (rank < 3 && dims[rank] != VT_DIM_NONE) {
         want[rank] = dim_of(&a->m->arch, dims[rank]);
         rank++;
     }
@@ -193,8 +106,9 @@ static vt_status check_tensor(const assembly *a, const vt_tensor *t, const dim_n
                        a->m->path, t->name, got_text, want_text);
     }
     bool scalable = a->src->hf_names && rank >= 2 &&
-                    dims[0] != D_VOCAB; /* has a place for FP8's scale */
-    bool is_vector = rank == 1 || (rank == 2 && dims[0] == D_EXPERTS); /* norms, biases, router */
+                    dims[0] != VT_DIM_VOCAB; /* has a place for FP8's scale */
+    bool is_vector = rank == 1 ||
+                     (rank == 2 && dims[0] == VT_DIM_EXPERTS); /* norms, biases, router */
     if (!is_float(t->dtype) &&
         (is_vector || (!vt_dtype_quantised(t->dtype) && !(scalable && t->dtype == VT_FP8_E4M3))))
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has type %s; %s was expected",
@@ -216,7 +130,7 @@ static void count(assembly *a, int64_t i, bool in_layer)
 }
 
 /* *out = the tensor `name` or NULL, checked, counted. */
-static vt_status take(assembly *a, const char *name, const dim_name *dims, bool required,
+static vt_status take(assembly *a, const char *name, const vt_dim *dims, bool required,
                       const vt_tensor **out)
 {
     int64_t i = a->src->find(a->src->file, name);
@@ -226,7 +140,7 @@ static vt_status take(assembly *a, const char *name, const dim_name *dims, bool 
         return VT_OK;
     const vt_tensor *t = a->src->at(a->src->file, i);
     TRY(check_tensor(a, t, dims));
-    count(a, i, dims[0] != D_VOCAB);
+    count(a, i, dims[0] != VT_DIM_VOCAB);
     *out = t;
     return VT_OK;
 }
@@ -319,54 +233,55 @@ static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const nam
     return VT_OK;
 }
 
-static bool wanted(const vt_arch *a, const role *r, int32_t layer, bool *required)
+/* Returns true for roles that a layer may have. *required: it must have it. */
+static bool wanted(const vt_model *m, const vt_layer *l, vt_role role, bool *required)
 {
-    bool moe = a->n_experts > 0 && (!a->layer_moe || a->layer_moe[layer]);
-    *required = r->when != MAY && r->when != MAY_DENSE;
-    switch (r->when) {
-    case NEED_QK_NORM:
-        return a->qk_norm;
-    case NEED_POST:
-        return a->post_norms;
-    case NEED_NO_POST:
-        return !a->post_norms;
-    case NEED_DENSE:
-    case MAY_DENSE:
-        return !moe;
-    case NEED_MOE:
-        return moe;
-    default:
-        return true;
-    }
+    const vt_role_row *r = &vt_roles[role];
+    *required = r->need != VT_NEED_NOT;
+    if (!r->gguf || (r->block == VT_BLOCK_NONE && !r->norm))
+        return false; /* stacked, or outside the layers */
+    if (r->need == VT_NEED_BY_FAMILY && !m->arch.qk_norm)
+        return false;
+    bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn;
+    return here && (!r->norm || l->norms & r->norm);
+}
+
+/* Writes the name that a role's tensor has in the layer's file. */
+static void role_name(const vt_layer *l, int32_t layer, vt_role role, bool hf, char *out,
+                      size_t size)
+{
+    const vt_role_row *r = &vt_roles[role];
+    const char *name = hf ? r->hf : r->gguf;
+    if (hf && role == VT_ROLE_FFN_NORM && l->norms & VT_NORM_AFTER)
+        name = "pre_feedforward_layernorm.weight";
+    snprintf(out, size, hf ? "model.layers.%d.%s" : "blk.%d.%s", layer, name);
 }
 
 static vt_status take_layer(assembly *a, int32_t layer)
 {
     char name[160];
-    for (size_t i = 0; i < sizeof layer_role / sizeof *layer_role; i++) {
-        const role *r = &layer_role[i];
+    vt_layer *l = &a->m->layer[layer];
+    for (int r = 0; r < VT_ROLES; r++) {
         bool required;
-        if (!wanted(&a->m->arch, r, layer, &required))
+        if (!wanted(a->m, l, (vt_role)r, &required))
             continue;
-        if (a->src->hf_names)
-            snprintf(name, sizeof name, "model.layers.%d.%s", layer, r->hf);
-        else
-            snprintf(name, sizeof name, "blk.%d.%s", layer, r->gguf);
-        const vt_tensor **slot = (const vt_tensor **)((char *)&a->m->layer[layer] + r->field);
-        TRY(take(a, name, r->dim, required, slot));
+        role_name(l, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
+        TRY(take(a, name, vt_roles[r].dim, required, &l->weight[r]));
     }
-    char *l = (char *)&a->m->layer[layer];
-    for (size_t i = 0; i < sizeof scaled_role / sizeof *scaled_role; i++) {
-        const vt_tensor *w = *(const vt_tensor **)(l + scaled_role[i].weight);
-        if (w && w->dtype == VT_FP8_E4M3)
-            TRY(take_scale(a, w, (const vt_tensor **)(l + scaled_role[i].scale)));
-    }
-    vt_layer *to = &a->m->layer[layer];
+    for (int r = 0; r < VT_ROLES; r++)
+        if (l->weight[r] && l->weight[r]->dtype == VT_FP8_E4M3)
+            TRY(take_scale(a, l->weight[r], &l->scale[r]));
     TRY(take_kv_scale(a, layer, (const char *const[]){"k_scale", "k_proj.k_scale"},
-                      &to->kv_k_scale));
-    TRY(take_kv_scale(a, layer, (const char *const[]){"v_scale", "v_proj.v_scale"},
-                      &to->kv_v_scale));
-    return VT_OK;
+                      &l->kv_k_scale));
+    return take_kv_scale(a, layer, (const char *const[]){"v_scale", "v_proj.v_scale"},
+                         &l->kv_v_scale);
+}
+
+/* Takes a tensor that is no layer's. */
+static vt_status take_end(assembly *a, vt_role role, const vt_tensor **out)
+{
+    const vt_role_row *r = &vt_roles[role];
+    return take(a, a->src->hf_names ? r->hf : r->gguf, r->dim, true, out);
 }
 
 /* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
@@ -374,25 +289,20 @@ static vt_status take_layer(assembly *a, int32_t layer)
 static vt_status take_ends(assembly *a)
 {
     vt_model *m = a->m;
-    bool hf = a->src->hf_names;
-    const char *embed = hf ? "model.embed_tokens.weight" : "token_embd.weight";
-    const char *norm = hf ? "model.norm.weight" : "output_norm.weight";
-    int64_t i = a->src->find(a->src->file, embed);
+    const vt_role_row *embed = &vt_roles[VT_ROLE_EMBED];
+    const char *name = a->src->hf_names ? embed->hf : embed->gguf;
+    int64_t i = a->src->find(a->src->file, name);
     if (i >= 0) {
         int64_t rows = a->src->at(a->src->file, i)->dim[0];
         if (rows > MAX_VOCAB)
             return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has %lld rows (at most %d allowed)",
-                           m->path, embed, (long long)rows, MAX_VOCAB);
+                           m->path, name, (long long)rows, MAX_VOCAB);
         m->arch.vocab = (int32_t)rows;
     }
-    TRY(take(a, embed, (dim_name[3]){D_VOCAB, D_HIDDEN}, true, &m->embed));
-    TRY(take(a, norm, (dim_name[3]){D_HIDDEN}, true, &m->final_norm));
-    if (m->arch.tied_head)
-        m->head = m->embed;
-    else
-        TRY(take(a, hf ? "lm_head.weight" : "output.weight", (dim_name[3]){D_VOCAB, D_HIDDEN}, true,
-                 &m->head));
-    return VT_OK;
+    TRY(take_end(a, VT_ROLE_EMBED, &m->embed));
+    TRY(take_end(a, VT_ROLE_FINAL_NORM, &m->final_norm));
+    m->head = m->embed;
+    return m->arch.tied_head ? VT_OK : take_end(a, VT_ROLE_HEAD, &m->head);
 }
 
 static vt_status refuse_unknown(const assembly *a)
@@ -408,12 +318,26 @@ static vt_status refuse_unknown(const assembly *a)
     return VT_OK;
 }
 
+/* Makes the layers' description, without weights. */
+static vt_status make_layers(vt_model *m, vt_err *err)
+{
+    const vt_arch *a = &m->arch;
+    m->layer = vt_arena_alloc(&m->arena, (size_t)a->n_layers, sizeof *m->layer);
+    if (!m->layer)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        bool moe = a->n_experts > 0 && (!a->layer_moe || a->layer_moe[i]);
+        m->layer[i].mixer = VT_BLOCK_ATTENTION;
+        m->layer[i].ffn = moe ? VT_BLOCK_EXPERTS : VT_BLOCK_FFN;
+        m->layer[i].norms = VT_NORM_BEFORE | (a->post_norms ? VT_NORM_AFTER : 0);
+    }
+    return VT_OK;
+}
+
 static vt_status assemble(assembly *a)
 {
     vt_model *m = a->m;
-    m->layer = vt_arena_alloc(&m->arena, (size_t)m->arch.n_layers, sizeof *m->layer);
-    if (!m->layer)
-        return vt_fail(a->err, VT_ERR_MEMORY, "%s: out of memory", m->path);
+    TRY(make_layers(m, a->err));
     TRY(take_ends(a));
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         TRY(take_layer(a, i));
@@ -441,10 +365,10 @@ vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
 /* ---- the tensors that an architecture needs, for a model without files ---- */
 
 static vt_status declare(vt_model *m, vt_tensor *t, vt_dtype dtype, const char *name,
-                         const dim_name *dims, vt_err *err)
+                         const vt_dim *dims, vt_err *err)
 {
     *t = (vt_tensor){.dtype = dtype, .name = vt_arena_strdup(&m->arena, name, strlen(name))};
-    while (t->rank < 3 && dims[t->rank] != D_NONE) {
+    while (t->rank < 3 && dims[t->rank] != VT_DIM_NONE) {
         t->dim[t->rank] = dim_of(&m->arch, dims[t->rank]);
         t->rank++;
     }
@@ -454,25 +378,26 @@ static vt_status declare(vt_model *m, vt_tensor *t, vt_dtype dtype, const char *
 
 vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n, vt_err *err)
 {
-    enum { N_ROLES = sizeof layer_role / sizeof *layer_role };
-    vt_tensor *t = vt_arena_alloc(&m->arena, 3 + (size_t)m->arch.n_layers * N_ROLES, sizeof *t);
+    vt_tensor *t = vt_arena_alloc(&m->arena, 3 + (size_t)m->arch.n_layers * VT_ROLES, sizeof *t);
     char name[160];
     int64_t at = 0;
     if (!t)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    dim_name rows[3] = {D_VOCAB, D_HIDDEN}, norm[3] = {D_HIDDEN};
-    TRY(declare(m, &t[at++], dtype, "model.embed_tokens.weight", rows, err));
+    TRY(make_layers(m, err));
+    const vt_role_row *ends = vt_roles;
+    TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_EMBED].hf, ends[VT_ROLE_EMBED].dim, err));
     for (int32_t i = 0; i < m->arch.n_layers; i++)
-        for (size_t r = 0; r < N_ROLES; r++) {
+        for (int r = 0; r < VT_ROLES; r++) {
             bool required;
-            if (!wanted(&m->arch, &layer_role[r], i, &required) || !required)
+            if (!wanted(m, &m->layer[i], (vt_role)r, &required) || !required)
                 continue;
-            snprintf(name, sizeof name, "model.layers.%d.%s", i, layer_role[r].hf);
-            TRY(declare(m, &t[at++], dtype, name, layer_role[r].dim, err));
+            role_name(&m->layer[i], i, (vt_role)r, true, name, sizeof name);
+            TRY(declare(m, &t[at++], dtype, name, vt_roles[r].dim, err));
         }
-    TRY(declare(m, &t[at++], dtype, "model.norm.weight", norm, err));
+    TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,
+                err));
     if (!m->arch.tied_head)
-        TRY(declare(m, &t[at++], dtype, "lm_head.weight", rows, err));
+        TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_HEAD].hf, ends[VT_ROLE_HEAD].dim, err));
     *out = t;
     *n = at;
     return VT_OK;

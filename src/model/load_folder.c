@@ -221,21 +221,34 @@ static bool source_skip(const void *file, int64_t i)
 /* Biases are optional in the table of weights. Those that config.json announces must be there. */
 static vt_status check_biases(const loader *l)
 {
-    for (int32_t i = 0; i < l->m->arch.n_layers; i++) {
-        const vt_layer *w = &l->m->layer[i];
-        bool dense = !l->m->arch.layer_moe || !l->m->arch.layer_moe[i];
-        const char *missing = NULL;
-        if (l->extra.qkv_bias && (!w->q_bias || !w->k_bias || !w->v_bias))
-            missing = "q, k or v";
-        else if (l->extra.o_bias && !w->o_bias)
-            missing = "attention output";
-        else if (l->extra.mlp_bias && dense && (!w->gate_bias || !w->up_bias || !w->down_bias))
-            missing = "feed-forward";
-        if (missing)
-            return vt_fail(l->err, VT_ERR_MODEL,
-                           "%s: layer %d has no %s bias, and config.json says it has", l->folder, i,
-                           missing);
-    }
+    const struct {
+        bool said;
+        vt_block_kind block;
+        vt_role role[3];
+        const char *name;
+    } all[] = {
+        {l->extra.qkv_bias,
+         VT_BLOCK_ATTENTION,
+         {VT_ROLE_Q_BIAS, VT_ROLE_K_BIAS, VT_ROLE_V_BIAS},
+         "q, k or v"},
+        {l->extra.o_bias,
+         VT_BLOCK_ATTENTION,
+         {VT_ROLE_O_BIAS, VT_ROLE_O_BIAS, VT_ROLE_O_BIAS},
+         "attention output"},
+        {l->extra.mlp_bias,
+         VT_BLOCK_FFN,
+         {VT_ROLE_GATE_BIAS, VT_ROLE_UP_BIAS, VT_ROLE_DOWN_BIAS},
+         "feed-forward"},
+    };
+    for (int32_t i = 0; i < l->m->arch.n_layers; i++)
+        for (size_t k = 0; k < 3 * sizeof all / sizeof *all; k++) {
+            const vt_layer *w = &l->m->layer[i];
+            bool has = w->mixer == all[k / 3].block || w->ffn == all[k / 3].block;
+            if (all[k / 3].said && has && !w->weight[all[k / 3].role[k % 3]])
+                return vt_fail(l->err, VT_ERR_MODEL,
+                               "%s: layer %d has no %s bias, and config.json says it has",
+                               l->folder, i, all[k / 3].name);
+        }
     return VT_OK;
 }
 

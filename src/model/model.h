@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/tensor.h"
+#include "model/role.h"
 #include "vitrine.h"
 
 struct vt_tokenizer; /* text/tokenizer/tokenizer.h */
@@ -56,17 +57,15 @@ typedef struct vt_arch {
     uint8_t *layer_moe; /* [n_layers] 1: experts, 0: dense; NULL: all as n_experts says */
 } vt_arch;
 
-/* Missing optional weights are NULL. Matrices are [out, in]; norms and biases rank 1. */
+/* Matrices are [out, in]; norms and biases have rank 1; the experts' matrices rank 3,
+ * [n_experts, out, in]. */
 typedef struct vt_layer {
-    const vt_tensor *attn_norm, *q, *k, *v, *o, *q_bias, *k_bias, *v_bias, *o_bias;
-    const vt_tensor *q_norm, *k_norm, *post_attn_norm;
-    const vt_tensor *ffn_norm, *gate, *up, *down, *gate_bias, *up_bias, *down_bias, *post_ffn_norm;
-    const vt_tensor *router, *expert_gate, *expert_up,
-        *expert_down; /* experts: rank 3, [n_experts, out, in] */
-    const vt_tensor *q_scale, *k_scale, *v_scale, *o_scale, *gate_scale, *up_scale,
-        *down_scale; /* FP8: one number, or one for each 128 x 128 block */
-    const vt_tensor *expert_gate_scale, *expert_up_scale,
-        *expert_down_scale; /* FP8: rank 3, every expert's own, [n_experts, 1, 1] or blocks */
+    uint8_t mixer, ffn;                /* vt_block_kind */
+    uint8_t norms;                     /* VT_NORM_BEFORE | VT_NORM_AFTER */
+    const vt_tensor *weight[VT_ROLES]; /* NULL: the layer does not have it */
+    /* of FP8 weights: one number, or one for each 128 x 128 block; of experts: rank 3, every
+     * expert's own, [n_experts, 1, 1] or blocks */
+    const vt_tensor *scale[VT_ROLES];
     /* An FP8 cache stores K and V divided by these; 1 where the file gives none. */
     float kv_k_scale, kv_v_scale;
 } vt_layer;
@@ -93,5 +92,12 @@ struct vt_model {
     bool mapped;  /* every tensor lies in a mapped file: pages that are dropped can be read again */
     void *source; /* the open file(s), private to the loader */
 };
+
+/* Returns the element type that stands for those of the model's matrices: its first layer's q. */
+static inline vt_dtype vt_model_dtype(const vt_model *m)
+{
+    const vt_tensor *q = m->layer ? m->layer[0].weight[VT_ROLE_Q] : NULL;
+    return q ? q->dtype : VT_F32;
+}
 
 #endif

@@ -133,7 +133,7 @@ static vt_status read_ask(whatif *w, vt_err *err)
     w->kv[1] = w->kv[0];
     if (w->ask->kv_dtype)
         w->kv[1] = vt_kv_choose_dtype(w->ask->kv_dtype, w->gpu,
-                                      w->model ? w->model->layer[0].q->dtype : VT_F32);
+                                      w->model ? vt_model_dtype(w->model) : VT_F32);
     if (w->ask->weights) {
         TRY(read_dtype(w->ask->weights, "--weights", &w->weights, err));
         w->other_weights = true;

@@ -736,7 +736,8 @@ static void test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined(voi
     vt_cuda_weights *w;
     vt_layer *l = &m->layer[0];
     vt_tensor bias[3];
-    const vt_tensor *matrix[3] = {l->q, l->k, l->v}, **to[3] = {&l->q_bias, &l->k_bias, &l->v_bias};
+    const vt_tensor *matrix[3] = {l->weight[VT_ROLE_Q], l->weight[VT_ROLE_K], l->weight[VT_ROLE_V]},
+                    **to = &l->weight[VT_ROLE_Q_BIAS];
     for (int i = 0; i < 3; i++) {
         int64_t n = matrix[i]->dim[0];
         assert_true(n <= MOST);
@@ -745,13 +746,13 @@ static void test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined(voi
     }
     for (int set = 0; set < 8; set++) {
         for (int i = 0; i < 3; i++)
-            *to[i] = set >> i & 1 ? &bias[i] : NULL;
+            to[i] = set >> i & 1 ? &bias[i] : NULL;
         assert_int_equal(vt_cuda_weights_load(NULL, m, 64, 1, &w, NULL), VT_OK);
         const vt_layer_weights *got = &w->weights.layer[0];
-        assert_int_equal(got->n_qkv, 1);
-        assert_int_equal(got->qkv_bias != NULL, set != 0);
+        assert_non_null(got->weight[VT_ROLE_QKV]);
+        assert_int_equal(got->tensor[VT_ROLE_QKV_BIAS] != NULL, set != 0);
         if (set)
-            assert_int_equal(got->qkv_bias->dim[0], got->qkv[0].rows);
+            assert_int_equal(got->tensor[VT_ROLE_QKV_BIAS]->dim[0], got->weight[VT_ROLE_QKV]->rows);
         vt_cuda_weights_free(NULL, w);
     }
     vt_model_free(m);

@@ -98,7 +98,7 @@ static void check_all(const fixture *f)
             check_matrix(f, e, 0, vt_weights_matrix(&w->weights, e));
         if (e->kind == VT_KIND_EXPERTS)
             for (int64_t k = 0; k < vt_layout_matrices(e); k++)
-                check_matrix(f, e, k, &vt_weights_experts(&w->weights, e)[k]);
+                check_matrix(f, e, k, &vt_weights_matrix(&w->weights, e)[k]);
         if (e->kind == VT_KIND_ROUTER || e->kind == VT_KIND_VECTOR)
             check_floats(f, e, *vt_weights_tensor(&w->weights, e));
     }
@@ -198,7 +198,8 @@ static void check_dummy_layer(const fixture *f)
         check_dummy_matrix(f, e, vt_weights_matrix(&w->weights, e));
     }
     const vt_layout_entry *e = entry(f->layout, "L00.attn_norm");
-    float *norm = read_back(f, w->weights.layer[0].attn_norm, (size_t)e->part[0].rows * 4);
+    float *norm = read_back(f, w->weights.layer[0].tensor[VT_ROLE_ATTN_NORM],
+                            (size_t)e->part[0].rows * 4);
     for (int64_t i = 0; i < e->part[0].rows; i++)
         assert_float_equal(norm[i], vt_bf16_to_f32(dummy_at(&e->part[0], i, 0)), 0);
     free(norm);

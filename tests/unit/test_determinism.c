@@ -137,7 +137,7 @@ static void random_options(vt_options *o, const vt_model *m)
     engine_option_int(o, "max-running", running);
     engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
     engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
-    vt_dtype kv = m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
+    vt_dtype kv = vt_model_dtype(m) == VT_F32 ? VT_F32 : VT_F16;
     vt_kv_shape shape;
     vt_kv_shape_of(m, kv, &shape);
     size_t token_bytes = vt_kv_page_bytes(&shape, 1);

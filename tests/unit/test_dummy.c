@@ -116,7 +116,8 @@ static void test_dummy_host_weights_fill_every_tensor_once(void **state)
     vt_err err = {0};
     assert_int_equal(vt_model_load("dummy:smollm2-135m", &m, &err), VT_OK);
     assert_int_equal(vt_model_host_weights(m, &err), VT_OK);
-    const vt_tensor *t[] = {m->embed, m->layer[0].q, m->layer[29].down, m->layer[7].ffn_norm,
+    const vt_tensor *t[] = {m->embed, m->layer[0].weight[VT_ROLE_Q],
+                            m->layer[29].weight[VT_ROLE_DOWN], m->layer[7].weight[VT_ROLE_FFN_NORM],
                             m->final_norm};
     for (size_t k = 0; k < sizeof t / sizeof *t; k++) {
         const uint16_t *data = t[k]->data;

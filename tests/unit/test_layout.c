@@ -108,12 +108,12 @@ static void test_program_when_types_of_a_layer_differ_then_still_the_same(void *
     (void)state;
     vt_model *m = load("llama-mha-llama3");
     vt_layer *l = &m->layer[0];
-    vt_tensor v = *l->v, up = *l->up;
+    vt_tensor v = *l->weight[VT_ROLE_V], up = *l->weight[VT_ROLE_UP];
     vt_layout *layout;
     assert_int_equal(v.dtype, VT_BF16);
     v.dtype = up.dtype = VT_F16; /* on a GPU both become BF16, which must not make them stacked */
-    l->v = &v;
-    l->up = &up;
+    l->weight[VT_ROLE_V] = &v;
+    l->weight[VT_ROLE_UP] = &up;
     int32_t n = same_program(m);
     assert_int_equal(vt_layout_make(m, &layout, NULL), VT_OK);
     assert_true(has_call(layout, "L00.v") && !has_call(layout, "L00.qkv"));
@@ -131,14 +131,14 @@ static void test_program_when_a_file_has_some_of_the_biases_then_still_the_same(
     static float zeros[4096];
     vt_model *m = load("llama-mha-llama3");
     vt_layer *l = &m->layer[0];
-    vt_tensor bias[2] = {{.data = zeros, .rank = 1, .dim = {l->k->dim[0]}},
-                         {.data = zeros, .rank = 1, .dim = {l->gate->dim[0]}}};
+    vt_tensor bias[2] = {{.data = zeros, .rank = 1, .dim = {l->weight[VT_ROLE_K]->dim[0]}},
+                         {.data = zeros, .rank = 1, .dim = {l->weight[VT_ROLE_GATE]->dim[0]}}};
     for (int i = 0; i < 2; i++)
         bias[i].row_stride = bias[i].dim[0];
     int32_t n = same_program(m);
-    l->k_bias = &bias[0];
+    l->weight[VT_ROLE_K_BIAS] = &bias[0];
     assert_int_equal(same_program(m), n); /* stacked; missing biases are zeros */
-    l->gate_bias = &bias[1];
+    l->weight[VT_ROLE_GATE_BIAS] = &bias[1];
     assert_int_equal(same_program(m), n + 2); /* gate, up, silu_mul */
     vt_model_free(m);
 }
@@ -147,11 +147,11 @@ static void test_layout_when_gate_and_up_of_experts_differ_then_refused(void **s
 {
     (void)state;
     vt_model *m = load("qwen3moe-raw");
-    vt_tensor up = *m->layer[0].expert_up;
+    vt_tensor up = *m->layer[0].weight[VT_ROLE_EXPERT_UP];
     vt_layout *layout = NULL;
     vt_err err = {0};
     up.dtype = VT_F16;
-    m->layer[0].expert_up = &up;
+    m->layer[0].weight[VT_ROLE_EXPERT_UP] = &up;
     assert_int_equal(vt_layout_make(m, &layout, &err), VT_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "gate is BF16 and up is F16"));
     assert_null(layout);

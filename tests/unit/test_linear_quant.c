@@ -203,14 +203,15 @@ static void test_weights_on_a_gpu_keep_their_type_and_tied_embeddings_are_one(vo
     vt_model *m = load("tests/golden/models/llama-quantised-Q4_K.gguf");
     vt_cuda_weights *w = describe(m);
     const vt_layer_weights *l = &w->weights.layer[0];
-    assert_int_equal(l->n_qkv, 1);
-    assert_int_equal(l->qkv[0].dtype, VT_Q4_K);
-    assert_int_equal(l->qkv[0].rows, 64 + 16 + 16);
-    assert_int_equal(l->qkv[0].packed_bytes, 12 * 1184);
-    assert_int_equal(l->o.dtype, VT_Q8_0);
-    assert_int_equal(l->n_gate_up, 1);
-    assert_ptr_equal(w->weights.embed, w->weights.head.part[0]);
-    assert_int_equal(w->weights.head.packed_bytes, 5 * 1184);
+    assert_non_null(l->weight[VT_ROLE_QKV]);
+    assert_int_equal(l->weight[VT_ROLE_QKV]->dtype, VT_Q4_K);
+    assert_int_equal(l->weight[VT_ROLE_QKV]->rows, 64 + 16 + 16);
+    assert_int_equal(l->weight[VT_ROLE_QKV]->packed_bytes, 12 * 1184);
+    assert_int_equal(l->weight[VT_ROLE_O]->dtype, VT_Q8_0);
+    assert_non_null(l->weight[VT_ROLE_GATE_UP]);
+    assert_ptr_equal(w->weights.ends.tensor[VT_ROLE_EMBED],
+                     w->weights.ends.weight[VT_ROLE_HEAD]->part[0]);
+    assert_int_equal(w->weights.ends.weight[VT_ROLE_HEAD]->packed_bytes, 5 * 1184);
     /* qkv, o, gate and up, down, embedding; rounded up to 256 each; norms and the rope table */
     size_t matrices = 12 * 1184 + 32 * 544 + 64 * 1184 + 32 * 1184 + 5 * 1184;
     assert_in_range(w->bytes, matrices, matrices + 5 * 255 + 3 * 1024 + 256 * 16 * 4 + 256);
@@ -222,19 +223,19 @@ static void test_weights_of_mixed_types_stay_apart(void **state)
 {
     (void)state;
     vt_model *m = load("tests/golden/models/llama-quantised-Q4_K.gguf");
-    vt_tensor v = *m->layer[0].v, up = *m->layer[0].up;
+    vt_tensor v = *m->layer[0].weight[VT_ROLE_V], up = *m->layer[0].weight[VT_ROLE_UP];
     v.dtype = VT_Q6_K;
     up.dtype = VT_F16;
-    m->layer[0].v = &v;
-    m->layer[0].up = &up;
+    m->layer[0].weight[VT_ROLE_V] = &v;
+    m->layer[0].weight[VT_ROLE_UP] = &up;
     vt_cuda_weights *w = describe(m);
     const vt_layer_weights *l = &w->weights.layer[0];
-    assert_int_equal(l->n_qkv, 3);
-    assert_int_equal(l->qkv[1].dtype, VT_Q4_K);
-    assert_int_equal(l->qkv[2].dtype, VT_Q6_K);
-    assert_int_equal(l->n_gate_up, 2);
-    assert_int_equal(l->gate_up[0].dtype, VT_Q4_K);
-    assert_int_equal(l->gate_up[1].dtype, VT_BF16);
+    assert_null(l->weight[VT_ROLE_QKV]);
+    assert_int_equal(l->weight[VT_ROLE_K]->dtype, VT_Q4_K);
+    assert_int_equal(l->weight[VT_ROLE_V]->dtype, VT_Q6_K);
+    assert_null(l->weight[VT_ROLE_GATE_UP]);
+    assert_int_equal(l->weight[VT_ROLE_GATE]->dtype, VT_Q4_K);
+    assert_int_equal(l->weight[VT_ROLE_UP]->dtype, VT_BF16);
     vt_cuda_weights_free(NULL, w);
     vt_model_free(m);
 }

@@ -41,9 +41,9 @@ static void test_load_gguf_reads_every_knob_of_a_tiny_llama(void **state)
     assert_float_equal(a->attn_scale, 1 / sqrt(8.0), 1e-7);
     assert_float_equal(a->norm_eps, 1e-5, 1e-12);
     assert_int_equal(a->window, 0);
-    assert_null(m->layer[0].q_bias);
-    assert_int_equal(m->layer[0].k->dim[0], 16);
-    assert_int_equal(m->layer[0].k->dim[1], 32);
+    assert_null(m->layer[0].weight[VT_ROLE_Q_BIAS]);
+    assert_int_equal(m->layer[0].weight[VT_ROLE_K]->dim[0], 16);
+    assert_int_equal(m->layer[0].weight[VT_ROLE_K]->dim[1], 32);
     assert_null(m->tokenizer);
     assert_null(m->chat_template);
     assert_int_equal(m->bos, -1);

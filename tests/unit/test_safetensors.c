@@ -279,7 +279,7 @@ static void test_folder_of_gemma_sets_its_knobs(void **state)
     static const uint8_t windows[] = {1, 1, 0, 1};
     assert_memory_equal(a->layer_window, windows, 4);
     assert_true(a->rope.base == 1e6 && a->rope_local.base == 1e4 && !a->rope.interleaved);
-    assert_non_null(m->layer[3].post_ffn_norm);
+    assert_non_null(m->layer[3].weight[VT_ROLE_POST_FFN_NORM]);
     vt_model_free(m);
 }
 
@@ -290,8 +290,10 @@ static void test_folder_of_experts_stacks_them(void **state)
     const vt_arch *a = &m->arch;
     assert_true(a->norm_topk);
     assert_true(a->layer_moe[0] && !a->layer_moe[1] && a->layer_moe[2]);
-    assert_true(!m->layer[1].router && m->layer[1].gate && !m->layer[0].gate);
-    const vt_tensor *g = m->layer[2].expert_gate, *d = m->layer[2].expert_down;
+    assert_true(!m->layer[1].weight[VT_ROLE_ROUTER] && m->layer[1].weight[VT_ROLE_GATE] &&
+                !m->layer[0].weight[VT_ROLE_GATE]);
+    const vt_tensor *g = m->layer[2].weight[VT_ROLE_EXPERT_GATE],
+                    *d = m->layer[2].weight[VT_ROLE_EXPERT_DOWN];
     assert_true(g->rank == 3 && g->dim[0] == a->n_experts && g->dim[1] == a->expert_ffn &&
                 g->dim[2] == a->hidden);
     assert_true(d->dim[1] == a->hidden && d->dim[2] == a->expert_ffn);
@@ -310,11 +312,14 @@ static void test_folder_of_fp8_gives_every_matrix_its_scales(void **state)
     (void)state;
     vt_model *m = load_good(MODELS "qwen3-fp8");
     const vt_layer *l = &m->layer[0];
-    assert_int_equal(l->gate->dtype, VT_FP8_E4M3);
+    assert_int_equal(l->weight[VT_ROLE_GATE]->dtype, VT_FP8_E4M3);
     assert_string_equal(m->quant, "FP8_E4M3");
-    const vt_tensor *scale[] = {l->q_scale,    l->k_scale,  l->v_scale,   l->o_scale,
-                                l->gate_scale, l->up_scale, l->down_scale};
-    const vt_tensor *w[] = {l->q, l->k, l->v, l->o, l->gate, l->up, l->down};
+    const vt_tensor *scale[] = {l->scale[VT_ROLE_Q],   l->scale[VT_ROLE_K],    l->scale[VT_ROLE_V],
+                                l->scale[VT_ROLE_O],   l->scale[VT_ROLE_GATE], l->scale[VT_ROLE_UP],
+                                l->scale[VT_ROLE_DOWN]};
+    const vt_tensor *w[] = {l->weight[VT_ROLE_Q],   l->weight[VT_ROLE_K],    l->weight[VT_ROLE_V],
+                            l->weight[VT_ROLE_O],   l->weight[VT_ROLE_GATE], l->weight[VT_ROLE_UP],
+                            l->weight[VT_ROLE_DOWN]};
     for (size_t i = 0; i < 4; i++) /* the attention's: one for the tensor */
         assert_true(scale[i] && w[i]->dtype == VT_FP8_E4M3 && vt_tensor_elems(scale[i]) == 1);
     for (size_t i = 4; i < 7; i++) { /* the feed-forward's: one for each block */
@@ -336,8 +341,10 @@ static void test_folder_of_fp8_experts_stacks_their_scales(void **state)
     assert_int_equal(st_open_folder(MODELS "qwen3moe-fp8", &set, NULL), VT_OK);
     for (int layer = 0; layer < 2; layer++) {
         const vt_layer *l = &m->layer[layer];
-        const vt_tensor *w[] = {l->expert_gate, l->expert_up, l->expert_down};
-        const vt_tensor *scale[] = {l->expert_gate_scale, l->expert_up_scale, l->expert_down_scale};
+        const vt_tensor *w[] = {l->weight[VT_ROLE_EXPERT_GATE], l->weight[VT_ROLE_EXPERT_UP],
+                                l->weight[VT_ROLE_EXPERT_DOWN]};
+        const vt_tensor *scale[] = {l->scale[VT_ROLE_EXPERT_GATE], l->scale[VT_ROLE_EXPERT_UP],
+                                    l->scale[VT_ROLE_EXPERT_DOWN]};
         for (int p = 0; p < 3; p++) {
             assert_int_equal(w[p]->dtype, VT_FP8_E4M3);
             assert_true(scale[p]->rank == 3);

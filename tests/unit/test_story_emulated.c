@@ -191,7 +191,7 @@ static void test_emulated_program_is_as_described(void **state)
     vt_described d;
     run_requests(t);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
-    vt_dtype kv = vt_options_kv_dtype(t->options, t->model->layer[0].q->dtype);
+    vt_dtype kv = vt_options_kv_dtype(t->options, vt_model_dtype(t->model));
     assert_int_equal(vt_describe(t->model, &r.program->target, kv, &d, NULL), VT_OK);
     const vt_program *p = d.program;
     assert_int_equal(p->n_calls, r.program->n_calls);

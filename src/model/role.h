@@ -1,0 +1,103 @@
+/* The roles that a model's weights play: one table; nothing else lists weights. Most roles are of
+ * tensors as files have them. Stacked ones (q, k and v; gate and up) are made from those when
+ * weights are placed (exec/layout.h). */
+#ifndef VT_MODEL_ROLE_H
+#define VT_MODEL_ROLE_H
+
+#include <stdint.h>
+
+/* How a weight is used, which decides its form on a device. */
+typedef enum vt_weight_kind {
+    VT_KIND_MATRIX,  /* the weight of a linear op */
+    VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
+    VT_KIND_EMBED,   /* a table whose rows are looked up */
+    VT_KIND_ROUTER,  /* a matrix that stays in a float type */
+    VT_KIND_VECTOR,  /* norms and biases */
+    VT_KIND_ROPE     /* computed, not in the file */
+} vt_weight_kind;
+
+/* The kinds of blocks that layers are made of. exec/blocks has a row for each. */
+typedef enum vt_block_kind {
+    VT_BLOCK_NONE,
+    VT_BLOCK_ATTENTION,
+    VT_BLOCK_FFN,     /* dense and gated */
+    VT_BLOCK_EXPERTS, /* a router and gated experts */
+    VT_BLOCKS
+} vt_block_kind;
+
+/* Where a layer has norms: before its blocks, after them, or both. */
+enum { VT_NORM_BEFORE = 1, VT_NORM_AFTER = 2 };
+
+/* A dimension of a tensor, in terms of the model's numbers. */
+typedef enum vt_dim {
+    VT_DIM_NONE,
+    VT_DIM_HIDDEN,
+    VT_DIM_Q,
+    VT_DIM_KV,
+    VT_DIM_FFN,
+    VT_DIM_HEAD,
+    VT_DIM_VOCAB,
+    VT_DIM_EXPERTS,
+    VT_DIM_EXPERT_FFN
+} vt_dim;
+
+typedef enum vt_need {
+    VT_NEED_ALWAYS,   /* by every layer with the role's block and norm */
+    VT_NEED_NOT,      /* taken if the file has it */
+    VT_NEED_BY_FAMILY /* by families that say so; no place in others */
+} vt_need;
+
+typedef enum vt_role {
+    /* as files have them */
+    VT_ROLE_EMBED,
+    VT_ROLE_ATTN_NORM,
+    VT_ROLE_Q,
+    VT_ROLE_K,
+    VT_ROLE_V,
+    VT_ROLE_O,
+    VT_ROLE_Q_BIAS,
+    VT_ROLE_K_BIAS,
+    VT_ROLE_V_BIAS,
+    VT_ROLE_O_BIAS,
+    VT_ROLE_Q_NORM,
+    VT_ROLE_K_NORM,
+    VT_ROLE_POST_ATTN_NORM,
+    VT_ROLE_FFN_NORM,
+    VT_ROLE_GATE,
+    VT_ROLE_UP,
+    VT_ROLE_DOWN,
+    VT_ROLE_GATE_BIAS,
+    VT_ROLE_UP_BIAS,
+    VT_ROLE_DOWN_BIAS,
+    VT_ROLE_POST_FFN_NORM,
+    VT_ROLE_ROUTER,
+    VT_ROLE_EXPERT_GATE,
+    VT_ROLE_EXPERT_UP,
+    VT_ROLE_EXPERT_DOWN,
+    VT_ROLE_FINAL_NORM,
+    VT_ROLE_HEAD,
+    /* stacked: a layer has either the stack or its parts */
+    VT_ROLE_QKV,
+    VT_ROLE_QKV_BIAS,
+    VT_ROLE_GATE_UP,        /* paired */
+    VT_ROLE_EXPERT_GATE_UP, /* paired */
+    /* computed */
+    VT_ROLE_ROPE,
+    VT_ROLE_ROPE_LOCAL,
+    VT_ROLES
+} vt_role;
+
+typedef struct vt_role_row {
+    const char *name; /* of its label: "attn_norm" */
+    vt_weight_kind kind;
+    const char *gguf,
+        *hf;             /* of a layer: after "blk.N." and "model.layers.N."; NULL: not in files */
+    vt_dim dim[3];       /* VT_DIM_NONE ends the list */
+    vt_block_kind block; /* the layers with this block have it; NONE: all */
+    uint8_t norm;        /* ... with norms there */
+    vt_need need;
+} vt_role_row;
+
+extern const vt_role_row vt_roles[VT_ROLES];
+
+#endif

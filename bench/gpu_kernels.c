@@ -511,7 +511,7 @@ static void run_section(bench *b, const char *section)
             run_rows(b, &kRows[i]);
 }
 
-/* Whether `name` is one of the words of "a,b,c"; NULL: all. */
+/* Returns true if `name` is one of the words of "a,b,c"; NULL: all. */
 static bool in_list(const char *list, const char *name)
 {
     size_t n = strlen(name);

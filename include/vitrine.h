@@ -116,7 +116,7 @@ typedef struct vt_model vt_model;
 VT_API vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err);
 /* Every engine made of it must have been freed. */
 VT_API void vt_model_free(vt_model *m);
-/* What the next six give belongs to the model. A NULL model gives NULL, 0, -1 or false. */
+/* The next six return what belongs to the model. */
 VT_API const char *vt_model_name(const vt_model *m);
 VT_API int32_t vt_model_vocab_size(const vt_model *m);  /* ids are 0 .. vocab_size - 1 */
 VT_API int32_t vt_model_max_context(const vt_model *m); /* tokens */

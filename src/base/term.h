@@ -35,7 +35,7 @@ typedef enum vt_ink {
 } vt_ink;
 
 void vt_text_ink(vt_buf *b, const vt_term *t, vt_ink ink, const char *text);
-/* How many cells text[0..len) takes; escape sequences take none. */
+/* Returns how many cells text[0..len) takes; escape sequences take none. */
 int32_t vt_text_width(const char *text, size_t len);
 /* The ending of a counted noun: "" for 1, else "s". */
 static inline const char *vt_text_s(int64_t n) { return n == 1 ? "" : "s"; }

@@ -30,9 +30,9 @@ void vt_use_begin(vt_use *u, uint64_t step);
  * reading it makes another one, and writes the difference to the ring. */
 void vt_use_end(vt_use *u, uint64_t step, vt_trace_ring *ring);
 
-/* How long tasks of this machine have waited for a CPU, and what a hypervisor took, in sums since
- * the machine's start (of a container: as far as it may see); -1 for what is not known. Fills those
- * members and at_ns, and sets the others to -1. Costs about 50 us. */
+/* Reads how long tasks of this machine have waited for a CPU, and what a hypervisor took, in sums
+ * since the machine's start (of a container: as far as it may see); -1 for what is not known. Fills
+ * those members and at_ns, and sets the others to -1. Costs about 50 us. */
 void vt_use_machine(vt_machine_event *out);
 
 #endif

@@ -61,8 +61,8 @@ static vt_status unknown_option(const cli *c, const char *key, vt_err *err)
     return vt_fail(err, VT_ERR_USAGE, "unknown option --%.60s", key);
 }
 
-/* Whether the argument after an option with an optional value was meant as that value: digits
- * where a number is wanted, a name that ends as the option's files do. */
+/* Returns true if the argument after an option with an optional value was meant as that value:
+ * digits where a number is wanted, a name that ends as the option's files do. */
 static bool meant_as_value(const vt_option *opt, const char *next)
 {
     const char *suffix = strrchr(opt->value_name, '.');

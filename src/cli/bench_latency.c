@@ -190,7 +190,7 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
     vt_table_cell(t, "%.1f", s->high);
 }
 
-/* What making the executor took, under "startup"; nothing where it does not tell. */
+/* Writes what making the executor took, under "startup"; nothing where it does not tell. */
 static void write_startup(vt_json *w, const vt_executor *x)
 {
     bool open = false;

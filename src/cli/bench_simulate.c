@@ -189,7 +189,7 @@ static int rate_digits(double per_s) { return per_s < 1 ? 4 : 2; }
 
 static void cell_ms(vt_table *t, double s) { vt_table_cell(t, "%.*f", s < 0.1 ? 1 : 0, s * 1e3); }
 
-/* What the numbers leave out: requests that were refused, cut, or not looked at. */
+/* Says what the numbers leave out: requests that were refused, cut, or not looked at. */
 static void put_exceptions(vt_buf *b, const simulation *s)
 {
     const vt_capacity_result *r = &s->table.row[0];

@@ -110,14 +110,14 @@ bool cli_put_all(FILE *to, const char *text, size_t len);
 
 /* ---- files.c ---- */
 
-/* What messages call a file that the person named: "standard input" for "-". */
+/* Returns what messages call a file that the person named: "standard input" for "-". */
 const char *cli_file_name(const char *path);
 /* A whole file, or stdin for "-"; at most 256 MiB. A terminal is read until Ctrl-D. */
 vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err);
 /* The file has this text and a newline afterwards, or is as it was: the text goes to a file beside
  * it that takes its name. What is no ordinary file (a device, a pipe) is written in place. */
 vt_status cli_write_file(const char *path, const char *text, size_t len, vt_err *err);
-/* Whether cli_write_file can work, so that an answer is not computed in vain. */
+/* Checks that cli_write_file can work, so that an answer is not computed in vain. */
 vt_status cli_check_writable(const char *path, vt_err *err);
 
 /* ---- gpu.c ---- */

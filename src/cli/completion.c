@@ -95,8 +95,8 @@ static void put_options(vt_buf *b, uint32_t verbs)
 
 /* ---- bash and zsh ---- */
 
-/* What both need: functions that print the words for a verb, and the kind of an option's value
- * with its choices. */
+/* Writes what both shells need: functions that print the words for a verb, and the kind of an
+ * option's value with its choices. */
 static void put_functions(vt_buf *b, const cli_verb *verbs)
 {
     int32_t n;

@@ -44,7 +44,7 @@ void cli_dump_if_asked(const cli *c, vt_engine *e)
 
 /* ---- vitrine story dump PID ---- */
 
-/* Whether process `pid` catches SIGUSR2; one that does not would be ended by it. */
+/* Fails unless process `pid` catches SIGUSR2: one that does not would be ended by it. */
 static vt_status check_process(long pid, vt_err *err)
 {
     char path[64], line[256];

@@ -225,7 +225,7 @@ void editing_close(struct editing *e)
     active = NULL;
 }
 
-/* What was typed goes to *line and into the history, without the newline that ended it. */
+/* Puts what was typed into *line and into the history, without the newline that ended it. */
 static void take(struct editing *e, const wchar_t *text, int n, vt_buf *line)
 {
     HistEventW event;

@@ -214,7 +214,7 @@ static void put_caches(vt_buf *b, const vt_term *term, const lab_env *e)
     lab_env_put_cache(b, term, e);
 }
 
-/* What lab/env.h tells, part by part. */
+/* Writes what lab/env.h tells, part by part. */
 static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     if (e->gpus.n > 0) {

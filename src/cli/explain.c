@@ -372,7 +372,7 @@ static void put_choices(vt_buf *b, const vt_call *call)
     }
 }
 
-/* Whether an earlier line has the same kind and row; all layers are alike. */
+/* Returns true if an earlier line has the same kind and row; all layers are alike. */
 static bool told_before(const explanation *x, int32_t i)
 {
     for (int32_t k = 0; k < i; k++)
@@ -412,7 +412,7 @@ static void put_all_choices(vt_buf *b, const vt_term *term, const explanation *x
     }
 }
 
-/* How each row cuts this step, where it says so. */
+/* Writes how each row cuts this step, where it says so. */
 static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
 {
     const vt_program *p = story_step_program(x->plan);
@@ -445,7 +445,7 @@ static void put_without(vt_buf *b, const explanation *x)
     }
 }
 
-/* What the step is expected to take, or why nothing is expected. */
+/* Writes what the step is expected to take, or why nothing is expected. */
 static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, int32_t tokens)
 {
     vt_buf text = {0};

@@ -44,7 +44,7 @@ static void put_done(vt_buf *b, const char *folder, const lab_def *d)
     json_decref(r);
 }
 
-/* What one knows after each lab of the track. */
+/* Writes what one knows after each lab of the track. */
 static void put_goals(lab_track t, vt_buf *b)
 {
     vt_buf_puts(b, "\nAfterwards\n");
@@ -200,7 +200,7 @@ static int run_one(const cli *c, const lab_def *d)
     return code;
 }
 
-/* Whether this very program has run it in this form already. */
+/* Returns true if this very program has run it in this form already. */
 static bool is_done(const cli *c, const lab_def *d)
 {
     char folder[PATH_MAX];

@@ -32,7 +32,8 @@ static vt_status read_variables(const char *path, char **json, vt_err *err)
     return status;
 }
 
-/* What a template does wrong while it runs is no wrong use of the program. */
+/* Returns the status of a rendering: a mistake of the template while it runs is no wrong use of the
+ * program. */
 static vt_status rendered(vt_status status, vt_err *err)
 {
     if (status == VT_ERR_USAGE)

@@ -23,7 +23,7 @@ static const char *const kIsaNames[VT_ISA_COUNT] = {"portable", "avx2", "avx512"
 const char *vt_isa_name(vt_isa isa) { return isa < VT_ISA_COUNT ? kIsaNames[isa] : "?"; }
 
 #if defined(__x86_64__)
-/* Whether the operating system saves the registers of these features (bits of XCR0). */
+/* Returns true if the operating system saves the registers of these features (bits of XCR0). */
 static bool xcr0_has(unsigned mask)
 {
     unsigned lo, hi;

@@ -32,9 +32,10 @@ typedef struct vt_cpu {
 
 const vt_cpu *vt_cpu_get(void);
 const char *vt_isa_name(vt_isa isa);
-/* Whether a machine whose best level is `best` can run code for level `want`. */
+/* Returns true if a machine whose best level is `best` can run code for level `want`. */
 bool vt_isa_has(vt_isa best, vt_isa want);
-/* How many CPUs' time the control group mounted at `root` may use, rounded up; 0: no limit. */
+/* Returns how many CPUs' time the control group mounted at `root` may use, rounded up; 0: no
+ * limit. */
 int32_t vt_cpu_quota(const char *root);
 /* Reads a level's name. Fails if it is unknown or this machine does not have that level. */
 vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err);

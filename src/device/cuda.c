@@ -359,7 +359,7 @@ static void note_launch(vt_cuda_lane *lane, int32_t index)
     lane->n_launches++;
 }
 
-/* What stories tell of a kernel's launches. */
+/* Keeps what stories tell of a kernel's launches. */
 static void keep_launch(cuda_kernel *k, const cuda_launch *l)
 {
     memcpy(k->grid, l->grid, sizeof k->grid);

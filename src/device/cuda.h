@@ -87,10 +87,11 @@ vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err 
  * shared, and resets are counted: whoever finds that another vt_cuda has reset the context takes
  * the new one and does not reset it again. */
 
-/* Whether another vt_cuda of this process has reset the context since this one retained it. Then
- * none of its streams, events, graphs and kernels exists, and no call may be given one. */
+/* Returns true if another vt_cuda of this process has reset the context since this one retained it.
+ * Then none of its streams, events, graphs and kernels exists, and no call may be given one. */
 bool vt_cuda_was_reset(const vt_cuda *c);
-/* Whether the context was reset or returns errors for good. Waits for the work on `stream`. */
+/* Returns true if the context was reset or returns errors for good. Waits for the work on
+ * `stream`. */
 bool vt_cuda_is_lost(vt_cuda *c, cu_stream stream);
 /* Resets the primary context, unless another vt_cuda has done so, and makes the new one current.
  * What the JIT has compiled is kept; vt_cuda_compile loads it again. The caller has given up every
@@ -99,8 +100,8 @@ vt_status vt_cuda_renew(vt_cuda *c, vt_err *err);
 /* Notes that work on the GPU does not end. Whatever waits for the GPU would not return, so later
  * calls of vt_cuda_enter fail and vt_cuda_close frees host memory only. */
 void vt_cuda_set_hung(vt_cuda *c);
-/* Whether any vt_cuda of this process hangs. The process should then end by _exit, because the
- * driver's own exit handler may wait for the GPU. */
+/* Returns true if any vt_cuda of this process hangs. The process should then end by _exit, because
+ * the driver's own exit handler may wait for the GPU. */
 bool vt_cuda_any_hung(void);
 
 /* Compiles and loads everything noted. */

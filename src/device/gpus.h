@@ -84,7 +84,7 @@ int32_t vt_gpu_groups(const vt_gpus *g, int32_t size, vt_gpu_group out[VT_MAX_GP
 /* Numbers the sets of GPUs between which every link crosses sockets: island[i] of GPU i. Returns
  * how many sets there are; 1: nothing needs to be avoided. */
 int32_t vt_gpu_islands(const vt_gpus *g, int32_t island[VT_MAX_GPUS]);
-/* How many GPUs the two functions above look at. */
+/* Returns how many GPUs the two functions above look at. */
 int32_t vt_gpus_counted(const vt_gpus *g);
 
 #endif

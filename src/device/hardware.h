@@ -34,8 +34,8 @@ vt_status vt_hardware_parse(const char *path, const char *text, size_t len, bool
 vt_status vt_hardware_load(const char *path, bool cpu, vt_hardware *out, vt_err *err);
 void vt_hardware_release(vt_hardware *h);
 
-/* What an option --hardware says: a name of the table, or a file if the text has a '/' or a '.'.
- * vt_hardware_release(out) afterwards. */
+/* Opens what an option --hardware names: a row of the table, or a file if the text has a '/' or a
+ * '.'. vt_hardware_release(out) afterwards. */
 vt_status vt_hardware_open(const char *text, bool cpu, vt_hardware *out, vt_err *err);
 
 #endif

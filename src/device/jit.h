@@ -59,7 +59,7 @@ void vt_jit_free(vt_jit *j);
  * "folder/x.cu", because embedded ones have no slash. Name and text are borrowed. At most
  * JIT_MAX_TEXTS. */
 vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err *err);
-/* Whether the disk is read and written; true when made. (Off for tests of the compiler's
+/* Sets whether the disk is read and written; it is when made. (Off for tests of the compiler's
  * output.) */
 void vt_jit_set_cache(vt_jit *j, bool on);
 
@@ -104,8 +104,8 @@ typedef struct jit_cached {
 
 /* Every kernel in the cache, by name; free(*out). A cache that is not there yet has none. */
 vt_status vt_jit_cached(jit_cached **out, int32_t *n, vt_err *err);
-/* Whether the cache's folder can be used: VT_ERR_IO says why not (it belongs to another user, or
- * others may write to it). Kernels are then compiled each time. */
+/* Checks that the cache's folder can be used: VT_ERR_IO says why not (it belongs to another user,
+ * or others may write to it). Kernels are then compiled each time. */
 vt_status vt_jit_check_cache(vt_err *err);
 /* Copies every valid cubin file to or from a folder. *n: how many. */
 vt_status vt_jit_export(const char *dir, int32_t *n, vt_err *err);

@@ -269,7 +269,7 @@ static vt_status list_one(void *user, const char *file, const file_header *h, co
     return VT_OK;
 }
 
-/* Whether the cache's folder exists. */
+/* Returns true if the cache's folder exists. */
 static bool cache_exists(void)
 {
     char path[PATH_SIZE - 300];

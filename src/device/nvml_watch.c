@@ -41,9 +41,9 @@ struct vt_nvml_watch {
     unsigned long long seen_us; /* processes were last asked for at this time of theirs */
 };
 
-/* What processes other than this one used of the GPU since the last call, in percent; -1: not
- * known. In a container the library tells the host's numbers for processes: a single one is taken
- * for this one, and of several it cannot be told which is. */
+/* Returns what processes other than this one used of the GPU since the last call, in percent; -1:
+ * not known. In a container the library tells the host's numbers for processes: a single one is
+ * taken for this one, and of several it cannot be told which is. */
 static int32_t others(vt_nvml_watch *w)
 {
     nvml_process p[MOST_PROCESSES];

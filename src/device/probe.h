@@ -10,8 +10,8 @@ bool vt_probe_perf_events(char *why, size_t size);
 
 typedef enum vt_allowed { VT_ALLOWED_NO, VT_ALLOWED_YES, VT_ALLOWED_UNKNOWN } vt_allowed;
 
-/* Whether the driver's settings let this process read a GPU's counters, as ncu and CUPTI do; `why`
- * says by what. `root` is put in front of /proc: "" for this machine. */
+/* Tells whether the driver's settings let this process read a GPU's counters, as ncu and CUPTI do;
+ * `why` says by what. `root` is put in front of /proc: "" for this machine. */
 vt_allowed vt_probe_gpu_counters(const char *root, char *why, size_t size);
 
 /* A library that is loaded at run time if it is installed. */

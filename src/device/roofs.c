@@ -286,7 +286,7 @@ static int64_t l3_working_set(const vt_roofs *r)
     return n > r->l2_size + r->l2_size / 2 ? n : 0;
 }
 
-/* Whether this machine has what the figure measures, and the caller asked for it. */
+/* Returns true if this machine has what the figure measures, and the caller asked for it. */
 static bool wanted(const vt_roofs *r, vt_roof_kind kind, const roofs_kernels *k, int64_t near)
 {
     switch (kind) {
@@ -379,7 +379,7 @@ static vt_status measure(vt_roofs *r, const bool want[VT_ROOFS], int32_t n, int6
 
 /* ---- the file ---- */
 
-/* What is known of this machine without measuring. */
+/* Fills in what is known of this machine without measuring. */
 static void describe(vt_roofs *r, int32_t threads)
 {
     const vt_cpu *cpu = vt_cpu_get();

@@ -111,7 +111,7 @@ void vt_roof_better(vt_roofs *r, vt_roof_kind kind, double value, vt_roof_tag ta
 /* True in a build with a sanitizer: its loops are slower, so that its roofs say nothing of the
  * machine. */
 bool vt_roofs_sanitized(void);
-/* Whether a figure of `r` that its machine could have measured was disturbed. */
+/* Returns true if a figure of `r` that its machine could have measured was disturbed. */
 bool vt_roofs_disturbed(const vt_roofs *r);
 
 /* The roofs of this machine with `threads` threads and the level in use, from the cache file or
@@ -122,9 +122,9 @@ vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_e
 /* The same, but always measured now. A figure in the file that is higher is kept. */
 vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err);
 
-/* What all threads read from memory at this moment, as VT_ROOF_MEMORY, in about 0.1 s. Nothing is
- * kept. Another guest of the same host can take part of the memory's bandwidth, and no clock or
- * counter of this machine tells that. */
+/* Measures what all threads read from memory at this moment, as VT_ROOF_MEMORY, in about 0.1 s.
+ * Nothing is kept. Another guest of the same host can take part of the memory's bandwidth, and no
+ * clock or counter of this machine tells that. */
 vt_status vt_roofs_memory_now(int32_t threads, double *bytes_per_s, vt_err *err);
 
 /* The roofs of GPU `ordinal`, from the cache file (named after the GPU, its driver and its clocks)

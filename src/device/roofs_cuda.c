@@ -63,8 +63,8 @@ static bool is_emulated(const vt_cuda *c) { return strstr(c->name, "Emulated") !
 
 /* ---- kernels ---- */
 
-/* Whether the device has the unit, and this program a kernel for it. The emulator translates no
- * integer or fp8 matrix instruction. */
+/* Returns true if the device has the unit, and this program a kernel for it. The emulator
+ * translates no integer or fp8 matrix instruction. */
 static bool has(const vt_cuda *c, run_kind kind)
 {
     return kind == INT8        ? !is_emulated(c)
@@ -270,7 +270,7 @@ static vt_status take_buffer(gauge *g, size_t want, vt_err *err)
                          "clearing", err);
 }
 
-/* How much of the buffer to read, so that a pass does not take much longer than kPatience. */
+/* Finds how much of the buffer to read, so that a pass does not take much longer than kPatience. */
 static vt_status patient_bytes(gauge *g, size_t *bytes, vt_err *err)
 {
     double seconds = 0;

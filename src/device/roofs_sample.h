@@ -27,7 +27,7 @@ typedef struct roof_samples {
 /* Adds a run that took `seconds` for `work` units. The threads together waited delay_ns for a CPU;
  * -1: not known. The run counts as disturbed if that was more than 2 % of its time. */
 void roof_samples_add(roof_samples *s, double work, double seconds, int64_t delay_ns);
-/* Whether the best two undisturbed runs are within 3 % of the best of all. */
+/* Returns true if the best two undisturbed runs are within 3 % of the best of all. */
 bool roof_samples_agree(const roof_samples *s);
 
 #endif

@@ -271,7 +271,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     return vt_executor_cuda_new(m, &config, &options, out, err);
 }
 
-/* How the GPU runs, opened; nothing where the engine runs on the CPU. */
+/* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
 {

@@ -111,8 +111,8 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
     }
 }
 
-/* What became of a request before it was submitted, as far as its parameters tell, and that it
- * was. */
+/* Records what became of a request before it was submitted, as far as its parameters tell, and that
+ * it was. */
 static void trace_arrival(vt_engine *e, const vt_req *r)
 {
     const vt_request_params *p = &r->p;
@@ -199,7 +199,7 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
     vt_trace_part_of(steps, p->step.id, VT_PART_PREPARE, f->planned_ns, f->launched_ns);
 }
 
-/* What a plan did to pages and to other requests: pages entered and given up since the last
+/* Records what a plan did to pages and to other requests: pages entered and given up since the last
  * plan. */
 static void trace_changes(vt_engine *e, int64_t at)
 {
@@ -281,7 +281,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     return VT_OK;
 }
 
-/* What events tell about the prompts of a launched step. */
+/* Counts what events tell about the prompts of a launched step. */
 static void count_chunks(vt_engine *e, const vt_flight *f)
 {
     for (int32_t i = 0; i < f->plan->step.batch.n_seqs; i++) {
@@ -397,7 +397,7 @@ static bool is_stepper(const vt_engine *e) /* lock held */
     return e->stepping && pthread_equal(e->stepper, pthread_self());
 }
 
-/* What keeps this thread from stepping, or waiting, by hand. Lock held. */
+/* Fails if something keeps this thread from stepping, or waiting, by hand. Lock held. */
 static vt_status check_by_hand(vt_engine *e, const char *what, vt_err *err)
 {
     if (is_stepper(e))

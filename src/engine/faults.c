@@ -13,7 +13,7 @@
 
 static const int64_t kHour = 3600 * (int64_t)1000000000;
 
-/* Whether the limit allows one more try now. Notes the try. */
+/* Returns true if the limit allows one more try now. Notes the try. */
 static bool may_recover(vt_engine *e)
 {
     int64_t now = engine_now(e), *oldest = &e->recovered_ns[e->n_tried % VT_MAX_RECOVERIES];

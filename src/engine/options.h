@@ -117,9 +117,9 @@ vt_status vt_options_backends(const vt_options *o, vt_device_kind device,
                               vt_backend out[VT_MAX_BACKENDS], int32_t *n, vt_err *err);
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_choose_dtype */
 
-/* What vt_options_set_progress set; belongs to `o`. */
+/* Returns what vt_options_set_progress set; belongs to `o`. */
 const vt_progress_hook *vt_options_progress(const vt_options *o);
-/* What vt_options_set_notice set; belongs to `o`. */
+/* Returns what vt_options_set_notice set; belongs to `o`. */
 const vt_notice_hook *vt_options_notice(const vt_options *o);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);

@@ -56,7 +56,7 @@ static void expire(vt_sched *s, int64_t now_ns)
 
 /* ---- 3. pages for decodes ---- */
 
-/* How many positions of a sequence could be computed now; 0: it waits for a result. */
+/* Returns how many positions of a sequence could be computed now; 0: it waits for a result. */
 static int32_t work_left(const vt_seq *q)
 {
     bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
@@ -107,8 +107,8 @@ static void grow(vt_sched *s)
 
 /* ---- 4. and 5. filling the batch ---- */
 
-/* How many tokens of a sequence fit into the step, perhaps 0. Each scored position needs a row of
- * sampling, and so does the sequence's last token. */
+/* Returns how many tokens of a sequence fit into the step, perhaps 0. Each scored position needs a
+ * row of sampling, and so does the sequence's last token. */
 static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;

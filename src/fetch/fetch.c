@@ -103,8 +103,8 @@ static bool is_hex(const char *s, size_t n)
     return strlen(s) == n && strspn(s, "0123456789abcdefABCDEF") == n;
 }
 
-/* Whether the bytes of open file `fd`, called `name` in messages, are the expected ones. Without
- * any hash they are taken as they are. */
+/* Checks whether the bytes of open file `fd`, called `name` in messages, are the expected ones.
+ * Without any hash they are taken as they are. */
 static vt_status check_hash(const transfer *t, int fd, const char *name, bool *right, vt_err *err)
 {
     const fetch_file *f = t->file;
@@ -128,7 +128,7 @@ static vt_status check_hash(const transfer *t, int fd, const char *name, bool *r
     return VT_OK;
 }
 
-/* Whether the file exists already, with the size and hash it should have. */
+/* Finds out whether the file exists already, with the size and hash it should have. */
 static vt_status already_there(const transfer *t, bool *there, vt_err *err)
 {
     const fetch_file *f = t->file;
@@ -145,7 +145,7 @@ static vt_status already_there(const transfer *t, bool *there, vt_err *err)
     return status;
 }
 
-/* Whether the disk has room for the bytes that are still to come, where sizes are known. */
+/* Checks that the disk has room for the bytes that are still to come, where sizes are known. */
 static vt_status check_space(const fetcher *f)
 {
     struct statvfs fs;

@@ -91,7 +91,7 @@ static bool in_subfolder(const vt_flat_node *name)
     return memchr(name->s, '/', name->len) != NULL;
 }
 
-/* Whether we read a file of that name in a Hugging Face folder. */
+/* Returns true if we read a file of that name in a Hugging Face folder. */
 static bool belongs_to_folder(const vt_flat_node *name)
 {
     static const char *const names[] = {"tokenizer.model", "merges.txt", "vocab.txt",
@@ -104,7 +104,7 @@ static bool belongs_to_folder(const vt_flat_node *name)
     return ends_with(name, ".safetensors") || ends_with(name, ".json");
 }
 
-/* Whether `name` is a part of the split GGUF whose first bytes are prefix[0..n). */
+/* Returns true if `name` is a part of the split GGUF whose first bytes are prefix[0..n). */
 static bool is_part_of(const vt_flat_node *name, const char *prefix, size_t n)
 {
     gguf_split_name split;

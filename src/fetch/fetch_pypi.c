@@ -86,7 +86,7 @@ static int spawn_in(const char *folder, char *const *argv, int out, int log, pid
     return failed;
 }
 
-/* How a program ended: VT_OK, or its last words as a message. */
+/* Waits for a program. Gives VT_OK, or its last words as a message. */
 static vt_status wait_for(pid_t pid, FILE *log, const char *what, vt_err *err)
 {
     int code = 0;

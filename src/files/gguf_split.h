@@ -13,7 +13,7 @@ typedef struct gguf_split_name {
     int32_t part, count; /* part 1 .. count */
 } gguf_split_name;
 
-/* Whether a file's name (or path) has that form. */
+/* Returns true if a file's name (or path) has that form. */
 static inline bool gguf_split_parse(const char *name, size_t len, gguf_split_name *out)
 {
     static const char form[] = "-00000-of-00000.gguf"; /* '0' stands for any digit */

@@ -124,7 +124,7 @@ void vt_radix_leave(vt_radix *r, int32_t tenant)
 
 /* ---- the eviction heap: least recently used first, positions kept in the nodes ---- */
 
-/* Whether page a is to be evicted before page b. */
+/* Returns true if page a is to be evicted before page b. */
 static bool older(const vt_radix *r, int32_t a, int32_t b)
 {
     const vt_radix_node *x = &r->node[a], *y = &r->node[b];

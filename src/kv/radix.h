@@ -101,7 +101,7 @@ void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n);
 /* Takes n pages into ids[0..n), evicting the least recently used leaves if too few are free. All or
  * nothing: on VT_ERR_NO_PAGES ids is untouched. */
 vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause);
-/* How many pages vt_radix_take can provide. */
+/* Returns how many pages vt_radix_take can provide. */
 static inline int32_t vt_radix_available(const vt_radix *r)
 {
     return r->pool.n_free + r->pool.n_cached;

@@ -28,8 +28,8 @@ typedef struct lab_link {
 
 typedef enum lab_sum_form { LAB_ONE_SHOT, LAB_TWO_SHOT, LAB_RING } lab_sum_form;
 
-/* What joins two ranks here: a CPU's memory, or the link to the host's memory, which is the only
- * one that a single GPU can measure. per_s is not above 0 where no roofs are measured. */
+/* Returns what joins two ranks here: a CPU's memory, or the link to the host's memory, which is the
+ * only one that a single GPU can measure. per_s is not above 0 where no roofs are measured. */
 lab_link lab_link_here(const lab *l);
 /* Of n ranks, each with `bytes` to sum; 0 for one rank. */
 double lab_all_reduce_s(const lab_link *link, lab_sum_form form, int n, double bytes);

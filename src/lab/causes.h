@@ -63,7 +63,7 @@ int32_t report_causes_of(const lab_signs *s, const report_cause **out, int32_t m
 /* The row of a finding's name; NULL: it is none's. */
 const report_cause *report_cause_of_finding(const char *rule);
 
-/* Whether the lab has told a finding of this rule. */
+/* Returns true if the lab has told a finding of this rule. */
 bool lab_has_told(const lab *l, const char *rule);
 /* Tells the rows that findings of a story show, each once, with the story's own sentence. Rows of
  * kernels are told on a GPU only. */

@@ -29,7 +29,8 @@ typedef struct lab_engine_run {
 
 /* VT_ERR_UNSUPPORTED: the process ended with another status than 0, which the sentence names. */
 vt_status lab_engine_child(lab *l, const lab_engine_ask *ask, lab_engine_run *out, vt_err *err);
-/* Whether the model is small enough to be loaded once for each setting; else `why` says so. */
+/* Returns true if the model is small enough to be loaded once for each setting; else `why` says
+ * so. */
 bool lab_engine_small(lab *l, char why[160]);
 
 #endif

@@ -81,7 +81,8 @@ static void look_at_libraries(lab_env *e)
 
 /* ---- the cache ---- */
 
-/* Whether files can be made in the folder, or in the nearest folder above it that is there. */
+/* Returns true if files can be made in the folder, or in the nearest folder above it that is
+ * there. */
 static bool can_write(const char *folder)
 {
     char path[1200];

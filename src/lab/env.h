@@ -102,7 +102,7 @@ vt_status lab_env_try(lab_env *e, int32_t threads, jit_progress progress, void *
 bool lab_env_ready(const lab_env *e);
 /* Fills e->advice again; the two functions above call it. */
 void lab_env_judge(lab_env *e);
-/* Whether the library of this name (device/probe.h) is here. */
+/* Returns true if the library of this name (device/probe.h) is here. */
 bool lab_env_has(const lab_env *e, const char *library);
 
 /* ---- as text ---- */

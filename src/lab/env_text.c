@@ -107,7 +107,7 @@ void lab_env_put_needs(vt_buf *b, const vt_term *term, const lab_env *e)
 
 /* ---- libraries and profiling ---- */
 
-/* Whether a row of a card computes with it. */
+/* Returns true if a row of a card computes with it. */
 static bool used_by_a_row(const char *library)
 {
     for (const vt_op *const *op = vt_ops; *op; op++)

@@ -51,7 +51,8 @@ typedef struct lab_server_memory {
 vt_status lab_server_memory_of(const lab_server *s, lab_server_memory *out, vt_err *err);
 /* The bytes that a decode step of n sequences with this many tokens each must read. */
 double lab_step_bytes(const lab_server_memory *m, double n, double tokens);
-/* What those bytes promise: the time of n sequences one after the other over that of a batch. */
+/* Returns what those bytes promise: the time of n sequences one after the other over that of a
+ * batch. */
 double lab_batch_gain(const lab_server_memory *m, double n, double tokens);
 /* Writes memory_summary.txt. */
 vt_status lab_write_memory(lab *l, const lab_server *s, const lab_server_memory *m, vt_err *err);
@@ -59,7 +60,7 @@ vt_status lab_write_memory(lab *l, const lab_server *s, const lab_server_memory 
 /* The story of the newest request that the server answered; json_decref it. */
 vt_status lab_newest_story(const lab_server *s, json_t **out, vt_err *err);
 
-/* Whether experiment 1 left a server that runs still. */
+/* Returns true if experiment 1 left a server that runs still. */
 bool lab_server_is_left(lab *l);
 /* The server that experiment 1 left running, if it still answers and has the lab's model; else a
  * new one with these arguments. *own: it was started here. */
@@ -79,7 +80,7 @@ vt_status lab_write_text(lab *l, const char *name, const vt_buf *text, const cha
 double lab_resident_bytes(int pid);
 /* A spread as JSON: {"n", "mean_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms"} */
 json_t *lab_spread_json(const vt_load_spread *s);
-/* What was sent and what came, as JSON: the form of baseline_benchmark.json. */
+/* Returns what was sent and what came, as JSON: the form of baseline_benchmark.json. */
 json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s);
 
 #endif

@@ -196,7 +196,7 @@ static void spread_row(lab *l, const char *name, const vt_load_spread *s)
     lab_cell_number(l, s->max, LAB_SECONDS);
 }
 
-/* What the bytes of a step promise for this load. */
+/* Computes what the bytes of a step promise for this load. */
 static vt_status promised(const lab_server *s, const lab_load *load, int32_t n, double *out,
                           vt_err *err)
 {

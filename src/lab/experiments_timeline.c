@@ -187,7 +187,7 @@ static vt_status predict_step(lab *l, const lab_server *s, vt_err *err)
     return VT_OK;
 }
 
-/* What the server holds after the requests. */
+/* Tells what the server holds after the requests. */
 static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
 {
     lab_server_memory m;

@@ -96,7 +96,7 @@ static void put_plan(lab *l, const char *where, const load *b, const decode_plan
     lab_cell_number(l, p->partial_bytes, LAB_BYTES);
 }
 
-/* How batches of several sizes are split, here and on an H200. */
+/* Tells how batches of several sizes are split, here and on an H200. */
 static vt_status tell_choice(lab *l, const lab_heads *h, vt_err *err)
 {
     static const load batch[] = {{1, 512},  {1, 4096},  {4, 4096},

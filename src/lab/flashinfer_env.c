@@ -42,8 +42,8 @@ static vt_status tell_cache(lab *l, vt_err *err)
     return VT_OK;
 }
 
-/* How many of the model's kernels a file of the cache has the name of. Whether its key is right too
- * shows only when it is looked up. */
+/* Counts the model's kernels whose name no file of the cache has. Whether the key of a file is
+ * right too shows only when it is looked up. */
 static vt_status expect(const vt_jit *j, const jit_ask *ask, int32_t *missing, double *ms,
                         vt_err *err)
 {
@@ -67,7 +67,7 @@ static vt_status expect(const vt_jit *j, const jit_ask *ask, int32_t *missing, d
     return VT_OK;
 }
 
-/* What reading the cache takes, three times; sorted. */
+/* Measures what reading the cache takes, three times; sorted. */
 static vt_status read_times(const jit_ask *ask, double seconds[3], vt_err *err)
 {
     for (int r = 0; r < 3; r++) {
@@ -115,7 +115,7 @@ static vt_status tell_next_start(lab *l, const jit_ask *ask, vt_jit *j, vt_err *
     return VT_OK;
 }
 
-/* What naming the kernels takes, for all sizes of steps and for few of them. */
+/* Measures what naming the kernels takes, for all sizes of steps and for few of them. */
 static vt_status turn_sizes(lab *l, const jit_ask *ask, vt_err *err)
 {
     enum { TIMES = 3 };

@@ -243,7 +243,8 @@ static vt_status tell_invalidation(lab *l, const jit_ask *ask, bool whole, const
     return status;
 }
 
-/* What the user's own cache says about the time of these kernels; NAN: it has none of them. */
+/* Reads what the user's own cache says about the time of these kernels; NAN: it has none of
+ * them. */
 static vt_status expected_s(const jit_ask *ask, bool whole, double *out, vt_err *err)
 {
     vt_cuda *c;

@@ -23,7 +23,8 @@ vt_status lab_jit_model(const jit_ask *ask, vt_cuda **out, vt_err *err);
 /* Names the kernels of this track for the heads of Qwen3-0.6B: attention, norms, rope with the KV
  * store. vt_cuda_close it. */
 vt_status lab_jit_track(const jit_ask *ask, vt_cuda **out, vt_err *err);
-/* How many kernels of `a` have a key that none of `b` has. `first`: the index of one; -1: none. */
+/* Returns how many kernels of `a` have a key that none of `b` has. `first`: the index of one; -1:
+ * none. */
 int32_t lab_jit_new(vt_jit *a, vt_jit *b, int32_t *first);
 
 /* A file of the cache. */

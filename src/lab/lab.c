@@ -127,7 +127,7 @@ static const char *example_of(lab_unit unit)
     return example[unit];
 }
 
-/* Whether a person sits there who can be asked. */
+/* Returns true if a person sits there who can be asked. */
 static bool is_reader_there(const lab *l)
 {
     return l->talk && !lab_flag(l, "no-predict") && isatty(0) && isatty(2);
@@ -184,8 +184,8 @@ const char *lab_grade(double expected, double measured)
 
 /* ---- one lab ---- */
 
-/* Whether other programs use the machine: more of them run than this program's labs would. Labs
- * that measure their own threads find out more exactly. */
+/* Returns true if other programs use the machine: more of them run than this program's labs would.
+ * Labs that measure their own threads find out more exactly. */
 static bool is_busy(void)
 {
     double load = 0;

@@ -119,13 +119,13 @@ typedef enum lab_unit {
 /* Appends the value as a person reads it; "n/a" where it is not finite. */
 void lab_put(vt_buf *b, double v, lab_unit unit);
 
-/* What the model of costs expects of the lab's main quantity, and how that was computed. The first
- * call is the quantity that --predict is about. It comes before anything runs: a lab that runs a
- * kernel or a request earlier fails. NAN: no expectation, `how` says why. */
+/* Notes what the model of costs expects of the lab's main quantity, and how that was computed. The
+ * first call is the quantity that --predict is about. It comes before anything runs: a lab that
+ * runs a kernel or a request earlier fails. NAN: no expectation, `how` says why. */
 void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
-/* What came. It is graded against both (within 20 %, within 2x, off by more). A time or a rate is
- * not graded where it is `disturbed` or other programs use the machine; a count is graded there
- * too, because load does not change it. On an emulated GPU nothing is graded. */
+/* Notes what came. It is graded against both (within 20 %, within 2x, off by more). A time or a
+ * rate is not graded where it is `disturbed` or other programs use the machine; a count is graded
+ * there too, because load does not change it. On an emulated GPU nothing is graded. */
 void lab_outcome(lab *l, const char *what, double measured, bool disturbed);
 
 /* A check that decides over the lab's exit status; fmt: what was compared, the error, the tolerance
@@ -210,8 +210,8 @@ void lab_turn_kernels(lab *l, const char *name, const char *where, const char *w
  * repetition, the row is timed again, up to three times in all, and the calmest times are kept.
  * `disturbed` says whether they still met other programs; a finding says so once. */
 vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
-/* What lab_kernel_run would answer as expected_s, without running the call: for a prediction, which
- * comes before the run. NAN on an emulated GPU. */
+/* Computes what lab_kernel_run would answer as expected_s, without running the call: for a
+ * prediction, which comes before the run. NAN on an emulated GPU. */
 vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt_err *err);
 /* lab_predict of that time. */
 vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask, const char *how,
@@ -279,9 +279,9 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
 void lab_server_let_go(lab_server *s);
 /* Ends it with SIGTERM and waits. */
 void lab_server_stop(lab_server *s);
-/* What GET answers, as JSON; json_decref it. */
+/* Gives what GET answers, as JSON; json_decref it. */
 vt_status lab_server_json(const lab_server *s, const char *path, json_t **out, vt_err *err);
-/* Whether it is up and healthy. */
+/* Returns whether it is up and healthy. */
 bool lab_server_answers(const lab_server *s);
 
 /* ---- other programs (tools.c) ---- */

@@ -219,7 +219,7 @@ static void tell_hardware(lab *l, const trail *t)
 
 /* ---- knobs ---- */
 
-/* Whether no engine ever chooses this row. */
+/* Returns true if no engine ever chooses this row. */
 static bool is_variant(const char *op, const char *name)
 {
     const vt_op *card = vt_op_find(op);

@@ -95,7 +95,7 @@ static void tell_counters(lab *l, const counted *n)
                                    : n->why);
 }
 
-/* What the counter of this variant says beside that of the plain form. */
+/* Writes what the counter of this variant says beside that of the plain form. */
 static void put_counted(vt_buf *b, const counted *n, int i)
 {
     if (!variants[i].counted)

@@ -23,14 +23,15 @@ enum { MAX_ARGS = 24, LAB_LIMIT_S = 580, NSYS_LIMIT_S = 120 };
 
 /* ---- the other labs ---- */
 
-/* Whether the lab runs on the GPU here: one that measures times goes to the CPU where the GPU is
- * emulated. */
+/* Returns true if the lab runs on the GPU here: one that measures times goes to the CPU where the
+ * GPU is emulated. */
 static bool on_gpu(const lab *l, const lab_def *def)
 {
     return l->ordinal >= 0 && (!l->emulated || def->kernels);
 }
 
-/* Whether a result is this program's, on this device and model, and no smaller than asked for. */
+/* Returns true if a result is this program's, on this device and model, and no smaller than asked
+ * for. */
 static bool is_fresh(const lab *l, const lab_def *def, const json_t *result, bool full)
 {
     char text[STORY_TEXT];

@@ -43,7 +43,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many slots occur twice among those of the case, and how many pages they lie in. */
+/* Counts how many slots occur twice among those of the case, and how many pages they lie in. */
 static vt_status count_slots(const char *shape, int32_t *twice, int32_t *pages, vt_err *err)
 {
     vt_case_text text;
@@ -202,7 +202,7 @@ static void tell_memory(lab *l, const measured *m)
         mini_word(l->roofs.copy_bytes_per_s, LAB_BYTES_PER_S).text);
 }
 
-/* What sorting costs on the host, and what it gains. */
+/* Tells what sorting costs on the host, and what it gains. */
 static void tell_sorting(lab *l, const measured *m)
 {
     int32_t at = m->n - 1, tokens = m->tokens[at];

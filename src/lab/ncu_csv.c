@@ -85,7 +85,7 @@ static bool find_names(reader *r)
 
 /* ---- lines ---- */
 
-/* Whether a line of the program that ncu ran, or of ncu's own, stands between the rows. */
+/* Returns true if a line of the program that ncu ran, or of ncu's own, stands between the rows. */
 static bool is_message(const reader *r) { return r->at < r->end && *r->at == '='; }
 
 static vt_status read_rows(const char *name, reader *r, ncu_report *out, vt_err *err)
@@ -190,7 +190,7 @@ const char *ncu_report_text(const ncu_report *r, int32_t launch, const char *col
     return c >= 0 && launch >= 0 && launch < r->n_launches ? cell(r, launch + 2, c) : NULL;
 }
 
-/* What a value in this unit is multiplied with. */
+/* Returns the factor for values in this unit. */
 static double scale_of(const char *unit)
 {
     static const struct {

@@ -215,8 +215,8 @@ void own_kernel_tidy(own_kernel_report *r)
         tidy_row(&r->rows[i]);
 }
 
-/* What the emulated GPU said of a failed launch, which the driver's error code does not tell: its
- * first line in the log. */
+/* Copies what the emulated GPU said of a failed launch, which the driver's error code does not
+ * tell: its first line in the log. false: it said nothing. */
 static bool emulator_said(const process *p, char *out, size_t size)
 {
     static const char mark[] = "emulator: ";

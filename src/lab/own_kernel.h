@@ -107,16 +107,16 @@ typedef struct own_kernel_report {
  * there was nothing). */
 vt_status own_kernel_run(const own_kernel_ask *ask, own_kernel_report *out, vt_err *err);
 
-/* Whether this process is such an inner process. It must never call own_kernel_run. */
+/* Returns true if this process is such an inner process. It must never call own_kernel_run. */
 bool own_kernel_is_inner(void);
-/* What the inner process does: fills the report that it has inherited. */
+/* Does the inner process's work: fills the report that it has inherited. */
 vt_status own_kernel_inside(const own_kernel_ask *ask, vt_err *err);
 
 /* What the user's kernel, on its last shape, shows: a row of causes.h; NULL: nothing is wrong with
  * it, or it was not measured. The launch alone is judged on an emulated GPU. */
 const struct report_cause *own_kernel_cause(const own_kernel_report *r);
 
-/* Whether a case came to its end, so that there is something to show. */
+/* Returns true if a case came to its end, so that there is something to show. */
 bool own_kernel_any_ran(const own_kernel_report *r);
 /* The card: what was checked, how fast it is beside the card's rows, its place on the roofline, and
  * what to look at next. At most 100 columns. */

@@ -95,7 +95,7 @@ vt_status own_kernel_guard_close(own_kernel_guard *g, vt_err *err);
 void own_kernel_guard_release(own_kernel_guard *g);
 /* The guarded twin of a tensor of the original args; NULL: none. */
 vt_tensor *own_kernel_guard_find(own_kernel_guard *g, const vt_tensor *host);
-/* Whether the filling between data and pages is as it was; else why says where not. */
+/* Returns true if the filling between data and pages is as it was; else why says where not. */
 bool own_kernel_guard_check(const own_kernel_guard *g, char why[OWN_KERNEL_TEXT]);
 /* Describes an address that could not be touched: "y, 64 bytes behind its end". Safe in a signal
  * handler. */

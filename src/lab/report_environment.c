@@ -83,7 +83,7 @@ static void put_trouble(vt_buf *b)
         "is quiet |\n\n");
 }
 
-/* What the labs 00 of other tracks found of this machine. */
+/* Writes what the labs 00 of other tracks found of this machine. */
 static void put_rest(const report *r, vt_buf *b)
 {
     static const struct {

@@ -36,7 +36,7 @@ static void hardware_box(const report *r, vt_buf *b)
         report_caches(r, b);
 }
 
-/* What a lab found, in a line: its first finding, or else its first item that has a line. */
+/* Writes what a lab found, in a line: its first finding, or else its first item that has a line. */
 static void key_finding(const lab_def *d, const json_t *result, vt_buf *b)
 {
     const json_t *finding = report_first_finding(result);
@@ -346,7 +346,7 @@ static void what_to_improve(const report *r, vt_buf *b)
                        "no knob gains\n\n");
 }
 
-/* What each lab teaches, and what it found here, with its numbers. */
+/* Writes what each lab teaches, and what it found here, with its numbers. */
 static void lessons(const report *r, vt_buf *b)
 {
     vt_buf_puts(b, "## Lessons\n\n");

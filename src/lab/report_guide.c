@@ -57,7 +57,7 @@ static void positions(const report_kernel *k, vt_buf *b)
     position("kernel", k->kernel, name, b);
 }
 
-/* Whether a knob of these results is this variant: by its name, or "variant NAME of OP". */
+/* Returns true if a knob of these results is this variant: by its name, or "variant NAME of OP". */
 static bool is_timed(const report *r, const vt_op *op, const char *variant)
 {
     char where[160];

@@ -53,7 +53,7 @@ typedef struct report_page {
 
 extern const report_page report_pages[]; /* ends with name NULL */
 
-/* Whether the members that pages rely on are there, with their types; else VT_ERR_FORMAT. */
+/* Checks that the members that pages rely on are there, with their types; else VT_ERR_FORMAT. */
 vt_status report_check_result(const char *folder, const lab_def *d, const json_t *result,
                               vt_err *err);
 
@@ -112,7 +112,8 @@ extern const report_kernel report_kernels[]; /* ends with op NULL */
 int report_knobs(const report *r, const report_kernel *about, vt_buf *b);
 /* The noise of both sides of a knob together: what its verdict was made with. */
 double report_noise(const json_t *knob);
-/* Whether the noise is so large that "no gain here" says little: there may be a gain within it. */
+/* Returns true if the noise is so large that "no gain here" says little: there may be a gain within
+ * it. */
 bool report_is_hidden(const json_t *knob);
 /* "gains", or "no gain here, within a noise of 43 %". */
 void report_verdict(const json_t *knob, vt_buf *b);

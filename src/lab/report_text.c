@@ -323,7 +323,7 @@ void report_checks(const json_t *result, vt_buf *b)
     vt_buf_putc(b, '\n');
 }
 
-/* Whether the text has the op's name as a word: "rope" is not in "rope_store". */
+/* Returns true if the text has the op's name as a word: "rope" is not in "rope_store". */
 static bool names(const char *text, const char *op)
 {
     static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
@@ -420,7 +420,7 @@ int report_knobs(const report *r, const report_kernel *about, vt_buf *b)
     return n;
 }
 
-/* Whether a finding is about the lab's subject, not about the machine's other users. */
+/* Returns true if a finding is about the lab's subject, not about the machine's other users. */
 static bool is_of_subject(const json_t *finding)
 {
     return strncmp(report_string(finding, "rule"), "machine.", 8) != 0;

@@ -23,7 +23,7 @@ vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, si
                              vt_err *err);
 /* ROOT of the above. */
 vt_status lab_root(const vt_options *o, char *out, size_t size, vt_err *err);
-/* Whether it can name a machine's folder: small letters, digits, '-', '_' and '.'. */
+/* Returns true if it can name a machine's folder: small letters, digits, '-', '_' and '.'. */
 bool lab_machine_name_ok(const char *name);
 vt_status lab_machine_name_refused(const char *name, vt_err *err);
 /* Writes FOLDER/NN_name.json. */

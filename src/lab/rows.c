@@ -127,7 +127,7 @@ bool lab_call_cut(const lab_call *c, const char *impl, const vt_size *size, vt_c
     return true;
 }
 
-/* How many items the row's plan makes for this prompt; 0: not known. */
+/* Returns how many items the row's plan makes for this prompt; 0: not known. */
 static int32_t planned_items(const vt_impl *row, const lab_call *c, const vt_size *size)
 {
     const vt_host_plan *plan = row->plan;

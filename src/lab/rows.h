@@ -39,7 +39,7 @@ void lab_call_release(lab_call *c); /* *c may be all zeros */
 /* The row or variant of this name; NULL: the one that a program would take for this size. NULL if
  * there is none, or if it does not take the call. size NULL: that of the args. */
 const vt_impl *lab_call_row(const lab_call *c, const char *impl, const vt_size *size);
-/* How that row cuts the call. False: there is no such row, or it does not say. */
+/* Tells how that row cuts the call. False: there is no such row, or it does not say. */
 bool lab_call_cut(const lab_call *c, const char *impl, const vt_size *size, vt_cut *out);
 
 /* The same for one prompt of n tokens, none of which is cached. The items are those that the row's

@@ -100,7 +100,7 @@ static void cut_part(const char *cut, const char *word, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* What stands after the width of the loads: roles of warps, and how parts are merged. */
+/* Copies what stands after the width of the loads: roles of warps, and how parts are merged. */
 static void cut_roles(const char *cut, char *out, size_t size)
 {
     const char *at = strstr(cut, "loads of ");

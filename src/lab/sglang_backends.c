@@ -141,7 +141,7 @@ static void tell_occupancy(lab *l, const comparison *c)
     lab_table_end(l);
 }
 
-/* What the warps of each wait for most, on the prefill and on a decode. */
+/* Tells what the warps of each wait for most, on the prefill and on a decode. */
 static void tell_stalls(lab *l, const comparison *c)
 {
     enum { PREFILL = 1, DECODE = 2 }; /* of make_shapes */

@@ -11,7 +11,7 @@
 
 /* ---- names ---- */
 
-/* Whether a row of attention has this name or is of this family, on any device. */
+/* Returns true if a row of attention has this name or is of this family, on any device. */
 static bool is_known(const char *name)
 {
     for (int i = 0; i < 2; i++) {

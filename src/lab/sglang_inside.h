@@ -56,9 +56,9 @@ void sglang_attention_shape(const lab *l, const sglang_heads *h, int32_t seqs, i
 
 /* ---- from stories (sglang_told.c) ---- */
 
-/* Whether the machine withheld CPU time or clocks from so many of the phase's steps ("prefill",
- * "decode") that their times say little about the program: from a prefill step and 5 % of the whole
- * recording, or from more than a quarter of the decode steps. */
+/* Returns true if the machine withheld CPU time or clocks from so many of the phase's steps
+ * ("prefill", "decode") that their times say little about the program: from a prefill step and 5 %
+ * of the whole recording, or from more than a quarter of the decode steps. */
 bool sglang_disturbed(const json_t *story, const char *phase);
 /* The median of a column over the decode steps (no prompt tokens, at least one decode) whose number
  * of sequences is n_seqs (0: any). NAN: there is no such step. */

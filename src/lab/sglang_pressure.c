@@ -103,7 +103,7 @@ static const char *const cause_name[VT_EVICT_CAUSES] = {"room for a new prompt",
 /* Depth of a line of vt_radix_dump: two spaces a level; the first level has two. */
 static size_t depth_of(const char *line) { return strspn(line, " ") / 2; }
 
-/* Whether a later line belongs to the same parent as this one. */
+/* Returns true if a later line belongs to the same parent as this one. */
 static bool has_sibling(const char *line)
 {
     size_t depth = depth_of(line);

@@ -109,7 +109,7 @@ static double link_rate(const lab *l, const char *link)
     return strcmp(link, "host") == 0 && per_s > 0 ? per_s : NAN;
 }
 
-/* What it costs that all ranks know of each other that they have come. */
+/* Returns what it costs that all ranks know of each other that they have come. */
 static double meeting_s(const lab *l)
 {
     return l->roofs.is_gpu ? l->roofs.kernel_s : l->roofs.meeting_s;
@@ -152,7 +152,8 @@ static void put_prediction(lab *l, const char *name, double bytes, int32_t n, co
     lab_cell_number(l, 2.0 * (n - 1) / n * bytes / s, LAB_BYTES_PER_S);
 }
 
-/* Whether an all-reduce can be predicted: several ranks, and a link whose rate is measured. */
+/* Returns true if an all-reduce can be predicted: several ranks, and a link whose rate is
+ * measured. */
 static bool is_predicted(const lab *l, const ranks *r)
 {
     bool several = false, rate = false;

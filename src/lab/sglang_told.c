@@ -69,7 +69,7 @@ void sglang_attention_shape(const lab *l, const sglang_heads *h, int32_t seqs, i
 
 static const char *const step_columns[] = {"ms", "tokens", "seqs", "decodes", "prefill", NULL};
 
-/* Whether step i computed decodes alone, of n_seqs sequences (0: any number). */
+/* Returns true if step i computed decodes alone, of n_seqs sequences (0: any number). */
 static bool pure_decode(const json_t *steps, size_t i, int32_t n_seqs)
 {
     double seqs = story_cell(steps, "seqs", i), decodes = story_cell(steps, "decodes", i);

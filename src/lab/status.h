@@ -17,8 +17,8 @@ typedef struct lab_criterion {
 
 extern const lab_criterion lab_criteria[]; /* ends with words NULL */
 
-/* Whether it is done by the results of the options' machine, and why: the files that show it, or
- * what is missing. A damaged result file is VT_ERR_FORMAT. */
+/* Finds out whether it is done by the results of the options' machine, and why: the files that show
+ * it, or what is missing. A damaged result file is VT_ERR_FORMAT. */
 vt_status lab_criterion_state(const vt_options *o, const lab_criterion *c, bool *done, vt_buf *why,
                               vt_err *err);
 /* The criteria of a track, or with LAB_TRACKS of all, as text or as JSON. */

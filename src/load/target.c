@@ -40,7 +40,7 @@ static vt_status resolve(const char *name, const char *port, vt_load_target *t, 
     return VT_OK;
 }
 
-/* What stands behind the host and port: "/base/" -> "/base"; a last "/v1" is left out. */
+/* Takes what stands behind the host and port: "/base/" -> "/base"; a last "/v1" is left out. */
 static bool take_base(const char *text, vt_load_target *t)
 {
     size_t n = strlen(text);

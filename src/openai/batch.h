@@ -37,7 +37,8 @@ typedef struct vt_openai_result {
 bool vt_openai_result_read(const char *text, size_t len, vt_openai_result *out);
 void vt_openai_result_release(vt_openai_result *r);
 
-/* Whether text, an unfinished line, may be the beginning of a line of vt_openai_result_write. */
+/* Returns true if text, an unfinished line, may be the beginning of a line of
+ * vt_openai_result_write. */
 bool vt_openai_result_begins(const char *text, size_t len);
 
 #endif

@@ -265,7 +265,7 @@ void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char 
     vt_json_close(w);
 }
 
-/* What a chunk adds to the text: with echo, the first one of a choice brings the prompt. */
+/* Writes what a chunk adds to the text: with echo, the first one of a choice brings the prompt. */
 static void write_delta(const vt_openai_reply *reply, int32_t prompt, bool first, const vt_event *e,
                         vt_json *w)
 {

@@ -67,7 +67,8 @@ void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const v
                            vt_json *w);
 void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
                           vt_json *w);
-/* Whether an event brings scores of the prompt, and no token of an answer: no chunk tells it. */
+/* Returns true if an event brings scores of the prompt, and no token of an answer: no chunk tells
+ * it. */
 bool vt_openai_is_score(const vt_event *e);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);

@@ -271,7 +271,7 @@ static vt_status settle(reader *r)
 
 /* ---- the prompts ---- */
 
-/* How many ids a prompt may have, whatever the context holds. */
+/* Returns how many ids a prompt may have, whatever the context holds. */
 static size_t max_ids(const reader *r)
 {
     return r->where & (TOKENS | IDS) ? VT_OPENAI_MAX_CONVERTED : MAX_PROMPT;
@@ -311,7 +311,7 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
                            : vt_openai_refuse_as(r->e, &why, r->m, "messages");
 }
 
-/* What the answer repeats: the text as it was given, or the text of the ids. */
+/* Keeps what the answer repeats: the text as it was given, or the text of the ids. */
 static vt_status keep_text(reader *r, const char *param, const char *text, size_t len,
                            vt_openai_prompt *out)
 {

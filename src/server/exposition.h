@@ -43,7 +43,8 @@ void server_metric(server_exposition *w, server_family_type type, const char *na
                    const char *help, double value);
 void server_exposition_end(server_exposition *w);
 
-/* Whether a client that sends this Accept header (NULL: none) would rather have OpenMetrics. */
+/* Returns true if a client that sends this Accept header (NULL: none) would rather have
+ * OpenMetrics. */
 bool server_accepts_openmetrics(const char *accept);
 
 #endif

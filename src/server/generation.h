@@ -82,7 +82,8 @@ void generation_cancel(generation *g);
 /* The exchange belongs to the caller again, who answers it; nobody waits for the generation any
  * more, which ends in the engine. */
 void generation_give_up(generation *g);
-/* Whether `name` is its X-Request-Id, or its answer's id with or without "chatcmpl-" or "cmpl-". */
+/* Returns true if `name` is its X-Request-Id, or its answer's id with or without "chatcmpl-" or
+ * "cmpl-". */
 bool generation_is_named(const generation *g, const char *name);
 bool server_answer_is_named(const char *answer, const char *name);
 /* Ends generations whose client was given up: at the end of a drain. */

@@ -257,7 +257,7 @@ static bool read_content_length(vt_http_reader *r, const char *digits)
     return true;
 }
 
-/* How long the body is: RFC 9112, 6.3. */
+/* Finds out how long the body is: RFC 9112, 6.3. false: the request is refused. */
 static bool read_framing(vt_http_reader *r, const char *length, const char *encoding)
 {
     r->part = HTTP_WHOLE;
@@ -275,7 +275,7 @@ static bool read_framing(vt_http_reader *r, const char *length, const char *enco
     return true;
 }
 
-/* Whether the list `value`, of words between commas, has `word`. */
+/* Returns true if the list `value`, of words between commas, has `word`. */
 static bool list_has(const char *value, const char *word)
 {
     size_t n = strlen(word);

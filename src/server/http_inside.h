@@ -48,7 +48,7 @@ struct vt_http_reader {
     const char *why;
 };
 
-/* Whether a byte may be part of a method or of a header's name (RFC 9110, "token"). */
+/* Returns true if a byte may be part of a method or of a header's name (RFC 9110, "token"). */
 bool http_is_token(unsigned char c);
 /* 0 to 15, or -1. */
 int http_hex_digit(char c);

@@ -114,7 +114,7 @@ void live_look_free(live_look *k)
 
 /* ---- while the engine is held ---- */
 
-/* How many events of the ring are new and are to be copied. */
+/* Returns how many events of the ring are new and are to be copied. */
 static uint64_t count_new(live_ring *r)
 {
     uint64_t written = atomic_load_explicit(&r->ring->written, memory_order_acquire),

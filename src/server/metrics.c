@@ -139,8 +139,8 @@ static vt_malloc_use malloc_use(server_metrics *m)
     return m->malloc;
 }
 
-/* What grows while a server meets new shapes of steps, and malloc's heaps: so that whoever sees the
- * process grow can tell what grew. */
+/* Writes what grows while a server meets new shapes of steps, and malloc's heaps: so that whoever
+ * sees the process grow can tell what grew. */
 static void write_held(server_exposition *w, server_metrics *m, const vt_executor_held *h)
 {
     vt_malloc_use use = malloc_use(m);

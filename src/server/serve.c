@@ -122,7 +122,7 @@ static void warn_of_strangers(const vt_server *s)
     say(s, line);
 }
 
-/* What requests are counted and logged in. */
+/* Starts what requests are counted and logged in. */
 static vt_status start_observing(vt_server *s, vt_err *err)
 {
     const vt_options *o = s->options;

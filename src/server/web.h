@@ -108,7 +108,7 @@ const char *vt_web_peer(const vt_exchange *x);
 /* When the first byte of the request came, and when it was whole (CLOCK_MONOTONIC). */
 int64_t vt_web_began_ns(const vt_exchange *x);
 int64_t vt_web_whole_ns(const vt_exchange *x);
-/* What the handler keeps with the exchange. */
+/* Keeps a pointer of the handler's with the exchange. */
 void vt_web_set_user(vt_exchange *x, void *user);
 void *vt_web_user(const vt_exchange *x);
 /* A second pointer, for what is kept of every exchange whatever its handler is. */

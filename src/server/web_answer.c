@@ -68,7 +68,7 @@ void web_write_head(web_connection *c, int status, const char *type, int64_t len
     vt_buf_puts(b, "\r\n");
 }
 
-/* Whether an answer of this status has no body and names no length. */
+/* Returns true if an answer of this status has no body and names no length. */
 static bool is_bodiless(int status) { return status < 200 || status == 204 || status == 304; }
 
 /* Sends w->scratch and what follows it. Without memory for a head the connection ends. */

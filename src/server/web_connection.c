@@ -61,7 +61,7 @@ static void pause_reading(web_connection *c)
     bufferevent_disable(c->bev, EV_READ);
 }
 
-/* What the socket still holds comes now, and FIN behind it once more. */
+/* Reads on: what the socket still holds comes now, and FIN behind it once more. */
 static void resume_reading(web_connection *c)
 {
     if (!c->paused || input_length(c) >= WEB_INPUT)

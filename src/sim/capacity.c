@@ -126,8 +126,8 @@ static replica *least_loaded(replaying *p)
     return best;
 }
 
-/* Whether the engine can serve request `l`. If not, counts the reason; if it will cut the output,
- * counts that. */
+/* Returns true if the engine can serve request `l`. If not, counts the reason; if it will cut the
+ * output, counts that. */
 static bool check_room(const vt_capacity_setup *s, const vt_trace_line *l, vt_capacity_result *out)
 {
     const vt_limits *lim = &s->sched.limits;

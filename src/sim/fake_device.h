@@ -35,7 +35,7 @@ typedef struct vt_fake_config {
 } vt_fake_config;
 
 vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err *err);
-/* How the first bad batch broke the contract; "" if no batch did. */
+/* Returns how the first bad batch broke the contract; "" if no batch did. */
 const char *vt_fake_violation(const vt_executor *x);
 
 /* Computes what a request with this prompt, sampling row and vocabulary gets when it runs alone: n

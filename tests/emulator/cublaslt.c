@@ -36,7 +36,7 @@ struct lt_preference_st {
 CUBLASLT_FUNCTIONS(DECLARE)
 #undef DECLARE
 
-/* Whether VITRINE_EMULATOR has cublaslt=`what`. */
+/* Returns 1 if VITRINE_EMULATOR has cublaslt=`what`, else 0. */
 static int told(const char *what)
 {
     const char *set = getenv("VITRINE_EMULATOR"), *at = set ? strstr(set, "cublaslt=") : NULL;

@@ -232,7 +232,7 @@ template <class M, class H> typename M::mapped_type *find(M &map, H handle)
 
 /* ---- addresses (cuda.cc) ---- */
 
-/* How many bytes from addr on are device memory; 0: addr is not. */
+/* Returns how many bytes from addr on are device memory; 0: addr is not. */
 uint64_t device_bytes(uint64_t addr);
 cu_result check_device(const char *what, uint64_t addr, uint64_t bytes,
                        cu_result code = INVALID_VALUE);

@@ -199,7 +199,7 @@ int nvmlDeviceGetPciInfo_v3(device *d, pci *out)
     return SUCCESS;
 }
 
-/* What stands in EMULATED_USERS about the GPU; out has room for `most`, NULL: for none. */
+/* Returns what stands in EMULATED_USERS about the GPU; out has room for `most`, NULL: for none. */
 static unsigned users(int index, context *out, unsigned most, unsigned pid, char *name)
 {
     unsigned n = 0;

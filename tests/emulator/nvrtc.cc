@@ -42,7 +42,8 @@ struct Program {
     std::vector<string> headers, header_names;
 };
 
-/* Whether VITRINE_EMULATOR has `race`: then code is instrumented for the race detector (race.h). */
+/* Returns true if VITRINE_EMULATOR has `race`: then code is instrumented for the race detector
+ * (race.h). */
 bool races()
 {
     const char *set = getenv("VITRINE_EMULATOR");
@@ -131,9 +132,9 @@ void name_instructions(Program *p, const std::map<string, string> &instructions)
     }
 }
 
-/* Whether an emulator that is built with ASan compiles kernels with it too. It does so only with
- * EMULATOR_ASAN=1, because compiling then takes three times as long. Without it all builds share
- * the cached kernels. */
+/* Returns true if an emulator that is built with ASan compiles kernels with it too. It does so only
+ * with EMULATOR_ASAN=1, because compiling then takes three times as long. Without it all builds
+ * share the cached kernels. */
 bool instrumented()
 {
 #if defined __SANITIZE_ADDRESS__

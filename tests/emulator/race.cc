@@ -215,7 +215,7 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
 
 /* ---- an access to a cell ---- */
 
-/* Whether t is ordered after all groups of this launch that have begun. */
+/* Returns true if t is ordered after all groups of this launch that have begun. */
 bool knows_all_groups(const Thread *t)
 {
     uint32_t n = 0;

@@ -42,7 +42,7 @@ static const vt_model *model(void)
     return &m;
 }
 
-/* Whether the bytes are one JSON value, as far as a reader other than ours can tell. */
+/* Fails unless the bytes are one JSON value, as far as a reader other than ours can tell. */
 static void must_be_json(const vt_buf *text)
 {
     must(!text->failed);

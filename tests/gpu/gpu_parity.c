@@ -156,7 +156,7 @@ static bool same_in_bucket(on_cuda *c, const vt_tensor *output, char *why, size_
     return good;
 }
 
-/* Whether this is linear or a similar op: it has a weight, and no batch. */
+/* Returns true if this is linear or a similar op: it has a weight, and no batch. */
 static bool is_product(const vt_op *op)
 {
     for (int32_t i = 0; i < op->n_operands; i++)
@@ -253,7 +253,8 @@ static void run_rows(rig *r, call *k)
     }
 }
 
-/* Whether some row or variant of the card runs on a GPU. prefix_match, for one, has none. */
+/* Returns true if some row or variant of the card runs on a GPU. prefix_match, for one, has
+ * none. */
 static bool has_row(const vt_op *op)
 {
     const vt_impl *const *const table[] = {op->impls, op->variants};

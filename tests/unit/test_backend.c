@@ -95,7 +95,7 @@ static vt_status describe(int32_t level, bool deterministic, const char *attenti
     return vt_describe(m, &target, VT_BF16, d, err);
 }
 
-/* Whether all rows of all calls of the op have this name or family. */
+/* Returns true if all rows of all calls of the op have this name or family. */
 static bool all_on(const vt_program *p, const char *op, const char *name)
 {
     bool all = true, any = false;

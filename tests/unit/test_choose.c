@@ -117,7 +117,7 @@ static void test_table_of_a_linear_agrees_with_the_card_at_every_size(void **sta
     for_each_call(check_selected);
 }
 
-/* What a step of n tokens is padded to (exec/cuda_step.c), when it is not all decodes. */
+/* Returns what a step of n tokens is padded to (exec/cuda_step.c), when it is not all decodes. */
 static int32_t padded_body(int32_t n)
 {
     return n > GRAPH_TOKENS ? n : n <= 16 ? 16 : n <= 32 ? 32 : (n + 63) / 64 * 64;
@@ -163,8 +163,8 @@ static vt_status describe_wanting(const char *model, const vt_target *t, const c
     return status;
 }
 
-/* Whether a call of n tokens or rows runs on a row of this name or family. It must if such a row
- * fits. */
+/* Returns true if a call of n tokens or rows runs on a row of this name or family. It must if such
+ * a row fits. */
 static bool took_wanted(const vt_program *p, const vt_call *c, int32_t n, const char *want)
 {
     vt_size size = of(n);

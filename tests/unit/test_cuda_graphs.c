@@ -255,7 +255,7 @@ static answer ask(vt_engine *e, int32_t n, int32_t vocab)
     return a;
 }
 
-/* Whether the layers of a prefill of this bucket have a graph. */
+/* Returns true if the layers of a prefill of this bucket have a graph. */
 static bool has_tokens(const cuda_executor *x, int32_t tokens)
 {
     for (int32_t i = 0; i < x->n_graphs; i++)
@@ -307,8 +307,8 @@ static int64_t nodes_of(const cuda_executor *x)
     return n;
 }
 
-/* What an engine says that it holds: graphs, how many were ever captured, and their host memory,
- * which grows with their nodes, also where one takes the place of another. */
+/* An engine says what it holds: graphs, how many were ever captured, and their host memory, which
+ * grows with their nodes, also where one takes the place of another. */
 static void test_graphs_when_captured_then_the_engine_tells_them_and_their_memory(void **state)
 {
     (void)state;

@@ -182,8 +182,8 @@ static void test_dealing_when_counts_are_odd_then_each_item_is_dealt_once(void *
         }
 }
 
-/* How much longer the busiest of 132 CTAs works than the mean, in KV blocks, for prompts of equal
- * length: 0.1 is 10 %. */
+/* Returns how much longer the busiest of 132 CTAs works than the mean, in KV blocks, for prompts of
+ * equal length: 0.1 is 10 %. */
 static double dealt_imbalance(int32_t heads, int32_t seqs, int32_t tokens)
 {
     enum { CTAS = 132, BLOCK = 128 };

@@ -75,8 +75,8 @@ static int32_t compile_named(vt_cuda *cuda)
     return n;
 }
 
-/* Whether two names are equal up to `end` of the first, except for the digit that is the number of
- * warps. */
+/* Returns true if two names are equal up to `end` of the first, except for the digit that is the
+ * number of warps. */
 static bool same_but_warps(const char *a, const char *end, const char *b)
 {
     static const char key[] = ",warps=";

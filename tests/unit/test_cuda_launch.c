@@ -148,7 +148,7 @@ static int fact(const vt_cuda *c, cu_kernel k, int attribute)
     return value;
 }
 
-/* What the driver says about a kernel, which stories print. */
+/* The driver says what stories print about a kernel. */
 static void test_kernel_when_asked_then_launch_bounds_shared_memory_and_parameters(void **state)
 {
     (void)state;

@@ -99,7 +99,7 @@ static void check_reference(call *k)
         fail_msg("%s %s: %s", k->c.op->name, k->text.name, e.why);
 }
 
-/* What the row launches for the call, and how it describes that. */
+/* Returns what the row launches for the call, and how it describes that. */
 static cuda_launch launch_of(const call *k, int64_t rows, vt_cut *cut)
 {
     cuda_launch record[2];

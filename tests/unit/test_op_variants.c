@@ -73,7 +73,7 @@ static void check_slots(const kv_store_args *a)
     free(taken);
 }
 
-/* How often the slot after a token's is the next token's. */
+/* Returns how often the slot after a token's is the next token's. */
 static int32_t neighbours(const vt_batch *b)
 {
     int32_t n = 0;

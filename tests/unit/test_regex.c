@@ -257,7 +257,7 @@ static void test_regex_runs_without_what_must_follow_are_cheap(void **state)
     }
 }
 
-/* What the engine remembers of a walk must not be used for another text or another place. */
+/* The engine must not use what it remembers of a walk for another text or another place. */
 static void test_regex_walks_do_not_outlive_their_text(void **state)
 {
     (void)state;

@@ -229,8 +229,8 @@ static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
     assert_int_equal(system(clean), 0);
 }
 
-/* What was measured for one working set stays when another one is measured. A file of another
- * version may mean other things by its names, and is not read. */
+/* Figures of one working set stay when another one is measured. A file of another version may mean
+ * other things by its names, and is not read. */
 static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only(void **state)
 {
     (void)state;

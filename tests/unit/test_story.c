@@ -683,7 +683,7 @@ static const json_t *event_named(const json_t *story, const char *name)
     return NULL;
 }
 
-/* Whether not_measured has it. */
+/* Returns true if not_measured has it. */
 static bool is_missing(const json_t *story, const char *what)
 {
     size_t i;

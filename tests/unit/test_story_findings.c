@@ -550,7 +550,7 @@ static void test_findings_when_a_later_call_is_slow_then_it_is_no_start(void **s
     json_decref(s);
 }
 
-/* What every step pays is no start. */
+/* A start is not what every step pays. */
 static void test_findings_when_layer_0_is_slow_in_each_step_then_no_start(void **state)
 {
     fake *f = *state;
@@ -641,7 +641,8 @@ static void test_findings_when_ctas_are_few_then_wave_few_or_tiles(void **state)
     json_decref(s);
 }
 
-/* What could bring most stands first, and every gain is an upper bound that fits the request. */
+/* The finding that could bring most stands first, and every gain is an upper bound that fits the
+ * request. */
 static void test_findings_are_in_the_order_of_their_gains(void **state)
 {
     fake *f = *state;

@@ -579,8 +579,8 @@ static bool can_be_compared(uint64_t id)
     return id >= 3 && id <= 241 && (id - 2) % 64 != 0 && (id - 3) % 64 != 0;
 }
 
-/* What the host does in recorded blocks makes the next step begin late: it is in the time from end
- * to end, and not in the device's. */
+/* The next step begins late because of what the host does in recorded blocks: it is in the time
+ * from end to end, and not in the device's. */
 static void test_gpu_tax_when_recorded_steps_end_later_then_measured(void **state)
 {
     fake *f = *state;

@@ -489,7 +489,7 @@ static void test_a_tool_that_does_not_work_says_why(void **state)
     }
 }
 
-/* Whether the process exists and is no zombie. */
+/* Returns true if the process exists and is no zombie. */
 static bool is_alive(int pid)
 {
     char path[64], text[256] = "";

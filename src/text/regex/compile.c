@@ -196,7 +196,7 @@ static vt_status emit_repeat(compiler *c, const regex_node *n)
     return VT_OK;
 }
 
-/* How many characters every match of n has; -1 if that varies. */
+/* Returns how many characters every match of n has; -1 if that varies. */
 static int32_t fixed_length(compiler *c, const regex_node *n)
 {
     c->work++;

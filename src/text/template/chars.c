@@ -99,7 +99,7 @@ static bool is_case_ignorable(uint32_t c)
     return false;
 }
 
-/* What repr() shows as it is. */
+/* Returns true if repr() shows the character as it is. */
 bool tpl_is_printable(uint32_t c)
 {
     if (c < 0x80)

@@ -147,8 +147,8 @@ static vt_status default_argument(tpl_run *r, const tpl_macro_def *d, int32_t i,
     return tpl_undefined_hint(r, hint.str->data, out);
 }
 
-/* What the macro reads under the names caller, kwargs and varargs without having such parameters.
- */
+/* Binds what the macro reads under the names caller, kwargs and varargs without having such
+ * parameters. */
 static vt_status bind_extras(tpl_run *r, const tpl_macro_def *d, const tpl_call *call, bool *taken)
 {
     const struct vt_template *t = r->t;

@@ -15,7 +15,7 @@ typedef struct tok_json {
     vt_buf raw, joined;
 } tok_json;
 
-/* How many bytes of a string a message shows: at most 60. */
+/* Returns how many bytes of a string a message shows: at most 60. */
 static inline int tok_json_show(const vt_flat_node *s) { return s->len > 60 ? 60 : (int)s->len; }
 
 /* "NAME: WHERE of type 'X' is not supported". */

@@ -292,7 +292,7 @@ vt_status bpe_word(tok_work *w, const char *word, size_t n);
  * out of memory. */
 bool bpe_merge_long(bpe_long *l, const vocab *v, bpe_symbol *symbol, size_t *count);
 void bpe_long_release(bpe_long *l);
-/* How many bytes one rewriting step may make in all of a text of n bytes. */
+/* Returns how many bytes one rewriting step may make in all of a text of n bytes. */
 size_t tok_growth(size_t n);
 
 /* Begins normalising texts of n bytes in all. */

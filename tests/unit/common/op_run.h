@@ -28,7 +28,7 @@ void op_args_release(op_args *a);
 /* Fills pure outputs with bytes 0xff: NaN, or -1. */
 void op_poison(op_args *a);
 
-/* Whether this is a CPU implementation whose instruction set this machine has. */
+/* Returns true if this is a CPU implementation whose instruction set this machine has. */
 bool op_may_run(const vt_impl *impl);
 /* Packs weights if there are any, and runs. */
 void op_run(const vt_op *op, const vt_impl *impl, op_args *a, const op_teams *teams,

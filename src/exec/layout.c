@@ -6,12 +6,13 @@
 
 #include "base/err.h"
 #include "base/quant.h"
+#include "exec/blocks/block.h"
 
 enum { SCALE_BLOCK = 128 }; /* rows and columns that one FP8 scale covers */
 
 /* ---- the walk ---- */
 
-static vt_layout_entry *add_entry(vt_layout *l, vt_role role, int32_t layer)
+vt_layout_entry *vt_layout_add(vt_layout *l, vt_role role, int32_t layer)
 {
     vt_layout_entry *e = &l->entry[l->n++];
     *e = (vt_layout_entry){.kind = vt_roles[role].kind, .role = role, .layer = layer};
@@ -22,8 +23,7 @@ static vt_layout_entry *add_entry(vt_layout *l, vt_role role, int32_t layer)
     return e;
 }
 
-/* Adds a whole tensor as the entry's next part; parts are stacked, the first on top. */
-static void add_part(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *scale)
+void vt_layout_stack(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *scale)
 {
     vt_layout_part p = {.tensor = t, .scale = scale, .cols = 1};
     if (e->kind == VT_KIND_VECTOR) {
@@ -40,99 +40,38 @@ static void add_one(vt_layout *l, vt_role role, int32_t layer, const vt_tensor *
                     const vt_tensor *scale)
 {
     if (t)
-        add_part(add_entry(l, role, layer), t, scale);
+        vt_layout_stack(vt_layout_add(l, role, layer), t, scale);
 }
 
-/* Adds the layer's weight of this role, if it has one. */
-static void add_role(vt_layout *l, vt_role role, int32_t layer)
+void vt_layout_add_role(vt_layout *l, vt_role role, int32_t layer)
 {
     const vt_layer *src = &l->model->layer[layer];
     add_one(l, role, layer, src->weight[role], src->scale[role]);
 }
 
-static void add_qkv(vt_layout *l, int32_t layer, const vt_layer *src)
-{
-    const vt_tensor *const *w = &src->weight[VT_ROLE_Q], *const *bias =
-                                                             &src->weight[VT_ROLE_Q_BIAS];
-    bool stack = w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype;
-    if (!stack) {
-        for (int32_t i = 0; i < 3; i++)
-            add_role(l, (vt_role)(VT_ROLE_Q + i), layer);
-        for (int32_t i = 0; i < 3; i++)
-            add_role(l, (vt_role)(VT_ROLE_Q_BIAS + i), layer);
-        return;
-    }
-    vt_layout_entry *e = add_entry(l, VT_ROLE_QKV, layer);
-    for (int32_t i = 0; i < 3; i++)
-        add_part(e, w[i], src->scale[VT_ROLE_Q + i]);
-    if (!bias[0] && !bias[1] && !bias[2])
-        return;
-    e = add_entry(l, VT_ROLE_QKV_BIAS, layer);
-    for (int32_t i = 0; i < 3; i++)
-        if (bias[i])
-            add_part(e, bias[i], NULL);
-        else
-            e->part[e->n_parts++] = (vt_layout_part){.rows = w[i]->dim[0], .cols = 1};
-}
-
-/* Adds gate and up as one paired entry. */
-static void add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer)
+void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer)
 {
     const vt_layer *src = &l->model->layer[layer];
-    vt_layout_entry *e = add_entry(l, pair, layer);
-    add_part(e, src->weight[gate], src->scale[gate]);
-    add_part(e, src->weight[up], src->scale[up]);
+    vt_layout_entry *e = vt_layout_add(l, pair, layer);
+    vt_layout_stack(e, src->weight[gate], src->scale[gate]);
+    vt_layout_stack(e, src->weight[up], src->scale[up]);
     e->paired = true;
 }
 
-static void add_ffn(vt_layout *l, int32_t layer, const vt_layer *src)
+/* Adds a block's weights between its norms. */
+static vt_status add_block(vt_layout *l, const vt_block *block, int32_t layer, vt_err *err)
 {
-    const vt_tensor *const *w = src->weight;
-    if (w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
-        !w[VT_ROLE_UP_BIAS]) {
-        add_pair(l, VT_ROLE_GATE_UP, VT_ROLE_GATE, VT_ROLE_UP, layer);
-    } else {
-        add_role(l, VT_ROLE_GATE, layer);
-        add_role(l, VT_ROLE_UP, layer);
-        add_role(l, VT_ROLE_GATE_BIAS, layer);
-        add_role(l, VT_ROLE_UP_BIAS, layer);
-    }
-    add_role(l, VT_ROLE_DOWN, layer);
-    add_role(l, VT_ROLE_DOWN_BIAS, layer);
-}
-
-static vt_status add_experts(vt_layout *l, int32_t layer, const vt_layer *src, vt_err *err)
-{
-    const vt_tensor *gate = src->weight[VT_ROLE_EXPERT_GATE], *up = src->weight[VT_ROLE_EXPERT_UP];
-    if (gate->dtype != up->dtype)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: experts of layer %d whose gate is %s and up is %s are not supported; "
-                       "both must have one type",
-                       l->model->name, layer, vt_dtype_get(gate->dtype)->name,
-                       vt_dtype_get(up->dtype)->name);
-    add_role(l, VT_ROLE_ROUTER, layer);
-    add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
-    add_role(l, VT_ROLE_EXPERT_DOWN, layer);
+    vt_layout_add_role(l, block->norm_role, layer);
+    TRY(block->weights(l, layer, err));
+    vt_layout_add_role(l, block->post_norm_role, layer);
     return VT_OK;
 }
 
 static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[i];
-    add_role(l, VT_ROLE_ATTN_NORM, i);
-    add_qkv(l, i, src);
-    add_role(l, VT_ROLE_Q_NORM, i);
-    add_role(l, VT_ROLE_K_NORM, i);
-    add_role(l, VT_ROLE_O, i);
-    add_role(l, VT_ROLE_O_BIAS, i);
-    add_role(l, VT_ROLE_POST_ATTN_NORM, i);
-    add_role(l, VT_ROLE_FFN_NORM, i);
-    if (src->ffn == VT_BLOCK_EXPERTS)
-        TRY(add_experts(l, i, src, err));
-    else
-        add_ffn(l, i, src);
-    add_role(l, VT_ROLE_POST_FFN_NORM, i);
-    return VT_OK;
+    TRY(add_block(l, vt_blocks[src->mixer], i, err));
+    return add_block(l, vt_blocks[src->ffn], i, err);
 }
 
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
@@ -158,9 +97,9 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     }
     add_one(l, VT_ROLE_FINAL_NORM, -1, m->final_norm, NULL);
     add_one(l, VT_ROLE_HEAD, -1, m->head, NULL);
-    add_entry(l, VT_ROLE_ROPE, -1)->rope = &a->rope;
+    vt_layout_add(l, VT_ROLE_ROPE, -1)->rope = &a->rope;
     if (a->has_rope_local)
-        add_entry(l, VT_ROLE_ROPE_LOCAL, -1)->rope = &a->rope_local;
+        vt_layout_add(l, VT_ROLE_ROPE_LOCAL, -1)->rope = &a->rope_local;
     *out = l;
     return VT_OK;
 }

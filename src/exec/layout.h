@@ -62,6 +62,18 @@ typedef struct vt_layout {
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err);
 void vt_layout_free(vt_layout *l);
 
+/* ---- for blocks, which add their weights to the list ---- */
+
+vt_layout_entry *vt_layout_add(vt_layout *l, vt_role role, int32_t layer);
+/* Adds a whole tensor as the entry's next part; parts are stacked, the first on top. */
+void vt_layout_stack(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *scale);
+/* Adds the layer's weight of this role, if it has one. */
+void vt_layout_add_role(vt_layout *l, vt_role role, int32_t layer);
+/* Adds gate and up as one paired entry. */
+void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer);
+
+/* ---- entries ---- */
+
 /* The number of rows of all parts together. */
 int64_t vt_layout_rows(const vt_layout_entry *e);
 /* How many matrices an entry has: the number of experts, or 1. */

@@ -1,16 +1,13 @@
 /* Building and binding the program (exec/program.h).
  *
  *   x [tokens, hidden]  the residual stream
- *   h [tokens, hidden]  a normed copy: the input of a sub-layer
- *   t [tokens, hidden]  a sub-layer's output before it joins x, where layers have post-norms
- *   qkv [tokens, (Hq + 2 Hk) d]   q, k and v are slices of it
- *   o [tokens, Hq d]    attention's output
- *   f [tokens, ffn]     after SwiGLU; g [tokens, 2 ffn] where gate and up could not be paired
+ *   h [tokens, hidden]  a normed copy: the input of a block
+ *   t [tokens, hidden]  a block's output before it joins x, where layers have norms after blocks
  *   r [rows, hidden], logits [rows, vocab]
  *
- * All layers share these buffers. There are two kinds of layers: in pre-norm layers `linear o` and
- * `linear down` add their results into x in their epilogues. Gemma's layers have norms after the
- * sub-layers too; there add_rmsnorm adds t into x and makes the next sub-layer's input in one pass.
+ * and those of the blocks (exec/blocks). All layers share these buffers. Without norms after them,
+ * blocks add their results into x in their epilogues. With them (Gemma), add_rmsnorm adds t into x
+ * and makes the next block's input in one pass.
  */
 #include "exec/program.h"
 
@@ -19,27 +16,11 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "ops/attention/attention.h"
+#include "exec/blocks/block.h"
 #include "ops/embed/embed.h"
-#include "ops/linear/linear.h"
-#include "ops/moe/moe.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/rmsnorm/rmsnorm.h"
-#include "ops/rope_store/rope_store.h"
 #include "ops/sample/sample.h"
-#include "ops/silu_mul/silu_mul.h"
-
-typedef struct builder {
-    vt_program *p;
-    const vt_program_config *config;
-    const vt_model *m;
-    const vt_weights *w;
-    const vt_kv_cache *kv;
-    vt_err *err;
-    int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
-    vt_status status;                  /* the first failure; after it nothing is built any more */
-    vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
-} builder;
 
 static void *build_alloc(builder *b, size_t n, size_t size)
 {
@@ -78,9 +59,8 @@ static void add_symbolic(builder *b, vt_tensor *t)
     list[b->p->n_symbolic++] = t;
 }
 
-/* An activation of its own: a new buffer of `cols` columns, with one row for each token or row. */
-static vt_tensor *activation(builder *b, const char *name, vt_follows follows, int64_t cols,
-                             vt_dtype dtype)
+vt_tensor *build_activation(builder *b, const char *name, vt_follows follows, int64_t cols,
+                            vt_dtype dtype)
 {
     vt_tensor *t = build_alloc(b, 1, sizeof *t);
     if (!t)
@@ -96,8 +76,7 @@ static vt_tensor *activation(builder *b, const char *name, vt_follows follows, i
     return t;
 }
 
-/* Columns [at, at + cols) of a wider activation. */
-static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols)
+vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols)
 {
     vt_tensor *t = build_alloc(b, 1, sizeof *t);
     if (!t || !of)
@@ -110,46 +89,28 @@ static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64
     return t;
 }
 
-/* Whether some layer has gate and up as two weights, which could not be paired. */
-static bool needs_plain_gate_up(const builder *b)
-{
-    for (int32_t i = 0; i < b->m->arch.n_layers; i++)
-        if (b->w->layer[i].weight[VT_ROLE_GATE])
-            return true;
-    return false;
-}
-
 static void make_tensors(builder *b)
 {
     const vt_arch *a = &b->m->arch;
     vt_dtype act = b->p->activation;
-    int64_t q_cols = (int64_t)a->n_heads * a->head_dim,
-            kv_cols = (int64_t)a->n_kv_heads * a->head_dim;
-    b->x = activation(b, "x", VT_FOLLOWS_TOKENS, a->hidden, act);
-    b->h = activation(b, "h", VT_FOLLOWS_TOKENS, a->hidden, act);
-    b->t = a->post_norms ? activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
-    b->qkv = activation(b, "qkv", VT_FOLLOWS_TOKENS, q_cols + 2 * kv_cols, act);
-    b->q = slice(b, "q", b->qkv, 0, q_cols);
-    b->k = slice(b, "k", b->qkv, q_cols, kv_cols);
-    b->v = slice(b, "v", b->qkv, q_cols + kv_cols, kv_cols);
-    b->o = activation(b, "o", VT_FOLLOWS_TOKENS, q_cols, act);
-    if (a->n_experts) {
-        b->expert = activation(b, "expert", VT_FOLLOWS_TOKENS, a->n_experts_used, VT_I32);
-        b->expert_weight = activation(b, "expert_weight", VT_FOLLOWS_TOKENS, a->n_experts_used,
-                                      VT_F32);
+    bool after = false, has[VT_BLOCKS] = {false};
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        after = after || b->m->layer[i].norms & VT_NORM_AFTER;
+        has[b->m->layer[i].mixer] = has[b->m->layer[i].ffn] = true;
     }
-    b->f = a->ffn ? activation(b, "f", VT_FOLLOWS_TOKENS, a->ffn, act) : NULL;
-    if (a->ffn && needs_plain_gate_up(b)) {
-        b->g = activation(b, "g", VT_FOLLOWS_TOKENS, 2 * (int64_t)a->ffn, act);
-        b->gate = slice(b, "gate", b->g, 0, a->ffn);
-        b->up = slice(b, "up", b->g, a->ffn, a->ffn);
-    }
-    b->r = activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
-    b->p->logits = activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
-    b->p->token = activation(b, "token", VT_FOLLOWS_ROWS, 1, VT_I32);
-    b->p->logprob = activation(b, "logprob", VT_FOLLOWS_ROWS, 1, VT_F32);
-    b->p->top_id = activation(b, "top_id", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS, VT_I32);
-    b->p->top_logprob = activation(b, "top_logprob", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS, VT_F32);
+    b->x = build_activation(b, "x", VT_FOLLOWS_TOKENS, a->hidden, act);
+    b->h = build_activation(b, "h", VT_FOLLOWS_TOKENS, a->hidden, act);
+    b->t = after ? build_activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
+    for (int k = 0; k < VT_BLOCKS; k++)
+        if (has[k] && vt_blocks[k])
+            vt_blocks[k]->tensors(b);
+    b->r = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
+    b->p->logits = build_activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
+    b->p->token = build_activation(b, "token", VT_FOLLOWS_ROWS, 1, VT_I32);
+    b->p->logprob = build_activation(b, "logprob", VT_FOLLOWS_ROWS, 1, VT_F32);
+    b->p->top_id = build_activation(b, "top_id", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS, VT_I32);
+    b->p->top_logprob = build_activation(b, "top_logprob", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS,
+                                         VT_F32);
 }
 
 /* ---- calls ---- */
@@ -210,9 +171,8 @@ static void choose(builder *b, vt_call *c)
     }
 }
 
-/* Appends a call with a copy of its args. */
-static void emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
-                 const char *what, vt_when when)
+void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
+                const char *what, vt_when when)
 {
     void *copy = build_alloc(b, 1, size);
     vt_call *list = build_grow(b, b->p->call, b->p->n_calls, &b->room_calls, sizeof *list);
@@ -229,14 +189,12 @@ static void emit(builder *b, const vt_op *op, const void *args, size_t size, int
         snprintf(c->label, sizeof c->label, "%s%s%s", op->name, *what ? "." : "", what);
     choose(b, c);
 }
-#define EMIT(b, op, layer, what, when, ...) \
-    emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
 
-static void emit_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when)
+void build_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when)
 {
     if (args.scale == 0)
         args.scale = 1;
-    emit(b, &linear_op, &args, sizeof args, layer, what, when);
+    build_emit(b, &linear_op, &args, sizeof args, layer, what, when);
 }
 
 static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,
@@ -260,180 +218,43 @@ static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_
                          .y = y,
                          .eps = b->m->arch.norm_eps,
                          .plus_one = b->m->arch.norm_plus_one};
-    emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
+    build_emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
 }
 
-/* Whether the layer's attention sees only a window of tokens. */
-static bool windowed(const vt_arch *a, int32_t layer)
+/* Returns the weight of the norm before the layer's block; NULL if it has none there. */
+static const vt_tensor *norm_before(const builder *b, int32_t layer, bool ffn)
 {
-    return a->window > 0 && (!a->layer_window || a->layer_window[layer]);
+    if (layer == b->m->arch.n_layers)
+        return NULL;
+    const vt_layer *l = &b->m->layer[layer];
+    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
+    return b->w->layer[layer].tensor[block->norm_role];
 }
 
-static void build_qkv(builder *b, int32_t i)
+/* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
+ *
+ *   norm before         h = norm(x), unless the block before this one made it
+ *   no norm after       x += block(h or x), in the epilogue of the block's last product
+ *   norm after          t = norm(block(h or x)); one pass then adds t into x and makes the next
+ *                       block's h. Where that has no norm before it, h is not read */
+static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
 {
-    const vt_layer_weights *lw = &b->w->layer[i];
-    if (lw->weight[VT_ROLE_QKV]) {
-        emit_linear(b, i, "qkv",
-                    (linear_args){.x = b->h,
-                                  .w = lw->weight[VT_ROLE_QKV],
-                                  .bias = lw->tensor[VT_ROLE_QKV_BIAS],
-                                  .y = b->qkv},
-                    VT_WHEN_TOKENS);
+    const vt_layer *l = &b->m->layer[i];
+    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
+    const vt_tensor *before = norm_before(b, i, ffn),
+                    *after = b->w->layer[i].tensor[block->post_norm_role];
+    if (before && !*normed)
+        emit_norm(b, i, block->norm, b->x, before, b->h);
+    *normed = false;
+    block->emit(b, i, before ? b->h : b->x, after ? b->t : b->x);
+    if (!after)
         return;
-    }
-    static const char *const kName[3] = {"q", "k", "v"};
-    const vt_tensor *bias[3] = {lw->tensor[VT_ROLE_Q_BIAS], lw->tensor[VT_ROLE_K_BIAS],
-                                lw->tensor[VT_ROLE_V_BIAS]};
-    vt_tensor *y[3] = {b->q, b->k, b->v};
-    for (int32_t k = 0; k < 3; k++)
-        emit_linear(
-            b, i, kName[k],
-            (linear_args){.x = b->h, .w = lw->weight[VT_ROLE_Q + k], .bias = bias[k], .y = y[k]},
-            VT_WHEN_TOKENS);
-}
-
-static void build_attention(builder *b, int32_t i)
-{
-    const vt_arch *a = &b->m->arch;
-    const vt_layer_weights *lw = &b->w->layer[i];
-    bool local = windowed(a, i) && a->has_rope_local;
-    const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
-    int32_t pool = vt_kv_pool_of(b->m, i);
-    vt_tensor *k_pool = &b->kv->k[pool], *v_pool = &b->kv->v[pool];
-    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
-    float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
-    build_qkv(b, i);
-    rope_args rotate = {.batch = &b->p->batch,
-                        .q = b->q,
-                        .k = b->k,
-                        .head_dim = a->head_dim,
-                        .dims = rope->dims,
-                        .interleaved = rope->interleaved,
-                        .cos_sin = local ? b->w->ends.tensor[VT_ROLE_ROPE_LOCAL]
-                                         : b->w->ends.tensor[VT_ROLE_ROPE],
-                        .q_norm = lw->tensor[VT_ROLE_Q_NORM],
-                        .k_norm = lw->tensor[VT_ROLE_K_NORM],
-                        .eps = a->norm_eps,
-                        .plus_one = a->norm_plus_one};
-    kv_store_args store = {.batch = &b->p->batch,
-                           .k = b->k,
-                           .v = b->v,
-                           .k_pool = k_pool,
-                           .v_pool = v_pool,
-                           .k_scale = k_scale,
-                           .v_scale = v_scale};
-    EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = store});
-    attention_args att = {.batch = &b->p->batch,
-                          .q = b->q,
-                          .k_pool = k_pool,
-                          .v_pool = v_pool,
-                          .o = b->o,
-                          .heads = a->n_heads,
-                          .kv_heads = a->n_kv_heads,
-                          .head_dim = a->head_dim,
-                          .scale = a->attn_scale,
-                          .k_scale = k_scale,
-                          .v_scale = v_scale,
-                          .window = windowed(a, i) ? a->window : 0};
-    emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
-    emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
-}
-
-/* y = ffn(h), or y += ffn(h) if y is the residual stream. */
-static void build_ffn(builder *b, int32_t i, vt_tensor *y)
-{
-    const vt_arch *a = &b->m->arch;
-    const vt_layer_weights *lw = &b->w->layer[i];
-    const vt_tensor *residual = y == b->x ? y : NULL;
-    if (lw->tensor[VT_ROLE_ROUTER]) {
-        EMIT(b, moe_route, i, "", VT_WHEN_TOKENS,
-             {.x = b->h,
-              .router = lw->tensor[VT_ROLE_ROUTER],
-              .k = a->n_experts_used,
-              .normalise = a->norm_topk,
-              .expert = b->expert,
-              .weight = b->expert_weight});
-        EMIT(b, moe_linear, i, "", VT_WHEN_TOKENS,
-             {.x = b->h,
-              .expert = b->expert,
-              .weight = b->expert_weight,
-              .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
-              .down = lw->weight[VT_ROLE_EXPERT_DOWN],
-              .n_experts = a->n_experts,
-              .activation = a->activation,
-              .y = y,
-              .accumulate = residual != NULL});
-        return;
-    }
-    if (lw->weight[VT_ROLE_GATE_UP]) {
-        emit_linear(
-            b, i, "gate+up",
-            (linear_args){.x = b->h,
-                          .w = lw->weight[VT_ROLE_GATE_UP],
-                          .y = b->f,
-                          .epilogue = a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU},
-            VT_WHEN_TOKENS);
-    } else {
-        emit_linear(b, i, "gate",
-                    (linear_args){.x = b->h,
-                                  .w = lw->weight[VT_ROLE_GATE],
-                                  .bias = lw->tensor[VT_ROLE_GATE_BIAS],
-                                  .y = b->gate},
-                    VT_WHEN_TOKENS);
-        emit_linear(b, i, "up",
-                    (linear_args){.x = b->h,
-                                  .w = lw->weight[VT_ROLE_UP],
-                                  .bias = lw->tensor[VT_ROLE_UP_BIAS],
-                                  .y = b->up},
-                    VT_WHEN_TOKENS);
-        EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS,
-             {.x = b->g, .y = b->f, .activation = a->activation});
-    }
-    emit_linear(b, i, "down",
-                (linear_args){.x = b->f,
-                              .w = lw->weight[VT_ROLE_DOWN],
-                              .bias = lw->tensor[VT_ROLE_DOWN_BIAS],
-                              .residual = residual,
-                              .y = y},
-                VT_WHEN_TOKENS);
-}
-
-static void build_layer(builder *b, int32_t i)
-{
-    const vt_layer_weights *lw = &b->w->layer[i];
-    if (!b->m->arch.post_norms) {
-        emit_norm(b, i, "attn", b->x, lw->tensor[VT_ROLE_ATTN_NORM], b->h);
-        build_attention(b, i);
-        emit_linear(b, i, "o",
-                    (linear_args){.x = b->o,
-                                  .w = lw->weight[VT_ROLE_O],
-                                  .bias = lw->tensor[VT_ROLE_O_BIAS],
-                                  .residual = b->x,
-                                  .y = b->x},
-                    VT_WHEN_TOKENS);
-        emit_norm(b, i, "ffn", b->x, lw->tensor[VT_ROLE_FFN_NORM], b->h);
-        build_ffn(b, i, b->x);
-        return;
-    }
-    if (i == 0)
-        emit_norm(b, i, "attn", b->x, lw->tensor[VT_ROLE_ATTN_NORM], b->h);
-    build_attention(b, i);
-    emit_linear(
-        b, i, "o",
-        (linear_args){
-            .x = b->o, .w = lw->weight[VT_ROLE_O], .bias = lw->tensor[VT_ROLE_O_BIAS], .y = b->t},
-        VT_WHEN_TOKENS);
-    emit_norm(b, i, "post_attn", b->t, lw->tensor[VT_ROLE_POST_ATTN_NORM], b->t);
-    emit_add_norm(b, i, "ffn", b->t, lw->tensor[VT_ROLE_FFN_NORM], b->h);
-    build_ffn(b, i, b->t);
-    emit_norm(b, i, "post_ffn", b->t, lw->tensor[VT_ROLE_POST_FFN_NORM], b->t);
-    bool last =
-        i + 1 ==
-        b->m->arch.n_layers; /* after the last layer only x matters: `final` norms its rows */
-    emit_add_norm(b, i, last ? "join" : "attn", b->t,
-                  last ? b->w->ends.tensor[VT_ROLE_FINAL_NORM]
-                       : b->w->layer[i + 1].tensor[VT_ROLE_ATTN_NORM],
-                  b->h);
+    const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
+    const char *label = ffn ? vt_blocks[l->mixer]->norm : vt_blocks[l->ffn]->norm;
+    emit_norm(b, i, block->post_norm, b->t, after, b->t);
+    emit_add_norm(b, i, next ? label : "join", b->t,
+                  next ? next : b->w->ends.tensor[VT_ROLE_FINAL_NORM], b->h);
+    *normed = next != NULL;
 }
 
 static void build_calls(builder *b)
@@ -457,8 +278,11 @@ static void build_calls(builder *b)
           .token_pool = &p->token_pool,
           .y = b->x,
           .scale = a->embed_scale});
-    for (int32_t i = 0; i < a->n_layers; i++)
-        build_layer(b, i);
+    bool normed = false;
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        build_block(b, i, false, &normed);
+        build_block(b, i, true, &normed);
+    }
     EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
          {.x = b->x,
           .row = &p->batch.row_token,
@@ -466,12 +290,12 @@ static void build_calls(builder *b)
           .y = b->r,
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});
-    emit_linear(b, -1, "head",
-                (linear_args){.x = b->r,
-                              .w = b->w->ends.weight[VT_ROLE_HEAD],
-                              .y = p->logits,
-                              .scale = a->logit_scale},
-                VT_WHEN_ROWS);
+    build_linear(b, -1, "head",
+                 (linear_args){.x = b->r,
+                               .w = b->w->ends.weight[VT_ROLE_HEAD],
+                               .y = p->logits,
+                               .scale = a->logit_scale},
+                 VT_WHEN_ROWS);
     p->n_forward = p->n_calls;
     EMIT(b, sample, -1, "", VT_WHEN_ROWS,
          {.logits = p->logits,

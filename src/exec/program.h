@@ -52,7 +52,7 @@ typedef struct vt_program_plan {
     uint8_t when; /* vt_when of its calls */
 } vt_program_plan;
 
-enum { VT_MAX_PLANS = 8 };
+enum { VT_MAX_PLANS = 16 };
 
 typedef struct vt_program_config {
     vt_target target;

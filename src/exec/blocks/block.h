@@ -1,0 +1,23 @@
+/* The kinds of blocks that layers are made of: all that is known of a kind is in its file. */
+#ifndef VT_EXEC_BLOCKS_BLOCK_H
+#define VT_EXEC_BLOCKS_BLOCK_H
+
+#include "exec/blocks/builder.h"
+#include "exec/layout.h"
+
+typedef struct vt_block {
+    /* Adds the layer's weights of this block to the list: what is stacked and paired. */
+    vt_status (*weights)(vt_layout *l, int32_t layer, vt_err *err);
+    /* Makes the activations that blocks of this kind share. Called once, if any layer has one. */
+    void (*tensors)(builder *b);
+    /* Writes calls for y = block(x), or y += block(x) where y is the residual stream. */
+    void (*emit)(builder *b, int32_t layer, const vt_tensor *x, vt_tensor *y);
+    const char *norm, *post_norm; /* labels of the norms before and after it */
+    vt_role norm_role, post_norm_role;
+} vt_block;
+
+extern const vt_block vt_block_attention, vt_block_ffn, vt_block_experts;
+/* By kind; the first is NULL: no block. */
+extern const vt_block *const vt_blocks[VT_BLOCKS];
+
+#endif

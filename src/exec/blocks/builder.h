@@ -1,0 +1,37 @@
+/* What a program is built with: program.c and the blocks (exec/blocks) write calls through it. */
+#ifndef VT_EXEC_BLOCKS_BUILDER_H
+#define VT_EXEC_BLOCKS_BUILDER_H
+
+#include "exec/program.h"
+#include "ops/linear/linear.h"
+
+/* After the first failure `status` says which, and nothing is built any more. */
+typedef struct builder {
+    vt_program *p;
+    const vt_program_config *config;
+    const vt_model *m;
+    const vt_weights *w;
+    const vt_kv_cache *kv;
+    vt_err *err;
+    int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
+    vt_status status;
+    /* Activations, in the order of a layer (program.c). A block makes its own. */
+    vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
+} builder;
+
+/* Makes an activation of its own: a new buffer of `cols` columns, with one row for each token or
+ * row of logits. */
+vt_tensor *build_activation(builder *b, const char *name, vt_follows follows, int64_t cols,
+                            vt_dtype dtype);
+/* Makes a view of columns [at, at + cols) of a wider activation. */
+vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols);
+
+/* Appends a call with a copy of its args. */
+void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
+                const char *what, vt_when when);
+#define EMIT(b, op, layer, what, when, ...) \
+    build_emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
+/* A linear call; a scale of 0 counts as 1. */
+void build_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when);
+
+#endif

@@ -15,6 +15,7 @@
 
 #include "base/quant.h"
 #include "files/gguf_split.h"
+#include "model/family.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -237,24 +238,23 @@ static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const nam
 static bool wanted(const vt_model *m, const vt_layer *l, vt_role role, bool *required)
 {
     const vt_role_row *r = &vt_roles[role];
-    *required = r->need != VT_NEED_NOT;
+    const vt_family_role *own = vt_family_role_of(m->family, role);
+    vt_need need = own ? own->need : r->need;
+    *required = need != VT_NEED_NOT;
     if (!r->gguf || (r->block == VT_BLOCK_NONE && !r->norm))
         return false; /* stacked, or outside the layers */
-    if (r->need == VT_NEED_BY_FAMILY && !m->arch.qk_norm)
-        return false;
     bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn;
-    return here && (!r->norm || l->norms & r->norm);
+    return need != VT_NEED_BY_FAMILY && here && (!r->norm || l->norms & r->norm);
 }
 
 /* Writes the name that a role's tensor has in the layer's file. */
-static void role_name(const vt_layer *l, int32_t layer, vt_role role, bool hf, char *out,
+static void role_name(const vt_model *m, int32_t layer, vt_role role, bool hf, char *out,
                       size_t size)
 {
     const vt_role_row *r = &vt_roles[role];
-    const char *name = hf ? r->hf : r->gguf;
-    if (hf && role == VT_ROLE_FFN_NORM && l->norms & VT_NORM_AFTER)
-        name = "pre_feedforward_layernorm.weight";
-    snprintf(out, size, hf ? "model.layers.%d.%s" : "blk.%d.%s", layer, name);
+    const vt_family_role *own = vt_family_role_of(m->family, role);
+    const char *usual = hf ? r->hf : r->gguf, *name = own ? (hf ? own->hf : own->gguf) : NULL;
+    snprintf(out, size, hf ? "model.layers.%d.%s" : "blk.%d.%s", layer, name ? name : usual);
 }
 
 static vt_status take_layer(assembly *a, int32_t layer)
@@ -265,7 +265,7 @@ static vt_status take_layer(assembly *a, int32_t layer)
         bool required;
         if (!wanted(a->m, l, (vt_role)r, &required))
             continue;
-        role_name(l, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
+        role_name(a->m, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
         TRY(take(a, name, vt_roles[r].dim, required, &l->weight[r]));
     }
     for (int r = 0; r < VT_ROLES; r++)
@@ -322,6 +322,7 @@ static vt_status refuse_unknown(const assembly *a)
 static vt_status make_layers(vt_model *m, vt_err *err)
 {
     const vt_arch *a = &m->arch;
+    uint8_t norms = m->family ? m->family->norms : 0;
     m->layer = vt_arena_alloc(&m->arena, (size_t)a->n_layers, sizeof *m->layer);
     if (!m->layer)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
@@ -329,7 +330,7 @@ static vt_status make_layers(vt_model *m, vt_err *err)
         bool moe = a->n_experts > 0 && (!a->layer_moe || a->layer_moe[i]);
         m->layer[i].mixer = VT_BLOCK_ATTENTION;
         m->layer[i].ffn = moe ? VT_BLOCK_EXPERTS : VT_BLOCK_FFN;
-        m->layer[i].norms = VT_NORM_BEFORE | (a->post_norms ? VT_NORM_AFTER : 0);
+        m->layer[i].norms = norms ? norms : VT_NORM_BEFORE;
     }
     return VT_OK;
 }
@@ -391,7 +392,7 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
             bool required;
             if (!wanted(m, &m->layer[i], (vt_role)r, &required) || !required)
                 continue;
-            role_name(&m->layer[i], i, (vt_role)r, true, name, sizeof name);
+            role_name(m, i, (vt_role)r, true, name, sizeof name);
             TRY(declare(m, &t[at++], dtype, name, vt_roles[r].dim, err));
         }
     TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,

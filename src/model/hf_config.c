@@ -15,65 +15,39 @@
 
 #include "files/json.h"
 #include "model/assemble.h"
+#include "model/family.h"
 
-typedef struct family {
-    const char *model_type;
-    const char *name; /* vt_arch.family */
-    bool qk_norm, moe, gemma, qkv_bias;
-    bool window_all;  /* sliding_window holds for every layer */
-    int32_t head_dim; /* default; 0: hidden / heads */
-} family;
-
-static const family families[] = {
-    {.model_type = "llama", .name = "llama"},
-    {.model_type = "mistral", .name = "mistral", .window_all = true},
-    {.model_type = "qwen2", .name = "qwen2", .qkv_bias = true},
-    {.model_type = "qwen3", .name = "qwen3", .qk_norm = true, .head_dim = 128},
-    {.model_type = "qwen3_moe",
-     .name = "qwen3_moe",
-     .qk_norm = true,
-     .moe = true,
-     .window_all = true},
-    {.model_type = "gemma3_text",
-     .name = "gemma3",
-     .qk_norm = true,
-     .gemma = true,
-     .head_dim = 256},
-};
-
-typedef struct config {
-    const char *path;
-    const json_t *root;
-    const family *family;
-    vt_model *m;
-    hf_extra *extra;
-    vt_err *err;
-} config;
-
-static vt_status get_i32(config *c, const char *key, bool required, int32_t *out)
+vt_status hf_read_i32(hf_reader *c, const char *key, bool required, int32_t *out)
 {
     return vt_read_i32(c->path, c->root, key, required, out, c->err);
 }
 
-static vt_status get_f64(config *c, const char *key, bool required, double *out)
+vt_status hf_read_f64(hf_reader *c, const char *key, bool required, double *out)
 {
     return vt_read_f64(c->path, c->root, key, required, out, c->err);
 }
 
-static vt_status get_bool(config *c, const char *key, bool *out)
+vt_status hf_read_bool(hf_reader *c, const char *key, bool *out)
 {
     return vt_read_bool(c->path, c->root, key, false, out, c->err);
 }
 
-/* Refuses a key that is set and not zero: it stands for something that is not computed here. */
-static vt_status refuse_f64(config *c, const char *key)
+vt_status hf_refuse_f64(hf_reader *c, const char *key)
 {
     double v = 0;
-    TRY(get_f64(c, key, false, &v));
+    TRY(hf_read_f64(c, key, false, &v));
     if (v != 0)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"%s\" is %g; it is not supported", c->path,
                        key, v);
     return VT_OK;
+}
+
+vt_status hf_read_factor(hf_reader *c, const char *key, double *out)
+{
+    char quoted[80];
+    TRY(hf_read_f64(c, key, false, out));
+    snprintf(quoted, sizeof quoted, "\"%s\"", key);
+    return model_check_factor(c->path, quoted, *out, c->err);
 }
 
 /* ---- rope ---- */
@@ -83,7 +57,7 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-static vt_status read_yarn(config *c, const json_t *o, vt_rope_params *p)
+static vt_status read_yarn(hf_reader *c, const json_t *o, vt_rope_params *p)
 {
     double mscale = 0, mscale_all = 0;
     p->scaling = VT_ROPE_YARN;
@@ -108,7 +82,7 @@ static vt_status read_yarn(config *c, const json_t *o, vt_rope_params *p)
                               p->attn_factor, c->err);
 }
 
-static vt_status read_llama3(config *c, const json_t *o, vt_rope_params *p)
+static vt_status read_llama3(hf_reader *c, const json_t *o, vt_rope_params *p)
 {
     p->scaling = VT_ROPE_LLAMA3;
     p->original_context = c->m->arch.max_context;
@@ -119,7 +93,7 @@ static vt_status read_llama3(config *c, const json_t *o, vt_rope_params *p)
 }
 
 /* A rope_scaling object, or one of rope_parameters; NULL: nothing is scaled. */
-static vt_status read_rope_object(config *c, const json_t *o, vt_rope_params *p)
+static vt_status read_rope_object(hf_reader *c, const json_t *o, vt_rope_params *p)
 {
     const char *type = "default";
     double partial = 1;
@@ -152,7 +126,7 @@ static vt_status read_rope_object(config *c, const json_t *o, vt_rope_params *p)
     return VT_OK;
 }
 
-static vt_status read_rope(config *c)
+static vt_status read_rope(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     const json_t *all = vt_read_member(c->root, "rope_parameters");
@@ -164,23 +138,24 @@ static vt_status read_rope(config *c)
     } else if (!all) {
         global = vt_read_member(c->root, "rope_scaling");
     }
-    a->rope = (vt_rope_params){.base = c->family->gemma ? 1e6 : 1e4, .dims = a->head_dim};
+    a->rope = (vt_rope_params){.base = c->family->rope_base > 0 ? c->family->rope_base : 1e4,
+                               .dims = a->head_dim};
     a->rope_local = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
-    a->has_rope_local = c->family->gemma;
-    TRY(get_f64(c, "partial_rotary_factor", false, &partial));
+    a->has_rope_local = c->family->rope_local;
+    TRY(hf_read_f64(c, "partial_rotary_factor", false, &partial));
     if (partial != 1 && !vt_read_member(global, "partial_rotary_factor"))
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
-                       c->family->model_type);
-    TRY(get_f64(c, "rope_theta", false, &a->rope.base));
-    TRY(get_f64(c, "rope_local_base_freq", false, &a->rope_local.base));
+                       c->family->hf);
+    TRY(hf_read_f64(c, "rope_theta", false, &a->rope.base));
+    TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope_local.base));
     TRY(read_rope_object(c, global, &a->rope));
     return read_rope_object(c, local, &a->rope_local);
 }
 
 /* ---- windows ---- */
 
-static vt_status read_layer_types(config *c, const json_t *types)
+static vt_status read_layer_types(hf_reader *c, const json_t *types)
 {
     vt_arch *a = &c->m->arch;
     if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers)
@@ -199,31 +174,30 @@ static vt_status read_layer_types(config *c, const json_t *types)
     return VT_OK;
 }
 
-/* Which layers have the window where layer_types does not say it. Gemma: all but every
- * `pattern`-th. Qwen: those from max_window_layers on. */
-static vt_status read_window_rule(config *c)
+/* Sets which layers have the window where layer_types does not say it. */
+static vt_status read_window_rule(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     int32_t pattern = 6, first = 28;
-    TRY(get_i32(c, "sliding_window_pattern", false, &pattern));
-    TRY(get_i32(c, "max_window_layers", false, &first));
+    TRY(hf_read_i32(c, "sliding_window_pattern", false, &pattern));
+    TRY(hf_read_i32(c, "max_window_layers", false, &first));
     if (pattern < 1)
         return vt_fail(c->err, VT_ERR_MODEL,
                        "%s: \"sliding_window_pattern\" is %d (1 or more expected)", c->path,
                        pattern);
     for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_window[i] = c->family->gemma ? (i + 1) % pattern != 0 : i >= first;
+        a->layer_window[i] = c->family->window_pattern ? (i + 1) % pattern != 0 : i >= first;
     return VT_OK;
 }
 
-static vt_status read_windows(config *c)
+static vt_status read_windows(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    bool use = c->family->gemma || strcmp(c->family->name, "mistral") == 0;
-    TRY(get_bool(c, "use_sliding_window", &use));
+    bool use = c->family->window_used;
+    TRY(hf_read_bool(c, "use_sliding_window", &use));
     if (!use || !vt_read_member(c->root, "sliding_window"))
         return VT_OK;
-    TRY(get_i32(c, "sliding_window", true, &a->window));
+    TRY(hf_read_i32(c, "sliding_window", true, &a->window));
     if (a->window < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"sliding_window\" is %d (1 or more expected)",
                        c->path, a->window);
@@ -236,44 +210,11 @@ static vt_status read_windows(config *c)
     return types ? read_layer_types(c, types) : read_window_rule(c);
 }
 
-/* ---- experts ---- */
-
-static vt_status read_experts(config *c)
-{
-    vt_arch *a = &c->m->arch;
-    int32_t step = 1;
-    const json_t *dense = vt_read_member(c->root, "mlp_only_layers");
-    const char *count = vt_read_member(c->root, "num_experts") ? "num_experts"
-                                                               : "num_local_experts";
-    TRY(get_i32(c, count, true, &a->n_experts));
-    TRY(get_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
-    TRY(get_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
-    TRY(get_bool(c, "norm_topk_prob", &a->norm_topk));
-    TRY(get_i32(c, "decoder_sparse_step", false, &step));
-    if (step < 1)
-        return vt_fail(c->err, VT_ERR_MODEL,
-                       "%s: \"decoder_sparse_step\" is %d (1 or more expected)", c->path, step);
-    a->layer_moe = vt_arena_alloc(&c->m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_moe)
-        return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
-    for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_moe[i] = (i + 1) % step == 0;
-    for (size_t i = 0; i < json_array_size(dense); i++) {
-        const json_t *layer = json_array_get(dense, i);
-        double l = json_number_value(layer);
-        if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
-            return vt_fail(c->err, VT_ERR_MODEL, "%s: \"mlp_only_layers\" names no layer of %d",
-                           c->path, a->n_layers);
-        a->layer_moe[(int32_t)l] = 0;
-    }
-    return VT_OK;
-}
-
 /* ---- the rest ---- */
 
-static vt_status read_activation(config *c)
+static vt_status read_activation(hf_reader *c)
 {
-    const char *name = c->family->gemma ? "gelu_pytorch_tanh" : "silu";
+    const char *name = c->family->activation ? c->family->activation : "silu";
     TRY(vt_read_str(c->path, c->root, "hidden_act", false, &name, c->err));
     TRY(vt_read_str(c->path, c->root, "hidden_activation", false, &name, c->err));
     if (strcmp(name, "silu") == 0)
@@ -287,54 +228,35 @@ static vt_status read_activation(config *c)
     return VT_OK;
 }
 
-static vt_status read_shape(config *c)
+static vt_status read_shape(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     double eps = 1e-6;
-    TRY(get_i32(c, "num_hidden_layers", true, &a->n_layers));
+    TRY(hf_read_i32(c, "num_hidden_layers", true, &a->n_layers));
     if (a->n_layers < 1 || a->n_layers > 1024)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
                        c->path, a->n_layers);
-    TRY(get_i32(c, "hidden_size", true, &a->hidden));
-    TRY(get_i32(c, "intermediate_size", true, &a->ffn));
-    TRY(get_i32(c, "num_attention_heads", true, &a->n_heads));
+    TRY(hf_read_i32(c, "hidden_size", true, &a->hidden));
+    TRY(hf_read_i32(c, "intermediate_size", true, &a->ffn));
+    TRY(hf_read_i32(c, "num_attention_heads", true, &a->n_heads));
     if (a->n_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_attention_heads\" is %d", c->path,
                        a->n_heads);
     a->n_kv_heads = a->n_heads;
-    TRY(get_i32(c, "num_key_value_heads", strcmp(c->family->name, "llama") != 0, &a->n_kv_heads));
+    TRY(hf_read_i32(c, "num_key_value_heads", !c->family->kv_heads_optional, &a->n_kv_heads));
     if (a->n_kv_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_key_value_heads\" is %d", c->path,
                        a->n_kv_heads);
     a->head_dim = c->family->head_dim ? c->family->head_dim : a->hidden / a->n_heads;
-    TRY(get_i32(c, "head_dim", false, &a->head_dim));
-    TRY(get_i32(c, "max_position_embeddings", true, &a->max_context));
-    TRY(get_f64(c, "rms_norm_eps", false, &eps));
+    TRY(hf_read_i32(c, "head_dim", false, &a->head_dim));
+    TRY(hf_read_i32(c, "max_position_embeddings", true, &a->max_context));
+    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
     a->norm_eps = (float)eps;
-    a->tied_head = c->family->gemma;
-    return get_bool(c, "tie_word_embeddings", &a->tied_head);
+    a->tied_head = c->family->tied;
+    return hf_read_bool(c, "tie_word_embeddings", &a->tied_head);
 }
 
-static vt_status read_gemma(config *c)
-{
-    vt_arch *a = &c->m->arch;
-    double scalar = 256;
-    bool bidirectional = false;
-    a->norm_plus_one = a->post_norms = true;
-    a->embed_scale = sqrtf((float)a->hidden);
-    TRY(get_f64(c, "query_pre_attn_scalar", false, &scalar));
-    TRY(model_check_factor(c->path, "\"query_pre_attn_scalar\"", scalar, c->err));
-    a->attn_scale = (float)(1 / sqrt(scalar));
-    TRY(refuse_f64(c, "attn_logit_softcapping"));
-    TRY(refuse_f64(c, "final_logit_softcapping"));
-    TRY(get_bool(c, "use_bidirectional_attention", &bidirectional));
-    if (bidirectional)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
-                       c->path);
-    return VT_OK;
-}
-
-static vt_status read_quantisation(config *c)
+static vt_status read_quantisation(hf_reader *c)
 {
     const json_t *q = vt_read_member(c->root, "quantization_config");
     const char *method = "";
@@ -355,29 +277,29 @@ static vt_status read_quantisation(config *c)
     return VT_OK;
 }
 
-static vt_status read_biases(config *c)
+static vt_status read_biases(hf_reader *c)
 {
     bool attention = false;
-    TRY(get_bool(c, "attention_bias", &attention));
-    TRY(get_bool(c, "mlp_bias", &c->extra->mlp_bias));
+    TRY(hf_read_bool(c, "attention_bias", &attention));
+    TRY(hf_read_bool(c, "mlp_bias", &c->extra->mlp_bias));
     c->extra->o_bias = attention;
     c->extra->qkv_bias = attention || c->family->qkv_bias;
     return VT_OK;
 }
 
-static vt_status find_family(config *c)
+static vt_status find_family(hf_reader *c)
 {
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(type, families[i].model_type) == 0)
-            c->family = &families[i];
-    if (!c->family)
-        return vt_fail(
-            c->err, VT_ERR_UNSUPPORTED,
-            "%s: model type %.40s is not supported (llama, mistral, qwen2, qwen3, qwen3_moe, "
-            "gemma3_text are)",
-            c->path, type);
+    for (int i = 0; vt_families[i]; i++)
+        if (strcmp(type, vt_families[i]->hf) == 0)
+            c->family = c->m->family = vt_families[i];
+    if (!c->family) {
+        char all[200];
+        vt_family_names(false, all, sizeof all);
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: model type %.40s is not supported (%s are)",
+                       c->path, type, all);
+    }
     snprintf(c->m->arch.family, sizeof c->m->arch.family, "%s", c->family->name);
     return VT_OK;
 }
@@ -385,18 +307,15 @@ static vt_status find_family(config *c)
 vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_extra *extra,
                          vt_err *err)
 {
-    config c = {.path = path, .root = root, .m = m, .extra = extra, .err = err};
+    hf_reader c = {.path = path, .root = root, .m = m, .extra = extra, .err = err};
     *extra = (hf_extra){0};
     TRY(find_family(&c));
     TRY(read_shape(&c));
     m->arch.attn_scale = (float)(1 / sqrt((double)m->arch.head_dim));
-    m->arch.qk_norm = c.family->qk_norm;
     TRY(read_activation(&c));
     TRY(read_rope(&c));
     TRY(read_windows(&c));
     TRY(read_biases(&c));
     TRY(read_quantisation(&c));
-    if (c.family->moe)
-        TRY(read_experts(&c));
-    return c.family->gemma ? read_gemma(&c) : VT_OK;
+    return c.family->from_config ? c.family->from_config(&c) : VT_OK;
 }

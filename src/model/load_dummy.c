@@ -16,69 +16,21 @@
 
 #include "base/team.h"
 #include "model/assemble.h"
+#include "model/family.h"
 #include "model/load.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
-
-/* ---- shapes, from the models' published config.json ---- */
-
-typedef struct shape {
-    const char *name, *family;
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
-    double rope_base, llama3_factor; /* 0: plain rope */
-    float eps;
-    bool tied, qk_norm;
-    int32_t n_experts, n_experts_used, expert_ffn;
-} shape;
-
-#define QWEN3                                                                                    \
-    .family = "qwen3", .head_dim = 128, .vocab = 151936, .max_context = 40960, .rope_base = 1e6, \
-    .eps = 1e-6f, .qk_norm = true
-#define LLAMA3 \
-    .family = "llama", .vocab = 128256, .max_context = 131072, .rope_base = 5e5, .eps = 1e-5f
-
-static const shape shapes[] = {
-    {.name = "smollm2-135m",
-     .family = "llama",
-     .n_layers = 30,
-     .hidden = 576,
-     .n_heads = 9,
-     .n_kv_heads = 3,
-     .head_dim = 64,
-     .ffn = 1536,
-     .vocab = 49152,
-     .max_context = 8192,
-     .rope_base = 1e5,
-     .eps = 1e-5f,
-     .tied = true},
-    {LLAMA3, .name = "llama-3.2-1b", .n_layers = 16, .hidden = 2048, .n_heads = 32, .n_kv_heads = 8,
-     .head_dim = 64, .ffn = 8192, .llama3_factor = 32, .tied = true},
-    {LLAMA3, .name = "llama-3.1-8b", .n_layers = 32, .hidden = 4096, .n_heads = 32, .n_kv_heads = 8,
-     .head_dim = 128, .ffn = 14336, .llama3_factor = 8},
-    {QWEN3, .name = "qwen3-0.6b", .n_layers = 28, .hidden = 1024, .n_heads = 16, .n_kv_heads = 8,
-     .ffn = 3072, .tied = true},
-    {QWEN3, .name = "qwen3-1.7b", .n_layers = 28, .hidden = 2048, .n_heads = 16, .n_kv_heads = 8,
-     .ffn = 6144, .tied = true},
-    {QWEN3, .name = "qwen3-4b", .n_layers = 36, .hidden = 2560, .n_heads = 32, .n_kv_heads = 8,
-     .ffn = 9728, .tied = true},
-    {QWEN3, .name = "qwen3-8b", .n_layers = 36, .hidden = 4096, .n_heads = 32, .n_kv_heads = 8,
-     .ffn = 12288},
-    {QWEN3, .name = "qwen3-14b", .n_layers = 40, .hidden = 5120, .n_heads = 40, .n_kv_heads = 8,
-     .ffn = 17408},
-    {QWEN3, .name = "qwen3-32b", .n_layers = 64, .hidden = 5120, .n_heads = 64, .n_kv_heads = 8,
-     .ffn = 25600},
-    {QWEN3, .name = "qwen3-30b-a3b", .n_layers = 48, .hidden = 2048, .n_heads = 32, .n_kv_heads = 4,
-     .ffn = 6144, .n_experts = 128, .n_experts_used = 8, .expert_ffn = 768},
-};
 
 /* ChatML: each message between its markers, then the assistant's opening. */
 static const char chatml[] =
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-static void set_arch(vt_arch *a, const shape *s)
+static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
 {
-    snprintf(a->family, sizeof a->family, "%s", s->n_experts ? "qwen3_moe" : s->family);
+    vt_arch *a = &m->arch;
+    m->family = f;
+    snprintf(a->family, sizeof a->family, "%s", f->name);
     a->n_layers = s->n_layers;
     a->hidden = s->hidden;
     a->n_heads = s->n_heads;
@@ -89,7 +41,6 @@ static void set_arch(vt_arch *a, const shape *s)
     a->max_context = s->max_context;
     a->norm_eps = s->eps;
     a->tied_head = s->tied;
-    a->qk_norm = s->qk_norm;
     a->attn_scale = 1 / __builtin_sqrtf((float)s->head_dim);
     a->rope = (vt_rope_params){.base = s->rope_base, .dims = s->head_dim};
     if (s->llama3_factor > 0) {
@@ -278,25 +229,36 @@ static vt_status build(vt_model *m, dummy_source *s, vt_err *err)
     return model_set_special(m, NULL, 0, err);
 }
 
-static const shape *find_shape(const char *name)
+/* Returns the shape after s in the list of all families' shapes, the first for NULL. *f is its
+ * family, where the search begins. */
+static const vt_family_shape *next_shape(const vt_family *const **f, const vt_family_shape *s)
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (strcmp(name, shapes[i].name) == 0)
-            return &shapes[i];
-    return NULL;
+    s = s ? s + 1 : (**f)->shapes;
+    while (!s || !s->name) {
+        if (!*++*f)
+            return NULL;
+        s = (**f)->shapes;
+    }
+    return s;
 }
 
 static vt_status unknown(const char *name, vt_err *err)
 {
     char all[400] = "";
-    for (size_t i = 0, at = 0; i < sizeof shapes / sizeof *shapes && at < sizeof all; i++)
-        at += (size_t)snprintf(all + at, sizeof all - at, " %s", shapes[i].name);
+    size_t at = 0;
+    const vt_family *const *f = vt_families;
+    for (const vt_family_shape *s = next_shape(&f, NULL); s && at < sizeof all;
+         s = next_shape(&f, s))
+        at += (size_t)snprintf(all + at, sizeof all - at, " %s", s->name);
     return vt_fail(err, VT_ERR_USAGE, "dummy:%.60s is not known; known are%s", name, all);
 }
 
 vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
 {
-    const shape *found = find_shape(name);
+    const vt_family *const *f = vt_families;
+    const vt_family_shape *found = next_shape(&f, NULL);
+    while (found && strcmp(found->name, name) != 0)
+        found = next_shape(&f, found);
     vt_model *m;
     char path[80];
     if (!found)
@@ -310,7 +272,7 @@ vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
     }
     m->source = s;
     m->close = close_dummy;
-    set_arch(&m->arch, found);
+    set_arch(m, *f, found);
     vt_status status = build(m, s, err);
     if (status != VT_OK) {
         close_dummy(m);

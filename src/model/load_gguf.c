@@ -1,9 +1,7 @@
 /* A GGUF file as a model: metadata keys to the architecture's knobs.
  *
- * Keys are "<general.architecture>.<key>". Some facts are in no key, and the programs that write
- * these files assume them for each family: llama files hold q and k permuted so that rope turns
- * neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a pattern
- * of six. */
+ * Keys are "<general.architecture>.<key>". What the programs that write these files assume of a
+ * family, and what only one family has, stands in its file (model/families). */
 #include "model/load.h"
 
 #include <math.h>
@@ -11,59 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "files/gguf.h"
 #include "model/assemble.h"
+#include "model/family.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
-typedef struct family {
-    const char *arch; /* general.architecture */
-    const char *name; /* vt_arch.family */
-    bool rope_interleaved;
-    bool qk_norm, moe, gemma;
-} family;
-
-static const family families[] = {
-    {.arch = "llama", .name = "llama", .rope_interleaved = true},
-    {.arch = "qwen2", .name = "qwen2"},
-    {.arch = "qwen3", .name = "qwen3", .qk_norm = true},
-    {.arch = "qwen3moe", .name = "qwen3_moe", .qk_norm = true, .moe = true},
-    {.arch = "gemma3", .name = "gemma3", .qk_norm = true, .gemma = true},
-};
-
-typedef struct reader {
-    const gguf_file *file;
-    const family *family;
-    vt_model *m;
-    vt_err *err;
-    char key[128]; /* the key being read, for messages */
-} reader;
-
-static const char *key_of(reader *r, const char *key)
+const char *gguf_reader_key(gguf_reader *r, const char *key)
 {
-    snprintf(r->key, sizeof r->key, "%s.%s", r->family->arch, key);
+    snprintf(r->key, sizeof r->key, "%s.%s", r->family->gguf, key);
     return r->key;
 }
 
-static vt_status read_i32(reader *r, const char *key, bool required, int32_t *out)
+vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t *out)
 {
     int64_t v = *out;
-    TRY(gguf_get_i64(r->file, key_of(r, key), required, &v, r->err));
+    TRY(gguf_get_i64(r->file, gguf_reader_key(r, key), required, &v, r->err));
     if (v < 0 || v > INT32_MAX)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %lld", r->m->path, r->key, (long long)v);
     *out = (int32_t)v;
     return VT_OK;
 }
 
-static vt_status read_f64(reader *r, const char *key, bool required, double *out)
+vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out)
 {
-    return gguf_get_f64(r->file, key_of(r, key), required, out, r->err);
+    return gguf_get_f64(r->file, gguf_reader_key(r, key), required, out, r->err);
 }
 
-/* A factor that is multiplied in; *out stays where the file does not give it. */
-static vt_status read_factor(reader *r, const char *key, double *out)
+vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out)
 {
-    TRY(read_f64(r, key, false, out));
+    TRY(gguf_read_f64(r, key, false, out));
     return model_check_factor(r->m->path, r->key, *out, r->err);
 }
 
@@ -72,7 +46,7 @@ static vt_status read_factor(reader *r, const char *key, double *out)
 /* Llama 3.x files hold the result of Llama 3's rule, one divisor for each frequency, instead of its
  * parameters. All published models use the parameters below. The file's divisors are compared with
  * the rule, so that a model with other parameters is refused rather than run wrong. */
-static vt_status read_rope_freqs(reader *r)
+static vt_status read_rope_freqs(gguf_reader *r)
 {
     const vt_tensor *t = gguf_tensor(r->file, "rope_freqs.weight");
     vt_rope_params *p = &r->m->arch.rope;
@@ -106,14 +80,14 @@ static vt_status read_rope_freqs(reader *r)
     return VT_OK;
 }
 
-static vt_status read_rope_scaling(reader *r)
+static vt_status read_rope_scaling(gguf_reader *r)
 {
     vt_rope_params *p = &r->m->arch.rope;
     gguf_str type = {"none", 4};
-    TRY(gguf_get_str(r->file, key_of(r, "rope.scaling.type"), false, &type, r->err));
+    TRY(gguf_get_str(r->file, gguf_reader_key(r, "rope.scaling.type"), false, &type, r->err));
     if (type.len == 4 && memcmp(type.data, "none", 4) == 0)
         return read_rope_freqs(r);
-    TRY(read_f64(r, "rope.scaling.factor", true, &p->factor));
+    TRY(gguf_read_f64(r, "rope.scaling.factor", true, &p->factor));
     if (type.len == 6 && memcmp(type.data, "linear", 6) == 0) {
         p->scaling = VT_ROPE_LINEAR;
         return VT_OK;
@@ -127,88 +101,37 @@ static vt_status read_rope_scaling(reader *r)
     p->beta_slow = 1;
     p->yarn_truncate = true;
     double attn_factor = 1;
-    TRY(read_i32(r, "rope.scaling.original_context_length", true, &p->original_context));
-    TRY(read_f64(r, "rope.scaling.yarn_beta_fast", false, &p->beta_fast));
-    TRY(read_f64(r, "rope.scaling.yarn_beta_slow", false, &p->beta_slow));
-    TRY(read_factor(r, "rope.scaling.attn_factor", &attn_factor));
+    TRY(gguf_read_i32(r, "rope.scaling.original_context_length", true, &p->original_context));
+    TRY(gguf_read_f64(r, "rope.scaling.yarn_beta_fast", false, &p->beta_fast));
+    TRY(gguf_read_f64(r, "rope.scaling.yarn_beta_slow", false, &p->beta_slow));
+    TRY(gguf_read_factor(r, "rope.scaling.attn_factor", &attn_factor));
     p->attn_factor = attn_factor * (0.1 * log(p->factor) + 1);
     return VT_OK;
 }
 
-static vt_status read_rope(reader *r)
+static vt_status read_rope(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
     a->rope.base = 10000;
     a->rope.dims = a->head_dim;
     a->rope.interleaved = r->family->rope_interleaved;
-    TRY(read_f64(r, "rope.freq_base", false, &a->rope.base));
-    TRY(read_i32(r, "rope.dimension_count", false, &a->rope.dims));
+    TRY(gguf_read_f64(r, "rope.freq_base", false, &a->rope.base));
+    TRY(gguf_read_i32(r, "rope.dimension_count", false, &a->rope.dims));
     return read_rope_scaling(r);
-}
-
-/* ---- windows ---- */
-
-/* Gemma 3: five layers with the window, then one without. */
-static vt_status read_gemma_windows(reader *r)
-{
-    vt_arch *a = &r->m->arch;
-    int32_t period = 6;
-    const gguf_value *v = gguf_find(r->file, key_of(r, "attention.sliding_window_pattern"));
-    a->layer_window = vt_arena_alloc(&r->m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_window)
-        return vt_fail(r->err, VT_ERR_MEMORY, "%s: out of memory", r->m->path);
-    if (v && v->is_array) {
-        if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
-            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
-                           r->key, a->n_layers);
-        for (int32_t i = 0; i < a->n_layers; i++)
-            a->layer_window[i] = v->bytes[i] != 0;
-        return VT_OK;
-    }
-    TRY(read_i32(r, "attention.sliding_window_pattern", false, &period));
-    if (period < 1)
-        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
-                       r->key, period);
-    for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_window[i] = i % period < period - 1;
-    return VT_OK;
-}
-
-static vt_status read_gemma(reader *r)
-{
-    vt_arch *a = &r->m->arch;
-    double softcap = 0;
-    a->post_norms = true;
-    a->activation = VT_ACT_GELU_TANH;
-    a->embed_scale = sqrtf((float)a->hidden);
-    /* The 27B model scales by the hidden size's share of a head; its file does not say so. */
-    if (a->n_layers == 62)
-        a->attn_scale = 1 / sqrtf((float)a->hidden / (float)a->n_heads);
-    a->rope_local = a->rope;
-    a->rope_local.base = 10000;
-    a->rope_local.scaling = VT_ROPE_PLAIN;
-    a->has_rope_local = true;
-    TRY(read_f64(r, "rope.freq_base_swa", false, &a->rope_local.base));
-    TRY(read_f64(r, "final_logit_softcapping", false, &softcap));
-    if (softcap != 0)
-        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: %s is %g; soft-capped logits are not supported", r->m->path, r->key,
-                       softcap);
-    return read_gemma_windows(r);
 }
 
 /* ---- the architecture ---- */
 
-static vt_status read_heads(reader *r)
+static vt_status read_heads(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
-    TRY(read_i32(r, "attention.head_count", true, &a->n_heads));
+    TRY(gguf_read_i32(r, "attention.head_count", true, &a->n_heads));
     a->n_kv_heads = a->n_heads;
-    TRY(read_i32(r, "attention.head_count_kv", false, &a->n_kv_heads));
+    TRY(gguf_read_i32(r, "attention.head_count_kv", false, &a->n_kv_heads));
     if (a->n_heads < 1 || a->n_kv_heads < 1)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %d attention heads and %d KV heads", r->m->path,
                        a->n_heads, a->n_kv_heads);
-    if (!gguf_find(r->file, key_of(r, "attention.key_length"))) {
+    if (!gguf_find(r->file, gguf_reader_key(r, "attention.key_length"))) {
         if (a->hidden % a->n_heads != 0)
             return vt_fail(r->err, VT_ERR_MODEL,
                            "%s: the embedding length %d is not a multiple of %d heads, and %s is "
@@ -217,9 +140,9 @@ static vt_status read_heads(reader *r)
         a->head_dim = a->hidden / a->n_heads;
     }
     int32_t value_length;
-    TRY(read_i32(r, "attention.key_length", false, &a->head_dim));
+    TRY(gguf_read_i32(r, "attention.key_length", false, &a->head_dim));
     value_length = a->head_dim;
-    TRY(read_i32(r, "attention.value_length", false, &value_length));
+    TRY(gguf_read_i32(r, "attention.value_length", false, &value_length));
     if (value_length != a->head_dim)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
                        "%s: keys of %d and values of %d dimensions; only equal ones are "
@@ -228,51 +151,45 @@ static vt_status read_heads(reader *r)
     return VT_OK;
 }
 
-static vt_status read_experts(reader *r)
+static vt_status refuse_experts(gguf_reader *r)
 {
-    vt_arch *a = &r->m->arch;
-    TRY(read_i32(r, "expert_count", r->family->moe, &a->n_experts));
-    if (!r->family->moe && a->n_experts > 0)
-        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: a %s model with %d experts is not supported", r->m->path,
-                       r->family->arch, a->n_experts);
-    if (!r->family->moe)
-        return VT_OK;
-    a->norm_topk = true;
-    TRY(read_i32(r, "expert_used_count", true, &a->n_experts_used));
-    return read_i32(r, "expert_feed_forward_length", true, &a->expert_ffn);
+    int32_t n = 0;
+    TRY(gguf_read_i32(r, "expert_count", false, &n));
+    return n == 0 || r->family->experts ? VT_OK
+                                        : vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                                                  "%s: a %s model with %d experts is not supported",
+                                                  r->m->path, r->family->gguf, n);
 }
 
-static vt_status read_arch(reader *r)
+static vt_status read_arch(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
     double eps = 0, scale;
-    TRY(read_i32(r, "block_count", true, &a->n_layers));
-    TRY(read_i32(r, "context_length", true, &a->max_context));
-    TRY(read_i32(r, "embedding_length", true, &a->hidden));
-    TRY(read_i32(r, "feed_forward_length", !r->family->moe, &a->ffn));
-    TRY(read_f64(r, "attention.layer_norm_rms_epsilon", true, &eps));
+    TRY(gguf_read_i32(r, "block_count", true, &a->n_layers));
+    TRY(gguf_read_i32(r, "context_length", true, &a->max_context));
+    TRY(gguf_read_i32(r, "embedding_length", true, &a->hidden));
+    TRY(gguf_read_i32(r, "feed_forward_length", !r->family->experts, &a->ffn));
+    TRY(gguf_read_f64(r, "attention.layer_norm_rms_epsilon", true, &eps));
     a->norm_eps = (float)eps;
     TRY(read_heads(r));
-    TRY(read_i32(r, "attention.sliding_window", false, &a->window));
+    TRY(gguf_read_i32(r, "attention.sliding_window", false, &a->window));
     scale = 1 / sqrt((double)a->head_dim);
-    TRY(read_factor(r, "attention.scale", &scale));
+    TRY(gguf_read_factor(r, "attention.scale", &scale));
     a->attn_scale = (float)scale;
     scale = 1;
-    TRY(read_factor(r, "logit_scale", &scale));
+    TRY(gguf_read_factor(r, "logit_scale", &scale));
     a->logit_scale = (float)scale;
-    a->qk_norm = r->family->qk_norm;
     a->tied_head = !gguf_tensor(r->file, "output.weight");
-    TRY(read_experts(r));
+    TRY(refuse_experts(r));
     if (a->n_layers < 1 || a->n_layers > 1024) /* before anything is allocated per layer */
         return arch_check(r->m, r->err);
     TRY(read_rope(r));
-    return r->family->gemma ? read_gemma(r) : VT_OK;
+    return r->family->from_gguf ? r->family->from_gguf(r) : VT_OK;
 }
 
 /* ---- tokenizer, template, ends ---- */
 
-static vt_status read_text(reader *r)
+static vt_status read_text(gguf_reader *r)
 {
     gguf_str source = {0};
     if (gguf_find(r->file, "tokenizer.ggml.model"))
@@ -283,7 +200,7 @@ static vt_status read_text(reader *r)
     return VT_OK;
 }
 
-static vt_status read_special(reader *r)
+static vt_status read_special(gguf_reader *r)
 {
     static const char *const key[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                       "tokenizer.ggml.eom_token_id"};
@@ -311,7 +228,7 @@ static const vt_tensor *source_at(const void *file, int64_t i)
     return &((const gguf_file *)file)->tensor[i];
 }
 
-static vt_status read_weights(reader *r)
+static vt_status read_weights(gguf_reader *r)
 {
     int64_t parts = 1;
     if (r->file->n_tensors == 0)
@@ -332,28 +249,30 @@ static vt_status read_weights(reader *r)
 
 /* ---- loading ---- */
 
-static vt_status find_family(reader *r, bool weights)
+static vt_status find_family(gguf_reader *r, bool weights)
 {
     gguf_str arch;
     TRY(gguf_get_str(r->file, "general.architecture", true, &arch, r->err));
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (arch.len == strlen(families[i].arch) &&
-            memcmp(arch.data, families[i].arch, arch.len) == 0)
-            r->family = &families[i];
+    for (int i = 0; vt_families[i]; i++) {
+        const char *name = vt_families[i]->gguf;
+        if (name && arch.len == strlen(name) && memcmp(arch.data, name, arch.len) == 0)
+            r->family = r->m->family = vt_families[i];
+    }
     int shown = arch.len > 30 ? 30 : (int)arch.len;
     if (r->family)
         snprintf(r->m->arch.family, sizeof r->m->arch.family, "%s", r->family->name);
-    else if (weights)
+    else if (weights) {
+        char all[200];
+        vt_family_names(true, all, sizeof all);
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: architecture %.*s is not supported (llama, qwen2, qwen3, "
-                       "qwen3moe, gemma3 are)",
-                       r->m->path, shown, arch.data);
-    else
+                       "%s: architecture %.*s is not supported (%s are)", r->m->path, shown,
+                       arch.data, all);
+    } else
         snprintf(r->m->arch.family, sizeof r->m->arch.family, "%.*s", shown, arch.data);
     return VT_OK;
 }
 
-static vt_status read_model(reader *r, bool weights)
+static vt_status read_model(gguf_reader *r, bool weights)
 {
     TRY(find_family(r, weights));
     if (weights) {
@@ -384,7 +303,7 @@ vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_e
     m->source = file;
     m->close = close_gguf;
     m->mapped = file->view.mapped;
-    reader r = {.file = file, .m = m, .err = err};
+    gguf_reader r = {.file = file, .m = m, .err = err};
     status = read_model(&r, weights);
     if (status != VT_OK) {
         close_gguf(m);

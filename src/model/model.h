@@ -11,8 +11,9 @@
 #include "model/role.h"
 #include "vitrine.h"
 
-struct vt_tokenizer; /* text/tokenizer/tokenizer.h */
-struct vt_template;  /* text/template/template.h */
+struct vt_tokenizer;                /* text/tokenizer/tokenizer.h */
+struct vt_template;                 /* text/template/template.h */
+typedef struct vt_family vt_family; /* model/family.h */
 
 typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH } vt_activation;
 typedef enum vt_rope_scaling {
@@ -40,8 +41,6 @@ typedef struct vt_arch {
     float norm_eps;
     bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
     bool tied_head;     /* the head is the embedding */
-    bool qk_norm;       /* RMSNorm over each head of q and k before rope */
-    bool post_norms;    /* Gemma: norms after attention and after the feed-forward too */
     vt_activation activation;
     float embed_scale;     /* 1, or sqrt(hidden) for Gemma */
     float attn_scale;      /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
@@ -74,6 +73,7 @@ struct vt_model {
     vt_arena arena; /* holds everything below */
     char *name, *path;
     vt_arch arch;
+    const vt_family *family;                    /* of a model with weights */
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
     vt_layer *layer;                            /* [n_layers] */
     int64_t weight_bytes;                       /* of all tensors, as stored */

@@ -270,8 +270,9 @@ static void test_folder_of_gemma_sets_its_knobs(void **state)
     (void)state;
     vt_model *m = load_good(MODELS "gemma3-windows");
     const vt_arch *a = &m->arch;
-    assert_true(a->norm_plus_one && a->post_norms && a->qk_norm && a->tied_head &&
-                a->has_rope_local);
+    assert_true(a->norm_plus_one && a->tied_head && a->has_rope_local);
+    assert_int_equal(m->layer[0].norms, VT_NORM_BEFORE | VT_NORM_AFTER);
+    assert_non_null(m->layer[0].weight[VT_ROLE_K_NORM]);
     assert_int_equal(a->activation, VT_ACT_GELU_TANH);
     assert_float_equal(a->embed_scale, sqrt(a->hidden), 1e-5);
     assert_float_equal(a->attn_scale, 1 / sqrt(24.0), 1e-7);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "model/assemble.h"
+#include "model/family.h"
 #include "base/quant.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -54,9 +55,9 @@ static void set_arch(vt_model *m, const char *name)
     base(a);
     snprintf(a->family, sizeof a->family, "%s", name);
     if (strcmp(name, "qwen3") == 0) {
-        a->qk_norm = true;
+        m->family = vt_family_find("qwen3");
     } else if (strcmp(name, "qwen3moe") == 0) { /* experts for four CTAs, two per token */
-        a->qk_norm = true;
+        m->family = vt_family_find("qwen3_moe");
         a->n_layers = 1;
         a->n_heads = 2;
         a->n_kv_heads = 1;
@@ -66,7 +67,8 @@ static void set_arch(vt_model *m, const char *name)
         a->expert_ffn = 64;
         a->norm_topk = true;
     } else if (strcmp(name, "gemma3") == 0) { /* windows shorter than the prompts */
-        a->qk_norm = a->post_norms = a->norm_plus_one = true;
+        m->family = vt_family_find("gemma3");
+        a->norm_plus_one = true;
         a->activation = VT_ACT_GELU_TANH;
         a->embed_scale = sqrtf((float)a->hidden);
         a->n_heads = 2;
@@ -81,6 +83,7 @@ static void set_arch(vt_model *m, const char *name)
         a->has_rope_local = true;
     } else {
         assert_string_equal(name, "llama");
+        m->family = vt_family_find("llama");
         a->tied_head = false;
         a->head_dim = 16;
     }

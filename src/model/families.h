@@ -1,0 +1,10 @@
+/* The list of families, in the order in which messages name them. A family is in the program if its
+ * file in model/families defines vt_family_NAME and it has a line here. There is no include guard:
+ * a file that includes the list defines VT_FAMILY before. */
+VT_FAMILY(llama)
+VT_FAMILY(mistral)
+VT_FAMILY(qwen2)
+VT_FAMILY(qwen3)
+VT_FAMILY(qwen3_moe)
+VT_FAMILY(gemma3)
+#undef VT_FAMILY

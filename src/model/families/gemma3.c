@@ -1,0 +1,96 @@
+/* Gemma 3: norms before and after each block and of q and k, windows in five layers of six with a
+ * rope of their own, GELU, a scaled embedding. GGUF files hold 1 + w in their norms. */
+#include <math.h>
+
+#include "model/assemble.h"
+#include "model/family.h"
+
+static const vt_family_role roles[] = {
+    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, NULL, NULL},
+    {VT_ROLE_K_NORM, VT_NEED_ALWAYS, NULL, NULL},
+    {VT_ROLE_FFN_NORM, VT_NEED_ALWAYS, NULL, "pre_feedforward_layernorm.weight"},
+};
+
+/* Gemma 3: five layers with the window, then one without. */
+static vt_status read_windows(gguf_reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    int32_t period = 6;
+    const gguf_value *v = gguf_find(r->file,
+                                    gguf_reader_key(r, "attention.sliding_window_pattern"));
+    a->layer_window = vt_arena_alloc(&r->m->arena, (size_t)a->n_layers, 1);
+    if (!a->layer_window)
+        return vt_fail(r->err, VT_ERR_MEMORY, "%s: out of memory", r->m->path);
+    if (v && v->is_array) {
+        if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
+            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
+                           r->key, a->n_layers);
+        for (int32_t i = 0; i < a->n_layers; i++)
+            a->layer_window[i] = v->bytes[i] != 0;
+        return VT_OK;
+    }
+    TRY(gguf_read_i32(r, "attention.sliding_window_pattern", false, &period));
+    if (period < 1)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
+                       r->key, period);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->layer_window[i] = i % period < period - 1;
+    return VT_OK;
+}
+
+static vt_status from_gguf(gguf_reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    double softcap = 0;
+    a->activation = VT_ACT_GELU_TANH;
+    a->embed_scale = sqrtf((float)a->hidden);
+    /* The 27B model scales by the hidden size's share of a head; its file does not say so. */
+    if (a->n_layers == 62)
+        a->attn_scale = 1 / sqrtf((float)a->hidden / (float)a->n_heads);
+    a->rope_local = a->rope;
+    a->rope_local.base = 10000;
+    a->rope_local.scaling = VT_ROPE_PLAIN;
+    a->has_rope_local = true;
+    TRY(gguf_read_f64(r, "rope.freq_base_swa", false, &a->rope_local.base));
+    TRY(gguf_read_f64(r, "final_logit_softcapping", false, &softcap));
+    if (softcap != 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: %s is %g; soft-capped logits are not supported", r->m->path, r->key,
+                       softcap);
+    return read_windows(r);
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    vt_arch *a = &c->m->arch;
+    double scalar = 256;
+    bool bidirectional = false;
+    a->norm_plus_one = true;
+    a->embed_scale = sqrtf((float)a->hidden);
+    TRY(hf_read_f64(c, "query_pre_attn_scalar", false, &scalar));
+    TRY(model_check_factor(c->path, "\"query_pre_attn_scalar\"", scalar, c->err));
+    a->attn_scale = (float)(1 / sqrt(scalar));
+    TRY(hf_refuse_f64(c, "attn_logit_softcapping"));
+    TRY(hf_refuse_f64(c, "final_logit_softcapping"));
+    TRY(hf_read_bool(c, "use_bidirectional_attention", &bidirectional));
+    if (bidirectional)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
+                       c->path);
+    return VT_OK;
+}
+
+const vt_family vt_family_gemma3 = {.name = "gemma3",
+                                    .gguf = "gemma3",
+                                    .hf = "gemma3_text",
+                                    .roles = roles,
+                                    .n_roles = sizeof roles / sizeof *roles,
+                                    .norms = VT_NORM_BEFORE | VT_NORM_AFTER,
+                                    .tied = true,
+                                    .activation = "gelu_pytorch_tanh",
+                                    .head_dim = 256,
+                                    .rope_base = 1e6,
+                                    .rope_local = true,
+                                    .window_used = true,
+                                    .window_pattern = true,
+                                    .from_gguf = from_gguf,
+                                    .from_config = from_config};

@@ -1,0 +1,77 @@
+/* Qwen3 with experts in all layers, or in some. */
+#include "files/json.h"
+#include "model/family.h"
+
+static const vt_family_role roles[] = {
+    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, NULL, NULL},
+    {VT_ROLE_K_NORM, VT_NEED_ALWAYS, NULL, NULL},
+};
+
+static vt_status from_gguf(gguf_reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    a->norm_topk = true;
+    TRY(gguf_read_i32(r, "expert_count", true, &a->n_experts));
+    TRY(gguf_read_i32(r, "expert_used_count", true, &a->n_experts_used));
+    return gguf_read_i32(r, "expert_feed_forward_length", true, &a->expert_ffn);
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    vt_arch *a = &c->m->arch;
+    int32_t step = 1;
+    const json_t *dense = vt_read_member(c->root, "mlp_only_layers");
+    const char *count = vt_read_member(c->root, "num_experts") ? "num_experts"
+                                                               : "num_local_experts";
+    TRY(hf_read_i32(c, count, true, &a->n_experts));
+    TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
+    TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
+    TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
+    TRY(hf_read_i32(c, "decoder_sparse_step", false, &step));
+    if (step < 1)
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"decoder_sparse_step\" is %d (1 or more expected)", c->path, step);
+    a->layer_moe = vt_arena_alloc(&c->m->arena, (size_t)a->n_layers, 1);
+    if (!a->layer_moe)
+        return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->layer_moe[i] = (i + 1) % step == 0;
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        const json_t *layer = json_array_get(dense, i);
+        double l = json_number_value(layer);
+        if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
+            return vt_fail(c->err, VT_ERR_MODEL, "%s: \"mlp_only_layers\" names no layer of %d",
+                           c->path, a->n_layers);
+        a->layer_moe[(int32_t)l] = 0;
+    }
+    return VT_OK;
+}
+
+static const vt_family_shape shapes[] = {
+    {.name = "qwen3-30b-a3b",
+     .head_dim = 128,
+     .vocab = 151936,
+     .max_context = 40960,
+     .rope_base = 1e6,
+     .eps = 1e-6f,
+     .n_layers = 48,
+     .hidden = 2048,
+     .n_heads = 32,
+     .n_kv_heads = 4,
+     .ffn = 6144,
+     .n_experts = 128,
+     .n_experts_used = 8,
+     .expert_ffn = 768},
+    {.name = NULL},
+};
+
+const vt_family vt_family_qwen3_moe = {.name = "qwen3_moe",
+                                       .gguf = "qwen3moe",
+                                       .hf = "qwen3_moe",
+                                       .roles = roles,
+                                       .n_roles = sizeof roles / sizeof *roles,
+                                       .shapes = shapes,
+                                       .experts = true,
+                                       .window_all = true,
+                                       .from_gguf = from_gguf,
+                                       .from_config = from_config};

@@ -1,0 +1,100 @@
+/* A family of models: all that is not the same for every family, in one file of model/families.
+ *
+ * Facts that many families share are members here; the readers of GGUF metadata and of config.json
+ * know what they mean. What only one family has is read by its own functions. */
+#ifndef VT_MODEL_FAMILY_H
+#define VT_MODEL_FAMILY_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "files/gguf.h"
+#include "model/hf_config.h"
+#include "model/model.h"
+
+/* Reading a GGUF file's metadata. Keys are "<general.architecture>.<key>". */
+typedef struct gguf_reader {
+    const gguf_file *file;
+    const vt_family *family;
+    vt_model *m;
+    vt_err *err;
+    char key[128]; /* the key being read, for messages */
+} gguf_reader;
+
+const char *gguf_reader_key(gguf_reader *r, const char *key);
+vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t *out);
+vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out);
+/* A factor that is multiplied in; *out stays where the file does not give it. */
+vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
+
+/* Reading config.json. */
+typedef struct hf_reader {
+    const char *path;
+    const json_t *root;
+    const vt_family *family;
+    vt_model *m;
+    hf_extra *extra;
+    vt_err *err;
+} hf_reader;
+
+vt_status hf_read_i32(hf_reader *c, const char *key, bool required, int32_t *out);
+vt_status hf_read_f64(hf_reader *c, const char *key, bool required, double *out);
+vt_status hf_read_bool(hf_reader *c, const char *key, bool *out);
+/* The same as gguf_read_factor. */
+vt_status hf_read_factor(hf_reader *c, const char *key, double *out);
+/* Refuses a key that is set and not zero: it stands for something that is not computed here. */
+vt_status hf_refuse_f64(hf_reader *c, const char *key);
+
+/* A weight whose need or names are not those of the table of roles; NULL names are the usual. */
+typedef struct vt_family_role {
+    vt_role role;
+    vt_need need;
+    const char *gguf, *hf;
+} vt_family_role;
+
+/* The shape of a published model, for dummy:NAME. */
+typedef struct vt_family_shape {
+    const char *name; /* NULL ends a list */
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
+    double rope_base, llama3_factor; /* 0: plain rope */
+    float eps;
+    bool tied;
+    int32_t n_experts, n_experts_used, expert_ffn;
+} vt_family_shape;
+
+struct vt_family {
+    const char *name; /* vt_arch.family */
+    const char *gguf; /* general.architecture; NULL: another family's files hold such models */
+    const char *hf;   /* model_type */
+    const vt_family_role *roles; /* [n_roles] */
+    int32_t n_roles;
+    const vt_family_shape *shapes; /* NULL: none */
+    uint8_t norms;                 /* of every layer; 0: VT_NORM_BEFORE */
+    bool experts;
+    /* GGUF: q and k are permuted, so that rope turns neighbouring pairs */
+    bool rope_interleaved;
+    /* config.json: what holds where it does not say otherwise */
+    bool tied, qkv_bias, kv_heads_optional;
+    const char *activation; /* NULL: silu */
+    int32_t head_dim;       /* 0: hidden / heads */
+    double rope_base;       /* 0: 10,000 */
+    bool rope_local;        /* layers with a window have a rope of their own */
+    bool window_used;       /* use_sliding_window */
+    bool window_all;        /* sliding_window holds for every layer */
+    bool window_pattern;    /* for all but every sliding_window_pattern-th; else from
+                               max_window_layers on */
+    /* Read what no other family has, after everything else. NULL: nothing. */
+    vt_status (*from_gguf)(gguf_reader *r);
+    vt_status (*from_config)(hf_reader *c);
+};
+
+/* Every family, NULL-terminated. */
+extern const vt_family *const vt_families[];
+/* Returns the family of this name (vt_arch.family); NULL if there is none. */
+const vt_family *vt_family_find(const char *name);
+/* Returns what the family says of a role; NULL: nothing. */
+const vt_family_role *vt_family_role_of(const vt_family *f, vt_role role);
+/* Writes "llama, qwen2 and so on": the families' names in GGUF files, or in config.json. */
+void vt_family_names(bool gguf, char *out, size_t size);
+
+#endif

@@ -262,7 +262,8 @@ static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
     const cpu_executor *x = (const cpu_executor *)base;
     double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
     const vt_report all[] = {{"packed_bytes", (double)x->weights->packed_bytes, "B", NULL},
-                             {"kv_bytes", page * x->kv.n_pages, "B", NULL}};
+                             {"kv_bytes", page * x->kv.n_pages, "B", NULL},
+                             {"kv_page_bytes", page, "B", NULL}};
     enum { ALL = sizeof all / sizeof *all };
     for (int32_t i = 0; i < ALL && i < max; i++)
         out[i] = all[i];

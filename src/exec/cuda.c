@@ -244,6 +244,7 @@ static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t
     const vt_report all[] = {
         {"packed_bytes", (double)x->weights->bytes, "B", NULL},
         {"kv_bytes", page * x->config.n_pages, "B", NULL},
+        {"kv_page_bytes", page, "B", NULL},
         {"startup.open_ms", x->startup.open_ms, "ms", NULL},
         {"startup.weights_ms", x->startup.weights_ms, "ms", NULL},
         {"startup.compile_ms", x->startup.compile_ms, "ms", NULL},

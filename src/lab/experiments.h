@@ -48,6 +48,9 @@ typedef struct lab_server_memory {
     double weights, kv, kv_token; /* bytes; kv: of all KV pages, kv_token: of one token */
 } lab_server_memory;
 
+/* Reads the members of /server_info. A token's KV is a page's over the tokens of a page: the pages
+ * that have memory so far are fewer than the pool may have (kv_bytes) while a GPU's pool grows. */
+void lab_server_memory_read(const json_t *info, lab_server_memory *out);
 vt_status lab_server_memory_of(const lab_server *s, lab_server_memory *out, vt_err *err);
 /* The bytes that a decode step of n sequences with this many tokens each must read. */
 double lab_step_bytes(const lab_server_memory *m, double n, double tokens);

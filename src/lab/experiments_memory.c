@@ -24,13 +24,19 @@ static double number_of(const json_t *o, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+void lab_server_memory_read(const json_t *info, lab_server_memory *out)
+{
+    *out = (lab_server_memory){.weights = number_of(info, "weights_bytes"),
+                               .kv = number_of(info, "kv_bytes"),
+                               .kv_token = number_of(info, "kv_page_bytes") /
+                                           number_of(info, "page_size")};
+}
+
 vt_status lab_server_memory_of(const lab_server *s, lab_server_memory *out, vt_err *err)
 {
     json_t *info = NULL;
     TRY(lab_server_json(s, "/server_info", &info, err));
-    *out = (lab_server_memory){.weights = number_of(info, "weights_bytes"),
-                               .kv = number_of(info, "kv_bytes")};
-    out->kv_token = out->kv / number_of(info, "max_total_num_tokens");
+    lab_server_memory_read(info, out);
     json_decref(info);
     return VT_OK;
 }

@@ -183,6 +183,7 @@ typedef struct range {
     double activations, stored; /* elements */
     double bytes;               /* beyond them */
     double flops;               /* on the matrix unit, or in fp32 where there is none */
+    double fp32;                /* outside of it */
     enum { ON_DEVICE, ON_HOST, ON_LINK } where;
 } range;
 
@@ -191,20 +192,22 @@ typedef struct range {
 #define Q_WIDTH (32.0 * 128)
 
 static const range ranges[] = {
-    {"index (embed)", "64 rows x 4096", 64.0 * 4096, 64.0 * 4096, 0, 0, ON_DEVICE},
-    {"store (kv_store)", "64 tokens x 1024, K and V", 2 * 64.0 * 1024, 2 * 64.0 * 1024, 0, 0,
+    {"index (embed)", "64 rows x 4096", 64.0 * 4096, 64.0 * 4096, 0, 0, 0, ON_DEVICE},
+    {"store (kv_store)", "64 tokens x 1024, K and V", 2 * 64.0 * 1024, 2 * 64.0 * 1024, 0, 0, 0,
      ON_DEVICE},
     {"prefill attention", "512 tokens, 32 heads, 8 KV heads of 128", 2 * 512 * Q_WIDTH,
-     2 * 512 * KV_WIDTH, 0, 4 * Q_WIDTH *(512.0 * 513 / 2), ON_DEVICE},
+     2 * 512 * KV_WIDTH, 0, 4 * Q_WIDTH *(512.0 * 513 / 2), 0, ON_DEVICE},
     {"decode attention", "32 sequences x 4096 KV tokens, 32 heads, 8 KV heads", 2 * 32 * Q_WIDTH,
-     2 * TOKENS_KV *KV_WIDTH, 0, 4 * Q_WIDTH *TOKENS_KV, ON_DEVICE},
-    {"RMSNorm", "16384 x 4096", 2 * 16384.0 * 4096, 0, 0, 0, ON_DEVICE},
-    {"add + RMSNorm, fused", "16384 x 4096", 4 * 16384.0 * 4096, 0, 0, 0, ON_DEVICE},
-    {"add, then RMSNorm", "16384 x 4096", 5 * 16384.0 * 4096, 0, 0, 0, ON_DEVICE},
-    {"RoPE", "4096 tokens, 32 and 8 heads of 128", 2 * 4096 * (Q_WIDTH + KV_WIDTH), 0, 0, 0,
+     2 * TOKENS_KV *KV_WIDTH, 0, 4 * Q_WIDTH *TOKENS_KV, 0, ON_DEVICE},
+    {"RMSNorm", "16384 x 4096", 2 * 16384.0 * 4096, 0, 0, 0, 4 * 16384.0 * 4096, ON_DEVICE},
+    {"add + RMSNorm, fused", "16384 x 4096", 4 * 16384.0 * 4096, 0, 0, 0, 5 * 16384.0 * 4096,
      ON_DEVICE},
-    {"radix (prefix_match)", "1024 ids", 0, 0, 2 * 1024.0 * 4, 0, ON_HOST},
-    {"all-reduce, staged through the host's memory", "8 MiB, 2 ranks", 0, 0, 8.0 * (1 << 20), 0,
+    {"add, then RMSNorm", "16384 x 4096", 5 * 16384.0 * 4096, 0, 0, 0, 5 * 16384.0 * 4096,
+     ON_DEVICE},
+    {"RoPE", "4096 tokens, 32 and 8 heads of 128", 2 * 4096 * (Q_WIDTH + KV_WIDTH), 0, 0, 0,
+     3 * 4096 * (Q_WIDTH + KV_WIDTH), ON_DEVICE},
+    {"radix (prefix_match)", "1024 ids", 0, 0, 2 * 1024.0 * 4, 0, 0, ON_HOST},
+    {"all-reduce, staged through the host's memory", "8 MiB, 2 ranks", 0, 0, 8.0 * (1 << 20), 0, 0,
      ON_LINK}};
 
 typedef struct bounds {
@@ -227,11 +230,12 @@ static double rate_for(const vt_roofs *f, double bytes, bool copies, const char 
     return copies && f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
 }
 
-/* The rate between two ranks: of a GPU that to the host's memory and back, whichever is slower; of
- * a CPU half of the copy roof, because a byte of the other rank is read, and written here. */
+/* The rate between two ranks. Of a GPU: each byte goes up to the host's memory and then down, at
+ * two rates. Of a CPU: half of the copy roof, because a byte of the other rank is read, and
+ * written here. */
 static double link_rate(const vt_roofs *f)
 {
-    return f->is_gpu ? fmin(f->to_device_bytes_per_s, f->from_device_bytes_per_s)
+    return f->is_gpu ? 1 / (1 / f->to_device_bytes_per_s + 1 / f->from_device_bytes_per_s)
                      : f->copy_bytes_per_s / 2;
 }
 
@@ -245,7 +249,8 @@ static bounds bounds_of(const range *g, const vt_roofs *f)
     if (g->where == ON_HOST && strcmp(memory, "L2") == 0 && f->threads > 1)
         rate /= f->threads;
     o.memory_s = o.bytes / (g->where == ON_LINK ? link_rate(f) : rate);
-    o.compute_s = g->flops > 0 ? g->flops / unit : 0;
+    o.compute_s = (g->flops > 0 ? g->flops / unit : 0) +
+                  (f->fp32_per_s > 0 ? g->fp32 / f->fp32_per_s : 0);
     o.launch_s = g->where == ON_DEVICE ? (f->is_gpu ? f->kernel_s : f->meeting_s) : 0;
     o.least_s = fmax(fmax(o.memory_s, o.compute_s), o.launch_s);
     o.bound = o.least_s == o.memory_s    ? g->where == ON_LINK ? "link" : memory
@@ -267,7 +272,7 @@ static void put_range(vt_buf *b, const range *g, const vt_roofs *f)
         return;
     }
     lab_put(b, o.bytes, LAB_BYTES);
-    vt_buf_printf(b, " | %.3g | %s | ", g->flops / o.bytes, o.bound);
+    vt_buf_printf(b, " | %.3g | %s | ", (g->flops + g->fp32) / o.bytes, o.bound);
     lab_put(b, o.least_s, LAB_SECONDS);
     vt_buf_puts(b, " to ");
     lab_put(b, 2 * o.least_s, LAB_SECONDS);

@@ -123,8 +123,8 @@ static int group_of(const char *kernel)
         return NORM;
     if (strstr(kernel, "attention"))
         return ATTENTION;
-    if (strstr(kernel, "gate") || strstr(kernel, "up") || strstr(kernel, "down") ||
-        strstr(kernel, "silu") || strstr(kernel, "moe") || strstr(kernel, "act"))
+    if (strstr(kernel, "linear.gate") || strstr(kernel, "linear.up") ||
+        strstr(kernel, "linear.down") || strstr(kernel, "silu_mul") || strstr(kernel, "moe_"))
         return MLP;
     return OTHER;
 }

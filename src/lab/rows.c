@@ -8,6 +8,7 @@
 #include "device/hardware.h"
 #include "lab/devices.h"
 #include "ops/cases.h"
+#include "ops/cut.h"
 #include "ops/on_cpu.h"
 
 /* The longest context that a lab asks about. */
@@ -154,11 +155,8 @@ bool lab_prompt_cut(const lab_call *c, const char *impl, int32_t n, vt_cut *out)
     if (!row || !lab_call_cut(c, row->name, &size, out))
         return false;
     int32_t items = planned_items(row, c, &size);
-    if (items > 0) {
-        int64_t each = out->items / row->plan->items(c->args, &c->target, &size, NULL);
-        out->items = items * each; /* each: KV heads */
-        out->waves = (double)out->items / ((double)out->workers * out->resident);
-    }
+    if (items > 0)
+        vt_cut_planned(out, items, row->plan->items(c->args, &c->target, &size, NULL));
     return true;
 }
 

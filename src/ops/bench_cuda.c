@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "ops/bench.h"
+#include "ops/cut.h"
 
 enum { MAX_FORMS = 4, SEED = 42 };
 #define ARENA ((size_t)24 << 30)
@@ -86,6 +87,8 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
     r.bytes = vt_cost_bytes(&r.cost) + vt_cost_bytes(&extra);
     if (impl->describe)
         impl->describe(c->args, &c->target, &c->size, &r.cut);
+    if (impl->describe && impl->plan)
+        vt_cut_planned(&r.cut, c->filled, impl->plan->items(c->args, &c->target, &c->size, NULL));
     r.flops = vt_cost_flops(&r.cost);
     TRY(on_cuda_time(c, b->o->method, emulated, &t, err)); /* an emulated GPU runs this too */
     if (r.timed)

@@ -31,6 +31,13 @@ void vt_cut_cpu(vt_cut *out, const vt_target *t, int64_t items, int32_t vector_b
     out->vector_bytes = vector_bytes;
 }
 
+void vt_cut_planned(vt_cut *out, int32_t filled, int32_t room)
+{
+    if (filled <= 0 || room <= 0 || out->items % room != 0)
+        return;
+    count(out, out->items / room * filled, out->workers, out->resident);
+}
+
 int64_t vt_cut_ctas(const cuda_launch *l) { return (int64_t)l->grid[0] * l->grid[1] * l->grid[2]; }
 
 /* How many CTAs of this launch an SM holds. An SM has 1 KB of shared memory more than it gives to

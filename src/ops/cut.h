@@ -20,6 +20,9 @@ void vt_cut_cuda(vt_cut *out, const vt_target *t, int64_t items, const cuda_laun
                  int32_t vector_bytes);
 /* The same if every CTA works on one piece. */
 void vt_cut_grid(vt_cut *out, const vt_target *t, const cuda_launch *l, int32_t vector_bytes);
+/* Counts the items that the plan of a batch has, `filled`, instead of those that describe tells of:
+ * those that it has `room` for. Does nothing where the cut's items are no multiple of `room`. */
+void vt_cut_planned(vt_cut *out, int32_t filled, int32_t room);
 int64_t vt_cut_ctas(const cuda_launch *l);
 
 #endif

@@ -91,7 +91,7 @@ static void drop_row(on_cuda *c)
             vt_cuda_free(c->gpu->cuda, block[i]);
     c->plan = c->side = c->workspace = NULL;
     c->impl = NULL;
-    c->items = c->variant = 0;
+    c->items = c->filled = c->variant = 0;
     c->compiled = false;
 }
 
@@ -128,6 +128,7 @@ static vt_status make_plan(on_cuda *c, const vt_host_plan *p, vt_err *err)
     vt_status status = plan && side ? VT_OK : no_memory(c, err);
     if (status == VT_OK) {
         int32_t n = p->fill(c->args, t, &c->size, c->batch, c->items, plan, side);
+        c->filled = n;
         if (n > c->items)
             status = vt_fail(err, VT_ERR_DEVICE,
                              "%s: the plan '%s' of %s filled %d items, and said %d", c->op->name,

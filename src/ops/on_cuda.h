@@ -93,6 +93,7 @@ typedef struct on_cuda {
     const vt_impl *impl;
     void *plan, *side, *workspace;
     int32_t items, variant;
+    int32_t filled; /* of the items those that the plan of this batch has */
     int64_t n_tickets;
     bool compiled;
     int32_t kernel[ON_CUDA_MAX_KERNELS]; /* the JIT's index of each launch of the last run */

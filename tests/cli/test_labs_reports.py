@@ -140,9 +140,23 @@ def test_a_gpu_of_the_results_is_costed_as_one():
     change(root, "experiments", "1_start_server.json", gpu)
     report(root, "experiments")
     text = section(pages(root, "experiments")["INDEX.md"], "Expected ranges")
-    # 64 x 4096 values of 2 bytes, read and written, at 4 TB/s; 8 MiB at 50 GB/s
+    # 64 x 4096 values of 2 bytes, read and written, at 4 TB/s; 8 MiB up and down at 50 GB/s each
     assert "| 1.05 MB | 0 | memory | 262 ns to 524 ns |" in text, text
-    assert "link | 168 us to 336 us" in text, text
+    assert "link | 336 us to 671 us" in text, text
+    # what the rows must say, from their shapes alone; a norm: square, add, two scalings; rope: 4 multiplies and 2 adds a pair
+    n, qk, q, kv = 16384 * 4096, 4096 * 40 * 128, 512 * 32 * 128, 512 * 8 * 128
+    pairs = 512 * 513 / 2
+    want = {"RMSNorm": (4 * n, 4 * n), "add + RMSNorm, fused": (8 * n, 5 * n), "add, then RMSNorm": (10 * n, 5 * n),
+            "RoPE": (4 * qk, 3 * qk), "prefill attention": (2 * (2 * q + 2 * kv), 4 * 128 * 32 * pairs),
+            "index (embed)": (4 * 64 * 4096, 0), "store (kv_store)": (8 * 64 * 1024, 0)}
+    cells = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    seen = {c[0]: c for c in cells if c[0] in want}
+    same(sorted(seen), sorted(want))
+    for name, (size, flops) in want.items():
+        number, unit = seen[name][2].split()
+        told = float(number) * {"KB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
+        assert abs(told / size - 1) < 0.006, (name, seen[name], size)
+        assert abs(float(seen[name][3]) - flops / size) <= 0.006 * max(1e-9, flops / size), (name, seen[name], flops / size)
 
 
 def with_caches(sizes):
@@ -485,6 +499,21 @@ def test_what_was_not_run_is_named_with_its_command():
         assert f"not run here yet: `vitrine lab experiments {n}`" in made["key-findings.md"].decode()
     for name in ("plan.md", "experiments.md", "analysis.md", "final-report.md"):
         assert made[name].decode().count("not run here yet") >= 6, name
+
+
+def test_kernel_groups_are_the_sums_of_their_lines():
+    root = results("groups")
+    path = os.path.join(root, "experiments", "results", "golden", "kernel_summary.txt")
+    share = {"decode linear.gate+up": 20.5, "decode linear.down": 7.25, "prefill upload": 11, "decode moe_route": 1.5,
+             "decode silu_mul": 0.75, "decode attention_decode": 9, "decode rmsnorm.ffn": 2, "decode linear.qkv": 13,
+             "decode linear.o": 5, "decode sample": 4, "decode page_copy": 26}
+    with open(path, "w") as f:
+        f.write("share %  total ns  calls  mean ns  kernel\n")
+        f.writelines(f"{v:7.2f} 1000 1 1000  {k}\n" for k, v in share.items())
+    report(root, "experiments")
+    told = dict(re.findall(r"^\| (attention|MLP|norm|other) \| ([\d.]+) %", section(pages(root, "experiments")["key-findings.md"],
+                                                                              "Kernels"), re.M))
+    same({k: float(v) for k, v in told.items()}, {"attention": 9.0, "MLP": 30.0, "norm": 2.0, "other": 59.0})
 
 
 def test_every_item_of_a_result_is_in_the_experiments():

@@ -18,6 +18,7 @@
 #include "device/nvml.h"
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
+#include "ops/cut.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_sm90_params.h"
 #include "ops/sample/sample.h"
@@ -758,6 +759,19 @@ static void test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined(voi
     vt_model_free(m);
 }
 
+/* 512 tokens of 4 query heads a KV head in tiles of 128 rows: 16 tiles for each of 8 KV heads,
+ * where the plan of a step of this size has room for 18. */
+static void test_cut_when_planned_then_it_counts_the_items_and_not_their_room(void **state)
+{
+    (void)state;
+    vt_cut cut = {.items = 18 * 8, .workers = 132, .resident = 1, .waves = 144 / 132.0};
+    vt_cut_planned(&cut, 512 * 4 / 128, 18);
+    assert_int_equal(cut.items, 128);
+    assert_float_equal(cut.waves, 128 / 132.0, 1e-9);
+    vt_cut_planned(&cut, 0, 18); /* a row that fills no plan stays as it says */
+    assert_int_equal(cut.items, 128);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -783,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
         cmocka_unit_test(test_executor_when_the_environment_is_wrong_then_it_is_named),
+        cmocka_unit_test(test_cut_when_planned_then_it_counts_the_items_and_not_their_room),
         cmocka_unit_test(test_nvml_read_when_there_is_no_library_then_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,23 @@ static void test_a_batch_reads_the_weights_once(void **state)
     assert_true(some < 8 && some > much && much > 1 && much < 1.1);
 }
 
+/* A GPU's pool of 130 GB that grows from an eighth: 28 layers, 8 KV heads of 128, BF16. */
+static void test_kv_of_a_token_does_not_depend_on_how_far_the_pool_has_grown(void **state)
+{
+    (void)state;
+    const double token = 28 * 8 * 128 * 2 * 2.0;
+    for (int grown = 1; grown <= 8; grown++) {
+        lab_server_memory m;
+        json_t *info = json_pack("{s:f, s:f, s:f, s:i, s:i}", "weights_bytes", 1.2e9, "kv_bytes",
+                                 token * 16 * 71112, "kv_page_bytes", token * 16, "page_size", 16,
+                                 "max_total_num_tokens", 16 * 71112 / 8 * grown);
+        lab_server_memory_read(info, &m);
+        assert_float_equal(m.kv_token, token, 1e-6);
+        assert_float_equal(lab_step_bytes(&m, 8, 1000), 1.2e9 + 8 * 1000 * token, 1);
+        json_decref(info);
+    }
+}
+
 static void test_noise_is_half_of_the_spread_between_two_halves(void **state)
 {
     (void)state;
@@ -76,6 +93,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_batch_reads_the_weights_once),
+        cmocka_unit_test(test_kv_of_a_token_does_not_depend_on_how_far_the_pool_has_grown),
         cmocka_unit_test(test_noise_is_half_of_the_spread_between_two_halves),
         cmocka_unit_test(test_another_program_is_noticed),
     };

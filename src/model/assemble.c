@@ -520,7 +520,7 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err)
     m->name = vt_arena_strdup(&m->arena, path + begin, name_len);
     m->close = model_release;
     m->bos = -1;
-    m->arch.embed_scale = m->arch.logit_scale = 1;
+    m->arch.embed_scale = m->arch.residual_scale = m->arch.logit_scale = 1;
     m->gen_temperature = m->gen_top_p = m->gen_min_p = m->gen_repetition_penalty = NAN;
     m->gen_top_k = -1;
     if (!m->path || !m->name) {

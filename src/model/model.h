@@ -44,6 +44,7 @@ typedef struct vt_arch {
     vt_activation activation;
     float embed_scale;     /* 1, or sqrt(hidden) for Gemma */
     float attn_scale;      /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
+    float residual_scale;  /* multiplies what a block adds to the residual stream; usually 1 */
     float logit_scale;     /* 1 unless the model says otherwise */
     int32_t window;        /* sliding window in tokens, counting the token itself; 0: none */
     uint8_t *layer_window; /* [n_layers] 1: this layer uses `window`; NULL: all do, if window > 0 */

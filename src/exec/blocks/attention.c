@@ -32,7 +32,6 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
                          rest[] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_O, VT_ROLE_O_BIAS};
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = &src->weight[VT_ROLE_Q];
-    (void)err;
     if (w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
         add_stacked(l, layer, src);
     else
@@ -40,7 +39,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
             vt_layout_add_role(l, apart[i], layer);
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         vt_layout_add_role(l, rest[i], layer);
-    return VT_OK;
+    return vt_block_check_scale(l, layer, VT_ROLE_O_BIAS, err);
 }
 
 static void tensors(builder *b)
@@ -136,6 +135,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                                .w = lw->weight[VT_ROLE_O],
                                .bias = lw->tensor[VT_ROLE_O_BIAS],
                                .residual = residual,
+                               .scale = a->residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
 }

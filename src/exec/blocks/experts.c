@@ -19,7 +19,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     vt_layout_add_role(l, VT_ROLE_ROUTER, layer);
     vt_layout_add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN, layer);
-    return VT_OK;
+    return vt_block_check_scale(l, layer, VT_ROLES, err);
 }
 
 static void tensors(builder *b)

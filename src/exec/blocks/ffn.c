@@ -8,7 +8,6 @@
 /* Gate and up are paired where their types are equal and neither has a bias. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
-    (void)err;
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = src->weight;
     if (w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
@@ -22,7 +21,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     }
     vt_layout_add_role(l, VT_ROLE_DOWN, layer);
     vt_layout_add_role(l, VT_ROLE_DOWN_BIAS, layer);
-    return VT_OK;
+    return vt_block_check_scale(l, layer, VT_ROLE_DOWN_BIAS, err);
 }
 
 /* Returns true if a layer has gate and up as two weights that could not be paired. */
@@ -80,6 +79,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                                .w = lw->weight[VT_ROLE_DOWN],
                                .bias = lw->tensor[VT_ROLE_DOWN_BIAS],
                                .residual = residual,
+                               .scale = a->residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
 }

@@ -7,4 +7,5 @@ VT_FAMILY(qwen2)
 VT_FAMILY(qwen3)
 VT_FAMILY(qwen3_moe)
 VT_FAMILY(gemma3)
+VT_FAMILY(granite)
 #undef VT_FAMILY

@@ -227,6 +227,16 @@ static void test_logits_of_gemma_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+static void test_logits_of_granite_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("granite-four-scales"),
+        {"granite-four-scales-BF16.gguf", "granite-four-scales/golden.bin", false, VT_F32, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -289,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_qwen_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_experts_equal_transformers),
         cmocka_unit_test(test_logits_of_gemma_equal_transformers),
+        cmocka_unit_test(test_logits_of_granite_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

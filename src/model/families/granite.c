@@ -1,0 +1,46 @@
+/* Granite 3 and 4, dense: Llama with four factors, of the embedding, of attention's scores, of what
+ * a block adds to the residual stream, and of the logits. Its files divide by the last one. */
+#include "model/family.h"
+
+/* The factors, as read; logits are divided by the last. */
+typedef struct factors {
+    double embed, residual, attention, logits;
+} factors;
+
+static void set_factors(vt_arch *a, const factors *f)
+{
+    a->embed_scale = (float)f->embed;
+    a->residual_scale = (float)f->residual;
+    a->attn_scale = (float)f->attention;
+    a->logit_scale = (float)(1 / f->logits);
+}
+
+static vt_status from_gguf(gguf_reader *r)
+{
+    factors f = {1, 1, (double)r->m->arch.attn_scale, 1};
+    TRY(gguf_read_factor(r, "embedding_scale", &f.embed));
+    TRY(gguf_read_factor(r, "residual_scale", &f.residual));
+    TRY(gguf_read_factor(r, "attention.scale", &f.attention));
+    TRY(gguf_read_factor(r, "logit_scale", &f.logits));
+    set_factors(&r->m->arch, &f);
+    return VT_OK;
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    factors f = {1, 1, 1, 1};
+    TRY(hf_read_factor(c, "embedding_multiplier", &f.embed));
+    TRY(hf_read_factor(c, "residual_multiplier", &f.residual));
+    TRY(hf_read_factor(c, "attention_multiplier", &f.attention));
+    TRY(hf_read_factor(c, "logits_scaling", &f.logits));
+    set_factors(&c->m->arch, &f);
+    return VT_OK;
+}
+
+const vt_family vt_family_granite = {.name = "granite",
+                                     .gguf = "granite",
+                                     .hf = "granite",
+                                     .rope_interleaved = true,
+                                     .kv_heads_optional = true,
+                                     .from_gguf = from_gguf,
+                                     .from_config = from_config};

@@ -59,7 +59,7 @@ static const char *find_name(const vt_op *op, vt_device_kind device, const char 
     return NULL;
 }
 
-/* Whether the comma-separated list in `b` contains the name already. */
+/* Returns true if the comma-separated list in `b` contains the name already. */
 static bool listed(const vt_buf *b, const char *name)
 {
     size_t n = strlen(name);

@@ -30,7 +30,7 @@ struct vt_layout;
  * there and may be used. */
 vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool library,
                          const vt_limits *limits);
-/* Whether an executor of a model with this layout uses cuBLASLt, if it is installed. */
+/* Returns true if an executor of a model with this layout uses cuBLASLt, if it is installed. */
 bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o,
                              const struct vt_layout *layout);
 

@@ -105,7 +105,8 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
     return n;
 }
 
-/* Whether the piece is padded to a bucket: only such pieces repeat often enough to be captured. */
+/* Returns true if the piece is padded to a bucket: only such pieces repeat often enough to be
+ * captured. */
 static bool may_be_graph(const step_shape *s, const step_piece *p)
 {
     return s->decode || (p->tokens > 0 ? s->body : s->tail);
@@ -160,7 +161,7 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_e
 
 /* ---- capturing ---- */
 
-/* Whether the piece found the cache full before; notes that it does now. */
+/* Returns true if the piece found the cache full before; notes that it does now. */
 static bool was_missed(cuda_executor *x, const step_piece *p)
 {
     uint64_t key = vt_fnv1a(VT_FNV_OFFSET, p, sizeof *p);

@@ -104,7 +104,8 @@ static void start_growth(cuda_executor *x)
         atomic_store(&x->kv_growth, KV_FULL);
 }
 
-/* Whether a growth may be tried now: none is under way, and the last one did not fail of late. */
+/* Returns true if a growth may be tried now: none is under way, and the last one did not fail of
+ * late. */
 static bool may_grow(cuda_executor *x)
 {
     int state = atomic_load(&x->kv_growth);

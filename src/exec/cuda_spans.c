@@ -200,7 +200,7 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     return timed;
 }
 
-/* What timing a step cost, from its length. */
+/* Returns what timing a step cost, from its length. */
 static double cost_of(const cuda_spans *s, const span_set *set, double ns)
 {
     if (set->graph_tokens == 0)

@@ -240,7 +240,7 @@ static double ms_since(int64_t *from)
     return (double)(now - before) * 1e-6;
 }
 
-/* Whether any matrix of this model is large enough for cuBLASLt to be faster. */
+/* Returns true if any matrix of this model is large enough for cuBLASLt to be faster. */
 static bool wants_library(const vt_layout *l)
 {
     for (int32_t i = 0; i < l->n; i++) {

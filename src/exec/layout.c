@@ -127,8 +127,8 @@ int64_t vt_layout_matrices(const vt_layout_entry *e)
     return e->kind == VT_KIND_EXPERTS ? e->part[0].tensor->dim[0] : 1;
 }
 
-/* Whether [begin, begin + n) lies inside [0, whole), begins at a multiple of `block`, and ends at
- * one or at the end of the tensor. */
+/* Returns true if [begin, begin + n) lies inside [0, whole), begins at a multiple of `block`, and
+ * ends at one or at the end of the tensor. */
 static bool on_borders(int64_t begin, int64_t n, int64_t whole, int64_t block)
 {
     bool inside = begin >= 0 && n >= 0 && begin <= whole && n <= whole - begin;

@@ -76,7 +76,7 @@ void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, in
 
 /* The number of rows of all parts together. */
 int64_t vt_layout_rows(const vt_layout_entry *e);
-/* How many matrices an entry has: the number of experts, or 1. */
+/* Returns how many matrices an entry has: the number of experts, or 1. */
 int64_t vt_layout_matrices(const vt_layout_entry *e);
 /* Fills *out with matrix i of an entry of kind MATRIX, EXPERTS or EMBED. The parts of the weight
  * are views of the file's tensors; the views are allocated in `arena`. VT_ERR_USAGE if a range does

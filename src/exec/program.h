@@ -97,7 +97,7 @@ void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
 
 /* The size of a step that is not padded. */
 vt_size vt_size_of(const vt_batch *batch);
-/* Whether a step of this size runs the call. */
+/* Returns true if a step of this size runs the call. */
 bool vt_call_active(const vt_call *c, const vt_size *size);
 /* Which of the call's choices a step of this size takes. */
 int32_t vt_call_choice(const vt_call *c, const vt_size *size);

@@ -262,9 +262,9 @@ static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_
         }
 }
 
-/* Whether the kernel can make a dummy's matrix. It makes runs of elements that begin at a multiple
- * of 4 (one hash word makes 4 elements); whole rows do. A range of columns, which only a rank of a
- * tensor-parallel group has, is made on the host. */
+/* Returns true if the kernel can make a dummy's matrix. It makes runs of elements that begin at a
+ * multiple of 4 (one hash word makes 4 elements); whole rows do. A range of columns, which only a
+ * rank of a tensor-parallel group has, is made on the host. */
 static bool made_by_kernel(const source *s)
 {
     if (!s->dummy || !s->packing)
@@ -301,7 +301,7 @@ static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s
     return VT_OK;
 }
 
-/* How vt_cuda_upload is to make the bytes of a source. */
+/* Returns how vt_cuda_upload is to make the bytes of a source. */
 static cuda_upload upload_of(const loader *l, const source *s)
 {
     cuda_upload u = {.to = (char *)l->w->range.base + s->offset, .bytes = s->bytes, .arg = s};

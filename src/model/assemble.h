@@ -31,7 +31,7 @@ vt_status model_check_factor(const char *path, const char *key, double value, vt
 /* Ranges and divisibility of every number in m->arch. */
 vt_status arch_check(const vt_model *m, vt_err *err);
 
-/* Whether t can be the scale of the FP8 matrix w, or of a stack of them (rank 3): one float a
+/* Checks that t can be the scale of the FP8 matrix w, or of a stack of them (rank 3): one float a
  * matrix, or one for each block of 128 x 128, all of them finite. `name` is the scale's. */
 vt_status model_check_scale(const vt_model *m, const vt_tensor *w, const char *name,
                             const vt_tensor *t, vt_err *err);

@@ -50,8 +50,8 @@ dummy_rule dummy_rule_of(const vt_tensor *t);
 /* Elements [begin, begin + n) of the whole tensor. */
 void dummy_fill(const dummy_rule *rule, uint64_t begin, int64_t n, uint16_t *out);
 
-/* Whether a model's weights are this function. Its tensors then have data reserved but not filled:
- * vt_model_host_weights fills them, a device may make its own. */
+/* Returns true if a model's weights are this function. Its tensors then have data reserved but not
+ * filled: vt_model_host_weights fills them, a device may make its own. */
 bool vt_model_is_dummy(const vt_model *m);
 
 #endif

@@ -28,8 +28,8 @@ vt_status vt_cache_dir(char *out, size_t size, vt_err *err);
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err);
 /* The name that is known for a file of the cache, or NULL. */
 const char *vt_model_known_name(const char *file);
-/* Whether it is a bare name: no slash, no .gguf, no dot in front. Those are looked up in the cache
- * first. */
+/* Returns true if it is a bare name: no slash, no .gguf, no dot in front. Those are looked up in
+ * the cache first. */
 bool vt_model_is_name(const char *name);
 /* The path that a name or path stands for, by the rules at the top of load.c; *in_cache: it was
  * found in the cache. Not for dummy:NAME. */

@@ -7,7 +7,7 @@
 #include "base/tensor.h"
 
 static inline bool dtype_is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
-/* Whether a KV pool may have elements of this type. */
+/* Returns true if a KV pool may have elements of this type. */
 static inline bool dtype_is_kv(vt_dtype t) { return dtype_is_float(t) || t == VT_FP8_E4M3; }
 
 static inline float tensor_get(const vt_tensor *t, int64_t row, int64_t col)

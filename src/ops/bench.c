@@ -154,8 +154,8 @@ static int by_value(const void *pa, const void *pb)
     return (*a > *b) - (*a < *b);
 }
 
-/* How many calls take min_ns. The first ones touch new memory and are far longer, so they are not
- * counted, and the number grows until it is enough. */
+/* Returns how many calls take min_ns. The first ones touch new memory and are far longer, so they
+ * are not counted, and the number grows until it is enough. */
 static int64_t calls_for(bench_job *job, int64_t min_ns)
 {
     int64_t calls = job->n_copies, took = 0;

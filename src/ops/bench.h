@@ -63,7 +63,7 @@ vt_status bench_each_case(const char *op_name, const bench_options *options,
                           vt_status (*visit)(void *ctx, const vt_op *op, const vt_case *c,
                                              vt_err *err),
                           void *ctx, vt_err *err);
-/* Whether the options select this row. */
+/* Returns true if the options select this row. */
 bool bench_wants(const bench_options *o, const vt_impl *impl);
 
 /* max |got - want| / (1 + |want|) over two equal lists of outputs; infinite where one is NaN and

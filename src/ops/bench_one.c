@@ -265,15 +265,15 @@ static void rewrite_share(const vt_lane *lane, const vt_tensor *t)
         rewrite_lines((char *)t->data + r * stride, (size_t)row_bytes);
 }
 
-/* Whether the call before this one in a step has just written the operand. */
+/* Returns true if the call before this one in a step has just written the operand. */
 static bool is_fresh(const vt_operand *o)
 {
     return o->read && (o->kind == VT_OPERAND_ACTIVATION ||
                        (o->kind == VT_OPERAND_F32 && o->written)); /* logits */
 }
 
-/* What a step does to the caches between two calls of a row. Other calls' bytes pass the caches and
- * push out this row's code, constants and output. Then all workers together write its input. */
+/* Leaves the caches as a step does between two calls of a row. Other calls' bytes pass the caches
+ * and push out this row's code, constants and output. Then all workers together write its input. */
 static void come_from_elsewhere(const job *j, const vt_lane *lane)
 {
     size_t share = j->passing.copy_bytes;

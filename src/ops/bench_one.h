@@ -19,8 +19,8 @@ typedef struct bench_step {
     int32_t least_calls;   /* of a run, however long they take: 0 as a rule, at most 2048 */
 } bench_step;
 
-/* Whether the op reads weights or KV, so that its time depends on what the caches still hold of
- * them. */
+/* Returns true if the op reads weights or KV, so that its time depends on what the caches still
+ * hold of them. */
 bool vt_bench_one_streams(const vt_op *op);
 
 /* shape: the text of a case (ops/case_text.h). Takes at most about `budget_s`, and longer if four

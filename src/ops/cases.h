@@ -38,7 +38,7 @@ extern const char *const case_scale_words[];
  * 128 block. False if the arena is out of memory. */
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);
 
-/* How w is scaled: CASE_SCALE_... */
+/* Returns how w is scaled: CASE_SCALE_... */
 int64_t case_scales_of(const vt_weight *w);
 
 typedef struct case_seq {

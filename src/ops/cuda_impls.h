@@ -22,7 +22,7 @@ extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublasl
     linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,
     linear_cuda_quant_panels, linear_cuda_any_impl;
 
-/* Whether a KV pool on a GPU may have elements of this type. */
+/* Returns true if a KV pool on a GPU may have elements of this type. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }
 
 static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
@@ -30,7 +30,8 @@ static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
     return (uint32_t)vt_ceil_div(items, per_block);
 }
 
-/* Whether rows are 16-byte vectors: their length and their distance keep the vectors aligned. */
+/* Returns true if rows are 16-byte vectors: their length and their distance keep the vectors
+ * aligned. */
 static inline bool cuda_vectors_of_8(int64_t n, int64_t stride)
 {
     return n % 8 == 0 && stride % 8 == 0;

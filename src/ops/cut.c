@@ -40,9 +40,9 @@ void vt_cut_planned(vt_cut *out, int32_t filled, int32_t room)
 
 int64_t vt_cut_ctas(const cuda_launch *l) { return (int64_t)l->grid[0] * l->grid[1] * l->grid[2]; }
 
-/* How many CTAs of this launch an SM holds. An SM has 1 KB of shared memory more than it gives to
- * one CTA, and uses 1 KB for each CTA. GPUs that give a CTA 99 KB (8.6, 8.9, 12.0) run 1,536
- * threads and 16 to 24 CTAs on an SM, others 2,048 and 32. */
+/* Returns how many CTAs of this launch an SM holds. An SM has 1 KB of shared memory more than it
+ * gives to one CTA, and uses 1 KB for each CTA. GPUs that give a CTA 99 KB (8.6, 8.9, 12.0) run
+ * 1,536 threads and 16 to 24 CTAs on an SM, others 2,048 and 32. */
 static int32_t resident_of(const vt_target *t, const cuda_launch *l)
 {
     enum { KB = 1024, SMALL = 99 * KB };

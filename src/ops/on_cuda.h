@@ -112,7 +112,7 @@ vt_status on_cuda_make(on_cuda *c, on_cuda_gpu *g, const vt_op *op, const void *
                        const vt_packing *packing, vt_err *err);
 void on_cuda_release(on_cuda *c); /* *c may be all zeros */
 
-/* Whether the row supports this call with the args as they were made. */
+/* Returns true if the row supports this call with the args as they were made. */
 bool on_cuda_fits(const on_cuda *c, const vt_impl *impl);
 /* The row that a program would take; NULL: none. */
 const vt_impl *on_cuda_choice(const on_cuda *c);
@@ -127,7 +127,7 @@ vt_status on_cuda_run(on_cuda *c, vt_err *err);
 /* Launches the row once more on the operands' present values, and does not wait. */
 vt_status on_cuda_launch(on_cuda *c, vt_err *err);
 
-/* How far an element may be from the reference: |got - want| <= allowed (1 + |want|).
+/* Returns how far an element may be from the reference: |got - want| <= allowed (1 + |want|).
  *
  *   0       the card's own tolerance is 0: copies, stores; and always for integers and ids
  *   0.02    a quantised weight is BF16 on the device, or there are more than 64 tokens, for which
@@ -153,7 +153,7 @@ vt_status on_cuda_compare(on_cuda *c, vt_tensor *const *outputs, int32_t n_outpu
 /* With margins: notes what the operands hold that the row must not change. Call it before the run
  * that on_cuda_check_margins checks. */
 vt_status on_cuda_note_margins(on_cuda *c, vt_err *err);
-/* Whether the bytes around every operand, and the operands that the row only reads, are as they
+/* Checks that the bytes around every operand, and the operands that the row only reads, are as they
  * were. If not, `why` says which operand and where: "it wrote 2 bytes behind the end of y ...". */
 vt_status on_cuda_check_margins(on_cuda *c, bool *good, char why[256], vt_err *err);
 /* The device's bytes of an output, rows row_stride elements apart. The caller frees them. */

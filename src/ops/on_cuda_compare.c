@@ -56,7 +56,7 @@ static vt_status round_weights(const vt_weight *w, int32_t n, vt_err *err)
     return VT_OK;
 }
 
-/* Whether this tensor is also an operand that is read. */
+/* Returns true if this tensor is also an operand that is read. */
 static bool read_elsewhere(const vt_op *op, void *args, const vt_tensor *t)
 {
     for (int32_t i = 0; i < op->n_operands; i++) {

@@ -46,7 +46,7 @@ static bool inside(const on_cuda *c, const on_cuda_block *b, const void *p)
     return at >= begin && at < begin + b->bytes;
 }
 
-/* Whether the row may write the operand of this block. */
+/* Returns true if the row may write the operand of this block. */
 static bool is_written(const on_cuda *c, const on_cuda_block *b)
 {
     for (int32_t i = 0; i < c->n_twins; i++)

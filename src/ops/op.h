@@ -379,7 +379,7 @@ const vt_op *vt_op_that_packs(vt_packs kind);
 /* The first operand of this kind; NULL: the op or the call has none. */
 const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kind);
 
-/* Whether the target has what the row needs, and the row supports the call. */
+/* Returns true if the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
 /* The row that runs a call of this size: the one that the user asked for, if it fits; else the
  * first one that fits and suits; NULL if there is none. On the CPU it does not depend on the
@@ -402,7 +402,7 @@ enum { VT_MAX_CHOICES = 12 };
  * Returns their number; 0 if some size has no row. */
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
                      vt_choice out[VT_MAX_CHOICES]);
-/* Whether a row has this name, or belongs to this family. */
+/* Returns true if a row has this name, or belongs to this family. */
 bool vt_impl_is(const vt_impl *impl, const char *name);
 /* The target for the CPU at this level. limits may be NULL for calls that need no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);

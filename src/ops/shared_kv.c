@@ -33,7 +33,7 @@ static const int32_t *pages_of(const vt_batch *b, int32_t s)
     return b->page_ids + b->page_start[s];
 }
 
-/* How many leading pages s and t have in common; `hope` is a likely answer. */
+/* Returns how many leading pages s and t have in common; `hope` is a likely answer. */
 static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hope)
 {
     int32_t n = whole_pages(b, s), m = whole_pages(b, t), i = 0;

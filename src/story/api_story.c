@@ -122,7 +122,7 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     return VT_OK;
 }
 
-/* What recording one op call costs here and now: two readings of the clock and a span. */
+/* Returns what recording one op call costs here and now: two readings of the clock and a span. */
 static double event_cost_ns(void)
 {
     enum { EVENTS = 4096 };
@@ -168,7 +168,8 @@ static bool is_idle(vt_engine *e)
     return st.n_running + st.n_waiting == 0;
 }
 
-/* Whether something may be measured now, which takes the whole machine for up to two seconds. */
+/* Returns true if something may be measured now, which takes the whole machine for up to two
+ * seconds. */
 static bool may_measure(const making *m)
 {
     return m->measures == STORY_MEASURES ||

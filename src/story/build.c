@@ -279,7 +279,7 @@ static void put_expected_without(vt_json *w, const phase *p)
         vt_json_close(w);
 }
 
-/* How much of the engine thread's work the device's work hid. */
+/* Writes how much of the engine thread's work the device's work hid. */
 static void put_hidden(vt_json *w, const story_record *r, const phase *p)
 {
     static const char *const key[VT_PARTS] = {[VT_PART_SCHEDULE] = "schedule_hidden",

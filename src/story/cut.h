@@ -7,8 +7,8 @@
 
 /* Appends the members that the row has set, each with ", " in front. */
 void story_put_cut(vt_buf *b, const vt_cut *cut);
-/* How the row that runs a call in this step cuts it. False: it does not say, or the step does not
- * run the call. */
+/* Tells how the row that runs a call in this step cuts it. False: it does not say, or the step does
+ * not run the call. */
 bool story_cut_of(const story_step *s, int32_t call, vt_cut *out);
 /* Appends how the row that runs a call in this step cuts it: "[1 x 576] x [576 x 960], 60 items
  * over 2". Nothing where the row does not describe itself, or the step does not run the call. */

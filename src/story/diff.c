@@ -157,15 +157,16 @@ static double spread(const double *v, size_t n)
     return sqrt(sum / (double)(n - 1));
 }
 
-/* Whether row i of "steps" is one of those that the means are of; older stories do not tell. */
+/* Returns true if row i of "steps" is one of those that the means are of; older stories do not
+ * tell. */
 static bool is_typical(const json_t *steps, size_t i)
 {
     double typical = story_cell(steps, "typical", i);
     return !isfinite(typical) || typical > 0;
 }
 
-/* What the kind took in each typical step of the phase whose calls the story holds. "": the whole
- * step. Returns how many steps. */
+/* Collects what the kind took in each typical step of the phase whose calls the story holds. "":
+ * the whole step. Returns how many steps. */
 static size_t samples(const json_t *story, const char *phase, const char *kind, double *v)
 {
     const json_t *steps = story_get(story, "steps"), *calls = story_get(story, "calls");
@@ -365,7 +366,7 @@ static void put_requests(printer *p, const json_t *a, const json_t *b)
                   story_num(q[1], "cached_tokens"), story_num(q[1], "completion_tokens"));
 }
 
-/* What A and B are, and what else than time differs between them. */
+/* Writes what A and B are, and what else than time differs between them. */
 static void put_title(printer *p, const side s[2])
 {
     static const char *const fact[][2] = {{"model", "name"},     {"model", "quant"},
@@ -408,8 +409,8 @@ static void put_comparison(printer *p, const comparison *c)
 
 /* ---- all of it ---- */
 
-/* Whether the machine left too few steps of the phase alone to compare its mean step; always false
- * where two single steps were asked for. */
+/* Returns true if the machine left too few steps of the phase alone to compare its mean step;
+ * always false where two single steps were asked for. */
 static bool too_disturbed(const comparison *c, int k)
 {
     const json_t *p = story_phase_named(c->side[k].story, c->phase);
@@ -437,7 +438,7 @@ static bool refuse_to_judge(printer *p, comparison *c)
     return true;
 }
 
-/* Whether the step of B takes longer than allowed, and says so. */
+/* Returns true if the step of B takes longer than allowed, and says so. */
 static bool too_slow(printer *p, const comparison *c, double share)
 {
     const row *r = &c->row[c->n_rows - 1];

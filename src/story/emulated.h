@@ -4,7 +4,7 @@
 
 #include "story/story.h"
 
-/* Whether the emulated GPU of the tests ran the steps. */
+/* Returns true if the emulated GPU of the tests ran the steps. */
 bool story_is_emulated(const story_input *in);
 /* Rewrites a story.json of an emulated GPU: times, rates and shares of time get the tag n/a, the
  * headline says why, and nothing is judged. *json is replaced. */

@@ -183,7 +183,7 @@ static void judge_workers(findings *f, const phase *p)
     }
 }
 
-/* How a GPU ran the phase's steps. */
+/* Judges how a GPU ran the phase's steps. */
 static void judge_launches(findings *f, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
@@ -226,7 +226,7 @@ static void judge_launches(findings *f, const story_input *in, const phase *p)
     }
 }
 
-/* What timing a GPU's steps call by call did to them. */
+/* Judges what timing a GPU's steps call by call did to them. */
 static void judge_timing(findings *f, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;

@@ -75,7 +75,7 @@ static void end_cut(findings *f, const phase *p, const op_sum *o, const filling 
     finding_end(f);
 }
 
-/* What could go of the op's time over the whole request, if `share` of it could. */
+/* Returns what could go of the op's time over the whole request, if `share` of it could. */
 static double gain_of(const phase *p, const op_sum *o, double share)
 {
     double s = fmin(op_usual_s(o) * share, op_usual_s(o) - o->floor_s);

@@ -30,7 +30,7 @@ typedef struct findings {
  * finding_end. */
 void finding_begin(findings *f, char severity, const char *rule, const char *threshold,
                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* What could go at most: seconds of the whole request. */
+/* Notes what could go at most: seconds of the whole request. */
 void finding_gain(findings *f, double s);
 void finding_cause(findings *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Where to look: a step (0: none) and a call of it (NULL: none). */

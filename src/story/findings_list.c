@@ -72,7 +72,7 @@ static bool same_cause(const finding *a, const finding *b)
     return *a->cause && strcmp(a->cause, b->cause) == 0;
 }
 
-/* Whether an entry before number i has its cause. */
+/* Returns true if an entry before number i has its cause. */
 static bool told(const findings *f, int i)
 {
     for (int k = 0; k < i; k++)

@@ -159,7 +159,8 @@ static void find_stolen(const story_record *r, story_more *out)
     }
 }
 
-/* What was computed when the request was retracted, and what the look-up after it found of that. */
+/* Finds what was computed when the request was retracted, and what the look-up after it found of
+ * that. */
 static void find_lost(const story_record *r, story_more *out)
 {
     int64_t retracted_ns = 0;
@@ -396,7 +397,8 @@ static void judge_cold(findings *f, const story_more *m)
     finding_end(f);
 }
 
-/* What single calls took beyond their usual time, which the rules about their ops leave out. */
+/* Judges what single calls took beyond their usual time, which the rules about their ops leave
+ * out. */
 static void judge_once(findings *f, const story_input *in, const phase *p)
 {
     bool prefill = strcmp(p->name, "prefill") == 0;

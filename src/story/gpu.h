@@ -12,14 +12,14 @@ void story_gpu_engine(vt_json *w, const story_input *in);
 void story_gpu_phase(vt_json *w, const story_input *in, const phase *p);
 /* "kernels" of an op kind: the instances that its calls launched. */
 void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o);
-/* What NVIDIA's rules say of a kernel's newest launch. False: no launch was kept, or the rules do
- * not know the GPU. */
+/* Gives what NVIDIA's rules say of a kernel's newest launch. False: no launch was kept, or the
+ * rules do not know the GPU. */
 bool story_gpu_occupancy(const story_source *g, const vt_kernel_facts *k,
                          vt_occupancy_input *launch, vt_occupancy *out);
 /* What would let an SM hold one CTA more, as a sentence. False: nothing that alone would do. */
 enum { STORY_CTA_MORE = 224 };
 bool story_gpu_cta_more(const vt_kernel_facts *k, const vt_occupancy *o, char out[STORY_CTA_MORE]);
-/* How the phase's steps ran, for a person: "in the graph for 8 sequences, 5 used". */
+/* Says how the phase's steps ran, for a person: "in the graph for 8 sequences, 5 used". */
 void story_gpu_how(const phase *p, char *out, size_t size);
 /* The members of "observer" where only some steps are timed: what timing their calls costs. */
 void story_gpu_observer(vt_json *w, const story_source *g, const phase *decode);

@@ -30,7 +30,7 @@ typedef struct story_machine {
 /* Sets step_use of every step. */
 void story_read_use(const story_input *in, story_record *r);
 void story_sum_machine(const story_input *in, const story_record *r, story_machine *out);
-/* Whether too few of the steps are undisturbed for judging ops by them. */
+/* Returns true if too few of the steps are undisturbed for judging ops by them. */
 bool story_too_few(int32_t n_steps, int32_t n_disturbed);
 /* Writes "machine". */
 void story_put_machine(vt_json *w, const story_machine *m);

@@ -197,7 +197,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
-/* What a GPU's step did before and after its calls. */
+/* Adds what a GPU's step did before and after its calls. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};
@@ -287,8 +287,8 @@ static void add_typical(const story_input *in, story_record *r, const step_recor
     }
 }
 
-/* Whether the phases have undisturbed steps to be summed up, so that disturbed ones can be left
- * out. */
+/* Finds out whether the phases have undisturbed steps to be summed up, so that disturbed ones can
+ * be left out. */
 static void look_for_calm(const story_record *r, phase out[STORY_PHASES])
 {
     for (int32_t i = 0; i < r->n_steps; i++) {

@@ -113,7 +113,7 @@ static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o
 /* Device time of a step as it runs unobserved, in the mean: of the steps that were not timed call
  * by call, if the recording has any; else of the timed ones. NAN without either. */
 double phase_step_s(const phase *p);
-/* Whether too few undisturbed steps are left for judging the phase's ops. */
+/* Returns true if too few undisturbed steps are left for judging the phase's ops. */
 bool phase_too_few(const phase *p);
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
 const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
@@ -124,7 +124,8 @@ static inline double phase_usual_s(const phase *p) { return p->ops_s - p->once_s
 double op_usual_of_roof(const op_sum *o);
 /* floor / time, or NAN. */
 double op_of_roof(const op_sum *o);
-/* Whether an op of weight ran faster than its roof allows: the roof was measured too low. */
+/* Returns true if an op of weight ran faster than its roof allows: the roof was measured too
+ * low. */
 bool op_beats_roof(const phase *p, const op_sum *o);
 
 #endif

@@ -11,8 +11,8 @@
 
 /* ---- lanes ---- */
 
-/* What share of the workers' time went to calls, over the steps whose calls are known; each value
- * is the mean of several steps where there are more than STORY_MAX_LANE. */
+/* Writes what share of the workers' time went to calls, over the steps whose calls are known; each
+ * value is the mean of several steps where there are more than STORY_MAX_LANE. */
 static void put_busy(vt_json *w, const story_record *r, const int32_t *step, int32_t n, double *v)
 {
     int32_t out = n < STORY_MAX_LANE ? n : STORY_MAX_LANE;

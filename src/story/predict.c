@@ -63,8 +63,8 @@ static bool class_of(const story_step *s, int32_t call, const vt_roofs *r,
 
 static double launch_s(const vt_roofs *r) { return vt_roofs_launch_s(r, true); }
 
-/* What the measured call had to do, as a cost. Reads and writes, weights and KV are one for the
- * roofs. */
+/* Returns what the measured call had to do, as a cost. Reads and writes, weights and KV are one for
+ * the roofs. */
 static vt_cost cost_of(const vt_efficiency *x)
 {
     return (vt_cost){
@@ -142,8 +142,8 @@ static int64_t passing_bytes(const story_step *s, int32_t call)
     return story_step_sum(s).all / (n ? n : 1) - vt_cost_bytes(&cost) - vt_cost_bytes(&extra);
 }
 
-/* Whether the memory gives much less than its roof at this moment, because other guests of the same
- * host use it. A row that streams is then slower than it will be, and is not kept. */
+/* Finds out whether the memory gives much less than its roof at this moment, because other guests
+ * of the same host use it. A row that streams is then slower than it will be, and is not kept. */
 static vt_status look_at_memory(measuring *m, bool *starved, vt_err *err)
 {
     double rate;

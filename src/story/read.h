@@ -26,14 +26,16 @@ const char *story_text(const json_t *o, const char *key, char out[STORY_TEXT]);
 const char *story_clean(const json_t *v, char out[STORY_TEXT]);
 /* The phase of this name; NULL: the story has none. */
 const json_t *story_phase_named(const json_t *story, const char *name);
-/* Whether the phase has steps whose calls were timed, its own or borrowed ones: an op table. */
+/* Returns true if the phase has steps whose calls were timed, its own or borrowed ones: an op
+ * table. */
 static inline bool story_has_ops(const json_t *phase)
 {
     return story_num(phase, "timed_steps") >= 1 || story_num(phase, "borrowed_steps") >= 1;
 }
 /* A list by column ("steps", "calls"): element i of a column; NAN where it is no number. */
 double story_cell(const json_t *list, const char *column, size_t i);
-/* How many rows all of these columns have at least; at most 4,096. Columns end with NULL. */
+/* Returns how many rows all of these columns have at least; at most 4,096. Columns end with
+ * NULL. */
 size_t story_rows(const json_t *list, const char *const *columns);
 /* The ending of a counted noun. */
 static inline const char *story_s(double n) { return n == 1 ? "" : "s"; }

@@ -419,7 +419,7 @@ static void read_launches(const story_source *from, story_record *r)
     }
 }
 
-/* How long each worker worked and waited. */
+/* Reads how long each worker worked and waited. */
 static void read_workers(const story_input *in, story_record *r)
 {
     bool any_calm = false;

@@ -122,7 +122,8 @@ const request_record *story_find_request(const story_record *r, uint64_t id);
  * of the first step in a story about all steps. */
 int64_t story_origin(const story_record *r);
 
-/* Whether the machine kept so much from a step that its times say little about the program. */
+/* Returns true if the machine kept so much from a step that its times say little about the
+ * program. */
 bool step_is_disturbed(const step_record *s);
 /* The step computes prompt tokens, or a retracted sequence's tokens again. */
 static inline bool step_has_chunk(const step_record *s) { return s->n_seqs > s->n_decode; }

@@ -68,7 +68,7 @@ const char *render_kernel_base(const json_t *o, const char *key, char out[STORY_
     return out;
 }
 
-/* How many pages there were over the steps, with the scale. */
+/* Draws how many pages there were over the steps, with the scale. */
 static void pages_of(render_page *p, const char *name, const json_t *list, double page_bytes)
 {
     enum { NAME = 9, CELLS = 24 };
@@ -142,7 +142,7 @@ static void memory(render_page *p)
     pages(p, m);
 }
 
-/* How much more the busiest worker did than the mean one; NAN: not known. */
+/* Returns how much more the busiest worker did than the mean one; NAN: not known. */
 static double imbalance(const json_t *threads)
 {
     double most = 0, sum = 0;
@@ -186,7 +186,7 @@ static void threads(render_page *p)
     render_paragraph(p, &line, 1);
 }
 
-/* What else the same cause shows in. */
+/* Says what else the same cause shows in. */
 static void symptoms(render_page *p, const json_t *finding)
 {
     enum { SHOWN = 3 };
@@ -350,7 +350,7 @@ static void observer(render_page *p)
         two_runs(p, o);
 }
 
-/* What the page is about in bold, then the rest, broken where the line is full. */
+/* Writes what the page is about in bold, then the rest, broken where the line is full. */
 static void title_line(render_page *p, const char *about, const char *rest)
 {
     vt_buf all = {0};
@@ -437,7 +437,7 @@ static void energy(render_page *p)
     vt_buf_release(&line);
 }
 
-/* What the machine did meanwhile, where that was recorded. */
+/* Says what the machine did meanwhile, where that was recorded. */
 static void machine(render_page *p)
 {
     char what[STORY_TEXT];

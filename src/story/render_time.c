@@ -226,7 +226,7 @@ static void transition(render_page *p, double at_ms, const char *note)
     side_line(p, "         ", story_get(t, "after"), hardware_text, "");
 }
 
-/* How a step grows with its context, and how long the device waited between steps. */
+/* Says how a step grows with its context, and how long the device waited between steps. */
 static void context_line(render_page *p, const json_t *q)
 {
     double slope = story_num(q, "us_per_100_tokens"), waits = story_num(q, "waits_ms"),

@@ -269,7 +269,7 @@ static bool retracted_in(const story_record *r, int64_t begin, int64_t end)
     return false;
 }
 
-/* What the machine kept from a step. */
+/* Blames the machine for what it kept from a step. */
 static void blame_machine(piece *p, const step_record *s, double unusual)
 {
     const step_use *u = &s->use;

@@ -77,11 +77,11 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
 /* Bytes of the rings of such a CTA. */
 int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
                                     int32_t element_bytes);
-/* Whether a plan for this many decodes may have items of several sequences. The answer is the same
- * for a batch and for the bucket that it is padded to. */
+/* Returns true if a plan for this many decodes may have items of several sequences. The answer is
+ * the same for a batch and for the bucket that it is padded to. */
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
-/* Whether this batch's plan has items of several sequences. The kernel has an instance without code
- * for them. */
+/* Returns true if this batch's plan has items of several sequences. The kernel has an instance
+ * without code for them. */
 bool attention_shares(const attention_plan_config *c, const vt_batch *b);
 /* The most items that a batch of n_decode decodes can need. */
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
@@ -99,7 +99,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, voi
  * shorter than 64 tokens. capacity is `splits` for each decode, padding counted. */
 int32_t attention_decode_fill_splits(const vt_batch *b, int32_t pad_seqs, int32_t splits,
                                      void *plan, int32_t capacity);
-/* How many of a plan's items serve several sequences. */
+/* Returns how many of a plan's items serve several sequences. */
 int32_t attention_shared_items(const void *plan, int32_t n_items);
 /* The most slots for partial results that a plan with this many items can need, and the bytes of
  * workspace for them. */
@@ -143,7 +143,7 @@ void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t
 vt_size attention_size_of(const attention_args *a, const vt_size *size);
 void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out);
 
-/* Whether the tensor-core kernels support the call. */
+/* Returns true if the tensor-core kernels support the call. */
 bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);
 
 #endif

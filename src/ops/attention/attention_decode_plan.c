@@ -25,8 +25,8 @@
 
 enum { RANGE_GRAIN = 64 };
 
-/* How many KV ranges to aim for: two per SM, or one per SM when there are at most ATTENTION_FEW
- * decodes. */
+/* Returns how many KV ranges to aim for: two per SM, or one per SM when there are at most
+ * ATTENTION_FEW decodes. */
 static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
 {
     int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
@@ -112,8 +112,8 @@ typedef struct plan_work {
     } seq[SHARED_MOST_SEQS];
 } plan_work;
 
-/* How many members of a group of n one item computes. With larger tiles KV is read less often; more
- * tiles use more SMs, also for the merge after them. */
+/* Returns how many members of a group of n one item computes. With larger tiles KV is read less
+ * often; more tiles use more SMs, also for the merge after them. */
 static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 {
     int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,
@@ -226,7 +226,7 @@ static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_wor
     }
 }
 
-/* How many KV tokens a range should have. */
+/* Returns how many KV tokens a range should have. */
 static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
                       const shared_groups *groups)
 {

@@ -126,8 +126,8 @@ INLINE void amx_sets(linear_traits tr, const block_run *c, float (*out)[LINEAR_T
         amx_tokens(tr, 16, c, out);
 }
 
-/* Whether tiles are faster: not for few tokens, and not if 16 columns have a scale (Q6_K: 90 cycles
- * with tiles and 92 without; for 8 tokens 57 and 46). */
+/* Returns true if tiles are faster: not for few tokens, and not if 16 columns have a scale (Q6_K:
+ * 90 cycles with tiles and 92 without; for 8 tokens 57 and 46). */
 static bool uses_tiles(vt_dtype type, int64_t tokens)
 {
     linear_traits tr = linear_traits_of(type);

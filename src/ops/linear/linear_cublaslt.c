@@ -42,7 +42,7 @@ enum {
     LEAST_COLS = CUBLASLT_LEAST_COLS
 };
 
-/* Whether all rows are 16-byte vectors, which the library's kernels for Hopper need. */
+/* Returns true if all rows are 16-byte vectors, which the library's kernels for Hopper need. */
 static bool aligned_rows(const vt_tensor *t)
 {
     return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
@@ -66,9 +66,9 @@ static int32_t bucket_of(int64_t tokens)
                                       : (tokens + 511) / 512 * 512);
 }
 
-/* Whether the library is faster than the rows behind it: those of level 90 as measured above. At
- * level 80 they are gemm_sm80.cu alone. With it an H200 prefills at 28 % of level 90's speed, so
- * from 65 tokens on the library runs everything. */
+/* Returns true if the library is faster than the rows behind it: those of level 90 as measured
+ * above. At level 80 they are gemm_sm80.cu alone. With it an H200 prefills at 28 % of level 90's
+ * speed, so from 65 tokens on the library runs everything. */
 static bool faster(const linear_args *a, int32_t bucket, const vt_target *t)
 {
     int64_t rows = a->w->rows, weights = rows * a->w->cols;
@@ -110,8 +110,8 @@ static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t 
     return vt_cublaslt_run(lane->cuda, &p, lane->workspace, ran);
 }
 
-/* How many tokens' gate and up fit behind the library's part of the workspace: all of the bucket,
- * or a multiple of 64. */
+/* Returns how many tokens' gate and up fit behind the library's part of the workspace: all of the
+ * bucket, or a multiple of 64. */
 static int32_t pair_tokens(const linear_args *a, const vt_lane *lane, int32_t bucket)
 {
     size_t row = (size_t)a->w->rows * 2;

@@ -75,7 +75,7 @@ bool linear_split_fits(const linear_args *a, int64_t tokens);
 bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens);
 vt_status linear_split_sm90_run(const void *args, const vt_lane *lane);
 vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane);
-/* Whether the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
+/* Returns true if the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 
 /* On Hopper linear_small.cu runs up to two tiles of 8 tokens, and the split GEMM and cuBLASLt take

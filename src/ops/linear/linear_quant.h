@@ -56,7 +56,7 @@ typedef struct linear_quant_source {
     bool paired; /* two parts of equal rows; each begins a tile */
 } linear_quant_source;
 
-/* Whether matrices of this type and width have tiles: cols must be a multiple of 8. */
+/* Returns true if matrices of this type and width have tiles: cols must be a multiple of 8. */
 bool linear_quant_type(vt_dtype type, int64_t cols);
 int64_t linear_quant_tile_bytes(vt_dtype type, int64_t cols);
 /* The number of tiles of one matrix, or of one half of a pair. */

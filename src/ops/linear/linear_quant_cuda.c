@@ -259,7 +259,7 @@ vt_status linear_quant_passes_run(const void *args, const vt_lane *lane)
     return linear_in_pieces(args, lane, PASS_TOKENS, run_pass);
 }
 
-/* How many bytes the tiles have more than the weight has in the file. */
+/* Returns how many bytes the tiles have more than the weight has in the file. */
 static int64_t tiles_extra(const vt_weight *w)
 {
     return (int64_t)w->packed_bytes - w->rows * vt_dtype_row_bytes(w->dtype, w->cols);

@@ -317,7 +317,8 @@ static const vt_packing experts_packing = {.name = "tiles or bf16",
                                            .type = linear_cuda_pack_type,
                                            .write = linear_cuda_pack};
 
-/* How many bytes more quantised tiles take than the file, for the experts that the card counts. */
+/* Counts the bytes by which quantised tiles are larger than the file, for the experts that the card
+ * counts. */
 static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;

@@ -18,7 +18,7 @@ extern const vt_host_plan moe_cuda_tokens_plan;
 void moe_cuda_route_shape(const moe_route_args *a, const vt_size *size, vt_cut *out);
 void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *out);
 
-/* Whether the weights are BF16 matrices of equal size that lie one behind the other. */
+/* Returns true if the weights are BF16 matrices of equal size that lie one behind the other. */
 bool moe_cuda_stacked(const vt_weight *w, int32_t n);
 
 #endif

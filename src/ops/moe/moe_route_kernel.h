@@ -52,8 +52,8 @@ static void route_block(const moe_route_args *a, int64_t t0, int64_t tokens, int
             route_tile(1, 1, a->x, t, a->router, e, logits);
 }
 
-/* Whether expert e comes after `last` in the order of choice: falling logits, equal ones in rising
- * order of index. last < 0: nothing is chosen yet. */
+/* Returns true if expert e comes after `last` in the order of choice: falling logits, equal ones in
+ * rising order of index. last < 0: nothing is chosen yet. */
 static bool comes_after(const float *logits, int32_t e, int32_t last)
 {
     return last < 0 || logits[e] < logits[last] || (logits[e] == logits[last] && e > last);

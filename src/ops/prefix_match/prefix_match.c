@@ -23,7 +23,7 @@ int64_t vt_prefix_match(const int32_t *a, const int32_t *b, int64_t n)
     return match_length(a, b, n);
 }
 
-/* How much is read depends on the data; the cost is that of a full match. */
+/* Returns the cost of a full match; how much is read depends on the data. */
 static vt_cost prefix_match_cost(const void *args, const vt_batch *batch)
 {
     (void)batch;

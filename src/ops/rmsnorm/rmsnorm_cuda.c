@@ -16,7 +16,7 @@ static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size
            a->y->dim[1] <= 32768 && (!a->residual || a->residual->dtype == VT_BF16);
 }
 
-/* Whether all rows are 16-byte vectors. */
+/* Returns true if all rows are 16-byte vectors. */
 static bool has_vectors(const rmsnorm_args *a)
 {
     return cuda_vectors_of_8(a->y->dim[1], a->x->row_stride) && a->y->row_stride % 8 == 0 &&
@@ -41,11 +41,11 @@ typedef struct rmsnorm_form {
     cuda_launch launch;
 } rmsnorm_form;
 
-/* How many CTAs an SM holds. The kernel is compiled for this number. A grid with more CTAs than fit
- * would start the last ones when the others have ended, each with its rows to walk. A thread keeps
- * its elements, those of the next row and its weights in registers; each quarter of an SM has 512
- * for every lane. With the addition two vectors need a few more than 64, so that there are two CTAs
- * where 64 would make three; 16 single elements need 128. */
+/* Returns how many CTAs an SM holds. The kernel is compiled for this number. A grid with more CTAs
+ * than fit would start the last ones when the others have ended, each with its rows to walk. A
+ * thread keeps its elements, those of the next row and its weights in registers; each quarter of an
+ * SM has 512 for every lane. With the addition two vectors need a few more than 64, so that there
+ * are two CTAs where 64 would make three; 16 single elements need 128. */
 static int32_t resident_ctas(int32_t threads, int32_t vec, int32_t elements, bool add)
 {
     int32_t registers = elements <= 8 && !add ? 40 : elements <= 16 ? 64 : 128;

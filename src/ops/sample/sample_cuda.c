@@ -22,7 +22,8 @@ static bool has_penalties(const vt_sample_row *r)
            r->frequency_penalty != 0.0f;
 }
 
-/* Whether row i brings a mask of its own. Neighbouring rows (samples of one request) share one. */
+/* Returns true if row i brings a mask of its own. Neighbouring rows (samples of one request) share
+ * one. */
 static bool brings_mask(const vt_sample_row *rows, int32_t i)
 {
     return rows[i].mask && (i == 0 || rows[i - 1].mask != rows[i].mask);

@@ -48,6 +48,7 @@ typedef struct vt_arch {
     float logit_scale;     /* 1 unless the model says otherwise */
     int32_t window;        /* sliding window in tokens, counting the token itself; 0: none */
     uint8_t *layer_window; /* [n_layers] 1: this layer uses `window`; NULL: all do, if window > 0 */
+    uint8_t *layer_rope;   /* [n_layers] 0: q and k of this layer are not rotated; NULL: all are */
     vt_rope_params rope;   /* of layers without the window (or all) */
     vt_rope_params rope_local; /* of windowed layers, if has_rope_local */
     bool has_rope_local;

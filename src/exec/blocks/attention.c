@@ -2,9 +2,17 @@
  *
  *   qkv [tokens, (Hq + 2 Hk) d]   q, k and v are slices of it
  *   o [tokens, Hq d]              before its projection */
+#include "base/err.h"
 #include "exec/blocks/block.h"
 #include "ops/attention/attention.h"
+#include "ops/kv_store/kv_store.h"
 #include "ops/rope_store/rope_store.h"
+
+/* Returns true if the layer rotates q and k. */
+static bool rotated(const vt_arch *a, int32_t layer)
+{
+    return !a->layer_rope || a->layer_rope[layer];
+}
 
 /* Adds q, k and v as one matrix. A missing bias counts as zeros if another is there. */
 static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
@@ -32,6 +40,11 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
                          rest[] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_O, VT_ROLE_O_BIAS};
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = &src->weight[VT_ROLE_Q];
+    if (!rotated(&l->model->arch, layer) && src->weight[VT_ROLE_Q_NORM])
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: layer %d has norms of q and k and does not rotate them; that is not "
+                       "supported",
+                       l->model->name, layer);
     if (w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
         add_stacked(l, layer, src);
     else
@@ -114,7 +127,10 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                            .v_pool = v_pool,
                            .k_scale = k_scale,
                            .v_scale = v_scale};
-    EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = store});
+    if (rotated(a, i))
+        EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = store});
+    else
+        build_emit(b, &kv_store_op, &store, sizeof store, i, "", VT_WHEN_TOKENS);
     attention_args att = {.batch = &b->p->batch,
                           .q = b->q,
                           .k_pool = k_pool,

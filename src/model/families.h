@@ -8,4 +8,5 @@ VT_FAMILY(qwen3)
 VT_FAMILY(qwen3_moe)
 VT_FAMILY(gemma3)
 VT_FAMILY(granite)
+VT_FAMILY(smollm3)
 #undef VT_FAMILY

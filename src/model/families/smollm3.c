@@ -1,0 +1,52 @@
+/* SmolLM3: Llama, in which every fourth layer does not rotate q and k. GGUF files do not say
+ * which. */
+#include "files/json.h"
+#include "model/family.h"
+
+/* Sets which layers rotate: all but every interval-th. */
+static vt_status set_layers(vt_model *m, int32_t interval, vt_err *err)
+{
+    vt_arch *a = &m->arch;
+    a->layer_rope = vt_arena_alloc(&m->arena, (size_t)a->n_layers, 1);
+    if (!a->layer_rope)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->layer_rope[i] = (i + 1) % interval != 0;
+    return VT_OK;
+}
+
+static vt_status from_gguf(gguf_reader *r) { return set_layers(r->m, 4, r->err); }
+
+/* "no_rope_layers" has a 1 for each layer that rotates; where it is missing, an interval holds. */
+static vt_status from_config(hf_reader *c)
+{
+    int32_t interval = 4, n = c->m->arch.n_layers;
+    const json_t *list = vt_read_member(c->root, "no_rope_layers");
+    TRY(hf_read_i32(c, "no_rope_layer_interval", false, &interval));
+    if (interval < 1)
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"no_rope_layer_interval\" is %d (1 or more expected)", c->path,
+                       interval);
+    TRY(set_layers(c->m, interval, c->err));
+    if (list && (!json_is_array(list) || json_array_size(list) != (size_t)n))
+        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"no_rope_layers\" is no array of %d", c->path,
+                       n);
+    for (int32_t i = 0; list && i < n; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        double rotates = json_number_value(one);
+        if (!json_is_number(one) || (rotates != 0 && rotates != 1))
+            return vt_fail(c->err, VT_ERR_FORMAT,
+                           "%s: \"no_rope_layers\" has no 0 or 1 for layer %d", c->path, i);
+        c->m->arch.layer_rope[i] = rotates != 0;
+    }
+    return VT_OK;
+}
+
+const vt_family vt_family_smollm3 = {.name = "smollm3",
+                                     .gguf = "smollm3",
+                                     .hf = "smollm3",
+                                     .rope_interleaved = true,
+                                     .tied = true,
+                                     .rope_base = 2e6,
+                                     .from_gguf = from_gguf,
+                                     .from_config = from_config};

@@ -187,15 +187,28 @@ void lab_drawing(lab *l, const char *key, const char *title, const vt_buf *text)
     l->failed |= text->failed;
 }
 
+/* Two runs of one program differ by a per cent or so, however little the repetitions inside each
+ * do: nothing below twice that is a verdict. */
+#define LEAST_DIFFERENCE 0.02
+
+/* The verdict of a knob: it gains or loses if its times differ by more than two standard deviations
+ * of their difference. Without a noise there is no verdict. */
+static const char *verdict_of(double ratio, const lab_knob *k)
+{
+    double noise = 2 * hypot(k->before_noise, k->after_noise), /* NAN: none was found */
+        limit = noise < LEAST_DIFFERENCE ? LEAST_DIFFERENCE : noise;
+    return !isfinite(ratio)          ? "not measured"
+           : ratio > 1 + limit       ? "gains"
+           : ratio < 1 / (1 + limit) ? "loses"
+                                     : "no gain here";
+}
+
 void lab_turn(lab *l, const lab_knob *k)
 {
     json_t *o = json_object();
     double before_s = l->emulated ? NAN : k->before_s, after_s = l->emulated ? NAN : k->after_s,
-           noise = k->before_noise + k->after_noise, ratio = before_s / after_s;
-    const char *verdict = !isfinite(ratio)    ? "not measured"
-                          : ratio > 1 + noise ? "gains"
-                          : ratio < 1 - noise ? "loses"
-                                              : "no gain here";
+           ratio = before_s / after_s;
+    const char *verdict = verdict_of(ratio, k);
     set(l, o, "name", json_string(k->name));
     set(l, o, "where", json_string(k->where));
     set(l, o, "what", json_string(k->what));

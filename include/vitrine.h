@@ -180,8 +180,9 @@ typedef struct vt_token_logprob {
     float logprob; /* natural logarithm, of the unscaled distribution (temperature 1) */
 } vt_token_logprob;
 
-/* What the engine tells about a request: one call for each published token, the last of which says
- * how the completion ended. Everything that it points to is valid only during the callback. */
+/* What the engine tells about a request: one call for each published token (with option draft, for
+ * each step's tokens), the last of which says how the completion ended. Everything that it points
+ * to is valid only during the callback. */
 typedef struct vt_event {
     vt_request_id request;
     int32_t sample;        /* 0 .. n-1: which of the n completions */
@@ -195,14 +196,16 @@ typedef struct vt_event {
     int32_t n_top;
     vt_finish finish; /* VT_FINISH_NONE while it goes on */
     int32_t prompt_tokens, completion_tokens;
-    int32_t cached_tokens; /* prompt tokens that the prefix cache had */
-    const char *error;     /* with VT_FINISH_ERROR: one sentence; else NULL */
-    int64_t made_ns;       /* with tokens: when the device had made them, on CLOCK_MONOTONIC */
-    int64_t arrived_ns;    /* when the request came: params.arrived_ns, else its submission */
-    int64_t admitted_ns;   /* when this completion left the queue for the first time; 0: not yet */
-    int32_t n_chunks;      /* steps that computed prompt tokens of it so far */
-    int32_t n_retracted;   /* times that it was put back into the queue */
-    int32_t stop;          /* which of the request's stop strings ended it; -1: none of them */
+    int32_t cached_tokens;  /* prompt tokens that the prefix cache had */
+    const char *error;      /* with VT_FINISH_ERROR: one sentence; else NULL */
+    int64_t made_ns;        /* with tokens: when the device had made them, on CLOCK_MONOTONIC */
+    int64_t arrived_ns;     /* when the request came: params.arrived_ns, else its submission */
+    int64_t admitted_ns;    /* when this completion left the queue for the first time; 0: not yet */
+    int32_t n_chunks;       /* steps that computed prompt tokens of it so far */
+    int32_t n_retracted;    /* times that it was put back into the queue */
+    int32_t stop;           /* which of the request's stop strings ended it; -1: none of them */
+    int32_t draft_tokens;   /* guesses that steps have verified for it so far (option draft) */
+    int32_t draft_accepted; /* how many of them were right */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
@@ -332,6 +335,8 @@ typedef struct vt_stats {
     uint64_t cache_evicted_pages;
     int64_t schedule_ns, device_ns, publish_ns; /* time spent planning, computing, calling back */
     uint64_t device_recoveries; /* times that the GPU's context was lost and made again */
+    uint64_t draft_tokens, draft_accepted; /* guesses that steps verified (option draft), and those
+                                              that were right */
 } vt_stats;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_stats). */

@@ -159,6 +159,7 @@ typedef struct cli_reply {
     struct cli_reply *other; /* [n_other] the second and later answers to the same prompt */
     int32_t n_other, n_open; /* n_open: answers that have not ended */
     int32_t prompt_tokens, completion_tokens, cached_tokens; /* completion: of all answers */
+    int32_t draft_tokens, draft_accepted;                    /* of all answers */
     vt_request_id id;
     int64_t begin_ns, first_ns, last_ns;
     vt_err error; /* with VT_FINISH_ERROR */

@@ -163,12 +163,16 @@ static int print_object(const cli *c, const cli_reply *r, const vt_request_param
                         json_pack("{s:i, s:i, s:i}", "prompt_tokens", r->prompt_tokens,
                                   "completion_tokens", r->completion_tokens, "cached_tokens",
                                   r->cached_tokens));
-    json_object_set_new(
-        o, "timings",
-        json_pack("{s:o, s:o, s:o, s:o, s:o}", "load_ms", cli_json_number(load_ms, 3), "prefill_ms",
-                  cli_json_number(t->prefill_ms, 3), "ttft_ms", cli_json_number(t->ttft_ms, 3),
-                  "decode_ms", cli_json_number(t->decode_ms, 3), "decode_tokens_per_s",
-                  cli_json_number(t->decode_tokens_per_s, 2)));
+    json_t *times = json_pack("{s:o, s:o, s:o, s:o, s:o}", "load_ms", cli_json_number(load_ms, 3),
+                              "prefill_ms", cli_json_number(t->prefill_ms, 3), "ttft_ms",
+                              cli_json_number(t->ttft_ms, 3), "decode_ms",
+                              cli_json_number(t->decode_ms, 3), "decode_tokens_per_s",
+                              cli_json_number(t->decode_tokens_per_s, 2));
+    if (r->draft_tokens > 0) {
+        json_object_set_new(times, "draft_tokens", json_integer(r->draft_tokens));
+        json_object_set_new(times, "draft_accepted", json_integer(r->draft_accepted));
+    }
+    json_object_set_new(o, "timings", times);
     return cli_print_json(o);
 }
 

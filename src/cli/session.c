@@ -188,6 +188,8 @@ static void on_event(void *user, const vt_event *e)
     first->n_open--;
     first->prompt_tokens = e->prompt_tokens;
     first->completion_tokens += e->completion_tokens;
+    first->draft_tokens += e->draft_tokens;
+    first->draft_accepted += e->draft_accepted;
     if (r == first)
         first->cached_tokens = e->cached_tokens;
     if (e->finish == VT_FINISH_ERROR)

@@ -302,17 +302,20 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                         .max_context = s.max_context,
                         .page_size = s.page_size,
                         .n_workers = option_or(o, "threads", vt_cpu_get()->n_cores)};
+    bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0;
     vt_engine_config c = {.sched = {.limits = limits,
                                     .n_pages = s.n_pages,
                                     .max_queued = (int32_t)vt_options_int(o, "max-queued"),
                                     .policy = policy_of(o),
                                     .prefix_cache = !vt_options_flag(o, "no-prefix-cache"),
                                     .eos = m->eos,
-                                    .n_eos = m->n_eos},
+                                    .n_eos = m->n_eos,
+                                    .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
                           .request = {.vocab = m->arch.vocab,
                                       .max_context = s.max_context,
                                       .tokenizer = m->tokenizer,
-                                      .seed = (uint64_t)vt_options_int(o, "seed")},
+                                      .seed = (uint64_t)vt_options_int(o, "seed"),
+                                      .lookup = lookup},
                           .overlap = !vt_options_flag(o, "no-overlap"),
                           .notice = *vt_options_notice(o)};
     vt_executor *x;

@@ -107,7 +107,7 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
         if (q->state == VT_SEQ_DONE)
             continue;
         vt_sched_finish(&e->sched, q, finish, NULL);
-        engine_publish(e, &(vt_output){.seq = q, .token = -1});
+        engine_publish(e, &(vt_output){.seq = q});
     }
 }
 
@@ -578,7 +578,9 @@ vt_status vt_engine_get_stats_size(vt_engine *e, vt_stats *out, size_t size, vt_
                     .schedule_ns = s.schedule_ns,
                     .device_ns = s.device_ns,
                     .publish_ns = s.publish_ns,
-                    .device_recoveries = s.recoveries};
+                    .device_recoveries = s.recoveries,
+                    .draft_tokens = s.sched.draft_tokens,
+                    .draft_accepted = s.sched.draft_accepted};
     for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
         all.cache_evicted_pages += s.cache.evicted_pages[i];
     memset(out, 0, size); /* fields of a later version than this one */

@@ -75,7 +75,7 @@ size_t engine_recorder_bytes(const vt_engine *e);
 /* ---- publish.c ---- */
 
 /* Makes text of one output that is of no step's result, and calls back. */
-void engine_publish(vt_engine *e, const vt_output *o);
+void engine_publish(vt_engine *e, vt_output *o);
 /* Publishes all outputs of the scheduler, then frees the requests that are over. `result`: of the
  * step that they come from; NULL: of none. */
 void engine_publish_all(vt_engine *e, const vt_step_result *result);

@@ -104,6 +104,9 @@ static const vt_option table[] = {
         .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
     ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
         .help = "prepare a step only when the one before it has ended"),
+    ROW("draft", CHOICE("off|lookup"), .value_name = "HOW", .fallback = "off", .verbs = ENGINE,
+        .help = "guess tokens and verify several in one step; lookup: what followed the last three "
+                "tokens before. The tokens stay the same"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,

@@ -1,6 +1,6 @@
 /* From the scheduler's outputs to the requests' callbacks.
  *
- *   output of a step:  token, scores, an end
+ *   output of a step:  tokens, scores, an end
  *     1. text is made of all tokens of the step      (engine/stream.h; may find a stop string)
  *     2. each owner is called back with its event
  *
@@ -19,7 +19,9 @@ static vt_event event_of(const vt_seq *q)
                       .arrived_ns = q->req->p.arrived_ns ? q->req->p.arrived_ns : q->req->arrive_ns,
                       .admitted_ns = q->admitted_ns,
                       .n_chunks = q->n_chunks,
-                      .n_retracted = q->n_retracted};
+                      .n_retracted = q->n_retracted,
+                      .draft_tokens = q->drafting.tokens,
+                      .draft_accepted = q->drafting.accepted};
 }
 
 static void call_back(const vt_seq *q, const vt_event *event)
@@ -68,16 +70,25 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 
-/* Makes text of one output of the scheduler. A stop string that is found here ends the sequence. */
-static void make_text(vt_engine *e, const vt_output *o)
+/* Makes text of one output of the scheduler. A stop string that is found here ends the sequence,
+ * and the output's tokens behind the one that completed it are taken back. */
+static void make_text(vt_engine *e, vt_output *o)
 {
     vt_seq *q = o->seq;
-    bool stopped = o->token >= 0 && !o->silent && vt_stream_feed(&q->stream, o->token);
+    bool stopped = false;
+    int32_t with_text = o->n - o->silent;
+    for (int32_t i = 0; i < with_text && !stopped; i++) {
+        stopped = vt_stream_feed(&q->stream, q->token[o->from + i]);
+        if (stopped && i + 1 < o->n) {
+            o->n = i + 1;
+            q->n_tokens = o->from + o->n;
+        }
+    }
     if (q->state == VT_SEQ_DONE && !stopped)
         stopped = vt_stream_finish(&q->stream);
     if (stopped) {
         vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
-        /* if the same token reached the length, the stop string is the better reason */
+        /* if the same tokens reached the length, the stop string is the better reason */
         if (q->finish == VT_FINISH_LENGTH)
             q->finish = VT_FINISH_STOP;
     }
@@ -92,19 +103,20 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     if (o->n_scored > 0)
         tell_scores(e, o, result);
     vt_event event = event_of(q);
-    if (o->token >= 0) {
-        event.tokens = q->token + q->n_tokens - 1;
-        event.n_tokens = 1;
+    if (o->n > 0) {
+        event.tokens = q->token + o->from;
+        event.n_tokens = o->n;
         event.made_ns = result ? result->end_ns : 0;
         if (q->req->p.logprobs >= 0)
-            add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
-        e->n_output_tokens++;
-        vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0, vt_seq_output(q) - 1,
-                       o->token);
+            add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, o->n);
+        e->n_output_tokens += (uint64_t)o->n;
+        for (int32_t i = 0; i < o->n; i++)
+            vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0,
+                           o->from + i - q->n_prompt, event.tokens[i]);
     }
     if (q->state == VT_SEQ_DONE)
         tell_end(e, q, &event);
-    else if (o->token < 0)
+    else if (o->n == 0)
         return; /* only scores, published above */
     event.text = q->stream.held.data;
     event.text_len = q->stream.ready;
@@ -140,7 +152,7 @@ void engine_publish_all(vt_engine *e, const vt_step_result *result)
     e->sched.n_dead = 0;
 }
 
-void engine_publish(vt_engine *e, const vt_output *o)
+void engine_publish(vt_engine *e, vt_output *o)
 {
     make_text(e, o);
     publish(e, o, NULL);

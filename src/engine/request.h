@@ -12,6 +12,9 @@
  *               prefill.
  *   n_pending:  how many sampled tokens are on the device only, because their step is in flight: at
  *               most 1 when a plan is made.
+ *   n_drafted:  how many guesses the step in flight verifies. They lie in token[] behind the
+ *               pending one. How many tokens such a step gives is known at its commit only, so the
+ *               sequence is in no plan until then.
  *
  * All memory is allocated when the request is made, on the submitting thread; steps only fill
  * it. */
@@ -20,6 +23,7 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
+#include "engine/draft.h"
 #include "engine/stream.h"
 #include "ops/sampling.h"
 #include "vitrine.h"
@@ -38,7 +42,7 @@ typedef struct vt_seq {
     const char *error; /* static text, with VT_FINISH_ERROR */
     uint64_t order;    /* arrival: smaller is older */
     int32_t *token;    /* [max_len] */
-    int32_t n_prompt, n_tokens, n_pending, n_computed;
+    int32_t n_prompt, n_tokens, n_pending, n_computed, n_drafted;
     int32_t max_len;      /* prompt and output together never exceed it */
     int32_t n_inflight;   /* steps in flight that contain it: 0, 1 or 2 */
     int32_t n_scored;     /* prompt positions whose log-probability is planned */
@@ -57,6 +61,7 @@ typedef struct vt_seq {
     uint64_t admit_step;  /* the step that last admitted it */
     int32_t hit_copied;   /* tokens copied from part of a page then */
     vt_sample_row row;    /* the fields of its sampling rows that never change */
+    vt_drafting drafting;
     vt_stream stream;
 } vt_seq;
 
@@ -83,6 +88,7 @@ typedef struct vt_req_limits {
     int32_t n_eos;
     const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */
     uint64_t seed;                 /* the engine's, for requests without one */
+    bool lookup;                   /* sequences get an index for prompt lookup (engine/draft.h) */
 } vt_req_limits;
 
 /* How many tokens a prompt may have at most (0: any number), and the name of that limit. */

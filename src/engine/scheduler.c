@@ -69,11 +69,12 @@ static bool make_lists(vt_sched *s)
     s->out = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->out);
     s->dead = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->dead);
     s->retracted = vt_arena_alloc(a, seqs, sizeof *s->retracted);
+    s->drafted = vt_arena_alloc(a, seqs, sizeof *s->drafted);
     s->match_page = vt_arena_alloc(
         a, (size_t)vt_ceil_div(s->config.limits.max_context, s->config.limits.page_size),
         sizeof *s->match_page);
     return s->queue && s->running && s->free_slot && s->out && s->dead && s->retracted &&
-           s->match_page;
+           s->drafted && s->match_page;
 }
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
@@ -259,7 +260,7 @@ void vt_sched_finish(vt_sched *s, vt_seq *q, vt_finish finish, const char *error
 
 void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
 {
-    s->out[s->n_out++] = (vt_output){.seq = q, .token = -1};
+    s->out[s->n_out++] = (vt_output){.seq = q};
     vt_sched_finish(s, q, finish, error);
 }
 
@@ -276,10 +277,9 @@ static bool is_stop_token(const vt_sched *s, const vt_req *r, int32_t id)
     return false;
 }
 
-/* A token arrived for a sequence that is not DONE; id -1: the device could choose none. */
+/* Takes in the next token of a sequence that is not DONE; id -1: the device could choose none. */
 static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
 {
-    q->n_pending--;
     if (id < 0) {
         end_seq(s, q, VT_FINISH_ERROR,
                 q->row.mask
@@ -290,13 +290,42 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
         return;
     }
     q->token[q->n_tokens++] = id;
-    out->token = id;
+    out->n++;
     if (is_stop_token(s, q->req, id)) {
         out->silent = true;
         end_seq(s, q, VT_FINISH_STOP, NULL);
     } else if (q->n_tokens == q->max_len) {
         end_seq(s, q, VT_FINISH_LENGTH, NULL);
     }
+}
+
+/* Takes in what an entry's rows chose. The first row always counts. Row i + 1 counts while draft i
+ * is what row i chose, for then it saw the tokens that it would have seen without drafts:
+ *
+ *   computed   t   d0  d1  d2        chosen[0] = d0, chosen[1] = d1, chosen[2] = x, chosen[3] = ?
+ *   new            d0  d1  x         d2 was wrong: its KV is written over by the next step
+ */
+static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, const int32_t *chosen,
+                        vt_output *out)
+{
+    bool running = q->state == VT_SEQ_RUNNING; /* else it was retracted, and nothing is computed */
+    int32_t accepted = 0;
+    const int32_t *draft = q->token + q->n_tokens;
+    q->n_pending--;
+    q->n_drafted -= entry->n_drafted; /* 0, unless the drafts are the next step's */
+    out->from = q->n_tokens;
+    for (;;) {
+        bool right = accepted < entry->n_drafted && draft[accepted] == chosen[accepted];
+        if (right && running)
+            q->n_computed++;
+        take_token(s, q, chosen[accepted], out);
+        accepted += right;
+        if (!right || q->state == VT_SEQ_DONE)
+            break;
+    }
+    vt_draft_verified(&q->drafting, entry->n_drafted, accepted);
+    s->stats.draft_tokens += (uint64_t)entry->n_drafted;
+    s->stats.draft_accepted += (uint64_t)accepted;
 }
 
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
@@ -311,14 +340,13 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
             vt_output out = {.seq = q,
                              .row = entry->row,
                              .n_scored = entry->n_scored,
-                             .scored_from = entry->scored_from,
-                             .token = -1};
+                             .scored_from = entry->scored_from};
             q->n_score_done += entry->n_scored;
             if (entry->samples)
-                take_token(s, q, result->token[entry->row + entry->n_scored], &out);
+                take_tokens(s, q, entry, result->token + entry->row + entry->n_scored, &out);
             else if (entry->ends_prompt && q->max_len == q->n_prompt)
                 end_seq(s, q, VT_FINISH_LENGTH, NULL);
-            if (out.n_scored > 0 || out.token >= 0 || q->state == VT_SEQ_DONE)
+            if (out.n_scored > 0 || out.n > 0 || q->state == VT_SEQ_DONE)
                 s->out[s->n_out++] = out;
         }
         retire_if_over(s, q->req);
@@ -339,6 +367,7 @@ static void forget_plan(vt_sched *s, vt_plan *p)
             continue;
         }
         q->n_pending -= p->entry[i].samples;
+        q->n_drafted -= p->entry[i].n_drafted;
         q->n_scored = q->n_score_done;
         if (q->n_inflight == 0)
             q->n_faults++;
@@ -381,14 +410,14 @@ static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot
         q->n_inflight > VT_PLANS)
         return vt_fail(err, VT_ERR_FORMAT, "request %llu: %d pending, %d in flight", id,
                        q->n_pending, q->n_inflight);
-    if (q->n_tokens + q->n_pending > q->max_len || q->n_computed > seq_length(q))
+    if (seq_length(q) + q->n_drafted > q->max_len || q->n_computed > seq_length(q))
         return vt_fail(err, VT_ERR_FORMAT,
                        "request %llu: %d tokens and %d pending of %d, %d computed", id, q->n_tokens,
                        q->n_pending, q->max_len, q->n_computed);
     if (q->n_computed >= q->max_len && q->max_len > q->n_prompt)
         return vt_fail(err, VT_ERR_FORMAT, "request %llu computes a position beyond its last token",
                        id);
-    if (q->n_computed > q->n_pages * s->radix.page_size || q->n_in_tree > q->n_pages)
+    if (q->n_computed + q->n_drafted > q->n_pages * s->radix.page_size || q->n_in_tree > q->n_pages)
         return vt_fail(err, VT_ERR_FORMAT,
                        "request %llu: %d positions computed, %d pages, %d in the tree", id,
                        q->n_computed, q->n_pages, q->n_in_tree);

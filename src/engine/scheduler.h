@@ -9,8 +9,8 @@
  * At most two plans are alive, and they are committed in the order in which they were made. A plan
  * may be made while the step before it is in flight. The tokens that the earlier step will sample
  * are then "pending": the plan names them by their slot in the device's token pool. A step holds
- * the decodes first (one token each), then chunks of prefill, oldest first, all under the token
- * budget; a decode never waits for a prefill.
+ * the decodes first (one token each), then decodes with drafts (engine/draft.h), then chunks of
+ * prefill, oldest first, all under the token budget; a decode never waits for a prefill or a draft.
  *
  * Ownership: the engine owns requests; the scheduler points to them from vt_sched_add until they
  * are in dead[]. The radix tree owns pages; a running sequence holds references to them.
@@ -19,6 +19,7 @@
 #define VT_ENGINE_SCHEDULER_H
 
 #include "exec/executor.h"
+#include "engine/draft.h"
 #include "engine/request.h"
 #include "kv/radix.h"
 
@@ -40,6 +41,7 @@ typedef struct vt_sched_config {
     bool prefix_cache;
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
+    vt_drafter drafter; /* .draft NULL: no token is ever guessed */
 } vt_sched_config;
 
 /* One sequence in a plan. */
@@ -49,7 +51,8 @@ typedef struct vt_plan_entry {
     int32_t row;         /* its first row of sampling in the step */
     int32_t n_scored;    /* rows that score prompt tokens */
     int32_t scored_from; /* the position of the first of them */
-    bool samples;        /* it has one more row, which chooses a token */
+    bool samples;        /* it has 1 + n_drafted more rows, which choose tokens */
+    int32_t n_drafted;   /* its last tokens, which were guessed */
     bool ends_prompt;    /* after this step the whole prompt is computed */
 } vt_plan_entry;
 
@@ -63,17 +66,24 @@ typedef struct vt_plan {
     bool in_flight;       /* launched, and neither committed nor lost to a fault */
 } vt_plan;
 
-/* Something to publish about a sequence: scores, a token, its end, or several of these. */
+/* Something to publish about a sequence: scores, new tokens, its end, or several of these. */
 typedef struct vt_output {
     vt_seq *seq;
     int32_t row; /* its first row in the step's result */
     int32_t n_scored, scored_from;
-    int32_t token; /* the new token, also in seq->token; -1: none */
-    bool silent;   /* a stop token: no text */
+    int32_t from, n; /* seq->token[from .. from + n) are new; their rows follow the scored ones */
+    bool silent;     /* the last of them is a stop token: it has no text */
 } vt_output;
+
+/* A decode of the plan being made, and how many guesses lie behind its last token. */
+typedef struct vt_drafted {
+    vt_seq *seq;
+    int32_t n;
+} vt_drafted;
 
 typedef struct vt_sched_stats {
     uint64_t steps, decode_tokens, prefill_tokens, admitted, retracted, finished, faults;
+    uint64_t draft_tokens, draft_accepted; /* guesses that a step verified, and those that held */
 } vt_sched_stats;
 
 typedef struct vt_sched {
@@ -92,7 +102,8 @@ typedef struct vt_sched {
     int32_t n_out;
     vt_seq **retracted; /* by the last plan, for the trace */
     int32_t n_retracted;
-    vt_req **dead; /* every sequence done and out of flight: the engine may free them */
+    vt_drafted *drafted; /* [max_seqs] scratch of a plan */
+    vt_req **dead;       /* every sequence done and out of flight: the engine may free them */
     int32_t n_dead;
     int32_t *match_page; /* [pages of max_context] scratch of an admission */
     vt_arena arena;      /* holds every array here */

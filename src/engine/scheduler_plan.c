@@ -6,7 +6,7 @@
  *   3. grow     a page for every decode that needs one; when no page is left, the sequence that
  *               matters least is retracted. The batch is still empty, so no sequence in it can lose
  *               a page
- *   4. place    decodes, one token each
+ *   4. place    decodes, one token each, then those whose next tokens were guessed
  *   5. place    chunks of the prefills that are running, oldest admission first
  *   6. admit    sequences from the queue, and place the first chunk of each, while tokens, rows,
  *               slots and pages last
@@ -59,6 +59,8 @@ static void expire(vt_sched *s, int64_t now_ns)
 /* Returns how many positions of a sequence could be computed now; 0: it waits for a result. */
 static int32_t work_left(const vt_seq *q)
 {
+    if (q->n_drafted > 0)
+        return 0;
     bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
     return wants ? seq_length(q) - q->n_computed : 0;
 }
@@ -132,11 +134,28 @@ static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
     return row;
 }
 
+/* Adds the rows that choose tokens: one behind the sequence's last token, which is `last` in the
+ * batch, and one behind each draft. */
+static void add_choices(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t last)
+{
+    for (int32_t i = 0; i <= entry->n_drafted; i++) {
+        vt_sample_row *row = add_row(f, last + i, q);
+        row->position = seq_length(q) + i;
+        if (row->position - q->n_prompt < q->req->p.min_tokens) {
+            row->bias = q->req->early_bias;
+            row->n_bias = q->req->n_early_bias;
+        }
+        row->n_context = q->n_tokens + i;
+        row->pending_slot = q->n_pending > 0 ? q->slot : -1;
+        row->pool_slot = entry->n_drafted > 0 ? -1 : q->slot; /* the next plan knows the tokens */
+    }
+}
+
 /* The rows of a sequence's next q_len tokens, which begin at the batch's token `first`: prompt
- * tokens to score, and the choice of a new token if the sequence's end is reached. */
+ * tokens to score, and the choice of new tokens if the sequence's end is reached. */
 static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first, int32_t q_len)
 {
-    int32_t begin = q->n_computed, end = begin + q_len;
+    int32_t begin = q->n_computed, end = begin + q_len - entry->n_drafted;
     entry->row = f->plan->step.batch.n_rows;
     entry->scored_from = q->n_scored;
     if (q->req->p.prompt_logprobs && q->index == 0) {
@@ -154,30 +173,23 @@ static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first,
         q->n_scored += entry->n_scored;
     }
     entry->samples = end == seq_length(q) && end < q->max_len;
-    if (!entry->samples)
-        return;
-    vt_sample_row *row = add_row(f, first + q_len - 1, q);
-    row->position = end;
-    if (end - q->n_prompt < q->req->p.min_tokens) {
-        row->bias = q->req->early_bias;
-        row->n_bias = q->req->n_early_bias;
-    }
-    row->pool_slot = q->slot;
-    row->n_context = q->n_tokens;
-    row->pending_slot = q->n_pending > 0 ? q->slot : -1;
+    if (entry->samples)
+        add_choices(f, q, entry, first + end - begin - 1);
 }
 
-/* Adds the next q_len tokens of a running sequence to the batch. */
-static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
+/* Adds the next q_len tokens of a running sequence to the batch. The last n_drafted of them are
+ * guesses, which lie behind the sequence's last token. */
+static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_drafted)
 {
     vt_plan *p = f->plan;
     vt_batch *b = &p->step.batch;
     int32_t size = b->page_size, at = b->n_seqs, first = b->n_tokens, begin = q->n_computed;
     vt_plan_entry *entry = &p->entry[at];
-    *entry = (vt_plan_entry){.seq = q, .q_len = q_len, .kv_len = begin + q_len};
+    *entry = (vt_plan_entry){
+        .seq = q, .q_len = q_len, .kv_len = begin + q_len, .n_drafted = n_drafted};
     for (int32_t i = 0; i < q_len; i++) {
         int32_t pos = begin + i, t = first + i;
-        p->token[t] = pos < q->n_tokens ? q->token[pos] : -1 - q->slot;
+        p->token[t] = pos == q->n_tokens && q->n_pending > 0 ? -1 - q->slot : q->token[pos];
         p->position[t] = pos;
         p->seq_of[t] = at;
         p->slot[t] = q->page[pos / size] * size + pos % size;
@@ -196,24 +208,74 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
     entry->ends_prompt = begin < q->n_prompt && begin + q_len >= q->n_prompt;
     if (entry->ends_prompt)
         q->prompt_step = f->step;
-    q->n_computed += q_len;
+    q->n_computed += q_len - n_drafted;
     q->n_pending += entry->samples;
+    q->n_drafted = n_drafted;
     q->n_inflight++;
     q->req->n_inflight++;
     sched_enter_pages(s, q, f->step, false);
 }
 
+static bool is_decode(const vt_seq *q) { return work_left(q) == 1; }
+
+/* Guesses the next tokens of a decode into token[], behind its last one, at most `most` of them,
+ * and takes pages for them while pages are left. Returns how many there are; -1: the guesses have
+ * to wait until the pending token is known. */
+static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
+{
+    int32_t size = s->radix.page_size, at = seq_length(q);
+    if (at == q->n_prompt || !vt_draft_due(&q->drafting))
+        return 0;
+    most = vt_draft_length(&q->drafting) < most ? vt_draft_length(&q->drafting) : most;
+    most = q->max_len - at - 1 < most ? q->max_len - at - 1 : most;
+    int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, q->token + at, most)
+                         : 0;
+    if (n > 0 && q->row.context && q->n_pending > 0)
+        return -1; /* penalties of the rows behind guesses count the pending token */
+    while (n > 0 && at + n > q->n_pages * size) {
+        if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) == VT_OK)
+            q->n_pages++;
+        else
+            n = q->n_pages * size - at;
+    }
+    return n;
+}
+
+/* Places the decodes: first those of one token, then those with drafts. Drafts get what the tokens
+ * and rows of all decodes leave, in order of admission. */
+static void place_decodes(vt_sched *s, filling *f)
+{
+    int32_t n = 0, n_later = 0;
+    for (int32_t i = 0; i < s->n_running; i++)
+        n += is_decode(s->running[i]);
+    int32_t spare = (f->tokens_left < f->rows_left ? f->tokens_left : f->rows_left) - n;
+    for (int32_t i = 0; i < s->n_running && f->rows_left > 0; i++) {
+        vt_seq *q = s->running[i];
+        if (!is_decode(q))
+            continue;
+        int32_t guesses = s->config.drafter.draft && spare > 0 ? guess(s, q, spare) : 0;
+        if (guesses > 0) {
+            s->drafted[n_later++] = (vt_drafted){q, guesses};
+            spare -= guesses;
+        } else if (guesses == 0) {
+            place(s, f, q, 1, 0);
+        }
+    }
+    f->plan->step.batch.n_decode = f->plan->step.batch.n_seqs;
+    s->stats.decode_tokens += (uint64_t)(f->plan->step.batch.n_tokens + n_later);
+    for (int32_t i = 0; i < n_later; i++)
+        place(s, f, s->drafted[i].seq, 1 + s->drafted[i].n, s->drafted[i].n);
+}
+
 static void place_running(vt_sched *s, filling *f)
 {
-    for (int32_t i = 0; i < s->n_running; i++)
-        if (work_left(s->running[i]) == 1 && f->rows_left > 0)
-            place(s, f, s->running[i], 1);
-    f->plan->step.batch.n_decode = f->plan->step.batch.n_seqs;
-    s->stats.decode_tokens += (uint64_t)f->plan->step.batch.n_tokens;
+    place_decodes(s, f);
     for (int32_t i = 0; i < s->n_running && f->tokens_left > 0; i++) {
         int32_t n = work_left(s->running[i]) > 1 ? chunk_that_fits(f, s->running[i]) : 0;
-        if (n > 0)
-            place(s, f, s->running[i], n);
+        if (n > 0) {
+            place(s, f, s->running[i], n, 0);
+            s->stats.prefill_tokens += (uint64_t)n;
+        }
     }
 }
 
@@ -407,8 +469,10 @@ static void admit_all(vt_sched *s, filling *f)
         for (int32_t i = at; i < pick; i++)
             s->queue[i]->n_passed++;
         int32_t n = chunk_that_fits(f, q);
-        if (n > 0)
-            place(s, f, q, n);
+        if (n > 0) {
+            place(s, f, q, n, 0);
+            s->stats.prefill_tokens += (uint64_t)n;
+        }
     }
     note_waits(s, f, at, -1);
 }
@@ -446,7 +510,6 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
         vt_radix_drop(&s->radix, &p->copy[i].from, 1);
     if (b->n_tokens == 0)
         return NULL;
-    s->stats.prefill_tokens += (uint64_t)(b->n_tokens - b->n_decode);
     s->stats.steps++;
     p->step.id = s->next_step++;
     p->in_flight = true;

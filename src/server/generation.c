@@ -120,6 +120,10 @@ static void on_event(server_part *part, const vt_event *e)
     generation *g = part->owner;
     g->n_chunks = e->n_chunks > g->n_chunks ? e->n_chunks : g->n_chunks;
     g->n_retracted = e->n_retracted > g->n_retracted ? e->n_retracted : g->n_retracted;
+    if (e->finish != VT_FINISH_NONE) {
+        g->draft_tokens += e->draft_tokens;
+        g->draft_accepted += e->draft_accepted;
+    }
     if (e->admitted_ns && (!g->at.admitted || e->admitted_ns < g->at.admitted))
         g->at.admitted = e->admitted_ns;
     if (g->request.p.max_tokens == 0 && vt_openai_is_score(e)) /* the scores are the answer */
@@ -387,6 +391,10 @@ void generation_write_timings(const generation *g, vt_json *w, const char *key)
     vt_json_fixed(w, "ttft_ms", t->first_token ? (double)(t->first_token - t->began) * 1e-6 : 0, 3);
     vt_json_int(w, "chunks", g->n_chunks);
     vt_json_int(w, "retractions", g->n_retracted);
+    if (g->draft_tokens > 0) {
+        vt_json_int(w, "draft_tokens", g->draft_tokens);
+        vt_json_int(w, "draft_accepted", g->draft_accepted);
+    }
     vt_json_int(w, "story", g->n_submitted > 0 ? (int64_t)g->part[0].id : 0);
     vt_json_close(w);
 }

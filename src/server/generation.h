@@ -66,6 +66,7 @@ struct generation {
     bool gone;      /* also read by the helper thread */
     bool streaming; /* the head of the stream has been sent */
     int32_t n_chunks, n_retracted;
+    int32_t draft_tokens, draft_accepted; /* of its sequences that have ended */
     generation_times at;
     struct server_note *note; /* of its exchange; NULL: memory was short */
     bool counted_first;       /* its time to the first token stands in the metrics */

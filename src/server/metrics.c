@@ -115,6 +115,11 @@ static void write_batch(server_exposition *w, const vt_engine_stats *e)
     server_metric(w, SERVER_COUNTER, "vitrine:retractions",
                   "Sequences put back into the queue because KV pages ran out.",
                   (double)e->sched.retracted);
+    server_family(w, SERVER_COUNTER, "vitrine:draft_tokens",
+                  "Guessed tokens that steps verified, by whether they were right.");
+    server_sample(w, (double)e->sched.draft_accepted, "verdict", "accepted", NULL);
+    server_sample(w, (double)(e->sched.draft_tokens - e->sched.draft_accepted), "verdict",
+                  "rejected", NULL);
     server_metric(w, SERVER_COUNTER, "vitrine:step_failures", "Steps that failed on the device.",
                   (double)e->sched.faults);
 }

@@ -67,6 +67,7 @@ typedef struct sim {
     int32_t n_open;  /* submitted and not ended */
     int32_t eos[2];
     bool faulty;
+    int32_t right_percent; /* of the drafter's guesses; 0: there is no drafter */
     char failure[400];
 } sim;
 
@@ -200,6 +201,22 @@ static void on_event(void *user, const vt_event *e)
         on_end(s, r, c, e);
 }
 
+/* A drafter that knows the right tokens and guesses wrong as often as the seed says. */
+static int32_t draft(void *user, vt_seq *q, int32_t *out, int32_t max)
+{
+    const sim *s = user;
+    const script *r = q->req->p.user;
+    const completion *c = &r->done[q->index];
+    int32_t at = q->n_tokens + q->n_pending - q->n_prompt, n = 0;
+    uint64_t state = s->seed ^ (q->req->id << 20) ^ ((uint64_t)q->index << 12) ^ (uint64_t)at;
+    int32_t most = (int32_t)(vt_random_next(&state) % (VT_DRAFT_MOST + 1));
+    for (; n < max && n < most && at + n < c->n_expected; n++) {
+        bool right = (int32_t)(vt_random_next(&state) % 100) < s->right_percent;
+        out[n] = right ? c->expected[at + n] : (int32_t)(vt_random_next(&state) % VOCAB);
+    }
+    return n;
+}
+
 /* ---- the script ---- */
 
 static void write_prompt(sim *s, script *r)
@@ -276,6 +293,9 @@ static vt_status make_engine(sim *s, vt_err *err)
         .overlap = chance(s, 70),
         .now = vt_fake_now,
         .clock = &s->clock};
+    s->right_percent = s->seed % 2 ? (int32_t)(s->seed % 101) : 0; /* half of the seeds draft */
+    if (s->right_percent > 0)
+        s->config.sched.drafter = (vt_drafter){.user = s, .draft = draft};
     s->device = (vt_fake_config){.limits = lim,
                                  .n_pages = s->config.sched.n_pages,
                                  .n_pool_slots = lim.max_seqs,
@@ -386,6 +406,8 @@ static void add_report(const sim *s, vt_sim_report *report)
     report->tokens += st.output_tokens;
     report->retracted += st.sched.retracted;
     report->faults += st.sched.faults;
+    report->draft_tokens += st.sched.draft_tokens;
+    report->draft_accepted += st.sched.draft_accepted;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;
     report->evicted_pages += st.cache.evicted_pages[VT_EVICT_ADMIT] +

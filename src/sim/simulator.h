@@ -19,6 +19,7 @@ typedef struct vt_sim_report {
     uint64_t steps, requests, completions, tokens;
     uint64_t finished[VT_FINISH_ERROR + 1];
     uint64_t retracted, faults, hit_tokens, copied_tokens, evicted_pages, aborts;
+    uint64_t draft_tokens, draft_accepted;
     int64_t simulated_ns;
 } vt_sim_report;
 

@@ -37,8 +37,17 @@ def test_run_text_on_stdout_is_the_json_text():
 def test_run_greedy_is_the_same_for_any_threads_chunks_and_overlap():
     want = run_json("-n", "16", COUNT)["tokens"]
     for args in (["--threads", "1"], ["--token-budget", "7", "--max-running", "4"], ["--no-overlap"],
-                 ["--page-size", "5"], ["--no-prefix-cache"], ["--deterministic"]):
+                 ["--page-size", "5"], ["--no-prefix-cache"], ["--deterministic"], ["--draft", "lookup"]):
         same(run_json("-n", "16", *args, COUNT)["tokens"], want, f"tokens with {args}")
+
+
+def test_run_draft_says_how_many_guesses_held():
+    plain = run_json("-n", "40", "--ignore-eos", COUNT)
+    assert "draft_tokens" not in plain["timings"], plain["timings"]
+    r = run_json("-n", "40", "--ignore-eos", "--draft", "lookup", "--raw", " one two three four five six" * 6)
+    t = r["timings"]
+    assert 0 < t["draft_accepted"] <= t["draft_tokens"], t
+    fails(2, "draft", "run", "--draft", "magic", *FAST, *model(), COUNT)
 
 
 def test_run_prompt_comes_from_argument_or_stdin():

@@ -38,7 +38,7 @@ typedef struct request {
 typedef struct setup {
     const char *emulator;
     int32_t running, budget, pages;
-    bool deterministic, no_graphs, no_overlap, no_prefix_cache, fp8_kv, cpu;
+    bool deterministic, no_graphs, no_overlap, no_prefix_cache, fp8_kv, cpu, draft;
 } setup;
 
 static uint64_t rng;
@@ -116,6 +116,7 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     engine_option_flag(o, "no-graphs", s->no_graphs);
     engine_option_flag(o, "no-overlap", s->no_overlap);
     engine_option_flag(o, "no-prefix-cache", s->no_prefix_cache);
+    engine_option(o, "draft", s->draft ? "lookup" : "off");
     vt_engine *e = engine_open(m, o);
     vt_options_free(o);
     return e;
@@ -202,8 +203,9 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
     vt_model_free(m);
 }
 
-/* Random schedules in a cache of few pages, with the kernels of sm_80. */
-static void run_schedules(bool fp8_kv, int32_t schedules)
+/* Random schedules in a cache of few pages, with the kernels of sm_80. With `draft` steps verify
+ * guesses, which the requests that run alone do not have. */
+static void run_schedules(bool fp8_kv, bool draft, int32_t schedules)
 {
     const setup alone = {.emulator = "cc=80,memory=512",
                          .running = 1,
@@ -218,13 +220,16 @@ static void run_schedules(bool fp8_kv, int32_t schedules)
                    .budget = 40,
                    .pages = 8,
                    .deterministic = true,
-                   .fp8_kv = fp8_kv};
+                   .fp8_kv = fp8_kv,
+                   .draft = draft};
     vt_model *m = tiny_model("qwen3");
     vt_engine_stats st;
     request r[REQUESTS];
     outcome want[REQUESTS];
     rng = 2;
     write_requests(r, m->arch.vocab);
+    r[0].p.allowed = r[0].prompt; /* of two tokens three in a row come again: drafts */
+    r[0].p.n_allowed = 2;
     run_alone(m, &alone, r, want);
     vt_engine *e = open_engine(m, &crowd);
     for (int32_t s = 0; s < schedules; s++) {
@@ -241,11 +246,15 @@ static void run_schedules(bool fp8_kv, int32_t schedules)
         }
     }
     vt_engine_copy_stats(e, &st);
-    print_message("%llu retractions, %llu tokens hit, %llu copied\n",
+    print_message("%llu retractions, %llu tokens hit, %llu copied, %llu of %llu drafts right\n",
                   (unsigned long long)st.sched.retracted, (unsigned long long)st.cache.hit_tokens,
-                  (unsigned long long)st.cache.copied_tokens);
+                  (unsigned long long)st.cache.copied_tokens,
+                  (unsigned long long)st.sched.draft_accepted,
+                  (unsigned long long)st.sched.draft_tokens);
     assert_true(st.sched.retracted > 0);
     assert_true(st.cache.hit_tokens > 0 && st.cache.copied_tokens > 0);
+    if (draft)
+        assert_true(st.sched.draft_accepted > 0 && st.sched.draft_accepted < st.sched.draft_tokens);
     vt_engine_free(e);
     vt_model_free(m);
 }
@@ -253,8 +262,8 @@ static void run_schedules(bool fp8_kv, int32_t schedules)
 static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
 {
     (void)state;
-    run_schedules(false, SCHEDULES);
-    run_schedules(true, SCHEDULES / 2);
+    run_schedules(false, true, SCHEDULES);
+    run_schedules(true, false, SCHEDULES / 2);
 }
 
 /* A prefix hit gives the same KV as computing it: log-probabilities of greedy tokens stay close. */

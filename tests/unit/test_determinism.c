@@ -1,6 +1,6 @@
 /* Determinism on the CPU, as docs/engine.md promises it: a request's tokens and log-probabilities
  * are bitwise the same alone and in any batch, whatever the chunking, the cache hits, the page
- * size, the number of threads, retraction and overlap.
+ * size, the number of threads, retraction, overlap and drafts.
  *
  * First each request runs alone. Then random engines run random schedules of the requests. A
  * schedule is the order of the requests and the steps between their submissions. It decides, with
@@ -145,6 +145,7 @@ static void random_options(vt_options *o, const vt_model *m)
     engine_option_int(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);
     engine_option_flag(o, "no-overlap", between(0, 2) == 0);
     engine_option_flag(o, "no-prefix-cache", between(0, 3) == 0);
+    assert_int_equal(vt_options_set(o, "draft", between(0, 1) ? "lookup" : "off", NULL), VT_OK);
 }
 
 /* Submits a random choice of the requests with random numbers of steps between, and compares. */
@@ -175,7 +176,7 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
     (void)state;
     const char *env = getenv("VITRINE_DETERMINISM");
     int32_t n = env ? (int32_t)strtol(env, NULL, 10) : SCHEDULES, total = 0;
-    uint64_t retracted = 0, hits = 0, copied = 0;
+    uint64_t retracted = 0, hits = 0, copied = 0, drafted = 0, accepted = 0;
     for (size_t k = 0; k < sizeof models / sizeof models[0]; k++) {
         char path[200];
         vt_options *o;
@@ -200,18 +201,22 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
             retracted += st.sched.retracted;
             hits += st.cache.hit_tokens;
             copied += st.cache.copied_tokens;
+            drafted += st.sched.draft_tokens;
+            accepted += st.sched.draft_accepted;
             vt_engine_free(e);
         }
         vt_model_free(m);
         vt_options_free(o);
     }
-    print_message("%d schedules, %llu retractions, %llu tokens hit, %llu copied\n", total,
-                  (unsigned long long)retracted, (unsigned long long)hits,
-                  (unsigned long long)copied);
+    print_message(
+        "%d schedules, %llu retractions, %llu tokens hit, %llu copied, %llu of %llu drafts "
+        "right\n",
+        total, (unsigned long long)retracted, (unsigned long long)hits, (unsigned long long)copied,
+        (unsigned long long)accepted, (unsigned long long)drafted);
     assert_true(hits > 0 && copied > 0);
     assert_true(retracted > 0 || total < 1000); /* a short run under sanitizers may have none */
 #ifndef VT_SANITIZE                             /* too few schedules there */
-    assert_true(retracted > 0);
+    assert_true(retracted > 0 && accepted > 0 && accepted < drafted);
 #endif
 }
 

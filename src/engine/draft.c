@@ -1,0 +1,97 @@
+/* Prompt lookup and the pace of drafts (engine/draft.h).
+ *
+ * The index of a sequence is a table of positions without chains: `seen[hash of three tokens]` is
+ * the position that followed them the last time. A later three with the same hash takes the place
+ * over, so a lookup compares the tokens. Every token is entered once, when the sequence is next
+ * asked for a guess, so that a step costs the same however long the sequence is. */
+#include "engine/draft.h"
+
+#include <string.h>
+
+#include "base/random.h"
+#include "engine/request.h"
+
+enum {
+    GRAM = 3, /* tokens that must agree before the next ones are guessed */
+    FIRST_LENGTH = 4,
+    FIRST_PAUSE = 4,
+    MOST_MISSES = 6 /* the pause doubles so often: 4 << 6 is 256 plans */
+};
+
+bool vt_draft_lookup_init(vt_drafting *d, int32_t max_len, vt_arena *arena)
+{
+    int32_t n = 16;
+    while (n < max_len && n <= INT32_MAX / 2)
+        n *= 2;
+    *d = (vt_drafting){.n_seen = n};
+    d->seen = vt_arena_alloc(arena, (size_t)n, sizeof *d->seen); /* zeros: no position */
+    return d->seen != NULL;
+}
+
+/* The table's place for the GRAM tokens that end before position `end`. */
+static int32_t *place_of(vt_drafting *d, const int32_t *token, int32_t end)
+{
+    uint64_t hash = 0;
+    for (int32_t i = end - GRAM; i < end; i++) {
+        uint64_t state = hash ^ (uint64_t)(uint32_t)token[i];
+        hash = vt_random_next(&state);
+    }
+    return &d->seen[hash & (uint64_t)(d->n_seen - 1)];
+}
+
+/* Enters every three known tokens but the last, whose continuation is what is asked for. */
+static void index_known(vt_drafting *d, const vt_seq *q)
+{
+    int32_t end = d->n_indexed < GRAM ? GRAM : d->n_indexed + 1;
+    for (; end < q->n_tokens; end++) {
+        *place_of(d, q->token, end) = end;
+        d->n_indexed = end;
+    }
+}
+
+static int32_t lookup(void *user, struct vt_seq *q, int32_t *out, int32_t max)
+{
+    (void)user;
+    vt_drafting *d = &q->drafting;
+    if (!d->seen || q->n_tokens < GRAM + 1)
+        return 0;
+    index_known(d, q);
+    int32_t from = *place_of(d, q->token, q->n_tokens), n = 0;
+    if (from < GRAM ||
+        memcmp(q->token + from - GRAM, q->token + q->n_tokens - GRAM, GRAM * sizeof *out) != 0)
+        return 0;
+    int32_t period = q->n_tokens - from; /* what followed goes on as it came, and then again */
+    for (; n < max; n++)
+        out[n] = q->token[from + (q->n_pending + n) % period];
+    return n;
+}
+
+const vt_drafter vt_draft_lookup = {.draft = lookup};
+
+bool vt_draft_due(vt_drafting *d)
+{
+    if (d->pause == 0)
+        return true;
+    d->pause--;
+    return false;
+}
+
+int32_t vt_draft_length(const vt_drafting *d) { return d->length > 0 ? d->length : FIRST_LENGTH; }
+
+void vt_draft_verified(vt_drafting *d, int32_t drafted, int32_t accepted)
+{
+    if (drafted == 0)
+        return;
+    d->tokens += drafted;
+    d->accepted += accepted;
+    if (accepted == 0) {
+        d->pause = FIRST_PAUSE << d->misses;
+        d->misses += d->misses < MOST_MISSES;
+        d->length = 2;
+        return;
+    }
+    d->misses = 0;
+    d->length = accepted < drafted ? accepted + 1 : 2 * drafted;
+    if (d->length > VT_DRAFT_MOST)
+        d->length = VT_DRAFT_MOST;
+}

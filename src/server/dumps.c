@@ -88,7 +88,7 @@ static bool begin(dump *p)
 {
     vt_server *s = p->of->server;
     p->status = vt_fail(&p->err, VT_ERR_CANCELLED, "the server is stopping");
-    if (s->work && server_work_add(s->work, write_dump, dump_done, p)) {
+    if (s->work && server_work_add(s->work, &(server_long_job){0}, write_dump, dump_done, p)) {
         s->stories->building = true;
         return true;
     }

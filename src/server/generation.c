@@ -296,7 +296,7 @@ generation *generation_start(vt_server *s, vt_exchange *x, const generation_form
     s->n_generations++;
     vt_web_set_user(x, g);
     vt_web_on_gone(x, on_gone);
-    if (!server_work_add(s->work, run_read, read_done, g)) {
+    if (!server_read_body(s, x, &g->body, run_read, read_done, g)) {
         vt_openai_refuse(&g->error, 503, NULL,
                          "too many requests wait to be read: try again later");
         finish(g);

@@ -83,6 +83,12 @@ void server_refuse_caller(const vt_server *s, vt_exchange *x, const server_calle
  * `arena`. False: memory is short. */
 bool server_caller_salt(const vt_server *s, int32_t key, const char **salt, vt_arena *arena);
 
+/* Has a body read on a helper thread: run(arg) there, then done(arg) on the loop's thread. Large
+ * bodies wait in a queue of their own, in turns between clients: the keys, and where none is asked
+ * the addresses. False: too much waits already. */
+bool server_read_body(vt_server *s, const vt_exchange *x, const vt_buf *body,
+                      void (*run)(void *arg), void (*done)(void *arg), void *arg);
+
 /* ---- routes.c ---- */
 
 typedef struct server_route {

@@ -22,9 +22,10 @@
 #include "server/stories.h"
 
 enum {
-    HELPERS = 2,        /* threads that read requests */
-    READS_QUEUED = 512, /* requests that may wait to be read */
-    BODIES = 64         /* of the largest size: what all bodies that are read may hold together */
+    HELPERS = 2,             /* threads that read requests */
+    READS_QUEUED = 512,      /* requests that may wait to be read, */
+    READS_BYTES = 256 << 20, /* and bytes of the large ones among them */
+    BODIES = 64 /* of the largest size: what all bodies that are read may hold together */
 };
 
 static void say(const vt_server *s, const char *line)
@@ -153,7 +154,8 @@ static vt_status start(vt_server *s, vt_err *err)
     TRY(read_sites(s, err));
     web_options(s, &w);
     TRY(vt_web_new(&w, &s->web, err));
-    TRY(server_work_new(s->web, HELPERS, READS_QUEUED, &s->work, err));
+    const server_work_limits reads = {HELPERS, READS_QUEUED, READS_BYTES};
+    TRY(server_work_new(s->web, &reads, &s->work, err));
     TRY(server_events_new(s->web, s->engine, &s->events, err));
     return vt_engine_start(s->engine, err);
 }

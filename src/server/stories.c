@@ -197,7 +197,7 @@ void server_story(vt_server *s, vt_exchange *x)
     if (t) {
         *t = (telling){.server = s, .x = x, .id = id, .as_text = as_text};
         t->status = vt_fail(&t->err, VT_ERR_CANCELLED, "the server is stopping");
-        if (server_work_add(s->work, tell, told, t)) {
+        if (server_work_add(s->work, &(server_long_job){0}, tell, told, t)) {
             s->stories->building = true;
             vt_web_set_user(x, t);
             vt_web_on_gone(x, reader_gone);

@@ -116,7 +116,7 @@ static void start(vt_server *s, vt_exchange *x, vt_openai_form form)
     c->form = form;
     vt_web_set_user(x, c);
     vt_web_on_gone(x, on_gone);
-    if (!server_work_add(s->work, convert, answer, c)) {
+    if (!server_read_body(s, x, &c->body, convert, answer, c)) {
         vt_openai_refuse(&c->error, 503, NULL,
                          "too many requests wait to be read: try again later");
         answer(c);

@@ -66,7 +66,7 @@ static place *open_place(const char *slo)
     vt_web_options_init(&w);
     w.handler = server_route_request; /* never asked */
     ok(vt_web_new(&w, &s->web, &err), &err);
-    ok(server_work_new(s->web, 1, 4, &s->work, &err), &err);
+    ok(server_work_new(s->web, &(server_work_limits){1, 4, 1 << 20}, &s->work, &err), &err);
     ok(server_log_new(open("/dev/null", O_WRONLY | O_CLOEXEC), &s->log, &err), &err);
     s->stories = calloc(1, sizeof *s->stories);
     ok(server_dumps_new(s, &s->dumps, &err), &err);

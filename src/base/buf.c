@@ -98,3 +98,17 @@ char *vt_buf_detach(vt_buf *b, size_t *len)
     *b = (vt_buf){.max = b->max};
     return data;
 }
+
+bool vt_append(char *out, size_t size, size_t *used, const char *fmt, ...)
+{
+    va_list args;
+    if (*used >= size)
+        return false;
+    va_start(args, fmt);
+    int n = vsnprintf(out + *used, size - *used, fmt, args);
+    va_end(args);
+    bool fits = n >= 0 && (size_t)n < size - *used;
+    *used = fits ? *used + (size_t)n : n < 0 ? *used : size - 1;
+    out[*used] = '\0';
+    return fits;
+}

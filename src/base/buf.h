@@ -22,4 +22,10 @@ bool vt_buf_printf(vt_buf *b, const char *fmt, ...) __attribute__((format(printf
 /* Hands the bytes to the caller (free()); the buffer is empty afterwards. NULL if it failed. */
 char *vt_buf_detach(vt_buf *b, size_t *len);
 
+/* Appends to the text of a buffer of fixed size: out[size] holds *used bytes and a NUL. What does
+ * not fit is cut, and the result is false. *used stays below `size` whatever is appended, so
+ * several appends may follow each other without a look in between. */
+bool vt_append(char *out, size_t size, size_t *used, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
 #endif

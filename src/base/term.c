@@ -248,6 +248,12 @@ void vt_text_bar(vt_buf *b, double share, int32_t cells)
     repeat(b, glyph[6], n > 0 ? n : 1);
 }
 
+/* Of eight. The difference of two large values, or their sum, may be infinite. */
+static int height(double v, double low, double high)
+{
+    return (int)fmax(0, fmin(7, (v - low) / (high - low) * 8));
+}
+
 void vt_text_spark(vt_buf *b, const double *value, int32_t n, int32_t cells)
 {
     double low = INFINITY, high = -INFINITY;
@@ -270,7 +276,7 @@ void vt_text_spark(vt_buf *b, const double *value, int32_t n, int32_t cells)
         if (isnan(mean))
             vt_buf_putc(b, ' ');
         else
-            vt_buf_puts(b, glyph[high > low ? (int)fmin(7, (mean - low) / (high - low) * 8) : 0]);
+            vt_buf_puts(b, glyph[high > low ? height(mean, low, high) : 0]);
     }
 }
 

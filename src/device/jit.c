@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
@@ -193,12 +194,12 @@ static bool grow(vt_jit *j)
 
 static void spec_name(const jit_spec *s, char *out, size_t size)
 {
-    int n = snprintf(out, size, "%s", s->kernel);
-    for (int32_t i = 0; i < JIT_MAX_PARAMS && s->param[i].name && n > 0 && (size_t)n < size; i++)
-        n += snprintf(out + n, size - (size_t)n, "%c%s=%d", i ? ',' : '<', s->param[i].name,
-                      s->param[i].value);
-    if (s->param[0].name && n > 0 && (size_t)n < size)
-        snprintf(out + n, size - (size_t)n, ">");
+    size_t used = 0;
+    vt_append(out, size, &used, "%s", s->kernel);
+    for (int32_t i = 0; i < JIT_MAX_PARAMS && s->param[i].name; i++)
+        vt_append(out, size, &used, "%c%s=%d", i ? ',' : '<', s->param[i].name, s->param[i].value);
+    if (s->param[0].name)
+        vt_append(out, size, &used, ">");
 }
 
 int32_t vt_jit_want(vt_jit *j, const jit_spec *spec)

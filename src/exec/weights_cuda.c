@@ -339,7 +339,7 @@ struct vt_cuda_upload_run {
 static void place(loader *l)
 {
     for (int32_t i = 0; i < l->n; i++)
-        l->source[i].to->data = (char *)l->w->range.base + l->source[i].offset;
+        l->source[i].to->data = (void *)((uintptr_t)l->w->range.base + l->source[i].offset);
 }
 
 /* Lists what has to be uploaded, and launches the kernels that make the rest. The launches are made

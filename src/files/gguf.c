@@ -20,6 +20,8 @@
  */
 #include "files/gguf.h"
 
+#include "base/buf.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,10 +232,10 @@ static bool type_of_number(uint32_t number, vt_dtype *out)
 static vt_status unsupported_type(const cursor *c, const vt_tensor *t, const char *type)
 {
     char all[200] = "";
-    for (int i = 0, at = 0; i < VT_DTYPE_COUNT; i++)
+    size_t used = 0;
+    for (int i = 0; i < VT_DTYPE_COUNT; i++)
         if (vt_dtype_weight((vt_dtype)i) && vt_dtype_get((vt_dtype)i)->gguf >= 0)
-            at += snprintf(all + at, sizeof all - (size_t)at, " %s",
-                           vt_dtype_get((vt_dtype)i)->name);
+            vt_append(all, sizeof all, &used, " %s", vt_dtype_get((vt_dtype)i)->name);
     return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: tensor %.80s has type %s; supported are%s",
                    c->path, t->name, type, all);
 }

@@ -39,6 +39,7 @@ void lab_heads_text(const lab_heads *h, char *out, size_t size)
 static const char *choice_on_cpu(lab *l, const char *op, const char *text)
 {
     char small[256] = "";
+    size_t used = 0;
     vt_target t;
     vt_err err = {0};
     lab_call c;
@@ -47,9 +48,8 @@ static const char *choice_on_cpu(lab *l, const char *op, const char *text)
         bool size = strncmp(p, "seqs=", 5) == 0 || strncmp(p, "q_len=", 6) == 0 ||
                     strncmp(p, "kv_len=", 7) == 0 || strncmp(p, "tokens=", 7) == 0 ||
                     strncmp(p, "decodes=", 8) == 0;
-        size_t used = strlen(small);
         if (!size)
-            snprintf(small + used, sizeof small - used, "%s%.*s", used ? "," : "", (int)n, p);
+            vt_append(small, sizeof small, &used, "%s%.*s", used ? "," : "", (int)n, p);
         p += n + (p[n] == ',');
     }
     if (l->ordinal >= 0 || lab_target(l, &t, &err) != VT_OK ||

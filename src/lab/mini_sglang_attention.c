@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "lab/mini_sglang.h"
 #include "lab/ncu_run.h"
@@ -21,12 +22,13 @@ enum { HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, MAX_TRAIL = 8, PREFILL = 512 };
 static void shape_text(const lab *l, char *out, size_t size, int32_t seqs, int32_t q_len,
                        int32_t kv_len)
 {
-    int n = snprintf(out, size,
-                     "seqs=%d,kv_len=%d,heads=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d", seqs,
-                     kv_len, HEADS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? "bf16" : "f16",
-                     l->ordinal >= 0 ? 64 : 16);
-    if (q_len > 1 && n > 0 && (size_t)n < size)
-        snprintf(out + n, size - (size_t)n, ",q_len=%d", q_len);
+    size_t n = 0;
+    vt_append(out, size, &n,
+              "seqs=%d,kv_len=%d,heads=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d", seqs, kv_len,
+              HEADS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? "bf16" : "f16",
+              l->ordinal >= 0 ? 64 : 16);
+    if (q_len > 1)
+        vt_append(out, size, &n, ",q_len=%d", q_len);
 }
 
 static vt_status attend(lab *l, int32_t seqs, int32_t q_len, int32_t kv_len, const char *impl,

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "lab/mini_sglang.h"
 
@@ -69,9 +70,9 @@ static void add_step(kernels *all, const mini_pass *p, bool prefill)
         kernel *k = add(all, c->op, story_call_kind(c), shape);
         if (!k)
             continue;
+        size_t used = strlen(k->label);
         if (!strstr(k->label, story_call_kind(c))) /* norms of a layer are alike */
-            snprintf(k->label + strlen(k->label), sizeof k->label - strlen(k->label), ", %s",
-                     story_call_kind(c));
+            vt_append(k->label, sizeof k->label, &used, ", %s", story_call_kind(c));
         k->prefill += prefill && !copies;
         k->decode += !prefill && !copies;
     }

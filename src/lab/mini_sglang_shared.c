@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/plain_file.h"
 #include "kv/cache.h"
@@ -157,24 +158,23 @@ bool mini_case_text(const vt_op *op, char *out, size_t size)
 {
     const vt_case *c = op->n_cases ? &op->cases[0] : NULL;
     size_t at = 0;
+    bool fits = true;
     for (int32_t i = op->n_cases; i-- > 0;) /* the first of a real model is the smallest */
         c = op->cases[i].bench ? &op->cases[i] : c;
     out[0] = '\0';
-    for (int32_t i = 0; c && i < op->n_fields && at < size; i++) {
+    for (int32_t i = 0; c && i < op->n_fields && fits; i++) {
         const vt_field *f = &op->fields[i];
         const char *comma = at ? "," : "", *type = "fp8";
         if (f->is_type && c->p[i] != VT_FP8_E4M3)
             type = vt_dtype_get((vt_dtype)c->p[i])->name;
         if (f->is_type)
-            at += (size_t)snprintf(out + at, size - at, "%s%s=%s", comma, f->name, type);
+            fits = vt_append(out, size, &at, "%s%s=%s", comma, f->name, type);
         else if (f->words && c->p[i])
-            at += (size_t)snprintf(out + at, size - at, "%s%s=%s", comma, f->name,
-                                   f->words[c->p[i]]);
+            fits = vt_append(out, size, &at, "%s%s=%s", comma, f->name, f->words[c->p[i]]);
         else if (c->p[i] > 0)
-            at += (size_t)snprintf(out + at, size - at, "%s%s=%lld", comma, f->name,
-                                   (long long)c->p[i]);
+            fits = vt_append(out, size, &at, "%s%s=%lld", comma, f->name, (long long)c->p[i]);
     }
-    return at > 0 && at < size;
+    return at > 0 && fits;
 }
 
 /* ---- the forward pass ---- */

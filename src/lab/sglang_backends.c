@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "lab/ncu_run.h"
 #include "lab/sglang_backends.h"
@@ -69,9 +70,11 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
 
 static void tell_shares(lab *l, const comparison *c)
 {
-    char columns[200] = "shape";
+    char columns[200];
+    size_t used = 0;
+    vt_append(columns, sizeof columns, &used, "shape");
     for (int b = 0; b < c->n_names; b++)
-        snprintf(columns + strlen(columns), sizeof columns - strlen(columns), "|>%s", c->name[b]);
+        vt_append(columns, sizeof columns, &used, "|>%s", c->name[b]);
     lab_table(l, "roof_share",
               "Least time that the measured roofs allow, divided by the measured time", columns);
     for (int s = 0; s < c->n_shapes; s++) {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/quant.h"
 #include "files/gguf_split.h"
 #include "model/family.h"
@@ -84,9 +85,9 @@ static int64_t dim_of(const vt_arch *a, vt_dim d)
 
 static void print_shape(char *out, size_t size, const int64_t *dim, int32_t rank)
 {
-    size_t at = 0;
-    for (int32_t i = 0; i < rank && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    size_t used = 0;
+    for (int32_t i = 0; i < rank; i++)
+        vt_append(out, size, &used, "%s%lld", i ? ", " : "", (long long)dim[i]);
 }
 
 static bool is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/team.h"
 #include "model/assemble.h"
 #include "model/family.h"
@@ -245,11 +246,10 @@ static const vt_family_shape *next_shape(const vt_family *const **f, const vt_fa
 static vt_status unknown(const char *name, vt_err *err)
 {
     char all[400] = "";
-    size_t at = 0;
+    size_t used = 0;
     const vt_family *const *f = vt_families;
-    for (const vt_family_shape *s = next_shape(&f, NULL); s && at < sizeof all;
-         s = next_shape(&f, s))
-        at += (size_t)snprintf(all + at, sizeof all - at, " %s", s->name);
+    for (const vt_family_shape *s = next_shape(&f, NULL); s; s = next_shape(&f, s))
+        vt_append(all, sizeof all, &used, " %s", s->name);
     return vt_fail(err, VT_ERR_USAGE, "dummy:%.60s is not known; known are%s", name, all);
 }
 

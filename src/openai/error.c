@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "engine/request.h"
 #include "model/model.h"
@@ -34,8 +35,7 @@ static void replace(char *out, size_t size, const char *text, const char *from, 
     size_t n = 0, len = strlen(from);
     while (*text && n + 1 < size) {
         if (len > 0 && strncmp(text, from, len) == 0) {
-            n += (size_t)snprintf(out + n, size - n, "%s", to);
-            n = n < size ? n : size - 1;
+            vt_append(out, size, &n, "%s", to);
             text += len;
         } else {
             out[n++] = *text++;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 /* The values of every field, and the order in which the text names the fields. */
@@ -46,9 +47,8 @@ static vt_status unknown_field(const vt_op *op, const char *text, size_t len, vt
     char list[256];
     size_t at = 0;
     list[0] = 0;
-    for (int32_t i = 0; i < op->n_fields && at < sizeof list - 1; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
-                               op->fields[i].name);
+    for (int32_t i = 0; i < op->n_fields; i++)
+        vt_append(list, sizeof list, &at, "%s%s", i ? ", " : "", op->fields[i].name);
     return vt_fail(err, VT_ERR_USAGE, "a shape of %s: '%.*s' found, expected some of %s", op->name,
                    (int)(len < 40 ? len : 40), text, list);
 }
@@ -59,8 +59,8 @@ static vt_status unknown_word(const vt_op *op, const vt_field *f, const char *te
     char list[160];
     size_t at = 0;
     list[0] = 0;
-    for (int32_t i = 0; f->words[i] && at < sizeof list - 1; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", f->words[i]);
+    for (int32_t i = 0; f->words[i]; i++)
+        vt_append(list, sizeof list, &at, "%s%s", i ? ", " : "", f->words[i]);
     return vt_fail(err, VT_ERR_USAGE, "a shape of %s: %s is '%.*s', expected one of %s", op->name,
                    f->name, (int)(len < 40 ? len : 40), text, list);
 }
@@ -175,10 +175,10 @@ static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_c
         number /= s->n[i];
     }
     snprintf(out->name, sizeof out->name, "presets");
-    for (int32_t k = 0; k < s->n_named && at < sizeof out->name - 1; k++) {
+    for (int32_t k = 0; k < s->n_named; k++) {
         const vt_field *f = &op->fields[s->named[k]];
-        at += (size_t)snprintf(out->name + at, sizeof out->name - at, "%s%s=%s", k ? " " : "",
-                               f->name, vt_field_text(f, out->c.p[s->named[k]], room));
+        vt_append(out->name, sizeof out->name, &at, "%s%s=%s", k ? " " : "", f->name,
+                  vt_field_text(f, out->c.p[s->named[k]], room));
     }
     out->c.name = out->name;
     const char *wrong = op->refuses ? op->refuses(&out->c) : NULL;

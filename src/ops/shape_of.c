@@ -2,8 +2,7 @@
  * are rounded and the case is written as a text. */
 #include "ops/shape_of.h"
 
-#include <stdio.h>
-
+#include "base/buf.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
 
@@ -58,6 +57,7 @@ bool vt_shape_of(const vt_op *op, const void *args, const vt_batch *batch, int64
     int64_t p[VT_MAX_FIELDS];
     char room[VT_VALUE_TEXT];
     size_t at = 0;
+    bool fits = true;
     out[0] = '\0';
     if (!op->shape)
         return false;
@@ -65,12 +65,12 @@ bool vt_shape_of(const vt_op *op, const void *args, const vt_batch *batch, int64
         p[i] = VT_UNSAID;
     op->shape(args, batch, most_weights, p);
     round_sizes(op, as_class, p);
-    for (int32_t i = 0; i < op->n_fields && at < VT_SHAPE_TEXT; i++) {
+    for (int32_t i = 0; i < op->n_fields && fits; i++) {
         const vt_field *f = &op->fields[i];
         bool usual = !f->is_type && f->preset == 0 && p[i] == 0;
         if (p[i] != VT_UNSAID && !usual)
-            at += (size_t)snprintf(out + at, VT_SHAPE_TEXT - at, "%s%s=%s", at ? "," : "", f->name,
-                                   vt_field_text(f, p[i], room));
+            fits = vt_append(out, VT_SHAPE_TEXT, &at, "%s%s=%s", at ? "," : "", f->name,
+                             vt_field_text(f, p[i], room));
     }
-    return at > 0 && at < VT_SHAPE_TEXT;
+    return at > 0 && fits;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "server/generation.h"
@@ -130,7 +131,7 @@ void server_slo_list(unsigned missed, char out[32])
     out[0] = '\0';
     for (int i = 0; i < SERVER_SLOS; i++)
         if (missed >> i & 1)
-            n += (size_t)snprintf(out + n, 32 - n, "%s%s", n ? "," : "", server_slo_names[i]);
+            vt_append(out, 32, &n, "%s%s", n ? "," : "", server_slo_names[i]);
 }
 
 /* The mean time of a token after the first, of the completion where it was longest; 0: none had a

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
@@ -194,13 +195,13 @@ static void announce(const vt_server *s, const char *where)
     vt_stats st;
     if (vt_engine_get_stats(s->engine, &st, NULL) != VT_OK)
         return;
-    int n = 0;
+    size_t n = 0;
     if (s->words && isfinite(s->words->load_s))
-        n = snprintf(line, sizeof line, "ready after %.2f s: ", s->words->load_s);
-    snprintf(line + n, sizeof line - (size_t)n,
-             "%s serves %s: %lld tokens of KV in %d pages, contexts to %d tokens", where,
-             s->model_name, (long long)st.pages * st.page_size, st.pages,
-             vt_engine_max_context(s->engine));
+        vt_append(line, sizeof line, &n, "ready after %.2f s: ", s->words->load_s);
+    vt_append(line, sizeof line, &n,
+              "%s serves %s: %lld tokens of KV in %d pages, contexts to %d tokens", where,
+              s->model_name, (long long)st.pages * st.page_size, st.pages,
+              vt_engine_max_context(s->engine));
     say(s, line);
     announce_memory(s, &st);
 }

@@ -274,21 +274,35 @@ static void put_noise(vt_buf *b, double us)
         vt_buf_puts(b, "n/a");
 }
 
-/* "avx2 -> avx512" where an op runs as something else. */
-static void put_word(vt_buf *b, const row *r)
-{
-    if (beyond_noise(r))
-        vt_buf_puts(b, r->us[1] > r->us[0] ? "slower" : "faster");
-    if (*r->impl[0] && *r->impl[1] && strcmp(r->impl[0], r->impl[1]) != 0)
-        vt_buf_printf(b, "%s%s -> %s", b->len ? ", " : "", r->impl[0], r->impl[1]);
-}
-
 typedef struct printer {
     vt_buf *b;
     const vt_term *term;
     bool markdown;
     vt_table table;
 } printer;
+
+/* A file's text. In Markdown nothing of it is markup: no tag, no cell's end, no link, no code. */
+static void put_text(const printer *p, vt_buf *b, const char *text)
+{
+    for (; *text; text++)
+        if (p->markdown && strchr("&<>|[`", *text))
+            vt_buf_printf(b, "&#%d;", *text);
+        else
+            vt_buf_putc(b, *text);
+}
+
+/* "avx2 -> avx512" where an op runs as something else. */
+static void put_word(const printer *p, vt_buf *b, const row *r)
+{
+    if (beyond_noise(r))
+        vt_buf_puts(b, r->us[1] > r->us[0] ? "slower" : "faster");
+    if (*r->impl[0] && *r->impl[1] && strcmp(r->impl[0], r->impl[1]) != 0) {
+        vt_buf_puts(b, b->len ? ", " : "");
+        put_text(p, b, r->impl[0]);
+        vt_buf_puts(b, " -> ");
+        put_text(p, b, r->impl[1]);
+    }
+}
 
 static void open_table(printer *p, const char *what)
 {
@@ -313,10 +327,12 @@ static void put_row(printer *p, const char *name, double a_us, double b_us, cons
     put_signed(&cell[2], b_us - a_us);
     put_noise(&cell[3], r ? r->noise_us : NAN);
     if (r)
-        put_word(&cell[4], r);
-    if (p->markdown)
-        vt_buf_printf(p->b, "| %s ", name);
-    else
+        put_word(p, &cell[4], r);
+    if (p->markdown) {
+        vt_buf_puts(p->b, "| ");
+        put_text(p, p->b, name);
+        vt_buf_putc(p->b, ' ');
+    } else
         vt_table_cell(&p->table, "%s", name);
     for (int i = 0; i < 5; i++) {
         const char *text = cell[i].data ? cell[i].data : "";
@@ -376,10 +392,13 @@ static void put_title(printer *p, const side s[2])
     for (int k = 0; k < 2; k++) {
         char model[STORY_TEXT], level[STORY_TEXT], commit[STORY_TEXT];
         const json_t *e = story_get(s[k].story, "engine");
-        vt_buf_printf(p->b, "%c  %s: %s, %s, commit %s%s", "AB"[k], s[k].name,
+        vt_buf line = {0};
+        vt_buf_printf(&line, "%c  %s: %s, %s, commit %s", "AB"[k], s[k].name,
                       story_text(story_get(s[k].story, "model"), "name", model),
-                      story_text(e, "level", level), story_text(e, "commit", commit),
-                      p->markdown ? "  \n" : "\n");
+                      story_text(e, "level", level), story_text(e, "commit", commit));
+        put_text(p, p->b, line.data ? line.data : "");
+        vt_buf_puts(p->b, p->markdown ? "  \n" : "\n");
+        vt_buf_release(&line);
     }
     for (size_t i = 0; i < sizeof fact / sizeof fact[0]; i++) {
         char x[STORY_TEXT], y[STORY_TEXT];

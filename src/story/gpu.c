@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/term.h"
 #include "device/occupancy.h"
 #include "story/numbers.h"
@@ -114,14 +115,14 @@ void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
 bool story_gpu_cta_more(const vt_kernel_facts *k, const vt_occupancy *o, char out[STORY_CTA_MORE])
 {
     char text[160];
-    int32_t n = 0;
+    size_t n = 0;
     if (o->fewer_registers > 0)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%d registers a thread in place of %d",
-                      o->fewer_registers, k->registers);
+        vt_append(text, sizeof text, &n, "%d registers a thread in place of %d", o->fewer_registers,
+                  k->registers);
     if (o->less_shared >= 0)
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      "%s%lld bytes of shared memory in place of %lld", n ? ", or " : "",
-                      (long long)o->less_shared, (long long)k->shared_bytes + k->dynamic_shared);
+        vt_append(text, sizeof text, &n, "%s%lld bytes of shared memory in place of %lld",
+                  n ? ", or " : "", (long long)o->less_shared,
+                  (long long)k->shared_bytes + k->dynamic_shared);
     if (n > 0)
         snprintf(out, STORY_CTA_MORE, "an SM would hold %d CTA%s with %s", o->ctas + 1,
                  vt_text_s(o->ctas + 1), text);

@@ -27,7 +27,7 @@ static void put_life(char out[4 * LANE], const json_t *r, size_t i, double begin
         for (int k = 0; k < 3; k++)
             if (time >= border[k] && time < border[k + 1])
                 g = glyph[k];
-        n += (size_t)snprintf(out + n, 4 * LANE - n, "%s", g);
+        vt_append(out, 4 * LANE, &n, "%s", g);
     }
 }
 

@@ -115,10 +115,13 @@ static void wrap_line(page *p, vt_buf *line)
     vt_buf_release(line);
 }
 
+/* What the call ran as; "" where the story does not say. */
 static const char *impl_of(const page *p, const json_t *phase, size_t call, char out[STORY_TEXT])
 {
+    const json_t *impls = story_get(p->typical, "impls");
     double i = at(phase, "impl", call);
-    return i >= 0 ? item(story_get(p->typical, "impls"), (size_t)i, out) : "";
+    bool known = i >= 0 && i < (double)json_array_size(impls);
+    return item(impls, known ? (size_t)i : SIZE_MAX, out);
 }
 
 /* A member by which the whole is told first: "SmolLM2 · cpu avx512". */
@@ -208,7 +211,7 @@ static vt_status show_layer(page *p, double layer, vt_err *err)
 
 static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
 {
-    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT];
+    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT] = "";
     double sum = 0, all = 0, floor_us = 0, bytes = 0, flops = 0, slowest = 0, slowest_step = 0;
     double *each = calloc((size_t)n + 1, sizeof *each);
     int32_t k = 0;
@@ -239,7 +242,7 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
     heading(p, "%s, the typical step (mean of %.0f)", story_text(phase, "name", name),
             story_num(phase, "steps"));
     vt_buf line = {0};
-    vt_buf_printf(&line, "%d call%s on %s: ", k, vt_text_s(k), how);
+    vt_buf_printf(&line, "%d call%s%s%s: ", k, vt_text_s(k), *how ? " on " : "", how);
     put_us(&line, sum);
     vt_buf_printf(&line, ", %.1f %% of the step; ", 100 * sum / all);
     vt_text_bytes(&line, bytes);

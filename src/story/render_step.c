@@ -243,13 +243,14 @@ void render_step(render_page *p, const json_t *phase, const char *title)
         return;
     bool timed = isfinite(story_num(phase, "timed_kv_first")); /* older stories do not have it */
     double typical = story_num(phase, "typical_steps");        /* so with them */
-    int used = snprintf(range, sizeof range, "[mean of %.0f",
-                        isfinite(typical) ? typical : story_num(phase, "timed_steps"));
+    size_t used = 0;
+    vt_append(range, sizeof range, &used, "[mean of %.0f",
+              isfinite(typical) ? typical : story_num(phase, "timed_steps"));
     double last = story_num(phase, timed ? "timed_kv_last" : "kv_last");
     if (last > 0) /* steps of a whole recording have many contexts */
-        used += snprintf(range + used, sizeof range - (size_t)used, ", context %.0f to %.0f",
-                         story_num(phase, timed ? "timed_kv_first" : "kv_first"), last);
-    snprintf(range + used, sizeof range - (size_t)used, "]");
+        vt_append(range, sizeof range, &used, ", context %.0f to %.0f",
+                  story_num(phase, timed ? "timed_kv_first" : "kv_first"), last);
+    vt_append(range, sizeof range, &used, "]");
     render_heading(p, title, range);
     op_rows(p, phase);
     sum_line(p, phase);

@@ -105,6 +105,26 @@ static void test_buf_printf_and_detach_hand_over_the_bytes(void **state)
     free(s);
 }
 
+static void test_append_when_it_does_not_fit_then_cuts_and_goes_on(void **state)
+{
+    (void)state;
+    char text[12];
+    size_t used = 0;
+    memset(text, 'x', sizeof text);
+    assert_true(vt_append(text, 8, &used, "%d", 1234));
+    assert_true(vt_append(text, 8, &used, "%s", ""));
+    assert_int_equal(used, 4);
+    assert_false(vt_append(text, 8, &used, "%.0f", 1e300));
+    assert_int_equal(used, 7);
+    assert_int_equal(strlen(text), 7);
+    assert_false(vt_append(text, 8, &used, "]"));
+    assert_int_equal(used, 7);
+    assert_memory_equal(text + 8, "xxxx", 4);
+    used = 0;
+    assert_false(vt_append(text, 0, &used, "y"));
+    assert_int_equal(text[0], '1');
+}
+
 static void test_trace_ring_keeps_the_newest(void **state)
 {
     (void)state;
@@ -450,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_arena_beyond_limit_or_overflow_returns_null),
         cmocka_unit_test(test_buf_beyond_max_fails_and_stays_valid),
         cmocka_unit_test(test_buf_printf_and_detach_hand_over_the_bytes),
+        cmocka_unit_test(test_append_when_it_does_not_fit_then_cuts_and_goes_on),
         cmocka_unit_test(test_trace_ring_keeps_the_newest),
         cmocka_unit_test(test_trace_events_read_back),
         cmocka_unit_test(test_trace_spans_are_relative_to_their_base),

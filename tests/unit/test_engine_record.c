@@ -40,8 +40,8 @@ static void test_record_when_a_request_ran_then_the_ring_tells_it_in_order(void 
             assert_true(step[i].ran.end_ns >= step[i].ran.begin_ns);
     }
     assert_int_equal(steps, 3);
-    assert_int_equal(vt_executor_value(vt_engine_executor(f.engine), "steps", -1), 3);
-    assert_int_equal(vt_executor_value(vt_engine_executor(f.engine), "kv_bytes", -1), -1);
+    assert_true(vt_executor_value(vt_engine_executor(f.engine), "steps", -1) == 3);
+    assert_true(vt_executor_value(vt_engine_executor(f.engine), "kv_bytes", -1) == -1);
     assert_int_equal(seen[VT_REQ_ARRIVE], 1);
     assert_int_equal(seen[VT_REQ_MATCH], 1);
     assert_int_equal(seen[VT_REQ_ADMIT], 1);

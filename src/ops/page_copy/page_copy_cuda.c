@@ -83,7 +83,8 @@ static vt_status page_copy_run(const void *args, const vt_lane *lane)
 {
     const page_copy_args *a = args;
     int64_t page = a->k->dim[1] * a->k->dim[2] * vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
-    page_copy_params p = {.pools = (uint8_t *)a->k[0].data + a->first_page * page,
+    uint8_t *pools = a->k[0].data; /* NULL: the call is only described */
+    page_copy_params p = {.pools = pools ? pools + a->first_page * page : NULL,
                           .copies = lane->side,
                           .pool_stride = (uint64_t)pool_stride(a)};
     cuda_launch l = launch_of(a, lane->items);

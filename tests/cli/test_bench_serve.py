@@ -140,9 +140,12 @@ def test_without_usage_pieces_are_counted_and_it_says_so():
 
 
 def test_gaps_are_those_that_the_server_made():
-    _, r = against("slow", "--slo", "itl=49.9")
-    assert r["itl_ms"]["p50"] >= 49 and r["e2e_ms"]["p50"] >= 99, r
-    same((r["completed"], r["good"]), (6, 0))
+    """A busy machine may show the client a piece late, and then the next gap is shorter than the server made it."""
+    def as_made():
+        _, r = against("slow", "--slo", "itl=49.9")
+        assert r["completed"] == 6 and r["e2e_ms"]["p50"] >= 99, r
+        return r["itl_ms"]["p50"] >= 49 and r["good"] == 0
+    wait_until(as_made, "gaps as long as the server made them")
 
 
 def test_an_answer_byte_by_byte_is_the_same():

@@ -457,16 +457,17 @@ def test_story_whatif_models_what_is_asked():
         same_again = ok("story", "whatif", path, "--batch", "1").text
         same(set(changes(same_again, "one decode step").values()), {1.0}, "nothing is different")
         more = changes(ok("story", "whatif", path, "--batch", "16").text, "one decode step")
-        assert more["sample"] >= 16 and 1 <= more["linear.head"] < 16, more
+        bound = {o["kind"]: o["bound"] for o in json.load(open(path))["phases"][1]["ops"]}
+        # an op that arithmetic binds (in a build with sanitizers, say) gains nothing from fewer bytes
+        less = lambda x, op: x < 1 if bound[op] == "memory" else x <= 1
+        assert more["sample"] >= 16 and 1 <= more["linear.head"] and less(more["linear.head"] / 16, "linear.head"), more
         prefix = changes(ok("story", "whatif", path, "--prefix", "20").text, "one prefill step")
-        assert prefix["linear.qkv"] < 1 and prefix["sample"] == 1, prefix
+        assert prefix["linear.qkv"] <= 1 and prefix["sample"] == 1, prefix
         # half of the cache's bytes: K and V are most of what attention moves, queries and results are not
         kv = changes(ok("story", "whatif", path, "--kv-dtype", "fp8").text, "one decode step")
-        bound = next(o["bound"] for o in json.load(open(path))["phases"][1]["ops"] if o["kind"] == "attention_decode")
-        # an op that arithmetic binds (in a build with sanitizers, say) gains nothing from fewer bytes
-        assert 0.4 < kv["attention_decode"] <= (0.99 if bound == "memory" else 1) and kv["linear.qkv"] == 1, (bound, kv)
+        assert 0.4 < kv["attention_decode"] and less(kv["attention_decode"], "attention_decode") and kv["linear.qkv"] == 1, (bound, kv)
         wider = changes(ok("story", "whatif", path, "--weights", "f32").text, "one decode step")
-        assert wider["linear.down"] > 1 and wider["linear.head"] == 1, wider
+        assert less(1 / wider["linear.down"], "linear.down") and wider["linear.head"] == 1, wider
         assert "modelled" in same_again and "energy a token: not measured" in same_again
         fails(2, "--weights: 'q9'", "story", "whatif", path, "--weights", "q9")
         fails(1, "--hardware: the story is of a CPU", "story", "whatif", path, "--hardware", "h200")

@@ -80,7 +80,7 @@ static void test_another_program_is_noticed(void **state)
             spin(1);
     }
     bool noticed = false;
-    for (int i = 0; i < 600 && !noticed; i++) {
+    for (int i = 0; i < 9000 && !noticed; i++) {
         usleep(100000);
         noticed = lab_busy_end(&b, &s);
     }

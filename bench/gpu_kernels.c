@@ -126,7 +126,8 @@ typedef struct rows {
 #define EXPERTS(what, shape_)                                                                  \
     {                                                                                          \
         "experts", "experts 30B-A3B " what " %d", "moe_linear",                                \
-            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_, {1, 8, 64, 512}, SMALL, 1 \
+            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_,                           \
+            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, SMALL, 64               \
     }
 #define BOTH(what, cols_, shape_)                                                                 \
     {"cublaslt",                                                                                  \

@@ -6,6 +6,7 @@
  * graphs and pays neither. */
 #include "device/cuda.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -470,46 +471,37 @@ vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec)
     return VT_OK;
 }
 
+vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
+                             const int64_t *stride_bytes, const uint32_t *box, cu_tensor_map *out,
+                             vt_err *err)
+{
+    enum {
+        BFLOAT16 = 9,
+        NO_INTERLEAVE = 0,
+        SWIZZLE_128B = 3,
+        L2_PROMOTION_256B = 3,
+        FILL_ZERO = 0
+    };
+    assert(rank >= 2 && rank <= 5);
+    static const uint32_t step[5] = {1, 1, 1, 1, 1};
+    uint64_t dims[5], strides[4];
+    for (int32_t i = 0; i < rank; i++)
+        dims[i] = (uint64_t)dim[i];
+    for (int32_t i = 0; i < rank - 1; i++)
+        strides[i] = (uint64_t)stride_bytes[i];
+    return vt_cuda_check(c,
+                         c->driver.tensor_map_tiled(out, BFLOAT16, (uint32_t)rank, base, dims,
+                                                    strides, box, step, NO_INTERLEAVE, SWIZZLE_128B,
+                                                    L2_PROMOTION_256B, FILL_ZERO),
+                         "encoding a tensor map", err);
+}
+
 vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,
                                 int64_t row_stride_bytes, uint32_t box_rows, uint32_t box_cols,
                                 cu_tensor_map *out, vt_err *err)
 {
-    enum {
-        BFLOAT16 = 9,
-        NO_INTERLEAVE = 0,
-        SWIZZLE_128B = 3,
-        L2_PROMOTION_256B = 3,
-        FILL_ZERO = 0
-    };
-    const uint64_t dim[2] = {(uint64_t)cols, (uint64_t)rows};
-    const uint64_t stride[1] = {(uint64_t)row_stride_bytes};
-    const uint32_t box[2] = {box_cols, box_rows}, step[2] = {1, 1};
-    return vt_cuda_check(c,
-                         c->driver.tensor_map_tiled(out, BFLOAT16, 2, base, dim, stride, box, step,
-                                                    NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B,
-                                                    FILL_ZERO),
-                         "encoding a tensor map", err);
-}
-
-vt_status vt_cuda_tensor_map_3d(vt_cuda *c, void *base, const int64_t dim[3],
-                                const int64_t stride_bytes[2], const uint32_t box[3],
-                                cu_tensor_map *out, vt_err *err)
-{
-    enum {
-        BFLOAT16 = 9,
-        NO_INTERLEAVE = 0,
-        SWIZZLE_128B = 3,
-        L2_PROMOTION_256B = 3,
-        FILL_ZERO = 0
-    };
-    const uint64_t dims[3] = {(uint64_t)dim[0], (uint64_t)dim[1], (uint64_t)dim[2]};
-    const uint64_t strides[2] = {(uint64_t)stride_bytes[0], (uint64_t)stride_bytes[1]};
-    const uint32_t step[3] = {1, 1, 1};
-    return vt_cuda_check(c,
-                         c->driver.tensor_map_tiled(out, BFLOAT16, 3, base, dims, strides, box,
-                                                    step, NO_INTERLEAVE, SWIZZLE_128B,
-                                                    L2_PROMOTION_256B, FILL_ZERO),
-                         "encoding a tensor map", err);
+    return vt_cuda_tensor_map(c, base, 2, (const int64_t[]){cols, rows}, &row_stride_bytes,
+                              (const uint32_t[]){box_cols, box_rows}, out, err);
 }
 
 /* ---- graphs ---- */

@@ -210,15 +210,15 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
  * spec's source is "". */
 vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec);
 
-/* 2-D TMA map over a row-major matrix [rows, cols] of 2-byte elements with box [box_rows, box_cols]
- * and 128-byte swizzle; reads beyond the edge give zeros. */
+/* TMA map over a tensor of `rank` (2 to 5) dimensions of 2-byte elements, the innermost first, with
+ * strides in bytes of the others, a box, and 128-byte swizzle; reads beyond the edge give zeros. */
+vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
+                             const int64_t *stride_bytes, const uint32_t *box, cu_tensor_map *out,
+                             vt_err *err);
+
+/* The same over a row-major matrix [rows, cols] with box [box_rows, box_cols]. */
 vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,
                                 int64_t row_stride_bytes, uint32_t box_rows, uint32_t box_cols,
-                                cu_tensor_map *out, vt_err *err);
-
-/* The same over [dim2, dim1, dim0] with strides in bytes and box [box2, box1, box0]. */
-vt_status vt_cuda_tensor_map_3d(vt_cuda *c, void *base, const int64_t dim[3],
-                                const int64_t stride_bytes[2], const uint32_t box[3],
                                 cu_tensor_map *out, vt_err *err);
 
 /* ---- graphs ---- */

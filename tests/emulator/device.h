@@ -667,6 +667,12 @@ inline void ptx_cp_async_bulk_tensor_4d_shared__cluster_global_mbarrier__complet
     int at[4] = {x, y, z, w};
     emu->api->tma_load(emu, (const void *)map, to, mbar, 4, at);
 }
+inline void ptx_cp_async_bulk_tensor_5d_shared__cluster_global_mbarrier__complete_tx__bytes(
+    unsigned to, emu_u64 map, int x, int y, int z, int v, int w, unsigned mbar)
+{
+    int at[5] = {x, y, z, v, w};
+    emu->api->tma_load(emu, (const void *)map, to, mbar, 5, at);
+}
 inline void ptx_cp_async_bulk_tensor_2d_global_shared__cta_bulk_group(emu_u64 map, int x, int y,
                                                                       unsigned from)
 {
@@ -715,14 +721,20 @@ inline int emu_wgmma_flags(bool accumulate, int scale_a, int scale_b)
                         emu_wgmma_flags(add, scale_a, scale_b) | (trans_b ? EMU_TRANSPOSE_B : 0)); \
     }
 // clang-format off
-EMU_WGMMA(8) EMU_WGMMA(16) EMU_WGMMA(32) EMU_WGMMA(64) EMU_WGMMA(96) EMU_WGMMA(128) EMU_WGMMA(192)
-EMU_WGMMA(256)
+EMU_WGMMA(8) EMU_WGMMA(16) EMU_WGMMA(32) EMU_WGMMA(64) EMU_WGMMA(96) EMU_WGMMA(128) EMU_WGMMA(160)
+EMU_WGMMA(192) EMU_WGMMA(224) EMU_WGMMA(256)
     // clang-format on
     inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned)
 {
     (void)emu->lane;
 }
 inline void ptx_setmaxnreg_dec_sync_aligned_u32(unsigned) { (void)emu->lane; }
+inline void ptx_stmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned p, unsigned a, unsigned b,
+                                                               unsigned c, unsigned d)
+{
+    unsigned r[4] = {a, b, c, d};
+    emu->api->stmatrix_transposed(emu, p, r);
+}
 inline void ptx_barrier_cluster_arrive_release_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive_relaxed_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive() { emu->api->cluster_arrive(emu); }

@@ -205,6 +205,32 @@ static void ldmatrix(emu_thread *e, unsigned address, int n, int transposed, uns
     meet_all(t, ldmatrix_op);
 }
 
+/* ---- stmatrix.x4.trans: lane 8 i + r names row r of matrix i ---- */
+
+static void stmatrix_op(Warp *w, uint32_t lanes)
+{
+    for (uint32_t i = 0; i < 32; i++) {
+        if (!(lanes >> i & 1))
+            return fail(w->lane[__builtin_ctz(lanes)], "stmatrix without lane %u", i);
+        Thread *t = w->lane[i];
+        uint16_t *row = (uint16_t *)shared_at(t, (uint32_t)t->value, 16, 16, "stmatrix");
+        if (t->group->races)
+            race_touch(t, row, 16, RACE_WRITE);
+        for (uint32_t e = 0; e < 8; e++) {
+            const uint32_t *from = (const uint32_t *)w->lane[4 * e + i % 8 / 2]->args;
+            row[e] = (uint16_t)(from[i / 8] >> i % 2 * 16);
+        }
+    }
+}
+
+static void stmatrix_transposed(emu_thread *e, unsigned address, const unsigned *registers)
+{
+    Thread *t = (Thread *)e;
+    t->value = address;
+    t->args = (void *)registers;
+    meet_all(t, stmatrix_op);
+}
+
 /* ---- mma.sync.m16n8k16: lane 4 g + t, fragments as ptx.cuh has them ---- */
 
 struct MmaArgs {
@@ -422,6 +448,7 @@ static emu_api whole_table()
     a.vote = vote;
     a.reduce = reduce;
     a.ldmatrix = ldmatrix;
+    a.stmatrix_transposed = stmatrix_transposed;
     a.mma_bf16 = mma_bf16;
     a.barrier = barrier;
     a.shared = shared;

@@ -338,6 +338,13 @@ const gpu_case gpu_cases[] = {
     CASE("moe_linear", "tokens=7,hidden=64,ffn=40,experts=20,k=17,type=bf16,padding=2"),
     CASE("moe_linear", "tokens=300,hidden=64,ffn=24,experts=300,k=3,type=bf16,padding=40,"
                        "accumulate=1"),
+    /* many slots an expert: every width of tiles, several tiles of an expert; rows and columns that
+     * end inside a tile */
+    CASE("moe_linear", "tokens=40,hidden=72,ffn=104,experts=3,k=2,type=bf16"),
+    CASE("moe_linear", "tokens=100,hidden=136,ffn=72,experts=4,k=2,type=bf16,activation=gelu"),
+    CASE("moe_linear", "tokens=300,hidden=200,ffn=136,experts=3,k=2,type=bf16,accumulate=1"),
+    CASE("moe_linear", "tokens=700,hidden=64,ffn=72,experts=2,k=1,type=bf16,padding=100"),
+    LARGE("moe_linear", "tokens=512,hidden=512,ffn=256,experts=8,k=4,type=bf16"),
     CASE("moe_linear", "tokens=1,hidden=160,ffn=96,experts=9,k=4,type=q8_0,padding=1"),
     CASE("moe_linear", "tokens=6,hidden=160,ffn=96,experts=5,k=3,type=q8_0,padding=2"),
     CASE("moe_linear", "tokens=9,hidden=42,ffn=27,experts=5,k=3,type=bf16,padding=4,accumulate=1"),

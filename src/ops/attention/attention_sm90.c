@@ -27,7 +27,7 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
     const int64_t dim[3] = {a->head_dim, a->heads, a->q->dim[0]};
     const int64_t stride[2] = {(int64_t)a->head_dim * 2, a->q->row_stride * 2};
     const uint32_t box[3] = {64, (uint32_t)group, (uint32_t)(ROWS / group)};
-    return vt_cuda_tensor_map_3d(c, a->q->data, dim, stride, box, &p->q_map, err);
+    return vt_cuda_tensor_map(c, a->q->data, 3, dim, stride, box, &p->q_map, err);
 }
 
 static int32_t block_of(const attention_args *a) { return a->head_dim == 256 ? 64 : 128; }

@@ -1,4 +1,5 @@
-/* The experts' linears on CUDA: three or four launches a layer.
+/* The experts' linears on CUDA, for few tokens and before Hopper for any number (moe_sm90.c has the
+ * others): three or four launches a layer.
  *
  *   moe_group   slots (token, j) sorted by expert; tiles of up to 16 slots of one expert
  *   moe_expert  gate and up, activation -> h [slots, ffn] bf16
@@ -35,14 +36,11 @@ enum {
     SUM_THREADS = 256
 };
 
-typedef struct scratch {
-    size_t order, tiles, n_tiles, h, part, bytes;
-} scratch;
-
-static int64_t most_tiles(int64_t slots, int32_t experts)
+/* The most tiles of up to `width` slots that routing can make. */
+static int64_t most_tiles(int64_t slots, int32_t experts, int32_t width)
 {
     int64_t ragged = slots < experts ? slots : experts;
-    return ragged + slots / TILE;
+    return ragged + slots / width;
 }
 
 static size_t take(size_t *at, int64_t n, size_t size)
@@ -52,24 +50,33 @@ static size_t take(size_t *at, int64_t n, size_t size)
     return here;
 }
 
-static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_t ffn)
+moe_cuda_scratch moe_cuda_scratch_of(const moe_linear_args *a, int64_t tokens)
 {
-    scratch s;
+    int64_t slots = tokens * a->expert->dim[1];
+    moe_cuda_scratch s;
     size_t at = 0;
     s.order = take(&at, slots, 4);
-    s.tiles = take(&at, most_tiles(slots, experts), sizeof(moe_tile));
+    s.tiles = take(&at, most_tiles(slots, a->n_experts, TILE), sizeof(moe_tile));
     s.n_tiles = take(&at, 1, 4);
-    s.h = take(&at, slots * ffn, 2);
-    s.part = take(&at, slots * hidden, 4);
+    s.h = take(&at, slots * a->down[0].cols, 2);
+    s.part = take(&at, slots * a->y->dim[1], 4);
     s.bytes = at;
     return s;
 }
 
 size_t moe_cuda_workspace(const void *args, const vt_target *t)
 {
-    const moe_linear_args *a = args;
-    int64_t slots = (int64_t)t->limits.max_tokens * a->expert->dim[1];
-    return scratch_of(slots, a->n_experts, (int32_t)a->y->dim[1], (int32_t)a->down[0].cols).bytes;
+    return moe_cuda_scratch_of(args, t->limits.max_tokens).bytes;
+}
+
+vt_status moe_cuda_check_workspace(const moe_linear_args *a, const vt_lane *lane)
+{
+    size_t need = moe_cuda_scratch_of(a, a->x->dim[0]).bytes;
+    if (need <= lane->workspace_bytes || lane->cuda->collect)
+        return VT_OK;
+    return vt_fail(&lane->cuda->err, VT_ERR_MEMORY,
+                   "moe_linear: %lld tokens need %zu bytes of workspace, there are %zu",
+                   (long long)a->x->dim[0], need, lane->workspace_bytes);
 }
 
 /* ---- the experts ---- */
@@ -116,7 +123,7 @@ static call_form form_of(const moe_linear_args *a, int64_t tokens)
     call_form f = {.tokens = tokens,
                    .slots = tokens * a->expert->dim[1],
                    .sorted = tokens > unsorted_tokens(a)};
-    f.tiles = f.sorted ? most_tiles(f.slots, a->n_experts) : f.slots;
+    f.tiles = f.sorted ? most_tiles(f.slots, a->n_experts, TILE) : f.slots;
     return f;
 }
 
@@ -235,20 +242,23 @@ static void linear_describe(const void *args, const vt_target *t, const vt_size 
     }
 }
 
-static vt_status run_group(vt_cuda_lane *l, const moe_linear_args *a, const call_form *c,
-                           const scratch *s, char *w)
+vt_status moe_cuda_run_group(const moe_linear_args *a, const vt_lane *lane, int32_t width,
+                             int32_t threads)
 {
+    int64_t slots = a->x->dim[0] * a->expert->dim[1];
+    moe_cuda_scratch s = moe_cuda_scratch_of(a, a->x->dim[0]);
+    char *w = lane->workspace;
     moe_group_params g = {.expert = a->expert->data,
-                          .order = (int32_t *)(w + s->order),
-                          .tile = (moe_tile *)(w + s->tiles),
-                          .n_tiles = (int32_t *)(w + s->n_tiles),
-                          .n_slots = (int32_t)c->slots,
-                          .n_room = (int32_t)c->tiles};
-    cuda_launch launch = {
-        .spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts}, {"tile", TILE}),
-        .grid = {(uint32_t)a->n_experts, 1, 1},
-        .threads = GROUP_THREADS};
-    return vt_cuda_launch(l, &launch, &g, sizeof g);
+                          .order = (int32_t *)(w + s.order),
+                          .tile = (moe_tile *)(w + s.tiles),
+                          .n_tiles = (int32_t *)(w + s.n_tiles),
+                          .n_slots = (int32_t)slots,
+                          .n_room = (int32_t)most_tiles(slots, a->n_experts, width)};
+    cuda_launch launch = {.spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts},
+                                           {"tile", width}, {"threads", threads}),
+                          .grid = {(uint32_t)a->n_experts, 1, 1},
+                          .threads = (uint32_t)threads};
+    return vt_cuda_launch(lane->cuda, &launch, &g, sizeof g);
 }
 
 static vt_status run_sum(vt_cuda_lane *l, const moe_linear_args *a, int64_t tokens,
@@ -268,17 +278,12 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
 {
     const moe_linear_args *a = args;
     vt_cuda_lane *l = lane->cuda;
-    int32_t hidden = (int32_t)a->y->dim[1], ffn = (int32_t)a->down[0].cols;
     call_form c = form_of(a, a->x->dim[0]);
-    scratch s = scratch_of(c.slots, a->n_experts, hidden, ffn);
+    moe_cuda_scratch s = moe_cuda_scratch_of(a, c.tokens);
     char *w = lane->workspace;
     if (c.tokens == 0 && !l->collect)
         return VT_OK;
-    if (s.bytes > lane->workspace_bytes && !l->collect) {
-        return vt_fail(&l->err, VT_ERR_MEMORY,
-                       "moe_linear: %lld slots need %zu bytes of workspace, there are %zu",
-                       (long long)c.slots, s.bytes, lane->workspace_bytes);
-    }
+    TRY(moe_cuda_check_workspace(a, lane));
     moe_expert_params up = {.x = a->x->data,
                             .weights = a->gate_up[0].part[0]->data,
                             .order = (const int32_t *)(w + s.order),
@@ -291,10 +296,10 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                             .n_slots = (int32_t)c.slots};
     moe_expert_params down = up;
     down.x = (const uint16_t *)(w + s.h);
-    down.x_stride = ffn;
+    down.x_stride = (int32_t)a->down[0].cols;
     down.weights = a->down[0].part[0]->data;
     down.y = w + s.part;
-    vt_status status = c.sorted ? run_group(l, a, &c, &s, w) : VT_OK;
+    vt_status status = c.sorted ? moe_cuda_run_group(a, lane, TILE, GROUP_THREADS) : VT_OK;
     if (status == VT_OK)
         status = run_product(lane, a, &up, true, &c);
     if (status == VT_OK)
@@ -311,11 +316,11 @@ static size_t experts_pack_bytes(const vt_weight *w)
     return fits ? linear_cuda_pack_bytes(w) : 0;
 }
 
-static const vt_packing experts_packing = {.name = "tiles or bf16",
-                                           .bytes = experts_pack_bytes,
-                                           .unit = linear_cuda_pack_unit,
-                                           .type = linear_cuda_pack_type,
-                                           .write = linear_cuda_pack};
+const vt_packing moe_cuda_packing = {.name = "tiles or bf16",
+                                     .bytes = experts_pack_bytes,
+                                     .unit = linear_cuda_pack_unit,
+                                     .type = linear_cuda_pack_type,
+                                     .write = linear_cuda_pack};
 
 /* Counts the bytes by which quantised tiles are larger than the file, for the experts that the card
  * counts. */
@@ -337,6 +342,6 @@ const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .supports = linear_supports,
                                       .run = linear_run,
                                       .describe = linear_describe,
-                                      .packing = &experts_packing,
+                                      .packing = &moe_cuda_packing,
                                       .workspace = moe_cuda_workspace,
                                       .extra = linear_extra};

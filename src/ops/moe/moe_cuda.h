@@ -8,8 +8,25 @@
 
 enum { MOE_CUDA_EXPERTS = 1024 }; /* the most that the fast kernels take */
 
-/* vt_impl.workspace of moe_linear's rows. */
+/* vt_impl.workspace of moe_linear's rows, and where its parts lie in it. */
 size_t moe_cuda_workspace(const void *args, const vt_target *t);
+
+typedef struct moe_cuda_scratch {
+    size_t order, tiles, n_tiles; /* what moe_group.cu writes */
+    size_t h, part;               /* [slots, ffn] BF16, [slots, hidden] F32 or BF16 */
+    size_t bytes;
+} moe_cuda_scratch;
+
+moe_cuda_scratch moe_cuda_scratch_of(const moe_linear_args *a, int64_t tokens);
+vt_status moe_cuda_check_workspace(const moe_linear_args *a, const vt_lane *lane);
+
+/* Launches moe_group.cu: sorts the slots by expert, and cuts each expert's into tiles of up to
+ * `width`. */
+vt_status moe_cuda_run_group(const moe_linear_args *a, const vt_lane *lane, int32_t width,
+                             int32_t threads);
+
+/* The form of the experts' weights for moe_linear's rows. */
+extern const vt_packing moe_cuda_packing;
 
 /* The plan of the router's rows: one int32, the number of tokens that are not padding. */
 extern const vt_host_plan moe_cuda_tokens_plan;

@@ -488,8 +488,8 @@ static const vt_impl moe_linear_cpu = {.name = "cpu",
                                        .describe = moe_linear_describe,
                                        .workspace = moe_linear_workspace};
 
-static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl,
-                                                  &moe_linear_cuda_any_impl, NULL};
+static const vt_impl *const moe_linear_impls[] = {
+    &moe_linear_cpu, &moe_linear_sm90_impl, &moe_linear_cuda_impl, &moe_linear_cuda_any_impl, NULL};
 
 static const vt_operand moe_linear_operands[] = {
     {"x", offsetof(moe_linear_args, x), VT_OPERAND_ACTIVATION, true, false, 0},

@@ -7,8 +7,8 @@
 #include "ops/params_host.h"
 #endif
 
-/* Up to 16 slots of one expert: order[begin .. begin + count). moe_group.cu makes them. 16 bytes,
- * one load. */
+/* Some slots of one expert: order[begin .. begin + count). moe_group.cu makes them. 16 bytes, one
+ * load. */
 typedef struct moe_tile {
     int32_t expert, begin, count, unused;
 } moe_tile;
@@ -53,6 +53,15 @@ typedef struct moe_sum_params {
     uint16_t *y;
     int32_t y_stride;
 } moe_sum_params;
+
+/* moe_combine.cu */
+typedef struct moe_combine_params {
+    const uint16_t *part;
+    const int32_t *expert;
+    const float *weight;
+    uint16_t *y;
+    int32_t y_stride;
+} moe_combine_params;
 
 /* moe_expert_any.cu */
 typedef struct moe_expert_any_params {

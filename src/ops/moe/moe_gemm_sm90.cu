@@ -1,0 +1,336 @@
+// The experts' products for many tokens: a grouped GEMM over the slots of each expert, bf16, wgmma and TMA (sm_90a).
+//
+//   UP:    h[i, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])
+//   down:  part[order[i], j] = down_e[j, :] . h[i, :]          bf16; moe_combine.cu weights and adds them
+//
+// i is a place in `order`; token = order[i] / K_USED.
+//
+// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up. moe_group.cu has sorted the slots by expert, and has
+// cut each expert's into tiles of up to WIDTH. As in moe_expert.cu the weights are the rows of a product and the
+// slots its
+// columns: an item is 128 weight rows (64 gate rows and their 64 up rows) of a tile of slots. wgmma takes any multiple
+// of 32 columns, so a tile costs what its slots need, and few slots of many experts stream the weights.
+//
+// Grid: one CTA of 384 threads an SM; items are drawn from a ticket, because their sizes differ. The groups of rows of
+// a tile are neighbours: its slots, and the weights of an expert with several tiles, come from L2.
+//
+//   warpgroup 0      brings STAGES steps of 64 columns: one thread the weights by TMA, all of them the slots' rows by
+//                    cp.async, because these lie anywhere. A stage is told full kLag steps later, when its copies have
+//                    arrived. Thread 0 also draws the items and tells them to the others, one ahead.
+//   warpgroups 1, 2  64 weight rows each. UP: a box of TMA has 8 gate rows, then their 8 up rows, and so on, so that a
+//                    thread has both sums of a pair. Results turn around in shared memory (stmatrix), 64 slots at a
+//                    time, and leave in whole rows of 64 or 128 bytes.
+//
+// The sum over K runs in steps of 16 in rising order, whatever the tile: a slot's result depends on nothing else.
+// Bytes: the weights of every expert in use, once while its tiles run together; x or h once a group of rows, from L2.
+// Roof: memory bandwidth up to some 100 slots an expert, the bf16 tensor cores beyond.
+// Template: UP, K, ROWS (outputs), K_USED, GELU, WIDTH 32 | 64 | 128 | 256, STAGES.
+#include "ptx_sm90.cuh"
+#include "moe_params.h"
+#include "moe_sm90_params.h"
+
+constexpr int kBlockK = 64, kTileRows = 128, kSteps = (K + kBlockK - 1) / kBlockK;
+constexpr int kWBytes = kTileRows * kBlockK * 2, kXBytes = WIDTH * kBlockK * 2, kStage = kWBytes + kXBytes;
+constexpr int kOutputs = UP ? kTileRows / 2 : kTileRows; // of an item
+constexpr int kGroups = (ROWS + kOutputs - 1) / kOutputs;
+constexpr int kLag = STAGES > 4 ? 2 : 1, kItems = 4;
+constexpr int kCopyRows = 16;                        // rows that the producers copy at once, 8 threads each
+constexpr int kPart = 64, kPartBytes = kPart * 128; // slots that a warpgroup stores at once, from one of two buffers
+static_assert(K % 8 == 0 && ROWS % 8 == 0, "16-byte vectors");
+static_assert(STAGES >= kLag + 2, "consumers free a stage when they have the next, which is told kLag stages later");
+
+struct __align__(16) Item {
+    i32 expert, begin, count, group; // expert -1: there are no more
+};
+
+struct Shared {
+    char *stages, *out;
+    u64 *full, *empty, *item_full, *item_empty;
+    Item *item;
+};
+
+/* ---- items ---- */
+
+// The number of the next item. The CTA that draws last leaves the ticket zero.
+INLINE i32 draw(const moe_gemm_params &p, i32 n_items)
+{
+    i32 i = (i32)atomicAdd(p.ticket, 1u);
+    if (i == n_items + (i32)gridDim.x - 1)
+        atomicExch(p.ticket, 0u);
+    return i;
+}
+
+INLINE Item item_at(const moe_gemm_params &p, i32 i, i32 n_items)
+{
+    if (i >= n_items)
+        return {-1, 0, 0, 0};
+    uint4 tile = load16(p.tile + i / kGroups);
+    return {(i32)tile.x, (i32)tile.y, (i32)tile.z, i % kGroups};
+}
+
+// Waits for the item of a round, and says that this warp has it.
+INLINE Item take_item(const Shared &sh, u32 round)
+{
+    u32 at = round % kItems;
+    barrier_wait(&sh.item_full[at], round / kItems & 1);
+    Item item = sh.item[at];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(&sh.item_empty[at]);
+    return item;
+}
+
+/* ---- warpgroup 0 ---- */
+
+INLINE void load_weights(const moe_gemm_params &p, const Item &item, int step, char *to, u64 *full)
+{
+    barrier_expect(full, kWBytes);
+    if constexpr (UP)
+        tma_load_5d(&p.w, full, to, step * kBlockK, 0, 0, item.group * (kOutputs / 8), item.expert);
+    else
+        tma_load_3d(&p.w, full, to, step * kBlockK, item.group * kOutputs, item.expert);
+}
+
+// The rows of x that this thread copies: those of slots thread / 8, + 16 ...; -1 behind the last.
+INLINE void rows_of(const moe_gemm_params &p, const Item &item, i32 (&row)[WIDTH / kCopyRows])
+{
+#pragma unroll
+    for (int j = 0; j < WIDTH / kCopyRows; j++) {
+        i32 i = j * kCopyRows + threadIdx.x / 8;
+        row[j] = i >= item.count ? -1 : UP ? p.order[item.begin + i] / K_USED : item.begin + i;
+    }
+}
+
+INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRows], int width, int step, u32 to)
+{
+    int vector = threadIdx.x % 8, first = threadIdx.x / 8, k = step * kBlockK + vector * 8;
+    u32 place = to + first * 128 + (vector ^ first % 8) * 16;
+#pragma unroll
+    for (int j = 0; j < WIDTH / kCopyRows; j++)
+        if (j * kCopyRows < width) {
+            bool there = row[j] >= 0 && k < K;
+            copy_async16(place + j * kCopyRows * 128, p.x + (there ? (i64)row[j] * p.x_stride + k : 0), there ? 16 : 0);
+        }
+}
+
+// This thread's copies for a stage have arrived: wgmma may read them.
+INLINE void tell_full(const Shared &sh, u32 at)
+{
+    fence_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(&sh.full[at % STAGES]);
+}
+
+INLINE void produce(const moe_gemm_params &p, const Shared &sh)
+{
+    i32 n_items = *p.n_tiles * kGroups, drawn = 0;
+    Item next = {};
+    if (threadIdx.x == 0)
+        next = item_at(p, draw(p, n_items), n_items);
+    u32 at = 0;
+    for (u32 round = 0;; round++) {
+        if (threadIdx.x == 0) {
+            barrier_wait(&sh.item_empty[round % kItems], (round / kItems + 1) & 1);
+            sh.item[round % kItems] = next;
+            barrier_arrive(&sh.item_full[round % kItems]);
+        }
+        __syncwarp();
+        Item item = take_item(sh, round);
+        if (item.expert < 0)
+            break;
+        int width = (item.count + 31) / 32 * 32;
+        i32 row[WIDTH / kCopyRows];
+        rows_of(p, item, row);
+#pragma unroll 1
+        for (int k = 0; k < kSteps; k++, at++) {
+            u32 s = at % STAGES;
+            char *to = sh.stages + s * kStage;
+            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); // in the first round this does not wait
+            if (threadIdx.x == 0) {
+                load_weights(p, item, k, to, &sh.full[s]);
+                if (k == 0)
+                    drawn = draw(p, n_items);
+                if (k == kSteps / 2)
+                    next = item_at(p, drawn, n_items);
+            }
+            __syncwarp();
+            copy_rows(p, row, width, k, shared_address(to + kWBytes));
+            copy_async_commit();
+            if (at >= kLag) {
+                copy_async_wait<kLag>();
+                tell_full(sh, at - kLag);
+            }
+        }
+    }
+    copy_async_wait<0>();
+    for (u32 i = at < kLag ? 0 : at - kLag; i < at; i++)
+        tell_full(sh, i);
+}
+
+/* ---- warpgroups 1 and 2 ---- */
+
+template <int N> INLINE void multiply(float *acc, u64 a, u64 b, int accumulate)
+{
+    if constexpr (N == 32)
+        wgmma_m64n32k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 64)
+        wgmma_m64n64k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 96)
+        wgmma_m64n96k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 128)
+        wgmma_m64n128k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 160)
+        wgmma_m64n160k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 192)
+        wgmma_m64n192k16_ss(acc, a, b, accumulate);
+    else if constexpr (N == 224)
+        wgmma_m64n224k16_ss(acc, a, b, accumulate);
+    else
+        wgmma_m64n256k16_ss(acc, a, b, accumulate);
+}
+
+// Where row `slot` of a buffer has its 16-byte vector `column`: rows of 128 bytes, swizzled.
+INLINE u32 out_place(u32 buffer, int slot, int column) { return buffer + slot * 128 + (column ^ slot % 8) * 16; }
+
+INLINE float activation(float x) { return GELU ? gelu_tanh(x) : silu(x); }
+
+// Writes the results of slots first .. first + 31 to a buffer: rows are slots, columns this warpgroup's outputs.
+INLINE void turn(const float *acc, int first, u32 buffer)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8, row = lane % 8;
+    acc += first / 2;
+    int to = first % kPart;
+    if constexpr (UP) { // a matrix has the warp's 8 outputs of 8 slots
+        u32 v[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            v[j] = pack_bf16(activation(acc[4 * j]) * acc[4 * j + 2], activation(acc[4 * j + 1]) * acc[4 * j + 3]);
+        store_matrix4_transposed(out_place(buffer, to + matrix * 8 + row, warp), v[0], v[1], v[2], v[3]);
+    } else { // the warp has 16 outputs: two matrices for 8 slots
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+            store_matrix4_transposed(
+                out_place(buffer, to + (j + matrix / 2) * 8 + row, warp * 2 + matrix % 2),
+                pack_bf16(acc[4 * j], acc[4 * j + 1]), pack_bf16(acc[4 * j + 2], acc[4 * j + 3]),
+                pack_bf16(acc[4 * j + 4], acc[4 * j + 5]), pack_bf16(acc[4 * j + 6], acc[4 * j + 7]));
+    }
+}
+
+// How a warpgroup stores: vectors of a slot, each by a thread, and slots at once.
+constexpr int kColumns = UP ? 4 : 8, kRows = 128 / kColumns;
+
+// The rows of y that this thread stores to, kRows apart; the loads are issued before the results are there.
+template <int N> INLINE void rows_out(const moe_gemm_params &p, const Item &item, i32 (&to)[N / kRows])
+{
+#pragma unroll
+    for (int i = 0; i < N / kRows; i++) {
+        i32 slot = i * kRows + threadIdx.x % 128 / kColumns;
+        to[i] = UP || slot >= item.count ? item.begin + slot : p.order[item.begin + slot];
+    }
+}
+
+// Stores slots first .. of the tile, up to kPart of them, from a buffer.
+template <int N>
+INLINE void send(const moe_gemm_params &p, const Item &item, const i32 (&to)[N / kRows], int first, const char *buffer)
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, column = thread % kColumns;
+    int j = item.group * kOutputs + group * (kOutputs / 2) + column * 8;
+#pragma unroll
+    for (int i = 0; i < kPart / kRows; i++) {
+        int r = i * kRows + thread / kColumns;
+        if (first + r < min(N, item.count) && j < ROWS)
+            store16(p.y + (i64)to[min(first / kRows + i, N / kRows - 1)] * ROWS + j,
+                    load16(buffer + r * 128 + (column ^ r % 8) * 16));
+    }
+}
+
+// Computes an item whose tile has up to N slots. All widths share their accumulators: the first wgmma names them as its
+// input, which it ignores, so arrays of their own would all stay in registers from item to item.
+template <int N>
+INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at, float (&acc)[WIDTH / 2])
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+    i32 to[N / kRows];
+    rows_out<N>(p, item, to);
+#pragma unroll 1
+    for (int k = 0; k < kSteps; k++, at++) {
+        u32 w = shared_address(sh.stages + at % STAGES * kStage), x = w + kWBytes;
+        barrier_wait(&sh.full[at % STAGES], at / STAGES & 1);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < kBlockK / 16; i++)
+            multiply<N>(acc, smem_descriptor(w + group * (kWBytes / 2) + i * 32, 16, SWIZZLE_ATOM),
+                        smem_descriptor(x + i * 32, 16, SWIZZLE_ATOM), !(k == 0 && i == 0));
+        wgmma_commit();
+        WGMMA_WAIT(1); // the stage before this one has been read
+        if (k > 0 && thread == 0)
+            barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+    }
+    WGMMA_WAIT(0);
+    if (thread == 0)
+        barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        wgmma_touch(acc[i]);
+#pragma unroll
+    for (int first = 0; first < N; first += kPart) { // the two buffers take turns: one barrier a part
+        char *buffer = sh.out + (group * 2 + first / kPart % 2) * kPartBytes;
+        turn(acc, first, shared_address(buffer));
+        if constexpr (N % kPart == 0)
+            turn(acc, first + 32, shared_address(buffer));
+        else if (first + 32 < N)
+            turn(acc, first + 32, shared_address(buffer));
+        named_barrier(1 + group, 128);
+        send<N>(p, item, to, first, buffer);
+    }
+    named_barrier(1 + group, 128); // the next item writes the first buffer
+}
+
+template <int N>
+INLINE void consume_width(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at, float (&acc)[WIDTH / 2])
+{
+    if constexpr (N < WIDTH)
+        if (item.count > N)
+            return consume_width<N + 32>(p, sh, item, at, acc);
+    consume<N>(p, sh, item, at, acc);
+}
+
+KERNEL __launch_bounds__(384, 1) moe_gemm_sm90(const __grid_constant__ moe_gemm_params p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 full[STAGES], empty[STAGES], item_full[kItems], item_empty[kItems];
+    __shared__ Item items[kItems];
+    Shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, full, empty, item_full,
+                 item_empty, items};
+    sh.out = sh.stages + STAGES * kStage; // 4 buffers of kPartBytes
+    if (threadIdx.x == 0) {
+        tma_prefetch_map(&p.w);
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(&full[s], 5);  // TMA's thread and the four warps that copy
+            barrier_init(&empty[s], 2); // one arrival a consumer warpgroup
+        }
+        for (int i = 0; i < kItems; i++) {
+            barrier_init(&item_full[i], 1);
+            barrier_init(&item_empty[i], 12); // every warp
+        }
+        barrier_init_done();
+    }
+    __syncthreads();
+    pdl_wait();
+    if (threadIdx.x < 128) {
+        SETMAXNREG_DEC(88);
+        produce(p, sh);
+    } else {
+        SETMAXNREG_INC(208);
+        float acc[WIDTH / 2];
+        u32 at = 0;
+        for (u32 round = 0;; round++, at += kSteps) {
+            Item item = take_item(sh, round);
+            if (item.expert < 0)
+                break;
+            consume_width<32>(p, sh, item, at, acc);
+        }
+    }
+    pdl_go();
+}

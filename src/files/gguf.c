@@ -27,6 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 enum {
     MAX_KEY = 65535,       /* the format's own limit */
     MAX_TENSOR_NAME = 255, /* the format says 64; a few writers exceed it */

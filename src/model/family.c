@@ -1,8 +1,9 @@
 /* The list of families (model/family.h). */
 #include "model/family.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "base/buf.h"
 
 #define VT_FAMILY(name) extern const vt_family vt_family_##name;
 #include "model/families.h"
@@ -32,9 +33,9 @@ void vt_family_names(bool gguf, char *out, size_t size)
 {
     size_t at = 0;
     *out = '\0';
-    for (int i = 0; vt_families[i] && at < size; i++) {
+    for (int i = 0; vt_families[i]; i++) {
         const char *name = gguf ? vt_families[i]->gguf : vt_families[i]->hf;
         if (name)
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", name);
+            vt_append(out, size, &at, "%s%s", at ? ", " : "", name);
     }
 }

@@ -419,6 +419,11 @@ static void destroy_context()
     for (auto *map : {&gpu.block, &gpu.reserved})
         for (auto &b : *map)
             emu_race_memory(b.first, 0);
+    /* work that never ran may hold its own stream, as the recording of an event does */
+    for (auto &s : gpu.stream)
+        s.second->queue.clear();
+    for (auto &s : gpu.orphan)
+        s->queue.clear();
     gpu.stream.clear();
     gpu.orphan.clear();
     gpu.event.clear();

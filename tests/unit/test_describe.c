@@ -134,13 +134,15 @@ static void check_cut(const char *op, const vt_impl *impl, const vt_case *c, con
 }
 
 /* One of the call's launches has a CTA for each item, or fewer: then every SM has the same number
- * of CTAs, which divide the items among themselves. */
+ * of CTAs, which divide the items among themselves. Where the device alone knows how many items
+ * there are, every SM has one CTA, even if there are fewer items. */
 static bool launches_fit(const vt_cuda_lane *l, const vt_cut *cut)
 {
     for (int32_t i = 0; i < l->n_record; i++) {
         const uint32_t *g = l->record[i].grid;
         int64_t ctas = (int64_t)g[0] * g[1] * g[2];
-        if (ctas == cut->items || (ctas < cut->items && ctas > 0 && ctas % cut->workers == 0))
+        bool even = ctas > 0 && ctas % cut->workers == 0;
+        if (ctas == cut->items || (even && (ctas < cut->items || ctas == cut->workers)))
             return true;
     }
     return false;

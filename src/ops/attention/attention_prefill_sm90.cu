@@ -519,12 +519,14 @@ INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *
     store_o(p, t, q, o, l, group, thread);
 }
 
-/* Tells the producer that this warp, or its warpgroup, is done with the Q tile of a round. */
+/* Tells the producer that this warp, or its warpgroup, is done with the Q tile of a round, and with its item. The last
+ * lane of a warp tells it: racecheck remembers the last lane that read the item, and follows the order from a lane
+ * through an mbarrier, but not from another lane through __syncwarp() to it. */
 INLINE void release_q(const shared &sh, u32 round, int thread)
 {
     if (STAGE_O)
         __syncwarp();
-    if (thread % (STAGE_O ? 32 : 128) == 0)
+    if (thread % (STAGE_O ? 32 : 128) == (STAGE_O ? 31 : 0))
         barrier_arrive(&sh.q_empty[round % Q_STAGES]);
 }
 

@@ -83,7 +83,7 @@ typedef struct on_cuda {
     on_cuda_weights weights[4];
     int32_t n_weights;
     bool quantised;              /* a weight is kept in fewer bits than BF16 */
-    bool rounded;                /* a weight that is quantised on the host is BF16 here */
+    bool rounded;                /* a weight with scales on the host is BF16 here */
     struct on_cuda_block *block; /* [n_blocks] the args' device memory */
     int32_t n_blocks, max_blocks;
     vt_arena arena;
@@ -130,7 +130,7 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err);
 /* Returns how far an element may be from the reference: |got - want| <= allowed (1 + |want|).
  *
  *   0       the card's own tolerance is 0: copies, stores; and always for integers and ids
- *   0.02    a quantised weight is BF16 on the device, or there are more than 64 tokens, for which
+ *   0.02    a quantised weight, or an FP8 one with scales, is BF16 on the device, or there are more than 64 tokens, for which
  *           kernels make it BF16: the reference has the integers and scales of the file. (For few
  *           tokens, and for experts, kernels use the integers themselves.)
  *   0.01    BF16 results of fp32 sums

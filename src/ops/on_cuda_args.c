@@ -182,7 +182,7 @@ static vt_status pack_weights(on_cuda *c, const vt_weight *host, int32_t n,
         .base = base, .bytes = (size_t)n * each, .part = part, .n = n, .each = each};
     c->n_weights++;
     c->quantised |= part[0].dtype != VT_BF16;
-    c->rounded |= part[0].dtype == VT_BF16 && vt_dtype_quantised(host->dtype);
+    c->rounded |= part[0].dtype == VT_BF16 && (vt_dtype_quantised(host->dtype) || host->scale[0]);
     *parts = part;
     return VT_OK;
 }

@@ -4,7 +4,7 @@ A run over prompts gives, for each, a list of steps: (bytes of the token, its lo
 that differ only in how they are computed (bf16 or int8, whole or in chunks) choose the same tokens until two candidates are
 nearly equal; from the first difference on they are two texts, so nothing after it is compared. The margin of a step is the
 gap between its two likeliest log-probabilities: a difference at a margin above the bound is an error, below it a tie."""
-import json, math, os, subprocess, tempfile, time
+import json, math, os, re, subprocess, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROMPTS = os.path.join(ROOT, "tests/golden/prompts100.txt")
@@ -84,15 +84,24 @@ class Device:
             return read_results(dst, len(prompts))
 
 
+def token_bytes(name):
+    """The bytes of a token in the log-probabilities of completions: its text, or bytes:\\xNN... where that is no text."""
+    if re.fullmatch(r"bytes:(\\x[0-9a-f]{2})+", name):
+        return bytes.fromhex(name[len("bytes:"):].replace("\\x", ""))
+    return name.encode()
+
+
 def read_results(path, n):
+    """[(steps, cached tokens)]; a step is (bytes, log-probability, the likeliest: [(bytes, log-probability)], falling)."""
     out = [None] * n
     for line in open(path, encoding="utf-8"):
         o = json.loads(line)
         body = o["response"]["body"]
         if o["response"]["status_code"] != 200:
             raise Refused(body["error"]["message"])
-        steps = [(bytes(t["bytes"]), t["logprob"], [(bytes(x["bytes"]), x["logprob"]) for x in t["top_logprobs"]])
-                 for t in body["choices"][0]["logprobs"]["content"]]
+        l = body["choices"][0]["logprobs"]
+        steps = [(token_bytes(t), p, sorted(((token_bytes(x), q) for x, q in top.items()), key=lambda x: -x[1]))
+                 for t, p, top in zip(l["tokens"], l["token_logprobs"], l["top_logprobs"])]
         out[int(o["custom_id"])] = steps, body["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert None not in out, "a prompt has no result"
     return out

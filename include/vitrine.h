@@ -44,6 +44,10 @@ extern "C" {
 
 /* "0.1.0", static storage. */
 VT_API const char *vt_version(void);
+/* For bindings: the bytes of the library's own struct of that name ("vt_event"), 0 for a name that
+ * this header does not declare. A binding that was made from an older header finds them equal or
+ * larger. */
+VT_API size_t vt_struct_size(const char *name);
 
 /* ---- errors ---- */
 
@@ -313,6 +317,37 @@ VT_API vt_status vt_engine_start(vt_engine *e, vt_err *err);
 /* Returns when the step under way has ended; requests stay open, and start or step goes on with
  * them. In a callback it only asks the loop to end. Start and stop belong to one thread. */
 VT_API void vt_engine_stop(vt_engine *e);
+
+/* ---- inbox: events kept for a thread that asks for them ----
+ *
+ * For bindings and for callers who would rather ask than be called: no code of theirs runs on the
+ * engine's thread. The loop runs (vt_engine_start), and then
+ *
+ *     vt_inbox_new(false, &inbox, &err);
+ *     vt_inbox_submit(inbox, engine, &request, &id, &err);    as many requests as you like
+ *     while (vt_inbox_take(inbox, -1, &event, &err) == VT_OK && event)
+ *         ...                                                 event->request, event->text, ... */
+
+typedef struct vt_inbox vt_inbox;
+
+/* `whole`: a completion is handed out once, when it has ended. Otherwise whatever has come since it
+ * was last taken. */
+VT_API vt_status vt_inbox_new(bool whole, vt_inbox **out, vt_err *err);
+/* Requests of it that are open go on, and nobody hears of them; vt_engine_abort ends them. */
+VT_API void vt_inbox_free(vt_inbox *in);
+/* vt_engine_submit, whose callback and user must be NULL. Any thread. */
+VT_API vt_status vt_inbox_submit(vt_inbox *in, vt_engine *e, const vt_request_params *p,
+                                 vt_request_id *id, vt_err *err);
+/* *event: the tokens, text and log-probabilities of one completion that have come since they were
+ * last taken, joined, with the newest numbers; the scores of a prompt come first, in an event of
+ * their own. It is valid until the next call with this inbox. NULL after timeout_ms (negative: no
+ * limit) without news, and at once when every completion's end has been taken. One thread at a
+ * time. */
+VT_API vt_status vt_inbox_take(vt_inbox *in, int32_t timeout_ms, const vt_event **event,
+                               vt_err *err);
+/* A descriptor for poll and event loops: readable while vt_inbox_take would return an event. It
+ * belongs to the inbox, and only vt_inbox_take reads it. VT_ERR_IO: the process has no more. */
+VT_API vt_status vt_inbox_fd(vt_inbox *in, int *fd, vt_err *err);
 
 /* Numbers about an engine, as of its last step. Counters only grow. */
 typedef struct vt_stats {

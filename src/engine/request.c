@@ -32,9 +32,8 @@ void vt_request_init_size(vt_request_params *p, size_t size)
     p->struct_size = size;
 }
 
-/* *whole gets the caller's fields, and defaults where the caller's struct is an older, shorter one.
- * What a newer one has beyond ours must be zero: we could not do what it asks. */
-static vt_status complete(const vt_request_params *p, vt_request_params *whole, vt_err *err)
+/* Refuses a newer struct whose further fields are not zero: we could not do what they ask. */
+vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, vt_err *err)
 {
     size_t size = p->struct_size;
     if (size < FIRST_SIZE || size > 4096)
@@ -301,7 +300,7 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
                      const vt_req_limits *lim, vt_req **out, vt_err *err)
 {
     vt_request_params whole, *p = &whole;
-    TRY(complete(given, &whole, err));
+    TRY(vt_req_complete(given, &whole, err));
     TRY(check_sampling(p, lim, err));
     TRY(check_prompt(p, lim, err));
     TRY(check_lists(p, lim, err));

@@ -102,6 +102,10 @@ extern const char vt_context_length[]; /* what a limit that is the context is ca
  * their tokens have to be counted. `most` may be NULL: no limit. */
 vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
                                const vt_prompt_limit *most, vt_err *err);
+/* *whole gets the caller's fields, and defaults where the caller's struct is an older, shorter
+ * one. VT_ERR_USAGE for a struct that vt_request_init has not seen or whose unknown fields are
+ * set. */
+vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, vt_err *err);
 /* Checks the parameters and makes a request of a copy of them. VT_ERR_USAGE names the field that is
  * wrong. */
 vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,

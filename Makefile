@@ -9,6 +9,7 @@
 #   make unit T=x   build and run tests/unit/test_x.c alone
 #   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
+#   make wheel      build/wheel/vitrine-....whl: program, library and Python API, for pip
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
 # Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
@@ -71,7 +72,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: all wheel run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -247,6 +248,9 @@ install: all lib
 	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/vitrine/labs"
 	tar -C labs --mode=u=rwX,go=rX -cf - $(LABS) | tar -C "$(DESTDIR)$(PREFIX)/share/vitrine/labs" --no-same-owner -xf -
+
+wheel: all
+	@CC="$(CC)" LIB_OBJ="$(LIB_OBJ)" python/build-wheel $(B) build/wheel
 
 # Every file that `install` puts there, and nothing else: folders may be others' too. The folders of the labs are ours.
 uninstall:

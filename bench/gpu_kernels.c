@@ -123,11 +123,11 @@ typedef struct rows {
         QUANT("8B gate+up", type_, 4096, "rows=12288,rows2=12288,epilogue=swiglu"), \
         QUANT("8B down", type_, 12288, "rows=4096,residual=1"),                     \
         QUANT("8B head", type_, 4096, "rows=151936,logits=1")
-#define EXPERTS(what, shape_)                                                                  \
-    {                                                                                          \
-        "experts", "experts 30B-A3B " what " %d", "moe_linear",                                \
-            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_,                           \
-            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, SMALL, 64               \
+#define EXPERTS(what, shape_)                                                    \
+    {                                                                            \
+        "experts", "experts 30B-A3B " what " %d", "moe_linear",                  \
+            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_,             \
+            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, SMALL, 64 \
     }
 #define BOTH(what, cols_, shape_)                                                                 \
     {"cublaslt",                                                                                  \
@@ -321,7 +321,7 @@ static void run_shape(bench *b, const char *name, const char *op_name, const cha
                       int methods, const sampling_kind *kind)
 {
     const vt_op *op = vt_op_find(op_name);
-    vt_case_text text;
+    vt_case text;
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
     vt_arena arena;
@@ -332,7 +332,7 @@ static void run_shape(bench *b, const char *name, const char *op_name, const cha
     }
     must(vt_case_from_text(op, shape, &text, &err), &err);
     vt_arena_init(&arena, ARENA);
-    void *args = op->make_args(&text.c, 42, &arena, output, &n_outputs);
+    void *args = op->make_args(&text, 42, &arena, output, &n_outputs);
     vt_status status = VT_OK;
     if (!args)
         status = vt_fail(&err, VT_ERR_MEMORY, "out of host memory");

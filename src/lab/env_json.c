@@ -295,7 +295,7 @@ static void write_attempts(vt_json *w, const lab_env *e)
         vt_json_string(w, "op", t->op->name);
         vt_json_string(w, "device", t->device == VT_DEVICE_CUDA ? "cuda" : "cpu");
         vt_json_string(w, "row", t->impl ? t->impl->name : NULL);
-        vt_json_string(w, "shape", t->shape);
+        vt_json_string(w, "shape", t->impl ? t->shape : NULL);
         put_text(w, "kernel", t->kernel);
         vt_json_int(w, "n_kernels", t->n_kernels);
         vt_json_fixed(w, "compile_ms", compiled ? t->compile_ms : NAN, 1);

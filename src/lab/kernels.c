@@ -296,7 +296,7 @@ static vt_status list_cuda(asking *a, const void *args, vt_err *err)
 
 static vt_status ask_rows(lab *l, const char *op, const char *shape, asking *a, vt_err *err)
 {
-    vt_case_text text;
+    vt_case text;
     vt_arena arena;
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
@@ -306,7 +306,7 @@ static vt_status ask_rows(lab *l, const char *op, const char *shape, asking *a, 
         return vt_fail(err, VT_ERR_USAGE, "there is no op named %s", op);
     TRY(vt_case_from_text(a->op, shape, &text, err));
     vt_arena_init(&arena, (size_t)24 << 30);
-    void *args = a->op->make_args(&text.c, 1, &arena, output, &n_outputs);
+    void *args = a->op->make_args(&text, 1, &arena, output, &n_outputs);
     vt_status status = !args ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %s", op, shape)
                        : l->ordinal < 0 ? list_cpu(a, args, err)
                                         : list_cuda(a, args, err);
@@ -366,7 +366,7 @@ static vt_status cost_on_cuda(lab *l, const lab_kernel_ask *ask, const vt_op *op
 
 vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt_err *err)
 {
-    vt_case_text text;
+    vt_case text;
     vt_arena arena;
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
@@ -379,7 +379,7 @@ vt_status lab_kernel_expect(lab *l, const lab_kernel_ask *ask, double *out_s, vt
     if (l->emulated)
         return VT_OK;
     vt_arena_init(&arena, (size_t)24 << 30);
-    void *args = op->make_args(&text.c, 1, &arena, output, &n_outputs);
+    void *args = op->make_args(&text, 1, &arena, output, &n_outputs);
     vt_status status = VT_OK;
     if (!args)
         status = vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %s", ask->op, ask->shape);

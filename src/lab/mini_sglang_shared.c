@@ -12,6 +12,7 @@
 #include "lab/devices.h"
 #include "lab/mini_sglang.h"
 #include "model/model.h"
+#include "ops/case_text.h"
 #include "ops/shape_of.h"
 
 lab_word mini_word(double v, lab_unit unit)
@@ -152,29 +153,15 @@ vt_status mini_one_worker(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt
     return status;
 }
 
-/* The smallest case of a real model that the card has, as text. Fields at zero are left to their
- * presets. */
+/* The smallest case of a real model that the card has, as text. */
 bool mini_case_text(const vt_op *op, char *out, size_t size)
 {
-    const vt_case *c = op->n_cases ? &op->cases[0] : NULL;
+    vt_case c;
     size_t at = 0;
-    bool fits = true;
-    for (int32_t i = op->n_cases; i-- > 0;) /* the first of a real model is the smallest */
-        c = op->cases[i].bench ? &op->cases[i] : c;
-    out[0] = '\0';
-    for (int32_t i = 0; c && i < op->n_fields && fits; i++) {
-        const vt_field *f = &op->fields[i];
-        const char *comma = at ? "," : "", *type = "fp8";
-        if (f->is_type && c->p[i] != VT_FP8_E4M3)
-            type = vt_dtype_get((vt_dtype)c->p[i])->name;
-        if (f->is_type)
-            fits = vt_append(out, size, &at, "%s%s=%s", comma, f->name, type);
-        else if (f->words && c->p[i])
-            fits = vt_append(out, size, &at, "%s%s=%s", comma, f->name, f->words[c->p[i]]);
-        else if (c->p[i] > 0)
-            fits = vt_append(out, size, &at, "%s%s=%lld", comma, f->name, (long long)c->p[i]);
-    }
-    return at > 0 && fits;
+    for (int32_t i = 0; vt_op_case(op, i, &c); i++)
+        if (c.bench) /* the first of a real model is the smallest */
+            return vt_append(out, size, &at, "%s", c.name);
+    return false;
 }
 
 /* ---- the forward pass ---- */

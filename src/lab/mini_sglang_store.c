@@ -46,13 +46,13 @@ static int by_value(const void *a, const void *b)
 /* Counts how many slots occur twice among those of the case, and how many pages they lie in. */
 static vt_status count_slots(const char *shape, int32_t *twice, int32_t *pages, vt_err *err)
 {
-    vt_case_text text;
+    vt_case text;
     vt_tensor *outputs[VT_MAX_OUTPUTS];
     int32_t n_outputs;
     vt_arena arena;
     TRY(vt_case_from_text(&kv_store_op, shape, &text, err));
     vt_arena_init(&arena, 0);
-    const kv_store_args *a = kv_store_op.make_args(&text.c, 1, &arena, outputs, &n_outputs);
+    const kv_store_args *a = kv_store_op.make_args(&text, 1, &arena, outputs, &n_outputs);
     int32_t n = a ? a->batch->n_tokens : 0, *slot = calloc((size_t)n + 1, sizeof *slot);
     *twice = *pages = 0;
     for (int32_t i = 0; slot && i < n; i++)

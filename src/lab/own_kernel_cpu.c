@@ -13,6 +13,7 @@
 #include "device/cpu.h"
 #include "device/roofs.h"
 #include "lab/own_kernel_inside.h"
+#include "ops/case_text.h"
 #include "ops/access.h"
 #include "ops/bench.h"
 #include "vitrine_kernel.h"
@@ -218,10 +219,11 @@ static vt_status check_case(own_kernel *k, shared_object *o, const vt_case *what
 
 static vt_status check_all(own_kernel *k, shared_object *o, vt_err *err)
 {
-    for (int32_t i = 0; i < k->op->n_cases; i++)
-        TRY(check_case(k, o, &k->op->cases[i], false, err));
+    vt_case c;
+    for (int32_t i = 0; vt_op_case(k->op, i, &c); i++)
+        TRY(check_case(k, o, &c, false, err));
     for (int32_t i = 0; i < k->n_shapes; i++)
-        TRY(check_case(k, o, &k->shape[i].c, true, err));
+        TRY(check_case(k, o, &k->shape[i], true, err));
     return VT_OK;
 }
 

@@ -18,6 +18,7 @@
 #include "device/occupancy.h"
 #include "device/roofs.h"
 #include "lab/own_kernel_inside.h"
+#include "ops/case_text.h"
 #include "ops/on_cuda.h"
 
 enum {
@@ -305,11 +306,13 @@ static vt_status check(gpu_run *g, gpu_case *c, vt_err *err)
 static vt_status check_card(gpu_run *g, vt_err *err)
 {
     const vt_op *op = g->k->op;
-    g->item = vt_calloc((size_t)op->n_cases + 1, sizeof *g->item);
+    int32_t n = vt_op_n_cases(op);
+    vt_case c;
+    g->item = vt_calloc((size_t)n + 1, sizeof *g->item);
     if (!g->item)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d cases", op->n_cases);
-    for (; g->n < op->n_cases; g->n++)
-        TRY(prepare(g, &g->item[g->n], &op->cases[g->n], false, err));
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d cases", n);
+    for (; vt_op_case(op, g->n, &c); g->n++)
+        TRY(prepare(g, &g->item[g->n], &c, false, err));
     own_kernel_step(g->k, COMPILE_LIMIT_S, "compiling it");
     TRY(vt_cuda_compile(g->gpu.cuda, NULL, NULL, err));
     for (int32_t i = 0; i < g->n; i++)
@@ -420,7 +423,7 @@ static vt_status measure(gpu_run *g, vt_err *err)
     }
     for (int32_t i = 0; i < k->n_shapes; i++) {
         gpu_case c = {0};
-        vt_status status = measure_shape(g, &c, &k->shape[i].c, err);
+        vt_status status = measure_shape(g, &c, &k->shape[i], err);
         drop(&c);
         TRY(status);
     }
@@ -446,7 +449,7 @@ vt_status own_kernel_on_cuda(own_kernel *k, int32_t ordinal, vt_err *err)
     status = vt_jit_add_text(g.gpu.cuda->jit, g.source, k->text, err);
     if (status == VT_OK)
         status = check_card(&g, err);
-    for (int32_t i = 0; g.item && i < k->op->n_cases; i++)
+    for (int32_t i = 0; g.item && i <= g.n; i++) /* the last may be half made */
         drop(&g.item[i]);
     free(g.item);
     if (status == VT_OK && all_right(k->report))

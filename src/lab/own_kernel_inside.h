@@ -44,7 +44,7 @@ typedef struct own_kernel {
     const vt_op *op;
     char *text;                 /* of a .cu */
     char name[OWN_KERNEL_TEXT]; /* of the file, for messages */
-    vt_case_text *shape;        /* [n_shapes] that are timed */
+    vt_case *shape;             /* [n_shapes] that are timed */
     int32_t n_shapes;
 } own_kernel;
 

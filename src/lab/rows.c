@@ -79,7 +79,7 @@ vt_status lab_call_make(const vt_target *t, const char *op, const char *shape, l
         return vt_fail(err, VT_ERR_USAGE, "%s is not an op", op);
     TRY(vt_case_from_text(out->op, shape, &out->shape, err));
     vt_arena_init(&out->arena, 0);
-    out->args = out->op->make_args(&out->shape.c, 1, &out->arena, outputs, &n_outputs);
+    out->args = out->op->make_args(&out->shape, 1, &out->arena, outputs, &n_outputs);
     if (!out->args) {
         lab_call_release(out);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %s with %s", op, shape);

@@ -28,7 +28,7 @@ typedef struct lab_call {
     vt_target target;
     void *args;            /* of the target's types; only the host may follow its pointers */
     const vt_batch *batch; /* of the args; NULL: the op has none */
-    vt_case_text shape;
+    vt_case shape;
     vt_arena arena;
 } lab_call;
 

@@ -305,12 +305,12 @@ static vt_status each_of_shape(const vt_op *op, const bench_options *o,
                                void *ctx, vt_err *err)
 {
     int32_t n;
-    vt_case_text *text = vt_calloc(VT_MAX_TEXT_CASES, sizeof *text);
+    vt_case *text = vt_calloc(VT_MAX_TEXT_CASES, sizeof *text);
     if (!text)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d cases", VT_MAX_TEXT_CASES);
     vt_status status = vt_cases_from_text(op, o->shape, text, VT_MAX_TEXT_CASES, &n, err);
     for (int32_t i = 0; status == VT_OK && i < n; i++)
-        status = visit(ctx, op, &text[i].c, err);
+        status = visit(ctx, op, &text[i], err);
     free(text);
     return status;
 }
@@ -321,6 +321,7 @@ vt_status bench_each_case(const char *op_name, const bench_options *o,
                           void *ctx, vt_err *err)
 {
     const vt_op *one = op_name ? vt_op_find(op_name) : NULL;
+    vt_case c;
     if (op_name && !one)
         return vt_fail(err, VT_ERR_USAGE,
                        "there is no op named %s: see vitrine explain for the names", op_name);
@@ -329,11 +330,9 @@ vt_status bench_each_case(const char *op_name, const bench_options *o,
     if (o->shape)
         return each_of_shape(one, o, visit, ctx, err);
     for (const vt_op *const *op = vt_ops; *op; op++)
-        for (int32_t i = 0; (!one || one == *op) && i < (*op)->n_cases; i++) {
-            const vt_case *c = &(*op)->cases[i];
-            if (c->bench || o->all_cases)
-                TRY(visit(ctx, *op, c, err));
-        }
+        for (int32_t i = 0; (!one || one == *op) && vt_op_case(*op, i, &c); i++)
+            if (c.bench || o->all_cases)
+                TRY(visit(ctx, *op, &c, err));
     return VT_OK;
 }
 

@@ -412,7 +412,7 @@ static vt_status make_passing(job *j, int64_t bytes, vt_err *err)
 vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
                        const bench_step *step, double budget_s, bench_one *out, vt_err *err)
 {
-    vt_case_text text;
+    vt_case text;
     vt_status status;
     TRY(vt_case_from_text(op, shape, &text, err));
     job *j = vt_aligned_alloc(VT_CACHE_LINE, sizeof *j);
@@ -421,7 +421,7 @@ vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, 
     memset(j, 0, sizeof *j);
     j->op = op, j->impl = impl, j->team = team;
     vt_arena_init_on_pages(&j->arena, 0);
-    TRY_GOTO(status, make_copies(j, &text.c, step->set_bytes, err), out);
+    TRY_GOTO(status, make_copies(j, &text, step->set_bytes, err), out);
     TRY_GOTO(status, on_cpu_make(&j->on, op, impl, j->copy[0], vt_team_size(team), err), out);
     TRY_GOTO(status, make_passing(j, step->passing_bytes, err), out);
     *out = (bench_one){.cost = op->cost(j->copy[0], NULL)};

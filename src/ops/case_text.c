@@ -1,5 +1,6 @@
 #include "ops/case_text.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -137,14 +138,27 @@ static vt_status read_field(const vt_op *op, const char *text, const char *end, 
     return unknown_field(op, text, len, err);
 }
 
-static vt_status read_shape(const vt_op *op, const char *text, shape *s, vt_err *err)
+/* Reads the text; *cases: how many combinations its lists make, at most `most`. */
+static vt_status read_shape(const vt_op *op, const char *text, int32_t most, shape *s,
+                            int32_t *cases, vt_err *err)
 {
+    int64_t n = 1;
     *s = (shape){0};
     for (const char *p = text; *p;) {
-        const char *end = p + strcspn(p, ",");
+        const char *end = p + strcspn(p, ", ");
         TRY(read_field(op, p, end, s, err));
+        if (*end && !end[1])
+            return vt_fail(err, VT_ERR_USAGE, "a shape of %s: it ends in '%c', expected a field",
+                           op->name, *end);
         p = *end ? end + 1 : end;
     }
+    for (int32_t k = 0; k < s->n_named; k++) {
+        n *= s->n[s->named[k]];
+        if (n > most)
+            return vt_fail(err, VT_ERR_USAGE, "a shape of %s: more than %d combinations", op->name,
+                           most);
+    }
+    *cases = (int32_t)n;
     return VT_OK;
 }
 
@@ -161,54 +175,75 @@ const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]
 }
 
 /* Makes the case for combination `number` of the shape's values. */
-static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_case_text *out,
+static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_case *out,
                            vt_err *err)
 {
     char room[VT_VALUE_TEXT];
     size_t at = 0;
-    *out = (vt_case_text){.c = {.bench = true}};
+    *out = (vt_case){.bench = true};
     for (int32_t i = 0; i < op->n_fields; i++)
-        out->c.p[i] = op->fields[i].preset;
+        out->p[i] = op->fields[i].preset;
     for (int32_t k = s->n_named - 1; k >= 0; k--) {
         int32_t i = s->named[k];
-        out->c.p[i] = s->value[i][number % s->n[i]];
+        out->p[i] = s->value[i][number % s->n[i]];
         number /= s->n[i];
     }
     snprintf(out->name, sizeof out->name, "presets");
     for (int32_t k = 0; k < s->n_named; k++) {
         const vt_field *f = &op->fields[s->named[k]];
         vt_append(out->name, sizeof out->name, &at, "%s%s=%s", k ? " " : "", f->name,
-                  vt_field_text(f, out->c.p[s->named[k]], room));
+                  vt_field_text(f, out->p[s->named[k]], room));
     }
-    out->c.name = out->name;
-    const char *wrong = op->refuses ? op->refuses(&out->c) : NULL;
+    const char *wrong = op->refuses ? op->refuses(out) : NULL;
     return wrong ? vt_fail(err, VT_ERR_USAGE, "a shape of %s: %s: %s", op->name, out->name, wrong)
                  : VT_OK;
 }
 
-vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case_text *out, int32_t most,
+vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case *out, int32_t most,
                              int32_t *n, vt_err *err)
 {
     shape s;
-    int64_t cases = 1;
+    int32_t cases = 0;
     *n = 0;
-    TRY(read_shape(op, text, &s, err));
-    for (int32_t k = 0; k < s.n_named; k++) {
-        cases *= s.n[s.named[k]];
-        if (cases > most)
-            return vt_fail(err, VT_ERR_USAGE, "a shape of %s: more than %d combinations", op->name,
-                           most);
-    }
+    TRY(read_shape(op, text, most, &s, &cases, err));
     for (int32_t i = 0; i < cases; i++)
         TRY(make_case(op, &s, i, &out[i], err));
-    *n = (int32_t)cases;
+    *n = cases;
     return VT_OK;
 }
 
-vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case_text *out, vt_err *err)
+vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case *out, vt_err *err)
 {
     int32_t n;
     return vt_cases_from_text(op, text, out, 1, &n, err);
+}
+
+bool vt_op_case(const vt_op *op, int32_t number, vt_case *out)
+{
+    for (const char *const *text = op->cases; *text; text++) {
+        shape s = {0};
+        int32_t n = 0;
+        bool timed = **text == '*';
+        vt_status status = read_shape(op, *text + timed, VT_MAX_TEXT_CASES, &s, &n, NULL);
+        if (status == VT_OK && number < n)
+            status = make_case(op, &s, number, out, NULL);
+        assert(status == VT_OK); /* a card's own text, which test_op_parity reads */
+        if (number < n) {
+            out->bench = timed;
+            return true;
+        }
+        number -= n;
+    }
+    return false;
+}
+
+int32_t vt_op_n_cases(const vt_op *op)
+{
+    vt_case c;
+    int32_t n = 0;
+    while (vt_op_case(op, n, &c))
+        n++;
+    return n;
 }
 
 int64_t vt_case_get(const vt_op *op, const vt_case *c, const char *field)

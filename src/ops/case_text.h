@@ -1,31 +1,29 @@
-/* Cases from text: `--shape tokens=1|8|64,type=q4_k,cols=4096` of `vitrine bench kernels`, and the
- * cases of tests/gpu.
+/* Cases from text: those of the cards, `--shape tokens=1|8|64,type=q4_k,cols=4096` of `vitrine
+ * bench kernels`, and the cases of tests/gpu.
  *
- *   text    FIELD=VALUE[|VALUE ...],FIELD=...    fields of the card (vt_op.fields), each once
+ *   text    FIELD=VALUE[|VALUE ...] FIELD=...   fields of the card (vt_op.fields), each once, with
+ *                                               a space or a comma between
  *   value   a number; a type by its name ("q4_k", "bf16"); a word of the field ("swiglu", "blocks")
  *
  * A field that is not named has its preset. Several values of a field make several cases; several
- * such fields make all combinations, in which the last field changes fastest. */
+ * such fields make all combinations, in which the last field changes fastest. The name of a case is
+ * a text that makes it again. */
 #ifndef VT_OPS_CASE_TEXT_H
 #define VT_OPS_CASE_TEXT_H
 
 #include "ops/op.h"
 
-enum { VT_CASE_NAME = 160, VT_CASE_VALUES = 32, VT_MAX_TEXT_CASES = 256, VT_VALUE_TEXT = 24 };
-
-typedef struct vt_case_text {
-    vt_case c; /* its name is `name` */
-    char
-        name[VT_CASE_NAME]; /* "tokens=8 cols=4096": the fields of the text, cut where it is full */
-} vt_case_text;
+enum { VT_CASE_VALUES = 32, VT_MAX_TEXT_CASES = 256, VT_VALUE_TEXT = 24 };
 
 /* Makes the cases of the text, out[0 .. *n), at most `most`. Errors (VT_ERR_USAGE) name the field
  * and what was expected; for an unknown field they list those of the card. */
-vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case_text *out, int32_t most,
+vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case *out, int32_t most,
                              int32_t *n, vt_err *err);
-/* Makes the case of a text without lists. out->c.name points into *out, so *out must not be
- * copied. */
-vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case_text *out, vt_err *err);
+/* Makes the case of a text without lists. */
+vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case *out, vt_err *err);
+/* Makes case `number` of the card, from 0. False: the card has no more. */
+bool vt_op_case(const vt_op *op, int32_t number, vt_case *out);
+int32_t vt_op_n_cases(const vt_op *op);
 /* The text of a field's value, a constant or in `room`: "4096", "q4_k", "swiglu". */
 const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]);
 /* The value of the field of this name; 0: the card has none. */

@@ -277,12 +277,11 @@ typedef struct vt_field {
 enum { VT_FIELD_MOST = 1 << 18 };
 #define VT_UNSAID INT64_MIN /* a field of which a call's shape says nothing: the preset will do */
 
-enum { VT_MAX_FIELDS = 20, VT_MAX_OUTPUTS = 4 };
+enum { VT_MAX_FIELDS = 20, VT_MAX_OUTPUTS = 4, VT_CASE_NAME = 160 };
 
-/* A case to try: builds its own random args in an arena (seeded), with the reference's output
- * tensor named by outputs(). See ops/cases.h for the helpers cards use. */
+/* A case to try. make_args of the card builds its random args. */
 typedef struct vt_case {
-    const char *name;         /* "tokens=17 hidden=576" */
+    char name[VT_CASE_NAME];  /* "tokens=17 hidden=576": a text that makes the case again */
     int64_t p[VT_MAX_FIELDS]; /* values of the card's fields */
     bool bench;               /* a real model's shape: timed by `vitrine bench kernels` */
 } vt_case;
@@ -343,8 +342,10 @@ typedef struct vt_op {
     /* A sentence that says why the values of a shape do not fit together; NULL if they do. The
      * pointer may be NULL: then every shape within the fields' limits is a case. */
     const char *(*refuses)(const vt_case *c);
-    const vt_case *cases;
-    int32_t n_cases;
+    /* Texts of the cases to try (ops/case_text.h), NULL-terminated: "tokens=1|17 hidden=576". A '*'
+     * in front: `vitrine bench kernels` times them, for they are a real model's. vt_op_case makes
+     * the cases. */
+    const char *const *cases;
     /* Random args for a case, everything from `arena`; outputs are listed so that a test can poison
      * and compare them. Returns NULL when out of memory. */
     void *(*make_args)(const vt_case *c, uint64_t seed, vt_arena *arena,

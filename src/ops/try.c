@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "ops/bench.h"
+#include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/on_cpu.h"
 
@@ -92,27 +93,26 @@ static const vt_impl *best_row(const place *p, const vt_op *op)
     return NULL;
 }
 
-static const vt_case *pick(const place *p, const vt_op *op, const vt_impl **impl)
+/* The case is *out; *impl is NULL if there is none. */
+static void pick(const place *p, const vt_op *op, const vt_impl **impl, vt_case *out)
 {
     const vt_impl *wanted = p->only ? p->only : best_row(p, op);
-    const vt_case *best = NULL;
     int32_t looked = 0;
+    vt_case c;
     *impl = NULL;
     for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < op->n_cases && looked < MOST_LOOKED; i++) {
-            const vt_case *c = &op->cases[i];
-            if (c->bench != (pass == 1))
+        for (int32_t i = 0; looked < MOST_LOOKED && vt_op_case(op, i, &c); i++) {
+            if (c.bench != (pass == 1))
                 continue;
-            const vt_impl *row = row_for(p, op, c);
+            const vt_impl *row = row_for(p, op, &c);
             looked++;
-            if (row && (!best || position(op, row) < position(op, *impl))) {
-                best = c;
+            if (row && (!*impl || position(op, row) < position(op, *impl))) {
+                *out = c;
                 *impl = row;
             }
-            if (best && *impl == wanted)
-                return best;
+            if (*impl && *impl == wanted)
+                return;
         }
-    return best;
 }
 
 static void fail(vt_try *t, const vt_err *err)
@@ -130,23 +130,15 @@ static void judge(vt_try *t)
                  t->allowed);
 }
 
-static bool begin(vt_try *t, const place *p)
+static bool begin(vt_try *t, const place *p, vt_case *c)
 {
-    const vt_case *c = pick(p, t->op, &t->impl);
+    pick(p, t->op, &t->impl, c);
     t->error = t->allowed = NAN;
-    if (c)
-        t->shape = c->name;
+    if (t->impl)
+        snprintf(t->shape, sizeof t->shape, "%s", c->name);
     else
         snprintf(t->why, sizeof t->why, "no row takes a small case of the card");
-    return c != NULL;
-}
-
-static const vt_case *case_named(const vt_try *t)
-{
-    for (int32_t i = 0; i < t->op->n_cases; i++)
-        if (t->op->cases[i].name == t->shape)
-            return &t->op->cases[i];
-    return NULL;
+    return t->impl != NULL;
 }
 
 /* ---- CPU ---- */
@@ -170,10 +162,9 @@ static void cpu_main(void *p, int32_t worker)
     vt_team_barrier(j->team, worker);
 }
 
-static vt_status run_cpu(vt_try *t, vt_team *team, vt_err *err)
+static vt_status run_cpu(vt_try *t, const vt_case *c, vt_team *team, vt_err *err)
 {
     call got, want;
-    const vt_case *c = case_named(t);
     cpu_job j = {.impl = t->impl, .team = team};
     vt_status status = VT_OK;
     if (!call_make(&want, t->op, c))
@@ -207,7 +198,8 @@ void vt_try_cpu(const vt_op *op, vt_isa level, vt_team *team, vt_try *out)
     vt_limits limits = case_limits(vt_team_size(team));
     place p = {.cpu = vt_target_cpu(level, &limits)};
     *out = (vt_try){.op = op, .device = VT_DEVICE_CPU};
-    if (begin(out, &p) && run_cpu(out, team, &err) != VT_OK)
+    vt_case c;
+    if (begin(out, &p, &c) && run_cpu(out, &c, team, &err) != VT_OK)
         fail(out, &err);
 }
 
@@ -232,13 +224,14 @@ static void sum_kernels(const on_cuda *on, vt_try *t)
     }
 }
 
-static vt_status run_cuda(vt_try *t, on_cuda_gpu *gpu, const vt_packing *packing, vt_err *err)
+static vt_status run_cuda(vt_try *t, const vt_case *c, on_cuda_gpu *gpu, const vt_packing *packing,
+                          vt_err *err)
 {
     call k;
     on_cuda on = {0};
     on_cuda_error e;
     vt_status status;
-    if (!call_make(&k, t->op, case_named(t)))
+    if (!call_make(&k, t->op, c))
         return vt_fail(err, VT_ERR_MEMORY, "out of memory");
     TRY_GOTO(status, on_cuda_round(t->op, k.args, err), out);
     TRY_GOTO(status, on_cuda_make(&on, gpu, t->op, k.args, packing, err), out);
@@ -262,6 +255,7 @@ void vt_try_cuda(const vt_op *op, const vt_impl *impl, on_cuda_gpu *gpu, vt_try 
     vt_err err = {0};
     place p = {.gpu = gpu, .only = impl};
     *out = (vt_try){.op = op, .device = VT_DEVICE_CUDA};
-    if (begin(out, &p) && run_cuda(out, gpu, impl ? impl->packing : NULL, &err) != VT_OK)
+    vt_case c;
+    if (begin(out, &p, &c) && run_cuda(out, &c, gpu, impl ? impl->packing : NULL, &err) != VT_OK)
         fail(out, &err);
 }

@@ -16,8 +16,8 @@
 
 typedef struct vt_try {
     const vt_op *op;
-    const vt_impl *impl; /* NULL: no row of this device takes a small case */
-    const char *shape;   /* the case's name; NULL where impl is */
+    const vt_impl *impl;      /* NULL: no row of this device takes a small case */
+    char shape[VT_CASE_NAME]; /* the case's name; empty where impl is NULL */
     vt_device_kind device;
     char kernel[JIT_NAME_MAX]; /* GPU: the first kernel it launched, with template parameters */
     int32_t n_kernels;         /* GPU: different ones */

@@ -411,17 +411,15 @@ const gpu_case gpu_cases[] = {
 
 vt_status gpu_calls_of(const vt_op *op, const gpu_case *g, gpu_call *out, int32_t *n, vt_err *err)
 {
-    vt_case_text text[GPU_MOST_CALLS];
+    vt_case text[GPU_MOST_CALLS];
     TRY(vt_cases_from_text(op, g->shape, text, GPU_MOST_CALLS, n, err));
     for (int32_t i = 0; i < *n; i++) {
         gpu_call *k = &out[i];
-        k->text = text[i];
-        k->text.c.name = k->text.name;
-        k->c = &k->text.c;
+        k->c = text[i];
         k->seed = 42;
         k->make = g->make ? g->make : op->make_args;
         k->large = g->large;
-        snprintf(k->name, sizeof k->name, "%s", g->name ? g->name : k->text.name);
+        snprintf(k->name, sizeof k->name, "%s", g->name ? g->name : k->c.name);
     }
     return VT_OK;
 }

@@ -20,8 +20,7 @@ extern const gpu_case gpu_cases[]; /* ends with an op of NULL */
 
 /* One call to run: a case with the seed of its values. */
 typedef struct gpu_call {
-    vt_case_text text;
-    const vt_case *c; /* a case of the card, or text.c */
+    vt_case c;
     char name[192];
     uint64_t seed;
     gpu_make make;

@@ -123,7 +123,7 @@ static bool linear_part(on_cuda *c, const vt_tensor *y, const char *want, int64_
     return good;
 }
 
-static void linear_rows(rig *r, const vt_case_text *text)
+static void linear_rows(rig *r, const vt_case *text)
 {
     static const int32_t some[] = {1,  2,  8,   9,   16,  17,  31,  33,  64,
                                    65, 96, 128, 129, 200, 256, 257, 400, 700};
@@ -134,7 +134,7 @@ static void linear_rows(rig *r, const vt_case_text *text)
     vt_err err = {0};
     static on_cuda c;
     vt_arena_init(&arena, 0);
-    void *args = must_have(linear_op.make_args(&text->c, 7, &arena, output, &n_outputs));
+    void *args = must_have(linear_op.make_args(text, 7, &arena, output, &n_outputs));
     must(on_cuda_round(&linear_op, args, &err), &err);
     must(on_cuda_make(&c, &r->gpu, &linear_op, args, NULL, &err), &err);
     int64_t n = output[0]->dim[0];
@@ -148,7 +148,7 @@ static void linear_rows(rig *r, const vt_case_text *text)
     good = linear_part(&c, output[0], want, n - 1, 1) && good;
     good = linear_part(&c, output[0], want, n / 2, 20) && good;
     char name[192];
-    snprintf(name, sizeof name, "linear %s", text->name);
+    snprintf(name, sizeof name, "linear %.160s", text->name);
     report(r, good, name);
     free(want);
     on_cuda_release(&c);
@@ -157,7 +157,7 @@ static void linear_rows(rig *r, const vt_case_text *text)
 
 static void linear_cases(rig *r, const char *shape)
 {
-    static vt_case_text text[4];
+    static vt_case text[4];
     int32_t n;
     vt_err err = {0};
     must(vt_cases_from_text(&linear_op, shape, text, 4, &n, &err), &err);

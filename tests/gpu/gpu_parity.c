@@ -281,7 +281,7 @@ static void run_case(rig *r, const vt_op *op, const gpu_call *g)
     static call k;
     k = (call){.op = op, .g = g};
     vt_arena_init(&k.arena, ARENA);
-    k.args = g->make(g->c, g->seed, &k.arena, k.output, &k.n_outputs);
+    k.args = g->make(&g->c, g->seed, &k.arena, k.output, &k.n_outputs);
     if (!k.args) {
         skip_case(r, &k, "out of host memory");
     } else if (!has_row(op)) {
@@ -297,21 +297,21 @@ static void run_case(rig *r, const vt_op *op, const gpu_call *g)
 
 static void run_card(rig *r, const vt_op *op)
 {
-    for (int32_t i = 0; i < op->n_cases; i++) {
-        gpu_call g = {
-            .c = &op->cases[i], .seed = 42, .make = op->make_args, .large = op->cases[i].bench};
-        snprintf(g.name, sizeof g.name, "%s", op->cases[i].name);
+    gpu_call g = {.seed = 42, .make = op->make_args};
+    for (int32_t i = 0; vt_op_case(op, i, &g.c); i++) {
+        g.large = g.c.bench;
+        snprintf(g.name, sizeof g.name, "%s", g.c.name);
         run_case(r, op, &g);
     }
     for (const gpu_case *c = gpu_cases; c->op; c++) {
-        gpu_call g[GPU_MOST_CALLS];
+        gpu_call calls[GPU_MOST_CALLS];
         int32_t n;
         vt_err err = {0};
         if (strcmp(c->op, op->name) != 0)
             continue;
-        must(gpu_calls_of(op, c, g, &n, &err), &err);
+        must(gpu_calls_of(op, c, calls, &n, &err), &err);
         for (int32_t i = 0; i < n; i++)
-            run_case(r, op, &g[i]);
+            run_case(r, op, &calls[i]);
     }
 }
 

@@ -314,10 +314,11 @@ static bool is_flag(const vt_field *f) { return f->most == 1 && !f->words; }
 static bool draw_from_card(draw *d, const vt_op *op, gpu_call *g)
 {
     enum { TRIES = 8 };
-    const vt_case *from = &op->cases[below(d, op->n_cases)];
-    for (int i = 0; from->bench && i < op->n_cases; i++)
-        from = &op->cases[i];
-    vt_case *c = &g->text.c;
+    vt_case card, *from = &card;
+    vt_op_case(op, below(d, vt_op_n_cases(op)), from);
+    for (int i = 0; from->bench && vt_op_case(op, i, from); i++)
+        continue;
+    vt_case *c = &g->c;
     for (int i = 0; i < TRIES; i++) {
         const vt_field *size = &op->fields[0];
         int32_t flag = below(d, 2) ? below(d, op->n_fields) : 0;
@@ -365,15 +366,14 @@ vt_status gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_ca
     out->seed = case_random(&d.state);
     out->make = op->make_args;
     out->large = false;
-    out->c = &out->text.c;
     if (i == n || case_random(&d.state) % 4 == 0) {
         *found = draw_from_card(&d, op, out);
-        snprintf(out->name, sizeof out->name, "random %d: %s, with %s=%lld", number,
-                 out->text.c.name, op->fields[0].name, (long long)out->text.c.p[0]);
+        snprintf(out->name, sizeof out->name, "random %d: %s, with %s=%lld", number, out->c.name,
+                 op->fields[0].name, (long long)out->c.p[0]);
         return VT_OK;
     }
     *found = true;
     drawers[i].draw(&d, out, text);
     snprintf(out->name, sizeof out->name, "random %d: %s", number, text);
-    return vt_case_from_text(op, text, &out->text, err);
+    return vt_case_from_text(op, text, &out->c, err);
 }

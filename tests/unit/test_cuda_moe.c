@@ -40,7 +40,7 @@ static int close_gpu(void **state)
 }
 
 typedef struct call {
-    vt_case_text text;
+    vt_case text;
     vt_arena arena;
     void *args;
     vt_tensor *output[VT_MAX_OUTPUTS];
@@ -61,7 +61,7 @@ static void call_make(call *k, const vt_op *op, const char *shape, void (*change
     *k = (call){0};
     must(vt_case_from_text(op, shape, &k->text, &err), &err);
     vt_arena_init(&k->arena, 0);
-    k->args = op->make_args(&k->text.c, 5, &k->arena, k->output, &k->n_outputs);
+    k->args = op->make_args(&k->text, 5, &k->arena, k->output, &k->n_outputs);
     assert_non_null(k->args);
     must(on_cuda_round(op, k->args, &err), &err);
     if (change)

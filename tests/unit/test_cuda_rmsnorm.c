@@ -39,7 +39,7 @@ static int close_gpu(void **state)
 }
 
 typedef struct call {
-    vt_case_text text;
+    vt_case text;
     vt_arena arena;
     rmsnorm_args *args;
     vt_tensor *output[VT_MAX_OUTPUTS];
@@ -55,7 +55,7 @@ static void call_make(call *k, const vt_op *op, const char *shape, int64_t resid
     if (vt_case_from_text(op, shape, &k->text, &err) != VT_OK)
         fail_msg("%s", err.message);
     vt_arena_init(&k->arena, 0);
-    k->args = op->make_args(&k->text.c, 5, &k->arena, k->output, &k->n_outputs);
+    k->args = op->make_args(&k->text, 5, &k->arena, k->output, &k->n_outputs);
     assert_non_null(k->args);
     vt_tensor *r = k->args->residual;
     if (residual_stride) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
 #include "ops/on_cpu.h"
@@ -221,9 +222,10 @@ static void check_device(vt_target t, vt_cuda *cuda)
         for (int k = 0; k < 2; k++)
             for (const vt_impl *const *impl = table[k]; impl && *impl; impl++) {
                 int32_t done = 0;
-                for (int32_t i = 0; (*impl)->device == t.device && i < (*op)->n_cases; i++)
-                    if (!(*op)->cases[i].bench)
-                        done += check_case(*op, *impl, &(*op)->cases[i], t, cuda);
+                vt_case c;
+                for (int32_t i = 0; (*impl)->device == t.device && vt_op_case(*op, i, &c); i++)
+                    if (!c.bench)
+                        done += check_case(*op, *impl, &c, t, cuda);
                 for (size_t i = 0; *op == &linear_op && (*impl)->device == t.device &&
                                    i < sizeof dense / sizeof *dense;
                      i++)

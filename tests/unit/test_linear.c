@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
 
@@ -238,9 +239,10 @@ static void check_case(fixture *f, const vt_case *c)
 
 static void test_linear_agrees_with_the_reference_in_every_case(void **state)
 {
-    for (int32_t i = 0; i < linear_op.n_cases; i++)
-        if (!linear_op.cases[i].bench)
-            check_case(*state, &linear_op.cases[i]);
+    vt_case c;
+    for (int32_t i = 0; vt_op_case(&linear_op, i, &c); i++)
+        if (!c.bench)
+            check_case(*state, &c);
 }
 
 /* Property: run(x[0..n)) has the bits of run(x[0]), run(x[1]), ... for any n and any team. */

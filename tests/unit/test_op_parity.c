@@ -80,23 +80,23 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
         int32_t compared = 0;
         if (only && strcmp(only, (*op)->name) != 0)
             continue;
-        for (int32_t i = 0; i < (*op)->n_cases; i++) {
-            const vt_case *c = &(*op)->cases[i];
+        vt_case c;
+        for (int32_t i = 0; vt_op_case(*op, i, &c); i++) {
             op_args want;
-            op_args_make(&want, *op, c);
+            op_args_make(&want, *op, &c);
             check_portable(*op, &want);
             bool quick = is_quick(*op, &want);
             op_poison(&want);
             if (quick)
                 (*op)->reference(want.args);
             if (quick)
-                compared += check_all_impls(*op, c, &want, *state);
+                compared += check_all_impls(*op, &c, &want, *state);
             op_args_release(&want);
         }
         if (compared == 0)
             fail_msg("%s: no case is small enough to be compared", (*op)->name);
         print_message("%s: %d cases, %d comparisons with the reference\n", (*op)->name,
-                      (*op)->n_cases, compared);
+                      vt_op_n_cases(*op), compared);
     }
 }
 
@@ -107,12 +107,14 @@ static void test_every_card_is_complete(void **state)
         const vt_op *o = *op;
         assert_true(o->name && o->what && o->tolerance_reason && o->cost && o->reference &&
                     o->make_args);
-        assert_true(o->n_cases > 0 && o->impls[0]);
+        int32_t n_cases = vt_op_n_cases(o);
+        assert_true(n_cases > 0 && o->impls[0]);
         assert_ptr_equal(vt_op_find(o->name), o);
         int32_t n_bench = 0;
-        for (int32_t i = 0; i < o->n_cases; i++)
-            n_bench += o->cases[i].bench;
-        assert_true(n_bench > 0 && n_bench < o->n_cases);
+        vt_case c;
+        for (int32_t i = 0; vt_op_case(o, i, &c); i++)
+            n_bench += c.bench;
+        assert_true(n_bench > 0 && n_bench < n_cases);
     }
     assert_null(vt_op_find("no_such_op"));
 }
@@ -121,7 +123,7 @@ static void test_every_card_is_complete(void **state)
 static void test_every_flag_of_a_card_can_be_turned_on_and_off(void **state)
 {
     (void)state;
-    static vt_case_text made;
+    static vt_case made;
     for (const vt_op *const *op = vt_ops; *op; op++)
         for (int32_t i = 0; i < (*op)->n_fields; i++)
             for (int on = 0; on < 2 && (*op)->fields[i].most == 1; on++) {

@@ -47,13 +47,13 @@ static void test_variant_has_a_name_of_its_own_and_is_found_by_it(void **state)
 
 static const kv_store_args *store_of(const char *shape, vt_arena *arena)
 {
-    static vt_case_text made;
+    static vt_case made;
     vt_tensor *outputs[VT_MAX_OUTPUTS];
     int32_t n_outputs;
     vt_err err = {0};
     if (vt_case_from_text(&kv_store_op, shape, &made, &err) != VT_OK)
         fail_msg("%s", err.message);
-    const kv_store_args *a = kv_store_op.make_args(&made.c, 7, arena, outputs, &n_outputs);
+    const kv_store_args *a = kv_store_op.make_args(&made, 7, arena, outputs, &n_outputs);
     assert_non_null(a);
     return a;
 }
@@ -126,7 +126,7 @@ static void test_slots_when_sorted_then_rising_and_when_random_then_not(void **s
 static void test_slots_when_repeated_then_refused_with_the_reason(void **state)
 {
     (void)state;
-    static vt_case_text made;
+    static vt_case made;
     vt_err err = {0};
     assert_int_equal(vt_case_from_text(&kv_store_op, "slots=repeated", &made, &err), VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "two tokens with one slot"));
@@ -200,7 +200,7 @@ static void same_bits_as_portable(const vt_case *c, op_teams *teams)
 
 static void test_embed_rows_have_the_bits_of_the_portable_row(void **state)
 {
-    vt_case_text made[16];
+    vt_case made[16];
     vt_err err = {0};
     int32_t n;
     assert_int_equal(vt_cases_from_text(&embed_op,
@@ -210,11 +210,11 @@ static void test_embed_rows_have_the_bits_of_the_portable_row(void **state)
                      VT_OK);
     assert_int_equal(n, 14);
     for (int32_t i = 0; i < n; i++)
-        same_bits_as_portable(&made[i].c, *state);
-    vt_case_text odd; /* a tail shorter than a vector */
+        same_bits_as_portable(&made[i], *state);
+    vt_case odd; /* a tail shorter than a vector */
     assert_int_equal(
         vt_case_from_text(&embed_op, "tokens=3,vocab=9,hidden=67,type=f16", &odd, &err), VT_OK);
-    same_bits_as_portable(&odd.c, *state);
+    same_bits_as_portable(&odd, *state);
 }
 
 int main(void)

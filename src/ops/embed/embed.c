@@ -189,40 +189,19 @@ static void embed_shape(const void *args, const vt_batch *batch, int64_t most_we
     p[SCALED] = a->scale != 1;
 }
 
-#define CASE(what, tokens, type, vocab, hidden, scaled) \
-    {                                                   \
-        .name = what, .p = {                            \
-            [TOKENS] = tokens,                          \
-            [TYPE] = type,                              \
-            [VOCAB] = vocab,                            \
-            [HIDDEN] = hidden,                          \
-            [SCALED] = scaled                           \
-        }                                               \
-    }
-static const vt_case embed_cases[] = {
-    CASE("F32 3x67", 3, VT_F32, 10, 67, 0),
-    CASE("F16 3x67 scaled", 3, VT_F16, 10, 67, 1),
-    CASE("BF16 3x67", 3, VT_BF16, 10, 67, 0),
-    CASE("FP8 3x67", 3, VT_FP8_E4M3, 10, 67, 0),
-    CASE("Q8_0 17x96", 17, VT_Q8_0, 33, 96, 0),
-    {.name = "BF16 7x64 from the token pool",
-     .p = {[TOKENS] = 7, [TYPE] = VT_BF16, [VOCAB] = 33, [HIDDEN] = 64, [POOLED] = 1}},
+static const char *const embed_cases[] = {
+    "tokens=3 type=f32|bf16|fp8 vocab=10 hidden=67",
+    "tokens=3 type=f16 vocab=10 hidden=67 scaled=1",
+    "tokens=17 type=q8_0 vocab=33 hidden=96",
+    "tokens=7 type=bf16 vocab=33 hidden=64 pooled=1",
     /* rows of 136 vectors: warps end inside their last 32 */
-    CASE("BF16 65x1088", 65, VT_BF16, 33, 1088, 0),
-    CASE("BF16 9x4096", 9, VT_BF16, 12, 4096, 0),
-    CASE("Q4_0 5x96 scaled", 5, VT_Q4_0, 33, 96, 1),
-    CASE("Q4_1 5x96", 5, VT_Q4_1, 33, 96, 0),
-    CASE("Q5_0 5x96", 5, VT_Q5_0, 33, 96, 0),
-    CASE("Q5_1 5x96", 5, VT_Q5_1, 33, 96, 0),
-    CASE("Q4_K 5x512", 5, VT_Q4_K, 9, 512, 0),
-    CASE("Q5_K 5x512", 5, VT_Q5_K, 9, 512, 0),
-    CASE("Q6_K 5x512", 5, VT_Q6_K, 9, 512, 0),
-    {.name = "Q8_0 1x576",
-     .p = {[TOKENS] = 1, [TYPE] = VT_Q8_0, [VOCAB] = 4096, [HIDDEN] = 576},
-     .bench = true},
-    {.name = "Q8_0 512x576",
-     .p = {[TOKENS] = 512, [TYPE] = VT_Q8_0, [VOCAB] = 4096, [HIDDEN] = 576},
-     .bench = true},
+    "tokens=65 type=bf16 vocab=33 hidden=1088",
+    "tokens=9 type=bf16 vocab=12 hidden=4096",
+    "tokens=5 type=q4_0 vocab=33 hidden=96 scaled=1",
+    "tokens=5 type=q4_1|q5_0|q5_1 vocab=33 hidden=96",
+    "tokens=5 type=q4_k|q5_k|q6_k vocab=9 hidden=512",
+    "*tokens=1|512 type=q8_0 vocab=4096 hidden=576",
+    NULL,
 };
 
 static const vt_operand embed_operands[] = {
@@ -244,7 +223,6 @@ const vt_op embed_op = {
     .n_fields = sizeof embed_fields / sizeof *embed_fields,
     .refuses = embed_refuses,
     .cases = embed_cases,
-    .n_cases = sizeof embed_cases / sizeof *embed_cases,
     .make_args = embed_make_args,
     .shape = embed_shape,
     .operands = embed_operands,

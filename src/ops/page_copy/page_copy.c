@@ -82,32 +82,13 @@ static const char *page_copy_refuses(const vt_case *c)
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
 }
 
-#define CASE(what, copies, tokens, layers, heads, dim, type, page) \
-    {                                                              \
-        .name = what, .p = {                                       \
-            [COPIES] = copies,                                     \
-            [TOKENS] = tokens,                                     \
-            [LAYERS] = layers,                                     \
-            [KV_HEADS] = heads,                                    \
-            [HEAD_DIM] = dim,                                      \
-            [POOL] = type,                                         \
-            [PAGE] = page                                          \
-        }                                                          \
-    }
-static const vt_case page_copy_cases[] = {
-    {.name = "1 copy of 15 tokens, 30 layers 3x64 f16",
-     .p = {[COPIES] = 1,
-           [TOKENS] = 15,
-           [LAYERS] = 30,
-           [KV_HEADS] = 3,
-           [HEAD_DIM] = 64,
-           [POOL] = VT_F16,
-           [PAGE] = 16},
-     .bench = true},
-    CASE("3 copies of 5 tokens, 2 layers 3x20 f16 page=7", 3, 5, 2, 3, 20, VT_F16, 7),
-    CASE("2 copies of 1 token, 3 layers 1x8 f32", 2, 1, 3, 1, 8, VT_F32, 16),
-    CASE("1 copy of 16 tokens, 1 layer 2x128 bf16", 1, 16, 1, 2, 128, VT_BF16, 16),
-    CASE("5 copies of 9 tokens, 2 layers 2x24 fp8", 5, 9, 2, 2, 24, VT_FP8_E4M3, 16),
+static const char *const page_copy_cases[] = {
+    "*copies=1 tokens=15 layers=30 kv_heads=3 head_dim=64 page=16",
+    "copies=3 tokens=5 layers=2 kv_heads=3 head_dim=20 page=7",
+    "copies=2 tokens=1 layers=3 kv_heads=1 head_dim=8 kv_type=f32 page=16",
+    "copies=1 tokens=16 layers=1 kv_heads=2 head_dim=128 kv_type=bf16 page=16",
+    "copies=5 tokens=9 layers=2 kv_heads=2 head_dim=24 kv_type=fp8 page=16",
+    NULL,
 };
 
 static void *page_copy_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -179,7 +160,6 @@ const vt_op page_copy_op = {
     .n_fields = sizeof page_copy_fields / sizeof *page_copy_fields,
     .refuses = page_copy_refuses,
     .cases = page_copy_cases,
-    .n_cases = sizeof page_copy_cases / sizeof *page_copy_cases,
     .make_args = page_copy_make_args,
     .no_shape = "hardly any step has copies, and one without them has no shape",
     .operands = page_copy_operands,

@@ -97,24 +97,16 @@ static const char *rmsnorm_refuses(const vt_case *c)
 }
 
 /* rows: 0 for a call without an index. add_rmsnorm has no use for rows and in_place. */
-static const vt_case rmsnorm_cases[] = {
-    {.name = "tokens=1 hidden=576",
-     .p = {[TOKENS] = 1, [HIDDEN] = 576, [TYPE] = VT_F32},
-     .bench = true},
-    {.name = "tokens=512 hidden=576",
-     .p = {[TOKENS] = 512, [HIDDEN] = 576, [TYPE] = VT_F32},
-     .bench = true},
-    {.name = "tokens=2048 hidden=4096",
-     .p = {[TOKENS] = 2048, [HIDDEN] = 4096, [TYPE] = VT_F32},
-     .bench = true},
-    {.name = "tokens=17 hidden=20", .p = {[TOKENS] = 17, [HIDDEN] = 20, [TYPE] = VT_F32}},
-    {.name = "tokens=3 hidden=1", .p = {[TOKENS] = 3, [HIDDEN] = 1, [TYPE] = VT_F16}},
-    {.name = "tokens=5 hidden=1027 bf16 plus_one",
-     .p = {[TOKENS] = 5, [HIDDEN] = 1027, [TYPE] = VT_BF16, [PLUS_ONE] = 1}},
-    {.name = "tokens=33 hidden=640 rows=4",
-     .p = {[TOKENS] = 33, [HIDDEN] = 640, [ROWS] = 4, [TYPE] = VT_F32}},
-    {.name = "tokens=6 hidden=576 in place",
-     .p = {[TOKENS] = 6, [HIDDEN] = 576, [TYPE] = VT_F16, [IN_PLACE] = 1}},
+static const char *const rmsnorm_cases[] = {
+    "*tokens=1 hidden=576",
+    "*tokens=512 hidden=576",
+    "*tokens=2048 hidden=4096",
+    "tokens=17 hidden=20",
+    "tokens=3 hidden=1 type=f16",
+    "tokens=5 hidden=1027 type=bf16 plus_one=1",
+    "tokens=33 hidden=640 rows=4",
+    "tokens=6 hidden=576 type=f16 in_place=1",
+    NULL,
 };
 
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, bool add,
@@ -230,7 +222,6 @@ const vt_op rmsnorm_op = {
     .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
     .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
-    .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = rmsnorm_make_args,
     .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,
@@ -250,7 +241,6 @@ const vt_op add_rmsnorm_op = {
     .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
     .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
-    .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = add_rmsnorm_make_args,
     .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,

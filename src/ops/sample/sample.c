@@ -175,7 +175,8 @@ enum {
     MASK_EACH = MASKS /* row r has kind r / KINDS % MASKS */
 };
 
-enum { ROWS, VOCAB, KIND, SPREAD, EVERY, MASK };
+enum { ROWS, VOCAB, KIND, SPREAD, EVERY, MASK, LOGITS };
+enum { LOGITS_NORMAL, LOGITS_EXTREME, LOGITS_ZEROS };
 
 static const char *const kind_words[] = {[KIND_GREEDY] = "greedy",
                                          [KIND_PLAIN] = "plain",
@@ -194,6 +195,8 @@ static const char *const mask_words[] = {[MASK_NONE] = "none", [MASK_ONE] = "one
                                          [MASK_ALL] = "all",   [MASK_NOTHING] = "nothing",
                                          [MASK_EACH] = "each", NULL};
 
+static const char *const logits_words[] = {"normal", "extreme", "zeros", NULL};
+
 static const vt_field sample_fields[] = {
     [ROWS] = {"rows", 1, false, 4096, .grows = VT_GROWS_SEQS},
     [VOCAB] = {"vocab", 151936, false, 1 << 20},
@@ -201,72 +204,42 @@ static const vt_field sample_fields[] = {
     [SPREAD] = {"spread", 30, false, 10000, NULL, true},
     [EVERY] = {"every", 0, false, 1 << 20},
     [MASK] = {"mask", 0, false, MASK_EACH, mask_words},
+    [LOGITS] = {"logits", 0, false, LOGITS_ZEROS, logits_words},
 };
 
 /* kind: the settings of every row; "each": row r has kind r % KINDS, and the last row has a NaN.
- * spread: ten times the deviation of the logits (0: all equal; -1: the largest and smallest floats;
- * -2: zeros of both signs). every n > 0: all but every n-th logit are -infinity. */
-static const vt_case sample_cases[] = {
-    {.name = "rows=1 vocab=49152 greedy",
-     .p = {[ROWS] = 1, [VOCAB] = 49152, [SPREAD] = 30},
-     .bench = true},
-    {.name = "rows=1 vocab=49152 temperature",
-     .p = {[ROWS] = 1, [VOCAB] = 49152, [KIND] = KIND_PLAIN, [SPREAD] = 30},
-     .bench = true},
-    {.name = "rows=1 vocab=49152 top-k top-p min-p",
-     .p = {[ROWS] = 1, [VOCAB] = 49152, [KIND] = KIND_ALL, [SPREAD] = 30},
-     .bench = true},
-    {.name = "rows=32 vocab=151936 top-p",
-     .p = {[ROWS] = 32, [VOCAB] = 151936, [KIND] = KIND_TOP_P, [SPREAD] = 30},
-     .bench = true},
-    {.name = "rows=1 vocab=151936 top-p of a flat row",
-     .p = {[ROWS] = 1, [VOCAB] = 151936, [KIND] = KIND_TOP_P, [SPREAD] = 1},
-     .bench = true},
-    {.name = "rows=41 vocab=1000 all kinds",
-     .p = {[ROWS] = 41, [VOCAB] = 1000, [KIND] = KINDS, [SPREAD] = 25}},
-    {.name = "rows=17 vocab=37 all kinds",
-     .p = {[ROWS] = 17, [VOCAB] = 37, [KIND] = KINDS, [SPREAD] = 20}},
-    {.name = "rows=9 vocab=1 all kinds",
-     .p = {[ROWS] = 9, [VOCAB] = 1, [KIND] = KINDS, [SPREAD] = 20}},
-    {.name = "rows=24 vocab=5003 flat, all kinds",
-     .p = {[ROWS] = 24, [VOCAB] = 5003, [KIND] = KINDS, [SPREAD] = 2}},
-    {.name = "rows=16 vocab=2048 far apart, all kinds",
-     .p = {[ROWS] = 16, [VOCAB] = 2048, [KIND] = KINDS, [SPREAD] = 500}},
-    {.name = "rows=9 vocab=5001 equal, all kinds",
-     .p = {[ROWS] = 9, [VOCAB] = 5001, [KIND] = KINDS}},
-    {.name = "rows=3 vocab=5002 seven allowed, top-k top-p min-p",
-     .p = {[ROWS] = 3, [VOCAB] = 5002, [KIND] = KIND_ALL, [SPREAD] = 30, [EVERY] = 700}},
-    {.name = "rows=120 vocab=3001 any settings",
-     .p = {[ROWS] = 120, [VOCAB] = 3001, [KIND] = KIND_ANY, [SPREAD] = 30}},
-    {.name = "rows=120 vocab=3000 flat, any settings",
-     .p = {[ROWS] = 120, [VOCAB] = 3000, [KIND] = KIND_ANY, [SPREAD] = 1}},
-    {.name = "rows=60 vocab=1999 equal, any settings",
-     .p = {[ROWS] = 60, [VOCAB] = 1999, [KIND] = KIND_ANY}},
-    {.name = "rows=60 vocab=1999 any settings, zeros of both signs",
-     .p = {[ROWS] = 60, [VOCAB] = 1999, [KIND] = KIND_ANY, [SPREAD] = -2}},
-    {.name = "rows=60 vocab=997 any settings, extreme logits",
-     .p = {[ROWS] = 60, [VOCAB] = 997, [KIND] = KIND_ANY, [SPREAD] = -1}},
-    {.name = "rows=60 vocab=8195 any settings, extreme logits, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 8195, [KIND] = KIND_ANY, [SPREAD] = -1, [MASK] = MASK_EACH}},
-    {.name = "rows=3 vocab=20000 top-k of half",
-     .p = {[ROWS] = 3, [VOCAB] = 20000, [KIND] = KIND_HALF, [SPREAD] = 20}},
-    {.name = "rows=60 vocab=1000 all kinds, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 1000, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
-    {.name = "rows=60 vocab=33 all kinds, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 33, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
-    {.name = "rows=60 vocab=64 flat, all kinds, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 64, [KIND] = KINDS, [SPREAD] = 2, [MASK] = MASK_EACH}},
-    {.name = "rows=60 vocab=1 all kinds, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 1, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
-    {.name = "rows=60 vocab=3001 any settings, masked",
-     .p = {[ROWS] = 60, [VOCAB] = 3001, [KIND] = KIND_ANY, [SPREAD] = 30, [MASK] = MASK_EACH}},
-    {.name = "rows=11 vocab=16385 one allowed, all kinds",
-     .p = {[ROWS] = 11, [VOCAB] = 16385, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_ONE}},
-    {.name = "rows=11 vocab=40003 far apart, borders of words allowed, all kinds",
-     .p = {[ROWS] = 11, [VOCAB] = 40003, [KIND] = KINDS, [SPREAD] = 500, [MASK] = MASK_BORDERS}},
-    {.name = "rows=32 vocab=151936 top-k top-p min-p, half masked",
-     .p = {[ROWS] = 32, [VOCAB] = 151936, [KIND] = KIND_ALL, [SPREAD] = 30, [MASK] = MASK_HALF},
-     .bench = true},
+ * spread: ten times the deviation of the logits (0: all equal). logits: "extreme" has the largest
+ * and smallest floats, "zeros" those of both signs. every n > 0: all but every n-th logit are
+ * -infinity. */
+static const char *const sample_cases[] = {
+    "*rows=1 vocab=49152",
+    "*rows=1 vocab=49152 kind=plain",
+    "*rows=1 vocab=49152 kind=all",
+    "*rows=32 vocab=151936 kind=top_p",
+    "*rows=1 vocab=151936 kind=top_p spread=1",
+    "rows=41 vocab=1000 kind=each spread=25",
+    "rows=17 vocab=37 kind=each spread=20",
+    "rows=9 vocab=1 kind=each spread=20",
+    "rows=24 vocab=5003 kind=each spread=2",
+    "rows=16 vocab=2048 kind=each spread=500",
+    "rows=9 vocab=5001 kind=each spread=0",
+    "rows=3 vocab=5002 kind=all every=700",
+    "rows=120 vocab=3001 kind=any",
+    "rows=120 vocab=3000 kind=any spread=1",
+    "rows=60 vocab=1999 kind=any spread=0",
+    "rows=60 vocab=1999 kind=any logits=zeros",
+    "rows=60 vocab=997 kind=any logits=extreme",
+    "rows=60 vocab=8195 kind=any logits=extreme mask=each",
+    "rows=3 vocab=20000 kind=half spread=20",
+    "rows=60 vocab=1000 kind=each spread=25 mask=each",
+    "rows=60 vocab=33 kind=each spread=25 mask=each",
+    "rows=60 vocab=64 kind=each spread=2 mask=each",
+    "rows=60 vocab=1 kind=each spread=25 mask=each",
+    "rows=60 vocab=3001 kind=any mask=each",
+    "rows=11 vocab=16385 kind=each spread=25 mask=one",
+    "rows=11 vocab=40003 kind=each spread=500 mask=borders",
+    "*rows=32 vocab=151936 kind=all mask=half",
+    NULL,
 };
 
 static void any_settings(vt_sample_row *row, int32_t vocab, uint64_t *seed)
@@ -378,8 +351,8 @@ static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     for (int64_t r = 0; r < rows; r++)
         row[r] = make_row(arena, c->p[KIND] == KINDS ? r % KINDS : c->p[KIND], (int32_t)vocab,
                           &seed);
-    if (c->p[SPREAD] < 0)
-        fill_extremes(logits, c->p[SPREAD] == -2, &seed);
+    if (c->p[LOGITS] != LOGITS_NORMAL)
+        fill_extremes(logits, c->p[LOGITS] == LOGITS_ZEROS, &seed);
     for (int64_t i = 0; c->p[EVERY] > 0 && i < rows * vocab; i++)
         if (i % c->p[EVERY])
             tensor_set(logits, i / vocab, i % vocab, -INFINITY);
@@ -444,7 +417,6 @@ const vt_op sample_op = {
     .fields = sample_fields,
     .n_fields = sizeof sample_fields / sizeof *sample_fields,
     .cases = sample_cases,
-    .n_cases = sizeof sample_cases / sizeof *sample_cases,
     .make_args = sample_make_args,
     .shape = sample_shape,
     .operands = sample_operands,

@@ -43,7 +43,7 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
                               d->copy_to_host(part[i].to, cuda_address(part[i].from->data),
                                               n * part[i].each, x->lane.stream),
                               "fetching results", err));
-            TRY(vt_observe(x->observer, VT_MARK_OUT, (int64_t)(n * part[i].each), err));
+            TRY(vt_observe(&x->observers, VT_MARK_OUT, (int64_t)(n * part[i].each), err));
         }
     if (!logprobs)
         memset(slot->logprob, 0, n * 4);
@@ -96,10 +96,10 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
                                                      slot->step_block + begin, end - begin,
                                                      x->lane.stream),
                       "uploading a step", err));
-    TRY(vt_observe(x->observer, VT_MARK_IN, (int64_t)(end - begin), err));
+    TRY(vt_observe(&x->observers, VT_MARK_IN, (int64_t)(end - begin), err));
     if (shape->decode || shape->body)
-        TRY(vt_observe(x->observer, VT_MARK_GRAPH, shape->size.tokens, err));
-    TRY(vt_observe(x->observer, VT_MARK_UPLOADED, 0, err));
+        TRY(vt_observe(&x->observers, VT_MARK_GRAPH, shape->size.tokens, err));
+    TRY(vt_observe(&x->observers, VT_MARK_UPLOADED, 0, err));
     TRY(cuda_graph_run(x, shape, apart, err));
     return fetch_results(x, step, slot, err);
 }
@@ -110,19 +110,20 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
-    bool some = step->batch.n_tokens > 0,
-         timed = x->observer && x->observer->begin(x->observer, step);
+    bool some = step->batch.n_tokens > 0, apart = vt_observers_begin(&x->observers, step);
     step_shape shape = cuda_step_shape(x, &step->batch);
-    x->lane.apart = timed;
+    if (apart)
+        TRY(vt_observe(&x->observers, VT_MARK_APART, 0, err));
+    x->lane.apart = apart;
     x->prog->rows = step->rows;
     cuda_step_bind(x, &shape);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
     TRY(run_copies(x, step, &shape, slot, err));
     if (some)
-        TRY(run_batch(x, step, &shape, timed, slot, err));
+        TRY(run_batch(x, step, &shape, apart, slot, err));
     slot->n_rows = step->batch.n_rows;
-    TRY(vt_observe(x->observer, VT_MARK_LAUNCHED, 0, err));
+    TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
     x->lane.apart = false;
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                       err));
@@ -212,8 +213,7 @@ static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result
                                   .top_logprob = slot->top_logprob,
                                   .begin_ns = now - (int64_t)((double)ms * 1e6),
                                   .end_ns = now};
-    if (x->observer)
-        TRY(x->observer->end(x->observer, &slot->view, err));
+    TRY(vt_observers_end(&x->observers, &slot->view, err));
     *out = slot->view;
     return VT_OK;
 }
@@ -262,6 +262,11 @@ static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t
     return ALL;
 }
 
+static int32_t cuda_sources(const vt_executor *base, vt_source *out, int32_t max)
+{
+    return vt_observers_sources(&((const cuda_executor *)base)->observers, out, max);
+}
+
 /* ---- making one ---- */
 
 static void cuda_exec_free(vt_executor *base)
@@ -270,8 +275,7 @@ static void cuda_exec_free(vt_executor *base)
     if (!x)
         return;
     cuda_release(x);
-    if (x->observer)
-        x->observer->free(x->observer);
+    vt_observers_free(&x->observers);
     vt_cuda_close(x->cuda);
     free(x);
 }
@@ -297,7 +301,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .wait = cuda_exec_wait,
                             .free = cuda_exec_free,
                             .program = cuda_exec_program,
-                            .sources = cuda_spans_sources,
+                            .sources = cuda_sources,
                             .report = cuda_exec_report,
                             .held = cuda_exec_held,
                             .pages = cuda_kv_pages,

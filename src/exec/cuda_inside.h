@@ -127,7 +127,7 @@ typedef struct cuda_executor {
     struct {
         double open_ms, weights_ms, compile_ms, capture_ms;
     } startup;
-    vt_observer *observer; /* NULL: steps are not observed */
+    vt_observers observers;
     int64_t step_limit_ns; /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
     bool lost;             /* the context is gone, and nothing has taken its place */
 } cuda_executor;
@@ -174,20 +174,15 @@ int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
 
 /* Waits for an event behind a step. An error if the step does not end in time. */
 vt_status cuda_wait_event(cuda_executor *x, cu_event event, const char *what, vt_err *err);
-/* Frees everything but the vt_cuda, the observer and the executor itself. */
+/* Frees everything but the vt_cuda, the observers and the executor itself. */
 void cuda_release(cuda_executor *x);
 bool cuda_lost(vt_executor *base);                    /* vt_executor.lost */
 vt_status cuda_renew(vt_executor *base, vt_err *err); /* vt_executor.renew */
 
 /* ---- cuda_spans.c ---- */
 
+/* Makes the observer that records spans, and puts it into the executor's list. */
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
-/* Destroys the observer's events (`live`: they still exist); what was recorded stays. */
-void cuda_spans_release(cuda_executor *x, bool live);
-/* Makes the events again, in a new context. */
-vt_status cuda_spans_renew(cuda_executor *x, vt_err *err);
-/* vt_executor.sources: the stream. */
-int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max);
 
 /* ---- cuda_graph.c ---- */
 

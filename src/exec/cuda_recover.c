@@ -113,8 +113,7 @@ static void release_device(cuda_executor *x, leftover *left)
     if (live && x->lane.stream)
         c->driver.stream_sync(x->lane.stream);
     cuda_kv_join(x);
-    if (x->observer)
-        cuda_spans_release(x, live);
+    vt_observers_release(&x->observers, live);
     if (live) {
         destroy_objects(x);
         if (x->lane.stream)

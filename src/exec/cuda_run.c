@@ -40,7 +40,7 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
                 vt_fail(err, status, "%s failed on %s", c->label, c->choice[choice].impl->name);
             return status;
         }
-        TRY(vt_observe(x->observer, VT_MARK_CALL, i, err));
+        TRY(vt_observe(&x->observers, VT_MARK_CALL, i, err));
     }
     return VT_OK;
 }

@@ -72,6 +72,7 @@ typedef struct mark {
 
 typedef struct span_set {
     bool timed, prompts;
+    bool apart;    /* its calls run one by one, for this observer or for another */
     bool recorded; /* in a block of steps that are (vt_spans_on), or timed */
     int32_t graph_tokens, n_kernels;
     size_t moved[VT_MOVES];
@@ -219,6 +220,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
+    set->apart = false;
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
@@ -250,6 +252,9 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
     if (!set) /* a dry run or a capture launches its calls, and is no step */
         return VT_OK;
     switch (kind) {
+    case VT_MARK_APART:
+        set->apart = true;
+        break;
     case VT_MARK_UPLOADED:
         return add_mark(s, -1, err);
     case VT_MARK_CALL:
@@ -342,7 +347,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                                            (int64_t)set->moved[VT_MOVE_TO_HOST]},
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
-                            .timed = set->timed};
+                            .timed = set->apart};
     s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
     s->timed_ms = set->timed ? ms : 0;
     if (set->timed) {
@@ -350,7 +355,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->n_marks;
         s->credit_ns -= cost_of(s, set, ms * 1e6);
-    } else if (!set->prompts) {
+    } else if (!set->prompts && !set->apart) {
         s->whole_ns = ms * 1e6;
     }
     if (set->recorded) /* the next reading speaks of the other steps too */
@@ -359,7 +364,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
     return VT_OK;
 }
 
-/* ---- making one ---- */
+/* ---- its part of the device ---- */
 
 static void release_set(cuda_spans *s, span_set *set, bool live)
 {
@@ -372,18 +377,17 @@ static void release_set(cuda_spans *s, span_set *set, bool live)
     *set = (span_set){0};
 }
 
-void cuda_spans_release(cuda_executor *x, bool live)
+static void spans_release(vt_observer *o, bool live)
 {
-    cuda_spans *s = (cuda_spans *)x->observer;
+    cuda_spans *s = (cuda_spans *)o;
     for (int i = 0; i < SETS; i++)
         release_set(s, &s->set[i], live);
     if (s->origin && live)
-        x->cuda->driver.event_destroy(s->origin);
+        s->x->cuda->driver.event_destroy(s->origin);
     s->origin = NULL;
     s->launching = NULL;
 }
 
-/* cuda_spans_release has been called. */
 static void spans_free(vt_observer *o)
 {
     cuda_spans *s = (cuda_spans *)o;
@@ -396,9 +400,10 @@ static void spans_free(vt_observer *o)
 }
 
 /* Makes the events, and measures how the device's clock relates to the host's. */
-vt_status cuda_spans_renew(cuda_executor *x, vt_err *err)
+static vt_status spans_renew(vt_observer *o, vt_err *err)
 {
-    cuda_spans *s = (cuda_spans *)x->observer;
+    cuda_spans *s = (cuda_spans *)o;
+    cuda_executor *x = s->x;
     s->device_ms = s->last_ms = 0;
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
                       "making an event", err));
@@ -406,28 +411,6 @@ vt_status cuda_spans_renew(cuda_executor *x, vt_err *err)
         TRY(make_set(s, &s->set[i], err));
     TRY(measure_notice(s, s->set[0].event[0], err));
     return measure_event(s, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
-}
-
-vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
-{
-    cuda_spans *s = vt_calloc(1, sizeof *s);
-    if (!s)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording");
-    s->base = (vt_observer){
-        .begin = spans_begin, .mark = spans_mark, .end = spans_end, .free = spans_free};
-    s->x = x;
-    x->observer = &s->base;
-    vt_use_init(&s->use);
-    TRY(vt_trace_init(&s->uses, sizeof(vt_use_event), RING_USES, err));
-    TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
-    s->max_marks = x->prog->n_calls + 1;
-    s->max_notes = s->max_marks * KERNELS_A_CALL;
-    /* a base, and for each call a span and its kernels, of which most calls have one */
-    TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
-    s->most_credit_ns = x->options.story ? kStoryCredit : kMostCredit;
-    s->credit_ns = x->options.story ? kStoryCredit : 0;
-    TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
-    return cuda_spans_renew(x, err);
 }
 
 /* ---- the source ---- */
@@ -470,12 +453,11 @@ static vt_status state(const void *owner, vt_gpu_state *out, vt_err *err)
     return vt_nvml_read(((const cuda_spans *)owner)->x->cuda->ordinal, out, err);
 }
 
-int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
+static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
 {
-    const cuda_executor *x = (const cuda_executor *)base;
-    const cuda_spans *s = (const cuda_spans *)x->observer;
-    const vt_cuda *c = x->cuda;
-    if (s && max > 0)
+    const cuda_spans *s = (const cuda_spans *)o;
+    const vt_cuda *c = s->x->cuda;
+    if (max > 0)
         *out = (vt_source){.name = "rank 0",
                            .kind = VT_SOURCE_STREAM,
                            .spans = &s->spans,
@@ -499,5 +481,34 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                            .roofs = roofs,
                            .free_bytes = free_bytes,
                            .state = state};
-    return s ? 1 : 0;
+    return 1;
+}
+
+/* ---- making one ---- */
+
+vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
+{
+    cuda_spans *s = vt_calloc(1, sizeof *s);
+    if (!s)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording");
+    s->base = (vt_observer){.begin = spans_begin,
+                            .mark = spans_mark,
+                            .end = spans_end,
+                            .release = spans_release,
+                            .renew = spans_renew,
+                            .sources = spans_sources,
+                            .free = spans_free};
+    s->x = x;
+    x->observers.one[x->observers.n++] = &s->base;
+    vt_use_init(&s->use);
+    TRY(vt_trace_init(&s->uses, sizeof(vt_use_event), RING_USES, err));
+    TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
+    s->max_marks = x->prog->n_calls + 1;
+    s->max_notes = s->max_marks * KERNELS_A_CALL;
+    /* a base, and for each call a span and its kernels, of which most calls have one */
+    TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
+    s->most_credit_ns = x->options.story ? kStoryCredit : kMostCredit;
+    s->credit_ns = x->options.story ? kStoryCredit : 0;
+    TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
+    return spans_renew(&s->base, err);
 }

@@ -391,7 +391,7 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     vt_status status = make_on_device(x, layout, err);
     vt_layout_free(layout);
     TRY(status);
-    if (x->observer)
-        return cuda_spans_renew(x, err);
+    if (x->observers.n > 0)
+        return vt_observers_renew(&x->observers, err);
     return cuda_spans_new(x, err);
 }

@@ -346,7 +346,7 @@ static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, si
     if (bytes == 0)
         return VT_OK;
     TRY(cuda_range_grow(x->cuda, &x->side, bytes, err));
-    TRY(vt_observe(x->observer, VT_MARK_IN, (int64_t)bytes, err));
+    TRY(vt_observe(&x->observers, VT_MARK_IN, (int64_t)bytes, err));
     return vt_cuda_check(
         x->cuda, x->cuda->driver.copy_to_device(cuda_address(to), from, bytes, x->lane.stream),
         x->prog->plan[plan].plan->name, err);

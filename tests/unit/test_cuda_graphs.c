@@ -414,43 +414,99 @@ static void test_graphs_when_a_capture_fails_then_it_is_tried_again_later(void *
 
 /* ---- steps that are timed ---- */
 
-/* Stands before the executor's own observer: has the step number `apart` run call by call, and
- * counts the calls that are launched one by one. */
+/* An observer beside the executor's own: has the step number `apart` run call by call, and counts
+ * the marks and the calls that are launched one by one. */
 typedef struct apart_observer {
-    vt_observer base, *own;
-    int32_t apart, steps, calls[8]; /* calls[step] */
+    vt_observer base;
+    int32_t apart, steps, ends, marks, calls[8]; /* calls[step] */
 } apart_observer;
 
 static bool apart_begin(vt_observer *o, const vt_step *step)
 {
+    (void)step;
     apart_observer *a = (apart_observer *)o;
-    a->own->begin(a->own, step);
     return a->steps++ == a->apart;
 }
 
 static vt_status apart_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err)
 {
+    (void)value;
+    (void)err;
     apart_observer *a = (apart_observer *)o;
+    a->marks++;
     a->calls[a->steps - 1] += kind == VT_MARK_CALL;
-    return a->own->mark(a->own, kind, value, err);
+    return VT_OK;
 }
 
 static vt_status apart_end(vt_observer *o, vt_step_result *view, vt_err *err)
 {
-    apart_observer *a = (apart_observer *)o;
-    return a->own->end(a->own, view, err);
+    (void)view;
+    (void)err;
+    ((apart_observer *)o)->ends++;
+    return VT_OK;
 }
 
-/* Asks with the first decode apart. */
+static int32_t apart_sources(const vt_observer *o, vt_source *out, int32_t max)
+{
+    (void)o;
+    if (max > 0)
+        *out = (vt_source){.name = "apart", .kind = VT_SOURCE_STREAM};
+    return 1;
+}
+
+/* Asks with the first decode apart, and with no step that the recorder of spans wants apart. */
 static apart_observer ask_apart(vt_engine *e, cuda_executor *x, answer *out, int32_t vocab)
 {
-    apart_observer a = {.base = {.begin = apart_begin, .mark = apart_mark, .end = apart_end},
-                        .own = x->observer,
+    apart_observer a = {.base = {.begin = apart_begin,
+                                 .mark = apart_mark,
+                                 .end = apart_end,
+                                 .sources = apart_sources},
                         .apart = 1};
-    x->observer = &a.base;
+    x->options.untimed = true;
+    x->observers.one[x->observers.n++] = &a.base;
     *out = ask(e, 12, vocab);
-    x->observer = a.own;
+    x->observers.n--;
     return a;
+}
+
+/* Launches that the recorder of spans has as having run call by call. */
+static int32_t timed_launches(const cuda_executor *x)
+{
+    enum { MAX = 64 };
+    vt_source from;
+    vt_launch_event e[MAX];
+    int32_t timed = 0;
+    assert_int_equal(vt_observers_sources(&x->observers, &from, 1), 1);
+    uint64_t n = vt_trace_copy(from.launches, e, MAX);
+    for (uint64_t i = 0; i < n; i++)
+        timed += e[i].timed;
+    return timed;
+}
+
+static void test_observers_when_there_are_two_then_each_sees_every_step(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    answer out;
+    vt_source from[2];
+    vt_engine *e = open_small(m, &x);
+    int32_t before = timed_launches(x);
+    apart_observer a = ask_apart(e, x, &out, m->arch.vocab);
+    assert_true(a.steps > 2);
+    assert_int_equal(a.ends, a.steps);
+    assert_true(a.marks > 4 * a.steps);
+    assert_true(a.calls[1] > 10);
+    /* the other one, which did not ask, was told */
+    assert_int_equal(timed_launches(x), before + 1);
+    x->observers.one[x->observers.n++] = &a.base;
+    assert_int_equal(vt_observers_sources(&x->observers, NULL, 0), 2);
+    assert_int_equal(vt_observers_sources(&x->observers, from, 2), 2);
+    assert_string_equal(from[0].name, "rank 0");
+    assert_string_equal(from[1].name, "apart");
+    x->observers.n--;
+    vt_engine_free(e);
+    vt_model_free(m);
 }
 
 static void test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap(void **state)
@@ -483,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_graphs_when_captured_then_the_engine_tells_them_and_their_memory),
         cmocka_unit_test(test_recorder_bytes_are_those_of_all_rings),
         cmocka_unit_test(test_graphs_when_a_capture_fails_then_it_is_tried_again_later),
+        cmocka_unit_test(test_observers_when_there_are_two_then_each_sees_every_step),
         cmocka_unit_test(test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

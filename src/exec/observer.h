@@ -23,7 +23,7 @@ struct vt_observer {
     vt_status (*mark)(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err);
     /* Called when the oldest step in flight has ended; may correct the times in `view`. */
     vt_status (*end)(vt_observer *o, vt_step_result *view, vt_err *err);
-    /* Gives back what it holds of the device (`live`: that still exists); what it recorded stays. */
+    /* Gives back what it holds of the device (`live`: that still exists); its recording stays. */
     void (*release)(vt_observer *o, bool live);
     /* Takes it again, in a new context. */
     vt_status (*renew)(vt_observer *o, vt_err *err);

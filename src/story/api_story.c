@@ -210,9 +210,9 @@ static vt_status collect(making *m, vt_err *err)
         TRY(copy_source(&c->facts[i], &c->source[i], err));
     in->source = c->source;
     in->n_sources = c->n;
-    if (story_n_workers(in) > STORY_MAX_WORKERS)
+    if (story_count(in, VT_SOURCE_WORKER) > STORY_MAX_WORKERS)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
-                       STORY_MAX_WORKERS, story_n_workers(in));
+                       STORY_MAX_WORKERS, story_count(in, VT_SOURCE_WORKER));
     in->event_cost_ns = event_cost_ns();
     TRY(get_roofs(c, false, &in->roofs, err));
     vt_efficiencies_read(in->efficiencies, in->roofs.key);

@@ -67,7 +67,7 @@ static void time_request(const story_record *r, story_facts *f)
 }
 
 /* The gaps to leave out of percentiles. */
-static bool was_timed(const step_record *s) { return s->gpu.timed; }
+static bool was_timed(const step_record *s) { return step_is_timed(s); }
 static bool was_disturbed(const step_record *s) { return s->use.disturbed; }
 static bool was_either(const step_record *s) { return was_timed(s) || was_disturbed(s); }
 
@@ -226,7 +226,7 @@ static void put_op_work(vt_json *w, const op_sum *o, double n)
 }
 
 /* Per step of the phase, so that a decode table reads "one decode step". */
-static void put_op(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
+static void put_op(vt_json *w, const phase *p, const op_sum *o)
 {
     double n = p->n_timed;
     vt_json_open(w, NULL, '{');
@@ -251,7 +251,7 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     put_us(w, "time_us", o->slowest_s, measured);
     vt_json_int(w, "step", (int64_t)o->slowest_step);
     vt_json_close(w);
-    story_gpu_kernels(w, in, p, o);
+    story_gpu_kernels(w, p, o);
     vt_json_close(w);
 }
 
@@ -291,7 +291,7 @@ static void put_hidden(vt_json *w, const story_record *r, const phase *p)
                            derived);
 }
 
-static void put_phase(vt_json *w, const story_input *in, const story_record *r, const phase *p)
+static void put_phase(vt_json *w, const story_record *r, const phase *p)
 {
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     vt_json_open(w, NULL, '{');
@@ -328,9 +328,9 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
                    derived);
     vt_json_open(w, "ops", '[');
     for (int32_t i = 0; i < p->n_ops; i++)
-        put_op(w, in, p, &p->op[i]);
+        put_op(w, p, &p->op[i]);
     vt_json_close(w);
-    story_gpu_phase(w, in, p);
+    story_gpu_phase(w, p, phase_stream(p));
     vt_json_close(w);
 }
 
@@ -392,7 +392,14 @@ static int64_t evicted_pages(const story_record *r)
 
 static void put_memory(vt_json *w, const story_input *in, story_record *r)
 {
-    const story_source *gpu = story_gpu(in);
+    double device_bytes = 0, free_bytes = 0; /* of all GPUs */
+    for (int32_t k = 0; k < in->n_sources; k++) {
+        const story_source *s = &in->source[k];
+        if (s->is.kind != VT_SOURCE_STREAM)
+            continue;
+        device_bytes += (double)s->is.device.memory_bytes;
+        free_bytes += s->free_bytes < 0 ? NAN : (double)s->free_bytes;
+    }
     vt_json_open(w, "memory", '{');
     vt_json_tagged(w, "weight_bytes", (double)in->model->weight_bytes, 0, derived);
     vt_json_tagged(w, "packed_bytes", in->packed_bytes, 0, derived);
@@ -401,9 +408,8 @@ static void put_memory(vt_json *w, const story_input *in, story_record *r)
     vt_json_int(w, "pages", in->n_pages);
     vt_json_int(w, "page_size", in->program->target.limits.page_size);
     vt_json_tagged(w, "resident_bytes", resident_bytes(), 0, measured);
-    if (gpu) {
-        double free_bytes = gpu->free_bytes < 0 ? NAN : (double)gpu->free_bytes;
-        vt_json_tagged(w, "device_bytes", (double)gpu->is.device.memory_bytes, 0, measured);
+    if (story_on_gpu(in)) {
+        vt_json_tagged(w, "device_bytes", device_bytes, 0, measured);
         vt_json_tagged(w, "device_free_bytes", free_bytes, 0, measured);
     }
     put_pages(w, r);
@@ -416,15 +422,15 @@ static void put_threads(vt_json *w, const story_input *in, const story_record *r
     int32_t worker = 0;
     vt_json_open(w, "threads", '[');
     for (int32_t k = 0; k < in->n_sources; k++) {
-        double all = r->busy_s[k] + r->wait_s[k];
+        double all = r->sum[k].busy_s + r->sum[k].wait_s;
         if (in->source[k].is.kind != VT_SOURCE_WORKER)
             continue;
         vt_json_open(w, NULL, '{');
         vt_json_int(w, "worker", worker++);
-        put_ms(w, "busy_ms", r->busy_s[k], measured);
-        put_ms(w, "wait_ms", r->wait_s[k], measured);
-        vt_json_tagged(w, "busy", all > 0 ? r->busy_s[k] / all : NAN, 4, derived);
-        put_us(w, "wait_us_a_step", r->n_worked ? r->wait_s[k] / r->n_worked : NAN, derived);
+        put_ms(w, "busy_ms", r->sum[k].busy_s, measured);
+        put_ms(w, "wait_ms", r->sum[k].wait_s, measured);
+        vt_json_tagged(w, "busy", all > 0 ? r->sum[k].busy_s / all : NAN, 4, derived);
+        put_us(w, "wait_us_a_step", r->n_worked ? r->sum[k].wait_s / r->n_worked : NAN, derived);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -459,11 +465,11 @@ static void put_not_measured(vt_json *w, const story_input *in, const story_reco
     char why[200];
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
-        lost += story_gpu(in) ? phases[i].gpu.n_timed - phases[i].n_recorded
-                              : phases[i].n_steps - phases[i].n_recorded;
+        lost += (phases[i].n_lanes ? phase_stream(&phases[i])->n_timed : phases[i].n_steps) -
+                phases[i].n_recorded;
     vt_json_open(w, "not_measured", '[');
-    if (story_gpu(in))
-        story_gpu_not_measured(w, story_gpu(in), phases);
+    if (story_on_gpu(in))
+        story_gpu_not_measured(w, phases);
     else
         put_missing(w, "bytes moved, cache misses, stalls",
                     vt_probe_perf_events(why, sizeof why)
@@ -543,7 +549,7 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
     } else
         vt_buf_printf(&b, "%d prefill and %d decode steps.", phases[STORY_PREFILL].n_steps,
                       d->n_steps);
-    if (d->n_timed > 0 && story_gpu(in))
+    if (d->n_timed > 0 && d->n_lanes)
         headline_gpu(&b, d, &in->roofs);
     else if (d->n_timed > 0 && !phase_too_few(d))
         headline_decode(&b, d, &in->roofs);
@@ -570,8 +576,8 @@ static void put_engine(vt_json *w, const story_input *in)
     vt_json_string(w, "device", in->device);
     vt_json_string(w, "machine", in->roofs.name);
     vt_json_string(w, "level", level_of(in));
-    vt_json_int(w, "threads", story_n_workers(in));
-    story_gpu_engine(w, in);
+    vt_json_int(w, "threads", story_count(in, VT_SOURCE_WORKER));
+    story_gpu_engine(w, story_find_source(in, VT_SOURCE_STREAM), &in->roofs);
     vt_json_close(w);
 }
 
@@ -622,7 +628,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     vt_json_open(&w, "phases", '[');
     for (int i = 0; i < STORY_PHASES; i++)
         if (phases[i].n_steps)
-            put_phase(&w, in, r, &phases[i]);
+            put_phase(&w, r, &phases[i]);
     vt_json_close(&w);
     story_put_transition(&w, in, phases);
     story_put_transitions(&w, in, r, plan);

@@ -10,7 +10,7 @@
 
 bool story_is_emulated(const story_input *in)
 {
-    return story_gpu(in) && strcmp(in->roofs.name, "Emulated GPU") == 0;
+    return story_on_gpu(in) && strcmp(in->roofs.name, "Emulated GPU") == 0;
 }
 
 static bool ends_with(const char *s, const char *tail)

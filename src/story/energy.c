@@ -99,10 +99,9 @@ static const char *why_unread(const story_source *from, bool gpu, const meter *m
     return "NVIDIA's management library gave no energy counter";
 }
 
-void story_find_energy(const story_input *in, const story_record *r, story_energy *out)
+/* The joules of one device; `from` may be NULL. */
+static void find_one(const story_source *from, bool gpu, const story_record *r, story_energy *out)
 {
-    bool gpu = story_gpu(in) != NULL;
-    const story_source *from = gpu ? story_gpu(in) : story_find_source(in, VT_SOURCE_ENGINE);
     meter m = {from ? from->sample : NULL, from ? from->n_samples : 0, 0, 0};
     energy_sum prompt = {0}, decode = {0};
     m.a = next_metered(&m, 0);
@@ -124,6 +123,29 @@ void story_find_energy(const story_input *in, const story_record *r, story_energ
         out->why = "the counter was not read before and after some of the steps";
     if ((prompt.s > 0 && isnan(out->prompt_j)) || (decode.s > 0 && isnan(out->decode_j)))
         out->why = "some steps are too short for samples of the counter that lie so far apart";
+}
+
+void story_find_energy(const story_input *in, const story_record *r, story_energy *out)
+{
+    bool gpu = story_on_gpu(in), any = false;
+    vt_source_kind kind = gpu ? VT_SOURCE_STREAM : VT_SOURCE_ENGINE;
+    for (int32_t k = 0; k < in->n_sources; k++) {
+        story_energy one;
+        if (in->source[k].is.kind != kind)
+            continue;
+        find_one(&in->source[k], gpu, r, &one);
+        if (!any) {
+            *out = one;
+        } else { /* another GPU of the same steps */
+            out->prompt_j += one.prompt_j;
+            out->decode_j += one.decode_j;
+            out->counter = one.counter ? out->counter : NULL;
+            out->why = out->why ? out->why : one.why;
+        }
+        any = true;
+    }
+    if (!any)
+        find_one(NULL, gpu, r, out);
 }
 
 static double a_token(double joules, int64_t tokens)

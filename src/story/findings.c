@@ -54,7 +54,7 @@ static void end_op(findings *f, const phase *p, const op_sum *o)
 }
 
 /* Compares the ops that matter with the roof that binds them. */
-static void judge_roofs(findings *f, const story_input *in, const phase *p)
+static void judge_roofs(findings *f, const phase *p)
 {
     double bound_s = 0, floor_s = 0, all_s = phase_usual_s(p);
     for (int32_t i = 0; i < p->n_ops; i++)
@@ -88,8 +88,8 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
                 "it, not a roof",
                 p->name, o->kind, 100 * s / all_s, left_out(o), s / o->n_calls * 1e6,
                 o->work_s / o->n_calls * 1e6,
-                story_gpu(in) ? "starting and draining a kernel"
-                              : "getting all workers to start and to meet");
+                p->n_lanes ? "starting and draining a kernel"
+                           : "getting all workers to start and to meet");
             finding_gain(f, per_request(p, s - o->floor_s));
             finding_cause(f, "launch");
             end_op(f, p, o);
@@ -184,9 +184,8 @@ static void judge_workers(findings *f, const phase *p)
 }
 
 /* Judges how a GPU ran the phase's steps. */
-static void judge_launches(findings *f, const story_input *in, const phase *p)
+static void judge_launches(findings *f, const story_input *in, const phase *p, const phase_lane *g)
 {
-    const phase_on_gpu *g = &p->gpu;
     double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
     double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
     if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least) {
@@ -227,9 +226,8 @@ static void judge_launches(findings *f, const story_input *in, const phase *p)
 }
 
 /* Judges what timing a GPU's steps call by call did to them. */
-static void judge_timing(findings *f, const phase *p)
+static void judge_timing(findings *f, const phase *p, const phase_lane *g)
 {
-    const phase_on_gpu *g = &p->gpu;
     double launch_s = g->n_timed ? g->prepare_timed_s / g->n_timed : 0,
            timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN, step_s = phase_step_s(p);
     if (launch_s > host_bound * timed_s) {
@@ -256,11 +254,11 @@ static void judge_timing(findings *f, const phase *p)
     }
 }
 
-static void judge_kernels(findings *f, const story_source *gpu, const phase *p)
+static void judge_kernels(findings *f, const phase *p)
 {
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
-            const vt_kernel_facts *kernel = &gpu->kernel[p->op[i].kernel[k].kernel];
+            const vt_kernel_facts *kernel = kernel_facts(&p->op[i].kernel[k]);
             if (kernel->spill_bytes > 0) {
                 finding_begin(f, 'W', "kernel.spill", "one byte",
                               "%s %s: a thread of its kernel spills %d bytes of registers", p->name,
@@ -357,18 +355,19 @@ void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_
     judge_machine(f, &t->machine);
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
-        if (p->gpu.n_steps) {
-            judge_launches(f, in, p);
-            judge_timing(f, p);
-            judge_kernels(f, story_gpu(in), p);
+        const phase_lane *stream = phase_stream(p);
+        if (stream && stream->n_steps) {
+            judge_launches(f, in, p, stream);
+            judge_timing(f, p, stream);
+            judge_kernels(f, p);
         }
         if (p->n_timed == 0)
             continue;
-        judge_roofs(f, in, p);
+        judge_roofs(f, p);
         judge_measured(f, in, p);
         judge_shares(f, p);
         judge_workers(f, p);
-        findings_judge_cuts(f, in, p);
+        findings_judge_cuts(f, p);
     }
     judge_request(f, &phases[STORY_DECODE], t);
     findings_judge_more(f, in, phases, &t->more);

@@ -35,18 +35,18 @@ typedef struct filling {
     double waves, tail;       /* waves 0: not known */
 } filling;
 
-static filling fill_of(const story_input *in, const op_sum *o)
+static filling fill_of(const phase *p, const op_sum *o)
 {
     vt_occupancy by_rule;
     vt_occupancy_input launch;
-    const vt_kernel_facts *k = op_kernel(in, o);
+    const kernel_sum *k = op_kernel(o);
     const vt_cut *cut = &o->first_cut;
     filling f = {.items = cut->items,
                  .item = "item",
-                 .place = story_gpu(in) ? "SM" : "worker",
+                 .place = p->n_lanes ? "SM" : "worker",
                  .workers = cut->workers,
                  .resident = cut->resident > 1 ? cut->resident : 1};
-    if (k && story_gpu_occupancy(story_gpu(in), k, &launch, &by_rule)) {
+    if (k && story_gpu_occupancy(k->source, kernel_facts(k), &launch, &by_rule)) {
         int64_t places = (int64_t)launch.sm_count * by_rule.ctas;
         if (cut->items > launch.grid && launch.grid <= places)
             f = (filling){cut->items, "tile", "CTA", (int32_t)launch.grid, 1, 0, 0};
@@ -82,9 +82,9 @@ static double gain_of(const phase *p, const op_sum *o, double share)
     return s / p->n_timed * p->n_steps;
 }
 
-static void judge_waves(findings *f, const story_input *in, const phase *p, const op_sum *o)
+static void judge_waves(findings *f, const phase *p, const op_sum *o)
 {
-    filling c = fill_of(in, o);
+    filling c = fill_of(p, o);
     double busy = c.workers ? fmin(1, (double)c.items / c.workers) : 1;
     if (c.waves > 1 && c.tail > empty_tail) {
         finding_begin(f, 'W', "wave.tail",
@@ -109,16 +109,16 @@ static void judge_waves(findings *f, const story_input *in, const phase *p, cons
     }
 }
 
-static void judge_occupancy(findings *f, const story_input *in, const phase *p, const op_sum *o)
+static void judge_occupancy(findings *f, const phase *p, const op_sum *o)
 {
     vt_occupancy by_rule;
     vt_occupancy_input launch;
     char more[STORY_CTA_MORE];
-    const vt_kernel_facts *k = op_kernel(in, o);
-    if (!k || !story_gpu_occupancy(story_gpu(in), k, &launch, &by_rule) ||
+    const kernel_sum *k = op_kernel(o);
+    if (!k || !story_gpu_occupancy(k->source, kernel_facts(k), &launch, &by_rule) ||
         by_rule.share > low_occupancy || by_rule.limit == VT_LIMIT_NONE || by_rule.waves < 1)
         return;
-    bool known = story_gpu_cta_more(k, &by_rule, more);
+    bool known = story_gpu_cta_more(kernel_facts(k), &by_rule, more);
     finding_begin(f, 'N', "occupancy", "25 % of an SM's warps, for ops above 10 % of the time",
                   "%s %s: an SM holds %d CTA%s of its kernel, %d of %d warps, by %s%s%s", p->name,
                   o->kind, by_rule.ctas, by_rule.ctas == 1 ? "" : "s", by_rule.warps,
@@ -128,13 +128,13 @@ static void judge_occupancy(findings *f, const story_input *in, const phase *p, 
     finding_cause(f, "op %s", o->kind);
     vt_json_string(f->w, "phase", p->name);
     vt_json_string(f->w, "op", o->kind);
-    vt_json_string(f->w, "kernel", k->name);
+    vt_json_string(f->w, "kernel", kernel_facts(k)->name);
     vt_json_real(f->w, "occupancy", by_rule.share);
     vt_json_string(f->w, "limited_by", vt_occupancy_limit_name(by_rule.limit));
     finding_end(f);
 }
 
-void findings_judge_cuts(findings *f, const story_input *in, const phase *p)
+void findings_judge_cuts(findings *f, const phase *p)
 {
     if (phase_too_few(p))
         return;
@@ -143,7 +143,7 @@ void findings_judge_cuts(findings *f, const story_input *in, const phase *p)
         if (o->link || !(op_usual_s(o) > worth_a_look * phase_usual_s(p)) ||
             op_usual_of_roof(o) > near_roof)
             continue;
-        judge_waves(f, in, p, o);
-        judge_occupancy(f, in, p, o);
+        judge_waves(f, p, o);
+        judge_occupancy(f, p, o);
     }
 }

@@ -40,7 +40,7 @@ void finding_end(findings *f);
 void findings_write(findings *f, vt_json *w);
 
 /* The rules of findings_cut.c. */
-void findings_judge_cuts(findings *f, const story_input *in, const phase *p);
+void findings_judge_cuts(findings *f, const phase *p);
 
 /* The rules of findings_more.c. */
 void findings_judge_more(findings *f, const story_input *in, const phase phases[STORY_PHASES],

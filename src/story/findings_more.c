@@ -133,7 +133,8 @@ static double alone_s(const story_record *r)
     int32_t n = 0;
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
-        if (!s->chosen || s->prefill || step_has_chunk(s) || s->gpu.timed || step_is_disturbed(s))
+        if (!s->chosen || s->prefill || step_has_chunk(s) || step_is_timed(s) ||
+            step_is_disturbed(s))
             continue;
         sum += span_s(s->device);
         n++;
@@ -209,8 +210,9 @@ static void find_slope(const story_input *in, const story_record *r, const phase
     for (int32_t i = 0; r->mine && i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
         double t = span_s(s->device), kv = s->kv_len;
-        if (!s->chosen || s->prefill || s->gpu.timed || s->n_seqs != 1 || step_is_disturbed(s) ||
-            (!story_gpu(in) && t > 2 * usual)) /* slow tokens have other causes */
+        if (!s->chosen || s->prefill || step_is_timed(s) || s->n_seqs != 1 ||
+            step_is_disturbed(s) ||
+            (!d->n_lanes && t > 2 * usual)) /* slow tokens have other causes */
             continue;
         n++;
         x += kv;
@@ -238,7 +240,7 @@ static void find_cold(const story_record *r, const phase *d, story_more *out)
     for (int32_t i = 0; !first && i < r->n_steps; i++)
         if (r->step[i].chosen && !r->step[i].prefill)
             first = &r->step[i];
-    if (!first || d->n_timed < COLD_STEPS / 2 || d->n_steps < COLD_STEPS || first->gpu.timed ||
+    if (!first || d->n_timed < COLD_STEPS / 2 || d->n_steps < COLD_STEPS || step_is_timed(first) ||
         step_has_chunk(first) || step_is_disturbed(first))
         return;
     out->cold_s = span_s(first->device);
@@ -399,7 +401,7 @@ static void judge_cold(findings *f, const story_more *m)
 
 /* Judges what single calls took beyond their usual time, which the rules about their ops leave
  * out. */
-static void judge_once(findings *f, const story_input *in, const phase *p)
+static void judge_once(findings *f, const phase *p)
 {
     bool prefill = strcmp(p->name, "prefill") == 0;
     for (int32_t i = 0; i < p->n_ops && !phase_too_few(p); i++) {
@@ -413,9 +415,9 @@ static void judge_once(findings *f, const story_input *in, const phase *p)
                       "%s%s",
                       p->name, o->kind, c->first ? "its first call" : "a call", c->layer,
                       c->s * 1e3, c->s / c->usual_s, c->n > 1 ? " (another one was slow, too)" : "",
-                      !c->first       ? "something held it up that did not hold up the others"
-                      : story_gpu(in) ? "a library or a kernel was started here"
-                                      : "caches and pages were touched for the first time",
+                      !c->first    ? "something held it up that did not hold up the others"
+                      : p->n_lanes ? "a library or a kernel was started here"
+                                   : "caches and pages were touched for the first time",
                       !c->first ? ""
                       : prefill ? "; a second prompt of this size does not pay it"
                                 : "; later steps do not pay it");
@@ -442,7 +444,7 @@ void findings_judge_more(findings *f, const story_input *in, const phase phases[
             continue;
         judge_launch(f, in, &phases[i]);
         judge_fusion(f, in, &phases[i], &m->fusion[i]);
-        judge_once(f, in, &phases[i]);
+        judge_once(f, &phases[i]);
     }
     if (d->n_steps == 0)
         return;

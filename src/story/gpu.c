@@ -40,9 +40,8 @@ static void put_state(vt_json *w, const story_source *g)
     vt_json_close(w);
 }
 
-void story_gpu_engine(vt_json *w, const story_input *in)
+void story_gpu_engine(vt_json *w, const story_source *g, const vt_roofs *roofs)
 {
-    const story_source *g = story_gpu(in);
     if (!g) {
         vt_json_null(w, "gpu");
         return;
@@ -50,7 +49,7 @@ void story_gpu_engine(vt_json *w, const story_input *in)
     const vt_device_facts *d = &g->is.device;
     vt_json_open(w, "gpu", '{');
     vt_json_int(w, "ordinal", d->ordinal);
-    vt_json_string(w, "name", in->roofs.name);
+    vt_json_string(w, "name", roofs->name);
     vt_json_string(w, "arch", d->level);
     vt_json_int(w, "level", d->kernel_level);
     vt_json_int(w, "multiprocessors", d->sm_count);
@@ -63,14 +62,15 @@ void story_gpu_engine(vt_json *w, const story_input *in)
     vt_json_close(w);
 }
 
-void story_gpu_how(const phase *p, char *out, size_t size)
+void story_gpu_how(const phase *p, const phase_lane *g, char *out, size_t size)
 {
-    const phase_on_gpu *g = &p->gpu;
     const char *unit = strcmp(p->name, "decode") == 0 ? "sequence" : "token";
-    double used = g->n_steps ? g->tokens / g->n_steps : 0;
+    double used = g && g->n_steps ? g->tokens / g->n_steps : 0;
     /* where each step was timed, none was left to its graph */
-    const char *in = g->n_whole ? "in " : "call by call; unwatched in ";
-    if (g->n_steps == 0)
+    const char *in = g && g->n_whole ? "in " : "call by call; unwatched in ";
+    if (!g)
+        *out = '\0';
+    else if (g->n_steps == 0)
         snprintf(out, size, "not recorded");
     else if (g->graph_most == 0)
         snprintf(out, size, "launched kernel by kernel");
@@ -82,18 +82,17 @@ void story_gpu_how(const phase *p, char *out, size_t size)
                  g->graph_most, unit, used);
 }
 
-void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
+void story_gpu_phase(vt_json *w, const phase *p, const phase_lane *g)
 {
-    const phase_on_gpu *g = &p->gpu;
     char how[96];
-    if (!story_gpu(in)) {
+    if (!g) {
         vt_json_null(w, "gpu");
         return;
     }
     double n = g->n_steps ? g->n_steps : NAN, whole = g->n_whole ? g->n_whole : NAN;
     double timed = g->n_timed ? g->n_timed : NAN,
            untimed = g->n_steps > g->n_timed ? g->n_steps - g->n_timed : NAN;
-    story_gpu_how(p, how, sizeof how);
+    story_gpu_how(p, g, how, sizeof how);
     vt_json_open(w, "gpu", '{');
     vt_json_string(w, "how", how);
     vt_json_int(w, "graph_tokens_least", g->graph_least);
@@ -170,48 +169,51 @@ static void put_launch(vt_json *w, const story_source *g, const vt_kernel_facts 
     vt_json_close(w);
 }
 
-void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
+void story_gpu_kernels(vt_json *w, const phase *p, const op_sum *o)
 {
-    const story_source *g = story_gpu(in);
     vt_json_open(w, "kernels", '[');
     for (int32_t i = 0; i < o->n_kernels; i++) {
-        const vt_kernel_facts *k = &g->kernel[o->kernel[i].kernel];
+        const vt_kernel_facts *k = kernel_facts(&o->kernel[i]);
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "name", k->name);
         vt_json_real(w, "launches", (double)o->kernel[i].n / p->n_timed);
         vt_json_int(w, "registers", k->registers);
         vt_json_int(w, "spill_bytes", k->spill_bytes);
         vt_json_int(w, "shared_bytes", k->shared_bytes);
-        put_launch(w, g, k);
+        put_launch(w, o->kernel[i].source, k);
         vt_json_close(w);
     }
     vt_json_close(w);
 }
 
-void story_gpu_observer(vt_json *w, const story_source *g, const phase *d)
+void story_gpu_observer(vt_json *w, const phase *d, const phase_lane *g)
 {
     double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a launch of a call */
     for (int32_t i = 0; i < d->n_ops && d->n_timed; i++)
         events += d->op[i].link ? 0 : (double)d->op[i].n_calls / d->n_timed;
     double timed = d->n_timed ? d->timed_s / d->n_timed : NAN;
-    double whole = d->gpu.n_whole ? d->gpu.whole_s / d->gpu.n_whole : NAN;
+    double whole = g->n_whole ? g->whole_s / g->n_whole : NAN;
     vt_json_tagged(w, "events_per_step", events, 1, derived);
-    vt_json_tagged(w, "event_ns", g->is.event_ns, 1, measured);
-    vt_json_tagged(w, "read_ns", g->is.read_ns, 1, measured);
+    vt_json_tagged(w, "event_ns", g->source->is.event_ns, 1, measured);
+    vt_json_tagged(w, "read_ns", g->source->is.read_ns, 1, measured);
     put_us(w, "timed_step_us", timed, measured);
     put_us(w, "whole_step_us", whole, measured);
-    double period = d->gpu.n_timed ? (double)d->gpu.n_steps / d->gpu.n_timed : NAN;
+    double period = g->n_timed ? (double)g->n_steps / g->n_timed : NAN;
     vt_json_real(w, "period", period);
     put_us(w, "step_us", (timed - whole) / period, derived);
     vt_json_tagged(w, "tax", (timed / whole - 1) / period, 5, derived);
 }
 
-void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phases[STORY_PHASES])
+void story_gpu_not_measured(vt_json *w, const phase phases[STORY_PHASES])
 {
     int32_t whole = 0;
     char what[64];
-    for (int i = 0; i < STORY_PHASES; i++)
-        whole += phases[i].gpu.n_steps - phases[i].gpu.n_timed;
+    const story_source *g = NULL;
+    for (int i = 0; i < STORY_PHASES; i++) {
+        const phase_lane *lane = phase_stream(&phases[i]);
+        whole += lane->n_steps - lane->n_timed;
+        g = lane->source;
+    }
     put_missing(w, "bytes moved, cache hits, occupancy, stalls",
                 "the GPU's counters are CUPTI's (tiers T2 and T3), which is not read yet; times "
                 "are of tier T0");

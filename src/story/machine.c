@@ -163,10 +163,11 @@ static void sum_gpu(const story_source *s, int64_t begin, int64_t end, story_mac
         power_mw += e->power_mw >= 0 ? e->power_mw : 0;
         m->n_samples++;
     }
-    if (n_power)
-        m->power_w = power_mw * 1e-3 / n_power;
+    if (n_power) /* a sum over the GPUs */
+        m->power_w = (isnan(m->power_w) ? 0 : m->power_w) + power_mw * 1e-3 / n_power;
     if (a && b > a && a->energy_mj >= 0 && b->energy_mj >= a->energy_mj)
-        m->energy_j = (double)(b->energy_mj - a->energy_mj) * 1e-3;
+        m->energy_j = (isnan(m->energy_j) ? 0 : m->energy_j) +
+                      (double)(b->energy_mj - a->energy_mj) * 1e-3;
 }
 
 void story_sum_machine(const story_input *in, const story_record *r, story_machine *out)

@@ -54,7 +54,7 @@ static double time_of(const story_record *r, const step_record *s, bool gpu)
         return NAN;
     if (!gpu)
         return span_s(s->device);
-    return fits(before) && !before->gpu.timed && !s->gpu.timed
+    return fits(before) && !step_is_timed(before) && !step_is_timed(s)
                ? (double)(s->device.end_ns - before->device.end_ns) * 1e-9
                : NAN;
 }
@@ -67,15 +67,14 @@ vt_status story_measure_tax(const story_input *in, story_record *r, observer_tax
     if (!difference || !off)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     int32_t n = 0;
-    bool gpu = story_gpu(in) != NULL;
+    bool gpu = story_on_gpu(in);
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *on = &r->step[i], *other;
         if (!vt_spans_on(on->id))
             continue;
         bool first = on->id / VT_SPAN_BLOCK % 4 == 0;
         other = story_find_step(r, first ? on->id + VT_SPAN_BLOCK : on->id - VT_SPAN_BLOCK);
-        if (!other || other->n_seqs != on->n_seqs ||
-            other->gpu.graph_tokens != on->gpu.graph_tokens)
+        if (!other || other->n_seqs != on->n_seqs || step_graph(other) != step_graph(on))
             continue;
         double on_s = time_of(r, on, gpu), off_s = time_of(r, other, gpu);
         if (isnan(on_s) || isnan(off_s))
@@ -111,8 +110,8 @@ static void put_cpu(vt_json *w, const story_input *in, const phase *d)
 void story_put_observer(vt_json *w, const story_input *in, const observer_tax *t, const phase *d)
 {
     vt_json_open(w, "observer", '{');
-    if (story_gpu(in))
-        story_gpu_observer(w, story_gpu(in), d);
+    if (d->n_lanes)
+        story_gpu_observer(w, d, phase_stream(d));
     else
         put_cpu(w, in, d);
     vt_json_int(w, "pairs", t->n_pairs);

@@ -58,19 +58,26 @@ bool op_beats_roof(const phase *p, const op_sum *o)
 
 double phase_step_s(const phase *p)
 {
-    return p->gpu.n_whole ? p->gpu.whole_s / p->gpu.n_whole
-           : p->n_timed   ? p->timed_s / p->n_timed
-                          : NAN;
+    const phase_lane *g = phase_stream(p);
+    return g && g->n_whole ? g->whole_s / g->n_whole : p->n_timed ? p->timed_s / p->n_timed : NAN;
 }
 
-const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o)
+const phase_lane *phase_stream(const phase *p)
 {
-    const story_source *gpu = story_gpu(in);
+    const phase_lane *most = p->n_lanes ? &p->lane[0] : NULL;
+    for (int32_t i = 1; i < p->n_lanes; i++)
+        if (p->lane[i].device_s > most->device_s)
+            most = &p->lane[i];
+    return most;
+}
+
+const kernel_sum *op_kernel(const op_sum *o)
+{
     const kernel_sum *most = NULL;
     for (int32_t i = 0; i < o->n_kernels; i++)
         if (!most || o->kernel[i].n > most->n)
             most = &o->kernel[i];
-    return gpu && most ? &gpu->kernel[most->kernel] : NULL;
+    return most;
 }
 
 /* The sum of a kind, made at its first call; NULL: out of memory. */
@@ -167,14 +174,24 @@ bool story_bind_step(const story_record *r, const step_record *s, story_step *pl
     return story_step_set(plan, seq, s->n_seq, NULL) == VT_OK;
 }
 
+/* The step's first lane with kernels. Ranks run the same program, so one of them tells. */
+static const step_lane *lane_with_kernels(const step_record *s)
+{
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        if (s->lane[i].n_kernel > 0)
+            return &s->lane[i];
+    return NULL;
+}
+
 /* The kernels of a timed step, each to the kind whose call launched it. */
 static void add_kernels(const story_input *in, story_record *r, const story_step *plan,
                         const step_record *s, phase *p)
 {
     const vt_program *program = story_step_program(plan);
-    const story_source *gpu = story_gpu(in);
+    const step_lane *lane = lane_with_kernels(s);
+    const story_source *from = lane ? &in->source[lane->source] : NULL;
     int32_t at = 0;
-    for (int32_t i = 0; i < s->n_call; i++) {
+    for (int32_t i = 0; lane && i < s->n_call; i++) {
         const call_time *t = &r->call[s->first_call + i];
         if (t->call < 0 || t->call >= program->n_calls)
             continue;
@@ -182,22 +199,24 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
         const vt_impl *impl = story_step_impl(plan, t->call);
         op_sum *o = impl ? sum_of(r, p, story_call_kind(c), c->op->name, impl->name, c->layer)
                          : NULL;
-        for (; at < s->gpu.n_kernel && r->kernel[s->gpu.first_kernel + at].call <= t->call; at++) {
-            int32_t kernel = r->kernel[s->gpu.first_kernel + at].kernel, k = 0;
-            if (!o || kernel < 0 || kernel >= gpu->is.n_kernels)
+        for (; at < lane->n_kernel && r->kernel[lane->first_kernel + at].call <= t->call; at++) {
+            int32_t kernel = r->kernel[lane->first_kernel + at].kernel, k = 0;
+            if (!o || kernel < 0 || kernel >= from->is.n_kernels)
                 continue;
-            while (k < o->n_kernels && o->kernel[k].kernel != kernel)
+            while (k < o->n_kernels &&
+                   (o->kernel[k].kernel != kernel || o->kernel[k].source != from))
                 k++;
             if (k == OP_KERNELS)
                 continue;
             o->n_kernels += k == o->n_kernels;
+            o->kernel[k].source = from;
             o->kernel[k].kernel = kernel;
             o->kernel[k].n++;
         }
     }
 }
 
-/* Adds what a GPU's step did before and after its calls. */
+/* Adds what a GPU's step did before and after its calls, on the stream that ended last. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};
@@ -207,11 +226,11 @@ static void add_moves(story_record *r, const step_record *s, phase *p)
             continue;
         o->link = true;
         o->n_calls++;
-        o->s += s->gpu.move_s[i];
-        o->cost.read.activations += s->gpu.move_bytes[i];
-        p->ops_s += s->gpu.move_s[i];
-        if (s->gpu.move_s[i] > o->slowest_s || !o->slowest) {
-            o->slowest_s = s->gpu.move_s[i];
+        o->s += s->stream->move_s[i];
+        o->cost.read.activations += s->stream->move_bytes[i];
+        p->ops_s += s->stream->move_s[i];
+        if (s->stream->move_s[i] > o->slowest_s || !o->slowest) {
+            o->slowest_s = s->stream->move_s[i];
             o->slowest = kind[i];
             o->slowest_step = s->id;
         }
@@ -223,31 +242,33 @@ bool phase_too_few(const phase *p)
     return story_too_few(p->n_steps, p->n_disturbed) || (p->n_disturbed > 0 && !p->only_calm);
 }
 
-static void add_gpu(const step_record *s, phase *p)
+static void add_lane(const story_input *in, const step_record *s, const step_lane *g, phase *p)
 {
-    const step_on_gpu *g = &s->gpu;
-    phase_on_gpu *to = &p->gpu;
-    if (!g->known)
+    phase_lane *to = p->lane;
+    if (!g->launched)
         return;
+    while (to->source != &in->source[g->source])
+        to++;
+    to->device_s += span_s(g->device);
     if (to->n_steps++ == 0 || g->graph_tokens < to->graph_least)
         to->graph_least = g->graph_tokens;
     to->graph_most = g->graph_tokens > to->graph_most ? g->graph_tokens : to->graph_most;
     to->n_timed += g->timed;
     if (!g->timed && !(p->calm_whole && s->use.disturbed)) {
         to->n_whole++;
-        to->whole_s += span_s(s->device);
+        to->whole_s += span_s(g->device);
     }
     to->kernels += g->n_kernels;
-    to->bytes_in += (double)g->bytes_in;
+    to->bytes_in += (double)g->move_bytes[VT_MOVE_TO_DEVICE];
     *(g->timed ? &to->prepare_timed_s : &to->prepare_whole_s) += span_s(s->part[VT_PART_PREPARE]);
     to->tokens += s->n_tokens;
-    if (p->n_steps > 1 && isfinite(g->idle_s)) {
+    if (p->n_steps > 1) {
         to->n_idle++;
         to->idle_s += g->idle_s;
     }
 }
 
-static void add_step(const step_record *s, bool one_request, phase *p)
+static void add_step(const story_input *in, const step_record *s, bool one_request, phase *p)
 {
     if (p->n_steps++ == 0) {
         p->begin_ns = s->device.begin_ns;
@@ -261,7 +282,8 @@ static void add_step(const step_record *s, bool one_request, phase *p)
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
     p->text_s += span_s(s->text);
-    add_gpu(s, p);
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        add_lane(in, s, &s->lane[i], p);
 }
 
 static void add_typical(const story_input *in, story_record *r, const step_record *s,
@@ -274,14 +296,15 @@ static void add_typical(const story_input *in, story_record *r, const step_recor
         p->timed_kv_first = s->kv_len;
     p->timed_kv_last = s->kv_len;
     p->timed_s += span_s(s->device);
-    p->busy_s += s->busy_s;
-    p->wait_s += s->wait_s;
+    step_lane workers = step_workers(in, s);
+    p->busy_s += workers.busy_s;
+    p->wait_s += workers.wait_s;
     if (in->learn && in->efficiencies)
         in->learn(in, plan);
     for (int32_t i = 0; i < s->n_call; i++)
         add_call(in, r, plan, s, p, &r->call[s->first_call + i]);
     story_once_step(p, s, story_step_program(plan));
-    if (s->gpu.known) {
+    if (s->stream) {
         add_kernels(in, r, plan, s, p);
         add_moves(r, s, p);
     }
@@ -298,7 +321,7 @@ static void look_for_calm(const story_record *r, phase out[STORY_PHASES])
             continue;
         p->n_disturbed += s->use.disturbed;
         p->only_calm = p->only_calm || (!s->use.disturbed && s->n_call > 0);
-        p->calm_whole = p->calm_whole || (!s->use.disturbed && s->gpu.known && !s->gpu.timed);
+        p->calm_whole = p->calm_whole || (!s->use.disturbed && s->stream && !s->stream->timed);
     }
 }
 
@@ -356,7 +379,7 @@ static int32_t middle_graph(const story_record *r)
             if (pass == 0)
                 n++;
             else if (at++ == n / 2)
-                return s->gpu.graph_tokens;
+                return step_graph(s);
         }
     return 0;
 }
@@ -368,8 +391,8 @@ static int32_t borrow(story_record *r, story_step *plan, step_record **list)
     int32_t n = 0, tokens = middle_graph(r);
     for (int32_t i = 0; i < r->n_steps && tokens > 0; i++) {
         step_record *s = &r->step[i];
-        if (!s->chosen && s->gpu.timed && s->n_call > 0 && is_alone(s) &&
-            s->gpu.graph_tokens == tokens && story_bind_step(r, s, plan))
+        if (!s->chosen && step_is_timed(s) && s->n_call > 0 && is_alone(s) &&
+            step_graph(s) == tokens && story_bind_step(r, s, plan))
             list[n++] = s;
     }
     return n;
@@ -412,6 +435,16 @@ static double sum_expected(const phase *p)
     return sum;
 }
 
+/* Makes the phase's lanes: one for each stream. */
+static bool make_lanes(const story_input *in, story_record *r, phase *p)
+{
+    p->lane = vt_arena_alloc(&r->arena, (size_t)in->n_sources + 1, sizeof *p->lane);
+    for (int32_t k = 0; p->lane && k < in->n_sources; k++)
+        if (in->source[k].is.kind == VT_SOURCE_STREAM)
+            p->lane[p->n_lanes++].source = &in->source[k];
+    return p->lane;
+}
+
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err)
 {
@@ -427,7 +460,8 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
                          .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op),
                          .mark = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].mark),
                          .times = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].times)};
-        if (!r->bound || !list || !out[i].op || !out[i].mark || !out[i].times)
+        if (!r->bound || !list || !out[i].op || !out[i].mark || !out[i].times ||
+            !make_lanes(in, r, &out[i]))
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
     look_for_calm(r, out);
@@ -436,7 +470,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
         const step_record *s = &r->step[i];
         phase *p = &out[s->prefill ? STORY_PREFILL : STORY_DECODE];
         if (s->chosen)
-            add_step(s, r->mine != NULL, p);
+            add_step(in, s, r->mine != NULL, p);
         if (s->typical)
             add_typical(in, r, s, plan, p);
     }

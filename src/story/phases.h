@@ -8,6 +8,7 @@ enum { OP_KERNELS = 8 };
 
 /* A kernel that calls of a kind launched, n times. */
 typedef struct kernel_sum {
+    const story_source *source; /* that launched it: the first stream that the step was timed on */
     int32_t kernel, n;
 } kernel_sum;
 
@@ -51,19 +52,20 @@ typedef struct op_sum {
     const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
 } op_sum;
 
-/* What a GPU's recording says about the steps of a phase. */
-typedef struct phase_on_gpu {
+/* What a stream's recording says about the steps of a phase. */
+typedef struct phase_lane {
+    const story_source *source;
     int32_t n_steps; /* whose launches are in the recording */
     int32_t n_timed; /* of them, those that were timed call by call */
     int32_t
         n_whole; /* of the others, which ran in their graphs, the undisturbed ones if there are */
-    double whole_s;                          /* device time of the latter */
+    double device_s, whole_s;                /* device time of all steps; of the latter */
     int32_t graph_least, graph_most;         /* tokens of the graphs, padded; 0: none fits */
     double kernels, bytes_in, tokens;        /* sums over the known steps */
     double prepare_timed_s, prepare_whole_s; /* of the host, for steps of either kind */
     int32_t n_idle;
     double idle_s; /* before steps other than the phase's first */
-} phase_on_gpu;
+} phase_lane;
 
 typedef struct phase {
     const char *name;          /* "prefill", "decode" */
@@ -76,14 +78,14 @@ typedef struct phase {
     int32_t n_borrowed; /* of the typical ones, steps without the story's request (phases.c) */
     bool with_chunk;    /* the typical decode steps have a chunk of a prompt, too */
     bool only_calm;     /* disturbed steps are left out of the sums over all steps, */
-    bool calm_whole;    /* and of gpu.n_whole */
+    bool calm_whole;    /* and of lane[].n_whole */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
     double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */
     double part_s[VT_PARTS];  /* the engine thread's work, all steps */
     double text_s;            /* of VT_PART_PUBLISH, making text of tokens */
     double others;            /* mean number of other sequences in its steps */
-    double busy_s, wait_s;    /* sums over workers, typical steps */
+    double busy_s, wait_s;    /* sums over CPU workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s;
@@ -94,7 +96,8 @@ typedef struct phase {
     int32_t n_mark;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
     int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the typical ones */
-    phase_on_gpu gpu;
+    phase_lane *lane; /* [n_lanes] one a stream; none where CPU workers ran the steps */
+    int32_t n_lanes;
 } phase;
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
@@ -115,8 +118,15 @@ static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o
 double phase_step_s(const phase *p);
 /* Returns true if too few undisturbed steps are left for judging the phase's ops. */
 bool phase_too_few(const phase *p);
+/* The lane that took longest, for which the others waited; NULL: CPU workers ran the steps. */
+const phase_lane *phase_stream(const phase *p);
+/* A kernel as its source describes it. */
+static inline const vt_kernel_facts *kernel_facts(const kernel_sum *k)
+{
+    return &k->source->kernel[k->kernel];
+}
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
-const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
+const kernel_sum *op_kernel(const op_sum *o);
 /* Device time without what single calls took beyond their usual time: what rules judge an op by. */
 static inline double op_usual_s(const op_sum *o) { return o->s - o->once.excess_s; }
 static inline double phase_usual_s(const phase *p) { return p->ops_s - p->once_s; }

@@ -13,7 +13,8 @@
 
 /* Writes what share of the workers' time went to calls, over the steps whose calls are known; each
  * value is the mean of several steps where there are more than STORY_MAX_LANE. */
-static void put_busy(vt_json *w, const story_record *r, const int32_t *step, int32_t n, double *v)
+static void put_busy(vt_json *w, const story_input *in, const story_record *r, const int32_t *step,
+                     int32_t n, double *v)
 {
     int32_t out = n < STORY_MAX_LANE ? n : STORY_MAX_LANE;
     vt_json_open(w, NULL, '{');
@@ -25,8 +26,9 @@ static void put_busy(vt_json *w, const story_record *r, const int32_t *step, int
                     to = (int32_t)((int64_t)(c + 1) * n / out);
             double busy = 0, all = 0;
             for (int32_t i = from; i < to; i++) {
-                busy += r->step[step[i]].busy_s;
-                all += r->step[step[i]].busy_s + r->step[step[i]].wait_s;
+                step_lane sum = step_workers(in, &r->step[step[i]]);
+                busy += sum.busy_s;
+                all += sum.busy_s + sum.wait_s;
             }
             v[c] = k == 0 ? (double)(r->step[step[from]].device.begin_ns - story_origin(r)) * 1e-6
                           : (all > 0 ? busy / all : NAN);
@@ -92,7 +94,7 @@ static void put_work(vt_json *w, const story_input *in, const story_record *r, s
     for (int32_t c = 0; c < cells; c++) {
         const step_record *s = &r->step[step[(int64_t)c * n / cells]];
         double share[WORK_LANES];
-        if (s->gpu.timed || !step_shares(in, r, s, plan, share))
+        if (step_is_timed(s) || !step_shares(in, r, s, plan, share))
             continue;
         begin[known] = (double)(s->device.begin_ns - story_origin(r)) * 1e-6;
         for (int k = 0; k < WORK_LANES; k++) {
@@ -120,14 +122,16 @@ static void put_lanes(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_open(w, "lanes", '{');
     vt_json_open(w, "items", '[');
     put_work(w, in, r, plan, step, n, v);
-    for (int32_t i = 0; i < n; i++)
-        if (r->step[step[i]].busy_s + r->step[step[i]].wait_s > 0)
+    for (int32_t i = 0; i < n; i++) {
+        step_lane sum = step_workers(in, &r->step[step[i]]);
+        if (sum.busy_s + sum.wait_s > 0)
             step[known++] = step[i];
-    if (!story_gpu(in) && known > 0)
-        put_busy(w, r, step, known, v);
+    }
+    if (!story_on_gpu(in) && known > 0)
+        put_busy(w, in, r, step, known, v);
     vt_json_close(w);
     vt_json_string(w, "why",
-                   story_gpu(in)
+                   story_on_gpu(in)
                        ? "what SMs, tensor cores and memory really did is told by the GPU's "
                          "counters, which are not read yet"
                        : "what the matrix unit and the memory really did is told by hardware "
@@ -155,9 +159,9 @@ static void put_tiers(vt_json *w, const story_input *in)
     put_tier(w, "T1", "hardware events of this process",
              events ? "they are allowed here, and the recorder does not read them yet" : why);
     put_tier(w, "T2", "a GPU's counters over time",
-             story_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
+             story_on_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
     put_tier(w, "T3", "a GPU's counters of each kernel",
-             story_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
+             story_on_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
     vt_json_close(w);
 }
 

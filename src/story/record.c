@@ -26,11 +26,11 @@ const story_source *story_find_source(const story_input *in, vt_source_kind kind
     return NULL;
 }
 
-int32_t story_n_workers(const story_input *in)
+int32_t story_count(const story_input *in, vt_source_kind kind)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < in->n_sources; i++)
-        n += in->source[i].is.kind == VT_SOURCE_WORKER;
+        n += in->source[i].is.kind == kind;
     return n;
 }
 
@@ -263,199 +263,9 @@ static void choose_steps(story_record *r)
     }
 }
 
-/* ---- op calls ----
- *
- *   worker 0  | call 7 ====|..wait..|                  descheduled                  | call 8 =|
- *   worker 1  | call 7 ======|.wait.| call 8 ===============|.......... wait ................|
- *   op time   |------- call 7 ------|------------------- call 8 -----------------------------|
- *
- * All workers run the same list of calls and meet at a barrier after each. A call ends when the
- * barrier after it opens. No worker sees that before all have arrived, so it is the earliest end of
- * a wait. By worker 0's own times call 7 would get the time that it slept after the barrier, and
- * call 8 almost none. A call begins where the one before it ended, so that the ops of a step sum to
- * the step; the first begins with the earliest worker, and the last one ends with the latest.
- * Streams have no barriers: there a call ends when the last stream has run it. */
-
-/* A source's spans in their order, each with the step that it belongs to. */
-typedef struct span_walk {
-    const story_source *from;
-    story_record *record;
-    uint64_t at;
-    step_record *step; /* NULL: unknown */
-    int64_t base_ns;
-    int32_t n_call; /* calls of the step so far, the current one among them */
-} span_walk;
-
-/* The next span that is no base and belongs to a known step; NULL at the end. */
-static const vt_span *next_span(span_walk *w)
-{
-    while (w->at < w->from->n_spans) {
-        const vt_span *e = &w->from->span[w->at++];
-        if (e->kind == VT_SPAN_BASE) {
-            w->step = story_find_step(w->record, e->base.step);
-            w->base_ns = e->base.begin_ns;
-            w->n_call = 0;
-        } else if (w->step) {
-            w->n_call += e->kind == VT_SPAN_CALL || e->kind == VT_SPAN_MET;
-            return e;
-        }
-    }
-    return NULL;
-}
-
-/* The record of the walk's current call. The first source makes it, the others find it. NULL if
- * this source has spans of other calls than the first one. */
-static call_time *call_of(span_walk *w, const vt_span_call *e, bool first)
-{
-    story_record *r = w->record;
-    step_record *s = w->step;
-    if (first && e->kind != VT_SPAN_WAIT) {
-        if (s->n_call++ == 0)
-            s->first_call = r->n_calls;
-        r->call[r->n_calls] = (call_time){.call = (int32_t)e->call, .begin_ns = INT64_MAX};
-        return &r->call[r->n_calls++];
-    }
-    call_time *c = w->n_call > 0 && w->n_call <= s->n_call ? &r->call[s->first_call + w->n_call - 1]
-                                                           : NULL;
-    return c && c->call == (int32_t)e->call ? c : NULL;
-}
-
-/* Of a call, or of a wait where the span is no call. */
-static int64_t length_of(const vt_span *e)
-{
-    return e->kind == VT_SPAN_MET ? (int64_t)e->met.length_ns : (int64_t)e->call.length_ns;
-}
-
-static void read_span(span_walk *w, const vt_span *e, bool first)
-{
-    story_record *r = w->record;
-    if (e->kind == VT_SPAN_KERNEL) {
-        if (!first)
-            return;
-        if (w->step->gpu.n_kernel++ == 0)
-            w->step->gpu.first_kernel = r->n_kernels;
-        r->kernel[r->n_kernels++] = (kernel_call){(int32_t)e->kernel.call,
-                                                  (int32_t)e->kernel.kernel};
-        return;
-    }
-    call_time *c = call_of(w, &e->call, first);
-    int64_t begin = w->base_ns + (int64_t)e->call.begin_ns, end = begin + length_of(e);
-    if (!c) {
-        w->step->n_sources = -1; /* whatever else comes: never complete */
-        w->step = NULL;
-        return;
-    }
-    if (e->kind != VT_SPAN_WAIT) {
-        w->step->n_sources += w->n_call == 1;
-        c->begin_ns = begin < c->begin_ns ? begin : c->begin_ns;
-        c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
-    }
-    if (e->kind != VT_SPAN_CALL) {
-        end += e->kind == VT_SPAN_MET ? (int64_t)e->met.wait_ns : 0;
-        c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
-        c->left_ns = end > c->left_ns ? end : c->left_ns;
-    }
-}
-
-static void time_calls(story_record *r, const step_record *s)
-{
-    call_time *c = &r->call[s->first_call];
-    int64_t at = s->n_call ? c[0].begin_ns : 0;
-    for (int32_t i = 0; i < s->n_call; i++) {
-        int64_t end = c[i].ran_ns > c[i].met_ns ? c[i].ran_ns : c[i].met_ns;
-        if (i + 1 == s->n_call && c[i].left_ns > end)
-            end = c[i].left_ns;
-        end = end > at ? end : at;
-        c[i].s = (double)(end - at) * 1e-9;
-        at = end;
-    }
-}
-
-/* Calls of all sources. A step counts where every source has it from its beginning. */
-static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
-{
-    int32_t n_sources = 0;
-    for (int32_t k = 0; k < in->n_sources; k++) {
-        span_walk w = {.from = &in->source[k], .record = r};
-        const vt_span *e;
-        if (w.from->is.kind == VT_SOURCE_ENGINE)
-            continue;
-        if (n_sources++ == 0) {
-            r->call = vt_arena_alloc(&r->arena, (size_t)w.from->n_spans + 1, sizeof *r->call);
-            r->kernel = vt_arena_alloc(&r->arena, (size_t)w.from->n_spans + 1, sizeof *r->kernel);
-            if (!r->call || !r->kernel)
-                return out_of_memory(err);
-        }
-        while ((e = next_span(&w)))
-            read_span(&w, e, n_sources == 1);
-    }
-    for (int32_t i = 0; i < r->n_steps; i++) {
-        if (r->step[i].n_sources != n_sources)
-            r->step[i].n_call = 0;
-        time_calls(r, &r->step[i]);
-    }
-    return VT_OK;
-}
-
-/* ---- a GPU's launches ---- */
-
-static void read_launches(const story_source *from, story_record *r)
-{
-    for (uint64_t i = 0; i < from->n_launches; i++) {
-        const vt_launch_event *e = &from->launch[i];
-        step_record *s = story_find_step(r, e->step);
-        if (!s)
-            continue;
-        s->gpu.known = true;
-        s->gpu.timed = e->timed;
-        s->gpu.n_kernels = e->n_kernels;
-        s->gpu.bytes_in = e->move_bytes[VT_MOVE_TO_DEVICE];
-        s->gpu.graph_tokens = e->graph_tokens;
-        s->gpu.idle_s = (double)e->idle_ns * 1e-9;
-        for (int m = 0; m < VT_MOVES; m++) {
-            s->gpu.move_s[m] = (double)e->move_ns[m] * 1e-9;
-            s->gpu.move_bytes[m] = e->move_bytes[m];
-        }
-    }
-}
-
-/* Reads how long each worker worked and waited. */
-static void read_workers(const story_input *in, story_record *r)
-{
-    bool any_calm = false;
-    for (int32_t i = 0; i < r->n_steps; i++)
-        any_calm = any_calm ||
-                   (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
-    for (int32_t i = 0; i < r->n_steps; i++)
-        r->n_worked += r->step[i].chosen && r->step[i].n_call &&
-                       !(any_calm && r->step[i].use.disturbed);
-    for (int32_t k = 0; k < in->n_sources; k++) {
-        span_walk w = {.from = &in->source[k], .record = r};
-        const vt_span *e;
-        while (w.from->is.kind == VT_SOURCE_WORKER && (e = next_span(&w))) {
-            double busy = e->kind == VT_SPAN_WAIT ? 0 : (double)length_of(e) * 1e-9;
-            double wait = e->kind == VT_SPAN_WAIT  ? (double)length_of(e) * 1e-9
-                          : e->kind == VT_SPAN_MET ? (double)e->met.wait_ns * 1e-9
-                                                   : 0;
-            if (!w.step->chosen || w.step->n_call == 0)
-                continue;
-            w.step->busy_s += busy;
-            w.step->wait_s += wait;
-            if (any_calm && w.step->use.disturbed)
-                continue;
-            r->busy_s[k] += busy;
-            r->wait_s[k] += wait;
-        }
-    }
-}
-
 static vt_status fill(const story_input *in, vt_request_id id, story_record *r, vt_err *err)
 {
     const story_source *e = engine_of(in);
-    r->busy_s = vt_arena_alloc(&r->arena, (size_t)in->n_sources + 1, sizeof *r->busy_s);
-    r->wait_s = vt_arena_alloc(&r->arena, (size_t)in->n_sources + 1, sizeof *r->wait_s);
-    if (!r->busy_s || !r->wait_s)
-        return out_of_memory(err);
     TRY(make_steps(e, r, err));
     for (uint64_t i = 0; i < e->n_steps; i++)
         read_step_event(r, &e->step[i]);
@@ -464,14 +274,9 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
     r->event = e->request;
     r->n_events = e->n_requests;
     choose_steps(r);
-    for (int32_t i = 0; i < r->n_steps; i++)
-        r->step[i].gpu.idle_s = NAN;
-    TRY(read_calls(in, r, err));
-    for (int32_t k = 0; k < in->n_sources; k++)
-        read_launches(&in->source[k], r);
+    TRY(story_read_lanes(in, r, err));
     story_read_use(in, r);
-    read_workers(in, r);
-    return VT_OK;
+    return story_sum_lanes(in, r, err);
 }
 
 vt_status story_record_make(const story_input *in, vt_request_id id, story_record *out, vt_err *err)

@@ -95,7 +95,7 @@ static double usual_of(const story_record *r, double *room,
     for (int pass = 0; pass < 2; pass++) {
         size_t n = 0;
         for (int32_t i = 0; i < r->n_steps; i++)
-            if (r->step[i].chosen && !r->step[i].prefill && (pass || !r->step[i].gpu.timed))
+            if (r->step[i].chosen && !r->step[i].prefill && (pass || !step_is_timed(&r->step[i])))
                 room[n++] = value(r, i, which);
         if (n > 0)
             return vt_median(room, n);
@@ -174,7 +174,7 @@ static int32_t evicted(const story_record *r, int64_t begin, int64_t end)
 static bool graph_seen_before(const story_record *r, int32_t i)
 {
     for (int32_t k = 0; k < i; k++)
-        if (r->step[k].gpu.known && r->step[k].gpu.graph_tokens == r->step[i].gpu.graph_tokens)
+        if (r->step[k].stream && step_graph(&r->step[k]) == step_graph(&r->step[i]))
             return true;
     return false;
 }
@@ -204,10 +204,10 @@ static void blame_part(piece *p, int32_t k, int part, int64_t begin, int64_t end
               "%d cached page%s evicted while step %llu was planned", pages, vt_text_s(pages), id);
     else if (part == VT_PART_SCHEDULE)
         blame(p, SLOW_SCHEDULE, unusual, s->id, "step %llu was planned for %.2f ms", id, ms);
-    else if (part == VT_PART_PREPARE && s->gpu.known && !graph_seen_before(p->r, k))
+    else if (part == VT_PART_PREPARE && s->stream && !graph_seen_before(p->r, k))
         blame(p, SLOW_FIRST_SIZE, unusual, s->id,
               "step %llu was the first of its size (%d tokens): made ready in %.2f ms", id,
-              s->gpu.graph_tokens ? s->gpu.graph_tokens : s->n_tokens, ms);
+              step_graph(s) ? step_graph(s) : s->n_tokens, ms);
     else if (part == VT_PART_PREPARE)
         blame(p, SLOW_PREPARE, unusual, s->id, "step %llu was prepared for %.2f ms", id, ms);
     else
@@ -305,17 +305,16 @@ static void blame_step(piece *p, int32_t i, double unusual)
             p->to->request = chunk->request;
         return;
     }
-    if (s->gpu.timed) {
+    if (step_is_timed(s)) {
         blame(p, SLOW_TIMED, unusual, s->id, "step %llu ran call by call, for this story", id);
         return;
     }
     blame_machine(p, s, unusual);
     unusual -= left - p->left_s;
-    if (i > 0 && s->gpu.graph_tokens > r->step[i - 1].gpu.graph_tokens &&
-        r->step[i - 1].gpu.graph_tokens > 0)
+    if (i > 0 && step_graph(s) > step_graph(s - 1) && step_graph(s - 1) > 0)
         blame(p, SLOW_BATCH, unusual, s->id,
-              "the graph for %d sequences took the place of that for %d", s->gpu.graph_tokens,
-              r->step[i - 1].gpu.graph_tokens);
+              "the graph for %d sequences took the place of that for %d", step_graph(s),
+              step_graph(s - 1));
     else if (s->n_decode > larger_batch * p->usual->n_decode)
         blame(p, SLOW_BATCH, unusual, s->id, "step %llu computed %d sequences, usually %.0f", id,
               s->n_decode, p->usual->n_decode);

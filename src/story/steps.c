@@ -40,7 +40,7 @@ static double step_value(const step_record *s, const step_record *before, int32_
                                     part_us(s, VT_PART_SCHEDULE),
                                     part_us(s, VT_PART_PREPARE),
                                     part_us(s, VT_PART_PUBLISH),
-                                    s->gpu.known ? s->gpu.graph_tokens : NAN,
+                                    s->stream ? step_graph(s) : NAN,
                                     s->pages_held,
                                     s->pages_cached,
                                     s->pages_free,

@@ -71,13 +71,14 @@ vt_status story_prepare(vt_engine *e, vt_err *err);
 
 /* The first source of a kind; NULL: there is none. */
 const story_source *story_find_source(const story_input *in, vt_source_kind kind);
-/* The GPU that ran the steps (of several, the first one); NULL: CPU workers did. */
-static inline const story_source *story_gpu(const story_input *in)
+/* Counts the sources of a kind: CPU workers, or the streams of GPUs, which are ranks where there
+ * are several. */
+int32_t story_count(const story_input *in, vt_source_kind kind);
+/* Returns true if GPUs ran the steps. */
+static inline bool story_on_gpu(const story_input *in)
 {
-    return story_find_source(in, VT_SOURCE_STREAM);
+    return story_count(in, VT_SOURCE_STREAM) > 0;
 }
-/* CPU workers among the sources. */
-int32_t story_n_workers(const story_input *in);
 
 /* The story of request `id`, or of all steps recorded (id 0), as JSON text (free() it). `beaten`
  * (may be NULL) is set where an op of weight ran faster than its measured roof: the roofs were

@@ -261,8 +261,7 @@ static void add_engine(timeline *t)
 static void add_phase(timeline *t, const phase *p)
 {
     char mixed[64] = "", how[96] = "";
-    if (story_gpu(t->in))
-        story_gpu_how(p, how, sizeof how);
+    story_gpu_how(p, phase_stream(p), how, sizeof how);
     if (p->others > 0)
         snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
     add(t, p->name, p->begin_ns, (double)(p->end_ns - p->begin_ns) * 1e-9,

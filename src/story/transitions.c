@@ -53,14 +53,13 @@ static void put_side(vt_json *w, const char *key, const story_input *in, const p
                      const vt_op *attention)
 {
     const op_sum *o = find_op(p, attention);
-    const vt_kernel_facts *k = o ? op_kernel(in, o) : NULL;
+    const kernel_sum *k = o ? op_kernel(o) : NULL;
     char how[96] = "";
     vt_json_open(w, key, '{');
     vt_json_string(w, "attention", attention->name);
     vt_json_string(w, "impl", o ? o->impl : "none");
-    vt_json_string(w, "kernel", k ? k->name : NULL);
-    if (story_gpu(in))
-        story_gpu_how(p, how, sizeof how);
+    vt_json_string(w, "kernel", k ? kernel_facts(k)->name : NULL);
+    story_gpu_how(p, phase_stream(p), how, sizeof how);
     vt_json_string(w, "how", *how ? how : NULL);
     vt_json_real(w, "rows", p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0);
     vt_json_tagged(w, "flop_per_byte", intensity(p), 2, derived);
@@ -188,7 +187,7 @@ static int32_t compare(vt_json *w, const story_input *in, const story_record *r,
         put_change(w, &c);
         n++;
     }
-    int32_t x = a->gpu.graph_tokens, y = b->gpu.graph_tokens;
+    int32_t x = step_graph(a), y = step_graph(b);
     if (a->prefill == b->prefill && x > 0 && y > 0 && x != y) {
         begin_change(&c, r, b, "bucket");
         snprintf(c.what, sizeof c.what, "graph for %d -> graph for %d", x, y);

@@ -10,6 +10,7 @@
 #   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
 #   make wheel      build/wheel/vitrine-....whl: program, library and Python API, for pip
+#   make deb        build/deb/*.deb: the program with a systemd service, the library, its development files
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
 # Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
@@ -19,6 +20,7 @@ MAKEFLAGS += --no-builtin-rules
 CONFIG ?= release
 CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 LD ?= ld
 OBJCOPY ?= objcopy
 # Where there is no home to write to (a service's user, a container's), the model stays in the tree.
@@ -72,7 +74,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all wheel run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: all wheel deb run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -234,9 +236,9 @@ install: all lib
 	install -Dm755 build/vitrine "$(DESTDIR)$(PREFIX)/bin/vitrine"
 	install -Dm644 include/vitrine.h "$(DESTDIR)$(PREFIX)/include/vitrine.h"
 	install -Dm644 include/vitrine_kernel.h "$(DESTDIR)$(PREFIX)/include/vitrine_kernel.h"
-	install -Dm644 $(B)/libvitrine.a "$(DESTDIR)$(PREFIX)/lib/libvitrine.a"
-	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0"
-	ln -sf libvitrine.so.0 "$(DESTDIR)$(PREFIX)/lib/libvitrine.so"
+	install -Dm644 $(B)/libvitrine.a "$(DESTDIR)$(LIBDIR)/libvitrine.a"
+	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(LIBDIR)/libvitrine.so.0"
+	ln -sf libvitrine.so.0 "$(DESTDIR)$(LIBDIR)/libvitrine.so"
 	install -Dm644 docs/vitrine.1 "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1"
 	build/vitrine completion bash > $(B)/completion.bash
 	build/vitrine completion zsh > $(B)/completion.zsh
@@ -244,10 +246,19 @@ install: all lib
 	install -Dm644 $(B)/completion.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine"
 	install -Dm644 $(B)/completion.zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine"
 	install -Dm644 $(B)/completion.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
-	mkdir -p "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
-	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
+	mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' tools/vitrine.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/vitrine.pc"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/vitrine/labs"
 	tar -C labs --mode=u=rwX,go=rX -cf - $(LABS) | tar -C "$(DESTDIR)$(PREFIX)/share/vitrine/labs" --no-same-owner -xf -
+
+# A copy of the tracked files is built, so that the packages hold nothing else and debhelper leaves nothing here.
+deb:
+	@tools/setup deb
+	@rm -rf build/deb && mkdir -p build/deb/source
+	@git ls-files -z | tar --null -T - -cf - | tar -C build/deb/source -xf -
+	@cd build/deb/source && CC="$(CC)" dpkg-buildpackage -b -us -uc -j$$(nproc) > ../log 2>&1 || { tail -n 30 ../log >&2; exit 1; }
+	@rm -r build/deb/source
+	@ls -l build/deb/*.deb | awk '{printf "%s: %.1f MB\n", $$NF, $$5 / 1e6}'
 
 wheel: all
 	@CC="$(CC)" LIB_OBJ="$(LIB_OBJ)" python/build-wheel $(B) build/wheel
@@ -256,9 +267,9 @@ wheel: all
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/bin/vitrine" "$(DESTDIR)$(PREFIX)/include/vitrine.h" \
 	  "$(DESTDIR)$(PREFIX)/include/vitrine_kernel.h" \
-	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.a" "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0" \
-	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.so" "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1" \
-	  "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc" \
+	  "$(DESTDIR)$(LIBDIR)/libvitrine.a" "$(DESTDIR)$(LIBDIR)/libvitrine.so.0" \
+	  "$(DESTDIR)$(LIBDIR)/libvitrine.so" "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1" \
+	  "$(DESTDIR)$(LIBDIR)/pkgconfig/vitrine.pc" \
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"

@@ -366,7 +366,6 @@ static void judge_slope(findings *f, const phase *d, const story_more *m)
 {
     double step_s = phase_step_s(d), over = m->slope_s - m->slope_bytes_s;
     bool steep = m->slope_s > slope_over * m->slope_bytes_s;
-    char cause[64];
     if (m->n_slope == 0 || !(m->slope_s * m->kv_span > slope_share * step_s))
         return;
     finding_begin(f, steep ? 'W' : 'N', "itl.slope", "5 % of a step over the contexts seen",
@@ -378,8 +377,7 @@ static void judge_slope(findings *f, const phase *d, const story_more *m)
     vt_json_int(f->w, "steps", m->n_slope);
     if (steep)
         finding_gain(f, over * m->kv_mean * d->n_steps);
-    snprintf(cause, sizeof cause, "op %s", vt_op_that_is(VT_OP_DECODES)->name);
-    finding_cause(f, cause);
+    finding_cause(f, "op %s", vt_op_that_is(VT_OP_DECODES)->name);
     finding_end(f);
 }
 

@@ -55,6 +55,14 @@ check "the program needs libc and libm only" sh -c \
     "! readelf -d '$root/bin/vitrine' | grep NEEDED | grep -vE 'libc\.so|libm\.so|ld-linux|libdl|libpthread'"
 check "every page of the labs is installed" test "$(find labs -name '*.md' -not -path '*/results/local/*' | wc -l)" = \
     "$(find "$labs" -name '*.md' | wc -l)"
+for f in $(sed 's/ .*//; s|usr/lib/\*/|lib/|; s|^usr/||' debian/*.install); do
+    check "Debian's packages take $f, which is installed" test -e "$root/$f"
+done
+check "Debian's packages have the program's version" test "$("$root/bin/vitrine" --version)" = \
+    "vitrine $(sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)"
+for f in $(sed -n 's|^COPY --from=build /out/usr/local/\([^ ]*\) .*|\1|p' Containerfile); do
+    check "the container takes $f, which is installed" test -e "$root/$f"
+done
 touch "$root/bin/another"
 check "make uninstall" make -s uninstall DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 left=$(cd "$root" && find . ! -type d)

@@ -284,7 +284,7 @@ static vt_status bench_case(void *ctx, const vt_op *op, const vt_case *c, vt_err
                               .impl = *impl,
                               .method = b->o->cold ? "cold" : "warm",
                               .n_workers = vt_team_size(b->team),
-                              .allowed = op->tolerance,
+                              .allowed = vt_op_tolerance(op, want.args),
                               .timed = true};
             status = bench_impl(&r, b->team, b->o, checked ? &want : NULL, err);
             if (status == VT_OK)

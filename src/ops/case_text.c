@@ -85,8 +85,8 @@ static vt_status read_number(const vt_op *op, const vt_field *f, const char *tex
     return VT_OK;
 }
 
-static vt_status read_value(const vt_op *op, const vt_field *f, const char *text, size_t len,
-                            int64_t *out, vt_err *err)
+vt_status vt_field_read(const vt_op *op, const vt_field *f, const char *text, size_t len,
+                        int64_t *out, vt_err *err)
 {
     if (!f->is_type && !f->words)
         return read_number(op, f, text, len, out, err);
@@ -111,8 +111,8 @@ static vt_status read_values(const vt_op *op, int32_t field, const char *text, c
         if (s->n[field] == VT_CASE_VALUES)
             return vt_fail(err, VT_ERR_USAGE, "a shape of %s: %s has more than %d values", op->name,
                            op->fields[field].name, VT_CASE_VALUES);
-        TRY(read_value(op, &op->fields[field], p, (size_t)(stop - p),
-                       &s->value[field][s->n[field]++], err));
+        TRY(vt_field_read(op, &op->fields[field], p, (size_t)(stop - p),
+                          &s->value[field][s->n[field]++], err));
         p = stop + 1;
     }
     return VT_OK;
@@ -174,15 +174,31 @@ const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]
     return room;
 }
 
+void vt_case_presets(const vt_op *op, vt_case *out)
+{
+    *out = (vt_case){.bench = false};
+    for (int32_t i = 0; i < op->n_fields; i++)
+        out->p[i] = op->fields[i].preset;
+}
+
+void vt_case_name(const vt_op *op, vt_case *c)
+{
+    char room[VT_VALUE_TEXT];
+    size_t at = 0;
+    for (int32_t i = 0; i < op->n_fields; i++)
+        if (i == 0 || c->p[i] != op->fields[i].preset)
+            vt_append(c->name, sizeof c->name, &at, "%s%s=%s", i ? " " : "", op->fields[i].name,
+                      vt_field_text(&op->fields[i], c->p[i], room));
+}
+
 /* Makes the case for combination `number` of the shape's values. */
 static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_case *out,
                            vt_err *err)
 {
     char room[VT_VALUE_TEXT];
     size_t at = 0;
-    *out = (vt_case){.bench = true};
-    for (int32_t i = 0; i < op->n_fields; i++)
-        out->p[i] = op->fields[i].preset;
+    vt_case_presets(op, out);
+    out->bench = true;
     for (int32_t k = s->n_named - 1; k >= 0; k--) {
         int32_t i = s->named[k];
         out->p[i] = s->value[i][number % s->n[i]];

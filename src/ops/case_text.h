@@ -24,6 +24,13 @@ vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case *out, vt_
 /* Makes case `number` of the card, from 0. False: the card has no more. */
 bool vt_op_case(const vt_op *op, int32_t number, vt_case *out);
 int32_t vt_op_n_cases(const vt_op *op);
+/* Gives every field its preset. */
+void vt_case_presets(const vt_op *op, vt_case *out);
+/* Names a case by its fields: the first one, and those that do not have their presets. */
+void vt_case_name(const vt_op *op, vt_case *c);
+/* Reads one value of a field: "4096", "q4_k", "swiglu". Errors as above. */
+vt_status vt_field_read(const vt_op *op, const vt_field *f, const char *text, size_t len,
+                        int64_t *out, vt_err *err);
 /* The text of a field's value, a constant or in `room`: "4096", "q4_k", "swiglu". */
 const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]);
 /* The value of the field of this name; 0: the card has none. */

@@ -28,6 +28,16 @@ float case_normal(uint64_t *state)
     return (sum - 2.0f) * 1.7320508f;
 }
 
+int64_t case_between(uint64_t *state, int64_t low, int64_t high)
+{
+    return low + (int64_t)(case_random(state) % (uint64_t)(high - low + 1));
+}
+
+int64_t case_few(uint64_t *state, int64_t most)
+{
+    return case_between(state, 1, case_between(state, 1, most));
+}
+
 static vt_tensor *new_tensor(vt_arena *arena, vt_dtype dtype, int32_t rank, const int64_t *dim)
 {
     vt_tensor *t = vt_arena_alloc(arena, 1, sizeof *t);

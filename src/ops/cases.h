@@ -14,6 +14,11 @@ float case_uniform(uint64_t *state);
 /* Mean 0, variance 1 (sum of uniforms: bounded, which keeps tolerances tight). */
 float case_normal(uint64_t *state);
 
+/* A whole number from low to high. */
+int64_t case_between(uint64_t *state, int64_t low, int64_t high);
+/* A number from 1 to most that is mostly small: its bound is random too. */
+int64_t case_few(uint64_t *state, int64_t most);
+
 /* Dense, zeroed. Quantised types: cols must be a multiple of the block. */
 vt_tensor *case_tensor_1d(vt_arena *arena, vt_dtype dtype, int64_t n);
 vt_tensor *case_tensor_2d(vt_arena *arena, vt_dtype dtype, int64_t rows, int64_t cols);

@@ -50,6 +50,14 @@ const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kin
     return NULL;
 }
 
+double vt_op_tolerance(const vt_op *op, const void *args)
+{
+    const vt_weight *w = vt_op_operand(op, args, VT_OPERAND_WEIGHTS);
+    w = w ? w : vt_op_operand(op, args, VT_OPERAND_WEIGHT);
+    bool other = op->quantised_tolerance > 0 && w && vt_dtype_quantised(w->dtype);
+    return other ? op->quantised_tolerance : op->tolerance;
+}
+
 /* An x86 level includes those below it; NEON includes only the portable code. */
 static bool level_includes(vt_isa level, vt_isa isa)
 {

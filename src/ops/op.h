@@ -4,6 +4,7 @@
  *        ── cost: exact bytes and FLOPs    -> explain, story, roofline, predictions
  *        ── reference: plain scalar C      -> parity tests of every row
  *        ── cases: shapes to try           -> tests, vitrine bench kernels, labs
+ *        ── draws: random shapes           -> tests on a CPU and a GPU (ops/case_draw.h)
  *        ── shape: the case a call is      -> expected times, labs (ops/shape_of.h)
  *        ── operands: what the args hold   -> the same call on a GPU (ops/on_cuda.h)
  *        ── impls: one row a kernel family, best first
@@ -333,6 +334,8 @@ typedef struct vt_op {
     size_t args_size;
     double tolerance; /* max |got - want| / (1 + |want|) that a parity test allows */
     const char *tolerance_reason;
+    /* The tolerance of a CPU's rows for a call with quantised weights. 0: no other one. */
+    double quantised_tolerance;
     /* Compulsory traffic and work for a batch with host arrays. NULL: for the batch and the sizes
      * in the args themselves. */
     vt_cost (*cost)(const void *args, const vt_batch *batch);
@@ -346,6 +349,10 @@ typedef struct vt_op {
      * in front: `vitrine bench kernels` times them, for they are a real model's. vt_op_case makes
      * the cases. */
     const char *const *cases;
+    /* Texts from which random cases are drawn (ops/case_draw.h), NULL-terminated. NULL: they are
+     * the card's cases with other sizes. */
+    const char *const *draws;
+    const char *no_draw; /* why the card has no random cases; NULL: it has them */
     /* Random args for a case, everything from `arena`; outputs are listed so that a test can poison
      * and compare them. Returns NULL when out of memory. */
     void *(*make_args)(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -377,6 +384,8 @@ const vt_op *vt_op_find(const char *name);
 /* The first card with this bit of `is`, or which packs such weights; NULL if there is none. */
 const vt_op *vt_op_that_is(uint32_t is);
 const vt_op *vt_op_that_packs(vt_packs kind);
+/* Returns the error that a row on a CPU may have in this call. */
+double vt_op_tolerance(const vt_op *op, const void *args);
 /* The first operand of this kind; NULL: the op or the call has none. */
 const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kind);
 

@@ -183,7 +183,7 @@ static vt_status run_cpu(vt_try *t, const vt_case *c, vt_team *team, vt_err *err
         TRY_GOTO(status, vt_fail(err, status, "the row does not run: status %d", (int)status), out);
     t->op->reference(want.args);
     t->error = bench_error(got.output, want.output, want.n_outputs);
-    t->allowed = t->op->tolerance;
+    t->allowed = vt_op_tolerance(t->op, want.args);
     judge(t);
 out:
     on_cpu_release(&j.on);

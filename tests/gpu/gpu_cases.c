@@ -3,9 +3,12 @@
 #include "gpu_cases.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
+#include "base/random.h"
 #include "ops/access.h"
+#include "ops/case_draw.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/moe/moe.h"
@@ -408,6 +411,17 @@ const gpu_case gpu_cases[] = {
          make_sample_long_output),
     {.op = NULL},
 };
+
+bool gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_call *out)
+{
+    uint64_t state = vt_fnv1a(VT_FNV_OFFSET, op->name, strlen(op->name)) +
+                     seed * 0x9e3779b97f4a7c15u + (uint64_t)number * 0xbf58476d1ce4e5b9u;
+    *out = (gpu_call){.seed = case_random(&state), .make = op->make_args};
+    if (op->n_operands == 0 || !vt_op_draw(op, &state, &out->c))
+        return false;
+    snprintf(out->name, sizeof out->name, "random %d: %s", number, out->c.name);
+    return true;
+}
 
 vt_status gpu_calls_of(const vt_op *op, const gpu_case *g, gpu_call *out, int32_t *n, vt_err *err)
 {

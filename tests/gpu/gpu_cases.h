@@ -31,9 +31,8 @@ enum { GPU_MOST_CALLS = 16 };
 
 /* The calls of a case, one for each combination of its shape's values, into out[0 .. *n). */
 vt_status gpu_calls_of(const vt_op *op, const gpu_case *g, gpu_call *out, int32_t *n, vt_err *err);
-/* Makes a case of `op` with a random shape (gpu_random.c), which depends on seed and number. Its
- * name begins with "random NUMBER:". *found is false if this op has no random cases. */
-vt_status gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_call *out,
-                          bool *found, vt_err *err);
+/* Makes a random case of `op` (ops/case_draw.h), which depends on seed and number. Its name begins
+ * with "random NUMBER:". False: this op has none that a GPU could run. */
+bool gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_call *out);
 
 #endif

@@ -398,6 +398,8 @@ static void test_shapes_that_are_wrong_are_refused_by_name(void **state)
     refused(&moe_linear_op, "experts=4,k=5", "at most as many");
     refused(&attention_prefill_op, "heads=5,kv_heads=2", "multiple of kv_heads");
     refused(&attention_prefill_op, "seqs=4096,q_len=1024,kv_len=1024", "2^18");
+    refused(vt_op_find("rope_store"), "scaled=1,kv_type=bf16", "fp8 pool only");
+    refused(vt_op_find("kv_store"), "v_scale=3,kv_type=bf16", "fp8 pool only");
     refused(vt_op_find("page_copy"), "tokens=17,page=16", "a page");
 }
 

@@ -1,16 +1,21 @@
 /* What follows from a card alone: every implementation of every op, variants too, on every case,
- * against the reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
+ * against the reference; the same bits for 1 to 4 workers and whatever lies in the workspace. The
+ * same for random cases, a few of each op; VITRINE_DRAW_SEED=n draws others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "common/op_run.h"
+#include "ops/case_draw.h"
 #include "ops/case_text.h"
+
+enum { N_RANDOM = 12 };
 
 /* One implementation on one case: within tolerance of the reference, the same bits for every
  * team. */
@@ -23,10 +28,10 @@ static void check_impl(const vt_op *op, const vt_impl *impl, const vt_case *c, c
         op_args_make(&got, op, c);
         op_poison(&got);
         op_run(op, impl, &got, teams, workers);
-        double error = op_error(&got, want);
-        if (!(error <= op->tolerance))
+        double error = op_error(&got, want), allowed = vt_op_tolerance(op, want->args);
+        if (!(error <= allowed))
             fail_msg("%s, %s, %s, %d workers: error %.3g, allowed %.3g", op->name, impl->name,
-                     c->name, workers, error, op->tolerance);
+                     c->name, workers, error, allowed);
         if (workers == 1) {
             first = got;
             continue;
@@ -73,6 +78,23 @@ static int32_t check_all_impls(const vt_op *op, const vt_case *c, const op_args 
 
 static const char *only; /* an op's name, the program's argument; NULL: all */
 
+/* Returns the number of comparisons: 0 if the case is too large for the reference. */
+static int32_t check_case(const vt_op *op, const vt_case *c, op_teams *teams)
+{
+    int32_t compared = 0;
+    op_args want;
+    op_args_make(&want, op, c);
+    check_portable(op, &want);
+    bool quick = is_quick(op, &want);
+    op_poison(&want);
+    if (quick)
+        op->reference(want.args);
+    if (quick)
+        compared = check_all_impls(op, c, &want, teams);
+    op_args_release(&want);
+    return compared;
+}
+
 /* In one pass, for the large cases' random numbers take longest. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
@@ -81,23 +103,56 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
         if (only && strcmp(only, (*op)->name) != 0)
             continue;
         vt_case c;
-        for (int32_t i = 0; vt_op_case(*op, i, &c); i++) {
-            op_args want;
-            op_args_make(&want, *op, &c);
-            check_portable(*op, &want);
-            bool quick = is_quick(*op, &want);
-            op_poison(&want);
-            if (quick)
-                (*op)->reference(want.args);
-            if (quick)
-                compared += check_all_impls(*op, &c, &want, *state);
-            op_args_release(&want);
-        }
+        for (int32_t i = 0; vt_op_case(*op, i, &c); i++)
+            compared += check_case(*op, &c, *state);
         if (compared == 0)
             fail_msg("%s: no case is small enough to be compared", (*op)->name);
         print_message("%s: %d cases, %d comparisons with the reference\n", (*op)->name,
                       vt_op_n_cases(*op), compared);
     }
+}
+
+static void test_random_cases_match_their_references(void **state)
+{
+    const char *text = getenv("VITRINE_DRAW_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        int32_t compared = 0, n = 0;
+        vt_case c;
+        if (only && strcmp(only, (*op)->name) != 0)
+            continue;
+        uint64_t draw = seed;
+        for (; n < N_RANDOM && vt_op_draw(*op, &draw, &c); n++)
+            compared += check_case(*op, &c, *state);
+        if ((*op)->no_draw ? n != 0 : n != N_RANDOM || compared == 0)
+            fail_msg("%s: %d random cases, %d comparisons", (*op)->name, n, compared);
+    }
+    print_message("VITRINE_DRAW_SEED=%llu\n", (unsigned long long)seed);
+}
+
+/* Values are drawn within the limits of their fields, and not always the same ones. */
+static void test_every_text_of_draws_makes_cases(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (const char *const *text = (*op)->draws; text && *text; text++) {
+            int32_t taken = 0, others = 0;
+            vt_case c, first, again;
+            vt_err err;
+            for (int i = 0; i < 300; i++) {
+                if (!vt_case_draw(*op, *text, &seed, &c))
+                    continue;
+                first = taken++ == 0 ? c : first;
+                others += memcmp(c.p, first.p, sizeof c.p) != 0;
+                if (vt_case_from_text(*op, c.name, &again, &err) != VT_OK)
+                    fail_msg("%s, %s: %s", (*op)->name, *text, err.message);
+                assert_memory_equal(again.p, c.p, sizeof c.p);
+            }
+            if (taken < 30 || others < taken / 2)
+                fail_msg("%s, %s: %d of 300 taken, %d others than the first", (*op)->name, *text,
+                         taken, others);
+        }
 }
 
 static void test_every_card_is_complete(void **state)
@@ -147,6 +202,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_card_is_complete),
         cmocka_unit_test(test_every_flag_of_a_card_can_be_turned_on_and_off),
         cmocka_unit_test(test_portable_supports_every_case_and_all_match_their_references),
+        cmocka_unit_test(test_every_text_of_draws_makes_cases),
+        cmocka_unit_test(test_random_cases_match_their_references),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);
 }

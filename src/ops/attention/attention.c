@@ -203,7 +203,8 @@ enum {
     FAMILIES,
     SHARED,
     STEP,
-    Q_STEP
+    Q_STEP,
+    MIXED
 };
 
 static const vt_field attention_fields[] = {
@@ -220,6 +221,7 @@ static const vt_field attention_fields[] = {
     [SHARED] = {"shared", 0, false, 1 << 14},
     [STEP] = {"step", 0, false, 1024},
     [Q_STEP] = {"q_step", 0, false, 1024},
+    [MIXED] = {"mixed", 0, false, 1},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -244,7 +246,12 @@ static const char *attention_refuses(const vt_case *c)
 /* Sequence s has kv_len + step s tokens, the last q_len + q_step s of them new. A decode of one
  * token stands in front of every prefill case. Decodes: `shared` first pages are common to the
  * sequences of a family, of which there are `families`; every seventh sequence is of none. An FP8
- * pool has a k_scale of 1/30 and a v_scale of 20: large K, small V. */
+ * pool has a k_scale of 1/30 and a v_scale of 20: large K, small V.
+ *
+ * mixed: sequences of any lengths in one batch, some decodes and then chunks of prefill, with up
+ * to q_len new tokens behind up to kv_len. Some begin with the pages of another sequence. Scores
+ * spread wider, so that a token which is left out, or counted twice, moves its row beyond the
+ * tolerance. */
 static const char *const prefill_cases[] = {
     "*seqs=1 q_len=512 kv_len=512 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37",
     "*seqs=1 q_len=2048 kv_len=2048 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37",
@@ -289,6 +296,21 @@ static const char *const decode_cases[] = {
     "*seqs=8 q_len=1 kv_len=2048 heads=16 kv_heads=8 head_dim=128 kv_type=fp8 page=16 step=37",
     "seqs=3 q_len=1 kv_len=300 heads=9 kv_heads=3 head_dim=64 kv_type=fp8 page=16 step=37",
     "seqs=3 q_len=1 kv_len=130 heads=7 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=50 step=37",
+    NULL,
+};
+
+#define ANY_LENGTHS "mixed=1 seqs=1..12 q_len=150 kv_len=400 window=0|0|1|17|64|130 "
+
+static const char *const attention_draws[] = {
+    ANY_LENGTHS "heads=32 kv_heads=8 head_dim=128 kv_type=bf16|fp8 page=64",
+    ANY_LENGTHS "heads=9 kv_heads=3 head_dim=64 kv_type=bf16|fp8 page=16",
+    ANY_LENGTHS "heads=4 kv_heads=1 head_dim=256 kv_type=bf16|fp8 page=32|64",
+    ANY_LENGTHS "heads=5 kv_heads=5 head_dim=96 kv_type=bf16 page=16",
+    ANY_LENGTHS "heads=6 kv_heads=3 head_dim=112 kv_type=fp8 page=7",
+    ANY_LENGTHS "heads=3 kv_heads=1 head_dim=13 kv_type=bf16 page=5",
+    ANY_LENGTHS "heads=35 kv_heads=5 head_dim=13 kv_type=fp8 page=5",
+    ANY_LENGTHS "heads=40 kv_heads=2 head_dim=64 kv_type=bf16 page=64",
+    ANY_LENGTHS "heads=16 kv_heads=1 head_dim=64 kv_type=fp8 page=16",
     NULL,
 };
 
@@ -343,29 +365,63 @@ static void share_pages(vt_batch *b, int32_t families, int32_t n)
                    (size_t)n * sizeof *ids);
 }
 
+static int32_t whole_pages(const vt_batch *b, int32_t s)
+{
+    return (b->kv_len[s] - (b->q_start[s + 1] - b->q_start[s])) / b->page_size;
+}
+
+/* Some sequences of a mixed batch take their first pages from another one. No such page holds a
+ * token of this step. */
+static void share_any_pages(vt_batch *b, uint64_t *seed)
+{
+    int32_t *ids = (int32_t *)(uintptr_t)b->page_ids;
+    for (int32_t s = 1; s < b->n_seqs; s++) {
+        int32_t from = (int32_t)case_between(seed, 0, s - 1);
+        int32_t most = whole_pages(b, s), there = whole_pages(b, from);
+        most = most < there ? most : there;
+        if (most > 0 && case_between(seed, 0, 2))
+            memcpy(ids + b->page_start[s], ids + b->page_start[from],
+                   (size_t)case_between(seed, 1, most) * sizeof *ids);
+    }
+}
+
+/* The sequences of a case. */
+static vt_batch *make_batch(vt_arena *arena, const int64_t *p, bool decode, uint64_t *seed)
+{
+    int32_t before = decode || p[MIXED] ? 0 : 1, n = (int32_t)p[SEQS] + before;
+    case_seq *seq = vt_arena_alloc(arena, (size_t)n, sizeof *seq);
+    if (!seq)
+        return NULL;
+    seq[0] = (case_seq){1, 30};
+    for (int32_t s = before; s < n; s++)
+        seq[s] = (case_seq){decode ? 1 : (int32_t)(p[Q_LEN] + p[Q_STEP] * (s - before)),
+                            (int32_t)(p[KV_LEN] + p[STEP] * (s - before))};
+    int64_t decodes = p[MIXED] ? case_between(seed, 0, n) : 0;
+    for (int32_t s = 0; p[MIXED] && s < n; s++) {
+        int64_t there = case_between(seed, 0, 3) ? case_few(seed, p[KV_LEN]) : 0;
+        int64_t q = s < decodes ? 1 : case_few(seed, p[Q_LEN]);
+        seq[s] = (case_seq){(int32_t)q, (int32_t)(there + q)};
+    }
+    vt_batch *b = case_batch(arena, (int32_t)p[PAGE], n, seq, true, 100, seed);
+    if (b && p[MIXED])
+        share_any_pages(b, seed);
+    else if (b && decode && p[SHARED])
+        share_pages(b, (int32_t)p[FAMILIES], (int32_t)p[SHARED]);
+    return b;
+}
+
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tensor **outputs,
                        int32_t *n_outputs, bool decode)
 {
     const int64_t *p = c->p;
     int32_t heads = (int32_t)p[HEADS], kv_heads = (int32_t)p[KV_HEADS], d = (int32_t)p[HEAD_DIM];
-    int32_t before = decode ? 0 : 1, n_seqs = (int32_t)p[SEQS] + before,
-            page_size = (int32_t)p[PAGE];
-    case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
     attention_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    if (!seq || !a)
+    vt_batch *b = make_batch(arena, p, decode, &seed);
+    if (!a || !b)
         return NULL;
-    seq[0] = (case_seq){1, 30};
-    for (int32_t s = before; s < n_seqs; s++)
-        seq[s] = (case_seq){decode ? 1 : (int32_t)(p[Q_LEN] + p[Q_STEP] * (s - before)),
-                            (int32_t)(p[KV_LEN] + p[STEP] * (s - before))};
-    vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
-    if (!b)
-        return NULL;
-    if (decode && p[SHARED])
-        share_pages(b, (int32_t)p[FAMILIES], (int32_t)p[SHARED]);
     int64_t width = (int64_t)(heads + 2 * kv_heads) * d;
-    vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, width), 0, 1.5f,
-                               &seed);
+    vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, width), 0,
+                               p[MIXED] ? 3 : 1.5f, &seed);
     *a = (attention_args){.batch = b,
                           .q = case_slice(arena, qkv, 0, (int64_t)heads * d),
                           .heads = heads,
@@ -377,7 +433,7 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
                           .window = (int32_t)p[WINDOW]};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
-        pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), kv_heads, page_size,
+        pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), kv_heads, p[PAGE],
                                  d);
     a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * d);
     if (!a->q || !pool[0] || !pool[1] || !a->o)
@@ -495,6 +551,7 @@ const vt_op attention_prefill_op = {
     .n_fields = sizeof attention_fields / sizeof *attention_fields,
     .refuses = attention_refuses,
     .cases = prefill_cases,
+    .draws = attention_draws,
     .make_args = prefill_make_args,
     .shape = prefill_shape,
     .operands = attention_operands,
@@ -521,6 +578,7 @@ const vt_op attention_decode_op = {
     .n_fields = sizeof attention_fields / sizeof *attention_fields,
     .refuses = attention_refuses,
     .cases = decode_cases,
+    .draws = attention_draws,
     .make_args = decode_make_args,
     .shape = decode_shape,
     .operands = attention_operands,

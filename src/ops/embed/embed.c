@@ -204,6 +204,12 @@ static const char *const embed_cases[] = {
     NULL,
 };
 
+static const char *const embed_draws[] = {
+    "tokens=~200 type=bf16|fp8|q8_0|q4_0|q4_1|q5_0|q5_1|q4_k|q5_k|q6_k vocab=~300 hidden=256|512 "
+    "scaled=0|1 pooled=0|0|1",
+    NULL,
+};
+
 static const vt_operand embed_operands[] = {
     {"table", offsetof(embed_args, table), VT_OPERAND_TABLE, true, false, 0},
     {"tokens", offsetof(embed_args, tokens), VT_OPERAND_INDEX, true, false, 0},
@@ -223,6 +229,7 @@ const vt_op embed_op = {
     .n_fields = sizeof embed_fields / sizeof *embed_fields,
     .refuses = embed_refuses,
     .cases = embed_cases,
+    .draws = embed_draws,
     .make_args = embed_make_args,
     .shape = embed_shape,
     .operands = embed_operands,

@@ -62,6 +62,8 @@ static const char *kv_store_refuses(const vt_case *c)
 {
     if (c->p[SLOTS] == REPEATED)
         return "slots: two tokens with one slot would leave there what is written last";
+    if ((c->p[K_SCALE] || c->p[V_SCALE]) && c->p[POOL] != VT_FP8_E4M3)
+        return "k_scale, v_scale: of an fp8 pool only";
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
 }
 
@@ -79,6 +81,13 @@ static const char *const kv_store_cases[] = {
     "tokens=70 kv_heads=2 head_dim=64 kv_type=fp8 page=16 k_scale=37000 v_scale=3",
     "tokens=70 kv_heads=2 head_dim=64 page=16 slots=random",
     "tokens=33 decodes=5 kv_heads=3 head_dim=64 kv_type=fp8 page=7 slots=sorted",
+    NULL,
+};
+
+static const char *const kv_store_draws[] = {
+    "tokens=~90 decodes=0..5 kv_heads=1..4 head_dim=64|128|256|96|24|13 page=16|64|5",
+    "tokens=~90 decodes=0..5 kv_heads=1..4 head_dim=64|128|256|96|24|13 kv_type=fp8 page=16|64|5 "
+    "k_scale=0|3|250|37000|1000000 v_scale=0|3|250|37000|1000000",
     NULL,
 };
 
@@ -204,6 +213,7 @@ const vt_op kv_store_op = {
     .n_fields = sizeof kv_store_fields / sizeof *kv_store_fields,
     .refuses = kv_store_refuses,
     .cases = kv_store_cases,
+    .draws = kv_store_draws,
     .make_args = kv_store_make_args,
     .shape = kv_store_shape,
     .operands = kv_store_operands,

@@ -319,6 +319,18 @@ static const char *const linear_cases[] = {
     NULL,
 };
 
+#define ANY_LINEAR                                                \
+    "tokens=1..65|~200 rows=~700 rows2=0|rows|~100 rows3=0|~100 " \
+    "epilogue=none|none|swiglu|geglu bias=0|1 residual=0|1 logits=0|0|0|1 "
+
+static const char *const linear_draws[] = {
+    ANY_LINEAR "type=bf16 cols=24|200|1000|43",
+    ANY_LINEAR "type=fp8 cols=40|136|648|43 scales=none|one|blocks",
+    ANY_LINEAR "type=q8_0|q4_0|q4_1|q5_0|q5_1 cols=32|96|160|544|576|1056",
+    ANY_LINEAR "type=q4_k|q5_k|q6_k cols=256|512|768|2304",
+    NULL,
+};
+
 static const vt_impl *const linear_impls[] = {
 #ifdef __x86_64__
     &linear_amx,
@@ -366,6 +378,7 @@ const vt_op linear_op = {
     .n_fields = sizeof linear_fields / sizeof *linear_fields,
     .refuses = linear_refuses,
     .cases = linear_cases,
+    .draws = linear_draws,
     .make_args = linear_make_args,
     .shape = linear_shape,
     .operands = linear_operands,

@@ -297,6 +297,18 @@ static const char *const moe_linear_cases[] = {
     NULL,
 };
 
+static const char *const moe_linear_draws[] = {
+    "tokens=~60 hidden=64|42 ffn=96|27 experts=1..6 k=1..6 activation=silu|gelu accumulate=0|1 "
+    "padding=0|0..30",
+    "tokens=~60 hidden=160|96 ffn=96|160 experts=1..6 k=1..6 type=q8_0|q4_0|q4_1 "
+    "activation=silu|gelu accumulate=0|1 padding=0|0..30",
+    "tokens=~60 hidden=256|512 ffn=512|256 experts=1..6 k=1..6 type=q4_k|q6_k "
+    "activation=silu|gelu accumulate=0|1 padding=0|0..30",
+    "tokens=~60 hidden=136|264|141|40 ffn=40|136|135|35 experts=1..6 k=1..6 type=fp8 "
+    "scales=none|one|blocks activation=silu|gelu accumulate=0|1 padding=0|0..30",
+    NULL,
+};
+
 /* k different experts a token, at random, with weights that sum to about 1; for the last `padding`
  * tokens none. */
 static bool fill_choice(const moe_linear_args *a, int64_t padding, vt_tensor *expert,
@@ -445,12 +457,14 @@ const vt_op moe_linear_op = {
     .tolerance = 1e-5,
     .tolerance_reason =
         "two fp32 products in another order than the reference, one after the other",
+    .quantised_tolerance = 0.05, /* activations become int8 twice: half a percent of a row each */
     .cost = moe_linear_cost,
     .reference = moe_linear_reference,
     .fields = moe_linear_fields,
     .n_fields = sizeof moe_linear_fields / sizeof *moe_linear_fields,
     .refuses = moe_linear_refuses,
     .cases = moe_linear_cases,
+    .draws = moe_linear_draws,
     .make_args = moe_linear_make_args,
     .shape = moe_linear_shape,
     .operands = moe_linear_operands,

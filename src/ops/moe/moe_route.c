@@ -165,6 +165,7 @@ const vt_op moe_route_op = {
     .n_fields = sizeof moe_route_fields / sizeof *moe_route_fields,
     .refuses = moe_route_refuses,
     .cases = moe_route_cases,
+    .no_draw = "among near ties another expert would be as right",
     .make_args = moe_route_make_args,
     .shape = moe_route_shape,
     .operands = moe_route_operands,

@@ -91,6 +91,12 @@ static const char *const page_copy_cases[] = {
     NULL,
 };
 
+static const char *const page_copy_draws[] = {
+    "copies=~9 tokens=1..64 layers=1..4 kv_heads=1..4 head_dim=64|128|24|13 kv_type=bf16|fp8 "
+    "page=16|64|5",
+    NULL,
+};
+
 static void *page_copy_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                  vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -160,6 +166,7 @@ const vt_op page_copy_op = {
     .n_fields = sizeof page_copy_fields / sizeof *page_copy_fields,
     .refuses = page_copy_refuses,
     .cases = page_copy_cases,
+    .draws = page_copy_draws,
     .make_args = page_copy_make_args,
     .no_shape = "hardly any step has copies, and one without them has no shape",
     .operands = page_copy_operands,

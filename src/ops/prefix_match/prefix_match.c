@@ -66,6 +66,11 @@ static const char *const prefix_match_cases[] = {
     NULL,
 };
 
+static const char *const prefix_match_draws[] = {
+    "n=~3000 differ=n|~3000 shift=0|1..64",
+    NULL,
+};
+
 static void *prefix_match_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                     vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -113,6 +118,7 @@ const vt_op prefix_match_op = {
     .fields = prefix_match_fields,
     .n_fields = sizeof prefix_match_fields / sizeof *prefix_match_fields,
     .cases = prefix_match_cases,
+    .draws = prefix_match_draws,
     .make_args = prefix_match_make_args,
     .no_shape = "the tree of prefixes calls it, no step does",
     .impls = prefix_match_impls,

@@ -109,6 +109,11 @@ static const char *const rmsnorm_cases[] = {
     NULL,
 };
 
+static const char *const rmsnorm_draws[] = {
+    "tokens=~600 hidden=1|24|64|128|576|1024|1027|5120 rows=0|0|0|~20 plus_one=0|1 in_place=0|0|1",
+    NULL,
+};
+
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, bool add,
                        vt_tensor **outputs, int32_t *n_outputs)
 {
@@ -222,6 +227,7 @@ const vt_op rmsnorm_op = {
     .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
     .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
+    .draws = rmsnorm_draws,
     .make_args = rmsnorm_make_args,
     .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,
@@ -241,6 +247,7 @@ const vt_op add_rmsnorm_op = {
     .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
     .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
+    .draws = rmsnorm_draws,
     .make_args = add_rmsnorm_make_args,
     .shape = rmsnorm_shape,
     .operands = rmsnorm_operands,

@@ -108,6 +108,12 @@ static const char *const rope_cases[] = {
     NULL,
 };
 
+static const char *const rope_draws[] = {
+    "tokens=~90 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|13 dims=0|0|8|40 "
+    "interleaved=0|0|1 norm=0|1 plus_one=0|1",
+    NULL,
+};
+
 static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -198,6 +204,7 @@ const vt_op rope_op = {
     .n_fields = sizeof rope_fields / sizeof *rope_fields,
     .refuses = rope_refuses,
     .cases = rope_cases,
+    .draws = rope_draws,
     .make_args = rope_make_args,
     .shape = rope_shape,
     .operands = rope_operands,

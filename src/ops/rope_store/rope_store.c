@@ -54,6 +54,8 @@ static const char *rope_store_refuses(const vt_case *c)
     int64_t dims = c->p[DIMS] ? c->p[DIMS] : c->p[HEAD_DIM];
     if (dims > c->p[HEAD_DIM] || dims % 2)
         return "dims: an even number, head_dim at most";
+    if (c->p[SCALED] && c->p[POOL] != VT_FP8_E4M3)
+        return "scaled: of an fp8 pool only";
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
 }
 
@@ -66,6 +68,12 @@ static const char *const rope_store_cases[] = {
     "tokens=5 heads=4 kv_heads=2 head_dim=40 dims=20 kv_type=f32 page=64",
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 page=16 interleaved=1",
     "tokens=70 heads=4 kv_heads=2 head_dim=64 kv_type=fp8 page=16 scaled=1",
+    NULL,
+};
+
+static const char *const rope_store_draws[] = {
+    "tokens=~60 decodes=0..5 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|14 dims=0|0|8|40 "
+    "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1 scaled=0|1",
     NULL,
 };
 
@@ -190,6 +198,7 @@ const vt_op rope_store_op = {
     .n_fields = sizeof rope_store_fields / sizeof *rope_store_fields,
     .refuses = rope_store_refuses,
     .cases = rope_store_cases,
+    .draws = rope_store_draws,
     .make_args = rope_store_make_args,
     .shape = rope_store_shape,
     .operands = rope_store_operands,

@@ -242,6 +242,12 @@ static const char *const sample_cases[] = {
     NULL,
 };
 
+static const char *const sample_draws[] = {
+    "rows=1..40 vocab=1|2|31|997|8192|8193|20004 kind=any|each spread=0|1|10|30|500 "
+    "every=0|0|0|2|7|700 mask=none|one|half|borders|all|nothing|each",
+    NULL,
+};
+
 static void any_settings(vt_sample_row *row, int32_t vocab, uint64_t *seed)
 {
     static const float temperature[] = {0.8f, 1, 2, 0.3f, 0.05f, 1e-3f, 1e-7f, 30, 1e-42f},
@@ -417,6 +423,7 @@ const vt_op sample_op = {
     .fields = sample_fields,
     .n_fields = sizeof sample_fields / sizeof *sample_fields,
     .cases = sample_cases,
+    .draws = sample_draws,
     .make_args = sample_make_args,
     .shape = sample_shape,
     .operands = sample_operands,

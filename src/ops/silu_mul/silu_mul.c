@@ -60,6 +60,11 @@ static const char *const silu_mul_cases[] = {
     NULL,
 };
 
+static const char *const silu_mul_draws[] = {
+    "tokens=~90 n=~3000 activation=silu|gelu spread=2|2|100",
+    NULL,
+};
+
 static void *silu_mul_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -113,6 +118,7 @@ const vt_op silu_mul_op = {
     .fields = silu_mul_fields,
     .n_fields = sizeof silu_mul_fields / sizeof *silu_mul_fields,
     .cases = silu_mul_cases,
+    .draws = silu_mul_draws,
     .make_args = silu_mul_make_args,
     .shape = silu_mul_shape,
     .operands = silu_mul_operands,

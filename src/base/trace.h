@@ -320,7 +320,8 @@ void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_l
  * base has been overwritten belong to no step.
  *
  * A worker of a CPU team writes one span for a call and the wait after it (VT_SPAN_MET). Where one
- * of the two lasts longer than 2^32 ns (4.3 s), it writes a call and a wait. */
+ * of the two lasts longer than 2^32 ns (4.3 s), it writes a call and a wait. So does a stream that
+ * waits for other ranks within a call. */
 
 typedef enum vt_span_kind {
     VT_SPAN_BASE = 1,

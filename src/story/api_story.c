@@ -18,6 +18,7 @@
 typedef struct copies {
     vt_source *facts;     /* [n] */
     story_source *source; /* [n]; every array of a source is malloc'ed */
+    vt_roofs *roofs;      /* [n]; a source's own, where no source before it has the same device */
     int32_t n;
 } copies;
 
@@ -35,6 +36,7 @@ static void release(copies *c)
     }
     free(c->source);
     free(c->facts);
+    free(c->roofs);
 }
 
 /* The newest events of a ring, malloc'ed. NULL where the source has no such ring, or, with *ok set
@@ -143,13 +145,32 @@ static double event_cost_ns(void)
     return best;
 }
 
-/* The roofs of the device that runs the steps: the first source that knows any. */
-static vt_status get_roofs(const copies *c, bool again, vt_roofs *out, vt_err *err)
+/* Gets the roofs of every device that runs steps. *out: those of the first source that knows
+ * any. */
+static vt_status get_roofs(copies *c, bool again, vt_roofs *out, vt_err *err)
 {
-    for (int32_t i = 0; i < c->n; i++)
-        if (c->facts[i].roofs)
-            return c->facts[i].roofs(c->facts[i].owner, again, out, err);
-    return vt_fail(err, VT_ERR_UNSUPPORTED, "the executor knows no roofs of its device");
+    bool any = false;
+    if (!c->roofs)
+        c->roofs = vt_calloc((size_t)c->n + 1, sizeof *c->roofs);
+    if (!c->roofs)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the roofs of the machine");
+    for (int32_t i = 0; i < c->n; i++) {
+        int32_t same = 0;
+        if (!c->facts[i].roofs)
+            continue;
+        while (c->facts[same].roofs != c->facts[i].roofs ||
+               c->facts[same].owner != c->facts[i].owner)
+            same++;
+        if (same == i)
+            TRY(c->facts[i].roofs(c->facts[i].owner, again, &c->roofs[i], err));
+        if (c->source)
+            c->source[i].roofs = &c->roofs[same];
+        if (!any)
+            *out = c->roofs[i];
+        any = true;
+    }
+    return any ? VT_OK
+               : vt_fail(err, VT_ERR_UNSUPPORTED, "the executor knows no roofs of its device");
 }
 
 /* A story that is being made. */

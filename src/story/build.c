@@ -25,6 +25,7 @@
 #include "story/observer.h"
 #include "story/phases.h"
 #include "story/places.h"
+#include "story/ranks.h"
 #include "story/steps.h"
 #include "story/timeline.h"
 #include "story/transitions.h"
@@ -436,29 +437,6 @@ static void put_threads(vt_json *w, const story_input *in, const story_record *r
     vt_json_close(w);
 }
 
-/* Every figure with its own tag, and where it has one its working set and its date. */
-static void put_roofs(vt_json *w, const vt_roofs *r)
-{
-    vt_json_open(w, "roofs", '{');
-    for (int i = 0; i < VT_ROOFS; i++) {
-        vt_roof_kind kind = (vt_roof_kind)i;
-        double v = vt_roof_get(r, kind);
-        vt_roof_tag tag = r->mark[i].tag == VT_ROOF_ABSENT ? VT_ROOF_MEASURED : r->mark[i].tag;
-        bool time = !vt_roof_rows[i].unit;
-        vt_json_tagged(w, vt_roof_rows[i].key, v > 0 ? v * (time ? 1e6 : 1) : NAN, time ? 3 : 0,
-                       vt_roof_tag_name[tag]);
-    }
-    vt_json_int(w, "memory_working_set_bytes", r->far_bytes);
-    vt_json_int(w, "weights_working_set_bytes", r->near_bytes);
-    vt_json_int(w, "copy_working_set_bytes", r->copy_bytes);
-    vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
-    vt_json_int(w, "l3_working_set_bytes", r->l3_bytes);
-    vt_json_int(w, "link_bytes", r->link_bytes);
-    vt_json_int(w, "l2_size_bytes", r->l2_size);
-    vt_json_int(w, "l3_size_bytes", r->l3_size);
-    vt_json_close(w);
-}
-
 static void put_not_measured(vt_json *w, const story_input *in, const story_record *r,
                              const phase phases[STORY_PHASES], const story_facts *f)
 {
@@ -615,7 +593,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     vt_json_int(&w, "version", STORY_VERSION);
     put_engine(&w, in);
     put_model(&w, in->model);
-    put_roofs(&w, &in->roofs);
+    story_put_roofs(&w, &in->roofs);
     put_headline(&w, in, r, phases, &f);
     story_put_machine(&w, &f.machine);
     put_request(&w, r, &f);
@@ -634,12 +612,13 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_put_transitions(&w, in, r, plan);
     put_memory(&w, in, r);
     put_threads(&w, in, r);
-    story_findings(&w, in, phases, &f);
+    story_findings(&w, in, r, phases, &f);
     put_not_measured(&w, in, r, phases, &f);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
     TRY(story_put_places(&w, in, r, plan, err));
+    story_put_ranks(&w, in, r, phases);
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "story/ranks.h"
 
 static const double near_roof = 0.60;     /* from here on an op counts as bound by its roof */
 static const double far_from_roof = 0.35; /* below it there is something to find */
@@ -343,8 +344,8 @@ static void judge_machine(findings *f, const story_machine *m)
     finding_end(f);
 }
 
-void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_PHASES],
-                    const story_facts *t)
+void story_findings(vt_json *w, const story_input *in, const story_record *r,
+                    const phase phases[STORY_PHASES], const story_facts *t)
 {
     findings *f = vt_calloc(1, sizeof *f);
     if (!f) {
@@ -370,6 +371,7 @@ void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_
         findings_judge_cuts(f, p);
     }
     judge_request(f, &phases[STORY_DECODE], t);
+    findings_judge_ranks(f, in, r);
     findings_judge_more(f, in, phases, &t->more);
     findings_write(f, w);
     free(f);

@@ -51,7 +51,7 @@ typedef struct story_facts {
 } story_facts;
 
 /* Writes "findings", ordered by what each could bring (docs/story-format.md). */
-void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_PHASES],
-                    const story_facts *f);
+void story_findings(vt_json *w, const story_input *in, const story_record *r,
+                    const phase phases[STORY_PHASES], const story_facts *f);
 
 #endif

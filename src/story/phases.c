@@ -136,6 +136,8 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
+    for (int32_t i = 0; i < p->n_lanes; i++)
+        p->lane[i].floor_s += story_floor_s(&cost, story_roofs(in, p->lane[i].source), &work_bound);
     o->expected_s += c->when == VT_WHEN_COPIES
                          ? NAN
                          : story_expected_s(plan, t->call, &in->roofs, in->efficiencies);
@@ -242,13 +244,20 @@ bool phase_too_few(const phase *p)
     return story_too_few(p->n_steps, p->n_disturbed) || (p->n_disturbed > 0 && !p->only_calm);
 }
 
-static void add_lane(const story_input *in, const step_record *s, const step_lane *g, phase *p)
+/* The phase's lane of a source, which is a stream. */
+static phase_lane *lane_of(const story_input *in, const step_lane *g, phase *p)
 {
     phase_lane *to = p->lane;
-    if (!g->launched)
-        return;
     while (to->source != &in->source[g->source])
         to++;
+    return to;
+}
+
+static void add_lane(const story_input *in, const step_record *s, const step_lane *g, phase *p)
+{
+    if (!g->launched)
+        return;
+    phase_lane *to = lane_of(in, g, p);
     to->device_s += span_s(g->device);
     if (to->n_steps++ == 0 || g->graph_tokens < to->graph_least)
         to->graph_least = g->graph_tokens;
@@ -296,6 +305,9 @@ static void add_typical(const story_input *in, story_record *r, const step_recor
         p->timed_kv_first = s->kv_len;
     p->timed_kv_last = s->kv_len;
     p->timed_s += span_s(s->device);
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        if (s->lane[i].launched)
+            lane_of(in, &s->lane[i], p)->typical_s += span_s(s->lane[i].device);
     step_lane workers = step_workers(in, s);
     p->busy_s += workers.busy_s;
     p->wait_s += workers.wait_s;

@@ -55,8 +55,9 @@ typedef struct op_sum {
 /* What a stream's recording says about the steps of a phase. */
 typedef struct phase_lane {
     const story_source *source;
-    int32_t n_steps; /* whose launches are in the recording */
-    int32_t n_timed; /* of them, those that were timed call by call */
+    double floor_s, typical_s; /* of the typical steps: by its own roofs, and as it took */
+    int32_t n_steps;           /* whose launches are in the recording */
+    int32_t n_timed;           /* of them, those that were timed call by call */
     int32_t
         n_whole; /* of the others, which ran in their graphs, the undisturbed ones if there are */
     double device_s, whole_s;                /* device time of all steps; of the latter */

@@ -1,4 +1,4 @@
-/* "lanes", "tiers" and "ranks" of a story.json (story/places.h, docs/story-format.md). */
+/* "lanes" and "tiers" of a story.json (story/places.h, docs/story-format.md). */
 #include "story/places.h"
 
 #include <math.h>
@@ -139,7 +139,7 @@ static void put_lanes(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_close(w);
 }
 
-/* ---- tiers, ranks ---- */
+/* ---- tiers ---- */
 
 static void put_tier(vt_json *w, const char *name, const char *what, const char *why_not)
 {
@@ -165,15 +165,6 @@ static void put_tiers(vt_json *w, const story_input *in)
     vt_json_close(w);
 }
 
-static void put_ranks(vt_json *w)
-{
-    vt_json_open(w, "ranks", '{');
-    vt_json_open(w, "items", '[');
-    vt_json_close(w);
-    vt_json_string(w, "why", "one device ran all steps");
-    vt_json_close(w);
-}
-
 vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, story_step *plan,
                            vt_err *err)
 {
@@ -183,6 +174,5 @@ vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, s
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     put_lanes(w, in, r, plan, list, story_pick_steps(r, list, &left_out), v);
     put_tiers(w, in);
-    put_ranks(w);
     return VT_OK;
 }

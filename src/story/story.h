@@ -28,6 +28,7 @@ typedef struct story_source {
     const vt_machine_event *sample;
     uint64_t n_requests, n_steps, n_spans, n_launches, n_uses, n_samples;
     const vt_kernel_facts *kernel; /* [is.n_kernels] */
+    const vt_roofs *roofs;         /* of its device; NULL: those of the input */
     int64_t free_bytes;            /* of the device's memory; -1: not known */
     bool has_state;                /* clocks, power, temperature */
     vt_gpu_state state;
@@ -43,7 +44,7 @@ typedef struct story_input {
     const char *device; /* "cpu", "cuda" */
     int32_t n_pages;
     double kv_bytes, packed_bytes;
-    vt_roofs roofs;
+    vt_roofs roofs;                /* that ops are judged by: of the first source that has any */
     vt_efficiencies *efficiencies; /* of the same device; NULL: no times are expected */
     /* Adds to the efficiencies those that a step needs. Called for every timed step; NULL: times
      * are expected only where all are known already. */
@@ -74,6 +75,11 @@ const story_source *story_find_source(const story_input *in, vt_source_kind kind
 /* Counts the sources of a kind: CPU workers, or the streams of GPUs, which are ranks where there
  * are several. */
 int32_t story_count(const story_input *in, vt_source_kind kind);
+/* The roofs of a source's device. */
+static inline const vt_roofs *story_roofs(const story_input *in, const story_source *s)
+{
+    return s->roofs ? s->roofs : &in->roofs;
+}
 /* Returns true if GPUs ran the steps. */
 static inline bool story_on_gpu(const story_input *in)
 {

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static const vt_kernel_facts kernels[] = {
 /* An artificial recording: one request of PROMPT tokens. */
 typedef struct fake {
     story_input in;
-    story_source source[2]; /* the engine, the GPU */
+    story_source source[3]; /* the engine, the GPU; a second GPU in stories of two ranks */
     vt_request_event *requests;
     vt_step_event *steps;
     vt_span *spans;
@@ -613,6 +614,175 @@ static void test_gpu_tax_when_blocks_are_alike_then_its_interval_holds_zero(void
     json_decref(s);
 }
 
+/* ---- two ranks ---- */
+
+/* What a second rank records beside the fixture's. */
+typedef struct second {
+    vt_trace_ring span_ring, launch_ring;
+    vt_span spans[4096];
+    vt_launch_event launches[64];
+    vt_roofs roofs;
+} second;
+
+/* A timed step of one rank: each call takes its slot, of which the rank works for `share` and waits
+ * for the rest. */
+static void plant_calls(fake *f, vt_trace_ring *ring, int64_t begin, int64_t end, double share)
+{
+    const vt_program *p = story_step_program(f->plan);
+    int32_t n = 0, at = 0;
+    vt_trace_base(ring, f->n_step, begin);
+    for (int32_t i = 0; i < p->n_calls; i++)
+        n += story_step_impl(f->plan, i) != NULL;
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        if (!story_step_impl(f->plan, i))
+            continue;
+        int64_t from = begin + (end - begin) * at / n, to = begin + (end - begin) * (at + 1) / n;
+        vt_trace_met(ring, begin, i, from, from + (int64_t)((double)(to - from) * share), to);
+        vt_trace_kernel(ring, i, kernel_of(&p->call[i]));
+        at++;
+    }
+}
+
+/* A decode step of two ranks of 4 ms. Where it is timed rank 0 waits for a quarter of every call;
+ * where it is not it ends 1 ms before rank 1. */
+static void step_of_two(fake *f, second *b, int32_t kv_len, bool timed, int64_t begin)
+{
+    int64_t end = begin + 4 * MS;
+    story_seq seq = {.q_len = 1, .kv_len = kv_len, .n_rows = 1};
+    vt_launch_event e = {.step = ++f->n_step,
+                         .begin_ns = begin,
+                         .end_ns = timed ? end : end - MS,
+                         .n_kernels = 228,
+                         .graph_tokens = 1,
+                         .timed = timed};
+    assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
+    vt_trace_seq(&f->step_ring, f->n_step, 7, 1, kv_len, 0);
+    vt_trace_step(&f->step_ring, &(vt_step_ran){.step = f->n_step,
+                                                .begin_ns = begin,
+                                                .end_ns = end,
+                                                .n_tokens = 1,
+                                                .n_seqs = 1,
+                                                .n_decode = 1});
+    if (timed) {
+        plant_calls(f, &f->span_ring, begin, end, 0.75);
+        plant_calls(f, &b->span_ring, begin, end, 1);
+    }
+    vt_trace_launch(&f->launch_ring, &e);
+    e.end_ns = end;
+    e.n_kernels = 230;
+    vt_trace_launch(&b->launch_ring, &e);
+}
+
+/* 12 decode steps 5 ms apart, of which the first and every fourth is timed. The second rank's
+ * memory is half as fast. */
+static json_t *tell_two(fake *f, second *b)
+{
+    assert_int_equal(vt_trace_init(&b->span_ring, sizeof(vt_span), 4096, NULL), VT_OK);
+    assert_int_equal(vt_trace_init(&b->launch_ring, sizeof(vt_launch_event), 64, NULL), VT_OK);
+    vt_trace_arrive(&f->request_ring, 7, 1 * MS, PROMPT, PROMPT - 1);
+    for (int32_t i = 0; i < 12; i++) {
+        step_of_two(f, b, PROMPT + i, i % 4 == 0, (3 + 5 * i) * MS);
+        vt_trace_token(&f->request_ring, 7, (7 + 5 * i) * MS, f->n_step, i, 43);
+    }
+    vt_trace_finish(&f->request_ring, 7, 70 * MS, VT_FINISH_LENGTH, 12);
+    f->source[2] = f->source[1];
+    b->roofs = f->in.roofs;
+    snprintf(b->roofs.name, sizeof b->roofs.name, "a slower GPU");
+    b->roofs.memory_bytes_per_s /= 2;
+    snprintf(f->source[2].is.name, sizeof f->source[2].is.name, "rank 1");
+    f->source[2].is.device.ordinal = 1;
+    f->source[2].span = b->spans;
+    f->source[2].launch = b->launches;
+    f->source[2].n_spans = vt_trace_copy(&b->span_ring, b->spans, 4096);
+    f->source[2].n_launches = vt_trace_copy(&b->launch_ring, b->launches, 64);
+    f->source[2].roofs = &b->roofs;
+    f->in.n_sources = 3;
+    vt_trace_release(&b->span_ring);
+    vt_trace_release(&b->launch_ring);
+    return tell(f);
+}
+
+static const json_t *rank(const json_t *story, size_t i)
+{
+    const json_t *items = json_object_get(json_object_get(story, "ranks"), "items");
+    assert_int_equal(json_array_size(items), 2);
+    return json_array_get(items, i);
+}
+
+static void test_ranks_when_one_is_late_then_the_other_waited_for_it(void **state)
+{
+    fake *f = *state;
+    second *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    json_t *s = tell_two(f, b);
+    int32_t n_calls = 0;
+    for (int32_t i = 0; i < story_step_program(f->plan)->n_calls; i++)
+        n_calls += story_step_impl(f->plan, i) != NULL;
+    /* rank 0: 3 timed steps of 4 ms, of which a quarter is waiting; 9 others that end 1 ms early */
+    const json_t *r0 = rank(s, 0), *r1 = rank(s, 1), *waits = json_object_get(r0, "waited_for"),
+                 *for1 = json_array_get(waits, 0);
+    assert_string_equal(json_string_value(json_object_get(r0, "name")), "rank 0");
+    assert_int_equal(json_array_size(waits), 1);
+    assert_string_equal(json_string_value(json_object_get(for1, "rank")), "rank 1");
+    assert_int_equal(value(for1, "calls"), 3 * n_calls);
+    NEAR(value(for1, "calls_ms"), 3.0);
+    assert_int_equal(value(for1, "steps"), 9);
+    NEAR(value(for1, "steps_ms"), 9.0);
+    NEAR(value(r0, "busy_ms"), 9.0);
+    NEAR(value(r0, "waited_ms"), 12.0);
+    assert_int_equal(value(r0, "last_steps"), 3); /* of equal ends the first counts */
+    assert_int_equal(value(r0, "late_calls"), 0);
+    /* rank 1 waited for nobody */
+    assert_int_equal(json_array_size(json_object_get(r1, "waited_for")), 0);
+    assert_int_equal(value(r1, "late_calls"), 3 * n_calls);
+    assert_int_equal(value(r1, "last_steps"), 9);
+    NEAR(value(r1, "device_ms"), 48.0);
+    /* the finding says so */
+    const json_t *found = json_object_get(finding(s, "rank.waits"), "evidence");
+    assert_string_equal(json_string_value(json_object_get(found, "rank")), "rank 0");
+    assert_string_equal(json_string_value(json_object_get(found, "waits_for")), "rank 1");
+    json_decref(s);
+    free(b);
+}
+
+static void test_ranks_are_judged_by_the_roofs_of_their_own_hardware(void **state)
+{
+    fake *f = *state;
+    second *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    json_t *s = tell_two(f, b);
+    const json_t *hardware = json_object_get(s, "hardware"), *phases[2];
+    assert_int_equal(json_array_size(hardware), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *roofs = json_object_get(json_array_get(hardware, i), "roofs");
+        NEAR(value(roofs, "memory_bytes_per_s"), i == 0 ? 4e12 : 2e12);
+        assert_int_equal(value(rank(s, i), "hardware"), i);
+        phases[i] = json_array_get(json_object_get(rank(s, i), "phases"), 1);
+        assert_string_equal(json_string_value(json_object_get(phases[i], "name")), "decode");
+    }
+    /* both take as long for the same bytes, of which the slower memory would need twice as long */
+    double fast = value(phases[0], "of_roof"), slow = value(phases[1], "of_roof");
+    assert_true(slow > 1.5 * fast && slow < 2.01 * fast);
+    NEAR(value(json_object_get(phases[1], "gpu"), "kernels_per_step"), 230.0);
+    NEAR(value(json_object_get(phases[0], "gpu"), "kernels_per_step"), 228.0);
+    json_decref(s);
+    free(b);
+}
+
+static void test_ranks_of_one_device_are_an_empty_list(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 9, 1, 1);
+    json_t *s = tell(f);
+    const json_t *ranks = json_object_get(s, "ranks"), *hardware = json_object_get(s, "hardware");
+    assert_int_equal(json_array_size(json_object_get(ranks, "items")), 0);
+    assert_string_equal(json_string_value(json_object_get(ranks, "why")),
+                        "one device ran all steps");
+    assert_int_equal(json_array_size(hardware), 1);
+    assert_null(finding(s, "rank.waits"));
+    json_decref(s);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -630,6 +800,9 @@ int main(void)
         TEST(test_gpu_story_when_no_decode_was_timed_then_the_table_is_borrowed),
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
         TEST(test_gpu_render_when_told_then_sections_within_width),
+        TEST(test_ranks_when_one_is_late_then_the_other_waited_for_it),
+        TEST(test_ranks_are_judged_by_the_roofs_of_their_own_hardware),
+        TEST(test_ranks_of_one_device_are_an_empty_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

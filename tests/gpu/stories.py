@@ -43,8 +43,8 @@ def story(d, tap, o):
         if not o.tiny:  # an emulated device's times mean nothing
             tap.ok(not beaten, f"story: {p['name']}, ops that beat their roof: {', '.join(beaten) or 'none'}")
     ob = s["observer"]
-    tap.note(f"observer: an event {value(ob['event_ns'])} ns of the device, {value(ob['read_ns'])} ns to read; a token every"
-             f" {value(ob['on_us'])} us recorded, {value(ob['off_us'])} us not; first after {value(ob['first_on_us'])} and"
-             f" {value(ob['first_off_us'])} us; clock error {value(gpu['clock_error_us'])} us")
+    tap.note(f"observer: an event {value(ob['event_ns'])} ns of the device, {value(ob['read_ns'])} ns to read; a step of"
+             f" {value(ob['off_us'])} us takes {value(ob['measured_tax'])} more while recorded ({ob['pairs']} pairs);"
+             f" clock error {value(gpu['clock_error_us'])} us")
     for k in sorted({k["name"] for p in s["phases"] for x in p["ops"] for k in x["kernels"] if k["spill_bytes"]}):
         tap.ok(False, f"story: {k} spills registers")

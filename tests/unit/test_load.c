@@ -131,7 +131,7 @@ static uint8_t *tiny_llama(size_t *size)
 static vt_model *model_of(const uint8_t *bytes, size_t n)
 {
     gguf_file *f;
-    vt_model *m;
+    vt_model *m = NULL;
     vt_err err = {0};
     if (gguf_open_bytes("changed", bytes, n, &f, &err) != VT_OK ||
         vt_model_from_gguf(f, true, &m, &err) != VT_OK)
@@ -219,7 +219,7 @@ test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken(voi
 static void test_load_gguf_in_parts_is_the_whole_model(void **state)
 {
     (void)state;
-    gguf_file *whole, *parts;
+    gguf_file *whole, *parts = NULL;
     vt_model *m;
     vt_err err = {0};
     if (gguf_open(SPLIT "good.gguf", &whole, &err) != VT_OK ||

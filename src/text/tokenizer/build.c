@@ -202,8 +202,8 @@ static void add_known_eos(vt_tokenizer *t)
                                         "<eos>",
                                         "<turn|>",
                                         "<|tool_response>",
-                                        "<\xEF\xBD\x9C"
-                                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+                                        ("<\xEF\xBD\x9C"
+                                         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
                                         "[e~["};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int32_t id = vt_tokenizer_find(t, names[i], strlen(names[i]));

@@ -3,10 +3,11 @@
 #   make            build/vitrine, libvitrine.a, libvitrine.so
 #   make run        install what is missing, build, fetch the default model, answer a prompt, print its story in short
 #   make run V=1    the same with a line for each file that is compiled
-#   make test       install what is missing, build, run every test, and all of them under sanitizers
+#   make test       install what is missing, build, run the tests that prove the most a second, also under sanitizers
+#   make test-all   the same with every test, all sanitizers, and the labs' kernels on an emulated GPU
 #   make test-labs  install what is missing, build, run the labs' kernels on an emulated GPU
-#   make check      in minutes: the tests but for the longest ones and the labs, without sanitizers, installing nothing
-#   make unit T=x   build and run tests/unit/test_x.c alone
+#   make check      the part of `make test` that needs no sanitizer, installing nothing
+#   make unit T=x   build and run tests/unit/test_x.c alone; ONLY='*word*' chooses tests of it
 #   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
 #   make wheel      build/wheel/vitrine-....whl: program, library and Python API, for pip
@@ -36,7 +37,7 @@ BASE := -std=gnu17 -pthread -Iinclude -Isrc -I$(B)/gen -D_GNU_SOURCE -MMD -MP -f
 # read-only before main. Measured on decode and prefill of SmolLM2-135M: no difference beyond the noise.
 OPT_release := -O3 -g1 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_debug := -O0 -g
-OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
+OPT_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
 OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
 OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVT_SANITIZE=1
@@ -75,7 +76,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all wheel deb run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: all wheel deb run test test-all test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -183,7 +184,7 @@ $(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_fau
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
-	@VITRINE_DEVICE=cpu CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)
+	@VITRINE_DEVICE=cpu CMOCKA_MESSAGE_OUTPUT=STDOUT $(if $(ONLY),VITRINE_UNIT_ONLY='$(ONLY)') $(B)/tests/test_$(T)
 
 run:
 	@tools/setup build
@@ -194,14 +195,23 @@ run:
 	@cat tools/after-run.txt
 
 check: all units examples gpu-programs
-	@tools/run-tests --short $(B)
+	@tools/run-tests --quick $(B)
 
 test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs
-	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine $$(tools/run-tests --quick --targets build/asan)
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
-	@tools/run-tests build/release build/asan
+	@tools/run-tests --quick build/release build/asan
+
+# Every test. AFTER=test leaves out what `make test` runs, for those who have just run it (.ci/run).
+test-all:
+	@tools/setup sanitize
+	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs emulator
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
+	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
+	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
 
 # The labs that run kernels, on an emulated GPU: results, no times.
 test-labs:

@@ -9,6 +9,7 @@
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
  *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
  *   max-context the model's, or what kv-memory holds, at most what auto_context says. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -303,6 +304,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                         .page_size = s.page_size,
                         .n_workers = option_or(o, "threads", vt_cpu_get()->n_cores)};
     bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0;
+    static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
+    limits.decode_tokens = lookup ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {.sched = {.limits = limits,
                                     .n_pages = s.n_pages,
                                     .max_queued = (int32_t)vt_options_int(o, "max-queued"),

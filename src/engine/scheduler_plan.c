@@ -263,6 +263,7 @@ static void place_decodes(vt_sched *s, filling *f)
     }
     f->plan->step.batch.n_decode = f->plan->step.batch.n_seqs;
     s->stats.decode_tokens += (uint64_t)(f->plan->step.batch.n_tokens + n_later);
+    f->plan->step.batch.n_drafted = n_later;
     for (int32_t i = 0; i < n_later; i++)
         place(s, f, s->drafted[i].seq, 1 + s->drafted[i].n, s->drafted[i].n);
 }
@@ -497,7 +498,8 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     grow(s);
     vt_plan *p = free_plan(s);
     vt_batch *b = &p->step.batch;
-    b->n_tokens = b->n_seqs = b->n_decode = b->n_rows = b->n_pages = p->step.batch.n_copies = 0;
+    b->n_tokens = b->n_seqs = b->n_decode = b->n_drafted = b->n_rows = b->n_pages = 0;
+    b->n_copies = 0;
     p->q_start[0] = p->page_start[0] = 0;
     filling f = {.plan = p,
                  .step = s->next_step,

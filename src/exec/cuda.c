@@ -62,18 +62,20 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
-/* The part of the contract below that can be seen in a step: a decode is one token, the last. */
+/* The part of the contract below that can be seen in a step: a decode is one token, the last, and
+ * one with guesses some more. */
 static vt_status check_decodes(const vt_step *step, vt_err *err)
 {
     const vt_batch *b = &step->batch;
-    for (int32_t i = 0; i < b->n_decode; i++) {
-        int32_t token = b->q_start[i];
-        if (b->q_start[i + 1] - token != 1 || b->position[token] != b->kv_len[i] - 1)
+    for (int32_t i = 0; i < b->n_decode + b->n_drafted; i++) {
+        int32_t token = b->q_start[i], n = b->q_start[i + 1] - token;
+        if ((i < b->n_decode ? n != 1 : n < 2) || b->position[token] != b->kv_len[i] - n)
             return vt_fail(err, VT_ERR_USAGE,
                            "step %llu: decode %d has %d tokens, the first at position %d of %d; "
-                           "expected one, at the last position",
-                           (unsigned long long)step->id, i, b->q_start[i + 1] - token,
-                           b->position[token], b->kv_len[i]);
+                           "expected %s",
+                           (unsigned long long)step->id, i, n, b->position[token], b->kv_len[i],
+                           i < b->n_decode ? "one, at the last position"
+                                           : "several, up to the last position");
     }
     return VT_OK;
 }
@@ -82,7 +84,7 @@ static vt_status check_decodes(const vt_step *step, vt_err *err)
  *
  * A kernel may read the KV of a decode's earlier tokens before this step's rope_store has run
  * (attention's decode kernel does). Two facts make that safe: a decode attends to no KV that this
- * step stores except its own token's (ops/batch.h), and this upload lies between the kernels of two
+ * step stores except its own tokens' (ops/batch.h), and this upload lies between the kernels of two
  * steps, so that the step before has stored its KV. */
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)

@@ -8,7 +8,7 @@
  *   prefill, mixed   |      layers       |  head  |  sample   |
  *
  *   key of a graph   the calls that it covers, and of the bucket:
- *     layers         tokens, sequences, decodes, items and variants of the plans
+ *     layers         tokens, sequences, decodes and their tokens, items and variants of the plans
  *     head, sample   rows, items and variants of the plans of calls for rows
  *     layers + head  both
  *
@@ -22,12 +22,12 @@
  * kept apart from its head because rows and tokens are padded to buckets independently: one piece
  * for both would need a graph for every pair of buckets.
  *
- * Decode graphs are captured at start-up, from the largest to the smallest, with variant 0 of every
- * plan; a step that needs another variant has its graph captured when it is first met, as prefill
- * and mixed steps have. Which of the many
- * prefill and mixed buckets a process meets depends on its requests, so each of these is captured
- * when it is first met: the step is launched call by call, then captured while the device works on
- * it.
+ * Decode graphs are captured at start-up, from the largest to the smallest, for one token a
+ * sequence and with variant 0 of every plan; a step that needs another variant, or whose decodes
+ * bring several tokens, has its graph captured when it is first met, as prefill and mixed steps
+ * have. Which of the many prefill and mixed buckets a process meets depends on its requests, so
+ * each of these is captured when it is first met: the step is launched call by call, then captured
+ * while the device works on it.
  *
  * At most max_graphs are kept. When a shape is met that has none, and the cache is full:
  *
@@ -95,6 +95,7 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
             piece[i].tokens = s->size.tokens;
             piece[i].seqs = s->size.seqs;
             piece[i].decodes = s->size.decodes;
+            piece[i].decode_tokens = s->size.decode_tokens;
             copy_items(x, s, false, &piece[i]);
         }
         if (at[i + 1] > x->n_body) {

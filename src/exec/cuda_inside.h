@@ -57,7 +57,7 @@ typedef struct step_layout {
 
 /* Calls [begin, end) of the program, and all that their launches depend on. */
 typedef struct step_piece {
-    int32_t begin, end, tokens, seqs, rows, decodes;
+    int32_t begin, end, tokens, seqs, rows, decodes, decode_tokens;
     int32_t items[VT_MAX_PLANS], variant[VT_MAX_PLANS];
 } step_piece;
 

@@ -51,11 +51,13 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
-    vt_size size = vt_size_most(&x->config.limits);
-    step_shape s = cuda_step_of_size(x, &size);
+    vt_size several = vt_size_most(&x->config.limits), one = several;
+    one.decode_tokens = 0; /* plans have more items then */
+    step_shape s = cuda_step_of_size(x, &several), t = cuda_step_of_size(x, &one);
+    size_t most = cuda_step_layout(x, &s).page_ids, other = cuda_step_layout(x, &t).page_ids;
     int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
                     lim->max_seqs;
-    return cuda_step_layout(x, &s).page_ids + (size_t)pages * 4 + 4096;
+    return (most > other ? most : other) + (size_t)pages * 4 + 4096;
 }
 
 /* Reserves one part of a range for each plan with side data. A part has addresses for the most
@@ -147,13 +149,15 @@ static vt_status collect_variants(cuda_executor *x, step_shape *s, vt_err *err)
 
 /* A dry run of all calls with this many tokens and rows. It has as many decodes as that many tokens
  * can have, because the choice of attention's kernel depends on their number too. */
-static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
+static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, int32_t decode_tokens,
+                              vt_err *err)
 {
     int32_t most = x->config.limits.max_seqs;
     vt_size size = {.tokens = tokens,
                     .seqs = tokens < most ? tokens : most,
                     .rows = rows,
                     .decodes = tokens < most ? tokens : most,
+                    .decode_tokens = decode_tokens,
                     .prefills = 1,
                     .copies = 1};
     step_shape s = cuda_step_of_size(x, &size);
@@ -177,9 +181,12 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     vt_status status = VT_OK;
     x->lane.collect = true;
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_tokens))
-        status = collect_size(x, t, 1, err);
+        status = collect_size(x, t, 1, 0, err);
+    for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
+        if (lim->decode_tokens > 1)
+            status = collect_size(x, t, 1, lim->decode_tokens, err);
     for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, lim->max_rows))
-        status = collect_size(x, 1, r, err);
+        status = collect_size(x, 1, r, 0, err);
     x->lane.collect = false;
     return status;
 }

@@ -22,7 +22,9 @@
  * A step that can be a graph is padded to a bucket:
  *
  *   decode   the sequences are padded to the next size in kBuckets. A padding sequence has token 0,
- *            one KV token in the padding page, greedy sampling and no pool slot
+ *            one KV token in the padding page, greedy sampling and no pool slot. Where decodes
+ *            bring several tokens, tokens and rows are then padded to the next size in kBuckets,
+ *            and the most tokens of a decode to 2, 4 or 8
  *   others   the tokens are padded to 16, 32 or the next multiple of 64. Padding tokens belong to
  *            no sequence: their K and V go to the padding page and nothing attends to or from them.
  *            The number of decodes is rounded up to 1, 4, 16 ...; plans round their numbers of
@@ -143,6 +145,20 @@ step_shape cuda_step_of_size(const cuda_executor *x, const vt_size *size)
     return s;
 }
 
+/* The batch as the rows of the cards see it: sequences with guesses are decodes, unless one has
+ * more tokens than the limits allow. */
+static vt_batch with_drafts(const cuda_executor *x, const vt_batch *b)
+{
+    vt_batch v = *b;
+    int32_t end = b->n_decode + b->n_drafted;
+    for (int32_t s = b->n_decode; s < end; s++)
+        if (b->q_start[s + 1] - b->q_start[s] > x->config.limits.decode_tokens)
+            return v;
+    v.n_decode = end;
+    v.n_drafted = 0;
+    return v;
+}
+
 step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs)
 {
     step_shape s = {
@@ -173,37 +189,59 @@ static void pad_body(const cuda_executor *x, vt_size *n)
     n->bucket = true;
 }
 
+/* Pads a batch of decodes alone, each token of which has a row of logits, to a decode bucket. False
+ * if it is another batch, or if no bucket is large enough. */
+static bool pad_decodes(const cuda_executor *x, const vt_batch *b, step_shape *s)
+{
+    if (b->n_decode < b->n_seqs || b->n_rows != b->n_tokens)
+        return false;
+    const vt_limits *lim = &x->config.limits;
+    int32_t n = cuda_step_bucket(b->n_seqs, cuda_step_most_decode(x)), tokens = n,
+            several = vt_decode_tokens(b);
+    if (several)
+        tokens = cuda_step_bucket(b->n_tokens + n - b->n_seqs,
+                                  least(lim->max_tokens, lim->max_rows));
+    if (n == 0 || tokens == 0)
+        return false;
+    *s = (step_shape){.size = {.tokens = tokens,
+                               .seqs = n,
+                               .rows = tokens,
+                               .decodes = n,
+                               .decode_tokens = several,
+                               .copies = b->n_copies,
+                               .pad_seqs = n - b->n_seqs,
+                               .bucket = true},
+                      .decode = true};
+    return true;
+}
+
 /* The shape that a batch runs with. Nothing is padded when graphs are off; else:
  *
- *   1. A batch of decodes alone, each with one row of logits, is padded to a decode bucket as a
- *      whole, if there is a bucket large enough.
+ *   1. A batch of decodes alone, each token of which has a row of logits, is padded to a decode
+ *      bucket as a whole, if there is a bucket large enough.
  *   2. Any other batch of at most graph_tokens tokens gets padded layers (`body`).
  *   3. Independently of that, its rows are padded to a row bucket if there is one (`tail`).
  *   4. The plans' items follow from the padded sizes and the batch. */
-step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
+step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *batch)
 {
-    int32_t n = 0, rows = 0;
-    if (x->options.graphs && b->n_decode == b->n_seqs && b->n_rows == b->n_seqs)
-        n = cuda_step_bucket(b->n_seqs, cuda_step_most_decode(x));
-    step_shape s = {.size = vt_size_of(b)};
-    if (n > 0) {
-        s = cuda_step_decode(x, n);
-        s.size.pad_seqs = n - b->n_seqs;
-        s.size.copies = b->n_copies;
-        set_items(x, b, &s);
+    int32_t rows = 0;
+    vt_batch b = with_drafts(x, batch);
+    step_shape s = {.size = vt_size_of(&b)};
+    if (x->options.graphs && pad_decodes(x, &b, &s)) {
+        set_items(x, &b, &s);
         return s;
     }
-    if (x->options.graphs && b->n_tokens <= x->graph_tokens) {
+    if (x->options.graphs && b.n_tokens <= x->graph_tokens) {
         pad_body(x, &s.size);
         s.body = true;
     }
-    if (x->options.graphs && b->n_rows > 0)
-        rows = cuda_step_bucket(b->n_rows, x->config.limits.max_rows);
+    if (x->options.graphs && b.n_rows > 0)
+        rows = cuda_step_bucket(b.n_rows, x->config.limits.max_rows);
     if (rows > 0) {
         s.size.rows = rows;
         s.tail = true;
     }
-    set_items(x, b, &s);
+    set_items(x, &b, &s);
     return s;
 }
 
@@ -264,11 +302,11 @@ static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout
             *row_token = (int32_t *)(out + l->row_token);
     for (int32_t i = 0; i < n->pad_seqs; i++) {
         int32_t q = b->n_seqs + i;
-        q_start[q + 1] = q + 1;
+        q_start[q + 1] = b->n_tokens + i + 1;
         kv_len[q] = 1;
         page_ids[b->n_pages + i] = 0;
         page_start[q + 1] = b->n_pages + i + 1;
-        row_token[q] = q;
+        row_token[b->n_rows + i] = b->n_tokens + i;
     }
 }
 
@@ -288,12 +326,12 @@ static vt_status check_items(const vt_host_plan *plan, uint64_t step, int32_t n,
 static vt_status fill_plans(cuda_executor *x, const vt_step *step, const step_shape *s,
                             const step_layout *l, char *out, vt_err *err)
 {
-    const vt_batch *b = &step->batch;
+    const vt_batch b = with_drafts(x, &step->batch);
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
         if (!s->used[i] || p->plan->most_side_bytes)
             continue;
-        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, b, s->items[i],
+        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &b, s->items[i],
                                   out + l->plan[i], NULL);
         TRY(check_items(p->plan, step->id, n, s->items[i], err));
         if (p->plan->shared)

@@ -416,6 +416,7 @@ vt_size vt_size_of(const vt_batch *b)
                      .seqs = b->n_seqs,
                      .rows = b->n_rows,
                      .decodes = b->n_decode,
+                     .decode_tokens = vt_decode_tokens(b),
                      .prefills = b->n_seqs - b->n_decode,
                      .copies = b->n_copies};
 }

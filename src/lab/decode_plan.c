@@ -22,7 +22,7 @@ static vt_status plan_gpu(const attention_args *a, const vt_target *t, const lab
                           decode_plan *out, vt_err *err)
 {
     const vt_batch *b = a->batch;
-    attention_plan_config c = attention_plan_config_of(a, t, 0);
+    attention_plan_config c = attention_plan_config_of(a, t, NULL, 0);
     int32_t capacity = attention_decode_capacity(&c, b->n_decode, b->kv_len[0]);
     attention_decode_item *item = vt_calloc(attention_decode_plan_ints(capacity, b->n_decode),
                                             sizeof(int32_t));

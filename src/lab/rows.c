@@ -106,6 +106,7 @@ static vt_size size_of_args(const lab_call *c)
                      .seqs = b->n_seqs,
                      .rows = b->n_rows,
                      .decodes = b->n_decode,
+                     .decode_tokens = vt_decode_tokens(b),
                      .prefills = b->n_seqs - b->n_decode};
 }
 

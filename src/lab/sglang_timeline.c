@@ -295,9 +295,9 @@ static vt_status turn_budget(lab *l, const load *m, const gaps *before, vt_err *
     load small = {.n = m->n};
     gaps after = {0};
     sglang_cost big, little;
-    story_seq seq[2] = {{1, 128, 1, 0}, {256, 256, 0, 0}};
+    story_seq seq[2] = {{.q_len = 1, .kv_len = 128, .n_rows = 1}, {.q_len = 256, .kv_len = 256}};
     TRY(sglang_cost_step(l, m->engine, seq, 2, false, &big, err));
-    seq[1] = (story_seq){64, 64, 0, 0};
+    seq[1] = (story_seq){.q_len = 64, .kv_len = 64};
     TRY(sglang_cost_step(l, m->engine, seq, 2, false, &little, err));
     vt_status status = sglang_open(l, (const char *const[]){"token-budget", "64", NULL}, m->running,
                                    &small.engine, err);

@@ -3,10 +3,14 @@
  *
  *   tokens     0 1 2 3 | 4 | 5 6 7    three sequences: a chunk of 4, a decode, a chunk of 3
  *   q_start    0         4   5       8
- *   n_decode   sequences 0 .. n_decode-1 bring exactly one token: a step puts its decodes first,
- *              so the picture above would really start with the sequence of token 4. Earlier steps
- *              have stored all KV of a decode except that of its one token. So a device may read it
- *              before this step's KV is stored (the simulator checks that)
+ *   n_decode   sequences 0 .. n_decode-1 are decodes: a step puts them first, so the picture above
+ *              would really start with the sequence of token 4. Earlier steps have stored all KV of
+ *              a decode except that of its own tokens. So a device may read it before this step's
+ *              KV is stored (the simulator checks that). The scheduler's bring one token each; ops
+ *              take decodes of 1 to VT_DECODE_MOST tokens
+ *   n_drafted  the next n_drafted sequences are decodes too, of 2 tokens or more, of which all but
+ *              the first are guesses. A CPU runs them like the sequences behind them; the CUDA
+ *              executor counts them to n_decode where its limits allow (vt_limits.decode_tokens)
  *   kv_len     per sequence, after this step's tokens have been stored
  *   pages      CSR: page_start[s] .. page_start[s+1] index page_ids
  *   row_token  the tokens whose logits are wanted, ascending
@@ -24,8 +28,10 @@ typedef struct vt_page_copy {
     int32_t from, to, n_tokens;
 } vt_page_copy;
 
+enum { VT_DECODE_MOST = 8 }; /* tokens of a decode */
+
 typedef struct vt_batch {
-    int32_t n_tokens, n_seqs, n_decode, n_rows, n_pages;
+    int32_t n_tokens, n_seqs, n_decode, n_drafted, n_rows, n_pages;
     int32_t page_size;
     const int32_t
         *token; /* [n_tokens] ids; -1-k: take the token pool's slot k (sampled last step) */

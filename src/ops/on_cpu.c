@@ -19,6 +19,7 @@ static vt_size size_of(const vt_batch *b)
                      .seqs = b->n_seqs,
                      .rows = b->n_rows,
                      .decodes = b->n_decode,
+                     .decode_tokens = vt_decode_tokens(b),
                      .prefills = b->n_seqs - b->n_decode,
                      .copies = b->n_copies};
 }

@@ -343,6 +343,7 @@ static void set_size(on_cuda *c, const void *args)
                         .seqs = b->n_seqs,
                         .rows = b->n_rows,
                         .decodes = b->n_decode,
+                        .decode_tokens = vt_decode_tokens(b),
                         .prefills = b->n_seqs - b->n_decode,
                         .copies = b->n_copies,
                         .bucket = c->gpu->padded};
@@ -352,7 +353,8 @@ static void set_size(on_cuda *c, const void *args)
                                    .max_rows = at_least_one(b->n_rows),
                                    .max_context = context,
                                    .page_size = at_least_one(b->page_size),
-                                   .n_workers = 1};
+                                   .n_workers = 1,
+                                   .decode_tokens = c->size.decode_tokens};
 }
 
 /* ---- making ---- */

@@ -66,12 +66,23 @@ static bool level_includes(vt_isa level, vt_isa isa)
     return level != VT_ISA_NEON && isa < level;
 }
 
+int32_t vt_decode_tokens(const vt_batch *b)
+{
+    int32_t most = 1, rounded = 2;
+    for (int32_t s = 0; s < b->n_decode; s++)
+        most = b->q_start[s + 1] - b->q_start[s] > most ? b->q_start[s + 1] - b->q_start[s] : most;
+    while (rounded < most)
+        rounded *= 2;
+    return most > 1 ? rounded : 0;
+}
+
 vt_size vt_size_most(const vt_limits *limits)
 {
     return (vt_size){.tokens = limits->max_tokens,
                      .seqs = limits->max_seqs,
                      .rows = limits->max_rows,
                      .decodes = limits->max_seqs,
+                     .decode_tokens = limits->decode_tokens > 1 ? limits->decode_tokens : 0,
                      .prefills = limits->max_seqs,
                      .copies = limits->max_seqs};
 }

@@ -60,14 +60,16 @@ int64_t vt_cost_flops(const vt_cost *c);
 /* Upper bounds the engine promises for every step; sizes of all memory follow from them. */
 typedef struct vt_limits {
     int32_t max_tokens, max_seqs, max_rows, max_context, page_size, n_workers;
+    int32_t decode_tokens; /* the most tokens of a decode, at most VT_DECODE_MOST; 0 counts as 1 */
 } vt_limits;
 
 /* The size class of a step: what stays the same for all steps that one captured graph serves. A
  * step that is padded to a bucket has the bucket's numbers here and its own in the batch. */
 typedef struct vt_size {
     int32_t tokens, seqs, rows; /* rows of logits */
-    int32_t decodes;            /* sequences with one new token, first in the batch */
-    int32_t prefills;           /* the others */
+    int32_t decodes;            /* sequences first in the batch (vt_batch.n_decode) */
+    int32_t decode_tokens;      /* the most that one of them brings: 2, 4 or 8; 0: one */
+    int32_t prefills;           /* the other sequences */
     int32_t copies;             /* page copies before the forward pass */
     int32_t pad_seqs;           /* decodes of the bucket beyond the batch's: one KV token each */
     bool bucket;                /* padded: plans round their items, so that few graphs are needed */
@@ -98,6 +100,9 @@ typedef struct vt_target {
     int32_t n_backends;
 } vt_target;
 
+/* vt_size.decode_tokens for a batch with host arrays: how many tokens its decodes bring at most,
+ * rounded up to 2, 4 or 8; 0 if none brings more than one. */
+int32_t vt_decode_tokens(const vt_batch *b);
 /* The size that has every limit at once; no step is larger. */
 vt_size vt_size_most(const vt_limits *limits);
 /* The number of rows of a tensor in a step of this size: its own, or that of what it follows

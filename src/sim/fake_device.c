@@ -110,8 +110,11 @@ static void violate(fake_device *x, const char *what, int32_t where)
 static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
 {
     int32_t begin = b->q_start[s], end = b->q_start[s + 1], size = b->page_size;
+    bool drafted = s >= b->n_decode && s < b->n_decode + b->n_drafted;
     if (end <= begin || (s < b->n_decode && end != begin + 1))
         violate(x, "a sequence brings no token, or a decode several", s);
+    if (drafted && (end < begin + 2 || end > begin + VT_DECODE_MOST))
+        violate(x, "a decode with drafts brings one token, or more than VT_DECODE_MOST", s);
     if ((b->page_start[s + 1] - b->page_start[s]) * size < b->kv_len[s])
         violate(x, "a sequence has fewer pages than positions", s);
     for (int32_t t = begin; t < end; t++) {
@@ -168,13 +171,13 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
     }
 }
 
-/* Checks that a decode attends to no KV that its own step writes, except that of its own token: a
+/* Checks that a decode attends to no KV that its own step writes, except that of its own tokens: a
  * device may read a decode's KV before it stores the KV of the step. */
 static void check_decode(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;
     int32_t size = b->page_size;
-    for (int32_t p = 0; p < b->kv_len[s] - 1; p++) {
+    for (int32_t p = 0; p < b->kv_len[s] - (b->q_start[s + 1] - b->q_start[s]); p++) {
         int32_t page = b->page_ids[b->page_start[s] + p / size];
         if (x->page_by[page] != step->id)
             p += size - 1 - p % size;
@@ -219,7 +222,7 @@ static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logp
                (size_t)step->batch.copies[i].n_tokens * sizeof *x->kv);
     for (int32_t s = 0; s < step->batch.n_seqs; s++)
         run_seq(x, step, s);
-    for (int32_t s = 0; s < step->batch.n_decode; s++)
+    for (int32_t s = 0; s < step->batch.n_decode + step->batch.n_drafted; s++)
         check_decode(x, step, s);
     for (int32_t r = 0; r < step->batch.n_rows; r++)
         run_row(x, step, r, token, logprob);

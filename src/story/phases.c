@@ -154,11 +154,21 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
         p->mark[p->n_mark++] = (call_mark){(int32_t)(o - p->op), t->call, t->s, floor_s};
 }
 
-/* A sequence asks for a row of logits once the step has reached the end of its prompt. */
-static int32_t rows_of(const story_record *r, const step_seq *q)
+/* A sequence asks for a row of logits once the step has reached the end of its prompt. Behind the
+ * prompt a step of few new tokens verifies guesses and asks for a row for each. (The last tokens of
+ * a retracted sequence look the same: that is rare, and costs a few rows too many.) */
+static story_seq bound_seq(const story_record *r, const step_seq *q)
 {
     const request_record *owner = story_find_request(r, q->request);
-    return !owner || q->kv_len >= owner->n_prompt ? 1 : 0;
+    bool drafted = owner && q->q_len > 1 && q->q_len <= VT_DECODE_MOST &&
+                   q->kv_len - q->q_len >= owner->n_prompt;
+    return (story_seq){.q_len = q->q_len,
+                       .kv_len = q->kv_len,
+                       .n_rows = drafted                                  ? q->q_len
+                                 : !owner || q->kv_len >= owner->n_prompt ? 1
+                                                                          : 0,
+                       .shared_pages = q->shared_pages,
+                       .drafted = drafted};
 }
 
 bool story_bind_step(const story_record *r, const step_record *s, story_step *plan)
@@ -166,13 +176,8 @@ bool story_bind_step(const story_record *r, const step_record *s, story_step *pl
     story_seq *seq = r->bound;
     if (!seq || s->n_seq != s->n_seqs)
         return false;
-    for (int32_t i = 0; i < s->n_seq; i++) {
-        const step_seq *q = &r->seq[s->first_seq + i];
-        seq[i] = (story_seq){.q_len = q->q_len,
-                             .kv_len = q->kv_len,
-                             .n_rows = rows_of(r, q),
-                             .shared_pages = q->shared_pages};
-    }
+    for (int32_t i = 0; i < s->n_seq; i++)
+        seq[i] = bound_seq(r, &r->seq[s->first_seq + i]);
     return story_step_set(plan, seq, s->n_seq, NULL) == VT_OK;
 }
 

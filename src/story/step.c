@@ -71,8 +71,14 @@ const vt_program *story_step_program(const story_step *p) { return p->program; }
 const vt_size *story_step_size(const story_step *p) { return &p->size; }
 
 /* One token with a context before it: attention_decode runs it. A prompt of one token is a
- * prefill. */
-static bool is_decode(const story_seq *s) { return s->q_len == 1 && s->kv_len > 1; }
+ * prefill. The CUDA executor runs guesses by attention_decode too. */
+static bool is_decode(const story_step *p, const story_seq *s)
+{
+    const vt_target *t = &p->program->target;
+    if (s->drafted && t->device == VT_DEVICE_CUDA && s->q_len <= t->limits.decode_tokens)
+        return true;
+    return s->q_len == 1 && s->kv_len > 1;
+}
 
 static void place(story_step *p, vt_batch *b, const story_seq *s)
 {
@@ -121,11 +127,11 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
                   .row_token = p->row_token,
                   .shared_kv = p->shared_kv};
     for (int32_t i = 0; i < n; i++)
-        if (is_decode(&seq[i]))
+        if (is_decode(p, &seq[i]))
             place(p, &b, &seq[i]);
     b.n_decode = b.n_seqs;
     for (int32_t i = 0; i < n; i++)
-        if (!is_decode(&seq[i]))
+        if (!is_decode(p, &seq[i]))
             place(p, &b, &seq[i]);
     p->batch = b;
     p->size = vt_size_of(&b);

@@ -14,6 +14,7 @@ typedef struct story_seq {
     int32_t q_len, kv_len;
     int32_t n_rows;       /* rows of logits it asks for: 1 where a token is chosen */
     int32_t shared_pages; /* as in vt_step_seq (base/trace.h) */
+    bool drafted;         /* a decode whose new tokens behind the first are guesses */
 } story_seq;
 
 typedef struct story_step story_step;
@@ -25,8 +26,8 @@ vt_status story_step_new(const vt_program *p, int32_t max_tokens, int32_t max_se
 void story_step_free(story_step *s);
 const vt_program *story_step_program(const story_step *s);
 
-/* Sets the sequences. A sequence with one new token and a longer context is a decode; decodes come
- * first in the batch. */
+/* Sets the sequences. A sequence with one new token and a longer context is a decode, and on a GPU
+ * one with guesses; decodes come first in the batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);
 const vt_size *story_step_size(const story_step *s);
 /* The batch that costs are counted for: lengths without tokens and pages. */

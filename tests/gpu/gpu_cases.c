@@ -221,6 +221,36 @@ const gpu_case gpu_cases[] = {
           "seqs=256,kv_len=512,heads=16,kv_heads=8,head_dim=128,kv_type=bf16,page=64,step=37"),
     CASE("attention_decode",
          "seqs=3,kv_len=100,heads=64,kv_heads=4,head_dim=128,kv_type=bf16,page=64,step=37"),
+    /* several tokens a decode: part of a tile of 16 rows, whole tiles, two and four of them; KV
+     * that ends inside a page and a block, that is cut, and that is the step's own alone; few and
+     * many decodes */
+    CASE("attention_decode", "seqs=1,q_len=3,kv_len=1100,heads=32,kv_heads=8,head_dim=128,kv_type="
+                             "bf16,page=64"),
+    CASE("attention_decode", "seqs=2,q_len=4,kv_len=400,heads=32,kv_heads=8,head_dim=128,kv_type="
+                             "bf16,page=64,step=37"),
+    CASE("attention_decode", "seqs=7,q_len=2,kv_len=193,heads=32,kv_heads=8,head_dim=128,kv_type="
+                             "bf16,page=64,step=37,q_step=1"),
+    CASE("attention_decode", "seqs=5,q_len=8,kv_len=8,heads=16,kv_heads=8,head_dim=128,kv_type="
+                             "bf16,page=16,step=31"),
+    CASE("attention_decode", "seqs=4,q_len=5,kv_len=530,heads=32,kv_heads=4,head_dim=128,kv_type="
+                             "bf16,page=64,step=37,q_step=1"),
+    CASE("attention_decode", "seqs=3,q_len=1,kv_len=300,heads=9,kv_heads=3,head_dim=64,kv_type="
+                             "bf16,page=16,step=37,q_step=3"),
+    CASE("attention_decode", "seqs=2,q_len=7,kv_len=90,heads=40,kv_heads=2,head_dim=64,kv_type="
+                             "bf16,page=7,step=37"),
+    CASE("attention_decode", "seqs=6,q_len=3,kv_len=300,heads=4,kv_heads=1,head_dim=256,kv_type="
+                             "bf16,page=64,window=100,step=37,q_step=1"),
+    CASE("attention_decode", "seqs=4,q_len=8,kv_len=64,heads=4,kv_heads=2,head_dim=64,kv_type="
+                             "bf16,page=16,window=3,step=37"),
+    CASE("attention_decode", "seqs=5,q_len=2,kv_len=300,heads=32,kv_heads=8,head_dim=128,kv_type="
+                             "fp8,page=64,step=37,q_step=1"),
+    CASE("attention_decode", "seqs=2,q_len=6,kv_len=700,heads=16,kv_heads=8,head_dim=80,kv_type="
+                             "fp8,page=16,window=400,step=37"),
+    CASE("attention_decode", "seqs=3,q_len=4,kv_len=90,heads=3,kv_heads=1,head_dim=13,kv_type="
+                             "bf16,page=5,step=37,q_step=1"),
+    LARGE("attention_decode",
+          "seqs=64,q_len=8,kv_len=1950,heads=32,kv_heads=8,head_dim=128,kv_type="
+          "bf16,page=64,step=3"),
     /* shared pages: too few sequences for a group; groups of two and three; groups with rows for
      * less than a tile, for three tiles, and for tiles that the members do not fill; windows that
      * begin before, in and after the shared part */

@@ -203,11 +203,14 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
     vt_model_free(m);
 }
 
-/* Random schedules in a cache of few pages, with the kernels of sm_80. With `draft` steps verify
- * guesses, which the requests that run alone do not have. */
-static void run_schedules(bool fp8_kv, bool draft, int32_t schedules)
+/* Random schedules in a cache of few pages. With `draft` steps verify guesses, which the requests
+ * that run alone do not have. */
+static void run_schedules(int32_t cc, bool fp8_kv, bool draft, int32_t schedules)
 {
-    const setup alone = {.emulator = "cc=80,memory=512",
+    char single[40], many[40];
+    snprintf(single, sizeof single, "cc=%d,memory=512", cc);
+    snprintf(many, sizeof many, "cc=%d,memory=512,order=11", cc);
+    const setup alone = {.emulator = single,
                          .running = 1,
                          .budget = 64,
                          .pages = 64,
@@ -215,7 +218,7 @@ static void run_schedules(bool fp8_kv, bool draft, int32_t schedules)
                          .no_overlap = true,
                          .no_prefix_cache = true,
                          .fp8_kv = fp8_kv};
-    setup crowd = {.emulator = "cc=80,memory=512,order=11",
+    setup crowd = {.emulator = many,
                    .running = 4,
                    .budget = 40,
                    .pages = 8,
@@ -262,8 +265,40 @@ static void run_schedules(bool fp8_kv, bool draft, int32_t schedules)
 static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
 {
     (void)state;
-    run_schedules(false, true, SCHEDULES);
-    run_schedules(true, false, SCHEDULES / 2);
+    run_schedules(80, false, true, SCHEDULES);
+    run_schedules(80, true, false, SCHEDULES / 2);
+    run_schedules(90, true, true, SCHEDULES / 2);
+}
+
+/* Decode attention reads KV before the kernel in front of it has ended, but not that of the tokens
+ * whose guesses the step verifies. The race detector of the emulated GPU sees whether it does. */
+static void test_kernels_when_steps_verify_guesses_then_no_race(void **state)
+{
+    (void)state;
+    const setup s = {.emulator = "cc=90,memory=512,race",
+                     .running = 3,
+                     .budget = 40,
+                     .pages = 16,
+                     .draft = true};
+    vt_model *m = tiny_model("qwen3");
+    vt_engine_stats st;
+    request r[REQUESTS];
+    rng = 2;
+    write_requests(r, m->arch.vocab);
+    vt_engine *e = open_engine(m, &s);
+    for (int32_t k = 0; k < 3; k++) {
+        r[k].p.allowed = r[k].prompt;
+        r[k].p.n_allowed = 2;
+        submit(e, &r[k]);
+    }
+    engine_run(e);
+    for (int32_t k = 0; k < 3; k++)
+        if (!r[k].now.ended)
+            fail_msg("%s", r[k].error);
+    vt_engine_copy_stats(e, &st);
+    assert_true(st.sched.draft_accepted > 10);
+    vt_engine_free(e);
+    vt_model_free(m);
 }
 
 /* A prefix hit gives the same KV as computing it: log-probabilities of greedy tokens stay close. */
@@ -513,6 +548,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens_when_graphs_or_overlap_are_off_then_the_same),
         cmocka_unit_test(test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule),
+        cmocka_unit_test(test_kernels_when_steps_verify_guesses_then_no_race),
         cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
         cmocka_unit_test(test_tokens_when_pages_are_shared_then_near_those_read_apart),
         cmocka_unit_test(test_tokens_when_only_some_are_allowed_then_no_others),

@@ -34,7 +34,7 @@ typedef struct outcome {
     answer answer[ROUNDS][REQUESTS];
     int32_t n_graphs[ROUNDS + 1]; /* at start-up, after each round */
     int32_t n_kernels;
-    uint64_t n_gaps;
+    uint64_t n_gaps, drafts, accepted;
 } outcome;
 
 static void hear(void *user, const vt_event *e)
@@ -55,18 +55,31 @@ static void hear(void *user, const vt_event *e)
     }
 }
 
-static void submit(vt_engine *e, int32_t which, int32_t round, int32_t vocab, answer *a)
+/* LONG: the answers are five times as long, and of two tokens only, so that three in a row come
+ * again. GUESSED: these, with guesses of the next tokens. */
+typedef enum answers { SHORT, LONG, GUESSED } answers;
+
+static int32_t length_of(int32_t which, answers how)
+{
+    return kAnswer[which] * (how == SHORT ? 1 : 5);
+}
+
+static void submit(vt_engine *e, int32_t which, int32_t round, int32_t vocab, answers how,
+                   answer *a)
 {
     int32_t prompt[256];
     vt_request_id id;
     vt_err err = {0};
+    const int32_t two[] = {3, 7};
     for (int32_t i = 0; i < kPrompt[which]; i++)
         prompt[i] = (i * 37 + which * 11 + round * 5 + 3) % vocab;
     vt_request_params p;
     vt_request_init(&p);
     p.prompt = prompt;
     p.n_prompt = kPrompt[which];
-    p.max_tokens = kAnswer[which];
+    p.max_tokens = length_of(which, how);
+    p.allowed = how == SHORT ? NULL : two;
+    p.n_allowed = how == SHORT ? 0 : 2;
     p.ignore_eos = true;
     p.temperature = which % 2 ? 0.9f : 0.0f;
     p.seed = (uint64_t)which;
@@ -80,22 +93,22 @@ static void submit(vt_engine *e, int32_t which, int32_t round, int32_t vocab, an
 }
 
 /* Runs three requests, and the others while those decode: prefill, mixed and decode steps. */
-static void run_round(vt_engine *e, int32_t round, int32_t vocab, answer a[REQUESTS])
+static void run_round(vt_engine *e, int32_t round, int32_t vocab, answers how, answer a[REQUESTS])
 {
     vt_err err = {0};
     bool idle = false;
     for (int32_t i = 0; i < 3; i++)
-        submit(e, i, round, vocab, &a[i]);
+        submit(e, i, round, vocab, how, &a[i]);
     for (int32_t step = 0; !idle; step++) {
         if (step == 3)
             for (int32_t i = 3; i < REQUESTS; i++)
-                submit(e, i, round, vocab, &a[i]);
+                submit(e, i, round, vocab, how, &a[i]);
         if (vt_engine_step(e, &idle, &err) != VT_OK)
             fail_msg("%s", err.message);
     }
     for (int32_t i = 0; i < REQUESTS; i++) {
         assert_true(a[i].done);
-        assert_int_equal(a[i].n, kAnswer[i]);
+        assert_int_equal(a[i].n, length_of(i, how));
     }
 }
 
@@ -115,22 +128,28 @@ static void check_gaps(vt_executor *x, uint64_t *n_gaps, int64_t begin_ns)
     assert_true(sum * 1e3 < (double)(vt_now_ns() - begin_ns));
 }
 
-static outcome *run(const vt_model *m, const vt_cuda_options *options)
+static outcome *run(const vt_model *m, const vt_cuda_options *options, answers how)
 {
+    bool draft = how == GUESSED;
     vt_limits lim = {.max_tokens = BUDGET,
                      .max_seqs = 5,
                      .max_rows = 48,
                      .max_context = 256,
                      .page_size = 16,
-                     .n_workers = 1};
+                     .n_workers = 1,
+                     .decode_tokens = draft ? 1 + VT_DRAFT_MOST : 1};
     vt_executor_config config = {.limits = lim,
                                  .n_pages = 100,
                                  .n_pool_slots = lim.max_seqs,
                                  .kv_dtype = VT_BF16,
                                  .n_threads = 1};
-    vt_engine_config c = {.sched = {.limits = lim, .n_pages = config.n_pages, .max_queued = 16},
-                          .request = {.vocab = m->arch.vocab, .max_context = lim.max_context},
-                          .overlap = true};
+    vt_engine_config c = {
+        .sched = {.limits = lim,
+                  .n_pages = config.n_pages,
+                  .max_queued = 16,
+                  .drafter = draft ? vt_draft_lookup : (vt_drafter){0}},
+        .request = {.vocab = m->arch.vocab, .max_context = lim.max_context, .lookup = draft},
+        .overlap = true};
     outcome *o = calloc(1, sizeof *o);
     vt_executor *x;
     vt_engine *e;
@@ -142,11 +161,15 @@ static outcome *run(const vt_model *m, const vt_cuda_options *options)
     o->n_graphs[0] = (int32_t)vt_executor_value(x, "startup.graphs", -1);
     int64_t begin = vt_now_ns();
     for (int32_t r = 0; r < ROUNDS; r++) {
-        run_round(e, r, m->arch.vocab, o->answer[r]);
+        run_round(e, r, m->arch.vocab, how, o->answer[r]);
         o->n_graphs[r + 1] = (int32_t)vt_executor_value(x, "startup.graphs", -1);
     }
     o->n_kernels = (int32_t)vt_executor_value(x, "startup.kernels", -1);
     check_gaps(x, &o->n_gaps, begin);
+    vt_engine_stats st;
+    vt_engine_copy_stats(e, &st);
+    o->drafts = st.sched.draft_tokens;
+    o->accepted = st.sched.draft_accepted;
     vt_engine_free(e);
     return o;
 }
@@ -163,7 +186,7 @@ static int32_t compare_graphs(const char *model, bool deterministic)
     graphs.graphs = true;
     one = graphs;
     one.one_graph = true;
-    outcome *a = run(m, &plain), *b = run(m, &graphs), *c = run(m, &one);
+    outcome *a = run(m, &plain, SHORT), *b = run(m, &graphs, SHORT), *c = run(m, &one, SHORT);
     int32_t n_kernels = a->n_kernels;
     assert_int_equal(a->n_graphs[ROUNDS], 0);
     assert_memory_equal(a->answer, b->answer, sizeof a->answer);
@@ -187,6 +210,38 @@ static void test_graphs_when_on_then_answers_are_bitwise_those_without(void **st
     compare_graphs("tests/golden/models/qwen3-fp8", false);
     compare_graphs("tests/golden/models/qwen3-fp8", true);
     compare_graphs("tests/golden/models/qwen3moe-norm-mixed", false);
+}
+
+/* Steps that verify guesses are padded too, and the second round finds their graphs. */
+static void
+test_graphs_when_steps_verify_guesses_then_answers_are_bitwise_those_without(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load("tests/golden/models/qwen3-fp8", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        vt_cuda_options plain = {.pdl = true, .deterministic = deterministic, .untimed = true},
+                        graphs = plain;
+        graphs.graphs = true;
+        outcome *a = run(m, &plain, GUESSED), *b = run(m, &graphs, GUESSED);
+        assert_memory_equal(a->answer, b->answer, sizeof a->answer);
+        print_message("%llu of %llu guesses held; graphs %d, %d, %d\n",
+                      (unsigned long long)b->accepted, (unsigned long long)b->drafts,
+                      b->n_graphs[0], b->n_graphs[1], b->n_graphs[2]);
+        assert_true(b->accepted > 20 && b->accepted < b->drafts);
+        assert_int_equal(a->drafts, b->drafts);
+        if (deterministic) { /* also those without guesses */
+            outcome *c = run(m, &graphs, LONG);
+            assert_memory_equal(a->answer, c->answer, sizeof a->answer);
+            assert_int_equal(c->drafts, 0);
+            free(c);
+        }
+        free(a);
+        free(b);
+    }
+    vt_model_free(m);
 }
 
 /* The algorithms of the emulated library give different bits, and its choice depends on the number
@@ -533,6 +588,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_graphs_when_on_then_answers_are_bitwise_those_without),
+        cmocka_unit_test(
+            test_graphs_when_steps_verify_guesses_then_answers_are_bitwise_those_without),
         cmocka_unit_test(
             test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without),
         cmocka_unit_test(test_graphs_when_the_cache_is_full_then_the_least_recent_goes),

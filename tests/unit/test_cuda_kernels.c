@@ -115,8 +115,12 @@ static int32_t check_without_shared(const vt_jit *j, int32_t n)
 static void compile_all(const char *arch, int32_t level, vt_dtype kv, const char *const *name,
                         size_t n_models)
 {
-    vt_limits limits = {
-        .max_tokens = 512, .max_seqs = 256, .max_rows = 256, .max_context = 4096, .page_size = 64};
+    vt_limits limits = {.max_tokens = 512,
+                        .max_seqs = 256,
+                        .max_rows = 256,
+                        .max_context = 4096,
+                        .page_size = 64,
+                        .decode_tokens = VT_DECODE_MOST};
     int32_t total = 0;
     for (size_t m = 0; m < n_models; m++) {
         vt_err err = {0};

@@ -13,7 +13,14 @@
 #include "model/load.h"
 #include "ops/attention/attention_cuda.h"
 
-enum { MAX_TOKENS = 1500, MAX_SEQS = 40, MAX_PAGES = 4096, PAGE = 16, N_PAGES = 777 };
+enum {
+    MAX_TOKENS = 1500,
+    MAX_SEQS = 40,
+    MAX_ROWS = 2 * MAX_SEQS,
+    MAX_PAGES = 4096,
+    PAGE = 16,
+    N_PAGES = 777
+};
 
 /* Arrays of a batch that the test fills. */
 typedef struct step_arrays {
@@ -29,7 +36,7 @@ static uint32_t random_below(uint32_t *state, uint32_t n)
     return (*state >> 8) % n;
 }
 
-static void add_sequence(step_arrays *a, uint32_t *rng, int32_t q_len)
+static void add_sequence(step_arrays *a, uint32_t *rng, int32_t q_len, bool drafted)
 {
     vt_batch *b = &a->step.batch;
     int32_t s = b->n_seqs++, past = (int32_t)random_below(rng, 600);
@@ -54,20 +61,25 @@ static void add_sequence(step_arrays *a, uint32_t *rng, int32_t q_len)
     b->n_pages += n_pages;
     a->q_start[s + 1] = b->n_tokens;
     a->page_start[s + 1] = b->n_pages;
-    if (random_below(rng, 4) > 0 || q_len == 1)
-        a->row_token[b->n_rows++] = b->n_tokens - 1;
+    int32_t rows = drafted ? q_len : random_below(rng, 4) > 0 || q_len == 1;
+    for (int32_t i = b->n_tokens - rows; i < b->n_tokens; i++)
+        a->row_token[b->n_rows++] = i;
 }
 
 static void make_step(step_arrays *a, uint32_t *rng)
 {
     int32_t n_decode = (int32_t)random_below(rng, MAX_SEQS / 2 + 1),
-            n_prefill = (int32_t)random_below(rng, 4) + (n_decode == 0);
+            n_drafted = (int32_t)(random_below(rng, 2) * random_below(rng, 6)),
+            n_prefill = (int32_t)random_below(rng, 4) + (n_decode + n_drafted == 0);
     memset(a, 0, sizeof *a);
     for (int32_t i = 0; i < n_decode; i++)
-        add_sequence(a, rng, 1);
+        add_sequence(a, rng, 1, false);
     a->step.batch.n_decode = n_decode;
+    for (int32_t i = 0; i < n_drafted; i++)
+        add_sequence(a, rng, 2 + (int32_t)random_below(rng, VT_DECODE_MOST - 1), true);
+    a->step.batch.n_drafted = n_drafted;
     for (int32_t i = 0; i < n_prefill; i++)
-        add_sequence(a, rng, 1 + (int32_t)random_below(rng, 300));
+        add_sequence(a, rng, 1 + (int32_t)random_below(rng, 300), false);
     vt_batch *b = &a->step.batch;
     b->token = a->token;
     b->position = a->position;
@@ -124,9 +136,10 @@ static vt_limits step_limits(void)
 {
     return (vt_limits){.max_tokens = MAX_TOKENS,
                        .max_seqs = MAX_SEQS,
-                       .max_rows = MAX_SEQS + 8,
+                       .max_rows = MAX_ROWS,
                        .max_context = 1024,
-                       .page_size = PAGE};
+                       .page_size = PAGE,
+                       .decode_tokens = VT_DECODE_MOST};
 }
 
 static rig *step_rig(bool deterministic)
@@ -210,7 +223,8 @@ static void expect_padding_planned(const int32_t *plan, int32_t n_items, int32_t
     }
 }
 
-static int32_t n_shared; /* compared items that have several sequences */
+static int32_t n_shared;  /* compared items that have several sequences */
+static int32_t n_several; /* compared steps that are a decode bucket of several tokens each */
 
 static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
 {
@@ -247,10 +261,15 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     expect_equal(plain, l.row_token, padded, m.row_token, b->n_rows);
     for (int32_t r = b->n_rows; r < g.size.rows; r++)
         assert_in_range(at(padded, m.row_token)[r], 0, g.size.tokens - 1);
-    int32_t d = decode_plan(x), p = must_plan(x, "tiles of 128 rows");
-    assert_int_equal(s.used[d], b->n_decode > 0);
+    int32_t d = decode_plan(x), p = must_plan(x, "tiles of 128 rows"),
+            decodes = b->n_decode + b->n_drafted;
+    assert_int_equal(s.used[d], decodes > 0);
     assert_int_equal(g.used[d], s.used[d]);
-    assert_int_equal(s.used[p], b->n_decode < b->n_seqs);
+    assert_int_equal(s.used[p], decodes < b->n_seqs);
+    assert_int_equal(g.decode, decodes == b->n_seqs && b->n_rows <= MAX_ROWS);
+    assert_int_equal(g.size.decode_tokens > 1, b->n_drafted > 0);
+    assert_int_equal(g.size.decode_tokens, s.size.decode_tokens);
+    n_several += g.decode && b->n_drafted > 0;
     assert_int_equal(g.used[p], s.used[p]);
     expect_same_plan(plain, l.plan[d], s.items[d], padded, m.plan[d], g.items[d], DECODE_ITEM_INTS,
                      b->n_seqs);
@@ -273,6 +292,9 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
                      b->n_seqs);
     for (int32_t q = b->n_seqs; g.decode && q < g.size.seqs; q++) {
         assert_int_equal(at(padded, m.kv_len)[q], 1);
+        assert_int_equal(at(padded, m.q_start)[q + 1], b->n_tokens + q - b->n_seqs + 1);
+        assert_int_equal(at(padded, m.row_token)[b->n_rows + q - b->n_seqs],
+                         at(padded, m.q_start)[q]);
         assert_int_equal(at(padded, m.page_ids)[at(padded, m.page_start)[q]], 0);
     }
 }
@@ -300,7 +322,7 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
         free_rig(r);
     }
     free(a);
-    assert_true(n_shared > 100);
+    assert_true(n_shared > 100 && n_several > 20);
 }
 
 /* A graph of the instance without code for shared pages must not run a step that shares some. */
@@ -443,7 +465,7 @@ static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **
         rig *r = new_rig("dummy:smollm2-135m", false, &limits);
         cuda_executor *x = &r->x;
         const vt_program_plan *plan = &x->prog->plan[decode_plan(x)];
-        attention_plan_config c = attention_plan_config_of(plan->args, &x->prog->target, 0);
+        attention_plan_config c = attention_plan_config_of(plan->args, &x->prog->target, NULL, 0);
         for (int32_t n = 1; n <= most[m]; n++)
             for (int graphs = 0; graphs < 2; graphs++)
                 for (int more = 0; more < 2 && n + more <= most[m]; more++) {

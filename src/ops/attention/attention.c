@@ -243,6 +243,16 @@ static const char *attention_refuses(const vt_case *c)
                : NULL;
 }
 
+/* A decode of one token, unless the text says more. In a mixed batch q_len is of the others. */
+static const char *decode_refuses(const vt_case *c)
+{
+    const char *why = attention_refuses(c);
+    int64_t most = c->p[Q_LEN] + c->p[Q_STEP] * (c->p[SEQS] - 1);
+    if (!why && !c->p[MIXED] && most > VT_DECODE_MOST)
+        why = "q_len: at most 8 tokens a decode";
+    return why;
+}
+
 /* Sequence s has kv_len + step s tokens, the last q_len + q_step s of them new. A decode of one
  * token stands in front of every prefill case. Decodes: `shared` first pages are common to the
  * sequences of a family, of which there are `families`; every seventh sequence is of none. An FP8
@@ -296,6 +306,8 @@ static const char *const decode_cases[] = {
     "*seqs=8 q_len=1 kv_len=2048 heads=16 kv_heads=8 head_dim=128 kv_type=fp8 page=16 step=37",
     "seqs=3 q_len=1 kv_len=300 heads=9 kv_heads=3 head_dim=64 kv_type=fp8 page=16 step=37",
     "seqs=3 q_len=1 kv_len=130 heads=7 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=50 step=37",
+    "seqs=3 q_len=2 kv_len=300 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37 q_step=2",
+    "seqs=2 q_len=8 kv_len=8 heads=4 kv_heads=2 head_dim=40 kv_type=f32 page=16 window=5 step=37",
     NULL,
 };
 
@@ -394,15 +406,18 @@ static vt_batch *make_batch(vt_arena *arena, const int64_t *p, bool decode, uint
         return NULL;
     seq[0] = (case_seq){1, 30};
     for (int32_t s = before; s < n; s++)
-        seq[s] = (case_seq){decode ? 1 : (int32_t)(p[Q_LEN] + p[Q_STEP] * (s - before)),
+        seq[s] = (case_seq){(int32_t)(p[Q_LEN] + p[Q_STEP] * (s - before)),
                             (int32_t)(p[KV_LEN] + p[STEP] * (s - before))};
-    int64_t decodes = p[MIXED] ? case_between(seed, 0, n) : 0;
+    int64_t decodes = p[MIXED] ? case_between(seed, 0, n) : 0,
+            most = p[MIXED] && case_between(seed, 0, 1) ? VT_DECODE_MOST : 1;
     for (int32_t s = 0; p[MIXED] && s < n; s++) {
         int64_t there = case_between(seed, 0, 3) ? case_few(seed, p[KV_LEN]) : 0;
-        int64_t q = s < decodes ? 1 : case_few(seed, p[Q_LEN]);
+        int64_t q = s < decodes ? case_between(seed, 1, most) : case_few(seed, p[Q_LEN]);
         seq[s] = (case_seq){(int32_t)q, (int32_t)(there + q)};
     }
     vt_batch *b = case_batch(arena, (int32_t)p[PAGE], n, seq, true, 100, seed);
+    if (b && (decode || p[MIXED]))
+        b->n_decode = p[MIXED] ? (int32_t)decodes : n; /* of several tokens too */
     if (b && p[MIXED])
         share_any_pages(b, seed);
     else if (b && decode && p[SHARED])
@@ -491,7 +506,8 @@ static void decode_shape(const void *args, const vt_batch *batch, int64_t most_w
     const vt_batch *b = batch ? batch : a->batch;
     (void)most_weights;
     shape(a, b, 0, b->n_decode, p);
-    p[Q_LEN] = VT_UNSAID;
+    if (p[Q_LEN] <= 1)
+        p[Q_LEN] = VT_UNSAID;
 }
 
 static const vt_impl prefill_portable = {.name = "portable",
@@ -567,7 +583,7 @@ static const vt_impl *const decode_variants[] = {
 
 const vt_op attention_decode_op = {
     .name = "attention_decode",
-    .what = "attention of one new token a sequence over paged KV",
+    .what = "attention of one new token a sequence, or of a few, over paged KV",
     .args_size = sizeof(attention_args),
     .tolerance = 1e-5,
     .tolerance_reason =
@@ -576,7 +592,7 @@ const vt_op attention_decode_op = {
     .reference = decode_reference,
     .fields = attention_fields,
     .n_fields = sizeof attention_fields / sizeof *attention_fields,
-    .refuses = attention_refuses,
+    .refuses = decode_refuses,
     .cases = decode_cases,
     .draws = attention_draws,
     .make_args = decode_make_args,

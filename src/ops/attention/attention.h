@@ -4,11 +4,11 @@
  *   over j <= position[t]
  *   and, with a window w > 0,  j > position[t] - w
  *
- * attention_decode handles the sequences 0 .. n_decode-1 of the batch (one query row each),
- * attention_prefill the others. The tokens' own K and V are in the pool before the op runs. Online
- * softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks that
- * begin at multiples of ATTENTION_BLOCK absolute positions, so that a row's result does not depend
- * on the batch, the chunking or the threads. group = heads / kv_heads.
+ * attention_decode handles the sequences 0 .. n_decode-1 of the batch (1 to VT_DECODE_MOST tokens
+ * each), attention_prefill the others. The tokens' own K and V are in the pool before the op runs.
+ * Online softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks
+ * that begin at multiples of ATTENTION_BLOCK absolute positions, so that a row's result does not
+ * depend on the batch, the chunking or the threads. group = heads / kv_heads.
  *
  * Pools of FP8 (E4M3) hold k / k_scale and v / v_scale; others have scales of 1. */
 #ifndef VT_OPS_ATTENTION_H

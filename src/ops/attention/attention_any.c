@@ -30,6 +30,7 @@ static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, int32_t n)
 {
+    const vt_size *size = lane->size;
     attention_any_params p = {.q = a->q->data,
                               .k_pool = a->k_pool->data,
                               .v_pool = a->v_pool->data,
@@ -43,6 +44,8 @@ static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, 
                               .q_stride = (int32_t)a->q->row_stride,
                               .o_stride = (int32_t)a->o->row_stride,
                               .window = a->window,
+                              .n_decode = size->decodes,
+                              .decode_tokens = size->decode_tokens > 1 ? size->decode_tokens : 1,
                               .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                               .v_scale = a->v_scale};
     cuda_launch l = launch_of(a, decode, n);
@@ -75,7 +78,8 @@ static void decode_any_describe(const void *args, const vt_target *t, const vt_s
                                 vt_cut *out)
 {
     vt_size of = attention_size_of(args, size);
-    describe(args, t, of.decodes, of.decodes, launch_of(args, true, of.tokens), out);
+    describe(args, t, of.decodes, attention_decode_tokens(&of), launch_of(args, true, of.tokens),
+             out);
 }
 
 static void prefill_any_describe(const void *args, const vt_target *t, const vt_size *size,

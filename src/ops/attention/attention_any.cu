@@ -5,11 +5,11 @@
 //
 // q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
 // (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
-// Decode: x = tokens of the step, y = heads of a group, z = KV heads. Decodes are the first sequences of a step and
-// have one token each, so a CTA leaves where its token's index is not its sequence's. Prefill: x = the plan's items
-// {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every fourth block
-// of 32 keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising order. The
-// order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
+// Decode: x = tokens of the step, y = heads of a group, z = KV heads. Decodes are the first sequences of a step, so a
+// CTA leaves where its token belongs to none of n_decode sequences of at most decode_tokens. Prefill: x = the plan's
+// items {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every
+// fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising
+// order. The order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
 // Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
 #include "kv.cuh"
 #include "attention_params.h"
@@ -27,8 +27,10 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
     if (seq < 0) // an item without work
         return;
     i32 row = (DECODE ? 0 : item->tile * (i32)gridDim.y) + (i32)blockIdx.y;
-    i32 token = p.q_start[seq] + row / GROUP, end = p.q_start[seq + 1];
-    if (token >= end || (DECODE && (end - token > 1 || token != (i32)blockIdx.x || token != seq)))
+    i32 token = DECODE ? (i32)blockIdx.x : p.q_start[seq] + row / GROUP, end = p.q_start[seq + 1];
+    if (token >= end) // DECODE: padding, which has the number of sequence 0
+        return;
+    if (DECODE && (seq >= p.n_decode || end - p.q_start[seq] > p.decode_tokens))
         return;
     i32 position = p.kv_len[seq] - (end - token), head = blockIdx.z * GROUP + row % GROUP;
     i32 first = p.window > 0 ? max(0, position - p.window + 1) : 0;

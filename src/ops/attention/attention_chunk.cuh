@@ -53,27 +53,28 @@ template <int kRegs> INLINE void end_chunks(const float *total, const float *tm,
     }
 }
 
-// ---- one CTA a chunk: decodes ----
+// ---- one CTA a chunk ----
 
-struct Chunks { // where states wait, [items][kv_heads][GROUP]
+struct Chunks { // where states wait, [items][kv_heads][rows]
     float *o, *state; // [HEAD_DIM] each; m and l
-    i32 kv_heads;
+    i32 kv_heads, rows; // rows of a tile, at most
     float v_scale; // FP8 V; else 1
 };
 
+// Rows are counted from the first of the tile.
 INLINE i64 chunk_slot(const Chunks &c, i32 item, i32 head, i32 row)
 {
-    return ((i64)item * c.kv_heads + head) * GROUP + row;
+    return ((i64)item * c.kv_heads + head) * c.rows + row;
 }
 
-// Stores a thread's two rows in their slots.
-INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2], const float *o, const float *m,
-                        const float *l)
+// Stores a thread's two rows in their slots. The tile has n rows.
+INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2], i32 n, const float *o,
+                        const float *m, const float *l)
 {
     int q = threadIdx.x % 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        if (row[h] >= GROUP)
+        if (row[h] >= n)
             continue;
         i64 slot = chunk_slot(c, item, head, row[h]);
 #pragma unroll
@@ -84,24 +85,81 @@ INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2]
     }
 }
 
-// `threads` threads join all chunks of rows [begin, end) of a head's group into out [GROUP][HEAD_DIM].
-// kMixed: registers hold FP8 V, column 4 q + 2 e + x of 16 where BF16 has column 8 x + 2 q + e.
-template <bool kMixed> INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin,
-                                                i32 end, int thread, int threads, u16 *out)
+// A state of a row, with four columns of its sum over V.
+struct Piece {
+    float4 o;
+    float2 ml;
+};
+
+INLINE Piece load_piece(const Chunks &c, i64 slot, int column)
 {
-    for (int i = thread; i < (end - begin) * HEAD_DIM; i += threads) {
-        int row = begin + i / HEAD_DIM, d = i % HEAD_DIM;
-        i64 slot = chunk_slot(c, it.first_item, head, row), step = (i64)c.kv_heads * GROUP;
-        float m = __ldcg(c.state + slot * 2), l = __ldcg(c.state + slot * 2 + 1), o = __ldcg(c.o + slot * HEAD_DIM + d);
-#pragma unroll 4
-        for (int k = 1; k < it.n_items; k++) {
-            slot += step;
-            Joint j = join(m, __ldcg(c.state + slot * 2));
-            l = joined(l, __ldcg(c.state + slot * 2 + 1), j);
-            o = joined(o, __ldcg(c.o + slot * HEAD_DIM + d), j);
-            m = j.m;
+    return {__ldcg((const float4 *)(c.o + slot * HEAD_DIM + column)), __ldcg((const float2 *)(c.state + slot * 2))};
+}
+
+INLINE void join_piece(Piece &x, const Piece &right)
+{
+    Joint j = join(x.ml.x, right.ml.x);
+    x.ml = make_float2(j.m, joined(x.ml.y, right.ml.y, j));
+    x.o = make_float4(joined(x.o.x, right.o.x, j), joined(x.o.y, right.o.y, j), joined(x.o.z, right.o.z, j),
+                      joined(x.o.w, right.o.w, j));
+}
+
+// Stores columns [column, column + 4) of a row. kMixed: registers hold FP8 V, column 4 q + 2 e + x of 16 where BF16
+// has column 8 x + 2 q + e.
+template <bool kMixed> INLINE void store_piece(u16 *row, int column, const Piece &x, float v_scale)
+{
+    float inverse = x.ml.y > 0.f ? v_scale / x.ml.y : 0.f, o[4] = {x.o.x, x.o.y, x.o.z, x.o.w};
+    if constexpr (kMixed) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int d = column + i;
+            row[(d & ~15) | (d & 6) << 1 | (d & 1) << 1 | (d >> 3 & 1)] = f32_bf16(o[i] * inverse);
         }
-        int column = kMixed ? (d & ~15) | (d & 6) << 1 | (d & 1) << 1 | (d >> 3 & 1) : d;
-        out[row * HEAD_DIM + column] = f32_bf16(o * (l > 0.f ? c.v_scale / l : 0.f));
+    } else {
+        *(uint2 *)(row + column) = make_uint2(pack_bf16(o[0] * inverse, o[1] * inverse),
+                                              pack_bf16(o[2] * inverse, o[3] * inverse));
+    }
+}
+
+// `threads` threads join all chunks of rows [begin, end) of a tile and a head. out(row) is where a row goes. The time
+// is that of loads from L2, so each thread has up to kUnits * kDepth of them under way.
+template <bool kMixed, typename Out>
+INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin, i32 end, int thread,
+                        int threads, Out out)
+{
+    constexpr int kPieces = HEAD_DIM / 4, kUnits = HEAD_DIM > 128 ? 1 : 2, kDepth = 4; // as registers allow
+    i64 step = (i64)c.kv_heads * c.rows;
+    int last = (end - begin) * kPieces - 1;
+    for (int first = thread; first <= last; first += threads * kUnits) {
+        i64 slot[kUnits];
+        int row[kUnits], column[kUnits];
+        Piece x[kUnits];
+#pragma unroll
+        for (int u = 0; u < kUnits; u++) {
+            int i = min(first + u * threads, last); // beyond the last: the last once more
+            row[u] = begin + i / kPieces;
+            column[u] = i % kPieces * 4;
+            slot[u] = chunk_slot(c, it.first_item, head, row[u]);
+            x[u] = load_piece(c, slot[u], column[u]);
+        }
+#pragma unroll 1
+        for (int k0 = 1; k0 < it.n_items; k0 += kDepth) {
+            Piece next[kDepth][kUnits];
+#pragma unroll
+            for (int j = 0; j < kDepth; j++)
+#pragma unroll
+                for (int u = 0; u < kUnits; u++)
+                    next[j][u] = load_piece(c, slot[u] + min(k0 + j, it.n_items - 1) * step, column[u]);
+#pragma unroll
+            for (int j = 0; j < kDepth; j++)
+                if (k0 + j < it.n_items)
+#pragma unroll
+                    for (int u = 0; u < kUnits; u++)
+                        join_piece(x[u], next[j][u]);
+        }
+#pragma unroll
+        for (int u = 0; u < kUnits; u++)
+            if (first + u * threads <= last)
+                store_piece<kMixed>(out(row[u]), column[u], x[u], c.v_scale);
     }
 }

@@ -20,7 +20,7 @@
 #include "ops/attention/attention_params.h"
 
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
-                                               int32_t tile_rows)
+                                               const vt_size *size, int32_t tile_rows)
 {
     int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
     attention_decode_shape few = attention_decode_shape_of(t, a->head_dim, element, ATTENTION_FEW),
@@ -29,6 +29,7 @@ attention_plan_config attention_plan_config_of(const attention_args *a, const vt
     return (attention_plan_config){.heads = a->heads,
                                    .kv_heads = a->kv_heads,
                                    .sm_count = t->sm_count,
+                                   .decode_tokens = size ? size->decode_tokens : 0,
                                    .few = few,
                                    .narrow = many.warps < ATTENTION_SHARED_WARPS,
                                    .tile_rows = tile_rows,
@@ -61,6 +62,7 @@ vt_size attention_size_of(const attention_args *a, const vt_size *size)
     return (vt_size){.tokens = b->n_tokens,
                      .seqs = b->n_seqs,
                      .decodes = b->n_decode,
+                     .decode_tokens = vt_decode_tokens(b),
                      .prefills = b->n_seqs - b->n_decode};
 }
 
@@ -77,7 +79,7 @@ static int32_t split_items(const void *args, const vt_target *t, const vt_size *
                            const vt_batch *batch)
 {
     (void)batch;
-    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    attention_plan_config c = attention_plan_config_of(args, t, size, 0);
     return size->decodes == 0 ? 0
                               : attention_decode_capacity(&c, size->decodes, t->limits.max_context);
 }
@@ -92,7 +94,7 @@ static int32_t split_fill(const void *args, const vt_target *t, const vt_size *s
                           const vt_batch *batch, int32_t items, void *out, void *side)
 {
     (void)side;
-    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    attention_plan_config c = attention_plan_config_of(args, t, size, 0);
     int32_t n = attention_decode_fill(&c, batch, out, items);
     if (n + size->pad_seqs > items)
         return n + size->pad_seqs;
@@ -107,8 +109,7 @@ enum { SPLIT_OWN, SPLIT_SHARED, SPLIT_VARIANTS };
 static int32_t split_variant(const void *args, const vt_target *t, const vt_size *size,
                              const vt_batch *batch)
 {
-    (void)size;
-    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    attention_plan_config c = attention_plan_config_of(args, t, size, 0);
     return attention_shares(&c, batch) ? SPLIT_SHARED : SPLIT_OWN;
 }
 
@@ -129,9 +130,15 @@ static const vt_host_plan split_plan = {.name = "KV ranges",
 static size_t split_workspace(const void *args, const vt_target *t)
 {
     const attention_args *a = args;
-    attention_plan_config c = attention_plan_config_of(a, t, 0);
-    return attention_decode_workspace(
-        &c, attention_decode_capacity(&c, t->limits.max_seqs, t->limits.max_context), a->head_dim);
+    vt_size most = vt_size_most(&t->limits);
+    attention_plan_config one = attention_plan_config_of(a, t, NULL, 0),
+                          several = attention_plan_config_of(a, t, &most, 0);
+    int32_t seqs = t->limits.max_seqs, context = t->limits.max_context;
+    size_t for_one = attention_decode_workspace(
+        &one, attention_decode_capacity(&one, seqs, context), a->head_dim);
+    size_t for_several = attention_decode_workspace(
+        &several, attention_decode_capacity(&several, seqs, context), a->head_dim);
+    return for_one > for_several ? for_one : for_several;
 }
 
 static int64_t split_tickets(const void *args, const vt_target *t)
@@ -142,17 +149,19 @@ static int64_t split_tickets(const void *args, const vt_target *t)
 /* A plan's launch. */
 typedef struct split_form {
     attention_decode_shape shape;
-    int32_t element; /* bytes of a KV element */
+    int32_t rows; /* of a slot, for each KV head */
     cuda_launch launch;
 } split_form;
 
-static split_form split_form_of(const attention_args *a, const vt_target *t, int32_t decodes,
+static split_form split_form_of(const attention_args *a, const vt_target *t, const vt_size *size,
                                 int32_t items, int32_t variant)
 {
-    attention_plan_config c = attention_plan_config_of(a, t, 0);
-    int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    attention_plan_config c = attention_plan_config_of(a, t, size, 0);
+    int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes,
+            decodes = size->decodes, rows = attention_decode_rows(&c);
     attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, element, decodes);
-    int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
+    bool multi = c.decode_tokens > 1;
+    int32_t tile = group < 16 && !multi ? group : 16, tiles = (int32_t)vt_ceil_div(rows, 16);
     uint32_t ring = (uint32_t)attention_decode_ring_bytes(k, a->head_dim, element);
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* With FP8, an SM has room for three CTAs. For few sequences the plan makes two CTAs per SM,
@@ -163,14 +172,15 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, int
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     return (split_form){
         .shape = k,
-        .element = element,
+        .rows = rows,
         .launch = {.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
                                     {"head_dim", a->head_dim}, {"group", group},
                                     {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
                                     {"warps", k.warps}, {"stages", k.stages},
                                     {"windowed", a->window > 0}, {"fp8", element == 1},
-                                    {"shared", shared}),
-                   .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
+                                    {"shared", shared}, {"multi", multi}),
+                   .grid = {(uint32_t)a->kv_heads, (uint32_t)(multi ? items * tiles : items),
+                            (uint32_t)(multi ? 1 : tiles)},
                    .threads = (uint32_t)k.warps * 32,
                    .shared_bytes = most > least ? most : least}};
 }
@@ -180,9 +190,10 @@ static vt_status split_run(const void *args, const vt_lane *lane)
     const attention_args *a = args;
     const vt_target *t = lane->target;
     int32_t items = lane->items;
-    split_form f = split_form_of(a, t, lane->size->decodes, items, lane->variant);
+    attention_plan_config c = attention_plan_config_of(a, t, lane->size, 0);
+    split_form f = split_form_of(a, t, lane->size, items, lane->variant);
     const attention_decode_item *item = lane->plan;
-    size_t states = (size_t)attention_decode_slots(a->heads, t->sm_count, items) * (size_t)a->heads;
+    size_t states = (size_t)attention_decode_slots(&c, items) * (size_t)(a->kv_heads * f.rows);
     attention_decode_params p = {.q = a->q->data,
                                  .k_pool = a->k_pool->data,
                                  .v_pool = a->v_pool->data,
@@ -199,9 +210,15 @@ static vt_status split_run(const void *args, const vt_lane *lane)
                                  .q_stride = (int32_t)a->q->row_stride,
                                  .o_stride = (int32_t)a->o->row_stride,
                                  .window = a->window,
+                                 .rows = f.rows,
                                  .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                                  .v_scale = a->v_scale};
     return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+int64_t attention_decode_tokens(const vt_size *size)
+{
+    return (int64_t)size->decodes * (size->decode_tokens > 1 ? size->decode_tokens : 1);
 }
 
 void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out)
@@ -216,8 +233,8 @@ static void describe_items(const attention_args *a, const vt_target *t, const vt
                            const vt_host_plan *plan, vt_cut *out)
 {
     vt_size of = attention_size_of(a, size);
-    split_form f = split_form_of(a, t, of.decodes, plan->items(a, t, &of, NULL), SPLIT_OWN);
-    attention_cut_shape(a, of.decodes, of.decodes, out);
+    split_form f = split_form_of(a, t, &of, plan->items(a, t, &of, NULL), SPLIT_OWN);
+    attention_cut_shape(a, of.decodes, attention_decode_tokens(&of), out);
     out->tile[0] = 16;
     out->tile[1] = a->head_dim;
     out->tile[2] = f.shape.warps * DECODE_BLOCK;
@@ -239,7 +256,8 @@ static void split_describe(const void *args, const vt_target *t, const vt_size *
 
 static size_t given_workspace(const attention_args *a, const vt_target *t, int32_t splits)
 {
-    attention_plan_config c = attention_plan_config_of(a, t, 0);
+    vt_size most = vt_size_most(&t->limits);
+    attention_plan_config c = attention_plan_config_of(a, t, &most, 0);
     return attention_decode_workspace(&c, splits * t->limits.max_seqs, a->head_dim);
 }
 
@@ -297,7 +315,8 @@ SPLITS(16, "splits-16");
 
 static size_t chunks_workspace(const attention_args *a, const vt_target *t, int32_t tile_rows)
 {
-    attention_plan_config c = attention_plan_config_of(a, t, tile_rows);
+    vt_size most = vt_size_most(&t->limits);
+    attention_plan_config c = attention_plan_config_of(a, t, &most, tile_rows);
     return attention_decode_workspace(
         &c, attention_chunks_capacity(&c, t->limits.max_seqs, t->limits.max_context), a->head_dim);
 }

@@ -17,8 +17,8 @@
  * of a captured graph fits every step of its bucket.
  *
  * In a fixed order (--deterministic, or if the user asks for the tile kernels) a decode is a
- * prefill of one token and runs through that kernel. An item is one tile of the token's rows with a
- * chunk of ATTENTION_CUDA_CHUNK positions, or with the whole KV. Nothing is shared, because
+ * prefill of few tokens and runs through that kernel. An item is one tile of its rows with a chunk
+ * of ATTENTION_CUDA_CHUNK positions, or with the whole KV. Nothing is shared, because
  * absolute positions fix the order of sums:
  *
  *   sequence | begin | end | its first item | its items | tile | - | - */
@@ -49,6 +49,7 @@ typedef struct attention_decode_shape {
 /* What a plan depends on besides the batch. */
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
+    int32_t decode_tokens;      /* vt_size.decode_tokens of the step */
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
     bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
@@ -65,8 +66,11 @@ enum {
     DECODE_BLOCK = 16 /* tokens that a warp of the decode kernel works on at a time */
 };
 
+/* `size` NULL: every decode brings one token. */
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
-                                               int32_t tile_rows);
+                                               const vt_size *size, int32_t tile_rows);
+/* Packed rows (token, head of the group) of a decode, at most. */
+int32_t attention_decode_rows(const attention_plan_config *c);
 
 /* ---- attention_decode_plan.c: the split decode kernel ---- */
 
@@ -103,7 +107,7 @@ int32_t attention_decode_fill_splits(const vt_batch *b, int32_t pad_seqs, int32_
 int32_t attention_shared_items(const void *plan, int32_t n_items);
 /* The most slots for partial results that a plan with this many items can need, and the bytes of
  * workspace for them. */
-int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
+int32_t attention_decode_slots(const attention_plan_config *c, int32_t items);
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 
 /* ---- attention_tiles_plan.c: the tile kernels ---- */
@@ -126,9 +130,11 @@ extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chu
 
 /* Where the kernels store the states of chunks in the workspace. */
 typedef struct attention_chunk_states {
-    float *o, *state; /* [items][heads][head_dim], [items][heads][2] */
+    float *o, *state;    /* [items][kv_heads][rows][head_dim], [items][kv_heads][rows][2] */
+    int32_t rows, tiles; /* rows of a tile, tiles of a decode, at most */
 } attention_chunk_states;
-attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane);
+attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane,
+                                                 int32_t tile_rows);
 
 /* Launches the kernel over prefill items, or over the items of decodes in a fixed order. */
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
@@ -139,8 +145,9 @@ void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t
 void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,
                                      const vt_size *size, bool decode, vt_cut *out);
 
-/* For describe(): the given size, or the batch's own if there is none; and vt_cut.shape. */
+/* For describe(): the given size, or the batch's own if there is none; new tokens; vt_cut.shape. */
 vt_size attention_size_of(const attention_args *a, const vt_size *size);
+int64_t attention_decode_tokens(const vt_size *size); /* the most new tokens of all decodes */
 void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out);
 
 /* Returns true if the tensor-core kernels support the call. */

@@ -1,5 +1,5 @@
-// Decode attention over paged KV, one query token a sequence, split over KV and merged by the last
-// CTA.
+// Decode attention over paged KV, one query token a sequence or a few, split over KV and merged by the
+// last CTA.
 //
 // q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16
 // (FP8: E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale), o like q.
@@ -25,16 +25,21 @@
 // all KV but that of the step's own token, and a copy to the device lies between steps.
 // SHARED 0: the plan has no shared items, and the instance no code for them. It is less than half as large; an SM
 // fetches the code once a layer, which small batches feel.
-// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED.
+// MULTI: a sequence brings several tokens, each of which sees the KV up to itself. A row is a (token, head of the
+// group) pair, row r = token * GROUP + head, so that K and V are read once for 16 of them. Grid y counts items times
+// tiles of 16 rows; a tile that the sequence does not fill has no work. KV of the sequence's own tokens is fetched
+// after pdl_wait, all other KV before it. There are no shared items.
+// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED, MULTI.
 #include "kv.cuh"
 #include "attention_params.h"
 
 constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
-constexpr bool kOneTile = GROUP <= 16; // gridDim.z is 1: a tile's heads are known when compiling
-constexpr int kTileHeads = GROUP < 16 ? GROUP : 16;
+constexpr bool kOneTile = GROUP <= 16 && !MULTI; // a tile's rows are known when compiling
+constexpr int kTileHeads = GROUP < 16 && !MULTI ? GROUP : 16; // rows of a tile
 constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
-constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments hold heads too
+constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments are used too
+constexpr i32 kNoToken = MULTI ? 0x7fffffff : -1;
 
 // 16-byte chunk c of row r; the exclusive or spreads eight rows over all banks (rows of 64 bytes or of
 // 128 n).
@@ -171,9 +176,9 @@ INLINE void store_row(float *to, const Rows &x, int h)
 #endif
 }
 
-// Copies this warp's block of 16 tokens to `to`, except token `but`; zeros from `end` on.
+// Copies this warp's block of 16 tokens to `to`, except token `but` (MULTI: and those after it); zeros from `end` on.
 INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block, i32 begin,
-                        i32 end, i32 but = -1)
+                        i32 end, i32 but = kNoToken)
 {
     constexpr bool kOnePage = PAGE % kBlock == 0; // a block is in one page
     i32 first = block * kBlock, start = first < end ? first : begin;
@@ -183,7 +188,7 @@ INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 
     for (int i = threadIdx.x % 32; i < kBlock * kVecs; i += 32) {
         i32 r = i / kVecs, c = i % kVecs, j = first + r;
         bool inside = j < end;
-        if (j == but)
+        if (MULTI ? inside && j >= but : j == but)
             continue;
         i64 row = row0 + (inside ? r : 0);
         if constexpr (!kOnePage) {
@@ -231,10 +236,26 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
     }
 }
 
-// Merges the slots of n_done sequences, all of which are written, and stores heads [head0, head0 + heads) of o.
+// Where row r of a sequence goes, whose first token in the batch is `token`.
+INLINE u16 *out_row(const attention_decode_params &p, i32 token, i32 r)
+{
+    if (MULTI) {
+        token += r / GROUP;
+        r %= GROUP;
+    }
+    return p.o + (i64)token * p.o_stride + (blockIdx.x * GROUP + r) * HEAD_DIM;
+}
+
+// The place of row r of a slot among all slots' rows.
+INLINE i64 slot_row(const attention_decode_params &p, i64 slot, i32 r)
+{
+    return (slot * KV_HEADS + blockIdx.x) * (MULTI ? p.rows : GROUP) + r;
+}
+
+// Merges the slots of n_done sequences, all of which are written, and stores rows [head0, head0 + heads) of each: a
+// row is a head, MULTI a token's head.
 //
-//   1. A row is a head of a sequence. Four lanes find its maximum and sum: scale[row], in shared memory, is the
-//      maximum and v_scale / sum.
+//   1. Four lanes find a row's maximum and sum: scale[row], in shared memory, is the maximum and v_scale / sum.
 //   2. Each thread takes UNITS pieces of four dimensions at a time through all slots in rising order.
 //
 // Nearly all of the time is spent waiting for loads from L2, so each thread has UNITS times DEPTH in flight.
@@ -245,8 +266,7 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
 {
     int rows = n_done * heads;
     auto slot_of = [&](int row, int k) {
-        return ((i64)(done[row / heads].first_slot + k) * KV_HEADS + blockIdx.x) * GROUP + head0 +
-               row % heads;
+        return slot_row(p, done[row / heads].first_slot + k, head0 + row % heads);
     };
 #pragma unroll 1
     for (int first = 0; first < rows; first += kWarps * 8) {
@@ -302,7 +322,7 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
             for (int j = 0; j < DEPTH; j++)
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
-                    i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * GROUP;
+                    i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * (MULTI ? p.rows : GROUP);
                     LOADS_ARE_DISCARDED(n[u] == 0);
                     m[j][u] = __ldcg(state[u] + slot * 2);
                     v[j][u] = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
@@ -325,43 +345,58 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
             if (i >= rows * kPieces)
                 continue;
             float by = scale[row].y;
-            *(uint2 *)(p.o + (i64)p.q_start[done[row / heads].seq] * p.o_stride +
-                       (blockIdx.x * GROUP + head0 + row % heads) * HEAD_DIM + i % kPieces * 4) =
+            *(uint2 *)(out_row(p, p.q_start[done[row / heads].seq], head0 + row % heads) + i % kPieces * 4) =
                 make_uint2(pack_bf16(sum[u].x * by, sum[u].y * by),
                            pack_bf16(sum[u].z * by, sum[u].w * by));
         }
     }
 }
 
-// An own item: a range of one sequence.
-INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
+// An own item: a range of one sequence, for the tile of its rows that begins with row head0.
+INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item, int head0, u8 *shared)
 {
     constexpr int kHalves = kLow ? 2 : 1;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
-    int kv_head = blockIdx.x, head0 = kOneTile ? 0 : blockIdx.z * 16;
+    int kv_head = blockIdx.x;
     i32 kv_len = p.kv_len[item.seq], begin = item.begin, end = min(item.end, kv_len);
-    i32 first_kept = WINDOWED ? max(0, kv_len - p.window) : 0;
     const i32 *pages = p.page_ids + p.page_start[item.seq];
-    i32 token = p.q_start[item.seq];
-    if (WINDOWED)
+    i32 token = p.q_start[item.seq], tokens = MULTI ? p.q_start[item.seq + 1] - token : 1;
+    i32 newest = kv_len - tokens; // the position of the first token that this step stores
+    i32 rows = tokens * GROUP, position[2] = {newest, newest};
+    if (MULTI)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            position[h] += (head0 + g + 8 * h) / GROUP;
+    if (WINDOWED) {
+        i32 first_kept = max(0, newest + (MULTI ? head0 / GROUP : 0) + 1 - p.window);
         begin = max(begin, min(first_kept, end));
+    }
 
     u32 ring = shared_address(shared) + warp * STAGES * 2 * kBlockBytes;
-    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock, newest = kv_len - 1;
+    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++)
         if (block0 + s * kWarps < n_blocks)
             fetch_block(p, pages, ring + s * 2 * kBlockBytes, block0 + s * kWarps, begin, end,
                         newest);
     pdl_wait();
-    u32 q[kDimSteps][4]; // rows are heads head0 + g and head0 + g + 8 of the group
-    const u16 *q_row = p.q + (i64)token * p.q_stride + (i64)(kv_head * GROUP + head0 + g) * HEAD_DIM;
-    load_queries(q, head0 + g < GROUP ? q_row : nullptr,
-                 kLow && head0 + g + 8 < GROUP ? q_row + 8 * HEAD_DIM : nullptr);
+    u32 q[kDimSteps][4]; // rows head0 + g and head0 + g + 8
+    auto q_row = [&](i32 r) {
+        return p.q + (i64)(token + (MULTI ? r / GROUP : 0)) * p.q_stride +
+               (i64)(kv_head * GROUP + (MULTI ? r % GROUP : r)) * HEAD_DIM;
+    };
+    load_queries(q, head0 + g < rows ? q_row(head0 + g) : nullptr,
+                 kLow && head0 + g + 8 < rows ? q_row(head0 + g + 8) : nullptr);
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (newest < end && newest / kBlock == block0 + s * kWarps)
+        if (MULTI) {
+            i32 first = (block0 + s * kWarps) * kBlock;
+#pragma unroll 1
+            for (i32 j = max(newest, first); j < min(end, first + kBlock); j++)
+                fetch_token(p, pages, ring + s * 2 * kBlockBytes, j);
+        } else if (newest < end && newest / kBlock == block0 + s * kWarps) {
             fetch_token(p, pages, ring + s * 2 * kBlockBytes, newest);
+        }
         copy_async_commit();
     }
     Rows x = {{}, {-kInfinity, -kInfinity}, {0.f, 0.f}};
@@ -375,7 +410,11 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         copy_async_wait<STAGES - 1>();
         __syncwarp();
         add_blocks<1, kHalves>(x, q, ring + stage * 2 * kBlockBytes, 0, block * kBlock,
-                               p.scale_log2, [&](int, i32 j) { return j < end && j >= begin; });
+                               p.scale_log2, [&](int h, i32 j) {
+                                   return j < end && j >= begin &&
+                                          (!MULTI || (j <= position[h] &&
+                                                      (!WINDOWED || j > position[h] - p.window)));
+                               });
         __syncwarp(); // all lanes have read the stage that the next fetch overwrites
         stage = (stage + 1) % STAGES;
     }
@@ -397,7 +436,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         }
     }
     __syncthreads();
-    int heads = kOneTile ? GROUP : min(kTileHeads, GROUP - head0);
+    int heads = kOneTile ? GROUP : min(kTileHeads, rows - head0);
     for (int i = threadIdx.x; i < heads * HEAD_DIM; i += kWarps * 32) {
         int r = i / HEAD_DIM, d = i % HEAD_DIM;
         float top = -kInfinity, total = 0.f, value = 0.f;
@@ -411,12 +450,11 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
             total += factor * sum_ml[(w * kTileHeads + r) * 2 + 1];
             value += factor * sum_o[(w * kTileHeads + r) * HEAD_DIM + d];
         }
-        i64 head = head0 + r;
         if (item.n_slots == 1) {
-            p.o[(i64)token * p.o_stride + (kv_head * GROUP + head) * HEAD_DIM + d] = f32_bf16(
+            out_row(p, token, head0 + r)[d] = f32_bf16(
                 total == 0.f ? 0.f : value / total * p.v_scale); // no visible key: 0; NaN stays NaN
         } else {
-            i64 slot = ((i64)item.slot * KV_HEADS + kv_head) * GROUP + head;
+            i64 slot = slot_row(p, item.slot, head0 + r);
             p.partial[slot * HEAD_DIM + d] = value;
             if (d == 0) {
                 p.state[slot * 2] = top;
@@ -426,7 +464,8 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
     }
     if (item.n_slots == 1)
         return;
-    u32 *ticket = p.tickets + (item.seq * KV_HEADS + kv_head) * gridDim.z + blockIdx.z;
+    i32 tiles = MULTI ? (p.rows + 15) / 16 : (GROUP + 15) / 16;
+    u32 *ticket = p.tickets + (item.seq * KV_HEADS + kv_head) * tiles + head0 / 16;
     if (!last_of(ticket, item.n_slots))
         return;
     constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
@@ -560,13 +599,15 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ attention_decode_params p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
-    static_assert(!SHARED || (GROUP <= 16 && WARPS == 4), "a member's heads are in one tile of 64 rows");
+    static_assert(!SHARED || (GROUP <= 16 && WARPS == 4 && !MULTI), "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
     pdl_go();
-    attention_decode_item item = p.items[blockIdx.y];
+    u32 tiles = MULTI ? (p.rows + 15) / 16 : 1;
+    attention_decode_item item = p.items[blockIdx.y / tiles];
+    int row0 = 16 * (MULTI ? blockIdx.y % tiles : kOneTile ? 0 : blockIdx.z);
     // CTAs without work leave at once, to make room for the next kernel's. Those of the first item stay, so that
     // this kernel does not end before the one in front of it.
-    if (item.seq < 0) {
+    if (item.seq < 0 || (MULTI && row0 >= (p.q_start[item.seq + 1] - p.q_start[item.seq]) * GROUP)) {
         if (blockIdx.y == 0)
             pdl_wait();
         return;
@@ -578,5 +619,5 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
         return;
     }
 #endif
-    attend_own(p, item, shared);
+    attend_own(p, item, row0, shared);
 }

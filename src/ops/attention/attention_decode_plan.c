@@ -11,12 +11,15 @@
  * rings. Only a sequence that needs several ranges anyway is cut finer, down to one block per warp,
  * as long as half of the SMs are left to the weights that the next kernel fetches ahead.
  *
+ * Decodes of several tokens are cut in the same way. Each item is computed by a CTA for every 16
+ * rows (token, head of the group) that a decode has, so there is room for fewer items.
+ *
  * Where decodes share their first pages (ops/shared_kv.h) those are cut in the same way, each
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
  * own ones behind them are then the last to arrive, which merge. A batch whose plan has no such
  * items (attention_shares) runs an instance of the kernel without code for them, less than half as
- * large. */
+ * large. Decodes of several tokens share nothing. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -25,11 +28,17 @@
 
 enum { RANGE_GRAIN = 64 };
 
-/* Returns how many KV ranges to aim for: two per SM, or one per SM when there are at most
- * ATTENTION_FEW decodes. */
+int32_t attention_decode_rows(const attention_plan_config *c)
+{
+    return (c->decode_tokens > 1 ? c->decode_tokens : 1) * (c->heads / c->kv_heads);
+}
+
+/* Returns how many KV ranges to aim for: two CTAs per SM, or one per SM when there are at most
+ * ATTENTION_FEW decodes. The heads of one token take one CTA, whatever their number. */
 static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
 {
-    int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
+    int32_t tiles = c->decode_tokens > 1 ? (int32_t)vt_ceil_div(attention_decode_rows(c), 16) : 1,
+            n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / (c->kv_heads * tiles);
     return n > 1 ? n : 1;
 }
 
@@ -65,9 +74,11 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
  * shared range takes one for each member: a tile has at most ATTENTION_SHARED_ROWS * kv_heads /
  * heads members, and all tiles together have at most 1.5 decode_target() ranges and one for each
  * sequence. */
-int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
+int32_t attention_decode_slots(const attention_plan_config *c, int32_t items)
 {
-    return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
+    if (c->decode_tokens > 1)
+        return items;
+    return 2 * items + 3 * c->sm_count * ATTENTION_SHARED_ROWS / c->heads + 8;
 }
 
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
@@ -128,7 +139,8 @@ bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
 {
     /* the kernel has one tile for the heads of a token that use the same KV head */
     bool one_tile = c->heads / c->kv_heads <= 16;
-    return c->shared_rows > 0 && one_tile && !c->narrow && n_decode > ATTENTION_FEW;
+    return c->shared_rows > 0 && one_tile && !c->narrow && n_decode > ATTENTION_FEW &&
+           c->decode_tokens <= 1;
 }
 
 static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
@@ -271,7 +283,7 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
         member[i] = (attention_decode_member){
             .seq = s, .first_slot = p.seq[s].first_slot, .n_slots = p.seq[s].n_slots};
     }
-    assert(p.n_slots <= attention_decode_slots(c->heads, c->sm_count, capacity));
+    assert(p.n_slots <= attention_decode_slots(c, capacity));
     for (int32_t i = p.n_items; i < capacity; i++)
         p.item[i].seq = -1;
     return p.n_items;
@@ -318,7 +330,7 @@ size_t attention_decode_plan_ints(int32_t items, int32_t n_decode)
 
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim)
 {
-    return (size_t)attention_decode_slots(c->heads, c->sm_count, items) * (size_t)c->heads *
-               ((size_t)head_dim + 2) * sizeof(float) +
-           256;
+    size_t rows = (size_t)attention_decode_slots(c, items) * (size_t)c->kv_heads *
+                  (size_t)attention_decode_rows(c);
+    return rows * ((size_t)head_dim + 2) * sizeof(float) + 256;
 }

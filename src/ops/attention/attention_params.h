@@ -31,10 +31,10 @@ typedef struct attention_prefill_item {
     int32_t seq, tile;
 } attention_prefill_item;
 
-/* A KV range [begin, end) of one token's tile of rows, in a fixed order. Unused: seq -1. */
+/* A KV range [begin, end) of a tile of a decode's rows, in a fixed order. Unused: seq -1. */
 typedef struct attention_chunk_item {
     int32_t seq, begin, end;
-    int32_t first_item, n_items; /* the items of this token's tile, which lie in a row */
+    int32_t first_item, n_items; /* the items of this tile, which lie in a row */
     int32_t tile, spare[2];
 } attention_chunk_item;
 
@@ -48,10 +48,11 @@ typedef struct attention_decode_params {
     const attention_decode_item *items;
     const attention_decode_member *members;
     const int32_t *kv_len, *page_start, *page_ids, *q_start;
-    float *partial;    /* [slots][kv_heads][GROUP][HEAD_DIM] */
-    float *state;      /* [slots][kv_heads][GROUP][2]: maximum, sum */
-    uint32_t *tickets; /* [seqs * kv_heads * tiles of 16 heads] */
+    float *partial;    /* [slots][kv_heads][rows][HEAD_DIM] */
+    float *state;      /* [slots][kv_heads][rows][2]: maximum, sum */
+    uint32_t *tickets; /* [seqs * kv_heads * tiles of 16 rows] */
     int32_t q_stride, o_stride, window;
+    int32_t rows;              /* of a slot: GROUP, MULTI: times the most tokens of a decode */
     float scale_log2, v_scale; /* scale * k_scale * log2(e) */
 } attention_decode_params;
 
@@ -64,8 +65,9 @@ typedef struct attention_prefill_sm80_params {
     const int32_t *kv_len, *page_start, *page_ids, *q_start;
     int32_t q_stride, o_stride, window;
     float scale_log2, v_scale;
-    float *partial, *state; /* DECODE: see attention_chunk.cuh */
-    uint32_t *tickets;      /* DECODE: [seqs][tiles of a token][kv_heads] */
+    float *partial, *state;   /* DECODE: see attention_chunk.cuh */
+    uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads] */
+    int32_t slot_rows, tiles; /* DECODE: rows of a slot, tiles of a decode, at most */
 } attention_prefill_sm80_params;
 
 /* attention_any.cu */
@@ -76,6 +78,7 @@ typedef struct attention_any_params {
     const attention_prefill_item *items; /* DECODE: none */
     const int32_t *seq_of, *kv_len, *page_start, *page_ids, *q_start;
     int32_t q_stride, o_stride, window;
+    int32_t n_decode, decode_tokens; /* DECODE: as in a step's size; at least 1 */
     float scale_log2, v_scale;
 } attention_any_params;
 

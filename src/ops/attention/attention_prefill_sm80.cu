@@ -11,14 +11,14 @@
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
 // Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0; in deterministic
 // programs the number of keys in a chunk, attention_chunk.cuh), DECODE (only with CHUNK: items are KV
-// ranges of single tokens).
+// ranges of a decode's tokens).
 #include "kv.cuh"
 #include "attention_chunk.cuh"
 
 constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
               kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // 16-byte vectors in a row
 constexpr int kTiles = BLOCK / 8;
-constexpr int kTilesToken = (GROUP + kRows - 1) / kRows, kRegs = kDimSteps * 8;
+constexpr int kRegs = kDimSteps * 8;
 constexpr u32 kKvBytes = BLOCK * kVecs * 16;
 
 // The place of a 16-byte chunk where a row has kRow chunks; the exclusive or spreads eight rows over all banks.
@@ -335,15 +335,18 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 }
 
 #if DECODE
-// Stores the state of one of a token's chunks in the workspace. The CTA that stores the last one joins all.
+// Stores the state of one of a tile's chunks in the workspace. The CTA that stores the last one joins all.
 INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, const Rows &x)
 {
     i32 kv_head = blockIdx.y;
-    Chunks c = {p.partial, p.state, KV_HEADS, p.v_scale};
-    store_chunk(c, blockIdx.x, kv_head, x.row, &x.o[0][0], x.m, x.l);
-    if (last_of(p.tickets + (item.seq * kTilesToken + item.tile) * KV_HEADS + kv_head, item.n_items))
-        join_chunks<FP8>(c, item, kv_head, t.row0, min(t.row0 + kRows, t.rows), threadIdx.x, kThreads,
-                         p.o + (i64)t.token0 * p.o_stride + kv_head * GROUP * HEAD_DIM);
+    Chunks c = {p.partial, p.state, KV_HEADS, p.slot_rows, p.v_scale};
+    i32 rows = min(kRows, t.rows - t.row0);
+    store_chunk(c, blockIdx.x, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0], x.m, x.l);
+    if (last_of(p.tickets + (item.seq * p.tiles + item.tile) * KV_HEADS + kv_head, item.n_items))
+        join_chunks<FP8>(c, item, kv_head, 0, rows, threadIdx.x, kThreads, [&](i32 r) {
+            i32 row = t.row0 + r;
+            return p.o + (i64)(t.token0 + row / GROUP) * p.o_stride + (kv_head * GROUP + row % GROUP) * HEAD_DIM;
+        });
 }
 #endif
 

@@ -35,9 +35,9 @@
 // WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
 // Q_STAGES 1 | 2.
 //
-// DECODE, with CHUNK: the items are KV ranges of single tokens (attention_cuda.h), a chunk or a whole sequence each.
-// One of the warpgroups then has no rows and only releases the tiles: a block costs the tensor cores a third of the
-// time that its 64 KB need from memory.
+// DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
+// A warpgroup without rows, as in every decode of one token, only releases the tiles: a block costs the tensor cores a
+// third of the time that its 64 KB need from memory.
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
 #include "attention_chunk.cuh"
@@ -66,7 +66,6 @@
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
 #define TOTAL (p.n_items * p.kv_heads)       /* items, of all KV heads */
 
-#define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* tiles that a token's heads fill */
 #if CHUNK
 #define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
 #define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
@@ -489,13 +488,13 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 {
     __shared__ u32 drawn[2];
     attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
-    Chunks c = {p.partial, p.state, p.kv_heads, p.v_scale};
-    int first = t.row0 + group * 64, row = first + thread / 32 * 16 + thread % 32 / 4;
-    store_chunk(c, t.index, t.head, {row, row + 8}, o, m, l);
+    Chunks c = {p.partial, p.state, p.kv_heads, p.slot_rows, p.v_scale};
+    int first = group * 64, row = first + thread / 32 * 16 + thread % 32 / 4, rows = min(BLOCK_M, t.rows - t.row0);
+    store_chunk(c, t.index, t.head, {row, row + 8}, rows, o, m, l);
     __threadfence();
     named_barrier(1 + group, 128);
     if (thread == 0) {
-        u32 *ticket = p.tickets + ((t.seq * TILES + it.tile) * p.kv_heads + t.head) * 2 + group;
+        u32 *ticket = p.tickets + ((t.seq * p.tiles + it.tile) * p.kv_heads + t.head) * 2 + group;
         drawn[group] = atomicAdd(ticket, 1u);
         if (drawn[group] + 1 == it.n_items)
             *ticket = 0;
@@ -504,8 +503,8 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
     if (drawn[group] + 1 != it.n_items)
         return;
     __threadfence();
-    join_chunks<false>(c, it, t.head, first, min(first + 64, t.rows), thread, 128,
-                p.o + (size_t)t.token0 * p.o_stride + t.head * GROUP * HEAD_DIM);
+    join_chunks<false>(c, it, t.head, first, min(first + 64, rows), thread, 128,
+                       [&](int r) { return o_row(p, t, t.row0 + r); });
 }
 #endif
 

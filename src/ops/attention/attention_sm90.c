@@ -63,7 +63,7 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     vt_cuda_lane *l = lane->cuda;
-    attention_chunk_states chunks = attention_chunk_states_of(a, lane);
+    attention_chunk_states chunks = attention_chunk_states_of(a, lane, ROWS);
     cuda_launch launch = launch_of(a, lane->target, lane->items, decode);
     attention_prefill_sm90_params p = {.q = a->q->data,
                                        .o = a->o->data,
@@ -83,7 +83,9 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
                                        .v_pool = a->v_pool->data,
                                        .partial = chunks.o,
                                        .state = chunks.state,
-                                       .tickets = lane->tickets};
+                                       .tickets = lane->tickets,
+                                       .slot_rows = chunks.rows,
+                                       .tiles = chunks.tiles};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
     return vt_cuda_launch(l, &launch, &p, sizeof p);
@@ -97,7 +99,7 @@ void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t
     int32_t items = plan->items(a, t, &of, NULL);
     cuda_launch l = launch_of(a, t, items, decode);
     if (decode)
-        attention_cut_shape(a, of.decodes, of.decodes, out);
+        attention_cut_shape(a, of.decodes, attention_decode_tokens(&of), out);
     else
         attention_cut_shape(a, of.prefills, of.tokens - of.decodes, out);
     out->tile[0] = ROWS;

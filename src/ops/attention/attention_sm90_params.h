@@ -35,7 +35,8 @@ typedef struct attention_prefill_sm90_params {
     float v_scale;
     const uint8_t *k_pool, *v_pool; /* FP8 */
     float *partial, *state;         /* DECODE: see attention_chunk.cuh */
-    uint32_t *tickets;              /* DECODE: [seqs][tiles of a token][kv_heads][2] */
+    uint32_t *tickets;              /* DECODE: [seqs][tiles][kv_heads][2] */
+    int32_t slot_rows, tiles;       /* DECODE: rows of a slot, tiles of a decode, at most */
 } attention_prefill_sm90_params;
 
 #endif

@@ -5,11 +5,17 @@
 #include "ops/cut.h"
 #include "ops/attention/attention_params.h"
 
-attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane)
+attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane,
+                                                 int32_t tile_rows)
 {
-    size_t states = (size_t)lane->items * (size_t)a->heads;
+    attention_plan_config c = attention_plan_config_of(a, lane->target, lane->size, tile_rows);
+    int32_t all = attention_decode_rows(&c), rows = all < tile_rows ? all : tile_rows;
+    size_t states = (size_t)lane->items * (size_t)a->kv_heads * (size_t)rows;
     float *state = lane->workspace;
-    return (attention_chunk_states){.o = state + vt_round_up(states * 2, 32), .state = state};
+    return (attention_chunk_states){.o = state + vt_round_up(states * 2, 32),
+                                    .state = state,
+                                    .rows = rows,
+                                    .tiles = (int32_t)vt_ceil_div(all, tile_rows)};
 }
 
 static int32_t block_of(const attention_args *a) { return a->head_dim > 128 ? 16 : 64; }
@@ -34,7 +40,7 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
 
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
-    attention_chunk_states chunks = attention_chunk_states_of(a, lane);
+    attention_chunk_states chunks = attention_chunk_states_of(a, lane, ATTENTION_PREFILL_ROWS);
     cuda_launch l = launch_of(a, lane->target, lane->items, decode);
     attention_prefill_sm80_params p = {.q = a->q->data,
                                        .k_pool = a->k_pool->data,
@@ -52,7 +58,9 @@ vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lan
                                        .v_scale = a->v_scale,
                                        .partial = chunks.o,
                                        .state = chunks.state,
-                                       .tickets = lane->tickets};
+                                       .tickets = lane->tickets,
+                                       .slot_rows = chunks.rows,
+                                       .tiles = chunks.tiles};
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
@@ -63,7 +71,7 @@ void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t
     const vt_host_plan *plan = decode ? &attention_chunks_64 : &attention_tiles_64;
     cuda_launch l = launch_of(a, t, plan->items(a, t, &of, NULL), decode);
     if (decode)
-        attention_cut_shape(a, of.decodes, of.decodes, out);
+        attention_cut_shape(a, of.decodes, attention_decode_tokens(&of), out);
     else
         attention_cut_shape(a, of.prefills, of.tokens - of.decodes, out);
     out->tile[0] = ATTENTION_PREFILL_ROWS;

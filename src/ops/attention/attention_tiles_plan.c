@@ -2,7 +2,7 @@
  *
  * Prefill: a sequence's packed rows (token, head of the group) are cut into tiles.
  *
- * Decode in a fixed order: a decode is a prefill of one token and runs through the same kernel. So
+ * Decode in a fixed order: a decode is a prefill of few tokens and runs through the same kernel. So
  * a token has the same bits whether it was decoded, or computed in a chunk after a retraction or in
  * another request's prompt. The order of sums depends on positions alone.
  *
@@ -73,24 +73,28 @@ int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, 
 
 enum { MORE_ITEMS = 2048, SHARES = 2 };
 
-/* The number of tiles of one token's rows. */
-static int32_t token_tiles(const attention_plan_config *c)
+/* The number of tiles of a decode's rows, at most; and of a decode with this many tokens. */
+static int32_t decode_tiles(const attention_plan_config *c)
 {
-    return (int32_t)vt_ceil_div(c->heads / c->kv_heads, c->tile_rows);
+    return (int32_t)vt_ceil_div(attention_decode_rows(c), c->tile_rows);
+}
+
+static int32_t tiles_of(const attention_plan_config *c, int32_t tokens)
+{
+    return (int32_t)vt_ceil_div((int64_t)tokens * (c->heads / c->kv_heads), c->tile_rows);
 }
 
 int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context)
 {
     int64_t more = n_decode * (vt_ceil_div(max_context, ATTENTION_CUDA_CHUNK) - 1);
-    return token_tiles(c) * (n_decode + (int32_t)(more < MORE_ITEMS ? more : MORE_ITEMS));
+    return decode_tiles(c) * (n_decode + (int32_t)(more < MORE_ITEMS ? more : MORE_ITEMS));
 }
 
-/* Adds one item for each tile of a token: range [begin, end), which is part `part` of `parts`. */
-static void put_chunk(const attention_plan_config *c, attention_chunk_item *plan, int32_t at,
-                      int32_t seq, int32_t begin, int32_t end, int32_t part, int32_t parts)
+/* Adds one item for each tile of a decode: range [begin, end), which is part `part` of `parts`. */
+static void put_chunk(attention_chunk_item *plan, int32_t at, int32_t seq, int32_t tiles,
+                      int32_t begin, int32_t end, int32_t part, int32_t parts)
 {
-    int32_t tiles = token_tiles(c);
     for (int32_t i = 0; i < tiles; i++) {
         int32_t first = at + i * parts;
         plan[first + part] = (attention_chunk_item){.seq = seq,
@@ -104,35 +108,37 @@ static void put_chunk(const attention_plan_config *c, attention_chunk_item *plan
 
 int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, void *plan, int32_t at)
 {
-    put_chunk(c, plan, at, seq, 0, 1, 0, 1);
-    return token_tiles(c);
+    put_chunk(plan, at, seq, tiles_of(c, 1), 0, 1, 0, 1);
+    return tiles_of(c, 1);
 }
 
 int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity)
 {
     attention_chunk_item *item = plan;
-    int32_t tiles = token_tiles(c), n = 0, most = tiles * (b->n_decode + MORE_ITEMS);
+    int32_t most_tiles = decode_tiles(c), n = 0, most = most_tiles * (b->n_decode + MORE_ITEMS);
     int64_t total = 0, share;
     /* a ticket for each tile of each warpgroup's rows */
-    bool tickets = (int64_t)b->n_decode * tiles * c->kv_heads * 2 <= CUDA_TICKETS;
+    bool tickets = (int64_t)b->n_decode * most_tiles * c->kv_heads * 2 <= CUDA_TICKETS;
     for (int32_t s = 0; s < b->n_decode; s++)
         total += b->kv_len[s];
-    share = total * c->kv_heads * tiles / c->sm_count;
+    share = total * c->kv_heads * most_tiles / c->sm_count;
     for (int32_t s = 0; s < b->n_decode; s++) {
-        int32_t len = b->kv_len[s], parts = (int32_t)vt_ceil_div(len, ATTENTION_CUDA_CHUNK);
+        int32_t len = b->kv_len[s], parts = (int32_t)vt_ceil_div(len, ATTENTION_CUDA_CHUNK),
+                tiles = c->decode_tokens > 1 ? tiles_of(c, b->q_start[s + 1] - b->q_start[s])
+                                             : most_tiles;
         /* each later sequence needs an item per tile, and the padding of a graph gets the items
          * that this batch leaves */
-        int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
+        int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * most_tiles;
         if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
             if (n + tiles <= capacity)
-                put_chunk(c, item, n, s, 0, len, 0, 1);
+                put_chunk(item, n, s, tiles, 0, len, 0, 1);
             n += tiles;
             continue;
         }
         for (int32_t k = 0; k < parts; k++) {
             int32_t begin = k * ATTENTION_CUDA_CHUNK, end = begin + ATTENTION_CUDA_CHUNK;
-            put_chunk(c, item, n, s, begin, end < len ? end : len, k, parts);
+            put_chunk(item, n, s, tiles, begin, end < len ? end : len, k, parts);
         }
         n += parts * tiles;
     }
@@ -152,7 +158,7 @@ static uint64_t plan_key(const void *args)
 static int32_t tiles_items(const void *args, const vt_target *t, const vt_size *size,
                            const vt_batch *batch, int32_t tile_rows)
 {
-    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    attention_plan_config c = attention_plan_config_of(args, t, size, tile_rows);
     int32_t n = 0;
     if (size->prefills == 0)
         return 0;
@@ -178,7 +184,7 @@ static size_t tiles_bytes(const void *args, const vt_target *t, const vt_size *s
 static int32_t tiles_fill(const void *args, const vt_target *t, const vt_batch *batch,
                           int32_t items, void *out, int32_t tile_rows)
 {
-    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    attention_plan_config c = attention_plan_config_of(args, t, NULL, tile_rows);
     return attention_tiles_fill(&c, batch, out, items);
 }
 
@@ -211,7 +217,7 @@ static int32_t tiles_128_fill(const void *args, const vt_target *t, const vt_siz
 static int32_t chunks_items(const void *args, const vt_target *t, const vt_size *size,
                             int32_t tile_rows)
 {
-    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    attention_plan_config c = attention_plan_config_of(args, t, size, tile_rows);
     return size->decodes == 0 ? 0
                               : attention_chunks_capacity(&c, size->decodes, t->limits.max_context);
 }
@@ -225,10 +231,10 @@ static size_t chunks_bytes(const void *args, const vt_target *t, const vt_size *
 static int32_t chunks_fill(const void *args, const vt_target *t, const vt_size *size,
                            const vt_batch *batch, int32_t items, void *out, int32_t tile_rows)
 {
-    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    attention_plan_config c = attention_plan_config_of(args, t, size, tile_rows);
     int32_t n = attention_chunks_fill(&c, batch, out, items);
-    if (n + size->pad_seqs * token_tiles(&c) > items)
-        return n + size->pad_seqs * token_tiles(&c);
+    if (n + size->pad_seqs * tiles_of(&c, 1) > items)
+        return n + size->pad_seqs * tiles_of(&c, 1);
     for (int32_t i = 0; i < size->pad_seqs; i++)
         n += attention_chunks_single(&c, batch->n_seqs + i, out, n);
     return n;

@@ -1,22 +1,10 @@
-/* The registry of op cards, the choice of an implementation, and the small helpers that every op
- * uses.
+/* Finding cards, the choice of an implementation, and the small helpers that every op uses.
  *
  * Cards are found by name with a linear search, which is fast enough for a table of a dozen
- * entries. The table is made from ops/cards.h. */
+ * entries. */
 #include "ops/op.h"
 
 #include <string.h>
-
-#define VT_CARD(name) extern const vt_op name##_op;
-#include "ops/cards.h"
-#undef VT_CARD
-
-#define VT_CARD(name) &name##_op,
-const vt_op *const vt_ops[] = {
-#include "ops/cards.h"
-    NULL,
-};
-#undef VT_CARD
 
 const vt_op *vt_op_find(const char *name)
 {

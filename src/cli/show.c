@@ -37,8 +37,8 @@ static int print_object(const vt_model *m)
     vt_json_int(&w, "experts", a->n_experts);
     vt_json_int(&w, "experts_used", a->n_experts ? a->n_experts_used : 0);
     vt_json_int(&w, "window", a->window);
-    vt_json_real(&w, "rope_base", a->rope.base);
-    vt_json_string(&w, "rope_scaling", scaling_name(a->rope.scaling));
+    vt_json_real(&w, "rope_base", a->rope[0].base);
+    vt_json_string(&w, "rope_scaling", scaling_name(a->rope[0].scaling));
     vt_json_bool(&w, "tied_head", a->tied_head);
     if (m->tokenizer)
         vt_json_int(&w, "tokens", vt_tokenizer_vocab(m->tokenizer));
@@ -76,13 +76,17 @@ static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
         (long long)m->n_tensors);
     row(b, term, "weights", "%s, %s", m->quant, size.data ? size.data : "");
     row(b, term, "context", "%d tokens%s%s", a->max_context,
-        a->rope.scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
-        a->rope.scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope.scaling));
+        a->rope[0].scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
+        a->rope[0].scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope[0].scaling));
     row(b, term, "shape", "%d layers, hidden %d, feed-forward %d", a->n_layers, a->hidden, a->ffn);
     row(b, term, "attention", "%d heads of %d, %d KV heads", a->n_heads, a->head_dim,
         a->n_kv_heads);
+    int32_t windowed = 0;
+    for (int32_t i = 0; m->layer && i < a->n_layers; i++)
+        windowed += m->layer[i].head.window > 0;
     if (a->window)
-        row(b, term, "window", "%d tokens%s", a->window, a->layer_window ? ", in some layers" : "");
+        row(b, term, "window", "%d tokens%s", a->window,
+            windowed < a->n_layers ? ", in some layers" : "");
     if (a->n_experts)
         row(b, term, "experts", "%d of %d rows, %d for each token", a->n_experts, a->expert_ffn,
             a->n_experts_used);

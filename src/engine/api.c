@@ -214,8 +214,9 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
  * both limits, except those made for a million tokens. */
 static int32_t auto_context(const vt_arch *a)
 {
-    int64_t row = (int64_t)sizeof(float) *
-                  (a->rope.dims + (a->has_rope_local ? a->rope_local.dims : 0));
+    int64_t row = 0;
+    for (int32_t i = 0; i < a->n_ropes; i++)
+        row += (int64_t)sizeof(float) * a->rope[i].dims;
     int64_t most = AUTO_ROPE_BYTES / row;
     most = most < AUTO_CONTEXT ? most : AUTO_CONTEXT;
     return a->max_context < most ? a->max_context : (int32_t)most;

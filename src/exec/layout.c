@@ -97,9 +97,8 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     }
     add_one(l, VT_ROLE_FINAL_NORM, -1, m->final_norm, NULL);
     add_one(l, VT_ROLE_HEAD, -1, m->head, NULL);
-    vt_layout_add(l, VT_ROLE_ROPE, -1)->rope = &a->rope;
-    if (a->has_rope_local)
-        vt_layout_add(l, VT_ROLE_ROPE_LOCAL, -1)->rope = &a->rope_local;
+    for (int32_t i = 0; i < a->n_ropes; i++)
+        vt_layout_add(l, (vt_role)(VT_ROLE_ROPE + i), -1)->rope = &a->rope[i];
     *out = l;
     return VT_OK;
 }

@@ -89,6 +89,16 @@ vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_
     return t;
 }
 
+vt_tensor *build_narrow(builder *b, vt_tensor *of, int64_t cols)
+{
+    if (!of || of->dim[1] == cols)
+        return of;
+    vt_tensor *t = build_slice(b, of->name, of, 0, cols);
+    if (t)
+        t->row_stride = cols;
+    return t;
+}
+
 static void make_tensors(builder *b)
 {
     const vt_arch *a = &b->m->arch;

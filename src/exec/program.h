@@ -9,7 +9,7 @@
  * A program is built once from the architecture description, with symbolic sizes; binding a batch
  * sets the sizes. The list can be printed, costed without running, run by the CPU team, launched on
  * a stream or captured into a graph. Ops are fused by emitting one call for both. Every call's args
- * point into the program (tensors, batch), so binding changes a dozen tensors and no call.
+ * point into the program (tensors, batch), so binding changes tensors and no call.
  *
  * Which implementation runs a call may depend on the step's size. A call lists its choices
  * (vt_choice), which are made when the program is built. Some implementations need a plan that the

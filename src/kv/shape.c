@@ -3,9 +3,16 @@
 
 void vt_kv_shape_of(const vt_model *m, vt_dtype dtype, vt_kv_shape *out)
 {
-    const vt_arch *a = &m->arch;
-    *out = (vt_kv_shape){.n_groups = 1, .dtype = dtype};
-    out->group[0] = (vt_kv_group){a->n_layers, a->n_kv_heads, a->head_dim};
+    *out = (vt_kv_shape){.dtype = dtype};
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        vt_kv_group *g = &out->group[l->kv_group];
+        if (l->kv_of != i)
+            continue;
+        *g = (vt_kv_group){g->n_layers + 1, l->head.kv_heads, l->head.dim};
+        if (out->n_groups <= l->kv_group)
+            out->n_groups = l->kv_group + 1;
+    }
 }
 
 int32_t vt_kv_layers(const vt_kv_shape *s)
@@ -18,8 +25,12 @@ int32_t vt_kv_layers(const vt_kv_shape *s)
 
 int32_t vt_kv_pool_of(const vt_model *m, int32_t layer)
 {
-    (void)m;
-    return layer;
+    int32_t of = m->layer[layer].kv_of, group = m->layer[of].kv_group, n = 0;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        int32_t g = m->layer[i].kv_group;
+        n += m->layer[i].kv_of == i && (g < group || (g == group && i < of));
+    }
+    return n;
 }
 
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size)

@@ -9,8 +9,6 @@
 
 #include "model/model.h"
 
-enum { VT_KV_GROUPS = 4 };
-
 typedef struct vt_kv_group {
     int32_t n_layers, kv_heads, head_dim;
 } vt_kv_group;

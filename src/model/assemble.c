@@ -58,19 +58,22 @@ typedef struct assembly {
     vt_err *err;
 } assembly;
 
-static int64_t dim_of(const vt_arch *a, vt_dim d)
+/* Returns what a dimension is, in the layer's terms; layer -1: outside the layers. */
+static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
 {
+    const vt_arch *a = &m->arch;
+    const vt_heads *h = layer >= 0 ? &m->layer[layer].head : NULL;
     switch (d) {
     case VT_DIM_HIDDEN:
         return a->hidden;
     case VT_DIM_Q:
-        return (int64_t)a->n_heads * a->head_dim;
+        return h ? (int64_t)h->heads * h->dim : 0;
     case VT_DIM_KV:
-        return (int64_t)a->n_kv_heads * a->head_dim;
+        return h ? (int64_t)h->kv_heads * h->dim : 0;
     case VT_DIM_FFN:
         return a->ffn;
     case VT_DIM_HEAD:
-        return a->head_dim;
+        return h ? h->dim : 0;
     case VT_DIM_VOCAB:
         return a->vocab;
     case VT_DIM_EXPERTS:
@@ -92,12 +95,13 @@ static void print_shape(char *out, size_t size, const int64_t *dim, int32_t rank
 
 static bool is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
 
-static vt_status check_tensor(const assembly *a, const vt_tensor *t, const vt_dim *dims)
+static vt_status check_tensor(const assembly *a, int32_t layer, const vt_tensor *t,
+                              const vt_dim *dims)
 {
     int64_t want[3];
     int32_t rank = 0;
     while (rank < 3 && dims[rank] != VT_DIM_NONE) {
-        want[rank] = dim_of(&a->m->arch, dims[rank]);
+        want[rank] = dim_of(a->m, layer, dims[rank]);
         rank++;
     }
     if (t->rank != rank || memcmp(t->dim, want, (size_t)rank * sizeof *want) != 0) {
@@ -132,8 +136,8 @@ static void count(assembly *a, int64_t i, bool in_layer)
 }
 
 /* *out = the tensor `name` or NULL, checked, counted. */
-static vt_status take(assembly *a, const char *name, const vt_dim *dims, bool required,
-                      const vt_tensor **out)
+static vt_status take(assembly *a, int32_t layer, const char *name, const vt_dim *dims,
+                      bool required, const vt_tensor **out)
 {
     int64_t i = a->src->find(a->src->file, name);
     if (i < 0 && required)
@@ -141,7 +145,7 @@ static vt_status take(assembly *a, const char *name, const vt_dim *dims, bool re
     if (i < 0)
         return VT_OK;
     const vt_tensor *t = a->src->at(a->src->file, i);
-    TRY(check_tensor(a, t, dims));
+    TRY(check_tensor(a, layer, t, dims));
     count(a, i, dims[0] != VT_DIM_VOCAB);
     *out = t;
     return VT_OK;
@@ -236,8 +240,9 @@ static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const nam
 }
 
 /* Returns true for roles that a layer may have. *required: it must have it. */
-static bool wanted(const vt_model *m, const vt_layer *l, vt_role role, bool *required)
+static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *required)
 {
+    const vt_layer *l = &m->layer[layer];
     const vt_role_row *r = &vt_roles[role];
     const vt_family_role *own = vt_family_role_of(m->family, role);
     vt_need need = own ? own->need : r->need;
@@ -245,6 +250,8 @@ static bool wanted(const vt_model *m, const vt_layer *l, vt_role role, bool *req
     if (!r->gguf || (r->block == VT_BLOCK_NONE && !r->norm))
         return false; /* stacked, or outside the layers */
     bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn;
+    if (r->kv && l->kv_of != layer)
+        return false;
     return need != VT_NEED_BY_FAMILY && here && (!r->norm || l->norms & r->norm);
 }
 
@@ -264,10 +271,10 @@ static vt_status take_layer(assembly *a, int32_t layer)
     vt_layer *l = &a->m->layer[layer];
     for (int r = 0; r < VT_ROLES; r++) {
         bool required;
-        if (!wanted(a->m, l, (vt_role)r, &required))
+        if (!wanted(a->m, layer, (vt_role)r, &required))
             continue;
         role_name(a->m, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
-        TRY(take(a, name, vt_roles[r].dim, required, &l->weight[r]));
+        TRY(take(a, layer, name, vt_roles[r].dim, required, &l->weight[r]));
     }
     for (int r = 0; r < VT_ROLES; r++)
         if (l->weight[r] && l->weight[r]->dtype == VT_FP8_E4M3)
@@ -282,7 +289,7 @@ static vt_status take_layer(assembly *a, int32_t layer)
 static vt_status take_end(assembly *a, vt_role role, const vt_tensor **out)
 {
     const vt_role_row *r = &vt_roles[role];
-    return take(a, a->src->hf_names ? r->hf : r->gguf, r->dim, true, out);
+    return take(a, -1, a->src->hf_names ? r->hf : r->gguf, r->dim, true, out);
 }
 
 /* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
@@ -319,19 +326,42 @@ static vt_status refuse_unknown(const assembly *a)
     return VT_OK;
 }
 
-/* Makes the layers' description, without weights. */
-static vt_status make_layers(vt_model *m, vt_err *err)
+vt_status model_make_layers(vt_model *m, vt_err *err)
 {
     const vt_arch *a = &m->arch;
-    uint8_t norms = m->family ? m->family->norms : 0;
+    const vt_family *f = m->family;
     m->layer = vt_arena_alloc(&m->arena, (size_t)a->n_layers, sizeof *m->layer);
     if (!m->layer)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    for (int32_t i = 0; i < a->n_layers; i++) {
-        bool moe = a->n_experts > 0 && (!a->layer_moe || a->layer_moe[i]);
-        m->layer[i].mixer = VT_BLOCK_ATTENTION;
-        m->layer[i].ffn = moe ? VT_BLOCK_EXPERTS : VT_BLOCK_FFN;
-        m->layer[i].norms = norms ? norms : VT_NORM_BEFORE;
+    for (int32_t i = 0; i < a->n_layers; i++)
+        m->layer[i] = (vt_layer){.mixer = VT_BLOCK_ATTENTION,
+                                 .ffn = f && f->experts ? VT_BLOCK_EXPERTS : VT_BLOCK_FFN,
+                                 .norms = f && f->norms ? f->norms : VT_NORM_BEFORE,
+                                 .head = {.heads = a->n_heads,
+                                          .kv_heads = a->n_kv_heads,
+                                          .dim = a->head_dim,
+                                          .window = a->window,
+                                          .causal = true},
+                                 .kv_of = (int16_t)i};
+    return VT_OK;
+}
+
+/* Numbers the groups of layers whose keys and values have one shape. */
+static vt_status group_layers(vt_model *m, vt_err *err)
+{
+    const vt_heads *group[VT_KV_GROUPS];
+    int16_t n = 0, g;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_heads *h = &m->layer[i].head;
+        for (g = 0; g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim); g++)
+            ;
+        if (g == VT_KV_GROUPS)
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "%s: the keys and values of its layers have more than %d shapes",
+                           m->path, VT_KV_GROUPS);
+        if (g == n)
+            group[n++] = h;
+        m->layer[i].kv_group = g;
     }
     return VT_OK;
 }
@@ -339,7 +369,7 @@ static vt_status make_layers(vt_model *m, vt_err *err)
 static vt_status assemble(assembly *a)
 {
     vt_model *m = a->m;
-    TRY(make_layers(m, a->err));
+    TRY(group_layers(m, a->err));
     TRY(take_ends(a));
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         TRY(take_layer(a, i));
@@ -354,6 +384,8 @@ static vt_status assemble(assembly *a)
 
 vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
 {
+    if (!m->layer)
+        TRY(model_make_layers(m, err));
     TRY(arch_check(m, err));
     m->n_tensors = src->n_tensors;
     assembly a = {.m = m, .src = src, .err = err, .used = vt_calloc((size_t)src->n_tensors, 1)};
@@ -366,12 +398,12 @@ vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
 
 /* ---- the tensors that an architecture needs, for a model without files ---- */
 
-static vt_status declare(vt_model *m, vt_tensor *t, vt_dtype dtype, const char *name,
+static vt_status declare(vt_model *m, int32_t layer, vt_tensor *t, vt_dtype dtype, const char *name,
                          const vt_dim *dims, vt_err *err)
 {
     *t = (vt_tensor){.dtype = dtype, .name = vt_arena_strdup(&m->arena, name, strlen(name))};
     while (t->rank < 3 && dims[t->rank] != VT_DIM_NONE) {
-        t->dim[t->rank] = dim_of(&m->arch, dims[t->rank]);
+        t->dim[t->rank] = dim_of(m, layer, dims[t->rank]);
         t->rank++;
     }
     t->row_stride = t->dim[t->rank - 1];
@@ -385,21 +417,22 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
     int64_t at = 0;
     if (!t)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    TRY(make_layers(m, err));
+    if (!m->layer)
+        TRY(model_make_layers(m, err));
     const vt_role_row *ends = vt_roles;
-    TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_EMBED].hf, ends[VT_ROLE_EMBED].dim, err));
+    TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_EMBED].hf, ends[VT_ROLE_EMBED].dim, err));
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         for (int r = 0; r < VT_ROLES; r++) {
             bool required;
-            if (!wanted(m, &m->layer[i], (vt_role)r, &required) || !required)
+            if (!wanted(m, i, (vt_role)r, &required) || !required)
                 continue;
             role_name(m, i, (vt_role)r, true, name, sizeof name);
-            TRY(declare(m, &t[at++], dtype, name, vt_roles[r].dim, err));
+            TRY(declare(m, i, &t[at++], dtype, name, vt_roles[r].dim, err));
         }
-    TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,
+    TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,
                 err));
     if (!m->arch.tied_head)
-        TRY(declare(m, &t[at++], dtype, ends[VT_ROLE_HEAD].hf, ends[VT_ROLE_HEAD].dim, err));
+        TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_HEAD].hf, ends[VT_ROLE_HEAD].dim, err));
     *out = t;
     *n = at;
     return VT_OK;
@@ -415,13 +448,14 @@ vt_status model_check_factor(const char *path, const char *key, double value, vt
                    MODEL_SCALE_MIN, MODEL_SCALE_MAX);
 }
 
-static vt_status check_rope(const vt_model *m, const vt_rope_params *r, vt_err *err)
+static vt_status check_rope(const vt_model *m, const vt_rope_params *r, int32_t head_dim,
+                            vt_err *err)
 {
-    if (r->dims < 2 || r->dims % 2 != 0 || r->dims > m->arch.head_dim)
+    if (r->dims < 2 || r->dims % 2 != 0 || r->dims > head_dim)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: %d rotated dimensions of a head of %d (an even number up to that was "
                        "expected)",
-                       m->path, r->dims, m->arch.head_dim);
+                       m->path, r->dims, head_dim);
     if (!(r->base > 1 && r->base < 1e18))
         return vt_fail(err, VT_ERR_MODEL, "%s: rope base %g (more than 1 expected)", m->path,
                        r->base);
@@ -456,31 +490,59 @@ static vt_status check_moe(const vt_model *m, vt_err *err)
     return VT_OK;
 }
 
+typedef struct number {
+    const char *name;
+    int32_t value, min, max;
+} number;
+
+static vt_status check_numbers(const vt_model *m, const number *all, size_t n, vt_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (all[i].value < all[i].min || all[i].value > all[i].max)
+            return vt_fail(err, VT_ERR_MODEL, "%s: the %s is %d (%d to %d allowed)", m->path,
+                           all[i].name, all[i].value, all[i].min, all[i].max);
+    return VT_OK;
+}
+
+static vt_status check_layer(const vt_model *m, int32_t i, vt_err *err)
+{
+    const vt_layer *l = &m->layer[i], *of;
+    const vt_heads *h = &l->head;
+    const number numbers[] = {
+        {"number of heads", h->heads, 1, MAX_HEADS},
+        {"number of KV heads", h->kv_heads, 1, MAX_HEADS},
+        {"head dimension", h->dim, 2, MAX_HEAD_DIM},
+        {"sliding window", h->window, 0, MAX_CONTEXT},
+        {"rope of a layer", h->rope, -1, m->arch.n_ropes - 1},
+        {"layer whose keys and values are read", l->kv_of, 0, i},
+    };
+    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
+    if (h->heads % h->kv_heads != 0)
+        return vt_fail(err, VT_ERR_MODEL, "%s: %d heads are not a multiple of %d KV heads", m->path,
+                       h->heads, h->kv_heads);
+    if (h->dim % 2 != 0)
+        return vt_fail(err, VT_ERR_MODEL, "%s: the head dimension %d is odd", m->path, h->dim);
+    of = &m->layer[l->kv_of];
+    if (of->kv_of != l->kv_of || of->head.kv_heads != h->kv_heads || of->head.dim != h->dim)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: layer %d cannot read the keys and values of layer %d: that has none of "
+                       "its own, or of another shape",
+                       m->path, i, l->kv_of);
+    return h->rope >= 0 ? check_rope(m, &m->arch.rope[h->rope], h->dim, err) : VT_OK;
+}
+
 vt_status arch_check(const vt_model *m, vt_err *err)
 {
     const vt_arch *a = &m->arch;
-    const struct {
-        const char *name;
-        int32_t value, min, max;
-    } range[] = {
+    const number numbers[] = {
         {"number of layers", a->n_layers, 1, MAX_LAYERS},
         {"hidden size", a->hidden, 1, MAX_HIDDEN},
-        {"number of heads", a->n_heads, 1, MAX_HEADS},
-        {"number of KV heads", a->n_kv_heads, 1, MAX_HEADS},
-        {"head dimension", a->head_dim, 2, MAX_HEAD_DIM},
         {"feed-forward size", a->ffn, a->n_experts ? 0 : 1, MAX_FFN},
         {"context length", a->max_context, 1, MAX_CONTEXT},
-        {"sliding window", a->window, 0, MAX_CONTEXT},
     };
-    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
-        if (range[i].value < range[i].min || range[i].value > range[i].max)
-            return vt_fail(err, VT_ERR_MODEL, "%s: the %s is %d (%d to %d allowed)", m->path,
-                           range[i].name, range[i].value, range[i].min, range[i].max);
-    if (a->n_heads % a->n_kv_heads != 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d heads are not a multiple of %d KV heads", m->path,
-                       a->n_heads, a->n_kv_heads);
-    if (a->head_dim % 2 != 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: the head dimension %d is odd", m->path, a->head_dim);
+    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
+    for (int32_t i = 0; m->layer && i < a->n_layers; i++)
+        TRY(check_layer(m, i, err));
     if (!(a->norm_eps > 0 && a->norm_eps < 1))
         return vt_fail(err, VT_ERR_MODEL, "%s: the norms' epsilon is %g (between 0 and 1 expected)",
                        m->path, (double)a->norm_eps);
@@ -491,10 +553,9 @@ vt_status arch_check(const vt_model *m, vt_err *err)
     if (!isfinite(a->logit_scale) || a->logit_scale == 0)
         return vt_fail(err, VT_ERR_MODEL, "%s: the logit scale is %g", m->path,
                        (double)a->logit_scale);
-    TRY(check_rope(m, &a->rope, err));
-    if (a->has_rope_local)
-        TRY(check_rope(m, &a->rope_local, err));
-    return a->n_experts ? check_moe(m, err) : VT_OK;
+    for (int32_t i = 0; i < a->n_ropes; i++)
+        TRY(check_rope(m, &a->rope[i], MAX_HEAD_DIM, err));
+    return a->n_experts || (m->family && m->family->experts) ? check_moe(m, err) : VT_OK;
 }
 
 /* ---- the model itself ---- */
@@ -522,6 +583,7 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err)
     m->close = model_release;
     m->bos = -1;
     m->arch.embed_scale = m->arch.residual_scale = m->arch.logit_scale = 1;
+    m->arch.n_ropes = 1;
     m->gen_temperature = m->gen_top_p = m->gen_min_p = m->gen_repetition_penalty = NAN;
     m->gen_top_k = -1;
     if (!m->path || !m->name) {

@@ -28,7 +28,11 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err);
 #define MODEL_SCALE_MAX 1e6
 vt_status model_check_factor(const char *path, const char *key, double value, vt_err *err);
 
-/* Ranges and divisibility of every number in m->arch. */
+/* Makes m->layer from m->arch and m->family: all layers alike, without weights. Families then
+ * change what differs. */
+vt_status model_make_layers(vt_model *m, vt_err *err);
+
+/* Ranges and divisibility of every number in m->arch and, once they are made, of the layers. */
 vt_status arch_check(const vt_model *m, vt_err *err);
 
 /* Checks that t can be the scale of the FP8 matrix w, or of a stack of them (rank 3): one float a

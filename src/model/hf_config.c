@@ -138,34 +138,41 @@ static vt_status read_rope(hf_reader *c)
     } else if (!all) {
         global = vt_read_member(c->root, "rope_scaling");
     }
-    a->rope = (vt_rope_params){.base = c->family->rope_base > 0 ? c->family->rope_base : 1e4,
-                               .dims = a->head_dim};
-    a->rope_local = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
-    a->has_rope_local = c->family->rope_local;
+    a->rope[0] = (vt_rope_params){.base = c->family->rope_base > 0 ? c->family->rope_base : 1e4,
+                                  .dims = a->head_dim};
+    a->rope[1] = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
+    a->n_ropes = c->family->rope_local ? 2 : 1;
     TRY(hf_read_f64(c, "partial_rotary_factor", false, &partial));
     if (partial != 1 && !vt_read_member(global, "partial_rotary_factor"))
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->hf);
-    TRY(hf_read_f64(c, "rope_theta", false, &a->rope.base));
-    TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope_local.base));
-    TRY(read_rope_object(c, global, &a->rope));
-    return read_rope_object(c, local, &a->rope_local);
+    TRY(hf_read_f64(c, "rope_theta", false, &a->rope[0].base));
+    TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope[1].base));
+    TRY(read_rope_object(c, global, &a->rope[0]));
+    return read_rope_object(c, local, &a->rope[1]);
 }
 
 /* ---- windows ---- */
 
+static void set_window(hf_reader *c, int32_t layer, bool windowed)
+{
+    vt_heads *h = &c->m->layer[layer].head;
+    h->window = windowed ? c->m->arch.window : 0;
+    h->rope = windowed && c->m->arch.n_ropes > 1;
+}
+
 static vt_status read_layer_types(hf_reader *c, const json_t *types)
 {
-    vt_arch *a = &c->m->arch;
+    const vt_arch *a = &c->m->arch;
     if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers)
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"layer_types\" is no array of %d", c->path,
                        a->n_layers);
     for (int32_t i = 0; i < a->n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
-        if (type && strcmp(type, "sliding_attention") == 0)
-            a->layer_window[i] = 1;
-        else if (!type || strcmp(type, "full_attention") != 0)
+        bool windowed = type && strcmp(type, "sliding_attention") == 0;
+        set_window(c, i, windowed);
+        if (!windowed && (!type || strcmp(type, "full_attention") != 0))
             return vt_fail(
                 c->err, VT_ERR_UNSUPPORTED,
                 "%s: layer %d has type %.40s (full_attention, sliding_attention are supported)",
@@ -177,7 +184,7 @@ static vt_status read_layer_types(hf_reader *c, const json_t *types)
 /* Sets which layers have the window where layer_types does not say it. */
 static vt_status read_window_rule(hf_reader *c)
 {
-    vt_arch *a = &c->m->arch;
+    const vt_arch *a = &c->m->arch;
     int32_t pattern = 6, first = 28;
     TRY(hf_read_i32(c, "sliding_window_pattern", false, &pattern));
     TRY(hf_read_i32(c, "max_window_layers", false, &first));
@@ -186,7 +193,7 @@ static vt_status read_window_rule(hf_reader *c)
                        "%s: \"sliding_window_pattern\" is %d (1 or more expected)", c->path,
                        pattern);
     for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_window[i] = c->family->window_pattern ? (i + 1) % pattern != 0 : i >= first;
+        set_window(c, i, c->family->window_pattern ? (i + 1) % pattern != 0 : i >= first);
     return VT_OK;
 }
 
@@ -201,11 +208,10 @@ static vt_status read_windows(hf_reader *c)
     if (a->window < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"sliding_window\" is %d (1 or more expected)",
                        c->path, a->window);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        set_window(c, i, true);
     if (c->family->window_all)
         return VT_OK;
-    a->layer_window = vt_arena_alloc(&c->m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_window)
-        return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
     const json_t *types = vt_read_member(c->root, "layer_types");
     return types ? read_layer_types(c, types) : read_window_rule(c);
 }
@@ -312,6 +318,7 @@ vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_e
     TRY(find_family(&c));
     TRY(read_shape(&c));
     m->arch.attn_scale = (float)(1 / sqrt((double)m->arch.head_dim));
+    TRY(model_make_layers(m, err));
     TRY(read_activation(&c));
     TRY(read_rope(&c));
     TRY(read_windows(&c));

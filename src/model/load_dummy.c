@@ -43,13 +43,13 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->norm_eps = s->eps;
     a->tied_head = s->tied;
     a->attn_scale = 1 / __builtin_sqrtf((float)s->head_dim);
-    a->rope = (vt_rope_params){.base = s->rope_base, .dims = s->head_dim};
+    a->rope[0] = (vt_rope_params){.base = s->rope_base, .dims = s->head_dim};
     if (s->llama3_factor > 0) {
-        a->rope.scaling = VT_ROPE_LLAMA3;
-        a->rope.factor = s->llama3_factor;
-        a->rope.low_freq_factor = 1;
-        a->rope.high_freq_factor = 4;
-        a->rope.original_context = 8192;
+        a->rope[0].scaling = VT_ROPE_LLAMA3;
+        a->rope[0].factor = s->llama3_factor;
+        a->rope[0].low_freq_factor = 1;
+        a->rope[0].high_freq_factor = 4;
+        a->rope[0].original_context = 8192;
     }
     a->n_experts = s->n_experts;
     a->n_experts_used = s->n_experts_used;

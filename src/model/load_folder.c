@@ -191,7 +191,7 @@ static vt_status stack_all_experts(loader *l)
         return no_memory(l);
     for (int32_t i = 0; i < a->n_layers && a->n_experts; i++)
         for (int p = 0; p < 3; p++)
-            if (a->layer_moe[i])
+            if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
                 TRY(stack_experts(l, i, p));
     name_index_sort(s->stacked_index, (size_t)s->n_stacked);
     return VT_OK;

@@ -49,7 +49,7 @@ vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out)
 static vt_status read_rope_freqs(gguf_reader *r)
 {
     const vt_tensor *t = gguf_tensor(r->file, "rope_freqs.weight");
-    vt_rope_params *p = &r->m->arch.rope;
+    vt_rope_params *p = &r->m->arch.rope[0];
     if (!t)
         return VT_OK;
     if (t->rank != 1 || t->dtype != VT_F32 || t->dim[0] != p->dims / 2)
@@ -82,7 +82,7 @@ static vt_status read_rope_freqs(gguf_reader *r)
 
 static vt_status read_rope_scaling(gguf_reader *r)
 {
-    vt_rope_params *p = &r->m->arch.rope;
+    vt_rope_params *p = &r->m->arch.rope[0];
     gguf_str type = {"none", 4};
     TRY(gguf_get_str(r->file, gguf_reader_key(r, "rope.scaling.type"), false, &type, r->err));
     if (type.len == 4 && memcmp(type.data, "none", 4) == 0)
@@ -112,11 +112,11 @@ static vt_status read_rope_scaling(gguf_reader *r)
 static vt_status read_rope(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
-    a->rope.base = 10000;
-    a->rope.dims = a->head_dim;
-    a->rope.interleaved = r->family->rope_interleaved;
-    TRY(gguf_read_f64(r, "rope.freq_base", false, &a->rope.base));
-    TRY(gguf_read_i32(r, "rope.dimension_count", false, &a->rope.dims));
+    a->rope[0].base = 10000;
+    a->rope[0].dims = a->head_dim;
+    a->rope[0].interleaved = r->family->rope_interleaved;
+    TRY(gguf_read_f64(r, "rope.freq_base", false, &a->rope[0].base));
+    TRY(gguf_read_i32(r, "rope.dimension_count", false, &a->rope[0].dims));
     return read_rope_scaling(r);
 }
 
@@ -183,6 +183,7 @@ static vt_status read_arch(gguf_reader *r)
     TRY(refuse_experts(r));
     if (a->n_layers < 1 || a->n_layers > 1024) /* before anything is allocated per layer */
         return arch_check(r->m, r->err);
+    TRY(model_make_layers(r->m, r->err));
     TRY(read_rope(r));
     return r->family->from_gguf ? r->family->from_gguf(r) : VT_OK;
 }

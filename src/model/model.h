@@ -23,6 +23,8 @@ typedef enum vt_rope_scaling {
     VT_ROPE_YARN
 } vt_rope_scaling;
 
+enum { VT_ROPES = 2, VT_KV_GROUPS = 4 }; /* at most: ropes of a model, shapes of its K and V */
+
 typedef struct vt_rope_params {
     double base;      /* theta */
     int32_t dims;     /* rotated dimensions of a head, <= head_dim, even */
@@ -42,27 +44,34 @@ typedef struct vt_arch {
     bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
     bool tied_head;     /* the head is the embedding */
     vt_activation activation;
-    float embed_scale;     /* 1, or sqrt(hidden) for Gemma */
-    float attn_scale;      /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
-    float residual_scale;  /* multiplies what a block adds to the residual stream; usually 1 */
-    float logit_scale;     /* 1 unless the model says otherwise */
-    int32_t window;        /* sliding window in tokens, counting the token itself; 0: none */
-    uint8_t *layer_window; /* [n_layers] 1: this layer uses `window`; NULL: all do, if window > 0 */
-    uint8_t *layer_rope;   /* [n_layers] 0: q and k of this layer are not rotated; NULL: all are */
-    vt_rope_params rope;   /* of layers without the window (or all) */
-    vt_rope_params rope_local; /* of windowed layers, if has_rope_local */
-    bool has_rope_local;
+    float embed_scale;    /* 1, or sqrt(hidden) for Gemma */
+    float attn_scale;     /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
+    float residual_scale; /* multiplies what a block adds to the residual stream; usually 1 */
+    float logit_scale;    /* 1 unless the model says otherwise */
+    int32_t window;       /* sliding window in tokens, counting the token itself; 0: none */
+    vt_rope_params rope[VT_ROPES];
+    int32_t n_ropes;
     /* mixture of experts; n_experts 0: dense */
     int32_t n_experts, n_experts_used, expert_ffn;
-    bool norm_topk;     /* the weights of the chosen experts are rescaled to a sum of 1 */
-    uint8_t *layer_moe; /* [n_layers] 1: experts, 0: dense; NULL: all as n_experts says */
+    bool norm_topk; /* the weights of the chosen experts are rescaled to a sum of 1 */
 } vt_arch;
+
+/* How a layer attends. */
+typedef struct vt_heads {
+    int32_t heads, kv_heads, dim;
+    int32_t window; /* tokens that a token sees, counting itself; 0: all before it */
+    int8_t rope;    /* which of the model's ropes; -1: q and k are not rotated */
+    bool causal;    /* false: a token sees those after it as well */
+} vt_heads;
 
 /* Matrices are [out, in]; norms and biases have rank 1; the experts' matrices rank 3,
  * [n_experts, out, in]. */
 typedef struct vt_layer {
-    uint8_t mixer, ffn;                /* vt_block_kind */
-    uint8_t norms;                     /* VT_NORM_BEFORE | VT_NORM_AFTER */
+    uint8_t mixer, ffn; /* vt_block_kind */
+    uint8_t norms;      /* VT_NORM_BEFORE | VT_NORM_AFTER */
+    vt_heads head;
+    int16_t kv_of;    /* the layer whose keys and values it reads: itself, or one before it */
+    int16_t kv_group; /* layers whose keys and values have one shape are a group */
     const vt_tensor *weight[VT_ROLES]; /* NULL: the layer does not have it */
     /* of FP8 weights: one number, or one for each 128 x 128 block; of experts: rank 3, every
      * expert's own, [n_experts, 1, 1] or blocks */

@@ -11,6 +11,7 @@
 #define MATRIX VT_KIND_MATRIX
 #define VECTOR VT_KIND_VECTOR
 #define MAY .need = VT_NEED_NOT
+#define KV .kv = true
 #define FAMILY .need = VT_NEED_BY_FAMILY
 
 const vt_role_row vt_roles[VT_ROLES] = {
@@ -21,23 +22,23 @@ const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_Q] = {"q", MATRIX, "attn_q.weight", "self_attn.q_proj.weight",
         {VT_DIM_Q, HIDDEN}, ATTENTION},
     [VT_ROLE_K] = {"k", MATRIX, "attn_k.weight", "self_attn.k_proj.weight",
-        {VT_DIM_KV, HIDDEN}, ATTENTION},
+        {VT_DIM_KV, HIDDEN}, ATTENTION, KV},
     [VT_ROLE_V] = {"v", MATRIX, "attn_v.weight", "self_attn.v_proj.weight",
-        {VT_DIM_KV, HIDDEN}, ATTENTION},
+        {VT_DIM_KV, HIDDEN}, ATTENTION, KV},
     [VT_ROLE_O] = {"o", MATRIX, "attn_output.weight", "self_attn.o_proj.weight",
         {HIDDEN, VT_DIM_Q}, ATTENTION},
     [VT_ROLE_Q_BIAS] = {"q_bias", VECTOR, "attn_q.bias", "self_attn.q_proj.bias",
         {VT_DIM_Q}, ATTENTION, MAY},
     [VT_ROLE_K_BIAS] = {"k_bias", VECTOR, "attn_k.bias", "self_attn.k_proj.bias",
-        {VT_DIM_KV}, ATTENTION, MAY},
+        {VT_DIM_KV}, ATTENTION, MAY, KV},
     [VT_ROLE_V_BIAS] = {"v_bias", VECTOR, "attn_v.bias", "self_attn.v_proj.bias",
-        {VT_DIM_KV}, ATTENTION, MAY},
+        {VT_DIM_KV}, ATTENTION, MAY, KV},
     [VT_ROLE_O_BIAS] = {"o_bias", VECTOR, "attn_output.bias", "self_attn.o_proj.bias",
         {HIDDEN}, ATTENTION, MAY},
     [VT_ROLE_Q_NORM] = {"q_norm", VECTOR, "attn_q_norm.weight", "self_attn.q_norm.weight",
         {VT_DIM_HEAD}, ATTENTION, FAMILY},
     [VT_ROLE_K_NORM] = {"k_norm", VECTOR, "attn_k_norm.weight", "self_attn.k_norm.weight",
-        {VT_DIM_HEAD}, ATTENTION, FAMILY},
+        {VT_DIM_HEAD}, ATTENTION, FAMILY, KV},
     [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VECTOR, "post_attention_norm.weight",
         "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER},
     [VT_ROLE_FFN_NORM] = {"ffn_norm", VECTOR, "ffn_norm.weight", "post_attention_layernorm.weight",

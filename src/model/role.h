@@ -4,6 +4,7 @@
 #ifndef VT_MODEL_ROLE_H
 #define VT_MODEL_ROLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* How a weight is used, which decides its form on a device. */
@@ -82,7 +83,7 @@ typedef enum vt_role {
     VT_ROLE_GATE_UP,        /* paired */
     VT_ROLE_EXPERT_GATE_UP, /* paired */
     /* computed */
-    VT_ROLE_ROPE,
+    VT_ROLE_ROPE, /* and its next: the model's ropes, by index */
     VT_ROLE_ROPE_LOCAL,
     VT_ROLES
 } vt_role;
@@ -96,6 +97,7 @@ typedef struct vt_role_row {
     vt_block_kind block; /* the layers with this block have it; NONE: all */
     uint8_t norm;        /* ... with norms there */
     vt_need need;
+    bool kv; /* makes keys and values: layers that read another's do without */
 } vt_role_row;
 
 extern const vt_role_row vt_roles[VT_ROLES];

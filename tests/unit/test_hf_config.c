@@ -53,10 +53,9 @@ static void expect_windows(const char *config, const char *want)
     vt_model *m = read_config(config);
     assert_int_equal(m->arch.n_layers, strlen(want));
     assert_int_equal(m->arch.window, 8);
-    assert_non_null(m->arch.layer_window);
     for (int32_t i = 0; i < m->arch.n_layers; i++)
-        if (m->arch.layer_window[i] != want[i] - '0')
-            fail_msg("layer %d has %d, expected %c", i, m->arch.layer_window[i], want[i]);
+        if (m->layer[i].head.window != 8 * (want[i] - '0'))
+            fail_msg("layer %d has %d, expected %c", i, m->layer[i].head.window, want[i]);
     vt_model_free(m);
 }
 
@@ -91,12 +90,12 @@ static void test_config_when_keys_are_left_out_then_their_defaults_hold(void **s
     vt_model *m = read_config("{" SHAPE "\"model_type\": \"llama\", \"num_hidden_layers\": 1}");
     assert_float_equal(m->arch.norm_eps, 1e-6, 1e-9);
     assert_float_equal(m->arch.attn_scale, 1 / sqrt(64.0), 1e-7);
-    assert_true(m->arch.rope.base == 1e4 && m->arch.rope.dims == 64 && !m->arch.tied_head);
+    assert_true(m->arch.rope[0].base == 1e4 && m->arch.rope[0].dims == 64 && !m->arch.tied_head);
     vt_model_free(m);
     m = read_config("{" SHAPE "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 1}");
     assert_float_equal(m->arch.norm_eps, 1e-6, 1e-9);
     assert_float_equal(m->arch.attn_scale, 1 / sqrt(256.0), 1e-7); /* query_pre_attn_scalar */
-    assert_true(m->arch.rope.base == 1e6 && m->arch.rope_local.base == 1e4 && m->arch.tied_head);
+    assert_true(m->arch.rope[0].base == 1e6 && m->arch.rope[1].base == 1e4 && m->arch.tied_head);
     vt_model_free(m);
 }
 
@@ -105,7 +104,7 @@ static void test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold(
     (void)state;
     vt_model *m = read_config("{" SHAPE "\"model_type\": \"llama\", \"num_hidden_layers\": 1, "
                               "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}");
-    const vt_rope_params *p = &m->arch.rope;
+    const vt_rope_params *p = &m->arch.rope[0];
     assert_int_equal(p->scaling, VT_ROPE_YARN);
     assert_true(p->factor == 4 && p->beta_fast == 32 && p->beta_slow == 1 && p->yarn_truncate);
     assert_int_equal(p->original_context, 32); /* max_position_embeddings */
@@ -128,8 +127,8 @@ static void test_config_of_experts_says_which_layers_have_them(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         vt_model *m = read_config(row[i].config);
         for (int32_t k = 0; k < 6; k++)
-            if (m->arch.layer_moe[k] != row[i].want[k] - '0')
-                fail_msg("%s: layer %d has %d", row[i].config, k, m->arch.layer_moe[k]);
+            if ((m->layer[k].ffn == VT_BLOCK_EXPERTS) != row[i].want[k] - '0')
+                fail_msg("%s: layer %d has block %d", row[i].config, k, m->layer[k].ffn);
         vt_model_free(m);
     }
     expect_refused(EXPERTS(", \"mlp_only_layers\": [6]"), "names no layer of 6");

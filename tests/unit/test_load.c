@@ -37,7 +37,7 @@ static void test_load_gguf_reads_every_knob_of_a_tiny_llama(void **state)
     assert_int_equal(a->vocab, 24);
     assert_int_equal(a->max_context, 64);
     assert_true(a->tied_head && m->head == m->embed);
-    assert_true(a->rope.interleaved && a->rope.dims == 8 && a->rope.base == 10000);
+    assert_true(a->rope[0].interleaved && a->rope[0].dims == 8 && a->rope[0].base == 10000);
     assert_float_equal(a->attn_scale, 1 / sqrt(8.0), 1e-7);
     assert_float_equal(a->norm_eps, 1e-5, 1e-12);
     assert_int_equal(a->window, 0);

@@ -270,16 +270,18 @@ static void test_folder_of_gemma_sets_its_knobs(void **state)
     (void)state;
     vt_model *m = load_good(MODELS "gemma3-windows");
     const vt_arch *a = &m->arch;
-    assert_true(a->norm_plus_one && a->tied_head && a->has_rope_local);
+    assert_true(a->norm_plus_one && a->tied_head && a->n_ropes == 2);
     assert_int_equal(m->layer[0].norms, VT_NORM_BEFORE | VT_NORM_AFTER);
     assert_non_null(m->layer[0].weight[VT_ROLE_K_NORM]);
     assert_int_equal(a->activation, VT_ACT_GELU_TANH);
     assert_float_equal(a->embed_scale, sqrt(a->hidden), 1e-5);
     assert_float_equal(a->attn_scale, 1 / sqrt(24.0), 1e-7);
     assert_int_equal(a->window, 6);
-    static const uint8_t windows[] = {1, 1, 0, 1};
-    assert_memory_equal(a->layer_window, windows, 4);
-    assert_true(a->rope.base == 1e6 && a->rope_local.base == 1e4 && !a->rope.interleaved);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(m->layer[i].head.window, i == 2 ? 0 : 6);
+        assert_int_equal(m->layer[i].head.rope, i != 2);
+    }
+    assert_true(a->rope[0].base == 1e6 && a->rope[1].base == 1e4 && !a->rope[0].interleaved);
     assert_non_null(m->layer[3].weight[VT_ROLE_POST_FFN_NORM]);
     vt_model_free(m);
 }
@@ -290,7 +292,6 @@ static void test_folder_of_experts_stacks_them(void **state)
     vt_model *m = load_good(MODELS "qwen3moe-norm-mixed");
     const vt_arch *a = &m->arch;
     assert_true(a->norm_topk);
-    assert_true(a->layer_moe[0] && !a->layer_moe[1] && a->layer_moe[2]);
     assert_true(!m->layer[1].weight[VT_ROLE_ROUTER] && m->layer[1].weight[VT_ROLE_GATE] &&
                 !m->layer[0].weight[VT_ROLE_GATE]);
     const vt_tensor *g = m->layer[2].weight[VT_ROLE_EXPERT_GATE],
@@ -398,7 +399,6 @@ static vt_model *assemble_with(const vt_tensor *more, vt_err *err)
     declared d;
     assert_int_equal(model_new("x", &m, err), VT_OK);
     m->arch = shape->arch;
-    m->arch.layer_window = m->arch.layer_moe = NULL;
     vt_model_free(shape);
     assert_int_equal(model_declare(m, VT_BF16, &d.tensor, &d.n, err), VT_OK);
     d.tensor[d.n++] = *more;

@@ -1,18 +1,15 @@
 /* Attention: q, k and v, rope, storing into the KV cache, and the output's projection.
  *
  *   qkv [tokens, (Hq + 2 Hk) d]   q, k and v are slices of it
- *   o [tokens, Hq d]              before its projection */
+ *   o [tokens, Hq d]              before its projection
+ *
+ * Layers of different sizes share the memory of these, which has room for the largest. A layer that
+ * reads the keys and values of another makes q alone and stores nothing. */
 #include "base/err.h"
 #include "exec/blocks/block.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/rope_store/rope_store.h"
-
-/* Returns true if the layer rotates q and k. */
-static bool rotated(const vt_arch *a, int32_t layer)
-{
-    return !a->layer_rope || a->layer_rope[layer];
-}
 
 /* Adds q, k and v as one matrix. A missing bias counts as zeros if another is there. */
 static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
@@ -32,6 +29,20 @@ static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
                                                      .cols = 1};
 }
 
+static vt_status check(const vt_model *m, int32_t layer, vt_err *err)
+{
+    const vt_layer *l = &m->layer[layer];
+    if (!l->head.causal)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
+                       m->name);
+    if (l->head.rope < 0 && l->weight[VT_ROLE_Q_NORM])
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: layer %d has norms of q and k and does not rotate them; that is not "
+                       "supported",
+                       m->name, layer);
+    return VT_OK;
+}
+
 /* q, k and v are stacked where their types are equal. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
@@ -40,12 +51,8 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
                          rest[] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_O, VT_ROLE_O_BIAS};
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = &src->weight[VT_ROLE_Q];
-    if (!rotated(&l->model->arch, layer) && src->weight[VT_ROLE_Q_NORM])
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: layer %d has norms of q and k and does not rotate them; that is not "
-                       "supported",
-                       l->model->name, layer);
-    if (w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
+    TRY(check(l->model, layer, err));
+    if (w[1] && w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
         add_stacked(l, layer, src);
     else
         for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
@@ -55,26 +62,47 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     return vt_block_check_scale(l, layer, VT_ROLE_O_BIAS, err);
 }
 
+/* A layer's activations. */
+typedef struct views {
+    vt_tensor *qkv, *q, *k, *v, *o;
+} views;
+
+static int64_t q_cols(const vt_layer *l) { return (int64_t)l->head.heads * l->head.dim; }
+
+/* Returns the columns of k, and of v; 0 for a layer that reads another's. */
+static int64_t kv_cols(const builder *b, int32_t layer)
+{
+    const vt_layer *l = &b->m->layer[layer];
+    return l->kv_of == layer ? (int64_t)l->head.kv_heads * l->head.dim : 0;
+}
+
 static void tensors(builder *b)
 {
-    const vt_arch *a = &b->m->arch;
-    vt_dtype act = b->p->activation;
-    int64_t q_cols = (int64_t)a->n_heads * a->head_dim,
-            kv_cols = (int64_t)a->n_kv_heads * a->head_dim;
-    b->qkv = build_activation(b, "qkv", VT_FOLLOWS_TOKENS, q_cols + 2 * kv_cols, act);
-    b->q = build_slice(b, "q", b->qkv, 0, q_cols);
-    b->k = build_slice(b, "k", b->qkv, q_cols, kv_cols);
-    b->v = build_slice(b, "v", b->qkv, q_cols + kv_cols, kv_cols);
-    b->o = build_activation(b, "o", VT_FOLLOWS_TOKENS, q_cols, act);
+    int64_t qkv = 0, o = 0;
+    for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
+        const vt_layer *l = &b->m->layer[i];
+        if (l->mixer != VT_BLOCK_ATTENTION)
+            continue;
+        int64_t cols = q_cols(l) + 2 * kv_cols(b, i);
+        qkv = cols > qkv ? cols : qkv;
+        o = q_cols(l) > o ? q_cols(l) : o;
+    }
+    b->qkv = build_activation(b, "qkv", VT_FOLLOWS_TOKENS, qkv, b->p->activation);
+    b->o = build_activation(b, "o", VT_FOLLOWS_TOKENS, o, b->p->activation);
 }
 
-/* Returns true if the layer's attention sees only a window of tokens. */
-static bool windowed(const vt_arch *a, int32_t layer)
+static views make_views(builder *b, int32_t layer)
 {
-    return a->window > 0 && (!a->layer_window || a->layer_window[layer]);
+    int64_t q = q_cols(&b->m->layer[layer]), kv = kv_cols(b, layer);
+    vt_tensor *qkv = build_narrow(b, b->qkv, q + 2 * kv);
+    return (views){.qkv = qkv,
+                   .q = build_slice(b, "q", qkv, 0, q),
+                   .k = build_slice(b, "k", qkv, q, kv),
+                   .v = build_slice(b, "v", qkv, q + kv, kv),
+                   .o = build_narrow(b, b->o, q)};
 }
 
-static void emit_qkv(builder *b, int32_t i, const vt_tensor *x)
+static void emit_qkv(builder *b, int32_t i, const vt_tensor *x, const views *a)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
     if (lw->weight[VT_ROLE_QKV]) {
@@ -82,76 +110,91 @@ static void emit_qkv(builder *b, int32_t i, const vt_tensor *x)
                      (linear_args){.x = x,
                                    .w = lw->weight[VT_ROLE_QKV],
                                    .bias = lw->tensor[VT_ROLE_QKV_BIAS],
-                                   .y = b->qkv},
+                                   .y = a->qkv},
                      VT_WHEN_TOKENS);
         return;
     }
     static const char *const kName[3] = {"q", "k", "v"};
     const vt_tensor *bias[3] = {lw->tensor[VT_ROLE_Q_BIAS], lw->tensor[VT_ROLE_K_BIAS],
                                 lw->tensor[VT_ROLE_V_BIAS]};
-    vt_tensor *y[3] = {b->q, b->k, b->v};
-    for (int32_t k = 0; k < 3; k++)
+    vt_tensor *y[3] = {a->q, a->k, a->v};
+    for (int32_t k = 0; k < 3 && lw->weight[VT_ROLE_Q + k]; k++)
         build_linear(
             b, i, kName[k],
             (linear_args){.x = x, .w = lw->weight[VT_ROLE_Q + k], .bias = bias[k], .y = y[k]},
             VT_WHEN_TOKENS);
 }
 
-static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+/* Rotates q and k, and stores k and v where the layer has its own. */
+static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_store_args *store)
 {
     const vt_arch *a = &b->m->arch;
+    const vt_layer *l = &b->m->layer[i];
     const vt_layer_weights *lw = &b->w->layer[i];
-    bool local = windowed(a, i) && a->has_rope_local;
-    const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
-    int32_t pool = vt_kv_pool_of(b->m, i);
-    vt_tensor *k_pool = &b->kv->k[pool], *v_pool = &b->kv->v[pool];
-    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
-    float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
-    emit_qkv(b, i, x);
+    if (l->head.rope < 0) {
+        if (l->kv_of == i)
+            build_emit(b, &kv_store_op, store, sizeof *store, i, "", VT_WHEN_TOKENS);
+        return;
+    }
+    const vt_rope_params *rope = &a->rope[l->head.rope];
     rope_args rotate = {.batch = &b->p->batch,
-                        .q = b->q,
-                        .k = b->k,
-                        .head_dim = a->head_dim,
+                        .q = v->q,
+                        .k = v->k,
+                        .head_dim = l->head.dim,
                         .dims = rope->dims,
                         .interleaved = rope->interleaved,
-                        .cos_sin = local ? b->w->ends.tensor[VT_ROLE_ROPE_LOCAL]
-                                         : b->w->ends.tensor[VT_ROLE_ROPE],
+                        .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + l->head.rope],
                         .q_norm = lw->tensor[VT_ROLE_Q_NORM],
                         .k_norm = lw->tensor[VT_ROLE_K_NORM],
                         .eps = a->norm_eps,
                         .plus_one = a->norm_plus_one};
+    if (l->kv_of == i)
+        EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = *store});
+    else
+        build_emit(b, &rope_op, &rotate, sizeof rotate, i, "", VT_WHEN_TOKENS);
+}
+
+static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+{
+    const vt_layer *l = &b->m->layer[i];
+    const vt_layer_weights *lw = &b->w->layer[i], *kv = &b->w->layer[l->kv_of];
+    views v = make_views(b, i);
+    if (!v.v || !v.o)
+        return;
+    int32_t pool = vt_kv_pool_of(b->m, i);
+    vt_tensor *k_pool = &b->kv->k[pool], *v_pool = &b->kv->v[pool];
+    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
+    float k_scale = scaled ? kv->kv_k_scale : 1, v_scale = scaled ? kv->kv_v_scale : 1;
+    emit_qkv(b, i, x, &v);
     kv_store_args store = {.batch = &b->p->batch,
-                           .k = b->k,
-                           .v = b->v,
+                           .k = v.k,
+                           .v = v.v,
                            .k_pool = k_pool,
                            .v_pool = v_pool,
                            .k_scale = k_scale,
                            .v_scale = v_scale};
-    if (rotated(a, i))
-        EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = store});
-    else
-        build_emit(b, &kv_store_op, &store, sizeof store, i, "", VT_WHEN_TOKENS);
+    emit_rope_store(b, i, &v, &store);
     attention_args att = {.batch = &b->p->batch,
-                          .q = b->q,
+                          .q = v.q,
                           .k_pool = k_pool,
                           .v_pool = v_pool,
-                          .o = b->o,
-                          .heads = a->n_heads,
-                          .kv_heads = a->n_kv_heads,
-                          .head_dim = a->head_dim,
-                          .scale = a->attn_scale,
+                          .o = v.o,
+                          .heads = l->head.heads,
+                          .kv_heads = l->head.kv_heads,
+                          .head_dim = l->head.dim,
+                          .scale = b->m->arch.attn_scale,
                           .k_scale = k_scale,
                           .v_scale = v_scale,
-                          .window = windowed(a, i) ? a->window : 0};
+                          .window = l->head.window};
     build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
     const vt_tensor *residual = y == b->x ? y : NULL;
     build_linear(b, i, "o",
-                 (linear_args){.x = b->o,
+                 (linear_args){.x = v.o,
                                .w = lw->weight[VT_ROLE_O],
                                .bias = lw->tensor[VT_ROLE_O_BIAS],
                                .residual = residual,
-                               .scale = a->residual_scale,
+                               .scale = b->m->arch.residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
 }

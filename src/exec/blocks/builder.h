@@ -16,7 +16,7 @@ typedef struct builder {
     int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
     vt_status status;
     /* Activations, in the order of a layer (program.c). A block makes its own. */
-    vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
+    vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
 } builder;
 
 /* Makes an activation of its own: a new buffer of `cols` columns, with one row for each token or
@@ -25,6 +25,10 @@ vt_tensor *build_activation(builder *b, const char *name, vt_follows follows, in
                             vt_dtype dtype);
 /* Makes a view of columns [at, at + cols) of a wider activation. */
 vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols);
+
+/* Makes a view of an activation's memory with fewer columns and no gaps between its rows. Returns
+ * the activation itself if it has as many columns. */
+vt_tensor *build_narrow(builder *b, vt_tensor *of, int64_t cols);
 
 /* Appends a call with a copy of its args. */
 void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,

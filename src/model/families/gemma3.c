@@ -11,22 +11,26 @@ static const vt_family_role roles[] = {
     {VT_ROLE_FFN_NORM, VT_NEED_ALWAYS, NULL, "pre_feedforward_layernorm.weight"},
 };
 
-/* Gemma 3: five layers with the window, then one without. */
+static void set_window(vt_model *m, int32_t layer, bool windowed)
+{
+    vt_heads *h = &m->layer[layer].head;
+    h->window = windowed ? m->arch.window : 0;
+    h->rope = h->window > 0;
+}
+
+/* Gemma 3: five layers with the window and its rope, then one without. */
 static vt_status read_windows(gguf_reader *r)
 {
-    vt_arch *a = &r->m->arch;
+    const vt_arch *a = &r->m->arch;
     int32_t period = 6;
     const gguf_value *v = gguf_find(r->file,
                                     gguf_reader_key(r, "attention.sliding_window_pattern"));
-    a->layer_window = vt_arena_alloc(&r->m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_window)
-        return vt_fail(r->err, VT_ERR_MEMORY, "%s: out of memory", r->m->path);
     if (v && v->is_array) {
         if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
             return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
                            r->key, a->n_layers);
         for (int32_t i = 0; i < a->n_layers; i++)
-            a->layer_window[i] = v->bytes[i] != 0;
+            set_window(r->m, i, v->bytes[i] != 0);
         return VT_OK;
     }
     TRY(gguf_read_i32(r, "attention.sliding_window_pattern", false, &period));
@@ -34,7 +38,7 @@ static vt_status read_windows(gguf_reader *r)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
                        r->key, period);
     for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_window[i] = i % period < period - 1;
+        set_window(r->m, i, i % period < period - 1);
     return VT_OK;
 }
 
@@ -47,11 +51,11 @@ static vt_status from_gguf(gguf_reader *r)
     /* The 27B model scales by the hidden size's share of a head; its file does not say so. */
     if (a->n_layers == 62)
         a->attn_scale = 1 / sqrtf((float)a->hidden / (float)a->n_heads);
-    a->rope_local = a->rope;
-    a->rope_local.base = 10000;
-    a->rope_local.scaling = VT_ROPE_PLAIN;
-    a->has_rope_local = true;
-    TRY(gguf_read_f64(r, "rope.freq_base_swa", false, &a->rope_local.base));
+    a->rope[1] = a->rope[0];
+    a->rope[1].base = 10000;
+    a->rope[1].scaling = VT_ROPE_PLAIN;
+    a->n_ropes = 2;
+    TRY(gguf_read_f64(r, "rope.freq_base_swa", false, &a->rope[1].base));
     TRY(gguf_read_f64(r, "final_logit_softcapping", false, &softcap));
     if (softcap != 0)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
@@ -73,9 +77,8 @@ static vt_status from_config(hf_reader *c)
     TRY(hf_refuse_f64(c, "attn_logit_softcapping"));
     TRY(hf_refuse_f64(c, "final_logit_softcapping"));
     TRY(hf_read_bool(c, "use_bidirectional_attention", &bidirectional));
-    if (bidirectional)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
-                       c->path);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        c->m->layer[i].head.causal = !bidirectional;
     return VT_OK;
 }
 

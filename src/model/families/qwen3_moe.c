@@ -31,18 +31,16 @@ static vt_status from_config(hf_reader *c)
     if (step < 1)
         return vt_fail(c->err, VT_ERR_MODEL,
                        "%s: \"decoder_sparse_step\" is %d (1 or more expected)", c->path, step);
-    a->layer_moe = vt_arena_alloc(&c->m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_moe)
-        return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
     for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_moe[i] = (i + 1) % step == 0;
+        if ((i + 1) % step != 0)
+            c->m->layer[i].ffn = VT_BLOCK_FFN;
     for (size_t i = 0; i < json_array_size(dense); i++) {
         const json_t *layer = json_array_get(dense, i);
         double l = json_number_value(layer);
         if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
             return vt_fail(c->err, VT_ERR_MODEL, "%s: \"mlp_only_layers\" names no layer of %d",
                            c->path, a->n_layers);
-        a->layer_moe[(int32_t)l] = 0;
+        c->m->layer[(int32_t)l].ffn = VT_BLOCK_FFN;
     }
     return VT_OK;
 }

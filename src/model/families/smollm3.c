@@ -4,18 +4,17 @@
 #include "model/family.h"
 
 /* Sets which layers rotate: all but every interval-th. */
-static vt_status set_layers(vt_model *m, int32_t interval, vt_err *err)
+static void set_layers(vt_model *m, int32_t interval)
 {
-    vt_arch *a = &m->arch;
-    a->layer_rope = vt_arena_alloc(&m->arena, (size_t)a->n_layers, 1);
-    if (!a->layer_rope)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    for (int32_t i = 0; i < a->n_layers; i++)
-        a->layer_rope[i] = (i + 1) % interval != 0;
-    return VT_OK;
+    for (int32_t i = 0; i < m->arch.n_layers; i++)
+        m->layer[i].head.rope = (i + 1) % interval != 0 ? 0 : -1;
 }
 
-static vt_status from_gguf(gguf_reader *r) { return set_layers(r->m, 4, r->err); }
+static vt_status from_gguf(gguf_reader *r)
+{
+    set_layers(r->m, 4);
+    return VT_OK;
+}
 
 /* "no_rope_layers" has a 1 for each layer that rotates; where it is missing, an interval holds. */
 static vt_status from_config(hf_reader *c)
@@ -27,7 +26,7 @@ static vt_status from_config(hf_reader *c)
         return vt_fail(c->err, VT_ERR_MODEL,
                        "%s: \"no_rope_layer_interval\" is %d (1 or more expected)", c->path,
                        interval);
-    TRY(set_layers(c->m, interval, c->err));
+    set_layers(c->m, interval);
     if (list && (!json_is_array(list) || json_array_size(list) != (size_t)n))
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"no_rope_layers\" is no array of %d", c->path,
                        n);
@@ -37,7 +36,7 @@ static vt_status from_config(hf_reader *c)
         if (!json_is_number(one) || (rotates != 0 && rotates != 1))
             return vt_fail(c->err, VT_ERR_FORMAT,
                            "%s: \"no_rope_layers\" has no 0 or 1 for layer %d", c->path, i);
-        c->m->arch.layer_rope[i] = rotates != 0;
+        c->m->layer[i].head.rope = rotates != 0 ? 0 : -1;
     }
     return VT_OK;
 }

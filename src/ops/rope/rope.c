@@ -77,7 +77,7 @@ enum { TOKENS, HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, TYPE, PLUS_ON
 static const vt_field rope_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HEADS] = {"heads", 32, false, 512},
-    [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [KV_HEADS] = {"kv_heads", 8, false, 512, .zero = true},
     [HEAD_DIM] = {"head_dim", 128, false, 1024},
     [DIMS] = {"dims", 0, false, 1024},
     [INTERLEAVED] = {"interleaved", 0, false, 1},
@@ -101,6 +101,8 @@ static const char *const rope_cases[] = {
     "*tokens=512 heads=16 kv_heads=8 head_dim=128 dims=128 norm=1",
     "*tokens=64 heads=4 kv_heads=1 head_dim=256 dims=256 norm=1 type=bf16 plus_one=1",
     "tokens=7 heads=3 kv_heads=1 head_dim=20 dims=20",
+    "tokens=9 heads=4 kv_heads=0 head_dim=64",
+    "tokens=6 heads=2 kv_heads=0 head_dim=32 norm=1",
     "tokens=5 heads=4 kv_heads=2 head_dim=40 dims=20",
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 interleaved=1 norm=1 type=f16",
     "tokens=33 heads=4 kv_heads=2 head_dim=64 interleaved=1",
@@ -149,7 +151,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     }
     outputs[0] = a->q;
     outputs[1] = a->k;
-    *n_outputs = 2;
+    *n_outputs = n_k > 0 ? 2 : 1;
     return a->q && a->k ? a : NULL;
 }
 

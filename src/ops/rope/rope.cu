@@ -173,7 +173,7 @@ KERNEL __launch_bounds__(128) rope(const __grid_constant__ rope_params p)
     pdl_wait();
     if (!there)
         return;
-    u32 head = is_q ? h : (h - HEADS) % KV_HEADS;
+    u32 head = is_q ? h : (h - HEADS) % (KV_HEADS ? KV_HEADS : 1);
     const u16 *from = is_q   ? p.q + (i64)t * p.q_stride
                       : is_v ? p.v + (i64)t * p.v_stride
                              : p.k + (i64)t * p.k_stride;

@@ -4,7 +4,7 @@
  * For a pair (a, b) of a head at position p with angle index i:  a' = a cos - b sin,  b' = a sin +
  * b cos, cos_sin[p] = [cos(0..dims/2) | sin(0..dims/2)], made on the host in double (model scaling
  * included). Pairs are (i, i + dims/2), or (2i, 2i + 1) when interleaved; dimensions beyond dims
- * are copied. */
+ * are copied. k may have no columns: then q alone is rotated. */
 #ifndef VT_OPS_ROPE_H
 #define VT_OPS_ROPE_H
 

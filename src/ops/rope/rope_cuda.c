@@ -11,8 +11,8 @@ bool rope_cuda_supports(const void *args, const vt_target *t, const vt_size *upt
     (void)t, (void)upto;
     const rope_args *a = args;
     return a->q->dtype == VT_BF16 && a->k->dtype == VT_BF16 && a->cos_sin->dtype == VT_F32 &&
-           a->head_dim <= 512 && (!a->q_norm) == (!a->k_norm) && a->q->row_stride % 8 == 0 &&
-           a->k->row_stride % 8 == 0;
+           a->head_dim <= 512 && (!a->q_norm == !a->k_norm || a->k->dim[1] == 0) &&
+           a->q->row_stride % 8 == 0 && a->k->row_stride % 8 == 0;
 }
 
 static cuda_launch launch_of(const rope_args *a, const kv_store_args *store, int64_t tokens)

@@ -46,7 +46,27 @@ static void base(vt_arch *a)
     a->max_context = 512;
     a->norm_eps = 1e-6f;
     a->tied_head = true;
-    a->rope = (vt_rope_params){.base = 10000};
+    a->rope[0] = (vt_rope_params){.base = 10000};
+}
+
+/* Two shapes of K and V in turn, and layers that read the K and V of an earlier one:
+ *
+ *   layer          0         1         2           3         4
+ *   heads          4 of 64   8 of 32   8 of 64     4 of 32   8 of 32
+ *   KV heads       2 of 64   4 of 32   layer 0's   4 of 32   layer 1's
+ *   window, rope   20, 0     -, 1      12, 1       -, none   33, 0 */
+static void mix_heads(vt_model *m)
+{
+    static const vt_heads head[] = {{4, 2, 64, 20, 0, true},
+                                    {8, 4, 32, 0, 1, true},
+                                    {8, 2, 64, 12, 1, true},
+                                    {4, 4, 32, 0, -1, true},
+                                    {8, 4, 32, 33, 0, true}};
+    static const int16_t kv_of[] = {0, 1, 0, 3, 1};
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        m->layer[i].head = head[i];
+        m->layer[i].kv_of = kv_of[i];
+    }
 }
 
 static void set_arch(vt_model *m, const char *name)
@@ -75,19 +95,23 @@ static void set_arch(vt_model *m, const char *name)
         a->n_kv_heads = 1;
         a->head_dim = 128;
         a->window = 20;
-        a->layer_window = vt_arena_alloc(&m->arena, (size_t)a->n_layers, 1);
-        assert_non_null(a->layer_window);
-        a->layer_window[0] = 1;
-        a->rope.base = 1e6;
-        a->rope_local = (vt_rope_params){.base = 10000, .dims = a->head_dim};
-        a->has_rope_local = true;
+        a->rope[0].base = 1e6;
+        a->rope[1] = (vt_rope_params){.base = 10000, .dims = a->head_dim};
+        a->n_ropes = 2;
+    } else if (strcmp(name, "mixed") == 0) {
+        m->family = vt_family_find("llama");
+        a->n_layers = 5;
+        a->n_ropes = 2;
+        a->rope[0].dims = 32; /* of a head of 64: half of it */
+        a->rope[1] = (vt_rope_params){.base = 500, .dims = 32};
     } else {
         assert_string_equal(name, "llama");
         m->family = vt_family_find("llama");
         a->tied_head = false;
         a->head_dim = 16;
     }
-    a->rope.dims = a->head_dim;
+    if (a->rope[0].dims == 0)
+        a->rope[0].dims = a->head_dim;
     a->attn_scale = 1 / sqrtf((float)a->head_dim);
 }
 
@@ -157,6 +181,14 @@ vt_model *tiny_model(const char *name)
     set_arch(m, quantised || fp8 ? "qwen3moe" : name);
     if (fp8)
         m->arch.expert_ffn = 135;
+    if (model_make_layers(m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    if (strcmp(name, "mixed") == 0)
+        mix_heads(m);
+    if (strcmp(name, "gemma3") == 0) {
+        m->layer[0].head.rope = 1;
+        m->layer[1].head.window = 0;
+    }
     if (model_declare(m, VT_BF16, &s.tensor, &s.n, &err) != VT_OK)
         fail_msg("%s", err.message);
     if (quantised)

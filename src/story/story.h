@@ -1,8 +1,10 @@
 /* Stories: from a recording to story.json, and from story.json to a person.
  *
- *   rings of all sources ──copy──> story_input ──> story_record ──> phases ──> story.json ──>
- *   terminal
- *                     (api_story.c)          (record.c)      (phases.c)  (build.c)     (render.c)
+ *   rings of all sources ──copy──> story_input ──> story_record ──> phases ──> story.json
+ *                     (api_story.c)    (record.c, lanes.c)      (phases.c)  (build.c)
+ *
+ *   story.json ──> sections, rows, cells ──> terminal
+ *                (page*.c)                (term.c)
  *
  * story.json (docs/story-format.md) is the single source: the terminal form is rendered from its
  * text, so a story that is printed later from a file reads the same. */

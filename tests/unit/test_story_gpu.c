@@ -745,6 +745,36 @@ static void test_ranks_when_one_is_late_then_the_other_waited_for_it(void **stat
     free(b);
 }
 
+/* The terminal form of the story. */
+static char *page_of(fake *f)
+{
+    char *text = NULL;
+    size_t len = 0;
+    vt_buf page = {0};
+    vt_term term = {.width = 100};
+    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL, NULL), VT_OK);
+    assert_int_equal(story_render("test", text, len, &term, &page, NULL), VT_OK);
+    free(text);
+    return vt_buf_detach(&page, &len);
+}
+
+static void test_ranks_are_shown_with_whom_they_waited_for(void **state)
+{
+    fake *f = *state;
+    second *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    json_decref(tell_two(f, b));
+    char *page = page_of(f), *ranks = strstr(page, "\nRANKS ");
+    assert_non_null(ranks);
+    char *first = strstr(ranks, "\n rank 0 "), *next = strstr(ranks, "\n rank 1 ");
+    assert_true(first && next && first < next);
+    char *waited = strstr(first, "waited for rank 1: 3.00 ms in");
+    assert_true(waited && waited < next);
+    assert_non_null(strstr(next, "a slower GPU; 12 steps of 4.00 ms; waited for nobody"));
+    free(page);
+    free(b);
+}
+
 static void test_ranks_are_judged_by_the_roofs_of_their_own_hardware(void **state)
 {
     fake *f = *state;
@@ -801,6 +831,7 @@ int main(void)
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
         TEST(test_gpu_render_when_told_then_sections_within_width),
         TEST(test_ranks_when_one_is_late_then_the_other_waited_for_it),
+        TEST(test_ranks_are_shown_with_whom_they_waited_for),
         TEST(test_ranks_are_judged_by_the_roofs_of_their_own_hardware),
         TEST(test_ranks_of_one_device_are_an_empty_list),
     };

@@ -1,8 +1,7 @@
-/* A GPU's sections of a story in the terminal: KERNELS, GPU. */
+/* A GPU's sections of a story: KERNELS, GPU, and RANKS where there are several (story/page.h). */
 #include <math.h>
-#include <stdio.h>
 
-#include "story/render.h"
+#include "story/page.h"
 
 /* Two forms. A grid that fills all places that SMs have for its CTAs:
  *
@@ -13,9 +12,8 @@
  *
  *   "; 1 CTA of 128 threads on 132 multiprocessors, 0.8 % of which have work; 12 an SM by registers
  *   (occupancy 75 %)" */
-static void put_launch(vt_buf *b, const json_t *l, double n_sms)
+static void put_launch(page *p, vt_buf *b, const json_t *l, double n_sms)
 {
-    char text[STORY_TEXT];
     const json_t *grid = story_get(l, "grid");
     double ctas = 1, waves = story_num(l, "waves");
     if (!json_is_object(l))
@@ -40,54 +38,63 @@ static void put_launch(vt_buf *b, const json_t *l, double n_sms)
     if (!(story_num(l, "ctas_per_sm") > 0))
         return;
     vt_buf_printf(b, "; %.0f an SM by %s (occupancy %.0f %%)", story_num(l, "ctas_per_sm"),
-                  story_text(l, "limited_by", text), 100 * story_num(l, "occupancy"));
+                  page_str(p, l, "limited_by"), 100 * story_num(l, "occupancy"));
     if (partial)
         return;
     if (waves > 0)
         vt_buf_printf(b, ", %.2f waves, tail %.0f %%", waves, 100 * story_num(l, "tail"));
-    if (*story_text(l, "one_cta_more", text))
-        vt_buf_printf(b, "; %s", text);
+    const char *more = page_str(p, l, "one_cta_more");
+    if (*more)
+        vt_buf_printf(b, "; %s", more);
 }
 
-static void kernel_lines(render_page *p, const json_t *op)
+static void kernel_rows(page *p, const json_t *op)
 {
     size_t i;
     json_t *k;
-    char kind[STORY_TEXT], name[STORY_TEXT];
-    double n_sms = story_num(story_get(story_get(p->story, "engine"), "gpu"), "multiprocessors");
+    double n_sms = story_num(page_gpu(p), "multiprocessors");
     json_array_foreach(story_get(op, "kernels"), i, k)
     {
-        enum { NAME = 24 };
         vt_buf line = {0};
         if (i >= STORY_ROWS)
             break;
-        size_t start = p->b->len;
-        vt_buf_printf(p->b, " %s", i == 0 ? story_text(op, "kind", kind) : "");
-        vt_text_pad(p->b, start, NAME);
         /* parameters are read best with blanks to break at */
-        for (const char *c = story_text(k, "name", name); *c; c++)
+        for (const char *c = page_str(p, k, "name"); *c; c++)
             vt_buf_puts(&line, *c == ',' ? ", " : (char[2]){*c, '\0'});
         vt_buf_printf(&line, " x%.3g", story_num(k, "launches"));
         if (story_num(k, "registers") > 0)
             vt_buf_printf(&line, ", %.0f registers", story_num(k, "registers"));
         if (story_num(k, "spill_bytes") > 0)
             vt_buf_printf(&line, ", %.0f bytes spilled", story_num(k, "spill_bytes"));
-        put_launch(&line, story_get(k, "launch"), n_sms);
-        vt_text_wrap(p->b, line.data ? line.data : "", NAME, render_width(p));
-        vt_buf_putc(p->b, '\n');
-        vt_buf_release(&line);
+        put_launch(p, &line, story_get(k, "launch"), n_sms);
+        page_pair(p, PAGE_ITEM, i == 0 ? page_str(p, op, "kind") : "", &line);
     }
 }
 
-static void gpu_phase(render_page *p, const json_t *phase)
+void page_kernels(page *p, const json_t *phase)
+{
+    size_t i;
+    json_t *op;
+    if (!json_is_object(story_get(phase, "gpu")) || !story_has_ops(phase))
+        return;
+    page_open(p, "kernels", page_say(p, "KERNELS of a %.20s step", page_str(p, phase, "name")), "");
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        if (i < STORY_ROWS)
+            kernel_rows(p, op);
+    }
+}
+
+/* ---- GPU ---- */
+
+static void phase_row(page *p, const json_t *phase)
 {
     const json_t *g = story_get(phase, "gpu");
-    char name[STORY_TEXT], how[STORY_TEXT];
+    vt_buf line = {0};
     if (!json_is_object(g))
         return;
-    vt_buf line = {0};
-    vt_buf_printf(&line, "%s %s, %.0f kernels a step, ", story_text(phase, "name", name),
-                  story_text(g, "how", how), story_num(g, "kernels_per_step"));
+    vt_buf_printf(&line, "%s %s, %.0f kernels a step, ", page_str(p, phase, "name"),
+                  page_str(p, g, "how"), story_num(g, "kernels_per_step"));
     vt_text_bytes(&line, story_num(g, "host_to_device_bytes"));
     vt_buf_puts(&line, " to the device");
     if (isfinite(story_num(g, "idle_us"))) {
@@ -95,10 +102,7 @@ static void gpu_phase(render_page *p, const json_t *phase)
         vt_text_time(&line, story_num(g, "idle_us") * 1e-6);
         vt_buf_puts(&line, " before a step");
     }
-    vt_buf_putc(p->b, ' ');
-    vt_text_wrap(p->b, line.data ? line.data : "", 3, render_width(p));
-    vt_buf_putc(p->b, '\n');
-    vt_buf_release(&line);
+    page_text(p, PAGE_TEXT, &line);
 }
 
 static void put_of(vt_buf *b, const char *what, double now, double most, const char *unit)
@@ -111,7 +115,7 @@ static void put_of(vt_buf *b, const char *what, double now, double most, const c
     vt_buf_printf(b, " %s", unit);
 }
 
-static void gpu_state(render_page *p, const json_t *s)
+static void state_row(page *p, const json_t *s)
 {
     vt_buf line = {0};
     char why[STORY_TEXT];
@@ -123,32 +127,25 @@ static void gpu_state(render_page *p, const json_t *s)
     put_of(&line, "", story_num(s, "temperature_c"), NAN, "C");
     json_array_foreach(story_get(s, "clocks_held_by"), i, held)
     {
-        if (i < STORY_ROWS && json_is_string(held)) {
-            json_t *o = json_pack("{s:O}", "held", held);
-            vt_buf_printf(&line, "%s%s", i ? " and " : "; clocks held by ",
-                          story_text(o, "held", why));
-            json_decref(o);
-        }
+        if (i < STORY_ROWS && json_is_string(held))
+            vt_buf_printf(&line, "%s%s", i ? " and " : "; clocks held by ", story_clean(held, why));
     }
     if (line.len) {
         vt_buf_puts(&line, " (when the story was made)");
-        vt_buf_putc(p->b, ' ');
-        vt_text_wrap(p->b, line.data, 3, render_width(p));
-        vt_buf_putc(p->b, '\n');
+        page_text(p, PAGE_TEXT, &line);
     }
     vt_buf_release(&line);
 }
 
-void render_gpu(render_page *p)
+void page_gpu_section(page *p)
 {
-    const json_t *e = story_get(story_get(p->story, "engine"), "gpu"),
-                 *r = story_get(p->story, "roofs");
+    const json_t *e = page_gpu(p), *r = story_get(p->story, "roofs");
     size_t i;
     json_t *phase;
     vt_buf line = {0};
-    if (!json_is_object(e))
+    if (!e)
         return;
-    render_heading(p, "GPU", NULL);
+    page_open(p, "gpu", "GPU", "");
     vt_buf_printf(&line, "%.0f multiprocessors; roofs, measured: memory ",
                   story_num(e, "multiprocessors"));
     vt_text_rate(&line, story_num(r, "memory_bytes_per_s"), "B");
@@ -160,30 +157,53 @@ void render_gpu(render_page *p)
     vt_text_rate(&line, story_num(r, "fp32_per_s"), "FLOP");
     vt_buf_puts(&line, ", an empty kernel ");
     vt_text_time(&line, story_num(r, "kernel_us") * 1e-6);
-    vt_buf_putc(p->b, ' ');
-    vt_text_wrap(p->b, line.data ? line.data : "", 3, render_width(p));
-    vt_buf_putc(p->b, '\n');
-    vt_buf_release(&line);
-    gpu_state(p, story_get(e, "state"));
+    page_text(p, PAGE_TEXT, &line);
+    state_row(p, story_get(e, "state"));
     json_array_foreach(story_get(p->story, "phases"), i, phase)
     {
         if (i < STORY_ROWS)
-            gpu_phase(p, phase);
+            phase_row(p, phase);
     }
 }
 
-void render_kernels(render_page *p, const json_t *phase)
+/* ---- RANKS ---- */
+
+/* "waited for rank 1: 3.00 ms in 84 calls of timed steps, 9.00 ms at the end of 9 steps" */
+static void put_waits(page *p, vt_buf *b, const json_t *x)
 {
-    size_t i;
-    json_t *op;
-    char title[64], name[STORY_TEXT];
-    if (!json_is_object(story_get(phase, "gpu")) || !story_has_ops(phase))
+    vt_buf_printf(b, "; waited for %s: ", page_str(p, x, "rank"));
+    vt_text_time(b, story_num(x, "calls_ms") * 1e-3);
+    vt_buf_printf(b, " in %.0f call%s of timed steps, ", story_num(x, "calls"),
+                  story_s(story_num(x, "calls")));
+    vt_text_time(b, story_num(x, "steps_ms") * 1e-3);
+    vt_buf_printf(b, " at the end of %.0f step%s", story_num(x, "steps"),
+                  story_s(story_num(x, "steps")));
+}
+
+void page_ranks(page *p)
+{
+    const json_t *items = story_get(story_get(p->story, "ranks"), "items");
+    size_t i, k;
+    json_t *rank, *x;
+    vt_buf line = {0};
+    if (json_array_size(items) == 0)
         return;
-    snprintf(title, sizeof title, "KERNELS of a %.20s step", story_text(phase, "name", name));
-    render_heading(p, title, NULL);
-    json_array_foreach(story_get(phase, "ops"), i, op)
+    page_open(p, "ranks", "RANKS", page_tag(p, "[measured]"));
+    json_array_foreach(items, i, rank)
     {
-        if (i < STORY_ROWS)
-            kernel_lines(p, op);
+        const json_t *waits = story_get(rank, "waited_for");
+        if (i >= STORY_ROWS)
+            break;
+        vt_buf_printf(&line, "%s; %.0f step%s of ", page_str(p, story_get(rank, "gpu"), "name"),
+                      story_num(rank, "steps"), story_s(story_num(rank, "steps")));
+        vt_text_time(&line, story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);
+        json_array_foreach(waits, k, x)
+        {
+            if (k < STORY_ROWS)
+                put_waits(p, &line, x);
+        }
+        if (json_array_size(waits) == 0)
+            vt_buf_puts(&line, "; waited for nobody");
+        page_pair(p, PAGE_ITEM, page_str(p, rank, "name"), &line);
     }
 }

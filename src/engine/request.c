@@ -283,7 +283,9 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
                   .n_prompt = r->p.n_prompt,
                   .n_tokens = r->p.n_prompt,
                   .max_len = max_len,
-                  .slot = -1};
+                  .slot = -1,
+                  .state_to = -1,
+                  .state_from = -1};
     s->token = vt_arena_alloc(&r->arena, (size_t)max_len, sizeof *s->token);
     s->page = vt_arena_alloc(&r->arena, (size_t)vt_ceil_div(max_len, lim->page_size) + 1,
                              sizeof *s->page);

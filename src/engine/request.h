@@ -49,7 +49,12 @@ typedef struct vt_seq {
     int32_t n_score_done; /* of these, those whose log-probability has arrived */
     int32_t n_in_tree;    /* how many of the first pages are in the radix tree */
     int32_t *page, n_pages;
-    int32_t slot;          /* in the device's token pool, while running */
+    int32_t slot; /* in the device's token pool, while running */
+    /* With sequence state, while running: the slot that its next step writes, and the one that this
+     * step reads (-1: none, it begins with zeros; the same; or a snapshot that it holds) */
+    int32_t state_to, state_from;
+    int32_t branch;  /* where its prompt left the cached pages: a snapshot there may be used */
+    int32_t kept_at; /* where its newest snapshot behind the prompt is; 0: none */
     int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */
     int32_t n_passed;      /* admissions that went before it although it is older (lpm) */
     int32_t n_retracted, n_faults;

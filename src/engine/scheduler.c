@@ -43,6 +43,12 @@ static bool make_plan(vt_sched *s, vt_plan *p)
     p->row = vt_arena_alloc(a, rows, sizeof *p->row);
     p->copy = vt_arena_alloc(a, seqs, sizeof *p->copy);
     p->entry = vt_arena_alloc(a, seqs, sizeof *p->entry);
+    if (s->config.n_states > 0) {
+        p->state_from = vt_arena_alloc(a, seqs, sizeof *p->state_from);
+        p->state_to = vt_arena_alloc(a, seqs, sizeof *p->state_to);
+        if (!p->state_from || !p->state_to)
+            return false;
+    }
     p->step.batch = (vt_batch){.page_size = lim->page_size,
                                .token = p->token,
                                .position = p->position,
@@ -52,7 +58,9 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .kv_len = p->kv_len,
                                .page_start = p->page_start,
                                .page_ids = p->page_ids,
-                               .row_token = p->row_token};
+                               .row_token = p->row_token,
+                               .state_from = p->state_from,
+                               .state_to = p->state_to};
     p->step.rows = p->row;
     p->step.batch.copies = p->copy;
     return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&
@@ -86,11 +94,14 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
                        lim->max_tokens, lim->max_seqs);
     assert(lim->max_rows >= lim->max_seqs && lim->max_seqs >= 1 && c->n_pages >= 1 &&
            c->max_queued >= 1);
+    assert(c->n_states == 0 || (c->n_states >= lim->max_seqs && !c->drafter.draft));
     *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
     /* retracted sequences come on top of the max_queued that may wait */
     s->queue_cap = c->max_queued + lim->max_seqs;
     vt_arena_init(&s->arena, 0);
     vt_status status = vt_radix_init(&s->radix, c->n_pages, lim->page_size, VT_TENANTS, err);
+    if (status == VT_OK && c->n_states > 0)
+        status = vt_radix_add_states(&s->radix, c->n_states, err);
     if (status == VT_OK &&
         !(make_lists(s) && make_plan(s, &s->plan[0]) && make_plan(s, &s->plan[1])))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a scheduler of %d sequences",
@@ -173,7 +184,7 @@ static int32_t known_positions(const vt_seq *q)
     return q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
 }
 
-void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
+static void enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
 {
     int32_t size = s->radix.page_size, known = known_positions(q), tenant = q->req->tenant;
     if (tenant == VT_NO_TENANT)
@@ -193,7 +204,69 @@ void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
     }
 }
 
-/* Takes a sequence out of the running set: it gives up its pages and its slot. With `keep` the KV
+/* ---- snapshots of sequence state ---- */
+
+/* Returns true if the state behind the sequence's last computed token belongs to a whole page of
+ * the tree without a snapshot, and is worth one: where its prompt branches off from cached pages,
+ * at the last border of its prompt, and at the borders behind it. */
+static bool snapshot_due(const vt_sched *s, const vt_seq *q)
+{
+    bool there = sched_has_states(s) && q->state_from == q->state_to && q->n_in_tree > 0 &&
+                 q->n_computed == q->n_in_tree * s->radix.page_size;
+    return there && (q->n_computed == q->branch || q->n_computed >= sched_last_border(s, q)) &&
+           s->radix.node[q->page[q->n_in_tree - 1]].state < 0;
+}
+
+/* Makes a due snapshot of the slot that the sequence writes; step `step` writes its state. Behind
+ * the prompt only the newest snapshot of a sequence stays: the next turn begins behind it. */
+static void make_snapshot(vt_sched *s, vt_seq *q, uint64_t step)
+{
+    vt_radix_keep_state(&s->radix, q->page[q->n_in_tree - 1], q->state_to, step);
+    q->kept_at = q->n_computed > q->n_prompt ? q->n_computed : 0;
+}
+
+static void forget_older_snapshot(vt_sched *s, const vt_seq *q)
+{
+    if (q->kept_at > 0)
+        vt_radix_forget_state(&s->radix, q->page[q->kept_at / s->radix.page_size - 1]);
+}
+
+/* Makes a snapshot of a running sequence's state if one is due and a slot is left for the next
+ * step's state. The sequence goes on from the snapshot, which it holds until then. */
+static void keep_state(vt_sched *s, vt_seq *q, uint64_t step)
+{
+    if (!snapshot_due(s, q))
+        return;
+    forget_older_snapshot(s, q);
+    int32_t next = vt_radix_take_state(&s->radix);
+    if (next < 0)
+        return;
+    make_snapshot(s, q, step);
+    q->state_to = next;
+}
+
+/* A sequence that stops running gives up its slots. With `keep` its state stays as a snapshot if
+ * one is due. */
+static void drop_states(vt_sched *s, vt_seq *q, bool keep)
+{
+    if (keep && snapshot_due(s, q)) {
+        forget_older_snapshot(s, q);
+        make_snapshot(s, q, s->next_step - 1);
+    }
+    if (q->state_from >= 0 && q->state_from != q->state_to)
+        vt_radix_drop_state(&s->radix, q->state_from);
+    vt_radix_drop_state(&s->radix, q->state_to);
+    q->state_to = q->state_from = -1;
+    q->branch = q->kept_at = 0;
+}
+
+void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
+{
+    enter_pages(s, q, step, may_swap);
+    keep_state(s, q, step);
+}
+
+/* Takes a sequence out of the running set: it gives up its pages and its slots. With `keep` the KV
  * in its pages stays cached. */
 static void stop_running(vt_sched *s, vt_seq *q, bool keep)
 {
@@ -201,12 +274,14 @@ static void stop_running(vt_sched *s, vt_seq *q, bool keep)
     int32_t size = s->radix.page_size;
     if (keep) {
         uint64_t planned = s->next_step - 1;
-        sched_enter_pages(s, q, planned, true);
+        enter_pages(s, q, planned, true);
         int32_t i = q->n_in_tree, tail = known_positions(q) - i * size;
         if (q->req->tenant != VT_NO_TENANT && tail > 0)
             vt_radix_insert(&s->radix, q->req->tenant, i > 0 ? q->page[i - 1] : -1,
                             q->token + (int64_t)i * size, tail, q->page[i], planned);
     }
+    if (sched_has_states(s))
+        drop_states(s, q, keep);
     vt_radix_drop(&s->radix, q->page, q->n_pages);
     q->n_pages = q->n_computed = q->n_in_tree = 0;
     q->prompt_step = 0;
@@ -428,6 +503,48 @@ static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot
     return VT_OK;
 }
 
+/* Checks the slots of a running sequence, and counts them in refs. */
+static vt_status check_states(const vt_sched *s, const vt_seq *q, int32_t *refs, vt_err *err)
+{
+    const vt_slots *states = &s->radix.states;
+    unsigned long long id = (unsigned long long)q->req->id;
+    if (q->state_to < 0 || states->refs[q->state_to] != 1 || states->page[q->state_to] >= 0)
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu: state slot %d is not its own", id,
+                       q->state_to);
+    if ((q->state_from < 0) != (q->n_computed == 0))
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu: state slot %d to read, %d computed", id,
+                       q->state_from, q->n_computed);
+    refs[q->state_to]++;
+    if (q->state_from < 0 || q->state_from == q->state_to)
+        return VT_OK;
+    refs[q->state_from]++;
+    if (states->page[q->state_from] < 0 || q->n_computed == 0 ||
+        states->page[q->state_from] != q->page[q->n_computed / s->radix.page_size - 1] ||
+        q->n_computed % s->radix.page_size != 0)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "request %llu: state slot %d is not the snapshot at its %d computed tokens",
+                       id, q->state_from, q->n_computed);
+    return VT_OK;
+}
+
+/* Every reference to a state slot comes from one running sequence, and no other one holds any. */
+static vt_status check_all_states(const vt_sched *s, vt_err *err)
+{
+    if (!sched_has_states(s))
+        return VT_OK;
+    int32_t *refs = vt_calloc((size_t)s->config.n_states, sizeof *refs);
+    vt_status status = refs ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
+    for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
+        status = check_states(s, s->running[i], refs, err);
+    for (int32_t i = 0; status == VT_OK && i < s->config.n_states; i++)
+        if (refs[i] != s->radix.states.refs[i])
+            status = vt_fail(err, VT_ERR_FORMAT,
+                             "state slot %d: %d references, %d running sequences use it", i,
+                             s->radix.states.refs[i], refs[i]);
+    free(refs);
+    return status;
+}
+
 /* Every reference to a page comes from one running sequence. */
 static vt_status check_references(const vt_sched *s, int32_t *refs, vt_err *err)
 {
@@ -445,6 +562,7 @@ static vt_status check_references(const vt_sched *s, int32_t *refs, vt_err *err)
 vt_status vt_sched_check(const vt_sched *s, vt_err *err)
 {
     TRY(vt_radix_check(&s->radix, err));
+    TRY(check_all_states(s, err));
     if (s->n_free_slots + s->n_running != s->config.limits.max_seqs)
         return vt_fail(err, VT_ERR_FORMAT, "%d slots free, %d sequences running", s->n_free_slots,
                        s->n_running);

@@ -36,12 +36,13 @@ enum {
 typedef struct vt_sched_config {
     vt_limits limits; /* max_tokens is the token budget, max_seqs the running limit */
     int32_t n_pages;
+    int32_t n_states;   /* state slots, at least max_seqs; 0: the model has no sequence state */
     int32_t max_queued; /* sequences */
     vt_policy policy;
     bool prefix_cache;
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
-    vt_drafter drafter; /* .draft NULL: no token is ever guessed */
+    vt_drafter drafter; /* .draft NULL: no token is ever guessed; always with sequence state */
 } vt_sched_config;
 
 /* One sequence in a plan. */
@@ -59,7 +60,7 @@ typedef struct vt_plan_entry {
 typedef struct vt_plan {
     vt_step step; /* points at the arrays below */
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
-        *row_token;
+        *row_token, *state_from, *state_to;
     vt_sample_row *row;
     vt_page_copy *copy;
     vt_plan_entry *entry; /* [batch.n_seqs] */

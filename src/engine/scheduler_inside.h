@@ -12,6 +12,13 @@ static inline int32_t seq_length(const vt_seq *q) { return q->n_tokens + q->n_pe
  * the sequence switches to that page, but only with may_swap: while a batch is being filled its
  * page lists must not change. */
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap);
+static inline bool sched_has_states(const vt_sched *s) { return s->radix.states.n_slots > 0; }
+/* Returns the last page border at which a sequence's state is worth a snapshot: its last token is
+ * always computed. */
+static inline int32_t sched_last_border(const vt_sched *s, const vt_seq *q)
+{
+    return (seq_length(q) - 1) / s->radix.page_size * s->radix.page_size;
+}
 /* Puts a running sequence back into the queue. Later it is computed again, from whatever the cache
  * still has. */
 void sched_retract(vt_sched *s, vt_seq *q);

@@ -109,9 +109,21 @@ static void grow(vt_sched *s)
 
 /* ---- 4. and 5. filling the batch ---- */
 
+/* Cuts a chunk of n tokens where the state is to be kept: at the page border where the prompt
+ * leaves cached pages, and at its last one. */
+static int32_t chunk_to_snapshot(const vt_sched *s, const vt_seq *q, int32_t n)
+{
+    const int32_t stop[] = {q->branch, sched_last_border(s, q)};
+    for (int i = 0; i < 2; i++)
+        if (q->req->tenant != VT_NO_TENANT && q->n_computed < stop[i] &&
+            stop[i] < q->n_computed + n)
+            n = stop[i] - q->n_computed;
+    return n;
+}
+
 /* Returns how many tokens of a sequence fit into the step, perhaps 0. Each scored position needs a
  * row of sampling, and so does the sequence's last token. */
-static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
+static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
     bool scores = q->req->p.prompt_logprobs && q->index == 0 && q->n_scored < q->n_prompt - 1;
@@ -119,7 +131,7 @@ static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
         n = f->rows_left;
     if (n == left && f->rows_left == 0)
         n--; /* the last token waits for a row */
-    return n;
+    return sched_has_states(s) ? chunk_to_snapshot(s, q, n) : n;
 }
 
 /* A row of sampling for the batch's token `token_index`, with what never changes for the
@@ -195,6 +207,10 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
         p->slot[t] = q->page[pos / size] * size + pos % size;
     }
     add_rows(f, q, entry, first, q_len);
+    if (sched_has_states(s)) { /* a snapshot that is read stays held until the plan is whole */
+        p->state_from[at] = q->state_from;
+        p->state_to[at] = q->state_from = q->state_to;
+    }
     int32_t n_pages = (begin + q_len + size - 1) / size;
     memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
     b->n_pages += n_pages;
@@ -272,7 +288,7 @@ static void place_running(vt_sched *s, filling *f)
 {
     place_decodes(s, f);
     for (int32_t i = 0; i < s->n_running && f->tokens_left > 0; i++) {
-        int32_t n = work_left(s->running[i]) > 1 ? chunk_that_fits(f, s->running[i]) : 0;
+        int32_t n = work_left(s->running[i]) > 1 ? chunk_that_fits(s, f, s->running[i]) : 0;
         if (n > 0) {
             place(s, f, s->running[i], n, 0);
             s->stats.prefill_tokens += (uint64_t)n;
@@ -289,6 +305,8 @@ typedef struct found {
     int32_t n_pages;                /* in s->match_page */
     int32_t n_in_tree;              /* the first of these, which are in the tree */
     int32_t copy_from, copy_tokens; /* a page, -1: none, and how many of its tokens */
+    int32_t state;                  /* with sequence state: the snapshot behind the pages; or -1 */
+    int32_t branch;                 /* and the end of the cached pages, if they reach further */
 } found;
 
 /* A further completion of a request takes the prompt's pages straight from the first one, as soon
@@ -303,8 +321,22 @@ static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *
     *f = (found){.n_pages = n,
                  .n_in_tree = first->n_in_tree < n ? first->n_in_tree : n,
                  .copy_from = first->page[n],
+                 .state = -1,
                  .copy_tokens = (q->n_prompt - 1) % size};
     return ADMITTED;
+}
+
+/* With sequence state: returns true if d, a prefill that begins with the same `n` pages, will keep
+ * its state behind more than n_matched of them. Where d goes on differently, it is asked to. */
+static bool snapshot_to_come(const vt_sched *s, vt_seq *d, int32_t n, int32_t n_matched)
+{
+    int32_t size = s->radix.page_size, last = sched_last_border(s, d) / size;
+    int32_t at = n < last ? n : last;
+    if (at <= n_matched || at * size < d->n_computed)
+        return false;
+    if (at < last && d->branch <= d->n_computed && at * size > d->n_computed)
+        d->branch = at * size;
+    return at == last || d->branch == at * size;
 }
 
 /* Is a running prefill of the same tenant about to compute a page that q wants and the tree does
@@ -312,11 +344,12 @@ static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *
 static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32_t n_matched)
 {
     for (int32_t i = 0; i < s->n_running; i++) {
-        const vt_seq *d = s->running[i];
+        vt_seq *d = s->running[i];
         if (d->n_computed >= d->n_prompt || d->req->tenant != q->req->tenant)
             continue;
         int32_t most = limit < d->n_prompt ? limit : d->n_prompt;
-        if (vt_prefix_match(q->token, d->token, most) / s->radix.page_size > n_matched)
+        int32_t n = (int32_t)vt_prefix_match(q->token, d->token, most) / s->radix.page_size;
+        if (sched_has_states(s) ? snapshot_to_come(s, d, n, n_matched) : n > n_matched)
             return true;
     }
     return false;
@@ -326,8 +359,9 @@ static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f
 {
     const vt_seq *first = &q->req->seq[0];
     if (q->index > 0 && q->n_tokens == q->n_prompt && first->state != VT_SEQ_DONE)
-        return first->state == VT_SEQ_RUNNING ? find_sibling(s, q, step, f) : WAITS;
-    *f = (found){.copy_from = -1};
+        if (first->state != VT_SEQ_RUNNING || !sched_has_states(s))
+            return first->state == VT_SEQ_RUNNING ? find_sibling(s, q, step, f) : WAITS;
+    *f = (found){.copy_from = -1, .state = -1};
     if (q->req->tenant == VT_NO_TENANT)
         return ADMITTED;
     int32_t limit = q->n_tokens - 1; /* the last token is computed: its logits are wanted */
@@ -338,7 +372,9 @@ static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f
     *f = (found){.n_pages = m.n_pages,
                  .n_in_tree = m.n_pages,
                  .copy_from = m.copy_from,
-                 .copy_tokens = m.copy_tokens};
+                 .copy_tokens = m.copy_tokens,
+                 .state = m.state,
+                 .branch = m.n_known > m.n_pages ? m.n_known * s->radix.page_size : 0};
     return should_ride(s, q, limit, m.n_pages) ? WAITS : ADMITTED;
 }
 
@@ -369,6 +405,32 @@ static bool take_pages(vt_sched *s, vt_seq *q, found *f)
     return true;
 }
 
+/* Gives the sequence a slot to write its state to, and holds the snapshot that was found. Where
+ * only that snapshot's slot is left, the sequence does without the hit. */
+static bool take_states(vt_sched *s, vt_seq *q, found *f)
+{
+    if (f->state >= 0)
+        vt_radix_hold_state(&s->radix, f->state);
+    q->state_to = vt_radix_take_state(&s->radix);
+    if (q->state_to < 0 && f->state >= 0) {
+        vt_radix_drop_state(&s->radix, f->state);
+        *f = (found){.copy_from = -1, .state = -1};
+        q->state_to = vt_radix_take_state(&s->radix);
+    }
+    q->state_from = f->state;
+    q->branch = f->branch;
+    return q->state_to >= 0;
+}
+
+/* Undoes take_states. */
+static void return_states(vt_sched *s, vt_seq *q)
+{
+    if (q->state_from >= 0)
+        vt_radix_drop_state(&s->radix, q->state_from);
+    vt_radix_drop_state(&s->radix, q->state_to);
+    q->state_to = q->state_from = -1;
+}
+
 static void count_hit(vt_sched *s, const vt_seq *q, const found *f)
 {
     vt_radix_stats *st = &s->radix.stats;
@@ -386,8 +448,14 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
         return WAITS;
     if (f.copy_tokens == 0)
         f.copy_from = -1;
-    if (!take_pages(s, q, &f))
+    bool states = sched_has_states(s);
+    if (states && !take_states(s, q, &f))
         return NO_ROOM;
+    if (!take_pages(s, q, &f)) {
+        if (states)
+            return_states(s, q);
+        return NO_ROOM;
+    }
     count_hit(s, q, &f);
     q->n_computed = f.n_pages * s->radix.page_size;
     q->n_in_tree = f.n_in_tree;
@@ -469,7 +537,7 @@ static void admit_all(vt_sched *s, filling *f)
         }
         for (int32_t i = at; i < pick; i++)
             s->queue[i]->n_passed++;
-        int32_t n = chunk_that_fits(f, q);
+        int32_t n = chunk_that_fits(s, f, q);
         if (n > 0) {
             place(s, f, q, n, 0);
             s->stats.prefill_tokens += (uint64_t)n;
@@ -510,6 +578,9 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     /* sources of copies were held so that this step could not reuse them as fresh pages */
     for (int32_t i = 0; i < p->step.batch.n_copies; i++)
         vt_radix_drop(&s->radix, &p->copy[i].from, 1);
+    for (int32_t i = 0; sched_has_states(s) && i < b->n_seqs; i++) /* snapshots likewise */
+        if (p->state_from[i] >= 0 && p->state_from[i] != p->state_to[i])
+            vt_radix_drop_state(&s->radix, p->state_from[i]);
     if (b->n_tokens == 0)
         return NULL;
     s->stats.steps++;

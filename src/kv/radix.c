@@ -9,10 +9,11 @@
  *             \                      tokens of 4 4 7 2: the one to copy from
  *            [4 4 7 -]
  *
- * Three rules hold after every call (vt_radix_check):
+ * These rules hold after every call (vt_radix_check):
  *   1. a held page's parent is held: sequences hold their whole path;
  *   2. the heap holds exactly the unreferenced leaves;
- *   3. only leaves may be partly filled.
+ *   3. only leaves may be partly filled;
+ *   4. a snapshot is a whole page's, and each is named by its node and names it.
  * It follows that all cached pages can be evicted, leaf by leaf, so an admission can count on
  * n_free + n_cached pages.
  *
@@ -58,9 +59,16 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
     return VT_OK;
 }
 
+vt_status vt_radix_add_states(vt_radix *r, int32_t n_slots, vt_err *err)
+{
+    assert(r->states.n_slots == 0);
+    return vt_slots_init(&r->states, n_slots, err);
+}
+
 void vt_radix_release(vt_radix *r)
 {
     vt_pool_release(&r->pool);
+    vt_slots_release(&r->states);
     free(r->token);
     free(r->node);
     free(r->heap);
@@ -369,17 +377,33 @@ static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, in
 
 /* ---- the functions that the scheduler calls ---- */
 
+/* Shortens a match to the last of its pages whose snapshot an earlier step writes. */
+static vt_radix_match end_at_snapshot(const vt_radix *r, vt_radix_match m, uint64_t step,
+                                      const int32_t *page)
+{
+    m.n_known = m.n_pages;
+    for (; m.n_pages > 0; m.n_pages--) {
+        const vt_radix_node *node = &r->node[page[m.n_pages - 1]];
+        m.state = node->state;
+        if (node->state >= 0 && node->state_step < step)
+            return m;
+    }
+    m.state = -1;
+    return m;
+}
+
 /* At each level:
  *
  *   1. look for the child that is closest to the next page_size tokens
  *   2. if it has all of them, take the page and go on below it
  *   3. otherwise stop; if it has some of them and an earlier step writes it, it is the page to copy
  *      these tokens from
- */
+ *
+ * With sequence state only the pages up to the last snapshot count. */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page)
 {
-    vt_radix_match m = {.copy_from = -1};
+    vt_radix_match m = {.copy_from = -1, .state = -1};
     if (tenant == VT_NO_TENANT)
         return m;
     int32_t root = r->tenant[tenant].child, size = r->page_size;
@@ -392,6 +416,8 @@ vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *t
             root = r->node[at].child;
             continue;
         }
+        if (r->states.n_slots > 0)
+            return end_at_snapshot(r, m, step, page);
         if (at >= 0 && r->node[at].step < step) {
             m.copy_from = at;
             m.copy_tokens = common;
@@ -426,12 +452,45 @@ void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n)
     }
 }
 
+void vt_radix_forget_state(vt_radix *r, int32_t page)
+{
+    int32_t slot = r->node[page].state;
+    if (slot < 0 || r->states.refs[slot] > 0)
+        return;
+    r->node[page].state = -1;
+    vt_slots_leave(&r->states, slot);
+}
+
+int32_t vt_radix_take_state(vt_radix *r)
+{
+    if (r->states.n_free == 0 && r->states.n_cached > 0) {
+        vt_radix_forget_state(r, r->states.page[r->states.oldest]);
+        r->stats.evicted_states++;
+    }
+    return vt_slots_take(&r->states);
+}
+
+void vt_radix_hold_state(vt_radix *r, int32_t slot) { vt_slots_ref(&r->states, slot); }
+
+void vt_radix_drop_state(vt_radix *r, int32_t slot) { vt_slots_unref(&r->states, slot); }
+
+void vt_radix_keep_state(vt_radix *r, int32_t page, int32_t slot, uint64_t step)
+{
+    vt_radix_node *node = &r->node[page];
+    assert(r->pool.in_tree[page] && node->fill == r->page_size && node->state < 0);
+    vt_slots_enter(&r->states, slot, page);
+    node->state = slot;
+    node->state_step = step;
+    r->stats.kept_states++;
+}
+
 /* Removes an unreferenced leaf from the tree; its page becomes free. Its parent may have become a
  * leaf, and so evictable. */
 static void forget(vt_radix *r, int32_t page, vt_evict cause)
 {
     vt_radix_node *node = &r->node[page];
     assert(r->pool.refs[page] == 0 && node->child < 0);
+    vt_radix_forget_state(r, page);
     heap_remove(r, page);
     treap_remove(r, children(r, node->tenant, node->parent), page);
     vt_pool_leave_tree(&r->pool, page);
@@ -492,7 +551,8 @@ int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32
                                     .fill = fill,
                                     .heap_at = -1,
                                     .used = ++r->tick,
-                                    .step = step};
+                                    .step = step,
+                                    .state = -1};
     vt_pool_enter_tree(&r->pool, page);
     treap_insert(r, root, page);
     r->stats.inserted_pages++;
@@ -506,6 +566,8 @@ int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32
 int32_t vt_radix_flush(vt_radix *r)
 {
     int32_t n = 0;
+    while (r->states.n_cached > 0) /* also those of pages that sequences use */
+        vt_radix_forget_state(r, r->states.page[r->states.oldest]);
     for (; r->n_heap > 0; n++)
         forget(r, r->heap[0], VT_EVICT_FLUSH);
     return n;
@@ -601,9 +663,39 @@ static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant,
     return VT_OK;
 }
 
+/* Checks rule 4, and that the page of a snapshot in use is in use. */
+static vt_status check_states(const vt_radix *r, vt_err *err)
+{
+    int32_t n = 0, named = 0;
+    TRY(vt_slots_check(&r->states, err));
+    for (int32_t i = 0; i < r->pool.n_pages; i++)
+        n += r->pool.in_tree[i] && r->node[i].state >= 0;
+    for (int32_t i = 0; i < r->states.n_slots; i++) {
+        int32_t page = r->states.page[i];
+        if (page < 0)
+            continue;
+        named++;
+        if (!r->pool.in_tree[page] || r->node[page].state != i ||
+            r->node[page].fill != r->page_size)
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "state slot %d is the snapshot of page %d, which does not know it", i,
+                           page);
+        if (r->states.refs[i] > 0 && r->pool.refs[page] == 0)
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "state slot %d is held and page %d, whose snapshot it is, is not", i,
+                           page);
+    }
+    if (n != named)
+        return vt_fail(err, VT_ERR_FORMAT, "%d pages name snapshots, %d slots are snapshots", n,
+                       named);
+    return VT_OK;
+}
+
 vt_status vt_radix_check(const vt_radix *r, vt_err *err)
 {
     TRY(vt_pool_check(&r->pool, err));
+    if (r->states.n_slots > 0)
+        TRY(check_states(r, err));
     int32_t seen = 0, in_tree = 0;
     for (int32_t i = 0; i < r->n_tenants; i++)
         if (r->tenant[i].live)

@@ -9,13 +9,18 @@
  * while it runs. Therefore a page is never evicted before its children. A prefix can be shared even
  * while the sequence that computed it still runs.
  *
- * The scheduler calls only these functions and never the page pool itself. All calls must come from
- * one thread. */
+ * Models with sequence state (kv/slots.h) can use a prefix only up to a page at whose end the state
+ * is known. There a node has a snapshot: a state slot. A snapshot may be evicted before its page,
+ * and goes with it at the latest.
+ *
+ * The scheduler calls only these functions and never the page pool or the slots themselves. All
+ * calls must come from one thread. */
 #ifndef VT_KV_RADIX_H
 #define VT_KV_RADIX_H
 
 #include "base/buf.h"
 #include "kv/pool.h"
+#include "kv/slots.h"
 
 enum {
     VT_SALT_MAX = 144, /* bytes: 128 of a client's, and what a server puts in front of them */
@@ -37,6 +42,7 @@ typedef struct vt_radix_stats {
     uint64_t copied_tokens;          /* how many were found in a part of a page and copied */
     uint64_t inserted_pages, duplicate_pages;
     uint64_t evicted_pages[VT_EVICT_CAUSES];
+    uint64_t kept_states, evicted_states; /* snapshots entered, and those evicted for a slot */
 } vt_radix_stats;
 
 typedef struct vt_radix_node {
@@ -49,6 +55,8 @@ typedef struct vt_radix_node {
     uint32_t hits;       /* how often a sequence found it here, since it was entered */
     uint64_t used;       /* the tick of its last use */
     uint64_t step;       /* the engine step that writes its last token */
+    uint64_t state_step; /* the engine step that writes its snapshot */
+    int32_t state;       /* the slot of the sequence state at the page's end; -1: no snapshot */
 } vt_radix_node;
 
 typedef struct vt_tenant {
@@ -68,18 +76,25 @@ typedef struct vt_radix {
     vt_radix_node *node;   /* [n_pages], valid where pool.in_tree */
     int32_t *heap, n_heap; /* unreferenced leaves, least recently used first */
     vt_tenant *tenant;     /* [n_tenants] */
+    vt_slots states;       /* n_slots 0: the model has no sequence state */
     uint64_t tick;
     vt_radix_stats stats;
 } vt_radix;
 
 /* How much of a prompt is cached: `n_pages` whole pages and, following them, the first
- * `copy_tokens` tokens of page `copy_from` (-1: none). */
+ * `copy_tokens` tokens of page `copy_from` (-1: none). With sequence state the pages end at
+ * the last snapshot, which is in slot `state` (-1: none was found), and nothing is copied;
+ * `n_known` counts the whole pages without regard to snapshots. */
 typedef struct vt_radix_match {
     int32_t n_pages, copy_from, copy_tokens;
+    int32_t state, n_known;
 } vt_radix_match;
 
 vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t n_tenants,
                         vt_err *err);
+/* Gives the tree n_slots state slots: the model has sequence state. Called once, before any other
+ * call. */
+vt_status vt_radix_add_states(vt_radix *r, int32_t n_slots, vt_err *err);
 void vt_radix_release(vt_radix *r);
 
 /* Requests share prefixes only with requests of the same tenant. Returns the tenant of a salt and
@@ -89,8 +104,8 @@ int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t a
 void vt_radix_leave(vt_radix *r, int32_t tenant);
 
 /* Finds the longest cached prefix of token[0..n) and writes its whole pages to page[], which has
- * room for n / page_size. A part of a page is offered for copying only if a step before `step`
- * writes that page. The pages found are not held yet. */
+ * room for n / page_size. A part of a page, and a snapshot, is offered only if a step before `step`
+ * writes it. The pages and the snapshot found are not held yet. */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page);
 /* A sequence begins to use the pages. */
@@ -115,12 +130,24 @@ static inline int32_t vt_radix_available(const vt_radix *r)
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step);
 
-/* Forgets all unreferenced pages; returns how many. */
+/* Takes a state slot: a free one, or that of the snapshot that was used least recently. -1 if
+ * sequences use all slots. */
+int32_t vt_radix_take_state(vt_radix *r);
+/* A sequence begins to use a snapshot; it holds the snapshot's page already, or does so next. */
+void vt_radix_hold_state(vt_radix *r, int32_t slot);
+/* A sequence no longer uses a slot that it took or held. */
+void vt_radix_drop_state(vt_radix *r, int32_t slot);
+/* Makes a held slot the snapshot of a whole page in the tree that has none; `step` writes it. */
+void vt_radix_keep_state(vt_radix *r, int32_t page, int32_t slot, uint64_t step);
+/* Takes the page's snapshot away, if it has one that no sequence uses. */
+void vt_radix_forget_state(vt_radix *r, int32_t page);
+
+/* Forgets all unreferenced pages and snapshots; returns how many pages. */
 int32_t vt_radix_flush(vt_radix *r);
 
 /* Writes the tree as text for people: one line for each run of pages without a branch. */
 void vt_radix_dump(const vt_radix *r, vt_buf *out);
-/* Checks the pool, the three rules of radix.c and the order of siblings, computing everything
+/* Checks the pool, the slots, the rules of radix.c and the order of siblings, computing everything
  * again. For tests. */
 vt_status vt_radix_check(const vt_radix *r, vt_err *err);
 

@@ -45,6 +45,11 @@ typedef struct vt_batch {
     const int32_t *row_token;   /* [n_rows] */
     const vt_page_copy *copies; /* [n_copies], done before the forward pass */
     int32_t n_copies;
+    /* Of a model with sequence state, else NULL: [n_seqs] the state slot that holds the state
+     * before the sequence's first token here (-1: it begins at position 0, from zeros), and the
+     * slot that gets the state behind its last one. They may be the same. A slot that a sequence
+     * writes is neither read nor written by another one of the step. */
+    const int32_t *state_from, *state_to;
     const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
     const int32_t *shared_kv; /* for a batch without pages, of which only costs are asked:
                                   [n_decode] from shared_kv_find (ops/shared_kv.h); may be NULL */

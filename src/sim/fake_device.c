@@ -4,6 +4,7 @@
  *
  * Reading one earlier position, chosen by a hash, stands for attention. Reading all of them would
  * make a step as slow as a real one, and over thousands of tokens a wrong page is soon read anyway.
+ * With sequence state the hash of p is mixed with the state, which is one number for a sequence.
  * Sequences run in batch order. So a sequence that shares a page written in the same step finds it
  * written, as on a real device, where a layer stores all KV before any row attends. */
 #include "sim/fake_device.h"
@@ -33,6 +34,9 @@ typedef struct fake_device {
     uint64_t *written_by; /* [n_pages * page_size] the step that wrote the slot last */
     uint64_t *page_by;    /* [n_pages] the step that wrote any slot of the page last */
     uint64_t *hash;       /* [max_tokens] the hashes of the step being run */
+    uint64_t *state;      /* [n_states] */
+    uint64_t *state_by;   /* [n_states] the step that wrote the slot last */
+    int32_t *state_seq;   /* [n_states] and which of its sequences did */
     int32_t *token_pool;
     fake_flight flight[IN_FLIGHT];
     int32_t n_flight;
@@ -59,6 +63,12 @@ static uint64_t position_hash(uint64_t before, int32_t token, int32_t position, 
     return mix(mix(before, (uint64_t)(uint32_t)token), mix((uint64_t)position, attended));
 }
 
+/* The state behind a token, from the state before it. */
+static uint64_t next_state(uint64_t before, int32_t token)
+{
+    return mix(before + 1, (uint64_t)(uint32_t)token);
+}
+
 static int32_t attended_position(uint64_t before, int32_t position)
 {
     return (int32_t)(before % (uint64_t)position);
@@ -82,19 +92,22 @@ static float logprob_of(uint64_t hash, int32_t token)
 
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
-                       uint64_t *scratch)
+                       uint64_t *scratch, bool stateful)
 {
+    uint64_t state = 0;
     for (int32_t p = 0; p < n_prompt + n - 1; p++) {
         int32_t token = p < n_prompt ? prompt[p] : out[p - n_prompt];
         uint64_t before = p > 0 ? scratch[p - 1] : 0;
         uint64_t attended = p > 0 ? scratch[attended_position(before, p)] : 0;
         scratch[p] = position_hash(before, token, p, attended);
+        state = next_state(state, token);
+        uint64_t hash = stateful ? mix(scratch[p], state) : scratch[p];
         if (p < n_prompt - 1) {
-            score[p + 1] = logprob_of(scratch[p], prompt[p + 1]);
+            score[p + 1] = logprob_of(hash, prompt[p + 1]);
         } else {
             int32_t at = p - n_prompt + 1;
-            out[at] = choose(scratch[p], row, p + 1, token, vocab);
-            logprob[at] = logprob_of(scratch[p], out[at]);
+            out[at] = choose(hash, row, p + 1, token, vocab);
+            logprob[at] = logprob_of(hash, out[at]);
         }
     }
 }
@@ -126,6 +139,34 @@ static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
     }
 }
 
+/* Checks that every sequence has state slots, that it begins with zeros where it begins, and that
+ * no slot which a sequence writes is read or written by another one. */
+static void check_states(fake_device *x, const vt_step *step)
+{
+    const vt_batch *b = &step->batch;
+    int32_t n = x->config.n_states;
+    if ((n > 0) != (b->state_from && b->state_to)) {
+        violate(x, "state slots and the model do not fit", n);
+        return;
+    }
+    for (int32_t s = 0; n > 0 && s < b->n_seqs; s++) {
+        int32_t from = b->state_from[s], to = b->state_to[s];
+        if (from >= n || to < 0 || to >= n || (from < 0) != (b->position[b->q_start[s]] == 0)) {
+            violate(x, "a sequence's state slots are wrong", s);
+            return;
+        }
+        if (x->state_by[to] == step->id)
+            violate(x, "two sequences write one state slot", s);
+        x->state_by[to] = step->id;
+        x->state_seq[to] = s;
+    }
+    for (int32_t s = 0; n > 0 && s < b->n_seqs; s++) {
+        int32_t from = b->state_from[s];
+        if (from >= 0 && x->state_by[from] == step->id && x->state_seq[from] != s)
+            violate(x, "a sequence reads a state slot that another one writes", s);
+    }
+}
+
 static void check_batch(fake_device *x, const vt_step *step)
 {
     const vt_batch *b = &step->batch;
@@ -136,6 +177,7 @@ static void check_batch(fake_device *x, const vt_step *step)
         violate(x, "a batch is empty, beyond its limits, or does not add up", b->n_tokens);
     for (int32_t s = 0; s < b->n_seqs; s++)
         check_seq(x, b, s);
+    check_states(x, step);
     for (int32_t r = 0; r < b->n_rows; r++)
         if (b->row_token[r] < 0 || b->row_token[r] >= b->n_tokens ||
             (r > 0 && b->row_token[r] <= b->row_token[r - 1]))
@@ -154,7 +196,8 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;
     const int32_t *pages = b->page_ids + b->page_start[s];
-    int32_t size = b->page_size;
+    int32_t size = b->page_size, from = x->config.n_states > 0 ? b->state_from[s] : -1;
+    uint64_t state = from >= 0 ? x->state[from] : 0;
     for (int32_t t = b->q_start[s]; t < b->q_start[s + 1]; t++) {
         int32_t p = b->position[t], a;
         uint64_t before = 0, attended = 0;
@@ -168,7 +211,13 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
             violate(x, "a slot is written twice in a step", t);
         x->written_by[b->slot[t]] = x->page_by[b->slot[t] / size] = step->id;
         x->kv[b->slot[t]] = x->hash[t];
+        if (x->config.n_states > 0) {
+            state = next_state(state, resolve(x, b->token[t]));
+            x->hash[t] = mix(x->hash[t], state);
+        }
     }
+    if (x->config.n_states > 0)
+        x->state[b->state_to[s]] = state;
 }
 
 /* Checks that a decode attends to no KV that its own step writes, except that of its own tokens: a
@@ -279,6 +328,8 @@ static void scramble(fake_device *x)
     for (int64_t i = 0;
          !x->config.hollow && i < (int64_t)x->config.n_pages * x->config.limits.page_size; i++)
         x->kv[i] = mix(x->kv[i], 0xbad);
+    for (int32_t i = 0; i < x->config.n_states; i++)
+        x->state[i] = mix(x->state[i], 0xbad);
 }
 
 static bool fake_lost(vt_executor *base) { return ((const fake_device *)base)->lost; }
@@ -336,6 +387,9 @@ static void fake_free(vt_executor *base)
     free(x->written_by);
     free(x->page_by);
     free(x->hash);
+    free(x->state);
+    free(x->state_by);
+    free(x->state_seq);
     free(x->token_pool);
     free(x->top_id);
     free(x->top_logprob);
@@ -389,11 +443,15 @@ static bool reserve(fake_device *x)
     x->written_by = vt_calloc(slots, sizeof *x->written_by);
     x->page_by = vt_calloc((size_t)c->n_pages, sizeof *x->page_by);
     x->hash = vt_calloc(tokens, sizeof *x->hash);
+    size_t states = (size_t)c->n_states + 1;
+    x->state = vt_calloc(states, sizeof *x->state);
+    x->state_by = vt_calloc(states, sizeof *x->state_by);
+    x->state_seq = vt_calloc(states, sizeof *x->state_seq);
     x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
     x->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_id);
     x->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_logprob);
-    bool ok = x->kv && x->written_by && x->page_by && x->hash && x->token_pool && x->top_id &&
-              x->top_logprob;
+    bool ok = x->kv && x->written_by && x->page_by && x->hash && x->state && x->state_by &&
+              x->state_seq && x->token_pool && x->top_id && x->top_logprob;
     for (int i = 0; i < IN_FLIGHT; i++) {
         x->token[i] = vt_calloc(rows, sizeof *x->token[i]);
         x->logprob[i] = vt_calloc(rows, sizeof *x->logprob[i]);

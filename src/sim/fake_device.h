@@ -6,6 +6,9 @@
  * chooses is right only if every page, slot, copy and pending token before it was right.
  * vt_fake_reference computes which tokens a request must get, from its prompt and seed alone.
  *
+ * With state slots a sequence's state, too, is one number, a hash of all its tokens in order, and
+ * the logits depend on it.
+ *
  * Steps take fake time (vt_fake_clock) and fail as often as the configuration says. Whether a step
  * runs at its launch or only at its wait is random. A batch that breaks the contract of ops/batch.h
  * is refused. */
@@ -23,6 +26,7 @@ int64_t vt_fake_now(void *clock); /* vt_engine_config.now */
 typedef struct vt_fake_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots, vocab;
+    int32_t n_states;  /* state slots; 0: the fake model has no sequence state */
     uint64_t seed;     /* determines faults and when steps run */
     int32_t fault_ppm; /* how many of a million launches, and of a million waits, fail */
     /* A failure loses the device: every launch and wait fails until vt_executor.renew, which works
@@ -40,9 +44,9 @@ const char *vt_fake_violation(const vt_executor *x);
 
 /* Computes what a request with this prompt, sampling row and vocabulary gets when it runs alone: n
  * tokens in out, their log-probabilities in logprob, and those of the prompt's tokens in score[1 ..
- * n_prompt). scratch: [n_prompt + n]. */
+ * n_prompt). scratch: [n_prompt + n]. `stateful`: from a model with sequence state. */
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
-                       uint64_t *scratch);
+                       uint64_t *scratch, bool stateful);
 
 #endif

@@ -117,7 +117,7 @@ static void expect(sim *s, script *r)
         const vt_seq *q = &made->seq[i];
         int32_t most = q->max_len - q->n_prompt;
         vt_fake_reference(r->prompt, r->p.n_prompt, &q->row, VOCAB, most, c->expected, c->logprob,
-                          r->score, scratch);
+                          r->score, scratch, s->device.n_states > 0);
         c->expected_finish = VT_FINISH_LENGTH;
         while (c->n_expected < most && c->expected_finish == VT_FINISH_LENGTH)
             if (ends(s, r, c->expected[c->n_expected++]))
@@ -296,7 +296,13 @@ static vt_status make_engine(sim *s, vt_err *err)
     s->right_percent = s->seed % 2 ? (int32_t)(s->seed % 101) : 0; /* half of the seeds draft */
     if (s->right_percent > 0)
         s->config.sched.drafter = (vt_drafter){.user = s, .draft = draft};
+    /* a quarter of the seeds run a model with sequence state, from no slot to spare to three for
+     * each sequence */
+    if (s->seed % 4 == 0)
+        s->config.sched.n_states = lim.max_seqs +
+                                   (int32_t)(s->seed / 4 % (uint64_t)(2 * lim.max_seqs + 1));
     s->device = (vt_fake_config){.limits = lim,
+                                 .n_states = s->config.sched.n_states,
                                  .n_pages = s->config.sched.n_pages,
                                  .n_pool_slots = lim.max_seqs,
                                  .vocab = VOCAB,
@@ -385,6 +391,8 @@ static void check_end(sim *s)
     const vt_pool *pool = &sched->radix.pool;
     if (pool->n_held != 0 || pool->n_free + pool->n_cached != pool->n_pages)
         fail(s, "in the end %d pages are held", pool->n_held);
+    if (sched->radix.states.n_held != 0)
+        fail(s, "in the end %d state slots are held", sched->radix.states.n_held);
     if (sched->n_running > 0 || sched->n_queue > 0 ||
         sched->n_free_slots != sched->config.limits.max_seqs)
         fail(s, "in the end something runs or waits");
@@ -410,6 +418,12 @@ static void add_report(const sim *s, vt_sim_report *report)
     report->draft_accepted += st.sched.draft_accepted;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;
+    if (s->config.sched.n_states > 0) {
+        report->state_hit_tokens += st.cache.hit_tokens;
+        report->state_retracted += st.sched.retracted;
+    }
+    report->kept_states += st.cache.kept_states;
+    report->evicted_states += st.cache.evicted_states;
     report->evicted_pages += st.cache.evicted_pages[VT_EVICT_ADMIT] +
                              st.cache.evicted_pages[VT_EVICT_GROW];
     for (int32_t i = 0; i < s->n; i++)

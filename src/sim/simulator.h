@@ -1,9 +1,9 @@
 /* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock. A
  * run is a pure function of its seed, so a seed that fails can be run again.
  *
- * A run makes a random engine (pages, page size, budget, policy, overlap, faults ...), sends it
- * random requests (shared prefixes, several completions, stop tokens, scores, salts, priorities,
- * timeouts), aborts some, and after every step checks:
+ * A run makes a random engine (pages, page size, budget, policy, overlap, faults, state slots ...),
+ * sends it random requests (shared prefixes, several completions, stop tokens, scores, salts,
+ * priorities, timeouts), aborts some, and after every step checks:
  *
  *   - all invariants of scheduler, radix tree and page pool (vt_sched_check), and the device's own;
  *   - every completion gets exactly the tokens and log-probabilities that it would get alone;
@@ -20,6 +20,8 @@ typedef struct vt_sim_report {
     uint64_t finished[VT_FINISH_ERROR + 1];
     uint64_t retracted, faults, hit_tokens, copied_tokens, evicted_pages, aborts;
     uint64_t draft_tokens, draft_accepted;
+    /* snapshots of sequence state; and in the runs of models that have it: */
+    uint64_t kept_states, evicted_states, state_hit_tokens, state_retracted;
     int64_t simulated_ns;
 } vt_sim_report;
 

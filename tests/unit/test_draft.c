@@ -128,7 +128,7 @@ static void open_with_oracle(fixture *f, oracle *o, bool overlap, const vt_sampl
     f->config.request.vocab = ASCII;
     f->config.request.tokenizer = tokenizer;
     f->config.sched.drafter = (vt_drafter){.user = o, .draft = know};
-    vt_fake_reference(prompt, 7, row, ASCII, OUTPUT, o->expected, logprob, score, scratch);
+    vt_fake_reference(prompt, 7, row, ASCII, OUTPUT, o->expected, logprob, score, scratch, false);
     fixture_open(f);
 }
 

@@ -41,8 +41,8 @@ static void reference(const int32_t *prompt, int32_t n_prompt, int32_t n, int32_
 {
     float logprob[200], score[200];
     uint64_t scratch[400];
-    vt_fake_reference(prompt, n_prompt, &(vt_sample_row){0}, ASCII, n, out, logprob, score,
-                      scratch);
+    vt_fake_reference(prompt, n_prompt, &(vt_sample_row){0}, ASCII, n, out, logprob, score, scratch,
+                      false);
     vt_buf_clear(text);
     assert_int_equal(vt_tokenizer_decode(tokenizer, out, (size_t)n, true, text, NULL), VT_OK);
 }

@@ -262,6 +262,87 @@ static void test_radix_when_pages_are_scarce_then_rules_hold(void **state)
     assert_true(r.stats.evicted_pages[VT_EVICT_ADMIT] > 1000);
     vt_radix_release(&r);
 }
+/* Keeps a snapshot at the end of `page` as a sequence would: it takes a slot, and then drops it. */
+static int32_t snapshot(vt_radix *r, int32_t page, uint64_t step)
+{
+    vt_radix_hold(r, &page, 1);
+    int32_t slot = vt_radix_take_state(r);
+    vt_radix_keep_state(r, page, slot, step);
+    vt_radix_drop_state(r, slot);
+    vt_radix_drop(r, &page, 1);
+    check(r);
+    return slot;
+}
+
+static void test_radix_find_with_states_then_ends_at_the_last_snapshot(void **state)
+{
+    (void)state;
+    vt_radix r;
+    int32_t token[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, page[4], hit[4];
+    open_tree(&r, PAGES);
+    assert_int_equal(vt_radix_add_states(&r, 2, NULL), VT_OK);
+    int32_t t = vt_radix_join(&r, "", 0, 0);
+    remember(&r, t, token, 14, page);
+    vt_radix_match m = vt_radix_find(&r, t, token, 14, 9, hit);
+    assert_true(m.n_pages == 0 && m.n_known == 3 && m.state == -1 && m.copy_from == -1);
+    int32_t first = snapshot(&r, page[0], 4), second = snapshot(&r, page[1], 5);
+    m = vt_radix_find(&r, t, token, 14, 9, hit);
+    assert_true(m.n_pages == 2 && m.n_known == 3 && m.state == second);
+    m = vt_radix_find(&r, t, token, 14, 5, hit); /* step 5 itself writes the second one */
+    assert_true(m.n_pages == 1 && m.state == first);
+    assert_int_equal(m.copy_from, -1);
+    vt_radix_release(&r);
+}
+
+static void test_radix_take_state_when_full_then_the_oldest_snapshot_goes(void **state)
+{
+    (void)state;
+    vt_radix r;
+    int32_t token[] = {1, 2, 3, 4, 5, 6, 7, 8}, page[2], hit[2];
+    open_tree(&r, PAGES);
+    assert_int_equal(vt_radix_add_states(&r, 2, NULL), VT_OK);
+    int32_t t = vt_radix_join(&r, "", 0, 0);
+    remember(&r, t, token, 8, page);
+    int32_t first = snapshot(&r, page[0], 1), second = snapshot(&r, page[1], 1);
+    vt_radix_hold(&r, page, 1);
+    vt_radix_hold_state(&r, first); /* used: it is not to be evicted */
+    assert_int_equal(vt_radix_take_state(&r), second);
+    assert_int_equal(vt_radix_take_state(&r), -1);
+    vt_radix_forget_state(&r, page[0]); /* in use: stays */
+    check(&r);
+    assert_int_equal(vt_radix_find(&r, t, token, 8, 9, hit).n_pages, 1);
+    vt_radix_drop_state(&r, first);
+    vt_radix_drop(&r, page, 1);
+    vt_radix_flush(&r); /* the snapshots go with their pages */
+    check(&r);
+    assert_int_equal(r.states.n_free, 1);
+    assert_int_equal(r.stats.evicted_states, 1);
+    vt_radix_release(&r);
+}
+
+static void test_radix_check_when_a_snapshot_is_lost_then_says_so(void **state)
+{
+    (void)state;
+    vt_radix r;
+    vt_err err;
+    int32_t token[] = {1, 2, 3, 4, 5, 6, 7, 8}, page[2];
+    open_tree(&r, PAGES);
+    assert_int_equal(vt_radix_add_states(&r, 2, NULL), VT_OK);
+    int32_t t = vt_radix_join(&r, "", 0, 0);
+    remember(&r, t, token, 8, page);
+    int32_t slot = snapshot(&r, page[0], 1);
+    r.node[page[0]].state = -1;
+    assert_int_equal(vt_radix_check(&r, &err), VT_ERR_FORMAT);
+    r.node[page[0]].state = slot;
+    r.node[page[1]].state = slot;
+    assert_int_equal(vt_radix_check(&r, &err), VT_ERR_FORMAT);
+    r.node[page[1]].state = -1;
+    vt_radix_hold_state(&r, slot); /* and not its page */
+    assert_int_equal(vt_radix_check(&r, &err), VT_ERR_FORMAT);
+    vt_radix_drop_state(&r, slot);
+    check(&r);
+    vt_radix_release(&r);
+}
 
 int main(void)
 {
@@ -277,6 +358,9 @@ int main(void)
         cmocka_unit_test(test_radix_dump_when_runs_part_then_one_line_a_run),
         cmocka_unit_test(test_radix_find_when_random_then_longest_shared_prefix),
         cmocka_unit_test(test_radix_when_pages_are_scarce_then_rules_hold),
+        cmocka_unit_test(test_radix_find_with_states_then_ends_at_the_last_snapshot),
+        cmocka_unit_test(test_radix_take_state_when_full_then_the_oldest_snapshot_goes),
+        cmocka_unit_test(test_radix_check_when_a_snapshot_is_lost_then_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

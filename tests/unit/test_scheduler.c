@@ -478,7 +478,7 @@ static void test_scores_when_prompt_is_cached_then_every_position_is_computed(vo
     p.prompt_logprobs = true;
     submit(&f, &p);
     run_all(&f);
-    vt_fake_reference(prompt, 50, &(vt_sample_row){0}, 256, 1, out, logprob, score, scratch);
+    vt_fake_reference(prompt, 50, &(vt_sample_row){0}, 256, 1, out, logprob, score, scratch, false);
     assert_int_equal(scored.cached, 0);
     assert_int_equal(scored.n_scores, 49);
     assert_memory_equal(scored.score, score + 1, 49 * sizeof(float));

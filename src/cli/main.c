@@ -6,6 +6,7 @@
  * The verbs, their sentences and their texts for --help stand in the table below; their options
  * come from the option table (engine/options.c), which says for each option which verbs take it. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -407,6 +408,7 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     open_standard_files();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, not the end of us */
     file_explain_sigbus();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {

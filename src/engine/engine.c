@@ -712,6 +712,10 @@ void vt_engine_end_requests(vt_engine *e)
     step_end(e);
 }
 
+int32_t vt_engine_max_sequences(const vt_engine *e)
+{
+    return e->config.sched.max_queued + e->config.sched.limits.max_seqs;
+}
 int32_t vt_engine_max_context(const vt_engine *e) { return e->config.request.max_context; }
 
 void vt_engine_free(vt_engine *e)

@@ -55,6 +55,8 @@ void vt_engine_flush_cache(vt_engine *e);
  * run. */
 void vt_engine_end_requests(vt_engine *e);
 int32_t vt_engine_max_context(const vt_engine *e); /* tokens of the longest sequence */
+/* Sequences that may run and wait together: one request can have no more. */
+int32_t vt_engine_max_sequences(const vt_engine *e);
 /* The prefix cache as text. Only between steps, on the engine's thread. */
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
 /* Waits for the end of the step under way, and keeps the next one from beginning until

@@ -108,7 +108,7 @@ static vt_status check_sampling(const vt_request_params *p, const vt_req_limits 
     TRY(check_number("top_k", p->top_k, 0, INT32_MAX, err));
     TRY(check_number("top_p", p->top_p, 0, 1, err));
     TRY(check_number("min_p", p->min_p, 0, 1, err));
-    TRY(check_number("repetition_penalty", p->repetition_penalty, 0.01, 100, err));
+    TRY(check_number("repetition_penalty", p->repetition_penalty, 0.01f, 100, err));
     TRY(check_number("presence_penalty", p->presence_penalty, -100, 100, err));
     TRY(check_number("frequency_penalty", p->frequency_penalty, -100, 100, err));
     TRY(check_number("logprobs", p->logprobs, -1, VT_MAX_TOP_LOGPROBS, err));

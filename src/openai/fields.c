@@ -99,12 +99,13 @@ static bool is_base_name(const char *name, const char *path)
 vt_status field_read_model(reader *r, const field *f, json_t *v)
 {
     const char *name = json_string_value(v), *own = vt_model_name(r->m), *alias = r->d->model_alias,
-               *served = r->d->model_name;
+               *served = r->d->model_name, *listed = r->d->list_name;
     if (!name)
         return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
     bool known = !*name || strcmp(name, own) == 0 || (served && strcmp(name, served) == 0) ||
-                 (alias && strcmp(name, alias) == 0) || is_base_name(name, alias) ||
-                 (r->m->path && strcmp(name, r->m->path) == 0) || is_base_name(name, r->m->path);
+                 (alias && strcmp(name, alias) == 0) || (listed && strcmp(name, listed) == 0) ||
+                 is_base_name(name, alias) || (r->m->path && strcmp(name, r->m->path) == 0) ||
+                 is_base_name(name, r->m->path);
     if (known && strlen(name) == json_string_length(v))
         return VT_OK;
     vt_openai_refuse(r->e, 404, f->name, "model: '%.80s' is not here, expected '%.200s'", name,
@@ -196,6 +197,20 @@ vt_status field_read_allowed(reader *r, const field *f, json_t *v)
     return field_ids(r, f->name, v, VT_MAX_ALLOWED, &r->r->p.allowed, &r->r->p.n_allowed);
 }
 
+/* Returns the token id that the key spells in the one way that JSON has for a number; -1: none. */
+static int32_t token_id(const char *key, int32_t vocab)
+{
+    int32_t id = 0;
+    if (!*key || (key[0] == '0' && key[1]))
+        return -1;
+    for (; *key; key++) {
+        if (*key < '0' || *key > '9' || id >= vocab)
+            return -1;
+        id = id * 10 + (*key - '0');
+    }
+    return id < vocab ? id : -1;
+}
+
 vt_status field_read_bias(reader *r, const field *f, json_t *v)
 {
     const char *key;
@@ -210,16 +225,14 @@ vt_status field_read_bias(reader *r, const field *f, json_t *v)
     r->r->p.logit_bias = out;
     json_object_foreach(v, key, bias)
     {
-        char *end;
-        long id = strtol(key, &end, 10);
+        int32_t id = token_id(key, r->m->arch.vocab);
         double x = json_number_value(bias);
-        if (*end || end == key || id < 0 || id >= r->m->arch.vocab || !json_is_number(bias) ||
-            !(fabs(x) <= 100))
+        if (id < 0 || !json_is_number(bias) || !(fabs(x) <= 100))
             return vt_openai_refuse(r->e, 400, f->name,
                                     "logit_bias: '%.20s' expected a token id below %d, with a "
                                     "number from -100 to 100",
                                     key, r->m->arch.vocab);
-        out[r->r->p.n_logit_bias++] = (vt_logit_bias){(int32_t)id, (float)x};
+        out[r->r->p.n_logit_bias++] = (vt_logit_bias){id, (float)x};
     }
     return VT_OK;
 }
@@ -343,5 +356,10 @@ vt_status field_read_neutral(reader *r, const field *f, json_t *v)
                     : json_equal(value, v);
     }
     json_decref(values);
-    return known ? VT_OK : vt_openai_refuse(r->e, 400, f->name, "%s: not supported", f->name);
+    if (known)
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, f->name,
+                            "%s: not supported; leave it out, or give one of these, which ask for "
+                            "what is done anyway: %.*s",
+                            f->name, (int)strlen(f->only) - 2, f->only + 1);
 }

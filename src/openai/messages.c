@@ -44,18 +44,20 @@ static json_t *read_message(json_t *message, size_t i, vt_openai_error *e)
         vt_openai_refuse(e, 400, "messages", "messages[%zu]: expected an object with a role", i);
         return NULL;
     }
-    if (json_is_string(content) || (assistant && (!content || json_is_null(content))))
+    bool none = assistant && (!content || json_is_null(content));
+    if (json_is_string(content))
         return json_incref(message);
-    if (!json_is_array(content)) {
+    if (!none && !json_is_array(content)) {
         vt_openai_refuse(e, 400, "messages",
                          "messages[%zu].content: expected a string or a list of text parts", i);
         return NULL;
     }
-    json_t *joined = join_parts(content, i, e);
-    if (!joined)
+    /* templates add contents up, which they cannot do with none */
+    json_t *text = none ? json_string("") : join_parts(content, i, e);
+    if (!none && !text)
         return NULL;
     json_t *copy = json_copy(message);
-    if (json_object_set_new(copy, "content", joined) != 0) {
+    if (json_object_set_new(copy, "content", text) != 0) {
         json_decref(copy);
         vt_openai_refuse(e, 500, "messages", "out of memory for messages[%zu]", i);
         return NULL;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/nearest.h"
 #include "engine/chat.h"
 #include "engine/request.h"
 #include "model/model.h"
@@ -162,6 +163,18 @@ static const field *find_field(unsigned where, const char *name, size_t len)
     return NULL;
 }
 
+static vt_status refuse_unknown(reader *r, unsigned where, const char *name)
+{
+    vt_nearest near = vt_nearest_begin(name);
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if (fields[i].where & where)
+            vt_nearest_try(&near, fields[i].name);
+    return vt_openai_refuse(r->e, 400, name, "%s%.60s: not supported%s%s%s",
+                            where == SAMPLING ? "sampling_params." : "", name,
+                            near.best ? ", did you mean " : "", near.best ? near.best : "",
+                            near.best ? "?" : "");
+}
+
 /* Reads the members of an object. A member that is null counts as not given. */
 static vt_status read_members(reader *r, const json_t *object, unsigned where)
 {
@@ -174,8 +187,7 @@ static vt_status read_members(reader *r, const json_t *object, unsigned where)
         if (json_is_null(value))
             continue;
         if (!f)
-            return vt_openai_refuse(r->e, 400, name, "%s%.60s: not supported",
-                                    where == SAMPLING ? "sampling_params." : "", name);
+            return refuse_unknown(r, where, name);
         TRY(read_value(r, f, value));
     }
     return VT_OK;
@@ -400,10 +412,11 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
     bool ids = r->input_ids && v == r->input_ids;
     bool list = lists && (json_is_string(first) || json_is_array(first));
     size_t n = list ? json_array_size(v) : 1;
-    if (n * (size_t)r->r->p.n > VT_OPENAI_MAX_CHOICES)
+    int32_t most = r->d->max_answers ? r->d->max_answers : VT_OPENAI_MAX_CHOICES;
+    if (n > (size_t)most || n * (size_t)r->r->p.n > (size_t)most)
         return vt_openai_refuse(r->e, 400, param,
                                 "%s: %zu prompts with n %d each, expected at most %d answers",
-                                param, n, r->r->p.n, VT_OPENAI_MAX_CHOICES);
+                                param, n, r->r->p.n, most);
     r->r->prompt = vt_arena_alloc(&r->r->arena, n, sizeof *r->r->prompt);
     if (!r->r->prompt)
         return field_no_memory(r);

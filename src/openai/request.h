@@ -28,13 +28,15 @@ typedef struct vt_openai_defaults {
     bool ignore_eos;
     int32_t max_prompt; /* tokens of a prompt: a text that is sure to make more is refused before it
                            is tokenised; 0: no limit. /tokenize has one of its own */
-    bool has_seed;      /* false: the engine chooses a seed for each request */
+    int32_t max_answers; /* prompts times n: more could never run; 0: VT_OPENAI_MAX_CHOICES */
+    bool has_seed;       /* false: the engine chooses a seed for each request */
     uint64_t seed;
     bool literal_content;                    /* special tokens inside messages stay text */
     bool may_stream;                         /* false: "stream": true is refused */
     const struct vt_template_limits *limits; /* of rendering a chat template; NULL: the usual */
     const char *model_alias; /* a further name that "model" may have, such as what option model
                                 says; NULL: none */
+    const char *list_name;   /* another one, such as what `vitrine list` calls it; NULL: none */
     const char *model_name;  /* what answers call the model, and a name that "model" may have;
                                 NULL: its own name */
 } vt_openai_defaults;

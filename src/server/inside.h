@@ -45,6 +45,7 @@ typedef struct vt_server {
     int log_form;             /* server_log_form */
     bool log_text;            /* prompts and answers stand in the log */
     vt_openai_defaults defaults;
+    char *list_name;        /* what `vitrine list` calls the model; NULL: it is not in the cache */
     const char *model_name; /* that answers carry: option served-model-name, else the model's */
     const char *owned_by;
     double request_timeout_s; /* 0: none */
@@ -131,6 +132,7 @@ void server_health_generate(vt_server *s, vt_exchange *x);
 void server_loads(vt_server *s, vt_exchange *x);
 void server_load(vt_server *s, vt_exchange *x);
 void server_model_info(vt_server *s, vt_exchange *x);
+void server_tokenizer_info(vt_server *s, vt_exchange *x);
 void server_info(vt_server *s, vt_exchange *x);
 void server_version(vt_server *s, vt_exchange *x);
 void server_show_metrics(vt_server *s, vt_exchange *x);

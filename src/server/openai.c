@@ -120,10 +120,11 @@ void server_completions(vt_server *s, vt_exchange *x) { generation_start(s, x, &
 
 /* ---- models ---- */
 
-static void write_model(const vt_server *s, vt_json *w)
+/* The served model under one of its names. */
+static void write_model(const vt_server *s, const char *name, vt_json *w)
 {
     vt_json_open(w, NULL, '{');
-    vt_json_string(w, "id", s->model_name);
+    vt_json_string(w, "id", name);
     vt_json_string(w, "object", "model");
     vt_json_int(w, "created", s->started_s);
     vt_json_string(w, "owned_by", s->owned_by);
@@ -141,7 +142,9 @@ void server_models(vt_server *s, vt_exchange *x)
     vt_json_open(&w, NULL, '{');
     vt_json_string(&w, "object", "list");
     vt_json_open(&w, "data", '[');
-    write_model(s, &w);
+    write_model(s, s->model_name, &w);
+    if (s->list_name && strcmp(s->list_name, s->model_name) != 0)
+        write_model(s, s->list_name, &w);
     vt_json_close(&w);
     vt_json_close(&w);
     server_reply_json(x, 200, &w, &text);
@@ -153,7 +156,7 @@ void server_model(vt_server *s, vt_exchange *x)
     const char *name = vt_web_request(x)->path + sizeof prefix - 1;
     vt_json w;
     vt_buf text = {0};
-    if (strcmp(name, s->model_name) != 0) {
+    if (strcmp(name, s->model_name) != 0 && !(s->list_name && strcmp(name, s->list_name) == 0)) {
         vt_openai_error e = {0};
         vt_openai_refuse(&e, 404, "model", "model: '%.80s' is not here, expected '%.200s'", name,
                          s->model_name);
@@ -162,6 +165,6 @@ void server_model(vt_server *s, vt_exchange *x)
         return;
     }
     vt_json_begin(&w, &text, -1);
-    write_model(s, &w);
+    write_model(s, name, &w);
     server_reply_json(x, 200, &w, &text);
 }

@@ -1,6 +1,8 @@
 /* From a request's method and path to its handler, past the keys. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "server/observe.h"
 
 static const server_route routes[] = {
@@ -11,6 +13,7 @@ static const server_route routes[] = {
     {"POST", "/v1/tokenize", ACCESS_USER, server_tokenize},
     {"POST", "/detokenize", ACCESS_USER, server_detokenize},
     {"POST", "/v1/detokenize", ACCESS_USER, server_detokenize},
+    {"GET", "/tokenizer_info", ACCESS_USER, server_tokenizer_info},
     {"GET", "/v1/models", ACCESS_USER, server_models},
     {"GET", "/v1/models/*", ACCESS_USER, server_model},
     {"GET", "/", ACCESS_OPEN, server_page},
@@ -55,10 +58,49 @@ static const char *route_path(const char *path)
     return "other";
 }
 
-static void refuse_method(vt_exchange *x, const char *allowed)
+static void refuse_method(const vt_server *s, vt_exchange *x, const char *allowed)
 {
+    const char *method = vt_web_request(x)->method;
+    bool asks = strcmp(method, "OPTIONS") == 0 && !s->sites.cors_origin;
     vt_web_header(x, "Allow", allowed);
-    server_refuse(x, 405, NULL, "%s: expected %s here", vt_web_request(x)->method, allowed);
+    server_refuse(x, 405, NULL, "%s: expected %s here%s", method, allowed,
+                  asks ? "; pages of other origins need the server's option --cors-origin" : "");
+}
+
+/* The path without slashes at its end, with one /v1 in front where it had none or several. */
+static void usual_path(const char *path, bool v1, char *out, size_t size)
+{
+    size_t n = strlen(path);
+    while (strncmp(path, "/v1/", 4) == 0) {
+        path += 3;
+        n -= 3;
+    }
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    snprintf(out, size, "%s%.*s", v1 ? "/v1" : "", (int)n, path);
+}
+
+/* Says which page was probably meant: most wrong addresses are a base URL with /v1 missing or
+ * doubled, or a slash too many. */
+static void refuse_path(vt_exchange *x)
+{
+    const vt_http_request *r = vt_web_request(x);
+    char path[256], *meant = NULL;
+    for (int v1 = 0; v1 < 2 && !meant && strlen(r->path) < sizeof path - 8; v1++) {
+        usual_path(r->path, v1, path, sizeof path);
+        meant = strcmp(route_path(path), "other") != 0 ? path : NULL;
+    }
+    vt_nearest near = vt_nearest_begin(r->path);
+    for (int i = 0; i < N_ROUTES; i++)
+        vt_nearest_try(&near, routes[i].path);
+    if (meant || near.best)
+        server_refuse(x, 404, NULL, "%s %.200s: there is no such page, did you mean %s?", r->method,
+                      r->path, meant ? meant : near.best);
+    else
+        server_refuse(x, 404, NULL,
+                      "%s %.200s: there is no such page; /v1/chat/completions, /v1/completions, "
+                      "/v1/models, /generate, /tokenize, /health, /metrics and / are some that are",
+                      r->method, r->path);
 }
 
 /* What becomes of a request, by its method, path, headers and key alone. */
@@ -115,9 +157,9 @@ void server_route_request(void *server, vt_exchange *x)
         server_refuse(x, 403, NULL, "%s", v.why);
         break;
     case 405:
-        refuse_method(x, v.route->method);
+        refuse_method(s, x, v.route->method);
         break;
     default:
-        server_refuse(x, 404, NULL, "%s %.200s: there is no such page", r->method, r->path);
+        refuse_path(x);
     }
 }

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "base/term.h"
+#include "model/catalogue.h"
 #include "model/model.h"
 #include "server/dumps.h"
 #include "server/generation.h"
@@ -37,6 +38,20 @@ static void say(const vt_server *s, const char *line)
 
 /* ---- options ---- */
 
+/* A new string: what `vitrine list` calls the model; NULL where it is not in the cache. */
+static char *name_in_cache(const vt_model *m)
+{
+    vt_catalogue cache;
+    char *name = NULL;
+    if (!m->path || vt_catalogue_read(&cache, NULL) != VT_OK)
+        return NULL;
+    for (int32_t i = 0; i < cache.n && !name; i++)
+        if (strcmp(cache.model[i].path, m->path) == 0)
+            name = strdup(cache.model[i].name);
+    vt_catalogue_release(&cache);
+    return name;
+}
+
 static void read_defaults(vt_server *s)
 {
     vt_openai_defaults *d = &s->defaults;
@@ -44,7 +59,10 @@ static void read_defaults(vt_server *s)
     vt_openai_defaults_init(d);
     d->may_stream = true;
     d->max_prompt = vt_engine_max_context(s->engine);
+    int32_t most = vt_engine_max_sequences(s->engine);
+    d->max_answers = most < VT_OPENAI_MAX_CHOICES ? most : VT_OPENAI_MAX_CHOICES;
     d->model_alias = vt_options_get(s->options, "model");
+    d->list_name = s->list_name = name_in_cache(s->model);
     d->model_name = s->model_name;
     if (strcmp(vt_options_get(s->options, "sampling-defaults"), "model") != 0)
         return;
@@ -291,6 +309,7 @@ static void release(vt_server *s)
     server_events_free(s->events);
     server_otlp_free(s->otlp);
     server_log_free(s->log);
+    free(s->list_name);
     free(s->metrics);
     free(s->stories);
     free(s->dumps);
@@ -333,7 +352,7 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
     if (status == VT_OK && s.lost)
         status = vt_fail(err, VT_ERR_DEVICE, "the device is lost: start the server again");
     if (status == VT_OK && s.cut_off)
-        status = vt_fail(err, VT_ERR_CANCELLED, "requests were cut off by the end of the server");
+        status = vt_fail(err, VT_ERR_IO, "requests were cut off by the end of the server");
     release(&s);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "exec/executor.h"
 #include "model/model.h"
 #include "server/generation.h"
+#include "text/template/template.h"
 
 static void answer_begin(vt_json *w, vt_buf *text)
 {
@@ -57,6 +58,39 @@ void server_model_info(vt_server *s, vt_exchange *x)
     vt_json_bool(&w, "has_tokenizer", m->tokenizer != NULL);
     vt_json_bool(&w, "has_image_understanding", false);
     vt_json_bool(&w, "has_audio_understanding", false);
+    answer_end(x, &w, &text);
+}
+
+/* ---- /tokenizer_info ---- */
+
+/* A member with the text of a token; null where the model has none. */
+static void put_token(const vt_model *m, vt_json *w, const char *key, int32_t id)
+{
+    char *text = NULL;
+    size_t len;
+    if (id < 0 || vt_detokenize(m, &id, 1, &text, &len, NULL) != VT_OK)
+        vt_json_null(w, key);
+    else
+        vt_json_string_n(w, key, text, len);
+    vt_free(text);
+}
+
+/* vLLM's names, as far as clients that tokenise over HTTP (lm-eval) read them. */
+void server_tokenizer_info(vt_server *s, vt_exchange *x)
+{
+    const vt_model *m = s->model;
+    vt_json w;
+    vt_buf text = {0};
+    answer_begin(&w, &text);
+    vt_json_string(&w, "tokenizer_class", "vitrine");
+    vt_json_int(&w, "vocab_size", vt_model_vocab_size(m));
+    vt_json_int(&w, "model_max_length", vt_model_max_context(m));
+    vt_json_bool(&w, "add_bos_token", m->add_bos);
+    put_token(m, &w, "bos_token", vt_model_bos(m));
+    put_token(m, &w, "eos_token", m->n_eos > 0 ? m->eos[0] : -1);
+    vt_json_null(&w, "pad_token");
+    vt_json_string(&w, "chat_template",
+                   m->chat_template ? vt_template_source(m->chat_template) : NULL);
     answer_end(x, &w, &text);
 }
 

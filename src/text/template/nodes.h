@@ -162,7 +162,8 @@ struct tpl_node {
 struct vt_template {
     vt_arena arena;
     const char *name;
-    tpl_tables tables; /* the builtins */
+    const char *source; /* a copy */
+    tpl_tables tables;  /* the builtins */
     tpl_nodes body;
     const char **intern; /* the names in the source, a hash table by content */
     size_t n_intern, cap_intern;

@@ -49,11 +49,12 @@ vt_status vt_template_parse(const char *name, const char *source, size_t len, vt
     set_tables(&t->tables);
     t->seed = vt_hash_seed();
     t->name = vt_arena_strdup(&t->arena, name, strlen(name));
+    t->source = vt_arena_strdup(&t->arena, source, len);
     t->loop_name = tpl_intern(t, "loop", 4);
     t->caller_name = tpl_intern(t, "caller", 6);
     t->kwargs_name = tpl_intern(t, "kwargs", 6);
     t->varargs_name = tpl_intern(t, "varargs", 7);
-    vt_status status = t->name && t->loop_name && t->caller_name && t->kwargs_name &&
+    vt_status status = t->name && t->source && t->loop_name && t->caller_name && t->kwargs_name &&
                                t->varargs_name
                            ? parse_template(t, source, len, err)
                            : vt_fail(err, VT_ERR_MEMORY,
@@ -65,6 +66,8 @@ vt_status vt_template_parse(const char *name, const char *source, size_t len, vt
     *out = t;
     return VT_OK;
 }
+
+const char *vt_template_source(const vt_template *t) { return t->source; }
 
 void vt_template_free(vt_template *t)
 {

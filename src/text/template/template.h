@@ -25,6 +25,7 @@ typedef struct vt_template vt_template;
 vt_status vt_template_parse(const char *name, const char *source, size_t len, vt_template **out,
                             vt_err *err);
 void vt_template_free(vt_template *t);
+const char *vt_template_source(const vt_template *t); /* belongs to the template */
 
 typedef struct vt_template_limits {
     int64_t max_steps; /* evaluation steps; 0: 10 million */

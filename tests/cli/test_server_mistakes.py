@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Mistakes that users make with a server, and what it tells them: addresses, names, fields, and what can never run."""
+import os, resource, shutil, subprocess, tempfile
+
+from served import Server
+from tap import BIN, CACHE, clean_env, have_model, main, same, skip
+import tiny_model
+
+ONE = {}
+
+
+def server():
+    if "s" not in ONE:
+        ONE["s"] = Server("--max-queued", "20", "--max-running", "4", template="{% for m in messages %}"
+                          "{{ m['role'] + ': ' + m['content'] }}\n{% endfor %}")
+    return ONE["s"]
+
+
+def message(method, path, body=None, status=404):
+    a = server().call(method, path, body)
+    same(a.status, status, f"status of {method} {path}: {a.body[:300]!r}")
+    return a.error["message"]
+
+
+def test_a_wrong_address_names_the_right_one():
+    for wrong, right in (("/chat/completions", "/v1/chat/completions"), ("/v1/v1/chat/completions", "/v1/chat/completions"),
+                         ("/v1/completions/", "/v1/completions"), ("/v1/chat/completion", "/v1/chat/completions"),
+                         ("/v1/health", "/health"), ("/completions//", "/v1/completions")):
+        said = message("POST", wrong, {})
+        assert said.endswith(f"there is no such page, did you mean {right}?"), said
+    assert message("GET", "/v1/models/").endswith("did you mean /v1/models?")
+    for wrong in ("/v1/embeddings", "/api/tags", "/", "/" + "x" * 5000, "/v1/" * 500):
+        said = message("POST" if wrong != "/" else "PUT", wrong, {}, 404 if wrong != "/" else 405)
+    assert "/v1/chat/completions" in message("GET", "/docs") and "/v1/models" in message("POST", "/v1/embeddings", {})
+
+
+def test_options_without_cors_names_the_option():
+    assert "--cors-origin" in message("OPTIONS", "/v1/chat/completions", status=405)
+    assert "--cors-origin" not in message("GET", "/v1/chat/completions", status=405)
+
+
+def test_a_field_that_is_misspelt_is_told_its_name():
+    for wrong, right in (("temprature", "temperature"), ("max_token", "max_tokens"), ("stopp", "stop")):
+        said = message("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], wrong: 1}, 400)
+        same(said, f"{wrong}: not supported, did you mean {right}?")
+    same(message("POST", "/generate", {"text": "a", "sampling_params": {"top_pp": 1}}, 400),
+         "sampling_params.top_pp: not supported, did you mean top_p?")
+    same(message("POST", "/v1/completions", {"prompt": "a", "quux": 1}, 400), "quux: not supported")
+    said = message("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400)
+    same(said, "tools: not supported; leave it out, or give one of these, which ask for what is done anyway: []")
+
+
+def test_an_assistant_message_without_content_is_empty():
+    """Templates add contents up: null is what clients send beside a tool's call, and some leave it out."""
+    turns = lambda **kw: {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", **kw}, {"role": "user", "content": "b"}]}
+    expected = server().good("/tokenize", turns(content="")).json["tokens"]
+    for kw in ({"content": None}, {}):
+        same(server().good("/tokenize", turns(**kw)).json["tokens"], expected)
+    said = message("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": None}]}, 400)
+    assert said.startswith("messages[0].content:"), said
+
+
+def test_more_answers_than_can_ever_run_are_refused_for_good():
+    for body in ({"prompt": "a", "n": 25}, {"prompt": ["a"] * 25}, {"prompt": ["a"] * 5, "n": 5}):
+        a = server().post("/v1/completions", {"max_tokens": 1, **body})
+        same(a.status, 400, a.body)
+        assert "expected at most 24 answers" in a.error["message"], a.body
+    server().good("/v1/completions", {"prompt": ["a"] * 4, "n": 5, "max_tokens": 1, "ignore_eos": True})
+
+
+def test_a_bias_names_a_token_in_one_way_only():
+    for key in ("05", " 5", "+6", "5 ", "0x5", "", "-0", "99999999999", "5.0"):
+        said = message("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "logit_bias": {"5": 1, key: 2}}, 400)
+        assert said.startswith(f"logit_bias: '{key}' expected a token id"), said
+    server().good("/v1/completions", {"prompt": "a", "max_tokens": 1, "logit_bias": {"0": 1, "5": -100}})
+
+
+def test_the_least_repetition_penalty_is_allowed():
+    server().good("/v1/completions", {"prompt": "a", "max_tokens": 2, "repetition_penalty": 0.01})
+
+
+def test_tokenizer_info_is_what_lm_eval_asks():
+    """The requests of lm-eval 0.4.13's RemoteTokenizer, one after the other."""
+    info = server().get("/tokenizer_info").json
+    assert "eos_token" in info and isinstance(info["chat_template"], str) and "messages" in info["chat_template"], info
+    ids = server().good("/tokenize", {"prompt": "test", "add_special_tokens": False}).json["tokens"]
+    same(server().good("/detokenize", {"tokens": ids}).json["prompt"], "test")
+
+
+def test_the_name_that_list_shows_is_a_name_of_the_model():
+    if not have_model():
+        skip("the default model is not in the cache")
+    s = Server("--max-context", "128", model=os.path.join(CACHE, "models", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+               env={"VITRINE_CACHE": CACHE})
+    names = [m["id"] for m in s.get("/v1/models").json["data"]]
+    same(names, ["SmolLM2-135M-Instruct.Q4_1", "smollm2-135m"])
+    for name in names:
+        same(s.get("/v1/models/" + name).json["id"], name)
+        s.good("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
+    s.stop()
+
+
+def test_a_drain_that_is_cut_off_is_a_failure_not_an_interrupt():
+    s = Server("--drain-timeout", "0")
+    c = s.connect()
+    c.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 87\r\n\r\n'
+              b'{"prompt": "a", "max_tokens": 4000, "ignore_eos": true, "stream": true, "stop": ["\xc2\xa0"]}'.ljust(10))
+    assert c.recv(4096).startswith(b"HTTP/1.1 200"), "the answer has begun"
+    s.process.terminate()
+    same(s.process.wait(900), 1, s.log[-500:])
+    s.reader.join(900)
+    assert b"cut off" in s.log, s.log[-500:]
+
+
+def test_a_log_that_may_not_grow_ends_nobody():
+    d = tempfile.mkdtemp()
+    try:
+        model = tiny_model.make(os.path.join(d, "tiny"), tiny_model.CHATML)
+        out = os.path.join(d, "out")
+        with open(out, "wb") as f:
+            p = run_limited(["tokenize", "-m", model], b"a" * 400000, f)
+        same((p > 0, os.path.getsize(out)), (True, 4096))
+    finally:
+        shutil.rmtree(d)
+
+
+def run_limited(args, data, out):
+    """The exit status of a program whose files may have 4 KiB at most."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    return subprocess.run([BIN, *args], input=data, stdout=out, stderr=subprocess.PIPE, env=clean_env(), preexec_fn=limit).returncode
+
+
+main(globals())

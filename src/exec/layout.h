@@ -23,7 +23,9 @@
  * them without copying anything: the rows of q, k, v, gate and up (whole heads; the same rows of
  * gate and of up) with their biases, and the columns of o and down. Ranges must begin and end
  * between two blocks of the type and, where FP8 scales are given per block of 128 rows and 128
- * columns, between two of these. */
+ * columns, between two of these. The program takes its sizes from the weights, and the number of KV
+ * heads from the cache: a rank needs no other description. What ranks add to the residual stream
+ * must be summed (tests/unit/test_ranks.c). */
 #ifndef VT_EXEC_LAYOUT_H
 #define VT_EXEC_LAYOUT_H
 

@@ -67,25 +67,29 @@ typedef struct views {
     vt_tensor *qkv, *q, *k, *v, *o;
 } views;
 
-static int64_t q_cols(const vt_layer *l) { return (int64_t)l->head.heads * l->head.dim; }
+/* Columns of q, and of k or v: as many as the weights make, for a rank of a tensor-parallel group
+ * has some of the heads. A layer that reads another's keys and values makes none. */
+typedef struct sizes {
+    int64_t q, kv;
+} sizes;
 
-/* Returns the columns of k, and of v; 0 for a layer that reads another's. */
-static int64_t kv_cols(const builder *b, int32_t layer)
+static sizes sizes_of(const builder *b, int32_t layer)
 {
-    const vt_layer *l = &b->m->layer[layer];
-    return l->kv_of == layer ? (int64_t)l->head.kv_heads * l->head.dim : 0;
+    const vt_layer_weights *lw = &b->w->layer[layer];
+    const vt_weight *all = lw->weight[VT_ROLE_QKV], *k = lw->weight[VT_ROLE_K];
+    int64_t q = lw->weight[VT_ROLE_O]->cols;
+    return (sizes){q, all ? (all->rows - q) / 2 : k ? k->rows : 0};
 }
 
 static void tensors(builder *b)
 {
     int64_t qkv = 0, o = 0;
     for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
-        const vt_layer *l = &b->m->layer[i];
-        if (l->mixer != VT_BLOCK_ATTENTION)
+        if (b->m->layer[i].mixer != VT_BLOCK_ATTENTION)
             continue;
-        int64_t cols = q_cols(l) + 2 * kv_cols(b, i);
-        qkv = cols > qkv ? cols : qkv;
-        o = q_cols(l) > o ? q_cols(l) : o;
+        sizes n = sizes_of(b, i);
+        qkv = n.q + 2 * n.kv > qkv ? n.q + 2 * n.kv : qkv;
+        o = n.q > o ? n.q : o;
     }
     b->qkv = build_activation(b, "qkv", VT_FOLLOWS_TOKENS, qkv, b->p->activation);
     b->o = build_activation(b, "o", VT_FOLLOWS_TOKENS, o, b->p->activation);
@@ -93,13 +97,13 @@ static void tensors(builder *b)
 
 static views make_views(builder *b, int32_t layer)
 {
-    int64_t q = q_cols(&b->m->layer[layer]), kv = kv_cols(b, layer);
-    vt_tensor *qkv = build_narrow(b, b->qkv, q + 2 * kv);
+    sizes n = sizes_of(b, layer);
+    vt_tensor *qkv = build_narrow(b, b->qkv, n.q + 2 * n.kv);
     return (views){.qkv = qkv,
-                   .q = build_slice(b, "q", qkv, 0, q),
-                   .k = build_slice(b, "k", qkv, q, kv),
-                   .v = build_slice(b, "v", qkv, q + kv, kv),
-                   .o = build_narrow(b, b->o, q)};
+                   .q = build_slice(b, "q", qkv, 0, n.q),
+                   .k = build_slice(b, "k", qkv, n.q, n.kv),
+                   .v = build_slice(b, "v", qkv, n.q + n.kv, n.kv),
+                   .o = build_narrow(b, b->o, n.q)};
 }
 
 static void emit_qkv(builder *b, int32_t i, const vt_tensor *x, const views *a)
@@ -179,8 +183,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .k_pool = k_pool,
                           .v_pool = v_pool,
                           .o = v.o,
-                          .heads = l->head.heads,
-                          .kv_heads = l->head.kv_heads,
+                          .heads = (int32_t)(v.q->dim[1] / l->head.dim),
+                          .kv_heads = (int32_t)k_pool->dim[1],
                           .head_dim = l->head.dim,
                           .scale = b->m->arch.attn_scale,
                           .k_scale = k_scale,

@@ -1,7 +1,9 @@
 /* A dense feed-forward with a gate: y = down(act(gate x) * up x).
  *
  *   f [tokens, ffn]     after the activation
- *   g [tokens, 2 ffn]   gate and up, where they could not be paired */
+ *   g [tokens, 2 ffn]   gate and up, where they could not be paired
+ *
+ * Layers of different sizes share the memory of these. Sizes are those of the weights. */
 #include "exec/blocks/block.h"
 #include "ops/silu_mul/silu_mul.h"
 
@@ -33,16 +35,41 @@ static bool needs_plain_gate_up(const builder *b)
     return false;
 }
 
+static int64_t ffn_of(const builder *b, int32_t layer)
+{
+    const vt_weight *down = b->w->layer[layer].weight[VT_ROLE_DOWN];
+    return down ? down->cols : 0;
+}
+
 static void tensors(builder *b)
 {
-    int64_t ffn = b->m->arch.ffn;
-    vt_dtype act = b->p->activation;
-    b->f = build_activation(b, "f", VT_FOLLOWS_TOKENS, ffn, act);
-    if (!needs_plain_gate_up(b))
-        return;
-    b->g = build_activation(b, "g", VT_FOLLOWS_TOKENS, 2 * ffn, act);
-    b->gate = build_slice(b, "gate", b->g, 0, ffn);
-    b->up = build_slice(b, "up", b->g, ffn, ffn);
+    int64_t ffn = 0;
+    for (int32_t i = 0; i < b->m->arch.n_layers; i++)
+        ffn = ffn_of(b, i) > ffn ? ffn_of(b, i) : ffn;
+    b->f = build_activation(b, "f", VT_FOLLOWS_TOKENS, ffn, b->p->activation);
+    if (needs_plain_gate_up(b))
+        b->g = build_activation(b, "g", VT_FOLLOWS_TOKENS, 2 * ffn, b->p->activation);
+}
+
+/* Writes gate and up apart, and what joins them. */
+static void emit_plain(builder *b, int32_t i, const vt_tensor *x, vt_tensor *f)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    int64_t ffn = ffn_of(b, i);
+    vt_tensor *g = build_narrow(b, b->g, 2 * ffn);
+    build_linear(b, i, "gate",
+                 (linear_args){.x = x,
+                               .w = lw->weight[VT_ROLE_GATE],
+                               .bias = lw->tensor[VT_ROLE_GATE_BIAS],
+                               .y = build_slice(b, "gate", g, 0, ffn)},
+                 VT_WHEN_TOKENS);
+    build_linear(b, i, "up",
+                 (linear_args){.x = x,
+                               .w = lw->weight[VT_ROLE_UP],
+                               .bias = lw->tensor[VT_ROLE_UP_BIAS],
+                               .y = build_slice(b, "up", g, ffn, ffn)},
+                 VT_WHEN_TOKENS);
+    EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .activation = b->m->arch.activation});
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
@@ -50,32 +77,19 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
     const vt_tensor *residual = y == b->x ? y : NULL;
-    if (lw->weight[VT_ROLE_GATE_UP]) {
+    vt_tensor *f = build_narrow(b, b->f, ffn_of(b, i));
+    if (lw->weight[VT_ROLE_GATE_UP])
         build_linear(
             b, i, "gate+up",
             (linear_args){.x = x,
                           .w = lw->weight[VT_ROLE_GATE_UP],
-                          .y = b->f,
+                          .y = f,
                           .epilogue = a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU},
             VT_WHEN_TOKENS);
-    } else {
-        build_linear(b, i, "gate",
-                     (linear_args){.x = x,
-                                   .w = lw->weight[VT_ROLE_GATE],
-                                   .bias = lw->tensor[VT_ROLE_GATE_BIAS],
-                                   .y = b->gate},
-                     VT_WHEN_TOKENS);
-        build_linear(b, i, "up",
-                     (linear_args){.x = x,
-                                   .w = lw->weight[VT_ROLE_UP],
-                                   .bias = lw->tensor[VT_ROLE_UP_BIAS],
-                                   .y = b->up},
-                     VT_WHEN_TOKENS);
-        EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS,
-             {.x = b->g, .y = b->f, .activation = a->activation});
-    }
+    else
+        emit_plain(b, i, x, f);
     build_linear(b, i, "down",
-                 (linear_args){.x = b->f,
+                 (linear_args){.x = f,
                                .w = lw->weight[VT_ROLE_DOWN],
                                .bias = lw->tensor[VT_ROLE_DOWN_BIAS],
                                .residual = residual,

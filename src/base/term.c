@@ -18,14 +18,25 @@
 
 static const char *const glyph[8] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
+enum { LEAST_WIDTH = 40 }; /* what says that it is narrower is not believed */
+
 vt_term vt_term_of(int fd)
 {
     struct winsize size;
     const char *kind = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    const char *columns = getenv("COLUMNS");
+    int32_t cells = 0;
     vt_term t = {.tty = isatty(fd), .width = VT_TERM_WIDTH};
     t.colour = t.tty && kind && strcmp(kind, "dumb") != 0 && !(no_color && *no_color);
-    if (t.tty && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 && size.ws_col < t.width)
-        t.width = size.ws_col;
+    if (t.tty && ioctl(fd, TIOCGWINSZ, &size) == 0)
+        cells = size.ws_col;
+    else if (!t.tty && columns && strspn(columns, "0123456789") == strlen(columns) &&
+             strlen(columns) < 6)
+        cells = (int32_t)strtol(columns, NULL, 10);
+    if (cells >= LEAST_WIDTH) {
+        t.width = cells < VT_TERM_WIDTH ? cells : VT_TERM_WIDTH;
+        t.wide = cells < VT_TERM_WIDE ? cells : VT_TERM_WIDE;
+    }
     return t;
 }
 
@@ -336,7 +347,7 @@ static void table_row(vt_table *t, const char **cell, const int32_t *wide, vt_bu
         repeat(&line, " ", t->right[c] ? 0 : gap);
         *cell += strlen(*cell) + 1;
     }
-    cut_line(&line, 0, term->width);
+    cut_line(&line, 0, vt_term_wide(term));
     if (line.data)
         vt_text_ink(b, term, ink, line.data);
     vt_buf_putc(b, '\n');

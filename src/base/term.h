@@ -2,8 +2,8 @@
  * paragraphs, progress lines, and making untrusted text harmless. Everything is appended to a
  * buffer; nothing here prints.
  *
- * Widths are counted in terminal cells, not bytes; at most 100 cells are used. Colour never carries
- * information: every text is complete without it. */
+ * Widths are counted in terminal cells, not bytes; text uses at most 100 cells, tables up to 140.
+ * Colour never carries information: every text is complete without it. */
 #ifndef VT_BASE_TERM_H
 #define VT_BASE_TERM_H
 
@@ -13,16 +13,22 @@
 
 #include "base/buf.h"
 
-enum { VT_TERM_WIDTH = 100, VT_TABLE_COLUMNS = 12 };
+enum { VT_TERM_WIDTH = 100, VT_TERM_WIDE = 140, VT_TABLE_COLUMNS = 12 };
 
 typedef struct vt_term {
     bool tty, colour;
     int32_t width; /* cells, at most VT_TERM_WIDTH */
+    int32_t wide;  /* for tables: at most VT_TERM_WIDE; 0: as `width` */
 } vt_term;
 
 /* Finds out whether a file descriptor is a terminal. Colour is used if it is one, TERM is not
- * "dumb" and NO_COLOR is not set. */
+ * "dumb" and NO_COLOR is not set. Where it is none, COLUMNS says how wide to be (40 or more). */
 vt_term vt_term_of(int fd);
+/* Cells for a table. */
+static inline int32_t vt_term_wide(const vt_term *t)
+{
+    return t->wide > t->width ? t->wide : t->width;
+}
 
 typedef enum vt_ink {
     VT_INK_PLAIN,

@@ -106,6 +106,7 @@ void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs)
     two_columns(b, term, "VITRINE_CACHE", "folder of models and measurements [~/.cache/vitrine]");
     two_columns(b, term, "VITRINE_MODEL, ...", "every common option has such a twin");
     two_columns(b, term, "NO_COLOR", "no colours on a terminal either");
+    two_columns(b, term, "COLUMNS", "how wide to be where output is no terminal: 40 or more");
     heading(b, term, "To measure, and for odd machines");
     for (int k = 0; k < VT_N_KNOBS; k++)
         two_columns(b, term, vt_knobs[k].env, vt_knobs[k].help);

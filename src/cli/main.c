@@ -146,7 +146,7 @@ static const cli_verb verbs[] = {
     {"story export", "FILE.json", "a story as a trace for Perfetto",
      "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
      "that Perfetto's page and chrome://tracing read.",
-     "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
+     "vitrine story export s.json --to chrome -o trace.json", VT_FOR_STORY_EXPORT, 1,
      cli_story_export},
     {"lab kernel", "FILE.cu|FILE.so", "a kernel of your own, checked and timed beside ours",
      "Compiles a CUDA kernel (.cu) or loads one for the CPU (.so), runs it in the place of ours on "

@@ -45,6 +45,13 @@ static int finish(vt_status status, vt_buf *out, const vt_err *err)
     return code;
 }
 
+/* The option's text where it was given, else NULL. */
+static const char *given(const cli *c, const char *key)
+{
+    const char *text = vt_options_given(c->options, key) ? vt_options_get(c->options, key) : NULL;
+    return text && *text ? text : NULL;
+}
+
 static vt_status read_story(const cli *c, int32_t i, vt_buf *text, story_file *out, vt_err *err)
 {
     if (i >= c->n_args)
@@ -82,19 +89,20 @@ int cli_story_export(cli *c)
     vt_err err = {0};
     vt_buf json = {0}, out = {0};
     story_file f = {0};
-    vt_status status = read_story(c, 0, &json, &f, &err);
+    const char *path = given(c, "trace-file");
+    vt_status status = path ? cli_check_writable(path, &err) : VT_OK;
+    if (status == VT_OK)
+        status = read_story(c, 0, &json, &f, &err);
     if (status == VT_OK) /* --to has one value so far */
         status = story_export_chrome(f.name, f.json, f.len, &out, &err);
-    vt_buf_putc(&out, '\n');
+    if (status == VT_OK && path) {
+        status = cli_write_file(path, out.data, out.len, &err);
+        vt_buf_release(&out);
+    } else {
+        vt_buf_putc(&out, '\n');
+    }
     vt_buf_release(&json);
     return finish(status, &out, &err);
-}
-
-/* The option's text where it was given, else NULL. */
-static const char *given(const cli *c, const char *key)
-{
-    const char *text = vt_options_given(c->options, key) ? vt_options_get(c->options, key) : NULL;
-    return text && *text ? text : NULL;
 }
 
 int cli_story_whatif(cli *c)

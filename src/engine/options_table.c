@@ -192,6 +192,8 @@ static const vt_option table[] = {
         .help = "the form: chrome, a trace that https://ui.perfetto.dev opens"),
 
     /* score */
+    ROW("output", VT_OPTION_TEXT, .id = "trace-file", .letter = 'o', .value_name = "FILE",
+        .verbs = VT_FOR_STORY_EXPORT, .help = "write it there, not to standard output"),
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
         .help = "the text to score, without its last newline; -: stdin"),
     ROW("top", INT(0, 20), .value_name = "K", .fallback = "0", .verbs = VT_FOR_SCORE,

@@ -425,11 +425,23 @@ static void gpu_observer(page *p, const json_t *o)
     page_text(p, PAGE_TEXT, &line);
 }
 
-/* An interval that holds zero has no tax to tell, only a bound of it. */
+/* An interval that holds zero has no tax to tell, only a bound of it; a bound of several percent
+ * tells more of the machine than of the recorder. */
 static void measured_tax(page *p, const json_t *o)
 {
     double low = story_num(o, "measured_tax_low"), high = story_num(o, "measured_tax_high");
+    static const double wide = 0.05;
     vt_buf line = {0};
+    if (low <= 0 && high > wide) {
+        vt_buf_printf(&line,
+                      "what the recorder takes of a step was lost in the noise of this machine: "
+                      "%.0f pairs of steps of this request, one recorded and one not, differ by "
+                      "%.1f to %.1f %% %s",
+                      story_num(o, "pairs"), 100 * low, 100 * high,
+                      page_tag(p, "[measured, 95 % interval of the median]"));
+        page_text(p, PAGE_TEXT, &line);
+        return;
+    }
     vt_buf_puts(&line, page_gpu(p) ? "the host's recorder " : "recorder ");
     if (low <= 0)
         vt_buf_printf(&line, "below %.1f %%", fmax(0.1, 100 * high));

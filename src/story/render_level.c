@@ -344,13 +344,52 @@ static void longest_calls(page *p, const json_t *phase, const double *us, size_t
     }
 }
 
-static void step_layers(page *p, double step, bool prefill)
+/* Returns what `column` ("token", "id") says of step i of the list; NAN if the step's calls are not
+ * in the file. */
+static double step_with_calls(const page *p, const char *column, size_t i)
+{
+    const json_t *s = story_get(p->story, "steps");
+    for (size_t k = 0; k < rows_of(p->calls, "step"); k++)
+        if (at(p->calls, "step", k) == at(s, "id", i))
+            return at(s, column, i);
+    return NAN;
+}
+
+/* Says why the step's calls are not there, and which tokens or steps have theirs: "--token 0, 8 to
+ * 15". */
+static void calls_line(page *p, const char *column)
+{
+    enum { SHOWN = 12 };
+    size_t n = rows_of(story_get(p->story, "steps"), column), shown = 0, end;
+    vt_buf line = {0};
+    vt_buf_puts(&line, "its calls are not in this file: decode steps are recorded in every second "
+                       "block of 8, and of those a file keeps some");
+    for (size_t i = 0; i < n; i = end) {
+        double first = step_with_calls(p, column, i);
+        end = i + 1;
+        if (isnan(first))
+            continue;
+        while (end < n && step_with_calls(p, column, end) == first + (double)(end - i))
+            end++;
+        if (shown == 0)
+            vt_buf_printf(&line, "; try --%s ", strcmp(column, "token") == 0 ? "token" : "step");
+        if (shown < SHOWN)
+            vt_buf_printf(&line, "%s%.0f", shown ? ", " : "", first);
+        if (shown++ < SHOWN && end - i > 1)
+            vt_buf_printf(&line, " to %.0f", first + (double)(end - i - 1));
+    }
+    if (shown > SHOWN)
+        vt_buf_printf(&line, " and %zu more", shown - SHOWN);
+    wrap_line(p, &line);
+}
+
+static void step_layers(page *p, const char *column, double step, bool prefill)
 {
     size_t n = n_calls(p);
     double *us = calloc(n + 1, sizeof *us), *layer = calloc(n + 1, sizeof *layer), all = 0;
     int32_t n_layers = 0;
     if (!us || !layer || !step_calls(p, step, us, n)) {
-        vt_buf_puts(p->b, "  its calls are not in this file\n");
+        calls_line(p, column);
         free(us);
         free(layer);
         return;
@@ -405,7 +444,7 @@ static void host_line(page *p, const json_t *s, size_t i)
         vt_buf_putc(p->b, '\n');
 }
 
-static void put_step(page *p, const json_t *s, size_t i)
+static void put_step(page *p, const json_t *s, const char *column, size_t i)
 {
     double id = at(s, "id", i);
     bool prefill = at(s, "prefill", i) > 0;
@@ -431,7 +470,7 @@ static void put_step(page *p, const json_t *s, size_t i)
     vt_buf_printf(p->b, "\n  pages after it: %.0f held, %.0f cached, %.0f free\n", at(s, "held", i),
                   at(s, "cached", i), at(s, "free", i));
     step_chunks(p, id);
-    step_layers(p, id, prefill);
+    step_layers(p, column, id, prefill);
 }
 
 /* Shows the first step whose `column` has the value. */
@@ -460,7 +499,7 @@ static vt_status show_step(page *p, const char *column, double value, vt_err *er
         vt_text_time(p->b, story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
         vt_buf_printf(p->b, ": %s\n", story_text(t, "text", cause));
     }
-    put_step(p, s, i);
+    put_step(p, s, column, i);
     return VT_OK;
 }
 

@@ -1,4 +1,5 @@
-/* A story's page in a terminal (story/page.h): 80 to 140 cells wide; reads as well without colour.
+/* A story's page in a terminal (story/page.h): 80 to 100 cells wide, tables up to 140; reads as
+ * well without colour.
  *
  * What is where within a section is in `styles`, by the section's key. A table whose columns do not
  * fit drops them in the order that its columns have. */
@@ -43,7 +44,7 @@ static const style styles[] = {
 
 typedef struct drawing {
     vt_buf *b;
-    vt_term term; /* at least 80 cells wide */
+    vt_term term; /* at least 80 cells wide; its tables may be wider */
     const style *style;
 } drawing;
 
@@ -218,7 +219,7 @@ static const page_row *table(drawing *d, const page_section *s, const page_row *
     vt_table out;
     vt_buf titles = {0};
     char life[4 * LIFE + 1];
-    fit(s, d->term.width, shown);
+    fit(s, d->term.wide, shown);
     for (int c = 0; c < s->n_columns; c++)
         if (shown[c])
             vt_buf_printf(&titles, "%s%s%s", titles.len ? "|" : "", s->column[c].right ? ">" : "",
@@ -419,6 +420,7 @@ void page_to_terminal(const page *p, const vt_term *term, vt_buf *out)
 {
     drawing d = {.b = out, .term = *term};
     d.term.width = term->width < 80 ? 80 : term->width;
+    d.term.wide = vt_term_wide(term) < 80 ? 80 : vt_term_wide(term);
     for (int32_t i = 0; i < p->n_sections; i++) {
         const page_section *s = &p->section[i];
         d.style = style_of(s->key);

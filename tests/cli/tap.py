@@ -50,7 +50,7 @@ class Result:
 
 def clean_env(extra=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
-    for name in ("NO_COLOR", "HF_TOKEN"):
+    for name in ("NO_COLOR", "HF_TOKEN", "COLUMNS"):
         env.pop(name, None)
     env.update({"VITRINE_DEVICE": "cpu", "no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost",
                 **(extra or {})})

@@ -442,6 +442,62 @@ def test_story_export_has_the_storys_spans():
             assert math.isclose(e["dur"], us, abs_tol=1e-2), e
         same([e["name"] for e in events if e["tid"] == 1 and e["ph"] in "Xi"], ["arrive", "prefill"])
         same({e["ph"] for e in events}, {"M", "X", "i", "C"})
+        path, out = os.path.join(d, "a.json"), os.path.join(d, "trace.json")
+        r = ok("story", "export", path, "-o", out)
+        same(r.out, b"")
+        same(json.load(open(out))["traceEvents"], events)
+        fails(1, "nowhere", "story", "export", path, "-o", os.path.join(d, "nowhere", "trace.json"))
+
+
+def test_story_show_token_without_calls_says_which_have_them():
+    with tempfile.TemporaryDirectory() as d:
+        s = planted([10, 200, 50], jitter=0.1)
+        steps, calls = s["steps"]["columns"], s["calls"]["columns"]
+        n = len(steps["id"])
+        steps["token"] = list(range(n))
+        s["typical"] = {"impls": [], "phases": []}
+        kept = {steps["id"][i] for i in (2, 3, 4, 7)}
+        here = [step in kept for step in calls["step"]]
+        for key in calls:
+            calls[key] = [v for v, k in zip(calls[key], here) if k]
+        path = write(d, "a.json", s)
+        for level, known in (("token", "2 to 4, 7"), ("step", f"{steps['id'][2]} to {steps['id'][4]}, {steps['id'][7]}")):
+            text = ok("story", "show", path, f"--{level}", "1").text
+            assert f"try --{level} {known}\n" in text, text
+            assert "the longest:" in ok("story", "show", path, f"--{level}", str(steps["id"][3])).text
+        for key in calls:
+            calls[key] = []
+        text = ok("story", "show", write(d, "b.json", s), "--token", "1").text
+        assert "its calls are not in this file" in text and "try" not in text, text
+
+
+def test_story_says_where_the_recorders_tax_was_lost_in_noise():
+    with tempfile.TemporaryDirectory() as d:
+        s = json.load(open("tests/golden/stories/cpu.json"))
+        for low, high, says, not_so in ((-0.034, 0.223, "lost in the noise of this machine", "recorder below"),
+                                        (-0.001, 0.002, "recorder below 0.2 % of a step", "lost"),
+                                        (0.08, 0.22, "recorder 15.0 % of a step", "lost")):
+            for key, v in (("measured_tax", (low + high) / 2), ("measured_tax_low", low), ("measured_tax_high", high)):
+                s["observer"][key]["value"] = v
+            text = " ".join(ok("story", "show", write(d, "a.json", s)).text.split("OBSERVER")[1].split())
+            assert says in text and not_so not in text, text
+            assert f"{100 * low:.1f} " in text and f"{100 * high:.1f}" in text, text
+
+
+def test_story_tables_use_the_width_that_columns_gives():
+    """Text stays within 100 cells; a table gets up to 140, where it has all its columns."""
+    story, text = "tests/golden/stories/cpu.json", {}
+    for columns in ("", "x", "20", "80", "100", "140", "999"):
+        text[columns] = ok("story", "show", story, env={"COLUMNS": columns}).text
+    golden = {w: open(f"tests/golden/stories/cpu.{w}.txt").read() for w in (80, 100)}
+    for columns, width in (("", 100), ("x", 100), ("20", 100), ("80", 80), ("100", 100)):
+        same(text[columns], golden[width], columns)
+    assert "  share  " in text["140"] and "  share  " not in golden[100]
+    same(text["999"], text["140"])
+    lines = text["140"].split("\n")
+    assert 100 < max(map(len, lines)) <= 140
+    wide = [l for l in lines if len(l) > 100]
+    assert all("%  " in l or l.startswith(" op ") for l in wide), wide
 
 
 def changes(text, title):

@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "ops/case_text.h"
+#include "ops/knobs.h"
 #include "ops/on_cuda.h"
 #include "ops/sample/sample.h"
 
@@ -405,9 +406,9 @@ static void run_rows(bench *b, const rows *r)
         char name[96];
         snprintf(name, sizeof name, "%s, apart", r->name);
         apart.name = name;
-        b->gpu.target.shared_rows = 0; /* each sequence reads them for itself */
+        vt_target_turn_knobs(&b->gpu.target, 0); /* each sequence reads them for itself */
         run_number(b, &apart, r->number[i]);
-        b->gpu.target.shared_rows = 1;
+        vt_target_turn_knobs(&b->gpu.target, 1);
     }
 }
 
@@ -588,7 +589,7 @@ int main(int argc, char **argv)
     static bench b;
     vt_err err = {0};
     const char *only = NULL;
-    on_cuda_options o = {.library = true, .shared_rows = 1};
+    on_cuda_options o = {.library = true, .always = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];

@@ -23,15 +23,6 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                                 .choices = "0|1",
                                 .expected = "0 or 1",
                                 .help = "1: sampling is part of the forward pass's CUDA graph"},
-    /* The preset is the number of KV rows (tokens times kv_heads) from which on reading shared
-     * pages only once is faster, measured on an H200. */
-    [VT_KNOB_CUDA_SHARED] = {.env = "VITRINE_CUDA_SHARED",
-                             .number = true,
-                             .most = INT32_MAX,
-                             .preset = 1 << 18,
-                             .expected = "a number of KV rows from 0 to 2147483647",
-                             .help = "decodes read shared pages once where that saves this many "
-                                     "KV rows; 0: never"},
     [VT_KNOB_CUDA_STEP_LIMIT] = {.env = "VITRINE_CUDA_STEP_LIMIT",
                                  .number = true,
                                  .most = 86400,
@@ -51,9 +42,9 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                        .help = "the NVRTC library that compiles kernels"},
 };
 
-const char *vt_knob_text(vt_knob k)
+const char *vt_knob_text(const vt_knob_row *k)
 {
-    const char *text = getenv(vt_knobs[k].env);
+    const char *text = getenv(k->env);
     return text && *text ? text : NULL;
 }
 
@@ -75,25 +66,17 @@ static bool is_number(const char *text, int64_t most)
     return end != text && !*end && n >= 0 && n <= most;
 }
 
-vt_status vt_knob_check(vt_knob k, vt_err *err)
+vt_status vt_knob_check(const vt_knob_row *k, vt_err *err)
 {
-    const vt_knob_row *row = &vt_knobs[k];
     const char *text = vt_knob_text(k);
-    if (!text || is_choice(row->choices, text) || (row->number && is_number(text, row->most)) ||
-        (row->path && (!row->choices || text[0] == '/')))
+    if (!text || is_choice(k->choices, text) || (k->number && is_number(text, k->most)) ||
+        (k->path && (!k->choices || text[0] == '/')))
         return VT_OK;
-    return vt_fail(err, VT_ERR_USAGE, "%s=%s: expected %s", row->env, text, row->expected);
+    return vt_fail(err, VT_ERR_USAGE, "%s=%s: expected %s", k->env, text, k->expected);
 }
 
-vt_status vt_knob_check_all(vt_err *err)
-{
-    for (int k = 0; k < VT_N_KNOBS; k++)
-        TRY(vt_knob_check((vt_knob)k, err));
-    return VT_OK;
-}
-
-int64_t vt_knob_int(vt_knob k)
+int64_t vt_knob_int(const vt_knob_row *k)
 {
     const char *text = vt_knob_text(k);
-    return text ? strtoll(text, NULL, 10) : vt_knobs[k].preset;
+    return text ? strtoll(text, NULL, 10) : k->preset;
 }

@@ -1,6 +1,6 @@
 /* Knobs: environment variables for measurements and for unusual machines. They are not options of
- * any verb. Each is declared once, in knob.c; --help, `bench --json` and the checks read that
- * table. */
+ * any verb. Each is declared once: those of the engine and its devices in knob.c, those of an op's
+ * rows on its card (vt_op.knob). --help, `bench --json` and the checks read both (ops/knobs.h). */
 #ifndef VT_BASE_KNOB_H
 #define VT_BASE_KNOB_H
 
@@ -14,7 +14,6 @@ typedef enum vt_knob {
     VT_KNOB_CUDA_LEVEL,
     VT_KNOB_CUDA_PDL,
     VT_KNOB_CUDA_ONE_GRAPH,
-    VT_KNOB_CUDA_SHARED,
     VT_KNOB_CUDA_STEP_LIMIT,
     VT_KNOB_CUBLASLT,
     VT_KNOB_NVRTC,
@@ -34,12 +33,11 @@ typedef struct vt_knob_row {
 extern const vt_knob_row vt_knobs[VT_N_KNOBS];
 
 /* The variable's text; NULL if it is not set or empty. */
-const char *vt_knob_text(vt_knob k);
+const char *vt_knob_text(const vt_knob_row *k);
 /* Fails if the table does not allow the variable's text: "VITRINE_CUDA_PDL=off: expected 0 or
  * 1". */
-vt_status vt_knob_check(vt_knob k, vt_err *err);
-vt_status vt_knob_check_all(vt_err *err);
+vt_status vt_knob_check(const vt_knob_row *k, vt_err *err);
 /* The value of a numeric knob, from its text or else its preset. It must have been checked. */
-int64_t vt_knob_int(vt_knob k);
+int64_t vt_knob_int(const vt_knob_row *k);
 
 #endif

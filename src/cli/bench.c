@@ -1,5 +1,4 @@
 /* What the benches share (cli/bench.h). */
-#include "base/knob.h"
 #include "cli/bench.h"
 
 #include <math.h>
@@ -7,6 +6,7 @@
 
 #include "base/stats.h"
 #include "device/cpu.h"
+#include "ops/knobs.h"
 #include "version.h"
 
 void cli_sample_add(cli_sample *s, double v)
@@ -79,9 +79,10 @@ static void write_settings(vt_json *w, const cli *c)
 static void write_knobs(vt_json *w)
 {
     vt_json_open(w, "knobs", '{');
-    for (int k = 0; k < VT_N_KNOBS; k++)
-        if (vt_knob_text((vt_knob)k))
-            vt_json_string(w, vt_knobs[k].env, vt_knob_text((vt_knob)k));
+    const vt_knob_row *k;
+    for (int32_t i = 0; (k = vt_knob_at(i)); i++)
+        if (vt_knob_text(k))
+            vt_json_string(w, k->env, vt_knob_text(k));
     vt_json_close(w);
 }
 

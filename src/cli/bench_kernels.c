@@ -205,7 +205,7 @@ static vt_status bench_cpu(kernels_report *k, const bench_options *o, vt_err *er
 /* Emulated: a small flush is as good. Its memory is the host's. */
 static vt_status open_gpu(int32_t ordinal, on_cuda_gpu *gpu, vt_err *err)
 {
-    on_cuda_options o = {.library = true, .shared_rows = 1, .flush_bytes = EMULATED_FLUSH};
+    on_cuda_options o = {.library = true, .always = true, .flush_bytes = EMULATED_FLUSH};
     TRY(on_cuda_open(ordinal, &o, gpu, err));
     if (gpu->emulated)
         return VT_OK;

@@ -1,8 +1,8 @@
 /* --help, written from the table of verbs and the table of options. */
 #include <string.h>
 
-#include "base/knob.h"
 #include "cli/cli.h"
+#include "ops/knobs.h"
 
 enum { TEXT_COLUMN = 27 };
 
@@ -108,8 +108,9 @@ void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs)
     two_columns(b, term, "NO_COLOR", "no colours on a terminal either");
     two_columns(b, term, "COLUMNS", "how wide to be where output is no terminal: 40 or more");
     heading(b, term, "To measure, and for odd machines");
-    for (int k = 0; k < VT_N_KNOBS; k++)
-        two_columns(b, term, vt_knobs[k].env, vt_knobs[k].help);
+    const vt_knob_row *k;
+    for (int32_t i = 0; (k = vt_knob_at(i)); i++)
+        two_columns(b, term, k->env, k->help);
     heading(b, term, "Exit status");
     vt_buf_puts(b, "  0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C\n");
 }

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/knob.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "device/cuda.h"
 #include "files/map.h"
+#include "ops/knobs.h"
 
 /* One verb a paragraph. */
 /* clang-format off */

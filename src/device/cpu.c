@@ -199,7 +199,7 @@ static void cpu_detect(void)
     g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     g_cpu.best = detect_isa();
     g_cpu.level = g_cpu.best;
-    const char *want = vt_knob_text(VT_KNOB_ISA);
+    const char *want = vt_knob_text(&vt_knobs[VT_KNOB_ISA]);
     vt_isa isa;
     if (want && vt_isa_parse(want, &isa, NULL) == VT_OK)
         g_cpu.level = isa;
@@ -237,9 +237,9 @@ vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err)
 
 vt_status vt_cpu_init(vt_err *err)
 {
-    const char *want = vt_knob_text(VT_KNOB_ISA);
+    const char *want = vt_knob_text(&vt_knobs[VT_KNOB_ISA]);
     vt_isa isa;
-    TRY(vt_knob_check(VT_KNOB_ISA, err));
+    TRY(vt_knob_check(&vt_knobs[VT_KNOB_ISA], err));
     if (want)
         TRY(vt_isa_parse(want, &isa, err));
     vt_cpu_get();

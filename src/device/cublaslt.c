@@ -52,9 +52,9 @@ struct cublaslt {
 
 vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err)
 {
-    const char *want = vt_knob_text(VT_KNOB_CUBLASLT);
+    const char *want = vt_knob_text(&vt_knobs[VT_KNOB_CUBLASLT]);
     *use = CUBLASLT_FASTER;
-    TRY(vt_knob_check(VT_KNOB_CUBLASLT, err));
+    TRY(vt_knob_check(&vt_knobs[VT_KNOB_CUBLASLT], err));
     if (!want)
         return VT_OK;
     if (want[0] == '/' && !dlopen(want, RTLD_NOW | RTLD_LOCAL)) /* stays open */
@@ -72,7 +72,7 @@ static void *open_library(char *why, size_t size)
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                         "/usr/local/cuda/lib64/libcublasLt.so.13",
                                         "/usr/local/cuda/lib64/libcublasLt.so.12", NULL};
-    const char *chosen = vt_knob_text(VT_KNOB_CUBLASLT);
+    const char *chosen = vt_knob_text(&vt_knobs[VT_KNOB_CUBLASLT]);
     void *library = NULL;
     if (chosen && chosen[0] == '/') {
         library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);

@@ -38,8 +38,8 @@ static int32_t capability(const vt_cuda *c) { return 10 * c->cc_major + c->cc_mi
 static vt_status choose_level(vt_cuda *c, vt_err *err)
 {
     int32_t cc = capability(c);
-    const char *want = vt_knob_text(VT_KNOB_CUDA_LEVEL);
-    TRY(vt_knob_check(VT_KNOB_CUDA_LEVEL, err));
+    const char *want = vt_knob_text(&vt_knobs[VT_KNOB_CUDA_LEVEL]);
+    TRY(vt_knob_check(&vt_knobs[VT_KNOB_CUDA_LEVEL], err));
     c->level = cc == 90 ? 90 : 80;
     if (want) {
         if (want[0] == '9' && c->level < 90)

@@ -73,7 +73,7 @@ vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err)
                                         "/opt/cuda/lib64/libnvrtc.so",
                                         "libnvrtc.so",
                                         NULL};
-    const char *chosen = vt_knob_text(VT_KNOB_NVRTC);
+    const char *chosen = vt_knob_text(&vt_knobs[VT_KNOB_NVRTC]);
     memset(n, 0, sizeof *n);
     n->library = chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL) : open_first(names);
     if (!n->library && chosen)

@@ -15,13 +15,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/knob.h"
 #include "base/mem.h"
 #include "engine/engine_inside.h"
 #include "exec/cuda.h"
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
+#include "ops/knobs.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {

@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/knob.h"
 #include "device/cublaslt.h"
 #include "exec/cuda_inside.h"
+#include "ops/knobs.h"
 
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
                                vt_err *err)
@@ -285,9 +285,8 @@ static void cuda_exec_free(vt_executor *base)
 void vt_cuda_options_init(vt_cuda_options *o)
 {
     *o = (vt_cuda_options){.graphs = true,
-                           .pdl = vt_knob_int(VT_KNOB_CUDA_PDL),
-                           .one_graph = vt_knob_int(VT_KNOB_CUDA_ONE_GRAPH),
-                           .shared_rows = (int32_t)vt_knob_int(VT_KNOB_CUDA_SHARED)};
+                           .pdl = vt_knob_int(&vt_knobs[VT_KNOB_CUDA_PDL]),
+                           .one_graph = vt_knob_int(&vt_knobs[VT_KNOB_CUDA_ONE_GRAPH])};
 }
 
 static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
@@ -313,7 +312,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
     x->model = m;
     x->config = *config;
     x->options = *options;
-    x->step_limit_ns = vt_knob_int(VT_KNOB_CUDA_STEP_LIMIT) * 1000000000;
+    x->step_limit_ns = vt_knob_int(&vt_knobs[VT_KNOB_CUDA_STEP_LIMIT]) * 1000000000;
     x->max_graphs = MAX_GRAPHS;
     x->retry_steps = RETRY_STEPS;
     x->retry_ns = RETRY_NS;
@@ -389,8 +388,7 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
 {
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
-    vt_cuda_options options = {.pdl = level >= 90,
-                               .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
+    vt_cuda_options options = {.pdl = level >= 90};
     cuda_executor *x = new_executor(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;

@@ -9,18 +9,17 @@ typedef struct vt_cuda_options {
     int32_t ordinal;
     bool graphs; /* steps of up to 1,024 tokens as graphs */
     bool pdl;
-    bool one_graph;      /* sampling joined to the forward pass */
-    bool deterministic;  /* a row's result does not depend on what else is in the batch */
-    int32_t shared_rows; /* vt_target.shared_rows; 0: never */
-    bool untimed;        /* no step runs call by call to be timed (exec/cuda_spans.c) */
-    bool story;          /* a story of the first steps was asked for: more of them are timed */
+    bool one_graph;     /* sampling joined to the forward pass */
+    bool deterministic; /* a row's result does not depend on what else is in the batch */
+    bool untimed;       /* no step runs call by call to be timed (exec/cuda_spans.c) */
+    bool story;         /* a story of the first steps was asked for: more of them are timed */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;
     double open_ms; /* what opening `device` took */
 } vt_cuda_options;
 
-/* Graphs, PDL and shared pages read once, as far as the knobs (base/knob.h) say nothing else; not
+/* Graphs and PDL, as far as the knobs (base/knob.h) say nothing else; not
  * deterministic. */
 void vt_cuda_options_init(vt_cuda_options *o);
 

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "exec/cuda_inside.h"
 #include "device/cublaslt.h"
+#include "ops/knobs.h"
 
 /* The pinned host memory and the events of each step that may be in flight or still be read. */
 static vt_status make_slots(cuda_executor *x, vt_err *err)
@@ -263,15 +264,16 @@ static bool wants_library(const vt_layout *l)
 vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool library,
                          const vt_limits *limits)
 {
-    return (vt_target){.device = VT_DEVICE_CUDA,
-                       .limits = *limits,
-                       .level = c->level,
-                       .sm_count = c->sm_count,
-                       .max_shared_bytes = c->max_shared_bytes,
-                       .deterministic = o->deterministic,
-                       .cublaslt = library,
-                       .cublaslt_all = library && c->cublaslt_use == CUBLASLT_ALL,
-                       .shared_rows = o->shared_rows};
+    vt_target t = {.device = VT_DEVICE_CUDA,
+                   .limits = *limits,
+                   .level = c->level,
+                   .sm_count = c->sm_count,
+                   .max_shared_bytes = c->max_shared_bytes,
+                   .deterministic = o->deterministic,
+                   .cublaslt = library,
+                   .cublaslt_all = library && c->cublaslt_use == CUBLASLT_ALL};
+    vt_target_read_knobs(&t);
+    return t;
 }
 
 static vt_target target_of(const cuda_executor *x)

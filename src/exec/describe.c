@@ -2,7 +2,6 @@
 #include "exec/describe.h"
 
 #include "base/err.h"
-#include "base/knob.h"
 #include "device/cublaslt.h"
 #include "exec/cuda.h"
 #include "exec/layout.h"
@@ -17,8 +16,7 @@ vt_target vt_target_named(const vt_hardware *h, const vt_limits *limits)
                        .level = h->kernel_level,
                        .sm_count = h->sm_count,
                        .max_shared_bytes = h->max_shared_bytes,
-                       .cublaslt = h->kernel_level >= 80,
-                       .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
+                       .cublaslt = h->kernel_level >= 80};
 }
 
 vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *limits,

@@ -12,7 +12,7 @@ enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
 vt_status lab_gpu(lab *l, on_cuda_gpu **out, vt_err *err)
 {
     lab_devices *d = l->device;
-    on_cuda_options o = {.library = true, .shared_rows = 1, .flush_bytes = EMULATED_FLUSH};
+    on_cuda_options o = {.library = true, .always = true, .flush_bytes = EMULATED_FLUSH};
     if (!d->gpu_open) {
         TRY(on_cuda_open(l->ordinal, &o, &d->gpu, err));
         if (!d->gpu.emulated) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/cublaslt.h"
+#include "ops/knobs.h"
 
 enum { SLACK = ON_CUDA_SLACK };
 
@@ -49,8 +50,8 @@ vt_status on_cuda_open(int32_t ordinal, const on_cuda_options *o, on_cuda_gpu *g
                             .max_shared_bytes = c->max_shared_bytes,
                             .deterministic = o->deterministic,
                             .cublaslt = library,
-                            .cublaslt_all = library,
-                            .shared_rows = o->shared_rows};
+                            .cublaslt_all = library};
+    vt_target_turn_knobs(&g->target, o->always);
     vt_status status = open_memory(g, o->flush_bytes, err);
     if (status != VT_OK)
         on_cuda_close(g);

@@ -26,11 +26,11 @@
 
 typedef struct on_cuda_options {
     bool deterministic, pdl;
-    bool padded;         /* plans round their items, as those of a captured graph do */
-    bool library;        /* cuBLASLt may be used if it is installed */
-    int32_t shared_rows; /* vt_target.shared_rows */
-    size_t flush_bytes;  /* written before a cold call; 0: cold calls are not timed */
-    size_t margin;       /* bytes with a pattern on both sides of every operand; 0: none */
+    bool padded;  /* plans round their items, as those of a captured graph do */
+    bool library; /* cuBLASLt may be used if it is installed */
+    bool always;  /* what a card's knob governs happens however small the call is; else never */
+    size_t flush_bytes; /* written before a cold call; 0: cold calls are not timed */
+    size_t margin;      /* bytes with a pattern on both sides of every operand; 0: none */
 } on_cuda_options;
 
 /* A GPU, a stream, and the other things that all calls share. */

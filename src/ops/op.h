@@ -80,7 +80,13 @@ typedef struct vt_backend {
     const char *op, *row; /* a row's name or family; both are the card's own strings */
 } vt_backend;
 
-enum { VT_MAX_BACKENDS = 4 };
+/* The value of a card's knob (ops/knobs.h). */
+typedef struct vt_knob_value {
+    const struct vt_knob_row *row;
+    int64_t value;
+} vt_knob_value;
+
+enum { VT_MAX_BACKENDS = 4, VT_MAX_KNOBS = 4 };
 
 /* What a program is built for: the device as the rows of a card see it, and the user's wishes. */
 typedef struct vt_target {
@@ -91,13 +97,13 @@ typedef struct vt_target {
     /* CUDA */
     int32_t level; /* 80: mma.sync and cp.async; 90: wgmma and TMA too */
     int32_t sm_count, max_shared_bytes;
-    bool deterministic;  /* a row's result does not depend on what else is in the batch */
-    bool cublaslt;       /* the library is installed and may be used */
-    bool cublaslt_all;   /* ... for every product it can compute, to measure it */
-    int32_t shared_rows; /* decodes read shared pages once if that saves at least this many KV rows
-                            (tokens times kv_heads); 0: never */
+    bool deterministic; /* a row's result does not depend on what else is in the batch */
+    bool cublaslt;      /* the library is installed and may be used */
+    bool cublaslt_all;  /* ... for every product it can compute, to measure it */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] rows that come first wherever they fit */
     int32_t n_backends;
+    vt_knob_value knob[VT_MAX_KNOBS]; /* [n_knobs] of cards; others have their presets */
+    int32_t n_knobs;
 } vt_target;
 
 /* vt_size.decode_tokens for a batch with host arrays: how many tokens its decodes bring at most,
@@ -381,6 +387,9 @@ typedef struct vt_op {
      * call; NULL if none takes such a weight. NULL: no row of a CPU packs anything. */
     const vt_impl *(*row_of)(const vt_weight *w, const vt_target *t);
     const char *backend; /* the option BACKEND-backend names its rows; NULL: none does */
+    /* An environment variable with a number that its rows ask of the target (ops/knobs.h): from
+     * which size on they do something, 0 for never. NULL: none. */
+    const struct vt_knob_row *knob;
 } vt_op;
 
 /* Every card, NULL-terminated. */

@@ -218,7 +218,7 @@ vt_status story_measure_rows(const story_step *s, const vt_roofs *r, int32_t ord
 {
     measuring m = {.s = s, .r = r, .e = e};
     on_cuda_gpu gpu;
-    on_cuda_options o = {.library = true, .pdl = true, .shared_rows = 1};
+    on_cuda_options o = {.library = true, .pdl = true, .always = true};
     if (!some_missing(s, r, e))
         return VT_OK;
     if (ordinal < 0)

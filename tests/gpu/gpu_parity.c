@@ -346,7 +346,7 @@ int main(int argc, char **argv)
                                .pdl = r.o.pdl,
                                .padded = r.o.padded,
                                .library = true,
-                               .shared_rows = 1,
+                               .always = true,
                                .flush_bytes = r.o.timing ? FLUSH : 0};
     if (on_cuda_open(0, &options, &r.gpu, &err) != VT_OK) {
         printf("1..0 # skip %s\n", err.message);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/knob.h"
+#include "ops/knobs.h"
 #include "exec/backend.h"
 #include "exec/describe.h"
 #include "model/load.h"
@@ -165,34 +165,59 @@ static void test_what_cannot_run_is_refused(void **state)
 static void test_knobs_take_what_they_declare(void **state)
 {
     (void)state;
-    static const struct {
-        vt_knob knob;
+    const vt_knob_row *shared = vt_op_find("attention_decode")->knob;
+    const struct {
+        const vt_knob_row *knob;
         const char *text, *message; /* NULL: allowed */
     } row[] = {
-        {VT_KNOB_CUDA_PDL, "0", NULL},
-        {VT_KNOB_CUDA_PDL, "", NULL},
-        {VT_KNOB_CUDA_PDL, "2", "VITRINE_CUDA_PDL=2: expected 0 or 1"},
-        {VT_KNOB_CUDA_PDL, "0|1", "VITRINE_CUDA_PDL=0|1: expected 0 or 1"},
-        {VT_KNOB_CUDA_SHARED, "2147483647", NULL},
-        {VT_KNOB_CUDA_SHARED, "2147483648",
+        {&vt_knobs[VT_KNOB_CUDA_PDL], "0", NULL},
+        {&vt_knobs[VT_KNOB_CUDA_PDL], "", NULL},
+        {&vt_knobs[VT_KNOB_CUDA_PDL], "2", "VITRINE_CUDA_PDL=2: expected 0 or 1"},
+        {&vt_knobs[VT_KNOB_CUDA_PDL], "0|1", "VITRINE_CUDA_PDL=0|1: expected 0 or 1"},
+        {shared, "2147483647", NULL},
+        {shared, "2147483648",
          "VITRINE_CUDA_SHARED=2147483648: expected a number of KV rows from 0 to 2147483647"},
-        {VT_KNOB_CUBLASLT, "/lib/x.so", NULL},
-        {VT_KNOB_CUBLASLT, "lib/x.so",
+        {&vt_knobs[VT_KNOB_CUBLASLT], "/lib/x.so", NULL},
+        {&vt_knobs[VT_KNOB_CUBLASLT], "lib/x.so",
          "VITRINE_CUBLASLT=lib/x.so: expected 0, all or the library's path"},
-        {VT_KNOB_NVRTC, "libnvrtc.so.12", NULL},
-        {VT_KNOB_ISA, "AVX2", NULL},
+        {&vt_knobs[VT_KNOB_NVRTC], "libnvrtc.so.12", NULL},
+        {&vt_knobs[VT_KNOB_ISA], "AVX2", NULL},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         vt_err err = {0};
-        setenv(vt_knobs[row[i].knob].env, row[i].text, 1);
+        setenv(row[i].knob->env, row[i].text, 1);
         vt_status status = vt_knob_check(row[i].knob, &err);
         assert_int_equal(status, row[i].message ? VT_ERR_USAGE : VT_OK);
         if (row[i].message)
             assert_string_equal(err.message, row[i].message);
-        unsetenv(vt_knobs[row[i].knob].env);
+        unsetenv(row[i].knob->env);
     }
-    assert_int_equal(vt_knob_int(VT_KNOB_CUDA_PDL), 1);
-    assert_int_equal(vt_knob_int(VT_KNOB_CUDA_SHARED), 1 << 18);
+    assert_int_equal(vt_knob_int(&vt_knobs[VT_KNOB_CUDA_PDL]), 1);
+    assert_int_equal(vt_knob_int(shared), 1 << 18);
+}
+
+static void test_knob_of_a_card_is_listed_and_reaches_the_target(void **state)
+{
+    (void)state;
+    const vt_knob_row *shared = vt_op_find("attention_decode")->knob, *k;
+    vt_target t = {.device = VT_DEVICE_CUDA};
+    int32_t n = 0, found = 0;
+    for (; (k = vt_knob_at(n)); n++)
+        found += k == shared;
+    assert_int_equal(found, 1);
+    assert_true(n > VT_N_KNOBS);
+    assert_int_equal(vt_target_knob(&t, shared), 1 << 18);
+    setenv(shared->env, "77", 1);
+    vt_target_read_knobs(&t);
+    assert_int_equal(vt_target_knob(&t, shared), 77);
+    vt_target_turn_knobs(&t, 1);
+    assert_int_equal(vt_target_knob(&t, shared), 1);
+    vt_err err = {0};
+    setenv(shared->env, "many", 1);
+    assert_int_equal(vt_knob_check_all(&err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "VITRINE_CUDA_SHARED=many"));
+    unsetenv(shared->env);
+    assert_int_equal(vt_knob_check_all(&err), VT_OK);
 }
 
 int main(void)
@@ -203,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_a_program_runs_on_what_was_asked_for),
         cmocka_unit_test(test_what_cannot_run_is_refused),
         cmocka_unit_test(test_knobs_take_what_they_declare),
+        cmocka_unit_test(test_knob_of_a_card_is_listed_and_reaches_the_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "common/emulated_gpu.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/cuda_impls.h"
+#include "ops/knobs.h"
 
 enum { PAGE = 16, HEADS = 4, KV_HEADS = 2, MOST_SEQS = 6, MOST_PAGES = 400, MOST_BUFFERS = 16 };
 
@@ -60,8 +61,8 @@ static void scene_open(scene *s, const char *emulator, int32_t n, int32_t kv_len
                             .limits = {.max_seqs = n, .max_context = kv_len, .page_size = PAGE},
                             .level = s->cuda->level,
                             .sm_count = s->cuda->sm_count,
-                            .max_shared_bytes = s->cuda->max_shared_bytes,
-                            .shared_rows = 1};
+                            .max_shared_bytes = s->cuda->max_shared_bytes};
+    vt_target_turn_knobs(&s->target, 1);
     for (int32_t i = 0; i < n; i++) {
         s->kv_len[i] = kv_len;
         s->q_start[i + 1] = i + 1;

@@ -12,6 +12,7 @@
 #include "exec/describe.h"
 #include "model/load.h"
 #include "ops/attention/attention_cuda.h"
+#include "ops/knobs.h"
 
 enum {
     MAX_TOKENS = 1500,
@@ -108,7 +109,7 @@ static rig *new_rig(const char *model, bool deterministic, const vt_limits *limi
     assert_non_null(r);
     vt_target t = vt_target_named(vt_hardware_find("h200", NULL), limits);
     t.sm_count = 20;
-    t.shared_rows = 1;
+    vt_target_turn_knobs(&t, 1);
     t.deterministic = deterministic;
     if (vt_model_load(model, &r->m, &err) != VT_OK ||
         vt_describe(r->m, &t, VT_BF16, &r->d, &err) != VT_OK)

@@ -14,6 +14,7 @@
 #include "device/cuda.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
+#include "ops/knobs.h"
 #include "ops/linear/linear.h"
 #include "ops/on_cpu.h"
 
@@ -255,8 +256,8 @@ static void check_gpu(const char *arch, int32_t level, int32_t sms, int32_t shar
                    .sm_count = sms,
                    .max_shared_bytes = shared,
                    .deterministic = deterministic,
-                   .cublaslt = true,
-                   .shared_rows = 1};
+                   .cublaslt = true};
+    vt_target_turn_knobs(&t, 1);
     if (vt_cuda_offline(arch, level, sms, &cuda, &err) != VT_OK)
         fail_msg("%s", err.message);
     check_device(t, cuda);

@@ -27,7 +27,7 @@ static on_cuda_gpu gpu;
 static int open_gpu(void **state)
 {
     vt_err err = {0};
-    on_cuda_options o = {.shared_rows = 1, .flush_bytes = 1 << 16};
+    on_cuda_options o = {.always = true, .flush_bytes = 1 << 16};
     if (emulated_gpu_open(state) != 0)
         return -1;
     if (on_cuda_open(0, &o, &gpu, &err) == VT_OK)

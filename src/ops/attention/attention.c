@@ -604,4 +604,5 @@ const vt_op attention_decode_op = {
     .one_family_with = "attention_prefill",
     .is = VT_OP_DECODES,
     .backend = "attention",
+    .knob = &attention_shared_knob,
 };

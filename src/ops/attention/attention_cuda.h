@@ -53,9 +53,7 @@ typedef struct attention_plan_config {
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
     bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
-    /* Decodes with the same first pages read them once if that saves at least this many KV rows
-     * (tokens times kv_heads); 0: never. */
-    int32_t shared_rows;
+    int32_t shared_rows;        /* attention_shared_knob */
 } attention_plan_config;
 
 enum {

@@ -49,4 +49,7 @@ void attention_task_span(const attention_plan *p, const attention_task *t, int32
  * for each worker, then the partial states. */
 size_t attention_budget_floats(const attention_args *a, const vt_limits *limits, int32_t stride);
 
+/* From how many saved KV rows on decodes read the pages that they share once. */
+extern const struct vt_knob_row attention_shared_knob;
+
 #endif

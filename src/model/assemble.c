@@ -265,6 +265,13 @@ static void role_name(const vt_model *m, int32_t layer, vt_role role, bool hf, c
     snprintf(out, size, hf ? "model.layers.%d.%s" : "blk.%d.%s", layer, name ? name : usual);
 }
 
+/* Returns the shape that a role's tensor has in layers. */
+static const vt_dim *role_dims(const vt_model *m, vt_role role)
+{
+    const vt_family_role *own = vt_family_role_of(m->family, role);
+    return own && own->dim[0] != VT_DIM_NONE ? own->dim : vt_roles[role].dim;
+}
+
 static vt_status take_layer(assembly *a, int32_t layer)
 {
     char name[160];
@@ -274,7 +281,7 @@ static vt_status take_layer(assembly *a, int32_t layer)
         if (!wanted(a->m, layer, (vt_role)r, &required))
             continue;
         role_name(a->m, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
-        TRY(take(a, layer, name, vt_roles[r].dim, required, &l->weight[r]));
+        TRY(take(a, layer, name, role_dims(a->m, (vt_role)r), required, &l->weight[r]));
     }
     for (int r = 0; r < VT_ROLES; r++)
         if (l->weight[r] && l->weight[r]->dtype == VT_FP8_E4M3)
@@ -427,7 +434,7 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
             if (!wanted(m, i, (vt_role)r, &required) || !required)
                 continue;
             role_name(m, i, (vt_role)r, true, name, sizeof name);
-            TRY(declare(m, i, &t[at++], dtype, name, vt_roles[r].dim, err));
+            TRY(declare(m, i, &t[at++], dtype, name, role_dims(m, (vt_role)r), err));
         }
     TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,
                 err));

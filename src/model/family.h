@@ -45,11 +45,13 @@ vt_status hf_read_factor(hf_reader *c, const char *key, double *out);
 /* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 vt_status hf_refuse_f64(hf_reader *c, const char *key);
 
-/* A weight whose need or names are not those of the table of roles; NULL names are the usual. */
+/* A weight whose need, names or shape are not those of the table of roles. NULL names and no
+ * dimensions are the usual. */
 typedef struct vt_family_role {
     vt_role role;
     vt_need need;
     const char *gguf, *hf;
+    vt_dim dim[3];
 } vt_family_role;
 
 /* The shape of a published model, for dummy:NAME. */

@@ -4,11 +4,15 @@
  *   o [tokens, Hq d]              before its projection
  *
  * Layers of different sizes share the memory of these, which has room for the largest. A layer that
- * reads the keys and values of another makes q alone and stores nothing. */
+ * reads the keys and values of another makes q alone and stores nothing.
+ *
+ * Norms of q and k are of each head, in one call with rope, or of all heads together: the size of
+ * their weights says which. */
 #include "base/err.h"
 #include "exec/blocks/block.h"
 #include "ops/attention/attention.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope_store/rope_store.h"
 
 /* Adds q, k and v as one matrix. A missing bias counts as zeros if another is there. */
@@ -29,16 +33,22 @@ static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
                                                      .cols = 1};
 }
 
+/* Returns true if the norm of q or k is of each head. */
+static bool by_head(const vt_tensor *norm, const vt_layer *l)
+{
+    return norm && norm->dim[0] == l->head.dim;
+}
+
 static vt_status check(const vt_model *m, int32_t layer, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
     if (!l->head.causal)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
                        m->name);
-    if (l->head.rope < 0 && l->weight[VT_ROLE_Q_NORM])
+    if (l->head.rope < 0 && by_head(l->weight[VT_ROLE_Q_NORM], l))
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: layer %d has norms of q and k and does not rotate them; that is not "
-                       "supported",
+                       "%s: layer %d has norms of the heads of q and k and does not rotate them; "
+                       "that is not supported",
                        m->name, layer);
     return VT_OK;
 }
@@ -129,12 +139,28 @@ static void emit_qkv(builder *b, int32_t i, const vt_tensor *x, const views *a)
             VT_WHEN_TOKENS);
 }
 
-/* Rotates q and k, and stores k and v where the layer has its own. */
+/* Normalises all heads together, in place. */
+static void emit_norm(builder *b, int32_t i, const char *what, const vt_tensor *weight,
+                      vt_tensor *x)
+{
+    if (weight && !by_head(weight, &b->m->layer[i]))
+        EMIT(b, rmsnorm, i, what, VT_WHEN_TOKENS,
+             {.x = x,
+              .weight = weight,
+              .y = x,
+              .eps = b->m->arch.norm_eps,
+              .plus_one = b->m->arch.norm_plus_one});
+}
+
+/* Normalises and rotates q and k, and stores k and v where the layer has its own. */
 static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_store_args *store)
 {
     const vt_arch *a = &b->m->arch;
     const vt_layer *l = &b->m->layer[i];
     const vt_layer_weights *lw = &b->w->layer[i];
+    const vt_tensor *q_norm = lw->tensor[VT_ROLE_Q_NORM], *k_norm = lw->tensor[VT_ROLE_K_NORM];
+    emit_norm(b, i, "q", q_norm, v->q);
+    emit_norm(b, i, "k", k_norm, v->k);
     if (l->head.rope < 0) {
         if (l->kv_of == i)
             build_emit(b, &kv_store_op, store, sizeof *store, i, "", VT_WHEN_TOKENS);
@@ -148,8 +174,8 @@ static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_stor
                         .dims = rope->dims,
                         .interleaved = rope->interleaved,
                         .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + l->head.rope],
-                        .q_norm = lw->tensor[VT_ROLE_Q_NORM],
-                        .k_norm = lw->tensor[VT_ROLE_K_NORM],
+                        .q_norm = by_head(q_norm, l) ? q_norm : NULL,
+                        .k_norm = by_head(k_norm, l) ? k_norm : NULL,
                         .eps = a->norm_eps,
                         .plus_one = a->norm_plus_one};
     if (l->kv_of == i)

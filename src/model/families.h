@@ -9,4 +9,5 @@ VT_FAMILY(qwen3_moe)
 VT_FAMILY(gemma3)
 VT_FAMILY(granite)
 VT_FAMILY(smollm3)
+VT_FAMILY(olmo2)
 #undef VT_FAMILY

@@ -313,6 +313,7 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
         "llama-mha-llama3",
         "mistral-full-f16-sharded",
         "mistral-gqa4-window",
+        "olmo2-whole-norms",
         "qwen2-gqa7",
         "qwen2-window",
         "qwen3-gqa2",

@@ -247,6 +247,16 @@ static void test_logits_of_smollm3_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+static void test_logits_of_olmo2_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("olmo2-whole-norms"),
+        {"olmo2-whole-norms-BF16.gguf", "olmo2-whole-norms/golden.bin", false, VT_F32, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -311,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_gemma_equal_transformers),
         cmocka_unit_test(test_logits_of_granite_equal_transformers),
         cmocka_unit_test(test_logits_of_smollm3_equal_transformers),
+        cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -1,0 +1,36 @@
+/* OLMo 2: no norms before blocks but after them, and norms of q and k over all heads together. */
+#include "model/family.h"
+
+static const vt_family_role roles[] = {
+    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, .dim = {VT_DIM_Q}},
+    {VT_ROLE_K_NORM, VT_NEED_ALWAYS, .dim = {VT_DIM_KV}},
+};
+
+/* OLMo 3 has the same name in GGUF files, and windows in some layers. */
+static vt_status from_gguf(gguf_reader *r)
+{
+    int32_t window = r->m->arch.window;
+    return window == 0
+               ? VT_OK
+               : vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                         "%s: %s is %d; olmo2 models with windows (OLMo 3) are not supported",
+                         r->m->path, gguf_reader_key(r, "attention.sliding_window"), window);
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    double eps = 1e-5;
+    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
+    c->m->arch.norm_eps = (float)eps;
+    return VT_OK;
+}
+
+const vt_family vt_family_olmo2 = {.name = "olmo2",
+                                   .gguf = "olmo2",
+                                   .hf = "olmo2",
+                                   .roles = roles,
+                                   .n_roles = sizeof roles / sizeof *roles,
+                                   .norms = VT_NORM_AFTER,
+                                   .kv_heads_optional = true,
+                                   .from_gguf = from_gguf,
+                                   .from_config = from_config};

@@ -114,7 +114,9 @@ static void make_tensors(builder *b)
     for (int k = 0; k < VT_BLOCKS; k++)
         if (has[k] && vt_blocks[k])
             vt_blocks[k]->tensors(b);
-    b->r = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
+    b->p->hidden = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
+    if (b->config->end == VT_END_HIDDEN)
+        return;
     b->p->logits = build_activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
     b->p->token = build_activation(b, "token", VT_FOLLOWS_ROWS, 1, VT_I32);
     b->p->logprob = build_activation(b, "logprob", VT_FOLLOWS_ROWS, 1, VT_F32);
@@ -297,11 +299,15 @@ static void build_calls(builder *b)
          {.x = b->x,
           .row = &p->batch.row_token,
           .weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM],
-          .y = b->r,
+          .y = p->hidden,
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});
+    if (b->config->end == VT_END_HIDDEN) {
+        p->n_forward = p->n_calls;
+        return;
+    }
     build_linear(b, -1, "head",
-                 (linear_args){.x = b->r,
+                 (linear_args){.x = p->hidden,
                                .w = b->w->ends.weight[VT_ROLE_HEAD],
                                .y = p->logits,
                                .scale = a->logit_scale},

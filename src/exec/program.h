@@ -4,7 +4,7 @@
  *   embed
  *   per layer: rmsnorm, linear qkv, rope_store, attention_decode, attention_prefill,
  *             linear o, rmsnorm, linear gate+up, linear down
- *   rmsnorm of the wanted rows, linear head | sample
+ *   rmsnorm of the wanted rows, linear head | sample          (or it ends there: vt_end)
  *
  * A program is built once from the architecture description, with symbolic sizes; binding a batch
  * sets the sizes. The list can be printed, costed without running, run by the CPU team, launched on
@@ -54,10 +54,18 @@ typedef struct vt_program_plan {
 
 enum { VT_MAX_PLANS = 16 };
 
+/* What a program ends in, for the rows that are wanted. Executors run programs with logits; a
+ * model's vectors, of which the last token's may stand for a text, are hidden states. */
+typedef enum vt_end {
+    VT_END_LOGITS, /* logits, and a sampled token */
+    VT_END_HIDDEN  /* the last layer's output, after the final norm; there is no head */
+} vt_end;
+
 typedef struct vt_program_config {
     vt_target target;
     vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
-    bool describe;       /* the program will not run: allocate no activations */
+    vt_end end;
+    bool describe; /* the program will not run: allocate no activations */
 } vt_program_config;
 
 typedef struct vt_program {
@@ -76,6 +84,7 @@ typedef struct vt_program {
     int32_t n_plans;
     vt_tensor **symbolic; /* tensors whose dim[0] follows the batch */
     int32_t n_symbolic;
+    vt_tensor *hidden;                                 /* [rows, hidden], after the final norm */
     vt_tensor *logits;                                 /* [rows, vocab] fp32 */
     vt_tensor *token, *logprob, *top_id, *top_logprob; /* results of sampling */
     size_t activation_bytes;

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "base/quant.h"
+#include "common/program_run.h"
 #include "common/tiny_model.h"
 #include "exec/executor.h"
 #include "kv/cache.h"
@@ -121,7 +122,9 @@ static void layer_of(const vt_model *m, int32_t i, row *x, row (*k)[N], row (*v)
     }
 }
 
-static void reference(const vt_model *m, const int32_t *id, double *logits /* [N, vocab] */)
+/* Logits of every token, and if wanted its hidden states. */
+static void reference(const vt_model *m, const int32_t *id, double *logits /* [N, vocab] */,
+                      double *hidden /* [N, hidden] or NULL */)
 {
     row *x = calloc(N, sizeof *x), h;
     row(*k)[N] = calloc((size_t)m->arch.n_layers, sizeof *k);
@@ -134,6 +137,9 @@ static void reference(const vt_model *m, const int32_t *id, double *logits /* [N
         layer_of(m, i, x, k, v);
     for (int32_t t = 0; t < N; t++) {
         norm(m, m->final_norm, x[t], h);
+        if (hidden)
+            memcpy(hidden + (int64_t)t * m->arch.hidden, h,
+                   (size_t)m->arch.hidden * sizeof *hidden);
         multiply(m->head, h, logits + (int64_t)t * m->arch.vocab);
     }
     free(x);
@@ -211,7 +217,7 @@ static void test_logits_of_mixed_layers_equal_a_plain_reference(void **state)
     assert_non_null(want);
     for (int32_t i = 0; i < N; i++)
         id[i] = (i * 97 + 31) % vocab;
-    reference(m, id, want);
+    reference(m, id, want, NULL);
     vt_executor_config config = {.limits = {.max_tokens = N,
                                             .max_seqs = 1,
                                             .max_rows = N,
@@ -232,6 +238,60 @@ static void test_logits_of_mixed_layers_equal_a_plain_reference(void **state)
                 fail_msg("tokens %d to %d: relative error %.3g, 1e-4 allowed", at, end, worst);
         }
     x->free(x);
+    free(want);
+    vt_model_free(m);
+}
+
+/* A program that ends in hidden states has no head; the rows may be any tokens. */
+static void test_hidden_states_equal_a_plain_reference(void **state)
+{
+    (void)state;
+    enum { PAGES_8 = (N + PROGRAM_PAGE - 1) / PROGRAM_PAGE };
+    vt_model *m = tiny_model("mixed");
+    vt_err err = {0};
+    vt_layout *l;
+    vt_kv_shape shape;
+    int32_t id[N], position[N], seq_of[N] = {0}, page[PAGES_8], row[] = {5, N - 1};
+    int32_t hidden = m->arch.hidden;
+    double *logits = malloc((size_t)(N * m->arch.vocab) * sizeof *logits),
+           *want = malloc((size_t)(N * hidden) * sizeof *want);
+    assert_true(logits && want);
+    for (int32_t i = 0; i < PAGES_8; i++)
+        page[i] = i;
+    for (int32_t i = 0; i < N; i++) {
+        id[i] = (i * 53 + 7) % m->arch.vocab;
+        position[i] = i;
+    }
+    reference(m, id, logits, want);
+    assert_int_equal(vt_layout_make(m, &l, &err), VT_OK);
+    vt_kv_shape_of(m, VT_F32, &shape);
+    program_run r = program_run_new(l, &shape, N, VT_END_HIDDEN);
+    int32_t q_start[2] = {0, N}, kv_len[1] = {N}, page_start[2] = {0, PAGES_8};
+    vt_batch batch = {.n_tokens = N,
+                      .n_seqs = 1,
+                      .n_rows = 2,
+                      .n_pages = PAGES_8,
+                      .page_size = PROGRAM_PAGE,
+                      .token = id,
+                      .position = position,
+                      .seq_of = seq_of,
+                      .slot = position,
+                      .q_start = q_start,
+                      .kv_len = kv_len,
+                      .page_start = page_start,
+                      .page_ids = page,
+                      .row_token = row};
+    program_run_bind(&r, &batch);
+    for (int32_t i = 0; i < r.p->n_calls; i++)
+        program_run_call(&r, i);
+    assert_null(r.p->logits);
+    assert_string_equal(r.p->call[r.p->n_calls - 1].label, "rmsnorm.final");
+    const float *got = r.p->hidden->data;
+    for (int32_t k = 0; k < 2; k++)
+        for (int32_t c = 0; c < hidden; c++)
+            assert_float_equal(got[k * hidden + c], want[row[k] * hidden + c], 1e-4);
+    program_run_free(&r);
+    free(logits);
     free(want);
     vt_model_free(m);
 }
@@ -282,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_of_mixed_layers_equal_a_plain_reference),
+        cmocka_unit_test(test_hidden_states_equal_a_plain_reference),
         cmocka_unit_test(test_kv_shape_of_mixed_layers_has_two_groups),
         cmocka_unit_test(test_layers_that_make_no_sense_are_refused),
     };

@@ -11,27 +11,11 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "base/team.h"
+#include "common/program_run.h"
 #include "common/tiny_model.h"
-#include "device/cpu.h"
-#include "exec/program.h"
 #include "ops/linear/linear.h"
 
-enum { N = 24, PAGE = 8, PAGES = N / PAGE, RANKS = 2, PLAN_BYTES = 1 << 16 };
-
-typedef struct rank {
-    vt_weights *w;
-    vt_kv_cache kv;
-    vt_program *p;
-    void *workspace, *plan[VT_MAX_PLANS];
-    int32_t items[VT_MAX_PLANS];
-} rank;
-
-static void must(vt_status status, const vt_err *err)
-{
-    if (status != VT_OK)
-        fail_msg("%s", err->message);
-}
+enum { N = 24, PAGES = N / PROGRAM_PAGE, RANKS = 2 };
 
 /* Takes rank r's share of n: rows of what makes heads and of gate and up, columns of o and down. */
 static void narrow(vt_layout *l, int32_t r, int32_t n)
@@ -53,79 +37,22 @@ static void narrow(vt_layout *l, int32_t r, int32_t n)
     }
 }
 
-static rank make_rank(const vt_model *m, vt_team *team, int32_t r, int32_t n)
+static program_run make_rank(const vt_model *m, int32_t r, int32_t n)
 {
-    rank out = {0};
     vt_err err = {0};
     vt_layout *l;
     vt_kv_shape shape;
-    vt_limits limits = {.max_tokens = N,
-                        .max_seqs = 1,
-                        .max_rows = N,
-                        .max_context = N,
-                        .page_size = PAGE,
-                        .n_workers = 1};
-    vt_program_config config = {.target = vt_target_cpu(vt_cpu_get()->level, &limits),
-                                .activation = VT_F32};
-    must(vt_layout_make(m, &l, &err), &err);
+    if (vt_layout_make(m, &l, &err) != VT_OK)
+        fail_msg("%s", err.message);
     narrow(l, r, n);
-    must(vt_weights_realise_cpu(l, team, &config.target, NULL, &out.w, &err), &err);
-    vt_layout_free(l);
     vt_kv_shape_of(m, VT_F32, &shape);
     for (int32_t g = 0; g < shape.n_groups; g++)
         shape.group[g].kv_heads /= n;
-    must(vt_kv_cache_init_cpu(&out.kv, &shape, PAGES, PAGE, &err), &err);
-    must(vt_program_build(m, out.w, &out.kv, &config, &out.p, &err), &err);
-    out.workspace = vt_aligned_alloc(VT_CACHE_LINE, out.p->target.workspace_bytes + VT_CACHE_LINE);
-    assert_non_null(out.workspace);
-    return out;
-}
-
-static void free_rank(rank *r)
-{
-    for (int32_t i = 0; i < VT_MAX_PLANS; i++)
-        free(r->plan[i]);
-    free(r->workspace);
-    vt_program_free(r->p);
-    vt_kv_cache_release(&r->kv);
-    vt_weights_free(r->w);
-}
-
-static void bind(rank *r, const vt_batch *batch)
-{
-    vt_size size = vt_size_of(batch);
-    vt_program *p = r->p;
-    vt_program_bind(p, batch, &size, NULL);
-    for (int32_t i = 0; i < p->n_plans; i++) {
-        const vt_host_plan *plan = p->plan[i].plan;
-        int32_t items = vt_plan_items(plan, p->plan[i].args, &p->target, &p->size, &p->batch);
-        assert_true(plan->bytes(p->plan[i].args, &p->target, &p->size, items) <= PLAN_BYTES);
-        r->plan[i] = vt_aligned_alloc(VT_CACHE_LINE, PLAN_BYTES);
-        assert_non_null(r->plan[i]);
-        r->items[i] = plan->fill(p->plan[i].args, &p->target, &p->size, &p->batch, items,
-                                 r->plan[i], NULL);
-    }
-}
-
-static void run_call(rank *r, vt_team *team, int32_t i)
-{
-    const vt_call *c = &r->p->call[i];
-    atomic_int ticket = 0;
-    int32_t plan = c->plan[0];
-    vt_lane lane = {.target = &r->p->target,
-                    .size = &r->p->size,
-                    .team = team,
-                    .n_workers = 1,
-                    .workspace = r->workspace,
-                    .workspace_bytes = r->p->target.workspace_bytes,
-                    .ticket = &ticket,
-                    .plan = plan >= 0 ? r->plan[plan] : NULL,
-                    .items = plan >= 0 ? r->items[plan] : 0};
-    assert_int_equal(c->choice[0].impl->run(c->args, &lane), VT_OK);
+    return program_run_new(l, &shape, N, VT_END_LOGITS);
 }
 
 /* Returns what call i adds to the residual stream; NULL: it is no projection into it. */
-static float *joined(const rank *r, int32_t i)
+static float *joined(const program_run *r, int32_t i)
 {
     const vt_call *c = &r->p->call[i];
     const linear_args *a = c->args;
@@ -134,16 +61,14 @@ static float *joined(const rank *r, int32_t i)
 }
 
 /* Runs n ranks in step: after a projection, each holds x plus the sum of all that was added. */
-static void run(rank *r, int32_t n, vt_team *team, int64_t hidden)
+static void run(program_run *r, int32_t n, int64_t hidden)
 {
     for (int32_t i = r->p->n_before; i < r->p->n_forward; i++) {
         float *x = joined(&r[0], i), before[N * 128];
-        if (!vt_call_active(&r->p->call[i], &r->p->size))
-            continue;
         if (x)
             memcpy(before, x, (size_t)(N * hidden) * sizeof *x);
         for (int32_t k = 0; k < n; k++)
-            run_call(&r[k], team, i);
+            program_run_call(&r[k], i);
         for (int64_t j = 0; x && j < N * hidden; j++) {
             float sum = before[j];
             for (int32_t k = 0; k < n; k++)
@@ -157,23 +82,20 @@ static void run(rank *r, int32_t n, vt_team *team, int64_t hidden)
 static void compare(const char *name)
 {
     vt_model *m = tiny_model(name);
-    vt_team *team;
-    vt_err err = {0};
-    must(vt_team_new(1, &team, &err), &err);
     int32_t id[N], position[N], seq_of[N] = {0}, slot[N], row[N], page[PAGES];
     for (int32_t i = 0; i < PAGES; i++)
         page[i] = PAGES - 1 - i;
     for (int32_t i = 0; i < N; i++) {
         id[i] = (i * 97 + 31) % m->arch.vocab;
         position[i] = row[i] = i;
-        slot[i] = page[i / PAGE] * PAGE + i % PAGE;
+        slot[i] = page[i / PROGRAM_PAGE] * PROGRAM_PAGE + i % PROGRAM_PAGE;
     }
     int32_t q_start[2] = {0, N}, kv_len[1] = {N}, page_start[2] = {0, PAGES};
     vt_batch batch = {.n_tokens = N,
                       .n_seqs = 1,
                       .n_rows = N,
                       .n_pages = PAGES,
-                      .page_size = PAGE,
+                      .page_size = PROGRAM_PAGE,
                       .token = id,
                       .position = position,
                       .seq_of = seq_of,
@@ -183,16 +105,16 @@ static void compare(const char *name)
                       .page_start = page_start,
                       .page_ids = page,
                       .row_token = row};
-    rank whole = make_rank(m, team, 0, 1), part[RANKS];
-    bind(&whole, &batch);
-    run(&whole, 1, team, m->arch.hidden);
+    program_run whole = make_rank(m, 0, 1), part[RANKS];
+    program_run_bind(&whole, &batch);
+    run(&whole, 1, m->arch.hidden);
     for (int32_t r = 0; r < RANKS; r++) {
-        part[r] = make_rank(m, team, r, RANKS);
+        part[r] = make_rank(m, r, RANKS);
         assert_true(part[r].p->activation_bytes < whole.p->activation_bytes);
         assert_int_equal(part[r].kv.bytes, whole.kv.bytes / RANKS);
-        bind(&part[r], &batch);
+        program_run_bind(&part[r], &batch);
     }
-    run(part, RANKS, team, m->arch.hidden);
+    run(part, RANKS, m->arch.hidden);
     const float *want = whole.p->logits->data;
     for (int32_t r = 0; r < RANKS; r++)
         for (int64_t i = 0; i < (int64_t)N * m->arch.vocab; i++) {
@@ -202,9 +124,8 @@ static void compare(const char *name)
                          (double)want[i]);
         }
     for (int32_t r = 0; r < RANKS; r++)
-        free_rank(&part[r]);
-    free_rank(&whole);
-    vt_team_free(team);
+        program_run_free(&part[r]);
+    program_run_free(&whole);
     vt_model_free(m);
 }
 

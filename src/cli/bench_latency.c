@@ -28,6 +28,7 @@
 #include "cli/bench.h"
 #include "cli/telling.h"
 #include "engine/engine.h"
+#include "engine/scheduler.h"
 #include "model/model.h"
 
 typedef struct batch_run {
@@ -73,6 +74,37 @@ typedef struct shape {
     int32_t prompt, gen, batch;
 } shape;
 
+/* Returns how many tokens a sequence may come to generate: its own, those of the steps in which the
+ * others' prompts are computed, and those of steps in flight when the last one has begun. */
+static int32_t most_tokens(const cli_session *s, const shape *sh)
+{
+    const vt_limits *l = &vt_engine_scheduler(s->engine)->config.limits;
+    int64_t room = l->max_tokens > 2 * sh->batch ? l->max_tokens - sh->batch : l->max_tokens / 2;
+    int64_t prefill = (int64_t)sh->prompt * sh->batch / (room > 0 ? room : 1);
+    int64_t most = sh->gen + 2 * prefill + 8, left = vt_engine_max_context(s->engine) - sh->prompt;
+    return (int32_t)(most < left ? most : left > 1 ? left : 1);
+}
+
+/* Refuses a batch that the KV cache cannot hold: its sequences would take each other's pages for
+ * minutes, and the figures would tell of that. */
+static vt_status check_kv(const cli_session *s, const shape *sh, vt_err *err)
+{
+    const vt_sched_config *sched = &vt_engine_scheduler(s->engine)->config;
+    int64_t page = sched->limits.page_size,
+            each = (sh->prompt + most_tokens(s, sh) + page - 1) / page, pages = each * sh->batch;
+    if (pages <= sched->n_pages)
+        return VT_OK;
+    vt_stats now;
+    TRY(vt_engine_get_stats(s->engine, &now, err));
+    double bytes = vt_executor_value(vt_engine_executor(s->engine), "kv_bytes", 0) / now.pages;
+    return vt_fail(
+        err, VT_ERR_USAGE,
+        "--batch: %d sequences of up to %lld tokens need %lld pages of KV, and there are "
+        "%d; --kv-memory %lldM would hold them",
+        sh->batch, (long long)(each * page), (long long)pages, sched->n_pages,
+        (long long)(bytes * (double)pages * 0x1p-20) + 1);
+}
+
 static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, bench_seq *seq,
                             vt_request_id *id, vt_err *err)
 {
@@ -89,7 +121,7 @@ static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, benc
         vt_request_init(&p);
         p.prompt = prompt;
         p.n_prompt = n;
-        p.max_tokens = vt_model_max_context(s->model); /* run_once ends them */
+        p.max_tokens = most_tokens(s, sh); /* or run_once ends them */
         p.ignore_eos = true;
         p.callback = on_event;
         p.user = &seq[b];
@@ -284,6 +316,7 @@ static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results 
         return vt_fail(err, VT_ERR_USAGE,
                        "--prompt and --gen: %d tokens, expected at most %d, the model's context",
                        wanted, context);
+    TRY(check_kv(s, sh, err));
     uint64_t seen = 0;
     cli_sample_add(&out->load, s->load_ms);
     for (int32_t i = -1; i < reps; i++) {

@@ -24,12 +24,12 @@ vt_status server_dumps_new(vt_server *s, server_dumps **out, vt_err *err)
     if (!d)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the limits of requests");
     d->server = s;
+    TRY(story_prepare(s->engine, err));
     if (!slo)
         return VT_OK;
     d->has_slo = true;
     TRY(vt_load_slo_parse(slo, &d->slo, err));
-    TRY(vt_story_dump_folder(folder, d->folder, sizeof d->folder, err));
-    return story_prepare(s->engine, err);
+    return vt_story_dump_folder(folder, d->folder, sizeof d->folder, err);
 }
 
 /* ---- one file ---- */

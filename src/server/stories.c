@@ -1,8 +1,10 @@
 /* /story: the newest requests; /story/{id}: one of them, told by the engine's recording.
  *
- * A story is built on a helper thread. It holds the engine between two steps for some 10 ms, and
- * longer where the machine's roofs were never measured or no request is open (story/story.h). One
- * is built at a time, so that stories never take all helper threads from requests. */
+ * A story is built on a helper thread. It holds the engine between two steps for some 10 ms and
+ * measures nothing meanwhile: a request that comes then would wait for it, and everybody may ask
+ * where there are no keys. Roofs are measured before the server listens; rows whose efficiency no
+ * `vitrine explain` has measured have no expected time. One is built at a time, so that stories
+ * never take all helper threads from requests. */
 #include "server/stories.h"
 
 #include <stdlib.h>
@@ -122,7 +124,7 @@ static void tell(void *arg)
 {
     telling *t = arg;
     const vt_term plain = {.width = VT_TERM_WIDTH};
-    t->status = story_of_engine(t->server->engine, t->id, STORY_MEASURES_IF_IDLE, &t->json, &t->len,
+    t->status = story_of_engine(t->server->engine, t->id, STORY_MEASURES_NOTHING, &t->json, &t->len,
                                 &t->err);
     if (t->status == VT_OK && t->as_text)
         t->status = story_render("the story", t->json, t->len, &plain, &t->text, &t->err);

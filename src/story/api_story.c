@@ -182,21 +182,6 @@ typedef struct making {
     copies c;
 } making;
 
-static bool is_idle(vt_engine *e)
-{
-    vt_engine_stats st;
-    vt_engine_copy_stats(e, &st);
-    return st.n_running + st.n_waiting == 0;
-}
-
-/* Returns true if something may be measured now, which takes the whole machine for up to two
- * seconds. */
-static bool may_measure(const making *m)
-{
-    return m->measures == STORY_MEASURES ||
-           (m->measures == STORY_MEASURES_IF_IDLE && is_idle(m->engine));
-}
-
 static const int64_t learn_ns = INT64_C(1500000000);
 
 /* Measures the rows of the step whose efficiency is not known. On a CPU that takes some 10 ms for a
@@ -204,7 +189,7 @@ static const int64_t learn_ns = INT64_C(1500000000);
  * measured leaves an expected time out. */
 static void learn(const story_input *in, const story_step *step)
 {
-    if (vt_now_ns() < in->learn_until_ns && may_measure((const making *)in))
+    if (vt_now_ns() < in->learn_until_ns)
         story_measure_rows(step, &in->roofs, -1, in->efficiencies, NULL, NULL, NULL);
 }
 
@@ -238,7 +223,7 @@ static vt_status collect(making *m, vt_err *err)
     TRY(get_roofs(c, false, &in->roofs, err));
     vt_efficiencies_read(in->efficiencies, in->roofs.key);
     m->n_known = in->efficiencies->n;
-    if (!in->roofs.is_gpu) {
+    if (!in->roofs.is_gpu && m->measures == STORY_MEASURES) {
         in->learn = learn;
         in->learn_until_ns = vt_now_ns() + learn_ns;
     }
@@ -257,7 +242,7 @@ static vt_status build(making *m, vt_request_id id, char **json, size_t *len, vt
     vt_status status = collect(m, err);
     if (status == VT_OK)
         status = story_build(&m->in, id, &text, &n, &beaten, err);
-    if (status == VT_OK && beaten && may_measure(m)) {
+    if (status == VT_OK && beaten && m->measures == STORY_MEASURES) {
         free(text);
         text = NULL;
         status = get_roofs(&m->c, true, &m->in.roofs, err);

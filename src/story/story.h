@@ -60,8 +60,7 @@ typedef struct story_input {
  * ops in question have no expected time. */
 typedef enum story_measures {
     STORY_MEASURES,
-    STORY_MEASURES_IF_IDLE, /* only while no request is open */
-    STORY_MEASURES_NOTHING  /* but roofs that were never measured: see story_prepare */
+    STORY_MEASURES_NOTHING /* but roofs that were never measured: see story_prepare */
 } story_measures;
 
 /* vt_engine_story, for an engine that serves requests meanwhile. It stands still for some 10 ms

@@ -143,6 +143,14 @@ def test_env_describes_the_machine():
     same(ok("env", "--json", env={"VITRINE_ISA": "portable"}).json["cpu"]["level"], "portable")
 
 
+def test_bench_latency_refuses_a_batch_that_the_cache_cannot_hold():
+    few = ["bench", "latency", "-m", DUMMY, "-r", "1", "--json", "--prompt", "16", "--gen", "2", "--batch", "8", "--max-context", "64"]
+    said = fails(2, ["--batch: 8 sequences", "--kv-memory "], *few, "--kv-memory", "2M").log
+    enough = said.split("--kv-memory ")[1].split()[0]
+    assert ok(*few, "--kv-memory", enough).json["retracted"] == 0
+    fails(2, "--kv-memory " + enough, *few, "--kv-memory", f"{int(enough[:-1]) - 2}M")
+
+
 def test_bench_latency_has_the_documented_form():
     r = ok("bench", "latency", "--json", "--prompt", "16", "--gen", "4", "--batch", "2", "-r", "2", *FAST,
            *model()).json

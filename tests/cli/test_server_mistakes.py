@@ -100,6 +100,21 @@ def test_the_name_that_list_shows_is_a_name_of_the_model():
     s.stop()
 
 
+def test_a_story_measures_nothing_while_others_wait():
+    cache = tempfile.mkdtemp()
+    try:
+        s = Server(env={"VITRINE_CACHE": cache})
+        before = sorted(os.listdir(cache))
+        assert any(name.startswith("roofs-") for name in before), before
+        number = s.good("/v1/completions", {"prompt": "abc", "max_tokens": 8, "ignore_eos": True}).json["timings"]["story"]
+        for _ in range(2):
+            same(s.get(f"/story/{number}").json["request"]["id"], number)
+        same(sorted(os.listdir(cache)), before)
+        s.stop()
+    finally:
+        shutil.rmtree(cache)
+
+
 def test_a_drain_that_is_cut_off_is_a_failure_not_an_interrupt():
     s = Server("--drain-timeout", "0")
     c = s.connect()

@@ -21,7 +21,7 @@
 #include "device/nvml_inside.h"
 
 enum {
-    EVERY_MS = 500,         /* story/energy.c says this number */
+    EVERY_MS = 500,         /* story/record/energy.c says this number */
     RING_SAMPLES = 1 << 12, /* half an hour of work, 256 KB */
     MOST_PROCESSES = 64
 };

@@ -6,6 +6,11 @@
  *   story.json ──> sections, rows, cells ──> terminal
  *                (page*.c)                (term.c)
  *
+ *   record/     what was recorded, in order and summed up; the members of story.json
+ *   findings/   what rules find in it, and why tokens were late
+ *   page/       the terminal
+ *   forms/      differences, traces, what-ifs
+ *
  * story.json (docs/story-format.md) is the single source: the terminal form is rendered from its
  * text, so a story that is printed later from a file reads the same. */
 #ifndef VT_STORY_STORY_H

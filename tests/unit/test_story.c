@@ -16,7 +16,7 @@
 #include "ops/bench_one.h"
 #include "ops/shape_of.h"
 #include "story/predict.h"
-#include "story/record.h"
+#include "story/record/record.h"
 #include "story/story.h"
 
 enum { MAX_EVENTS = 20000, PROMPT = 20, MS = 1000000 };

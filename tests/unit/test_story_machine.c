@@ -13,8 +13,8 @@
 
 #include "exec/describe.h"
 #include "model/load.h"
-#include "story/machine.h"
-#include "story/observer.h"
+#include "story/record/machine.h"
+#include "story/record/observer.h"
 #include "story/story.h"
 
 enum { WORKERS = 2, SOURCES = WORKERS + 2, PROMPT = 20, MS = 1000000, EVENTS = 1 << 16, ID = 7 };

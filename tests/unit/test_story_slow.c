@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/stats.h"
-#include "story/slow.h"
+#include "story/findings/slow.h"
 
 enum { MAX_EVENTS = 1 << 14, PROMPT = 20, MS = 1000000, TOKENS = 60, MINE = 7, OTHER = 21 };
 

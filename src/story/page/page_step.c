@@ -1,0 +1,317 @@
+/* One step op by op, how its work is cut, a layer of a single step, and tokens that came late
+ * (page.h). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "story/page/page.h"
+
+enum { CELL = 48 };
+
+/* What an op is, its time, its share of the roof and which roof that is are always there. */
+enum { OP, RUNS_AS, EXPECTED, TIME, SHARE, BYTES, MEAS, SPEED, OF_ROOF, BOUND, COLUMNS };
+
+static const page_column op_columns[COLUMNS] = {
+    [OP] = {"op", false, 0},
+    [RUNS_AS] = {"runs as", false, 5},
+    [EXPECTED] = {"expected", true, 3},
+    [TIME] = {"time", true, 0},
+    [SHARE] = {"share", true, 2},
+    [BYTES] = {"bytes exp", true, 6},
+    [MEAS] = {"meas", true, 1},
+    [SPEED] = {"speed", true, 4},
+    [OF_ROOF] = {"of roof", true, 0},
+    [BOUND] = {"bound", false, 0},
+};
+
+/* ---- cells ---- */
+
+/* Text of at most CELL cells; a character may be cut at its end. */
+static const char *cut(page *p, const char *text)
+{
+    char out[CELL];
+    snprintf(out, sizeof out, "%.47s", text);
+    vt_text_clean_line(out);
+    return page_say(p, "%s", out);
+}
+
+static const char *with(page *p, void (*put)(vt_buf *, double), double v)
+{
+    vt_buf b = {0};
+    put(&b, v);
+    return page_take(p, &b);
+}
+
+static void put_speed(vt_buf *b, double v) { vt_text_rate(b, v, "B"); }
+
+static const char *percent(page *p, double share, int digits)
+{
+    return isfinite(share) && fabs(share) < 1e9 ? page_say(p, "%.*f %%", digits, 100 * share)
+                                                : "n/a";
+}
+
+static double expected_bytes(const json_t *op)
+{
+    const json_t *e = story_get(op, "expected_bytes");
+    return story_num(e, "weights") + story_num(e, "kv") + story_num(e, "activations");
+}
+
+static const char *op_name(page *p, const json_t *op)
+{
+    const char *kind = page_str(p, op, "kind");
+    double first = story_num(op, "layer_first"), last = story_num(op, "layer_last");
+    if (first >= 0 && last >= first && last < 10000)
+        return cut(p, page_say(p, "L%02.0f..L%02.0f %.32s", first, last, kind));
+    return cut(p, page_say(p, "%.46s", kind));
+}
+
+static const char *runs_as(page *p, const json_t *op)
+{
+    const json_t *kernels = story_get(op, "kernels");
+    size_t n = json_array_size(kernels);
+    if (n > 1)
+        return page_say(p, "%zu kernels", n);
+    return cut(p, page_say(p, "%.46s",
+                           n ? page_kernel_base(p, json_array_get(kernels, 0), "name")
+                             : page_str(p, op, "impl")));
+}
+
+static void op_row(page *p, const json_t *op, const bool *shown)
+{
+    page_section *s = &p->section[p->n_sections - 1];
+    const char *const text[COLUMNS] = {
+        [OP] = op_name(p, op),
+        [RUNS_AS] = runs_as(p, op),
+        [EXPECTED] = with(p, vt_text_time, story_num(op, "expected_us") * 1e-6),
+        [TIME] = with(p, vt_text_time, story_num(op, "time_us") * 1e-6),
+        [SHARE] = percent(p, story_num(op, "share"), 1),
+        [BYTES] = with(p, vt_text_bytes, expected_bytes(op)),
+        [MEAS] = with(p, vt_text_bytes, story_num(op, "measured_bytes")),
+        [SPEED] = with(p, put_speed, story_num(op, "bytes_per_s")),
+        [OF_ROOF] = percent(p, story_num(op, "of_roof"), 0),
+        [BOUND] = cut(p, page_say(p, "%.20s", page_str(p, op, "bound")))};
+    page_row *r = page_add(p, PAGE_TABLE, s->n_columns);
+    int32_t at = 0;
+    for (int c = 0; c < COLUMNS; c++)
+        if (shown[c])
+            r->cell[at++].text = text[c];
+}
+
+static void op_rows(page *p, page_section *s, const json_t *phase)
+{
+    const json_t *ops = story_get(phase, "ops");
+    bool shown[COLUMNS];
+    size_t i;
+    json_t *op;
+    bool expected = false;
+    json_array_foreach(ops, i, op)
+    {
+        expected = expected || (i < STORY_ROWS && isfinite(story_num(op, "expected_us")));
+    }
+    for (int c = 0; c < COLUMNS; c++) {
+        /* a GPU's table needs the room for kernels' names; NOT MEASURED says what is missing */
+        shown[c] = c == EXPECTED ? expected
+                   : c == MEAS   ? !json_is_object(story_get(phase, "gpu"))
+                                 : true;
+        if (shown[c])
+            s->column[s->n_columns++] = op_columns[c];
+    }
+    json_array_foreach(ops, i, op)
+    {
+        if (i < STORY_ROWS)
+            op_row(p, op, shown);
+    }
+}
+
+/* ---- below the table ---- */
+
+/* " without page_copy, sample": the ops whose time is not expected. */
+static void put_without(vt_buf *line, const json_t *kinds)
+{
+    for (size_t i = 0; i < json_array_size(kinds) && i < STORY_ROWS; i++) {
+        char kind[CELL];
+        const char *text = json_string_value(json_array_get(kinds, i));
+        snprintf(kind, sizeof kind, "%.46s", text ? text : "?");
+        vt_text_clean_line(kind);
+        vt_buf_printf(line, "%s%s", i ? ", " : " without ", kind);
+    }
+}
+
+static void put_us(vt_buf *b, const json_t *o, const char *key)
+{
+    vt_text_time(b, story_num(o, key) * 1e-6);
+}
+
+static void sum_rows(page *p, const json_t *phase)
+{
+    const json_t *gpu = story_get(phase, "gpu");
+    vt_buf line = {0};
+    vt_buf_puts(&line, "sum ");
+    put_us(&line, phase, "ops_us");
+    vt_buf_puts(&line, " of ");
+    put_us(&line, phase, "step_us");
+    vt_buf_printf(&line, ": %.1f %% unexplained; the roofs allow ",
+                  100 * story_num(phase, "unexplained"));
+    put_us(&line, phase, "floor_us");
+    if (isfinite(story_num(phase, "expected_us"))) {
+        vt_buf_puts(&line, ", expected ");
+        put_us(&line, phase, "expected_us");
+        vt_buf_puts(&line, " [modelled]");
+        put_without(&line, story_get(phase, "expected_without"));
+    }
+    page_text(p, PAGE_TEXT, &line);
+    if (!isfinite(story_num(gpu, "whole_step_us")))
+        return;
+    vt_buf_puts(&line, "left alone a step takes ");
+    put_us(&line, gpu, "whole_step_us");
+    vt_buf_printf(&line, " (mean of %.0f): timing its calls makes that %.2f times as much",
+                  story_num(gpu, "whole_steps"), story_num(gpu, "slower"));
+    page_text(p, PAGE_TEXT, &line);
+}
+
+void page_step(page *p, const json_t *phase, const char *title)
+{
+    if (!phase || !story_has_ops(phase))
+        return;
+    bool timed = isfinite(story_num(phase, "timed_kv_first")); /* older stories do not have it */
+    double typical = story_num(phase, "typical_steps"),        /* so with them */
+        last = story_num(phase, timed ? "timed_kv_last" : "kv_last");
+    char range[96];
+    vt_buf line = {0};
+    size_t used = 0;
+    vt_append(range, sizeof range, &used, "[mean of %.0f",
+              isfinite(typical) ? typical : story_num(phase, "timed_steps"));
+    if (last > 0) /* steps of a whole recording have many contexts */
+        vt_append(range, sizeof range, &used, ", context %.0f to %.0f",
+                  story_num(phase, timed ? "timed_kv_first" : "kv_first"), last);
+    vt_append(range, sizeof range, &used, "]");
+    page_section *s = page_open(p, "step", title, page_say(p, "%s", range));
+    op_rows(p, s, phase);
+    sum_rows(p, phase);
+    if (!(story_num(phase, "borrowed_steps") >= 1))
+        return;
+    vt_buf_printf(&line,
+                  "None of this request's steps was timed call by call. These are steps of other "
+                  "requests in the same graph (%.0f tokens): the same kernels and grids, over "
+                  "other contexts.",
+                  story_num(story_get(phase, "gpu"), "graph_tokens_most"));
+    page_text(p, PAGE_TEXT, &line);
+}
+
+void page_cuts(page *p, const json_t *phase)
+{
+    size_t i;
+    json_t *op;
+    bool first = true;
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        vt_buf line = {0};
+        const char *how = page_str(p, op, "cut");
+        if (i >= STORY_ROWS || !*how)
+            continue;
+        if (first)
+            page_open(p, "cuts", "HOW THE WORK IS CUT", "[of the first such call]");
+        first = false;
+        vt_buf_printf(&line, "%s: %s", page_str(p, op, "impl"), how);
+        page_pair(p, PAGE_ITEM, page_str(p, op, "kind"), &line);
+    }
+}
+
+/* ---- a layer ---- */
+
+/* "L07.linear.qkv" -> 7; -1: outside the layers. */
+static int32_t layer_of(const char *label)
+{
+    size_t digits = label[0] == 'L' ? strspn(label + 1, "0123456789") : 0;
+    return digits > 0 && digits < 6 && label[1 + digits] == '.'
+               ? (int32_t)strtol(label + 1, NULL, 10)
+               : -1;
+}
+
+typedef struct layer_call {
+    const char *label;
+    double begin_us, us;
+} layer_call;
+
+/* The calls of the middle layer of the newest step with calls. Returns how many; *step is the
+ * step's id. */
+static int32_t find_layer(page *p, layer_call *out, int32_t max, double *step)
+{
+    static const char *const columns[] = {"step", "label", "begin_us", "us", NULL};
+    const json_t *calls = story_get(p->story, "calls"), *labels = story_get(calls, "labels");
+    size_t rows = story_rows(calls, columns);
+    int32_t most = -1, n = 0;
+    *step = rows ? story_cell(calls, "step", rows - 1) : NAN;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < rows; i++) {
+            double at = story_cell(calls, "label", i);
+            const char *label = at >= 0 && at < (double)json_array_size(labels)
+                                    ? json_string_value(json_array_get(labels, (size_t)at))
+                                    : NULL;
+            if (!label || story_cell(calls, "step", i) != *step)
+                continue;
+            int32_t layer = layer_of(label);
+            if (pass == 0)
+                most = layer > most ? layer : most;
+            else if (layer >= 0 && layer == most / 2 && n < max)
+                out[n++] = (layer_call){cut(p, page_say(p, "%.30s", label)),
+                                        story_cell(calls, "begin_us", i),
+                                        story_cell(calls, "us", i)};
+        }
+    return n;
+}
+
+/* Each call of a layer as a bar that begins where its time begins. */
+void page_layer(page *p)
+{
+    enum { MAX = 32 };
+    layer_call call[MAX];
+    double step = NAN, begin = INFINITY, end = -INFINITY;
+    int32_t n = find_layer(p, call, MAX, &step);
+    for (int32_t i = 0; i < n; i++) {
+        begin = fmin(begin, call[i].begin_us);
+        end = fmax(end, call[i].begin_us + call[i].us);
+    }
+    if (n < 2 || !(end > begin) || !(step < 1e15))
+        return;
+    page_open(p, "layer", page_say(p, "ONE LAYER of step %.0f", step), page_tag(p, "[measured]"));
+    for (int32_t i = 0; i < n; i++) {
+        page_row *r = page_add(p, PAGE_SPAN, 3);
+        r->cell[0].text = call[i].label;
+        r->cell[1].text = with(p, vt_text_time, call[i].us * 1e-6);
+        r->cell[2].value = (call[i].begin_us - begin) / (end - begin);
+        r->cell[2].share = call[i].us / (end - begin);
+    }
+}
+
+/* ---- tokens that came late ---- */
+
+/* "slow tokens: 41 (9.10 ms): a chunk of request 21 (512 tokens) in step 58; ...; 2 not known" */
+void page_slow(page *p)
+{
+    enum { SHOWN = 4 };
+    const json_t *s = story_get(p->story, "slow_tokens");
+    double count = story_num(s, "count"), not_known = story_num(s, "not_known");
+    size_t i, shown = 0;
+    json_t *t;
+    vt_buf line = {0};
+    if (!(count > 0))
+        return;
+    vt_buf_printf(&line, "slow token%s: ", story_s(count));
+    json_array_foreach(story_get(s, "tokens"), i, t)
+    {
+        if (strcmp(page_str(p, t, "cause"), "unknown") == 0 || shown == SHOWN)
+            continue;
+        vt_buf_printf(&line, "%s%.0f (", shown++ ? "; " : "", story_num(t, "token"));
+        vt_text_time(&line, story_num(t, "ms") * 1e-3);
+        vt_buf_printf(&line, "): %s", page_str(p, t, "text"));
+    }
+    double more = count - not_known - (double)shown;
+    if (more > 0)
+        vt_buf_printf(&line, "; %.0f more %s explained", more, more == 1 ? "is" : "are");
+    if (not_known > 0)
+        vt_buf_printf(&line, "%s%.0f not known", shown ? "; " : "", not_known);
+    page_open(p, "slow", "", "");
+    page_text(p, PAGE_TEXT, &line);
+}

@@ -4,7 +4,7 @@ A test is a function whose docstring is its name; it fails by an exception. skip
 clean environment (no VITRINE_... of the caller's but the cache, the CPU unless a test names a device, no proxies, no wish
 for bare text) and a limit that only something that hangs reaches: a test must pass on a machine that is a hundred times
 slower."""
-import json, os, subprocess, sys, time, traceback
+import json, os, signal, subprocess, sys, time, traceback
 
 BIN = os.environ.get("VITRINE_BIN", os.path.abspath("build/vitrine"))
 CACHE = os.environ.get("VITRINE_CACHE", os.path.expanduser("~/.cache/vitrine"))
@@ -115,6 +115,7 @@ def same(a, b, what="values"):
 
 
 def main(namespace):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background programs ignore it, and so would ours
     tests = [f for name, f in namespace.items() if name.startswith("test_") and callable(f)]
     wanted = sys.argv[1:]
     failed = 0

@@ -88,7 +88,8 @@ static void tell(told *t, const vt_event *e)
         }
         t->n++;
     }
-    memcpy(t->text + t->text_len, e->text, e->text_len);
+    if (e->text_len)
+        memcpy(t->text + t->text_len, e->text, e->text_len);
     t->text_len += e->text_len;
     t->finish = e->finish;
     t->completion_tokens = e->completion_tokens;

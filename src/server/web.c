@@ -35,6 +35,8 @@ void vt_web_options_init(vt_web_options *o)
         .body_s = 60,
         .idle_s = 75,
         .send_s = 30,
+        .max_output = 256 << 20,
+        .least_rate = 16 << 10,
     };
 }
 

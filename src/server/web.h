@@ -33,6 +33,12 @@ typedef struct vt_web_options {
     double head_s, body_s; /* from the first byte to the whole head; from there to the whole body */
     double idle_s;         /* before a request and between two of them on one connection */
     double send_s;         /* without any progress while bytes wait to be sent */
+    /* Bytes of all answers that wait to be sent. Beyond them a large answer becomes a 503, and a
+     * stream's client that reads slowly is dropped. */
+    size_t max_output;
+    /* Bytes a second, over each send_s, that a client must take while more than max_unsent wait for
+     * it; slower ones are dropped. */
+    double least_rate;
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain HTTP */
     const char *cors_origin;        /* "*" or an origin that browsers may call from; NULL: none */
     size_t max_bodies;              /* bytes of all bodies that are being read; beyond them 503 */

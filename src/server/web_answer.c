@@ -235,10 +235,39 @@ static const char *set_headers(const vt_exchange *x)
     return x->headers.data && !x->headers.failed ? x->headers.data : "";
 }
 
+/* Answers 503 in place of an answer for which there is no room. */
+static void reply_full(vt_exchange *x)
+{
+    static const char why[] = "Too many answers wait for clients that read slowly.";
+    const vt_web_options *o = &x->c->web->o;
+    vt_buf body;
+    vt_buf_init(&body, 0);
+    if (o->error_body)
+        o->error_body(503, why, &body);
+    else
+        vt_buf_puts(&body, why);
+    put_header(&x->headers, "Retry-After", "1");
+    vt_web_reply(x, 503, o->error_body ? "application/json" : "text/plain; charset=utf-8",
+                 body.data, body.len);
+    vt_buf_release(&body);
+}
+
+/* Returns true if the answers that wait leave no room for so many bytes. Small ones always fit:
+ * connections are limited. */
+static bool is_full(const vt_web *w, size_t len)
+{
+    enum { SMALL = 16 << 10 };
+    return len > SMALL && (w->outputs > w->o.max_output || len > w->o.max_output - w->outputs);
+}
+
 void vt_web_reply(vt_exchange *x, int status, const char *type, const void *body, size_t len)
 {
     web_connection *c = x->c;
     assert(c->x == x && !x->streaming);
+    if (is_full(c->web, len)) {
+        reply_full(x);
+        return;
+    }
     bool bodiless = is_bodiless(status);
     x->keep_alive = x->keep_alive && !c->web->draining;
     x->status = status;
@@ -269,7 +298,8 @@ bool vt_web_write(vt_exchange *x, const void *data, size_t len)
     if (x->head_only || len == 0)
         return true;
     size_t unsent = web_unsent(c);
-    if (unsent > 0 && (len > c->web->o.max_unsent || unsent > c->web->o.max_unsent - len)) {
+    bool full = c->web->outputs > c->web->o.max_output;
+    if (unsent > 0 && (full || len > c->web->o.max_unsent || unsent > c->web->o.max_unsent - len)) {
         web_connection_drop(c);
         return false;
     }

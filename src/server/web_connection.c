@@ -80,7 +80,8 @@ void web_connection_hold(web_connection *c, size_t n)
 
 static void connection_free(web_connection *c)
 {
-    bufferevent_free(c->bev); /* closes the socket */
+    c->web->outputs -= web_unsent(c); /* freeing a buffer calls nothing back */
+    bufferevent_free(c->bev);         /* closes the socket */
     vt_http_reader_free(c->reader);
     free(c);
 }
@@ -318,9 +319,22 @@ void web_connection_sending(web_connection *c)
     if (web_unsent(c) == 0 || c->sending || (c->phase != WEB_ANSWER && c->phase != WEB_FLUSH))
         return;
     c->sending = true;
-    c->n_stuck = 0;
-    c->sent_before = c->queued - web_unsent(c);
+    c->n_stuck = c->n_looks = 0;
+    c->sent_before = c->window_sent = c->queued - web_unsent(c);
     set_deadline(c, c->web->o.send_s / SEND_LOOKS);
+}
+
+/* Returns true if a window of send_s has ended in which the client has taken too little of a large
+ * answer. What it reads of a stream is as much as the stream brings, so small amounts may wait. */
+static bool is_too_slow(web_connection *c, size_t sent)
+{
+    const vt_web_options *o = &c->web->o;
+    if (++c->n_looks < SEND_LOOKS)
+        return false;
+    double taken = (double)(sent - c->window_sent);
+    c->n_looks = 0;
+    c->window_sent = sent;
+    return web_unsent(c) > o->max_unsent && taken < o->least_rate * o->send_s;
 }
 
 static void look_at_progress(web_connection *c)
@@ -331,7 +345,7 @@ static void look_at_progress(web_connection *c)
         return;
     c->n_stuck = sent == c->sent_before ? c->n_stuck + 1 : 0;
     c->sent_before = sent;
-    if (c->n_stuck >= SEND_LOOKS)
+    if (c->n_stuck >= SEND_LOOKS || is_too_slow(c, sent))
         web_connection_drop(c);
     else
         set_deadline(c, c->web->o.send_s / SEND_LOOKS);
@@ -422,6 +436,12 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* ---- the beginning ---- */
 
+static void count_output(struct evbuffer *buffer, const struct evbuffer_cb_info *change, void *web)
+{
+    (void)buffer;
+    ((vt_web *)web)->outputs += change->n_added - change->n_deleted;
+}
+
 /* Owns fd, also upon failure. */
 static bool make_bufferevent(vt_web *w, int fd, web_connection *c)
 {
@@ -430,6 +450,10 @@ static bool make_bufferevent(vt_web *w, int fd, web_connection *c)
     if (!c->bev) {
         if (!w->tls)
             close(fd);
+        return false;
+    }
+    if (!evbuffer_add_cb(bufferevent_get_output(c->bev), count_output, w)) {
+        bufferevent_free(c->bev);
         return false;
     }
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);

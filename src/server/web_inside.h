@@ -86,6 +86,8 @@ struct web_connection {
     size_t queued;      /* bytes ever put into the output buffer */
     size_t sent_before; /* of those, sent when `deadline` last looked */
     int n_stuck;        /* looks without progress */
+    size_t window_sent; /* as sent_before, when the window of send_s began */
+    int n_looks;        /* since then */
     size_t held;        /* bytes of this request's body, in the sum `bodies` of the server */
 
     web_phase timed; /* the phase that `deadline` was set for; ANSWER: none that takes requests */
@@ -139,7 +141,8 @@ struct vt_web {
 
     web_connection *connections; /* those beyond max_connections too */
     int32_t n_connections, n_refusing, n_exchanges;
-    size_t bodies; /* bytes of bodies that connections hold */
+    size_t bodies;  /* bytes of bodies that connections hold */
+    size_t outputs; /* bytes that wait to be sent */
     vt_web_totals totals;
     bool draining;
 

@@ -208,6 +208,67 @@ static void test_web_client_that_does_not_read_an_answer_is_dropped_in_time(void
     site_close(s);
 }
 
+/* Sends a request whose answer is as large as its body, and reads nothing of it. */
+static int ask_for_much(site *s, size_t size)
+{
+    int fd = dial(s), small = 4096;
+    char *body = calloc(1, size), head[200];
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    snprintf(head, sizeof head, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n",
+             size);
+    say(fd, head);
+    say_n(fd, body, size);
+    free(body);
+    return fd;
+}
+
+static void test_web_client_that_reads_a_trickle_is_dropped(void **state)
+{
+    (void)state;
+    site *s = site_new();
+    s->o.send_s = 0.05;
+    s->o.least_rate = 1e9;
+    site_open(s, NULL);
+    int fd = ask_for_much(s, 20 << 20);
+    char some[1024];
+    do { /* some progress at every look */
+        if (read(fd, some, sizeof some) <= 0)
+            break;
+        ask(s, NULL);
+    } while (s->n_connections > 0);
+    ask(s, NULL);
+    assert_int_equal(s->n_connections, 0);
+    close(fd);
+    site_close(s);
+}
+
+static void test_web_answers_beyond_the_total_are_503(void **state)
+{
+    (void)state;
+    enum { LARGE = 20 << 20 };
+    site *s = site_new();
+    s->o.max_output = 30 << 20;
+    s->o.send_s = 1000;
+    site_open(s, NULL);
+    int stuck = ask_for_much(s, LARGE);
+    char start[13] = "";
+    assert_int_equal(read(stuck, start, 12), 12); /* the answer has begun and is queued */
+    assert_string_equal(start, "HTTP/1.1 200");
+    int second = ask_for_much(s, LARGE);
+    assert_int_equal(read(second, start, 12), 12);
+    assert_string_equal(start, "HTTP/1.1 503");
+    close(stuck);
+    do
+        ask(s, NULL);
+    while (s->n_connections > 1);
+    int third = ask_for_much(s, LARGE); /* the first one's bytes are given back */
+    assert_int_equal(read(third, start, 12), 12);
+    assert_string_equal(start, "HTTP/1.1 200");
+    close(second);
+    close(third);
+    site_close(s);
+}
+
 static void test_web_open_exchanges_are_told_when_the_server_ends(void **state)
 {
     (void)state;
@@ -237,6 +298,8 @@ int main(void)
         cmocka_unit_test(test_web_http_1_0_client_that_shuts_its_side_is_gone),
         cmocka_unit_test(test_web_never_reading_client_is_dropped),
         cmocka_unit_test(test_web_client_that_does_not_read_an_answer_is_dropped_in_time),
+        cmocka_unit_test(test_web_client_that_reads_a_trickle_is_dropped),
+        cmocka_unit_test(test_web_answers_beyond_the_total_are_503),
         cmocka_unit_test(test_web_open_exchanges_are_told_when_the_server_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
  *   page_batch.c   REQUESTS, BATCH of a whole recording
  *   page_step.c    the op table, cuts, a layer, late tokens
  *   page_gpu.c     KERNELS, GPU, RANKS
+ *   page_level.c   a step, a layer or an op instead of the whole
  *
  * The JSON may come from a file of unknown origin: see story/read.h. */
 #include "story/page/page.h"
@@ -530,11 +531,16 @@ static void make(page *p, bool brief)
     }
 }
 
+void page_begin(page *p, const json_t *story)
+{
+    *p = (page){.story = story};
+    vt_arena_init(&p->arena, 0);
+    p->emulated = json_is_true(story_get(page_gpu(p), "emulated"));
+}
+
 vt_status page_of_story(const json_t *story, bool brief, page *out, vt_err *err)
 {
-    *out = (page){.story = story};
-    vt_arena_init(&out->arena, 0);
-    out->emulated = json_is_true(story_get(page_gpu(out), "emulated"));
+    page_begin(out, story);
     make(out, brief);
     if (!out->failed)
         return VT_OK;

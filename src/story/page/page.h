@@ -13,6 +13,7 @@
  *   PAGE_SERIES   name | series | text | note (or only the first three)
  *   PAGE_SPAN     name | time | bar, from `value` on, `share` long: of the section's whole time
  *   PAGE_TABLE    a cell for each of the section's columns
+ *   PAGE_CALL     a call: name | how it runs | time and `share` | part of its roof | mark
  *
  * In a section that is a tree over time (TIME of a request):
  *
@@ -43,6 +44,7 @@ typedef enum page_row_kind {
     PAGE_SERIES,
     PAGE_SPAN,
     PAGE_TABLE,
+    PAGE_CALL,
     PAGE_EVENT,
     PAGE_CHANGE,
     PAGE_FACT,
@@ -100,6 +102,9 @@ void page_release(page *p);
 void page_to_terminal(const page *p, const vt_term *term, vt_buf *out);
 
 /* ---- for the files that make it ---- */
+
+/* An empty page. */
+void page_begin(page *p, const json_t *story);
 
 page_section *page_open(page *p, const char *key, const char *title, const char *note);
 /* A row of empty cells at the end of the last section. */

@@ -15,7 +15,8 @@ enum { TIME = 11 /* where the tree of TIME begins */, WIDE = 100 };
 typedef struct style {
     const char *key;
     int8_t name;     /* where the text of an item begins, and the series of one; */
-    int8_t hang;     /* further lines of a paragraph */
+    int8_t lead;     /* spaces before a paragraph and a line, */
+    int8_t hang;     /* and before further lines of a paragraph */
     int8_t cells[2]; /* of a series on a narrow and on a wide page */
     int8_t gap;      /* between a series and its text */
     int8_t scale;    /* from the end of the series to its note */
@@ -26,20 +27,22 @@ static const style styles[] = {
     {.key = "headline", .joined = true},
     {.key = "title", .joined = true},
     {.key = "machine", .name = 9},
-    {.key = "batch", .name = 16, .cells = {56, 56}, .gap = 2},
-    {.key = "step", .hang = 1},
-    {.key = "slow", .hang = 3, .joined = true},
+    {.key = "time", .cells = {28, 48}, .gap = 2},
+    {.key = "requests", .lead = 1},
+    {.key = "batch", .lead = 1, .name = 16, .cells = {56, 56}, .gap = 2},
+    {.key = "step", .lead = 1, .hang = 1},
+    {.key = "slow", .lead = 1, .hang = 3, .joined = true},
     {.key = "cuts", .name = 20},
     {.key = "kernels", .name = 24},
-    {.key = "gpu", .hang = 3},
+    {.key = "gpu", .lead = 1, .hang = 3},
     {.key = "ranks", .name = 12},
-    {.key = "memory", .name = 9, .hang = 1, .cells = {24, 24}, .gap = 1},
-    {.key = "threads", .hang = 1},
-    {.key = "lanes", .name = 9, .cells = {16, 24}, .gap = 2, .scale = 18},
-    {.key = "findings", .name = 5, .hang = 1},
-    {.key = "not_measured", .hang = 3},
-    {.key = "observer", .hang = 3},
-    {.key = "time", .cells = {28, 48}, .gap = 2},
+    {.key = "memory", .lead = 1, .name = 9, .hang = 1, .cells = {24, 24}, .gap = 1},
+    {.key = "threads", .lead = 1, .hang = 1},
+    {.key = "lanes", .lead = 1, .name = 9, .cells = {16, 24}, .gap = 2, .scale = 18},
+    {.key = "findings", .lead = 1, .name = 5, .hang = 1},
+    {.key = "not_measured", .lead = 1, .hang = 3},
+    {.key = "observer", .lead = 1, .hang = 3},
+    {.key = "level", .lead = 2, .hang = 4, .cells = {60, 60}, .gap = 2},
 };
 
 typedef struct drawing {
@@ -100,8 +103,7 @@ static void title_row(drawing *d, const page_cell *c)
 
 static void text_row(drawing *d, const page_cell *c)
 {
-    if (d->style->hang > 0)
-        vt_buf_putc(d->b, ' ');
+    vt_text_pad(d->b, d->b->len, d->style->lead);
     wrap(d, c->text, d->style->hang);
 }
 
@@ -129,12 +131,16 @@ static void series_row(drawing *d, const page_row *r)
     const page_cell *c = r->cell;
     int32_t cells = s->cells[is_wide(d)];
     size_t start = d->b->len;
-    vt_buf_printf(d->b, " %s", c[0].text);
-    vt_text_pad(d->b, start, s->name);
+    vt_text_pad(d->b, start, s->lead);
+    vt_buf_puts(d->b, c[0].text);
+    if (s->name > 0)
+        vt_text_pad(d->b, start, s->name);
+    else
+        vt_buf_putc(d->b, ' ');
     vt_text_spark(d->b, c[1].series, c[1].n_series, cells);
     if (r->n_cells > 3)
         vt_text_pad(d->b, start, s->name + cells);
-    for (int32_t i = 0; i < s->gap; i++)
+    for (int32_t i = 0; i < s->gap && *c[2].text; i++)
         vt_buf_putc(d->b, ' ');
     vt_buf_puts(d->b, c[2].text);
     if (r->n_cells > 3) {
@@ -159,6 +165,33 @@ static void span_row(drawing *d, const page_cell *c)
         int32_t at = (int32_t)(c[2].value * (cells - 1));
         vt_text_pad(d->b, start, NAME + FOR + 1 + at);
         vt_text_bar(d->b, c[2].share, cells - at > 1 ? cells : 1);
+    }
+    vt_buf_putc(d->b, '\n');
+}
+
+/* A call of a step; a narrow page has no bar. */
+static void call_row(drawing *d, const page_row *r)
+{
+    enum { WITH_BAR = 97, HOW = 26, FOR = 38, SHARE = 47, BAR_AT = 56, BAR = 12 };
+    const page_cell *c = r->cell;
+    bool last = !r->next || r->next->kind != PAGE_CALL;
+    size_t start = d->b->len;
+    vt_buf_printf(d->b, "  %s %s", last ? "└─" : "├─", c[0].text);
+    vt_text_pad(d->b, start, HOW);
+    vt_buf_puts(d->b, c[1].text);
+    vt_text_pad(d->b, start, FOR);
+    vt_buf_puts(d->b, c[2].text);
+    vt_text_pad(d->b, start, SHARE);
+    vt_buf_printf(d->b, "%5.1f %% ", 100 * c[2].share);
+    if (d->term.width >= WITH_BAR) {
+        vt_text_bar(d->b, c[2].share, BAR);
+        vt_text_pad(d->b, start, BAR_AT + BAR);
+    }
+    vt_buf_puts(d->b, c[3].text);
+    if (*c[4].text) {
+        char mark[STORY_TEXT];
+        snprintf(mark, sizeof mark, "  %s", c[4].text);
+        vt_text_ink(d->b, &d->term, c[4].ink, mark);
     }
     vt_buf_putc(d->b, '\n');
 }
@@ -378,7 +411,11 @@ static const page_row *draw_row(drawing *d, const page_section *s, const page_ro
         text_row(d, r->cell);
         break;
     case PAGE_LINE:
-        vt_buf_printf(d->b, " %s\n", r->cell->text);
+        vt_text_pad(d->b, d->b->len, d->style->lead);
+        vt_buf_printf(d->b, "%s\n", r->cell->text);
+        break;
+    case PAGE_CALL:
+        call_row(d, r);
         break;
     case PAGE_LABEL:
     case PAGE_ITEM:

@@ -2,24 +2,22 @@
  * `chunks` and `calls` and its typical steps hold. The JSON may come from a file of unknown origin:
  * see story/read.h. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/stats.h"
-#include "story/read.h"
+#include "story/page/page.h"
 #include "story/story.h"
 
-enum { MAX_CALLS = 1 << 16, MAX_LINES = 200, SPARK = 60, LONGEST = 8 };
+enum { MAX_CALLS = 1 << 16, MAX_LINES = 200, LONGEST = 8 };
 
-typedef struct page {
-    vt_buf *b;
-    const vt_term *term;
+typedef struct level_view {
+    page *p;
     const char *name;
     const json_t *story, *calls, *typical;
-} page;
+} level_view;
 
 /* ---- reading ---- */
 
@@ -40,20 +38,20 @@ static const char *item(const json_t *list, size_t i, char out[STORY_TEXT])
     return story_clean(json_array_get(list, i), out);
 }
 
-static size_t n_calls(const page *p)
+static size_t n_calls(const level_view *p)
 {
     size_t n = json_array_size(story_get(p->calls, "labels"));
     return n < MAX_CALLS ? n : MAX_CALLS;
 }
 
-static double layer_of(const page *p, size_t call)
+static double layer_of(const level_view *p, size_t call)
 {
     const json_t *v = json_array_get(story_get(p->calls, "layers"), call);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
 /* "linear.qkv" of "L07.linear.qkv". */
-static const char *kind_of(const page *p, size_t call, char out[STORY_TEXT])
+static const char *kind_of(const level_view *p, size_t call, char out[STORY_TEXT])
 {
     item(story_get(p->calls, "labels"), call, out);
     char *dot = layer_of(p, call) >= 0 ? strchr(out, '.') : NULL;
@@ -64,59 +62,44 @@ static const char *kind_of(const page *p, size_t call, char out[STORY_TEXT])
 
 /* ---- writing ---- */
 
-static void heading(page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void heading(page *p, const char *fmt, ...)
-{
-    char title[2 * STORY_TEXT];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(title, sizeof title, fmt, args);
-    va_end(args);
-    if (p->b->len > 0)
-        vt_buf_putc(p->b, '\n');
-    vt_text_ink(p->b, p->term, VT_INK_BOLD, title);
-    vt_buf_putc(p->b, '\n');
-}
-
 static void put_us(vt_buf *b, double us) { vt_text_time(b, us * 1e-6); }
 
-/* A call: its name, how it runs, its time, its share as a number and a bar, how near its roof it
- * is. A narrow terminal gets no bar. */
-static void call_line(page *p, const char *branch, const char *name, const char *how, double us,
-                      double share, double floor_us, const char *note)
+/* A call: its name, how it runs, its time, its share, how near its roof it is. */
+static void call_row(level_view *p, const char *name, const char *how, double us, double share,
+                     double floor_us, const char *note)
 {
-    enum { WIDE = 97, HOW = 26, TIME = 38, SHARE = 47, BAR_AT = 56, BAR = 12 };
-    size_t start = p->b->len;
-    vt_buf_printf(p->b, "  %s %s", branch, name);
-    vt_text_pad(p->b, start, HOW);
-    vt_buf_puts(p->b, how);
-    vt_text_pad(p->b, start, TIME);
-    put_us(p->b, us);
-    vt_text_pad(p->b, start, SHARE);
-    vt_buf_printf(p->b, "%5.1f %% ", 100 * share);
-    if (p->term->width >= WIDE) {
-        vt_text_bar(p->b, share, BAR);
-        vt_text_pad(p->b, start, BAR_AT + BAR);
-    }
+    vt_buf time = {0};
+    put_us(&time, us);
+    page_row *r = page_add(p->p, PAGE_CALL, 5);
+    r->cell[0].text = page_say(p->p, "%s", name);
+    r->cell[1].text = page_say(p->p, "%s", how);
+    r->cell[2].text = page_take(p->p, &time);
+    r->cell[2].share = share;
     if (floor_us > 0 && us > 0)
-        vt_buf_printf(p->b, "%3.0f %% of roof", fmin(100 * floor_us / us, 999));
-    if (note)
-        vt_text_ink(p->b, p->term, VT_INK_YELLOW, note);
-    vt_buf_putc(p->b, '\n');
+        r->cell[3].text = page_say(p->p, "%3.0f %% of roof", fmin(100 * floor_us / us, 999));
+    r->cell[4].text = page_say(p->p, "%s", note);
+    r->cell[4].ink = VT_INK_YELLOW;
 }
 
-/* A line of text, broken where the terminal ends. Releases it. */
-static void wrap_line(page *p, vt_buf *line)
+/* A value for each layer: v[n]. */
+static void layers_row(level_view *p, const char *name, const double *v, int32_t n, vt_buf *text)
 {
-    vt_buf_puts(p->b, "  ");
-    vt_text_wrap(p->b, line->data ? line->data : "", 4, p->term->width);
-    vt_buf_putc(p->b, '\n');
-    vt_buf_release(line);
+    double *copy = vt_arena_alloc(&p->p->arena, (size_t)n + 1, sizeof *copy);
+    p->p->failed = p->p->failed || !copy;
+    if (copy && n > 0)
+        memcpy(copy, v, (size_t)n * sizeof *v);
+    page_row *r = page_add(p->p, PAGE_SERIES, 3);
+    r->cell[0].text = name;
+    r->cell[1].series = copy;
+    r->cell[1].n_series = copy ? n : 0;
+    r->cell[2].text = page_take(p->p, text);
 }
+
+static void line_row(level_view *p, vt_buf *line) { page_text(p->p, PAGE_LINE, line); }
 
 /* What the call ran as; "" where the story does not say. */
-static const char *impl_of(const page *p, const json_t *phase, size_t call, char out[STORY_TEXT])
+static const char *impl_of(const level_view *p, const json_t *phase, size_t call,
+                           char out[STORY_TEXT])
 {
     const json_t *impls = story_get(p->typical, "impls");
     double i = at(phase, "impl", call);
@@ -124,20 +107,31 @@ static const char *impl_of(const page *p, const json_t *phase, size_t call, char
     return item(impls, known ? (size_t)i : SIZE_MAX, out);
 }
 
-/* A member by which the whole is told first: "SmolLM2 · cpu avx512". */
-static void title(page *p, const char *what)
+/* Adds by which the whole is told first: "SmolLM2 · cpu avx512". */
+static void title(level_view *p, const char *what)
 {
     char model[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT];
     const json_t *e = story_get(p->story, "engine");
-    vt_text_ink(p->b, p->term, VT_INK_BOLD, what);
-    vt_buf_printf(p->b, "  %.40s · %.16s %.16s\n",
+    vt_buf line = {0};
+    vt_buf_printf(&line, "%.40s · %.16s %.16s",
                   story_text(story_get(p->story, "model"), "name", model),
                   story_text(e, "device", device), story_text(e, "level", level));
+    page_open(p->p, "title", "", "");
+    page_pair(p->p, PAGE_TITLE, page_say(p->p, "%s", what), &line);
+}
+
+/* Opens the section of a phase's typical step. */
+static void typical_section(level_view *p, const json_t *phase)
+{
+    page_open(p->p, "level",
+              page_say(p->p, "%s, the typical step (mean of %.0f)", page_str(p->p, phase, "name"),
+                       story_num(phase, "steps")),
+              "");
 }
 
 /* ---- a layer ---- */
 
-static double layer_us(const page *p, const json_t *phase, double layer)
+static double layer_us(const level_view *p, const json_t *phase, double layer)
 {
     double sum = 0;
     for (size_t i = 0; i < n_calls(p); i++)
@@ -146,24 +140,20 @@ static double layer_us(const page *p, const json_t *phase, double layer)
     return sum;
 }
 
-static void layer_tree(page *p, const json_t *phase, double layer, double n_layers)
+static void layer_tree(level_view *p, const json_t *phase, double layer, double n_layers)
 {
-    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT];
+    char kind[STORY_TEXT], how[STORY_TEXT];
     double sum = layer_us(p, phase, layer), all = 0, most = 0;
     double *each = calloc((size_t)n_layers + 1, sizeof *each);
-    size_t last = 0;
     for (size_t i = 0; i < n_calls(p); i++) {
         double us = at(phase, "us", i);
         all += us > 0 ? us : 0;
-        if (layer_of(p, i) == layer && us > 0) {
-            most = us > most ? us : most;
-            last = i;
-        }
+        if (layer_of(p, i) == layer && us > most)
+            most = us;
     }
     for (double l = 0; each && l < n_layers; l++)
         each[(size_t)l] = layer_us(p, phase, l);
-    heading(p, "%s, the typical step (mean of %.0f)", story_text(phase, "name", name),
-            story_num(phase, "steps"));
+    typical_section(p, phase);
     vt_buf line = {0};
     vt_buf_printf(&line, "layer %.0f: ", layer);
     put_us(&line, sum);
@@ -176,17 +166,17 @@ static void layer_tree(page *p, const json_t *phase, double layer, double n_laye
         vt_buf_puts(&line, ", median ");
         put_us(&line, vt_median(each, (size_t)n_layers));
     }
-    wrap_line(p, &line);
+    page_text(p->p, PAGE_TEXT, &line);
     for (size_t i = 0; i < n_calls(p); i++) {
         double us = at(phase, "us", i);
         if (layer_of(p, i) == layer && us > 0)
-            call_line(p, i == last ? "└─" : "├─", kind_of(p, i, kind), impl_of(p, phase, i, how),
-                      us, us / sum, at(phase, "floor_us", i), us == most ? "  <- hotspot" : NULL);
+            call_row(p, kind_of(p, i, kind), impl_of(p, phase, i, how), us, us / sum,
+                     at(phase, "floor_us", i), us == most ? "<- hotspot" : "");
     }
     free(each);
 }
 
-static vt_status show_layer(page *p, double layer, vt_err *err)
+static vt_status show_layer(level_view *p, double layer, vt_err *err)
 {
     char what[64];
     double most = -1;
@@ -209,9 +199,9 @@ static vt_status show_layer(page *p, double layer, vt_err *err)
 
 /* ---- an op ---- */
 
-static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
+static void op_sums(level_view *p, const json_t *phase, const char *op, int32_t n)
 {
-    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT] = "";
+    char kind[STORY_TEXT], how[STORY_TEXT] = "";
     double sum = 0, all = 0, floor_us = 0, bytes = 0, flops = 0, slowest = 0, slowest_step = 0;
     double *each = calloc((size_t)n + 1, sizeof *each);
     int32_t k = 0;
@@ -239,8 +229,7 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
         free(each);
         return;
     }
-    heading(p, "%s, the typical step (mean of %.0f)", story_text(phase, "name", name),
-            story_num(phase, "steps"));
+    typical_section(p, phase);
     vt_buf line = {0};
     vt_buf_printf(&line, "%d call%s%s%s: ", k, vt_text_s(k), *how ? " on " : "", how);
     put_us(&line, sum);
@@ -250,20 +239,18 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
     vt_text_rate(&line, bytes / (sum * 1e-6), "B");
     vt_buf_printf(&line, ", %.1f FLOP/byte, %.0f %% of roof", bytes > 0 ? flops / bytes : 0,
                   100 * floor_us / sum);
-    wrap_line(p, &line);
-    vt_buf_puts(p->b, "  layer by layer ");
+    page_text(p->p, PAGE_TEXT, &line);
     if (each)
-        vt_text_spark(p->b, each, k, SPARK);
-    vt_buf_puts(p->b, "\n  longest: ");
-    vt_buf_puts(p->b, item(story_get(p->calls, "labels"), worst, kind));
-    vt_buf_puts(p->b, ", ");
-    put_us(p->b, slowest);
-    vt_buf_printf(p->b, " in step %.0f, ", slowest_step);
-    vt_buf_printf(p->b, "%.1f times the mean call\n", slowest / (sum / k));
+        layers_row(p, "layer by layer", each, k, &line);
+    vt_buf_printf(&line, "longest: %s, ", item(story_get(p->calls, "labels"), worst, kind));
+    put_us(&line, slowest);
+    vt_buf_printf(&line, " in step %.0f, %.1f times the mean call", slowest_step,
+                  slowest / (sum / k));
+    line_row(p, &line);
     free(each);
 }
 
-static vt_status show_op(page *p, const char *op, vt_err *err)
+static vt_status show_op(level_view *p, const char *op, vt_err *err)
 {
     char kind[STORY_TEXT], what[STORY_TEXT];
     int32_t n = 0;
@@ -289,7 +276,7 @@ static vt_status show_op(page *p, const char *op, vt_err *err)
 
 /* The time of each call of a step: us[n], NAN where it did not run. False: the file does not have
  * them. */
-static bool step_calls(const page *p, double step, double *us, size_t n)
+static bool step_calls(const level_view *p, double step, double *us, size_t n)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++)
@@ -304,7 +291,7 @@ static bool step_calls(const page *p, double step, double *us, size_t n)
     return any;
 }
 
-static const json_t *phase_of(const page *p, bool prefill)
+static const json_t *phase_of(const level_view *p, bool prefill)
 {
     size_t i;
     json_t *phase;
@@ -318,7 +305,8 @@ static const json_t *phase_of(const page *p, bool prefill)
 }
 
 /* The calls that took longest, beside what they take in the typical step. */
-static void longest_calls(page *p, const json_t *phase, const double *us, size_t n, double all)
+static void longest_calls(level_view *p, const json_t *phase, const double *us, size_t n,
+                          double all)
 {
     char label[STORY_TEXT];
     double limit = INFINITY;
@@ -337,16 +325,15 @@ static void longest_calls(page *p, const json_t *phase, const double *us, size_t
         char note[64] = "";
         double usual = at(phase, "us", best);
         if (usual > 0)
-            snprintf(note, sizeof note, "  %.1fx typical", us[best] / usual);
-        call_line(p, shown + 1 == LONGEST ? "└─" : "├─",
-                  item(story_get(p->calls, "labels"), best, label), "", us[best], us[best] / all,
-                  at(phase, "floor_us", best), note);
+            snprintf(note, sizeof note, "%.1fx typical", us[best] / usual);
+        call_row(p, item(story_get(p->calls, "labels"), best, label), "", us[best], us[best] / all,
+                 at(phase, "floor_us", best), note);
     }
 }
 
 /* Returns what `column` ("token", "id") says of step i of the list; NAN if the step's calls are not
  * in the file. */
-static double step_with_calls(const page *p, const char *column, size_t i)
+static double step_with_calls(const level_view *p, const char *column, size_t i)
 {
     const json_t *s = story_get(p->story, "steps");
     for (size_t k = 0; k < rows_of(p->calls, "step"); k++)
@@ -357,7 +344,7 @@ static double step_with_calls(const page *p, const char *column, size_t i)
 
 /* Says why the step's calls are not there, and which tokens or steps have theirs: "--token 0, 8 to
  * 15". */
-static void calls_line(page *p, const char *column)
+static void calls_line(level_view *p, const char *column)
 {
     enum { SHOWN = 12 };
     size_t n = rows_of(story_get(p->story, "steps"), column), shown = 0, end;
@@ -380,10 +367,10 @@ static void calls_line(page *p, const char *column)
     }
     if (shown > SHOWN)
         vt_buf_printf(&line, " and %zu more", shown - SHOWN);
-    wrap_line(p, &line);
+    page_text(p->p, PAGE_TEXT, &line);
 }
 
-static void step_layers(page *p, const char *column, double step, bool prefill)
+static void step_layers(level_view *p, const char *column, double step, bool prefill)
 {
     size_t n = n_calls(p);
     double *us = calloc(n + 1, sizeof *us), *layer = calloc(n + 1, sizeof *layer), all = 0;
@@ -404,77 +391,83 @@ static void step_layers(page *p, const char *column, double step, bool prefill)
             n_layers = (int32_t)l + 1 > n_layers ? (int32_t)l + 1 : n_layers;
         }
     }
-    vt_buf_puts(p->b, "  layers ");
-    vt_text_spark(p->b, layer, n_layers, SPARK);
-    vt_buf_puts(p->b, "  calls ");
-    put_us(p->b, all);
-    vt_buf_puts(p->b, "; the longest:\n");
+    vt_buf text = {0};
+    vt_buf_puts(&text, "calls ");
+    put_us(&text, all);
+    vt_buf_puts(&text, "; the longest:");
+    layers_row(p, "layers", layer, n_layers, &text);
     longest_calls(p, phase_of(p, prefill), us, n, all);
     free(us);
     free(layer);
 }
 
 /* The parts of prompts in a step. */
-static void step_chunks(page *p, double step)
+static void step_chunks(level_view *p, double step)
 {
     const json_t *c = story_get(p->story, "chunks");
     int shown = 0;
     for (size_t i = 0; i < rows_of(c, "step") && shown < MAX_LINES; i++)
         if (at(c, "step", i) == step) {
-            vt_buf_printf(p->b, "  chunk of request %.0f: %.0f tokens, up to position %.0f\n",
+            vt_buf line = {0};
+            vt_buf_printf(&line, "chunk of request %.0f: %.0f tokens, up to position %.0f",
                           at(c, "request", i), at(c, "tokens", i), at(c, "kv", i));
+            line_row(p, &line);
             shown++;
         }
 }
 
-static void host_line(page *p, const json_t *s, size_t i)
+static void host_line(level_view *p, const json_t *s, size_t i)
 {
     static const char *const key[] = {"schedule_us", "prepare_us", "publish_us"};
     static const char *const name[] = {"scheduled in ", "prepared and launched in ",
                                        "published in "};
-    bool first = true;
+    vt_buf line = {0};
     for (int k = 0; k < 3; k++) {
         if (!isfinite(at(s, key[k], i)))
             continue;
-        vt_buf_printf(p->b, "%s%s", first ? "  host: " : ", ", name[k]);
-        put_us(p->b, at(s, key[k], i));
-        first = false;
+        vt_buf_printf(&line, "%s%s", line.len ? ", " : "host: ", name[k]);
+        put_us(&line, at(s, key[k], i));
     }
-    if (!first)
-        vt_buf_putc(p->b, '\n');
+    if (line.len)
+        line_row(p, &line);
 }
 
-static void put_step(page *p, const json_t *s, const char *column, size_t i)
+static void put_step(level_view *p, const json_t *s, const char *column, size_t i)
 {
     double id = at(s, "id", i);
     bool prefill = at(s, "prefill", i) > 0;
-    heading(p, "STEP %.0f, %s%s", id, prefill ? "prefill" : "decode",
-            at(s, "typical", i) > 0 ? ", one of the typical ones" : "");
-    vt_buf_printf(p->b, "  at %.2f ms, for ", at(s, "begin_ms", i));
-    vt_text_time(p->b, at(s, "ms", i) * 1e-3);
+    vt_buf line = {0};
+    page_open(p->p, "level",
+              page_say(p->p, "STEP %.0f, %s%s", id, prefill ? "prefill" : "decode",
+                       at(s, "typical", i) > 0 ? ", one of the typical ones" : ""),
+              "");
+    vt_buf_printf(&line, "at %.2f ms, for ", at(s, "begin_ms", i));
+    vt_text_time(&line, at(s, "ms", i) * 1e-3);
     if (isfinite(at(s, "wait_us", i))) {
-        vt_buf_puts(p->b, ", ");
-        put_us(p->b, at(s, "wait_us", i));
-        vt_buf_puts(p->b, " after the step before it");
+        vt_buf_puts(&line, ", ");
+        put_us(&line, at(s, "wait_us", i));
+        vt_buf_puts(&line, " after the step before it");
     }
-    vt_buf_putc(p->b, '\n');
+    line_row(p, &line);
     host_line(p, s, i);
-    vt_buf_printf(p->b, "  batch: %.0f token%s of %.0f sequence%s, %.0f decode%s",
-                  at(s, "tokens", i), at(s, "tokens", i) == 1 ? "" : "s", at(s, "seqs", i),
-                  at(s, "seqs", i) == 1 ? "" : "s", at(s, "decodes", i),
-                  at(s, "decodes", i) == 1 ? "" : "s");
+    vt_buf_printf(&line, "batch: %.0f token%s of %.0f sequence%s, %.0f decode%s",
+                  at(s, "tokens", i), story_s(at(s, "tokens", i)), at(s, "seqs", i),
+                  story_s(at(s, "seqs", i)), at(s, "decodes", i), story_s(at(s, "decodes", i)));
     if (at(s, "kv", i) > 0)
-        vt_buf_printf(p->b, "; of the request %.0f, context %.0f", at(s, "new", i), at(s, "kv", i));
+        vt_buf_printf(&line, "; of the request %.0f, context %.0f", at(s, "new", i),
+                      at(s, "kv", i));
     if (at(s, "graph", i) > 0)
-        vt_buf_printf(p->b, "; graph for %.0f", at(s, "graph", i));
-    vt_buf_printf(p->b, "\n  pages after it: %.0f held, %.0f cached, %.0f free\n", at(s, "held", i),
+        vt_buf_printf(&line, "; graph for %.0f", at(s, "graph", i));
+    line_row(p, &line);
+    vt_buf_printf(&line, "pages after it: %.0f held, %.0f cached, %.0f free", at(s, "held", i),
                   at(s, "cached", i), at(s, "free", i));
+    line_row(p, &line);
     step_chunks(p, id);
     step_layers(p, column, id, prefill);
 }
 
 /* Shows the first step whose `column` has the value. */
-static vt_status show_step(page *p, const char *column, double value, vt_err *err)
+static vt_status show_step(level_view *p, const char *column, double value, vt_err *err)
 {
     const json_t *s = story_get(p->story, "steps");
     char what[64], cause[STORY_TEXT];
@@ -493,11 +486,13 @@ static vt_status show_step(page *p, const char *column, double value, vt_err *er
     {
         if (!token || story_num(t, "token") != value)
             continue;
-        vt_buf_puts(p->b, "came ");
-        vt_text_time(p->b, story_num(t, "ms") * 1e-3);
-        vt_buf_printf(p->b, " after the token before it, usually at most ");
-        vt_text_time(p->b, story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
-        vt_buf_printf(p->b, ": %s\n", story_text(t, "text", cause));
+        vt_buf line = {0};
+        vt_buf_puts(&line, "came ");
+        vt_text_time(&line, story_num(t, "ms") * 1e-3);
+        vt_buf_puts(&line, " after the token before it, usually at most ");
+        vt_text_time(&line, story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
+        vt_buf_printf(&line, ": %s", story_text(t, "text", cause));
+        line_row(p, &line);
     }
     put_step(p, s, column, i);
     return VT_OK;
@@ -510,7 +505,9 @@ vt_status story_render_level(const char *name, const char *json, size_t len,
 {
     json_t *story = NULL;
     TRY(story_load(name, json, len, &story, err));
-    page p = {out, term, name, story, story_get(story, "calls"), story_get(story, "typical")};
+    page made;
+    page_begin(&made, story);
+    level_view p = {&made, name, story, story_get(story, "calls"), story_get(story, "typical")};
     vt_status status = VT_OK;
     if (!json_is_object(p.calls) || !json_is_object(p.typical))
         status = vt_fail(
@@ -523,6 +520,10 @@ vt_status story_render_level(const char *name, const char *json, size_t len,
     else
         status = show_step(&p, want->kind == STORY_LEVEL_TOKEN ? "token" : "id",
                            (double)want->number, err);
+    if (status == VT_OK)
+        page_to_terminal(&made, term, out);
+    out->failed = out->failed || made.failed;
+    page_release(&made);
     json_decref(story);
     if (status == VT_OK && out->failed)
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");

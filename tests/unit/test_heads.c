@@ -251,7 +251,7 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
     vt_err err = {0};
     vt_layout *l;
     vt_kv_shape shape;
-    int32_t id[N], position[N], seq_of[N] = {0}, page[PAGES_8], row[] = {5, N - 1};
+    int32_t id[N], position[N], seq_of[N] = {0}, page[PAGES_8], at[] = {5, N - 1};
     int32_t hidden = m->arch.hidden;
     double *logits = malloc((size_t)(N * m->arch.vocab) * sizeof *logits),
            *want = malloc((size_t)(N * hidden) * sizeof *want);
@@ -280,7 +280,7 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
                       .kv_len = kv_len,
                       .page_start = page_start,
                       .page_ids = page,
-                      .row_token = row};
+                      .row_token = at};
     program_run_bind(&r, &batch);
     for (int32_t i = 0; i < r.p->n_calls; i++)
         program_run_call(&r, i);
@@ -289,7 +289,7 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
     const float *got = r.p->hidden->data;
     for (int32_t k = 0; k < 2; k++)
         for (int32_t c = 0; c < hidden; c++)
-            assert_float_equal(got[k * hidden + c], want[row[k] * hidden + c], 1e-4);
+            assert_float_equal(got[k * hidden + c], want[at[k] * hidden + c], 1e-4);
     program_run_free(&r);
     free(logits);
     free(want);

@@ -329,14 +329,18 @@ void vt_program_place(vt_program *p, void *memory)
         p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
 }
 
-/* The first implementation chosen for calls of op `op` whose name or family is `name` (`is` true)
- * or is not (`is` false). NULL if there is none. */
-static const vt_impl *row_that(const vt_program *p, const char *op, const char *name, bool is)
+/* The first implementation chosen for calls of op `op`, in this layer or (-1) in any, whose name or
+ * family is `name` (`is` true) or is not (`is` false). NULL if there is none. */
+static const vt_impl *row_that(const vt_program *p, const char *op, int32_t layer, const char *name,
+                               bool is)
 {
-    for (int32_t k = 0; k < p->n_calls; k++)
-        for (int32_t j = 0; strcmp(p->call[k].op->name, op) == 0 && j < p->call[k].n_choices; j++)
-            if (vt_impl_is(p->call[k].choice[j].impl, name) == is)
-                return p->call[k].choice[j].impl;
+    for (int32_t k = 0; k < p->n_calls; k++) {
+        const vt_call *c = &p->call[k];
+        bool asked = strcmp(c->op->name, op) == 0 && (layer < 0 || c->layer == layer);
+        for (int32_t j = 0; asked && j < c->n_choices; j++)
+            if (vt_impl_is(c->choice[j].impl, name) == is)
+                return c->choice[j].impl;
+    }
     return NULL;
 }
 
@@ -345,7 +349,7 @@ static void check_backends(builder *b)
 {
     const vt_target *t = &b->p->target;
     for (int32_t i = 0; i < t->n_backends && b->status == VT_OK; i++)
-        if (!row_that(b->p, t->backend[i].op, t->backend[i].row, true))
+        if (!row_that(b->p, t->backend[i].op, -1, t->backend[i].row, true))
             b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED, "%s: %s cannot run on %s here%s",
                                 b->m->name, t->backend[i].op, t->backend[i].row,
                                 t->deterministic
@@ -354,8 +358,8 @@ static void check_backends(builder *b)
                                     : "");
 }
 
-/* Deterministic programs run two ops with implementations of one family where the op's card says so
- * (vt_op.one_family_with). Fails if the choices do not. */
+/* Deterministic programs run two ops of a layer with implementations of one family where the op's
+ * card says so (vt_op.one_family_with). Fails if the choices do not. */
 static void check_families(builder *b)
 {
     for (int32_t k = 0; k < b->p->n_calls && b->status == VT_OK; k++) {
@@ -363,8 +367,8 @@ static void check_families(builder *b)
         const char *family = c->choice[0].impl->family, *with = c->op->one_family_with;
         if (!b->p->target.deterministic || !with || !family)
             continue;
-        const vt_impl *other = row_that(b->p, with, family, false);
-        other = other ? other : row_that(b->p, c->op->name, family, false);
+        const vt_impl *other = row_that(b->p, with, c->layer, family, false);
+        other = other ? other : row_that(b->p, c->op->name, c->layer, family, false);
         if (other)
             b->status = vt_fail(
                 b->err, VT_ERR_UNSUPPORTED,

@@ -14,6 +14,7 @@
 #include "common/emulated_gpu.h"
 #include "common/engine_run.h"
 #include "common/tiny_model.h"
+#include "kv/shape.h"
 #include "engine/engine.h"
 #include "exec/cuda.h"
 
@@ -108,9 +109,9 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     engine_option_int(o, "max-running", s->running);
     engine_option_int(o, "token-budget", s->budget);
     engine_option_int(o, "max-context", 96);
-    engine_option_int(o, "kv-memory",
-                      (int64_t)s->pages * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
-                          m->arch.head_dim * (s->fp8_kv ? 1 : 2));
+    vt_kv_shape shape;
+    vt_kv_shape_of(m, s->fp8_kv ? VT_FP8_E4M3 : VT_BF16, &shape);
+    engine_option_int(o, "kv-memory", s->pages * (int64_t)vt_kv_page_bytes(&shape, PAGE));
     engine_option(o, "kv-dtype", s->fp8_kv ? "fp8" : "auto");
     engine_option_flag(o, "deterministic", s->deterministic);
     engine_option_flag(o, "no-graphs", s->no_graphs);
@@ -205,7 +206,7 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
 
 /* Random schedules in a cache of few pages. With `draft` steps verify guesses, which the requests
  * that run alone do not have. */
-static void run_schedules(int32_t cc, bool fp8_kv, bool draft, int32_t schedules)
+static void run_schedules(const char *model, int32_t cc, bool fp8_kv, bool draft, int32_t schedules)
 {
     char single[40], many[40];
     snprintf(single, sizeof single, "cc=%d,memory=512", cc);
@@ -225,7 +226,7 @@ static void run_schedules(int32_t cc, bool fp8_kv, bool draft, int32_t schedules
                    .deterministic = true,
                    .fp8_kv = fp8_kv,
                    .draft = draft};
-    vt_model *m = tiny_model("qwen3");
+    vt_model *m = tiny_model(model);
     vt_engine_stats st;
     request r[REQUESTS];
     outcome want[REQUESTS];
@@ -265,9 +266,10 @@ static void run_schedules(int32_t cc, bool fp8_kv, bool draft, int32_t schedules
 static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
 {
     (void)state;
-    run_schedules(80, false, true, SCHEDULES);
-    run_schedules(80, true, false, SCHEDULES / 2);
-    run_schedules(90, true, true, SCHEDULES / 2);
+    run_schedules("qwen3", 80, false, true, SCHEDULES);
+    run_schedules("qwen3", 80, true, false, SCHEDULES / 2);
+    run_schedules("qwen3", 90, true, true, SCHEDULES / 2);
+    run_schedules("mixed", 90, true, false, SCHEDULES / 2); /* two groups of K and V */
 }
 
 /* Decode attention reads KV before the kernel in front of it has ended, but not that of the tokens

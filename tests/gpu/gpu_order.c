@@ -2,8 +2,8 @@
  * call.
  *
  *   linear      all rows at once          against the first n of them, and against single rows
- *   attention   a whole prompt at once    against its chunks, and its positions decoded, alone and
- *                                         beside other sequences
+ *   attention   a whole prompt at once    against its chunks, and its positions decoded one or
+ *                                         several at a time, alone and beside other sequences
  *
  * Each call runs on the row that a program would take for it. Data is random; bits are compared,
  * without tolerance. A message says how many elements differ and where the first one is.
@@ -339,6 +339,24 @@ static bool decodes(rig *r, const prompt *p)
     return good;
 }
 
+/* Decodes of several tokens, and few tokens behind all others, whose KV is cut. */
+static bool few_tokens(rig *r, const prompt *p)
+{
+    pieces s = {.n = 12, .n_decode = 12};
+    for (int32_t i = 0; i < s.n; i++) {
+        s.end[i] = i < 4 ? p->c->tokens - i : 8 + i * (p->c->tokens / 12);
+        s.begin[i] = s.end[i] - 1 - i % VT_DECODE_MOST;
+    }
+    bool good = same_pieces(r, p, &s, "decodes of several tokens");
+    for (int32_t n = 3; n < 50; n += 19) {
+        pieces one = {.n = 1, .n_decode = n <= VT_DECODE_MOST};
+        one.begin[0] = p->c->tokens - n;
+        one.end[0] = p->c->tokens;
+        good = same_pieces(r, p, &one, "the last tokens") && good;
+    }
+    return good;
+}
+
 static void attention_rows(rig *r, const attention_case *c)
 {
     prompt p = {.c = c};
@@ -357,6 +375,7 @@ static void attention_rows(rig *r, const attention_case *c)
     p.want = run_pieces(r, &p, &all);
     bool good = chunks(r, &p);
     good = decodes(r, &p) && good;
+    good = few_tokens(r, &p) && good;
     char name[96];
     snprintf(name, sizeof name, "attention %d/%d heads of %d%s, window %d, %d tokens", c->heads,
              c->kv_heads, c->head_dim, c->kv == VT_BF16 ? "" : " FP8", c->window, c->tokens);

@@ -139,7 +139,7 @@ INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 hea
             int i = min(first + u * threads, last); // beyond the last: the last once more
             row[u] = begin + i / kPieces;
             column[u] = i % kPieces * 4;
-            slot[u] = chunk_slot(c, it.first_item, head, row[u]);
+            slot[u] = chunk_slot(c, it.first_slot, head, row[u]);
             x[u] = load_piece(c, slot[u], column[u]);
         }
 #pragma unroll 1

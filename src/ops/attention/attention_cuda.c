@@ -42,6 +42,7 @@ attention_plan_config attention_plan_config_of(const attention_args *a, const vt
         .kv_heads = a->kv_heads,
         .sm_count = t->sm_count,
         .decode_tokens = size ? size->decode_tokens : 0,
+        .deterministic = t->deterministic,
         .few = few,
         .narrow = many.warps < ATTENTION_SHARED_WARPS,
         .tile_rows = tile_rows,
@@ -343,6 +344,19 @@ static size_t chunks_128_workspace(const void *args, const vt_target *t)
     return chunks_workspace(args, t, ATTENTION_PREFILL_ROWS_SM90);
 }
 
+static size_t ranges_workspace(const void *args, const vt_target *t)
+{
+    const attention_args *a = args;
+    attention_plan_config c = attention_plan_config_of(a, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
+    return attention_ranges_workspace(&c, a->head_dim);
+}
+
+static int64_t ranges_tickets(const void *args, const vt_target *t)
+{
+    attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
+    return attention_ranges_tickets(&c);
+}
+
 static void fa2_decode_describe(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out)
 {
@@ -425,7 +439,9 @@ const vt_impl attention_prefill_fa3 = {.name = "fa3",
                                        .supports = sm90_supports,
                                        .run = fa3_prefill_run,
                                        .describe = fa3_prefill_describe,
-                                       .plan = &attention_tiles_128};
+                                       .plan = &attention_tiles_128,
+                                       .workspace = ranges_workspace,
+                                       .tickets = ranges_tickets};
 const vt_impl attention_prefill_fa2 = {.name = "fa2",
                                        .family = "fa2",
                                        .device = VT_DEVICE_CUDA,

@@ -31,11 +31,12 @@ typedef struct attention_prefill_item {
     int32_t seq, tile;
 } attention_prefill_item;
 
-/* A KV range [begin, end) of a tile of a decode's rows, in a fixed order. Unused: seq -1. */
+/* A KV range [begin, end) of a tile of rows: of a decode's in a fixed order, or of a prefill's.
+ * Unused: seq -1. */
 typedef struct attention_chunk_item {
     int32_t seq, begin, end;
-    int32_t first_item, n_items; /* the items of this tile, which lie in a row */
-    int32_t tile, spare[2];
+    int32_t first_slot, n_items; /* the slots of this tile's items, which lie in a row */
+    int32_t tile, slot, spare;
 } attention_chunk_item;
 
 /* ---- parameters ---- */

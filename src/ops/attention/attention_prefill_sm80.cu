@@ -341,7 +341,7 @@ INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, c
     i32 kv_head = blockIdx.y;
     Chunks c = {p.partial, p.state, KV_HEADS, p.slot_rows, p.v_scale};
     i32 rows = min(kRows, t.rows - t.row0);
-    store_chunk(c, blockIdx.x, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0], x.m, x.l);
+    store_chunk(c, item.slot, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0], x.m, x.l);
     if (last_of(p.tickets + (item.seq * p.tiles + item.tile) * KV_HEADS + kv_head, item.n_items))
         join_chunks<FP8>(c, item, kv_head, 0, rows, threadIdx.x, kThreads, [&](i32 r) {
             i32 row = t.row0 + r;

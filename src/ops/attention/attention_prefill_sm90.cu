@@ -33,9 +33,10 @@
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
 // WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
-// Q_STAGES 1 | 2.
+// SPLIT 0 | 1, Q_STAGES 1 | 2.
 //
 // DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
+// SPLIT: the items are KV ranges of prefill tiles (attention_ranges_plan.c), with CHUNK of one chunk each.
 // A warpgroup without rows, as in every decode of one token, only releases the tiles: a block costs the tensor cores a
 // third of the time that its 64 KB need from memory.
 #include "ptx_sm90.cuh"
@@ -65,6 +66,7 @@
 #define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* an E4M3 tile */
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
 #define TOTAL (p.n_items * p.kv_heads)       /* items, of all KV heads */
+#define RANGES (DECODE || SPLIT)             /* items are KV ranges */
 
 #if CHUNK
 #define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
@@ -101,7 +103,7 @@ INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 {
     tile t;
     t.index = index / p.kv_heads;
-#if DECODE
+#if RANGES
     attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
     t.seq = it.seq;
     t.row0 = it.tile * BLOCK_M;
@@ -124,7 +126,7 @@ INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 #if WINDOW
     t.block0 = max(0, t.position0 + t.row0 / GROUP - p.window + 1) / BLOCK_N;
 #endif
-#if DECODE
+#if RANGES
     t.block1 = min(t.block1, (it.end + BLOCK_N - 1) / BLOCK_N);
     t.block0 = min(max(t.block0, it.begin / BLOCK_N), t.block1); /* equal: the chunk lies before the window */
 #endif
@@ -481,8 +483,8 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
     named_barrier(1 + group, 128);
 }
 
-#if DECODE
-/* Stores the state of a chunk. The warpgroup that stores a token's last one joins them all into the result. */
+#if RANGES
+/* Stores the state of a range. The warpgroup that stores a tile's last one joins them all into the result. */
 INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
                          const float *l, int group, int thread)
 {
@@ -490,11 +492,12 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
     attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
     Chunks c = {p.partial, p.state, p.kv_heads, p.slot_rows, p.v_scale};
     int first = group * 64, row = first + thread / 32 * 16 + thread % 32 / 4, rows = min(BLOCK_M, t.rows - t.row0);
-    store_chunk(c, t.index, t.head, {row, row + 8}, rows, o, m, l);
+    store_chunk(c, it.slot, t.head, {row, row + 8}, rows, o, m, l);
     __threadfence();
     named_barrier(1 + group, 128);
     if (thread == 0) {
-        u32 *ticket = p.tickets + ((t.seq * p.tiles + it.tile) * p.kv_heads + t.head) * 2 + group;
+        int number = DECODE ? t.seq * p.tiles + it.tile : it.first_slot;
+        u32 *ticket = p.tickets + (number * p.kv_heads + t.head) * 2 + group;
         drawn[group] = atomicAdd(ticket, 1u);
         if (drawn[group] + 1 == it.n_items)
             *ticket = 0;
@@ -511,7 +514,7 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
                    const float *l, int group, int thread)
 {
-#if DECODE
+#if RANGES
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
         return finish_chunk(p, t, o, m, l, group, thread);
 #endif
@@ -529,21 +532,23 @@ INLINE void release_q(const shared &sh, u32 round, int thread)
         barrier_arrive(&sh.q_empty[round % Q_STAGES]);
 }
 
-#if DECODE
-/* An item in which this warpgroup has no rows: it only tells the producer that it is done with the tiles. */
+#if RANGES
+/* An item in which this warpgroup has no rows: it only tells the producer that it is done with the tiles. One thread
+ * does, and the others wait for it: a thread that waited for each tile by itself could miss one, for the producer does
+ * not wait for it, and a parity tells neighbouring phases of a barrier apart but not the next but one. */
 INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
 {
     int thread = threadIdx.x % 128;
     release_q(sh, round, thread);
-    for (int b = t.block0; b < t.block1; b++, at++) {
-        u32 s = at % STAGES, parity = at / STAGES & 1;
-        barrier_wait(&sh.k_full[s], parity);
-        barrier_wait(&sh.v_full[s], parity);
-        if (thread == 0) {
+    if (thread == 0)
+        for (int b = t.block0; b < t.block1; b++, at++) {
+            u32 s = at % STAGES, parity = at / STAGES & 1;
+            barrier_wait(&sh.k_full[s], parity);
+            barrier_wait(&sh.v_full[s], parity);
             barrier_arrive(&sh.k_empty[s]);
             barrier_arrive(&sh.v_empty[s]);
         }
-    }
+    named_barrier(threadIdx.x / 128, 128);
 }
 #endif
 
@@ -588,14 +593,14 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     float room[O_REGS], *total = room + (t.seq >> 31); /* + 0, which keeps the array out of the registers */
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.0f, 0.0f}, chunk_m[2], chunk_l[2];
     bool more = false; /* total holds the chunks before this one */
-#if DECODE && WINDOW
+#endif
+#if RANGES && WINDOW
     if (n == 0) {
         for (int i = 0; i < O_REGS; i++)
             o[i] = 0.0f;
         finish(p, t, q_tile, o, m, l, group, thread);
         return release_q(sh, round, thread);
     }
-#endif
 #endif
     for (int j = 0; j < n; j++, at++) {
         bool fresh = j > 0 && FIRST_OF_CHUNK(t.block0 + j); /* a chunk has ended with the block before */
@@ -662,9 +667,11 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     if (thread == 0)
         barrier_arrive(&sh.v_empty[last]);
     sum_rows(l);
-#if CHUNK
+#if CHUNK || SPLIT
     for (int half = 0; half < 2; half++)
         m[half] = __fmul_rn(m[half], p.scale_log2);
+#endif
+#if CHUNK
     if (more)
         end_chunks<O_REGS>(total, total_m, total_l, o, m, l);
 #endif
@@ -722,7 +729,7 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
             tile t = next_tile(p, sh, i, round);
             if (t.seq < 0)
                 break;
-#if DECODE
+#if RANGES
             if (t.row0 + (threadIdx.x / 128 - 1) * 64 >= t.rows)
                 pass(t, sh, at, round);
             else

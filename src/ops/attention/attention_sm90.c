@@ -34,37 +34,51 @@ static int32_t block_of(const attention_args *a) { return a->head_dim == 256 ? 6
 
 /* Tiles of Q in shared memory. With two, the next item's Q arrives while this item's O leaves
  * through the other one. There is no room for two with head_dim 256, nor beside the raw tiles of
- * FP8 KV with head_dim 128. A decode has one token's rows, too few to gain by it. */
-static int32_t q_stages_of(const attention_args *a, bool decode)
+ * FP8 KV with head_dim 128. KV ranges of decodes and of tiles are too few for each CTA to gain by
+ * it. */
+static int32_t q_stages_of(const attention_args *a, bool ranges)
 {
     bool room = a->head_dim == 64 || (a->head_dim == 128 && a->k_pool->dtype == VT_BF16);
-    return room && !decode ? 2 : 1;
+    return room && !ranges ? 2 : 1;
 }
 
 static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_t items,
-                             bool decode)
+                             bool decode, bool split)
 {
     int32_t group = a->heads / a->kv_heads, block = block_of(a);
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3, chunks_only = decode || t->deterministic;
     int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
-    int32_t q_stages = q_stages_of(a, decode), tiles = q_stages * ROWS + 2 * STAGES * block;
+    int32_t q_stages = q_stages_of(a, decode || split),
+            tiles = q_stages * ROWS + 2 * STAGES * block;
     int64_t work = (int64_t)items * a->kv_heads;
     return (cuda_launch){
         .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
                          {"head_dim", a->head_dim}, {"group", group},
                          {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
                          {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
-                         {"decode", decode}, {"q_stages", q_stages}),
+                         {"decode", decode}, {"split", split}, {"q_stages", q_stages}),
         .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
         .threads = 384,
         .shared_bytes = (uint32_t)((tiles + raw_stages * block) * a->head_dim * 2 + SHARED_SLACK)};
 }
 
+/* Where the states of tiles that are cut lie in the workspace. */
+static attention_chunk_states cut_states_of(const attention_args *a, const vt_lane *lane)
+{
+    attention_plan_config c = attention_plan_config_of(a, lane->target, NULL, ROWS);
+    size_t states = (size_t)attention_ranges_more(&c) * (size_t)a->kv_heads * ROWS;
+    float *state = lane->workspace;
+    return (attention_chunk_states){
+        .o = state + vt_round_up(states * 2, 32), .state = state, .rows = ROWS};
+}
+
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     vt_cuda_lane *l = lane->cuda;
-    attention_chunk_states chunks = attention_chunk_states_of(a, lane, ROWS);
-    cuda_launch launch = launch_of(a, lane->target, lane->items, decode);
+    bool split = !decode && lane->variant == TILES_CUT;
+    attention_chunk_states chunks = split ? cut_states_of(a, lane)
+                                          : attention_chunk_states_of(a, lane, ROWS);
+    cuda_launch launch = launch_of(a, lane->target, lane->items, decode, split);
     attention_prefill_sm90_params p = {.q = a->q->data,
                                        .o = a->o->data,
                                        .items = lane->plan,
@@ -97,7 +111,7 @@ void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t
     vt_size of = attention_size_of(a, size);
     const vt_host_plan *plan = decode ? &attention_chunks_128 : &attention_tiles_128;
     int32_t items = plan->items(a, t, &of, NULL);
-    cuda_launch l = launch_of(a, t, items, decode);
+    cuda_launch l = launch_of(a, t, items, decode, false);
     if (decode)
         attention_cut_shape(a, of.decodes, attention_decode_tokens(&of), out);
     else

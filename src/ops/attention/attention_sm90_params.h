@@ -28,15 +28,15 @@ typedef struct attention_prefill_sm90_params {
                             GROUP does not divide 128 */
     const uint16_t *q;
     uint16_t *o;
-    const void *items; /* [n_items] attention_prefill_item; DECODE: attention_chunk_item */
+    const void *items; /* [n_items] attention_prefill_item; DECODE, SPLIT: attention_chunk_item */
     const int32_t *q_start, *kv_len, *page_start, *page_ids;
     int32_t n_items, q_stride, o_stride, kv_heads, window;
     float scale_log2; /* scale * k_scale * log2(e) */
     float v_scale;
     const uint8_t *k_pool, *v_pool; /* FP8 */
-    float *partial, *state;         /* DECODE: see attention_chunk.cuh */
-    uint32_t *tickets;              /* DECODE: [seqs][tiles][kv_heads][2] */
-    int32_t slot_rows, tiles;       /* DECODE: rows of a slot, tiles of a decode, at most */
+    float *partial, *state;         /* DECODE, SPLIT: see attention_chunk.cuh */
+    uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads][2]; SPLIT: [slots][kv_heads][2] */
+    int32_t slot_rows, tiles; /* rows of a slot; DECODE: tiles of a decode, at most */
 } attention_prefill_sm90_params;
 
 #endif

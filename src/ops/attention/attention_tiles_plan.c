@@ -100,9 +100,10 @@ static void put_chunk(attention_chunk_item *plan, int32_t at, int32_t seq, int32
         plan[first + part] = (attention_chunk_item){.seq = seq,
                                                     .begin = begin,
                                                     .end = end,
-                                                    .first_item = first,
+                                                    .first_slot = first,
                                                     .n_items = parts,
-                                                    .tile = i};
+                                                    .tile = i,
+                                                    .slot = first + part};
     }
 }
 
@@ -155,21 +156,26 @@ static uint64_t plan_key(const void *args)
     return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads;
 }
 
+/* `cuts`: tiles may be cut over KV (attention_ranges_plan.c). */
 static int32_t tiles_items(const void *args, const vt_target *t, const vt_size *size,
-                           const vt_batch *batch, int32_t tile_rows)
+                           const vt_batch *batch, int32_t tile_rows, bool cuts)
 {
     attention_plan_config c = attention_plan_config_of(args, t, size, tile_rows);
     int32_t n = 0;
     if (size->prefills == 0)
         return 0;
+    int32_t more = cuts ? attention_ranges_more(&c) : 0,
+            range = cuts && batch ? attention_ranges_of(&c, batch) : 0;
     if (!batch)
-        return attention_tiles_capacity(&c, size->prefills, size->tokens);
-    for (int32_t s = batch->n_decode; s < batch->n_seqs; s++)
+        return attention_tiles_capacity(&c, size->prefills, size->tokens) + more;
+    for (int32_t s = batch->n_decode; s < batch->n_seqs && !range; s++)
         n += attention_tiles_capacity(&c, 0, batch->q_start[s + 1] - batch->q_start[s]);
+    if (range)
+        n = attention_ranges_items(&c, batch, range);
     if (!size->bucket || n == 0)
         return n;
     int64_t rounded = 8,
-            most = attention_tiles_capacity(&c, t->limits.max_seqs, t->limits.max_tokens);
+            most = attention_tiles_capacity(&c, t->limits.max_seqs, t->limits.max_tokens) + more;
     while (rounded < n)
         rounded *= 2;
     return (int32_t)(rounded < most ? rounded : most);
@@ -191,7 +197,7 @@ static int32_t tiles_fill(const void *args, const vt_target *t, const vt_batch *
 static int32_t tiles_64_items(const void *args, const vt_target *t, const vt_size *size,
                               const vt_batch *batch)
 {
-    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS);
+    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS, false);
 }
 
 static int32_t tiles_64_fill(const void *args, const vt_target *t, const vt_size *size,
@@ -204,14 +210,32 @@ static int32_t tiles_64_fill(const void *args, const vt_target *t, const vt_size
 static int32_t tiles_128_items(const void *args, const vt_target *t, const vt_size *size,
                                const vt_batch *batch)
 {
-    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS_SM90);
+    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS_SM90, true);
 }
 
 static int32_t tiles_128_fill(const void *args, const vt_target *t, const vt_size *size,
                               const vt_batch *batch, int32_t items, void *out, void *side)
 {
     (void)size, (void)side;
-    return tiles_fill(args, t, batch, items, out, ATTENTION_PREFILL_ROWS_SM90);
+    attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
+    int32_t range = attention_ranges_of(&c, batch);
+    return range ? attention_ranges_fill(&c, batch, range, out, items)
+                 : attention_tiles_fill(&c, batch, out, items);
+}
+
+static size_t tiles_128_bytes(const void *args, const vt_target *t, const vt_size *size,
+                              int32_t items)
+{
+    (void)args, (void)t, (void)size;
+    return (size_t)items * sizeof(attention_chunk_item); /* the larger kind of items */
+}
+
+static int32_t tiles_128_variant(const void *args, const vt_target *t, const vt_size *size,
+                                 const vt_batch *batch)
+{
+    (void)size;
+    attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
+    return attention_ranges_of(&c, batch) ? TILES_CUT : TILES_WHOLE;
 }
 
 static int32_t chunks_items(const void *args, const vt_target *t, const vt_size *size,
@@ -276,7 +300,9 @@ const vt_host_plan attention_tiles_64 = {.name = "tiles of 64 rows",
 const vt_host_plan attention_tiles_128 = {.name = "tiles of 128 rows",
                                           .key = plan_key,
                                           .items = tiles_128_items,
-                                          .bytes = tiles_bytes,
+                                          .bytes = tiles_128_bytes,
+                                          .variant = tiles_128_variant,
+                                          .n_variants = TILES_VARIANTS,
                                           .fill = tiles_128_fill};
 const vt_host_plan attention_chunks_64 = {.name = "chunks in tiles of 64 rows",
                                           .key = plan_key,

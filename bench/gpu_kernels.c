@@ -82,6 +82,12 @@ typedef struct rows {
         "prefill", "prefill " #h "/8 %d behind " #len, "attention_prefill", \
             "seqs=1,q_len=%d,kv_len=" #all ",heads=" #h, {q}, COLD, 0       \
     }
+/* Decodes that verify guesses: q tokens each. */
+#define DRAFTED(h, n, q, len, how)                                                       \
+    {                                                                                    \
+        "decode", "decode " #h "/8 " #n " x %d, " #q " tokens each", "attention_decode", \
+            "seqs=" #n ",kv_len=%d,q_len=" #q ",heads=" #h, {len}, how, 1 << 30          \
+    }
 /* `pages` of 64 tokens in front of all sequences are the same. */
 #define SHARED(h, n, len, pages, tokens)                                                 \
     {                                                                                    \
@@ -154,6 +160,7 @@ static const rows kRows[] = {
     DECODE(32, 128, 1024, COLD), DECODE(32, 256, 512, COLD), DECODE(16, 1, 1024, SMALL),
     DECODE(16, 32, 4096, COLD), DECODE(16, 128, 1024, COLD), DECODE(16, 256, 512, COLD),
     DECODE(16, 256, 896, COLD), DECODE(40, 32, 4096, COLD), DECODE(40, 256, 512, COLD),
+    DRAFTED(32, 1, 4, 4096, SMALL), DRAFTED(32, 8, 4, 4096, COLD), DRAFTED(32, 64, 8, 2048, COLD),
     MIXED_DECODE(32, 64, 100, 62, 4006), MIXED_DECODE(16, 64, 100, 62, 4006),
     FP8_DECODE(32, 1, 4096, SMALL), FP8_DECODE(32, 1, 32768, SMALL), FP8_DECODE(32, 32, 4096, COLD),
     FP8_DECODE(32, 64, 2048, COLD), FP8_DECODE(32, 256, 512, COLD), FP8_DECODE(16, 256, 512, COLD),

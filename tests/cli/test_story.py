@@ -465,6 +465,11 @@ def test_story_show_token_without_calls_says_which_have_them():
             text = ok("story", "show", path, f"--{level}", "1").text
             assert f"try --{level} {known}\n" in text, text
             assert "the longest:" in ok("story", "show", path, f"--{level}", str(steps["id"][3])).text
+        n = 200000  # however long the lists are, the answer does not take long
+        calls.update(step=[2 * i for i in range(n)], label=[0] * n, begin_us=[0] * n, us=[1] * n)
+        steps.update(id=[3 * i + 1 for i in range(n)], token=list(range(n)))
+        text = ok("story", "show", write(d, "c.json", s), "--token", "0").text
+        assert "try --token 1, 3, 5, " in text and text.rstrip().endswith(" more"), text
         for key in calls:
             calls[key] = []
         text = ok("story", "show", write(d, "b.json", s), "--token", "1").text

@@ -331,13 +331,26 @@ static void longest_calls(level_view *p, const json_t *phase, const double *us, 
     }
 }
 
-/* Returns what `column` ("token", "id") says of step i of the list; NAN if the step's calls are not
- * in the file. */
-static double step_with_calls(const level_view *p, const char *column, size_t i)
+enum { MAX_STEPS = 4096 }; /* whose calls a file may hold, and that are looked through */
+
+/* The steps whose calls are in the file: id[MAX_STEPS]. Returns how many. */
+static size_t steps_with_calls(const level_view *p, double *id)
+{
+    size_t rows = rows_of(p->calls, "step"), n = 0;
+    for (size_t i = 0; i < rows && i < MAX_CALLS && n < MAX_STEPS; i++)
+        if (n == 0 || at(p->calls, "step", i) != id[n - 1])
+            id[n++] = at(p->calls, "step", i);
+    return n;
+}
+
+/* Returns what `column` ("token", "id") says of step i of the list; NAN if the step is none of
+ * id[n]. */
+static double step_of(const level_view *p, const char *column, size_t i, const double *id, size_t n)
 {
     const json_t *s = story_get(p->story, "steps");
-    for (size_t k = 0; k < rows_of(p->calls, "step"); k++)
-        if (at(p->calls, "step", k) == at(s, "id", i))
+    double step = at(s, "id", i);
+    for (size_t k = 0; k < n; k++)
+        if (id[k] == step)
             return at(s, column, i);
     return NAN;
 }
@@ -347,16 +360,19 @@ static double step_with_calls(const level_view *p, const char *column, size_t i)
 static void calls_line(level_view *p, const char *column)
 {
     enum { SHOWN = 12 };
-    size_t n = rows_of(story_get(p->story, "steps"), column), shown = 0, end;
+    double id[MAX_STEPS];
+    size_t n_ids = steps_with_calls(p, id), shown = 0, end,
+           n = rows_of(story_get(p->story, "steps"), column);
+    n = n < MAX_STEPS ? n : MAX_STEPS;
     vt_buf line = {0};
     vt_buf_puts(&line, "its calls are not in this file: decode steps are recorded in every second "
                        "block of 8, and of those a file keeps some");
     for (size_t i = 0; i < n; i = end) {
-        double first = step_with_calls(p, column, i);
+        double first = step_of(p, column, i, id, n_ids);
         end = i + 1;
         if (isnan(first))
             continue;
-        while (end < n && step_with_calls(p, column, end) == first + (double)(end - i))
+        while (end < n && step_of(p, column, end, id, n_ids) == first + (double)(end - i))
             end++;
         if (shown == 0)
             vt_buf_printf(&line, "; try --%s ", strcmp(column, "token") == 0 ? "token" : "step");

@@ -481,6 +481,13 @@ void vt_engine_wrote(vt_engine *e, vt_request_id id, int64_t begin_ns, int64_t e
 
 vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
 {
+    return vt_engine_submit_constrained(e, p, NULL, id, err);
+}
+
+vt_status vt_engine_submit_constrained(vt_engine *e, const vt_request_params *p,
+                                       const vt_constraint_maker *maker, vt_request_id *id,
+                                       vt_err *err)
+{
     TRY(vt_check_pointer(e, "vt_engine_submit: the engine", err));
     TRY(vt_check_pointer(p, "vt_engine_submit: the request", err));
     pthread_mutex_lock(&e->lock);
@@ -488,8 +495,12 @@ vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_
     pthread_mutex_unlock(&e->lock);
     vt_req *r;
     TRY(vt_req_new(p, mine, engine_now(e), &e->config.request, &r, err));
+    vt_status status = maker ? vt_req_constrain(r, maker, e->config.request.vocab, err) : VT_OK;
+    if (status != VT_OK) {
+        vt_req_free(r);
+        return status;
+    }
     pthread_mutex_lock(&e->lock);
-    vt_status status = VT_OK;
     if (e->closing)
         status = vt_fail(err, VT_ERR_USAGE, "the engine is being freed");
     else if (r->p.n > e->config.sched.max_queued - e->n_waiting)

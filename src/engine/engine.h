@@ -48,6 +48,11 @@ typedef struct vt_engine_stats {
     vt_executor_held held;
 } vt_engine_stats;
 
+/* vt_engine_submit for a request whose tokens are constrained (engine/constraint.h). `maker` is
+ * used during the call only; the rules that it makes are freed with the request. NULL: none. */
+vt_status vt_engine_submit_constrained(vt_engine *e, const vt_request_params *p,
+                                       const vt_constraint_maker *maker, vt_request_id *id,
+                                       vt_err *err);
 void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out); /* any thread */
 /* Any thread: empties the prefix cache, but for pages that sequences use, before the next step. */
 void vt_engine_flush_cache(vt_engine *e);

@@ -332,12 +332,40 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
     return VT_OK;
 }
 
+static vt_status constrain(vt_seq *q, const vt_constraint_maker *maker, int32_t vocab, vt_err *err)
+{
+    vt_arena *a = &q->req->arena;
+    vt_constrained *c = vt_arena_alloc(a, 1, sizeof *c);
+    int32_t n_words = (int32_t)vt_ceil_div(vocab, 32);
+    uint32_t *mask = vt_arena_alloc(a, (1 + VT_DRAFT_MOST) * (size_t)n_words, sizeof *mask);
+    vt_constraint rules = {0};
+    if (!c || !mask || !maker->make(maker->user, q->index, &rules))
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the constraint of a request");
+    *c = (vt_constrained){
+        .rules = rules, .mask = mask, .n_words = n_words, .allowed = q->req->mask};
+    q->constrained = c;
+    if (!vt_constrained_next(c, 0))
+        return vt_fail(err, VT_ERR_USAGE, "the request's constraint allows no first token");
+    return VT_OK;
+}
+
+vt_status vt_req_constrain(vt_req *r, const vt_constraint_maker *maker, int32_t vocab, vt_err *err)
+{
+    for (int32_t i = 0; i < r->p.n; i++)
+        TRY(constrain(&r->seq[i], maker, vocab, err));
+    return VT_OK;
+}
+
 void vt_req_free(vt_req *r)
 {
     if (!r)
         return;
-    for (int32_t i = 0; r->seq && i < r->p.n; i++)
+    for (int32_t i = 0; r->seq && i < r->p.n; i++) {
         vt_stream_release(&r->seq[i].stream);
+        vt_constrained *c = r->seq[i].constrained;
+        if (c && c->rules.free)
+            c->rules.free(c->rules.state);
+    }
     vt_arena_release(&r->arena);
     free(r);
 }

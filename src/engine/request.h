@@ -23,6 +23,7 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
+#include "engine/constraint.h"
 #include "engine/draft.h"
 #include "engine/stream.h"
 #include "ops/sampling.h"
@@ -67,6 +68,7 @@ typedef struct vt_seq {
     int32_t hit_copied;   /* tokens copied from part of a page then */
     vt_sample_row row;    /* the fields of its sampling rows that never change */
     vt_drafting drafting;
+    vt_constrained *constrained; /* NULL: any token may come */
     vt_stream stream;
 } vt_seq;
 
@@ -115,6 +117,9 @@ vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, 
  * wrong. */
 vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
                      const vt_req_limits *lim, vt_req **out, vt_err *err);
+/* Puts every sequence of a new request under the rules that `maker` makes. VT_ERR_USAGE if they
+ * allow no first token. */
+vt_status vt_req_constrain(vt_req *r, const vt_constraint_maker *maker, int32_t vocab, vt_err *err);
 void vt_req_free(vt_req *r);
 
 /* Completion tokens known so far. */

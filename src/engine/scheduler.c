@@ -357,7 +357,7 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
 {
     if (id < 0) {
         end_seq(s, q, VT_FINISH_ERROR,
-                q->row.mask
+                q->row.mask || q->constrained
                     ? "none of the allowed tokens can be chosen: their logits are not numbers, "
                       "or -infinity"
                     : "the model's logits were not numbers");
@@ -372,6 +372,17 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
     } else if (q->n_tokens == q->max_len) {
         end_seq(s, q, VT_FINISH_LENGTH, NULL);
     }
+}
+
+/* Tells a constraint of the sequence's last token, and asks what may come next, unless a draft that
+ * it allowed follows. */
+static void constrain_next(vt_sched *s, vt_seq *q, bool draft_follows)
+{
+    vt_constrained *c = q->constrained;
+    if (!c->rules.take(c->rules.state, q->token[q->n_tokens - 1]))
+        end_seq(s, q, VT_FINISH_ERROR, "the constraint refused a token that it had allowed");
+    else if (!draft_follows && !vt_constrained_next(c, 0))
+        end_seq(s, q, VT_FINISH_ERROR, "the constraint allows no further token");
 }
 
 /* Takes in what an entry's rows chose. The first row always counts. Row i + 1 counts while draft i
@@ -395,6 +406,8 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
             q->n_computed++;
         take_token(s, q, chosen[accepted], out);
         accepted += right;
+        if (q->constrained && q->state != VT_SEQ_DONE)
+            constrain_next(s, q, right);
         if (!right || q->state == VT_SEQ_DONE)
             break;
     }
@@ -485,6 +498,9 @@ static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot
         q->n_inflight > VT_PLANS)
         return vt_fail(err, VT_ERR_FORMAT, "request %llu: %d pending, %d in flight", id,
                        q->n_pending, q->n_inflight);
+    if (q->constrained && q->n_pending > 1)
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu has a constraint and %d tokens pending",
+                       id, q->n_pending);
     if (seq_length(q) + q->n_drafted > q->max_len || q->n_computed > seq_length(q))
         return vt_fail(err, VT_ERR_FORMAT,
                        "request %llu: %d tokens and %d pending of %d, %d computed", id, q->n_tokens,

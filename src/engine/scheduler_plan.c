@@ -59,7 +59,7 @@ static void expire(vt_sched *s, int64_t now_ns)
 /* Returns how many positions of a sequence could be computed now; 0: it waits for a result. */
 static int32_t work_left(const vt_seq *q)
 {
-    if (q->n_drafted > 0)
+    if (q->n_drafted > 0 || (q->constrained && q->n_pending > 0))
         return 0;
     bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
     return wants ? seq_length(q) - q->n_computed : 0;
@@ -159,6 +159,8 @@ static void add_choices(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t las
         }
         row->n_context = q->n_tokens + i;
         row->pending_slot = q->n_pending > 0 ? q->slot : -1;
+        if (q->constrained)
+            row->mask = vt_constrained_mask(q->constrained, i);
         row->pool_slot = entry->n_drafted > 0 ? -1 : q->slot; /* the next plan knows the tokens */
     }
 }
@@ -248,6 +250,8 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
                          : 0;
     if (n > 0 && q->row.context && q->n_pending > 0)
         return -1; /* penalties of the rows behind guesses count the pending token */
+    if (n > 0 && q->constrained)
+        n = vt_constrained_drafts(q->constrained, q->token + at, n);
     while (n > 0 && at + n > q->n_pages * size) {
         if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) == VT_OK)
             q->n_pages++;

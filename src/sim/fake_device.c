@@ -74,6 +74,16 @@ static int32_t attended_position(uint64_t before, int32_t position)
     return (int32_t)(before % (uint64_t)position);
 }
 
+/* Counts the ids that a mask allows; the n-th of them, from 0, is in *nth. */
+static int32_t count_allowed(const uint32_t *mask, int32_t vocab, int32_t n, int32_t *nth)
+{
+    int32_t count = 0;
+    for (int32_t id = 0; id < vocab; id++)
+        if (mask[id / 32] >> id % 32 & 1 && count++ == n)
+            *nth = id;
+    return count;
+}
+
 static int32_t choose(uint64_t hash, const vt_sample_row *row, int32_t position, int32_t last,
                       int32_t vocab)
 {
@@ -82,6 +92,12 @@ static int32_t choose(uint64_t hash, const vt_sample_row *row, int32_t position,
         h = mix(h, row->seed);
     if (row->context)
         h = mix(h, (uint64_t)last);
+    if (row->mask) {
+        int32_t id = -1, n = count_allowed(row->mask, vocab, -1, &id);
+        if (n > 0)
+            count_allowed(row->mask, vocab, (int32_t)(h % (uint64_t)n), &id);
+        return id;
+    }
     return (int32_t)(h % (uint64_t)vocab);
 }
 
@@ -90,11 +106,13 @@ static float logprob_of(uint64_t hash, int32_t token)
     return -(float)(mix(hash, (uint64_t)token) >> 40) / (float)(1 << 20);
 }
 
-void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
-                       int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
-                       uint64_t *scratch, bool stateful)
+int32_t vt_fake_reference_constrained(const int32_t *prompt, int32_t n_prompt,
+                                      const vt_sample_row *row, int32_t vocab, int32_t n,
+                                      int32_t *out, float *logprob, float *score, uint64_t *scratch,
+                                      bool stateful, vt_constrained *rules)
 {
     uint64_t state = 0;
+    vt_sample_row mine = *row;
     for (int32_t p = 0; p < n_prompt + n - 1; p++) {
         int32_t token = p < n_prompt ? prompt[p] : out[p - n_prompt];
         uint64_t before = p > 0 ? scratch[p - 1] : 0;
@@ -106,10 +124,25 @@ void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_
             score[p + 1] = logprob_of(hash, prompt[p + 1]);
         } else {
             int32_t at = p - n_prompt + 1;
-            out[at] = choose(hash, row, p + 1, token, vocab);
+            bool first = p == n_prompt - 1;
+            if (rules && !first && !rules->rules.take(rules->rules.state, token))
+                return at;
+            if (rules && !vt_constrained_next(rules, 0))
+                return at;
+            mine.mask = rules ? vt_constrained_mask(rules, 0) : row->mask;
+            out[at] = choose(hash, &mine, p + 1, token, vocab);
             logprob[at] = logprob_of(hash, out[at]);
         }
     }
+    return n;
+}
+
+void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
+                       int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
+                       uint64_t *scratch, bool stateful)
+{
+    vt_fake_reference_constrained(prompt, n_prompt, row, vocab, n, out, logprob, score, scratch,
+                                  stateful, NULL);
 }
 
 /* ---- checking a batch ---- */

@@ -15,6 +15,7 @@
 #ifndef VT_SIM_FAKE_DEVICE_H
 #define VT_SIM_FAKE_DEVICE_H
 
+#include "engine/constraint.h"
 #include "exec/executor.h"
 
 typedef struct vt_fake_clock {
@@ -48,5 +49,11 @@ const char *vt_fake_violation(const vt_executor *x);
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
                        uint64_t *scratch, bool stateful);
+/* The same under rules that have taken no token. Returns how many tokens there are: fewer than n
+ * where the rules allow no further one. */
+int32_t vt_fake_reference_constrained(const int32_t *prompt, int32_t n_prompt,
+                                      const vt_sample_row *row, int32_t vocab, int32_t n,
+                                      int32_t *out, float *logprob, float *score, uint64_t *scratch,
+                                      bool stateful, vt_constrained *rules);
 
 #endif

@@ -47,7 +47,7 @@ typedef struct script {
     int32_t prompt[PROMPT_MAX], stop_id;
     int64_t arrive_ns, abort_ns; /* abort_ns INT64_MAX: it is never aborted */
     vt_request_id id;            /* 0: not submitted, or refused */
-    bool submitted, aborted, timed;
+    bool submitted, aborted, timed, ruled;
     float score[PROMPT_MAX]; /* the expected log-probabilities of its prompt tokens */
     int32_t n_scored;
     uint64_t arrive_step, wait_bound; /* fcfs: by then it must have a token or have ended */
@@ -65,6 +65,7 @@ typedef struct sim {
     script *script;
     int32_t n, next; /* scripts in order of arrival; the next to submit */
     int32_t n_open;  /* submitted and not ended */
+    uint64_t n_ruled_out;
     int32_t eos[2];
     bool faulty;
     int32_t right_percent; /* of the drafter's guesses; 0: there is no drafter */
@@ -87,6 +88,54 @@ static void fail(sim *s, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(s->failure, sizeof s->failure, fmt, args);
     va_end(args);
+}
+
+/* ---- a constraint ---- */
+
+/* Rules whose masks follow from all tokens taken so far: a token too many, too few or wrongly
+ * undone shows in every later mask. */
+typedef struct rules {
+    uint64_t at[OUTPUT_MAX + VT_DRAFT_MOST + 1]; /* [n + 1] hashes of the tokens before */
+    int32_t n;
+} rules;
+
+static vt_allowance rules_mask(void *state, uint32_t *words, int32_t n_words)
+{
+    const rules *u = state;
+    uint64_t h = u->at[u->n];
+    if (u->n > 0 && h % 64 == 0)
+        return VT_ALLOW_NOTHING;
+    if (h % 4 == 0)
+        return VT_ALLOW_ANY;
+    for (int32_t i = 0; i < n_words; i++)
+        words[i] = (uint32_t)vt_random_next(&h);
+    words[0] |= 1;
+    return VT_ALLOW_MASK;
+}
+
+static bool rules_take(void *state, int32_t token)
+{
+    rules *u = state;
+    uint32_t words[VOCAB / 32] = {0};
+    vt_allowance allow = rules_mask(state, words, VOCAB / 32);
+    if (allow == VT_ALLOW_MASK && !(words[token / 32] >> token % 32 & 1))
+        return false;
+    uint64_t h = u->at[u->n] ^ (uint64_t)(token + 1);
+    u->at[++u->n] = vt_random_next(&h);
+    return true;
+}
+
+static void rules_undo(void *state, int32_t n) { ((rules *)state)->n -= n; }
+
+static bool rules_make(void *user, int32_t sample, vt_constraint *out)
+{
+    rules *u = vt_calloc(1, sizeof *u);
+    if (!u)
+        return false;
+    u->at[0] = *(const uint64_t *)user + (uint64_t)sample;
+    *out = (vt_constraint){
+        .state = u, .mask = rules_mask, .take = rules_take, .undo = rules_undo, .free = free};
+    return true;
 }
 
 /* ---- what should happen ---- */
@@ -112,16 +161,22 @@ static void expect(sim *s, script *r)
         fail(s, "a request that was taken is refused: %s", err.message);
         return;
     }
+    const vt_constraint_maker maker = {.user = &r->p.seed, .make = rules_make};
+    if (r->ruled && vt_req_constrain(made, &maker, VOCAB, &err) != VT_OK)
+        fail(s, "a constraint that was taken is refused: %s", err.message);
     for (int32_t i = 0; i < r->p.n; i++) {
         completion *c = &r->done[i];
         const vt_seq *q = &made->seq[i];
         int32_t most = q->max_len - q->n_prompt;
-        vt_fake_reference(r->prompt, r->p.n_prompt, &q->row, VOCAB, most, c->expected, c->logprob,
-                          r->score, scratch, s->device.n_states > 0);
+        int32_t n = vt_fake_reference_constrained(r->prompt, r->p.n_prompt, &q->row, VOCAB, most,
+                                                  c->expected, c->logprob, r->score, scratch,
+                                                  s->device.n_states > 0, q->constrained);
         c->expected_finish = VT_FINISH_LENGTH;
-        while (c->n_expected < most && c->expected_finish == VT_FINISH_LENGTH)
+        while (c->n_expected < n && c->expected_finish == VT_FINISH_LENGTH)
             if (ends(s, r, c->expected[c->n_expected++]))
                 c->expected_finish = VT_FINISH_STOP;
+        if (n < most && c->expected_finish == VT_FINISH_LENGTH)
+            c->expected_finish = VT_FINISH_ERROR; /* its constraint allows nothing there */
     }
     vt_req_free(made);
 }
@@ -163,7 +218,9 @@ static void on_tokens(sim *s, script *r, completion *c, const vt_event *e)
 static void on_end(sim *s, script *r, completion *c, const vt_event *e)
 {
     unsigned long long id = (unsigned long long)e->request;
-    bool whole = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH;
+    bool ruled_out = e->finish == VT_FINISH_ERROR && c->expected_finish == VT_FINISH_ERROR &&
+                     !r->timed && !s->faulty;
+    bool whole = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH || ruled_out;
     if (c->finish != VT_FINISH_NONE)
         fail(s, "request %llu sample %d ended twice", id, e->sample);
     else if (whole && (e->finish != c->expected_finish || c->n_got != c->n_expected))
@@ -173,8 +230,9 @@ static void on_end(sim *s, script *r, completion *c, const vt_event *e)
         fail(s, "request %llu: %d scores of %d", id, r->n_scored, r->p.n_prompt - 1);
     else if (e->finish == VT_FINISH_ABORT && !r->aborted)
         fail(s, "request %llu ended with abort, and no one aborted it", id);
-    else if (e->finish == VT_FINISH_ERROR && !r->timed && !s->faulty)
+    else if (e->finish == VT_FINISH_ERROR && !r->timed && !s->faulty && !ruled_out)
         fail(s, "request %llu failed: %s", id, e->error);
+    s->n_ruled_out += ruled_out;
     c->finish = e->finish;
     s->n_open--;
 }
@@ -249,6 +307,7 @@ static void write_request(sim *s, script *r, int64_t arrive_ns)
     r->p.logprobs = chance(s, 30) ? between(s, 0, 3) : -1;
     r->p.priority = between(s, -2, 2);
     r->p.cache_salt = salts[between(s, 0, 4)];
+    r->ruled = chance(s, 20);
     r->timed = chance(s, 5);
     r->p.timeout_s = r->timed ? between(s, 1, 20000) * 1e-6 : 0;
     r->p.callback = on_event;
@@ -330,7 +389,9 @@ static uint64_t work_ahead(const sim *s)
 static void submit(sim *s, script *r)
 {
     vt_err err;
-    vt_status status = vt_engine_submit(s->engine, &r->p, &r->id, &err);
+    const vt_constraint_maker maker = {.user = &r->p.seed, .make = rules_make};
+    vt_status status = vt_engine_submit_constrained(s->engine, &r->p, r->ruled ? &maker : NULL,
+                                                    &r->id, &err);
     s->next++;
     int64_t pool = (int64_t)s->config.sched.n_pages * s->config.sched.limits.page_size;
     bool too_long = r->p.n_prompt > pool;
@@ -415,6 +476,7 @@ static void add_report(const sim *s, vt_sim_report *report)
     report->retracted += st.sched.retracted;
     report->faults += st.sched.faults;
     report->draft_tokens += st.sched.draft_tokens;
+    report->ruled_out += s->n_ruled_out;
     report->draft_accepted += st.sched.draft_accepted;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;

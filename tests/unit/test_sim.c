@@ -59,6 +59,7 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
                 sum.finished[VT_FINISH_ERROR] > 0);
     assert_true(sum.kept_states > 0 && sum.evicted_states > 0 && sum.state_hit_tokens > 0 &&
                 sum.state_retracted > 0);
+    assert_true(sum.ruled_out > 0);
     assert_true(sum.draft_accepted > 0 && sum.draft_accepted < sum.draft_tokens);
 }
 

@@ -70,8 +70,8 @@ static size_t side_bytes(const void *args, const vt_batch *batch)
     return layout_of(*a->row, batch->n_rows, a->logits->dim[1]).bytes;
 }
 
-/* The most that the requests of a step can bring (engine/request.h): each a context, 1,024 biases
- * and a mask, which the rows of one request share. */
+/* The most that the requests of a step can bring (engine/request.h): each a context, which
+ * the rows of one sequence share, and each row 1,024 biases and a mask. */
 static size_t most_side_bytes(const void *args, const vt_target *t)
 {
     enum { MOST_BIASES = 1024 };
@@ -79,7 +79,7 @@ static size_t most_side_bytes(const void *args, const vt_target *t)
     size_t seqs = (size_t)t->limits.max_seqs, rows = (size_t)t->limits.max_rows;
     return seqs * (size_t)t->limits.max_context * sizeof(int32_t) +
            rows * MOST_BIASES * sizeof(vt_logit_bias) +
-           seqs * (size_t)vt_ceil_div(a->logits->dim[1], 32) * sizeof(uint32_t) + 64;
+           rows * (size_t)vt_ceil_div(a->logits->dim[1], 32) * sizeof(uint32_t) + 64;
 }
 
 static int32_t rows_items(const void *args, const vt_target *t, const vt_size *size,

@@ -1,0 +1,45 @@
+/* The masks of a constrained sequence (engine/constraint.h). */
+#include "engine/constraint.h"
+
+#include <string.h>
+
+bool vt_constrained_next(vt_constrained *c, int32_t i)
+{
+    uint32_t *words = c->mask + (size_t)i * (size_t)c->n_words, some = 0;
+    memset(words, 0, (size_t)c->n_words * sizeof *words);
+    vt_allowance allow = c->rules.mask(c->rules.state, words, c->n_words);
+    c->any[i] = allow == VT_ALLOW_ANY && !c->allowed;
+    for (int32_t w = 0; w < c->n_words; w++) {
+        if (allow == VT_ALLOW_ANY)
+            words[w] = UINT32_MAX;
+        if (c->allowed)
+            words[w] &= c->allowed[w];
+        some |= words[w];
+    }
+    return allow != VT_ALLOW_NOTHING && some != 0;
+}
+
+const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i)
+{
+    return c->any[i] ? NULL : c->mask + (size_t)i * (size_t)c->n_words;
+}
+
+static bool allows(const vt_constrained *c, int32_t i, int32_t id)
+{
+    const uint32_t *words = vt_constrained_mask(c, i);
+    return id >= 0 && id < 32 * c->n_words && (!words || words[id / 32] >> id % 32 & 1);
+}
+
+int32_t vt_constrained_drafts(vt_constrained *c, const int32_t *guess, int32_t n)
+{
+    int32_t taken = 0, good = 0;
+    while (good < n && allows(c, good, guess[good]) && c->rules.take(c->rules.state, guess[good])) {
+        taken++;
+        if (!vt_constrained_next(c, good + 1))
+            break;
+        good++;
+    }
+    if (taken > 0)
+        c->rules.undo(c->rules.state, taken);
+    return good;
+}

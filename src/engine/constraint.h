@@ -1,0 +1,60 @@
+/* Constraints: what the next token of a sequence may be, decided by the tokens before it (a
+ * grammar, a fixed text). The engine knows this interface and no grammar.
+ *
+ *   submit   mask                          the first token's
+ *   plan     the step's sampling row gets the mask
+ *            with drafts: take, mask, take, mask ... for each guess, then undo all
+ *   commit   take(token), mask             the next token's
+ *
+ * All calls for a sequence come from one thread at a time: the one that submits, then the one that
+ * runs the steps. None may wait for anything, for a step waits for it. */
+#ifndef VT_ENGINE_CONSTRAINT_H
+#define VT_ENGINE_CONSTRAINT_H
+
+#include "engine/draft.h"
+
+/* What a mask says. */
+typedef enum vt_allowance {
+    VT_ALLOW_ANY,     /* every token may come: the words are not read */
+    VT_ALLOW_MASK,    /* those whose bits are set */
+    VT_ALLOW_NOTHING, /* none: the sequence ends with an error */
+} vt_allowance;
+
+/* The rules of one sequence, with their state. */
+typedef struct vt_constraint {
+    void *state;
+    /* Says what may follow the tokens taken so far. words[0 .. n_words) are zeros at the call; bit
+     * id % 32 of word id / 32 allows a token. End tokens are tokens like all others. */
+    vt_allowance (*mask)(void *state, uint32_t *words, int32_t n_words);
+    /* The sequence goes on with this token, which its mask allowed. false: it cannot, and the
+     * state is as before. */
+    bool (*take)(void *state, int32_t token);
+    /* Takes the last n tokens back: at most VT_DRAFT_MOST, which were guesses. */
+    void (*undo)(void *state, int32_t n);
+    void (*free)(void *state); /* with the request; may be NULL */
+} vt_constraint;
+
+/* Makes the rules of a request's completion number `sample`; false: out of memory. */
+typedef struct vt_constraint_maker {
+    void *user;
+    bool (*make)(void *user, int32_t sample, vt_constraint *out);
+} vt_constraint_maker;
+
+/* What a constrained sequence keeps: its rules, and a mask for each sampling row of a step. */
+typedef struct vt_constrained {
+    vt_constraint rules;
+    uint32_t *mask; /* [1 + VT_DRAFT_MOST][n_words] */
+    int32_t n_words;
+    bool any[1 + VT_DRAFT_MOST]; /* VT_ALLOW_ANY, and the request's own `allowed` is not set */
+    const uint32_t *allowed;     /* the request's, which holds as well; NULL: all */
+} vt_constrained;
+
+/* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may. */
+bool vt_constrained_next(vt_constrained *c, int32_t i);
+/* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
+const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
+/* Makes the masks of rows 1 .. n behind n guesses. Returns how many guesses may be verified: those
+ * before the first that is not allowed, or behind which nothing is. */
+int32_t vt_constrained_drafts(vt_constrained *c, const int32_t *guess, int32_t n);
+
+#endif

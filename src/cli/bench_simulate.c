@@ -110,6 +110,10 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
     if (gpu)
         TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
     vt_kv_shape_of(s->model, s->kv_dtype, &shape);
+    if (shape.n_state_layers > 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s has layers with sequence state, which bench simulate does not know",
+                       s->model->name);
     size_t page = vt_kv_page_bytes(&shape, sched->limits.page_size);
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
     int64_t pages = s->kv_bytes / (int64_t)page;

@@ -27,6 +27,7 @@
 enum {
     AUTO_PAGE_SIZE = 16,
     AUTO_RUNNING = 64,
+    MOST_SLOTS = 3, /* state slots for each sequence that may run: its own, and two snapshots */
     AUTO_BUDGET = 512,
     AUTO_PAGE_SIZE_CUDA = 64,
     AUTO_RUNNING_CUDA = 256,
@@ -149,6 +150,7 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
 /* The numbers that an engine is made of. */
 typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
+    int32_t n_states; /* state slots; 0: the model has no sequence state */
     vt_dtype kv_dtype;
     size_t page_bytes;
     vt_cuda *device; /* NULL: the CPU */
@@ -175,11 +177,32 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
                    (double)bytes / (1 << 30), (double)most / (1 << 30));
 }
 
+/* Takes the state slots out of the memory for KV: one for each sequence that may run, and more
+ * for snapshots, as long as all are within a quarter of that memory. */
+static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *bytes, vt_err *err)
+{
+    int64_t n = *bytes / 4 / (int64_t)slot, most = (int64_t)MOST_SLOTS * s->max_running;
+    n = n < s->max_running ? s->max_running : n < most ? n : most;
+    if (n * (int64_t)slot >= *bytes)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "kv-memory is %lld bytes, and the state of %d sequences of %s needs %lld "
+                       "beside their pages (max-running sets how many)",
+                       (long long)*bytes, s->max_running, m->name, (long long)n * (int64_t)slot);
+    s->n_states = (int32_t)n;
+    *bytes -= n * (int64_t)slot;
+    return VT_OK;
+}
+
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     vt_kv_shape shape;
     vt_kv_shape_of(m, s->kv_dtype, &shape);
     s->page_bytes = vt_kv_page_bytes(&shape, s->page_size);
+    size_t slot = vt_kv_slot_bytes(&shape);
+    if (slot > 0 && s->device)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s has layers with sequence state, which run on a CPU only (device cpu)",
+                       m->name);
     int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
     int64_t bytes = vt_options_int(o, "kv-memory");
     if (bytes > 0) {
@@ -188,9 +211,12 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         bytes = vt_cpu_get()->memory_bytes / 8;
         if (s->device)
             TRY(vt_executor_cuda_kv_bytes(m, s->device, s->max_context, &bytes, err));
-        int64_t wanted = most * (int64_t)s->page_bytes;
+        int64_t wanted = most * (int64_t)s->page_bytes +
+                         (int64_t)MOST_SLOTS * s->max_running * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
     }
+    if (slot > 0)
+        TRY(size_states(m, s, slot, &bytes, err));
     int64_t pages = bytes / (int64_t)s->page_bytes;
     if (pages < 1)
         return vt_fail(err, VT_ERR_USAGE,
@@ -256,6 +282,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     vt_executor_config config = {.limits = *limits,
                                  .n_pages = s->n_pages,
                                  .n_pool_slots = s->max_running,
+                                 .n_states = s->n_states,
                                  .kv_dtype = s->kv_dtype,
                                  .n_threads = limits->n_workers,
                                  .async = !vt_options_flag(o, "no-overlap"),
@@ -305,10 +332,17 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                         .page_size = s.page_size,
                         .n_workers = option_or(o, "threads", vt_cpu_get()->n_cores)};
     bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0;
+    if (lookup && s.n_states > 0)
+        return vt_fail(
+            err, VT_ERR_UNSUPPORTED,
+            "draft is lookup, and %s has sequence state, which a wrong guess would spoil; "
+            "expected off",
+            m->name);
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
     limits.decode_tokens = lookup ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {.sched = {.limits = limits,
                                     .n_pages = s.n_pages,
+                                    .n_states = s.n_states,
                                     .max_queued = (int32_t)vt_options_int(o, "max-queued"),
                                     .policy = policy_of(o),
                                     .prefix_cache = !vt_options_flag(o, "no-prefix-cache"),

@@ -263,7 +263,9 @@ static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
     double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
     const vt_report all[] = {{"packed_bytes", (double)x->weights->packed_bytes, "B", NULL},
                              {"kv_bytes", page * x->kv.n_pages, "B", NULL},
-                             {"kv_page_bytes", page, "B", NULL}};
+                             {"kv_page_bytes", page, "B", NULL},
+                             {"state_bytes", (double)x->kv.state_bytes, "B", NULL},
+                             {"state_slots", x->kv.n_states, "", NULL}};
     enum { ALL = sizeof all / sizeof *all };
     for (int32_t i = 0; i < ALL && i < max; i++)
         out[i] = all[i];
@@ -367,6 +369,7 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     TRY(vt_weights_load_cpu(x->model, x->team, &target, c->progress, &x->weights, err));
     vt_kv_shape_of(x->model, c->kv_dtype, &shape);
     TRY(vt_kv_cache_init_cpu(&x->kv, &shape, c->n_pages, c->limits.page_size, err));
+    TRY(vt_kv_cache_add_states_cpu(&x->kv, c->n_states, err));
     vt_program_config config = {.target = target, .activation = VT_F32};
     TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
     TRY(reserve(x, c, err));

@@ -73,6 +73,7 @@ struct vt_executor {
 typedef struct vt_executor_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots;
+    int32_t n_states; /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
     int32_t n_threads;
     bool async; /* launch returns at once and a thread of its own runs the step */

@@ -37,9 +37,15 @@ vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_p
         .shape = *shape, .n_pages = n_pages, .page_size = page_size, .first_page = first_page};
     c->k = vt_calloc((size_t)n, sizeof *c->k);
     c->v = vt_calloc((size_t)n, sizeof *c->v);
-    if (!c->k || !c->v) {
+    size_t states = (size_t)shape->n_state_layers;
+    c->state = states > 0 ? vt_calloc(states, sizeof *c->state) : NULL;
+    if (!c->k || !c->v || (states > 0 && !c->state)) {
         vt_kv_cache_release(c);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
+    }
+    for (size_t i = 0; i < states; i++) {
+        c->state[i] = vt_tensor_2d(NULL, VT_F32, 0, (int64_t)(shape->state_bytes / sizeof(float)));
+        c->state[i].name = "state";
     }
     for (int32_t g = 0; g < shape->n_groups; g++)
         for (int32_t i = 0; i < shape->group[g].n_layers; i++, at++) {
@@ -114,8 +120,31 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t
     return VT_OK;
 }
 
+vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *err)
+{
+    size_t slot = vt_kv_slot_bytes(&c->shape), bytes;
+    if (slot == 0 || n_states == 0)
+        return VT_OK;
+    if (vt_mul_size(slot, (size_t)n_states, &bytes))
+        c->state_base = vt_pages_alloc(bytes);
+    if (!c->state_base)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d state slots of %zu bytes",
+                       n_states, slot);
+    c->state_bytes = bytes;
+    c->n_states = n_states;
+    for (int32_t i = 0; i < c->shape.n_state_layers; i++) {
+        c->state[i].dim[0] = n_states;
+        c->state[i].data = (char *)c->state_base +
+                           (size_t)i * (size_t)n_states * c->shape.state_bytes;
+    }
+    return VT_OK;
+}
+
 void vt_kv_cache_release(vt_kv_cache *c)
 {
+    if (c->state_base)
+        vt_pages_free(c->state_base, c->state_bytes);
+    free(c->state);
     if (c->base)
         vt_pages_free(c->base, c->bytes);
     free(c->k);

@@ -16,6 +16,10 @@ typedef struct vt_kv_cache {
     vt_tensor *k, *v;   /* [vt_kv_layers(shape)], group by group */
     void *base;         /* CPU: the block that holds all pools */
     size_t bytes;
+    vt_tensor *state; /* [shape.n_state_layers] each [n_states, state_bytes / 4], fp32 */
+    int32_t n_states;
+    void *state_base;   /* CPU: the block that holds all of them */
+    size_t state_bytes; /* its size */
 } vt_kv_cache;
 
 /* The element type that option kv-dtype names: "f32", "f16", "bf16", "fp8". "auto" is bf16 on a
@@ -30,6 +34,8 @@ void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
 /* Makes a cache in CPU memory; the system provides each page of it when it is first written. */
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
                                int32_t page_size, vt_err *err);
+/* Gives a cache n_states state slots in CPU memory, if its model has sequence state. */
+vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *err);
 void vt_kv_cache_release(vt_kv_cache *c);
 
 #endif

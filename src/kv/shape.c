@@ -7,7 +7,11 @@ void vt_kv_shape_of(const vt_model *m, vt_dtype dtype, vt_kv_shape *out)
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         const vt_layer *l = &m->layer[i];
         vt_kv_group *g = &out->group[l->kv_group];
-        if (l->kv_of != i)
+        if (l->state_bytes > 0) {
+            out->n_state_layers++;
+            out->state_bytes = (size_t)l->state_bytes;
+        }
+        if (l->mixer != VT_BLOCK_ATTENTION || l->kv_of != i)
             continue;
         *g = (vt_kv_group){g->n_layers + 1, l->head.kv_heads, l->head.dim};
         if (out->n_groups <= l->kv_group)
@@ -28,10 +32,21 @@ int32_t vt_kv_pool_of(const vt_model *m, int32_t layer)
     int32_t of = m->layer[layer].kv_of, group = m->layer[of].kv_group, n = 0;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         int32_t g = m->layer[i].kv_group;
-        n += m->layer[i].kv_of == i && (g < group || (g == group && i < of));
+        n += m->layer[i].mixer == VT_BLOCK_ATTENTION && m->layer[i].kv_of == i &&
+             (g < group || (g == group && i < of));
     }
     return n;
 }
+
+int32_t vt_kv_state_of(const vt_model *m, int32_t layer)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < layer; i++)
+        n += m->layer[i].state_bytes > 0;
+    return n;
+}
+
+size_t vt_kv_slot_bytes(const vt_kv_shape *s) { return (size_t)s->n_state_layers * s->state_bytes; }
 
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size)
 {

@@ -3,7 +3,10 @@
  *
  * A layer that stores keys and values has a K and a V pool. Layers whose heads are alike are a
  * group, and the pools of a group have one shape. A page of tokens is a page in every pool, so one
- * list of pages serves all groups. */
+ * list of pages serves all groups.
+ *
+ * A layer with sequence state has state slots in place of pools: one number of bytes for a
+ * sequence, however long it is. A slot is a slot in every such layer. */
 #ifndef VT_KV_SHAPE_H
 #define VT_KV_SHAPE_H
 
@@ -17,6 +20,8 @@ typedef struct vt_kv_shape {
     vt_kv_group group[VT_KV_GROUPS];
     int32_t n_groups;
     vt_dtype dtype;
+    int32_t n_state_layers;
+    size_t state_bytes; /* of a sequence in one such layer; the same in all */
 } vt_kv_shape;
 
 void vt_kv_shape_of(const vt_model *m, vt_dtype dtype, vt_kv_shape *out);
@@ -24,6 +29,10 @@ void vt_kv_shape_of(const vt_model *m, vt_dtype dtype, vt_kv_shape *out);
 int32_t vt_kv_layers(const vt_kv_shape *s);
 /* Returns the number of the pools that a layer of the model reads. */
 int32_t vt_kv_pool_of(const vt_model *m, int32_t layer);
+/* Returns the number of a layer's state slots among those of all layers with sequence state. */
+int32_t vt_kv_state_of(const vt_model *m, int32_t layer);
+/* Returns the bytes of one state slot in all layers; 0: the model has no sequence state. */
+size_t vt_kv_slot_bytes(const vt_kv_shape *s);
 /* Returns the bytes of one page of K, or of V, in a layer of the group. */
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size);
 /* Returns the bytes of one page's K and V in all layers. */

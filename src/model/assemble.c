@@ -80,6 +80,10 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->n_experts;
     case VT_DIM_EXPERT_FFN:
         return a->expert_ffn;
+    case VT_DIM_CONV_IN:
+        return 3 * (int64_t)a->hidden;
+    case VT_DIM_TAPS:
+        return a->conv_taps;
     case VT_DIM_NONE:
         break;
     }
@@ -114,7 +118,9 @@ static vt_status check_tensor(const assembly *a, int32_t layer, const vt_tensor 
     bool scalable = a->src->hf_names && rank >= 2 &&
                     dims[0] != VT_DIM_VOCAB; /* has a place for FP8's scale */
     bool is_vector = rank == 1 ||
-                     (rank == 2 && dims[0] == VT_DIM_EXPERTS); /* norms, biases, router */
+                     (rank == 2 &&
+                      (dims[0] == VT_DIM_EXPERTS ||
+                       dims[1] == VT_DIM_TAPS)); /* norms, biases, router, convolution */
     if (!is_float(t->dtype) &&
         (is_vector || (!vt_dtype_quantised(t->dtype) && !(scalable && t->dtype == VT_FP8_E4M3))))
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has type %s; %s was expected",

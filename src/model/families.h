@@ -10,4 +10,5 @@ VT_FAMILY(gemma3)
 VT_FAMILY(granite)
 VT_FAMILY(smollm3)
 VT_FAMILY(olmo2)
+VT_FAMILY(hybrid)
 #undef VT_FAMILY

@@ -62,12 +62,14 @@ typedef struct vt_family_shape {
     float eps;
     bool tied;
     int32_t n_experts, n_experts_used, expert_ffn;
+    int32_t conv_taps;
+    int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest convolve; 0: all attend */
 } vt_family_shape;
 
 struct vt_family {
-    const char *name; /* vt_arch.family */
-    const char *gguf; /* general.architecture; NULL: another family's files hold such models */
-    const char *hf;   /* model_type */
+    const char *name;            /* vt_arch.family */
+    const char *gguf;            /* general.architecture; NULL: no files have it for such models */
+    const char *hf;              /* model_type; NULL: likewise */
     const vt_family_role *roles; /* [n_roles] */
     int32_t n_roles;
     const vt_family_shape *shapes; /* NULL: none */

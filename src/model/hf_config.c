@@ -298,7 +298,7 @@ static vt_status find_family(hf_reader *c)
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
     for (int i = 0; vt_families[i]; i++)
-        if (strcmp(type, vt_families[i]->hf) == 0)
+        if (vt_families[i]->hf && strcmp(type, vt_families[i]->hf) == 0)
             c->family = c->m->family = vt_families[i];
     if (!c->family) {
         char all[200];

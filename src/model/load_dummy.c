@@ -55,6 +55,20 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->n_experts_used = s->n_experts_used;
     a->expert_ffn = s->expert_ffn;
     a->norm_topk = s->n_experts > 0;
+    a->conv_taps = s->conv_taps;
+}
+
+/* Makes the layers, of which those that convolve keep the last inputs of the convolution. */
+static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
+{
+    TRY(model_make_layers(m, err));
+    for (int32_t i = 0; s->attends_every > 0 && i < s->n_layers; i++) {
+        if ((i + 1) % s->attends_every == 0)
+            continue;
+        m->layer[i].mixer = VT_BLOCK_CONV;
+        m->layer[i].state_bytes = (s->conv_taps - 1) * s->hidden * (int32_t)sizeof(float);
+    }
+    return VT_OK;
 }
 
 /* ---- the function ---- */
@@ -273,7 +287,9 @@ vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
     m->source = s;
     m->close = close_dummy;
     set_arch(m, *f, found);
-    vt_status status = build(m, s, err);
+    vt_status status = make_layers(m, found, err);
+    if (status == VT_OK)
+        status = build(m, s, err);
     if (status != VT_OK) {
         close_dummy(m);
         return status;

@@ -53,7 +53,8 @@ typedef struct vt_arch {
     int32_t n_ropes;
     /* mixture of experts; n_experts 0: dense */
     int32_t n_experts, n_experts_used, expert_ffn;
-    bool norm_topk; /* the weights of the chosen experts are rescaled to a sum of 1 */
+    int32_t conv_taps; /* of layers that mix tokens by a short convolution; 0: none does */
+    bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
 } vt_arch;
 
 /* How a layer attends. */
@@ -70,8 +71,9 @@ typedef struct vt_layer {
     uint8_t mixer, ffn; /* vt_block_kind */
     uint8_t norms;      /* VT_NORM_BEFORE | VT_NORM_AFTER */
     vt_heads head;
-    int16_t kv_of;    /* the layer whose keys and values it reads: itself, or one before it */
-    int16_t kv_group; /* layers whose keys and values have one shape are a group */
+    int16_t kv_of;       /* the layer whose keys and values it reads: itself, or one before it */
+    int32_t state_bytes; /* of state that a sequence has here in place of keys and values; or 0 */
+    int16_t kv_group;    /* layers whose keys and values have one shape are a group */
     const vt_tensor *weight[VT_ROLES]; /* NULL: the layer does not have it */
     /* of FP8 weights: one number, or one for each 128 x 128 block; of experts: rank 3, every
      * expert's own, [n_experts, 1, 1] or blocks */
@@ -104,11 +106,13 @@ struct vt_model {
     void *source; /* the open file(s), private to the loader */
 };
 
-/* Returns the element type that stands for those of the model's matrices: its first layer's q. */
+/* Returns the element type that stands for those of the model's matrices: that of the first q. */
 static inline vt_dtype vt_model_dtype(const vt_model *m)
 {
-    const vt_tensor *q = m->layer ? m->layer[0].weight[VT_ROLE_Q] : NULL;
-    return q ? q->dtype : VT_F32;
+    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++)
+        if (m->layer[i].weight[VT_ROLE_Q])
+            return m->layer[i].weight[VT_ROLE_Q]->dtype;
+    return VT_F32;
 }
 
 #endif

@@ -8,6 +8,7 @@
 #define ATTENTION VT_BLOCK_ATTENTION
 #define DENSE VT_BLOCK_FFN
 #define EXPERTS VT_BLOCK_EXPERTS
+#define CONV VT_BLOCK_CONV
 #define MATRIX VT_KIND_MATRIX
 #define VECTOR VT_KIND_VECTOR
 #define MAY .need = VT_NEED_NOT
@@ -39,6 +40,12 @@ const vt_role_row vt_roles[VT_ROLES] = {
         {VT_DIM_HEAD}, ATTENTION, FAMILY},
     [VT_ROLE_K_NORM] = {"k_norm", VECTOR, "attn_k_norm.weight", "self_attn.k_norm.weight",
         {VT_DIM_HEAD}, ATTENTION, FAMILY, KV},
+    [VT_ROLE_CONV_IN] = {"conv_in", MATRIX, "shortconv.in_proj.weight", "conv.in_proj.weight",
+        {VT_DIM_CONV_IN, HIDDEN}, CONV},
+    [VT_ROLE_CONV_TAPS] = {"conv", VT_KIND_ROUTER, "shortconv.conv.weight", "conv.conv.weight",
+        {HIDDEN, VT_DIM_TAPS}, CONV},
+    [VT_ROLE_CONV_OUT] = {"conv_out", MATRIX, "shortconv.out_proj.weight", "conv.out_proj.weight",
+        {HIDDEN, HIDDEN}, CONV},
     [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VECTOR, "post_attention_norm.weight",
         "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER},
     [VT_ROLE_FFN_NORM] = {"ffn_norm", VECTOR, "ffn_norm.weight", "post_attention_layernorm.weight",

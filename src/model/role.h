@@ -12,7 +12,7 @@ typedef enum vt_weight_kind {
     VT_KIND_MATRIX,  /* the weight of a linear op */
     VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
     VT_KIND_EMBED,   /* a table whose rows are looked up */
-    VT_KIND_ROUTER,  /* a matrix that stays in a float type */
+    VT_KIND_ROUTER,  /* a matrix that stays in a float type: a router's, a convolution's */
     VT_KIND_VECTOR,  /* norms and biases */
     VT_KIND_ROPE     /* computed, not in the file */
 } vt_weight_kind;
@@ -23,6 +23,7 @@ typedef enum vt_block_kind {
     VT_BLOCK_ATTENTION,
     VT_BLOCK_FFN,     /* dense and gated */
     VT_BLOCK_EXPERTS, /* a router and gated experts */
+    VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
     VT_BLOCKS
 } vt_block_kind;
 
@@ -39,7 +40,9 @@ typedef enum vt_dim {
     VT_DIM_HEAD,
     VT_DIM_VOCAB,
     VT_DIM_EXPERTS,
-    VT_DIM_EXPERT_FFN
+    VT_DIM_EXPERT_FFN,
+    VT_DIM_CONV_IN, /* three times the hidden size */
+    VT_DIM_TAPS     /* of a short convolution */
 } vt_dim;
 
 typedef enum vt_need {
@@ -62,6 +65,9 @@ typedef enum vt_role {
     VT_ROLE_O_BIAS,
     VT_ROLE_Q_NORM,
     VT_ROLE_K_NORM,
+    VT_ROLE_CONV_IN,
+    VT_ROLE_CONV_TAPS,
+    VT_ROLE_CONV_OUT,
     VT_ROLE_POST_ATTN_NORM,
     VT_ROLE_FFN_NORM,
     VT_ROLE_GATE,

@@ -193,6 +193,12 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
     vt_text_bytes(&b, vt_executor_value(x, "kv_bytes", 0));
     vt_buf_printf(&b, " of KV, which %.1f sequences of full context fill; up to %d run at a time",
                   full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+    if (vt_executor_value(x, "state_slots", 0) > 0) {
+        vt_buf_puts(&b, "; ");
+        vt_text_bytes(&b, vt_executor_value(x, "state_bytes", 0));
+        vt_buf_printf(&b, " of sequence state in %.0f slots",
+                      vt_executor_value(x, "state_slots", 0));
+    }
     vt_executor_held held = {0};
     if (x->held)
         x->held(x, &held);

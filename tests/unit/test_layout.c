@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tiny_model.h"
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"
 #include "model/load.h"
@@ -93,6 +94,9 @@ static void test_program_of_every_fixture_is_the_same_on_both_devices(void **sta
     }
     closedir(dir);
     assert_true(n > 15);
+    vt_model *mixed = tiny_model("mixed"); /* layers of different shapes */
+    assert_true(same_program(mixed) > 10);
+    vt_model_free(mixed);
 }
 
 static bool has_call(const vt_layout *l, const char *label)

@@ -348,6 +348,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                                     .prefix_cache = !vt_options_flag(o, "no-prefix-cache"),
                                     .eos = m->eos,
                                     .n_eos = m->n_eos,
+                                    .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
                                     .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
                           .request = {.vocab = m->arch.vocab,
                                       .max_context = s.max_context,

@@ -90,6 +90,8 @@ static const vt_option table[] = {
     ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
         .help = "most tokens in one step: longer prompts are cut into chunks"),
+    ROW("target-gap", INT(0, 100000), .value_name = "MS", .fallback = "0", .verbs = ENGINE,
+        .help = "longest time between two tokens that chunks of other prompts may cause; 0: any"),
     ROW("policy", CHOICE("fcfs|lpm|priority"), .value_name = "NAME", .fallback = "fcfs",
         .verbs = PLANNED, .help = "who runs next: first come, longest prefix match, or priority"),
     ROW("attention-backend", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "auto",

@@ -416,9 +416,19 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
     s->stats.draft_accepted += (uint64_t)accepted;
 }
 
+/* Notes how long the plan's step took. The sequences with decodes come first in it. */
+static void note_time(vt_sched *s, const vt_plan *p, const vt_step_result *result)
+{
+    const vt_batch *b = &p->step.batch;
+    int32_t decodes = b->n_decode + b->n_drafted;
+    vt_step_time_ran(&s->step_time, decodes, b->n_tokens - b->q_start[decodes],
+                     result->end_ns - result->begin_ns);
+}
+
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
 {
     p->in_flight = false;
+    note_time(s, p, result);
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
         const vt_plan_entry *entry = &p->entry[i];
         vt_seq *q = entry->seq;

@@ -21,6 +21,7 @@
 #include "exec/executor.h"
 #include "engine/draft.h"
 #include "engine/request.h"
+#include "engine/step_time.h"
 #include "kv/radix.h"
 
 typedef enum vt_policy { VT_POLICY_FCFS = 0, VT_POLICY_LPM, VT_POLICY_PRIORITY } vt_policy;
@@ -42,7 +43,9 @@ typedef struct vt_sched_config {
     bool prefix_cache;
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
-    vt_drafter drafter; /* .draft NULL: no token is ever guessed; always with sequence state */
+    int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its
+                              prefill chunks can see to it; 0: the token budget alone bounds it */
+    vt_drafter drafter;    /* .draft NULL: no token is ever guessed; always with sequence state */
 } vt_sched_config;
 
 /* One sequence in a plan. */
@@ -109,6 +112,7 @@ typedef struct vt_sched {
     int32_t *match_page; /* [pages of max_context] scratch of an admission */
     vt_arena arena;      /* holds every array here */
     vt_sched_stats stats;
+    vt_step_time step_time;
 } vt_sched;
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);

@@ -288,9 +288,20 @@ static void place_decodes(vt_sched *s, filling *f)
         place(s, f, s->drafted[i].seq, 1 + s->drafted[i].n, s->drafted[i].n);
 }
 
+/* Leaves as many tokens for prefill as fit into the target gap of the step's decodes. */
+static void keep_gap(const vt_sched *s, filling *f)
+{
+    if (s->config.target_gap_ns == 0 || f->plan->step.batch.n_seqs == 0)
+        return;
+    int32_t most = vt_step_time_tokens(&s->step_time, s->config.target_gap_ns);
+    if (f->tokens_left > most)
+        f->tokens_left = most;
+}
+
 static void place_running(vt_sched *s, filling *f)
 {
     place_decodes(s, f);
+    keep_gap(s, f);
     for (int32_t i = 0; i < s->n_running && f->tokens_left > 0; i++) {
         int32_t n = work_left(s->running[i]) > 1 ? chunk_that_fits(s, f, s->running[i]) : 0;
         if (n > 0) {

@@ -353,6 +353,8 @@ static vt_status make_engine(sim *s, vt_err *err)
         .now = vt_fake_now,
         .clock = &s->clock};
     s->right_percent = s->seed % 2 ? (int32_t)(s->seed % 101) : 0; /* half of the seeds draft */
+    if (s->seed % 3 == 0)
+        s->config.sched.target_gap_ns = 90000 + (int64_t)(s->seed % 7) * 10000;
     if (s->right_percent > 0)
         s->config.sched.drafter = (vt_drafter){.user = s, .draft = draft};
     /* a quarter of the seeds run a model with sequence state, from no slot to spare to three for

@@ -148,10 +148,12 @@ examples: $(EXAMPLES)
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13
+# The emulator is g++'s. In a build of clang it has no sanitizer: a program cannot hold the runtimes of both compilers.
+NOT_EMULATED := $(if $(findstring clang,$(CC)),-fsanitize=% -fno-sanitize%,-fsanitize=thread)
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -ftls-model=initial-exec \
-  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(filter-out -fsanitize=thread,$(OPT_$(CONFIG)))) $(CXXFLAGS)
+  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(filter-out $(NOT_EMULATED),$(OPT_$(CONFIG)))) $(CXXFLAGS)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
 .PHONY: emulator
 emulator: $(EMULATOR)
@@ -167,10 +169,10 @@ $(B)/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $
 $(B)/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
 	@mkdir -p $(@D)
-	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out $(NOT_EMULATED),$(LDFLAGS_ALL)) -o $@ $^ -ldl
 $(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
 	@mkdir -p $(@D) && rm -rf build/emulator-cache # of kernels that another emulator made
-	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out $(NOT_EMULATED),$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
 $(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cublaslt_api.h $(B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)

@@ -24,7 +24,10 @@ vt_status server_dumps_new(vt_server *s, server_dumps **out, vt_err *err)
     if (!d)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the limits of requests");
     d->server = s;
-    TRY(story_prepare(s->engine, err));
+    /* An executor that knows no roofs serves requests all the same, but it can tell no stories. */
+    vt_status status = story_prepare(s->engine, err);
+    if (status != VT_OK && (slo || status != VT_ERR_UNSUPPORTED))
+        return status;
     if (!slo)
         return VT_OK;
     d->has_slo = true;

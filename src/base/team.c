@@ -4,43 +4,31 @@
  *                                       fn(arg, 0)         ... and count themselves done
  *                                       wait until done == n - 1
  *
- * Every wait spins on a 32-bit word for up to SPIN_NS, then sleeps on it with a futex. A waiter
- * announces itself in `sleepers` before it sleeps, so a waker that sees 0 there skips the system
- * call. While all workers spin, a barrier costs one atomic add and one store (about 0.2 us for 2
- * workers).
+ * Every wait is on a vt_word (base/word.h), which spins and then sleeps. While all workers spin, a
+ * barrier costs one atomic add and one store (about 0.2 us for 2 workers).
  *
  * The barrier is a counter and a phase word; the last worker to arrive resets the counter and
  * increments the phase. Pinning: worker i of 1..n-1 gets the i-th CPU from the end of the process's
- * set; worker 0 is the caller's thread and keeps its CPUs. If the team is larger than the set no
- * worker is pinned. */
+ * set, or where several teams share the CPUs, the one that vt_team_seat names; worker 0 is the
+ * caller's thread and keeps its CPUs. If there are more seats than CPUs no worker is pinned. */
 #include "base/team.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/word.h"
 
-enum { TEAM_MAX = 1024, SPIN_NS = 20000, SPINS_PER_CLOCK = 64 };
-
-typedef struct team_word { /* a futex word and its number of sleepers, on their own cache line */
-    _Alignas(VT_CACHE_LINE) atomic_uint value;
-    atomic_int sleepers;
-} team_word;
+enum { TEAM_MAX = 1024 };
 
 struct vt_team {
     int32_t n;
-    team_word generation; /* incremented to start a run */
-    team_word done;       /* incremented by each worker that finished the run */
-    team_word phase;      /* incremented by the last worker to arrive at a barrier */
+    vt_word generation; /* incremented to start a run */
+    vt_word done;       /* incremented by each worker that finished the run */
+    vt_word phase;      /* incremented by the last worker to arrive at a barrier */
     _Alignas(VT_CACHE_LINE) atomic_int arrived;
     _Alignas(VT_CACHE_LINE) vt_team_fn fn;
     void *arg;
@@ -53,74 +41,49 @@ struct vt_team {
     int32_t n_started;
 };
 
-static void cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-/* Returns once word->value != old. */
-static void word_wait(team_word *word, unsigned old)
-{
-    int64_t deadline = vt_now_ns() + SPIN_NS;
-    for (;;) {
-        for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-            if (atomic_load_explicit(&word->value, memory_order_acquire) != old)
-                return;
-            cpu_relax();
-        }
-        if (vt_now_ns() > deadline)
-            break;
-    }
-    atomic_fetch_add(&word->sleepers, 1);
-    while (atomic_load(&word->value) == old)
-        syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
-    atomic_fetch_sub(&word->sleepers, 1);
-}
-
-static void word_bump(team_word *word)
-{
-    atomic_fetch_add(&word->value, 1); /* sequentially consistent: before the read of `sleepers` */
-    if (atomic_load(&word->sleepers) > 0)
-        syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static void *team_main(void *p)
 {
     struct team_thread *self = p;
     vt_team *t = self->team;
     for (unsigned seen = 0;; seen++) {
-        word_wait(&t->generation, seen);
+        vt_word_wait(&t->generation, seen);
         if (t->quit)
             return NULL;
         t->fn(t->arg, self->worker);
-        word_bump(&t->done);
+        vt_word_bump(&t->done);
     }
 }
 
-/* Pins worker 1 to the last CPU that this process may use, worker 2 to the one before it, and so
- * on. Does nothing if there are too few. */
-static void team_pin(vt_team *t)
+/* Returns the CPU of a seat: seat 1 is the last CPU of the set, seat 2 the one before it. */
+static int cpu_of_seat(const cpu_set_t *allowed, int32_t seat)
+{
+    int cpu = CPU_SETSIZE;
+    while (seat > 0 && cpu > 0)
+        seat -= CPU_ISSET(--cpu, allowed) ? 1 : 0;
+    return cpu;
+}
+
+static void team_pin(vt_team *t, const vt_team_seat *seat)
 {
     cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < t->n)
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < seat->of)
         return;
-    int cpu = CPU_SETSIZE - 1;
     for (int32_t i = 0; i < t->n_started; i++) {
-        while (cpu > 0 && !CPU_ISSET(cpu, &allowed))
-            cpu--;
         cpu_set_t one;
         CPU_ZERO(&one);
-        CPU_SET(cpu--, &one);
+        CPU_SET(cpu_of_seat(&allowed, seat->first + (i + 1) * seat->step), &one);
         pthread_setaffinity_np(t->thread[i].thread, sizeof one,
                                &one); /* a hint: failure is no error */
     }
 }
 
 vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err)
+{
+    vt_team_seat seat = {.step = 1, .of = n};
+    return vt_team_new_at(n, &seat, out, err);
+}
+
+vt_status vt_team_new_at(int32_t n, const vt_team_seat *seat, vt_team **out, vt_err *err)
 {
     if (n < 1 || n > TEAM_MAX)
         return vt_fail(err, VT_ERR_USAGE, "threads: %d is not in 1..%d", n, TEAM_MAX);
@@ -143,7 +106,7 @@ vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err)
         }
         t->n_started++;
     }
-    team_pin(t);
+    team_pin(t, seat);
     *out = t;
     return VT_OK;
 }
@@ -153,7 +116,7 @@ void vt_team_free(vt_team *t)
     if (!t)
         return;
     t->quit = true;
-    word_bump(&t->generation);
+    vt_word_bump(&t->generation);
     for (int32_t i = 0; i < t->n_started; i++)
         pthread_join(t->thread[i].thread, NULL);
     free(t->thread);
@@ -171,10 +134,10 @@ void vt_team_run(vt_team *t, vt_team_fn fn, void *arg)
     t->fn = fn;
     t->arg = arg;
     unsigned target = atomic_load(&t->done.value) + (unsigned)(t->n - 1);
-    word_bump(&t->generation);
+    vt_word_bump(&t->generation);
     fn(arg, 0);
     for (unsigned seen; (seen = atomic_load(&t->done.value)) != target;)
-        word_wait(&t->done, seen);
+        vt_word_wait(&t->done, seen);
 }
 
 void vt_team_barrier(vt_team *t, int32_t worker)
@@ -185,8 +148,8 @@ void vt_team_barrier(vt_team *t, int32_t worker)
     unsigned phase = atomic_load_explicit(&t->phase.value, memory_order_acquire);
     if (atomic_fetch_add(&t->arrived, 1) == t->n - 1) {
         atomic_store(&t->arrived, 0);
-        word_bump(&t->phase);
+        vt_word_bump(&t->phase);
     } else {
-        word_wait(&t->phase, phase);
+        vt_word_wait(&t->phase, phase);
     }
 }

@@ -17,6 +17,14 @@ typedef void (*vt_team_fn)(void *arg, int32_t worker);
 /* Makes a team of n >= 1 workers. Its threads are pinned to the last n - 1 CPUs that this process
  * may use, if it has n of them. */
 vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err);
+
+/* Where the workers of one of several teams sit. Seat 1 is the last CPU that this process may use,
+ * seat 2 the one before it; worker i >= 1 gets seat first + i * step. */
+typedef struct vt_team_seat {
+    int32_t first, step;
+    int32_t of; /* the workers of all teams: with fewer CPUs than these, no worker is pinned */
+} vt_team_seat;
+vt_status vt_team_new_at(int32_t n, const vt_team_seat *seat, vt_team **out, vt_err *err);
 void vt_team_free(vt_team *t);
 int32_t vt_team_size(const vt_team *t);
 

@@ -1,0 +1,86 @@
+/* Waiting on a word (base/word.h). */
+#include "base/word.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { SPIN_NS = 20000, SPINS_PER_CLOCK = 64, LOOK_NS = 100000000 };
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Sleeps until the word is woken, unless its value is no longer `old`; for LOOK_NS at most if
+ * `looks`. */
+static void word_sleep(vt_word *w, unsigned old, bool looks)
+{
+    struct timespec look = {.tv_nsec = LOOK_NS};
+    atomic_fetch_add(&w->sleepers, 1);
+    if (atomic_load(&w->value) == old)
+        syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, looks ? &look : NULL, NULL, 0);
+    atomic_fetch_sub(&w->sleepers, 1);
+}
+
+void vt_word_wait(vt_word *w, unsigned old)
+{
+    int64_t deadline = vt_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+            if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+                return;
+            cpu_relax();
+        }
+    } while (vt_now_ns() <= deadline);
+    while (atomic_load(&w->value) == old)
+        word_sleep(w, old, false);
+}
+
+bool vt_word_reach(vt_word *w, unsigned target, const atomic_int *stop)
+{
+    int64_t deadline = vt_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+            if (vt_word_reached(w, target))
+                return true;
+            cpu_relax();
+        }
+    } while (vt_now_ns() <= deadline);
+    for (;;) {
+        unsigned now = atomic_load(&w->value);
+        if ((int)(now - target) >= 0)
+            return true;
+        if (atomic_load(stop) >= 0)
+            return false;
+        word_sleep(w, now, true);
+    }
+}
+
+static void word_wake(vt_word *w)
+{
+    if (atomic_load(&w->sleepers) > 0)
+        syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void vt_word_bump(vt_word *w)
+{
+    atomic_fetch_add(&w->value, 1); /* sequentially consistent: before the read of `sleepers` */
+    word_wake(w);
+}
+
+void vt_word_set(vt_word *w, unsigned value)
+{
+    atomic_store(&w->value, value); /* likewise */
+    word_wake(w);
+}

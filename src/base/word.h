@@ -1,0 +1,34 @@
+/* A 32-bit word that threads wait on: they spin for at most 20 us, then sleep on it with a futex.
+ *
+ * A waiter announces itself in `sleepers` before it sleeps, so a writer that sees 0 there skips the
+ * system call. */
+#ifndef VT_BASE_WORD_H
+#define VT_BASE_WORD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/mem.h"
+
+typedef struct vt_word {
+    _Alignas(VT_CACHE_LINE) atomic_uint value; /* on a cache line of its own */
+    atomic_int sleepers;
+} vt_word;
+
+/* Returns once the value is no longer `old`. */
+void vt_word_wait(vt_word *w, unsigned old);
+/* Adds one and wakes all waiters. */
+void vt_word_bump(vt_word *w);
+
+/* Returns true if the value has come to `target`; values are compared around 2^32. */
+static inline bool vt_word_reached(const vt_word *w, unsigned target)
+{
+    return (int)(atomic_load_explicit(&w->value, memory_order_acquire) - target) >= 0;
+}
+/* Waits until the value has come to `target`. Returns false if *stop is not negative: it then waits
+ * no longer, and sees the change within a tenth of a second. */
+bool vt_word_reach(vt_word *w, unsigned target, const atomic_int *stop);
+/* Sets the value and wakes all waiters. */
+void vt_word_set(vt_word *w, unsigned value);
+
+#endif

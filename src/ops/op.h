@@ -141,6 +141,7 @@ typedef struct vt_lane {
     vt_team *team;
     int32_t worker, n_workers;
     atomic_int *ticket; /* shared by the workers, zero when the call begins: for dynamic chunks */
+    int64_t *waited_ns; /* a worker adds the time that it waited for other ranks; or NULL */
     /* CUDA */
     vt_cuda_lane *cuda;
     uint32_t *tickets; /* as many as the row asked for, zero when the call begins and when it ends:
@@ -336,7 +337,8 @@ typedef enum vt_packs {
 enum {
     VT_OP_DECODES = 1,  /* its query rows are the decodes of a step: its row is that of a decode */
     VT_OP_PREFILLS = 2, /* its query rows are the other sequences' */
-    VT_OP_HEAVY = 4     /* so much work for a byte that no neighbour could do it on the way */
+    VT_OP_HEAVY = 4,    /* so much work for a byte that no neighbour could do it on the way */
+    VT_OP_JOINS_RANKS = 8 /* it waits for the other ranks of its group (ops/comm.h) */
 };
 
 typedef struct vt_op {

@@ -14,6 +14,7 @@
 #include "ops/embed/embed.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/quant.h"
 #include "ops/cases.h"
@@ -33,10 +34,12 @@ static vt_cost embed_cost(const void *args, const vt_batch *batch)
     };
 }
 
-static int32_t token_at(const embed_args *a, int64_t t)
+/* Returns the row of the table for token t; -1: it is in another rank's part. */
+static int64_t row_at(const embed_args *a, int64_t t)
 {
     int32_t id = (*a->tokens)[t];
-    return id >= 0 ? id : (*a->token_pool)[-1 - id];
+    int64_t row = (id >= 0 ? id : (*a->token_pool)[-1 - id]) - a->first;
+    return a->part && row >= a->table->dim[0] ? -1 : row;
 }
 
 static void embed_rows(const embed_args *a, int64_t begin, int64_t end)
@@ -45,8 +48,11 @@ static void embed_rows(const embed_args *a, int64_t begin, int64_t end)
     int64_t bytes = vt_dtype_row_bytes(a->table->dtype, a->table->row_stride);
     for (int64_t t = begin; t < end; t++) {
         float *y = (float *)a->y->data + t * a->y->row_stride;
-        vt_dequant_row(a->table->dtype, (const char *)a->table->data + token_at(a, t) * bytes, y,
-                       hidden);
+        int64_t row = row_at(a, t);
+        if (row < 0)
+            memset(y, 0, (size_t)hidden * sizeof *y);
+        else
+            vt_dequant_row(a->table->dtype, (const char *)a->table->data + row * bytes, y, hidden);
         if (a->scale != 1)
             for (int64_t i = 0; i < hidden; i++)
                 y[i] *= a->scale;
@@ -61,11 +67,13 @@ static void embed_reference(const void *args)
     int64_t bytes = vt_dtype_row_bytes(a->table->dtype, a->table->row_stride);
     float *row = vt_calloc((size_t)hidden, sizeof *row);
     for (int64_t t = 0; row && t < a->y->dim[0]; t++) {
-        vt_dequant_row(a->table->dtype, (const char *)a->table->data + token_at(a, t) * bytes, row,
-                       hidden);
+        int64_t at = row_at(a, t);
+        if (at >= 0)
+            vt_dequant_row(a->table->dtype, (const char *)a->table->data + at * bytes, row, hidden);
         for (int64_t i = 0; i < hidden; i++)
-            ((float *)a->y->data)[t * a->y->row_stride + i] = (float)((double)a->scale *
-                                                                      (double)row[i]);
+            ((float *)a->y->data)[t * a->y->row_stride + i] = at < 0 ? 0
+                                                                     : (float)((double)a->scale *
+                                                                               (double)row[i]);
     }
     free(row);
 }
@@ -126,7 +134,7 @@ static const vt_impl *const embed_variants[] = {
 
 /* ---- cases ---- */
 
-enum { TOKENS, TYPE, VOCAB, HIDDEN, SCALED, POOLED };
+enum { TOKENS, TYPE, VOCAB, HIDDEN, SCALED, POOLED, PART };
 
 static const vt_field embed_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -135,6 +143,7 @@ static const vt_field embed_fields[] = {
     [HIDDEN] = {"hidden", 4096, false, 1 << 16},
     [SCALED] = {"scaled", 0, false, 1},
     [POOLED] = {"pooled", 0, false, 1},
+    [PART] = {"part", 0, false, 1},
 };
 
 static const char *embed_refuses(const vt_case *c)
@@ -145,7 +154,8 @@ static const char *embed_refuses(const vt_case *c)
                : NULL;
 }
 
-/* scaled: by 7.5; pooled: every second token is given by its slot of the token pool */
+/* scaled: by 7.5; pooled: every second token is given by its slot of the token pool; part: the table
+ * is the `vocab` rows in the middle of a vocabulary twice as large */
 
 static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
@@ -161,7 +171,7 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     if (!a || !table || !list || !tokens || !y)
         return NULL;
     for (int64_t t = 0; t < p[TOKENS]; t++)
-        tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)p[VOCAB]);
+        tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)(p[PART] ? 2 * p[VOCAB] : p[VOCAB]));
     list[0] = tokens;
     list[1] = tokens + p[TOKENS];
     for (int64_t t = 0; p[POOLED] && t < p[TOKENS]; t += 2) { /* every second one by its slot */
@@ -172,7 +182,9 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                       .tokens = (const int32_t *const *)&list[0],
                       .token_pool = &list[1],
                       .y = y,
-                      .scale = p[SCALED] ? 7.5f : 1};
+                      .scale = p[SCALED] ? 7.5f : 1,
+                      .part = p[PART],
+                      .first = p[PART] ? (int32_t)(p[VOCAB] / 2) : 0};
     outputs[0] = y;
     *n_outputs = 1;
     return a;
@@ -187,6 +199,7 @@ static void embed_shape(const void *args, const vt_batch *batch, int64_t most_we
     p[VOCAB] = a->table->dim[0] < most ? a->table->dim[0] : most;
     p[HIDDEN] = hidden;
     p[SCALED] = a->scale != 1;
+    p[PART] = a->part;
 }
 
 static const char *const embed_cases[] = {
@@ -194,6 +207,7 @@ static const char *const embed_cases[] = {
     "tokens=3 type=f16 vocab=10 hidden=67 scaled=1",
     "tokens=17 type=q8_0 vocab=33 hidden=96",
     "tokens=7 type=bf16 vocab=33 hidden=64 pooled=1",
+    "tokens=29 type=bf16|q8_0 vocab=33 hidden=64 pooled=1 part=1",
     /* rows of 136 vectors: warps end inside their last 32 */
     "tokens=65 type=bf16 vocab=33 hidden=1088",
     "tokens=9 type=bf16 vocab=12 hidden=4096",
@@ -206,7 +220,7 @@ static const char *const embed_cases[] = {
 
 static const char *const embed_draws[] = {
     "tokens=~200 type=bf16|fp8|q8_0|q4_0|q4_1|q5_0|q5_1|q4_k|q5_k|q6_k vocab=~300 hidden=256|512 "
-    "scaled=0|1 pooled=0|0|1",
+    "scaled=0|1 pooled=0|0|1 part=0|0|1",
     NULL,
 };
 

@@ -12,6 +12,8 @@ typedef struct embed_args {
     int32_t *const *token_pool;   /* *token_pool is [slots]; NULL: every id is >= 0 */
     vt_tensor *y;                 /* [tokens, hidden] */
     float scale;                  /* Gemma: sqrt(hidden); else 1 */
+    bool part;     /* the table is a rank's part of the vocabulary: other ids give zeros */
+    int32_t first; /* part: the id of the table's first row */
 } embed_args;
 
 extern const vt_op embed_op;

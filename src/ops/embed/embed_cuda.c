@@ -12,7 +12,7 @@ static bool embed_supports(const void *args, const vt_target *target, const vt_s
     (void)target, (void)upto;
     const embed_args *a = args;
     const vt_tensor *t = a->table;
-    return (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
+    return !a->part && (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
            a->y->dtype == VT_BF16;
 }
 

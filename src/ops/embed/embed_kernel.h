@@ -58,7 +58,11 @@ static inline vt_status embed_run(const void *args, const vt_lane *lane)
     for (int64_t t = begin; t < end; t++) {
         float *y = row_f32(a->y, t);
         int32_t id = (*a->tokens)[t];
-        id = id >= 0 ? id : (*a->token_pool)[-1 - id];
+        id = (id >= 0 ? id : (*a->token_pool)[-1 - id]) - a->first;
+        if (a->part && (id < 0 || id >= a->table->dim[0])) {
+            memset(y, 0, (size_t)n * sizeof *y);
+            continue;
+        }
         widen_row(a->table->dtype, (const char *)a->table->data + id * bytes, y, n);
         if (a->scale != 1)
             scale_row(y, n, a->scale);

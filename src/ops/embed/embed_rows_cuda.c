@@ -42,7 +42,7 @@ static bool rows_supports(const embed_args *a, const rows_form *f)
 {
     int64_t bytes = 2 * a->y->dim[1];
     int32_t unit = f->vector ? f->vector : 16;
-    return a->table->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->scale == 1.0f &&
+    return !a->part && a->table->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->scale == 1 &&
            bytes <= INT32_MAX && bytes % ((int64_t)unit * splits_of(f, bytes)) == 0;
 }
 

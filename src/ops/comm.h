@@ -1,0 +1,62 @@
+/* A group of ranks, as the communication ops see it: registered buffers and flags.
+ *
+ *   rank 0   part ─┐  flag 17        A buffer is a tensor of a rank that its peers read: each rank
+ *   rank 1   part ─┼  flag 16        registers one for each slot, once. A flag is the number of
+ *   rank 2   part ─┘  flag 17        communication calls that its rank has come to.
+ *
+ * The calls of a step are numbered from 1, in the order of the program, which all ranks share. In
+ * call k a rank sets its flag to base + k, when its buffer is written, and waits until the flags of
+ * its peers are there. Flags only grow, so they need no reset: the next step has a larger base.
+ *
+ * Two calls that follow each other have different slots. A rank writes a slot again behind the call
+ * after the one that used it, and no peer passes that call before it has read the slot. All ranks
+ * end a step before one of them begins the next.
+ *
+ * Ranks add in the order of their numbers, so all of them get the same bits. */
+#ifndef VT_OPS_COMM_H
+#define VT_OPS_COMM_H
+
+#include "base/word.h"
+#include "ops/op.h"
+
+enum { VT_MAX_RANKS = 64 };
+
+/* The slots of the registered buffers. */
+typedef enum vt_comm_slot {
+    VT_SLOT_MIXER,  /* partial sums of the layer's attention */
+    VT_SLOT_FFN,    /* of its feed-forward, and the rows of the embedding */
+    VT_SLOT_LOGITS, /* the logits of the rank's part of the vocabulary */
+    VT_COMM_SLOTS
+} vt_comm_slot;
+
+typedef struct vt_comm {
+    int32_t n;
+    vt_word *flag; /* [n] */
+    const vt_tensor *buffer[VT_COMM_SLOTS][VT_MAX_RANKS];
+    /* The first rank that failed; -1: none has. Waits end at once then, and what the calls of this
+     * step compute means nothing. */
+    atomic_int failed;
+} vt_comm;
+
+/* What a rank's calls know of the group. */
+typedef struct vt_comm_rank {
+    vt_comm *group;
+    int32_t rank;
+    unsigned base; /* of the current step */
+} vt_comm_rank;
+
+/* Makes a group of n ranks, 1 to VT_MAX_RANKS, without buffers. */
+vt_status vt_comm_new(int32_t n, vt_comm **out, vt_err *err);
+void vt_comm_free(vt_comm *c);
+/* Notes that a rank failed, unless another one did before. */
+void vt_comm_fail(vt_comm *c, int32_t rank);
+
+/* Call k of a step: says that this rank has come to it and waits for its peers. All workers of the
+ * rank call this; worker 0 speaks for the rank. Returns false if a rank failed. */
+bool vt_comm_meet(const vt_comm_rank *c, unsigned k, const vt_lane *lane);
+
+/* A group for a card's case: `rank` of n, whose peers have come to every call. NULL: the arena is
+ * out of memory. */
+vt_comm_rank *case_comm(vt_arena *arena, int32_t rank, int32_t n);
+
+#endif

@@ -40,6 +40,13 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                        .path = true,
                        .expected = "the library's path",
                        .help = "the NVRTC library that compiles kernels"},
+    [VT_KNOB_RANK_LIMIT] = {.env = "VITRINE_RANK_LIMIT",
+                            .number = true,
+                            .most = 86400,
+                            .preset = 60,
+                            .expected = "a number of seconds from 0 to 86400",
+                            .help = "a rank that others wait for longer has failed; 0: they wait "
+                                    "for ever"},
 };
 
 const char *vt_knob_text(const vt_knob_row *k)

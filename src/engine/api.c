@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "engine/engine_inside.h"
 #include "exec/cuda.h"
+#include "exec/ranks.h"
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
@@ -150,7 +151,8 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
 /* The numbers that an engine is made of. */
 typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
-    int32_t n_states; /* state slots; 0: the model has no sequence state */
+    int32_t n_ranks, n_threads; /* threads of each rank */
+    int32_t n_states;           /* state slots; 0: the model has no sequence state */
     vt_dtype kv_dtype;
     size_t page_bytes;
     vt_cuda *device; /* NULL: the CPU */
@@ -197,7 +199,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
 {
     vt_kv_shape shape;
     vt_kv_shape_of(m, s->kv_dtype, &shape);
-    s->page_bytes = vt_kv_page_bytes(&shape, s->page_size);
+    s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
     size_t slot = vt_kv_slot_bytes(&shape);
     if (slot > 0 && s->device)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
@@ -248,9 +250,28 @@ static int32_t auto_context(const vt_arch *a)
     return a->max_context < most ? a->max_context : (int32_t)most;
 }
 
+/* Reads tp and threads: the ranks divide the threads. */
+static vt_status size_ranks(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
+{
+    int32_t threads = option_or(o, "threads", 0);
+    s->n_ranks = option_or(o, "tp", 1);
+    if (s->n_ranks > 1 && on_cuda(o))
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d, and ranks run on a CPU only so far; expected 1, or device cpu",
+                       s->n_ranks);
+    if (threads % s->n_ranks != 0)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "threads is %d, which %d ranks (tp) cannot divide; expected a multiple",
+                       threads, s->n_ranks);
+    threads = threads > 0 ? threads : vt_cpu_get()->n_cores;
+    s->n_threads = threads > s->n_ranks ? threads / s->n_ranks : 1;
+    return vt_ranks_check(m, s->n_ranks, err);
+}
+
 static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     bool cuda = on_cuda(o);
+    TRY(size_ranks(m, o, s, err));
     s->page_size = option_or(o, "page-size", cuda ? AUTO_PAGE_SIZE_CUDA : AUTO_PAGE_SIZE);
     s->max_context = option_or(o, "max-context", auto_context(&m->arch));
     if (s->max_context > m->arch.max_context)
@@ -284,7 +305,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .n_pool_slots = s->max_running,
                                  .n_states = s->n_states,
                                  .kv_dtype = s->kv_dtype,
-                                 .n_threads = limits->n_workers,
+                                 .n_ranks = s->n_ranks,
+                                 .n_threads = s->n_threads,
                                  .async = !vt_options_flag(o, "no-overlap"),
                                  .progress = vt_options_progress(o)};
     TRY(vt_options_backends(o, on_cuda(o) ? VT_DEVICE_CUDA : VT_DEVICE_CPU, config.backend,
@@ -330,7 +352,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                         .max_rows = s.max_running + s.score_rows,
                         .max_context = s.max_context,
                         .page_size = s.page_size,
-                        .n_workers = option_or(o, "threads", vt_cpu_get()->n_cores)};
+                        .n_workers = s.n_threads};
     bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0;
     if (lookup && s.n_states > 0)
         return vt_fail(

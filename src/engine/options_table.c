@@ -46,8 +46,8 @@ static const vt_option table[] = {
         .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB |
                  VT_FOR_LAB_KERNEL,
         .help = "CPU threads that compute; auto: as many as there are cores"),
-    ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
-        .help = "tensor parallelism over N ranks"),
+    ROW("tp", INT(1, 64), .value_name = "N", .fallback = "1", .verbs = ENGINE,
+        .help = "tensor parallelism over N ranks, which divide the threads (CPU)"),
     ROW("seed", INT(0, 9007199254740992.0), .flags = VT_OPTION_RANDOM, .value_name = "N",
         .fallback = "0", .verbs = ENGINE | VT_FOR_LOAD,
         .help = "seed of every random choice: the same seed, the same text; random: a new one"),

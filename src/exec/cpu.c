@@ -1,163 +1,68 @@
-/* The CPU executor: one program, one team, steps in order.
+/* The CPU executor: steps in order, on one team or on several ranks.
  *
- *   launch ──> queue of at most 2 steps ──> run_step on the team ──> results[step % 4] ──> wait
+ *   launch ──> queue of at most 2 steps ──> run_step ──> results[step % 4] ──> wait
  *
  * Without `async` a step runs inside wait(), on the caller's thread, and no thread is started but
  * the team's. With it a runner thread (the team's worker 0) runs steps as they are launched, and
- * the caller prepares the next one meanwhile.
+ * the caller prepares the next one meanwhile. cpu_rank.c has a step's walk.
  *
- * Inside a step every worker walks the same list of calls and meets the others at a barrier after
- * each. Behind the barrier all workers see what the call wrote. Results are copied out of the
- * program's tensors, because the next step may already be writing there when the engine reads
- * them. */
-#include "exec/executor.h"
-
+ * Ranks (docs/ranks.md) are teams with a shard each. A thread a rank is worker 0 of its team; these
+ * threads are a team too, of which the runner is worker 0. wait() watches the flags of the ranks:
+ * one that its peers have waited for too long has failed. Its threads cannot be ended from outside,
+ * so as long as one hangs the executor is lost, and cpu_free leaves its memory to it.
+ *
+ * Results are copied out of the program's tensors, because the next step may already be writing
+ * there when the engine reads them. */
+#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/use.h"
-#include "exec/program.h"
+#include "base/knob.h"
+#include "exec/cpu_inside.h"
+#include "model/load.h"
 
-enum {
-    MAX_IN_FLIGHT = 2,
-    RESULTS = 4,
-    RING_USES = 1 << 13 /* one a step, or one for several steps shorter than VT_USE_EVERY_NS */
-};
-
-/* What a worker records. Each is written by that worker alone. */
-typedef struct cpu_recorder {
-    vt_span_rings spans;
-    vt_trace_ring uses;
-    _Alignas(VT_CACHE_LINE) vt_use use;
-} cpu_recorder;
-
-typedef struct cpu_result {
-    int32_t *token, *top_id;
-    float *logprob, *top_logprob;
-    vt_step_result view;
-} cpu_result;
-
-typedef struct cpu_executor {
-    vt_executor base;
-    const vt_model *model;
-    vt_team *team;
-    vt_weights *weights;
-    vt_kv_cache kv;
-    vt_program *prog;
-    int32_t *token_pool;
-    atomic_int *ticket; /* [n_calls] */
-    void *workspace;
-    char *plans; /* the step's plans, one after the other */
-    size_t plan_at[VT_MAX_PLANS];
-    int32_t items[VT_MAX_PLANS]; /* how many items each of these plans has */
-    cpu_recorder *recorder;      /* [n_workers] */
-    const vt_step *current;      /* the step the team is running */
-    cpu_result result[RESULTS];
-    /* launched >= finished >= waited; guarded by lock when async */
-    uint64_t launched, finished, waited;
-    const vt_step *queue[MAX_IN_FLIGHT];
-    bool async, quit;
-    pthread_t runner;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-} cpu_executor;
-
-/* Runs a call on this worker. */
-static void run_call(cpu_executor *x, vt_lane *lane, int32_t i)
-{
-    const vt_call *c = &x->prog->call[i];
-    int16_t plan = c->plan[0]; /* a CPU's calls have one row for all sizes */
-    lane->plan = plan >= 0 ? x->plans + x->plan_at[plan] : NULL;
-    lane->items = plan >= 0 ? x->items[plan] : 0;
-    lane->ticket = &x->ticket[i];
-    c->choice[0].impl->run(c->args, lane);
-}
-
-/* Where this worker's spans of the current step go; NULL: its op calls are not recorded. */
-static vt_trace_ring *spans_of_step(cpu_executor *x, int32_t worker)
-{
-    const vt_batch *b = &x->current->batch;
-    bool prompts = b->n_tokens > b->n_decode;
-    return prompts || vt_spans_on(x->current->id)
-               ? vt_spans_of(&x->recorder[worker].spans, x->current->id, prompts)
-               : NULL;
-}
-
-/* One worker's walk through the program. */
-static void run_calls(void *arg, int32_t worker)
-{
-    cpu_executor *x = arg;
-    vt_program *p = x->prog;
-    cpu_recorder *recorder = &x->recorder[worker];
-    vt_lane lane = {.target = &p->target,
-                    .size = &p->size,
-                    .team = x->team,
-                    .worker = worker,
-                    .n_workers = vt_team_size(x->team),
-                    .workspace = x->workspace,
-                    .workspace_bytes = p->target.workspace_bytes};
-    vt_use_begin(&recorder->use, x->current->id);
-    vt_trace_ring *ring = spans_of_step(x, worker);
-    bool alone = lane.n_workers == 1; /* it never waits: one look at the clock is enough */
-    int64_t base = x->result[x->finished % RESULTS].view.begin_ns, begin = ring ? vt_now_ns() : 0;
-    if (ring)
-        vt_trace_base(ring, x->current->id, base);
-    for (int32_t i = 0; i < p->n_calls; i++) {
-        if (!vt_call_active(&p->call[i], &p->size))
-            continue;
-        run_call(x, &lane, i);
-        int64_t ran = ring ? vt_now_ns() : 0;
-        vt_team_barrier(x->team, worker);
-        if (!ring)
-            continue;
-        int64_t met = alone ? ran : vt_now_ns();
-        vt_trace_met(ring, base, i, begin, ran, met);
-        begin = met;
-    }
-    vt_use_end(&recorder->use, x->current->id, &recorder->uses);
-}
-
-static void make_plans(cpu_executor *x)
-{
-    vt_program *p = x->prog;
-    bool used[VT_MAX_PLANS];
-    vt_program_plans_used(p, &p->size, used);
-    for (int32_t i = 0; i < p->n_plans; i++) {
-        const vt_host_plan *plan = p->plan[i].plan;
-        const void *args = p->plan[i].args;
-        if (!used[i])
-            continue;
-        int32_t items = vt_plan_items(plan, args, &p->target, &p->size, &p->batch);
-        x->items[i] = plan->fill(args, &p->target, &p->size, &p->batch, items,
-                                 x->plans + x->plan_at[i], NULL);
-    }
-}
+enum { TICKS_PER_S = 10 };
 
 static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
 {
     size_t n = (size_t)n_rows, top = n * VT_MAX_TOP_LOGPROBS;
-    memcpy(r->token, x->prog->token->data, n * sizeof *r->token);
-    memcpy(r->logprob, x->prog->logprob->data, n * sizeof *r->logprob);
-    memcpy(r->top_id, x->prog->top_id->data, top * sizeof *r->top_id);
-    memcpy(r->top_logprob, x->prog->top_logprob->data, top * sizeof *r->top_logprob);
+    memcpy(r->token, x->rank[0].prog->token->data, n * sizeof *r->token);
+    memcpy(r->logprob, x->rank[0].prog->logprob->data, n * sizeof *r->logprob);
+    memcpy(r->top_id, x->rank[0].prog->top_id->data, top * sizeof *r->top_id);
+    memcpy(r->top_logprob, x->rank[0].prog->top_logprob->data, top * sizeof *r->top_logprob);
+}
+
+/* Ranks choose each token for themselves. One that chose another than rank 0 has failed. */
+static void compare_tokens(cpu_executor *x, int32_t n_rows)
+{
+    const int32_t *token = x->rank[0].prog->token->data;
+    for (int32_t k = 1; k < x->n_ranks; k++)
+        if (memcmp(token, x->rank[k].prog->token->data, (size_t)n_rows * sizeof *token) != 0)
+            cpu_rank_fail(&x->rank[k], CPU_FAULT_TOKEN);
+}
+
+static void run_rank(void *arg, int32_t rank)
+{
+    cpu_executor *x = arg;
+    cpu_rank_run(&x->rank[rank], x->queue[x->finished % CPU_IN_FLIGHT],
+                 x->result[x->finished % CPU_RESULTS].view.begin_ns);
 }
 
 static void run_step(cpu_executor *x, const vt_step *step)
 {
-    cpu_result *r = &x->result[x->finished % RESULTS];
+    cpu_result *r = &x->result[x->finished % CPU_RESULTS];
     r->view.begin_ns = vt_now_ns();
-    x->current = step;
-    vt_size size = vt_size_of(&step->batch);
-    vt_program_bind(x->prog, &step->batch, &size, step->rows);
-    make_plans(x);
-    for (int32_t i = 0; i < x->prog->n_calls; i++)
-        atomic_store_explicit(&x->ticket[i], 0, memory_order_relaxed);
-    vt_team_run(x->team, run_calls, x);
+    if (x->leaders) {
+        vt_team_run(x->leaders, run_rank, x);
+        compare_tokens(x, step->batch.n_rows);
+    } else {
+        run_rank(x, 0);
+    }
     copy_results(x, r, step->batch.n_rows);
     r->view = (vt_step_result){.id = step->id,
                                .token = r->token,
@@ -168,6 +73,8 @@ static void run_step(cpu_executor *x, const vt_step *step)
                                .end_ns = vt_now_ns()};
 }
 
+static bool failed(const cpu_executor *x) { return x->comm && atomic_load(&x->comm->failed) >= 0; }
+
 static void *runner_main(void *arg)
 {
     cpu_executor *x = arg;
@@ -177,9 +84,10 @@ static void *runner_main(void *arg)
             pthread_cond_wait(&x->changed, &x->lock);
         if (x->finished == x->launched)
             break;
-        const vt_step *step = x->queue[x->finished % MAX_IN_FLIGHT];
+        const vt_step *step = x->queue[x->finished % CPU_IN_FLIGHT];
         pthread_mutex_unlock(&x->lock);
-        run_step(x, step);
+        if (!failed(x)) /* of a failed executor, steps that were launched are dropped */
+            run_step(x, step);
         pthread_mutex_lock(&x->lock);
         x->finished++;
         pthread_cond_broadcast(&x->changed);
@@ -188,44 +96,133 @@ static void *runner_main(void *arg)
     return NULL;
 }
 
+/* ---- the deadline of ranks ---- */
+
+/* Says which rank failed, and how. */
+static vt_status tell_failure(const cpu_executor *x, vt_err *err)
+{
+    int32_t r = atomic_load(&x->comm->failed);
+    const cpu_rank *k = &x->rank[r];
+    int fault = atomic_load(&k->fault);
+    if (fault == CPU_FAULT_TOKEN)
+        return vt_fail(err, VT_ERR_DEVICE, "rank %d of %d chose another token than rank 0", r,
+                       x->n_ranks);
+    return vt_fail(err, VT_ERR_DEVICE, "rank %d of %d %s %s", r, x->n_ranks,
+                   fault == CPU_FAULT_HANG ? "hangs in" : "failed in",
+                   k->prog->call[atomic_load(&k->call)].label);
+}
+
+/* What the flags of the ranks looked like when they last changed. */
+typedef struct watch {
+    unsigned seen[VT_MAX_RANKS];
+    int64_t ticks; /* since then */
+} watch;
+
+/* Looks at the flags, ten times a second. A rank behind others for the deadline has failed. */
+static void look_at_ranks(cpu_executor *x, watch *w)
+{
+    int32_t last = 0, first = 0;
+    bool moved = false;
+    for (int32_t r = 0; r < x->n_ranks; r++) {
+        unsigned now = atomic_load(&x->comm->flag[r].value);
+        moved = moved || now != w->seen[r];
+        w->seen[r] = now;
+        last = (int)(now - w->seen[last]) < 0 ? r : last;
+        first = (int)(now - w->seen[first]) > 0 ? r : first;
+    }
+    w->ticks = moved || w->seen[last] == w->seen[first] ? 0 : w->ticks + 1;
+    if (x->deadline_ticks > 0 && w->ticks > x->deadline_ticks)
+        cpu_rank_fail(&x->rank[last], CPU_FAULT_HANG);
+}
+
+/* Waits until a step has finished that was not waited for, or all that were launched if `all`. With
+ * ranks it gives up on a rank that hangs: returns false, `grace` ticks after it failed. */
+static bool await_steps(cpu_executor *x, bool all, int64_t grace) /* lock held */
+{
+    watch w = {0};
+    while (all ? x->finished < x->launched : x->finished == x->waited) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += 1000000000 / TICKS_PER_S;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        bool tick = pthread_cond_timedwait(&x->changed, &x->lock, &until) == ETIMEDOUT;
+        if (!tick || !x->comm)
+            continue;
+        if (failed(x) && grace-- <= 0)
+            return false;
+        if (!failed(x))
+            look_at_ranks(x, &w);
+    }
+    return true;
+}
+
+static bool cpu_lost(vt_executor *base) { return failed((cpu_executor *)base); }
+
+/* Makes a group whose rank failed usable again, if none of its threads hangs any more. */
+static vt_status cpu_renew(vt_executor *base, vt_err *err)
+{
+    cpu_executor *x = (cpu_executor *)base;
+    pthread_mutex_lock(&x->lock);
+    bool ended = await_steps(x, true, TICKS_PER_S);
+    vt_status status = ended ? VT_OK : tell_failure(x, err);
+    for (int32_t r = 0; ended && r < x->n_ranks; r++) {
+        x->rank[r].comm.base = 0;
+        atomic_store(&x->rank[r].fault, CPU_FAULT_NONE);
+        atomic_store(&x->comm->flag[r].value, 0);
+    }
+    if (ended) {
+        x->waited = x->finished;
+        atomic_store(&x->comm->failed, -1);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return status;
+}
+
+/* ---- launch and wait ---- */
+
 static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cpu_executor *x = (cpu_executor *)base;
-    TRY(vt_step_check(&x->prog->target.limits, step, err));
+    if (failed(x))
+        return tell_failure(x, err);
+    TRY(vt_step_check(&x->rank[0].prog->target.limits, step, err));
     pthread_mutex_lock(&x->lock);
-    bool full = x->launched - x->waited >= MAX_IN_FLIGHT;
+    bool full = x->launched - x->waited >= CPU_IN_FLIGHT;
     if (!full) {
-        x->queue[x->launched++ % MAX_IN_FLIGHT] = step;
+        x->queue[x->launched++ % CPU_IN_FLIGHT] = step;
         pthread_cond_broadcast(&x->changed);
     }
     pthread_mutex_unlock(&x->lock);
     if (full)
         return vt_fail(err, VT_ERR_USAGE, "step %llu: %d steps are in flight already",
-                       (unsigned long long)step->id, MAX_IN_FLIGHT);
+                       (unsigned long long)step->id, CPU_IN_FLIGHT);
     return VT_OK;
 }
 
 static vt_status cpu_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 {
     cpu_executor *x = (cpu_executor *)base;
+    vt_status status = VT_OK;
     if (x->waited == x->launched)
         return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
     if (x->async) {
         pthread_mutex_lock(&x->lock);
-        while (x->finished == x->waited)
-            pthread_cond_wait(&x->changed, &x->lock);
+        await_steps(x, false, TICKS_PER_S);
+        if (failed(x))
+            status = tell_failure(x, err);
         pthread_mutex_unlock(&x->lock);
     } else {
-        run_step(x, x->queue[x->finished % MAX_IN_FLIGHT]);
+        run_step(x, x->queue[x->finished % CPU_IN_FLIGHT]);
         x->finished++;
     }
-    *out = x->result[x->waited++ % RESULTS].view;
-    return VT_OK;
+    *out = x->result[x->waited++ % CPU_RESULTS].view;
+    return status;
 }
 
 static const vt_program *cpu_program(const vt_executor *base)
 {
-    return ((const cpu_executor *)base)->prog;
+    return ((const cpu_executor *)base)->rank[0].prog;
 }
 
 /* ---- sources and reports ---- */
@@ -233,7 +230,7 @@ static const vt_program *cpu_program(const vt_executor *base)
 static vt_status cpu_roofs(const void *owner, bool again, vt_roofs *out, vt_err *err)
 {
     const cpu_executor *x = owner;
-    int32_t threads = vt_team_size(x->team);
+    int32_t threads = x->n_ranks * vt_team_size(x->rank[0].team);
     return again ? vt_roofs_again(threads, x->model->weight_bytes, out, err)
                  : vt_roofs_get(threads, x->model->weight_bytes, out, err);
 }
@@ -241,18 +238,24 @@ static vt_status cpu_roofs(const void *owner, bool again, vt_roofs *out, vt_err 
 static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
 {
     const cpu_executor *x = (const cpu_executor *)base;
-    int32_t n = vt_team_size(x->team);
-    for (int32_t w = 0; w < n && w < max; w++) {
-        out[w] = (vt_source){.kind = VT_SOURCE_WORKER,
-                             .spans = &x->recorder[w].spans,
-                             .uses = &x->recorder[w].uses,
-                             .device = {.level = vt_isa_name(x->prog->target.isa)},
+    int32_t each = vt_team_size(x->rank[0].team), n = x->n_ranks * each;
+    for (int32_t i = 0; i < n && i < max; i++) {
+        const cpu_rank *k = &x->rank[i / each];
+        int32_t w = i % each;
+        out[i] = (vt_source){.kind = VT_SOURCE_WORKER,
+                             .spans = &k->recorder[w].spans,
+                             .uses = &k->recorder[w].uses,
+                             .device = {.level = vt_isa_name(k->prog->target.isa)},
                              .clock_error_ns = NAN,
                              .event_ns = NAN,
                              .read_ns = NAN,
                              .owner = x,
                              .roofs = cpu_roofs};
-        snprintf(out[w].name, sizeof out[w].name, "worker %d", w);
+        if (x->n_ranks == 1)
+            snprintf(out[i].name, sizeof out[i].name, "worker %d", w);
+        else
+            snprintf(out[i].name, sizeof out[i].name, "rank %d worker %d", (uint16_t)k->is.index,
+                     (uint16_t)w);
     }
     return n;
 }
@@ -260,12 +263,19 @@ static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
 static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
 {
     const cpu_executor *x = (const cpu_executor *)base;
-    double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
-    const vt_report all[] = {{"packed_bytes", (double)x->weights->packed_bytes, "B", NULL},
-                             {"kv_bytes", page * x->kv.n_pages, "B", NULL},
+    const vt_kv_cache *kv = &x->rank[0].kv;
+    double page = 0, packed = 0, states = 0;
+    for (int32_t r = 0; r < x->n_ranks; r++) {
+        const cpu_rank *k = &x->rank[r];
+        page += (double)vt_kv_page_bytes(&k->kv.shape, k->kv.page_size);
+        packed += (double)k->weights->packed_bytes;
+        states += (double)k->kv.state_bytes;
+    }
+    const vt_report all[] = {{"packed_bytes", packed, "B", NULL},
+                             {"kv_bytes", page * kv->n_pages, "B", NULL},
                              {"kv_page_bytes", page, "B", NULL},
-                             {"state_bytes", (double)x->kv.state_bytes, "B", NULL},
-                             {"state_slots", x->kv.n_states, "", NULL}};
+                             {"state_bytes", states, "B", NULL},
+                             {"state_slots", kv->n_states, "", NULL}};
     enum { ALL = sizeof all / sizeof *all };
     for (int32_t i = 0; i < ALL && i < max; i++)
         out[i] = all[i];
@@ -281,55 +291,35 @@ static void cpu_free(vt_executor *base)
         pthread_mutex_lock(&x->lock);
         x->quit = true;
         pthread_cond_broadcast(&x->changed);
+        bool ended = !failed(x) || await_steps(x, true, TICKS_PER_S);
         pthread_mutex_unlock(&x->lock);
+        if (!ended) { /* a thread that hangs still has all this memory */
+            pthread_detach(x->runner);
+            return;
+        }
         pthread_join(x->runner, NULL);
     }
-    for (int32_t w = 0; x->recorder && w < vt_team_size(x->team); w++) {
-        vt_spans_release(&x->recorder[w].spans);
-        vt_trace_release(&x->recorder[w].uses);
-        vt_use_release(&x->recorder[w].use);
-    }
-    for (int i = 0; i < RESULTS; i++) {
+    vt_team_free(x->leaders);
+    for (int32_t r = 0; x->rank && r < x->n_ranks; r++)
+        cpu_rank_release(&x->rank[r]);
+    free(x->rank);
+    vt_comm_free(x->comm);
+    for (int i = 0; i < CPU_RESULTS; i++) {
         free(x->result[i].token);
         free(x->result[i].top_id);
         free(x->result[i].logprob);
         free(x->result[i].top_logprob);
     }
-    free(x->recorder);
-    free(x->workspace);
-    free(x->plans);
-    free(x->ticket);
-    free(x->token_pool);
-    vt_program_free(x->prog);
-    vt_kv_cache_release(&x->kv);
-    vt_weights_free(x->weights);
-    vt_team_free(x->team);
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->lock);
     free(x);
 }
 
-/* Gives every plan room for the largest step. Returns the bytes of all. */
-static size_t place_plans(cpu_executor *x, const vt_limits *limits)
+static vt_status reserve_results(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
-    const vt_target *t = &x->prog->target;
-    vt_size most = vt_size_most(limits);
-    size_t bytes = 0;
-    for (int32_t i = 0; i < x->prog->n_plans; i++) {
-        const vt_program_plan *p = &x->prog->plan[i];
-        int32_t items = vt_plan_items(p->plan, p->args, t, &most, NULL);
-        x->plan_at[i] = bytes;
-        bytes += vt_round_up(p->plan->bytes(p->args, t, &most, items), VT_CACHE_LINE);
-    }
-    return bytes;
-}
-
-/* Everything a step touches is reserved here: the step path allocates nothing. */
-static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *err)
-{
-    size_t rows = (size_t)c->limits.max_rows, n = (size_t)vt_team_size(x->team);
+    size_t rows = (size_t)c->limits.max_rows;
     bool ok = true;
-    for (int i = 0; i < RESULTS; i++) {
+    for (int i = 0; i < CPU_RESULTS; i++) {
         cpu_result *r = &x->result[i];
         r->token = vt_calloc(rows, sizeof *r->token);
         r->logprob = vt_calloc(rows, sizeof *r->logprob);
@@ -337,43 +327,73 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
         r->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *r->top_logprob);
         ok = ok && r->token && r->logprob && r->top_id && r->top_logprob;
     }
-    x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
-    x->ticket = vt_calloc((size_t)x->prog->n_calls, sizeof *x->ticket);
-    x->workspace = vt_aligned_alloc(VT_CACHE_LINE, x->prog->target.workspace_bytes);
-    size_t plan_bytes = place_plans(x, &c->limits);
-    x->plans = vt_aligned_alloc(VT_CACHE_LINE, plan_bytes + VT_CACHE_LINE);
-    x->recorder = vt_aligned_alloc(VT_CACHE_LINE, n * sizeof *x->recorder);
-    if (x->recorder)
-        memset(x->recorder, 0, n * sizeof *x->recorder);
-    if (!ok || !x->token_pool || !x->ticket || !x->workspace || !x->plans || !x->recorder)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
-    x->prog->token_pool = x->token_pool;
-    for (size_t w = 0; w < n; w++)
-        vt_use_init(&x->recorder[w].use);
-    for (size_t w = 0; w < n; w++) { /* a base, and a span a call */
-        TRY(vt_spans_init(&x->recorder[w].spans, x->prog->n_calls + 1, err));
-        TRY(vt_trace_init(&x->recorder[w].uses, sizeof(vt_use_event), RING_USES, err));
+    return ok ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
+}
+
+/* ---- making ---- */
+
+typedef struct build_job {
+    cpu_executor *x;
+    const vt_executor_config *config;
+    vt_status status[VT_MAX_RANKS];
+    vt_err err[VT_MAX_RANKS];
+} build_job;
+
+static void build_rank(void *arg, int32_t r)
+{
+    build_job *job = arg;
+    job->status[r] = cpu_rank_build(&job->x->rank[r], job->x->model, job->config, job->x->comm,
+                                    &job->err[r]);
+}
+
+/* Makes the threads: all teams at once, for a thread inherits the CPUs of the one that makes it. */
+static vt_status make_teams(cpu_executor *x, int32_t n_threads, vt_err *err)
+{
+    vt_team_seat seat = {.step = n_threads, .of = x->n_ranks * n_threads};
+    for (int32_t r = 0; r < x->n_ranks; r++) {
+        x->rank[r].is = (vt_rank){r, x->n_ranks};
+        TRY(cpu_rank_team(&x->rank[r], n_threads, err));
     }
-    return VT_OK;
+    if (x->n_ranks == 1)
+        return VT_OK;
+    TRY(vt_comm_new(x->n_ranks, &x->comm, err));
+    return vt_team_new_at(x->n_ranks, &seat, &x->leaders, err);
+}
+
+static vt_status build_ranks(cpu_executor *x, const vt_executor_config *c, vt_err *err)
+{
+    if (!x->leaders)
+        return cpu_rank_build(&x->rank[0], x->model, c, NULL, err);
+    build_job *job = vt_calloc(1, sizeof *job);
+    if (!job)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
+    *job = (build_job){.x = x, .config = c};
+    vt_status status = vt_model_host_weights(x->model, err);
+    if (status == VT_OK)
+        vt_team_run(x->leaders, build_rank, job);
+    for (int32_t r = 0; r < x->n_ranks && status == VT_OK; r++) {
+        status = job->status[r];
+        if (status != VT_OK)
+            vt_fail(err, status, "rank %d: %s", r, job->err[r].message);
+    }
+    free(job);
+    return status;
 }
 
 static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
-    vt_kv_shape shape;
-    vt_isa level = vt_cpu_get()->level;
-    TRY(vt_team_new(c->n_threads, &x->team, err));
-    vt_target target = vt_target_cpu(level, &c->limits);
-    target.limits.n_workers = c->n_threads;
-    memcpy(target.backend, c->backend, sizeof target.backend);
-    target.n_backends = c->n_backends;
-    TRY(vt_weights_load_cpu(x->model, x->team, &target, c->progress, &x->weights, err));
-    vt_kv_shape_of(x->model, c->kv_dtype, &shape);
-    TRY(vt_kv_cache_init_cpu(&x->kv, &shape, c->n_pages, c->limits.page_size, err));
-    TRY(vt_kv_cache_add_states_cpu(&x->kv, c->n_states, err));
-    vt_program_config config = {.target = target, .activation = VT_F32};
-    TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
-    TRY(reserve(x, c, err));
-    if (c->async) {
+    const vt_knob_row *limit = &vt_knobs[VT_KNOB_RANK_LIMIT];
+    x->n_ranks = c->n_ranks > 1 ? c->n_ranks : 1;
+    TRY(vt_ranks_check(x->model, x->n_ranks, err));
+    TRY(vt_knob_check(limit, err));
+    x->deadline_ticks = vt_knob_int(limit) * TICKS_PER_S;
+    x->rank = vt_calloc((size_t)x->n_ranks, sizeof *x->rank);
+    if (!x->rank)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
+    TRY(make_teams(x, c->n_threads, err));
+    TRY(build_ranks(x, c, err));
+    TRY(reserve_results(x, c, err));
+    if (c->async || x->n_ranks > 1) { /* a rank that hangs must not hang the caller */
         int rc = pthread_create(&x->runner, NULL, runner_main, x);
         if (rc != 0)
             return vt_fail(err, VT_ERR_MEMORY,
@@ -394,12 +414,18 @@ vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *confi
                             .wait = cpu_wait,
                             .free = cpu_free,
                             .program = cpu_program,
+                            .lost = cpu_lost,
+                            .renew = cpu_renew,
                             .sources = cpu_sources,
                             .report = cpu_report,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&x->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     vt_status status = build(x, config, err);
     if (status != VT_OK) {
         cpu_free(&x->base);

@@ -75,8 +75,9 @@ typedef struct vt_executor_config {
     int32_t n_pages, n_pool_slots;
     int32_t n_states; /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
-    int32_t n_threads;
-    bool async; /* launch returns at once and a thread of its own runs the step */
+    int32_t n_ranks;   /* of a tensor-parallel group; 0 counts as 1 */
+    int32_t n_threads; /* CPU: of each rank */
+    bool async;        /* launch returns at once and a thread of its own runs the step */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] vt_target.backend */
     int32_t n_backends;
     const vt_progress_hook *progress; /* told while the executor is made; may be NULL */

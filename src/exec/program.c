@@ -8,6 +8,10 @@
  * and those of the blocks (exec/blocks). All layers share these buffers. Without norms after them,
  * blocks add their results into x in their epilogues. With them (Gemma), add_rmsnorm adds t into x
  * and makes the next block's input in one pass.
+ *
+ * A rank of a group has buffers that its peers read (ops/comm.h): blocks write their part of the
+ * sum into one, and all_reduce adds the parts into x or t. The embedding's rows are summed
+ * likewise, and the logits of the rank's part of the vocabulary are gathered.
  */
 #include "exec/program.h"
 
@@ -17,6 +21,8 @@
 
 #include "base/err.h"
 #include "exec/blocks/block.h"
+#include "ops/all_gather/all_gather.h"
+#include "ops/all_reduce/all_reduce.h"
 #include "ops/embed/embed.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -99,6 +105,22 @@ vt_tensor *build_narrow(builder *b, vt_tensor *of, int64_t cols)
     return t;
 }
 
+/* Makes what the ranks of a group share. */
+static void make_buffers(builder *b)
+{
+    vt_program *p = b->p;
+    const vt_weight *head = b->w->ends.weight[VT_ROLE_HEAD];
+    if (!p->comm)
+        return;
+    p->buffer[VT_SLOT_MIXER] = build_activation(b, "mixer part", VT_FOLLOWS_TOKENS,
+                                                b->m->arch.hidden, p->activation);
+    p->buffer[VT_SLOT_FFN] = build_activation(b, "ffn part", VT_FOLLOWS_TOKENS, b->m->arch.hidden,
+                                              p->activation);
+    if (b->config->end == VT_END_LOGITS)
+        p->buffer[VT_SLOT_LOGITS] = build_activation(b, "logits part", VT_FOLLOWS_ROWS, head->rows,
+                                                     VT_F32);
+}
+
 static void make_tensors(builder *b)
 {
     const vt_arch *a = &b->m->arch;
@@ -111,6 +133,7 @@ static void make_tensors(builder *b)
     b->x = build_activation(b, "x", VT_FOLLOWS_TOKENS, a->hidden, act);
     b->h = build_activation(b, "h", VT_FOLLOWS_TOKENS, a->hidden, act);
     b->t = after ? build_activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
+    make_buffers(b);
     for (int k = 0; k < VT_BLOCKS; k++)
         if (has[k] && vt_blocks[k])
             vt_blocks[k]->tensors(b);
@@ -209,6 +232,24 @@ void build_linear(builder *b, int32_t layer, const char *what, linear_args args,
     build_emit(b, &linear_op, &args, sizeof args, layer, what, when);
 }
 
+const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias)
+{
+    return b->p->comm && b->p->comm->rank > 0 ? NULL : bias;
+}
+
+/* y = residual + the sum of the ranks' buffers of this slot */
+static void emit_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
+                            const vt_tensor *residual, vt_tensor *y)
+{
+    EMIT(b, all_reduce, layer, what, VT_WHEN_TOKENS,
+         {.comm = b->p->comm,
+          .slot = slot,
+          .order = ++b->p->n_comm,
+          .x = b->p->buffer[slot],
+          .residual = residual,
+          .y = y});
+}
+
 static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,
                       const vt_tensor *weight, vt_tensor *y)
 {
@@ -258,7 +299,11 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     if (before && !*normed)
         emit_norm(b, i, block->norm, b->x, before, b->h);
     *normed = false;
-    block->emit(b, i, before ? b->h : b->x, after ? b->t : b->x);
+    vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
+    vt_tensor *y = after ? b->t : b->x, *part = b->p->buffer[slot];
+    block->emit(b, i, before ? b->h : b->x, part ? part : y);
+    if (part)
+        emit_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
     if (!after)
         return;
     const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
@@ -284,12 +329,17 @@ static void build_calls(builder *b)
         first += n;
     }
     p->n_before = p->n_calls;
+    vt_tensor *rows = p->buffer[VT_SLOT_FFN];
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
          {.table = b->w->ends.tensor[VT_ROLE_EMBED],
           .tokens = &p->batch.token,
           .token_pool = &p->token_pool,
-          .y = b->x,
-          .scale = a->embed_scale});
+          .y = rows ? rows : b->x,
+          .scale = a->embed_scale,
+          .part = rows,
+          .first = b->w->first_token});
+    if (rows)
+        emit_all_reduce(b, -1, "embed", VT_SLOT_FFN, NULL, b->x);
     bool normed = false;
     for (int32_t i = 0; i < a->n_layers; i++) {
         build_block(b, i, false, &normed);
@@ -306,12 +356,20 @@ static void build_calls(builder *b)
         p->n_forward = p->n_calls;
         return;
     }
+    vt_tensor *logits = p->buffer[VT_SLOT_LOGITS];
     build_linear(b, -1, "head",
                  (linear_args){.x = p->hidden,
                                .w = b->w->ends.weight[VT_ROLE_HEAD],
-                               .y = p->logits,
+                               .y = logits ? logits : p->logits,
                                .scale = a->logit_scale},
                  VT_WHEN_ROWS);
+    if (logits)
+        EMIT(b, all_gather, -1, "logits", VT_WHEN_ROWS,
+             {.comm = p->comm,
+              .slot = VT_SLOT_LOGITS,
+              .order = ++p->n_comm,
+              .x = logits,
+              .y = p->logits});
     p->n_forward = p->n_calls;
     EMIT(b, sample, -1, "", VT_WHEN_ROWS,
          {.logits = p->logits,
@@ -388,6 +446,7 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
     p->target = config->target;
     p->target.workspace_bytes = 0;
     p->activation = config->activation;
+    p->comm = config->comm;
     builder b = {.p = p, .config = config, .m = m, .w = w, .kv = kv, .err = err};
     make_tensors(&b);
     if (b.status == VT_OK)

@@ -20,6 +20,7 @@
 
 #include "exec/weights.h"
 #include "kv/cache.h"
+#include "ops/comm.h"
 #include "ops/op.h"
 #include "ops/sampling.h"
 
@@ -66,6 +67,9 @@ typedef struct vt_program_config {
     vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
     vt_end end;
     bool describe; /* the program will not run: allocate no activations */
+    /* The group that the program is a rank of, which outlives it; NULL: it runs alone. The weights
+     * and the cache are the rank's shard (exec/ranks.h). */
+    vt_comm_rank *comm;
 } vt_program_config;
 
 typedef struct vt_program {
@@ -76,6 +80,7 @@ typedef struct vt_program {
     vt_size size;              /* and its size */
     const vt_sample_row *rows; /* the bound rows of logits, in host memory: how to sample each */
     int32_t *token_pool;
+    vt_tensor *buffer[VT_COMM_SLOTS]; /* of a rank: what its peers read */
     vt_call *call;
     /* [0, n_before) page copies, [n_before, n_forward) the forward pass, [n_forward, n_calls)
      * sampling */
@@ -84,8 +89,10 @@ typedef struct vt_program {
     int32_t n_plans;
     vt_tensor **symbolic; /* tensors whose dim[0] follows the batch */
     int32_t n_symbolic;
-    vt_tensor *hidden;                                 /* [rows, hidden], after the final norm */
-    vt_tensor *logits;                                 /* [rows, vocab] fp32 */
+    vt_comm_rank *comm; /* the rank that it is; NULL: it runs alone */
+    unsigned n_comm;    /* communication calls; they are numbered from 1 */
+    vt_tensor *hidden;  /* [rows, hidden], after the final norm */
+    vt_tensor *logits;  /* [rows, vocab] fp32 */
     vt_tensor *token, *logprob, *top_id, *top_logprob; /* results of sampling */
     size_t activation_bytes;
     void *memory;

@@ -175,7 +175,8 @@ def test_closed_standard_streams_are_not_given_to_files():
 def test_what_is_not_there_yet_is_refused_by_name():
     for verb in ["bench comm"]:
         fails(1, [f"'{verb}' is not there yet"], *verb.split())
-    fails(2, ["--tp: '2' is not there yet"], "run", "--tp", "2", "x")
+    fails(2, ["--record-text", "not there yet"], "serve", "--record-text")
+    fails(1, ["tp is 2", "sequence state"], "run", "--tp", "2", "-m", "dummy:hybrid-tiny", "--tokens", "1", "--device", "cpu")
     fails(1, ["--story: 'x.html'", "not there yet"], "run", "--story=x.html", "x")
     fails(2, ["--story: 'x.txt' found", ".json"], "run", "--story=x.txt", "x")
 

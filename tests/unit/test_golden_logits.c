@@ -17,7 +17,7 @@
 #include <math.h>
 
 #include "device/cpu.h"
-#include "exec/executor.h"
+#include "exec/cpu_inside.h"
 #include "exec/program.h"
 #include "model/load.h"
 
@@ -31,6 +31,7 @@ typedef struct golden_case {
     bool quantised;
     vt_dtype kv;
     float kv_scale; /* scale of every layer's K; V has half of it; 0 stands for 1 */
+    int32_t ranks;  /* 0 stands for 1 */
 } golden_case;
 
 /* ---- the fixture ---- */
@@ -54,6 +55,19 @@ static void read_prompt(FILE *f, int32_t vocab, prompt *p)
 }
 
 /* ---- running ---- */
+
+/* Fails if a rank has other logits than rank 0, or another token. */
+static void compare_ranks(const vt_executor *base, int32_t rows)
+{
+    const cpu_executor *x = (const cpu_executor *)base;
+    size_t n = (size_t)rows * (size_t)x->model->arch.vocab;
+    const vt_program *first = x->rank[0].prog;
+    for (int32_t r = 1; r < x->n_ranks; r++) {
+        const vt_program *p = x->rank[r].prog;
+        assert_memory_equal(p->logits->data, first->logits->data, n * sizeof(float));
+        assert_memory_equal(p->token->data, first->token->data, (size_t)rows * sizeof(int32_t));
+    }
+}
 
 /* Runs one step with ids [begin, end) of the sequence and wants the logits of every position.
  * *worst becomes the largest relative error of the rows. */
@@ -98,6 +112,7 @@ static void run_chunk(vt_executor *x, uint64_t id, const prompt *p, int32_t begi
     vt_err err = {0};
     if (x->launch(x, &step, &err) != VT_OK || x->wait(x, &result, &err) != VT_OK)
         fail_msg("%s", err.message);
+    compare_ranks(x, n);
     const float *got = x->program(x)->logits->data;
     for (int32_t i = 0; i < n; i++) {
         const float *want = p->logits + (int64_t)(begin + i) * p->vocab;
@@ -140,6 +155,10 @@ static void run_case(const golden_case *c)
     snprintf(path, sizeof path, MODELS "%s", c->model);
     if (vt_model_load(path, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
+    if (c->ranks > m->arch.n_heads) { /* a rank has a head at least */
+        vt_model_free(m);
+        return;
+    }
     for (int32_t i = 0; c->kv_scale > 0 && i < m->arch.n_layers; i++) {
         m->layer[i].kv_k_scale = c->kv_scale;
         m->layer[i].kv_v_scale = c->kv_scale / 2;
@@ -153,7 +172,8 @@ static void run_case(const golden_case *c)
                                  .n_pages = PAGES,
                                  .n_pool_slots = 1,
                                  .kv_dtype = c->kv,
-                                 .n_threads = 2};
+                                 .n_ranks = c->ranks,
+                                 .n_threads = c->ranks > 2 ? 1 : 2};
     if (vt_executor_cpu_new(m, &config, &x, &err) != VT_OK)
         fail_msg("%s", err.message);
     snprintf(path, sizeof path, MODELS "%s", c->golden);
@@ -174,7 +194,8 @@ static void run_case(const golden_case *c)
         }
         free(p.logits);
     }
-    print_message("%-32s largest relative error %.2g\n", c->model, worst);
+    print_message("%-32s %d ranks, largest relative error %.2g\n", c->model,
+                  c->ranks ? c->ranks : 1, worst);
     fclose(f);
     x->free(x);
     vt_model_free(m);
@@ -186,9 +207,9 @@ static void run_cases(const golden_case *c, size_t n)
         run_case(&c[i]);
 }
 
-#define FOLDER(name)                               \
-    {                                              \
-        name, name "/golden.bin", false, VT_F32, 0 \
+#define FOLDER(name)                                  \
+    {                                                 \
+        name, name "/golden.bin", false, VT_F32, 0, 0 \
     }
 
 static void test_logits_of_llama_and_mistral_equal_transformers(void **state)
@@ -232,7 +253,7 @@ static void test_logits_of_granite_equal_transformers(void **state)
     (void)state;
     static const golden_case cases[] = {
         FOLDER("granite-four-scales"),
-        {"granite-four-scales-BF16.gguf", "granite-four-scales/golden.bin", false, VT_F32, 0},
+        {"granite-four-scales-BF16.gguf", "granite-four-scales/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -242,7 +263,7 @@ static void test_logits_of_smollm3_equal_transformers(void **state)
     (void)state;
     static const golden_case cases[] = {
         FOLDER("smollm3-nope"),
-        {"smollm3-nope-BF16.gguf", "smollm3-nope/golden.bin", false, VT_F32, 0},
+        {"smollm3-nope-BF16.gguf", "smollm3-nope/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -252,7 +273,7 @@ static void test_logits_of_olmo2_equal_transformers(void **state)
     (void)state;
     static const golden_case cases[] = {
         FOLDER("olmo2-whole-norms"),
-        {"olmo2-whole-norms-BF16.gguf", "olmo2-whole-norms/golden.bin", false, VT_F32, 0},
+        {"olmo2-whole-norms-BF16.gguf", "olmo2-whole-norms/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -263,11 +284,11 @@ static void test_logits_of_gguf_twins_equal_transformers(void **state)
 {
     (void)state;
     static const golden_case cases[] = {
-        {"llama-mha-llama3-BF16.gguf", "llama-mha-llama3/golden.bin", false, VT_F32, 0},
-        {"qwen2-gqa7-BF16.gguf", "qwen2-gqa7/golden.bin", false, VT_F32, 0},
-        {"qwen3-gqa5-yarn-BF16.gguf", "qwen3-gqa5-yarn/golden.bin", false, VT_F32, 0},
-        {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0},
-        {"gemma3-six-linear-BF16.gguf", "gemma3-six-linear/golden.bin", false, VT_F32, 0},
+        {"llama-mha-llama3-BF16.gguf", "llama-mha-llama3/golden.bin", false, VT_F32, 0, 0},
+        {"qwen2-gqa7-BF16.gguf", "qwen2-gqa7/golden.bin", false, VT_F32, 0, 0},
+        {"qwen3-gqa5-yarn-BF16.gguf", "qwen3-gqa5-yarn/golden.bin", false, VT_F32, 0, 0},
+        {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0, 0},
+        {"gemma3-six-linear-BF16.gguf", "gemma3-six-linear/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -276,8 +297,8 @@ static void test_logits_of_quantised_models_stay_near_their_dequantised_twins(vo
 {
     (void)state;
     static const golden_case cases[] = {
-        {"llama-quantised-Q8_0.gguf", "llama-quantised-Q8_0.bin", true, VT_F32, 0},
-        {"llama-quantised-Q4_K.gguf", "llama-quantised-Q4_K.bin", true, VT_F32, 0},
+        {"llama-quantised-Q8_0.gguf", "llama-quantised-Q8_0.bin", true, VT_F32, 0, 0},
+        {"llama-quantised-Q4_K.gguf", "llama-quantised-Q4_K.bin", true, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -288,9 +309,9 @@ static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
 {
     (void)state;
     static const golden_case cases[] = {
-        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_F16, 0},
-        {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0},
-        {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_F16, 0},
+        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_F16, 0, 0},
+        {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},
+        {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_F16, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -302,14 +323,41 @@ static void test_logits_with_an_fp8_cache_move_by_its_rounding(void **state)
 {
     (void)state;
     static const golden_case cases[] = {
-        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_FP8_E4M3, 0},
-        {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_FP8_E4M3, 0},
-        {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_FP8_E4M3, 0},
-        {"qwen3-fp8", "qwen3-fp8/golden.bin", false, VT_FP8_E4M3, 0},
-        {"qwen3-fp8", "qwen3-fp8/golden.bin", false, VT_FP8_E4M3, 0.07f},
-        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_FP8_E4M3, 3},
+        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_FP8_E4M3, 0, 0},
+        {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_FP8_E4M3, 0, 0},
+        {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_FP8_E4M3, 0, 0},
+        {"qwen3-fp8", "qwen3-fp8/golden.bin", false, VT_FP8_E4M3, 0, 0},
+        {"qwen3-fp8", "qwen3-fp8/golden.bin", false, VT_FP8_E4M3, 0.07f, 0},
+        {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_FP8_E4M3, 3, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
+}
+
+/* Every family, dense and with experts, with uneven heads and with KV heads on several ranks. */
+static void test_logits_over_ranks_equal_transformers(void **state)
+{
+    (void)state;
+    golden_case cases[] = {
+        FOLDER("llama-mha-llama3"),
+        FOLDER("llama-gqa8-llama3-f32"),
+        FOLDER("llama-gqa3-linear-bias"),
+        FOLDER("mistral-gqa4-window"),
+        FOLDER("qwen2-gqa7"),
+        FOLDER("qwen3-gqa5-yarn"),
+        FOLDER("qwen3moe-norm-mixed"),
+        FOLDER("qwen3moe-raw"),
+        FOLDER("gemma3-windows"),
+        FOLDER("gemma3-six-linear"),
+        FOLDER("granite-four-scales"),
+        FOLDER("smollm3-nope"),
+        {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0, 0},
+        {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},
+    };
+    for (int32_t ranks = 2; ranks <= 4; ranks++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            cases[i].ranks = ranks;
+            run_case(&cases[i]);
+        }
 }
 
 int main(void)
@@ -326,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_of_quantised_models_stay_near_their_dequantised_twins),
+        cmocka_unit_test(test_logits_over_ranks_equal_transformers),
     };
     return cmocka_run_group_tests_name("golden_logits", tests, NULL, NULL);
 }

@@ -108,10 +108,10 @@ static void test_options_set_when_key_unknown_then_nearest(void **state)
     must_fail("temperature", "1", VT_ERR_USAGE, "belongs to a request");
 }
 
-static void test_options_set_when_not_there_yet_then_unsupported(void **state)
+static void test_options_set_when_more_ranks_than_there_can_be_then_refused(void **state)
 {
     (void)state;
-    must_fail("tp", "2", VT_ERR_UNSUPPORTED, "not there yet");
+    must_fail("tp", "65", VT_ERR_USAGE, "1 to 64");
 }
 
 static void test_options_env_twin_when_set_then_default(void **state)
@@ -201,7 +201,7 @@ int main(void)
         cmocka_unit_test(test_options_set_when_valid_then_typed),
         cmocka_unit_test(test_options_set_when_wrong_then_named),
         cmocka_unit_test(test_options_set_when_key_unknown_then_nearest),
-        cmocka_unit_test(test_options_set_when_not_there_yet_then_unsupported),
+        cmocka_unit_test(test_options_set_when_more_ranks_than_there_can_be_then_refused),
         cmocka_unit_test(test_options_env_twin_when_set_then_default),
         cmocka_unit_test(test_options_repeatable_when_given_twice_then_both),
         cmocka_unit_test(test_parse_ids_when_odd_then_refused),

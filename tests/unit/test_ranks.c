@@ -1,7 +1,8 @@
-/* A rank of a tensor-parallel group is a narrowed layout and a KV cache with some of the heads:
- * the program takes its sizes from these. Two ranks run here call by call on the CPU, and what each
- * adds to the residual stream is summed behind the projections o and down; the logits of both must
- * be those of one program with all weights. */
+/* A rank of a tensor-parallel group is a narrowed layout, a KV cache with some of the heads and a
+ * program with communication calls. Ranks run here on one thread, call by call; while one runs, the
+ * memory of the others cannot be read or written, except for the registered buffers in calls that
+ * join ranks. The logits must be those of one program with all weights, and the same bits on all
+ * ranks. The shares of heads, blocks and vocabularies are compared with docs/ranks.md. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,78 +11,77 @@
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/program_run.h"
 #include "common/tiny_model.h"
-#include "ops/linear/linear.h"
+#include "exec/ranks.h"
+#include "model/load.h"
 
-enum { N = 24, PAGES = N / PROGRAM_PAGE, RANKS = 2 };
+enum { N = 24, PAGES = N / PROGRAM_PAGE, RANKS = 4 };
 
-/* Takes rank r's share of n: rows of what makes heads and of gate and up, columns of o and down. */
-static void narrow(vt_layout *l, int32_t r, int32_t n)
+/* Ranks run here one after the other, call by call: none ever waits. */
+static void meet_all(vt_comm *c)
 {
-    for (int32_t i = 0; i < l->n; i++) {
-        vt_layout_entry *e = &l->entry[i];
-        bool cols = e->role == VT_ROLE_O || e->role == VT_ROLE_DOWN;
-        bool rows = e->role == VT_ROLE_QKV || e->role == VT_ROLE_Q || e->role == VT_ROLE_GATE_UP;
-        for (int32_t k = 0; k < e->n_parts; k++) {
-            vt_layout_part *p = &e->part[k];
-            if (rows) {
-                p->rows /= n;
-                p->row = r * p->rows;
-            } else if (cols) {
-                p->cols /= n;
-                p->col = r * p->cols;
-            }
-        }
-    }
+    for (int32_t r = 0; r < c->n; r++)
+        atomic_store(&c->flag[r].value, INT32_MAX);
 }
 
-static program_run make_rank(const vt_model *m, int32_t r, int32_t n)
+static program_run make_rank(const vt_model *m, const vt_rank *is, vt_comm_rank *comm)
 {
     vt_err err = {0};
     vt_layout *l;
     vt_kv_shape shape;
     if (vt_layout_make(m, &l, &err) != VT_OK)
         fail_msg("%s", err.message);
-    narrow(l, r, n);
-    vt_kv_shape_of(m, VT_F32, &shape);
-    for (int32_t g = 0; g < shape.n_groups; g++)
-        shape.group[g].kv_heads /= n;
-    return program_run_new(l, &shape, N, VT_END_LOGITS);
+    vt_ranks_narrow(l, is);
+    vt_ranks_kv_shape(m, VT_F32, is, &shape);
+    program_run run = program_run_rank(l, &shape, N, VT_END_LOGITS, comm);
+    for (int32_t s = 0; comm && s < VT_COMM_SLOTS; s++)
+        comm->group->buffer[s][is->index] = run.p->buffer[s];
+    return run;
 }
 
-/* Returns what call i adds to the residual stream; NULL: it is no projection into it. */
-static float *joined(const program_run *r, int32_t i)
+/* Allows or forbids all access to what a rank owns: its weights, its KV and, unless it is a call in
+ * which peers read the registered buffers, its activations. */
+static void guard(const program_run *r, bool buffers, int allowed)
 {
-    const vt_call *c = &r->p->call[i];
-    const linear_args *a = c->args;
-    bool joins = c->op == &linear_op && c->layer >= 0 && a->residual;
-    return joins ? a->y->data : NULL;
+    assert_int_equal(mprotect(r->w->memory, (size_t)r->w->packed_bytes, allowed), 0);
+    assert_int_equal(mprotect(r->kv.base, r->kv.bytes, allowed), 0);
+    if (!buffers)
+        assert_int_equal(mprotect(r->p->memory, r->p->activation_bytes, allowed), 0);
 }
 
-/* Runs n ranks in step: after a projection, each holds x plus the sum of all that was added. */
-static void run(program_run *r, int32_t n, int64_t hidden)
+/* Runs n ranks in step. While one runs a call, what the others own cannot be touched. */
+static void run(program_run *r, int32_t n)
 {
     for (int32_t i = r->p->n_before; i < r->p->n_forward; i++) {
-        float *x = joined(&r[0], i), before[N * 128];
-        if (x)
-            memcpy(before, x, (size_t)(N * hidden) * sizeof *x);
-        for (int32_t k = 0; k < n; k++)
+        bool joins = r->p->call[i].op->is & VT_OP_JOINS_RANKS;
+        for (int32_t k = 0; k < n; k++) {
+            for (int32_t other = 0; other < n; other++)
+                if (other != k)
+                    guard(&r[other], joins, PROT_NONE);
             program_run_call(&r[k], i);
-        for (int64_t j = 0; x && j < N * hidden; j++) {
-            float sum = before[j];
-            for (int32_t k = 0; k < n; k++)
-                sum += joined(&r[k], i)[j] - before[j];
-            for (int32_t k = 0; k < n; k++)
-                joined(&r[k], i)[j] = sum;
+            for (int32_t other = 0; other < n; other++)
+                if (other != k)
+                    guard(&r[other], joins, PROT_READ | PROT_WRITE);
         }
     }
 }
 
-static void compare(const char *name)
+/* Compares n ranks with one program that has all weights. */
+static void compare(const char *name, int32_t n)
 {
     vt_model *m = tiny_model(name);
+    for (int32_t i = 0; i < m->arch.n_layers; i++)
+        if (n > m->layer[i].head.heads) { /* a rank has a head at least */
+            vt_model_free(m);
+            return;
+        }
     int32_t id[N], position[N], seq_of[N] = {0}, slot[N], row[N], page[PAGES];
     for (int32_t i = 0; i < PAGES; i++)
         page[i] = PAGES - 1 - i;
@@ -105,40 +105,189 @@ static void compare(const char *name)
                       .page_start = page_start,
                       .page_ids = page,
                       .row_token = row};
-    program_run whole = make_rank(m, 0, 1), part[RANKS];
+    vt_err err = {0};
+    vt_comm *comm;
+    vt_rank alone = {0, 1};
+    program_run whole = make_rank(m, &alone, NULL), part[RANKS];
+    vt_comm_rank of[RANKS];
     program_run_bind(&whole, &batch);
-    run(&whole, 1, m->arch.hidden);
-    for (int32_t r = 0; r < RANKS; r++) {
-        part[r] = make_rank(m, r, RANKS);
-        assert_true(part[r].p->activation_bytes < whole.p->activation_bytes);
-        assert_int_equal(part[r].kv.bytes, whole.kv.bytes / RANKS);
+    run(&whole, 1);
+    if (vt_ranks_check(m, n, &err) != VT_OK || vt_comm_new(n, &comm, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    meet_all(comm);
+    size_t kv = 0;
+    for (int32_t r = 0; r < n; r++) {
+        of[r] = (vt_comm_rank){.group = comm, .rank = r};
+        part[r] = make_rank(m, &(vt_rank){r, n}, &of[r]);
         program_run_bind(&part[r], &batch);
+        kv += part[r].kv.bytes;
     }
-    run(part, RANKS, m->arch.hidden);
-    const float *want = whole.p->logits->data;
-    for (int32_t r = 0; r < RANKS; r++)
-        for (int64_t i = 0; i < (int64_t)N * m->arch.vocab; i++) {
-            double got = (double)((const float *)part[r].p->logits->data)[i];
-            if (!(fabs(got - (double)want[i]) <= 1e-4))
-                fail_msg("%s: rank %d has logit %lld %g in place of %g", name, r, (long long)i, got,
-                         (double)want[i]);
-        }
-    for (int32_t r = 0; r < RANKS; r++)
+    assert_true(kv >= whole.kv.bytes); /* more where KV heads are replicated */
+    run(part, n);
+    const float *want = whole.p->logits->data, *first = part[0].p->logits->data;
+    double worst = 0;
+    for (int32_t r = 0; r < n; r++) {
+        const float *got = part[r].p->logits->data;
+        assert_memory_equal(got, first, (size_t)N * (size_t)m->arch.vocab * sizeof *got);
+        for (int64_t i = 0; i < (int64_t)N * m->arch.vocab; i++)
+            worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+    }
+    for (int32_t r = 0; r < n; r++)
         program_run_free(&part[r]);
+    if (!(worst <= 1e-4))
+        fail_msg("%s: over %d ranks a logit is off by %g", name, n, worst);
+    vt_comm_free(comm);
     program_run_free(&whole);
     vt_model_free(m);
 }
 
-static void test_two_ranks_add_up_to_the_whole(void **state)
+/* A rank that touches what another owns ends the program. */
+static void test_rank_that_reads_anothers_kv_when_guarded_then_dies(void **state)
 {
     (void)state;
-    compare("llama");
-    compare("qwen3"); /* norms of q and k */
-    compare("mixed"); /* heads of two shapes; q alone in some layers */
+    vt_model *m = tiny_model("llama");
+    vt_comm_rank *comm[RANKS] = {0};
+    program_run r[2];
+    for (int32_t k = 0; k < 2; k++)
+        r[k] = make_rank(m, &(vt_rank){k, 2}, comm[k]);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+        guard(&r[1], false, PROT_NONE);
+        r[0].kv.k[0].data = r[1].kv.k[0].data;
+        *(volatile char *)r[0].kv.k[0].data;
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int32_t k = 0; k < 2; k++)
+        program_run_free(&r[k]);
+    vt_model_free(m);
+}
+
+static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "llama",
+        "qwen3",             /* norms of q and k */
+        "mixed",             /* heads of two shapes; q alone in some layers */
+        "gemma3",            /* norms after blocks */
+        "qwen3moe",          /* experts */
+        "qwen3moe-quantised" /* in blocks of 32 */
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int32_t n = 2; n <= RANKS; n++)
+            compare(models[i], n);
+}
+
+/* For every size, unit and number of ranks: the parts follow each other, cover all, are cut at
+ * units, and differ by one unit at most. */
+static void test_parts_when_sizes_do_not_divide_then_cover_the_whole(void **state)
+{
+    (void)state;
+    for (int64_t n = 1; n <= 70; n++)
+        for (int64_t unit = 1; unit <= 32; unit *= 2)
+            for (int32_t ranks = 1; ranks <= 9; ranks++) {
+                int64_t at = 0, least = INT64_MAX, most = 0;
+                for (int32_t r = 0; r < ranks; r++) {
+                    vt_range p = vt_rank_part(n, unit, &(vt_rank){r, ranks});
+                    assert_int_equal(p.begin, at);
+                    at += p.n;
+                    assert_true(at % unit == 0 || at == n);
+                    least = p.n < least ? p.n : least;
+                    most = p.n > most ? p.n : most;
+                }
+                assert_int_equal(at, n);
+                assert_true(vt_ceil_div(most, unit) - vt_ceil_div(least, unit) <= 1);
+            }
+}
+
+/* Returns entry `role` of layer 0 in a rank's layout. */
+static vt_layout_entry entry_of(const vt_model *m, int32_t rank, int32_t n, vt_role role)
+{
+    vt_err err = {0};
+    vt_layout *l;
+    vt_layout_entry e = {0};
+    if (vt_ranks_check(m, n, &err) != VT_OK || vt_layout_make(m, &l, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_ranks_narrow(l, &(vt_rank){rank, n});
+    for (int32_t i = l->n - 1; i >= 0; i--)
+        if (l->entry[i].role == role && l->entry[i].layer <= 0)
+            e = l->entry[i];
+    vt_layout_free(l);
+    return e;
+}
+
+static vt_model *load(const char *name)
+{
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load(name, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+/* 9 query heads and 3 KV heads of 64: first and number of the heads of each rank. */
+static void test_smollm2_heads_over_two_to_four_ranks(void **state)
+{
+    (void)state;
+    static const int32_t want[3][4][4] = {
+        {{0, 6, 0, 2}, {6, 3, 2, 1}},
+        {{0, 3, 0, 1}, {3, 3, 1, 1}, {6, 3, 2, 1}},
+        {{0, 2, 0, 1}, {2, 1, 0, 1}, {3, 3, 1, 1}, {6, 3, 2, 1}},
+    };
+    vt_model *m = load("dummy:smollm2-135m");
+    for (int32_t n = 2; n <= 4; n++)
+        for (int32_t r = 0; r < n; r++) {
+            const int32_t *w = want[n - 2][r];
+            vt_layout_entry qkv = entry_of(m, r, n, VT_ROLE_QKV), o = entry_of(m, r, n, VT_ROLE_O);
+            for (int32_t part = 0; part < 3; part++) {
+                assert_int_equal(qkv.part[part].row, w[part ? 2 : 0] * 64);
+                assert_int_equal(qkv.part[part].rows, w[part ? 3 : 1] * 64);
+            }
+            assert_int_equal(o.part[0].col, w[0] * 64);
+            assert_int_equal(o.part[0].cols, w[1] * 64);
+        }
+    vt_model_free(m);
+}
+
+/* Q4_K has blocks of 256 columns: the columns of o and of down are cut between them, or the model
+ * is refused by name. */
+static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
+{
+    (void)state;
+    vt_err err = {0};
+    vt_model *m = load("tests/golden/models/llama-quantised-Q4_K.gguf");
+    for (int32_t n = 2; n <= 9; n++) {
+        if (vt_ranks_check(m, n, &err) != VT_OK) {
+            assert_non_null(strstr(err.message, "tp is"));
+            assert_non_null(strstr(err.message, "for rank"));
+            continue;
+        }
+        for (int32_t r = 0; r < n; r++) {
+            vt_layout_entry e[2] = {entry_of(m, r, n, VT_ROLE_O), entry_of(m, r, n, VT_ROLE_DOWN)};
+            for (int32_t i = 0; i < 2; i++) {
+                int64_t block = vt_dtype_get(e[i].part[0].tensor->dtype)->block;
+                assert_int_equal(e[i].part[0].col % block, 0);
+                assert_int_equal(e[i].part[0].cols % block, 0);
+            }
+        }
+    }
+    assert_int_equal(vt_ranks_check(m, 64, &err), VT_ERR_UNSUPPORTED);
+    vt_model_free(m);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_ranks_add_up_to_the_whole)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_when_guarded_then_they_add_up_to_the_whole),
+        cmocka_unit_test(test_rank_that_reads_anothers_kv_when_guarded_then_dies),
+        cmocka_unit_test(test_parts_when_sizes_do_not_divide_then_cover_the_whole),
+        cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),
+        cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),
+    };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
 }

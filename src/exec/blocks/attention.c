@@ -222,7 +222,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     build_linear(b, i, "o",
                  (linear_args){.x = v.o,
                                .w = lw->weight[VT_ROLE_O],
-                               .bias = lw->tensor[VT_ROLE_O_BIAS],
+                               .bias = build_joined_bias(b, lw->tensor[VT_ROLE_O_BIAS]),
                                .residual = residual,
                                .scale = b->m->arch.residual_scale,
                                .y = y},

@@ -91,7 +91,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     build_linear(b, i, "down",
                  (linear_args){.x = f,
                                .w = lw->weight[VT_ROLE_DOWN],
-                               .bias = lw->tensor[VT_ROLE_DOWN_BIAS],
+                               .bias = build_joined_bias(b, lw->tensor[VT_ROLE_DOWN_BIAS]),
                                .residual = residual,
                                .scale = a->residual_scale,
                                .y = y},

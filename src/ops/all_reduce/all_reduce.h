@@ -1,6 +1,6 @@
 /* y = residual + (x_0 + x_1 + ... + x_(n-1)): sums the buffers that the ranks of a group registered
- * for a slot. Every rank computes all of y, in this order, so all ranks get the same bits. Each rank
- * holds the same residual.
+ * for a slot. Every rank computes all of y, in this order, so all ranks get the same bits. Each
+ * rank holds the same residual.
  *
  * One-shot: each rank reads the buffers of all ranks and adds them itself. */
 #ifndef VT_OPS_ALL_REDUCE_H

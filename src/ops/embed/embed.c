@@ -154,8 +154,8 @@ static const char *embed_refuses(const vt_case *c)
                : NULL;
 }
 
-/* scaled: by 7.5; pooled: every second token is given by its slot of the token pool; part: the table
- * is the `vocab` rows in the middle of a vocabulary twice as large */
+/* scaled: by 7.5; pooled: every second token is given by its slot of the token pool; part: the
+ * table is the `vocab` rows in the middle of a vocabulary twice as large */
 
 static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)

@@ -20,6 +20,12 @@ static void must(vt_status status, const vt_err *err)
 
 program_run program_run_new(vt_layout *l, const vt_kv_shape *shape, int32_t tokens, vt_end end)
 {
+    return program_run_rank(l, shape, tokens, end, NULL);
+}
+
+program_run program_run_rank(vt_layout *l, const vt_kv_shape *shape, int32_t tokens, vt_end end,
+                             vt_comm_rank *comm)
+{
     program_run r = {0};
     vt_err err = {0};
     vt_limits limits = {.max_tokens = tokens,
@@ -28,8 +34,10 @@ program_run program_run_new(vt_layout *l, const vt_kv_shape *shape, int32_t toke
                         .max_context = tokens,
                         .page_size = PROGRAM_PAGE,
                         .n_workers = 1};
-    vt_program_config config = {
-        .target = vt_target_cpu(vt_cpu_get()->level, &limits), .activation = VT_F32, .end = end};
+    vt_program_config config = {.target = vt_target_cpu(vt_cpu_get()->level, &limits),
+                                .activation = VT_F32,
+                                .end = end,
+                                .comm = comm};
     int32_t pages = (int32_t)vt_ceil_div(tokens, PROGRAM_PAGE);
     must(vt_team_new(1, &r.team, &err), &err);
     must(vt_weights_realise_cpu(l, r.team, &config.target, NULL, &r.w, &err), &err);

@@ -19,6 +19,9 @@ typedef struct program_run {
 /* Makes the program of the layout's model for steps of at most `tokens` tokens, with as many slots
  * of FP32 KV. Frees the layout. Tests end with a message if it cannot be made. */
 program_run program_run_new(vt_layout *l, const vt_kv_shape *shape, int32_t tokens, vt_end end);
+/* The same for a rank of a group: the layout and the shape are its shard. */
+program_run program_run_rank(vt_layout *l, const vt_kv_shape *shape, int32_t tokens, vt_end end,
+                             vt_comm_rank *comm);
 void program_run_free(program_run *r);
 /* Binds a step, whose arrays stay the caller's, and makes its plans. */
 void program_run_bind(program_run *r, const vt_batch *batch);

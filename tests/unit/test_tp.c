@@ -1,0 +1,264 @@
+/* Engines over several ranks on the CPU: greedy tokens are those of one rank except at near-ties,
+ * whose margin is printed, and a rank that hangs or fails ends the requests with an error that
+ * names it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "common/engine_run.h"
+#include "engine/engine_inside.h"
+#include "exec/cpu_inside.h"
+
+#define MODELS "tests/golden/models/"
+
+enum { PROMPT = 40, TOKENS = 32 };
+
+typedef struct answer {
+    int32_t token[TOKENS], n;
+    double margin[TOKENS]; /* of the best token over the second, in log-probability */
+    vt_finish finish;
+    char error[200];
+} answer;
+
+static void on_event(void *user, const vt_event *e)
+{
+    answer *a = user;
+    for (int32_t i = 0; i < e->n_tokens; i++) {
+        const vt_token_logprob *top = e->top_logprobs + i * e->n_top;
+        a->margin[a->n] = (double)(top[0].logprob - top[1].logprob);
+        a->token[a->n++] = e->tokens[i];
+    }
+    if (e->finish != VT_FINISH_NONE) {
+        a->finish = e->finish;
+        snprintf(a->error, sizeof a->error, "%s", e->error ? e->error : "");
+    }
+}
+
+static vt_request_params ask(const int32_t *prompt, answer *a)
+{
+    vt_request_params p;
+    vt_request_init(&p);
+    p.prompt = prompt;
+    p.n_prompt = PROMPT;
+    p.max_tokens = TOKENS;
+    p.ignore_eos = true;
+    p.logprobs = 2;
+    p.callback = on_event;
+    p.user = a;
+    *a = (answer){0};
+    return p;
+}
+
+/* Returns NULL if the model cannot be opened. */
+static vt_model *open_model(const char *name, vt_options **o)
+{
+    vt_model *m = NULL;
+    vt_err err = {0};
+    assert_int_equal(vt_options_new(o, &err), VT_OK);
+    engine_option(*o, "device", "cpu");
+    if (name)
+        engine_option(*o, "model", name);
+    engine_option_int(*o, "max-context", 256);
+    if (vt_model_open(*o, &m, &err) != VT_OK)
+        print_message("skipped: %s\n", err.message);
+    return m;
+}
+
+static void greedy(const vt_model *m, vt_options *o, int32_t tp, const int32_t *prompt, answer *a)
+{
+    engine_option_int(o, "tp", tp);
+    engine_option_int(o, "threads", tp == 1 ? 2 : tp);
+    vt_engine *e = engine_open(m, o);
+    vt_request_params p = ask(prompt, a);
+    engine_submit(e, &p);
+    engine_run(e);
+    vt_engine_free(e);
+    assert_int_equal(a->n, TOKENS);
+}
+
+/* `tie`: margins below this are near-ties. */
+static void compare(const char *name, double tie)
+{
+    vt_options *o;
+    vt_model *m = open_model(name, &o);
+    for (int32_t prompt_of = 0; m && prompt_of < 4; prompt_of++) {
+        int32_t prompt[PROMPT];
+        answer one, many;
+        for (int32_t i = 0; i < PROMPT; i++)
+            prompt[i] = (i * i * 31 + prompt_of * 977 + 5) % vt_model_vocab_size(m);
+        greedy(m, o, 1, prompt, &one);
+        for (int32_t tp = 2; tp <= 4 && tp <= m->arch.n_heads; tp++) {
+            int32_t same = 0;
+            greedy(m, o, tp, prompt, &many);
+            while (same < TOKENS && many.token[same] == one.token[same])
+                same++;
+            if (same == TOKENS)
+                continue;
+            print_message("%s, prompt %d, %d ranks: token %d is another, its margin is %.2g\n",
+                          m->name, prompt_of, tp, same, one.margin[same]);
+            if (!(one.margin[same] <= tie))
+                fail_msg("a margin of %g is no near-tie (%g)", one.margin[same], tie);
+        }
+    }
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+static void test_greedy_tokens_equal_those_of_one_rank(void **state)
+{
+    (void)state;
+    compare(MODELS "llama-gqa8-llama3-f32", 1e-4);
+    compare(MODELS "qwen3-gqa5-yarn", 1e-2); /* its KV is F16 */
+    compare(MODELS "qwen3moe-raw", 1e-2);
+    compare(NULL, 0.75); /* the default model, if it is there: activations in 8 bits */
+}
+
+/* ---- ranks that hang or fail ---- */
+
+static atomic_bool hangs;
+
+static vt_status run_hang(const void *args, const vt_lane *lane)
+{
+    (void)args, (void)lane;
+    while (atomic_load(&hangs))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return VT_OK;
+}
+
+static vt_status run_fail(const void *args, const vt_lane *lane)
+{
+    (void)args, (void)lane;
+    return VT_ERR_DEVICE;
+}
+
+static const vt_impl hang = {.name = "hang", .run = run_hang},
+                     fail = {.name = "fail", .run = run_fail};
+
+/* Replaces the implementation of a rank's call. Returns the one that it had. */
+static const vt_impl *plant(vt_engine *e, int32_t rank, const char *label, const vt_impl *impl)
+{
+    vt_program *p = ((cpu_executor *)e->executor)->rank[rank].prog;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (strcmp(p->call[i].label, label) == 0) {
+            const vt_impl *was = p->call[i].choice[0].impl;
+            p->call[i].choice[0].impl = impl;
+            return was;
+        }
+    fail_msg("no call %s", label);
+    return NULL;
+}
+
+/* Steps until the request has ended. */
+static void run_to_end(vt_engine *e, const answer *a)
+{
+    vt_err err = {0};
+    for (bool idle = false; a->finish == VT_FINISH_NONE && !idle;)
+        (void)vt_engine_step(e, &idle, &err);
+    assert_int_not_equal(a->finish, VT_FINISH_NONE);
+}
+
+/* The last notice of an engine. */
+static char notice[300];
+
+static void on_notice(void *user, const char *text)
+{
+    (void)user;
+    snprintf(notice, sizeof notice, "%s", text);
+}
+
+/* Ends a request by what was planted, sees the error, or the notice where the engine tried again,
+ * takes it out and sees the same tokens again. */
+static void break_and_mend(int32_t rank, const char *label, const vt_impl *planted,
+                           const char *expected)
+{
+    vt_options *o;
+    vt_model *m = open_model(MODELS "llama-gqa8-llama3-f32", &o);
+    int32_t prompt[PROMPT];
+    answer before, broken, after;
+    for (int32_t i = 0; i < PROMPT; i++)
+        prompt[i] = (i * 7 + 3) % vt_model_vocab_size(m);
+    engine_option_int(o, "tp", 2);
+    engine_option_int(o, "threads", 2);
+    assert_int_equal(vt_options_set_notice(o, on_notice, NULL, NULL), VT_OK);
+    notice[0] = '\0';
+    vt_engine *e = engine_open(m, o);
+    vt_request_params p = ask(prompt, &before);
+    engine_submit(e, &p);
+    engine_run(e);
+    atomic_store(&hangs, true);
+    const vt_impl *was = plant(e, rank, label, planted);
+    p = ask(prompt, &broken);
+    engine_submit(e, &p);
+    run_to_end(e, &broken);
+    assert_int_equal(broken.finish, VT_FINISH_ERROR);
+    if (!strstr(broken.error, expected) && !strstr(notice, expected))
+        fail_msg("neither '%s' nor '%s' says '%s'", broken.error, notice, expected);
+    atomic_store(&hangs, false);
+    plant(e, rank, label, was);
+    p = ask(prompt, &after);
+    engine_submit(e, &p);
+    run_to_end(e, &after);
+    assert_int_equal(after.finish, VT_FINISH_LENGTH);
+    assert_memory_equal(after.token, before.token, sizeof after.token);
+    vt_engine_free(e);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+static void test_rank_that_hangs_is_named_and_ends_requests(void **state)
+{
+    (void)state;
+    break_and_mend(1, "L00.linear.o", &hang, "rank 1 of 2 hangs in L00.linear.o");
+    break_and_mend(0, "L01.linear.down", &hang, "rank 0 of 2 hangs in L01.linear.down");
+    break_and_mend(1, "sample", &hang, "rank 1 of 2 hangs in sample");
+}
+
+static void test_rank_that_fails_is_named_and_ends_requests(void **state)
+{
+    (void)state;
+    break_and_mend(1, "L00.linear.o", &fail, "rank 1 of 2 failed in L00.linear.o");
+}
+
+/* An engine that is freed while a rank hangs returns, and leaves its memory to the rank. */
+static void test_engine_is_freed_although_a_rank_hangs(void **state)
+{
+    (void)state;
+    vt_options *o;
+    vt_model *m = open_model(MODELS "llama-gqa8-llama3-f32", &o);
+    int32_t prompt[PROMPT] = {1, 2, 3};
+    answer a;
+    engine_option_int(o, "tp", 2);
+    engine_option_int(o, "threads", 2);
+    vt_engine *e = engine_open(m, o);
+    atomic_store(&hangs, true);
+    plant(e, 1, "L00.linear.o", &hang);
+    vt_request_params p = ask(prompt, &a);
+    engine_submit(e, &p);
+    run_to_end(e, &a);
+    vt_engine_free(e); /* the model stays for the thread that hangs */
+    vt_options_free(o);
+}
+
+static int set_limit(void **state)
+{
+    (void)state;
+    return setenv("VITRINE_RANK_LIMIT", "1", 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy_tokens_equal_those_of_one_rank),
+        cmocka_unit_test(test_rank_that_hangs_is_named_and_ends_requests),
+        cmocka_unit_test(test_rank_that_fails_is_named_and_ends_requests),
+        cmocka_unit_test(test_engine_is_freed_although_a_rank_hangs),
+    };
+    return cmocka_run_group_tests_name("tp", tests, set_limit, NULL);
+}

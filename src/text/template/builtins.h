@@ -40,8 +40,9 @@
  *   format()   fields by position, name, .attribute and      !a, nested {} in a specification,
  *              [item]; !s !r; specifications (format.c)      = # _ b c n o X
  *
- * `safe` gives the text itself: there is no Markup type, so "+" does not escape what is added to
- * it. (In jinja2 it does, although Hugging Face switches escaping off.)
+ * `safe` marks a text as jinja2's Markup does, although Hugging Face switches escaping off: what
+ * "+", "%", format(), join() and replace() put into a marked text is escaped, and the result is
+ * marked. "~" and output take every text as it is.
  */
 #ifndef VT_TEXT_TEMPLATE_BUILTINS_H
 #define VT_TEXT_TEMPLATE_BUILTINS_H

@@ -124,13 +124,26 @@ vt_status tpl_eval_args(tpl_run *r, const tpl_node_args *args, tpl_call *out, in
     return VT_OK;
 }
 
+/* A method of markup: the strings that it returns, alone or in a list, are markup too. */
+static vt_status call_method(tpl_run *r, const tpl_method *m, const tpl_call *call, tpl_value *out)
+{
+    TRY(tpl_apply(r, m->builtin, "method", m->self, call, out));
+    if (!m->self.markup)
+        return VT_OK;
+    out->markup = out->type == TPL_STR;
+    if (out->type == TPL_LIST || out->type == TPL_TUPLE)
+        for (size_t i = 0; i < out->list->n; i++)
+            out->list->at[i].markup = true;
+    return VT_OK;
+}
+
 vt_status tpl_call_value(tpl_run *r, tpl_value f, const tpl_call *call, tpl_value *out)
 {
     switch (f.type) {
     case TPL_FUNCTION:
         return tpl_apply(r, f.function, "function", (tpl_value){.type = TPL_MISSING}, call, out);
     case TPL_METHOD:
-        return tpl_apply(r, f.method->builtin, "method", f.method->self, call, out);
+        return call_method(r, f.method, call, out);
     case TPL_OBJECT:
         return f.object->class->call(r, f.object, call, out);
     case TPL_UNDEFINED:

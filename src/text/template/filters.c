@@ -13,14 +13,18 @@ static vt_status filter_case(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value s;
     TRY(tpl_to_str(r, a->self, &s));
-    return tpl_change_case(r, s.str, (tpl_case)a->which, out);
+    TRY(tpl_change_case(r, s.str, (tpl_case)a->which, out));
+    out->markup = s.markup;
+    return VT_OK;
 }
 
 static vt_status filter_capitalize(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value s;
     TRY(tpl_to_str(r, a->self, &s));
-    return tpl_capitalize(r, s.str, out);
+    TRY(tpl_capitalize(r, s.str, out));
+    out->markup = s.markup;
+    return VT_OK;
 }
 
 static bool word_separator(uint32_t c)
@@ -59,7 +63,9 @@ static vt_status filter_trim(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value s;
     TRY(tpl_to_str(r, a->self, &s));
-    return tpl_strip(r, s.str, a->arg[0], true, true, out);
+    TRY(tpl_strip(r, s.str, a->arg[0], true, true, out));
+    out->markup = s.markup;
+    return VT_OK;
 }
 
 static vt_status filter_replace(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -80,6 +86,9 @@ static vt_status filter_indent(tpl_run *r, const tpl_args *a, tpl_value *out)
     tpl_text indent = {0}, t = {0};
     int64_t width;
     TRY(tpl_want_str(r, a->self, "indent's input", &s));
+    if (a->arg[0].markup && !a->self.markup)
+        return tpl_unsupported(r, "indent: a width that is marked safe, before text that is not, "
+                                  "is not supported");
     if (a->arg[0].type == TPL_STR) {
         TRY(tpl_text_add(r, &indent, a->arg[0].str->data, a->arg[0].str->len));
     } else {
@@ -104,33 +113,36 @@ static vt_status filter_indent(tpl_run *r, const tpl_args *a, tpl_value *out)
             break;
         begin = next;
     }
-    return tpl_text_value(r, &t, out);
+    TRY(tpl_text_value(r, &t, out));
+    out->markup = a->self.markup;
+    return VT_OK;
 }
 
 /* truncate(length=255, killwords=false, end="...", leeway=5). A value that is short enough
  * is returned as it is, whatever its type. */
 static vt_status filter_truncate(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    const tpl_str *s, *end = &(tpl_str){.data = "...", .len = 3, .n_chars = 3};
+    const tpl_str *s;
+    tpl_value end = a->arg[2], head;
     int64_t length, leeway, n;
     TRY(tpl_want_int(r, a->arg[0], "truncate's length", 255, &length));
     TRY(tpl_want_int(r, a->arg[3], "truncate's leeway", 5, &leeway));
-    if (a->arg[2].type != TPL_MISSING)
-        TRY(tpl_want_str(r, a->arg[2], "truncate's end", &end));
-    if (length < (int64_t)end->n_chars || leeway < 0)
-        return tpl_fail(r, "truncate: expected length >= %zu and leeway >= 0", end->n_chars);
+    if (end.type == TPL_MISSING)
+        TRY(tpl_str_wrap(r, "...", 3, &end));
+    TRY(tpl_want_str(r, end, "truncate's end", &s));
+    if (length < (int64_t)s->n_chars || leeway < 0)
+        return tpl_fail(r, "truncate: expected length >= %zu and leeway >= 0", s->n_chars);
     if (tpl_length(a->self, &n) && (n <= length || n - length <= leeway)) {
         *out = a->self;
         return VT_OK;
     }
     TRY(tpl_want_str(r, a->self, "truncate's input", &s));
     TRY(tpl_charge(r, s->len / 64));
-    size_t cut = tpl_str_offset(s, (size_t)length - end->n_chars);
+    size_t cut = tpl_str_offset(s, (size_t)length - end.str->n_chars);
     const char *space = tpl_truth(a->arg[1]) ? NULL : memrchr(s->data, ' ', cut);
-    tpl_text t = {0};
-    TRY(tpl_text_add(r, &t, s->data, space ? (size_t)(space - s->data) : cut));
-    TRY(tpl_text_add(r, &t, end->data, end->len));
-    return tpl_text_value(r, &t, out);
+    TRY(tpl_str_copy(r, s->data, space ? (size_t)(space - s->data) : cut, &head));
+    head.markup = a->self.markup;
+    return tpl_binary(r, TPL_OP_ADD, head, end, out);
 }
 
 /* Runs of letters, numbers and underscores. */
@@ -173,12 +185,19 @@ static vt_status filter_format(tpl_run *r, const tpl_args *a, tpl_value *out)
             TRY(tpl_list_add(r, l, call->pos[i]));
         args = tpl_of_list(TPL_TUPLE, l);
     }
-    return tpl_percent(r, s.str, args, out);
+    return tpl_percent(r, s, args, out);
 }
 
 static vt_status filter_string(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     return tpl_to_str(r, a->self, out);
+}
+
+static vt_status filter_safe(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    TRY(tpl_to_str(r, a->self, out));
+    out->markup = true;
+    return VT_OK;
 }
 
 /* ---- numbers ---- */
@@ -348,7 +367,7 @@ static const tpl_builtin filters[] = {
     {"lower", filter_case, 0, 0, {0}, TPL_LOWER},
     {"replace", filter_replace, 2, 3, {"old", "new", "count"}, 0},
     {"round", filter_round, 0, 2, {"precision", "method"}, 0},
-    {"safe", filter_string, 0, 0, {0}, 0},
+    {"safe", filter_safe, 0, 0, {0}, 0},
     {"string", filter_string, 0, 0, {0}, 0},
     {"title", filter_title, 0, 0, {0}, 0},
     {"trim", filter_trim, 0, 1, {"chars"}, 0},

@@ -132,6 +132,7 @@ static vt_status check_sizes(tpl_run *r, const spec *s)
 typedef struct percent {
     tpl_run *r;
     const char *at, *end; /* in the format */
+    bool markup;          /* what is inserted is escaped */
     tpl_value args;
     size_t n_args, next; /* positional ones taken */
     tpl_text out;
@@ -184,6 +185,9 @@ static vt_status percent_text(percent *p, spec *s, tpl_value v)
     tpl_value str;
     TRY(s->type == 'r' ? tpl_put_repr(p->r, &text, v) : tpl_put_str(p->r, &text, v));
     TRY(tpl_text_value(p->r, &text, &str));
+    str.markup = v.type == TPL_STR && v.markup && s->type == 's';
+    if (p->markup)
+        TRY(tpl_escape(p->r, str, &str));
     s->align = s->align == '<' ? '<' : '>';
     return put_string(p->r, &p->out, s, str.str);
 }
@@ -231,16 +235,17 @@ static vt_status percent_one(percent *p)
     return percent_value(p, &s, v);
 }
 
-vt_status tpl_percent(tpl_run *r, const tpl_str *format, tpl_value args, tpl_value *out)
+vt_status tpl_percent(tpl_run *r, tpl_value format, tpl_value args, tpl_value *out)
 {
     percent p = {.r = r,
-                 .at = format->data,
-                 .end = format->data + format->len,
+                 .at = format.str->data,
+                 .end = format.str->data + format.str->len,
                  .args = args,
+                 .markup = format.markup,
                  .n_args = args.type == TPL_TUPLE ? args.list->n : 1};
     bool mapping = args.type == TPL_DICT || args.type == TPL_LIST || args.type == TPL_RANGE ||
                    args.type == TPL_UNDEFINED;
-    TRY(tpl_charge(r, format->len / 16));
+    TRY(tpl_charge(r, format.str->len / 16));
     while (p.at < p.end) {
         const char *sign = memchr(p.at, '%', (size_t)(p.end - p.at));
         const char *stop = sign ? sign : p.end;
@@ -251,7 +256,9 @@ vt_status tpl_percent(tpl_run *r, const tpl_str *format, tpl_value args, tpl_val
     }
     if (p.next < p.n_args && !mapping)
         return tpl_fail(r, "not all arguments converted during string formatting");
-    return tpl_text_value(r, &p.out, out);
+    TRY(tpl_text_value(r, &p.out, out));
+    out->markup = format.markup;
+    return VT_OK;
 }
 
 /* ---- specifications of str.format() ---- */

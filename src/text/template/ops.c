@@ -125,12 +125,20 @@ static vt_status float_op(tpl_run *r, tpl_op op, double a, double b, tpl_value *
 
 /* ---- sequences ---- */
 
-static vt_status add_strings(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out)
+/* Where one of them is markup, so is the sum, and the other is escaped. */
+static vt_status add_strings(tpl_run *r, tpl_value a, tpl_value b, tpl_value *out)
 {
     tpl_text t = {0};
-    TRY(tpl_text_add(r, &t, a->data, a->len));
-    TRY(tpl_text_add(r, &t, b->data, b->len));
-    return tpl_text_value(r, &t, out);
+    bool markup = a.markup || b.markup;
+    if (markup) {
+        TRY(tpl_escape(r, a, &a));
+        TRY(tpl_escape(r, b, &b));
+    }
+    TRY(tpl_text_add(r, &t, a.str->data, a.str->len));
+    TRY(tpl_text_add(r, &t, b.str->data, b.str->len));
+    TRY(tpl_text_value(r, &t, out));
+    out->markup = markup;
+    return VT_OK;
 }
 
 static vt_status add_lists(tpl_run *r, tpl_value a, tpl_value b, tpl_value *out)
@@ -154,7 +162,9 @@ static vt_status repeat(tpl_run *r, tpl_value of, int64_t times, tpl_value *out)
     tpl_list *l;
     if (of.type == TPL_STR) {
         TRY(tpl_text_fill(r, &t, of.str->data, of.str->len, of.str->len ? times : 0));
-        return tpl_text_value(r, &t, out);
+        TRY(tpl_text_value(r, &t, out));
+        out->markup = of.markup;
+        return VT_OK;
     }
     TRY(tpl_list_new(r, 0, &l));
     for (int64_t i = 0; i < times && of.list->n > 0; i++)
@@ -176,18 +186,18 @@ vt_status tpl_binary(tpl_run *r, tpl_op op, tpl_value a, tpl_value b, tpl_value 
     if (tpl_is_number(a) && tpl_is_number(b))
         return float_op(r, op, tpl_as_float(a), tpl_as_float(b), out);
     if (a.type == TPL_STR && op == TPL_OP_MOD)
-        return tpl_percent(r, a.str, b, out);
+        return tpl_percent(r, a, b, out);
     if (a.type == TPL_UNDEFINED || b.type == TPL_UNDEFINED)
         return tpl_fail_undefined(r, a.type == TPL_UNDEFINED ? a : b);
     if (op == TPL_OP_ADD && a.type == TPL_STR && b.type == TPL_STR)
-        return add_strings(r, a.str, b.str, out);
+        return add_strings(r, a, b, out);
     if (op == TPL_OP_ADD && a.type == b.type && (a.type == TPL_LIST || a.type == TPL_TUPLE))
         return add_lists(r, a, b, out);
     if (op == TPL_OP_MUL && repeatable(a) && tpl_is_int(b))
         return repeat(r, a, tpl_as_int(b), out);
     if (op == TPL_OP_MUL && repeatable(b) && tpl_is_int(a))
         return repeat(r, b, tpl_as_int(a), out);
-    if (op == TPL_OP_ADD && a.type == TPL_STR)
+    if (op == TPL_OP_ADD && a.type == TPL_STR && !a.markup)
         return tpl_fail(r, "can only concatenate str (not \"%s\") to str", tpl_type_name(b));
     return tpl_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
                     tpl_type_name(a), tpl_type_name(b));
@@ -279,6 +289,8 @@ static vt_status missing_attribute(tpl_run *r, tpl_value of, const tpl_str *name
         [TPL_OBJECT] = {"", "name arguments catch_kwargs catch_varargs caller"},
     };
     const char *forbidden = known[of.type].forbidden, *refused = known[of.type].refused;
+    if (of.markup && in_words("escape striptags unescape", name))
+        refused = "escape striptags unescape";
     TRY(tpl_charge(r, 2));
     if (dunder(name) || (forbidden && in_words(forbidden, name))) {
         tpl_value text;
@@ -376,7 +388,9 @@ static vt_status item(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out, b
         size_t begin = tpl_str_offset(of.str, (size_t)i);
         uint32_t c;
         TRY(tpl_charge(r, begin / 64));
-        return tpl_str_copy(r, of.str->data + begin, tpl_next(of.str->data + begin, &c), out);
+        TRY(tpl_str_copy(r, of.str->data + begin, tpl_next(of.str->data + begin, &c), out));
+        out->markup = of.markup;
+        return VT_OK;
     }
     *out = of.type == TPL_RANGE ? tpl_int(of.range->start + i * of.range->step) : of.list->at[i];
     return VT_OK;
@@ -424,9 +438,10 @@ static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
     return i < low ? low : i > high ? high : i;
 }
 
-static vt_status slice_string(tpl_run *r, const tpl_str *s, int64_t start, int64_t step,
-                              int64_t count, tpl_value *out)
+static vt_status slice_string(tpl_run *r, tpl_value of, int64_t start, int64_t step, int64_t count,
+                              tpl_value *out)
 {
+    const tpl_str *s = of.str;
     tpl_text t = {0};
     TRY(tpl_charge(r, s->len / 16 + 1));
     if (step == 1 && count > 0) {
@@ -446,7 +461,9 @@ static vt_status slice_string(tpl_run *r, const tpl_str *s, int64_t start, int64
             TRY(tpl_text_add(r, &t, s->data + offset[c], offset[c + 1] - offset[c]));
         }
     }
-    return tpl_text_value(r, &t, out);
+    TRY(tpl_text_value(r, &t, out));
+    out->markup = of.markup;
+    return VT_OK;
 }
 
 /* `part` counts in items of `of`. */
@@ -490,7 +507,7 @@ vt_status tpl_slice(tpl_run *r, tpl_value of, tpl_value start, tpl_value stop, t
     int64_t count = by > 0 ? (to - from + by - 1) / by : (to - from + by + 1) / by;
     count = count < 0 ? 0 : count;
     if (of.type == TPL_STR)
-        return slice_string(r, of.str, from, by, count, out);
+        return slice_string(r, of, from, by, count, out);
     if (of.type == TPL_RANGE) {
         return slice_range(r, of.range, (tpl_range){from, to, by, count}, out);
     }

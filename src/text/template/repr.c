@@ -146,7 +146,11 @@ vt_status tpl_put_repr(tpl_run *r, tpl_text *t, tpl_value v)
         TRY(tpl_charge(r, 64)); /* printf and strtod, a few times */
         return tpl_text_add(r, t, number, tpl_format_float(v.real, number));
     case TPL_STR:
-        return repr_string(r, t, v.str);
+        if (!v.markup)
+            return repr_string(r, t, v.str);
+        TRY(tpl_text_puts(r, t, "Markup("));
+        TRY(repr_string(r, t, v.str));
+        return tpl_text_puts(r, t, ")");
     case TPL_LIST:
     case TPL_TUPLE:
     case TPL_VIEW:
@@ -186,4 +190,41 @@ vt_status tpl_to_str(tpl_run *r, tpl_value v, tpl_value *out)
     }
     TRY(tpl_put_str(r, &t, v));
     return tpl_text_value(r, &t, out);
+}
+
+vt_status tpl_escape(tpl_run *r, tpl_value v, tpl_value *out)
+{
+    tpl_text t = {0};
+    TRY(tpl_to_str(r, v, out));
+    if (out->markup)
+        return VT_OK;
+    const char *s = out->str->data;
+    TRY(tpl_charge(r, out->str->len / 16));
+    for (size_t i = 0, n; i < out->str->len; i += n) {
+        n = 1;
+        switch (s[i]) {
+        case '&':
+            TRY(tpl_text_puts(r, &t, "&amp;"));
+            break;
+        case '<':
+            TRY(tpl_text_puts(r, &t, "&lt;"));
+            break;
+        case '>':
+            TRY(tpl_text_puts(r, &t, "&gt;"));
+            break;
+        case '\'':
+            TRY(tpl_text_puts(r, &t, "&#39;"));
+            break;
+        case '"':
+            TRY(tpl_text_puts(r, &t, "&#34;"));
+            break;
+        default:
+            while (i + n < out->str->len && !memchr("&<>'\"", s[i + n], 5))
+                n++;
+            TRY(tpl_text_add(r, &t, s + i, n));
+        }
+    }
+    TRY(tpl_text_value(r, &t, out));
+    out->markup = true;
+    return VT_OK;
 }

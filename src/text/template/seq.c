@@ -205,6 +205,7 @@ static vt_status filter_last(tpl_run *r, const tpl_args *a, tpl_value *out)
     if (items->n == 0)
         return tpl_undefined_hint(r, "No last item, sequence was empty.", out);
     *out = items->at[items->n - 1];
+    out->markup |= a->self.markup; /* Python takes the last character by its index */
     return VT_OK;
 }
 

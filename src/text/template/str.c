@@ -1,5 +1,6 @@
-/* Methods of str. Positions count code points. Parameters whose names begin with "." are positional
- * only, as in Python. str.format() is in str_format.c. */
+/* Methods of str. Positions count code points. What a method of markup returns is marked by its
+ * caller (eval.c); what it inserts is escaped here. Parameters whose names begin with "." are
+ * positional only, as in Python. str.format() is in str_format.c. */
 #include "text/template/builtins.h"
 
 /* ---- case ---- */
@@ -195,6 +196,11 @@ static vt_status str_replace(tpl_run *r, const tpl_args *a, tpl_value *out)
     TRY(tpl_want_str(r, a->arg[0], "replace's first argument", &old));
     TRY(tpl_want_str(r, a->arg[1], "replace's second argument", &fresh));
     TRY(tpl_want_int(r, a->arg[2], "replace's count", -1, &count));
+    if (a->self.markup) {
+        tpl_value escaped;
+        TRY(tpl_escape(r, a->arg[1], &escaped));
+        fresh = escaped.str;
+    }
     return tpl_replace(r, a->self.str, old, fresh, count, out);
 }
 
@@ -349,6 +355,8 @@ static vt_status str_join(tpl_run *r, const tpl_args *a, tpl_value *out)
         TRY(tpl_cursor_next(r, &c, &item, &end));
         if (end)
             return tpl_text_value(r, &t, out);
+        if (a->self.markup)
+            TRY(tpl_escape(r, item, &item));
         if (item.type != TPL_STR)
             return tpl_fail(r, "sequence item: expected str instance, %s found",
                             tpl_type_name(item));

@@ -6,6 +6,7 @@
 typedef struct formatter {
     tpl_run *r;
     const tpl_call *call;
+    bool markup;  /* fields are escaped */
     int32_t next; /* automatic numbering; -1: numbers were given */
 } formatter;
 
@@ -90,12 +91,22 @@ static vt_status format_field(formatter *f, tpl_text *t, const char *s, size_t l
     if (memchr(s + at, '{', len - at))
         return tpl_unsupported(f->r, "a field inside a format specification is not supported");
     TRY(tpl_str_copy(f->r, s + at, len - at, &spec));
-    return tpl_put_spec(f->r, t, v, spec.str->data, spec.str->len);
+    if (!f->markup)
+        return tpl_put_spec(f->r, t, v, spec.str->data, spec.str->len);
+    if (v.type == TPL_STR && v.markup && spec.str->len > 0)
+        return tpl_fail(f->r, "Unsupported format specification for Markup.");
+    tpl_text field = {0};
+    if (v.type != TPL_STR || !v.markup) {
+        TRY(tpl_put_spec(f->r, &field, v, spec.str->data, spec.str->len));
+        TRY(tpl_text_value(f->r, &field, &v));
+        TRY(tpl_escape(f->r, v, &v));
+    }
+    return tpl_text_add(f->r, t, v.str->data, v.str->len);
 }
 
 vt_status tpl_str_format(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    formatter f = {.r = r, .call = a->call};
+    formatter f = {.r = r, .call = a->call, .markup = a->self.markup};
     const char *s = a->self.str->data;
     size_t len = a->self.str->len;
     tpl_text t = {0};

@@ -20,7 +20,9 @@ const char *tpl_type_name(tpl_value v)
         return v.list->kind;
     if (v.type == TPL_ITER)
         return v.iter->kind;
-    return v.type == TPL_OBJECT ? v.object->class->name : names[v.type];
+    if (v.type == TPL_OBJECT)
+        return v.object->class->name;
+    return v.type == TPL_STR && v.markup ? "Markup" : names[v.type];
 }
 
 size_t tpl_count_chars(const char *s, size_t len)

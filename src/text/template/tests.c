@@ -70,7 +70,7 @@ static vt_status test_divisibleby(tpl_run *r, const tpl_args *a, tpl_value *out)
 static vt_status test_sameas(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value x = a->self, y = a->arg[0];
-    bool same = x.type == y.type;
+    bool same = x.type == y.type && x.markup == y.markup;
     if (same && (x.type == TPL_STR || tpl_is_number(x)))
         TRY(tpl_equal(r, x, y, &same));
     else if (same && x.type != TPL_NONE)

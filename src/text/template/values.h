@@ -76,6 +76,7 @@ typedef enum tpl_type {
 
 typedef struct tpl_value {
     tpl_type type;
+    bool markup; /* a string that `safe` made, or what came of one: jinja2's Markup */
     union {
         bool boolean;
         int64_t integer;
@@ -199,7 +200,7 @@ struct tpl_run {
     tpl_text *out; /* where output goes: the rendering's text, or that of the innermost capture */
     struct tpl_scope *scope;
     struct tpl_var *free_vars;
-    int flow; /* a break or continue on its way to the loop (exec.c) */
+    int flow;                 /* a break or continue on its way to the loop (exec.c) */
 };
 
 /* Each fails with "NAME:LINE: ..." and the status VT_ERR_USAGE, VT_ERR_UNSUPPORTED or
@@ -326,6 +327,8 @@ vt_status tpl_put_case(tpl_run *r, tpl_text *t, const char *s, size_t begin, siz
 vt_status tpl_put_str(tpl_run *r, tpl_text *t, tpl_value v);  /* str(v) */
 vt_status tpl_put_repr(tpl_run *r, tpl_text *t, tpl_value v); /* repr(v) */
 vt_status tpl_to_str(tpl_run *r, tpl_value v, tpl_value *out);
+/* str(v) as markup: markup stays as it is, in anything else & < > ' and " are escaped. */
+vt_status tpl_escape(tpl_run *r, tpl_value v, tpl_value *out);
 size_t tpl_format_float(double d, char *out /* [40] */); /* repr(float) */
 
 /* ---- lists and dicts (value.c) ---- */
@@ -365,7 +368,7 @@ vt_status tpl_fail_undefined(tpl_run *r, tpl_value v);
 /* ---- formatting (format.c) ---- */
 
 /* format % args */
-vt_status tpl_percent(tpl_run *r, const tpl_str *format, tpl_value args, tpl_value *out);
+vt_status tpl_percent(tpl_run *r, tpl_value format, tpl_value args, tpl_value *out);
 /* One value by a format specification: the part of {} after the colon. */
 vt_status tpl_put_spec(tpl_run *r, tpl_text *t, tpl_value v, const char *spec, size_t len);
 

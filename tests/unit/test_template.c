@@ -124,6 +124,30 @@ static void test_template_error_names_template_and_line(void **state)
                  "t.jinja: the variables are not a JSON object");
 }
 
+static void test_template_error_in_a_loop_names_the_message_and_its_role(void **state)
+{
+    (void)state;
+    static const char messages[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"\"},"
+                                   " {\"role\": \"user\", \"content\": \"a\"},"
+                                   " {\"role\": \"assistant\", \"content\": null}, 5]}";
+    vt_template_limits none = {0};
+    expect_error("{% for m in messages %}{{ 'x' + m.content }}{% endfor %}", messages, none,
+                 VT_ERR_USAGE,
+                 "t.jinja:1: can only concatenate str (not \"NoneType\") to str (at messages[2], "
+                 "role 'assistant')");
+    /* the loop's variable counts, not what else is a message; messages[1:] holds the same ones */
+    expect_error("{% set first = messages[0] %}{% macro p(x) %}{{ '<' + x }}{% endmacro %}"
+                 "{% for m in messages[1:] %}{% set before = messages[0] %}{% if true %}"
+                 "{{ p(m.content) }}{% endif %}{% endfor %}",
+                 messages, none, VT_ERR_USAGE,
+                 "t.jinja:1: can only concatenate str (not \"NoneType\") to str (at messages[2], "
+                 "role 'assistant')");
+    expect_error("{% for m in messages %}{% if loop.last %}{{ m.a.b }}{% endif %}{% endfor %}",
+                 messages, none, VT_ERR_USAGE, "t.jinja:1: 'int object' has no attribute 'a'");
+    expect_error("{% set first = messages[2] %}{{ 'x' + first.content }}", messages, none,
+                 VT_ERR_USAGE, "t.jinja:1: can only concatenate str (not \"NoneType\") to str");
+}
+
 static void test_template_limits_when_passed_then_rendering_fails(void **state)
 {
     (void)state;
@@ -237,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_template_truncate_when_a_little_longer_then_it_stays_whole),
         cmocka_unit_test(test_template_render_when_called_again_then_the_template_is_unchanged),
         cmocka_unit_test(test_template_error_names_template_and_line),
+        cmocka_unit_test(test_template_error_in_a_loop_names_the_message_and_its_role),
         cmocka_unit_test(test_template_limits_when_passed_then_rendering_fails),
         cmocka_unit_test(test_template_memory_when_values_grow_without_end_then_rendering_fails),
         cmocka_unit_test(test_template_chain_of_elifs_when_long_then_it_is_not_deep),

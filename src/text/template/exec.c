@@ -297,7 +297,8 @@ static vt_status exec_generation(tpl_run *r, const tpl_node *n)
 typedef struct loop {
     tpl_object object;
     const tpl_node *node; /* the for statement */
-    tpl_scope *scope;     /* around the statement, for its test and its recursion */
+    tpl_looped looped;
+    tpl_scope *scope; /* around the statement, for its test and its recursion */
     tpl_cursor cursor;
     int64_t index0, length; /* length -1: not asked yet */
     int32_t depth0;
@@ -456,6 +457,8 @@ static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
 {
     const tpl_node *n = l->node;
     tpl_scope *outer = r->scope;
+    l->looped.outer = r->looped;
+    r->looped = &l->looped;
     for (;;) {
         tpl_value item;
         bool end;
@@ -466,6 +469,7 @@ static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
             TRY(scope_new(r, outer, &r->scope));
         else
             scope_clear(r, r->scope);
+        l->looped.item = item;
         TRY(assign(r, n->a, item));
         TRY(bind(r, r->scope, r->t->loop_name, tpl_of_object(&l->object)));
         TRY(tpl_exec(r, &n->body));
@@ -478,6 +482,7 @@ static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
     if (r->scope != outer)
         scope_clear(r, r->scope);
     r->scope = outer;
+    r->looped = l->looped.outer;
     return VT_OK;
 }
 

@@ -2,6 +2,7 @@
  * parts (values.h lists them) and hands the builtins to the parser and the interpreter. */
 #include "text/template/template.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -79,13 +80,42 @@ void vt_template_free(vt_template *t)
 
 /* ---- rendering ---- */
 
+/* Returns the number of the message that a loop was at when the rendering failed; -1: none was. */
+static int64_t message_at(const tpl_run *r, const tpl_list *messages)
+{
+    for (const tpl_looped *l = r->looped; l; l = l->outer)
+        for (size_t i = 0; l->item.type == TPL_DICT && i < messages->n; i++)
+            if (messages->at[i].type == TPL_DICT && messages->at[i].dict == l->item.dict)
+                return (int64_t)i;
+    return -1;
+}
+
+/* Adds to a failure the message that it came from, with its role. */
+static void name_message(const tpl_run *r, const json_t *variables, const tpl_list *messages)
+{
+    int64_t i = message_at(r, messages);
+    const json_t *given = json_array_get(json_object_get(variables, "messages"), (size_t)i);
+    const char *role = json_string_value(json_object_get(given, "role"));
+    char *text = r->err->message;
+    size_t len = strlen(text);
+    if (i >= 0)
+        snprintf(text + len, sizeof r->err->message - len, " (at messages[%lld], role '%.30s')",
+                 (long long)i, role ? role : "?");
+}
+
 /* The variables go into the root scope. */
 static vt_status render(tpl_run *r, json_t *variables)
 {
     tpl_dict *members;
     TRY(tpl_read_variables(r, variables, &members));
     TRY(tpl_bind_variables(r, members));
-    return tpl_exec(r, &r->t->body);
+    vt_status status = tpl_exec(r, &r->t->body);
+    for (size_t i = 0; i < members->n && status != VT_OK && status != VT_ERR_CANCELLED; i++) {
+        const tpl_entry *e = &members->entry[i];
+        if (tpl_str_is(e->key.str, "messages") && e->value.type == TPL_LIST)
+            name_message(r, variables, e->value.list);
+    }
+    return status;
 }
 
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,

@@ -40,7 +40,8 @@ typedef struct vt_template_limits {
 } vt_template_limits;
 
 /* variables: one JSON object (UTF-8) whose members become the template's variables. Output is
- * appended to out. raise_exception's message becomes the error's. */
+ * appended to out. raise_exception's message becomes the error's. An error inside a loop over
+ * the list `messages` names the message that the loop was at. */
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
                              const vt_template_limits *limits, vt_buf *out, vt_err *err);
 

@@ -180,6 +180,12 @@ typedef struct tpl_cursor {
     size_t pos; /* element number; byte offset for strings */
 } tpl_cursor;
 
+/* The item that a loop is at, and the loop around it: errors name the message they came from. */
+typedef struct tpl_looped {
+    tpl_value item;
+    const struct tpl_looped *outer;
+} tpl_looped;
+
 /* ---- one rendering (run.c) ---- */
 
 struct tpl_run {
@@ -200,6 +206,7 @@ struct tpl_run {
     tpl_text *out; /* where output goes: the rendering's text, or that of the innermost capture */
     struct tpl_scope *scope;
     struct tpl_var *free_vars;
+    const tpl_looped *looped; /* the innermost loop that runs; NULL: none */
     int flow;                 /* a break or continue on its way to the loop (exec.c) */
 };
 

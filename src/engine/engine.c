@@ -372,13 +372,15 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
     sample_machine(e, false);
+    vt_status status = engine_mend(e, err);
     count_pages(e);
     vt_flight f = {.begin_ns = engine_now(e)};
-    f.plan = vt_sched_plan(&e->sched, f.begin_ns);
+    f.plan = status == VT_OK ? vt_sched_plan(&e->sched, f.begin_ns) : NULL;
     f.planned_ns = engine_now(e);
     e->schedule_ns += f.planned_ns - f.begin_ns;
     trace_changes(e, f.planned_ns);
-    vt_status status = f.plan ? launch(e, f, err) : VT_OK;
+    if (f.plan)
+        status = launch(e, f, err);
     bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
     if (status == VT_OK && wait)
         status = finish_step(e, err);

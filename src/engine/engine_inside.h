@@ -39,7 +39,8 @@ struct vt_engine {
     int64_t recovered_ns[VT_MAX_RECOVERIES]; /* when the last recoveries were tried */
     uint64_t n_tried, n_recovered;
     bool lost;    /* the device is lost, and could not be made again */
-    vt_err fault; /* what requests were told when the device could not be made again */
+    vt_err cause; /* why it was lost, */
+    vt_err fault; /* and what requests were told when it could not be made again */
     /* guarded by the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -85,5 +86,8 @@ void engine_publish_all(vt_engine *e, const vt_step_result *result);
 /* A step failed, as `why` says, and none is in flight. VT_OK: the device was lost, it is there
  * again, and all requests go on. Else `why` is the error, also in *err (which may be NULL). */
 vt_status engine_fault(vt_engine *e, const vt_err *why, vt_err *err);
+/* Before a plan. Requests that meet a lost device wait until it is made again, or end. VT_OK: the
+ * device is there, or nothing waits for it. */
+vt_status engine_mend(vt_engine *e, vt_err *err);
 
 #endif

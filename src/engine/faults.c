@@ -7,7 +7,8 @@
  *   3. If the device is lost (vt_executor.lost), it is made again, at most VT_MAX_RECOVERIES times
  *      an hour. The requests wait meanwhile, and go on with the tokens that they have.
  *   4. If it cannot be made again, all requests end with one error. Later requests meet the lost
- *      device too: each tries step 3 once more, or ends at once while the limit holds. */
+ *      device too: each tries step 3 once more, or ends at once while the limit holds. Nothing is
+ *      planned before, because a thread of the device may still read the last plans. */
 #include "base/err.h"
 #include "engine/engine_inside.h"
 
@@ -45,21 +46,34 @@ static vt_status recover(vt_engine *e, const vt_err *why, vt_err *err)
     return VT_OK;
 }
 
+/* Makes the lost device again. If that fails all requests end. */
+static vt_status mend(vt_engine *e, vt_err *err)
+{
+    e->lost = recover(e, &e->cause, &e->fault) != VT_OK;
+    if (!e->lost)
+        return VT_OK;
+    vt_sched_fail_all(&e->sched, e->fault.message);
+    engine_publish_all(e, NULL);
+    if (err)
+        *err = e->fault;
+    return e->fault.status;
+}
+
+vt_status engine_mend(vt_engine *e, vt_err *err)
+{
+    return e->lost && e->sched.n_queue > 0 ? mend(e, err) : VT_OK;
+}
+
 vt_status engine_fault(vt_engine *e, const vt_err *why, vt_err *err)
 {
     vt_executor *x = e->executor;
     vt_sched_fault(&e->sched);
     e->n_flight = 0;
     engine_publish_all(e, NULL);
-    e->fault = *why;
-    if (x->lost && x->lost(x)) {
-        e->lost = recover(e, why, &e->fault) != VT_OK;
-        if (!e->lost)
-            return VT_OK;
-        vt_sched_fail_all(&e->sched, e->fault.message);
-        engine_publish_all(e, NULL);
-    }
+    e->cause = *why;
+    if (x->lost && x->lost(x))
+        return mend(e, err);
     if (err)
-        *err = e->fault;
-    return e->fault.status;
+        *err = *why;
+    return why->status;
 }

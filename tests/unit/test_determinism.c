@@ -6,7 +6,7 @@
  * schedule is the order of the requests and the steps between their submissions. It decides, with
  * what earlier schedules left in the cache, what is in each batch: chunk sizes, mixes of decodes,
  * hits. VITRINE_DETERMINISM=n runs n schedules per engine. One model has sequence state, and
- * therefore no drafts. */
+ * therefore no drafts. Some run over ranks: with as many ranks, the same holds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,22 +20,31 @@
 #include "common/engine_run.h"
 #include "common/tiny_model.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 #include "kv/cache.h"
 #include "model/model.h"
 
 #define MODELS "tests/golden/models/"
 
-static const char *const models[] = {
-    "llama-quantised-Q8_0.gguf",
-    "llama-quantised-Q4_K.gguf",
-    "llama-gqa8-llama3-f32",
-    "qwen2-gqa7",
-    "mistral-gqa4-window",
-    "gemma3-windows",
-    "qwen3moe-raw",
-    "qwen3-fp8",
-    "mixed",             /* two groups of K and V: common/tiny_model.h */
-    "dummy:hybrid-tiny", /* sequence state */
+typedef struct model_case {
+    const char *name;
+    int32_t tp; /* ranks */
+} model_case;
+
+static const model_case models[] = {
+    {"llama-quantised-Q8_0.gguf", 1},
+    {"llama-quantised-Q4_K.gguf", 1},
+    {"llama-gqa8-llama3-f32", 1},
+    {"qwen2-gqa7", 1},
+    {"mistral-gqa4-window", 1},
+    {"gemma3-windows", 1},
+    {"qwen3moe-raw", 1},
+    {"qwen3-fp8", 1},
+    {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */
+    {"dummy:hybrid-tiny", 1}, /* sequence state */
+    {"llama-gqa8-llama3-f32", 3},
+    {"mixed", 2},
+    {"qwen3moe-raw", 2},
 };
 
 enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3 };
@@ -81,8 +90,9 @@ static void on_event(void *user, const vt_event *e)
 
 /* Requests whose prompts have common beginnings of every length: greedy and sampled, some with
  * penalties, some restricted to the tokens of their prompt. */
-static void write_requests(request *r, int32_t vocab)
+static void write_requests(request *r, const vt_model *m)
 {
+    int32_t vocab = vt_model_vocab_size(m), most = m->arch.max_context - TOKENS;
     int32_t family[FAMILIES][PROMPT];
     for (int32_t f = 0; f < FAMILIES; f++)
         for (int32_t i = 0; i < PROMPT; i++)
@@ -90,6 +100,7 @@ static void write_requests(request *r, int32_t vocab)
     for (int32_t k = 0; k < REQUESTS; k++, r++) {
         vt_request_init(&r->p);
         r->p.n_prompt = between(1, PROMPT);
+        r->p.n_prompt = r->p.n_prompt < most ? r->p.n_prompt : most;
         memcpy(r->prompt, family[k % FAMILIES], sizeof r->prompt);
         for (int32_t i = between(0, r->p.n_prompt); i < r->p.n_prompt; i++)
             r->prompt[i] = between(0, vocab - 1);
@@ -118,7 +129,7 @@ static void submit(vt_engine *e, request *r)
 
 static void run_alone(const vt_model *m, vt_options *o, request *r)
 {
-    engine_option_int(o, "threads", 1);
+    engine_option_int(o, "threads", vt_options_int(o, "tp"));
     engine_option_int(o, "max-running", 1);
     engine_option_int(o, "token-budget", 512);
     engine_option_int(o, "page-size", 16);
@@ -139,7 +150,7 @@ static void random_options(vt_options *o, const vt_model *m)
 {
     static const int32_t page_sizes[] = {1, 4, 16, 32, 64};
     int32_t running = between(1, 8);
-    engine_option_int(o, "threads", between(1, 3));
+    engine_option_int(o, "threads", between(1, 3) * vt_options_int(o, "tp"));
     engine_option_int(o, "max-running", running);
     engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
     engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
@@ -195,21 +206,23 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
         vt_err err;
         request r[REQUESTS] = {0};
         rng = k + 1;
-        bool dummy = strncmp(models[k], "dummy:", 6) == 0;
-        snprintf(path, sizeof path, "%s%s", dummy ? "" : MODELS, models[k]);
+        const char *name = models[k].name;
+        bool dummy = strncmp(name, "dummy:", 6) == 0;
+        snprintf(path, sizeof path, "%s%s", dummy ? "" : MODELS, name);
         assert_int_equal(vt_options_new(&o, &err), VT_OK);
         assert_int_equal(vt_options_set(o, "model", path, &err), VT_OK);
-        if (strcmp(models[k], "mixed") == 0)
+        engine_option_int(o, "tp", models[k].tp);
+        if (strcmp(name, "mixed") == 0)
             m = tiny_model("mixed");
         else if (vt_model_open(o, &m, &err) != VT_OK)
             fail_msg("%s", err.message);
-        write_requests(r, vt_model_vocab_size(m));
+        write_requests(r, m);
         run_alone(m, o, r);
-        for (int32_t i = 0; i < ENGINES; i++) {
+        for (int32_t i = 0; i < (models[k].tp > 1 ? 2 : ENGINES); i++) {
             random_options(o, m);
             vt_engine *e = engine_open(m, o);
             for (int32_t s = 0; s < n; s++, total++)
-                run_schedule(e, r, models[k], i, s);
+                run_schedule(e, r, name, i, s);
             vt_engine_stats st;
             vt_engine_copy_stats(e, &st);
             if (st.cache.kept_states > 0) {

@@ -122,37 +122,31 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
 
 /* ---- ranks that hang or fail ---- */
 
-static atomic_bool hangs;
+/* What the planted implementation does; 0: what the one that it replaces does. */
+enum { WORKS, HANGS, FAILS };
+static atomic_int does;
+static const vt_impl *replaced;
 
-static vt_status run_hang(const void *args, const vt_lane *lane)
+static vt_status run_planted(const void *args, const vt_lane *lane)
 {
-    (void)args, (void)lane;
-    while (atomic_load(&hangs))
+    while (atomic_load(&does) == HANGS)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    return VT_OK;
+    return atomic_load(&does) == FAILS ? VT_ERR_DEVICE : replaced->run(args, lane);
 }
 
-static vt_status run_fail(const void *args, const vt_lane *lane)
-{
-    (void)args, (void)lane;
-    return VT_ERR_DEVICE;
-}
+static const vt_impl planted = {.name = "planted", .run = run_planted};
 
-static const vt_impl hang = {.name = "hang", .run = run_hang},
-                     fail = {.name = "fail", .run = run_fail};
-
-/* Replaces the implementation of a rank's call. Returns the one that it had. */
-static const vt_impl *plant(vt_engine *e, int32_t rank, const char *label, const vt_impl *impl)
+/* Replaces the implementation of a rank's call. */
+static void plant(vt_engine *e, int32_t rank, const char *label)
 {
     vt_program *p = ((cpu_executor *)e->executor)->rank[rank].prog;
     for (int32_t i = 0; i < p->n_calls; i++)
         if (strcmp(p->call[i].label, label) == 0) {
-            const vt_impl *was = p->call[i].choice[0].impl;
-            p->call[i].choice[0].impl = impl;
-            return was;
+            replaced = p->call[i].choice[0].impl;
+            p->call[i].choice[0].impl = &planted;
+            return;
         }
     fail_msg("no call %s", label);
-    return NULL;
 }
 
 /* Steps until the request has ended. */
@@ -175,8 +169,7 @@ static void on_notice(void *user, const char *text)
 
 /* Ends a request by what was planted, sees the error, or the notice where the engine tried again,
  * takes it out and sees the same tokens again. */
-static void break_and_mend(int32_t rank, const char *label, const vt_impl *planted,
-                           const char *expected)
+static void break_and_mend(int32_t rank, const char *label, int what, const char *expected)
 {
     vt_options *o;
     vt_model *m = open_model(MODELS "llama-gqa8-llama3-f32", &o);
@@ -189,19 +182,19 @@ static void break_and_mend(int32_t rank, const char *label, const vt_impl *plant
     assert_int_equal(vt_options_set_notice(o, on_notice, NULL, NULL), VT_OK);
     notice[0] = '\0';
     vt_engine *e = engine_open(m, o);
+    atomic_store(&does, WORKS);
+    plant(e, rank, label);
     vt_request_params p = ask(prompt, &before);
     engine_submit(e, &p);
     engine_run(e);
-    atomic_store(&hangs, true);
-    const vt_impl *was = plant(e, rank, label, planted);
+    atomic_store(&does, what);
     p = ask(prompt, &broken);
     engine_submit(e, &p);
     run_to_end(e, &broken);
     assert_int_equal(broken.finish, VT_FINISH_ERROR);
     if (!strstr(broken.error, expected) && !strstr(notice, expected))
         fail_msg("neither '%s' nor '%s' says '%s'", broken.error, notice, expected);
-    atomic_store(&hangs, false);
-    plant(e, rank, label, was);
+    atomic_store(&does, WORKS);
     p = ask(prompt, &after);
     engine_submit(e, &p);
     run_to_end(e, &after);
@@ -215,15 +208,15 @@ static void break_and_mend(int32_t rank, const char *label, const vt_impl *plant
 static void test_rank_that_hangs_is_named_and_ends_requests(void **state)
 {
     (void)state;
-    break_and_mend(1, "L00.linear.o", &hang, "rank 1 of 2 hangs in L00.linear.o");
-    break_and_mend(0, "L01.linear.down", &hang, "rank 0 of 2 hangs in L01.linear.down");
-    break_and_mend(1, "sample", &hang, "rank 1 of 2 hangs in sample");
+    break_and_mend(1, "L00.linear.o", HANGS, "rank 1 of 2 hangs in L00.linear.o");
+    break_and_mend(0, "L01.linear.down", HANGS, "rank 0 of 2 hangs in L01.linear.down");
+    break_and_mend(1, "sample", HANGS, "rank 1 of 2 hangs in sample");
 }
 
 static void test_rank_that_fails_is_named_and_ends_requests(void **state)
 {
     (void)state;
-    break_and_mend(1, "L00.linear.o", &fail, "rank 1 of 2 failed in L00.linear.o");
+    break_and_mend(1, "L00.linear.o", FAILS, "rank 1 of 2 failed in L00.linear.o");
 }
 
 /* An engine that is freed while a rank hangs returns, and leaves its memory to the rank. */
@@ -237,8 +230,8 @@ static void test_engine_is_freed_although_a_rank_hangs(void **state)
     engine_option_int(o, "tp", 2);
     engine_option_int(o, "threads", 2);
     vt_engine *e = engine_open(m, o);
-    atomic_store(&hangs, true);
-    plant(e, 1, "L00.linear.o", &hang);
+    plant(e, 1, "L00.linear.o");
+    atomic_store(&does, HANGS);
     vt_request_params p = ask(prompt, &a);
     engine_submit(e, &p);
     run_to_end(e, &a);

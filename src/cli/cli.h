@@ -50,6 +50,7 @@ int cli_explain(cli *c);
 int cli_env(cli *c);
 int cli_bench_latency(cli *c);
 int cli_bench_kernels(cli *c);
+int cli_bench_comm(cli *c);
 int cli_bench_startup(cli *c);
 int cli_bench_offline(cli *c);
 int cli_bench_serve(cli *c);

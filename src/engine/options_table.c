@@ -48,6 +48,8 @@ static const vt_option table[] = {
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks, which divide the threads (CPU)"),
+    ROW("tp", INT(2, 64), .id = "comm-tp", .value_name = "N", .fallback = "2",
+        .verbs = VT_FOR_COMM, .help = "ranks that communicate, of one thread each"),
     ROW("seed", INT(0, 9007199254740992.0), .flags = VT_OPTION_RANDOM, .value_name = "N",
         .fallback = "0", .verbs = ENGINE | VT_FOR_LOAD,
         .help = "seed of every random choice: the same seed, the same text; random: a new one"),
@@ -55,11 +57,11 @@ static const vt_option table[] = {
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
                  VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB |
-                 VT_FOR_LAB_KERNEL,
+                 VT_FOR_LAB_KERNEL | VT_FOR_COMM,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
-                 VT_FOR_LIST | VT_FOR_RM | VT_FOR_LOAD | VT_FOR_LAB,
+                 VT_FOR_LIST | VT_FOR_RM | VT_FOR_LOAD | VT_FOR_LAB | VT_FOR_COMM,
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
@@ -247,7 +249,7 @@ static const vt_option table[] = {
         .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN | VT_FOR_STORY_WHATIF,
         .help = "sequences at once"),
     ROW("reps", INT(1, 1000), .letter = 'r', .value_name = "N", .fallback = "5",
-        .verbs = VT_FOR_LATENCY | VT_FOR_STARTUP | VT_FOR_KERNELS,
+        .verbs = VT_FOR_LATENCY | VT_FOR_STARTUP | VT_FOR_KERNELS | VT_FOR_COMM,
         .help = "repetitions, after one that is not counted"),
     ROW("cold", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "data from memory: every call gets its own copy of the arguments"),

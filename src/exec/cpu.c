@@ -56,15 +56,17 @@ static void run_rank(void *arg, int32_t rank)
 static void run_step(cpu_executor *x, const vt_step *step)
 {
     cpu_result *r = &x->result[x->finished % CPU_RESULTS];
+    int32_t n_rows = step->batch.n_rows; /* *step may be gone when a rank that hung comes back */
+    uint64_t id = step->id;
     r->view.begin_ns = vt_now_ns();
     if (x->leaders) {
         vt_team_run(x->leaders, run_rank, x);
-        compare_tokens(x, step->batch.n_rows);
+        compare_tokens(x, n_rows);
     } else {
         run_rank(x, 0);
     }
-    copy_results(x, r, step->batch.n_rows);
-    r->view = (vt_step_result){.id = step->id,
+    copy_results(x, r, n_rows);
+    r->view = (vt_step_result){.id = id,
                                .token = r->token,
                                .logprob = r->logprob,
                                .top_id = r->top_id,

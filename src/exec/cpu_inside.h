@@ -42,10 +42,11 @@ typedef struct cpu_rank {
     size_t plan_at[VT_MAX_PLANS];
     int32_t items[VT_MAX_PLANS]; /* how many items each of these plans has */
     cpu_recorder *recorder;      /* [n_workers] */
-    const vt_step *step;         /* the step that the team runs */
-    int64_t begin_ns;            /* and when it began */
-    atomic_int call;             /* the call that worker 0 runs, for messages */
-    atomic_int fault;            /* cpu_fault: how the rank failed first */
+    vt_step
+        step; /* the step that the team runs: the caller's may be gone before a rank that hung */
+    int64_t begin_ns; /* and when it began */
+    atomic_int call;  /* the call that worker 0 runs, for messages */
+    atomic_int fault; /* cpu_fault: how the rank failed first */
     bool skip; /* a rank failed: calls are passed over. Worker 0 decides it before a barrier */
 } cpu_rank;
 

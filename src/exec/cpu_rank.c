@@ -29,10 +29,10 @@ static vt_status run_call(cpu_rank *k, vt_lane *lane, int32_t i)
 /* Where this worker's spans of the current step go; NULL: its op calls are not recorded. */
 static vt_trace_ring *spans_of_step(cpu_rank *k, int32_t worker)
 {
-    const vt_batch *b = &k->step->batch;
+    const vt_batch *b = &k->step.batch;
     bool prompts = b->n_tokens > b->n_decode;
-    return prompts || vt_spans_on(k->step->id)
-               ? vt_spans_of(&k->recorder[worker].spans, k->step->id, prompts)
+    return prompts || vt_spans_on(k->step.id)
+               ? vt_spans_of(&k->recorder[worker].spans, k->step.id, prompts)
                : NULL;
 }
 
@@ -67,13 +67,13 @@ static void run_calls(void *arg, int32_t worker)
                     .n_workers = vt_team_size(k->team),
                     .workspace = k->workspace,
                     .workspace_bytes = p->target.workspace_bytes};
-    vt_use_begin(&recorder->use, k->step->id);
+    vt_use_begin(&recorder->use, k->step.id);
     vt_trace_ring *ring = spans_of_step(k, worker);
     bool alone = lane.n_workers == 1; /* it never waits: one look at the clock is enough */
     int64_t base = k->begin_ns, begin = ring ? vt_now_ns() : 0;
     lane.waited_ns = ring ? &waited : NULL;
     if (ring)
-        vt_trace_base(ring, k->step->id, base);
+        vt_trace_base(ring, k->step.id, base);
     for (int32_t i = 0; i < p->n_calls; i++) {
         if (!vt_call_active(&p->call[i], &p->size))
             continue;
@@ -91,7 +91,7 @@ static void run_calls(void *arg, int32_t worker)
         begin = met;
         waited = 0;
     }
-    vt_use_end(&recorder->use, k->step->id, &recorder->uses);
+    vt_use_end(&recorder->use, k->step.id, &recorder->uses);
 }
 
 static void make_plans(cpu_rank *k)
@@ -114,7 +114,7 @@ void cpu_rank_run(cpu_rank *k, const vt_step *step, int64_t begin_ns)
 {
     vt_program *p = k->prog;
     vt_size size = vt_size_of(&step->batch);
-    k->step = step;
+    k->step = *step;
     k->begin_ns = begin_ns;
     k->skip = false;
     vt_program_bind(p, &step->batch, &size, step->rows);

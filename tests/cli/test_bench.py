@@ -197,6 +197,20 @@ def test_bench_kernels_takes_shapes():
         fails(2, words, "bench", "kernels", *args)
 
 
+def test_bench_comm_agrees_over_ranks():
+    for ranks in ("2", "3"):
+        results = ok("bench", "comm", "--tp", ranks, "--json", "-r", "1", "--quiet").json["results"]
+        same({x["op"] for x in results}, {"all_reduce", "all_gather"})
+        same({x["method"] for x in results}, {"registered", "copied"})
+        for x in results:
+            same((str(x["ranks"]), x["ranks_agree"], x["wrong"]), (ranks, True, None))
+            assert x["error"] <= x["tolerance"] and 0 < x["best_ns"] <= x["median_ns"], x
+            assert x["message_bytes"] > 0 and x["bytes"] >= 2 * x["message_bytes"], x
+    text = ok("bench", "comm", "-r", "1").text
+    assert "registered" in text and max(map(len, text.split("\n"))) <= 100
+    fails(2, "2 to 64", "bench", "comm", "--tp", "1")
+
+
 def test_attention_shapes_may_have_different_numbers_of_new_tokens():
     shape, flops = "seqs=3,q_len=5,kv_len=9,step=7", []
     for more in ("", ",q_step=4"):

@@ -224,6 +224,18 @@ typedef struct vt_logit_bias {
 
 /* A request. vt_request_init fills in the defaults, which stand after each field here; whatever a
  * pointer points to is copied by vt_engine_submit. A count without its array is VT_ERR_USAGE. */
+/* What an answer has to follow; docs/structured.md says what each kind understands and refuses. */
+typedef enum vt_grammar_kind {
+    VT_GRAMMAR_FREE = 0,    /* any text */
+    VT_GRAMMAR_JSON_SCHEMA, /* JSON by a JSON Schema */
+    VT_GRAMMAR_JSON_STRICT, /* the same, but objects that list properties have no others unless they
+                               say so */
+    VT_GRAMMAR_JSON_OBJECT, /* any JSON object; the text is not read */
+    VT_GRAMMAR_REGEX,       /* the whole answer, in ECMA-262's syntax */
+    VT_GRAMMAR_CHOICE,      /* one of a JSON list of strings */
+    VT_GRAMMAR_GBNF         /* llama.cpp's notation */
+} vt_grammar_kind;
+
 typedef struct vt_request_params {
     size_t struct_size;       /* set by vt_request_init */
     const int32_t *prompt;    /* [n_prompt] token ids, n_prompt >= 1 */
@@ -264,6 +276,11 @@ typedef struct vt_request_params {
     /* For its story, on CLOCK_MONOTONIC: when its first byte came, when it was read, when its chat
      * template was rendered, and when it was tokenised. 0: not known. */
     int64_t arrived_ns, parsed_ns, rendered_ns, tokenised_ns;
+    const char *grammar;  /* NULL; a schema, an expression or a grammar, as grammar_kind says. It is
+                             compiled by vt_engine_submit unless the engine has it already. The
+                             grammar says where an answer may end: ignore_eos and min_tokens do not
+                             hold, and answers close their brackets before max_tokens ends them */
+    int32_t grammar_kind; /* 0, a vt_grammar_kind */
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

@@ -24,6 +24,7 @@
 #include "cli/lines.h"
 #include "cli/telling.h"
 #include "text/template/template.h"
+#include "engine/constraint_grammar.h"
 #include "openai/batch.h"
 
 enum {
@@ -249,6 +250,9 @@ static vt_status start_line(batch *b, vt_err *err)
     vt_openai_error *e = &w->line.error;
     if (w->line.body)
         (void)vt_openai_request_read(w->line.body, w->line.chat, b->s.model, &d, &w->request, e);
+    vt_err why;
+    if (!e->http && w->line.body && vt_engine_prepare(b->s.engine, &w->request.p, &why) != VT_OK)
+        (void)vt_openai_refuse_grammar(e, &why, &w->request, b->s.model);
     if (!e->http) {
         w->part = vt_calloc((size_t)w->request.n_prompts, sizeof *w->part);
         status = w->part ? vt_openai_reply_init(&w->reply, &w->request, b->s.model, id, err)

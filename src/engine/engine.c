@@ -87,6 +87,11 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     e->has_sched = status == VT_OK;
     if (status == VT_OK)
         status = reserve(e, err);
+    if (status == VT_OK && c->request.tokenizer) {
+        e->grammars = vt_grammar_store_new(c->request.tokenizer, c->request.vocab);
+        if (!e->grammars)
+            status = vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
+    }
     if (status != VT_OK) {
         vt_engine_free(e);
         return status;
@@ -483,7 +488,9 @@ void vt_engine_wrote(vt_engine *e, vt_request_id id, int64_t begin_ns, int64_t e
 
 vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
 {
-    return vt_engine_submit_constrained(e, p, NULL, id, err);
+    TRY(vt_check_pointer(e, "vt_engine_submit: the engine", err));
+    TRY(vt_check_pointer(p, "vt_engine_submit: the request", err));
+    return engine_submit_grammar(e, p, id, err);
 }
 
 vt_status vt_engine_submit_constrained(vt_engine *e, const vt_request_params *p,
@@ -747,6 +754,7 @@ void vt_engine_free(vt_engine *e)
     e->executor->free(e->executor);
     engine_recording_release(e);
     vt_energy_close(&e->energy);
+    vt_grammar_store_free(e->grammars);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e->inbox);

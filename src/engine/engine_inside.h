@@ -6,6 +6,7 @@
 
 #include "device/energy.h"
 #include "engine/engine.h"
+#include "grammar/store.h"
 
 /* A launched step and when the CPU did what for it. */
 typedef struct vt_flight {
@@ -51,9 +52,10 @@ struct vt_engine {
     int32_t n_waiting; /* sequences queued or in the inbox */
     int32_t n_aborts;
     bool flush, quit;
-    bool started;  /* the loop has a thread */
-    bool stepping; /* a step is under way, on thread `stepper` */
-    bool closing;  /* vt_engine_free is at work: nothing more is accepted */
+    bool started;               /* the loop has a thread */
+    bool stepping;              /* a step is under way, on thread `stepper` */
+    vt_grammar_store *grammars; /* compiled; NULL: no tokenizer */
+    bool closing;               /* vt_engine_free is at work: nothing more is accepted */
     int32_t n_holds;
     pthread_t thread, stepper;
     vt_request_id next_id;
@@ -72,6 +74,12 @@ vt_status engine_recording_init(vt_engine *e, vt_err *err);
 void engine_recording_release(vt_engine *e);
 /* Memory that recording has come to use; any thread. */
 size_t engine_recorder_bytes(const vt_engine *e);
+
+/* ---- constraint_grammar.c ---- */
+
+/* vt_engine_submit for a request that may have a grammar. */
+vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_request_id *id,
+                                vt_err *err);
 
 /* ---- publish.c ---- */
 

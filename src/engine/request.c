@@ -208,6 +208,7 @@ static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limi
 {
     r->p = *p;
     r->p.allowed = NULL;
+    r->p.grammar = NULL; /* compiled by now */
     const char **stop = vt_arena_alloc(&r->arena, (size_t)p->n_stop + 1, sizeof *stop);
     r->mask = p->allowed ? mask_of(&r->arena, p->allowed, p->n_allowed, lim->vocab) : NULL;
     bool ok = stop != NULL && !p->allowed == !r->mask;

@@ -82,6 +82,9 @@ vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
 vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
 vt_status field_read_rid(reader *r, const field *f, json_t *v);
 vt_status field_read_return_logprob(reader *r, const field *f, json_t *v);
+vt_status field_read_response_format(reader *r, const field *f, json_t *v);
+vt_status field_read_structured(reader *r, const field *f, json_t *v);
+vt_status field_read_grammar(reader *r, const field *f, json_t *v);
 vt_status field_read_neutral(reader *r, const field *f, json_t *v);
 
 #endif

@@ -64,24 +64,25 @@ typedef enum vt_openai_form {
 /* Plain completions may bring several prompts. Each is an engine request of its own with the same
  * parameters; vt_openai_request_select sets which one `p` is. */
 typedef struct vt_openai_request {
-    bool chat;                /* VT_OPENAI_CHAT, or a /tokenize of messages */
-    bool stream;              /* the reply is wanted piece by piece */
-    bool include_usage;       /* and the usage in a last piece */
-    bool continuous_usage;    /* and the usage so far in every piece */
-    bool echo;                /* the answer begins with the prompt */
-    int32_t n_top;            /* log-probabilities of the answer's tokens: with so many
+    bool chat;                 /* VT_OPENAI_CHAT, or a /tokenize of messages */
+    bool stream;               /* the reply is wanted piece by piece */
+    bool include_usage;        /* and the usage in a last piece */
+    bool continuous_usage;     /* and the usage so far in every piece */
+    bool echo;                 /* the answer begins with the prompt */
+    int32_t n_top;             /* log-probabilities of the answer's tokens: with so many
                                  alternatives each; -1: none */
-    int32_t n_prompt_top;     /* the same of the prompt's tokens, in their own member */
-    bool list;                /* several prompts were given as a list, perhaps a list of one */
-    int32_t logprob_start;    /* /generate: the first position of the prompt that is scored */
-    bool logprob_text;        /* /generate: tokens have their text beside their id */
-    bool token_strings;       /* /tokenize: likewise */
-    const char *id;           /* that the client gave the request; NULL: none */
-    const char *model_name;   /* for the answer; borrowed from the defaults or the model */
-    vt_request_params p;      /* of the first prompt; ready to submit but for callback and user */
-    int32_t n_prompts;        /* at least 1 */
-    vt_openai_prompt *prompt; /* [n_prompts] */
-    vt_arena arena;           /* everything above */
+    int32_t n_prompt_top;      /* the same of the prompt's tokens, in their own member */
+    bool list;                 /* several prompts were given as a list, perhaps a list of one */
+    int32_t logprob_start;     /* /generate: the first position of the prompt that is scored */
+    bool logprob_text;         /* /generate: tokens have their text beside their id */
+    bool token_strings;        /* /tokenize: likewise */
+    const char *id;            /* that the client gave the request; NULL: none */
+    const char *grammar_field; /* that set p.grammar; NULL: none did */
+    const char *model_name;    /* for the answer; borrowed from the defaults or the model */
+    vt_request_params p;       /* of the first prompt; ready to submit but for callback and user */
+    int32_t n_prompts;         /* at least 1 */
+    vt_openai_prompt *prompt;  /* [n_prompts] */
+    vt_arena arena;            /* everything above */
 } vt_openai_request;
 
 enum {
@@ -104,6 +105,11 @@ void vt_openai_request_release(vt_openai_request *r);
 /* The field that a sentence of the engine such as "min_tokens is 5, expected ..." is about, as that
  * form of request calls it; NULL: none. */
 const char *vt_openai_field_of(const char *sentence, vt_openai_form form);
+
+/* Turns the engine's error about a request's grammar into one that names the field. Returns
+ * VT_ERR_USAGE. */
+vt_status vt_openai_refuse_grammar(vt_openai_error *e, const vt_err *why,
+                                   const vt_openai_request *r, const vt_model *m);
 
 /* For the documentation's test: field number i of a form, with what is done with it ("honoured",
  * "accepted without effect", or the values that are accepted, as a JSON list); false behind the

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
+#include "engine/constraint_grammar.h"
 #include "server/observe.h"
 #include "text/template/template.h"
 
@@ -218,6 +219,14 @@ static void keep_prompt(generation *g)
 
 static bool is_given_up(void *g) { return is_gone(g); }
 
+/* Compiles the request's grammar here, so that the loop's thread finds it compiled. */
+static void prepare_grammar(generation *g)
+{
+    vt_err why;
+    if (vt_engine_prepare(g->server->engine, &g->request.p, &why) != VT_OK)
+        vt_openai_refuse_grammar(&g->error, &why, &g->request, g->server->model);
+}
+
 void generation_read(generation *g)
 {
     json_t *body = NULL;
@@ -232,6 +241,8 @@ void generation_read(generation *g)
     g->at.tokenised = vt_now_ns();
     g->at.rendered = g->request.p.rendered_ns;
     json_decref(body);
+    if (!g->error.http)
+        prepare_grammar(g);
 }
 
 static void run_read(void *arg)

@@ -317,7 +317,7 @@ def test_batch_fields_that_change_nothing_are_accepted_and_others_refused_by_nam
         same(got["parts"][1]["usage"]["prompt_tokens"], answers(d, [joined])["id-1"][1]["usage"]["prompt_tokens"])
 
         image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-        bad = {"response_format": {"type": "json_object"}, "tools": [{"type": "function"}], "store": True, "tool_choice": "required",
+        bad = {"response_format": {"type": "xml"}, "guided_json": {"not": {}}, "tools": [{"type": "function"}], "store": True, "tool_choice": "required",
                "stream_options": {"include_usage": True}, "frequency_penalties": 1, "messages": image, "top_logprobs": 2,
                "stop_token_ids": [-1], "seed": 1.5, "n": 0, "logit_bias": {"1x": 1}, "service_tier": "flex"}
         got = answers(d, [line(1, **{k: v}).replace('"id-1"', json.dumps(k)) for k, v in bad.items()])

@@ -198,10 +198,10 @@ def test_text_parts_are_one_message():
 
 
 REFUSED = {
-    "response_format": {"type": "json_object"}, "tools": [{"type": "function", "function": {"name": "f"}}],
+    "response_format": {"type": "xml"}, "tools": [{"type": "function", "function": {"name": "f"}}],
     "functions": [{"name": "f"}], "audio": {"voice": "alloy", "format": "wav"}, "modalities": ["text", "audio"],
     "prediction": {"type": "content", "content": "x"}, "tool_choice": "required", "web_search_options": {}, "store": True,
-    "reasoning_effort": "low", "chat_template": "{{ 1 }}", "guided_json": {}, "structured_outputs": {"regex": "a"},
+    "reasoning_effort": "low", "chat_template": "{{ 1 }}", "guided_json": {"not": {}}, "structured_outputs": {"regex": "("},
     "use_beam_search": True, "skip_special_tokens": False, "temprature": 0.5, "best_of": 2, "logit_processors": []}
 NUMBERS = {"n": [0, -1, 129, 10**9, 2**62, 1.5, "2", True], "temperature": [-1, 3, 1e300, "hot", True],
            "top_p": [-0.1, 1.1], "top_k": [-2, 10**12, 0.5], "min_p": [2], "max_tokens": [-1, 10**12, 2.5],
@@ -370,7 +370,7 @@ def test_generate_refuses_by_name():
     for name, value in {"image_data": "x", "lora_path": "/etc/passwd", "rid": "a b", "logprob_start_len": -2, "top_logprobs_num": 1,
                         "return_hidden_states": True, "custom_logit_processor": "gASV"}.items():
         refused("/generate", {"text": "a", name: value}, name)
-    for name, value in {"json_schema": "{}", "regex": "a*", "temperature": -1, "n": 10**9, "max_new_tokens": -1,
+    for name, value in {"json_schema": "{", "regex": "(a", "temperature": -1, "n": 10**9, "max_new_tokens": -1,
                         "skip_special_tokens": False, "min_new_tokens": 500, "custom_params": {}}.items():
         refused("/generate", {"text": "a", "sampling_params": {name: value}}, name)
     refused("/generate", {"text": "a", "input_ids": [1]}, "text")

@@ -115,8 +115,12 @@ def test_grammars_and_expressions_are_refused_by_name():
         same(refused("/v1/completions", {"prompt": "a", name: evil})["param"], name)
     for name in ("regex", "ebnf", "json_schema", "structural_tag", "stop_regex"):
         same(refused("/generate", {"text": "a", "sampling_params": {name: evil}})["param"], name)
-    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": evil}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": evil}}}
     same(refused("/v1/chat/completions", hi(response_format=schema))["param"], "response_format")
+    bomb = "((((a{1000}){1000}){1000}){1000}){1000}"
+    assert set(server().good("/v1/completions", {"prompt": "a", "guided_regex": bomb}).json["choices"][0]["text"]) == {"a"}
+    for name, text in (("guided_grammar", f"root ::= {'(' * 5000}"), ("guided_json", "[" * 10**5)):
+        refused("/v1/completions", {"prompt": "a", name: text})
 
 
 def test_numbers_without_bound():

@@ -1,0 +1,89 @@
+#include "engine/constraint_grammar.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "engine/engine_inside.h"
+
+static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
+{
+    return vt_matcher_mask(state, words, n_words) ? VT_ALLOW_MASK : VT_ALLOW_NOTHING;
+}
+
+static bool take(void *state, int32_t token) { return vt_matcher_take(state, token); }
+
+static void undo(void *state, int32_t n) { vt_matcher_undo(state, n); }
+
+static void release(void *state) { vt_matcher_free(state); }
+
+_Static_assert((int)VT_DRAFT_MOST <= (int)VT_MATCHER_BACK, "guesses can be taken back");
+
+typedef struct making {
+    vt_grammar *g;
+    int32_t most; /* tokens of an answer */
+} making;
+
+static bool make(void *user, int32_t sample, vt_constraint *out)
+{
+    const making *m = user;
+    (void)sample;
+    vt_matcher *matcher = vt_matcher_new(m->g, m->most);
+    *out = (vt_constraint){
+        .state = matcher, .mask = mask, .take = take, .undo = undo, .free = release};
+    return matcher != NULL;
+}
+
+/* Finds or compiles; *out is NULL for a request without a grammar. */
+static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
+{
+    *out = NULL;
+    if (p->grammar_kind < VT_GRAMMAR_FREE || p->grammar_kind > VT_GRAMMAR_GBNF)
+        return vt_fail(err, VT_ERR_USAGE, "grammar_kind is %d, expected 0 to %d", p->grammar_kind,
+                       VT_GRAMMAR_GBNF);
+    if (p->grammar_kind == VT_GRAMMAR_FREE)
+        return VT_OK;
+    if (!p->grammar && p->grammar_kind != VT_GRAMMAR_JSON_OBJECT)
+        return vt_fail(err, VT_ERR_USAGE, "grammar is NULL, expected a text for grammar_kind %d",
+                       p->grammar_kind);
+    if (!e->grammars)
+        return vt_fail(err, VT_ERR_USAGE, "grammar: the model has no tokenizer, which it needs");
+    const char *text = p->grammar ? p->grammar : "";
+    return vt_grammar_store_get(e->grammars, (vt_grammar_kind)p->grammar_kind, text, strlen(text),
+                                out, err);
+}
+
+vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_err *err)
+{
+    vt_request_params whole;
+    vt_grammar *g;
+    TRY(vt_req_complete(p, &whole, err));
+    TRY(find(e, &whole, &g, err));
+    vt_grammar_unref(g);
+    return VT_OK;
+}
+
+vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_request_id *id,
+                                vt_err *err)
+{
+    vt_request_params whole;
+    vt_grammar *g;
+    TRY(vt_req_complete(p, &whole, err));
+    TRY(find(e, &whole, &g, err));
+    if (!g)
+        return vt_engine_submit_constrained(e, p, NULL, id, err);
+    whole.grammar = NULL;
+    whole.grammar_kind = VT_GRAMMAR_FREE;
+    whole.ignore_eos = false;
+    whole.min_tokens = 0;
+    int32_t room = vt_engine_max_context(e) - whole.n_prompt;
+    making m = {g, whole.max_tokens < room ? whole.max_tokens : room};
+    const vt_constraint_maker maker = {.user = &m, .make = make};
+    vt_status status = vt_engine_submit_constrained(e, &whole, &maker, id, err);
+    vt_grammar_unref(g); /* each answer has its own reference */
+    return status;
+}
+
+vt_grammar_store_stats vt_engine_grammar_stats(vt_engine *e)
+{
+    return e->grammars ? vt_grammar_store_look(e->grammars) : (vt_grammar_store_stats){0};
+}

@@ -1,0 +1,20 @@
+/* What a compiled grammar is, for the files of this folder. */
+#ifndef VT_GRAMMAR_INTERNAL_H
+#define VT_GRAMMAR_INTERNAL_H
+
+#include <jansson.h>
+
+#include "grammar/machine.h"
+
+struct vt_grammar {
+    machine m;
+    pthread_mutex_t lock; /* of the machine */
+    int32_t refs;         /* atomic */
+    int32_t jump;         /* bytes by which one token may at most lengthen the shortest end */
+};
+
+/* The front ends: each adds rules and returns their root. */
+vt_status schema_compile(rules *g, const json_t *schema, bool closed, symbol *root, vt_err *err);
+vt_status gbnf_compile(rules *g, const char *text, size_t len, symbol *root, vt_err *err);
+
+#endif

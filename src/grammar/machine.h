@@ -1,0 +1,171 @@
+/* The automaton that a grammar is: its states are made when a text first gets there, and stay.
+ *
+ *   lexer state   which lexemes are under way, and what may still come of each
+ *   stack         where a rule goes on when another has ended; one number for equal stacks
+ *   frontier      the lexemes that may come next, each with the place it stands at
+ *   config        the state of a text: pairs of a lexer state and a frontier, one mostly
+ *
+ *   {"a": 1      config 17 = { lexer state "digits of a number", frontier "value of a" }
+ *
+ * A byte leads from a config to another. Where a lexeme may end, the frontier behind it joins the
+ * config at once; whether the lexeme has ended or goes on is seen from the next byte. Because equal
+ * stacks and frontiers are one, the configs of a schema are few, and a mask belongs to a config. */
+#ifndef VT_GRAMMAR_MACHINE_H
+#define VT_GRAMMAR_MACHINE_H
+
+#include "grammar/grammar.h"
+#include "grammar/idmap.h"
+#include "grammar/rules.h"
+#include "grammar/vocab.h"
+
+enum {
+    MACHINE_MAX_ITEMS = 20000, /* of a frontier */
+    MACHINE_MAX_PAIRS = 500,   /* of a config */
+    MACHINE_CALL_STATES = 4000 /* new lexer states that one call may make */
+};
+
+typedef struct lexer_slot {
+    int32_t lexeme;
+    rx rest; /* what may follow */
+} lexer_slot;
+
+typedef struct lexer_state {
+    lexer_slot *slot; /* [n] by lexeme */
+    int32_t *accept;  /* [n_accept] lexemes that may end here */
+    int32_t n, n_accept;
+    int32_t *next;       /* [256] NULL: not made yet; 0: no state */
+    int32_t far;         /* bytes that end the nearest lexeme */
+    bool leaf;           /* nothing follows */
+    struct split *split; /* NULL: not made yet */
+    int32_t others;      /* the state of the slots that are no plain strings; -1: not made yet */
+} lexer_state;
+
+typedef struct stack_node {
+    int32_t at, below; /* the symbol to go on with; the stack without this node, 0: the bottom */
+    int32_t least;     /* bytes that end the answer from here */
+} stack_node;
+
+typedef struct item {
+    int32_t lexeme, at, stack;
+} item;
+
+/* One of a frontier's lexemes. */
+typedef struct way {
+    int32_t lexeme, from, to; /* items[from .. to) */
+    int32_t next;             /* the frontier behind it; -1: not made yet */
+    int32_t least;            /* bytes that end the answer behind it */
+} way;
+
+typedef struct frontier {
+    item *item;
+    way *way;                 /* [n_ways] */
+    int32_t n, n_ways, start; /* start: the lexer state of all its lexemes */
+    bool can_end;
+} frontier;
+
+typedef struct pair {
+    int32_t lexer, frontier;
+    bool end; /* it has just been reached, and the answer may end */
+} pair;
+
+/* What of a mask needs no parser: of one lexeme, the tokens that stay inside it. */
+typedef struct mask_part {
+    const uint32_t *bits; /* NULL: none */
+    const int32_t *id;
+    int32_t n;
+    int32_t far;           /* bytes that end the answer behind any of these, at most */
+    const uint32_t *whole; /* those behind which it takes whole_far bytes; NULL: not known */
+    int32_t whole_far;
+} mask_part;
+
+typedef struct config_mask {
+    mask_part *part;
+    int32_t *id; /* tokens that end a lexeme and go on behind it */
+    int32_t n_parts, n;
+} config_mask;
+
+typedef struct config {
+    pair *pair;
+    int32_t n;
+    int32_t least; /* bytes that end the answer; -1: not known yet */
+    bool can_end;
+    config_mask *mask; /* NULL: not made yet */
+} config;
+
+typedef struct machine {
+    vt_grammar_vocab *vocab;
+    vt_arena arena;
+    rules g;
+    lexer_state **lexer;
+    stack_node *stack;
+    frontier **frontier;
+    config **config;
+    int32_t n_lexer, cap_lexer, n_stack, cap_stack, n_frontier, cap_frontier, n_config, cap_config;
+    idmap lexers, stacks, frontiers, configs, steps;
+    struct split *splits; /* a list, to free them */
+    int32_t start;        /* the config of the empty text */
+    int32_t call_states;  /* lexer states that this call may still make */
+    const char *failed;   /* out of memory, or over a limit */
+    size_t split_bytes;
+    /* of closure */
+    item *items;
+    int32_t n_items, cap_items;
+    idmap seen;
+    bool can_end;
+} machine;
+
+/* The arena and the rules are there already. */
+bool machine_init(machine *m, vt_grammar_vocab *v);
+void machine_release(machine *m);
+void machine_begin(machine *m, symbol root);
+/* The state behind a byte; 0: none, or m->failed. */
+int32_t machine_lexer_step(machine *m, int32_t state, int byte);
+int32_t machine_step(machine *m, int32_t config, int byte);
+int32_t machine_run(machine *m, int32_t config, const char *bytes, int32_t n);
+int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n);
+/* The config behind the end of these lexemes of a frontier. */
+int32_t machine_behind(machine *m, int32_t frontier, const int32_t *lexeme, int32_t n);
+way *machine_way(const machine *m, int32_t frontier, int32_t lexeme);
+int32_t machine_least(machine *m, int32_t config);
+size_t machine_bytes(const machine *m);
+
+/* ---- mask.c, split.c, seed.c ---- */
+
+const config_mask *machine_mask(machine *m, int32_t config);
+/* Sets the bits of a config's mask of tokens behind which `most` bytes can end the answer. */
+void machine_mask_within(machine *m, int32_t config, int32_t most, uint32_t *words,
+                         int32_t n_words);
+
+/* Tokens from a lexer state: those that stay inside its lexemes, and those that leave one. */
+typedef struct split {
+    struct split *next;
+    uint32_t *bits; /* of those that stay; NULL: they are in id[] */
+    int32_t *id;
+    int32_t n;
+    int32_t far; /* bytes that end the lexeme behind any of them, at most */
+    struct split_tail {
+        int32_t state; /* where the lexeme may end */
+        trie tail;     /* what follows then */
+    } * tail;
+    int32_t n_tails;
+    struct split_exit {
+        int32_t state,
+            node; /* the same as a place in the vocabulary's trie, whose subtree follows */
+    } * exit;
+    int32_t n_exits;
+} split;
+
+split *machine_split(machine *m, int32_t lexer);
+void split_free(split *s, const vt_grammar_vocab *v);
+
+/* The part of a mask, and the range of a seed's tails, of one slot whose rest is a quoted string
+ * of counted characters. False: it is none, or there is no room for another seed. */
+typedef struct seed_use {
+    const seed *seed;
+    mask_part part;        /* its `far` are the lexeme's bytes only */
+    int32_t from, to;      /* tails */
+    const rx_node *except; /* strings that it may not be; NULL */
+} seed_use;
+bool seed_find(machine *m, int32_t lexeme, rx rest, seed_use *out);
+
+#endif

@@ -1,0 +1,263 @@
+/* The tokens that may come in a config: see machine.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/machine.h"
+
+typedef struct gather {
+    machine *m;
+    mask_part *part;
+    int32_t n_parts, cap_parts;
+    int32_t *id, n, cap;
+    bool failed;
+    /* tokens that a string with exceptions does not allow */
+    int32_t * not, n_not, cap_not;
+} gather;
+
+static bool grow(void *array, int32_t n, int32_t *cap, size_t size)
+{
+    void **at = array;
+    if (n < *cap)
+        return true;
+    int32_t more = *cap ? 2 * *cap : 16;
+    void *p = realloc(*at, (size_t)more * size);
+    if (!p)
+        return false;
+    *at = p;
+    *cap = more;
+    return true;
+}
+
+static void add_part(gather *g, const mask_part *p)
+{
+    if (!p->bits && p->n == 0)
+        return;
+    if (!grow(&g->part, g->n_parts, &g->cap_parts, sizeof *g->part))
+        g->failed = true;
+    else
+        g->part[g->n_parts++] = *p;
+}
+
+static bool is_excepted(const gather *g, int32_t id)
+{
+    for (int32_t i = 0; i < g->n_not; i++)
+        if (g->not [i] == id)
+            return true;
+    return false;
+}
+
+static void add_ids(gather *g, const trie *t, int32_t entry)
+{
+    for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++) {
+        if (g->n_not > 0 && is_excepted(g, t->id[k]))
+            continue;
+        if (!grow(&g->id, g->n, &g->cap, sizeof *g->id))
+            g->failed = true;
+        else
+            g->id[g->n++] = t->id[k];
+    }
+}
+
+/* Adds the tokens at nodes [from, to) of a trie whose bytes the grammar can follow from a config.
+ * `above`: the depth of the nodes' parent. */
+static void walk(gather *g, const trie *t, int32_t from, int32_t to, int32_t above, int32_t start)
+{
+    int32_t state[TRIE_MAX_DEPTH + 1];
+    state[above] = start;
+    for (int32_t i = from; i < to && !g->m->failed && !g->failed;) {
+        trie_node n = t->node[i];
+        int32_t next = machine_step(g->m, state[n.depth - 1], n.byte);
+        if (next == 0) {
+            i += (int32_t)n.size;
+            continue;
+        }
+        state[n.depth] = next;
+        if (n.entry != TRIE_NONE)
+            add_ids(g, t, (int32_t)n.entry);
+        i++;
+    }
+}
+
+static void walk_tail(gather *g, const trie *t, int32_t start)
+{
+    if (start == 0)
+        return;
+    if (t->empty >= 0)
+        add_ids(g, t, t->empty);
+    walk(g, t, 0, t->n, 0, start);
+}
+
+/* ---- strings ---- */
+
+/* Notes the tokens that begin with a text. */
+static void note_except(gather *g, const rx_node *text)
+{
+    const vt_grammar_vocab *v = g->m->vocab;
+    int32_t at = grammar_vocab_find(v, text->data, text->n);
+    for (int32_t i = at; at >= 0 && i < at + (int32_t)v->all.node[at].size; i++) {
+        uint32_t entry = v->all.node[i].entry;
+        if (entry == TRIE_NONE)
+            continue;
+        for (int32_t k = v->all.id_from[entry]; k < v->all.id_from[entry + 1]; k++)
+            if (grow(&g->not, g->n_not, &g->cap_not, sizeof *g->not ))
+                g->not [g->n_not++] = v->all.id[k];
+            else
+                g->failed = true;
+    }
+}
+
+static void add_string(gather *g, const pair *p, const lexer_slot *slot, seed_use *use)
+{
+    machine *m = g->m;
+    const rx_node *except = use->except;
+    const rx *kid = except && except->kind == RX_KIND_ALT ? except->data : NULL;
+    int32_t behind = machine_way(m, p->frontier, slot->lexeme)->least;
+    int32_t start = machine_behind(m, p->frontier, &slot->lexeme, 1);
+    use->part.far += behind;
+    use->part.whole_far += behind;
+    add_part(g, &use->part);
+    g->n_not = 0;
+    if (except && !kid)
+        note_except(g, except);
+    for (int32_t i = 0; kid && i < except->n; i++)
+        note_except(g, rx_at(&m->g.rx, kid[i]));
+    for (int32_t i = use->from; i < use->to; i++)
+        walk_tail(g, &use->seed->tail[i], start);
+    g->n_not = 0;
+}
+
+/* ---- everything else ---- */
+
+static int32_t most_behind(const machine *m, const pair *p, const lexer_state *s)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        int32_t least = machine_way(m, p->frontier, s->slot[i].lexeme)->least;
+        most = least > most ? least : most;
+    }
+    return most;
+}
+
+static void add_split(gather *g, const pair *p, int32_t lexer)
+{
+    machine *m = g->m;
+    const trie *t = &m->vocab->all;
+    const split *s = machine_split(m, lexer);
+    if (!s)
+        return;
+    mask_part part = {.bits = s->bits,
+                      .id = s->id,
+                      .n = s->n,
+                      .far = s->far + most_behind(m, p, m->lexer[lexer])};
+    add_part(g, &part);
+    for (int32_t i = 0; i < s->n_tails && !m->failed; i++) {
+        const lexer_state *from = m->lexer[s->tail[i].state];
+        walk_tail(g, &s->tail[i].tail,
+                  machine_behind(m, p->frontier, from->accept, from->n_accept));
+    }
+    for (int32_t i = 0; i < s->n_exits && !m->failed; i++) {
+        const lexer_state *from = m->lexer[s->exit[i].state];
+        int32_t at = s->exit[i].node;
+        int32_t start = machine_behind(m, p->frontier, from->accept, from->n_accept);
+        if (start)
+            walk(g, t, at + 1, at + (int32_t)t->node[at].size, t->node[at].depth, start);
+    }
+}
+
+/* Strings of any characters share their walk; the other lexemes of the state have one together. */
+static void add_pair(gather *g, const pair *p)
+{
+    machine *m = g->m;
+    lexer_state *s = m->lexer[p->lexer];
+    lexer_slot few[16], *other = s->n <= 16 ? few : vt_calloc((size_t)s->n, sizeof *other);
+    int32_t n = 0;
+    if (!other) {
+        g->failed = true;
+        return;
+    }
+    for (int32_t i = 0; i < s->n; i++) {
+        seed_use use;
+        lexer_slot slot = s->slot[i];
+        if (seed_find(m, slot.lexeme, slot.rest, &use))
+            add_string(g, p, &slot, &use);
+        else
+            other[n++] = slot;
+    }
+    if (s->others < 0)
+        s->others = n == s->n ? p->lexer : n > 0 ? machine_lexer(m, other, n) : 0;
+    if (other != few)
+        free(other);
+    if (s->others > 0)
+        add_split(g, p, s->others);
+}
+
+const config_mask *machine_mask(machine *m, int32_t id)
+{
+    config *c = m->config[id];
+    if (c->mask)
+        return c->mask;
+    gather g = {.m = m};
+    for (int32_t i = 0; i < c->n && !m->failed && !g.failed; i++)
+        add_pair(&g, &c->pair[i]);
+    config_mask *mask = vt_arena_alloc(&m->arena, 1, sizeof *mask);
+    mask_part *part = vt_arena_alloc(&m->arena, (size_t)g.n_parts + 1, sizeof *part);
+    int32_t *ids = vt_arena_alloc(&m->arena, (size_t)g.n + 1, sizeof *ids);
+    bool ok = mask && part && ids && !g.failed && !m->failed;
+    if (ok) {
+        if (g.n_parts > 0)
+            memcpy(part, g.part, (size_t)g.n_parts * sizeof *part);
+        if (g.n > 0)
+            memcpy(ids, g.id, (size_t)g.n * sizeof *ids);
+        *mask = (config_mask){.part = part, .id = ids, .n_parts = g.n_parts, .n = g.n};
+        c->mask = mask;
+    } else if (!m->failed) {
+        m->failed = "the grammar's states take more than 64 MiB";
+    }
+    free(g.part);
+    free(g.id);
+    free(g.not );
+    return ok ? mask : NULL;
+}
+
+/* ---- near the end ---- */
+
+static bool ends_within(machine *m, int32_t id, int32_t token, int32_t most)
+{
+    const vt_grammar_vocab *v = m->vocab;
+    int32_t to = machine_run(m, id, v->bytes + v->from[token], grammar_piece_len(v, token));
+    return to && machine_least(m, to) <= most;
+}
+
+static void set(uint32_t *words, int32_t id) { words[id / 32] |= 1u << id % 32; }
+
+void machine_mask_within(machine *m, int32_t id, int32_t most, uint32_t *words, int32_t n_words)
+{
+    const config_mask *mask = machine_mask(m, id);
+    for (int32_t p = 0; mask && p < mask->n_parts; p++) {
+        const mask_part *part = &mask->part[p];
+        const uint32_t *bits = part->bits;
+        bool all = part->far <= most;
+        if (!all && part->whole && part->whole_far <= most) {
+            for (int32_t w = 0; w < n_words; w++)
+                words[w] |= part->bits[w] & part->whole[w];
+            continue;
+        }
+        if (!all && part->whole) /* a string: its shortest end is too long behind any of them */
+            continue;
+        for (int32_t w = 0; bits && w < n_words; w++) {
+            if (all) {
+                words[w] |= bits[w];
+                continue;
+            }
+            for (uint32_t left = bits[w]; left && !m->failed; left &= left - 1)
+                if (ends_within(m, id, 32 * w + __builtin_ctz(left), most))
+                    set(words, 32 * w + __builtin_ctz(left));
+        }
+        for (int32_t i = 0; i < part->n && !m->failed; i++)
+            if (all || ends_within(m, id, part->id[i], most))
+                set(words, part->id[i]);
+    }
+    for (int32_t i = 0; mask && i < mask->n && !m->failed; i++)
+        if (ends_within(m, id, mask->id[i], most))
+            set(words, mask->id[i]);
+}

@@ -1,0 +1,173 @@
+/* One sequence's place in its grammar. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "grammar/internal.h"
+
+struct vt_matcher {
+    vt_grammar *g;
+    int32_t most;                      /* tokens; 0: any number */
+    int32_t taken;                     /* tokens so far */
+    bool ended;                        /* by an end token */
+    int32_t back[VT_MATCHER_BACK + 1]; /* the last configs, a ring; the newest at taken */
+    vt_matcher_cost cost;
+};
+
+enum { RING = VT_MATCHER_BACK + 1, NOT_NEAR = -1 };
+
+static int32_t at(const vt_matcher *m) { return m->back[m->taken % RING]; }
+
+vt_matcher *vt_matcher_new(vt_grammar *g, int32_t most)
+{
+    vt_matcher *m = vt_calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->g = vt_grammar_ref(g);
+    m->most = most;
+    m->back[0] = g->m.start;
+    return m;
+}
+
+void vt_matcher_free(vt_matcher *m)
+{
+    if (!m)
+        return;
+    vt_grammar_unref(m->g);
+    free(m);
+}
+
+/* Returns the bytes that the end may be away behind the next token; NOT_NEAR: any number. */
+static int32_t room_behind(const vt_matcher *m, machine *k)
+{
+    enum { LEVELS = 4, SPARE = 64 };
+    int32_t left = m->most - m->taken, least = machine_least(k, at(m));
+    if (m->most <= 0 || least > left)
+        return NOT_NEAR; /* it cannot be ended in time any more */
+    if (left > least + LEVELS * m->g->jump + SPARE)
+        return NOT_NEAR;
+    /* one token for the next, and one for the end token where there is room for it */
+    return least + 1 <= left - 1 || least == 0 ? left - 2 : left - 1;
+}
+
+static void set_all(const config_mask *mask, uint32_t *words, int32_t n_words)
+{
+    bool first = true;
+    for (int32_t p = 0; p < mask->n_parts; p++) {
+        const mask_part *part = &mask->part[p];
+        if (part->bits && first)
+            memcpy(words, part->bits, (size_t)n_words * sizeof *words);
+        for (int32_t w = 0; part->bits && !first && w < n_words; w++)
+            words[w] |= part->bits[w];
+        first = first && !part->bits;
+    }
+    for (int32_t p = 0; p < mask->n_parts; p++)
+        for (int32_t i = 0; i < mask->part[p].n; i++)
+            words[mask->part[p].id[i] / 32] |= 1u << mask->part[p].id[i] % 32;
+    for (int32_t i = 0; i < mask->n; i++)
+        words[mask->id[i] / 32] |= 1u << mask->id[i] % 32;
+}
+
+static bool any_bit(const uint32_t *words, int32_t n)
+{
+    for (int32_t w = 0; w < n; w++)
+        if (words[w])
+            return true;
+    return false;
+}
+
+static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
+{
+    machine *k = &m->g->m;
+    m->cost.n_cached += k->config[at(m)]->mask != NULL;
+    const config_mask *mask = machine_mask(k, at(m));
+    int32_t room = mask ? room_behind(m, k) : NOT_NEAR;
+    bool near = mask && room != NOT_NEAR;
+    if (near) {
+        machine_mask_within(k, at(m), room, words, n);
+        m->cost.n_closing++;
+    } else if (mask) {
+        set_all(mask, words, n);
+    }
+    if (k->config[at(m)]->can_end)
+        for (int32_t i = 0; i < k->vocab->n_eos; i++)
+            if (k->vocab->eos[i] < 32 * n)
+                words[k->vocab->eos[i] / 32] |= 1u << k->vocab->eos[i] % 32;
+    /* a vocabulary without the one token that would be in time: any that the grammar allows */
+    if (near && !k->failed && !any_bit(words, n))
+        set_all(mask, words, n);
+}
+
+bool vt_matcher_mask(vt_matcher *m, uint32_t *words, int32_t n_words)
+{
+    machine *k = &m->g->m;
+    int64_t begin = vt_now_ns();
+    if (m->ended || n_words < k->vocab->n_words)
+        return false;
+    pthread_mutex_lock(&m->g->lock);
+    k->call_states = MACHINE_CALL_STATES;
+    if (!k->failed)
+        make_mask(m, words, k->vocab->n_words);
+    bool failed = k->failed != NULL;
+    pthread_mutex_unlock(&m->g->lock);
+    int64_t took = vt_now_ns() - begin;
+    m->cost.n++;
+    m->cost.ns += took;
+    m->cost.worst_ns = took > m->cost.worst_ns ? took : m->cost.worst_ns;
+    return !failed && any_bit(words, n_words);
+}
+
+static bool is_end(const vt_grammar_vocab *v, int32_t token)
+{
+    for (int32_t i = 0; i < v->n_eos; i++)
+        if (v->eos[i] == token)
+            return true;
+    return false;
+}
+
+bool vt_matcher_take(vt_matcher *m, int32_t token)
+{
+    machine *k = &m->g->m;
+    const vt_grammar_vocab *v = k->vocab;
+    if (m->ended || token < 0 || token >= v->n)
+        return false;
+    pthread_mutex_lock(&m->g->lock);
+    k->call_states = MACHINE_CALL_STATES;
+    int32_t here = at(m), to = 0;
+    bool end = is_end(v, token) && k->config[here]->can_end;
+    if (!k->failed && !end && grammar_piece_len(v, token) > 0)
+        to = machine_run(k, here, v->bytes + v->from[token], grammar_piece_len(v, token));
+    pthread_mutex_unlock(&m->g->lock);
+    if (!end && to == 0)
+        return false;
+    m->taken++;
+    m->back[m->taken % RING] = end ? here : to;
+    m->ended = end;
+    return true;
+}
+
+void vt_matcher_undo(vt_matcher *m, int32_t n)
+{
+    if (n <= 0 || n > VT_MATCHER_BACK || n > m->taken)
+        return;
+    m->taken -= n;
+    m->ended = false;
+}
+
+bool vt_matcher_accepts(vt_matcher *m)
+{
+    pthread_mutex_lock(&m->g->lock);
+    bool can = m->g->m.config[at(m)]->can_end;
+    pthread_mutex_unlock(&m->g->lock);
+    return can;
+}
+
+int32_t vt_matcher_least(vt_matcher *m)
+{
+    pthread_mutex_lock(&m->g->lock);
+    int32_t least = machine_least(&m->g->m, at(m));
+    pthread_mutex_unlock(&m->g->lock);
+    return least;
+}
+
+vt_matcher_cost vt_matcher_spent(const vt_matcher *m) { return m->cost; }

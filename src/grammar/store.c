@@ -1,0 +1,165 @@
+#include "grammar/store.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+
+enum { MAX_ENTRIES = 1024 };
+
+/* Newest first. A grammar that is in use besides stays alive through its own reference. */
+typedef struct entry {
+    struct entry *next;
+    vt_grammar *g;
+    uint64_t hash;
+    size_t len, bytes;
+    vt_grammar_kind kind;
+    char text[]; /* [len] */
+} entry;
+
+struct vt_grammar_store {
+    const vt_tokenizer *tokenizer;
+    int32_t n_ids;
+    vt_grammar_vocab *vocab; /* NULL: not made yet */
+    pthread_mutex_t lock;    /* of the list and the counts */
+    pthread_mutex_t making;  /* of the vocabulary */
+    entry *first;
+    vt_grammar_store_stats stats;
+};
+
+vt_grammar_store *vt_grammar_store_new(const vt_tokenizer *t, int32_t n_ids)
+{
+    vt_grammar_store *s = vt_calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->tokenizer = t;
+    s->n_ids = n_ids;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->making, NULL);
+    return s;
+}
+
+static void drop(entry *e)
+{
+    vt_grammar_unref(e->g);
+    free(e);
+}
+
+void vt_grammar_store_free(vt_grammar_store *s)
+{
+    if (!s)
+        return;
+    while (s->first) {
+        entry *e = s->first;
+        s->first = e->next;
+        drop(e);
+    }
+    vt_grammar_vocab_free(s->vocab);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->making);
+    free(s);
+}
+
+static vt_status get_vocab(vt_grammar_store *s, vt_grammar_vocab **out, vt_err *err)
+{
+    vt_status status = VT_OK;
+    pthread_mutex_lock(&s->making);
+    if (!s->vocab)
+        status = vt_grammar_vocab_new(s->tokenizer, s->n_ids, &s->vocab, err);
+    pthread_mutex_unlock(&s->making);
+    *out = s->vocab;
+    return status;
+}
+
+/* Finds an entry and puts it to the front. One that has grown too large, or has met a limit, goes:
+ * who uses it keeps it, and the next request gets a fresh one. */
+static entry *find(vt_grammar_store *s, vt_grammar_kind kind, uint64_t hash, const char *text,
+                   size_t len)
+{
+    for (entry **p = &s->first; *p; p = &(*p)->next) {
+        entry *e = *p;
+        if (e->hash != hash || e->kind != kind || e->len != len || memcmp(e->text, text, len) != 0)
+            continue;
+        *p = e->next;
+        if (vt_grammar_is_worn(e->g)) {
+            drop(e);
+            return NULL;
+        }
+        e->next = s->first;
+        return s->first = e;
+    }
+    return NULL;
+}
+
+/* Drops the oldest beyond the limits. */
+static void trim(vt_grammar_store *s)
+{
+    size_t bytes = 0;
+    int32_t n = 0;
+    for (entry **p = &s->first; *p;) {
+        entry *e = *p;
+        e->bytes = vt_grammar_bytes(e->g);
+        if (n > 0 && (bytes + e->bytes > VT_GRAMMAR_STORE_BYTES || n == MAX_ENTRIES)) {
+            *p = e->next;
+            drop(e);
+            continue;
+        }
+        bytes += e->bytes;
+        n++;
+        p = &e->next;
+    }
+    s->stats.bytes = bytes;
+    s->stats.n = n;
+}
+
+static void keep(vt_grammar_store *s, vt_grammar_kind kind, uint64_t hash, const char *text,
+                 size_t len, vt_grammar *g)
+{
+    entry *e = vt_calloc(1, sizeof *e + len);
+    if (!e)
+        return; /* it is compiled again next time */
+    *e = (entry){.g = vt_grammar_ref(g), .hash = hash, .len = len, .kind = kind};
+    if (len > 0)
+        memcpy(e->text, text, len);
+    pthread_mutex_lock(&s->lock);
+    e->next = s->first;
+    s->first = e;
+    trim(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+vt_status vt_grammar_store_get(vt_grammar_store *s, vt_grammar_kind kind, const char *text,
+                               size_t len, vt_grammar **out, vt_err *err)
+{
+    uint64_t hash = vt_mix64(vt_fnv1a(VT_FNV_OFFSET ^ vt_hash_seed(), text, len) + kind);
+    vt_grammar_vocab *vocab;
+    pthread_mutex_lock(&s->lock);
+    entry *e = find(s, kind, hash, text, len);
+    if (e)
+        *out = vt_grammar_ref(e->g);
+    s->stats.n_found += e != NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (e)
+        return VT_OK;
+    TRY(get_vocab(s, &vocab, err));
+    int64_t begin = vt_now_ns();
+    TRY(vt_grammar_compile(vocab, kind, text, len, out, err));
+    int64_t took = vt_now_ns() - begin;
+    keep(s, kind, hash, text, len, *out);
+    pthread_mutex_lock(&s->lock);
+    s->stats.n_compiled++;
+    s->stats.compile_ns += took;
+    pthread_mutex_unlock(&s->lock);
+    return VT_OK;
+}
+
+vt_grammar_store_stats vt_grammar_store_look(vt_grammar_store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    vt_grammar_store_stats stats = s->stats;
+    pthread_mutex_unlock(&s->lock);
+    return stats;
+}

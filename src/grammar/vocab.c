@@ -1,0 +1,109 @@
+#include "grammar/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "grammar/grammar.h"
+
+/* Special tokens are no text: a grammar never allows one but the end tokens. */
+static bool read_pieces(vt_grammar_vocab *v, const vt_tokenizer *t, vt_buf *all)
+{
+    for (int32_t id = 0; id < v->n; id++) {
+        v->from[id] = (uint32_t)all->len;
+        if (!vt_tokenizer_is_special(t, id) && !vt_tokenizer_piece(t, id, all))
+            return false;
+        if (all->len - v->from[id] > TRIE_MAX_DEPTH) { /* rare: runs of blanks, mostly */
+            all->len = v->from[id];
+            all->data[all->len] = 0;
+        }
+    }
+    v->from[v->n] = (uint32_t)all->len;
+    return !all->failed && all->len < UINT32_MAX;
+}
+
+static bool make_trie(vt_grammar_vocab *v)
+{
+    trie_string *s = vt_calloc((size_t)v->n + 1, sizeof *s);
+    int32_t n = 0;
+    if (!s)
+        return false;
+    for (int32_t id = 0; id < v->n; id++)
+        if (grammar_piece_len(v, id) > 0)
+            s[n++] = (trie_string){v->bytes + v->from[id], grammar_piece_len(v, id), id};
+    bool made = trie_make(&v->all, s, n);
+    free(s);
+    for (int i = 0; i < 256; i++)
+        v->child[i] = -1;
+    for (int32_t i = 0; made && i < v->all.n; i += (int32_t)v->all.node[i].size)
+        v->child[v->all.node[i].byte] = i;
+    return made;
+}
+
+vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_vocab **out,
+                               vt_err *err)
+{
+    vt_grammar_vocab *v = vt_calloc(1, sizeof *v);
+    vt_buf all = {0};
+    if (!v)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
+    pthread_mutex_init(&v->lock, NULL);
+    v->n = vt_tokenizer_vocab(t) < n_ids ? vt_tokenizer_vocab(t) : n_ids;
+    v->n_words = (int32_t)vt_ceil_div(v->n, 32);
+    v->n_eos = vt_tokenizer_eos_ids(t, v->eos, VOCAB_MAX_EOS);
+    if (v->n_eos > VOCAB_MAX_EOS)
+        v->n_eos = VOCAB_MAX_EOS;
+    v->from = vt_calloc((size_t)v->n + 1, sizeof *v->from);
+    bool made = v->from && read_pieces(v, t, &all);
+    v->bytes = all.data;
+    if (!made || !make_trie(v) || vt_grammar_warm(v, err) != VT_OK) {
+        vt_grammar_vocab_free(v);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
+    }
+    *out = v;
+    return VT_OK;
+}
+
+void vt_grammar_vocab_free(vt_grammar_vocab *v)
+{
+    if (!v)
+        return;
+    for (int32_t i = 0; i < v->n_seeds; i++)
+        seed_free(v->seed[i]);
+    pthread_mutex_destroy(&v->lock);
+    trie_release(&v->all);
+    free(v->from);
+    free(v->bytes);
+    free(v);
+}
+
+int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t n)
+{
+    const trie_node *node = v->all.node;
+    int32_t at = n > 0 ? v->child[(unsigned char)bytes[0]] : -1;
+    for (int32_t i = 1; at >= 0 && i < n; i++) {
+        int32_t end = at + (int32_t)node[at].size, k = at + 1;
+        while (k < end && node[k].byte != (unsigned char)bytes[i])
+            k += (int32_t)node[k].size;
+        at = k < end ? k : -1;
+    }
+    return at;
+}
+
+void seed_free(seed *s)
+{
+    if (!s)
+        return;
+    for (int32_t i = 0; i < SEED_MASKS; i++)
+        if (s->mask[i] != s->all)
+            free(s->mask[i]);
+    for (int32_t i = 0; s->tail && i < s->n_tails; i++)
+        trie_release(&s->tail[i]);
+    free(s->tail);
+    free(s->all);
+    free(s->whole);
+    free(s->id);
+    free(s->upto);
+    free(s);
+}

@@ -1,0 +1,49 @@
+/* A vocabulary as grammars see it: a trie over the bytes of its tokens, and which of them strings
+ * of characters take. Made once for a tokenizer, shared by all grammars and threads. */
+#ifndef VT_GRAMMAR_VOCAB_H
+#define VT_GRAMMAR_VOCAB_H
+
+#include <pthread.h>
+
+#include "grammar/trie.h"
+#include "text/tokenizer/tokenizer.h"
+
+enum { VOCAB_MAX_EOS = 16, SEED_MASKS = 41, VOCAB_MAX_SEEDS = 64 };
+
+/* The tokens inside a quoted string of characters R{m,n}, whatever m and n are. Strings of any
+ * schema over the same R share it. */
+typedef struct seed {
+    uint64_t hash; /* R's */
+    int32_t *id;   /* [n] tokens without a closing quote, those of the fewest characters first */
+    int32_t *upto; /* [most + 1] how many of them have at most so many characters */
+    int32_t n, most;
+    uint32_t *mask[SEED_MASKS]; /* of tokens with at most i characters; NULL: not made yet */
+    uint32_t *all;              /* of all of id[] */
+    uint32_t *whole;            /* of those that end with a whole character */
+    trie *tail;                 /* [n_tails] what follows the closing quote behind i characters */
+    int32_t n_tails;
+    int32_t far; /* bytes that end the longest unfinished character, and the quote */
+} seed;
+
+typedef struct vt_grammar_vocab {
+    int32_t n, n_words; /* ids, and words of 32 bits for them */
+    char *bytes;        /* of all tokens, one after the other */
+    uint32_t *from;     /* [n + 1] where a token's bytes begin; none: it is in no grammar */
+    trie all;
+    int32_t child[256]; /* the root's children; -1 */
+    int32_t eos[VOCAB_MAX_EOS], n_eos;
+    pthread_mutex_t lock; /* of the seeds */
+    seed *seed[VOCAB_MAX_SEEDS];
+    int32_t n_seeds;
+} vt_grammar_vocab;
+
+static inline int32_t grammar_piece_len(const vt_grammar_vocab *v, int32_t id)
+{
+    return (int32_t)(v->from[id + 1] - v->from[id]);
+}
+
+/* The node that these bytes lead to; -1: no token begins with them. */
+int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t n);
+void seed_free(seed *s);
+
+#endif

@@ -1,0 +1,181 @@
+/* Members of a request that say what its answer has to follow: response_format (OpenAI),
+ * structured_outputs and guided_* (vLLM), json_schema, regex and ebnf (SGLang). Each becomes the
+ * text and the kind of a grammar, which the engine compiles. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "openai/fields.h"
+
+static vt_status set_text(reader *r, const char *field_name, vt_grammar_kind kind, const char *text,
+                          size_t len)
+{
+    if (r->r->grammar_field)
+        return vt_openai_refuse(r->e, 400, field_name, "%s and %s: give one of the two",
+                                r->r->grammar_field, field_name);
+    if (memchr(text, 0, len))
+        return vt_openai_refuse(r->e, 400, field_name, "%s: holds U+0000, which it may not",
+                                field_name);
+    r->r->p.grammar = vt_arena_strdup(&r->r->arena, text, len);
+    r->r->p.grammar_kind = kind;
+    r->r->grammar_field = field_name;
+    return r->r->p.grammar ? VT_OK : field_no_memory(r);
+}
+
+/* A value as JSON text. */
+static vt_status set_json(reader *r, const char *field_name, vt_grammar_kind kind, const json_t *v)
+{
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return field_no_memory(r);
+    vt_status status = set_text(r, field_name, kind, text, strlen(text));
+    free(text);
+    return status;
+}
+
+/* A schema as an object, or as text as older clients send it. SGLang writes "$$ANY$$" for any
+ * JSON. */
+static vt_status set_schema(reader *r, const char *field_name, vt_grammar_kind kind,
+                            const json_t *v)
+{
+    if (json_is_string(v) && strcmp(json_string_value(v), "$$ANY$$") == 0)
+        return set_text(r, field_name, kind, "true", 4);
+    if (json_is_string(v))
+        return set_text(r, field_name, kind, json_string_value(v), json_string_length(v));
+    if (!json_is_object(v) && !json_is_boolean(v))
+        return vt_openai_refuse(r->e, 400, field_name, "%s: expected a JSON Schema", field_name);
+    return set_json(r, field_name, kind, v);
+}
+
+static vt_status set_string(reader *r, const char *field_name, vt_grammar_kind kind,
+                            const json_t *v)
+{
+    if (!json_is_string(v))
+        return vt_openai_refuse(r->e, 400, field_name, "%s: expected a string", field_name);
+    return set_text(r, field_name, kind, json_string_value(v), json_string_length(v));
+}
+
+/* {"name": .., "schema": {..}, "strict": ..} */
+static vt_status read_json_schema(reader *r, const char *field_name, const json_t *v)
+{
+    const char *key;
+    json_t *member;
+    const json_t *schema = json_object_get(v, "schema"), *strict = json_object_get(v, "strict");
+    static const char *const known[] = {"name", "schema", "strict", "description"};
+    if (!json_is_object(v) || !schema)
+        return vt_openai_refuse(r->e, 400, field_name,
+                                "%s.json_schema: expected an object with \"name\" and \"schema\"",
+                                field_name);
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    {
+        size_t i = 0;
+        while (i < 4 && strcmp(known[i], key) != 0)
+            i++;
+        if (i == 4)
+            return vt_openai_refuse(r->e, 400, field_name, "%s.json_schema.%.60s: not supported",
+                                    field_name, key);
+    }
+    if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+        return field_refuse_bool(r, "response_format.json_schema.strict");
+    return set_schema(r, field_name,
+                      json_is_true(strict) ? VT_GRAMMAR_JSON_STRICT : VT_GRAMMAR_JSON_SCHEMA,
+                      schema);
+}
+
+vt_status field_read_response_format(reader *r, const field *f, json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    if (!type)
+        return vt_openai_refuse(r->e, 400, f->name, "%s: expected an object with \"type\"",
+                                f->name);
+    if (strcmp(type, "text") == 0)
+        return VT_OK;
+    if (strcmp(type, "json_object") == 0)
+        return set_text(r, f->name, VT_GRAMMAR_JSON_OBJECT, "", 0);
+    if (strcmp(type, "json_schema") == 0)
+        return read_json_schema(r, f->name, json_object_get(v, "json_schema"));
+    return vt_openai_refuse(r->e, 400, f->name,
+                            "%s.type: '%.60s' found, expected text, json_object or json_schema",
+                            f->name, type);
+}
+
+typedef enum grammar_form { FORM_SCHEMA, FORM_LIST, FORM_TEXT, FORM_FLAG } grammar_form;
+
+/* The members of vLLM's structured_outputs, and the fields of a request with their kind. */
+static const struct {
+    const char *name;
+    grammar_form form;
+    vt_grammar_kind kind;
+    bool inside; /* a member of structured_outputs */
+} forms[] = {
+    {"json", FORM_SCHEMA, VT_GRAMMAR_JSON_SCHEMA, true},
+    {"regex", FORM_TEXT, VT_GRAMMAR_REGEX, true},
+    {"choice", FORM_LIST, VT_GRAMMAR_CHOICE, true},
+    {"grammar", FORM_TEXT, VT_GRAMMAR_GBNF, true},
+    {"json_object", FORM_FLAG, VT_GRAMMAR_JSON_OBJECT, true},
+    {"guided_json", FORM_SCHEMA, VT_GRAMMAR_JSON_SCHEMA, false},
+    {"guided_regex", FORM_TEXT, VT_GRAMMAR_REGEX, false},
+    {"guided_choice", FORM_LIST, VT_GRAMMAR_CHOICE, false},
+    {"guided_grammar", FORM_TEXT, VT_GRAMMAR_GBNF, false},
+    {"json_schema", FORM_SCHEMA, VT_GRAMMAR_JSON_SCHEMA, false},
+    {"regex", FORM_TEXT, VT_GRAMMAR_REGEX, false},
+    {"ebnf", FORM_TEXT, VT_GRAMMAR_GBNF, false},
+};
+
+enum { N_FORMS = sizeof forms / sizeof *forms };
+
+static vt_status read_form(reader *r, const char *field_name, size_t i, const json_t *v)
+{
+    switch (forms[i].form) {
+    case FORM_SCHEMA:
+        return set_schema(r, field_name, forms[i].kind, v);
+    case FORM_TEXT:
+        return set_string(r, field_name, forms[i].kind, v);
+    case FORM_LIST:
+        if (!json_is_array(v))
+            return vt_openai_refuse(r->e, 400, field_name, "%s: expected a list of strings",
+                                    field_name);
+        return set_json(r, field_name, forms[i].kind, v);
+    default:
+        if (!json_is_boolean(v))
+            return field_refuse_bool(r, field_name);
+        return json_is_true(v) ? set_text(r, field_name, forms[i].kind, "", 0) : VT_OK;
+    }
+}
+
+vt_status field_read_grammar(reader *r, const field *f, json_t *v)
+{
+    size_t i = 0;
+    while (forms[i].inside || strcmp(forms[i].name, f->name) != 0)
+        i++; /* the table of request.c has no name that is not here */
+    return read_form(r, f->name, i, v);
+}
+
+vt_status field_read_structured(reader *r, const field *f, json_t *v)
+{
+    const char *key;
+    json_t *member;
+    if (!json_is_object(v))
+        return vt_openai_refuse(r->e, 400, f->name, "%s: expected an object", f->name);
+    json_object_foreach(v, key, member)
+    {
+        size_t i = 0;
+        while (i < N_FORMS && !(forms[i].inside && strcmp(forms[i].name, key) == 0))
+            i++;
+        if (json_is_null(member))
+            continue;
+        if (i == N_FORMS)
+            return vt_openai_refuse(r->e, 400, f->name, "%s.%.60s: not supported", f->name, key);
+        TRY(read_form(r, f->name, i, member));
+    }
+    return VT_OK;
+}
+
+vt_status vt_openai_refuse_grammar(vt_openai_error *e, const vt_err *why,
+                                   const vt_openai_request *r, const vt_model *m)
+{
+    vt_err whole;
+    vt_fail(&whole, why->status, "Invalid grammar in %s: %s",
+            r->grammar_field ? r->grammar_field : "the request", why->message);
+    return vt_openai_refuse_as(e, &whole, m, r->grammar_field);
+}

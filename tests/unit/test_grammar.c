@@ -1,0 +1,385 @@
+/* Grammars (src/grammar): each front end accepts and refuses texts byte by byte; masks allow
+ * exactly the tokens that can be taken; what cannot be enforced is refused with its place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "common/grammar_vocab.h"
+
+static vt_tokenizer *tokenizer;
+static vt_grammar_vocab *vocab;
+
+static int set_up(void **state)
+{
+    (void)state;
+    vt_err err;
+    tokenizer = grammar_test_tokenizer();
+    return tokenizer && vt_grammar_vocab_new(tokenizer, INT32_MAX, &vocab, &err) == VT_OK ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    vt_grammar_vocab_free(vocab);
+    vt_tokenizer_free(tokenizer);
+    return 0;
+}
+
+static vt_grammar *compile(vt_grammar_kind kind, const char *text)
+{
+    vt_grammar *g = NULL;
+    vt_err err;
+    if (vt_grammar_compile(vocab, kind, text, strlen(text), &g, &err) != VT_OK)
+        fail_msg("%s: %s", text, err.message);
+    return g;
+}
+
+/* Single bytes are tokens 0 .. 255. */
+static bool accepts(vt_grammar *g, const char *text)
+{
+    vt_matcher *m = vt_matcher_new(g, 0);
+    bool ok = true;
+    for (const char *p = text; ok && *p; p++)
+        ok = vt_matcher_take(m, (unsigned char)*p);
+    ok = ok && vt_matcher_accepts(m);
+    vt_matcher_free(m);
+    return ok;
+}
+
+typedef struct example {
+    vt_grammar_kind kind;
+    const char *grammar;
+    const char *good[12], *bad[12];
+} example;
+
+#define S VT_GRAMMAR_JSON_SCHEMA
+#define R VT_GRAMMAR_REGEX
+#define G VT_GRAMMAR_GBNF
+
+static const example examples[] = {
+    {VT_GRAMMAR_JSON_OBJECT,
+     "",
+     {"{}", "{\"a\": 1}", "{\"a\":[1, {\"b\":null}]}", "{\n  \"a\": \"x\\u00e9\\/\"\n}"},
+     {"", "[]", "1", "{\"a\"}", "{\"a\":1,}", "{} ", "{\"a\":01}", "{\"a\":\"\t\"}"}},
+    {S, "true", {"1", "\"x\"", "[]", "null", "-0.5e+3", "[[[]]]"}, {"", "01", "1.", "nul", "[,]"}},
+    {S,
+     "{\"type\":\"string\"}",
+     {"\"\"", "\"x\"", "\"\\ud83d\\ude00\"", "\"\xF0\x9F\x98\x80\""},
+     {"x", "\"\n\"", "\"\\ud83d\"", "\"\\x\"", "\"\xC0\x80\"", "\"\xED\xA0\x80\""}},
+    {S,
+     "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+     {"\"ab\"", "\"abc\"", "\"\xC3\xA9\xC3\xA9\"", "\"\\n\\n\"", "\"\\u0041b\""},
+     {"\"a\"", "\"abcd\"", "\"\xC3\xA9\"", "\"\"", "\"a\n\""}},
+    {S,
+     "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":12}",
+     {"-5", "0", "-0", "12", "9", "-1"},
+     {"-6", "13", "100", "1.0", "00", "-", "1e0"}},
+    {S,
+     "{\"type\":\"number\",\"exclusiveMinimum\":0.5,\"maximum\":1.25}",
+     {"0.51", "1", "1.25", "1.250", "1.0", "0.500001"},
+     {"0.5", "0.50", "1.26", "2", "-1", "1.251"}},
+    {S,
+     "{\"type\":\"number\",\"multipleOf\":0.01}",
+     {"0.01", "1", "-3.10", "1.5", "0.010"},
+     {"0.015", "0.001"}},
+    {S, "{\"type\":\"integer\",\"multipleOf\":7}", {"0", "7", "-14", "700"}, {"1", "8", "71"}},
+    {S,
+     "{\"minimum\":9223372036854775807,\"type\":\"integer\"}",
+     {"9223372036854775807", "9223372036854775808"},
+     {"9223372036854775806", "1"}},
+    {S, "{\"type\":\"string\",\"pattern\":\"foo\"}", {"\"foo\"", "\"xfoox\""}, {"\"fo\"", "\"\""}},
+    {S, "{\"type\":\"string\",\"pattern\":\"a$\"}", {"\"ba\"", "\"a\""}, {"\"ab\""}},
+    {S, "{\"type\":\"string\",\"pattern\":\"^(?!foo)b\"}", {"\"bar\"", "\"b\""}, {"\"foob\""}},
+    {S,
+     "{\"type\":\"string\",\"pattern\":\"^(?=.*[0-9])(?=.*[a-z]).{3,}$\"}",
+     {"\"a1b\"", "\"11z\""},
+     {"\"a1\"", "\"abc\"", "\"123\""}},
+    {S, "{\"type\":\"string\",\"pattern\":\"^\\\\S+$\"}", {"\"a\\\"b\""}, {"\"a b\"", "\"\\t\""}},
+    {S,
+     "{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"maxLength\":3}",
+     {"\"abc\""},
+     {"\"abcd\"", "\"\""}},
+    {S,
+     "{\"type\":\"string\",\"format\":\"date\"}",
+     {"\"2024-02-29\"", "\"2023-12-31\""},
+     {"\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\"", "\"2023-1-01\""}},
+    {S,
+     "{\"type\":\"string\",\"format\":\"uuid\"}",
+     {"\"123e4567-e89b-12d3-a456-426614174000\""},
+     {"\"123e4567\""}},
+    {S,
+     "{\"type\":\"string\",\"format\":\"ipv6\"}",
+     {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::\""},
+     {"\"1:2\"", "\":::\"", "\"12345::\""}},
+    {S, "{\"type\":\"string\",\"format\":\"email\"}", {"\"a@b.com\""}, {"\"a\"", "\"@b\""}},
+    {S,
+     "{\"enum\":[\"a\",\"b\\\"\",1,null,{\"x\":[1]}]}",
+     {"\"a\"", "\"b\\\"\"", "1", "null", "{\"x\": [1]}", "{\"x\":[1]}"},
+     {"\"c\"", "2", "{}"}},
+    {S, "{\"type\":\"string\",\"enum\":[\"x\",3]}", {"\"x\""}, {"3"}},
+    {S, "{\"const\":\"a\\nb\"}", {"\"a\\nb\""}, {"\"ab\""}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+     "\"string\"}},\"required\":[\"a\"],\"additionalProperties\":false}",
+     {"{\"a\":1}", "{\"a\": 1, \"b\": \"x\"}"},
+     {"{}", "{\"b\":\"x\"}", "{\"a\":1,\"c\":1}", "{\"b\":\"x\",\"a\":1}", "{\"a\":1,\"a\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}",
+     {"{}", "{\"a\":1}", "{\"ab\":[]}", "{\"a\":1,\"b\":\"x\",\"c\":{}}", "{\"\":0}"},
+     {"{\"a\":\"x\"}", "{\"b\":1,\"a\":\"x\"}"}},
+    {VT_GRAMMAR_JSON_STRICT,
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}",
+     {"{}", "{\"a\":1}"},
+     {"{\"b\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},\"minProperties\":2,"
+     "\"additionalProperties\":false}",
+     {"{\"a\":1,\"c\":2}", "{\"a\":1,\"b\":1,\"c\":2}"},
+     {"{}", "{\"a\":1}"}},
+    {S, "{\"type\":\"object\",\"maxProperties\":1}", {"{}", "{\"z\":1}"}, {"{\"z\":1,\"y\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"patternProperties\":{\"^n_\":{\"type\":\"integer\"}},"
+     "\"additionalProperties\":{\"type\":\"string\"}}",
+     {"{\"n_a\":1,\"b\":\"x\"}"},
+     {"{\"n_a\":\"x\"}", "{\"b\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"required\":[\"q\"],\"properties\":{\"a\":true}}",
+     {"{\"a\":1,\"q\":2}", "{\"q\":2}"},
+     {"{\"a\":1}"}},
+    {S,
+     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":2}",
+     {"[1]", "[1, 2]", "[\n 1,\n 2\n]"},
+     {"[]", "[1,2,3]", "[\"x\"]"}},
+    {S,
+     "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],"
+     "\"items\":false}",
+     {"[]", "[1]", "[1,\"x\"]"},
+     {"[\"x\"]", "[1,\"x\",2]"}},
+    {S,
+     "{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"k\":{"
+     "\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/t\"}}},\"required\":[\"v\"],"
+     "\"additionalProperties\":false}},\"$ref\":\"#/$defs/t\"}",
+     {"{\"v\":1}", "{\"v\":1,\"k\":[{\"v\":2,\"k\":[]}]}"},
+     {"{}", "{\"v\":1,\"k\":[1]}"}},
+    {S, "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]}", {"1", "null"}, {"\"x\""}},
+    {S,
+     "{\"type\":\"object\",\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+     {"{\"a\":1}", "{\"b\":1}", "{\"a\":1,\"b\":2}"},
+     {"{}", "\"x\"", "{\"c\":1}"}},
+    {S, "{\"allOf\":[{\"type\":\"string\"},{\"enum\":[\"y\",42]}]}", {"\"y\""}, {"42"}},
+    {S,
+     "{\"allOf\":[{\"minimum\":3},{\"maximum\":5}],\"type\":\"integer\"}",
+     {"3", "5"},
+     {"2", "6"}},
+    {S,
+     "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"},\"x\":{\"type\":"
+     "\"integer\"}},\"required\":[\"k\",\"x\"]},{\"type\":\"object\",\"properties\":{\"k\":{"
+     "\"const\":\"b\"}},\"required\":[\"k\"]}]}",
+     {"{\"k\":\"a\",\"x\":1}", "{\"k\":\"b\"}"},
+     {"{\"k\":\"a\"}", "{\"k\":\"c\"}"}},
+    {S, "{\"type\":\"string\",\"nullable\":true}", {"null", "\"x\""}, {"1"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":false},\"additionalProperties\":false}",
+     {"{}"},
+     {"{\"a\":1}"}},
+    {R, "[a-z]+(-[0-9]{2,3})?", {"abc", "a-12", "a-123"}, {"", "a-1", "a-1234", "A"}},
+    {R, "(foo|bar)*baz|\\d+", {"baz", "foobarbaz", "7"}, {"foo", ""}},
+    {R,
+     "^a.c$|x$",
+     {"abc", "x",
+      "a\xC3\xA9"
+      "c"},
+     {"ac", "a\nc"}},
+    {R, "\\w+@\\w+\\.com", {"me@x.com"}, {"me@x.org"}},
+    {R, "[^\\x00-\\x7f]{2}", {"\xC3\xA9\xE6\xBC\xA2"}, {"a\xC3\xA9", "\xC3\xA9"}},
+    {R, "\\p{Lu}\\p{Ll}*", {"Abc", "\xC3\x89t"}, {"abc", "A1"}},
+    {R, "(a?){30}a{30}", {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, {"a"}},
+    {VT_GRAMMAR_CHOICE, "[\"yes\",\"no\",\"not sure\"]", {"yes", "no", "not sure"}, {"not", ""}},
+    {G, "root ::= \"a\" b* # note\nb ::= [0-9]{2} | \"x\"", {"a", "a12", "ax12x"}, {"a1", "b"}},
+    {G,
+     "root ::= item (\",\" item)*\nitem ::= \"(\" root \")\" | [a-z]+\n",
+     {"a", "a,b", "(a,(b)),c"},
+     {"(a", "a,", ")"}},
+    {G, "root ::= [a-z]+ \"x\"", {"ax", "xx", "abxx"}, {"x", "ab"}},
+    {G,
+     "root ::= \"\\\"\" [^\"\\x00-\\x1F] \"\\\"\"\n",
+     {"\"a\"", "\"\xC3\xA9\""},
+     {"\"\"", "\"\n\""}},
+    {G, "root ::=\n  one |\n  two\none ::= \"1\"\ntwo ::= \"2\" root?", {"1", "2", "221"}, {"3"}},
+};
+
+static void test_examples_when_taken_byte_by_byte_then_accepted_as_they_should(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        const example *e = &examples[i];
+        vt_grammar *g = compile(e->kind, e->grammar);
+        for (int k = 0; k < 12 && e->good[k]; k++)
+            if (!accepts(g, e->good[k]))
+                failed++, print_error("%s does not accept %s\n", e->grammar, e->good[k]);
+        for (int k = 0; k < 12 && e->bad[k]; k++)
+            if (accepts(g, e->bad[k]))
+                failed++, print_error("%s accepts %s\n", e->grammar, e->bad[k]);
+        vt_grammar_unref(g);
+    }
+    assert_int_equal(failed, 0);
+}
+
+/* ---- masks ---- */
+
+static bool bit(const uint32_t *words, int32_t id) { return words[id / 32] >> id % 32 & 1; }
+
+/* A token is allowed if and only if its bytes, as tokens of one byte, can be taken one after the
+ * other. Walks at random through what is allowed. */
+static void check_masks(vt_grammar *g, uint64_t seed)
+{
+    int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32;
+    vt_matcher *m = vt_matcher_new(g, 0);
+    for (int step = 0; step < 40; step++) {
+        uint32_t words[64] = {0};
+        int32_t allowed[1024] = {0}, n_allowed = 0;
+        if (!vt_matcher_mask(m, words, n_words))
+            fail_msg("nothing is allowed");
+        for (int32_t id = 0; id < n; id++) {
+            vt_buf piece = {0};
+            bool can = id < n - 1;
+            if (can)
+                vt_tokenizer_piece(tokenizer, id, &piece);
+            size_t taken = 0;
+            for (; can && taken < piece.len; taken++)
+                if (!vt_matcher_take(m, (unsigned char)piece.data[taken]))
+                    break;
+            can = id == n - 1 ? vt_matcher_accepts(m) : taken == piece.len;
+            vt_matcher_undo(m, (int32_t)taken);
+            if (can != bit(words, id))
+                fail_msg("step %d, token %d '%s': mask says %d, its bytes say %d", step, id,
+                         piece.len ? piece.data : "", bit(words, id), can);
+            vt_buf_release(&piece);
+            if (can && id != n - 1)
+                allowed[n_allowed++] = id;
+        }
+        if (n_allowed == 0)
+            break;
+        int32_t next = allowed[vt_random_next(&seed) % (uint64_t)n_allowed];
+        assert_true(vt_matcher_take(m, next));
+    }
+    vt_matcher_free(m);
+}
+
+static void test_mask_when_walking_at_random_then_exactly_what_can_be_taken(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        vt_grammar *g = compile(examples[i].kind, examples[i].grammar);
+        for (uint64_t seed = 1; seed <= 6; seed++)
+            check_masks(g, seed * 1000 + i);
+        vt_grammar_unref(g);
+    }
+}
+
+/* ---- the end ---- */
+
+static void test_answer_when_tokens_run_out_then_it_has_been_closed(void **state)
+{
+    (void)state;
+    static const char *const schema[] = {
+        "{}", "{\"type\":\"object\"}", "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"minLength\":5},\"b\":{"
+        "\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"integer\"}}},\"required\":[\"a\","
+        "\"b\"],\"additionalProperties\":false}"};
+    int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        vt_grammar *g = compile(VT_GRAMMAR_JSON_SCHEMA, schema[seed % 4]);
+        uint64_t random = seed;
+        int32_t most = 40 + (int32_t)(seed % 37), used = 0;
+        vt_matcher *m = vt_matcher_new(g, most);
+        bool ended = false;
+        for (; used < most && !ended; used++) {
+            uint32_t words[64] = {0};
+            int32_t allowed[1024] = {0}, n_allowed = 0;
+            assert_true(vt_matcher_mask(m, words, n_words));
+            for (int32_t id = 0; id < n; id++)
+                if (bit(words, id))
+                    allowed[n_allowed++] = id;
+            int32_t id = allowed[vt_random_next(&random) % (uint64_t)n_allowed];
+            if (id == n - 1 && n_allowed > 1) /* go on as long as possible */
+                id = allowed[0];
+            ended = id == n - 1;
+            assert_true(vt_matcher_take(m, id));
+        }
+        if (!ended && !vt_matcher_accepts(m))
+            fail_msg("schema %d: still open after %d tokens", (int)(seed % 4), used);
+        vt_matcher_free(m);
+        vt_grammar_unref(g);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        vt_grammar_kind kind;
+        const char *text, *says;
+    } bad[] = {
+        {S, "{\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}}}}", "#/properties/a/not"},
+        {S, "{\"type\":\"array\",\"uniqueItems\":true}", "#/uniqueItems"},
+        {S, "{\"if\":{},\"then\":{}}", "#/if"},
+        {S, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", "branch 0 and branch 1"},
+        {S, "{\"type\":\"strin\"}", "'strin' is no type"},
+        {S, "{\"$ref\":\"#/$defs/x\"}", "leads nowhere"},
+        {S, "{\"$ref\":\"https://example.com/a.json\"}", "another document"},
+        {S, "{\"type\":\"integer\",\"minimum\":5,\"maximum\":3}", "no text of finite length"},
+        {S, "{\"type\":\"object\",\"properties\":{\"c\":{\"$ref\":\"#\"}},\"required\":[\"c\"]}",
+         "no text of finite length"},
+        {S, "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "#/pattern: pattern (a)\\1"},
+        {S, "{\"type\":\"string\",\"pattern\":\"[\"}", "[ without ]"},
+        {S, "{\"type\":\"array\",\"minItems\":100000}", "expected at most 10000"},
+        {S, "{\"a\":", "schema"},
+        {S, "{\"additionalProperties\":{\"type\":\"object\",\"contains\":{}}}",
+         "#/additionalProperties/contains"},
+        {R, "a{2,1}", "below its beginning"},
+        {R, "\\bfoo", "\\b and \\B are not supported"},
+        {R, "(?<=a)b", "lookbehind"},
+        {R, "((((a{1000}){1000}){1000}){1000}){1000}", ""},
+        {VT_GRAMMAR_CHOICE, "[]", "1 to"},
+        {VT_GRAMMAR_CHOICE, "[\"a\",1]", "entry 1"},
+        {G, "root ::= root \"a\" | \"b\"", "root begins with itself"},
+        {G, "root ::= a", "rule a is not defined"},
+        {G, "a ::= \"x\"", "no rule is called root"},
+        {G, "root ::= \"x", "closing quote"},
+        {G, "root ::= <think>", "tokens such as"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        vt_grammar *g = NULL;
+        vt_err err = {0};
+        vt_status status = vt_grammar_compile(vocab, bad[i].kind, bad[i].text, strlen(bad[i].text),
+                                              &g, &err);
+        if (!bad[i].says[0]) { /* either, but it ends */
+            vt_grammar_unref(g);
+            continue;
+        }
+        if (status == VT_OK)
+            fail_msg("%s is not refused", bad[i].text);
+        if (!strstr(err.message, bad[i].says))
+            fail_msg("%s: '%s' does not say '%s'", bad[i].text, err.message, bad[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_examples_when_taken_byte_by_byte_then_accepted_as_they_should),
+        cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
+        cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
+        cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -311,6 +311,54 @@ vt_status field_read_kwargs(reader *r, const field *f, json_t *v)
     return VT_OK;
 }
 
+vt_status field_read_tools(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_array(v))
+        return vt_openai_refuse(r->e, 400, f->name, "tools: expected a list");
+    r->tools = v;
+    return VT_OK;
+}
+
+/* "none" and "auto" need nothing of the sampler; the others would have to force a call. */
+vt_status field_read_tool_choice(reader *r, const field *f, json_t *v)
+{
+    const char *s = json_string_value(v);
+    r->no_calls = s && strcmp(s, "none") == 0;
+    if (r->no_calls || (s && strcmp(s, "auto") == 0))
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, f->name,
+                            "tool_choice: expected \"none\" or \"auto\"; a call cannot be forced "
+                            "here, because tool calls have no grammar yet");
+}
+
+vt_status field_read_parallel(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_boolean(v))
+        return field_refuse_bool(r, f->name);
+    r->single_call = json_is_false(v);
+    return VT_OK;
+}
+
+vt_status field_read_separate(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_boolean(v))
+        return field_refuse_bool(r, f->name);
+    r->unsplit = json_is_false(v);
+    return VT_OK;
+}
+
+vt_status field_read_effort(reader *r, const field *f, json_t *v)
+{
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    r->effort = json_string_value(v);
+    for (size_t i = 0; r->effort && i < sizeof efforts / sizeof *efforts; i++)
+        if (strcmp(r->effort, efforts[i]) == 0)
+            return VT_OK;
+    return vt_openai_refuse(r->e, 400, f->name,
+                            "reasoning_effort: expected one of none, minimal, low, medium, high, "
+                            "xhigh");
+}
+
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v)
 {
     r->open_turn = json_is_true(v);

@@ -3,9 +3,134 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "openai/json_load.h"
 #include "openai/request.h"
 
 enum { MAX_MESSAGES = 1 << 16 };
+
+enum { MAX_TOOLS = 1024, MAX_CALLS = 1024, MAX_NAME = 64 };
+enum { MAX_ARGUMENTS = 4 << 20 }; /* bytes of arguments in one request */
+
+/* ---- tools ---- */
+
+static bool is_name(const json_t *name)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const char *s = json_string_value(name);
+    size_t n = json_string_length(name);
+    return s && n > 0 && n <= MAX_NAME && strspn(s, allowed) == n;
+}
+
+static vt_status check_tool(const json_t *tool, size_t i, vt_openai_error *e)
+{
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    const json_t *f = json_object_get(tool, "function");
+    const json_t *parameters = json_object_get(f, "parameters");
+    if (!type || strcmp(type, "function") != 0 || !json_is_object(f))
+        return vt_openai_refuse(e, 400, "tools",
+                                "tools[%zu]: type '%.40s' found, expected type function with its "
+                                "function",
+                                i, type ? type : "missing");
+    if (!is_name(json_object_get(f, "name")))
+        return vt_openai_refuse(e, 400, "tools",
+                                "tools[%zu].function.name: expected 1 to %d letters, digits, '_', "
+                                "'-' or '.'",
+                                i, MAX_NAME);
+    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+        return vt_openai_refuse(e, 400, "tools",
+                                "tools[%zu].function.parameters: expected a JSON Schema, an object",
+                                i);
+    if (json_is_true(json_object_get(f, "strict")))
+        return vt_openai_refuse(e, 400, "tools",
+                                "tools[%zu].function.strict: true is not possible, because tool "
+                                "calls have no grammar yet",
+                                i);
+    return VT_OK;
+}
+
+vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e)
+{
+    size_t n = json_array_size(tools);
+    if (n > MAX_TOOLS)
+        return vt_openai_refuse(e, 400, "tools", "tools: %zu found, expected at most %d", n,
+                                MAX_TOOLS);
+    for (size_t i = 0; i < n; i++)
+        TRY(check_tool(json_array_get(tools, i), i, e));
+    return VT_OK;
+}
+
+/* ---- messages ---- */
+
+/* Puts an object in the place of arguments that are its text. */
+static void parse_arguments(json_t *function, const json_t *text)
+{
+    json_t *object = NULL;
+    vt_openai_error ignored = {0};
+    if (json_is_string(text) &&
+        vt_openai_json_load(json_string_value(text), json_string_length(text), &object, &ignored) ==
+            VT_OK) {
+        if (json_is_object(object))
+            json_object_set(function, "arguments", object);
+        json_decref(object);
+    }
+}
+
+/* Puts the calls of an assistant's message into the form that templates expect: arguments are an
+ * object where the text is one. False with `e` filled. */
+static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *e)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    size_t n = json_array_size(calls);
+    if (!calls || json_is_null(calls))
+        return true;
+    if (!json_is_array(calls) || n > MAX_CALLS) {
+        vt_openai_refuse(e, 400, "messages",
+                         "messages[%zu].tool_calls: expected a list of at most %d", i, MAX_CALLS);
+        return false;
+    }
+    json_t *list = json_deep_copy(calls);
+    for (size_t k = 0; list && k < n; k++) {
+        json_t *f = json_object_get(json_array_get(list, k), "function");
+        const json_t *a = json_object_get(f, "arguments");
+        if (!json_is_string(json_object_get(f, "name")) ||
+            !(json_is_string(a) || json_is_object(a))) {
+            vt_openai_refuse(e, 400, "messages",
+                             "messages[%zu].tool_calls[%zu]: expected a function with its name and "
+                             "its arguments as a string",
+                             i, k);
+            json_decref(list);
+            return false;
+        }
+        if (json_string_length(a) > *left) {
+            vt_openai_refuse(e, 400, "messages",
+                             "messages[%zu].tool_calls[%zu]: the arguments of all calls take more "
+                             "than %d bytes",
+                             i, k, MAX_ARGUMENTS);
+            json_decref(list);
+            return false;
+        }
+        *left -= json_string_length(a);
+        parse_arguments(f, a);
+    }
+    bool ok = list && json_object_set_new(message, "tool_calls", list) == 0;
+    if (!ok)
+        vt_openai_refuse(e, 500, "messages", "out of memory for messages[%zu]", i);
+    return ok;
+}
+
+/* An assistant's reasoning under both of the names that clients and templates use. */
+static bool set_reasoning(json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning"};
+    for (int i = 0; i < 2; i++) {
+        json_t *given = json_object_get(message, names[i]);
+        if (json_is_string(given) && !json_object_get(message, names[1 - i]) &&
+            json_object_set(message, names[1 - i], given) != 0)
+            return false;
+    }
+    return true;
+}
 
 /* The text of a list of {"type": "text", "text": "..."}; NULL with `e` filled. */
 static json_t *join_parts(const json_t *parts, size_t message, vt_openai_error *e)
@@ -34,8 +159,9 @@ static json_t *join_parts(const json_t *parts, size_t message, vt_openai_error *
     return joined;
 }
 
-/* Message number i, checked, its content a string; NULL with `e` filled. */
-static json_t *read_message(json_t *message, size_t i, vt_openai_error *e)
+/* Message number i, checked, its content a string; NULL with `e` filled. *left: how many bytes of
+ * arguments may still come. */
+static json_t *read_message(json_t *message, size_t i, size_t *left, vt_openai_error *e)
 {
     const json_t *content = json_object_get(message, "content");
     const json_t *role = json_object_get(message, "role");
@@ -45,21 +171,25 @@ static json_t *read_message(json_t *message, size_t i, vt_openai_error *e)
         return NULL;
     }
     bool none = assistant && (!content || json_is_null(content));
-    if (json_is_string(content))
-        return json_incref(message);
-    if (!none && !json_is_array(content)) {
+    if (!none && !json_is_string(content) && !json_is_array(content)) {
         vt_openai_refuse(e, 400, "messages",
                          "messages[%zu].content: expected a string or a list of text parts", i);
         return NULL;
     }
     /* templates add contents up, which they cannot do with none */
-    json_t *text = none ? json_string("") : join_parts(content, i, e);
+    json_t *text = none                     ? json_string("")
+                   : json_is_array(content) ? join_parts(content, i, e)
+                                            : json_incref((json_t *)(uintptr_t)content);
     if (!none && !text)
         return NULL;
     json_t *copy = json_copy(message);
-    if (json_object_set_new(copy, "content", text) != 0) {
+    if (json_object_set_new(copy, "content", text) != 0 || (assistant && !set_reasoning(copy))) {
         json_decref(copy);
         vt_openai_refuse(e, 500, "messages", "out of memory for messages[%zu]", i);
+        return NULL;
+    }
+    if (assistant && !set_calls(copy, i, left, e)) {
+        json_decref(copy);
         return NULL;
     }
     return copy;
@@ -73,9 +203,10 @@ json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, vt_
                          MAX_MESSAGES);
         return NULL;
     }
+    size_t left = MAX_ARGUMENTS;
     json_t *list = json_array(), *variables = kwargs ? json_copy(kwargs) : json_object();
     for (size_t i = 0; list && i < n; i++) {
-        json_t *message = read_message(json_array_get(messages, i), i, e);
+        json_t *message = read_message(json_array_get(messages, i), i, &left, e);
         if (!message || json_array_append_new(list, message) != 0) {
             json_decref(list);
             json_decref(variables);

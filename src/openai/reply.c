@@ -54,7 +54,8 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
     const char *model = request->model_name ? request->model_name : vt_model_name(m);
     reply->choice = vt_calloc((size_t)reply->n, sizeof *reply->choice);
     reply->model = strdup(model);
-    bool ok = reply->choice && reply->model && copy_request(reply, request);
+    bool ok = reply->choice && reply->model && copy_request(reply, request) &&
+              vt_openai_split_init(reply, request);
     if (!ok || asprintf(&reply->id, "%s-%s", reply->chat ? "chatcmpl" : "cmpl", id) < 0) {
         reply->id = NULL;
         vt_openai_reply_release(reply);
@@ -71,6 +72,7 @@ void vt_openai_reply_release(vt_openai_reply *reply)
         vt_buf_release(&reply->choice[i].text);
         vt_buf_release(&reply->choice[i].ids);
         vt_buf_release(&reply->choice[i].logprobs);
+        vt_openai_split_release(&reply->choice[i]);
     }
     for (int32_t i = 0; reply->prompt && i < reply->n / reply->n_each; i++) {
         vt_buf_release(&reply->prompt[i].text);
@@ -78,6 +80,7 @@ void vt_openai_reply_release(vt_openai_reply *reply)
     }
     while (reply->n_stop > 0)
         free(reply->stop[--reply->n_stop]);
+    json_decref(reply->tools);
     free(reply->stop);
     free(reply->prompt);
     free(reply->choice);
@@ -142,6 +145,8 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
         kept = vt_buf_add(&c->ids, e->tokens, (size_t)e->n_tokens * sizeof *e->tokens) && kept;
     if (reply->n_top >= 0 && e->n_tokens > 0)
         kept = e->logprobs && vt_openai_add_rows(&c->logprobs, e, reply->n_top) && kept;
+    if (reply->splits)
+        kept = vt_openai_split_event(reply, c, e) && kept;
     c->n_tokens += e->n_tokens;
     c->cached_tokens = e->cached_tokens;
     if (!kept)
@@ -152,8 +157,10 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
 
 /* ---- the reply ---- */
 
-static const char *finish_name(vt_finish f)
+const char *vt_openai_finish_name(const vt_openai_choice *c, vt_finish f)
 {
+    if (f == VT_FINISH_STOP && c->n_calls > 0)
+        return "tool_calls";
     return f == VT_FINISH_STOP     ? "stop"
            : f == VT_FINISH_LENGTH ? "length"
            : f == VT_FINISH_ABORT  ? "abort"
@@ -161,7 +168,8 @@ static const char *finish_name(vt_finish f)
                                    : NULL;
 }
 
-static void write_usage(int32_t prompt, int32_t completion, int32_t cached, vt_json *w)
+static void write_usage(int32_t prompt, int32_t completion, int32_t cached, int32_t reasoning,
+                        vt_json *w)
 {
     vt_json_open(w, "usage", '{');
     vt_json_int(w, "prompt_tokens", prompt);
@@ -170,15 +178,20 @@ static void write_usage(int32_t prompt, int32_t completion, int32_t cached, vt_j
     vt_json_open(w, "prompt_tokens_details", '{');
     vt_json_int(w, "cached_tokens", cached);
     vt_json_close(w);
+    if (reasoning >= 0) {
+        vt_json_open(w, "completion_tokens_details", '{');
+        vt_json_int(w, "reasoning_tokens", reasoning);
+        vt_json_close(w);
+    }
     vt_json_close(w);
 }
 
 /* finish_reason, and as vLLM has it, stop_reason: the stop string, or the token of stop_token_ids,
  * that ended the choice. */
-static void write_finish(const vt_openai_reply *reply, vt_finish finish, int32_t stop, int32_t last,
-                         vt_json *w)
+static void write_finish(const vt_openai_reply *reply, const vt_openai_choice *c, vt_finish finish,
+                         int32_t stop, int32_t last, vt_json *w)
 {
-    vt_json_string(w, "finish_reason", finish_name(finish));
+    vt_json_string(w, "finish_reason", vt_openai_finish_name(c, finish));
     bool is_eos = false;
     for (int32_t i = 0; i < reply->m->n_eos && !reply->ignore_eos; i++)
         is_eos |= reply->m->eos[i] == last;
@@ -222,14 +235,17 @@ static void write_choice(const vt_openai_reply *reply, int32_t i, vt_json *w)
     if (reply->chat) {
         vt_json_open(w, "message", '{');
         vt_json_string(w, "role", "assistant");
-        vt_json_string_n(w, "content", text, c->text.len);
+        if (reply->splits)
+            vt_openai_split_write(c, w);
+        else
+            vt_json_string_n(w, "content", text, c->text.len);
         vt_json_null(w, "refusal");
         vt_json_close(w);
     } else {
         write_text(reply, i, w);
     }
     vt_openai_write_choice_logprobs(reply, i, w);
-    write_finish(reply, c->finish, c->stop, last_id(&c->ids), w);
+    write_finish(reply, c, c->finish, c->stop, last_id(&c->ids), w);
     if (!reply->chat && reply->n_prompt_shown >= 0)
         vt_openai_write_prompt_logprobs(reply, i / reply->n_each, w);
     vt_json_close(w);
@@ -256,7 +272,8 @@ void vt_openai_reply_open(const vt_openai_reply *reply, vt_json *w, const char *
     vt_json_close(w);
     if (reply->chat && reply->n_prompt_shown >= 0) /* a chat has one prompt */
         vt_openai_write_prompt_logprobs(reply, 0, w);
-    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens, w);
+    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens,
+                reply->splits ? reply->reasoning_tokens : -1, w);
 }
 
 void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key)
@@ -306,11 +323,11 @@ void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt
         vt_json_null(w, "logprobs");
     vt_buf_release(&rows);
     int32_t last = e->n_tokens > 0 ? e->tokens[e->n_tokens - 1] : last_id(&before->ids);
-    write_finish(reply, e->finish, e->stop < reply->n_stop ? e->stop : -1, last, w);
+    write_finish(reply, before, e->finish, e->stop < reply->n_stop ? e->stop : -1, last, w);
     vt_json_close(w);
     vt_json_close(w);
     if (reply->continuous_usage)
-        write_usage(e->prompt_tokens, e->completion_tokens, e->cached_tokens, w);
+        write_usage(e->prompt_tokens, e->completion_tokens, e->cached_tokens, -1, w);
     else if (reply->include_usage)
         vt_json_null(w, "usage");
 }
@@ -322,10 +339,104 @@ void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const v
     vt_json_close(w);
 }
 
+/* ---- chunks of a reply that splits ---- */
+
+int32_t vt_openai_n_pieces(const vt_openai_choice *c)
+{
+    return (int32_t)(c->pieces.len / sizeof(vt_openai_delta));
+}
+
+vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i)
+{
+    vt_openai_delta p;
+    memcpy(&p, c->pieces.data + (size_t)i * sizeof p, sizeof p);
+    return p;
+}
+
+static void write_piece(const vt_openai_choice *c, const vt_openai_delta *p, vt_json *w)
+{
+    const char *bytes = c->fresh.data ? c->fresh.data + p->at : "";
+    if (p->kind != VT_PIECE_CALL) {
+        vt_json_string_n(w, p->kind == VT_PIECE_TEXT ? "content" : "reasoning_content", bytes,
+                         p->n);
+        return;
+    }
+    const vt_openai_tool_call *call = &c->call[p->call];
+    vt_json_open(w, "tool_calls", '[');
+    vt_json_open(w, NULL, '{');
+    vt_json_int(w, "index", p->call);
+    vt_json_string(w, "id", call->id);
+    vt_json_string(w, "type", "function");
+    vt_json_open(w, "function", '{');
+    vt_json_string(w, "name", call->name);
+    vt_json_string(w, "arguments", call->arguments);
+    vt_json_close(w);
+    vt_json_close(w);
+    vt_json_close(w);
+}
+
+/* Opens a chunk and its one choice, up to the delta. */
+static vt_openai_choice *open_choice(vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                                     vt_json *w)
+{
+    int32_t index = prompt * reply->n_each + e->sample;
+    vt_openai_choice *c = &reply->choice[index];
+    open_reply(reply, true, w, NULL);
+    vt_json_open(w, NULL, '{');
+    vt_json_int(w, "index", index);
+    vt_json_open(w, "delta", '{');
+    if (!c->begun)
+        vt_json_string(w, "role", "assistant");
+    c->begun = true;
+    return c;
+}
+
+static void close_choice(const vt_openai_reply *reply, const vt_event *e, vt_json *w)
+{
+    vt_json_close(w);
+    vt_json_close(w);
+    if (reply->continuous_usage)
+        write_usage(e->prompt_tokens, e->completion_tokens, e->cached_tokens, -1, w);
+    else if (reply->include_usage)
+        vt_json_null(w, "usage");
+}
+
+void vt_openai_piece_chunk_write(vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                                 int32_t i, vt_json *w)
+{
+    vt_buf rows = {0};
+    const vt_openai_choice *c = open_choice(reply, prompt, e, w);
+    if (i < vt_openai_n_pieces(c)) {
+        vt_openai_delta p = vt_openai_piece_at(c, i);
+        write_piece(c, &p, w);
+    }
+    vt_json_close(w);
+    if (i == 0 && reply->n_top >= 0 && e->n_tokens > 0 && e->logprobs &&
+        vt_openai_add_rows(&rows, e, reply->n_top))
+        vt_openai_write_logprobs(reply, rows.data, e->n_tokens, w);
+    else
+        vt_json_null(w, "logprobs");
+    vt_buf_release(&rows);
+    vt_json_null(w, "finish_reason");
+    vt_json_null(w, "stop_reason");
+    close_choice(reply, e, w);
+    vt_json_close(w);
+}
+
+void vt_openai_end_chunk_open(vt_openai_reply *reply, int32_t prompt, const vt_event *e, vt_json *w)
+{
+    const vt_openai_choice *c = open_choice(reply, prompt, e, w);
+    vt_json_close(w);
+    vt_json_null(w, "logprobs");
+    write_finish(reply, c, c->finish, c->stop, last_id(&c->ids), w);
+    close_choice(reply, e, w);
+}
+
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w)
 {
     open_reply(reply, true, w, NULL);
     vt_json_close(w);
-    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens, w);
+    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens,
+                reply->splits ? reply->reasoning_tokens : -1, w);
     vt_json_close(w);
 }

@@ -8,13 +8,35 @@
 
 #include "openai/request.h"
 
+typedef struct vt_openai_tool_call {
+    char id[32]; /* "call_" and 24 characters */
+    char *name, *arguments;
+} vt_openai_tool_call;
+
+/* What an event added to a choice: bytes of vt_openai_choice.fresh, or a call. */
+typedef struct vt_openai_delta {
+    vt_piece_kind kind; /* a call comes as one piece, with its arguments */
+    int32_t call;       /* of VT_PIECE_CALL */
+    size_t at, n;
+} vt_openai_delta;
+
 typedef struct vt_openai_choice {
     vt_buf text;
     vt_buf ids;      /* [n_tokens] of int32_t */
     vt_buf logprobs; /* [n_tokens][1 + n_top] of vt_token_logprob: the token's own, then the top */
     int32_t n_tokens;
     vt_finish finish;
-    int32_t stop; /* which stop string ended it; -1: none */
+    /* Where the answer is taken apart (vt_openai_reply.splits). */
+    vt_answer_reader *reader;
+    vt_buf content, reasoning; /* of `text` */
+    vt_openai_tool_call *call; /* [n_calls] */
+    int32_t n_calls;
+    vt_buf fresh,
+        pieces; /* of the last event: bytes, and vt_openai_delta [] that point into them */
+    int32_t reasoning_tokens;
+    bool single;      /* nothing behind the first call is kept */
+    bool begun, lost; /* its first chunk was written; memory was short */
+    int32_t stop;     /* which stop string ended it; -1: none */
     int32_t prompt_tokens, completion_tokens, cached_tokens, n_retracted; /* once it has ended */
 } vt_openai_choice;
 
@@ -31,6 +53,9 @@ typedef struct vt_openai_reply {
     const vt_model *m;
     char *id;    /* "chatcmpl-..." */
     char *model; /* as the reply calls it */
+    bool splits; /* reasoning and calls are taken out of the text */
+    json_t *tools;
+    int32_t reasoning_tokens;
     bool chat, echo, include_usage, continuous_usage, ignore_eos;
     int64_t created;          /* seconds since the epoch */
     int32_t n_each;           /* choices for each prompt */
@@ -70,8 +95,29 @@ void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt
 /* Returns true if an event brings scores of the prompt, and no token of an answer: no chunk tells
  * it. */
 bool vt_openai_is_score(const vt_event *e);
+/* The chunks of a reply that splits, whose event was taken: one for piece i of the choice's last
+ * event, and one that ends the choice, left open for further members. */
+int32_t vt_openai_n_pieces(const vt_openai_choice *c);
+vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i);
+void vt_openai_piece_chunk_write(vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                                 int32_t i, vt_json *w);
+void vt_openai_end_chunk_open(vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                              vt_json *w);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);
+
+/* ---- split.c ---- */
+
+/* Sets up and releases the readers of a reply that splits. */
+bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *request);
+void vt_openai_split_release(vt_openai_choice *c);
+/* Takes the text of an event apart. False: memory was short. */
+bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e);
+/* The members "content", "reasoning_content" and "tool_calls" of a whole message. */
+void vt_openai_split_write(const vt_openai_choice *c, vt_json *w);
+/* "finish_reason" of a choice: "tool_calls" where it ended with some. */
+const char *vt_openai_finish_name(const vt_openai_choice *c, vt_finish finish);
+void vt_openai_call_id(char *id, size_t size, const char *prefix);
 
 /* ---- /generate ---- */
 

@@ -16,6 +16,8 @@
 #include "engine/request.h"
 #include "model/model.h"
 #include "openai/fields.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum { MAX_PROMPT = 1 << 24, NATIVE_MAX_TOKENS = 128, OPENAI_MAX_TOKENS = 16 };
 enum { MAX_SCORES = 1 << 22 }; /* log-probabilities of prompts: each takes some 60 bytes of JSON */
@@ -76,6 +78,11 @@ static const field fields[] = {
      .hi = INT32_MAX / 2},
     {"cache_salt", BOTH | GENERATE, READ, .read = field_read_salt},
     {"chat_template_kwargs", CHAT | TOKENS, READ, .read = field_read_kwargs},
+    {"tools", CHAT | TOKENS, READ, .read = field_read_tools},
+    {"tool_choice", CHAT, READ, .read = field_read_tool_choice},
+    {"parallel_tool_calls", CHAT, READ, .read = field_read_parallel},
+    {"separate_reasoning", CHAT, READ, .read = field_read_separate},
+    {"reasoning_effort", CHAT, READ, .read = field_read_effort},
     {"add_generation_prompt", CHAT | TOKENS, READ, .read = field_read_open_turn},
     {"add_special_tokens", TEXT | TOKENS, READ, .read = field_read_add_bos},
     {"return_token_strs", TOKENS, FLAG, .at = IN(token_strings)},
@@ -96,19 +103,15 @@ static const field fields[] = {
     {"modalities", CHAT, NEUTRAL, .only = "[[\"text\"]]"},
     {"no_logs", GENERATE, NEUTRAL, .only = "[false]"},
     {"no_stop_trim", BOTH | SAMPLING, NEUTRAL, .only = "[false]"},
-    {"parallel_tool_calls", CHAT, NEUTRAL, .only = "[false, true]"},
     {"return_bytes", GENERATE, NEUTRAL, .only = "[false]"},
     {"return_entropy", GENERATE, NEUTRAL, .only = "[false]"},
     {"return_hidden_states", BOTH | GENERATE, NEUTRAL, .only = "[false]"},
-    {"separate_reasoning", CHAT, NEUTRAL, .only = "[false, true]"},
     {"service_tier", BOTH, NEUTRAL, .only = "[\"auto\", \"default\"]"},
     {"skip_special_tokens", BOTH | SAMPLING, NEUTRAL, .only = "[true]"},
     {"spaces_between_special_tokens", BOTH | SAMPLING, NEUTRAL, .only = "[true]"},
     {"store", BOTH, NEUTRAL, .only = "[false]"},
     {"stream_reasoning", CHAT, NEUTRAL, .only = "[false, true]"},
     {"suffix", TEXT, NEUTRAL, .only = "[\"\"]"},
-    {"tool_choice", CHAT, NEUTRAL, .only = "[\"none\", \"auto\"]"},
-    {"tools", CHAT | TOKENS, NEUTRAL, .only = "[[]]"},
     {"use_beam_search", BOTH, NEUTRAL, .only = "[false]"},
     /* notes for the sender's own books; they change no answer */
     {"user", BOTH, .kind = BOOKKEEPING},
@@ -278,6 +281,33 @@ static vt_status settle_logprobs(reader *r)
     return VT_OK;
 }
 
+/* Settles into which parts the answer is to be taken apart. */
+static vt_status settle_answer(reader *r)
+{
+    vt_openai_request *q = r->r;
+    const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : NULL;
+    q->reasons = q->chat && template && !r->unsplit && vt_text_reasons(template, strlen(template));
+    if (r->effort && !(template && vt_text_reasons(template, strlen(template))))
+        return vt_openai_refuse(r->e, 400, "reasoning_effort",
+                                "reasoning_effort: the chat template of %s has no reasoning",
+                                vt_model_name(r->m));
+    if (r->tools && json_array_size(r->tools) > 0) {
+        TRY(vt_openai_check_tools(r->tools, r->e));
+        q->tools = json_incref(r->tools);
+        q->call_form = r->d->call_form ? r->d->call_form : vt_call_form_of(template);
+        if (!q->call_form)
+            return vt_openai_refuse(r->e, 400, "tools",
+                                    "tools: the chat template of %s asks for no form of calls that "
+                                    "is known here; option tool-parser can choose one",
+                                    vt_model_name(r->m));
+        if (r->no_calls)
+            q->call_form = VT_CALLS_NONE;
+        if (r->single_call && q->call_form)
+            q->single_call = true;
+    }
+    return VT_OK;
+}
+
 static vt_status settle(reader *r)
 {
     if (r->has_stream_options && !r->r->stream)
@@ -314,6 +344,38 @@ static vt_status take_ids(reader *r, int32_t *ids, size_t n, const char *param,
     return copy ? VT_OK : field_no_memory(r);
 }
 
+/* Adds what other fields than messages say to the template's variables. */
+static bool set_variables(reader *r, json_t *variables)
+{
+    bool ok = true;
+    if (r->r->tools && !r->no_calls)
+        ok = json_object_set(variables, "tools", r->r->tools) == 0;
+    if (ok && r->effort) {
+        bool thinks = strcmp(r->effort, "none") != 0;
+        ok = json_object_set_new(variables, "enable_thinking", json_boolean(thinks)) == 0 &&
+             json_object_set_new(variables, "thinking", json_boolean(thinks)) == 0 &&
+             json_object_set_new(variables, "reasoning_effort", json_string(r->effort)) == 0;
+    }
+    return ok;
+}
+
+/* Returns true if a prompt opens a thought for the answer: <think> without an end stands behind its
+ * last special token, where only the template writes. */
+static bool ends_thinking(const vt_model *m, const int32_t *ids, size_t n)
+{
+    enum { MOST = 64 };
+    size_t begin = n;
+    vt_buf text;
+    vt_buf_init(&text, 0);
+    while (begin > 0 && n - begin < MOST && !vt_tokenizer_is_special(m->tokenizer, ids[begin - 1]))
+        begin--;
+    bool inside = vt_tokenizer_decode(m->tokenizer, ids + begin, n - begin, true, &text, NULL) ==
+                      VT_OK &&
+                  text.len > 0 && vt_text_ends_thinking(text.data, text.len);
+    vt_buf_release(&text);
+    return inside;
+}
+
 static vt_status encode_chat(reader *r, vt_openai_prompt *out)
 {
     int32_t *ids = NULL;
@@ -322,13 +384,19 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     json_t *variables = vt_openai_template_variables(r->messages, r->kwargs, r->e);
     if (!variables)
         return VT_ERR_USAGE;
+    if (!set_variables(r, variables)) {
+        json_decref(variables);
+        return field_no_memory(r);
+    }
     unsigned flags = (r->open_turn ? VT_CHAT_OPEN_TURN : 0) |
                      (r->d->literal_content ? VT_CHAT_LITERAL : 0);
     vt_status status = vt_chat_encode(r->m, variables, flags, r->d->limits, &r->most, &ids, &n,
                                       &r->r->p.rendered_ns, &why);
     json_decref(variables);
-    return status == VT_OK ? take_ids(r, ids, n, "messages", out)
-                           : vt_openai_refuse_as(r->e, &why, r->m, "messages");
+    if (status != VT_OK)
+        return vt_openai_refuse_as(r->e, &why, r->m, "messages");
+    r->r->began_inside = r->r->reasons && ends_thinking(r->m, ids, n);
+    return take_ids(r, ids, n, "messages", out);
 }
 
 /* Keeps what the answer repeats: the text as it was given, or the text of the ids. */
@@ -492,6 +560,8 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
         out->chat = true;
     if (form <= VT_OPENAI_GENERATE)
         TRY(settle(&r));
+    if (form == VT_OPENAI_CHAT || form == VT_OPENAI_TOKENIZE)
+        TRY(settle_answer(&r));
     return encode_prompts(&r, form);
 }
 
@@ -505,6 +575,7 @@ vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *
 
 void vt_openai_request_release(vt_openai_request *r)
 {
+    json_decref(r->tools);
     vt_arena_release(&r->arena);
     *r = (vt_openai_request){0};
 }

@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "openai/error.h"
+#include "text/answer/answer.h"
 
 /* What holds where a request does not say. */
 typedef struct vt_openai_defaults {
@@ -32,6 +33,7 @@ typedef struct vt_openai_defaults {
     bool has_seed;       /* false: the engine chooses a seed for each request */
     uint64_t seed;
     bool literal_content;                    /* special tokens inside messages stay text */
+    vt_call_form call_form;                  /* of tool calls; VT_CALLS_NONE: the template's */
     bool may_stream;                         /* false: "stream": true is refused */
     const struct vt_template_limits *limits; /* of rendering a chat template; NULL: the usual */
     const char *model_alias; /* a further name that "model" may have, such as what option model
@@ -69,6 +71,11 @@ typedef struct vt_openai_request {
     bool include_usage;        /* and the usage in a last piece */
     bool continuous_usage;     /* and the usage so far in every piece */
     bool echo;                 /* the answer begins with the prompt */
+    json_t *tools;             /* that the model was offered; NULL: none. Owned */
+    vt_call_form call_form;    /* in which calls are read; VT_CALLS_NONE: they stay text */
+    bool single_call;          /* an answer has one call at most: what follows is left out */
+    bool reasons;              /* <think> is taken out of the answer */
+    bool began_inside;         /* the prompt ends behind <think> */
     int32_t n_top;             /* log-probabilities of the answer's tokens: with so many
                                  alternatives each; -1: none */
     int32_t n_prompt_top;      /* the same of the prompt's tokens, in their own member */
@@ -117,6 +124,9 @@ vt_status vt_openai_refuse_grammar(vt_openai_error *e, const vt_err *why,
 bool vt_openai_field_at(vt_openai_form form, size_t i, const char **name, const char **what);
 
 /* ---- messages.c ---- */
+
+/* Checks "tools", a list of functions: names, descriptions and parameters. */
+vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e);
 
 /* The variables of a chat template from "messages" and "chat_template_kwargs" (NULL: not given).
  * A content that is a list of text parts becomes one string, the parts joined by newlines, since

@@ -45,8 +45,33 @@ static void stream_event(generation *g, int32_t prompt, const vt_event *e)
 
 static void on_event(generation *g, int32_t prompt, const vt_event *e)
 {
-    if (g->request.stream)
+    if (g->request.stream && !g->reply.splits)
         stream_event(g, prompt, e);
+}
+
+/* The pieces that an event brought to a reply that splits; a choice's end is a chunk of its own. */
+static void on_told(generation *g, int32_t prompt, const vt_event *e)
+{
+    vt_json w;
+    vt_buf text = {0};
+    const vt_openai_choice *c = &g->reply.choice[prompt * g->reply.n_each + e->sample];
+    if (!g->request.stream || !g->reply.splits || vt_openai_is_score(e))
+        return;
+    int32_t n = vt_openai_n_pieces(c);
+    n = n == 0 && g->reply.n_top >= 0 && e->n_tokens > 0 ? 1 : n; /* log-probabilities alone */
+    for (int32_t i = 0; i < n; i++) {
+        vt_json_begin(&w, &text, -1);
+        vt_openai_piece_chunk_write(&g->reply, prompt, e, i, &w);
+        send_json(g, &w, &text);
+    }
+    if (e->finish == VT_FINISH_NONE)
+        return;
+    vt_json_begin(&w, &text, -1);
+    vt_openai_end_chunk_open(&g->reply, prompt, e, &w);
+    if (g->reply.n_open == 0)
+        generation_write_timings(g, &w, "timings");
+    vt_json_close(&w);
+    send_json(g, &w, &text);
 }
 
 static void end_stream(generation *g)
@@ -105,6 +130,7 @@ static const generation_form chat = {.name = "chat",
                                      .api = VT_OPENAI_CHAT,
                                      .read = generation_read,
                                      .event = on_event,
+                                     .told = on_told,
                                      .end = on_end,
                                      .forget = forget};
 static const generation_form completions = {.name = "completions",

@@ -64,6 +64,9 @@ static void read_defaults(vt_server *s)
     d->model_alias = vt_options_get(s->options, "model");
     d->list_name = s->list_name = name_in_cache(s->model);
     d->model_name = s->model_name;
+    for (int form = VT_CALLS_NONE + 1; form < VT_CALL_FORMS; form++)
+        if (strcmp(vt_options_get(s->options, "tool-parser"), vt_call_form_name(form)) == 0)
+            d->call_form = (vt_call_form)form;
     if (strcmp(vt_options_get(s->options, "sampling-defaults"), "model") != 0)
         return;
     if (isfinite(m->gen_temperature))

@@ -1,0 +1,137 @@
+/* Choices of chats whose reasoning and tool calls are taken out of the text (reply.h). */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "openai/reply.h"
+
+void vt_openai_call_id(char *id, size_t size, const char *prefix)
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyz012345";
+    unsigned char random[24] = {0};
+    size_t n = strlen(prefix), used = n + sizeof random < size ? sizeof random : size - 1 - n;
+    (void)!getrandom(random, sizeof random, 0);
+    memcpy(id, prefix, n);
+    for (size_t i = 0; i < used; i++)
+        id[n + i] = digits[random[i] % 32];
+    id[n + used] = 0;
+}
+
+static bool add_piece(vt_openai_choice *c, vt_piece_kind kind, const char *bytes, size_t n)
+{
+    vt_openai_delta p = {kind, c->n_calls - 1, c->fresh.len, n};
+    return vt_buf_add(&c->fresh, bytes, n) && vt_buf_add(&c->pieces, &p, sizeof p);
+}
+
+static bool add_call(vt_openai_choice *c, const char *name, size_t n)
+{
+    vt_openai_tool_call *more = realloc(c->call, (size_t)(c->n_calls + 1) * sizeof *more);
+    if (!more)
+        return false;
+    c->call = more;
+    more[c->n_calls] = (vt_openai_tool_call){.name = strndup(name, n)};
+    vt_openai_call_id(more[c->n_calls].id, sizeof more->id, "call_");
+    return more[c->n_calls++].name != NULL;
+}
+
+/* Takes a piece from the reader. */
+static void take(void *user, vt_piece_kind kind, const char *bytes, size_t n)
+{
+    vt_openai_choice *c = user;
+    bool ok = true;
+    if (c->single && c->n_calls > 0 && c->call[c->n_calls - 1].arguments)
+        return;
+    if (kind == VT_PIECE_CALL) {
+        ok = add_call(c, bytes, n);
+    } else if (kind == VT_PIECE_ARGUMENTS) {
+        vt_openai_tool_call *call = c->n_calls > 0 ? &c->call[c->n_calls - 1] : NULL;
+        ok = call && !call->arguments && (call->arguments = strndup(bytes, n)) &&
+             add_piece(c, VT_PIECE_CALL, "", 0);
+    } else {
+        ok = vt_buf_add(kind == VT_PIECE_TEXT ? &c->content : &c->reasoning, bytes, n) &&
+             add_piece(c, kind, bytes, n);
+    }
+    c->lost |= !ok;
+}
+
+bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *request)
+{
+    reply->splits = request->chat && (request->call_form || request->reasons);
+    reply->tools = json_incref(request->tools);
+    for (int32_t i = 0; reply->splits && i < reply->n; i++) {
+        vt_openai_choice *c = &reply->choice[i];
+        c->reader = vt_calloc(1, sizeof *c->reader);
+        if (!c->reader)
+            return false;
+        *c->reader = (vt_answer_reader){.form = request->call_form,
+                                        .reasons = request->reasons,
+                                        .began_inside = request->began_inside,
+                                        .tools = reply->tools,
+                                        .take = take,
+                                        .user = c};
+        c->single = request->single_call;
+        vt_answer_begin(c->reader);
+    }
+    return true;
+}
+
+void vt_openai_split_release(vt_openai_choice *c)
+{
+    if (c->reader)
+        vt_answer_release(c->reader);
+    free(c->reader);
+    for (int32_t i = 0; i < c->n_calls; i++) {
+        free(c->call[i].name);
+        free(c->call[i].arguments);
+    }
+    free(c->call);
+    vt_buf_release(&c->content);
+    vt_buf_release(&c->reasoning);
+    vt_buf_release(&c->fresh);
+    vt_buf_release(&c->pieces);
+}
+
+bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e)
+{
+    bool thought = vt_answer_is_thinking(c->reader);
+    size_t said = c->reasoning.len;
+    vt_buf_clear(&c->fresh);
+    vt_buf_clear(&c->pieces);
+    if (e->text_len > 0)
+        vt_answer_feed(c->reader, e->text, e->text_len);
+    if (thought || vt_answer_is_thinking(c->reader) || c->reasoning.len > said) {
+        /* reasoning comes first: all tokens up to here belong to it */
+        int32_t n = c->n_tokens + e->n_tokens;
+        reply->reasoning_tokens += n - c->reasoning_tokens;
+        c->reasoning_tokens = n;
+    }
+    if (e->finish != VT_FINISH_NONE)
+        vt_answer_end(c->reader);
+    return !c->lost && !c->reader->failed;
+}
+
+void vt_openai_split_write(const vt_openai_choice *c, vt_json *w)
+{
+    bool other = c->n_calls > 0 || c->reasoning.len > 0;
+    if (c->content.len == 0 && other)
+        vt_json_null(w, "content");
+    else
+        vt_json_string_n(w, "content", c->content.data ? c->content.data : "", c->content.len);
+    if (c->reasoning.len > 0)
+        vt_json_string_n(w, "reasoning_content", c->reasoning.data, c->reasoning.len);
+    if (c->n_calls == 0)
+        return;
+    vt_json_open(w, "tool_calls", '[');
+    for (int32_t i = 0; i < c->n_calls; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "id", c->call[i].id);
+        vt_json_string(w, "type", "function");
+        vt_json_open(w, "function", '{');
+        vt_json_string(w, "name", c->call[i].name);
+        vt_json_string(w, "arguments", c->call[i].arguments);
+        vt_json_close(w);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}

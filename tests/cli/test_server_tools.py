@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Tool calls and reasoning of chats, over HTTP, with a model that answers a script: whole answers, streams, history, refusals."""
+import json, os
+
+import scripted_model
+from served import *
+from tap import *
+
+ONE = {}
+PIECES = ["<thi", "nk>\nLet me", " think.\n</", "think>\n\nI ", "add <b>.", "\n<tool_", "call>\n{\"name\": \"add\", \"argu",
+          "ments\": {\"a\": 1.50, \"s\": \"}</tool_call>\"}}\n</tool_call>\n<tool_call>{\"name\": \"now\"", ", \"arguments\": {}}</tool", "_call>"]
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {
+    "type": "object", "properties": {"a": {"type": "number"}, "s": {"type": "string"}}}}},
+         {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]
+ARGUMENTS = "{\"a\": 1.50, \"s\": \"}</tool_call>\"}"
+
+
+def server():
+    if "s" not in ONE:
+        ONE["s"] = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
+    return ONE["s"]
+
+
+def body(**kw):
+    return {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 40, "tools": TOOLS, **kw}
+
+
+def chat(**kw):
+    return server().good("/v1/chat/completions", body(**kw)).json
+
+
+def calls_of(message):
+    return [(c["type"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or []]
+
+
+WANTED = [("function", "add", ARGUMENTS), ("function", "now", "{}")]
+
+
+def test_calls_and_reasoning_stand_in_their_own_members():
+    a = chat()
+    m = a["choices"][0]["message"]
+    same((m["reasoning_content"], m["content"], calls_of(m)), ("Let me think.", "I add <b>.", WANTED))
+    same(a["choices"][0]["finish_reason"], "tool_calls")
+    same(len({c["id"] for c in m["tool_calls"]}), 2)
+    same(a["usage"]["completion_tokens_details"], {"reasoning_tokens": 4})
+
+
+def gather(events):
+    """What a client adds up from a stream, in OpenAI's way."""
+    m, finish = {"content": "", "reasoning_content": "", "tool_calls": []}, None
+    for e in events:
+        for c in e["choices"] if e != "[DONE]" else []:
+            d = c["delta"]
+            for k in "content", "reasoning_content":
+                m[k] += d.get(k) or ""
+            for t in d.get("tool_calls", []):
+                same(t["index"], len(m["tool_calls"]))
+                m["tool_calls"].append(t)
+            finish = c["finish_reason"] or finish
+    return m, finish
+
+
+def test_a_stream_adds_up_to_the_whole_answer():
+    events = server().good("/v1/chat/completions", body(stream=True, stream_options={"include_usage": True})).events
+    m, finish = gather(events)
+    whole = chat()["choices"][0]["message"]
+    same((m["content"], m["reasoning_content"], calls_of(m), finish),
+         (whole["content"], whole["reasoning_content"], calls_of(whole), "tool_calls"))
+    same([e["choices"][0]["delta"].get("role") for e in events[:2]], ["assistant", None])
+    same(events[-2]["usage"]["completion_tokens_details"], {"reasoning_tokens": 4})
+    assert "timings" in events[-3], events[-3]
+
+
+def test_an_answer_that_is_cut_off_says_length_and_keeps_the_text():
+    c = chat(max_tokens=7)["choices"][0]
+    same((c["finish_reason"], c["message"]["content"], calls_of(c["message"])),
+         ("length", "I add <b>.<tool_call>\n{\"name\": \"add\", \"argu", []))
+
+
+def test_one_call_where_parallel_calls_are_not_wanted():
+    same(calls_of(chat(parallel_tool_calls=False)["choices"][0]["message"]), WANTED[:1])
+
+
+def test_without_calls_or_split_the_answer_stays_text():
+    same(chat(tool_choice="none")["choices"][0]["message"]["content"].count("<tool_call>"), 2)
+    m = chat(separate_reasoning=False, tools=[])["choices"][0]["message"]
+    same(m["content"], "".join(PIECES))
+
+
+def prompt(**kw):
+    s = server()
+    tokens = s.good("/tokenize", {"messages": kw.pop("messages"), **kw}).json["tokens"]
+    return s.good("/detokenize", {"tokens": tokens}).json["prompt"]
+
+
+def test_the_template_gets_tools_calls_and_reasoning():
+    said = [{"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "reasoning": "So.", "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 2}"}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "3"}]}]
+    text = prompt(messages=said, tools=TOOLS)
+    for part in '"name": "add"', "<think>So.</think><tool_call>add [('a', 2)]</tool_call>", "tool\n3":
+        assert part in text, (part, text)
+
+
+def test_reasoning_effort_none_closes_the_thought():
+    same(chat(reasoning_effort="none")["choices"][0]["message"]["content"], "I add <b>.")
+    a, b = (server().good("/v1/chat/completions", body(reasoning_effort=e)).json["usage"]["prompt_tokens"] for e in ("none", "high"))
+    assert a > b, (a, b)
+
+
+def test_what_is_not_there_is_refused_by_name():
+    for field, value in [("tool_choice", "required"), ("tool_choice", {"type": "function", "function": {"name": "add"}}),
+                         ("tools", {}), ("tools", [{"type": "web"}]), ("tools", [{"type": "function", "function": {"name": "a b"}}]),
+                         ("tools", [{"type": "function", "function": {"name": "a", "parameters": 3}}]),
+                         ("tools", [{"type": "function", "function": {"name": "a", "strict": True}}]),
+                         ("tools", TOOLS * 600), ("reasoning_effort", "much"), ("parallel_tool_calls", 1), ("separate_reasoning", "x")]:
+        a = server().post("/v1/chat/completions", body(**{field: value}))
+        same((a.status, a.error["param"]), (400, field), str(a.body))
+    wrong = [{"role": "assistant", "content": "", "tool_calls": 3}, {"role": "assistant", "content": "", "tool_calls": [{}]},
+             {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "a", "arguments": 3}}]}]
+    for m in wrong:
+        a = server().post("/v1/chat/completions", body(messages=[m]))
+        same((a.status, a.error["param"]), (400, "messages"), str(a.body))
+
+
+def test_a_template_without_calls_is_refused_by_name():
+    s = Server()
+    a = s.post("/v1/chat/completions", body())
+    same((a.status, a.error["param"]), (400, "tools"), str(a.body))
+    a = s.post("/v1/chat/completions", body(tools=[], reasoning_effort="low"))
+    same((a.status, a.error["param"]), (400, "reasoning_effort"), str(a.body))
+    s.stop()
+    s = Server("--tool-parser", "hermes")
+    s.good("/v1/chat/completions", body(max_tokens=2))
+    s.stop()
+
+
+def test_the_server_ends_as_it_should():
+    server().stop()
+
+
+main(globals())

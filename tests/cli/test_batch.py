@@ -358,11 +358,19 @@ def test_batch_stop_token_ids_end_an_answer():
 def test_batch_messages_of_results_name_the_model_and_no_path():
     need_model()
     with tempfile.TemporaryDirectory() as d:
-        got = answers(d, [line(1, messages=[{"role": "assistant", "content": None}])])  # the template adds it to a string
-        status, body = got["id-1"]
-        same(status, 400)
-        message = body["error"]["message"]
-        assert os.path.dirname(MODEL) not in message and message.startswith("SmolLM2"), message
+        copy, o = os.path.join(d, os.path.basename(MODEL)), os.path.join(d, "answers.jsonl")
+        with open(MODEL, "rb") as f:
+            data = f.read()
+        good = b"message['content'] + '<|im_end|>'"
+        bad = b"message['content'] + 1".ljust(len(good))  # adds a number to a string
+        same(data.count(good), 1)
+        with open(copy, "wb") as f:
+            f.write(data.replace(good, bad))
+        run("run", "--batch", write(d, [line(1)]), "-o", o, "--quiet", *FAST, "-m", copy)
+        answer = results(o)["id-1"]["response"]
+        same(answer["status_code"], 400)
+        message = answer["body"]["error"]["message"]
+        assert d not in message and message.startswith("SmolLM2") and "role 'user'" in message, message
 
 
 def test_batch_special_tokens_in_messages_are_text():

@@ -134,7 +134,9 @@ VT_API int32_t vt_model_find_token(const vt_model *m, const char *text, size_t l
 /* True if the id is a special token: a marker such as BOS or <|im_start|>, not text. */
 VT_API bool vt_model_token_is_special(const vt_model *m, int32_t id);
 
-enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2 };
+/* ADD_BOS and ADD_EOS put in front of the text, and behind it, what the model's files want there. A
+ * prompt that an answer continues has nothing behind it; a text that is embedded may. */
+enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2, VT_TOKENIZE_ADD_EOS = 4 };
 
 /* Token ids of text[0..len). `*ids` is malloc'ed; free it with vt_free. */
 VT_API vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned flags,
@@ -210,6 +212,8 @@ typedef struct vt_event {
     int32_t stop;           /* which of the request's stop strings ended it; -1: none of them */
     int32_t draft_tokens;   /* guesses that steps have verified for it so far (option draft) */
     int32_t draft_accepted; /* how many of them were right */
+    const float *vector;    /* [n_vector] with the end of a request to embed; else NULL */
+    int32_t n_vector;
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
@@ -281,6 +285,14 @@ typedef struct vt_request_params {
                              grammar says where an answer may end: ignore_eos and min_tokens do not
                              hold, and answers close their brackets before max_tokens ends them */
     int32_t grammar_kind; /* 0, a vt_grammar_kind */
+    /* For an engine with option pooling, and only there: the prompt becomes a vector, which comes
+     * with the last event (VT_FINISH_LENGTH). No token is chosen, so max_tokens and the sampling
+     * fields mean nothing; n, prompt_logprobs, logprobs, grammar and stop must be as
+     * vt_request_init leaves them. */
+    bool embed;         /* false */
+    bool unscaled;      /* false: the vector is scaled to length 1 */
+    int32_t dimensions; /* 0: all; else only the vector's first so many numbers (of models that
+                           were trained so that these suffice), which are then scaled */
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union, overload
 from . import _abi
 from ._inbox import Inbox
 from ._library import call, lib, take_text
-from ._request import Prompt, Prompts, Request, Sampling, integers
+from ._request import Prompt, Prompts, Request, Sampling, flag, integer, integers
 from ._result import Result, Score
 from ._stream import AsyncStream, Stream, next_news
 
@@ -323,9 +323,25 @@ class LLM:
         tokens = list(request.c.prompt[: request.c.n_prompt])
         return Score(tokens, [None, *self._results([request])[0].completions[0].scores])
 
-    def embed(self, prompt: Prompt) -> list[float]:
-        """Not there yet: this version runs no model that makes embeddings."""
-        raise NotImplementedError("this version of vitrine runs no model that makes embeddings")
+    @overload
+    def embed(self, prompt: str, *, dimensions: int = ..., unscaled: bool = ...) -> list[float]: ...
+    @overload
+    def embed(self, prompt: Sequence[int], *, dimensions: int = ..., unscaled: bool = ...) -> list[float]: ...
+    @overload
+    def embed(self, prompt: Prompts, *, dimensions: int = ..., unscaled: bool = ...) -> list[list[float]]: ...
+    def embed(self, prompt: Any, *, dimensions: int = 0, unscaled: bool = False) -> Any:
+        """The vector of a text (or token ids), or those of a list of them in one batch, of an LLM with pooling="last",
+        "mean" or "cls". Its length is 1, unless `unscaled`; `dimensions` leaves only its first numbers."""
+        several = self._is_list(prompt)
+        requests = []
+        for p in prompt if several else [prompt]:
+            r = Request(self._tokens(p, _abi.VT_TOKENIZE_ADD_BOS | _abi.VT_TOKENIZE_ADD_EOS) if isinstance(p, str)
+                        else integers("prompt", p), {})
+            r.c.embed, r.c.dimensions = True, integer("dimensions", dimensions)
+            r.c.unscaled = flag("unscaled", unscaled)
+            requests.append(r)
+        vectors = [r.completions[0].vector for r in self._results(requests)]
+        return vectors if several else vectors[0]
 
     def story(self, request: int = 0) -> dict[str, Any]:
         """The story of the newest steps of all requests; Result.story is one request's."""

@@ -39,6 +39,8 @@ class Completion:
     """Guesses that were verified for it (option draft)."""
     draft_accepted: int = 0
     scores: list[float] = field(default_factory=list, repr=False)
+    vector: list[float] = field(default_factory=list, repr=False)
+    """What embed returns."""
     error: Optional[str] = None
 
     def add(self, e: _abi.vt_event, stops: list[str]) -> str:
@@ -58,6 +60,8 @@ class Completion:
             self.top_logprobs = (self.top_logprobs or []) + [{t.id: t.logprob for t in row if t.id >= 0} for row in rows]
         for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "draft_tokens", "draft_accepted"):
             setattr(self, name, getattr(e, name))
+        if e.vector:
+            self.vector = e.vector[: e.n_vector]
         if e.finish != _abi.VT_FINISH_NONE:
             self.finish_reason = REASONS[e.finish]
             self.stop = stops[e.stop] if e.stop >= 0 else None

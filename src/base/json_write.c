@@ -130,6 +130,15 @@ void vt_json_int(vt_json *w, const char *key, int64_t value)
     vt_buf_printf(w->out, "%lld", (long long)value);
 }
 
+/* Writes a finite number that was printed as `text`. */
+static void write_number(vt_json *w, const char *key, char *text)
+{
+    for (char *p = text; *p; p++) /* the program around us may have set another decimal point */
+        if (!strchr("0123456789+-e", *p))
+            *p = '.';
+    vt_json_raw(w, key, text, strlen(text));
+}
+
 void vt_json_real(vt_json *w, const char *key, double value)
 {
     if (!isfinite(value)) {
@@ -142,10 +151,22 @@ void vt_json_real(vt_json *w, const char *key, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    for (char *p = text; *p; p++) /* the program around us may have set another decimal point */
-        if (!strchr("0123456789+-e", *p))
-            *p = '.';
-    vt_json_raw(w, key, text, strlen(text));
+    write_number(w, key, text);
+}
+
+void vt_json_float(vt_json *w, const char *key, float value)
+{
+    if (!isfinite(value)) {
+        vt_json_null(w, key);
+        return;
+    }
+    char text[40];
+    for (int digits = 7; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    write_number(w, key, text);
 }
 
 void vt_json_fixed(vt_json *w, const char *key, double value, int digits)

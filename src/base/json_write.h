@@ -49,6 +49,8 @@ void vt_json_printf(vt_json *w, const char *key, const char *fmt, ...)
 void vt_json_int(vt_json *w, const char *key, int64_t value);
 /* The shortest decimal form that reads back as the same double; null where it is not finite. */
 void vt_json_real(vt_json *w, const char *key, double value);
+/* The same that reads back as the same float: fewer digits, and found faster. */
+void vt_json_float(vt_json *w, const char *key, float value);
 /* Like vt_json_real, rounded to this number of digits after the point. */
 void vt_json_fixed(vt_json *w, const char *key, double value, int digits);
 void vt_json_bool(vt_json *w, const char *key, bool value);

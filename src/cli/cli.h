@@ -44,6 +44,7 @@ struct cli {
 int cli_run(cli *c);
 int cli_chat(cli *c);
 int cli_score(cli *c);
+int cli_embed(cli *c);
 int cli_tokenize(cli *c);
 int cli_template(cli *c);
 int cli_explain(cli *c);

@@ -55,6 +55,14 @@ static const cli_verb verbs[] = {
      "vitrine score --text book.txt --window 512\n"
      "vitrine score --tokens 504,3575,282,4649 --top 3 --json",
      VT_FOR_SCORE, 0, cli_score},
+    {"embed", "", "the vector of a text or of token ids",
+     "Prints the embedding of a text: the pooled hidden states of the model behind its last norm, "
+     "scaled to length 1, one number a line. --pooling says which states: that of the last token "
+     "(the default), the mean of all, or that of the first. A text gets in front and behind what "
+     "the model's tokenizer puts there; token ids are taken as they are.",
+     "vitrine embed -m qwen3-embedding --text page.txt --json\n"
+     "vitrine embed -m DIR --pooling mean --tokens 504,3575,282 --dimensions 256",
+     VT_FOR_EMBED, 0, cli_embed},
     {"tokenize", "", "token ids of a text (stdin), or the text of ids",
      "Reads a text from stdin, exactly as given, and prints its token ids; --decode goes the "
      "other way. Needs the vocabulary only: a GGUF without weights or a tokenizer.json will do.",

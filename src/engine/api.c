@@ -98,8 +98,8 @@ vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned 
     TRY(vt_check_pointer(len > 0 ? text : "", "vt_tokenize: text", err));
     TRY(vt_check_pointer(ids, "vt_tokenize: ids", err));
     TRY(vt_check_pointer(n_ids, "vt_tokenize: n_ids", err));
-    if (flags & ~(unsigned)(VT_TOKENIZE_SPECIAL | VT_TOKENIZE_ADD_BOS))
-        return vt_fail(err, VT_ERR_USAGE, "vt_tokenize: flags are 0x%x, expected 0 to 3", flags);
+    if (flags & ~(unsigned)(VT_TOKENIZE_SPECIAL | VT_TOKENIZE_ADD_BOS | VT_TOKENIZE_ADD_EOS))
+        return vt_fail(err, VT_ERR_USAGE, "vt_tokenize: flags are 0x%x, expected 0 to 7", flags);
     vt_ids list = {0};
     vt_status status = vt_tokenizer_encode(m->tokenizer, text, len, flags, &list, err);
     if (status != VT_OK) {
@@ -153,6 +153,7 @@ typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     int32_t n_ranks, n_threads; /* threads of each rank */
     int32_t n_states;           /* state slots; 0: the model has no sequence state */
+    vt_pooling pooling;
     vt_dtype kv_dtype;
     size_t page_bytes;
     vt_cuda *device; /* NULL: the CPU */
@@ -285,6 +286,9 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
                               : rows < SCORE_ROWS_MAX ? rows
                                                       : SCORE_ROWS_MAX);
+    s->pooling = vt_pooling_of(vt_options_get(o, "pooling"));
+    if (s->pooling != VT_POOLING_NONE) /* each token has a row where all are pooled */
+        s->score_rows = s->pooling == VT_POOLING_MEAN ? s->budget : 0;
     return size_pages(m, o, s, err);
 }
 
@@ -305,6 +309,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .n_pool_slots = s->max_running,
                                  .n_states = s->n_states,
                                  .kv_dtype = s->kv_dtype,
+                                 .end = s->pooling ? VT_END_HIDDEN : VT_END_LOGITS,
                                  .n_ranks = s->n_ranks,
                                  .n_threads = s->n_threads,
                                  .async = !vt_options_flag(o, "no-overlap"),
@@ -360,6 +365,9 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
             "draft is lookup, and %s has sequence state, which a wrong guess would spoil; "
             "expected off",
             m->name);
+    if (lookup && s.pooling != VT_POOLING_NONE)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "draft is lookup, and an engine with pooling chooses no tokens to guess");
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
     limits.decode_tokens = lookup ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {.sched = {.limits = limits,
@@ -376,7 +384,9 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                                       .max_context = s.max_context,
                                       .tokenizer = m->tokenizer,
                                       .seed = (uint64_t)vt_options_int(o, "seed"),
-                                      .lookup = lookup},
+                                      .lookup = lookup,
+                                      .pooling = s.pooling,
+                                      .n_hidden = m->arch.hidden},
                           .overlap = !vt_options_flag(o, "no-overlap"),
                           .notice = *vt_options_notice(o)};
     vt_executor *x;

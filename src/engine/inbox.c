@@ -29,7 +29,7 @@
 typedef struct piece {
     bool filled;
     vt_event event;
-    vt_buf tokens, text, logprobs, top, error;
+    vt_buf tokens, text, logprobs, top, error, vector;
 } piece;
 
 enum { SCORES, OUTPUT, N_PIECES };
@@ -69,6 +69,7 @@ static void piece_release(piece *p)
     vt_buf_release(&p->logprobs);
     vt_buf_release(&p->top);
     vt_buf_release(&p->error);
+    vt_buf_release(&p->vector);
 }
 
 /* Empties the piece; its memory stays for the next one. */
@@ -80,6 +81,7 @@ static void piece_clear(piece *p)
     vt_buf_clear(&p->logprobs);
     vt_buf_clear(&p->top);
     vt_buf_clear(&p->error);
+    vt_buf_clear(&p->vector);
 }
 
 static void piece_add(piece *p, const vt_event *e)
@@ -93,6 +95,8 @@ static void piece_add(piece *p, const vt_event *e)
         vt_buf_add(&p->logprobs, e->logprobs, n * sizeof *e->logprobs);
     if (e->top_logprobs)
         vt_buf_add(&p->top, e->top_logprobs, n * (size_t)e->n_top * sizeof *e->top_logprobs);
+    if (e->vector)
+        vt_buf_add(&p->vector, e->vector, (size_t)e->n_vector * sizeof *e->vector);
     if (e->error)
         vt_buf_puts(&p->error, e->error);
 }
@@ -108,7 +112,9 @@ static const vt_event *piece_event(piece *p)
     e->logprobs = p->logprobs.len > 0 ? (const void *)p->logprobs.data : NULL;
     e->top_logprobs = p->top.len > 0 ? (const void *)p->top.data : NULL;
     e->error = p->error.len > 0 ? p->error.data : NULL;
-    if (p->tokens.failed || p->text.failed || p->logprobs.failed || p->top.failed) {
+    e->vector = p->vector.len > 0 ? (const void *)p->vector.data : NULL;
+    if (p->tokens.failed || p->text.failed || p->logprobs.failed || p->top.failed ||
+        p->vector.failed) {
         e->finish = VT_FINISH_ERROR;
         e->error = "out of memory for what the request told";
     }

@@ -48,6 +48,7 @@ enum {
     VT_FOR_PULL = 1 << 16,
     VT_FOR_LAB = 1 << 17,
     VT_FOR_COMM = 1 << 18, /* bench comm */
+    VT_FOR_EMBED = 1 << 19,
     VT_FOR_LIST = 1 << 20,
     VT_FOR_SHOW = 1 << 21,
     VT_FOR_RM = 1 << 22,

@@ -17,9 +17,9 @@
 enum {
     GENERATE = VT_FOR_RUN | VT_FOR_CHAT,
     MODEL = VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_EXPLAIN | VT_FOR_LATENCY |
-            VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_SIMULATE,
+            VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_SIMULATE | VT_FOR_EMBED,
     ENGINE = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_LATENCY |
-             VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE,
+             VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_EMBED,
     PLANNED = ENGINE | VT_FOR_SIMULATE /* options that hold for a simulated engine too */
 };
 
@@ -54,10 +54,10 @@ static const vt_option table[] = {
         .fallback = "0", .verbs = ENGINE | VT_FOR_LOAD,
         .help = "seed of every random choice: the same seed, the same text; random: a new one"),
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
-        .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
-                 VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB |
-                 VT_FOR_LAB_KERNEL | VT_FOR_COMM,
+        .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_EMBED | VT_FOR_TOKENIZE |
+                 VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS |
+                 VT_FOR_STARTUP | VT_FOR_OFFLINE | VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW |
+                 VT_FOR_LOAD | VT_FOR_LAB | VT_FOR_LAB_KERNEL | VT_FOR_COMM,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
@@ -111,6 +111,10 @@ static const vt_option table[] = {
     ROW("draft", CHOICE("off|lookup"), .value_name = "HOW", .fallback = "off", .verbs = ENGINE,
         .help = "guess tokens and verify several in one step; lookup: what followed the last three "
                 "tokens before. The tokens stay the same"),
+    ROW("pooling", CHOICE("none|last|mean|cls"), .value_name = "HOW", .fallback = "none",
+        .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED,
+        .help = "make embeddings and no text: the hidden state of the last token, the mean of all, "
+                "or that of the first"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
@@ -150,7 +154,8 @@ static const vt_option table[] = {
         .help = "go on after the model's end token"),
     ROW("raw", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
         .help = "continue the prompt as it is, without the chat template"),
-    ROW("tokens", VT_OPTION_IDS, .value_name = "IDS", .verbs = VT_FOR_RUN | VT_FOR_SCORE,
+    ROW("tokens", VT_OPTION_IDS, .value_name = "IDS",
+        .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_EMBED,
         .help = "token ids in place of a text: 1,2,3"),
     ROW("system", VT_OPTION_TEXT, .value_name = "TEXT", .verbs = GENERATE,
         .help = "the system message"),
@@ -200,6 +205,12 @@ static const vt_option table[] = {
         .verbs = VT_FOR_STORY_EXPORT, .help = "write it there, not to standard output"),
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
         .help = "the text to score, without its last newline; -: stdin"),
+    ROW("text", VT_OPTION_TEXT, .id = "embed-text", .value_name = "FILE", .verbs = VT_FOR_EMBED,
+        .help = "the text to embed, without its last newline; -: stdin"),
+    ROW("dimensions", INT(0, 1 << 20), .value_name = "N", .fallback = "0", .verbs = VT_FOR_EMBED,
+        .help = "only the first N numbers of the vector; 0: all"),
+    ROW("unscaled", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EMBED,
+        .help = "leave the vector as it is; without this its length is 1"),
     ROW("top", INT(0, 20), .value_name = "K", .fallback = "0", .verbs = VT_FOR_SCORE,
         .help = "with --json: the K likeliest tokens at each position"),
     ROW("window", INT(4, 1 << 24), .value_name = "W", .verbs = VT_FOR_SCORE,

@@ -61,8 +61,31 @@ static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *
     call_back(q, &event);
 }
 
+static void pool(const vt_output *o, const vt_step_result *result)
+{
+    vt_embedding *m = o->seq->embedding;
+    int64_t row = vt_dtype_row_bytes(result->hidden_dtype, m->n_hidden);
+    vt_embedding_add(m, (const char *)result->hidden + o->row * row, result->hidden_dtype,
+                     o->n_scored);
+}
+
+/* Makes the vector of a request to embed whose prompt is computed. */
+static void tell_vector(vt_engine *e, vt_seq *q, vt_event *event)
+{
+    if (vt_embedding_finish(q->embedding)) {
+        event->vector = q->embedding->vector;
+        event->n_vector = q->embedding->n_vector;
+        return;
+    }
+    q->finish = VT_FINISH_ERROR;
+    q->error = "the model's hidden states were not numbers";
+    vt_radix_flush(&e->sched.radix); /* what made them may be cached */
+}
+
 static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
 {
+    if (q->embedding && q->finish == VT_FINISH_LENGTH)
+        tell_vector(e, q, event);
     event->finish = (vt_finish)q->finish;
     event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
     event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
@@ -100,7 +123,9 @@ static void make_text(vt_engine *e, vt_output *o)
 static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
 {
     vt_seq *q = o->seq;
-    if (o->n_scored > 0)
+    if (o->n_scored > 0 && q->embedding)
+        pool(o, result);
+    else if (o->n_scored > 0)
         tell_scores(e, o, result);
     vt_event event = event_of(q);
     if (o->n > 0) {

@@ -97,9 +97,31 @@ static vt_status check_number(const char *name, double v, double lo, double hi, 
     return vt_fail(err, VT_ERR_USAGE, "%s is %g, expected %g to %g", name, v, lo, hi);
 }
 
+/* A request is to embed exactly where the engine pools. */
+static vt_status check_embed(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    if (p->embed && lim->pooling == VT_POOLING_NONE)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "embed is true, and this engine generates text: option pooling makes one "
+                       "that embeds");
+    if (!p->embed && lim->pooling != VT_POOLING_NONE)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "embed is false, and this engine makes embeddings alone (option pooling)");
+    if (!p->embed && (p->unscaled || p->dimensions != 0))
+        return vt_fail(err, VT_ERR_USAGE, "unscaled and dimensions: only allowed with embed");
+    if (p->embed &&
+        (p->n != 1 || p->prompt_logprobs || p->logprobs >= 0 || p->grammar || p->n_stop > 0))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "embed: not possible with n, prompt_logprobs, logprobs, grammar or stop");
+    if (p->dimensions < 0 || p->dimensions > lim->n_hidden)
+        return vt_fail(err, VT_ERR_USAGE, "dimensions is %d, expected 0 (all) to %d", p->dimensions,
+                       lim->n_hidden);
+    return VT_OK;
+}
+
 static vt_status check_sampling(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
-    bool only_scored = p->prompt_logprobs && p->max_tokens == 0;
+    bool only_scored = (p->prompt_logprobs || p->embed) && p->max_tokens == 0;
     if (p->max_tokens < 1 && !only_scored)
         return vt_fail(err, VT_ERR_USAGE, "max_tokens is %d, expected at least 1", p->max_tokens);
     int32_t most = lim->max_queued < VT_MAX_SAMPLES ? lim->max_queued : VT_MAX_SAMPLES;
@@ -296,6 +318,15 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
     memcpy(s->token, r->p.prompt, (size_t)r->p.n_prompt * sizeof *s->token);
     uint64_t seed = r->p.has_seed ? r->p.seed : derive_seed(lim->seed ^ derive_seed(r->id));
     s->row = sample_row(s, &r->p, seed);
+    if (index == 0 && r->p.prompt_logprobs)
+        s->score_end = s->n_prompt - 1;
+    if (r->p.embed) {
+        s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, &r->p, &r->arena);
+        if (!s->embedding)
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request to embed");
+        s->n_scored = s->n_score_done = s->embedding->first;
+        s->score_end = s->embedding->end;
+    }
     return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, r->p.min_tokens, err);
 }
 
@@ -304,6 +335,9 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
 {
     vt_request_params whole, *p = &whole;
     TRY(vt_req_complete(given, &whole, err));
+    TRY(check_embed(p, lim, err));
+    if (p->embed)
+        p->max_tokens = p->min_tokens = 0;
     TRY(check_sampling(p, lim, err));
     TRY(check_prompt(p, lim, err));
     TRY(check_lists(p, lim, err));

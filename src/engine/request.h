@@ -25,6 +25,7 @@
 #include "base/trace.h"
 #include "engine/constraint.h"
 #include "engine/draft.h"
+#include "engine/embedding.h"
 #include "engine/stream.h"
 #include "ops/sampling.h"
 #include "vitrine.h"
@@ -44,10 +45,13 @@ typedef struct vt_seq {
     uint64_t order;    /* arrival: smaller is older */
     int32_t *token;    /* [max_len] */
     int32_t n_prompt, n_tokens, n_pending, n_computed, n_drafted;
-    int32_t max_len;      /* prompt and output together never exceed it */
-    int32_t n_inflight;   /* steps in flight that contain it: 0, 1 or 2 */
-    int32_t n_scored;     /* prompt positions whose log-probability is planned */
-    int32_t n_score_done; /* of these, those whose log-probability has arrived */
+    int32_t max_len;    /* prompt and output together never exceed it */
+    int32_t n_inflight; /* steps in flight that contain it: 0, 1 or 2 */
+    /* Positions of the prompt whose rows are told: those that are scored, or whose hidden states
+     * are pooled. score_end: the first behind them; 0: there are none */
+    int32_t score_end;
+    int32_t n_scored;     /* the first of them that is not planned */
+    int32_t n_score_done; /* the first whose row has not arrived */
     int32_t n_in_tree;    /* how many of the first pages are in the radix tree */
     int32_t *page, n_pages;
     int32_t slot; /* in the device's token pool, while running */
@@ -69,6 +73,7 @@ typedef struct vt_seq {
     vt_sample_row row;    /* the fields of its sampling rows that never change */
     vt_drafting drafting;
     vt_constrained *constrained; /* NULL: any token may come */
+    vt_embedding *embedding;     /* NULL: it generates */
     vt_stream stream;
 } vt_seq;
 
@@ -96,6 +101,8 @@ typedef struct vt_req_limits {
     const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */
     uint64_t seed;                 /* the engine's, for requests without one */
     bool lookup;                   /* sequences get an index for prompt lookup (engine/draft.h) */
+    vt_pooling pooling;            /* NONE: requests generate; else all of them are to embed */
+    int32_t n_hidden;              /* the model's, with pooling */
 } vt_req_limits;
 
 /* How many tokens a prompt may have at most (0: any number), and the name of that limit. */

@@ -53,7 +53,7 @@ typedef struct vt_plan_entry {
     vt_seq *seq;
     int32_t q_len, kv_len;
     int32_t row;         /* its first row of sampling in the step */
-    int32_t n_scored;    /* rows that score prompt tokens */
+    int32_t n_scored;    /* rows that score prompt tokens, or whose states are pooled */
     int32_t scored_from; /* the position of the first of them */
     bool samples;        /* it has 1 + n_drafted more rows, which choose tokens */
     int32_t n_drafted;   /* its last tokens, which were guessed */

@@ -121,14 +121,14 @@ static int32_t chunk_to_snapshot(const vt_sched *s, const vt_seq *q, int32_t n)
     return n;
 }
 
-/* Returns how many tokens of a sequence fit into the step, perhaps 0. Each scored position needs a
- * row of sampling, and so does the sequence's last token. */
+/* Returns how many tokens of a sequence fit into the step, perhaps 0. Each position that is told
+ * needs a row, and so does the sequence's last token. */
 static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
-    bool scores = q->req->p.prompt_logprobs && q->index == 0 && q->n_scored < q->n_prompt - 1;
-    if (scores && n > f->rows_left)
-        n = f->rows_left;
+    int32_t without = q->n_scored - q->n_computed; /* tokens before the first that needs a row */
+    if (q->n_scored < q->score_end && n > without + f->rows_left)
+        n = without > f->rows_left ? without : f->rows_left;
     if (n == left && f->rows_left == 0)
         n--; /* the last token waits for a row */
     return sched_has_states(s) ? chunk_to_snapshot(s, q, n) : n;
@@ -166,26 +166,24 @@ static void add_choices(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t las
 }
 
 /* The rows of a sequence's next q_len tokens, which begin at the batch's token `first`: prompt
- * tokens to score, and the choice of new tokens if the sequence's end is reached. */
+ * tokens to score or to pool, and the choice of new tokens if the sequence's end is reached. */
 static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first, int32_t q_len)
 {
     int32_t begin = q->n_computed, end = begin + q_len - entry->n_drafted;
     entry->row = f->plan->step.batch.n_rows;
     entry->scored_from = q->n_scored;
-    if (q->req->p.prompt_logprobs && q->index == 0) {
-        for (int32_t p = q->n_scored; p < end && p + 1 < q->n_prompt; p++) {
-            vt_sample_row *row = add_row(f, first + p - begin, q);
-            row->target = q->token[p + 1];
-            row->n_top = row->n_top > 0 ? row->n_top : 0;
-            row->position = p + 1;
-            row->context = NULL; /* scores are the model's own: no penalties, bias or mask */
-            row->bias = NULL;
-            row->n_bias = 0;
-            row->mask = NULL;
-            entry->n_scored++;
-        }
-        q->n_scored += entry->n_scored;
+    for (int32_t p = q->n_scored; p < end && p < q->score_end; p++) {
+        vt_sample_row *row = add_row(f, first + p - begin, q);
+        row->target = q->embedding ? -1 : q->token[p + 1];
+        row->n_top = row->n_top > 0 ? row->n_top : 0;
+        row->position = p + 1;
+        row->context = NULL; /* scores are the model's own: no penalties, bias or mask */
+        row->bias = NULL;
+        row->n_bias = 0;
+        row->mask = NULL;
+        entry->n_scored++;
     }
+    q->n_scored += entry->n_scored;
     entry->samples = end == seq_length(q) && end < q->max_len;
     if (entry->samples)
         add_choices(f, q, entry, first + end - begin - 1);
@@ -380,7 +378,7 @@ static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f
     if (q->req->tenant == VT_NO_TENANT)
         return ADMITTED;
     int32_t limit = q->n_tokens - 1; /* the last token is computed: its logits are wanted */
-    if (q->req->p.prompt_logprobs && q->index == 0 && q->n_scored < q->n_prompt - 1)
+    if (q->n_scored < q->score_end && q->n_scored < limit)
         limit = q->n_scored; /* positions that are scored must be computed */
     vt_radix_match m = vt_radix_find(&s->radix, q->req->tenant, q->token, limit, step,
                                      s->match_page);

@@ -30,19 +30,25 @@ enum { TICKS_PER_S = 10 };
 
 static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
 {
+    const vt_program *p = x->rank[0].prog;
     size_t n = (size_t)n_rows, top = n * VT_MAX_TOP_LOGPROBS;
-    memcpy(r->token, x->rank[0].prog->token->data, n * sizeof *r->token);
-    memcpy(r->logprob, x->rank[0].prog->logprob->data, n * sizeof *r->logprob);
-    memcpy(r->top_id, x->rank[0].prog->top_id->data, top * sizeof *r->top_id);
-    memcpy(r->top_logprob, x->rank[0].prog->top_logprob->data, top * sizeof *r->top_logprob);
+    if (r->hidden) {
+        memcpy(r->hidden, p->hidden->data, n * (size_t)p->hidden->dim[1] * sizeof *r->hidden);
+        return;
+    }
+    memcpy(r->token, p->token->data, n * sizeof *r->token);
+    memcpy(r->logprob, p->logprob->data, n * sizeof *r->logprob);
+    memcpy(r->top_id, p->top_id->data, top * sizeof *r->top_id);
+    memcpy(r->top_logprob, p->top_logprob->data, top * sizeof *r->top_logprob);
 }
 
 /* Ranks choose each token for themselves. One that chose another than rank 0 has failed. */
 static void compare_tokens(cpu_executor *x, int32_t n_rows)
 {
-    const int32_t *token = x->rank[0].prog->token->data;
-    for (int32_t k = 1; k < x->n_ranks; k++)
-        if (memcmp(token, x->rank[k].prog->token->data, (size_t)n_rows * sizeof *token) != 0)
+    const vt_tensor *token = x->rank[0].prog->token;
+    for (int32_t k = 1; k < x->n_ranks && token; k++)
+        if (memcmp(token->data, x->rank[k].prog->token->data, (size_t)n_rows * sizeof(int32_t)) !=
+            0)
             cpu_rank_fail(&x->rank[k], CPU_FAULT_TOKEN);
 }
 
@@ -71,6 +77,8 @@ static void run_step(cpu_executor *x, const vt_step *step)
                                .logprob = r->logprob,
                                .top_id = r->top_id,
                                .top_logprob = r->top_logprob,
+                               .hidden = r->hidden,
+                               .hidden_dtype = VT_F32,
                                .begin_ns = r->view.begin_ns,
                                .end_ns = vt_now_ns()};
 }
@@ -311,6 +319,7 @@ static void cpu_free(vt_executor *base)
         free(x->result[i].top_id);
         free(x->result[i].logprob);
         free(x->result[i].top_logprob);
+        free(x->result[i].hidden);
     }
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->lock);
@@ -323,6 +332,11 @@ static vt_status reserve_results(cpu_executor *x, const vt_executor_config *c, v
     bool ok = true;
     for (int i = 0; i < CPU_RESULTS; i++) {
         cpu_result *r = &x->result[i];
+        if (c->end == VT_END_HIDDEN) {
+            r->hidden = vt_calloc(rows * (size_t)x->model->arch.hidden, sizeof *r->hidden);
+            ok = ok && r->hidden;
+            continue;
+        }
         r->token = vt_calloc(rows, sizeof *r->token);
         r->logprob = vt_calloc(rows, sizeof *r->logprob);
         r->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *r->top_id);

@@ -18,13 +18,18 @@
 #include "exec/cuda_inside.h"
 #include "ops/knobs.h"
 
+static size_t hidden_bytes(const cuda_executor *x)
+{
+    return (size_t)vt_dtype_row_bytes(x->prog->hidden->dtype, x->prog->hidden->dim[1]);
+}
+
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
                                vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
     size_t n = (size_t)step->batch.n_rows;
-    bool logprobs = false, tops = false;
-    for (size_t i = 0; i < n; i++) {
+    bool logprobs = false, tops = false, hidden = slot->hidden != NULL;
+    for (size_t i = 0; i < n && !hidden; i++) {
         logprobs = logprobs || step->rows[i].n_top >= 0 || step->rows[i].target >= 0;
         tops = tops || step->rows[i].n_top > 0;
     }
@@ -33,7 +38,8 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
         const vt_tensor *from;
         size_t each;
         bool wanted;
-    } part[] = {{slot->token, x->prog->token, 4, true},
+    } part[] = {{slot->hidden, x->prog->hidden, hidden_bytes(x), hidden},
+                {slot->token, x->prog->token, 4, !hidden},
                 {slot->logprob, x->prog->logprob, 4, logprobs},
                 {slot->top_id, x->prog->top_id, 4 * VT_MAX_TOP_LOGPROBS, tops},
                 {slot->top_logprob, x->prog->top_logprob, 4 * VT_MAX_TOP_LOGPROBS, tops}};
@@ -45,7 +51,7 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
                               "fetching results", err));
             TRY(vt_observe(&x->observers, VT_MARK_OUT, (int64_t)(n * part[i].each), err));
         }
-    if (!logprobs)
+    if (!logprobs && !hidden)
         memset(slot->logprob, 0, n * 4);
     return VT_OK;
 }
@@ -213,6 +219,8 @@ static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result
                                   .logprob = slot->logprob,
                                   .top_id = slot->top_id,
                                   .top_logprob = slot->top_logprob,
+                                  .hidden = slot->hidden,
+                                  .hidden_dtype = x->prog->hidden->dtype,
                                   .begin_ns = now - (int64_t)((double)ms * 1e6),
                                   .end_ns = now};
     TRY(vt_observers_end(&x->observers, &slot->view, err));

@@ -78,7 +78,8 @@ static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, s
 
 /* 1. at[] becomes the borders of the pieces: always n_before and n_calls; n_body where the head is
  *    apart from the layers, n_forward where sampling is apart from the head. A step without rows of
- *    logits runs neither head nor sampling, so it is one piece.
+ *    logits runs neither head nor sampling, so it is one piece. A program that ends in hidden
+ *    states has the norm of the rows in place of the head, and no sampling.
  * 2. A piece's key gets the sizes that its calls depend on. All other fields stay 0, which lets
  *    steps that differ only in those share the graph. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES])
@@ -86,7 +87,7 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
     int32_t at[MAX_PIECES + 1] = {x->prog->n_before}, n = 0;
     if (s->size.rows > 0 && !s->decode)
         at[++n] = x->n_body;
-    if (s->size.rows > 0 && !x->options.one_graph)
+    if (s->size.rows > 0 && !x->options.one_graph && x->prog->n_forward < x->prog->n_calls)
         at[++n] = x->prog->n_forward;
     at[++n] = x->prog->n_calls;
     for (int32_t i = 0; i < n; i++) {

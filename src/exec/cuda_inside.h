@@ -73,6 +73,7 @@ typedef struct result_slot {
     size_t side_bytes;
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
+    void *hidden; /* in place of these, of a program that ends in hidden states */
     cu_event begin, end;
     vt_step_result view;
     int32_t n_rows;

@@ -53,7 +53,8 @@ static void destroy_objects(cuda_executor *x)
         cuda_graph_release(c, &x->graph[i].graph);
     for (int i = 0; i < SLOTS; i++) {
         result_slot *s = &x->slot[i];
-        void *pinned[] = {s->step_block, s->side, s->token, s->top_id, s->logprob, s->top_logprob};
+        void *pinned[] = {s->step_block, s->side,        s->token, s->top_id,
+                          s->logprob,    s->top_logprob, s->hidden};
         for (size_t k = 0; k < sizeof pinned / sizeof *pinned; k++)
             vt_cuda_pinned_free(c, pinned[k]);
         if (s->begin)

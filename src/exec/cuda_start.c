@@ -23,23 +23,35 @@
 #include "device/cublaslt.h"
 #include "ops/knobs.h"
 
+static vt_status make_results(cuda_executor *x, result_slot *s, vt_err *err)
+{
+    size_t rows = (size_t)x->config.limits.max_rows;
+    void *p;
+    if (x->config.end == VT_END_HIDDEN) {
+        const vt_tensor *h = x->prog->hidden;
+        size_t bytes = rows * (size_t)vt_dtype_row_bytes(h->dtype, h->dim[1]);
+        return vt_cuda_pinned(x->cuda, bytes, &s->hidden, err);
+    }
+    TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
+    s->token = p;
+    TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
+    s->logprob = p;
+    TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
+    s->top_id = p;
+    TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
+    s->top_logprob = p;
+    return VT_OK;
+}
+
 /* The pinned host memory and the events of each step that may be in flight or still be read. */
 static vt_status make_slots(cuda_executor *x, vt_err *err)
 {
-    size_t rows = (size_t)x->config.limits.max_rows;
     for (int i = 0; i < SLOTS; i++) {
         result_slot *s = &x->slot[i];
         void *p;
         TRY(vt_cuda_pinned(x->cuda, x->step_bytes, &p, err));
         s->step_block = p;
-        TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
-        s->token = p;
-        TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
-        s->logprob = p;
-        TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
-        s->top_id = p;
-        TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
-        s->top_logprob = p;
+        TRY(make_results(x, s, err));
         TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->begin, CU_EVENT_DEFAULT),
                           "making an event", err));
         TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->end, CU_EVENT_DEFAULT),
@@ -290,7 +302,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->lane.pdl = x->options.pdl;
     x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
-    vt_program_config config = {.target = target_of(x), .activation = VT_BF16};
+    vt_program_config config = {
+        .target = target_of(x), .activation = VT_BF16, .end = x->config.end};
     TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
     x->tail_bytes = cuda_step_tail_bytes(x, x->config.limits.max_rows);
     x->n_body = x->prog->n_forward;

@@ -28,10 +28,13 @@ typedef struct vt_step {
 /* Valid until the next wait. */
 typedef struct vt_step_result {
     uint64_t id;
+    /* Of a program that ends in logits, else NULL: */
     const int32_t *token;  /* [n_rows]; -1: no choice (ops/sample/sample.h) */
     const float *logprob;  /* [n_rows] */
     const int32_t *top_id; /* [n_rows][VT_MAX_TOP_LOGPROBS] */
     const float *top_logprob;
+    const void *hidden;       /* [n_rows, hidden] of one that ends in hidden states, else NULL: */
+    vt_dtype hidden_dtype;    /* F32 or BF16 */
     int64_t begin_ns, end_ns; /* of the device's work */
 } vt_step_result;
 
@@ -75,6 +78,7 @@ typedef struct vt_executor_config {
     int32_t n_pages, n_pool_slots;
     int32_t n_states; /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
+    vt_end end;        /* what its programs end in */
     int32_t n_ranks;   /* of a tensor-parallel group; 0 counts as 1 */
     int32_t n_threads; /* CPU: of each rank */
     bool async;        /* launch returns at once and a thread of its own runs the step */

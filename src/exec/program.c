@@ -439,6 +439,11 @@ static void check_families(builder *b)
 vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_cache *kv,
                            const vt_program_config *config, vt_program **out, vt_err *err)
 {
+    if (!m->head && config->end == VT_END_LOGITS)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s has no head (lm_head.weight): it makes embeddings and no text; option "
+                       "pooling says how",
+                       m->name);
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);

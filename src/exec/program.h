@@ -55,8 +55,8 @@ typedef struct vt_program_plan {
 
 enum { VT_MAX_PLANS = 16 };
 
-/* What a program ends in, for the rows that are wanted. Executors run programs with logits; a
- * model's vectors, of which the last token's may stand for a text, are hidden states. */
+/* What a program ends in, for the rows that are wanted. Embeddings are pooled from hidden states
+ * (engine/embedding.h). */
 typedef enum vt_end {
     VT_END_LOGITS, /* logits, and a sampled token */
     VT_END_HIDDEN  /* the last layer's output, after the final norm; there is no head */

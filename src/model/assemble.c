@@ -302,7 +302,8 @@ static vt_status take_layer(assembly *a, int32_t layer)
 static vt_status take_end(assembly *a, vt_role role, const vt_tensor **out)
 {
     const vt_role_row *r = &vt_roles[role];
-    return take(a, -1, a->src->hf_names ? r->hf : r->gguf, r->dim, true, out);
+    bool required = role != VT_ROLE_HEAD || !a->src->headless;
+    return take(a, -1, a->src->hf_names ? r->hf : r->gguf, r->dim, required, out);
 }
 
 /* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
@@ -322,7 +323,7 @@ static vt_status take_ends(assembly *a)
     }
     TRY(take_end(a, VT_ROLE_EMBED, &m->embed));
     TRY(take_end(a, VT_ROLE_FINAL_NORM, &m->final_norm));
-    m->head = m->embed;
+    m->head = m->arch.tied_head ? m->embed : NULL;
     return m->arch.tied_head ? VT_OK : take_end(a, VT_ROLE_HEAD, &m->head);
 }
 

@@ -10,6 +10,7 @@
  * ("model.layers.0.self_attn.q_proj.weight"). */
 typedef struct weight_source {
     bool hf_names;
+    bool headless; /* a head that is not tied may be missing: the model embeds only */
     const void *file;
     int64_t n_tensors;
     int64_t (*find)(const void *file, const char *name); /* index or -1 */

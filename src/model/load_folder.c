@@ -47,6 +47,7 @@ typedef struct folder_source {
     name_entry *stacked_index;
     int64_t n_stacked;
     uint8_t *absorbed; /* [set->n_tensors] 1: part of a stack */
+    bool bare;         /* names do not begin with "model.": the files hold a model without a head */
 } folder_source;
 
 typedef struct loader {
@@ -73,6 +74,14 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
+/* Returns the index in the files of the tensor that a model with a head calls `name`; -1: none. */
+static int64_t find_in_files(const folder_source *s, const char *name)
+{
+    static const char prefix[] = "model.";
+    bool cut = s->bare && strncmp(name, prefix, sizeof prefix - 1) == 0;
+    return st_find(s->set, cut ? name + sizeof prefix - 1 : name);
+}
+
 /* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
  * the file has none; it counts as taken then. Its name is written to `name`. */
 static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p,
@@ -80,7 +89,7 @@ static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t e
 {
     snprintf(name, EXPERT_NAME, "model.layers.%d.mlp.experts.%d.%s.weight%s", layer, expert,
              projection[p], suffix);
-    int64_t i = st_find(s->set, name);
+    int64_t i = find_in_files(s, name);
     if (i < 0)
         return NULL;
     s->absorbed[i] = 1;
@@ -203,7 +212,7 @@ static int64_t source_find(const void *file, const char *name)
 {
     const folder_source *s = file;
     int64_t i = name_index_find(s->stacked_index, (size_t)s->n_stacked, name, strlen(name));
-    return i >= 0 ? s->set->n_tensors + i : st_find(s->set, name);
+    return i >= 0 ? s->set->n_tensors + i : find_in_files(s, name);
 }
 
 static const vt_tensor *source_at(const void *file, int64_t i)
@@ -262,9 +271,11 @@ static vt_status load_weights(loader *l)
                        "model.safetensors.index.json",
                        l->folder);
     TRY(st_open_folder(l->folder, &l->src->set, l->err));
+    l->src->bare = st_find(l->src->set, "embed_tokens.weight") >= 0;
     TRY(arch_check(l->m, l->err));
     TRY(stack_all_experts(l));
     weight_source src = {.hf_names = true,
+                         .headless = l->src->bare,
                          .file = l->src,
                          .find = source_find,
                          .at = source_at,

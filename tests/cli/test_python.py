@@ -34,7 +34,7 @@ if "VITRINE_WHEEL" not in os.environ:
     os.execve(python, [python, os.path.abspath(__file__)], {**os.environ, "VITRINE_WHEEL": path})
 
 # ---- from here on in the environment ----
-import asyncio, re, tempfile, threading, urllib.request, zipfile  # noqa: E402
+import asyncio, json, re, tempfile, threading, urllib.request, zipfile  # noqa: E402
 
 import vitrine  # noqa: E402
 
@@ -240,8 +240,26 @@ def test_wrong_values_are_named():
         f.flush()
         with raises(vitrine.ModelError, f.name):
             vitrine.LLM(f.name, device="cpu")
-    with raises(NotImplementedError, "embeddings"):
+    with raises(ValueError, "option pooling"):
         llm().embed("x")
+
+
+def test_embeddings():
+    folder = os.path.join(ROOT, "tests", "golden", "embedding", "qwen3")
+    with open(os.path.join(folder, "vectors.json"), encoding="utf-8") as f:
+        wanted = json.load(f)
+    with vitrine.LLM(folder, pooling="mean", max_context=128, kv_memory="4M", kv_dtype="f32", device="cpu") as m:
+        far = lambda a, b: max(abs(x - y) for x, y in zip(a, b, strict=True))  # noqa: E731
+        for want, got in zip(wanted, m.embed([w["ids"] for w in wanted]), strict=True):
+            assert far(got, want["mean"]) < 2e-5
+            assert got == m.embed(want["ids"])  # alone as in a batch
+        text = next(w for w in wanted if w["text"])
+        assert far(m.embed(text["text"]), text["mean"]) < 2e-5
+        assert far(m.embed(text["ids"], unscaled=True, dimensions=3), text["raw"][:3]) < 1e-3
+        with raises(ValueError, "dimensions is 41"):
+            m.embed("x", dimensions=41)
+        with raises(ValueError, "pooling"):
+            m.generate("x")
 
 
 def test_a_request_that_takes_too_long_is_a_timeout():

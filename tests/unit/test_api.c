@@ -152,8 +152,8 @@ static void test_text_when_arguments_are_wrong_then_usage_and_untouched_results(
     REFUSED(vt_tokenize(model, NULL, 1, 0, &ids, &n, &err), "vt_tokenize: text is NULL");
     REFUSED(vt_tokenize(model, "a", 1, 0, NULL, &n, &err), "vt_tokenize: ids is NULL");
     REFUSED(vt_tokenize(model, "a", 1, 0, &ids, NULL, &err), "vt_tokenize: n_ids is NULL");
-    REFUSED(vt_tokenize(model, "a", 1, 5, &ids, &n, &err),
-            "vt_tokenize: flags are 0x5, expected 0 to 3");
+    REFUSED(vt_tokenize(model, "a", 1, 9, &ids, &n, &err),
+            "vt_tokenize: flags are 0x9, expected 0 to 7");
     REFUSED(vt_detokenize(model, NULL, 1, &text, &n, &err), "vt_detokenize: ids is NULL");
     REFUSED(vt_detokenize(model, prompt, 7, NULL, &n, &err), "vt_detokenize: text is NULL");
     REFUSED(vt_detokenize(model, prompt, 7, &text, NULL, &err), "vt_detokenize: len is NULL");

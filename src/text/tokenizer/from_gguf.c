@@ -178,6 +178,10 @@ static vt_status special_ids(vt_tokenizer *t, const gguf_file *f, bool add_bos, 
     t->add_bos = add_bos && t->bos >= 0;
     if (t->add_bos)
         t->affix[t->n_affix++] = t->bos;
+    bool add_eos = false;
+    TRY(gguf_get_bool(f, "tokenizer.ggml.add_eos_token", false, &add_eos, err));
+    if (add_eos && t->eos >= 0)
+        t->tail[t->n_tail++] = t->eos;
     return VT_OK;
 }
 

@@ -204,6 +204,9 @@ static vt_status load_config(tok_json *l, const char *config, size_t len)
         if (t->n_affix == 0 && bos >= 0 &&
             vt_flat_bool(vt_flat_get(&doc, doc.node, "add_bos_token"), false))
             t->affix[t->n_affix++] = bos;
+        if (t->n_tail == 0 && t->eos >= 0 &&
+            vt_flat_bool(vt_flat_get(&doc, doc.node, "add_eos_token"), false))
+            t->tail[t->n_tail++] = t->eos;
         vt_flat_release(&doc);
     }
     t->add_bos = t->n_affix > 0;

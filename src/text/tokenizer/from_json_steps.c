@@ -306,47 +306,80 @@ vt_status tok_json_decoder(tok_json *l, const vt_flat_node *v, int depth)
 
 /* ---- post-processors ---- */
 
-/* The ids that a TemplateProcessing puts in front of a single sequence. */
-static vt_status template_front(tok_json *l, const vt_flat_node *v, int32_t *ids, int32_t *n)
+/* What a post-processor puts around a sequence. */
+typedef struct around {
+    int32_t front[TOK_MAX_AFFIX], tail[TOK_MAX_AFFIX], n_front, n_tail;
+} around;
+
+static vt_status too_many_around(const tok_json *l, bool tail)
 {
+    return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: post_processor puts more than %d tokens %s",
+                   l->name, TOK_MAX_AFFIX, tail ? "behind a text" : "in front");
+}
+
+static vt_status add_around(tok_json *l, around *a, bool tail, const vt_flat_node *id,
+                            const char *field)
+{
+    if (!id || id->type != VT_FLAT_NUMBER || !(id->number >= 0 && id->number < l->t->vocab.n))
+        return wrong(l, "post_processor", field);
+    int32_t *n = tail ? &a->n_tail : &a->n_front;
+    if (*n == TOK_MAX_AFFIX)
+        return too_many_around(l, tail);
+    (tail ? a->tail : a->front)[(*n)++] = (int32_t)id->number;
+    return VT_OK;
+}
+
+/* The value of the member of `known` that is called `name`; NULL: none. */
+static const vt_flat_node *known_token(const tok_json *l, const vt_flat_node *known,
+                                       const vt_flat_node *name)
+{
+    const vt_flat_node *entry = NULL, *value;
+    for (const vt_flat_node *k = vt_flat_first(known); k && name;
+         k = vt_flat_after(l->doc, known, value)) {
+        value = l->doc->node + k->next;
+        if (name->type == VT_FLAT_STRING && k->len == name->len &&
+            memcmp(k->s, name->s, k->len) == 0)
+            entry = value;
+    }
+    return entry;
+}
+
+/* The ids that a TemplateProcessing puts around a single sequence. */
+static vt_status template_around(tok_json *l, const vt_flat_node *v, around *a)
+{
+    bool tail = false;
     int32_t n_special = 0; /* each is looked up among all of special_tokens */
     const vt_flat_node *single = get(l, v, "single"), *known = get(l, v, "special_tokens");
     for (const vt_flat_node *c = vt_flat_first(single); c; c = vt_flat_after(l->doc, single, c)) {
-        const vt_flat_node *special = get(l, c, "SpecialToken"), *name = get(l, special, "id");
-        if (!special)
-            return VT_OK; /* the sequence itself: what follows it is not in front */
+        const vt_flat_node *special = get(l, c, "SpecialToken");
+        if (!special) { /* the sequence itself */
+            tail = true;
+            n_special = 0;
+            continue;
+        }
         if (++n_special > TOK_MAX_AFFIX)
-            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                           "%s: post_processor puts more than %d tokens in front", l->name,
-                           TOK_MAX_AFFIX);
-        const vt_flat_node *entry = NULL, *list, *value;
-        for (const vt_flat_node *k = vt_flat_first(known); k && name;
-             k = vt_flat_after(l->doc, known, value)) {
-            value = l->doc->node + k->next;
-            if (name->type == VT_FLAT_STRING && k->len == name->len &&
-                memcmp(k->s, name->s, k->len) == 0)
-                entry = value;
-        }
-        list = get(l, entry, "ids");
-        for (const vt_flat_node *id = vt_flat_first(list); id;
-             id = vt_flat_after(l->doc, list, id)) {
-            if (id->type != VT_FLAT_NUMBER || !(id->number >= 0 && id->number < l->t->vocab.n))
-                return wrong(l, "post_processor", "special_tokens");
-            if (*n == TOK_MAX_AFFIX)
-                return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                               "%s: post_processor puts more than %d tokens in front", l->name,
-                               TOK_MAX_AFFIX);
-            ids[(*n)++] = (int32_t)id->number;
-        }
+            return too_many_around(l, tail);
+        const vt_flat_node *list = get(l, known_token(l, known, get(l, special, "id")), "ids");
+        for (const vt_flat_node *id = vt_flat_first(list); id; id = vt_flat_after(l->doc, list, id))
+            TRY(add_around(l, a, tail, id, "special_tokens"));
     }
     return VT_OK;
+}
+
+/* "cls" and "sep" of BertProcessing and its like: ["[CLS]", 101]. */
+static vt_status pair_around(tok_json *l, const vt_flat_node *v, const char *field, around *a)
+{
+    const vt_flat_node *pair = get(l, v, field), *text = vt_flat_first(pair);
+    bool two = text && pair->len == 2;
+    return add_around(l, a, strcmp(field, "sep") == 0, two ? l->doc->node + text->next : NULL,
+                      field);
 }
 
 vt_status tok_json_post_processor(tok_json *l, const vt_flat_node *v, int depth)
 {
     const char *where = "post_processor";
     vt_tokenizer *t = l->t;
-    int32_t front[TOK_MAX_AFFIX], n = 0;
+    around a = {0};
     if (!v)
         return VT_OK;
     const vt_flat_node *type = get(l, v, "type");
@@ -355,24 +388,20 @@ vt_status tok_json_post_processor(tok_json *l, const vt_flat_node *v, int depth)
     if (vt_flat_is(type, "ByteLevel")) /* only moves offsets */
         return VT_OK;
     if (vt_flat_is(type, "TemplateProcessing")) {
-        TRY(template_front(l, v, front, &n));
+        TRY(template_around(l, v, &a));
     } else if (vt_flat_is(type, "RobertaProcessing") || vt_flat_is(type, "BertProcessing")) {
-        const vt_flat_node *cls = vt_flat_first(get(l, v, "cls")),
-                           *id = cls ? l->doc->node + cls->next : NULL;
-        if (!cls || get(l, v, "cls")->len != 2 || id->type != VT_FLAT_NUMBER ||
-            !(id->number >= 0 && id->number < t->vocab.n))
-            return wrong(l, where, "cls");
-        front[n++] = (int32_t)id->number;
+        TRY(pair_around(l, v, "cls", &a));
+        TRY(pair_around(l, v, "sep", &a));
     } else {
         return tok_json_refuse(l, where, type);
     }
     /* A later processor wraps what the earlier ones made. */
-    if (n + t->n_affix > TOK_MAX_AFFIX)
-        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                       "%s: post_processor puts more than %d tokens in front", l->name,
-                       TOK_MAX_AFFIX);
-    memmove(t->affix + n, t->affix, (size_t)t->n_affix * sizeof *t->affix);
-    memcpy(t->affix, front, (size_t)n * sizeof *front);
-    t->n_affix += n;
+    if (a.n_front + t->n_affix > TOK_MAX_AFFIX || a.n_tail + t->n_tail > TOK_MAX_AFFIX)
+        return too_many_around(l, a.n_front + t->n_affix <= TOK_MAX_AFFIX);
+    memmove(t->affix + a.n_front, t->affix, (size_t)t->n_affix * sizeof *t->affix);
+    memcpy(t->affix, a.front, (size_t)a.n_front * sizeof *a.front);
+    t->n_affix += a.n_front;
+    memcpy(t->tail + t->n_tail, a.tail, (size_t)a.n_tail * sizeof *a.tail);
+    t->n_tail += a.n_tail;
     return VT_OK;
 }

@@ -208,6 +208,8 @@ struct vt_tokenizer {
     bool add_bos;
     int32_t affix[TOK_MAX_AFFIX]; /* what add_bos puts in front */
     int32_t n_affix;
+    int32_t tail[TOK_MAX_AFFIX]; /* what a text that is embedded has behind it */
+    int32_t n_tail;
     int32_t eos_ids[TOK_MAX_EOS];
     int32_t n_eos_ids;
     tok_bound bound;

@@ -264,6 +264,9 @@ vt_status vt_tokenizer_encode_literal(const vt_tokenizer *t, const char *text, s
         status = encode(&w, text, len, ranges, n_ranges);
         work_release(&w);
     }
+    for (int32_t i = 0; (flags & VT_TOKENIZE_ADD_EOS) && i < t->n_tail; i++)
+        if (status == VT_OK && !tok_push(out, t->tail[i]))
+            status = tok_no_memory(err);
     vt_buf_release(&fixed);
     free(ranges);
     if (status != VT_OK)

@@ -43,7 +43,8 @@ int32_t vt_tokenizer_eos_ids(const vt_tokenizer *t, int32_t *ids, int32_t max);
 
 /* Appends to a growing id list. flags (vitrine.h): VT_TOKENIZE_SPECIAL finds special tokens in the
  * text, else their spelling is text like any other; VT_TOKENIZE_ADD_BOS puts in front what the
- * model's file wants there (nothing, if vt_tokenizer_add_bos is false). Any bytes are accepted:
+ * model's file wants there (nothing, if vt_tokenizer_add_bos is false), VT_TOKENIZE_ADD_EOS behind
+ * it what the file wants behind a whole text. Any bytes are accepted:
  * ill-formed UTF-8 becomes U+FFFD, as Python and Rust decode it, or goes byte by byte to the byte
  * tokens of a SentencePiece vocabulary from GGUF. On failure the list is as it was. */
 typedef struct vt_ids {

@@ -1,0 +1,122 @@
+/* vitrine embed: the vector of a text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/prompt.h"
+
+typedef struct embedded {
+    vt_buf vector; /* of float */
+    int32_t n_tokens;
+    vt_finish finish;
+    char why[256];
+} embedded;
+
+static void on_event(void *user, const vt_event *e)
+{
+    embedded *m = user;
+    if (e->finish == VT_FINISH_NONE)
+        return;
+    m->finish = e->finish;
+    m->n_tokens = e->prompt_tokens;
+    snprintf(m->why, sizeof m->why, "%s", e->error ? e->error : "the engine ended the request");
+    if (e->vector)
+        vt_buf_add(&m->vector, e->vector, (size_t)e->n_vector * sizeof *e->vector);
+}
+
+static vt_status embed(const cli *c, cli_session *s, const cli_ids *ids, embedded *out, vt_err *err)
+{
+    vt_request_params p;
+    vt_request_id id;
+    bool idle = false, aborted = false;
+    vt_request_init(&p);
+    p.prompt = ids->id;
+    p.n_prompt = ids->n;
+    p.embed = true;
+    p.unscaled = vt_options_flag(c->options, "unscaled");
+    p.dimensions = (int32_t)vt_options_int(c->options, "dimensions");
+    p.callback = on_event;
+    p.user = out;
+    TRY(vt_engine_submit(s->engine, &p, &id, err));
+    while (out->finish == VT_FINISH_NONE && !idle) {
+        if (cli_interrupted() && !aborted) {
+            vt_engine_abort(s->engine, id);
+            aborted = true;
+        }
+        TRY(vt_engine_step(s->engine, &idle, err));
+    }
+    if (out->finish == VT_FINISH_ABORT)
+        return vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    if (out->vector.failed)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the vector");
+    return out->vector.len > 0 ? VT_OK : vt_fail(err, VT_ERR_DEVICE, "%s", out->why);
+}
+
+/* Before anything is loaded. */
+static vt_status check_usage(const cli *c, vt_err *err)
+{
+    bool text = vt_options_given(c->options, "embed-text"),
+         tokens = vt_options_given(c->options, "tokens");
+    if (text == tokens)
+        return vt_fail(err, VT_ERR_USAGE,
+                       text ? "--text and --tokens: give one of the two"
+                            : "one of --text and --tokens is needed");
+    if (!vt_options_given(c->options, "pooling"))
+        return vt_options_set(c->options, "pooling", "last", err);
+    return VT_OK;
+}
+
+static vt_status read_ids(const cli *c, const vt_model *m, cli_ids *ids, vt_err *err)
+{
+    const char *tokens = vt_options_get(c->options, "tokens");
+    if (tokens) /* the engine looks at their range */
+        return vt_parse_ids(tokens, "--tokens", &ids->id, &ids->n, err);
+    vt_buf text = {0};
+    TRY(cli_read_file(vt_options_get(c->options, "embed-text"), &text, err));
+    size_t len = text.len && text.data[text.len - 1] == '\n' ? text.len - 1 : text.len;
+    vt_status status = cli_encode(m, text.data ? text.data : "", len,
+                                  VT_TOKENIZE_ADD_BOS | VT_TOKENIZE_ADD_EOS, ids, err);
+    vt_buf_release(&text);
+    return status;
+}
+
+static int report(const cli *c, const embedded *m)
+{
+    const float *v = (const void *)m->vector.data;
+    size_t n = m->vector.len / sizeof *v;
+    vt_json w;
+    vt_buf text = {0};
+    for (size_t i = 0; i < n && !c->json; i++)
+        printf("%.9g\n", (double)v[i]);
+    if (!c->json)
+        return CLI_DONE;
+    cli_object_begin(&w, &text);
+    vt_json_int(&w, "tokens", m->n_tokens);
+    vt_json_open(&w, "embedding", '[');
+    for (size_t i = 0; i < n; i++)
+        vt_json_float(&w, NULL, v[i]);
+    vt_json_close(&w);
+    return cli_object_print(&w);
+}
+
+int cli_embed(cli *c)
+{
+    vt_err err = {0};
+    cli_session s = {0};
+    cli_ids ids = {0};
+    embedded out = {0};
+    cli_catch_interrupt();
+    vt_status status = check_usage(c, &err);
+    if (status == VT_OK)
+        status = cli_open(c, &s, &err);
+    if (status == VT_OK)
+        status = read_ids(c, s.model, &ids, &err);
+    if (status == VT_OK)
+        status = embed(c, &s, &ids, &out, &err);
+    int code = status == VT_OK ? report(c, &out) : cli_fail(&err);
+    vt_buf_release(&out.vector);
+    vt_free(ids.id);
+    cli_close(&s);
+    return code;
+}

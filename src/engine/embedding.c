@@ -1,0 +1,56 @@
+#include "engine/embedding.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/quant.h"
+
+vt_pooling vt_pooling_of(const char *name)
+{
+    return strcmp(name, "last") == 0   ? VT_POOLING_LAST
+           : strcmp(name, "mean") == 0 ? VT_POOLING_MEAN
+           : strcmp(name, "cls") == 0  ? VT_POOLING_CLS
+                                       : VT_POOLING_NONE;
+}
+
+vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_request_params *p,
+                               vt_arena *arena)
+{
+    vt_embedding *m = vt_arena_alloc(arena, 1, sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (vt_embedding){.first = how == VT_POOLING_LAST ? p->n_prompt - 1 : 0,
+                        .end = how == VT_POOLING_CLS ? 1 : p->n_prompt,
+                        .n_hidden = n_hidden,
+                        .n_vector = p->dimensions > 0 ? p->dimensions : n_hidden,
+                        .unscaled = p->unscaled,
+                        .sum = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->sum),
+                        .state = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->state),
+                        .vector = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->vector)};
+    return m->sum && m->state && m->vector ? m : NULL;
+}
+
+void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n)
+{
+    size_t row = (size_t)vt_dtype_row_bytes(dtype, m->n_hidden);
+    for (int32_t r = 0; r < n; r++) {
+        vt_dequant_row(dtype, (const char *)hidden + (size_t)r * row, m->state, m->n_hidden);
+        for (int32_t i = 0; i < m->n_hidden; i++)
+            m->sum[i] += (double)m->state[i];
+    }
+}
+
+bool vt_embedding_finish(vt_embedding *m)
+{
+    double squares = 0, scale = 1.0 / (m->end - m->first);
+    for (int32_t i = 0; i < m->n_vector; i++)
+        squares += m->sum[i] * m->sum[i];
+    if (!m->unscaled) /* a vector of zeros stays one */
+        scale = squares > 0 ? 1 / sqrt(squares) : 0;
+    bool finite = isfinite(squares);
+    for (int32_t i = 0; i < m->n_vector; i++) {
+        m->vector[i] = (float)(m->sum[i] * scale);
+        finite = finite && isfinite(m->vector[i]);
+    }
+    return finite;
+}

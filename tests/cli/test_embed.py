@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Embeddings: pooled vectors against transformers' (tools/fixtures/make_embedding.py), by the command line and the server."""
+import json, math, os, struct
+
+from tap import *
+
+BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
+EMULATOR = os.path.join(BUILD, "emulator")
+GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
+FOLDER = "tests/golden/embedding/qwen3"
+SMALL = ["-m", FOLDER, "--max-context", "128", "--kv-memory", "4M"]
+EXACT = [*SMALL, "--kv-dtype", "f32"]
+WANT = json.load(open(os.path.join(FOLDER, "vectors.json"), encoding="utf-8"))
+
+
+def tokens(ids):
+    return ["--tokens", ",".join(map(str, ids))]
+
+
+def embed(*args, **more):
+    return ok("embed", *(SMALL if "cuda" in args else EXACT), "--json", *args, **more).json
+
+
+def f32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def farthest(got, want):
+    same(len(got), len(want))
+    return max(abs(a - b) for a, b in zip(got, want))
+
+
+def test_vectors_are_those_of_transformers():
+    for want in WANT:
+        for how in ("last", "mean", "cls"):
+            got = embed(*tokens(want["ids"]), "--pooling", how)
+            same(got["tokens"], len(want["ids"]))
+            assert farthest(got["embedding"], want[how]) < 2e-5, (how, len(want["ids"]))
+        raw = embed(*tokens(want["ids"]), "--pooling", "mean", "--unscaled")["embedding"]
+        assert farthest(raw, want["raw"]) < 1e-4 * max(map(abs, want["raw"]))
+
+
+def test_texts_have_behind_them_what_the_tokenizer_puts_there():
+    for want in WANT:
+        if want["text"] is not None:
+            got = embed("--text", "-", stdin=want["text"].encode())
+            same((got["tokens"], farthest(got["embedding"], want["last"]) < 2e-5), (len(want["ids"]), True))
+            lines = ok("embed", *EXACT, "--text", "-", stdin=want["text"].encode() + b"\n").text.split()
+            same([f32(float(x)) for x in lines], [f32(x) for x in got["embedding"]])
+
+
+def test_chunks_and_prefix_cache_change_no_bit():
+    ids = WANT[-1]["ids"]
+    for how in ("last", "mean", "cls"):
+        whole = embed(*tokens(ids), "--pooling", how)
+        for budget in ("1", "7", "59"):
+            same(embed(*tokens(ids), "--pooling", how, "--token-budget", budget, "--max-running", "1"), whole)
+        same(embed(*tokens(ids), "--pooling", how, "--no-prefix-cache", "--page-size", "4"), whole)
+
+
+def test_ranks_agree_with_one():
+    ids = WANT[-1]["ids"]
+    got = embed(*tokens(ids), "--pooling", "mean", "--tp", "2", "--threads", "2")["embedding"]
+    assert farthest(got, WANT[-1]["mean"]) < 2e-5
+
+
+def test_dimensions_are_cut_before_scaling():
+    want = WANT[-1]["raw"][:7]
+    length = math.sqrt(sum(x * x for x in want))
+    got = embed(*tokens(WANT[-1]["ids"]), "--pooling", "mean", "--dimensions", "7")["embedding"]
+    assert farthest(got, [x / length for x in want]) < 2e-5
+
+
+def test_the_emulated_gpu_agrees():
+    if not os.path.exists(os.path.join(EMULATOR, "libcuda.so.1")):
+        skip("no emulator here: make emulator")
+    for want in (WANT[2], WANT[-1]):
+        for how in ("last", "mean", "cls"):
+            got = embed(*tokens(want["ids"]), "--pooling", how, "--device", "cuda", "--max-running", "4", "--token-budget", "48",
+                        env=GPU)["embedding"]
+            cosine = sum(a * b for a, b in zip(got, want[how]))
+            assert cosine > 0.999, (how, len(want["ids"]), cosine)
+
+
+def test_what_cannot_be_is_refused():
+    def says(text, code, *args):
+        r = run(*args)
+        assert r.code == code and text in r.log, (args, r.code, r.log)
+    says("it makes embeddings and no text", 1, "run", *SMALL, *tokens([1, 2]))
+    says("this engine generates text", 2, "embed", *SMALL[2:], "-m", "tests/golden/models/qwen3-gqa2", *tokens([1]), "--pooling", "none")
+    says("dimensions is 41, expected 0 (all) to 40", 2, "embed", *SMALL, *tokens([1]), "--dimensions", "41")
+    says("draft is lookup", 2, "embed", *SMALL, *tokens([1]), "--draft", "lookup")
+    says("one of --text and --tokens", 2, "embed", *SMALL)
+    says("give one of the two", 2, "embed", *SMALL, *tokens([1]), "--text", "-")
+    says("prompt token 1 is 9999", 2, "embed", *SMALL, *tokens([1, 9999]))
+
+
+main(globals())

@@ -316,6 +316,7 @@ test-clients: build/vitrine
 	@test -x build/clients/bin/python || python3 -m venv build/clients
 	@build/clients/bin/python -m pip install -q -r tests/clients/requirements.txt
 	@build/clients/bin/python tests/clients/test_clients.py
+	@build/clients/bin/python tests/clients/test_sdks.py
 	@build/clients/bin/python tests/cli/test_server.py openai
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))

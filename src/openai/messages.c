@@ -8,7 +8,7 @@
 
 enum { MAX_MESSAGES = 1 << 16 };
 
-enum { MAX_TOOLS = 1024, MAX_CALLS = 1024, MAX_NAME = 64 };
+enum { MAX_TOOLS = 1024, MAX_CALLS = 1024, MAX_NAME = 128 };
 enum { MAX_ARGUMENTS = 4 << 20 }; /* bytes of arguments in one request */
 
 /* ---- tools ---- */

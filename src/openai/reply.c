@@ -341,18 +341,6 @@ void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const v
 
 /* ---- chunks of a reply that splits ---- */
 
-int32_t vt_openai_n_pieces(const vt_openai_choice *c)
-{
-    return (int32_t)(c->pieces.len / sizeof(vt_openai_delta));
-}
-
-vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i)
-{
-    vt_openai_delta p;
-    memcpy(&p, c->pieces.data + (size_t)i * sizeof p, sizeof p);
-    return p;
-}
-
 static void write_piece(const vt_openai_choice *c, const vt_openai_delta *p, vt_json *w)
 {
     const char *bytes = c->fresh.data ? c->fresh.data + p->at : "";

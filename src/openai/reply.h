@@ -13,7 +13,8 @@ typedef struct vt_openai_tool_call {
     char *name, *arguments;
 } vt_openai_tool_call;
 
-/* What an event added to a choice: bytes of vt_openai_choice.fresh, or a call. */
+/* What an event added to a choice: bytes of vt_openai_choice.fresh, or a call. Also a part of the
+ * whole: then of `reasoning` or `content`. */
 typedef struct vt_openai_delta {
     vt_piece_kind kind; /* a call comes as one piece, with its arguments */
     int32_t call;       /* of VT_PIECE_CALL */
@@ -32,7 +33,8 @@ typedef struct vt_openai_choice {
     vt_openai_tool_call *call; /* [n_calls] */
     int32_t n_calls;
     vt_buf fresh,
-        pieces; /* of the last event: bytes, and vt_openai_delta [] that point into them */
+        pieces;   /* of the last event: bytes, and vt_openai_delta [] that point into them */
+    vt_buf parts; /* vt_openai_delta []: the choice so far, neighbours of one kind joined */
     int32_t reasoning_tokens;
     bool single;      /* nothing behind the first call is kept */
     bool begun, lost; /* its first chunk was written; memory was short */
@@ -99,6 +101,10 @@ bool vt_openai_is_score(const vt_event *e);
  * event, and one that ends the choice, left open for further members. */
 int32_t vt_openai_n_pieces(const vt_openai_choice *c);
 vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i);
+int32_t vt_openai_n_parts(const vt_openai_choice *c);
+vt_openai_delta vt_openai_part_at(const vt_openai_choice *c, int32_t i);
+/* The bytes of a part that is no call. */
+const char *vt_openai_part_text(const vt_openai_choice *c, const vt_openai_delta *part);
 void vt_openai_piece_chunk_write(vt_openai_reply *reply, int32_t prompt, const vt_event *e,
                                  int32_t i, vt_json *w);
 void vt_openai_end_chunk_open(vt_openai_reply *reply, int32_t prompt, const vt_event *e,

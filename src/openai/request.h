@@ -76,6 +76,7 @@ typedef struct vt_openai_request {
     bool single_call;          /* an answer has one call at most: what follows is left out */
     bool reasons;              /* <think> is taken out of the answer */
     bool began_inside;         /* the prompt ends behind <think> */
+    bool pieces;               /* the answer is wanted as parts even if it is text alone */
     int32_t n_top;             /* log-probabilities of the answer's tokens: with so many
                                  alternatives each; -1: none */
     int32_t n_prompt_top;      /* the same of the prompt's tokens, in their own member */

@@ -18,6 +18,49 @@ void vt_openai_call_id(char *id, size_t size, const char *prefix)
     id[n + used] = 0;
 }
 
+static int32_t n_of(const vt_buf *deltas)
+{
+    return (int32_t)(deltas->len / sizeof(vt_openai_delta));
+}
+
+static vt_openai_delta delta_at(const vt_buf *deltas, int32_t i)
+{
+    vt_openai_delta p;
+    memcpy(&p, deltas->data + (size_t)i * sizeof p, sizeof p);
+    return p;
+}
+
+int32_t vt_openai_n_pieces(const vt_openai_choice *c) { return n_of(&c->pieces); }
+vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i)
+{
+    return delta_at(&c->pieces, i);
+}
+int32_t vt_openai_n_parts(const vt_openai_choice *c) { return n_of(&c->parts); }
+vt_openai_delta vt_openai_part_at(const vt_openai_choice *c, int32_t i)
+{
+    return delta_at(&c->parts, i);
+}
+
+const char *vt_openai_part_text(const vt_openai_choice *c, const vt_openai_delta *part)
+{
+    const vt_buf *of = part->kind == VT_PIECE_TEXT ? &c->content : &c->reasoning;
+    return of->data ? of->data + part->at : "";
+}
+
+/* Adds bytes that stand in `content` or `reasoning` already, or a call, to the whole. */
+static bool add_part(vt_openai_choice *c, vt_piece_kind kind, size_t at, size_t n)
+{
+    int32_t last = vt_openai_n_parts(c) - 1;
+    vt_openai_delta p = {kind, c->n_calls - 1, at, n};
+    if (last >= 0 && kind != VT_PIECE_CALL && delta_at(&c->parts, last).kind == kind) {
+        p = delta_at(&c->parts, last);
+        p.n += n;
+        memcpy(c->parts.data + (size_t)last * sizeof p, &p, sizeof p);
+        return true;
+    }
+    return vt_buf_add(&c->parts, &p, sizeof p);
+}
+
 static bool add_piece(vt_openai_choice *c, vt_piece_kind kind, const char *bytes, size_t n)
 {
     vt_openai_delta p = {kind, c->n_calls - 1, c->fresh.len, n};
@@ -47,17 +90,18 @@ static void take(void *user, vt_piece_kind kind, const char *bytes, size_t n)
     } else if (kind == VT_PIECE_ARGUMENTS) {
         vt_openai_tool_call *call = c->n_calls > 0 ? &c->call[c->n_calls - 1] : NULL;
         ok = call && !call->arguments && (call->arguments = strndup(bytes, n)) &&
-             add_piece(c, VT_PIECE_CALL, "", 0);
+             add_piece(c, VT_PIECE_CALL, "", 0) && add_part(c, VT_PIECE_CALL, 0, 0);
     } else {
-        ok = vt_buf_add(kind == VT_PIECE_TEXT ? &c->content : &c->reasoning, bytes, n) &&
-             add_piece(c, kind, bytes, n);
+        vt_buf *of = kind == VT_PIECE_TEXT ? &c->content : &c->reasoning;
+        size_t at = of->len;
+        ok = vt_buf_add(of, bytes, n) && add_piece(c, kind, bytes, n) && add_part(c, kind, at, n);
     }
     c->lost |= !ok;
 }
 
 bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *request)
 {
-    reply->splits = request->chat && (request->call_form || request->reasons);
+    reply->splits = request->chat && (request->pieces || request->call_form || request->reasons);
     reply->tools = json_incref(request->tools);
     for (int32_t i = 0; reply->splits && i < reply->n; i++) {
         vt_openai_choice *c = &reply->choice[i];
@@ -90,6 +134,7 @@ void vt_openai_split_release(vt_openai_choice *c)
     vt_buf_release(&c->reasoning);
     vt_buf_release(&c->fresh);
     vt_buf_release(&c->pieces);
+    vt_buf_release(&c->parts);
 }
 
 bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e)

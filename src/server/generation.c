@@ -43,7 +43,10 @@ static void answer(generation *g)
         if (g->error.http && !g->streaming) {
             generation_headers(g, true);
             g->x = NULL;
-            server_reply_error(x, &g->error);
+            if (g->form->refuse)
+                g->form->refuse(g, x);
+            else
+                server_reply_error(x, &g->error);
         } else {
             g->form->end(g); /* ends the exchange */
             g->x = NULL;
@@ -236,8 +239,15 @@ void generation_read(generation *g)
     if (vt_openai_json_load(g->body.data, g->body.len, &body, &g->error) != VT_OK)
         return;
     g->at.parsed = vt_now_ns();
-    (void)vt_openai_request_read_as(body, g->form->api, g->server->model, &d, &g->request,
-                                    &g->error);
+    if (g->form->translate) {
+        json_t *chat = g->form->translate(body, &g->error);
+        json_decref(body);
+        body = chat;
+    }
+    if (body)
+        (void)vt_openai_request_read_as(body, g->form->api, g->server->model, &d, &g->request,
+                                        &g->error);
+    g->request.pieces = g->form->translate != NULL;
     g->at.tokenised = vt_now_ns();
     g->at.rendered = g->request.p.rendered_ns;
     json_decref(body);
@@ -351,23 +361,44 @@ void generation_headers(generation *g, bool whole)
     vt_web_header(g->x, "Server-Timing", text);
 }
 
-bool generation_send(generation *g, const vt_buf *json)
+/* Writes a piece of a stream of that type: `before`, the JSON, `after`. */
+static bool send_piece(generation *g, const char *type, const char *before, const vt_buf *json,
+                       const char *after)
 {
     if (!g->x)
         return false;
     if (!g->streaming) {
         generation_headers(g, false);
         vt_web_header(g->x, "Cache-Control", "no-cache");
-        vt_web_stream(g->x, 200, "text/event-stream; charset=utf-8");
+        vt_web_stream(g->x, 200, type);
         g->streaming = true;
     }
     vt_buf line = {0};
-    vt_buf_puts(&line, "data: ");
+    vt_buf_puts(&line, before);
     vt_buf_add(&line, json->data, json->len);
-    vt_buf_puts(&line, "\n\n");
+    vt_buf_puts(&line, after);
     bool sent = !line.failed && !json->failed && vt_web_write(g->x, line.data, line.len);
     vt_buf_release(&line);
     return sent;
+}
+
+static const char event_stream[] = "text/event-stream; charset=utf-8";
+
+bool generation_send(generation *g, const vt_buf *json)
+{
+    return send_piece(g, event_stream, "data: ", json, "\n\n");
+}
+
+bool generation_send_event(generation *g, const char *name, const vt_buf *json)
+{
+    char before[80];
+    snprintf(before, sizeof before, "event: %s\ndata: ", name);
+    return send_piece(g, event_stream, before, json, "\n\n");
+}
+
+bool generation_send_line(generation *g, const vt_buf *json)
+{
+    return send_piece(g, "application/x-ndjson", "", json, "\n");
 }
 
 void generation_send_done(generation *g)

@@ -30,6 +30,11 @@ typedef struct generation_form {
     /* May be NULL. `told`: after the reply took the event, if it did so without an error. */
     void (*told)(generation *g, int32_t prompt, const vt_event *e);
     void (*end)(generation *g);
+    /* The following may be NULL. On a helper thread: turns the body into one of api's; a new object,
+     * or NULL with `e` filled. The reply is taken apart (vt_openai_reply.splits). */
+    json_t *(*translate)(const json_t *body, vt_openai_error *e);
+    /* Answers g->error, of which nothing has been told yet. */
+    void (*refuse)(generation *g, vt_exchange *x);
     void (*forget)(generation *g); /* releases g->own; may be NULL. Always called once, at last */
 } generation_form;
 
@@ -101,6 +106,9 @@ void generation_read(generation *g);
 /* Sends "data: <json>\n\n" of an SSE stream, beginning it where it has not begun. False: the client
  * has gone. */
 bool generation_send(generation *g, const vt_buf *json);
+/* The same with "event: <name>" in front, and as a line of JSON without anything around it. */
+bool generation_send_event(generation *g, const char *name, const vt_buf *json);
+bool generation_send_line(generation *g, const vt_buf *json);
 /* "data: [DONE]" and the end of the answer. */
 void generation_send_done(generation *g);
 /* "timings" of the answer, an object in llama-server's shape with what else is known. */

@@ -2,7 +2,8 @@
  *
  *   web.c        bytes to exchanges                      (knows nothing of models)
  *   routes.c     path and method -> a handler, keys; sites.c: what browsers may ask
- *   openai.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c, stories.c   the handlers
+ *   openai.c, anthropic.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c,
+ *   stories.c    the handlers
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
@@ -111,6 +112,8 @@ bool server_route_admit(void *server, const vt_http_request *r);
 void server_reply_json(vt_exchange *x, int status, vt_json *w, vt_buf *body);
 /* OpenAI's nested error. 503 gets a Retry-After. */
 void server_reply_error(vt_exchange *x, const vt_openai_error *e);
+/* Anthropic's. */
+void server_anthropic_error(vt_exchange *x, const vt_openai_error *e);
 void server_refuse(vt_exchange *x, int status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* {"error": {...}} for errors that the web server answers by itself. */
@@ -122,6 +125,8 @@ bool server_read_object(vt_exchange *x, json_t **out);
 
 void server_chat(vt_server *s, vt_exchange *x);
 void server_completions(vt_server *s, vt_exchange *x);
+void server_messages(vt_server *s, vt_exchange *x);
+void server_count_tokens(vt_server *s, vt_exchange *x);
 void server_generate(vt_server *s, vt_exchange *x);
 void server_tokenize(vt_server *s, vt_exchange *x);
 void server_detokenize(vt_server *s, vt_exchange *x);

@@ -8,6 +8,8 @@
 static const server_route routes[] = {
     {"POST", "/v1/chat/completions", ACCESS_USER, server_chat},
     {"POST", "/v1/completions", ACCESS_USER, server_completions},
+    {"POST", "/v1/messages", ACCESS_USER, server_messages},
+    {"POST", "/v1/messages/count_tokens", ACCESS_USER, server_count_tokens},
     {"POST", "/generate", ACCESS_USER, server_generate},
     {"POST", "/tokenize", ACCESS_USER, server_tokenize},
     {"POST", "/v1/tokenize", ACCESS_USER, server_tokenize},

@@ -1,11 +1,13 @@
-/* /tokenize and /detokenize, in vLLM's form. The work is done on a helper thread, because a text
- * or a chat template may take long.
+/* /tokenize and /detokenize, in vLLM's form, and Anthropic's /v1/messages/count_tokens. The work is
+ * done on a helper thread, because a text or a chat template may take long.
  *
  *   {"prompt"} or {"messages"}  ->  {"count", "max_model_len", "tokens", "token_strs"}
- *   {"tokens"}                  ->  {"prompt"} */
+ *   {"tokens"}                  ->  {"prompt"}
+ *   {"messages"} of Anthropic's ->  {"input_tokens"} */
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "openai/anthropic.h"
 #include "server/inside.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -15,6 +17,7 @@ typedef struct conversion {
     vt_exchange *x; /* NULL: the client has gone; of the loop's thread */
     bool gone;      /* the same, also read by the helper thread */
     vt_openai_form form;
+    bool counts; /* a body of Anthropic's, of which only the number of tokens is told */
     vt_buf body, answer;
     vt_openai_error error;
 } conversion;
@@ -76,10 +79,18 @@ static void convert(void *arg)
     d.limits = &limits;
     if (is_gone(c) || vt_openai_json_load(c->body.data, c->body.len, &body, &c->error) != VT_OK)
         return;
-    if (vt_openai_request_read_as(body, c->form, c->server->model, &d, &q, &c->error) == VT_OK) {
+    if (c->counts) {
+        json_t *chat = vt_anthropic_count(body, &c->error);
+        json_decref(body);
+        body = chat;
+    }
+    if (body &&
+        vt_openai_request_read_as(body, c->form, c->server->model, &d, &q, &c->error) == VT_OK) {
         vt_json_begin(&w, &c->answer, -1);
         vt_json_open(&w, NULL, '{');
-        if (c->form == VT_OPENAI_TOKENIZE)
+        if (c->counts)
+            vt_json_int(&w, "input_tokens", q.prompt[0].n);
+        else if (c->form == VT_OPENAI_TOKENIZE)
             write_ids(c, &q, &w);
         else
             write_text(c, &q, &w);
@@ -94,7 +105,9 @@ static void convert(void *arg)
 static void answer(void *arg)
 {
     conversion *c = arg;
-    if (c->x && c->error.http)
+    if (c->x && c->error.http && c->counts)
+        server_anthropic_error(c->x, &c->error);
+    else if (c->x && c->error.http)
         server_reply_error(c->x, &c->error);
     else if (c->x)
         vt_web_reply(c->x, 200, "application/json", c->answer.data, c->answer.len);
@@ -103,7 +116,7 @@ static void answer(void *arg)
     free(c);
 }
 
-static void start(vt_server *s, vt_exchange *x, vt_openai_form form)
+static void start(vt_server *s, vt_exchange *x, vt_openai_form form, bool counts)
 {
     conversion *c = vt_calloc(1, sizeof *c);
     if (!c || !vt_web_take_body(x, &c->body)) {
@@ -114,6 +127,7 @@ static void start(vt_server *s, vt_exchange *x, vt_openai_form form)
     c->server = s;
     c->x = x;
     c->form = form;
+    c->counts = counts;
     vt_web_set_user(x, c);
     vt_web_on_gone(x, on_gone);
     if (!server_read_body(s, x, &c->body, convert, answer, c)) {
@@ -123,6 +137,8 @@ static void start(vt_server *s, vt_exchange *x, vt_openai_form form)
     }
 }
 
-void server_tokenize(vt_server *s, vt_exchange *x) { start(s, x, VT_OPENAI_TOKENIZE); }
+void server_tokenize(vt_server *s, vt_exchange *x) { start(s, x, VT_OPENAI_TOKENIZE, false); }
 
-void server_detokenize(vt_server *s, vt_exchange *x) { start(s, x, VT_OPENAI_DETOKENIZE); }
+void server_detokenize(vt_server *s, vt_exchange *x) { start(s, x, VT_OPENAI_DETOKENIZE, false); }
+
+void server_count_tokens(vt_server *s, vt_exchange *x) { start(s, x, VT_OPENAI_TOKENIZE, true); }

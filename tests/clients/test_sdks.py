@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Others' clients, unmodified, against `vitrine serve` with a model that answers a script: tools, reasoning and streams of each API.
+
+`make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
+skipped."""
+import importlib.util, os, sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+import scripted_model
+from served import *
+from tap import *
+
+ONE = {}
+PIECES = ["<think>", "Hm.", "</think>\n\n", "I add", " it.", "\n<tool_call>", "{\"name\": \"add\", \"arguments\": {\"a\": 1}}", "</tool_call>"]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
+FUNCTION = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
+HI = [{"role": "user", "content": "Hi"}]
+os.environ.update({"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+
+
+def need(package):
+    if importlib.util.find_spec(package) is None:
+        skip(f"the Python package {package} is not installed")
+    return importlib.import_module(package)
+
+
+def server():
+    if "s" not in ONE:
+        ONE["s"] = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
+    return ONE["s"]
+
+
+# ---- openai ----
+
+def openai_client():
+    return need("openai").OpenAI(base_url=server().url + "/v1", api_key="none")
+
+
+def test_openai_gets_calls_and_streams_them():
+    client = openai_client()
+    common = dict(model="tiny", messages=HI, tools=[FUNCTION], temperature=0, max_tokens=40)
+    m = client.chat.completions.create(**common).choices[0].message
+    same((m.content, m.reasoning_content, m.tool_calls[0].function.name, m.tool_calls[0].function.arguments),
+         ("I add it.", "Hm.", "add", "{\"a\": 1}"))
+    with client.chat.completions.stream(**common) as s:
+        kinds = {e.type for e in s}
+        last = s.get_final_completion().choices[0]
+    assert "tool_calls.function.arguments.done" in kinds, kinds
+    same((last.message.content, last.message.tool_calls[0].function.arguments, last.finish_reason), ("I add it.", "{\"a\": 1}", "tool_calls"))
+    said = HI + [m.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": m.tool_calls[0].id, "content": "2"}]
+    same(client.chat.completions.create(**{**common, "messages": said}).choices[0].finish_reason, "tool_calls")
+
+
+# ---- anthropic ----
+
+def test_anthropic_gets_messages_and_streams_them():
+    client = need("anthropic").Anthropic(base_url=server().url, api_key="none")
+    common = dict(model="claude-x", max_tokens=40, messages=HI,
+                  tools=[{"name": "add", "description": "Adds.", "input_schema": SCHEMA}])
+    m = client.messages.create(**common)
+    same([b.type for b in m.content], ["thinking", "text", "tool_use"])
+    same((m.content[0].thinking, m.content[1].text, m.content[2].input, m.stop_reason), ("Hm.", "I add it.", {"a": 1}, "tool_use"))
+    with client.messages.stream(**common) as s:
+        text = "".join(s.text_stream)
+        last = s.get_final_message()
+    same((text, last.content[2].input, last.stop_reason, last.usage.output_tokens), ("I add it.", {"a": 1}, "tool_use", m.usage.output_tokens))
+    said = HI + [{"role": "assistant", "content": m.content},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": m.content[2].id, "content": "2"}]}]
+    assert client.messages.count_tokens(model="claude-x", messages=said).input_tokens > client.messages.count_tokens(
+        model="claude-x", messages=HI).input_tokens
+    try:
+        client.messages.create(**{**common, "messages": [{"role": "user", "content": "a" * 9000}]})
+        assert False, "no error"
+    except need("anthropic").BadRequestError as e:
+        assert "prompt is too long" in str(e), e
+
+
+# ---- what stands in front of them ----
+
+def test_litellm_gets_calls():
+    litellm = need("litellm")
+    common = dict(model="openai/tiny", api_base=server().url + "/v1", api_key="none", messages=HI, tools=[FUNCTION], temperature=0,
+                  max_tokens=40)
+    m = litellm.completion(**common).choices[0].message
+    same((m.content, m.reasoning_content, m.tool_calls[0].function.arguments), ("I add it.", "Hm.", "{\"a\": 1}"))
+    whole = litellm.stream_chunk_builder(list(litellm.completion(**common, stream=True))).choices[0].message
+    same((whole.content, whole.tool_calls[0].function.name, whole.tool_calls[0].function.arguments), ("I add it.", "add", "{\"a\": 1}"))
+    m = litellm.completion(**{**common, "model": "anthropic/claude-x", "api_base": server().url}).choices[0].message
+    same((m.content, m.tool_calls[0].function.name), ("I add it.", "add"))
+
+
+def test_langchain_gets_calls():
+    chat = need("langchain_openai").ChatOpenAI(base_url=server().url + "/v1", api_key="none", model="tiny", temperature=0, max_tokens=40)
+    m = chat.bind_tools([FUNCTION]).invoke("Hi")
+    same((m.content, m.tool_calls[0]["name"], m.tool_calls[0]["args"]), ("I add it.", "add", {"a": 1}))
+
+
+def test_the_server_ends_as_it_should():
+    server().stop()
+
+
+main(globals())

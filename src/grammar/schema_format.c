@@ -5,13 +5,17 @@
 
 /* ---- formats ---- */
 
-#define TIME                                                        \
-    "([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\\.[0-9]{1,9})?" \
+/* No leap seconds: they are right in few minutes only, and most readers refuse them. */
+#define TIME                                                   \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?" \
     "(Z|z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-/* Days by month; 29 February in years divisible by 4, but not by 100 unless by 400. */
-#define LEAP "(([0-9][0-9])(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+/* Days by month; 29 February in years divisible by 4, but not by 100 unless by 400. Not the year 0,
+ * which many readers do not have. */
+#define BY_4 "(0[48]|[2468][048]|[13579][26])"
+#define LEAP "([0-9]{2}" BY_4 "|" BY_4 "00)"
+#define YEAR "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 #define DATE                                                                                  \
-    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|" \
+    "(" YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|" \
     "02-(0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 "(" BYTE "\\.){3}" BYTE

@@ -25,6 +25,7 @@ typedef struct property {
 typedef struct other {
     rx key;
     schema_set value;
+    symbol rule, head; /* of the value; of the name with the value */
 } other;
 
 enum { MAX_OTHERS = 17 };
@@ -33,6 +34,7 @@ typedef struct object {
     const schema_set *set;
     property *property; /* [n] */
     int32_t n, cap;
+    int32_t n_required;
     int64_t min, max; /* max -1: any number */
     int32_t top;      /* k is counted up to here */
     other other[MAX_OTHERS];
@@ -117,6 +119,8 @@ static vt_status find_properties(compiler *c, object *o)
             TRY(add_property(c, o, name, true));
         }
     }
+    for (int32_t i = 0; i < o->n; i++)
+        o->n_required += o->property[i].required;
     return counts(c, o->set, "minProperties", "maxProperties", &o->min, &o->max);
 }
 
@@ -139,11 +143,8 @@ static bool matches(compiler *c, rx names, const char *name)
 /* What additionalProperties of one schema says; NULL: anything. */
 static const json_t *additional(const compiler *c, const json_t *s)
 {
-    static json_t *nothing;
     const json_t *v = json_object_get(s, "additionalProperties");
-    if (!v && c->closed && json_object_get(s, "properties"))
-        v = nothing ? nothing : (nothing = json_false());
-    return v;
+    return !v && c->closed && json_object_get(s, "properties") ? json_false() : v;
 }
 
 static vt_status add(compiler *c, schema_set *to, const char *keyword, const json_t *schema)
@@ -198,7 +199,7 @@ static vt_status add_other(compiler *c, object *o, rx key, const schema_set *val
         return VT_OK;
     if (o->n_others == MAX_OTHERS)
         return schema_refuse(c, "patternProperties", "more than %d patterns", MAX_OTHERS - 1);
-    o->other[o->n_others++] = (other){key, *value};
+    o->other[o->n_others++] = (other){.key = key, .value = *value};
     return VT_OK;
 }
 
@@ -285,6 +286,22 @@ static symbol head_rule(compiler *c, const object *o, symbol key, symbol value)
     return rule;
 }
 
+/* An unlisted name, with its value, that has to come behind `before` others. It has a character
+ * more than the one before: so the shortest names differ, which an answer takes that has no room
+ * left. A name that comes twice would count once. */
+static symbol needed_head(compiler *c, const object *o, const other *one, int64_t before)
+{
+    rx_store *x = &c->g->rx;
+    if (before <= 0)
+        return one->head;
+    int32_t least = rx_least(x, one->key) - 1 + (int32_t)before;
+    rx longer = rx_close(x, rx_repeat(x, c->g->any_char, least, RX_NO_MOST));
+    longer = rx_and2(x, one->key, longer);
+    if (rx_least(x, longer) == RX_LEAST_NONE)
+        return one->head;
+    return head_rule(c, o, key_symbol(c, longer), one->rule);
+}
+
 static int32_t place(const object *o, int32_t i, int64_t k)
 {
     return i * (o->top + 1) + (int32_t)(k < o->top ? k : o->top);
@@ -299,7 +316,7 @@ static symbol rule_at(compiler *c, object *o, int32_t i, int64_t k)
     return *s;
 }
 
-static void fill_place(compiler *c, object *o, int32_t i, int32_t k, const symbol *others)
+static void fill_place(compiler *c, object *o, int32_t i, int32_t k)
 {
     symbol at = o->rule[place(o, i, k)], s[4];
     bool room = o->max < 0 || k < o->max;
@@ -310,7 +327,9 @@ static void fill_place(compiler *c, object *o, int32_t i, int32_t k, const symbo
             s[n++] = c->blanks;
             s[n++] = o->comma;
         }
-        s[n++] = i < o->n ? o->head[i] : others[w];
+        s[n++] = i < o->n     ? o->head[i]
+                 : k < o->min ? needed_head(c, o, &o->other[w], k - o->n_required)
+                              : o->other[w].head;
         s[n++] = rule_at(c, o, i < o->n ? i + 1 : i, k + 1);
         rules_add(c->g, at, s, n);
     }
@@ -327,7 +346,7 @@ static void fill_place(compiler *c, object *o, int32_t i, int32_t k, const symbo
 
 static vt_status write_object(compiler *c, object *o, symbol rule)
 {
-    symbol others[MAX_OTHERS], value;
+    symbol value;
     int64_t places = (int64_t)(o->n + 1) * (o->top + 1);
     if (places > 100000)
         return schema_refuse(c, "maxProperties",
@@ -347,15 +366,16 @@ static vt_status write_object(compiler *c, object *o, symbol rule)
     }
     for (int32_t w = 0; w < o->n_others; w++) {
         size_t before = schema_enter(c, "additionalProperties", NULL);
-        TRY(schema_rule(c, &o->other[w].value, &value));
+        other *one = &o->other[w];
+        TRY(schema_rule(c, &one->value, &one->rule));
         schema_leave(c, before);
-        others[w] = head_rule(c, o, key_symbol(c, o->other[w].key), value);
+        one->head = head_rule(c, o, key_symbol(c, one->key), one->rule);
     }
     /* (i, k) leads to (i, k + 1), (i + 1, k) and (i + 1, k + 1) only */
     for (int32_t i = 0; i <= o->n; i++)
         for (int32_t k = 0; k <= o->top; k++)
             if (o->rule[place(o, i, k)] && !c->g->failed)
-                fill_place(c, o, i, k, others);
+                fill_place(c, o, i, k);
     return VT_OK;
 }
 

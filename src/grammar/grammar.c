@@ -79,10 +79,6 @@ static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, 
         TRY(compile_schema(r, kind, text, len, &root, err));
     TRY(rules_finish(r, root, err));
     r->rx.fuel = RUN_FUEL;
-    for (int32_t i = 0; i < r->n_rules; i++)
-        g->jump = r->rule[i].least > g->jump ? r->rule[i].least : g->jump;
-    for (int32_t i = 0; i < r->n_lexemes; i++)
-        g->jump = r->lexeme[i].least > g->jump ? r->lexeme[i].least : g->jump;
     machine_begin(&g->m, root);
     if (g->m.failed)
         return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: %s", g->m.failed);

@@ -10,7 +10,6 @@ struct vt_grammar {
     machine m;
     pthread_mutex_t lock; /* of the machine */
     int32_t refs;         /* atomic */
-    int32_t jump;         /* bytes by which one token may at most lengthen the shortest end */
 };
 
 /* The front ends: each adds rules and returns their root. */

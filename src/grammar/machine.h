@@ -82,6 +82,7 @@ typedef struct config_mask {
     mask_part *part;
     int32_t *id; /* tokens that end a lexeme and go on behind it */
     int32_t n_parts, n;
+    int32_t far; /* bytes that end the answer behind any token, at most */
 } config_mask;
 
 typedef struct config {

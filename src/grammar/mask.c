@@ -9,6 +9,7 @@ typedef struct gather {
     mask_part *part;
     int32_t n_parts, cap_parts;
     int32_t *id, n, cap;
+    int32_t far; /* bytes that end the answer behind any of these tokens, at most */
     bool failed;
     /* tokens that a string with exceptions does not allow */
     int32_t * not, n_not, cap_not;
@@ -28,10 +29,13 @@ static bool grow(void *array, int32_t n, int32_t *cap, size_t size)
     return true;
 }
 
+static void note_far(gather *g, int32_t far) { g->far = far > g->far ? far : g->far; }
+
 static void add_part(gather *g, const mask_part *p)
 {
     if (!p->bits && p->n == 0)
         return;
+    note_far(g, p->far);
     if (!grow(&g->part, g->n_parts, &g->cap_parts, sizeof *g->part))
         g->failed = true;
     else
@@ -46,8 +50,10 @@ static bool is_excepted(const gather *g, int32_t id)
     return false;
 }
 
-static void add_ids(gather *g, const trie *t, int32_t entry)
+/* Adds the tokens of an entry, which lead to a config. */
+static void add_ids(gather *g, const trie *t, int32_t entry, int32_t to)
 {
+    note_far(g, machine_least(g->m, to));
     for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++) {
         if (g->n_not > 0 && is_excepted(g, t->id[k]))
             continue;
@@ -73,7 +79,7 @@ static void walk(gather *g, const trie *t, int32_t from, int32_t to, int32_t abo
         }
         state[n.depth] = next;
         if (n.entry != TRIE_NONE)
-            add_ids(g, t, (int32_t)n.entry);
+            add_ids(g, t, (int32_t)n.entry, next);
         i++;
     }
 }
@@ -83,7 +89,7 @@ static void walk_tail(gather *g, const trie *t, int32_t start)
     if (start == 0)
         return;
     if (t->empty >= 0)
-        add_ids(g, t, t->empty);
+        add_ids(g, t, t->empty, start);
     walk(g, t, 0, t->n, 0, start);
 }
 
@@ -208,7 +214,8 @@ const config_mask *machine_mask(machine *m, int32_t id)
             memcpy(part, g.part, (size_t)g.n_parts * sizeof *part);
         if (g.n > 0)
             memcpy(ids, g.id, (size_t)g.n * sizeof *ids);
-        *mask = (config_mask){.part = part, .id = ids, .n_parts = g.n_parts, .n = g.n};
+        *mask = (config_mask){
+            .part = part, .id = ids, .n_parts = g.n_parts, .n = g.n, .far = g.far};
         c->mask = mask;
     } else if (!m->failed) {
         m->failed = "the grammar's states take more than 64 MiB";

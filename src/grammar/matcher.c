@@ -37,17 +37,16 @@ void vt_matcher_free(vt_matcher *m)
     free(m);
 }
 
-/* Returns the bytes that the end may be away behind the next token; NOT_NEAR: any number. */
-static int32_t room_behind(const vt_matcher *m, machine *k)
+/* Returns the bytes that the end may be away behind the next token; NOT_NEAR: behind any token of
+ * the mask there is time. */
+static int32_t room_behind(const vt_matcher *m, machine *k, const config_mask *mask)
 {
-    enum { LEVELS = 4, SPARE = 64 };
     int32_t left = m->most - m->taken, least = machine_least(k, at(m));
     if (m->most <= 0 || least > left)
         return NOT_NEAR; /* it cannot be ended in time any more */
-    if (left > least + LEVELS * m->g->jump + SPARE)
-        return NOT_NEAR;
     /* one token for the next, and one for the end token where there is room for it */
-    return least + 1 <= left - 1 || least == 0 ? left - 2 : left - 1;
+    int32_t room = least + 1 <= left - 1 || least == 0 ? left - 2 : left - 1;
+    return mask->far <= room ? NOT_NEAR : room;
 }
 
 static void set_all(const config_mask *mask, uint32_t *words, int32_t n_words)
@@ -81,7 +80,7 @@ static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
     machine *k = &m->g->m;
     m->cost.n_cached += k->config[at(m)]->mask != NULL;
     const config_mask *mask = machine_mask(k, at(m));
-    int32_t room = mask ? room_behind(m, k) : NOT_NEAR;
+    int32_t room = mask ? room_behind(m, k, mask) : NOT_NEAR;
     bool near = mask && room != NOT_NEAR;
     if (near) {
         machine_mask_within(k, at(m), room, words, n);

@@ -242,7 +242,7 @@ bool seed_find(machine *m, int32_t lexeme, rx rest, seed_use *out)
         return false;
     int32_t min = repeat.least > 0 ? repeat.least : 0;
     out->part.far = min + s->far;
-    out->part.whole_far = min + 1;
+    out->part.whole_far = (min > 0 ? min - 1 : 0) + 1; /* a token has one character at least */
     out->from = repeat.min < s->n_tails ? repeat.min : s->n_tails;
     out->to = repeat.max != RX_NO_MOST && repeat.max + 1 < s->n_tails ? repeat.max + 1 : s->n_tails;
     if (except) {

@@ -83,7 +83,7 @@ void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb)
 /* "  left      right", the right side wrapped in its column. */
 static void two_columns(vt_buf *b, const vt_term *term, const char *left, const char *right)
 {
-    enum { COLUMN = 25 };
+    enum { COLUMN = 27 };
     size_t start = b->len;
     vt_buf_printf(b, "  %s", left);
     vt_text_pad(b, start, COLUMN);

@@ -225,7 +225,8 @@ static const cli_verb verbs[] = {
      "needs --yes elsewhere.",
      NULL, VT_FOR_RM, 1, cli_rm},
     {"serve", "", "an OpenAI-compatible server",
-     "Answers /v1/chat/completions, /v1/completions and more over HTTP until SIGTERM or Ctrl-C, "
+     "Answers /v1/chat/completions, /v1/completions, with --pooling /v1/embeddings, and more over "
+     "HTTP until SIGTERM or Ctrl-C, "
      "then finishes what is under way. Without --api-key-file everybody who reaches the address "
      "may use it; by default that is this machine alone.",
      "vitrine serve -m model.gguf --port 8000\n"

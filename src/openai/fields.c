@@ -293,6 +293,15 @@ vt_status field_read_input_ids(reader *r, const field *f, json_t *v)
     return VT_OK;
 }
 
+vt_status field_read_encoding(reader *r, const field *f, json_t *v)
+{
+    const char *s = json_is_string(v) ? json_string_value(v) : "";
+    r->r->base64 = strcmp(s, "base64") == 0;
+    if (r->r->base64 || strcmp(s, "float") == 0)
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, f->name, "encoding_format: expected float or base64");
+}
+
 vt_status field_read_sampling(reader *r, const field *f, json_t *v)
 {
     if (!json_is_object(v))

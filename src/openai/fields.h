@@ -14,6 +14,7 @@ enum {
     SAMPLING = 8, /* the object "sampling_params" of /generate */
     TOKENS = 16,  /* /tokenize */
     IDS = 32,     /* /detokenize */
+    EMBED = 64,   /* /v1/embeddings */
     BOTH = CHAT | TEXT
 };
 
@@ -95,6 +96,7 @@ vt_status field_read_return_logprob(reader *r, const field *f, json_t *v);
 vt_status field_read_response_format(reader *r, const field *f, json_t *v);
 vt_status field_read_structured(reader *r, const field *f, json_t *v);
 vt_status field_read_grammar(reader *r, const field *f, json_t *v);
+vt_status field_read_encoding(reader *r, const field *f, json_t *v);
 vt_status field_read_neutral(reader *r, const field *f, json_t *v);
 
 #endif

@@ -72,6 +72,7 @@ void vt_openai_reply_release(vt_openai_reply *reply)
         vt_buf_release(&reply->choice[i].text);
         vt_buf_release(&reply->choice[i].ids);
         vt_buf_release(&reply->choice[i].logprobs);
+        vt_buf_release(&reply->choice[i].vector);
         vt_openai_split_release(&reply->choice[i]);
     }
     for (int32_t i = 0; reply->prompt && i < reply->n / reply->n_each; i++) {
@@ -147,6 +148,8 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
         kept = e->logprobs && vt_openai_add_rows(&c->logprobs, e, reply->n_top) && kept;
     if (reply->splits)
         kept = vt_openai_split_event(reply, c, e) && kept;
+    if (e->vector)
+        kept = vt_buf_add(&c->vector, e->vector, (size_t)e->n_vector * sizeof *e->vector) && kept;
     c->n_tokens += e->n_tokens;
     c->cached_tokens = e->cached_tokens;
     if (!kept)

@@ -25,6 +25,7 @@ typedef struct vt_openai_choice {
     vt_buf text;
     vt_buf ids;      /* [n_tokens] of int32_t */
     vt_buf logprobs; /* [n_tokens][1 + n_top] of vt_token_logprob: the token's own, then the top */
+    vt_buf vector;   /* of float: of a request to embed */
     int32_t n_tokens;
     vt_finish finish;
     /* Where the answer is taken apart (vt_openai_reply.splits). */
@@ -131,6 +132,12 @@ void vt_openai_call_id(char *id, size_t size, const char *prefix);
  * far; left open in meta_info, so that the caller closes two objects. `id` is the request's. */
 void vt_generate_choice_open(const vt_openai_reply *reply, const vt_openai_request *request,
                              int32_t i, const char *id, vt_json *w);
+
+/* ---- embeddings.c ---- */
+
+/* The whole answer of /v1/embeddings. */
+void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_request *request,
+                                vt_json *w);
 
 /* ---- logprobs.c ---- */
 

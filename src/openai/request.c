@@ -28,10 +28,13 @@ enum { MAX_SCORES = 1 << 22 }; /* log-probabilities of prompts: each takes some 
 #define IN(member) offsetof(vt_openai_request, member)
 
 static const field fields[] = {
-    {"model", BOTH | GENERATE | TOKENS | IDS, READ, .read = field_read_model},
+    {"model", BOTH | EMBED | GENERATE | TOKENS | IDS, READ, .read = field_read_model},
     {"messages", CHAT | TOKENS, READ, .read = field_read_prompt},
     {"prompt", TEXT | TOKENS, READ, .read = field_read_prompt},
     {"text", GENERATE, READ, .read = field_read_prompt},
+    {"input", EMBED, READ, .read = field_read_prompt},
+    {"encoding_format", EMBED, READ, .read = field_read_encoding},
+    {"dimensions", EMBED, INT, .at = AT(dimensions), .lo = 1, .hi = INT32_MAX},
     {"tokens", IDS, READ, .read = field_read_input_ids},
     {"input_ids", GENERATE, READ, .read = field_read_input_ids},
     {"sampling_params", GENERATE, READ, .read = field_read_sampling},
@@ -74,9 +77,9 @@ static const field fields[] = {
     {"json_schema", SAMPLING, READ, .read = field_read_grammar},
     {"regex", BOTH | SAMPLING, READ, .read = field_read_grammar},
     {"ebnf", BOTH | SAMPLING, READ, .read = field_read_grammar},
-    {"priority", BOTH | GENERATE, INT, .at = AT(priority), .lo = INT32_MIN / 2,
+    {"priority", BOTH | EMBED | GENERATE, INT, .at = AT(priority), .lo = INT32_MIN / 2,
      .hi = INT32_MAX / 2},
-    {"cache_salt", BOTH | GENERATE, READ, .read = field_read_salt},
+    {"cache_salt", BOTH | EMBED | GENERATE, READ, .read = field_read_salt},
     {"chat_template_kwargs", CHAT | TOKENS, READ, .read = field_read_kwargs},
     {"tools", CHAT | TOKENS, READ, .read = field_read_tools},
     {"tool_choice", CHAT, READ, .read = field_read_tool_choice},
@@ -84,7 +87,7 @@ static const field fields[] = {
     {"separate_reasoning", CHAT, READ, .read = field_read_separate},
     {"reasoning_effort", CHAT, READ, .read = field_read_effort},
     {"add_generation_prompt", CHAT | TOKENS, READ, .read = field_read_open_turn},
-    {"add_special_tokens", TEXT | TOKENS, READ, .read = field_read_add_bos},
+    {"add_special_tokens", TEXT | EMBED | TOKENS, READ, .read = field_read_add_bos},
     {"return_token_strs", TOKENS, FLAG, .at = IN(token_strings)},
     {"rid", GENERATE, READ, .read = field_read_rid},
     {"stream", BOTH | GENERATE, READ, .read = field_read_stream},
@@ -114,7 +117,7 @@ static const field fields[] = {
     {"suffix", TEXT, NEUTRAL, .only = "[\"\"]"},
     {"use_beam_search", BOTH, NEUTRAL, .only = "[false]"},
     /* notes for the sender's own books; they change no answer */
-    {"user", BOTH, .kind = BOOKKEEPING},
+    {"user", BOTH | EMBED, .kind = BOOKKEEPING},
     {"metadata", BOTH, .kind = BOOKKEEPING},
     {"safety_identifier", BOTH, .kind = BOOKKEEPING},
     {"prompt_cache_key", BOTH, .kind = BOOKKEEPING},
@@ -130,6 +133,7 @@ static const struct {
     [VT_OPENAI_GENERATE] = {GENERATE, SAMPLING},
     [VT_OPENAI_TOKENIZE] = {TOKENS, 0},
     [VT_OPENAI_DETOKENIZE] = {IDS, 0},
+    [VT_OPENAI_EMBEDDINGS] = {EMBED, 0},
 };
 
 static vt_status read_flag(reader *r, const field *f, const json_t *v, bool *out)
@@ -204,12 +208,19 @@ static vt_status read_members(reader *r, const json_t *object, unsigned where)
     return VT_OK;
 }
 
+/* Where a form has its prompt. */
+static const char *const prompt_field[VT_OPENAI_FORMS] = {
+    [VT_OPENAI_CHAT] = "messages",     [VT_OPENAI_COMPLETIONS] = "prompt",
+    [VT_OPENAI_GENERATE] = "text",     [VT_OPENAI_TOKENIZE] = "prompt",
+    [VT_OPENAI_DETOKENIZE] = "tokens", [VT_OPENAI_EMBEDDINGS] = "input",
+};
+
 const char *vt_openai_field_of(const char *sentence, vt_openai_form form)
 {
     size_t n = strcspn(sentence, " :");
     unsigned where = forms[form].where | forms[form].inner;
     if (strncmp(sentence, "the prompt ", 11) == 0 || strncmp(sentence, "prompt ", 7) == 0)
-        return form == VT_OPENAI_CHAT ? "messages" : form == VT_OPENAI_GENERATE ? "text" : "prompt";
+        return prompt_field[form];
     if (form == VT_OPENAI_GENERATE && strncmp(sentence, "min_tokens ", 11) == 0)
         return "min_new_tokens";
     const field *f = find_field(where, sentence, n);
@@ -433,8 +444,9 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
     vt_status status = vt_check_text_length(r->m->tokenizer, text, len, &r->most, &why);
+    unsigned around = VT_TOKENIZE_ADD_BOS | (r->r->p.embed ? VT_TOKENIZE_ADD_EOS : 0);
     if (status == VT_OK)
-        status = vt_tokenize(r->m, text, len, r->add_bos ? VT_TOKENIZE_ADD_BOS : 0, &ids, &n, &why);
+        status = vt_tokenize(r->m, text, len, r->add_bos ? around : 0, &ids, &n, &why);
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, param);
     TRY(take_ids(r, ids, n, param, out));
@@ -446,7 +458,7 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
 static vt_status find_prompts(reader *r, vt_openai_form form, const char **param, const json_t **v)
 {
     bool native = form == VT_OPENAI_GENERATE;
-    const char *text = native ? "text" : "prompt";
+    const char *text = prompt_field[form];
     const char *ids = form == VT_OPENAI_DETOKENIZE ? "tokens" : "input_ids";
     const json_t *other = form == VT_OPENAI_TOKENIZE ? r->messages : r->input_ids;
     if (form == VT_OPENAI_DETOKENIZE || (native && !r->prompt && r->input_ids)) {
@@ -481,7 +493,8 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
 {
     const char *param = "messages";
     const json_t *v = NULL;
-    bool lists = form == VT_OPENAI_GENERATE || form == VT_OPENAI_COMPLETIONS;
+    bool lists = form == VT_OPENAI_GENERATE || form == VT_OPENAI_COMPLETIONS ||
+                 form == VT_OPENAI_EMBEDDINGS;
     if (!r->r->chat)
         TRY(find_prompts(r, form, &param, &v));
     const json_t *first = json_array_get(v, 0);
@@ -551,6 +564,7 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
                  : (vt_prompt_limit){d->max_prompt, vt_context_length};
     *out = (vt_openai_request){.chat = form == VT_OPENAI_CHAT};
     set_defaults(out, m, d);
+    out->p.embed = form == VT_OPENAI_EMBEDDINGS;
     if (!json_is_object(body))
         return vt_openai_refuse(e, 400, NULL, "the request is not a JSON object");
     TRY(read_members(&r, body, forms[form].where));

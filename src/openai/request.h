@@ -1,5 +1,5 @@
-/* A request body of /v1/chat/completions or /v1/completions, as an engine request; and those of the
- * native endpoints /generate (SGLang's names), /tokenize and /detokenize (vLLM's).
+/* A request body of /v1/chat/completions, /v1/completions or /v1/embeddings, as an engine request;
+ * and those of the native endpoints /generate (SGLang's names), /tokenize and /detokenize (vLLM's).
  *
  *   JSON object ── vt_openai_request_read ──> vt_request_params (sampling, stops, prompt ids)
  *                                         └─> vt_openai_error: which field, and why
@@ -60,6 +60,7 @@ typedef enum vt_openai_form {
     VT_OPENAI_GENERATE,
     VT_OPENAI_TOKENIZE,
     VT_OPENAI_DETOKENIZE,
+    VT_OPENAI_EMBEDDINGS,
     VT_OPENAI_FORMS
 } vt_openai_form;
 
@@ -84,6 +85,7 @@ typedef struct vt_openai_request {
     int32_t logprob_start;     /* /generate: the first position of the prompt that is scored */
     bool logprob_text;         /* /generate: tokens have their text beside their id */
     bool token_strings;        /* /tokenize: likewise */
+    bool base64;               /* /v1/embeddings: vectors as base64 of little-endian floats */
     const char *id;            /* that the client gave the request; NULL: none */
     const char *grammar_field; /* that set p.grammar; NULL: none did */
     const char *model_name;    /* for the answer; borrowed from the defaults or the model */

@@ -88,8 +88,10 @@ static server_event *copy_event(const vt_event *e)
     size_t tokens = (size_t)e->n_tokens * sizeof *e->tokens;
     size_t own = e->logprobs ? (size_t)e->n_tokens * sizeof *e->logprobs : 0;
     size_t top = e->top_logprobs ? own * (size_t)e->n_top : 0;
+    size_t vector = (size_t)e->n_vector * sizeof *e->vector;
     size_t size = vt_round_up(sizeof(server_event), 16) + vt_round_up(tokens, 16) +
-                  vt_round_up(own, 16) + vt_round_up(top, 16) + vt_round_up(e->text_len, 16);
+                  vt_round_up(own, 16) + vt_round_up(top, 16) + vt_round_up(e->text_len, 16) +
+                  vt_round_up(vector, 16);
     server_event *c = malloc(size);
     if (!c)
         return NULL;
@@ -99,6 +101,7 @@ static server_event *copy_event(const vt_event *e)
     c->e.logprobs = put(&at, e->logprobs, own);
     c->e.top_logprobs = put(&at, e->top_logprobs, top);
     c->e.text = put(&at, e->text, e->text_len);
+    c->e.vector = put(&at, e->vector, vector);
     return c;
 }
 
@@ -112,6 +115,7 @@ static server_event *bare_event(server_part *part, const vt_event *e)
     c->e.text = NULL;
     c->e.text_len = 0;
     c->e.logprobs = c->e.top_logprobs = NULL;
+    c->e.vector = NULL;
     c->e.finish = VT_FINISH_ERROR;
     c->e.error = "out of memory for the answer";
     return c;

@@ -6,10 +6,12 @@
  *   submitted ──────────────> now        more than health-timeout, and
  *       last step ──────────> now        more than health-timeout as well
  *
- * /health only looks at these times. /health_generate has one token made, which proves the whole
+ * /health only looks at these times. /health_generate has one token made, or one vector of an
+ * engine that embeds, which proves the whole
  * way from the queue to the device and back; a timer on this thread answers where the engine does
  * not. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "server/generation.h"
@@ -90,6 +92,7 @@ static void probe_read(generation *g)
     r->n_prompts = 1;
     r->n_top = r->n_prompt_top = -1; /* no log-probabilities */
     vt_request_init(&r->p);
+    r->p.embed = strcmp(vt_options_get(g->server->options, "pooling"), "none") != 0;
     r->p.max_tokens = 1;
     r->p.ignore_eos = true;
     r->p.priority = INT32_MAX;
@@ -106,7 +109,9 @@ static void probe_event(generation *g, int32_t prompt, const vt_event *e)
 
 static void probe_end(generation *g)
 {
-    if (g->error.http || g->reply.completion_tokens != 1)
+    bool made = g->request.p.embed ? g->reply.choice[0].vector.len > 0
+                                   : g->reply.completion_tokens == 1;
+    if (g->error.http || !made)
         answer_state(g->x, 503, "failed");
     else
         answer_state(g->x, 200, "ok");

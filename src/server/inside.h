@@ -127,6 +127,7 @@ void server_chat(vt_server *s, vt_exchange *x);
 void server_completions(vt_server *s, vt_exchange *x);
 void server_messages(vt_server *s, vt_exchange *x);
 void server_count_tokens(vt_server *s, vt_exchange *x);
+void server_embeddings(vt_server *s, vt_exchange *x);
 void server_generate(vt_server *s, vt_exchange *x);
 void server_tokenize(vt_server *s, vt_exchange *x);
 void server_detokenize(vt_server *s, vt_exchange *x);

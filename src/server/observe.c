@@ -127,7 +127,7 @@ server_finish server_finish_of(const generation *g)
     if (g->error.http)
         return SERVER_ERROR;
     for (int32_t i = 0; i < g->reply.n; i++)
-        if (g->reply.choice[i].finish == VT_FINISH_LENGTH)
+        if (g->reply.choice[i].finish == VT_FINISH_LENGTH && !g->request.p.embed)
             worst = SERVER_LENGTH;
     return worst;
 }

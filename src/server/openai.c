@@ -1,4 +1,4 @@
-/* /v1/chat/completions, /v1/completions, /v1/models. */
+/* /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,9 +140,26 @@ static const generation_form completions = {.name = "completions",
                                             .end = on_end,
                                             .forget = forget};
 
+static void end_embeddings(generation *g)
+{
+    vt_json w;
+    vt_buf text = {0};
+    vt_json_begin(&w, &text, -1);
+    vt_openai_embeddings_write(&g->reply, &g->request, &w);
+    generation_headers(g, true);
+    server_reply_json(g->x, 200, &w, &text);
+}
+
+static const generation_form embeddings = {.name = "embeddings",
+                                           .api = VT_OPENAI_EMBEDDINGS,
+                                           .read = generation_read,
+                                           .end = end_embeddings};
+
 void server_chat(vt_server *s, vt_exchange *x) { generation_start(s, x, &chat); }
 
 void server_completions(vt_server *s, vt_exchange *x) { generation_start(s, x, &completions); }
+
+void server_embeddings(vt_server *s, vt_exchange *x) { generation_start(s, x, &embeddings); }
 
 /* ---- models ---- */
 

@@ -10,6 +10,7 @@ static const server_route routes[] = {
     {"POST", "/v1/completions", ACCESS_USER, server_completions},
     {"POST", "/v1/messages", ACCESS_USER, server_messages},
     {"POST", "/v1/messages/count_tokens", ACCESS_USER, server_count_tokens},
+    {"POST", "/v1/embeddings", ACCESS_USER, server_embeddings},
     {"POST", "/generate", ACCESS_USER, server_generate},
     {"POST", "/tokenize", ACCESS_USER, server_tokenize},
     {"POST", "/v1/tokenize", ACCESS_USER, server_tokenize},

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Embeddings: pooled vectors against transformers' (tools/fixtures/make_embedding.py), by the command line and the server."""
-import json, math, os, struct
+import base64, json, math, os, struct
 
+from served import *
 from tap import *
 
 BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
@@ -80,6 +81,45 @@ def test_the_emulated_gpu_agrees():
                         env=GPU)["embedding"]
             cosine = sum(a * b for a, b in zip(got, want[how]))
             assert cosine > 0.999, (how, len(want["ids"]), cosine)
+
+
+def test_the_server_answers_as_openai_does():
+    s = Server("--pooling", "mean", "--kv-dtype", "f32", model=FOLDER)
+    texts = [w for w in WANT if w["text"] is not None]
+    alone = {}
+    for want in WANT:
+        r = s.good("/v1/embeddings", {"input": want["ids"], "model": "qwen3", "user": "me"}).json
+        alone[tuple(want["ids"])] = r["data"][0]["embedding"]
+        assert farthest(r["data"][0]["embedding"], want["mean"]) < 2e-5
+        same({k: r[k] for k in ("object", "model", "usage")}, {"object": "list", "model": "qwen3",
+             "usage": {"prompt_tokens": len(want["ids"]), "total_tokens": len(want["ids"])}})
+    r = s.good("/v1/embeddings", {"input": [w["ids"] for w in WANT]}).json
+    same([(d["object"], d["index"], d["embedding"]) for d in r["data"]],
+         [("embedding", i, alone[tuple(w["ids"])]) for i, w in enumerate(WANT)])
+    r = s.good("/v1/embeddings", {"input": [w["text"] for w in texts], "encoding_format": "base64"}).json
+    for d, want in zip(r["data"], texts, strict=True):
+        vector = struct.unpack("<40f", base64.b64decode(d["embedding"], validate=True))
+        same([f32(x) for x in alone[tuple(want["ids"])]], list(vector))
+    r = s.good("/v1/embeddings", {"input": texts[0]["text"], "dimensions": 3, "encoding_format": "float"}).json
+    same(len(r["data"][0]["embedding"]), 3)
+    same(s.get("/health_generate").status, 200)
+    s.stop()
+
+
+def test_the_server_refuses_by_field():
+    s = Server("--pooling", "last", model=FOLDER)
+    for body, param in (({}, "input"), ({"input": []}, "input"), ({"input": {"a": 1}}, "input"), ({"input": ["a", [1]], "n": 1}, "n"),
+                        ({"input": [9999]}, "input"), ({"input": [1] * 500}, "input"), ({"input": "a", "dimensions": 0}, "dimensions"),
+                        ({"input": "a", "dimensions": 41}, "dimensions"), ({"input": "a", "encoding_format": "int8"}, "encoding_format")):
+        r = s.post("/v1/embeddings", body)
+        same((r.status, r.error["param"]), (400, param), str(body))
+    r = s.post("/v1/completions", {"prompt": [1, 2]})
+    assert r.status == 400 and "makes embeddings alone" in r.error["message"], r.body
+    s.stop()
+    s = Server()
+    r = s.post("/v1/embeddings", {"input": [1, 2]})
+    assert r.status == 400 and "option pooling makes one" in r.error["message"], r.body
+    s.stop()
 
 
 def test_what_cannot_be_is_refused():

@@ -467,8 +467,8 @@ static const char *row_of(const char *docs, const char *name, const char *form)
 static void test_openai_fields_are_those_that_the_documentation_lists(void **state)
 {
     (void)state;
-    static const char *const forms[VT_OPENAI_FORMS] = {"chat", "completions", "generate",
-                                                       "tokenize", "detokenize"};
+    static const char *const forms[VT_OPENAI_FORMS] = {"chat",     "completions", "generate",
+                                                       "tokenize", "detokenize",  "embeddings"};
     static const char heading[] = "| field | in | what |";
     char *docs = read_docs();
     const char *name, *what, *table = strstr(docs, heading), *end = strstr(table, "\n\n");

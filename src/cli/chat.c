@@ -27,6 +27,7 @@ typedef struct chat {
     vt_request_params p; /* how answers are chosen; p.seed grows with each of them */
     vt_request_id last;  /* the last answer's request; 0: none yet */
     bool leave;
+    bool terminal; /* lines are typed; else they come from a pipe or a file */
 } chat;
 
 /* ---- a turn ---- */
@@ -73,8 +74,11 @@ static vt_status answer(chat *h, vt_err *err)
     vt_request_params p = h->p;
     p.prompt = ids.id;
     p.n_prompt = ids.n;
-    if (status == VT_OK)
+    if (status == VT_OK) {
+        cli_set_at_prompt(false);
         status = cli_generate(&h->s, &p, &reply, err);
+        cli_set_at_prompt(h->terminal);
+    }
     if (status == VT_OK) {
         putchar('\n');
         fflush(stdout);
@@ -85,7 +89,8 @@ static vt_status answer(chat *h, vt_err *err)
                                  reply.text.len, err);
     } else
         say_way_out(err);
-    cli_clear_interrupt();
+    if (status != VT_OK || reply.finish == VT_FINISH_ABORT)
+        cli_clear_interrupt(); /* it was for this answer; a later one is for the prompt */
     cli_reply_release(&reply);
     vt_free(ids.id);
     return status;
@@ -303,8 +308,10 @@ static int take(chat *h, vt_buf *line)
 {
     vt_err err = {0};
     bool command = line->data[0] == '/' && !memchr(line->data, '\n', line->len);
+    cli_set_at_prompt(h->terminal && !command); /* a long command ends at a second Ctrl-C */
     vt_status status = command ? run_command(h, line->data, &err)
                                : say(h, line->data, line->len, &err);
+    cli_set_at_prompt(h->terminal);
     if (status == VT_OK)
         return CLI_DONE;
     cli_fail(&err);
@@ -355,7 +362,7 @@ int cli_chat(cli *c)
     vt_err err = {0};
     chat h = {.c = c};
     typed t;
-    bool terminal = isatty(0);
+    h.terminal = isatty(0);
     cli_catch_interrupt();
     vt_request_init(&h.p);
     vt_status status = conversation_begin(&h.v, vt_options_get(c->options, "system"), &err);
@@ -366,11 +373,13 @@ int cli_chat(cli *c)
     int code;
     if (status == VT_OK) {
         greet(&h);
-        if (terminal)
+        cli_set_at_prompt(h.terminal);
+        if (h.terminal)
             typed_open(&t, true);
-        code = talk(&h, terminal ? &t : NULL);
-        if (terminal)
+        code = talk(&h, h.terminal ? &t : NULL);
+        if (h.terminal)
             typed_close(&t);
+        cli_set_at_prompt(false);
     } else
         code = cli_fail(&err);
     free((void *)h.p.logit_bias);

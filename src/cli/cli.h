@@ -135,6 +135,8 @@ void cli_gpu_state(vt_buf *b, int32_t ordinal);
 /* After the first call Ctrl-C sets a flag; a second Ctrl-C ends the program at once. So does the
  * first one while a model is loaded. */
 void cli_catch_interrupt(void);
+/* While a prompt is read, Ctrl-C only sets the flag, however often it is pressed. */
+void cli_set_at_prompt(bool on);
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
 /* cli_interrupted for calls that ask a function with a context. */

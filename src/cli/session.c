@@ -16,7 +16,7 @@
 #include "cli/model_name.h"
 
 /* A signal handler can reach nothing but these. */
-static volatile sig_atomic_t interrupted, loading_now;
+static volatile sig_atomic_t interrupted, loading_now, at_prompt;
 
 static void on_interrupt(int signal)
 {
@@ -25,7 +25,7 @@ static void on_interrupt(int signal)
     /* Loading looks at no flag, and nothing is lost by ending it: files are replaced whole. */
     if (loading_now && write(2, said, sizeof said - 1) < 0)
         _exit(CLI_INTERRUPTED);
-    if (interrupted || loading_now)
+    if ((interrupted && !at_prompt) || loading_now)
         _exit(CLI_INTERRUPTED);
     interrupted = 1;
 }
@@ -35,6 +35,8 @@ void cli_catch_interrupt(void)
     struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a read is to end */
     sigaction(SIGINT, &action, NULL);
 }
+
+void cli_set_at_prompt(bool on) { at_prompt = on; }
 
 bool cli_interrupted(void) { return interrupted != 0; }
 

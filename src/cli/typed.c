@@ -35,6 +35,8 @@ void typed_open(typed *t, bool lines)
     int fd = isatty(2) || !path ? -1 : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     *t = (typed){.screen = stderr}; /* as the prompt; the terminal where stderr is elsewhere */
     FILE *screen = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int in = path ? open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK) : -1;
+    t->in.fd = in >= 0 ? in : 0;
     if (screen)
         t->screen = screen;
     else if (fd >= 0)
@@ -49,6 +51,9 @@ void typed_close(typed *t)
     editing_close(t->editing);
     if (t->screen != stderr)
         fclose(t->screen);
+    if (t->in.fd != 0)
+        close(t->in.fd);
+    t->in.fd = 0;
     t->screen = stderr;
     t->editing = NULL;
 }

@@ -28,6 +28,7 @@ typedef enum typed_status {
 typedef struct typed_input {
     char byte[4096];
     int at, n;
+    int fd; /* the terminal, opened anew so that reading it can be told not to wait; or 0 */
 } typed_input;
 
 typedef struct typed {

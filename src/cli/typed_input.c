@@ -16,15 +16,16 @@ enum {
 
 bool typed_more(typed *t, int ms)
 {
-    struct pollfd p = {.fd = 0, .events = POLLIN};
+    struct pollfd p = {.fd = t->in.fd, .events = POLLIN};
     return t->in.at < t->in.n || poll(&p, 1, ms) > 0;
 }
 
 /* Waits for bytes with SIGINT let in only while nothing else happens: a Ctrl-C between the look at
- * the flag and the read would otherwise wait for the next key. */
+ * the flag and the read would otherwise wait for the next key. The read does not wait: a Ctrl-C
+ * takes the bytes away that ppoll has just announced, and the signal is held back meanwhile. */
 static typed_status fill(typed_input *in)
 {
-    struct pollfd p = {.fd = 0, .events = POLLIN};
+    struct pollfd p = {.fd = in->fd, .events = POLLIN};
     sigset_t held, before;
     typed_status status = TYPED_DONE;
     sigemptyset(&held);
@@ -37,7 +38,7 @@ static typed_status fill(typed_input *in)
         }
         if (ppoll(&p, 1, NULL, &before) < 0)
             continue; /* a signal */
-        ssize_t n = read(0, in->byte, sizeof in->byte);
+        ssize_t n = read(in->fd, in->byte, sizeof in->byte);
         if (n > 0) {
             in->at = 0;
             in->n = (int)n;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What only a terminal shows: line editing, long lines, pastes, Ctrl-C and Ctrl-D, and control characters of others."""
-import ctypes, json, os, pty, re, select, shutil, signal, tempfile, time
+import ctypes, json, os, pty, re, select, shlex, shutil, signal, subprocess, tempfile, time
 
 from tap import *
 
@@ -170,6 +170,64 @@ def test_chat_ctrl_c_at_the_prompt_clears_the_line_and_keeps_the_conversation():
             same(saved(t, d), ["My name is Ada.", "And you?"], f"messages (TERM={term})")
             t.send("\x04")
             same(t.end(), 0)
+
+
+PRESSES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+/* A Ctrl-C at the moment that PRESS names, the first time that it comes: the terminal's queue is emptied, as its driver
+ * does, and SIGINT is sent. */
+static int asks(const char *moment)
+{
+    const char *press = getenv("PRESS");
+    return press && strcmp(press, moment) == 0;
+}
+static void ctrl_c(void)
+{
+    unsetenv("PRESS");
+    tcflush(0, TCIFLUSH);
+    kill(getpid(), SIGINT);
+}
+int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask)
+{
+    int (*real)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *) = dlsym(RTLD_NEXT, "ppoll");
+    int ready = real(p, n, t, mask);
+    if ((ready > 0 && asks("before the read")) || (ready < 0 && asks("a second time")))
+        ctrl_c();
+    return ready;
+}
+"""
+
+
+def presses(folder):
+    """A library that presses Ctrl-C where no typist could time it."""
+    if SANITIZED:
+        skip("a sanitized program takes no library before its own")
+    source, path = os.path.join(folder, "presses.c"), os.path.join(folder, "presses.so")
+    open(source, "w").write(PRESSES)
+    subprocess.run([*shlex.split(os.environ.get("CC", "gcc")), "-shared", "-fPIC", "-o", path, source], check=True)
+    return path
+
+
+def test_chat_ctrl_c_between_a_key_and_its_reading_is_not_lost():
+    """The terminal drops the key that was announced, so nothing is there to be read: the program must not wait for it."""
+    for term in EDITORS:
+        for moment in ("before the read", "a second time"):
+            with tempfile.TemporaryDirectory() as d:
+                t = Terminal(*CHAT, *model(), env={"TERM": term, "LD_PRELOAD": presses(d), "PRESS": moment})
+                t.expect("> ")
+                t.send("x" if moment == "before the read" else "\x03")
+                t.expect("Ctrl-D or /exit ends.*> ")
+                t.turn("Hello\r", ANSWERED)
+                same(saved(t, d), ["Hello"], f"{moment} (TERM={term})")
+                t.send("\x04")
+                same(t.end(), 0)
 
 
 def test_chat_ctrl_c_stops_an_answer_and_keeps_the_conversation():

@@ -237,8 +237,16 @@ typedef enum vt_grammar_kind {
     VT_GRAMMAR_JSON_OBJECT, /* any JSON object; the text is not read */
     VT_GRAMMAR_REGEX,       /* the whole answer, in ECMA-262's syntax */
     VT_GRAMMAR_CHOICE,      /* one of a JSON list of strings */
-    VT_GRAMMAR_GBNF         /* llama.cpp's notation */
+    VT_GRAMMAR_GBNF,        /* llama.cpp's notation */
+    VT_GRAMMAR_CALLS        /* tool calls: {"form", "several", "tools": [{"name", "parameters"}]} */
 } vt_grammar_kind;
+
+/* Where an answer has reasoning between <think> and </think>. */
+typedef enum vt_thought {
+    VT_THOUGHT_NONE = 0, /* nothing is looked for */
+    VT_THOUGHT_MAYBE,    /* the answer may begin with <think> */
+    VT_THOUGHT_BEGUN     /* the prompt ends behind <think> */
+} vt_thought;
 
 typedef struct vt_request_params {
     size_t struct_size;       /* set by vt_request_init */
@@ -285,6 +293,9 @@ typedef struct vt_request_params {
                              grammar says where an answer may end: ignore_eos and min_tokens do not
                              hold, and answers close their brackets before max_tokens ends them */
     int32_t grammar_kind; /* 0, a vt_grammar_kind */
+    int32_t thought;      /* 0, a vt_thought. The grammar holds behind the thought */
+    int32_t max_thought;  /* 0: any number; tokens after which a thought is closed by force. Needs
+                             `thought` */
     /* For an engine with option pooling, and only there: the prompt becomes a vector, which comes
      * with the last event (VT_FINISH_LENGTH). No token is chosen, so max_tokens and the sampling
      * fields mean nothing; n, prompt_logprobs, logprobs, grammar and stop must be as

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "engine/constraint_thought.h"
 #include "engine/engine_inside.h"
+#include "model/model.h"
 
 static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
 {
@@ -20,13 +22,16 @@ _Static_assert((int)VT_DRAFT_MOST <= (int)VT_MATCHER_BACK, "guesses can be taken
 
 typedef struct making {
     vt_grammar *g;
-    int32_t most; /* tokens of an answer */
+    int32_t most;             /* tokens of an answer */
+    vt_thought_rules thought; /* t is NULL: none is looked for */
 } making;
 
 static bool make(void *user, int32_t sample, vt_constraint *out)
 {
     const making *m = user;
     (void)sample;
+    if (m->thought.t)
+        return vt_thought_new(&m->thought, out);
     vt_matcher *matcher = vt_matcher_new(m->g, m->most);
     *out = (vt_constraint){
         .state = matcher, .mask = mask, .take = take, .undo = undo, .free = release};
@@ -37,9 +42,17 @@ static bool make(void *user, int32_t sample, vt_constraint *out)
 static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
 {
     *out = NULL;
-    if (p->grammar_kind < VT_GRAMMAR_FREE || p->grammar_kind > VT_GRAMMAR_GBNF)
+    if (p->grammar_kind < VT_GRAMMAR_FREE || p->grammar_kind > VT_GRAMMAR_CALLS)
         return vt_fail(err, VT_ERR_USAGE, "grammar_kind is %d, expected 0 to %d", p->grammar_kind,
-                       VT_GRAMMAR_GBNF);
+                       VT_GRAMMAR_CALLS);
+    if (p->thought < VT_THOUGHT_NONE || p->thought > VT_THOUGHT_BEGUN || p->max_thought < 0 ||
+        (p->max_thought > 0 && p->thought == VT_THOUGHT_NONE))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "max_thought is %d with thought %d, expected 0 or more with thought 1 or 2",
+                       p->max_thought, p->thought);
+    if (p->max_thought > 0 && !e->grammars)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "max_thought: the model has no tokenizer, which it needs");
     if (p->grammar_kind == VT_GRAMMAR_FREE)
         return VT_OK;
     if (!p->grammar && p->grammar_kind != VT_GRAMMAR_JSON_OBJECT)
@@ -69,14 +82,24 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
     vt_grammar *g;
     TRY(vt_req_complete(p, &whole, err));
     TRY(find(e, &whole, &g, err));
-    if (!g)
+    if (!g && whole.max_thought == 0)
         return vt_engine_submit_constrained(e, p, NULL, id, err);
     whole.grammar = NULL;
     whole.grammar_kind = VT_GRAMMAR_FREE;
-    whole.ignore_eos = false;
-    whole.min_tokens = 0;
+    if (g) {
+        whole.ignore_eos = false;
+        whole.min_tokens = 0;
+    }
     int32_t room = vt_engine_max_context(e) - whole.n_prompt;
-    making m = {g, whole.max_tokens < room ? whole.max_tokens : room};
+    int32_t most = whole.max_tokens < room ? whole.max_tokens : room;
+    making m = {g,
+                most,
+                {.g = g,
+                 .inside = whole.thought == VT_THOUGHT_BEGUN,
+                 .most = most,
+                 .budget = whole.max_thought}};
+    if (whole.thought != VT_THOUGHT_NONE)
+        m.thought.t = e->model->tokenizer;
     const vt_constraint_maker maker = {.user = &m, .make = make};
     vt_status status = vt_engine_submit_constrained(e, &whole, &maker, id, err);
     vt_grammar_unref(g); /* each answer has its own reference */

@@ -58,7 +58,9 @@ static vt_status compile_schema(rules *g, vt_grammar_kind kind, const char *text
     bool any = kind == VT_GRAMMAR_JSON_OBJECT;
     TRY(vt_json_load("schema", any ? object : text, any ? sizeof object - 1 : len,
                      JSON_DECODE_ANY | JSON_ALLOW_NUL, UINT64_C(64) << 20, &schema, err));
-    vt_status status = schema_compile(g, schema, kind == VT_GRAMMAR_JSON_STRICT, root, err);
+    vt_status status = kind == VT_GRAMMAR_CALLS
+                           ? calls_compile(g, schema, root, err)
+                           : schema_compile(g, schema, kind == VT_GRAMMAR_JSON_STRICT, root, err);
     json_decref(schema);
     return status;
 }
@@ -102,7 +104,7 @@ vt_status vt_grammar_compile(vt_grammar_vocab *v, vt_grammar_kind kind, const ch
     g->refs = 1;
     pthread_mutex_init(&g->lock, NULL);
     vt_arena_init(&g->m.arena, VT_GRAMMAR_MAX_BYTES);
-    bool json = kind <= VT_GRAMMAR_JSON_OBJECT;
+    bool json = kind <= VT_GRAMMAR_JSON_OBJECT || kind == VT_GRAMMAR_CALLS;
     vt_status status = rules_init(&g->m.g, &g->m.arena, json ? CHARS_JSON : CHARS_RAW) &&
                                machine_init(&g->m, v)
                            ? compile(g, kind, copy, len, err)

@@ -14,6 +14,7 @@ struct vt_grammar {
 
 /* The front ends: each adds rules and returns their root. */
 vt_status schema_compile(rules *g, const json_t *schema, bool closed, symbol *root, vt_err *err);
+vt_status calls_compile(rules *g, const json_t *calls, symbol *root, vt_err *err);
 vt_status gbnf_compile(rules *g, const char *text, size_t len, symbol *root, vt_err *err);
 
 #endif

@@ -328,16 +328,18 @@ vt_status field_read_tools(reader *r, const field *f, json_t *v)
     return VT_OK;
 }
 
-/* "none" and "auto" need nothing of the sampler; the others would have to force a call. */
 vt_status field_read_tool_choice(reader *r, const field *f, json_t *v)
 {
     const char *s = json_string_value(v);
     r->no_calls = s && strcmp(s, "none") == 0;
-    if (r->no_calls || (s && strcmp(s, "auto") == 0))
+    r->must_call = (s && strcmp(s, "required") == 0) || json_is_object(v);
+    r->function = json_object_get(json_object_get(v, "function"), "name");
+    if (r->no_calls || (s && (r->must_call || strcmp(s, "auto") == 0)) ||
+        json_is_string(r->function))
         return VT_OK;
     return vt_openai_refuse(r->e, 400, f->name,
-                            "tool_choice: expected \"none\" or \"auto\"; a call cannot be forced "
-                            "here, because tool calls have no grammar yet");
+                            "tool_choice: expected none, auto, required, or {\"type\": "
+                            "\"function\", \"function\": {\"name\": ...}}");
 }
 
 vt_status field_read_parallel(reader *r, const field *f, json_t *v)
@@ -354,6 +356,11 @@ vt_status field_read_separate(reader *r, const field *f, json_t *v)
         return field_refuse_bool(r, f->name);
     r->unsplit = json_is_false(v);
     return VT_OK;
+}
+
+vt_status field_read_budget(reader *r, const field *f, json_t *v)
+{
+    return field_int(r, f->name, v, 1, INT32_MAX, &r->max_thought);
 }
 
 vt_status field_read_effort(reader *r, const field *f, json_t *v)

@@ -31,11 +31,14 @@ typedef struct reader {
     const json_t *prompt, *messages, *input_ids; /* NULL: not given */
     const json_t *sampling;                      /* "sampling_params"; NULL: not given */
     json_t *kwargs;
-    json_t *tools;      /* NULL: none */
-    bool no_calls;      /* "tool_choice": "none" */
-    bool single_call;   /* "parallel_tool_calls": false */
-    bool unsplit;       /* "separate_reasoning": false */
-    const char *effort; /* "reasoning_effort"; NULL: not given */
+    json_t *tools;          /* NULL: none */
+    bool no_calls;          /* "tool_choice": "none" */
+    bool must_call;         /* "tool_choice": "required", or a function */
+    const json_t *function; /* the one that must be called; NULL: any */
+    int32_t max_thought;    /* "thinking_token_budget"; 0: not given */
+    bool single_call;       /* "parallel_tool_calls": false */
+    bool unsplit;           /* "separate_reasoning": false */
+    const char *effort;     /* "reasoning_effort"; NULL: not given */
     bool has_stream_options;
     bool open_turn;       /* add_generation_prompt */
     bool add_bos;         /* add_special_tokens */
@@ -89,6 +92,9 @@ vt_status field_read_tool_choice(reader *r, const field *f, json_t *v);
 vt_status field_read_parallel(reader *r, const field *f, json_t *v);
 vt_status field_read_separate(reader *r, const field *f, json_t *v);
 vt_status field_read_effort(reader *r, const field *f, json_t *v);
+vt_status field_read_budget(reader *r, const field *f, json_t *v);
+/* Sets the grammar of the calls that "tool_choice" asks for. */
+vt_status field_force_calls(reader *r);
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
 vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
 vt_status field_read_rid(reader *r, const field *f, json_t *v);

@@ -99,6 +99,33 @@ vt_status field_read_response_format(reader *r, const field *f, json_t *v)
                             f->name, type);
 }
 
+/* The tools that may be called, as VT_GRAMMAR_CALLS wants them. */
+static json_t *callable(const reader *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(r->tools); i++) {
+        json_t *f = json_object_get(json_array_get(r->tools, i), "function");
+        if (!r->function || json_equal(json_object_get(f, "name"), r->function))
+            json_array_append(list, f);
+    }
+    return list;
+}
+
+vt_status field_force_calls(reader *r)
+{
+    json_t *tools = callable(r);
+    bool some = json_array_size(tools) > 0, several = !r->function && !r->single_call;
+    json_t *calls = json_pack("{s:s, s:b, s:o}", "form", vt_call_form_name(r->r->call_form),
+                              "several", several, "tools", tools);
+    vt_status status = !calls ? field_no_memory(r)
+                       : some ? set_json(r, "tools", VT_GRAMMAR_CALLS, calls)
+                              : vt_openai_refuse(r->e, 400, "tool_choice",
+                                                 "tool_choice: no tool is called '%.100s'",
+                                                 json_string_value(r->function));
+    json_decref(calls);
+    return status;
+}
+
 typedef enum grammar_form { FORM_SCHEMA, FORM_LIST, FORM_TEXT, FORM_FLAG } grammar_form;
 
 /* The members of vLLM's structured_outputs, and the fields of a request with their kind. */

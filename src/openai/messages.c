@@ -41,11 +41,6 @@ static vt_status check_tool(const json_t *tool, size_t i, vt_openai_error *e)
         return vt_openai_refuse(e, 400, "tools",
                                 "tools[%zu].function.parameters: expected a JSON Schema, an object",
                                 i);
-    if (json_is_true(json_object_get(f, "strict")))
-        return vt_openai_refuse(e, 400, "tools",
-                                "tools[%zu].function.strict: true is not possible, because tool "
-                                "calls have no grammar yet",
-                                i);
     return VT_OK;
 }
 

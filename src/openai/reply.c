@@ -40,6 +40,7 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
     bool scores = request->n_prompt_top >= 0 || (request->echo && request->n_top >= 0);
     *reply = (vt_openai_reply){.m = m,
                                .chat = request->chat,
+                               .named = request->named,
                                .echo = request->echo,
                                .include_usage = request->include_usage,
                                .continuous_usage = request->continuous_usage,
@@ -160,9 +161,10 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
 
 /* ---- the reply ---- */
 
-const char *vt_openai_finish_name(const vt_openai_choice *c, vt_finish f)
+const char *vt_openai_finish_name(const vt_openai_reply *reply, const vt_openai_choice *c,
+                                  vt_finish f)
 {
-    if (f == VT_FINISH_STOP && c->n_calls > 0)
+    if (f == VT_FINISH_STOP && c->n_calls > 0 && !reply->named)
         return "tool_calls";
     return f == VT_FINISH_STOP     ? "stop"
            : f == VT_FINISH_LENGTH ? "length"
@@ -194,7 +196,7 @@ static void write_usage(int32_t prompt, int32_t completion, int32_t cached, int3
 static void write_finish(const vt_openai_reply *reply, const vt_openai_choice *c, vt_finish finish,
                          int32_t stop, int32_t last, vt_json *w)
 {
-    vt_json_string(w, "finish_reason", vt_openai_finish_name(c, finish));
+    vt_json_string(w, "finish_reason", vt_openai_finish_name(reply, c, finish));
     bool is_eos = false;
     for (int32_t i = 0; i < reply->m->n_eos && !reply->ignore_eos; i++)
         is_eos |= reply->m->eos[i] == last;

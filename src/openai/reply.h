@@ -56,6 +56,7 @@ typedef struct vt_openai_reply {
     const vt_model *m;
     char *id;    /* "chatcmpl-..." */
     char *model; /* as the reply calls it */
+    bool named;  /* one function had to be called */
     bool splits; /* reasoning and calls are taken out of the text */
     json_t *tools;
     int32_t reasoning_tokens;
@@ -122,8 +123,9 @@ void vt_openai_split_release(vt_openai_choice *c);
 bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e);
 /* The members "content", "reasoning_content" and "tool_calls" of a whole message. */
 void vt_openai_split_write(const vt_openai_choice *c, vt_json *w);
-/* "finish_reason" of a choice: "tool_calls" where it ended with some. */
-const char *vt_openai_finish_name(const vt_openai_choice *c, vt_finish finish);
+/* "finish_reason" of a choice: "tool_calls" where it ended with some that it chose to make. */
+const char *vt_openai_finish_name(const vt_openai_reply *reply, const vt_openai_choice *c,
+                                  vt_finish finish);
 void vt_openai_call_id(char *id, size_t size, const char *prefix);
 
 /* ---- /generate ---- */

@@ -86,6 +86,7 @@ static const field fields[] = {
     {"parallel_tool_calls", CHAT, READ, .read = field_read_parallel},
     {"separate_reasoning", CHAT, READ, .read = field_read_separate},
     {"reasoning_effort", CHAT, READ, .read = field_read_effort},
+    {"thinking_token_budget", CHAT, READ, .read = field_read_budget},
     {"add_generation_prompt", CHAT | TOKENS, READ, .read = field_read_open_turn},
     {"add_special_tokens", TEXT | EMBED | TOKENS, READ, .read = field_read_add_bos},
     {"return_token_strs", TOKENS, FLAG, .at = IN(token_strings)},
@@ -292,12 +293,43 @@ static vt_status settle_logprobs(reader *r)
     return VT_OK;
 }
 
+/* Settles what "tool_choice" asks for. */
+static vt_status settle_choice(reader *r)
+{
+    vt_openai_request *q = r->r;
+    if (r->must_call && !q->tools)
+        return vt_openai_refuse(r->e, 400, "tool_choice",
+                                "tool_choice: only allowed together with tools");
+    if (r->must_call) {
+        q->named = r->function != NULL;
+        return field_force_calls(r);
+    }
+    for (size_t i = 0; r->where == CHAT && i < json_array_size(q->tools); i++) {
+        const json_t *f = json_object_get(json_array_get(q->tools, i), "function");
+        if (json_is_true(json_object_get(f, "strict")))
+            return vt_openai_refuse(r->e, 400, "tools",
+                                    "tools[%zu].function.strict: true needs tool_choice required "
+                                    "or a function: other calls have no grammar yet",
+                                    i);
+    }
+    if (q->call_form && q->grammar_field)
+        return vt_openai_refuse(r->e, 400, q->grammar_field,
+                                "%s: not possible together with tools, unless tool_choice is none",
+                                q->grammar_field);
+    return VT_OK;
+}
+
 /* Settles into which parts the answer is to be taken apart. */
 static vt_status settle_answer(reader *r)
 {
     vt_openai_request *q = r->r;
     const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : NULL;
     q->reasons = q->chat && template && !r->unsplit && vt_text_reasons(template, strlen(template));
+    if (r->max_thought > 0 && !q->reasons)
+        return vt_openai_refuse(r->e, 400, "thinking_token_budget",
+                                "thinking_token_budget: the chat template of %s has no reasoning, "
+                                "or separate_reasoning is false",
+                                vt_model_name(r->m));
     if (r->effort && !(template && vt_text_reasons(template, strlen(template))))
         return vt_openai_refuse(r->e, 400, "reasoning_effort",
                                 "reasoning_effort: the chat template of %s has no reasoning",
@@ -313,10 +345,9 @@ static vt_status settle_answer(reader *r)
                                     vt_model_name(r->m));
         if (r->no_calls)
             q->call_form = VT_CALLS_NONE;
-        if (r->single_call && q->call_form)
-            q->single_call = true;
+        q->single_call = r->single_call && q->call_form;
     }
-    return VT_OK;
+    return settle_choice(r);
 }
 
 static vt_status settle(reader *r)
@@ -407,6 +438,9 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, "messages");
     r->r->began_inside = r->r->reasons && ends_thinking(r->m, ids, n);
+    if (r->r->reasons)
+        r->r->p.thought = r->r->began_inside ? VT_THOUGHT_BEGUN : VT_THOUGHT_MAYBE;
+    r->r->p.max_thought = r->max_thought;
     return take_ids(r, ids, n, "messages", out);
 }
 

@@ -75,6 +75,7 @@ typedef struct vt_openai_request {
     json_t *tools;             /* that the model was offered; NULL: none. Owned */
     vt_call_form call_form;    /* in which calls are read; VT_CALLS_NONE: they stay text */
     bool single_call;          /* an answer has one call at most: what follows is left out */
+    bool named;                /* one function had to be called */
     bool reasons;              /* <think> is taken out of the answer */
     bool began_inside;         /* the prompt ends behind <think> */
     bool pieces;               /* the answer is wanted as parts even if it is text alone */

@@ -110,7 +110,8 @@ def test_reasoning_effort_none_closes_the_thought():
 
 
 def test_what_is_not_there_is_refused_by_name():
-    for field, value in [("tool_choice", "required"), ("tool_choice", {"type": "function", "function": {"name": "add"}}),
+    for field, value in [("tool_choice", "maybe"), ("tool_choice", {"type": "function", "function": {"name": "other"}}),
+                         ("tool_choice", {}), ("response_format", {"type": "json_object"}), ("thinking_token_budget", 0),
                          ("tools", {}), ("tools", [{"type": "web"}]), ("tools", [{"type": "function", "function": {"name": "a b"}}]),
                          ("tools", [{"type": "function", "function": {"name": "a", "parameters": 3}}]),
                          ("tools", [{"type": "function", "function": {"name": "a", "strict": True}}]),
@@ -124,12 +125,69 @@ def test_what_is_not_there_is_refused_by_name():
         same((a.status, a.error["param"]), (400, "messages"), str(a.body))
 
 
+def other(pieces):
+    """A server whose model says other pieces."""
+    s = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), pieces))
+    return s, lambda **kw: s.good("/v1/chat/completions", body(**kw)).json["choices"][0]
+
+
+def test_a_call_can_be_forced():
+    s, ask = other(["I ", "would ", "rather ", "talk."])
+    strict = [{"type": "function", "function": {"name": "add", "strict": True, "parameters": {
+        "type": "object", "properties": {"a": {"enum": [1, 2]}, "s": {"enum": ["x", "y"]}}, "required": ["a", "s"]}}},
+              {"type": "function", "function": {"name": "now", "strict": True, "parameters": {"type": "object", "properties": {}}}}]
+    same(ask()["message"]["content"], "I would rather talk.")
+    for choice, finish in ("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop"):
+        for parallel in True, False:
+            c = ask(tool_choice=choice, tools=strict, max_tokens=120, parallel_tool_calls=parallel)
+            calls = calls_of(c["message"])
+            assert c["finish_reason"] in (finish, "length"), c  # this model fills the blanks of JSON
+            same((c["message"]["content"], len(calls) >= 1), (None, True))
+            for _, name, arguments in calls:
+                given = json.loads(arguments)
+                assert name in (("add", "now") if choice == "required" else ("add",)), calls
+                assert name == "now" or (given["a"] in (1, 2) and given["s"] in ("x", "y") and len(given) == 2), calls
+            assert len(calls) == 1 or (parallel and choice == "required"), calls
+    s.stop()
+    s, ask = other(["<tool_call>\n", "{\"name\": \"add\", \"arguments\": ", "{\"a\": 1, \"s\": \"x\"}", "}\n</tool_call>"])
+    for choice, finish in ("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop"):
+        c = ask(tool_choice=choice, tools=strict, max_tokens=120)
+        same((c["finish_reason"], calls_of(c["message"])), (finish, [("function", "add", "{\"a\": 1, \"s\": \"x\"}")]))
+    s.stop()
+
+
+def test_a_forced_call_comes_behind_the_thought():
+    s, ask = other(["<think>", "Hm.", "</think>", "\n\nNo."])
+    c = ask(tool_choice="required", max_tokens=120)
+    same((c["message"]["reasoning_content"], c["message"]["content"], len(calls_of(c["message"])) >= 1), ("Hm.", None, True))
+    c = ask(tools=[], max_tokens=120, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["a", "b"]}}})
+    same((c["message"]["reasoning_content"], c["message"]["content"] in ('"a"', '"b"')), ("Hm.", True))
+    s.stop()
+
+
+def test_a_thinking_budget_closes_the_thought():
+    pieces = ["<think>", "One. ", "Two. ", "Three. ", "Four. ", "</think>", "\n\nI say."]
+    s, ask = other(pieces)
+    same(ask(tools=[])["message"]["reasoning_content"], "One. Two. Three. Four.")
+    c = ask(tools=[], thinking_token_budget=3)["message"]
+    same(c["reasoning_content"], "One. Two.")  # the tag is a token of it
+    assert c["content"] is not None, c
+    same(ask(tools=[], thinking_token_budget=50)["message"]["content"], "I say.")
+    s.stop()
+
+
 def test_a_template_without_calls_is_refused_by_name():
     s = Server()
     a = s.post("/v1/chat/completions", body())
     same((a.status, a.error["param"]), (400, "tools"), str(a.body))
     a = s.post("/v1/chat/completions", body(tools=[], reasoning_effort="low"))
     same((a.status, a.error["param"]), (400, "reasoning_effort"), str(a.body))
+    a = s.post("/v1/chat/completions", body(tools=[], thinking_token_budget=9))
+    same((a.status, a.error["param"]), (400, "thinking_token_budget"), str(a.body))
+    s.stop()
+    s = Server("--tool-parser", "pythonic")
+    a = s.post("/v1/chat/completions", body(tool_choice="required"))
+    same((a.status, a.error["param"]), (400, "tools"), str(a.body))
     s.stop()
     s = Server("--tool-parser", "hermes")
     s.good("/v1/chat/completions", body(max_tokens=2))

@@ -128,6 +128,26 @@ static const example examples[] = {
      {"\"c\"", "2", "{}"}},
     {S, "{\"type\":\"string\",\"enum\":[\"x\",3]}", {"\"x\""}, {"3"}},
     {S, "{\"const\":\"a\\nb\"}", {"\"a\\nb\""}, {"\"ab\""}},
+    {VT_GRAMMAR_CALLS,
+     "{\"form\":\"hermes\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{"
+     "\"properties\":"
+     "{\"a\":{\"$ref\":\"#/$defs/"
+     "n\"}},\"required\":[\"a\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}}},"
+     "{\"name\":\"g\"}]}",
+     {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+      "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n"
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":2}}\n</tool_call>"},
+     {"", "text", "<tool_call>\n{\"name\": \"h\", \"arguments\": {}}\n</tool_call>",
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+      "<tool_call>\n{\"name\": \"g\", \"arguments\": 1}\n</tool_call>"}},
+    {VT_GRAMMAR_CALLS,
+     "{\"form\":\"mistral\",\"tools\":[{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}]}",
+     {"[{\"name\": \"f\", \"arguments\": {}}]"},
+     {"[]", "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"f\", \"arguments\": {}}]"}},
+    {VT_GRAMMAR_CALLS,
+     "{\"form\":\"llama3-json\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{}}]}",
+     {"{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"x\": [1]}}"},
+     {"{}", "{\"name\": \"f\"}"}},
     {S,
      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
      "\"string\"}},\"required\":[\"a\"],\"additionalProperties\":false}",

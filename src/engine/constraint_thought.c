@@ -1,0 +1,238 @@
+#include "engine/constraint_thought.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "text/tokenizer/tokenizer.h"
+
+typedef enum phase { START, INSIDE, CLOSING, OUTSIDE } phase;
+
+enum { MAX_CLOSE = 16, MAX_EOS = 16, RING = VT_DRAFT_MOST + 1 };
+
+static const char open_tag[] = "<think>", close_tag[] = "</think>";
+
+typedef struct place {
+    phase phase;
+    int32_t matched; /* bytes of the tag that is looked for; of CLOSING, tokens */
+    int32_t thought; /* tokens so far */
+} place;
+
+typedef struct thought {
+    vt_thought_rules r;
+    int32_t close[MAX_CLOSE], n_close;
+    int32_t eos[MAX_EOS], n_eos;
+    place back[RING]; /* the last ones, a ring; the newest at `taken` */
+    int32_t taken;    /* tokens */
+    vt_matcher *m;    /* of what follows the thought; NULL: not begun */
+    int32_t born;     /* `taken` when it began */
+    vt_buf piece;
+} thought;
+
+static place *here(thought *s) { return &s->back[s->taken % RING]; }
+
+static vt_matcher *matcher(thought *s)
+{
+    if (!s->m && s->r.g) {
+        s->m = vt_matcher_new(s->r.g, s->r.most - s->taken);
+        s->born = s->taken;
+    }
+    return s->m;
+}
+
+static void forget_matcher(thought *s)
+{
+    vt_matcher_free(s->m);
+    s->m = NULL;
+}
+
+static void allow(uint32_t *words, int32_t n_words, int32_t id)
+{
+    if (id >= 0 && id < 32 * n_words)
+        words[id / 32] |= 1u << id % 32;
+}
+
+/* All tokens but those that would end the answer without its text. */
+static vt_allowance allow_thought(const thought *s, uint32_t *words, int32_t n_words)
+{
+    if (!s->r.g)
+        return VT_ALLOW_ANY;
+    for (int32_t id = 0; id < vt_tokenizer_vocab(s->r.t); id++)
+        allow(words, n_words, id);
+    for (int32_t i = 0; i < s->n_eos; i++)
+        if (s->eos[i] < 32 * n_words)
+            words[s->eos[i] / 32] &= ~(1u << s->eos[i] % 32);
+    return VT_ALLOW_MASK;
+}
+
+static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
+{
+    thought *s = state;
+    const place *p = here(s);
+    if (p->phase == INSIDE)
+        return allow_thought(s, words, n_words);
+    if (p->phase == CLOSING) {
+        allow(words, n_words, s->close[p->matched]);
+        return VT_ALLOW_MASK;
+    }
+    if (!s->r.g)
+        return VT_ALLOW_ANY;
+    bool some = matcher(s) && vt_matcher_mask(s->m, words, n_words);
+    int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
+    if (p->phase == START && open >= 0) {
+        allow(words, n_words, open);
+        some = true;
+    }
+    return some ? VT_ALLOW_MASK : VT_ALLOW_NOTHING;
+}
+
+/* Looks for a tag in the bytes of a token; the bytes behind it are *rest. */
+static bool find_tag(const thought *s, const char *tag, int32_t *matched, size_t *rest)
+{
+    for (size_t i = 0; i < s->piece.len; i++) {
+        char c = s->piece.data[i];
+        *matched = c == tag[*matched] ? *matched + 1 : c == tag[0];
+        if (!tag[*matched]) {
+            *rest = i + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_blank(const vt_buf *b, size_t from)
+{
+    while (from < b->len && strchr(" \n\r\t", b->data[from]))
+        from++;
+    return from == b->len;
+}
+
+/* A token of the thought. False: </think> and text that no grammar saw share the token. */
+static bool think(thought *s, place *p)
+{
+    size_t rest = 0;
+    p->thought++;
+    if (find_tag(s, close_tag, &p->matched, &rest)) {
+        p->phase = OUTSIDE;
+        return !s->r.g || is_blank(&s->piece, rest);
+    }
+    if (s->r.budget > 0 && p->thought >= s->r.budget) {
+        p->phase = CLOSING;
+        p->matched = 0;
+    }
+    return true;
+}
+
+/* The first tokens, until they are <think> or something else. */
+static bool begin(thought *s, place *p, int32_t token)
+{
+    size_t rest = 0;
+    int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
+    if (s->r.g && token == open) {
+        forget_matcher(s);
+        *p = (place){.phase = INSIDE, .thought = 1};
+        return true;
+    }
+    if (s->r.g) {
+        p->phase = OUTSIDE;
+        return matcher(s) && vt_matcher_take(s->m, token);
+    }
+    int32_t before = p->matched;
+    p->thought++;
+    if (find_tag(s, open_tag, &p->matched, &rest)) {
+        p->phase = INSIDE;
+        p->matched = 0;
+    } else if (before == 0 && is_blank(&s->piece, 0)) {
+        p->matched = 0;
+    } else if (p->matched != before + (int32_t)s->piece.len) {
+        p->phase = OUTSIDE;
+    }
+    return true;
+}
+
+static bool take(void *state, int32_t token)
+{
+    thought *s = state;
+    place next = *here(s);
+    bool ok = true;
+    vt_buf_clear(&s->piece);
+    (void)vt_tokenizer_piece(s->r.t, token, &s->piece);
+    if (s->piece.failed)
+        return false;
+    switch (next.phase) {
+    case START:
+        ok = begin(s, &next, token);
+        break;
+    case INSIDE:
+        ok = think(s, &next);
+        break;
+    case CLOSING:
+        ok = token == s->close[next.matched];
+        if (++next.matched == s->n_close)
+            next.phase = OUTSIDE;
+        break;
+    case OUTSIDE:
+        ok = !s->r.g || (matcher(s) && vt_matcher_take(s->m, token));
+    }
+    if (!ok)
+        return false;
+    s->taken++;
+    *here(s) = next;
+    return true;
+}
+
+static void undo(void *state, int32_t n)
+{
+    thought *s = state;
+    if (n <= 0 || n > s->taken)
+        return;
+    s->taken -= n;
+    if (s->m && s->taken < s->born)
+        forget_matcher(s);
+    else if (s->m)
+        vt_matcher_undo(s->m, n);
+}
+
+static void release(void *state)
+{
+    thought *s = state;
+    forget_matcher(s);
+    vt_grammar_unref(s->r.g);
+    vt_buf_release(&s->piece);
+    free(s);
+}
+
+/* The tokens that close a thought; false: more than MAX_CLOSE, or out of memory. */
+static bool find_close(thought *s)
+{
+    static const char text[] = "\n</think>\n\n";
+    vt_ids ids = {0};
+    vt_err err;
+    bool ok = vt_tokenizer_encode(s->r.t, text, sizeof text - 1, VT_TOKENIZE_SPECIAL, &ids, &err) ==
+                  VT_OK &&
+              ids.n > 0 && ids.n <= MAX_CLOSE;
+    s->n_close = ok ? (int32_t)ids.n : 0;
+    if (ok)
+        memcpy(s->close, ids.id, ids.n * sizeof *ids.id);
+    vt_ids_release(&ids);
+    return ok;
+}
+
+bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
+{
+    thought *s = vt_calloc(1, sizeof *s);
+    if (!s)
+        return false;
+    s->r = *rules;
+    if (s->r.g)
+        vt_grammar_ref(s->r.g);
+    s->back[0].phase = rules->inside ? INSIDE : START;
+    s->n_eos = vt_tokenizer_eos_ids(rules->t, s->eos, MAX_EOS);
+    s->n_eos = s->n_eos < MAX_EOS ? s->n_eos : MAX_EOS;
+    if (!find_close(s)) {
+        release(s);
+        return false;
+    }
+    *out = (vt_constraint){.state = s, .mask = mask, .take = take, .undo = undo, .free = release};
+    return true;
+}

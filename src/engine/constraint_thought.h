@@ -1,0 +1,28 @@
+/* A constraint for answers that begin with reasoning: <think> ... </think>, then what a grammar
+ * says, or anything.
+ *
+ *             <think>              </think>
+ *   START ──────────────> INSIDE ────────────> OUTSIDE   the grammar holds
+ *     │                     │ budget used up      ^
+ *     │                     └──> CLOSING ─────────┘      the tokens of "\n</think>\n\n", one by one
+ *     └── anything else ──────────────────────────┘
+ *
+ * The engine's threads call it as constraint.h says. */
+#ifndef VT_ENGINE_CONSTRAINT_THOUGHT_H
+#define VT_ENGINE_CONSTRAINT_THOUGHT_H
+
+#include "engine/constraint.h"
+#include "grammar/grammar.h"
+
+typedef struct vt_thought_rules {
+    const vt_tokenizer *t; /* outlives the constraint */
+    vt_grammar *g;  /* of the answer behind the thought; NULL: any text. A reference is kept */
+    bool inside;    /* the prompt ends behind <think> */
+    int32_t most;   /* tokens of the whole answer */
+    int32_t budget; /* tokens of the thought, after which it is closed; 0: any number */
+} vt_thought_rules;
+
+/* False: out of memory. */
+bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out);
+
+#endif

@@ -202,10 +202,6 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
     vt_kv_shape_of(m, s->kv_dtype, &shape);
     s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
     size_t slot = vt_kv_slot_bytes(&shape);
-    if (slot > 0 && s->device)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s has layers with sequence state, which run on a CPU only (device cpu)",
-                       m->name);
     int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
     int64_t bytes = vt_options_int(o, "kv-memory");
     if (bytes > 0) {

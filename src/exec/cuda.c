@@ -255,6 +255,8 @@ static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t
         {"packed_bytes", (double)x->weights->bytes, "B", NULL},
         {"kv_bytes", page * x->config.n_pages, "B", NULL},
         {"kv_page_bytes", page, "B", NULL},
+        {"state_bytes", (double)x->kv.state_bytes, "B", NULL},
+        {"state_slots", x->kv.n_states, "", NULL},
         {"startup.open_ms", x->startup.open_ms, "ms", NULL},
         {"startup.weights_ms", x->startup.weights_ms, "ms", NULL},
         {"startup.compile_ms", x->startup.compile_ms, "ms", NULL},

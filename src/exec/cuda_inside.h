@@ -51,6 +51,7 @@ typedef struct step_shape {
 /* Byte offsets in the block; bytes before `begin` are not copied to the device. */
 typedef struct step_layout {
     size_t begin, row_token, token, position, seq_of, slot, q_start, kv_len, page_start;
+    size_t state_from, state_to; /* empty without sequence state */
     size_t plan[VT_MAX_PLANS];
     size_t page_ids; /* the last array, because its size changes every step */
 } step_layout;
@@ -94,7 +95,7 @@ typedef struct cuda_executor {
     bool kv_thread_started;
     vt_kv_cache kv;
     vt_program *prog;
-    void *activations, *workspace, *tickets, *step_block, *token_pool;
+    void *activations, *workspace, *tickets, *step_block, *token_pool, *states;
     size_t step_bytes, tail_bytes;   /* of the largest step's block, and of its part for rows */
     cuda_range side;                 /* has a part for each plan with side data */
     int32_t side_part[VT_MAX_PLANS]; /* which part is the plan's; -1: it has no side data */

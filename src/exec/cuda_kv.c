@@ -60,12 +60,25 @@ static vt_status reserve_pools(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
+/* Gives state slots memory: all of it now, for slots are few and each may be used at once. */
+static vt_status make_states(cuda_executor *x, vt_err *err)
+{
+    size_t slot = vt_kv_slot_bytes(&x->kv.shape);
+    if (slot == 0)
+        return VT_OK;
+    if (x->cuda->context)
+        TRY(vt_cuda_alloc(x->cuda, (size_t)x->config.n_states * slot, &x->states, err));
+    vt_kv_cache_place_states(&x->kv, x->config.n_states, x->states);
+    return VT_OK;
+}
+
 vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
 {
     const vt_limits *lim = &x->config.limits;
     vt_kv_shape shape;
     vt_kv_shape_of(x->model, x->config.kv_dtype, &shape);
     TRY(vt_kv_cache_init(&x->kv, &shape, x->config.n_pages, lim->page_size, 1, err));
+    TRY(make_states(x, err));
     if (!x->cuda->context)
         return VT_OK;
     int64_t sequence = vt_ceil_div(lim->max_context, lim->page_size), step = growth_step(x);

@@ -62,7 +62,8 @@ static void destroy_objects(cuda_executor *x)
         if (s->end)
             d->event_destroy(s->end);
     }
-    void *blocks[] = {x->activations, x->workspace, x->tickets, x->step_block, x->token_pool};
+    void *blocks[] = {x->activations, x->workspace,  x->tickets,
+                      x->step_block,  x->token_pool, x->states};
     for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
         vt_cuda_free(c, blocks[k]);
 }
@@ -130,6 +131,7 @@ static void release_device(cuda_executor *x, leftover *left)
     x->n_graphs = 0;
     x->graph_nodes = 0;
     x->activations = x->workspace = x->tickets = x->step_block = x->token_pool = NULL;
+    x->states = NULL;
     x->lane = (vt_cuda_lane){0};
     x->bound = NULL;
     vt_program_free(x->prog);

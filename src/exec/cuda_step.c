@@ -5,7 +5,7 @@
  *   |  unused   |  for the rows         |  for the layers                   |          |
  *   |           |  row_token            |  token, position, seq_of, slot,   | page ids |
  *   |           |  plans of calls       |  q_start, kv_len, page_start,     |          |
- *   |           |  for rows             |  plans of the other calls         |          |
+ *   |           |  for rows             |  state slots, other calls' plans  |          |
  *               <- size from rows only -><- size from tokens, seqs, items --><- varies ->
  *               <------------------- these bytes are copied ---------------------------->
  *
@@ -115,6 +115,9 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     l.q_start = take(&at, n->seqs + 1, 4);
     l.kv_len = take(&at, n->seqs, 4);
     l.page_start = take(&at, n->seqs + 1, 4);
+    int32_t stateful = x->kv.n_states > 0 ? n->seqs : 0;
+    l.state_from = take(&at, stateful, 4);
+    l.state_to = take(&at, stateful, 4);
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if (x->prog->plan[i].when != VT_WHEN_ROWS)
             l.plan[i] = take(&at, 1, s->used[i] ? plan_bytes(x, i, n, s->items[i]) : 0);
@@ -263,7 +266,9 @@ static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const ste
                       .kv_len = (const void *)(base + l->kv_len),
                       .page_start = (const void *)(base + l->page_start),
                       .page_ids = (const void *)(base + l->page_ids),
-                      .row_token = (const void *)(base + l->row_token)};
+                      .row_token = (const void *)(base + l->row_token),
+                      .state_from = (const void *)(base + l->state_from),
+                      .state_to = (const void *)(base + l->state_to)};
 }
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
@@ -354,6 +359,10 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
     copy_ints(out + l.q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1);
     copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs);
     copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1);
+    if (x->kv.n_states > 0) {
+        copy_ints(out + l.state_from, b->state_from, b->n_seqs, b->n_seqs);
+        copy_ints(out + l.state_to, b->state_to, b->n_seqs, b->n_seqs);
+    }
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
     TRY(fill_plans(x, step, s, &l, out, err));
     pad_sequences(b, n, &l, out);

@@ -120,6 +120,17 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t
     return VT_OK;
 }
 
+void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base)
+{
+    size_t layer = (size_t)n_states * c->shape.state_bytes;
+    c->state_bytes = (size_t)c->shape.n_state_layers * layer;
+    c->n_states = n_states;
+    for (int32_t i = 0; i < c->shape.n_state_layers; i++) {
+        c->state[i].dim[0] = n_states;
+        c->state[i].data = (char *)base + (size_t)i * layer;
+    }
+}
+
 vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *err)
 {
     size_t slot = vt_kv_slot_bytes(&c->shape), bytes;
@@ -130,13 +141,7 @@ vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *e
     if (!c->state_base)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d state slots of %zu bytes",
                        n_states, slot);
-    c->state_bytes = bytes;
-    c->n_states = n_states;
-    for (int32_t i = 0; i < c->shape.n_state_layers; i++) {
-        c->state[i].dim[0] = n_states;
-        c->state[i].data = (char *)c->state_base +
-                           (size_t)i * (size_t)n_states * c->shape.state_bytes;
-    }
+    vt_kv_cache_place_states(c, n_states, c->state_base);
     return VT_OK;
 }
 

@@ -19,7 +19,7 @@ typedef struct vt_kv_cache {
     vt_tensor *state; /* [shape.n_state_layers] each [n_states, state_bytes / 4], fp32 */
     int32_t n_states;
     void *state_base;   /* CPU: the block that holds all of them */
-    size_t state_bytes; /* its size */
+    size_t state_bytes; /* of all slots */
 } vt_kv_cache;
 
 /* The element type that option kv-dtype names: "f32", "f16", "bf16", "fp8". "auto" is bf16 on a
@@ -34,7 +34,9 @@ void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
 /* Makes a cache in CPU memory; the system provides each page of it when it is first written. */
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
                                int32_t page_size, vt_err *err);
-/* Gives a cache n_states state slots in CPU memory, if its model has sequence state. */
+/* Gives a cache n_states state slots, vt_kv_slot_bytes each, in memory from `base` on. */
+void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base);
+/* The same in CPU memory of its own, if its model has sequence state. */
 vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *err);
 void vt_kv_cache_release(vt_kv_cache *c);
 

@@ -25,6 +25,7 @@ enum {
     MAX_HIDDEN = 1 << 17,
     MAX_HEADS = 4096,
     MAX_HEAD_DIM = 1024,
+    MAX_TAPS = 8,
     MAX_FFN = 1 << 20,
     MAX_VOCAB = 1 << 24,
     MAX_CONTEXT = 1 << 26,
@@ -545,6 +546,22 @@ static vt_status check_layer(const vt_model *m, int32_t i, vt_err *err)
     return h->rope >= 0 ? check_rope(m, &m->arch.rope[h->rope], h->dim, err) : VT_OK;
 }
 
+/* The state of a layer must be as large as its block uses it. */
+static vt_status check_state(const vt_model *m, int32_t i, vt_err *err)
+{
+    const vt_layer *l = &m->layer[i];
+    bool conv = l->mixer == VT_BLOCK_CONV;
+    const number taps = {"number of taps of a convolution", m->arch.conv_taps, 2, MAX_TAPS};
+    if (conv)
+        TRY(check_numbers(m, &taps, 1, err));
+    int64_t want = conv ? (int64_t)(m->arch.conv_taps - 1) * m->arch.hidden * 4 : 0;
+    if (l->state_bytes != want)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: layer %d has %d bytes of sequence state, and its block needs %lld",
+                       m->path, i, l->state_bytes, (long long)want);
+    return VT_OK;
+}
+
 vt_status arch_check(const vt_model *m, vt_err *err)
 {
     const vt_arch *a = &m->arch;
@@ -555,8 +572,10 @@ vt_status arch_check(const vt_model *m, vt_err *err)
         {"context length", a->max_context, 1, MAX_CONTEXT},
     };
     TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
-    for (int32_t i = 0; m->layer && i < a->n_layers; i++)
+    for (int32_t i = 0; m->layer && i < a->n_layers; i++) {
         TRY(check_layer(m, i, err));
+        TRY(check_state(m, i, err));
+    }
     if (!(a->norm_eps > 0 && a->norm_eps < 1))
         return vt_fail(err, VT_ERR_MODEL, "%s: the norms' epsilon is %g (between 0 and 1 expected)",
                        m->path, (double)a->norm_eps);

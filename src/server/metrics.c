@@ -194,6 +194,12 @@ static void write_cache(server_exposition *w, const vt_engine_stats *e)
                   "Cached pages evicted, by why.");
     for (int i = 0; i < VT_EVICT_CAUSES; i++)
         server_sample(w, (double)e->cache.evicted_pages[i], "cause", cause[i], NULL);
+    server_metric(w, SERVER_COUNTER, "vitrine:cache_kept_states",
+                  "Snapshots of sequence state that the prefix cache took in.",
+                  (double)e->cache.kept_states);
+    server_metric(w, SERVER_COUNTER, "vitrine:cache_evicted_states",
+                  "Snapshots evicted because a sequence needed the slot.",
+                  (double)e->cache.evicted_states);
 }
 
 static void write_dumps(server_exposition *w, const server_dumps *d)

@@ -2,6 +2,7 @@
 """What the command line prints about a GPU, on the emulated one: which GPU, its state, the time between steps."""
 import json, os, re, tempfile
 
+from served import *
 from tap import *
 
 BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
@@ -35,10 +36,39 @@ def test_bench_latency_tells_the_gpu_and_its_gaps():
 def test_the_kernels_of_a_whole_engine_do_not_race():
     """With programmatic launches, graphs and their padding; more than four decodes run another instance of attention."""
     need_emulator()
-    for batch in ("3", "6"):
-        args = ["bench", "latency", "--prompt", "36", "--gen", "4", "--batch", batch, "-r", "1", *TINY, "--max-running", "6",
+    for batch, model in (("3", TINY), ("6", TINY), ("3", ["-m", "dummy:hybrid-tiny"])):
+        args = ["bench", "latency", "--prompt", "36", "--gen", "4", "--batch", batch, "-r", "1", *model, "--max-running", "6",
                 "--max-context", "128", "--kv-memory", "4M", "--token-budget", "64", "--device", "cuda", "--json"]
         assert ok(*args, env={**GPU, "VITRINE_EMULATOR": "race,cc=90"}).json["decode_tokens_per_s"] > 0
+
+
+def test_sequence_state_on_a_gpu():
+    """Scores are near a CPU's, where nothing of a prompt is cached and where steps cut it. A prompt that goes on behind a
+    snapshot, or behind what another request had in common with it, gets the bits that it gets alone."""
+    need_emulator()
+    hybrid, ids = "dummy:hybrid-tiny", [(7 * i * i + 3) % 500 for i in range(150)]
+    score = ["score", "-m", hybrid, *SMALL[:2], "--max-context", "256", "--kv-memory", "4M", "--json", "--tokens",
+             ",".join(map(str, ids))]
+    want = ok(*score, "--kv-dtype", "f32", "--device", "cpu").json["logprobs"]
+    for budget in ("64", "17", "150"):
+        got = ok(*score, "--device", "cuda", "--token-budget", budget, env=GPU).json["logprobs"]
+        assert max(abs(a - b) for a, b in zip(got[1:], want[1:], strict=True)) < 0.05, budget
+    s = Server("--device", "cuda", "--deterministic", *SMALL[:2], "--max-context", "256", "--token-budget", "64", "--page-size", "16",
+               model=hybrid, env=GPU)
+    def answer(prompt, salt):
+        r = s.good("/v1/completions", {"prompt": prompt, "max_tokens": 20, "temperature": 0, "logprobs": 0, "ignore_eos": True,
+                                       "cache_salt": salt}).json
+        lp = r["choices"][0]["logprobs"]
+        return r["usage"]["prompt_tokens_details"]["cached_tokens"], (lp["tokens"], lp["token_logprobs"])
+    other = ids[:100] + [1, 2, 3]
+    alone = {len(p): answer(p, f"alone {len(p)}")[1] for p in (ids, other)}
+    same(answer(ids, "a"), (0, alone[150]))
+    same(answer(ids, "a"), (144, alone[150]))   # behind the snapshot at the prompt's last border
+    same(answer(other, "a"), (0, alone[103]))   # the pages part at 96, where no state is known yet
+    same(answer(other, "a"), (96, alone[103]))
+    kept = re.search(r"^vitrine:cache_kept_states_total\S* (\d+)", s.get("/metrics").body.decode(), re.M)
+    assert int(kept[1]) >= 4, kept
+    s.stop()
 
 
 def test_auto_takes_the_gpu_and_says_so():

@@ -11,6 +11,7 @@
 #include "common/engine_run.h"
 #include "engine/engine.h"
 #include "kv/shape.h"
+#include "model/assemble.h"
 #include "model/model.h"
 
 enum { PAGE = 16, PROMPT = 100 };
@@ -53,6 +54,21 @@ static void test_shape_counts_layers_with_state_apart_from_pools(void **state)
     assert_int_equal(vt_kv_slot_bytes(&shape), 4 * 2 * 128 * sizeof(float));
     assert_int_equal(vt_kv_state_of(f.m, 4), 3); /* layers 2 and 5 attend */
     assert_int_equal(vt_kv_pool_of(f.m, 5), 1);
+}
+
+static void test_layers_whose_state_is_not_what_their_block_uses_are_refused(void **state)
+{
+    (void)state;
+    vt_err err;
+    assert_int_equal(arch_check(f.m, &err), VT_OK);
+    f.m->layer[3].state_bytes -= 4;
+    assert_int_equal(arch_check(f.m, &err), VT_ERR_MODEL);
+    assert_non_null(
+        strstr(err.message, "layer 3 has 1020 bytes of sequence state, and its block needs 1024"));
+    f.m->layer[3].state_bytes += 4;
+    f.m->layer[2].state_bytes = 1024; /* it attends */
+    assert_int_equal(arch_check(f.m, &err), VT_ERR_MODEL);
+    assert_non_null(strstr(err.message, "layer 2 has 1024 bytes"));
 }
 
 static void refused(const char *why)
@@ -138,6 +154,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_shape_counts_layers_with_state_apart_from_pools,
                                         open_model, close_model),
+        cmocka_unit_test_setup_teardown(
+            test_layers_whose_state_is_not_what_their_block_uses_are_refused, open_model,
+            close_model),
         cmocka_unit_test_setup_teardown(test_engine_when_drafts_are_asked_for_then_refused,
                                         open_model, close_model),
         cmocka_unit_test_setup_teardown(test_engine_when_memory_is_less_than_the_slots_then_refused,

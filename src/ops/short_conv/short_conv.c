@@ -11,6 +11,7 @@
 #include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/cut.h"
+#include "ops/short_conv/short_conv_impls.h"
 
 static vt_cost short_conv_cost(const void *args, const vt_batch *batch)
 {
@@ -213,7 +214,7 @@ static const vt_impl short_conv_portable = {.name = "portable",
                                             .run = short_conv_run,
                                             .describe = short_conv_describe};
 
-static const vt_impl *const short_conv_impls[] = {&short_conv_portable, NULL};
+static const vt_impl *const short_conv_impls[] = {&short_conv_portable, &short_conv_cuda, NULL};
 
 static const vt_operand short_conv_operands[] = {
     {"batch", offsetof(short_conv_args, batch), VT_OPERAND_BATCH, true, false, 0},

@@ -15,7 +15,7 @@
 enum { SHORT_CONV_TAPS_MOST = 8 };
 
 typedef struct short_conv_args {
-    const vt_batch *batch; /* q_start, state_from, state_to */
+    const vt_batch *batch; /* seq_of, q_start, state_from, state_to */
     const vt_tensor *x;    /* [tokens, 3 hidden] */
     const vt_tensor *w;    /* [hidden, taps], of a float type */
     vt_tensor *state;      /* [slots, (taps - 1) hidden] */

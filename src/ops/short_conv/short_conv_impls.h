@@ -1,0 +1,8 @@
+#ifndef VT_OPS_SHORT_CONV_IMPLS_H
+#define VT_OPS_SHORT_CONV_IMPLS_H
+
+#include "ops/op.h"
+
+extern const vt_impl short_conv_cuda;
+
+#endif

@@ -1,0 +1,18 @@
+/* Parameters of short_conv.cu. The host's code and the kernel include this file. */
+#ifndef VT_OPS_SHORT_CONV_SHORT_CONV_PARAMS_H
+#define VT_OPS_SHORT_CONV_SHORT_CONV_PARAMS_H
+
+#ifndef VT_KERNEL
+#include "ops/params_host.h"
+#endif
+
+typedef struct short_conv_params {
+    const uint16_t *x;
+    uint16_t *y;
+    const float *w;
+    float *state;
+    const int32_t *seq_of, *q_start, *state_from, *state_to;
+    int32_t x_stride, y_stride, n_tokens;
+} short_conv_params;
+
+#endif

@@ -143,22 +143,35 @@ static vt_status drop_references(compiler *c, schema_set *set)
     return VT_OK;
 }
 
+/* Puts the members from `from` on behind member i: so properties come in the order in which a
+ * reader meets them. */
+static void put_behind(schema_set *set, int32_t i, int32_t from)
+{
+    struct schema_member moved[SCHEMA_MAX_SET];
+    int32_t n = set->n - from;
+    memcpy(moved, set->at + from, (size_t)n * sizeof *moved);
+    memmove(set->at + i + 1 + n, set->at + i + 1, (size_t)(from - i - 1) * sizeof *moved);
+    memcpy(set->at + i + 1, moved, (size_t)n * sizeof *moved);
+}
+
 /* $ref and allOf of all members join the set. */
 static vt_status flatten(compiler *c, schema_set *set)
 {
     for (int32_t i = 0; i < set->n; i++) {
+        int32_t before = set->n;
         const json_t *s = set->at[i].is, *ref = json_object_get(s, "$ref"), *target;
         const json_t *all = json_object_get(s, "allOf");
         if (ref) {
             TRY(schema_resolve(c, ref, &target));
             TRY(add_checked(c, set, "$ref", target));
             if (c->old_refs)
-                continue;
+                all = NULL;
         }
         if (all && (!json_is_array(all) || json_array_size(all) == 0))
             return schema_refuse(c, "allOf", "expected a list of schemas");
         for (size_t k = 0; k < json_array_size(all); k++)
             TRY(add_checked(c, set, "allOf", json_array_get(all, k)));
+        put_behind(set, i, before);
     }
     return c->old_refs ? drop_references(c, set) : VT_OK;
 }

@@ -143,7 +143,9 @@ typedef struct split {
     uint32_t *bits; /* of those that stay; NULL: they are in id[] */
     int32_t *id;
     int32_t n;
-    int32_t far; /* bytes that end the lexeme behind any of them, at most */
+    int32_t far;     /* bytes that end the lexeme behind any of them, at most */
+    int32_t deepest; /* bytes of the longest token that was walked; with all_deep of all */
+    bool all_deep;
     struct split_tail {
         int32_t state; /* where the lexeme may end */
         trie tail;     /* what follows then */

@@ -78,6 +78,8 @@ static rx texts_with(const parser *q, const parts *x, bool whole)
 {
     rx_store *s = q->s;
     rx any = whole ? RX_EMPTY : s->any;
+    if (!whole && rx_at(s, x->of[0][0])->nullable)
+        return any; /* it is found in every text */
     rx of[4] = {rx_cat(s, any, rx_cat(s, x->of[0][0], any)), rx_cat(s, x->of[1][0], any),
                 rx_cat(s, any, x->of[0][1]), x->of[1][1]};
     return rx_alt(s, of, 4);

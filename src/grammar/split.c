@@ -45,20 +45,119 @@ static void push_exit(walk *w, int32_t state, int32_t node)
     w->exit[w->n_exits++] = (struct split_exit){state, node};
 }
 
+/* ---- states that nearly all characters lead to ----
+ *
+ * Inside most strings nearly every character leads to one state, and from there back to it: in
+ * ".*[0-9]{5}.*" all but digits do. Tokens of such characters only end there, and are found by what
+ * characters tokens hold; the walk leaves out the subtrees that have no others. */
+
+typedef struct home {
+    int32_t state;   /* 0: none */
+    char_bits chars; /* they lead from the start, and from there, to it */
+} home;
+
+/* True if these bytes all lead from a state to another. */
+static bool all_lead(machine *m, int32_t from, int first, int last, int32_t to)
+{
+    for (int b = first; b <= last; b++)
+        if (!from || machine_lexer_step(m, from, b) != to)
+            return false;
+    return true;
+}
+
+/* True if every character beyond ASCII leads from a state to another. */
+static bool wide_lead(machine *m, int32_t s, int32_t to)
+{
+    int32_t one = machine_lexer_step(m, s, 0xC2), two = machine_lexer_step(m, s, 0xE1);
+    int32_t three = machine_lexer_step(m, s, 0xF1);
+    return all_lead(m, s, 0xC2, 0xDF, one) && all_lead(m, one, 0x80, 0xBF, to) &&
+           all_lead(m, s, 0xE1, 0xEC, two) && all_lead(m, s, 0xEE, 0xEF, two) &&
+           all_lead(m, two, 0x80, 0xBF, one) &&
+           all_lead(m, machine_lexer_step(m, s, 0xE0), 0xA0, 0xBF, one) &&
+           all_lead(m, machine_lexer_step(m, s, 0xED), 0x80, 0x9F, one) &&
+           all_lead(m, s, 0xF1, 0xF3, three) && all_lead(m, three, 0x80, 0xBF, two) &&
+           all_lead(m, machine_lexer_step(m, s, 0xF0), 0x90, 0xBF, two) &&
+           all_lead(m, machine_lexer_step(m, s, 0xF4), 0x80, 0x8F, two);
+}
+
+/* The state that a blank leads to, or an "e", or a "0": one of them is in most sets. None if few
+ * characters lead to it, or if a lexeme may end there. */
+static home home_of(machine *m, int32_t s)
+{
+    enum { FEW_CHARACTERS = 24 };
+    static const char often[] = " e0";
+    for (int i = 0; i < 3; i++) {
+        home h = {.state = machine_lexer_step(m, s, often[i])};
+        int n = 0;
+        if (!h.state || m->lexer[h.state]->n_accept > 0)
+            continue;
+        for (int b = CHARS_WIDE + 1; b < 128; b++) {
+            if (machine_lexer_step(m, s, b) != h.state ||
+                machine_lexer_step(m, h.state, b) != h.state)
+                continue;
+            h.chars.bit[b / 64] |= UINT64_C(1) << b % 64;
+            n++;
+        }
+        if (n < FEW_CHARACTERS)
+            continue;
+        if (wide_lead(m, s, h.state) && wide_lead(m, h.state, h.state))
+            h.chars.bit[0] |= UINT64_C(1) << CHARS_WIDE;
+        return h;
+    }
+    return (home){0};
+}
+
+/* Sets the bits of the tokens that hold no other characters than these. */
+static bool set_home(walk *w, const home *h)
+{
+    const vt_grammar_vocab *v = w->m->vocab;
+    uint32_t *bits = vt_calloc((size_t)v->n_words + 1, sizeof *bits);
+    if (!bits)
+        return false;
+    for (int k = 0; k < 128; k++) {
+        const uint32_t *holds = v->holds + (size_t)k * (size_t)v->n_words;
+        bool leads = h->chars.bit[k / 64] >> k % 64 & 1, held = v->held.bit[k / 64] >> k % 64 & 1;
+        for (int32_t i = 0; held && !leads && i < v->n_words; i++)
+            bits[i] |= holds[i];
+    }
+    for (int32_t i = 0; i < v->n_words; i++)
+        bits[i] = v->text[i] & ~bits[i];
+    w->s->bits = bits;
+    w->s->far = w->m->lexer[h->state]->far;
+    return true;
+}
+
+static bool is_within(char_bits a, char_bits b)
+{
+    return !(a.bit[0] & ~b.bit[0]) && !(a.bit[1] & ~b.bit[1]);
+}
+
+/* ---- the walk ---- */
+
 static void follow(walk *w, int32_t start)
 {
     const trie *t = &w->m->vocab->all;
+    const char_bits *below = w->m->vocab->below;
     int32_t state[TRIE_MAX_DEPTH + 1];
+    home h = home_of(w->m, start);
+    if (h.state && !set_home(w, &h))
+        w->failed = true;
     state[0] = start;
     for (int32_t i = 0; i < t->n && !w->failed && !w->m->failed;) {
         trie_node n = t->node[i];
-        int32_t to = machine_lexer_step(w->m, state[n.depth - 1], n.byte);
+        int32_t from = state[n.depth - 1];
+        if (h.state && (from == h.state || n.depth == 1) && is_within(below[i], h.chars)) {
+            i += (int32_t)n.size;
+            continue;
+        }
+        int32_t to = machine_lexer_step(w->m, from, n.byte);
         if (to == 0) {
             i += (int32_t)n.size;
             continue;
         }
         const lexer_state *s = w->m->lexer[to];
         state[n.depth] = to;
+        w->s->deepest = (int32_t)n.depth > w->s->deepest ? (int32_t)n.depth : w->s->deepest;
         if (n.entry != TRIE_NONE) {
             for (int32_t k = t->id_from[n.entry]; k < t->id_from[n.entry + 1]; k++)
                 push_id(w, t->id[k]);
@@ -155,13 +254,14 @@ static bool group_exits(walk *w)
 static bool keep_ids(walk *w)
 {
     split *s = w->s;
-    if (w->n <= FEW) {
+    if (!s->bits && w->n <= FEW) {
         s->id = w->id;
         s->n = w->n;
         w->id = NULL;
         return true;
     }
-    s->bits = vt_calloc((size_t)w->m->vocab->n_words, sizeof *s->bits);
+    if (!s->bits)
+        s->bits = vt_calloc((size_t)w->m->vocab->n_words, sizeof *s->bits);
     for (int32_t i = 0; s->bits && i < w->n; i++)
         s->bits[w->id[i] / 32] |= 1u << w->id[i] % 32;
     return s->bits != NULL;
@@ -188,10 +288,79 @@ void split_free(split *s, const vt_grammar_vocab *v)
     free(s);
 }
 
+/* ---- counted strings ----
+ *
+ * In "[a-z]+(-[a-z]+)*" of at most 200 characters every place is a state of its own, but as long as
+ * no token reaches the end of the count, the count says nothing. */
+
+/* An expression without the end of its count; *most: what is left of it. */
+static rx without_count(rx_store *s, rx rest, int32_t *most)
+{
+    const rx_node *x = rx_at(s, rest);
+    if (x->kind != RX_KIND_CLOSE || rx_at(s, x->a)->kind != RX_KIND_AND)
+        return rest;
+    const rx_node *both = rx_at(s, x->a);
+    const rx *kid = both->data;
+    if (both->n > 4)
+        return rest;
+    rx free_kid[4];
+    int32_t n = both->n;
+    bool found = false;
+    memcpy(free_kid, kid, (size_t)n * sizeof *kid);
+    for (int32_t i = 0; i < n; i++) {
+        rx_node count = *rx_at(s, free_kid[i]);
+        if (count.kind != RX_KIND_REPEAT || count.min > 0 || count.max == RX_NO_MOST ||
+            !rx_at(s, count.a)->character)
+            continue;
+        *most = count.max < *most ? count.max : *most;
+        free_kid[i] = rx_repeat(s, count.a, 0, RX_NO_MOST);
+        found = true;
+    }
+    return found ? rx_close(s, rx_and(s, free_kid, n)) : rest;
+}
+
+/* The same state without the ends of its counts; *most: what is left of the least of them. */
+static int32_t uncounted(machine *m, int32_t lexer, int32_t *most)
+{
+    lexer_state *s = m->lexer[lexer];
+    lexer_slot slot[4];
+    *most = INT32_MAX;
+    if (s->n > 4)
+        return lexer;
+    for (int32_t i = 0; i < s->n; i++)
+        slot[i] = (lexer_slot){s->slot[i].lexeme, without_count(&m->g.rx, s->slot[i].rest, most)};
+    return *most == INT32_MAX ? lexer : machine_lexer(m, slot, s->n);
+}
+
+/* Bytes of the longest token that a split is about. */
+static int32_t deepest(split *s, const vt_grammar_vocab *v)
+{
+    for (int32_t w = 0; !s->all_deep && s->bits && w < v->n_words; w++)
+        for (uint32_t left = s->bits[w]; left; left &= left - 1) {
+            int32_t n = grammar_piece_len(v, 32 * w + __builtin_ctz(left));
+            s->deepest = n > s->deepest ? n : s->deepest;
+        }
+    s->all_deep = true;
+    return s->deepest;
+}
+
+/* The split of the state without counts, if no token gets to the end of one; NULL: another. */
+static split *find_uncounted(machine *m, int32_t lexer)
+{
+    int32_t most, free_state = uncounted(m, lexer, &most);
+    if (free_state == lexer || free_state == 0)
+        return NULL;
+    split *s = machine_split(m, free_state);
+    return s && deepest(s, m->vocab) + s->far <= most ? s : NULL;
+}
+
 split *machine_split(machine *m, int32_t lexer)
 {
     if (m->lexer[lexer]->split)
         return m->lexer[lexer]->split;
+    split *same = find_uncounted(m, lexer);
+    if (same || m->failed)
+        return m->lexer[lexer]->split = same;
     walk w = {.m = m, .s = vt_calloc(1, sizeof *w.s)};
     bool made = w.s != NULL;
     if (made) {

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "grammar/grammar.h"
 
 /* Special tokens are no text: a grammar never allows one but the end tokens. */
@@ -41,6 +42,57 @@ static bool make_trie(vt_grammar_vocab *v)
     return made;
 }
 
+static char_bits chars_of(const char *bytes, int32_t n)
+{
+    char_bits c = {{0}};
+    bool odd = vt_utf8_valid(bytes, (size_t)n) != (size_t)n;
+    for (int32_t i = 0; i < n; i++) {
+        unsigned char b = (unsigned char)bytes[i];
+        int k = b >= 128 ? CHARS_WIDE : b;
+        bool control = b == 127 || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
+        odd |= control;
+        if (!control)
+            c.bit[k / 64] |= UINT64_C(1) << k % 64;
+    }
+    c.bit[0] |= odd ? UINT64_C(1) << CHARS_ODD : 0;
+    return c;
+}
+
+/* Notes for each character which tokens hold it, and for each node which are below it. */
+static bool note_characters(vt_grammar_vocab *v)
+{
+    const trie *t = &v->all;
+    int32_t open[TRIE_MAX_DEPTH + 1];
+    v->below = vt_calloc((size_t)t->n + 1, sizeof *v->below);
+    v->holds = vt_calloc((size_t)v->n_words * 128 + 1, sizeof *v->holds);
+    v->text = vt_calloc((size_t)v->n_words + 1, sizeof *v->text);
+    if (!v->below || !v->holds || !v->text)
+        return false;
+    for (int32_t i = 0; i < t->n; i++) {
+        uint32_t entry = t->node[i].entry;
+        open[t->node[i].depth] = i;
+        if (entry == TRIE_NONE)
+            continue;
+        int32_t first = t->id[t->id_from[entry]];
+        char_bits c = chars_of(v->bytes + v->from[first], grammar_piece_len(v, first));
+        for (int32_t d = t->node[i].depth; d > 0; d--) {
+            v->below[open[d]].bit[0] |= c.bit[0];
+            v->below[open[d]].bit[1] |= c.bit[1];
+        }
+        v->held.bit[0] |= c.bit[0];
+        v->held.bit[1] |= c.bit[1];
+        for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++) {
+            uint32_t bit = 1u << t->id[k] % 32;
+            int32_t word = t->id[k] / 32;
+            v->text[word] |= bit;
+            for (int half = 0; half < 2; half++)
+                for (uint64_t left = c.bit[half]; left; left &= left - 1)
+                    v->holds[(64 * half + __builtin_ctzll(left)) * v->n_words + word] |= bit;
+        }
+    }
+    return true;
+}
+
 vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_vocab **out,
                                vt_err *err)
 {
@@ -57,7 +109,7 @@ vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_
     v->from = vt_calloc((size_t)v->n + 1, sizeof *v->from);
     bool made = v->from && read_pieces(v, t, &all);
     v->bytes = all.data;
-    if (!made || !make_trie(v) || vt_grammar_warm(v, err) != VT_OK) {
+    if (!made || !make_trie(v) || !note_characters(v) || vt_grammar_warm(v, err) != VT_OK) {
         vt_grammar_vocab_free(v);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
     }
@@ -73,6 +125,9 @@ void vt_grammar_vocab_free(vt_grammar_vocab *v)
         seed_free(v->seed[i]);
     pthread_mutex_destroy(&v->lock);
     trie_release(&v->all);
+    free(v->below);
+    free(v->holds);
+    free(v->text);
     free(v->from);
     free(v->bytes);
     free(v);

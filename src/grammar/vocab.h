@@ -25,12 +25,26 @@ typedef struct seed {
     int32_t far; /* bytes that end the longest unfinished character, and the quote */
 } seed;
 
+/* A set of characters, as far as it matters which tokens hold one: a bit for each ASCII byte, and
+ * two in place of bytes that are in no text. */
+enum {
+    CHARS_ODD = 0, /* no UTF-8 by itself, or a control character but for blanks */
+    CHARS_WIDE = 1 /* a character beyond ASCII */
+};
+typedef struct char_bits {
+    uint64_t bit[2];
+} char_bits;
+
 typedef struct vt_grammar_vocab {
     int32_t n, n_words; /* ids, and words of 32 bits for them */
     char *bytes;        /* of all tokens, one after the other */
     uint32_t *from;     /* [n + 1] where a token's bytes begin; none: it is in no grammar */
     trie all;
     int32_t child[256]; /* the root's children; -1 */
+    char_bits *below;   /* [all.n] the characters of the tokens in a node's subtree */
+    uint32_t *holds;    /* [128][n_words] the tokens with a character */
+    char_bits held;     /* the characters that some token holds */
+    uint32_t *text;     /* [n_words] the tokens that have bytes */
     int32_t eos[VOCAB_MAX_EOS], n_eos;
     pthread_mutex_t lock; /* of the seeds */
     seed *seed[VOCAB_MAX_SEEDS];

@@ -30,6 +30,7 @@ static void release(generation *g)
         g->form->forget(g);
     vt_buf_release(&g->body);
     vt_free(g->log_prompt);
+    json_decref(g->given);
     vt_openai_request_release(&g->request);
     vt_openai_reply_release(&g->reply);
     free(g);
@@ -240,9 +241,10 @@ void generation_read(generation *g)
         return;
     g->at.parsed = vt_now_ns();
     if (g->form->translate) {
-        json_t *chat = g->form->translate(body, &g->error);
-        json_decref(body);
-        body = chat;
+        g->given = body;
+        body = g->form->translate(body, &g->error);
+        json_object_del(g->given, "messages");
+        json_object_del(g->given, "input");
     }
     if (body)
         (void)vt_openai_request_read_as(body, g->form->api, g->server->model, &d, &g->request,

@@ -78,6 +78,7 @@ struct generation {
     generation_made *made;    /* [reply.n]; or NULL */
     int64_t longest_gap_ns;   /* between two tokens of one completion; 0: there were none */
     char *log_prompt;         /* the prompt's beginning, with option log-text; else NULL */
+    json_t *given;            /* with form->translate: the body, without its messages. Owned */
     void *own;                /* the form's */
 };
 

@@ -11,6 +11,7 @@ static const server_route routes[] = {
     {"POST", "/v1/messages", ACCESS_USER, server_messages},
     {"POST", "/v1/messages/count_tokens", ACCESS_USER, server_count_tokens},
     {"POST", "/v1/embeddings", ACCESS_USER, server_embeddings},
+    {"POST", "/v1/responses", ACCESS_USER, server_responses},
     {"POST", "/generate", ACCESS_USER, server_generate},
     {"POST", "/tokenize", ACCESS_USER, server_tokenize},
     {"POST", "/v1/tokenize", ACCESS_USER, server_tokenize},

@@ -3,7 +3,7 @@
 
 `make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
 skipped."""
-import importlib.util, os, sys
+import importlib.util, os, sys, typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
 import scripted_model
@@ -24,16 +24,29 @@ def need(package):
     return importlib.import_module(package)
 
 
-def server():
-    if "s" not in ONE:
-        ONE["s"] = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
-    return ONE["s"]
+def server(pieces=PIECES):
+    key = "".join(pieces)
+    if key not in ONE:
+        ONE[key] = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), pieces))
+    return ONE[key]
+
+
+LETTER = ["<think>", "Hm.", "</think>\n\n", "{\"letter\": \"a\"}"]
+CALL = ["<tool_call>\n", "{\"name\": \"Letter\", \"arguments\": ", "{\"letter\": \"a\"}", "}\n</tool_call>"]
+
+
+def letter():
+    import pydantic
+
+    class Letter(pydantic.BaseModel):
+        letter: typing.Literal["a", "b"]
+    return Letter
 
 
 # ---- openai ----
 
-def openai_client():
-    return need("openai").OpenAI(base_url=server().url + "/v1", api_key="none")
+def openai_client(pieces=PIECES):
+    return need("openai").OpenAI(base_url=server(pieces).url + "/v1", api_key="none")
 
 
 def test_openai_gets_calls_and_streams_them():
@@ -49,6 +62,32 @@ def test_openai_gets_calls_and_streams_them():
     same((last.message.content, last.message.tool_calls[0].function.arguments, last.finish_reason), ("I add it.", "{\"a\": 1}", "tool_calls"))
     said = HI + [m.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": m.tool_calls[0].id, "content": "2"}]
     same(client.chat.completions.create(**{**common, "messages": said}).choices[0].finish_reason, "tool_calls")
+
+
+def test_openai_forces_and_parses():
+    need("openai")
+    Letter = letter()
+    m = openai_client(LETTER).chat.completions.parse(model="tiny", messages=HI, max_tokens=60, temperature=0, response_format=Letter).choices[0].message
+    same((m.reasoning_content, m.parsed.letter), ("Hm.", "a"))
+    tool = need("openai").pydantic_function_tool(Letter)
+    m = openai_client(CALL).chat.completions.parse(model="tiny", messages=HI, max_tokens=60, temperature=0, tools=[tool],
+                                                   tool_choice={"type": "function", "function": {"name": "Letter"}}).choices[0].message
+    same(m.tool_calls[0].function.parsed_arguments.letter, "a")
+
+
+def test_openai_gets_responses_and_streams_them():
+    client = openai_client()
+    common = dict(model="tiny", input="Hi", temperature=0, max_output_tokens=40,
+                  tools=[{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": False}])
+    r = client.responses.create(**common)
+    same((r.output_text, [i.type for i in r.output], r.output[2].arguments), ("I add it.", ["reasoning", "message", "function_call"], "{\"a\": 1}"))
+    with client.responses.stream(**common) as s:  # its accumulator raises where the order of events is wrong
+        text = "".join(e.delta for e in s if e.type == "response.output_text.delta")
+        last = s.get_final_response()
+    same((text, last.status, [i.type for i in last.output]), ("I add it.", "completed", [i.type for i in r.output]))
+    said = HI + [i.model_dump(exclude_none=True) for i in r.output]
+    said.append({"type": "function_call_output", "call_id": r.output[2].call_id, "output": "2"})
+    same(client.responses.create(**{**common, "input": said}).status, "completed")
 
 
 # ---- anthropic ----
@@ -93,10 +132,22 @@ def test_langchain_gets_calls():
     chat = need("langchain_openai").ChatOpenAI(base_url=server().url + "/v1", api_key="none", model="tiny", temperature=0, max_tokens=40)
     m = chat.bind_tools([FUNCTION]).invoke("Hi")
     same((m.content, m.tool_calls[0]["name"], m.tool_calls[0]["args"]), ("I add it.", "add", {"a": 1}))
+    for method, pieces in ("json_schema", LETTER), ("function_calling", CALL):
+        chat.root_client.base_url = server(pieces).url + "/v1"
+        same(chat.with_structured_output(letter(), method=method).invoke("Hi").letter, "a")
 
 
-def test_the_server_ends_as_it_should():
-    server().stop()
+def test_instructor_gets_models():
+    instructor = need("instructor")
+    for mode, pieces in (instructor.Mode.TOOLS, CALL), (instructor.Mode.JSON_SCHEMA, LETTER):
+        client = instructor.from_openai(openai_client(pieces), mode=mode)
+        got = client.chat.completions.create(model="tiny", messages=HI, max_tokens=60, temperature=0, max_retries=0, response_model=letter())
+        same(got.letter, "a")
+
+
+def test_the_servers_end_as_they_should():
+    for s in ONE.values():
+        s.stop()
 
 
 main(globals())

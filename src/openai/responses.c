@@ -1,0 +1,411 @@
+#include "openai/responses.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* A body on its way to a chat's. `turn` is the assistant's message that items are joined to. */
+typedef struct translation {
+    json_t *chat, *messages, *kwargs, *turn;
+    vt_openai_error *e;
+} translation;
+
+static vt_status no_memory(translation *t)
+{
+    return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");
+}
+
+/* Puts a new value into an object. */
+static vt_status put(translation *t, json_t *object, const char *key, json_t *value)
+{
+    return value && json_object_set_new(object, key, value) == 0 ? VT_OK : no_memory(t);
+}
+
+static json_t *borrow(const json_t *v) { return json_incref((json_t *)(uintptr_t)v); }
+
+static bool is(const json_t *v, const char *word)
+{
+    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
+}
+
+static const char *name_of(const json_t *v)
+{
+    return json_is_string(v) ? json_string_value(v) : "missing";
+}
+
+static vt_status add_message(translation *t, const char *role, json_t *content)
+{
+    json_t *m = json_object();
+    vt_status status = put(t, m, "role", json_string(role));
+    status = put(t, m, "content", content) == VT_OK ? status : VT_ERR_USAGE;
+    if (status == VT_OK && json_array_append(t->messages, m) != 0)
+        status = no_memory(t);
+    json_decref(m);
+    return status;
+}
+
+/* ---- items of the input ---- */
+
+/* Text of a string or of a list of parts, appended to `out`. */
+static vt_status add_text(translation *t, size_t i, const json_t *v, vt_buf *out)
+{
+    static const char *const types[] = {"input_text", "output_text", "reasoning_text", "refusal"};
+    if (json_is_string(v)) {
+        vt_buf_add(out, json_string_value(v), json_string_length(v));
+        return VT_OK;
+    }
+    if (!json_is_array(v))
+        return vt_openai_refuse(t->e, 400, "input",
+                                "input[%zu]: expected a string or a list of parts", i);
+    for (size_t k = 0; k < json_array_size(v); k++) {
+        const json_t *part = json_array_get(v, k), *type = json_object_get(part, "type");
+        const json_t *text = json_object_get(part, is(type, "refusal") ? "refusal" : "text");
+        size_t known = 0;
+        while (known < 4 && !is(type, types[known]))
+            known++;
+        if (known == 4 || !json_is_string(text))
+            return vt_openai_refuse(t->e, 400, "input",
+                                    "input[%zu]: a part of type '%.40s' found, expected text", i,
+                                    name_of(type));
+        vt_buf_add(out, json_string_value(text), json_string_length(text));
+    }
+    return VT_OK;
+}
+
+static vt_status read_text(translation *t, size_t i, const json_t *v, json_t **out)
+{
+    vt_buf text = {0};
+    vt_status status = add_text(t, i, v, &text);
+    *out = status == VT_OK && !text.failed ? json_stringn(text.data ? text.data : "", text.len)
+                                           : NULL;
+    vt_buf_release(&text);
+    return status != VT_OK || *out ? status : no_memory(t);
+}
+
+/* Ends the assistant's turn. */
+static vt_status end_turn(translation *t)
+{
+    json_t *turn = t->turn;
+    t->turn = NULL;
+    return !turn || json_array_append_new(t->messages, turn) == 0 ? VT_OK : no_memory(t);
+}
+
+/* The assistant's turn that the next items belong to. */
+static vt_status turn(translation *t)
+{
+    if (!t->turn)
+        t->turn = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+    return t->turn ? VT_OK : no_memory(t);
+}
+
+static vt_status read_message(translation *t, size_t i, const json_t *item)
+{
+    const json_t *role = json_object_get(item, "role");
+    json_t *text;
+    if (!is(role, "user") && !is(role, "assistant") && !is(role, "system") &&
+        !is(role, "developer"))
+        return vt_openai_refuse(t->e, 400, "input",
+                                "input[%zu].role: '%.40s' found, expected user, assistant, system "
+                                "or developer",
+                                i, name_of(role));
+    TRY(read_text(t, i, json_object_get(item, "content"), &text));
+    if (!is(role, "assistant")) {
+        vt_status status = end_turn(t);
+        if (status != VT_OK)
+            json_decref(text);
+        return status == VT_OK ? add_message(t, is(role, "user") ? "user" : "system", text)
+                               : status;
+    }
+    vt_status status = turn(t);
+    const char *before = json_string_value(json_object_get(t->turn, "content"));
+    if (status == VT_OK)
+        status = put(t, t->turn, "content",
+                     json_sprintf("%s%s", before ? before : "", json_string_value(text)));
+    json_decref(text);
+    return status;
+}
+
+static vt_status read_call(translation *t, size_t i, const json_t *item)
+{
+    const json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
+    const json_t *arguments = json_object_get(item, "arguments");
+    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
+        return vt_openai_refuse(t->e, 400, "input",
+                                "input[%zu]: expected a function_call with call_id, name and "
+                                "arguments, all strings",
+                                i);
+    TRY(turn(t));
+    if (!json_object_get(t->turn, "tool_calls"))
+        TRY(put(t, t->turn, "tool_calls", json_array()));
+    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
+                             "name", name, "arguments", arguments);
+    return call && json_array_append_new(json_object_get(t->turn, "tool_calls"), call) == 0
+               ? VT_OK
+               : no_memory(t);
+}
+
+static vt_status read_output(translation *t, size_t i, const json_t *item)
+{
+    const json_t *id = json_object_get(item, "call_id");
+    json_t *text;
+    if (!json_is_string(id))
+        return vt_openai_refuse(t->e, 400, "input",
+                                "input[%zu]: a function_call_output without its call_id", i);
+    TRY(end_turn(t));
+    TRY(read_text(t, i, json_object_get(item, "output"), &text));
+    TRY(add_message(t, "tool", text));
+    return put(t, json_array_get(t->messages, json_array_size(t->messages) - 1), "tool_call_id",
+               borrow(id));
+}
+
+/* The text of a thought stands in its content, or in what we gave as "encrypted_content". */
+static vt_status read_reasoning(translation *t, size_t i, const json_t *item)
+{
+    static const char mark[] = VT_RESPONSES_THOUGHT;
+    const json_t *content = json_object_get(item, "content");
+    const json_t *hidden = json_object_get(item, "encrypted_content");
+    json_t *text = NULL;
+    TRY(end_turn(t));
+    if (json_array_size(content) > 0)
+        TRY(read_text(t, i, content, &text));
+    else if (json_is_string(hidden) &&
+             strncmp(json_string_value(hidden), mark, sizeof mark - 1) == 0)
+        text = json_string(json_string_value(hidden) + sizeof mark - 1);
+    else
+        return VT_OK;
+    vt_status status = turn(t);
+    if (status == VT_OK)
+        return put(t, t->turn, "reasoning_content", text);
+    json_decref(text);
+    return status;
+}
+
+static vt_status read_item(translation *t, size_t i, const json_t *item)
+{
+    const json_t *type = json_object_get(item, "type");
+    if (is(type, "message") || (!type && json_object_get(item, "role")))
+        return read_message(t, i, item);
+    if (is(type, "function_call"))
+        return read_call(t, i, item);
+    if (is(type, "function_call_output"))
+        return read_output(t, i, item);
+    if (is(type, "reasoning"))
+        return read_reasoning(t, i, item);
+    return vt_openai_refuse(t->e, 400, "input",
+                            "input[%zu].type: '%.40s' found, expected message, function_call, "
+                            "function_call_output or reasoning",
+                            i, name_of(type));
+}
+
+static vt_status read_input(translation *t, const json_t *v)
+{
+    if (json_is_string(v))
+        return add_message(t, "user", borrow(v));
+    if (json_array_size(v) == 0)
+        return vt_openai_refuse(t->e, 400, "input", "input: expected a string or a list of items");
+    for (size_t i = 0; i < json_array_size(v); i++)
+        TRY(read_item(t, i, json_array_get(v, i)));
+    return end_turn(t);
+}
+
+static vt_status read_instructions(translation *t, const json_t *v)
+{
+    if (!json_is_string(v))
+        return vt_openai_refuse(t->e, 400, "instructions", "instructions: expected a string");
+    return json_string_length(v) > 0 ? add_message(t, "system", borrow(v)) : VT_OK;
+}
+
+/* ---- tools and form ---- */
+
+/* Functions; tools that OpenAI itself would run are left out, because agents offer them unasked. */
+static vt_status read_tools(translation *t, const json_t *v)
+{
+    static const char *const members[] = {"name", "description", "parameters", "strict"};
+    json_t *tools = json_array();
+    TRY(put(t, t->chat, "tools", tools));
+    if (!json_is_array(v))
+        return vt_openai_refuse(t->e, 400, "tools", "tools: expected a list");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *tool = json_array_get(v, i), *type = json_object_get(tool, "type");
+        if (is(type, "custom") || !json_is_string(type))
+            return vt_openai_refuse(t->e, 400, "tools",
+                                    "tools[%zu].type: '%.40s' found, expected function", i,
+                                    name_of(type));
+        if (!is(type, "function"))
+            continue;
+        json_t *f = json_object();
+        for (int k = 0; k < 4; k++)
+            if (json_object_get(tool, members[k]))
+                json_object_set(f, members[k], json_object_get(tool, members[k]));
+        json_t *one = json_pack("{s:s, s:o*}", "type", "function", "function", f);
+        if (!one || json_array_append_new(tools, one) != 0)
+            return no_memory(t);
+    }
+    return VT_OK;
+}
+
+static vt_status read_tool_choice(translation *t, const json_t *v)
+{
+    const json_t *name = json_object_get(v, "name");
+    if (json_is_string(v))
+        return put(t, t->chat, "tool_choice", borrow(v));
+    if (is(json_object_get(v, "type"), "function") && json_is_string(name))
+        return put(t, t->chat, "tool_choice",
+                   json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
+    return vt_openai_refuse(t->e, 400, "tool_choice",
+                            "tool_choice: expected none, auto, required, or a function");
+}
+
+static vt_status read_text_field(translation *t, const json_t *v)
+{
+    const json_t *format = json_object_get(v, "format"), *verbosity;
+    verbosity = json_object_get(v, "verbosity");
+    if (verbosity && !json_is_null(verbosity) && !is(verbosity, "medium"))
+        return vt_openai_refuse(t->e, 400, "text", "text.verbosity: only medium is supported");
+    if (!format || json_is_null(format))
+        return VT_OK;
+    if (!is(json_object_get(format, "type"), "json_schema"))
+        return put(t, t->chat, "response_format", borrow(format));
+    json_t *schema = json_copy((json_t *)(uintptr_t)format);
+    json_object_del(schema, "type");
+    return put(t, t->chat, "response_format",
+               json_pack("{s:s, s:o*}", "type", "json_schema", "json_schema", schema));
+}
+
+static vt_status read_reasoning_field(translation *t, const json_t *v)
+{
+    const json_t *effort = json_object_get(v, "effort");
+    if (!json_is_string(effort)) /* "summary": a thought is told whole */
+        return VT_OK;
+    TRY(put(t, t->kwargs, "enable_thinking", json_boolean(!is(effort, "none"))));
+    TRY(put(t, t->kwargs, "thinking", json_boolean(!is(effort, "none"))));
+    return put(t, t->kwargs, "reasoning_effort", borrow(effort));
+}
+
+/* ---- fields that have one possible value ---- */
+
+static vt_status refuse_state(translation *t, const json_t *v)
+{
+    (void)v;
+    vt_openai_refuse(t->e, 400, "previous_response_id",
+                     "previous_response_id: responses are not stored; send the whole conversation "
+                     "as input");
+    t->e->code = "unsupported_parameter";
+    return VT_ERR_USAGE;
+}
+
+static vt_status read_background(translation *t, const json_t *v)
+{
+    return json_is_false(v)
+               ? VT_OK
+               : vt_openai_refuse(t->e, 400, "background", "background: only false is supported");
+}
+
+static vt_status read_truncation(translation *t, const json_t *v)
+{
+    return is(v, "disabled") ? VT_OK
+                             : vt_openai_refuse(t->e, 400, "truncation",
+                                                "truncation: only disabled is supported");
+}
+
+static vt_status read_top_logprobs(translation *t, const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) == 0
+               ? VT_OK
+               : vt_openai_refuse(t->e, 400, "top_logprobs",
+                                  "top_logprobs: only 0 is supported here");
+}
+
+static vt_status read_include(translation *t, const json_t *v)
+{
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!is(json_array_get(v, i), "reasoning.encrypted_content"))
+            return vt_openai_refuse(t->e, 400, "include",
+                                    "include: '%.60s' found, expected reasoning.encrypted_content",
+                                    name_of(json_array_get(v, i)));
+    return VT_OK;
+}
+
+/* ---- the whole ---- */
+
+/* The members of a body, in the order in which they are read. Without a function: passed on under
+ * the name `as`, or of no effect. */
+static const struct {
+    const char *name;
+    vt_status (*read)(translation *t, const json_t *v);
+    const char *as;
+} members[] = {
+    {"previous_response_id", refuse_state, NULL},
+    {"background", read_background, NULL},
+    {"truncation", read_truncation, NULL},
+    {"top_logprobs", read_top_logprobs, NULL},
+    {"include", read_include, NULL},
+    {"instructions", read_instructions, NULL},
+    {"input", read_input, NULL},
+    {"tools", read_tools, NULL},
+    {"tool_choice", read_tool_choice, NULL},
+    {"text", read_text_field, NULL},
+    {"reasoning", read_reasoning_field, NULL},
+    {"model", NULL, "model"},
+    {"max_output_tokens", NULL, "max_tokens"},
+    {"temperature", NULL, "temperature"},
+    {"top_p", NULL, "top_p"},
+    {"stream", NULL, "stream"},
+    {"parallel_tool_calls", NULL, "parallel_tool_calls"},
+    {"store", NULL, NULL},
+    {"metadata", NULL, NULL},
+    {"user", NULL, NULL},
+    {"safety_identifier", NULL, NULL},
+    {"prompt_cache_key", NULL, NULL},
+    {"client_metadata", NULL, NULL},
+    {"service_tier", NULL, NULL},
+    {"stream_options", NULL, NULL},
+};
+
+enum { N_MEMBERS = sizeof members / sizeof *members };
+
+static vt_status read_members(translation *t, const json_t *body)
+{
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)body, name, v)
+    {
+        size_t i = 0;
+        while (i < N_MEMBERS && strcmp(members[i].name, name) != 0)
+            i++;
+        if (i == N_MEMBERS && !json_is_null(v))
+            return vt_openai_refuse(t->e, 400, name, "%.60s: not supported", name);
+    }
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        v = json_object_get(body, members[i].name);
+        if (!v || json_is_null(v))
+            continue;
+        if (members[i].read)
+            TRY(members[i].read(t, v));
+        else if (members[i].as)
+            TRY(put(t, t->chat, members[i].as, json_incref(v)));
+    }
+    v = json_object_get(body, "input");
+    return v && !json_is_null(v) ? VT_OK : vt_openai_refuse(t->e, 400, "input", "input: missing");
+}
+
+json_t *vt_responses_chat(const json_t *body, vt_openai_error *e)
+{
+    translation t = {
+        .chat = json_object(), .messages = json_array(), .kwargs = json_object(), .e = e};
+    vt_status status = !json_is_object(body)
+                           ? vt_openai_refuse(e, 400, NULL, "the request is not a JSON object")
+                           : read_members(&t, body);
+    if (status == VT_OK)
+        status = put(&t, t.chat, "messages", json_incref(t.messages));
+    if (status == VT_OK && json_object_size(t.kwargs) > 0)
+        status = put(&t, t.chat, "chat_template_kwargs", json_incref(t.kwargs));
+    json_decref(t.messages);
+    json_decref(t.kwargs);
+    json_decref(t.turn);
+    if (status == VT_OK)
+        return t.chat;
+    json_decref(t.chat);
+    return NULL;
+}

@@ -8,7 +8,7 @@ from tap import *
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
-TARGETS = {"test": "test", "labs": "test-labs"}
+TARGETS = {"test": "test", "rest": "test-all AFTER=test"}
 
 
 def ci(**target):
@@ -29,19 +29,19 @@ def ci(**target):
 
 
 def test_both_targets_are_summed():
-    same(ci(test=("built\\n100 passed, 0 failed\\n", 0), labs=("20 passed, 0 failed\\n", 0)), (0, "120 passed, 0 failed"))
+    same(ci(test=("built\\n100 passed, 0 failed\\n", 0), rest=("20 passed, 0 failed\\n", 0)), (0, "120 passed, 0 failed"))
 
 
 def test_a_failure_in_either_fails_and_the_other_still_runs():
-    same(ci(test=("100 passed, 2 failed\\nmake: *** [test] Error 1\\n", 2), labs=("20 passed, 0 failed\\n", 0)),
+    same(ci(test=("100 passed, 2 failed\\nmake: *** [test] Error 1\\n", 2), rest=("20 passed, 0 failed\\n", 0)),
          (1, "120 passed, 2 failed"))
-    same(ci(test=("100 passed, 0 failed\\n", 0), labs=("19 passed, 1 failed\\n", 2)), (1, "119 passed, 1 failed"))
+    same(ci(test=("100 passed, 0 failed\\n", 0), rest=("19 passed, 1 failed\\n", 2)), (1, "119 passed, 1 failed"))
 
 
 def test_a_target_without_a_closing_line_is_a_failure():
-    same(ci(test=("cc: error\\n", 2), labs=("20 passed, 0 failed\\n", 0)), (1, "20 passed, 1 failed"))
-    same(ci(test=("100 passed, 0 failed\\n", 0), labs=("", 0)), (1, "100 passed, 1 failed"))
-    same(ci(test=("100 passed, 0 failed\\n", 2), labs=("20 passed, 0 failed\\n", 0)), (1, "120 passed, 1 failed"))
+    same(ci(test=("cc: error\\n", 2), rest=("20 passed, 0 failed\\n", 0)), (1, "20 passed, 1 failed"))
+    same(ci(test=("100 passed, 0 failed\\n", 0), rest=("", 0)), (1, "100 passed, 1 failed"))
+    same(ci(test=("100 passed, 0 failed\\n", 2), rest=("20 passed, 0 failed\\n", 0)), (1, "120 passed, 1 failed"))
 
 
 def runner(folder):

@@ -47,7 +47,7 @@ def test_a_field_that_is_misspelt_is_told_its_name():
          "sampling_params.top_pp: not supported, did you mean top_p?")
     same(message("POST", "/v1/completions", {"prompt": "a", "quux": 1}, 400), "quux: not supported")
     said = message("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "store": True}, 400)
-    same(said, "store: not supported; leave it out, or give one of these, which XX)
+    same(said, "store: not supported; leave it out, or give one of these, which ask for what is done anyway: false")
 
 
 def test_an_assistant_message_without_content_is_empty():

@@ -2,8 +2,8 @@
  *
  *   web.c        bytes to exchanges                      (knows nothing of models)
  *   routes.c     path and method -> a handler, keys; sites.c: what browsers may ask
- *   openai.c, anthropic.c, responses.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c,
- *   stories.c    the handlers
+ *   openai.c, anthropic.c, responses.c, ollama.c, native.c, tokens.c, state.c, health.c,
+ *   admin.c, metrics.c, stories.c    the handlers
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
@@ -129,6 +129,12 @@ void server_messages(vt_server *s, vt_exchange *x);
 void server_count_tokens(vt_server *s, vt_exchange *x);
 void server_embeddings(vt_server *s, vt_exchange *x);
 void server_responses(vt_server *s, vt_exchange *x);
+void server_ollama_chat(vt_server *s, vt_exchange *x);
+void server_ollama_generate(vt_server *s, vt_exchange *x);
+void server_ollama_show(vt_server *s, vt_exchange *x);
+void server_ollama_tags(vt_server *s, vt_exchange *x);
+void server_ollama_ps(vt_server *s, vt_exchange *x);
+void server_ollama_version(vt_server *s, vt_exchange *x);
 void server_generate(vt_server *s, vt_exchange *x);
 void server_tokenize(vt_server *s, vt_exchange *x);
 void server_detokenize(vt_server *s, vt_exchange *x);

@@ -114,6 +114,21 @@ def test_anthropic_gets_messages_and_streams_them():
         assert "prompt is too long" in str(e), e
 
 
+def test_ollama_chats_and_streams():
+    client = need("ollama").Client(host=server().url)
+    common = dict(model="tiny", messages=HI, tools=[FUNCTION], options={"temperature": 0})
+    m = client.chat(**common).message
+    same((m.content, m.thinking, m.tool_calls[0].function.arguments), ("I add it.", "Hm.", {"a": 1}))
+    pieces = [p.message for p in client.chat(**common, stream=True)]
+    same(("".join(p.content for p in pieces), [c.function.name for p in pieces for c in p.tool_calls or []]), ("I add it.", ["add"]))
+    said = HI + [m, {"role": "tool", "tool_name": "add", "content": "2"}]
+    assert client.chat(**{**common, "messages": said}).prompt_eval_count > 20
+    assert client.generate("tiny", "Hi", options={"temperature": 0}).response.startswith("I add it.")
+    got = need("ollama").Client(host=server(LETTER).url).chat("tiny", HI, format=letter().model_json_schema(), options={"temperature": 0})
+    same(letter().model_validate_json(got.message.content).letter, "a")
+    same((client.list().models[0].model, client.show("tiny").capabilities, len(client.ps().models)), ("tiny", ["completion", "tools", "thinking"], 1))
+
+
 # ---- what stands in front of them ----
 
 def test_litellm_gets_calls():

@@ -26,7 +26,7 @@ static cuda_launch launch_of(const embed_args *a, int64_t tokens)
                      .grid = {cuda_blocks(threads, 128), 1, 1},
                      .threads = 128};
     if (quantised)
-        l.spec = JIT_SPEC("embed_quant.cu", "embed_quant", {"type", (int32_t)a->table->dtype},
+        l.spec = JIT_SPEC("embed_quant.cu", "embed_quant", LINEAR_QUANT_PARAMS(a->table->dtype),
                           {"k", hidden}, {"scaled", a->scale != 1.0f});
     return l;
 }

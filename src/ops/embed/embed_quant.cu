@@ -4,7 +4,7 @@
 // Grid: one thread for each token, unit of 128 columns and lane q of a quad; 128 threads per CTA. token[t] < 0: see
 // embed.cu. Bytes per token: the row's share of its tile is read (a quad of threads reads 64 of 512 contiguous
 // bytes), 2 K are written. Bound by launch latency for all but long prefills.
-// Template: TYPE, K, SCALED.
+// Template: BITS, OFFSET, FORM, K, SCALED.
 #include "quant_tile.cuh"
 #include "embed_params.h"
 

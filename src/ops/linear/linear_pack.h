@@ -35,6 +35,7 @@ typedef struct linear_traits {
     bool min;    /* each block has a minimum beside its scale */
     bool halves; /* a scale covers 16 columns */
     bool k;      /* scales of 32 columns are integers, multiplied by one scale for 256 columns */
+    int form;    /* the flags as a number, VT_FORM_... */
 } linear_traits;
 
 static inline __attribute__((always_inline)) linear_traits linear_traits_of(vt_dtype type)
@@ -46,7 +47,8 @@ static inline __attribute__((always_inline)) linear_traits linear_traits_of(vt_d
                                .offset = zero,                          \
                                .min = ((flags)&VT_FORM_MIN) != 0,       \
                                .halves = ((flags)&VT_FORM_HALVES) != 0, \
-                               .k = ((flags)&VT_FORM_SUPER) != 0};
+                               .k = ((flags)&VT_FORM_SUPER) != 0,       \
+                               .form = (flags)};
 #include "base/dtypes.h"
     default:
         return (linear_traits){0};

@@ -22,8 +22,8 @@
 //         6 CTAs of 4 warps                               7.9   6.3    18.6      12.3      95.1   155.0
 // So CTAs have 4 warps if there are many groups, else 8. Programmatic launches change nothing as long as the rings fill
 // the shared memory; with room for a third CTA per SM gate+up took 23.4 (linear_quant_cuda.c says why).
-// Template: TYPE, K, WARPS, TILES (of 8 tokens), SLOTS, STAGES, RESIDENT, HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32,
-// BIAS, RESIDUAL.
+// Template: BITS, OFFSET, FORM, K, WARPS, TILES (of 8 tokens), SLOTS, STAGES, RESIDENT, HALF, PAIR (0 none, 1 silu,
+// 2 gelu), OUT_F32, BIAS, RESIDUAL.
 #include "quant_rows.cuh"
 #include "linear_order.cuh"
 #include "linear_finish.cuh"

@@ -41,6 +41,7 @@
 #ifndef VT_OPS_LINEAR_QUANT_H
 #define VT_OPS_LINEAR_QUANT_H
 
+#include "ops/linear/linear_pack.h"
 #include "ops/op.h"
 
 enum { QUANT_TILE = 8, QUANT_UNIT = 128 };
@@ -55,6 +56,14 @@ typedef struct linear_quant_source {
     int32_t n_parts;
     bool paired; /* two parts of equal rows; each begins a tile */
 } linear_quant_source;
+
+/* The parameters of JIT_SPEC by which kernels know a type (quant_tile.cuh): its row of
+ * base/dtypes.h. */
+#define LINEAR_QUANT_PARAMS(type)                                                     \
+    {"bits", linear_traits_of(type).bits}, {"offset", linear_traits_of(type).offset}, \
+    {                                                                                 \
+        "form", linear_traits_of(type).form                                           \
+    }
 
 /* Returns true if matrices of this type and width have tiles: cols must be a multiple of 8. */
 bool linear_quant_type(vt_dtype type, int64_t cols);

@@ -23,11 +23,6 @@
 #include "ops/linear/linear_quant.h"
 #include "ops/linear/linear_params.h"
 
-/* quant_tile.cuh uses these numbers. */
-_Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 && VT_Q5_0 == 7 &&
-                   VT_Q5_1 == 8 && VT_Q4_K == 9 && VT_Q5_K == 10 && VT_Q6_K == 11,
-               "the kernels' types");
-
 enum {
     PASS_TOKENS = 32,
     MAX_WARPS = 8, /* in a CTA */
@@ -75,7 +70,8 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
                                                    : 4};
     vt_dtype type = w->dtype;
     f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
-    bool wide = type == VT_Q4_1 || type == VT_Q5_1 || type == VT_Q5_K || type == VT_Q6_K;
+    linear_traits tr = linear_traits_of(type);
+    bool wide = tr.k ? tr.bits > 4 : tr.min; /* the types whose unpacking takes more registers */
     int32_t sm_warps = f.tiles == 4           ? SM_WARPS / 2 /* the registers allow no more */
                        : f.tiles == 2 && wide ? SM_WARPS * 3 / 4
                                               : SM_WARPS;
@@ -112,7 +108,7 @@ static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t 
         .group_rows = group_rows,
         .groups = groups,
         .launch = {.spec = JIT_SPEC("linear_quant.cu", "linear_quant",
-                                    {"type", (int32_t)a->w->dtype}, {"k", k}, {"warps", f.warps},
+                                    LINEAR_QUANT_PARAMS(a->w->dtype), {"k", k}, {"warps", f.warps},
                                     {"tiles", f.tiles}, {"slots", f.slots}, {"stages", f.stages},
                                     {"resident", f.resident}, {"half", half}, {"pair", pair},
                                     {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
@@ -151,7 +147,8 @@ static cuda_launch panel_launch_of(const linear_args *a, int32_t n)
 {
     int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
     return (cuda_launch){
-        .spec = JIT_SPEC("quant_panel.cu", "quant_panel", {"type", (int32_t)a->w->dtype}, {"k", k}),
+        .spec = JIT_SPEC("quant_panel.cu", "quant_panel", LINEAR_QUANT_PARAMS(a->w->dtype),
+                         {"k", k}),
         .grid = {cuda_blocks(k, 4 * QUANT_UNIT), cuda_blocks(n, QUANT_TILE), (uint32_t)halves},
         .threads = PANEL_THREADS};
 }

@@ -4,7 +4,7 @@
 // out [rows, K] bf16; paired (gridDim.z 2): [2 rows, K], the up rows below the gate rows.
 // Grid: x = groups of 4 units of 128 columns, y = tiles of 8 rows, z = gate, up; 4 warps, one per unit.
 // Bytes: the tiles are read once, 2 per weight are written. The GEMM reads these again, from L2 if they fit there.
-// Template: TYPE, K.
+// Template: BITS, OFFSET, FORM, K.
 #include "quant_tile.cuh"
 #include "linear_params.h"
 

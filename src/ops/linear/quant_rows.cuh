@@ -23,10 +23,10 @@
 // then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES, HALF and SLOTS do not change this
 // order.
 //
-// Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 if SLOTS > 1), HALF, PAIR.
+// Needs BITS, OFFSET, FORM, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 if SLOTS > 1), HALF, PAIR.
 #include "quant_tile.cuh"
 
-static_assert(SLOTS == 1 || (TILES == 1 && TYPE != FP8), "slots need one scale per chunk, and one tile of columns");
+static_assert(SLOTS == 1 || (TILES == 1 && !kFp8), "slots need one scale per chunk, and one tile of columns");
 
 constexpr int kPairs = (kUnits + 1) / 2, kSteps = (kPairs + WARPS - 1) / WARPS;
 constexpr bool kRagged = kPairs % WARPS != 0; // the last step has no pair for some warps
@@ -34,7 +34,7 @@ constexpr int kGroupTiles = HALF || PAIR ? 1 : 2, kGroupRows = kGroupTiles * 8;
 constexpr int kTokens = 8 / SLOTS;                          // tokens in 8 columns
 constexpr int kColumns = SLOTS > 1 ? kTokens : TILES * 8;   // tokens in total
 constexpr int kSets = 4 / SLOTS;                            // sets of sums per unit
-constexpr int kAcc = TYPE == FP8 ? 1 : kSets;               // FP8 has one scale per unit
+constexpr int kAcc = kFp8 ? 1 : kSets;               // FP8 has one scale per unit
 
 // ---- the ring ----
 
@@ -157,9 +157,9 @@ template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, 
 {
     const u8 *row = unit + scales_at(CHUNKS) + g * scale_bytes(CHUNKS), *super = pair + 2 * unit_bytes(4) + g * 4;
     RowScale r = {};
-    if constexpr (TYPE == FP8) {
+    if constexpr (kFp8) {
         r.scale[0] = *(const float *)row;
-    } else if constexpr (TYPE == Q6_K) {
+    } else if constexpr (kHalves) {
         u32 s = *(const u16 *)(row + 2 * c);
         float d = *(const float *)super;
         r.scale[0] = d * byte_f32(s, 0, 128.f);
@@ -231,7 +231,7 @@ template <int CHUNKS>
 INLINE void unit_products(const u8 *pair, int at, int unit, const Columns &columns, const u16 *const (&x)[TILES],
                           int lane, float (&acc)[TILES][kAcc][4])
 {
-    constexpr int kEvery = TYPE == FP8 ? CHUNKS : SLOTS; // chunks per set of sums
+    constexpr int kEvery = kFp8 ? CHUNKS : SLOTS; // chunks per set of sums
     const u8 *pair_high = pair + (HALF ? 0 : kPart);
     int g = lane / 4, q = lane % 4;
     Unit low, high;
@@ -262,14 +262,14 @@ INLINE void unit_products(const u8 *pair, int at, int unit, const Columns &colum
             f.w = fma_bf16x2(f.w, columns.odd[s], 0x80008000u);
             chunk_products(a, b, f, sums[n]);
         }
-        int c = TYPE == FP8 ? 0 : r * SLOTS + columns.slot_c;
+        int c = kFp8 ? 0 : r * SLOTS + columns.slot_c;
         if ((k % kEvery == kEvery - 1 || k == CHUNKS - 1) && (CHUNKS == 4 || c < CHUNKS)) {
             RowScale scale = row_scale<CHUNKS>(pair, pair + at, g, c), scale_high = {};
             if constexpr (!HALF)
                 scale_high = row_scale<CHUNKS>(pair_high, pair_high + at, g, c);
 #pragma unroll
             for (int n = 0; n < TILES; n++)
-                scale_sums(sums[n], scale, scale_high, acc[n][TYPE == FP8 ? 0 : r]);
+                scale_sums(sums[n], scale, scale_high, acc[n][kFp8 ? 0 : r]);
         }
         if (TILES > 1)
             __syncwarp(); // keeps x from being loaded further ahead, for which there are not enough registers

@@ -1,5 +1,5 @@
 // Reading quantised tiles: what a lane loads of a unit, and how it unpacks that. ops/linear/linear_quant.h describes
-// the layout. Needs the macros TYPE (a vt_dtype) and K (columns).
+// the layout. Needs the macros BITS, OFFSET and FORM, the type's row of base/dtypes.h (BITS 0: FP8), and K (columns).
 //
 //   Unit u; load_unit(tile, index, lane, u)     loads 16 to 40 bytes of row lane / 4 of the tile
 //   quants_of(u, chunk, a)                      this lane's 8 exact integers (FP8: values) of 32 columns, as bf16 pairs
@@ -21,15 +21,15 @@
 // and the sums by 2^37. Types of 4 bits leave pairs 1 and 3 in bits 4 .. 7, which is 16 times their value; x of those
 // columns is multiplied by 2^92.
 
-enum { FP8 = 3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
-static_assert(TYPE >= FP8 && TYPE <= Q6_K && K % 8 == 0, "types that have tiles");
+static_assert((BITS == 0 || (BITS >= 4 && BITS <= 6) || BITS == 8) && K % 8 == 0, "types that have tiles");
 
-constexpr bool kBytes = TYPE == FP8 || TYPE == Q8_0;
-constexpr bool kSuper = TYPE >= Q4_K; // scales are integers; a super-scale for 256 columns multiplies them
-constexpr bool kHalves = TYPE == Q6_K; // a scale covers 16 columns
-constexpr bool kMins = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q4_K || TYPE == Q5_K;
-constexpr int kHighBits = TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q5_K ? 1 : TYPE == Q6_K ? 2 : 0;
-constexpr int kOffset = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == Q6_K ? 32 : 0;
+constexpr bool kFp8 = BITS == 0;
+constexpr bool kBytes = kFp8 || BITS == 8;
+constexpr bool kMins = (FORM & 1) != 0;   // VT_FORM_MIN
+constexpr bool kHalves = (FORM & 2) != 0; // VT_FORM_HALVES: a scale covers 16 columns
+constexpr bool kSuper = (FORM & 4) != 0;  // VT_FORM_SUPER: scales are integers, times a super-scale for 256 columns
+constexpr int kHighBits = kBytes ? 0 : BITS - 4;
+constexpr int kOffset = kBytes ? 0 : OFFSET; // bytes are stored less their offset
 
 constexpr int kChunks = (K + 31) / 32, kUnits = (kChunks + 3) / 4, kTail = kChunks % 4;
 constexpr int words_of(int chunks) { return chunks == 3 ? 4 : chunks; } // 1, 2 or 4
@@ -37,7 +37,7 @@ constexpr int low_bytes(int chunks) { return kBytes ? chunks * 256 : words_of(ch
 constexpr int scales_at(int chunks) { return low_bytes(chunks) + kHighBits * 128; }
 constexpr int scale_bytes(int chunks) // per row
 {
-    return TYPE == FP8 ? 4 : kSuper ? 8 : words_of(chunks) * (kMins ? 4 : 2);
+    return kFp8 ? 4 : kSuper ? 8 : words_of(chunks) * (kMins ? 4 : 2);
 }
 constexpr int unit_bytes(int chunks) { return scales_at(chunks) + 8 * scale_bytes(chunks); }
 constexpr int kPairBytes = 2 * unit_bytes(4) + 32; // two units of a K type and their super-scales
@@ -130,11 +130,11 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
     constexpr u32 kOne = 0x3f803f80u, kMagic = 0x43004300u; // 1, 128
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        if constexpr (TYPE == FP8) {
+        if constexpr (kFp8) {
             u32 w = u.low[2 * c + p / 2];
             u32 bits = field(w, p % 2 ? 0 : -8, 0x80008000u) | field(w, p % 2 ? 4 : -4, 0x07f007f0u);
             a[p] = fma_bf16x2(bits, 0x7b807b80u, 0x80008000u); // times 2^120, minus zero added
-        } else if constexpr (TYPE == Q8_0) {
+        } else if constexpr (kBytes) {
             u32 w = u.low[2 * c + p / 2] >> (p % 2 * 8);
             a[p] = fma_bf16x2((w & 0x007f007fu) | kMagic, kOne, (w & 0x00800080u) | kMagic | 0x80008000u);
         } else {
@@ -151,8 +151,8 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
 // raw_quants_of() returns n times 2^-133 (FP8: times 2^-120) in pairs 0 and 2, and 2^kOddShift times that in 1 and 3.
 constexpr int kOddShift = !kBytes && kHighBits == 0 ? 4 : 0;
 // Its integers are unsigned: they are too large by this offset.
-constexpr int kRawOffset = TYPE == Q8_0 ? 128 : kOffset;
-constexpr float kRawUnit = TYPE == FP8 ? 0x1p24f : 0x1p37f; // makes up for 2^-133 (2^-120) and x's 2^96
+constexpr int kRawOffset = kFp8 ? 0 : OFFSET;
+constexpr float kRawUnit = kFp8 ? 0x1p24f : 0x1p37f; // makes up for 2^-133 (2^-120) and x's 2^96
 
 // The bf16 pair of an integer n >= 0 in pair p, in the form of raw_quants_of().
 constexpr u32 raw_pair(u32 n, int p) { return (n << (p % 2 * kOddShift)) * 0x00010001u; }
@@ -161,10 +161,10 @@ INLINE void raw_quants_of(const Unit &u, int c, u32 (&a)[4])
 {
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        if constexpr (TYPE == FP8) {
+        if constexpr (kFp8) {
             u32 w = u.low[2 * c + p / 2];
             a[p] = field(w, p % 2 ? 0 : -8, 0x80008000u) | field(w, p % 2 ? 4 : -4, 0x07f007f0u);
-        } else if constexpr (TYPE == Q8_0) {
+        } else if constexpr (kBytes) {
             a[p] = field(u.low[2 * c + p / 2], p % 2 * 8, 0x00ff00ffu) ^ 0x00800080u;
         } else if constexpr (kHighBits == 0) {
             a[p] = field(u.low[c], p / 2 * 8, p % 2 ? 0x00f000f0u : 0x000f000fu);
@@ -185,9 +185,9 @@ INLINE float byte_f32(u32 w, int i, float zero)
 // The scale of chunk c. In Q6_K `half` selects the scale of its second 16 columns; other types have one for all 32.
 INLINE float scale_of(const Unit &u, int c, int half)
 {
-    if constexpr (TYPE == FP8)
+    if constexpr (kFp8)
         return __uint_as_float(u.scale[0]);
-    else if constexpr (TYPE == Q6_K)
+    else if constexpr (kHalves)
         return __uint_as_float(u.super) * byte_f32(u.scale[c / 2], c % 2 * 2 + half, 128.f);
     else if constexpr (kSuper)
         return f16_f32((u16)u.super) * byte_f32(u.scale[0], c, 0.f);

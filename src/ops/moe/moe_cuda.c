@@ -175,7 +175,7 @@ static product_form quant_product_of(const moe_linear_args *a, const vt_target *
     return (product_form){
         .items = items,
         .resident = f.resident,
-        .launch = {.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
+        .launch = {.spec = JIT_SPEC("moe_quant.cu", "moe_quant", LINEAR_QUANT_PARAMS(w->dtype),
                                     {"k", (int32_t)w->cols}, {"rows", (int32_t)product_rows(a, up)},
                                     {"warps", f.warps}, {"stages", f.stages},
                                     {"resident", f.resident}, {"slots", f.slots},

@@ -10,7 +10,7 @@
 // Bytes: the quantised tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
 // Tiles of slots come from moe_group.cu (SORTED). A single token needs no sorting: each of its slots is a tile, because
 // it goes to an expert once.
-// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
+// Template: BITS, OFFSET, FORM, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
 #include "quant_rows.cuh"

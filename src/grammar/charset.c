@@ -146,30 +146,58 @@ static rx escape(rx_store *s, uint32_t c)
 
 static bool is_escaped(uint32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
 
+/* Parts of a union, which is made of all of them at once. */
+typedef struct pieces {
+    rx *at;
+    int32_t n, cap;
+    bool failed;
+} pieces;
+
+static void add_piece(pieces *p, rx a)
+{
+    if (p->n == p->cap) {
+        int32_t cap = p->cap ? 2 * p->cap : 64;
+        rx *more = realloc(p->at, (size_t)cap * sizeof *more);
+        if (!more) {
+            p->failed = true;
+            return;
+        }
+        p->at = more;
+        p->cap = cap;
+    }
+    p->at[p->n++] = a;
+}
+
+static void add_range(rx_store *s, pieces *p, uint32_t from, uint32_t to, char_form form)
+{
+    while (form == CHARS_JSON && from <= to && from <= '\\') {
+        uint32_t end = from;
+        if (is_escaped(from)) {
+            add_piece(p, escape(s, from++));
+            continue;
+        }
+        while (end < to && !is_escaped(end + 1))
+            end++;
+        add_piece(p, char_range(s, from, end));
+        from = end + 1;
+    }
+    if (from <= to)
+        add_piece(p, char_range(s, from, to));
+}
+
 rx charset_rx(rx_store *s, charset *c, char_form form)
 {
-    rx made = RX_NOTHING;
+    pieces p = {0};
     charset_settle(c);
-    if (c->failed) {
-        s->failed = s->failed ? s->failed : "out of memory";
-        return RX_NOTHING;
-    }
-    for (int32_t i = 0; i < c->n; i++) {
-        uint32_t from = c->range[i][0], to = c->range[i][1];
-        while (form == CHARS_JSON && from <= to && from <= '\\') {
-            uint32_t end = from;
-            if (is_escaped(from)) {
-                made = rx_alt2(s, made, escape(s, from++));
-                continue;
-            }
-            while (end < to && !is_escaped(end + 1))
-                end++;
-            made = rx_alt2(s, made, char_range(s, from, end));
-            from = end + 1;
-        }
-        if (from <= to)
-            made = rx_alt2(s, made, char_range(s, from, to));
-    }
+    s->fuel -= c->n;
+    if (s->fuel <= 0 && !s->failed)
+        s->failed = "its sets of characters are too many";
+    for (int32_t i = 0; i < c->n && !s->failed; i++)
+        add_range(s, &p, c->range[i][0], c->range[i][1], form);
+    if ((c->failed || p.failed) && !s->failed)
+        s->failed = "out of memory";
+    rx made = s->failed ? RX_NOTHING : rx_alt(s, p.at, p.n);
+    free(p.at);
     rx_mark_character(s, made, true);
     return made;
 }

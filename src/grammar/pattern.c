@@ -181,6 +181,8 @@ static bool add_script(charset *c, const char *name, size_t n)
     return false;
 }
 
+enum { PROPERTY_FUEL = 5000 }; /* all characters are looked at */
+
 /* \p{..} or \P{..}, behind the letter. */
 static vt_status property(parser *q, bool negate, charset *c)
 {
@@ -196,6 +198,7 @@ static vt_status property(parser *q, bool negate, charset *c)
         known = add_script(&mine, equals + 1, (size_t)(close - equals - 1));
     else
         known = !equals && add_category(&mine, name, (size_t)(close - name));
+    q->s->fuel -= PROPERTY_FUEL;
     if (!known) {
         charset_release(&mine);
         return refuse(q, "an unknown property: expected a general category or Script=..");

@@ -440,6 +440,21 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
     }
 }
 
+/* Each takes a look at all characters: 64 KB of them would take minutes. */
+static void test_pattern_when_its_sets_of_characters_are_too_many_then_refused(void **state)
+{
+    (void)state;
+    enum { SETS = 1000 };
+    char text[5 * SETS];
+    vt_grammar *g = NULL;
+    vt_err err = {0};
+    for (int i = 0; i < SETS; i++)
+        memcpy(text + 5 * (size_t)i, "\\P{L}", 5);
+    assert_int_not_equal(vt_grammar_compile(vocab, VT_GRAMMAR_REGEX, text, sizeof text, &g, &err),
+                         VT_OK);
+    assert_non_null(strstr(err.message, "sets of characters are too many"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
+        cmocka_unit_test(test_pattern_when_its_sets_of_characters_are_too_many_then_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

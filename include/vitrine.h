@@ -214,6 +214,10 @@ typedef struct vt_event {
     int32_t draft_accepted; /* how many of them were right */
     const float *vector;    /* [n_vector] with the end of a request to embed; else NULL */
     int32_t n_vector;
+    /* masks of a constrained answer so far; those that had to be made; the time that all took, and
+     * the slowest */
+    int32_t n_masks, n_new_masks;
+    int64_t mask_ns, slowest_mask_ns;
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and

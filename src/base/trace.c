@@ -195,6 +195,14 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                 &(vt_request_event){.finish = {VT_REQ_FINISH, finish, request, at_ns, n_output}});
 }
 
+void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,
+                    int64_t ns, int64_t slowest_ns)
+{
+    int64_t us = slowest_ns / 1000;
+    put_request(r, &(vt_request_event){.masks = {VT_REQ_MASKS, n, request, at_ns, ns, n_new,
+                                                 us < INT32_MAX ? (int32_t)us : INT32_MAX}});
+}
+
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes)
 {

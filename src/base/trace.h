@@ -65,7 +65,8 @@ typedef enum vt_request_kind {
     VT_REQ_TOKEN,
     VT_REQ_FINISH,
     VT_REQ_WRITE,
-    VT_REQ_CACHE
+    VT_REQ_CACHE,
+    VT_REQ_MASKS
 } vt_request_kind;
 
 /* What kept a sequence in the queue. */
@@ -179,6 +180,16 @@ typedef struct vt_req_cache {
     int32_t why; /* EVICT: vt_evict (kv/radix.h) */
 } vt_req_cache;
 
+/* The masks of a constrained completion, which has ended. */
+typedef struct vt_req_masks {
+    vt_request_kind kind;
+    int32_t n;
+    uint64_t request;
+    int64_t at_ns, ns; /* ns: of all */
+    int32_t n_new;     /* those that had to be made */
+    int32_t slowest_us;
+} vt_req_masks;
+
 typedef union vt_request_event {
     vt_request_kind kind;
     struct { /* the members that all kinds begin with */
@@ -197,6 +208,7 @@ typedef union vt_request_event {
     vt_req_part part;
     vt_req_wait wait;
     vt_req_write write;
+    vt_req_masks masks;
 } vt_request_event;
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
@@ -217,6 +229,8 @@ void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t 
                     int32_t token);
 void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
                      int32_t n_output);
+void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,
+                    int64_t ns, int64_t slowest_ns);
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,

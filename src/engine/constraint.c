@@ -3,8 +3,19 @@
 
 #include <string.h>
 
+#include "base/clock.h"
+
+static void note_cost(vt_constrained *c, int64_t took_ns)
+{
+    c->cost.n++;
+    c->cost.ns += took_ns;
+    c->cost.worst_ns = took_ns > c->cost.worst_ns ? took_ns : c->cost.worst_ns;
+    c->cost.n_new = c->rules.n_new ? c->rules.n_new(c->rules.state) : 0;
+}
+
 bool vt_constrained_next(vt_constrained *c, int32_t i)
 {
+    int64_t begin = vt_now_ns();
     uint32_t *words = c->mask + (size_t)i * (size_t)c->n_words, some = 0;
     memset(words, 0, (size_t)c->n_words * sizeof *words);
     vt_allowance allow = c->rules.mask(c->rules.state, words, c->n_words);
@@ -16,6 +27,7 @@ bool vt_constrained_next(vt_constrained *c, int32_t i)
             words[w] &= c->allowed[w];
         some |= words[w];
     }
+    note_cost(c, vt_now_ns() - begin);
     return allow != VT_ALLOW_NOTHING && some != 0;
 }
 

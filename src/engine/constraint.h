@@ -32,7 +32,14 @@ typedef struct vt_constraint {
     /* Takes the last n tokens back: at most VT_DRAFT_MOST, which were guesses. */
     void (*undo)(void *state, int32_t n);
     void (*free)(void *state); /* with the request; may be NULL */
+    /* Masks so far that had to be made; the others had been made before. NULL: not known. */
+    int64_t (*n_new)(void *state);
 } vt_constraint;
+
+/* What masks of a sequence cost so far. */
+typedef struct vt_mask_cost {
+    int64_t n, n_new, ns, worst_ns;
+} vt_mask_cost;
 
 /* Makes the rules of a request's completion number `sample`; false: out of memory. */
 typedef struct vt_constraint_maker {
@@ -47,6 +54,7 @@ typedef struct vt_constrained {
     int32_t n_words;
     bool any[1 + VT_DRAFT_MOST]; /* VT_ALLOW_ANY, and the request's own `allowed` is not set */
     const uint32_t *allowed;     /* the request's, which holds as well; NULL: all */
+    vt_mask_cost cost;
 } vt_constrained;
 
 /* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may. */

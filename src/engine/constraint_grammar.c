@@ -18,6 +18,12 @@ static void undo(void *state, int32_t n) { vt_matcher_undo(state, n); }
 
 static void release(void *state) { vt_matcher_free(state); }
 
+static int64_t n_new(void *state)
+{
+    vt_matcher_cost cost = vt_matcher_spent(state);
+    return cost.n - cost.n_cached;
+}
+
 _Static_assert((int)VT_DRAFT_MOST <= (int)VT_MATCHER_BACK, "guesses can be taken back");
 
 typedef struct making {
@@ -33,8 +39,12 @@ static bool make(void *user, int32_t sample, vt_constraint *out)
     if (m->thought.t)
         return vt_thought_new(&m->thought, out);
     vt_matcher *matcher = vt_matcher_new(m->g, m->most);
-    *out = (vt_constraint){
-        .state = matcher, .mask = mask, .take = take, .undo = undo, .free = release};
+    *out = (vt_constraint){.state = matcher,
+                           .mask = mask,
+                           .take = take,
+                           .undo = undo,
+                           .free = release,
+                           .n_new = n_new};
     return matcher != NULL;
 }
 

@@ -202,6 +202,13 @@ static void release(void *state)
     free(s);
 }
 
+static int64_t n_new(void *state)
+{
+    const thought *s = state;
+    vt_matcher_cost cost = s->m ? vt_matcher_spent(s->m) : (vt_matcher_cost){0};
+    return cost.n - cost.n_cached;
+}
+
 /* The tokens that close a thought; false: more than MAX_CLOSE, or out of memory. */
 static bool find_close(thought *s)
 {
@@ -233,6 +240,7 @@ bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
         release(s);
         return false;
     }
-    *out = (vt_constraint){.state = s, .mask = mask, .take = take, .undo = undo, .free = release};
+    *out = (vt_constraint){
+        .state = s, .mask = mask, .take = take, .undo = undo, .free = release, .n_new = n_new};
     return true;
 }

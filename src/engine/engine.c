@@ -341,6 +341,7 @@ static void publish_stats(vt_engine *e)
     st->schedule_ns = e->schedule_ns;
     st->device_ns = e->device_ns;
     st->publish_ns = e->publish_ns;
+    st->masks = e->masks;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -563,6 +564,8 @@ void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out)
     *out = e->stats;
     out->n_waiting = e->n_waiting;
     pthread_mutex_unlock(&e->lock);
+    if (e->grammars)
+        out->grammars = vt_grammar_store_look(e->grammars);
     out->recorder_bytes = engine_recorder_bytes(e);
     if (e->executor->held)
         e->executor->held(e->executor, &out->held);

@@ -12,7 +12,9 @@
 
 #include "base/buf.h"
 #include "exec/executor.h"
+#include "engine/constraint.h"
 #include "engine/scheduler.h"
+#include "grammar/store.h"
 
 typedef struct vt_engine_config {
     vt_sched_config sched;
@@ -44,6 +46,8 @@ typedef struct vt_engine_stats {
     int64_t last_step_ns; /* when a step last ended */
     bool lost; /* the device is lost and could not be made again: only a new process helps */
     int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
+    vt_mask_cost masks; /* of constrained sequences that have ended; worst_ns is not told */
+    vt_grammar_store_stats grammars;
     size_t recorder_bytes; /* memory that the recording, the executor's too, has come to use */
     vt_executor_held held;
 } vt_engine_stats;

@@ -34,6 +34,7 @@ struct vt_engine {
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
+    vt_mask_cost masks; /* of sequences that have ended */
     /* pages that recorded cache events have counted */
     uint64_t told_inserted, told_evicted[VT_EVICT_CAUSES];
     int64_t schedule_ns, device_ns, publish_ns;

@@ -9,6 +9,7 @@
 
 static vt_event event_of(const vt_seq *q)
 {
+    const vt_mask_cost cost = q->constrained ? q->constrained->cost : (vt_mask_cost){0};
     return (vt_event){.request = q->req->id,
                       .sample = q->index,
                       .finish = VT_FINISH_NONE,
@@ -21,7 +22,11 @@ static vt_event event_of(const vt_seq *q)
                       .n_chunks = q->n_chunks,
                       .n_retracted = q->n_retracted,
                       .draft_tokens = q->drafting.tokens,
-                      .draft_accepted = q->drafting.accepted};
+                      .draft_accepted = q->drafting.accepted,
+                      .n_masks = (int32_t)cost.n,
+                      .n_new_masks = (int32_t)cost.n_new,
+                      .mask_ns = cost.ns,
+                      .slowest_mask_ns = cost.worst_ns};
 }
 
 static void call_back(const vt_seq *q, const vt_event *event)
@@ -90,6 +95,13 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
     event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
     e->n_finished[q->finish]++;
+    if (q->constrained) {
+        e->masks.n += q->constrained->cost.n;
+        e->masks.n_new += q->constrained->cost.n_new;
+        e->masks.ns += q->constrained->cost.ns;
+        vt_trace_masks(&e->requests, q->req->id, engine_now(e), event->n_masks, event->n_new_masks,
+                       event->mask_ns, event->slowest_mask_ns);
+    }
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 

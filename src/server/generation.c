@@ -128,6 +128,11 @@ static void on_event(server_part *part, const vt_event *e)
     if (e->finish != VT_FINISH_NONE) {
         g->draft_tokens += e->draft_tokens;
         g->draft_accepted += e->draft_accepted;
+        g->n_masks += e->n_masks;
+        g->n_new_masks += e->n_new_masks;
+        g->mask_ns += e->mask_ns;
+        if (e->slowest_mask_ns > g->slowest_mask_ns)
+            g->slowest_mask_ns = e->slowest_mask_ns;
     }
     if (e->admitted_ns && (!g->at.admitted || e->admitted_ns < g->at.admitted))
         g->at.admitted = e->admitted_ns;
@@ -438,6 +443,12 @@ void generation_write_timings(const generation *g, vt_json *w, const char *key)
     if (g->draft_tokens > 0) {
         vt_json_int(w, "draft_tokens", g->draft_tokens);
         vt_json_int(w, "draft_accepted", g->draft_accepted);
+    }
+    if (g->n_masks > 0) {
+        vt_json_int(w, "masks", g->n_masks);
+        vt_json_int(w, "masks_new", g->n_new_masks);
+        vt_json_fixed(w, "masks_ms", (double)g->mask_ns * 1e-6, 3);
+        vt_json_fixed(w, "slowest_mask_ms", (double)g->slowest_mask_ns * 1e-6, 3);
     }
     vt_json_int(w, "story", g->n_submitted > 0 ? (int64_t)g->part[0].id : 0);
     vt_json_close(w);

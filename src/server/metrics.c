@@ -167,6 +167,26 @@ static void write_held(server_exposition *w, server_metrics *m, const vt_executo
     server_sample(w, (double)use.mapped, "state", "mapped", NULL);
 }
 
+/* Grammars, and the masks of the answers that followed one. */
+static void write_grammars(server_exposition *w, const vt_engine_stats *e)
+{
+    const vt_grammar_store_stats *g = &e->grammars;
+    server_family(w, SERVER_COUNTER, "vitrine:grammars",
+                  "Grammars that requests came with, by whether they had been compiled before.");
+    server_sample(w, (double)g->n_compiled, "how", "compiled", NULL);
+    server_sample(w, (double)g->n_found, "how", "found", NULL);
+    server_metric(w, SERVER_COUNTER, "vitrine:grammar_compile_seconds",
+                  "Time of compiling grammars.", (double)g->compile_ns * 1e-9);
+    server_metric(w, SERVER_GAUGE, "vitrine:grammar_bytes", "Memory of compiled grammars.",
+                  (double)g->bytes);
+    server_family(w, SERVER_COUNTER, "vitrine:masks",
+                  "Masks of the next token, by whether they had been made before.");
+    server_sample(w, (double)e->masks.n_new, "how", "made", NULL);
+    server_sample(w, (double)(e->masks.n - e->masks.n_new), "how", "found", NULL);
+    server_metric(w, SERVER_COUNTER, "vitrine:mask_seconds", "Time of masks, for which steps wait.",
+                  (double)e->masks.ns * 1e-9);
+}
+
 static void write_cache(server_exposition *w, const vt_engine_stats *e)
 {
     static const char *const cause[VT_EVICT_CAUSES] = {"admit", "grow", "covered", "flush"};
@@ -264,6 +284,7 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_requests(&w, &c);
     write_batch(&w, &c.engine);
     write_cache(&w, &c.engine);
+    write_grammars(&w, &c.engine);
     write_recorder(&w, &c.engine);
     write_held(&w, s->metrics, &c.engine.held);
     write_http(&w, &c);

@@ -170,6 +170,20 @@ static vt_status find_facts(const story_input *in, story_record *r, story_facts 
     return story_find_slow(r, f->gap_s, f->n_gaps, f->itl_p50_s, &f->slow, err);
 }
 
+/* The masks of a constrained request. */
+static void put_masks(vt_json *w, const request_record *q)
+{
+    if (q->n_masks == 0)
+        return;
+    vt_json_open(w, "masks", '{');
+    vt_json_int(w, "count", q->n_masks);
+    vt_json_int(w, "new", q->n_new_masks);
+    put_ms(w, "total_ms", (double)q->mask_ns * 1e-9, measured);
+    vt_json_tagged(w, "mean_us", (double)q->mask_ns * 1e-3 / q->n_masks, 3, measured);
+    vt_json_tagged(w, "slowest_us", q->slowest_mask_us, 3, measured);
+    vt_json_close(w);
+}
+
 static void put_request(vt_json *w, const story_record *r, const story_facts *f)
 {
     const request_record *q = r->mine;
@@ -186,6 +200,7 @@ static void put_request(vt_json *w, const story_record *r, const story_facts *f)
     vt_json_int(w, "pages", q->n_pages);
     vt_json_int(w, "retracted", q->n_retracted);
     vt_json_string(w, "finish", story_finish_name(q->finish));
+    put_masks(w, q);
     put_ms(w, "before_ms", (double)(q->arrive_ns - story_origin(r)) * 1e-9, measured);
     put_ms(w, "total_ms", f->total_s, measured);
     put_ms(w, "queue_ms", f->queue_s, measured);

@@ -145,6 +145,32 @@ def test_a_stream_brings_the_same_text_with_log_probabilities():
             assert all(p["logprob"] == -9999 or p["logprob"] <= 0 for p in t["top_logprobs"]), t
 
 
+def metric(name):
+    """The sum of a metric's samples."""
+    lines = server().get("/metrics").body.decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if re.match(re.escape(name) + r"[ {]", line))
+
+
+def test_timings_metrics_and_the_story_tell_of_the_masks():
+    schema = {"type": "object", "properties": {"told": {"type": "boolean"}}, "required": ["told"], "additionalProperties": False}
+    before = {name: metric(name) for name in ("vitrine:masks_total", "vitrine:mask_seconds_total", "vitrine:grammars_total")}
+    answers = [check(schema, seed=1) for _ in range(2)]
+    for i, a in enumerate(answers):
+        t, made = a["timings"], a["usage"]["completion_tokens"]
+        assert made <= t["masks"] <= made + 1, (t, made)
+        assert 0 < t["slowest_mask_ms"] <= t["masks_ms"], t
+        assert t["masks_new"] > 0 if i == 0 else t["masks_new"] == 0, (i, t)
+        m = server().get(f"/story/{t['story']}").json["request"]["masks"]
+        same((m["count"], m["new"]), (t["masks"], t["masks_new"]))
+        assert m["slowest_us"]["value"] <= m["total_ms"]["value"] * 1e3 + 1, m
+    same(metric("vitrine:masks_total") - before["vitrine:masks_total"], sum(a["timings"]["masks"] for a in answers))
+    same(metric("vitrine:grammars_total") - before["vitrine:grammars_total"] >= 2, True)
+    assert metric("vitrine:mask_seconds_total") > before["vitrine:mask_seconds_total"]
+    body = {"prompt": "x", "max_tokens": 2, "ignore_eos": True}
+    plain = server().good("/v1/completions", body).json["timings"]
+    assert "masks" not in plain and "masks" not in server().get(f"/story/{plain['story']}").json["request"], plain
+
+
 def test_stop_ends_a_structured_answer():
     got = ask({"type": "array", "items": {"const": "ab"}, "minItems": 5}, stop=["b"]).json["choices"][0]
     same((re.sub(r"\s", "", got["message"]["content"]), got["finish_reason"]), ('["a', "stop"))

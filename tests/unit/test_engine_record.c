@@ -21,7 +21,7 @@ static void test_record_when_a_request_ran_then_the_ring_tells_it_in_order(void 
     assert_string_equal(source[0].name, "engine");
     uint64_t n = vt_trace_copy(source[0].requests, ev, 100);
     n += vt_trace_copy_tokens(source[0].tokens, ev + n, 100);
-    int32_t seen[VT_REQ_CACHE + 1] = {0}, steps = 0, last = -1;
+    int32_t seen[VT_REQ_MASKS + 1] = {0}, steps = 0, last = -1;
     for (uint64_t i = 0; i < n; i++) {
         if (ev[i].kind == VT_REQ_CACHE)
             continue;

@@ -208,6 +208,13 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->write_ns = e->write.spent_ns;
         q->write_bytes = e->write.n_bytes;
         break;
+    case VT_REQ_MASKS:
+        q->n_masks += e->masks.n;
+        q->n_new_masks += e->masks.n_new;
+        q->mask_ns += e->masks.ns;
+        q->slowest_mask_us = e->masks.slowest_us > q->slowest_mask_us ? e->masks.slowest_us
+                                                                      : q->slowest_mask_us;
+        break;
     case VT_REQ_CACHE:
         break;
     }

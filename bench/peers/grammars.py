@@ -10,7 +10,7 @@ it, drawn with a fixed seed, with their first valid instance of 10 to 1,500 toke
 and four schemas of our own. Each engine gets the tokens that ours makes of the instance. Times are CPU time of the thread;
 "compile" is from the schema's text to the first mask; Python's own share of a peer's mask is measured with an empty call
 and taken off. Refused: the schema; not accepted: a valid instance."""
-import argparse, base64, collections, json, os, random, statistics, subprocess, time
+import argparse, base64, collections, json, multiprocessing, os, random, statistics, subprocess, time
 
 EOS, SPECIAL = "<|endoftext|>", 26
 OWN = {
@@ -142,7 +142,7 @@ def one_pass(engine, compiled, ids, spent):
     return out, None if engine.ends(m) else "the instance may not end"
 
 
-def theirs(engine, work, ids):
+def theirs(engine, work, ids, limit):
     class Empty:
         def mask(self, m):
             pass
@@ -151,26 +151,40 @@ def theirs(engine, work, ids):
         begin = now()
         empty.mask(None)
         spent.append(now() - begin)
-    spent, rows = statistics.median(spent), []
-    for (name, schema, _), tokens in zip(work, ids):
-        text, row = json.dumps(schema), {}
-        begin = now()
-        try:
-            compiled = engine.compile(text)
-            engine.mask(engine.matcher(compiled))
-            row["compile_ns"] = now() - begin
-            for i in range(3):
-                times, fault = one_pass(engine, compiled, tokens, spent)
-                row.setdefault("first_ns", times)
-                row["third_ns"] = times
-                if fault:
-                    row["fault"] = fault
-                    break
-        except Exception as e:
-            row.setdefault("compile_ns", now() - begin)
-            row["fault"] = f"{type(e).__name__}: {e}"[:200]
-        rows.append(row)
-    return engine.start, rows
+    spent = statistics.median(spent)
+    return engine.start, [apart(lambda: one_case(engine, json.dumps(schema), tokens, spent), limit) for (_, schema, _), tokens in zip(work, ids)]
+
+
+def one_case(engine, text, tokens, spent):
+    row, begin = {}, now()
+    try:
+        compiled = engine.compile(text)
+        engine.mask(engine.matcher(compiled))
+        row["compile_ns"] = now() - begin
+        for i in range(3):
+            times, fault = one_pass(engine, compiled, tokens, spent)
+            row.setdefault("first_ns", times)
+            row["third_ns"] = times
+            if fault:
+                return {**row, "fault": fault}
+        return row
+    except Exception as e:
+        return {"compile_ns": now() - begin, **row, "fault": f"{type(e).__name__}: {e}"[:200]}
+
+
+def apart(work, limit):
+    """What work() returns, in a process of its own: some schemas take minutes, and C++ cannot be interrupted."""
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=lambda: theirs.send(work()))
+    child.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(limit) else {"compile_ns": limit * 10**9, "fault": f"not done after {limit} s"}
+    except EOFError:
+        return {"compile_ns": 0, "fault": "the process ended"}
+    finally:
+        child.kill()
+        child.join()
 
 
 def figures(ns):
@@ -199,6 +213,7 @@ def main():
     p.add_argument("vocabulary")
     p.add_argument("maskbench")
     p.add_argument("--each", type=int, default=2)
+    p.add_argument("--limit", type=int, default=20, help="seconds that a peer may take for one schema, three passes included")
     p.add_argument("--skip", action="append", default=[])
     p.add_argument("--faults", action="store_true", help="tell what each engine refused or did not accept")
     p.add_argument("--slow", type=int, default=0, help="tell the N schemas with our slowest masks")
@@ -210,7 +225,7 @@ def main():
     for name, make in (("llguidance", LLGuidance), ("xgrammar", XGrammar)):
         if name not in a.skip:
             engine = make(ranks, special)
-            results[f"{name} {getattr(engine.lib, '__version__', '')}"] = theirs(engine, work, ids)
+            results[f"{name} {getattr(engine.lib, '__version__', '')}"] = theirs(engine, work, ids, a.limit)
     common = [i for i in range(len(work)) if not any("fault" in rows[i] for _, rows in results.values())]
     table(results, len(work), common)
     mine = [i for i, r in enumerate(results["vitrine"][1]) if "fault" not in r]

@@ -125,11 +125,10 @@ vt_status vt_grammar_warm(vt_grammar_vocab *v, vt_err *err)
     TRY(vt_grammar_compile(v, VT_GRAMMAR_JSON_OBJECT, NULL, 0, &g, err));
     rules *r = &g->m.g;
     rx dots = RX_NOTHING;
-    TRY(pattern_compile(&r->rx, "^.*$", 4, CHARS_JSON, false, &dots, err));
-    const rx_node *dot = rx_at(&r->rx, dots);
-    const rx character[3] = {r->any_char, r->json_char, dot->a};
-    bool ok = true;
-    for (int i = 0; i < (dot->kind == RX_KIND_REPEAT ? 3 : 2); i++) {
+    bool ok = pattern_compile(&r->rx, "^.*$", 4, CHARS_JSON, false, &dots, err) == VT_OK;
+    const rx_node dot = *rx_at(&r->rx, dots); /* a copy: new nodes move the others */
+    const rx character[3] = {r->any_char, r->json_char, dot.a};
+    for (int i = 0; ok && i < (dot.kind == RX_KIND_REPEAT ? 3 : 2); i++) {
         rx string = rx_close(&r->rx, rx_repeat(&r->rx, character[i], 0, RX_NO_MOST));
         seed_use use;
         symbol s = rules_lexeme(r, string);

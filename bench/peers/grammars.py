@@ -10,7 +10,7 @@ it, drawn with a fixed seed, with their first valid instance of 10 to 1,500 toke
 and four schemas of our own. Each engine gets the tokens that ours makes of the instance. Times are CPU time of the thread;
 "compile" is from the schema's text to the first mask; Python's own share of a peer's mask is measured with an empty call
 and taken off. Refused: the schema; not accepted: a valid instance."""
-import argparse, base64, collections, json, multiprocessing, os, random, statistics, subprocess, time
+import argparse, base64, collections, importlib.metadata, json, multiprocessing, os, random, statistics, subprocess, time
 
 EOS, SPECIAL = "<|endoftext|>", 26
 OWN = {
@@ -225,7 +225,7 @@ def main():
     for name, make in (("llguidance", LLGuidance), ("xgrammar", XGrammar)):
         if name not in a.skip:
             engine = make(ranks, special)
-            results[f"{name} {getattr(engine.lib, '__version__', '')}"] = theirs(engine, work, ids, a.limit)
+            results[f"{name} {importlib.metadata.version(name)}"] = theirs(engine, work, ids, a.limit)
     common = [i for i in range(len(work)) if not any("fault" in rows[i] for _, rows in results.values())]
     table(results, len(work), common)
     mine = [i for i, r in enumerate(results["vitrine"][1]) if "fault" not in r]

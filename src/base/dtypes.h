@@ -7,11 +7,13 @@
  *   VT_QUANT(name, elements and bytes of a block, its number in GGUF files, bits, offset, flags)
  *
  * A quantised value is scale * (quant - offset), or scale * quant + minimum. `bits` are those of a
- * stored quant. Flags:
+ * quant as kernels read it: where a file has places in a table (IQ4_NL, MXFP4), the values
+ * themselves. Flags:
  *
  *   VT_FORM_MIN     each block of 32 has a minimum beside its scale
  *   VT_FORM_HALVES  a scale covers 16 columns
- *   VT_FORM_SUPER   scales are integers, multiplied by one scale for all 256 columns */
+ *   VT_FORM_SUPER   scales are integers, multiplied by one scale for all 256 columns
+ *   VT_FORM_POWER   a scale is a power of two, which kernels read as BF16 (others are F16) */
 #ifndef VT_DTYPE
 #define VT_DTYPE(...)
 #endif
@@ -30,6 +32,8 @@ VT_QUANT(Q5_1, 32, 24, 7, 5, 0, VT_FORM_MIN)
 VT_QUANT(Q4_K, 256, 144, 12, 4, 0, VT_FORM_MIN | VT_FORM_SUPER)
 VT_QUANT(Q5_K, 256, 176, 13, 5, 0, VT_FORM_MIN | VT_FORM_SUPER)
 VT_QUANT(Q6_K, 256, 210, 14, 6, 32, VT_FORM_HALVES | VT_FORM_SUPER)
+VT_QUANT(IQ4_NL, 32, 18, 20, 8, 128, 0)
+VT_QUANT(MXFP4, 32, 17, 39, 8, 128, VT_FORM_POWER)
 VT_DTYPE(I8, 1, 1, 24, 0, 0, 0)
 VT_DTYPE(U8, 1, 1, -1, 0, 0, 0)
 VT_DTYPE(I32, 1, 4, 26, 0, 0, 0)

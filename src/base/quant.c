@@ -10,6 +10,8 @@
  *   Q4_K  d:f16 m:f16 s:u6[16] q:u4[256]         x = (d s_i) q - (m s'_i),  i: 8 groups of 32
  *   Q5_K  d:f16 m:f16 s:u6[16] h:u1[256] q:u4[256]
  *   Q6_K  q:u4[256] h:u2[256] s:i8[16] d:f16     x = (d s_i) (q + 16 h - 32),  i: 16 groups of 16
+ *   IQ4_NL  d:f16 q:u4[32]                       x = d vt_iq4_nl[q]
+ *   MXFP4   e:u8 q:u4[32]                        x = 2^(e - 128) vt_mxfp4[q]
  *
  * In the types with blocks of 32, byte j of q holds element j in its low and element j + 16 in its
  * high nibble. In Q4_K and Q5_K each 32 bytes of q hold two groups, low nibbles first; byte j of
@@ -335,6 +337,62 @@ static void quant_q6_k(const float *x, uint8_t *b)
     }
 }
 
+/* ---- tables of values ---- */
+
+const int8_t vt_iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t vt_mxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+uint16_t vt_mxfp4_scale(uint8_t e)
+{
+    return (uint16_t)(e < 2 ? 0x20 << e : (e - 1) << 7); /* the first two are subnormal */
+}
+
+static void dequant_table(const uint8_t *q, const int8_t *table, float d, float *x)
+{
+    for (int j = 0; j < QK / 2; j++) {
+        x[j] = d * (float)table[q[j] & 15];
+        x[j + QK / 2] = d * (float)table[q[j] >> 4];
+    }
+}
+
+static void dequant_iq4_nl(const uint8_t *b, float *x)
+{
+    dequant_table(b + 2, vt_iq4_nl, load_f16(b), x);
+}
+
+static void dequant_mxfp4(const uint8_t *b, float *x)
+{
+    dequant_table(b + 1, vt_mxfp4, vt_bf16_to_f32(vt_mxfp4_scale(b[0])), x);
+}
+
+/* Writes the place of the value that is nearest to x / d, for each x. */
+static void quant_table(const float *x, const int8_t *table, float d, uint8_t *q)
+{
+    memset(q, 0, QK / 2);
+    for (int j = 0; j < QK; j++) {
+        float v = d != 0 ? x[j] / d : 0;
+        int best = 0;
+        for (int i = 1; i < 16; i++)
+            if (fabsf(v - (float)table[i]) < fabsf(v - (float)table[best]))
+                best = i;
+        q[j % (QK / 2)] |= (uint8_t)(best << (j < QK / 2 ? 0 : 4));
+    }
+}
+
+static void quant_iq4_nl(const float *x, uint8_t *b)
+{
+    quant_table(x, vt_iq4_nl, store_f16(b, peak_of(x, QK) / -127), b + 2);
+}
+
+static void quant_mxfp4(const float *x, uint8_t *b)
+{
+    float peak = fabsf(peak_of(x, QK));
+    int e = peak > 0 ? ilogbf(peak) + 125 : 0; /* the peak becomes 8 to 12 of the scale's units */
+    b[0] = (uint8_t)(e < 0 ? 0 : e > 254 ? 254 : e);
+    quant_table(x, vt_mxfp4, vt_bf16_to_f32(vt_mxfp4_scale(b[0])), b + 1);
+}
+
 /* ---- rows ---- */
 
 typedef void (*dequant_fn)(const uint8_t *block, float *x);
@@ -344,10 +402,11 @@ static const struct {
     dequant_fn dequant;
     quant_fn quant;
 } block_fn[VT_DTYPE_COUNT] = {
-    [VT_Q8_0] = {dequant_q8_0, quant_q8_0}, [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
-    [VT_Q4_1] = {dequant_q4_1, quant_q4_1}, [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
-    [VT_Q5_1] = {dequant_q5_1, quant_q5_1}, [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
-    [VT_Q5_K] = {dequant_q5_k, quant_q5_k}, [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
+    [VT_Q8_0] = {dequant_q8_0, quant_q8_0},       [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
+    [VT_Q4_1] = {dequant_q4_1, quant_q4_1},       [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
+    [VT_Q5_1] = {dequant_q5_1, quant_q5_1},       [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
+    [VT_Q5_K] = {dequant_q5_k, quant_q5_k},       [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
+    [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl}, [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
 };
 
 void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n)

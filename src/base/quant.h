@@ -12,4 +12,8 @@ void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n);
  * for tests and random models, not for publishing quantised weights. */
 void vt_quant_row(vt_dtype type, const float *src, void *dst, int64_t n);
 
+/* The values of the types that store places in a table, and MXFP4's scale as BF16. */
+extern const int8_t vt_iq4_nl[16], vt_mxfp4[16];
+uint16_t vt_mxfp4_scale(uint8_t e);
+
 #endif

@@ -15,7 +15,8 @@ typedef enum vt_dtype {
     VT_DTYPE_COUNT
 } vt_dtype;
 
-enum { VT_FORM_MIN = 1, VT_FORM_HALVES = 2, VT_FORM_SUPER = 4 }; /* base/dtypes.h */
+/* base/dtypes.h */
+enum { VT_FORM_MIN = 1, VT_FORM_HALVES = 2, VT_FORM_SUPER = 4, VT_FORM_POWER = 8 };
 
 typedef struct vt_dtype_info {
     const char *name; /* "Q4_1" */

@@ -14,11 +14,11 @@
 #include "ops/cases.h"
 #include "ops/linear/linear_quant.h"
 
-enum { TYPES = 9, LANE_WORD = 4 };
-static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1, VT_Q5_0,    VT_Q5_1,
-                                      VT_Q4_K, VT_Q5_K, VT_Q6_K, VT_FP8_E4M3};
+enum { TYPES = 11, LANE_WORD = 4 };
+static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,     VT_Q5_0,   VT_Q5_1, VT_Q4_K,
+                                      VT_Q5_K, VT_Q6_K, VT_FP8_E4M3, VT_IQ4_NL, VT_MXFP4};
 
-static bool is_k(vt_dtype t) { return t >= VT_Q4_K; }
+static bool is_k(vt_dtype t) { return t >= VT_Q4_K && t <= VT_Q6_K; }
 static bool has_min(vt_dtype t)
 {
     return t == VT_Q4_1 || t == VT_Q5_1 || t == VT_Q4_K || t == VT_Q5_K;
@@ -27,7 +27,10 @@ static int high_bits(vt_dtype t)
 {
     return t == VT_Q6_K ? 2 : t == VT_Q5_0 || t == VT_Q5_1 || t == VT_Q5_K;
 }
-static bool is_bytes(vt_dtype t) { return t == VT_Q8_0 || t == VT_FP8_E4M3; }
+static bool is_bytes(vt_dtype t)
+{
+    return t == VT_Q8_0 || t == VT_FP8_E4M3 || t == VT_IQ4_NL || t == VT_MXFP4;
+}
 
 /* ---- the drawing of linear_quant.h, read one element at a time ---- */
 
@@ -65,6 +68,11 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
     case VT_FP8_E4M3:
         memcpy(&d32, s + 4 * g, 4);
         return d32 * vt_fp8_e4m3_to_f32((uint8_t)u);
+    case VT_MXFP4:
+        return vt_bf16_to_f32(
+                   (uint16_t)(s[(g * words + c) * 2] | s[(g * words + c) * 2 + 1] << 8)) *
+               (float)(int8_t)u;
+    case VT_IQ4_NL:
     case VT_Q8_0:
         return half(s + (g * words + c) * 2) * (float)(int8_t)u;
     case VT_Q4_0:
@@ -172,7 +180,7 @@ static void test_fp8_tiles_when_scales_are_blocks_and_columns_end_inside_a_chunk
 static void test_tile_sizes_are_those_of_the_header(void **state)
 {
     (void)state;
-    static const int bytes[TYPES] = {1088, 576, 640, 704, 768, 592, 720, 848, 1056};
+    static const int bytes[TYPES] = {1088, 576, 640, 704, 768, 592, 720, 848, 1056, 1088, 1088};
     for (int i = 0; i < TYPES; i++)
         assert_int_equal(linear_quant_tile_bytes(types[i], 1024), 8 * bytes[i]);
     assert_int_equal(linear_quant_matrix_bytes(VT_Q4_0, 17, 128, false), 3 * 576);

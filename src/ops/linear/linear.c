@@ -295,6 +295,8 @@ static const char *const linear_cases[] = {
     "tokens=17 type=q4_k|q5_k|q6_k cols=512 rows=48 rows2=9 rows3=10 bias=1 sliced=1",
     "tokens=3 type=q4_k|q5_k|q6_k cols=512 rows=21 rows2=21 epilogue=swiglu",
     "tokens=33 type=q4_k|q5_k|q6_k cols=512 rows=40 residual=1",
+    "tokens=1|17|33 type=iq4_nl|mxfp4 cols=96 rows=48 bias=1",
+    "tokens=3 type=iq4_nl|mxfp4 cols=160 rows=21 rows2=21 epilogue=swiglu",
     "tokens=5 type=fp8 cols=200 rows=150 scales=blocks",
     "tokens=35 type=fp8 cols=256 rows=140 rows2=140 epilogue=swiglu scales=blocks",
     "tokens=1 type=fp8 cols=300 rows=50 scales=blocks",

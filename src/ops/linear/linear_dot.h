@@ -80,7 +80,8 @@ INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *ti
     load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * VF * h, w->q);
     const uint8_t *s = tile + l->scales_at + b * linear_scale_bytes(tr);
     if (!tr.k) {
-        w->d = vf_load_f16(s + 2 * VF * h);
+        w->d = tr.power ? vf_load_bf16((const uint16_t *)(s + 2 * VF * h))
+                        : vf_load_f16(s + 2 * VF * h);
         w->e = tr.min ? vf_load_f16(s + 32 + 2 * VF * h) : vf_zero();
         return;
     }

@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/quant.h"
 #include "ops/linear/linear_impl.h"
 
 static void nibbles(const uint8_t *src, uint8_t *q)
@@ -115,6 +116,26 @@ static void plain_Q6_K(const uint8_t *b, linear_plain_block *p)
     q6_k_quants(b, b + 128, p->q);
     memcpy(p->s, b + 192, 16);
     memcpy(p->d, b + 208, 2);
+}
+
+static void table_values(const uint8_t *src, const int8_t *table, uint8_t *q)
+{
+    for (int j = 0; j < 16; j++) {
+        q[j] = (uint8_t)(table[src[j] & 15] + 128);
+        q[j + 16] = (uint8_t)(table[src[j] >> 4] + 128);
+    }
+}
+
+static void plain_IQ4_NL(const uint8_t *b, linear_plain_block *p)
+{
+    table_values(b + 2, vt_iq4_nl, p->q);
+}
+
+static void plain_MXFP4(const uint8_t *b, linear_plain_block *p)
+{
+    uint16_t d = vt_mxfp4_scale(b[0]);
+    memcpy(p->d, &d, sizeof d);
+    table_values(b + 1, vt_mxfp4, p->q);
 }
 
 void linear_to_plain(vt_dtype type, const uint8_t *b, linear_plain_block *p)

@@ -11,7 +11,7 @@
  *                   group 4 .. group 7 in the high ones
  *            5 bit  and 64 bytes whose bit g is the fifth bit of group g
  *            6 bit  and 2 x 64 bytes: two bits a group, groups 0 .. 3, then 4 .. 7
- *   scales   blocks of 32:  f16 d[16], and f16 m[16] where the type has a minimum
+ *   scales   blocks of 32:  f16 d[16] (bf16 for MXFP4), and f16 m[16] where the type has a minimum
  *            K types:       u8 s[16], u8 t[16]; each 256 columns: f16 d[16], f16 m[16]
  *                           Q4_K, Q5_K: x = (d s) q - (m t);  Q6_K: x = (d s) q, (d t) q for the
  *                           first and last 16 columns
@@ -35,6 +35,7 @@ typedef struct linear_traits {
     bool min;    /* each block has a minimum beside its scale */
     bool halves; /* a scale covers 16 columns */
     bool k;      /* scales of 32 columns are integers, multiplied by one scale for 256 columns */
+    bool power;  /* scales are BF16, not F16 */
     int form;    /* the flags as a number, VT_FORM_... */
 } linear_traits;
 
@@ -48,6 +49,7 @@ static inline __attribute__((always_inline)) linear_traits linear_traits_of(vt_d
                                .min = ((flags)&VT_FORM_MIN) != 0,       \
                                .halves = ((flags)&VT_FORM_HALVES) != 0, \
                                .k = ((flags)&VT_FORM_SUPER) != 0,       \
+                               .power = ((flags)&VT_FORM_POWER) != 0,   \
                                .form = (flags)};
 #include "base/dtypes.h"
     default:
@@ -67,9 +69,9 @@ static inline __attribute__((always_inline)) int linear_scale_bytes(linear_trait
 
 /* A block of a quantised row, unpacked to bytes in column order: 32 columns, for K types 256. */
 typedef struct linear_plain_block {
-    uint8_t q[LINEAR_SUPER]; /* Q8_0: q + 128 */
+    uint8_t q[LINEAR_SUPER]; /* of 8 bits: q + 128 */
     uint8_t s[16], t[8];     /* K types: scales, minima */
-    uint8_t d[2], m[2];      /* f16, as stored */
+    uint8_t d[2], m[2];      /* f16, as stored; or bf16 (linear_traits.power) */
 } linear_plain_block;
 
 void linear_to_plain(vt_dtype type, const uint8_t *block, linear_plain_block *p);

@@ -22,6 +22,7 @@
  *               two bits from 2 (4 (c % 2) + p) and 16 + 2 (4 (c % 2) + p)
  *   scales      [8 rows] of
  *               Q8_0 Q4_0 Q5_0   f16 d, for each chunk
+ *               IQ4_NL MXFP4     as Q8_0, their values being bytes; MXFP4: bf16 d
  *               Q4_1 Q5_1        f16 d, f16 m, for each chunk
  *               Q4_K Q5_K        u8 s[4], u8 m[4]: the 6-bit scales and minima of the 4 chunks
  *               Q6_K             u8 s[8]: the 8-bit scales + 128 of 8 groups of 16

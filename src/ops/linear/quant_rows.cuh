@@ -174,7 +174,7 @@ template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, 
         r.scale[0] = f16_f32((u16)s);
         r.min = f16_f32((u16)(s >> 16));
     } else {
-        r.scale[0] = f16_f32(*(const u16 *)(row + 2 * c));
+        r.scale[0] = scale_f32(*(const u16 *)(row + 2 * c));
     }
     return r;
 }

@@ -28,6 +28,7 @@ constexpr bool kBytes = kFp8 || BITS == 8;
 constexpr bool kMins = (FORM & 1) != 0;   // VT_FORM_MIN
 constexpr bool kHalves = (FORM & 2) != 0; // VT_FORM_HALVES: a scale covers 16 columns
 constexpr bool kSuper = (FORM & 4) != 0;  // VT_FORM_SUPER: scales are integers, times a super-scale for 256 columns
+constexpr bool kPower = (FORM & 8) != 0;  // VT_FORM_POWER: scales are bf16
 constexpr int kHighBits = kBytes ? 0 : BITS - 4;
 constexpr int kOffset = kBytes ? 0 : OFFSET; // bytes are stored less their offset
 
@@ -182,6 +183,8 @@ INLINE float byte_f32(u32 w, int i, float zero)
     return __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + i)) - (8388608.f + zero);
 }
 
+INLINE float scale_f32(u16 v) { return kPower ? bf16_f32(v) : f16_f32(v); }
+
 // The scale of chunk c. In Q6_K `half` selects the scale of its second 16 columns; other types have one for all 32.
 INLINE float scale_of(const Unit &u, int c, int half)
 {
@@ -194,7 +197,7 @@ INLINE float scale_of(const Unit &u, int c, int half)
     else if constexpr (kMins)
         return f16_f32((u16)u.scale[c]);
     else
-        return f16_f32((u16)(u.scale[c / 2] >> (c % 2 * 16)));
+        return scale_f32((u16)(u.scale[c / 2] >> (c % 2 * 16)));
 }
 
 INLINE float min_of(const Unit &u, int c)

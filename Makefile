@@ -317,6 +317,9 @@ test-clients: build/vitrine
 	@build/clients/bin/python -m pip install -q -r tests/clients/requirements.txt
 	@build/clients/bin/python tests/clients/test_clients.py
 	@build/clients/bin/python tests/clients/test_sdks.py
+	@test -x build/agents/bin/python || python3 -m venv build/agents
+	@build/agents/bin/python -m pip install -q -r tests/clients/requirements-agents.txt
+	@build/agents/bin/python tests/clients/test_sdks.py
 	@build/clients/bin/python tests/cli/test_server.py openai
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))

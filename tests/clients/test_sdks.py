@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Others' clients, unmodified, against `vitrine serve` with a model that answers a script: tools, reasoning and streams of each API.
 
-`make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
-skipped."""
+`make test-clients` runs this with a Python that has the packages of requirements.txt, and with one that has those of
+requirements-agents.txt, because litellm wants an older openai than they do; a test whose package is missing is skipped."""
 import importlib.util, os, sys, typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
@@ -150,6 +150,40 @@ def test_langchain_gets_calls():
     for method, pieces in ("json_schema", LETTER), ("function_calling", CALL):
         chat.root_client.base_url = server(pieces).url + "/v1"
         same(chat.with_structured_output(letter(), method=method).invoke("Hi").letter, "a")
+
+
+def test_openai_agents_run():
+    """Its model class over /v1/responses and over chats; a tool is called, and the run ends where the turns end."""
+    agents = need("agents")
+    agents.set_tracing_disabled(True)
+    client = need("openai").AsyncOpenAI(base_url=server().url + "/v1", api_key="none")
+    seen = []
+    add = agents.FunctionTool(name="add", description="Adds.", params_json_schema=SCHEMA, strict_json_schema=False,
+                              on_invoke_tool=lambda context, arguments: note(seen, arguments))
+    for kind in agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel:
+        agent = agents.Agent(name="a", instructions="Be brief.", model=kind("tiny", client), tools=[add])
+        try:
+            agents.Runner.run_sync(agent, "Hi", max_turns=2)
+            assert False, "this model always calls"
+        except agents.MaxTurnsExceeded:
+            pass
+    same(set(seen), {"{\"a\": 1}"})
+    assert len(seen) >= 4, seen
+
+
+async def note(seen, arguments):
+    seen.append(arguments)
+    return "2"
+
+
+def test_pydantic_ai_gets_a_model():
+    pydantic_ai = need("pydantic_ai")
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    for output, pieces in (pydantic_ai.NativeOutput(letter()), LETTER), (pydantic_ai.ToolOutput(letter(), name="Letter", strict=False), CALL):
+        provider = OpenAIProvider(base_url=server(pieces).url + "/v1", api_key="none")
+        agent = pydantic_ai.Agent(OpenAIChatModel("tiny", provider=provider), output_type=output, retries=0)
+        same(agent.run_sync("Hi").output.letter, "a")
 
 
 def test_instructor_gets_models():

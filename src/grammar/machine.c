@@ -427,7 +427,8 @@ static int32_t intern_config(machine *m, const pairs *p)
 
 void machine_begin(machine *m, symbol root)
 {
-    pairs p = {.n = 0};
+    pairs p;
+    p.n = 0; /* not the array, which is large */
     clear_items(m);
     for (int32_t a = m->g.rule[rule_of(root)].first; a >= 0; a = m->g.alternative[a].next)
         close_over(m, m->g.alternative[a].at, 0, 0);
@@ -437,7 +438,8 @@ void machine_begin(machine *m, symbol root)
 
 static int32_t make_step(machine *m, int32_t id, int byte)
 {
-    pairs p = {.n = 0};
+    pairs p;
+    p.n = 0;
     const config *c = m->config[id];
     for (int32_t i = 0; i < c->n && !m->failed; i++) {
         int32_t to = machine_lexer_step(m, c->pair[i].lexer, byte);
@@ -452,8 +454,22 @@ static int32_t make_step(machine *m, int32_t id, int byte)
     return intern_config(m, &p);
 }
 
+/* True if no lexer state of a config has a way on with this byte, as far as rows are made. Most
+ * bytes that a walk tries end here, and need no place among the steps. */
+static bool is_dead(const machine *m, const config *c, int byte)
+{
+    for (int32_t i = 0; i < c->n; i++) {
+        const int32_t *row = m->lexer[c->pair[i].lexer]->next;
+        if (!row || row[byte])
+            return false;
+    }
+    return true;
+}
+
 int32_t machine_step(machine *m, int32_t id, int byte)
 {
+    if (is_dead(m, m->config[id], byte))
+        return 0;
     uint64_t hash = vt_mix64((uint64_t)(uint32_t)id << 8 | (uint64_t)byte);
     int64_t at = -1;
     int32_t known = idmap_next(&m->steps, hash, &at); /* a bijection: no other has this hash */
@@ -478,7 +494,8 @@ int32_t machine_run(machine *m, int32_t id, const char *bytes, int32_t n)
 
 int32_t machine_behind(machine *m, int32_t id, const int32_t *lexeme, int32_t n)
 {
-    pairs p = {.n = 0};
+    pairs p;
+    p.n = 0;
     for (int32_t i = 0; i < n && !m->failed; i++)
         add_fresh(m, &p, next_frontier(m, id, lexeme[i]));
     return intern_config(m, &p);

@@ -8,7 +8,10 @@
 bool vt_calls_add(vt_buf *out, const char *name, size_t n_name, const char *arguments, size_t n)
 {
     const size_t lengths[2] = {n_name, n};
-    if (n_name == 0 || n_name > VT_CALL_MAX_NAME)
+    json_t *object = json_loadb(arguments, n, JSON_ALLOW_NUL, NULL);
+    bool is = json_is_object(object); /* not where a key holds U+0000, which few readers take */
+    json_decref(object);
+    if (!is || n_name == 0 || n_name > VT_CALL_MAX_NAME)
         return false;
     vt_buf_add(out, lengths, sizeof lengths);
     vt_buf_add(out, name, n_name);

@@ -64,7 +64,7 @@ CLI_SRC := $(filter src/cli/%,$(SRC))
 SERVER_SRC := $(filter src/server/% src/load/% src/lab/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
-LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
+LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o) $(B)/gen/story_page.o
 CLI_OBJ := $(call obj,$(CLI_SRC))
 SERVER_OBJ := $(call obj,$(SERVER_SRC))
 
@@ -120,7 +120,12 @@ PAGE := $(sort $(wildcard src/server/page/*))
 $(B)/gen/page.S: $(PAGE) tools/embed-kernels
 	@mkdir -p $(@D)
 	@tools/embed-kernels --table vt_page_files $(PAGE) > $@
-$(B)/gen/page.o: $(B)/gen/page.S
+# The script and the style of a story's page of HTML.
+STORY_PAGE := $(sort $(wildcard src/story/page/html/*))
+$(B)/gen/story_page.S: $(STORY_PAGE) tools/embed-kernels
+	@mkdir -p $(@D)
+	@tools/embed-kernels --table vt_story_files $(STORY_PAGE) > $@
+$(B)/gen/page.o $(B)/gen/story_page.o: %.o: %.S
 	@$(CC) -c -o $@ $<
 
 $(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a

@@ -119,6 +119,8 @@ vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err);
 /* The file has this text and a newline afterwards, or is as it was: the text goes to a file beside
  * it that takes its name. What is no ordinary file (a device, a pipe) is written in place. */
 vt_status cli_write_file(const char *path, const char *text, size_t len, vt_err *err);
+/* The same without a newline of its own. */
+vt_status cli_write_bytes(const char *path, const char *text, size_t len, vt_err *err);
 /* Checks that cli_write_file can work, so that an answer is not computed in vain. */
 vt_status cli_check_writable(const char *path, vt_err *err);
 

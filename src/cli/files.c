@@ -83,7 +83,7 @@ static vt_status find_target(const char *path, char real[MAX_PATH], bool *replac
 
 static bool write_and_close(FILE *f, const char *text, size_t len)
 {
-    bool ok = f && fwrite(text, 1, len, f) == len && fputc('\n', f) != EOF;
+    bool ok = f && fwrite(text, 1, len, f) == len;
     int why = errno;
     if (f && fclose(f) != 0 && ok)
         return false;
@@ -93,6 +93,17 @@ static bool write_and_close(FILE *f, const char *text, size_t len)
 }
 
 vt_status cli_write_file(const char *path, const char *text, size_t len, vt_err *err)
+{
+    vt_buf line = {0};
+    vt_buf_add(&line, text, len);
+    vt_buf_putc(&line, '\n');
+    vt_status status = line.failed ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for it", path)
+                                   : cli_write_bytes(path, line.data, line.len, err);
+    vt_buf_release(&line);
+    return status;
+}
+
+vt_status cli_write_bytes(const char *path, const char *text, size_t len, vt_err *err)
 {
     char real[MAX_PATH], beside[MAX_PATH + sizeof ".XXXXXX"];
     bool replace, ok;

@@ -158,10 +158,13 @@ static const cli_verb verbs[] = {
      "may read, into the folder of its --story-dir (or stories in the cache), says so on its "
      "stderr, and goes on.",
      "vitrine story dump $(pidof vitrine)", VT_FOR_STORY_DUMP, 1, cli_story_dump},
-    {"story export", "FILE.json", "a story as a trace for Perfetto",
-     "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
-     "that Perfetto's page and chrome://tracing read.",
-     "vitrine story export s.json --to chrome -o trace.json", VT_FOR_STORY_EXPORT, 1,
+    {"story export", "FILE.json", "a story as a page of HTML, or as a trace for other tools",
+     "Prints the steps and calls of a story, with its timeline, pages and lanes, in the form of "
+     "another tool: a trace for Perfetto's page (chrome, pftrace) or speedscope, stacks for a "
+     "flame graph (folded, in nanoseconds); or all of the story as one page of HTML, which needs "
+     "no other file and no network.",
+     "vitrine story export s.json --to html -o story.html\n"
+     "vitrine story export s.json --to pftrace -o story.pftrace", VT_FOR_STORY_EXPORT, 1,
      cli_story_export},
     {"lab kernel", "FILE.cu|FILE.so", "a kernel of your own, checked and timed beside ours",
      "Compiles a CUDA kernel (.cu) or loads one for the CPU (.so), runs it in the place of ours on "

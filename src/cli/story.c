@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -89,17 +90,20 @@ int cli_story_export(cli *c)
     vt_err err = {0};
     vt_buf json = {0}, out = {0};
     story_file f = {0};
-    const char *path = given(c, "trace-file");
+    const char *path = given(c, "trace-file"), *form = vt_options_get(c->options, "to");
     vt_status status = path ? cli_check_writable(path, &err) : VT_OK;
     if (status == VT_OK)
         status = read_story(c, 0, &json, &f, &err);
-    if (status == VT_OK) /* --to has one value so far */
-        status = story_export_chrome(f.name, f.json, f.len, &out, &err);
+    if (status == VT_OK && !path && isatty(STDOUT_FILENO) && strcmp(form, "pftrace") == 0)
+        status = vt_fail(&err, VT_ERR_USAGE,
+                         "--to pftrace is no text for a terminal: name a file with -o");
+    if (status == VT_OK && strcmp(form, "html") == 0)
+        status = story_html(&f, &out, &err);
+    else if (status == VT_OK)
+        status = story_export(&f, form, &out, &err);
     if (status == VT_OK && path) {
-        status = cli_write_file(path, out.data, out.len, &err);
+        status = cli_write_bytes(path, out.data ? out.data : "", out.len, &err);
         vt_buf_release(&out);
-    } else {
-        vt_buf_putc(&out, '\n');
     }
     vt_buf_release(&json);
     return finish(status, &out, &err);

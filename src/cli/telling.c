@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "story/forms.h"
 #include "story/story.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -15,25 +16,35 @@ static bool ends_with(const char *s, const char *tail)
 vt_status cli_prepare_story(const cli *c, vt_err *err)
 {
     const char *to = vt_options_get(c->options, "story");
-    if (!to)
+    if (!to || !*to)
         return VT_OK;
-    if (ends_with(to, ".html") || ends_with(to, ".pftrace"))
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "--story: '%s': this form is not there yet, expected FILE.json or no file",
+    if (!ends_with(to, ".json") && !ends_with(to, ".html") && !ends_with(to, ".pftrace"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--story: '%s' found, expected a name that ends in .json, .html or .pftrace",
                        to);
-    if (*to && !ends_with(to, ".json"))
-        return vt_fail(err, VT_ERR_USAGE, "--story: '%s' found, expected a name that ends in .json",
-                       to);
-    if (*to)
-        TRY(cli_check_writable(to, err)); /* before the answer is computed */
-    return VT_OK;
+    return cli_check_writable(to, err); /* before the answer is computed */
+}
+
+/* Into a file of the form that its name ends in. */
+static vt_status write_form(const char *to, const char *json, size_t len, vt_err *err)
+{
+    story_file f = {"the story", json, len};
+    vt_buf b = {0};
+    if (ends_with(to, ".json"))
+        return cli_write_file(to, json, len, err);
+    vt_status status = ends_with(to, ".html") ? story_html(&f, &b, err)
+                                              : story_export(&f, "pftrace", &b, err);
+    if (status == VT_OK)
+        status = cli_write_bytes(to, b.data ? b.data : "", b.len, err);
+    vt_buf_release(&b);
+    return status;
 }
 
 static vt_status show(const cli *c, const char *json, size_t len, vt_err *err)
 {
     const char *to = vt_options_get(c->options, "story");
     if (to && *to)
-        return cli_write_file(to, json, len, err);
+        return write_form(to, json, len, err);
     vt_buf b = {0};
     vt_status status = story_render("the story", json, len, &c->log, &b, err);
     if (status == VT_OK && b.data)

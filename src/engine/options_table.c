@@ -163,7 +163,8 @@ static const vt_option table[] = {
         .help = "special tokens in messages are text; with --batch unless =false is given"),
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
         .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
-        .help = "tell what happened: in the terminal, or into a story.json"),
+        .help = "tell what happened: in the terminal, or into a file whose name ends in .json, "
+                ".html (a page) or .pftrace (a trace)"),
     ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
         .verbs = VT_FOR_RUN | VT_FOR_OFFLINE | VT_FOR_LATENCY | VT_FOR_SERVE,
         .help = "where a batch, bench or server writes the story of its last steps when it gets "
@@ -196,9 +197,10 @@ static const vt_option table[] = {
         .help = "the layers' matrices in another type, such as q4_k or bf16"),
     ROW("prefix", INT(0, 1 << 24), .value_name = "N", .fallback = "0",
         .verbs = VT_FOR_STORY_WHATIF, .help = "prompt tokens found in the prefix cache"),
-    ROW("to", CHOICE("chrome"), .value_name = "FORM", .fallback = "chrome",
-        .verbs = VT_FOR_STORY_EXPORT,
-        .help = "the form: chrome, a trace that https://ui.perfetto.dev opens"),
+    ROW("to", CHOICE("chrome|pftrace|speedscope|folded|html"), .value_name = "FORM",
+        .fallback = "chrome", .verbs = VT_FOR_STORY_EXPORT,
+        .help = "the form: chrome and pftrace, traces that https://ui.perfetto.dev opens (JSON and "
+                "binary); speedscope; folded, stacks for flamegraph.pl; html, a page"),
 
     /* score */
     ROW("output", VT_OPTION_TEXT, .id = "trace-file", .letter = 'o', .value_name = "FILE",

@@ -86,7 +86,8 @@ static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
     char *text = json_dumps(story, JSON_COMPACT);
     if (!text)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a timeline");
-    vt_status status = story_export_chrome("story", text, strlen(text), &trace, err);
+    vt_status status = story_export(&(story_file){"story", text, strlen(text)}, "chrome", &trace,
+                                    err);
     free(text);
     if (status == VT_OK)
         status = lab_write_text(l, "timeline.json", &trace,

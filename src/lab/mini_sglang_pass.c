@@ -109,7 +109,8 @@ static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
     char *text = json_dumps(story, JSON_COMPACT);
     if (!text)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the story");
-    vt_status status = story_export_chrome("the story", text, strlen(text), &b, err);
+    vt_status status = story_export(&(story_file){"the story", text, strlen(text)}, "chrome", &b,
+                                    err);
     if (status == VT_OK)
         status = mini_write_file(l, "timeline.json", "the request as a trace for Perfetto's page",
                                  &b, err);

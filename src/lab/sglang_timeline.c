@@ -264,7 +264,8 @@ static vt_status write_trace(lab *l, const json_t *story, vt_err *err)
     char *text = json_dumps(story, JSON_COMPACT);
     vt_status status = text ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     if (status == VT_OK)
-        status = story_export_chrome("the recording", text, strlen(text), &trace, err);
+        status = story_export(&(story_file){"the recording", text, strlen(text)}, "chrome", &trace,
+                              err);
     if (status == VT_OK)
         status = sglang_write(l, NULL, "timeline.story.json",
                               "the story; vitrine story show reads it", text, strlen(text), err);

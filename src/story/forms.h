@@ -13,9 +13,13 @@ typedef struct story_file {
     size_t len;
 } story_file;
 
-/* The story as a trace that Perfetto's page opens. Appends JSON on one line. */
-vt_status story_export_chrome(const char *name, const char *json, size_t len, vt_buf *out,
-                              vt_err *err);
+/* The story as a trace: "chrome", "pftrace", "speedscope" or "folded" (forms/trace.h). Appends a
+ * whole file of that form; a pftrace is binary. */
+vt_status story_export(const story_file *f, const char *form, vt_buf *out, vt_err *err);
+
+/* The story as one page of HTML that needs no other file and no network: the terminal's sections,
+ * and a timeline to zoom into. Appends it. (page/html.c) */
+vt_status story_html(const story_file *f, vt_buf *out, vt_err *err);
 
 typedef struct story_diff_options {
     bool markdown;    /* tables of Markdown, no colour */

@@ -8,8 +8,8 @@
  *
  *   record/     what was recorded, in order and summed up; the members of story.json
  *   findings/   what rules find in it, and why tokens were late
- *   page/       the terminal
- *   forms/      differences, traces, what-ifs
+ *   page/       the terminal, HTML
+ *   forms/      differences, traces for other tools, what-ifs
  *
  * story.json (docs/story-format.md) is the single source: the terminal form is rendered from its
  * text, so a story that is printed later from a file reads the same. */

@@ -41,7 +41,13 @@ static void check_story_forms(const char *json, size_t len, int32_t width, int64
         check_form(story_render_level("fuzz", json, len, &level, &term, &out, &err), &err, &out,
                    true);
     }
-    check_form(story_export_chrome("fuzz", json, len, &out, &err), &err, &out, false);
+    check_form(story_html(&f, &out, &err), &err, &out, false);
+    for (const char *const *to = (const char *const[]){"chrome", "speedscope", "folded", NULL}; *to;
+         to++)
+        check_form(story_export(&f, *to, &out, &err), &err, &out, false);
+    (void)story_export(&f, "pftrace", &out,
+                       &err); /* binary: tests/cli/test_story_forms.py reads it */
+    vt_buf_release(&out);
     for (int k = 0; k < 4; k++) {
         story_diff_options o = {.fail_over = 0.03, .markdown = k % 2 == 1};
         for (int i = 0; i < 2 && k > 1; i++)

@@ -30,7 +30,7 @@ typedef struct fake_device {
     vt_executor base;
     vt_fake_config config;
     uint64_t rng;
-    uint64_t *kv;         /* [n_pages * page_size] */
+    uint64_t *kv[2];      /* [n_groups][n_pages * page_size] */
     uint64_t *written_by; /* [n_pages * page_size] the step that wrote the slot last */
     uint64_t *page_by;    /* [n_pages] the step that wrote any slot of the page last */
     uint64_t *hash;       /* [max_tokens] the hashes of the step being run */
@@ -63,6 +63,14 @@ static uint64_t position_hash(uint64_t before, int32_t token, int32_t position, 
     return mix(mix(before, (uint64_t)(uint32_t)token), mix((uint64_t)position, attended));
 }
 
+enum { WINDOW = 20 }; /* positions that the second group attends to */
+
+/* The hash of a position in the second KV group, from that in the first. */
+static uint64_t second_hash(uint64_t first, uint64_t before, int32_t position, uint64_t attended)
+{
+    return mix(first, position_hash(before, 1, position, attended));
+}
+
 /* The state behind a token, from the state before it. */
 static uint64_t next_state(uint64_t before, int32_t token)
 {
@@ -72,6 +80,12 @@ static uint64_t next_state(uint64_t before, int32_t token)
 static int32_t attended_position(uint64_t before, int32_t position)
 {
     return (int32_t)(before % (uint64_t)position);
+}
+
+static int32_t windowed_position(uint64_t before, int32_t position)
+{
+    int32_t n = position < WINDOW ? position : WINDOW;
+    return position - 1 - (int32_t)(before % (uint64_t)n);
 }
 
 /* Counts the ids that a mask allows; the n-th of them, from 0, is in *nth. */
@@ -109,17 +123,23 @@ static float logprob_of(uint64_t hash, int32_t token)
 int32_t vt_fake_reference_constrained(const int32_t *prompt, int32_t n_prompt,
                                       const vt_sample_row *row, int32_t vocab, int32_t n,
                                       int32_t *out, float *logprob, float *score, uint64_t *scratch,
-                                      bool stateful, vt_constrained *rules)
+                                      bool stateful, int32_t n_groups, vt_constrained *rules)
 {
-    uint64_t state = 0;
+    uint64_t state = 0, *second = scratch + n_prompt + n;
     vt_sample_row mine = *row;
     for (int32_t p = 0; p < n_prompt + n - 1; p++) {
         int32_t token = p < n_prompt ? prompt[p] : out[p - n_prompt];
         uint64_t before = p > 0 ? scratch[p - 1] : 0;
         uint64_t attended = p > 0 ? scratch[attended_position(before, p)] : 0;
         scratch[p] = position_hash(before, token, p, attended);
+        uint64_t hash = scratch[p];
+        if (n_groups > 1) {
+            before = p > 0 ? second[p - 1] : 0;
+            attended = p > 0 ? second[windowed_position(before, p)] : 0;
+            hash = second[p] = second_hash(hash, before, p, attended);
+        }
         state = next_state(state, token);
-        uint64_t hash = stateful ? mix(scratch[p], state) : scratch[p];
+        hash = stateful ? mix(hash, state) : hash;
         if (p < n_prompt - 1) {
             score[p + 1] = logprob_of(hash, prompt[p + 1]);
         } else {
@@ -142,7 +162,7 @@ void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_
                        uint64_t *scratch, bool stateful)
 {
     vt_fake_reference_constrained(prompt, n_prompt, row, vocab, n, out, logprob, score, scratch,
-                                  stateful, NULL);
+                                  stateful, 1, NULL);
 }
 
 /* ---- checking a batch ---- */
@@ -225,6 +245,19 @@ static void check_batch(fake_device *x, const vt_step *step)
 
 static int32_t resolve(fake_device *x, int32_t id) { return id >= 0 ? id : x->token_pool[-1 - id]; }
 
+/* The second KV group's number of a token, and its logits. */
+static void run_second(fake_device *x, const vt_batch *b, int32_t t, const int32_t *pages)
+{
+    int32_t p = b->position[t], size = b->page_size;
+    uint64_t before = 0, attended = 0;
+    if (p > 0) {
+        before = x->kv[1][(int64_t)pages[(p - 1) / size] * size + (p - 1) % size];
+        int32_t a = windowed_position(before, p);
+        attended = x->kv[1][(int64_t)pages[a / size] * size + a % size];
+    }
+    x->hash[t] = x->kv[1][b->slot[t]] = second_hash(x->hash[t], before, p, attended);
+}
+
 static void run_seq(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;
@@ -235,15 +268,17 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
         int32_t p = b->position[t], a;
         uint64_t before = 0, attended = 0;
         if (p > 0) {
-            before = x->kv[(int64_t)pages[(p - 1) / size] * size + (p - 1) % size];
+            before = x->kv[0][(int64_t)pages[(p - 1) / size] * size + (p - 1) % size];
             a = attended_position(before, p);
-            attended = x->kv[(int64_t)pages[a / size] * size + a % size];
+            attended = x->kv[0][(int64_t)pages[a / size] * size + a % size];
         }
         x->hash[t] = position_hash(before, resolve(x, b->token[t]), p, attended);
         if (x->written_by[b->slot[t]] == step->id)
             violate(x, "a slot is written twice in a step", t);
         x->written_by[b->slot[t]] = x->page_by[b->slot[t] / size] = step->id;
-        x->kv[b->slot[t]] = x->hash[t];
+        x->kv[0][b->slot[t]] = x->hash[t];
+        if (x->config.n_groups > 1)
+            run_second(x, b, t, pages);
         if (x->config.n_states > 0) {
             state = next_state(state, resolve(x, b->token[t]));
             x->hash[t] = mix(x->hash[t], state);
@@ -300,8 +335,10 @@ static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logp
         return;
     int64_t size = step->batch.page_size;
     for (int32_t i = 0; i < step->batch.n_copies; i++)
-        memcpy(x->kv + step->batch.copies[i].to * size, x->kv + step->batch.copies[i].from * size,
-               (size_t)step->batch.copies[i].n_tokens * sizeof *x->kv);
+        for (int32_t g = 0; g < 2 && x->kv[g]; g++)
+            memcpy(x->kv[g] + step->batch.copies[i].to * size,
+                   x->kv[g] + step->batch.copies[i].from * size,
+                   (size_t)step->batch.copies[i].n_tokens * sizeof *x->kv[g]);
     for (int32_t s = 0; s < step->batch.n_seqs; s++)
         run_seq(x, step, s);
     for (int32_t s = 0; s < step->batch.n_decode + step->batch.n_drafted; s++)
@@ -360,7 +397,8 @@ static void scramble(fake_device *x)
 {
     for (int64_t i = 0;
          !x->config.hollow && i < (int64_t)x->config.n_pages * x->config.limits.page_size; i++)
-        x->kv[i] = mix(x->kv[i], 0xbad);
+        for (int32_t g = 0; g < 2 && x->kv[g]; g++)
+            x->kv[g][i] = mix(x->kv[g][i], 0xbad);
     for (int32_t i = 0; i < x->config.n_states; i++)
         x->state[i] = mix(x->state[i], 0xbad);
 }
@@ -416,7 +454,8 @@ static vt_status fake_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 static void fake_free(vt_executor *base)
 {
     fake_device *x = (fake_device *)base;
-    free(x->kv);
+    free(x->kv[0]);
+    free(x->kv[1]);
     free(x->written_by);
     free(x->page_by);
     free(x->hash);
@@ -472,7 +511,9 @@ static bool reserve(fake_device *x)
     const vt_fake_config *c = &x->config;
     size_t rows = (size_t)c->limits.max_rows, tokens = (size_t)c->limits.max_tokens;
     size_t slots = c->hollow ? 1 : (size_t)c->n_pages * (size_t)c->limits.page_size;
-    x->kv = vt_calloc(slots, sizeof *x->kv);
+    bool two = c->n_groups > 1;
+    x->kv[0] = vt_calloc(slots, sizeof *x->kv[0]);
+    x->kv[1] = two ? vt_calloc(slots, sizeof *x->kv[1]) : NULL;
     x->written_by = vt_calloc(slots, sizeof *x->written_by);
     x->page_by = vt_calloc((size_t)c->n_pages, sizeof *x->page_by);
     x->hash = vt_calloc(tokens, sizeof *x->hash);
@@ -483,8 +524,9 @@ static bool reserve(fake_device *x)
     x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
     x->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_id);
     x->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_logprob);
-    bool ok = x->kv && x->written_by && x->page_by && x->hash && x->state && x->state_by &&
-              x->state_seq && x->token_pool && x->top_id && x->top_logprob;
+    bool ok = x->kv[0] && (!two || x->kv[1]) && x->written_by && x->page_by && x->hash &&
+              x->state && x->state_by && x->state_seq && x->token_pool && x->top_id &&
+              x->top_logprob;
     for (int i = 0; i < IN_FLIGHT; i++) {
         x->token[i] = vt_calloc(rows, sizeof *x->token[i]);
         x->logprob[i] = vt_calloc(rows, sizeof *x->logprob[i]);

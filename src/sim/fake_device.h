@@ -6,6 +6,9 @@
  * chooses is right only if every page, slot, copy and pending token before it was right.
  * vt_fake_reference computes which tokens a request must get, from its prompt and seed alone.
  *
+ * With two KV groups a slot has a second number, in memory of its own: a hash of the first one and
+ * of what the second numbers of earlier positions in a window hold. The logits are that hash.
+ *
  * With state slots a sequence's state, too, is one number, a hash of all its tokens in order, and
  * the logits depend on it.
  *
@@ -27,6 +30,7 @@ int64_t vt_fake_now(void *clock); /* vt_engine_config.now */
 typedef struct vt_fake_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots, vocab;
+    int32_t n_groups;  /* of KV: 1 or 2; 0 counts as 1 */
     int32_t n_states;  /* state slots; 0: the fake model has no sequence state */
     uint64_t seed;     /* determines faults and when steps run */
     int32_t fault_ppm; /* how many of a million launches, and of a million waits, fail */
@@ -49,11 +53,12 @@ const char *vt_fake_violation(const vt_executor *x);
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
                        uint64_t *scratch, bool stateful);
-/* The same under rules that have taken no token. Returns how many tokens there are: fewer than n
- * where the rules allow no further one. */
+/* The same with this many KV groups, scratch: [n_groups][n_prompt + n], and under rules (NULL:
+ * none) that have taken no token. Returns how many tokens there are: fewer than n where the rules
+ * allow no further one. */
 int32_t vt_fake_reference_constrained(const int32_t *prompt, int32_t n_prompt,
                                       const vt_sample_row *row, int32_t vocab, int32_t n,
                                       int32_t *out, float *logprob, float *score, uint64_t *scratch,
-                                      bool stateful, vt_constrained *rules);
+                                      bool stateful, int32_t n_groups, vt_constrained *rules);
 
 #endif

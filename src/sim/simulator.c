@@ -152,7 +152,7 @@ static void expect(sim *s, script *r)
 {
     vt_req *made;
     vt_err err;
-    uint64_t scratch[PROMPT_MAX + OUTPUT_MAX];
+    uint64_t scratch[2 * (PROMPT_MAX + OUTPUT_MAX)];
     vt_req_limits limits = s->config.request;
     limits.page_size = s->config.sched.limits.page_size;
     limits.n_pages = s->config.sched.n_pages;
@@ -168,9 +168,9 @@ static void expect(sim *s, script *r)
         completion *c = &r->done[i];
         const vt_seq *q = &made->seq[i];
         int32_t most = q->max_len - q->n_prompt;
-        int32_t n = vt_fake_reference_constrained(r->prompt, r->p.n_prompt, &q->row, VOCAB, most,
-                                                  c->expected, c->logprob, r->score, scratch,
-                                                  s->device.n_states > 0, q->constrained);
+        int32_t n = vt_fake_reference_constrained(
+            r->prompt, r->p.n_prompt, &q->row, VOCAB, most, c->expected, c->logprob, r->score,
+            scratch, s->device.n_states > 0, s->device.n_groups, q->constrained);
         c->expected_finish = VT_FINISH_LENGTH;
         while (c->n_expected < n && c->expected_finish == VT_FINISH_LENGTH)
             if (ends(s, r, c->expected[c->n_expected++]))
@@ -364,6 +364,7 @@ static vt_status make_engine(sim *s, vt_err *err)
                                    (int32_t)(s->seed / 4 % (uint64_t)(2 * lim.max_seqs + 1));
     s->device = (vt_fake_config){.limits = lim,
                                  .n_states = s->config.sched.n_states,
+                                 .n_groups = s->seed % 5 < 2 ? 2 : 1,
                                  .n_pages = s->config.sched.n_pages,
                                  .n_pool_slots = lim.max_seqs,
                                  .vocab = VOCAB,

@@ -255,6 +255,8 @@ static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
         out[i] = (vt_source){.kind = VT_SOURCE_WORKER,
                              .spans = &k->recorder[w].spans,
                              .uses = &k->recorder[w].uses,
+                             .rank = k->is.index,
+                             .n_ranks = x->n_ranks,
                              .device = {.level = vt_isa_name(k->prog->target.isa)},
                              .clock_error_ns = NAN,
                              .event_ns = NAN,
@@ -408,6 +410,8 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     TRY(make_teams(x, c->n_threads, err));
     TRY(build_ranks(x, c, err));
+    for (int32_t r = 0; r + 1 < x->n_ranks; r++)
+        x->rank[r].prog->next_rank = x->rank[r + 1].prog;
     TRY(reserve_results(x, c, err));
     if (c->async || x->n_ranks > 1) { /* a rank that hangs must not hang the caller */
         int rc = pthread_create(&x->runner, NULL, runner_main, x);

@@ -91,8 +91,11 @@ typedef struct vt_program {
     int32_t n_symbolic;
     vt_comm_rank *comm; /* the rank that it is; NULL: it runs alone */
     unsigned n_comm;    /* communication calls; they are numbered from 1 */
-    vt_tensor *hidden;  /* [rows, hidden], after the final norm */
-    vt_tensor *logits;  /* [rows, vocab] fp32 */
+    /* The program of the next rank on the same device, whose calls have the same order; NULL: this
+     * is the last, or the only one. What a step moves and computes is the sum over them. */
+    const struct vt_program *next_rank;
+    vt_tensor *hidden;                                 /* [rows, hidden], after the final norm */
+    vt_tensor *logits;                                 /* [rows, vocab] fp32 */
     vt_tensor *token, *logprob, *top_id, *top_logprob; /* results of sampling */
     size_t activation_bytes;
     void *memory;

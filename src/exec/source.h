@@ -45,6 +45,7 @@ typedef struct vt_device_facts {
 typedef struct vt_source {
     char name[24]; /* "engine", "worker 1", "rank 0" */
     vt_source_kind kind;
+    int32_t rank, n_ranks; /* of a CPU's worker: its rank, of so many; of others 0 */
     /* NULL: it writes none of that */
     const vt_trace_ring *requests, *tokens, *writes, *steps, *prompt_steps, *seqs;
     const vt_trace_ring *uses, *samples, *launches;

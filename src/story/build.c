@@ -443,6 +443,7 @@ static void put_threads(vt_json *w, const story_input *in, const story_record *r
             continue;
         vt_json_open(w, NULL, '{');
         vt_json_int(w, "worker", worker++);
+        vt_json_string(w, "name", in->source[k].is.name);
         put_ms(w, "busy_ms", r->sum[k].busy_s, measured);
         put_ms(w, "wait_ms", r->sum[k].wait_s, measured);
         vt_json_tagged(w, "busy", all > 0 ? r->sum[k].busy_s / all : NAN, 4, derived);
@@ -633,7 +634,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
     TRY(story_put_places(&w, in, r, plan, err));
-    story_put_ranks(&w, in, r, phases);
+    story_put_ranks(&w, in, r, plan, phases);
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }

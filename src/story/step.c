@@ -153,8 +153,14 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
     const vt_impl *impl = story_step_impl(p, call);
     if (!impl)
         return false;
-    *compulsory = c->op->cost(c->args, &p->batch);
-    *extra = impl->extra ? impl->extra(c->args, &p->batch) : (vt_cost){0};
+    *compulsory = *extra = (vt_cost){0};
+    for (const vt_program *rank = p->program; rank; rank = rank->next_rank) {
+        const void *args = rank->call[call].args;
+        vt_cost cost = c->op->cost(args, &p->batch),
+                more = impl->extra ? impl->extra(args, &p->batch) : (vt_cost){0};
+        vt_cost_add(compulsory, &cost);
+        vt_cost_add(extra, &more);
+    }
     return true;
 }
 

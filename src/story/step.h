@@ -34,8 +34,8 @@ const vt_size *story_step_size(const story_step *s);
 const vt_batch *story_step_batch(const story_step *s);
 /* The row that runs a call in this step; NULL: the step does not run the call. */
 const vt_impl *story_step_impl(const story_step *s, int32_t call);
-/* The compulsory cost of a call in this step, and what its row moves beyond it. False: the step
- * does not run the call. */
+/* The compulsory cost of a call in this step, and what its row moves beyond it, of all ranks on the
+ * device together. False: the step does not run the call. */
 bool story_step_cost(const story_step *s, int32_t call, vt_cost *compulsory, vt_cost *extra);
 /* Bytes of all calls of the step together. */
 typedef struct story_step_bytes {

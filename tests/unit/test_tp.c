@@ -11,10 +11,13 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include <unistd.h>
+#include <jansson.h>
 
 #include "common/engine_run.h"
 #include "engine/engine_inside.h"
 #include "exec/cpu_inside.h"
+#include "story/read.h"
 
 #define MODELS "tests/golden/models/"
 
@@ -239,6 +242,74 @@ static void test_engine_is_freed_although_a_rank_hangs(void **state)
     vt_options_free(o);
 }
 
+/* ---- stories ---- */
+
+/* Runs the program of this build with these arguments. Returns its exit status. */
+static int program(const char *arguments)
+{
+    char self[400], command[1200];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = 0;
+    char *tests = strstr(self, "/tests/");
+    assert_non_null(tests);
+    *tests = 0;
+    snprintf(command, sizeof command, "env -u VITRINE_RANK_LIMIT %s/vitrine %s", self, arguments);
+    return system(command);
+}
+
+/* The story of a request over two ranks shows both, what each moved, and who waited for whom. */
+static void test_story_shows_both_ranks(void **state)
+{
+    (void)state;
+    char made[] = "/tmp/vitrine-tp-XXXXXX", file[40], arguments[500];
+    double waited = 0, bytes[2], calls[2];
+    size_t i, k;
+    json_t *rank, *x;
+    int fd = mkstemp(made);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(file, sizeof file, "%s.json", made);
+    snprintf(arguments, sizeof arguments,
+             "run --device cpu -m dummy:smollm2-135m --tp 2 --threads 2 --ignore-eos -n 12 Hello "
+             "--story=%s >/dev/null </dev/null",
+             file);
+    assert_int_equal(program(arguments), 0);
+    unlink(made);
+    json_t *story = json_load_file(file, 0, NULL);
+    assert_non_null(story);
+    json_t *items = json_object_get(json_object_get(story, "ranks"), "items");
+    assert_int_equal(json_array_size(items), 2);
+    json_array_foreach(items, i, rank)
+    {
+        const json_t *c = json_object_get(rank, "communication");
+        char name[8];
+        snprintf(name, sizeof name, "rank %d", (int)(i & 1));
+        assert_memory_equal(json_string_value(json_object_get(rank, "name")), name, 6);
+        calls[i] = story_num(c, "calls");
+        bytes[i] = story_num(c, "bytes");
+        assert_true(story_num(c, "transfer_ms") > 0);
+        assert_true(story_num(c, "transfer_ms") < story_num(rank, "busy_ms"));
+        assert_true(story_num(c, "wait_ms") <= story_num(rank, "wait_ms"));
+        json_array_foreach(json_object_get(rank, "waited_for"), k, x)
+        {
+            const char *other = json_string_value(json_object_get(x, "rank"));
+            assert_memory_not_equal(other, name, 6);
+            assert_true(story_num(x, "calls") <= calls[i]);
+            waited += story_num(x, "calls");
+        }
+    }
+    assert_true(calls[0] > 0 && calls[0] == calls[1]);
+    assert_true(bytes[0] > 0 && bytes[0] == bytes[1]);
+    assert_true(waited > 0);
+    assert_int_equal(json_array_size(json_object_get(story, "threads")), 2);
+    json_decref(story);
+    snprintf(arguments, sizeof arguments, "story show %s | grep -q 'rank 1 .*communication calls'",
+             file);
+    assert_int_equal(program(arguments), 0);
+    unlink(file);
+}
+
 static int set_limit(void **state)
 {
     (void)state;
@@ -249,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_tokens_equal_those_of_one_rank),
+        cmocka_unit_test(test_story_shows_both_ranks),
         cmocka_unit_test(test_rank_that_hangs_is_named_and_ends_requests),
         cmocka_unit_test(test_rank_that_fails_is_named_and_ends_requests),
         cmocka_unit_test(test_engine_is_freed_although_a_rank_hangs),

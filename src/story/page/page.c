@@ -296,14 +296,18 @@ static void threads(page *p)
     page_open(p, "threads", "THREADS", "");
     json_array_foreach(all, i, w)
     {
-        if (i < STORY_ROWS)
-            vt_buf_printf(&line, "%sworker %zu %.1f %% busy", i ? ", " : "", i,
-                          100 * story_num(w, "busy"));
+        if (i < STORY_ROWS) {
+            const char *name = json_string_value(story_get(w, "name"));
+            vt_buf_printf(&line, "%s%.24s %.1f %% busy", i ? ", " : "",
+                          name ? name : page_say(p, "worker %zu", i), 100 * story_num(w, "busy"));
+        }
         wait_us += story_num(w, "wait_us_a_step") / (double)n;
     }
     if (isfinite(imbalance(all)))
         vt_buf_printf(&line, ": imbalance %.1f %%", 100 * imbalance(all));
-    vt_buf_puts(&line, "; the rest is waiting at barriers");
+    vt_buf_puts(&line, json_array_size(story_get(story_get(p->story, "ranks"), "items")) > 0
+                           ? "; the rest is waiting at barriers and for other ranks"
+                           : "; the rest is waiting at barriers");
     if (isfinite(wait_us)) {
         vt_buf_puts(&line, ", ");
         vt_text_time(&line, wait_us * 1e-6);

@@ -180,6 +180,41 @@ static void put_waits(page *p, vt_buf *b, const json_t *x)
                   story_s(story_num(x, "steps")));
 }
 
+/* Tells of a CPU's rank: "in 61 communication calls it waited 1.10 ms and moved 561 KB in 212 us
+ * (2.65 GB/s), beside 6.2 ms of other calls; rank 1 worker 0 came last in 40". Returns false for
+ * other ranks. */
+static bool put_communication(page *p, vt_buf *b, const json_t *rank)
+{
+    const json_t *c = story_get(rank, "communication");
+    json_t *x;
+    size_t k;
+    double busy_ms = story_num(rank, "busy_ms") - story_num(c, "transfer_ms");
+    if (!json_is_object(c))
+        return false;
+    vt_buf_printf(b, "in %.0f communication calls it waited ", story_num(c, "calls"));
+    vt_text_time(b, story_num(c, "wait_ms") * 1e-3);
+    vt_buf_puts(b, " and moved ");
+    vt_text_bytes(b, story_num(c, "bytes"));
+    vt_buf_puts(b, " in ");
+    vt_text_time(b, story_num(c, "transfer_ms") * 1e-3);
+    if (story_num(c, "transfer_ms") > 0) {
+        vt_buf_puts(b, " (");
+        vt_text_rate(b, story_num(c, "bytes") / (story_num(c, "transfer_ms") * 1e-3), "B");
+        vt_buf_puts(b, ")");
+    }
+    vt_buf_puts(b, ", beside ");
+    vt_text_time(b, busy_ms * 1e-3);
+    vt_buf_puts(b, " of other calls");
+    json_array_foreach(story_get(rank, "waited_for"), k, x)
+    {
+        if (k < STORY_ROWS)
+            vt_buf_printf(b, "; %s came last in %.0f", page_str(p, x, "rank"),
+                          story_num(x, "calls"));
+    }
+    page_pair(p, PAGE_ITEM, page_str(p, rank, "name"), b);
+    return true;
+}
+
 void page_ranks(page *p)
 {
     const json_t *items = story_get(story_get(p->story, "ranks"), "items");
@@ -194,6 +229,8 @@ void page_ranks(page *p)
         const json_t *waits = story_get(rank, "waited_for");
         if (i >= STORY_ROWS)
             break;
+        if (put_communication(p, &line, rank))
+            continue;
         vt_buf_printf(&line, "%s; %.0f step%s of ", page_str(p, story_get(rank, "gpu"), "name"),
                       story_num(rank, "steps"), story_s(story_num(rank, "steps")));
         vt_text_time(&line, story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);

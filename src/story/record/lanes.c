@@ -91,6 +91,7 @@ step_lane step_workers(const story_input *in, const step_record *s)
 typedef struct span_walk {
     const story_source *from;
     int32_t source; /* its index */
+    const vt_program *program;
     story_record *record;
     uint64_t at;
     step_record *step; /* NULL: unknown */
@@ -151,6 +152,20 @@ static int64_t wait_of(const vt_span *e)
                                     : 0;
 }
 
+/* Returns true if the call is one in which ranks wait for each other. */
+static bool joins(const span_walk *w, int32_t call)
+{
+    const vt_program *p = w->program;
+    return call < p->n_calls && p->call[call].op->is & VT_OP_JOINS_RANKS;
+}
+
+/* Returns true if lanes of all ranks end the call together. Behind other calls the workers of a
+ * CPU's rank meet only each other. */
+static bool all_meet(const span_walk *w, int32_t call)
+{
+    return w->from->is.n_ranks <= 1 || joins(w, call);
+}
+
 static void read_kernel(span_walk *w, const vt_span_kernel *e)
 {
     story_record *r = w->record;
@@ -182,7 +197,7 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
         end += wait;
         c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
         c->left_ns = end > c->left_ns ? end : c->left_ns;
-        if (c->late < 0 || wait < c->least_wait_ns) {
+        if (all_meet(w, c->call) && (c->late < 0 || wait < c->least_wait_ns)) {
             c->late = (int16_t)w->source;
             c->least_wait_ns = wait;
         }
@@ -244,7 +259,7 @@ vt_status story_read_lanes(const story_input *in, story_record *r, vt_err *err)
         return out_of_memory(err);
     TRY(make_lanes(in, r, err));
     for (int32_t k = 0; k < in->n_sources; k++) {
-        span_walk w = {.from = &in->source[k], .source = k, .record = r};
+        span_walk w = {.from = &in->source[k], .source = k, .program = in->program, .record = r};
         const vt_span *e;
         if (w.from->is.kind == VT_SOURCE_ENGINE)
             continue;
@@ -265,9 +280,10 @@ vt_status story_read_lanes(const story_input *in, story_record *r, vt_err *err)
 /* ---- sums ---- */
 
 /* Adds up what a source did in its calls, step by step. */
-static void sum_calls(const story_input *in, int32_t source, story_record *r, bool any_calm)
+static void sum_calls(const story_input *in, int32_t source, story_record *r)
 {
-    span_walk w = {.from = &in->source[source], .source = source, .record = r};
+    span_walk w = {
+        .from = &in->source[source], .source = source, .program = in->program, .record = r};
     const vt_span *e;
     lane_sum *sum = &r->sum[source];
     while ((e = next_span(&w))) {
@@ -278,10 +294,15 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r, bo
         const call_time *c = &r->call[s->first_call + w.n_call - 1];
         w.lane->busy_s += busy;
         w.lane->wait_s += wait;
-        if (any_calm && s->use.disturbed)
+        if (r->any_calm && s->use.disturbed)
             continue;
         sum->busy_s += busy;
         sum->wait_s += wait;
+        if (joins(&w, c->call)) {
+            sum->join_s += busy;
+            sum->join_wait_s += wait;
+            sum->n_joins++;
+        }
         if (c->late == source) {
             sum->n_late_calls += e->kind != VT_SPAN_CALL;
         } else if (c->late >= 0 && wait > 0) {
@@ -323,20 +344,19 @@ static void sum_launches(const story_input *in, story_record *r, const step_reco
 vt_status story_sum_lanes(const story_input *in, story_record *r, vt_err *err)
 {
     size_t n = (size_t)in->n_sources;
-    bool any_calm = false;
     r->sum = vt_arena_alloc(&r->arena, n + 1, sizeof *r->sum);
     r->wait = vt_arena_alloc(&r->arena, n * n + 1, sizeof *r->wait);
     if (!r->sum || !r->wait)
         return out_of_memory(err);
     for (int32_t i = 0; i < r->n_steps; i++)
-        any_calm = any_calm ||
-                   (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
+        r->any_calm = r->any_calm ||
+                      (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
     for (int32_t k = 0; k < in->n_sources; k++)
         if (in->source[k].is.kind != VT_SOURCE_ENGINE)
-            sum_calls(in, k, r, any_calm);
+            sum_calls(in, k, r);
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
-        if (!s->chosen || (any_calm && s->use.disturbed))
+        if (!s->chosen || (r->any_calm && s->use.disturbed))
             continue;
         r->n_worked += s->n_call > 0;
         sum_launches(in, r, s);

@@ -9,6 +9,7 @@
 #include "story/record/ranks.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "story/record/gpu.h"
 #include "story/record/numbers.h"
@@ -141,13 +142,56 @@ static void put_phases(vt_json *w, const story_source *s, const phase phases[STO
     vt_json_close(w);
 }
 
+/* Returns the bytes that a rank moves in the communication calls of the steps that are summed. */
+static double joined_bytes(const story_input *in, const story_record *r, int32_t source,
+                           story_step *plan)
+{
+    const vt_program *p = in->program;
+    double bytes = 0;
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        if (!story_is_summed(r, &r->step[i]) || !story_bind_step(r, &r->step[i], plan))
+            continue;
+        for (int32_t k = 0; k < p->n_calls; k++) {
+            vt_cost cost, extra;
+            if (p->call[k].op->is & VT_OP_JOINS_RANKS && story_step_cost(plan, k, &cost, &extra))
+                bytes += (double)vt_cost_bytes(&cost) / in->source[source].is.n_ranks;
+        }
+    }
+    return bytes;
+}
+
+/* Writes what a CPU's rank did in calls that join ranks, by its first worker. */
+static void put_communication(vt_json *w, const story_input *in, const story_record *r,
+                              int32_t source, story_step *plan)
+{
+    const lane_sum *sum = &r->sum[source];
+    if (sum->n_joins == 0 || in->source[source].is.n_ranks < 2) {
+        vt_json_null(w, "communication");
+        return;
+    }
+    vt_json_open(w, "communication", '{');
+    vt_json_int(w, "calls", sum->n_joins);
+    put_ms(w, "wait_ms", sum->join_wait_s, measured);
+    put_ms(w, "transfer_ms", sum->join_s, measured);
+    vt_json_tagged(w, "bytes", joined_bytes(in, r, source, plan), 0, derived);
+    vt_json_close(w);
+}
+
+/* Writes the name of a rank: on a CPU, where its source is a worker, "rank 1". */
+static void put_rank_name(vt_json *w, const vt_source *is)
+{
+    char name[16];
+    snprintf(name, sizeof name, "rank %d", is->rank);
+    vt_json_string(w, "name", is->kind == VT_SOURCE_WORKER ? name : is->name);
+}
+
 static void put_rank(vt_json *w, const story_input *in, const story_record *r, int32_t source,
-                     const phase phases[STORY_PHASES])
+                     story_step *plan, const phase phases[STORY_PHASES])
 {
     const story_source *s = &in->source[source];
     const lane_sum *sum = &r->sum[source];
     vt_json_open(w, NULL, '{');
-    vt_json_string(w, "name", s->is.name);
+    put_rank_name(w, &s->is);
     vt_json_int(w, "hardware", hardware_of(in, source));
     vt_json_int(w, "steps", sum->n_steps);
     put_ms(w, "device_ms", sum->device_s, measured);
@@ -159,20 +203,35 @@ static void put_rank(vt_json *w, const story_input *in, const story_record *r, i
     vt_json_int(w, "last_steps", sum->n_last);
     put_waited_for(w, in, r, source);
     put_phases(w, s, phases);
-    story_gpu_engine(w, s, story_roofs(in, s));
+    put_communication(w, in, r, source, plan);
+    if (s->is.kind == VT_SOURCE_STREAM)
+        story_gpu_engine(w, s, story_roofs(in, s));
     vt_json_close(w);
 }
 
-void story_put_ranks(vt_json *w, const story_input *in, const story_record *r,
+/* Returns true if the source stands for a rank: a stream, or the first worker of a CPU's rank. */
+static bool is_rank(const story_input *in, int32_t source)
+{
+    const vt_source *s = &in->source[source].is;
+    if (s->kind == VT_SOURCE_STREAM)
+        return story_count(in, VT_SOURCE_STREAM) > 1;
+    return s->kind == VT_SOURCE_WORKER && s->n_ranks > 1 &&
+           (source == 0 || in->source[source - 1].is.kind != VT_SOURCE_WORKER ||
+            in->source[source - 1].is.rank != s->rank);
+}
+
+void story_put_ranks(vt_json *w, const story_input *in, const story_record *r, story_step *plan,
                      const phase phases[STORY_PHASES])
 {
-    bool several = story_count(in, VT_SOURCE_STREAM) > 1;
+    bool several = false;
     put_hardware(w, in);
     vt_json_open(w, "ranks", '{');
     vt_json_open(w, "items", '[');
-    for (int32_t k = 0; several && k < in->n_sources; k++)
-        if (in->source[k].is.kind == VT_SOURCE_STREAM)
-            put_rank(w, in, r, k, phases);
+    for (int32_t k = 0; k < in->n_sources; k++)
+        if (is_rank(in, k)) {
+            put_rank(w, in, r, k, plan, phases);
+            several = true;
+        }
     vt_json_close(w);
     vt_json_string(w, "why", several ? NULL : "one device ran all steps");
     vt_json_close(w);

@@ -78,9 +78,11 @@ typedef struct call_time {
 
 /* What a source did in the chosen steps; of disturbed ones only where all are disturbed. */
 typedef struct lane_sum {
-    double busy_s, wait_s;   /* in steps whose calls are known: in calls, and waiting in them */
-    int32_t n_steps;         /* launches, */
-    double device_s, idle_s; /* their times, and those of the device before them */
+    double busy_s, wait_s;      /* in steps whose calls are known: in calls, and waiting in them */
+    int32_t n_steps;            /* launches, */
+    double device_s, idle_s;    /* their times, and those of the device before them */
+    double join_s, join_wait_s; /* in calls that join ranks: moving and adding, and waiting */
+    int32_t n_joins;            /* such calls */
     int32_t n_late_calls,
         n_last; /* calls, and steps, in which it was the one that was waited for */
 } lane_sum;
@@ -131,6 +133,7 @@ typedef struct story_record {
     uint64_t n_events;
     lane_sum *sum;    /* [n_sources] */
     lane_wait *wait;  /* [n_sources][n_sources]: who waited for whom */
+    bool any_calm;    /* disturbed steps are left out of these sums */
     int32_t n_worked; /* steps with known calls that these are sums over */
     story_seq *bound; /* the sequences of the step that story_bind_step set last */
 } story_record;
@@ -144,6 +147,11 @@ void story_record_release(story_record *r);
 vt_status story_read_lanes(const story_input *in, story_record *r, vt_err *err);
 /* Sums up what the lanes did, and who waited for whom. (lanes.c) */
 vt_status story_sum_lanes(const story_input *in, story_record *r, vt_err *err);
+/* Returns true if the sums over lanes count the calls of this step. */
+static inline bool story_is_summed(const story_record *r, const step_record *s)
+{
+    return s->chosen && s->n_call > 0 && !(r->any_calm && s->use.disturbed);
+}
 /* The step of this id; NULL: it is not in the recording. */
 step_record *story_find_step(const story_record *r, uint64_t id);
 /* When the device had made a token; 0: it is not known. */

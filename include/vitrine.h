@@ -242,7 +242,8 @@ typedef enum vt_grammar_kind {
     VT_GRAMMAR_REGEX,       /* the whole answer, in ECMA-262's syntax */
     VT_GRAMMAR_CHOICE,      /* one of a JSON list of strings */
     VT_GRAMMAR_GBNF,        /* llama.cpp's notation */
-    VT_GRAMMAR_CALLS        /* tool calls: {"form", "several", "tools": [{"name", "parameters"}]} */
+    VT_GRAMMAR_CALLS        /* tool calls: {"form", "several", "tools": [{"name", "parameters"}]};
+                               with "optional": true any text may come instead of them */
 } vt_grammar_kind;
 
 /* Where an answer has reasoning between <think> and </think>. */

@@ -108,7 +108,9 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
                  .inside = whole.thought == VT_THOUGHT_BEGUN,
                  .most = most,
                  .budget = whole.max_thought}};
-    if (whole.thought != VT_THOUGHT_NONE)
+    bool at_start;
+    m.thought.none = whole.thought == VT_THOUGHT_NONE;
+    if (!m.thought.none || (g && vt_grammar_opening(g, &at_start)))
         m.thought.t = e->model->tokenizer;
     const vt_constraint_maker maker = {.user = &m, .make = make};
     vt_status status = vt_engine_submit_constrained(e, &whole, &maker, id, err);

@@ -6,9 +6,9 @@
 #include "base/buf.h"
 #include "text/tokenizer/tokenizer.h"
 
-typedef enum phase { START, INSIDE, CLOSING, OUTSIDE } phase;
+typedef enum phase { START, INSIDE, CLOSING, FREE, OUTSIDE } phase;
 
-enum { MAX_CLOSE = 16, MAX_EOS = 16, RING = VT_DRAFT_MOST + 1 };
+enum { MISSED = -1, MAX_CLOSE = 16, MAX_EOS = 16, RING = VT_DRAFT_MOST + 1 };
 
 static const char open_tag[] = "<think>", close_tag[] = "</think>";
 
@@ -16,10 +16,13 @@ typedef struct place {
     phase phase;
     int32_t matched; /* bytes of the tag that is looked for; of CLOSING, tokens */
     int32_t thought; /* tokens so far */
+    int32_t opened;  /* bytes of the grammar's opening; MISSED: it can come no more */
 } place;
 
 typedef struct thought {
     vt_thought_rules r;
+    const char *opening; /* the grammar begins to hold behind it; NULL: behind the thought */
+    bool at_start;       /* it counts at the beginning only */
     int32_t close[MAX_CLOSE], n_close;
     int32_t eos[MAX_EOS], n_eos;
     place back[RING]; /* the last ones, a ring; the newest at `taken` */
@@ -40,6 +43,11 @@ static vt_matcher *matcher(thought *s)
     return s->m;
 }
 
+static phase behind_thought(const thought *s) { return s->opening ? FREE : OUTSIDE; }
+
+/* True if what follows the thought holds from its first token on. */
+static bool holds_at_once(const thought *s) { return s->r.g && !s->opening; }
+
 static void forget_matcher(thought *s)
 {
     vt_matcher_free(s->m);
@@ -55,7 +63,7 @@ static void allow(uint32_t *words, int32_t n_words, int32_t id)
 /* All tokens but those that would end the answer without its text. */
 static vt_allowance allow_thought(const thought *s, uint32_t *words, int32_t n_words)
 {
-    if (!s->r.g)
+    if (!holds_at_once(s))
         return VT_ALLOW_ANY;
     for (int32_t id = 0; id < vt_tokenizer_vocab(s->r.t); id++)
         allow(words, n_words, id);
@@ -63,6 +71,19 @@ static vt_allowance allow_thought(const thought *s, uint32_t *words, int32_t n_w
         if (s->eos[i] < 32 * n_words)
             words[s->eos[i] / 32] &= ~(1u << s->eos[i] % 32);
     return VT_ALLOW_MASK;
+}
+
+/* All tokens but those that hold the opening and what the grammar does not allow behind it. */
+static vt_allowance allow_free(const thought *s, uint32_t *words, int32_t n_words)
+{
+    int32_t opened = here((thought *)(uintptr_t)s)->opened, n = (int32_t)strlen(s->opening);
+    int32_t forbidden = 0;
+    memset(words, 0xFF, (size_t)n_words * sizeof *words);
+    if (opened > 0)
+        forbidden += vt_grammar_forbid(s->r.g, s->opening + opened, n - opened, words, n_words);
+    if (opened != MISSED)
+        forbidden += vt_grammar_forbid(s->r.g, s->opening, n, words, n_words);
+    return forbidden > 0 ? VT_ALLOW_MASK : VT_ALLOW_ANY;
 }
 
 static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
@@ -77,6 +98,8 @@ static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
     }
     if (!s->r.g)
         return VT_ALLOW_ANY;
+    if (p->phase == FREE || (p->phase == START && s->opening))
+        return allow_free(s, words, n_words);
     bool some = matcher(s) && vt_matcher_mask(s->m, words, n_words);
     int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
     if (p->phase == START && open >= 0) {
@@ -113,12 +136,37 @@ static bool think(thought *s, place *p)
     size_t rest = 0;
     p->thought++;
     if (find_tag(s, close_tag, &p->matched, &rest)) {
-        p->phase = OUTSIDE;
-        return !s->r.g || is_blank(&s->piece, rest);
+        p->phase = behind_thought(s);
+        p->opened = 0;
+        return !holds_at_once(s) || is_blank(&s->piece, rest);
     }
     if (s->r.budget > 0 && p->thought >= s->r.budget) {
         p->phase = CLOSING;
         p->matched = 0;
+    }
+    return true;
+}
+
+/* Looks for the opening in the bytes of a token. False: what follows it there the grammar does not
+ * allow. */
+static bool look_for_opening(thought *s, place *p)
+{
+    int32_t n = (int32_t)strlen(s->opening);
+    for (size_t i = 0; i < s->piece.len && p->opened != MISSED; i++) {
+        char c = s->piece.data[i];
+        bool blank = p->opened == 0 && strchr(" \n\r\t", c);
+        bool restarts = c == s->opening[0] && (!s->at_start || p->opened == 0);
+        p->opened = c == s->opening[p->opened] ? p->opened + 1 : restarts;
+        if (s->at_start && p->opened == 0 && !blank)
+            p->opened = MISSED;
+        if (p->opened != n)
+            continue;
+        forget_matcher(s);
+        s->m = vt_matcher_new(s->r.g, s->r.most - s->taken - 1);
+        s->born = s->taken + 1;
+        p->phase = OUTSIDE;
+        return s->m &&
+               vt_matcher_begin(s->m, s->piece.data + i + 1, (int32_t)(s->piece.len - i - 1));
     }
     return true;
 }
@@ -128,12 +176,12 @@ static bool begin(thought *s, place *p, int32_t token)
 {
     size_t rest = 0;
     int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
-    if (s->r.g && token == open) {
+    if (holds_at_once(s) && token == open) {
         forget_matcher(s);
         *p = (place){.phase = INSIDE, .thought = 1};
         return true;
     }
-    if (s->r.g) {
+    if (holds_at_once(s)) {
         p->phase = OUTSIDE;
         return matcher(s) && vt_matcher_take(s->m, token);
     }
@@ -145,9 +193,9 @@ static bool begin(thought *s, place *p, int32_t token)
     } else if (before == 0 && is_blank(&s->piece, 0)) {
         p->matched = 0;
     } else if (p->matched != before + (int32_t)s->piece.len) {
-        p->phase = OUTSIDE;
+        p->phase = behind_thought(s);
     }
-    return true;
+    return p->phase == INSIDE || !s->opening || look_for_opening(s, p);
 }
 
 static bool take(void *state, int32_t token)
@@ -169,7 +217,11 @@ static bool take(void *state, int32_t token)
     case CLOSING:
         ok = token == s->close[next.matched];
         if (++next.matched == s->n_close)
-            next.phase = OUTSIDE;
+            next.phase = behind_thought(s);
+        next.opened = 0;
+        break;
+    case FREE:
+        ok = look_for_opening(s, &next);
         break;
     case OUTSIDE:
         ok = !s->r.g || (matcher(s) && vt_matcher_take(s->m, token));
@@ -233,7 +285,8 @@ bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
     s->r = *rules;
     if (s->r.g)
         vt_grammar_ref(s->r.g);
-    s->back[0].phase = rules->inside ? INSIDE : START;
+    s->opening = s->r.g ? vt_grammar_opening(s->r.g, &s->at_start) : NULL;
+    s->back[0].phase = rules->inside ? INSIDE : rules->none ? behind_thought(s) : START;
     s->n_eos = vt_tokenizer_eos_ids(rules->t, s->eos, MAX_EOS);
     s->n_eos = s->n_eos < MAX_EOS ? s->n_eos : MAX_EOS;
     if (!find_close(s)) {

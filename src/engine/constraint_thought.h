@@ -7,6 +7,9 @@
  *     │                     └──> CLOSING ─────────┘      the tokens of "\n</think>\n\n", one by one
  *     └── anything else ──────────────────────────┘
  *
+ * A grammar that has an opening (vt_grammar_opening) holds behind it: up to there, in FREE, which
+ * then takes the place of OUTSIDE, the answer is any text, and may end.
+ *
  * The engine's threads call it as constraint.h says. */
 #ifndef VT_ENGINE_CONSTRAINT_THOUGHT_H
 #define VT_ENGINE_CONSTRAINT_THOUGHT_H
@@ -18,6 +21,7 @@ typedef struct vt_thought_rules {
     const vt_tokenizer *t; /* outlives the constraint */
     vt_grammar *g;  /* of the answer behind the thought; NULL: any text. A reference is kept */
     bool inside;    /* the prompt ends behind <think> */
+    bool none;      /* the answer has no thought */
     int32_t most;   /* tokens of the whole answer */
     int32_t budget; /* tokens of the thought, after which it is closed; 0: any number */
 } vt_thought_rules;

@@ -1,25 +1,52 @@
-/* Grammars of forced tool calls: an answer that is one call or several, each with a tool's name and
+/* Grammars of tool calls: an answer that is one call or several, each with a tool's name and
  * arguments by its schema.
  *
  *   {"form": "hermes", "several": true, "tools": [{"name": "add", "strict": false, "parameters":
  *    {...}}]}
  *
- *   answer  -> before call more after        more -> | between call more
- *   call    -> open "add" middle {arguments} close | ...      one alternative a tool */
+ *   answer  -> begin before call more after  more -> | between call more
+ *   call    -> open "add" middle {arguments} close | ...      one alternative a tool
+ *
+ * With "optional": true the model decides whether it calls: the grammar begins behind the opening
+ * by which it does, and without `begin`. */
 #include <stdio.h>
 #include <string.h>
 
 #include "grammar/internal.h"
 
 typedef struct call_form {
-    const char *name, *before, *open, *middle, *close, *between, *after;
+    const char *name, *begin, *before, *open, *middle, *close, *between, *after;
+    call_opening opening;
 } call_form;
 
 static const call_form forms[] = {
-    {"hermes", "", "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>", "\n",
-     ""},
-    {"llama3-json", "", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""},
-    {"mistral", "[", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"},
+    {"hermes",
+     "<tool_call>",
+     "",
+     "\n{\"name\": \"",
+     "\", \"arguments\": ",
+     "}\n</tool_call>",
+     "\n<tool_call>",
+     "",
+     {"<tool_call>", false}},
+    {"llama3-json",
+     "{\"name\": \"",
+     "",
+     "",
+     "\", \"parameters\": ",
+     "}",
+     "; {\"name\": \"",
+     "",
+     {"{\"name\": \"", true}},
+    {"mistral",
+     "",
+     "[",
+     "{\"name\": \"",
+     "\", \"arguments\": ",
+     "}",
+     ", ",
+     "]",
+     {"[TOOL_CALLS]", true}},
 };
 
 enum { N_FORMS = sizeof forms / sizeof *forms };
@@ -56,7 +83,27 @@ static vt_status add_call(rules *g, const call_form *form, const json_t *tool, s
     return VT_OK;
 }
 
-vt_status calls_compile(rules *g, const json_t *calls, symbol *root, vt_err *err)
+/* answer -> begin before call more after */
+static symbol add_answer(rules *g, const call_form *form, symbol call, symbol more, bool optional)
+{
+    symbol answer = rules_new(g, "answer"), whole[6];
+    int32_t n = 0;
+    if (!optional && form->begin[0])
+        whole[n++] = rules_text(g, form->begin);
+    if (optional && form->before[0]) /* some vocabularies have a blank behind their marker */
+        whole[n++] = rules_lexeme(g, rx_repeat(&g->rx, rx_string(&g->rx, " ", 1), 0, 1));
+    if (form->before[0])
+        whole[n++] = rules_text(g, form->before);
+    whole[n++] = call;
+    whole[n++] = more;
+    if (form->after[0])
+        whole[n++] = rules_text(g, form->after);
+    rules_add(g, answer, whole, n);
+    return answer;
+}
+
+vt_status calls_compile(rules *g, const json_t *calls, symbol *root, call_opening *opening,
+                        vt_err *err)
 {
     const char *name = json_string_value(json_object_get(calls, "form"));
     const json_t *tools = json_object_get(calls, "tools");
@@ -67,7 +114,7 @@ vt_status calls_compile(rules *g, const json_t *calls, symbol *root, vt_err *err
     if (!form)
         return vt_fail(err, VT_ERR_USAGE,
                        "form: '%.40s' found, expected hermes, llama3-json or "
-                       "mistral: calls of other forms cannot be forced yet",
+                       "mistral: calls of other forms have no grammar yet",
                        name ? name : "");
     if (json_array_size(tools) == 0)
         return vt_fail(err, VT_ERR_USAGE, "tools: expected a list of tools");
@@ -79,15 +126,8 @@ vt_status calls_compile(rules *g, const json_t *calls, symbol *root, vt_err *err
         const symbol again[3] = {rules_text(g, form->between), call, more};
         rules_add(g, more, again, 3);
     }
-    symbol whole[4] = {0};
-    int32_t n = 0;
-    if (form->before[0])
-        whole[n++] = rules_text(g, form->before);
-    whole[n++] = call;
-    whole[n++] = more;
-    if (form->after[0])
-        whole[n++] = rules_text(g, form->after);
-    *root = rules_new(g, "answer");
-    rules_add(g, *root, whole, n);
+    bool optional = json_is_true(json_object_get(calls, "optional"));
+    *root = add_answer(g, form, call, more, optional);
+    *opening = optional ? form->opening : (call_opening){0};
     return VT_OK;
 }

@@ -50,7 +50,7 @@ static vt_status compile_choice(rules *g, const char *text, size_t len, symbol *
     return status;
 }
 
-static vt_status compile_schema(rules *g, vt_grammar_kind kind, const char *text, size_t len,
+static vt_status compile_schema(vt_grammar *g, vt_grammar_kind kind, const char *text, size_t len,
                                 symbol *root, vt_err *err)
 {
     static const char object[] = "{\"type\":\"object\"}";
@@ -59,8 +59,9 @@ static vt_status compile_schema(rules *g, vt_grammar_kind kind, const char *text
     TRY(vt_json_load("schema", any ? object : text, any ? sizeof object - 1 : len,
                      JSON_DECODE_ANY | JSON_ALLOW_NUL, UINT64_C(64) << 20, &schema, err));
     vt_status status = kind == VT_GRAMMAR_CALLS
-                           ? calls_compile(g, schema, root, err)
-                           : schema_compile(g, schema, kind == VT_GRAMMAR_JSON_STRICT, root, err);
+                           ? calls_compile(&g->m.g, schema, root, &g->opening, err)
+                           : schema_compile(&g->m.g, schema, kind == VT_GRAMMAR_JSON_STRICT, root,
+                                            err);
     json_decref(schema);
     return status;
 }
@@ -78,7 +79,7 @@ static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, 
     else if (kind == VT_GRAMMAR_GBNF)
         TRY(gbnf_compile(r, text, len, &root, err));
     else
-        TRY(compile_schema(r, kind, text, len, &root, err));
+        TRY(compile_schema(g, kind, text, len, &root, err));
     TRY(rules_finish(r, root, err));
     r->rx.fuel = RUN_FUEL;
     machine_begin(&g->m, root);
@@ -136,6 +137,12 @@ vt_status vt_grammar_warm(vt_grammar_vocab *v, vt_err *err)
     }
     vt_grammar_unref(g);
     return ok ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
+}
+
+const char *vt_grammar_opening(const vt_grammar *g, bool *at_start)
+{
+    *at_start = g->opening.at_start;
+    return g->opening.text;
 }
 
 vt_grammar *vt_grammar_ref(vt_grammar *g)

@@ -38,6 +38,13 @@ vt_status vt_grammar_warm(vt_grammar_vocab *v, vt_err *err);
  * has to outlive the grammar. */
 vt_status vt_grammar_compile(vt_grammar_vocab *v, vt_grammar_kind kind, const char *text,
                              size_t len, vt_grammar **out, vt_err *err);
+/* The text behind which the grammar begins to hold, at the answer's beginning only or anywhere;
+ * NULL: it holds from the answer's beginning on. */
+const char *vt_grammar_opening(const vt_grammar *g, bool *at_start);
+/* Clears the bits of tokens that begin with these bytes, the rest of an opening, and go on with
+ * what may not come at the grammar's beginning. Returns how many. */
+int32_t vt_grammar_forbid(vt_grammar *g, const char *bytes, int32_t n, uint32_t *words,
+                          int32_t n_words);
 vt_grammar *vt_grammar_ref(vt_grammar *g);
 void vt_grammar_unref(vt_grammar *g); /* may be NULL */
 size_t vt_grammar_bytes(vt_grammar *g);
@@ -54,6 +61,9 @@ void vt_matcher_free(vt_matcher *m); /* may be NULL */
  * zeros. Near the end of `most` only tokens are left behind which the answer can still be ended in
  * time. False: none may come; the answer has ended, or a limit was met. */
 bool vt_matcher_mask(vt_matcher *m, uint32_t *words, int32_t n_words);
+/* The answer begins with these bytes, which are part of a token that is not counted. False: it
+ * may not, and nothing has changed. */
+bool vt_matcher_begin(vt_matcher *m, const char *bytes, int32_t n);
 /* False: the token may not come, and nothing has changed. */
 bool vt_matcher_take(vt_matcher *m, int32_t token);
 /* Takes back the last n tokens: at most VT_MATCHER_BACK. */

@@ -145,6 +145,51 @@ bool vt_matcher_take(vt_matcher *m, int32_t token)
     return true;
 }
 
+bool vt_matcher_begin(vt_matcher *m, const char *bytes, int32_t n)
+{
+    machine *k = &m->g->m;
+    pthread_mutex_lock(&m->g->lock);
+    k->call_states = MACHINE_CALL_STATES;
+    int32_t to = k->failed ? 0 : machine_run(k, at(m), bytes, n);
+    pthread_mutex_unlock(&m->g->lock);
+    if (to == 0)
+        return false;
+    m->back[m->taken % RING] = to;
+    return true;
+}
+
+/* Clears the bits of the tokens at a node whose last n bytes may not come. */
+static int32_t forbid_at(machine *k, int32_t node, int32_t above, uint32_t *words, int32_t n_words)
+{
+    const vt_grammar_vocab *v = k->vocab;
+    uint32_t entry = v->all.node[node].entry;
+    int32_t cleared = 0;
+    for (int32_t i = entry == TRIE_NONE ? 0 : v->all.id_from[entry];
+         entry != TRIE_NONE && i < v->all.id_from[entry + 1]; i++) {
+        int32_t id = v->all.id[i], n = grammar_piece_len(v, id) - above;
+        if (id / 32 >= n_words || machine_run(k, k->start, v->bytes + v->from[id] + above, n))
+            continue;
+        words[id / 32] &= ~(1u << id % 32);
+        cleared++;
+    }
+    return cleared;
+}
+
+int32_t vt_grammar_forbid(vt_grammar *g, const char *bytes, int32_t n, uint32_t *words,
+                          int32_t n_words)
+{
+    const vt_grammar_vocab *v = g->m.vocab;
+    int32_t from = grammar_vocab_find(v, bytes, n), cleared = 0;
+    if (from < 0)
+        return 0;
+    pthread_mutex_lock(&g->lock);
+    g->m.call_states = MACHINE_CALL_STATES;
+    for (int32_t i = from + 1; i < from + (int32_t)v->all.node[from].size; i++)
+        cleared += forbid_at(&g->m, i, n, words, n_words);
+    pthread_mutex_unlock(&g->lock);
+    return cleared;
+}
+
 void vt_matcher_undo(vt_matcher *m, int32_t n)
 {
     if (n <= 0 || n > VT_MATCHER_BACK || n > m->taken)

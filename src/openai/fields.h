@@ -93,8 +93,9 @@ vt_status field_read_parallel(reader *r, const field *f, json_t *v);
 vt_status field_read_separate(reader *r, const field *f, json_t *v);
 vt_status field_read_effort(reader *r, const field *f, json_t *v);
 vt_status field_read_budget(reader *r, const field *f, json_t *v);
-/* Sets the grammar of the calls that "tool_choice" asks for. */
-vt_status field_force_calls(reader *r);
+/* Sets the grammar of calls: of those that "tool_choice" demands, or of those that the model may
+ * write. */
+vt_status field_hold_calls(reader *r, bool optional);
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
 vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
 vt_status field_read_rid(reader *r, const field *f, json_t *v);

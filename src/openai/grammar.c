@@ -111,12 +111,12 @@ static json_t *callable(const reader *r)
     return list;
 }
 
-vt_status field_force_calls(reader *r)
+vt_status field_hold_calls(reader *r, bool optional)
 {
     json_t *tools = callable(r);
     bool some = json_array_size(tools) > 0, several = !r->function && !r->single_call;
-    json_t *calls = json_pack("{s:s, s:b, s:o}", "form", vt_call_form_name(r->r->call_form),
-                              "several", several, "tools", tools);
+    json_t *calls = json_pack("{s:s, s:b, s:b, s:o}", "form", vt_call_form_name(r->r->call_form),
+                              "several", several, "optional", optional, "tools", tools);
     vt_status status = !calls ? field_no_memory(r)
                        : some ? set_json(r, "tools", VT_GRAMMAR_CALLS, calls)
                               : vt_openai_refuse(r->e, 400, "tool_choice",

@@ -302,20 +302,17 @@ static vt_status settle_choice(reader *r)
                                 "tool_choice: only allowed together with tools");
     if (r->must_call) {
         q->named = r->function != NULL;
-        return field_force_calls(r);
-    }
-    for (size_t i = 0; r->where == CHAT && i < json_array_size(q->tools); i++) {
-        const json_t *f = json_object_get(json_array_get(q->tools, i), "function");
-        if (json_is_true(json_object_get(f, "strict")))
-            return vt_openai_refuse(r->e, 400, "tools",
-                                    "tools[%zu].function.strict: true needs tool_choice required "
-                                    "or a function: other calls have no grammar yet",
-                                    i);
+        return field_hold_calls(r, false);
     }
     if (q->call_form && q->grammar_field)
         return vt_openai_refuse(r->e, 400, q->grammar_field,
                                 "%s: not possible together with tools, unless tool_choice is none",
                                 q->grammar_field);
+    for (size_t i = 0; q->call_form && i < json_array_size(q->tools); i++) {
+        const json_t *f = json_object_get(json_array_get(q->tools, i), "function");
+        if (json_is_true(json_object_get(f, "strict")))
+            return field_hold_calls(r, true);
+    }
     return VT_OK;
 }
 

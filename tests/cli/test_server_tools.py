@@ -114,7 +114,7 @@ def test_what_is_not_there_is_refused_by_name():
                          ("tool_choice", {}), ("response_format", {"type": "json_object"}), ("thinking_token_budget", 0),
                          ("tools", {}), ("tools", [{"type": "web"}]), ("tools", [{"type": "function", "function": {"name": "a b"}}]),
                          ("tools", [{"type": "function", "function": {"name": "a", "parameters": 3}}]),
-                         ("tools", [{"type": "function", "function": {"name": "a", "strict": True}}]),
+                         ("tools", [{"type": "function", "function": {"name": "a", "strict": True, "parameters": {"not": {}}}}]),
                          ("tools", TOOLS * 600), ("reasoning_effort", "much"), ("parallel_tool_calls", 1), ("separate_reasoning", "x")]:
         a = server().post("/v1/chat/completions", body(**{field: value}))
         same((a.status, a.error["param"]), (400, field), str(a.body))
@@ -153,6 +153,26 @@ def test_a_call_can_be_forced():
     for choice, finish in ("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop"):
         c = ask(tool_choice=choice, tools=strict, max_tokens=120)
         same((c["finish_reason"], calls_of(c["message"])), (finish, [("function", "add", "{\"a\": 1, \"s\": \"x\"}")]))
+    s.stop()
+
+
+def test_a_strict_tool_holds_the_calls_that_the_model_chooses():
+    def strict(**kw):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "s": {"enum": ["x", "y"]}}, "required": ["a", "s"]}
+        return [{"type": "function", "function": {"name": "add", "parameters": schema, **kw}}, TOOLS[1]]
+    s, ask = other(["Why ", "not? ", "<tool_", "call>", "\n{\"name\": \"", "add", "\", \"arguments\": ", "{\"b\"", ": 3}}\n</tool_call>"])
+    free = ask(tools=strict(), max_tokens=80)
+    same((free["message"]["content"], calls_of(free["message"])), ("Why not?", [("function", "add", "{\"b\": 3}")]))
+    c = ask(tools=strict(strict=True), max_tokens=80)
+    (_, name, arguments), *more = calls_of(c["message"])
+    given = json.loads(arguments)
+    same((c["message"]["content"], name, sorted(given)), ("Why not?", "add", ["a", "s"]))
+    assert given["a"] in (1, 2) and given["s"] in ("x", "y"), given
+    s.stop()
+    s, ask = other(["<think>", "<tool_call>", " is ", "no call ", "here</think>", "It is ", "<tool", " text."])
+    c = ask(tools=strict(strict=True))
+    same((c["message"]["reasoning_content"], c["message"]["content"], c["finish_reason"]),
+         ("<tool_call> is no call here", "It is <tool text.", "stop"))
     s.stop()
 
 

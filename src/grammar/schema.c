@@ -229,7 +229,8 @@ static vt_status check_one_of(compiler *c, const json_t *list)
                 return schema_refuse(c, "oneOf",
                                      "a value may satisfy branch %zu and branch %zu, which oneOf "
                                      "forbids and cannot be excluded here; use anyOf, or give the "
-                                     "branches different types or a property with different const",
+                                     "branches different types, or a required property with "
+                                     "different const",
                                      k, i);
     return VT_OK;
 }

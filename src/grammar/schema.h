@@ -26,10 +26,11 @@ enum {
 };
 
 enum {
-    SCHEMA_MAX_SET = 64,       /* schemas that hold at one place */
-    SCHEMA_MAX_LEVELS = 200,   /* places below each other, through $ref too */
-    SCHEMA_MAX_COUNT = 10000,  /* of minItems, maxItems, minProperties, maxProperties */
-    SCHEMA_MAX_BRANCHES = 4096 /* of all anyOf and oneOf together, multiplied out */
+    SCHEMA_MAX_SET = 64,            /* schemas that hold at one place */
+    SCHEMA_MAX_LEVELS = 200,        /* places below each other, through $ref too */
+    SCHEMA_MAX_COUNT = 10000,       /* of minItems, maxItems, minProperties, maxProperties */
+    SCHEMA_MAX_BRANCHES = 4096,     /* of all anyOf and oneOf together, multiplied out */
+    SCHEMA_MAX_COMPARISONS = 300000 /* of schemas inside branches of oneOf */
 };
 
 typedef struct schema_set {
@@ -56,7 +57,7 @@ typedef struct compiler {
     bool draft_4;    /* exclusiveMinimum is true or false */
     char path[1024]; /* where in the schema, for messages */
     size_t path_len;
-    int32_t level, branches;
+    int32_t level, branches, comparisons;
     schema_memo *memo[256];
     symbol blanks; /* a lexeme, may be empty */
 } compiler;

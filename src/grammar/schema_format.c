@@ -126,17 +126,6 @@ static unsigned types_left(const json_t *s)
     return list ? types & some : types;
 }
 
-static bool requires(const json_t *s, const char *name)
-{
-    const json_t *list = json_object_get(s, "required");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *one = json_string_value(json_array_get(list, i));
-        if (one && strcmp(one, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool is_closed(const compiler *c, const json_t *s)
 {
     const json_t *rest = json_object_get(s, "additionalProperties");
@@ -150,9 +139,11 @@ static bool forbids(const compiler *c, const json_t *s, const char *name)
     return json_is_false(v) || (!v && is_closed(c, s));
 }
 
-/* Two schemas of objects: a property that both require with values that differ, or one that only
- * one of them may have and has to. */
-static bool objects_disjoint(compiler *c, const json_t *a, const json_t *b)
+static bool apart(compiler *c, const json_t *a, const json_t *b, int depth);
+
+/* Two schemas of objects, the first of which requires a property that the second forbids, or whose
+ * values the second excludes. */
+static bool objects_apart(compiler *c, const json_t *a, const json_t *b, int depth)
 {
     const json_t *list = json_object_get(a, "required");
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -163,18 +154,92 @@ static bool objects_disjoint(compiler *c, const json_t *a, const json_t *b)
             return true;
         const json_t *x = json_object_get(json_object_get(a, "properties"), name);
         const json_t *y = json_object_get(json_object_get(b, "properties"), name);
-        if (!requires(b, name) || !x || !y)
-            continue;
-        x = behind(c, x);
-        y = behind(c, y);
-        if (values_disjoint(x, y) || !(types_left(x) & types_left(y)))
+        if (x && y && apart(c, x, y, depth + 1))
             return true;
     }
     return false;
 }
 
-bool schema_disjoint(compiler *c, const json_t *a, const json_t *b)
+/* True if one schema's numbers, or numbers of elements, end below where the other's begin. */
+static bool bounds_apart(const json_t *a, const json_t *b, const char *most, const char *least)
 {
+    for (int i = 0; i < 2; i++) {
+        const json_t *end = json_object_get(i ? b : a, most);
+        const json_t *begin = json_object_get(i ? a : b, least);
+        if (json_is_number(end) && json_is_number(begin) &&
+            json_number_value(end) < json_number_value(begin))
+            return true;
+    }
+    return false;
+}
+
+static bool narrows_strings(const json_t *s)
+{
+    static const char *const keywords[] = {"const",  "enum",      "pattern",
+                                           "format", "minLength", "maxLength"};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (json_object_get(s, keywords[i]))
+            return true;
+    return false;
+}
+
+/* The strings that a schema allows, perhaps with others. False: they cannot be told. */
+static bool strings_of(compiler *c, const json_t *s, rx *out)
+{
+    rx_store *x = &c->g->rx;
+    json_t *made;
+    const json_t *list = listed(s, &made);
+    schema_set set = {.n = 0};
+    bool free, ok = true;
+    *out = RX_NOTHING;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (json_is_string(v))
+            *out = rx_alt2(x, *out, schema_literal(c, json_string_value(v), json_string_length(v)));
+    }
+    if (!list) {
+        ok = schema_add(&set, s) && schema_string(c, &set, out, &free) == VT_OK;
+        *out = ok ? rx_close(x, *out) : RX_NOTHING;
+    }
+    json_decref(made);
+    return ok;
+}
+
+static bool strings_apart(compiler *c, const json_t *a, const json_t *b)
+{
+    vt_err *err = c->err, ignored;
+    size_t before = c->path_len;
+    rx x, y;
+    if (!narrows_strings(a) || !narrows_strings(b))
+        return false;
+    c->err = &ignored;
+    bool told = strings_of(c, a, &x) && strings_of(c, b, &y);
+    c->err = err;
+    schema_leave(c, before);
+    return told && !c->g->rx.failed &&
+           rx_least(&c->g->rx, rx_and2(&c->g->rx, x, y)) == RX_LEAST_NONE;
+}
+
+/* True if one of a's allOf excludes b, or all of its anyOf or of its oneOf do. */
+static bool parts_apart(compiler *c, const json_t *a, const json_t *b, int depth)
+{
+    static const char *const keywords[] = {"allOf", "anyOf", "oneOf"};
+    for (int k = 0; k < 3; k++) {
+        const json_t *list = json_object_get(a, keywords[k]);
+        size_t n = json_array_size(list), n_apart = 0;
+        for (size_t i = 0; i < n; i++)
+            n_apart += apart(c, json_array_get(list, i), b, depth + 1);
+        if (k == 0 ? n_apart > 0 : n > 0 && n_apart == n)
+            return true;
+    }
+    return false;
+}
+
+static bool apart(compiler *c, const json_t *a, const json_t *b, int depth)
+{
+    enum { MAX_DEPTH = 8 };
+    if (depth > MAX_DEPTH || (depth > 0 && ++c->comparisons > SCHEMA_MAX_COMPARISONS))
+        return false;
     if (json_is_false(a) || json_is_false(b))
         return true;
     a = behind(c, a);
@@ -182,5 +247,14 @@ bool schema_disjoint(compiler *c, const json_t *a, const json_t *b)
     unsigned both = types_left(a) & types_left(b);
     if (!both || values_disjoint(a, b))
         return true;
-    return both == TYPE_OBJECT && (objects_disjoint(c, a, b) || objects_disjoint(c, b, a));
+    bool by_type = both == TYPE_OBJECT
+                       ? bounds_apart(a, b, "maxProperties", "minProperties") ||
+                             objects_apart(c, a, b, depth) || objects_apart(c, b, a, depth)
+                   : both == TYPE_ARRAY     ? bounds_apart(a, b, "maxItems", "minItems")
+                   : both == TYPE_STRING    ? strings_apart(c, a, b)
+                   : !(both & ~TYPE_NUMBER) ? bounds_apart(a, b, "maximum", "minimum")
+                                            : false;
+    return by_type || parts_apart(c, a, b, depth) || parts_apart(c, b, a, depth);
 }
+
+bool schema_disjoint(compiler *c, const json_t *a, const json_t *b) { return apart(c, a, b, 0); }

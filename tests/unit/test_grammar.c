@@ -176,6 +176,31 @@ static const example examples[] = {
       "\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", "
       "\"arguments\": {}}\n</tool_call>"},
      {"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>", "text"}},
+    {S,
+     "{\"oneOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"type\":\"string\",\"pattern\":\"^b\"}"
+     ","
+     "{\"enum\":[\"c\",\"d\"]},{\"type\":\"string\",\"format\":\"date\"}]}",
+     {"\"ax\"", "\"b\"", "\"c\"", "\"2024-02-29\""},
+     {"\"x\"", "\"ca\""}},
+    {S,
+     "{\"oneOf\":[{\"type\":\"integer\",\"maximum\":3},{\"type\":\"integer\",\"minimum\":4}]}",
+     {"3", "4"},
+     {"\"x\""}},
+    {S,
+     "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"object\",\"properties\":{"
+     "\"t\":{"
+     "\"const\":1}},\"required\":[\"t\"],\"additionalProperties\":false}},\"required\":[\"k\"],"
+     "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"k\":{\"type\":"
+     "\"object\","
+     "\"properties\":{\"t\":{\"const\":2}},\"additionalProperties\":false}},"
+     "\"additionalProperties\":false}]}",
+     {"{\"k\":{\"t\":1}}", "{\"k\":{\"t\":2}}", "{}"},
+     {"{\"k\":{\"t\":3}}"}},
+    {S,
+     "{\"oneOf\":[{\"allOf\":[{\"type\":\"string\"}]},{\"anyOf\":[{\"type\":\"null\"},{\"type\":"
+     "\"boolean\"}]},{\"type\":\"array\",\"maxItems\":1},{\"type\":\"array\",\"minItems\":2}]}",
+     {"\"x\"", "null", "[1,2]", "[]"},
+     {"1"}},
     {VT_GRAMMAR_CALLS,
      "{\"form\":\"llama3-json\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{}}]}",
      {"{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"x\": [1]}}"},
@@ -409,6 +434,18 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         {S, "{\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}}}}", "#/properties/a/not"},
         {S, "{\"type\":\"array\",\"uniqueItems\":true}", "#/uniqueItems"},
         {S, "{\"if\":{},\"then\":{}}", "#/if"},
+        {S,
+         "{\"oneOf\":[{\"type\":\"string\",\"pattern\":\"a\"},{\"type\":\"string\",\"pattern\":"
+         "\"b\"}]}",
+         "branch 0 and branch 1"},
+        {S,
+         "{\"oneOf\":[{\"type\":\"integer\",\"maximum\":4},{\"type\":\"integer\",\"minimum\":4}]}",
+         "branch 0 and branch 1"},
+        {S,
+         "{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\",\"required\":"
+         "["
+         "\"b\"]}]}",
+         "branch 0 and branch 1"},
         {S, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", "branch 0 and branch 1"},
         {S, "{\"type\":\"strin\"}", "'strin' is no type"},
         {S, "{\"$ref\":\"#/$defs/x\"}", "leads nowhere"},

@@ -203,6 +203,12 @@ void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n
                                                  us < INT32_MAX ? (int32_t)us : INT32_MAX}});
 }
 
+void vt_trace_drafts(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n,
+                     int32_t n_accepted)
+{
+    put_request(r, &(vt_request_event){.drafts = {VT_REQ_DRAFTS, n, request, at_ns, n_accepted}});
+}
+
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes)
 {

@@ -66,7 +66,8 @@ typedef enum vt_request_kind {
     VT_REQ_FINISH,
     VT_REQ_WRITE,
     VT_REQ_CACHE,
-    VT_REQ_MASKS
+    VT_REQ_MASKS,
+    VT_REQ_DRAFTS
 } vt_request_kind;
 
 /* What kept a sequence in the queue. */
@@ -190,6 +191,15 @@ typedef struct vt_req_masks {
     int32_t slowest_us;
 } vt_req_masks;
 
+/* The guesses of a completion that steps verified. It has ended. */
+typedef struct vt_req_drafts {
+    vt_request_kind kind;
+    int32_t n;
+    uint64_t request;
+    int64_t at_ns;
+    int32_t n_accepted;
+} vt_req_drafts;
+
 typedef union vt_request_event {
     vt_request_kind kind;
     struct { /* the members that all kinds begin with */
@@ -209,6 +219,7 @@ typedef union vt_request_event {
     vt_req_wait wait;
     vt_req_write write;
     vt_req_masks masks;
+    vt_req_drafts drafts;
 } vt_request_event;
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
@@ -231,6 +242,8 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_output);
 void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,
                     int64_t ns, int64_t slowest_ns);
+void vt_trace_drafts(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n,
+                     int32_t n_accepted);
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,

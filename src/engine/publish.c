@@ -102,6 +102,9 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
         vt_trace_masks(&e->requests, q->req->id, engine_now(e), event->n_masks, event->n_new_masks,
                        event->mask_ns, event->slowest_mask_ns);
     }
+    if (event->draft_tokens > 0)
+        vt_trace_drafts(&e->requests, q->req->id, engine_now(e), event->draft_tokens,
+                        event->draft_accepted);
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 

@@ -184,6 +184,17 @@ static void put_masks(vt_json *w, const request_record *q)
     vt_json_close(w);
 }
 
+/* The guesses that steps verified for the request. */
+static void put_drafts(vt_json *w, const request_record *q)
+{
+    if (q->draft_tokens == 0)
+        return;
+    vt_json_open(w, "drafts", '{');
+    vt_json_int(w, "tokens", q->draft_tokens);
+    vt_json_int(w, "accepted", q->draft_accepted);
+    vt_json_close(w);
+}
+
 static void put_request(vt_json *w, const story_record *r, const story_facts *f)
 {
     const request_record *q = r->mine;
@@ -201,6 +212,7 @@ static void put_request(vt_json *w, const story_record *r, const story_facts *f)
     vt_json_int(w, "retracted", q->n_retracted);
     vt_json_string(w, "finish", story_finish_name(q->finish));
     put_masks(w, q);
+    put_drafts(w, q);
     put_ms(w, "before_ms", (double)(q->arrive_ns - story_origin(r)) * 1e-9, measured);
     put_ms(w, "total_ms", f->total_s, measured);
     put_ms(w, "queue_ms", f->queue_s, measured);

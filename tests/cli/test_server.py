@@ -473,6 +473,23 @@ def test_curl():
     assert r.stdout.endswith(b"data: [DONE]\n\n"), r.stdout
 
 
+def test_drafts_are_told_by_timings_metrics_and_the_story():
+    s = Server("--draft", "lookup")
+    body = {"prompt": "AB", "max_tokens": 60, "allowed_token_ids": [65, 66], "temperature": 0, "ignore_eos": True}
+    got = s.good("/v1/completions", body).json
+    plain = server().good("/v1/completions", body).json
+    same(got["choices"][0]["text"], plain["choices"][0]["text"])
+    t = got["timings"]
+    assert 0 < t["draft_accepted"] <= t["draft_tokens"], t
+    same(s.get(f"/story/{t['story']}").json["request"]["drafts"], {"tokens": t["draft_tokens"], "accepted": t["draft_accepted"]})
+    lines = s.get("/metrics").body.decode()
+    for verdict, n in ("accepted", t["draft_accepted"]), ("rejected", t["draft_tokens"] - t["draft_accepted"]):
+        assert f'vitrine:draft_tokens_total{{verdict="{verdict}"}} {n}\n' in lines, (verdict, n)
+    s.stop()
+    t = plain["timings"]
+    assert "draft_tokens" not in t and "drafts" not in server().get(f"/story/{t['story']}").json["request"], t
+
+
 def test_the_server_ends_as_it_should():
     server().stop()
 

@@ -13,6 +13,7 @@
 
 #include "common/emulated_gpu.h"
 #include "common/engine_run.h"
+#include "common/striped_rules.h"
 #include "common/tiny_model.h"
 #include "kv/shape.h"
 #include "engine/engine.h"
@@ -28,6 +29,7 @@ typedef struct outcome {
 
 typedef struct request {
     vt_request_params p;
+    int32_t striped; /* the vocabulary, if rules say what may come (striped_rules.h); else 0 */
     int32_t prompt[PROMPT];
     outcome now;
     int32_t cached;
@@ -55,6 +57,8 @@ static void on_event(void *user, const vt_event *e)
     request *r = user;
     for (int32_t i = 0; i < e->n_tokens; i++) {
         assert_in_range(r->now.n, 0, TOKENS - 1);
+        if (r->striped)
+            striped_check(r->now.n, e->tokens[i], r->striped);
         r->now.token[r->now.n] = e->tokens[i];
         r->now.logprob[r->now.n++] = e->logprobs[i].logprob;
     }
@@ -86,6 +90,7 @@ static void write_requests(request *r, int32_t vocab)
         r->p.top_p = k % 4 == 1 ? 0.8f : 1;
         r->p.presence_penalty = k % 3 ? 0 : 0.7f;
         r->p.repetition_penalty = k % 5 ? 1 : 1.2f;
+        r->striped = k % 6 == 4 ? vocab : 0;
         r->p.has_seed = true;
         r->p.seed = (uint64_t)k;
         r->p.logprobs = 0;
@@ -127,7 +132,10 @@ static void submit(vt_engine *e, request *r)
 {
     memset(&r->now, 0, sizeof r->now);
     r->error[0] = 0;
-    engine_submit(e, &r->p);
+    if (r->striped)
+        striped_submit(e, &r->p, r->striped);
+    else
+        engine_submit(e, &r->p);
 }
 
 /* Runs each request alone. */

@@ -18,6 +18,7 @@
 
 #include "base/random.h"
 #include "common/engine_run.h"
+#include "common/striped_rules.h"
 #include "common/tiny_model.h"
 #include "engine/engine.h"
 #include "engine/options.h"
@@ -47,7 +48,7 @@ static const model_case models[] = {
     {"qwen3moe-raw", 2},
 };
 
-enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3 };
+enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOPS = 60 };
 #ifdef VT_SANITIZE
 enum { ENGINES = 2, SCHEDULES = 6 };
 #else
@@ -62,6 +63,7 @@ typedef struct outcome {
 
 typedef struct request {
     vt_request_params p;
+    int32_t striped; /* the vocabulary, if rules say what may come (striped_rules.h); else 0 */
     int32_t prompt[PROMPT];
     outcome alone[SAMPLES], now[SAMPLES];
 } request;
@@ -82,6 +84,10 @@ static void on_event(void *user, const vt_event *e)
         for (int32_t k = 0; !allowed && k < r->p.n_allowed; k++)
             allowed = r->p.allowed[k] == e->tokens[i];
         assert_true(allowed);
+        if (r->striped)
+            striped_check(o->n, e->tokens[i], r->striped);
+        for (int32_t k = 0; o->n < r->p.min_tokens && k < r->p.n_stop_ids; k++)
+            assert_int_not_equal(e->tokens[i], r->p.stop_ids[k]);
         o->token[o->n] = e->tokens[i];
         o->logprob[o->n++] = e->logprobs[i].logprob;
     }
@@ -89,11 +95,15 @@ static void on_event(void *user, const vt_event *e)
 }
 
 /* Requests whose prompts have common beginnings of every length: greedy and sampled, some with
- * penalties, some restricted to the tokens of their prompt. */
+ * penalties, some restricted to the tokens of their prompt or by rules. Some end at any of many
+ * tokens, but not before min_tokens. */
 static void write_requests(request *r, const vt_model *m)
 {
     int32_t vocab = vt_model_vocab_size(m), most = m->arch.max_context - TOKENS;
     int32_t family[FAMILIES][PROMPT];
+    static int32_t ends[STOPS];
+    for (int32_t i = 0; i < STOPS; i++)
+        ends[i] = 3 * i;
     for (int32_t f = 0; f < FAMILIES; f++)
         for (int32_t i = 0; i < PROMPT; i++)
             family[f][i] = between(0, vocab - 1);
@@ -113,6 +123,12 @@ static void write_requests(request *r, const vt_model *m)
         r->p.n = k % 6 == 5 ? SAMPLES : 1;
         r->p.allowed = k % 9 == 2 ? r->prompt : NULL;
         r->p.n_allowed = k % 9 == 2 ? r->p.n_prompt : 0;
+        r->striped = k % 6 == 4 ? vocab : 0;
+        if (k == 3 || k == 7) {
+            r->p.stop_ids = ends;
+            r->p.n_stop_ids = STOPS;
+            r->p.min_tokens = r->p.max_tokens / 2;
+        }
         r->p.has_seed = true;
         r->p.seed = (uint64_t)k;
         r->p.logprobs = 0;
@@ -124,7 +140,10 @@ static void write_requests(request *r, const vt_model *m)
 static void submit(vt_engine *e, request *r)
 {
     memset(r->now, 0, sizeof r->now);
-    engine_submit(e, &r->p);
+    if (r->striped)
+        striped_submit(e, &r->p, r->striped);
+    else
+        engine_submit(e, &r->p);
 }
 
 static void run_alone(const vt_model *m, vt_options *o, request *r)

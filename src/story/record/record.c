@@ -215,6 +215,10 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->slowest_mask_us = e->masks.slowest_us > q->slowest_mask_us ? e->masks.slowest_us
                                                                       : q->slowest_mask_us;
         break;
+    case VT_REQ_DRAFTS:
+        q->draft_tokens += e->drafts.n;
+        q->draft_accepted += e->drafts.n_accepted;
+        break;
     case VT_REQ_CACHE:
         break;
     }

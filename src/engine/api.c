@@ -365,7 +365,9 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
         return vt_fail(err, VT_ERR_USAGE,
                        "draft is lookup, and an engine with pooling chooses no tokens to guess");
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
-    limits.decode_tokens = lookup ? 1 + VT_DRAFT_MOST : 1;
+    /* on a GPU, decodes of several tokens need kernels that only --draft compiles */
+    bool forced = s.n_states == 0 && (lookup || cuda->ordinal < 0);
+    limits.decode_tokens = lookup || forced ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {.sched = {.limits = limits,
                                     .n_pages = s.n_pages,
                                     .n_states = s.n_states,
@@ -375,6 +377,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                                     .eos = m->eos,
                                     .n_eos = m->n_eos,
                                     .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
+                                    .forced = forced,
                                     .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
                           .request = {.vocab = m->arch.vocab,
                                       .max_context = s.max_context,

@@ -42,6 +42,38 @@ static bool allows(const vt_constrained *c, int32_t i, int32_t id)
     return id >= 0 && id < 32 * c->n_words && (!words || words[id / 32] >> id % 32 & 1);
 }
 
+/* Returns the one token that row i may choose; -1: there are several. */
+static int32_t only_token(const vt_constrained *c, int32_t i)
+{
+    const uint32_t *words = vt_constrained_mask(c, i);
+    int32_t id = -1;
+    for (int32_t w = 0; words && w < c->n_words; w++) {
+        if (words[w] == 0)
+            continue;
+        if (id >= 0 || (words[w] & (words[w] - 1)) != 0)
+            return -1;
+        id = 32 * w + __builtin_ctz(words[w]);
+    }
+    return id;
+}
+
+int32_t vt_constrained_forced(vt_constrained *c, int32_t *out, int32_t max)
+{
+    int32_t taken = 0, n = 0;
+    while (n < max) {
+        out[n] = only_token(c, n);
+        if (out[n] < 0 || !c->rules.take(c->rules.state, out[n]))
+            break;
+        taken++;
+        if (!vt_constrained_next(c, n + 1))
+            break;
+        n++;
+    }
+    if (taken > 0)
+        c->rules.undo(c->rules.state, taken);
+    return n;
+}
+
 int32_t vt_constrained_drafts(vt_constrained *c, const int32_t *guess, int32_t n)
 {
     int32_t taken = 0, good = 0;

@@ -4,6 +4,7 @@
  *   submit   mask                          the first token's
  *   plan     the step's sampling row gets the mask
  *            with drafts: take, mask, take, mask ... for each guess, then undo all
+ *            so too for tokens that are certain, because a mask allows one only
  *   commit   take(token), mask             the next token's
  *
  * All calls for a sequence come from one thread at a time: the one that submits, then the one that
@@ -64,5 +65,9 @@ const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
 /* Makes the masks of rows 1 .. n behind n guesses. Returns how many guesses may be verified: those
  * before the first that is not allowed, or behind which nothing is. */
 int32_t vt_constrained_drafts(vt_constrained *c, const int32_t *guess, int32_t n);
+/* Finds the tokens that are certain to come: the only one that the mask of row 0 allows, the only
+ * one behind it, and so on, at most `max` <= VT_DRAFT_MOST. They go to out[0 .. n), and the masks
+ * of rows 1 .. n are made. Returns n. */
+int32_t vt_constrained_forced(vt_constrained *c, int32_t *out, int32_t max);
 
 #endif

@@ -411,6 +411,10 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
         if (!right || q->state == VT_SEQ_DONE)
             break;
     }
+    if (entry->n_drafted > 0 && q->forced) { /* no guess of the drafter's: its pace stays */
+        s->stats.forced_tokens += (uint64_t)accepted;
+        return;
+    }
     vt_draft_verified(&q->drafting, entry->n_drafted, accepted);
     s->stats.draft_tokens += (uint64_t)entry->n_drafted;
     s->stats.draft_accepted += (uint64_t)accepted;

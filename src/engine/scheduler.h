@@ -45,7 +45,9 @@ typedef struct vt_sched_config {
     int32_t n_eos;
     int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its
                               prefill chunks can see to it; 0: the token budget alone bounds it */
-    vt_drafter drafter;    /* .draft NULL: no token is ever guessed; always with sequence state */
+    bool forced; /* a token that a constraint leaves no choice of is guessed; never with sequence
+                    state */
+    vt_drafter drafter; /* .draft NULL: no token is ever guessed; always with sequence state */
 } vt_sched_config;
 
 /* One sequence in a plan. */
@@ -88,6 +90,7 @@ typedef struct vt_drafted {
 typedef struct vt_sched_stats {
     uint64_t steps, decode_tokens, prefill_tokens, admitted, retracted, finished, faults;
     uint64_t draft_tokens, draft_accepted; /* guesses that a step verified, and those that held */
+    uint64_t forced_tokens; /* that a constraint left no choice of, and that were guessed for it */
 } vt_sched_stats;
 
 typedef struct vt_sched {

@@ -234,22 +234,36 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
 
 static bool is_decode(const vt_seq *q) { return work_left(q) == 1; }
 
-/* Guesses the next tokens of a decode into token[], behind its last one, at most `most` of them,
- * and takes pages for them while pages are left. Returns how many there are; -1: the guesses have
- * to wait until the pending token is known. */
-static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
+/* Asks the drafter for at most `most` guesses behind a decode's last token. Returns what guess
+ * returns. */
+static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
 {
-    int32_t size = s->radix.page_size, at = seq_length(q);
-    if (at == q->n_prompt || !vt_draft_due(&q->drafting))
+    int32_t *out = q->token + seq_length(q);
+    if (!s->config.drafter.draft || !vt_draft_due(&q->drafting))
         return 0;
     most = vt_draft_length(&q->drafting) < most ? vt_draft_length(&q->drafting) : most;
-    most = q->max_len - at - 1 < most ? q->max_len - at - 1 : most;
-    int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, q->token + at, most)
-                         : 0;
+    int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, out, most) : 0;
     if (n > 0 && q->row.context && q->n_pending > 0)
         return -1; /* penalties of the rows behind guesses count the pending token */
-    if (n > 0 && q->constrained)
-        n = vt_constrained_drafts(q->constrained, q->token + at, n);
+    return n > 0 && q->constrained ? vt_constrained_drafts(q->constrained, out, n) : n;
+}
+
+/* Guesses the next tokens of a decode into token[], behind its last one, at most `most` of them,
+ * and takes pages for them while pages are left: the tokens that its constraint leaves no choice
+ * of, or what the drafter says. Returns how many there are; -1: the guesses have to wait until the
+ * pending token is known. */
+static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
+{
+    int32_t size = s->radix.page_size, at = seq_length(q), n = 0;
+    if (at == q->n_prompt)
+        return 0;
+    most = q->max_len - at - 1 < most ? q->max_len - at - 1 : most;
+    most = VT_DRAFT_MOST < most ? VT_DRAFT_MOST : most;
+    if (s->config.forced && q->constrained)
+        n = vt_constrained_forced(q->constrained, q->token + at, most);
+    q->forced = n > 0;
+    if (n == 0)
+        n = ask_drafter(s, q, most);
     while (n > 0 && at + n > q->n_pages * size) {
         if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) == VT_OK)
             q->n_pages++;
@@ -271,7 +285,7 @@ static void place_decodes(vt_sched *s, filling *f)
         vt_seq *q = s->running[i];
         if (!is_decode(q))
             continue;
-        int32_t guesses = s->config.drafter.draft && spare > 0 ? guess(s, q, spare) : 0;
+        int32_t guesses = spare > 0 ? guess(s, q, spare) : 0;
         if (guesses > 0) {
             s->drafted[n_later++] = (vt_drafted){q, guesses};
             spare -= guesses;

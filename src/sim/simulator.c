@@ -107,6 +107,10 @@ static vt_allowance rules_mask(void *state, uint32_t *words, int32_t n_words)
         return VT_ALLOW_NOTHING;
     if (h % 4 == 0)
         return VT_ALLOW_ANY;
+    if (h % 4 == 1) { /* one token, which is certain */
+        words[h / 128 % (VOCAB / 32)] |= 1u << h / 4 % 32;
+        return VT_ALLOW_MASK;
+    }
     for (int32_t i = 0; i < n_words; i++)
         words[i] = (uint32_t)vt_random_next(&h);
     words[0] |= 1;
@@ -362,6 +366,7 @@ static vt_status make_engine(sim *s, vt_err *err)
     if (s->seed % 4 == 0)
         s->config.sched.n_states = lim.max_seqs +
                                    (int32_t)(s->seed / 4 % (uint64_t)(2 * lim.max_seqs + 1));
+    s->config.sched.forced = s->config.sched.n_states == 0 && s->seed % 3 != 1;
     s->device = (vt_fake_config){.limits = lim,
                                  .n_states = s->config.sched.n_states,
                                  .n_groups = s->seed % 5 < 2 ? 2 : 1,
@@ -481,6 +486,7 @@ static void add_report(const sim *s, vt_sim_report *report)
     report->draft_tokens += st.sched.draft_tokens;
     report->ruled_out += s->n_ruled_out;
     report->draft_accepted += st.sched.draft_accepted;
+    report->forced_tokens += st.sched.forced_tokens;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;
     if (s->config.sched.n_states > 0) {

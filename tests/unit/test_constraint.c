@@ -200,6 +200,84 @@ static void test_drafts_when_the_text_is_guessed_then_fewer_masks(void **state)
     fixture_close(&f);
 }
 
+/* A text that the rules leave no choice of takes one step behind the prompt's, with the tokens and
+ * draws of one that is computed token by token, and what follows it too. */
+static void test_forced_text_when_certain_then_one_step_and_the_same_tokens(void **state)
+{
+    (void)state;
+    for (int32_t overlap = 0; overlap < 2; overlap++) {
+        uint64_t steps[2];
+        for (int32_t forced = 0; forced < 2; forced++) {
+            test_rules rules = {.text = {9, 9, 117, 0, 31, 32, 64, 5}, .n_text = 8, .step = 12};
+            const vt_constraint_maker maker = {.user = &rules, .make = rules_make};
+            fixture f;
+            vt_err err;
+            vt_stats st;
+            fixture_defaults(&f);
+            f.config.overlap = overlap;
+            f.config.request.vocab = VOCAB;
+            f.config.sched.forced = forced;
+            fixture_open(&f);
+            heard *h = forced ? with : without;
+            memset(h, 0, sizeof *h);
+            vt_request_params p = sampled(1);
+            p.user = h;
+            assert_int_equal(vt_engine_submit_constrained(f.engine, &p, &maker, NULL, &err), VT_OK);
+            run_all(&f);
+            assert_int_equal(vt_engine_get_stats(f.engine, &st, NULL), VT_OK);
+            assert_int_equal(st.draft_tokens, 0);
+            assert_int_equal(h->n, OUTPUT);
+            assert_int_equal(rules.n, OUTPUT - 1);
+            steps[forced] = st.steps;
+            fixture_close(&f);
+        }
+        assert_memory_equal(with->token, without->token, sizeof with->token);
+        assert_int_equal(steps[0] - steps[1], 7); /* all of the text but its first token */
+    }
+}
+
+/* min_tokens holds beside rules, forced or not: their only token may not end the answer early. */
+static void test_min_tokens_when_constrained_then_rows_forbid_the_end(void **state)
+{
+    (void)state;
+    const int32_t stop = 24;
+    for (int32_t forced = 0; forced < 2; forced++) {
+        test_rules rules = {.text = {9, 36, 24, 48}, .n_text = 4, .step = 12};
+        const vt_constraint_maker maker = {.user = &rules, .make = rules_make};
+        fixture f;
+        vt_err err;
+        int32_t n_early = 0, n_late = 0;
+        fixture_defaults(&f);
+        f.config.request.vocab = VOCAB;
+        f.config.sched.forced = forced;
+        fixture_open(&f);
+        memset(with, 0, sizeof *with);
+        vt_request_params p = ask(prompt, 7, OUTPUT, with);
+        p.stop_ids = &stop;
+        p.n_stop_ids = 1;
+        p.min_tokens = 2;
+        assert_int_equal(vt_engine_submit_constrained(f.engine, &p, &maker, NULL, &err), VT_OK);
+        for (uint64_t seen = 0; step(&f);) {
+            const vt_plan *plan = last_plan(&f);
+            for (int32_t r = 0; plan->step.id != seen && r < plan->step.batch.n_rows; r++) {
+                const vt_sample_row *row = &plan->step.rows[r];
+                bool early = row->position - 7 < 2, forbidden = false;
+                for (int32_t i = 0; i < row->n_bias; i++)
+                    forbidden = forbidden ||
+                                (row->bias[i].id == stop && row->bias[i].bias < -1e30f);
+                assert_int_equal(forbidden, early);
+                n_early += early;
+                n_late += !early;
+            }
+            seen = plan->step.id;
+        }
+        assert_true(n_early == 2 && n_late > 0);
+        assert_int_equal(with->finish, VT_FINISH_STOP);
+        assert_int_equal(with->n, 3);
+        fixture_close(&f);
+    }
+}
+
 static void test_nothing_when_allowed_then_an_error_behind_the_tokens(void **state)
 {
     (void)state;
@@ -260,6 +338,8 @@ int main(void)
         cmocka_unit_test(test_all_when_allowed_then_the_tokens_without_a_constraint),
         cmocka_unit_test(test_drafts_when_constrained_then_same_tokens_and_all_undone),
         cmocka_unit_test(test_drafts_when_the_text_is_guessed_then_fewer_masks),
+        cmocka_unit_test(test_forced_text_when_certain_then_one_step_and_the_same_tokens),
+        cmocka_unit_test(test_min_tokens_when_constrained_then_rows_forbid_the_end),
         cmocka_unit_test(test_nothing_when_allowed_then_an_error_behind_the_tokens),
         cmocka_unit_test(test_allowed_when_constrained_too_then_both_hold),
         cmocka_unit_test(test_submit_when_no_first_token_then_refused),

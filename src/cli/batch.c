@@ -196,12 +196,12 @@ static void finish_work(work *w, const vt_openai_error *error)
     vt_buf result = {0};
     vt_openai_error large;
     vt_err why;
-    vt_status status = vt_openai_result_write(id, &w->reply, error, &result, &why);
+    vt_status status = vt_openai_result_write(id, &w->reply, &w->request, error, &result, &why);
     if (status != VT_OK) { /* the answer does not fit into memory: the result says that */
         vt_buf_release(&result);
         vt_openai_refuse(&large, 500, NULL, "%s", why.message);
         error = &large;
-        status = vt_openai_result_write(id, NULL, error, &result, &why);
+        status = vt_openai_result_write(id, NULL, NULL, error, &result, &why);
     }
     if (status == VT_OK)
         status = keep_result(b, id, &result, &why);
@@ -249,7 +249,7 @@ static vt_status start_line(batch *b, vt_err *err)
     d.seed ^= vt_fnv1a(VT_FNV_OFFSET, id, strlen(id));
     vt_openai_error *e = &w->line.error;
     if (w->line.body)
-        (void)vt_openai_request_read(w->line.body, w->line.chat, b->s.model, &d, &w->request, e);
+        (void)vt_openai_request_read_as(w->line.body, w->line.form, b->s.model, &d, &w->request, e);
     vt_err why;
     if (!e->http && w->line.body && vt_engine_prepare(b->s.engine, &w->request.p, &why) != VT_OK)
         (void)vt_openai_refuse_grammar(e, &why, &w->request, b->s.model);

@@ -112,7 +112,7 @@ static const vt_option table[] = {
         .help = "guess tokens and verify several in one step; lookup: what followed the last three "
                 "tokens before. The tokens stay the same"),
     ROW("pooling", CHOICE("none|last|mean|cls"), .value_name = "HOW", .fallback = "none",
-        .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED,
+        .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN,
         .help = "make embeddings and no text: the hidden state of the last token, the mean of all, "
                 "or that of the first"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,

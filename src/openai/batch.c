@@ -14,6 +14,22 @@ static vt_status no_custom_id(const json_t *line, vt_err *err)
                               : vt_fail(err, VT_ERR_FORMAT, "custom_id is missing or not a string");
 }
 
+static bool find_form(const char *url, vt_openai_form *out)
+{
+    static const struct {
+        const char *url;
+        vt_openai_form form;
+    } forms[] = {{"/v1/chat/completions", VT_OPENAI_CHAT},
+                 {"/v1/completions", VT_OPENAI_COMPLETIONS},
+                 {"/v1/embeddings", VT_OPENAI_EMBEDDINGS}};
+    for (size_t i = 0; url && i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(url, forms[i].url) == 0) {
+            *out = forms[i].form;
+            return true;
+        }
+    return false;
+}
+
 vt_status vt_openai_line_read(const char *text, size_t len, vt_openai_line *out, vt_err *err)
 {
     json_t *line;
@@ -31,10 +47,10 @@ vt_status vt_openai_line_read(const char *text, size_t len, vt_openai_line *out,
     const char *url = json_string_value(json_object_get(line, "url"));
     const char *method = json_string_value(json_object_get(line, "method"));
     json_t *body = json_object_get(line, "body");
-    out->chat = url && strcmp(url, "/v1/chat/completions") == 0;
-    if (!out->chat && !(url && strcmp(url, "/v1/completions") == 0))
+    if (!find_form(url, &out->form))
         vt_openai_refuse(&out->error, 400, "url",
-                         "url is '%.80s', expected /v1/chat/completions or /v1/completions",
+                         "url is '%.80s', expected /v1/chat/completions, /v1/completions or "
+                         "/v1/embeddings",
                          url ? url : "missing");
     else if (!method || strcmp(method, "POST") != 0)
         vt_openai_refuse(&out->error, 400, "method", "method is '%.20s', expected POST",
@@ -59,7 +75,8 @@ void vt_openai_line_release(vt_openai_line *l)
 static const char result_begin[] = "{\"id\":\"batch_req_";
 
 vt_status vt_openai_result_write(const char *custom_id, const vt_openai_reply *reply,
-                                 const vt_openai_error *error, vt_buf *out, vt_err *err)
+                                 const vt_openai_request *request, const vt_openai_error *error,
+                                 vt_buf *out, vt_err *err)
 {
     vt_json w;
     size_t begin = out->len;
@@ -74,6 +91,8 @@ vt_status vt_openai_result_write(const char *custom_id, const vt_openai_reply *r
         vt_json_open(&w, "body", '{');
         vt_openai_error_write(error, &w, "error");
         vt_json_close(&w);
+    } else if (request->p.embed) {
+        vt_openai_embeddings_write(reply, request, &w, "body");
     } else {
         vt_openai_reply_write(reply, &w, "body");
     }

@@ -11,7 +11,7 @@
 
 typedef struct vt_openai_line {
     char *custom_id;
-    bool chat;             /* which of the two urls */
+    vt_openai_form form;   /* by the url */
     json_t *body;          /* NULL: the line is wrong, `error` says why */
     vt_openai_error error; /* http 0: none */
 } vt_openai_line;
@@ -24,7 +24,8 @@ void vt_openai_line_release(vt_openai_line *l);
 /* Appends a result and its newline. `error` has the failure where its http is not 0, else `reply`
  * (may be NULL otherwise) the answer. */
 vt_status vt_openai_result_write(const char *custom_id, const vt_openai_reply *reply,
-                                 const vt_openai_error *error, vt_buf *out, vt_err *err);
+                                 const vt_openai_request *request, const vt_openai_error *error,
+                                 vt_buf *out, vt_err *err);
 
 typedef struct vt_openai_result {
     vt_buf custom_id; /* NUL-terminated */

@@ -38,9 +38,9 @@ static void write_vector(const vt_buf *vector, bool base64, vt_json *w)
 }
 
 void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_request *request,
-                                vt_json *w)
+                                vt_json *w, const char *key)
 {
-    vt_json_open(w, NULL, '{');
+    vt_json_open(w, key, '{');
     vt_json_string(w, "object", "list");
     vt_json_open(w, "data", '[');
     for (int32_t i = 0; i < reply->n; i++) {

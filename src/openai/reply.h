@@ -139,7 +139,7 @@ void vt_generate_choice_open(const vt_openai_reply *reply, const vt_openai_reque
 
 /* The whole answer of /v1/embeddings. */
 void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_request *request,
-                                vt_json *w);
+                                vt_json *w, const char *key);
 
 /* ---- logprobs.c ---- */
 

@@ -128,6 +128,7 @@ void server_completions(vt_server *s, vt_exchange *x);
 void server_messages(vt_server *s, vt_exchange *x);
 void server_count_tokens(vt_server *s, vt_exchange *x);
 void server_embeddings(vt_server *s, vt_exchange *x);
+void server_no_ranks(vt_server *s, vt_exchange *x); /* refuses /score and /rerank */
 void server_responses(vt_server *s, vt_exchange *x);
 void server_ollama_chat(vt_server *s, vt_exchange *x);
 void server_ollama_generate(vt_server *s, vt_exchange *x);

@@ -145,7 +145,7 @@ static void end_embeddings(generation *g)
     vt_json w;
     vt_buf text = {0};
     vt_json_begin(&w, &text, -1);
-    vt_openai_embeddings_write(&g->reply, &g->request, &w);
+    vt_openai_embeddings_write(&g->reply, &g->request, &w, NULL);
     generation_headers(g, true);
     server_reply_json(g->x, 200, &w, &text);
 }
@@ -160,6 +160,14 @@ void server_chat(vt_server *s, vt_exchange *x) { generation_start(s, x, &chat); 
 void server_completions(vt_server *s, vt_exchange *x) { generation_start(s, x, &completions); }
 
 void server_embeddings(vt_server *s, vt_exchange *x) { generation_start(s, x, &embeddings); }
+
+void server_no_ranks(vt_server *s, vt_exchange *x)
+{
+    server_refuse(x, 501, NULL,
+                  "%s is no model that ranks: it has no classification head, which scores of pairs "
+                  "of texts need; /v1/embeddings gives vectors to compare",
+                  vt_model_name(s->model));
+}
 
 /* ---- models ---- */
 

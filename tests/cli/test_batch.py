@@ -111,7 +111,7 @@ def test_batch_line_that_is_wrong_gets_an_error_and_the_others_are_answered():
     with tempfile.TemporaryDirectory() as d:
         lines = [line(0), line(1, temperature=9), line(2, tools=[{}]), line(3, messages=[]), line(4, stream=True),
                  line(5, prompt="x"), line(6, stop=["a", 3]), line(7, n=2, logprobs=True, top_logprobs=2),
-                 json.dumps({"custom_id": "url", "method": "POST", "url": "/v1/embeddings", "body": {}}),
+                 json.dumps({"custom_id": "url", "method": "POST", "url": "/v1/responses", "body": {}}),
                  plain("plain")]
         i, o = write(d, lines), os.path.join(d, "out.jsonl")
         fails(1, ["7 of 10 lines failed", "--retry-failed"], *args(i, o))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Embeddings: pooled vectors against transformers' (tools/fixtures/make_embedding.py), by the command line and the server."""
-import base64, json, math, os, struct
+import base64, json, math, os, struct, tempfile
 
 from served import *
 from tap import *
@@ -106,6 +106,33 @@ def test_the_server_answers_as_openai_does():
     s.stop()
 
 
+def test_a_batch_answers_as_the_server_does():
+    def line(i, url="/v1/embeddings", **body):
+        return json.dumps({"custom_id": f"id-{i}", "method": "POST", "url": url, "body": body})
+    texts = [w["ids"] for w in WANT]
+    lines = [line(0, input=texts[0]), line(1, input=texts, encoding_format="base64"), line(2, input=texts[0], dimensions=3),
+             line(3, input=[9999]), line(4, "/v1/completions", prompt=[1, 2]), line(5, "/v1/rerank", query="a")]
+    with tempfile.TemporaryDirectory() as d:
+        i, o = os.path.join(d, "in.jsonl"), os.path.join(d, "out.jsonl")
+        with open(i, "w") as f:
+            f.write("\n".join(lines) + "\n")
+        run("run", "--batch", i, "-o", o, "--quiet", "--pooling", "mean", *EXACT)
+        with open(o) as f:
+            got = {r["custom_id"]: r["response"] for r in map(json.loads, f)}
+        run("run", "--batch", i, "-o", o + "2", "--quiet", *EXACT)
+        with open(o + "2") as f:
+            one = json.loads(f.readline())["response"]
+        assert one["status_code"] == 400 and "pooling" in one["body"]["error"]["message"], one
+    same([got[f"id-{k}"]["status_code"] for k in range(6)], [200, 200, 200, 400, 400, 400])
+    one = got["id-0"]["body"]
+    assert farthest(one["data"][0]["embedding"], WANT[0]["mean"]) < 2e-5
+    same(one["usage"], {"prompt_tokens": len(texts[0]), "total_tokens": len(texts[0])})
+    for d, want in zip(got["id-1"]["body"]["data"], WANT, strict=True):
+        assert farthest(struct.unpack("<40f", base64.b64decode(d["embedding"], validate=True)), want["mean"]) < 2e-5
+    same(len(got["id-2"]["body"]["data"][0]["embedding"]), 3)
+    assert "/v1/embeddings" in got["id-5"]["body"]["error"]["message"], got["id-5"]
+
+
 def test_the_server_refuses_by_field():
     s = Server("--pooling", "last", model=FOLDER)
     for body, param in (({}, "input"), ({"input": []}, "input"), ({"input": {"a": 1}}, "input"), ({"input": ["a", [1]], "n": 1}, "n"),
@@ -115,6 +142,9 @@ def test_the_server_refuses_by_field():
         same((r.status, r.error["param"]), (400, param), str(body))
     r = s.post("/v1/completions", {"prompt": [1, 2]})
     assert r.status == 400 and "makes embeddings alone" in r.error["message"], r.body
+    for path in "/v1/score", "/score", "/v1/rerank", "/v2/rerank", "/rerank":
+        r = s.post(path, {"query": "a", "documents": ["b"]})
+        assert r.status == 501 and "classification head" in r.error["message"], r.body
     s.stop()
     s = Server()
     r = s.post("/v1/embeddings", {"input": [1, 2]})

@@ -51,11 +51,12 @@ static void must_be_json(const vt_buf *text)
     json_decref(j);
 }
 
-static void check_result(const char *id, const vt_openai_reply *reply, const vt_openai_error *e)
+static void check_result(const char *id, const vt_openai_reply *reply, const vt_openai_request *q,
+                         const vt_openai_error *e)
 {
     vt_buf out = {0};
     vt_openai_result r = {0};
-    must(vt_openai_result_write(id, reply, e, &out, NULL) == VT_OK);
+    must(vt_openai_result_write(id, reply, q, e, &out, NULL) == VT_OK);
     must(out.data[out.len - 1] == '\n' && !memchr(out.data, '\n', out.len - 1));
     must(vt_openai_result_begins(out.data, out.len) && vt_openai_result_begins(out.data, 3));
     must_be_json(&out);
@@ -107,9 +108,9 @@ static void check_request(const vt_openai_line *l, const uint8_t *data, size_t s
     vt_openai_error e = {0};
     vt_openai_defaults_init(&d);
     d.may_stream = size % 2;
-    if (vt_openai_request_read(l->body, l->chat, model(), &d, &r, &e) != VT_OK) {
+    if (vt_openai_request_read_as(l->body, l->form, model(), &d, &r, &e) != VT_OK) {
         must(e.http >= 400 && e.message[0]);
-        check_result(l->custom_id, NULL, &e);
+        check_result(l->custom_id, NULL, NULL, &e);
         vt_openai_request_release(&r);
         return;
     }
@@ -120,7 +121,7 @@ static void check_request(const vt_openai_line *l, const uint8_t *data, size_t s
             must(r.prompt[k].ids[i] >= 0 && r.prompt[k].ids[i] < VOCAB);
     must(vt_openai_reply_init(&reply, &r, model(), l->custom_id, NULL) == VT_OK);
     answer(&reply, data, size);
-    check_result(l->custom_id, &reply, &e);
+    check_result(l->custom_id, &reply, &r, &e);
     vt_openai_reply_release(&reply);
     vt_openai_request_release(&r);
 }

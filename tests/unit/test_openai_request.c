@@ -368,7 +368,7 @@ static void test_line_when_its_url_or_method_is_another_then_it_is_a_failed_line
         {"{\"custom_id\":\"a\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}",
          "method"},
         {"{\"custom_id\":\"a\",\"url\":\"/v1/completions\",\"body\":{}}", "method"},
-        {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url"},
+        {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/responses\",\"body\":{}}", "url"},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\"}", "body"},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}", ""},
     };

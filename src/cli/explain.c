@@ -476,6 +476,23 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
     vt_buf_release(&text);
 }
 
+/* Writes what a sequence keeps beside its pages; nothing where layers carry no state. */
+static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
+{
+    const vt_kv_shape *s = &x->described.kv.shape;
+    vt_buf text = {0};
+    if (s->n_state_layers == 0)
+        return;
+    vt_buf_printf(&text, "%d layers keep a state in place of KV: a slot takes ", s->n_state_layers);
+    vt_text_bytes(&text, (double)vt_kv_slot_bytes(s));
+    vt_buf_puts(&text, ", however long the sequence is. Each sequence has one, and so has each "
+                       "snapshot in the prefix cache.");
+    vt_buf_putc(b, '\n');
+    vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
+    vt_buf_putc(b, '\n');
+    vt_buf_release(&text);
+}
+
 static int print_text(const cli *c, const vt_model *m, const explanation *x)
 {
     vt_buf b = {0}, roofs = {0};
@@ -501,6 +518,7 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
     put_all_choices(&b, &c->out, x);
     if (vt_options_flag(c->options, "all"))
         put_all_cuts(&b, &c->out, x);
+    put_state(&b, &c->out, x);
     if (vt_cost_bytes(&x->total.extra) > 0) {
         vt_buf_puts(&b, "\nBeyond that the implementations move ");
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
@@ -598,6 +616,19 @@ static void write_hardware(vt_json *w, const explanation *x)
     vt_json_close(w);
 }
 
+/* Writes what a sequence keeps beside its pages, {"layers", "slot_bytes"}; null: nothing. */
+static void write_state(vt_json *w, const vt_kv_shape *s)
+{
+    if (s->n_state_layers == 0) {
+        vt_json_null(w, "state");
+        return;
+    }
+    vt_json_open(w, "state", '{');
+    vt_json_int(w, "layers", s->n_state_layers);
+    vt_json_int(w, "slot_bytes", (int64_t)vt_kv_slot_bytes(s));
+    vt_json_close(w);
+}
+
 static int print_object(const vt_model *m, const explanation *x)
 {
     vt_buf b = {0};
@@ -610,6 +641,7 @@ static int print_object(const vt_model *m, const explanation *x)
     vt_json_int(&w, "new_tokens", x->seq.q_len);
     vt_json_int(&w, "context", x->seq.kv_len);
     vt_json_close(&w);
+    write_state(&w, &x->described.kv.shape);
     write_hardware(&w, x);
     vt_json_open(&w, "calls", '[');
     for (int32_t i = 0; i < x->n_lines; i++)

@@ -41,6 +41,17 @@ def test_explain_counts_the_caches_type():
     ok(*gpu, "fp8")
 
 
+def test_explain_tells_sequence_state():
+    # 4 of dummy:hybrid-tiny's 6 layers keep 2 inputs of a convolution over 128 channels, in fp32
+    for args in ([], ["--batch", "3"], ["--hardware", "h200"]):
+        r = ok("explain", "--json", "-m", "dummy:hybrid-tiny", "--context", "50", *args).json
+        same(r["state"], {"layers": 4, "slot_bytes": 4 * 2 * 128 * 4}, args)
+        text = " ".join(ok("explain", "-m", "dummy:hybrid-tiny", "--context", "50", *args).text.split())
+        assert "4 layers keep a state in place of KV: a slot takes 4.10 KB" in text, text
+    same(ok("explain", "--json", "-m", DUMMY).json["state"], None)
+    assert "a slot takes" not in ok("explain", "-m", DUMMY).text
+
+
 def gpu_is_here():
     return ok("env", "--json").json["gpu"] is not None
 

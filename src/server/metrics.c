@@ -115,6 +115,9 @@ static void write_batch(server_exposition *w, const vt_engine_stats *e)
     server_metric(w, SERVER_COUNTER, "vitrine:retractions",
                   "Sequences put back into the queue because KV pages ran out.",
                   (double)e->sched.retracted);
+    server_family(w, SERVER_COUNTER, "vitrine:forced_tokens",
+                  "Tokens that a grammar left no choice of, computed several a step.");
+    server_sample(w, (double)e->sched.forced_tokens, NULL);
     server_family(w, SERVER_COUNTER, "vitrine:draft_tokens",
                   "Guessed tokens that steps verified, by whether they were right.");
     server_sample(w, (double)e->sched.draft_accepted, "verdict", "accepted", NULL);

@@ -171,6 +171,14 @@ def test_timings_metrics_and_the_story_tell_of_the_masks():
     assert "masks" not in plain and "masks" not in server().get(f"/story/{plain['story']}").json["request"], plain
 
 
+def test_certain_tokens_are_forced_and_counted():
+    before = metric("vitrine:forced_tokens_total")
+    body = {"prompt": "x", "temperature": 1, "seed": 5, "max_tokens": 40, "guided_regex": "[a-z]#7#8#9#7#8"}
+    text = server().good("/v1/completions", body).json["choices"][0]["text"]
+    assert re.fullmatch(body["guided_regex"], text), text
+    assert metric("vitrine:forced_tokens_total") - before >= 5
+
+
 def test_stop_ends_a_structured_answer():
     got = ask({"type": "array", "items": {"const": "ab"}, "minItems": 5}, stop=["b"]).json["choices"][0]
     same((re.sub(r"\s", "", got["message"]["content"]), got["finish_reason"]), ('["a', "stop"))

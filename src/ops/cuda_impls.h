@@ -21,7 +21,7 @@ extern const vt_impl attention_decode_split, attention_decode_fa3, attention_dec
 
 extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublaslt,
     linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,
-    linear_cuda_quant_panels, linear_cuda_any_impl;
+    linear_cuda_quant_sm90, linear_cuda_quant_panels, linear_cuda_any_impl;
 
 /* Returns true if a KV pool on a GPU may have elements of this type. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }

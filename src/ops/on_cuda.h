@@ -130,10 +130,8 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err);
 /* Returns how far an element may be from the reference: |got - want| <= allowed (1 + |want|).
  *
  *   0       the card's own tolerance is 0: copies, stores; and always for integers and ids
- *   0.02    a quantised weight, or an FP8 one with scales, is BF16 on the device, or there are more
- *           than 64 tokens, for which kernels make it BF16: the reference has the integers and
- *           scales of the file. (For few tokens, and for experts, kernels use the integers
- *           themselves.)
+ *   0.02    a quantised weight, or an FP8 one with scales, is BF16 on the device, or the row makes
+ *           it BF16: the reference has the integers and scales of the file
  *   0.01    BF16 results of fp32 sums
  *   0.002   F32 results
  *

@@ -93,11 +93,9 @@ vt_status on_cuda_round(const vt_op *op, void *args, vt_err *err)
 
 double on_cuda_tolerance(const on_cuda *c, const vt_tensor *device)
 {
-    enum { FEW_TOKENS = 64 };
-    bool one_matrix = c->n_weights == 1 && c->weights[0].n == 1;
     if (c->op->tolerance == 0 || is_integer(device->dtype))
         return 0;
-    if (c->rounded || (c->quantised && one_matrix && c->size.tokens > FEW_TOKENS))
+    if (c->rounded || (c->quantised && c->impl->bf16_weights))
         return 0.02;
     return device->dtype == VT_F32 ? 0.002 : 0.01;
 }

@@ -249,6 +249,8 @@ typedef struct vt_impl {
     vt_isa isa;       /* CPU: the instruction set it needs */
     int32_t level;    /* CUDA: the compute level it needs, 80 or 90; 0: any */
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
+    bool
+        bf16_weights; /* CUDA: makes quantised weights BF16; others use their integers and scales */
     /* Whether it can run a call of up to this size. NULL: every call. */
     bool (*supports)(const void *args, const vt_target *t, const vt_size *upto);
     /* Whether it is the right choice for a call of this size that it supports. NULL: yes. */

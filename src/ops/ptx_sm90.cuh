@@ -80,6 +80,15 @@ INLINE void tma_load_5d(const cu_tensor_map *m, u64 *full, void *to, int x, int 
                  : "memory");
 }
 
+/* Copies bytes as they lie: a multiple of 16 from and to addresses that are multiples of 16. */
+INLINE void bulk_load(u64 *full, void *to, const void *from, u32 bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(full))
+                 : "memory");
+}
+
 /* TMA stores run asynchronously. The thread that issued them commits them, and then waits either until their source
  * may be overwritten (wait_read) or until they are complete (wait_all). Only the issuing thread can wait for them. */
 INLINE void tma_store_2d(const cu_tensor_map *m, const void *from, int col, int row)
@@ -179,6 +188,20 @@ WGMMA_SS(192, 96, 96, 97, 98)
 WGMMA_SS(224, 112, 112, 113, 114)
 WGMMA_SS(256, 128, 128, 129, 130)
 
+/* The same with A in registers (as mma_bf16 in ptx.cuh has it, 16 rows a warp); seven numbers follow `count`. */
+#define WGMMA_RS(n, count, a0, a1, a2, a3, nb, np)                                                                     \
+    INLINE void wgmma_m64n##n##k16_rs(float *d /* [n / 2] */, const u32 *a /* [4] */, u64 b, int accumulate)           \
+    {                                                                                                                  \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #np ", 0;"                                                     \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WGMMA_R##count "},"                 \
+                     " {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #nb ", p, 1, 1, 0; }"                              \
+                     : WGMMA_D##count                                                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                           \
+    }
+WGMMA_RS(32, 16, 16, 17, 18, 19, 20, 21)
+WGMMA_RS(64, 32, 32, 33, 34, 35, 36, 37)
+WGMMA_RS(128, 64, 64, 65, 66, 67, 68, 69)
+
 INLINE void wgmma_m64n64k16_rs_t(float *d /* [32] */, const u32 *a /* [4] */, u64 b, int accumulate)
 {
     asm volatile(
@@ -258,6 +281,14 @@ INLINE void store_matrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
                  "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+/* The same, not transposed: in register i, lane 4 g + t has elements (g, 2 t) and (g, 2 t + 1). */
+INLINE void store_matrix4(u32 address, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
                  : "memory");
 }
 

@@ -20,7 +20,7 @@ struct emu_api {
     unsigned (*vote)(emu_thread *, unsigned mask, int predicate, unsigned *members);
     emu_u64 (*reduce)(emu_thread *, unsigned mask, int kind, emu_u64 value);
     void (*ldmatrix)(emu_thread *, unsigned address, int n, int transposed, unsigned *out);
-    void (*stmatrix_transposed)(emu_thread *, unsigned address, const unsigned *registers);
+    void (*stmatrix)(emu_thread *, unsigned address, const unsigned *registers, int transposed);
     void (*mma_bf16)(emu_thread *, float *c, const unsigned *ab);
     /* CTA */
     int (*barrier)(emu_thread *, unsigned id, unsigned threads, int wait, int predicate);

@@ -733,7 +733,13 @@ inline void ptx_stmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned p, unsig
                                                                unsigned c, unsigned d)
 {
     unsigned r[4] = {a, b, c, d};
-    emu->api->stmatrix_transposed(emu, p, r);
+    emu->api->stmatrix(emu, p, r, 1);
+}
+inline void ptx_stmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned p, unsigned a, unsigned b,
+                                                         unsigned c, unsigned d)
+{
+    unsigned r[4] = {a, b, c, d};
+    emu->api->stmatrix(emu, p, r, 0);
 }
 inline void ptx_barrier_cluster_arrive_release_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive_relaxed_aligned() { emu->api->cluster_arrive(emu); }

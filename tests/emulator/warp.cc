@@ -205,7 +205,7 @@ static void ldmatrix(emu_thread *e, unsigned address, int n, int transposed, uns
     meet_all(t, ldmatrix_op);
 }
 
-/* ---- stmatrix.x4.trans: lane 8 i + r names row r of matrix i ---- */
+/* ---- stmatrix.x4, .trans: lane 8 i + r names row r of matrix i ---- */
 
 static void stmatrix_op(Warp *w, uint32_t lanes)
 {
@@ -217,16 +217,19 @@ static void stmatrix_op(Warp *w, uint32_t lanes)
         if (t->group->races)
             race_touch(t, row, 16, RACE_WRITE);
         for (uint32_t e = 0; e < 8; e++) {
-            const uint32_t *from = (const uint32_t *)w->lane[4 * e + i % 8 / 2]->args;
-            row[e] = (uint16_t)(from[i / 8] >> i % 2 * 16);
+            uint32_t high = t->kind ? i % 8 : e,
+                     lane = t->kind ? 4 * e + high / 2 : i % 8 * 4 + high / 2;
+            const uint32_t *from = (const uint32_t *)w->lane[lane]->args;
+            row[e] = (uint16_t)(from[i / 8] >> high % 2 * 16);
         }
     }
 }
 
-static void stmatrix_transposed(emu_thread *e, unsigned address, const unsigned *registers)
+static void stmatrix(emu_thread *e, unsigned address, const unsigned *registers, int transposed)
 {
     Thread *t = (Thread *)e;
     t->value = address;
+    t->kind = transposed;
     t->args = (void *)registers;
     meet_all(t, stmatrix_op);
 }
@@ -448,7 +451,7 @@ static emu_api whole_table()
     a.vote = vote;
     a.reduce = reduce;
     a.ldmatrix = ldmatrix;
-    a.stmatrix_transposed = stmatrix_transposed;
+    a.stmatrix = stmatrix;
     a.mma_bf16 = mma_bf16;
     a.barrier = barrier;
     a.shared = shared;

@@ -165,6 +165,20 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=1,type=q4_1,cols=12288,rows=20,residual=1"),
     CASE("linear", "tokens=2,type=q4_k,cols=12288,rows=20"),
     CASE("linear", "tokens=100,type=q4_1,cols=320,rows=32,rows2=32,epilogue=geglu,bias=1"),
+    /* dequantised into wgmma's registers: one unit and an odd number of them, K in 1 to 8 parts,
+     * each width and two tiles of tokens, rows that do not fill the last tile */
+    CASE("linear", "tokens=20,type=fp8|q8_0|q4_0|q4_1|q5_0|q5_1,cols=128,rows=200,residual=1"),
+    CASE("linear",
+         "tokens=40,type=fp8|q8_0|q4_0|q4_1|q5_0|q5_1,cols=640,rows=100,rows2=28,rows3=8"),
+    CASE("linear", "tokens=100,type=fp8|q8_0|q4_0|q4_1|q5_0|q5_1,cols=1152,rows=264,bias=1"),
+    CASE("linear", "tokens=50,type=fp8|q8_0|q4_1,cols=384,rows=296,rows2=296,epilogue=swiglu"),
+    CASE("linear", "tokens=20,type=q4_k|q5_k|q6_k,cols=256,rows=200,residual=1"),
+    CASE("linear", "tokens=64,type=q4_k|q5_k|q6_k,cols=8192,rows=128,residual=1"),
+    CASE("linear", "tokens=130,type=q4_k|q5_k|q6_k,cols=768,rows=72,rows2=72,epilogue=geglu"),
+    CASE("linear", "tokens=33,type=q4_k|q5_k|q6_k,cols=2304,rows=500,logits=1"),
+    LARGE("linear", "tokens=64,type=q4_k,cols=4096,rows=12288,rows2=12288,epilogue=swiglu"),
+    LARGE("linear", "tokens=128,type=q8_0,cols=4096,rows=4096,residual=1"),
+    LARGE("linear", "tokens=64,type=q6_k,cols=12288,rows=4096,residual=1"),
     /* two panels */
     LARGE("linear", "tokens=70,type=q4_0,cols=2048,rows=9000,bias=1,residual=1"),
     /* SmolLM2's head; 8B at one token and at a prefill */

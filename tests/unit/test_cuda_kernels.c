@@ -261,6 +261,50 @@ static void test_quantised_kernels_when_compiled_then_no_spill_and_no_warning(vo
     compile_quantised("sm_80", 80, some, sizeof some / sizeof *some);
 }
 
+/* ---- quantised weights in wgmma's registers: every width of tile ---- */
+
+static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, bool pair)
+{
+    enum { COLS = 4096, ROWS = 8192, TOKENS = 256 };
+    vt_tensor w = vt_tensor_2d(NULL, type, ROWS, COLS),
+              x = vt_tensor_2d(NULL, VT_BF16, TOKENS, COLS),
+              y = vt_tensor_2d(NULL, VT_BF16, TOKENS, pair ? ROWS / 2 : ROWS);
+    vt_weight weight = {.part = {&w},
+                        .n_parts = 1,
+                        .paired = pair,
+                        .rows = ROWS,
+                        .cols = COLS,
+                        .dtype = type,
+                        .packing = &linear_cuda_packing};
+    linear_args a = {.x = &x,
+                     .w = &weight,
+                     .residual = pair ? NULL : &y,
+                     .y = &y,
+                     .epilogue = pair ? LINEAR_SWIGLU : LINEAR_NONE,
+                     .scale = 1};
+    vt_size size = {.tokens = TOKENS, .seqs = TOKENS, .rows = TOKENS};
+    vt_lane l = {.target = t, .size = &size, .workspace_bytes = t->workspace_bytes, .cuda = lane};
+    assert_true(vt_impl_fits(&linear_cuda_quant_sm90, &a, t, &size));
+    assert_int_equal(linear_cuda_quant_sm90.run(&a, &l), VT_OK);
+}
+
+static void test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    static const vt_dtype type[] = {VT_FP8_E4M3, VT_Q8_0, VT_Q5_1, VT_Q4_K, VT_Q6_K};
+    vt_err err = {0};
+    vt_cuda *cuda;
+    if (!have_nvrtc())
+        skip();
+    assert_int_equal(vt_cuda_offline("sm_90a", 90, 132, &cuda, &err), VT_OK);
+    vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = true};
+    vt_target t = target_of(90);
+    for (size_t i = 0; i < sizeof type / sizeof *type; i++)
+        run_in_registers(&lane, &t, type[i], i % 2 == 1);
+    assert_true(compile_named(cuda) >= 3 * (int32_t)(sizeof type / sizeof *type));
+    vt_cuda_close(cuda);
+}
+
 /* ---- the kernels that --deterministic takes in place of others ---- */
 
 static void compile_deterministic(const char *arch, int32_t level)
@@ -490,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
         cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_variants_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_norms_when_compiled_for_the_ctas_of_their_grids_then_no_spill),
         cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),

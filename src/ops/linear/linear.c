@@ -346,6 +346,7 @@ static const vt_impl *const linear_impls[] = {
     &linear_cuda_split_sm90,
     &linear_cuda_gemm_sm90,
     &linear_cuda_gemm_sm80,
+    &linear_cuda_quant_sm90,
     &linear_cuda_quant_passes,
     &linear_cuda_quant_panels,
     &linear_cuda_any_impl,

@@ -11,6 +11,7 @@
  *     gemm_sm90    gemm_sm90.cu: hundreds of tokens, persistent
  *     gemm_sm80    gemm_sm80.cu: more than a few tokens, before Hopper
  *   quantised and FP8 weights in tiles (linear_quant.h, linear_quant_cuda.c)
+ *     quant_sm90   linear_quant_sm90.cu: dequantises into wgmma's registers (linear_quant_sm90.c)
  *     passes       linear_quant.cu, 32 tokens per pass
  *     panels       quant_panel.cu writes rows of the weight as BF16, one of the GEMMs reads them
  *   any            linear_any.cu: BF16 rows that are not whole 16-byte vectors
@@ -105,6 +106,18 @@ static bool panels_supports(const void *args, const vt_target *t, const vt_size 
     return tiles_supports(a, t, upto) && !(a->epilogue != LINEAR_NONE && a->bias);
 }
 
+static bool quant_sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return tiles_supports(a, t, upto) && linear_quant_sm90_fits(a, t, vt_size_rows(a->x, upto));
+}
+
+static bool quant_sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return !t->deterministic && linear_quant_sm90_suits(a, vt_size_rows(a->x, upto));
+}
+
 static bool passes_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
@@ -186,6 +199,18 @@ const vt_impl linear_cuda_gemm_sm80 = {.name = "gemm_sm80",
                                        .describe = linear_gemm_sm80_describe,
                                        .packing = &linear_cuda_packing,
                                        .workspace = workspace};
+const vt_impl linear_cuda_quant_sm90 = {.name = "quant_sm90",
+                                        .family = "sm90",
+                                        .device = VT_DEVICE_CUDA,
+                                        .level = 90,
+                                        .bf16_weights = true,
+                                        .supports = quant_sm90_supports,
+                                        .suits = quant_sm90_suits,
+                                        .run = linear_quant_sm90_run,
+                                        .describe = linear_quant_sm90_describe,
+                                        .packing = &linear_cuda_packing,
+                                        .workspace = workspace,
+                                        .extra = linear_quant_sm90_extra};
 const vt_impl linear_cuda_quant_passes = {.name = "passes",
                                           .device = VT_DEVICE_CUDA,
                                           .fixed_order = true,
@@ -198,6 +223,7 @@ const vt_impl linear_cuda_quant_passes = {.name = "passes",
                                           .extra = linear_quant_passes_extra};
 const vt_impl linear_cuda_quant_panels = {.name = "panels",
                                           .device = VT_DEVICE_CUDA,
+                                          .bf16_weights = true,
                                           .supports = panels_supports,
                                           .run = linear_quant_panels_run,
                                           .describe = linear_quant_panels_describe,

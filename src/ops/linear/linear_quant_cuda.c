@@ -11,7 +11,7 @@
  * bytes written + 2 bytes read. Counted in bytes, two passes are cheaper than a panel for every
  * type. In time they are about equal, because a pass of 32 tokens is bound by its arithmetic. H200,
  * gate+up of 8B as Q4_K, us: 71 for 32 tokens, 145 for 64, 164 for 128 in panels (BF16 weights: 73,
- * 65, 68). A GEMM that dequantises as it goes does not exist yet. */
+ * 65, 68). linear_quant_sm90.c dequantises as it goes. */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -256,8 +256,7 @@ vt_status linear_quant_passes_run(const void *args, const vt_lane *lane)
     return linear_in_pieces(args, lane, PASS_TOKENS, run_pass);
 }
 
-/* Returns how many bytes the tiles have more than the weight has in the file. */
-static int64_t tiles_extra(const vt_weight *w)
+int64_t linear_quant_tiles_extra(const vt_weight *w)
 {
     return (int64_t)w->packed_bytes - w->rows * vt_dtype_row_bytes(w->dtype, w->cols);
 }
@@ -268,7 +267,7 @@ vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch)
     int64_t passes = vt_ceil_div(vt_batch_rows(a->x, batch), PASS_TOKENS);
     if (passes == 0)
         return (vt_cost){0};
-    return (vt_cost){.read.weights = tiles_extra(a->w) +
+    return (vt_cost){.read.weights = linear_quant_tiles_extra(a->w) +
                                      (passes - 1) * (int64_t)a->w->packed_bytes};
 }
 
@@ -278,5 +277,6 @@ vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch)
     int64_t panel = 2 * a->w->rows * a->w->cols;
     if (vt_batch_rows(a->x, batch) == 0)
         return (vt_cost){0};
-    return (vt_cost){.read.weights = tiles_extra(a->w) + panel, .write.weights = panel};
+    return (vt_cost){.read.weights = linear_quant_tiles_extra(a->w) + panel,
+                     .write.weights = panel};
 }

@@ -148,37 +148,6 @@ INLINE uint4 load_x(const u16 *x, int chunk, int q)
 
 // ---- products ----
 
-struct RowScale {
-    float scale[2], min;
-};
-
-// The scales of chunk c in row g of a unit in shared memory. c may differ from lane to lane.
-template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, int g, int c)
-{
-    const u8 *row = unit + scales_at(CHUNKS) + g * scale_bytes(CHUNKS), *super = pair + 2 * unit_bytes(4) + g * 4;
-    RowScale r = {};
-    if constexpr (kFp8) {
-        r.scale[0] = *(const float *)row;
-    } else if constexpr (kHalves) {
-        u32 s = *(const u16 *)(row + 2 * c);
-        float d = *(const float *)super;
-        r.scale[0] = d * byte_f32(s, 0, 128.f);
-        r.scale[1] = d * byte_f32(s, 1, 128.f);
-    } else if constexpr (kSuper) {
-        uint2 s = *(const uint2 *)row;
-        u32 d = *(const u32 *)super;
-        r.scale[0] = f16_f32((u16)d) * byte_f32(s.x, c, 0.f);
-        r.min = -(f16_f32((u16)(d >> 16)) * byte_f32(s.y, c, 0.f));
-    } else if constexpr (kMins) {
-        u32 s = *(const u32 *)(row + 4 * c);
-        r.scale[0] = f16_f32((u16)s);
-        r.min = f16_f32((u16)(s >> 16));
-    } else {
-        r.scale[0] = scale_f32(*(const u16 *)(row + 2 * c));
-    }
-    return r;
-}
-
 // fmaf, not c + low * s: a sum that begins with 0 is a product, and of the sum of two products the compiler may fuse
 // either one. It chose differently for other SLOTS and TILES, which shows in the last bit.
 INLINE void add_scaled(float (&c)[4], const float (&s)[4], float low, float high)

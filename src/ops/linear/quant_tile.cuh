@@ -95,7 +95,7 @@ template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
     load_words<scale_bytes(CHUNKS)>(p + scales_at(CHUNKS) + lane / 4 * scale_bytes(CHUNKS), u.scale);
 }
 
-// Loads the quants of a unit that was copied to shared memory. row_scale() in quant_rows.cuh reads the scales.
+// Loads the quants of a unit that was copied to shared memory. row_scale() reads the scales.
 template <int CHUNKS> INLINE void load_quants(const u8 *p, int lane, Unit &u)
 {
     if constexpr (!kBytes) {
@@ -146,6 +146,20 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
                 v |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
             a[p] = fma_bf16x2(v, kOne, (kMagic | 0x80008000u) + kOffset * 0x00010001u);
         }
+    }
+}
+
+// a[p] of a type of 4 to 6 bits: as quants_of(), but the integers are too large by kMagicOffset.
+constexpr float kMagicOffset = 128.f + kOffset;
+INLINE void magic_quants_of(const Unit &u, int c, u32 (&a)[4])
+{
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        a[p] = field(u.low[kBytes ? 0 : c], 4 * p, 0x000f000fu) | 0x43004300u;
+        if constexpr (kHighBits == 1)
+            a[p] |= field(u.high[0], 4 * c + p - 4, 0x00100010u);
+        if constexpr (kHighBits == 2)
+            a[p] |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
     }
 }
 
@@ -208,6 +222,37 @@ INLINE float min_of(const Unit &u, int c)
         return -(f16_f32((u16)(u.super >> 16)) * byte_f32(u.scale[1], c, 0.f));
     else
         return f16_f32((u16)(u.scale[c] >> 16));
+}
+
+struct RowScale {
+    float scale[2], min;
+};
+
+// The scales of chunk c in row g of a unit in shared memory. c may differ from lane to lane.
+template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, int g, int c)
+{
+    const u8 *row = unit + scales_at(CHUNKS) + g * scale_bytes(CHUNKS), *super = pair + 2 * unit_bytes(4) + g * 4;
+    RowScale r = {};
+    if constexpr (kFp8) {
+        r.scale[0] = *(const float *)row;
+    } else if constexpr (kHalves) {
+        u32 s = *(const u16 *)(row + 2 * c);
+        float d = *(const float *)super;
+        r.scale[0] = d * byte_f32(s, 0, 128.f);
+        r.scale[1] = d * byte_f32(s, 1, 128.f);
+    } else if constexpr (kSuper) {
+        uint2 s = *(const uint2 *)row;
+        u32 d = *(const u32 *)super;
+        r.scale[0] = f16_f32((u16)d) * byte_f32(s.x, c, 0.f);
+        r.min = -(f16_f32((u16)(d >> 16)) * byte_f32(s.y, c, 0.f));
+    } else if constexpr (kMins) {
+        u32 s = *(const u32 *)(row + 4 * c);
+        r.scale[0] = f16_f32((u16)s);
+        r.min = f16_f32((u16)(s >> 16));
+    } else {
+        r.scale[0] = scale_f32(*(const u16 *)(row + 2 * c));
+    }
+    return r;
 }
 
 INLINE void values_of(const Unit &u, int c, float (&v)[8])

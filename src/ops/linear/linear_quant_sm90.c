@@ -1,0 +1,163 @@
+/* The launch of linear_quant_sm90.cu: weights in quantised tiles for tens of tokens on Hopper. It
+ * makes each weight BF16 once for up to 128 tokens, where passes (linear_quant_cuda.c) do so for 32
+ * and panels write BF16 to memory.
+ *
+ * K is split over the CTAs of a cluster until there is one for each SM, and once more where that
+ * evens out what the SMs get. The sums of a wide tile cost too much for more than two parts.
+ *
+ * linear_quant_sm90_suits() has the types, sizes and tokens for which it was measured faster than
+ * passes and panels: bench/notes/cuda.md, "Dequantised into wgmma's registers". */
+#include "ops/linear/linear_cuda.h"
+
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_quant.h"
+
+enum {
+    TILE_ROWS = 128,
+    N_WIDTHS = 3,
+    LEAST_TOKENS = 17,
+    WIDE_TOKENS = 128,
+    MOST_TOKENS = 256,
+    MAX_SPLIT = 8,
+    MAX_SPLIT_WIDE = 2,
+    LEAST_PAIRS = 4, /* steps of 256 columns in each part of K */
+    MAX_STAGES = 6,
+    X_STAGES = 3,
+    STATIC_SHARED = 1024, /* barriers, and what the system takes of each CTA */
+    SHARED_SLACK = 1024
+};
+/* Tokens of a tile. */
+static const int32_t kWidth[N_WIDTHS] = {32, 64, 128};
+
+static int32_t width_of(int64_t tokens)
+{
+    int i = 0;
+    while (i < N_WIDTHS - 1 && tokens > kWidth[i])
+        i++;
+    return kWidth[i];
+}
+
+/* How a call runs with tiles of `width` tokens. */
+typedef struct quant_sm90_form {
+    int32_t width, split, resident; /* resident: CTAs per SM */
+    cuda_launch launch;
+} quant_sm90_form;
+
+/* Returns the share of the SMs' time that is used if each CTA takes as long as every other. */
+static double share_used(int64_t ctas, const vt_target *t)
+{
+    return (double)ctas / (double)(vt_ceil_div(ctas, t->sm_count) * t->sm_count);
+}
+
+static int32_t split_of(const linear_args *a, const vt_target *t, int64_t tiles, int32_t width)
+{
+    int64_t pairs = vt_ceil_div(a->w->cols, 2 * QUANT_UNIT);
+    int32_t split = 1, most = width < WIDE_TOKENS ? MAX_SPLIT : MAX_SPLIT_WIDE;
+    while (split < most && pairs >= 2 * LEAST_PAIRS * split &&
+           (tiles * split < t->sm_count ||
+            share_used(2 * tiles * split, t) > share_used(tiles * split, t)))
+        split *= 2;
+    return split;
+}
+
+static quant_sm90_form form_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    int32_t pair = linear_pair(a), width = width_of(tokens), resident = width <= 64 ? 2 : 1;
+    int64_t tiles = vt_ceil_div(linear_outputs(a), pair ? TILE_ROWS / 2 : TILE_ROWS) *
+                    vt_ceil_div(tokens, width);
+    int32_t split = split_of(a, t, tiles, width);
+    int64_t x_stage = (int64_t)width * 2 * QUANT_UNIT,
+            stage = linear_quant_tile_bytes(a->w->dtype, 2 * QUANT_UNIT) * TILE_ROWS / QUANT_TILE;
+    int64_t room = ((int64_t)t->max_shared_bytes + STATIC_SHARED) / resident - STATIC_SHARED -
+                   SHARED_SLACK;
+    int64_t stages = (room - X_STAGES * x_stage) / stage;
+    int32_t x_stages = X_STAGES;
+    if (stages < 2) {
+        x_stages--;
+        stages = (room - x_stages * x_stage) / stage;
+    }
+    if (stages > MAX_STAGES)
+        stages = MAX_STAGES;
+    return (quant_sm90_form){
+        .width = width,
+        .split = split,
+        .resident = resident,
+        .launch = {
+            .spec = JIT_SPEC("linear_quant_sm90.cu", "linear_quant_sm90",
+                             LINEAR_QUANT_PARAMS(a->w->dtype), {"k", (int32_t)a->w->cols},
+                             {"tokens", width}, {"split", split}, {"stages", (int32_t)stages},
+                             {"x_stages", x_stages}, {"pair", pair}, {"bias", a->bias != NULL},
+                             {"residual", a->residual != NULL}, {"out_f32", a->y->dtype == VT_F32}),
+            .grid = {(uint32_t)(tiles * split), 1, 1},
+            .cluster = (uint32_t)split,
+            .threads = 384,
+            .shared_bytes = (uint32_t)(x_stages * x_stage + stages * stage + SHARED_SLACK)}};
+}
+
+bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    return linear_sm90_fits(a, t) && a->w->cols % QUANT_UNIT == 0 && linear_outputs(a) % 4 == 0 &&
+           tokens <= MOST_TOKENS;
+}
+
+bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens)
+{
+    /* elements of a weight: o, qkv and down of the 8B shape */
+    enum { LEAST = 16 << 20, MEDIUM = 24 << 20, LARGE = 48 << 20 };
+    int64_t elements = a->w->rows * a->w->cols;
+    vt_dtype type = a->w->dtype;
+    if (type != VT_FP8_E4M3 && type != VT_Q8_0 && type != VT_Q4_K && type != VT_Q6_K)
+        return false;
+    if (elements < MEDIUM) /* two passes are slower, one pass and panels are not */
+        return elements >= LEAST && tokens > 32 && tokens <= 64;
+    return tokens >= LEAST_TOKENS && tokens <= (elements < LARGE ? WIDE_TOKENS : MOST_TOKENS);
+}
+
+static vt_status launch(const linear_args *a, const vt_lane *lane, int64_t tokens)
+{
+    linear_params p = linear_params_of(a);
+    quant_sm90_form f = form_of(a, lane->target, tokens);
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+vt_status linear_quant_sm90_run(const void *args, const vt_lane *lane)
+{
+    /* the most tokens of each form that form_of() distinguishes */
+    static const int32_t kMost[] = {32, 64, 128, MOST_TOKENS};
+    const linear_args *a = args;
+    int64_t tokens = a->x->dim[0];
+    if (tokens == 0)
+        return VT_OK;
+    for (size_t i = 0; lane->cuda->collect && i < sizeof kMost / sizeof *kMost; i++)
+        TRY(launch(a, lane, kMost[i]));
+    return launch(a, lane, tokens);
+}
+
+void linear_quant_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const linear_args *a = args;
+    quant_sm90_form f = form_of(a, t, vt_size_rows(a->x, size));
+    linear_cut_shape(a, size, out);
+    out->tile[0] = f.width;
+    out->tile[1] = TILE_ROWS;
+    out->tile[2] = 2 * QUANT_UNIT;
+    out->split = f.split;
+    vt_cut_roles(out, "1 producer warpgroup, 2 warpgroups that dequantise and multiply",
+                 f.split > 1 ? "cluster, in rising order" : NULL);
+    vt_cut_grid(out, t, &f.launch, 16);
+    out->resident = f.resident;
+    out->waves = (double)out->items / ((double)out->workers * out->resident);
+}
+
+/* Further tiles of tokens read the weight again, mostly from L2; that is not counted. */
+vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch)
+{
+    const linear_args *a = args;
+    if (vt_batch_rows(a->x, batch) == 0)
+        return (vt_cost){0};
+    return (vt_cost){.read.weights = linear_quant_tiles_extra(a->w)};
+}

@@ -1,0 +1,298 @@
+// y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for tens of tokens, W in quantised tiles
+// (ops/linear/linear_quant.h), wgmma (sm_90a)
+//
+// x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
+//
+// The weights are the rows of a wgmma, tokens its columns: each weight is made bf16 once for all TOKENS tokens of a
+// tile. A CTA has 128 weight rows (PAIR: 64 gate rows and their 64 up rows) and TOKENS tokens. SPLIT CTAs of a cluster
+// share a tile along K and add their sums as gemm_split_sm90.cu does.
+//
+//   warpgroups 0, 1   64 weight rows each, 16 a warp: two tiles of 8. A lane unpacks its 8 elements of a chunk of 32
+//                     columns, scales them in fp32 and rounds to bf16, as quant_panel.cu does. They lie in the
+//                     registers in which wgmma wants its first operand; chunks take turns in two sets of registers.
+//   warpgroup 2       brings tiles, 256 columns a stage, by bulk copies that begin before pdl_wait(), and x, 128
+//                     columns a stage. A lane has 8 neighbouring columns of a weight, so x is permuted: k 2 q, 2 q + 1
+//                     of step p of a chunk are columns 8 q + 2 p, 8 q + 2 p + 1. stmatrix writes it so: register p of
+//                     the lanes of a quad becomes a vector of 16 bytes.
+//
+// Grid: row tiles x token tiles x SPLIT, the token tiles of a row tile neighbours. Up to 64 tokens two CTAs share an
+// SM. Bytes: the tiles of W once, from L2 for each further tile of tokens; x once for each 128 rows, from L2.
+// Template: BITS, OFFSET, FORM, K, TOKENS 32 | 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, X_STAGES,
+// PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
+#include "ptx_sm90.cuh"
+#include "quant_tile.cuh"
+#include "linear_order.cuh"
+#include "linear_params.h"
+
+constexpr int kConsumers = 256, kThreads = kConsumers + 128, kWarps = kConsumers / 32;
+constexpr int kTiles = 2 * kWarps;             // tiles of 8 weight rows
+constexpr int kColumns = PAIR ? 64 : 128;      // of y
+constexpr int kPairs = (kUnits + 1) / 2;       // steps of 256 columns
+constexpr int kPart = 2 * unit_bytes(4) + 32 * kSuper;
+constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart);
+constexpr int kWStage = kTiles * kPart, kXHalf = TOKENS * 128, kXStage = 2 * kXHalf;
+constexpr int kSumStride = 128 + 4; // floats: lanes of a store hit 32 banks
+constexpr bool kTwoCtas = TOKENS <= 64;
+static_assert(kTail == 0, "whole units");
+static_assert(TOKENS * kSumStride * 4 <= X_STAGES * kXStage + STAGES * kWStage, "the sums lie over the stages");
+
+struct Part {
+    int tile, token; // the first of both
+    int first, units, rank; // first pair of this CTA, and its number of units
+};
+
+INLINE Part my_part(const linear_params &p)
+{
+    int rank = blockIdx.x % SPLIT, item = blockIdx.x / SPLIT, across = (p.n_tokens + TOKENS - 1) / TOKENS;
+    int first = rank * kPairs / SPLIT, end = (rank + 1) * kPairs / SPLIT;
+    return {item / across * (kColumns / 8), item % across * TOKENS, first, min(2 * end, kUnits) - 2 * first, rank};
+}
+
+struct Shared {
+    char *x, *w;
+    u64 *x_full, *x_empty, *w_full;
+};
+
+/* ---- warpgroup 2 ---- */
+
+// Run by a whole warp: lane i copies a pair's part of tile i.
+INLINE void load_pair(const linear_params &p, const Shared &sh, const Part &t, int pair)
+{
+    int lane = threadIdx.x % 32, s = pair % STAGES, tiles = (p.rows + 7) / 8;
+    int bytes = t.first + pair == kPairs - 1 ? kLastPart : kPart;
+    if (lane == 0)
+        barrier_expect(&sh.w_full[s], kTiles * bytes);
+    __syncwarp();
+    if (lane >= kTiles)
+        return;
+    int tile = min(t.tile + (PAIR ? lane / 2 : lane), tiles - 1) + (PAIR && lane % 2 ? tiles : 0);
+    bulk_load(&sh.w_full[s], sh.w + s * kWStage + lane * kPart,
+              (const u8 *)p.w + tile * kTileBytes + (i64)(t.first + pair) * kPart, bytes);
+}
+
+constexpr int kLoads = TOKENS / 8; // vectors of x that a lane brings for a unit: 4 chunks of TOKENS / 32 tokens
+
+// The x of a unit: chunk i % 4 of token group i / 4 * 4 + warp.
+INLINE void load_x(const linear_params &p, const Part &t, int unit, uint4 (&v)[kLoads])
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4;
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) {
+        int token = min(t.token + (i / 4 * 4 + warp) * 8 + g, p.n_tokens - 1);
+        int k = unit * 128 + i % 4 * 32 + (kHalves ? 4 : 8) * q;
+        const u16 *from = p.x + (i64)token * p.x_stride + k;
+        if constexpr (kHalves) {
+            uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
+            v[i] = make_uint4(low.x, low.y, high.x, high.y);
+        } else {
+            v[i] = load16(from);
+        }
+    }
+}
+
+INLINE void store_x(const Shared &sh, int stage, const uint4 (&v)[kLoads])
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8, r = lane % 8;
+    u32 to = shared_address(sh.x + stage * kXStage);
+#pragma unroll
+    for (int i = 0; i < kLoads; i++)
+        store_matrix4(to + i % 4 / 2 * kXHalf + ((i / 4 * 4 + warp) * 8 + r) * 128 + ((i % 2 * 4 + matrix) ^ r) * 16,
+                      v[i].x, v[i].y, v[i].z, v[i].w);
+}
+
+// A unit's x stage is free when its weights have been read too, so the stage of a pair is free with its last unit.
+INLINE void produce(const linear_params &p, const Shared &sh, const Part &t)
+{
+    uint4 v[kLoads]; // of the next unit: on its way while this one waits for its stage
+    load_x(p, t, 2 * t.first, v);
+#pragma unroll 1
+    for (int i = 0; i < t.units; i++) {
+        int s = i % X_STAGES, done = i - X_STAGES;
+        if (done >= 0)
+            barrier_wait(&sh.x_empty[s], (i / X_STAGES + 1) & 1);
+        if (done >= 0 && done % 2 == 1 && threadIdx.x < kConsumers + 32 && 2 * (done / 2 + STAGES) < t.units)
+            load_pair(p, sh, t, done / 2 + STAGES);
+        store_x(sh, s, v);
+        fence_async_shared();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(&sh.x_full[s]);
+        if (i + 1 < t.units)
+            load_x(p, t, 2 * t.first + i + 1, v);
+    }
+}
+
+/* ---- warpgroups 0 and 1 ---- */
+
+INLINE void multiply(float *acc, const u32 *a, u64 b, int accumulate)
+{
+    if constexpr (TOKENS == 32)
+        wgmma_m64n32k16_rs(acc, a, b, accumulate);
+    else if constexpr (TOKENS == 64)
+        wgmma_m64n64k16_rs(acc, a, b, accumulate);
+    else
+        wgmma_m64n128k16_rs(acc, a, b, accumulate);
+}
+
+// Chunk c of a unit as bf16, from the scales of its chunk. a[p]: elements 2 p and 2 p + 1.
+INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
+{
+    u32 v[4];
+    if constexpr (kBytes)
+        quants_of(u, c, v);
+    else
+        magic_quants_of(u, c, v);
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        float scale = s.scale[kHalves && p >= 2], add = kMins ? s.min : -kMagicOffset * scale;
+        if constexpr (kBytes)
+            a[p] = pack_bf16(scale * bf16_low(v[p]), scale * bf16_high(v[p]));
+        else
+            a[p] = pack_bf16(fmaf(scale, bf16_low(v[p]), add), fmaf(scale, bf16_high(v[p]), add));
+    }
+}
+
+// What the lanes of a quad share: lane q has made the scales of chunk q.
+INLINE RowScale scale_from(const RowScale &mine, int chunk)
+{
+    if constexpr (kFp8)
+        return mine;
+    RowScale s = {};
+    s.scale[0] = __shfl_sync(~0u, mine.scale[0], chunk, 4);
+    if constexpr (kHalves)
+        s.scale[1] = __shfl_sync(~0u, mine.scale[1], chunk, 4);
+    if constexpr (kMins)
+        s.min = __shfl_sync(~0u, mine.min, chunk, 4);
+    return s;
+}
+
+INLINE RowScale my_scale(const u8 *pair, const u8 *unit)
+{
+    int lane = threadIdx.x % 32;
+    RowScale s = row_scale<4>(pair, unit, lane / 4, lane % 4);
+    if constexpr (kMins)
+        s.min -= kMagicOffset * s.scale[0];
+    return s;
+}
+
+// Multiplies unit i of this CTA.
+INLINE void consume_unit(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32 (&a)[2][8])
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u8 *low = (const u8 *)sh.w + i / 2 % STAGES * kWStage + 2 * warp * kPart, *high = low + kPart;
+    int at = i % 2 * unit_bytes(4);
+    Unit u, v;
+    barrier_wait(&sh.w_full[i / 2 % STAGES], i / 2 / STAGES & 1);
+    load_quants<4>(low + at, lane, u);
+    load_quants<4>(high + at, lane, v);
+    RowScale scale_low = my_scale(low, low + at), scale_high = my_scale(high, high + at);
+    u32 x = shared_address(sh.x + i % X_STAGES * kXStage);
+    barrier_wait(&sh.x_full[i % X_STAGES], i / X_STAGES & 1);
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        u32 l[4], h[4];
+        dequantise(u, c, scale_from(scale_low, c), l);
+        dequantise(v, c, scale_from(scale_high, c), h);
+        u32(&to)[8] = a[c % 2];
+#pragma unroll
+        for (int p = 0; p < 4; p++)
+            to[2 * p] = l[p], to[2 * p + 1] = h[p];
+        wgmma_fence();
+        u32 at_x = x + c / 2 * kXHalf + c % 2 * 64;
+        multiply(acc, to, smem_descriptor(at_x, 16, SWIZZLE_ATOM), !(i == 0 && c == 0));
+        multiply(acc, to + 4, smem_descriptor(at_x + 32, 16, SWIZZLE_ATOM), 1);
+        wgmma_commit();
+        if (c < 3)
+            WGMMA_WAIT(1); // the chunk before this one
+    }
+    WGMMA_WAIT(0);
+    __syncwarp(); // all lanes have read the tiles before lane 0 says so
+    if (lane == 0)
+        barrier_arrive(&sh.x_empty[i % X_STAGES]);
+}
+
+// Leaves this CTA's sums [TOKENS][kSumStride] where the stages were; columns are weight rows, with PAIR gate, then up.
+INLINE void consume(const Shared &sh, const Part &t)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float acc[TOKENS / 2];
+    u32 a[2][8];
+#pragma unroll 1
+    for (int i = 0; i < t.units; i++)
+        consume_unit(sh, i, acc, a);
+    WGMMA_WAIT(0);
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++)
+        wgmma_touch(acc[i]);
+    named_barrier(1, kConsumers); // both warpgroups have read the stages
+    int low = PAIR ? warp * 8 + lane / 4 : warp * 16 + lane / 4, high = low + (PAIR ? 64 : 8);
+    float *sums = (float *)sh.x + lane % 4 * 2 * kSumStride;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++, sums += 8 * kSumStride) {
+        sums[low] = acc[4 * j];
+        sums[kSumStride + low] = acc[4 * j + 1];
+        sums[high] = acc[4 * j + 2];
+        sums[kSumStride + high] = acc[4 * j + 3];
+    }
+}
+
+#include "linear_split_finish.cuh"
+
+KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __grid_constant__ linear_params p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 x_full[X_STAGES], x_empty[X_STAGES], w_full[STAGES];
+    char *stages = (char *)(((u64)raw + SWIZZLE_ATOM - 1) & ~(u64)(SWIZZLE_ATOM - 1));
+    Shared sh = {stages, stages + X_STAGES * kXStage, x_full, x_empty, w_full};
+    Part t = my_part(p);
+    if (threadIdx.x == kConsumers) {
+        for (int s = 0; s < X_STAGES; s++) {
+            barrier_init(&x_full[s], 4);
+            barrier_init(&x_empty[s], kWarps);
+        }
+        for (int s = 0; s < STAGES; s++)
+            barrier_init(&w_full[s], 1);
+        barrier_init_done();
+    }
+    __syncthreads();
+    if (threadIdx.x / 32 == kWarps)
+        for (int i = 0; i < STAGES && 2 * i < t.units; i++)
+            load_pair(p, sh, t, i);
+    pdl_go();
+    pdl_wait();
+    if (threadIdx.x < kConsumers) {
+        if (kTwoCtas && kBytes)
+            SETMAXNREG_INC(88);
+        else if (kTwoCtas)
+            SETMAXNREG_INC(96);
+        else
+            SETMAXNREG_INC(176);
+        consume(sh, t);
+    } else {
+        if (kTwoCtas && kBytes)
+            SETMAXNREG_DEC(64);
+        else if (kTwoCtas)
+            SETMAXNREG_DEC(48);
+        else
+            SETMAXNREG_DEC(152);
+        produce(p, sh, t);
+    }
+    __syncwarp();
+    cluster_sync<SPLIT>();
+    constexpr int kQuads = kColumns / 4;
+#pragma unroll 1 // unrolled, it spills
+    for (int i = threadIdx.x; i < TOKENS / SPLIT * kQuads; i += kThreads) {
+        int row = i / kQuads * SPLIT + t.rank, col = i % kQuads * 4, j = t.tile * 8 + col;
+        const float *sums = (const float *)stages + row * kSumStride + col;
+        if (t.token + row >= p.n_tokens || j >= p.rows)
+            continue;
+        float4 sum = whole_sum(sums), up = sum;
+        if constexpr (PAIR) {
+            // one sum after the other: the registers do not suffice for both
+            wgmma_touch(sum.x), wgmma_touch(sum.y), wgmma_touch(sum.z), wgmma_touch(sum.w);
+            up = whole_sum(sums + kColumns);
+        }
+        finish4(p, sum, up, t.token + row, j);
+    }
+    cluster_sync<SPLIT>(); // a CTA's shared memory outlives its peers' reads
+}

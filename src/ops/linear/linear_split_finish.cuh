@@ -1,0 +1,48 @@
+// The end of gemm_split_sm90.cu and linear_quant_sm90.cu: adds the sums that the SPLIT CTAs of a cluster have left in
+// their shared memory, then applies the epilogue to four neighbouring columns. Needs ptx_sm90.cuh, linear_order.cuh,
+// SPLIT, PAIR, OUT_F32, BIAS, RESIDUAL.
+
+// Four neighbouring sums at `mine`, over all CTAs of the cluster in rising rank.
+INLINE float4 whole_sum(const float *mine)
+{
+    float4 part[SPLIT], sum;
+#pragma unroll
+    for (u32 r = 0; r < SPLIT; r++)
+        part[r] = SPLIT > 1 ? load_peer16(mine, r) : *(const float4 *)mine;
+    sum = part[0];
+#pragma unroll
+    for (i32 r = 1; r < SPLIT; r++)
+        sum = make_float4(sum.x + part[r].x, sum.y + part[r].y, sum.z + part[r].z,
+                          sum.w + part[r].w);
+    return sum;
+}
+
+INLINE float activation(float x) { return PAIR == 1 ? silu(x) : gelu_tanh(x); }
+
+// Columns col .. col + 3 of one row of y.
+template <class Params>
+INLINE void finish4(const Params &p, float4 a, float4 up, i32 row, i32 col)
+{
+    float v[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+    for (i32 i = 0; i < 4; i++)
+        v[i] = BIAS ? scaled(v[i], p.scale, p.bias[col + i]) : scaled(v[i], p.scale);
+    if constexpr (PAIR) {
+        v[0] = activation(v[0]) * scaled(up.x, p.scale);
+        v[1] = activation(v[1]) * scaled(up.y, p.scale);
+        v[2] = activation(v[2]) * scaled(up.z, p.scale);
+        v[3] = activation(v[3]) * scaled(up.w, p.scale);
+    }
+    if constexpr (RESIDUAL) {
+        uint2 r = *(const uint2 *)(p.residual + (i64)row * p.residual_stride + col);
+        v[0] = plus(v[0], bf16_low(r.x));
+        v[1] = plus(v[1], bf16_high(r.x));
+        v[2] = plus(v[2], bf16_low(r.y));
+        v[3] = plus(v[3], bf16_high(r.y));
+    }
+    i64 at = (i64)row * p.y_stride + col;
+    if constexpr (OUT_F32)
+        *(float4 *)((float *)p.y + at) = make_float4(v[0], v[1], v[2], v[3]);
+    else
+        *(uint2 *)((u16 *)p.y + at) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+}

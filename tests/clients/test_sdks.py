@@ -158,7 +158,7 @@ def test_openai_agents_run():
     agents.set_tracing_disabled(True)
     client = need("openai").AsyncOpenAI(base_url=server().url + "/v1", api_key="none")
     seen = []
-    add = agents.FunctionTool(name="add", description="Adds.", params_json_schema=SCHEMA,
+    add = agents.FunctionTool(name="add", description="Adds.", params_json_schema=SCHEMA, strict_json_schema=False,
                               on_invoke_tool=lambda context, arguments: note(seen, arguments))
     for kind in agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel:
         agent = agents.Agent(name="a", instructions="Be brief.", model=kind("tiny", client), tools=[add])

@@ -105,15 +105,16 @@ bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t to
 
 bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens)
 {
-    /* elements of a weight: o, qkv and down of the 8B shape */
-    enum { LEAST = 16 << 20, MEDIUM = 24 << 20, LARGE = 48 << 20 };
+    /* elements of a weight: smaller ones were not measured; panels are better for 129 tokens and
+     * more of all but large ones */
+    enum { LEAST = 16 << 20, LARGE = 48 << 20 };
     int64_t elements = a->w->rows * a->w->cols;
     vt_dtype type = a->w->dtype;
-    if (type != VT_FP8_E4M3 && type != VT_Q8_0 && type != VT_Q4_K && type != VT_Q6_K)
+    if (type != VT_FP8_E4M3 && type != VT_Q8_0 && type != VT_Q4_K && type != VT_Q6_K &&
+        type != VT_MXFP4)
         return false;
-    if (elements < MEDIUM) /* two passes are slower, one pass and panels are not */
-        return elements >= LEAST && tokens > 32 && tokens <= 64;
-    return tokens >= LEAST_TOKENS && tokens <= (elements < LARGE ? WIDE_TOKENS : MOST_TOKENS);
+    return elements >= LEAST && tokens >= LEAST_TOKENS &&
+           tokens <= (elements < LARGE ? WIDE_TOKENS : MOST_TOKENS);
 }
 
 static vt_status launch(const linear_args *a, const vt_lane *lane, int64_t tokens)

@@ -294,6 +294,20 @@ static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
     return ALL;
 }
 
+static int32_t cpu_ranks(const vt_executor *base, vt_rank_use *out, int32_t max)
+{
+    const cpu_executor *x = (const cpu_executor *)base;
+    for (int32_t r = 0; r < x->n_ranks && r < max; r++) {
+        const cpu_rank *k = &x->rank[r];
+        size_t page = vt_kv_page_bytes(&k->kv.shape, k->kv.page_size);
+        out[r] = (vt_rank_use){
+            .weight_bytes = k->weights->packed_bytes,
+            .kv_bytes = (int64_t)page * k->kv.n_pages,
+            .wait_ns = atomic_load_explicit(&k->comm_wait_ns, memory_order_relaxed)};
+    }
+    return x->n_ranks;
+}
+
 static void cpu_free(vt_executor *base)
 {
     cpu_executor *x = (cpu_executor *)base;
@@ -438,6 +452,7 @@ vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *confi
                             .renew = cpu_renew,
                             .sources = cpu_sources,
                             .report = cpu_report,
+                            .ranks = cpu_ranks,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     pthread_mutex_init(&x->lock, NULL);

@@ -44,9 +44,10 @@ typedef struct cpu_rank {
     cpu_recorder *recorder;      /* [n_workers] */
     vt_step
         step; /* the step that the team runs: the caller's may be gone before a rank that hung */
-    int64_t begin_ns; /* and when it began */
-    atomic_int call;  /* the call that worker 0 runs, for messages */
-    atomic_int fault; /* cpu_fault: how the rank failed first */
+    int64_t begin_ns;          /* and when it began */
+    atomic_int call;           /* the call that worker 0 runs, for messages */
+    atomic_int fault;          /* cpu_fault: how the rank failed first */
+    atomic_llong comm_wait_ns; /* worker 0 waited for peers in communication calls, in all steps */
     bool skip; /* a rank failed: calls are passed over. Worker 0 decides it before a barrier */
 } cpu_rank;
 

@@ -59,7 +59,7 @@ static void run_calls(void *arg, int32_t worker)
     cpu_rank *k = arg;
     vt_program *p = k->prog;
     cpu_recorder *recorder = &k->recorder[worker];
-    int64_t waited = 0;
+    int64_t waited = 0, in_step = 0;
     vt_lane lane = {.target = &p->target,
                     .size = &p->size,
                     .team = k->team,
@@ -71,7 +71,8 @@ static void run_calls(void *arg, int32_t worker)
     vt_trace_ring *ring = spans_of_step(k, worker);
     bool alone = lane.n_workers == 1; /* it never waits: one look at the clock is enough */
     int64_t base = k->begin_ns, begin = ring ? vt_now_ns() : 0;
-    lane.waited_ns = ring ? &waited : NULL;
+    bool counts = worker == 0 && k->comm.group; /* the metrics' wait of this rank */
+    lane.waited_ns = ring || counts ? &waited : NULL;
     if (ring)
         vt_trace_base(ring, k->step.id, base);
     for (int32_t i = 0; i < p->n_calls; i++) {
@@ -84,13 +85,16 @@ static void run_calls(void *arg, int32_t worker)
         if (worker == 0)
             look_at_group(k, status);
         vt_team_barrier(k->team, worker);
-        if (!ring)
-            continue;
-        int64_t met = alone ? ran : vt_now_ns();
-        vt_trace_met(ring, base, i, begin, ran - waited, met);
-        begin = met;
+        if (ring) {
+            int64_t met = alone ? ran : vt_now_ns();
+            vt_trace_met(ring, base, i, begin, ran - waited, met);
+            begin = met;
+        }
+        in_step += waited;
         waited = 0;
     }
+    if (counts)
+        atomic_fetch_add_explicit(&k->comm_wait_ns, in_step, memory_order_relaxed);
     vt_use_end(&recorder->use, k->step.id, &recorder->uses);
 }
 

@@ -48,6 +48,12 @@ typedef struct vt_executor_held {
                                  times the bytes a node, which are measured at start-up */
 } vt_executor_held;
 
+/* A rank of a tensor-parallel group: what it owns, and what it did since the executor was made. */
+typedef struct vt_rank_use {
+    int64_t weight_bytes, kv_bytes; /* its shard in the layout of its kernels, and its KV pages */
+    int64_t wait_ns; /* its first worker waited in communication calls for peers to come */
+} vt_rank_use;
+
 typedef struct vt_executor vt_executor;
 struct vt_executor {
     const char *name;
@@ -70,7 +76,10 @@ struct vt_executor {
     int32_t (*sources)(const vt_executor *x, vt_source *out, int32_t max);
     int32_t (*report)(const vt_executor *x, vt_report *out, int32_t max);
     void (*held)(const vt_executor *x, vt_executor_held *out); /* any thread; NULL: nothing */
-    int32_t n_pool_slots;                                      /* size of the token pool */
+    /* Fills out[0 .. max) and returns how many ranks there are. Any thread may call it. NULL: the
+     * executor has no ranks. */
+    int32_t (*ranks)(const vt_executor *x, vt_rank_use *out, int32_t max);
+    int32_t n_pool_slots; /* size of the token pool */
 };
 
 typedef struct vt_executor_config {

@@ -42,9 +42,13 @@ bool vt_comm_meet(const vt_comm_rank *c, unsigned k, const vt_lane *lane)
 {
     vt_comm *g = c->group;
     unsigned target = c->base + k;
-    bool all = true;
+    bool all = true, there = true;
     if (lane->worker == 0 && !vt_word_reached(&g->flag[c->rank], target))
         vt_word_set(&g->flag[c->rank], target);
+    for (int32_t r = 0; r < g->n && there; r++)
+        there = vt_word_reached(&g->flag[r], target);
+    if (there) /* no wait: no look at the clock */
+        return true;
     int64_t begin = lane->waited_ns ? vt_now_ns() : 0;
     for (int32_t r = 0; r < g->n && all; r++)
         all = r == c->rank || vt_word_reach(&g->flag[r], target, &g->failed);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ops/comm.h"
 #include "server/dumps.h"
 #include "server/generation.h"
 #include "server/otlp.h"
@@ -132,6 +133,29 @@ static void write_recorder(server_exposition *w, const vt_engine_stats *e)
     server_metric(w, SERVER_GAUGE, "vitrine:recorder_bytes",
                   "Memory that the recording of requests and steps has come to use.",
                   (double)e->recorder_bytes);
+}
+
+/* Writes what each rank has and how long it waited; nothing where one rank runs alone. */
+static void write_ranks(server_exposition *w, const vt_executor *x)
+{
+    vt_rank_use rank[VT_MAX_RANKS];
+    char label[VT_MAX_RANKS][8];
+    int32_t n = x->ranks ? x->ranks(x, rank, VT_MAX_RANKS) : 1;
+    for (int32_t r = 0; r < n; r++)
+        snprintf(label[r], sizeof label[r], "%d", (uint16_t)r);
+    if (n < 2)
+        return;
+    server_family(w, SERVER_GAUGE, "vitrine:rank_weight_bytes",
+                  "Weights of a rank, in the layout of its kernels.");
+    for (int32_t r = 0; r < n; r++)
+        server_sample(w, (double)rank[r].weight_bytes, "rank", label[r], NULL);
+    server_family(w, SERVER_GAUGE, "vitrine:rank_kv_bytes", "KV pages of a rank.");
+    for (int32_t r = 0; r < n; r++)
+        server_sample(w, (double)rank[r].kv_bytes, "rank", label[r], NULL);
+    server_family(w, SERVER_COUNTER, "vitrine:rank_wait_seconds",
+                  "Time for which a rank waited in communication calls for other ranks.");
+    for (int32_t r = 0; r < n; r++)
+        server_sample(w, (double)rank[r].wait_ns * 1e-9, "rank", label[r], NULL);
 }
 
 /* Looking walks malloc's lists under its locks, so clients that ask all the time get an older
@@ -290,6 +314,7 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_grammars(&w, &c.engine);
     write_recorder(&w, &c.engine);
     write_held(&w, s->metrics, &c.engine.held);
+    write_ranks(&w, vt_engine_executor(s->engine));
     write_http(&w, &c);
     write_dumps(&w, s->dumps);
     if (vt_options_flag(s->options, "metrics-compat")) {

@@ -154,6 +154,13 @@ static void write_stats(vt_json *w, const vt_engine_stats *e)
     vt_json_close(w);
 }
 
+/* Returns how many ranks the model runs over. */
+static int32_t tp_size(const vt_server *s)
+{
+    const vt_executor *x = vt_engine_executor(s->engine);
+    return x->ranks ? x->ranks(x, NULL, 0) : 1;
+}
+
 void server_info(vt_server *s, vt_exchange *x)
 {
     const vt_limits *limits = &vt_engine_scheduler(s->engine)->config.limits;
@@ -169,7 +176,7 @@ void server_info(vt_server *s, vt_exchange *x)
     vt_json_string(&w, "model_path", s->model_name);
     vt_json_string(&w, "served_model_name", s->model_name);
     vt_json_string(&w, "model_id", s->model_name);
-    vt_json_int(&w, "tp_size", 1);
+    vt_json_int(&w, "tp_size", tp_size(s));
     vt_json_int(&w, "dp_size", 1);
     vt_json_int(&w, "pp_size", 1);
     vt_json_string(&w, "device", device);

@@ -359,8 +359,15 @@ json_t *vt_ollama_generate(const json_t *body, vt_openai_error *e)
     return translate(body, GENERATE, e);
 }
 
+/* Returns true for a member that is missing, null, or an empty text or list. */
+static bool says_nothing(const json_t *v)
+{
+    return !v || json_is_null(v) || (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0);
+}
+
 bool vt_ollama_only_loads(const json_t *body)
 {
-    return json_is_object(body) && json_string_length(json_object_get(body, "prompt")) == 0 &&
-           json_array_size(json_object_get(body, "messages")) == 0;
+    return json_is_object(body) && says_nothing(json_object_get(body, "prompt")) &&
+           says_nothing(json_object_get(body, "messages"));
 }

@@ -120,6 +120,12 @@ def test_thinking_can_be_turned_off():
     assert tokens_of(messages=body()["messages"], thinking={"type": "disabled"}) > tokens_of(messages=body()["messages"])
 
 
+def test_only_enabled_thinking_has_a_budget():
+    same(bare(message(thinking={"type": "adaptive", "budget_tokens": -7})["content"]), WANTED)
+    a = server().post("/v1/messages", body(thinking={"type": "enabled", "budget_tokens": -7}))
+    assert a.status == 400 and "budget" in a.error["message"], a.body
+
+
 def test_wrong_requests_are_refused_in_anthropics_form():
     for kw, part in [({"max_tokens": None}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": 3}, "messages"),
                      ({"messages": [{"role": "x", "content": ""}]}, "role"), ({"mcp_servers": []}, "mcp_servers"),

@@ -96,6 +96,19 @@ def test_wrong_requests_are_refused_in_ollamas_form():
         assert a.status == 400 and isinstance(a.json["error"], str), a.body
 
 
+def test_options_that_samplers_or_loaders_take_are_accepted():
+    options = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 1, "repeat_penalty": 1.1, "mirostat_tau": 5.0,
+               "mirostat_eta": 0.1, "repeat_last_n": 64, "num_ctx": 4096, "num_gpu": 1, "use_mmap": 1, "use_mlock": 1, "numa": 1}
+    for name, value in options.items():
+        same(chat(options={"num_predict": 2, name: value})["done_reason"], "length", name)
+
+
+def test_a_text_of_a_wrong_type_is_refused_by_its_name():
+    for kw, name in ({"prompt": 3}, "prompt"), ({"prompt": "x", "system": 3}, "system"):
+        a = server().post("/api/generate", {"model": "tiny", **kw})
+        same((a.status, a.json["error"]), (400, name + ": expected a string"))
+
+
 def test_the_server_ends_as_it_should():
     server().stop()
 

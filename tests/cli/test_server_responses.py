@@ -36,6 +36,7 @@ WANTED = [("reasoning", "Hm."), ("message", "I add it."), ("function_call", "{\"
 def test_a_response_has_items_for_thought_text_and_calls():
     r = respond(instructions="Be brief.", metadata={"k": "v"})
     same(bare(r["output"]), WANTED)
+    same([c["type"] for i in r["output"] for c in i.get("content", [])], ["reasoning_text", "output_text"])
     same((r["object"], r["status"], r["model"], r["store"], r["instructions"], r["metadata"], r["incomplete_details"], r["error"]),
          ("response", "completed", "tiny", False, "Be brief.", {"k": "v"}, None, None))
     same((r["tools"], r["tool_choice"], r["parallel_tool_calls"]), (TOOLS, "auto", True))

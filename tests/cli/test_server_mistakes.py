@@ -29,9 +29,9 @@ def test_a_wrong_address_names_the_right_one():
         said = message("POST", wrong, {})
         assert said.endswith(f"there is no such page, did you mean {right}?"), said
     assert message("GET", "/v1/models/").endswith("did you mean /v1/models?")
-    for wrong in ("/v1/rerank", "/api/push", "/", "/" + "x" * 5000, "/v1/" * 500):
+    for wrong in ("/v1/moderations", "/api/push", "/", "/" + "x" * 5000, "/v1/" * 500):
         said = message("POST" if wrong != "/" else "PUT", wrong, {}, 404 if wrong != "/" else 405)
-    assert "/v1/chat/completions" in message("GET", "/docs") and "/v1/models" in message("POST", "/v1/rerank", {})
+    assert "/v1/chat/completions" in message("GET", "/docs") and "/v1/models" in message("POST", "/v1/moderations", {})
 
 
 def test_options_without_cors_names_the_option():

@@ -160,7 +160,8 @@ def check_step(path, op, shape):
     assert set(verdicts.values()) <= {"right", "skipped"} and list(verdicts.values()).count("right") >= 5, verdicts
     for c in r["cases"]:
         assert c["verdict"] == "skipped" or c["error"] <= c["tolerance"], c
-        assert c["verdict"] != "skipped" or "emulated" in c["why"] or "contract" in c["why"], c
+        skipped_for = ("emulated", "contract", "no row of the card takes it on a GPU")
+        assert c["verdict"] != "skipped" or any(why in c["why"] for why in skipped_for), c
     return r
 
 

@@ -103,7 +103,7 @@ static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
         lab_env_line(b, term, "disturbed",
                      "other programs used this machine meanwhile: such a figure may "
                      "be too low; it is not kept, and is measured again when it is "
-                     "needed");
+                     "needed or by the next vitrine env");
 }
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)

@@ -286,7 +286,7 @@ static void put_roofs(vt_buf *b, const vt_roofs *r)
         vt_buf_printf(b, ", %s (measured)", r->level);
     else if (r->threads > 0)
         vt_buf_printf(b, ", %s, %d thread%s%s", r->level, r->threads, vt_text_s(r->threads),
-                      r->measured ? " (measured)" : "");
+                      r->measured ? " (measured; vitrine env measures again)" : "");
     vt_buf_puts(b, ": reads ");
     vt_text_rate(b, vt_roofs_bandwidth(r), "B");
     put_tag(b, r, r->near_bytes_per_s > 0 ? VT_ROOF_WEIGHTS : VT_ROOF_MEMORY);
@@ -469,10 +469,11 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
     vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
     vt_buf_putc(b, '\n');
     if (vt_roofs_disturbed(&x->roofs))
-        vt_text_wrap(b,
-                     "Roofs tagged disturbed (vitrine env lists them) were measured while other "
-                     "programs used this machine: the least times may be too long.\n",
-                     0, term->width);
+        vt_text_wrap(
+            b,
+            "Roofs tagged disturbed were measured while other programs used this machine: the "
+            "least times may be too long. vitrine env measures them again, and lists them.\n",
+            0, term->width);
     vt_buf_release(&text);
 }
 

@@ -123,8 +123,9 @@ vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_e
 vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err);
 
 /* Measures what all threads read from memory at this moment, as VT_ROOF_MEMORY, in about 0.1 s.
- * Nothing is kept. Another guest of the same host can take part of the memory's bandwidth, and no
- * clock or counter of this machine tells that. */
+ * Another guest of the same host can take part of the memory's bandwidth, and no clock or counter
+ * of this machine tells that. A figure above the one in the file takes its place there: that one
+ * was measured at such a time. */
 vt_status vt_roofs_memory_now(int32_t threads, double *bytes_per_s, vt_err *err);
 
 /* The roofs of GPU `ordinal`, from the cache file (named after the GPU, its driver and its clocks)
@@ -141,11 +142,14 @@ double vt_roofs_bandwidth(const vt_roofs *r);
  * or measured only disturbed, because such a time is too long to be a least one. */
 double vt_roofs_launch_s(const vt_roofs *r, bool pdl);
 
+enum { ROOFS_READS = 6 };
+
 /* The kernels of one instruction set (roofs_*.c). They return a checksum (read) or their number of
  * operations (the others), so that no compiler may drop the work. NULL: the instruction set has no
- * such unit. */
+ * such unit. Which way of reading is the fastest differs between machines, caches and memory, so
+ * that a read roof is the best of all. */
 typedef struct roofs_kernels {
-    uint64_t (*read)(const void *p, size_t bytes);
+    uint64_t (*read[ROOFS_READS])(const void *p, size_t bytes); /* several ways; NULL ends them */
     double (*fp32)(int64_t rounds);
     double (*bf16)(int64_t rounds);
     double (*int8)(int64_t rounds);

@@ -9,24 +9,36 @@ enum { ACC = 12 };
 /* Keeps a value in a register and hides it from the optimiser. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
-/* Four streams per thread, each prefetched 1 KiB ahead (see roofs_avx512.c for what that gains). */
-static uint64_t read_avx2(const void *p, size_t bytes)
+/* Reads as so many streams at once, with software prefetch `ahead` bytes before each, into L1 or
+ * L2 (roofs_avx512.c). */
+static inline __attribute__((always_inline)) uint64_t
+read_streams(const void *p, size_t bytes, size_t streams, size_t ahead, bool into_l2)
 {
-    size_t quarter = bytes / 4 / 64 * 64;
+    size_t part = bytes / streams / 64 * 64;
     __m256i a[8];
     for (int i = 0; i < 8; i++)
         a[i] = _mm256_setzero_si256();
-    for (size_t at = 0; at < quarter; at += 64)
-        for (size_t s = 0; s < 4; s++) {
-            const __m256i *v = (const __m256i *)((const char *)p + s * quarter + at);
-            _mm_prefetch((const char *)v + 1024, _MM_HINT_T0);
-            a[2 * s] = _mm256_xor_si256(a[2 * s], _mm256_load_si256(v));
-            a[2 * s + 1] = _mm256_xor_si256(a[2 * s + 1], _mm256_load_si256(v + 1));
+    for (size_t at = 0; at < part; at += 64)
+        for (size_t s = 0; s < streams; s++) {
+            const char *v = (const char *)p + s * part + at;
+            if (ahead > 0 && into_l2)
+                _mm_prefetch(v + ahead, _MM_HINT_T1);
+            else if (ahead > 0)
+                _mm_prefetch(v + ahead, _MM_HINT_T0);
+            a[2 * s % 8] = _mm256_xor_si256(a[2 * s % 8], _mm256_load_si256((const void *)v));
+            a[2 * s % 8 + 1] = _mm256_xor_si256(a[2 * s % 8 + 1],
+                                                _mm256_load_si256((const void *)(v + 32)));
         }
     for (int i = 1; i < 8; i++)
         a[0] = _mm256_xor_si256(a[0], a[i]);
     return (uint64_t)_mm256_extract_epi64(a[0], 0);
 }
+
+static uint64_t read_4_near(const void *p, size_t n) { return read_streams(p, n, 4, 1024, false); }
+static uint64_t read_4(const void *p, size_t n) { return read_streams(p, n, 4, 0, false); }
+static uint64_t read_8(const void *p, size_t n) { return read_streams(p, n, 8, 0, false); }
+static uint64_t read_1_far(const void *p, size_t n) { return read_streams(p, n, 1, 16384, true); }
+static uint64_t read_2_far(const void *p, size_t n) { return read_streams(p, n, 2, 8192, true); }
 
 static double fp32_avx2(int64_t rounds)
 {
@@ -61,7 +73,7 @@ static double int8_avx2(int64_t rounds)
 }
 
 const roofs_kernels roofs_avx2 = {
-    .read = read_avx2,
+    .read = {read_4_near, read_4, read_8, read_1_far, read_2_far},
     .fp32 = fp32_avx2,
     .int8 = int8_avx2,
     .fp32_how = "avx2 fma",

@@ -35,9 +35,9 @@ static uint64_t (*read_kernel(void))(const void *, size_t)
     switch (vt_cpu_get()->level) {
     case VT_ISA_AVX512:
     case VT_ISA_AMX:
-        return roofs_avx512.read;
+        return roofs_avx512.read[0];
     case VT_ISA_AVX2:
-        return roofs_avx2.read;
+        return roofs_avx2.read[0];
     default:
         break;
     }

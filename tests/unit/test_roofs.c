@@ -176,7 +176,7 @@ test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again(void
     assert_true(b.mark[VT_ROOF_COPY].when > 1000000);
 }
 
-static void test_roofs_memory_now_is_measured_and_not_kept(void **state)
+static void test_roofs_memory_now_replaces_a_lower_figure_only(void **state)
 {
     (void)state;
     double now = 0;
@@ -185,6 +185,13 @@ static void test_roofs_memory_now_is_measured_and_not_kept(void **state)
     assert_true(now > 0 && now < 1e15); /* not the planted one */
     roofs_cache_read(planted.key, &after, 4 << 20);
     assert_true(after.memory_bytes_per_s == planted.memory_bytes_per_s);
+    vt_roof_set(&planted, VT_ROOF_MEMORY, 1, VT_ROOF_MEASURED, 1000); /* of a very busy machine */
+    roofs_cache_write(planted.key, &planted);
+    assert_int_equal(vt_roofs_memory_now(1, &now, NULL), VT_OK);
+    roofs_cache_read(planted.key, &after, 4 << 20);
+    bool disturbed = after.memory_bytes_per_s == 1; /* such a figure does not replace another */
+    assert_true(disturbed || fabs(after.memory_bytes_per_s / now - 1) < 1e-6);
+    assert_true(after.near_bytes_per_s == planted.near_bytes_per_s); /* and the rest stays */
 }
 
 static void test_roofs_again_when_the_file_is_better_then_it_stays(void **state)
@@ -254,7 +261,7 @@ static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_
     FILE *f = fopen(path, "r+");
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof text - 1, f);
-    char *version = strstr(text, "\"version\": 2");
+    char *version = strstr(text, "\"version\": 3");
     assert_non_null(version);
     version[strlen("\"version\": ")] = '1';
     rewind(f);
@@ -466,7 +473,7 @@ int main(void)
         cmocka_unit_test(test_roofs_get_when_measured_then_every_figure_has_a_tag),
         cmocka_unit_test(
             test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again),
-        cmocka_unit_test(test_roofs_memory_now_is_measured_and_not_kept),
+        cmocka_unit_test(test_roofs_memory_now_replaces_a_lower_figure_only),
         cmocka_unit_test(test_roofs_again_when_the_file_is_better_then_it_stays),
         cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
         cmocka_unit_test(test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only),

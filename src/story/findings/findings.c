@@ -119,7 +119,7 @@ static void judge_measured(findings *f, const story_input *in, const phase *p)
         finding_begin(
             f, 'N', "roof.beaten", "105 % of the roof, for ops above 3 % of the time",
             "%s %s ran at %.0f %% of its %s roof: the roof was measured while the machine was "
-            "busy",
+            "busy; vitrine env measures it again",
             p->name, o->kind, 100 * op_of_roof(o), story_bound_name(op_bound(o)));
         end_op(f, p, o);
         return;

@@ -134,6 +134,11 @@ VT_API int32_t vt_model_find_token(const vt_model *m, const char *text, size_t l
 /* True if the id is a special token: a marker such as BOS or <|im_start|>, not text. */
 VT_API bool vt_model_token_is_special(const vt_model *m, int32_t id);
 
+/* The text that the model's files (sentence-transformers) put in front of a text to embed, by name,
+ * such as "query". NULL as the name: what is put there without being asked for, often "". NULL if
+ * there is no prompt of that name. */
+VT_API const char *vt_model_prompt(const vt_model *m, const char *name);
+
 /* ADD_BOS and ADD_EOS put in front of the text, and behind it, what the model's files want there. A
  * prompt that an answer continues has nothing behind it; a text that is embedded may. */
 enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2, VT_TOKENIZE_ADD_EOS = 4 };

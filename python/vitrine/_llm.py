@@ -324,18 +324,23 @@ class LLM:
         return Score(tokens, [None, *self._results([request])[0].completions[0].scores])
 
     @overload
-    def embed(self, prompt: str, *, dimensions: int = ..., unscaled: bool = ...) -> list[float]: ...
+    def embed(self, prompt: str, *, dimensions: int = ..., unscaled: bool = ..., prompt_name: str = ...) -> list[float]: ...
     @overload
-    def embed(self, prompt: Sequence[int], *, dimensions: int = ..., unscaled: bool = ...) -> list[float]: ...
+    def embed(self, prompt: Sequence[int], *, dimensions: int = ..., unscaled: bool = ..., prompt_name: str = ...) -> list[float]: ...
     @overload
-    def embed(self, prompt: Prompts, *, dimensions: int = ..., unscaled: bool = ...) -> list[list[float]]: ...
-    def embed(self, prompt: Any, *, dimensions: int = 0, unscaled: bool = False) -> Any:
+    def embed(self, prompt: Prompts, *, dimensions: int = ..., unscaled: bool = ..., prompt_name: str = ...) -> list[list[float]]: ...
+    def embed(self, prompt: Any, *, dimensions: int = 0, unscaled: bool = False, prompt_name: Optional[str] = None) -> Any:
         """The vector of a text (or token ids), or those of a list of them in one batch, of an LLM with pooling="last",
-        "mean" or "cls". Its length is 1, unless `unscaled`; `dimensions` leaves only its first numbers."""
+        "mean" or "cls", or of one whose files say how to pool. Its length is 1, unless `unscaled`; `dimensions` leaves only
+        its first numbers. `prompt_name`: the prompt of the model's files that stands in front of texts, such as "query"."""
+        before = lib.vt_model_prompt(self._model, None if prompt_name is None else prompt_name.encode())
+        if before is None:
+            raise ValueError(f"prompt_name: the model has no prompt {prompt_name!r}")
+        front = before.decode()
         several = self._is_list(prompt)
         requests = []
         for p in prompt if several else [prompt]:
-            r = Request(self._tokens(p, _abi.VT_TOKENIZE_ADD_BOS | _abi.VT_TOKENIZE_ADD_EOS) if isinstance(p, str)
+            r = Request(self._tokens(front + p, _abi.VT_TOKENIZE_ADD_BOS | _abi.VT_TOKENIZE_ADD_EOS) if isinstance(p, str)
                         else integers("prompt", p), {})
             r.c.embed, r.c.dimensions = True, integer("dimensions", dimensions)
             r.c.unscaled = flag("unscaled", unscaled)

@@ -151,6 +151,10 @@ typedef struct cli_session {
 } cli_session;
 
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
+/* Calls `settle` between opening the model and making the engine: for options that depend on the
+ * model. */
+typedef vt_status (*cli_settle)(const cli *c, const vt_model *m, vt_err *err);
+vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err);
 void cli_close(cli_session *s);
 
 /* What came of a request. Times of tokens are when the device had made them. */

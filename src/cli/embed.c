@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
+#include "model/model.h"
 
 typedef struct embedded {
     vt_buf vector; /* of float */
@@ -62,9 +63,32 @@ static vt_status check_usage(const cli *c, vt_err *err)
         return vt_fail(err, VT_ERR_USAGE,
                        text ? "--text and --tokens: give one of the two"
                             : "one of --text and --tokens is needed");
-    if (!vt_options_given(c->options, "pooling"))
-        return vt_options_set(c->options, "pooling", "last", err);
+    if (tokens && vt_options_given(c->options, "prompt-name"))
+        return vt_fail(err, VT_ERR_USAGE, "--prompt-name stands in front of a text, not of tokens");
     return VT_OK;
+}
+
+/* Where neither the command line nor the model's files say how to pool, the last token's state is
+ * taken. */
+static vt_status settle(const cli *c, const vt_model *m, vt_err *err)
+{
+    bool said = vt_options_given(c->options, "pooling") || m->pooled.how != VT_POOLING_NONE;
+    return said ? VT_OK : vt_options_set(c->options, "pooling", "last", err);
+}
+
+/* Appends the prompt that stands in front of the text. */
+static vt_status add_prompt(const cli *c, const vt_model *m, vt_buf *out, vt_err *err)
+{
+    const char *name = vt_options_given(c->options, "prompt-name")
+                           ? vt_options_get(c->options, "prompt-name")
+                           : NULL;
+    const char *text = vt_model_prompt(m, name);
+    if (!text)
+        return vt_fail(err, VT_ERR_USAGE, "--prompt-name %.60s: %s", name,
+                       m->pooled.n_prompts ? "the model has no prompt of that name"
+                                           : "the model's files have no prompts");
+    return vt_buf_add(out, text, strlen(text)) ? VT_OK
+                                               : vt_fail(err, VT_ERR_MEMORY, "out of memory");
 }
 
 static vt_status read_ids(const cli *c, const vt_model *m, cli_ids *ids, vt_err *err)
@@ -72,12 +96,17 @@ static vt_status read_ids(const cli *c, const vt_model *m, cli_ids *ids, vt_err 
     const char *tokens = vt_options_get(c->options, "tokens");
     if (tokens) /* the engine looks at their range */
         return vt_parse_ids(tokens, "--tokens", &ids->id, &ids->n, err);
-    vt_buf text = {0};
+    vt_buf text = {0}, whole = {0};
     TRY(cli_read_file(vt_options_get(c->options, "embed-text"), &text, err));
     size_t len = text.len && text.data[text.len - 1] == '\n' ? text.len - 1 : text.len;
-    vt_status status = cli_encode(m, text.data ? text.data : "", len,
-                                  VT_TOKENIZE_ADD_BOS | VT_TOKENIZE_ADD_EOS, ids, err);
+    vt_status status = add_prompt(c, m, &whole, err);
+    if (status == VT_OK && !vt_buf_add(&whole, text.data, len))
+        status = vt_fail(err, VT_ERR_MEMORY, "out of memory");
+    if (status == VT_OK)
+        status = cli_encode(m, whole.data ? whole.data : "", whole.len,
+                            VT_TOKENIZE_ADD_BOS | VT_TOKENIZE_ADD_EOS, ids, err);
     vt_buf_release(&text);
+    vt_buf_release(&whole);
     return status;
 }
 
@@ -109,7 +138,7 @@ int cli_embed(cli *c)
     cli_catch_interrupt();
     vt_status status = check_usage(c, &err);
     if (status == VT_OK)
-        status = cli_open(c, &s, &err);
+        status = cli_open_as(c, &s, settle, &err);
     if (status == VT_OK)
         status = read_ids(c, s.model, &ids, &err);
     if (status == VT_OK)

@@ -57,10 +57,13 @@ static const cli_verb verbs[] = {
      VT_FOR_SCORE, 0, cli_score},
     {"embed", "", "the vector of a text or of token ids",
      "Prints the embedding of a text: the pooled hidden states of the model behind its last norm, "
-     "scaled to length 1, one number a line. --pooling says which states: that of the last token "
-     "(the default), the mean of all, or that of the first. A text gets in front and behind what "
-     "the model's tokenizer puts there; token ids are taken as they are.",
+     "scaled to length 1, one number a line. --pooling says which states: that of the last token, "
+     "the mean of all, or that of the first; without it the model's files do "
+     "(sentence-transformers' modules.json, a GGUF's pooling_type), else it is the last. A text "
+     "gets in front and behind what the model's tokenizer puts there; token ids are taken as they "
+     "are.",
      "vitrine embed -m qwen3-embedding --text page.txt --json\n"
+     "vitrine embed -m qwen3-embedding --text question.txt --prompt-name query\n"
      "vitrine embed -m DIR --pooling mean --tokens 504,3575,282 --dimensions 256",
      VT_FOR_EMBED, 0, cli_embed},
     {"tokenize", "", "token ids of a text (stdin), or the text of ids",

@@ -88,6 +88,11 @@ static void on_notice(void *user, const char *sentence) { cli_note(user, "note: 
 
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
 {
+    return cli_open_as(c, s, NULL, err);
+}
+
+vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err)
+{
     *s = (cli_session){0};
     TRY(vt_options_set_notice(c->options, on_notice, (void *)(uintptr_t)c, err));
     int64_t begin = vt_now_ns();
@@ -98,6 +103,8 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
     vt_status status = interrupted ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;
     if (status == VT_OK)
         status = vt_model_open(c->options, &s->model, err);
+    if (status == VT_OK && settle)
+        status = settle(c, s->model, err);
     if (status == VT_OK)
         status = vt_engine_new(s->model, c->options, &s->engine, err);
     loading_now = 0;

@@ -22,6 +22,7 @@
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
+#include "model/pooled.h"
 #include "ops/knobs.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -282,7 +283,8 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
                               : rows < SCORE_ROWS_MAX ? rows
                                                       : SCORE_ROWS_MAX);
-    s->pooling = vt_pooling_of(vt_options_get(o, "pooling"));
+    const char *pooling = vt_options_get(o, "pooling");
+    s->pooling = strcmp(pooling, "auto") == 0 ? m->pooled.how : vt_pooling_of(pooling);
     if (s->pooling != VT_POOLING_NONE) /* each token has a row where all are pooled */
         s->score_rows = s->pooling == VT_POOLING_MEAN ? s->budget : 0;
     return size_pages(m, o, s, err);
@@ -385,6 +387,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                                       .seed = (uint64_t)vt_options_int(o, "seed"),
                                       .lookup = lookup,
                                       .pooling = s.pooling,
+                                      .unscaled = m->pooled.unscaled,
                                       .n_hidden = m->arch.hidden},
                           .overlap = !vt_options_flag(o, "no-overlap"),
                           .notice = *vt_options_notice(o)};

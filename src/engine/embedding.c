@@ -1,17 +1,8 @@
 #include "engine/embedding.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/quant.h"
-
-vt_pooling vt_pooling_of(const char *name)
-{
-    return strcmp(name, "last") == 0   ? VT_POOLING_LAST
-           : strcmp(name, "mean") == 0 ? VT_POOLING_MEAN
-           : strcmp(name, "cls") == 0  ? VT_POOLING_CLS
-                                       : VT_POOLING_NONE;
-}
 
 vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_request_params *p,
                                vt_arena *arena)

@@ -13,14 +13,8 @@
 
 #include "base/mem.h"
 #include "base/tensor.h"
+#include "model/model.h"
 #include "vitrine.h"
-
-typedef enum vt_pooling {
-    VT_POOLING_NONE, /* the engine generates text */
-    VT_POOLING_LAST,
-    VT_POOLING_MEAN,
-    VT_POOLING_CLS
-} vt_pooling;
 
 /* What a prompt's vector is made of. All arrays belong to the request. */
 typedef struct vt_embedding {
@@ -32,8 +26,6 @@ typedef struct vt_embedding {
     float *vector; /* [n_vector] */
 } vt_embedding;
 
-/* Returns VT_POOLING_... of the option's text. */
-vt_pooling vt_pooling_of(const char *name);
 /* A sum of nothing for a prompt of n_prompt tokens; NULL: out of memory. p->dimensions is 0 or at
  * most n_hidden. */
 vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_request_params *p,

@@ -735,6 +735,8 @@ void vt_engine_end_requests(vt_engine *e)
     step_end(e);
 }
 
+bool vt_engine_embeds(const vt_engine *e) { return e->config.request.pooling != VT_POOLING_NONE; }
+
 int32_t vt_engine_max_sequences(const vt_engine *e)
 {
     return e->config.sched.max_queued + e->config.sched.limits.max_seqs;

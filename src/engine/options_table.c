@@ -111,10 +111,11 @@ static const vt_option table[] = {
     ROW("draft", CHOICE("off|lookup"), .value_name = "HOW", .fallback = "off", .verbs = ENGINE,
         .help = "guess tokens and verify several in one step; lookup: what followed the last three "
                 "tokens before. The tokens stay the same"),
-    ROW("pooling", CHOICE("none|last|mean|cls"), .value_name = "HOW", .fallback = "none",
+    ROW("pooling", CHOICE("auto|none|last|mean|cls"), .value_name = "HOW",
+        .fallback = "auto",
         .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN,
         .help = "make embeddings and no text: the hidden state of the last token, the mean of all, "
-                "or that of the first"),
+                "or that of the first; none: text; auto: what the model's files say"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
@@ -212,7 +213,10 @@ static const vt_option table[] = {
     ROW("dimensions", INT(0, 1 << 20), .value_name = "N", .fallback = "0", .verbs = VT_FOR_EMBED,
         .help = "only the first N numbers of the vector; 0: all"),
     ROW("unscaled", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EMBED,
-        .help = "leave the vector as it is; without this its length is 1"),
+        .help = "leave the vector as it is; without this its length is 1, unless the model's files "
+                "say otherwise"),
+    ROW("prompt-name", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_EMBED,
+        .help = "put this prompt of the model's files in front of the text, such as query"),
     ROW("top", INT(0, 20), .value_name = "K", .fallback = "0", .verbs = VT_FOR_SCORE,
         .help = "with --json: the K likeliest tokens at each position"),
     ROW("window", INT(4, 1 << 24), .value_name = "W", .verbs = VT_FOR_SCORE,

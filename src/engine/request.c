@@ -106,7 +106,8 @@ static vt_status check_embed(const vt_request_params *p, const vt_req_limits *li
                        "that embeds");
     if (!p->embed && lim->pooling != VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "embed is false, and this engine makes embeddings alone (option pooling)");
+                       "embed is false, and this engine makes embeddings alone (option pooling): "
+                       "vitrine embed prints them");
     if (!p->embed && (p->unscaled || p->dimensions != 0))
         return vt_fail(err, VT_ERR_USAGE, "unscaled and dimensions: only allowed with embed");
     if (p->embed &&
@@ -321,6 +322,7 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
     if (index == 0 && r->p.prompt_logprobs)
         s->score_end = s->n_prompt - 1;
     if (r->p.embed) {
+        r->p.unscaled = r->p.unscaled || lim->unscaled;
         s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, &r->p, &r->arena);
         if (!s->embedding)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request to embed");

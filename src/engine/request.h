@@ -103,6 +103,7 @@ typedef struct vt_req_limits {
     uint64_t seed;                 /* the engine's, for requests without one */
     bool lookup;                   /* sequences get an index for prompt lookup (engine/draft.h) */
     vt_pooling pooling;            /* NONE: requests generate; else all of them are to embed */
+    bool unscaled;                 /* vectors are not scaled, whatever a request says */
     int32_t n_hidden;              /* the model's, with pooling */
 } vt_req_limits;
 

@@ -4,6 +4,7 @@
  *   model.safetensors or its index.json  -> weights, mapped
  *   tokenizer.json, tokenizer_config.json, chat_template.jinja -> tokenizer and template
  *   generation_config.json               -> end-of-text ids and sampling defaults
+ *   modules.json and what it names       -> pooling and prompts (pooled.c)
  *
  * Folders store each expert as a tensor of its own; the engine takes [experts, out, in]. The
  * experts of a layer become one tensor with a pointer to each matrix, wherever they lie in the
@@ -28,6 +29,7 @@
 #include "files/safetensors.h"
 #include "model/assemble.h"
 #include "model/hf_config.h"
+#include "model/pooled.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -446,6 +448,7 @@ static vt_status read_folder(loader *l, const char *path, const json_t *config, 
     if (weights) {
         TRY(hf_config_read(path, config, l->m, &l->extra, l->err));
         TRY(load_weights(l));
+        TRY(vt_pooled_read_folder(l->m, l->folder, l->err));
     }
     TRY(load_text(l));
     if (!weights)

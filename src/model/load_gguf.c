@@ -11,6 +11,7 @@
 
 #include "model/assemble.h"
 #include "model/family.h"
+#include "model/pooled.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -278,6 +279,7 @@ static vt_status read_model(gguf_reader *r, bool weights)
     TRY(find_family(r, weights));
     if (weights) {
         TRY(read_weights(r));
+        TRY(vt_pooled_read_gguf(r->m, r->file, r->family->gguf, r->err));
         TRY(read_text(r));
     } else {
         TRY(read_text(r));

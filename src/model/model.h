@@ -57,6 +57,28 @@ typedef struct vt_arch {
     bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
 } vt_arch;
 
+/* Which hidden states a vector is made of. */
+typedef enum vt_pooling {
+    VT_POOLING_NONE, /* none: the model, or the engine, generates text */
+    VT_POOLING_LAST, /* the last token's */
+    VT_POOLING_MEAN, /* the mean of all */
+    VT_POOLING_CLS   /* the first token's */
+} vt_pooling;
+
+/* A text that belongs in front of a text to embed: "query: ". */
+typedef struct vt_named_prompt {
+    const char *name, *text;
+} vt_named_prompt;
+
+/* What the files of a model say about making vectors (model/pooled.h). */
+typedef struct vt_pooled {
+    vt_pooling how;          /* NONE: they say nothing */
+    bool unscaled;           /* vectors are not scaled to length 1 */
+    vt_named_prompt *prompt; /* [n_prompts] */
+    int32_t n_prompts;
+    const char *usual; /* the text of the prompt that is taken without being asked for; or NULL */
+} vt_pooled;
+
 /* How a layer attends. */
 typedef struct vt_heads {
     int32_t heads, kv_heads, dim;
@@ -94,6 +116,7 @@ struct vt_model {
     char quant[32]; /* the type that most bytes of the matrices have, for people: "Q4_1" */
     struct vt_tokenizer *tokenizer; /* NULL if the file has none */
     struct vt_template *chat_template;
+    vt_pooled pooled;
     int32_t *eos;       /* [n_eos] ids that end a completion */
     int32_t n_eos, bos; /* bos -1: none */
     bool add_bos;

@@ -302,6 +302,18 @@ vt_status field_read_encoding(reader *r, const field *f, json_t *v)
     return vt_openai_refuse(r->e, 400, f->name, "encoding_format: expected float or base64");
 }
 
+vt_status field_read_prompt_name(reader *r, const field *f, json_t *v)
+{
+    const char *name = json_string_value(v);
+    r->before = name ? vt_model_prompt(r->m, name) : NULL;
+    if (r->before)
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, f->name, "prompt_name: %s",
+                            !name                    ? "expected a string"
+                            : r->m->pooled.n_prompts ? "the model has no prompt of that name"
+                                                     : "the model's files have no prompts");
+}
+
 vt_status field_read_sampling(reader *r, const field *f, json_t *v)
 {
     if (!json_is_object(v))

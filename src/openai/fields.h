@@ -43,6 +43,7 @@ typedef struct reader {
     bool open_turn;       /* add_generation_prompt */
     bool add_bos;         /* add_special_tokens */
     vt_prompt_limit most; /* tokens of a prompt */
+    const char *before;   /* "prompt_name": the text in front of each input; NULL: not given */
 } reader;
 
 typedef struct field {
@@ -104,6 +105,7 @@ vt_status field_read_response_format(reader *r, const field *f, json_t *v);
 vt_status field_read_structured(reader *r, const field *f, json_t *v);
 vt_status field_read_grammar(reader *r, const field *f, json_t *v);
 vt_status field_read_encoding(reader *r, const field *f, json_t *v);
+vt_status field_read_prompt_name(reader *r, const field *f, json_t *v);
 vt_status field_read_neutral(reader *r, const field *f, json_t *v);
 
 #endif

@@ -33,6 +33,7 @@ static const field fields[] = {
     {"prompt", TEXT | TOKENS, READ, .read = field_read_prompt},
     {"text", GENERATE, READ, .read = field_read_prompt},
     {"input", EMBED, READ, .read = field_read_prompt},
+    {"prompt_name", EMBED, READ, .read = field_read_prompt_name},
     {"encoding_format", EMBED, READ, .read = field_read_encoding},
     {"dimensions", EMBED, INT, .at = AT(dimensions), .lo = 1, .hi = INT32_MAX},
     {"tokens", IDS, READ, .read = field_read_input_ids},
@@ -457,6 +458,21 @@ static vt_status keep_text(reader *r, const char *param, const char *text, size_
     return out->text ? VT_OK : field_no_memory(r);
 }
 
+/* The ids of a text to embed, behind the model's prompt. */
+static vt_status embed_text(const reader *r, const char *text, size_t len, unsigned flags,
+                            int32_t **ids, size_t *n, vt_err *err)
+{
+    const char *before = r->before ? r->before : vt_model_prompt(r->m, NULL);
+    vt_buf whole = {0};
+    vt_buf_add(&whole, before, strlen(before));
+    vt_status status = vt_buf_add(&whole, text, len) && !whole.failed
+                           ? vt_tokenize(r->m, whole.data ? whole.data : "", whole.len, flags, ids,
+                                         n, err)
+                           : vt_fail(err, VT_ERR_MEMORY, "out of memory for a text");
+    vt_buf_release(&whole);
+    return status;
+}
+
 /* A string or a list of token ids, whichever of the two `ids_only` and the value say. */
 static vt_status encode_text(reader *r, const char *param, const json_t *v, bool ids_only,
                              vt_openai_prompt *out)
@@ -465,6 +481,9 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
     size_t n = 0;
     vt_err why;
     if (json_is_array(v)) {
+        if (r->before)
+            return vt_openai_refuse(r->e, 400, "prompt_name",
+                                    "prompt_name: stands in front of texts, not of token ids");
         TRY(field_ids(r, param, v, max_ids(r), &out->ids, &out->n));
         return keep_text(r, param, NULL, 0, out);
     }
@@ -476,8 +495,10 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
     size_t len = json_string_length(v);
     vt_status status = vt_check_text_length(r->m->tokenizer, text, len, &r->most, &why);
     unsigned around = VT_TOKENIZE_ADD_BOS | (r->r->p.embed ? VT_TOKENIZE_ADD_EOS : 0);
+    around = r->add_bos ? around : 0;
     if (status == VT_OK)
-        status = vt_tokenize(r->m, text, len, r->add_bos ? around : 0, &ids, &n, &why);
+        status = r->r->p.embed ? embed_text(r, text, len, around, &ids, &n, &why)
+                               : vt_tokenize(r->m, text, len, around, &ids, &n, &why);
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, param);
     TRY(take_ids(r, ids, n, param, out));

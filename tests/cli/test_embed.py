@@ -72,6 +72,73 @@ def test_dimensions_are_cut_before_scaling():
     assert farthest(got, [x / length for x in want]) < 2e-5
 
 
+def sentence_folder(d, modules=("Transformer", "Pooling", "Normalize"), pooling=None, prompts=None, default=None):
+    """The model as a sentence-transformers folder in d, which must be empty."""
+    for name in os.listdir(FOLDER):
+        os.symlink(os.path.abspath(os.path.join(FOLDER, name)), os.path.join(d, name))
+    def write(name, what):
+        with open(os.path.join(d, name), "w", encoding="utf-8") as f:
+            json.dump(what, f)
+    write("modules.json", [{"idx": i, "name": str(i), "path": f"{i}_{m}" if i else "", "type": f"sentence_transformers.models.{m}"}
+                           for i, m in enumerate(modules)])
+    os.mkdir(os.path.join(d, "1_Pooling"))
+    flags = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False,
+             "pooling_mode_mean_sqrt_len_tokens": False, "pooling_mode_lasttoken": False}
+    write("1_Pooling/config.json", {"word_embedding_dimension": 40, **(flags if pooling is None else pooling)})
+    if prompts is not None:
+        write("config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"})
+    return [*EXACT, "-m", d]
+
+
+def test_a_sentence_transformers_folder_says_how():
+    want = WANT[1]
+    front, rest = want["text"][:8], want["text"][8:]
+    text = {"stdin": rest.encode()}
+    with tempfile.TemporaryDirectory() as d:
+        args = sentence_folder(d, prompts={"query": front, "document": ""}, default="query")
+        got = ok("embed", *args, "--json", *tokens(want["ids"])).json["embedding"]
+        assert farthest(got, want["mean"]) < 2e-5
+        assert farthest(ok("embed", *args, "--json", *tokens(want["ids"]), "--pooling", "cls").json["embedding"], want["cls"]) < 2e-5
+        for more in ([], ["--prompt-name", "query"]):
+            got = ok("embed", *args, "--json", "--text", "-", *more, **text).json
+            same((got["tokens"], farthest(got["embedding"], want["mean"]) < 2e-5), (len(want["ids"]), True))
+        same(ok("embed", *args, "--json", "--text", "-", "--prompt-name", "document", **text).json["tokens"], len(rest) + 1)
+        for more, says in ((["--text", "-", "--prompt-name", "quarry"], "no prompt of that name"),
+                           ([*tokens([1]), "--prompt-name", "query"], "not of tokens")):
+            r = run("embed", *args, *more, **text)
+            assert r.code == 2 and says in r.log, r.log
+        r = run("run", *args, *tokens([1, 2]))
+        assert r.code == 2 and "vitrine embed prints them" in r.log, r.log
+        s = Server("--kv-dtype", "f32", model=d)
+        for body in ({"input": rest}, {"input": [rest], "prompt_name": "query"}, {"input": want["text"], "prompt_name": "document"}):
+            assert farthest(s.good("/v1/embeddings", body).json["data"][0]["embedding"], want["mean"]) < 2e-5, body
+        for body in ({"input": rest, "prompt_name": "quarry"}, {"input": [1], "prompt_name": "query"}, {"input": rest, "prompt_name": 1}):
+            r = s.post("/v1/embeddings", body)
+            same((r.status, r.error["param"]), (400, "prompt_name"), str(body))
+        same(s.get("/health_generate").status, 200)
+        s.stop()
+    with tempfile.TemporaryDirectory() as d: # no Normalize; the newer way to name a mode
+        args = sentence_folder(d, modules=("Transformer", "Pooling"), pooling={"pooling_mode": "mean"})
+        got = ok("embed", *args, "--json", *tokens(want["ids"])).json["embedding"]
+        assert farthest(got, want["raw"]) < 1e-4 * max(map(abs, want["raw"]))
+
+
+def test_a_sentence_transformers_folder_is_refused_by_module_and_mode():
+    bad = [({"modules": ("Transformer", "Pooling", "Dense")}, "module 2 is Dense"),
+           ({"modules": ("Transformer",)}, "no Pooling module"),
+           ({"modules": ("WordEmbeddings", "Pooling")}, "module 0 is WordEmbeddings"),
+           ({"pooling": {"pooling_mode": "max"}}, '"max" is not supported'),
+           ({"pooling": {"pooling_mode": "median"}}, '"pooling_mode" is median'),
+           ({"pooling": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}}, "2 pooling modes are set"),
+           ({"pooling": {"pooling_mode_mean_tokens": True, "include_prompt": False}}, '"include_prompt" is false'),
+           ({"prompts": {"query": 1}}, 'prompt "query" is no text'),
+           ({"prompts": {}, "default": "query"}, "which is none of")]
+    for how, says in bad:
+        with tempfile.TemporaryDirectory() as d:
+            r = run("embed", *sentence_folder(d, **how), *tokens([1]))
+            assert r.code == 1 and says in r.log, (how, r.log)
+
+
 def test_the_emulated_gpu_agrees():
     if not os.path.exists(os.path.join(EMULATOR, "libcuda.so.1")):
         skip("no emulator here: make emulator")

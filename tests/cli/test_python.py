@@ -260,6 +260,8 @@ def test_embeddings():
             m.embed("x", dimensions=41)
         with raises(ValueError, "pooling"):
             m.generate("x")
+        with raises(ValueError, "no prompt 'query'"):
+            m.embed("x", prompt_name="query")
 
 
 def test_a_request_that_takes_too_long_is_a_timeout():

@@ -57,6 +57,8 @@ static int32_t only_token(const vt_constrained *c, int32_t i)
     return id;
 }
 
+bool vt_constrained_certain(const vt_constrained *c) { return only_token(c, 0) >= 0; }
+
 int32_t vt_constrained_forced(vt_constrained *c, int32_t *out, int32_t max)
 {
     int32_t taken = 0, n = 0;

@@ -5,7 +5,8 @@
  *   plan     the step's sampling row gets the mask
  *            with drafts: take, mask, take, mask ... for each guess, then undo all
  *            so too for tokens that are certain, because a mask allows one only
- *   commit   take(token), mask             the next token's
+ *   commit   take(token), mask             the next token's. The step that is in flight by then
+ *                                          waits for it, if it has a row of the sequence
  *
  * All calls for a sequence come from one thread at a time: the one that submits, then the one that
  * runs the steps. None may wait for anything, for a step waits for it. */
@@ -62,6 +63,8 @@ typedef struct vt_constrained {
 bool vt_constrained_next(vt_constrained *c, int32_t i);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
+/* Returns true if the mask of row 0 allows one token only. */
+bool vt_constrained_certain(const vt_constrained *c);
 /* Makes the masks of rows 1 .. n behind n guesses. Returns how many guesses may be verified: those
  * before the first that is not allowed, or behind which nothing is. */
 int32_t vt_constrained_drafts(vt_constrained *c, const int32_t *guess, int32_t n);

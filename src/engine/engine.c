@@ -5,6 +5,7 @@
  *                     launch step N+1      | runs step N
  *                     wait for step N      |
  *                     commit step N        | the device
+ *                     masks of step N+1    |
  *                     text, callbacks of N | runs step N+1
  *
  * With overlap a call leaves one step in flight and publishes the one before it, so the device has
@@ -254,6 +255,26 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
     trace_seqs(steps == &e->steps ? &e->seqs : steps, p);
 }
 
+/* A step failed: waits for what is in flight, and takes back all that was not committed. */
+static vt_status drop_flights(vt_engine *e, const vt_err *why, vt_err *err)
+{
+    vt_step_result ignored;
+    for (; e->n_flight > 0; e->n_flight--)
+        (void)e->executor->wait(e->executor, &ignored, NULL);
+    return engine_fault(e, why, err);
+}
+
+/* The step before the only one in flight was committed: if that one is held, gives its rows their
+ * masks and lets it choose. */
+static vt_status release_masks(vt_engine *e, vt_err *err)
+{
+    vt_plan *p = e->n_flight > 0 ? e->flight[0].plan : NULL;
+    if (!p || !p->step.held)
+        return VT_OK;
+    vt_sched_mask(p);
+    return e->executor->sample(e->executor, err);
+}
+
 /* Waits for the oldest step in flight, commits and publishes it. */
 static vt_status finish_step(vt_engine *e, vt_err *err)
 {
@@ -265,10 +286,8 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
         status = vt_fail(&why, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
                          (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
     if (status != VT_OK) {
-        /* the step launched after it read KV that the failed one did not write: drop it too */
-        for (; e->n_flight > 1; e->n_flight--)
-            (void)e->executor->wait(e->executor, &result, NULL);
-        return engine_fault(e, &why, err);
+        e->n_flight--; /* one launched after it read KV that it did not write: that is dropped too */
+        return drop_flights(e, &why, err);
     }
     int64_t begin = e->ended_ns = engine_now(e);
     vt_trace_ring *steps = steps_ring(e, f.plan);
@@ -278,12 +297,13 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     int64_t committed = engine_now(e);
     e->flight[0] = e->flight[1];
     e->n_flight--;
+    status = release_masks(e, &why);
     engine_publish_all(e, &result);
     int64_t end = engine_now(e);
     e->publish_ns += end - begin;
     vt_trace_part_of(steps, result.id, VT_PART_SAMPLE, begin, committed);
     vt_trace_publish(steps, result.id, committed, e->text_ns, end);
-    return VT_OK;
+    return status == VT_OK ? VT_OK : drop_flights(e, &why, err);
 }
 
 /* Counts what events tell about the prompts of a launched step. */

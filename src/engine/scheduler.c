@@ -420,6 +420,16 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
     s->stats.draft_accepted += (uint64_t)accepted;
 }
 
+void vt_sched_mask(vt_plan *p)
+{
+    for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
+        const vt_plan_entry *entry = &p->entry[i];
+        if (entry->held)
+            p->row[entry->row + entry->n_scored].mask =
+                vt_constrained_mask(entry->seq->constrained, 0);
+    }
+}
+
 /* Notes how long the plan's step took. The sequences with decodes come first in it. */
 static void note_time(vt_sched *s, const vt_plan *p, const vt_step_result *result)
 {
@@ -512,9 +522,6 @@ static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot
         q->n_inflight > VT_PLANS)
         return vt_fail(err, VT_ERR_FORMAT, "request %llu: %d pending, %d in flight", id,
                        q->n_pending, q->n_inflight);
-    if (q->constrained && q->n_pending > 1)
-        return vt_fail(err, VT_ERR_FORMAT, "request %llu has a constraint and %d tokens pending",
-                       id, q->n_pending);
     if (seq_length(q) + q->n_drafted > q->max_len || q->n_computed > seq_length(q))
         return vt_fail(err, VT_ERR_FORMAT,
                        "request %llu: %d tokens and %d pending of %d, %d computed", id, q->n_tokens,

@@ -8,7 +8,9 @@
  *
  * At most two plans are alive, and they are committed in the order in which they were made. A plan
  * may be made while the step before it is in flight. The tokens that the earlier step will sample
- * are then "pending": the plan names them by their slot in the device's token pool. A step holds
+ * are then "pending": the plan names them by their slot in the device's token pool. Where a
+ * constraint has to see a pending token first, the step is held: it chooses its tokens when
+ * vt_sched_mask has filled in the masks. A step holds
  * the decodes first (one token each), then decodes with drafts (engine/draft.h), then chunks of
  * prefill, oldest first, all under the token budget; a decode never waits for a prefill or a draft.
  *
@@ -60,6 +62,7 @@ typedef struct vt_plan_entry {
     bool samples;        /* it has 1 + n_drafted more rows, which choose tokens */
     int32_t n_drafted;   /* its last tokens, which were guessed */
     bool ends_prompt;    /* after this step the whole prompt is computed */
+    bool held;           /* the mask of its choice follows from a token of the plan before */
 } vt_plan_entry;
 
 typedef struct vt_plan {
@@ -128,6 +131,8 @@ void vt_sched_set_pages(vt_sched *s, int32_t n);
 void vt_sched_add(vt_sched *s, vt_req *r);
 /* The next step, or NULL if there is nothing to compute now. Expired deadlines end here. */
 vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns);
+/* Gives the rows of a plan whose step is held their masks. The plan before it was committed. */
+void vt_sched_mask(vt_plan *p);
 /* Takes in the result of a plan's step: new tokens, ends, outputs to publish. */
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result);
 /* Ends a sequence wherever it is, without an output: the caller tells the owner. Does nothing if it

@@ -59,7 +59,7 @@ static void expire(vt_sched *s, int64_t now_ns)
 /* Returns how many positions of a sequence could be computed now; 0: it waits for a result. */
 static int32_t work_left(const vt_seq *q)
 {
-    if (q->n_drafted > 0 || (q->constrained && q->n_pending > 0))
+    if (q->n_drafted > 0)
         return 0;
     bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
     return wants ? seq_length(q) - q->n_computed : 0;
@@ -159,7 +159,7 @@ static void add_choices(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t las
         }
         row->n_context = q->n_tokens + i;
         row->pending_slot = q->n_pending > 0 ? q->slot : -1;
-        if (q->constrained)
+        if (q->constrained && !entry->held)
             row->mask = vt_constrained_mask(q->constrained, i);
         row->pool_slot = entry->n_drafted > 0 ? -1 : q->slot; /* the next plan knows the tokens */
     }
@@ -185,6 +185,7 @@ static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first,
     }
     q->n_scored += entry->n_scored;
     entry->samples = end == seq_length(q) && end < q->max_len;
+    entry->held = entry->samples && q->constrained && q->n_pending > 0;
     if (entry->samples)
         add_choices(f, q, entry, first + end - begin - 1);
 }
@@ -224,6 +225,7 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
     entry->ends_prompt = begin < q->n_prompt && begin + q_len >= q->n_prompt;
     if (entry->ends_prompt)
         q->prompt_step = f->step;
+    p->step.held = p->step.held || entry->held;
     q->n_computed += q_len - n_drafted;
     q->n_pending += entry->samples;
     q->n_drafted = n_drafted;
@@ -243,8 +245,8 @@ static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
         return 0;
     most = vt_draft_length(&q->drafting) < most ? vt_draft_length(&q->drafting) : most;
     int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, out, most) : 0;
-    if (n > 0 && q->row.context && q->n_pending > 0)
-        return -1; /* penalties of the rows behind guesses count the pending token */
+    if (n > 0 && q->n_pending > 0 && (q->row.context || q->constrained))
+        return -1; /* the rows behind guesses need the pending token: penalties count it */
     return n > 0 && q->constrained ? vt_constrained_drafts(q->constrained, out, n) : n;
 }
 
@@ -259,6 +261,8 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
         return 0;
     most = q->max_len - at - 1 < most ? q->max_len - at - 1 : most;
     most = VT_DRAFT_MOST < most ? VT_DRAFT_MOST : most;
+    if (s->config.forced && q->constrained && q->n_pending > 0)
+        return vt_constrained_certain(q->constrained) ? -1 : ask_drafter(s, q, most);
     if (s->config.forced && q->constrained)
         n = vt_constrained_forced(q->constrained, q->token + at, most);
     q->forced = n > 0;
@@ -595,6 +599,7 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     vt_batch *b = &p->step.batch;
     b->n_tokens = b->n_seqs = b->n_decode = b->n_drafted = b->n_rows = b->n_pages = 0;
     b->n_copies = 0;
+    p->step.held = false;
     p->q_start[0] = p->page_start[0] = 0;
     filling f = {.plan = p,
                  .step = s->next_step,

@@ -2,6 +2,7 @@
  *
  *   launch ──> queue of at most 2 steps ──> run_step ──> results[step % 4] ──> wait
  *
+ * A held step waits behind its forward pass until sample() says that the rows have their masks.
  * Without `async` a step runs inside wait(), on the caller's thread, and no thread is started but
  * the team's. With it a runner thread (the team's worker 0) runs steps as they are launched, and
  * the caller prepares the next one meanwhile. cpu_rank.c has a step's walk.
@@ -55,6 +56,7 @@ static void compare_tokens(cpu_executor *x, int32_t n_rows)
 static void run_rank(void *arg, int32_t rank)
 {
     cpu_executor *x = arg;
+    x->rank[rank].masks_at = x->masks_at[x->finished % CPU_IN_FLIGHT];
     cpu_rank_run(&x->rank[rank], x->queue[x->finished % CPU_IN_FLIGHT],
                  x->result[x->finished % CPU_RESULTS].view.begin_ns);
 }
@@ -200,6 +202,8 @@ static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
     pthread_mutex_lock(&x->lock);
     bool full = x->launched - x->waited >= CPU_IN_FLIGHT;
     if (!full) {
+        x->n_held += step->held;
+        x->masks_at[x->launched % CPU_IN_FLIGHT] = x->n_held;
         x->queue[x->launched++ % CPU_IN_FLIGHT] = step;
         pthread_cond_broadcast(&x->changed);
     }
@@ -210,12 +214,24 @@ static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
     return VT_OK;
 }
 
+static vt_status cpu_sample(vt_executor *base, vt_err *err)
+{
+    cpu_executor *x = (cpu_executor *)base;
+    if (vt_word_reached(&x->masks, x->n_held))
+        return vt_fail(err, VT_ERR_USAGE, "no step is held");
+    vt_word_set(&x->masks, x->n_held);
+    return VT_OK;
+}
+
 static vt_status cpu_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 {
     cpu_executor *x = (cpu_executor *)base;
     vt_status status = VT_OK;
     if (x->waited == x->launched)
         return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
+    unsigned masks = x->masks_at[x->waited % CPU_IN_FLIGHT];
+    if (!vt_word_reached(&x->masks, masks)) /* it is dropped */
+        vt_word_set(&x->masks, masks);
     if (x->async) {
         pthread_mutex_lock(&x->lock);
         await_steps(x, false, TICKS_PER_S);
@@ -384,6 +400,7 @@ static vt_status make_teams(cpu_executor *x, int32_t n_threads, vt_err *err)
     vt_team_seat seat = {.step = n_threads, .of = x->n_ranks * n_threads};
     for (int32_t r = 0; r < x->n_ranks; r++) {
         x->rank[r].is = (vt_rank){r, x->n_ranks};
+        x->rank[r].masks = &x->masks;
         TRY(cpu_rank_team(&x->rank[r], n_threads, err));
     }
     if (x->n_ranks == 1)
@@ -445,6 +462,7 @@ vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *confi
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     x->base = (vt_executor){.name = "cpu",
                             .launch = cpu_launch,
+                            .sample = cpu_sample,
                             .wait = cpu_wait,
                             .free = cpu_free,
                             .program = cpu_program,

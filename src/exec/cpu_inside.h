@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "base/use.h"
+#include "base/word.h"
 #include "exec/executor.h"
 #include "exec/program.h"
 #include "exec/ranks.h"
@@ -45,6 +46,8 @@ typedef struct cpu_rank {
     vt_step
         step; /* the step that the team runs: the caller's may be gone before a rank that hung */
     int64_t begin_ns;          /* and when it began */
+    vt_word *masks;            /* the executor's; and what it comes to when the rows of this step */
+    unsigned masks_at;         /* have their masks */
     atomic_int call;           /* the call that worker 0 runs, for messages */
     atomic_int fault;          /* cpu_fault: how the rank failed first */
     atomic_llong comm_wait_ns; /* worker 0 waited for peers in communication calls, in all steps */
@@ -86,6 +89,9 @@ typedef struct cpu_executor {
     /* launched >= finished >= waited; guarded by lock when async */
     uint64_t launched, finished, waited;
     const vt_step *queue[CPU_IN_FLIGHT];
+    unsigned n_held; /* held steps that were launched, */
+    vt_word masks;   /* and how many of them were sampled, or dropped */
+    unsigned masks_at[CPU_IN_FLIGHT]; /* [queue] the number of the step, or of the last before it */
     bool async, quit;
     pthread_t runner;
     pthread_mutex_t lock;

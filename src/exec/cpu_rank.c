@@ -53,6 +53,16 @@ static void look_at_group(cpu_rank *k, vt_status status)
     k->skip = atomic_load_explicit(&k->comm.group->failed, memory_order_relaxed) >= 0;
 }
 
+/* Between forward pass and sampling of a held step: waits until the rows have their masks. No span
+ * has this time. Returns when the next span begins. */
+static int64_t await_masks(cpu_rank *k, int32_t worker, const vt_trace_ring *ring)
+{
+    while (worker == 0 && !vt_word_reached(k->masks, k->masks_at))
+        vt_word_wait(k->masks, k->masks_at - 1);
+    vt_team_barrier(k->team, worker);
+    return ring ? vt_now_ns() : 0;
+}
+
 /* One worker's walk through the program. */
 static void run_calls(void *arg, int32_t worker)
 {
@@ -76,6 +86,8 @@ static void run_calls(void *arg, int32_t worker)
     if (ring)
         vt_trace_base(ring, k->step.id, base);
     for (int32_t i = 0; i < p->n_calls; i++) {
+        if (i == p->n_forward && k->step.held)
+            begin = await_masks(k, worker, ring);
         if (!vt_call_active(&p->call[i], &p->size))
             continue;
         if (worker == 0 && !k->skip)

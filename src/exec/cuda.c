@@ -3,6 +3,7 @@
  *   launch   host: arrays, plan and sampling rows of the step -> pinned block -> one copy
  *   device   page copies | layers | head | sample (graphs of the bucket, or call by call) |
  *            results to pinned memory
+ *            of a held step all up to the head; sampling and results follow at its sample()
  *   wait     the event after the results of the oldest step
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
@@ -64,7 +65,9 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
         return vt_fail(err, VT_ERR_USAGE, "step %llu copies %d pages for at most %d sequences",
                        (unsigned long long)step->id, step->batch.n_copies,
                        x->config.limits.max_seqs);
-    TRY(cuda_step_upload_side(x, step, shape, slot, err));
+    TRY(cuda_step_upload_side(x, step, shape, false, slot, err));
+    if (!step->held)
+        TRY(cuda_step_upload_side(x, step, shape, true, slot, err));
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
@@ -86,7 +89,7 @@ static vt_status check_decodes(const vt_step *step, vt_err *err)
     return VT_OK;
 }
 
-/* Uploads the step, runs it and fetches its results. `apart`: use no graphs.
+/* Uploads the step and runs it, of a held step the forward pass alone. `apart`: use no graphs.
  *
  * A kernel may read the KV of a decode's earlier tokens before this step's rope_store has run
  * (attention's decode kernel does). Two facts make that safe: a decode attends to no KV that this
@@ -108,18 +111,34 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
     if (shape->decode || shape->body)
         TRY(vt_observe(&x->observers, VT_MARK_GRAPH, shape->size.tokens, err));
     TRY(vt_observe(&x->observers, VT_MARK_UPLOADED, 0, err));
-    TRY(cuda_graph_run(x, shape, apart, err));
-    return fetch_results(x, step, slot, err);
+    int32_t end_call = step->held ? x->prog->n_forward : x->prog->n_calls;
+    return cuda_graph_run(x, shape, x->prog->n_before, end_call, apart, err);
 }
 
-/* Pieces of the step that could have run as graphs but have none yet are captured after the launch,
- * while the device works on the step. A failure to capture does not concern the step: it only means
- * that none is captured for a while. */
+/* Behind all calls of a step: fetches its results, and marks its end. Pieces of the step that could
+ * have run as graphs but have none yet are captured then, while the device works on the step. A
+ * failure to capture does not concern the step: it only means that none is captured for a while. */
+static vt_status end_launch(cuda_executor *x, const vt_step *step, const step_shape *shape,
+                            result_slot *slot, vt_err *err)
+{
+    bool some = step->batch.n_tokens > 0;
+    if (some)
+        TRY(fetch_results(x, step, slot, err));
+    TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
+    x->lane.apart = false;
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_record(slot->end, x->lane.stream),
+                      "recording an event", err));
+    if (some && x->options.graphs)
+        (void)cuda_graph_capture(x, shape, NULL);
+    return VT_OK;
+}
+
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
     bool some = step->batch.n_tokens > 0, apart = vt_observers_begin(&x->observers, step);
     step_shape shape = cuda_step_shape(x, &step->batch);
+    shape.held = step->held;
     if (apart)
         TRY(vt_observe(&x->observers, VT_MARK_APART, 0, err));
     x->lane.apart = apart;
@@ -131,13 +150,27 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     if (some)
         TRY(run_batch(x, step, &shape, apart, slot, err));
     slot->n_rows = step->batch.n_rows;
-    TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
-    x->lane.apart = false;
-    TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
-                      err));
-    if (some && x->options.graphs)
-        (void)cuda_graph_capture(x, &shape, NULL);
+    if (!step->held)
+        return end_launch(x, step, &shape, slot, err);
+    x->unsampled.step = step;
+    x->unsampled.shape = shape;
+    x->unsampled.slot = slot;
+    x->unsampled.apart = apart;
     return VT_OK;
+}
+
+/* The second part of a held step. */
+static vt_status run_sampling(cuda_executor *x, vt_err *err)
+{
+    const vt_step *step = x->unsampled.step;
+    const step_shape *shape = &x->unsampled.shape;
+    x->lane.apart = x->unsampled.apart;
+    x->prog->rows = step->rows;
+    cuda_step_bind(x, shape);
+    TRY(cuda_step_upload_side(x, step, shape, true, x->unsampled.slot, err));
+    TRY(cuda_step_upload_late(x, shape, x->unsampled.slot, err));
+    TRY(cuda_graph_run(x, shape, x->prog->n_forward, x->prog->n_calls, x->unsampled.apart, err));
+    return end_launch(x, step, shape, x->unsampled.slot, err);
 }
 
 /* Waits for what was launched of a step that could not be launched as a whole: the next step fills
@@ -196,6 +229,32 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     return status;
 }
 
+static vt_status cuda_exec_sample(vt_executor *base, vt_err *err)
+{
+    cuda_executor *x = (cuda_executor *)base;
+    if (!x->unsampled.step)
+        return vt_fail(err, VT_ERR_USAGE, "no step is held");
+    vt_status status = vt_cuda_enter(x->cuda, err);
+    if (status == VT_OK)
+        status = run_sampling(x, err);
+    note_held(x);
+    x->bound = NULL;
+    x->lane.apart = false;
+    if (status == VT_OK)
+        x->unsampled.step = NULL; /* else its wait drops it */
+    return status;
+}
+
+/* Ends a held step that is not to be sampled, so that it can be waited for. */
+static vt_status drop_unsampled(cuda_executor *x, vt_err *err)
+{
+    result_slot *slot = x->unsampled.slot;
+    x->unsampled.step = NULL;
+    TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
+    return vt_cuda_check(x->cuda, x->cuda->driver.event_record(slot->end, x->lane.stream),
+                         "recording an event", err);
+}
+
 /* Notes the time from the end of the last step to the beginning of this one. A failed step has no
  * such times. */
 static void note_gap(cuda_executor *x, const result_slot *slot)
@@ -235,8 +294,11 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
     if (x->waited == x->launched)
         return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
     vt_status status = vt_cuda_enter(x->cuda, err);
+    result_slot *slot = &x->slot[x->waited % SLOTS];
+    if (status == VT_OK && x->unsampled.step && x->unsampled.slot == slot)
+        status = drop_unsampled(x, err);
     if (status == VT_OK)
-        status = finish_step(x, &x->slot[x->waited % SLOTS], out, err);
+        status = finish_step(x, slot, out, err);
     x->waited++;
     return status;
 }
@@ -309,6 +371,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
     }
     x->base = (vt_executor){.name = "cuda",
                             .launch = cuda_exec_launch,
+                            .sample = cuda_exec_sample,
                             .wait = cuda_exec_wait,
                             .free = cuda_exec_free,
                             .program = cuda_exec_program,

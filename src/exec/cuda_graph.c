@@ -15,10 +15,11 @@
  * Two pieces with equal keys (step_piece, compared as bytes) launch the same kernels with the same
  * grids and addresses, so one graph serves both.
  *
- * Sampling is a piece of its own, so that masks may arrive while the forward pass runs, and so that
- * all kinds of steps share its graphs: there is one for each row bucket. The price is one launch
+ * Sampling is a piece of its own, so that masks may arrive while the forward pass runs (a held step
+ * is launched up to n_forward, and the rest when it is sampled), and so that all kinds of steps
+ * share its graphs: there is one for each row bucket. The price is one launch
  * gap per step, and the head's last kernel does not overlap sampling's first
- * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces: options.one_graph). The layers of a prefill are
+ * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces where the step is not held: options.one_graph). The layers of a prefill are
  * kept apart from its head because rows and tokens are padded to buckets independently: one piece
  * for both would need a graph for every pair of buckets.
  *
@@ -87,7 +88,8 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
     int32_t at[MAX_PIECES + 1] = {x->prog->n_before}, n = 0;
     if (s->size.rows > 0 && !s->decode)
         at[++n] = x->n_body;
-    if (s->size.rows > 0 && !x->options.one_graph && x->prog->n_forward < x->prog->n_calls)
+    bool joined = x->options.one_graph && !s->held;
+    if (s->size.rows > 0 && !joined && x->prog->n_forward < x->prog->n_calls)
         at[++n] = x->prog->n_forward;
     at[++n] = x->prog->n_calls;
     for (int32_t i = 0; i < n; i++) {
@@ -131,7 +133,7 @@ static vt_status restore_overlap(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* The step was launched; `graphs` of its n pieces have graphs, and ran as them unless `apart`. */
+/* n pieces were launched; `graphs` of them have graphs, and ran as them unless `apart`. */
 static void note_overlap(cuda_executor *x, const step_shape *s, int32_t graphs, int32_t n,
                          bool apart)
 {
@@ -141,13 +143,17 @@ static void note_overlap(cuda_executor *x, const step_shape *s, int32_t graphs, 
     x->restore = after && apart;
 }
 
-vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err)
+vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, int32_t end,
+                         bool apart, vt_err *err)
 {
     step_piece piece[MAX_PIECES];
-    int32_t n = cuda_graph_cut(x, s, piece), graphs = 0;
-    if (x->restore && s->decode && !apart)
+    int32_t all = cuda_graph_cut(x, s, piece), n = 0, graphs = 0;
+    if (x->restore && s->decode && !apart && begin == x->prog->n_before)
         TRY(restore_overlap(x, err));
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < all; i++) {
+        if (piece[i].begin < begin || piece[i].end > end)
+            continue;
+        n++;
         piece_graph *g = may_be_graph(s, &piece[i]) ? find(x, &piece[i]) : NULL;
         graphs += g != NULL;
         if (g && !apart) {

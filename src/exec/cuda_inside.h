@@ -46,6 +46,7 @@ typedef struct step_shape {
     int32_t variant[VT_MAX_PLANS]; /* vt_host_plan.variant */
     bool used[VT_MAX_PLANS];
     bool decode, body, tail;
+    bool held; /* it is launched in two parts, so sampling is a piece of its own */
 } step_shape;
 
 /* Byte offsets in the block; bytes before `begin` are not copied to the device. */
@@ -70,8 +71,8 @@ typedef struct piece_graph {
 
 typedef struct result_slot {
     char *step_block; /* pinned: the step's arrays and plans */
-    char *side;       /* pinned: side data; grown when a step needs more than any before */
-    size_t side_bytes;
+    char *side[2];    /* pinned: side data of the layers, and of the rows; grown when a step needs */
+    size_t side_bytes[2]; /* more than any before */
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
     void *hidden; /* in place of these, of a program that ends in hidden states */
@@ -116,6 +117,12 @@ typedef struct cuda_executor {
     uint32_t n_missed; /* keys of pieces that found the cache full: see cuda_graph.c */
     result_slot slot[SLOTS];
     uint64_t launched, waited, captures;
+    struct {
+        const vt_step *step; /* a step whose forward pass was launched, and that has not been */
+        step_shape shape;    /* sampled; NULL: none */
+        result_slot *slot;
+        bool apart;
+    } unsampled;
     bool overlapping; /* kernels of graphs overlap as much as they can: see cuda_graph.c */
     bool restore;     /* they did before a step that was timed; the next decode restores it */
     struct {
@@ -157,9 +164,13 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s);
 vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out,
                          size_t *end, vt_err *err);
 /* Copies the side data of the plans that this step uses; few steps have any. Also fills these plans
- * in the pinned block. */
+ * in the pinned block. `rows`: the plans of calls for rows, else the others. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
-                                result_slot *slot, vt_err *err);
+                                bool rows, result_slot *slot, vt_err *err);
+/* Copies the plans of calls for rows that have side data from the pinned block, where they were
+ * filled after the block was copied. */
+vt_status cuda_step_upload_late(cuda_executor *x, const step_shape *s, const result_slot *slot,
+                                vt_err *err);
 
 /* ---- cuda_run.c ---- */
 
@@ -190,9 +201,10 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
 
 /* Cuts a step of this shape into pieces; returns how many. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES]);
-/* Runs the bound step: pieces that have a graph as graphs, the others call by call. `apart`: all of
- * them call by call. */
-vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err);
+/* Runs the pieces of the bound step that lie in [begin, end): those that have a graph as graphs, the
+ * others call by call. `apart`: all of them call by call. */
+vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, int32_t end,
+                         bool apart, vt_err *err);
 /* Captures those pieces of the bound step that may be graphs and have none yet. Where the cache is
  * full, a piece that was missed before takes the place of the one least recently used. */
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);

@@ -53,8 +53,8 @@ static void destroy_objects(cuda_executor *x)
         cuda_graph_release(c, &x->graph[i].graph);
     for (int i = 0; i < SLOTS; i++) {
         result_slot *s = &x->slot[i];
-        void *pinned[] = {s->step_block, s->side,        s->token, s->top_id,
-                          s->logprob,    s->top_logprob, s->hidden};
+        void *pinned[] = {s->step_block, s->side[0], s->side[1],     s->token,
+                          s->top_id,     s->logprob, s->top_logprob, s->hidden};
         for (size_t k = 0; k < sizeof pinned / sizeof *pinned; k++)
             vt_cuda_pinned_free(c, pinned[k]);
         if (s->begin)
@@ -134,6 +134,7 @@ static void release_device(cuda_executor *x, leftover *left)
     x->states = NULL;
     x->lane = (vt_cuda_lane){0};
     x->bound = NULL;
+    x->unsampled.step = NULL;
     vt_program_free(x->prog);
     vt_cuda_weights_free(NULL, x->weights);
     vt_kv_cache_release(&x->kv);

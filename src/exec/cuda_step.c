@@ -372,17 +372,25 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
 
 /* ---- side data ---- */
 
-/* Gives the slot pinned memory for at least `bytes` bytes of side data. */
-static vt_status grow_pinned(cuda_executor *x, result_slot *slot, size_t bytes, vt_err *err)
+/* Gives the slot pinned memory for at least `bytes` bytes of side data of the rows, or of the
+ * layers. Each has its own, because the layers' may still be read when the rows' is filled. */
+static vt_status grow_pinned(cuda_executor *x, result_slot *slot, bool rows, size_t bytes,
+                             vt_err *err)
 {
     void *p;
-    if (bytes <= slot->side_bytes)
+    if (bytes <= slot->side_bytes[rows])
         return VT_OK;
     TRY(vt_cuda_pinned(x->cuda, 2 * bytes, &p, err));
-    vt_cuda_pinned_free(x->cuda, slot->side);
-    slot->side = p;
-    slot->side_bytes = 2 * bytes;
+    vt_cuda_pinned_free(x->cuda, slot->side[rows]);
+    slot->side[rows] = p;
+    slot->side_bytes[rows] = 2 * bytes;
     return VT_OK;
+}
+
+/* Returns true if plan i has side data and is used by the calls for rows, or by the others. */
+static bool has_side(const cuda_executor *x, const step_shape *s, int32_t i, bool rows)
+{
+    return s->used[i] && x->side_part[i] >= 0 && (x->prog->plan[i].when == VT_WHEN_ROWS) == rows;
 }
 
 /* Copies one plan's side data into its part of the device's range. */
@@ -403,13 +411,13 @@ static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, si
  *   2. Make room for their sum in the slot's pinned memory.
  *   3. Fill each plan together with its side data, and copy the side data to the device. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
-                                result_slot *slot, vt_err *err)
+                                bool rows, result_slot *slot, vt_err *err)
 {
     step_layout l = cuda_step_layout(x, s);
     size_t bytes[VT_MAX_PLANS] = {0}, sum = 0, at = 0;
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        if (!s->used[i] || x->side_part[i] < 0)
+        if (!has_side(x, s, i, rows))
             continue;
         bytes[i] = p->plan->side_bytes(p->args, &step->batch);
         if (bytes[i] > p->plan->most_side_bytes(p->args, &x->prog->target))
@@ -419,16 +427,34 @@ vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const ste
                            p->plan->most_side_bytes(p->args, &x->prog->target));
         sum += vt_round_up(bytes[i], 16);
     }
-    TRY(grow_pinned(x, slot, sum, err));
+    TRY(grow_pinned(x, slot, rows, sum, err));
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        if (!s->used[i] || x->side_part[i] < 0)
+        if (!has_side(x, s, i, rows))
             continue;
         int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
-                                  slot->step_block + l.plan[i], slot->side + at);
+                                  slot->step_block + l.plan[i], slot->side[rows] + at);
         TRY(check_items(p->plan, step->id, n, s->items[i], err));
-        TRY(upload_one(x, slot->side + at, i, bytes[i], err));
+        TRY(upload_one(x, slot->side[rows] + at, i, bytes[i], err));
         at += vt_round_up(bytes[i], 16);
+    }
+    return VT_OK;
+}
+
+vt_status cuda_step_upload_late(cuda_executor *x, const step_shape *s, const result_slot *slot,
+                                vt_err *err)
+{
+    step_layout l = cuda_step_layout(x, s);
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        if (!has_side(x, s, i, true))
+            continue;
+        size_t bytes = plan_bytes(x, i, &s->size, s->items[i]);
+        TRY(vt_cuda_check(x->cuda,
+                          x->cuda->driver.copy_to_device(cuda_address(x->step_block) + l.plan[i],
+                                                         slot->step_block + l.plan[i], bytes,
+                                                         x->lane.stream),
+                          "uploading sampling rows", err));
+        TRY(vt_observe(&x->observers, VT_MARK_IN, (int64_t)bytes, err));
     }
     return VT_OK;
 }

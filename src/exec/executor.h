@@ -5,6 +5,7 @@
  *                     untouched until its wait
  *   launch(step N+1)  may follow at once: its batch.token may be -1-k, "the token that slot k got
  *                     in step N"
+ *   sample(step N+1)  only of a step that was launched `held`: the masks of its rows are known now
  *   wait()            waits for the oldest launched step, and fills what the CPU has to learn
  *
  * At most two steps are in flight. Page copies and frees are ordered by launch: a page freed after
@@ -23,6 +24,9 @@ typedef struct vt_step {
     uint64_t id;
     vt_batch batch;
     const vt_sample_row *rows; /* [batch.n_rows] */
+    /* The masks of some rows follow from tokens of the step before. The forward pass runs at the
+     * launch; no row is read before vt_executor.sample. */
+    bool held;
 } vt_step;
 
 /* Valid until the next wait. */
@@ -58,6 +62,10 @@ typedef struct vt_executor vt_executor;
 struct vt_executor {
     const char *name;
     vt_status (*launch)(vt_executor *x, const vt_step *step, vt_err *err);
+    /* Lets the step that was launched last, and was held, choose its tokens. All steps before it
+     * have been waited for. */
+    vt_status (*sample)(vt_executor *x, vt_err *err);
+    /* A held step that was never sampled is dropped by its wait: its results mean nothing. */
     vt_status (*wait)(vt_executor *x, vt_step_result *out, vt_err *err);
     void (*free)(vt_executor *x);
     /* What the calls' indices in events mean; NULL: it runs no program. */

@@ -23,7 +23,8 @@ enum { IN_FLIGHT = 2 };
 typedef struct fake_flight {
     const vt_step *step;
     int64_t begin_ns, end_ns;
-    bool ran;
+    bool ran;  /* the forward pass */
+    bool held; /* its rows wait for their masks */
 } fake_flight;
 
 typedef struct fake_device {
@@ -322,14 +323,12 @@ static void run_row(fake_device *x, const vt_step *step, int32_t r, int32_t *tok
         violate(x, "a row chooses for another position than the next", r);
 }
 
-static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logprob)
+static void run_forward(fake_device *x, fake_flight *f)
 {
     const vt_step *step = f->step;
     f->ran = true;
-    if (x->config.hollow) {
-        memset(token, 0, (size_t)step->batch.n_rows * sizeof *token);
+    if (x->config.hollow)
         return;
-    }
     check_batch(x, step);
     if (x->violation[0])
         return;
@@ -343,7 +342,15 @@ static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logp
         run_seq(x, step, s);
     for (int32_t s = 0; s < step->batch.n_decode + step->batch.n_drafted; s++)
         check_decode(x, step, s);
-    for (int32_t r = 0; r < step->batch.n_rows; r++)
+}
+
+static void run_rows(fake_device *x, const vt_step *step, int32_t *token, float *logprob)
+{
+    if (x->config.hollow) {
+        memset(token, 0, (size_t)step->batch.n_rows * sizeof *token);
+        return;
+    }
+    for (int32_t r = 0; r < step->batch.n_rows && !x->violation[0]; r++)
         run_row(x, step, r, token, logprob);
     for (int32_t r = 0; r < step->batch.n_rows; r++)
         if (step->rows[r].pool_slot >= 0)
@@ -385,11 +392,25 @@ static vt_status fake_launch(vt_executor *base, const vt_step *step, vt_err *err
     fake_flight *f = &x->flight[x->n_flight];
     f->step = step;
     f->ran = false;
+    f->held = step->held;
     f->begin_ns = now > x->busy_until_ns ? now : x->busy_until_ns;
     f->end_ns = x->busy_until_ns = f->begin_ns + cost_of(x, step);
     x->n_flight++;
     if (x->n_flight == 1 && !x->config.hollow && roll(x, 500000)) /* run now, else at the wait */
-        run_step(x, f, x->token[step->id % IN_FLIGHT], x->logprob[step->id % IN_FLIGHT]);
+        run_forward(x, f);
+    return VT_OK;
+}
+
+static vt_status fake_sample(vt_executor *base, vt_err *err)
+{
+    fake_device *x = (fake_device *)base;
+    if (x->n_flight != 1 || !x->flight[0].held) {
+        violate(x, "sampling of a step that is not held, or not the only one", x->n_flight);
+        return vt_fail(err, VT_ERR_USAGE, "no step is held");
+    }
+    if (fails(x))
+        return vt_fail(err, VT_ERR_DEVICE, "the fake device failed to sample");
+    x->flight[0].held = false;
     return VT_OK;
 }
 
@@ -428,7 +449,9 @@ static vt_status fake_wait(vt_executor *base, vt_step_result *out, vt_err *err)
     int32_t *token = x->token[id % IN_FLIGHT];
     float *logprob = x->logprob[id % IN_FLIGHT];
     if (!f.ran)
-        run_step(x, &f, token, logprob);
+        run_forward(x, &f);
+    if (!f.held) /* else it is dropped */
+        run_rows(x, f.step, token, logprob);
     x->flight[0] = x->flight[1];
     x->n_flight--;
     if (x->config.clock && x->config.clock->now_ns < f.end_ns)
@@ -544,6 +567,7 @@ vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err 
     x->rng = mix(c->seed, 0xfa4e);
     x->base = (vt_executor){.name = "fake",
                             .launch = fake_launch,
+                            .sample = fake_sample,
                             .wait = fake_wait,
                             .free = fake_free,
                             .lost = fake_lost,

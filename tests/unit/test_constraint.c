@@ -200,6 +200,37 @@ static void test_drafts_when_the_text_is_guessed_then_fewer_masks(void **state)
     fixture_close(&f);
 }
 
+/* Masks arrive while a step is in flight: constrained sequences are in every step, as others are,
+ * so they take no step more. */
+static void test_steps_when_constrained_then_every_one_has_all_sequences(void **state)
+{
+    (void)state;
+    uint64_t steps[2];
+    for (int32_t ruled = 0; ruled < 2; ruled++) {
+        test_rules rules[4] = {{.step = 12}, {.step = 12}, {.step = 12}, {.step = 12}};
+        const vt_constraint_maker maker = {.user = rules, .make = rules_make};
+        static heard h[4];
+        fixture f;
+        vt_err err;
+        vt_stats st;
+        fixture_defaults(&f);
+        f.config.request.vocab = VOCAB;
+        fixture_open(&f);
+        memset(h, 0, sizeof h);
+        vt_request_params p = sampled(4);
+        p.user = h;
+        assert_int_equal(
+            vt_engine_submit_constrained(f.engine, &p, ruled ? &maker : NULL, NULL, &err), VT_OK);
+        run_all(&f);
+        assert_int_equal(vt_engine_get_stats(f.engine, &st, NULL), VT_OK);
+        for (int32_t i = 0; i < 4; i++)
+            assert_int_equal(h[i].n, OUTPUT);
+        steps[ruled] = st.steps;
+        fixture_close(&f);
+    }
+    assert_int_equal(steps[1], steps[0]);
+}
+
 /* A text that the rules leave no choice of takes one step behind the prompt's, with the tokens and
  * draws of one that is computed token by token, and what follows it too. */
 static void test_forced_text_when_certain_then_one_step_and_the_same_tokens(void **state)
@@ -338,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_all_when_allowed_then_the_tokens_without_a_constraint),
         cmocka_unit_test(test_drafts_when_constrained_then_same_tokens_and_all_undone),
         cmocka_unit_test(test_drafts_when_the_text_is_guessed_then_fewer_masks),
+        cmocka_unit_test(test_steps_when_constrained_then_every_one_has_all_sequences),
         cmocka_unit_test(test_forced_text_when_certain_then_one_step_and_the_same_tokens),
         cmocka_unit_test(test_min_tokens_when_constrained_then_rows_forbid_the_end),
         cmocka_unit_test(test_nothing_when_allowed_then_an_error_behind_the_tokens),

@@ -499,15 +499,15 @@ static void test_side_data_when_it_is_more_than_its_plan_allows_then_refused(voi
     vt_err err = {0};
     char want[128];
     vt_program_bind(x->prog, &step.batch, &s.size, step.rows);
-    assert_int_equal(cuda_step_upload_side(x, &step, &s, &slot, &err), VT_ERR_USAGE);
+    assert_int_equal(cuda_step_upload_side(x, &step, &s, true, &slot, &err), VT_ERR_USAGE);
     snprintf(want, sizeof want, "step 7 brings %zu bytes of sampling rows, expected at most %zu",
              (size_t)row.n_bias * sizeof(vt_logit_bias), most);
     assert_string_equal(err.message, want);
-    assert_true(slot.side == NULL && slot.side_bytes == 0);
+    assert_true(slot.side[true] == NULL && slot.side_bytes[true] == 0);
     vt_page_copy copy[MAX_SEQS + 1] = {{0}};
     step.batch = (vt_batch){.n_copies = MAX_SEQS + 1, .copies = copy};
     s = cuda_step_of_size(x, &(vt_size){.copies = MAX_SEQS + 1});
-    assert_int_equal(cuda_step_upload_side(x, &step, &s, &slot, &err), VT_ERR_USAGE);
+    assert_int_equal(cuda_step_upload_side(x, &step, &s, false, &slot, &err), VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "bytes of page copies, expected at most"));
     free_rig(r);
 }

@@ -219,6 +219,28 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
     return b;
 }
 
+vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, uint64_t *state)
+{
+    int32_t n = decodes + 1, *from = vt_arena_alloc(arena, (size_t)n, sizeof *from),
+            *to = vt_arena_alloc(arena, (size_t)n, sizeof *to);
+    case_seq *seq = vt_arena_alloc(arena, (size_t)n, sizeof *seq);
+    if (!from || !to || !seq)
+        return NULL;
+    for (int32_t s = 0; s < decodes; s++)
+        seq[s] = (case_seq){1, 1 + 11 * s};
+    seq[decodes] = (case_seq){tokens, tokens + 5};
+    vt_batch *b = case_batch(arena, 16, n, seq, true, 100, state);
+    for (int32_t s = 0; b && s < n; s++) {
+        from[s] = b->position[b->q_start[s]] == 0 ? -1 : 2 * s;
+        to[s] = 2 * s + s % 2;
+    }
+    if (b) {
+        b->state_from = from;
+        b->state_to = to;
+    }
+    return b;
+}
+
 int64_t case_decodes_of(const vt_batch *b)
 {
     return b->n_decode < b->n_tokens ? b->n_decode : b->n_tokens - 1;

@@ -58,6 +58,10 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
 /* The decodes of a batch beside one sequence of any length, for cases of one such sequence. If all
  * sequences are decodes, one of them is that sequence. */
 int64_t case_decodes_of(const vt_batch *b);
+/* A batch for ops with sequence state: `decodes` decodes and a prefill of `tokens`. A sequence that
+ * begins at position 0 begins from zeros; others read a slot of their own. Every second one writes
+ * the slot that it reads, the rest write another; 2 n_seqs slots are in use. */
+vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, uint64_t *state);
 /* The number of pages that pools for this batch must have: those that it uses and a few more. */
 int32_t case_batch_pages(const vt_batch *b);
 /* Numbers the batch's pages anew, from 0 in the order in which its sequences list them. That is the

@@ -13,6 +13,8 @@
 #include "ops/attention/attention.h"
 #include "ops/shared_kv.h"
 #include "ops/cases.h"
+#include "ops/gated_delta/gated_delta.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
@@ -20,6 +22,7 @@
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
+#include "ops/short_conv/short_conv.h"
 #include "ops/silu_mul/silu_mul.h"
 
 static void test_rmsnorm_cost_of_two_rows(void **state)
@@ -37,6 +40,51 @@ static void test_rmsnorm_cost_of_two_rows(void **state)
     assert_int_equal(c.read.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, 5 * 2 * 576);
+}
+
+/* Two sequences with 4 tokens, of Qwen3.5-4B: 16 K heads and 32 V heads of 128 x 128, a convolution
+ * of 4 taps over q, k and v. */
+static void test_delta_layer_cost_of_two_sequences(void **state)
+{
+    (void)state;
+    vt_batch b = {.n_tokens = 4, .n_seqs = 2};
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 4, 8192), u = x,
+              y = vt_tensor_2d(NULL, VT_F32, 4, 4096);
+    vt_tensor w = vt_tensor_2d(NULL, VT_F32, 8192, 4), gates = vt_tensor_2d(NULL, VT_F32, 4, 32);
+    vt_tensor slots = vt_tensor_2d(NULL, VT_F32, 9, 3 * 8192 + 32 * 128 * 128);
+    vt_tensor heads = {.dtype = VT_F32, .rank = 1, .dim = {32}, .row_stride = 32}, norm = heads;
+    norm.dim[0] = 128;
+    vt_cost c = short_conv_op.cost(
+        &(short_conv_args){.batch = &b, .x = &x, .w = &w, .state = &slots, .y = &u, .silu = true},
+        NULL);
+    assert_int_equal(c.read.activations, 4 * 8192 * 4);
+    assert_int_equal(c.read.weights, 8192 * 4 * 4);
+    assert_int_equal(c.read.kv, 2 * 3 * 8192 * 4);
+    assert_int_equal(c.write.kv, 2 * 3 * 8192 * 4);
+    assert_int_equal(c.flops.fp32, 4 * 8192 * (4 + 3 + 4)); /* taps, their sum, silu */
+    gated_delta_args a = {.batch = &b,
+                          .x = &u,
+                          .a = &gates,
+                          .b = &gates,
+                          .decay = &heads,
+                          .dt_bias = &heads,
+                          .state = &slots,
+                          .y = &y,
+                          .k_heads = 16,
+                          .v_heads = 32,
+                          .k_dim = 128,
+                          .v_dim = 128};
+    c = gated_delta_op.cost(&a, NULL);
+    assert_int_equal(c.read.kv, 2 * 32 * 128 * 128 * 4);
+    assert_int_equal(c.write.kv, 2 * 32 * 128 * 128 * 4);
+    assert_int_equal(c.read.activations, 4 * (8192 + 2 * 32) * 4);
+    assert_int_equal(c.read.weights, 2 * 32 * 4);
+    assert_int_equal(c.write.activations, 4 * 4096 * 4);
+    assert_int_equal(c.flops.fp32, 4 * (7 * 32 * 128 * 128 + 3 * 4096 + 6 * 2048));
+    c = gated_norm_op.cost(&(gated_norm_args){.x = &y, .z = &y, .weight = &norm, .y = &y}, NULL);
+    assert_int_equal(c.read.activations, 2 * 4 * 4096 * 4);
+    assert_int_equal(c.read.weights, 128 * 4);
+    assert_int_equal(c.flops.fp32, 9 * 4 * 4096);
 }
 
 /* Sequences: a decode at position 99, and a prefill of 3 tokens at positions 10, 11, 12; pages of
@@ -335,6 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
+        cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
         cmocka_unit_test(test_attention_cost_of_shared_pages),
         cmocka_unit_test(test_kv_store_rope_and_silu_costs),

@@ -10,7 +10,7 @@ static bool supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const short_conv_args *a = args;
-    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32 &&
+    return !a->silu && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32 &&
            a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
 }
 

@@ -25,6 +25,10 @@ static int print_object(const vt_model *m)
     vt_json_int(&w, "parameters", m->n_params);
     vt_json_int(&w, "tensors", m->n_tensors);
     vt_json_int(&w, "bytes", m->weight_bytes);
+    if (m->skipped) {
+        vt_json_string(&w, "skipped", m->skipped);
+        vt_json_int(&w, "skipped_bytes", m->skipped_bytes);
+    }
     vt_json_string(&w, "type", m->quant);
     vt_json_int(&w, "context", a->max_context);
     vt_json_int(&w, "layers", a->n_layers);
@@ -75,6 +79,8 @@ static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
     row(b, term, "parameters", "%.4g million in %lld tensors", (double)m->n_params * 1e-6,
         (long long)m->n_tensors);
     row(b, term, "weights", "%s, %s", m->quant, size.data ? size.data : "");
+    if (m->skipped)
+        row(b, term, "not run", "%s", m->skipped);
     row(b, term, "context", "%d tokens%s%s", a->max_context,
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope[0].scaling));

@@ -26,6 +26,8 @@ enum {
     MAX_HEADS = 4096,
     MAX_HEAD_DIM = 1024,
     MAX_TAPS = 8,
+    MAX_DELTA_HEADS = 256,
+    MAX_DELTA_DIM = 256,
     MAX_FFN = 1 << 20,
     MAX_VOCAB = 1 << 24,
     MAX_CONTEXT = 1 << 26,
@@ -59,6 +61,12 @@ typedef struct assembly {
     vt_err *err;
 } assembly;
 
+/* Returns how many channels q, k and v of a delta rule have together. */
+static int64_t delta_channels(const vt_delta *d)
+{
+    return 2 * (int64_t)d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
+}
+
 /* Returns what a dimension is, in the layer's terms; layer -1: outside the layers. */
 static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
 {
@@ -85,6 +93,18 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return 3 * (int64_t)a->hidden;
     case VT_DIM_TAPS:
         return a->conv_taps;
+    case VT_DIM_Q_GATED:
+        return h ? 2 * (int64_t)h->heads * h->dim : 0;
+    case VT_DIM_SHARED_FFN:
+        return a->shared_ffn;
+    case VT_DIM_DELTA_QKV:
+        return delta_channels(&a->delta);
+    case VT_DIM_DELTA_V:
+        return (int64_t)a->delta.v_heads * a->delta.v_dim;
+    case VT_DIM_DELTA_HEADS:
+        return a->delta.v_heads;
+    case VT_DIM_DELTA_HEAD:
+        return a->delta.v_dim;
     case VT_DIM_NONE:
         break;
     }
@@ -142,6 +162,39 @@ static void count(assembly *a, int64_t i, bool in_layer)
         a->matrix_bytes[t->dtype] += vt_tensor_bytes(t);
 }
 
+/* Returns true if a tensor has this shape but for dimensions of 1, which files may have between or
+ * around the others (a convolution's [channels, 1, taps]). */
+static bool is_squeezed(const vt_tensor *t, const int64_t *want, int32_t rank)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < t->rank; i++)
+        if (at < rank && t->dim[i] == want[at])
+            at++;
+        else if (t->dim[i] != 1)
+            return false;
+    return at == rank;
+}
+
+/* Sets *t to a view without those dimensions, if it has any beyond the role's. */
+static vt_status squeeze(assembly *a, int32_t layer, const vt_dim *dims, const vt_tensor **t)
+{
+    int64_t want[3];
+    int32_t rank = 0;
+    for (; rank < 3 && dims[rank] != VT_DIM_NONE; rank++)
+        want[rank] = dim_of(a->m, layer, dims[rank]);
+    if ((*t)->rank <= rank || (*t)->matrix || !is_squeezed(*t, want, rank))
+        return VT_OK;
+    vt_tensor *view = vt_arena_alloc(&a->m->arena, 1, sizeof *view);
+    if (!view)
+        return vt_fail(a->err, VT_ERR_MEMORY, "%s: out of memory", a->m->path);
+    *view = **t;
+    view->rank = rank;
+    memcpy(view->dim, want, (size_t)rank * sizeof *want);
+    view->row_stride = want[rank - 1];
+    *t = view;
+    return VT_OK;
+}
+
 /* *out = the tensor `name` or NULL, checked, counted. */
 static vt_status take(assembly *a, int32_t layer, const char *name, const vt_dim *dims,
                       bool required, const vt_tensor **out)
@@ -152,6 +205,7 @@ static vt_status take(assembly *a, int32_t layer, const char *name, const vt_dim
     if (i < 0)
         return VT_OK;
     const vt_tensor *t = a->src->at(a->src->file, i);
+    TRY(squeeze(a, layer, dims, &t));
     TRY(check_tensor(a, layer, t, dims));
     count(a, i, dims[0] != VT_DIM_VOCAB);
     *out = t;
@@ -328,11 +382,18 @@ static vt_status take_ends(assembly *a)
     return m->arch.tied_head ? VT_OK : take_end(a, VT_ROLE_HEAD, &m->head);
 }
 
+/* Tensors without a place are refused, but for those of parts that the family says are not run. */
 static vt_status refuse_unknown(const assembly *a)
 {
+    const vt_family *f = a->m->family;
     for (int64_t i = 0; i < a->src->n_tensors; i++) {
         const vt_tensor *t = a->src->at(a->src->file, i);
         bool skip = a->src->skip && a->src->skip(a->src->file, i);
+        if (!a->used[i] && !skip && f && f->skips && f->skips(a->m, t->name)) {
+            a->m->skipped = f->skipped;
+            a->m->skipped_bytes += vt_tensor_bytes(t);
+            continue;
+        }
         if (!a->used[i] && !skip && !ignorable(&a->m->arch, t->name))
             return vt_fail(a->err, VT_ERR_MODEL,
                            "%s: tensor %s has no place in a %s model as known here", a->m->path,
@@ -546,15 +607,44 @@ static vt_status check_layer(const vt_model *m, int32_t i, vt_err *err)
     return h->rope >= 0 ? check_rope(m, &m->arch.rope[h->rope], h->dim, err) : VT_OK;
 }
 
+int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer)
+{
+    const vt_delta *d = &a->delta;
+    int64_t before = a->conv_taps - 1, each = sizeof(float);
+    if (mixer == VT_BLOCK_CONV)
+        return before * a->hidden * each;
+    if (mixer != VT_BLOCK_DELTA)
+        return 0;
+    return (before * delta_channels(d) + (int64_t)d->v_heads * d->k_dim * d->v_dim) * each;
+}
+
+static vt_status check_delta(const vt_model *m, vt_err *err)
+{
+    const vt_delta *d = &m->arch.delta;
+    const number numbers[] = {
+        {"number of key heads of linear attention", d->k_heads, 1, MAX_DELTA_HEADS},
+        {"number of value heads of linear attention", d->v_heads, 1, MAX_DELTA_HEADS},
+        {"key dimension of linear attention", d->k_dim, 1, MAX_DELTA_DIM},
+        {"value dimension of linear attention", d->v_dim, 1, MAX_DELTA_DIM},
+    };
+    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
+    if (d->v_heads % d->k_heads != 0)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: %d value heads of linear attention are not a multiple of %d key heads",
+                       m->path, d->v_heads, d->k_heads);
+    return VT_OK;
+}
+
 /* The state of a layer must be as large as its block uses it. */
 static vt_status check_state(const vt_model *m, int32_t i, vt_err *err)
 {
     const vt_layer *l = &m->layer[i];
-    bool conv = l->mixer == VT_BLOCK_CONV;
     const number taps = {"number of taps of a convolution", m->arch.conv_taps, 2, MAX_TAPS};
-    if (conv)
+    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA)
         TRY(check_numbers(m, &taps, 1, err));
-    int64_t want = conv ? (int64_t)(m->arch.conv_taps - 1) * m->arch.hidden * 4 : 0;
+    if (l->mixer == VT_BLOCK_DELTA)
+        TRY(check_delta(m, err));
+    int64_t want = model_state_bytes(&m->arch, (vt_block_kind)l->mixer);
     if (l->state_bytes != want)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: layer %d has %d bytes of sequence state, and its block needs %lld",
@@ -570,6 +660,7 @@ vt_status arch_check(const vt_model *m, vt_err *err)
         {"hidden size", a->hidden, 1, MAX_HIDDEN},
         {"feed-forward size", a->ffn, a->n_experts ? 0 : 1, MAX_FFN},
         {"context length", a->max_context, 1, MAX_CONTEXT},
+        {"feed-forward size of the shared expert", a->shared_ffn, 0, MAX_FFN},
     };
     TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
     for (int32_t i = 0; m->layer && i < a->n_layers; i++) {

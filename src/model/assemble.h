@@ -33,6 +33,9 @@ vt_status model_check_factor(const char *path, const char *key, double value, vt
  * change what differs. */
 vt_status model_make_layers(vt_model *m, vt_err *err);
 
+/* Returns the bytes of state that a sequence has in a layer with this mixer. */
+int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer);
+
 /* Ranges and divisibility of every number in m->arch and, once they are made, of the layers. */
 vt_status arch_check(const vt_model *m, vt_err *err);
 

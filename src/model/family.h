@@ -30,7 +30,8 @@ vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
 /* Reading config.json. */
 typedef struct hf_reader {
     const char *path;
-    const json_t *root;
+    const json_t *root;  /* the object that describes the model: the whole file, or part of it */
+    const json_t *outer; /* the whole file */
     const vt_family *family;
     vt_model *m;
     hf_extra *extra;
@@ -63,13 +64,19 @@ typedef struct vt_family_shape {
     bool tied;
     int32_t n_experts, n_experts_used, expert_ffn;
     int32_t conv_taps;
-    int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest convolve; 0: all attend */
+    int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest have a delta rule, or
+                              convolve if there is none; 0: all attend */
+    int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
+    bool out_gate;
+    vt_delta delta;
 } vt_family_shape;
 
 struct vt_family {
     const char *name;            /* vt_arch.family */
     const char *gguf;            /* general.architecture; NULL: no files have it for such models */
     const char *hf;              /* model_type; NULL: likewise */
+    const char *hf_outer;        /* model_type of files that hold its config.json as "text_config",
+                                    beside other parts; NULL: none do */
     const vt_family_role *roles; /* [n_roles] */
     int32_t n_roles;
     const vt_family_shape *shapes; /* NULL: none */
@@ -82,11 +89,17 @@ struct vt_family {
     const char *activation; /* NULL: silu */
     int32_t head_dim;       /* 0: hidden / heads */
     double rope_base;       /* 0: 10,000 */
+    double rope_partial;    /* the part of a head that is rotated; 0: all of it, and no other part
+                               can be asked for but in rope_parameters */
     bool rope_local;        /* layers with a window have a rope of their own */
     bool window_used;       /* use_sliding_window */
     bool window_all;        /* sliding_window holds for every layer */
     bool window_pattern;    /* for all but every sliding_window_pattern-th; else from
                                max_window_layers on */
+    /* Returns true if a tensor belongs to a part of the model that is not run here. NULL: to none.
+     * `skipped` says which parts these are. */
+    bool (*skips)(const vt_model *m, const char *tensor);
+    const char *skipped;
     /* Read what no other family has, after everything else. NULL: nothing. */
     vt_status (*from_gguf)(gguf_reader *r);
     vt_status (*from_config)(hf_reader *c);

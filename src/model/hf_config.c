@@ -131,7 +131,7 @@ static vt_status read_rope(hf_reader *c)
     vt_arch *a = &c->m->arch;
     const json_t *all = vt_read_member(c->root, "rope_parameters");
     const json_t *global = all, *local = NULL;
-    double partial = 1;
+    double partial = c->family->rope_partial > 0 ? c->family->rope_partial : 1;
     if (vt_read_member(all, "full_attention")) {
         global = vt_read_member(all, "full_attention");
         local = vt_read_member(all, "sliding_attention");
@@ -143,10 +143,17 @@ static vt_status read_rope(hf_reader *c)
     a->rope[1] = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
     a->n_ropes = c->family->rope_local ? 2 : 1;
     TRY(hf_read_f64(c, "partial_rotary_factor", false, &partial));
-    if (partial != 1 && !vt_read_member(global, "partial_rotary_factor"))
+    bool given = vt_read_member(global, "partial_rotary_factor") != NULL;
+    if (partial != 1 && !given && !c->family->rope_partial)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->hf);
+    if (!given && !(partial > 0 && partial <= 1))
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"partial_rotary_factor\" is %g (above 0, at most 1)", c->path,
+                       partial);
+    if (!given)
+        a->rope[0].dims = (int32_t)((double)a->head_dim * partial);
     TRY(hf_read_f64(c, "rope_theta", false, &a->rope[0].base));
     TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope[1].base));
     TRY(read_rope_object(c, global, &a->rope[0]));
@@ -243,7 +250,7 @@ static vt_status read_shape(hf_reader *c)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
                        c->path, a->n_layers);
     TRY(hf_read_i32(c, "hidden_size", true, &a->hidden));
-    TRY(hf_read_i32(c, "intermediate_size", true, &a->ffn));
+    TRY(hf_read_i32(c, "intermediate_size", !c->family->experts, &a->ffn));
     TRY(hf_read_i32(c, "num_attention_heads", true, &a->n_heads));
     if (a->n_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_attention_heads\" is %d", c->path,
@@ -259,12 +266,13 @@ static vt_status read_shape(hf_reader *c)
     TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
     a->norm_eps = (float)eps;
     a->tied_head = c->family->tied;
+    TRY(vt_read_bool(c->path, c->outer, "tie_word_embeddings", false, &a->tied_head, c->err));
     return hf_read_bool(c, "tie_word_embeddings", &a->tied_head);
 }
 
 static vt_status read_quantisation(hf_reader *c)
 {
-    const json_t *q = vt_read_member(c->root, "quantization_config");
+    const json_t *q = vt_read_member(c->outer, "quantization_config");
     const char *method = "";
     if (!q)
         return VT_OK;
@@ -293,10 +301,28 @@ static vt_status read_biases(hf_reader *c)
     return VT_OK;
 }
 
+/* Goes on in "text_config" where that describes the model, beside parts as a vision encoder. */
+static vt_status enter_text_config(hf_reader *c, const char **type)
+{
+    const json_t *inner = vt_read_member(c->root, "text_config");
+    const char *name = NULL;
+    for (int i = 0; inner && vt_families[i]; i++)
+        if (vt_families[i]->hf_outer && strcmp(*type, vt_families[i]->hf_outer) == 0)
+            name = vt_families[i]->hf;
+    if (!name)
+        return VT_OK;
+    if (!json_is_object(inner))
+        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"text_config\" is no object", c->path);
+    *type = name;
+    c->root = inner;
+    return vt_read_str(c->path, inner, "model_type", false, type, c->err);
+}
+
 static vt_status find_family(hf_reader *c)
 {
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
+    TRY(enter_text_config(c, &type));
     for (int i = 0; vt_families[i]; i++)
         if (vt_families[i]->hf && strcmp(type, vt_families[i]->hf) == 0)
             c->family = c->m->family = vt_families[i];
@@ -313,7 +339,7 @@ static vt_status find_family(hf_reader *c)
 vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_extra *extra,
                          vt_err *err)
 {
-    hf_reader c = {.path = path, .root = root, .m = m, .extra = extra, .err = err};
+    hf_reader c = {.path = path, .root = root, .outer = root, .m = m, .extra = extra, .err = err};
     *extra = (hf_extra){0};
     TRY(find_family(&c));
     TRY(read_shape(&c));

@@ -43,7 +43,8 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->norm_eps = s->eps;
     a->tied_head = s->tied;
     a->attn_scale = 1 / __builtin_sqrtf((float)s->head_dim);
-    a->rope[0] = (vt_rope_params){.base = s->rope_base, .dims = s->head_dim};
+    a->rope[0] = (vt_rope_params){.base = s->rope_base,
+                                  .dims = s->rope_dims ? s->rope_dims : s->head_dim};
     if (s->llama3_factor > 0) {
         a->rope[0].scaling = VT_ROPE_LLAMA3;
         a->rope[0].factor = s->llama3_factor;
@@ -55,18 +56,22 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->n_experts_used = s->n_experts_used;
     a->expert_ffn = s->expert_ffn;
     a->norm_topk = s->n_experts > 0;
+    a->shared_ffn = s->shared_ffn;
     a->conv_taps = s->conv_taps;
+    a->delta = s->delta;
+    a->out_gate = s->out_gate;
 }
 
-/* Makes the layers, of which those that convolve keep the last inputs of the convolution. */
+/* Makes the layers, of which those that do not attend keep a state. */
 static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
 {
     TRY(model_make_layers(m, err));
     for (int32_t i = 0; s->attends_every > 0 && i < s->n_layers; i++) {
         if ((i + 1) % s->attends_every == 0)
             continue;
-        m->layer[i].mixer = VT_BLOCK_CONV;
-        m->layer[i].state_bytes = (s->conv_taps - 1) * s->hidden * (int32_t)sizeof(float);
+        vt_block_kind mixer = s->delta.k_heads ? VT_BLOCK_DELTA : VT_BLOCK_CONV;
+        m->layer[i].mixer = (uint8_t)mixer;
+        m->layer[i].state_bytes = (int32_t)model_state_bytes(&m->arch, mixer);
     }
     return VT_OK;
 }

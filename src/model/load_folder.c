@@ -50,6 +50,7 @@ typedef struct folder_source {
     int64_t n_stacked;
     uint8_t *absorbed; /* [set->n_tensors] 1: part of a stack */
     bool bare;         /* names do not begin with "model.": the files hold a model without a head */
+    const char *inner; /* where names have more in the place of "model."; else NULL */
 } folder_source;
 
 typedef struct loader {
@@ -80,8 +81,12 @@ static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 static int64_t find_in_files(const folder_source *s, const char *name)
 {
     static const char prefix[] = "model.";
-    bool cut = s->bare && strncmp(name, prefix, sizeof prefix - 1) == 0;
-    return st_find(s->set, cut ? name + sizeof prefix - 1 : name);
+    char longer[2 * EXPERT_NAME];
+    bool has = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    const char *rest = name + sizeof prefix - 1;
+    if (has && s->inner)
+        snprintf(longer, sizeof longer, "%s%s", s->inner, rest);
+    return st_find(s->set, has && s->inner ? longer : has && s->bare ? rest : name);
 }
 
 /* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
@@ -190,6 +195,48 @@ static vt_status stack_experts(loader *l, int32_t layer, int p)
     return first->dtype == VT_FP8_E4M3 ? stack_scales(l, layer, p) : VT_OK;
 }
 
+/* Makes tensors of gate and up where a layer's experts are one tensor [experts, 2 out, in], in
+ * which gate's rows come before up's in every expert, and of down [experts, in, out]. *found: they
+ * are. */
+static vt_status take_fused_experts(loader *l, int32_t layer, bool *found)
+{
+    char name[EXPERT_NAME];
+    folder_source *s = l->src;
+    for (int p = 0; p < 3; p++) {
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s", layer,
+                 p < 2 ? "gate_up_proj" : "down_proj");
+        int64_t i = find_in_files(s, name);
+        *found = i >= 0;
+        if (i < 0 && p == 0)
+            return VT_OK;
+        if (i < 0)
+            return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
+        const vt_tensor *t = s->set->tensor[i];
+        int64_t n = l->m->arch.n_experts, parts = p < 2 ? 2 : 1;
+        if (t->rank != 3 || t->dim[0] != n || t->dim[1] % parts != 0 || t->dtype == VT_FP8_E4M3)
+            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                           "%s: tensor %s has rank %d, %lld matrices and type %s; %lld matrices of "
+                           "a float type were expected",
+                           l->folder, name, t->rank, (long long)t->dim[0],
+                           vt_dtype_get(t->dtype)->name, (long long)n);
+        void **matrix = vt_arena_alloc(&l->m->arena, (size_t)n, sizeof *matrix);
+        if (!matrix)
+            return no_memory(l);
+        int64_t rows = t->dim[1] / parts, bytes = vt_dtype_row_bytes(t->dtype, rows * t->dim[2]);
+        for (int64_t e = 0; e < n; e++)
+            matrix[e] = (char *)t->data + (e * parts + p % 2 * (parts - 1)) * bytes;
+        s->absorbed[i] = 1;
+        vt_tensor one = {.data = matrix[0],
+                         .dtype = t->dtype,
+                         .rank = 3,
+                         .dim = {n, rows, t->dim[2]},
+                         .row_stride = t->dim[2],
+                         .matrix = matrix};
+        TRY(add_stack(l, layer, p, "", one));
+    }
+    return VT_OK;
+}
+
 static vt_status stack_all_experts(loader *l)
 {
     folder_source *s = l->src;
@@ -200,10 +247,14 @@ static vt_status stack_all_experts(loader *l)
     s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->set->n_tensors, 1);
     if (!s->stacked || !s->stacked_index || !s->absorbed)
         return no_memory(l);
-    for (int32_t i = 0; i < a->n_layers && a->n_experts; i++)
-        for (int p = 0; p < 3; p++)
+    for (int32_t i = 0; i < a->n_layers && a->n_experts; i++) {
+        bool fused = false;
+        if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
+            TRY(take_fused_experts(l, i, &fused));
+        for (int p = 0; p < 3 && !fused; p++)
             if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
                 TRY(stack_experts(l, i, p));
+    }
     name_index_sort(s->stacked_index, (size_t)s->n_stacked);
     return VT_OK;
 }
@@ -274,6 +325,8 @@ static vt_status load_weights(loader *l)
                        l->folder);
     TRY(st_open_folder(l->folder, &l->src->set, l->err));
     l->src->bare = st_find(l->src->set, "embed_tokens.weight") >= 0;
+    if (st_find(l->src->set, "model.language_model.embed_tokens.weight") >= 0)
+        l->src->inner = "model.language_model.";
     TRY(arch_check(l->m, l->err));
     TRY(stack_all_experts(l));
     weight_source src = {.hf_names = true,
@@ -433,7 +486,12 @@ static vt_status load_generation(loader *l, const char *config_path, const json_
     char path[4096];
     json_t *root;
     if (!has_file(l, "generation_config.json", path, sizeof path))
-        return add_eos(l, config_path, vt_read_member(config, "eos_token_id"), ids, n);
+        return add_eos(l, config_path,
+                       vt_read_member(vt_read_member(config, "eos_token_id")
+                                          ? config
+                                          : vt_read_member(config, "text_config"),
+                                      "eos_token_id"),
+                       ids, n);
     TRY(vt_read_json(path, MAX_CONFIG, &root, l->err));
     vt_status status = read_generation(l, path, root, ids, n);
     json_decref(root);

@@ -37,6 +37,13 @@ typedef struct vt_rope_params {
     bool yarn_truncate; /* yarn: correction range rounded outwards (default true) */
 } vt_rope_params;
 
+/* Layers of linear attention (ops/gated_delta/gated_delta.h). */
+typedef struct vt_delta {
+    int32_t k_heads, v_heads, k_dim, v_dim;
+    bool log_decay; /* the files hold the decay's logarithm */
+    bool tiled;     /* V head j has K head j mod k_heads, for the files have them in that order */
+} vt_delta;
+
 typedef struct vt_arch {
     char family[32]; /* "llama", "qwen3", "gemma3", ... */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
@@ -53,8 +60,11 @@ typedef struct vt_arch {
     int32_t n_ropes;
     /* mixture of experts; n_experts 0: dense */
     int32_t n_experts, n_experts_used, expert_ffn;
-    int32_t conv_taps; /* of layers that mix tokens by a short convolution; 0: none does */
-    bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
+    int32_t shared_ffn; /* of the expert that every token has; 0: there is none */
+    int32_t conv_taps;  /* of layers that mix tokens by a short convolution; 0: none does */
+    vt_delta delta;     /* k_heads 0: no layer has a delta rule */
+    bool out_gate;  /* attention's output has a gate, whose numbers come out of q's projection */
+    bool norm_topk; /* the weights of the chosen experts are rescaled to a sum of 1 */
 } vt_arch;
 
 /* Which hidden states a vector is made of. */
@@ -113,7 +123,9 @@ struct vt_model {
     vt_layer *layer;                            /* [n_layers] */
     int64_t weight_bytes;                       /* of all tensors, as stored */
     int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */
-    char quant[32]; /* the type that most bytes of the matrices have, for people: "Q4_1" */
+    int64_t skipped_bytes;       /* of tensors whose part of the model is not run here ... */
+    const char *skipped; /* ... and which parts these are, for people; NULL: there are none */
+    char quant[32];      /* the type that most bytes of the matrices have, for people: "Q4_1" */
     struct vt_tokenizer *tokenizer; /* NULL if the file has none */
     struct vt_template *chat_template;
     vt_pooled pooled;

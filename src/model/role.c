@@ -9,6 +9,7 @@
 #define DENSE VT_BLOCK_FFN
 #define EXPERTS VT_BLOCK_EXPERTS
 #define CONV VT_BLOCK_CONV
+#define DELTA VT_BLOCK_DELTA
 #define MATRIX VT_KIND_MATRIX
 #define VECTOR VT_KIND_VECTOR
 #define MAY .need = VT_NEED_NOT
@@ -46,6 +47,24 @@ const vt_role_row vt_roles[VT_ROLES] = {
         {HIDDEN, VT_DIM_TAPS}, CONV},
     [VT_ROLE_CONV_OUT] = {"conv_out", MATRIX, "shortconv.out_proj.weight", "conv.out_proj.weight",
         {HIDDEN, HIDDEN}, CONV},
+    [VT_ROLE_DELTA_QKV] = {"delta_qkv", MATRIX, "attn_qkv.weight",
+        "linear_attn.in_proj_qkv.weight", {VT_DIM_DELTA_QKV, HIDDEN}, DELTA},
+    [VT_ROLE_DELTA_Z] = {"delta_z", MATRIX, "attn_gate.weight", "linear_attn.in_proj_z.weight",
+        {VT_DIM_DELTA_V, HIDDEN}, DELTA},
+    [VT_ROLE_DELTA_B] = {"delta_b", MATRIX, "ssm_beta.weight", "linear_attn.in_proj_b.weight",
+        {VT_DIM_DELTA_HEADS, HIDDEN}, DELTA},
+    [VT_ROLE_DELTA_A] = {"delta_a", MATRIX, "ssm_alpha.weight", "linear_attn.in_proj_a.weight",
+        {VT_DIM_DELTA_HEADS, HIDDEN}, DELTA},
+    [VT_ROLE_DELTA_CONV] = {"delta_conv", VT_KIND_ROUTER, "ssm_conv1d.weight",
+        "linear_attn.conv1d.weight", {VT_DIM_DELTA_QKV, VT_DIM_TAPS}, DELTA},
+    [VT_ROLE_DELTA_DECAY] = {"delta_decay", VECTOR, "ssm_a", "linear_attn.A_log",
+        {VT_DIM_DELTA_HEADS}, DELTA},
+    [VT_ROLE_DELTA_DT] = {"delta_dt", VECTOR, "ssm_dt.bias", "linear_attn.dt_bias",
+        {VT_DIM_DELTA_HEADS}, DELTA},
+    [VT_ROLE_DELTA_NORM] = {"delta_norm", VECTOR, "ssm_norm.weight", "linear_attn.norm.weight",
+        {VT_DIM_DELTA_HEAD}, DELTA},
+    [VT_ROLE_DELTA_OUT] = {"delta_out", MATRIX, "ssm_out.weight", "linear_attn.out_proj.weight",
+        {HIDDEN, VT_DIM_DELTA_V}, DELTA},
     [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VECTOR, "post_attention_norm.weight",
         "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER},
     [VT_ROLE_FFN_NORM] = {"ffn_norm", VECTOR, "ffn_norm.weight", "post_attention_layernorm.weight",
@@ -72,6 +91,14 @@ const vt_role_row vt_roles[VT_ROLES] = {
         "mlp.experts.up_proj.weight", {VT_DIM_EXPERTS, VT_DIM_EXPERT_FFN, HIDDEN}, EXPERTS},
     [VT_ROLE_EXPERT_DOWN] = {"experts.down", VT_KIND_EXPERTS, "ffn_down_exps.weight",
         "mlp.experts.down_proj.weight", {VT_DIM_EXPERTS, HIDDEN, VT_DIM_EXPERT_FFN}, EXPERTS},
+    [VT_ROLE_SHARED_SHARE] = {"shared.share", VECTOR, "ffn_gate_inp_shexp.weight",
+        "mlp.shared_expert_gate.weight", {HIDDEN}, EXPERTS, FAMILY},
+    [VT_ROLE_SHARED_GATE] = {"shared.gate", MATRIX, "ffn_gate_shexp.weight",
+        "mlp.shared_expert.gate_proj.weight", {VT_DIM_SHARED_FFN, HIDDEN}, EXPERTS, FAMILY},
+    [VT_ROLE_SHARED_UP] = {"shared.up", MATRIX, "ffn_up_shexp.weight",
+        "mlp.shared_expert.up_proj.weight", {VT_DIM_SHARED_FFN, HIDDEN}, EXPERTS, FAMILY},
+    [VT_ROLE_SHARED_DOWN] = {"shared.down", MATRIX, "ffn_down_shexp.weight",
+        "mlp.shared_expert.down_proj.weight", {HIDDEN, VT_DIM_SHARED_FFN}, EXPERTS, FAMILY},
     [VT_ROLE_FINAL_NORM] = {"final_norm", VECTOR, "output_norm.weight", "model.norm.weight",
         {HIDDEN}},
     [VT_ROLE_HEAD] = {"head", MATRIX, "output.weight", "lm_head.weight", {VT_DIM_VOCAB, HIDDEN}},
@@ -79,6 +106,9 @@ const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_QKV_BIAS] = {"qkv_bias", VECTOR},
     [VT_ROLE_GATE_UP] = {"gate+up", MATRIX},
     [VT_ROLE_EXPERT_GATE_UP] = {"experts.gate+up", VT_KIND_EXPERTS},
+    [VT_ROLE_SHARED_GATE_UP] = {"shared.gate+up", MATRIX},
+    [VT_ROLE_DELTA_IN] = {"delta_in", MATRIX},
+    [VT_ROLE_DELTA_BA] = {"delta_ba", MATRIX},
     [VT_ROLE_ROPE] = {"rope", VT_KIND_ROPE},
     [VT_ROLE_ROPE_LOCAL] = {"rope_local", VT_KIND_ROPE},
 };

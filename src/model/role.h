@@ -24,6 +24,7 @@ typedef enum vt_block_kind {
     VT_BLOCK_FFN,     /* dense and gated */
     VT_BLOCK_EXPERTS, /* a router and gated experts */
     VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
+    VT_BLOCK_DELTA,   /* linear attention by the gated delta rule: likewise */
     VT_BLOCKS
 } vt_block_kind;
 
@@ -42,7 +43,14 @@ typedef enum vt_dim {
     VT_DIM_EXPERTS,
     VT_DIM_EXPERT_FFN,
     VT_DIM_CONV_IN, /* three times the hidden size */
-    VT_DIM_TAPS     /* of a short convolution */
+    VT_DIM_TAPS,    /* of a short convolution */
+    VT_DIM_Q_GATED, /* q and a gate of as many numbers */
+    VT_DIM_SHARED_FFN,
+    /* of a delta rule: q, k and v together; v; its heads; one of them */
+    VT_DIM_DELTA_QKV,
+    VT_DIM_DELTA_V,
+    VT_DIM_DELTA_HEADS,
+    VT_DIM_DELTA_HEAD
 } vt_dim;
 
 typedef enum vt_need {
@@ -68,6 +76,15 @@ typedef enum vt_role {
     VT_ROLE_CONV_IN,
     VT_ROLE_CONV_TAPS,
     VT_ROLE_CONV_OUT,
+    VT_ROLE_DELTA_QKV,
+    VT_ROLE_DELTA_Z,
+    VT_ROLE_DELTA_B,
+    VT_ROLE_DELTA_A,
+    VT_ROLE_DELTA_CONV,
+    VT_ROLE_DELTA_DECAY,
+    VT_ROLE_DELTA_DT,
+    VT_ROLE_DELTA_NORM,
+    VT_ROLE_DELTA_OUT,
     VT_ROLE_POST_ATTN_NORM,
     VT_ROLE_FFN_NORM,
     VT_ROLE_GATE,
@@ -81,6 +98,10 @@ typedef enum vt_role {
     VT_ROLE_EXPERT_GATE,
     VT_ROLE_EXPERT_UP,
     VT_ROLE_EXPERT_DOWN,
+    VT_ROLE_SHARED_SHARE,
+    VT_ROLE_SHARED_GATE,
+    VT_ROLE_SHARED_UP,
+    VT_ROLE_SHARED_DOWN,
     VT_ROLE_FINAL_NORM,
     VT_ROLE_HEAD,
     /* stacked: a layer has either the stack or its parts */
@@ -88,6 +109,9 @@ typedef enum vt_role {
     VT_ROLE_QKV_BIAS,
     VT_ROLE_GATE_UP,        /* paired */
     VT_ROLE_EXPERT_GATE_UP, /* paired */
+    VT_ROLE_SHARED_GATE_UP, /* paired */
+    VT_ROLE_DELTA_IN,       /* q, k, v and z */
+    VT_ROLE_DELTA_BA,       /* b and a */
     /* computed */
     VT_ROLE_ROPE, /* and its next: the model's ropes, by index */
     VT_ROLE_ROPE_LOCAL,

@@ -228,6 +228,9 @@ def test_show_describes_a_model():
         same(p.ok("show", os.path.join(SPLIT, "good-00001-of-00003.gguf"), "--json").json["tensors"], 11)
         moe = p.ok("show", os.path.abspath("tests/golden/models/qwen3moe-raw")).text
         assert "qwen3_moe" in moe and "experts" in moe, moe
+        outer = os.path.abspath("tests/golden/models/qwen35moe-outer")  # with a vision encoder and an MTP head
+        assert "MTP" in p.ok("show", outer).text and "vision" in p.ok("show", outer).text
+        same(p.ok("show", outer, "--json").json["skipped_bytes"], 4 * (12 + 8 + 2))
         dummy = p.ok("show", "dummy:qwen3-0.6b", "--json").json
         same((dummy["layers"], dummy["context"]), (28, 40960))
         p.fails(1, ["no model nothing"], "show", "nothing")

@@ -43,6 +43,7 @@ static const model_case models[] = {
     {"qwen3-fp8", 1},
     {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */
     {"dummy:hybrid-tiny", 1}, /* sequence state */
+    {"dummy:qwen3.5-tiny", 1},
     {"llama-gqa8-llama3-f32", 3},
     {"mixed", 2},
     {"qwen3moe-raw", 2},

@@ -18,10 +18,14 @@ static void test_dummy_models_have_the_published_number_of_parameters(void **sta
         const char *name;
         int64_t parameters;
     } cases[] = {
-        {"smollm2-135m", 134515008},    {"llama-3.2-1b", 1235814400}, {"llama-3.1-8b", 8030261248},
-        {"qwen3-0.6b", 596049920},      {"qwen3-1.7b", 1720574976},   {"qwen3-4b", 4022468096},
-        {"qwen3-8b", 8190735360},       {"qwen3-14b", 14768307200},   {"qwen3-32b", 32762123264},
-        {"qwen3-30b-a3b", 30532122624},
+        {"smollm2-135m", 134515008},      {"llama-3.2-1b", 1235814400},
+        {"llama-3.1-8b", 8030261248},     {"qwen3-0.6b", 596049920},
+        {"qwen3-1.7b", 1720574976},       {"qwen3-4b", 4022468096},
+        {"qwen3-8b", 8190735360},         {"qwen3-14b", 14768307200},
+        {"qwen3-32b", 32762123264},       {"qwen3-30b-a3b", 30532122624},
+        {"qwen3.5-0.8b", 752393024},      {"qwen3.5-4b", 4205751296},
+        {"qwen3.5-9b", 8953803264},       {"qwen3.5-27b", 26895998464},
+        {"qwen3.5-35b-a3b", 34660610688},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[64];

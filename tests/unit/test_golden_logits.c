@@ -75,7 +75,7 @@ static void run_chunk(vt_executor *x, uint64_t id, const prompt *p, int32_t begi
                       double *worst)
 {
     int32_t n = end - begin, position[MAX_PROMPT], seq_of[MAX_PROMPT] = {0}, slot[MAX_PROMPT];
-    int32_t page_ids[PAGES], row_token[MAX_PROMPT];
+    int32_t page_ids[PAGES], row_token[MAX_PROMPT], state_from = begin > 0 ? 0 : -1, state_to = 0;
     vt_sample_row rows[MAX_PROMPT];
     for (int32_t i = 0; i < PAGES; i++)
         page_ids[i] = (i * 5 + 3) % PAGES; /* not in order: a wrong page shows */
@@ -107,6 +107,8 @@ static void run_chunk(vt_executor *x, uint64_t id, const prompt *p, int32_t begi
                               .kv_len = kv_len,
                               .page_start = page_start,
                               .page_ids = page_ids,
+                              .state_from = &state_from,
+                              .state_to = &state_to,
                               .row_token = row_token}};
     vt_step_result result;
     vt_err err = {0};
@@ -171,6 +173,7 @@ static void run_case(const golden_case *c)
                                             .n_workers = 2},
                                  .n_pages = PAGES,
                                  .n_pool_slots = 1,
+                                 .n_states = 1,
                                  .kv_dtype = c->kv,
                                  .n_ranks = c->ranks,
                                  .n_threads = c->ranks > 2 ? 1 : 2};
@@ -278,6 +281,21 @@ static void test_logits_of_olmo2_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Linear attention, which has a state in place of keys and values; the folder with experts is as
+ * published ones are: names, config and stacked experts of a larger model, of which parts are not
+ * run. */
+static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("qwen35-delta"),
+        FOLDER("qwen35moe-outer"),
+        {"qwen35-delta-BF16.gguf", "qwen35-delta/golden.bin", false, VT_F32, 0, 0},
+        {"qwen35moe-outer-BF16.gguf", "qwen35moe-outer/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -370,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_granite_equal_transformers),
         cmocka_unit_test(test_logits_of_smollm3_equal_transformers),
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
+        cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -41,7 +41,7 @@ static void expect_refused(const char *config, const char *words)
     vt_err err = {0};
     assert_int_equal(model_new("test", &m, &err), VT_OK);
     assert_int_equal(vt_read_json_text("config", config, strlen(config), &root, &err), VT_OK);
-    assert_int_equal(hf_config_read("config", root, m, &extra, &err), VT_ERR_MODEL);
+    assert_int_not_equal(hf_config_read("config", root, m, &extra, &err), VT_OK);
     if (!strstr(err.message, words))
         fail_msg("\"%s\" lacks \"%s\"", err.message, words);
     json_decref(root);
@@ -134,6 +134,50 @@ static void test_config_of_experts_says_which_layers_have_them(void **state)
     expect_refused(EXPERTS(", \"mlp_only_layers\": [6]"), "names no layer of 6");
 }
 
+/* Qwen3.5: every fourth layer attends, or those that layer_types names; all of it may be a part of
+ * a larger model's file. */
+static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
+{
+    (void)state;
+#define DELTA(more)                                                                             \
+    "{" SHAPE "\"model_type\": \"qwen3_5_text\", \"num_hidden_layers\": 8, "                    \
+    "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 8, \"linear_value_head_dim\": 6, " \
+    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4" more "}"
+    static const struct {
+        const char *config, *want;
+    } row[] = {
+        {DELTA(""), "11101110"},
+        {DELTA(", \"full_attention_interval\": 2"), "10101010"},
+        {DELTA(", \"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", "
+               "\"full_attention\", \"full_attention\", \"full_attention\", \"linear_attention\", "
+               "\"full_attention\"]"),
+         "01000010"},
+        {"{\"model_type\": \"qwen3_5\", \"vision_config\": {}, \"text_config\": " DELTA("") "}",
+         "11101110"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_model *m = read_config(row[i].config);
+        for (int32_t k = 0; k < 8; k++) {
+            bool delta = m->layer[k].mixer == VT_BLOCK_DELTA;
+            if (delta != row[i].want[k] - '0')
+                fail_msg("%s: layer %d has block %d", row[i].config, k, m->layer[k].mixer);
+            /* 3 inputs of 2 * 2 * 8 + 4 * 6 channels, and 4 matrices */
+            assert_int_equal(m->layer[k].state_bytes, delta ? 4 * (3 * 56 + 4 * 8 * 6) : 0);
+        }
+        assert_true(m->arch.norm_plus_one && m->arch.out_gate && m->arch.delta.log_decay);
+        assert_int_equal(m->arch.rope[0].dims, m->arch.head_dim / 4);
+        vt_model_free(m);
+    }
+    expect_refused(DELTA(", \"full_attention_interval\": 0"), "\"full_attention_interval\" is 0");
+    expect_refused(DELTA(", \"layer_types\": [\"full_attention\"]"), "is no array of 8");
+    expect_refused(DELTA(", \"layer_types\": [\"a\", \"b\", \"\", \"\", \"\", \"\", \"\", \"\"]"),
+                   "layer 0 has type a (full_attention, linear_attention are supported)");
+    expect_refused("{" SHAPE "\"model_type\": \"qwen3_5_text\", \"num_hidden_layers\": 8}",
+                   "linear_conv_kernel_dim");
+    expect_refused("{\"model_type\": \"qwen3_5\", \"text_config\": 3}",
+                   "\"text_config\" is no object");
+}
+
 /* Factors that would make every logit infinite or zero are refused with their key. */
 static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
 {
@@ -156,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_config_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
+        cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

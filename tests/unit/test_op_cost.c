@@ -13,6 +13,7 @@
 #include "ops/attention/attention.h"
 #include "ops/shared_kv.h"
 #include "ops/cases.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/gated_norm/gated_norm.h"
 #include "ops/kv_store/kv_store.h"
@@ -85,6 +86,27 @@ static void test_delta_layer_cost_of_two_sequences(void **state)
     assert_int_equal(c.read.activations, 2 * 4 * 4096 * 4);
     assert_int_equal(c.read.weights, 128 * 4);
     assert_int_equal(c.flops.fp32, 9 * 4 * 4096);
+}
+
+/* Two tokens: heads of q and gate, 3 of 8; an expert of 20 whose share comes from 100 numbers. */
+static void test_gate_costs_of_two_tokens(void **state)
+{
+    (void)state;
+    vt_tensor wide = vt_tensor_2d(NULL, VT_F32, 2, 48), o = vt_tensor_2d(NULL, VT_F32, 2, 24);
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 100), y = vt_tensor_2d(NULL, VT_F32, 2, 20);
+    vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {100}, .row_stride = 100};
+    head_gate_args heads = {.x = &wide, .y = &o, .dim = 8};
+    vt_cost c = head_split_op.cost(&heads, NULL);
+    assert_int_equal(c.read.activations, 2 * 24 * 4); /* the gates are not read */
+    assert_int_equal(c.write.activations, 2 * 24 * 4);
+    c = head_gate_op.cost(&heads, NULL);
+    assert_int_equal(c.read.activations, 2 * 2 * 24 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 24 * 5);
+    c = row_gate_op.cost(&(row_gate_args){.x = &x, .w = &w, .y = &y}, NULL);
+    assert_int_equal(c.read.activations, 2 * (100 + 20) * 4);
+    assert_int_equal(c.read.weights, 100 * 4);
+    assert_int_equal(c.write.activations, 2 * 20 * 4);
+    assert_int_equal(c.flops.fp32, 2 * (2 * 100 + 4 + 20));
 }
 
 /* Sequences: a decode at position 99, and a prefill of 3 tokens at positions 10, 11, 12; pages of
@@ -383,6 +405,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
+        cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
         cmocka_unit_test(test_attention_cost_of_shared_pages),

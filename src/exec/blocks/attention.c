@@ -4,13 +4,17 @@
  *   o [tokens, Hq d]              before its projection
  *
  * Layers of different sizes share the memory of these, which has room for the largest. A layer that
- * reads the keys and values of another makes q alone and stores nothing.
+ * reads the keys and values of another makes q alone and stores nothing. Where the output has a
+ * gate, q's projection makes q and the gate of each head, and q is copied out of it:
+ *
+ *   qkv [tokens, (2 Hq + 2 Hk) d]   q and gate, k, v        q [tokens, Hq d]
  *
  * Norms of q and k are of each head, in one call with rope, or of all heads together: the size of
  * their weights says which. */
 #include "base/err.h"
 #include "exec/blocks/block.h"
 #include "ops/attention/attention.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope_store/rope_store.h"
@@ -74,21 +78,21 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 
 /* A layer's activations. */
 typedef struct views {
-    vt_tensor *qkv, *q, *k, *v, *o;
+    vt_tensor *qkv, *wide, *q, *k, *v, *o;
 } views;
 
 /* Columns of q, and of k or v: as many as the weights make, for a rank of a tensor-parallel group
  * has some of the heads. A layer that reads another's keys and values makes none. */
 typedef struct sizes {
-    int64_t q, kv;
+    int64_t q, wide, kv; /* wide: q with its gate */
 } sizes;
 
 static sizes sizes_of(const builder *b, int32_t layer)
 {
     const vt_layer_weights *lw = &b->w->layer[layer];
     const vt_weight *all = lw->weight[VT_ROLE_QKV], *k = lw->weight[VT_ROLE_K];
-    int64_t q = lw->weight[VT_ROLE_O]->cols;
-    return (sizes){q, all ? (all->rows - q) / 2 : k ? k->rows : 0};
+    int64_t q = lw->weight[VT_ROLE_O]->cols, wide = b->m->arch.out_gate ? 2 * q : q;
+    return (sizes){q, wide, all ? (all->rows - wide) / 2 : k ? k->rows : 0};
 }
 
 static void tensors(builder *b)
@@ -98,21 +102,25 @@ static void tensors(builder *b)
         if (b->m->layer[i].mixer != VT_BLOCK_ATTENTION)
             continue;
         sizes n = sizes_of(b, i);
-        qkv = n.q + 2 * n.kv > qkv ? n.q + 2 * n.kv : qkv;
+        qkv = n.wide + 2 * n.kv > qkv ? n.wide + 2 * n.kv : qkv;
         o = n.q > o ? n.q : o;
     }
     b->qkv = build_activation(b, "qkv", VT_FOLLOWS_TOKENS, qkv, b->p->activation);
     b->o = build_activation(b, "o", VT_FOLLOWS_TOKENS, o, b->p->activation);
+    if (b->m->arch.out_gate)
+        b->q = build_activation(b, "q", VT_FOLLOWS_TOKENS, o, b->p->activation);
 }
 
 static views make_views(builder *b, int32_t layer)
 {
     sizes n = sizes_of(b, layer);
-    vt_tensor *qkv = build_narrow(b, b->qkv, n.q + 2 * n.kv);
+    vt_tensor *qkv = build_narrow(b, b->qkv, n.wide + 2 * n.kv);
+    vt_tensor *wide = build_slice(b, "q", qkv, 0, n.wide);
     return (views){.qkv = qkv,
-                   .q = build_slice(b, "q", qkv, 0, n.q),
-                   .k = build_slice(b, "k", qkv, n.q, n.kv),
-                   .v = build_slice(b, "v", qkv, n.q + n.kv, n.kv),
+                   .wide = wide,
+                   .q = n.wide > n.q ? build_narrow(b, b->q, n.q) : wide,
+                   .k = build_slice(b, "k", qkv, n.wide, n.kv),
+                   .v = build_slice(b, "v", qkv, n.wide + n.kv, n.kv),
                    .o = build_narrow(b, b->o, n.q)};
 }
 
@@ -131,7 +139,7 @@ static void emit_qkv(builder *b, int32_t i, const vt_tensor *x, const views *a)
     static const char *const kName[3] = {"q", "k", "v"};
     const vt_tensor *bias[3] = {lw->tensor[VT_ROLE_Q_BIAS], lw->tensor[VT_ROLE_K_BIAS],
                                 lw->tensor[VT_ROLE_V_BIAS]};
-    vt_tensor *y[3] = {a->q, a->k, a->v};
+    vt_tensor *y[3] = {a->wide, a->k, a->v};
     for (int32_t k = 0; k < 3 && lw->weight[VT_ROLE_Q + k]; k++)
         build_linear(
             b, i, kName[k],
@@ -196,6 +204,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
     float k_scale = scaled ? kv->kv_k_scale : 1, v_scale = scaled ? kv->kv_v_scale : 1;
     emit_qkv(b, i, x, &v);
+    if (v.wide != v.q)
+        EMIT(b, head_split, i, "q", VT_WHEN_TOKENS, {.x = v.wide, .y = v.q, .dim = l->head.dim});
     kv_store_args store = {.batch = &b->p->batch,
                            .k = v.k,
                            .v = v.v,
@@ -218,6 +228,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .window = l->head.window};
     build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
+    if (v.wide != v.q)
+        EMIT(b, head_gate, i, "o", VT_WHEN_TOKENS, {.x = v.wide, .y = v.o, .dim = l->head.dim});
     const vt_tensor *residual = y == b->x ? y : NULL;
     build_linear(b, i, "o",
                  (linear_args){.x = v.o,

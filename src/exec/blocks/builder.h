@@ -16,7 +16,8 @@ typedef struct builder {
     int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
     vt_status status;
     /* Activations, in the order of a layer (program.c). A block makes its own. */
-    vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv;
+    vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
+        *ba, *u, *d;
 } builder;
 
 /* Makes an activation of its own: a new buffer of `cols` columns, with one row for each token or

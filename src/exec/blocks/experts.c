@@ -1,9 +1,28 @@
 /* Experts: a router chooses some of them for each token; gated feed-forwards.
  *
- *   expert, expert_weight [tokens, experts used]   which, and their shares */
+ *   expert, expert_weight [tokens, experts used]   which, and their shares
+ *   shared [tokens, shared ffn]                    of an expert that every token has, if there is
+ *                                                  one; its share of a token is a sigmoid */
 #include "base/err.h"
 #include "exec/blocks/block.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/moe/moe.h"
+
+static vt_status shared_weights(vt_layout *l, int32_t layer, vt_err *err)
+{
+    const vt_layer *src = &l->model->layer[layer];
+    const vt_tensor *gate = src->weight[VT_ROLE_SHARED_GATE], *up = src->weight[VT_ROLE_SHARED_UP];
+    if (gate->dtype != up->dtype)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: a shared expert in layer %d whose gate is %s and up is %s is not "
+                       "supported; both must have one type",
+                       l->model->name, layer, vt_dtype_get(gate->dtype)->name,
+                       vt_dtype_get(up->dtype)->name);
+    vt_layout_add_role(l, VT_ROLE_SHARED_SHARE, layer);
+    vt_layout_add_pair(l, VT_ROLE_SHARED_GATE_UP, VT_ROLE_SHARED_GATE, VT_ROLE_SHARED_UP, layer);
+    vt_layout_add_role(l, VT_ROLE_SHARED_DOWN, layer);
+    return VT_OK;
+}
 
 /* Gate and up are always paired. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
@@ -19,6 +38,8 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     vt_layout_add_role(l, VT_ROLE_ROUTER, layer);
     vt_layout_add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN, layer);
+    if (src->weight[VT_ROLE_SHARED_SHARE])
+        TRY(shared_weights(l, layer, err));
     return vt_block_check_scale(l, layer, VT_ROLES, err);
 }
 
@@ -27,6 +48,28 @@ static void tensors(builder *b)
     int32_t used = b->m->arch.n_experts_used;
     b->expert = build_activation(b, "expert", VT_FOLLOWS_TOKENS, used, VT_I32);
     b->expert_weight = build_activation(b, "expert_weight", VT_FOLLOWS_TOKENS, used, VT_F32);
+    if (b->m->arch.shared_ffn > 0)
+        b->shared = build_activation(b, "shared", VT_FOLLOWS_TOKENS, b->m->arch.shared_ffn,
+                                     b->p->activation);
+}
+
+/* y += share * ffn(x), of the expert that every token has */
+static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    build_linear(b, i, "shared.gate+up",
+                 (linear_args){.x = x,
+                               .w = lw->weight[VT_ROLE_SHARED_GATE_UP],
+                               .y = b->shared,
+                               .epilogue = b->m->arch.activation == VT_ACT_SILU ? LINEAR_SWIGLU
+                                                                                : LINEAR_GEGLU},
+                 VT_WHEN_TOKENS);
+    EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
+         {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = b->shared});
+    build_linear(
+        b, i, "shared.down",
+        (linear_args){.x = b->shared, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
+        VT_WHEN_TOKENS);
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
@@ -51,6 +94,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .activation = a->activation,
           .y = y,
           .accumulate = residual != NULL});
+    if (lw->tensor[VT_ROLE_SHARED_SHARE])
+        emit_shared(b, i, x, y);
 }
 
 const vt_block vt_block_experts = {.weights = weights,

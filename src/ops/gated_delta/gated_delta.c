@@ -85,7 +85,7 @@ static void gated_delta_reference(const void *args)
 
 /* ---- the card ---- */
 
-enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE };
+enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE, TYPE };
 
 static const char *const decays[] = {"plain", "log", NULL};
 static const char *const maps[] = {"grouped", "tiled", NULL};
@@ -100,10 +100,13 @@ static const vt_field gated_delta_fields[] = {
     [DECAY] = {"decay", 0, false, 1, decays},
     [MAP] = {"map", 0, false, 1, maps},
     [BEFORE] = {"before", 0, false, 1 << 16},
+    [TYPE] = {"type", VT_F32, true},
 };
 
 static const char *gated_delta_refuses(const vt_case *c)
 {
+    if (c->p[TYPE] > VT_BF16)
+        return "type: f32, f16 or bf16";
     return c->p[V_HEADS] % c->p[K_HEADS] != 0 ? "v_heads: a multiple of k_heads" : NULL;
 }
 
@@ -114,14 +117,14 @@ static const char *const gated_delta_cases[] = {
     "*tokens=1 decodes=15 k_heads=16 v_heads=32",
     "tokens=1|2|33 decodes=5 k_heads=2 v_heads=4 k_dim=16 v_dim=16 before=36",
     "tokens=70 decodes=1 k_heads=1 v_heads=3 k_dim=40 v_dim=72 decay=log",
-    "tokens=9 decodes=2 k_heads=3 v_heads=6 k_dim=5 v_dim=7 decay=log map=tiled before=3",
+    "tokens=9 decodes=2 k_heads=3 v_heads=6 k_dim=5 v_dim=7 decay=log map=tiled before=3 type=bf16",
     "tokens=3 k_heads=1 v_heads=1 k_dim=256 v_dim=130 map=tiled",
     NULL,
 };
 
 static const char *const gated_delta_draws[] = {
     "tokens=~60 decodes=0|0|3 k_heads=1|2|3 v_heads=6 k_dim=~48 v_dim=~80 decay=plain|log "
-    "map=grouped|tiled before=0|0|~20",
+    "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16",
     "tokens=~20 decodes=0|2 k_heads=2 v_heads=4 k_dim=128 v_dim=128|64 decay=log",
     NULL,
 };
@@ -130,15 +133,15 @@ static bool make_gates(gated_delta_args *a, const vt_case *c, vt_arena *arena, u
 {
     int64_t heads = c->p[V_HEADS];
     vt_tensor *ba = case_tensor_2d(arena, VT_F32, a->batch->n_tokens, 2 * heads);
-    vt_tensor *decay = case_tensor_1d(arena, VT_F32, heads);
+    vt_tensor *decay = case_tensor_1d(arena, (vt_dtype)c->p[TYPE], heads);
     ba = case_fill(arena, ba, 0, 1.5f, seed);
     decay = case_fill(arena, decay, 0, 1, seed);
-    a->dt_bias = case_fill(arena, case_tensor_1d(arena, VT_F32, heads), 0, 1, seed);
+    a->dt_bias = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], heads), 0, 1, seed);
     a->b = case_slice(arena, ba, 0, heads);
     a->a = case_slice(arena, ba, heads, heads);
     a->decay = decay;
     for (int64_t i = 0; decay && !a->log_decay && i < heads; i++)
-        row_f32(decay, 0)[i] = -expf(row_f32(decay, 0)[i]);
+        tensor_set(decay, 0, i, -expf(tensor_get(decay, 0, i)));
     return a->a && a->b && decay && a->dt_bias;
 }
 
@@ -185,6 +188,7 @@ static void gated_delta_shape(const void *args, const vt_batch *batch, int64_t m
     p[DECAY] = a->log_decay;
     p[MAP] = a->tiled;
     p[BEFORE] = a->state_at;
+    p[TYPE] = a->decay->dtype;
 }
 
 static const vt_impl gated_delta_portable = {.name = "portable",

@@ -24,13 +24,13 @@ typedef struct gated_delta_args {
     const vt_batch *batch;    /* q_start, state_from, state_to */
     const vt_tensor *x;       /* [tokens, 2 k_heads k_dim + v_heads v_dim] */
     const vt_tensor *a, *b;   /* [tokens, v_heads] */
-    const vt_tensor *decay;   /* [v_heads]; log_decay: its logarithm, of the other sign */
-    const vt_tensor *dt_bias; /* [v_heads] */
+    const vt_tensor *decay;   /* [v_heads], of a float type */
+    const vt_tensor *dt_bias; /* [v_heads], likewise */
     vt_tensor *state;         /* [slots, state_at + v_heads k_dim v_dim or more] */
     vt_tensor *y;             /* [tokens, v_heads v_dim] */
     int64_t state_at;
     int32_t k_heads, v_heads, k_dim, v_dim;
-    bool log_decay; /* decay = -e^(decay[j]) */
+    bool log_decay; /* the rule's decay is -e^(decay[j]) */
     bool tiled;     /* V head j has K head j mod k_heads; else j / (v_heads / k_heads) */
 } gated_delta_args;
 

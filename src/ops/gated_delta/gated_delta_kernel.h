@@ -53,8 +53,8 @@ static inline void read_token(const delta_piece *p, int64_t t, delta_token *out)
     const float *x = row_f32(a->x, t);
     unit_vector(x + from, dim, 1 / sqrtf((float)dim), out->q);
     unit_vector(x + a->k_heads * dim + from, dim, 1, out->k);
-    float z = row_f32(a->a, t)[p->head] + row_f32(a->dt_bias, 0)[p->head];
-    float step = z > 20 ? z : log1pf(expf(z)), decay = row_f32(a->decay, 0)[p->head];
+    float z = row_f32(a->a, t)[p->head] + tensor_get(a->dt_bias, 0, p->head);
+    float step = z > 20 ? z : log1pf(expf(z)), decay = tensor_get(a->decay, 0, p->head);
     out->keep = expf(step * (a->log_decay ? -expf(decay) : decay));
     out->beta = 1 / (1 + expf(-row_f32(a->b, t)[p->head]));
 }
@@ -180,8 +180,8 @@ static bool gated_delta_supports(const void *args, const vt_target *t, const vt_
     (void)t, (void)upto;
     const gated_delta_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && a->a->dtype == VT_F32 &&
-           a->b->dtype == VT_F32 && a->state->dtype == VT_F32 && a->decay->dtype == VT_F32 &&
-           a->dt_bias->dtype == VT_F32 && a->k_dim <= GATED_DELTA_K_DIM_MOST;
+           a->b->dtype == VT_F32 && a->state->dtype == VT_F32 && dtype_is_float(a->decay->dtype) &&
+           dtype_is_float(a->dt_bias->dtype) && a->k_dim <= GATED_DELTA_K_DIM_MOST;
 }
 
 static void gated_delta_describe(const void *args, const vt_target *t, const vt_size *size,

@@ -1,6 +1,6 @@
-/* RMSNorm of each head, times a gate: y = w * x / sqrt(mean(x^2) + eps) * silu(z), the mean over the
- * `dim` numbers of a head, w the same for all heads. It follows the gated delta rule. fp32 inside,
- * one rounding at the end. */
+/* RMSNorm of each head, times a gate: y = w * x / sqrt(mean(x^2) + eps) * silu(z), the mean over
+ * the `dim` numbers of a head, w the same for all heads. It follows the gated delta rule. fp32
+ * inside, one rounding at the end. */
 #ifndef VT_OPS_GATED_NORM_GATED_NORM_H
 #define VT_OPS_GATED_NORM_GATED_NORM_H
 

@@ -12,6 +12,7 @@
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
 #   make wheel      build/wheel/vitrine-....whl: program, library and Python API, for pip
 #   make deb        build/deb/*.deb: the program with a systemd service, the library, its development files
+#   make dist       build/dist: the files of a release (source, program, wheel; packages after `make deb`) and their SHA-256
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
 # Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
@@ -76,7 +77,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all wheel deb run test test-all test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: all portable wheel deb dist run test test-all test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -276,10 +277,20 @@ deb:
 	@git ls-files -z | tar --null -T - -cf - | tar -C build/deb/source -xf -
 	@cd build/deb/source && CC="$(CC)" dpkg-buildpackage -b -us -uc -j$$(nproc) > ../log 2>&1 || { tail -n 30 ../log >&2; exit 1; }
 	@rm -r build/deb/source
+	@if command -v lintian >/dev/null; then lintian --allow-root --fail-on error build/deb/*.deb; fi
 	@ls -l build/deb/*.deb | awk '{printf "%s: %.1f MB\n", $$NF, $$5 / 1e6}'
 
-wheel: all
-	@CC="$(CC)" LIB_OBJ="$(LIB_OBJ)" python/build-wheel $(B) build/wheel
+# The program and the library for C libraries of 2018 and later: what the wheel and `make dist` bring.
+portable: $(B)/portable/vitrine
+$(B)/portable/vitrine: $(B)/vitrine $(wildcard tools/portable/*)
+	@CC="$(CC)" OBJECTS="$(CLI_OBJ) $(B)/libserver.a $(B)/libvitrine_internal.a" STATIC="$(STATIC_LIBS) $(SERVER_LIBS)" \
+	  LIB_OBJECTS="$(LIB_OBJ)" tools/portable/link $(@D)
+
+wheel: all portable
+	@CC="$(CC)" python/build-wheel $(B) build/wheel
+
+dist: wheel
+	@tools/dist $(B) build/dist
 
 # Every file that `install` puts there, and nothing else: folders may be others' too. The folders of the labs are ours.
 uninstall:

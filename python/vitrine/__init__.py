@@ -14,7 +14,8 @@ from ._llm import LLM
 from ._request import Sampling
 from ._result import Completion, Result, Score
 from ._server import Server, serve
+from ._story import Story
 from ._stream import AsyncStream, Stream
 
 __all__ = ["LLM", "AsyncStream", "BusyError", "Completion", "DeviceError", "Error", "ModelError", "Result", "Sampling", "Score",
-           "Server", "Stream", "UnsupportedError", "__version__", "serve"]
+           "Server", "Story", "Stream", "UnsupportedError", "__version__", "serve"]

@@ -15,12 +15,16 @@ from ._inbox import Inbox
 from ._library import call, lib, take_text
 from ._request import Prompt, Prompts, Request, Sampling, flag, integer, integers
 from ._result import Result, Score
+from ._story import Story
 from ._stream import AsyncStream, Stream, next_news
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Messages = Sequence[Mapping[str, Any]]
+
+
+SPOKEN = ("json", "quiet")  # options of the program, which the library, being silent, would ignore
 
 
 def option_text(value: Any) -> str:
@@ -104,7 +108,12 @@ class LLM:
     def __init__(self, model: Union[str, "os.PathLike[str]", None] = None, *,
                  progress: Optional[Callable[[str, float], None]] = None, **options: Any) -> None:
         texts = {key.replace("_", "-"): option_text(value) for key, value in options.items() if value is not None}
+        for key in SPOKEN:
+            if key in texts:
+                raise ValueError(f"option {key}: belongs to the program, and the library prints nothing")
         if model is not None:
+            if not isinstance(model, (str, os.PathLike)) or not os.fspath(model):
+                raise ValueError(f"model is {model!r}, expected a path or a name")
             texts["model"] = option_text(model)
         opening = Opening(texts, progress)
         opening.wait()
@@ -208,7 +217,7 @@ class LLM:
 
     @staticmethod
     def _chat_json(messages: Messages, template: Optional[Mapping[str, Any]]) -> bytes:
-        if isinstance(messages, (str, bytes)) or not all(isinstance(m, Mapping) for m in messages):
+        if isinstance(messages, (str, bytes)) or not hasattr(messages, "__iter__") or not all(isinstance(m, Mapping) for m in messages):
             raise ValueError(f"messages are {messages!r}, expected a list of dicts with role and content")
         try:
             return json.dumps({**(template or {}), "messages": [dict(m) for m in messages]}).encode()
@@ -304,7 +313,7 @@ class LLM:
              **sampling: Any) -> Union[Result, Stream]:
         """Answers messages ({"role": ..., "content": ...}); with `stream` the answer's text, piece by piece. `template`
         has further variables of the chat template, such as enable_thinking."""
-        if stream:
+        if flag("stream", stream):
             self._one(sampling)
         request = self._chat_request(messages, template, sampling)
         return Stream(self, request) if stream else self._results([request])[0]
@@ -348,13 +357,12 @@ class LLM:
         vectors = [r.completions[0].vector for r in self._results(requests)]
         return vectors if several else vectors[0]
 
-    def story(self, request: int = 0) -> dict[str, Any]:
-        """The story of the newest steps of all requests; Result.story is one request's."""
+    def story(self, request: int = 0) -> Story:
+        """The story of the newest steps of all requests; Result.story is one request's. A dict, which notebooks show as a page."""
         out, size = ctypes.c_void_p(), ctypes.c_size_t()
         with self.use() as engine:
             call("vt_engine_story", engine, request, ctypes.byref(out), ctypes.byref(size))
-        story: dict[str, Any] = json.loads(take_text(out, size))
-        return story
+        return Story(json.loads(take_text(out, size)))
 
     def stats(self) -> dict[str, int]:
         """Numbers about the engine as of its last step: pages, queue, tokens; vt_stats in vitrine.h explains each."""

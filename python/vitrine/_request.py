@@ -120,6 +120,8 @@ class Request:
                 setattr(c, name, integer(name, value, INTEGERS[name]))
             elif name in FLOATS:
                 setattr(c, FLOATS[name], real(name, value))
+                if name == "timeout" and not 0 <= value <= 1e9:
+                    raise ValueError(f"timeout is {value!r}, expected 0 to 1e9 seconds")
             elif name == "ignore_eos":
                 c.ignore_eos = flag(name, value)
             elif name in ("stop_ids", "allowed"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from . import _abi
 from ._library import Error
+from ._story import Story
 
 if TYPE_CHECKING:
     from ._llm import LLM
@@ -75,7 +76,7 @@ class Result:
     def __init__(self, llm: "LLM", request: int, n: int) -> None:
         self._llm = llm
         self._request = request
-        self._story: Optional[dict[str, Any]] = None
+        self._story: Optional[Story] = None
         self.completions: list[Completion] = [Completion() for _ in range(n)]
 
     def __getattr__(self, name: str) -> Any:
@@ -100,7 +101,7 @@ class Result:
                 raise TimeoutError(c.error) if "timeout" in c.error or "time limit" in c.error else Error(c.error)
 
     @property
-    def story(self) -> dict[str, Any]:
+    def story(self) -> Story:
         """The request's story (docs/story-format.md), asked for once. The LLM must be open, and its recording, which
         holds the newest steps only, must still have the request (else ValueError)."""
         if self._story is None:

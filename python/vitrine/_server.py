@@ -36,7 +36,8 @@ class Server:
             self.process.wait()
             line = self.log[-1] if self.log else ""
             message = line.removeprefix("vitrine: ") or f"the server ended with status {self.process.returncode}"
-            raise (ValueError if self.process.returncode == 2 else Error)(message)
+            kind = ValueError if self.process.returncode == 2 else OSError if message.startswith("no model ") else Error
+            raise kind(message)
 
     def _read(self) -> None:
         assert self.process.stderr
@@ -62,7 +63,7 @@ class Server:
 
 def serve(model: Union[str, "os.PathLike[str]", None] = None, *, port: int = 0, **options: Any) -> Server:
     """Serves a model over HTTP in the background, for tests and notebooks; returns when it is ready. The keywords are the
-    options of `vitrine serve --help`, with _ for -; a list gives an option several times.
+    options of `vitrine serve --help`, with _ for -; a list gives an option several times. Errors are those of LLM.
 
         with vitrine.serve("smollm2-135m") as s:
             openai.OpenAI(base_url=s.url + "/v1", api_key="none")

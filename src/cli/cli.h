@@ -80,6 +80,7 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err);
 
 /* ---- help.c ---- */
 
+void cli_first_steps(vt_buf *b, const vt_term *term, bool any_model);
 void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs);
 void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb);
 

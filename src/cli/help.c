@@ -91,6 +91,22 @@ static void two_columns(vt_buf *b, const vt_term *term, const char *left, const 
     vt_buf_putc(b, '\n');
 }
 
+/* Says what to type first to whoever typed `vitrine` alone. */
+void cli_first_steps(vt_buf *b, const vt_term *term, bool any_model)
+{
+    vt_buf_puts(b, "vitrine: an LLM inference engine that shows its work\n");
+    heading(b, term, "What to type next");
+    if (!any_model)
+        vt_buf_puts(b, "  vitrine pull smollm2-135m                     a first model, 98 MB\n");
+    vt_buf_puts(
+        b,
+        "  vitrine run \"Why is the sky blue?\" --story    an answer, and how it was made\n"
+        "  vitrine chat                                  a conversation\n"
+        "  vitrine serve                                 OpenAI's API, and a page that shows it\n"
+        "  vitrine lab                                   lessons on this machine\n"
+        "  vitrine --help                                everything else\n");
+}
+
 void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs)
 {
     vt_buf_puts(b, "vitrine: an LLM inference engine that shows its work\n");

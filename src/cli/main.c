@@ -17,6 +17,7 @@
 #include "device/cpu.h"
 #include "device/cuda.h"
 #include "files/map.h"
+#include "model/catalogue.h"
 #include "ops/knobs.h"
 
 /* One verb a paragraph. */
@@ -370,6 +371,19 @@ static int run_verb(const cli_verb *verb, int n, char **argv)
     return status;
 }
 
+/* True if the cache has a model, or the environment names one. */
+static bool any_model(void)
+{
+    vt_catalogue models;
+    vt_err ignored;
+    bool named = getenv("VITRINE_MODEL") != NULL;
+    if (vt_catalogue_read(&models, &ignored) != VT_OK)
+        return named;
+    named = named || models.n > 0;
+    vt_catalogue_release(&models);
+    return named;
+}
+
 static int dispatch(int argc, char **argv)
 {
     vt_term term = vt_term_of(1);
@@ -377,7 +391,7 @@ static int dispatch(int argc, char **argv)
     vt_buf b = {0};
     if (!first) {
         vt_term log = vt_term_of(2);
-        cli_help_program(&b, &log, verbs);
+        cli_first_steps(&b, &log, any_model());
         print(&b, stderr);
         return CLI_USAGE;
     }

@@ -63,11 +63,11 @@ static const preset presets[] = {
 static const struct hub_model {
     const char *repo, *size;
 } hub_models[] = {
-    {"HuggingFaceTB/SmolLM2-360M-Instruct", "0.7 GB"},
-    {"Qwen/Qwen2.5-0.5B-Instruct", "1.0 GB"},
-    {"Qwen/Qwen3-0.6B", "1.5 GB"},
-    {"HuggingFaceTB/SmolLM2-1.7B-Instruct", "3.4 GB"},
-    {"Qwen/Qwen3-1.7B", "4.1 GB"},
+    {"HuggingFaceTB/SmolLM2-360M-Instruct", "0.7 GB, Apache-2.0"},
+    {"Qwen/Qwen2.5-0.5B-Instruct", "1.0 GB, Apache-2.0"},
+    {"Qwen/Qwen3-0.6B", "1.5 GB, Apache-2.0"},
+    {"HuggingFaceTB/SmolLM2-1.7B-Instruct", "3.4 GB, Apache-2.0"},
+    {"Qwen/Qwen3-1.7B", "4.1 GB, Apache-2.0"},
 };
 
 #define HUB "https://huggingface.co"
@@ -292,7 +292,7 @@ static int say_what_there_is(void)
         fprintf(stderr, "  %-14s %s\n", presets[i].name, presets[i].what);
     fputs("\nOf a hub any ORG/NAME of a family that this program knows (Llama, Mistral, Qwen2, "
           "Qwen3,\n"
-          "Gemma 3), with --hub " HUB " or another; for instance, about as large as:\n",
+          "Gemma 3 and others), with --hub " HUB " or another; for instance, about as large as:\n",
           stderr);
     for (size_t i = 0; i < sizeof hub_models / sizeof *hub_models; i++)
         fprintf(stderr, "  %-36s %s\n", hub_models[i].repo, hub_models[i].size);

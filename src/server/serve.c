@@ -215,6 +215,40 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
     vt_buf_release(&b);
 }
 
+/* "page: http://127.0.0.1:8000/" and a request to paste into a terminal, of the kind that the model
+ * can answer. A server for all addresses is asked on this machine's own. */
+static void announce_first_steps(const vt_server *s, const char *where)
+{
+    const char *colon = strrchr(where, ':'), *host = s->sites.host;
+    bool anywhere = host && (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0);
+    char url[256] = "http://localhost", line[640];
+    size_t n = 0;
+    if (anywhere)
+        snprintf(url, sizeof url, "%s://localhost%s", s->sites.scheme, colon);
+    else if (host)
+        snprintf(url, sizeof url, "%s", where);
+    if (host) {
+        snprintf(line, sizeof line, "page: %s/", url);
+        say(s, line);
+    }
+    vt_append(line, sizeof line, &n, "try: curl ");
+    if (!host)
+        vt_append(line, sizeof line, &n, "--unix-socket '%s' ", vt_options_get(s->options, "uds"));
+    if (s->keys.n > 0)
+        vt_append(line, sizeof line, &n, "-H 'Authorization: Bearer KEY' ");
+    if (strcmp(vt_options_get(s->options, "pooling"), "none") != 0)
+        vt_append(line, sizeof line, &n, "%s/v1/embeddings -d '{\"input\": \"The sky\"}'", url);
+    else if (s->model->chat_template)
+        vt_append(line, sizeof line, &n,
+                  "%s/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": "
+                  "\"Why is the sky blue?\"}]}'",
+                  url);
+    else
+        vt_append(line, sizeof line, &n,
+                  "%s/v1/completions -d '{\"prompt\": \"The sky is blue because\"}'", url);
+    say(s, line);
+}
+
 /* "ready after 0.42 s: http://127.0.0.1:8000 serves SmolLM2: 32768 tokens of KV ...", and memory */
 static void announce(const vt_server *s, const char *where)
 {
@@ -231,6 +265,7 @@ static void announce(const vt_server *s, const char *where)
               vt_engine_max_context(s->engine));
     say(s, line);
     announce_memory(s, &st);
+    announce_first_steps(s, where);
 }
 
 /* ---- the end ---- */

@@ -63,6 +63,26 @@ check "Debian's packages have the program's version" test "$("$root/bin/vitrine"
 for f in $(sed -n 's|^COPY --from=build /out/usr/local/\([^ ]*\) .*|\1|p' Containerfile); do
     check "the container takes $f, which is installed" test -e "$root/$f"
 done
+check "the second example builds" \
+    cc -std=c17 -Wall -Wextra -Werror -I"$root/include" -o "$tmp/many" examples/many.c -L"$root/lib" -lvitrine -lpthread \
+    -Wl,-rpath,"$root/lib"
+check "make dist" make -s dist
+dist=build/dist
+check "its sums hold" sh -c "cd $dist && sha256sum --check --strict SHA256SUMS"
+check "it lists every file" test "$(sed 's/.*  //' $dist/SHA256SUMS | sort)" = "$(cd $dist && find . -type f ! -name SHA256SUMS | sed 's|^./||' | sort)"
+check "the same tree gives the same files" sh -c "cp $dist/SHA256SUMS '$tmp/sums' && make -s dist && grep tar.gz $dist/SHA256SUMS > '$tmp/again' &&
+    grep tar.gz '$tmp/sums' | cmp - '$tmp/again'"
+check "the source is the tracked files" test "$(tar -tzf "$(find $dist -name "*.tar.gz" ! -name "*linux*")" | grep -vc '/$')" = "$(git ls-files | wc -l)"
+mkdir "$tmp/dist"
+check "the program's archive is one folder" tar -C "$tmp/dist" -xzf "$(echo $dist/vitrine-*-linux-*.tar.gz)"
+tree=$(echo "$tmp"/dist/vitrine-*-linux-*)
+check "its program runs" "$tree/bin/vitrine" --version
+check "it needs nothing but the C library" sh -c "! readelf -d '$tree/bin/vitrine' '$tree/lib/libvitrine.so.0' | grep NEEDED |
+    grep -vE 'libc\.so|libm\.so|libdl\.so|libpthread\.so|ld-linux'"
+if command -v pkg-config >/dev/null 2>&1; then
+    check "pkg-config finds it wherever it lies" sh -c "export PKG_CONFIG_PATH='$tree/lib/pkgconfig'
+        eval cc -o \"'$tmp/moved'\" examples/complete.c \"\$(pkg-config --cflags --libs vitrine)\" && test -x '$tmp/moved'"
+fi
 touch "$root/bin/another"
 check "make uninstall" make -s uninstall DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 left=$(cd "$root" && find . ! -type d)

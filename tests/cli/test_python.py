@@ -34,7 +34,7 @@ if "VITRINE_WHEEL" not in os.environ:
     os.execve(python, [python, os.path.abspath(__file__)], {**os.environ, "VITRINE_WHEEL": path})
 
 # ---- from here on in the environment ----
-import asyncio, json, re, tempfile, threading, urllib.request, zipfile  # noqa: E402
+import asyncio, json, numbers, re, tempfile, threading, urllib.request, zipfile  # noqa: E402
 
 import vitrine  # noqa: E402
 
@@ -78,14 +78,21 @@ def python(code, **kw):
 def test_the_wheel_is_small_and_needs_only_the_c_library():
     path = os.environ["VITRINE_WHEEL"]
     assert os.path.getsize(path) < 15e6
-    assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", path), path
+    assert re.search(r"-py3-none-manylinux_2_28_x86_64\.whl$", path), path
     with zipfile.ZipFile(path) as z, tempfile.TemporaryDirectory() as d:
         (meta,) = [n for n in z.namelist() if n.endswith("METADATA")]
         assert b"Requires-Dist" not in z.read(meta)
         assert "vitrine/py.typed" in z.namelist()
-        out = subprocess.run(["readelf", "-d", z.extract("vitrine/libvitrine.so.0", d)], capture_output=True, text=True).stdout
-        needed = set(re.findall(r"NEEDED.*\[(.*)\]", out))
-        assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"} and "TEXTREL" not in out, out
+        (program,) = [n for n in z.namelist() if n.endswith("data/bin/vitrine")]
+        for name in ("vitrine/libvitrine.so.0", program):
+            path = z.extract(name, d)
+            out = subprocess.run(["readelf", "-d", path], capture_output=True, text=True).stdout
+            needed = set(re.findall(r"NEEDED.*\[(.*)\]", out))
+            assert needed <= {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}, out
+            assert "TEXTREL" not in out, out
+            out = subprocess.run(["objdump", "-T", path], capture_output=True, text=True).stdout
+            versions = {int(v) for v in re.findall(r"\(?GLIBC_2\.(\d+)", out)}
+            assert versions and max(versions) <= 28, f"{name} wants glibc 2.{max(versions)}"
         names = subprocess.run(["nm", "-D", "--defined-only", os.path.join(d, "vitrine/libvitrine.so.0")], capture_output=True,
                                text=True).stdout.split("\n")
         others = [n for n in names if n and not n.split()[-1].startswith("vt_")]
@@ -229,6 +236,19 @@ def test_wrong_values_are_named():
     for prompt, needle in ((5, "prompt"), ([1, "a"], "prompt[1] is 'a'"), ("\ud800", "surrogates"), ([10**6], "1000000"), ("", "prompt")):
         with raises(ValueError, needle):
             llm().generate(prompt, max_tokens=1)
+    for kw, needle in (({"json": True}, "json"), ({"quiet": True}, "quiet"), ({"temperature": 1}, "temperature")):
+        with raises(ValueError, f"option {needle}"):
+            vitrine.LLM(MODEL, **kw)
+    for name in ("", 5, b"x"):
+        with raises(ValueError, "model is"):
+            vitrine.LLM(name)
+    with raises(ValueError, "messages are None"):
+        llm().chat(None)
+    with raises(ValueError, "stream is 'yes'"):
+        llm().chat([{"role": "user", "content": "x"}], stream="yes")
+    for seconds in (-1, float("inf")):
+        with raises(ValueError, "timeout is"):
+            llm().generate("x", timeout=seconds)
     with raises(ValueError, "devcie", "did you mean device"):
         vitrine.LLM(MODEL, devcie="cpu")
     with raises(ValueError, "threads"):
@@ -353,6 +373,63 @@ def test_serve_in_the_background():
     assert s.process.returncode == 0, s.log
     with raises(ValueError, "no-such-option"):
         vitrine.serve(MODEL, no_such_option=1)
+    with raises(OSError, "no model nonesuch"):
+        vitrine.serve("nonesuch")
+
+
+def test_a_story_is_a_dict_that_notebooks_show_as_a_page():
+    story = llm().generate("a", max_tokens=4, ignore_eos=True).story
+    assert isinstance(story, dict) and json.loads(json.dumps(story)) == story
+    assert story.html().lower().startswith("<!doctype html>") and "http://" not in story._repr_html_().replace("http://www.w3.org", "")
+    frame = story._repr_html_()
+    assert frame.startswith('<iframe srcdoc="') and frame.count('"') == 6, frame[:200]
+    assert vitrine.Story({"no": "story"})._repr_html_() is None
+    with raises(RuntimeError, "story"):
+        vitrine.Story({"no": "story"}).html()
+
+
+def test_numbers_of_numpy_are_numbers():
+    class Integral:
+        """As numpy's: registered with numbers.Integral, no int itself."""
+        def __init__(self, value):
+            self.value = value
+
+        def __int__(self):
+            return self.value
+    numbers.Integral.register(Integral)
+    assert llm().generate([Integral(5), Integral(6)], max_tokens=Integral(2), ignore_eos=True).completion_tokens == 2
+
+
+def test_ctrl_c_while_a_stream_is_read_ends_it():
+    out = python(f"""
+import os, signal, vitrine
+llm = vitrine.LLM({MODEL!r}, **{FAST!r})
+try:
+    for i, piece in enumerate(llm.stream("long", max_tokens=450, ignore_eos=True)):
+        if i == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    while llm.stats()["running"] + llm.stats()["pages_used"] > 0:
+        pass
+    print(llm.stats()["finished_abort"], llm.stats()["pages_used"])
+""")
+    assert (out.returncode, out.stdout, out.stderr) == (0, "1 0\n", ""), out
+
+
+def test_other_threads_run_while_it_computes():
+    """The lock of Python is not held: a thread counts while generate waits."""
+    seen = []
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            seen.append(llm().stats()["running"])
+    t = threading.Thread(target=count)
+    t.start()
+    llm().generate("x", max_tokens=200, ignore_eos=True)
+    done.set()
+    t.join()
+    assert 1 in seen, len(seen)
 
 
 def test_the_pages_example_runs():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What `vitrine serve` says of itself: health, loads, models, metrics, logs, spans, stories, and who may ask for what."""
-import atexit, glob, http.client, http.server, os, re, signal, socket, subprocess, sys, tempfile, threading
+import atexit, glob, http.client, http.server, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading
 
+import tiny_model
 from tap import *
 
 SMALL = ["--max-context", "512", "--kv-memory", "64M"]
@@ -650,6 +651,53 @@ def test_first_lines_say_memory_and_what_fits():
     assert re.search(r"ready after [\d.]+ s: http://\S+ serves dummy:smollm2-135m: \d+ tokens of KV", lines[0]), lines[0]
     assert re.search(r"memory: 269 MB of weights, 67.1 MB of KV, which [\d.]+ sequences of full context fill; up to 64 run",
                      lines[1]), lines[1]
+
+
+def first_steps(*args, env=None):
+    """The page's address and what curl answers to the line that the server says to try."""
+    p = start("serve", *SMALL, "--port", "0", *args, env=env)
+    try:
+        said = b""
+        while not (m := re.search(r"^try: (curl .*)\n", said.decode(), re.M)):
+            piece = os.read(p.stderr.fileno(), 4096)
+            assert piece, said
+            said += piece
+        page = re.search(r"^page: (\S+)$", said.decode(), re.M)
+        command = m[1].replace("Bearer KEY'", "Bearer secret'").replace("curl ", "curl -sS ", 1)
+        run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=clean_env())
+        assert run.returncode == 0, (command, run.stderr)
+        if page:
+            assert b"<html" in subprocess.run(["curl", "-sS", page[1]], capture_output=True, env=clean_env()).stdout, page[1]
+        return page and page[1], m[1], json.loads(run.stdout)
+    finally:
+        p.terminate()
+        p.communicate()
+
+
+def test_a_line_to_paste_and_the_pages_address_are_said_at_the_start():
+    golden = os.path.join(os.path.dirname(__file__), "..", "golden")
+    page, line, answer = first_steps("-m", DUMMY)
+    assert page and answer["choices"][0]["message"]["content"] is not None and "/v1/chat/" in line, (page, line, answer)
+    page, line, answer = first_steps("-m", DUMMY, "--host", "0.0.0.0", env={"VITRINE_API_KEY": "secret"})
+    assert page.startswith("http://localhost:") and "secret" not in line and "choices" in answer, (page, line, answer)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "a socket")
+        p = start("serve", *SMALL, "-m", DUMMY, "--uds", path)
+        said = b""
+        while b"\ntry: " not in said or not said.endswith(b"\n"):
+            said += os.read(p.stderr.fileno(), 4096)
+        line = re.search(rb"^try: (.*)$", said, re.M)[1].decode()
+        assert b"page: " not in said and f"--unix-socket '{path}'" in line, said
+        assert "choices" in json.loads(subprocess.run(["sh", "-c", line], capture_output=True, env=clean_env()).stdout)
+        p.terminate()
+        p.communicate()
+    _, line, answer = first_steps("-m", os.path.join(golden, "embedding", "qwen3"), "--pooling", "mean", "--kv-dtype", "f32",
+                                  "--max-context", "128", "--kv-memory", "4M")
+    assert "/v1/embeddings" in line and len(answer["data"]) == 1, (line, answer)
+    model = tiny_model.make(os.path.join(tempfile.mkdtemp(), "plain"), None)
+    atexit.register(shutil.rmtree, os.path.dirname(model))
+    _, line, answer = first_steps("-m", model)
+    assert "/v1/completions" in line and "choices" in answer, (line, answer)
 
 
 # ---- traces ----

@@ -63,10 +63,14 @@ def test_help_has_three_spellings():
     assert "bench latency" in ok("bench", "--help").text
 
 
-def test_no_verb_shows_help_on_stderr_and_is_wrong_usage():
-    r = run()
-    same((r.code, r.out), (2, b""))
-    assert "Usage" in r.log
+def test_no_verb_says_what_to_type_next_and_is_wrong_usage():
+    with tempfile.TemporaryDirectory() as empty:
+        r = run(env={"VITRINE_CACHE": empty})
+        same((r.code, r.out), (2, b""))
+        assert "What to type next" in r.log and "vitrine pull smollm2-135m" in r.log and r.log.count("\n") < 15, r.log
+        assert "vitrine pull" not in run(env={"VITRINE_CACHE": empty, "VITRINE_MODEL": DUMMY}).log
+    for line in re.findall(r"^  vitrine ([a-z]+)", r.log, re.M):
+        ok(line, "--help")
 
 
 def test_version_is_one_line():
@@ -97,11 +101,12 @@ def test_near_misses_are_answered_with_what_was_meant():
     assert "did you mean" not in fails(2, "no verb 'dance'", "dance").log
 
 
-def test_pull_without_a_name_lists_what_can_be_had_with_sizes():
+def test_pull_without_a_name_lists_what_can_be_had_with_sizes_and_licences():
     r = run("pull")
     same(r.code, 2)
-    for name, size in (("smollm2-135m", "98 MB"), ("gemma3-270m", "253 MB"), ("Qwen/Qwen3-0.6B", "1.5 GB")):
-        assert any(name in line and size in line for line in r.log.split("\n")), r.log
+    for name, size, licence in (("smollm2-135m", "98 MB", "Apache-2.0"), ("gemma3-270m", "253 MB", "Gemma's terms"),
+                                ("Qwen/Qwen3-0.6B", "1.5 GB", "Apache-2.0")):
+        assert any(name in line and size in line and licence in line for line in r.log.split("\n")), r.log
 
 
 def test_labs_are_found_by_the_spelling_of_their_folders():

@@ -251,7 +251,8 @@ typedef enum vt_grammar_kind {
                                with "optional": true any text may come instead of them */
 } vt_grammar_kind;
 
-/* Where an answer has reasoning between <think> and </think>. */
+/* Where an answer has reasoning between <think> and </think>, or between thought_open and
+ * thought_close of the request. */
 typedef enum vt_thought {
     VT_THOUGHT_NONE = 0, /* nothing is looked for */
     VT_THOUGHT_MAYBE,    /* the answer may begin with <think> */
@@ -314,6 +315,9 @@ typedef struct vt_request_params {
     bool unscaled;      /* false: the vector is scaled to length 1 */
     int32_t dimensions; /* 0: all; else only the vector's first so many numbers (of models that
                            were trained so that these suffice), which are then scaled */
+    bool special_text;  /* false; true: the text of events has special tokens in it too, but for
+                           those that end the answer */
+    const char *thought_open, *thought_close; /* NULL: <think> and </think>; at most 63 bytes */
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

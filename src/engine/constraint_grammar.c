@@ -48,6 +48,11 @@ static bool make(void *user, int32_t sample, vt_constraint *out)
     return matcher != NULL;
 }
 
+static bool is_long_tag(const char *tag)
+{
+    return tag && (!*tag || strlen(tag) >= VT_THOUGHT_MAX_TAG);
+}
+
 /* Finds or compiles; *out is NULL for a request without a grammar. */
 static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
 {
@@ -60,6 +65,10 @@ static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out
         return vt_fail(err, VT_ERR_USAGE,
                        "max_thought is %d with thought %d, expected 0 or more with thought 1 or 2",
                        p->max_thought, p->thought);
+    if (is_long_tag(p->thought_open) || is_long_tag(p->thought_close))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "thought_open and thought_close: expected 1 to %d bytes each",
+                       VT_THOUGHT_MAX_TAG - 1);
     if (p->max_thought > 0 && !e->grammars)
         return vt_fail(err, VT_ERR_USAGE,
                        "max_thought: the model has no tokenizer, which it needs");
@@ -107,7 +116,9 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
                 {.g = g,
                  .inside = whole.thought == VT_THOUGHT_BEGUN,
                  .most = most,
-                 .budget = whole.max_thought}};
+                 .budget = whole.max_thought,
+                 .open = whole.thought_open,
+                 .close = whole.thought_close}};
     bool at_start;
     m.thought.none = whole.thought == VT_THOUGHT_NONE;
     if (!m.thought.none || (g && vt_grammar_opening(g, &at_start)))

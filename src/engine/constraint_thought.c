@@ -1,5 +1,6 @@
 #include "engine/constraint_thought.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,6 @@
 typedef enum phase { START, INSIDE, CLOSING, FREE, OUTSIDE } phase;
 
 enum { MISSED = -1, MAX_CLOSE = 16, MAX_EOS = 16, RING = VT_DRAFT_MOST + 1 };
-
-static const char open_tag[] = "<think>", close_tag[] = "</think>";
 
 typedef struct place {
     phase phase;
@@ -24,6 +23,8 @@ typedef struct thought {
     const char *opening; /* the grammar begins to hold behind it; NULL: behind the thought */
     bool at_start;       /* it counts at the beginning only */
     int32_t close[MAX_CLOSE], n_close;
+    char open_tag[VT_THOUGHT_MAX_TAG], close_tag[VT_THOUGHT_MAX_TAG];
+    int32_t open; /* the first token of the open tag, if no other text begins with it; -1 */
     int32_t eos[MAX_EOS], n_eos;
     place back[RING]; /* the last ones, a ring; the newest at `taken` */
     int32_t taken;    /* tokens */
@@ -101,9 +102,8 @@ static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
     if (p->phase == FREE || (p->phase == START && s->opening))
         return allow_free(s, words, n_words);
     bool some = matcher(s) && vt_matcher_mask(s->m, words, n_words);
-    int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
-    if (p->phase == START && open >= 0) {
-        allow(words, n_words, open);
+    if (p->phase == START && s->open >= 0) {
+        allow(words, n_words, s->open);
         some = true;
     }
     return some ? VT_ALLOW_MASK : VT_ALLOW_NOTHING;
@@ -135,7 +135,7 @@ static bool think(thought *s, place *p)
 {
     size_t rest = 0;
     p->thought++;
-    if (find_tag(s, close_tag, &p->matched, &rest)) {
+    if (find_tag(s, s->close_tag, &p->matched, &rest)) {
         p->phase = behind_thought(s);
         p->opened = 0;
         return !holds_at_once(s) || is_blank(&s->piece, rest);
@@ -175,8 +175,7 @@ static bool look_for_opening(thought *s, place *p)
 static bool begin(thought *s, place *p, int32_t token)
 {
     size_t rest = 0;
-    int32_t open = vt_tokenizer_find(s->r.t, open_tag, sizeof open_tag - 1);
-    if (holds_at_once(s) && token == open) {
+    if (holds_at_once(s) && token == s->open) {
         forget_matcher(s);
         *p = (place){.phase = INSIDE, .thought = 1};
         return true;
@@ -187,7 +186,7 @@ static bool begin(thought *s, place *p, int32_t token)
     }
     int32_t before = p->matched;
     p->thought++;
-    if (find_tag(s, open_tag, &p->matched, &rest)) {
+    if (find_tag(s, s->open_tag, &p->matched, &rest)) {
         p->phase = INSIDE;
         p->matched = 0;
     } else if (before == 0 && is_blank(&s->piece, 0)) {
@@ -261,13 +260,39 @@ static int64_t n_new(void *state)
     return cost.n - cost.n_cached;
 }
 
-/* The tokens that close a thought; false: more than MAX_CLOSE, or out of memory. */
-static bool find_close(thought *s)
+/* Sets the tags, and the token that opens a thought. */
+static bool set_tags(thought *s)
 {
-    static const char text[] = "\n</think>\n\n";
+    const char *open = s->r.open ? s->r.open : "<think>";
+    const char *close = s->r.close ? s->r.close : "</think>";
     vt_ids ids = {0};
     vt_err err;
-    bool ok = vt_tokenizer_encode(s->r.t, text, sizeof text - 1, VT_TOKENIZE_SPECIAL, &ids, &err) ==
+    s->r.open = s->r.close = NULL; /* they are only borrowed */
+    snprintf(s->open_tag, sizeof s->open_tag, "%s", open);
+    snprintf(s->close_tag, sizeof s->close_tag, "%s", close);
+    s->open = vt_tokenizer_find(s->r.t, s->open_tag, strlen(s->open_tag));
+    if (s->open >= 0)
+        return true;
+    bool ok = vt_tokenizer_encode(s->r.t, s->open_tag, strlen(s->open_tag), VT_TOKENIZE_SPECIAL,
+                                  &ids, &err) == VT_OK;
+    if (ok && ids.n > 0 && vt_tokenizer_is_special(s->r.t, ids.id[0]))
+        s->open = ids.id[0];
+    vt_ids_release(&ids);
+    return ok;
+}
+
+/* The tokens that close a thought; false: more than MAX_CLOSE, or out of memory. Templates write
+ * line breaks around tags that are text. */
+static bool find_close(thought *s)
+{
+    char text[VT_THOUGHT_MAX_TAG + 8];
+    int32_t id = vt_tokenizer_find(s->r.t, s->close_tag, strlen(s->close_tag));
+    bool special = s->close_tag[0] != '<' || s->close_tag[1] != '/' ||
+                   (id >= 0 && vt_tokenizer_is_special(s->r.t, id));
+    vt_ids ids = {0};
+    vt_err err;
+    int n = snprintf(text, sizeof text, special ? "%s" : "\n%s\n\n", s->close_tag);
+    bool ok = vt_tokenizer_encode(s->r.t, text, (size_t)n, VT_TOKENIZE_SPECIAL, &ids, &err) ==
                   VT_OK &&
               ids.n > 0 && ids.n <= MAX_CLOSE;
     s->n_close = ok ? (int32_t)ids.n : 0;
@@ -289,7 +314,7 @@ bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
     s->back[0].phase = rules->inside ? INSIDE : rules->none ? behind_thought(s) : START;
     s->n_eos = vt_tokenizer_eos_ids(rules->t, s->eos, MAX_EOS);
     s->n_eos = s->n_eos < MAX_EOS ? s->n_eos : MAX_EOS;
-    if (!find_close(s)) {
+    if (!set_tags(s) || !find_close(s)) {
         release(s);
         return false;
     }

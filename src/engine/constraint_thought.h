@@ -1,5 +1,5 @@
-/* A constraint for answers that begin with reasoning: <think> ... </think>, then what a grammar
- * says, or anything.
+/* A constraint for answers that begin with reasoning: <think> ... </think>, or other tags, then
+ * what a grammar says, or anything.
  *
  *             <think>              </think>
  *   START ──────────────> INSIDE ────────────> OUTSIDE   the grammar holds
@@ -17,6 +17,8 @@
 #include "engine/constraint.h"
 #include "grammar/grammar.h"
 
+enum { VT_THOUGHT_MAX_TAG = 64 }; /* bytes of a tag, with its NUL */
+
 typedef struct vt_thought_rules {
     const vt_tokenizer *t; /* outlives the constraint */
     vt_grammar *g;  /* of the answer behind the thought; NULL: any text. A reference is kept */
@@ -24,6 +26,7 @@ typedef struct vt_thought_rules {
     bool none;      /* the answer has no thought */
     int32_t most;   /* tokens of the whole answer */
     int32_t budget; /* tokens of the thought, after which it is closed; 0: any number */
+    const char *open, *close; /* NULL: <think> and </think>; copied */
 } vt_thought_rules;
 
 /* False: out of memory. */

@@ -26,6 +26,11 @@ enum {
 #define INT(lo, hi) VT_OPTION_INT, .min = (lo), .max = (hi)
 #define FLOAT(lo, hi) VT_OPTION_FLOAT, .min = (lo), .max = (hi)
 #define CHOICE(list) VT_OPTION_CHOICE, .choices = (list)
+
+static const char tool_parsers[] =
+    "auto|hermes|qwen-xml|llama3-json|pythonic|mistral|granite|phi4|cohere|hunyuan|lfm2|"
+    "deepseek-v3|deepseek-v31|deepseek-dsml|kimi-k2|kimi-k3|glm|gemma4|minimax-m2|harmony";
+
 #define ROW(name, ...)                   \
     {                                    \
         .key = name, .type = __VA_ARGS__ \
@@ -350,7 +355,7 @@ static const vt_option table[] = {
                 "its speed what others have asked"),
     ROW("served-model-name", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_SERVE,
         .help = "the model's name in requests and answers"),
-    ROW("tool-parser", CHOICE("auto|hermes|qwen-xml|llama3-json|pythonic|mistral"),
+    ROW("tool-parser", CHOICE(tool_parsers),
         .value_name = "FORM", .fallback = "auto", .verbs = VT_FOR_SERVE,
         .help = "how the model writes tool calls; auto: as its chat template says"),
     ROW("owned-by", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "vitrine",

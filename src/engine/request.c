@@ -231,7 +231,7 @@ static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limi
 {
     r->p = *p;
     r->p.allowed = NULL;
-    r->p.grammar = NULL; /* compiled by now */
+    r->p.grammar = r->p.thought_open = r->p.thought_close = NULL; /* compiled by now */
     const char **stop = vt_arena_alloc(&r->arena, (size_t)p->n_stop + 1, sizeof *stop);
     r->mask = p->allowed ? mask_of(&r->arena, p->allowed, p->n_allowed, lim->vocab) : NULL;
     bool ok = stop != NULL && !p->allowed == !r->mask;
@@ -329,7 +329,8 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
         s->n_scored = s->n_score_done = s->embedding->first;
         s->score_end = s->embedding->end;
     }
-    return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, r->p.min_tokens, err);
+    return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, r->p.min_tokens,
+                          r->p.special_text, err);
 }
 
 vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t now_ns,

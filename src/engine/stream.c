@@ -14,7 +14,7 @@
 enum { PIECE_BYTES = 1024 }; /* room for one token's text; longer pieces make the buffer grow */
 
 vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const *stop,
-                         int32_t n_stop, int32_t unsearched, vt_err *err)
+                         int32_t n_stop, int32_t unsearched, bool special, vt_err *err)
 {
     *s = (vt_stream){
         .stop = stop, .n_stop = n_stop, .unsearched = unsearched, .has_text = t != NULL};
@@ -22,6 +22,7 @@ vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const 
     if (!t)
         return VT_OK;
     vt_detok_init(&s->detok, t);
+    s->detok.keep_special = special;
     static const char room[PIECE_BYTES + VT_MAX_STOP_BYTES];
     size_t longest = 0;
     for (int32_t i = 0; i < n_stop; i++)

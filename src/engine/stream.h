@@ -26,9 +26,9 @@ typedef struct vt_stream {
 } vt_stream;
 
 /* `stop` must outlive the stream. No stop string is looked for in the text of the first
- * `unsearched` ids. Reserves what its steps will need. */
+ * `unsearched` ids. `special`: special tokens are text too. Reserves what its steps will need. */
 vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const *stop,
-                         int32_t n_stop, int32_t unsearched, vt_err *err);
+                         int32_t n_stop, int32_t unsearched, bool special, vt_err *err);
 void vt_stream_release(vt_stream *s);
 /* Takes in one id. True if a stop string is complete now: no more ids may follow. */
 bool vt_stream_feed(vt_stream *s, int32_t id);

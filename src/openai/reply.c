@@ -346,26 +346,35 @@ void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const v
 
 /* ---- chunks of a reply that splits ---- */
 
-static void write_piece(const vt_openai_choice *c, const vt_openai_delta *p, vt_json *w)
+/* The next bytes of a call's arguments. The first delta of a call has its id and name. */
+static void write_call(const vt_openai_choice *c, const vt_openai_delta *p, const char *bytes,
+                       vt_json *w)
 {
-    const char *bytes = c->fresh.data ? c->fresh.data + p->at : "";
-    if (p->kind != VT_PIECE_CALL) {
-        vt_json_string_n(w, p->kind == VT_PIECE_TEXT ? "content" : "reasoning_content", bytes,
-                         p->n);
-        return;
-    }
     const vt_openai_tool_call *call = &c->call[p->call];
     vt_json_open(w, "tool_calls", '[');
     vt_json_open(w, NULL, '{');
     vt_json_int(w, "index", p->call);
-    vt_json_string(w, "id", call->id);
-    vt_json_string(w, "type", "function");
+    if (p->kind == VT_PIECE_CALL) {
+        vt_json_string(w, "id", call->id);
+        vt_json_string(w, "type", "function");
+    }
     vt_json_open(w, "function", '{');
-    vt_json_string(w, "name", call->name);
-    vt_json_string(w, "arguments", call->arguments);
+    if (p->kind == VT_PIECE_CALL)
+        vt_json_string(w, "name", call->name);
+    vt_json_string_n(w, "arguments", bytes, p->n);
     vt_json_close(w);
     vt_json_close(w);
     vt_json_close(w);
+}
+
+static void write_piece(const vt_openai_choice *c, const vt_openai_delta *p, vt_json *w)
+{
+    const char *bytes = c->fresh.data ? c->fresh.data + p->at : "";
+    if (p->kind == VT_PIECE_CALL || p->kind == VT_PIECE_ARGUMENTS)
+        write_call(c, p, bytes, w);
+    else
+        vt_json_string_n(w, p->kind == VT_PIECE_TEXT ? "content" : "reasoning_content", bytes,
+                         p->n);
 }
 
 /* Opens a chunk and its one choice, up to the delta. */

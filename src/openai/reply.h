@@ -9,15 +9,17 @@
 #include "openai/request.h"
 
 typedef struct vt_openai_tool_call {
-    char id[32]; /* "call_" and 24 characters */
-    char *name, *arguments;
+    char *id, *name;
+    vt_buf arguments;  /* never NULL once the call has ended */
+    bool ended, whole; /* whole: `arguments` is a JSON object */
 } vt_openai_tool_call;
 
-/* What an event added to a choice: bytes of vt_openai_choice.fresh, or a call. Also a part of the
- * whole: then of `reasoning` or `content`. */
+/* What an event added to a choice: bytes of vt_openai_choice.fresh, which are text, reasoning or
+ * arguments of a call, or a call's beginning or end. Also a part of the whole: then of `reasoning`
+ * or `content`, or a call. */
 typedef struct vt_openai_delta {
-    vt_piece_kind kind; /* a call comes as one piece, with its arguments */
-    int32_t call;       /* of VT_PIECE_CALL */
+    vt_piece_kind kind;
+    int32_t call;
     size_t at, n;
 } vt_openai_delta;
 
@@ -100,7 +102,8 @@ void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt
  * it. */
 bool vt_openai_is_score(const vt_event *e);
 /* The chunks of a reply that splits, whose event was taken: one for piece i of the choice's last
- * event, and one that ends the choice, left open for further members. */
+ * event, unless the piece only ends a call, and one that ends the choice, left open for further
+ * members. */
 int32_t vt_openai_n_pieces(const vt_openai_choice *c);
 vt_openai_delta vt_openai_piece_at(const vt_openai_choice *c, int32_t i);
 int32_t vt_openai_n_parts(const vt_openai_choice *c);
@@ -126,7 +129,9 @@ void vt_openai_split_write(const vt_openai_choice *c, vt_json *w);
 /* "finish_reason" of a choice: "tool_calls" where it ended with some that it chose to make. */
 const char *vt_openai_finish_name(const vt_openai_reply *reply, const vt_openai_choice *c,
                                   vt_finish finish);
-void vt_openai_call_id(char *id, size_t size, const char *prefix);
+/* Writes the arguments of a call as an object: in the place of what is none, an object that has it
+ * as a string. */
+void vt_openai_write_arguments(const vt_openai_tool_call *call, vt_json *w, const char *key);
 
 /* ---- /generate ---- */
 

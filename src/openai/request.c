@@ -305,15 +305,38 @@ static vt_status settle_choice(reader *r)
         q->named = r->function != NULL;
         return field_hold_calls(r, false);
     }
-    if (q->call_form && q->grammar_field)
+    if (q->calls && q->grammar_field)
         return vt_openai_refuse(r->e, 400, q->grammar_field,
                                 "%s: not possible together with tools, unless tool_choice is none",
                                 q->grammar_field);
-    for (size_t i = 0; q->call_form && i < json_array_size(q->tools); i++) {
+    for (size_t i = 0; q->calls && i < json_array_size(q->tools); i++) {
         const json_t *f = json_object_get(json_array_get(q->tools, i), "function");
         if (json_is_true(json_object_get(f, "strict")))
             return field_hold_calls(r, true);
     }
+    return VT_OK;
+}
+
+/* Settles which reasoning is taken out of the answer, and what may be asked of it. */
+static vt_status settle_thoughts(reader *r, const char *template)
+{
+    vt_openai_request *q = r->r;
+    vt_thought_form form = vt_thought_form_of(template);
+    if (r->effort && !form)
+        return vt_openai_refuse(r->e, 400, "reasoning_effort",
+                                "reasoning_effort: the chat template of %s has no reasoning",
+                                vt_model_name(r->m));
+    if (r->unsplit && form == VT_THOUGHTS_HARMONY)
+        return vt_openai_refuse(r->e, 400, "separate_reasoning",
+                                "separate_reasoning: false is not possible where reasoning is a "
+                                "channel of its own, as for %s",
+                                vt_model_name(r->m));
+    q->thoughts = q->chat && !r->unsplit ? form : VT_THOUGHTS_NONE;
+    if (r->max_thought > 0 && !q->thoughts)
+        return vt_openai_refuse(r->e, 400, "thinking_token_budget",
+                                "thinking_token_budget: the chat template of %s has no reasoning, "
+                                "or separate_reasoning is false",
+                                vt_model_name(r->m));
     return VT_OK;
 }
 
@@ -322,29 +345,21 @@ static vt_status settle_answer(reader *r)
 {
     vt_openai_request *q = r->r;
     const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : NULL;
-    q->reasons = q->chat && template && !r->unsplit && vt_text_reasons(template, strlen(template));
-    if (r->max_thought > 0 && !q->reasons)
-        return vt_openai_refuse(r->e, 400, "thinking_token_budget",
-                                "thinking_token_budget: the chat template of %s has no reasoning, "
-                                "or separate_reasoning is false",
-                                vt_model_name(r->m));
-    if (r->effort && !(template && vt_text_reasons(template, strlen(template))))
-        return vt_openai_refuse(r->e, 400, "reasoning_effort",
-                                "reasoning_effort: the chat template of %s has no reasoning",
-                                vt_model_name(r->m));
+    TRY(settle_thoughts(r, template));
+    q->call_form = r->d->call_form ? r->d->call_form : vt_call_form_of(template);
     if (r->tools && json_array_size(r->tools) > 0) {
         TRY(vt_openai_check_tools(r->tools, r->e));
         q->tools = json_incref(r->tools);
-        q->call_form = r->d->call_form ? r->d->call_form : vt_call_form_of(template);
         if (!q->call_form)
             return vt_openai_refuse(r->e, 400, "tools",
                                     "tools: the chat template of %s asks for no form of calls that "
                                     "is known here; option tool-parser can choose one",
                                     vt_model_name(r->m));
-        if (r->no_calls)
-            q->call_form = VT_CALLS_NONE;
-        q->single_call = r->single_call && q->call_form;
+        q->calls = !r->no_calls;
+        q->single_call = r->single_call && q->calls;
     }
+    q->p.special_text = q->chat && (vt_call_form_is_special(q->call_form, q->calls) ||
+                                    vt_thought_tags_of(q->thoughts).special);
     return settle_choice(r);
 }
 
@@ -399,19 +414,34 @@ static bool set_variables(reader *r, json_t *variables)
     return ok;
 }
 
+/* Returns true if a special token ends the part of a prompt that a template writes behind the last
+ * message: those of the tags do not. */
+static bool is_border(const vt_model *m, int32_t id, const vt_thought_tags *tags)
+{
+    vt_buf piece;
+    if (!vt_tokenizer_is_special(m->tokenizer, id))
+        return false;
+    vt_buf_init(&piece, 0);
+    bool known = vt_tokenizer_piece(m->tokenizer, id, &piece) && piece.len > 0 &&
+                 (strstr(tags->open, piece.data) || strstr(tags->close, piece.data));
+    vt_buf_release(&piece);
+    return !known;
+}
+
 /* Returns true if a prompt opens a thought for the answer: <think> without an end stands behind its
  * last special token, where only the template writes. */
-static bool ends_thinking(const vt_model *m, const int32_t *ids, size_t n)
+static bool ends_thinking(const vt_model *m, vt_thought_form form, const int32_t *ids, size_t n)
 {
     enum { MOST = 64 };
+    const vt_thought_tags tags = vt_thought_tags_of(form);
     size_t begin = n;
     vt_buf text;
     vt_buf_init(&text, 0);
-    while (begin > 0 && n - begin < MOST && !vt_tokenizer_is_special(m->tokenizer, ids[begin - 1]))
+    while (begin > 0 && n - begin < MOST && !is_border(m, ids[begin - 1], &tags))
         begin--;
-    bool inside = vt_tokenizer_decode(m->tokenizer, ids + begin, n - begin, true, &text, NULL) ==
+    bool inside = vt_tokenizer_decode(m->tokenizer, ids + begin, n - begin, false, &text, NULL) ==
                       VT_OK &&
-                  text.len > 0 && vt_text_ends_thinking(text.data, text.len);
+                  text.len > 0 && vt_text_ends_thinking(form, text.data, text.len);
     vt_buf_release(&text);
     return inside;
 }
@@ -435,9 +465,13 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     json_decref(variables);
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, "messages");
-    r->r->began_inside = r->r->reasons && ends_thinking(r->m, ids, n);
-    if (r->r->reasons)
+    if (r->r->thoughts) {
+        const vt_thought_tags tags = vt_thought_tags_of(r->r->thoughts);
+        r->r->began_inside = ends_thinking(r->m, r->r->thoughts, ids, n);
         r->r->p.thought = r->r->began_inside ? VT_THOUGHT_BEGUN : VT_THOUGHT_MAYBE;
+        r->r->p.thought_open = tags.open;
+        r->r->p.thought_close = tags.close;
+    }
     r->r->p.max_thought = r->max_thought;
     return take_ids(r, ids, n, "messages", out);
 }

@@ -73,11 +73,12 @@ typedef struct vt_openai_request {
     bool continuous_usage;     /* and the usage so far in every piece */
     bool echo;                 /* the answer begins with the prompt */
     json_t *tools;             /* that the model was offered; NULL: none. Owned */
-    vt_call_form call_form;    /* in which calls are read; VT_CALLS_NONE: they stay text */
+    vt_call_form call_form;    /* of the model's answers; VT_CALLS_NONE: none that is known */
+    bool calls;                /* calls are read in that form; false: they stay text */
     bool single_call;          /* an answer has one call at most: what follows is left out */
     bool named;                /* one function had to be called */
-    bool reasons;              /* <think> is taken out of the answer */
-    bool began_inside;         /* the prompt ends behind <think> */
+    vt_thought_form thoughts;  /* that are taken out of the answer */
+    bool began_inside;         /* the prompt ends inside of a thought */
     bool pieces;               /* the answer is wanted as parts even if it is text alone */
     int32_t n_top;             /* log-probabilities of the answer's tokens: with so many
                                  alternatives each; -1: none */

@@ -6,16 +6,19 @@
 #include "base/mem.h"
 #include "openai/reply.h"
 
-void vt_openai_call_id(char *id, size_t size, const char *prefix)
+/* A new id for a call. Mistral's templates demand nine letters and digits. */
+static char *new_id(vt_call_form form)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyz012345";
+    bool mistral = form == VT_CALLS_MISTRAL;
     unsigned char random[24] = {0};
-    size_t n = strlen(prefix), used = n + sizeof random < size ? sizeof random : size - 1 - n;
+    char text[24 + sizeof "call_"];
+    size_t n = mistral ? 9 : sizeof random, at = 0;
     (void)!getrandom(random, sizeof random, 0);
-    memcpy(id, prefix, n);
-    for (size_t i = 0; i < used; i++)
-        id[n + i] = digits[random[i] % 32];
-    id[n + used] = 0;
+    vt_append(text, sizeof text, &at, "%s", mistral ? "" : "call_");
+    for (size_t i = 0; i < n; i++)
+        vt_append(text, sizeof text, &at, "%c", digits[random[i] % 32]);
+    return strdup(text);
 }
 
 static int32_t n_of(const vt_buf *deltas)
@@ -70,27 +73,35 @@ static bool add_piece(vt_openai_choice *c, vt_piece_kind kind, const char *bytes
 static bool add_call(vt_openai_choice *c, const char *name, size_t n)
 {
     vt_openai_tool_call *more = realloc(c->call, (size_t)(c->n_calls + 1) * sizeof *more);
+    const char *id = c->reader->call_id;
     if (!more)
         return false;
     c->call = more;
-    more[c->n_calls] = (vt_openai_tool_call){.name = strndup(name, n)};
-    vt_openai_call_id(more[c->n_calls].id, sizeof more->id, "call_");
-    return more[c->n_calls++].name != NULL;
+    more[c->n_calls] = (vt_openai_tool_call){.name = strndup(name, n),
+                                             .id = id ? strdup(id) : new_id(c->reader->form)};
+    bool ok = more[c->n_calls].name && more[c->n_calls].id;
+    c->n_calls++;
+    return ok && add_piece(c, VT_PIECE_CALL, "", 0) && add_part(c, VT_PIECE_CALL, 0, 0);
 }
 
 /* Takes a piece from the reader. */
 static void take(void *user, vt_piece_kind kind, const char *bytes, size_t n)
 {
     vt_openai_choice *c = user;
+    vt_openai_tool_call *call = c->n_calls > 0 ? &c->call[c->n_calls - 1] : NULL;
     bool ok = true;
-    if (c->single && c->n_calls > 0 && c->call[c->n_calls - 1].arguments)
+    if (c->single && call && call->ended)
         return;
     if (kind == VT_PIECE_CALL) {
         ok = add_call(c, bytes, n);
     } else if (kind == VT_PIECE_ARGUMENTS) {
-        vt_openai_tool_call *call = c->n_calls > 0 ? &c->call[c->n_calls - 1] : NULL;
-        ok = call && !call->arguments && (call->arguments = strndup(bytes, n)) &&
-             add_piece(c, VT_PIECE_CALL, "", 0) && add_part(c, VT_PIECE_CALL, 0, 0);
+        ok = call && vt_buf_add(&call->arguments, bytes, n) && add_piece(c, kind, bytes, n);
+    } else if (kind == VT_PIECE_CALL_END || kind == VT_PIECE_CALL_BROKEN) {
+        ok = call && vt_buf_add(&call->arguments, "", 0) && add_piece(c, kind, "", 0);
+        if (call) {
+            call->ended = true;
+            call->whole = kind == VT_PIECE_CALL_END;
+        }
     } else {
         vt_buf *of = kind == VT_PIECE_TEXT ? &c->content : &c->reasoning;
         size_t at = of->len;
@@ -101,7 +112,8 @@ static void take(void *user, vt_piece_kind kind, const char *bytes, size_t n)
 
 bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *request)
 {
-    reply->splits = request->chat && (request->pieces || request->call_form || request->reasons);
+    reply->splits = request->chat && (request->pieces || request->calls || request->thoughts ||
+                                      vt_call_form_is_special(request->call_form, false));
     reply->tools = json_incref(request->tools);
     for (int32_t i = 0; reply->splits && i < reply->n; i++) {
         vt_openai_choice *c = &reply->choice[i];
@@ -109,7 +121,8 @@ bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *reque
         if (!c->reader)
             return false;
         *c->reader = (vt_answer_reader){.form = request->call_form,
-                                        .reasons = request->reasons,
+                                        .calls = request->calls,
+                                        .thoughts = request->thoughts,
                                         .began_inside = request->began_inside,
                                         .tools = reply->tools,
                                         .take = take,
@@ -126,8 +139,9 @@ void vt_openai_split_release(vt_openai_choice *c)
         vt_answer_release(c->reader);
     free(c->reader);
     for (int32_t i = 0; i < c->n_calls; i++) {
+        free(c->call[i].id);
         free(c->call[i].name);
-        free(c->call[i].arguments);
+        vt_buf_release(&c->call[i].arguments);
     }
     free(c->call);
     vt_buf_release(&c->content);
@@ -174,9 +188,22 @@ void vt_openai_split_write(const vt_openai_choice *c, vt_json *w)
         vt_json_string(w, "type", "function");
         vt_json_open(w, "function", '{');
         vt_json_string(w, "name", c->call[i].name);
-        vt_json_string(w, "arguments", c->call[i].arguments);
+        vt_json_string_n(w, "arguments", c->call[i].arguments.data ? c->call[i].arguments.data : "",
+                         c->call[i].arguments.len);
         vt_json_close(w);
         vt_json_close(w);
     }
+    vt_json_close(w);
+}
+
+void vt_openai_write_arguments(const vt_openai_tool_call *call, vt_json *w, const char *key)
+{
+    const char *text = call->arguments.data ? call->arguments.data : "";
+    if (call->whole) {
+        vt_json_raw(w, key, text, call->arguments.len);
+        return;
+    }
+    vt_json_open(w, key, '{');
+    vt_json_string_n(w, "INVALID_JSON", text, call->arguments.len);
     vt_json_close(w);
 }

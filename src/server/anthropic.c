@@ -87,14 +87,21 @@ static void write_text_block(const char *text, size_t n, vt_json *w, const char 
     vt_json_close(w);
 }
 
-static void write_use_block(const vt_openai_tool_call *call, const char *input, vt_json *w,
+/* `whole`: with its input, which comes later in a stream. */
+static void write_use_block(const vt_openai_tool_call *call, bool whole, vt_json *w,
                             const char *key)
 {
+    static const char prefix[] = "call_"; /* of an id that is not the model's own */
+    bool ours = strncmp(call->id, prefix, sizeof prefix - 1) == 0;
     vt_json_open(w, key, '{');
     vt_json_string(w, "type", "tool_use");
-    vt_json_printf(w, "id", "toolu_%s", call->id + strlen("call_"));
+    vt_json_printf(w, "id", "%s%s", ours ? "toolu_" : "",
+                   call->id + (ours ? sizeof prefix - 1 : 0));
     vt_json_string(w, "name", call->name);
-    vt_json_raw(w, "input", input, strlen(input));
+    if (whole)
+        vt_openai_write_arguments(call, w, "input");
+    else
+        vt_json_raw(w, "input", "{}", 2);
     vt_json_close(w);
 }
 
@@ -104,7 +111,7 @@ static void write_part(const vt_openai_choice *c, int32_t i, vt_json *w)
     if (p.kind == VT_PIECE_TEXT) {
         write_text_block(vt_openai_part_text(c, &p), p.n, w, NULL);
     } else if (p.kind == VT_PIECE_CALL) {
-        write_use_block(&c->call[p.call], c->call[p.call].arguments, w, NULL);
+        write_use_block(&c->call[p.call], true, w, NULL);
     } else {
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "type", "thinking");
@@ -192,7 +199,7 @@ static void open_block(generation *g, blocks *b, const vt_openai_delta *p)
     if (p->kind == VT_PIECE_TEXT) {
         write_text_block("", 0, &w, "content_block");
     } else if (p->kind == VT_PIECE_CALL) {
-        write_use_block(&g->reply.choice[0].call[p->call], "{}", &w, "content_block");
+        write_use_block(&g->reply.choice[0].call[p->call], false, &w, "content_block");
     } else {
         vt_json_open(&w, "content_block", '{');
         vt_json_string(&w, "type", "thinking");
@@ -203,23 +210,30 @@ static void open_block(generation *g, blocks *b, const vt_openai_delta *p)
     send(g, "content_block_start", &w, &text);
 }
 
-static void send_text(generation *g, blocks *b, const vt_openai_delta *p)
+static void send_bytes(generation *g, const blocks *b, const vt_openai_delta *p)
 {
+    static const char *const names[][2] = {
+        [VT_PIECE_TEXT] = {"text_delta", "text"},
+        [VT_PIECE_REASONING] = {"thinking_delta", "thinking"},
+        [VT_PIECE_ARGUMENTS] = {"input_json_delta", "partial_json"},
+    };
     vt_json w;
     vt_buf text;
-    const vt_openai_choice *c = &g->reply.choice[0];
-    const char *arguments = p->kind == VT_PIECE_CALL ? c->call[p->call].arguments : NULL;
-    if (!b->open || b->kind != p->kind || arguments)
-        open_block(g, b, p);
-    if (arguments) {
-        begin_delta(b, &w, &text, "input_json_delta");
-        vt_json_string(&w, "partial_json", arguments);
-    } else {
-        bool said = p->kind == VT_PIECE_TEXT;
-        begin_delta(b, &w, &text, said ? "text_delta" : "thinking_delta");
-        vt_json_string_n(&w, said ? "text" : "thinking", c->fresh.data + p->at, p->n);
-    }
+    begin_delta(b, &w, &text, names[p->kind][0]);
+    vt_json_string_n(&w, names[p->kind][1], g->reply.choice[0].fresh.data + p->at, p->n);
     send_delta(g, &w, &text);
+}
+
+static void send_piece(generation *g, blocks *b, const vt_openai_delta *p)
+{
+    bool ends = p->kind == VT_PIECE_CALL_END || p->kind == VT_PIECE_CALL_BROKEN;
+    if (ends)
+        close_block(g, b);
+    else if (p->kind == VT_PIECE_CALL ||
+             (p->kind != VT_PIECE_ARGUMENTS && (!b->open || b->kind != p->kind)))
+        open_block(g, b, p);
+    if (!ends && p->kind != VT_PIECE_CALL)
+        send_bytes(g, b, p);
 }
 
 static void end_message(generation *g, blocks *b)
@@ -258,7 +272,7 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
     }
     for (int32_t i = 0; g->x && i < vt_openai_n_pieces(c); i++) {
         vt_openai_delta p = vt_openai_piece_at(c, i);
-        send_text(g, g->own, &p);
+        send_piece(g, g->own, &p);
     }
     if (e->finish != VT_FINISH_NONE)
         end_message(g, g->own);

@@ -62,7 +62,7 @@ static void write_calls(const vt_openai_choice *c, int32_t from, int32_t to, vt_
         vt_json_open(w, "function", '{');
         vt_json_int(w, "index", i);
         vt_json_string(w, "name", c->call[i].name);
-        vt_json_raw(w, "arguments", c->call[i].arguments, strlen(c->call[i].arguments));
+        vt_openai_write_arguments(&c->call[i], w, "arguments");
         vt_json_close(w);
         vt_json_close(w);
     }
@@ -117,9 +117,9 @@ static void send_piece(generation *g, vt_openai_delta p)
     vt_buf text = {0};
     const vt_openai_choice *c = &g->reply.choice[0];
     const char *bytes = c->fresh.data ? c->fresh.data + p.at : "";
-    bool call = p.kind == VT_PIECE_CALL;
-    if (call && !is_chat(g))
-        return;
+    bool call = p.kind == VT_PIECE_CALL_END || p.kind == VT_PIECE_CALL_BROKEN;
+    if (p.kind == VT_PIECE_CALL || p.kind == VT_PIECE_ARGUMENTS || (call && !is_chat(g)))
+        return; /* a call is told when it has ended */
     vt_json_begin(&w, &text, -1);
     open_line(g, &w);
     write_said(g, bytes, p.kind == VT_PIECE_TEXT ? p.n : 0, bytes,
@@ -329,7 +329,7 @@ static void reply_show(const vt_server *s, vt_exchange *x)
     vt_json_string(&w, NULL, "completion");
     if (s->defaults.call_form || vt_call_form_of(template))
         vt_json_string(&w, NULL, "tools");
-    if (vt_text_reasons(template, strlen(template)))
+    if (vt_thought_form_of(template))
         vt_json_string(&w, NULL, "thinking");
     vt_json_close(&w);
     write_time(&w, "modified_at", s->started_s);

@@ -49,6 +49,11 @@ static void on_event(generation *g, int32_t prompt, const vt_event *e)
         stream_event(g, prompt, e);
 }
 
+static bool ends_call(vt_openai_delta p)
+{
+    return p.kind == VT_PIECE_CALL_END || p.kind == VT_PIECE_CALL_BROKEN;
+}
+
 /* The pieces that an event brought to a reply that splits; a choice's end is a chunk of its own. */
 static void on_told(generation *g, int32_t prompt, const vt_event *e)
 {
@@ -58,8 +63,12 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
     if (!g->request.stream || !g->reply.splits || vt_openai_is_score(e))
         return;
     int32_t n = vt_openai_n_pieces(c);
+    while (n > 0 && ends_call(vt_openai_piece_at(c, n - 1)))
+        n--;
     n = n == 0 && g->reply.n_top >= 0 && e->n_tokens > 0 ? 1 : n; /* log-probabilities alone */
     for (int32_t i = 0; i < n; i++) {
+        if (i < vt_openai_n_pieces(c) && ends_call(vt_openai_piece_at(c, i)))
+            continue;
         vt_json_begin(&w, &text, -1);
         vt_openai_piece_chunk_write(&g->reply, prompt, e, i, &w);
         send_json(g, &w, &text);

@@ -46,6 +46,11 @@ static void write_content(vt_piece_kind kind, const char *text, size_t n, vt_jso
     vt_json_close(w);
 }
 
+static const char *arguments_of(const vt_openai_choice *c, int32_t call)
+{
+    return c->call[call].arguments.data ? c->call[call].arguments.data : "";
+}
+
 /* Item i of the output; `whole` is false where it has just begun. */
 static void write_item(const generation *g, int32_t i, vt_openai_delta p, bool whole, vt_json *w,
                        const char *key)
@@ -59,7 +64,8 @@ static void write_item(const generation *g, int32_t i, vt_openai_delta p, bool w
         vt_json_string(w, "type", "function_call");
         vt_json_string(w, "call_id", c->call[p.call].id);
         vt_json_string(w, "name", c->call[p.call].name);
-        vt_json_string(w, "arguments", whole ? c->call[p.call].arguments : "");
+        vt_json_string_n(w, "arguments", whole ? arguments_of(c, p.call) : "",
+                         whole ? c->call[p.call].arguments.len : 0);
         vt_json_close(w);
         return;
     }
@@ -234,7 +240,10 @@ static void close_item(generation *g, items *s)
     if (!s->open)
         return;
     vt_openai_delta p = vt_openai_part_at(c, s->n - 1);
-    if (s->kind != VT_PIECE_CALL) {
+    if (s->kind == VT_PIECE_CALL) {
+        send_text(g, s, "response.function_call_arguments.done", "arguments",
+                  arguments_of(c, p.call), c->call[p.call].arguments.len);
+    } else {
         const char *bytes = vt_openai_part_text(c, &p);
         bool said = s->kind == VT_PIECE_TEXT;
         send_text(g, s, said ? "response.output_text.done" : "response.reasoning_text.done", "text",
@@ -258,19 +267,19 @@ static void open_item(generation *g, items *s, vt_openai_delta p)
 
 static void send_piece(generation *g, items *s, vt_openai_delta p)
 {
-    const vt_openai_choice *c = &g->reply.choice[0];
-    if (!s->open || s->kind != p.kind || p.kind == VT_PIECE_CALL)
+    static const char *const names[] = {
+        [VT_PIECE_TEXT] = "response.output_text.delta",
+        [VT_PIECE_REASONING] = "response.reasoning_text.delta",
+        [VT_PIECE_ARGUMENTS] = "response.function_call_arguments.delta",
+    };
+    bool ends = p.kind == VT_PIECE_CALL_END || p.kind == VT_PIECE_CALL_BROKEN;
+    if (ends)
+        close_item(g, s);
+    else if (p.kind == VT_PIECE_CALL ||
+             (p.kind != VT_PIECE_ARGUMENTS && (!s->open || s->kind != p.kind)))
         open_item(g, s, p);
-    if (p.kind == VT_PIECE_CALL) {
-        const char *arguments = c->call[p.call].arguments;
-        size_t n = strlen(arguments);
-        send_text(g, s, "response.function_call_arguments.delta", "delta", arguments, n);
-        send_text(g, s, "response.function_call_arguments.done", "arguments", arguments, n);
-        return;
-    }
-    bool said = p.kind == VT_PIECE_TEXT;
-    send_text(g, s, said ? "response.output_text.delta" : "response.reasoning_text.delta", "delta",
-              c->fresh.data + p.at, p.n);
+    if (!ends && p.kind != VT_PIECE_CALL)
+        send_text(g, s, names[p.kind], "delta", g->reply.choice[0].fresh.data + p.at, p.n);
 }
 
 /* An event may bring several parts; the earlier of them are whole when the next one begins. */

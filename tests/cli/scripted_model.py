@@ -40,8 +40,9 @@ def write_weights(path, vocab, n_pieces):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def make(folder, pieces, template=TEMPLATE):
-    """Writes the folder of a model that answers "".join(pieces), a token a piece, and returns its path."""
+def make(folder, pieces, template=TEMPLATE, special=()):
+    """Writes the folder of a model that answers "".join(pieces), a token a piece, and returns its path. `special`: pieces that are special
+    tokens."""
     assert len(set(pieces)) == len(pieces), "each piece of a script is a token of its own"
     tiny_model.make(folder, template)
     size = FIRST + len(pieces)
@@ -52,7 +53,7 @@ def make(folder, pieces, template=TEMPLATE):
             value["vocab_size"] = size
         else:
             value["added_tokens"] += [{"id": FIRST + i, "content": s, "single_word": False, "lstrip": False, "rstrip": False,
-                                       "normalized": False, "special": False} for i, s in enumerate(pieces)]
+                                       "normalized": False, "special": s in special} for i, s in enumerate(pieces)]
         with open(os.path.join(folder, name), "w") as f:
             json.dump(value, f)
     write_weights(os.path.join(folder, "model.safetensors"), size, len(pieces))

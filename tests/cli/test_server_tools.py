@@ -54,8 +54,12 @@ def gather(events):
             for k in "content", "reasoning_content":
                 m[k] += d.get(k) or ""
             for t in d.get("tool_calls", []):
-                same(t["index"], len(m["tool_calls"]))
-                m["tool_calls"].append(t)
+                if "id" in t:  # the first delta of a call, and no other
+                    same((t["index"], t["function"]["arguments"]), (len(m["tool_calls"]), ""))
+                    m["tool_calls"].append(t)
+                else:
+                    same((t["index"], sorted(t), list(t["function"])), (len(m["tool_calls"]) - 1, ["function", "index"], ["arguments"]))
+                    m["tool_calls"][-1]["function"]["arguments"] += t["function"]["arguments"]
             finish = c["finish_reason"] or finish
     return m, finish
 
@@ -74,7 +78,7 @@ def test_a_stream_adds_up_to_the_whole_answer():
 def test_an_answer_that_is_cut_off_says_length_and_keeps_the_text():
     c = chat(max_tokens=7)["choices"][0]
     same((c["finish_reason"], c["message"]["content"], calls_of(c["message"])),
-         ("length", "I add <b>.<tool_call>\n{\"name\": \"add\", \"argu", []))
+         ("length", "I add <b>.\n<tool_call>\n{\"name\": \"add\", \"argu", []))
 
 
 def test_one_call_where_parallel_calls_are_not_wanted():
@@ -211,6 +215,47 @@ def test_a_template_without_calls_is_refused_by_name():
     s.stop()
     s = Server("--tool-parser", "hermes")
     s.good("/v1/chat/completions", body(max_tokens=2))
+    s.stop()
+
+
+CHATS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+FAMILIES = {  # what a template knows, an answer whose marked pieces are special tokens, and what it is
+    "harmony": ("<|channel|>analysis<|message|>", [" to=functions.add ", "*<|channel|>", "commentary ", "*<|constrain|>", "json", "*<|message|>",
+                                                   "{\"a\": ", "1.50, ", "\"s\": \"x\"}"], None),
+    "kimi-k2": ("<think></think><|tool_calls_section_begin|>", ["<think>", "Hm.", "*<|tool_calls_section_begin|>", "*<|tool_call_begin|>",
+                "functions.add:0", "*<|tool_call_argument_begin|>", "{\"a\": ", "1.50, ", "\"s\": \"x\"}", "*<|tool_call_end|>"], "Hm."),
+    "mistral": ("[THINK][TOOL_CALLS][ARGS]", ["*[THINK]", "Hm.", "*[/THINK]", "*[TOOL_CALLS]", "add", "*[ARGS]", "{\"a\": ", "1.50, ",
+                                              "\"s\": \"x\"}"], "Hm."),
+    "glm": ("<think></think><tool_call><arg_key>", ["<think>", "Hm.", "</think>", "<tool_call>", "ad", "d\n<arg", "_key>a</arg_key>", "<arg_value>",
+                                                    "1.50", "</arg_value><arg_", "key>s</arg_key><arg_value>", "x</arg_", "value></tool_call>"], "Hm."),
+}
+
+
+def test_families_are_known_by_their_templates_and_stream_arguments_as_they_are_made():
+    for name, (words, marked, thought) in FAMILIES.items():
+        pieces = [p.lstrip("*") for p in marked]
+        special = {p for p, m in zip(pieces, marked) if m[0] == "*"}
+        model = scripted_model.make(os.path.join(folder(), "m"), pieces, CHATS + "{# tools " + words + " #}", special)
+        s = Server("--served-model-name", "tiny", model=model)
+        whole = s.good("/v1/chat/completions", body()).json["choices"][0]
+        m = whole["message"]
+        same((m.get("reasoning_content"), m["content"], calls_of(m), whole["finish_reason"]),
+             (thought, None, [("function", "add", "{\"a\": 1.50, \"s\": \"x\"}")], "tool_calls"), name)
+        events = s.good("/v1/chat/completions", body(stream=True)).events
+        got, finish = gather(events)
+        same((got["reasoning_content"], calls_of(got), finish), (thought or "", calls_of(m), "tool_calls"), name)
+        deltas = [t for e in events if e != "[DONE]" for c in e["choices"] for t in c["delta"].get("tool_calls", [])]
+        assert len(deltas) > 3, (name, deltas)
+        s.stop()
+
+
+def test_arguments_that_are_no_json_stay_visible():
+    s, ask = other(["<tool_call>", "{\"name\": \"add\", \"arguments\": ", "{\"a\" 1}}", "</tool_call>"])
+    c = ask()
+    same(calls_of(c["message"]), [("function", "add", "{\"a\" 1}}")])
+    a = s.good("/v1/messages", {"max_tokens": 40, "model": "claude-x", "messages": body()["messages"], "temperature": 0,
+                                "tools": [{"name": "add", "input_schema": {"type": "object"}}]}).json
+    same([b["input"] for b in a["content"]], [{"INVALID_JSON": "{\"a\" 1}}"}])
     s.stop()
 
 

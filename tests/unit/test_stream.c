@@ -47,7 +47,7 @@ static void test_stream_when_two_stops_lie_in_one_token_then_the_earlier_one_win
     for (int turn = 0; turn < 2; turn++) { /* in both orders */
         const char *stops[] = {turn ? early : late, turn ? late : early};
         vt_stream s;
-        assert_int_equal(vt_stream_init(&s, tokenizer, stops, 2, 0, NULL), VT_OK);
+        assert_int_equal(vt_stream_init(&s, tokenizer, stops, 2, 0, false, NULL), VT_OK);
         assert_true(vt_stream_feed(&s, id));
         size_t first = (size_t)((char *)memchr(text.data, early[0], text.len) - text.data);
         assert_int_equal(s.ready, first);
@@ -67,7 +67,7 @@ static void test_stream_when_the_end_completes_a_stop_then_it_is_found(void **st
     vt_stream s;
     assert_int_equal(vt_tokenizer_encode(tokenizer, "a\xe2\x82\xac", 4, 0, &ids, NULL), VT_OK);
     assert_true(ids.n == 4); /* a byte a token */
-    assert_int_equal(vt_stream_init(&s, tokenizer, stops, 1, 0, NULL), VT_OK);
+    assert_int_equal(vt_stream_init(&s, tokenizer, stops, 1, 0, false, NULL), VT_OK);
     assert_false(vt_stream_feed(&s, ids.id[0]));
     assert_false(vt_stream_feed(&s, ids.id[1]));
     assert_true(vt_stream_finish(&s));

@@ -1,10 +1,11 @@
-/* Calls in Python's spelling, [f(a=1, b="x"), g()], as names and JSON arguments (answer.h). */
+/* Calls in Python's spelling, [f(a=1, b="x"), g()], as names and JSON arguments (inside.h). Also
+ * Llama's own tools, f.call(a="x"), and a list of JSON calls, which LFM2 writes if asked to. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/answer/answer.h"
+#include "text/answer/inside.h"
 
 enum { MAX_DEPTH = 64 };
 
@@ -78,7 +79,7 @@ static bool read_string(python *p, vt_buf *out)
     }
     ok = ok && p->at < p->end;
     p->at += ok;
-    ok = ok && vt_calls_quote(out, text.data ? text.data : "", text.len);
+    ok = ok && calls_quote(out, text.data ? text.data : "", text.len);
     vt_buf_release(&text);
     return ok;
 }
@@ -155,7 +156,7 @@ static bool read_call(python *p, vt_buf *arguments, const char **name, size_t *n
             break;
         if (i > 0)
             vt_buf_puts(arguments, ", ");
-        if (!name_of(p, &key, &n_key) || !eat(p, '=') || !vt_calls_quote(arguments, key, n_key))
+        if (!name_of(p, &key, &n_key) || !eat(p, '=') || !calls_quote(arguments, key, n_key))
             return false;
         vt_buf_puts(arguments, ": ");
         if (!read_value(p, arguments))
@@ -164,21 +165,56 @@ static bool read_call(python *p, vt_buf *arguments, const char **name, size_t *n
     return vt_buf_putc(arguments, '}');
 }
 
-bool vt_calls_read_pythonic(const char *text, size_t n, vt_buf *out)
+static bool read_calls(python *p, vt_buf *calls)
 {
-    python p = {text, text + n, 0};
-    bool ok = eat(&p, '[') && peek(&p) != ']';
+    bool list = eat(p, '['), ok = peek(p) != ']';
     for (bool more = true; ok && more;) {
+        static const char call[] = ".call";
         const char *name;
-        size_t n_name;
+        size_t n, n_call = sizeof call - 1;
         vt_buf arguments;
         vt_buf_init(&arguments, 0);
-        ok = read_call(&p, &arguments, &name, &n_name) &&
-             vt_calls_add(out, name, n_name, arguments.data, arguments.len);
+        ok = read_call(p, &arguments, &name, &n);
+        if (ok && !list && n > n_call && memcmp(name + n - n_call, call, n_call) == 0)
+            n -= n_call;
+        ok = ok && calls_add(calls, name, n, arguments.data, arguments.len);
         vt_buf_release(&arguments);
-        more = ok && eat(&p, ',');
+        more = ok && eat(p, list ? ',' : ';');
     }
-    ok = ok && eat(&p, ']');
-    peek(&p);
-    return ok && p.at == p.end;
+    ok = ok && (!list || eat(p, ']'));
+    peek(p);
+    return ok && p->at == p->end;
+}
+
+/* A list of JSON objects, each with a name and arguments. */
+static bool read_json(const char *text, size_t n, vt_buf *calls)
+{
+    json_t *list = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    bool ok = json_array_size(list) > 0;
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const json_t *call = json_array_get(list, i), *name = json_object_get(call, "name");
+        const json_t *a = json_object_get(call, "arguments");
+        char *arguments = a ? json_dumps(a, JSON_ENCODE_ANY) : strdup("{}");
+        ok = json_is_string(name) && arguments &&
+             calls_add(calls, json_string_value(name), json_string_length(name), arguments,
+                       strlen(arguments));
+        free(arguments);
+    }
+    json_decref(list);
+    return ok;
+}
+
+bool pythonic_read(vt_answer_reader *r, const char *text, size_t n)
+{
+    python p = {text, text + n, 0};
+    vt_buf calls;
+    vt_buf_init(&calls, 0);
+    bool ok = read_calls(&p, &calls);
+    if (!ok) {
+        vt_buf_clear(&calls);
+        ok = read_json(text, n, &calls);
+    }
+    ok = ok && calls_tell(r, &calls);
+    vt_buf_release(&calls);
+    return ok;
 }

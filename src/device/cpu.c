@@ -173,6 +173,28 @@ int32_t vt_cpu_quota(const char *root)
     return (int32_t)(quota / period + (quota % period != 0));
 }
 
+/* Returns true if the CPU has cores of several kinds: x86 says so in cpuid, ARM by the capacities
+ * of its CPUs. */
+static bool detect_uneven(void)
+{
+#if defined(__x86_64__)
+    enum { HYBRID = 1 << 15 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & HYBRID);
+#else
+    char path[96], line[32], first[32] = "";
+    for (int i = 0; i < 1024; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpu_capacity", i);
+        if (!read_line(path, line, sizeof line))
+            return false;
+        if (i > 0 && strcmp(line, first) != 0)
+            return true;
+        snprintf(first, sizeof first, "%s", line);
+    }
+    return false;
+#endif
+}
+
 static vt_cpu g_cpu; /* the process-wide CPU description */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
@@ -197,6 +219,7 @@ static void cpu_detect(void)
     if (g_cpu.n_nodes == 0)
         g_cpu.n_nodes = 1;
     g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    g_cpu.uneven = detect_uneven();
     g_cpu.best = detect_isa();
     g_cpu.level = g_cpu.best;
     const char *want = vt_knob_text(&vt_knobs[VT_KNOB_ISA]);

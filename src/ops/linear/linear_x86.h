@@ -14,8 +14,9 @@
  * test_linear_quantised_result_is_independent_of_the_instruction_set).
  *
  * For one token, weights go from their packed form through registers into the product, and every
- * worker quantises the token itself (0.12 us for 576 columns; a barrier costs more). Several tokens
- * are quantised by the workers together. Then
+ * worker quantises the token itself (0.12 us for 576 columns; a barrier costs more). Each has a
+ * fixed share of the weights, which it reads as STREAMS streams. Several tokens are quantised by
+ * the workers together. Then
  *
  *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
  *     for each GROUP of panels
@@ -27,6 +28,7 @@
  * chunks. */
 #include <stdatomic.h>
 
+#include "device/cpu.h"
 #include "ops/linear/linear_dot.h"
 #include "ops/linear/linear_impl.h"
 
@@ -88,6 +90,60 @@ INLINE void dot_float(vt_dtype type, int R, int t0, int T, int64_t cols, const u
         UNROLL
         for (int i = 0; i < R * T; i++)
             vf_store(out[i / T][t0 + i % T] + VF * h, acc[i / T][i % T]);
+    }
+}
+
+/* out[i][row] of one token for R tiles (a constant <= STREAMS) that lie apart, both halves of each
+ * in one pass. The many chains of additions hide the latency of fma. */
+INLINE void dot_float_one(vt_dtype type, int R, int64_t cols, const uint8_t *const *tile,
+                          const float *x, float *const *out)
+{
+    const int64_t column = LINEAR_TILE * (type == VT_F32 ? 4 : 2);
+    vf acc[STREAMS][HALVES], w[2];
+    UNROLL
+    for (int i = 0; i < R * HALVES; i++)
+        acc[i / HALVES][i % HALVES] = vf_zero();
+    for (int64_t k = 0; k < cols; k += 2) {
+        const bool pair = k + 1 < cols; /* false at an odd end */
+        vf x0 = vf_set1(x[k]), x1 = vf_set1(pair ? x[k + 1] : 0);
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            _mm_prefetch(tile[r] + k * column + AHEAD, _MM_HINT_T1);
+            if (type == VT_F32)
+                _mm_prefetch(tile[r] + (k + 1) * column + AHEAD, _MM_HINT_T1);
+            UNROLL
+            for (int h = 0; h < HALVES; h++) {
+                int n = load_columns(type, tile[r], k, h, w);
+                acc[r][h] = vf_fma(w[0], x0, acc[r][h]);
+                if (pair && n == 1)
+                    load_columns(type, tile[r], k + 1, h, w + 1);
+                if (pair)
+                    acc[r][h] = vf_fma(w[1], x1, acc[r][h]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < R * HALVES; i++)
+        vf_store(out[i / HALVES] + VF * (i % HALVES), acc[i / HALVES][i % HALVES]);
+}
+
+/* One token and n <= STREAMS tiles of a float type. */
+#define FLOAT_ONE(TYPE)                                             \
+    case TYPE:                                                      \
+        if (n == STREAMS)                                           \
+            dot_float_one(TYPE, STREAMS, cols, tile, x, out);       \
+        else                                                        \
+            for (int i = 0; i < n; i++)                             \
+                dot_float_one(TYPE, 1, cols, tile + i, x, out + i); \
+        break;
+NOINLINE void dot_float_streams(vt_dtype type, int n, int64_t cols, const uint8_t *const *tile,
+                                const float *x, float *const *out)
+{
+    switch (type) {
+        FLOAT_ONE(VT_F32)
+        FLOAT_ONE(VT_F16)
+    default:
+        FLOAT_ONE(VT_BF16)
     }
 }
 
@@ -337,23 +393,85 @@ static const float *token(const linear_args *a, int64_t t)
     return (const float *)a->x->data + t * a->x->row_stride;
 }
 
+#ifdef LINEAR_BF16 /* the including file has its own function for BF16 tiles and one token */
+static void LINEAR_BF16(const linear_args *a, int n, const uint8_t *const *tile,
+                        const uint8_t *panel, float *const *out);
+#endif
+
+/* One token's units: `n` of them lie as far apart in memory as the worker's part of the weights
+ * allows, and tile k of each is computed at the same time. */
+typedef struct stream_set {
+    int n;
+    unit u[STREAMS];
+    tile_sums sum[STREAMS][2];
+} stream_set;
+
+/* sum[][k] of every unit of the set. x: the token's panel, or the token itself for float types. */
+static void dot_streams(const linear_args *a, const linear_layout *l, stream_set *s, int k,
+                        const void *x)
+{
+    const vt_weight *w = a->w;
+    const uint8_t *tile[STREAMS];
+    float *out[STREAMS];
+    for (int r = 0; r < s->n; r++) {
+        tile[r] = (uint8_t *)w->packed + (s->u[r].tile + k) * l->tile_bytes;
+        out[r] = s->sum[r][k][0];
+    }
+    if (vt_dtype_quantised(w->dtype))
+        dot_one(w->dtype, s->n, l, tile, x, out);
+#ifdef LINEAR_BF16
+    else if (linear_packed_type(w) == VT_BF16)
+        LINEAR_BF16(a, s->n, tile, x, out);
+#endif
+    else
+        dot_float_streams(linear_packed_type(w), s->n, w->cols, tile, x, out);
+}
+
+/* Computes units begin .. end - 1 for one token. */
+static void one_token_units(const linear_args *a, const linear_layout *l, const void *x,
+                            int64_t begin, int64_t end)
+{
+    const int per_unit = a->w->paired ? 2 : 1;
+    const int64_t part = vt_ceil_div(end - begin, STREAMS);
+    for (int64_t i = begin; i < begin + part; i++) {
+        stream_set s;
+        s.n = 0;
+        for (int64_t j = i; j < end; j += part)
+            unit_init(&s.u[s.n++], a, l, j, per_unit);
+        for (int k = 0; k < per_unit; k++)
+            dot_streams(a, l, &s, k, x);
+        for (int r = 0; r < s.n; r++)
+            unit_finish(&s.u[r], a, 0, 1, s.sum[r], NULL);
+    }
+}
+
+/* Computes this worker's units of one token. Cores of one speed get fixed shares, whose streams
+ * never break off: 40 GB/s where eight tickets a worker gave 37. Cores of different speeds take
+ * tickets. */
+static void one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane,
+                      const void *x)
+{
+    int64_t begin, end, units = vt_ceil_div(l->n_tiles, a->w->paired ? 2 : 1);
+    if (!vt_cpu_get()->uneven) {
+        vt_lane_share(lane, units, 1, &begin, &end);
+        one_token_units(a, l, x, begin, end);
+        return;
+    }
+    int64_t chunk = units_per_ticket(units, lane);
+    while ((begin = take(lane) * chunk) < units)
+        one_token_units(a, l, x, begin, begin + chunk < units ? begin + chunk : units);
+}
+
 static void run_one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane)
 {
     const vt_weight *w = a->w;
-    uint8_t *panel = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
-    int per_unit = w->paired ? 2 : 1;
-    int64_t units = vt_ceil_div(l->n_tiles, per_unit), chunk = units_per_ticket(units, lane);
-    quantise(w->dtype, token(a, 0), w->cols, 1, 0, panel);
-    for (int64_t i; (i = take(lane) * chunk) < units;)
-        for (int64_t j = i; j < i + chunk && j < units; j++) {
-            unit u;
-            tile_sums sum[2];
-            unit_init(&u, a, l, j, per_unit);
-            for (int k = 0; k < u.tiles; k++)
-                dot_one(w->dtype, l, (uint8_t *)w->packed + (u.tile + k) * l->tile_bytes, panel,
-                        sum[k][0]);
-            unit_finish(&u, a, 0, 1, sum, NULL);
-        }
+    const void *x = token(a, 0);
+    if (vt_dtype_quantised(w->dtype)) {
+        uint8_t *panel = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
+        quantise(w->dtype, x, w->cols, 1, 0, panel);
+        x = panel;
+    }
+    one_token(a, l, lane, x);
 }
 
 /* Makes the panels of this worker's share of the tokens. */
@@ -522,10 +640,10 @@ static vt_status x86_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0];
     if (tokens == 0)
         return VT_OK;
-    if (!vt_dtype_quantised(a->w->dtype))
-        run_float(a, &l, lane);
-    else if (tokens == 1)
+    if (tokens == 1 && !linear_scaled(a->w))
         run_one_token(a, &l, lane);
+    else if (!vt_dtype_quantised(a->w->dtype))
+        run_float(a, &l, lane);
     else
         run_tokens(a, &l, lane);
     return VT_OK;
@@ -564,11 +682,14 @@ static void x86_describe(const void *args, const vt_target *t, const vt_size *si
     linear_layout l = linear_layout_of(a->w);
     int64_t tokens = vt_size_rows(a->x, size);
     bool quantised = vt_dtype_quantised(a->w->dtype);
-    int32_t per_unit = quantised && !a->w->paired ? 1 : 2;
+    bool streams = tokens == 1 && !linear_scaled(a->w);
+    int32_t per_unit = (quantised || streams) && !a->w->paired ? 1 : 2;
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);
-    if (quantised && tokens > 1)
+    if (streams && !vt_cpu_get()->uneven)
+        items = units < lane.n_workers ? units : lane.n_workers;
+    else if (quantised && tokens > 1)
         items = schedule_of(&lane, units, vt_ceil_div(tokens, PANEL),
                             l.blocks * panel_block_bytes(PANEL))
                     .tickets;

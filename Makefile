@@ -180,7 +180,7 @@ $(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
 	@mkdir -p $(@D) && rm -rf build/emulator-cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out $(NOT_EMULATED),$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
-$(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cublaslt_api.h $(B)/emulator/libcuda.so.1
+$(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cuda/cublaslt_api.h $(B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1

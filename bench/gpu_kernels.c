@@ -2,7 +2,7 @@
  * it read and computed by the op's own card. bench/gpu runs it and makes the table.
  *
  * A row is an op and a shape as text (ops/case_text.h), run on the implementation that a program
- * would take for it, and timed as ops/on_cuda.h says: cold, in a graph, in a graph with PDL. `host`
+ * would take for it, and timed as ops/calls/on_cuda.h says: cold, in a graph, in a graph with PDL. `host`
  * is wall time of host code, median. `vitrine bench kernels --device cuda` runs any one of them by
  * hand, checks it, and runs the other implementations too.
  *
@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/stats.h"
+#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/knobs.h"
-#include "ops/on_cuda.h"
 #include "ops/sample/sample.h"
 
 enum { COLD = 1 << ON_CUDA_COLD, GRAPH = 1 << ON_CUDA_GRAPH, PDL = 1 << ON_CUDA_PDL };

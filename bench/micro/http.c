@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/web.h"
+#include "server/http/web.h"
 
 enum { ROUNDS = 5, CLIENTS = 32, REQUESTS = 20000, PIECES = 200000, MANY = 1000 };
 

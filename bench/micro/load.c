@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "load/run.h"
-#include "server/web.h"
+#include "server/http/web.h"
 
 enum { ROUNDS = 5, REQUESTS = 20000, PIECES = 16 };
 

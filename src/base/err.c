@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 
 vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
 {

@@ -21,11 +21,11 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cli/batch_out.h"
-#include "cli/lines.h"
-#include "cli/telling.h"
-#include "text/template/template.h"
+#include "cli/term/lines.h"
+#include "cli/term/telling.h"
 #include "engine/constraint_grammar.h"
 #include "openai/batch.h"
+#include "text/template/template.h"
 
 enum {
     AHEAD = 256,           /* requests submitted and not finished: enough to fill any batch */

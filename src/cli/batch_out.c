@@ -13,7 +13,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "cli/lines.h"
+#include "cli/term/lines.h"
 #include "openai/batch.h"
 
 enum { MAX_RESULT = 1 << 30 }; /* bytes of one line: what the largest answer can take */

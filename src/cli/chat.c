@@ -2,7 +2,7 @@
  *
  * The whole conversation goes through the chat template at each turn; the engine's prefix cache
  * finds what it has seen before, so only the new turn is computed. On a terminal lines are edited
- * (cli/typed.h); from a pipe they are read as they are, which makes a conversation scriptable.
+ * (cli/term/typed.h); from a pipe they are read as they are, which makes a conversation scriptable.
  *
  *   talk: read a line -> a command, or a turn: encode -> generate -> keep the answer
  *
@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
 #include "base/err.h"
+#include "base/term/nearest.h"
 #include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/prompt.h"
-#include "cli/telling.h"
-#include "cli/typed.h"
+#include "cli/term/telling.h"
+#include "cli/term/typed.h"
 
 typedef struct chat {
     const cli *c;

@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/json_write.h"
-#include "base/term.h"
+#include "base/term/term.h"
 #include "engine/options.h"
 #include "vitrine.h"
 

@@ -7,12 +7,12 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
-#include "device/cuda.h"
-#include "device/cublaslt.h"
+#include "device/cuda/cublaslt.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/jit.h"
 #include "device/hardware.h"
-#include "device/jit.h"
-#include "device/roofs_cache.h"
-#include "lab/env.h"
+#include "device/roofs/roofs_cache.h"
+#include "lab/env/env.h"
 #include "model/load.h"
 #include "version.h"
 
@@ -214,7 +214,7 @@ static void put_caches(vt_buf *b, const vt_term *term, const lab_env *e)
     lab_env_put_cache(b, term, e);
 }
 
-/* Writes what lab/env.h tells, part by part. */
+/* Writes what lab/env/env.h tells, part by part. */
 static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     if (e->gpus.n > 0) {

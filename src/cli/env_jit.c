@@ -1,10 +1,10 @@
-/* vitrine env --jit: the cache of compiled kernels as a tree (lab/env_cache.c), or as JSON. */
+/* vitrine env --jit: the cache of compiled kernels as a tree (lab/env/cache.c), or as JSON. */
 #include <stdlib.h>
 
 #include "base/cache_dir.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "lab/env.h"
+#include "lab/env/env.h"
 
 int cli_put_kernels(const cli *c)
 {

@@ -12,9 +12,9 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/model_name.h"
+#include "cli/models/model_name.h"
 #include "device/hardware.h"
-#include "device/roofs_cache.h"
+#include "device/roofs/roofs_cache.h"
 #include "exec/cuda.h"
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "cli/cli.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "device/nvml.h"
 
 static void write_known(vt_json *w, const char *key, int64_t v)

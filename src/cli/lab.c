@@ -1,4 +1,4 @@
-/* vitrine lab: lists the labs, runs one, a track, or all (lab/lab.h). */
+/* vitrine lab: lists the labs, runs one, a track, or all (lab/kit/lab.h). */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,17 +7,17 @@
 #include "base/cache_dir.h"
 #include "base/err.h"
 #include "base/json_write.h"
-#include "base/nearest.h"
 #include "base/plain_file.h"
+#include "base/term/nearest.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
-#include "lab/knob_table.h"
-#include "lab/list.h"
-#include "lab/physics.h"
-#include "lab/report.h"
-#include "lab/result.h"
-#include "lab/run.h"
-#include "lab/status.h"
+#include "lab/kit/list.h"
+#include "lab/kit/physics.h"
+#include "lab/kit/result.h"
+#include "lab/kit/run.h"
+#include "lab/report/knob_table.h"
+#include "lab/report/report.h"
+#include "lab/report/status.h"
 #include "version.h"
 
 /* ---- what there is ---- */

@@ -1,11 +1,11 @@
 /* vitrine lab kernel FILE.cu|FILE.so --op OP: a kernel of the user's own, checked, timed and carded
- * beside ours (lab/own_kernel.h). The same verb is the inner process that runs the kernel. */
+ * beside ours (kernel/own_kernel.h). The same verb is the inner process that runs the kernel. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "lab/own_kernel.h"
+#include "lab/kernel/own_kernel.h"
 
 static int put_report(const cli *c, const own_kernel_report *r, const vt_err *failure)
 {

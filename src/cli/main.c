@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/nearest.h"
+#include "base/term/nearest.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "files/map.h"
 #include "model/catalogue.h"
 #include "ops/knobs.h"

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
-#include "cli/telling.h"
+#include "cli/term/telling.h"
 #include "model/model.h"
 
 /* Three ways to a prompt's ids: --tokens, --raw text, or a chat message through the template. */

@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
-#include "cli/telling.h"
+#include "cli/term/telling.h"
 #include "model/model.h"
 
 typedef struct scores {

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "load/measure.h"
-#include "server/otlp.h"
+#include "server/watch/otlp.h"
 
 static void say(void *user, const char *line)
 {

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/models/model_name.h"
 #include "device/cpu.h"
-#include "cli/model_name.h"
 
 /* A signal handler can reach nothing but these. */
 static volatile sig_atomic_t interrupted, loading_now, at_prompt;

@@ -20,8 +20,8 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/top_frame.h"
-#include "server/keys.h"
-#include "server/sse_reader.h"
+#include "server/api/keys.h"
+#include "server/http/sse_reader.h"
 
 enum { MAX_EVENT = 4 << 20, FRAME_MS = 1000, DEFAULT_ROWS = 24, ONCE_ROWS = 40, ANSWER_S = 30 };
 

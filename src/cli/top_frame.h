@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "base/term.h"
+#include "base/term/term.h"
 
 enum { TOP_STEPS = 128 };
 

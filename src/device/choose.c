@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 enum { UNKNOWN, THE_CPU, THE_GPU };
 

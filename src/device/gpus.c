@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/term.h"
-#include "device/cuda_api.h"
+#include "base/term/term.h"
+#include "device/cuda/cuda_api.h"
 #include "device/nvml_inside.h"
 #include "device/topology.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "device/roofs_cache.h"
+#include "device/roofs/roofs_cache.h"
 #include "files/json.h"
 
 #define DATA_SHEET "NVIDIA's data sheet"

@@ -3,8 +3,8 @@
 #ifndef VT_DEVICE_HARDWARE_H
 #define VT_DEVICE_HARDWARE_H
 
-#include "device/efficiency.h"
-#include "device/roofs.h"
+#include "device/roofs/efficiency.h"
+#include "device/roofs/roofs.h"
 
 typedef struct vt_hardware {
     vt_roofs roofs;       /* roofs.name is the name; roofs.mark says where each figure comes from */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "device/cuda_api.h"
+#include "device/cuda/cuda_api.h"
 #include "device/nvml_inside.h"
 
 const char *vt_nvml_reason(int32_t bit)

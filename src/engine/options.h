@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/progress.h"
 #include "base/tensor.h"
+#include "base/term/progress.h"
 #include "exec/backend.h"
 #include "vitrine.h"
 

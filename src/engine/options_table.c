@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/nearest.h"
+#include "base/term/nearest.h"
 #include "engine/options_inside.h"
 
 enum {

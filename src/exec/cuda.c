@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "device/cublaslt.h"
+#include "device/cuda/cublaslt.h"
 #include "exec/cuda_inside.h"
 #include "ops/knobs.h"
 

@@ -2,7 +2,7 @@
 #ifndef VT_EXEC_CUDA_H
 #define VT_EXEC_CUDA_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "exec/executor.h"
 
 typedef struct vt_cuda_options {

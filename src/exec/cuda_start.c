@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/cuda/cublaslt.h"
 #include "exec/cuda_inside.h"
-#include "device/cublaslt.h"
 #include "ops/knobs.h"
 
 static vt_status make_results(cuda_executor *x, result_slot *s, vt_err *err)

@@ -2,7 +2,7 @@
 #include "exec/describe.h"
 
 #include "base/err.h"
-#include "device/cublaslt.h"
+#include "device/cuda/cublaslt.h"
 #include "exec/cuda.h"
 #include "exec/layout.h"
 #include "exec/weights_cuda.h"

@@ -13,7 +13,7 @@
 #ifndef VT_EXEC_EXECUTOR_H
 #define VT_EXEC_EXECUTOR_H
 
-#include "base/progress.h"
+#include "base/term/progress.h"
 #include "exec/program.h"
 #include "exec/source.h"
 #include "ops/batch.h"

@@ -13,7 +13,7 @@
 
 #include "base/trace.h"
 #include "device/nvml.h"
-#include "device/roofs.h"
+#include "device/roofs/roofs.h"
 #include "ops/op.h"
 
 typedef enum vt_source_kind {
@@ -59,7 +59,7 @@ typedef struct vt_source {
     int32_t n_kernels;     /* that vt_span_kernel can name */
     const void *owner;     /* passed to the functions, each of which may be NULL */
     void (*kernel)(const void *owner, int32_t k, vt_kernel_facts *out);
-    /* The device's roofs; `again`: measured now (device/roofs.h). */
+    /* The device's roofs; `again`: measured now (device/roofs/roofs.h). */
     vt_status (*roofs)(const void *owner, bool again, vt_roofs *out, vt_err *err);
     int64_t (*free_bytes)(const void *owner); /* of the device's memory, now; -1: not known */
     vt_status (*state)(const void *owner, vt_gpu_state *out, vt_err *err); /* clocks, power, now */

@@ -5,7 +5,7 @@
 #ifndef VT_EXEC_WEIGHTS_H
 #define VT_EXEC_WEIGHTS_H
 
-#include "base/progress.h"
+#include "base/term/progress.h"
 #include "exec/layout.h"
 #include "model/model.h"
 #include "ops/op.h"

@@ -20,9 +20,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "device/cuda/dummy_fill_params.h"
 #include "model/dummy.h"
 #include "model/rope_table.h"
-#include "device/dummy_fill_params.h"
 
 enum { ALIGN = 256 };
 

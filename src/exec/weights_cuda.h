@@ -4,7 +4,7 @@
 #ifndef VT_EXEC_WEIGHTS_CUDA_H
 #define VT_EXEC_WEIGHTS_CUDA_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "exec/weights.h"
 
 typedef struct vt_cuda_weights {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/nearest.h"
+#include "base/term/nearest.h"
 #include "engine/chat.h"
 #include "engine/request.h"
 #include "model/model.h"

@@ -7,7 +7,7 @@
 #ifndef VT_OPS_CUDA_IMPLS_H
 #define VT_OPS_CUDA_IMPLS_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "ops/op.h"
 
 extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, silu_mul_cuda_impl,

@@ -2,7 +2,7 @@
 #ifndef VT_OPS_CUT_H
 #define VT_OPS_CUT_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "ops/op.h"
 
 /* Formats out->shape like printf; cuts it off if it is too long. */

@@ -6,7 +6,7 @@
  *        ── cases: shapes to try           -> tests, vitrine bench kernels, labs
  *        ── draws: random shapes           -> tests on a CPU and a GPU (ops/case_draw.h)
  *        ── shape: the case a call is      -> expected times, labs (ops/shape_of.h)
- *        ── operands: what the args hold   -> the same call on a GPU (ops/on_cuda.h)
+ *        ── operands: what the args hold   -> the same call on a GPU (ops/calls/on_cuda.h)
  *        ── impls: one row a kernel family, best first
  *        ── variants: rows that the engine never chooses; parity, bench and labs run them
  *
@@ -121,7 +121,7 @@ int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch);
 
 /* ---- lanes: where a row runs ---- */
 
-typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda.h */
+typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda/cuda.h */
 
 /* CPU: every worker of the team calls run() with the same args and its own lane; run() returns when
  * its share is done, and the executor puts a barrier after it. Inside, vt_team_barrier(lane->team,

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "device/cuda_api.h"
+#include "device/cuda/cuda_api.h"
 
 /* An element of a KV pool: BF16 or FP8 in a kernel; the host only passes addresses of them. */
 typedef void kv_t;

@@ -20,11 +20,11 @@
 #include "engine/options.h"
 #include "openai/json_load.h"
 #include "openai/reply.h"
-#include "server/keys.h"
+#include "server/api/keys.h"
+#include "server/api/work.h"
+#include "server/http/sites.h"
+#include "server/http/web.h"
 #include "server/serve.h"
-#include "server/sites.h"
-#include "server/web.h"
-#include "server/work.h"
 
 typedef struct server_live server_live;
 

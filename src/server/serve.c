@@ -14,14 +14,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
-#include "base/term.h"
+#include "base/term/term.h"
 #include "model/catalogue.h"
 #include "model/model.h"
-#include "server/dumps.h"
-#include "server/generation.h"
-#include "server/metrics.h"
-#include "server/otlp.h"
-#include "server/stories.h"
+#include "server/api/generation.h"
+#include "server/watch/dumps.h"
+#include "server/watch/metrics.h"
+#include "server/watch/otlp.h"
+#include "server/watch/stories.h"
 
 enum {
     HELPERS = 2,             /* threads that read requests */

@@ -4,7 +4,7 @@
 #define VT_STORY_FORMS_H
 
 #include "base/buf.h"
-#include "base/term.h"
+#include "base/term/term.h"
 #include "vitrine.h"
 
 /* A story file as it was read; `name` is used in messages and headings. */

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "ops/bench.h"
-#include "ops/bench_one.h"
+#include "ops/bench/bench.h"
+#include "ops/bench/bench_one.h"
 #include "ops/shape_of.h"
 
 /* Weights with more elements than this are cut for measuring: the share of the roof changes little

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 #include "vitrine.h"
 
 enum { STORY_TEXT = 300, STORY_ROWS = 64 };

@@ -6,7 +6,7 @@
 #ifndef VT_STORY_STEP_H
 #define VT_STORY_STEP_H
 
-#include "device/roofs.h"
+#include "device/roofs/roofs.h"
 #include "exec/program.h"
 
 /* A sequence's part of a step: q_len new tokens, after which its context is kv_len tokens long. */

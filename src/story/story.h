@@ -17,8 +17,8 @@
 #define VT_STORY_STORY_H
 
 #include "base/buf.h"
-#include "base/term.h"
-#include "device/efficiency.h"
+#include "base/term/term.h"
+#include "device/roofs/efficiency.h"
 #include "exec/source.h"
 #include "story/step.h"
 

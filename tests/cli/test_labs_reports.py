@@ -308,7 +308,7 @@ def test_knobs_that_no_result_has_are_named():
     text = knob_page(knob_root("knob-missing", {"cpu-a": [knob("page", 2.0)]}))
     missing = text.split("## Knobs that no result has", 1)[1]
     assert "| page size |" not in missing and "| prefix cache | --no-prefix-cache | `vitrine lab sglang 02` |" in missing
-    source = read(os.path.join(ROOT, "src", "lab", "knob_table.c")).decode()
+    source = read(os.path.join(ROOT, "src", "lab", "report", "knob_table.c")).decode()
     rows = source.split("lab_wanted_knobs[] = {", 1)[1].split("{0}", 1)[0]
     wanted = re.findall(r'\n    \{"([^"]+)"', rows)
     assert len(wanted) >= 27, wanted
@@ -538,7 +538,7 @@ def test_every_item_of_a_result_is_in_the_experiments():
 
 
 def test_every_observation_is_in_the_index():
-    source = read(os.path.join(ROOT, "src", "lab", "report_causes.c")).decode()
+    source = read(os.path.join(ROOT, "src", "lab", "report", "cause_table.c")).decode()
     table = source.split("report_causes[] = {", 1)[1].split("{0}", 1)[0]
     rows = re.findall(r'^    \{"((?:[^"\\]|\\.)*)"', table, re.M)
     assert len(rows) >= 25, rows

@@ -158,7 +158,7 @@ def test_the_pages_of_a_path_have_its_commands():
 def test_what_a_page_points_at_is_printed():
     """What a page's list 'What to look at' names first in an item stands in its output, or is a label of an item (but for
     files, which a lab leaves beside its result)."""
-    labels = "".join(map(read, glob.glob("src/lab/*.c"))).replace('"\n', "").lower()
+    labels = "".join(map(read, glob.glob("src/lab/**/*.c", recursive=True))).replace('"\n', "").lower()
     labels = " ".join(re.findall(r'\{"\w+",\s*"([^}]*)', re.sub(r'"\s+"', "", labels)))
     pointed = 0
     for page in sum((glob.glob(f"labs/{track}/*_*.md") for track in ("sglang", "mini-sglang", "flashinfer")), []):

@@ -1,5 +1,5 @@
 /* libcublasLt.so.13 of the emulated GPU: bf16 products y = alpha W^T x + beta c of column-major
- * matrices with fp32 sums, which are all that src/device/cublaslt.c asks for; anything else is
+ * matrices with fp32 sums, which are all that src/device/cuda/cublaslt.c asks for; anything else is
  * refused. Its algorithms differ in the order of sums, and by 1/8192 of a result, a difference that
  * often survives rounding to bf16, so that tests see it. The heuristic's choice of algorithm
  * depends on the number of columns that it is asked about. So a program that asks separately for
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cublaslt_api.h"
+#include "device/cuda/cublaslt_api.h"
 #include "emulator.h"
 
 #define API __attribute__((visibility("default")))

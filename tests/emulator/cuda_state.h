@@ -4,7 +4,7 @@
 #define EMULATOR_CUDA_STATE_H
 
 #define _Alignas alignas
-#include "device/cuda_api.h"
+#include "device/cuda/cuda_api.h"
 
 #include <pthread.h>
 #include <stdint.h>

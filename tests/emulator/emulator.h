@@ -6,7 +6,7 @@
  *     LD_LIBRARY_PATH=build/release/emulator build/vitrine run ... --device cuda
  *
  * It has no code for any op or model. It takes three things from vitrine: the list of driver
- * functions (device/cuda_api.h, cublaslt_api.h), which are the only ones that it has; the PTX
+ * functions (device/cuda/cuda_api.h, cublaslt_api.h), which are the only ones that it has; the PTX
  * instructions that vitrine's kernels use; and the annotations for the race detector in kernels'
  * text (ptx.cuh).
  *
@@ -23,7 +23,7 @@
  *   module.cc   loads "cubins"
  *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
  *               graphs; cuda_launch.cc: libraries, launches, tensor maps
- *   cublaslt.c  libcublasLt.so.13: the products that src/device/cublaslt.c asks for
+ *   cublaslt.c  libcublasLt.so.13: the products that src/device/cuda/cublaslt.c asks for
  *   nvml.c      libnvidia-ml.so.1: clocks, power, temperature that never change
  *
  * Names: what C code sees is snake_case (emu_launch, cu_stream_st), types of C++ alone are

@@ -1,4 +1,4 @@
-/* The HTTP reader (server/http.h): whatever the bytes, and however they are cut, the same requests
+/* The HTTP reader (http/http.h): whatever the bytes, and however they are cut, the same requests
  * with the same parts, each of which keeps what the header promises. The first byte says how the
  * second reading is cut; limits are small, so that they are reached. */
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/utf8.h"
-#include "server/http.h"
+#include "server/http/http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* Pages of reports (lab/report_inside.h): whatever a result's JSON or a file of the experiments
+/* Pages of reports (lab/report/inside.h): whatever a result's JSON or a file of the experiments
  * holds, every page is text that ends, and the same input gives the same page. The input is the
  * result of every lab of a track, and each of the files. */
 #include <stddef.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "files/json.h"
-#include "lab/knob_table.h"
-#include "lab/list.h"
-#include "lab/report_inside.h"
+#include "lab/kit/list.h"
+#include "lab/report/inside.h"
+#include "lab/report/knob_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

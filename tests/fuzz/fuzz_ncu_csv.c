@@ -1,4 +1,4 @@
-/* ncu's CSV (lab/ncu_csv.h): whatever the bytes, a report whose every field is text of its own, or
+/* ncu's CSV (ncu_csv.h): whatever the bytes, a report whose every field is text of its own, or
  * one sentence. */
 #include <math.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/ncu_csv.h"
+#include "lab/profilers/ncu_csv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* The report of a kernel's process (lab/own_kernel.h): whatever bytes that process has left in it,
+/* The report of a kernel's process (own_kernel.h): whatever bytes that process has left in it,
  * the card has lines of at most 100 columns and no control characters, and the JSON is
  * well-formed. */
 #include <jansson.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/own_kernel.h"
+#include "lab/kernel/own_kernel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/exposition.h"
-#include "server/otlp.h"
-#include "server/sites.h"
-#include "server/trace_context.h"
+#include "server/http/sites.h"
+#include "server/watch/exposition.h"
+#include "server/watch/otlp.h"
+#include "server/watch/trace_context.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,11 @@
-/* The reader of server-sent events (server/sse_reader.h): whatever the bytes, and however they are
+/* The reader of server-sent events (http/sse_reader.h): whatever the bytes, and however they are
  * cut, it tells the same events, and refuses at the same place. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/sse_reader.h"
+#include "server/http/sse_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

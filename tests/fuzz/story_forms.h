@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 #include "base/utf8.h"
 #include "story/forms.h"
 #include "story/story.h"

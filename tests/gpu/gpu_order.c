@@ -18,10 +18,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "ops/attention/attention.h"
+#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
-#include "ops/on_cuda.h"
 
 enum { PAGE = 16, MOST_PIECES = 64 };
 

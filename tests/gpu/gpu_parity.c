@@ -1,4 +1,4 @@
-/* Compares CUDA rows with the references of their cards, case by case, on the device (ops/on_cuda.h
+/* Compares CUDA rows with the references of their cards, case by case, on the device (on_cuda.h
  * says what the device gets, and which tolerance it has).
  *
  * Each case runs on the row that a program would take for it, and also on cuBLASLt if that can
@@ -19,7 +19,7 @@
 #include "base/err.h"
 #include "gpu_cases.h"
 #include "gpu_options.h"
-#include "ops/on_cuda.h"
+#include "ops/calls/on_cuda.h"
 
 enum { MAX_FORMS = 4, MAX_ROWS = 24, FLUSH = 256 << 20 };
 #define ARENA ((size_t)12 << 30)

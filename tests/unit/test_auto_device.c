@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "engine/options.h"
 
 /* Makes the emulated GPU that VITRINE_EMULATOR describes, with its NVRTC or with none. */

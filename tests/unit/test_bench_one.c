@@ -10,7 +10,7 @@
 
 #include "base/team.h"
 #include "ops/attention/attention.h"
-#include "ops/bench_one.h"
+#include "ops/bench/bench_one.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
 #include "ops/rmsnorm/rmsnorm.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "ops/bench.h"
+#include "ops/bench/bench.h"
 #include "ops/silu_mul/silu_mul.h"
 
 enum { ROW = 2, COL = 5 };

@@ -1,4 +1,4 @@
-/* cuBLASLt as an implementation of linear (device/cublaslt.h), on the emulated library: when it
+/* cuBLASLt as an implementation of linear (cuda/cublaslt.h), on the emulated library: when it
  * runs, when our own kernels run in its place, and which errors it gives. tests/gpu/gpu_parity
  * tests its results; test_cuda_graphs tests that padding changes no bit. */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/emulated_gpu.h"
-#include "device/cublaslt.h"
+#include "device/cuda/cublaslt.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 

@@ -52,8 +52,8 @@ static const struct {
 #define HAVE_CUBLASLT_H 1
 #endif
 
-#include "device/cublaslt_api.h"
-#include "device/cuda_api.h"
+#include "device/cuda/cublaslt_api.h"
+#include "device/cuda/cuda_api.h"
 
 static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void **state)
 {

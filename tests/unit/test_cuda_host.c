@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #include "common/tiny_model.h"
-#include "device/cuda.h"
-#include "device/jit_cache.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/jit_cache.h"
 #include "device/nvml.h"
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
-#include "ops/cut.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_sm90_params.h"
+#include "ops/cut.h"
 #include "ops/sample/sample.h"
 
 enum { MAX_SEQS = 64 };

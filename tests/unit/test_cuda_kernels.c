@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/roofs_cuda.h"
+#include "device/roofs/roofs_cuda.h"
 #include "exec/cuda.h"
 #include "model/load.h"
 #include "ops/cuda_impls.h"

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "common/emulated_gpu.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
-/* DummyFillParams of src/device/dummy_fill.cu */
+/* DummyFillParams of src/device/cuda/dummy_fill.cu */
 typedef struct fill_params {
     void *out;
     uint64_t key, n, first;

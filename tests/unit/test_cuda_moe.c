@@ -14,9 +14,9 @@
 
 #include "common/emulated_gpu.h"
 #include "ops/access.h"
+#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/moe/moe.h"
-#include "ops/on_cuda.h"
 
 static on_cuda_gpu gpu;
 

@@ -14,7 +14,7 @@
 
 #include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "exec/cuda.h"

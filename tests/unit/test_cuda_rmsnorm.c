@@ -13,8 +13,8 @@
 
 #include "common/emulated_gpu.h"
 #include "ops/access.h"
+#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
-#include "ops/on_cuda.h"
 #include "ops/rmsnorm/rmsnorm.h"
 
 static on_cuda_gpu gpu;

@@ -11,12 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
+#include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/knobs.h"
 #include "ops/linear/linear.h"
-#include "ops/on_cpu.h"
 
 enum { MAX_RECORD = 64, FAKE_BASE = 1 << 20 };
 

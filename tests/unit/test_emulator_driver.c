@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "common/emulated_gpu.h"
-#include "device/cuda_api.h"
+#include "device/cuda/cuda_api.h"
 
 enum {
     INVALID_VALUE = 1,

@@ -13,7 +13,7 @@
 #include <sched.h>
 
 #include "common/emulated_gpu.h"
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 enum {
     INVALID_HANDLE = 400,
@@ -23,7 +23,7 @@ enum {
     N = 64
 };
 
-/* The parameters of src/device/dummy_fill.cu, which fills out[0..n) with bf16(base) if scale is
+/* The parameters of cuda/dummy_fill.cu, which fills out[0..n) with bf16(base) if scale is
  * 0 */
 typedef struct fill_params {
     void *out;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 static const vt_http_limits kLimits = {.line = 128, .head = 1024, .n_headers = 20, .body = 64};
 

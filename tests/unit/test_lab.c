@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #include "base/cache_dir.h"
-#include "device/roofs.h"
-#include "lab/all_reduce.h"
-#include "lab/list.h"
-#include "lab/result.h"
-#include "lab/run.h"
+#include "device/roofs/roofs.h"
+#include "lab/kit/all_reduce.h"
+#include "lab/kit/list.h"
+#include "lab/kit/result.h"
+#include "lab/kit/run.h"
 
 static const lab_item_def items[] = {
     {"time", "time of a call", true}, {"why", "why it takes so long", false},

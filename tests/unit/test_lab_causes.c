@@ -1,4 +1,4 @@
-/* Observation -> cause -> action (lab/causes.h): every row has a planted measurement that gets this
+/* Observation -> cause -> action (causes.h): every row has a planted measurement that gets this
  * row and no other. A kernel is planted as the figures that a lab has of it, with counters as the
  * CSV that ncu writes; a recording as the names of a story's or lab's findings. */
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "lab/causes.h"
+#include "lab/report/causes.h"
 
 #define STALL(reason) "smsp__average_warps_issue_stalled_" reason "_per_issue_active.ratio"
 

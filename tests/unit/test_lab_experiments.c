@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "lab/experiments.h"
+#include "lab/experiments/experiments.h"
 
 static void test_a_batch_reads_the_weights_once(void **state)
 {

@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "base/random.h"
-#include "server/live_look.h"
+#include "server/watch/live_look.h"
 
 /* ---- the tree ---- */
 

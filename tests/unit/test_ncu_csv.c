@@ -1,4 +1,4 @@
-/* ncu's CSV (lab/ncu_csv.h). */
+/* ncu's CSV (lab/profilers/ncu_csv.h). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "lab/ncu_csv.h"
+#include "lab/profilers/ncu_csv.h"
 
 static const char good[] =
     "==PROF== Connected to process 4711 (vitrine)\n"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "device/occupancy.h"
+#include "device/cuda/occupancy.h"
 
 static void test_occupancy_of_many_launches_is_nvidias(void **state)
 {

@@ -1,4 +1,4 @@
-/* Calls of CUDA rows outside the engine (ops/on_cuda.h), on the emulated GPU: a correct row passes,
+/* Calls of CUDA rows outside the engine (on_cuda.h), on the emulated GPU: a correct row passes,
  * every kind of planted error is found, and a failed launch gives an error and does not hang. Also
  * shapes as text (ops/case_text.h). */
 #include <setjmp.h>
@@ -14,10 +14,10 @@
 
 #include "common/emulated_gpu.h"
 #include "ops/attention/attention.h"
+#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
-#include "ops/on_cuda.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
 #include "ops/silu_mul/silu_mul.h"

@@ -9,21 +9,21 @@
 #include <string.h>
 
 #include "common/op_run.h"
-#include "ops/case_text.h"
 #include "ops/attention/attention.h"
-#include "ops/shared_kv.h"
+#include "ops/calls/on_cpu.h"
+#include "ops/case_text.h"
 #include "ops/cases.h"
-#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/gated_delta/gated_delta.h"
 #include "ops/gated_norm/gated_norm.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
-#include "ops/on_cpu.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
+#include "ops/shared_kv.h"
 #include "ops/short_conv/short_conv.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/silu_mul/silu_mul.h"
 
 static void test_rmsnorm_cost_of_two_rows(void **state)

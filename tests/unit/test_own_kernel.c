@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda_api.h"
-#include "device/jit.h"
+#include "device/cuda/cuda_api.h"
+#include "device/cuda/jit.h"
 
 enum { MOST_BYTES = 1 << 16 };
 

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "device/hardware.h"
-#include "device/roofs.h"
-#include "device/roofs_cache.h"
-#include "device/roofs_sample.h"
+#include "device/roofs/roofs.h"
+#include "device/roofs/roofs_cache.h"
+#include "device/roofs/roofs_sample.h"
 
 static char folder[] = "/tmp/vitrine-roofs-XXXXXX";
 

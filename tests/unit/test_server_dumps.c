@@ -1,4 +1,4 @@
-/* The rules by which a server writes stories of slow requests into files (server/dumps.h), with a
+/* The rules by which a server writes stories of slow requests into files (watch/dumps.h), with a
  * real engine, a loop and its helper thread, and requests that are made up. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/dumps.h"
-#include "server/generation.h"
-#include "server/log.h"
-#include "server/stories.h"
+#include "server/api/generation.h"
+#include "server/watch/dumps.h"
+#include "server/watch/log.h"
+#include "server/watch/stories.h"
 
 typedef struct place {
     vt_server s;

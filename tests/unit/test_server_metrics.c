@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "server/exposition.h"
-#include "server/health.h"
-#include "server/log.h"
-#include "server/otlp.h"
-#include "server/trace_context.h"
+#include "server/api/health.h"
+#include "server/watch/exposition.h"
+#include "server/watch/log.h"
+#include "server/watch/otlp.h"
+#include "server/watch/trace_context.h"
 
 /* ---- histograms ---- */
 

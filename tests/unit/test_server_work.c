@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/work.h"
+#include "server/api/work.h"
 
 enum { MAX_JOBS = 32, QUEUED = 8, BYTES = 1000 };
 

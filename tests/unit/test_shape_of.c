@@ -11,8 +11,8 @@
 
 #include "exec/describe.h"
 #include "model/load.h"
+#include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
-#include "ops/on_cpu.h"
 #include "ops/shape_of.h"
 #include "story/step.h"
 

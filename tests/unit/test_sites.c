@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/sites.h"
+#include "server/http/sites.h"
 
 static char why[400];
 

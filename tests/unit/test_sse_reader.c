@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/sse_reader.h"
+#include "server/http/sse_reader.h"
 
 #define HEAD "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
 #define CHUNKED "Transfer-Encoding: chunked\r\n\r\n"

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "model/load.h"
 #include "exec/describe.h"
-#include "ops/bench_one.h"
+#include "model/load.h"
+#include "ops/bench/bench_one.h"
 #include "ops/shape_of.h"
 #include "story/predict.h"
 #include "story/record/record.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 
 static const vt_term plain = {.width = VT_TERM_WIDTH};
 

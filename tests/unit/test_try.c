@@ -1,4 +1,4 @@
-/* Trying ops (ops/try.h) on the CPU and on the emulated GPU, and that planted defects are seen. */
+/* Trying ops (try.h) on the CPU and on the emulated GPU, and that planted defects are seen. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "common/emulated_gpu.h"
-#include "ops/try.h"
+#include "ops/calls/try.h"
 
 static vt_team *team;
 

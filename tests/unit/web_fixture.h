@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "base/json_write.h"
-#include "server/web.h"
+#include "server/http/web.h"
 
 /* ---- the server under test ---- */
 

@@ -25,7 +25,7 @@
 #ifndef VT_OPS_ATTENTION_CUDA_H
 #define VT_OPS_ATTENTION_CUDA_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_params.h"
 

@@ -17,7 +17,7 @@
  * is not cut. */
 #include "ops/attention/attention_cuda.h"
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 enum {
     LEAST_KEYS = 1024, /* tiles that see fewer keys are not cut */

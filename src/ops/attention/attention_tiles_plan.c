@@ -15,7 +15,7 @@
  */
 #include "ops/attention/attention_cuda.h"
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 
 /* ---- prefill ---- */
 

@@ -1,4 +1,4 @@
-/* Linears on cuBLASLt (device/cublaslt.h): which calls it can compute, and which it should.
+/* Linears on cuBLASLt (device/cuda/cublaslt.h): which calls it can compute, and which it should.
  *
  * With the library a pair takes two launches: gate and up as one product into the workspace,
  * rounded to bf16, and then silu_mul. Our own kernels run calls with a bias (cublaslt.c says why),
@@ -22,7 +22,7 @@
  * (The library's gate+up is without the activation: silu_mul adds 2 to 7 us up to 256 tokens.) At
  * 192 tokens, which is one and a half of our tiles, the library is twice as fast. From 2048 tokens
  * on both reach the same limit. */
-#include "device/cublaslt.h"
+#include "device/cuda/cublaslt.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef VT_OPS_LINEAR_CUDA_H
 #define VT_OPS_LINEAR_CUDA_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_params.h"

@@ -2,7 +2,7 @@
 #ifndef VT_OPS_MOE_CUDA_H
 #define VT_OPS_MOE_CUDA_H
 
-#include "device/cuda.h"
+#include "device/cuda/cuda.h"
 #include "ops/moe/moe.h"
 #include "ops/op.h"
 

@@ -9,7 +9,7 @@
  * places that stay empty could go at most. On a CPU the same holds for items and workers.
  *
  * On a GPU the numbers come from the newest launch of the kernel and NVIDIA's rules
- * (device/occupancy.h). A kernel that stays on its SM and takes one tile after another has more
+ * (cuda/occupancy.h). A kernel that stays on its SM and takes one tile after another has more
  * tiles than CTAs: there its CTAs are the places. Where no launch was kept, and on a CPU, the row
  * says how it cuts its work (vt_cut, ops/op.h).
  *

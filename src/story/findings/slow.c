@@ -23,7 +23,7 @@
 
 #include "base/err.h"
 #include "base/stats.h"
-#include "base/term.h"
+#include "base/term/term.h"
 #include "story/record/numbers.h"
 
 static const double slow_gap = 2.0;      /* times the median */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/term.h"
-#include "device/occupancy.h"
+#include "base/term/term.h"
+#include "device/cuda/occupancy.h"
 #include "story/record/numbers.h"
 
 /* A value below 0 is not known. */

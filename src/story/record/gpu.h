@@ -3,7 +3,7 @@
 #define VT_STORY_GPU_H
 
 #include "base/json_write.h"
-#include "device/occupancy.h"
+#include "device/cuda/occupancy.h"
 #include "story/findings/findings.h"
 
 /* "gpu": a stream's device, and how it was watched. Null where `g` is NULL. */

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 #include "device/nvml.h"
 #include "story/record/numbers.h"
 

@@ -13,11 +13,11 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/term.h"
+#include "base/term/term.h"
 #include "kv/radix.h"
+#include "story/predict.h"
 #include "story/record/gpu.h"
 #include "story/record/numbers.h"
-#include "story/predict.h"
 
 enum { MAX_EVENTS = 96, MAX_CHUNKS = 8, TEXT = 256 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/term.h"
+#include "base/term/term.h"
 #include "story/record/gpu.h"
 #include "story/record/numbers.h"
 

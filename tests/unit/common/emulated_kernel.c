@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/jit.h"
+#include "device/cuda/jit.h"
 
 emulated_runtime emu;
 

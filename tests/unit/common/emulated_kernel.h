@@ -2,8 +2,8 @@
 #ifndef VT_TESTS_EMULATED_KERNEL_H
 #define VT_TESTS_EMULATED_KERNEL_H
 
-#include "device/cuda_api.h"
 #include "../../emulator/emulator.h"
+#include "device/cuda/cuda_api.h"
 
 typedef struct emulated_runtime {
     cuda_nvrtc nvrtc;

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "ops/bench.h"
+#include "ops/bench/bench.h"
+#include "ops/calls/on_cpu.h"
 #include "ops/cases.h"
-#include "ops/on_cpu.h"
 
 int op_teams_setup(void **state)
 {

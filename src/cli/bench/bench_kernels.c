@@ -1,0 +1,276 @@
+/* vitrine bench kernels [OP]: every implementation of every real-size case of every op, or of the
+ * shapes that --shape gives, timed and checked against the reference (bench/bench.h), on the CPU or
+ * on a GPU.
+ *
+ * The share of the roof is that of the binding one: least time over median time. On a CPU, work
+ * whose bytes fit into L2 and that is not run cold never meets the memory roof, so only its
+ * arithmetic is held against a roof; on a GPU that holds for every method but cold. An emulated GPU
+ * checks results; its times mean nothing and are left out. */
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/bench/bench.h"
+#include "device/choose.h"
+#include "device/cpu.h"
+#include "device/roofs/roofs.h"
+#include "ops/bench/bench.h"
+
+enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
+
+typedef struct kernels_report {
+    const cli *c;
+    vt_roofs roofs; /* all 0: not known */
+    bool cold;
+    int64_t l2_bytes;
+    const vt_op *op; /* whose table is open; NULL: none */
+    vt_table table;
+    vt_buf results; /* with --json: [{...}, ...], closed when the last is there */
+    vt_json json;
+    int32_t n_results, n_wrong;
+} kernels_report;
+
+/* The time of the longest part at its roof, in seconds, and that roof's name. */
+static double least_time(const kernels_report *k, const bench_result *r, const char **roof)
+{
+    const vt_flops *f = &r->cost.flops;
+    int64_t bytes = vt_cost_bytes(&r->cost);
+    const vt_roofs *at = &k->roofs;
+    const struct {
+        const char *name;
+        double work, per_s;
+    } part[] = {
+        {"fp32", (double)f->fp32, at->fp32_per_s},
+        {"bf16", (double)f->bf16, at->bf16_per_s},
+        {"fp8", (double)f->fp8, at->fp8_per_s},
+        {"int8", (double)f->int8, at->int8_per_s},
+        {"memory", k->cold || bytes > k->l2_bytes ? (double)bytes : 0, at->memory_bytes_per_s}};
+    double least = 0;
+    *roof = "fp32";
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].per_s > 0 && part[i].work / part[i].per_s > least) {
+            least = part[i].work / part[i].per_s;
+            *roof = part[i].name;
+        }
+    return least;
+}
+
+/* Share of the binding roof; NAN where none applies. */
+static double roof_share(const kernels_report *k, const bench_result *r, const char **roof)
+{
+    double least = least_time(k, r, roof);
+    return least > 0 && r->timed ? least * 1e9 / (double)r->median_ns : NAN;
+}
+
+static void flush_table(kernels_report *k)
+{
+    if (!k->op)
+        return;
+    vt_buf b = {0};
+    vt_text_ink(&b, &k->c->out, VT_INK_BOLD, k->op->name);
+    vt_buf_printf(&b, "  %s\n", k->op->what);
+    vt_table_finish(&k->table, &b, &k->c->out, 1);
+    vt_buf_putc(&b, '\n');
+    if (b.data)
+        fwrite(b.data, 1, b.len, stdout);
+    fflush(stdout);
+    vt_buf_release(&b);
+    k->op = NULL;
+}
+
+static void cell_time(vt_table *t, const bench_result *r, int64_t ns)
+{
+    if (!r->timed) {
+        vt_table_cell(t, "n/a");
+        return;
+    }
+    vt_buf b = {0};
+    vt_text_time(&b, (double)ns * 1e-9);
+    vt_table_cell(t, "%s", b.data ? b.data : "");
+    vt_buf_release(&b);
+}
+
+static void put_row(kernels_report *k, const bench_result *r, double share, const char *roof)
+{
+    if (k->op != r->op) {
+        flush_table(k);
+        vt_table_init(&k->table, "case|runs as|>best|>median|>GB/s|>GFLOP/s|>error|of roof");
+        k->op = r->op;
+    }
+    vt_table_cell(&k->table, "%s", r->c->name);
+    vt_table_cell(&k->table, "%s", r->impl->name);
+    cell_time(&k->table, r, r->best_ns);
+    cell_time(&k->table, r, r->median_ns);
+    vt_table_cell(&k->table, r->timed ? "%.1f" : "n/a", r->gb_per_s);
+    vt_table_cell(&k->table, !r->timed ? "n/a" : r->flops > 0 ? "%.1f" : "-", r->gflop_per_s);
+    if (isnan(r->error))
+        vt_table_cell(&k->table, "-");
+    else
+        vt_table_cell(&k->table, r->wrong ? "%.1e WRONG" : "%.1e", r->error);
+    if (isfinite(share))
+        vt_table_cell(&k->table, "%.0f %% %s", 100 * share, roof);
+    else
+        vt_table_cell(&k->table, "-");
+}
+
+/* The kernels that one call launches, by the names and parameters they were compiled with. */
+static void put_kernels(vt_json *w, const bench_result *r)
+{
+    vt_json_open(w, "kernels", '[');
+    for (int32_t i = 0; r->cuda && i < r->cuda->n_kernels; i++)
+        vt_json_string(w, NULL, vt_jit_name(r->cuda->gpu->cuda->jit, r->cuda->kernel[i]));
+    vt_json_close(w);
+}
+
+static void put_number(vt_json *w, const char *key, bool there, double v, int digits)
+{
+    if (there)
+        vt_json_fixed(w, key, v, digits);
+    else
+        vt_json_null(w, key);
+}
+
+static void put_json(kernels_report *k, const bench_result *r, double share, const char *roof)
+{
+    vt_json *w = &k->json;
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "op", r->op->name);
+    vt_json_string(w, "case", r->c->name);
+    vt_json_string(w, "implementation", r->impl->name);
+    vt_json_string(w, "device", r->cuda ? "cuda" : "cpu");
+    vt_json_string(w, "method", r->method);
+    put_number(w, "threads", !r->cuda, r->n_workers, 0);
+    put_number(w, "best_ns", r->timed, (double)r->best_ns, 0);
+    put_number(w, "median_ns", r->timed, (double)r->median_ns, 0);
+    vt_json_int(w, "bytes", r->bytes);
+    vt_json_int(w, "flops", r->flops);
+    put_number(w, "gb_per_s", r->timed, r->gb_per_s, 3);
+    put_number(w, "gflop_per_s", r->timed, r->gflop_per_s, 3);
+    put_number(w, "tflop_per_s", r->timed, r->gflop_per_s * 1e-3, 3);
+    vt_json_string(w, "roof", isfinite(share) ? roof : NULL);
+    put_number(w, "roof_share", isfinite(share), share, 4);
+    vt_json_real(w, "error", r->error);
+    vt_json_real(w, "tolerance", r->allowed);
+    vt_json_string(w, "wrong", r->wrong ? (r->why[0] ? r->why : "beyond the tolerance") : NULL);
+    put_kernels(w, r);
+    vt_json_close(w);
+}
+
+static void report(void *user, const bench_result *r)
+{
+    kernels_report *k = user;
+    const char *roof;
+    double share = roof_share(k, r, &roof);
+    k->n_results++;
+    k->n_wrong += r->wrong;
+    if (k->c->json)
+        put_json(k, r, share, roof);
+    else
+        put_row(k, r, share, roof);
+    if (k->c->log.tty)
+        cli_note(k->c, "%s, %s, %s", r->op->name, r->c->name, r->impl->name);
+}
+
+static vt_status read_method(const cli *c, bool gpu, bench_options *o, vt_err *err)
+{
+    const char *method = vt_options_get(c->options, "method");
+    if (strcmp(method, "auto") == 0)
+        method = gpu || vt_options_flag(c->options, "cold") ? "cold" : "warm";
+    for (int i = 0; i < ON_CUDA_METHODS; i++)
+        if (strcmp(method, on_cuda_method_name[i]) == 0)
+            o->method = (on_cuda_method)i;
+    o->cold = o->method == ON_CUDA_COLD;
+    if (!gpu && o->method != ON_CUDA_COLD && o->method != ON_CUDA_WARM)
+        return vt_fail(err, VT_ERR_USAGE, "--method %s: expected warm or cold on a CPU", method);
+    return VT_OK;
+}
+
+static vt_status bench_cpu(kernels_report *k, const bench_options *o, vt_err *err)
+{
+    const cli *c = k->c;
+    vt_team *team = NULL;
+    int32_t threads = (int32_t)vt_options_int(c->options, "threads");
+    threads = threads > 0 ? threads : vt_cpu_get()->n_cores;
+    k->l2_bytes = vt_cpu_get()->l2_bytes * threads;
+    vt_status status = vt_roofs_get(threads, 0, &k->roofs, err);
+    if (status == VT_OK)
+        status = vt_team_new(threads, &team, err);
+    if (status == VT_OK)
+        status = bench_kernels(c->n_args > 0 ? c->arg[0] : NULL, team, vt_cpu_get()->level, o,
+                               report, k, err);
+    vt_team_free(team);
+    return status;
+}
+
+/* Emulated: a small flush is as good. Its memory is the host's. */
+static vt_status open_gpu(int32_t ordinal, on_cuda_gpu *gpu, vt_err *err)
+{
+    on_cuda_options o = {.library = true, .always = true, .flush_bytes = EMULATED_FLUSH};
+    TRY(on_cuda_open(ordinal, &o, gpu, err));
+    if (gpu->emulated)
+        return VT_OK;
+    on_cuda_close(gpu);
+    o.flush_bytes = FLUSH;
+    return on_cuda_open(ordinal, &o, gpu, err);
+}
+
+static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_options *o, vt_err *err)
+{
+    on_cuda_gpu gpu;
+    const cli *c = k->c;
+    TRY(open_gpu(ordinal, &gpu, err));
+    k->l2_bytes = gpu.cuda->l2_bytes;
+    vt_status status = VT_OK;
+    if (!gpu.emulated)
+        status = vt_roofs_cuda(ordinal, 0, false, &k->roofs, err);
+    if (status == VT_OK)
+        status = bench_kernels_cuda(c->n_args > 0 ? c->arg[0] : NULL, &gpu, o, report, k, err);
+    flush_table(k);
+    on_cuda_close(&gpu);
+    return status;
+}
+
+static int print_results(kernels_report *k)
+{
+    vt_buf b = {0};
+    vt_json w;
+    vt_json_close(&k->json);
+    cli_bench_begin(&w, &b, k->c, "kernels", NULL);
+    if (vt_json_end(&k->json))
+        vt_json_raw(&w, "results", k->results.data, k->results.len);
+    else
+        b.failed = true;
+    return cli_object_print(&w);
+}
+
+int cli_bench_kernels(cli *c)
+{
+    vt_err err = {0};
+    int32_t ordinal = vt_device_choose(vt_options_get(c->options, "kernels-device"), NULL);
+    kernels_report k = {.c = c};
+    bench_options o = {.repetitions = (int32_t)vt_options_int(c->options, "reps"),
+                       .variants = vt_options_flag(c->options, "variants"),
+                       .impl = vt_options_get(c->options, "impl"),
+                       .shape = vt_options_get(c->options, "shape")};
+    vt_status status = read_method(c, ordinal >= 0, &o, &err);
+    k.cold = o.cold;
+    vt_json_begin(&k.json, &k.results, -1);
+    vt_json_open(&k.json, NULL, '[');
+    if (status == VT_OK)
+        status = ordinal >= 0 ? bench_gpu(&k, ordinal, &o, &err) : bench_cpu(&k, &o, &err);
+    flush_table(&k);
+    if (status == VT_OK && k.n_results == 0)
+        status = vt_fail(&err, VT_ERR_USAGE, "no implementation here%s%s takes these cases",
+                         o.impl ? " named " : "", o.impl ? o.impl : "");
+    if (status != VT_OK) {
+        vt_buf_release(&k.results);
+        return cli_fail(&err);
+    }
+    int code = c->json ? print_results(&k) : CLI_DONE;
+    vt_buf_release(&k.results);
+    if (k.n_wrong == 0)
+        return code;
+    vt_fail(&err, VT_ERR_DEVICE, "%d results are further from the reference than their op allows",
+            k.n_wrong);
+    return cli_fail(&err);
+}

@@ -1,9 +1,0 @@
-/* The labs of the track flashinfer. */
-#include "lab/flashinfer.h"
-
-#include "lab/tracks.h"
-
-const lab_def *const lab_flashinfer[] = {
-    &lab_flashinfer_env,  &lab_flashinfer_test, &lab_flashinfer_prefill, &lab_flashinfer_decode,
-    &lab_flashinfer_norm, &lab_flashinfer_rope, &lab_flashinfer_jit,     NULL,
-};

@@ -1,0 +1,331 @@
+/* Lab 05 of the track mini-sglang: all-reduce between ranks that share a model.
+ *
+ * all_reduce.h has the bytes and the meetings of one-shot, two-shot and a ring, and the reasons.
+ *
+ * One rank alone measures what all of them stand on: the copy into a registered buffer and out of
+ * it, the rate of copies and links, and the time of a meeting or launch. The times of several ranks
+ * are computed from these and tagged so. A peer's link, waiting for a peer, and NCCL itself need a
+ * second rank. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "lab/kit/all_reduce.h"
+#include "lab/mini_sglang/mini_sglang.h"
+#include "model/model.h"
+
+#define MAIN_BYTES (INT64_C(8) << 20)
+
+/* ---- computed ---- */
+
+static void sizes_table(lab *l, const lab_link *m)
+{
+    static const int64_t few[] = {16 << 10, 1 << 20, MAIN_BYTES},
+                         many[] = {16 << 10, 64 << 10, 256 << 10, 1 << 20, MAIN_BYTES, 64 << 20};
+    static const int ranks[] = {2, 4, 8};
+    bool all = lab_flag(l, "analyze") || !l->quick;
+    int n_sizes = all ? 6 : 3, n_ranks = all ? 3 : 2;
+    lab_table(
+        l, "sizes",
+        "computed from this machine's roofs; link use: the time of the bytes that must cross, "
+        "of the best time",
+        "ranks|>bytes|>one-shot|>two-shot|>ring|>link use|best");
+    for (int i = 0; i < n_sizes * n_ranks; i++) {
+        double bytes = (double)(all ? many : few)[i % n_sizes];
+        int n = ranks[i / n_sizes];
+        double one = lab_all_reduce_s(m, LAB_ONE_SHOT, n, bytes),
+               two = lab_all_reduce_s(m, LAB_TWO_SHOT, n, bytes),
+               ring = lab_all_reduce_s(m, LAB_RING, n, bytes), best = fmin(one, fmin(two, ring));
+        lab_cell(l, "%d", n);
+        lab_cell_number(l, bytes, LAB_BYTES);
+        lab_cell_number(l, one, LAB_SECONDS);
+        lab_cell_number(l, two, LAB_SECONDS);
+        lab_cell_number(l, ring, LAB_SECONDS);
+        lab_cell_number(l, (m->shared ? n : 1) * 2.0 * (n - 1) / n * bytes / m->per_s / best,
+                        LAB_SHARE);
+        lab_cell(l, "%s", best == one ? "one-shot" : best == two ? "two-shot" : "ring");
+    }
+    lab_table_end(l);
+}
+
+static void tell_algorithms(lab *l, const lab_link *m)
+{
+    double b = (double)MAIN_BYTES;
+    lab_item(l, "one_shot",
+             "each rank reads the %s of every other one and sums: %s for 2 ranks, %s for 4 "
+             "(modelled; link: %s)",
+             mini_word(b, LAB_BYTES).text,
+             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b), LAB_SECONDS).text,
+             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, b), LAB_SECONDS).text, m->what);
+    lab_item(l, "two_shot",
+             "each rank sums its part, then all gather: %s for 2 ranks, %s for 4 (modelled)",
+             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 2, b), LAB_SECONDS).text,
+             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 4, b), LAB_SECONDS).text);
+    lab_item(
+        l, "nccl",
+        "as a ring: %s for 2 ranks, %s for 4 (modelled, with a meeting of %s for each of its 2 "
+        "(n-1) steps). Measuring the library itself needs a second rank",
+        mini_word(lab_all_reduce_s(m, LAB_RING, 2, b), LAB_SECONDS).text,
+        mini_word(lab_all_reduce_s(m, LAB_RING, 4, b), LAB_SECONDS).text,
+        mini_word(m->meeting_s, LAB_SECONDS).text);
+    lab_item(
+        l, "threshold",
+        "2 ranks send as much either way, so one-shot wins at every size; 4 ranks: two-shot "
+        "from %s on; 8 ranks: from %s on. The threshold is the time of a meeting (%s) times the "
+        "rate of the link, over what two-shot saves: it must be computed for each machine, and "
+        "a fixed number of bytes is wrong on the next one",
+        mini_word(lab_two_shot_from(m, 4), LAB_BYTES).text,
+        mini_word(lab_two_shot_from(m, 8), LAB_BYTES).text,
+        mini_word(m->meeting_s, LAB_SECONDS).text);
+}
+
+/* Least times of one layer of the model, halved for two ranks, beside its two all-reduces. */
+static double layer_s(lab *l, mini_pass *p, int32_t n, int32_t q_len, int32_t kv_len)
+{
+    vt_err err;
+    double sum = 0;
+    if (mini_pass_set(p, n, q_len, kv_len, &err) != VT_OK)
+        return NAN;
+    for (int32_t i = 0; i < p->described.program->n_calls; i++) {
+        vt_cost c = {0}, extra = {0};
+        story_bound bound;
+        if (p->described.program->call[i].layer == 0 && story_step_cost(p->step, i, &c, &extra))
+            sum += story_floor_s(&c, &l->roofs, &bound);
+    }
+    return sum;
+}
+
+/* Least time of all calls of the step that is set. */
+static double step_s(const lab *l, mini_pass *p)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < p->described.program->n_calls; i++) {
+        vt_cost c = {0}, extra = {0};
+        story_bound bound;
+        if (story_step_cost(p->step, i, &c, &extra))
+            sum += story_floor_s(&c, &l->roofs, &bound);
+    }
+    return sum;
+}
+
+static vt_status layer_table(lab *l, const lab_link *m, vt_err *err)
+{
+    static const struct {
+        const char *name;
+        int32_t n, q_len, kv_len;
+    } step[] = {
+        {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
+    mini_pass p;
+    TRY(mini_pass_open(l, &p, err));
+    int32_t hidden = p.model->arch.hidden;
+    int64_t each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
+    lab_table(l, "layer_share",
+              "two all-reduces a layer, 2 ranks, beside the layer's least time (modelled)",
+              "step|>bytes each|>two all-reduces|>layer / 2|>share of the layer");
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
+               comm = 2 * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes),
+               layer = layer_s(l, &p, step[i].n, step[i].q_len, step[i].kv_len) / 2;
+        lab_cell(l, "%s", step[i].name);
+        lab_cell_number(l, bytes, LAB_BYTES);
+        lab_cell_number(l, comm, LAB_SECONDS);
+        lab_cell_number(l, layer, LAB_SECONDS);
+        lab_cell_number(l, comm / (comm + layer), LAB_SHARE);
+    }
+    lab_table_end(l);
+    mini_pass_close(&p);
+    return VT_OK;
+}
+
+/* The same of a forward pass: all calls of one rank of two, beside two all-reduces a layer. */
+static vt_status pass_table(lab *l, const lab_link *m, vt_err *err)
+{
+    static const struct {
+        const char *name;
+        int32_t n, q_len, kv_len;
+    } step[] = {
+        {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
+    mini_pass p;
+    TRY(mini_pass_open(l, &p, err));
+    int32_t hidden = p.model->arch.hidden, layers = p.model->arch.n_layers;
+    int64_t each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
+    lab_table(l, "pass_share",
+              "communication : compute of a forward pass on 2 ranks, least times (modelled)",
+              "step|>all-reduces|>communication|>compute / 2|>ratio|>share of the pass");
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
+               comm = 2.0 * layers * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes), work = NAN;
+        vt_err why;
+        if (mini_pass_set(&p, step[i].n, step[i].q_len, step[i].kv_len, &why) == VT_OK)
+            work = step_s(l, &p) / 2;
+        lab_cell(l, "%s", step[i].name);
+        lab_cell(l, "%d", 2 * layers);
+        lab_cell_number(l, comm, LAB_SECONDS);
+        lab_cell_number(l, work, LAB_SECONDS);
+        lab_cell(l, isfinite(work) ? "%.2f : 1" : "n/a", comm / work);
+        lab_cell_number(l, comm / (comm + work), LAB_SHARE);
+    }
+    lab_table_end(l);
+    mini_pass_close(&p);
+    return VT_OK;
+}
+
+/* ---- measured ---- */
+
+/* Copying 8 MiB inside one device's memory, in pieces of a page. */
+static void copy_shape(const lab *l, int32_t page, char *out, size_t size)
+{
+    int64_t piece = 2 * (int64_t)page * 8 * 128 * 2; /* K and V of a page in 16 bits */
+    snprintf(out, size, "copies=%lld,tokens=%d,layers=1,kv_heads=8,head_dim=128,kv_type=%s,page=%d",
+             (long long)(MAIN_BYTES / piece), page, l->ordinal >= 0 ? "bf16" : "f16", page);
+}
+
+static vt_status copy(lab *l, int32_t page, lab_kernel *out, vt_err *err)
+{
+    char shape[160];
+    copy_shape(l, page, shape, sizeof shape);
+    lab_note(l, "page_copy, %s", shape);
+    return lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = shape}, out, err);
+}
+
+static void tell_copy(lab *l, const lab_link *m, const lab_kernel *k)
+{
+    if (!isfinite(k->median_s)) {
+        lab_missing(l, "buffer_copy", "times mean nothing on an emulated GPU");
+        lab_missing(l, "avoid_copy", "times mean nothing on an emulated GPU");
+        return;
+    }
+    double both = 2 * k->median_s,
+           reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, (double)MAIN_BYTES);
+    lab_item(
+        l, "buffer_copy",
+        "copying %s into a registered buffer takes %s (measured: %s, %.0f %% of the copy roof%s), "
+        "and out of it as long: %s beside an all-reduce of %s (modelled)",
+        mini_word((double)MAIN_BYTES, LAB_BYTES).text, mini_word(k->median_s, LAB_SECONDS).text,
+        mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
+        100 * k->bytes / k->median_s / l->roofs.copy_bytes_per_s,
+        k->bytes / k->median_s > l->roofs.copy_bytes_per_s
+            ? ": both buffers stay in a cache between two runs"
+            : "",
+        mini_word(both, LAB_SECONDS).text, mini_word(reduce, LAB_SECONDS).text);
+    lab_item(l, "avoid_copy",
+             "let linear.o and linear.down write their output into the registered buffer, and the "
+             "norm after them read it there: both copies go, %.0f %% of the whole (%s of %s)",
+             100 * both / (both + reduce), mini_word(both, LAB_SECONDS).text,
+             mini_word(both + reduce, LAB_SECONDS).text);
+}
+
+static void tell_hardware(lab *l, const lab_link *m)
+{
+    const vt_roofs *r = &l->roofs;
+    if (l->ordinal < 0) {
+        lab_number(l, "link", m->per_s, LAB_BYTES_PER_S, "derived", m->what);
+        lab_number(l, "sync", m->meeting_s, LAB_SECONDS, "measured",
+                   "threads of one process meet; processes need at least that");
+    } else if (m->per_s > 0) {
+        lab_item(l, "link", "to the device %s, from it %s (measured, pinned host memory)",
+                 mini_word(r->to_device_bytes_per_s, LAB_BYTES_PER_S).text,
+                 mini_word(r->from_device_bytes_per_s, LAB_BYTES_PER_S).text);
+        lab_number(l, "sync", m->meeting_s, LAB_SECONDS, "measured",
+                   "an empty kernel in a graph; a flag in a peer's memory adds the link's latency");
+    } else {
+        lab_missing(l, "link", "the roofs of an emulated GPU are not measured");
+        lab_missing(l, "sync", "the roofs of an emulated GPU are not measured");
+    }
+    lab_missing(l, "link_peer", "one device is used here: a link between devices needs two");
+    lab_missing(l, "skew",
+                "one rank waits for nobody: skew is the time that ranks wait for the last "
+                "one, and needs two");
+}
+
+/* Knobs that need a second rank: what the bytes promise of them. */
+static void turn_ranks(lab *l, const lab_link *m, const lab_kernel *k)
+{
+    double b = (double)MAIN_BYTES, reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b),
+           small = 16 << 10;
+    lab_turn_missing(l, "direct peer access", "--tp (several ranks are not there yet)",
+                     "all-reduce of 8 MiB, 2 ranks, without the copy into a buffer and out of it",
+                     (2 * k->least_s + reduce) / reduce,
+                     "one rank has no peer whose memory it could read; expected is the time of "
+                     "both copies that fall away");
+    lab_turn_missing(l, "adaptive NCCL threshold", "--tp (several ranks are not there yet)",
+                     "all-reduce of 16 KiB, 4 ranks: the fastest form in place of a ring",
+                     lab_all_reduce_s(m, LAB_RING, 4, small) /
+                         fmin(lab_all_reduce_s(m, LAB_RING, 4, small),
+                              fmin(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, small),
+                                   lab_all_reduce_s(m, LAB_TWO_SHOT, 4, small))),
+                     "one rank sums with nobody; expected is the ring's time over that of the "
+                     "form that the item 'threshold' would choose for this size");
+}
+
+static vt_status run(lab *l, vt_err *err)
+{
+    static const char what[] = "time of copying 8 MiB into a registered buffer";
+    lab_link m = lab_link_here(l);
+    int32_t page = l->ordinal >= 0 ? 64 : 16, other = l->ordinal >= 0 ? 16 : 64;
+    lab_kernel k, small;
+    char shape[160];
+    copy_shape(l, page, shape, sizeof shape);
+    TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "page_copy", .shape = shape},
+                           "8 MiB read and 8 MiB written at the roof of where they lie", err));
+    TRY(copy(l, page, &k, err));
+    lab_outcome(l, what, k.median_s, k.disturbed);
+    lab_kernel_card(l, "card", &k, "copies 8 MiB inside the memory of one rank",
+                    "no copy at all: write where the all-reduce reads");
+    if (m.per_s > 0 && isfinite(m.meeting_s)) {
+        sizes_table(l, &m);
+        tell_algorithms(l, &m);
+        TRY(layer_table(l, &m, err));
+        TRY(pass_table(l, &m, err));
+    } else {
+        static const char *const key[] = {"sizes",     "one_shot",    "two_shot",  "nccl",
+                                          "threshold", "layer_share", "pass_share"};
+        for (size_t i = 0; i < sizeof key / sizeof *key; i++)
+            lab_missing(l, key[i], "the roofs that it is computed from are not known here");
+    }
+    tell_copy(l, &m, &k);
+    tell_hardware(l, &m);
+    TRY(copy(l, other, &small, err));
+    lab_turn_kernels(l, other < page ? "smaller pieces" : "larger pieces", "--page-size", k.shape,
+                     k.bytes / small.bytes, &k, &small,
+                     "the bytes are the same, and a piece of a page is long enough "
+                     "either way to hide where it begins");
+    turn_ranks(l, &m, &k);
+    return VT_OK;
+}
+
+static const lab_item_def items[] = {
+    {"sizes", "one-shot, two-shot and a ring over sizes", false},
+    {"one_shot", "one-shot all-reduce", false},
+    {"two_shot", "two-shot all-reduce", false},
+    {"nccl", "NCCL's all-reduce", false},
+    {"buffer_copy", "the copy in and out of a registered buffer", false},
+    {"avoid_copy", "how to avoid it", false},
+    {"threshold", "the adaptive threshold", false},
+    {"layer_share", "share of communication in a layer", false},
+    {"pass_share", "communication : compute of a forward pass", false},
+    {"card", "the copy's card: execution, hardware, bottleneck, opportunity", true},
+    {"link", "the rate of the link that one rank can measure", true},
+    {"link_peer", "use of the link between two devices", true},
+    {"skew", "waiting for a peer, apart from moving bytes", true},
+    {"sync", "what a meeting of ranks costs", true},
+    {NULL, NULL, false},
+};
+
+const lab_def mini_profile_comm = {
+    .track = LAB_MINI_SGLANG,
+    .number = "05",
+    .name = "profile_comm",
+    .goal = "You know which algorithm an all-reduce should use for which size, what the copy into "
+            "a registered buffer costs, and what share of a layer all this is.",
+    .about =
+        {"8 MiB are copied inside one memory, as into a registered buffer.",
+         "The times of several ranks are computed from the measured rates of copies, links and "
+         "meetings.",
+         "What needs a second rank is named as missing."},
+    .alias = {"05_profile_comm.py", NULL},
+    .items = items,
+    .kernels = true,
+    .run = run,
+};

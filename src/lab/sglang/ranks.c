@@ -1,0 +1,405 @@
+/* Lab sglang 06: tensor parallelism, as far as one rank shows it.
+ *
+ *   Ranks split every matrix of a layer: qkv and gate+up by columns, o and down by rows. The rows'
+ *   halves must be summed, so a layer has two all-reduces, of tokens x hidden elements each.
+ *
+ *        rank 0: norm qkv rope attn o ─┐        ┌─ norm gate+up down ─┐        ┌─ next layer
+ *                                      ├─ sum ──┤                     ├─ sum ──┤
+ *        rank 1: norm qkv rope attn o ─┘        └─ norm gate+up down ─┘        └─
+ *
+ * What is predicted: the time of each sum, from its bytes, the measured roof of the link, and the
+ * measured cost of a meeting. What is missing until several ranks run: waiting (a rank comes first
+ * and waits for its peer) apart from transfer (bytes under way). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "lab/kit/all_reduce.h"
+#include "lab/sglang/inside.h"
+#include "story/read.h"
+
+static const lab_item_def items[] = {
+    {"flow", "the all-reduces in the flow of a layer", false},
+    {"prediction", "predicted time of an all-reduce, by tokens, ranks and link", false},
+    {"share", "share of a layer, and what ranks would gain", false},
+    {"skew", "waiting for a peer", false},
+    {"transfer", "moving bytes", false},
+    {"link_roof", "link bandwidth against its roof", true},
+    {"sync", "what a meeting costs", true},
+    {"fast_link", "with and without the fast link", true},
+    {"buffers", "the copy into and out of a registered buffer, 8 MB", true},
+    {NULL, NULL, false}};
+
+enum { MAX_RANKS = 8, MAX_LINKS = 2, SIZES = 4 };
+
+typedef struct ranks {
+    vt_engine *engine;
+    lab_request r;
+    json_t *story;
+    sglang_heads model;
+    int32_t rank[MAX_RANKS], n_ranks;
+    const char *link[MAX_LINKS];
+    int32_t n_links;
+    int32_t tokens[SIZES]; /* of a step: decodes of as many sequences; the last one a prompt's */
+    sglang_cost cost[SIZES];
+} ranks;
+
+/* ---- options ---- */
+
+/* Numbers with commas between them. */
+static vt_status read_numbers(const char *option, const char *text, long least, long most,
+                              int32_t *out, int32_t *n, vt_err *err)
+{
+    const char *s = text;
+    for (bool more = true; more;) {
+        char *end;
+        long v = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || v < least || v > most || *n == MAX_RANKS)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "%s: '%.40s', expected at most %d numbers from %ld to %ld with commas "
+                           "between them",
+                           option, text, MAX_RANKS, least, most);
+        out[(*n)++] = (int32_t)v;
+        more = *end == ',';
+        s = end + more;
+    }
+    return VT_OK;
+}
+
+/* --devices is only checked: engines of several are not there yet. */
+static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
+{
+    const char *given = lab_text(l, "ranks"), *devices = lab_text(l, "devices");
+    int32_t device[MAX_RANKS], n = 0;
+    TRY(read_numbers("--ranks", given ? given : "1,2,4", 1, 64, r->rank, &r->n_ranks, err));
+    return devices ? read_numbers("--devices", devices, 0, 63, device, &n, err) : VT_OK;
+}
+
+static vt_status read_links(const lab *l, ranks *r, vt_err *err)
+{
+    static const char *const known[MAX_LINKS] = {"p2p", "host"};
+    const char *text = lab_text(l, "link");
+    const char *s = text ? text : "p2p,host";
+    for (bool more = true; more;) {
+        size_t n = strcspn(s, ",");
+        int k = 0;
+        while (k < MAX_LINKS && (strlen(known[k]) != n || strncmp(s, known[k], n) != 0))
+            k++;
+        if (k == MAX_LINKS || r->n_links == MAX_LINKS)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "--link: '%.40s', expected p2p, host or both with a "
+                           "comma between them",
+                           text);
+        r->link[r->n_links++] = known[k];
+        more = s[n] == ',';
+        s += n + more;
+    }
+    return VT_OK;
+}
+
+/* ---- predictions ---- */
+
+/* Bytes a second at which a rank gets another one's data; NAN: not measured here. */
+static double link_rate(const lab *l, const char *link)
+{
+    double per_s = lab_link_here(l).per_s;
+    return strcmp(link, "host") == 0 && per_s > 0 ? per_s : NAN;
+}
+
+/* Returns what it costs that all ranks know of each other that they have come. */
+static double meeting_s(const lab *l)
+{
+    return l->roofs.is_gpu ? l->roofs.kernel_s : l->roofs.meeting_s;
+}
+
+/* The faster of one-shot and two-shot, as lab mini-sglang 05 computes them, but with a memory of
+ * its own for each rank: this lab asks what further devices would gain. */
+static double all_reduce_s(const lab *l, double bytes, int32_t n, const char *link,
+                           const char **form)
+{
+    lab_link own = lab_link_here(l);
+    own.shared = false;
+    own.per_s = link_rate(l, link);
+    own.meeting_s = meeting_s(l);
+    double one = lab_all_reduce_s(&own, LAB_ONE_SHOT, n, bytes),
+           two = lab_all_reduce_s(&own, LAB_TWO_SHOT, n, bytes);
+    *form = n == 1 ? "none" : two < one ? "two-shot" : "one-shot";
+    return n == 1 ? 0 : fmin(one, two);
+}
+
+static double element_bytes(const lab *l) { return l->ordinal >= 0 ? 2 : 4; }
+
+static double sum_bytes(const lab *l, const ranks *r, int32_t tokens)
+{
+    return (double)tokens * r->model.hidden * element_bytes(l);
+}
+
+static void put_prediction(lab *l, const char *name, double bytes, int32_t n, const char *link)
+{
+    const char *form;
+    double s = all_reduce_s(l, bytes, n, link, &form);
+    if (n == 1)
+        return;
+    lab_cell(l, "%s", name);
+    lab_cell_number(l, bytes, LAB_BYTES);
+    lab_cell(l, "%d", n);
+    lab_cell(l, "%s", link);
+    lab_cell(l, "%s", isfinite(s) ? form : "n/a");
+    lab_cell_number(l, s, LAB_SECONDS);
+    lab_cell_number(l, 2.0 * (n - 1) / n * bytes / s, LAB_BYTES_PER_S);
+}
+
+/* Returns true if an all-reduce can be predicted: several ranks, and a link whose rate is
+ * measured. */
+static bool is_predicted(const lab *l, const ranks *r)
+{
+    bool several = false, rate = false;
+    for (int i = 0; i < r->n_ranks; i++)
+        several |= r->rank[i] > 1;
+    for (int k = 0; k < r->n_links; k++)
+        rate |= isfinite(link_rate(l, r->link[k]));
+    return several && rate;
+}
+
+static void tell_prediction(lab *l, const ranks *r)
+{
+    char name[48];
+    lab_table(l, "prediction",
+              l->roofs.is_gpu ? "An all-reduce, predicted from its bytes, the link's measured roof "
+                                "and a meeting's cost"
+                              : "An all-reduce, predicted from its bytes, the measured copy roof "
+                                "and a meeting's cost, if each rank had a memory of its own",
+              "sum of|>bytes|>ranks|link|form|>predicted|>each way");
+    for (int k = 0; k < r->n_links; k++)
+        for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r->link[k])); i++) {
+            for (int t = 0; t < SIZES; t++) {
+                snprintf(name, sizeof name, "%d token%s", r->tokens[t],
+                         r->tokens[t] == 1 ? "" : "s");
+                put_prediction(l, name, sum_bytes(l, r, r->tokens[t]), r->rank[i], r->link[k]);
+            }
+            put_prediction(l, "8 MB", 8 << 20, r->rank[i], r->link[k]);
+        }
+    lab_table_end(l);
+}
+
+/* A rank's layer: its share of the work, and two sums. */
+static void tell_share(lab *l, const ranks *r)
+{
+    lab_table(l, "share",
+              l->roofs.is_gpu ? "A layer on N ranks: a rank reads 1/N of the weights and of K and V"
+                              : "A layer on N ranks, if each had cores and memory of its own like "
+                                "these: ranks of one CPU share both and gain nothing",
+              "tokens|>ranks|link|>layer's work|>two sums|>sums of layer|>gain of N ranks");
+    for (int t = 0; t < SIZES; t++)
+        for (int i = 0; i < r->n_ranks; i++)
+            for (int k = 0; k < r->n_links; k++) {
+                const char *form;
+                int32_t n = r->rank[i];
+                double layer = sglang_best_s(&r->cost[t]) / r->model.layers,
+                       sums = 2 *
+                              all_reduce_s(l, sum_bytes(l, r, r->tokens[t]), n, r->link[k], &form);
+                if ((n == 1 && k > 0) || (n > 1 && !isfinite(link_rate(l, r->link[k]))))
+                    continue;
+                lab_cell(l, "%d", r->tokens[t]);
+                lab_cell(l, "%d", n);
+                lab_cell(l, "%s", n == 1 ? "" : r->link[k]);
+                lab_cell_number(l, layer / n, LAB_SECONDS);
+                lab_cell_number(l, sums, LAB_SECONDS);
+                lab_cell_number(l, sums / (layer / n + sums), LAB_SHARE);
+                lab_cell_number(l, layer / (layer / n + sums), LAB_RATIO);
+            }
+    lab_table_end(l);
+}
+
+/* ---- the flow of a layer ---- */
+
+static void draw_flow(vt_buf *b, lab *l, const ranks *r)
+{
+    const json_t *calls = story_get(r->story, "calls"), *labels = story_get(calls, "labels"),
+                 *layers = story_get(calls, "layers"), *phase = NULL, *p;
+    static const char *const column[] = {"us", "bytes", NULL};
+    char name[STORY_TEXT], took[SGLANG_TEXT], bytes[SGLANG_TEXT], sum[SGLANG_TEXT];
+    const char *form;
+    size_t i;
+    json_array_foreach((json_t *)story_get(story_get(r->story, "typical"), "phases"), i,
+                       p) if (strcmp(story_text(p, "name", name), "decode") == 0) phase = p;
+    size_t n = story_rows(phase, column);
+    double message = sum_bytes(l, r, 1), s = all_reduce_s(l, message, 2, "host", &form);
+    sglang_put(bytes, message, LAB_BYTES);
+    sglang_put(sum, s, LAB_SECONDS);
+    vt_buf_printf(b, "LAYER %d of a decode step, one token\n", r->model.layers / 2);
+    for (i = 0; i < n && i < json_array_size(labels) && i < json_array_size(layers); i++) {
+        double us = story_cell(phase, "us", i);
+        if (json_number_value(json_array_get(layers, i)) != r->model.layers / 2 || !isfinite(us))
+            continue;
+        story_clean(json_array_get(labels, i), name);
+        size_t line = b->len;
+        vt_buf_printf(b, "├── %s", name);
+        vt_text_pad(b, line, 34);
+        vt_buf_printf(b, "%s, one rank", sglang_put(took, us * 1e-6, LAB_SECONDS));
+        bool last = strstr(name, "linear.o") || strstr(name, "linear.down");
+        vt_buf_puts(b, strstr(name, "norm") ? "; every rank does all of it\n"
+                       : last               ? "; split by rows: parts of sums\n"
+                                            : "; split by columns or heads\n");
+        if (last)
+            vt_buf_printf(b, "│   └── ALL-REDUCE of %s: %s with 2 ranks [modelled]\n", bytes, sum);
+    }
+    vt_buf_puts(b, "└── next layer\n");
+}
+
+/* ---- hardware ---- */
+
+/* Shapes that copy 8 MiB (4 pages of 16 tokens, K and V, 32 layers, 8 heads of 128) and 1 MiB. */
+static const char buffer_shape[] =
+    "copies=4,tokens=16,layers=32,kv_heads=8,head_dim=128,kv_type=f16,page=16";
+static const char part_shape[] =
+    "copies=1,tokens=16,layers=16,kv_heads=8,head_dim=128,kv_type=f16,page=16";
+
+static vt_status tell_buffers(lab *l, vt_err *err)
+{
+    lab_kernel k, part;
+    char time[SGLANG_TEXT], rate[SGLANG_TEXT], least[SGLANG_TEXT];
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = buffer_shape}, &k, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = part_shape}, &part, err));
+    lab_item(l, "buffers",
+             "copying 8 MiB inside the device takes %s (%s read and written, at least %s by the "
+             "roofs). A sum in a registered buffer pays it twice, in and out, unless the layer "
+             "before writes into the buffer and the layer behind reads from it",
+             sglang_put(time, k.median_s, LAB_SECONDS),
+             sglang_put(rate, k.bytes / k.median_s, LAB_BYTES_PER_S),
+             sglang_put(least, k.least_s, LAB_SECONDS));
+    lab_turn(l, &(lab_knob){.name = "one copy, not eight",
+                            .where = "tokens a step",
+                            .what = "8 MiB into a buffer",
+                            .gain = 8 * part.least_s / k.least_s,
+                            .before_s = 8 * part.median_s,
+                            .before_noise = part.noise,
+                            .after_s = k.median_s,
+                            .after_noise = k.noise,
+                            .why = "the bytes are the same; each copy adds its start and end, and "
+                                   "1 MiB may stay in a cache that 8 MiB do not fit"});
+    return VT_OK;
+}
+
+static void tell_hardware(lab *l)
+{
+    const vt_roofs *r = &l->roofs;
+    char a[SGLANG_TEXT], b[SGLANG_TEXT];
+    if (r->is_gpu) {
+        lab_item(l, "link_roof",
+                 "to pinned host memory %s, back %s, measured; a sum that is staged through the "
+                 "host pays both. Links between GPUs are not measured here, because one GPU is "
+                 "here",
+                 sglang_put(a, r->to_device_bytes_per_s, LAB_BYTES_PER_S),
+                 sglang_put(b, r->from_device_bytes_per_s, LAB_BYTES_PER_S));
+        lab_item(l, "sync", "an empty kernel in a graph takes %s: the least that a meeting costs",
+                 sglang_put(a, r->kernel_s, LAB_SECONDS));
+        lab_missing(l, "fast_link", "the fast link (NVLink, peer to peer) needs two GPUs");
+    } else {
+        lab_item(l, "link_roof",
+                 "ranks of a CPU share its memory: a copy moves %s, bytes read and written, "
+                 "measured. That is the roof of a sum between them",
+                 sglang_put(a, r->copy_bytes_per_s, LAB_BYTES_PER_S));
+        if (r->threads > 1)
+            lab_item(l, "sync",
+                     "all %d threads of one process meet in %s, measured; processes meet through "
+                     "the same cache lines, and not faster",
+                     r->threads, sglang_put(a, meeting_s(l), LAB_SECONDS));
+        else
+            lab_missing(l, "sync", "one thread has nobody to meet (--threads 1)");
+        lab_missing(l, "fast_link",
+                    "ranks of a CPU have one way to each other, its memory; a "
+                    "fast link (NVLink, peer to peer) needs two GPUs");
+    }
+    lab_missing(l, "skew", "one rank waits for nobody: --tp with several ranks is not there yet");
+    lab_missing(l, "transfer",
+                "no bytes go between ranks yet (--tp is not there); the table of predicted times "
+                "has what is expected");
+}
+
+/* ---- all ---- */
+
+static vt_status cost_sizes(lab *l, ranks *r, vt_err *err)
+{
+    enum { MOST = 64 };
+    static const int32_t tokens[SIZES] = {1, 8, MOST, 512};
+    story_seq seq[MOST];
+    for (int i = 0; i < SIZES; i++) {
+        r->tokens[i] = tokens[i];
+        if (i + 1 == SIZES) {
+            TRY(sglang_cost_prompt(l, r->engine, tokens[i], 0, true, &r->cost[i], err));
+            continue;
+        }
+        for (int k = 0; k < tokens[i]; k++)
+            seq[k] = (story_seq){.q_len = 1, .kv_len = 512, .n_rows = 1};
+        TRY(sglang_cost_step(l, r->engine, seq, tokens[i], true, &r->cost[i], err));
+    }
+    return VT_OK;
+}
+
+static vt_status measure(lab *l, ranks *r, vt_err *err)
+{
+    int32_t *ids = NULL, gen = l->quick ? 12 : 64;
+    vt_buf flow = {0};
+    TRY(read_ranks(l, r, err));
+    TRY(read_links(l, r, err));
+    TRY(sglang_model_heads(l, &r->model, err));
+    TRY(sglang_open(l, NULL, 64, &r->engine, err));
+    TRY(cost_sizes(l, r, err));
+    lab_predict(l, "a decode step on one rank", sglang_best_s(&r->cost[0]), LAB_SECONDS,
+                "bytes and FLOPs of every call at the share of its roof that the call's row "
+                "reached when it was measured alone");
+    TRY(sglang_prompt(l, 5, NULL, 0, 500, &ids, err));
+    r->r = (lab_request){.prompt = ids, .n_prompt = 500, .n_gen = gen};
+    TRY(lab_requests_run(l, r->engine, &r->r, 1, err));
+    TRY(lab_story(l, r->engine, r->r.id, &r->story, err));
+    lab_outcome(l, "a decode step on one rank",
+                story_num(story_phase_named(r->story, "decode"), "step_us") * 1e-6,
+                sglang_disturbed(r->story, "decode"));
+    lab_check(l, r->r.n_tokens == gen, "one rank ran: %d of %d tokens", r->r.n_tokens, gen);
+    draw_flow(&flow, l, r);
+    lab_drawing(l, "flow", "Two sums a layer", &flow);
+    vt_buf_release(&flow);
+    if (is_predicted(l, r)) {
+        tell_prediction(l, r);
+        tell_share(l, r);
+    } else {
+        static const char why[] = "it needs more than one rank (--ranks) and a link whose rate is "
+                                  "measured here (--link host)";
+        lab_missing(l, "prediction", "%s", why);
+        lab_missing(l, "share", "%s", why);
+    }
+    tell_hardware(l);
+    if (lab_text(l, "devices"))
+        lab_finding(l, "ranks.missing",
+                    "--devices %.60s: one device runs the lab, because engines "
+                    "of several devices are not there yet",
+                    lab_text(l, "devices"));
+    return tell_buffers(l, err);
+}
+
+static vt_status run(lab *l, vt_err *err)
+{
+    ranks r = {0};
+    vt_status status = measure(l, &r, err);
+    sglang_release(&r.r, 1);
+    json_decref(r.story);
+    vt_engine_free(r.engine);
+    return status;
+}
+
+const lab_def sglang_ranks = {
+    .track = LAB_SGLANG,
+    .number = "06",
+    .name = "tp_scaling",
+    .goal = "You can say what an all-reduce costs in a layer, and when a second device pays.",
+    .about = {"One rank runs a request; its layer is timed call by call.",
+              "Each layer would send tokens x hidden elements twice, whatever the number of ranks.",
+              "Sums are predicted from bytes and measured links; waiting needs several ranks."},
+    .alias = {"06_tp_scaling.sh"},
+    .items = items,
+    .run = run,
+};

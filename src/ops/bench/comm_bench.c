@@ -1,0 +1,178 @@
+/* Timing communication ops on ranks of the CPU (ops/bench/comm_bench.h). */
+#include "ops/bench/comm_bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/stats.h"
+#include "ops/all_gather/all_gather.h"
+#include "ops/all_reduce/all_reduce.h"
+#include "ops/cases.h"
+#include "ops/comm.h"
+
+const char *const comm_how_name[COMM_HOWS] = {"registered", "copied"};
+
+enum { SLOTS = 2, MOST_REPETITIONS = 1000, FIRST_CALLS = 8, MOST_CALLS = 1 << 16 };
+static const int64_t kRepetition = 3000000; /* ns, about */
+
+/* One rank's part: what it made, the buffers that peers read, and its result. */
+typedef struct side {
+    vt_comm_rank comm;
+    vt_tensor *made, *buffer[SLOTS], *y;
+    union {
+        all_reduce_args reduce;
+        all_gather_args gather;
+    } args[SLOTS];
+} side;
+
+typedef struct bench {
+    const vt_op *op;
+    const vt_impl *impl;
+    vt_target target;
+    vt_comm *comm;
+    comm_how how;
+    side *side; /* [comm->n] */
+    int32_t n_calls;
+    unsigned order; /* of the first call of this run */
+    int64_t ns;     /* of rank 0, for all calls of the run */
+} bench;
+
+static void run_rank(void *arg, int32_t rank)
+{
+    bench *b = arg;
+    side *s = &b->side[rank];
+    vt_size size = {.tokens = 1, .rows = 1};
+    vt_lane lane = {.target = &b->target, .size = &size, .n_workers = 1};
+    int64_t spent = 0;
+    for (int32_t i = 0; i < b->n_calls; i++) {
+        vt_tensor *to = s->buffer[i % SLOTS];
+        int64_t begin = vt_now_ns();
+        memcpy(to->data, s->made->data, (size_t)vt_tensor_bytes(to));
+        if (b->how == COMM_REGISTERED)
+            begin = vt_now_ns();
+        if (b->op == &all_reduce_op)
+            s->args[i % SLOTS].reduce.order = b->order + (unsigned)i;
+        else
+            s->args[i % SLOTS].gather.order = b->order + (unsigned)i;
+        b->impl->run(&s->args[i % SLOTS], &lane);
+        spent += vt_now_ns() - begin;
+    }
+    if (rank == 0)
+        b->ns = spent;
+}
+
+static void run(bench *b, vt_team *team, int32_t n_calls)
+{
+    b->n_calls = n_calls;
+    vt_team_run(team, run_rank, b);
+    b->order += (unsigned)n_calls;
+}
+
+static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64_t *seed)
+{
+    side *s = &b->side[rank];
+    bool gather = b->op == &all_gather_op;
+    int32_t ranks = b->comm->n;
+    int64_t mine = gather ? n * (rank + 1) / ranks - n * rank / ranks : n;
+    s->comm = (vt_comm_rank){.group = b->comm, .rank = rank};
+    s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, 1, mine), 0, 1, seed);
+    s->y = case_tensor_2d(arena, VT_F32, 1, n);
+    for (int32_t k = 0; k < SLOTS; k++) {
+        s->buffer[k] = case_tensor_2d(arena, VT_F32, 1, mine);
+        if (!s->made || !s->y || !s->buffer[k])
+            return false;
+        memcpy(s->buffer[k]->data, s->made->data, (size_t)vt_tensor_bytes(s->made));
+        b->comm->buffer[k][rank] = s->buffer[k];
+        if (gather)
+            s->args[k].gather = (all_gather_args){
+                .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
+        else
+            s->args[k].reduce = (all_reduce_args){
+                .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
+    }
+    return true;
+}
+
+/* Compares what all ranks have now with the reference. */
+static bool check(bench *b, int64_t n, vt_arena *arena, comm_result *out)
+{
+    vt_tensor *got = b->side[0].y, *want = case_tensor_2d(arena, VT_F32, 1, n);
+    if (!want)
+        return false;
+    out->agree = true;
+    for (int32_t r = 1; r < b->comm->n; r++)
+        out->agree = out->agree &&
+                     memcmp(got->data, b->side[r].y->data, (size_t)vt_tensor_bytes(got)) == 0;
+    if (b->op == &all_gather_op)
+        b->side[0].args[0].gather.y = want;
+    else
+        b->side[0].args[0].reduce.y = want;
+    b->op->reference(&b->side[0].args[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double w = (double)((float *)want->data)[i], g = (double)((float *)got->data)[i];
+        out->error = fmax(out->error, fabs(g - w) / (1 + fabs(w)));
+    }
+    return true;
+}
+
+static void measure(bench *b, vt_team *team, int32_t repetitions, comm_result *out)
+{
+    double ns[MOST_REPETITIONS];
+    run(b, team, FIRST_CALLS);
+    run(b, team, FIRST_CALLS);
+    int64_t calls = kRepetition / (b->ns / FIRST_CALLS + 1);
+    calls = calls < SLOTS ? SLOTS : calls > MOST_CALLS ? MOST_CALLS : calls / SLOTS * SLOTS;
+    run(b, team, (int32_t)calls);
+    for (int32_t i = 0; i < repetitions; i++) {
+        run(b, team, (int32_t)calls);
+        ns[i] = (double)b->ns / (double)calls;
+    }
+    size_t n = (size_t)repetitions;
+    out->noise = vt_noise(ns, n);
+    out->median_ns = llround(vt_median(ns, n));
+    out->best_ns = llround(ns[0]); /* they are sorted now */
+}
+
+vt_status comm_bench(const vt_op *op, int32_t ranks, int64_t n, comm_how how, int32_t repetitions,
+                     comm_result *out, vt_err *err)
+{
+    vt_limits limits = case_limits(1);
+    bench b = {.op = op, .how = how, .order = 1};
+    b.target = vt_target_cpu(vt_cpu_get()->level, &limits);
+    vt_team *team = NULL;
+    vt_arena arena;
+    uint64_t seed = 1;
+    comm_result r = {0};
+    vt_arena_init_on_pages(&arena, 0);
+    vt_status status = vt_comm_new(ranks, &b.comm, err);
+    if (status == VT_OK)
+        status = vt_team_new(ranks, &team, err);
+    b.side = vt_arena_alloc(&arena, (size_t)ranks, sizeof *b.side);
+    bool ok = b.side != NULL;
+    for (int32_t k = 0; k < ranks && status == VT_OK && ok; k++)
+        ok = make_side(&b, k, n, &arena, &seed);
+    if (status == VT_OK && ok) {
+        vt_size size = {.tokens = 1, .rows = 1};
+        b.impl = vt_op_select(op, &b.side[0].args[0], &b.target, &size);
+        measure(&b, team, repetitions < MOST_REPETITIONS ? repetitions : MOST_REPETITIONS, &r);
+        ok = check(&b, n, &arena, &r);
+    }
+    if (status == VT_OK && !ok)
+        status = vt_fail(err, VT_ERR_MEMORY, "out of memory for buffers of %lld values",
+                         (long long)n);
+    if (status == VT_OK) {
+        vt_cost cost = op->cost(&b.side[0].args[1], NULL);
+        int64_t mine = vt_tensor_bytes(b.side[0].made);
+        r.impl = b.impl;
+        r.message_bytes = mine;
+        r.moved_bytes = vt_cost_bytes(&cost) + (how == COMM_COPIED ? 2 * mine : 0);
+        *out = r;
+    }
+    vt_team_free(team);
+    vt_comm_free(b.comm);
+    vt_arena_release(&arena);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* Times communication ops on real ranks of the CPU: a thread a rank, each with buffers of its own.
+ *
+ * Every rank calls the row many times in a row, with two alternating buffers, as a step does.
+ * Before each call it writes its buffer anew, as a product would, so the bytes that peers read come
+ * from its caches. The time of a call is that of rank 0, its meeting included. */
+#ifndef VT_OPS_BENCH_COMM_BENCH_H
+#define VT_OPS_BENCH_COMM_BENCH_H
+
+#include "ops/op.h"
+
+typedef enum comm_how {
+    COMM_REGISTERED, /* peers read where the data was made */
+    COMM_COPIED,     /* made elsewhere: the copy into the registered buffer belongs to the call */
+    COMM_HOWS
+} comm_how;
+
+extern const char *const comm_how_name[COMM_HOWS];
+
+typedef struct comm_result {
+    const vt_impl *impl;
+    int64_t message_bytes; /* of a rank's buffer */
+    int64_t moved_bytes;   /* that a rank reads and writes, copies too */
+    int64_t best_ns, median_ns;
+    double noise; /* vt_noise of the repetitions */
+    double error; /* the largest difference from the reference, as the card's tolerance counts */
+    bool agree;   /* all ranks have the same bits */
+} comm_result;
+
+/* Runs an op that joins ranks on `n` fp32 values a rank. `all_gather`: n values are those of all
+ * ranks together. */
+vt_status comm_bench(const vt_op *op, int32_t ranks, int64_t n, comm_how how, int32_t repetitions,
+                     comm_result *out, vt_err *err);
+
+#endif

@@ -1,0 +1,188 @@
+#include "server/api/work.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+
+enum { MAX_THREADS = 16 };
+
+typedef struct job {
+    struct job *next;
+    void (*run)(void *arg);
+    void (*done)(void *arg);
+    void *arg;
+    server_long_job is;
+} job;
+
+typedef struct job_list {
+    job *first, **end; /* where the next one is linked in */
+    int32_t n;
+    size_t bytes;
+} job_list;
+
+struct server_work {
+    vt_web *web;
+    server_work_limits limits;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    job_list shorts, longs;
+    uint64_t last_client; /* of the long job that ran last */
+    bool quit;
+    pthread_t thread[MAX_THREADS];
+    int32_t n_threads, n_started;
+};
+
+static void append(job_list *l, job *j)
+{
+    j->next = NULL;
+    *l->end = j;
+    l->end = &j->next;
+    l->n++;
+    l->bytes += j->is.bytes;
+}
+
+/* Removes the job that *link points to. */
+static job *unlink_job(job_list *l, job **link)
+{
+    job *j = *link;
+    *link = j->next;
+    if (l->end == &j->next)
+        l->end = link;
+    l->n--;
+    l->bytes -= j->is.bytes;
+    return j;
+}
+
+/* The oldest long job of another client than the last one's; else the oldest. */
+static job *next_long(server_work *w)
+{
+    job **link = &w->longs.first;
+    while (*link && (*link)->is.client == w->last_client)
+        link = &(*link)->next;
+    job *j = unlink_job(&w->longs, *link ? link : &w->longs.first);
+    w->last_client = j->is.client;
+    return j;
+}
+
+/* A job for this thread; NULL: there is none. */
+static job *next_job(server_work *w, bool takes_long)
+{
+    if (takes_long && w->longs.n > 0)
+        return next_long(w);
+    return w->shorts.n > 0 ? unlink_job(&w->shorts, &w->shorts.first) : NULL;
+}
+
+static void *helper(void *arg)
+{
+    server_work *w = arg;
+    pthread_setname_np(pthread_self(), "server-work"); /* for top -H and bench/serve_share.py */
+    pthread_mutex_lock(&w->lock);
+    bool takes_long = w->n_started++ == 0;
+    while (!w->quit) {
+        job *j = next_job(w, takes_long);
+        if (!j) {
+            pthread_cond_wait(&w->wake, &w->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&w->lock);
+        j->run(j->arg);
+        bool posted = vt_web_post(w->web, j->done, j->arg);
+        pthread_mutex_lock(&w->lock);
+        if (posted) {
+            free(j);
+        } else {
+            /* The loop has ended, so nothing else runs on its thread: server_work_free calls
+             * `done`. */
+            append(&w->shorts, j);
+            w->quit = true;
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+vt_status server_work_new(vt_web *web, const server_work_limits *limits, server_work **out,
+                          vt_err *err)
+{
+    server_work *w = vt_calloc(1, sizeof *w);
+    if (!w)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for helper threads");
+    w->web = web;
+    w->limits = *limits;
+    w->shorts.end = &w->shorts.first;
+    w->longs.end = &w->longs.first;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    for (; w->n_threads < limits->n_threads && w->n_threads < MAX_THREADS; w->n_threads++)
+        if (pthread_create(&w->thread[w->n_threads], NULL, helper, w) != 0)
+            break;
+    if (w->n_threads == 0) {
+        server_work_free(w);
+        return vt_fail(err, VT_ERR_MEMORY, "helper threads could not be started");
+    }
+    *out = w;
+    return VT_OK;
+}
+
+/* True if the long jobs that wait leave room for this one: in all, and for its client. */
+static bool has_room(const server_work *w, const server_long_job *is)
+{
+    size_t bytes = 0, all = w->limits.max_bytes;
+    int32_t n = 0;
+    for (const job *j = w->longs.first; j; j = j->next)
+        if (j->is.client == is->client) {
+            bytes += j->is.bytes;
+            n++;
+        }
+    bool in_all = w->longs.n == 0 || (w->longs.n < w->limits.max_queued &&
+                                      (w->longs.bytes < all && is->bytes <= all - w->longs.bytes));
+    return in_all && (n == 0 || (bytes < all / 4 && is->bytes <= all / 4 - bytes));
+}
+
+bool server_work_add(server_work *w, const server_long_job *is_long, void (*run)(void *arg),
+                     void (*done)(void *arg), void *arg)
+{
+    job *j = vt_calloc(1, sizeof *j);
+    if (!j)
+        return false;
+    *j = (job){.run = run, .done = done, .arg = arg};
+    if (is_long)
+        j->is = *is_long;
+    pthread_mutex_lock(&w->lock);
+    bool room = !w->quit && (is_long ? has_room(w, is_long) : w->shorts.n < w->limits.max_queued);
+    if (room) {
+        append(is_long ? &w->longs : &w->shorts, j);
+        pthread_cond_broadcast(&w->wake); /* one thread alone takes long jobs: wake it for sure */
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (!room)
+        free(j);
+    return room;
+}
+
+static void end_jobs(job_list *l)
+{
+    while (l->n > 0) {
+        job *j = unlink_job(l, &l->first);
+        j->done(j->arg);
+        free(j);
+    }
+}
+
+void server_work_free(server_work *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->quit = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    for (int32_t i = 0; i < w->n_threads; i++)
+        pthread_join(w->thread[i], NULL);
+    end_jobs(&w->shorts);
+    end_jobs(&w->longs);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -88,7 +88,7 @@ build/vitrine: $(B)/vitrine
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $^
-$(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o
+$(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o $(B)/gen/report_pages.o
 	@rm -f $@ && ar rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
 	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
@@ -126,7 +126,12 @@ STORY_PAGE := $(sort $(wildcard src/story/page/html/*))
 $(B)/gen/story_page.S: $(STORY_PAGE) tools/embed-kernels
 	@mkdir -p $(@D)
 	@tools/embed-kernels --table vt_story_files $(STORY_PAGE) > $@
-$(B)/gen/page.o $(B)/gen/story_page.o: %.o: %.S
+# Templates of the labs' reports.
+REPORT_PAGES := $(sort $(wildcard src/lab/report/pages/*.jinja))
+$(B)/gen/report_pages.S: $(REPORT_PAGES) tools/embed-kernels
+	@mkdir -p $(@D)
+	@tools/embed-kernels --table vt_report_files $(REPORT_PAGES) > $@
+$(B)/gen/page.o $(B)/gen/story_page.o $(B)/gen/report_pages.o: %.o: %.S
 	@$(CC) -c -o $@ $<
 
 $(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a

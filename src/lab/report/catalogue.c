@@ -10,193 +10,136 @@
 #define NVRTC "CUDA, compiled by NVRTC; CPU"
 #define TRITON "triton"
 
-/* peer: SGLang, Mini-SGLang, FlashInfer */
+/* The files of the card and of the contract without their suffixes, the struct without "_args"; then
+ * SGLang, Mini-SGLang, FlashInfer. */
+#define KERNEL(op, kernel, card, header, args, lab, type, ...)                       \
+    {                                                                                \
+        op, kernel, card ".c", header ".h", args "_args", lab, type, { __VA_ARGS__ } \
+    }
+
 const report_kernel report_kernels[] = {
-    {"embed",
-     "embed/embed.cu",
-     "embed/embed.c",
-     "embed/embed.h",
-     "embed_args",
-     "mini-sglang 02",
-     NVRTC,
-     {"VocabParallelEmbedding", "indexing (jit/index.cu)", NULL}},
-    {"rmsnorm",
-     "rmsnorm/rmsnorm.cu",
-     "rmsnorm/rmsnorm.c",
-     "rmsnorm/rmsnorm.h",
-     "rmsnorm_args",
-     "flashinfer 04",
-     NVRTC,
-     {"RMSNorm (sgl_kernel.rmsnorm)", "flashinfer.rmsnorm", "flashinfer.rmsnorm"}},
-    {"add_rmsnorm",
-     "rmsnorm/rmsnorm.cu",
-     "rmsnorm/rmsnorm.c",
-     "rmsnorm/rmsnorm.h",
-     "rmsnorm_args",
-     "flashinfer 04",
-     NVRTC,
-     {"sgl_kernel.fused_add_rmsnorm", "flashinfer.fused_add_rmsnorm",
-      "flashinfer.fused_add_rmsnorm"}},
-    {"linear",
-     "linear/gemm_sm90.cu",
-     "linear/linear.c",
-     "linear/linear.h",
-     "linear_args",
-     "sglang 01",
-     NVRTC " and cuBLASLt",
-     {"ColumnParallelLinear, RowParallelLinear (torch)", "torch.nn.functional.linear",
-      "flashinfer.gemm"}},
-    {"rope",
-     "rope/rope.cu",
-     "rope/rope.c",
-     "rope/rope.h",
-     "rope_args",
-     "flashinfer 05",
-     NVRTC,
-     {"apply_rope_with_cos_sin_cache_inplace", "apply_rope_with_cos_sin_cache_inplace",
-      "flashinfer.apply_rope_with_cos_sin_cache_inplace"}},
-    {"rope_store",
-     "rope/rope.cu",
-     "rope_store/rope_store.c",
-     "rope_store/rope_store.h",
-     "rope_store_args",
-     "flashinfer 05",
-     NVRTC,
-     {"rope and set_kv_buffer in one call", NULL, "rope_quantize_fp8_append_paged_kv_cache"}},
-    {"kv_store",
-     "kv_store/kv_store.cu",
-     "kv_store/kv_store.c",
-     "kv_store/kv_store.h",
-     "kv_store_args",
-     "mini-sglang 03",
-     NVRTC,
-     {"set_kv_buffer", "store_cache (jit/store.cu)", "flashinfer.append_paged_kv_cache"}},
-    {"attention_prefill",
-     "attention/attention_prefill_sm90.cu",
-     "attention/attention.c",
-     "attention/attention.h",
-     "attention_args",
-     "flashinfer 02",
-     NVRTC,
-     {"attention backends: flashinfer, fa3, " TRITON, "attention backends: fa, fi",
-      "BatchPrefillWithPagedKVCacheWrapper"}},
-    {"attention_decode",
-     "attention/attention_decode.cu",
-     "attention/attention.c",
-     "attention/attention.h",
-     "attention_args",
-     "flashinfer 03",
-     NVRTC,
-     {"attention backends: flashinfer, fa3, " TRITON, "attention backends: fa, fi",
-      "BatchDecodeWithPagedKVCacheWrapper"}},
-    {"short_conv",
-     NULL,
-     "short_conv/short_conv.c",
-     "short_conv/short_conv.h",
-     "short_conv_args",
-     "mini-sglang 01",
-     "CPU",
-     {"causal_conv1d_fn, causal_conv1d_update", NULL, NULL}},
-    {"silu_mul",
-     "silu_mul/silu_mul.cu",
-     "silu_mul/silu_mul.c",
-     "silu_mul/silu_mul.h",
-     "silu_mul_args",
-     "mini-sglang 06",
-     NVRTC,
-     {"sgl_kernel.silu_and_mul", "flashinfer.silu_and_mul", "flashinfer.silu_and_mul"}},
-    {"moe_route",
-     "moe/moe_route.cu",
-     "moe/moe_route.c",
-     "moe/moe.h",
-     "moe_route_args",
-     "mini-sglang 01",
-     NVRTC,
-     {"sgl_kernel.topk_softmax", "sgl_kernel.topk_softmax", "flashinfer.fused_moe"}},
-    {"moe_linear",
-     "moe/moe_expert.cu",
-     "moe/moe_linear.c",
-     "moe/moe.h",
-     "moe_linear_args",
-     "mini-sglang 01",
-     NVRTC,
-     {"fused_moe (" TRITON ")", "fused_moe_kernel (" TRITON ")", "flashinfer.fused_moe"}},
-    {"all_reduce",
-     NULL,
-     "all_reduce/all_reduce.c",
-     "all_reduce/all_reduce.h",
-     "all_reduce_args",
-     "mini-sglang 05",
-     "CPU",
-     {"tensor_model_parallel_all_reduce (NCCL, custom)", "PyNCCLCommunicator.all_reduce",
-      "flashinfer.comm"}},
-    {"all_gather",
-     NULL,
-     "all_gather/all_gather.c",
-     "all_gather/all_gather.h",
-     "all_gather_args",
-     "mini-sglang 05",
-     "CPU",
-     {"tensor_model_parallel_all_gather", "PyNCCLCommunicator.all_gather", "flashinfer.comm"}},
-    {"sample",
-     "sample/sample.cu",
-     "sample/sample.c",
-     "sample/sample.h",
-     "sample_args",
-     "mini-sglang 01",
-     NVRTC,
-     {"sgl_kernel sampling", "flashinfer.sampling",
-      "flashinfer.sampling.top_k_top_p_sampling_from_probs"}},
-    {"page_copy",
-     "page_copy/page_copy.cu",
-     "page_copy/page_copy.c",
-     "page_copy/page_copy.h",
-     "page_copy_args",
-     "mini-sglang 01",
-     NVRTC,
-     {"copies of KV pages", NULL, NULL}},
-    {"prefix_match",
-     NULL,
-     "prefix_match/prefix_match.c",
-     "prefix_match/prefix_match.h",
-     "prefix_match_args",
-     "mini-sglang radix",
-     "CPU",
-     {"_key_match_page_size1, _key_match_paged", "fast_compare_key (radix.cpp)", NULL}},
+    KERNEL("embed", "embed/embed.cu", "embed/embed", "embed/embed", "embed", "mini-sglang 02",
+           NVRTC, "VocabParallelEmbedding", "indexing (jit/index.cu)", NULL),
+    KERNEL("rmsnorm", "rmsnorm/rmsnorm.cu", "rmsnorm/rmsnorm", "rmsnorm/rmsnorm", "rmsnorm",
+           "flashinfer 04", NVRTC, "RMSNorm (sgl_kernel.rmsnorm)", "flashinfer.rmsnorm",
+           "flashinfer.rmsnorm"),
+    KERNEL("add_rmsnorm", "rmsnorm/rmsnorm.cu", "rmsnorm/rmsnorm", "rmsnorm/rmsnorm", "rmsnorm",
+           "flashinfer 04", NVRTC, "sgl_kernel.fused_add_rmsnorm", "flashinfer.fused_add_rmsnorm",
+           "flashinfer.fused_add_rmsnorm"),
+    KERNEL("linear", "linear/gemm_sm90.cu", "linear/linear", "linear/linear", "linear", "sglang 01",
+           NVRTC " and cuBLASLt", "ColumnParallelLinear, RowParallelLinear (torch)",
+           "torch.nn.functional.linear", "flashinfer.gemm"),
+    KERNEL("rope", "rope/rope.cu", "rope/rope", "rope/rope", "rope", "flashinfer 05", NVRTC,
+           "apply_rope_with_cos_sin_cache_inplace", "apply_rope_with_cos_sin_cache_inplace",
+           "flashinfer.apply_rope_with_cos_sin_cache_inplace"),
+    KERNEL("rope_store", "rope/rope.cu", "rope_store/rope_store", "rope_store/rope_store",
+           "rope_store", "flashinfer 05", NVRTC, "rope and set_kv_buffer in one call", NULL,
+           "rope_quantize_fp8_append_paged_kv_cache"),
+    KERNEL("kv_store", "kv_store/kv_store.cu", "kv_store/kv_store", "kv_store/kv_store", "kv_store",
+           "mini-sglang 03", NVRTC, "set_kv_buffer", "store_cache (jit/store.cu)",
+           "flashinfer.append_paged_kv_cache"),
+    KERNEL("attention_prefill", "attention/attention_prefill_sm90.cu", "attention/attention",
+           "attention/attention", "attention", "flashinfer 02", NVRTC,
+           "attention backends: flashinfer, fa3, " TRITON, "attention backends: fa, fi",
+           "BatchPrefillWithPagedKVCacheWrapper"),
+    KERNEL("attention_decode", "attention/attention_decode.cu", "attention/attention",
+           "attention/attention", "attention", "flashinfer 03", NVRTC,
+           "attention backends: flashinfer, fa3, " TRITON, "attention backends: fa, fi",
+           "BatchDecodeWithPagedKVCacheWrapper"),
+    KERNEL("short_conv", NULL, "short_conv/short_conv", "short_conv/short_conv", "short_conv",
+           "mini-sglang 01", "CPU", "causal_conv1d_fn, causal_conv1d_update", NULL, NULL),
+    KERNEL("silu_mul", "silu_mul/silu_mul.cu", "silu_mul/silu_mul", "silu_mul/silu_mul", "silu_mul",
+           "mini-sglang 06", NVRTC, "sgl_kernel.silu_and_mul", "flashinfer.silu_and_mul",
+           "flashinfer.silu_and_mul"),
+    KERNEL("moe_route", "moe/moe_route.cu", "moe/moe_route", "moe/moe", "moe_route",
+           "mini-sglang 01", NVRTC, "sgl_kernel.topk_softmax", "sgl_kernel.topk_softmax",
+           "flashinfer.fused_moe"),
+    KERNEL("moe_linear", "moe/moe_expert.cu", "moe/moe_linear", "moe/moe", "moe_linear",
+           "mini-sglang 01", NVRTC, "fused_moe (" TRITON ")", "fused_moe_kernel (" TRITON ")",
+           "flashinfer.fused_moe"),
+    KERNEL("all_reduce", NULL, "all_reduce/all_reduce", "all_reduce/all_reduce", "all_reduce",
+           "mini-sglang 05", "CPU", "tensor_model_parallel_all_reduce (NCCL, custom)",
+           "PyNCCLCommunicator.all_reduce", "flashinfer.comm"),
+    KERNEL("all_gather", NULL, "all_gather/all_gather", "all_gather/all_gather", "all_gather",
+           "mini-sglang 05", "CPU", "tensor_model_parallel_all_gather",
+           "PyNCCLCommunicator.all_gather", "flashinfer.comm"),
+    KERNEL("sample", "sample/sample.cu", "sample/sample", "sample/sample", "sample",
+           "mini-sglang 01", NVRTC, "sgl_kernel sampling", "flashinfer.sampling",
+           "flashinfer.sampling.top_k_top_p_sampling_from_probs"),
+    KERNEL("page_copy", "page_copy/page_copy.cu", "page_copy/page_copy", "page_copy/page_copy",
+           "page_copy", "mini-sglang 01", NVRTC, "copies of KV pages", NULL, NULL),
+    KERNEL("prefix_match", NULL, "prefix_match/prefix_match", "prefix_match/prefix_match",
+           "prefix_match", "mini-sglang radix", "CPU", "_key_match_page_size1, _key_match_paged",
+           "fast_compare_key (radix.cpp)", NULL),
     {0}};
 
-static void put_peer(vt_buf *b, const char *name)
+static json_t *view_rows(const vt_impl *const *rows)
 {
-    if (name) /* a name as it stands in their sources, or a phrase */
-        vt_buf_printf(b, strchr(name, ' ') ? " | %s" : " | `%s`", name);
-    else
-        vt_buf_puts(b, " | none of its own");
+    json_t *out = json_array();
+    for (; rows && *rows; rows++)
+        out = report_append(out, json_pack("{s:s s:s s:b}", "name", (*rows)->name, "device",
+                                           (*rows)->device == VT_DEVICE_CUDA ? "GPU" : "CPU",
+                                           "library", (*rows)->library != NULL));
+    return out;
 }
 
-void report_catalogue(vt_buf *b)
+/* Returns true if the text has the op's name as a word: "rope" is not in "rope_store". */
+static bool names(const char *text, const char *op)
 {
-    vt_buf_puts(b, "| op | what it does | kernel | card and contract | type | analysed in | lab |\n"
-                   "|---|---|---|---|---|---|---|\n");
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t n = strlen(op);
+    for (const char *p = strstr(text, op); p; p = strstr(p + 1, op))
+        if ((p == text || !strchr(word, p[-1])) && (!p[n] || !strchr(word, p[n])))
+            return true;
+    return false;
+}
+
+static bool knob_names(const json_t *knob, const char *op)
+{
+    return names(report_string(knob, "where"), op) || names(report_string(knob, "what"), op) ||
+           names(report_string(knob, "name"), op);
+}
+
+/* A knob is about the kernel that it names; one that names none is about that of its lab. */
+static bool is_about(const report *r, const json_t *knob, const report_kernel *k)
+{
+    size_t track = strlen(lab_track_name[r->track]);
+    if (knob_names(knob, k->op))
+        return true;
+    for (const report_kernel *other = report_kernels; other->op; other++)
+        if (knob_names(knob, other->op))
+            return false;
+    return strncmp(k->lab, lab_track_name[r->track], track) == 0 && k->lab[track] == ' ' &&
+           strcmp(k->lab + track + 1, report_string(knob, "lab")) == 0;
+}
+
+json_t *report_view_kernels(const report *r, const json_t *knobs)
+{
+    json_t *out = json_array(), *knob;
     for (const report_kernel *k = report_kernels; k->op; k++) {
         const vt_op *op = vt_op_find(k->op);
-        vt_buf_printf(b, "| `%s` | %s | ", k->op, op ? op->what : "");
-        if (k->kernel)
-            vt_buf_printf(b, "[%s](" TO_SOURCES "src/ops/%s)", k->kernel, k->kernel);
-        else
-            vt_buf_puts(b, "runs on the host alone");
-        vt_buf_printf(b, " | [%s](" TO_SOURCES "src/ops/%s)", k->card, k->card);
-        vt_buf_printf(b, " | %s | [analysis.md#%s](analysis.md#%s) | %s |\n", k->type, k->op, k->op,
-                      k->lab);
+        json_t *about = json_array(), *peers = json_array();
+        char tolerance[32];
+        size_t i;
+        if (!op)
+            continue;
+        json_array_foreach((json_t *)(uintptr_t)knobs, i, knob)
+        {
+            if (is_about(r, knob, k))
+                about = report_append(about, json_incref(knob));
+        }
+        for (i = 0; i < 3; i++)
+            peers = report_append(peers, k->peer[i] ? json_string(k->peer[i]) : json_null());
+        snprintf(tolerance, sizeof tolerance, "%.1e", op->tolerance);
+        out = report_append(
+            out, json_pack("{s:s s:s s:s? s:s s:s s:s s:s s:s# s:s s:s s:s s:o s:o s:o s:o}", "op",
+                           k->op, "what", op->what, "kernel", k->kernel, "card", k->card, "header",
+                           k->header, "args", k->args, "lab", k->lab, "track", k->lab,
+                           (int)strcspn(k->lab, " "), "type", k->type, "tolerance", tolerance,
+                           "reason", op->tolerance_reason, "impls", view_rows(op->impls),
+                           "variants", view_rows(op->variants), "knobs", about, "peers", peers));
     }
-    vt_buf_puts(b, "\nThe same kernels in the systems that this track follows:\n\n"
-                   "| op | SGLang | Mini-SGLang | FlashInfer |\n|---|---|---|---|\n");
-    for (const report_kernel *k = report_kernels; k->op; k++) {
-        vt_buf_printf(b, "| `%s`", k->op);
-        for (int i = 0; i < 3; i++)
-            put_peer(b, k->peer[i]);
-        vt_buf_puts(b, " |\n");
-    }
-    vt_buf_putc(b, '\n');
+    return out;
 }
 
 /* ---- ranges ---- */
@@ -284,61 +227,38 @@ static bounds bounds_of(const range *g, const vt_roofs *f)
     return o;
 }
 
-static void put_range(vt_buf *b, const range *g, const vt_roofs *f)
+static json_t *view_range(const range *g, const vt_roofs *f)
 {
     bounds o = bounds_of(g, f);
-    vt_buf_printf(b, "| %s | %s | ", g->kernel, g->shape);
-    if (g->where == ON_HOST && f->is_gpu) {
-        vt_buf_puts(b, "not of the GPU: run the lab with --device cpu | | | | |\n");
-        return;
-    }
-    if (!isfinite(o.least_s) || !(o.least_s > 0)) {
-        vt_buf_puts(b, "not predicted here: these results have no roof of that link | | | | |\n");
-        return;
-    }
-    lab_put(b, o.bytes, LAB_BYTES);
-    vt_buf_printf(b, " | %.3g | %s | ", (g->flops + g->fp32) / o.bytes, o.bound);
-    lab_put(b, o.least_s, LAB_SECONDS);
-    vt_buf_puts(b, " to ");
-    lab_put(b, 2 * o.least_s, LAB_SECONDS);
-    vt_buf_puts(b, " | ");
-    lab_put(b, o.bytes / (2 * o.least_s), LAB_BYTES_PER_S);
-    vt_buf_puts(b, " to ");
-    lab_put(b, o.bytes / o.least_s, LAB_BYTES_PER_S);
-    vt_buf_puts(b, " |\n");
+    char intensity[32];
+    const char *none = g->where == ON_HOST && f->is_gpu
+                           ? "not of the GPU: run the lab with --device cpu"
+                       : !isfinite(o.least_s) || !(o.least_s > 0)
+                           ? "not predicted here: these results have no roof of that link"
+                           : NULL;
+    snprintf(intensity, sizeof intensity, "%.3g", (g->flops + g->fp32) / o.bytes);
+    return json_pack("{s:s s:s s:s? s:s s:s s:o s:o s:o s:o s:o}", "kernel", g->kernel, "shape",
+                     g->shape, "none", none, "intensity", intensity, "bound", o.bound, "bytes",
+                     report_figure(o.bytes, LAB_BYTES), "least",
+                     report_figure(o.least_s, LAB_SECONDS), "most",
+                     report_figure(2 * o.least_s, LAB_SECONDS), "slow",
+                     report_figure(o.bytes / (2 * o.least_s), LAB_BYTES_PER_S), "fast",
+                     report_figure(o.bytes / o.least_s, LAB_BYTES_PER_S));
 }
 
-void report_ranges(const report *r, vt_buf *b)
+bool report_view_ranges(const report *r, json_t *view)
 {
     const vt_roofs *f = &r->roofs;
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s;
-    if (r->n_emulated > 0 && !(f->memory_bytes_per_s > 0)) {
-        vt_buf_puts(b, "not predicted here, because an emulated GPU has no roofs\n\n");
-        return;
-    }
-    if (!(f->memory_bytes_per_s > 0)) {
-        vt_buf_printf(b, "No roofs in these results yet: `vitrine lab %s 00` measures them.\n\n",
-                      report_env_track(r));
-        return;
-    }
-    vt_buf_puts(b, "From the roofs of these results: memory ");
-    lab_put(b, f->memory_bytes_per_s, LAB_BYTES_PER_S);
-    vt_buf_printf(b, ", %s ", f->bf16_per_s > 0 ? "matrix unit (bf16)" : "fp32");
-    lab_put(b, unit, LAB_FLOP_PER_S);
-    vt_buf_printf(b,
-                  ", ridge at %.1f FLOP a byte. The short end of a range is the roof itself; a "
-                  "kernel beyond the long end (twice that) is worth a look. A call whose bound "
-                  "is the launch shows a low bandwidth without any fault.\n\n",
-                  unit / f->memory_bytes_per_s);
-    report_caches(r, b);
-    vt_buf_puts(b, r->caches_known
-                       ? "Calls are repeated, so those whose bytes fit a cache find them there; "
-                         "the column \"bound\" names it.\n\n"
-                       : "So every range is that of the memory; a call that fits a cache may be "
-                         "faster.\n\n");
-    vt_buf_puts(b, "| kernel | shape | bytes | FLOP a byte | bound | expected time | that is |\n"
-                   "|---|---|---:|---:|---|---:|---:|\n");
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        put_range(b, &ranges[i], f);
-    vt_buf_putc(b, '\n');
+    char at[32];
+    json_t *all = json_array();
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && f->memory_bytes_per_s > 0; i++)
+        all = report_append(all, view_range(&ranges[i], f));
+    snprintf(at, sizeof at, "%.1f", unit / f->memory_bytes_per_s);
+    json_t *ridge = json_pack("{s:o s:s s:o s:s}", "memory",
+                              report_figure(f->memory_bytes_per_s, LAB_BYTES_PER_S), "unit",
+                              f->bf16_per_s > 0 ? "matrix unit (bf16)" : "fp32", "rate",
+                              report_figure(unit, LAB_FLOP_PER_S), "at", at);
+    bool whole = json_object_set_new(view, "ranges", all) == 0;
+    return json_object_set_new(view, "ridge", ridge) == 0 && whole;
 }

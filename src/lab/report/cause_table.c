@@ -302,27 +302,3 @@ const report_cause *report_cause_of_finding(const char *rule)
     }
     return NULL;
 }
-
-/* ---- INDEX ---- */
-
-void report_reading(const report *r, vt_buf *b)
-{
-    vt_buf_puts(b,
-                "| observation | likely cause | what to do | seen here in |\n|---|---|---|---|\n");
-    for (const report_cause *c = report_causes; c->seen; c++) {
-        bool some = false;
-        vt_buf_printf(b, "| %s | %s | %s | ", c->seen, c->cause, c->action);
-        for (int i = 0; i < r->n; i++) {
-            const json_t *f, *list = json_object_get(r->result[i], "findings");
-            size_t k;
-            bool here = false;
-            json_array_foreach((json_t *)(uintptr_t)list, k, f)
-                here |= report_cause_of_finding(report_string(f, "rule")) == c;
-            if (here)
-                vt_buf_printf(b, "%s%s", some ? ", " : "", r->lab[i]->number);
-            some |= here;
-        }
-        vt_buf_puts(b, some ? " |\n" : "- |\n");
-    }
-    vt_buf_putc(b, '\n');
-}

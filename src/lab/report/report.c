@@ -16,23 +16,17 @@
 #include "lab/kit/list.h"
 #include "lab/kit/result.h"
 #include "lab/report/inside.h"
+#include "text/template/template.h"
 
 const report_page report_pages[] = {
-    {"INDEX.md", "where to begin, the kernels, the ranges to expect, how to read a result",
-     report_index, false},
-    {"environment.md", "the machine: its roofs, devices, links, compilers and profilers",
-     report_environment, false},
-    {"plan.md", "what each lab expects before it runs, and what came", report_plan, false},
-    {"experiments.md", "each lab: timeline, hardware, pictures, observations", report_experiments,
-     false},
-    {"analysis.md", "a box a kernel: execution, performance, hardware, class, insight",
-     report_analysis, false},
-    {"kernel-dev-guide.md", "where the code is, how to profile it, how to add a kernel",
-     report_guide, false},
-    {"final-report.md", "findings, opportunities with verdicts, criteria, what was not measured",
-     report_final, false},
-    {"key-findings.md", "four tables: baseline, prefix cache, scaling, kernels",
-     report_key_findings, true},
+    {"INDEX.md", "where to begin, the kernels, the ranges to expect, how to read a result"},
+    {"environment.md", "the machine: its roofs, devices, links, compilers and profilers"},
+    {"plan.md", "what each lab expects before it runs, and what came"},
+    {"experiments.md", "each lab: timeline, hardware, pictures, observations"},
+    {"analysis.md", "a box a kernel: execution, performance, hardware, class, insight"},
+    {"kernel-dev-guide.md", "where the code is, how to profile it, how to add a kernel"},
+    {"final-report.md", "findings, opportunities with verdicts, criteria, what was not measured"},
+    {"key-findings.md", "four tables: baseline, prefix cache, scaling, kernels", true},
     {0}};
 
 /* ---- loading ---- */
@@ -195,11 +189,49 @@ static void release(report *r)
 
 /* ---- writing ---- */
 
-static vt_status write_page(const char *path, const vt_buf *b, vt_err *err)
+/* Made by tools/embed-kernels --table from pages/; ended by a NULL name. */
+typedef struct template_file {
+    const char *name, *text;
+    uint64_t size;
+} template_file;
+
+extern const template_file vt_report_files[] __attribute__((visibility("hidden")));
+
+static void add_template(vt_buf *source, const char *name)
 {
-    if (b->failed)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
-    return vt_write_whole(path, b->data, b->len, err);
+    for (const template_file *f = vt_report_files; f->name; f++)
+        if (strcmp(f->name, name) == 0)
+            vt_buf_add(source, f->text, f->size);
+}
+
+vt_status report_write_page(const report_page *page, json_t *view, vt_buf *b, vt_err *err)
+{
+    char name[64];
+    vt_buf source = {0};
+    vt_template *t = NULL;
+    snprintf(name, sizeof name, "%s.jinja", page->name);
+    add_template(&source, "shared.jinja");
+    add_template(&source, name);
+    vt_buf_putc(&source, '\n'); /* a template's last line break is not of its text */
+    vt_status status = source.failed || !view
+                           ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", page->name)
+                           : vt_template_parse(name, source.data, source.len, &t, err);
+    if (status == VT_OK)
+        status = vt_template_render_object(t, view, &(vt_template_limits){0}, b, err);
+    vt_template_free(t);
+    vt_buf_release(&source);
+    return status;
+}
+
+static vt_status write_page(const report_page *page, json_t *view, const char *path, vt_err *err)
+{
+    vt_buf b = {0};
+    vt_status status = report_write_page(page, view, &b, err);
+    if (status == VT_OK)
+        status = b.failed ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path)
+                          : vt_write_whole(path, b.data, b.len, err);
+    vt_buf_release(&b);
+    return status;
 }
 
 static vt_status write_pages(const vt_options *o, const report *r, vt_buf *said, vt_err *err)
@@ -210,20 +242,19 @@ static vt_status write_pages(const vt_options *o, const report *r, vt_buf *said,
                  r->machine) >= (int)sizeof folder - 64)
         return vt_fail(err, VT_ERR_USAGE, "--results: the path is too long");
     TRY(vt_make_folders(folder, err));
-    for (const report_page *p = report_pages; p->name; p++) {
+    json_t *view = report_view(r);
+    vt_status status = VT_OK;
+    for (const report_page *p = report_pages; p->name && status == VT_OK; p++) {
         char path[PATH_MAX + 64];
-        vt_buf b = {0};
         if (p->experiments && r->track != LAB_EXPERIMENTS)
             continue;
-        p->write(r, &b);
         snprintf(path, sizeof path, "%s/%s", folder, p->name);
-        vt_status status = write_page(path, &b, err);
-        vt_buf_release(&b);
-        if (status != VT_OK)
-            return status;
-        vt_buf_printf(said, "%s\n", path);
+        status = write_page(p, view, path, err);
+        if (status == VT_OK)
+            vt_buf_printf(said, "%s\n", path);
     }
-    return VT_OK;
+    json_decref(view);
+    return status;
 }
 
 /* All results are read before the first page is written. */

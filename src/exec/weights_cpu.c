@@ -160,7 +160,8 @@ static vt_status make_rope_table(weights_loader *l, const vt_layout_entry *e, in
         if (!data)
             return vt_fail(l->err, VT_ERR_MEMORY,
                            "out of memory for the rope table of %d positions", positions);
-        vt_rope_table(e->rope, 0, positions, data);
+        vt_rope_params rope = vt_rope_of_context(e->rope, positions);
+        vt_rope_table(&rope, 0, positions, data);
     }
     *t = vt_tensor_2d(data, VT_F32, positions, e->rope->dims);
     return VT_OK;

@@ -210,7 +210,8 @@ static void produce_table(const void *arg, void *out, size_t begin, size_t bytes
 {
     const source *s = arg;
     size_t row = (size_t)s->entry->rope->dims * sizeof(float);
-    vt_rope_table(s->entry->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
+    vt_rope_params rope = vt_rope_of_context(s->entry->rope, s->to->dim[0]);
+    vt_rope_table(&rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
 }
 
 /* Makes elements [col, col + n) of row `row` of a part of a dummy model. It has no file: a rule for

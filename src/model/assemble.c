@@ -36,15 +36,20 @@ enum {
 };
 
 /* Tensors that some programs store and that are not needed here: rotary tables (they are made from
- * the parameters), rope_freqs (it is read with the metadata), a copy of a tied head, scales of
- * statically quantised activations (activations are quantised dynamically here, or not at all) and
- * of queries. The scales of keys and values were taken before (take_kv_scale), under the names that
- * are known. */
+ * the parameters), rope_freqs and longrope's factors (they are read with the metadata), a copy of a
+ * tied head, scales of statically quantised activations (activations are quantised dynamically
+ * here, or not at all) and of queries. The scales of keys and values were taken before
+ * (take_kv_scale), under the names that are known. */
 static bool ignorable(const vt_arch *arch, const char *name)
 {
-    static const char *const part[] = {"rope_freqs.weight", "rotary_emb.inv_freq",
-                                       ".input_scale",      ".q_scale",
-                                       ".k_scale",          ".v_scale"};
+    static const char *const part[] = {"rope_freqs.weight",
+                                       "rope_factors_short.weight",
+                                       "rope_factors_long.weight",
+                                       "rotary_emb.inv_freq",
+                                       ".input_scale",
+                                       ".q_scale",
+                                       ".k_scale",
+                                       ".v_scale"};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (strstr(name, part[i]))
             return true;
@@ -333,13 +338,75 @@ static const vt_dim *role_dims(const vt_model *m, vt_role role)
     return own && own->dim[0] != VT_DIM_NONE ? own->dim : vt_roles[role].dim;
 }
 
+/* Returns the rows that a role's matrix has in the layer. */
+static int64_t rows_of(const vt_model *m, int32_t layer, vt_role role)
+{
+    return dim_of(m, layer, role_dims(m, role)[0]);
+}
+
+/* Makes views of the rows of t that are the weights of a stack. */
+static vt_status split_stack(assembly *a, int32_t layer, const vt_family_stack *s,
+                             const vt_tensor *t)
+{
+    vt_layer *l = &a->m->layer[layer];
+    vt_tensor *view = vt_arena_alloc(&a->m->arena, (size_t)s->n, sizeof *view);
+    char *data = t->data;
+    if (!view)
+        return vt_fail(a->err, VT_ERR_MEMORY, "%s: out of memory", a->m->path);
+    for (int32_t k = 0; k < s->n; k++) {
+        int64_t rows = rows_of(a->m, layer, (vt_role)((int32_t)s->first + k));
+        view[k] = vt_tensor_2d(data, t->dtype, rows, t->dim[1]);
+        view[k].name = t->name;
+        l->weight[(int32_t)s->first + k] = &view[k];
+        data += data ? rows * vt_dtype_row_bytes(t->dtype, t->dim[1]) : 0;
+    }
+    return VT_OK;
+}
+
+/* Takes a matrix of the file that holds several weights of the layer, if it is there. */
+static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s)
+{
+    char name[160];
+    const vt_model *m = a->m;
+    const char *last = a->src->hf_names ? s->hf : s->gguf;
+    vt_block_kind block = vt_roles[s->first].block;
+    int64_t rows = 0;
+    snprintf(name, sizeof name, a->src->hf_names ? "model.layers.%d.%s" : "blk.%d.%s", layer, last);
+    int64_t i = a->src->find(a->src->file, name);
+    if (i < 0 || (m->layer[layer].mixer != block && m->layer[layer].ffn != block))
+        return VT_OK;
+    const vt_tensor *t = a->src->at(a->src->file, i);
+    for (int32_t k = 0; k < s->n; k++) {
+        vt_role role = (vt_role)((int32_t)s->first + k);
+        const char *usual = a->src->hf_names ? vt_roles[role].hf : vt_roles[role].gguf;
+        if (strcmp(usual, last) == 0 && t->dim[0] == rows_of(m, layer, role))
+            return VT_OK; /* this weight alone */
+        rows += rows_of(m, layer, role);
+    }
+    if (t->rank != 2 || t->dim[0] != rows || t->dim[1] != m->arch.hidden)
+        return vt_fail(a->err, VT_ERR_MODEL,
+                       "%s: tensor %s has shape [%lld, %lld]; [%lld, %d] was expected", m->path,
+                       name, (long long)t->dim[0], (long long)t->dim[1], (long long)rows,
+                       m->arch.hidden);
+    if (!is_float(t->dtype) && !vt_dtype_quantised(t->dtype))
+        return vt_fail(a->err, VT_ERR_UNSUPPORTED,
+                       "%s: tensor %s, which holds several matrices, has type %s; a float or "
+                       "quantised type was expected",
+                       m->path, name, vt_dtype_get(t->dtype)->name);
+    count(a, i, true);
+    return split_stack(a, layer, s, t);
+}
+
 static vt_status take_layer(assembly *a, int32_t layer)
 {
     char name[160];
     vt_layer *l = &a->m->layer[layer];
+    const vt_family *f = a->m->family;
+    for (int32_t i = 0; f && i < f->n_stacks; i++)
+        TRY(take_stack(a, layer, &f->stacks[i]));
     for (int r = 0; r < VT_ROLES; r++) {
         bool required;
-        if (!wanted(a->m, layer, (vt_role)r, &required))
+        if (l->weight[r] || !wanted(a->m, layer, (vt_role)r, &required))
             continue;
         role_name(a->m, layer, (vt_role)r, a->src->hf_names, name, sizeof name);
         TRY(take(a, layer, name, role_dims(a->m, (vt_role)r), required, &l->weight[r]));
@@ -524,6 +591,19 @@ vt_status model_check_factor(const char *path, const char *key, double value, vt
                    MODEL_SCALE_MIN, MODEL_SCALE_MAX);
 }
 
+/* Longrope's factors divide frequencies. */
+static vt_status check_factors(const vt_model *m, const vt_rope_params *r, vt_err *err)
+{
+    const float *list[] = {r->short_factor, r->long_factor};
+    for (int32_t k = 0; k < 2; k++)
+        for (int32_t i = 0; i < r->dims / 2; i++)
+            if (!(list[k][i] > 0 && list[k][i] < 1e6f))
+                return vt_fail(err, VT_ERR_MODEL,
+                               "%s: %s factor %d of longrope is %g (a positive number expected)",
+                               m->path, k ? "long" : "short", i, (double)list[k][i]);
+    return VT_OK;
+}
+
 static vt_status check_rope(const vt_model *m, const vt_rope_params *r, int32_t head_dim,
                             vt_err *err)
 {
@@ -535,10 +615,16 @@ static vt_status check_rope(const vt_model *m, const vt_rope_params *r, int32_t 
     if (!(r->base > 1 && r->base < 1e18))
         return vt_fail(err, VT_ERR_MODEL, "%s: rope base %g (more than 1 expected)", m->path,
                        r->base);
-    if (r->scaling != VT_ROPE_PLAIN && !(r->factor > 0 && r->factor < 1e6))
+    bool scales = r->scaling != VT_ROPE_PLAIN && r->scaling != VT_ROPE_LONGROPE;
+    if (r->still < 0 || r->still > r->dims / 2)
+        return vt_fail(err, VT_ERR_MODEL, "%s: %d of the %d pairs of rope are not rotated", m->path,
+                       r->still, r->dims / 2);
+    if (scales && !(r->factor > 0 && r->factor < 1e6))
         return vt_fail(err, VT_ERR_MODEL, "%s: rope scaling factor %g (a positive number expected)",
                        m->path, r->factor);
-    if ((r->scaling == VT_ROPE_LLAMA3 || r->scaling == VT_ROPE_YARN) && r->original_context < 1)
+    if (((scales && r->scaling != VT_ROPE_LINEAR) || r->scaling == VT_ROPE_LONGROPE ||
+         r->temper != 0) &&
+        r->original_context < 1)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: rope scaling needs the original context length, which is missing",
                        m->path);
@@ -548,6 +634,8 @@ static vt_status check_rope(const vt_model *m, const vt_rope_params *r, int32_t 
                        "%s: rope low_freq_factor %g and high_freq_factor %g (0 < low < high "
                        "expected)",
                        m->path, r->low_freq_factor, r->high_freq_factor);
+    if (r->scaling == VT_ROPE_LONGROPE)
+        TRY(check_factors(m, r, err));
     if (r->scaling == VT_ROPE_YARN && !(r->beta_slow > 0 && r->beta_fast >= r->beta_slow))
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: rope beta_fast %g and beta_slow %g (0 < slow <= fast expected)",

@@ -26,6 +26,10 @@ vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t 
 vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out);
 /* A factor that is multiplied in; *out stays where the file does not give it. */
 vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
+/* Sets which layers have the window: all but every period-th, or as
+ * attention.sliding_window_pattern says, which is another period or a list. Where the model has two
+ * ropes, layers with the window use the second. */
+vt_status gguf_read_windows(gguf_reader *r, int32_t period);
 
 /* Reading config.json. */
 typedef struct hf_reader {
@@ -55,6 +59,15 @@ typedef struct vt_family_role {
     vt_dim dim[3];
 } vt_family_role;
 
+/* Weights that files hold as one matrix, the rows of one after those of the other. Files with each
+ * of them apart are read as well. A name that also is the usual one of a part is told by its
+ * rows. */
+typedef struct vt_family_stack {
+    const char *gguf, *hf;
+    vt_role first; /* and the n - 1 roles after it */
+    int32_t n;
+} vt_family_stack;
+
 /* The shape of a published model, for dummy:NAME. */
 typedef struct vt_family_shape {
     const char *name; /* NULL ends a list */
@@ -79,11 +92,14 @@ struct vt_family {
                                     beside other parts; NULL: none do */
     const vt_family_role *roles; /* [n_roles] */
     int32_t n_roles;
+    const vt_family_stack *stacks; /* [n_stacks] */
+    int32_t n_stacks;
     const vt_family_shape *shapes; /* NULL: none */
     uint8_t norms;                 /* of every layer; 0: VT_NORM_BEFORE */
     bool experts;
     /* GGUF: q and k are permuted, so that rope turns neighbouring pairs */
     bool rope_interleaved;
+    bool hf_rope_interleaved; /* config.json: likewise */
     /* config.json: what holds where it does not say otherwise */
     bool tied, qkv_bias, kv_heads_optional;
     const char *activation; /* NULL: silu */
@@ -94,8 +110,8 @@ struct vt_family {
     bool rope_local;        /* layers with a window have a rope of their own */
     bool window_used;       /* use_sliding_window */
     bool window_all;        /* sliding_window holds for every layer */
-    bool window_pattern;    /* for all but every sliding_window_pattern-th; else from
-                               max_window_layers on */
+    int32_t window_period;  /* for all but every so many-th, unless sliding_window_pattern gives
+                               another number; 0: from max_window_layers on */
     /* Returns true if a tensor belongs to a part of the model that is not run here. NULL: to none.
      * `skipped` says which parts these are. */
     bool (*skips)(const vt_model *m, const char *tensor);

@@ -6,6 +6,8 @@
  * which holds all of it, with one object for each kind of layer where layers differ. Sliding
  * windows have three: one `sliding_window` for all layers, `layer_types`, or the older rules that
  * layer_types replaced (read_window_rule).
+ *
+ * Of models that see images too, the text model is read: "text_config" has its keys.
  */
 #include "model/hf_config.h"
 
@@ -92,14 +94,52 @@ static vt_status read_llama3(hf_reader *c, const json_t *o, vt_rope_params *p)
                        c->err);
 }
 
+/* One of longrope's lists of factors. */
+static vt_status read_factors(hf_reader *c, const json_t *o, const char *key, int32_t n,
+                              const float **out)
+{
+    const json_t *list = vt_read_member(o, key);
+    float *f = vt_arena_alloc(&c->m->arena, (size_t)n, sizeof *f);
+    if (!f)
+        return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
+        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" is no array of %d", c->path, key, n);
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        if (!json_is_number(v))
+            return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" holds something that is no number",
+                           c->path, key);
+        f[i] = (float)json_number_value(v);
+    }
+    *out = f;
+    return VT_OK;
+}
+
+/* Longrope, which older files call su, and yarn in those of Phi-3. The original context may stand
+ * outside of the object. */
+static vt_status read_longrope(hf_reader *c, const json_t *o, vt_rope_params *p)
+{
+    const char *key = "original_max_position_embeddings";
+    p->scaling = VT_ROPE_LONGROPE;
+    TRY(hf_read_i32(c, key, false, &p->original_context));
+    TRY(vt_read_i32(c->path, o, key, p->original_context == 0, &p->original_context, c->err));
+    if (p->dims < 2 || p->original_context < 2)
+        return vt_fail(c->err, VT_ERR_MODEL, "%s: longrope of %d dimensions and a context of %d",
+                       c->path, p->dims, p->original_context);
+    TRY(read_factors(c, o, "short_factor", p->dims / 2, &p->short_factor));
+    TRY(read_factors(c, o, "long_factor", p->dims / 2, &p->long_factor));
+    double longer = (double)c->m->arch.max_context / p->original_context;
+    TRY(vt_read_f64(c->path, o, "factor", false, &longer, c->err));
+    p->attn_factor = longer <= 1 ? 1 : sqrt(1 + log(longer) / log(p->original_context));
+    TRY(vt_read_f64(c->path, o, "attention_factor", false, &p->attn_factor, c->err));
+    return model_check_factor(c->path, "the attention factor of longrope", p->attn_factor, c->err);
+}
+
 /* A rope_scaling object, or one of rope_parameters; NULL: nothing is scaled. */
-static vt_status read_rope_object(hf_reader *c, const json_t *o, vt_rope_params *p)
+static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial, vt_rope_params *p)
 {
     const char *type = "default";
-    double partial = 1;
-    if (!o)
-        return VT_OK;
-    if (!json_is_object(o))
+    if (o && !json_is_object(o))
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: the rope parameters are no object", c->path);
     TRY(vt_read_f64(c->path, o, "rope_theta", false, &p->base, c->err));
     TRY(vt_read_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
@@ -112,11 +152,16 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, vt_rope_params 
     TRY(vt_read_str(c->path, o, "rope_type", false, &type, c->err));
     if (strcmp(type, "default") == 0)
         return VT_OK;
+    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
+        (strcmp(type, "yarn") == 0 && vt_read_member(o, "long_factor")))
+        return read_longrope(c, o, p);
     bool linear = strcmp(type, "linear") == 0, llama3 = strcmp(type, "llama3") == 0;
     if (!linear && !llama3 && strcmp(type, "yarn") != 0)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: rope type %.40s is not supported (default, linear, llama3, yarn are)",
-                       c->path, type);
+        return vt_fail(
+            c->err, VT_ERR_UNSUPPORTED,
+            "%s: rope type %.40s is not supported (default, linear, llama3, yarn, longrope "
+            "are)",
+            c->path, type);
     TRY(vt_read_f64(c->path, o, "factor", true, &p->factor, c->err));
     if (llama3)
         return read_llama3(c, o, p);
@@ -139,25 +184,20 @@ static vt_status read_rope(hf_reader *c)
         global = vt_read_member(c->root, "rope_scaling");
     }
     a->rope[0] = (vt_rope_params){.base = c->family->rope_base > 0 ? c->family->rope_base : 1e4,
-                                  .dims = a->head_dim};
+                                  .dims = a->head_dim,
+                                  .interleaved = c->family->hf_rope_interleaved};
     a->rope[1] = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
     a->n_ropes = c->family->rope_local ? 2 : 1;
     TRY(hf_read_f64(c, "partial_rotary_factor", false, &partial));
-    bool given = vt_read_member(global, "partial_rotary_factor") != NULL;
-    if (partial != 1 && !given && !c->family->rope_partial)
+    if (partial != 1 && !c->family->rope_partial &&
+        !vt_read_member(global, "partial_rotary_factor"))
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->hf);
-    if (!given && !(partial > 0 && partial <= 1))
-        return vt_fail(c->err, VT_ERR_MODEL,
-                       "%s: \"partial_rotary_factor\" is %g (above 0, at most 1)", c->path,
-                       partial);
-    if (!given)
-        a->rope[0].dims = (int32_t)((double)a->head_dim * partial);
     TRY(hf_read_f64(c, "rope_theta", false, &a->rope[0].base));
     TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope[1].base));
-    TRY(read_rope_object(c, global, &a->rope[0]));
-    return read_rope_object(c, local, &a->rope[1]);
+    TRY(read_rope_object(c, global, partial, &a->rope[0]));
+    return read_rope_object(c, local, 1, &a->rope[1]);
 }
 
 /* ---- windows ---- */
@@ -192,15 +232,15 @@ static vt_status read_layer_types(hf_reader *c, const json_t *types)
 static vt_status read_window_rule(hf_reader *c)
 {
     const vt_arch *a = &c->m->arch;
-    int32_t pattern = 6, first = 28;
+    int32_t pattern = c->family->window_period, first = 28;
     TRY(hf_read_i32(c, "sliding_window_pattern", false, &pattern));
     TRY(hf_read_i32(c, "max_window_layers", false, &first));
-    if (pattern < 1)
+    if (pattern < 1 && c->family->window_period)
         return vt_fail(c->err, VT_ERR_MODEL,
                        "%s: \"sliding_window_pattern\" is %d (1 or more expected)", c->path,
                        pattern);
     for (int32_t i = 0; i < a->n_layers; i++)
-        set_window(c, i, c->family->window_pattern ? (i + 1) % pattern != 0 : i >= first);
+        set_window(c, i, c->family->window_period ? (i + 1) % pattern != 0 : i >= first);
     return VT_OK;
 }
 
@@ -301,20 +341,34 @@ static vt_status read_biases(hf_reader *c)
     return VT_OK;
 }
 
-/* Goes on in "text_config" where that describes the model, beside parts as a vision encoder. */
+static const vt_family *family_of(const char *type)
+{
+    for (int i = 0; vt_families[i]; i++)
+        if (vt_families[i]->hf && strcmp(type, vt_families[i]->hf) == 0)
+            return vt_families[i];
+    return NULL;
+}
+
+/* Goes on in "text_config" where that describes the model, beside parts as a vision encoder: under
+ * the outer name that a family knows, or under any name whose text_config is of a family. */
 static vt_status enter_text_config(hf_reader *c, const char **type)
 {
     const json_t *inner = vt_read_member(c->root, "text_config");
-    const char *name = NULL;
+    const char *name = NULL, *own = "";
     for (int i = 0; inner && vt_families[i]; i++)
         if (vt_families[i]->hf_outer && strcmp(*type, vt_families[i]->hf_outer) == 0)
             name = vt_families[i]->hf;
+    if (!name && !family_of(*type) && json_is_object(inner)) {
+        TRY(vt_read_str(c->path, inner, "model_type", false, &own, c->err));
+        name = family_of(own) ? own : NULL;
+    }
     if (!name)
         return VT_OK;
     if (!json_is_object(inner))
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"text_config\" is no object", c->path);
     *type = name;
     c->root = inner;
+    c->extra->nested = true;
     return vt_read_str(c->path, inner, "model_type", false, type, c->err);
 }
 
@@ -323,11 +377,9 @@ static vt_status find_family(hf_reader *c)
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
     TRY(enter_text_config(c, &type));
-    for (int i = 0; vt_families[i]; i++)
-        if (vt_families[i]->hf && strcmp(type, vt_families[i]->hf) == 0)
-            c->family = c->m->family = vt_families[i];
+    c->family = c->m->family = family_of(type);
     if (!c->family) {
-        char all[200];
+        char all[400];
         vt_family_names(false, all, sizeof all);
         return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: model type %.40s is not supported (%s are)",
                        c->path, type, all);

@@ -9,7 +9,9 @@
 
 /* What the file says that vt_arch has no place for. */
 typedef struct hf_extra {
-    bool fp8; /* matrices are in FP8, and tensors with their scales stand beside them */
+    bool
+        nested; /* the text model is part of one that sees images: its weights stand among others */
+    bool fp8;   /* matrices are in FP8, and tensors with their scales stand beside them */
     bool qkv_bias, o_bias, mlp_bias; /* the model has these biases: they must be in the weights */
 } hf_extra;
 

@@ -48,9 +48,9 @@ typedef struct folder_source {
     vt_tensor *stacked; /* [n_stacked] */
     name_entry *stacked_index;
     int64_t n_stacked;
-    uint8_t *absorbed; /* [set->n_tensors] 1: part of a stack */
-    bool bare;         /* names do not begin with "model.": the files hold a model without a head */
-    const char *inner; /* where names have more in the place of "model."; else NULL */
+    uint8_t *absorbed;  /* [set->n_tensors] 1: part of a stack */
+    const char *prefix; /* what names have in the place of "model."; "": a model without a head */
+    bool nested;        /* the files hold other models too */
 } folder_source;
 
 typedef struct loader {
@@ -77,16 +77,34 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
-/* Returns the index in the files of the tensor that a model with a head calls `name`; -1: none. */
+/* Returns the index in the files of the tensor that a text model with a head calls `name`; -1:
+ * none. */
 static int64_t find_in_files(const folder_source *s, const char *name)
 {
-    static const char prefix[] = "model.";
-    char longer[2 * EXPERT_NAME];
-    bool has = strncmp(name, prefix, sizeof prefix - 1) == 0;
-    const char *rest = name + sizeof prefix - 1;
-    if (has && s->inner)
-        snprintf(longer, sizeof longer, "%s%s", s->inner, rest);
-    return st_find(s->set, has && s->inner ? longer : has && s->bare ? rest : name);
+    char full[EXPERT_NAME + 64];
+    const char *tail = strncmp(name, "model.", 6) == 0 ? name + 6 : NULL;
+    int64_t i = st_find(s->set, name);
+    if (i >= 0 || strcmp(s->prefix, "model.") == 0)
+        return i;
+    snprintf(full, sizeof full, "%s%s", tail ? s->prefix : "language_model.", tail ? tail : name);
+    return st_find(s->set, full);
+}
+
+/* Finds out what names begin with. */
+static void find_prefix(folder_source *s, bool nested)
+{
+    static const char *const all[] = {"model.", "model.language_model.", "language_model.model.",
+                                      ""};
+    char name[64];
+    s->prefix = all[0];
+    s->nested = nested;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", all[i]);
+        if (st_find(s->set, name) < 0)
+            continue;
+        s->prefix = all[i];
+        return;
+    }
 }
 
 /* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
@@ -277,7 +295,11 @@ static const vt_tensor *source_at(const void *file, int64_t i)
 static bool source_skip(const void *file, int64_t i)
 {
     const folder_source *s = file;
-    return i < s->set->n_tensors && s->absorbed[i];
+    if (i >= s->set->n_tensors || s->absorbed[i])
+        return i < s->set->n_tensors;
+    const char *name = s->set->tensor[i]->name;
+    return s->nested && strncmp(name, s->prefix, strlen(s->prefix)) != 0 &&
+           !strstr(name, "lm_head.");
 }
 
 /* Biases are optional in the table of weights. Those that config.json announces must be there. */
@@ -324,13 +346,13 @@ static vt_status load_weights(loader *l)
                        "model.safetensors.index.json",
                        l->folder);
     TRY(st_open_folder(l->folder, &l->src->set, l->err));
-    l->src->bare = st_find(l->src->set, "embed_tokens.weight") >= 0;
-    if (st_find(l->src->set, "model.language_model.embed_tokens.weight") >= 0)
-        l->src->inner = "model.language_model.";
+    find_prefix(l->src, l->extra.nested);
+    if (l->extra.nested) /* either configuration may say it, and they need not agree */
+        l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     TRY(arch_check(l->m, l->err));
     TRY(stack_all_experts(l));
     weight_source src = {.hf_names = true,
-                         .headless = l->src->bare,
+                         .headless = !*l->src->prefix,
                          .file = l->src,
                          .find = source_find,
                          .at = source_at,
@@ -485,13 +507,10 @@ static vt_status load_generation(loader *l, const char *config_path, const json_
 {
     char path[4096];
     json_t *root;
+    const json_t *end = vt_read_member(config, "eos_token_id");
+    end = end ? end : vt_read_member(vt_read_member(config, "text_config"), "eos_token_id");
     if (!has_file(l, "generation_config.json", path, sizeof path))
-        return add_eos(l, config_path,
-                       vt_read_member(vt_read_member(config, "eos_token_id")
-                                          ? config
-                                          : vt_read_member(config, "text_config"),
-                                      "eos_token_id"),
-                       ids, n);
+        return add_eos(l, config_path, end, ids, n);
     TRY(vt_read_json(path, MAX_CONFIG, &root, l->err));
     vt_status status = read_generation(l, path, root, ids, n);
     json_decref(root);

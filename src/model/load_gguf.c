@@ -81,11 +81,35 @@ static vt_status read_rope_freqs(gguf_reader *r)
     return VT_OK;
 }
 
+/* One of longrope's lists of factors. */
+static vt_status read_factors(gguf_reader *r, const char *name, const float **out)
+{
+    const vt_tensor *t = gguf_tensor(r->file, name);
+    int32_t n = r->m->arch.rope[0].dims / 2;
+    if (!t || t->rank != 1 || t->dtype != VT_F32 || t->dim[0] != n)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: tensor %s is not F32 [%d]", r->m->path, name, n);
+    *out = t->data;
+    return VT_OK;
+}
+
+static vt_status read_longrope(gguf_reader *r)
+{
+    vt_rope_params *p = &r->m->arch.rope[0];
+    p->scaling = VT_ROPE_LONGROPE;
+    p->attn_factor = 1;
+    TRY(read_factors(r, "rope_factors_short.weight", &p->short_factor));
+    TRY(read_factors(r, "rope_factors_long.weight", &p->long_factor));
+    TRY(gguf_read_i32(r, "rope.scaling.original_context_length", true, &p->original_context));
+    return gguf_read_factor(r, "rope.scaling.attn_factor", &p->attn_factor);
+}
+
 static vt_status read_rope_scaling(gguf_reader *r)
 {
     vt_rope_params *p = &r->m->arch.rope[0];
     gguf_str type = {"none", 4};
     TRY(gguf_get_str(r->file, gguf_reader_key(r, "rope.scaling.type"), false, &type, r->err));
+    if (gguf_tensor(r->file, "rope_factors_long.weight")) /* whatever the type says */
+        return read_longrope(r);
     if (type.len == 4 && memcmp(type.data, "none", 4) == 0)
         return read_rope_freqs(r);
     TRY(gguf_read_f64(r, "rope.scaling.factor", true, &p->factor));
@@ -119,6 +143,37 @@ static vt_status read_rope(gguf_reader *r)
     TRY(gguf_read_f64(r, "rope.freq_base", false, &a->rope[0].base));
     TRY(gguf_read_i32(r, "rope.dimension_count", false, &a->rope[0].dims));
     return read_rope_scaling(r);
+}
+
+/* ---- windows ---- */
+
+static void set_window(vt_model *m, int32_t layer, bool windowed)
+{
+    vt_heads *h = &m->layer[layer].head;
+    h->window = windowed ? m->arch.window : 0;
+    h->rope = h->window > 0 && m->arch.n_ropes > 1;
+}
+
+vt_status gguf_read_windows(gguf_reader *r, int32_t period)
+{
+    const vt_arch *a = &r->m->arch;
+    const gguf_value *v = gguf_find(r->file,
+                                    gguf_reader_key(r, "attention.sliding_window_pattern"));
+    if (v && v->is_array) {
+        if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
+            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
+                           r->key, a->n_layers);
+        for (int32_t i = 0; i < a->n_layers; i++)
+            set_window(r->m, i, v->bytes[i] != 0);
+        return VT_OK;
+    }
+    TRY(gguf_read_i32(r, "attention.sliding_window_pattern", false, &period));
+    if (period < 1)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
+                       r->key, period);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        set_window(r->m, i, i % period < period - 1);
+    return VT_OK;
 }
 
 /* ---- the architecture ---- */
@@ -264,7 +319,7 @@ static vt_status find_family(gguf_reader *r, bool weights)
     if (r->family)
         snprintf(r->m->arch.family, sizeof r->m->arch.family, "%s", r->family->name);
     else if (weights) {
-        char all[200];
+        char all[400];
         vt_family_names(true, all, sizeof all);
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
                        "%s: architecture %.*s is not supported (%s are)", r->m->path, shown,

@@ -20,7 +20,8 @@ typedef enum vt_rope_scaling {
     VT_ROPE_PLAIN,
     VT_ROPE_LINEAR,
     VT_ROPE_LLAMA3,
-    VT_ROPE_YARN
+    VT_ROPE_YARN,
+    VT_ROPE_LONGROPE
 } vt_rope_scaling;
 
 enum { VT_ROPES = 2, VT_KV_GROUPS = 4 }; /* at most: ropes of a model, shapes of its K and V */
@@ -32,9 +33,16 @@ typedef struct vt_rope_params {
     vt_rope_scaling scaling;
     double factor;                            /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    int32_t original_context;                 /* llama3, yarn */
-    double attn_factor, beta_fast, beta_slow; /* yarn; attn_factor 0: 0.1 ln(factor) + 1 */
-    bool yarn_truncate; /* yarn: correction range rounded outwards (default true) */
+    int32_t original_context;                 /* llama3, yarn, longrope */
+    double attn_factor;          /* yarn, longrope; 0: 0.1 ln(factor) + 1, or 1 of longrope */
+    double beta_fast, beta_slow; /* yarn */
+    bool yarn_truncate;          /* yarn: correction range rounded outwards (default true) */
+    /* longrope: what frequencies are divided by, [dims / 2], in contexts up to the original one and
+     * in longer ones */
+    const float *short_factor, *long_factor;
+    int32_t still; /* so many of the last pairs are not rotated: their angle is 0 */
+    /* cos and sin times 1 + temper ln(1 + floor(position / original_context)); 0: times 1 */
+    double temper;
 } vt_rope_params;
 
 /* Layers of linear attention (ops/gated_delta/gated_delta.h). */
@@ -92,9 +100,10 @@ typedef struct vt_pooled {
 /* How a layer attends. */
 typedef struct vt_heads {
     int32_t heads, kv_heads, dim;
-    int32_t window; /* tokens that a token sees, counting itself; 0: all before it */
-    int8_t rope;    /* which of the model's ropes; -1: q and k are not rotated */
-    bool causal;    /* false: a token sees those after it as well */
+    int32_t window;   /* tokens that a token sees, counting itself; 0: all before it */
+    int8_t rope;      /* which of the model's ropes; -1: q and k are not rotated */
+    bool causal;      /* false: a token sees those after it as well */
+    bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
 } vt_heads;
 
 /* Matrices are [out, in]; norms and biases have rank 1; the experts' matrices rank 3,

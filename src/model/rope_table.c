@@ -7,6 +7,10 @@
  *   llama3   long waves / factor, short ones untouched, a ramp between (Llama 3.1)
  *   yarn     a ramp over i between f_i / factor and f_i; cos and sin times attn_factor
  *                                                           (Peng et al. 2309.00071)
+ *   longrope f_i / (a factor of each i); cos and sin times attn_factor
+ *                                                           (Ding et al. 2402.13753)
+ *
+ * A rope for q alone may have an amplitude that grows with the position (vt_rope_params.temper).
  *
  * The definitions follow Hugging Face's modeling_rope_utils; tests/unit/test_op_rope.c holds them
  * against its tables (tools/fixtures/rope_tables.py). */
@@ -54,6 +58,8 @@ static double yarn_frequency(const vt_rope_params *p, double f, int32_t i)
 static double frequency(const vt_rope_params *p, int32_t i)
 {
     double f = pow(p->base, -2.0 * i / p->dims);
+    if (i >= p->dims / 2 - p->still)
+        return 0;
     switch (p->scaling) {
     case VT_ROPE_LINEAR:
         return f / p->factor;
@@ -61,6 +67,8 @@ static double frequency(const vt_rope_params *p, int32_t i)
         return llama3_frequency(p, f);
     case VT_ROPE_YARN:
         return yarn_frequency(p, f, i);
+    case VT_ROPE_LONGROPE:
+        return f / (double)p->short_factor[i];
     case VT_ROPE_PLAIN:
         break;
     }
@@ -69,11 +77,21 @@ static double frequency(const vt_rope_params *p, int32_t i)
 
 static double amplitude(const vt_rope_params *p)
 {
-    if (p->scaling != VT_ROPE_YARN)
+    if (p->scaling != VT_ROPE_YARN && p->scaling != VT_ROPE_LONGROPE)
         return 1;
     if (p->attn_factor != 0)
         return p->attn_factor;
+    if (p->scaling == VT_ROPE_LONGROPE)
+        return 1;
     return p->factor <= 1 ? 1 : 0.1 * log(p->factor) + 1;
+}
+
+/* The factor of cos and sin at a position, beside the amplitude. */
+static double temperature(const vt_rope_params *p, int64_t position)
+{
+    if (p->temper == 0)
+        return 1;
+    return 1 + p->temper * log(1 + floor((double)position / p->original_context));
 }
 
 /* Columns i0 .. i0 + n of the table's halves. The angle of position p is split as
@@ -105,11 +123,20 @@ static void fill_columns(const vt_rope_params *p, int32_t i0, int32_t n, int64_t
             s[j] = sin(angle) * scale;
         }
         float *out = cos_sin + row * p->dims + i0;
+        double more = temperature(p, first + row);
         for (int32_t j = 0; j < n; j++) {
-            out[j] = (float)(c[j] * fine_c[k][j] - s[j] * fine_s[k][j]);
-            out[half + j] = (float)(s[j] * fine_c[k][j] + c[j] * fine_s[k][j]);
+            out[j] = (float)(more * (c[j] * fine_c[k][j] - s[j] * fine_s[k][j]));
+            out[half + j] = (float)(more * (s[j] * fine_c[k][j] + c[j] * fine_s[k][j]));
         }
     }
+}
+
+vt_rope_params vt_rope_of_context(const vt_rope_params *p, int64_t context)
+{
+    vt_rope_params of = *p;
+    if (p->scaling == VT_ROPE_LONGROPE && context > p->original_context)
+        of.short_factor = p->long_factor;
+    return of;
 }
 
 void vt_rope_table(const vt_rope_params *p, int64_t first, int64_t positions, float *cos_sin)

@@ -296,6 +296,29 @@ static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Windows whose layers rotate otherwise, or alone; q, k and v, or gate and up, in one matrix; both
+ * lists of longrope; pairs of half a head; queries that grow with their position; a text model
+ * among others. */
+static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("olmo3-windows-yarn"),
+        {"olmo3-windows-yarn-BF16.gguf", "olmo3-windows-yarn/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("phi3-longrope"),
+        {"phi3-longrope-BF16.gguf", "phi3-longrope/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("phi3-longrope-beyond"),
+        FOLDER("glm4-interleaved"),
+        {"glm4-interleaved-BF16.gguf", "glm4-interleaved/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("exaone4-windows-nope"),
+        {"exaone4-windows-nope-BF16.gguf", "exaone4-windows-nope/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("ministral3-temper"),
+        {"ministral3-temper-BF16.gguf", "ministral3-temper/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("mistral3-nested"),
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -368,6 +391,10 @@ static void test_logits_over_ranks_equal_transformers(void **state)
         FOLDER("gemma3-six-linear"),
         FOLDER("granite-four-scales"),
         FOLDER("smollm3-nope"),
+        FOLDER("phi3-longrope"),
+        FOLDER("glm4-interleaved"),
+        FOLDER("exaone4-windows-nope"),
+        FOLDER("ministral3-temper"),
         {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0, 0},
         {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},
     };
@@ -389,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_smollm3_equal_transformers),
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
+        cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -82,7 +82,9 @@ static void test_load_gguf_of_models_we_do_not_run_names_the_reason(void **state
         {"model_logit_scale", "llama.logit_scale is 3e+38", VT_ERR_MODEL},
         {"model_attention_scale", "llama.attention.scale is 3e+38", VT_ERR_MODEL},
         {"model_attn_factor", "llama.rope.scaling.attn_factor is 3e+38", VT_ERR_MODEL},
-        {"model_olmo3", "olmo2.attention.sliding_window is 8", VT_ERR_UNSUPPORTED},
+        {"model_window_period", "olmo2.attention.sliding_window_pattern is 0", VT_ERR_MODEL},
+        {"model_longrope", "rope_factors_short.weight is not F32 [4]", VT_ERR_MODEL},
+        {"model_longrope_zero", "short factor 0 of longrope is 0", VT_ERR_MODEL},
         {"model_key_type", "llama.context_length has type f32", VT_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

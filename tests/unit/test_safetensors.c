@@ -157,6 +157,8 @@ static void test_folder_that_is_wrong_is_refused_with_the_reason(void **state)
         {"bad_shape", "mlp.gate_proj.weight has shape [12, 8]; [16, 8] was expected", VT_ERR_MODEL},
         {"bad_eos", "end-of-text id 10 lies outside the vocabulary of 10", VT_ERR_MODEL},
         {"bad_eos_text", "\"eos_token_id\" is neither", VT_ERR_FORMAT},
+        {"bad_longrope", "\"short_factor\" is no array of 2", VT_ERR_FORMAT},
+        {"bad_nested", "model type seesall is not supported", VT_ERR_UNSUPPORTED},
         {"bad_softcap", "\"final_logit_softcapping\" is 30", VT_ERR_UNSUPPORTED},
         {"bad_layer_types", "layer 0 has type chunked_attention", VT_ERR_UNSUPPORTED},
         {"bad_mistral_kv", "\"num_key_value_heads\" is missing", VT_ERR_FORMAT},

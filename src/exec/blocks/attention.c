@@ -182,6 +182,9 @@ static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_stor
                         .dims = rope->dims,
                         .interleaved = rope->interleaved,
                         .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + l->head.rope],
+                        .q_cos_sin = l->head.q_rope_next
+                                         ? b->w->ends.tensor[VT_ROLE_ROPE + l->head.rope + 1]
+                                         : NULL,
                         .q_norm = by_head(q_norm, l) ? q_norm : NULL,
                         .k_norm = by_head(k_norm, l) ? k_norm : NULL,
                         .eps = a->norm_eps,

@@ -11,37 +11,6 @@ static const vt_family_role roles[] = {
     {VT_ROLE_FFN_NORM, VT_NEED_ALWAYS, NULL, "pre_feedforward_layernorm.weight"},
 };
 
-static void set_window(vt_model *m, int32_t layer, bool windowed)
-{
-    vt_heads *h = &m->layer[layer].head;
-    h->window = windowed ? m->arch.window : 0;
-    h->rope = h->window > 0;
-}
-
-/* Gemma 3: five layers with the window and its rope, then one without. */
-static vt_status read_windows(gguf_reader *r)
-{
-    const vt_arch *a = &r->m->arch;
-    int32_t period = 6;
-    const gguf_value *v = gguf_find(r->file,
-                                    gguf_reader_key(r, "attention.sliding_window_pattern"));
-    if (v && v->is_array) {
-        if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
-            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
-                           r->key, a->n_layers);
-        for (int32_t i = 0; i < a->n_layers; i++)
-            set_window(r->m, i, v->bytes[i] != 0);
-        return VT_OK;
-    }
-    TRY(gguf_read_i32(r, "attention.sliding_window_pattern", false, &period));
-    if (period < 1)
-        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
-                       r->key, period);
-    for (int32_t i = 0; i < a->n_layers; i++)
-        set_window(r->m, i, i % period < period - 1);
-    return VT_OK;
-}
-
 static vt_status from_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
@@ -61,7 +30,7 @@ static vt_status from_gguf(gguf_reader *r)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
                        "%s: %s is %g; soft-capped logits are not supported", r->m->path, r->key,
                        softcap);
-    return read_windows(r);
+    return gguf_read_windows(r, 6);
 }
 
 static vt_status from_config(hf_reader *c)
@@ -94,6 +63,6 @@ const vt_family vt_family_gemma3 = {.name = "gemma3",
                                     .rope_base = 1e6,
                                     .rope_local = true,
                                     .window_used = true,
-                                    .window_pattern = true,
+                                    .window_period = 6,
                                     .from_gguf = from_gguf,
                                     .from_config = from_config};

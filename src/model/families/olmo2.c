@@ -6,15 +6,17 @@ static const vt_family_role roles[] = {
     {VT_ROLE_K_NORM, VT_NEED_ALWAYS, .dim = {VT_DIM_KV}},
 };
 
-/* OLMo 3 has the same name in GGUF files, and windows in some layers. */
+/* OLMo 3 has the same name in GGUF files, and windows in three layers of four; these rotate by the
+ * same base and are not stretched. */
 static vt_status from_gguf(gguf_reader *r)
 {
-    int32_t window = r->m->arch.window;
-    return window == 0
-               ? VT_OK
-               : vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                         "%s: %s is %d; olmo2 models with windows (OLMo 3) are not supported",
-                         r->m->path, gguf_reader_key(r, "attention.sliding_window"), window);
+    vt_arch *a = &r->m->arch;
+    if (a->window == 0)
+        return VT_OK;
+    a->n_ropes = 2;
+    a->rope[1] = (vt_rope_params){.base = a->rope[0].base, .dims = a->rope[0].dims};
+    TRY(gguf_read_f64(r, "rope.freq_base_swa", false, &a->rope[1].base));
+    return gguf_read_windows(r, 4);
 }
 
 static vt_status from_config(hf_reader *c)

@@ -20,8 +20,8 @@ static vt_cost rope_cost(const void *args, const vt_batch *batch)
             qk = tokens * (a->q->dim[1] + a->k->dim[1]);
     int64_t bytes = vt_dtype_row_bytes(a->q->dtype, qk);
     vt_cost c = {
-        .read = {.activations = bytes + tokens * (a->dims + 1) *
-                                            4}, /* per token: a row of the table, and a position */
+        /* per token: a row of each table, and a position */
+        .read = {.activations = bytes + tokens * ((a->q_cos_sin ? 2 : 1) * a->dims + 1) * 4},
         .write = {.activations = bytes},
         .flops = {.fp32 = 3 * qk / a->head_dim * a->dims}, /* 4 multiplies and 2 adds per pair */
     };
@@ -40,6 +40,7 @@ static void reference_head(const rope_args *a, vt_tensor *x, const vt_tensor *no
                            int64_t at)
 {
     int32_t d = a->head_dim, half = a->dims / 2;
+    const vt_tensor *table = x == a->q && a->q_cos_sin ? a->q_cos_sin : a->cos_sin;
     double inv = 1, sum = 0;
     if (norm) {
         for (int32_t i = 0; i < d; i++)
@@ -54,7 +55,7 @@ static void reference_head(const rope_args *a, vt_tensor *x, const vt_tensor *no
     for (int32_t i = 0; i < half; i++) {
         int64_t ia = at + (a->interleaved ? 2 * i : i),
                 ib = at + (a->interleaved ? 2 * i + 1 : i + half);
-        double c = tensor_get(a->cos_sin, pos, i), s = tensor_get(a->cos_sin, pos, half + i);
+        double c = tensor_get(table, pos, i), s = tensor_get(table, pos, half + i);
         double va = tensor_get(x, t, ia), vb = tensor_get(x, t, ib);
         tensor_set(x, t, ia, (float)(va * c - vb * s));
         tensor_set(x, t, ib, (float)(va * s + vb * c));
@@ -72,7 +73,7 @@ static void rope_reference(const void *args)
     }
 }
 
-enum { TOKENS, HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, TYPE, PLUS_ONE };
+enum { TOKENS, HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, TYPE, PLUS_ONE, OWN };
 
 static const vt_field rope_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -84,6 +85,7 @@ static const vt_field rope_fields[] = {
     [NORM] = {"norm", 0, false, 1},
     [TYPE] = {"type", VT_F32, true},
     [PLUS_ONE] = {"plus_one", 0, false, 1},
+    [OWN] = {"q_table", 0, false, 1},
 };
 
 static const char *rope_refuses(const vt_case *c)
@@ -107,12 +109,14 @@ static const char *const rope_cases[] = {
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 interleaved=1 norm=1 type=f16",
     "tokens=33 heads=4 kv_heads=2 head_dim=64 interleaved=1",
     "tokens=5 heads=3 kv_heads=1 head_dim=24 dims=16 interleaved=1",
+    "tokens=34 heads=4 kv_heads=2 head_dim=64 q_table=1",
+    "tokens=5 heads=3 kv_heads=1 head_dim=24 dims=16 interleaved=1 norm=1 q_table=1",
     NULL,
 };
 
 static const char *const rope_draws[] = {
     "tokens=~90 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|13 dims=0|0|8|40 "
-    "interleaved=0|0|1 norm=0|1 plus_one=0|1",
+    "interleaved=0|0|1 norm=0|1 plus_one=0|1 q_table=0|0|1",
     NULL,
 };
 
@@ -130,9 +134,14 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n_q + 2 * n_k), 0, 1,
                                &seed);
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
-    if (!a || !b || !qkv || !table)
+    vt_tensor *own = case_tensor_2d(arena, VT_F32, context, dims);
+    if (!a || !b || !qkv || !table || !own)
         return NULL;
-    vt_rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
+    vt_rope_params rope = {.base = 10000, .dims = (int32_t)dims};
+    vt_rope_table(&rope, 0, context, table->data);
+    rope.temper = 0.5;
+    rope.original_context = 9;
+    vt_rope_table(&rope, 0, context, own->data);
     *a = (rope_args){.batch = b,
                      .q = case_slice(arena, qkv, 0, n_q),
                      .k = case_slice(arena, qkv, n_q, n_k),
@@ -140,6 +149,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                      .dims = (int32_t)dims,
                      .interleaved = p[INTERLEAVED] != 0,
                      .cos_sin = table,
+                     .q_cos_sin = p[OWN] ? own : NULL,
                      .eps = 1e-6f,
                      .plus_one = p[PLUS_ONE] != 0};
     if (p[NORM]) {
@@ -166,6 +176,7 @@ static void rope_shape(const void *args, const vt_batch *batch, int64_t most_wei
     p[DIMS] = a->dims == a->head_dim ? 0 : a->dims;
     p[INTERLEAVED] = a->interleaved;
     p[NORM] = a->q_norm != NULL;
+    p[OWN] = a->q_cos_sin != NULL;
     if (a->q_norm)
         p[TYPE] = a->q_norm->dtype;
 }
@@ -190,6 +201,7 @@ static const vt_operand rope_operands[] = {
     {"q", offsetof(rope_args, q), VT_OPERAND_ACTIVATION, true, true, 0},
     {"k", offsetof(rope_args, k), VT_OPERAND_ACTIVATION, true, true, 0},
     {"cos_sin", offsetof(rope_args, cos_sin), VT_OPERAND_F32, true, false, 0},
+    {"q_cos_sin", offsetof(rope_args, q_cos_sin), VT_OPERAND_F32, true, false, 0},
     {"q_norm", offsetof(rope_args, q_norm), VT_OPERAND_F32, true, false, 0},
     {"k_norm", offsetof(rope_args, k_norm), VT_OPERAND_F32, true, false, 0},
 };

@@ -163,7 +163,7 @@ KERNEL __launch_bounds__(128) rope(const __grid_constant__ rope_params p)
     pdl_go();
     bool is_q = h < HEADS, is_v = h >= HEADS + KV_HEADS, there = t < (u32)p.n_tokens;
     i32 slot = STORE && there && !is_q ? p.slot[t] : 0;
-    const float *cos_sin = p.cos_sin + (i64)(there ? p.position[t] : 0) * DIMS,
+    const float *cos_sin = (is_q ? p.q_cos_sin : p.cos_sin) + (i64)(there ? p.position[t] : 0) * DIMS,
                 *norm = is_q ? p.q_norm : p.k_norm;
     Fixed fixed;
     if constexpr (kFast) {

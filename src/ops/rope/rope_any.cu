@@ -33,7 +33,7 @@ KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p
         float v = bf16_f32(x[c]);
         return norm ? v * scale * (norm[c] + (float)PLUS_ONE) : v;
     };
-    const float *cos_sin = p.cos_sin + (i64)p.position[t] * DIMS;
+    const float *cos_sin = (h < HEADS ? p.q_cos_sin : p.cos_sin) + (i64)p.position[t] * DIMS;
     for (int c = lane; c < kHalf; c += 32) {
         int ia = INTERLEAVED ? 2 * c : c, ib = INTERLEAVED ? 2 * c + 1 : c + kHalf;
         float a = element(ia), b = element(ib), cosine = cos_sin[c], sine = cos_sin[kHalf + c];

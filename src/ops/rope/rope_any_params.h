@@ -9,7 +9,7 @@
 typedef struct rope_any_params {
     uint16_t *q, *k;
     const int32_t *position;
-    const float *cos_sin, *q_norm, *k_norm; /* norms may be NULL */
+    const float *cos_sin, *q_cos_sin, *q_norm, *k_norm; /* norms may be NULL */
     int32_t q_stride, k_stride, n_tokens;
     float eps;
 } rope_any_params;

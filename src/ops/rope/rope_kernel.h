@@ -44,11 +44,13 @@ static inline void rotate_pairs(float *x, const float *cos_sin, int half)
 }
 
 /* One head [head_dim] of token t, in place. */
-static inline void rope_head(const rope_args *a, float *x, const vt_tensor *norm, int64_t t)
+static inline void rope_head(const rope_args *a, bool is_q, float *x, int64_t t)
 {
+    const vt_tensor *norm = is_q ? a->q_norm : a->k_norm;
+    const vt_tensor *table = is_q && a->q_cos_sin ? a->q_cos_sin : a->cos_sin;
     if (norm)
         norm_head(x, a->head_dim, norm, a->plus_one ? 1 : 0, a->eps);
-    const float *cos_sin = row_f32(a->cos_sin, a->batch->position[t]);
+    const float *cos_sin = row_f32(table, a->batch->position[t]);
     if (a->interleaved)
         rotate_pairs(x, cos_sin, a->dims / 2);
     else
@@ -64,8 +66,7 @@ static inline vt_status rope_run(const void *args, const vt_lane *lane)
         int64_t t = unit / (n_q + n_k), h = unit % (n_q + n_k);
         bool is_q = h < n_q;
         float *x = is_q ? row_f32(a->q, t) + h * d : row_f32(a->k, t) + (h - n_q) * d;
-        const vt_tensor *norm = is_q ? a->q_norm : a->k_norm;
-        rope_head(a, x, norm, t);
+        rope_head(a, is_q, x, t);
     }
     return VT_OK;
 }

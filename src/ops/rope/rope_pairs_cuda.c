@@ -11,8 +11,8 @@
 static bool pairs_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_args *a = args;
-    return rope_cuda_supports(a, t, upto) && a->interleaved && !a->q_norm && a->head_dim % 8 == 0 &&
-           a->dims % 8 == 0;
+    return rope_cuda_supports(a, t, upto) && a->interleaved && !a->q_norm && !a->q_cos_sin &&
+           a->head_dim % 8 == 0 && a->dims % 8 == 0;
 }
 
 static cuda_launch launch_of(const rope_args *a, int64_t tokens)

@@ -11,7 +11,7 @@ typedef struct rope_params {
     const uint16_t *v;
     kv_t *k_pool, *v_pool;
     const int32_t *position, *slot;
-    const float *cos_sin, *q_norm, *k_norm;
+    const float *cos_sin, *q_cos_sin, *q_norm, *k_norm;
     int32_t q_stride, k_stride, v_stride, n_tokens;
     float eps, k_inverse, v_inverse; /* 1 / scale, for FP8 */
 } rope_params;

@@ -33,7 +33,20 @@ static void rope_store_reference(const void *args)
 
 /* ---- cases ---- */
 
-enum { TOKENS, DECODES, HEADS, KV_HEADS, HEAD_DIM, DIMS, POOL, PAGE, INTERLEAVED, NORM, SCALED };
+enum {
+    TOKENS,
+    DECODES,
+    HEADS,
+    KV_HEADS,
+    HEAD_DIM,
+    DIMS,
+    POOL,
+    PAGE,
+    INTERLEAVED,
+    NORM,
+    SCALED,
+    OWN
+};
 
 static const vt_field rope_store_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -47,6 +60,7 @@ static const vt_field rope_store_fields[] = {
     [INTERLEAVED] = {"interleaved", 0, false, 1},
     [NORM] = {"norm", 0, false, 1},
     [SCALED] = {"scaled", 0, false, 1},
+    [OWN] = {"q_table", 0, false, 1},
 };
 
 static const char *rope_store_refuses(const vt_case *c)
@@ -68,12 +82,15 @@ static const char *const rope_store_cases[] = {
     "tokens=5 heads=4 kv_heads=2 head_dim=40 dims=20 kv_type=f32 page=64",
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 page=16 interleaved=1",
     "tokens=70 heads=4 kv_heads=2 head_dim=64 kv_type=fp8 page=16 scaled=1",
+    "tokens=41 decodes=3 heads=4 kv_heads=2 head_dim=64 page=16 q_table=1",
+    "tokens=9 decodes=3 heads=3 kv_heads=1 head_dim=20 page=7 q_table=1",
     NULL,
 };
 
 static const char *const rope_store_draws[] = {
     "tokens=~60 decodes=0..5 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|14 dims=0|0|8|40 "
-    "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1 scaled=0|1",
+    "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1 scaled=0|1 "
+    "q_table=0|0|1",
     NULL,
 };
 
@@ -97,9 +114,14 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                                    0, 1, &seed)
                        : NULL;
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
-    if (!qkv || !table)
+    vt_tensor *own = case_tensor_2d(arena, VT_F32, context, dims);
+    if (!qkv || !table || !own)
         return NULL;
-    vt_rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
+    vt_rope_params rope = {.base = 10000, .dims = (int32_t)dims};
+    vt_rope_table(&rope, 0, context, table->data);
+    rope.temper = 0.5;
+    rope.original_context = 9;
+    vt_rope_table(&rope, 0, context, own->data);
     a->rope = (rope_args){.batch = b,
                           .q = case_slice(arena, qkv, 0, n_q),
                           .k = case_slice(arena, qkv, n_q, n_k),
@@ -107,6 +129,7 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                           .dims = (int32_t)dims,
                           .interleaved = p[INTERLEAVED] != 0,
                           .cos_sin = table,
+                          .q_cos_sin = p[OWN] ? own : NULL,
                           .eps = 1e-6f};
     if (p[NORM]) {
         a->rope.q_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d), 1, 0.3f, &seed);
@@ -147,6 +170,7 @@ static void rope_store_shape(const void *args, const vt_batch *batch, int64_t mo
     p[PAGE] = a->store.k_pool->dim[2];
     p[INTERLEAVED] = r->interleaved;
     p[NORM] = r->q_norm != NULL;
+    p[OWN] = r->q_cos_sin != NULL;
 }
 
 static const vt_operand rope_store_operands[] = {
@@ -157,6 +181,7 @@ static const vt_operand rope_store_operands[] = {
     {"k", offsetof(rope_store_args, store.k), VT_OPERAND_ACTIVATION, true, true, 0},
     {"v", offsetof(rope_store_args, store.v), VT_OPERAND_ACTIVATION, true, false, 0},
     {"cos_sin", offsetof(rope_store_args, rope.cos_sin), VT_OPERAND_F32, true, false, 0},
+    {"q_cos_sin", offsetof(rope_store_args, rope.q_cos_sin), VT_OPERAND_F32, true, false, 0},
     {"q_norm", offsetof(rope_store_args, rope.q_norm), VT_OPERAND_F32, true, false, 0},
     {"k_norm", offsetof(rope_store_args, rope.k_norm), VT_OPERAND_F32, true, false, 0},
     {"k_pool", offsetof(rope_store_args, store.k_pool), VT_OPERAND_KV, true, true, 0},

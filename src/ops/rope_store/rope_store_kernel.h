@@ -19,10 +19,10 @@ static vt_status rope_store_run(const void *args, const vt_lane *lane)
         int64_t t = unit / units, h = unit % units;
         int32_t slot = s->batch->slot[t];
         if (h < n_q) {
-            rope_head(r, row_f32(r->q, t) + h * d, r->q_norm, t);
+            rope_head(r, true, row_f32(r->q, t) + h * d, t);
         } else if (h < n_q + n_k) {
             float *k = row_f32(r->k, t) + (h - n_q) * d;
-            rope_head(r, k, r->k_norm, t);
+            rope_head(r, false, k, t);
             store_head(k, h - n_q, s->k_pool, k_inverse, slot);
         } else {
             int64_t head = h - n_q - n_k;

@@ -1,0 +1,76 @@
+/* Ministral 3: Llama whose queries grow with their position, so that attention stays sharp in long
+ * contexts. GGUF files of Mistral Small 3.1 and later have its name too, and no such growth. */
+#include <math.h>
+
+#include "files/json.h"
+#include "model/assemble.h"
+#include "model/family.h"
+
+/* From the model's published config.json, without what stretches its context. */
+static const vt_family_shape shapes[] = {
+    {.name = "ministral-3-8b",
+     .n_layers = 34,
+     .hidden = 4096,
+     .n_heads = 32,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 14336,
+     .vocab = 131072,
+     .max_context = 16384,
+     .rope_base = 1e6,
+     .eps = 1e-5f},
+    {.name = NULL},
+};
+
+/* Gives q a rope of its own, with the temperature. */
+static void set_temper(vt_model *m, double temper)
+{
+    vt_arch *a = &m->arch;
+    if (temper == 0)
+        return;
+    a->n_ropes = 2;
+    a->rope[1] = a->rope[0];
+    a->rope[1].temper = temper;
+    for (int32_t i = 0; i < a->n_layers; i++)
+        m->layer[i].head.q_rope_next = true;
+}
+
+static vt_status from_gguf(gguf_reader *r)
+{
+    vt_rope_params *p = &r->m->arch.rope[0];
+    double temper = 0, all = 0;
+    TRY(gguf_read_f64(r, "rope.scaling.yarn_log_multiplier", false, &all));
+    if (p->scaling == VT_ROPE_YARN && all != 0)
+        p->attn_factor = (0.1 * log(p->factor) + 1) / (0.1 * all * log(p->factor) + 1);
+    TRY(gguf_read_f64(r, "attention.temperature_scale", false, &temper));
+    if (temper != 0)
+        TRY(model_check_factor(r->m->path, r->key, temper, r->err));
+    set_temper(r->m, temper);
+    return VT_OK;
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    static const char key[] = "llama_4_scaling_beta";
+    const json_t *rope = vt_read_member(c->root, "rope_parameters");
+    double temper = 0, eps = 1e-5;
+    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
+    c->m->arch.norm_eps = (float)eps;
+    TRY(vt_read_f64(c->path, rope, key, false, &temper, c->err));
+    if (temper != 0)
+        TRY(model_check_factor(c->path, key, temper, c->err));
+    set_temper(c->m, temper);
+    return VT_OK;
+}
+
+const vt_family vt_family_ministral3 = {.name = "ministral3",
+                                        .gguf = "mistral3",
+                                        .hf = "ministral3",
+                                        .shapes = shapes,
+                                        .rope_interleaved = true,
+                                        .rope_base = 1e6,
+                                        .head_dim = 128,
+                                        .window_used = true,
+                                        .window_all = true,
+                                        .from_gguf = from_gguf,
+                                        .from_config = from_config};

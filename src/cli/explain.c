@@ -106,6 +106,8 @@ static vt_status choose_device(const cli *c, explanation *x, vt_err *err)
                              ? vt_options_get(c->options, "device")
                              : "auto";
     bool cpu = strcmp(device, "cpu") == 0, cuda = strncmp(device, "cuda", 4) == 0;
+    int32_t one;
+    TRY(vt_options_gpus(c->options, 1, &one, err));
     x->gpu = vt_options_cuda(c->options);
     if (strcmp(name, "this") == 0)
         return VT_OK;
@@ -179,8 +181,8 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
     }
     if (x->gpu < 0)
         return vt_roofs_get((int32_t)threads_wanted(c), m->weight_bytes, &x->roofs, err);
-    return vt_roofs_cuda(x->gpu, (int64_t)vt_cuda_weights_bytes(m, m->arch.max_context), false,
-                         &x->roofs, err);
+    size_t weights = vt_cuda_weights_bytes(m, m->arch.max_context, &(vt_rank){0, 1});
+    return vt_roofs_cuda(x->gpu, (int64_t)weights, false, &x->roofs, err);
 }
 
 static void on_measuring(void *user, const char *what)

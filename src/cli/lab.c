@@ -180,7 +180,10 @@ static int run_one(const cli *c, const lab_def *d)
     vt_err err = {0};
     json_t *result = NULL;
     bool failed = false;
-    vt_status status = lab_results_folder(c->options, d->track, folder, sizeof folder, &err);
+    int32_t gpu;
+    vt_status status = vt_options_gpus(c->options, 1, &gpu, &err);
+    if (status == VT_OK)
+        status = lab_results_folder(c->options, d->track, folder, sizeof folder, &err);
     if (status == VT_OK)
         status = vt_make_folders(folder, &err);
     if (status == VT_OK) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "device/cuda/cuda.h"
 
 enum { UNKNOWN, THE_CPU, THE_GPU };
@@ -20,6 +21,28 @@ int32_t vt_device_choose(const char *device, vt_device_auto *remember)
     if (strncmp(device, "cuda", 4) != 0)
         return -1;
     return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+}
+
+vt_status vt_device_gpus(const char *device, int32_t n, int32_t *gpu, vt_err *err)
+{
+    const char *p = strncmp(device, "cuda:", 5) == 0 ? device + 5 : "";
+    int32_t named = 0;
+    while (*p) {
+        int32_t k = (int32_t)strtol(p, (char **)(uintptr_t)&p, 10);
+        if (named < n)
+            gpu[named] = k;
+        named++;
+        p += *p == ',';
+    }
+    if (named == n)
+        return VT_OK;
+    if (named > 1)
+        return vt_fail(err, VT_ERR_USAGE, "device is %s, which names %d GPUs for %d rank%s (tp)",
+                       device, named, n, n == 1 ? "" : "s");
+    for (int32_t r = 1; r < n; r++)
+        gpu[r] = (named ? gpu[0] : 0) + r;
+    gpu[0] = named ? gpu[0] : 0;
+    return VT_OK;
 }
 
 void vt_device_name(int32_t gpu, char *out, size_t size)

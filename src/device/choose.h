@@ -17,6 +17,10 @@ typedef struct vt_device_auto {
  * keeps the answer in *remember, so that every later call gives the same. May be called from any
  * thread. */
 int32_t vt_device_choose(const char *device, vt_device_auto *remember);
+/* Fills gpu[n] with the GPUs of n ranks: those that a GPU's `device` names, "cuda:2,5", or n in a
+ * row from the only one that it names, "cuda:2", or from 0. Fails if it names another number of
+ * them. */
+vt_status vt_device_gpus(const char *device, int32_t n, int32_t *gpu, vt_err *err);
 /* Writes the device's name, "cpu" or "cuda:0"; 16 bytes are enough. */
 void vt_device_name(int32_t gpu, char *out, size_t size);
 /* Call this when something failed on a GPU that "auto" chose. Once chosen, the device is not

@@ -157,7 +157,7 @@ typedef struct sizes {
     vt_pooling pooling;
     vt_dtype kv_dtype;
     size_t page_bytes;
-    vt_cuda *device; /* NULL: the CPU */
+    const vt_cuda_options *cuda; /* NULL: the CPU */
 } sizes;
 
 static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise)
@@ -172,8 +172,8 @@ static bool on_cuda(const vt_options *o) { return vt_options_cuda(o) >= 0; }
 static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t bytes, vt_err *err)
 {
     int64_t most = vt_cpu_get()->memory_bytes;
-    if (s->device)
-        return vt_executor_cuda_check_kv_bytes(m, s->device, s->max_context, bytes, err);
+    if (s->cuda)
+        return vt_executor_cuda_check_kv_bytes(m, s->cuda, s->max_context, bytes, err);
     if (bytes <= most)
         return VT_OK;
     return vt_fail(err, VT_ERR_MEMORY,
@@ -209,8 +209,8 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         TRY(check_kv_memory(m, s, bytes, err));
     } else {
         bytes = vt_cpu_get()->memory_bytes / 8;
-        if (s->device)
-            TRY(vt_executor_cuda_kv_bytes(m, s->device, s->max_context, &bytes, err));
+        if (s->cuda)
+            TRY(vt_executor_cuda_kv_bytes(m, s->cuda, s->max_context, &bytes, err));
         int64_t wanted = most * (int64_t)s->page_bytes +
                          (int64_t)MOST_SLOTS * s->max_running * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
@@ -249,27 +249,23 @@ static int32_t auto_context(const vt_arch *a)
 }
 
 /* Reads tp and threads: the ranks divide the threads. */
-static vt_status size_ranks(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
+static vt_status size_ranks(const vt_options *o, sizes *s, vt_err *err)
 {
     int32_t threads = option_or(o, "threads", 0);
     s->n_ranks = option_or(o, "tp", 1);
-    if (s->n_ranks > 1 && on_cuda(o))
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and ranks run on a CPU only so far; expected 1, or device cpu",
-                       s->n_ranks);
     if (threads % s->n_ranks != 0)
         return vt_fail(err, VT_ERR_USAGE,
                        "threads is %d, which %d ranks (tp) cannot divide; expected a multiple",
                        threads, s->n_ranks);
     threads = threads > 0 ? threads : vt_cpu_get()->n_cores;
     s->n_threads = threads > s->n_ranks ? threads / s->n_ranks : 1;
-    return vt_ranks_check(m, s->n_ranks, err);
+    return VT_OK;
 }
 
 static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     bool cuda = on_cuda(o);
-    TRY(size_ranks(m, o, s, err));
+    TRY(size_ranks(o, s, err));
     s->page_size = option_or(o, "page-size", cuda ? AUTO_PAGE_SIZE_CUDA : AUTO_PAGE_SIZE);
     s->max_context = option_or(o, "max-context", auto_context(&m->arch));
     if (s->max_context > m->arch.max_context)
@@ -321,7 +317,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
         return vt_executor_cpu_new(m, &config, out, err);
     }
     vt_cuda_options options = *cuda;
-    cuda->device = NULL; /* the executor owns it now */
+    cuda->device = NULL; /* the executor owns them now */
+    memset(cuda->peer, 0, sizeof cuda->peer);
     return vt_executor_cuda_new(m, &config, &options, out, err);
 }
 
@@ -329,12 +326,25 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
 {
+    int32_t n_ranks = option_or(o, "tp", 1);
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
+    TRY(vt_ranks_check(m, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
     vt_cuda_options_init(cuda);
-    cuda->ordinal = vt_options_cuda(o);
+    if (n_ranks > COMM_GPU_RANKS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "tp is %d, expected at most %d ranks on GPUs",
+                       n_ranks, COMM_GPU_RANKS);
+    cuda->n_ranks = n_ranks;
+    TRY(vt_options_gpus(o, n_ranks, cuda->gpu, err));
+    for (int32_t r = 1; r < n_ranks; r++)
+        if (cuda->gpu[r] == cuda->gpu[r - 1])
+            vt_notice_tell(
+                vt_options_notice(o),
+                "ranks %d and %d share cuda:%d: good for tests, and slower than one rank", r - 1, r,
+                cuda->gpu[r]);
+    cuda->ordinal = cuda->gpu[0];
     cuda->graphs = !vt_options_flag(o, "no-graphs");
     cuda->deterministic = vt_options_flag(o, "deterministic");
     cuda->story = vt_options_given(o, "story");
@@ -348,7 +358,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                             vt_engine **out, vt_err *err)
 {
-    sizes s = {.device = cuda->device};
+    sizes s = {.cuda = cuda->device ? cuda : NULL};
     TRY(choose_sizes(m, o, &s, err));
     vt_limits limits = {.max_tokens = s.budget,
                         .max_seqs = s.max_running,
@@ -411,7 +421,7 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
     vt_status status = open_device(m, o, &cuda, err);
     if (status == VT_OK)
         status = new_engine(m, o, &cuda, out, err);
-    vt_cuda_close(cuda.device);
+    vt_cuda_options_close(&cuda);
     return vt_options_device_failed(o, status, err);
 }
 

@@ -36,17 +36,31 @@ struct vt_options {
     vt_device_auto *device; /* apart, because asking a const vt_options fills it in */
 };
 
-/* True if `value` is one of the words of "a|b|c:N"; N stands for a number of up to three digits. */
+/* True if `text` is so many numbers of up to three digits with commas between them, or fewer. */
+static bool are_numbers(const char *text, int most)
+{
+    for (int i = 0; i < most; i++) {
+        size_t digits = strspn(text, "0123456789");
+        if (digits == 0 || digits > 3 || (text[digits] != ',' && text[digits] != '\0'))
+            return false;
+        text += digits;
+        if (*text++ == '\0')
+            return true;
+    }
+    return false;
+}
+
+/* True if `value` is one of the words of "a|b|c:N|d:N,N". N stands for a number of up to three
+ * digits, N,N for a list of up to eight. */
 static bool in_list(const char *list, const char *value)
 {
+    enum { MOST = 8 };
     size_t n = strlen(value);
     for (const char *p = list; p && *p;) {
-        size_t len = strcspn(p, "|"), digits = 0;
-        if (len == n && memcmp(p, value, n) == 0 && p[len - 1] != 'N')
-            return true;
-        if (p[len - 1] == 'N' && n >= len && memcmp(p, value, len - 1) == 0)
-            digits = strspn(value + len - 1, "0123456789");
-        if (digits > 0 && digits <= 3 && len - 1 + digits == n)
+        size_t len = strcspn(p, "|"), fixed = strcspn(p, "N|");
+        if (fixed == len ? len == n && memcmp(p, value, n) == 0
+                         : n > fixed && memcmp(p, value, fixed) == 0 &&
+                               are_numbers(value + fixed, fixed + 1 == len ? 1 : MOST))
             return true;
         p += len + (p[len] == '|');
     }
@@ -386,6 +400,11 @@ bool vt_options_flag(const vt_options *o, const char *key)
 int32_t vt_options_cuda(const vt_options *o)
 {
     return vt_device_choose(vt_options_get(o, "device"), o->device);
+}
+
+vt_status vt_options_gpus(const vt_options *o, int32_t n, int32_t *gpu, vt_err *err)
+{
+    return vt_device_gpus(vt_options_get(o, "device"), n, gpu, err);
 }
 
 void vt_options_device(const vt_options *o, char *out, size_t size)

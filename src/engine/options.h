@@ -110,6 +110,8 @@ void vt_options_open_to(vt_options *o, uint32_t verbs);
 
 /* Options device and kv-dtype, put to those who decide: device/choose.h, kv/cache.h. */
 int32_t vt_options_cuda(const vt_options *o); /* vt_device_choose: the GPU's ordinal; -1: the CPU */
+/* The GPUs of n ranks: those that option device names, or n in a row from the only one it names. */
+vt_status vt_options_gpus(const vt_options *o, int32_t n, int32_t *gpu, vt_err *err);
 void vt_options_device(const vt_options *o, char *out, size_t size); /* vt_device_name */
 /* Something failed with `status` on the option's device: vt_device_auto_failed if "auto" chose
  * it. */

@@ -222,10 +222,12 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     note_held(x);
     x->bound = NULL;
     x->lane.apart = false;
-    if (status == VT_OK)
+    if (status == VT_OK) {
         x->launched++;
-    else
+    } else {
+        cuda_ranks_fail(x);
         wait_for_failed(x, slot);
+    }
     return status;
 }
 
@@ -250,6 +252,7 @@ static vt_status drop_unsampled(cuda_executor *x, vt_err *err)
 {
     result_slot *slot = x->unsampled.slot;
     x->unsampled.step = NULL;
+    slot->n_rows = 0; /* nothing was chosen */
     TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
     return vt_cuda_check(x->cuda, x->cuda->driver.event_record(slot->end, x->lane.stream),
                          "recording an event", err);
@@ -361,8 +364,8 @@ void vt_cuda_options_init(vt_cuda_options *o)
                            .one_graph = vt_knob_int(&vt_knobs[VT_KNOB_CUDA_ONE_GRAPH])};
 }
 
-static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
-                                   const vt_cuda_options *options, vt_err *err)
+cuda_executor *cuda_new(const vt_model *m, const vt_executor_config *config,
+                        const vt_cuda_options *options, vt_err *err)
 {
     cuda_executor *x = vt_calloc(1, sizeof *x);
     if (!x) {
@@ -383,6 +386,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .renew = cuda_renew,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
+    x->is = (vt_rank){0, 1};
     x->config = *config;
     x->options = *options;
     x->step_limit_ns = vt_knob_int(&vt_knobs[VT_KNOB_CUDA_STEP_LIMIT]) * 1000000000;
@@ -391,6 +395,12 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
     x->retry_ns = RETRY_NS;
     x->gaps = (vt_series){.value = x->gap_us, .capacity = GAPS};
     return x;
+}
+
+void cuda_made(cuda_executor *x)
+{
+    x->config.progress = NULL; /* it was borrowed */
+    note_held(x);
 }
 
 vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
@@ -408,9 +418,12 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
     vt_status status = vt_knob_check_all(err);
     if (status == VT_OK)
         status = vt_executor_cuda_check_kv(config->kv_dtype, err);
-    cuda_executor *x = status == VT_OK ? new_executor(m, config, options, err) : NULL;
+    if (status == VT_OK && config->n_ranks > 1)
+        return cuda_ranks_new(m, config, options, out, err);
+    cuda_executor *x = status == VT_OK ? cuda_new(m, config, options, err) : NULL;
     if (!x) {
-        vt_cuda_close(options->device);
+        vt_cuda_options owned = *options;
+        vt_cuda_options_close(&owned);
         return status == VT_OK ? VT_ERR_MEMORY : status;
     }
     x->cuda = options->device;
@@ -420,40 +433,84 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
         cuda_exec_free(&x->base);
         return status;
     }
-    x->config.progress = NULL; /* it was borrowed */
-    note_held(x);
+    cuda_made(x);
     *out = &x->base;
     return VT_OK;
 }
 
-vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, int32_t max_context,
-                                          int64_t bytes, vt_err *err)
+static const vt_cuda *device_of(const vt_cuda_options *o, int32_t rank)
 {
-    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
-    if (bytes <= (int64_t)c->total_bytes - weights)
-        return VT_OK;
-    return vt_fail(err, VT_ERR_MEMORY,
-                   "kv-memory is %.1f MiB and the weights of %s take %.1f MiB, but %s has only "
-                   "%.1f MiB of GPU memory",
-                   (double)bytes / 1048576, m->name, (double)weights / 1048576, c->name,
-                   (double)c->total_bytes / 1048576);
+    return rank == 0 ? o->device : o->peer[rank];
 }
 
-vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,
-                                    int64_t *bytes, vt_err *err)
+/* Counts the ranks on the GPU of this rank. */
+static int32_t ranks_beside(const vt_cuda_options *o, int32_t rank)
 {
+    int32_t n = 0;
+    for (int32_t r = 0; r < o->n_ranks; r++)
+        n += o->gpu[r] == o->gpu[rank];
+    return n > 0 ? n : 1;
+}
+
+vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda_options *o,
+                                          int32_t max_context, int64_t bytes, vt_err *err)
+{
+    const vt_cuda *c = o->device;
+    int32_t ranks = o->n_ranks > 1 ? o->n_ranks : 1;
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context, &(vt_rank){0, ranks});
+    if (bytes <= ((int64_t)c->total_bytes / ranks_beside(o, 0) - weights) * ranks)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MEMORY,
+                   "kv-memory is %.1f MiB and the weights of %s take %.1f MiB%s, but %s has only "
+                   "%.1f MiB of GPU memory",
+                   (double)bytes / 1048576, m->name, (double)weights / 1048576,
+                   ranks > 1 ? " a rank" : "", c->name, (double)c->total_bytes / 1048576);
+}
+
+/* KV bytes of one rank. */
+static vt_status kv_bytes_of_rank(const vt_model *m, const vt_cuda_options *o, int32_t rank,
+                                  int32_t max_context, int64_t *bytes, vt_err *err)
+{
+    vt_cuda *c = (vt_cuda *)(uintptr_t)device_of(o, rank);
+    int32_t ranks = o->n_ranks > 1 ? o->n_ranks : 1;
     size_t free_bytes = 0, total = 0;
+    TRY(vt_cuda_enter(c, err));
     TRY(vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total), "asking for free GPU memory",
                       err));
-    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
-    int64_t left = (int64_t)(free_bytes / 10 * 9) - weights - ((int64_t)2 << 30);
-    if (left <= 0)
-        return vt_fail(err, VT_ERR_MEMORY,
-                       "%s: %.2f GiB of weights and 2 GiB to work in leave no room for KV in nine "
-                       "tenths of the GPU's %.1f GiB of free memory; kv-memory sets its size",
-                       m->name, (double)weights / (1 << 30), (double)free_bytes / (1 << 30));
-    *bytes = left;
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context, &(vt_rank){rank, ranks});
+    int64_t mine = (int64_t)free_bytes / ranks_beside(o, rank);
+    *bytes = mine / 10 * 9 - weights - ((int64_t)2 << 30);
+    if (*bytes <= 0)
+        return vt_fail(
+            err, VT_ERR_MEMORY,
+            "%s: %.2f GiB of weights%s and 2 GiB to work in leave no room for KV in nine "
+            "tenths of the GPU's %.1f GiB of free memory; kv-memory sets its size",
+            m->name, (double)weights / (1 << 30), ranks > 1 ? " of a rank" : "",
+            (double)free_bytes / (1 << 30));
     return VT_OK;
+}
+
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, const vt_cuda_options *o,
+                                    int32_t max_context, int64_t *bytes, vt_err *err)
+{
+    int64_t least = INT64_MAX, one = 0;
+    int32_t ranks = o->n_ranks > 1 ? o->n_ranks : 1;
+    for (int32_t r = 0; r < ranks; r++) {
+        TRY(kv_bytes_of_rank(m, o, r, max_context, &one, err));
+        least = one < least ? one : least;
+    }
+    *bytes = least * ranks;
+    return vt_cuda_enter(o->device, err);
+}
+
+void vt_cuda_options_close(vt_cuda_options *o)
+{
+    vt_cuda_close(o->device);
+    o->device = NULL;
+    for (int32_t r = 1; r < COMM_GPU_RANKS; r++) {
+        vt_cuda_close(o->peer[r]);
+        o->peer[r] = NULL;
+    }
 }
 
 vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
@@ -462,7 +519,7 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
     vt_cuda_options options = {.pdl = level >= 90};
-    cuda_executor *x = new_executor(m, &config, &options, err);
+    cuda_executor *x = cuda_new(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;
     vt_status status = vt_cuda_offline(arch, level, 132, &x->cuda, err);

@@ -7,7 +7,9 @@
 
 typedef struct vt_cuda_options {
     int32_t ordinal;
-    bool graphs; /* steps of up to 1,024 tokens as graphs */
+    int32_t n_ranks;             /* of a tensor-parallel group (docs/ranks.md); 0 counts as 1 */
+    int32_t gpu[COMM_GPU_RANKS]; /* [n_ranks] the GPU of each rank; gpu[0] is `ordinal` */
+    bool graphs;                 /* steps of up to 1,024 tokens as graphs */
     bool pdl;
     bool one_graph;     /* sampling joined to the forward pass */
     bool deterministic; /* a row's result does not depend on what else is in the batch */
@@ -16,12 +18,15 @@ typedef struct vt_cuda_options {
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;
-    double open_ms; /* what opening `device` took */
+    vt_cuda *peer[COMM_GPU_RANKS]; /* those of ranks 1 on, likewise */
+    double open_ms;                /* what opening them took */
 } vt_cuda_options;
 
 /* Graphs and PDL, as far as the knobs (base/knob.h) say nothing else; not
  * deterministic. */
 void vt_cuda_options_init(vt_cuda_options *o);
+/* Closes the devices that nobody has taken over. */
+void vt_cuda_options_close(vt_cuda_options *o);
 
 struct vt_layout;
 
@@ -33,15 +38,17 @@ vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool librar
 bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o,
                              const struct vt_layout *layout);
 
-/* Opens GPU o->ordinal for this model; o->device and o->open_ms are set. Making a context takes a
- * tenth of a second or more, so what is asked before the executor is made shares it. */
+/* Opens GPU o->ordinal for this model, or the GPUs of all ranks, which can access each other's
+ * memory then; o->device, o->peer and o->open_ms are set. Making a context takes a tenth of a
+ * second or more, so what is asked before the executor is made shares it. */
 vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *err);
-/* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
-vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,
-                                    int64_t *bytes, vt_err *err);
-/* An error if the GPU, were it empty, could not hold the weights and this much KV. */
-vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, int32_t max_context,
-                                          int64_t bytes, vt_err *err);
+/* KV bytes, of all ranks, that fit beside the weights: 90 % of the free memory less weights and
+ * workspaces. */
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, const vt_cuda_options *o,
+                                    int32_t max_context, int64_t *bytes, vt_err *err);
+/* An error if the GPUs, were they empty, could not hold the weights and this much KV. */
+vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda_options *o,
+                                          int32_t max_context, int64_t bytes, vt_err *err);
 /* An error for a KV type that no CUDA kernel reads. */
 vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err);
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,

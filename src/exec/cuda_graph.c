@@ -148,7 +148,8 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, i
 {
     step_piece piece[MAX_PIECES];
     int32_t all = cuda_graph_cut(x, s, piece), n = 0, graphs = 0;
-    if (x->restore && s->decode && !apart && begin == x->prog->n_before)
+    bool again = x->restore && s->decode && !apart && begin == x->prog->n_before;
+    if (again && !x->comm.group) /* ranks meet once in a call */
         TRY(restore_overlap(x, err));
     for (int32_t i = 0; i < all; i++) {
         if (piece[i].begin < begin || piece[i].end > end)

@@ -7,6 +7,7 @@
  *   cuda_kv.c      the KV cache's memory, which grows
  *   cuda_start.c   making one: memory, the kernels' dry run, capture
  *   cuda_recover.c what to do when the GPU fails: a lost context, a step that does not end
+ *   cuda_ranks.c   an executor of several GPUs: a cuda_executor for each rank
  *   cuda_spans.c   an observer: which steps are timed call by call, and when their calls ran */
 #ifndef VT_EXEC_CUDA_INSIDE_H
 #define VT_EXEC_CUDA_INSIDE_H
@@ -17,6 +18,7 @@
 #include "exec/cuda.h"
 #include "exec/observer.h"
 #include "exec/program.h"
+#include "exec/ranks.h"
 #include "exec/weights_cuda.h"
 
 enum {
@@ -71,7 +73,7 @@ typedef struct piece_graph {
 
 typedef struct result_slot {
     char *step_block; /* pinned: the step's arrays and plans */
-    char *side[2];    /* pinned: side data of the layers, and of the rows; grown when a step needs */
+    char *side[2]; /* pinned: side data of the layers, and of the rows; grown when a step needs */
     size_t side_bytes[2]; /* more than any before */
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
@@ -86,6 +88,11 @@ typedef struct cuda_executor {
     const vt_model *model;
     vt_executor_config config;
     vt_cuda_options options;
+    vt_rank is;
+    vt_comm_rank comm;                        /* group NULL: it runs alone */
+    void *comm_flags, *comm_part;             /* in its memory, for its peers: vt_comm_gpu */
+    void *comm_failed;                        /* of rank 0, in pinned memory: vt_comm_gpu.failed */
+    void (*look_at_peers)(void *), *look_arg; /* called while a step takes long; or NULL */
     vt_cuda *cuda;
     vt_cuda_weights *weights;
     cuda_range kv_range[VT_KV_GROUPS]; /* belong to the thread that grows them while there is one */
@@ -135,11 +142,27 @@ typedef struct cuda_executor {
     vt_series gaps; /* the values are in gap_us */
     struct {
         double open_ms, weights_ms, compile_ms, capture_ms;
+        vt_layout *layout; /* while it is made */
+        vt_cuda_upload_run *upload;
     } startup;
     vt_observers observers;
     int64_t step_limit_ns; /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
     bool lost;             /* the context is gone, and nothing has taken its place */
 } cuda_executor;
+
+/* Makes an executor of one GPU without anything on the device. */
+cuda_executor *cuda_new(const vt_model *m, const vt_executor_config *config,
+                        const vt_cuda_options *options, vt_err *err);
+/* It is there: what was borrowed for making it is given up. */
+void cuda_made(cuda_executor *x);
+
+/* ---- cuda_ranks.c ---- */
+
+/* Makes an executor of config->n_ranks GPUs. */
+vt_status cuda_ranks_new(const vt_model *m, const vt_executor_config *config,
+                         const vt_cuda_options *options, vt_executor **out, vt_err *err);
+/* Ends all waits for this rank, whose step cannot be launched as a whole. */
+void cuda_ranks_fail(cuda_executor *x);
 
 static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
 
@@ -191,6 +214,8 @@ vt_status cuda_wait_event(cuda_executor *x, cu_event event, const char *what, vt
 void cuda_release(cuda_executor *x);
 bool cuda_lost(vt_executor *base);                    /* vt_executor.lost */
 vt_status cuda_renew(vt_executor *base, vt_err *err); /* vt_executor.renew */
+/* Its first part: everything on the device is given up, and a lost context made anew. */
+vt_status cuda_renew_begin(cuda_executor *x, vt_err *err);
 
 /* ---- cuda_spans.c ---- */
 
@@ -216,7 +241,13 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err);
 /* A dry run over a ladder of sizes names every kernel that steps need. */
 vt_status cuda_start_collect(cuda_executor *x, vt_err *err);
 /* Makes all parts of the executor: device (unless x->cuda is open), weights, memory, kernels,
- * graphs. */
+ * graphs. In two steps where peers must know its memory before it has kernels: after
+ * cuda_start_place addresses are known, and the weights are on their way. If either step fails,
+ * nothing is on its way any more. */
 vt_status cuda_start_build(cuda_executor *x, vt_err *err);
+vt_status cuda_start_place(cuda_executor *x, vt_err *err);
+vt_status cuda_start_finish(cuda_executor *x, vt_err *err);
+/* Ends what cuda_start_place began. */
+void cuda_start_give_up(cuda_executor *x);
 
 #endif

@@ -76,7 +76,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
 {
     const vt_limits *lim = &x->config.limits;
     vt_kv_shape shape;
-    vt_kv_shape_of(x->model, x->config.kv_dtype, &shape);
+    vt_ranks_kv_shape(x->model, x->config.kv_dtype, &x->is, &shape);
     TRY(vt_kv_cache_init(&x->kv, &shape, x->config.n_pages, lim->page_size, 1, err));
     TRY(make_states(x, err));
     if (!x->cuda->context)

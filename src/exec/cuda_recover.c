@@ -22,22 +22,31 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
+enum { LOOK_NS = 100000000 };
+
 /* The driver's own wait, cuEventSynchronize, has no limit. It spins, and so does this loop. */
 vt_status cuda_wait_event(cuda_executor *x, cu_event event, const char *what, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
-    if (x->step_limit_ns == 0)
+    if (x->step_limit_ns == 0 && !x->look_at_peers)
         return vt_cuda_check(x->cuda, d->event_sync(event), what, err);
-    int64_t end = vt_now_ns() + x->step_limit_ns;
+    int64_t end = vt_now_ns() + x->step_limit_ns, look = vt_now_ns() + LOOK_NS;
     cu_result r;
-    while ((r = d->event_query(event)) == CU_ERROR_NOT_READY)
-        if (vt_now_ns() >= end) {
+    while ((r = d->event_query(event)) == CU_ERROR_NOT_READY) {
+        int64_t now = vt_now_ns();
+        if (x->look_at_peers && now >= look) {
+            x->look_at_peers(x->look_arg);
+            TRY(vt_cuda_enter(x->cuda, err));
+            look = now + LOOK_NS;
+        }
+        if (x->step_limit_ns > 0 && now >= end) {
             vt_cuda_set_hung(x->cuda);
             return vt_fail(err, VT_ERR_DEVICE,
                            "the GPU did not end a step within %lld s (VITRINE_CUDA_STEP_LIMIT); "
                            "nothing more can run on it until the program is started again",
                            (long long)(x->step_limit_ns / 1000000000));
         }
+    }
     return vt_cuda_check(x->cuda, r, what, err);
 }
 
@@ -62,10 +71,11 @@ static void destroy_objects(cuda_executor *x)
         if (s->end)
             d->event_destroy(s->end);
     }
-    void *blocks[] = {x->activations, x->workspace,  x->tickets,
-                      x->step_block,  x->token_pool, x->states};
+    void *blocks[] = {x->activations, x->workspace, x->tickets,    x->step_block,
+                      x->token_pool,  x->states,    x->comm_flags, x->comm_part};
     for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
         vt_cuda_free(c, blocks[k]);
+    vt_cuda_pinned_free(c, x->comm_failed);
 }
 
 /* Ranges of device addresses that a lost context did not give back. */
@@ -131,7 +141,7 @@ static void release_device(cuda_executor *x, leftover *left)
     x->n_graphs = 0;
     x->graph_nodes = 0;
     x->activations = x->workspace = x->tickets = x->step_block = x->token_pool = NULL;
-    x->states = NULL;
+    x->states = x->comm_flags = x->comm_part = x->comm_failed = NULL;
     x->lane = (vt_cuda_lane){0};
     x->bound = NULL;
     x->unsampled.step = NULL;
@@ -162,17 +172,23 @@ bool cuda_lost(vt_executor *base)
 
 /* Memory that was mapped in the old context belongs to the process: what the lost context did not
  * take back is offered again to the new one. */
-vt_status cuda_renew(vt_executor *base, vt_err *err)
+vt_status cuda_renew_begin(cuda_executor *x, vt_err *err)
 {
-    cuda_executor *x = (cuda_executor *)base;
     leftover left = {.n = 0};
     if (x->cuda->hung)
         return vt_cuda_enter(x->cuda, err);
-    x->lost = true; /* until all of it is there again */
+    bool lost = cuda_lost(&x->base); /* else the step of a rank failed for another reason */
+    x->lost = true;                  /* until all of it is there again */
     release_device(x, &left);
-    vt_status status = vt_cuda_renew(x->cuda, err);
+    vt_status status = lost ? vt_cuda_renew(x->cuda, err) : vt_cuda_enter(x->cuda, err);
     release_left(x, &left);
-    TRY(status);
+    return status;
+}
+
+vt_status cuda_renew(vt_executor *base, vt_err *err)
+{
+    cuda_executor *x = (cuda_executor *)base;
+    TRY(cuda_renew_begin(x, err));
     TRY(cuda_start_build(x, err));
     x->lost = false;
     return VT_OK;

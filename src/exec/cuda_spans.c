@@ -40,6 +40,7 @@
  * times may lie that much late on the host's clock. */
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -457,9 +458,10 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
 {
     const cuda_spans *s = (const cuda_spans *)o;
     const vt_cuda *c = s->x->cuda;
-    if (max > 0)
-        *out = (vt_source){.name = "rank 0",
-                           .kind = VT_SOURCE_STREAM,
+    if (max > 0) {
+        *out = (vt_source){.kind = VT_SOURCE_STREAM,
+                           .rank = s->x->is.index,
+                           .n_ranks = s->x->is.n,
                            .spans = &s->spans,
                            .launches = &s->launches,
                            .uses = &s->uses,
@@ -481,6 +483,8 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
                            .roofs = roofs,
                            .free_bytes = free_bytes,
                            .state = state};
+        snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
+    }
     return 1;
 }
 

@@ -120,6 +120,7 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
 static vt_status make_memory(cuda_executor *x, vt_err *err)
 {
     vt_cuda *c = x->cuda;
+    bool ranks = x->comm.group != NULL;
     x->step_bytes = largest_block(x);
     TRY(check_tickets(x, err));
     const struct {
@@ -127,11 +128,15 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
         size_t bytes;
         bool zero;
     } want[] = {{&x->activations, x->prog->activation_bytes, true}, /* padding reads old results */
+                {&x->comm_flags, ranks ? COMM_CTAS * COMM_GPU_RANKS * 4 : 0, true},
+                {&x->comm_part, ranks ? x->comm.group->gpu->part_bytes : 0, false},
                 {&x->workspace, x->prog->target.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},
                 {&x->step_block, x->step_bytes, true},
                 {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        if (want[i].bytes == 0)
+            continue;
         TRY(vt_cuda_alloc(c, want[i].bytes, want[i].to, err));
         if (want[i].zero)
             TRY(vt_cuda_check(
@@ -302,8 +307,10 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->lane.pdl = x->options.pdl;
     x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
-    vt_program_config config = {
-        .target = target_of(x), .activation = VT_BF16, .end = x->config.end};
+    vt_program_config config = {.target = target_of(x),
+                                .activation = VT_BF16,
+                                .end = x->config.end,
+                                .comm = x->comm.group ? &x->comm : NULL};
     TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
     x->tail_bytes = cuda_step_tail_bytes(x, x->config.limits.max_rows);
     x->n_body = x->prog->n_forward;
@@ -346,6 +353,8 @@ vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *e
     bool library = !o->deterministic && wants_library(layout);
     vt_layout_free(layout);
     TRY(open_device(o->ordinal, library, &o->device, err));
+    for (int32_t r = 1; r < o->n_ranks; r++)
+        TRY(vt_cuda_open(o->gpu[r], &o->peer[r], err));
     o->open_ms = ms_since(&t);
     return VT_OK;
 }
@@ -365,55 +374,90 @@ static bool on_compiled(void *user, int32_t done, int32_t total, const char *nam
     return vt_progress_report(x->config.progress, "compiling kernels", done, total, NULL) == VT_OK;
 }
 
-/* Steps 3 to 6. */
-static vt_status make_rest(cuda_executor *x, const vt_layout *layout, vt_err *err)
+/* Steps 3 and 4. */
+static vt_status place(cuda_executor *x, vt_err *err)
 {
+    const vt_layout *layout = x->startup.layout;
+    TRY(vt_cuda_check(x->cuda,
+                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 0, 1, err));
+    TRY(vt_cuda_weights_begin(x->cuda, layout, x->config.limits.max_context, x->config.n_threads,
+                              &x->weights, &x->startup.upload, err));
     int64_t t = vt_now_ns();
     if (vt_cuda_may_use_library(x->cuda, &x->options, layout))
         open_library(x);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
+    x->startup.compile_ms = ms_since(&t);
+    return VT_OK;
+}
+
+/* Steps 5 and 6. */
+static vt_status make_kernels(cuda_executor *x, vt_err *err)
+{
+    int64_t t = vt_now_ns();
     TRY(cuda_start_collect(x, err));
     TRY(vt_cuda_compile(x->cuda, on_compiled, x, err));
-    x->startup.compile_ms = ms_since(&t);
+    x->startup.compile_ms += ms_since(&t);
     if (x->options.graphs)
         TRY(capture(x, err));
     x->startup.capture_ms = ms_since(&t);
     return VT_OK;
 }
 
-/* Steps 2 to 7. Whatever fails, the upload has ended when this returns. */
-static vt_status make_on_device(cuda_executor *x, const vt_layout *layout, vt_err *err)
+/* Ends the upload; with `stop` early. */
+static vt_status end_upload(cuda_executor *x, bool stop, vt_err *err)
 {
-    vt_cuda_upload_run *run;
-    TRY(vt_cuda_check(x->cuda,
-                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
-                      "making a stream", err));
-    TRY(vt_progress_report(x->config.progress, "uploading weights", 0, 1, err));
-    TRY(vt_cuda_weights_begin(x->cuda, layout, x->config.limits.max_context, x->config.n_threads,
-                              &x->weights, &run, err));
-    vt_status status = make_rest(x, layout, err);
-    vt_status uploaded = vt_cuda_weights_end(run, status != VT_OK, status == VT_OK ? err : NULL);
-    x->startup.weights_ms = x->weights->load_ms;
-    TRY(status);
-    TRY(uploaded);
-    return vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
+    vt_status status = VT_OK;
+    if (x->startup.upload)
+        status = vt_cuda_weights_end(x->startup.upload, stop, err);
+    if (x->weights)
+        x->startup.weights_ms = x->weights->load_ms;
+    x->startup.upload = NULL;
+    vt_layout_free(x->startup.layout);
+    x->startup.layout = NULL;
+    return status;
 }
 
-vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+void cuda_start_give_up(cuda_executor *x)
 {
-    vt_layout *layout;
+    if (x->cuda && vt_cuda_enter(x->cuda, NULL) == VT_OK)
+        (void)end_upload(x, true, NULL);
+}
+
+vt_status cuda_start_place(cuda_executor *x, vt_err *err)
+{
     if (!x->cuda) {
         TRY(vt_executor_cuda_open(x->model, &x->options, err));
         x->cuda = x->options.device;
         x->startup.open_ms = x->options.open_ms;
     }
     TRY(vt_cuda_enter(x->cuda, err));
-    TRY(vt_layout_make(x->model, &layout, err));
-    vt_status status = make_on_device(x, layout, err);
-    vt_layout_free(layout);
+    TRY(vt_layout_make(x->model, &x->startup.layout, err));
+    vt_ranks_narrow(x->startup.layout, &x->is);
+    vt_status status = place(x, err);
+    if (status != VT_OK)
+        cuda_start_give_up(x);
+    return status;
+}
+
+vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
+{
+    vt_status status = vt_cuda_enter(x->cuda, err);
+    if (status == VT_OK)
+        status = make_kernels(x, err);
+    vt_status uploaded = end_upload(x, status != VT_OK, status == VT_OK ? err : NULL);
     TRY(status);
+    TRY(uploaded);
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 1, 1, err));
     if (x->observers.n > 0)
         return vt_observers_renew(&x->observers, err);
     return cuda_spans_new(x, err);
+}
+
+vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+{
+    TRY(cuda_start_place(x, err));
+    return cuda_start_finish(x, err);
 }

@@ -55,7 +55,8 @@ typedef struct vt_executor_held {
 /* A rank of a tensor-parallel group: what it owns, and what it did since the executor was made. */
 typedef struct vt_rank_use {
     int64_t weight_bytes, kv_bytes; /* its shard in the layout of its kernels, and its KV pages */
-    int64_t wait_ns; /* its first worker waited in communication calls for peers to come */
+    int64_t wait_ns; /* its first worker waited in communication calls for peers to come; negative:
+                        not measured */
 } vt_rank_use;
 
 typedef struct vt_executor vt_executor;

@@ -112,6 +112,8 @@ static void make_buffers(builder *b)
     const vt_weight *head = b->w->ends.weight[VT_ROLE_HEAD];
     if (!p->comm)
         return;
+    p->buffer[VT_SLOT_EMBED] = build_activation(b, "embed part", VT_FOLLOWS_TOKENS,
+                                                b->m->arch.hidden, p->activation);
     p->buffer[VT_SLOT_MIXER] = build_activation(b, "mixer part", VT_FOLLOWS_TOKENS,
                                                 b->m->arch.hidden, p->activation);
     p->buffer[VT_SLOT_FFN] = build_activation(b, "ffn part", VT_FOLLOWS_TOKENS, b->m->arch.hidden,
@@ -329,7 +331,7 @@ static void build_calls(builder *b)
         first += n;
     }
     p->n_before = p->n_calls;
-    vt_tensor *rows = p->buffer[VT_SLOT_FFN];
+    vt_tensor *rows = p->buffer[VT_SLOT_EMBED];
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
          {.table = b->w->ends.tensor[VT_ROLE_EMBED],
           .tokens = &p->batch.token,
@@ -339,7 +341,7 @@ static void build_calls(builder *b)
           .part = rows,
           .first = b->w->first_token});
     if (rows)
-        emit_all_reduce(b, -1, "embed", VT_SLOT_FFN, NULL, b->x);
+        emit_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
     bool normed = false;
     for (int32_t i = 0; i < a->n_layers; i++) {
         build_block(b, i, false, &normed);

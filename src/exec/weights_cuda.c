@@ -478,13 +478,18 @@ vt_status vt_cuda_weights_load(vt_cuda *c, const vt_model *m, int32_t max_contex
     return status;
 }
 
-size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context)
+size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context, const vt_rank *r)
 {
+    vt_layout *layout = NULL;
     vt_cuda_weights *w = NULL;
     size_t bytes = 0;
-    if (vt_cuda_weights_load(NULL, m, max_context, 1, &w, NULL) == VT_OK)
+    if (vt_layout_make(m, &layout, NULL) != VT_OK)
+        return 0;
+    vt_ranks_narrow(layout, r);
+    if (vt_cuda_weights_realise(NULL, layout, max_context, 1, &w, NULL) == VT_OK)
         bytes = w->bytes;
     vt_cuda_weights_free(NULL, w);
+    vt_layout_free(layout);
     return bytes;
 }
 

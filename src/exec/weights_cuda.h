@@ -5,6 +5,7 @@
 #define VT_EXEC_WEIGHTS_CUDA_H
 
 #include "device/cuda/cuda.h"
+#include "exec/ranks.h"
 #include "exec/weights.h"
 
 typedef struct vt_cuda_weights {
@@ -17,8 +18,9 @@ typedef struct vt_cuda_weights {
 /* Weights that are on their way to the device. */
 typedef struct vt_cuda_upload_run vt_cuda_upload_run;
 
-/* Bytes that the weights of `m` will take on a device. */
-size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context);
+/* Bytes that the weights of `m`, or a rank's shard of them, will take on a device. The model has
+ * passed vt_ranks_check. */
+size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context, const vt_rank *r);
 /* Converts the entries of `l` with `n_threads` host threads and copies them to the device. c NULL:
  * the weights are described but have no memory (to cost a program, or to compile a model's kernels
  * without a device). The list may be freed afterwards. */

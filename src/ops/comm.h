@@ -8,26 +8,45 @@
  * call k a rank sets its flag to base + k, when its buffer is written, and waits until the flags of
  * its peers are there. Flags only grow, so they need no reset: the next step has a larger base.
  *
- * Two calls that follow each other have different slots. A rank writes a slot again behind the call
- * after the one that used it, and no peer passes that call before it has read the slot. All ranks
- * end a step before one of them begins the next.
+ * Two calls that follow each other have different slots, the last of a step and the first of the
+ * next too. A rank writes a slot again behind the call after the one that used it, and no peer
+ * passes that call before it has read the slot.
  *
- * Ranks add in the order of their numbers, so all of them get the same bits. */
+ * Ranks add in the order of their numbers, so all of them get the same bits.
+ *
+ * On GPUs buffers are device addresses, which every rank's GPU can read, and ranks meet inside the
+ * kernels (comm.cuh), with flags of their own (vt_comm_gpu). */
 #ifndef VT_OPS_COMM_H
 #define VT_OPS_COMM_H
 
 #include "base/word.h"
+#include "ops/comm_params.h"
 #include "ops/op.h"
 
 enum { VT_MAX_RANKS = 64 };
 
 /* The slots of the registered buffers. */
 typedef enum vt_comm_slot {
+    VT_SLOT_EMBED,  /* the rows of the embedding */
     VT_SLOT_MIXER,  /* partial sums of the layer's attention */
-    VT_SLOT_FFN,    /* of its feed-forward, and the rows of the embedding */
+    VT_SLOT_FFN,    /* of its feed-forward */
     VT_SLOT_LOGITS, /* the logits of the rank's part of the vocabulary */
     VT_COMM_SLOTS
 } vt_comm_slot;
+
+/* What the ranks of a group on GPUs share beside their buffers. */
+typedef struct vt_comm_gpu {
+    uint32_t *flag[COMM_GPU_RANKS]; /* in each rank's memory (comm_params.h) */
+    void *part[COMM_GPU_RANKS];     /* [part_bytes] in each rank's memory: sums for all */
+    size_t part_bytes;              /* 0: no call makes such sums */
+    /* In host memory, which all GPUs can write: 0, or comm_failure of a rank that did not come, or
+     * COMM_FAILED_ON_HOST. Waits end soon after it is set. */
+    uint32_t *failed;
+    uint64_t limit_ns; /* how long a rank is waited for; 0: for ever */
+    bool together;     /* two ranks are on one GPU: their grids must fit there at the same time */
+} vt_comm_gpu;
+
+enum { COMM_FAILED_ON_HOST = 0xff }; /* the host ends all waits: a launch failed */
 
 typedef struct vt_comm {
     int32_t n;
@@ -36,6 +55,7 @@ typedef struct vt_comm {
     /* The first rank that failed; -1: none has. Waits end at once then, and what the calls of this
      * step compute means nothing. */
     atomic_int failed;
+    vt_comm_gpu *gpu; /* NULL: the ranks are on a CPU */
 } vt_comm;
 
 /* What a rank's calls know of the group. */
@@ -54,6 +74,20 @@ void vt_comm_fail(vt_comm *c, int32_t rank);
 /* Call k of a step: says that this rank has come to it and waits for its peers. All workers of the
  * rank call this; worker 0 speaks for the rank. Returns false if a rank failed. */
 bool vt_comm_meet(const vt_comm_rank *c, unsigned k, const vt_lane *lane);
+
+/* ---- for rows on a GPU (comm_cuda.c) ---- */
+
+/* The functions of such a row's plan, which brings the step's base to the device. The first member
+ * of the op's args is the rank: const vt_comm_rank *. */
+int32_t vt_comm_plan_items(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch);
+size_t vt_comm_plan_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items);
+int32_t vt_comm_plan_fill(const void *args, const vt_target *t, const vt_size *size,
+                          const vt_batch *batch, int32_t items, void *out, void *side);
+/* Makes what call number `order` of a step tells its kernel. */
+comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane);
+/* Returns the number of CTAs of a call over so many vectors: the same on all ranks. */
+uint32_t vt_comm_ctas(const vt_comm_rank *c, int64_t vectors);
 
 /* A group for a card's case: `rank` of n, whose peers have come to every call. NULL: the arena is
  * out of memory. */

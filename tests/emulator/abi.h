@@ -54,6 +54,11 @@ struct emu_api {
     void (*pdl_go)(emu_thread *);
     void (*bulk_wait_read)(emu_thread *, unsigned pending);
     void (*fence)(emu_thread *, int proxy);
+    /* .sys: other devices. `others` is called before a load that may be one of a loop that waits
+     * for another kernel; `peer` checks that the device may access an address. */
+    void (*others)(emu_thread *);
+    void (*peer)(emu_thread *, const void *p);
+    emu_u64 (*now_ns)(emu_thread *);
     /* called by code that is compiled for the race detector: for every access, and for atomics */
     void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
     void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);

@@ -1,4 +1,4 @@
-/* libcuda.so.1 of the emulated GPU: one device whose memory is this process's memory.
+/* libcuda.so.1 of the emulated GPUs: one or several, whose memory is this process's memory.
  *
  *   cuMemAlloc    malloc (so that ASan has red zones), filled with 0xff: an uninitialised float
  *                 reads as NaN
@@ -13,7 +13,9 @@
  *                 entry of a stream
  *
  * One mutex is held during every call, also while kernels run; emu_run's own threads never call the
- * driver. A misuse gives the same error as NVIDIA's driver, and a line on stderr that says what was
+ * driver. A kernel that waits for a kernel of another stream (a load with .sys scope in a loop, as
+ * ranks meet) releases it, and threads run the other streams meanwhile: so such kernels take turns.
+ * What belongs to a context is found only where that context is current. A misuse gives the same error as NVIDIA's driver, and a line on stderr that says what was
  * wrong. */
 #include "cuda_state.h"
 
@@ -22,7 +24,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-Gpu &gpu = *new Gpu; /* never destroyed: threads may still call while the process ends */
+/* Never destroyed: threads may still call while the process ends. */
+Driver &driver = *new Driver;
+Gpu *const all_gpus = new Gpu[MOST_GPUS];
+thread_local Gpu *current_gpu = all_gpus;
 thread_local uint64_t current_context;
 thread_local const char *call_name = "";
 
@@ -40,7 +45,8 @@ Backing::~Backing()
 {
     if (fd >= 0)
         close(fd);
-    gpu.used -= bytes;
+    if (on)
+        on->used -= bytes;
 }
 
 cu_result fail(cu_result r, const char *format, ...)
@@ -78,6 +84,10 @@ static cu_result parse_one(Settings *s, const std::string &item)
         s->driver = (int)n;
     else if (key == "sms" && number && n > 0 && n <= 1024)
         s->sms = (int)n;
+    else if (key == "devices" && number && n > 0 && n <= MOST_GPUS)
+        s->devices = (int)n;
+    else if (key == "peers" && (value == "on" || value == "none"))
+        s->peers = value == "on";
     else if (key == "memory" && number && n > 0)
         s->memory = n << 20;
     else if (key == "order" && number)
@@ -91,7 +101,7 @@ static cu_result parse_one(Settings *s, const std::string &item)
     else if (key == "refuse" && number)
         s->refuse = n;
     else if (item == "race")
-        return SUCCESS; /* nvrtc.cc reads it */
+        s->races = true; /* nvrtc.cc reads it too */
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
     else if (key == "cublaslt" &&
@@ -102,7 +112,7 @@ static cu_result parse_one(Settings *s, const std::string &item)
     else
         return fail(INVALID_VALUE,
                     "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
-                    "order=N, fail=N, "
+                    "devices=1..8, peers=on|none, order=N, fail=N, "
                     "fault=N, hang=N, "
                     "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
                     "stream=eager|lazy",
@@ -120,12 +130,17 @@ static cu_result parse_settings()
             return r;
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
-    if (gpu.setting != (at ? at : "")) {
-        gpu.setting = at ? at : "";
-        gpu.all_kernels = 0;
+    if (s.races && s.devices > 1)
+        return fail(INVALID_VALUE,
+                    "VITRINE_EMULATOR has race and devices=%d: the race detector "
+                    "follows one device",
+                    s.devices);
+    if (driver.setting != (at ? at : "")) {
+        driver.setting = at ? at : "";
+        driver.all_kernels = 0;
     }
-    gpu.set = s;
-    gpu.kernels = gpu.calls = 0;
+    driver.set = s;
+    driver.kernels = driver.calls = 0;
     return SUCCESS;
 }
 
@@ -133,7 +148,7 @@ static cu_result parse_settings()
 
 cu_result usable()
 {
-    if (!gpu.initialised)
+    if (!driver.initialised)
         return fail(NOT_INITIALIZED, "before cuInit");
     if (current_context == 0)
         return fail(INVALID_CONTEXT, "no context is current on this thread");
@@ -152,50 +167,55 @@ cu_result refused()
     for (const char *name : never)
         if (!strcmp(call_name, name))
             return SUCCESS;
-    if (gpu.calls < MOST_NAMED)
-        gpu.name[gpu.calls] = call_name;
-    return ++gpu.calls == gpu.set.refuse ? OUT_OF_MEMORY : SUCCESS;
+    if (driver.calls < MOST_NAMED)
+        driver.name[driver.calls] = call_name;
+    return ++driver.calls == driver.set.refuse ? OUT_OF_MEMORY : SUCCESS;
 }
 
 void emu_refuse(uint64_t n)
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    gpu.set.refuse = gpu.calls + n;
+    std::lock_guard<std::mutex> hold(driver.lock);
+    driver.set.refuse = driver.calls + n;
 }
 
 size_t emu_pending()
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
+    std::lock_guard<std::mutex> hold(driver.lock);
     size_t n = 0;
-    for (auto &s : gpu.stream)
-        n += s.second->queue.size();
-    for (auto &s : gpu.orphan)
-        n += s->queue.size();
+    for (int i = 0; i < MOST_GPUS; i++) {
+        for (auto &s : all_gpus[i].stream)
+            n += s.second->queue.size();
+        for (auto &s : all_gpus[i].orphan)
+            n += s->queue.size();
+    }
     return n;
 }
 
 const char *emu_call_name(size_t n)
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    return n > 0 && n <= gpu.calls && n <= MOST_NAMED ? gpu.name[n - 1] : nullptr;
+    std::lock_guard<std::mutex> hold(driver.lock);
+    return n > 0 && n <= driver.calls && n <= MOST_NAMED ? driver.name[n - 1] : nullptr;
 }
 
 int emu_was_refused()
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    return gpu.set.refuse > 0 && gpu.calls >= gpu.set.refuse;
+    std::lock_guard<std::mutex> hold(driver.lock);
+    return driver.set.refuse > 0 && driver.calls >= driver.set.refuse;
 }
 
 size_t emu_left_over()
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    return gpu.left_over + gpu.library.size();
+    std::lock_guard<std::mutex> hold(driver.lock);
+    size_t n = driver.left_over;
+    for (int i = 0; i < MOST_GPUS; i++)
+        n += all_gpus[i].library.size();
+    return n;
 }
 
 cu_result outside_capture()
 {
     cu_result r = SUCCESS;
-    for (auto &c : gpu.captures)
+    for (auto &c : driver.captures)
         if (pthread_equal(c->thread, pthread_self())) {
             c->invalid = true;
             r = fail(STREAM_CAPTURE_UNSUPPORTED, "this thread captures a stream");
@@ -218,6 +238,14 @@ static typename M::iterator holder(M &map, uint64_t addr,
 }
 static uint64_t plain_bytes(const uint64_t &n) { return n; }
 static uint64_t mapping_bytes(const Mapping &m) { return m.bytes; }
+
+Gpu *gpu_of(cu_device d)
+{
+    if (d >= 0 && d < driver.set.devices)
+        return &all_gpus[d];
+    fail(INVALID_DEVICE, "device %d; there are %d, 0 the first", d, driver.set.devices);
+    return nullptr;
+}
 
 uint64_t device_bytes(uint64_t addr)
 {
@@ -263,11 +291,16 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
     if (overlaps_device(addr, bytes))
         return fail(INVALID_VALUE, "%s %p + %llu bytes is device memory", what, p,
                     (unsigned long long)bytes);
-    auto b = holder(gpu.pinned, addr, plain_bytes);
-    *pinned = b != gpu.pinned.end();
-    if (*pinned && bytes > b->first + b->second - addr)
-        return fail(INVALID_VALUE, "%s %p + %llu bytes passes the end of its pinned block", what, p,
-                    (unsigned long long)bytes);
+    *pinned = false;
+    for (int i = 0; i < MOST_GPUS; i++) { /* pinned memory is portable */
+        auto b = holder(all_gpus[i].pinned, addr, plain_bytes);
+        if (b == all_gpus[i].pinned.end())
+            continue;
+        *pinned = true;
+        if (bytes > b->first + b->second - addr)
+            return fail(INVALID_VALUE, "%s %p + %llu bytes passes the end of its pinned block",
+                        what, p, (unsigned long long)bytes);
+    }
     return SUCCESS;
 }
 
@@ -278,17 +311,20 @@ cu_result drv_init(unsigned flags)
     LOCK("cuInit");
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u, expected 0", flags);
-    if (gpu.context_refs == 0) /* a test may change the device between two contexts */
+    int refs = 0;
+    for (int i = 0; i < MOST_GPUS; i++)
+        refs += all_gpus[i].context_refs;
+    if (refs == 0) /* a test may change the devices between two contexts */
         if (cu_result r = parse_settings())
             return r;
-    gpu.initialised = true;
+    driver.initialised = true;
     return SUCCESS;
 }
 
 cu_result drv_driver_version(int *version)
 {
     LOCK("cuDriverGetVersion");
-    *version = gpu.set.driver;
+    *version = driver.set.driver;
     return SUCCESS;
 }
 
@@ -325,22 +361,22 @@ cu_result drv_error_string(cu_result r, const char **text)
 
 cu_result drv_device_count(int *n)
 {
-    *n = 1;
-    return gpu.initialised ? SUCCESS : NOT_INITIALIZED;
+    *n = driver.set.devices;
+    return driver.initialised ? SUCCESS : NOT_INITIALIZED;
 }
 
 cu_result drv_device_get(cu_device *d, int ordinal)
 {
     LOCK("cuDeviceGet");
-    if (ordinal != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", ordinal);
-    *d = 0;
+    if (!gpu_of(ordinal))
+        return INVALID_DEVICE;
+    *d = ordinal;
     return SUCCESS;
 }
 
 cu_result drv_device_name(char *name, int size, cu_device d)
 {
-    if (d != 0 || size <= 0)
+    if (!gpu_of(d) || size <= 0)
         return INVALID_DEVICE;
     snprintf(name, (size_t)size, "Emulated GPU");
     return SUCCESS;
@@ -349,14 +385,14 @@ cu_result drv_device_name(char *name, int size, cu_device d)
 cu_result drv_device_attribute(int *value, int attribute, cu_device d)
 {
     LOCK("cuDeviceGetAttribute");
-    if (d != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    if (!gpu_of(d))
+        return INVALID_DEVICE;
     switch (attribute) {
     case CU_ATTR_CLOCK_KHZ:
         *value = 1500000;
         return SUCCESS;
     case CU_ATTR_SM_COUNT:
-        *value = gpu.set.sms;
+        *value = driver.set.sms;
         return SUCCESS;
     case CU_ATTR_MEMORY_CLOCK_KHZ:
         *value = 2000000;
@@ -368,20 +404,20 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
         *value = 32 << 20;
         return SUCCESS;
     case CU_ATTR_CC_MAJOR:
-        *value = gpu.set.cc / 10;
+        *value = driver.set.cc / 10;
         return SUCCESS;
     case CU_ATTR_CC_MINOR:
-        *value = gpu.set.cc % 10;
+        *value = driver.set.cc % 10;
         return SUCCESS;
     case CU_ATTR_PCI_BUS: /* the same PCI address as in nvml.c */
-        *value = 1;
+        *value = 1 + d;
         return SUCCESS;
     case CU_ATTR_PCI_DEVICE:
     case CU_ATTR_PCI_DOMAIN:
         *value = 0;
         return SUCCESS;
     case CU_ATTR_MAX_SHARED_OPTIN:
-        *value = (int)emu_max_shared(gpu.set.cc);
+        *value = (int)emu_max_shared(driver.set.cc);
         return SUCCESS;
     default:
         return fail(INVALID_VALUE, "attribute %d is not in the emulator", attribute);
@@ -391,24 +427,26 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
 cu_result drv_device_total(size_t *bytes, cu_device d)
 {
     LOCK("cuDeviceTotalMem");
-    if (d != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
-    *bytes = gpu.set.memory;
+    if (!gpu_of(d))
+        return INVALID_DEVICE;
+    *bytes = driver.set.memory;
     return SUCCESS;
 }
 
 cu_result drv_context_retain(cu_context *c, cu_device d)
 {
     LOCK("cuDevicePrimaryCtxRetain");
-    if (!gpu.initialised)
+    if (!driver.initialised)
         return fail(NOT_INITIALIZED, "before cuInit");
-    if (d != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
-    gpu.context_refs++;
-    if (!gpu.context_lives)
-        gpu.context++;
-    gpu.context_lives = true;
-    *c = (cu_context)(uintptr_t)gpu.context;
+    Gpu *g = gpu_of(d);
+    if (!g)
+        return INVALID_DEVICE;
+    g->index = d;
+    g->context_refs++;
+    if (!g->context_lives) /* a number that says whose it is */
+        g->context = (g->context / MOST_GPUS + 1) * MOST_GPUS + (uint64_t)d;
+    g->context_lives = true;
+    *c = (cu_context)(uintptr_t)g->context;
     return SUCCESS;
 }
 
@@ -427,7 +465,7 @@ static void destroy_context()
     gpu.stream.clear();
     gpu.orphan.clear();
     gpu.event.clear();
-    gpu.captures.clear();
+    driver.captures.clear();
     gpu.graph.clear();
     gpu.exec.clear();
     for (auto &b : gpu.block) {
@@ -445,6 +483,8 @@ static void destroy_context()
     gpu.handle.clear();
     gpu.failed = SUCCESS;
     gpu.hung = nullptr;
+    for (bool &reads : gpu.reads)
+        reads = false;
     gpu.context_lives = false;
     gpu.changed.notify_all(); /* calls that wait for this context's work return */
 }
@@ -457,16 +497,19 @@ static void count_left_over()
                 "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
                 "alive\n",
                 gpu.block.size(), gpu.mapped.size(), gpu.pinned.size());
-    gpu.left_over = gpu.block.size() + gpu.mapped.size() + gpu.pinned.size() + gpu.reserved.size() +
-                    gpu.handle.size() + gpu.stream.size() - gpu.stream.count(nullptr) +
-                    gpu.event.size() + gpu.graph.size() + gpu.exec.size();
+    driver.left_over = gpu.block.size() + gpu.mapped.size() + gpu.pinned.size() +
+                       gpu.reserved.size() + gpu.handle.size() + gpu.stream.size() -
+                       gpu.stream.count(nullptr) + gpu.event.size() + gpu.graph.size() +
+                       gpu.exec.size();
 }
 
 cu_result drv_context_release(cu_device d)
 {
     LOCK("cuDevicePrimaryCtxRelease");
-    if (d != 0 || gpu.context_refs == 0)
+    Gpu *g = gpu_of(d);
+    if (!g || g->context_refs == 0)
         return fail(INVALID_CONTEXT, "the context is not retained");
+    OnGpu on(g);
     if (--gpu.context_refs > 0)
         return SUCCESS;
     run_everything(); /* except work after a kernel that hangs */
@@ -483,10 +526,12 @@ cu_result drv_context_release(cu_device d)
 cu_result drv_context_reset(cu_device d)
 {
     LOCK("cuDevicePrimaryCtxReset");
-    if (!gpu.initialised)
+    if (!driver.initialised)
         return fail(NOT_INITIALIZED, "before cuInit");
-    if (d != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    Gpu *g = gpu_of(d);
+    if (!g)
+        return INVALID_DEVICE;
+    OnGpu on(g);
     for (auto &l : gpu.library) {
         l.second->lost = true;
         for (auto &k : l.second->kernel)
@@ -500,10 +545,52 @@ cu_result drv_context_set(cu_context c)
 {
     LOCK("cuCtxSetCurrent");
     uint64_t number = (uint64_t)(uintptr_t)c;
-    if (number != 0 && (number != gpu.context || !gpu.context_lives))
+    Gpu *g = number ? &all_gpus[number % MOST_GPUS] : current_gpu;
+    if (number != 0 && (number != g->context || !g->context_lives))
         return fail(INVALID_CONTEXT, "this context does not exist");
     current_context = number;
+    current_gpu = g;
     return SUCCESS;
+}
+
+/* ---- peers ---- */
+
+cu_result drv_peer_can(int *can, cu_device d, cu_device peer)
+{
+    LOCK("cuDeviceCanAccessPeer");
+    if (!gpu_of(d) || !gpu_of(peer))
+        return INVALID_DEVICE;
+    *can = d != peer && driver.set.peers;
+    return SUCCESS;
+}
+
+cu_result drv_peer_enable(cu_context peer, unsigned flags)
+{
+    ENTER("cuCtxEnablePeerAccess");
+    uint64_t number = (uint64_t)(uintptr_t)peer;
+    Gpu *g = &all_gpus[number % MOST_GPUS];
+    if (flags != 0)
+        return fail(INVALID_VALUE, "flags %u", flags);
+    if (number != g->context || !g->context_lives || g == current_gpu)
+        return fail(INVALID_CONTEXT, "this is no context of another device");
+    if (!driver.set.peers)
+        return fail(PEER_ACCESS_UNSUPPORTED, "VITRINE_EMULATOR has peers=none");
+    if (gpu.reads[g->index])
+        return PEER_ACCESS_ALREADY_ENABLED;
+    gpu.reads[g->index] = true;
+    return SUCCESS;
+}
+
+int emu_may_access(const void *p)
+{
+    uint64_t addr = (uint64_t)(uintptr_t)p;
+    for (int i = 0; i < MOST_GPUS; i++) {
+        Gpu *g = &all_gpus[i];
+        OnGpu on(g);
+        if (device_bytes(addr))
+            return g == on.before || on.before->reads[i];
+    }
+    return 1; /* pinned memory, or none that the driver knows */
 }
 
 /* ---- memory ---- */
@@ -511,8 +598,8 @@ cu_result drv_context_set(cu_context c)
 cu_result drv_mem_info(size_t *free_bytes, size_t *total)
 {
     ENTER("cuMemGetInfo");
-    *free_bytes = gpu.set.memory - gpu.used;
-    *total = gpu.set.memory;
+    *free_bytes = driver.set.memory - gpu.used;
+    *total = driver.set.memory;
     return SUCCESS;
 }
 
@@ -533,7 +620,7 @@ cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
     if (bytes == 0)
         return fail(INVALID_VALUE, "0 bytes");
     uint64_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (whole < bytes || whole > gpu.set.memory - gpu.used)
+    if (whole < bytes || whole > driver.set.memory - gpu.used)
         return OUT_OF_MEMORY;
     void *block = filled_block(
         ALIGN, bytes); /* not rounded up: ASan's red zone begins after the last byte */
@@ -602,8 +689,8 @@ cu_result drv_host_free(void *p)
 static cu_result check_prop(const cu_mem_prop *p)
 {
     if (!p || p->type != CU_MEM_TYPE_PINNED || p->location.type != CU_MEM_LOCATION_DEVICE ||
-        p->location.id != 0)
-        return fail(INVALID_VALUE, "expected pinned memory on device 0");
+        p->location.id != gpu.index)
+        return fail(INVALID_VALUE, "expected pinned memory on device %d", gpu.index);
     return SUCCESS;
 }
 
@@ -668,9 +755,10 @@ cu_result drv_mem_create(cu_mem_handle *h, size_t bytes, const cu_mem_prop *p,
     if (bytes == 0 || bytes % CHUNK || flags)
         return fail(INVALID_VALUE, "%zu bytes, flags %llu: expected a multiple of %llu bytes, 0",
                     bytes, flags, (unsigned long long)CHUNK);
-    if (bytes > gpu.set.memory - gpu.used)
+    if (bytes > driver.set.memory - gpu.used)
         return OUT_OF_MEMORY;
     auto b = std::make_shared<Backing>();
+    b->on = current_gpu;
     b->bytes = bytes;
     gpu.used += bytes;
     b->fd = memfd_create("emulated-gpu", MFD_CLOEXEC);
@@ -753,9 +841,9 @@ cu_result drv_mem_access(cu_ptr p, size_t bytes, const cu_mem_access *a, size_t 
     if (bytes == 0 || parts.empty())
         return fail(INVALID_VALUE, "0x%llx + %zu bytes is not one or more whole mappings",
                     (unsigned long long)p, bytes);
-    if (n != 1 || a->location.type != CU_MEM_LOCATION_DEVICE || a->location.id != 0 ||
+    if (n != 1 || a->location.type != CU_MEM_LOCATION_DEVICE || a->location.id != gpu.index ||
         a->flags != CU_MEM_ACCESS_READ_WRITE)
-        return fail(INVALID_VALUE, "expected one entry: device 0, read and write");
+        return fail(INVALID_VALUE, "expected one entry: device %d, read and write", gpu.index);
     for (uint64_t at : parts)
         gpu.mapped[at].open = true;
     mprotect((void *)p, bytes, PROT_READ | PROT_WRITE);

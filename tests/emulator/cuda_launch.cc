@@ -27,6 +27,10 @@ cu_result drv_library_load(cu_library *out, const void *code, void *jit_keys, vo
 cu_result drv_library_unload(cu_library l)
 {
     LOCK("cuLibraryUnload");
+    Gpu *of = current_gpu;
+    for (int i = 0; i < MOST_GPUS; i++) /* libraries can be unloaded in any context */
+        of = all_gpus[i].library.count(l) ? &all_gpus[i] : of;
+    OnGpu on(of);
     FIND(library, library, l);
     for (auto &k : (*library)->kernel)
         gpu.kernel.erase(k.second.get());
@@ -61,8 +65,8 @@ cu_result drv_kernel_get(int *value, int attribute, cu_kernel kernel, cu_device 
 {
     ENTER("cuKernelGetAttribute");
     FIND(k, kernel, kernel);
-    if (d != 0)
-        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    if (d != gpu.index)
+        return fail(INVALID_DEVICE, "device %d; the current context is of %d", d, gpu.index);
     switch (attribute) {
     case CU_FUNC_MAX_THREADS:
         *value = (*k)->max_threads;
@@ -86,10 +90,10 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
 {
     ENTER("cuKernelSetAttribute");
     FIND(k, kernel, kernel);
-    int most = (int)emu_max_shared(gpu.set.cc) - (*k)->static_shared;
-    if (d == 0 && attribute == CU_FUNC_SHARED_PERCENT && value >= -1 && value <= 100)
+    int most = (int)emu_max_shared(driver.set.cc) - (*k)->static_shared;
+    if (d == gpu.index && attribute == CU_FUNC_SHARED_PERCENT && value >= -1 && value <= 100)
         return SUCCESS; /* a hint */
-    if (d != 0 || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
+    if (d != gpu.index || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
         return fail(INVALID_VALUE,
                     "attribute %d = %d of %s on device %d; dynamic shared memory, up to %d bytes, "
                     "and its share of the L1 can be set",
@@ -118,10 +122,10 @@ static cu_result read_attributes(const cu_launch_config *c, const char *name, ui
         if (a->id != CU_LAUNCH_ATTR_PDL && a->id != CU_LAUNCH_ATTR_CLUSTER)
             return fail(NOT_SUPPORTED, "%s: launch attribute %u is not in the emulator", name,
                         a->id);
-        if (gpu.set.cc < 90)
+        if (driver.set.cc < 90)
             return fail(NOT_SUPPORTED, "%s: %s on compute capability %d", name,
                         a->id == CU_LAUNCH_ATTR_PDL ? "programmatic dependent launch" : "a cluster",
-                        gpu.set.cc);
+                        driver.set.cc);
         if (a->id != CU_LAUNCH_ATTR_CLUSTER) {
             *overlaps = a->value.flag;
             continue;
@@ -162,21 +166,21 @@ static cu_result planted_fault(const emu_launch &l)
 {
     if (gpu.hung == l.params)
         return HANGS;
-    gpu.kernels++;
-    gpu.all_kernels++;
+    driver.kernels++;
+    driver.all_kernels++;
     auto plant = [&](const char *what, uint64_t number, cu_result r) {
         fprintf(stderr, "emulator: kernel %s: number %llu %s, as VITRINE_EMULATOR asks\n", l.name,
                 (unsigned long long)number, what);
         return r;
     };
-    if (gpu.kernels == gpu.set.fail)
-        return plant("fails", gpu.kernels, LAUNCH_FAILED);
-    if (gpu.all_kernels == gpu.set.fault)
-        return plant("touches memory that is not there", gpu.all_kernels, ILLEGAL_ADDRESS);
-    if (gpu.all_kernels != gpu.set.hang)
+    if (driver.kernels == driver.set.fail)
+        return plant("fails", driver.kernels, LAUNCH_FAILED);
+    if (driver.all_kernels == driver.set.fault)
+        return plant("touches memory that is not there", driver.all_kernels, ILLEGAL_ADDRESS);
+    if (driver.all_kernels != driver.set.hang)
         return SUCCESS;
     gpu.hung = l.params;
-    return plant("never ends", gpu.all_kernels, HANGS);
+    return plant("never ends", driver.all_kernels, HANGS);
 }
 
 cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params, void **extra)
@@ -207,8 +211,8 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     c->shared_bytes,
                     copy.get(),
                     bytes,
-                    gpu.set.cc,
-                    gpu.set.order,
+                    driver.set.cc,
+                    driver.set.order,
                     overlaps,
                     c->stream};
     return submit(c->stream, *s, [image, copy, l, name = k->name] {
@@ -271,8 +275,8 @@ cu_result drv_tensor_map_tiled(cu_tensor_map *map, int dtype, uint32_t rank, voi
     LOCK("cuTensorMapEncodeTiled");
     static const uint32_t span[] = {0, 32, 64, 128};
     uint32_t element = element_bytes(dtype);
-    if (gpu.set.cc < 90)
-        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", gpu.set.cc);
+    if (driver.set.cc < 90)
+        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", driver.set.cc);
     if (!map || !element || rank < 1 || rank > 5 || l2_promotion < 0 || l2_promotion > 3 ||
         oob_fill < 0 || oob_fill > 1)
         return fail(INVALID_VALUE, "type %d, rank %u, promotion %d, fill %d", dtype, rank,

@@ -48,6 +48,8 @@ CUDA_DRIVER_OPTIONAL(DECLARE)
     E(600, NOT_READY, "device not ready")                                                         \
     E(700, ILLEGAL_ADDRESS, "an illegal memory access was encountered")                           \
     E(709, CONTEXT_IS_DESTROYED, "context is destroyed")                                          \
+    E(704, PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")                         \
+    E(217, PEER_ACCESS_UNSUPPORTED, "peer access is not supported between these two devices")     \
     E(719, LAUNCH_FAILED, "unspecified launch failure")                                           \
     E(801, NOT_SUPPORTED, "operation not supported")                                              \
     E(900, STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")        \
@@ -82,7 +84,14 @@ struct Capture {
     bool invalid = false;
 };
 
-struct cu_stream_st {
+struct Gpu;
+
+struct cu_stream_st : std::enable_shared_from_this<cu_stream_st> {
+    Gpu *on = nullptr; /* the GPU whose stream it is */
+    bool running =
+        false;           /* a thread runs its front, and may have released the lock in a kernel that
+                             waits for another stream */
+    bool helped = false; /* a thread was started that runs its queue */
     std::deque<Work> queue;
     uint64_t queued = 0, done = 0; /* queue[0] is number done + 1 */
     size_t staged = 0;
@@ -133,11 +142,13 @@ struct cu_library_st {
 /* the settings of VITRINE_EMULATOR (emulator.h) */
 struct Settings {
     int cc = 90, sms = 4, driver = 13000;
+    int devices = 1;
     uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
-    bool lazy = true;
+    bool lazy = true, peers = true, races = false;
 };
 
 struct Backing { /* memory from cuMemCreate */
+    Gpu *on = nullptr;
     int fd = -1;
     uint64_t bytes = 0;
     ~Backing();
@@ -149,25 +160,35 @@ struct Mapping {
     bool open;
 };
 
-enum { MOST_NAMED = 4096 };
+enum { MOST_NAMED = 4096, MOST_GPUS = 8 };
 
-struct Gpu {
+/* What all GPUs share. */
+struct Driver {
     std::mutex lock;
     Settings set;
     bool initialised = false;
+    uint64_t kernels = 0;         /* run since cuInit */
+    uint64_t all_kernels = 0;     /* run since VITRINE_EMULATOR was last changed */
+    std::string setting;          /* VITRINE_EMULATOR, as it was read last */
+    uint64_t calls = 0;           /* calls since cuInit that refuse=N counts */
+    const char *name[MOST_NAMED]; /* the names of these calls */
+    size_t left_over = 0;         /* objects in the context that was released last */
+    size_t helpers = 0;           /* threads that run streams for kernels that wait for them */
+    std::vector<std::shared_ptr<Capture>> captures; /* captures that have not ended */
+};
+extern Driver &driver;
+
+/* One GPU, and what belongs to its context. */
+struct Gpu {
+    int index = 0;
     int context_refs = 0;
     bool context_lives = false;      /* retained, and not reset since it was last retained */
     uint64_t context = 0;            /* number of the living context, or of the last one */
     cu_result failed = 0;            /* sticky */
-    uint64_t kernels = 0;            /* run since cuInit */
-    uint64_t all_kernels = 0;        /* run since VITRINE_EMULATOR was last changed */
-    std::string setting;             /* VITRINE_EMULATOR, as it was read last */
+    bool reads[MOST_GPUS] = {false}; /* the context may access the memory of these GPUs */
     const void *hung = nullptr;      /* the parameters of the kernel that hangs */
     size_t waiting = 0;              /* calls that wait for the hang to end */
     std::condition_variable changed; /* a hang has ended, or its context has */
-    uint64_t calls = 0;              /* calls since cuInit that refuse=N counts */
-    const char *name[MOST_NAMED];    /* the names of these calls */
-    size_t left_over = 0;            /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
     std::map<uint64_t, Mapping> mapped;
@@ -180,10 +201,22 @@ struct Gpu {
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
     std::map<cu_library, std::unique_ptr<cu_library_st>> library;
     std::map<cu_kernel, cu_kernel_st *> kernel;
-    std::vector<std::shared_ptr<Capture>> captures; /* captures that have not ended */
 };
 
-extern Gpu &gpu;
+extern Gpu *const all_gpus; /* [MOST_GPUS], of which the first Settings.devices exist */
+/* The GPU whose context is current on this thread; while queued work runs, that of its stream. */
+extern thread_local Gpu *current_gpu;
+#define gpu (*current_gpu)
+
+/* Makes another GPU the current one until the end of a scope. */
+struct OnGpu {
+    Gpu *before = current_gpu;
+    explicit OnGpu(Gpu *g) { current_gpu = g; }
+    ~OnGpu() { current_gpu = before; }
+    OnGpu(const OnGpu &) = delete;
+    OnGpu &operator=(const OnGpu &) = delete;
+};
+
 extern thread_local uint64_t current_context;
 extern thread_local const char *call_name;
 
@@ -204,8 +237,8 @@ cu_result refused();
  * calls that wait for work outside of it, or change such work, are not allowed. */
 cu_result outside_capture();
 
-#define LOCK(name)                               \
-    std::lock_guard<std::mutex> hold_(gpu.lock); \
+#define LOCK(name)                                  \
+    std::lock_guard<std::mutex> hold_(driver.lock); \
     call_name = name
 #define ENTER(name)               \
     LOCK(name);                   \
@@ -224,16 +257,18 @@ template <class M, class H> typename M::mapped_type *find(M &map, H handle)
     auto *variable = find(gpu.map, handle); \
     if (!variable)                          \
     return fail(INVALID_HANDLE, #map " %p does not exist", (void *)(handle))
-#define FIND_STREAM(variable, handle)                           \
-    if (!(handle) && !gpu.stream.count(nullptr))                \
-        gpu.stream[nullptr] = std::make_shared<cu_stream_st>(); \
-    FIND(variable##_found, stream, handle);                     \
+#define FIND_STREAM(variable, handle)            \
+    if (!(handle) && !gpu.stream.count(nullptr)) \
+        gpu.stream[nullptr] = new_stream();      \
+    FIND(variable##_found, stream, handle);      \
     StreamRef variable = *variable##_found
 
 /* ---- addresses (cuda.cc) ---- */
 
-/* Returns how many bytes from addr on are device memory; 0: addr is not. */
+/* Returns how many bytes from addr on are memory of the current GPU; 0: addr is not. */
 uint64_t device_bytes(uint64_t addr);
+/* The GPU, if any, that this device number names. */
+Gpu *gpu_of(cu_device d);
 cu_result check_device(const char *what, uint64_t addr, uint64_t bytes,
                        cu_result code = INVALID_VALUE);
 /* *pinned: whether the range lies in a block of cuMemHostAlloc. */
@@ -241,7 +276,10 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
 
 /* ---- streams (cuda_stream.cc) ---- */
 
-/* Runs the stream's queue up to that number. It stops before a kernel that hangs. */
+StreamRef new_stream();
+/* Runs the stream's queue up to that number. It stops before a kernel that hangs. While a kernel
+ * waits for what another stream does, the lock is released (emu_others_go_on), so what a caller has
+ * found in a map may be gone when this returns. */
 void run_until(cu_stream_st &s, uint64_t number);
 void run_everything();
 /* The same for calls that wait: they return when the work is done, or with an error when the

@@ -4,6 +4,9 @@
 
 #include <time.h>
 
+#include <chrono>
+#include <thread>
+
 /* ---- streams ---- */
 
 static int64_t now_ns()
@@ -13,12 +16,67 @@ static int64_t now_ns()
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+StreamRef new_stream()
+{
+    auto s = std::make_shared<cu_stream_st>();
+    s->on = current_gpu;
+    return s;
+}
+
+/* ---- kernels that wait for other streams ---- */
+
+/* How deep this thread is in run_until: it holds the lock then. */
+static thread_local int running_work;
+
+/* Releases the lock for a moment, so that other threads go on. */
+static void let_others_go_on()
+{
+    const char *name = call_name;
+    driver.lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    driver.lock.lock();
+    call_name = name;
+}
+
+/* Runs what is queued on a stream, in a thread of its own. */
+static void help(StreamRef s)
+{
+    s->helped = true;
+    driver.helpers++;
+    std::thread([s] {
+        std::lock_guard<std::mutex> hold(driver.lock);
+        run_until(*s, s->queued);
+        s->helped = false;
+        driver.helpers--;
+    }).detach();
+}
+
+void emu_others_go_on()
+{
+    if (running_work == 0)
+        return;
+    for (int i = 0; i < driver.set.devices; i++)
+        for (auto &s : all_gpus[i].stream)
+            if (!s.second->queue.empty() && !s.second->running && !s.second->helped &&
+                !all_gpus[i].hung)
+                help(s.second);
+    let_others_go_on();
+}
+
 void run_until(cu_stream_st &s, uint64_t number)
 {
-    while (s.done < number) {
+    StreamRef keep = s.shared_from_this();
+    OnGpu on(s.on);
+    while (s.running && s.done < number) /* another thread runs it */
+        let_others_go_on();
+    while (s.done < number && !s.queue.empty()) {
         Work w = std::move(s.queue.front());
         s.queue.pop_front();
+        s.running = true;
+        running_work++;
         cu_result r = gpu.failed ? (cu_result)SUCCESS : w();
+        running_work--;
+        s.running = false;
         if (r == HANGS) {
             s.queue.push_front(std::move(w));
             return;
@@ -35,12 +93,13 @@ void run_until(cu_stream_st &s, uint64_t number)
 
 void run_everything()
 {
-    for (auto &s : gpu.orphan)
+    std::vector<StreamRef> all = gpu.orphan; /* the lists may change while kernels run */
+    for (auto &s : gpu.stream)
+        all.push_back(s.second);
+    for (auto &s : all)
         run_until(*s, s->queued);
     auto done = [](const StreamRef &s) { return s->queue.empty(); };
     gpu.orphan.erase(std::remove_if(gpu.orphan.begin(), gpu.orphan.end(), done), gpu.orphan.end());
-    for (auto &s : gpu.stream)
-        run_until(*s.second, s.second->queued);
 }
 
 /* Releases the lock until a hang has ended. Returns an error if the caller's context is gone or has
@@ -48,7 +107,7 @@ void run_everything()
 static cu_result wait_for_change(uint64_t context)
 {
     const char *name = call_name;
-    std::unique_lock<std::mutex> hold(gpu.lock, std::adopt_lock); /* LOCK of the call took it */
+    std::unique_lock<std::mutex> hold(driver.lock, std::adopt_lock); /* LOCK of the call took it */
     gpu.waiting++;
     gpu.changed.wait(hold);
     gpu.waiting--;
@@ -79,15 +138,20 @@ cu_result wait_for_everything()
 
 size_t emu_waiting()
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    return gpu.waiting;
+    std::lock_guard<std::mutex> hold(driver.lock);
+    size_t n = 0;
+    for (int i = 0; i < MOST_GPUS; i++)
+        n += all_gpus[i].waiting;
+    return n;
 }
 
 void emu_end_hang()
 {
-    std::lock_guard<std::mutex> hold(gpu.lock);
-    gpu.hung = nullptr;
-    gpu.changed.notify_all();
+    std::lock_guard<std::mutex> hold(driver.lock);
+    for (int i = 0; i < MOST_GPUS; i++) {
+        all_gpus[i].hung = nullptr;
+        all_gpus[i].changed.notify_all();
+    }
 }
 
 static void enqueue(cu_stream_st &s, Work w)
@@ -122,7 +186,7 @@ static cu_result push(cu_stream_st &s, Work w, size_t staged)
 {
     enqueue(s, std::move(w));
     s.staged += staged;
-    if (!gpu.set.lazy || s.queue.size() > MOST_QUEUED ||
+    if (!driver.set.lazy || s.queue.size() > MOST_QUEUED ||
         s.staged > MOST_STAGED) /* a real queue is finite too */
         run_until(s, s.queued);
     return gpu.failed;
@@ -162,7 +226,7 @@ cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)
     (void)priority; /* the emulator has no priorities */
     if (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
         return fail(INVALID_VALUE, "flags %u", flags);
-    auto s = std::make_shared<cu_stream_st>();
+    auto s = new_stream();
     s->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     gpu.stream[s.get()] = s;
     *out = s.get();
@@ -174,8 +238,8 @@ static void drop_capture(const std::shared_ptr<Capture> &c)
     for (auto &s : gpu.stream)
         if (s.second->cap == c)
             s.second->cap = nullptr;
-    gpu.captures.erase(std::remove(gpu.captures.begin(), gpu.captures.end(), c),
-                       gpu.captures.end());
+    driver.captures.erase(std::remove(driver.captures.begin(), driver.captures.end(), c),
+                          driver.captures.end());
 }
 
 /* The handle is gone at once; queued work still runs later. */
@@ -273,10 +337,11 @@ static cu_result waitable(const cu_event_st &e)
 cu_result drv_event_sync(cu_event event)
 {
     ENTER("cuEventSynchronize");
-    FIND(e, event, event);
-    if (cu_result r = waitable(**e))
+    FIND(found, event, event);
+    EventRef e = *found;
+    if (cu_result r = waitable(*e))
         return r;
-    return (*e)->on ? wait_until((*e)->on, (*e)->number) : gpu.failed;
+    return e->on ? wait_until(e->on, e->number) : gpu.failed;
 }
 
 /* The first POLLS polls of an event change nothing; a later one runs the work, so that a loop of
@@ -291,28 +356,30 @@ static cu_result poll(cu_event_st &e)
 cu_result drv_event_query(cu_event event)
 {
     ENTER("cuEventQuery");
-    FIND(e, event, event);
-    if (cu_result r = waitable(**e))
+    FIND(found, event, event);
+    EventRef e = *found;
+    if (cu_result r = waitable(*e))
         return r;
-    return poll(**e);
+    return poll(*e);
 }
 
 cu_result drv_event_elapsed(float *ms, cu_event from, cu_event to)
 {
     ENTER("cuEventElapsedTime");
-    FIND(a, event, from);
-    FIND(b, event, to);
-    for (auto *e : {a->get(), b->get()}) {
+    FIND(found_a, event, from);
+    FIND(found_b, event, to);
+    EventRef a = *found_a, b = *found_b;
+    for (auto *e : {a.get(), b.get()}) {
         if (!e->timing || !e->on)
             return fail(INVALID_HANDLE, "event %p %s", (void *)e,
                         e->timing ? "was never recorded" : "has no timing");
         if (cu_result r = waitable(*e))
             return r;
     }
-    cu_result r = poll(**a), r2 = poll(**b);
+    cu_result r = poll(*a), r2 = poll(*b);
     if (r || r2)
         return r ? r : r2;
-    *ms = (float)((double)((*b)->when_ns - (*a)->when_ns) * 1e-6);
+    *ms = (float)((double)(b->when_ns - a->when_ns) * 1e-6);
     return SUCCESS;
 }
 
@@ -324,7 +391,8 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
     EventRef e = *found;
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u", flags);
-    if (e->cap && std::find(gpu.captures.begin(), gpu.captures.end(), e->cap) == gpu.captures.end())
+    if (e->cap &&
+        std::find(driver.captures.begin(), driver.captures.end(), e->cap) == driver.captures.end())
         return fail(CAPTURED_EVENT, "event %p was recorded in a capture that has ended",
                     (void *)event);
     if (e->cap && !s->cap) { /* the stream joins the event's capture */
@@ -460,7 +528,7 @@ cu_result drv_capture_begin(cu_stream handle, int mode)
     s->cap = std::make_shared<Capture>();
     s->cap->thread = pthread_self();
     s->cap->origin = handle;
-    gpu.captures.push_back(s->cap);
+    driver.captures.push_back(s->cap);
     return SUCCESS;
 }
 

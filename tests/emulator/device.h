@@ -460,6 +460,40 @@ inline void ptx_st_release_gpu_global_u32(emu_u64 p, unsigned v)
 {
     __atomic_store_n((unsigned *)p, v, __ATOMIC_SEQ_CST);
 }
+EMU_QUIET void ptx_ld_acquire_sys_global_u32(unsigned &d, emu_u64 p)
+{
+    emu->api->others(emu); /* a kernel of another device may change it */
+    EMU_IS_ATOMIC((unsigned *)p, EMU_READ | EMU_ACQUIRE);
+    d = __atomic_load_n((unsigned *)p, __ATOMIC_SEQ_CST);
+}
+EMU_QUIET void ptx_ld_relaxed_sys_global_u32(unsigned &d, emu_u64 p)
+{
+    emu->api->peer(emu, (const void *)p);
+    EMU_IS_ATOMIC((unsigned *)p, EMU_READ);
+    d = __atomic_load_n((unsigned *)p, __ATOMIC_SEQ_CST);
+}
+EMU_QUIET void ptx_st_release_sys_global_u32(emu_u64 p, unsigned v)
+{
+    emu->api->peer(emu, (const void *)p);
+    EMU_IS_ATOMIC((unsigned *)p, EMU_WRITE);
+    __atomic_store_n((unsigned *)p, v, __ATOMIC_SEQ_CST);
+}
+inline void ptx_ld_relaxed_sys_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
+                                             emu_u64 p)
+{
+    emu->api->peer(emu, (const void *)p);
+    if (p % 16)
+        emu->api->fail(emu, "a load of 16 bytes from an address that is no multiple of 16");
+    uint4 v = *(const uint4 *)p;
+    a = v.x, b = v.y, c = v.z, d = v.w;
+}
+inline void ptx_ld_relaxed_sys_global_u16(unsigned short &d, emu_u64 p)
+{
+    emu->api->peer(emu, (const void *)p);
+    d = *(const unsigned short *)p;
+}
+inline void ptx_mov_u64(emu_u64 &d, emu_u64 v) { d = v; }
+inline emu_u64 ptx_sreg_globaltimer() { return emu->api->now_ns(emu); }
 inline void ptx_red_release_gpu_global_add_u32(emu_u64 p, unsigned v)
 {
     __atomic_fetch_add((unsigned *)p, v, __ATOMIC_SEQ_CST);

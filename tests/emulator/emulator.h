@@ -42,7 +42,10 @@
  *   sms=N           number of SMs (4)
  *   driver=N        what cuDriverGetVersion says (13000)
  *   nvrtc=N         the newest capability that NVRTC compiles for (120)
- *   memory=MIB      device memory (2048)
+ *   memory=MIB      memory of a device (2048)
+ *   devices=N       number of devices, 1 to 8 (1); not with race
+ *   peers=on        the default: each device may access the memory of the others, once that was
+ *                   enabled; none: none may
  *   order=N         seed of the order in which threads run (0: rising)
  *   stream=lazy     the default: queued work runs as late as order and synchronisation allow, so
  *                   that a host that reads too early or overwrites too soon is caught
@@ -113,6 +116,13 @@ static inline uint32_t emu_max_shared(int cc)
 /* Runs every CTA to its end. Returns 0, or -1 with a text. Thread-safe: several launches may run on
  * several OS threads. */
 int emu_run(const emu_launch *l, char *message, size_t message_size);
+
+/* A kernel waits for what a kernel of another stream does: threads run the queues of all other
+ * streams, and the lock is released for a moment. */
+void emu_others_go_on(void);
+/* Returns whether the current device may access this address: it is not another device's, or its
+ * peers' memory was enabled. */
+int emu_may_access(const void *p);
 
 /* For the race detector. emu_race_order: what runs on the stream (NULL: on any) from now on begins
  * after everything before it is done. emu_race_memory: names a block of memory for its messages (0

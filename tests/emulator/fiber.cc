@@ -221,6 +221,19 @@ void yield(Thread *t)
         go(g, next->lane[lane]);
 }
 
+void yield_to_others(Thread *t)
+{
+    enum { OFTEN = 8 };
+    Group *g = t->group;
+    g->idle_yields = 0; /* the kernel ends such waits by its own clock */
+    if (++g->waits_for_others % OFTEN == 0) {
+        if (g->races)
+            fail(t, "waits for another kernel, which the race detector does not follow");
+        emu_others_go_on();
+    }
+    yield(t);
+}
+
 void fail(Thread *t, const char *format, ...)
 {
     Group *g = t->group;

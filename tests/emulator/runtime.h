@@ -193,6 +193,7 @@ struct Group {
     char *arenas = nullptr; /* one for each CTA of the largest cluster */
     uint32_t shared_bytes, live, n_threads, cluster_generation, cluster_arrived;
     uint64_t random, idle_yields;
+    uint32_t waits_for_others; /* calls of yield_to_others */
     Thread main, *current;
     const void *home; /* the launching thread's stack, for ASan */
     size_t home_bytes;
@@ -214,6 +215,8 @@ void fail(Thread *t, const char *format, ...) __attribute__((format(printf, 2, 3
 char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, const char *what);
 uint32_t random_of(Group *g, uint32_t below);
 void yield(Thread *t);
+/* For loops that wait for a kernel of another stream. */
+void yield_to_others(Thread *t);
 void go_last(Thread *t);
 
 /* warp.cc */

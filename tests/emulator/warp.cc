@@ -3,6 +3,7 @@
  * Each lane leaves its arguments in its Thread and waits; the last one to arrive does the work of
  * all. Lanes that have exited are not waited for; a shuffle reads NaN from them. */
 #include <cstring>
+#include <ctime>
 
 #include "runtime.h"
 
@@ -437,6 +438,18 @@ static void pdl_go(emu_thread *e)
     if (((Thread *)e)->group->races)
         race_pdl_go((Thread *)e);
 }
+static void others(emu_thread *e) { yield_to_others((Thread *)e); }
+static void peer(emu_thread *e, const void *p)
+{
+    if (!emu_may_access(p))
+        fail((Thread *)e, "address %p is memory of a device whose access was not enabled", p);
+}
+static emu_u64 now_ns(emu_thread *)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (emu_u64)t.tv_sec * 1000000000 + (emu_u64)t.tv_nsec;
+}
 static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, const void *site)
 {
     race_access(e, p, bytes, (kind & EMU_WRITE ? RACE_WRITE : 0) | RACE_ATOMIC, site);
@@ -464,6 +477,9 @@ static emu_api whole_table()
     a.pdl_wait = pdl_wait;
     a.pdl_go = pdl_go;
     a.fence = fence;
+    a.others = others;
+    a.peer = peer;
+    a.now_ns = now_ns;
     a.access = race_access;
     a.atomic = atomic;
     return a;

@@ -1,11 +1,13 @@
-/* vitrine bench comm: the communication ops between ranks of the CPU, by size, with the buffers
- * that peers read registered once, and with a copy into them. A rank is one thread. */
+/* vitrine bench comm: the communication ops between ranks, by size, with the buffers that peers read
+ * registered once, and with a copy into them. A rank is one thread of the CPU, or a GPU. */
 #include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "cli/bench/bench.h"
+#include "device/choose.h"
 #include "device/cpu.h"
-#include "ops/bench/comm_bench.h"
+#include "ops/bench/comm_gpus.h"
 
 /* Bytes of a rank's buffer; of an op that joins parts, of all ranks' together. */
 static const int64_t sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20};
@@ -15,10 +17,22 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct comm_report {
     const cli *c;
     int32_t ranks, n_wrong;
+    comm_gpus *gpus; /* NULL: ranks of the CPU */
     vt_table table;
     vt_buf results; /* with --json: [{...}, ...] */
     vt_json json;
 } comm_report;
+
+/* Joined parts are logits, which are fp32 everywhere; sums on GPUs are of BF16. */
+static int64_t element_bytes(const comm_report *k, const vt_op *op)
+{
+    return k->gpus && op->tolerance > 0 ? 2 : 4;
+}
+
+static double tolerance_of(const comm_report *k, const vt_op *op)
+{
+    return element_bytes(k, op) == 2 ? COMM_BF16_TOLERANCE : op->tolerance;
+}
 
 static void put_row(comm_report *k, int64_t bytes, comm_how how, const comm_result *r, bool wrong)
 {
@@ -41,15 +55,17 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json *w = &k->json;
     char name[64];
     snprintf(name, sizeof name, "ranks=%d %s=1 n=%lld", k->ranks, op->fields[1].name,
-             (long long)(bytes / (int64_t)sizeof(float)));
+             (long long)(bytes / element_bytes(k, op)));
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "op", op->name);
     vt_json_string(w, "case", name);
     vt_json_string(w, "implementation", r->impl->name);
-    vt_json_string(w, "device", "cpu");
+    vt_json_string(w, "device", k->gpus ? "cuda" : "cpu");
+    vt_json_string(w, "gpu", k->gpus ? comm_gpus_name(k->gpus) : NULL);
     vt_json_string(w, "method", comm_how_name[how]);
     vt_json_int(w, "ranks", k->ranks);
-    vt_json_int(w, "threads", 1);
+    if (!k->gpus)
+        vt_json_int(w, "threads", 1);
     vt_json_int(w, "message_bytes", r->message_bytes);
     vt_json_int(w, "best_ns", r->best_ns);
     vt_json_int(w, "median_ns", r->median_ns);
@@ -57,28 +73,57 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json_int(w, "bytes", r->moved_bytes);
     vt_json_fixed(w, "gb_per_s", (double)r->moved_bytes / (double)r->median_ns, 3);
     vt_json_real(w, "error", r->error);
-    vt_json_real(w, "tolerance", op->tolerance);
+    vt_json_real(w, "tolerance", tolerance_of(k, op));
     vt_json_bool(w, "ranks_agree", r->agree);
     vt_json_string(w, "wrong", !r->agree ? "ranks differ" : wrong ? "beyond the tolerance" : NULL);
     vt_json_close(w);
+}
+
+static void put(comm_report *k, const vt_op *op, int64_t bytes, comm_how how, const comm_result *r)
+{
+    bool wrong = !r->agree || !(r->error <= tolerance_of(k, op));
+    k->n_wrong += wrong;
+    if (k->c->json)
+        put_json(k, op, bytes, how, r, wrong);
+    else
+        put_row(k, bytes, how, r, wrong);
+}
+
+/* Every row that can run the call, on registered buffers; the one that a program takes on copied
+ * ones too. */
+static vt_status bench_on_gpus(comm_report *k, const vt_op *op, int64_t bytes, int32_t reps,
+                               vt_err *err)
+{
+    comm_result r;
+    comm_ask ask = {.op = op, .rows = 1, .n = bytes / element_bytes(k, op), .repetitions = reps};
+    for (const vt_impl *const *row = op->impls; *row; row++) {
+        ask.row = (*row)->name;
+        if ((*row)->device != VT_DEVICE_CUDA)
+            continue;
+        TRY(comm_gpus_run(k->gpus, &ask, &r, err));
+        put(k, op, bytes, COMM_REGISTERED, &r);
+    }
+    ask.row = NULL;
+    ask.how = COMM_COPIED;
+    TRY(comm_gpus_run(k->gpus, &ask, &r, err));
+    put(k, op, bytes, COMM_COPIED, &r);
+    return VT_OK;
 }
 
 static vt_status bench_op(comm_report *k, const vt_op *op, vt_err *err)
 {
     int32_t reps = (int32_t)vt_options_int(k->c->options, "reps");
     vt_table_init(&k->table, "bytes|buffers|runs as|>best|>median|>GB/s|>error|ranks agree");
-    for (int32_t i = 0; i < N_SIZES; i++)
-        for (int32_t how = 0; how < COMM_HOWS; how++) {
+    for (int32_t i = 0; i < N_SIZES; i++) {
+        if (k->gpus)
+            TRY(bench_on_gpus(k, op, sizes[i], reps, err));
+        for (int32_t how = 0; how < COMM_HOWS && !k->gpus; how++) {
             comm_result r;
             TRY(comm_bench(op, k->ranks, sizes[i] / (int64_t)sizeof(float), (comm_how)how, reps, &r,
                            err));
-            bool wrong = !r.agree || !(r.error <= op->tolerance);
-            k->n_wrong += wrong;
-            if (k->c->json)
-                put_json(k, op, sizes[i], (comm_how)how, &r, wrong);
-            else
-                put_row(k, sizes[i], (comm_how)how, &r, wrong);
+            put(k, op, sizes[i], (comm_how)how, &r);
         }
+    }
     return VT_OK;
 }
 
@@ -86,7 +131,10 @@ static void print_table(comm_report *k, const vt_op *op)
 {
     vt_buf b = {0};
     vt_text_ink(&b, &k->c->out, VT_INK_BOLD, op->name);
-    vt_buf_printf(&b, "  %s: %d ranks of 1 thread\n", op->what, k->ranks);
+    if (k->gpus)
+        vt_buf_printf(&b, "  %s: %d ranks on %s\n", op->what, k->ranks, comm_gpus_name(k->gpus));
+    else
+        vt_buf_printf(&b, "  %s: %d ranks of 1 thread\n", op->what, k->ranks);
     vt_table_finish(&k->table, &b, &k->c->out, 1);
     vt_buf_putc(&b, '\n');
     if (b.data)
@@ -94,14 +142,33 @@ static void print_table(comm_report *k, const vt_op *op)
     vt_buf_release(&b);
 }
 
+/* Opens the GPUs that option device names, if it names any. */
+static vt_status open_gpus(comm_report *k, vt_err *err)
+{
+    const char *device = vt_options_get(k->c->options, "comm-device");
+    int32_t gpu[COMM_GPU_RANKS];
+    if (strcmp(device, "cpu") == 0)
+        return VT_OK;
+    if (k->ranks > COMM_GPU_RANKS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "tp is %d, expected at most %d ranks on GPUs",
+                       k->ranks, COMM_GPU_RANKS);
+    TRY(vt_device_gpus(device, k->ranks, gpu, err));
+    for (int32_t r = 1; r < k->ranks; r++)
+        if (gpu[r] == gpu[0]) {
+            cli_note(k->c, "two ranks are on one GPU: times say nothing about links");
+            break;
+        }
+    return comm_gpus_open(gpu, k->ranks, &k->gpus, err);
+}
+
 int cli_bench_comm(cli *c)
 {
     vt_err err = {0};
     comm_report k = {.c = c, .ranks = (int32_t)vt_options_int(c->options, "comm-tp")};
-    vt_status status = VT_OK;
+    vt_status status = open_gpus(&k, &err);
     vt_buf b = {0};
     vt_json w;
-    if (k.ranks > vt_cpu_get()->n_cpus)
+    if (!k.gpus && k.ranks > vt_cpu_get()->n_cpus)
         cli_note(
             c, "%d ranks share %d CPUs: they wait for each other's turns, and the times are those",
             k.ranks, vt_cpu_get()->n_cpus);
@@ -111,7 +178,7 @@ int cli_bench_comm(cli *c)
         if (!((*op)->is & VT_OP_JOINS_RANKS))
             continue;
         status = bench_op(&k, *op, &err);
-        if (!c->json)
+        if (!c->json && status == VT_OK)
             print_table(&k, *op);
     }
     vt_json_close(&k.json);
@@ -125,6 +192,7 @@ int cli_bench_comm(cli *c)
         code = cli_object_print(&w);
     }
     vt_buf_release(&k.results);
+    comm_gpus_close(k.gpus);
     if (status == VT_OK && k.n_wrong > 0)
         status = vt_fail(
             &err, VT_ERR_DEVICE,

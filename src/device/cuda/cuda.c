@@ -33,6 +33,24 @@ vt_status vt_cuda_enter(vt_cuda *c, vt_err *err)
                          err);
 }
 
+vt_status vt_cuda_open_peer(vt_cuda *c, const vt_cuda *peer, vt_err *err)
+{
+    int can = 0;
+    if (c->device == peer->device)
+        return VT_OK;
+    TRY(vt_cuda_check(c, c->driver.peer_can(&can, c->device, peer->device),
+                      "asking for peer access between GPUs", err));
+    if (!can)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "cuda:%d cannot access the memory of cuda:%d (no peer access), which ranks "
+                       "on these two need",
+                       c->ordinal, peer->ordinal);
+    cu_result r = c->driver.peer_enable(peer->context, 0);
+    return r == CU_ERROR_PEER_ALREADY
+               ? VT_OK
+               : vt_cuda_check(c, r, "opening peer access between GPUs", err);
+}
+
 static int32_t capability(const vt_cuda *c) { return 10 * c->cc_major + c->cc_minor; }
 
 static vt_status choose_level(vt_cuda *c, vt_err *err)

@@ -27,6 +27,7 @@ typedef unsigned long long cu_mem_handle;
 
 enum {
     CU_ERROR_NOT_READY = 600,
+    CU_ERROR_PEER_ALREADY = 704, /* its memory can be accessed already */
     CU_ATTR_CLOCK_KHZ = 13,
     CU_ATTR_SM_COUNT = 16,
     CU_ATTR_PCI_BUS = 33,
@@ -111,6 +112,8 @@ typedef struct cu_tensor_map {
     F(context_release, "cuDevicePrimaryCtxRelease_v2", (cu_device d))                             \
     F(context_reset, "cuDevicePrimaryCtxReset_v2", (cu_device d))                                 \
     F(context_set, "cuCtxSetCurrent", (cu_context c))                                             \
+    F(peer_can, "cuDeviceCanAccessPeer", (int *can, cu_device d, cu_device peer))                 \
+    F(peer_enable, "cuCtxEnablePeerAccess", (cu_context peer, unsigned flags))                    \
     F(mem_info, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total))                         \
     F(mem_alloc, "cuMemAlloc_v2", (cu_ptr * p, size_t bytes))                                     \
     F(mem_free, "cuMemFree_v2", (cu_ptr p))                                                       \

@@ -132,7 +132,7 @@ static const vt_impl all_gather_copy = {.name = "copy",
                                         .run = all_gather_run,
                                         .describe = all_gather_describe};
 
-static const vt_impl *const all_gather_impls[] = {&all_gather_copy, NULL};
+static const vt_impl *const all_gather_impls[] = {&all_gather_copy, &all_gather_cuda, NULL};
 
 static const vt_operand all_gather_operands[] = {
     {"x", offsetof(all_gather_args, x), VT_OPERAND_ACTIVATION, true, false, 0},

@@ -15,5 +15,6 @@ typedef struct all_gather_args {
 } all_gather_args;
 
 extern const vt_op all_gather_op;
+extern const vt_impl all_gather_cuda;
 
 #endif

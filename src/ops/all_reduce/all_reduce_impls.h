@@ -3,6 +3,6 @@
 
 #include "ops/op.h"
 
-extern const vt_impl all_reduce_avx2, all_reduce_avx512;
+extern const vt_impl all_reduce_avx2, all_reduce_avx512, all_reduce_one_shot, all_reduce_two_shot;
 
 #endif

@@ -12,7 +12,7 @@ static bool embed_supports(const void *args, const vt_target *target, const vt_s
     (void)target, (void)upto;
     const embed_args *a = args;
     const vt_tensor *t = a->table;
-    return !a->part && (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
+    return (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
            a->y->dtype == VT_BF16;
 }
 
@@ -22,12 +22,12 @@ static cuda_launch launch_of(const embed_args *a, int64_t tokens)
     bool quantised = a->table->dtype != VT_BF16;
     int64_t threads = tokens * (quantised ? 4 * vt_ceil_div(hidden, QUANT_UNIT) : hidden / vec);
     cuda_launch l = {.spec = JIT_SPEC("embed.cu", "embed", {"hidden", hidden}, {"vec", vec},
-                                      {"scaled", a->scale != 1.0f}),
+                                      {"scaled", a->scale != 1.0f}, {"part", a->part}),
                      .grid = {cuda_blocks(threads, 128), 1, 1},
                      .threads = 128};
     if (quantised)
         l.spec = JIT_SPEC("embed_quant.cu", "embed_quant", LINEAR_QUANT_PARAMS(a->table->dtype),
-                          {"k", hidden}, {"scaled", a->scale != 1.0f});
+                          {"k", hidden}, {"scaled", a->scale != 1.0f}, {"part", a->part});
     return l;
 }
 
@@ -42,7 +42,9 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
                       .pool = a->token_pool ? *a->token_pool : NULL,
                       .y = a->y->data,
                       .n_tokens = (int32_t)tokens,
-                      .scale = a->scale};
+                      .scale = a->scale,
+                      .first = a->first,
+                      .rows = (int32_t)a->table->dim[0]};
     cuda_launch l = launch_of(a, tokens);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }

@@ -12,6 +12,7 @@ typedef struct embed_params {
     uint16_t *y;
     int32_t n_tokens;
     float scale;
+    int32_t first, rows; /* of a part of the vocabulary: its first id, and how many it has */
 } embed_params;
 
 #endif

@@ -152,6 +152,8 @@ static void write_ranks(server_exposition *w, const vt_executor *x)
     server_family(w, SERVER_GAUGE, "vitrine:rank_kv_bytes", "KV pages of a rank.");
     for (int32_t r = 0; r < n; r++)
         server_sample(w, (double)rank[r].kv_bytes, "rank", label[r], NULL);
+    if (rank[0].wait_ns < 0) /* ranks on GPUs: see stories */
+        return;
     server_family(w, SERVER_COUNTER, "vitrine:rank_wait_seconds",
                   "Time for which a rank waited in communication calls for other ranks.");
     for (int32_t r = 0; r < n; r++)

@@ -1,0 +1,100 @@
+// y[i] = residual[i] + (x_0[i] + x_1[i] + ...)     all [n * VEC] bf16; x_r in the memory of rank r
+//
+//   all_reduce_one_shot   every rank reads the buffers of all ranks and adds them itself: one meeting. Bytes over the
+//                         links: (RANKS - 1) x for each rank
+//   all_reduce_two_shot   rank r adds part r of all buffers, and after a second meeting every rank reads the parts that
+//                         the others made: 2 (RANKS - 1) / RANKS x
+//
+// The sum of the ranks, in the order of their numbers in fp32, is rounded to bf16 before the residual is added, in both
+// alike: so the bits do not depend on which one runs, and all ranks have the same.
+//
+// CTA b needs what CTAs b of the peers make and nothing else, so a grid need only be resident as a whole.
+// Template: RANKS, VEC (8 or 1), EARLY (1: the next kernel may start before the ranks have met).
+#include "comm.cuh"
+#include "all_reduce_params.h"
+
+// The sum of vector i of all ranks, in their order.
+INLINE f32x8 sum_of(const all_reduce_params &p, u64 i)
+{
+    f32x8 sum;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        f32x8 x = unpack8(load_peer16(p.x[r] + i * 8));
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sum.v[k] = r == 0 ? x.v[k] : sum.v[k] + x.v[k];
+    }
+    return sum;
+}
+
+INLINE float sum_of_one(const all_reduce_params &p, u64 i)
+{
+    float sum = 0;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++)
+        sum = r == 0 ? bf16_f32(load_peer2(p.x[r] + i)) : sum + bf16_f32(load_peer2(p.x[r] + i));
+    return sum;
+}
+
+// Stores rounded sums, with the residual if there is one.
+INLINE void finish(const all_reduce_params &p, u64 i, uint4 sums)
+{
+    if (p.residual) {
+        f32x8 a = unpack8(load16(p.residual + i * 8)), b = unpack8(sums);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            a.v[k] += b.v[k];
+        sums = pack8(a);
+    }
+    store16(p.y + i * 8, sums);
+}
+
+INLINE void finish_one(const all_reduce_params &p, u64 i, u16 sum)
+{
+    p.y[i] = p.residual ? f32_bf16(bf16_f32(p.residual[i]) + bf16_f32(sum)) : sum;
+}
+
+KERNEL __launch_bounds__(COMM_THREADS)
+    all_reduce_one_shot(const __grid_constant__ all_reduce_params p)
+{
+    u32 number = comm_number(p.comm);
+    if (EARLY)
+        pdl_go();
+    pdl_wait();
+    comm_meet<RANKS>(p.comm, number);
+    for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < p.n; i += gridDim.x * COMM_THREADS) {
+        if constexpr (VEC == 8)
+            finish(p, i, pack8(sum_of(p, i)));
+        else
+            finish_one(p, i, f32_bf16(sum_of_one(p, i)));
+    }
+}
+
+KERNEL __launch_bounds__(COMM_THREADS)
+    all_reduce_two_shot(const __grid_constant__ all_reduce_params p)
+{
+    u32 number = comm_number(p.comm), rank = p.comm.rank;
+    u64 each = (p.n + RANKS - 1) / RANKS, first = blockIdx.x * COMM_THREADS + threadIdx.x,
+        step = gridDim.x * COMM_THREADS;
+    if (EARLY)
+        pdl_go();
+    pdl_wait();
+    comm_meet<RANKS>(p.comm, number);
+    for (u64 j = first; j < each && rank * each + j < p.n; j += step) {
+        if constexpr (VEC == 8)
+            store16(p.part[rank] + j * 8, pack8(sum_of(p, rank * each + j)));
+        else
+            p.part[rank][j] = f32_bf16(sum_of_one(p, rank * each + j));
+    }
+    comm_meet<RANKS>(p.comm, number + 1);
+    for (u64 j = first; j < each; j += step)
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++) {
+            if (r * each + j >= p.n)
+                continue;
+            if constexpr (VEC == 8)
+                finish(p, r * each + j, load_peer16(p.part[r] + j * 8));
+            else
+                finish_one(p, r * each + j, load_peer2(p.part[r] + j));
+        }
+}

@@ -1,0 +1,129 @@
+/* all_reduce on GPUs: see all_reduce.cu. Two-shot moves fewer bytes over the links from three ranks
+ * on, and has a second meeting. */
+#include "ops/all_reduce/all_reduce.h"
+
+#include "ops/all_reduce/all_reduce_impls.h"
+#include "ops/all_reduce/all_reduce_params.h"
+#include "ops/cuda_impls.h"
+#include "ops/cut.h"
+
+enum { MOST_ONE_SHOT = 256 << 10 }; /* bytes of a buffer, of more than two ranks */
+
+static const vt_host_plan all_reduce_plan = {.name = "the ranks' sums",
+                                             .items = vt_comm_plan_items,
+                                             .bytes = vt_comm_plan_bytes,
+                                             .fill = vt_comm_plan_fill};
+
+static bool contiguous(const vt_tensor *t)
+{
+    return !t || (t->dtype == VT_BF16 && t->row_stride == t->dim[1]);
+}
+
+static bool one_shot_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t, (void)upto;
+    const all_reduce_args *a = args;
+    return a->comm->group->gpu && a->comm->group->n <= COMM_GPU_RANKS && contiguous(a->x) &&
+           contiguous(a->y) && contiguous(a->residual);
+}
+
+static bool one_shot_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t;
+    const all_reduce_args *a = args;
+    int64_t bytes = vt_size_rows(a->y, upto) * vt_dtype_row_bytes(VT_BF16, a->y->dim[1]);
+    return a->comm->group->n <= 2 || bytes <= MOST_ONE_SHOT;
+}
+
+static bool two_shot_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const all_reduce_args *a = args;
+    return one_shot_supports(args, t, upto) && a->comm->group->gpu->part_bytes > 0;
+}
+
+static int64_t vectors_of(const all_reduce_args *a, int64_t rows, int32_t *vec)
+{
+    *vec = a->y->dim[1] % 8 == 0 ? 8 : 1;
+    return rows * a->y->dim[1] / *vec;
+}
+
+static cuda_launch launch_of(const all_reduce_args *a, int64_t rows, bool two_shot)
+{
+    int32_t vec, ranks = a->comm->group->n;
+    int64_t n = vectors_of(a, rows, &vec);
+    return (cuda_launch){
+        .spec = JIT_SPEC("all_reduce.cu", two_shot ? "all_reduce_two_shot" : "all_reduce_one_shot",
+                         {"ranks", ranks}, {"vec", vec}, {"early", !a->comm->group->gpu->together}),
+        .grid = {vt_comm_ctas(a->comm, two_shot ? vt_ceil_div(n, ranks) : n), 1, 1},
+        .threads = COMM_THREADS};
+}
+
+static vt_status launch(const all_reduce_args *a, const vt_lane *lane, bool two_shot)
+{
+    int32_t vec;
+    const vt_comm *g = a->comm->group;
+    all_reduce_params p = {.comm = vt_comm_params(a->comm, a->order, lane),
+                           .residual = a->residual ? a->residual->data : NULL,
+                           .y = a->y->data,
+                           .n = (uint64_t)vectors_of(a, a->y->dim[0], &vec)};
+    for (int32_t r = 0; r < g->n; r++) {
+        p.x[r] = g->buffer[a->slot][r]->data;
+        p.part[r] = g->gpu->part[r];
+    }
+    cuda_launch l = launch_of(a, a->y->dim[0], two_shot);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static vt_status one_shot_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane, false);
+}
+
+static vt_status two_shot_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane, true);
+}
+
+static void describe(const all_reduce_args *a, const vt_target *t, const vt_size *size,
+                     bool two_shot, vt_cut *out)
+{
+    int64_t rows = vt_size_rows(a->y, size);
+    int32_t vec;
+    (void)vectors_of(a, rows, &vec);
+    cuda_launch l = launch_of(a, rows, two_shot);
+    vt_cut_shape(out, "%d x [%lld x %lld]", a->comm->group->n, (long long)rows,
+                 (long long)a->y->dim[1]);
+    vt_cut_roles(out,
+                 two_shot ? "two-shot: each rank adds a part" : "one-shot: each rank reads all",
+                 "in the order of the ranks");
+    vt_cut_grid(out, t, &l, 2 * vec);
+}
+
+static void one_shot_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    describe(args, t, size, false, out);
+}
+
+static void two_shot_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    describe(args, t, size, true, out);
+}
+
+const vt_impl all_reduce_one_shot = {.name = "one-shot",
+                                     .device = VT_DEVICE_CUDA,
+                                     .fixed_order = true,
+                                     .supports = one_shot_supports,
+                                     .suits = one_shot_suits,
+                                     .run = one_shot_run,
+                                     .describe = one_shot_describe,
+                                     .plan = &all_reduce_plan};
+
+const vt_impl all_reduce_two_shot = {.name = "two-shot",
+                                     .device = VT_DEVICE_CUDA,
+                                     .fixed_order = true,
+                                     .supports = two_shot_supports,
+                                     .run = two_shot_run,
+                                     .describe = two_shot_describe,
+                                     .plan = &all_reduce_plan};

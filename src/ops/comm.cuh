@@ -1,0 +1,84 @@
+// How the ranks of a group meet inside a kernel. Every CTA has a flag for each rank in the memory of each rank:
+//
+//   flag[r][b][p]    in rank r's memory, written by rank p: the number of the meeting that CTA b of rank p has come to
+//
+// CTA b of a rank writes the number to its peers and waits until the peers' CTAs b have written it here. So it polls its
+// own memory, and what CTAs b of all ranks wrote before the meeting can be read behind it. Numbers grow from meeting to
+// meeting (and are compared around 2^32), so flags need no reset.
+//
+// A wait ends after limit_ns at the latest, and soon after another rank has failed: then results mean nothing, and
+// *failed says who did not come.
+#include "comm_params.h"
+
+INLINE u32 load_flag(const u32 *p)
+{
+    u32 v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+INLINE u32 load_relaxed(const u32 *p)
+{
+    u32 v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+INLINE void store_flag(u32 *p, u32 v)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+INLINE u64 time_ns()
+{
+    u64 t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+// Reads what a peer wrote, past caches that may hold older values.
+INLINE uint4 load_peer16(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+INLINE u16 load_peer2(const u16 *p)
+{
+    u16 v;
+    asm volatile("ld.relaxed.sys.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+    return v;
+}
+
+// Waits until a flag has come to `number`. `peer` is the rank that writes it.
+INLINE void await_flag(const comm_params &c, const u32 *flag, u32 number, u32 peer)
+{
+    constexpr u32 kOften = 256; // polls between two looks at the clock
+    u64 end = 0;
+    for (u32 polls = 1; (i32)(load_flag(flag) - number) < 0; polls++) {
+        if (polls % kOften)
+            continue;
+        if (load_relaxed(c.failed))
+            return;
+        u64 now = time_ns();
+        end = end ? end : now + c.limit_ns;
+        if (c.limit_ns && now >= end) {
+            store_flag(c.failed, comm_failure(peer, c.order));
+            return;
+        }
+    }
+}
+
+// The meetings of one call have numbers in a row, of which a call may use MEETINGS.
+INLINE u32 comm_number(const comm_params &c) { return (*c.base + c.order) * COMM_MEETINGS; }
+
+// All threads of the CTA call it, behind pdl_wait(). What they wrote before is seen by the peers' CTAs of this number.
+template <u32 kRanks> INLINE void comm_meet(const comm_params &c, u32 number)
+{
+    u32 cta = blockIdx.x * COMM_GPU_RANKS, peer = threadIdx.x;
+    __syncthreads();
+    if (peer < kRanks && peer != c.rank) {
+        store_flag(c.flag[peer] + cta + c.rank, number);
+        await_flag(c, c.flag[c.rank] + cta + peer, number, peer);
+    }
+    __syncthreads();
+}

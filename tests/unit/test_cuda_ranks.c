@@ -1,0 +1,293 @@
+/* Engines over several emulated GPUs (tests/emulator): greedy tokens are those of one GPU except at
+ * near-ties, also where two ranks share a GPU; a rank that hangs, or whose kernel faults, is named;
+ * GPUs without peer access are refused. And the rows of the communication ops, over odd shapes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/emulated_gpu.h"
+#include "common/engine_run.h"
+#include "engine/engine_inside.h"
+#include "ops/bench/comm_gpus.h"
+
+#define MODELS "tests/golden/models/"
+
+enum { PROMPT = 24, TOKENS = 16, REQUESTS = 3 };
+
+/* A margin, in log-probability, below which BF16 may choose the other token. */
+static const double kTie = 0.06;
+
+typedef struct answer {
+    int32_t token[TOKENS], n;
+    double margin[TOKENS];
+    vt_finish finish;
+    char error[300];
+} answer;
+
+static char notice[400];
+
+static void on_event(void *user, const vt_event *e)
+{
+    answer *a = user;
+    for (int32_t i = 0; i < e->n_tokens && a->n < TOKENS; i++) {
+        const vt_token_logprob *top = e->top_logprobs + i * e->n_top;
+        a->margin[a->n] = (double)(top[0].logprob - top[1].logprob);
+        a->token[a->n++] = e->tokens[i];
+    }
+    if (e->finish != VT_FINISH_NONE)
+        a->finish = e->finish;
+    if (e->error)
+        snprintf(a->error, sizeof a->error, "%s", e->error);
+}
+
+static void on_notice(void *user, const char *text)
+{
+    (void)user;
+    snprintf(notice, sizeof notice, "%s", text);
+}
+
+static vt_options *options_of(const char *model, const char *device, int32_t tp)
+{
+    vt_options *o;
+    assert_int_equal(vt_options_new(&o, NULL), VT_OK);
+    engine_option(o, "model", model);
+    engine_option(o, "device", device);
+    engine_option_int(o, "tp", tp);
+    engine_option_int(o, "max-context", 96);
+    engine_option_int(o, "max-running", 4);
+    engine_option_int(o, "token-budget", 32);
+    engine_option_int(o, "kv-memory", 8 << 20);
+    engine_option_int(o, "threads", tp == 3 ? 3 : 4);
+    assert_int_equal(vt_options_set_notice(o, on_notice, NULL, NULL), VT_OK);
+    notice[0] = '\0';
+    return o;
+}
+
+/* Submits the requests. Their prompts are not of one length, so steps mix prompts and decodes. */
+static void ask(vt_engine *e, const vt_model *m, answer *a)
+{
+    for (int32_t k = 0; k < REQUESTS; k++) {
+        int32_t prompt[PROMPT];
+        vt_request_params p;
+        for (int32_t i = 0; i < PROMPT; i++)
+            prompt[i] = (i * i * 31 + k * 977 + 5) % vt_model_vocab_size(m);
+        vt_request_init(&p);
+        p.prompt = prompt;
+        p.n_prompt = PROMPT - 7 * k;
+        p.max_tokens = TOKENS;
+        p.ignore_eos = true;
+        p.logprobs = 2;
+        p.callback = on_event;
+        p.user = &a[k];
+        a[k] = (answer){0};
+        engine_submit(e, &p);
+    }
+}
+
+static void answers(const char *model, const char *device, int32_t tp, answer *a)
+{
+    vt_model *m;
+    vt_err err = {0};
+    vt_options *o = options_of(model, device, tp);
+    if (vt_model_open(o, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_engine *e = engine_open(m, o);
+    ask(e, m, a);
+    engine_run(e);
+    for (int32_t k = 0; k < REQUESTS; k++)
+        assert_int_equal(a[k].finish, VT_FINISH_LENGTH);
+    vt_engine_free(e);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+/* The tokens of one GPU up to the first near-tie, which is printed. */
+static void compare(const char *model, const answer *one, const char *device, int32_t tp)
+{
+    answer many[REQUESTS];
+    answers(model, device, tp, many);
+    for (int32_t k = 0; k < REQUESTS; k++) {
+        int32_t same = 0;
+        while (same < TOKENS && many[k].token[same] == one[k].token[same])
+            same++;
+        if (same == TOKENS)
+            continue;
+        print_message("%s, request %d, tp %d on %s: token %d is another, its margin is %.2g\n",
+                      model, k, tp, device, same, one[k].margin[same]);
+        if (!(one[k].margin[same] <= kTie))
+            fail_msg("a margin of %g is no near-tie (%g)", one[k].margin[same], kTie);
+    }
+}
+
+static void test_tokens_equal_those_of_one_gpu(void **state)
+{
+    (void)state;
+    answer one[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=4", 1);
+    answers(MODELS "llama-gqa8-llama3-f32", "cuda", 1, one);
+    compare(MODELS "llama-gqa8-llama3-f32", one, "cuda", 2);
+    compare(MODELS "llama-gqa8-llama3-f32", one, "cuda:3,1", 2);
+    compare(MODELS "llama-gqa8-llama3-f32", one, "cuda:0,0", 2);
+    compare(MODELS "llama-gqa8-llama3-f32", one, "cuda", 4);
+    answers(MODELS "qwen3moe-raw", "cuda", 1, one);
+    compare(MODELS "qwen3moe-raw", one, "cuda", 2);
+}
+
+/* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one of
+ * its query heads. */
+static void test_uneven_heads(void **state)
+{
+    (void)state;
+    answer one[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=4", 1);
+    answers(MODELS "llama-gqa3-linear-bias", "cuda", 1, one);
+    compare(MODELS "llama-gqa3-linear-bias", one, "cuda", 2);
+    compare(MODELS "llama-gqa3-linear-bias", one, "cuda", 3);
+}
+
+/* ---- what goes wrong ---- */
+
+static vt_status open_fails(const char *emulator, const char *device, int32_t tp, vt_err *err)
+{
+    vt_model *m;
+    vt_engine *e = NULL;
+    setenv("VITRINE_EMULATOR", emulator, 1);
+    vt_options *o = options_of(MODELS "llama-gqa8-llama3-f32", device, tp);
+    assert_int_equal(vt_model_open(o, &m, err), VT_OK);
+    vt_status status = vt_engine_new(m, o, &e, err);
+    assert_null(e);
+    vt_model_free(m);
+    vt_options_free(o);
+    return status;
+}
+
+static void test_devices_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    vt_err err = {0};
+    assert_int_equal(open_fails("devices=2", "cuda:0,1", 1, &err), VT_ERR_USAGE);
+    assert_string_equal(err.message, "device is cuda:0,1, which names 2 GPUs for 1 rank (tp)");
+    assert_int_equal(open_fails("devices=2", "cuda:0,1", 4, &err), VT_ERR_USAGE);
+    assert_string_equal(err.message, "device is cuda:0,1, which names 2 GPUs for 4 ranks (tp)");
+    assert_int_equal(open_fails("devices=2", "cuda:1", 2, &err), VT_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "cuda:2: the driver shows 2 GPUs"));
+    assert_int_equal(open_fails("devices=2,peers=none", "cuda", 2, &err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "cuda:0 cannot access the memory of cuda:1"));
+}
+
+/* Runs requests whose engine meets a planted fault. */
+static void break_one(const char *emulator, answer *a)
+{
+    vt_model *m;
+    vt_options *o = options_of(MODELS "llama-gqa8-llama3-f32", "cuda", 2);
+    setenv("VITRINE_EMULATOR", emulator, 1);
+    assert_int_equal(vt_model_open(o, &m, NULL), VT_OK);
+    vt_engine *e = engine_open(m, o);
+    vt_err err = {0};
+    ask(e, m, a);
+    for (bool idle = false; !idle;)
+        (void)vt_engine_step(e, &idle, &err);
+    vt_engine_free(e);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+/* The 40th kernel of a run of two ranks: which rank's it is depends on how they take turns. */
+static void test_rank_that_hangs_is_named(void **state)
+{
+    (void)state;
+    answer a[REQUESTS];
+    setenv("VITRINE_RANK_LIMIT", "1", 1);
+    setenv("VITRINE_CUDA_STEP_LIMIT", "3", 1);
+    break_one("devices=2,hang=40", a);
+    unsetenv("VITRINE_RANK_LIMIT");
+    unsetenv("VITRINE_CUDA_STEP_LIMIT");
+    assert_int_equal(a[0].finish, VT_FINISH_ERROR);
+    if (!strstr(a[0].error, "of 2 did not come to"))
+        fail_msg("%s", a[0].error);
+}
+
+static void test_rank_that_faults_is_made_again(void **state)
+{
+    (void)state;
+    answer want[REQUESTS], a[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=2", 1);
+    answers(MODELS "llama-gqa8-llama3-f32", "cuda", 2, want);
+    break_one("devices=2,fault=90", a);
+    if (!strstr(notice, "rank ") || !strstr(notice, "of 2"))
+        fail_msg("the notice is '%s'", notice);
+    for (int32_t k = 0; k < REQUESTS; k++) {
+        assert_int_equal(a[k].finish, VT_FINISH_LENGTH);
+        assert_int_equal(a[k].n, TOKENS);
+    }
+    assert_memory_equal(a[0].token, want[0].token, sizeof a[0].token);
+}
+
+/* ---- the rows ---- */
+
+static void run_row(comm_gpus *g, const char *op, const char *row, int64_t rows, int64_t n,
+                    bool residual, comm_how how)
+{
+    comm_result r;
+    vt_err err = {0};
+    comm_ask a = {.op = vt_op_find(op),
+                  .row = row,
+                  .rows = rows,
+                  .n = n,
+                  .residual = residual,
+                  .how = how,
+                  .repetitions = n < 100 ? 1 : 0};
+    if (comm_gpus_run(g, &a, &r, &err) != VT_OK)
+        fail_msg("%s %s: %s", op, row ? row : "", err.message);
+    double allowed = a.op->tolerance > 0 ? COMM_BF16_TOLERANCE : 0;
+    if (!r.agree || !(r.error <= allowed))
+        fail_msg("%s %s, %lld x %lld: error %g, ranks %s", op, row ? row : "", (long long)rows,
+                 (long long)n, r.error, r.agree ? "agree" : "differ");
+}
+
+static void rows_on(const char *emulator, const int32_t *gpu, int32_t n)
+{
+    static const int64_t shape[][2] = {{1, 1},   {1, 64},  {3, 129},  {5, 7},
+                                       {7, 333}, {2, 576}, {1, 4096}, {33, 2048}};
+    comm_gpus *g = NULL;
+    vt_err err = {0};
+    setenv("VITRINE_EMULATOR", emulator, 1);
+    if (comm_gpus_open(gpu, n, &g, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        int64_t rows = shape[i][0], cols = shape[i][1];
+        run_row(g, "all_reduce", "one-shot", rows, cols, i % 2, COMM_REGISTERED);
+        run_row(g, "all_reduce", "two-shot", rows, cols, i % 2, COMM_REGISTERED);
+        run_row(g, "all_reduce", NULL, rows, cols, true, COMM_COPIED);
+        if (cols >= n)
+            run_row(g, "all_gather", "one-shot", rows, cols, false, COMM_REGISTERED);
+    }
+    comm_gpus_close(g);
+}
+
+static void test_rows_over_odd_shapes(void **state)
+{
+    (void)state;
+    rows_on("devices=2", (const int32_t[]){0, 1}, 2);
+    rows_on("devices=3,cc=80", (const int32_t[]){2, 0, 1}, 3);
+    rows_on("devices=4,order=7", (const int32_t[]){0, 1, 2, 3}, 4);
+    rows_on("devices=1,order=3", (const int32_t[]){0, 0}, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_over_odd_shapes),
+        cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
+        cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_devices_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_rank_that_faults_is_made_again),
+        cmocka_unit_test(test_rank_that_hangs_is_named),
+    };
+    return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
+}

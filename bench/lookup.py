@@ -9,7 +9,7 @@ the median of the rounds, the median of their quotients, and how many guesses st
 import concurrent.futures, json, os, statistics, subprocess, sys, time, urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BATCHES = (1, 128), (8, 64), (64, 32)  # requests at once, tokens of each
+BATCHES = (1, 256), (8, 256), (64, 128)  # requests at once, tokens of each
 PORTS = {"off": 18491, "lookup": 18492}
 START_S = 600
 

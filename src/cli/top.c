@@ -1,18 +1,15 @@
 /* vitrine top: what a server's engine does, live in the terminal.
  *
- *   socket ── GET /live ──> sse_reader ── looks ──> top_view ── a frame a second ──> screen
+ *   socket ── GET /live ──> http_reply ──> event_stream ── looks ──> top_view ── frames ──> screen
  *
  * One thread polls the socket and the keyboard. The terminal is put back as it was however the
  * program ends, but for a signal that cannot be caught. */
 #include <errno.h>
-#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -20,101 +17,24 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/top_frame.h"
+#include "load/client.h"
 #include "server/api/keys.h"
-#include "server/http/sse_reader.h"
 
-enum { MAX_EVENT = 4 << 20, FRAME_MS = 1000, DEFAULT_ROWS = 24, ONCE_ROWS = 40, ANSWER_S = 30 };
+enum {
+    MAX_EVENT = 4 << 20,
+    MAX_BODY = 16384,
+    FRAME_MS = 1000,
+    DEFAULT_ROWS = 24,
+    ONCE_ROWS = 40,
+    ANSWER_S = 30
+};
 
-/* ---- connecting ---- */
+/* ---- asking ---- */
 
-/* A URL's parts: "http://host:port" or "unix:path". */
-typedef struct place {
-    char host[256], port[8];
-    const char *path; /* of a Unix socket; NULL: TCP */
-} place;
-
-static vt_status read_url(const char *url, place *p, vt_err *err)
-{
-    *p = (place){.port = "80"};
-    if (strncmp(url, "unix:", 5) == 0) {
-        p->path = url + 5;
-        return VT_OK;
-    }
-    if (strncmp(url, "https:", 6) == 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "--url %.200s: top does not speak TLS; expected http://HOST:PORT or "
-                       "unix:PATH of the server's machine",
-                       url);
-    const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : url;
-    size_t n = strcspn(host, "/");
-    const char *end = host + n, *colon = end;
-    if (end[0] && end[1])
-        return vt_fail(err, VT_ERR_USAGE, "--url %.200s: expected no path behind the address", url);
-    while (colon > host && *colon != ':' && *colon != ']')
-        colon--;
-    if (*colon == ':') {
-        size_t digits = (size_t)(end - colon - 1);
-        if (digits == 0 || digits >= sizeof p->port || strspn(colon + 1, "0123456789") < digits)
-            return vt_fail(err, VT_ERR_USAGE, "--url %.200s: the port is not a number", url);
-        memcpy(p->port, colon + 1, digits);
-        p->port[digits] = '\0';
-        n = (size_t)(colon - host);
-    }
-    if (n > 1 && host[0] == '[' && host[n - 1] == ']') {
-        host++;
-        n -= 2;
-    }
-    if (n == 0 || n >= sizeof p->host)
-        return vt_fail(err, VT_ERR_USAGE, "--url %.200s: expected http://HOST:PORT or unix:PATH",
-                       url);
-    memcpy(p->host, host, n);
-    return VT_OK;
-}
-
-static vt_status connect_unix(const char *path, int *fd, vt_err *err)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof a.sun_path)
-        return vt_fail(err, VT_ERR_USAGE, "%.200s: the path of a Unix socket has at most %zu bytes",
-                       path, sizeof a.sun_path - 1);
-    memcpy(a.sun_path, path, strlen(path));
-    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*fd < 0 || connect(*fd, (struct sockaddr *)&a, sizeof a) != 0)
-        return vt_fail(err, VT_ERR_IO, "unix:%s: %s", path, strerror(errno));
-    return VT_OK;
-}
-
-static vt_status connect_to(const place *p, int *fd, vt_err *err)
-{
-    struct addrinfo *list, hint = {.ai_socktype = SOCK_STREAM};
-    *fd = -1;
-    if (p->path)
-        return connect_unix(p->path, fd, err);
-    int rc = getaddrinfo(p->host, p->port, &hint, &list);
-    if (rc != 0)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", p->host, gai_strerror(rc));
-    int why = 0;
-    for (struct addrinfo *a = list; a; a = a->ai_next) {
-        *fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        if (*fd >= 0 && connect(*fd, a->ai_addr, a->ai_addrlen) == 0)
-            break;
-        why = errno;
-        if (*fd >= 0)
-            close(*fd);
-        *fd = -1;
-    }
-    freeaddrinfo(list);
-    return *fd >= 0 ? VT_OK
-                    : vt_fail(err, VT_ERR_IO, "no server at %s port %s: %s", p->host, p->port,
-                              strerror(why));
-}
-
-static vt_status send_request(int fd, const place *p, const char *key, vt_err *err)
+static vt_status send_request(int fd, const vt_load_target *t, const char *key, vt_err *err)
 {
     vt_buf b = {0};
-    bool v6 = strchr(p->host, ':') != NULL;
-    vt_buf_printf(&b, "GET /live HTTP/1.1\r\nHost: %s%s%s:%s\r\n", v6 ? "[" : "",
-                  p->path ? "localhost" : p->host, v6 ? "]" : "", p->port);
+    vt_buf_printf(&b, "GET %s/live HTTP/1.1\r\nHost: %s\r\n", t->base, t->host);
     if (key)
         vt_buf_printf(&b, "Authorization: Bearer %s\r\n", key);
     vt_buf_puts(&b, "Accept: text/event-stream\r\nConnection: close\r\n\r\n");
@@ -193,7 +113,9 @@ static void draw(const top_view *v)
 typedef struct watching {
     int fd;
     bool once;
-    vt_sse_reader reader;
+    vt_http_reply reply;
+    vt_event_stream stream;
+    vt_buf body; /* of an answer that is no stream of events: its first bytes */
     top_view view;
 } watching;
 
@@ -202,18 +124,28 @@ static void on_event(void *user, const char *data, size_t len)
     (void)top_view_take(&((watching *)user)->view, data, len);
 }
 
+static void on_body(void *user, const char *data, size_t len)
+{
+    watching *w = user;
+    size_t room = w->body.max - w->body.len;
+    if (strcmp(w->reply.content_type, "text/event-stream") == 0)
+        (void)vt_event_stream_feed(&w->stream, data, len);
+    else
+        vt_buf_add(&w->body, data, len < room ? len : room);
+}
+
 /* The sentence of an error's JSON, or its status alone. */
 static vt_status refused(const watching *w, vt_err *err)
 {
-    const char *body = w->reader.body.data ? w->reader.body.data : "";
+    const char *body = w->body.data ? w->body.data : "";
     json_t *o = json_loads(body, 0, NULL);
     const char *message = json_string_value(
         json_object_get(json_object_get(o, "error"), "message"));
     if (message)
-        vt_fail(err, VT_ERR_IO, "the server answered %d: %.300s", w->reader.status, message);
+        vt_fail(err, VT_ERR_IO, "the server answered %d: %.300s", w->reply.status, message);
     else
         vt_fail(err, VT_ERR_IO, "the server answered %d to GET /live: is it 'vitrine serve'?",
-                w->reader.status);
+                w->reply.status);
     vt_text_clean_line(err->message);
     json_decref(o);
     return VT_ERR_IO;
@@ -229,9 +161,15 @@ static vt_status take_bytes(watching *w, bool *over, vt_err *err)
     if (n < 0)
         return vt_fail(err, VT_ERR_IO, "the connection broke: %s", strerror(errno));
     if (n > 0)
-        TRY(vt_sse_reader_feed(&w->reader, bytes, (size_t)n, on_event, w, err));
-    *over = n == 0 || w->reader.ended;
-    if (*over && w->reader.status != 0 && w->reader.status != 200)
+        vt_http_reply_feed(&w->reply, bytes, (size_t)n);
+    else
+        vt_http_reply_end(&w->reply);
+    if (w->stream.line.failed || w->stream.event.failed)
+        return vt_fail(err, VT_ERR_FORMAT, "an event is longer than %d bytes", MAX_EVENT);
+    if (w->reply.state == VT_REPLY_BROKEN && n > 0)
+        return vt_fail(err, VT_ERR_FORMAT, "the answer breaks HTTP: %s", w->reply.why);
+    *over = n == 0 || w->reply.state == VT_REPLY_DONE;
+    if (*over && w->reply.status != 0 && w->reply.status != 200)
         return refused(w, err);
     return *over ? vt_fail(err, VT_ERR_IO, "the server has ended the connection") : VT_OK;
 }
@@ -285,13 +223,13 @@ static vt_status watch_once(watching *w, const vt_term *term, vt_err *err)
 
 static vt_status watch(const cli *c, watching *w, server_keys *keys, vt_err *err)
 {
-    place p;
+    vt_load_target t;
     struct termios before;
-    TRY(read_url(vt_options_get(c->options, "url"), &p, err));
+    TRY(vt_load_target_parse(vt_options_get(c->options, "url"), &t, err));
     TRY(server_keys_load(keys, vt_options_get(c->options, "admin-key-file"), "VITRINE_ADMIN_KEY",
                          err));
-    TRY(connect_to(&p, &w->fd, err));
-    TRY(send_request(w->fd, &p, keys->n > 0 ? keys->key[0] : NULL, err));
+    TRY(vt_load_connect(&t, &w->fd, err));
+    TRY(send_request(w->fd, &t, keys->n > 0 ? keys->key[0] : NULL, err));
     catch_signals();
     if (w->once || !c->out.tty) {
         vt_term term = c->out;
@@ -310,11 +248,16 @@ int cli_top(cli *c)
     vt_err err = {0};
     server_keys keys = {0};
     watching w = {.fd = -1, .once = vt_options_flag(c->options, "once")};
-    vt_sse_reader_init(&w.reader, MAX_EVENT);
+    w.reply.on_body = on_body;
+    w.reply.user = &w;
+    vt_http_reply_reset(&w.reply);
+    vt_event_stream_init(&w.stream, MAX_EVENT, on_event, &w);
+    vt_buf_init(&w.body, MAX_BODY);
     vt_status status = watch(c, &w, &keys, &err);
     if (w.fd >= 0)
         close(w.fd);
-    vt_sse_reader_release(&w.reader);
+    vt_event_stream_release(&w.stream);
+    vt_buf_release(&w.body);
     top_view_release(&w.view);
     server_keys_release(&keys);
     return status == VT_OK ? CLI_DONE : cli_fail(&err);

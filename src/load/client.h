@@ -24,6 +24,9 @@ typedef struct vt_load_target {
  * settings do. VT_ERR_UNSUPPORTED for https, VT_ERR_IO for a name that is not known. */
 vt_status vt_load_target_parse(const char *url, vt_load_target *out, vt_err *err);
 
+/* A connection that blocks. *fd is the caller's to close where it is not -1, after failures too. */
+vt_status vt_load_connect(const vt_load_target *t, int *fd, vt_err *err);
+
 /* GET on a connection of its own; waits for the answer at most `timeout_s`. *body is malloc'ed.
  * `key` may be NULL. */
 vt_status vt_load_get(const vt_load_target *t, const char *path, const char *key, double timeout_s,

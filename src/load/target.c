@@ -27,15 +27,31 @@ static vt_status parse_unix(const char *path, vt_load_target *t, vt_err *err)
     return VT_OK;
 }
 
+/* Of several addresses the one that answers: "localhost" is ::1 and 127.0.0.1, and a server often
+ * listens on one of them alone. */
+static const struct addrinfo *answering(const struct addrinfo *all)
+{
+    for (const struct addrinfo *a = all; a && all->ai_next; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool answers = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (answers)
+            return a;
+    }
+    return all;
+}
+
 static vt_status resolve(const char *name, const char *port, vt_load_target *t, vt_err *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
     int code = getaddrinfo(name, port, &hints, &found);
     if (code != 0)
         return vt_fail(err, VT_ERR_IO, "--url: %s: %s", name, gai_strerror(code));
-    memcpy(&t->address, found->ai_addr, found->ai_addrlen);
-    t->address_len = found->ai_addrlen;
-    t->family = found->ai_family;
+    const struct addrinfo *a = answering(found);
+    memcpy(&t->address, a->ai_addr, a->ai_addrlen);
+    t->address_len = a->ai_addrlen;
+    t->family = a->ai_family;
     freeaddrinfo(found);
     return VT_OK;
 }
@@ -92,6 +108,14 @@ vt_status vt_load_target_parse(const char *url, vt_load_target *out, vt_err *err
     snprintf(t.host, sizeof t.host, six ? "[%s]:%s" : "%s:%s", name, port);
     TRY(resolve(name, port, &t, err));
     *out = t;
+    return VT_OK;
+}
+
+vt_status vt_load_connect(const vt_load_target *t, int *fd, vt_err *err)
+{
+    *fd = socket(t->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd < 0 || connect(*fd, (const struct sockaddr *)&t->address, t->address_len) != 0)
+        return vt_fail(err, VT_ERR_IO, "%s: cannot connect: %s", t->host, strerror(errno));
     return VT_OK;
 }
 

@@ -282,8 +282,9 @@ def test_top_over_a_unix_socket():
 def test_top_says_what_is_wrong():
     """No server, TLS, an address that is none, a server that is another one."""
     fails(1, ["127.0.0.1", "refused"], "top", "--url", "http://127.0.0.1:1")
-    fails(1, ["TLS"], "top", "--url", "https://127.0.0.1:1")
-    fails(2, ["path"], "top", "--url", "http://127.0.0.1:1/x")
+    fails(1, ["https"], "top", "--url", "https://127.0.0.1:1")
+    fails(1, ["127.0.0.1", "refused"], "top", "--url", "http://127.0.0.1:1/base")
+    fails(2, ["expected"], "top", "--url", "http://127.0.0.1:1/a b")
     fails(2, ["port"], "top", "--url", "http://127.0.0.1:x")
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=s.serve_forever, daemon=True).start()

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "load/event_stream.h"
 #include "load/client.h"
 #include "load/measure.h"
 #include "load/plan.h"
@@ -476,9 +477,52 @@ static void test_plan_dataset_forms(void **state)
     vt_load_plan_release(&p);
 }
 
+static void add_event(void *user, const char *data, size_t len)
+{
+    assert_int_equal(data[len], '\0');
+    vt_buf_printf(user, "<%s>", data);
+}
+
+/* The events of these bytes, which come `cut` at a time; false: one is longer than 64 bytes. */
+static bool told_events(const char *bytes, size_t cut, vt_buf *told)
+{
+    vt_event_stream s;
+    bool ok = true;
+    vt_event_stream_init(&s, 64, add_event, told);
+    for (size_t at = 0, len = strlen(bytes); at < len && ok; at += cut)
+        ok = vt_event_stream_feed(&s, bytes + at, len - at < cut ? len - at : cut);
+    vt_event_stream_release(&s);
+    return ok;
+}
+
+static void test_events_are_told_however_they_are_cut(void **state)
+{
+    (void)state;
+    for (size_t cut = 1; cut < 20; cut++) {
+        vt_buf told = {0};
+        assert_true(
+            told_events("\n\ndata:one\r\n\r\n: a comment\nevent: x\ndata: a\ndata: b\nid: 7\n\n"
+                        "retry: 1\n\ndata: half",
+                        cut, &told));
+        assert_string_equal(told.data, "<one><a\nb>");
+        vt_buf_release(&told);
+    }
+}
+
+static void test_an_event_beyond_the_limit_is_refused(void **state)
+{
+    (void)state;
+    vt_buf told = {0};
+    assert_false(told_events(
+        "data: 0123456789012345678901234567890123456789012345678901234567890\n\n", 7, &told));
+    vt_buf_release(&told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_events_are_told_however_they_are_cut),
+        cmocka_unit_test(test_an_event_beyond_the_limit_is_refused),
         cmocka_unit_test(test_reply_read_whole_or_byte_by_byte_is_the_same),
         cmocka_unit_test(test_reply_that_breaks_the_protocol_is_refused),
         cmocka_unit_test(test_reply_cut_off_is_broken),

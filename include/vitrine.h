@@ -223,6 +223,9 @@ typedef struct vt_event {
      * the slowest */
     int32_t n_masks, n_new_masks;
     int64_t mask_ns, slowest_mask_ns;
+    int32_t
+        forced_tokens; /* those that a constraint left no choice of, and that were not waited for
+                              one by one */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and

@@ -204,9 +204,10 @@ void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n
 }
 
 void vt_trace_drafts(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n,
-                     int32_t n_accepted)
+                     int32_t n_accepted, int32_t n_forced)
 {
-    put_request(r, &(vt_request_event){.drafts = {VT_REQ_DRAFTS, n, request, at_ns, n_accepted}});
+    put_request(
+        r, &(vt_request_event){.drafts = {VT_REQ_DRAFTS, n, request, at_ns, n_accepted, n_forced}});
 }
 
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,

@@ -191,13 +191,14 @@ typedef struct vt_req_masks {
     int32_t slowest_us;
 } vt_req_masks;
 
-/* The guesses of a completion that steps verified. It has ended. */
+/* The guesses of a completion that steps verified, and the tokens that a constraint left no choice
+ * of. It has ended. */
 typedef struct vt_req_drafts {
     vt_request_kind kind;
     int32_t n;
     uint64_t request;
     int64_t at_ns;
-    int32_t n_accepted;
+    int32_t n_accepted, n_forced;
 } vt_req_drafts;
 
 typedef union vt_request_event {
@@ -243,7 +244,7 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,
                     int64_t ns, int64_t slowest_ns);
 void vt_trace_drafts(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n,
-                     int32_t n_accepted);
+                     int32_t n_accepted, int32_t n_forced);
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,

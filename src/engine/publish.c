@@ -23,6 +23,7 @@ static vt_event event_of(const vt_seq *q)
                       .n_retracted = q->n_retracted,
                       .draft_tokens = q->drafting.tokens,
                       .draft_accepted = q->drafting.accepted,
+                      .forced_tokens = q->n_forced,
                       .n_masks = (int32_t)cost.n,
                       .n_new_masks = (int32_t)cost.n_new,
                       .mask_ns = cost.ns,
@@ -102,9 +103,9 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
         vt_trace_masks(&e->requests, q->req->id, engine_now(e), event->n_masks, event->n_new_masks,
                        event->mask_ns, event->slowest_mask_ns);
     }
-    if (event->draft_tokens > 0)
+    if (event->draft_tokens > 0 || event->forced_tokens > 0)
         vt_trace_drafts(&e->requests, q->req->id, engine_now(e), event->draft_tokens,
-                        event->draft_accepted);
+                        event->draft_accepted, event->forced_tokens);
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 

@@ -46,6 +46,7 @@ typedef struct vt_seq {
     int32_t *token;    /* [max_len] */
     int32_t n_prompt, n_tokens, n_pending, n_computed, n_drafted;
     bool forced;        /* the guesses are tokens that its constraint leaves no choice of */
+    int32_t n_forced;   /* tokens of that kind that were taken */
     int32_t max_len;    /* prompt and output together never exceed it */
     int32_t n_inflight; /* steps in flight that contain it: 0, 1 or 2 */
     /* Positions of the prompt whose rows are told: those that are scored, or whose hidden states

@@ -413,6 +413,7 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
     }
     if (entry->n_drafted > 0 && q->forced) { /* no guess of the drafter's: its pace stays */
         s->stats.forced_tokens += (uint64_t)accepted;
+        q->n_forced += accepted;
         return;
     }
     vt_draft_verified(&q->drafting, entry->n_drafted, accepted);

@@ -53,13 +53,14 @@ static vt_status compile_choice(rules *g, const char *text, size_t len, symbol *
 static vt_status compile_schema(vt_grammar *g, vt_grammar_kind kind, const char *text, size_t len,
                                 symbol *root, vt_err *err)
 {
+    const vt_grammar_vocab *v = g->m.vocab;
     static const char object[] = "{\"type\":\"object\"}";
     json_t *schema;
     bool any = kind == VT_GRAMMAR_JSON_OBJECT;
     TRY(vt_json_load("schema", any ? object : text, any ? sizeof object - 1 : len,
                      JSON_DECODE_ANY | JSON_ALLOW_NUL, UINT64_C(64) << 20, &schema, err));
     vt_status status = kind == VT_GRAMMAR_CALLS
-                           ? calls_compile(&g->m.g, schema, root, &g->opening, err)
+                           ? calls_compile(&g->m.g, v, schema, root, &g->opening, err)
                            : schema_compile(&g->m.g, schema, kind == VT_GRAMMAR_JSON_STRICT, root,
                                             err);
     json_decref(schema);

@@ -21,8 +21,8 @@ struct vt_grammar {
 
 /* The front ends: each adds rules and returns their root. */
 vt_status schema_compile(rules *g, const json_t *schema, bool closed, symbol *root, vt_err *err);
-vt_status calls_compile(rules *g, const json_t *calls, symbol *root, call_opening *opening,
-                        vt_err *err);
+vt_status calls_compile(rules *g, const vt_grammar_vocab *v, const json_t *calls, symbol *root,
+                        call_opening *opening, vt_err *err);
 vt_status gbnf_compile(rules *g, const char *text, size_t len, symbol *root, vt_err *err);
 
 #endif

@@ -8,13 +8,28 @@
 #include "base/utf8.h"
 #include "grammar/grammar.h"
 
-/* Special tokens are no text: a grammar never allows one but the end tokens. */
+static bool is_end(const vt_grammar_vocab *v, int32_t id)
+{
+    for (int32_t i = 0; i < v->n_eos; i++)
+        if (v->eos[i] == id)
+            return true;
+    return false;
+}
+
+/* The end tokens are no text: they may come where an answer may end. */
 static bool read_pieces(vt_grammar_vocab *v, const vt_tokenizer *t, vt_buf *all)
 {
     for (int32_t id = 0; id < v->n; id++) {
+        bool special = vt_tokenizer_is_special(t, id), end = special && is_end(v, id);
         v->from[id] = (uint32_t)all->len;
-        if (!vt_tokenizer_is_special(t, id) && !vt_tokenizer_piece(t, id, all))
+        if (special && !end && !vt_buf_putc(all, (char)VOCAB_SPECIAL))
             return false;
+        if (!end && !vt_tokenizer_piece(t, id, all))
+            return false;
+        size_t n = all->len - v->from[id];
+        bool odd = !special && n > 0 && memchr(all->data + v->from[id], VOCAB_SPECIAL, n);
+        if ((special && n == 1) || odd) /* it has no spelling, or one that no text has */
+            all->len = v->from[id];
         if (all->len - v->from[id] > TRIE_MAX_DEPTH) { /* rare: runs of blanks, mostly */
             all->len = v->from[id];
             all->data[all->len] = 0;
@@ -144,6 +159,36 @@ int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t
         at = k < end ? k : -1;
     }
     return at;
+}
+
+/* The length of the longest special token that a text begins with; 0: none. */
+static size_t special_len(const vt_grammar_vocab *v, const char *text)
+{
+    const trie_node *node = v->all.node;
+    int32_t at = v->child[VOCAB_SPECIAL];
+    size_t longest = 0;
+    for (size_t i = 0; at >= 0 && text[i]; i++) {
+        int32_t end = at + (int32_t)node[at].size, k = at + 1;
+        while (k < end && node[k].byte != (unsigned char)text[i])
+            k += (int32_t)node[k].size;
+        at = k < end ? k : -1;
+        if (at >= 0 && node[at].entry != TRIE_NONE)
+            longest = i + 1;
+    }
+    return longest;
+}
+
+bool grammar_vocab_mark(const vt_grammar_vocab *v, const char *text, vt_buf *out)
+{
+    while (*text) {
+        size_t n = special_len(v, text);
+        if (n > 0)
+            vt_buf_putc(out, (char)VOCAB_SPECIAL);
+        n = n > 0 ? n : 1;
+        vt_buf_add(out, text, n);
+        text += n;
+    }
+    return !out->failed;
 }
 
 void seed_free(seed *s)

@@ -5,10 +5,15 @@
 
 #include <pthread.h>
 
+#include "base/buf.h"
 #include "grammar/trie.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum { VOCAB_MAX_EOS = 16, SEED_MASKS = 41, VOCAB_MAX_SEEDS = 64 };
+
+/* Special tokens are their spelling behind this byte, which is in no text: so a grammar allows one
+ * only where it names it (grammar_vocab_mark). */
+enum { VOCAB_SPECIAL = 0xFF };
 
 /* The tokens inside a quoted string of characters R{m,n}, whatever m and n are. Strings of any
  * schema over the same R share it. */
@@ -58,6 +63,8 @@ static inline int32_t grammar_piece_len(const vt_grammar_vocab *v, int32_t id)
 
 /* The node that these bytes lead to; -1: no token begins with them. */
 int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t n);
+/* Appends a text, in which each spelling of a special token stands for that token. */
+bool grammar_vocab_mark(const vt_grammar_vocab *v, const char *text, vt_buf *out);
 void seed_free(seed *s);
 
 #endif

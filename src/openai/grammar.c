@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "model/model.h"
 #include "openai/fields.h"
+#include "text/template/template.h"
 
 static vt_status set_text(reader *r, const char *field_name, vt_grammar_kind kind, const char *text,
                           size_t len)
@@ -111,12 +113,21 @@ static json_t *callable(const reader *r)
     return list;
 }
 
+/* The name of the form for its grammar: Mistral's newer templates have calls of another shape. */
+static const char *form_name(const reader *r)
+{
+    const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : "";
+    return r->r->call_form == VT_CALLS_MISTRAL && strstr(template, "[ARGS]")
+               ? "mistral-args"
+               : vt_call_form_name(r->r->call_form);
+}
+
 vt_status field_hold_calls(reader *r, bool optional)
 {
     json_t *tools = callable(r);
     bool some = json_array_size(tools) > 0, several = !r->function && !r->single_call;
-    json_t *calls = json_pack("{s:s, s:b, s:b, s:o}", "form", vt_call_form_name(r->r->call_form),
-                              "several", several, "optional", optional, "tools", tools);
+    json_t *calls = json_pack("{s:s, s:b, s:b, s:o}", "form", form_name(r), "several", several,
+                              "optional", optional, "tools", tools);
     vt_status status = !calls ? field_no_memory(r)
                        : some ? set_json(r, "tools", VT_GRAMMAR_CALLS, calls)
                               : vt_openai_refuse(r->e, 400, "tool_choice",

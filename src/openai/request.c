@@ -298,6 +298,10 @@ static vt_status settle_logprobs(reader *r)
 static vt_status settle_choice(reader *r)
 {
     vt_openai_request *q = r->r;
+    if (q->grammar_field && q->call_form == VT_CALLS_HARMONY)
+        return vt_openai_refuse(r->e, 400, q->grammar_field,
+                                "%s: not possible for %s, whose answers have channels",
+                                q->grammar_field, vt_model_name(r->m));
     if (r->must_call && !q->tools)
         return vt_openai_refuse(r->e, 400, "tool_choice",
                                 "tool_choice: only allowed together with tools");

@@ -178,6 +178,7 @@ static void put_masks(vt_json *w, const request_record *q)
     vt_json_open(w, "masks", '{');
     vt_json_int(w, "count", q->n_masks);
     vt_json_int(w, "new", q->n_new_masks);
+    vt_json_int(w, "forced_tokens", q->n_forced);
     put_ms(w, "total_ms", (double)q->mask_ns * 1e-9, measured);
     vt_json_tagged(w, "mean_us", (double)q->mask_ns * 1e-3 / q->n_masks, 3, measured);
     vt_json_tagged(w, "slowest_us", q->slowest_mask_us, 3, measured);

@@ -249,6 +249,22 @@ def test_families_are_known_by_their_templates_and_stream_arguments_as_they_are_
         s.stop()
 
 
+def test_forced_and_strict_calls_have_the_special_tokens_of_their_form():
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "add", "strict": True, "parameters": schema}}]
+    section, begin, argument, end = ("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
+    pieces = ["I ", "think", "*" + section, "*" + begin, "functions.", "add:", "7", "*" + argument, "{\"a\":", " 3}", "*" + end,
+              "*<|tool_calls_section_end|>"]
+    names = [p.lstrip("*") for p in pieces]
+    model = scripted_model.make(os.path.join(folder(), "m"), names, CHATS + "{# tools " + section + " #}", {p[1:] for p in pieces if p[0] == "*"})
+    s = Server("--served-model-name", "tiny", model=model)
+    for choice, content in ("required", None), ("auto", "I think"):
+        c = s.good("/v1/chat/completions", body(tools=tools, tool_choice=choice, max_tokens=100, parallel_tool_calls=False)).json["choices"][0]
+        same((c["message"]["content"], [n for _, n, _ in calls_of(c["message"])]), (content, ["add"]), str(c))
+        assert json.loads(calls_of(c["message"])[0][2])["a"] in (1, 2) and c["message"]["tool_calls"][0]["id"].startswith("functions.add:"), c
+    s.stop()
+
+
 def test_arguments_that_are_no_json_stay_visible():
     s, ask = other(["<tool_call>", "{\"name\": \"add\", \"arguments\": ", "{\"a\" 1}}", "</tool_call>"])
     c = ask()

@@ -151,6 +151,14 @@ def metric(name):
     return sum(float(line.split()[-1]) for line in lines if re.match(re.escape(name) + r"[ {]", line))
 
 
+def shown(story):
+    """A story as a terminal shows it."""
+    path = os.path.join(folder(), "story.json")
+    with open(path, "wb") as f:
+        f.write(story)
+    return run("story", "show", path).text
+
+
 def test_timings_metrics_and_the_story_tell_of_the_masks():
     schema = {"type": "object", "properties": {"told": {"type": "boolean"}}, "required": ["told"], "additionalProperties": False}
     before = {name: metric(name) for name in ("vitrine:masks_total", "vitrine:mask_seconds_total", "vitrine:grammars_total")}
@@ -161,7 +169,9 @@ def test_timings_metrics_and_the_story_tell_of_the_masks():
         assert 0 <= t["slowest_mask_ms"] <= t["masks_ms"], t  # a mask of so small a vocabulary may take less than 0.5 us
         assert t["masks_new"] > 0 if i == 0 else t["masks_new"] == 0, (i, t)
         m = server().get(f"/story/{t['story']}").json["request"]["masks"]
-        same((m["count"], m["new"]), (t["masks"], t["masks_new"]))
+        told = shown(server().get(f"/story/{t['story']}").body)
+        assert f"MASKS    {m['count']} masks of the next token, {m['new']} of them new" in told, told
+        same((m["count"], m["new"], m["forced_tokens"]), (t["masks"], t["masks_new"], t["forced_tokens"]))
         assert m["slowest_us"]["value"] <= m["total_ms"]["value"] * 1e3 + 1, m
     same(metric("vitrine:masks_total") - before["vitrine:masks_total"], sum(a["timings"]["masks"] for a in answers))
     same(metric("vitrine:grammars_total") - before["vitrine:grammars_total"] >= 2, True)

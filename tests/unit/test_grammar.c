@@ -202,6 +202,17 @@ static const example examples[] = {
      {"\"x\"", "null", "[1,2]", "[]"},
      {"1"}},
     {VT_GRAMMAR_CALLS,
+     "{\"form\":\"cohere\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{}}]}",
+     {"<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+      "{}}\n]"
+      "<|END_ACTION|>"},
+     {"<|START_ACTION|>[\n    {\"tool_call_id\": \"\", \"tool_name\": \"f\", \"parameters\": {}}\n]"
+      "<|END_ACTION|>"}},
+    {VT_GRAMMAR_CALLS,
+     "{\"form\":\"mistral-args\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{}}]}",
+     {"[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]f[ARGS]{\"a\":1}"},
+     {"[TOOL_CALLS]f{}", "f[ARGS]{}"}},
+    {VT_GRAMMAR_CALLS,
      "{\"form\":\"llama3-json\",\"several\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{}}]}",
      {"{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"x\": [1]}}"},
      {"{}", "{\"name\": \"f\"}"}},

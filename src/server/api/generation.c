@@ -130,6 +130,7 @@ static void on_event(server_part *part, const vt_event *e)
         g->draft_accepted += e->draft_accepted;
         g->n_masks += e->n_masks;
         g->n_new_masks += e->n_new_masks;
+        g->forced_tokens += e->forced_tokens;
         g->mask_ns += e->mask_ns;
         if (e->slowest_mask_ns > g->slowest_mask_ns)
             g->slowest_mask_ns = e->slowest_mask_ns;
@@ -447,6 +448,7 @@ void generation_write_timings(const generation *g, vt_json *w, const char *key)
     if (g->n_masks > 0) {
         vt_json_int(w, "masks", g->n_masks);
         vt_json_int(w, "masks_new", g->n_new_masks);
+        vt_json_int(w, "forced_tokens", g->forced_tokens);
         vt_json_fixed(w, "masks_ms", (double)g->mask_ns * 1e-6, 3);
         vt_json_fixed(w, "slowest_mask_ms", (double)g->slowest_mask_ns * 1e-6, 3);
     }

@@ -72,7 +72,7 @@ struct generation {
     bool streaming; /* the head of the stream has been sent */
     int32_t n_chunks, n_retracted;
     int32_t draft_tokens, draft_accepted; /* of its sequences that have ended */
-    int32_t n_masks, n_new_masks;
+    int32_t n_masks, n_new_masks, forced_tokens;
     int64_t mask_ns, slowest_mask_ns;
     generation_times at;
     struct server_note *note; /* of its exchange; NULL: memory was short */

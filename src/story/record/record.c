@@ -218,6 +218,7 @@ static void read_request_event(const story_record *r, request_record *q, const v
     case VT_REQ_DRAFTS:
         q->draft_tokens += e->drafts.n;
         q->draft_accepted += e->drafts.n_accepted;
+        q->n_forced += e->drafts.n_forced;
         break;
     case VT_REQ_CACHE:
         break;

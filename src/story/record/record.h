@@ -111,6 +111,7 @@ typedef struct request_record {
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
     int32_t n_masks, n_new_masks, slowest_mask_us; /* of constrained completions */
     int64_t mask_ns;
+    int32_t n_forced;                     /* tokens that a constraint left no choice of */
     int32_t draft_tokens, draft_accepted; /* guesses that steps verified, and those that held */
     int32_t finish;                       /* vt_finish; NONE: not over */
     int64_t

@@ -60,8 +60,8 @@ void answer_put(vt_answer_reader *r, vt_piece_kind kind, const char *bytes, size
 /* Begins a call: what was held is part of it. `id` may be NULL. */
 void answer_call(vt_answer_reader *r, const char *name, size_t n, const char *id);
 void answer_call_end(vt_answer_reader *r, bool whole);
-/* What was held since the last call is text. Its last byte, or r->tag, may begin a marker and is
- * taken once more. */
+/* Tells what was held since the last call as text. Its last byte, or r->tag, may begin a marker
+ * and is taken once more. */
 void answer_to_text(vt_answer_reader *r);
 /* The calls have ended, and text follows. */
 void answer_leave(vt_answer_reader *r);

@@ -187,7 +187,7 @@ static void step_name(vt_answer_reader *r, char c)
 
 /* ---- JSON behind a name ---- */
 
-/* What comes where a call has ended. */
+/* Goes to what comes where a call has ended. */
 static void leave_call(vt_answer_reader *r, bool section)
 {
     vt_buf_clear(&r->held);

@@ -286,7 +286,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
         status = vt_fail(&why, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
                          (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
     if (status != VT_OK) {
-        e->n_flight--; /* one launched after it read KV that it did not write: that is dropped too */
+        e->n_flight--; /* one launched after it read KV that it did not write: it is dropped too */
         return drop_flights(e, &why, err);
     }
     int64_t begin = e->ended_ns = engine_now(e);

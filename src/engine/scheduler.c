@@ -426,8 +426,8 @@ void vt_sched_mask(vt_plan *p)
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
         const vt_plan_entry *entry = &p->entry[i];
         if (entry->held)
-            p->row[entry->row + entry->n_scored].mask =
-                vt_constrained_mask(entry->seq->constrained, 0);
+            p->row[entry->row + entry->n_scored].mask = vt_constrained_mask(entry->seq->constrained,
+                                                                            0);
     }
 }
 

@@ -89,8 +89,8 @@ typedef struct cpu_executor {
     /* launched >= finished >= waited; guarded by lock when async */
     uint64_t launched, finished, waited;
     const vt_step *queue[CPU_IN_FLIGHT];
-    unsigned n_held; /* held steps that were launched, */
-    vt_word masks;   /* and how many of them were sampled, or dropped */
+    unsigned n_held;                  /* held steps that were launched, */
+    vt_word masks;                    /* and how many of them were sampled, or dropped */
     unsigned masks_at[CPU_IN_FLIGHT]; /* [queue] the number of the step, or of the last before it */
     bool async, quit;
     pthread_t runner;

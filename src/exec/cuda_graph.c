@@ -19,8 +19,8 @@
  * is launched up to n_forward, and the rest when it is sampled), and so that all kinds of steps
  * share its graphs: there is one for each row bucket. The price is one launch
  * gap per step, and the head's last kernel does not overlap sampling's first
- * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces where the step is not held: options.one_graph). The layers of a prefill are
- * kept apart from its head because rows and tokens are padded to buckets independently: one piece
+ * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces where the step is not held: options.one_graph).
+ * The layers of a prefill are kept apart from its head because rows and tokens are padded to buckets independently: one piece
  * for both would need a graph for every pair of buckets.
  *
  * Decode graphs are captured at start-up, from the largest to the smallest, for one token a

@@ -226,8 +226,8 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
 
 /* Cuts a step of this shape into pieces; returns how many. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES]);
-/* Runs the pieces of the bound step that lie in [begin, end): those that have a graph as graphs, the
- * others call by call. `apart`: all of them call by call. */
+/* Runs the pieces of the bound step that lie in [begin, end): those that have a graph as graphs,
+ * the others call by call. `apart`: all of them call by call. */
 vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, int32_t end,
                          bool apart, vt_err *err);
 /* Captures those pieces of the bound step that may be graphs and have none yet. Where the cache is

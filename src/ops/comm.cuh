@@ -2,8 +2,8 @@
 //
 //   flag[r][b][p]    in rank r's memory, written by rank p: the number of the meeting that CTA b of rank p has come to
 //
-// CTA b of a rank writes the number to its peers and waits until the peers' CTAs b have written it here. So it polls its
-// own memory, and what CTAs b of all ranks wrote before the meeting can be read behind it. Numbers grow from meeting to
+// CTA b of a rank writes the number to its peers and waits until the peers' CTAs b have written it here. So it polls
+// its own memory, and what CTAs b of all ranks wrote before the meeting can be read behind it. Numbers grow from meeting to
 // meeting (and are compared around 2^32), so flags need no reset.
 //
 // A wait ends after limit_ns at the latest, and soon after another rank has failed: then results mean nothing, and

@@ -138,8 +138,8 @@ static void test_tokens_equal_those_of_one_gpu(void **state)
     compare(MODELS "qwen3moe-raw", one, "cuda", 2);
 }
 
-/* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one of
- * its query heads. */
+/* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one
+ * of its query heads. */
 static void test_uneven_heads(void **state)
 {
     (void)state;

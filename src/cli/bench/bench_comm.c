@@ -1,5 +1,5 @@
-/* vitrine bench comm: the communication ops between ranks, by size, with the buffers that peers read
- * registered once, and with a copy into them. A rank is one thread of the CPU, or a GPU. */
+/* vitrine bench comm: the communication ops between ranks, by size, with the buffers that peers
+ * read registered once, and with a copy into them. A rank is one thread of the CPU, or a GPU. */
 #include <math.h>
 #include <string.h>
 

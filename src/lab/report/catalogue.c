@@ -10,8 +10,8 @@
 #define NVRTC "CUDA, compiled by NVRTC; CPU"
 #define TRITON "triton"
 
-/* The files of the card and of the contract without their suffixes, the struct without "_args"; then
- * SGLang, Mini-SGLang, FlashInfer. */
+/* The files of the card and of the contract without their suffixes, the struct without "_args";
+ * then SGLang, Mini-SGLang, FlashInfer. */
 #define KERNEL(op, kernel, card, header, args, lab, type, ...)                       \
     {                                                                                \
         op, kernel, card ".c", header ".h", args "_args", lab, type, { __VA_ARGS__ } \

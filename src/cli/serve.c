@@ -1,6 +1,7 @@
 /* vitrine serve. */
 #include "server/serve.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -40,6 +41,7 @@ int cli_serve(cli *c)
 {
     vt_err err = {0};
     cli_session s = {0};
+    signal(SIGUSR2, SIG_IGN); /* asks for a dump, and while the model loads there is none */
     vt_status status = check_usage(c, &err);
     if (status == VT_OK)
         status = cli_open(c, &s, &err);

@@ -544,6 +544,13 @@ def test_story_whatif_models_what_is_asked():
         op["once_us"] = {"value": value(op["time_us"]) / 2, "tag": "derived"}
         once = changes(ok("story", "whatif", write(d, "u.json", s), "--kv-dtype", "fp8").text, "one decode step")
         assert math.isclose(once["attention_decode"], (1 + alone["attention_decode"]) / 2, abs_tol=0.02), (once, alone)
+        # a wake-up of a busy machine is no floor of a call, neither in the recording nor here; a quiet one's is
+        s["roofs"]["meeting_us"] = {"value": 1e6, "tag": "disturbed"}
+        busy = changes(ok("story", "whatif", write(d, "v.json", s), "--kv-dtype", "fp8").text, "one decode step")
+        assert math.isclose(busy["attention_decode"], once["attention_decode"], abs_tol=0.02), (busy, once)
+        s["roofs"]["meeting_us"]["tag"] = "measured"
+        bounded = changes(ok("story", "whatif", write(d, "w.json", s), "--kv-dtype", "fp8").text, "one decode step")
+        same(bounded["attention_decode"], 1.0, "a call that waking bounds gains nothing")
 
 
 def dump_of(*command):

@@ -17,13 +17,13 @@ def rest(sample):
 
 
 def grown(samples, minutes):
-    """(whether the rest has grown from the second quarter of the time to the last, a sentence with the figures). Before two
-    minutes have gone, caches are still being filled for the first time, and nothing is said to have grown."""
+    """(whether the rest has grown from the second quarter of the time to the last, a sentence with the figures). Medians
+    count: a story of everything that is recorded takes a hundred MiB for a moment. Before two minutes have gone, caches are still being filled for the first time, and nothing is said to have grown."""
     n = len(samples)
     if n < 8:
         return False, f"{n} samples are too few to tell"
-    early = statistics.fmean(map(rest, samples[n // 4:n // 2]))
-    late = statistics.fmean(map(rest, samples[3 * n // 4:]))
+    early = statistics.median(map(rest, samples[n // 4:n // 2]))
+    late = statistics.median(map(rest, samples[3 * n // 4:]))
     half = samples[n // 2:]
     slope = statistics.linear_regression([s[0] / 60 for s in half], [rest(s) for s in half]).slope
     slack = SLACK_KIB + SLACK_SHARE * min(early, SLACK_OF_KIB)

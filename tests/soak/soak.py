@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A soak of `vitrine serve`: good requests, aborted ones, clients that vanish at every stage and requests that are wrong,
-all at once, for some minutes. TAP.
+"""A soak of `vitrine serve`: good requests of all kinds, aborted ones, clients that vanish at every stage, slow readers, requests
+that are wrong or have no key, all at once, for some minutes; and batches (`run --batch`) that are killed by SIGKILL and begun
+again until they are done. After a quarter of the time the server is killed the same way and started again. TAP.
 
     make soak                      # 10 minutes, the ASan build
     tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
 
-At the end the server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
-used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings and CUDA graphs (judge.py), and must end with status 0 upon
+At the end every batch must have each of its results once. The server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
+used + cached + free = all; after /flush_cache all are free), must not have grown since its second start but by its recorder's rings and CUDA graphs (judge.py), and must end with status 0 upon
 SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
 
 It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
@@ -28,8 +29,10 @@ args = ap.parse_args()
 
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
 # The quarantine keeps freed memory, up to 256 MiB by default: with that, growth would be seen after many minutes only.
-ENV.update({"VITRINE_DEVICE": args.device, "ASAN_OPTIONS": "quarantine_size_mb=8:detect_leaks=1:abort_on_error=0"})
-SHORT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"messages\""
+KEYS, ADMIN = ("soak-alice", "soak-bob"), "soak-admin"
+ENV.update({"VITRINE_DEVICE": args.device, "SOAK_KEY": KEYS[1], "ASAN_OPTIONS": "quarantine_size_mb=8:detect_leaks=1:abort_on_error=0"})
+SHORT = (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-API-Key: soak-bob\r\nContent-Length: 100\r\n\r\n"
+         b"{\"messages\"")
 statuses, stages, failures = collections.Counter(), collections.Counter(), []
 stop, lock = threading.Event(), threading.Lock()
 
@@ -78,27 +81,37 @@ def tiny_model(folder):
 
 made = tempfile.TemporaryDirectory()
 
+model = args.model or tiny_model(made.name)
 log = tempfile.TemporaryFile()
-server = subprocess.Popen([args.vitrine, "serve", "-m", args.model or tiny_model(made.name), "--port", "0", "--max-context", "512",
-                           "--kv-memory", args.kv_memory, "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600",
-                           "--slo", "itl=1,e2e=20", "--story-dir", os.path.join(made.name, "stories"), *args.server_args.split()],
-                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENV)
 
 
+def start_server(port):
+    return subprocess.Popen([args.vitrine, "serve", "-m", model, "--port", str(port), "--max-context", "512", "--kv-memory", args.kv_memory,
+                             "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600", "--slo", "itl=1,e2e=20",
+                             "--story-dir", os.path.join(made.name, "stories"), *args.server_args.split()],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                            env={**ENV, "VITRINE_API_KEY": ",".join(KEYS), "VITRINE_ADMIN_KEY": ADMIN})
+
+
+server = start_server(0)
 atexit.register(lambda: server.poll() is None and server.kill())  # also where this program is ended early
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("Bail out! the soak was ended by SIGTERM"))
 
 
 def said():
-    log.seek(0)
-    return log.read().decode("utf-8", "replace")
+    return os.pread(log.fileno(), 1 << 30, 0).decode("utf-8", "replace")
 
 
-while not (m := re.search(r"http://(\S+):(\d+) serves", said())):
-    if server.poll() is not None:
-        sys.exit("Bail out! the server ended: " + said())
-    time.sleep(0.2)
-HOST, PORT = m.group(1), int(m.group(2))
+def wait_for_start(times):
+    """Waits until the log has that many lines of a start; returns host and port of the last."""
+    while len(found := re.findall(r"http://(\S+):(\d+) serves", said())) < times:
+        if server.poll() is not None:
+            sys.exit(f"Bail out! the server ended with {server.returncode}: {said()[-2000:]}")
+        time.sleep(0.2)
+    return found[-1][0], int(found[-1][1])
+
+
+HOST, PORT = wait_for_start(1)
 
 
 def resident_kib():
@@ -196,7 +209,7 @@ def connect():
 
 def get(path, method="GET"):
     c = http.client.HTTPConnection(HOST, PORT, timeout=120)
-    c.request(method, path, body=b"{}" if method == "POST" else None)
+    c.request(method, path, b"{}" if method == "POST" else None, {"Authorization": "Bearer " + ADMIN})
     r = c.getresponse()
     body = r.read().decode("utf-8", "replace")
     c.close()
@@ -214,9 +227,11 @@ def chat(rng, **more):
             "max_tokens": rng.randrange(1, 24), **more}
 
 
-def post(body, path="/v1/chat/completions"):
+def post(body, path="/v1/chat/completions", key=KEYS[0]):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
+    who = b"Authorization: Bearer %s\r\n" % key.encode() if key else b""
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        path.encode(), who, len(data), data)
 
 
 def status_of(data):
@@ -231,16 +246,116 @@ def check(status, what):
             failures.append(f"{what}: status {status}")
 
 
+def turns(rng):
+    """A chat whose messages grow by what was answered, as in a conversation."""
+    messages = chat(rng)["messages"]
+    for _ in range(rng.randrange(1, 4)):
+        text = yield "/v1/chat/completions", {**chat(rng), "messages": messages}
+        messages = messages + [{"role": "assistant", "content": text}, {"role": "user", "content": words(rng, 5)}]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"],
+          "additionalProperties": False}
+
+
+def kinds(rng):
+    """One request of any kind that the server knows."""
+    yield rng.choice((
+        ("/v1/chat/completions", chat(rng, n=rng.choice((1, 2, 8)), temperature=rng.choice((0, 1)), seed=rng.randrange(99))),
+        ("/v1/chat/completions", chat(rng, logprobs=True, top_logprobs=rng.randrange(0, 21))),
+        ("/v1/completions", {"prompt": [words(rng, 3), words(rng, 40)], "max_tokens": 5, "echo": True, "logprobs": rng.randrange(0, 6)}),
+        ("/v1/completions", {"prompt": words(rng, 9), "n": 4, "max_tokens": 6, "temperature": 1, "stop": ["the", "a"]}),
+        ("/v1/chat/completions", chat(rng, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}})),
+        ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": words(rng, 6)}]}),
+        ("/v1/responses", {"max_output_tokens": 16, "input": words(rng, 6)}),
+        ("/api/chat", {"messages": [{"role": "user", "content": words(rng, 6)}], "stream": rng.random() < 0.5, "options": {"num_predict": 8}}),
+        ("/tokenize", {"prompt": words(rng, 400)}),
+        ("/v1/completions", {"prompt": words(rng, 12), "max_tokens": 9, "cache_salt": str(rng.randrange(3))})))
+
+
 def whole(rng):
     """A few requests on one connection, answered whole."""
     c = http.client.HTTPConnection(HOST, PORT, timeout=300)
-    for _ in range(rng.randrange(1, 5)):
-        body = chat(rng, n=rng.choice((1, 1, 2)), temperature=rng.choice((0, 1)), seed=rng.randrange(99))
-        c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        r.read()
-        check(r.status, "whole")
+    for _ in range(rng.randrange(1, 4)):
+        asks, text = rng.choice((kinds, turns))(rng), None
+        try:
+            path, body = next(asks)
+            while True:
+                key = rng.choice(KEYS)
+                c.request("POST", path, json.dumps(body), {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+                r = c.getresponse()
+                data = r.read()
+                check(r.status, "whole " + path)
+                note(stages, "whole " + path)
+                if r.status == 400 and b"context length" not in data:
+                    with lock:
+                        failures.append(f"{path} {body} was refused: {data[:300]!r}")
+                if r.status != 200:
+                    break
+                text = json.loads(data)["choices"][0]["message"]["content"] if "messages" in body and path[1] == "v" and "choices" in json.loads(data) else ""
+                path, body = asks.send(text)
+        except StopIteration:
+            pass
     c.close()
+
+
+def slow(rng):
+    """Reads a long stream to its end, a little at a time."""
+    note(stages, "slow")
+    with connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.settimeout(300)
+        s.sendall(post(chat(rng, stream=True, max_tokens=100, n=2, logprobs=True, top_logprobs=20), key=rng.choice(KEYS)))
+        while (data := s.recv(rng.choice((512, 4096)))) and b"[DONE]" not in data and not stop.is_set():
+            stop.wait(0.01)
+
+
+def without_key(rng):
+    """Who has no key, or a wrong one, or a user's where an administrator's is wanted: refused before the body is read."""
+    note(stages, "without key")
+    path, key, status = rng.choice((("/v1/chat/completions", None, 401), ("/v1/completions", "soak-ali", 401), ("/flush_cache", KEYS[0], 401),
+                                    ("/abort_request", "soak-alice2", 401), ("/v1/completions", "x" * 5000, 401)))
+    with connect() as s:
+        s.sendall(post(b"x", path, key).replace(b"Content-Length: 1", b"Content-Length: 8000000"))
+        got = status_of(s.recv(4096))
+    check(got, "without key")
+    if got != status:
+        with lock:
+            failures.append(f"{path} with the key {str(key)[:20]} was answered {got}, expected {status}")
+
+
+n_batches = collections.Counter()
+
+
+def batch(rng):
+    """A file of batch requests, killed by SIGKILL at some times and begun again: each result must be there once in the end."""
+    name = os.path.join(made.name, f"batch{rng.random()}")
+    ids = [f"line-{i}" for i in range(20)]
+    with open(name + ".in", "w") as f:
+        for i in ids:
+            f.write(json.dumps({"custom_id": i, "method": "POST", "url": "/v1/chat/completions", "body": chat(rng, max_tokens=12)}) + "\n")
+    while not stop.is_set():
+        p = subprocess.Popen([args.generator or args.vitrine, "run", "--batch", name + ".in", "-o", name + ".out", "-m", model, "--max-context",
+                              "512", "--kv-memory", "2M", "-q"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENV)
+        if rng.random() < 0.7:
+            stop.wait(rng.random())
+            p.kill()
+        _, err = p.communicate()
+        note(n_batches, "killed" if p.returncode < 0 else "ended")
+        if p.returncode > 0:
+            with lock:
+                failures.append(f"a batch ended with {p.returncode}: {err[:500]!r}")
+        if p.returncode >= 0:
+            break
+    if p.returncode == 0:
+        with open(name + ".out") as f:
+            done = [json.loads(l) for l in f]
+        if sorted(d["custom_id"] for d in done) != sorted(ids) or any(d["error"] or d["response"]["status_code"] != 200 for d in done):
+            with lock:
+                failures.append(f"a batch has {len(done)} results of {len(ids)}: {[d['custom_id'] for d in done]}")
+    for end in (".in", ".out"):
+        if os.path.exists(name + end):
+            os.remove(name + end)
 
 
 def vanish(rng):
@@ -318,9 +433,9 @@ def crowd(rng):
 
 def generator(rng):
     """Whole runs of bench serve; some are killed in the middle."""
-    p = subprocess.Popen([args.generator or args.vitrine, "bench", "serve", "-q", "--json", "--url", f"http://{HOST}:{PORT}", "--num", "12",
+    p = subprocess.Popen([args.generator or args.vitrine, "bench", "serve", "-q", "--json", "--api-key-env", "SOAK_KEY", "--url", f"http://{HOST}:{PORT}", "--num", "12",
                           "--concurrency", str(rng.randrange(1, 9)), "--input", "2:12", "--output", "2:16", "--turns", str(rng.randrange(1, 3)),
-                          "--shared-prefix", "8", "--seed", str(rng.randrange(1000))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV)
+                          "--shared-prefix", "8", "--seed", str(rng.randrange(1000))], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV)
     if rng.random() < 0.4:
         note(stages, "killed generator")
         stop.wait(rng.random() * 5)
@@ -346,7 +461,7 @@ def looker(rng):
         server.send_signal(signal.SIGUSR2)
     elif what == "/live":
         with connect() as s:
-            s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nX-API-Key: %s\r\n\r\n" % ADMIN.encode())
             for _ in range(rng.randrange(1, 30)):
                 s.recv(65536)
     else:
@@ -368,13 +483,20 @@ def client(work, seed):
         stop.wait(rng.random() * 0.2)
 
 
-PLAN = [whole] * 3 + [vanish] * 4 + [unread] + [wrong] * 2 + [crowd] + [generator] * 2 + [looker]
+PLAN = [whole] * 4 + [vanish] * 4 + [unread] + [slow] + [wrong] * 2 + [without_key] + [crowd] + [generator] * 2 + [looker] + [batch]
 threads = [threading.Thread(target=client, args=(w, args.seed * 1000 + i), daemon=True) for i, w in enumerate(PLAN)]
-begin, memory = time.monotonic(), []
+begin, memory, second = time.monotonic(), [], None
 for t in threads:
     t.start()
 while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
-    if time.monotonic() - begin >= EVERY * len(looks):
+    if second is None and time.monotonic() - begin > 15 * args.minutes:
+        server.kill()  # in the middle of everything; nothing of it may keep the next one from its port or its files
+        server.wait()
+        server = start_server(PORT)
+        wait_for_start(2)
+        second, looks, memory = time.monotonic(), [], []
+        print(f"# killed and started again after {second - begin:.0f} s", flush=True)
+    if not looks or time.monotonic() - begin - looks[-1][0] >= EVERY:
         look()
     sample = memory_sample()
     if sample:
@@ -408,6 +530,8 @@ def pages():
 alive = server.poll() is None
 kept = [f for f in os.listdir(os.path.join(made.name, "stories")) if f.startswith("missed-")]
 result(0 < len(kept) <= 33, "stories of slow requests are written, and a bounded number is kept", f"{len(kept)} files")
+result(second is not None and said().count(" serves ") == 2, "the server was killed once, and started again on its port")
+result(n_batches["ended"] > 0 and n_batches["killed"] > 0, "batches were killed, begun again and ended", str(dict(n_batches)))
 result(alive, "the server is alive", f"exit {server.poll()}" if not alive else "")
 result(not any(t.is_alive() for t in threads), "no client waits for ever")
 for f in failures[:10]:
@@ -430,7 +554,7 @@ if alive:
                 time.sleep(0.5)
                 p = pages()
             result(p[0] == p[1] == 0 and p[2] == p[3], "after a flush all pages are free", "used %d, cached %d, free %d of %d" % p)
-grown, why = judge.grown(memory, args.minutes)
+grown, why = judge.grown(memory, args.minutes * 3 / 4)
 result(not grown, "memory does not grow", why)
 if alive:
     server.send_signal(signal.SIGTERM)

@@ -70,14 +70,20 @@ static int64_t read_count(const json_t *from, const char *key)
     return v > 0 && v < 1e15 ? (int64_t)v : 0;
 }
 
+/* The story's roofs with their tags: a launch that was measured while other programs were in the way
+ * bounds nothing here, as in the recording. */
 static void read_roofs(const json_t *story, bool gpu, vt_roofs *r)
 {
     const json_t *from = story_get(story, "roofs");
+    const char *disturbed = vt_roof_tag_name[VT_ROOF_DISTURBED];
     *r = (vt_roofs){.measured = true, .is_gpu = gpu};
     for (int i = 0; i < VT_ROOFS; i++) {
-        double v = story_num(from, vt_roof_rows[i].key);
+        const char *key = vt_roof_rows[i].key;
+        const char *tag = json_string_value(story_get(story_get(from, key), "tag"));
+        double v = story_num(from, key);
         if (v > 0)
-            vt_roof_set(r, (vt_roof_kind)i, vt_roof_rows[i].unit ? v : v * 1e-6, VT_ROOF_MEASURED,
+            vt_roof_set(r, (vt_roof_kind)i, vt_roof_rows[i].unit ? v : v * 1e-6,
+                        tag && strcmp(tag, disturbed) == 0 ? VT_ROOF_DISTURBED : VT_ROOF_MEASURED,
                         0);
     }
     r->near_bytes = r->near_bytes_per_s > 0;

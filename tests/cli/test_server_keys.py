@@ -174,11 +174,22 @@ def test_no_key_learns_what_another_asked_from_the_cache():
         assert cached(s, ALICE, prompt, cache_salt=salt) > 100, salt
         same(cached(s, BOB, prompt, cache_salt=salt), 0, salt)
     s.stop()
+    s = Server(env=USERS)  # two keys are enough to be kept apart
+    same([cached(s, ALICE, prompt), cached(s, BOB, prompt)], [0, 0])
+    s.stop()
     for args, env in ((("--share-prefixes",), USERS), ((), {"VITRINE_API_KEY": "alice-key"})):
         s = Server(*args, env=env)
         same(cached(s, ALICE, prompt), 0)
         assert cached(s, BOB if args else ALICE, prompt) > 100
         s.stop()
+
+
+def test_a_key_is_the_whole_key_and_nothing_else():
+    s = Server(env=USERS)
+    for key in ("a", "alice-ke", "alice-key2", "ALICE-KEY", "alice-key,bob-key", "alice-key" + "x" * 5000):
+        same(s.get("/v1/models", headers={"X-API-Key": key}).status, 401, key[:20])
+    same(s.get("/v1/models", headers=ALICE).status, 200)
+    s.stop()
 
 
 main(globals())

@@ -98,6 +98,10 @@ static const example examples[] = {
     {VT_CALLS_PYTHONIC, 0, "[add(a=[1, (2, None)], s={'k': True, \"l\": {}},)]",
      "|C:add={\"a\": [1, [2, null]], \"s\": {\"k\": true, \"l\": {}}}"},
     {VT_CALLS_PYTHONIC, 0, "[1, 2]", "|T:[1, 2]"},
+    {VT_CALLS_PYTHONIC, 0, "[add(s='\\ud800')]", "|T:[add(s='\\ud800')]"},
+    {VT_CALLS_PYTHONIC, 0, "[add(1a=2)]", "|T:[add(1a=2)]"},
+    {VT_CALLS_LLAMA, 0, "{\"name\": \"add\", \"parameters\": [1]}",
+     "|T:{\"name\": \"add\", \"parameters\": [1]}"},
     {VT_CALLS_PYTHONIC, 0, "[open()]", "|T:[open()]"},
     {VT_CALLS_MISTRAL, 0,
      " [{\"name\": \"add\", \"arguments\": {\"s\": \"]\"}, \"id\": \"012345678\"}, {\"name\": "

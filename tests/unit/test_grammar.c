@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "common/grammar_vocab.h"
+#include "grammar/vocab.h"
 
 static vt_tokenizer *tokenizer;
 static vt_grammar_vocab *vocab;
@@ -307,6 +308,23 @@ static const example examples[] = {
      "root ::= \"\\\"\" [^\"\\x00-\\x1F] \"\\\"\"\n",
      {"\"a\"", "\"\xC3\xA9\""},
      {"\"\"", "\"\n\""}},
+    {R, "[\xC3\xA9-\xC4\xBF]", {"\xC3\xA9", "\xC3\xBF", "\xC4\x80"}, {"\xC3\xA8", "\xC5\x80"}},
+    {S,
+     "{\"type\":\"string\",\"pattern\":\"^[\\u001f ]$\"}",
+     {"\"\\u001f\"", "\" \""},
+     {"\"\x1f\""}},
+    {S,
+     "{\"enum\":[1,2,3],\"type\":\"number\",\"exclusiveMinimum\":1,\"exclusiveMaximum\":3}",
+     {"2"},
+     {"1", "3"}},
+    {S, "{\"type\":\"number\",\"minimum\":0}", {"0", "-0", "-0.0", "0.1"}, {"-0.1", "-1"}},
+    {S, "{\"type\":\"number\",\"maximum\":0}", {"0", "-0", "-0.1"}, {"0.1", "1"}},
+    {S, "{\"enum\":[-5,-3],\"minimum\":-4}", {"-3"}, {"-5"}},
+    {S,
+     "{\"type\":\"integer\",\"minimum\":-5,\"allOf\":[{\"minimum\":-3}]}",
+     {"-3", "0"},
+     {"-4", "-5"}},
+    {G, "root ::= [^\\x00-\\U0010FFFE]", {"\xF4\x8F\xBF\xBF"}, {"a", "\xF4\x8F\xBF\xBE"}},
     {G, "root ::=\n  one |\n  two\none ::= \"1\"\ntwo ::= \"2\" root?", {"1", "2", "221"}, {"3"}},
 };
 
@@ -326,6 +344,25 @@ static void test_examples_when_taken_byte_by_byte_then_accepted_as_they_should(v
         vt_grammar_unref(g);
     }
     assert_int_equal(failed, 0);
+}
+
+static void test_end_token_when_the_text_may_not_end_or_has_ended_then_refused(void **state)
+{
+    (void)state;
+    vt_grammar *g = compile(G, "root ::= \"ab\"");
+    vt_matcher *m = vt_matcher_new(g, 0);
+    int32_t end = vocab->eos[0];
+    vt_matcher_undo(m, 1);                 /* there is nothing to take back */
+    assert_false(vt_matcher_take(m, end)); /* "ab" is to come */
+    assert_true(vt_matcher_take(m, 'a') && vt_matcher_take(m, 'b'));
+    assert_true(vt_matcher_take(m, end));
+    assert_false(vt_matcher_take(m, end));
+    vt_matcher_undo(m, 1);
+    assert_true(vt_matcher_take(m, end));
+    vt_matcher_undo(m, 3);
+    assert_true(vt_matcher_take(m, 'a'));
+    vt_matcher_free(m);
+    vt_grammar_unref(g);
 }
 
 /* ---- masks ---- */
@@ -467,6 +504,8 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         {S, "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "#/pattern: pattern (a)\\1"},
         {S, "{\"type\":\"string\",\"pattern\":\"[\"}", "[ without ]"},
         {S, "{\"type\":\"array\",\"minItems\":100000}", "expected at most 10000"},
+        {S, "{\"type\":\"array\",\"minItems\":1.5}", "minItems"},
+        {S, "{\"type\":\"integer\",\"multipleOf\":-2}", "multipleOf"},
         {S, "{\"a\":", "schema"},
         {S, "{\"additionalProperties\":{\"type\":\"object\",\"contains\":{}}}",
          "#/additionalProperties/contains"},
@@ -480,6 +519,8 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         {G, "root ::= a", "rule a is not defined"},
         {G, "a ::= \"x\"", "no rule is called root"},
         {G, "root ::= \"x", "closing quote"},
+        {G, "root ::= [b-a]", "line 1"},
+        {G, "root ::= \"a\"{2000000,}", "line 1"},
         {G, "root ::= <think>", "tokens such as"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -517,6 +558,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples_when_taken_byte_by_byte_then_accepted_as_they_should),
+        cmocka_unit_test(test_end_token_when_the_text_may_not_end_or_has_ended_then_refused),
         cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),

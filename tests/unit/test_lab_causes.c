@@ -37,6 +37,7 @@ static const counters copying = {3.4e6, 1e3, 12, 0, 5, 0.2, 3}, /* 3.4 TB/s whil
     computing = {0.4e6, 1e3, 85, 0, 1, 0.3, 6},                 /* 0.4 TB/s while they issue */
     waiting = {1.6e6, 1e3, 15, 0, 20, 1, 4},                    /* for memory */
     meeting = {1.6e6, 1e3, 20, 0, 4, 12, 4},                    /* at barriers */
+    torn = {1.6e6, 1e3, 20, 0, 13, 12, 4},                      /* a little more for memory */
     starving = {0.8e6, 1e3, 20, 11, 2, 1, 10},   /* the matrix unit works 11 % of the cycles */
     multiplying = {0.4e6, 1e3, 30, 85, 1, 1, 9}; /* a healthy matrix product */
 
@@ -59,6 +60,7 @@ static const planted kernels[] = {
     {"matrix_idle", "small tiles, without", .of_roof = 0.2, .bound = "bf16"},
     {"barrier", "a pipeline of one stage", .of_roof = 0.4, .ncu = &meeting},
     {"long_scoreboard", "one load in flight a thread", .of_roof = 0.4, .ncu = &waiting},
+    {"long_scoreboard", "memory, and barriers a little less", .of_roof = 0.4, .ncu = &torn},
     {"occupancy_shared", "200 KiB a CTA", .of_roof = 0.4, .occupancy = 0.125, .ctas = 1,
      .limited_by = "shared memory"},
     {"occupancy_registers", "255 registers a thread", .of_roof = 0.4, .occupancy = 0.125,
@@ -157,6 +159,7 @@ static const pair pairs[] = {
     {NULL, "half of the prompt saves half", {.saved_tokens = 0.5, .saved_time = 0.5}},
     {"skew", "8 MiB in 80 us, 20 us by the link", {.reduce_s = 8e-5, .reduce_floor_s = 2e-5}},
     {NULL, "8 MiB in 22 us", {.reduce_s = 2.2e-5, .reduce_floor_s = 2e-5}},
+    {NULL, "into the buffer alone", {.reduce_copies = 1}},
     {"copied", "into the buffer and out of it", {.reduce_copies = 2}},
     {"cold", "4 s, then 0.2 s", {.first_s = 4, .later_s = 0.2}},
     {NULL, "0.21 s, then 0.2 s", {.first_s = 0.21, .later_s = 0.2}},

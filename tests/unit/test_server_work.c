@@ -156,12 +156,32 @@ static void test_work_what_waits_has_limits(void **state)
     close_bench(b, n + 1);
 }
 
+static void test_work_short_jobs_have_a_limit_of_their_own(void **state)
+{
+    (void)state;
+    bench *b = open_bench();
+    assert_true(add(b, '!', 0, 0));
+    assert_true(add(b, '!', 9, 10));
+    wait_for(&b->begun);
+    wait_for(&b->begun); /* both threads are at work */
+    for (int i = 0; i < QUEUED; i++)
+        assert_true(add(b, 's', 0, 0));
+    assert_false(add(b, 's', 0, 0));
+    assert_true(add(b, 'l', 9, 10)); /* long ones wait elsewhere */
+    sem_post(&b->gate);
+    sem_post(&b->gate);
+    for (int i = 0; i < 3 + QUEUED; i++)
+        wait_for(&b->ran);
+    close_bench(b, 3 + QUEUED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_short_job_does_not_wait_for_long_ones),
         cmocka_unit_test(test_work_long_jobs_take_turns_between_clients),
         cmocka_unit_test(test_work_what_waits_has_limits),
+        cmocka_unit_test(test_work_short_jobs_have_a_limit_of_their_own),
     };
     return cmocka_run_group_tests_name("server_work", tests, NULL, NULL);
 }

@@ -100,6 +100,7 @@ static void test_sites_origin_must_be_the_server(void **state)
                                       "http://127.0.0.1:8000/",
                                       "",
                                       "http://127.0.0.1:8000.evil.example",
+                                      "file://127.0.0.1:8000",
                                       "file://"};
     server_sites s = on_loopback();
     for (int check = 0; check < 2; check++) {

@@ -15,6 +15,7 @@ typedef u16 uint16_t;
 typedef u32 uint32_t;
 typedef u64 uint64_t;
 typedef i32 int32_t;
+typedef i64 int64_t;
 
 #define KERNEL extern "C" __global__ void
 #define INLINE __forceinline__ static

@@ -61,6 +61,7 @@ static vt_executor_config config_of(vt_dtype kv)
                                            .n_workers = 1},
                                 .n_pages = PAGES,
                                 .n_pool_slots = MAX_SEQS,
+                                .n_states = PAGES,
                                 .kv_dtype = kv,
                                 .n_threads = 1};
 }
@@ -115,7 +116,7 @@ static void close_device(device *d)
 typedef struct step_arrays {
     int32_t token[MAX_TOKENS], position[MAX_TOKENS], seq_of[MAX_TOKENS], slot[MAX_TOKENS],
         row_token[MAX_TOKENS], q_start[MAX_SEQS + 1], kv_len[MAX_SEQS], page_start[MAX_SEQS + 1],
-        page_ids[MAX_SEQS * CONTEXT / PAGE];
+        page_ids[MAX_SEQS * CONTEXT / PAGE], state_from[MAX_SEQS], state_to[MAX_SEQS];
     vt_sample_row rows[MAX_TOKENS];
 } step_arrays;
 
@@ -141,6 +142,8 @@ static void add_sequence(step_arrays *a, vt_batch *b, const sequence *s, int32_t
     }
     a->q_start[k + 1] = b->n_tokens;
     a->kv_len[k] = s->done + n;
+    a->state_to[k] = page_of(s, 0);
+    a->state_from[k] = s->done > 0 ? a->state_to[k] : -1;
     for (int32_t i = 0; i * PAGE < a->kv_len[k]; i++)
         a->page_ids[b->n_pages++] = page_of(s, i);
     a->page_start[k + 1] = b->n_pages;
@@ -172,6 +175,8 @@ static void run_step(device *d, sequence *const *seq, const int32_t *n, int32_t 
                     .kv_len = a.kv_len,
                     .page_start = a.page_start,
                     .page_ids = a.page_ids,
+                    .state_from = a.state_from,
+                    .state_to = a.state_to,
                     .row_token = a.row_token};
     int32_t order[MAX_SEQS];
     for (int32_t single = 1; single >= 0; single--)
@@ -335,6 +340,15 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
     run_golden("qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", VT_BF16, 0);
 }
 
+static void test_logits_of_delta_rules_equal_transformers(void **state)
+{
+    (void)state;
+    set_emulator("cc=90,memory=512");
+    run_golden("qwen35-delta", "qwen35-delta/golden.bin", VT_BF16, 0);
+    run_golden("qwen35moe-outer", "qwen35moe-outer/golden.bin", VT_BF16, 0);
+    run_golden("qwen35-delta-BF16.gguf", "qwen35-delta/golden.bin", VT_BF16, 0);
+}
+
 /* Fast kernels and those for any shape; the store fused with rope and alone; windows; the scales of
  * a file. */
 static void test_logits_with_fp8_kv_stay_near_transformers(void **state)
@@ -462,11 +476,23 @@ static void test_logits_when_deterministic_then_bitwise_the_same_in_any_company(
     run_deterministic(m, VT_BF16);
 }
 
+/* Steps of many tokens and of few run different variants of the delta rule. */
+static void test_logits_of_delta_rules_when_deterministic_then_bitwise_the_same(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    must(vt_model_load(MODELS "qwen35-delta", &m, &err), &err);
+    run_deterministic(m, VT_BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_of_fixtures_equal_transformers),
         cmocka_unit_test(test_logits_of_fixtures_of_odd_sizes_equal_transformers),
+        cmocka_unit_test(test_logits_of_delta_rules_equal_transformers),
+        cmocka_unit_test(test_logits_of_delta_rules_when_deterministic_then_bitwise_the_same),
         cmocka_unit_test(test_logits_with_fp8_kv_stay_near_transformers),
         cmocka_unit_test(test_logits_of_mixed_steps_equal_the_cpus),
         cmocka_unit_test(test_logits_when_deterministic_then_bitwise_the_same_in_any_company),

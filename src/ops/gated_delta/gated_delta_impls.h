@@ -3,6 +3,7 @@
 
 #include "ops/op.h"
 
-extern const vt_impl gated_delta_avx2, gated_delta_avx512;
+extern const vt_impl gated_delta_avx2, gated_delta_avx512, gated_delta_cuda_decode,
+    gated_delta_cuda_prefill;
 
 #endif

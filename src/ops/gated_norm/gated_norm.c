@@ -99,11 +99,9 @@ static const vt_impl gated_norm_portable = {.name = "portable",
 
 static const vt_impl *const gated_norm_impls[] = {
 #if defined(__x86_64__)
-    &gated_norm_avx512,
-    &gated_norm_avx2,
+    &gated_norm_avx512,   &gated_norm_avx2,
 #endif
-    &gated_norm_portable,
-    NULL,
+    &gated_norm_portable, &gated_norm_cuda, NULL,
 };
 
 static const vt_operand gated_norm_operands[] = {

@@ -1,11 +1,12 @@
-// y[t, i] = c[t, i] * sum over j of w[i, j] * v[t - TAPS + 1 + j, i], v = b * u; x = [b | c | u], N bf16 each
+// s[t, i] = sum over j of w[i, j] * v[t - TAPS + 1 + j, i]
+// SILU: v = x, y = silu(s); else x = [b | c | u], N bf16 each, v = b * u, y = c * s
 //
 // Grid: one thread for each token and channel. A token behind the first TAPS - 1 of its sequence finds all its v in x.
 // The others need the state, which the sequence may write to the slot that it reads. So the thread of a sequence's
 // first token does the first TAPS - 1 tokens, and then writes the state: nobody else reads it. Padding tokens lie
 // behind the end of the sequence that seq_of says, and are left alone. Bytes: 8 N per token, and the state of each
-// sequence twice; the v of earlier tokens come from L2. fp32 inside, the products summed from the oldest tap on.
-// Template: N, TAPS.
+// sequence twice (SILU: 4 N); the v of earlier tokens come from L2. fp32 inside, the products summed from the oldest
+// tap on. Template: N, TAPS, SILU.
 #include "short_conv_params.h"
 
 constexpr int kBefore = TAPS - 1; // rows of the state, oldest first
@@ -13,7 +14,7 @@ constexpr int kBefore = TAPS - 1; // rows of the state, oldest first
 INLINE float input(const short_conv_params &p, int t, u32 i)
 {
     const u16 *x = p.x + (i64)t * p.x_stride + i;
-    return bf16_f32(x[0]) * bf16_f32(x[2 * N]);
+    return SILU ? bf16_f32(x[0]) : bf16_f32(x[0]) * bf16_f32(x[2 * N]);
 }
 
 // Writes token t's output; v[j] is what tap j multiplies.
@@ -23,7 +24,8 @@ INLINE void output(const short_conv_params &p, int t, u32 i, const float (&w)[TA
 #pragma unroll
     for (int j = 0; j < TAPS; j++)
         sum = fmaf(w[j], v[j], sum);
-    p.y[(i64)t * p.y_stride + i] = f32_bf16(bf16_f32(p.x[(i64)t * p.x_stride + N + i]) * sum);
+    float y = SILU ? silu(sum) : bf16_f32(p.x[(i64)t * p.x_stride + N + i]) * sum;
+    p.y[(i64)t * p.y_stride + i] = f32_bf16(y);
 }
 
 // The first tokens of a sequence, tokens [begin, begin + n), n <= TAPS - 1 or 1, and its state behind token end - 1.
@@ -33,7 +35,7 @@ INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, 
     int from = p.state_from[s], n = end - begin;
 #pragma unroll
     for (int j = 0; j < TAPS; j++)
-        v[j] = j == 0 || from < 0 ? 0.f : p.state[((i64)from * kBefore + j - 1) * N + i];
+        v[j] = j == 0 || from < 0 ? 0.f : p.state[from * p.state_stride + (j - 1) * N + i];
 #pragma unroll
     for (int k = 0; k < (kBefore > 1 ? kBefore : 1); k++) {
         if (k >= n)
@@ -44,7 +46,7 @@ INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, 
         v[TAPS - 1] = input(p, begin + k, i);
         output(p, begin + k, i, w, v);
     }
-    float *to = p.state + (i64)p.state_to[s] * kBefore * N + i;
+    float *to = p.state + p.state_to[s] * p.state_stride + i;
 #pragma unroll
     for (int j = 0; j < kBefore; j++)
         to[j * N] = n > kBefore ? input(p, end - kBefore + j, i) : v[j + 1];

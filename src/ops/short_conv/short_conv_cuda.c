@@ -10,17 +10,17 @@ static bool supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const short_conv_args *a = args;
-    return !a->silu && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32 &&
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32 &&
            a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
 }
 
 static cuda_launch launch_of(const short_conv_args *a, int64_t tokens)
 {
     int32_t n = (int32_t)a->y->dim[1];
-    return (cuda_launch){
-        .spec = JIT_SPEC("short_conv.cu", "short_conv", {"n", n}, {"taps", (int32_t)a->w->dim[1]}),
-        .grid = {cuda_blocks(tokens * n, 256), 1, 1},
-        .threads = 256};
+    return (cuda_launch){.spec = JIT_SPEC("short_conv.cu", "short_conv", {"n", n},
+                                          {"taps", (int32_t)a->w->dim[1]}, {"silu", a->silu}),
+                         .grid = {cuda_blocks(tokens * n, 256), 1, 1},
+                         .threads = 256};
 }
 
 static vt_status run(const void *args, const vt_lane *lane)
@@ -33,6 +33,7 @@ static vt_status run(const void *args, const vt_lane *lane)
                            .y = a->y->data,
                            .w = a->w->data,
                            .state = a->state->data,
+                           .state_stride = a->state->row_stride,
                            .seq_of = b->seq_of,
                            .q_start = b->q_start,
                            .state_from = b->state_from,

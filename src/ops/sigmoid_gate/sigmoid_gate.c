@@ -185,15 +185,15 @@ static const vt_impl row_gate_portable = {.name = "portable",
 
 #if defined(__x86_64__)
 static const vt_impl *const head_split_impls[] = {&head_split_avx512, &head_split_avx2,
-                                                  &head_split_portable, NULL};
+                                                  &head_split_portable, &head_split_cuda, NULL};
 static const vt_impl *const head_gate_impls[] = {&head_gate_avx512, &head_gate_avx2,
-                                                 &head_gate_portable, NULL};
+                                                 &head_gate_portable, &head_gate_cuda, NULL};
 static const vt_impl *const row_gate_impls[] = {&row_gate_avx512, &row_gate_avx2,
-                                                &row_gate_portable, NULL};
+                                                &row_gate_portable, &row_gate_cuda, NULL};
 #else
-static const vt_impl *const head_split_impls[] = {&head_split_portable, NULL};
-static const vt_impl *const head_gate_impls[] = {&head_gate_portable, NULL};
-static const vt_impl *const row_gate_impls[] = {&row_gate_portable, NULL};
+static const vt_impl *const head_split_impls[] = {&head_split_portable, &head_split_cuda, NULL};
+static const vt_impl *const head_gate_impls[] = {&head_gate_portable, &head_gate_cuda, NULL};
+static const vt_impl *const row_gate_impls[] = {&row_gate_portable, &row_gate_cuda, NULL};
 #endif
 
 static const vt_operand head_split_operands[] = {

@@ -4,6 +4,6 @@
 #include "ops/op.h"
 
 extern const vt_impl head_split_avx2, head_split_avx512, head_gate_avx2, head_gate_avx512,
-    row_gate_avx2, row_gate_avx512;
+    row_gate_avx2, row_gate_avx512, head_split_cuda, head_gate_cuda, row_gate_cuda;
 
 #endif

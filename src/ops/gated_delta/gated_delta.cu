@@ -1,0 +1,174 @@
+// S = e^g S + k d^T, d = beta (v - e^g S^T k), y = S^T q: one head's state S [KDIM, VDIM] fp32, token by token
+// x [tokens, q | k | v] bf16, a, b [tokens, V heads] bf16, y [tokens, V heads VDIM] bf16
+//
+// Grid: (V heads * blocks of kBlock columns, sequences), 128 threads. A column of S needs no other column, so a warp
+// keeps 8 COLS of them in registers from a sequence's first token to its last: 4 lanes share a column, kRows rows each,
+// and each lane has COLS neighbouring columns. A lane sums its rows in four interleaved parts, and two shuffles join
+// the lanes, whatever COLS is: a token's bits depend on neither the variant nor the batch. The CTA first stages TOKENS
+// tokens in shared memory: q and k of unit length as fp32, laid out so that the 4 lanes' float4 hit different banks, v,
+// and the gates.
+// Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
+// is enough for memory's roof. A prefill is bound by the latency of a token: two sums over rows, one after the other.
+// Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
+// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED.
+#include "gated_delta_params.h"
+
+constexpr int kRows = (KDIM + 15) / 16 * 4; // of S a lane has; rows behind KDIM are zeros
+constexpr int kStride = kRows + 4;          // floats between the lanes' parts of q or k in shared memory
+constexpr int kWarpCols = 8 * COLS, kBlock = 4 * kWarpCols, kBlocks = (VDIM + kBlock - 1) / kBlock;
+constexpr int kPer = (4 * kRows + 31) / 32; // elements of q that a lane normalises
+
+struct Staged {
+    float q[TOKENS][4 * kStride], k[TOKENS][4 * kStride], v[TOKENS][kBlock], keep[TOKENS], beta[TOKENS];
+};
+
+// to = x * scale / sqrt(sum x^2 + 1e-6), in the lanes' layout; one warp.
+INLINE void stage_unit(const u16 *x, float scale, u32 lane, float *to)
+{
+    float v[kPer], sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        u32 at = i * 32 + lane;
+        v[i] = at < KDIM ? bf16_f32(x[at]) : 0.f;
+        sum += v[i] * v[i];
+    }
+    scale /= sqrtf(warp_sum(sum) + 1e-6f);
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        u32 at = i * 32 + lane;
+        if (at < 4 * kRows)
+            to[at / kRows * kStride + at % kRows] = v[i] * scale;
+    }
+}
+
+// Tokens [t0, t0 + n) of head j, and of its v the columns from `first` on.
+INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, Staged &s)
+{
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int head = TILED ? j % p.k_heads : j / (p.v_heads / p.k_heads);
+    for (int t = warp; t < n; t += 4) {
+        const u16 *x = p.x + (i64)(t0 + t) * p.x_stride + head * KDIM;
+        stage_unit(x, 1.f / sqrtf((float)KDIM), lane, s.q[t]);
+        stage_unit(x + p.k_heads * KDIM, 1.f, lane, s.k[t]);
+    }
+    for (int i = threadIdx.x; i < n * kBlock; i += 128) {
+        int t = i / kBlock, col = first + i % kBlock;
+        const u16 *v = p.x + (i64)(t0 + t) * p.x_stride + 2 * p.k_heads * KDIM + j * VDIM;
+        s.v[t][i % kBlock] = col < VDIM ? bf16_f32(v[col]) : 0.f;
+    }
+    for (int t = threadIdx.x; t < n; t += 128) {
+        float z = bf16_f32(p.a[(i64)(t0 + t) * p.a_stride + j]) + p.dt_bias[j];
+        float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
+        s.keep[t] = expf(step * decay);
+        s.beta[t] = 1.f / (1.f + expf(-bf16_f32(p.b[(i64)(t0 + t) * p.b_stride + j])));
+    }
+}
+
+// The sums of a column's four lanes.
+INLINE float column_sum(const float (&part)[4])
+{
+    float sum = (part[0] + part[1]) + (part[2] + part[3]);
+    sum += __shfl_xor_sync(~0u, sum, 8);
+    return sum + __shfl_xor_sync(~0u, sum, 16);
+}
+
+// One token: the thread's part of S, and y of its columns.
+INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kRows], float (&y)[COLS])
+{
+    const float *k = in.k[t] + part * kStride, *q = in.q[t] + part * kStride;
+    float keep = in.keep[t], beta = in.beta[t], d[COLS], sum[COLS][4];
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[c][e] = 0.f;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; i++) {
+#pragma unroll
+        for (int c = 0; c < COLS; c++)
+            sum[c][i % 4] = fmaf(k[i], s[c][i], sum[c][i % 4]);
+    }
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        d[c] = beta * (in.v[t][col + c] - keep * column_sum(sum[c]));
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[c][e] = 0.f;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; i++) {
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            s[c][i] = fmaf(k[i], d[c], keep * s[c][i]);
+            sum[c][i % 4] = fmaf(q[i], s[c][i], sum[c][i % 4]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < COLS; c++)
+        y[c] = column_sum(sum[c]);
+}
+
+// The thread's rows and columns of S, from or to a slot.
+INLINE void load_state(const float *from, u32 part, float (&s)[COLS][kRows])
+{
+#pragma unroll
+    for (int i = 0; i < kRows; i++) {
+        u32 row = part * kRows + i;
+        bool has = from && row < KDIM;
+        if constexpr (COLS == 2) {
+            float2 v = has ? *(const float2 *)(from + (i64)row * VDIM) : make_float2(0.f, 0.f);
+            s[0][i] = v.x;
+            s[1][i] = v.y;
+        } else {
+            s[0][i] = has ? from[(i64)row * VDIM] : 0.f;
+        }
+    }
+}
+
+INLINE void store_state(float *to, u32 part, const float (&s)[COLS][kRows])
+{
+#pragma unroll
+    for (int i = 0; i < kRows; i++) {
+        u32 row = part * kRows + i;
+        if (row >= KDIM)
+            continue;
+        if constexpr (COLS == 2)
+            *(float2 *)(to + (i64)row * VDIM) = make_float2(s[0][i], s[1][i]);
+        else
+            to[(i64)row * VDIM] = s[0][i];
+    }
+}
+
+KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_params p)
+{
+    __shared__ Staged in;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane / 8;
+    int j = blockIdx.x / kBlocks, first = blockIdx.x % kBlocks * kBlock, q = blockIdx.y;
+    u32 col = warp * kWarpCols + lane % 8 * COLS; // in the block
+    pdl_go();
+    pdl_wait();
+    int begin = p.q_start[q], end = p.q_start[q + 1], slot = p.state_from[q];
+    if (begin >= end || (q > 0 && p.seq_of[begin] != q))
+        return;
+    bool mine = first + col < VDIM;
+    i64 at = (i64)j * KDIM * VDIM + first + col;
+    float s[COLS][kRows], y[COLS];
+    load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
+    for (int t0 = begin; t0 < end; t0 += TOKENS) {
+        int n = end - t0 < TOKENS ? end - t0 : TOKENS;
+        __syncthreads();
+        stage(p, t0, n, j, first, in);
+        __syncthreads();
+        for (int t = 0; t < n; t++) {
+            step(in, t, part, col, s, y);
+            u16 *to = p.y + (i64)(t0 + t) * p.y_stride + j * VDIM + first + col;
+#pragma unroll
+            for (int c = 0; c < COLS; c++)
+                if (part == 0 && mine)
+                    to[c] = f32_bf16(y[c]);
+        }
+    }
+    if (mine)
+        store_state(p.state + p.state_to[q] * p.state_stride + at, part, s);
+}

@@ -1,0 +1,58 @@
+// y[t, h, :] = w * x[t, h, :] / rms(x[t, h, :]) * silu(z[t, h, :])     DIM bf16 a head, w [DIM] fp32
+//
+// Grid: one warp for each head of each token, 8 warps per CTA; a lane has every 32nd vector of VEC elements of the
+// head in registers. Bytes: 6 DIM per head; between the delta rule and a product, bound by launch latency.
+// Template: DIM, VEC (4 or 1).
+#include "gated_norm_params.h"
+
+constexpr int kVectors = DIM / VEC, kPer = (kVectors + 31) / 32;
+
+INLINE void load(const u16 *p, float (&v)[VEC])
+{
+    if constexpr (VEC == 4) {
+        uint2 raw = *(const uint2 *)p;
+        v[0] = bf16_low(raw.x), v[1] = bf16_high(raw.x), v[2] = bf16_low(raw.y), v[3] = bf16_high(raw.y);
+    } else {
+        v[0] = bf16_f32(*p);
+    }
+}
+
+INLINE void store(u16 *p, const float (&v)[VEC])
+{
+    if constexpr (VEC == 4)
+        *(uint2 *)p = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+    else
+        *p = f32_bf16(v[0]);
+}
+
+KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_params p)
+{
+    int at = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32, t = at / p.heads, head = at % p.heads * DIM;
+    float x[kPer][VEC], z[kPer][VEC], sum = 0.f;
+    pdl_go();
+    pdl_wait();
+    if (at >= p.n)
+        return;
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        int c = (i * 32 + lane) * VEC;
+        if (c >= DIM)
+            continue;
+        load(p.x + (i64)t * p.x_stride + head + c, x[i]);
+        load(p.z + (i64)t * p.z_stride + head + c, z[i]);
+#pragma unroll
+        for (int e = 0; e < VEC; e++)
+            sum += x[i][e] * x[i][e];
+    }
+    float inv = rsqrtf(warp_sum(sum) / DIM + p.eps);
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        int c = (i * 32 + lane) * VEC;
+        if (c >= DIM)
+            continue;
+#pragma unroll
+        for (int e = 0; e < VEC; e++)
+            x[i][e] *= inv * p.weight[c + e] * silu(z[i][e]);
+        store(p.y + (i64)t * p.y_stride + head + c, x[i]);
+    }
+}

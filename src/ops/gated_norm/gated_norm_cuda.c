@@ -1,0 +1,69 @@
+/* gated_norm on CUDA: see gated_norm.cu. */
+#include "ops/gated_norm/gated_norm.h"
+
+#include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/gated_norm/gated_norm_impls.h"
+#include "ops/gated_norm/gated_norm_params.h"
+
+static bool supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t, (void)upto;
+    const gated_norm_args *a = args;
+    return a->x->dtype == VT_BF16 && a->z->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
+           a->weight->dtype == VT_F32;
+}
+
+static bool has_vectors(const gated_norm_args *a)
+{
+    return a->weight->dim[0] % 4 == 0 && a->x->row_stride % 4 == 0 && a->z->row_stride % 4 == 0 &&
+           a->y->row_stride % 4 == 0;
+}
+
+static cuda_launch launch_of(const gated_norm_args *a, int64_t tokens)
+{
+    int64_t heads = a->y->dim[1] / a->weight->dim[0];
+    return (cuda_launch){.spec = JIT_SPEC("gated_norm.cu", "gated_norm",
+                                          {"dim", (int32_t)a->weight->dim[0]},
+                                          {"vec", has_vectors(a) ? 4 : 1}),
+                         .grid = {cuda_blocks(tokens * heads, 8), 1, 1},
+                         .threads = 256};
+}
+
+static vt_status run(const void *args, const vt_lane *lane)
+{
+    const gated_norm_args *a = args;
+    int64_t tokens = a->y->dim[0];
+    int32_t heads = (int32_t)(a->y->dim[1] / a->weight->dim[0]);
+    if (tokens == 0 && !lane->cuda->collect)
+        return VT_OK;
+    gated_norm_params p = {.x = a->x->data,
+                           .z = a->z->data,
+                           .weight = a->weight->data,
+                           .y = a->y->data,
+                           .x_stride = (int32_t)a->x->row_stride,
+                           .z_stride = (int32_t)a->z->row_stride,
+                           .y_stride = (int32_t)a->y->row_stride,
+                           .heads = heads,
+                           .n = (int32_t)tokens * heads,
+                           .eps = a->eps};
+    cuda_launch l = launch_of(a, tokens);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const gated_norm_args *a = args;
+    int64_t dim = a->weight->dim[0], rows = vt_size_rows(a->y, size);
+    cuda_launch l = launch_of(a, rows);
+    vt_cut_shape(out, "%lld rows of %lld heads of %lld", (long long)rows,
+                 (long long)(a->y->dim[1] / dim), (long long)dim);
+    vt_cut_grid(out, t, &l, has_vectors(a) ? 8 : 2);
+}
+
+const vt_impl gated_norm_cuda = {.name = "heads",
+                                 .device = VT_DEVICE_CUDA,
+                                 .fixed_order = true,
+                                 .supports = supports,
+                                 .run = run,
+                                 .describe = describe};

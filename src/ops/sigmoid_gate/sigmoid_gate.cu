@@ -1,0 +1,57 @@
+// head_gate   y[t, h, i] = x[t, h, i]                      SPLIT: x has DIM of q and DIM of a gate a head, bf16
+//             y[t, h, i] *= sigmoid(x[t, h, DIM + i])      else
+// row_gate    y[t, i] *= sigmoid(sum over j of w[j] x[t, j])
+//
+// head_gate: one thread for each vector of VEC outputs (8 or 1), N = heads * DIM of them a token. Bytes: 4 N, or 6 N.
+// row_gate: a CTA of 128 threads for each token; every thread sums every 128th product, then warps and CTA by a fixed
+// tree. Bytes: 2 hidden + 4 n a token, and w from L2. Both are bound by launch latency for few tokens.
+// Template of head_gate: N, DIM, VEC, SPLIT.
+#include "sigmoid_gate_params.h"
+
+INLINE float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
+
+#ifdef SPLIT
+KERNEL __launch_bounds__(256) head_gate(const __grid_constant__ head_gate_params p)
+{
+    constexpr u32 kVectors = N / VEC;
+    u32 at = blockIdx.x * 256 + threadIdx.x, t = at / kVectors, i = at % kVectors * VEC;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    const u16 *x = p.x + (i64)t * p.x_stride + i / DIM * 2 * DIM + i % DIM;
+    u16 *y = p.y + (i64)t * p.y_stride + i;
+    if constexpr (SPLIT && VEC == 8) {
+        store16(y, load16(x));
+    } else if constexpr (SPLIT) {
+        *y = *x;
+    } else if constexpr (VEC == 8) {
+        f32x8 g = unpack8(load16(x + DIM)), o = unpack8(load16(y));
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            o.v[k] *= sigmoid(g.v[k]);
+        store16(y, pack8(o));
+    } else {
+        *y = f32_bf16(bf16_f32(*y) * sigmoid(bf16_f32(x[DIM])));
+    }
+}
+#else
+KERNEL __launch_bounds__(128) row_gate(const __grid_constant__ row_gate_params p)
+{
+    __shared__ float part[4];
+    const u16 *x = p.x + (i64)blockIdx.x * p.x_stride;
+    u16 *y = p.y + (i64)blockIdx.x * p.y_stride;
+    float sum = 0.f;
+    pdl_go();
+    pdl_wait();
+    for (int j = threadIdx.x; j < p.hidden; j += 128)
+        sum = fmaf(p.w[j], bf16_f32(x[j]), sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    float gate = sigmoid((part[0] + part[1]) + (part[2] + part[3]));
+    for (int i = threadIdx.x; i < p.n; i += 128)
+        y[i] = f32_bf16(bf16_f32(y[i]) * gate);
+}
+#endif

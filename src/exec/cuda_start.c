@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "device/cuda/cublaslt.h"
 #include "exec/cuda_inside.h"
+#include "ops/comm_inbox_params.h"
 #include "ops/knobs.h"
 
 static vt_status make_results(cuda_executor *x, result_slot *s, vt_err *err)
@@ -121,6 +122,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
 {
     vt_cuda *c = x->cuda;
     bool ranks = x->comm.group != NULL;
+    size_t shared = ranks ? x->comm.group->gpu->part_bytes + comm_inbox_bytes(x->is.n) : 0;
     x->step_bytes = largest_block(x);
     TRY(check_tickets(x, err));
     const struct {
@@ -129,7 +131,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
         bool zero;
     } want[] = {{&x->activations, x->prog->activation_bytes, true}, /* padding reads old results */
                 {&x->comm_flags, ranks ? COMM_CTAS * COMM_GPU_RANKS * 4 : 0, true},
-                {&x->comm_part, ranks ? x->comm.group->gpu->part_bytes : 0, false},
+                {&x->comm_part, shared, true},
                 {&x->workspace, x->prog->target.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},
                 {&x->step_block, x->step_bytes, true},

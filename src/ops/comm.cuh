@@ -3,11 +3,12 @@
 //   flag[r][b][p]    in rank r's memory, written by rank p: the number of the meeting that CTA b of rank p has come to
 //
 // CTA b of a rank writes the number to its peers and waits until the peers' CTAs b have written it here. So it polls
-// its own memory, and what CTAs b of all ranks wrote before the meeting can be read behind it. Numbers grow from meeting to
-// meeting (and are compared around 2^32), so flags need no reset.
+// its own memory, and what CTAs b of all ranks wrote before the meeting can be read behind it. Numbers grow from
+// meeting to meeting (and are compared around 2^32), so flags need no reset.
 //
 // A wait ends after limit_ns at the latest, and soon after another rank has failed: then results mean nothing, and
 // *failed says who did not come.
+#include "comm_inbox_params.h"
 #include "comm_params.h"
 
 INLINE u32 load_flag(const u32 *p)
@@ -49,23 +50,59 @@ INLINE u16 load_peer2(const u16 *p)
     return v;
 }
 
+// How long a thread has waited.
+struct Wait {
+    u32 polls;
+    u64 end;
+};
+// Called behind every poll that found nothing of rank `peer`. False: the wait ends.
+INLINE bool wait_on(const comm_params &c, Wait &w, u32 peer)
+{
+    constexpr u32 kOften = 256; // polls between two looks at the clock
+    if (++w.polls % kOften)
+        return true;
+    if (load_relaxed(c.failed))
+        return false;
+    u64 now = time_ns();
+    w.end = w.end ? w.end : now + c.limit_ns;
+    if (c.limit_ns == 0 || now < w.end)
+        return true;
+    store_flag(c.failed, comm_failure(peer, c.order));
+    return false;
+}
+
 // Waits until a flag has come to `number`. `peer` is the rank that writes it.
 INLINE void await_flag(const comm_params &c, const u32 *flag, u32 number, u32 peer)
 {
-    constexpr u32 kOften = 256; // polls between two looks at the clock
-    u64 end = 0;
-    for (u32 polls = 1; (i32)(load_flag(flag) - number) < 0; polls++) {
-        if (polls % kOften)
-            continue;
-        if (load_relaxed(c.failed))
-            return;
-        u64 now = time_ns();
-        end = end ? end : now + c.limit_ns;
-        if (c.limit_ns && now >= end) {
-            store_flag(c.failed, comm_failure(peer, c.order));
-            return;
-        }
-    }
+    Wait w = {0, 0};
+    while ((i32)(load_flag(flag) - number) < 0 && wait_on(c, w, peer))
+        ;
+}
+
+// A packet: two words of data and, behind each, the number of its call. It is there when both numbers are: words of 8
+// bytes are written and read as a whole.
+INLINE void store_packet(void *p, u32 a, u32 b, u32 number)
+{
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(a), "r"(number),
+                 "r"(b), "r"(number)
+                 : "memory");
+}
+INLINE uint4 load_packet(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+INLINE uint2 await_packet(const comm_params &c, const void *p, u32 number, u32 peer)
+{
+    Wait w = {0, 0};
+    uint4 v = load_packet(p);
+    while ((v.y != number || v.w != number) && wait_on(c, w, peer))
+        v = load_packet(p);
+    return make_uint2(v.x, v.z);
 }
 
 // The meetings of one call have numbers in a row, of which a call may use MEETINGS.

@@ -37,7 +37,7 @@ typedef enum vt_comm_slot {
 /* What the ranks of a group on GPUs share beside their buffers. */
 typedef struct vt_comm_gpu {
     uint32_t *flag[COMM_GPU_RANKS]; /* in each rank's memory (comm_params.h) */
-    void *part[COMM_GPU_RANKS];     /* [part_bytes] in each rank's memory: sums for all */
+    void *part[COMM_GPU_RANKS];     /* [part_bytes] sums for all; inboxes behind them */
     size_t part_bytes;              /* 0: no call makes such sums */
     /* In host memory, which all GPUs can write: 0, or comm_failure of a rank that did not come, or
      * COMM_FAILED_ON_HOST. Waits end soon after it is set. */

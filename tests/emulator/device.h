@@ -492,6 +492,18 @@ inline void ptx_ld_relaxed_sys_global_u16(unsigned short &d, emu_u64 p)
     emu->api->peer(emu, (const void *)p);
     d = *(const unsigned short *)p;
 }
+inline void ptx_st_volatile_global_v4_u32(emu_u64 p, unsigned a, unsigned b, unsigned c, unsigned d)
+{
+    emu->api->peer(emu, (const void *)p);
+    *(uint4 *)p = uint4{a, b, c, d};
+}
+inline void ptx_ld_volatile_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
+                                          emu_u64 p)
+{
+    emu->api->others(emu); /* a kernel of another device may change it */
+    uint4 v = *(const uint4 *)p;
+    a = v.x, b = v.y, c = v.z, d = v.w;
+}
 inline void ptx_mov_u64(emu_u64 &d, emu_u64 v) { d = v; }
 inline emu_u64 ptx_sreg_globaltimer() { return emu->api->now_ns(emu); }
 inline void ptx_red_release_gpu_global_add_u32(emu_u64 p, unsigned v)

@@ -97,10 +97,16 @@ static vt_status bench_on_gpus(comm_report *k, const vt_op *op, int64_t bytes, i
     comm_result r;
     comm_ask ask = {.op = op, .rows = 1, .n = bytes / element_bytes(k, op), .repetitions = reps};
     for (const vt_impl *const *row = op->impls; *row; row++) {
+        vt_err refused;
         ask.row = (*row)->name;
         if ((*row)->device != VT_DEVICE_CUDA)
             continue;
-        TRY(comm_gpus_run(k->gpus, &ask, &r, err));
+        vt_status status = comm_gpus_run(k->gpus, &ask, &r, &refused);
+        if (status == VT_ERR_UNSUPPORTED) /* the row takes no buffer of this size */
+            continue;
+        if (status != VT_OK && err)
+            *err = refused;
+        TRY(status);
         put(k, op, bytes, COMM_REGISTERED, &r);
     }
     ask.row = NULL;

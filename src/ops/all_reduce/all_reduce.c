@@ -106,7 +106,7 @@ static const vt_impl *const all_reduce_impls[] = {
 #if defined(__x86_64__)
     &all_reduce_avx512,   &all_reduce_avx2,
 #endif
-    &all_reduce_portable, &all_reduce_one_shot, &all_reduce_two_shot, NULL,
+    &all_reduce_portable, &all_reduce_push, &all_reduce_one_shot, &all_reduce_two_shot, NULL,
 };
 
 static const vt_operand all_reduce_operands[] = {

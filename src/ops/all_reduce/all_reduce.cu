@@ -5,6 +5,14 @@
 //   all_reduce_two_shot   rank r adds part r of all buffers, and after a second meeting every rank reads the parts that
 //                         the others made: 2 (RANKS - 1) / RANKS x
 //
+//   all_reduce_push       every rank writes its buffer into the inboxes of its peers and reads its own: data and
+//                         numbers cross the links together, so a call takes one way over a link and no meeting. A
+//                         thread waits for the packets of its own vector alone. Bytes: 2 (RANKS - 1) x, so it is for
+//                         few tokens. A call takes the inbox of its number modulo COMM_INBOXES: two numbers that
+//                         follow each other differ by 1 or 2, and of the last call a peer may still read
+//
+//      inbox of rank r    [COMM_INBOXES][RANKS][2 packets a vector]
+//
 // The sum of the ranks, in the order of their numbers in fp32, is rounded to bf16 before the residual is added, in both
 // alike: so the bits do not depend on which one runs, and all ranks have the same.
 //
@@ -13,13 +21,26 @@
 #include "comm.cuh"
 #include "all_reduce_params.h"
 
-// The sum of vector i of all ranks, in their order.
-INLINE f32x8 sum_of(const all_reduce_params &p, u64 i)
+// One vector of every rank.
+struct Row {
+    uint4 x[RANKS];
+};
+INLINE Row load_row(const all_reduce_params &p, u64 i)
+{
+    Row row;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++)
+        row.x[r] = load_peer16(p.x[r] + i * 8);
+    return row;
+}
+
+// The sum of the ranks, in their order.
+INLINE f32x8 sum_of(const Row &row)
 {
     f32x8 sum;
 #pragma unroll
     for (u32 r = 0; r < RANKS; r++) {
-        f32x8 x = unpack8(load_peer16(p.x[r] + i * 8));
+        f32x8 x = unpack8(row.x[r]);
 #pragma unroll
         for (int k = 0; k < 8; k++)
             sum.v[k] = r == 0 ? x.v[k] : sum.v[k] + x.v[k];
@@ -62,12 +83,57 @@ KERNEL __launch_bounds__(COMM_THREADS)
         pdl_go();
     pdl_wait();
     comm_meet<RANKS>(p.comm, number);
-    for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < p.n; i += gridDim.x * COMM_THREADS) {
-        if constexpr (VEC == 8)
-            finish(p, i, pack8(sum_of(p, i)));
-        else
+    constexpr int kDeep = VEC == 1 ? 1 : RANKS <= 2 ? 4 : RANKS <= 4 ? 2 : 1; // loads on their way
+    u64 step = gridDim.x * COMM_THREADS;
+    for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < p.n; i += step * kDeep) {
+        if constexpr (VEC == 8) {
+            Row row[kDeep];
+#pragma unroll
+            for (int d = 0; d < kDeep; d++)
+                if (i + d * step < p.n)
+                    row[d] = load_row(p, i + d * step);
+#pragma unroll
+            for (int d = 0; d < kDeep; d++)
+                if (i + d * step < p.n)
+                    finish(p, i + d * step, pack8(sum_of(row[d])));
+        } else {
             finish_one(p, i, f32_bf16(sum_of_one(p, i)));
+        }
     }
+}
+
+KERNEL __launch_bounds__(COMM_THREADS)
+    all_reduce_push(const __grid_constant__ all_reduce_params p)
+{
+    constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
+    u32 call = *p.comm.base + p.comm.order, number = call | 1u << 31, rank = p.comm.rank;
+    u64 box = call % COMM_INBOXES * RANKS, i = blockIdx.x * COMM_THREADS + threadIdx.x;
+    if (EARLY)
+        pdl_go();
+    pdl_wait();
+    if (i >= p.n)
+        return;
+    uint4 mine = load16(p.x[rank] + i * 8);
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        if (r == rank)
+            continue;
+        uint4 *to = (uint4 *)p.inbox[r] + (box + rank) * kPackets + 2 * i;
+        store_packet(to, mine.x, mine.y, number);
+        store_packet(to + 1, mine.z, mine.w, number);
+    }
+    Row row;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        row.x[r] = mine;
+        if (r == rank)
+            continue;
+        const uint4 *from = (const uint4 *)p.inbox[rank] + (box + r) * kPackets + 2 * i;
+        uint2 a = await_packet(p.comm, from, number, r),
+              b = await_packet(p.comm, from + 1, number, r);
+        row.x[r] = make_uint4(a.x, a.y, b.x, b.y);
+    }
+    finish(p, i, pack8(sum_of(row)));
 }
 
 KERNEL __launch_bounds__(COMM_THREADS)
@@ -82,7 +148,7 @@ KERNEL __launch_bounds__(COMM_THREADS)
     comm_meet<RANKS>(p.comm, number);
     for (u64 j = first; j < each && rank * each + j < p.n; j += step) {
         if constexpr (VEC == 8)
-            store16(p.part[rank] + j * 8, pack8(sum_of(p, rank * each + j)));
+            store16(p.part[rank] + j * 8, pack8(sum_of(load_row(p, rank * each + j))));
         else
             p.part[rank][j] = f32_bf16(sum_of_one(p, rank * each + j));
     }

@@ -1,13 +1,24 @@
-/* all_reduce on GPUs: see all_reduce.cu. Two-shot moves fewer bytes over the links from three ranks
- * on, and has a second meeting. */
+/* all_reduce on GPUs: see all_reduce.cu. Push has no meeting and moves every byte twice. Two-shot
+ * moves fewer bytes over the links from three ranks on, and has a second meeting. */
 #include "ops/all_reduce/all_reduce.h"
 
 #include "ops/all_reduce/all_reduce_impls.h"
 #include "ops/all_reduce/all_reduce_params.h"
+#include "ops/comm_inbox_params.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 
-enum { MOST_ONE_SHOT = 256 << 10 }; /* bytes of a buffer, of more than two ranks */
+enum {
+    MOST_PUSH = 64 << 10,     /* bytes of a buffer, of two ranks; more ranks push too often */
+    MOST_ONE_SHOT = 512 << 10 /* of more than two ranks */
+};
+
+typedef enum reduce_form { PUSH, ONE_SHOT, TWO_SHOT } reduce_form;
+static const char *const entry_of[] = {"all_reduce_push", "all_reduce_one_shot",
+                                       "all_reduce_two_shot"};
+static const char *const role_of[] = {"push: each rank sends to all",
+                                      "one-shot: each rank reads all",
+                                      "two-shot: each rank adds a part"};
 
 static const vt_host_plan all_reduce_plan = {.name = "the ranks' sums",
                                              .items = vt_comm_plan_items,
@@ -27,12 +38,33 @@ static bool one_shot_supports(const void *args, const vt_target *t, const vt_siz
            contiguous(a->y) && contiguous(a->residual);
 }
 
+static int64_t bytes_of(const all_reduce_args *a, const vt_size *upto)
+{
+    return vt_size_rows(a->y, upto) * vt_dtype_row_bytes(VT_BF16, a->y->dim[1]);
+}
+
+/* Every vector has a thread of its own. */
+static bool push_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const all_reduce_args *a = args;
+    int64_t bytes = bytes_of(a, upto);
+    return one_shot_supports(args, t, upto) && a->y->dim[1] % 8 == 0 &&
+           2 * bytes <= COMM_INBOX_BYTES &&
+           vt_comm_ctas(a->comm, bytes / 16) * (int64_t)COMM_THREADS >= bytes / 16;
+}
+
+static bool push_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t;
+    const all_reduce_args *a = args;
+    return a->comm->group->n <= 2 && bytes_of(a, upto) <= MOST_PUSH;
+}
+
 static bool one_shot_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t;
     const all_reduce_args *a = args;
-    int64_t bytes = vt_size_rows(a->y, upto) * vt_dtype_row_bytes(VT_BF16, a->y->dim[1]);
-    return a->comm->group->n <= 2 || bytes <= MOST_ONE_SHOT;
+    return a->comm->group->n <= 2 || bytes_of(a, upto) <= MOST_ONE_SHOT;
 }
 
 static bool two_shot_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -47,18 +79,18 @@ static int64_t vectors_of(const all_reduce_args *a, int64_t rows, int32_t *vec)
     return rows * a->y->dim[1] / *vec;
 }
 
-static cuda_launch launch_of(const all_reduce_args *a, int64_t rows, bool two_shot)
+static cuda_launch launch_of(const all_reduce_args *a, int64_t rows, reduce_form form)
 {
     int32_t vec, ranks = a->comm->group->n;
     int64_t n = vectors_of(a, rows, &vec);
     return (cuda_launch){
-        .spec = JIT_SPEC("all_reduce.cu", two_shot ? "all_reduce_two_shot" : "all_reduce_one_shot",
-                         {"ranks", ranks}, {"vec", vec}, {"early", !a->comm->group->gpu->together}),
-        .grid = {vt_comm_ctas(a->comm, two_shot ? vt_ceil_div(n, ranks) : n), 1, 1},
+        .spec = JIT_SPEC("all_reduce.cu", entry_of[form], {"ranks", ranks}, {"vec", vec},
+                         {"early", !a->comm->group->gpu->together}),
+        .grid = {vt_comm_ctas(a->comm, form == TWO_SHOT ? vt_ceil_div(n, ranks) : n), 1, 1},
         .threads = COMM_THREADS};
 }
 
-static vt_status launch(const all_reduce_args *a, const vt_lane *lane, bool two_shot)
+static vt_status launch(const all_reduce_args *a, const vt_lane *lane, reduce_form form)
 {
     int32_t vec;
     const vt_comm *g = a->comm->group;
@@ -69,47 +101,65 @@ static vt_status launch(const all_reduce_args *a, const vt_lane *lane, bool two_
     for (int32_t r = 0; r < g->n; r++) {
         p.x[r] = g->buffer[a->slot][r]->data;
         p.part[r] = g->gpu->part[r];
+        p.inbox[r] = (char *)g->gpu->part[r] + g->gpu->part_bytes;
     }
-    cuda_launch l = launch_of(a, a->y->dim[0], two_shot);
+    cuda_launch l = launch_of(a, a->y->dim[0], form);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static vt_status push_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane, PUSH);
 }
 
 static vt_status one_shot_run(const void *args, const vt_lane *lane)
 {
-    return launch(args, lane, false);
+    return launch(args, lane, ONE_SHOT);
 }
 
 static vt_status two_shot_run(const void *args, const vt_lane *lane)
 {
-    return launch(args, lane, true);
+    return launch(args, lane, TWO_SHOT);
 }
 
 static void describe(const all_reduce_args *a, const vt_target *t, const vt_size *size,
-                     bool two_shot, vt_cut *out)
+                     reduce_form form, vt_cut *out)
 {
     int64_t rows = vt_size_rows(a->y, size);
     int32_t vec;
     (void)vectors_of(a, rows, &vec);
-    cuda_launch l = launch_of(a, rows, two_shot);
+    cuda_launch l = launch_of(a, rows, form);
     vt_cut_shape(out, "%d x [%lld x %lld]", a->comm->group->n, (long long)rows,
                  (long long)a->y->dim[1]);
-    vt_cut_roles(out,
-                 two_shot ? "two-shot: each rank adds a part" : "one-shot: each rank reads all",
-                 "in the order of the ranks");
+    vt_cut_roles(out, role_of[form], "in the order of the ranks");
     vt_cut_grid(out, t, &l, 2 * vec);
+}
+
+static void push_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    describe(args, t, size, PUSH, out);
 }
 
 static void one_shot_describe(const void *args, const vt_target *t, const vt_size *size,
                               vt_cut *out)
 {
-    describe(args, t, size, false, out);
+    describe(args, t, size, ONE_SHOT, out);
 }
 
 static void two_shot_describe(const void *args, const vt_target *t, const vt_size *size,
                               vt_cut *out)
 {
-    describe(args, t, size, true, out);
+    describe(args, t, size, TWO_SHOT, out);
 }
+
+const vt_impl all_reduce_push = {.name = "push",
+                                 .device = VT_DEVICE_CUDA,
+                                 .fixed_order = true,
+                                 .supports = push_supports,
+                                 .suits = push_suits,
+                                 .run = push_run,
+                                 .describe = push_describe,
+                                 .plan = &all_reduce_plan};
 
 const vt_impl all_reduce_one_shot = {.name = "one-shot",
                                      .device = VT_DEVICE_CUDA,

@@ -10,6 +10,7 @@ typedef struct all_reduce_params {
     comm_params comm;
     const uint16_t *x[COMM_GPU_RANKS]; /* what each rank registered */
     uint16_t *part[COMM_GPU_RANKS];    /* two-shot: the sums that each rank makes for all */
+    void *inbox[COMM_GPU_RANKS];       /* push: where each rank is sent packets */
     const uint16_t *residual;          /* or NULL */
     uint16_t *y;
     uint64_t n; /* vectors */

@@ -15,6 +15,7 @@
 #include "ops/all_reduce/all_reduce.h"
 #include "ops/cases.h"
 #include "ops/comm.h"
+#include "ops/comm_inbox_params.h"
 
 enum { SLOTS = 2, CALLS = 64, MOST_REPETITIONS = 200, PART_BYTES = 16 << 20 };
 
@@ -56,7 +57,9 @@ static vt_status open_member(comm_gpus *g, int32_t r, int32_t ordinal, vt_err *e
     TRY(vt_cuda_check(m->cuda, d->stream_create(&m->lane.stream, CU_STREAM_NON_BLOCKING, 0),
                       "making a stream", err));
     TRY(vt_cuda_alloc(m->cuda, COMM_CTAS * COMM_GPU_RANKS * 4, &m->flags, err));
-    TRY(vt_cuda_alloc(m->cuda, PART_BYTES, &m->part, err));
+    size_t shared = PART_BYTES + comm_inbox_bytes(g->n);
+    TRY(vt_cuda_alloc(m->cuda, shared, &m->part, err));
+    TRY(vt_cuda_check(m->cuda, d->fill8(at(m->part), 0, shared, m->lane.stream), "clearing", err));
     TRY(vt_cuda_alloc(m->cuda, 4, &m->base, err));
     TRY(vt_cuda_check(m->cuda,
                       d->fill8(at(m->flags), 0, COMM_CTAS * COMM_GPU_RANKS * 4, m->lane.stream),

@@ -5,6 +5,7 @@
 #   make run V=1    the same with a line for each file that is compiled
 #   make test       install what is missing, build, run the tests that prove the most a second, also under sanitizers
 #   make test-all   the same with every test, all sanitizers, and the labs' kernels on an emulated GPU
+#   make test-arm   install what is missing, cross-compile for arm64, run tests of ops and of whole models under qemu-user
 #   make test-labs  install what is missing, build, run the labs' kernels on an emulated GPU
 #   make check      the part of `make test` that needs no sanitizer, installing nothing
 #   make unit T=x   build and run tests/unit/test_x.c alone; ONLY='*word*' chooses tests of it
@@ -15,7 +16,7 @@
 #   make dist       build/dist: the files of a release (source, program, wheel; packages after `make deb`) and their SHA-256
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
-# Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
+# Sources are found, not listed. A file named *_avx2.c, *_avx512.c, *_amx.c or *_neon.c is compiled for that
 # instruction set alone and only called behind run-time dispatch. *.cu files are embedded as text.
 
 MAKEFLAGS += --no-builtin-rules
@@ -23,8 +24,11 @@ CONFIG ?= release
 CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
-LD ?= ld
-OBJCOPY ?= objcopy
+# The binutils of a cross compiler: aarch64-linux-gnu-gcc has aarch64-linux-gnu-ld beside it.
+CROSS := $(patsubst %-gcc,%-,$(filter %-gcc,$(CC)))
+LD := $(if $(filter default undefined,$(origin LD)),$(CROSS)ld,$(LD))
+AR := $(if $(filter default undefined,$(origin AR)),$(CROSS)ar,$(AR))
+OBJCOPY ?= $(CROSS)objcopy
 # Where there is no home to write to (a service's user, a container's), the model stays in the tree.
 ifeq ($(VITRINE_CACHE)$(shell [ -n "$$HOME" ] && mkdir -p "$$HOME/.cache" 2>/dev/null && [ -w "$$HOME/.cache" ] && echo home),)
 export VITRINE_CACHE := $(CURDIR)/build/cache
@@ -41,9 +45,15 @@ OPT_debug := -O0 -g
 OPT_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
 OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
+# For make test-arm: the libraries of another architecture come from ARM_ROOT.
+ARM_ROOT := $(CURDIR)/build/arm-root
+OPT_arm64 := $(OPT_release) -isystem $(ARM_ROOT)/usr/include -isystem $(ARM_ROOT)/usr/include/aarch64-linux-gnu
 OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVT_SANITIZE=1
 CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
 LDFLAGS_ALL := -pthread -Wl,-z,relro,-z,now $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
+ifeq ($(CONFIG),arm64)
+LDFLAGS_ALL += -L$(ARM_ROOT)/usr/lib/aarch64-linux-gnu -Wl,-rpath,$(ARM_ROOT)/usr/lib/aarch64-linux-gnu
+endif
 # Debian libraries statically, libc and libm dynamically.
 STATIC_LIBS := -l:libjansson.a
 # Of the server alone, which the program and the tests link, and libvitrine does not.
@@ -51,15 +61,15 @@ SERVER_LIBS := -l:libevent_openssl.a -l:libevent_core.a -l:libssl.a -l:libcrypto
 SHARED_LIBS := -ljansson
 SYS_LIBS := -lm -ldl -lpthread
 
-ARCH := $(shell uname -m)
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 ISA_amx := $(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
+ISA_neon := -march=armv8.2-a+dotprod
 
-SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
-ifneq ($(ARCH),x86_64)
-SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
-endif
+# Of files for one instruction set, those of this architecture.
+NOT_HERE := $(if $(filter x86_64,$(ARCH)),,%_avx2.c %_avx512.c %_amx.c) $(if $(filter aarch64,$(ARCH)),,%_neon.c)
+SRC := $(filter-out $(NOT_HERE),$(sort $(shell find src -name '*.c' -not -name '.*')))
 LIB_SRC := $(filter-out src/cli/% src/server/% src/load/% src/lab/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
 SERVER_SRC := $(filter src/server/% src/load/% src/lab/%,$(SRC))
@@ -71,7 +81,7 @@ SERVER_OBJ := $(call obj,$(SERVER_SRC))
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
-TEST_COMMON := $(call obj,$(sort $(wildcard tests/unit/common/*.c)))
+TEST_COMMON := $(call obj,$(filter-out $(NOT_HERE),$(sort $(wildcard tests/unit/common/*.c))))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
@@ -87,12 +97,12 @@ build/vitrine: $(B)/vitrine
 # program that links it statically sees vt_ names only.
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
-	@rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && $(AR) rcs $@ $^
 $(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o $(B)/gen/report_pages.o
-	@rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && $(AR) rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
 	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
-	@rm -f $@ && ar rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
+	@rm -f $@ && $(AR) rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
 	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
@@ -100,10 +110,15 @@ $(B)/vitrine: $(CLI_OBJ) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@echo "  link   $@"
 	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(SERVER_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
+# GCC 12 for arm64 dies in this file's loop over all ranks (vect_transform_reduction).
+ifeq ($(ARCH),aarch64)
+$(B)/src/ops/comm_bench.o: CFLAGS_ALL += -fno-tree-loop-vectorize
+endif
+
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $<"
-	@$(CC) $(CFLAGS_ALL) $(if $(filter %_avx2.c,$<),$(ISA_avx2))$(if $(filter %_avx512.c,$<),$(ISA_avx512))$(if $(filter %_amx.c,$<),$(ISA_amx)) -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) $(if $(filter %_avx2.c,$<),$(ISA_avx2))$(if $(filter %_avx512.c,$<),$(ISA_avx512))$(if $(filter %_amx.c,$<),$(ISA_amx))$(if $(filter %linear_neon.c,$<),$(ISA_neon)) -c -o $@ $<
 
 # The commit, for benchmarks' JSON. In a worktree .git is a file, so git tells where HEAD and its log are.
 $(B)/gen/version.h: $(wildcard $(shell git rev-parse --git-path HEAD --git-path logs/HEAD 2>/dev/null))
@@ -225,6 +240,17 @@ test-all:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
+	@$(MAKE) --no-print-directory test-arm ARM_TESTS="test_op_simd test_linear"
+
+# The rows of NEON, cross-compiled and run under qemu-user: results, no times.
+ARM_TESTS := test_op_simd test_linear test_op_parity test_golden_logits
+.PHONY: test-arm
+test-arm:
+	@tools/setup arm
+	@tools/arm-root $(ARM_ROOT)
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=arm64 CC="$(if $(findstring ccache,$(CC)),ccache )aarch64-linux-gnu-gcc" \
+	  $(addprefix build/arm64/tests/,$(ARM_TESTS))
+	@for t in $(ARM_TESTS); do VITRINE_DEVICE=cpu qemu-aarch64 -L /usr/aarch64-linux-gnu build/arm64/tests/$$t || exit 1; done
 
 # The labs that run kernels, on an emulated GPU: results, no times.
 test-labs:

@@ -13,6 +13,9 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include "base/err.h"
@@ -220,6 +223,9 @@ static void cpu_detect(void)
         g_cpu.n_nodes = 1;
     g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     g_cpu.uneven = detect_uneven();
+#if defined(__aarch64__)
+    g_cpu.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
     g_cpu.best = detect_isa();
     g_cpu.level = g_cpu.best;
     const char *want = vt_knob_text(&vt_knobs[VT_KNOB_ISA]);

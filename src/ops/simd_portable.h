@@ -1,7 +1,7 @@
 /* Four floats at a time in plain C (compiler vector extensions): the portable form of the vector
  * type that CPU kernels are written over (linear has its own, linear_vec.h). A kernel is one
  * header, <op>_kernel.h, compiled once per instruction set; only the header included before it
- * differs: simd_portable.h, simd_avx2.h or simd_avx512.h.
+ * differs: simd_portable.h, simd_avx2.h, simd_avx512.h or simd_neon.h.
  *
  *   vf            a vector of VF floats
  *   vf_fma(a,b,c) a * b + c; one rounding where the machine has FMA, two here: they differ between

@@ -54,6 +54,9 @@ static void test_exp2_stays_within_its_stated_error(void **state)
         check_range(exp2_avx512);
         check_edges(exp2_avx512);
     }
+#elif defined(__aarch64__)
+    check_range(exp2_neon);
+    check_edges(exp2_neon);
 #endif
 }
 

@@ -105,6 +105,8 @@ static const vt_impl all_reduce_portable = {.name = "portable",
 static const vt_impl *const all_reduce_impls[] = {
 #if defined(__x86_64__)
     &all_reduce_avx512,   &all_reduce_avx2,
+#elif defined(__aarch64__)
+    &all_reduce_neon,
 #endif
     &all_reduce_portable, &all_reduce_push, &all_reduce_one_shot, &all_reduce_two_shot, NULL,
 };

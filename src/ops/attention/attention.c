@@ -530,6 +530,8 @@ static const vt_impl *const prefill_impls[] = {
 #if defined(__x86_64__)
     &attention_prefill_avx512,
     &attention_prefill_avx2,
+#elif defined(__aarch64__)
+    &attention_prefill_neon,
 #endif
     &prefill_portable,
     &attention_prefill_fa3,
@@ -541,6 +543,8 @@ static const vt_impl *const prefill_impls[] = {
 static const vt_impl *const decode_impls[] = {
 #if defined(__x86_64__)
     &attention_decode_avx512, &attention_decode_avx2,
+#elif defined(__aarch64__)
+    &attention_decode_neon,
 #endif
     &decode_portable,         &attention_decode_split, &attention_decode_fa3,
     &attention_decode_fa2,    &attention_decode_any,   NULL,

@@ -4,6 +4,7 @@
 #include "ops/attention/attention.h"
 
 extern const vt_impl attention_prefill_avx2, attention_decode_avx2;
+extern const vt_impl attention_prefill_neon, attention_decode_neon;
 extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
 
 /* Never chosen by an engine: a given number of KV ranges for each decode. */

@@ -114,6 +114,8 @@ static const vt_impl embed_portable = {
 static const vt_impl *const embed_impls[] = {
 #if defined(__x86_64__)
     &embed_avx512,   &embed_avx2,
+#elif defined(__aarch64__)
+    &embed_neon,
 #endif
     &embed_portable, &embed_cuda_impl, NULL,
 };

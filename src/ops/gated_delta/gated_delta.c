@@ -200,6 +200,8 @@ static const vt_impl gated_delta_portable = {.name = "portable",
 static const vt_impl *const gated_delta_impls[] = {
 #if defined(__x86_64__)
     &gated_delta_avx512,   &gated_delta_avx2,
+#elif defined(__aarch64__)
+    &gated_delta_neon,
 #endif
     &gated_delta_portable, &gated_delta_cuda_decode, &gated_delta_cuda_prefill, NULL,
 };

@@ -5,5 +5,6 @@
 
 extern const vt_impl gated_delta_avx2, gated_delta_avx512, gated_delta_cuda_decode,
     gated_delta_cuda_prefill;
+extern const vt_impl gated_delta_neon;
 
 #endif

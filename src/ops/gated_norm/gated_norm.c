@@ -100,6 +100,8 @@ static const vt_impl gated_norm_portable = {.name = "portable",
 static const vt_impl *const gated_norm_impls[] = {
 #if defined(__x86_64__)
     &gated_norm_avx512,   &gated_norm_avx2,
+#elif defined(__aarch64__)
+    &gated_norm_neon,
 #endif
     &gated_norm_portable, &gated_norm_cuda, NULL,
 };

@@ -4,5 +4,6 @@
 #include "ops/op.h"
 
 extern const vt_impl gated_norm_avx2, gated_norm_avx512, gated_norm_cuda;
+extern const vt_impl gated_norm_neon;
 
 #endif

@@ -186,6 +186,8 @@ static const vt_impl kv_store_portable = {.name = "portable",
 static const vt_impl *const kv_store_impls[] = {
 #if defined(__x86_64__)
     &kv_store_avx512,   &kv_store_avx2,
+#elif defined(__aarch64__)
+    &kv_store_neon,
 #endif
     &kv_store_portable, &kv_store_cuda_impl, &kv_store_cuda_any_impl, NULL,
 };

@@ -3,8 +3,8 @@
  *   linear.h            the contract
  *   linear.c            this file
  *   linear_portable.c   any type, any machine
- *   linear_pack.h/.c    the weight layout that the x86 paths share
- *   linear_x86.h        their kernels, compiled once per instruction set by
+ *   linear_pack.h/.c    the weight layout that the vector rows share
+ *   linear_simd.h        their kernels, compiled once per instruction set by
  *   linear_avx2.c, linear_avx512.c, linear_amx.c
  *
  * Tolerance. Cases with a quantised weight draw every block of 32 activations as d * q with
@@ -338,6 +338,8 @@ static const vt_impl *const linear_impls[] = {
     &linear_amx,
     &linear_avx512,
     &linear_avx2,
+#elif defined(__aarch64__)
+    &linear_neon,
 #endif
     &linear_portable,
     &linear_cuda_ordered,

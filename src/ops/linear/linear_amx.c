@@ -31,7 +31,7 @@
  * tells the compiler that it reads 8 of the 64 bytes, so we have wrappers of our own. */
 #define LINEAR_PANEL amx_panel
 #define LINEAR_BF16 dot_bf16_streams
-#include "ops/linear/linear_x86.h"
+#include "ops/linear/linear_simd.h"
 
 /* A panel with fewer tokens than this takes the AVX-512 kernels. */
 enum { AMX_TOKENS = 5 };
@@ -382,7 +382,7 @@ static size_t amx_workspace(const void *args, const vt_target *t)
     const vt_limits *limits = &t->limits;
     const linear_args *a = args;
     if (linear_packed_type(a->w) != VT_BF16)
-        return x86_workspace(args, t);
+        return simd_workspace(args, t);
     int64_t panels = vt_ceil_div(limits->max_tokens, PANEL);
     return (size_t)(split_panel_bytes(a->w, 1) * limits->n_workers +
                     split_panel_bytes(a->w, PANEL) * panels);
@@ -398,7 +398,7 @@ static vt_status amx_run(const void *args, const vt_lane *lane)
     bool tiles = uses_tiles(a->w->dtype, a->x->dim[0]);
     if (tiles)
         configure_quantised(a->x->dim[0]);
-    vt_status status = x86_run(args, lane);
+    vt_status status = simd_run(args, lane);
     if (tiles)
         tile_release();
     return status;
@@ -408,14 +408,14 @@ static vt_cost amx_extra(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     if (linear_packed_type(a->w) != VT_BF16)
-        return x86_extra(args, batch);
+        return simd_extra(args, batch);
     return extra_of(a, vt_batch_rows(a->x, batch), split_panel_bytes(a->w, PANEL));
 }
 
 static void amx_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const linear_args *a = args;
-    x86_describe(args, t, size, out);
+    simd_describe(args, t, size, out);
     int64_t tokens = vt_size_rows(a->x, size);
     if (linear_packed_type(a->w) != VT_BF16 || (tokens == 1 && !linear_scaled(a->w)))
         return;
@@ -430,10 +430,10 @@ const vt_impl linear_amx = {
     .name = "amx",
     .device = VT_DEVICE_CPU,
     .isa = VT_ISA_AMX,
-    .supports = x86_supports,
+    .supports = simd_supports,
     .run = amx_run,
     .describe = amx_describe,
-    .packing = &linear_x86_packing,
+    .packing = &linear_tile_packing,
     .workspace = amx_workspace,
     .extra = amx_extra,
 };

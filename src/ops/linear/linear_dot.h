@@ -1,5 +1,5 @@
 /* int8 products of quantised weights and quantised activations: the kernels of linear for one tile
- * of 16 rows, compiled once per instruction set (linear_x86.h describes how they are used).
+ * of 16 rows, compiled once per instruction set (linear_simd.h describes how they are used).
  *
  * Activations, per token and 32 columns: d = max|x| / 127, q = round(x / d), and a correction c
  * made from sum(q): for types with an offset, -offset * sum(q), where the int32 sum starts; for
@@ -25,7 +25,7 @@ enum {
     /* One token: tiles at once, and bytes ahead in the stream of each. Two Xeon cores read Q4_0 at
      * 40 GB/s as four streams, at 37 as two, and at 27 as one with 2 KiB ahead and the scales left
      * to the hardware. 4 and 16 KiB ahead are up to 10 % slower. */
-    STREAMS = 4,
+    STREAMS = VF == 4 ? 2 : 4, /* NEON has 32 registers for 4 parts of a tile */
     AHEAD = 8192,
 };
 
@@ -127,7 +127,23 @@ INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, i
 
 /* sum[t] += products of n groups of 4 columns from g0 on with the bytes of T tokens (constants),
  * which lie 32 apart from x. */
-#ifdef __AVX512F__
+#if defined(__aarch64__)
+/* sdot wants both sides signed: quants of 8 bits are made so again, which needs no correction, and
+ * those of fewer bits are below 128. */
+INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
+                vi *sum)
+{
+    const int8x16_t flip = vdupq_n_s8(tr.bits == 8 ? -128 : 0);
+    UNROLL
+    for (int g = g0; g < g0 + n; g++) {
+        int8x16_t q = veorq_s8(vreinterpretq_s8_s32(w->q[g]), flip);
+        UNROLL
+        for (int t = 0; t < T; t++)
+            sum[t] = vdotq_s32(sum[t], q,
+                               vreinterpretq_s8_s32(vi_set(load_i32(x + 32 * t + 4 * g))));
+    }
+}
+#elif defined(__AVX512F__)
 INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
                 vi *sum)
 {
@@ -175,7 +191,7 @@ INLINE void dot_begin(linear_traits tr, const float *c, int T, vi *sum)
 {
     UNROLL
     for (int t = 0; t < T; t++)
-        sum[t] = tr.min || (VF == 8 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
+        sum[t] = tr.min || (VF != 16 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
 }
 
 /* ---- activations ---- */
@@ -205,7 +221,17 @@ INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t 
     UNROLL
     for (int i = 0; i < N; i++)
         quant[i] = vi_of_float(vf_max(vf_mul(v[i], inverse), vf_set1(-127))); /* NaN: -127 */
-#ifdef __AVX512F__
+#if defined(__aarch64__)
+    vi first = vi_set(0), last = first;
+    UNROLL
+    for (int i = 0; i < N; i += 2) {
+        int16x8_t words = vcombine_s16(vqmovn_s32(quant[i]), vqmovn_s32(quant[i + 1]));
+        vst1_s8((int8_t *)q + VF * i, vqmovn_s16(words));
+        vi both = vi_add(quant[i], quant[i + 1]);
+        first = i < N / 2 ? vi_add(first, both) : first;
+        last = i < N / 2 ? last : vi_add(last, both);
+    }
+#elif defined(__AVX512F__)
     _mm_storeu_si128((__m128i *)q, _mm512_cvtsepi32_epi8(quant[0]));
     _mm_storeu_si128((__m128i *)(q + 16), _mm512_cvtsepi32_epi8(quant[1]));
     vi first = quant[0], last = quant[1];
@@ -240,7 +266,7 @@ static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int
 /* The number of tokens whose int32 sums are computed at the same time. They are independent of each
  * other. AVX-512 has enough registers for this: 84 cycles per tile, block and 16 tokens, and 92 one
  * by one. With the 16 registers of AVX2 one by one is faster: 195 cycles instead of 231. */
-enum { TOGETHER = VF == 16 ? 8 : 1 };
+enum { TOGETHER = VF == 8 ? 1 : 8 };
 
 /* acc[t] += a block's products for T tokens (a constant <= 8) of a panel of P; q, s: quants and
  * scales of the first of them. */
@@ -283,7 +309,7 @@ INLINE void dot_packed(vt_dtype type, int R, const linear_layout *l, const uint8
         for (upto += step; due < upto; due += 64)
             UNROLL
         for (int r = 0; r < R; r++)
-            _mm_prefetch(tile[r] + due, _MM_HINT_T1);
+            PREFETCH_L2(tile[r] + due);
         const float *s = (const float *)(q + 32);
         UNROLL
         for (int r = 0; r < R; r++)
@@ -352,7 +378,7 @@ NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t
 INLINE void prefetch_ahead(const block_run *c, int64_t b)
 {
     for (int64_t i = 0; c->ahead && i < c->ahead_bytes; i += 64)
-        _mm_prefetch(c->ahead + b * c->ahead_bytes + i, _MM_HINT_T0);
+        PREFETCH(c->ahead + b * c->ahead_bytes + i);
 }
 
 /* sum[t][row] for T tokens (a constant <= 8) from t0 on. */
@@ -382,10 +408,8 @@ INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
 INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_TILE])
 {
     int t = 0;
-#ifdef __AVX512F__
-    for (; t + 8 <= c->n; t += 8)
+    for (; VF != 8 && t + 8 <= c->n; t += 8)
         dot_tokens(tr, c, t, 8, sum);
-#endif
     for (; t + 4 <= c->n; t += 4)
         dot_tokens(tr, c, t, 4, sum);
     if (t + 2 <= c->n) {

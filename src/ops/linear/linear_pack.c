@@ -285,5 +285,5 @@ void linear_pack(const vt_weight *w, int64_t first, int64_t n, void *dst)
     }
 }
 
-const vt_packing linear_x86_packing = {
+const vt_packing linear_tile_packing = {
     .name = "x86", .bytes = linear_pack_bytes, .unit = linear_pack_unit, .write = linear_pack};

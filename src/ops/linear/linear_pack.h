@@ -1,4 +1,4 @@
-/* The weight layout that the x86 implementations share: tiles of 16 rows.
+/* The weight layout that the vector implementations share: tiles of 16 rows.
  *
  * A lane of a vector is a row. Quantised types: each 32 columns of a tile are a block; a group is 4
  * consecutive columns of all 16 rows, 64 bytes, which is an operand of vpdpbusd and a row of an AMX
@@ -91,8 +91,8 @@ static inline vt_dtype linear_packed_type(const vt_weight *w)
 {
     return w->dtype == VT_FP8_E4M3 ? VT_BF16 : w->dtype;
 }
-/* The packing that every x86 row reads; a unit is a tile. */
-extern const vt_packing linear_x86_packing;
+/* The packing that every vector row reads; a unit is a tile. */
+extern const vt_packing linear_tile_packing;
 size_t linear_pack_bytes(const vt_weight *w);
 size_t linear_pack_unit(const vt_weight *w);
 void linear_pack(const vt_weight *w, int64_t first, int64_t n, void *dst);

@@ -1,16 +1,17 @@
-/* The x86 kernels of linear need more than ops/simd_avx2.h and ops/simd_avx512.h have: vectors of
+/* The vector kernels of linear need more than ops/simd_avx2.h and its like have: vectors of
  * VF int32 lanes, and a few more operations on floats. A tile of weights has 16 rows, so a vector
- * is half of it or all of it. linear_dot.h and linear_x86.h include this file, which is compiled
+ * is half of it or all of it. linear_dot.h and linear_simd.h include this file, which is compiled
  * once per instruction set. */
 #ifndef VT_OPS_LINEAR_VEC_H
 #define VT_OPS_LINEAR_VEC_H
 
-#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "ops/linear/linear_pack.h"
-#ifdef __AVX512F__
+#if defined(__aarch64__)
+#include "ops/simd_neon.h"
+#elif defined(__AVX512F__)
 #include "ops/simd_avx512.h"
 #else
 #include "ops/simd_avx2.h"
@@ -21,7 +22,37 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL16 _Pragma("GCC unroll 16")
 
-#ifdef __AVX512F__
+/* Into the L1, or the L2 cache. */
+#define PREFETCH(p) __builtin_prefetch(p, 0, 3)
+#define PREFETCH_L2(p) __builtin_prefetch(p, 0, 2)
+
+#if defined(__aarch64__)
+typedef int32x4_t vi;
+INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+INLINE vf vf_round(vf a) { return vrndnq_f32(a); }
+INLINE vf vf_of_int(vi a) { return vcvtq_f32_s32(a); }
+INLINE vf vf_bits(vi a) { return vreinterpretq_f32_s32(a); }
+INLINE vi vi_of_float(vf a) { return vcvtnq_s32_f32(a); }
+INLINE vi vi_bits(vf a) { return vreinterpretq_s32_f32(a); }
+INLINE vi vi_load(const void *p) { return vld1q_s32((const int32_t *)p); }
+INLINE void vi_store(void *p, vi a) { vst1q_s32((int32_t *)p, a); }
+INLINE vi vi_set(int32_t x) { return vdupq_n_s32(x); }
+INLINE vi vi_set8(int x) { return vreinterpretq_s32_s8(vdupq_n_s8((int8_t)x)); }
+INLINE vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
+INLINE vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
+INLINE vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
+INLINE vi vi_max(vi a, vi b) { return vmaxq_s32(a, b); }
+INLINE vi vi_of_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+INLINE vi vi_of_i8(const uint8_t *p)
+{
+    return (vi){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]};
+}
+INLINE int32_t vi_max_all(vi a) { return vmaxvq_s32(a); }
+INLINE int32_t vi_sum_all(vi a) { return vaddvq_s32(a); }
+#define VI_SLLI16(a, n) vreinterpretq_s32_u16(vshlq_n_u16(vreinterpretq_u16_s32(a), n))
+#define VI_SRLI16(a, n) vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(a), n))
+#define VI_SLLI32(a, n) vshlq_n_s32(a, n)
+#elif defined(__AVX512F__)
 typedef __m512i vi;
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, 0x08); }

@@ -4,5 +4,6 @@
 #include "ops/moe/moe.h"
 
 extern const vt_impl moe_route_avx2, moe_route_avx512;
+extern const vt_impl moe_route_neon;
 
 #endif

@@ -142,6 +142,8 @@ static const vt_impl moe_route_portable = {.name = "portable",
 static const vt_impl *const moe_route_impls[] = {
 #if defined(__x86_64__)
     &moe_route_avx512,   &moe_route_avx2,
+#elif defined(__aarch64__)
+    &moe_route_neon,
 #endif
     &moe_route_portable, &moe_route_cuda_impl, &moe_route_cuda_any_impl, NULL,
 };

@@ -19,6 +19,9 @@ int64_t vt_prefix_match(const int32_t *a, const int32_t *b, int64_t n)
     default:
         break;
     }
+#elif defined(__aarch64__)
+    if (vt_cpu_get()->level == VT_ISA_NEON)
+        return match_length_neon(a, b, n);
 #endif
     return match_length(a, b, n);
 }
@@ -102,6 +105,8 @@ static const vt_impl *const prefix_match_impls[] = {
 #if defined(__x86_64__)
     &prefix_match_avx512,
     &prefix_match_avx2,
+#elif defined(__aarch64__)
+    &prefix_match_neon,
 #endif
     &prefix_match_portable,
     NULL,

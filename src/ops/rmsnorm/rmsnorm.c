@@ -187,6 +187,8 @@ static const vt_impl add_rmsnorm_portable = {.name = "portable",
 static const vt_impl *const rmsnorm_impls[] = {
 #if defined(__x86_64__)
     &rmsnorm_avx512,   &rmsnorm_avx2,
+#elif defined(__aarch64__)
+    &rmsnorm_neon,
 #endif
     &rmsnorm_portable, &rmsnorm_cuda_impl, NULL,
 };
@@ -194,6 +196,8 @@ static const vt_impl *const rmsnorm_impls[] = {
 static const vt_impl *const add_rmsnorm_impls[] = {
 #if defined(__x86_64__)
     &add_rmsnorm_avx512,   &add_rmsnorm_avx2,
+#elif defined(__aarch64__)
+    &add_rmsnorm_neon,
 #endif
     &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
 };
@@ -202,6 +206,8 @@ static const vt_impl *const add_rmsnorm_variants[] = {
 #if defined(__x86_64__)
     &add_then_norm_avx512,
     &add_then_norm_avx2,
+#elif defined(__aarch64__)
+    &add_then_norm_neon,
 #endif
     &add_rmsnorm_cuda_apart,
     NULL,

@@ -190,6 +190,8 @@ static const vt_impl rope_portable = {.name = "portable",
 static const vt_impl *const rope_impls[] = {
 #if defined(__x86_64__)
     &rope_avx512,   &rope_avx2,
+#elif defined(__aarch64__)
+    &rope_neon,
 #endif
     &rope_portable, &rope_cuda_impl, &rope_cuda_any_impl, NULL,
 };

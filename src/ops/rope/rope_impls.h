@@ -4,6 +4,7 @@
 #include "ops/op.h"
 
 extern const vt_impl rope_avx2, rope_avx512;
+extern const vt_impl rope_neon;
 
 /* Never chosen by an engine. */
 extern const vt_impl rope_cuda_pairs;

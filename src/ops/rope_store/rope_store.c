@@ -197,6 +197,8 @@ static const vt_impl rope_store_portable = {.name = "portable",
 static const vt_impl *const rope_store_impls[] = {
 #if defined(__x86_64__)
     &rope_store_avx512,   &rope_store_avx2,
+#elif defined(__aarch64__)
+    &rope_store_neon,
 #endif
     &rope_store_portable, &rope_store_cuda_impl, &rope_store_cuda_any_impl, NULL,
 };
@@ -205,6 +207,8 @@ static const vt_impl *const rope_store_variants[] = {
 #if defined(__x86_64__)
     &rope_store_apart_avx512,
     &rope_store_apart_avx2,
+#elif defined(__aarch64__)
+    &rope_store_apart_neon,
 #endif
     &rope_store_cuda_apart,
     NULL,

@@ -4,8 +4,10 @@
 #include "ops/op.h"
 
 extern const vt_impl rope_store_avx2, rope_store_avx512;
+extern const vt_impl rope_store_neon;
 
 /* Never chosen by an engine. */
 extern const vt_impl rope_store_cuda_apart, rope_store_apart_avx2, rope_store_apart_avx512;
+extern const vt_impl rope_store_apart_neon;
 
 #endif

@@ -398,6 +398,8 @@ static const vt_impl sample_portable = {.name = "portable",
 static const vt_impl *const sample_impls[] = {
 #if defined(__x86_64__)
     &sample_avx512,   &sample_avx2,
+#elif defined(__aarch64__)
+    &sample_neon,
 #endif
     &sample_portable, &sample_cuda_impl, NULL,
 };

@@ -4,6 +4,7 @@
 #include "ops/sample/sample.h"
 
 extern const vt_impl sample_avx2, sample_avx512;
+extern const vt_impl sample_neon;
 
 /* The candidates of a row and how to order them: higher x first, lower id first among equals. */
 typedef struct sample_candidates {

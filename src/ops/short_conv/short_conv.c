@@ -144,6 +144,8 @@ static const vt_impl short_conv_portable = {.name = "portable",
 static const vt_impl *const short_conv_impls[] = {
 #if defined(__x86_64__)
     &short_conv_avx512,   &short_conv_avx2,
+#elif defined(__aarch64__)
+    &short_conv_neon,
 #endif
     &short_conv_portable, &short_conv_cuda, NULL,
 };

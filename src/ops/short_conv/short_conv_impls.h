@@ -4,5 +4,6 @@
 #include "ops/op.h"
 
 extern const vt_impl short_conv_avx2, short_conv_avx512, short_conv_cuda;
+extern const vt_impl short_conv_neon;
 
 #endif

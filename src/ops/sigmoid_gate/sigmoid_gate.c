@@ -190,6 +190,13 @@ static const vt_impl *const head_gate_impls[] = {&head_gate_avx512, &head_gate_a
                                                  &head_gate_portable, &head_gate_cuda, NULL};
 static const vt_impl *const row_gate_impls[] = {&row_gate_avx512, &row_gate_avx2,
                                                 &row_gate_portable, &row_gate_cuda, NULL};
+#elif defined(__aarch64__)
+static const vt_impl *const head_split_impls[] = {&head_split_neon, &head_split_portable,
+                                                  &head_split_cuda, NULL};
+static const vt_impl *const head_gate_impls[] = {&head_gate_neon, &head_gate_portable,
+                                                 &head_gate_cuda, NULL};
+static const vt_impl *const row_gate_impls[] = {&row_gate_neon, &row_gate_portable, &row_gate_cuda,
+                                                NULL};
 #else
 static const vt_impl *const head_split_impls[] = {&head_split_portable, &head_split_cuda, NULL};
 static const vt_impl *const head_gate_impls[] = {&head_gate_portable, &head_gate_cuda, NULL};

@@ -98,6 +98,8 @@ static const vt_impl silu_mul_portable = {.name = "portable",
 static const vt_impl *const silu_mul_impls[] = {
 #if defined(__x86_64__)
     &silu_mul_avx512,   &silu_mul_avx2,
+#elif defined(__aarch64__)
+    &silu_mul_neon,
 #endif
     &silu_mul_portable, &silu_mul_cuda_impl, NULL,
 };

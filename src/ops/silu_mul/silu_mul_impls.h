@@ -4,5 +4,6 @@
 #include "ops/op.h"
 
 extern const vt_impl silu_mul_avx2, silu_mul_avx512;
+extern const vt_impl silu_mul_neon;
 
 #endif

@@ -7,6 +7,8 @@ void exp2_portable(const float *x, float *y, int n);
 #if defined(__x86_64__)
 void exp2_avx2(const float *x, float *y, int n);
 void exp2_avx512(const float *x, float *y, int n);
+#elif defined(__aarch64__)
+void exp2_neon(const float *x, float *y, int n);
 #endif
 
 #endif

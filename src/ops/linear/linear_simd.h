@@ -1,4 +1,5 @@
-/* The x86 side of linear, compiled once per instruction set by the .c file that includes this one.
+/* The vector rows of linear, compiled once per instruction set by the .c file that includes this
+ * one.
  *
  * A lane is a weight row (linear_pack.h), so an output is one chain of additions along K in one
  * lane:
@@ -108,9 +109,9 @@ INLINE void dot_float_one(vt_dtype type, int R, int64_t cols, const uint8_t *con
         vf x0 = vf_set1(x[k]), x1 = vf_set1(pair ? x[k + 1] : 0);
         UNROLL
         for (int r = 0; r < R; r++) {
-            _mm_prefetch(tile[r] + k * column + AHEAD, _MM_HINT_T1);
+            PREFETCH_L2(tile[r] + k * column + AHEAD);
             if (type == VT_F32)
-                _mm_prefetch(tile[r] + (k + 1) * column + AHEAD, _MM_HINT_T1);
+                PREFETCH_L2(tile[r] + (k + 1) * column + AHEAD);
             UNROLL
             for (int h = 0; h < HALVES; h++) {
                 int n = load_columns(type, tile[r], k, h, w);
@@ -311,9 +312,9 @@ static void unit_prefetch(const unit *u, const linear_args *a, int64_t t0, int64
     for (int k = 0; k < (a->epilogue == LINEAR_NONE ? u->tiles : 1); k++) {
         int64_t columns, j = unit_column(u, a, k, &columns);
         for (int64_t t = t0; t < t0 + n; t++) {
-            _mm_prefetch((const float *)y->data + t * y->row_stride + j, _MM_HINT_T0);
+            PREFETCH((const float *)y->data + t * y->row_stride + j);
             if (res && res != y)
-                _mm_prefetch((const float *)res->data + t * res->row_stride + j, _MM_HINT_T0);
+                PREFETCH((const float *)res->data + t * res->row_stride + j);
         }
     }
 }
@@ -377,7 +378,7 @@ static size_t worker_bytes(const vt_weight *w)
     return vt_round_up(panel > unpacked ? panel : unpacked, VT_CACHE_LINE);
 }
 
-static size_t x86_workspace(const void *args, const vt_target *t)
+static size_t simd_workspace(const void *args, const vt_target *t)
 {
     const vt_limits *limits = &t->limits;
     const linear_args *a = args;
@@ -622,7 +623,7 @@ static void run_float(const linear_args *a, const linear_layout *l, const vt_lan
         }
 }
 
-static bool x86_supports(const void *args, const vt_target *t, const vt_size *upto)
+static bool simd_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const linear_args *a = args; /* x and y are missing while weights are being packed */
@@ -631,7 +632,7 @@ static bool x86_supports(const void *args, const vt_target *t, const vt_size *up
            (a->epilogue == LINEAR_NONE || a->w->paired);
 }
 
-static vt_status x86_run(const void *args, const vt_lane *lane)
+static vt_status simd_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
     if (!a->w->packed)
@@ -668,7 +669,7 @@ static vt_cost extra_of(const linear_args *a, int64_t tokens, int64_t panel_byte
     };
 }
 
-static vt_cost x86_extra(const void *args, const vt_batch *batch)
+static vt_cost simd_extra(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     bool panels = vt_dtype_quantised(a->w->dtype);
@@ -676,7 +677,7 @@ static vt_cost x86_extra(const void *args, const vt_batch *batch)
                     panels ? a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL) : 0);
 }
 
-static void x86_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void simd_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const linear_args *a = args;
     linear_layout l = linear_layout_of(a->w);

@@ -13,11 +13,17 @@ static inline int32_t seq_length(const vt_seq *q) { return q->n_tokens + q->n_pe
  * page lists must not change. */
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap);
 static inline bool sched_has_states(const vt_sched *s) { return s->radix.states.n_slots > 0; }
+/* Tokens at the end of a prompt that the next turn of a chat may have otherwise: templates open an
+ * answer with words (a thought's "<think>") that they leave out of the history. */
+enum { SCHED_OPENING = 8 };
 /* Returns the last page border at which a sequence's state is worth a snapshot: its last token is
- * always computed. */
+ * always computed, and of a prompt the opening of the answer may not come again. */
 static inline int32_t sched_last_border(const vt_sched *s, const vt_seq *q)
 {
-    return (seq_length(q) - 1) / s->radix.page_size * s->radix.page_size;
+    int32_t n = seq_length(q) - 1, size = s->radix.page_size, opening = 0;
+    if (n < q->n_prompt)
+        opening = n < SCHED_OPENING ? n : SCHED_OPENING;
+    return (n - opening) / size * size;
 }
 /* Puts a running sequence back into the queue. Later it is computed again, from whatever the cache
  * still has. */

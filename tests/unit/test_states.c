@@ -143,10 +143,26 @@ static void test_prompt_when_its_beginning_was_computed_then_found_up_to_a_snaps
     (void)state;
     vt_engine *e = engine_open(f.m, f.o);
     assert_int_equal(found(e, 70, 100, 1), 0);
-    assert_int_equal(found(e, 70, 100, 1), 96); /* the last border of the same prompt */
+    assert_int_equal(found(e, 70, 100, 1), 80); /* the last border of the same prompt */
     assert_int_equal(found(e, 70, 100, 2), 0);  /* no snapshot where it branches off, but now */
     assert_int_equal(found(e, 70, 100, 3), 64); /* there is one */
     vt_engine_free(e);
+}
+
+/* The next turn of a chat leaves out the last tokens of the prompt before it, which opened the
+ * answer, and goes on otherwise. It must not compute the rest of that prompt again, wherever the
+ * prompt ends in a page. */
+static void
+test_next_turn_when_the_opening_of_the_answer_changes_then_the_rest_is_found(void **state)
+{
+    (void)state;
+    for (int32_t n = 3 * PAGE; n < 4 * PAGE; n++) {
+        vt_engine *e = engine_open(f.m, f.o);
+        int32_t opening = 1 + n % 4, want = (n - 9) / PAGE * PAGE;
+        assert_int_equal(found(e, n - opening, n, 1), 0);
+        assert_int_equal(found(e, n - opening, n + 30, 2), want);
+        vt_engine_free(e);
+    }
 }
 
 int main(void)
@@ -166,6 +182,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_prompt_when_its_beginning_was_computed_then_found_up_to_a_snapshot, open_model,
             close_model),
+        cmocka_unit_test_setup_teardown(
+            test_next_turn_when_the_opening_of_the_answer_changes_then_the_rest_is_found,
+            open_model, close_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

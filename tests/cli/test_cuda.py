@@ -134,6 +134,28 @@ def test_what_the_gpu_refuses_names_the_way_out_only_where_auto_chose_it():
           env={**GPU, "VITRINE_EMULATOR": "cc=75"})
 
 
+def test_ranks_on_several_gpus():
+    need_emulator()
+    two = dict(GPU, VITRINE_EMULATOR="devices=2")
+    args = ["run", "--tokens", "1,5,9,44,3", "-n", "6", "--ignore-eos", "--json", *TINY, *SMALL]
+    want = ok(*args, "--device", "cuda", env=two).json["tokens"]
+    for more in (["cuda"], ["cuda:1,0"]):
+        same(ok(*args, "--tp", "2", "--device", *more, env=two).json["tokens"], want)
+    shared = ok(*args, "--tp", "2", "--device", "cuda:1,1", env=two)
+    same(shared.json["tokens"], want)
+    assert "ranks 0 and 1 share cuda:1" in shared.log, shared.log
+    with tempfile.TemporaryDirectory() as folder:
+        story = os.path.join(folder, "s.json")
+        ok(*args, "--tp", "2", "--device", "cuda", f"--story={story}", env=two)
+        with open(story) as f:
+            same([r["name"] for r in json.load(f)["ranks"]["items"]], ["rank 0", "rank 1"])
+    fails(2, "device is cuda:0,1, which names 2 GPUs for 1 rank (tp)", *args, "--device", "cuda:0,1", env=two)
+    fails(1, "cuda:2: the driver shows 2 GPUs", *args, "--device", "cuda", "--tp", "3", "-m",
+          "tests/golden/models/llama-gqa8-llama3-f32", env=two)
+    fails(1, "tp is 9, expected at most 8 ranks on GPUs", *args, "--device", "cuda", "--tp", "9", "-m", "dummy:qwen3-0.6b", env=two)
+    fails(2, "names 2 GPUs for 1 rank", "explain", "--device", "cuda:0,1", *TINY, env=two)
+
+
 def test_a_gpu_that_is_not_there():
     need_emulator()
     fails(1, ["cuda:5", "shows 1 GPU,"], "run", *TINY, *SMALL, "--device", "cuda:5", "--tokens", "1,2", "-q", env=GPU)

@@ -58,6 +58,10 @@ static void test_options_set_when_valid_then_typed(void **state)
     assert_int_equal(vt_options_set(o, "quiet", "Yes", NULL), VT_OK);
     assert_int_equal(vt_options_set(o, "device", "cuda:12", NULL), VT_OK);
     assert_string_equal(vt_options_get(o, "device"), "cuda:12");
+    assert_int_equal(vt_options_set(o, "device", "cuda:3,0,12", NULL), VT_OK);
+    assert_int_equal(vt_options_set(o, "device", "cuda:3,", NULL), VT_ERR_USAGE);
+    assert_int_equal(vt_options_set(o, "device", "cuda:,3", NULL), VT_ERR_USAGE);
+    assert_int_equal(vt_options_set(o, "device", "cuda:1,2,3,4,5,6,7,8,9", NULL), VT_ERR_USAGE);
     assert_int_equal(vt_options_int(o, "threads"), 3);
     assert_int_equal(vt_options_int(o, "kv-memory"), INT64_C(2) << 30);
     assert_int_equal(vt_options_set(o, "kv-memory", "18.5G", NULL), VT_OK);

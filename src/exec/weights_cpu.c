@@ -136,17 +136,20 @@ static vt_status fill_matrices(weights_loader *l, const vt_layout_entry *e)
     return VT_OK;
 }
 
-/* Joins the parts of an entry into one fp32 vector. */
+/* Joins the parts of an entry into one fp32 vector, or matrix. */
 static vt_status join(weights_loader *l, const vt_layout_entry *e, vt_tensor *t)
 {
-    int64_t n = vt_layout_rows(e);
-    float *data = vt_arena_alloc(&l->w->arena, (size_t)n, sizeof *data);
+    int64_t n = vt_layout_rows(e), cols = e->kind == VT_KIND_ROUTER ? e->part[0].cols : 1;
+    float *data = vt_arena_alloc(&l->w->arena, (size_t)n, (size_t)cols * sizeof *data);
     if (!data)
         return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld values", e->label,
-                       (long long)n);
+                       (long long)(n * cols));
     if (l->team)
         vt_layout_floats(e, data);
-    *t = (vt_tensor){.data = data, .dtype = VT_F32, .rank = 1, .dim = {n}, .row_stride = n};
+    if (e->kind == VT_KIND_ROUTER)
+        *t = vt_tensor_2d(data, VT_F32, n, cols);
+    else
+        *t = (vt_tensor){.data = data, .dtype = VT_F32, .rank = 1, .dim = {n}, .row_stride = n};
     return VT_OK;
 }
 

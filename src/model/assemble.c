@@ -88,6 +88,8 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->ffn;
     case VT_DIM_HEAD:
         return h ? h->dim : 0;
+    case VT_DIM_HEADS:
+        return h ? h->heads : 0;
     case VT_DIM_VOCAB:
         return a->vocab;
     case VT_DIM_EXPERTS:

@@ -17,5 +17,6 @@ VT_FAMILY(phi3)
 VT_FAMILY(glm4)
 VT_FAMILY(exaone4)
 VT_FAMILY(ministral3)
+VT_FAMILY(gpt_oss)
 VT_FAMILY(hybrid)
 #undef VT_FAMILY

@@ -81,6 +81,8 @@ typedef struct vt_family_shape {
                               convolve if there is none; 0: all attend */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
     bool out_gate;
+    int32_t window, window_period; /* all but every window_period-th layer have the window */
+    float act_limit;               /* above 0: VT_ACT_CLAMPED */
     vt_delta delta;
 } vt_family_shape;
 
@@ -97,6 +99,8 @@ struct vt_family {
     const vt_family_shape *shapes; /* NULL: none */
     uint8_t norms;                 /* of every layer; 0: VT_NORM_BEFORE */
     bool experts;
+    /* folders: experts are [in, out] with gate and up in turn, or blocks and scales of MXFP4 */
+    bool experts_transposed;
     /* GGUF: q and k are permuted, so that rope turns neighbouring pairs */
     bool rope_interleaved;
     bool hf_rope_interleaved; /* config.json: likewise */

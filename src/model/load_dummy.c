@@ -58,6 +58,9 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->norm_topk = s->n_experts > 0;
     a->shared_ffn = s->shared_ffn;
     a->conv_taps = s->conv_taps;
+    a->window = s->window;
+    a->activation = s->act_limit > 0 ? VT_ACT_CLAMPED : a->activation;
+    a->act_limit = s->act_limit;
     a->delta = s->delta;
     a->out_gate = s->out_gate;
 }
@@ -66,6 +69,8 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
 static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
 {
     TRY(model_make_layers(m, err));
+    for (int32_t i = 0; s->window_period > 0 && i < s->n_layers; i++)
+        m->layer[i].head.window = (i + 1) % s->window_period != 0 ? s->window : 0;
     for (int32_t i = 0; s->attends_every > 0 && i < s->n_layers; i++) {
         if ((i + 1) % s->attends_every == 0)
             continue;
@@ -264,7 +269,7 @@ static const vt_family_shape *next_shape(const vt_family *const **f, const vt_fa
 
 static vt_status unknown(const char *name, vt_err *err)
 {
-    char all[400] = "";
+    char all[800] = "";
     size_t used = 0;
     const vt_family *const *f = vt_families;
     for (const vt_family_shape *s = next_shape(&f, NULL); s; s = next_shape(&f, s))

@@ -15,7 +15,8 @@ struct vt_tokenizer;                /* text/tokenizer/tokenizer.h */
 struct vt_template;                 /* text/template/template.h */
 typedef struct vt_family vt_family; /* model/family.h */
 
-typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH } vt_activation;
+/* VT_ACT_CLAMPED: of gated pairs, with a limit (ops/linear/linear.h) */
+typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH, VT_ACT_CLAMPED } vt_activation;
 typedef enum vt_rope_scaling {
     VT_ROPE_PLAIN,
     VT_ROPE_LINEAR,
@@ -59,6 +60,7 @@ typedef struct vt_arch {
     bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
     bool tied_head;     /* the head is the embedding */
     vt_activation activation;
+    float act_limit;      /* of VT_ACT_CLAMPED */
     float embed_scale;    /* 1, or sqrt(hidden) for Gemma */
     float attn_scale;     /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
     float residual_scale; /* multiplies what a block adds to the residual stream; usually 1 */

@@ -39,6 +39,7 @@ typedef enum vt_dim {
     VT_DIM_KV,
     VT_DIM_FFN,
     VT_DIM_HEAD,
+    VT_DIM_HEADS, /* their number */
     VT_DIM_VOCAB,
     VT_DIM_EXPERTS,
     VT_DIM_EXPERT_FFN,
@@ -73,6 +74,7 @@ typedef enum vt_role {
     VT_ROLE_O_BIAS,
     VT_ROLE_Q_NORM,
     VT_ROLE_K_NORM,
+    VT_ROLE_SINKS,
     VT_ROLE_CONV_IN,
     VT_ROLE_CONV_TAPS,
     VT_ROLE_CONV_OUT,
@@ -98,6 +100,10 @@ typedef enum vt_role {
     VT_ROLE_EXPERT_GATE,
     VT_ROLE_EXPERT_UP,
     VT_ROLE_EXPERT_DOWN,
+    VT_ROLE_ROUTER_BIAS,
+    VT_ROLE_EXPERT_GATE_BIAS,
+    VT_ROLE_EXPERT_UP_BIAS,
+    VT_ROLE_EXPERT_DOWN_BIAS,
     VT_ROLE_SHARED_SHARE,
     VT_ROLE_SHARED_GATE,
     VT_ROLE_SHARED_UP,
@@ -109,6 +115,7 @@ typedef enum vt_role {
     VT_ROLE_QKV_BIAS,
     VT_ROLE_GATE_UP,        /* paired */
     VT_ROLE_EXPERT_GATE_UP, /* paired */
+    VT_ROLE_EXPERT_BIAS,    /* of all gates, then of all ups */
     VT_ROLE_SHARED_GATE_UP, /* paired */
     VT_ROLE_DELTA_IN,       /* q, k, v and z */
     VT_ROLE_DELTA_BA,       /* b and a */

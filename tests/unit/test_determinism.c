@@ -41,6 +41,9 @@ static const model_case models[] = {
     {"gemma3-windows", 1},
     {"qwen3moe-raw", 1},
     {"qwen3-fp8", 1},
+    {"gpt-oss-sinks", 1},
+    {"exaone4-windows-nope", 1},
+    {"ministral3-temper", 1},
     {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */
     {"dummy:hybrid-tiny", 1}, /* sequence state */
     {"dummy:qwen3.5-tiny", 1},

@@ -319,6 +319,19 @@ static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void *
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Sinks, biases of experts and of the router, a clamped activation; experts in BF16 and as blocks
+ * of MXFP4, which the GGUF file has in its own order. */
+static void test_logits_of_gpt_oss_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("gpt-oss-sinks"),
+        {"gpt-oss-mxfp4", "gpt-oss-mxfp4/golden.bin", true, VT_F32, 0, 0},
+        {"gpt-oss-mxfp4-BF16.gguf", "gpt-oss-mxfp4/golden.bin", true, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -417,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
+        cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -62,7 +62,8 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     static const vt_role apart[] = {VT_ROLE_Q,      VT_ROLE_K,      VT_ROLE_V,
                                     VT_ROLE_Q_BIAS, VT_ROLE_K_BIAS, VT_ROLE_V_BIAS},
-                         rest[] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_O, VT_ROLE_O_BIAS};
+                         rest[] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_SINKS, VT_ROLE_O,
+                                   VT_ROLE_O_BIAS};
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = &src->weight[VT_ROLE_Q];
     TRY(check(l->model, layer, err));
@@ -217,6 +218,10 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                            .k_scale = k_scale,
                            .v_scale = v_scale};
     emit_rope_store(b, i, &v, &store);
+    if (lw->tensor[VT_ROLE_SINKS] && b->p->target.device == VT_DEVICE_CUDA && b->status == VT_OK)
+        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
+                            "%s: layer %d has attention sinks, which are computed on CPUs alone",
+                            b->m->name, i);
     attention_args att = {.batch = &b->p->batch,
                           .q = v.q,
                           .k_pool = k_pool,
@@ -228,7 +233,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .scale = b->m->arch.attn_scale,
                           .k_scale = k_scale,
                           .v_scale = v_scale,
-                          .window = l->head.window};
+                          .window = l->head.window,
+                          .sinks = lw->tensor[VT_ROLE_SINKS]};
     build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
     if (v.wide != v.q)

@@ -38,6 +38,13 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     vt_layout_add_role(l, VT_ROLE_ROUTER, layer);
     vt_layout_add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN, layer);
+    vt_layout_add_role(l, VT_ROLE_ROUTER_BIAS, layer);
+    vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN_BIAS, layer);
+    if (src->weight[VT_ROLE_EXPERT_GATE_BIAS]) {
+        vt_layout_entry *e = vt_layout_add(l, VT_ROLE_EXPERT_BIAS, layer);
+        vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_GATE_BIAS], NULL);
+        vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_UP_BIAS], NULL);
+    }
     if (src->weight[VT_ROLE_SHARED_SHARE])
         TRY(shared_weights(l, layer, err));
     return vt_block_check_scale(l, layer, VT_ROLES, err);
@@ -80,6 +87,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     EMIT(b, moe_route, i, "", VT_WHEN_TOKENS,
          {.x = x,
           .router = lw->tensor[VT_ROLE_ROUTER],
+          .bias = lw->tensor[VT_ROLE_ROUTER_BIAS],
           .k = a->n_experts_used,
           .normalise = a->norm_topk,
           .expert = b->expert,
@@ -90,8 +98,11 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .weight = b->expert_weight,
           .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
           .down = lw->weight[VT_ROLE_EXPERT_DOWN],
+          .bias = lw->tensor[VT_ROLE_EXPERT_BIAS],
+          .down_bias = lw->tensor[VT_ROLE_EXPERT_DOWN_BIAS],
           .n_experts = a->n_experts,
           .activation = a->activation,
+          .limit = a->act_limit,
           .y = y,
           .accumulate = residual != NULL});
     if (lw->tensor[VT_ROLE_SHARED_SHARE])

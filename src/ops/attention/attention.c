@@ -49,7 +49,8 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
     int64_t width = (int64_t)a->heads * a->head_dim, flops = 4 * pairs * width;
     bool fp32 = a->q->dtype == VT_F32;
     return (vt_cost){
-        .read = {.kv = kv_bytes(a, kv),
+        .read = {.weights = a->sinks && rows > 0 ? vt_tensor_bytes(a->sinks) : 0,
+                 .kv = kv_bytes(a, kv),
                  .activations = vt_dtype_row_bytes(a->q->dtype, rows * width) + 4 * (rows + pages)},
         .write = {.activations = vt_dtype_row_bytes(a->o->dtype, rows * width)},
         .flops = {.fp32 = fp32 ? flops : 0, .bf16 = fp32 ? 0 : flops},
@@ -133,6 +134,9 @@ static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t
         p[j - first] = reference_dot(q, k + (j - begin) * d, d) * a->scale * a->k_scale;
         max = fmax(max, p[j - first]);
     }
+    double sink = a->sinks ? (double)tensor_get(a->sinks, 0, h) : -INFINITY;
+    max = fmax(max, sink);
+    sum = exp(sink - max);
     for (int64_t j = first; j <= last; j++) {
         double weight = exp(p[j - first] - max);
         const double *row = v + (j - begin) * d;
@@ -204,7 +208,8 @@ enum {
     SHARED,
     STEP,
     Q_STEP,
-    MIXED
+    MIXED,
+    SINKS
 };
 
 static const vt_field attention_fields[] = {
@@ -222,6 +227,7 @@ static const vt_field attention_fields[] = {
     [STEP] = {"step", 0, false, 1024},
     [Q_STEP] = {"q_step", 0, false, 1024},
     [MIXED] = {"mixed", 0, false, 1},
+    [SINKS] = {"sinks", 0, false, 1},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -283,6 +289,8 @@ static const char *const prefill_cases[] = {
     "seqs=1 q_len=3 kv_len=40 heads=100 kv_heads=1 head_dim=16 kv_type=f32 page=16 step=37",
     "seqs=2 q_len=70 kv_len=300 heads=9 kv_heads=3 head_dim=64 kv_type=fp8 page=16 step=37",
     "seqs=2 q_len=40 kv_len=80 heads=5 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=30 step=37",
+    "seqs=2 q_len=70 kv_len=200 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
+    "seqs=2 q_len=9 kv_len=9 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
     NULL,
 };
 
@@ -308,6 +316,8 @@ static const char *const decode_cases[] = {
     "seqs=3 q_len=1 kv_len=130 heads=7 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=50 step=37",
     "seqs=3 q_len=2 kv_len=300 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37 q_step=2",
     "seqs=2 q_len=8 kv_len=8 heads=4 kv_heads=2 head_dim=40 kv_type=f32 page=16 window=5 step=37",
+    "seqs=3 q_len=1 kv_len=600 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
+    "seqs=3 q_len=1 kv_len=1 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
     NULL,
 };
 
@@ -451,7 +461,9 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
         pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), kv_heads, p[PAGE],
                                  d);
     a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * d);
-    if (!a->q || !pool[0] || !pool[1] || !a->o)
+    if (p[SINKS])
+        a->sinks = case_fill(arena, case_tensor_1d(arena, VT_F32, heads), 1, 2, &seed);
+    if (!a->q || !pool[0] || !pool[1] || !a->o || (p[SINKS] && !a->sinks))
         return NULL;
     a->k_pool = pool[0];
     a->v_pool = pool[1];
@@ -490,6 +502,7 @@ static void shape(const attention_args *a, const vt_batch *b, int32_t first_seq,
     p[POOL] = a->k_pool->dtype;
     p[PAGE] = a->k_pool->dim[2];
     p[WINDOW] = a->window > 0 ? a->window : 0;
+    p[SINKS] = a->sinks != NULL;
 }
 
 static void prefill_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
@@ -556,6 +569,7 @@ static const vt_operand attention_operands[] = {
     {"k_pool", offsetof(attention_args, k_pool), VT_OPERAND_KV, true, false, 0},
     {"v_pool", offsetof(attention_args, v_pool), VT_OPERAND_KV, true, false, 0},
     {"o", offsetof(attention_args, o), VT_OPERAND_ACTIVATION, false, true, 0},
+    {"sinks", offsetof(attention_args, sinks), VT_OPERAND_F32, true, false, 0},
 };
 
 const vt_op attention_prefill_op = {

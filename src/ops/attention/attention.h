@@ -4,6 +4,9 @@
  *   over j <= position[t]
  *   and, with a window w > 0,  j > position[t] - w
  *
+ * A head may have a sink: a score that takes part in the softmax and has no value, so that its
+ * weights sum to less than 1 (gpt-oss).
+ *
  * attention_decode handles the sequences 0 .. n_decode-1 of the batch (1 to VT_DECODE_MOST tokens
  * each), attention_prefill the others. The tokens' own K and V are in the pool before the op runs.
  * Online softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks
@@ -25,7 +28,8 @@ typedef struct attention_args {
     vt_tensor *o;                     /* [tokens, heads * head_dim] */
     int32_t heads, kv_heads, head_dim;
     float scale, k_scale, v_scale;
-    int32_t window; /* 0: none */
+    int32_t window;         /* 0: none */
+    const vt_tensor *sinks; /* [heads] float type, or NULL */
 } attention_args;
 
 extern const vt_op attention_prefill_op;

@@ -406,6 +406,15 @@ static void load_rows(const attention_plan *p, const attention_task *t, int32_t 
     }
 }
 
+/* Returns the sum of a row's weights, that of its head's sink included. The sink's weight may be
+ * infinite: the row is zeros then. */
+static float row_sum(const attention_args *a, int32_t head, float m, float l)
+{
+    if (!a->sinks)
+        return l;
+    return l + exp2f(tensor_get(a->sinks, 0, head) * LOG2E - m);
+}
+
 static void store_rows(const attention_plan *p, const attention_task *t, int32_t stride,
                        const row_states *total)
 {
@@ -415,7 +424,7 @@ static void store_rows(const attention_plan *p, const attention_task *t, int32_t
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
         float *o = row_f32(a->o, token) + (int64_t)head * d;
-        vf inverse = vf_set1(a->v_scale / total->l[r]);
+        vf inverse = vf_set1(a->v_scale / row_sum(a, head, total->m[r], total->l[r]));
         for (int32_t i = 0; i < d; i += VF) /* adding +0 turns a -0 into +0 */
             vf_store_n(o + i,
                        vf_add(vf_mul(vf_load(total->acc + r * stride + i), inverse), vf_zero()),

@@ -117,6 +117,16 @@ static double activation(linear_epilogue e, double g)
     return 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
 }
 
+/* The value of a pair. */
+static double gated(const linear_args *a, double g, double u)
+{
+    double limit = (double)a->limit;
+    if (a->epilogue != LINEAR_CLAMPED)
+        return activation(a->epilogue, g) * u;
+    g = fmin(g, limit);
+    return g / (1 + exp(-1.702 * g)) * (fmax(fmin(u, limit), -limit) + 1);
+}
+
 /* scale * x[t] . W[row] + bias[row], in double. */
 static double dot_reference(const linear_args *a, int64_t t, int64_t row, const float *w)
 {
@@ -146,7 +156,7 @@ static void linear_reference(const void *args)
         for (int64_t t = 0; t < a->x->dim[0]; t++) {
             double v = dot_reference(a, t, j, w);
             if (glu)
-                v = activation(a->epilogue, v) * dot_reference(a, t, n + j, up);
+                v = gated(a, v, dot_reference(a, t, n + j, up));
             if (a->residual)
                 v += (double)((const float *)a->residual->data)[t * a->residual->row_stride + j];
             ((float *)a->y->data)[t * a->y->row_stride + j] = (float)v;
@@ -159,8 +169,11 @@ static void linear_reference(const void *args)
 
 enum { TOKENS, TYPE, COLS, ROWS, ROWS2, ROWS3, EPILOGUE, BIAS, RESIDUAL, SLICED, SCALES, LOGITS };
 
-static const char *const epilogues[] = {
-    [LINEAR_NONE] = "none", [LINEAR_SWIGLU] = "swiglu", [LINEAR_GEGLU] = "geglu", NULL};
+static const char *const epilogues[] = {[LINEAR_NONE] = "none",
+                                        [LINEAR_SWIGLU] = "swiglu",
+                                        [LINEAR_GEGLU] = "geglu",
+                                        [LINEAR_CLAMPED] = "clamped",
+                                        NULL};
 
 static const vt_field linear_fields[] = {
     [TOKENS] = {"tokens", 1, false, 1 << 16, .zero = true, .grows = VT_GROWS_TOKENS},
@@ -169,7 +182,7 @@ static const vt_field linear_fields[] = {
     [ROWS] = {"rows", 4096},
     [ROWS2] = {"rows2", 0},
     [ROWS3] = {"rows3", 0},
-    [EPILOGUE] = {"epilogue", 0, false, 2, epilogues},
+    [EPILOGUE] = {"epilogue", 0, false, LINEAR_CLAMPED, epilogues},
     [BIAS] = {"bias", 0, false, 1},
     [RESIDUAL] = {"residual", 0, false, 1},
     [SLICED] = {"sliced", 0, false, 1},
@@ -251,6 +264,7 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                        .residual = p[RESIDUAL] ? residual : NULL,
                        .y = y,
                        .epilogue = (linear_epilogue)p[EPILOGUE],
+                       .limit = 0.7f,
                        .scale = p[BIAS] ? 0.5f : 1};
     if (p[LOGITS])
         y->follows = VT_FOLLOWS_ROWS;
@@ -303,6 +317,7 @@ static const char *const linear_cases[] = {
     "tokens=17 type=fp8 cols=136 rows=150 rows2=9 rows3=140 scales=blocks",
     "tokens=3 type=fp8 cols=67 rows=21 rows2=21 epilogue=swiglu scales=one",
     "tokens=9 type=q4_1 cols=64 rows=16 rows2=16 epilogue=geglu bias=1",
+    "tokens=6 type=bf16 cols=96 rows=40 rows2=40 epilogue=clamped bias=1",
     "tokens=0 type=q4_1 cols=64 rows=16",
     /* SmolLM2-135M: qkv, o, gate+up, down, head */
     "*tokens=1|64|512 type=q4_1 cols=576 rows=576 rows2=192 rows3=192",

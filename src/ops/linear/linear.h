@@ -4,6 +4,7 @@
  *   NONE:    y[t, j] = x[t, :] . W[j, :] + bias[j] + residual[t, j]          y is [tokens, rows]
  *   SWIGLU:  y[t, j] = silu(g) * u      with g, u from parts 0 (gate) and 1 (up) of a paired weight
  *   GEGLU:   y[t, j] = gelu_tanh(g) * u                                    y is [tokens, rows / 2]
+ *   CLAMPED: y[t, j] = g / (1 + e^(-1.702 g)) * (u + 1)      with g at most `limit`, |u| likewise
  *
  * The residual may be y itself (x += o(...)). Quantised weights (CPU with AVX2 or more): the
  * activations of each row are quantised to int8 in blocks of 32 with an fp32 scale, and the
@@ -16,7 +17,12 @@
 
 #include "ops/op.h"
 
-typedef enum linear_epilogue { LINEAR_NONE = 0, LINEAR_SWIGLU, LINEAR_GEGLU } linear_epilogue;
+typedef enum linear_epilogue {
+    LINEAR_NONE = 0,
+    LINEAR_SWIGLU,
+    LINEAR_GEGLU,
+    LINEAR_CLAMPED
+} linear_epilogue;
 
 typedef struct linear_args {
     const vt_tensor *x;        /* [tokens, cols] */
@@ -25,6 +31,7 @@ typedef struct linear_args {
     const vt_tensor *residual; /* [tokens, rows] or NULL; may be y */
     vt_tensor *y;
     linear_epilogue epilogue;
+    float limit; /* of LINEAR_CLAMPED */
     bool fresh;  /* CUDA: the kernel before this one writes the weights, so no part of them may be
                     loaded while it still runs */
     float scale; /* multiplies x W^T before bias; 1 unless the model scales its logits */

@@ -11,8 +11,9 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
 {
     (void)t, (void)upto;
     const linear_args *a = args;
-    return a->w->dtype == VT_BF16 && !linear_scaled(a->w) && a->w->n_parts == 1 &&
-           a->x->dtype == VT_BF16 && (a->y->dtype == VT_BF16 || a->y->dtype == VT_F32) &&
+    return a->epilogue != LINEAR_CLAMPED && a->w->dtype == VT_BF16 && !linear_scaled(a->w) &&
+           a->w->n_parts == 1 && a->x->dtype == VT_BF16 &&
+           (a->y->dtype == VT_BF16 || a->y->dtype == VT_F32) &&
            (!a->bias || a->bias->dtype == VT_F32) &&
            (!a->residual || a->residual->dtype == VT_BF16);
 }

@@ -39,7 +39,8 @@ enum { ORDERED_TOKENS = 16, ORDERED_TOKENS_SPLIT = 8 };
 static bool fits_common(const linear_args *a)
 {
     bool outputs = !a->y || a->y->dtype == VT_BF16 || a->y->dtype == VT_F32;
-    return outputs && (!a->x || (a->x->dtype == VT_BF16 && a->x->row_stride % 8 == 0)) &&
+    return outputs && a->epilogue != LINEAR_CLAMPED &&
+           (!a->x || (a->x->dtype == VT_BF16 && a->x->row_stride % 8 == 0)) &&
            (!a->bias || a->bias->dtype == VT_F32);
 }
 

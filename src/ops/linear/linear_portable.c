@@ -36,6 +36,17 @@ static float activation(linear_epilogue e, float g)
     return 0.5f * g * (1 + tanhf(0.79788456f * (g + 0.044715f * g * g * g)));
 }
 
+/* The value of a pair. */
+static float gated(const linear_args *a, float g, float u)
+{
+    if (a->epilogue != LINEAR_CLAMPED)
+        return activation(a->epilogue, g) * u;
+    g = g < a->limit ? g : a->limit;
+    u = u < a->limit ? u : a->limit;
+    u = u > -a->limit ? u : -a->limit;
+    return g / (1 + expf(-1.702f * g)) * (u + 1);
+}
+
 static bool portable_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
@@ -74,7 +85,7 @@ static vt_status portable_run(const void *args, const vt_lane *lane)
             const float *x = (const float *)a->x->data + t * a->x->row_stride;
             float v = a->scale * dot(row, x, cols) + bias;
             if (glu)
-                v = activation(a->epilogue, v) * (a->scale * dot(up, x, cols) + up_bias);
+                v = gated(a, v, a->scale * dot(up, x, cols) + up_bias);
             if (a->residual)
                 v += ((const float *)a->residual->data)[t * a->residual->row_stride + j];
             ((float *)a->y->data)[t * a->y->row_stride + j] = v;

@@ -200,6 +200,15 @@ INLINE vf vf_activation(linear_epilogue e, vf g)
     return vf_div(g, vf_add(vf_set1(1), vf_exp(vf_mul(z, vf_set1(-1)))));
 }
 
+/* The values of pairs with LINEAR_CLAMPED. */
+INLINE vf vf_clamped(vf g, vf u, float limit)
+{
+    g = vf_min(g, vf_set1(limit));
+    u = vf_max(vf_min(u, vf_set1(limit)), vf_set1(-limit));
+    vf below = vf_add(vf_set1(1), vf_exp(vf_mul(g, vf_set1(-1.702f))));
+    return vf_mul(vf_div(g, below), vf_add(u, vf_set1(1)));
+}
+
 /* One or two tiles. The two tiles of a pair become one tile of outputs. */
 typedef struct unit {
     int64_t tile; /* the first */
@@ -259,7 +268,8 @@ static void unit_finish(const unit *u, const linear_args *a, int64_t t0, int64_t
                     vf up = vf_mul(whole_sum(sum[1], low ? low[1] : NULL, t, h), scale);
                     if (a->bias)
                         up = vf_add(up, up_bias);
-                    v = vf_mul(vf_activation(a->epilogue, v), up);
+                    v = a->epilogue == LINEAR_CLAMPED ? vf_clamped(v, up, a->limit)
+                                                      : vf_mul(vf_activation(a->epilogue, v), up);
                 }
                 const vt_tensor *res = a->residual;
                 if (res)

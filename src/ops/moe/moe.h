@@ -1,11 +1,13 @@
 /* Mixture of experts: routing, then the experts' linears.
  *
- * moe_route:  p = softmax(x Wr^T) over experts in fp32; the k largest, in falling order (ties: the
- *             lower index); weights p, or p / sum of the chosen. A token's experts are always
- *             different ones within [0, experts), even where logits are not numbers (its weights
- *             are then NaN).
+ * moe_route:  p = softmax(x Wr^T + bias) over experts in fp32; the k largest, in falling order
+ *             (ties: the lower index); weights p, or p / sum of the chosen. A token's experts are
+ *             always different ones within [0, experts), even where logits are not numbers (its
+ *             weights are then NaN).
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
+ *
+ * Where there are biases, gate_e, up_e and down_e are products with their bias added.
  *
  * Padding tokens of a GPU's step have expert -1 and weight 0: they go to no expert, and their sum
  * is 0. Only the run knows which experts are read: cost() assumes min(experts, tokens * k)
@@ -19,6 +21,7 @@
 typedef struct moe_route_args {
     const vt_tensor *x;      /* [tokens, hidden] */
     const vt_tensor *router; /* [experts, hidden] float type */
+    const vt_tensor *bias;   /* [experts] float type, or NULL */
     int32_t k;
     bool normalise;
     vt_tensor *expert; /* [tokens, k] int32; -1: padding */
@@ -30,8 +33,11 @@ typedef struct moe_linear_args {
     const vt_tensor *expert, *weight; /* of moe_route */
     const vt_weight *gate_up;         /* [n_experts] paired weights */
     const vt_weight *down;            /* [n_experts] */
+    const vt_tensor *bias;            /* [2 n_experts, ffn], of all gates and then of all ups; */
+    const vt_tensor *down_bias;       /* [n_experts, hidden]; float types, both or neither */
     int32_t n_experts;
     vt_activation activation;
+    float limit;  /* of VT_ACT_CLAMPED */
     vt_tensor *y; /* [tokens, hidden]; y += when accumulate */
     bool accumulate;
 } moe_linear_args;

@@ -13,7 +13,7 @@ static bool route_any_supports(const void *args, const vt_target *t, const vt_si
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
+    return !a->bias && a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
            a->router->dim[0] + a->k <= 8192; /* both are in shared memory */
 }
 
@@ -59,8 +59,9 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
 {
     (void)t, (void)upto;
     const moe_linear_args *a = args;
-    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
-           moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
+    return !a->bias && a->activation != VT_ACT_CLAMPED && a->x->dtype == VT_BF16 &&
+           a->y->dtype == VT_BF16 && moe_cuda_stacked(a->gate_up, a->n_experts) &&
+           moe_cuda_stacked(a->down, a->n_experts);
 }
 
 static cuda_launch product_launch_of(const moe_linear_args *a, bool up, int64_t items)

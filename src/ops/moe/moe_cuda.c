@@ -149,10 +149,10 @@ static bool linear_supports(const void *args, const vt_target *t, const vt_size 
 {
     (void)t;
     const moe_linear_args *a = args;
-    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
-           a->down[0].cols % 8 == 0 && a->n_experts <= MOE_CUDA_EXPERTS &&
-           readable(a->gate_up, a->n_experts) && readable(a->down, a->n_experts) &&
-           (!upto || grids_fit(a, upto->tokens));
+    return !a->bias && a->activation != VT_ACT_CLAMPED && a->x->dtype == VT_BF16 &&
+           a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 && a->down[0].cols % 8 == 0 &&
+           a->n_experts <= MOE_CUDA_EXPERTS && readable(a->gate_up, a->n_experts) &&
+           readable(a->down, a->n_experts) && (!upto || grids_fit(a, upto->tokens));
 }
 
 /* One of the two products: pieces of work, and the launch. */

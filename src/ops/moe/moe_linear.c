@@ -53,6 +53,11 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
                   .fp32 = (int8 || bf16 ? 0 : products) +
                           pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
     };
+    if (a->bias) {
+        c.read.weights += experts * (vt_dtype_row_bytes(a->bias->dtype, 2 * ffn) +
+                                     vt_dtype_row_bytes(a->down_bias->dtype, hidden));
+        c.flops.fp32 += pairs * (2 * ffn + hidden);
+    }
     if (a->accumulate)
         c.read.activations += vt_batch_bytes(a->y, batch);
     return c;
@@ -62,14 +67,55 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
 
 static linear_epilogue epilogue_of(const moe_linear_args *a)
 {
-    return a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU;
+    return a->activation == VT_ACT_CLAMPED ? LINEAR_CLAMPED
+           : a->activation == VT_ACT_SILU  ? LINEAR_SWIGLU
+                                           : LINEAR_GEGLU;
+}
+
+/* Row `row` of a matrix of biases as a vector. */
+static vt_tensor bias_row(const vt_tensor *t, int64_t row)
+{
+    vt_tensor v = *t;
+    v.rank = 1;
+    v.dim[0] = v.row_stride = t->dim[1];
+    v.data = (char *)t->data + row * vt_dtype_row_bytes(t->dtype, t->row_stride);
+    return v;
+}
+
+/* Writes the biases of an expert's gate and up, one after the other, to `out`. Returns a view of
+ * them; without biases it has no elements. */
+static vt_tensor pair_bias(const moe_linear_args *a, int32_t e, float *out)
+{
+    int64_t ffn = a->down[0].cols;
+    for (int64_t i = 0; a->bias && i < ffn; i++) {
+        out[i] = tensor_get(a->bias, e, i);
+        out[ffn + i] = tensor_get(a->bias, a->n_experts + e, i);
+    }
+    return (vt_tensor){.data = out,
+                       .dtype = VT_F32,
+                       .rank = 1,
+                       .dim = {a->bias ? 2 * ffn : 0},
+                       .row_stride = 2 * ffn};
+}
+
+/* An expert's first product. */
+static linear_args up_args(const moe_linear_args *a, int32_t e, const vt_tensor *x, vt_tensor *h,
+                           const vt_tensor *bias)
+{
+    return (linear_args){.x = x,
+                         .w = &a->gate_up[e],
+                         .bias = a->bias ? bias : NULL,
+                         .y = h,
+                         .epilogue = epilogue_of(a),
+                         .limit = a->limit,
+                         .scale = 1};
 }
 
 static void moe_linear_reference(const void *args)
 {
     const moe_linear_args *a = args;
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols;
-    float *he = malloc((size_t)(ffn + hidden) * sizeof *he), *oe = he + ffn;
+    float *he = malloc((size_t)(3 * ffn + hidden) * sizeof *he), *oe = he + ffn, *be = oe + hidden;
     for (int64_t t = 0; he && t < a->x->dim[0]; t++) {
         float *y = row_f32(a->y, t);
         if (!a->accumulate)
@@ -80,9 +126,11 @@ static void moe_linear_reference(const void *args)
                 continue;
             vt_tensor x = vt_tensor_2d(row_f32(a->x, t), VT_F32, 1, hidden);
             vt_tensor h = vt_tensor_2d(he, VT_F32, 1, ffn), o = vt_tensor_2d(oe, VT_F32, 1, hidden);
+            vt_tensor bias = pair_bias(a, e, be), last = a->bias ? bias_row(a->down_bias, e) : bias;
+            linear_args up = up_args(a, e, &x, &h, &bias);
+            linear_op.reference(&up);
             linear_op.reference(&(linear_args){
-                .x = &x, .w = &a->gate_up[e], .y = &h, .epilogue = epilogue_of(a), .scale = 1});
-            linear_op.reference(&(linear_args){.x = &h, .w = &a->down[e], .y = &o, .scale = 1});
+                .x = &h, .w = &a->down[e], .bias = a->bias ? &last : NULL, .y = &o, .scale = 1});
             for (int64_t i = 0; i < hidden; i++)
                 y[i] += row_f32(a->weight, t)[j] * oe[i];
         }
@@ -98,6 +146,7 @@ typedef struct moe_space {
     atomic_int *ticket;    /* [2 n_experts] */
     int32_t *start, *pair; /* [n_experts + 1], [pairs] */
     float *xe, *he, *oe;   /* [tokens][hidden], [tokens][ffn], [tokens][hidden] */
+    float *bias;           /* [2 ffn], of the expert's gate and up */
     void *linear;
     size_t bytes, linear_bytes;
 } moe_space;
@@ -122,6 +171,7 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *memory
     s.xe = (float *)(base + take(&at, rows * hidden));
     s.he = (float *)(base + take(&at, rows * ffn));
     s.oe = (float *)(base + take(&at, rows * hidden));
+    s.bias = (float *)(base + take(&at, a->bias ? 2 * ffn : 0));
     s.linear = (char *)(base + at);
     s.bytes = at;
     return s;
@@ -146,8 +196,7 @@ static size_t moe_linear_workspace(const void *args, const vt_target *t)
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols, tokens = limits->max_tokens;
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, tokens, hidden),
               h = vt_tensor_2d(NULL, VT_F32, tokens, ffn);
-    linear_args up = {
-        .x = &x, .w = &a->gate_up[0], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    linear_args up = up_args(a, 0, &x, &h, a->bias);
     linear_args down = {.x = &h, .w = &a->down[0], .y = &x, .scale = 1};
     const vt_impl *iu = linear_impl_of(&up, t), *id = linear_impl_of(&down, t);
     size_t bu = iu->workspace ? iu->workspace(&up, t) : 0,
@@ -199,14 +248,19 @@ static void run_expert(const moe_linear_args *a, int32_t e, const moe_space *s, 
     vt_lane_share(lane, rows, 1, &begin, &end);
     for (int64_t r = begin; r < end; r++)
         memcpy(s->xe + r * hidden, row_f32(a->x, pair[r] / k), (size_t)hidden * sizeof(float));
+    if (lane->worker == 0)
+        pair_bias(a, e, s->bias);
     vt_team_barrier(lane->team, lane->worker);
+    vt_tensor bias = {
+        .data = s->bias, .dtype = VT_F32, .rank = 1, .dim = {2 * ffn}, .row_stride = 2 * ffn};
+    vt_tensor last = a->bias ? bias_row(a->down_bias, e) : bias;
     vt_tensor x = vt_tensor_2d(s->xe, VT_F32, rows, hidden),
               h = vt_tensor_2d(s->he, VT_F32, rows, ffn);
     vt_tensor o = vt_tensor_2d(s->oe, VT_F32, rows, hidden);
-    linear_args up = {
-        .x = &x, .w = &a->gate_up[e], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    linear_args up = up_args(a, e, &x, &h, &bias);
     run_linear(&up, s, &s->ticket[2 * e], lane);
-    linear_args down = {.x = &h, .w = &a->down[e], .y = &o, .scale = 1};
+    linear_args down = {
+        .x = &h, .w = &a->down[e], .bias = a->bias ? &last : NULL, .y = &o, .scale = 1};
     run_linear(&down, s, &s->ticket[2 * e + 1], lane);
     for (int64_t r = begin; r < end;
          r++) { /* a token is in an expert's list once: rows are this worker's own */
@@ -244,10 +298,10 @@ static bool moe_linear_supports(const void *args, const vt_target *t, const vt_s
 
 /* ---- cases ---- */
 
-enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE, PADDING };
+enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE, PADDING, BIAS };
 
 static const char *const activations[] = {
-    [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
+    [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", [VT_ACT_CLAMPED] = "clamped", NULL};
 
 static const vt_field moe_linear_fields[] = {
     [TOKENS] = {"tokens", 1, false, 1 << 14, .grows = VT_GROWS_TOKENS},
@@ -257,9 +311,10 @@ static const vt_field moe_linear_fields[] = {
     [USED] = {"k", 8, false, 1024},
     [TYPE] = {"type", VT_BF16, true},
     [SCALES] = {"scales", 0, false, 2, case_scale_words},
-    [ACTIVATION] = {"activation", 0, false, 1, activations},
+    [ACTIVATION] = {"activation", 0, false, VT_ACT_CLAMPED, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
     [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
+    [BIAS] = {"bias", 0, false, 1},
 };
 
 static const char *moe_linear_refuses(const vt_case *c)
@@ -294,6 +349,8 @@ static const char *const moe_linear_cases[] = {
     "tokens=3 hidden=141 ffn=135 experts=9 k=2 type=fp8 scales=blocks",
     "tokens=4 hidden=40 ffn=35 experts=3 k=2 type=fp8 scales=one",
     "tokens=37 hidden=264 ffn=144 experts=3 k=2 type=fp8 scales=blocks",
+    "tokens=9 hidden=96 ffn=64 experts=8 k=4 activation=clamped bias=1",
+    "tokens=5 hidden=33 ffn=65 experts=4 k=3 type=f32 bias=1 accumulate=1",
     NULL,
 };
 
@@ -378,8 +435,16 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                            .down = down,
                            .n_experts = (int32_t)experts,
                            .activation = (vt_activation)p[ACTIVATION],
+                           .limit = 0.7f,
                            .y = y,
                            .accumulate = p[ACCUMULATE] != 0};
+    if (p[BIAS]) {
+        a->bias = case_fill(arena, case_tensor_2d(arena, VT_F32, 2 * experts, ffn), 0, 0.5f, &seed);
+        a->down_bias = case_fill(arena, case_tensor_2d(arena, VT_F32, experts, hidden), 0, 0.5f,
+                                 &seed);
+        if (!a->bias || !a->down_bias)
+            return NULL;
+    }
     if (a->accumulate)
         case_fill(arena, y, 0, 1, &seed);
     outputs[0] = y;
@@ -403,6 +468,7 @@ static void moe_linear_shape(const void *args, const vt_batch *batch, int64_t mo
     p[SCALES] = case_scales_of(a->gate_up);
     p[ACTIVATION] = a->activation;
     p[ACCUMULATE] = a->accumulate;
+    p[BIAS] = a->bias != NULL;
 }
 
 /* Experts run one after the other, each as two products that all workers share. The cut describes
@@ -418,8 +484,7 @@ static void moe_linear_describe(const void *args, const vt_target *t, const vt_s
         return;
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, vt_ceil_div(pairs, used), a->y->dim[1]),
               h = vt_tensor_2d(NULL, VT_F32, x.dim[0], a->down[0].cols);
-    linear_args up = {
-        .x = &x, .w = &a->gate_up[0], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    linear_args up = up_args(a, 0, &x, &h, a->bias);
     const vt_impl *impl = linear_impl_of(&up, t);
     if (impl && impl->describe)
         impl->describe(&up, t, NULL, out);
@@ -447,6 +512,8 @@ static const vt_operand moe_linear_operands[] = {
      offsetof(moe_linear_args, n_experts)},
     {"down", offsetof(moe_linear_args, down), VT_OPERAND_WEIGHTS, true, false,
      offsetof(moe_linear_args, n_experts)},
+    {"bias", offsetof(moe_linear_args, bias), VT_OPERAND_F32, true, false, 0},
+    {"down_bias", offsetof(moe_linear_args, down_bias), VT_OPERAND_F32, true, false, 0},
     {"y", offsetof(moe_linear_args, y), VT_OPERAND_ACTIVATION, true, true, 0},
 };
 

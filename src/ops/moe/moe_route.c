@@ -15,7 +15,8 @@ static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
     const moe_route_args *a = args;
     int64_t tokens = vt_batch_rows(a->x, batch), experts = a->router->dim[0];
     return (vt_cost){
-        .read = {.weights = vt_batch_bytes(a->router, batch),
+        .read = {.weights = vt_batch_bytes(a->router, batch) +
+                            (a->bias && tokens > 0 ? vt_tensor_bytes(a->bias) : 0),
                  .activations = vt_batch_bytes(a->x, batch)},
         .write = {.activations = tokens * a->k * 8},
         .flops = {.fp32 = tokens * experts *
@@ -34,6 +35,7 @@ static void reference_token(const moe_route_args *a, int64_t t, double *logit, b
         taken[e] = false;
         for (int64_t i = 0; i < a->router->dim[1]; i++)
             logit[e] += (double)tensor_get(a->x, t, i) * tensor_get(a->router, e, i);
+        logit[e] += a->bias ? (double)tensor_get(a->bias, 0, e) : 0;
         max = fmax(max, logit[e]);
     }
     for (int32_t e = 0; e < experts; e++) {
@@ -68,7 +70,7 @@ static void moe_route_reference(const void *args)
     free(logit);
 }
 
-enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE };
+enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE, BIAS };
 
 static const vt_field moe_route_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -77,6 +79,7 @@ static const vt_field moe_route_fields[] = {
     [USED] = {"k", 8, false, 4096},
     [NORMALISE] = {"normalise", 1, false, 1, .zero = true},
     [TYPE] = {"type", VT_F32, true},
+    [BIAS] = {"bias", 0, false, 1},
 };
 
 static const char *moe_route_refuses(const vt_case *c)
@@ -93,6 +96,8 @@ static const char *const moe_route_cases[] = {
     "tokens=7 hidden=36 experts=5 k=2 normalise=0 type=f16",
     "tokens=3 hidden=1027 experts=17 k=17 type=bf16",
     "tokens=4 hidden=64 experts=1 k=1 normalise=0",
+    "tokens=9 hidden=96 experts=32 k=4 bias=1",
+    "tokens=5 hidden=33 experts=7 k=3 normalise=0 type=bf16 bias=1",
     NULL,
 };
 
@@ -105,10 +110,13 @@ static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
     vt_tensor *router = case_fill(
         arena, case_tensor_2d(arena, (vt_dtype)c->p[TYPE], c->p[EXPERTS], c->p[HIDDEN]), 0,
         2 / sqrtf((float)c->p[HIDDEN]), &seed);
-    if (!a || !x || !router)
+    vt_tensor *bias = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], c->p[EXPERTS]),
+                                0, 1, &seed);
+    if (!a || !x || !router || !bias)
         return NULL;
     *a = (moe_route_args){.x = x,
                           .router = router,
+                          .bias = c->p[BIAS] ? bias : NULL,
                           .k = (int32_t)c->p[USED],
                           .normalise = c->p[NORMALISE] != 0,
                           .expert = case_tensor_2d(arena, VT_I32, c->p[TOKENS], c->p[USED]),
@@ -130,6 +138,7 @@ static void moe_route_shape(const void *args, const vt_batch *batch, int64_t mos
     p[USED] = a->k;
     p[NORMALISE] = a->normalise;
     p[TYPE] = a->router->dtype;
+    p[BIAS] = a->bias != NULL;
 }
 
 static const vt_impl moe_route_portable = {.name = "portable",
@@ -151,6 +160,7 @@ static const vt_impl *const moe_route_impls[] = {
 static const vt_operand moe_route_operands[] = {
     {"x", offsetof(moe_route_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
     {"router", offsetof(moe_route_args, router), VT_OPERAND_F32, true, false, 0},
+    {"bias", offsetof(moe_route_args, bias), VT_OPERAND_F32, true, false, 0},
     {"expert", offsetof(moe_route_args, expert), VT_OPERAND_INT, false, true, 0},
     {"weight", offsetof(moe_route_args, weight), VT_OPERAND_F32, false, true, 0},
 };

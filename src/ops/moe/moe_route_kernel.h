@@ -100,10 +100,13 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     }
     vt_team_barrier(lane->team, lane->worker);
     vt_lane_share(lane, tokens, 1, &begin, &end);
-    for (int64_t t = begin; t < end; t++)
+    for (int64_t t = begin; t < end; t++) {
+        for (int64_t e = 0; a->bias && e < experts; e++)
+            logits[t * experts + e] += tensor_get(a->bias, 0, e);
         choose_experts(logits + t * experts, (int32_t)experts, a->k, a->normalise,
                        (int32_t *)a->expert->data + t * a->expert->row_stride,
                        row_f32(a->weight, t));
+    }
     return VT_OK;
 }
 

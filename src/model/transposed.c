@@ -1,0 +1,30 @@
+/* Experts as gpt-oss' folders hold them (model/transposed.h). */
+#include "model/transposed.h"
+
+#include <string.h>
+
+enum { BLOCK = 32, HALF = BLOCK / 2, STORED = 1 + HALF };
+
+static unsigned element(const uint8_t *block, int i) { return block[i / 2] >> (i % 2 * 4) & 15; }
+
+void model_mxfp4_rows(const uint8_t *blocks, const uint8_t *scales, int64_t n_blocks, int64_t first,
+                      int64_t step, int64_t rows, uint8_t *out)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t b = 0; b < n_blocks; b++, out += STORED) {
+            int64_t at = (first + r * step) * n_blocks + b;
+            out[0] = scales[at];
+            for (int i = 0; i < HALF; i++)
+                out[1 + i] = (uint8_t)(element(blocks + at * HALF, i) |
+                                       element(blocks + at * HALF, i + HALF) << 4);
+        }
+}
+
+void model_columns_to_rows(const void *from, int64_t in, int64_t columns, int64_t first,
+                           int64_t step, int64_t rows, int64_t bytes, void *out)
+{
+    for (int64_t i = 0; i < in; i++)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy((char *)out + (r * in + i) * bytes,
+                   (const char *)from + (i * columns + first + r * step) * bytes, (size_t)bytes);
+}

@@ -3,7 +3,7 @@
 
 `make test-clients` runs this with a Python that has the packages of requirements.txt, and with one that has those of
 requirements-agents.txt, because litellm wants an older openai than they do; a test whose package is missing is skipped."""
-import importlib.util, os, sys, typing
+import importlib.util, os, subprocess, sys, typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
 import scripted_model
@@ -192,6 +192,18 @@ def test_instructor_gets_models():
         client = instructor.from_openai(openai_client(pieces), mode=mode)
         got = client.chat.completions.create(model="tiny", messages=HI, max_tokens=60, temperature=0, max_retries=0, response_model=letter())
         same(got.letter, "a")
+
+
+def test_llm_prompts():
+    need("llm")
+    path = folder()
+    with open(os.path.join(path, "extra-openai-models.yaml"), "w") as f:
+        f.write(f"- model_id: tiny\n  model_name: tiny\n  api_base: {server().url}/v1\n  supports_tools: true\n")
+    env = {**os.environ, "LLM_USER_PATH": path, "OPENAI_API_KEY": "none"}
+    for more in [], ["--no-stream"]:
+        out = subprocess.run([sys.executable, "-m", "llm", "-m", "tiny", "-o", "temperature", "0", *more, "Hi"], env=env, capture_output=True,
+                             text=True, timeout=60)
+        assert out.returncode == 0 and out.stdout.strip().startswith("I add it."), out
 
 
 def test_the_servers_end_as_they_should():

@@ -103,3 +103,41 @@ void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of
 double lab_bandwidth(const lab_kernel *k) { return lab_over(k->bytes, k->median_s); }
 
 double lab_over(double a, double b) { return isfinite(b) && b > 0 ? a / b : NAN; }
+
+void lab_tell_runs(lab *l, const lab_runs *r, const char *key, const char *call, bool by_flops)
+{
+    char columns[120];
+    snprintf(columns, sizeof columns, "%s|runs as|>time|>least|>of roof|bound|>%s|>error", call,
+             by_flops ? "FLOP/byte" : "bandwidth");
+    lab_table(l, key, "each is run and checked", columns);
+    for (int32_t i = 0; i < r->n; i++) {
+        const lab_kernel *k = &r->k[i];
+        lab_cell(l, "%s", r->name[i]);
+        lab_cell(l, "%s", k->impl);
+        lab_cell_number(l, k->median_s, LAB_SECONDS);
+        lab_cell_number(l, k->least_s, LAB_SECONDS);
+        lab_cell_number(l, k->of_roof, LAB_SHARE);
+        lab_cell(l, "%s", k->bound);
+        lab_cell_number(l, by_flops ? k->flops / k->bytes : lab_bandwidth(k),
+                        by_flops ? LAB_COUNT : LAB_BYTES_PER_S);
+        lab_cell(l, "%.1e", k->error);
+    }
+    lab_table_end(l);
+}
+
+void lab_tell_roofline(lab *l, const lab_runs *r, const char *key, const roofline_roof *roof)
+{
+    roofline_point point[LAB_MAX_RUNS];
+    for (int32_t i = 0; i < r->n; i++)
+        point[i] = (roofline_point){.name = r->name[i],
+                                    .bytes = r->k[i].bytes,
+                                    .flops = r->k[i].flops,
+                                    .seconds = r->k[i].median_s};
+    lab_roofline(l, key, "under the roofs that were measured here", roof, point, r->n);
+}
+
+const int32_t *lab_sizes(const lab *l, const int32_t *small, const int32_t *quick,
+                         const int32_t *full, const int32_t *swept)
+{
+    return l->emulated ? small : lab_flag(l, "sweep") ? swept : l->quick ? quick : full;
+}

@@ -10,18 +10,12 @@
 #include "lab/kit/roofline.h"
 #include "lab/profilers/ncu_run.h"
 
-enum { SEQS = 32, KV = 4096, MAX_RUNS = 12, CHUNKS = 8 };
+enum { SEQS = 32, KV = 4096, CHUNKS = 8 };
 
 /* A batch to measure. */
 typedef struct load {
     int32_t seqs, kv_len;
 } load;
-
-typedef struct runs {
-    lab_kernel k[MAX_RUNS];
-    char name[MAX_RUNS][48];
-    int32_t n;
-} runs;
 
 /* The documents' batch; an emulated GPU gets a small one. */
 static load main_load(const lab *l) { return l->emulated ? (load){2, 200} : (load){SEQS, KV}; }
@@ -168,9 +162,9 @@ static vt_status tell_split(lab *l, const lab_heads *h, vt_err *err)
 
 /* ---- measured ---- */
 
-static vt_status add_run(lab *l, runs *r, const lab_heads *h, load b, vt_err *err)
+static vt_status add_run(lab *l, lab_runs *r, const lab_heads *h, load b, vt_err *err)
 {
-    if (r->n == MAX_RUNS)
+    if (r->n == LAB_MAX_RUNS)
         return VT_OK;
     lab_note(l, "%d sequences of %d tokens", b.seqs, b.kv_len);
     TRY(run_load(l, h, NULL, b, &r->k[r->n], err));
@@ -180,7 +174,7 @@ static vt_status add_run(lab *l, runs *r, const lab_heads *h, load b, vt_err *er
     return VT_OK;
 }
 
-static vt_status sweep(lab *l, runs *r, const lab_heads *h, vt_err *err)
+static vt_status sweep(lab *l, lab_runs *r, const lab_heads *h, vt_err *err)
 {
     static const load quick[] = {{1, 4096}, {0, 0}},
                       full[] = {{1, 4096}, {1, 512}, {8, 1024}, {0, 0}},
@@ -191,24 +185,6 @@ static vt_status sweep(lab *l, runs *r, const lab_heads *h, vt_err *err)
     for (int i = 0; b[i].seqs; i++)
         TRY(add_run(l, r, h, b[i], err));
     return VT_OK;
-}
-
-static void tell_runs(lab *l, const runs *r)
-{
-    lab_table(l, "batches", "each is run and checked",
-              "batch x KV|runs as|>time|>least|>of roof|bound|>bandwidth|>error");
-    for (int32_t i = 0; i < r->n; i++) {
-        const lab_kernel *k = &r->k[i];
-        lab_cell(l, "%s", r->name[i]);
-        lab_cell(l, "%s", k->impl);
-        lab_cell_number(l, k->median_s, LAB_SECONDS);
-        lab_cell_number(l, k->least_s, LAB_SECONDS);
-        lab_cell_number(l, k->of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k->bound);
-        lab_cell_number(l, lab_bandwidth(k), LAB_BYTES_PER_S);
-        lab_cell(l, "%.1e", k->error);
-    }
-    lab_table_end(l);
 }
 
 /* The share of stalls in which a warp waits for memory. */
@@ -229,23 +205,17 @@ static void tell_scoreboard(lab *l, const lab_kernel *k)
         lab_missing(l, "long_scoreboard", "%s", why);
 }
 
-static void tell_hardware(lab *l, const runs *r)
+static void tell_hardware(lab *l, const lab_runs *r)
 {
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, true);
-    roofline_point point[MAX_RUNS];
     lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
                "of KV, Q and O, each counted once, over the measured time");
     lab_figure(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof");
     tell_scoreboard(l, k);
     lab_tell_occupancy(l, "occupancy", k);
-    for (int32_t i = 0; i < r->n; i++)
-        point[i] = (roofline_point){.name = r->name[i],
-                                    .bytes = r->k[i].bytes,
-                                    .flops = r->k[i].flops,
-                                    .seconds = r->k[i].median_s};
-    lab_roofline(l, "roof", "under the roofs that were measured here", &roof, point, r->n);
+    lab_tell_roofline(l, r, "roof", &roof);
 }
 
 /* ---- knobs ---- */
@@ -313,7 +283,7 @@ static vt_status run(lab *l, vt_err *err)
     lab_heads h = l->ordinal < 0 ? lab_heads_model(l) : lab_heads_32(l);
     static const char what[] = "time of the first call";
     char shape[160];
-    runs r = {.n = 0};
+    lab_runs r = {.n = 0};
     load_shape(&h, main_load(l), shape, sizeof shape);
     TRY(lab_kernel_predict(l, what, &(lab_kernel_ask){.op = "attention_decode", .shape = shape},
                            "bytes of KV over the measured memory roof, and a launch or a meeting",
@@ -324,7 +294,7 @@ static vt_status run(lab *l, vt_err *err)
     TRY(tell_split(l, &h, err));
     tell_merge(l);
     TRY(sweep(l, &r, &h, err));
-    tell_runs(l, &r);
+    lab_tell_runs(l, &r, "batches", "batch x KV", false);
     TRY(lab_tell_pages(l, &h, err));
     tell_hardware(l, &r);
     lab_kernel_card(l, "explanation", k, "attention of one new token a sequence, over its KV",

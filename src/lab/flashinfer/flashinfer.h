@@ -3,6 +3,7 @@
 #define VT_LAB_FLASHINFER_FLASHINFER_H
 
 #include "lab/kit/lab.h"
+#include "lab/kit/roofline.h"
 
 extern const lab_def lab_flashinfer_env, lab_flashinfer_test, lab_flashinfer_prefill,
     lab_flashinfer_decode, lab_flashinfer_norm, lab_flashinfer_rope, lab_flashinfer_jit;
@@ -35,5 +36,22 @@ void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of
 double lab_bandwidth(const lab_kernel *k);
 /* `a` over `b`; NAN where b is not a positive number. */
 double lab_over(double a, double b);
+
+enum { LAB_MAX_RUNS = 12 };
+
+/* Calls that were measured, for a table and the roofline. */
+typedef struct lab_runs {
+    lab_kernel k[LAB_MAX_RUNS];
+    char name[LAB_MAX_RUNS][48];
+    int32_t n;
+} lab_runs;
+
+/* The calls as a table, a row each; `call` is the title of its first column. By their rates, or by
+ * FLOPs a byte where the operation is what limits. */
+void lab_tell_runs(lab *l, const lab_runs *r, const char *key, const char *call, bool by_flops);
+void lab_tell_roofline(lab *l, const lab_runs *r, const char *key, const roofline_roof *roof);
+/* The sizes of this form of the lab: emulated, quick, full or with --sweep; each ends with 0. */
+const int32_t *lab_sizes(const lab *l, const int32_t *small, const int32_t *quick,
+                         const int32_t *full, const int32_t *swept);
 
 #endif

@@ -9,25 +9,18 @@
 #include "lab/kit/roofline.h"
 #include "lab/kit/rows.h"
 
-enum { MAX_RUNS = 12, HIDDEN = 4096, SMALL_HIDDEN = 256 };
-
-typedef struct runs {
-    lab_kernel k[MAX_RUNS];
-    int32_t tokens[MAX_RUNS], n;
-    char name[MAX_RUNS][40];
-} runs;
+enum { HIDDEN = 4096, SMALL_HIDDEN = 256 };
 
 static int32_t hidden_of(const lab *l) { return l->emulated ? SMALL_HIDDEN : HIDDEN; }
 /* The call whose details are told: more rows than caches hold. */
 static int32_t rows_of(const lab *l) { return l->emulated ? 16 : l->ordinal < 0 ? 2048 : 16384; }
 
-static vt_status add_run(lab *l, runs *r, int32_t tokens, vt_err *err)
+static vt_status add_run(lab *l, lab_runs *r, int32_t tokens, vt_err *err)
 {
-    if (r->n == MAX_RUNS)
+    if (r->n == LAB_MAX_RUNS)
         return VT_OK;
     TRY(lab_run_shape(l, "rmsnorm", NULL, &r->k[r->n], err, "tokens=%d,hidden=%d", tokens,
                       hidden_of(l)));
-    r->tokens[r->n] = tokens;
     snprintf(r->name[r->n], sizeof r->name[0], "%d row%s of %d", tokens, vt_text_s(tokens),
              hidden_of(l));
     r->n++;
@@ -201,52 +194,25 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
 
 /* ---- hardware ---- */
 
-static void tell_runs(lab *l, const runs *r)
-{
-    lab_table(l, "sizes", "each is run and checked",
-              "call|runs as|>time|>least|>of roof|bound|>bandwidth|>error");
-    for (int32_t i = 0; i < r->n; i++) {
-        const lab_kernel *k = &r->k[i];
-        lab_cell(l, "%s", r->name[i]);
-        lab_cell(l, "%s", k->impl);
-        lab_cell_number(l, k->median_s, LAB_SECONDS);
-        lab_cell_number(l, k->least_s, LAB_SECONDS);
-        lab_cell_number(l, k->of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k->bound);
-        lab_cell_number(l, lab_bandwidth(k), LAB_BYTES_PER_S);
-        lab_cell(l, "%.1e", k->error);
-    }
-    lab_table_end(l);
-}
-
-static void tell_hardware(lab *l, const runs *r)
+static void tell_hardware(lab *l, const lab_runs *r)
 {
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, false);
-    roofline_point point[MAX_RUNS];
     lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
                "x read, y written, the weights once");
     lab_figure(l, "copy_share", lab_over(lab_bandwidth(k), l->roofs.copy_bytes_per_s), LAB_SHARE,
                "of the measured copy roof (a norm reads and writes like a copy)");
     lab_tell_occupancy(l, "occupancy", k);
-    for (int32_t i = 0; i < r->n; i++)
-        point[i] = (roofline_point){.name = r->name[i],
-                                    .bytes = r->k[i].bytes,
-                                    .flops = r->k[i].flops,
-                                    .seconds = r->k[i].median_s};
-    lab_roofline(l, "roofline", "under the roofs that were measured here", &roof, point, r->n);
+    lab_tell_roofline(l, r, "roofline", &roof);
 }
 
 /* ---- the lab ---- */
 
-static vt_status sweep(lab *l, runs *r, vt_err *err)
+static vt_status sweep(lab *l, lab_runs *r, vt_err *err)
 {
     static const int32_t quick[] = {1, 512, 0}, full[] = {1, 32, 512, 0},
                          swept[] = {1, 8, 32, 128, 512, 1024, 4096, 0}, small[] = {1, 0};
-    const int32_t *tokens = l->emulated            ? small
-                            : lab_flag(l, "sweep") ? swept
-                            : l->quick             ? quick
-                                                   : full;
+    const int32_t *tokens = lab_sizes(l, small, quick, full, swept);
     for (int i = 0; tokens[i]; i++)
         TRY(add_run(l, r, tokens[i], err));
     return VT_OK;
@@ -273,7 +239,7 @@ static vt_status turn_row(lab *l, const lab_kernel *chosen, vt_err *err)
 static vt_status run(lab *l, vt_err *err)
 {
     static const char what[] = "time of the largest norm";
-    runs r = {.n = 0};
+    lab_runs r = {.n = 0};
     char shape[60];
     snprintf(shape, sizeof shape, "tokens=%d,hidden=%d", rows_of(l), hidden_of(l));
     TRY(lab_kernel_predict(
@@ -285,7 +251,7 @@ static vt_status run(lab *l, vt_err *err)
     lab_outcome(l, what, k->median_s, !l->emulated && k->disturbed);
     TRY(tell_row(l, k, err));
     TRY(sweep(l, &r, err));
-    tell_runs(l, &r);
+    lab_tell_runs(l, &r, "sizes", "call", false);
     TRY(tell_fused(l, k, err));
     tell_hardware(l, &r);
     lab_kernel_card(l, "explanation", k, "y = x * w / sqrt(mean(x^2) + eps), row by row",

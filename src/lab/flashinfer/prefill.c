@@ -9,16 +9,9 @@
 #include "lab/kit/rows.h"
 #include "lab/profilers/ncu_run.h"
 
-enum { TOKENS = 512, EMULATED_TOKENS = 64, MAX_RUNS = 12 };
+enum { TOKENS = 512, EMULATED_TOKENS = 64 };
 
 static const char op[] = "attention_prefill";
-
-/* The calls that were measured, for tables and the roofline. */
-typedef struct runs {
-    lab_kernel k[MAX_RUNS];
-    char name[MAX_RUNS][48];
-    int32_t n;
-} runs;
 
 static int32_t tokens_of(const lab *l) { return l->emulated ? EMULATED_TOKENS : TOKENS; }
 
@@ -154,10 +147,10 @@ static vt_status tell_model(lab *l, vt_err *err)
 
 /* ---- the sweep ---- */
 
-static vt_status add_run(lab *l, runs *r, const lab_heads *h, const char *impl, int32_t tokens,
+static vt_status add_run(lab *l, lab_runs *r, const lab_heads *h, const char *impl, int32_t tokens,
                          const char *note, vt_err *err)
 {
-    if (r->n == MAX_RUNS)
+    if (r->n == LAB_MAX_RUNS)
         return VT_OK;
     lab_kernel *k = &r->k[r->n];
     TRY(run_length(l, h, impl, tokens, k, err));
@@ -167,38 +160,17 @@ static vt_status add_run(lab *l, runs *r, const lab_heads *h, const char *impl, 
     return VT_OK;
 }
 
-static vt_status sweep(lab *l, runs *r, vt_err *err)
+static vt_status sweep(lab *l, lab_runs *r, vt_err *err)
 {
     static const int32_t quick[] = {128, 0}, full[] = {64, 128, 256, 512, 1024, 0},
                          swept[] = {32, 64, 128, 256, 512, 1024, 2048, 0}, small[] = {16, 32, 0};
     lab_heads h = lab_heads_model(l);
-    const int32_t *length = l->emulated            ? small
-                            : lab_flag(l, "sweep") ? swept
-                            : l->quick             ? quick
-                                                   : full;
+    const int32_t *length = lab_sizes(l, small, quick, full, swept);
     for (int i = 0; length[i]; i++) {
         lab_note(l, "%d tokens", length[i]);
         TRY(add_run(l, r, &h, NULL, length[i], "", err));
     }
     return VT_OK;
-}
-
-static void tell_runs(lab *l, const runs *r)
-{
-    lab_table(l, "lengths", "each is run and checked",
-              "call|runs as|>time|>least|>of roof|bound|>FLOP/byte|>error");
-    for (int32_t i = 0; i < r->n; i++) {
-        const lab_kernel *k = &r->k[i];
-        lab_cell(l, "%s", r->name[i]);
-        lab_cell(l, "%s", k->impl);
-        lab_cell_number(l, k->median_s, LAB_SECONDS);
-        lab_cell_number(l, k->least_s, LAB_SECONDS);
-        lab_cell_number(l, k->of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k->bound);
-        lab_cell_number(l, k->flops / k->bytes, LAB_COUNT);
-        lab_cell(l, "%.1e", k->error);
-    }
-    lab_table_end(l);
 }
 
 /* ---- hardware ---- */
@@ -217,11 +189,10 @@ static void tell_stalls(lab *l, const lab_kernel *k)
                     100 * c.tensor, 100 * c.occupancy);
 }
 
-static void tell_hardware(lab *l, const runs *r)
+static void tell_hardware(lab *l, const lab_runs *r)
 {
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, true);
-    roofline_point point[MAX_RUNS];
     lab_tell_occupancy(l, "occupancy", k);
     double share = lab_over(lab_over(k->flops, k->median_s), roof.flops_per_s);
     if (l->ordinal < 0)
@@ -235,12 +206,7 @@ static void tell_hardware(lab *l, const runs *r)
     lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof; bytes of Q, K, V and O, each once");
     tell_stalls(l, k);
-    for (int32_t i = 0; i < r->n; i++)
-        point[i] = (roofline_point){.name = r->name[i],
-                                    .bytes = r->k[i].bytes,
-                                    .flops = r->k[i].flops,
-                                    .seconds = r->k[i].median_s};
-    lab_roofline(l, "roofline", "under the roofs that were measured here", &roof, point, r->n);
+    lab_tell_roofline(l, r, "roofline", &roof);
 }
 
 /* ---- knobs ---- */
@@ -289,7 +255,7 @@ static vt_status turn_kv_type(lab *l, const lab_heads *h, const lab_kernel *chos
 static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *err)
 {
     static const char what[] = "time of the call with 32 heads";
-    runs r = {.n = 0};
+    lab_runs r = {.n = 0};
     vt_cut cut;
     char shape[160];
     int32_t tokens = tokens_of(l);
@@ -305,7 +271,7 @@ static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s does not say how it cuts its work", k->impl);
     tell_cut(l, h, &cut, tokens, k->bytes);
     TRY(sweep(l, &r, err));
-    tell_runs(l, &r);
+    lab_tell_runs(l, &r, "lengths", "call", true);
     lab_heads model = lab_heads_model(l);
     lab_call small;
     TRY(call_of(&c->target, &model, &small, err));

@@ -10,8 +10,6 @@
 #include "model/rope_table.h"
 #include "ops/rope/rope.h"
 
-enum { MAX_RUNS = 12 };
-
 static int32_t tokens_of(const lab *l) { return l->emulated ? 32 : l->ordinal < 0 ? 512 : 16384; }
 
 static void rope_shape(const lab *l, int32_t tokens, bool interleaved, char *out, size_t size)
@@ -244,37 +242,17 @@ static vt_status sweep(lab *l, const lab_kernel *first, vt_err *err)
 {
     static const int32_t quick[] = {1, 32, 0}, full[] = {1, 32, 128, 2048, 0},
                          swept[] = {1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 0}, small[] = {1, 0};
-    const int32_t *tokens = l->emulated            ? small
-                            : lab_flag(l, "sweep") ? swept
-                            : l->quick             ? quick
-                                                   : full;
-    lab_kernel k[MAX_RUNS];
-    char name[MAX_RUNS][24];
-    roofline_point point[MAX_RUNS];
+    const int32_t *tokens = lab_sizes(l, small, quick, full, swept);
+    lab_runs r = {.n = 1};
     roofline_roof roof = lab_roof(l, false);
-    int32_t n = 1;
-    k[0] = *first;
-    snprintf(name[0], sizeof name[0], "%d tokens", tokens_of(l));
-    for (int i = 0; tokens[i] && n < MAX_RUNS; i++, n++) {
-        TRY(run_rope(l, NULL, tokens[i], false, &k[n], err));
-        snprintf(name[n], sizeof name[n], "%d token%s", tokens[i], vt_text_s(tokens[i]));
+    r.k[0] = *first;
+    snprintf(r.name[0], sizeof r.name[0], "%d tokens", tokens_of(l));
+    for (int i = 0; tokens[i] && r.n < LAB_MAX_RUNS; i++, r.n++) {
+        TRY(run_rope(l, NULL, tokens[i], false, &r.k[r.n], err));
+        snprintf(r.name[r.n], sizeof r.name[0], "%d token%s", tokens[i], vt_text_s(tokens[i]));
     }
-    lab_table(l, "sizes", "each is run and checked",
-              "call|runs as|>time|>least|>of roof|bound|>bandwidth|>error");
-    for (int32_t i = 0; i < n; i++) {
-        point[i] = (roofline_point){
-            .name = name[i], .bytes = k[i].bytes, .flops = k[i].flops, .seconds = k[i].median_s};
-        lab_cell(l, "%s", name[i]);
-        lab_cell(l, "%s", k[i].impl);
-        lab_cell_number(l, k[i].median_s, LAB_SECONDS);
-        lab_cell_number(l, k[i].least_s, LAB_SECONDS);
-        lab_cell_number(l, k[i].of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k[i].bound);
-        lab_cell_number(l, lab_bandwidth(&k[i]), LAB_BYTES_PER_S);
-        lab_cell(l, "%.1e", k[i].error);
-    }
-    lab_table_end(l);
-    lab_roofline(l, "roofline", "under the roofs that were measured here", &roof, point, n);
+    lab_tell_runs(l, &r, "sizes", "call", false);
+    lab_tell_roofline(l, &r, "roofline", &roof);
     return VT_OK;
 }
 

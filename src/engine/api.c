@@ -182,10 +182,10 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
 }
 
 /* Takes the state slots out of the memory for KV: one for each sequence that may run, and more
- * for snapshots, as long as all are within a quarter of that memory. */
+ * for snapshots, as long as all are within half of that memory. */
 static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *bytes, vt_err *err)
 {
-    int64_t n = *bytes / 4 / (int64_t)slot, most = (int64_t)MOST_SLOTS * s->max_running;
+    int64_t n = *bytes / 2 / (int64_t)slot, most = (int64_t)MOST_SLOTS * s->max_running;
     n = n < s->max_running ? s->max_running : n < most ? n : most;
     if (n * (int64_t)slot >= *bytes)
         return vt_fail(err, VT_ERR_USAGE,

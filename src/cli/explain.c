@@ -82,7 +82,15 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
 {
     int64_t prompt = vt_options_int(c->options, "prompt"),
             context = vt_options_int(c->options, "context");
-    if (prompt == 0 && !vt_options_given(c->options, "context"))
+    if (vt_model_bidirectional(m)) { /* a text is always computed whole */
+        if (context > 0)
+            return vt_fail(
+                err, VT_ERR_USAGE,
+                "--context: every token of %s sees its whole text, so none is in a cache "
+                "before; expected --prompt alone",
+                m->name);
+        prompt = prompt ? prompt : m->arch.max_context < 256 ? m->arch.max_context : 256;
+    } else if (prompt == 0 && !vt_options_given(c->options, "context"))
         context = m->arch.max_context > 512 ? 512 : m->arch.max_context - 1;
     int64_t q = prompt ? prompt : 1;
     if (q + context > m->arch.max_context)

@@ -243,7 +243,7 @@ static int32_t auto_context(const vt_arch *a)
     int64_t row = 0;
     for (int32_t i = 0; i < a->n_ropes; i++)
         row += (int64_t)sizeof(float) * a->rope[i].dims;
-    int64_t most = AUTO_ROPE_BYTES / row;
+    int64_t most = row > 0 ? AUTO_ROPE_BYTES / row : AUTO_CONTEXT;
     most = most < AUTO_CONTEXT ? most : AUTO_CONTEXT;
     return a->max_context < most ? a->max_context : (int32_t)most;
 }
@@ -262,6 +262,20 @@ static vt_status size_ranks(const vt_options *o, sizes *s, vt_err *err)
     return VT_OK;
 }
 
+/* A model whose tokens see those behind them needs each text in one step. */
+static vt_status fit_whole(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
+{
+    if (!vt_model_bidirectional(m) || s->max_context <= s->budget)
+        return VT_OK;
+    if (vt_options_int(o, "max-context") > 0)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "max-context is %d and token-budget %d: %s computes a text in one step, so "
+                       "the budget must be as large",
+                       s->max_context, s->budget, m->name);
+    s->max_context = s->budget;
+    return VT_OK;
+}
+
 static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     bool cuda = on_cuda(o);
@@ -273,7 +287,11 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
                        s->max_context, m->name, m->arch.max_context);
     s->max_running = option_or(o, "max-running", cuda ? AUTO_RUNNING_CUDA : AUTO_RUNNING);
     int32_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
-    s->budget = option_or(o, "token-budget", s->max_running > budget ? s->max_running : budget);
+    budget = s->max_running > budget ? s->max_running : budget;
+    if (vt_model_bidirectional(m) && budget < s->max_context)
+        budget = s->max_context;
+    s->budget = option_or(o, "token-budget", budget);
+    TRY(fit_whole(m, o, s, err));
     s->kv_dtype = vt_options_kv_dtype(o, vt_model_dtype(m));
     int64_t rows = SCORE_BYTES / ((int64_t)m->arch.vocab * 4);
     s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
@@ -366,7 +384,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                         .max_context = s.max_context,
                         .page_size = s.page_size,
                         .n_workers = s.n_threads};
-    bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0;
+    bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0,
+         whole = vt_model_bidirectional(m);
     if (lookup && s.n_states > 0)
         return vt_fail(
             err, VT_ERR_UNSUPPORTED,
@@ -380,27 +399,29 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
     /* on a GPU, decodes of several tokens need kernels that only --draft compiles */
     bool forced = s.n_states == 0 && (lookup || cuda->ordinal < 0);
     limits.decode_tokens = lookup || forced ? 1 + VT_DRAFT_MOST : 1;
-    vt_engine_config c = {.sched = {.limits = limits,
-                                    .n_pages = s.n_pages,
-                                    .n_states = s.n_states,
-                                    .max_queued = (int32_t)vt_options_int(o, "max-queued"),
-                                    .policy = policy_of(o),
-                                    .prefix_cache = !vt_options_flag(o, "no-prefix-cache"),
-                                    .eos = m->eos,
-                                    .n_eos = m->n_eos,
-                                    .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
-                                    .forced = forced,
-                                    .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
-                          .request = {.vocab = m->arch.vocab,
-                                      .max_context = s.max_context,
-                                      .tokenizer = m->tokenizer,
-                                      .seed = (uint64_t)vt_options_int(o, "seed"),
-                                      .lookup = lookup,
-                                      .pooling = s.pooling,
-                                      .unscaled = m->pooled.unscaled,
-                                      .n_hidden = m->arch.hidden},
-                          .overlap = !vt_options_flag(o, "no-overlap"),
-                          .notice = *vt_options_notice(o)};
+    vt_engine_config c = {
+        .sched = {.limits = limits,
+                  .n_pages = s.n_pages,
+                  .n_states = s.n_states,
+                  .max_queued = (int32_t)vt_options_int(o, "max-queued"),
+                  .policy = policy_of(o),
+                  .prefix_cache = !whole && !vt_options_flag(o, "no-prefix-cache"),
+                  .whole = whole,
+                  .eos = m->eos,
+                  .n_eos = m->n_eos,
+                  .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
+                  .forced = forced,
+                  .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
+        .request = {.vocab = m->arch.vocab,
+                    .max_context = s.max_context,
+                    .tokenizer = m->tokenizer,
+                    .seed = (uint64_t)vt_options_int(o, "seed"),
+                    .lookup = lookup,
+                    .pooling = s.pooling,
+                    .unscaled = m->pooled.unscaled,
+                    .n_hidden = m->arch.hidden},
+        .overlap = !vt_options_flag(o, "no-overlap"),
+        .notice = *vt_options_notice(o)};
     vt_executor *x;
     vt_engine *e;
     TRY(make_executor(m, o, &s, &limits, cuda, &x, err));
@@ -417,6 +438,11 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
     TRY(vt_check_pointer(out, "vt_engine_new: out", err));
     if (!m->layer)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
+    if (on_cuda(o) && vt_model_bidirectional(m))
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: attention to the tokens behind one runs on a CPU only so far; expected "
+                       "device cpu",
+                       m->name);
     vt_cuda_options cuda;
     vt_status status = open_device(m, o, &cuda, err);
     if (status == VT_OK)

@@ -263,8 +263,8 @@ static const vt_option table[] = {
     /* explain and bench */
     ROW("prompt", INT(0, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN,
-        .help = "new prompt tokens of each sequence; auto: 512 in a bench, 0 (a decode step) in "
-                "explain"),
+        .help = "new prompt tokens of each sequence; auto: 512 in a bench; in explain 0 (a "
+                "decode step), or 256 of an encoder"),
     ROW("context", INT(0, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = VT_FOR_EXPLAIN,
         .help = "tokens already in the KV cache; auto: 512 for a decode step, 0 with --prompt"),

@@ -43,6 +43,7 @@ typedef struct vt_sched_config {
     int32_t max_queued; /* sequences */
     vt_policy policy;
     bool prefix_cache;
+    bool whole; /* a step has all of a sequence's tokens or none: tokens see those behind them */
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
     int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its

@@ -131,6 +131,8 @@ static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq
         n = without > f->rows_left ? without : f->rows_left;
     if (n == left && f->rows_left == 0)
         n--; /* the last token waits for a row */
+    if (s->config.whole && n < left)
+        return 0;
     return sched_has_states(s) ? chunk_to_snapshot(s, q, n) : n;
 }
 

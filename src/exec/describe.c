@@ -60,6 +60,7 @@ vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dt
 {
     vt_program_config config = {.target = *target,
                                 .activation = target->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
+                                .end = m->head ? VT_END_LOGITS : VT_END_HIDDEN,
                                 .describe = true};
     vt_described d = {0};
     vt_status status = describe(m, &config, kv_dtype, &d, err);

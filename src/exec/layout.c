@@ -64,6 +64,7 @@ static vt_status add_block(vt_layout *l, const vt_block *block, int32_t layer, v
     vt_layout_add_role(l, block->norm_role, layer);
     TRY(block->weights(l, layer, err));
     vt_layout_add_role(l, block->post_norm_role, layer);
+    vt_layout_add_role(l, block->post_norm_bias_role, layer);
     return VT_OK;
 }
 
@@ -88,6 +89,10 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     }
     l->model = m;
     add_one(l, VT_ROLE_EMBED, -1, m->embed, NULL);
+    add_one(l, VT_ROLE_POSITIONS, -1, m->positions, NULL);
+    add_one(l, VT_ROLE_TYPES, -1, m->types, NULL);
+    add_one(l, VT_ROLE_EMBED_NORM, -1, m->embed_norm, NULL);
+    add_one(l, VT_ROLE_EMBED_NORM_BIAS, -1, m->embed_norm_bias, NULL);
     for (int32_t i = 0; i < a->n_layers; i++) {
         vt_status status = add_layer(l, i, err);
         if (status != VT_OK) {

@@ -24,7 +24,9 @@
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
 #include "ops/embed/embed.h"
+#include "ops/layernorm/layernorm.h"
 #include "ops/page_copy/page_copy.h"
+#include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
 
@@ -286,6 +288,38 @@ static const vt_tensor *norm_before(const builder *b, int32_t layer, bool ffn)
     return b->w->layer[layer].tensor[block->norm_role];
 }
 
+/* y = the layer's norm of x, the sum of a block's result and what it was added to. */
+static void emit_layernorm(builder *b, int32_t layer, const char *what, const vt_tensor *weight,
+                           const vt_tensor *bias, const int32_t *const *row, vt_tensor *y)
+{
+    EMIT(b, layernorm, layer, what, row ? VT_WHEN_ROWS : VT_WHEN_TOKENS,
+         {.x = b->x,
+          .row = row,
+          .weight = weight,
+          .bias = bias,
+          .y = y,
+          .eps = b->m->arch.norm_eps});
+}
+
+/* A block whose sum with its input is normalised (VT_NORM_JOINED). The last norm of the model is
+ * of the rows that are wanted. */
+static void build_joined_block(builder *b, int32_t i, bool ffn)
+{
+    const vt_layer *l = &b->m->layer[i];
+    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
+    const vt_layer_weights *lw = &b->w->layer[i];
+    vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
+    vt_tensor *part = b->p->buffer[slot];
+    bool last = ffn && i == b->m->arch.n_layers - 1;
+    block->emit(b, i, b->x, part ? part : b->x);
+    if (part)
+        emit_all_reduce(b, i, block->norm, slot, b->x, b->x);
+    emit_layernorm(b, i, block->post_norm, lw->tensor[block->post_norm_role],
+                   lw->tensor[block->post_norm_bias_role],
+                   last ? (const int32_t *const *)&b->p->batch.row_token : NULL,
+                   last ? b->p->hidden : b->x);
+}
+
 /* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
  *
  *   norm before         h = norm(x), unless the block before this one made it
@@ -316,6 +350,37 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     *normed = next != NULL;
 }
 
+/* Adds to the embedding's rows the vectors of their positions, and normalises the sum. */
+static void build_positions(builder *b)
+{
+    const vt_layer_weights *w = &b->w->ends;
+    if (w->tensor[VT_ROLE_POSITIONS])
+        EMIT(b, add_position, -1, "", VT_WHEN_TOKENS,
+             {.batch = &b->p->batch,
+              .table = w->tensor[VT_ROLE_POSITIONS],
+              .types = w->tensor[VT_ROLE_TYPES],
+              .first = b->m->arch.first_position,
+              .x = b->x});
+    if (w->tensor[VT_ROLE_EMBED_NORM])
+        emit_layernorm(b, -1, "embed", w->tensor[VT_ROLE_EMBED_NORM],
+                       w->tensor[VT_ROLE_EMBED_NORM_BIAS], NULL, b->x);
+}
+
+/* Returns true if the rows that are wanted still have to be normalised. */
+static bool build_layers(builder *b)
+{
+    bool normed = false, joined = false;
+    for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
+        joined = b->m->layer[i].norms & VT_NORM_JOINED;
+        for (int ffn = 0; ffn < 2; ffn++)
+            if (joined)
+                build_joined_block(b, i, ffn);
+            else
+                build_block(b, i, ffn, &normed);
+    }
+    return !joined;
+}
+
 static void build_calls(builder *b)
 {
     vt_program *p = b->p;
@@ -342,18 +407,15 @@ static void build_calls(builder *b)
           .first = b->w->first_token});
     if (rows)
         emit_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
-    bool normed = false;
-    for (int32_t i = 0; i < a->n_layers; i++) {
-        build_block(b, i, false, &normed);
-        build_block(b, i, true, &normed);
-    }
-    EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
-         {.x = b->x,
-          .row = &p->batch.row_token,
-          .weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM],
-          .y = p->hidden,
-          .eps = a->norm_eps,
-          .plus_one = a->norm_plus_one});
+    build_positions(b);
+    if (build_layers(b))
+        EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
+             {.x = b->x,
+              .row = &p->batch.row_token,
+              .weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM],
+              .y = p->hidden,
+              .eps = a->norm_eps,
+              .plus_one = a->norm_plus_one});
     if (b->config->end == VT_END_HIDDEN) {
         p->n_forward = p->n_calls;
         return;
@@ -443,8 +505,8 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
 {
     if (!m->head && config->end == VT_END_LOGITS)
         return vt_fail(err, VT_ERR_MODEL,
-                       "%s has no head (lm_head.weight): it makes embeddings and no text; option "
-                       "pooling says how",
+                       "%s has no head (lm_head.weight): it makes embeddings and no text (vitrine "
+                       "embed); option pooling says how",
                        m->name);
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)

@@ -21,17 +21,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 enum {
-    MAX_LAYERS = 1024,
-    MAX_HIDDEN = 1 << 17,
-    MAX_HEADS = 4096,
-    MAX_HEAD_DIM = 1024,
-    MAX_TAPS = 8,
-    MAX_DELTA_HEADS = 256,
-    MAX_DELTA_DIM = 256,
-    MAX_FFN = 1 << 20,
     MAX_VOCAB = 1 << 24,
-    MAX_CONTEXT = 1 << 26,
-    MAX_EXPERTS = 4096,
     MAX_EOS = 64,
 };
 
@@ -40,7 +30,7 @@ enum {
  * tied head, scales of statically quantised activations (activations are quantised dynamically
  * here, or not at all) and of queries. The scales of keys and values were taken before
  * (take_kv_scale), under the names that are known. */
-static bool ignorable(const vt_arch *arch, const char *name)
+static bool ignorable(const vt_model *m, const char *name)
 {
     static const char *const part[] = {"rope_freqs.weight",
                                        "rope_factors_short.weight",
@@ -53,7 +43,11 @@ static bool ignorable(const vt_arch *arch, const char *name)
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (strstr(name, part[i]))
             return true;
-    return arch->tied_head && strcmp(name, "lm_head.weight") == 0;
+    const char *const *not_needed = m->family ? m->family->hf_ignored : NULL;
+    for (; not_needed && *not_needed; not_needed++)
+        if (strstr(name, *not_needed))
+            return true;
+    return m->arch.tied_head && strcmp(name, "lm_head.weight") == 0;
 }
 
 /* ---- finding and checking ---- */
@@ -65,12 +59,6 @@ typedef struct assembly {
     int64_t matrix_bytes[VT_DTYPE_COUNT]; /* of the layers' tensors of rank 2 and 3 */
     vt_err *err;
 } assembly;
-
-/* Returns how many channels q, k and v of a delta rule have together. */
-static int64_t delta_channels(const vt_delta *d)
-{
-    return 2 * (int64_t)d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
-}
 
 /* Returns what a dimension is, in the layer's terms; layer -1: outside the layers. */
 static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
@@ -96,6 +84,10 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->n_experts;
     case VT_DIM_EXPERT_FFN:
         return a->expert_ffn;
+    case VT_DIM_POSITIONS:
+        return a->n_positions;
+    case VT_DIM_TYPES:
+        return a->n_types;
     case VT_DIM_CONV_IN:
         return 3 * (int64_t)a->hidden;
     case VT_DIM_TAPS:
@@ -147,8 +139,8 @@ static vt_status check_tensor(const assembly *a, int32_t layer, const vt_tensor 
                     dims[0] != VT_DIM_VOCAB; /* has a place for FP8's scale */
     bool is_vector = rank == 1 ||
                      (rank == 2 &&
-                      (dims[0] == VT_DIM_EXPERTS ||
-                       dims[1] == VT_DIM_TAPS)); /* norms, biases, router, convolution */
+                      (dims[0] == VT_DIM_EXPERTS || dims[0] == VT_DIM_POSITIONS ||
+                       dims[0] == VT_DIM_TYPES || dims[1] == VT_DIM_TAPS)); /* stays as it is */
     if (!is_float(t->dtype) &&
         (is_vector || (!vt_dtype_quantised(t->dtype) && !(scalable && t->dtype == VT_FP8_E4M3))))
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has type %s; %s was expected",
@@ -307,6 +299,13 @@ static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const nam
     return VT_OK;
 }
 
+/* Returns false for roles that are stacked, or outside the layers. */
+static bool in_layers(vt_role role)
+{
+    const vt_role_row *r = &vt_roles[role];
+    return r->gguf && (r->block != VT_BLOCK_NONE || r->norm);
+}
+
 /* Returns true for roles that a layer may have. *required: it must have it. */
 static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *required)
 {
@@ -315,22 +314,34 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
     const vt_family_role *own = vt_family_role_of(m->family, role);
     vt_need need = own ? own->need : r->need;
     *required = need != VT_NEED_NOT;
-    if (!r->gguf || (r->block == VT_BLOCK_NONE && !r->norm))
-        return false; /* stacked, or outside the layers */
-    bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn;
+    if (!in_layers(role))
+        return false;
+    bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn ||
+                (r->other && r->other == l->ffn);
     if (r->kv && l->kv_of != layer)
         return false;
     return need != VT_NEED_BY_FAMILY && here && (!r->norm || l->norms & r->norm);
 }
 
-/* Writes the name that a role's tensor has in the layer's file. */
+/* Writes what stands in front of a layer's names. */
+static void layer_prefix(const vt_model *m, int32_t layer, bool hf, char *out, size_t size)
+{
+    const char *usual = hf ? "model.layers." : "blk.",
+               *own = hf && m->family ? m->family->hf_layer : NULL;
+    snprintf(out, size, "%s%d.", own ? own : usual, layer);
+}
+
+/* Writes the name that a role's tensor has in the file; layer -1: outside the layers. */
 static void role_name(const vt_model *m, int32_t layer, vt_role role, bool hf, char *out,
                       size_t size)
 {
     const vt_role_row *r = &vt_roles[role];
     const vt_family_role *own = vt_family_role_of(m->family, role);
     const char *usual = hf ? r->hf : r->gguf, *name = own ? (hf ? own->hf : own->gguf) : NULL;
-    snprintf(out, size, hf ? "model.layers.%d.%s" : "blk.%d.%s", layer, name ? name : usual);
+    char front[80] = "";
+    if (layer >= 0)
+        layer_prefix(m, layer, hf, front, sizeof front);
+    snprintf(out, size, "%s%s", front, name ? name : usual);
 }
 
 /* Returns the shape that a role's tensor has in layers. */
@@ -422,21 +433,48 @@ static vt_status take_layer(assembly *a, int32_t layer)
                          &l->kv_v_scale);
 }
 
-/* Takes a tensor that is no layer's. */
-static vt_status take_end(assembly *a, vt_role role, const vt_tensor **out)
+/* The tensors that are no layer's, in the order of a forward pass. */
+static const vt_role end_role[] = {VT_ROLE_EMBED,      VT_ROLE_POSITIONS,       VT_ROLE_TYPES,
+                                   VT_ROLE_EMBED_NORM, VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_FINAL_NORM,
+                                   VT_ROLE_HEAD};
+enum { END_ROLES = sizeof end_role / sizeof *end_role };
+
+/* Returns true for roles that the model may have outside its layers. *required: it must. */
+static bool end_wanted(const vt_model *m, vt_role role, bool *required)
 {
-    const vt_role_row *r = &vt_roles[role];
-    bool required = role != VT_ROLE_HEAD || !a->src->headless;
-    return take(a, -1, a->src->hf_names ? r->hf : r->gguf, r->dim, required, out);
+    const vt_family_role *own = vt_family_role_of(m->family, role);
+    vt_need need = own ? own->need : vt_roles[role].need;
+    *required = need == VT_NEED_ALWAYS;
+    return need != VT_NEED_BY_FAMILY && !(role == VT_ROLE_HEAD && m->arch.tied_head);
 }
 
-/* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
- * vocabulary. */
+static const vt_tensor **end_at(vt_model *m, vt_role role)
+{
+    switch (role) {
+    case VT_ROLE_EMBED:
+        return &m->embed;
+    case VT_ROLE_POSITIONS:
+        return &m->positions;
+    case VT_ROLE_TYPES:
+        return &m->types;
+    case VT_ROLE_EMBED_NORM:
+        return &m->embed_norm;
+    case VT_ROLE_EMBED_NORM_BIAS:
+        return &m->embed_norm_bias;
+    case VT_ROLE_FINAL_NORM:
+        return &m->final_norm;
+    default:
+        return &m->head;
+    }
+}
+
+/* Takes the embedding and what is beside it, the final norm and the head. The embedding has one row
+ * for each token of the vocabulary. */
 static vt_status take_ends(assembly *a)
 {
     vt_model *m = a->m;
-    const vt_role_row *embed = &vt_roles[VT_ROLE_EMBED];
-    const char *name = a->src->hf_names ? embed->hf : embed->gguf;
+    char name[160];
+    role_name(m, -1, VT_ROLE_EMBED, a->src->hf_names, name, sizeof name);
     int64_t i = a->src->find(a->src->file, name);
     if (i >= 0) {
         int64_t rows = a->src->at(a->src->file, i)->dim[0];
@@ -445,10 +483,18 @@ static vt_status take_ends(assembly *a)
                            m->path, name, (long long)rows, MAX_VOCAB);
         m->arch.vocab = (int32_t)rows;
     }
-    TRY(take_end(a, VT_ROLE_EMBED, &m->embed));
-    TRY(take_end(a, VT_ROLE_FINAL_NORM, &m->final_norm));
-    m->head = m->arch.tied_head ? m->embed : NULL;
-    return m->arch.tied_head ? VT_OK : take_end(a, VT_ROLE_HEAD, &m->head);
+    for (int k = 0; k < END_ROLES; k++) {
+        bool required;
+        if (!end_wanted(m, end_role[k], &required))
+            continue;
+        role_name(m, -1, end_role[k], a->src->hf_names, name, sizeof name);
+        TRY(take(a, -1, name, role_dims(m, end_role[k]),
+                 required && !(end_role[k] == VT_ROLE_HEAD && a->src->headless),
+                 end_at(m, end_role[k])));
+    }
+    if (m->arch.tied_head)
+        m->head = m->embed;
+    return VT_OK;
 }
 
 /* Tensors without a place are refused, but for those of parts that the family says are not run. */
@@ -463,7 +509,7 @@ static vt_status refuse_unknown(const assembly *a)
             a->m->skipped_bytes += vt_tensor_bytes(t);
             continue;
         }
-        if (!a->used[i] && !skip && !ignorable(&a->m->arch, t->name))
+        if (!a->used[i] && !skip && !ignorable(a->m, t->name))
             return vt_fail(a->err, VT_ERR_MODEL,
                            "%s: tensor %s has no place in a %s model as known here", a->m->path,
                            t->name, a->m->arch.family);
@@ -478,15 +524,17 @@ vt_status model_make_layers(vt_model *m, vt_err *err)
     m->layer = vt_arena_alloc(&m->arena, (size_t)a->n_layers, sizeof *m->layer);
     if (!m->layer)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
+    uint8_t ffn = f && f->experts ? VT_BLOCK_EXPERTS : f && f->mlp ? VT_BLOCK_MLP : VT_BLOCK_FFN;
     for (int32_t i = 0; i < a->n_layers; i++)
         m->layer[i] = (vt_layer){.mixer = VT_BLOCK_ATTENTION,
-                                 .ffn = f && f->experts ? VT_BLOCK_EXPERTS : VT_BLOCK_FFN,
+                                 .ffn = ffn,
                                  .norms = f && f->norms ? f->norms : VT_NORM_BEFORE,
                                  .head = {.heads = a->n_heads,
                                           .kv_heads = a->n_kv_heads,
                                           .dim = a->head_dim,
                                           .window = a->window,
-                                          .causal = true},
+                                          .rope = f && f->no_rope ? -1 : 0,
+                                          .after = f && f->encoder ? INT32_MAX : 0},
                                  .kv_of = (int16_t)i};
     return VT_OK;
 }
@@ -557,15 +605,21 @@ static vt_status declare(vt_model *m, int32_t layer, vt_tensor *t, vt_dtype dtyp
 
 vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n, vt_err *err)
 {
-    vt_tensor *t = vt_arena_alloc(&m->arena, 3 + (size_t)m->arch.n_layers * VT_ROLES, sizeof *t);
+    vt_tensor *t = vt_arena_alloc(&m->arena, END_ROLES + (size_t)m->arch.n_layers * VT_ROLES,
+                                  sizeof *t);
     char name[160];
     int64_t at = 0;
     if (!t)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
     if (!m->layer)
         TRY(model_make_layers(m, err));
-    const vt_role_row *ends = vt_roles;
-    TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_EMBED].hf, ends[VT_ROLE_EMBED].dim, err));
+    for (int k = 0; k < END_ROLES; k++) {
+        bool required;
+        if (!end_wanted(m, end_role[k], &required) || !required)
+            continue;
+        role_name(m, -1, end_role[k], true, name, sizeof name);
+        TRY(declare(m, -1, &t[at++], dtype, name, role_dims(m, end_role[k]), err));
+    }
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         for (int r = 0; r < VT_ROLES; r++) {
             bool required;
@@ -574,202 +628,9 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
             role_name(m, i, (vt_role)r, true, name, sizeof name);
             TRY(declare(m, i, &t[at++], dtype, name, role_dims(m, (vt_role)r), err));
         }
-    TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_FINAL_NORM].hf, ends[VT_ROLE_FINAL_NORM].dim,
-                err));
-    if (!m->arch.tied_head)
-        TRY(declare(m, -1, &t[at++], dtype, ends[VT_ROLE_HEAD].hf, ends[VT_ROLE_HEAD].dim, err));
     *out = t;
     *n = at;
     return VT_OK;
-}
-
-/* ---- the architecture's numbers ---- */
-
-vt_status model_check_factor(const char *path, const char *key, double value, vt_err *err)
-{
-    if (fabs(value) >= MODEL_SCALE_MIN && fabs(value) <= MODEL_SCALE_MAX)
-        return VT_OK;
-    return vt_fail(err, VT_ERR_MODEL, "%s: %s is %g (between %g and %g expected)", path, key, value,
-                   MODEL_SCALE_MIN, MODEL_SCALE_MAX);
-}
-
-/* Longrope's factors divide frequencies. */
-static vt_status check_factors(const vt_model *m, const vt_rope_params *r, vt_err *err)
-{
-    const float *list[] = {r->short_factor, r->long_factor};
-    for (int32_t k = 0; k < 2; k++)
-        for (int32_t i = 0; i < r->dims / 2; i++)
-            if (!(list[k][i] > 0 && list[k][i] < 1e6f))
-                return vt_fail(err, VT_ERR_MODEL,
-                               "%s: %s factor %d of longrope is %g (a positive number expected)",
-                               m->path, k ? "long" : "short", i, (double)list[k][i]);
-    return VT_OK;
-}
-
-static vt_status check_rope(const vt_model *m, const vt_rope_params *r, int32_t head_dim,
-                            vt_err *err)
-{
-    if (r->dims < 2 || r->dims % 2 != 0 || r->dims > head_dim)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: %d rotated dimensions of a head of %d (an even number up to that was "
-                       "expected)",
-                       m->path, r->dims, head_dim);
-    if (!(r->base > 1 && r->base < 1e18))
-        return vt_fail(err, VT_ERR_MODEL, "%s: rope base %g (more than 1 expected)", m->path,
-                       r->base);
-    bool scales = r->scaling != VT_ROPE_PLAIN && r->scaling != VT_ROPE_LONGROPE;
-    if (r->still < 0 || r->still > r->dims / 2)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d of the %d pairs of rope are not rotated", m->path,
-                       r->still, r->dims / 2);
-    if (scales && !(r->factor > 0 && r->factor < 1e6))
-        return vt_fail(err, VT_ERR_MODEL, "%s: rope scaling factor %g (a positive number expected)",
-                       m->path, r->factor);
-    if (((scales && r->scaling != VT_ROPE_LINEAR) || r->scaling == VT_ROPE_LONGROPE ||
-         r->temper != 0) &&
-        r->original_context < 1)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: rope scaling needs the original context length, which is missing",
-                       m->path);
-    if (r->scaling == VT_ROPE_LLAMA3 &&
-        !(r->low_freq_factor > 0 && r->high_freq_factor > r->low_freq_factor))
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: rope low_freq_factor %g and high_freq_factor %g (0 < low < high "
-                       "expected)",
-                       m->path, r->low_freq_factor, r->high_freq_factor);
-    if (r->scaling == VT_ROPE_LONGROPE)
-        TRY(check_factors(m, r, err));
-    if (r->scaling == VT_ROPE_YARN && !(r->beta_slow > 0 && r->beta_fast >= r->beta_slow))
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: rope beta_fast %g and beta_slow %g (0 < slow <= fast expected)",
-                       m->path, r->beta_fast, r->beta_slow);
-    return VT_OK;
-}
-
-static vt_status check_moe(const vt_model *m, vt_err *err)
-{
-    const vt_arch *a = &m->arch;
-    if (a->n_experts < 0 || a->n_experts > MAX_EXPERTS || a->n_experts_used < 1 ||
-        a->n_experts_used > a->n_experts || a->expert_ffn < 1 || a->expert_ffn > MAX_FFN)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: %d experts of %d rows, %d used by a token, make no sense", m->path,
-                       a->n_experts, a->expert_ffn, a->n_experts_used);
-    return VT_OK;
-}
-
-typedef struct number {
-    const char *name;
-    int32_t value, min, max;
-} number;
-
-static vt_status check_numbers(const vt_model *m, const number *all, size_t n, vt_err *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (all[i].value < all[i].min || all[i].value > all[i].max)
-            return vt_fail(err, VT_ERR_MODEL, "%s: the %s is %d (%d to %d allowed)", m->path,
-                           all[i].name, all[i].value, all[i].min, all[i].max);
-    return VT_OK;
-}
-
-static vt_status check_layer(const vt_model *m, int32_t i, vt_err *err)
-{
-    const vt_layer *l = &m->layer[i], *of;
-    const vt_heads *h = &l->head;
-    const number numbers[] = {
-        {"number of heads", h->heads, 1, MAX_HEADS},
-        {"number of KV heads", h->kv_heads, 1, MAX_HEADS},
-        {"head dimension", h->dim, 2, MAX_HEAD_DIM},
-        {"sliding window", h->window, 0, MAX_CONTEXT},
-        {"rope of a layer", h->rope, -1, m->arch.n_ropes - 1},
-        {"layer whose keys and values are read", l->kv_of, 0, i},
-    };
-    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
-    if (h->heads % h->kv_heads != 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d heads are not a multiple of %d KV heads", m->path,
-                       h->heads, h->kv_heads);
-    if (h->dim % 2 != 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: the head dimension %d is odd", m->path, h->dim);
-    of = &m->layer[l->kv_of];
-    if (of->kv_of != l->kv_of || of->head.kv_heads != h->kv_heads || of->head.dim != h->dim)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: layer %d cannot read the keys and values of layer %d: that has none of "
-                       "its own, or of another shape",
-                       m->path, i, l->kv_of);
-    return h->rope >= 0 ? check_rope(m, &m->arch.rope[h->rope], h->dim, err) : VT_OK;
-}
-
-int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer)
-{
-    const vt_delta *d = &a->delta;
-    int64_t before = a->conv_taps - 1, each = sizeof(float);
-    if (mixer == VT_BLOCK_CONV)
-        return before * a->hidden * each;
-    if (mixer != VT_BLOCK_DELTA)
-        return 0;
-    return (before * delta_channels(d) + (int64_t)d->v_heads * d->k_dim * d->v_dim) * each;
-}
-
-static vt_status check_delta(const vt_model *m, vt_err *err)
-{
-    const vt_delta *d = &m->arch.delta;
-    const number numbers[] = {
-        {"number of key heads of linear attention", d->k_heads, 1, MAX_DELTA_HEADS},
-        {"number of value heads of linear attention", d->v_heads, 1, MAX_DELTA_HEADS},
-        {"key dimension of linear attention", d->k_dim, 1, MAX_DELTA_DIM},
-        {"value dimension of linear attention", d->v_dim, 1, MAX_DELTA_DIM},
-    };
-    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
-    if (d->v_heads % d->k_heads != 0)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: %d value heads of linear attention are not a multiple of %d key heads",
-                       m->path, d->v_heads, d->k_heads);
-    return VT_OK;
-}
-
-/* The state of a layer must be as large as its block uses it. */
-static vt_status check_state(const vt_model *m, int32_t i, vt_err *err)
-{
-    const vt_layer *l = &m->layer[i];
-    const number taps = {"number of taps of a convolution", m->arch.conv_taps, 2, MAX_TAPS};
-    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA)
-        TRY(check_numbers(m, &taps, 1, err));
-    if (l->mixer == VT_BLOCK_DELTA)
-        TRY(check_delta(m, err));
-    int64_t want = model_state_bytes(&m->arch, (vt_block_kind)l->mixer);
-    if (l->state_bytes != want)
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: layer %d has %d bytes of sequence state, and its block needs %lld",
-                       m->path, i, l->state_bytes, (long long)want);
-    return VT_OK;
-}
-
-vt_status arch_check(const vt_model *m, vt_err *err)
-{
-    const vt_arch *a = &m->arch;
-    const number numbers[] = {
-        {"number of layers", a->n_layers, 1, MAX_LAYERS},
-        {"hidden size", a->hidden, 1, MAX_HIDDEN},
-        {"feed-forward size", a->ffn, a->n_experts ? 0 : 1, MAX_FFN},
-        {"context length", a->max_context, 1, MAX_CONTEXT},
-        {"feed-forward size of the shared expert", a->shared_ffn, 0, MAX_FFN},
-    };
-    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
-    for (int32_t i = 0; m->layer && i < a->n_layers; i++) {
-        TRY(check_layer(m, i, err));
-        TRY(check_state(m, i, err));
-    }
-    if (!(a->norm_eps > 0 && a->norm_eps < 1))
-        return vt_fail(err, VT_ERR_MODEL, "%s: the norms' epsilon is %g (between 0 and 1 expected)",
-                       m->path, (double)a->norm_eps);
-    if (!(a->attn_scale > 0) || !isfinite(a->attn_scale))
-        return vt_fail(err, VT_ERR_MODEL,
-                       "%s: the attention scale is %g (a positive number expected)", m->path,
-                       (double)a->attn_scale);
-    if (!isfinite(a->logit_scale) || a->logit_scale == 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: the logit scale is %g", m->path,
-                       (double)a->logit_scale);
-    for (int32_t i = 0; i < a->n_ropes; i++)
-        TRY(check_rope(m, &a->rope[i], MAX_HEAD_DIM, err));
-    return a->n_experts || (m->family && m->family->experts) ? check_moe(m, err) : VT_OK;
 }
 
 /* ---- the model itself ---- */

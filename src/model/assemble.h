@@ -18,6 +18,12 @@ typedef struct weight_source {
     bool (*skip)(const void *file, int64_t i); /* known to be used otherwise; NULL: none are */
 } weight_source;
 
+/* Returns how many channels q, k and v of a delta rule have together. */
+static inline int64_t delta_channels(const vt_delta *d)
+{
+    return 2 * (int64_t)d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
+}
+
 /* An empty model with its arena, path and name (the path's last part without .gguf) set, knobs at
  * their neutral values. */
 vt_status model_new(const char *path, vt_model **out, vt_err *err);

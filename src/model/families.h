@@ -19,4 +19,5 @@ VT_FAMILY(exaone4)
 VT_FAMILY(ministral3)
 VT_FAMILY(gpt_oss)
 VT_FAMILY(hybrid)
+VT_FAMILY(bert)
 #undef VT_FAMILY

@@ -101,12 +101,19 @@ struct vt_family {
     bool experts;
     /* folders: experts are [in, out] with gate and up in turn, or blocks and scales of MXFP4 */
     bool experts_transposed;
+    bool mlp;                      /* the feed-forward has no gate */
+    bool layer_norm;               /* vt_arch.layer_norm */
+    bool no_rope;                  /* q and k are not rotated */
+    bool encoder;                  /* every token sees all of its sequence; there is no head */
+    const char *hf_layer;          /* in place of "model.layers." */
+    const char *hf_prefix;         /* may stand in front of all names of a folder; NULL: nothing */
+    const char *const *hf_ignored; /* parts of names that are not needed, to a NULL; NULL: none */
     /* GGUF: q and k are permuted, so that rope turns neighbouring pairs */
     bool rope_interleaved;
     bool hf_rope_interleaved; /* config.json: likewise */
     /* config.json: what holds where it does not say otherwise */
     bool tied, qkv_bias, kv_heads_optional;
-    const char *activation; /* NULL: silu */
+    const char *activation; /* hidden_act; NULL: silu */
     int32_t head_dim;       /* 0: hidden / heads */
     double rope_base;       /* 0: 10,000 */
     double rope_partial;    /* the part of a head that is rotated; 0: all of it, and no other part

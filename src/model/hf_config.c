@@ -270,6 +270,14 @@ static vt_status read_activation(hf_reader *c)
     const char *name = c->family->activation ? c->family->activation : "silu";
     TRY(vt_read_str(c->path, c->root, "hidden_act", false, &name, c->err));
     TRY(vt_read_str(c->path, c->root, "hidden_activation", false, &name, c->err));
+    if (c->family->mlp) {
+        c->m->arch.activation = VT_ACT_GELU_ERF;
+        return strcmp(name, "gelu") == 0
+                   ? VT_OK
+                   : vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                             "%s: activation %.40s is not supported for %s (gelu is)", c->path,
+                             name, c->family->hf);
+    }
     if (strcmp(name, "silu") == 0)
         c->m->arch.activation = VT_ACT_SILU;
     else if (strcmp(name, "gelu_pytorch_tanh") == 0)
@@ -284,7 +292,8 @@ static vt_status read_activation(hf_reader *c)
 static vt_status read_shape(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    double eps = 1e-6;
+    bool layer_norm = c->family->layer_norm;
+    double eps = layer_norm ? 1e-12 : 1e-6;
     TRY(hf_read_i32(c, "num_hidden_layers", true, &a->n_layers));
     if (a->n_layers < 1 || a->n_layers > 1024)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
@@ -303,8 +312,11 @@ static vt_status read_shape(hf_reader *c)
     a->head_dim = c->family->head_dim ? c->family->head_dim : a->hidden / a->n_heads;
     TRY(hf_read_i32(c, "head_dim", false, &a->head_dim));
     TRY(hf_read_i32(c, "max_position_embeddings", true, &a->max_context));
-    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
+    TRY(hf_read_f64(c, layer_norm ? "layer_norm_eps" : "rms_norm_eps", false, &eps));
     a->norm_eps = (float)eps;
+    a->layer_norm = layer_norm;
+    if (c->family->encoder)
+        return VT_OK; /* without a head */
     a->tied_head = c->family->tied;
     TRY(vt_read_bool(c->path, c->outer, "tie_word_embeddings", false, &a->tied_head, c->err));
     return hf_read_bool(c, "tie_word_embeddings", &a->tied_head);
@@ -400,7 +412,10 @@ vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_e
     m->arch.attn_scale = (float)(1 / sqrt((double)m->arch.head_dim));
     TRY(model_make_layers(m, err));
     TRY(read_activation(&c));
-    TRY(read_rope(&c));
+    if (c.family->no_rope)
+        m->arch.n_ropes = 0;
+    else
+        TRY(read_rope(&c));
     TRY(read_windows(&c));
     TRY(read_biases(&c));
     TRY(read_quantisation(&c));

@@ -45,6 +45,15 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->attn_scale = 1 / __builtin_sqrtf((float)s->head_dim);
     a->rope[0] = (vt_rope_params){.base = s->rope_base,
                                   .dims = s->rope_dims ? s->rope_dims : s->head_dim};
+    a->n_ropes = f->no_rope ? 0 : 1;
+    a->layer_norm = f->layer_norm;
+    if (f->mlp)
+        a->activation = VT_ACT_GELU_ERF;
+    if (f->encoder) {
+        a->n_positions = s->max_context;
+        a->n_types = 2;
+        m->pooled.how = VT_POOLING_MEAN;
+    }
     if (s->llama3_factor > 0) {
         a->rope[0].scaling = VT_ROPE_LLAMA3;
         a->rope[0].factor = s->llama3_factor;

@@ -50,9 +50,10 @@ typedef struct folder_source {
     vt_tensor *stacked; /* [n_stacked] */
     name_entry *stacked_index;
     int64_t n_stacked;
-    uint8_t *absorbed;  /* [set->n_tensors] 1: part of a stack */
-    const char *prefix; /* what names have in the place of "model."; "": a model without a head */
-    bool nested;        /* the files hold other models too */
+    uint8_t *absorbed;   /* [set->n_tensors] 1: part of a stack */
+    const char *prefix;  /* what names have in the place of "model."; "": a model without a head */
+    bool nested;         /* the files hold other models too */
+    const char *encoder; /* an encoder's: what stands in front of all names; NULL: no encoder */
 } folder_source;
 
 typedef struct loader {
@@ -79,11 +80,32 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
+/* Returns the index in the files of an encoder's tensor; -1: none. Names may have a prefix, and
+ * older files call the weight and the bias of a LayerNorm gamma and beta. */
+static int64_t find_renamed(const folder_source *s, const char *name)
+{
+    static const char *const old[2][2] = {{"LayerNorm.weight", "gamma"},
+                                          {"LayerNorm.bias", "beta"}};
+    char full[EXPERT_NAME];
+    size_t len = (size_t)snprintf(full, sizeof full, "%s%s", s->encoder, name);
+    int64_t i = st_find(s->set, full);
+    for (int k = 0; k < 2 && i < 0 && len < sizeof full; k++) {
+        size_t end = strlen(old[k][0]), norm = strlen("LayerNorm.");
+        if (len < end || strcmp(full + len - end, old[k][0]) != 0)
+            continue;
+        snprintf(full + len - end + norm, sizeof full - (len - end + norm), "%s", old[k][1]);
+        i = st_find(s->set, full);
+    }
+    return i;
+}
+
 /* Returns the index in the files of the tensor that a text model with a head calls `name`; -1:
  * none. */
 static int64_t find_in_files(const folder_source *s, const char *name)
 {
     char full[EXPERT_NAME + 64];
+    if (s->encoder)
+        return find_renamed(s, name);
     const char *tail = strncmp(name, "model.", 6) == 0 ? name + 6 : NULL;
     int64_t i = st_find(s->set, name);
     if (i >= 0 || strcmp(s->prefix, "model.") == 0)
@@ -458,6 +480,17 @@ static vt_status check_biases(const loader *l)
     return VT_OK;
 }
 
+/* Encoders' files have names with or without the family's prefix. */
+static void find_encoder_prefix(loader *l)
+{
+    const vt_family *f = l->m->family;
+    char name[EXPERT_NAME];
+    if (!f->hf_prefix)
+        return;
+    snprintf(name, sizeof name, "%sembeddings.word_embeddings.weight", f->hf_prefix);
+    l->src->encoder = st_find(l->src->set, name) >= 0 ? f->hf_prefix : "";
+}
+
 static vt_status load_weights(loader *l)
 {
     char path[4096];
@@ -469,6 +502,7 @@ static vt_status load_weights(loader *l)
                        l->folder);
     TRY(st_open_folder(l->folder, &l->src->set, l->err));
     find_prefix(l->src, l->extra.nested);
+    find_encoder_prefix(l);
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     TRY(arch_check(l->m, l->err));
@@ -488,23 +522,27 @@ static vt_status load_weights(loader *l)
 /* ---- text ---- */
 
 /* tokenizer.json, or a tokenizer.model in tiktoken's form (a SentencePiece one is refused by
- * name). */
+ * name), or vocab.txt. */
 static vt_status load_tokenizer(loader *l, const void *config, size_t config_len)
 {
     char path[4096];
     const void *text;
     size_t len;
-    bool json = has_file(l, "tokenizer.json", path, sizeof path);
-    if (!json && !has_file(l, "tokenizer.model", path, sizeof path))
+    vt_status (*const read[])(const char *, const char *, size_t, const char *, size_t,
+                              vt_tokenizer **, vt_err *) = {
+        vt_tokenizer_from_json, vt_tokenizer_from_tiktoken, vt_tokenizer_from_vocab};
+    static const char *const file[] = {"tokenizer.json", "tokenizer.model", "vocab.txt"};
+    int form = 0;
+    while (form < 3 && !has_file(l, file[form], path, sizeof path))
+        form++;
+    if (form == 3)
         return VT_OK;
     TRY(file_map(path, &text, &len, l->err));
     vt_status status = len > MAX_TOKENIZER
                            ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
                                      path, len, MAX_TOKENIZER)
-                       : json ? vt_tokenizer_from_json(path, text, len, config, config_len,
-                                                       &l->m->tokenizer, l->err)
-                              : vt_tokenizer_from_tiktoken(path, text, len, config, config_len,
-                                                           &l->m->tokenizer, l->err);
+                           : read[form](path, text, len, config, config_len, &l->m->tokenizer,
+                                        l->err);
     file_unmap(text, len);
     return status;
 }

@@ -225,7 +225,10 @@ static vt_status read_arch(gguf_reader *r)
     TRY(gguf_read_i32(r, "context_length", true, &a->max_context));
     TRY(gguf_read_i32(r, "embedding_length", true, &a->hidden));
     TRY(gguf_read_i32(r, "feed_forward_length", !r->family->experts, &a->ffn));
-    TRY(gguf_read_f64(r, "attention.layer_norm_rms_epsilon", true, &eps));
+    a->layer_norm = r->family->layer_norm;
+    TRY(gguf_read_f64(
+        r, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+        true, &eps));
     a->norm_eps = (float)eps;
     TRY(read_heads(r));
     TRY(gguf_read_i32(r, "attention.sliding_window", false, &a->window));
@@ -235,12 +238,15 @@ static vt_status read_arch(gguf_reader *r)
     scale = 1;
     TRY(gguf_read_factor(r, "logit_scale", &scale));
     a->logit_scale = (float)scale;
-    a->tied_head = !gguf_tensor(r->file, "output.weight");
+    a->tied_head = !r->family->encoder && !gguf_tensor(r->file, "output.weight");
     TRY(refuse_experts(r));
     if (a->n_layers < 1 || a->n_layers > 1024) /* before anything is allocated per layer */
         return arch_check(r->m, r->err);
     TRY(model_make_layers(r->m, r->err));
-    TRY(read_rope(r));
+    if (r->family->no_rope)
+        a->n_ropes = 0;
+    else
+        TRY(read_rope(r));
     return r->family->from_gguf ? r->family->from_gguf(r) : VT_OK;
 }
 

@@ -16,7 +16,12 @@ struct vt_template;                 /* text/template/template.h */
 typedef struct vt_family vt_family; /* model/family.h */
 
 /* VT_ACT_CLAMPED: of gated pairs, with a limit (ops/linear/linear.h) */
-typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH, VT_ACT_CLAMPED } vt_activation;
+typedef enum vt_activation {
+    VT_ACT_SILU,
+    VT_ACT_GELU_TANH,
+    VT_ACT_CLAMPED,
+    VT_ACT_GELU_ERF
+} vt_activation;
 typedef enum vt_rope_scaling {
     VT_ROPE_PLAIN,
     VT_ROPE_LINEAR,
@@ -57,6 +62,7 @@ typedef struct vt_arch {
     char family[32]; /* "llama", "qwen3", "gemma3", ... */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
     float norm_eps;
+    bool layer_norm;    /* norms subtract the mean (LayerNorm), and may have a bias; else RMSNorm */
     bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
     bool tied_head;     /* the head is the embedding */
     vt_activation activation;
@@ -70,6 +76,9 @@ typedef struct vt_arch {
     int32_t n_ropes;
     /* mixture of experts; n_experts 0: dense */
     int32_t n_experts, n_experts_used, expert_ffn;
+    /* learned positions: rows of the table, and its row of position 0; 0: there is none */
+    int32_t n_positions, first_position;
+    int32_t n_types;    /* of texts in a sequence, which have a vector each; 0: they have none */
     int32_t shared_ffn; /* of the expert that every token has; 0: there is none */
     int32_t conv_taps;  /* of layers that mix tokens by a short convolution; 0: none does */
     vt_delta delta;     /* k_heads 0: no layer has a delta rule */
@@ -104,7 +113,7 @@ typedef struct vt_heads {
     int32_t heads, kv_heads, dim;
     int32_t window;   /* tokens that a token sees, counting itself; 0: all before it */
     int8_t rope;      /* which of the model's ropes; -1: q and k are not rotated */
-    bool causal;      /* false: a token sees those after it as well */
+    int32_t after;    /* tokens behind it that a token sees: 0, or up to INT32_MAX (all) */
     bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
 } vt_heads;
 
@@ -131,8 +140,10 @@ struct vt_model {
     vt_arch arch;
     const vt_family *family;                    /* of a model with weights */
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
-    vt_layer *layer;                            /* [n_layers] */
-    int64_t weight_bytes;                       /* of all tensors, as stored */
+    /* what is added to the embedding, and the norm of the sum; NULL: none */
+    const vt_tensor *positions, *types, *embed_norm, *embed_norm_bias;
+    vt_layer *layer;             /* [n_layers] */
+    int64_t weight_bytes;        /* of all tensors, as stored */
     int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */
     int64_t skipped_bytes;       /* of tensors whose part of the model is not run here ... */
     const char *skipped; /* ... and which parts these are, for people; NULL: there are none */
@@ -159,6 +170,16 @@ static inline vt_dtype vt_model_dtype(const vt_model *m)
         if (m->layer[i].weight[VT_ROLE_Q])
             return m->layer[i].weight[VT_ROLE_Q]->dtype;
     return VT_F32;
+}
+
+/* Returns true if a token sees those behind it: all of a sequence then has to be in one step, and
+ * no later sequence can use its keys and values. */
+static inline bool vt_model_bidirectional(const vt_model *m)
+{
+    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++)
+        if (m->layer[i].head.after > 0)
+            return true;
+    return false;
 }
 
 #endif

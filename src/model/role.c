@@ -7,6 +7,7 @@
 #define HIDDEN VT_DIM_HIDDEN
 #define ATTENTION VT_BLOCK_ATTENTION
 #define DENSE VT_BLOCK_FFN
+#define MLP .other = VT_BLOCK_MLP
 #define EXPERTS VT_BLOCK_EXPERTS
 #define CONV VT_BLOCK_CONV
 #define DELTA VT_BLOCK_DELTA
@@ -19,6 +20,14 @@
 const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_EMBED] = {"embed", VT_KIND_EMBED, "token_embd.weight", "model.embed_tokens.weight",
         {VT_DIM_VOCAB, HIDDEN}},
+    [VT_ROLE_POSITIONS] = {"positions", VT_KIND_ROUTER, "position_embd.weight",
+        "embeddings.position_embeddings.weight", {VT_DIM_POSITIONS, HIDDEN}, FAMILY},
+    [VT_ROLE_TYPES] = {"types", VT_KIND_ROUTER, "token_types.weight",
+        "embeddings.token_type_embeddings.weight", {VT_DIM_TYPES, HIDDEN}, FAMILY},
+    [VT_ROLE_EMBED_NORM] = {"embed_norm", VECTOR, "token_embd_norm.weight",
+        "embeddings.LayerNorm.weight", {HIDDEN}, FAMILY},
+    [VT_ROLE_EMBED_NORM_BIAS] = {"embed_norm_bias", VECTOR, "token_embd_norm.bias",
+        "embeddings.LayerNorm.bias", {HIDDEN}, FAMILY},
     [VT_ROLE_ATTN_NORM] = {"attn_norm", VECTOR, "attn_norm.weight", "input_layernorm.weight",
         {HIDDEN}, .norm = VT_NORM_BEFORE},
     [VT_ROLE_Q] = {"q", MATRIX, "attn_q.weight", "self_attn.q_proj.weight",
@@ -68,23 +77,27 @@ const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_DELTA_OUT] = {"delta_out", MATRIX, "ssm_out.weight", "linear_attn.out_proj.weight",
         {HIDDEN, VT_DIM_DELTA_V}, DELTA},
     [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VECTOR, "post_attention_norm.weight",
-        "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER},
+        "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER | VT_NORM_JOINED},
+    [VT_ROLE_POST_ATTN_NORM_BIAS] = {"post_attn_norm_bias", VECTOR, "attn_output_norm.bias",
+        "attention.output.LayerNorm.bias", {HIDDEN}, .norm = VT_NORM_JOINED, FAMILY},
     [VT_ROLE_FFN_NORM] = {"ffn_norm", VECTOR, "ffn_norm.weight", "post_attention_layernorm.weight",
         {HIDDEN}, .norm = VT_NORM_BEFORE},
     [VT_ROLE_GATE] = {"gate", MATRIX, "ffn_gate.weight", "mlp.gate_proj.weight",
         {VT_DIM_FFN, HIDDEN}, DENSE},
     [VT_ROLE_UP] = {"up", MATRIX, "ffn_up.weight", "mlp.up_proj.weight",
-        {VT_DIM_FFN, HIDDEN}, DENSE},
+        {VT_DIM_FFN, HIDDEN}, DENSE, MLP},
     [VT_ROLE_DOWN] = {"down", MATRIX, "ffn_down.weight", "mlp.down_proj.weight",
-        {HIDDEN, VT_DIM_FFN}, DENSE},
+        {HIDDEN, VT_DIM_FFN}, DENSE, MLP},
     [VT_ROLE_GATE_BIAS] = {"gate_bias", VECTOR, "ffn_gate.bias", "mlp.gate_proj.bias",
         {VT_DIM_FFN}, DENSE, MAY},
     [VT_ROLE_UP_BIAS] = {"up_bias", VECTOR, "ffn_up.bias", "mlp.up_proj.bias",
-        {VT_DIM_FFN}, DENSE, MAY},
+        {VT_DIM_FFN}, DENSE, MLP, MAY},
     [VT_ROLE_DOWN_BIAS] = {"down_bias", VECTOR, "ffn_down.bias", "mlp.down_proj.bias",
-        {HIDDEN}, DENSE, MAY},
+        {HIDDEN}, DENSE, MLP, MAY},
     [VT_ROLE_POST_FFN_NORM] = {"post_ffn_norm", VECTOR, "post_ffw_norm.weight",
-        "post_feedforward_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER},
+        "post_feedforward_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER | VT_NORM_JOINED},
+    [VT_ROLE_POST_FFN_NORM_BIAS] = {"post_ffn_norm_bias", VECTOR, "layer_output_norm.bias",
+        "output.LayerNorm.bias", {HIDDEN}, .norm = VT_NORM_JOINED, FAMILY},
     [VT_ROLE_ROUTER] = {"router", VT_KIND_ROUTER, "ffn_gate_inp.weight", "mlp.gate.weight",
         {VT_DIM_EXPERTS, HIDDEN}, EXPERTS},
     [VT_ROLE_EXPERT_GATE] = {"experts.gate", VT_KIND_EXPERTS, "ffn_gate_exps.weight",

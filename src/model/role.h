@@ -12,7 +12,8 @@ typedef enum vt_weight_kind {
     VT_KIND_MATRIX,  /* the weight of a linear op */
     VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
     VT_KIND_EMBED,   /* a table whose rows are looked up */
-    VT_KIND_ROUTER,  /* a matrix that stays in a float type: a router's, a convolution's */
+    VT_KIND_ROUTER,  /* a matrix that stays in a float type: a router's, a convolution's, of
+                        positions */
     VT_KIND_VECTOR,  /* norms and biases */
     VT_KIND_ROPE     /* computed, not in the file */
 } vt_weight_kind;
@@ -22,14 +23,16 @@ typedef enum vt_block_kind {
     VT_BLOCK_NONE,
     VT_BLOCK_ATTENTION,
     VT_BLOCK_FFN,     /* dense and gated */
+    VT_BLOCK_MLP,     /* dense, without a gate */
     VT_BLOCK_EXPERTS, /* a router and gated experts */
     VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
     VT_BLOCK_DELTA,   /* linear attention by the gated delta rule: likewise */
     VT_BLOCKS
 } vt_block_kind;
 
-/* Where a layer has norms: before its blocks, after them, or both. */
-enum { VT_NORM_BEFORE = 1, VT_NORM_AFTER = 2 };
+/* Where a layer has norms: before its blocks, after them, or both; or of the sum of a block's
+ * result and what it was added to (BERT's "post-norm"). */
+enum { VT_NORM_BEFORE = 1, VT_NORM_AFTER = 2, VT_NORM_JOINED = 4 };
 
 /* A dimension of a tensor, in terms of the model's numbers. */
 typedef enum vt_dim {
@@ -43,6 +46,8 @@ typedef enum vt_dim {
     VT_DIM_VOCAB,
     VT_DIM_EXPERTS,
     VT_DIM_EXPERT_FFN,
+    VT_DIM_POSITIONS,
+    VT_DIM_TYPES,
     VT_DIM_CONV_IN, /* three times the hidden size */
     VT_DIM_TAPS,    /* of a short convolution */
     VT_DIM_Q_GATED, /* q and a gate of as many numbers */
@@ -63,6 +68,10 @@ typedef enum vt_need {
 typedef enum vt_role {
     /* as files have them */
     VT_ROLE_EMBED,
+    VT_ROLE_POSITIONS,
+    VT_ROLE_TYPES,
+    VT_ROLE_EMBED_NORM,
+    VT_ROLE_EMBED_NORM_BIAS,
     VT_ROLE_ATTN_NORM,
     VT_ROLE_Q,
     VT_ROLE_K,
@@ -88,6 +97,7 @@ typedef enum vt_role {
     VT_ROLE_DELTA_NORM,
     VT_ROLE_DELTA_OUT,
     VT_ROLE_POST_ATTN_NORM,
+    VT_ROLE_POST_ATTN_NORM_BIAS,
     VT_ROLE_FFN_NORM,
     VT_ROLE_GATE,
     VT_ROLE_UP,
@@ -96,6 +106,7 @@ typedef enum vt_role {
     VT_ROLE_UP_BIAS,
     VT_ROLE_DOWN_BIAS,
     VT_ROLE_POST_FFN_NORM,
+    VT_ROLE_POST_FFN_NORM_BIAS,
     VT_ROLE_ROUTER,
     VT_ROLE_EXPERT_GATE,
     VT_ROLE_EXPERT_UP,
@@ -129,10 +140,10 @@ typedef struct vt_role_row {
     const char *name; /* of its label: "attn_norm" */
     vt_weight_kind kind;
     const char *gguf,
-        *hf;             /* of a layer: after "blk.N." and "model.layers.N."; NULL: not in files */
-    vt_dim dim[3];       /* VT_DIM_NONE ends the list */
-    vt_block_kind block; /* the layers with this block have it; NONE: all */
-    uint8_t norm;        /* ... with norms there */
+        *hf;       /* of a layer: after "blk.N." and "model.layers.N."; NULL: not in files */
+    vt_dim dim[3]; /* VT_DIM_NONE ends the list */
+    vt_block_kind block, other; /* the layers with one of these blocks have it; NONE: all */
+    uint8_t norm;               /* ... with norms there */
     vt_need need;
     bool kv; /* makes keys and values: layers that read another's do without */
 } vt_role_row;

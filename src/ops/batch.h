@@ -50,6 +50,8 @@ typedef struct vt_batch {
      * slot that gets the state behind its last one. They may be the same. A slot that a sequence
      * writes is neither read nor written by another one of the step. */
     const int32_t *state_from, *state_to;
+    const int32_t *second;    /* [n_seqs] position where the second of a sequence's two texts
+                                  begins; 0: it has one text; NULL: all have */
     const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
     const int32_t *shared_kv; /* for a batch without pages, of which only costs are asked:
                                   [n_decode] from shared_kv_find (ops/shared_kv.h); may be NULL */

@@ -5,6 +5,7 @@
  *   first byte 't': u16 length, a tiktoken file of that length, then the text
  *   first byte 'g': a GGUF file; the text is its last 200 bytes
  *   first byte 'b': choices from which a tokenizer.json is built field by field, then the text
+ *   first byte 'v': u16 length, a vocab.txt of that length, then the text
  *   else:           a text for the synthetic tokenizer */
 #include <stdlib.h>
 #include <string.h>
@@ -81,11 +82,11 @@ static void put_pattern(choices *c, vt_buf *b)
 
 static void put_normalizer(choices *c, vt_buf *b)
 {
-    static const char *const types[] = {"NFD",       "NFC",          "NFKD",     "NFKC",
-                                        "Lowercase", "StripAccents", "Strip",    "Prepend",
-                                        "Replace",   "Replace",      "ByteLevel"};
+    static const char *const types[] = {"NFD",       "NFC",          "NFKD",      "NFKC",
+                                        "Lowercase", "StripAccents", "Strip",     "Prepend",
+                                        "Replace",   "Replace",      "ByteLevel", "BertNormalizer"};
     vt_buf_printf(b, "{\"type\":\"%s\",\"strip_left\":%s,\"prepend\":\"%s\",\"content\":\"%s\",",
-                  types[choose(c, 11)], truth(c), string(c), string(c));
+                  types[choose(c, 12)], truth(c), string(c), string(c));
     put_pattern(c, b);
     vt_buf_putc(b, '}');
 }
@@ -254,14 +255,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     vt_status status;
     vt_buf made;
     vt_buf_init(&made, 0);
-    if (size >= 3 && (data[0] == 'j' || data[0] == 't')) {
+    if (size >= 3 && (data[0] == 'j' || data[0] == 't' || data[0] == 'v')) {
         size_t len = data[1] | (size_t)data[2] << 8;
         len = len < size - 3 ? len : size - 3;
         const char *file = text + 3;
         text = file + len;
         n = size - 3 - len;
-        status = data[0] == 'j'
-                     ? vt_tokenizer_from_json("fuzz", file, len, file, len, &t, &err)
+        status = data[0] == 'j' ? vt_tokenizer_from_json("fuzz", file, len, file, len, &t, &err)
+                 : data[0] == 'v'
+                     ? vt_tokenizer_from_vocab("fuzz", file, len, NULL, 0, &t, &err)
                      : vt_tokenizer_from_tiktoken("fuzz", file, len, file, len, &t, &err);
     } else if (size >= 1 && data[0] == 'g') {
         gguf_file *f;

@@ -18,6 +18,9 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
+#include "ops/gelu/gelu.h"
+#include "ops/layernorm/layernorm.h"
+#include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
@@ -25,6 +28,64 @@
 #include "ops/short_conv/short_conv.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/silu_mul/silu_mul.h"
+
+/* 5 tokens of 24: the tables' rows are of bf16; the norm reads 3 chosen rows. */
+static void test_encoder_ops_cost(void **state)
+{
+    (void)state;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 24), y = vt_tensor_2d(NULL, VT_F32, 3, 24);
+    vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {24}, .row_stride = 24}, b = w;
+    const int32_t row[3] = {0, 2, 4}, *rows = row;
+    vt_cost c = layernorm_op.cost(
+        &(layernorm_args){.x = &x, .row = &rows, .weight = &w, .bias = &b, .y = &y}, NULL);
+    assert_int_equal(c.read.activations, 3 * 24 * 4 + 3 * 4);
+    assert_int_equal(c.read.weights, 2 * 24 * 4);
+    assert_int_equal(c.write.activations, 3 * 24 * 4);
+    assert_int_equal(c.flops.fp32, 7 * 3 * 24);
+    vt_tensor table = vt_tensor_2d(NULL, VT_BF16, 64, 24),
+              types = vt_tensor_2d(NULL, VT_BF16, 2, 24);
+    c = add_position_op.cost(&(add_position_args){.table = &table, .types = &types, .x = &x}, NULL);
+    assert_int_equal(c.read.weights, 2 * 5 * 24 * 2);
+    assert_int_equal(c.read.activations, 5 * 24 * 4 + 5 * 8);
+    assert_int_equal(c.write.activations, 5 * 24 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 5 * 24);
+    c = gelu_op.cost(&(gelu_args){.x = &x, .y = &x}, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 5 * 24 * 8);
+    vt_tensor half = vt_tensor_2d(NULL, VT_F32, 5, 12);
+    c = gelu_op.cost(&(gelu_args){.x = &x, .y = &half, .gated = true}, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 5 * 12 * 12);
+}
+
+/* Two whole texts of 3 and 5 tokens: each token sees all of its text. */
+static void test_attention_to_both_sides_costs_whole_squares(void **state)
+{
+    (void)state;
+    const int32_t position[] = {0, 1, 2, 0, 1, 2, 3, 4}, q_start[] = {0, 3, 8}, kv_len[] = {3, 5};
+    vt_batch b = {.n_tokens = 8,
+                  .n_seqs = 2,
+                  .page_size = 4,
+                  .position = position,
+                  .q_start = q_start,
+                  .kv_len = kv_len};
+    vt_tensor q = vt_tensor_2d(NULL, VT_F32, 8, 2 * 16), o = q;
+    vt_tensor pool = {.dtype = VT_F32, .rank = 4, .dim = {3, 2, 4, 16}, .row_stride = 16};
+    attention_args a = {.batch = &b,
+                        .q = &q,
+                        .k_pool = &pool,
+                        .v_pool = &pool,
+                        .o = &o,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 16,
+                        .after = INT32_MAX};
+    vt_cost c = attention_prefill_op.cost(&a, NULL);
+    assert_int_equal(c.flops.fp32, 4 * (3 * 3 + 5 * 5) * 2 * 16);
+    assert_int_equal(c.read.kv, 2 * 8 * 2 * 16 * 4);
+    a.window = 2;
+    a.after = 1;
+    c = attention_prefill_op.cost(&a, NULL); /* 2 at either end, 3 inside */
+    assert_int_equal(c.flops.fp32, 4 * (2 + 3 + 2 + 2 + 3 * 3 + 2) * 2 * 16);
+}
 
 static void test_rmsnorm_cost_of_two_rows(void **state)
 {
@@ -404,6 +465,8 @@ static void test_plan_with_items_when_made_for_a_cpu_then_filled_whole(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encoder_ops_cost),
+        cmocka_unit_test(test_attention_to_both_sides_costs_whole_squares),
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),

@@ -46,9 +46,6 @@ static bool by_head(const vt_tensor *norm, const vt_layer *l)
 static vt_status check(const vt_model *m, int32_t layer, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
-    if (!l->head.causal)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: bidirectional attention is not supported",
-                       m->name);
     if (l->head.rope < 0 && by_head(l->weight[VT_ROLE_Q_NORM], l))
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: layer %d has norms of the heads of q and k and does not rotate them; "
@@ -234,8 +231,10 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .k_scale = k_scale,
                           .v_scale = v_scale,
                           .window = l->head.window,
+                          .after = l->head.after,
                           .sinks = lw->tensor[VT_ROLE_SINKS]};
-    build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
+    if (l->head.after == 0) /* else every sequence comes whole */
+        build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
     if (v.wide != v.q)
         EMIT(b, head_gate, i, "o", VT_WHEN_TOKENS, {.x = v.wide, .y = v.o, .dim = l->head.dim});
@@ -256,4 +255,5 @@ const vt_block vt_block_attention = {.weights = weights,
                                      .norm = "attn",
                                      .post_norm = "post_attn",
                                      .norm_role = VT_ROLE_ATTN_NORM,
-                                     .post_norm_role = VT_ROLE_POST_ATTN_NORM};
+                                     .post_norm_role = VT_ROLE_POST_ATTN_NORM,
+                                     .post_norm_bias_role = VT_ROLE_POST_ATTN_NORM_BIAS};

@@ -13,7 +13,7 @@ typedef struct vt_block {
     /* Writes calls for y = block(x), or y += block(x) where y is the residual stream. */
     void (*emit)(builder *b, int32_t layer, const vt_tensor *x, vt_tensor *y);
     const char *norm, *post_norm; /* labels of the norms before and after it */
-    vt_role norm_role, post_norm_role;
+    vt_role norm_role, post_norm_role, post_norm_bias_role;
 } vt_block;
 
 /* Refuses a layer whose block adds to the residual stream by a factor and has this bias: products
@@ -21,7 +21,7 @@ typedef struct vt_block {
 vt_status vt_block_check_scale(const vt_layout *l, int32_t layer, vt_role bias, vt_err *err);
 
 extern const vt_block vt_block_attention, vt_block_ffn, vt_block_experts, vt_block_conv,
-    vt_block_delta;
+    vt_block_delta, vt_block_mlp;
 /* By kind; the first is NULL: no block. */
 extern const vt_block *const vt_blocks[VT_BLOCKS];
 

@@ -50,4 +50,5 @@ const vt_block vt_block_conv = {.weights = weights,
                                 .norm = "conv",
                                 .post_norm = "post_conv",
                                 .norm_role = VT_ROLE_ATTN_NORM,
-                                .post_norm_role = VT_ROLE_POST_ATTN_NORM};
+                                .post_norm_role = VT_ROLE_POST_ATTN_NORM,
+                                .post_norm_bias_role = VT_ROLE_POST_ATTN_NORM_BIAS};

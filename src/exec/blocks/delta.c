@@ -136,4 +136,5 @@ const vt_block vt_block_delta = {.weights = weights,
                                  .norm = "delta",
                                  .post_norm = "post_delta",
                                  .norm_role = VT_ROLE_ATTN_NORM,
-                                 .post_norm_role = VT_ROLE_POST_ATTN_NORM};
+                                 .post_norm_role = VT_ROLE_POST_ATTN_NORM,
+                                 .post_norm_bias_role = VT_ROLE_POST_ATTN_NORM_BIAS};

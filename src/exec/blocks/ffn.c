@@ -104,4 +104,5 @@ const vt_block vt_block_ffn = {.weights = weights,
                                .norm = "ffn",
                                .post_norm = "post_ffn",
                                .norm_role = VT_ROLE_FFN_NORM,
-                               .post_norm_role = VT_ROLE_POST_FFN_NORM};
+                               .post_norm_role = VT_ROLE_POST_FFN_NORM,
+                               .post_norm_bias_role = VT_ROLE_POST_FFN_NORM_BIAS};

@@ -46,8 +46,10 @@ static vt_status from_config(hf_reader *c)
     TRY(hf_refuse_f64(c, "attn_logit_softcapping"));
     TRY(hf_refuse_f64(c, "final_logit_softcapping"));
     TRY(hf_read_bool(c, "use_bidirectional_attention", &bidirectional));
-    for (int32_t i = 0; i < a->n_layers; i++)
-        c->m->layer[i].head.causal = !bidirectional;
+    if (bidirectional)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"use_bidirectional_attention\" is not supported for %s", c->path,
+                       c->family->hf);
     return VT_OK;
 }
 

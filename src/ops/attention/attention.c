@@ -19,7 +19,7 @@
 #include "ops/attention/attention_kernel.h"
 #include "ops/shared_kv.h"
 
-/* A query at `position` sees positions [begin, position]; returns begin. */
+/* A query at `position` sees positions from the one that is returned on. */
 static int64_t span_begin(const attention_args *a, int64_t position)
 {
     return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
@@ -39,12 +39,13 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
         int32_t from = b->q_start[s], to = b->q_start[s + 1];
         if (from == to)
             continue;
-        int64_t begin = span_begin(a, b->position[from]), end = b->position[to - 1] + 1;
+        int64_t begin = span_begin(a, b->position[from]),
+                end = attention_span_end(a, b, s, b->position[to - 1]);
         rows += to - from;
         kv += end - begin;
         pages += (end - 1) / b->page_size - begin / b->page_size + 1;
         for (int32_t t = from; t < to; t++)
-            pairs += b->position[t] + 1 - span_begin(a, b->position[t]);
+            pairs += attention_span_end(a, b, s, b->position[t]) - span_begin(a, b->position[t]);
     }
     int64_t width = (int64_t)a->heads * a->head_dim, flops = 4 * pairs * width;
     bool fp32 = a->q->dtype == VT_F32;
@@ -124,20 +125,21 @@ static double reference_dot(const double *x, const double *y, int64_t n)
 static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t begin,
                           const double *k, const double *v, double *room)
 {
-    int64_t last = a->batch->position[t], first = span_begin(a, last), d = a->head_dim;
+    int64_t position = a->batch->position[t], first = span_begin(a, position), d = a->head_dim;
+    int64_t end = attention_span_end(a, a->batch, a->batch->seq_of[t], position);
     double max = -INFINITY, sum = 0, *q = room, *acc = q + d, *p = acc + d;
     for (int64_t i = 0; i < d; i++) {
         q[i] = (double)tensor_get(a->q, t, h * d + i);
         acc[i] = 0;
     }
-    for (int64_t j = first; j <= last; j++) {
+    for (int64_t j = first; j < end; j++) {
         p[j - first] = reference_dot(q, k + (j - begin) * d, d) * a->scale * a->k_scale;
         max = fmax(max, p[j - first]);
     }
     double sink = a->sinks ? (double)tensor_get(a->sinks, 0, h) : -INFINITY;
     max = fmax(max, sink);
     sum = exp(sink - max);
-    for (int64_t j = first; j <= last; j++) {
+    for (int64_t j = first; j < end; j++) {
         double weight = exp(p[j - first] - max);
         const double *row = v + (j - begin) * d;
         sum += weight;
@@ -157,7 +159,7 @@ static void reference_head(const attention_args *a, int32_t seq, int64_t kv_head
     if (from == to)
         return;
     int64_t d = a->head_dim, begin = span_begin(a, b->position[from]),
-            n = b->position[to - 1] + 1 - begin;
+            n = attention_span_end(a, b, seq, b->position[to - 1]) - begin;
     double *k = vt_calloc((size_t)(2 * n * d + 2 * d + n), sizeof *k);
     if (!k)
         return;
@@ -209,8 +211,11 @@ enum {
     STEP,
     Q_STEP,
     MIXED,
-    SINKS
+    SINKS,
+    AFTER
 };
+
+enum { AFTER_ALL = 1 << 16 }; /* more than the tokens of a case */
 
 static const vt_field attention_fields[] = {
     [SEQS] = {"seqs", 1, false, 4096, .grows = VT_GROWS_SEQS},
@@ -228,6 +233,7 @@ static const vt_field attention_fields[] = {
     [Q_STEP] = {"q_step", 0, false, 1024},
     [MIXED] = {"mixed", 0, false, 1},
     [SINKS] = {"sinks", 0, false, 1},
+    [AFTER] = {"after", 0, false, AFTER_ALL},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -239,6 +245,8 @@ static const char *attention_refuses(const vt_case *c)
         return "heads: a multiple of kv_heads";
     if (p[Q_LEN] > p[KV_LEN])
         return "q_len: at most kv_len";
+    if (p[AFTER] && (p[Q_LEN] != p[KV_LEN] || p[STEP] != p[Q_STEP] || p[MIXED]))
+        return "after: with whole sequences, q_len = kv_len and q_step = step";
     if (p[SHARED] && (p[SHARED] * p[PAGE] >= p[KV_LEN] || p[FAMILIES] > p[SEQS]))
         return "shared: pages before the last one of kv_len, of at most seqs families";
     if (p[Q_STEP] > p[STEP])
@@ -256,6 +264,8 @@ static const char *decode_refuses(const vt_case *c)
     int64_t most = c->p[Q_LEN] + c->p[Q_STEP] * (c->p[SEQS] - 1);
     if (!why && !c->p[MIXED] && most > VT_DECODE_MOST)
         why = "q_len: at most 8 tokens a decode";
+    if (!why && c->p[AFTER])
+        why = "after: a decode sees what lies before it";
     return why;
 }
 
@@ -291,6 +301,12 @@ static const char *const prefill_cases[] = {
     "seqs=2 q_len=40 kv_len=80 heads=5 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=30 step=37",
     "seqs=2 q_len=70 kv_len=200 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
     "seqs=2 q_len=9 kv_len=9 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
+    "*seqs=16 q_len=32 kv_len=32 heads=12 kv_heads=12 head_dim=32 kv_type=f32 page=16 "
+    "after=65536",
+    "seqs=3 q_len=133 kv_len=133 heads=12 kv_heads=12 head_dim=32 kv_type=f16 page=16 step=150 "
+    "q_step=150 after=65536",
+    "seqs=3 q_len=1 kv_len=1 heads=4 kv_heads=2 head_dim=20 kv_type=f32 page=7 step=90 q_step=90 "
+    "window=9 after=8",
     NULL,
 };
 
@@ -455,7 +471,8 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
                           .scale = 1 / sqrtf((float)d),
                           .k_scale = p[POOL] == VT_FP8_E4M3 ? 1 / 30.0f : 1,
                           .v_scale = p[POOL] == VT_FP8_E4M3 ? 20 : 1,
-                          .window = (int32_t)p[WINDOW]};
+                          .window = (int32_t)p[WINDOW],
+                          .after = (int32_t)p[AFTER]};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
         pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), kv_heads, p[PAGE],
@@ -503,6 +520,11 @@ static void shape(const attention_args *a, const vt_batch *b, int32_t first_seq,
     p[PAGE] = a->k_pool->dim[2];
     p[WINDOW] = a->window > 0 ? a->window : 0;
     p[SINKS] = a->sinks != NULL;
+    p[AFTER] = a->after < AFTER_ALL ? a->after : AFTER_ALL;
+    if (a->after) { /* whole sequences */
+        p[KV_LEN] = p[Q_LEN] > 0 ? p[Q_LEN] : 1;
+        p[Q_LEN] = p[KV_LEN];
+    }
 }
 
 static void prefill_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)
@@ -574,7 +596,7 @@ static const vt_operand attention_operands[] = {
 
 const vt_op attention_prefill_op = {
     .name = "attention_prefill",
-    .what = "causal attention of new tokens over paged KV",
+    .what = "attention of new tokens over paged KV",
     .args_size = sizeof(attention_args),
     .tolerance = 1e-5,
     .tolerance_reason =

@@ -1,8 +1,11 @@
-/* Causal attention over paged KV.
+/* Attention over paged KV.
  *
  *   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
- *   over j <= position[t]
+ *   over j <= position[t] + after, as far as the sequence goes
  *   and, with a window w > 0,  j > position[t] - w
+ *
+ * after is 0 in causal attention. Where it is not, a token sees those behind it, so a step has to
+ * bring all tokens of the sequence.
  *
  * A head may have a sink: a score that takes part in the softmax and has no value, so that its
  * weights sum to less than 1 (gpt-oss).
@@ -28,7 +31,8 @@ typedef struct attention_args {
     vt_tensor *o;                     /* [tokens, heads * head_dim] */
     int32_t heads, kv_heads, head_dim;
     float scale, k_scale, v_scale;
-    int32_t window;         /* 0: none */
+    int32_t window; /* 0: none */
+    int32_t after;  /* positions behind a token's own that it sees: 0, or up to INT32_MAX (all) */
     const vt_tensor *sinks; /* [heads] float type, or NULL */
 } attention_args;
 

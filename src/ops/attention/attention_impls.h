@@ -11,6 +11,14 @@ extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
 extern const vt_impl attention_decode_splits_1, attention_decode_splits_2,
     attention_decode_splits_4, attention_decode_splits_8, attention_decode_splits_16;
 
+/* A query at `position` of a sequence sees positions before this one. */
+static inline int64_t attention_span_end(const attention_args *a, const vt_batch *b, int32_t seq,
+                                         int64_t position)
+{
+    int64_t end = position + 1 + a->after;
+    return a->after == 0 || end < b->kv_len[seq] ? end : b->kv_len[seq];
+}
+
 vt_cost attention_decode_extra(const void *args, const vt_batch *batch);
 
 /* One head's query rows of one sequence, in the order (token, head within the group): the flat row

@@ -1,4 +1,4 @@
-/* Paged causal attention over the vector type: see simd_portable.h for how this header is compiled.
+/* Paged attention over the vector type: see simd_portable.h for how this header is compiled.
  * Decode and prefill are the same code: a task is a tile of query rows of one KV head, a decode's
  * tile is the group of heads that share the KV head.
  *
@@ -402,7 +402,7 @@ static void load_rows(const attention_plan *p, const attention_task *t, int32_t 
             vf_store(s->q + r * stride + i, vf_mul(vf_load_n(q + i, lanes_left(i, d)), factor));
         int32_t pos = a->batch->position[token];
         s->begin[r] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
-        s->end[r] = pos + 1;
+        s->end[r] = (int32_t)attention_span_end(a, a->batch, t->seq, pos);
     }
 }
 

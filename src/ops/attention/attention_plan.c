@@ -64,7 +64,7 @@ void attention_task_span(const attention_plan *p, const attention_task *t, int32
     int32_t to = b->position[b->q_start[t->seq] + (t->row + t->n_rows - 1) / p->group];
     int32_t window = p->args->window;
     *first = window > 0 && from >= window ? from - window + 1 : 0;
-    *last = to + 1;
+    *last = (int32_t)attention_span_end(p->args, b, t->seq, to);
 }
 
 static int32_t n_chunks_of(const attention_plan *p, const attention_task *t, int32_t *first_chunk)
@@ -98,13 +98,13 @@ size_t attention_budget_floats(const attention_args *a, const vt_limits *limits,
     return limits->n_workers < 2 ? 0 : most < cap ? most : cap;
 }
 
-/* The key has the window, which decides which chunks a task has, and the heads and their length,
- * which decide how large a state is. */
+/* The key has the window and what is seen behind a token, which decide which chunks a task has, and
+ * the heads and their length, which decide how large a state is. */
 uint64_t attention_plan_key(const void *args)
 {
     const attention_args *a = args;
     return (uint64_t)a->window << 32 ^ (uint64_t)a->heads << 22 ^ (uint64_t)a->kv_heads << 12 ^
-           (uint64_t)a->head_dim;
+           (uint64_t)a->head_dim ^ (uint64_t)a->after * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 size_t attention_plan_bytes(const void *args, const vt_target *t, const vt_size *size,

@@ -149,6 +149,8 @@ static vt_status emit(tok_work *w, int32_t id)
 static vt_status encode_word(tok_work *w, const char *s, size_t n)
 {
     const vt_tokenizer *t = w->t;
+    if (t->wordpiece)
+        return wordpiece_word(w, s, n);
     if (t->ignore_merges) {
         int32_t id = vocab_find(&t->vocab, s, n);
         if (id >= 0 && id < t->vocab.n)

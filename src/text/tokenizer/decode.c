@@ -162,6 +162,56 @@ static bool feed_replaced(vt_detok *d, int32_t at, const char *s, size_t n, bool
     return ok;
 }
 
+/* Appends s with `from` replaced by `to` everywhere. */
+static void put_replaced(vt_buf *out, const char *s, size_t n, const char *from, const char *to)
+{
+    size_t len = strlen(from);
+    for (const char *found; (found = memmem(s, n, from, len));) {
+        vt_buf_add(out, s, (size_t)(found - s));
+        vt_buf_add(out, to, strlen(to));
+        n -= (size_t)(found - s) + len;
+        s = found + len;
+    }
+    vt_buf_add(out, s, n);
+}
+
+/* Takes the spaces out that a WordPiece decoder put in front of punctuation, token by token, as
+ * `tokenizers` does it. *text is exchanged with *spare. */
+static bool clean_up(vt_buf *text, vt_buf *spare)
+{
+    static const char *const pair[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
+                                          {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
+                                          {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
+                                          {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        vt_buf_clear(spare);
+        put_replaced(spare, text->data ? text->data : "", text->len, pair[i][0], pair[i][1]);
+        vt_buf swap = *text;
+        *text = *spare;
+        *spare = swap;
+    }
+    return !text->failed && !spare->failed;
+}
+
+static bool feed_wordpiece(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
+{
+    const dec_step *step = &d->tokenizer->dec[at];
+    vt_buf text = {0}, spare = {0};
+    bool inside = n >= step->pattern_len && memcmp(s, step->pattern, step->pattern_len) == 0;
+    if (d->state[at] && inside) {
+        s += step->pattern_len;
+        n -= step->pattern_len;
+    } else if (d->state[at]) {
+        vt_buf_add(&text, " ", 1);
+    }
+    d->state[at] = 1;
+    bool ok = vt_buf_add(&text, s, n) && (!step->cleanup || clean_up(&text, &spare)) &&
+              feed(d, at + 1, text.data ? text.data : "", text.len, out);
+    vt_buf_release(&text);
+    vt_buf_release(&spare);
+    return ok;
+}
+
 static bool feed(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
 {
     const vt_tokenizer *t = d->tokenizer;
@@ -189,6 +239,8 @@ static bool feed(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
         return feed_fallback(d, at, s, n, out);
     case DEC_STRIP:
         return feed_strip(d, at, s, n, out);
+    case DEC_WORDPIECE:
+        return feed_wordpiece(d, at, s, n, out);
     case DEC_SPACES:
         if (d->state[at]++ && !feed(d, at + 1, " ", 1, out))
             return false;

@@ -1,5 +1,6 @@
 /* Tokenizers from GGUF metadata: tokenizer.ggml.model "gpt2" (byte-level BPE by merges), "gemma4"
- * (BPE by merges over characters with byte fallback) and "llama" (SentencePiece BPE by scores).
+ * (BPE by merges over characters with byte fallback), "llama" (SentencePiece BPE by scores) and
+ * "bert" (WordPiece).
  * Everything else is refused by name.
  *
  * "llama" files list no merges: two neighbours merge if together they spell a token, the highest
@@ -296,6 +297,81 @@ static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value 
     return special_ids(t, f, add_bos, err);
 }
 
+/* "bert" files spell a piece that begins a word with U+2581 in front, and one inside a word without
+ * its "##". Special tokens stay as they are. */
+static vt_status add_wordpieces(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                                vt_err *err)
+{
+    const gguf_value *types;
+    vt_buf piece;
+    vt_status status = VT_OK;
+    TRY(want_numbers(f, "tokenizer.ggml.token_type", tokens->n, &types, err));
+    vt_buf_init(&piece, 0);
+    for (uint64_t i = 0; status == VT_OK && i < tokens->n; i++) {
+        gguf_str s = tokens->strings[i];
+        int64_t type = types ? gguf_array_i64(types, i) : TYPE_NORMAL;
+        bool special = type == TYPE_CONTROL || type == TYPE_UNKNOWN,
+             begins = s.len > 3 && memcmp(s.data, "\xE2\x96\x81", 3) == 0;
+        vt_buf_clear(&piece);
+        if (!special && !begins)
+            vt_buf_add(&piece, t->prefix, t->prefix_len);
+        if (!vt_buf_add(&piece, s.data + (begins ? 3 : 0), s.len - (begins ? 3 : 0)))
+            status = tok_no_memory(err);
+        if (status == VT_OK) /* a special token's spelling is a piece too, as in tokenizer.json */
+            status = tok_set_piece(t, (int32_t)i, piece.data, piece.len,
+                                   PIECE_MODEL | (special ? PIECE_SPECIAL : 0), err);
+        added_token a = {
+            .id = (int32_t)i, .special = true, .content = piece.data, .len = piece.len};
+        if (status == VT_OK && special)
+            status = tok_add_added(t, &a, err);
+    }
+    vt_buf_release(&piece);
+    return status;
+}
+
+/* An id by the token's usual name, unless one of the keys gives it. */
+static vt_status named_id(vt_tokenizer *t, const gguf_file *f, const char *name,
+                          const char *const *keys, int32_t *id, vt_err *err)
+{
+    *id = vt_tokenizer_find(t, name, strlen(name));
+    for (; *keys; keys++)
+        TRY(get_id(t, f, *keys, id, err));
+    return VT_OK;
+}
+
+/* These files do not say whether the text is to be in lower case; all readers make it so. */
+static vt_status load_wordpiece(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                                vt_err *err)
+{
+    static const char *const cls[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.cls_token_id",
+                                      NULL},
+                             *const sep[] = {"tokenizer.ggml.seperator_token_id", /* so spelled */
+                                             "tokenizer.ggml.separator_token_id", NULL},
+                             *const unk[] = {"tokenizer.ggml.unknown_token_id", NULL};
+    int32_t end;
+    t->wordpiece = true;
+    t->most_chars = TOK_WORD_CHARS;
+    t->prefix = "##";
+    t->prefix_len = 2;
+    TRY(tok_add_bert_norm(t, true, true, true, true, err));
+    t->pre[t->n_pre++] = (pre_step){.kind = PRE_SPACE, .behaviour = SPLIT_REMOVED};
+    t->pre[t->n_pre++] = (pre_step){.kind = PRE_PUNCTUATION, .behaviour = SPLIT_ISOLATED};
+    t->dec[t->n_dec++] = (dec_step){
+        .kind = DEC_WORDPIECE, .pattern = "##", .pattern_len = 2, .cleanup = true};
+    TRY(add_wordpieces(t, f, tokens, err));
+    TRY(named_id(t, f, "[CLS]", cls, &t->bos, err));
+    TRY(named_id(t, f, "[SEP]", sep, &end, err));
+    TRY(named_id(t, f, "[UNK]", unk, &t->unk, err));
+    if (t->bos < 0 || end < 0 || t->unk < 0)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: a bert vocabulary without [CLS], [SEP] or [UNK], and no key names one",
+                       f->path);
+    t->add_bos = true;
+    t->affix[t->n_affix++] = t->bos;
+    t->tail[t->n_tail++] = end;
+    return VT_OK;
+}
+
 static bool is(gguf_str s, const char *name)
 {
     return s.len == strlen(name) && memcmp(s.data, name, s.len) == 0;
@@ -315,11 +391,13 @@ vt_status vt_tokenizer_from_gguf(const gguf_file *f, vt_tokenizer **out, vt_err 
             status = load_bpe(t, f, tokens, is(model, "gemma4"), err);
         else if (is(model, "llama"))
             status = load_spm(t, f, tokens, err);
+        else if (is(model, "bert"))
+            status = load_wordpiece(t, f, tokens, err);
         else
             status = vt_fail(
                 err, VT_ERR_UNSUPPORTED,
-                "%s: tokenizer.ggml.model is '%.*s'; gpt2, llama and gemma4 are supported", f->path,
-                (int)(model.len > 64 ? 64 : model.len), model.data);
+                "%s: tokenizer.ggml.model is '%.*s'; gpt2, llama, gemma4 and bert are supported",
+                f->path, (int)(model.len > 64 ? 64 : model.len), model.data);
     }
     if (status == VT_OK)
         status = tok_finish(t, err);

@@ -104,6 +104,47 @@ static vt_status copy_string(tok_json *l, const vt_flat_node *v, const char **s,
     return *s ? VT_OK : tok_no_memory(l->err);
 }
 
+static vt_status load_unknown(tok_json *l, const vt_flat_node *model)
+{
+    const vt_flat_node *unk = vt_flat_get(l->doc, model, "unk_token");
+    if (!unk || unk->type != VT_FLAT_STRING)
+        return VT_OK;
+    l->t->unk = model_id(l, unk->s, unk->len);
+    if (l->t->unk < 0)
+        return vt_fail(l->err, VT_ERR_FORMAT, "%s: model.unk_token '%.*s' is not in the vocabulary",
+                       l->name, tok_json_show(unk), unk->s);
+    return VT_OK;
+}
+
+static vt_status load_prefix(tok_json *l, const vt_flat_node *model, const char *key,
+                             const char **s, size_t *len)
+{
+    TRY(copy_string(l, vt_flat_get(l->doc, model, key), s, len));
+    if (*len > TOK_MAX_SUBWORD)
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: model.%s has %zu bytes, more than %d",
+                       l->name, key, *len, TOK_MAX_SUBWORD);
+    return VT_OK;
+}
+
+/* A model of type WordPiece; the members that are absent have the defaults of `tokenizers`. */
+static vt_status load_wordpiece(tok_json *l, const vt_flat_node *model)
+{
+    vt_tokenizer *t = l->t;
+    const vt_flat_node *most = vt_flat_get(l->doc, model, "max_input_chars_per_word");
+    t->wordpiece = true;
+    t->most_chars = TOK_WORD_CHARS;
+    if (most && !(most->type == VT_FLAT_NUMBER && most->number >= 1 && most->number <= 1000))
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                       "%s: model.max_input_chars_per_word is no number from 1 to 1000", l->name);
+    if (most)
+        t->most_chars = (int32_t)most->number;
+    TRY(load_prefix(l, model, "continuing_subword_prefix", &t->prefix, &t->prefix_len));
+    TRY(add_vocab(l, vt_flat_get(l->doc, model, "vocab")));
+    TRY(load_unknown(l, model));
+    return t->unk >= 0 ? VT_OK
+                       : vt_fail(l->err, VT_ERR_FORMAT, "%s: model.unk_token is missing", l->name);
+}
+
 static vt_status load_model(tok_json *l, const vt_flat_node *model)
 {
     vt_tokenizer *t = l->t;
@@ -111,34 +152,21 @@ static vt_status load_model(tok_json *l, const vt_flat_node *model)
                        *dropout = vt_flat_get(l->doc, model, "dropout");
     if (!model || model->type != VT_FLAT_OBJECT)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: model is missing or no object", l->name);
+    if (vt_flat_is(type, "WordPiece"))
+        return load_wordpiece(l, model);
     if (type ? !vt_flat_is(type, "BPE") : !vt_flat_get(l->doc, model, "merges"))
         return tok_json_refuse(l, "model", type);
     if (dropout && !(dropout->type == VT_FLAT_NUMBER && dropout->number == 0))
         return vt_fail(l->err, VT_ERR_UNSUPPORTED,
                        "%s: model.dropout makes encoding random; null was expected", l->name);
-    TRY(copy_string(l, vt_flat_get(l->doc, model, "continuing_subword_prefix"), &t->prefix,
-                    &t->prefix_len));
-    TRY(copy_string(l, vt_flat_get(l->doc, model, "end_of_word_suffix"), &t->suffix,
-                    &t->suffix_len));
-    if (t->prefix_len > TOK_MAX_SUBWORD || t->suffix_len > TOK_MAX_SUBWORD)
-        return vt_fail(
-            l->err, VT_ERR_UNSUPPORTED, "%s: model.%s has %zu bytes, more than %d", l->name,
-            t->prefix_len > TOK_MAX_SUBWORD ? "continuing_subword_prefix" : "end_of_word_suffix",
-            t->prefix_len > TOK_MAX_SUBWORD ? t->prefix_len : t->suffix_len, TOK_MAX_SUBWORD);
+    TRY(load_prefix(l, model, "continuing_subword_prefix", &t->prefix, &t->prefix_len));
+    TRY(load_prefix(l, model, "end_of_word_suffix", &t->suffix, &t->suffix_len));
     t->fuse_unk = vt_flat_bool(vt_flat_get(l->doc, model, "fuse_unk"), false);
     t->byte_fallback = vt_flat_bool(vt_flat_get(l->doc, model, "byte_fallback"), false);
     t->ignore_merges = vt_flat_bool(vt_flat_get(l->doc, model, "ignore_merges"), false);
     TRY(add_vocab(l, vt_flat_get(l->doc, model, "vocab")));
     TRY(add_merges(l, vt_flat_get(l->doc, model, "merges")));
-    const vt_flat_node *unk = vt_flat_get(l->doc, model, "unk_token");
-    if (unk && unk->type == VT_FLAT_STRING) {
-        t->unk = model_id(l, unk->s, unk->len);
-        if (t->unk < 0)
-            return vt_fail(l->err, VT_ERR_FORMAT,
-                           "%s: model.unk_token '%.*s' is not in the vocabulary", l->name,
-                           tok_json_show(unk), unk->s);
-    }
-    return VT_OK;
+    return load_unknown(l, model);
 }
 
 /* One entry of added_tokens. Its id is that of the model's piece with this spelling, else the next

@@ -97,6 +97,12 @@ vt_status tok_json_normalizer(tok_json *l, const vt_flat_node *v, int depth)
     const vt_flat_node *type = get(l, v, "type");
     if (vt_flat_is(type, "Sequence"))
         return each(l, v, where, "normalizers", depth, tok_json_normalizer);
+    if (vt_flat_is(type, "BertNormalizer")) {
+        bool lower = vt_flat_bool(get(l, v, "lowercase"), true);
+        return tok_add_bert_norm(l->t, vt_flat_bool(get(l, v, "clean_text"), true),
+                                 vt_flat_bool(get(l, v, "handle_chinese_chars"), true),
+                                 vt_flat_bool(get(l, v, "strip_accents"), lower), lower, l->err);
+    }
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         if (!vt_flat_is(type, plain[i].type))
             continue;
@@ -254,6 +260,10 @@ static vt_status dec_fields(tok_json *l, const vt_flat_node *v, dec_step *s)
         s->content = " ";
         s->content_len = 1;
         return VT_OK;
+    case DEC_WORDPIECE:
+        TRY(need_string(l, v, where, "prefix", &s->pattern, &s->pattern_len));
+        s->cleanup = vt_flat_bool(get(l, v, "cleanup"), true);
+        return VT_OK;
     case DEC_REPLACE:
         TRY(need_string(l, v, where, "content", &s->content, &s->content_len));
         TRY(need_pattern(l, v, where, &s->pattern, &s->pattern_len, &regex));
@@ -286,7 +296,8 @@ vt_status tok_json_decoder(tok_json *l, const vt_flat_node *v, int depth)
         dec_kind kind;
     } kinds[] = {{"ByteLevel", DEC_BYTES},       {"Metaspace", DEC_METASPACE},
                  {"ByteFallback", DEC_FALLBACK}, {"Fuse", DEC_FUSE},
-                 {"Strip", DEC_STRIP},           {"Replace", DEC_REPLACE}};
+                 {"Strip", DEC_STRIP},           {"Replace", DEC_REPLACE},
+                 {"WordPiece", DEC_WORDPIECE}};
     const char *where = "decoder";
     if (!v)
         return VT_OK;

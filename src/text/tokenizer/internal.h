@@ -4,6 +4,7 @@
  *   normalize.c   rewrites what is left (NFC, lower case, replacements, ...)
  *   pretok.c      cuts it into words
  *   bpe.c         merges a word's bytes or characters into tokens; bpe_long.c those of long words
+ *   wordpiece.c   or takes the longest pieces from the left (BERT)
  *   decode.c      and back
  *
  * from_gguf.c, from_json.c, from_tiktoken.c and synthetic.c fill the struct below with the help of
@@ -23,6 +24,7 @@ enum {
     TOK_MAX_ADDED = 4096,   /* bytes of an added token */
     TOK_MAX_SUBWORD = 256,  /* bytes of continuing_subword_prefix and end_of_word_suffix */
     TOK_MAX_MERGED = 512,   /* bytes of a piece that merges are made for (merges.c) */
+    TOK_WORD_CHARS = 100,   /* characters of a word that WordPiece cuts, unless the file says so */
     TOK_MAX_DEC_GROWTH = 16 /* times that a decoder may make a token longer */
 };
 
@@ -84,7 +86,10 @@ typedef enum norm_kind {
     NORM_STRIP,
     NORM_PREPEND,
     NORM_REPLACE,
-    NORM_BYTES
+    NORM_BYTES,
+    NORM_CLEAN, /* BERT: control characters vanish, white space becomes a space, */
+    NORM_CJK,   /* spaces stand around Chinese characters, */
+    NORM_MARKS  /* and nonspacing marks vanish */
 } norm_kind;
 
 typedef struct norm_step {
@@ -149,13 +154,15 @@ typedef enum dec_kind {
     DEC_FUSE,
     DEC_STRIP,
     DEC_REPLACE,
-    DEC_SPACES
+    DEC_SPACES,
+    DEC_WORDPIECE
 } dec_kind;
 
 typedef struct dec_step {
     dec_kind kind;
     bool fused;      /* the step sees parts of one string, no longer a list of tokens */
     bool drop_first; /* DEC_METASPACE: replacements in the first token vanish */
+    bool cleanup;    /* DEC_WORDPIECE: no space in front of punctuation */
     const char *pattern, *content;
     size_t pattern_len, content_len;
     int32_t start, stop; /* DEC_STRIP */
@@ -199,6 +206,8 @@ struct vt_tokenizer {
     const char *prefix,
         *suffix; /* of pieces inside and at the end of a word; empty for nearly all */
     size_t prefix_len, suffix_len;
+    int32_t most_chars;       /* wordpiece: of a word; a longer one is unknown */
+    bool wordpiece;           /* the model takes the longest pieces from the left */
     bool cut_marks;           /* a word may be cut in front of U+2581, but for before_mark */
     bool before_mark[256];    /* some piece has U+2581 after a character that ends with this byte */
     int32_t byte_id[256];     /* id of a one-byte piece; -1 */
@@ -290,6 +299,11 @@ bool tok_grow(void **p, size_t *cap, size_t want, size_t size);
  * whole text. */
 vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
+/* Appends the ids of a word's longest pieces from the left, or the unknown token. */
+vt_status wordpiece_word(tok_work *w, const char *word, size_t n);
+/* Adds the steps of BERT's text form. */
+vt_status tok_add_bert_norm(vt_tokenizer *t, bool clean, bool cjk, bool strip, bool lower,
+                            vt_err *err);
 /* Merges the symbols' ids until no pair merges; *count becomes the number of those left. False:
  * out of memory. */
 bool bpe_merge_long(bpe_long *l, const vocab *v, bpe_symbol *symbol, size_t *count);

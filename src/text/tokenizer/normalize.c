@@ -89,6 +89,87 @@ static bool lower(vt_buf *out, const char *s, size_t n, vt_uform form)
     return vt_unicode_lower(out, s, n);
 }
 
+/* Appends s without control characters; white space becomes a space. */
+static bool clean(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    for (size_t i = 0; i < n;) {
+        uint32_t c;
+        size_t step = (size_t)vt_utf8_next(s + i, &c);
+        uint16_t flags = vt_uprop_of(c).flags;
+        bool control = flags & VT_U_BERT_DROPS;
+        if (!control &&
+            !(flags & VT_U_SPACE ? vt_buf_add(out, " ", 1) : vt_buf_add(out, s + i, step)))
+            return false;
+        i += step;
+    }
+    return true;
+}
+
+static bool strip_marks(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    for (size_t i = 0; i < n;) {
+        uint32_t c;
+        size_t step = (size_t)vt_utf8_next(s + i, &c);
+        if (!(vt_uprop_of(c).flags & VT_U_BERT_MARK) && !vt_buf_add(out, s + i, step))
+            return false;
+        i += step;
+    }
+    return true;
+}
+
+/* The ranges that BERT takes for Chinese characters; the gap before 0x2B920 is in the original. */
+static bool is_chinese(uint32_t c)
+{
+    static const uint32_t range[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                                        {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                        {0x2F800, 0x2FA1F}};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        if (c >= range[i][0] && c <= range[i][1])
+            return true;
+    return false;
+}
+
+static bool space_chinese(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    for (size_t i = 0; i < n;) {
+        uint32_t c;
+        size_t step = (size_t)vt_utf8_next(s + i, &c);
+        bool apart = c >= 0x3400 && is_chinese(c);
+        if (apart)
+            vt_buf_add(out, " ", 1);
+        vt_buf_add(out, s + i, step);
+        if (apart)
+            vt_buf_add(out, " ", 1);
+        i += step;
+    }
+    return !out->failed;
+}
+
+vt_status tok_add_bert_norm(vt_tokenizer *t, bool clean_text, bool cjk, bool strip, bool lower_case,
+                            vt_err *err)
+{
+    const struct {
+        bool wanted;
+        norm_step step;
+    } all[] = {{clean_text, {.kind = NORM_CLEAN}},
+               {cjk, {.kind = NORM_CJK}},
+               {strip, {.kind = NORM_FORM, .form = VT_NFD}},
+               {strip, {.kind = NORM_MARKS}},
+               {lower_case, {.kind = NORM_LOWER}}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].wanted)
+            continue;
+        if (t->n_norm == TOK_MAX_STEPS)
+            return vt_fail(err, VT_ERR_UNSUPPORTED, "tokenizer: more than %d normalizer steps",
+                           TOK_MAX_STEPS);
+        t->norm[t->n_norm++] = all[i].step;
+    }
+    return VT_OK;
+}
+
 static bool byte_chars(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
     (void)form;
@@ -188,6 +269,12 @@ static int apply(norm_run *r, const norm_step *step, const char **text, size_t *
         return in_parts(r, step, *text, *n, out, strip_accents) ? 1 : -1;
     case NORM_BYTES:
         return in_parts(r, step, *text, *n, out, byte_chars) ? 1 : -1;
+    case NORM_CLEAN:
+        return in_parts(r, step, *text, *n, out, clean) ? 1 : -1;
+    case NORM_CJK:
+        return in_parts(r, step, *text, *n, out, space_chinese) ? 1 : -1;
+    case NORM_MARKS:
+        return in_parts(r, step, *text, *n, out, strip_marks) ? 1 : -1;
     case NORM_STRIP:
         if (step->right)
             *n = trim_right(*text, *n);
@@ -219,8 +306,11 @@ static const char *name_of(const norm_step *step)
 {
     static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
     static const char *const names[] = {
-        [NORM_LOWER] = "Lowercase", [NORM_ACCENTS] = "StripAccents", [NORM_STRIP] = "Strip",
-        [NORM_PREPEND] = "Prepend", [NORM_REPLACE] = "Replace",      [NORM_BYTES] = "ByteLevel"};
+        [NORM_LOWER] = "Lowercase",    [NORM_ACCENTS] = "StripAccents",
+        [NORM_STRIP] = "Strip",        [NORM_PREPEND] = "Prepend",
+        [NORM_REPLACE] = "Replace",    [NORM_BYTES] = "ByteLevel",
+        [NORM_CLEAN] = "clean_text",   [NORM_CJK] = "handle_chinese_chars",
+        [NORM_MARKS] = "strip_accents"};
     return step->kind == NORM_FORM ? forms[step->form] : names[step->kind];
 }
 

@@ -25,6 +25,10 @@ vt_status vt_tokenizer_from_json(const char *name, const char *json, size_t len,
 vt_status vt_tokenizer_from_tiktoken(const char *name, const char *data, size_t len,
                                      const char *config, size_t config_len, vt_tokenizer **out,
                                      vt_err *err);
+/* From BERT's vocab.txt, a token a line, with tokenizer_config.json's text (may be NULL). */
+vt_status vt_tokenizer_from_vocab(const char *name, const char *data, size_t len,
+                                  const char *config, size_t config_len, vt_tokenizer **out,
+                                  vt_err *err);
 /* 256 byte tokens, synthetic words up to `vocab`, and the ChatML markers <|im_start|> <|im_end|>
  * <|endoftext|> as the last three ids: for dummy models. */
 vt_status vt_tokenizer_synthetic(int32_t vocab, vt_tokenizer **out, vt_err *err);

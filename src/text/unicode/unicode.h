@@ -52,6 +52,8 @@ enum {
     VT_U_PUNCTUATION = 16,  /* what the Punctuation pre-tokenizer cuts */
     VT_U_ACCENT = 32,       /* what the StripAccents normalizer drops */
     VT_U_LOWER = 64,        /* has another lower case */
+    VT_U_BERT_DROPS = 4096, /* what BertNormalizer's clean_text drops, */
+    VT_U_BERT_MARK = 8192,  /* ... and its strip_accents, after NFD */
     VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever precedes it */
 };
 

@@ -20,8 +20,8 @@
  * share its graphs: there is one for each row bucket. The price is one launch
  * gap per step, and the head's last kernel does not overlap sampling's first
  * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces where the step is not held: options.one_graph).
- * The layers of a prefill are kept apart from its head because rows and tokens are padded to buckets independently: one piece
- * for both would need a graph for every pair of buckets.
+ * The layers of a prefill are kept apart from its head because rows and tokens are padded to
+ * buckets independently: one piece for both would need a graph for every pair of buckets.
  *
  * Decode graphs are captured at start-up, from the largest to the smallest, for one token a
  * sequence and with variant 0 of every plan; a step that needs another variant, or whose decodes

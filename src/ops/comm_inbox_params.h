@@ -1,7 +1,8 @@
 /* What the ranks on GPUs send each other without a meeting (comm.cuh). The host's code and the
  * kernels include this file.
  *
- *   behind the part_bytes of vt_comm_gpu.part     inboxes: [COMM_INBOXES][ranks][COMM_INBOX_BYTES] */
+ *   behind the part_bytes of vt_comm_gpu.part
+ *   inboxes: [COMM_INBOXES][ranks][COMM_INBOX_BYTES] */
 #ifndef VT_OPS_COMM_INBOX_PARAMS_H
 #define VT_OPS_COMM_INBOX_PARAMS_H
 

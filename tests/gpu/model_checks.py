@@ -15,6 +15,7 @@ PERPLEXITY = 0.01   # relative
 # After these ids the router's second and third best logits are 0.045 apart in the last layer (fp32): bf16 activations
 # may take the other expert, which changes the answer. That position is not compared.
 ROUTER_TIE = ("qwen3moe-norm-mixed", (11, 54, 20, 58))
+CPU_ALONE = ("gpt-oss",)  # models that a GPU refuses by name
 
 
 # ---- greedy text ----
@@ -71,11 +72,11 @@ def logits(d, tap, o):
                 want = [None] + [log_softmax(r) for r in rows[:-1]]
                 if (name, tuple(ids[:4])) == ROUTER_TIE:
                     want[4] = None
-                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "1M", model=path)
+                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "8M", model=path)
                 part = against_rows(got, want)
                 e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
         except Refused as r:
-            tap.ok(False, f"logits of {name}: refused: {r}")
+            tap.ok(name.startswith(CPU_ALONE) and "computed on CPUs alone" in str(r), f"logits of {name}: refused: {r}")
             continue
         good = e.n > 0 and e.mean <= MEAN and e.worst <= WORST
         tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")

@@ -222,8 +222,6 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* The number of tickets is the same for every call. Limits that need more are refused at the start,
- * by the first call that needs them. */
 /* No kernel of attention knows sinks yet. */
 static void test_executor_when_the_model_has_sinks_then_refused_by_name(void **state)
 {
@@ -253,6 +251,8 @@ static void test_executor_when_the_model_has_sinks_then_refused_by_name(void **s
     vt_model_free(m);
 }
 
+/* The number of tickets is the same for every call. Limits that need more are refused at the start,
+ * by the first call that needs them. */
 static void test_executor_when_its_limits_need_too_many_tickets_then_refused(void **state)
 {
     (void)state;

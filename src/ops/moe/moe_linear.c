@@ -521,9 +521,9 @@ const vt_op moe_linear_op = {
     .name = "moe_linear",
     .what = "runs each token through its experts and sums them by weight",
     .args_size = sizeof(moe_linear_args),
-    .tolerance = 1e-5,
-    .tolerance_reason =
-        "two fp32 products in another order than the reference, one after the other",
+    .tolerance = 4e-5,
+    .tolerance_reason = "two products in another order than the reference, one after the other; on "
+                        "AMX the activations of both keep 16 bits, which is 1.5e-5",
     .quantised_tolerance = 0.05, /* activations become int8 twice: half a percent of a row each */
     .cost = moe_linear_cost,
     .reference = moe_linear_reference,

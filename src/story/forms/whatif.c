@@ -70,8 +70,8 @@ static int64_t read_count(const json_t *from, const char *key)
     return v > 0 && v < 1e15 ? (int64_t)v : 0;
 }
 
-/* The story's roofs with their tags: a launch that was measured while other programs were in the way
- * bounds nothing here, as in the recording. */
+/* The story's roofs with their tags: a launch that was measured while other programs were in the
+ * way bounds nothing here, as in the recording. */
 static void read_roofs(const json_t *story, bool gpu, vt_roofs *r)
 {
     const json_t *from = story_get(story, "roofs");

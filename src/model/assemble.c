@@ -497,22 +497,33 @@ static vt_status take_ends(assembly *a)
     return VT_OK;
 }
 
-/* Tensors without a place are refused, but for those of parts that the family says are not run. */
-static vt_status refuse_unknown(const assembly *a)
+/* Returns the name of the part of the model that tensor i belongs to if it is one that is not run;
+ * NULL: it is of no such part. */
+static const char *part_not_run(const assembly *a, int64_t i, const char *name)
 {
     const vt_family *f = a->m->family;
+    if (f && f->skips && f->skips(a->m, name))
+        return f->skipped;
+    bool beside = a->src->beside && a->src->beside(a->src->file, i);
+    return beside ? "what stands beside the text model" : NULL;
+}
+
+/* Tensors without a place are refused, but for those of parts that are not run. */
+static vt_status refuse_unknown(const assembly *a)
+{
     for (int64_t i = 0; i < a->src->n_tensors; i++) {
         const vt_tensor *t = a->src->at(a->src->file, i);
-        bool skip = a->src->skip && a->src->skip(a->src->file, i);
-        if (!a->used[i] && !skip && f && f->skips && f->skips(a->m, t->name)) {
-            a->m->skipped = f->skipped;
-            a->m->skipped_bytes += vt_tensor_bytes(t);
+        if (a->used[i] || (a->src->skip && a->src->skip(a->src->file, i)))
             continue;
-        }
-        if (!a->used[i] && !skip && !ignorable(a->m, t->name))
+        const char *part = part_not_run(a, i, t->name);
+        if (part) {
+            a->m->skipped = part;
+            a->m->skipped_bytes += vt_tensor_bytes(t);
+        } else if (!ignorable(a->m, t->name)) {
             return vt_fail(a->err, VT_ERR_MODEL,
                            "%s: tensor %s has no place in a %s model as known here", a->m->path,
                            t->name, a->m->arch.family);
+        }
     }
     return VT_OK;
 }

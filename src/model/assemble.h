@@ -16,6 +16,8 @@ typedef struct weight_source {
     int64_t (*find)(const void *file, const char *name); /* index or -1 */
     const vt_tensor *(*at)(const void *file, int64_t i);
     bool (*skip)(const void *file, int64_t i); /* known to be used otherwise; NULL: none are */
+    /* of a part beside the text model (a vision encoder), which is not run; NULL: none are */
+    bool (*beside)(const void *file, int64_t i);
 } weight_source;
 
 /* Returns how many channels q, k and v of a delta rule have together. */

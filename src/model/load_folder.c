@@ -439,11 +439,16 @@ static const vt_tensor *source_at(const void *file, int64_t i)
 static bool source_skip(const void *file, int64_t i)
 {
     const folder_source *s = file;
-    if (i >= s->set->n_tensors || s->absorbed[i])
-        return i < s->set->n_tensors;
+    return i < s->set->n_tensors && s->absorbed[i];
+}
+
+static bool source_beside(const void *file, int64_t i)
+{
+    const folder_source *s = file;
+    if (i >= s->set->n_tensors || !s->nested)
+        return false;
     const char *name = s->set->tensor[i]->name;
-    return s->nested && strncmp(name, s->prefix, strlen(s->prefix)) != 0 &&
-           !strstr(name, "lm_head.");
+    return strncmp(name, s->prefix, strlen(s->prefix)) != 0 && !strstr(name, "lm_head.");
 }
 
 /* Biases are optional in the table of weights. Those that config.json announces must be there. */
@@ -513,6 +518,7 @@ static vt_status load_weights(loader *l)
                          .find = source_find,
                          .at = source_at,
                          .skip = source_skip,
+                         .beside = source_beside,
                          .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
     l->m->n_tensors = l->src->set->n_tensors;

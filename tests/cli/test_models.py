@@ -231,6 +231,8 @@ def test_show_describes_a_model():
         outer = os.path.abspath("tests/golden/models/qwen35moe-outer")  # with a vision encoder and an MTP head
         assert "MTP" in p.ok("show", outer).text and "vision" in p.ok("show", outer).text
         same(p.ok("show", outer, "--json").json["skipped_bytes"], 4 * (12 + 8 + 2))
+        nested = p.ok("show", os.path.abspath("tests/golden/models/mistral3-nested"), "--json").json  # with a vision encoder
+        assert "beside the text model" in nested["skipped"] and nested["skipped_bytes"] > 0, nested
         dummy = p.ok("show", "dummy:qwen3-0.6b", "--json").json
         same((dummy["layers"], dummy["context"]), (28, 40960))
         p.fails(1, ["no model nothing"], "show", "nothing")

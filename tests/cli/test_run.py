@@ -107,7 +107,7 @@ def test_run_refuses_what_cannot_be():
     assert r.code == 2 and "UTF-8" in r.log, r.log
     r = ok("run", "--json", "--raw", "-n", "2", "--ignore-eos", *FAST, *model(), stdin=b"\xff\x00 bytes")
     same(len(r.json["tokens"]), 2)
-    for device in ("tpu", "cuda:", "cuda:x", "cuda:N", "cuda:-1", "cuda:0x", "cuda:0,1", "cuda:1234", "CPU"):
+    for device in ("tpu", "cuda:", "cuda:x", "cuda:N", "cuda:-1", "cuda:0x", "cuda:0,", "cuda:1234", "CPU"):
         fails(2, ["--device", device, "auto|cpu|cuda|cuda:N"], "run", "--device", device, "x")
 
 

@@ -105,6 +105,7 @@ def test_metrics_are_told_by_rank():
     s = server(2)
     before = metrics(s)
     s.good("/v1/completions", text(max_tokens=200))
+    idle(s)
     m = metrics(s)
     ranks = lambda name: [m[f'vitrine:{name}{{rank="{r}"}}'] for r in (0, 1)]
     same(sorted(k for k in m if k.startswith("vitrine:rank_kv_bytes")), [f'vitrine:rank_kv_bytes{{rank="{r}"}}' for r in (0, 1)])

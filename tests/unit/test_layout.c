@@ -87,6 +87,8 @@ static void test_program_of_every_fixture_is_the_same_on_both_devices(void **sta
         const char *dot = strrchr(e->d_name, '.');
         if (e->d_name[0] == '.' || (dot && strcmp(dot, ".bin") == 0))
             continue;
+        if (strncmp(e->d_name, "gpt-oss", 7) == 0) /* no GPU runs it */
+            continue;
         vt_model *m = load(e->d_name);
         assert_true(same_program(m) > 10);
         vt_model_free(m);

@@ -57,11 +57,11 @@ static void base(vt_arch *a)
  *   window, rope   20, 0     -, 1      12, 1       -, none   33, 0 */
 static void mix_heads(vt_model *m)
 {
-    static const vt_heads head[] = {{4, 2, 64, 20, 0, true},
-                                    {8, 4, 32, 0, 1, true},
-                                    {8, 2, 64, 12, 1, true},
-                                    {4, 4, 32, 0, -1, true},
-                                    {8, 4, 32, 33, 0, true}};
+    static const vt_heads head[] = {{4, 2, 64, 20, 0},
+                                    {8, 4, 32, 0, 1},
+                                    {8, 2, 64, 12, 1},
+                                    {4, 4, 32, 0, -1},
+                                    {8, 4, 32, 33, 0}};
     static const int16_t kv_of[] = {0, 1, 0, 3, 1};
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         m->layer[i].head = head[i];

@@ -215,6 +215,14 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
     vt_buf_release(&b);
 }
 
+/* Returns true if the engine makes vectors of texts. */
+static bool makes_vectors(const vt_server *s)
+{
+    const char *how = vt_options_get(s->options, "pooling");
+    return strcmp(how, "auto") == 0 ? s->model->pooled.how != VT_POOLING_NONE
+                                    : strcmp(how, "none") != 0;
+}
+
 /* "page: http://127.0.0.1:8000/" and a request to paste into a terminal, of the kind that the model
  * can answer. A server for all addresses is asked on this machine's own. */
 static void announce_first_steps(const vt_server *s, const char *where)
@@ -236,7 +244,7 @@ static void announce_first_steps(const vt_server *s, const char *where)
         vt_append(line, sizeof line, &n, "--unix-socket '%s' ", vt_options_get(s->options, "uds"));
     if (s->keys.n > 0)
         vt_append(line, sizeof line, &n, "-H 'Authorization: Bearer KEY' ");
-    if (strcmp(vt_options_get(s->options, "pooling"), "none") != 0)
+    if (makes_vectors(s))
         vt_append(line, sizeof line, &n, "%s/v1/embeddings -d '{\"input\": \"The sky\"}'", url);
     else if (s->model->chat_template)
         vt_append(line, sizeof line, &n,

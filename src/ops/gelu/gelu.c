@@ -1,8 +1,7 @@
 /* GELU with erf: the card, its portable form and the reference. Encoders have it between the two
  * matrices of their feed-forward. Memory bounds it if the exponential is vectorised: 8 bytes per
  * output, 12 if it is gated. Rejected: an epilogue of the linear before it, which would save those
- * bytes on every device but needs a branch in each of its rows; the pass takes 3 % of an encoder's
- * step. */
+ * bytes on every device but needs a branch in each of its rows. */
 #include "ops/gelu/gelu.h"
 
 #include <math.h>

@@ -63,7 +63,7 @@ def test_sequence_state_on_a_gpu():
     other = ids[:100] + [1, 2, 3]
     alone = {len(p): answer(p, f"alone {len(p)}")[1] for p in (ids, other)}
     same(answer(ids, "a"), (0, alone[150]))
-    same(answer(ids, "a"), (144, alone[150]))   # behind the snapshot at the prompt's last border
+    same(answer(ids, "a"), (128, alone[150]))   # behind the snapshot at the last border that is 8 tokens before the end
     same(answer(other, "a"), (0, alone[103]))   # the pages part at 96, where no state is known yet
     same(answer(other, "a"), (96, alone[103]))
     kept = re.search(r"^vitrine:cache_kept_states_total\S* (\d+)", s.get("/metrics").body.decode(), re.M)

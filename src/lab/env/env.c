@@ -184,11 +184,14 @@ static bool has_row(const vt_op *op, vt_device_kind device)
     return false;
 }
 
-/* Every op that has a row for a GPU; then the rows that compute with a library that is here. */
+/* Every op that has a row for a GPU, but for those that join ranks, which one GPU alone cannot run
+ * (`vitrine bench comm --device cuda` checks them); then the rows that compute with a library that
+ * is here. */
 static void try_cuda(lab_env *e, on_cuda_gpu *g)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {
-        vt_try *t = has_row(*op, VT_DEVICE_CUDA) ? next_attempt(e) : NULL;
+        bool alone = !((*op)->is & VT_OP_JOINS_RANKS) && has_row(*op, VT_DEVICE_CUDA);
+        vt_try *t = alone ? next_attempt(e) : NULL;
         if (t)
             vt_try_cuda(*op, NULL, g, t);
     }

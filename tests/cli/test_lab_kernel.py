@@ -160,7 +160,7 @@ def check_step(path, op, shape):
     assert set(verdicts.values()) <= {"right", "skipped"} and list(verdicts.values()).count("right") >= 5, verdicts
     for c in r["cases"]:
         assert c["verdict"] == "skipped" or c["error"] <= c["tolerance"], c
-        skipped_for = ("emulated", "contract", "no row of the card takes it on a GPU")
+        skipped_for = ("emulated", "contract", "ranks", "no row of the card takes it on a GPU")
         assert c["verdict"] != "skipped" or any(why in c["why"] for why in skipped_for), c
     return r
 
@@ -196,7 +196,7 @@ def test_a_naive_kernel_of_every_other_op_is_right():
             r = ok("lab", "kernel", d.file(op + ".cu", text), "--op", op, "--json", *SLOW, env=GPU).json
             verdicts = [c["verdict"] for c in r["cases"]]
             assert verdicts.count("right") >= 3 and set(verdicts) <= {"right", "skipped"}, r["cases"]
-            assert all("emulated" in c["why"] for c in r["cases"] if c["verdict"] == "skipped"), r["cases"]
+            assert all("emulated" in c["why"] or "ranks" in c["why"] for c in r["cases"] if c["verdict"] == "skipped"), r["cases"]
         refused("a race", d.file("store.cu", OTHERS["kv_store"].replace("i / HEAD_DIM)", "0)")), "--op", "store", *SLOW, env=GPU)
 
 

@@ -56,17 +56,11 @@ def test_check_env_tells_every_item():
 
 
 def test_measured_speeds_fail_no_lab():
-    """Roofs on the disk say that the caches are read more slowly than memory, as other programs and sanitizers make it seem."""
+    """Other programs and sanitizers make caches seem slower than memory: no check compares measured speeds."""
     with tempfile.TemporaryDirectory() as d:
-        cpu = ok("env", "--json").json["cpu"]
-        figure = {"working_set_bytes": 1 << 20, "date": "2026-01-01T00:00:00Z", "tag": "measured", "how": None}
-        roofs = {"version": 2, "device": cpu["model"], "level": cpu["level"], "threads": 1,
-                 "figures": {"memory_bytes_per_s": {"value": 20e9, **figure}, "l2_bytes_per_s": {"value": 10e9, **figure}}}
-        with open(os.path.join(d, f"roofs-{re.sub('[^A-Za-z0-9]+', '-', cpu['model'])}-{cpu['level']}-1.json"), "w") as f:
-            json.dump(roofs, f)
-        r, result = lab("00", d, "-m", DUMMY, env={"VITRINE_CACHE": d})
+        r, result = lab("00", d, "-m", DUMMY)
         same(r.code, 0, r.text)
-        assert "10.0 GB/s" in r.text and not any("faster" in c["text"] for c in result["checks"]), r.text
+        assert result["checks"] and not any("faster" in c["text"] for c in result["checks"]), r.text
 
 
 def test_baseline_tells_every_item_and_its_options_hold():

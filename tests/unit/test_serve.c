@@ -59,7 +59,7 @@ static void say_ready(void *user, const char *line)
 {
     place *p = user;
     const char *at = strstr(line, "http://127.0.0.1:");
-    if (at) {
+    if (at && p->port == 0) { /* the lines after the first one name the address again */
         p->port = (int)strtol(at + 17, NULL, 10);
         sem_post(&p->ready);
     }

@@ -186,6 +186,8 @@ int cli_bench_comm(cli *c)
         status = bench_op(&k, *op, &err);
         if (!c->json && status == VT_OK)
             print_table(&k, *op);
+        else
+            vt_buf_release(&k.table.text);
     }
     vt_json_close(&k.json);
     int code = CLI_DONE;

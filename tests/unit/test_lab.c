@@ -45,7 +45,6 @@ static vt_status run_kernel(lab *l, vt_err *err)
     lab_missing(l, "counters", "no counters are read");
     lab_table(l, "shapes", "one shape", lab_kernel_columns);
     lab_kernel_cells(l, &k);
-    lab_table_end(l);
     lab_kernel_card(l, "card", &k, "copies rows of a table", "none");
     lab_turn(l, &(lab_knob){"a", "b", "c", 1.5, 2e-6, 0.01, 1e-6, 0.01, "half the bytes"});
     lab_turn(l, &(lab_knob){"d", "e", "f", NAN, 1e-6, 0.1, 1.05e-6, 0.1, "nothing changes"});
@@ -163,6 +162,41 @@ static void test_lab_when_an_item_is_not_told_then_fails(void **state)
     assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
     assert_true(failed);
     assert_int_equal(json_array_size(json_object_get(r, "checks")), 4);
+    json_decref(r);
+}
+
+static vt_status run_cells(lab *l, vt_err *err)
+{
+    (void)err;
+    lab_table(l, "shapes", "forms of cells", "name|>time|of|>share|>tokens|>rate|none");
+    lab_cells(l, "a|b %s|%f s|%d of %zu|%f share", "x|y", 0.1, 7, (size_t)8, -0.25);
+    lab_cells(l, "%f|%.3g G|%f B/s", 3.0, 1.5, NAN);
+    return VT_OK;
+}
+
+/* A '|' of an argument divides nothing, and a number keeps all of its digits. */
+static void test_lab_cells_are_texts_and_numbers_by_their_forms(void **state)
+{
+    (void)state;
+    json_t *r, *rows;
+    bool failed;
+    vt_err err = {0};
+    static const char *const text[] = {"a",     "b x|y", "100 ms", "7 of 8",
+                                       "-25 %", "3",     "1.5 G",  "n/a"},
+                             *const unit[] = {NULL, NULL, "s", NULL, "share", "", NULL, "B/s"};
+    def.run = run_cells;
+    assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+    rows = json_object_get(json_object_get(json_object_get(r, "items"), "shapes"), "rows");
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 8; i++) {
+        const json_t *c = json_array_get(json_array_get(rows, i / 7), i % 7),
+                     *u = json_object_get(c, "unit");
+        assert_string_equal(json_string_value(json_object_get(c, "text")), text[i]);
+        assert_true(unit[i] ? u && strcmp(json_string_value(u), unit[i]) == 0 : !u);
+    }
+    const json_t *first = json_array_get(rows, 0);
+    assert_true(json_number_value(json_object_get(json_array_get(first, 2), "value")) == 0.1);
+    assert_true(json_number_value(json_object_get(json_array_get(first, 4), "value")) == -0.25);
     json_decref(r);
 }
 
@@ -296,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lab_tells_all_items),
         cmocka_unit_test(test_lab_when_an_item_is_not_told_then_fails),
+        cmocka_unit_test(test_lab_cells_are_texts_and_numbers_by_their_forms),
         cmocka_unit_test(test_lab_when_it_predicts_after_a_run_then_fails),
         cmocka_unit_test(test_lab_reads_a_prediction),
         cmocka_unit_test(test_lab_grades_a_count_on_a_busy_machine_too),

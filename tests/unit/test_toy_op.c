@@ -141,7 +141,6 @@ static vt_status run_lab(lab *l, vt_err *err)
     assert_int_equal(lab_kernel_rows(l, "softcap", ask.shape, rows, 4, err), 1);
     lab_table(l, "shapes", "one shape", lab_kernel_columns);
     lab_kernel_cells(l, &k);
-    lab_table_end(l);
     return VT_OK;
 }
 

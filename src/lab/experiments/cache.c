@@ -91,10 +91,7 @@ static vt_status lengths(lab *l, const lab_server *s, json_t *file, vt_err *err)
         lab_load load = {2, 1, 16, 2, 1, shared[i], 1, 6100 + i};
         TRY(lab_load_run(l, s, &load, &a, err));
         double miss = ttft_of(&a.result[0]), hit = ttft_of(&a.result[1]);
-        lab_cell_number(l, shared[i], LAB_COUNT);
-        lab_cell_number(l, miss, LAB_SECONDS);
-        lab_cell_number(l, hit, LAB_SECONDS);
-        lab_cell_number(l, miss / hit, LAB_RATIO);
+        lab_cells(l, "%f|%f s|%f s|%f ratio", (double)shared[i], miss, hit, miss / hit);
         json_t *o = json_object();
         put(o, "prefix_tokens", shared[i]);
         put(o, "miss_ttft_ms", miss * 1e3);
@@ -102,7 +99,6 @@ static vt_status lengths(lab *l, const lab_server *s, json_t *file, vt_err *err)
         json_array_append_new(rows, o);
         lab_answers_release(&a);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 

@@ -30,12 +30,9 @@ static void tell_breakdown(lab *l, const json_t *story, json_t *file)
               "part|>time|>of the whole");
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         double ms = story_num(q, part[i]);
-        lab_cell(l, "%s", what[i]);
-        lab_cell_number(l, ms * 1e-3, LAB_SECONDS);
-        lab_cell_number(l, ms / total, LAB_SHARE);
+        lab_cells(l, "%s|%f s|%f share", what[i], ms * 1e-3, ms / total);
         json_object_set_new(o, part[i], isfinite(ms) ? json_real(ms) : json_null());
     }
-    lab_table_end(l);
     json_object_set_new(file, "breakdown", o);
     const json_t *decode = story_phase_named(story, "decode"),
                  *top = json_array_get(story_get(decode, "ops"), 0);
@@ -69,10 +66,8 @@ static void put_number(json_t *o, const char *key, double v)
 static void batch_row(lab *l, json_t *rows, int32_t at_once, const vt_load_summary *m, double alone)
 {
     json_t *o = json_object();
-    lab_cell_number(l, at_once, LAB_COUNT);
-    lab_cell_number(l, m->wall_s, LAB_SECONDS);
-    lab_cell_number(l, m->output_tokens_per_s, LAB_TOKENS_PER_S);
-    lab_cell_number(l, alone / m->wall_s, LAB_RATIO);
+    lab_cells(l, "%f|%f s|%f tokens/s|%f ratio", (double)at_once, m->wall_s, m->output_tokens_per_s,
+              alone / m->wall_s);
     put_number(o, "at_once", at_once);
     put_number(o, "wall_s", m->wall_s);
     put_number(o, "output_tokens_per_s", m->output_tokens_per_s);
@@ -118,7 +113,6 @@ static vt_status batches(lab *l, const lab_server *s, double gain, json_t *file,
         batch_row(l, rows, at_once[i], &a.sum, k.before_s);
         lab_answers_release(&a);
     }
-    lab_table_end(l);
     lab_outcome(l, "gain of 8 requests at once", k.before_s / k.after_s, false);
     lab_turn(l, &k);
     return VT_OK;
@@ -164,16 +158,13 @@ static vt_status lengths(lab *l, const lab_server *s, json_t *file, vt_err *err)
         lab_load load = {1, 1, input[i], 4, 1, 0, 1, 3300 + (uint64_t)i};
         TRY(lab_load_run(l, s, &load, &a, err));
         double tokens = (double)a.sum.prompt_tokens;
-        lab_cell_number(l, tokens, LAB_COUNT);
-        lab_cell_number(l, a.sum.ttft.p50, LAB_SECONDS);
-        lab_cell_number(l, a.sum.ttft.p50 / tokens * 1e6, LAB_COUNT);
+        lab_cells(l, "%f|%f s|%f", tokens, a.sum.ttft.p50, a.sum.ttft.p50 / tokens * 1e6);
         json_t *o = json_object();
         put_number(o, "prompt_tokens", tokens);
         put_number(o, "ttft_ms", a.sum.ttft.p50 * 1e3);
         json_array_append_new(rows, o);
         lab_answers_release(&a);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 

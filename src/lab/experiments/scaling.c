@@ -41,13 +41,9 @@ static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double 
                               : "a decode step of all sequences, without the sums between ranks, "
                                 "if each rank had a memory like this one",
               ">ranks|>bytes a rank|>least time|>gain at most");
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-        lab_cell_number(l, ranks[i], LAB_COUNT);
-        lab_cell_number(l, bytes / ranks[i], LAB_BYTES);
-        lab_cell_number(l, bytes / ranks[i] / roof, LAB_SECONDS);
-        lab_cell_number(l, ranks[i], LAB_RATIO);
-    }
-    lab_table_end(l);
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        lab_cells(l, "%f|%f B|%f s|%f ratio", (double)ranks[i], bytes / ranks[i],
+                  bytes / ranks[i] / roof, (double)ranks[i]);
     lab_turn(l, &(lab_knob){.name = "two ranks",
                             .where = "--tp 2",
                             .what = "the same load on two devices",
@@ -67,10 +63,8 @@ static void tell_single(lab *l, const lab_answers *a)
     double step_s = a->sum.itl.p50;
     lab_table(l, "configurations", "output tokens per second",
               "configuration|>tokens/s|>against one");
-    lab_cell(l, "single: %s", l->ordinal >= 0 ? "one GPU" : "one CPU");
-    lab_cell_number(l, a->sum.output_tokens_per_s, LAB_TOKENS_PER_S);
-    lab_cell_number(l, 1, LAB_RATIO);
-    lab_table_end(l);
+    lab_cells(l, "single: %s|%f tokens/s|%f ratio", l->ordinal >= 0 ? "one GPU" : "one CPU",
+              a->sum.output_tokens_per_s, 1.0);
     lab_outcome(l, gap, step_s, false);
 }
 

@@ -189,11 +189,7 @@ static const lab_item_def baseline_items[] = {
 
 static void spread_row(lab *l, const char *name, const vt_load_spread *s)
 {
-    lab_cell(l, "%s", name);
-    lab_cell_number(l, s->p50, LAB_SECONDS);
-    lab_cell_number(l, s->p90, LAB_SECONDS);
-    lab_cell_number(l, s->p99, LAB_SECONDS);
-    lab_cell_number(l, s->max, LAB_SECONDS);
+    lab_cells(l, "%s|%f s|%f s|%f s|%f s", name, s->p50, s->p90, s->p99, s->max);
 }
 
 /* Computes what the bytes of a step promise for this load. */
@@ -241,15 +237,11 @@ static vt_status run_rates(lab *l, const lab_server *s, double gain, json_t *fil
         TRY(lab_load_run(l, s, &load, &a, err));
         wall[i] = a.sum.wall_s;
         noise[i] = lab_answers_noise(&a);
-        lab_cell_number(l, at_once[i], LAB_COUNT);
-        lab_cell_number(l, a.sum.output_tokens_per_s, LAB_TOKENS_PER_S);
-        lab_cell_number(l, a.sum.ttft.p50, LAB_SECONDS);
-        lab_cell_number(l, a.sum.itl.p50, LAB_SECONDS);
-        lab_cell_number(l, wall[0] / wall[i], LAB_RATIO);
+        lab_cells(l, "%f|%f tokens/s|%f s|%f s|%f ratio", (double)at_once[i],
+                  a.sum.output_tokens_per_s, a.sum.ttft.p50, a.sum.itl.p50, wall[0] / wall[i]);
         json_array_append_new(file, lab_summary_json(&load, &a.sum));
         lab_answers_release(&a);
     }
-    lab_table_end(l);
     lab_outcome(l, "gain of 16 requests at once", wall[0] / wall[N - 1], false);
     lab_turn(l, &(lab_knob){.name = "16 requests at once",
                             .where = "of the clients",
@@ -284,7 +276,6 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
     spread_row(l, "first token (TTFT)", &m->ttft);
     spread_row(l, "between tokens (ITL)", &m->itl);
     spread_row(l, "whole request", &m->e2e);
-    lab_table_end(l);
     lab_item(l, "medians",
              "of %d requests, %d at once: TTFT %.1f ms, ITL %.2f ms, %.0f output tokens/s", m->n,
              load.concurrency, m->ttft.p50 * 1e3, m->itl.p50 * 1e3, m->output_tokens_per_s);

@@ -65,15 +65,11 @@ static vt_status write_kernels(lab *l, const json_t *story, vt_err *err)
                 vt_buf_printf(&text, "%9.2f  %12.0f  %8.0f  %11.0f  %s %s\n", 100 * us / all,
                               us * 1e3, calls, us * 1e3 / calls, name[k],
                               story_text(op, "kind", kind));
-                lab_cell(l, "%s %s", name[k], kind);
-                lab_cell_number(l, us / all, LAB_SHARE);
-                lab_cell_number(l, us * 1e-6, LAB_SECONDS);
-                lab_cell_number(l, calls, LAB_COUNT);
-                lab_cell_number(l, us * 1e-6 / calls, LAB_SECONDS);
+                lab_cells(l, "%s %s|%f share|%f s|%f|%f s", name[k], kind, us / all, us * 1e-6,
+                          calls, us * 1e-6 / calls);
             }
         }
     }
-    lab_table_end(l);
     vt_status status = lab_write_text(l, "kernel_summary.txt", &text,
                                       "share, total, calls, mean of each kind of kernel", err);
     vt_buf_release(&text);

@@ -112,17 +112,12 @@ void lab_tell_runs(lab *l, const lab_runs *r, const char *key, const char *call,
     lab_table(l, key, "each is run and checked", columns);
     for (int32_t i = 0; i < r->n; i++) {
         const lab_kernel *k = &r->k[i];
-        lab_cell(l, "%s", r->name[i]);
-        lab_cell(l, "%s", k->impl);
-        lab_cell_number(l, k->median_s, LAB_SECONDS);
-        lab_cell_number(l, k->least_s, LAB_SECONDS);
-        lab_cell_number(l, k->of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k->bound);
+        lab_cells(l, "%s|%s|%f s|%f s|%f share|%s", r->name[i], k->impl, k->median_s, k->least_s,
+                  k->of_roof, k->bound);
         lab_cell_number(l, by_flops ? k->flops / k->bytes : lab_bandwidth(k),
                         by_flops ? LAB_COUNT : LAB_BYTES_PER_S);
         lab_cell(l, "%.1e", k->error);
     }
-    lab_table_end(l);
 }
 
 void lab_tell_roofline(lab *l, const lab_runs *r, const char *key, const roofline_roof *roof)

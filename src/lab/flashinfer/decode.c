@@ -82,12 +82,8 @@ static void tell_merge(lab *l)
 
 static void put_plan(lab *l, const char *where, const load *b, const decode_plan *p)
 {
-    lab_cell(l, "%s", where);
-    lab_cell(l, "%d x %d", b->seqs, b->kv_len);
-    lab_cell(l, "%d", p->parts);
-    lab_cell(l, "%d", p->longest);
-    lab_cell(l, "%lld", (long long)p->work);
-    lab_cell_number(l, p->partial_bytes, LAB_BYTES);
+    lab_cells(l, "%s|%d x %d|%d|%d|%lld|%f B", where, b->seqs, b->kv_len, p->parts, p->longest,
+              (long long)p->work, p->partial_bytes);
 }
 
 /* Tells how batches of several sizes are split, here and on an H200. */
@@ -106,19 +102,15 @@ static vt_status tell_choice(lab *l, const lab_heads *h, vt_err *err)
              gpu ? "SMs" : "workers");
     lab_table(l, "split_choice", "asked of the planners; nothing is run",
               "plan|batch x KV|>chunks a sequence|>tokens a chunk|>pieces|>partial results");
-    vt_status status = VT_OK;
-    for (size_t i = 0; i < sizeof batch / sizeof *batch && status == VT_OK; i++) {
-        status = lab_decode_plan(&here, h, batch[i].seqs, batch[i].kv_len, &p, err);
-        if (status == VT_OK)
-            put_plan(l, name, &batch[i], &p);
+    for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
+        TRY(lab_decode_plan(&here, h, batch[i].seqs, batch[i].kv_len, &p, err));
+        put_plan(l, name, &batch[i], &p);
     }
-    for (size_t i = 0; i < sizeof batch / sizeof *batch && status == VT_OK; i++) {
-        status = lab_decode_plan(&h200, &big, batch[i].seqs, batch[i].kv_len, &p, err);
-        if (status == VT_OK)
-            put_plan(l, "H200, modelled", &batch[i], &p);
+    for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
+        TRY(lab_decode_plan(&h200, &big, batch[i].seqs, batch[i].kv_len, &p, err));
+        put_plan(l, "H200, modelled", &batch[i], &p);
     }
-    lab_table_end(l);
-    return status;
+    return VT_OK;
 }
 
 static vt_status tell_split(lab *l, const lab_heads *h, vt_err *err)

@@ -154,10 +154,7 @@ static vt_status tell_change(lab *l, vt_jit *base, const jit_ask *ask, const cha
     int32_t first;
     TRY(lab_jit_model(ask, &c, err));
     *n_new = lab_jit_new(c->jit, base, &first);
-    lab_cell(l, "%s", what);
-    lab_cell(l, "%d", vt_jit_count(c->jit));
-    lab_cell(l, "%d", *n_new);
-    lab_cell(l, "%s", why);
+    lab_cells(l, "%s|%d|%d|%s", what, vt_jit_count(c->jit), *n_new, why);
     vt_cuda_close(c);
     return VT_OK;
 }
@@ -195,7 +192,6 @@ static vt_status tell_triggers(lab *l, const jit_ask *ask, vt_jit *base, vt_err 
     int32_t n_new[sizeof row / sizeof *row];
     for (size_t i = 0; status == VT_OK && i < sizeof row / sizeof *row; i++)
         status = tell_change(l, base, row[i].ask, row[i].what, row[i].why, &n_new[i], err);
-    lab_table_end(l);
     TRY(status);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         if (row[i].none)
@@ -247,7 +243,6 @@ static void tell_words(lab *l)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int k = 0; k < 3; k++)
             lab_cell(l, "%s", row[i][k]);
-    lab_table_end(l);
 }
 
 static vt_status run(lab *l, vt_err *err)

@@ -100,13 +100,10 @@ static void tell_kernels(lab *l, const start *s)
             k++;
         const char *name = vt_jit_name(j, k);
         put_parameters(&parameters, name);
-        lab_cell(l, "%.*s", (int)strcspn(name, "<"), name);
-        lab_cell_number(l, l->emulated ? NAN : by_time[i]->compile_ms * 1e-3, LAB_SECONDS);
-        lab_cell(l, "%d", by_time[i]->registers);
-        lab_cell(l, "%d B", by_time[i]->spill_bytes);
-        lab_cell_number(l, (double)by_time[i]->size, LAB_BYTES);
+        lab_cells(l, "%.*s|%f s|%d|%d B|%f B", (int)strcspn(name, "<"), name,
+                  l->emulated ? NAN : by_time[i]->compile_ms * 1e-3, by_time[i]->registers,
+                  by_time[i]->spill_bytes, (double)by_time[i]->size);
     }
-    lab_table_end(l);
     lab_drawing(l, "parameters",
                 "in the same order; a kernel is compiled for exactly these numbers", &parameters);
     vt_buf_release(&parameters);
@@ -136,15 +133,11 @@ static void tell_times(lab *l, const start *cold, const start *warm)
               "start|>kernels|>compiled|>from disk|>time|>a kernel");
     const start *row[] = {cold, warm};
     for (int i = 0; i < 2; i++) {
-        lab_cell(l, "%s", i == 0 ? "cold: empty folder" : "warm: the same again");
-        lab_cell(l, "%d", row[i]->kernels);
-        lab_cell(l, "%d", row[i]->kernels - row[i]->from_disk);
-        lab_cell(l, "%d", row[i]->from_disk);
+        lab_cells(l, "%s|%d|%d|%d", i == 0 ? "cold: empty folder" : "warm: the same again",
+                  row[i]->kernels, row[i]->kernels - row[i]->from_disk, row[i]->from_disk);
         double wall_s = l->emulated ? NAN : row[i]->wall_s;
-        lab_cell_number(l, wall_s, LAB_SECONDS);
-        lab_cell_number(l, wall_s / row[i]->kernels, LAB_SECONDS);
+        lab_cells(l, "%f s|%f s", wall_s, wall_s / row[i]->kernels);
     }
-    lab_table_end(l);
     lab_check(l, cold->from_disk == 0, "the cold start found %d kernels in the empty folder",
               cold->from_disk);
     lab_check(l, warm->from_disk == warm->kernels,
@@ -199,9 +192,7 @@ static vt_status tell_lookup(lab *l, const jit_ask *ask, bool whole, const char 
     int32_t n = vt_jit_count(c->jit), missing = n - ready;
     vt_cuda_close(c);
     TRY(status);
-    lab_cell(l, "%s", what);
-    lab_cell(l, "%d of %d", missing, n);
-    lab_cell(l, "%s", why);
+    lab_cells(l, "%s|%d of %d|%s", what, missing, n, why);
     bool ok = missing >= least && missing <= most;
     if (least == most)
         lab_check(l, ok, "%s: kernels compiled again: %d, expected %d", what, missing, least);
@@ -239,7 +230,6 @@ static vt_status tell_invalidation(lab *l, const jit_ask *ask, bool whole, const
     if (status == VT_OK)
         status = tell_lookup(l, ask, whole, "that, and a file of another NVRTC",
                              "cubins of two compilers may differ", 2, 2, err);
-    lab_table_end(l);
     return status;
 }
 

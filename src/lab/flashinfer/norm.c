@@ -118,11 +118,8 @@ static vt_status tell_row(lab *l, const lab_kernel *k, vt_err *err)
 static void put_bytes(lab *l, const char *name, const lab_kernel *k, double bytes, double n,
                       const char *what)
 {
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%.1f", bytes / n);
-    lab_cell_number(l, k ? k->median_s : NAN, LAB_SECONDS);
-    lab_cell_number(l, k ? lab_over(bytes, k->median_s) : NAN, LAB_BYTES_PER_S);
-    lab_cell(l, "%s", what);
+    lab_cells(l, "%s|%.1f|%f s|%f B/s|%s", name, bytes / n, k ? k->median_s : NAN,
+              k ? lab_over(bytes, k->median_s) : NAN, what);
 }
 
 /* The variant of add_rmsnorm that needs a second kernel. NULL: this device has none. */
@@ -155,7 +152,6 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
     put_bytes(l, "two kernels", two ? &apart : NULL, fused.bytes + element * n, n,
               "reads x, r; writes r; reads r; writes y");
     put_bytes(l, "the norm alone", norm, norm->bytes, n, "reads x; writes y");
-    lab_table_end(l);
     lab_number(l, "bytes_saved", 1 - fused.bytes / (fused.bytes + element * n), LAB_SHARE,
                "derived",
                l->ordinal < 0 ? "of the bytes of two kernels: 16 instead of 20 an element in fp32, "

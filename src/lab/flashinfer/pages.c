@@ -110,23 +110,13 @@ static vt_status tell_size(lab *l, const lab_heads *h, vt_err *err)
               short_list ? "1, 16 and 256 here; all powers of two in the full form"
                          : "the same KV in pages of other sizes",
               "page|>pages|>page list|>wasted at most|runs as|>time|>of roof|>error");
-    vt_status status = VT_OK;
-    for (int32_t i = 0; i < n && status == VT_OK; i++) {
+    for (int32_t i = 0; i < n; i++) {
         int32_t pages = seqs * (int32_t)vt_ceil_div(kv, page[i]);
-        status = run_page(l, h, page[i], &k[i], err);
-        if (status != VT_OK)
-            break;
-        lab_cell(l, "%d", page[i]);
-        lab_cell(l, "%d", pages);
-        lab_cell_number(l, 4.0 * pages, LAB_BYTES);
-        lab_cell_number(l, (page[i] - 1) * 2.0 * h->kv_heads * h->dim * 2, LAB_BYTES);
-        lab_cell(l, "%s", k[i].impl);
-        lab_cell_number(l, k[i].median_s, LAB_SECONDS);
-        lab_cell_number(l, k[i].of_roof, LAB_SHARE);
-        lab_cell(l, "%.1e", k[i].error);
+        TRY(run_page(l, h, page[i], &k[i], err));
+        lab_cells(l, "%d|%d|%f B|%f B|%s|%f s|%f share|%.1e", page[i], pages, 4.0 * pages,
+                  (page[i] - 1) * 2.0 * h->kv_heads * h->dim * 2, k[i].impl, k[i].median_s,
+                  k[i].of_roof, k[i].error);
     }
-    lab_table_end(l);
-    TRY(status);
     turn_pages(l, page, k, n);
     return VT_OK;
 }

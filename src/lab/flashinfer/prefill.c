@@ -85,27 +85,18 @@ static vt_status run_border(lab *l, const lab_call *c, const lab_heads *h, const
     double waves[3];
     lab_table(l, "wave_quantisation", "one token more, and the rest of the wave",
               "tokens|>items|>waves|>rounds|>time|>time a token|>of roof");
-    vt_status status = VT_OK;
-    for (int i = 0; i < 3 && status == VT_OK; i++) {
+    for (int i = 0; i < 3; i++) {
         vt_cut cut;
         lab_prompt_cut(c, chosen->impl, length[i], &cut);
         waves[i] = cut.waves;
-        status = run_length(l, h, chosen->impl, length[i], &k[i], err);
-        if (status != VT_OK)
-            break;
-        lab_cell(l, "%d%s", length[i],
-                 i == 0   ? " (just below)"
-                 : i == 1 ? " (just above)"
-                          : " (that wave full)");
-        lab_cell(l, "%lld", (long long)cut.items);
-        lab_cell(l, "%.2f", cut.waves);
-        lab_cell(l, "%.0f", ceil(cut.waves - 1e-9));
-        lab_cell_number(l, k[i].median_s, LAB_SECONDS);
-        lab_cell_number(l, k[i].median_s / (double)length[i], LAB_SECONDS);
-        lab_cell_number(l, k[i].of_roof, LAB_SHARE);
+        TRY(run_length(l, h, chosen->impl, length[i], &k[i], err));
+        lab_cells(l, "%d%s|%lld|%.2f|%.0f|%f s|%f s|%f share", length[i],
+                  i == 0   ? " (just below)"
+                  : i == 1 ? " (just above)"
+                           : " (that wave full)",
+                  (long long)cut.items, cut.waves, ceil(cut.waves - 1e-9), k[i].median_s,
+                  k[i].median_s / (double)length[i], k[i].of_roof);
     }
-    lab_table_end(l);
-    TRY(status);
     double equal = ceil(waves[1] - 1e-9) / ceil(waves[0] - 1e-9);
     lab_item(l, "wave_step",
              "one token more makes %.0f rounds instead of %.0f: %.2fx the time if all items were "

@@ -79,12 +79,8 @@ static vt_status tell_access(lab *l, const lab_kernel *k, vt_err *err)
 
 static void put_form(lab *l, const char *name, const char *pairs, const lab_kernel *k)
 {
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%s", pairs);
-    lab_cell(l, "%s", k->impl);
-    lab_cell_number(l, k->median_s, LAB_SECONDS);
-    lab_cell_number(l, lab_bandwidth(k), LAB_BYTES_PER_S);
-    lab_cell(l, "%.1e", k->error);
+    lab_cells(l, "%s|%s|%s|%f s|%f B/s|%.1e", name, pairs, k->impl, k->median_s, lab_bandwidth(k),
+              k->error);
 }
 
 static vt_status tell_pairs(lab *l, const lab_kernel *half, vt_err *err)
@@ -98,7 +94,6 @@ static vt_status tell_pairs(lab *l, const lab_kernel *half, vt_err *err)
               "form|pairs|runs as|>time|>bandwidth|>error");
     put_form(l, "half-split (Llama, Qwen)", with, half);
     put_form(l, "interleaved (GPT-J)", "(2 i, 2 i + 1)", &pairs);
-    lab_table_end(l);
     lab_turn_kernels(l, "interleaved", "card field", "rope", lab_over(half->bytes, pairs.bytes),
                      half, &pairs,
                      "the same bytes, so bytes promise no difference; but partners that lie beside "
@@ -182,7 +177,6 @@ static void tell_scaling(lab *l)
                  : llama3 < 1.0001 / FACTOR ? "divides by 8"
                                             : "a mean of the two");
     }
-    lab_table_end(l);
     double first = angle_of(row[LLAMA3], 0) / angle_of(row[0], 0),
            last = angle_of(row[LLAMA3], DIMS / 2 - 1) / angle_of(row[0], DIMS / 2 - 1),
            scale = hypot(row[YARN][0], row[YARN][DIMS / 2]);

@@ -48,12 +48,9 @@ static vt_status test_rows(lab *l, const test_shape *s, totals *sum, vt_err *err
         sum->wrong += !k.ok;
         if (k.tolerance > 0 && k.error / k.tolerance > sum->worst)
             sum->worst = k.error / k.tolerance;
-        lab_cell(l, "%s", i == 0 ? s->op : "");
-        lab_cell(l, "%s%s", row[i], strcmp(row[i], chosen) == 0 ? " *" : "");
-        lab_cell(l, "%s", k.ok ? "ok" : "WRONG");
-        lab_cell(l, "%.1e", k.error);
-        lab_cell(l, "%.1e", k.tolerance);
-        lab_cell_number(l, k.median_s, LAB_SECONDS);
+        lab_cells(l, "%s|%s%s|%s|%.1e|%.1e|%f s", i == 0 ? s->op : "", row[i],
+                  strcmp(row[i], chosen) == 0 ? " *" : "", k.ok ? "ok" : "WRONG", k.error,
+                  k.tolerance, k.median_s);
     }
     return VT_OK;
 }
@@ -77,14 +74,12 @@ static vt_status test_all(lab *l, totals *sum, vt_err *err)
                        lab_text(l, "kernel"));
     lab_table(l, "correctness", "* is the row that an engine takes for the shape",
               "card|row|result|>error|>allowed|>time");
-    vt_status status = VT_OK;
-    for (int i = 0; i < N_SHAPES && status == VT_OK; i++)
+    for (int i = 0; i < N_SHAPES; i++)
         if (is_wanted(l, shapes[i].op)) {
             lab_note(l, "%s, %s", shapes[i].op, shapes[i].shape);
-            status = test_rows(l, &shapes[i], sum, err);
+            TRY(test_rows(l, &shapes[i], sum, err));
         }
-    lab_table_end(l);
-    return status;
+    return VT_OK;
 }
 
 /* ---- which row serves which shape ---- */
@@ -163,13 +158,9 @@ static vt_status tell_gpu_choices(lab *l, const vt_target *gpu, const char *name
         if (!is_wanted(l, q->op))
             continue;
         TRY(choose(&t, q->op, q->shape, &b, &n, err));
-        lab_cell(l, "%s", q->op);
-        lab_cell(l, "%s", q->what);
-        lab_cell(l, "%s", b.data ? b.data : "none");
-        lab_cell(l, "%s", q->why);
+        lab_cells(l, "%s|%s|%s|%s", q->op, q->what, b.data ? b.data : "none", q->why);
         vt_buf_release(&b);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 

@@ -410,15 +410,9 @@ const char lab_kernel_columns[] = "shape|runs as|>time|>least|>of roof|bound|>GB
 
 void lab_kernel_cells(lab *l, const lab_kernel *k)
 {
-    lab_cell(l, "%s", k->shape);
-    lab_cell(l, "%s", k->impl);
-    lab_cell_number(l, k->median_s, LAB_SECONDS);
-    lab_cell_number(l, k->least_s, LAB_SECONDS);
-    lab_cell_number(l, k->of_roof, LAB_SHARE);
-    lab_cell(l, "%s", k->bound);
-    lab_cell_number(l, k->bytes / k->median_s * 1e-9, LAB_COUNT);
-    lab_cell_number(l, k->flops > 0 ? k->flops / k->median_s * 1e-9 : NAN, LAB_COUNT);
-    lab_cell(l, "%.1e", k->error);
+    lab_cells(l, "%s|%s|%f s|%f s|%f share|%s|%f|%f|%.1e", k->shape, k->impl, k->median_s,
+              k->least_s, k->of_roof, k->bound, k->bytes / k->median_s * 1e-9,
+              k->flops > 0 ? k->flops / k->median_s * 1e-9 : NAN, k->error);
 }
 
 static void card_line(vt_buf *b, const char *branch, const char *name, vt_buf *text)

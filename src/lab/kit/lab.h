@@ -148,7 +148,9 @@ void lab_drawing(lab *l, const char *key, const char *title, const vt_buf *text)
 void lab_table(lab *l, const char *key, const char *title, const char *columns);
 void lab_cell(lab *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void lab_cell_number(lab *l, double v, lab_unit unit);
-void lab_table_end(lab *l);
+/* Several cells, a form for each with '|' between them. "%f UNIT" (lab_unit_name; "%f" alone is a
+ * count) makes a number, all else a text: "%s|%d tokens|%f s|%f share". */
+void lab_cells(lab *l, const char *forms, ...) __attribute__((format(printf, 2, 3)));
 
 /* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:
  * faster), as expected from bytes before the run; NAN: none was computed. Noise is vt_noise

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -324,4 +325,43 @@ void lab_cell_number(lab *l, double v, lab_unit unit)
     add_cell(l, o);
 }
 
-void lab_table_end(lab *l) { l->table = NULL; }
+/* Returns true if a form of n bytes is that of a number: "%f", a blank and its unit. */
+static bool is_number(const char *form, size_t n, lab_unit *unit)
+{
+    char name[16] = "";
+    if (n < 2 || n >= sizeof name || strncmp(form, "%f", 2) != 0)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)n - 2, form + 2);
+    return lab_unit_find(name + (name[0] == ' '), unit);
+}
+
+/* A list of arguments cannot be left and taken up again. So each cell prints all forms up to its
+ * own, and is what has been added; a number in hexadecimal digits, which lose nothing. */
+void lab_cells(lab *l, const char *forms, ...)
+{
+    vt_buf upto = {0};
+    size_t told = 0;
+    for (const char *f = forms; f;) {
+        size_t n = strcspn(f, "|");
+        lab_unit unit;
+        bool number = is_number(f, n, &unit);
+        char *text = NULL;
+        va_list args;
+        vt_buf_printf(&upto, "%.*s", number ? 2 : (int)n, number ? "%a" : f);
+        va_start(args, forms);
+        int len = upto.failed ? -1 : vasprintf(&text, upto.data, args);
+        va_end(args);
+        if (len < 0) {
+            l->failed = true;
+            break;
+        }
+        if (number)
+            lab_cell_number(l, strtod(text + told, NULL), unit);
+        else
+            lab_cell(l, "%s", text + told);
+        told = (size_t)len;
+        free(text);
+        f = f[n] ? f + n + 1 : NULL;
+    }
+    vt_buf_release(&upto);
+}

@@ -107,19 +107,13 @@ static void trail_table(lab *l, const trail *t)
               "mark|step|>bytes|>FLOP|>FLOP/B|>time|>GB/s|>GFLOP/s|>of roof|bound|>linear FLOP/B");
     for (int32_t i = 0; i < t->n; i++) {
         const point *x = &t->at[i];
-        lab_cell(l, "%c", x->mark);
-        lab_cell(l, "%s", x->name);
-        lab_cell_number(l, x->k.bytes, LAB_BYTES);
-        lab_cell(l, "%.3g M", x->k.flops * 1e-6);
-        lab_cell(l, "%.1f", intensity(&x->k));
-        lab_cell_number(l, x->k.median_s, LAB_SECONDS);
+        lab_cells(l, "%c|%s|%f B|%.3g M|%.1f|%f s", x->mark, x->name, x->k.bytes, x->k.flops * 1e-6,
+                  intensity(&x->k), x->k.median_s);
         lab_cell(l, isfinite(x->k.median_s) ? "%.1f" : "n/a", x->k.bytes / x->k.median_s * 1e-9);
         lab_cell(l, isfinite(x->k.median_s) ? "%.0f" : "n/a", x->k.flops / x->k.median_s * 1e-9);
-        lab_cell_number(l, x->k.of_roof, LAB_SHARE);
-        lab_cell(l, "%s", x->k.bound ? x->k.bound : "not known");
+        lab_cells(l, "%f share|%s", x->k.of_roof, x->k.bound ? x->k.bound : "not known");
         lab_cell(l, isfinite(x->linear) ? "%.1f" : "n/a", x->linear);
     }
-    lab_table_end(l);
 }
 
 static void draw(lab *l, const trail *t)
@@ -157,8 +151,8 @@ static void put_choices(lab *l, const vt_program *p, const char *op)
                 lab_cell(l, "up to %d", c->choice[n].upto);
             else
                 lab_cell(l, "%s", n ? "more" : "every size");
-            lab_cell(l, "%s", c->choice[n].impl->name);
-            lab_cell(l, "%s", c->choice[n].impl->plan ? c->choice[n].impl->plan->name : "none");
+            lab_cells(l, "%s|%s", c->choice[n].impl->name,
+                      c->choice[n].impl->plan ? c->choice[n].impl->plan->name : "none");
         }
         return; /* all layers are alike */
     }
@@ -170,7 +164,6 @@ static void tell_choice(lab *l, const mini_pass *p)
               "op|size|row|plan a step");
     put_choices(l, p->described.program, "attention_prefill");
     put_choices(l, p->described.program, "attention_decode");
-    lab_table_end(l);
     lab_item(
         l, "chosen_why",
         "a sequence with one new token is a decode and goes to attention_decode, all others go "

@@ -37,16 +37,12 @@ static void sizes_table(lab *l, const lab_link *m)
         double one = lab_all_reduce_s(m, LAB_ONE_SHOT, n, bytes),
                two = lab_all_reduce_s(m, LAB_TWO_SHOT, n, bytes),
                ring = lab_all_reduce_s(m, LAB_RING, n, bytes), best = fmin(one, fmin(two, ring));
-        lab_cell(l, "%d", n);
-        lab_cell_number(l, bytes, LAB_BYTES);
-        lab_cell_number(l, one, LAB_SECONDS);
-        lab_cell_number(l, two, LAB_SECONDS);
-        lab_cell_number(l, ring, LAB_SECONDS);
-        lab_cell_number(l, (m->shared ? n : 1) * 2.0 * (n - 1) / n * bytes / m->per_s / best,
-                        LAB_SHARE);
-        lab_cell(l, "%s", best == one ? "one-shot" : best == two ? "two-shot" : "ring");
+        lab_cells(l, "%d|%f B|%f s|%f s|%f s|%f share|%s", n, bytes, one, two, ring,
+                  (m->shared ? n : 1) * 2.0 * (n - 1) / n * bytes / m->per_s / best,
+                  best == one   ? "one-shot"
+                  : best == two ? "two-shot"
+                                : "ring");
     }
-    lab_table_end(l);
 }
 
 static void tell_algorithms(lab *l, const lab_link *m)
@@ -127,13 +123,9 @@ static vt_status layer_table(lab *l, const lab_link *m, vt_err *err)
         double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
                comm = 2 * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes),
                layer = layer_s(l, &p, step[i].n, step[i].q_len, step[i].kv_len) / 2;
-        lab_cell(l, "%s", step[i].name);
-        lab_cell_number(l, bytes, LAB_BYTES);
-        lab_cell_number(l, comm, LAB_SECONDS);
-        lab_cell_number(l, layer, LAB_SECONDS);
-        lab_cell_number(l, comm / (comm + layer), LAB_SHARE);
+        lab_cells(l, "%s|%f B|%f s|%f s|%f share", step[i].name, bytes, comm, layer,
+                  comm / (comm + layer));
     }
-    lab_table_end(l);
     mini_pass_close(&p);
     return VT_OK;
 }
@@ -159,14 +151,10 @@ static vt_status pass_table(lab *l, const lab_link *m, vt_err *err)
         vt_err why;
         if (mini_pass_set(&p, step[i].n, step[i].q_len, step[i].kv_len, &why) == VT_OK)
             work = step_s(l, &p) / 2;
-        lab_cell(l, "%s", step[i].name);
-        lab_cell(l, "%d", 2 * layers);
-        lab_cell_number(l, comm, LAB_SECONDS);
-        lab_cell_number(l, work, LAB_SECONDS);
+        lab_cells(l, "%s|%d|%f s|%f s", step[i].name, 2 * layers, comm, work);
         lab_cell(l, isfinite(work) ? "%.2f : 1" : "n/a", comm / work);
         lab_cell_number(l, comm / (comm + work), LAB_SHARE);
     }
-    lab_table_end(l);
     mini_pass_close(&p);
     return VT_OK;
 }

@@ -67,12 +67,10 @@ static void tell_tools(lab *l, const lab_env *e)
     tell_part(l, e, "libraries", "libraries, opened only where they are needed",
               lab_env_put_libraries, "none");
     lab_table(l, "tools", "programs that wrap a run", "program|found|version");
-    for (int i = 0; i < LAB_ENV_TOOLS; i++) {
-        lab_cell(l, "%s", e->tool[i].name);
-        lab_cell(l, "%.56s", e->tool[i].found ? e->tool[i].path : "not found");
-        lab_cell(l, "%s", e->tool[i].runs ? e->tool[i].version : "-");
-    }
-    lab_table_end(l);
+    for (int i = 0; i < LAB_ENV_TOOLS; i++)
+        lab_cells(l, "%s|%.56s|%s", e->tool[i].name,
+                  e->tool[i].found ? e->tool[i].path : "not found",
+                  e->tool[i].runs ? e->tool[i].version : "-");
 }
 
 static void tell_kernels(lab *l, const lab_env *e)

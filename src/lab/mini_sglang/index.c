@@ -165,17 +165,12 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
         shape_text(shape, sizeof shape, tokens, hidden);
         lab_note(l, "embed, %s", shape);
         TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
-        lab_cell(l, "%lld", (long long)tokens);
-        lab_cell(l, "%lld x 2 bytes", (long long)hidden);
-        lab_cell_number(l, k.bytes, LAB_BYTES);
-        lab_cell_number(l, k.median_s, LAB_SECONDS);
-        lab_cell_number(l, k.bytes / k.median_s, LAB_BYTES_PER_S);
-        lab_cell_number(l, k.of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k.bound ? k.bound : "not known");
+        lab_cells(l, "%lld|%lld x 2 bytes|%f B|%f s|%f B/s|%f share|%s", (long long)tokens,
+                  (long long)hidden, k.bytes, k.median_s, k.bytes / k.median_s, k.of_roof,
+                  k.bound ? k.bound : "not known");
         if (k.bytes > large->bytes)
             *large = k;
     }
-    lab_table_end(l);
     return VT_OK;
 }
 

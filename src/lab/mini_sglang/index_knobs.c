@@ -78,17 +78,11 @@ static void tell_counters(lab *l, const counted *n)
             lab_table(l, "counters", "64 rows of 4096, read by ncu",
                       "variant|>time|>from memory|>asked of L2|>instructions|largest wait|>share");
         told = true;
-        lab_cell(l, "%s", variants[i].impl);
-        lab_cell_number(l, c->time_s, LAB_SECONDS);
-        lab_cell_number(l, c->dram_bytes, LAB_BYTES);
-        lab_cell_number(l, c->l2_bytes, LAB_BYTES);
-        lab_cell_number(l, c->instructions, LAB_COUNT);
-        lab_cell(l, "%s", lab_ncu_stall_name(c->largest));
-        lab_cell_number(l, c->stall[c->largest] / c->stalled, LAB_SHARE);
+        lab_cells(l, "%s|%f s|%f B|%f B|%f|%s|%f share", variants[i].impl, c->time_s, c->dram_bytes,
+                  c->l2_bytes, c->instructions, lab_ncu_stall_name(c->largest),
+                  c->stall[c->largest] / c->stalled);
     }
-    if (told)
-        lab_table_end(l);
-    else
+    if (!told)
         lab_missing(l, "counters", "%s",
                     l->ordinal < 0 ? "a CPU has none of these variants, and no "
                                      "counters that ncu could read"

@@ -160,11 +160,9 @@ static void tell_order(lab *l, const kernels *all)
         const kernel *k = &all->at[i];
         bool named = k->prefill || k->decode || strcmp(k->label, k->op->name) == 0;
         lab_cell(l, named ? "%s" : "%s: %s", k->label, k->op->name);
-        lab_cell(l, "%d", k->prefill);
-        lab_cell(l, "%d", k->decode);
-        lab_cell(l, "%.42s%s", k->shape, strlen(k->shape) > 42 ? "..." : "");
+        lab_cells(l, "%d|%d|%.42s%s", k->prefill, k->decode, k->shape,
+                  strlen(k->shape) > 42 ? "..." : "");
     }
-    lab_table_end(l);
 }
 
 static void tell_kernels(lab *l, const kernels *all)
@@ -175,25 +173,22 @@ static void tell_kernels(lab *l, const kernels *all)
         const kernel *k = &all->at[i];
         if (!wanted(all, k))
             continue;
-        lab_cell(l, "%s", k->prefill || k->decode ? k->label : k->op->name);
-        lab_cell(l, "%s", k->ran ? k->k.impl : "none");
-        lab_cell(l, "%s",
-                 k->prefill && k->decode ? "both"
-                 : k->prefill            ? "prefill"
-                 : k->decode             ? "decode"
-                                         : "-");
+        lab_cells(l, "%s|%s|%s", k->prefill || k->decode ? k->label : k->op->name,
+                  k->ran ? k->k.impl : "none",
+                  k->prefill && k->decode ? "both"
+                  : k->prefill            ? "prefill"
+                  : k->decode             ? "decode"
+                                          : "-");
         lab_cell(l, k->ran && isfinite(k->k.error) ? "%.0e" : "-", k->k.error);
         lab_cell(l, k->ran && isfinite(k->k.tolerance) ? "%.0e" : "-", k->k.tolerance);
-        lab_cell(l, "%s",
-                 !k->ran                 ? k->why
-                 : !isfinite(k->k.error) ? "not checked"
-                 : k->k.ok               ? "right"
-                                         : "WRONG");
-        lab_cell_number(l, k->ran ? k->k.median_s : NAN, LAB_SECONDS);
-        lab_cell_number(l, k->ran ? k->k.of_roof : NAN, LAB_SHARE);
-        lab_cell(l, "%s", k->ran && k->k.bound ? k->k.bound : "-");
+        lab_cells(l, "%s|%f s|%f share|%s",
+                  !k->ran                 ? k->why
+                  : !isfinite(k->k.error) ? "not checked"
+                  : k->k.ok               ? "right"
+                                          : "WRONG",
+                  k->ran ? k->k.median_s : NAN, k->ran ? k->k.of_roof : NAN,
+                  k->ran && k->k.bound ? k->k.bound : "-");
     }
-    lab_table_end(l);
 }
 
 static void tell_tolerances(lab *l, const kernels *all)

@@ -23,20 +23,13 @@ static double member(const json_t *o, const char *key, double scale)
 static void put_ops(lab *l, const json_t *story, const char *phase)
 {
     const json_t *ops = story_get(story_phase_named(story, phase), "ops"), *op;
-    char text[STORY_TEXT];
+    char kind[STORY_TEXT], impl[STORY_TEXT], bound[STORY_TEXT];
     size_t i;
-    json_array_foreach(ops, i, op)
-    {
-        lab_cell(l, "%s", phase);
-        lab_cell(l, "%s", story_text(op, "kind", text));
-        lab_cell(l, "%s", story_text(op, "impl", text));
-        lab_cell(l, "%.0f", story_num(op, "calls"));
-        lab_cell_number(l, member(op, "expected_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, member(op, "time_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, story_num(op, "share"), LAB_SHARE);
-        lab_cell_number(l, story_num(op, "of_roof"), LAB_SHARE);
-        lab_cell(l, "%s", story_text(op, "bound", text));
-    }
+    json_array_foreach(ops, i, op) lab_cells(
+        l, "%s|%s|%s|%.0f|%f s|%f s|%f share|%f share|%s", phase, story_text(op, "kind", kind),
+        story_text(op, "impl", impl), story_num(op, "calls"), member(op, "expected_us", 1e-6),
+        member(op, "time_us", 1e-6), story_num(op, "share"), story_num(op, "of_roof"),
+        story_text(op, "bound", bound));
 }
 
 /* From arrival to the last token, each event at its time. */
@@ -196,7 +189,6 @@ vt_status mini_forward(lab *l, vt_err *err)
               "phase|call|row|>calls|>expected|>time|>share|>of roof|bound");
     put_ops(l, story, "prefill");
     put_ops(l, story, "decode");
-    lab_table_end(l);
     draw_timeline(l, story);
     tell_step(l, story);
     if (lab_flag(l, "timeline") || lab_flag(l, "all"))

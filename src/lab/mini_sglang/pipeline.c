@@ -110,15 +110,10 @@ static void put_lab(lab *l, const lab_def *def, const json_t *result, const char
 {
     char text[STORY_TEXT];
     counted c = count(result);
-    lab_cell(l, "%s %s", def->number, def->name);
-    lab_cell(l, "%s", how);
-    lab_cell(l, "%s", json_is_true(story_get(result, "quick")) ? "quick" : "full");
-    lab_cell_number(l, story_num(result, "seconds"), LAB_SECONDS);
-    lab_cell(l, "%d of %d", c.checks - c.wrong, c.checks);
-    lab_cell(l, "%d", c.items - c.missing);
-    lab_cell(l, "%d", c.missing);
-    lab_cell(l, "%d", c.knobs);
-    lab_cell(l, "%s", story_text(result, "state", text));
+    lab_cells(l, "%s %s|%s|%s|%f s|%d of %d|%d|%d|%d|%s", def->number, def->name, how,
+              json_is_true(story_get(result, "quick")) ? "quick" : "full",
+              story_num(result, "seconds"), c.checks - c.wrong, c.checks, c.items - c.missing,
+              c.missing, c.knobs, story_text(result, "state", text));
     vt_buf_printf(report, "\n==== lab %s %s ====\n\n", def->number, def->name);
     lab_result_render(result, &l->term, report);
     lab_check(l, c.wrong == 0, "lab %s: %d of its %d checks failed (expected 0)", def->number,
@@ -160,7 +155,6 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
             continue;
         status = one_lab(l, def, report, err);
     }
-    lab_table_end(l);
     return status;
 }
 

@@ -116,15 +116,9 @@ static vt_status lengths(lab *l, const level *levels, lab_kernel *main, vt_err *
         TRY(match(l, ids, ids, NULL, &k, err));
         if (ids == MAIN_IDS)
             *main = k;
-        lab_cell(l, "%lld", (long long)ids);
-        lab_cell_number(l, bytes, LAB_BYTES);
-        lab_cell(l, "%s", at->name);
-        lab_cell_number(l, k.median_s, LAB_SECONDS);
-        lab_cell_number(l, bytes / k.median_s, LAB_BYTES_PER_S);
-        lab_cell_number(l, at->per_s, LAB_BYTES_PER_S);
-        lab_cell_number(l, bytes / k.median_s / at->per_s, LAB_SHARE);
+        lab_cells(l, "%lld|%f B|%s|%f s|%f B/s|%f B/s|%f share", (long long)ids, bytes, at->name,
+                  k.median_s, bytes / k.median_s, at->per_s, bytes / k.median_s / at->per_s);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 
@@ -146,12 +140,10 @@ static vt_status mismatches(lab *l, vt_err *err)
             lab_cell(l, "id %lld", (long long)at[i]);
         else
             lab_cell(l, "nowhere");
-        lab_cell_number(l, 2.0 * ID_BYTES * (double)(at[i] < MAIN_IDS ? at[i] + 1 : at[i]),
-                        LAB_BYTES);
-        lab_cell_number(l, s[i], LAB_SECONDS);
-        lab_cell_number(l, s[i] / whole_s, LAB_SHARE);
+        lab_cells(l, "%f B|%f s|%f share",
+                  2.0 * ID_BYTES * (double)(at[i] < MAIN_IDS ? at[i] + 1 : at[i]), s[i],
+                  s[i] / whole_s);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 
@@ -168,13 +160,10 @@ static vt_status compare_rows(lab *l, const lab_kernel *main, vt_err *err)
     for (int32_t i = 0; i < n; i++) {
         TRY(match(l, MAIN_IDS, MAIN_IDS, name[i], &k[i], err));
         slow = strcmp(name[i], "portable") == 0 ? i : slow;
-        lab_cell(l, "%s", k[i].impl);
-        lab_cell(l, "%d bytes", mini_vector_bytes(&k[i]));
-        lab_cell_number(l, k[i].median_s, LAB_SECONDS);
-        lab_cell_number(l, 2.0 * ID_BYTES * MAIN_IDS / k[i].median_s, LAB_BYTES_PER_S);
-        lab_cell_number(l, main->median_s / k[i].median_s, LAB_RATIO);
+        lab_cells(l, "%s|%d bytes|%f s|%f B/s|%f ratio", k[i].impl, mini_vector_bytes(&k[i]),
+                  k[i].median_s, 2.0 * ID_BYTES * MAIN_IDS / k[i].median_s,
+                  main->median_s / k[i].median_s);
     }
-    lab_table_end(l);
     int32_t vector = mini_vector_bytes(main);
     lab_item(
         l, "vector_width",

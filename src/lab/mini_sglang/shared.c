@@ -103,15 +103,10 @@ void mini_rows_table(lab *l, const char *key, const char *title, const mini_rows
     for (int32_t i = 0; i < r->n; i++) {
         const lab_kernel *k = &r->k[i];
         lab_cell(l, i ? "%s" : "%s (the engine's)", k->impl);
-        lab_cell_number(l, k->median_s, LAB_SECONDS);
-        lab_cell_number(l, k->least_s, LAB_SECONDS);
-        lab_cell_number(l, k->of_roof, LAB_SHARE);
-        lab_cell(l, "%s", k->bound);
-        lab_cell_number(l, k->bytes / k->median_s, LAB_BYTES_PER_S);
-        lab_cell_number(l, k->noise, LAB_SHARE);
+        lab_cells(l, "%f s|%f s|%f share|%s|%f B/s|%f share", k->median_s, k->least_s, k->of_roof,
+                  k->bound, k->bytes / k->median_s, k->noise);
         lab_cell(l, isfinite(k->error) ? "%.1e" : "-", k->error);
     }
-    lab_table_end(l);
 }
 
 void mini_rows_turn(lab *l, const char *op, const mini_rows *r,

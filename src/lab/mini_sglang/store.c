@@ -109,14 +109,9 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
         "%d %s slots: %d occur twice (expected 0; two tokens in one slot would leave whichever "
         "was written last)",
         m->tokens[size], pattern_name[p], twice);
-    lab_cell(l, "%d x %d", m->tokens[size], KV_HEADS * HEAD_DIM);
-    lab_cell(l, "%s", pattern_name[p]);
-    lab_cell(l, "%d", pages);
-    lab_cell_number(l, k->bytes, LAB_BYTES);
-    lab_cell_number(l, k->median_s, LAB_SECONDS);
-    lab_cell_number(l, k->bytes / k->median_s, LAB_BYTES_PER_S);
-    lab_cell_number(l, k->of_roof, LAB_SHARE);
-    lab_cell_number(l, m->k[size][SEQUENTIAL].median_s / k->median_s, LAB_RATIO);
+    lab_cells(l, "%d x %d|%s|%d|%f B|%f s|%f B/s|%f share|%f ratio", m->tokens[size],
+              KV_HEADS * HEAD_DIM, pattern_name[p], pages, k->bytes, k->median_s,
+              k->bytes / k->median_s, k->of_roof, m->k[size][SEQUENTIAL].median_s / k->median_s);
     return VT_OK;
 }
 
@@ -131,7 +126,6 @@ static vt_status measure_patterns(lab *l, measured *m, vt_err *err)
     for (int32_t s = 0; s < m->n; s++)
         for (pattern p = SEQUENTIAL; p < PATTERNS; p++)
             TRY(measure_pattern(l, m, s, p, err));
-    lab_table_end(l);
     return VT_OK;
 }
 

@@ -211,12 +211,9 @@ void lab_ncu_stalls(lab *l, const char *key, const lab_counters *c)
     for (int i = 0; i < LAB_NCU_STALLS; i++) {
         if (!isfinite(c->stall[i]))
             continue;
-        lab_cell(l, "%s", stall[i].name);
-        lab_cell(l, "%.2f", c->stall[i]);
-        lab_cell_number(l, c->stall[i] / c->stalled, LAB_SHARE);
-        lab_cell(l, "%s", stall[i].meaning);
+        lab_cells(l, "%s|%.2f|%f share|%s", stall[i].name, c->stall[i], c->stall[i] / c->stalled,
+                  stall[i].meaning);
     }
-    lab_table_end(l);
     lab_finding(l, "stall.largest", "of the waits that ncu saw %.0f %% are %s: a warp that %s",
                 100 * c->stall[c->largest] / c->stalled, stall[c->largest].name,
                 stall[c->largest].meaning);
@@ -250,7 +247,6 @@ void lab_ncu_counters(lab *l, const char *key, const lab_counters *c, const lab_
     put_counter(l, "schedulers issue", c->issue, NAN, LAB_SHARE,
                 "of the cycles; the rest, no warp was ready");
     put_counter(l, "instructions", c->instructions, NAN, LAB_COUNT, "executed, counted by warps");
-    lab_table_end(l);
 }
 
 bool lab_ncu_item(lab *l, const lab_kernel_ask *ask, const char *part, const char *csv,

@@ -117,14 +117,12 @@ static void tell_cuts(lab *l, const dive *d)
         const point *p = &d->p[i];
         if (!p->ran)
             continue;
-        lab_cell(l, "%s", p->name);
-        lab_cell(l, "%s", p->k.impl);
+        lab_cells(l, "%s|%s", p->name, p->k.impl);
         cut_part(p->k.cut, "tiles of", text, sizeof text);
         lab_cell(l, "%s", *text ? text : "not tiled");
         cut_part(p->k.cut, "loads of", text, sizeof text);
         lab_cell(l, "%s", text);
     }
-    lab_table_end(l);
     lab_table(l, "work",
               "Pieces of work over workers; a last wave that is not full leaves some idle",
               "shape|row|items");
@@ -133,11 +131,8 @@ static void tell_cuts(lab *l, const dive *d)
         if (!p->ran)
             continue;
         cut_part(p->k.cut, " item", text, sizeof text);
-        lab_cell(l, "%s", p->name);
-        lab_cell(l, "%s", p->k.impl);
-        lab_cell(l, "%s", *text ? text : "not described");
+        lab_cells(l, "%s|%s|%s", p->name, p->k.impl, *text ? text : "not described");
     }
-    lab_table_end(l);
     lab_table(l, "roles",
               l->ordinal >= 0 ? "What the warps of a CTA do, and how parts are merged"
                               : "All workers of a CPU do the same; how parts are merged",
@@ -147,11 +142,9 @@ static void tell_cuts(lab *l, const dive *d)
         if (!p->ran)
             continue;
         cut_roles(p->k.cut, text, sizeof text);
-        lab_cell(l, "%s", p->name);
-        lab_cell(l, "%s", p->k.impl);
-        lab_cell(l, "%s", *text ? text : "every warp does the same, nothing is merged");
+        lab_cells(l, "%s|%s|%s", p->name, p->k.impl,
+                  *text ? text : "every warp does the same, nothing is merged");
     }
-    lab_table_end(l);
 }
 
 /* ---- hardware ---- */
@@ -174,16 +167,10 @@ static void tell_occupancy(lab *l, const dive *d)
         const point *p = &d->p[i];
         if (!p->ran)
             continue;
-        lab_cell(l, "%s", p->name);
-        lab_cell(l, "%.24s", p->k.kernel);
-        lab_cell(l, "%d", p->k.registers);
-        lab_cell(l, "%d", p->k.ctas_per_sm);
-        lab_cell_number(l, p->k.occupancy, LAB_SHARE);
-        lab_cell(l, "%s", p->k.limited_by);
-        lab_cell(l, "%.2f", p->k.waves);
-        lab_cell_number(l, p->k.tail, LAB_SHARE);
+        lab_cells(l, "%s|%.24s|%d|%d|%f share|%s|%.2f|%f share", p->name, p->k.kernel,
+                  p->k.registers, p->k.ctas_per_sm, p->k.occupancy, p->k.limited_by, p->k.waves,
+                  p->k.tail);
     }
-    lab_table_end(l);
 }
 
 /* The unit that attention multiplies with: the matrix unit of a GPU, fp32 on a CPU. */

@@ -55,7 +55,6 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
             memcpy(k->shape, c->shape[s].name, sizeof c->shape[s].name);
             lab_kernel_cells(l, k);
         }
-    lab_table_end(l);
     int absent = 0;
     for (int b = 0; b < c->n_names; b++)
         absent += *c->missing[b] != '\0';
@@ -82,7 +81,6 @@ static void tell_shares(lab *l, const comparison *c)
         for (int b = 0; b < c->n_names; b++)
             lab_cell_number(l, c->ran[s][b] ? c->kernel[s][b].of_roof : NAN, LAB_SHARE);
     }
-    lab_table_end(l);
 }
 
 static void tell_winners(lab *l, const comparison *c)
@@ -103,15 +101,12 @@ static void tell_winners(lab *l, const comparison *c)
         }
         if (!best)
             continue;
-        lab_cell(l, "%s", c->shape[s].name);
-        lab_cell(l, "%s", l->emulated ? "n/a" : best->impl);
-        lab_cell_number(l, best->median_s, LAB_SECONDS);
-        lab_cell(l, "%s", second && !l->emulated ? second->impl : "n/a");
-        lab_cell_number(l, second ? second->median_s : NAN, LAB_SECONDS);
-        lab_cell_number(l, second ? second->median_s / best->median_s : NAN, LAB_RATIO);
-        lab_cell(l, "%s", best->bound ? best->bound : "n/a");
+        lab_cells(l, "%s|%s|%f s|%s|%f s|%f ratio|%s", c->shape[s].name,
+                  l->emulated ? "n/a" : best->impl, best->median_s,
+                  second && !l->emulated ? second->impl : "n/a", second ? second->median_s : NAN,
+                  second ? second->median_s / best->median_s : NAN,
+                  best->bound ? best->bound : "n/a");
     }
-    lab_table_end(l);
 }
 
 static void tell_occupancy(lab *l, const comparison *c)
@@ -131,17 +126,10 @@ static void tell_occupancy(lab *l, const comparison *c)
             const lab_kernel *k = &c->kernel[s][b];
             if (!c->ran[s][b])
                 continue;
-            lab_cell(l, "%s", c->shape[s].name);
-            lab_cell(l, "%s", k->impl);
-            lab_cell(l, "%.20s", k->kernel);
-            lab_cell(l, "%d", k->registers);
-            lab_cell(l, "%d", k->ctas_per_sm);
-            lab_cell_number(l, k->occupancy, LAB_SHARE);
-            lab_cell(l, "%s", k->limited_by);
-            lab_cell(l, "%.2f", k->waves);
-            lab_cell_number(l, k->tail, LAB_SHARE);
+            lab_cells(l, "%s|%s|%.20s|%d|%d|%f share|%s|%.2f|%f share", c->shape[s].name, k->impl,
+                      k->kernel, k->registers, k->ctas_per_sm, k->occupancy, k->limited_by,
+                      k->waves, k->tail);
         }
-    lab_table_end(l);
 }
 
 /* Tells what the warps of each wait for most, on the prefill and on a decode. */
@@ -168,17 +156,11 @@ static void tell_stalls(lab *l, const comparison *c)
             if (told++ == 0)
                 lab_table(l, "stalls", "What warps wait for, read by ncu; share of the named waits",
                           "shape|row|largest reason|>share|meaning|>matrix unit|>issue");
-            lab_cell(l, "%s", c->shape[s].name);
-            lab_cell(l, "%s", k->impl);
-            lab_cell(l, "%s", lab_ncu_stall_name(n.largest));
-            lab_cell_number(l, n.stall[n.largest] / n.stalled, LAB_SHARE);
-            lab_cell(l, "%s", lab_ncu_stall_meaning(n.largest));
-            lab_cell_number(l, n.tensor, LAB_SHARE);
-            lab_cell_number(l, n.issue, LAB_SHARE);
+            lab_cells(l, "%s|%s|%s|%f share|%s|%f share|%f share", c->shape[s].name, k->impl,
+                      lab_ncu_stall_name(n.largest), n.stall[n.largest] / n.stalled,
+                      lab_ncu_stall_meaning(n.largest), n.tensor, n.issue);
         }
-    if (told)
-        lab_table_end(l);
-    else
+    if (!told)
         lab_missing(l, "stalls", "%s", why);
 }
 
@@ -221,13 +203,11 @@ static void put_engine(lab *l, const comparison *c, int b, const engine_run *fir
     int32_t equal = 0;
     while (equal < c->gen && e->r.token[equal] == first->r.token[equal])
         equal++;
-    lab_cell(l, "%s", c->name[b]);
-    lab_cell_number(l, attention_us(e->story, "prefill", attention_op[0]) * 1e-6, LAB_SECONDS);
-    lab_cell_number(l, attention_us(e->story, "decode", attention_op[1]) * 1e-6, LAB_SECONDS);
-    lab_cell_number(l, story_num(story_phase_named(e->story, "decode"), "step_us") * 1e-6,
-                    LAB_SECONDS);
-    lab_cell_number(l, e->r.ttft_s, LAB_SECONDS);
-    lab_cell(l, "%d of %d", equal, c->gen);
+    lab_cells(l, "%s|%f s|%f s|%f s|%f s|%d of %d", c->name[b],
+              attention_us(e->story, "prefill", attention_op[0]) * 1e-6,
+              attention_us(e->story, "decode", attention_op[1]) * 1e-6,
+              story_num(story_phase_named(e->story, "decode"), "step_us") * 1e-6, e->r.ttft_s,
+              equal, c->gen);
 }
 
 static vt_status run_engines(lab *l, comparison *c, vt_err *err)
@@ -249,7 +229,6 @@ static vt_status run_engines(lab *l, comparison *c, vt_err *err)
         first = first ? first : &c->engine[b];
         put_engine(l, c, b, first);
     }
-    lab_table_end(l);
     lab_check(l, first != NULL, "an engine ran with at least one of the implementations");
     return VT_OK;
 }

@@ -151,16 +151,13 @@ static void tell_plan(lab *l, const run_of *r)
         const json_t *per = story_get(story_phase_named(r->story, name), "per_step");
         for (int i = 0; i < 3 && per; i++) {
             char key[32];
-            lab_cell(l, "%s", name);
-            lab_cell(l, "%s", part[i]);
-            lab_cell(l, "%s", does[i]);
+            lab_cells(l, "%s|%s|%s", name, part[i], does[i]);
             snprintf(key, sizeof key, "%s_us", part[i]);
             lab_cell_number(l, story_num(per, key) * 1e-6, LAB_SECONDS);
             snprintf(key, sizeof key, "%s_hidden", part[i]);
             lab_cell_number(l, story_num(per, key), LAB_SHARE);
         }
     }
-    lab_table_end(l);
 }
 
 static void tell_match(lab *l, const run_of *r)
@@ -216,12 +213,10 @@ static void put_latency(lab *l, const char *name, const lab_request *r, int32_t 
         for (int32_t k = 1; k < r[i].n_tokens; k++)
             gap[gaps++] = r[i].token_s[k] - r[i].token_s[k - 1];
     }
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%d", n);
-    lab_cell_number(l, ttft ? vt_median(ttft, (size_t)n) : NAN, LAB_SECONDS);
-    lab_cell_number(l, ttft && gap ? vt_median(gap, (size_t)gaps) : NAN, LAB_SECONDS);
-    lab_cell_number(l, gap ? vt_percentile(gap, (size_t)gaps, 0.99) : NAN, LAB_SECONDS);
-    lab_cell_number(l, tokens / end, LAB_TOKENS_PER_S);
+    lab_cells(l, "%s|%d|%f s|%f s|%f s|%f tokens/s", name, n,
+              ttft ? vt_median(ttft, (size_t)n) : NAN,
+              ttft && gap ? vt_median(gap, (size_t)gaps) : NAN,
+              gap ? vt_percentile(gap, (size_t)gaps, 0.99) : NAN, tokens / end);
     free(ttft);
     free(gap);
 }
@@ -244,7 +239,6 @@ static void tell_process(lab *l, const run_of *r)
     put_latency(l, "alone", &r->alone, 1);
     put_latency(l, "alone, long prompt", &r->longer, 1);
     put_latency(l, "together", r->together, r->requests);
-    lab_table_end(l);
 }
 
 /* ---- what is told: the hardware ---- */
@@ -253,10 +247,8 @@ static void put_shares(lab *l, const char *name, const json_t *side)
 {
     static const char *const share[] = {"of_fp32", "of_bf16", "of_int8", "of_memory"};
     char impl[STORY_TEXT];
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%s", story_text(side, "impl", impl));
-    lab_cell(l, "%.1f", story_num(side, "rows"));
-    lab_cell(l, "%.2f", story_num(side, "flop_per_byte"));
+    lab_cells(l, "%s|%s|%.1f|%.2f", name, story_text(side, "impl", impl), story_num(side, "rows"),
+              story_num(side, "flop_per_byte"));
     for (int i = 0; i < 4; i++)
         lab_cell_number(l, story_num(side, share[i]), LAB_SHARE);
 }
@@ -295,7 +287,6 @@ static void tell_hardware(lab *l, const run_of *r)
               "phase|attention|>rows a step|>FLOP/byte|>fp32|>bf16|>int8|>memory");
     put_shares(l, "prefill", before);
     put_shares(l, "decode", after);
-    lab_table_end(l);
     lab_item(l, "flips",
              "a byte that is moved serves %.1f operations before the transition and %.1f after "
              "it, because a weight is read once a step whatever the number of tokens; the largest "

@@ -63,11 +63,9 @@ static void tell_roofs(lab *l)
     put_roof(l, VT_ROOF_MEMORY, r->is_gpu ? 0 : vt_cpu_get()->memory_bytes);
     put_roof(l, VT_ROOF_WEIGHTS, 0);
     put_roof(l, VT_ROOF_COPY, 0);
-    lab_table_end(l);
     lab_table(l, "compute_roofs", "all threads together, in registers", roof_columns);
     for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++)
         put_roof(l, unit[i], 0);
-    lab_table_end(l);
     lab_finding(l, "machine.balance",
                 "%s reads %.3g GB/s and computes %.3g GFLOP/s in fp32: an operation that does "
                 "fewer than %.1f FLOP for each byte it reads from memory waits for memory, and a "
@@ -85,7 +83,6 @@ static void tell_roofs(lab *l)
               roof_columns);
     for (size_t i = 0; i < sizeof link / sizeof link[0]; i++)
         put_roof(l, link[i], 0);
-    lab_table_end(l);
 }
 
 /* Speeds are told and never checked: what else the machine does must not fail the lab. */

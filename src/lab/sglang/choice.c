@@ -64,11 +64,9 @@ static void put_choices(lab *l, const vt_call *call)
             lab_cell(l, "more");
         else
             lab_cell(l, "up to %d", call->choice[i].upto);
-        lab_cell(l, "%s", impl->name);
-        lab_cell(l, "%s", impl->family ? impl->family : "");
-        lab_cell(l, "%s",
-                 call->n_choices == 1 ? "first row that supports the call"
-                                      : "first row that supports it and suits the size");
+        lab_cells(l, "%s|%s|%s", impl->name, impl->family ? impl->family : "",
+                  call->n_choices == 1 ? "first row that supports the call"
+                                       : "first row that supports it and suits the size");
     }
 }
 
@@ -81,7 +79,6 @@ static void tell_chosen(lab *l, const vt_program *p)
     for (int32_t i = 0; i < p->n_calls; i++)
         if (p->call[i].layer == 0 && strncmp(p->call[i].op->name, "attention", 9) == 0)
             put_choices(l, &p->call[i]);
-    lab_table_end(l);
 }
 
 /* The plans that a step of this sequence needs. */
@@ -104,15 +101,13 @@ static vt_status put_plans(lab *l, const vt_program *p, const char *name, const 
         for (int32_t c = 0; c < p->n_calls; c++)
             if (vt_call_active(&p->call[c], size))
                 calls += p->call[c].plan[vt_call_choice(&p->call[c], size)] == i;
-        lab_cell(l, "%s", name);
-        lab_cell(l, "%s", plan->plan->name);
+        lab_cells(l, "%s|%s", name, plan->plan->name);
         if (plan->plan->items)
             lab_cell(l, "%d", n);
         else
             lab_cell(l, "as many as it finds");
-        lab_cell_number(l, (double)plan->plan->bytes(plan->args, &p->target, size, n), LAB_BYTES);
-        lab_cell(l, "%d", calls);
-        lab_cell_number(l, prepare_us * 1e-6, LAB_SECONDS);
+        lab_cells(l, "%f B|%d|%f s", (double)plan->plan->bytes(plan->args, &p->target, size, n),
+                  calls, prepare_us * 1e-6);
     }
     story_step_free(s);
     return status;
@@ -136,7 +131,6 @@ static vt_status tell_plans(lab *l, const vt_program *p, int32_t prompt, const j
     vt_status status = put_plans(l, p, "prefill", &prefill, prepare_us(story, "prefill"), err);
     if (status == VT_OK)
         status = put_plans(l, p, "decode", &decode, prepare_us(story, "decode"), err);
-    lab_table_end(l);
     return status;
 }
 

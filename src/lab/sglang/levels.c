@@ -57,12 +57,9 @@ static void put_engine(lab *l, const engines *e, int32_t i)
 {
     const lab_engine_run *r = &e->run[i];
     bool ran = e->ran[i];
-    lab_cell(l, "%s", e->name[i]);
-    lab_cell(l, "%d", e->ask[i].prompt);
-    lab_cell_number(l, ran ? r->prefill_tokens_per_s : NAN, LAB_TOKENS_PER_S);
-    lab_cell_number(l, ran ? r->decode_tokens_per_s : NAN, LAB_TOKENS_PER_S);
-    lab_cell_number(l, ran ? r->ttft_s : NAN, LAB_SECONDS);
-    lab_cell(l, "%s", ran ? "ran" : e->why[i]);
+    lab_cells(l, "%s|%d|%f tokens/s|%f tokens/s|%f s|%s", e->name[i], e->ask[i].prompt,
+              ran ? r->prefill_tokens_per_s : NAN, ran ? r->decode_tokens_per_s : NAN,
+              ran ? r->ttft_s : NAN, ran ? "ran" : e->why[i]);
 }
 
 /* ---- knobs ---- */
@@ -162,7 +159,6 @@ vt_status sglang_whole_engines(lab *l, int32_t prompt, int32_t gen, vt_err *err)
               "process|>prompt|>prefill tokens/s|>decode tokens/s|>TTFT|what came");
     for (int32_t i = 0; i < e.n; i++)
         put_engine(l, &e, i);
-    lab_table_end(l);
     lab_check(l, ran > 0 || l->ordinal >= 0, "a whole engine of at least one level ran (%d of %d)",
               ran, e.n);
     (l->ordinal >= 0 ? turn_gpu : turn_cpu)(l, &e);

@@ -158,12 +158,10 @@ static void tell_eviction(lab *l, const pressure *p)
     double ms;
     lab_table(l, "eviction", "Pages that were evicted, and why",
               "cause|>pages, first round|>second round");
-    for (int c = 0; c < VT_EVICT_CAUSES; c++) {
-        lab_cell(l, "%s", cause_name[c]);
-        lab_cell(l, "%llu", (unsigned long long)evicted(&p->start, &p->middle, c));
-        lab_cell(l, "%llu", (unsigned long long)evicted(&p->middle, &p->end, c));
-    }
-    lab_table_end(l);
+    for (int c = 0; c < VT_EVICT_CAUSES; c++)
+        lab_cells(l, "%s|%llu|%llu", cause_name[c],
+                  (unsigned long long)evicted(&p->start, &p->middle, c),
+                  (unsigned long long)evicted(&p->middle, &p->end, c));
     if (sglang_event(p->story, "evict", &ms, text))
         lab_finding(l, "cache.evicted",
                     "the story of request %llu says: %s. The prompts of one round need %d pages "
@@ -184,20 +182,15 @@ static vt_status sweep(lab *l, double page_bytes, int32_t page_size, vt_err *err
         vt_status status = run_with(l, page_bytes, page_size, pages, &p, err);
         for (int k = 0; k < PROMPTS; k++)
             ttft += p.r[1][k].ttft_s / PROMPTS;
-        if (status == VT_OK) {
-            lab_cell_number(l, page_bytes * p.pages, LAB_BYTES);
-            lab_cell(l, "%d", p.pages);
-            lab_cell_number(l, (double)p.pages / working_set(), LAB_SHARE);
-            lab_cell(l, "%d of %d", p.cached, PROMPTS * prompt_tokens(page_size));
-            lab_cell(l, "%llu",
-                     (unsigned long long)(evicted(&p.start, &p.end, VT_EVICT_ADMIT) +
-                                          evicted(&p.start, &p.end, VT_EVICT_GROW)));
-            lab_cell_number(l, ttft, LAB_SECONDS);
-        }
+        if (status == VT_OK)
+            lab_cells(l, "%f B|%d|%f share|%d of %d|%llu|%f s", page_bytes * p.pages, p.pages,
+                      (double)p.pages / working_set(), p.cached, PROMPTS * prompt_tokens(page_size),
+                      (unsigned long long)(evicted(&p.start, &p.end, VT_EVICT_ADMIT) +
+                                           evicted(&p.start, &p.end, VT_EVICT_GROW)),
+                      ttft);
         release(&p);
         TRY(status);
     }
-    lab_table_end(l);
     return VT_OK;
 }
 

@@ -91,15 +91,10 @@ static double prefill_s(const json_t *story)
 static void put_hit(lab *l, const char *name, const hit *h, const hit *cold)
 {
     const json_t *prefix = story_get(h->story, "prefix");
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%d", h->r.n_cached);
-    lab_cell(l, "%d", h->r.n_prompt - h->r.n_cached);
-    lab_cell_number(l, story_num(prefix, "saved_bytes"), LAB_BYTES);
-    lab_cell(l, "%.3g G", story_num(prefix, "saved_flops") * 1e-9);
-    lab_cell_number(l, story_num(prefix, "saved_ms") * 1e-3, LAB_SECONDS);
-    lab_cell_number(l, prefill_s(h->story), LAB_SECONDS);
-    lab_cell_number(l, h->r.ttft_s, LAB_SECONDS);
-    lab_cell_number(l, cold->r.ttft_s / h->r.ttft_s, LAB_RATIO);
+    lab_cells(l, "%s|%d|%d|%f B|%.3g G|%f s|%f s|%f s|%f ratio", name, h->r.n_cached,
+              h->r.n_prompt - h->r.n_cached, story_num(prefix, "saved_bytes"),
+              story_num(prefix, "saved_flops") * 1e-9, story_num(prefix, "saved_ms") * 1e-3,
+              prefill_s(h->story), h->r.ttft_s, cold->r.ttft_s / h->r.ttft_s);
 }
 
 static const char hit_columns[] =
@@ -111,14 +106,12 @@ static void tell_hits(lab *l, const run_of *r)
     lab_table(l, "cold_warm", "One prompt of 1,024 tokens, sent twice", hit_columns);
     put_hit(l, "cold", &r->cold, &r->cold);
     put_hit(l, "warm", &r->warm, &r->cold);
-    lab_table_end(l);
     lab_table(l, "length_gain", "Prompts of 1,024 tokens whose first k are cached", hit_columns);
     put_hit(l, "k = 0", &r->cold, &r->cold);
     for (int i = 0; i < LENGTHS; i++) {
         snprintf(name, sizeof name, "k = %d", r->length[i].shared);
         put_hit(l, name, &r->length[i], &r->cold);
     }
-    lab_table_end(l);
     lab_signs signs = lab_signs_none();
     signs.saved_tokens = r->length[1].r.n_cached / (double)PROMPT;
     signs.saved_time = 1 - prefill_s(r->length[1].story) / prefill_s(r->cold.story);
@@ -133,14 +126,11 @@ static void tell_causal(lab *l, const run_of *r)
               "cached|>attention FLOP saved|>other FLOP saved|>all FLOP saved");
     for (int i = 0; i < LENGTHS; i++) {
         const sglang_cost *c = &r->length[i].cost, *all = &r->cold.cost;
-        lab_cell(l, "%d of %d", r->length[i].r.n_cached, PROMPT);
-        lab_cell_number(l, 1 - c->attention_flops / all->attention_flops, LAB_SHARE);
-        lab_cell_number(l,
-                        1 - (c->flops - c->attention_flops) / (all->flops - all->attention_flops),
-                        LAB_SHARE);
-        lab_cell_number(l, 1 - c->flops / all->flops, LAB_SHARE);
+        lab_cells(l, "%d of %d|%f share|%f share|%f share", r->length[i].r.n_cached, PROMPT,
+                  1 - c->attention_flops / all->attention_flops,
+                  1 - (c->flops - c->attention_flops) / (all->flops - all->attention_flops),
+                  1 - c->flops / all->flops);
     }
-    lab_table_end(l);
 }
 
 /* The "miss" of the story of a request whose prompt was found in part. */
@@ -284,13 +274,9 @@ static void tell_together(lab *l, int32_t n, double *with, double *alone, const 
            median[2] = {vt_median(with, (size_t)n), vt_median(alone, (size_t)n)};
     lab_table(l, "concurrent", "Four requests with one prefix of 512 tokens, submitted at once",
               "prefix cache|>prompt tokens|>computed|>until every first token");
-    for (int i = 0; i < 2; i++) {
-        lab_cell(l, "%s", i == 0 ? "on" : "off");
-        lab_cell(l, "%d", SHARERS * (PROMPT / 2 + TAIL));
-        lab_cell(l, "%llu", (unsigned long long)computed[i]);
-        lab_cell_number(l, median[i], LAB_SECONDS);
-    }
-    lab_table_end(l);
+    for (int i = 0; i < 2; i++)
+        lab_cells(l, "%s|%d|%llu|%f s", i == 0 ? "on" : "off", SHARERS * (PROMPT / 2 + TAIL),
+                  (unsigned long long)computed[i], median[i]);
     lab_check(l, computed[0] == PROMPT / 2 + SHARERS * TAIL,
               "the shared prefix was computed once: %llu prompt tokens computed, expected %d "
               "(512 once and 64 for each)",

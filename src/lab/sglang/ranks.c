@@ -143,13 +143,8 @@ static void put_prediction(lab *l, const char *name, double bytes, int32_t n, co
     double s = all_reduce_s(l, bytes, n, link, &form);
     if (n == 1)
         return;
-    lab_cell(l, "%s", name);
-    lab_cell_number(l, bytes, LAB_BYTES);
-    lab_cell(l, "%d", n);
-    lab_cell(l, "%s", link);
-    lab_cell(l, "%s", isfinite(s) ? form : "n/a");
-    lab_cell_number(l, s, LAB_SECONDS);
-    lab_cell_number(l, 2.0 * (n - 1) / n * bytes / s, LAB_BYTES_PER_S);
+    lab_cells(l, "%s|%f B|%d|%s|%s|%f s|%f B/s", name, bytes, n, link, isfinite(s) ? form : "n/a",
+              s, 2.0 * (n - 1) / n * bytes / s);
 }
 
 /* Returns true if an all-reduce can be predicted: several ranks, and a link whose rate is
@@ -182,7 +177,6 @@ static void tell_prediction(lab *l, const ranks *r)
             }
             put_prediction(l, "8 MB", 8 << 20, r->rank[i], r->link[k]);
         }
-    lab_table_end(l);
 }
 
 /* A rank's layer: its share of the work, and two sums. */
@@ -203,15 +197,10 @@ static void tell_share(lab *l, const ranks *r)
                               all_reduce_s(l, sum_bytes(l, r, r->tokens[t]), n, r->link[k], &form);
                 if ((n == 1 && k > 0) || (n > 1 && !isfinite(link_rate(l, r->link[k]))))
                     continue;
-                lab_cell(l, "%d", r->tokens[t]);
-                lab_cell(l, "%d", n);
-                lab_cell(l, "%s", n == 1 ? "" : r->link[k]);
-                lab_cell_number(l, layer / n, LAB_SECONDS);
-                lab_cell_number(l, sums, LAB_SECONDS);
-                lab_cell_number(l, sums / (layer / n + sums), LAB_SHARE);
-                lab_cell_number(l, layer / (layer / n + sums), LAB_RATIO);
+                lab_cells(l, "%d|%d|%s|%f s|%f s|%f share|%f ratio", r->tokens[t], n,
+                          n == 1 ? "" : r->link[k], layer / n, sums, sums / (layer / n + sums),
+                          layer / (layer / n + sums));
             }
-    lab_table_end(l);
 }
 
 /* ---- the flow of a layer ---- */

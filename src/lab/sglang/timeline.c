@@ -151,12 +151,7 @@ static void find_gaps(const json_t *story, gaps *g)
 static void put_gap(lab *l, const char *who, const char *whom, const char *where, double s,
                     double share, const char *of)
 {
-    lab_cell(l, "%s", who);
-    lab_cell(l, "%s", whom);
-    lab_cell(l, "%s", where);
-    lab_cell_number(l, s, LAB_SECONDS);
-    lab_cell_number(l, share, LAB_SHARE);
-    lab_cell(l, "%s", of);
+    lab_cells(l, "%s|%s|%s|%f s|%f share|%s", who, whom, where, s, share, of);
 }
 
 static void tell_gaps(lab *l, const load *m, const gaps *g)
@@ -172,7 +167,6 @@ static void tell_gaps(lab *l, const load *m, const gaps *g)
             "the device's time");
     put_gap(l, "requests", "a place to run", "queue", g->queue_s / m->n,
             g->queue_s / m->n / (g->device_s + g->waits_s), "the recording, a request");
-    lab_table_end(l);
     const json_t *steps = story_get(m->story, "steps");
     char a[SGLANG_TEXT], b[SGLANG_TEXT];
     double decodes = story_cell(steps, "decodes", g->longest),
@@ -209,14 +203,9 @@ static void tell_overlap(lab *l, const json_t *story)
             double s = story_num(per, key) * 1e-6;
             snprintf(key, sizeof key, "%s_hidden", part[i]);
             double hidden = story_num(per, key);
-            lab_cell(l, "%s", name);
-            lab_cell(l, "%s", part[i]);
-            lab_cell_number(l, s, LAB_SECONDS);
-            lab_cell_number(l, hidden, LAB_SHARE);
-            lab_cell_number(l, s * (1 - hidden), LAB_SECONDS);
+            lab_cells(l, "%s|%s|%f s|%f share|%f s", name, part[i], s, hidden, s * (1 - hidden));
         }
     }
-    lab_table_end(l);
 }
 
 /* The calls of the middle layer in their order, from the typical decode step. */
@@ -244,15 +233,11 @@ static void tell_order(lab *l, const json_t *story)
         char row[STORY_TEXT];
         if (json_number_value(json_array_get(layers, i)) != layer || !isfinite(us))
             continue;
-        lab_cell(l, "%s", story_clean(json_array_get(labels, i), name));
-        lab_cell(l, "%s", story_clean(impl, row));
-        lab_cell_number(l, at * 1e-6, LAB_SECONDS);
-        lab_cell_number(l, us * 1e-6, LAB_SECONDS);
-        lab_cell_number(l, story_cell(phase, "floor_us", i) * 1e-6, LAB_SECONDS);
-        lab_cell_number(l, story_cell(phase, "bytes", i), LAB_BYTES);
+        lab_cells(l, "%s|%s|%f s|%f s|%f s|%f B", story_clean(json_array_get(labels, i), name),
+                  story_clean(impl, row), at * 1e-6, us * 1e-6,
+                  story_cell(phase, "floor_us", i) * 1e-6, story_cell(phase, "bytes", i));
         at += us;
     }
-    lab_table_end(l);
 }
 
 /* ---- files ---- */

@@ -175,27 +175,19 @@ void sglang_table_ops(lab *l, const char *key, const char *title, const json_t *
             rest_share += story_num(op, "share");
             continue;
         }
-        lab_cell(l, "%s", story_text(op, "kind", kind));
-        lab_cell(l, "%s", story_text(op, "impl", impl));
-        lab_cell(l, "%.0f", calls);
-        lab_cell_number(l, us * 1e-6, LAB_SECONDS);
-        lab_cell_number(l, us * 1e-6 / calls, LAB_SECONDS);
-        lab_cell_number(l, story_num(op, "share"), LAB_SHARE);
-        lab_cell_number(l, op_bytes(op), LAB_BYTES);
-        lab_cell_number(l, story_num(op, "of_roof"), LAB_SHARE);
-        lab_cell(l, "%s", story_text(op, "bound", bound));
+        lab_cells(l, "%s|%s|%.0f|%f s|%f s|%f share|%f B|%f share|%s", story_text(op, "kind", kind),
+                  story_text(op, "impl", impl), calls, us * 1e-6, us * 1e-6 / calls,
+                  story_num(op, "share"), op_bytes(op), story_num(op, "of_roof"),
+                  story_text(op, "bound", bound));
     }
     if (n > shown) {
         lab_cell(l, "%zu others", n - shown);
         for (int i = 0; i < 2; i++)
             lab_cell(l, "%s", "");
-        lab_cell_number(l, rest_us * 1e-6, LAB_SECONDS);
-        lab_cell(l, "%s", "");
-        lab_cell_number(l, rest_share, LAB_SHARE);
+        lab_cells(l, "%f s|%s|%f share", rest_us * 1e-6, "", rest_share);
         for (int i = 0; i < 3; i++)
             lab_cell(l, "%s", "");
     }
-    lab_table_end(l);
 }
 
 /* What a step is made of. */
@@ -236,20 +228,15 @@ void sglang_table_batch(lab *l, const char *key, const char *title, const json_t
         ms /= (double)(end - i);
         lab_cell(l, end - i == 1 ? "%.0f" : "%.0f..%.0f", story_cell(steps, "id", i),
                  story_cell(steps, "id", end - 1));
-        lab_cell(l, "%.0f", c.decodes);
-        lab_cell(l, "%.0f", c.seqs - c.decodes);
-        lab_cell(l, "%.0f", c.prompt);
-        lab_cell_number(l, ms * 1e-3, LAB_SECONDS);
-        lab_cell(l, "%.0f", (c.decodes + c.prompt) / (ms * 1e-3));
-        lab_cell(l, "%.0f", story_cell(steps, "held", end - 1));
-        lab_cell(l, "%.0f", story_cell(steps, "free", end - 1));
+        lab_cells(l, "%.0f|%.0f|%.0f|%f s|%.0f|%.0f|%.0f", c.decodes, c.seqs - c.decodes, c.prompt,
+                  ms * 1e-3, (c.decodes + c.prompt) / (ms * 1e-3),
+                  story_cell(steps, "held", end - 1), story_cell(steps, "free", end - 1));
     }
     if (rows > most) {
         lab_cell(l, "%zu more", rows - most);
         for (int i = 0; i < 7; i++)
             lab_cell(l, "%s", "");
     }
-    lab_table_end(l);
 }
 
 /* ---- requests ---- */

@@ -48,10 +48,8 @@ static void put_group(lab *l, const vt_gpu_group *g)
     vt_buf members = {0};
     put_members(&members, g->member, g->n);
     vt_link_name(g->worst, link);
-    lab_cell(l, "%d", g->n);
-    lab_cell(l, "%s", members.data ? members.data : "");
-    lab_cell(l, "%s", link);
-    lab_cell(l, "%s", g->one_node ? "yes" : "no");
+    lab_cells(l, "%d|%s|%s|%s", g->n, members.data ? members.data : "", link,
+              g->one_node ? "yes" : "no");
     vt_buf_release(&members);
 }
 
@@ -67,7 +65,6 @@ static void tell_groups(lab *l, const vt_gpus *g, int32_t n)
             put_group(l, &group[i]);
         found += here;
     }
-    lab_table_end(l);
     if (found == 0)
         lab_missing(l, "groups", "every link between two GPUs here crosses sockets or is unknown");
 }

@@ -213,7 +213,7 @@ static const cli_verb verbs[] = {
      "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "
      "several). A download that broke off is taken up where it stopped; sizes and hashes are "
      "checked. A hub's token is read from VITRINE_HUB_TOKEN; HF_TOKEN is sent to "
-     "https://huggingface.co alone. Needs libcurl; presets need python3 with pip.",
+     "https://huggingface.co alone. Presets need python3 with pip, hubs libcurl.",
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},

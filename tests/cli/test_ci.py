@@ -11,8 +11,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TARGETS = {"test": "test", "rest": "test-all AFTER=test"}
 
 
-def ci(**target):
-    """What each target prints and ends with -> (.ci/run's status, its last line)."""
+def ci_lines(**target):
+    """What each target prints and ends with -> (.ci/run's status, its lines)."""
     folder = tempfile.mkdtemp(prefix="ci-")
     try:
         with open(os.path.join(folder, "make"), "w", encoding="utf-8") as f:
@@ -23,9 +23,15 @@ def ci(**target):
         p = subprocess.run([os.path.join(ROOT, ".ci", "run")], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, timeout=LIMIT_S,
                            env=clean_env({"PATH": folder + os.pathsep + os.environ["PATH"]}))
-        return p.returncode, p.stdout.decode().strip().split("\n")[-1]
+        return p.returncode, p.stdout.decode().strip().split("\n")
     finally:
         shutil.rmtree(folder)
+
+
+def ci(**target):
+    """The same -> (.ci/run's status, its last line)."""
+    status, lines = ci_lines(**target)
+    return status, lines[-1]
 
 
 def test_both_targets_are_summed():
@@ -36,6 +42,12 @@ def test_a_failure_in_either_fails_and_the_other_still_runs():
     same(ci(test=("100 passed, 2 failed\\nmake: *** [test] Error 1\\n", 2), rest=("20 passed, 0 failed\\n", 0)),
          (1, "120 passed, 2 failed"))
     same(ci(test=("100 passed, 0 failed\\n", 0), rest=("19 passed, 1 failed\\n", 2)), (1, "119 passed, 1 failed"))
+
+
+def test_failures_of_the_first_target_are_told_again_at_the_end():
+    lines = ci_lines(test=("FAILED:\\ntest_a\\n  not ok: this\\nleft out, for `make test-all`:\\n3 passed, 1 failed\\n", 2),
+                     rest=("20 passed, 0 failed\\n", 0))[1]
+    same(lines[-4:], ["FAILED in all:", "    test_a", "      not ok: this", "23 passed, 1 failed"])
 
 
 def test_a_target_without_a_closing_line_is_a_failure():

@@ -116,7 +116,9 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     engine_option_int(o, "max-context", 96);
     vt_kv_shape shape;
     vt_kv_shape_of(m, s->fp8_kv ? VT_FP8_E4M3 : VT_BF16, &shape);
-    engine_option_int(o, "kv-memory", s->pages * (int64_t)vt_kv_page_bytes(&shape, PAGE));
+    /* a sequence's own slot of state and two snapshots */
+    int64_t slots = 3 * s->running * (int64_t)vt_kv_slot_bytes(&shape);
+    engine_option_int(o, "kv-memory", s->pages * (int64_t)vt_kv_page_bytes(&shape, PAGE) + slots);
     engine_option(o, "kv-dtype", s->fp8_kv ? "fp8" : "auto");
     engine_option_flag(o, "deterministic", s->deterministic);
     engine_option_flag(o, "no-graphs", s->no_graphs);
@@ -264,7 +266,8 @@ static void run_schedules(const char *model, int32_t cc, bool fp8_kv, bool draft
                   (unsigned long long)st.sched.draft_accepted,
                   (unsigned long long)st.sched.draft_tokens);
     assert_true(st.sched.retracted > 0);
-    assert_true(st.cache.hit_tokens > 0 && st.cache.copied_tokens > 0);
+    assert_true(st.cache.hit_tokens > 0);
+    assert_true(st.cache.copied_tokens > 0 || st.cache.kept_states > 0);
     if (draft)
         assert_true(st.sched.draft_accepted > 0 && st.sched.draft_accepted < st.sched.draft_tokens);
     vt_engine_free(e);
@@ -278,6 +281,7 @@ static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule
     run_schedules("qwen3", 80, true, false, SCHEDULES / 2);
     run_schedules("qwen3", 90, true, true, SCHEDULES / 2);
     run_schedules("mixed", 90, true, false, SCHEDULES / 2); /* two groups of K and V */
+    run_schedules("mixed_state", 90, true, false, SCHEDULES / 2);
 }
 
 /* Decode attention reads KV before the kernel in front of it has ended, but not that of the tokens

@@ -22,6 +22,7 @@
 #include "common/tiny_model.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "exec/ranks.h"
 #include "kv/cache.h"
 #include "model/model.h"
 
@@ -45,7 +46,8 @@ static const model_case models[] = {
     {"exaone4-windows-nope", 1},
     {"ministral3-temper", 1},
     {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */
-    {"dummy:hybrid-tiny", 1}, /* sequence state */
+    {"mixed_state", 1},       /* the same beside sequence state */
+    {"dummy:hybrid-tiny", 1}, /* sequence state alone */
     {"dummy:qwen3.5-tiny", 1},
     {"llama-gqa8-llama3-f32", 3},
     {"mixed", 2},
@@ -173,14 +175,15 @@ static void random_options(vt_options *o, const vt_model *m)
 {
     static const int32_t page_sizes[] = {1, 4, 16, 32, 64};
     int32_t running = between(1, 8);
-    engine_option_int(o, "threads", between(1, 3) * vt_options_int(o, "tp"));
+    int32_t tp = (int32_t)vt_options_int(o, "tp");
+    engine_option_int(o, "threads", between(1, 3) * tp);
     engine_option_int(o, "max-running", running);
     engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
     engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
     vt_dtype kv = vt_model_dtype(m) == VT_F32 ? VT_F32 : VT_F16;
     vt_kv_shape shape;
     vt_kv_shape_of(m, kv, &shape);
-    size_t token_bytes = vt_kv_page_bytes(&shape, 1);
+    size_t token_bytes = vt_ranks_kv_page_bytes(m, kv, tp, 1);
     int64_t kv_bytes = between(1, 3) * 256 * (int64_t)token_bytes; /* few sequences: retraction */
     size_t slot = vt_kv_slot_bytes(&shape);
     if (slot > 0) { /* room for the longest request, of 174 tokens, beside the slots */
@@ -237,8 +240,8 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
         assert_int_equal(vt_options_new(&o, &err), VT_OK);
         assert_int_equal(vt_options_set(o, "model", path, &err), VT_OK);
         engine_option_int(o, "tp", models[k].tp);
-        if (strcmp(name, "mixed") == 0)
-            m = tiny_model("mixed");
+        if (strncmp(name, "mixed", 5) == 0)
+            m = tiny_model(name);
         else if (vt_model_open(o, &m, &err) != VT_OK)
             fail_msg("%s", err.message);
         write_requests(r, m);

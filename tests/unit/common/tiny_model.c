@@ -55,7 +55,7 @@ static void base(vt_arch *a)
  *   heads          4 of 64   8 of 32   8 of 64     4 of 32   8 of 32
  *   KV heads       2 of 64   4 of 32   layer 0's   4 of 32   layer 1's
  *   window, rope   20, 0     -, 1      12, 1       -, none   33, 0 */
-static void mix_heads(vt_model *m)
+static void mix_heads(vt_model *m, int32_t n)
 {
     static const vt_heads head[] = {{4, 2, 64, 20, 0},
                                     {8, 4, 32, 0, 1},
@@ -63,10 +63,20 @@ static void mix_heads(vt_model *m)
                                     {4, 4, 32, 0, -1},
                                     {8, 4, 32, 33, 0}};
     static const int16_t kv_of[] = {0, 1, 0, 3, 1};
-    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+    for (int32_t i = 0; i < n; i++) {
         m->layer[i].head = head[i];
         m->layer[i].kv_of = kv_of[i];
     }
+}
+
+/* The same and two layers behind them: a convolution, which has state in place of K and V, and one
+ * that attends (2 KV heads of 64). */
+static void mix_state(vt_model *m)
+{
+    vt_layer *l = &m->layer[m->arch.n_layers - 2];
+    mix_heads(m, m->arch.n_layers - 2);
+    l->mixer = VT_BLOCK_CONV;
+    l->state_bytes = (int32_t)model_state_bytes(&m->arch, VT_BLOCK_CONV);
 }
 
 static void set_arch(vt_model *m, const char *name)
@@ -98,9 +108,11 @@ static void set_arch(vt_model *m, const char *name)
         a->rope[0].base = 1e6;
         a->rope[1] = (vt_rope_params){.base = 10000, .dims = a->head_dim};
         a->n_ropes = 2;
-    } else if (strcmp(name, "mixed") == 0) {
-        m->family = vt_family_find("llama");
-        a->n_layers = 5;
+    } else if (strncmp(name, "mixed", 5) == 0) {
+        bool state = strcmp(name, "mixed_state") == 0;
+        m->family = vt_family_find(state ? "hybrid" : "llama");
+        a->n_layers = state ? 7 : 5;
+        a->conv_taps = state ? 3 : 0;
         a->n_ropes = 2;
         a->rope[0].dims = 32; /* of a head of 64: half of it */
         a->rope[1] = (vt_rope_params){.base = 500, .dims = 32};
@@ -184,7 +196,9 @@ vt_model *tiny_model(const char *name)
     if (model_make_layers(m, &err) != VT_OK)
         fail_msg("%s", err.message);
     if (strcmp(name, "mixed") == 0)
-        mix_heads(m);
+        mix_heads(m, m->arch.n_layers);
+    if (strcmp(name, "mixed_state") == 0)
+        mix_state(m);
     if (strcmp(name, "gemma3") == 0) {
         m->layer[0].head.rope = 1;
         m->layer[1].head.window = 0;

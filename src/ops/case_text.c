@@ -269,3 +269,11 @@ int64_t vt_case_get(const vt_op *op, const vt_case *c, const char *field)
             return c->p[i];
     return 0;
 }
+
+bool vt_case_of_rank(const vt_op *op, const vt_case *c)
+{
+    for (int32_t i = 0; i < op->n_fields; i++)
+        if (op->fields[i].of_rank && c->p[i] != 0)
+            return true;
+    return false;
+}

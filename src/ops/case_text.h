@@ -35,5 +35,7 @@ vt_status vt_field_read(const vt_op *op, const vt_field *f, const char *text, si
 const char *vt_field_text(const vt_field *f, int64_t v, char room[VT_VALUE_TEXT]);
 /* The value of the field of this name; 0: the card has none. */
 int64_t vt_case_get(const vt_op *op, const vt_case *c, const char *field);
+/* Returns true if only one rank of several makes such a call (vt_field.of_rank). */
+bool vt_case_of_rank(const vt_op *op, const vt_case *c);
 
 #endif

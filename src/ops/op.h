@@ -287,6 +287,7 @@ typedef struct vt_field {
     const char *const *words; /* NULL-terminated names of the values 0, 1 ...; NULL: numbers */
     bool zero;                /* 0 is allowed although the preset is not 0 */
     vt_grows grows;
+    bool of_rank; /* a value other than 0 makes a call that only one rank of several has */
 } vt_field;
 
 enum { VT_FIELD_MOST = 1 << 18 };

@@ -305,6 +305,47 @@ def test_the_example_for_a_cpu_is_right_and_timed_beside_ours():
         assert "9 of 9 cases right" in text and "FLOP/byte" in text, text
 
 
+EMBED = """#include <string.h>
+#include "vitrine_kernel.h"
+static float value(const vitrine_embed_call *call, int64_t i)
+{
+    const unsigned short *half = (const unsigned short *)call->table + i;
+    const _Float16 *f16 = (const _Float16 *)call->table + i;
+    unsigned bits = (unsigned)*half << 16;
+    float bf16;
+    memcpy(&bf16, &bits, sizeof bf16);
+    return call->table_type == VITRINE_F32 ? ((const float *)call->table)[i]
+           : call->table_type == VITRINE_F16 ? (float)*f16 : bf16;
+}
+VITRINE_KERNEL(embed)
+{
+    int64_t begin, end;
+    vitrine_share(lane, call->n_rows, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        int32_t token = call->token[t] < 0 ? call->pool[-1 - call->token[t]] : call->token[t];
+        for (int64_t i = 0; i < call->n; i++)
+            call->y[t * call->y_stride + i] = value(call, token * call->table_stride + i) * call->scale;
+    }
+    return 0;
+}
+"""
+
+
+def test_a_cpu_kernel_is_not_asked_for_what_only_ranks_have():
+    if SANITIZED:
+        skip("the release build does it")
+    with Folder() as d:
+        path = d.so("embed", EMBED)
+        args = ["--op", "embed", "--threads", "2", *SLOW]
+        r = ok("lab", "kernel", path, *args, "--shape", "tokens=3,hidden=64,vocab=9", "--json").json
+        why = {c["case"]: c["why"] for c in r["cases"] if c["verdict"] == "skipped"}
+        same({c["verdict"] for c in r["cases"]}, {"right", "skipped"})
+        assert any("part=1" in case for case in why), r["cases"]
+        for case, text in why.items():
+            assert ("ranks" if "part=1" in case else "of this form") in text, (case, text)
+        refused("vitrine_kernel.h has no call of this form", path, *args, "--shape", "tokens=3,part=1")
+
+
 def test_a_cpu_kernel_that_is_wrong_says_where():
     with Folder() as d:
         def bad(needle, name, text, *args):

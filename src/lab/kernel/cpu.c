@@ -172,7 +172,7 @@ static vt_status check_args(own_kernel *k, shared_object *o, own_kernel_case *c,
     TRY(own_kernel_guard_make(&g, k->op, args, arena, err));
     if (!k->contract->call(g.args, call)) {
         c->verdict = OWN_KERNEL_SKIPPED;
-        snprintf(c->why, sizeof c->why, "a type that vitrine_kernel.h has no call for");
+        snprintf(c->why, sizeof c->why, "vitrine_kernel.h has no call of this form");
         own_kernel_guard_release(&g);
         return VT_OK;
     }
@@ -202,8 +202,8 @@ static vt_status check_case(own_kernel *k, shared_object *o, const vt_case *what
     vt_arena arena;
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs = 0;
-    own_kernel_case *c = own_kernel_add_case(k, what->name);
-    if (!c)
+    own_kernel_case *c = own_kernel_add_case(k, what, needed);
+    if (!c || c->verdict == OWN_KERNEL_SKIPPED)
         return VT_OK;
     own_kernel_step(k, k->ask->limit_s, "case %s", what->name);
     vt_arena_init(&arena, 0);

@@ -245,29 +245,17 @@ static const vt_packing *first_packing(const vt_op *op)
     return NULL;
 }
 
-/* Returns true if the case has a part of a matrix that ranks divide (the field "part"). */
-static bool of_ranks(const vt_op *op, const vt_case *what)
-{
-    for (int32_t i = 0; i < op->n_fields; i++)
-        if (strcmp(op->fields[i].name, "part") == 0)
-            return what->p[i] != 0;
-    return false;
-}
-
 /* Makes the args on host and device, and notes the kernel. The reference has not run yet. */
 static vt_status prepare(gpu_run *g, gpu_case *c, const vt_case *what, bool needed, vt_err *err)
 {
     const vt_op *op = g->k->op;
     own_kernel_step(g->k, COMPILE_LIMIT_S, "preparing case %s", what->name);
     vt_arena_init(&c->arena, ARENA);
-    c->entry = own_kernel_add_case(g->k, what->name);
+    c->entry = own_kernel_add_case(g->k, what, needed);
     if (!c->entry)
         return vt_fail(err, VT_ERR_MEMORY, "more than %d cases", OWN_KERNEL_CASES);
-    if (of_ranks(op, what) && !needed) {
-        c->entry->verdict = OWN_KERNEL_SKIPPED;
-        snprintf(c->entry->why, sizeof c->entry->why, "a part of a matrix, which ranks have");
+    if (c->entry->verdict == OWN_KERNEL_SKIPPED)
         return VT_OK;
-    }
     c->args = op->make_args(what, SEED, &c->arena, c->output, &c->n_outputs);
     if (!c->args)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the case %s", what->name);

@@ -136,14 +136,18 @@ void own_kernel_step(own_kernel *k, int32_t limit_s, const char *fmt, ...)
     atomic_fetch_add(&k->report->beat, 1);
 }
 
-own_kernel_case *own_kernel_add_case(own_kernel *k, const char *name)
+own_kernel_case *own_kernel_add_case(own_kernel *k, const vt_case *what, bool needed)
 {
     own_kernel_report *r = k->report;
     if (r->n_cases == OWN_KERNEL_CASES)
         return NULL;
     own_kernel_case *c = &r->cases[r->n_cases++];
     *c = (own_kernel_case){.error = NAN, .allowed = NAN};
-    snprintf(c->name, sizeof c->name, "%s", name);
+    snprintf(c->name, sizeof c->name, "%s", what->name);
+    if (!needed && vt_case_of_rank(k->op, what)) {
+        c->verdict = OWN_KERNEL_SKIPPED;
+        snprintf(c->why, sizeof c->why, "a part of a matrix, which ranks have");
+    }
     return c;
 }
 

@@ -56,8 +56,9 @@ bool own_kernel_is_cuda(const own_kernel_ask *ask);
 /* Notes what is done next, and how long it may take. */
 void own_kernel_step(own_kernel *k, int32_t limit_s, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Adds a case to the report; NULL: there is no room. */
-own_kernel_case *own_kernel_add_case(own_kernel *k, const char *name);
+/* Adds a case to the report; NULL: there is no room. A case that only ranks have is skipped, unless
+ * it is `needed`, because the user named it. */
+own_kernel_case *own_kernel_add_case(own_kernel *k, const vt_case *what, bool needed);
 own_kernel_row *own_kernel_add_row(own_kernel *k, const char *shape, const char *name);
 /* The share of the roof that binds the call: of the memory's if `far` says that its bytes come from
  * there, else of fp32. NAN where the roofs are not known. */

@@ -62,7 +62,8 @@ static bool embed_call(const void *args, void *out)
                               .table_type = type == VT_F16    ? VITRINE_F16
                                             : type == VT_BF16 ? VITRINE_BF16
                                                               : VITRINE_F32};
-    return a->y->dtype == VT_F32 && (type == VT_F32 || type == VT_F16 || type == VT_BF16);
+    return !a->part && a->y->dtype == VT_F32 &&
+           (type == VT_F32 || type == VT_F16 || type == VT_BF16);
 }
 
 static const own_kernel_op contracts[] = {

@@ -145,7 +145,7 @@ static const vt_field embed_fields[] = {
     [HIDDEN] = {"hidden", 4096, false, 1 << 16},
     [SCALED] = {"scaled", 0, false, 1},
     [POOLED] = {"pooled", 0, false, 1},
-    [PART] = {"part", 0, false, 1},
+    [PART] = {"part", 0, false, 1, .of_rank = true},
 };
 
 static const char *embed_refuses(const vt_case *c)

@@ -14,7 +14,7 @@ struct vt_matcher {
     vt_matcher_cost cost;
 };
 
-enum { RING = VT_MATCHER_BACK + 1, NOT_NEAR = -1 };
+enum { RING = VT_MATCHER_BACK + 1, NOT_NEAR = INT32_MIN };
 
 static int32_t at(const vt_matcher *m) { return m->back[m->taken % RING]; }
 

@@ -300,12 +300,37 @@ static bool expand(rx_store *s, search *q, int32_t i, bool *ok)
     return false;
 }
 
+/* The least of a sequence or a union, by those of its parts. */
+static int32_t least_of_parts(rx_store *s, rx a)
+{
+    const rx_node x = *rx_at(s, a); /* a copy: new nodes move the others */
+    const rx pair[2] = {x.a, x.b}, *kid = x.kind == RX_KIND_CAT ? pair : x.data;
+    int32_t n = x.kind == RX_KIND_CAT ? 2 : x.n;
+    int64_t sum = 0, best = -1;
+    s->depth++;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t least = rx_least(s, kid[i]);
+        sum = least < 0 || sum < 0 ? -1 : sum + least;
+        best = least >= 0 && (best < 0 || least < best) ? least : best;
+    }
+    s->depth--;
+    int64_t made = x.kind == RX_KIND_CAT ? sum : best;
+    made = made > RX_MAX_REPEAT * 16 ? RX_MAX_REPEAT * 16 : made;
+    return s->failed || made < 0 ? RX_LEAST_NONE : (int32_t)made;
+}
+
 int32_t rx_least(rx_store *s, rx a)
 {
     if (rx_at(s, a)->nullable)
         return 0;
     if (rx_at(s, a)->least != RX_LEAST_UNKNOWN)
         return rx_at(s, a)->least;
+    if (s->depth < MAX_DEPTH &&
+        (rx_at(s, a)->kind == RX_KIND_CAT || rx_at(s, a)->kind == RX_KIND_ALT)) {
+        int32_t least = least_of_parts(s, a);
+        s->node[a].least = least;
+        return least;
+    }
     search q = {0};
     bool ok = visit(&q, a, -1), found = false;
     for (int32_t i = 0; ok && !found && i < q.n && !s->failed; i++) {

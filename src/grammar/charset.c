@@ -185,6 +185,17 @@ static void add_range(rx_store *s, pieces *p, uint32_t from, uint32_t to, char_f
         add_piece(p, char_range(s, from, to));
 }
 
+/* Returns true if JSON strings write one of these characters in another way. */
+static bool holds_escaped(const charset *c)
+{
+    bool holds = false;
+    for (int32_t i = 0; i < c->n; i++) {
+        uint32_t from = c->range[i][0], to = c->range[i][1];
+        holds |= from < 0x20 || (from <= '"' && to >= '"') || (from <= '\\' && to >= '\\');
+    }
+    return holds;
+}
+
 rx charset_rx(rx_store *s, charset *c, char_form form)
 {
     pieces p = {0};
@@ -198,7 +209,7 @@ rx charset_rx(rx_store *s, charset *c, char_form form)
         s->failed = "out of memory";
     rx made = s->failed ? RX_NOTHING : rx_alt(s, p.at, p.n);
     free(p.at);
-    rx_mark_character(s, made, true);
+    rx_mark_character(s, made, form == CHARS_JSON || !s->raw || !holds_escaped(c), true);
     return made;
 }
 
@@ -245,6 +256,6 @@ rx char_any_escape(rx_store *s)
     rx all[3] = {raw, rx_cat(s, rx_string(s, "\\", 1), rx_set(s, simple)),
                  rx_cat(s, u, rx_alt2(s, one, pair))};
     rx made = rx_alt(s, all, 3);
-    rx_mark_character(s, made, false);
+    rx_mark_character(s, made, false, true);
     return made;
 }

@@ -19,8 +19,32 @@ struct vt_grammar {
     int32_t refs;         /* atomic */
 };
 
+typedef enum argument_writing {
+    WRITE_JSON,
+    WRITE_PYTHON, /* K=V, K=V with Python's words */
+    WRITE_GEMMA,  /* {K:<|"|>text<|"|>,K:1} */
+    WRITE_TAGS    /* each between tags: strings as they are, other values as JSON */
+} argument_writing;
+
+/* How a call writes its arguments. '~' is a line break that may be left out, '%' a type. The
+ * spellings of special tokens stand for these tokens where the vocabulary has them. */
+typedef struct argument_form {
+    argument_writing writing;
+    const char *key, *key_end; /* TAGS: around a name */
+    const char *value_end;     /* TAGS: behind a value, with line breaks */
+    const char *banned[2];     /* what no string may hold, because it would end there */
+    enum { TYPES_UNTOLD, TYPES_TRUE_FALSE, TYPES_NAMED } types; /* what '%' is */
+} argument_form;
+
+/* A text as an expression, with '#' (a number), '~' and special tokens. */
+rx calls_text(rules *g, const vt_grammar_vocab *v, const char *text);
+
 /* The front ends: each adds rules and returns their root. */
 vt_status schema_compile(rules *g, const json_t *schema, bool closed, symbol *root, vt_err *err);
+/* The same for arguments, which are an object. */
+vt_status schema_compile_arguments(rules *g, const json_t *schema, bool closed,
+                                   const argument_form *form, const vt_grammar_vocab *v,
+                                   symbol *root, vt_err *err);
 vt_status calls_compile(rules *g, const vt_grammar_vocab *v, const json_t *calls, symbol *root,
                         call_opening *opening, vt_err *err);
 vt_status gbnf_compile(rules *g, const char *text, size_t len, symbol *root, vt_err *err);

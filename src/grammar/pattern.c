@@ -73,11 +73,17 @@ static parts either(rx_store *s, const parts *x, const parts *y)
     return out;
 }
 
+/* Any text that the pattern is searched in. */
+static rx any_of(const parser *q)
+{
+    return q->form == CHARS_RAW && q->s->raw ? q->s->raw : q->s->any;
+}
+
 /* The texts in which it is found. */
 static rx texts_with(const parser *q, const parts *x, bool whole)
 {
     rx_store *s = q->s;
-    rx any = whole ? RX_EMPTY : s->any;
+    rx any = whole ? RX_EMPTY : any_of(q);
     if (!whole && rx_at(s, x->of[0][0])->nullable)
         return any; /* it is found in every text */
     rx of[4] = {rx_cat(s, any, rx_cat(s, x->of[0][0], any)), rx_cat(s, x->of[1][0], any),
@@ -525,8 +531,8 @@ static rx ahead_texts(parser *q, const parts *x, int ahead)
 {
     rx_store *s = q->s;
     rx open = rx_alt2(s, x->of[0][0], x->of[1][0]), end = rx_alt2(s, x->of[0][1], x->of[1][1]);
-    rx texts = rx_alt2(s, rx_cat(s, open, s->any), end);
-    return ahead > 0 ? texts : rx_and2(s, s->any, rx_not(s, texts));
+    rx texts = rx_alt2(s, rx_cat(s, open, any_of(q)), end);
+    return ahead > 0 ? texts : rx_and2(s, any_of(q), rx_not(s, texts));
 }
 
 /* The parts of a branch, one after the other. Joining halves keeps long texts from being copied for

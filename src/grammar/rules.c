@@ -18,6 +18,17 @@ bool rules_init(rules *g, vt_arena *arena, char_form form)
     return !g->rx.failed;
 }
 
+void rules_raw(rules *g)
+{
+    if (g->rx.raw)
+        return;
+    g->raw_char = char_any(&g->rx, CHARS_RAW);
+    rx_mark_character(&g->rx, g->raw_char, false, true);
+    rx all = rx_repeat(&g->rx, g->raw_char, 0, RX_NO_MOST);
+    g->rx.node[all].text = false; /* some of its characters JSON writes in another way */
+    g->rx.raw = all;
+}
+
 void rules_release(rules *g)
 {
     rx_store_release(&g->rx);

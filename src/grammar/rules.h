@@ -46,10 +46,13 @@ typedef struct rules {
     int32_t n_lexemes, cap_lexemes;
     int32_t *lexeme_of, n_lexeme_of; /* by expression: lexeme + 1 */
     rx blanks, json_char, any_char;  /* see json_lexemes */
+    rx raw_char;                     /* see rules_raw */
     bool failed;                     /* out of memory, or too many symbols */
 } rules;
 
 bool rules_init(rules *g, vt_arena *arena, char_form form);
+/* Prepares a grammar of JSON for texts that stand in it as they are: sets raw_char and rx.raw. */
+void rules_raw(rules *g);
 void rules_release(rules *g);
 /* A new rule without alternatives, as a symbol. */
 symbol rules_new(rules *g, const char *name);

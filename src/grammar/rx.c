@@ -31,12 +31,14 @@ bool rx_store_init(rx_store *s, vt_arena *arena)
     s->node[RX_NOTHING] = (rx_node){.kind = RX_KIND_NOTHING,
                                     .plain = true,
                                     .text = true,
+                                    .raw = true,
                                     .least = RX_LEAST_NONE,
                                     .hash = vt_mix64(vt_hash_seed() + 1)};
     s->node[RX_EMPTY] = (rx_node){.kind = RX_KIND_EMPTY,
                                   .nullable = true,
                                   .plain = true,
                                   .text = true,
+                                  .raw = true,
                                   .hash = vt_mix64(vt_hash_seed() + 2)};
     s->node[RX_ALL] = (rx_node){.kind = RX_KIND_NOT,
                                 .a = RX_NOTHING,
@@ -177,6 +179,7 @@ rx rx_set(rx_store *s, const uint64_t bits[4])
                     .data = bits,
                     .plain = true,
                     .text = text,
+                    .raw = text,
                     .character = text,
                     .least = 1};
     return intern(s, &node);
@@ -210,6 +213,7 @@ rx rx_string(rx_store *s, const void *bytes, size_t n)
                     .n = (int32_t)n,
                     .plain = true,
                     .text = is_text(bytes, n),
+                    .raw = vt_utf8_valid(bytes, n) == n,
                     .least = (int32_t)n};
     node.character = node.text && n == 1;
     return intern(s, &node);
@@ -259,7 +263,7 @@ rx rx_cat(rx_store *s, rx a, rx b)
     if (x.kind == RX_KIND_STRING && y.kind == RX_KIND_CAT &&
         rx_at(s, y.a)->kind == RX_KIND_STRING && !x.character)
         return rx_cat(s, cat_strings(s, a, y.a), y.b);
-    if (s->any && a == s->any && b == s->any)
+    if (a == b && ((s->any && a == s->any) || (s->raw && a == s->raw)))
         return a;
     rx_node node = {.kind = RX_KIND_CAT,
                     .a = a,
@@ -267,6 +271,7 @@ rx rx_cat(rx_store *s, rx a, rx b)
                     .nullable = x.nullable && y.nullable,
                     .plain = x.plain && y.plain,
                     .text = x.text && y.text,
+                    .raw = x.raw && y.raw,
                     .least = add_least(x.least, y.least)};
     return intern(s, &node);
 }
@@ -394,11 +399,14 @@ static void merge_sets(rx_store *s, list *l)
     sort_unique(l);
 }
 
-static bool all_text(const rx_store *s, const list *l)
+/* Returns true if each is a string of `any`, or of `raw`. */
+static bool all_are(const rx_store *s, const list *l, rx any)
 {
-    for (int32_t i = 0; i < l->n; i++)
-        if (!rx_at(s, l->at[i])->text)
+    for (int32_t i = 0; i < l->n; i++) {
+        const rx_node *k = rx_at(s, l->at[i]);
+        if (!(any == s->any ? k->text : k->raw))
             return false;
+    }
     return true;
 }
 
@@ -430,6 +438,7 @@ static rx make_list(rx_store *s, rx_kind kind, const list *l)
                     .n = l->n,
                     .plain = alt,
                     .text = alt,
+                    .raw = alt,
                     .nullable = !alt,
                     .least = alt ? RX_LEAST_NONE : RX_LEAST_UNKNOWN};
     for (int32_t i = 0; i < l->n; i++) {
@@ -437,11 +446,13 @@ static rx make_list(rx_store *s, rx_kind kind, const list *l)
         if (!alt) {
             node.nullable &= k->nullable;
             node.text |= k->text;
+            node.raw |= k->raw;
             continue;
         }
         node.nullable |= k->nullable;
         node.plain &= k->plain;
         node.text &= k->text;
+        node.raw &= k->raw;
         if (k->least == RX_LEAST_UNKNOWN || node.least == RX_LEAST_UNKNOWN)
             node.least = RX_LEAST_UNKNOWN;
         else if (k->least >= 0 && (node.least < 0 || k->least < node.least))
@@ -461,8 +472,10 @@ rx rx_alt(rx_store *s, const rx *kid, int32_t n)
     sort_unique(&l);
     if (holds(&l, RX_ALL)) {
         made = RX_ALL;
-    } else if (s->any && holds(&l, s->any) && all_text(s, &l)) {
+    } else if (s->any && holds(&l, s->any) && all_are(s, &l, s->any)) {
         made = s->any;
+    } else if (s->raw && holds(&l, s->raw) && all_are(s, &l, s->raw)) {
+        made = s->raw;
     } else if (l.n > 0) {
         if (l.n > 1)
             merge_sets(s, &l);
@@ -492,13 +505,16 @@ rx rx_and(rx_store *s, const rx *kid, int32_t n)
     flatten(s, RX_KIND_AND, kid, n, &l);
     drop(&l, RX_ALL);
     sort_unique(&l);
-    bool empty = holds(&l, RX_EMPTY), nullable = true, text = false;
+    bool empty = holds(&l, RX_EMPTY), nullable = true, text = false, raw = false;
     for (int32_t i = 0; i < l.n; i++) {
         nullable &= rx_at(s, l.at[i])->nullable;
         text |= l.at[i] != s->any && rx_at(s, l.at[i])->text;
+        raw |= l.at[i] != s->raw && rx_at(s, l.at[i])->raw;
     }
     if (s->any && text)
         drop(&l, s->any);
+    if (s->raw && raw)
+        drop(&l, s->raw);
     if (holds(&l, RX_NOTHING))
         made = RX_NOTHING;
     else if (empty)
@@ -522,6 +538,8 @@ rx rx_not(rx_store *s, rx a)
     const rx_node *x = rx_at(s, a);
     if (a == RX_NOTHING)
         return RX_ALL;
+    if (a == RX_ALL)
+        return RX_NOTHING;
     if (x->kind == RX_KIND_NOT)
         return x->a;
     rx_node node = {.kind = RX_KIND_NOT,
@@ -553,6 +571,7 @@ rx rx_repeat(rx_store *s, rx a, int32_t min, int32_t max)
                     .max = max,
                     .plain = x.plain,
                     .text = x.text,
+                    .raw = x.raw,
                     .nullable = min == 0 || x.nullable,
                     .least = min == 0 ? 0 : (int32_t)least};
     return intern(s, &node);
@@ -583,10 +602,11 @@ rx rx_table_state(rx_store *s, const rx_table *t, int32_t state)
     return intern(s, &node);
 }
 
-void rx_mark_character(rx_store *s, rx a, bool text)
+void rx_mark_character(rx_store *s, rx a, bool text, bool raw)
 {
     if (a <= RX_ALL)
         return;
     s->node[a].character = true;
     s->node[a].text = text;
+    s->node[a].raw = raw;
 }

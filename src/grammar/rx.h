@@ -50,6 +50,7 @@ typedef struct rx_node {
     bool nullable;
     bool plain;     /* no intersection and no complement in it: it is not empty in secret */
     bool text;      /* every string of it is a string of the store's `any` */
+    bool raw;       /* the same of the store's `raw` */
     bool character; /* a set of characters: no string of it begins another */
     int32_t a, b, min, max;
     int32_t n;        /* bytes, or kids */
@@ -68,6 +69,7 @@ typedef struct rx_store {
     uint64_t *memo_key;     /* derivatives: node and byte */
     int32_t *memo, n_memo, memo_slots;
     rx any;       /* X*, X being any character of the text that is described; or RX_NOTHING */
+    rx raw;       /* where texts of JSON stand beside others: X*, X being any character as it is */
     int64_t fuel; /* derivatives that may still be made */
     int32_t depth;
     const char *failed; /* out of memory, or over a limit: why */
@@ -90,7 +92,7 @@ rx rx_repeat(rx_store *s, rx a, int32_t min, int32_t max);
 rx rx_close(rx_store *s, rx a);
 rx rx_table_state(rx_store *s, const rx_table *t, int32_t state);
 /* Says that a is a set of characters, none of which begins another. */
-void rx_mark_character(rx_store *s, rx a, bool text);
+void rx_mark_character(rx_store *s, rx a, bool text, bool raw);
 
 rx rx_derive(rx_store *s, rx a, int byte);
 static inline const rx_node *rx_at(const rx_store *s, rx a) { return &s->node[a]; }

@@ -333,25 +333,49 @@ static symbol blanks(rules *g)
     return rules_lexeme(g, rx_alt(&g->rx, kid, 3));
 }
 
+/* The whole document, or a set with the mark of arguments. */
+static vt_status compile_root(compiler *c, symbol *root)
+{
+    schema_set set = {.n = 0};
+    TRY(check_depth(c, c->root, 0));
+    TRY(notation_begin(c));
+    TRY(add_checked(c, &set, "", c->root));
+    if (c->form && c->form->writing != WRITE_GEMMA)
+        schema_add(&set, c->mark[MARK_ARGUMENTS]);
+    return schema_rule(c, &set, root);
+}
+
 vt_status schema_compile(rules *g, const json_t *schema, bool closed, symbol *root, vt_err *err)
+{
+    return schema_compile_arguments(g, schema, closed, NULL, NULL, root, err);
+}
+
+vt_status schema_compile_arguments(rules *g, const json_t *schema, bool closed,
+                                   const argument_form *form, const vt_grammar_vocab *v,
+                                   symbol *root, vt_err *err)
 {
     compiler *c = vt_calloc(1, sizeof *c);
     if (!c)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a schema");
-    *c = (compiler){.g = g, .root = schema, .err = err, .closed = closed};
+    bool json = !form || form->writing == WRITE_JSON;
+    *c = (compiler){.g = g,
+                    .root = schema,
+                    .err = err,
+                    .form = json ? NULL : form,
+                    .vocab = v,
+                    .closed = closed};
     c->draft_4 = says(schema, "draft-04");
     c->old_refs = c->draft_4 || says(schema, "draft-06") || says(schema, "draft-07") ||
                   says(schema, "draft-03");
-    c->blanks = blanks(g);
-    vt_status status = check_depth(c, schema, 0);
-    if (status == VT_OK)
-        status = schema_one(c, schema, root);
+    c->blanks = form && form->writing == WRITE_GEMMA ? rules_lexeme(g, RX_EMPTY) : blanks(g);
+    vt_status status = compile_root(c, root);
     for (int i = 0; i < 256; i++)
         while (c->memo[i]) {
             schema_memo *m = c->memo[i];
             c->memo[i] = m->next;
             free(m);
         }
+    notation_end(c);
     free(c);
     return status;
 }

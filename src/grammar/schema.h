@@ -48,10 +48,27 @@ typedef struct schema_memo {
     struct schema_memo *next;
 } schema_memo;
 
+/* Schemas of our own that join a set: they restrict its type, and say how its values are written. */
+typedef enum schema_mark {
+    MARK_ARGUMENTS, /* the object of all arguments */
+    MARK_STRING,    /* a string between tags, which are known to hold one */
+    MARK_TEXT,      /* a string between tags that could hold JSON: it must not look like JSON */
+    MARK_OTHER,     /* a value between tags that is no string */
+    MARK_NUMBER,
+    MARK_BOOLEAN,
+    MARK_NULL,
+    MARK_OBJECT,
+    MARK_ARRAY,
+    SCHEMA_MARKS
+} schema_mark;
+
 typedef struct compiler {
     rules *g;
     const json_t *root;
     vt_err *err;
+    const argument_form *form;     /* NULL: JSON */
+    const vt_grammar_vocab *vocab; /* with `form` */
+    json_t *mark[SCHEMA_MARKS];
     bool closed;     /* objects with `properties` have no others unless they say so */
     bool old_refs;   /* drafts up to 7: keywords beside $ref do not count */
     bool draft_4;    /* exclusiveMinimum is true or false */
@@ -90,16 +107,40 @@ unsigned schema_types(const json_t *schema); /* of "type"; TYPE_ANY if it is not
 vt_status schema_leaf(compiler *c, const schema_set *set, symbol rule);
 vt_status schema_object(compiler *c, const schema_set *set, symbol *out);
 vt_status schema_array(compiler *c, const schema_set *set, symbol *out);
-/* The body of a string, without quotes. *free: nothing is said of it but perhaps its length. */
+/* The body of a string, without quotes. *free: nothing is said of it at all. */
 vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free);
 vt_status schema_number(compiler *c, const schema_set *set, bool integer, rx *out);
 /* Returns true if the two can never hold of one value. */
 bool schema_disjoint(compiler *c, const json_t *a, const json_t *b);
-/* The text of a string and its closing quote, in the one spelling that is generated. */
-rx schema_literal(compiler *c, const char *s, size_t n);
+/* The body of a given string, in the one spelling that is generated. */
+rx schema_literal(compiler *c, const char *s, size_t n, char_form form);
 /* A pattern for a format, to be matched whole; NULL: it is an annotation. */
 const char *schema_format(const char *name);
 /* One given value. */
 vt_status schema_value(compiler *c, const json_t *v, symbol *out);
+
+/* ---- schema_notation.c: how values are written ---- */
+
+vt_status notation_begin(compiler *c);
+void notation_end(compiler *c);
+bool notation_has(const compiler *c, const schema_set *set, schema_mark mark);
+/* True if the set's strings stand between tags, as they are. `set` NULL: inside of a value. */
+bool notation_is_bare(const compiler *c, const schema_set *set);
+char_form notation_chars(const compiler *c, const schema_set *set);
+/* Any character of a string of which nothing is said. */
+rx notation_char(const compiler *c, const schema_set *set);
+/* A string with what stands around it. */
+rx notation_string(compiler *c, const schema_set *set, rx body);
+vt_status notation_given(compiler *c, const schema_set *set, const char *s, size_t n, rx *out);
+/* true, false and null as they are written. */
+const char *notation_word(const compiler *c, const char *json);
+/* A name of a nested object with what stands around it; `names` are the bodies of strings. */
+rx notation_names(compiler *c, rx names);
+/* Names of arguments: those of `names` that can be written. */
+rx notation_argument_names(compiler *c, rx names);
+vt_status notation_check_name(compiler *c, const char *name);
+/* An argument: its name and its value, of which `value` is what the schema says. */
+vt_status notation_argument(compiler *c, rx names, const char *name, const schema_set *value,
+                            symbol *out);
 
 #endif

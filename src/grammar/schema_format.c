@@ -195,11 +195,13 @@ static bool strings_of(compiler *c, const json_t *s, rx *out)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (json_is_string(v))
-            *out = rx_alt2(x, *out, schema_literal(c, json_string_value(v), json_string_length(v)));
+            *out = rx_alt2(x, *out,
+                           schema_literal(c, json_string_value(v), json_string_length(v),
+                                          notation_chars(c, NULL)));
     }
     if (!list) {
         ok = schema_add(&set, s) && schema_string(c, &set, out, &free) == VT_OK;
-        *out = ok ? rx_close(x, *out) : RX_NOTHING;
+        *out = ok ? *out : RX_NOTHING;
     }
     json_decref(made);
     return ok;

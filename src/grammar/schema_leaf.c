@@ -107,15 +107,11 @@ static unsigned type_of(const json_t *v)
 
 /* ---- constants ---- */
 
-static rx quoted(compiler *c, rx body)
-{
-    return rx_cat(&c->g->rx, rx_string(&c->g->rx, "\"", 1), body);
-}
-
-/* The text of a string between its quotes, in the one spelling that is generated. */
-static rx literal(compiler *c, const char *s, size_t n)
+rx schema_literal(compiler *c, const char *s, size_t n, char_form form)
 {
     vt_buf b = {0};
+    if (form == CHARS_RAW)
+        return rx_string(&c->g->rx, s, n);
     for (size_t i = 0; i < n; i++) {
         static const char *const has[] = {"\b\\b", "\f\\f",  "\n\\n", "\r\\r",
                                           "\t\\t", "\"\\\"", "\\\\\\"};
@@ -129,29 +125,25 @@ static rx literal(compiler *c, const char *s, size_t n)
         else
             vt_buf_putc(&b, s[i]);
     }
-    vt_buf_putc(&b, '"');
-    rx made = b.failed ? RX_NOTHING : rx_string(&c->g->rx, b.data, b.len);
+    rx made = b.failed ? RX_NOTHING : rx_string(&c->g->rx, b.data ? b.data : "", b.len);
     if (b.failed)
         c->g->failed = true;
     vt_buf_release(&b);
     return made;
 }
 
-/* The text of a string with its closing quote. */
-rx schema_literal(compiler *c, const char *s, size_t n) { return literal(c, s, n); }
-
-static rx scalar(compiler *c, const json_t *v)
+/* `set`: where it stands; NULL: inside of a value. */
+static vt_status scalar(compiler *c, const schema_set *set, const json_t *v, rx *out)
 {
     if (json_is_string(v))
-        return quoted(c, literal(c, json_string_value(v), json_string_length(v)));
+        return notation_given(c, set, json_string_value(v), json_string_length(v), out);
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    if (!text) {
-        c->g->failed = true;
-        return RX_NOTHING;
-    }
-    rx made = rx_string(&c->g->rx, text, strlen(text));
+    if (!text)
+        return vt_fail(c->err, VT_ERR_MEMORY, "out of memory for a schema");
+    const char *written = json_is_number(v) ? text : notation_word(c, text);
+    *out = rx_string(&c->g->rx, written, strlen(written));
     free(text);
-    return made;
+    return VT_OK;
 }
 
 static vt_status container(compiler *c, const json_t *v, symbol *out)
@@ -184,7 +176,8 @@ static vt_status container(compiler *c, const json_t *v, symbol *out)
         }
         first = false;
         if (object) {
-            row[k++] = rules_lexeme(c->g, quoted(c, literal(c, key, strlen(key))));
+            rx name = schema_literal(c, key, strlen(key), notation_chars(c, NULL));
+            row[k++] = rules_lexeme(c->g, notation_names(c, name));
             row[k++] = c->blanks;
             row[k++] = rules_text(c->g, ":");
             row[k++] = c->blanks;
@@ -207,7 +200,9 @@ vt_status schema_value(compiler *c, const json_t *v, symbol *out)
         return schema_refuse(c, NULL, "the schema is too large");
     if (json_is_object(v) || json_is_array(v))
         return container(c, v, out);
-    *out = rules_lexeme(c->g, scalar(c, v));
+    rx text;
+    TRY(scalar(c, NULL, v, &text));
+    *out = rules_lexeme(c->g, text);
     return VT_OK;
 }
 
@@ -259,10 +254,11 @@ static vt_status listed_fits(compiler *c, const schema_set *set, unsigned types,
         rx body;
         bool free;
         TRY(schema_string(c, set, &body, &free));
-        if (free && body == rx_repeat(&c->g->rx, c->g->any_char, 0, RX_NO_MOST))
+        if (free)
             return VT_OK;
-        rx text = literal(c, json_string_value(v), json_string_length(v));
-        *fits = rx_least(&c->g->rx, rx_and2(&c->g->rx, rx_close(&c->g->rx, body), text)) >= 0;
+        rx text = schema_literal(c, json_string_value(v), json_string_length(v),
+                                 notation_chars(c, set));
+        *fits = rx_least(&c->g->rx, rx_and2(&c->g->rx, body, text)) >= 0;
     }
     return VT_OK;
 }
@@ -287,10 +283,14 @@ static vt_status write_listed(compiler *c, const schema_set *set, unsigned types
         if (status != VT_OK || !fits)
             continue;
         if (json_is_object(v) || json_is_array(v)) {
-            status = schema_value(c, v, &s);
-            rules_add(c->g, rule, &s, 1);
+            status = notation_has(c, set, MARK_ARGUMENTS)
+                         ? schema_refuse(c, NULL,
+                                         "enum and const are not supported for all "
+                                         "arguments together")
+                         : schema_value(c, v, &s);
+            rules_add(c->g, rule, &s, status == VT_OK ? 1 : 0);
         } else {
-            scalars[n_scalars++] = scalar(c, v);
+            status = scalar(c, set, v, &scalars[n_scalars++]);
         }
     }
     if (status == VT_OK && n_scalars > 0) {
@@ -336,13 +336,13 @@ static vt_status length(compiler *c, const json_t *s, const char *keyword, int64
 }
 
 static vt_status pattern(compiler *c, const char *keyword, const char *text, size_t n, bool whole,
-                         rx *all)
+                         char_form form, rx *all)
 {
     rx one;
     vt_err why;
     if (!text)
         return schema_refuse(c, keyword, "expected a string");
-    if (pattern_compile(&c->g->rx, text, n, CHARS_JSON, whole, &one, &why) != VT_OK)
+    if (pattern_compile(&c->g->rx, text, n, form, whole, &one, &why) != VT_OK)
         return schema_refuse(c, keyword, "%s", why.message);
     *all = rx_and2(&c->g->rx, *all, one);
     return VT_OK;
@@ -353,6 +353,7 @@ vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free
     enum { MOST = 1000000 };
     rx_store *x = &c->g->rx;
     int64_t min = 0, max = -1;
+    char_form form = notation_chars(c, set);
     rx all = RX_ALL;
     for (int32_t i = 0; i < set->n; i++) {
         const json_t *s = set->at[i].is, *p = json_object_get(s, "pattern");
@@ -363,28 +364,37 @@ vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free
         min = least > min ? least : min;
         max = most >= 0 && (max < 0 || most < max) ? most : max;
         if (p)
-            TRY(pattern(c, "pattern", json_string_value(p), json_string_length(p), false, &all));
+            TRY(pattern(c, "pattern", json_string_value(p), json_string_length(p), false, form,
+                        &all));
         const char *known = json_is_string(format) ? schema_format(json_string_value(format))
                                                    : NULL;
         if (known)
-            TRY(pattern(c, "format", known, strlen(known), true, &all));
+            TRY(pattern(c, "format", known, strlen(known), true, form, &all));
     }
     if (min > MOST)
         return schema_refuse(c, "minLength", "expected at most %d", MOST);
     if (max > MOST)
         max = -1;
-    *free = all == RX_ALL;
+    bool any = all == RX_ALL;
+    *free = any && min == 0 && max < 0;
     if (max >= 0 && max < min) {
         *body = RX_NOTHING;
         return VT_OK;
     }
-    rx count = rx_repeat(x, *free ? c->g->any_char : c->g->json_char, (int32_t)min,
+    rx one = form == CHARS_RAW ? c->g->raw_char : c->g->json_char;
+    rx count = rx_repeat(x, any ? notation_char(c, set) : one, (int32_t)min,
                          max < 0 ? RX_NO_MOST : (int32_t)max);
-    *body = *free ? count : rx_and2(x, count, all);
+    *body = any ? count : rx_and2(x, count, all);
     return VT_OK;
 }
 
 /* ---- the whole ---- */
+
+static rx word(compiler *c, const char *json)
+{
+    const char *text = notation_word(c, json);
+    return rx_string(&c->g->rx, text, strlen(text));
+}
 
 static vt_status write_types(compiler *c, const schema_set *set, unsigned types, symbol rule)
 {
@@ -403,16 +413,16 @@ static vt_status write_types(compiler *c, const schema_set *set, unsigned types,
     }
     if (types & TYPE_STRING) {
         TRY(schema_string(c, set, &body, &free));
-        s = rules_lexeme(c->g, quoted(c, rx_close(x, body)));
+        s = rules_lexeme(c->g, notation_string(c, set, body));
         rules_add(c->g, rule, &s, 1);
     }
     if (types & TYPE_INTEGER)
         TRY(schema_number(c, set, !(types & TYPE_FRACTION), &scalars[n++]));
     if (types & TYPE_NULL)
-        scalars[n++] = rx_string(x, "null", 4);
+        scalars[n++] = word(c, "null");
     if (types & TYPE_BOOLEAN) {
-        scalars[n++] = rx_string(x, "true", 4);
-        scalars[n++] = rx_string(x, "false", 5);
+        scalars[n++] = word(c, "true");
+        scalars[n++] = word(c, "false");
     }
     s = n > 0 ? rules_lexeme(c->g, rx_alt(x, scalars, n)) : 0;
     if (n > 0)

@@ -409,7 +409,7 @@ static vt_status read_keywords(compiler *c, const json_t *s, bool integer, build
 }
 
 /* -?(0|[1-9][0-9]*), with a fraction and an exponent if it need not be an integer. Models loop in
- * digits, so that there are at most 20, 20 and 3 of them. */
+ * digits, so that there are at most 20, 20 and 2 of them: so a double holds it. */
 static rx plain_number(rx_store *x, bool integer)
 {
     rx digit = rx_byte_range(x, '0', '9'), sign[3];
@@ -424,7 +424,7 @@ static rx plain_number(rx_store *x, bool integer)
     sign[1] = rx_string(x, "+", 1);
     sign[2] = rx_string(x, "-", 1);
     rx e = rx_alt2(x, rx_string(x, "e", 1), rx_string(x, "E", 1));
-    rx exponent = rx_cat(x, e, rx_cat(x, rx_alt(x, sign, 3), rx_repeat(x, digit, 1, 3)));
+    rx exponent = rx_cat(x, e, rx_cat(x, rx_alt(x, sign, 3), rx_repeat(x, digit, 1, 2)));
     return rx_cat(x, whole, rx_cat(x, rx_repeat(x, fraction, 0, 1), rx_repeat(x, exponent, 0, 1)));
 }
 

@@ -25,7 +25,7 @@ typedef struct property {
 typedef struct other {
     rx key;
     schema_set value;
-    symbol rule, head; /* of the value; of the name with the value */
+    symbol head; /* the name with the value */
 } other;
 
 enum { MAX_OTHERS = 17 };
@@ -42,6 +42,7 @@ typedef struct object {
     symbol *rule; /* [(n + 1) * (top + 1)] 0: not made yet */
     symbol *head; /* [n] property i with its value, behind the comma */
     symbol comma, colon, end;
+    bool arguments; /* of a call that does not write them as an object */
 } object;
 
 /* ---- counts ---- */
@@ -126,18 +127,21 @@ static vt_status find_properties(compiler *c, object *o)
 
 /* ---- what their values are ---- */
 
+/* How names are spelled. Those of arguments have no characters that JSON would escape. */
+static char_form names_form(const compiler *c) { return notation_chars(c, NULL); }
+
 static vt_status key_pattern(compiler *c, const char *text, rx *out)
 {
     vt_err why;
-    if (pattern_compile(&c->g->rx, text, strlen(text), CHARS_JSON, false, out, &why) == VT_OK)
+    if (pattern_compile(&c->g->rx, text, strlen(text), names_form(c), false, out, &why) == VT_OK)
         return VT_OK;
     return schema_refuse(c, "patternProperties", "%s", why.message);
 }
 
 static bool matches(compiler *c, rx names, const char *name)
 {
-    rx text = schema_literal(c, name, strlen(name));
-    return rx_least(&c->g->rx, rx_and2(&c->g->rx, rx_close(&c->g->rx, names), text)) >= 0;
+    rx text = schema_literal(c, name, strlen(name), names_form(c));
+    return rx_least(&c->g->rx, rx_and2(&c->g->rx, names, text)) >= 0;
 }
 
 /* What additionalProperties of one schema says; NULL: anything. */
@@ -180,17 +184,6 @@ static vt_status of_member(compiler *c, const json_t *s, const char *name, bool 
     return rest && !by_choice ? add(c, value, "additionalProperties", rest) : VT_OK;
 }
 
-static vt_status value_of(compiler *c, const object *o, const property *p, symbol *out)
-{
-    schema_set value = {.n = 0};
-    size_t before = schema_enter(c, "properties", p->name);
-    for (int32_t i = 0; i < o->set->n; i++)
-        TRY(of_member(c, o->set->at[i].is, p->name, p->required, &value));
-    TRY(schema_rule(c, &value, out));
-    schema_leave(c, before);
-    return VT_OK;
-}
-
 /* ---- other names ---- */
 
 static vt_status add_other(compiler *c, object *o, rx key, const schema_set *value)
@@ -203,14 +196,15 @@ static vt_status add_other(compiler *c, object *o, rx key, const schema_set *val
     return VT_OK;
 }
 
-/* "name" for a name that is none of those listed. */
+/* A name that is none of those listed. */
 static rx unlisted(compiler *c, const object *o)
 {
     rx_store *x = &c->g->rx;
     rx some = RX_NOTHING;
     rx *name = vt_calloc((size_t)o->n + 1, sizeof *name);
     for (int32_t i = 0; name && i < o->n; i++)
-        name[i] = schema_literal(c, o->property[i].name, strlen(o->property[i].name));
+        name[i] = schema_literal(c, o->property[i].name, strlen(o->property[i].name),
+                                 names_form(c));
     if (name)
         some = rx_alt(x, name, o->n);
     else
@@ -246,7 +240,7 @@ static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx free_n
             if (rest)
                 TRY(add(c, &value, "additionalProperties", rest));
         }
-        TRY(add_other(c, o, rx_and2(x, rx_close(x, names), free_names), &value));
+        TRY(add_other(c, o, rx_and2(x, names, free_names), &value));
     }
     return VT_OK;
 }
@@ -263,8 +257,9 @@ static vt_status find_others(compiler *c, object *o)
         if (rest)
             TRY(add(c, &value, "additionalProperties", rest));
     }
-    rx any = taken == RX_NOTHING ? rx_close(x, rx_repeat(x, c->g->any_char, 0, RX_NO_MOST))
-                                 : rx_close(x, rx_and2(x, x->any, rx_not(x, taken)));
+    rx texts = names_form(c) == CHARS_RAW ? x->raw : x->any;
+    rx any = taken == RX_NOTHING ? rx_repeat(x, notation_char(c, NULL), 0, RX_NO_MOST)
+                                 : rx_and2(x, texts, rx_not(x, taken));
     if (!value.never)
         TRY(add_other(c, o, rx_and2(x, any, names), &value));
     return VT_OK;
@@ -272,34 +267,37 @@ static vt_status find_others(compiler *c, object *o)
 
 /* ---- rules ---- */
 
-static symbol key_symbol(compiler *c, rx closed)
+/* key ":" value, as a rule of its own, so that it stands in the grammar once. `name` is NULL where
+ * several names are allowed. */
+static vt_status head_rule(compiler *c, const object *o, rx names, const char *name,
+                           const schema_set *value, symbol *out)
 {
-    return rules_lexeme(c->g, rx_cat(&c->g->rx, rx_string(&c->g->rx, "\"", 1), closed));
-}
-
-/* key ":" value, as a rule of its own, so that it stands in the grammar once. */
-static symbol head_rule(compiler *c, const object *o, symbol key, symbol value)
-{
-    symbol rule = rules_new(c->g, NULL),
-           s[6] = {c->blanks, key, c->blanks, o->colon, c->blanks, value};
-    rules_add(c->g, rule, s, 6);
-    return rule;
+    if (o->arguments)
+        return notation_argument(c, names, name, value, out);
+    symbol s[6] = {
+        c->blanks, rules_lexeme(c->g, notation_names(c, names)), c->blanks, o->colon, c->blanks, 0};
+    schema_set set = *value;
+    *out = rules_new(c->g, NULL);
+    TRY(schema_rule(c, &set, &s[5]));
+    rules_add(c->g, *out, s, 6);
+    return VT_OK;
 }
 
 /* An unlisted name, with its value, that has to come behind `before` others. It has a character
  * more than the one before: so the shortest names differ, which an answer takes that has no room
  * left. A name that comes twice would count once. */
-static symbol needed_head(compiler *c, const object *o, const other *one, int64_t before)
+static vt_status needed_head(compiler *c, const object *o, const other *one, int64_t before,
+                             symbol *out)
 {
     rx_store *x = &c->g->rx;
+    *out = one->head;
     if (before <= 0)
-        return one->head;
-    int32_t least = rx_least(x, one->key) - 1 + (int32_t)before;
-    rx longer = rx_close(x, rx_repeat(x, c->g->any_char, least, RX_NO_MOST));
+        return VT_OK;
+    int32_t least = rx_least(x, one->key) + (int32_t)before;
+    rx longer = rx_repeat(x, notation_char(c, NULL), least, RX_NO_MOST);
     longer = rx_and2(x, one->key, longer);
-    if (rx_least(x, longer) == RX_LEAST_NONE)
-        return one->head;
-    return head_rule(c, o, key_symbol(c, longer), one->rule);
+    return rx_least(x, longer) == RX_LEAST_NONE ? VT_OK
+                                                : head_rule(c, o, longer, NULL, &one->value, out);
 }
 
 static int32_t place(const object *o, int32_t i, int64_t k)
@@ -316,7 +314,7 @@ static symbol rule_at(compiler *c, object *o, int32_t i, int64_t k)
     return *s;
 }
 
-static void fill_place(compiler *c, object *o, int32_t i, int32_t k)
+static vt_status fill_place(compiler *c, object *o, int32_t i, int32_t k)
 {
     symbol at = o->rule[place(o, i, k)], s[4];
     bool room = o->max < 0 || k < o->max;
@@ -324,12 +322,13 @@ static void fill_place(compiler *c, object *o, int32_t i, int32_t k)
     for (int32_t w = 0; room && w < (i < o->n ? 1 : o->n_others); w++) {
         n = 0;
         if (k > 0) {
-            s[n++] = c->blanks;
+            s[n++] = o->arguments ? rules_lexeme(c->g, RX_EMPTY) : c->blanks;
             s[n++] = o->comma;
         }
-        s[n++] = i < o->n     ? o->head[i]
-                 : k < o->min ? needed_head(c, o, &o->other[w], k - o->n_required)
-                              : o->other[w].head;
+        s[n] = i < o->n ? o->head[i] : o->other[w].head;
+        if (i == o->n && k < o->min)
+            TRY(needed_head(c, o, &o->other[w], k - o->n_required, &s[n]));
+        n++;
         s[n++] = rule_at(c, o, i < o->n ? i + 1 : i, k + 1);
         rules_add(c->g, at, s, n);
     }
@@ -338,15 +337,30 @@ static void fill_place(compiler *c, object *o, int32_t i, int32_t k)
         rules_add(c->g, at, s, 1);
     }
     if (i == o->n && k >= o->min) {
-        s[0] = c->blanks;
+        s[0] = o->arguments ? rules_lexeme(c->g, RX_EMPTY) : c->blanks;
         s[1] = o->end;
         rules_add(c->g, at, s, 2);
     }
+    return VT_OK;
+}
+
+/* The head of a listed property. */
+static vt_status listed_head(compiler *c, const object *o, const property *p, symbol *out)
+{
+    schema_set value = {.n = 0};
+    size_t before = schema_enter(c, "properties", p->name);
+    if (o->arguments)
+        TRY(notation_check_name(c, p->name));
+    for (int32_t i = 0; i < o->set->n; i++)
+        TRY(of_member(c, o->set->at[i].is, p->name, p->required, &value));
+    rx name = schema_literal(c, p->name, strlen(p->name), names_form(c));
+    TRY(head_rule(c, o, name, p->name, &value, out));
+    schema_leave(c, before);
+    return VT_OK;
 }
 
 static vt_status write_object(compiler *c, object *o, symbol rule)
 {
-    symbol value;
     int64_t places = (int64_t)(o->n + 1) * (o->top + 1);
     if (places > 100000)
         return schema_refuse(c, "maxProperties",
@@ -357,34 +371,35 @@ static vt_status write_object(compiler *c, object *o, symbol rule)
     o->head = vt_arena_alloc(c->g->arena, (size_t)o->n + 1, sizeof *o->head);
     if (!o->rule || !o->head)
         return vt_fail(c->err, VT_ERR_MEMORY, "the schema takes too much memory");
-    symbol s[2] = {rules_text(c->g, "{"), rule_at(c, o, 0, 0)};
+    symbol s[2] = {rules_text(c->g, o->arguments ? "" : "{"), rule_at(c, o, 0, 0)};
     rules_add(c->g, rule, s, 2);
-    for (int32_t i = 0; i < o->n; i++) {
-        const char *name = o->property[i].name;
-        TRY(value_of(c, o, &o->property[i], &value));
-        o->head[i] = head_rule(c, o, key_symbol(c, schema_literal(c, name, strlen(name))), value);
-    }
+    for (int32_t i = 0; i < o->n; i++)
+        TRY(listed_head(c, o, &o->property[i], &o->head[i]));
     for (int32_t w = 0; w < o->n_others; w++) {
         size_t before = schema_enter(c, "additionalProperties", NULL);
         other *one = &o->other[w];
-        TRY(schema_rule(c, &one->value, &one->rule));
+        if (o->arguments)
+            one->key = notation_argument_names(c, one->key);
+        TRY(head_rule(c, o, one->key, NULL, &one->value, &one->head));
         schema_leave(c, before);
-        one->head = head_rule(c, o, key_symbol(c, one->key), one->rule);
     }
     /* (i, k) leads to (i, k + 1), (i + 1, k) and (i + 1, k + 1) only */
     for (int32_t i = 0; i <= o->n; i++)
         for (int32_t k = 0; k <= o->top; k++)
             if (o->rule[place(o, i, k)] && !c->g->failed)
-                fill_place(c, o, i, k);
+                TRY(fill_place(c, o, i, k));
     return VT_OK;
 }
 
 vt_status schema_object(compiler *c, const schema_set *set, symbol *out)
 {
+    bool arguments = notation_has(c, set, MARK_ARGUMENTS);
+    bool tags = arguments && c->form->writing == WRITE_TAGS;
     object o = {.set = set,
-                .comma = rules_text(c->g, ","),
+                .arguments = arguments,
+                .comma = rules_text(c->g, tags ? "" : ","),
                 .colon = rules_text(c->g, ":"),
-                .end = rules_text(c->g, "}")};
+                .end = rules_text(c->g, arguments ? "" : "}")};
     *out = rules_new(c->g, NULL);
     TRY(find_properties(c, &o));
     TRY(find_others(c, &o));

@@ -113,13 +113,22 @@ static json_t *callable(const reader *r)
     return list;
 }
 
-/* The name of the form for its grammar: Mistral's newer templates have calls of another shape. */
+/* The name of the form for its grammar: some have two shapes, of which the template has one. */
 static const char *form_name(const reader *r)
 {
+    static const struct {
+        vt_call_form form;
+        const char *word, *name;
+    } shapes[] = {
+        {VT_CALLS_MISTRAL, "[ARGS]", "mistral-args"},
+        {VT_CALLS_XML, "<seed:tool_call>", "seed-xml"},
+        {VT_CALLS_DSML, "DSML\xef\xbd\x9ctool_calls", "deepseek-dsml-v4"},
+    };
     const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : "";
-    return r->r->call_form == VT_CALLS_MISTRAL && strstr(template, "[ARGS]")
-               ? "mistral-args"
-               : vt_call_form_name(r->r->call_form);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (shapes[i].form == r->r->call_form && strstr(template, shapes[i].word))
+            return shapes[i].name;
+    return vt_call_form_name(r->r->call_form);
 }
 
 vt_status field_hold_calls(reader *r, bool optional)

@@ -298,13 +298,18 @@ static vt_status settle_logprobs(reader *r)
 static vt_status settle_choice(reader *r)
 {
     vt_openai_request *q = r->r;
-    if (q->grammar_field && q->call_form == VT_CALLS_HARMONY)
+    bool channels = q->call_form == VT_CALLS_HARMONY;
+    if (q->grammar_field && channels)
         return vt_openai_refuse(r->e, 400, q->grammar_field,
                                 "%s: not possible for %s, whose answers have channels",
                                 q->grammar_field, vt_model_name(r->m));
     if (r->must_call && !q->tools)
         return vt_openai_refuse(r->e, 400, "tool_choice",
                                 "tool_choice: only allowed together with tools");
+    if (r->must_call && channels && r->max_thought > 0)
+        return vt_openai_refuse(r->e, 400, "thinking_token_budget",
+                                "thinking_token_budget: not possible for a forced call of %s",
+                                vt_model_name(r->m));
     if (r->must_call) {
         q->named = r->function != NULL;
         return field_hold_calls(r, false);
@@ -472,7 +477,11 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     if (r->r->thoughts) {
         const vt_thought_tags tags = vt_thought_tags_of(r->r->thoughts);
         r->r->began_inside = ends_thinking(r->m, r->r->thoughts, ids, n);
-        r->r->p.thought = r->r->began_inside ? VT_THOUGHT_BEGUN : VT_THOUGHT_MAYBE;
+        /* the grammar of a forced call with channels has the reasoning in it */
+        bool forced = r->must_call && r->r->call_form == VT_CALLS_HARMONY;
+        r->r->p.thought = r->r->began_inside ? VT_THOUGHT_BEGUN
+                          : forced           ? VT_THOUGHT_NONE
+                                             : VT_THOUGHT_MAYBE;
         r->r->p.thought_open = tags.open;
         r->r->p.thought_close = tags.close;
     }

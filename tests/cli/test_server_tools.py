@@ -209,10 +209,6 @@ def test_a_template_without_calls_is_refused_by_name():
     a = s.post("/v1/chat/completions", body(tools=[], thinking_token_budget=9))
     same((a.status, a.error["param"]), (400, "thinking_token_budget"), str(a.body))
     s.stop()
-    s = Server("--tool-parser", "pythonic")
-    a = s.post("/v1/chat/completions", body(tool_choice="required"))
-    same((a.status, a.error["param"]), (400, "tools"), str(a.body))
-    s.stop()
     s = Server("--tool-parser", "hermes")
     s.good("/v1/chat/completions", body(max_tokens=2))
     s.stop()
@@ -263,6 +259,37 @@ def test_forced_and_strict_calls_have_the_special_tokens_of_their_form():
         same((c["message"]["content"], [n for _, n, _ in calls_of(c["message"])]), (content, ["add"]), str(c))
         assert json.loads(calls_of(c["message"])[0][2])["a"] in (1, 2) and c["message"]["tool_calls"][0]["id"].startswith("functions.add:"), c
     s.stop()
+
+
+BAR = "\uff5c"
+FORCED = {  # what a template knows, and the special tokens of the form
+    "qwen-xml": ("<think></think><tool_call><function=<parameter=", []),
+    "glm": ("<think></think><tool_call><arg_key>", []),
+    "minimax-m2": ("<minimax:tool_call><invoke name=", []),
+    "deepseek-dsml": (f"<{BAR}DSML{BAR}function_calls>", []),
+    "kimi-k3": ("<|open|>tools<|sep|>argument<|close|>", ["<|open|>", "<|close|>", "<|sep|>"]),
+    "lfm2": ("<|tool_call_start|>", ["<|tool_call_start|>", "<|tool_call_end|>"]),
+    "gemma4": ("<|tool_call>call:", ["<|tool_call>", "<tool_call|>", "<|\"|>"]),
+    "harmony": ("<|channel|>analysis<|message|>", ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>"]),
+    "pythonic": ("no words of a form", []),
+}
+
+
+def test_calls_are_forced_in_every_form():
+    schema = {"type": "object", "additionalProperties": False, "required": ["a", "s", "l"], "properties": {
+        "a": {"enum": [1, 2]}, "s": {"enum": ["x y", "z"]}, "l": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 1}}}
+    tools = [{"type": "function", "function": {"name": "add", "strict": True, "parameters": schema}}]
+    for name, (words, special) in FORCED.items():
+        model = scripted_model.make(os.path.join(folder(), "m"), ["I ", "think", *special], CHATS + "{# tools " + words + " #}", set(special))
+        s = Server("--served-model-name", "tiny", *(["--tool-parser", name] if name == "pythonic" else []), model=model)
+        for temperature in 0, 1.5:
+            c = s.good("/v1/chat/completions", body(tools=tools, tool_choice="required", max_tokens=400, temperature=temperature, seed=1,
+                                                    parallel_tool_calls=False)).json["choices"][0]
+            (_, called, arguments), = calls_of(c["message"])
+            a = json.loads(arguments)
+            same((called, sorted(a), a["a"] in (1, 2), a["s"] in ("x y", "z"), a["l"] in ([True], [False]), c["message"]["content"]),
+                 ("add", ["a", "l", "s"], True, True, True, None), f"{name} {c}")
+        s.stop()
 
 
 def test_arguments_that_are_no_json_stay_visible():

@@ -130,6 +130,10 @@ vt_call_form vt_call_form_of(const char *chat_template);
 /* Returns true if the reader has to see special tokens as text. */
 bool vt_call_form_is_special(vt_call_form form, bool calls);
 
+/* Returns true if an argument that is written without quotes is a string whatever its text looks
+ * like: the schema of all arguments allows nothing else. */
+bool vt_answer_takes_string(const json_t *parameters, const char *key);
+
 /* The reasoning that a chat template knows of. */
 vt_thought_form vt_thought_form_of(const char *chat_template);
 vt_thought_tags vt_thought_tags_of(vt_thought_form form);

@@ -106,6 +106,8 @@ bool gemma_read(vt_answer_reader *r, const char *text, size_t n);
 
 /* ---- value.c ---- */
 
+/* How jansson takes a value: any, with integers of any size, and U+0000. */
+enum { CALLS_JSON = JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL };
 /* Calls that were read as a whole are gathered as lengths of name and arguments, and both. */
 bool calls_add(vt_buf *calls, const char *name, size_t n_name, const char *arguments, size_t n);
 /* Tells them; false, and none is told: they are none, or not all are tools where no marker stands

@@ -95,7 +95,7 @@ static bool read_word(python *p, vt_buf *out)
     for (int i = 0; i < 6; i++)
         if (strlen(words[i][0]) == n && memcmp(begin, words[i][0], n) == 0)
             return vt_buf_puts(out, words[i][1]);
-    json_t *number = n > 0 ? json_loadb(begin, n, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *number = n > 0 ? json_loadb(begin, n, CALLS_JSON, NULL) : NULL;
     bool is = json_is_number(number);
     json_decref(number);
     return is && vt_buf_add(out, begin, n);

@@ -41,30 +41,79 @@ static unsigned type_of(const json_t *v)
                                 : CALLS_ARRAY;
 }
 
-/* The types that a schema names, by its type, its values, or its branches. */
-static unsigned types_of(const json_t *schema, int level)
+/* The schema that "#/a/b" leads to; NULL: it is elsewhere, or a step has an escape. */
+static const json_t *target(const json_t *root, const char *ref)
 {
-    static const char *const branches[] = {"anyOf", "oneOf"};
-    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
-    unsigned types = type_bit(json_string_value(type));
-    for (size_t i = 0; i < json_array_size(type); i++)
-        types |= type_bit(json_string_value(json_array_get(type, i)));
-    for (size_t i = 0; !type && i < json_array_size(values); i++)
-        types |= type_of(json_array_get(values, i));
-    for (int k = 0; !types && level < 4 && k < 2; k++) {
-        const json_t *list = json_object_get(schema, branches[k]);
-        for (size_t i = 0; i < json_array_size(list); i++)
-            types |= types_of(json_array_get(list, i), level + 1);
+    if (!ref || *ref++ != '#')
+        return NULL;
+    while (root && *ref == '/') {
+        size_t n = strcspn(++ref, "/");
+        root = json_object_getn(root, ref, n);
+        ref += n;
     }
-    return types;
+    return *ref ? NULL : root;
+}
+
+typedef struct types_search {
+    const json_t *root;
+    int left; /* schemas that may still be looked at: references may lead in a circle */
+} types_search;
+
+static unsigned types_of(types_search *s, const json_t *schema);
+
+/* The types of some branch. */
+static unsigned types_of_any(types_search *s, const json_t *list)
+{
+    unsigned types = 0, one = 1;
+    for (size_t i = 0; i < json_array_size(list) && one; i++)
+        types |= one = types_of(s, json_array_get(list, i));
+    return one ? types : 0;
+}
+
+/* The types that a schema allows: by its type, its values, its branches, and what it refers to. 0:
+ * it says nothing of them. */
+static unsigned types_of(types_search *s, const json_t *schema)
+{
+    enum { ALL_OF = 4 };
+    if (!schema || s->left-- <= 0)
+        return 0;
+    const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
+    const json_t *one = json_object_get(schema, "const"), *all = json_object_get(schema, "allOf");
+    const json_t *ref = json_object_get(schema, "$ref");
+    unsigned said[6 + ALL_OF] = {type_bit(json_string_value(type)), 0, one ? type_of(one) : 0};
+    unsigned types = 0;
+    for (size_t i = 0; i < json_array_size(type); i++)
+        said[0] |= type_bit(json_string_value(json_array_get(type, i)));
+    for (size_t i = 0; i < json_array_size(values); i++)
+        said[1] |= type_of(json_array_get(values, i));
+    said[3] = types_of_any(s, json_object_get(schema, "anyOf"));
+    said[4] = types_of_any(s, json_object_get(schema, "oneOf"));
+    said[5] = types_of(s, target(s->root, json_string_value(ref)));
+    for (size_t i = 0; i < json_array_size(all) && i < ALL_OF; i++)
+        said[6 + i] = types_of(s, json_array_get(all, i));
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        types = said[i] ? (types ? types & said[i] : said[i]) : types;
+    return types && json_is_true(json_object_get(schema, "nullable")) ? types | CALLS_NULL : types;
+}
+
+static unsigned types_of_argument(const json_t *parameters, const char *key, size_t n)
+{
+    enum { MOST = 1000 };
+    const json_t *all = json_object_get(parameters, "properties");
+    types_search s = {parameters, MOST};
+    return types_of(&s, json_object_getn(all, key, n));
 }
 
 unsigned calls_types(const json_t *tools, const char *tool, size_t n_tool, const char *key,
                      size_t n_key)
 {
     const json_t *f = function_of(tools, tool, n_tool);
-    const json_t *all = json_object_get(json_object_get(f, "parameters"), "properties");
-    return types_of(json_object_getn(all, key, n_key), 0);
+    return types_of_argument(json_object_get(f, "parameters"), key, n_key);
+}
+
+bool vt_answer_takes_string(const json_t *parameters, const char *key)
+{
+    return types_of_argument(parameters, key, strlen(key)) == CALLS_STRING;
 }
 
 bool calls_escape(vt_buf *out, char c)
@@ -96,7 +145,7 @@ bool calls_value(vt_buf *out, unsigned types, const char *v, size_t n)
             text = python[i][1];
             len = strlen(text);
         }
-    json_t *value = json_loadb(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_t *value = json_loadb(text, len, CALLS_JSON, NULL);
     unsigned type = value ? type_of(value) : 0;
     json_decref(value);
     /* quotes around a string belong to it, as templates write strings without any */
@@ -110,7 +159,7 @@ bool calls_value(vt_buf *out, unsigned types, const char *v, size_t n)
 bool calls_add(vt_buf *calls, const char *name, size_t n_name, const char *arguments, size_t n)
 {
     const size_t lengths[2] = {n_name, n};
-    json_t *object = json_loadb(arguments, n, JSON_ALLOW_NUL, NULL);
+    json_t *object = json_loadb(arguments, n, CALLS_JSON, NULL);
     bool is = json_is_object(object); /* not where a key holds U+0000, which few readers take */
     json_decref(object);
     if (!is || n_name == 0 || n_name > VT_CALL_MAX_NAME)

@@ -83,6 +83,7 @@ void vt_openai_reply_release(vt_openai_reply *reply)
     while (reply->n_stop > 0)
         free(reply->stop[--reply->n_stop]);
     json_decref(reply->tools);
+    json_decref(reply->call_ids);
     free(reply->stop);
     free(reply->prompt);
     free(reply->choice);

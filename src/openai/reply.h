@@ -35,6 +35,7 @@ typedef struct vt_openai_choice {
     vt_buf content, reasoning; /* of `text` */
     vt_openai_tool_call *call; /* [n_calls] */
     int32_t n_calls;
+    const json_t *call_ids; /* those that calls of the conversation have; borrowed */
     vt_buf fresh,
         pieces;   /* of the last event: bytes, and vt_openai_delta [] that point into them */
     vt_buf parts; /* vt_openai_delta []: the choice so far, neighbours of one kind joined */
@@ -60,7 +61,7 @@ typedef struct vt_openai_reply {
     char *model; /* as the reply calls it */
     bool named;  /* one function had to be called */
     bool splits; /* reasoning and calls are taken out of the text */
-    json_t *tools;
+    json_t *tools, *call_ids;
     int32_t reasoning_tokens;
     bool chat, echo, include_usage, continuous_usage, ignore_eos;
     int64_t created;          /* seconds since the epoch */

@@ -349,6 +349,21 @@ static vt_status settle_thoughts(reader *r, const char *template)
     return VT_OK;
 }
 
+/* The ids of the calls in a conversation, as members of an object; NULL: out of memory. */
+static json_t *ids_of_calls(const json_t *messages)
+{
+    json_t *ids = json_object();
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            const json_t *id = json_object_get(json_array_get(calls, k), "id");
+            if (json_is_string(id))
+                json_object_set_new(ids, json_string_value(id), json_true());
+        }
+    }
+    return ids;
+}
+
 /* Settles into which parts the answer is to be taken apart. */
 static vt_status settle_answer(reader *r)
 {
@@ -359,6 +374,7 @@ static vt_status settle_answer(reader *r)
     if (r->tools && json_array_size(r->tools) > 0) {
         TRY(vt_openai_check_tools(r->tools, r->e));
         q->tools = json_incref(r->tools);
+        q->call_ids = ids_of_calls(r->messages);
         if (!q->call_form)
             return vt_openai_refuse(r->e, 400, "tools",
                                     "tools: the chat template of %s asks for no form of calls that "
@@ -689,6 +705,7 @@ vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *
 void vt_openai_request_release(vt_openai_request *r)
 {
     json_decref(r->tools);
+    json_decref(r->call_ids);
     vt_arena_release(&r->arena);
     *r = (vt_openai_request){0};
 }

@@ -73,6 +73,7 @@ typedef struct vt_openai_request {
     bool continuous_usage;     /* and the usage so far in every piece */
     bool echo;                 /* the answer begins with the prompt */
     json_t *tools;             /* that the model was offered; NULL: none. Owned */
+    json_t *call_ids;          /* {id: true} of the calls in the conversation. Owned */
     vt_call_form call_form;    /* of the model's answers; VT_CALLS_NONE: none that is known */
     bool calls;                /* calls are read in that form; false: they stay text */
     bool single_call;          /* an answer has one call at most: what follows is left out */

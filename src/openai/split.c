@@ -21,6 +21,32 @@ static char *new_id(vt_call_form form)
     return strdup(text);
 }
 
+static bool is_taken(const vt_openai_choice *c, const char *id)
+{
+    bool taken = json_object_get(c->call_ids, id) != NULL;
+    for (int32_t i = 0; i < c->n_calls && !taken; i++)
+        taken = strcmp(c->call[i].id, id) == 0;
+    return taken;
+}
+
+/* The id that the model gave a call, if no other call of the conversation has it. Kimi's are
+ * functions.N:INDEX, where models count wrongly: then it is the next free index. */
+static char *id_of(const vt_openai_choice *c)
+{
+    enum { MOST = VT_CALL_MAX_NAME + 16 };
+    const char *given = c->reader->call_id, *colon = given ? strrchr(given, ':') : NULL;
+    char text[MOST];
+    if (!given || (is_taken(c, given) && !colon) || strlen(given) > VT_CALL_MAX_NAME)
+        return new_id(c->reader->form);
+    for (int32_t i = 0; is_taken(c, given); i++) {
+        size_t n = 0;
+        vt_append(text, sizeof text, &n, "%.*s:%d", (int)(colon - c->reader->call_id),
+                  c->reader->call_id, (int)i);
+        given = text;
+    }
+    return strdup(given);
+}
+
 static int32_t n_of(const vt_buf *deltas)
 {
     return (int32_t)(deltas->len / sizeof(vt_openai_delta));
@@ -73,12 +99,10 @@ static bool add_piece(vt_openai_choice *c, vt_piece_kind kind, const char *bytes
 static bool add_call(vt_openai_choice *c, const char *name, size_t n)
 {
     vt_openai_tool_call *more = realloc(c->call, (size_t)(c->n_calls + 1) * sizeof *more);
-    const char *id = c->reader->call_id;
     if (!more)
         return false;
     c->call = more;
-    more[c->n_calls] = (vt_openai_tool_call){.name = strndup(name, n),
-                                             .id = id ? strdup(id) : new_id(c->reader->form)};
+    more[c->n_calls] = (vt_openai_tool_call){.name = strndup(name, n), .id = id_of(c)};
     bool ok = more[c->n_calls].name && more[c->n_calls].id;
     c->n_calls++;
     return ok && add_piece(c, VT_PIECE_CALL, "", 0) && add_part(c, VT_PIECE_CALL, 0, 0);
@@ -115,6 +139,7 @@ bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *reque
     reply->splits = request->chat && (request->pieces || request->calls || request->thoughts ||
                                       vt_call_form_is_special(request->call_form, false));
     reply->tools = json_incref(request->tools);
+    reply->call_ids = json_incref(request->call_ids);
     for (int32_t i = 0; reply->splits && i < reply->n; i++) {
         vt_openai_choice *c = &reply->choice[i];
         c->reader = vt_calloc(1, sizeof *c->reader);
@@ -128,6 +153,7 @@ bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *reque
                                         .take = take,
                                         .user = c};
         c->single = request->single_call;
+        c->call_ids = reply->call_ids;
         vt_answer_begin(c->reader);
     }
     return true;

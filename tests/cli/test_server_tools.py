@@ -261,6 +261,34 @@ def test_forced_and_strict_calls_have_the_special_tokens_of_their_form():
     s.stop()
 
 
+PARALLEL = {  # the marker of a form, its special tokens, an answer with two calls, and the ids that these have
+    "kimi-k2": ("<|tool_calls_section_begin|>", ["*<|tool_calls_section_begin|>", "*<|tool_call_begin|>", "functions.add:0", "*<|tool_call_argument_begin|>",
+                "{\"a\": 1}", "*<|tool_call_end|>", "<|tool_call_begin|>functions.add:", "0<|tool_call_argument_begin|>{\"a\": 2}",
+                "<|tool_call_end|><|tool_calls_section_end|>"], ["functions.add:0", "functions.add:1"]),
+    "cohere": ("<|START_ACTION|>", ["*<|START_ACTION|>", "[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"add\", ", "\"parameters\": {\"a\": 1}},",
+               "\n    {\"tool_call_id\": \"0\", \"tool_name\": ", "\"add\", \"parameters\": {\"a\"", ": 2}}\n]", "*<|END_ACTION|>"], None),
+}
+
+
+def test_parallel_calls_have_ids_and_numbers_of_their_own():
+    for name, (words, marked, ids) in PARALLEL.items():
+        pieces = [p.lstrip("*") for p in marked]
+        model = scripted_model.make(os.path.join(folder(), "m"), pieces, CHATS + "{# tools " + words + " #}", {p[1:] for p in marked if p[0] == "*"})
+        s = Server("--served-model-name", "tiny", model=model)
+        m = s.good("/v1/chat/completions", body()).json["choices"][0]["message"]
+        same([json.loads(a) for _, _, a in calls_of(m)], [{"a": 1}, {"a": 2}], name)
+        got, _ = gather(s.good("/v1/chat/completions", body(stream=True)).events)
+        same((calls_of(got), [c["index"] for c in got["tool_calls"]]), (calls_of(m), [0, 1]), name)
+        for calls in m["tool_calls"], got["tool_calls"]:
+            same(len({c["id"] for c in calls}), 2, name)
+            assert not ids or [c["id"] for c in calls] == ids, calls
+        if ids:  # those of the conversation are taken too
+            said = [*body()["messages"], {"role": "assistant", "content": "", "tool_calls": m["tool_calls"]}]
+            m = s.good("/v1/chat/completions", body(messages=said + body()["messages"])).json["choices"][0]["message"]
+            same([c["id"] for c in m["tool_calls"]], ["functions.add:2", "functions.add:3"])
+        s.stop()
+
+
 BAR = "\uff5c"
 FORCED = {  # what a template knows, and the special tokens of the form
     "qwen-xml": ("<think></think><tool_call><function=<parameter=", []),

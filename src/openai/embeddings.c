@@ -18,18 +18,19 @@ static void put_base64(vt_buf *out, const unsigned char *p, size_t n)
     }
 }
 
-static void write_vector(const vt_buf *vector, bool base64, vt_json *w)
+static void write_base64(const vt_buf *vector, vt_json *w)
 {
     vt_buf text = {0};
+    put_base64(&text, (const unsigned char *)vector->data, vector->len);
+    vt_json_string_n(w, "embedding", text.data ? text.data : "", text.len);
+    w->out->failed = w->out->failed || text.failed;
+    vt_buf_release(&text);
+}
+
+void vt_openai_vector_write(const vt_buf *vector, vt_json *w, const char *key)
+{
     float v;
-    if (base64) {
-        put_base64(&text, (const unsigned char *)vector->data, vector->len);
-        vt_json_string_n(w, "embedding", text.data ? text.data : "", text.len);
-        w->out->failed = w->out->failed || text.failed;
-        vt_buf_release(&text);
-        return;
-    }
-    vt_json_open(w, "embedding", '[');
+    vt_json_open(w, key, '[');
     for (size_t i = 0; i < vector->len; i += sizeof v) {
         memcpy(&v, vector->data + i, sizeof v);
         vt_json_float(w, NULL, v);
@@ -47,7 +48,10 @@ void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_re
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "object", "embedding");
         vt_json_int(w, "index", i);
-        write_vector(&reply->choice[i].vector, request->base64, w);
+        if (request->base64)
+            write_base64(&reply->choice[i].vector, w);
+        else
+            vt_openai_vector_write(&reply->choice[i].vector, w, "embedding");
         vt_json_close(w);
     }
     vt_json_close(w);

@@ -400,6 +400,12 @@ vt_status field_read_add_bos(reader *r, const field *f, json_t *v)
     return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
 }
 
+vt_status field_read_truncate(reader *r, const field *f, json_t *v)
+{
+    r->truncate = json_is_true(v);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+}
+
 vt_status field_read_rid(reader *r, const field *f, json_t *v)
 {
     const char *s = json_string_value(v);

@@ -42,6 +42,7 @@ typedef struct reader {
     bool has_stream_options;
     bool open_turn;       /* add_generation_prompt */
     bool add_bos;         /* add_special_tokens */
+    bool truncate;        /* texts to embed are cut to what the context holds */
     vt_prompt_limit most; /* tokens of a prompt */
     const char *before;   /* "prompt_name": the text in front of each input; NULL: not given */
 } reader;
@@ -99,6 +100,7 @@ vt_status field_read_budget(reader *r, const field *f, json_t *v);
 vt_status field_hold_calls(reader *r, bool optional);
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
 vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
+vt_status field_read_truncate(reader *r, const field *f, json_t *v);
 vt_status field_read_rid(reader *r, const field *f, json_t *v);
 vt_status field_read_return_logprob(reader *r, const field *f, json_t *v);
 vt_status field_read_response_format(reader *r, const field *f, json_t *v);

@@ -278,9 +278,44 @@ static vt_status refuse_raw(translation *t, const json_t *v)
                : VT_OK;
 }
 
+/* ---- /api/embed ---- */
+
+static vt_status read_input(translation *t, const json_t *v)
+{
+    bool texts = json_is_string(v) || json_array_size(v) > 0;
+    for (size_t i = 0; texts && i < json_array_size(v); i++)
+        texts = json_is_string(json_array_get(v, i));
+    return texts ? put(t, t->chat, "input", borrow(v))
+                 : refuse_kind(t, "input", "a string or a list of strings");
+}
+
+static vt_status read_truncate(translation *t, const json_t *v)
+{
+    return put(t, t->chat, "truncate", borrow(v));
+}
+
+static vt_status read_dimensions(translation *t, const json_t *v)
+{
+    return put(t, t->chat, "dimensions", borrow(v));
+}
+
+/* What says how a model is loaded has no effect; the rest says how text is made. */
+static vt_status read_load_options(translation *t, const json_t *v)
+{
+    json_t *chat = t->chat;
+    t->chat = json_object();
+    vt_status status = t->chat ? read_options(t, v) : no_memory(t);
+    if (status == VT_OK && json_object_size(t->chat) > 0)
+        status = vt_openai_refuse(t->e, 400, "options", "options.%s: not supported for vectors",
+                                  json_object_iter_key(json_object_iter(t->chat)));
+    json_decref(t->chat);
+    t->chat = chat;
+    return status;
+}
+
 /* ---- the whole ---- */
 
-enum { CHAT = 1, GENERATE = 2, BOTH = 3 };
+enum { CHAT = 1, GENERATE = 2, BOTH = 3, EMBED = 4 };
 
 /* In the order in which they are read. */
 static const struct {
@@ -288,12 +323,12 @@ static const struct {
     unsigned where;
     vt_status (*read)(translation *t, const json_t *v);
 } members[] = {
-    {"model", BOTH, read_model},
+    {"model", BOTH | EMBED, read_model},
     {"stream", BOTH, read_stream},
     {"options", BOTH, read_options},
     {"format", BOTH, read_format},
     {"think", BOTH, read_think},
-    {"keep_alive", BOTH, ignore},
+    {"keep_alive", BOTH | EMBED, ignore},
     {"logprobs", BOTH, refuse_logprobs},
     {"top_logprobs", BOTH, refuse_top},
     {"messages", CHAT, read_messages},
@@ -305,6 +340,10 @@ static const struct {
     {"template", GENERATE, refuse_template},
     {"context", GENERATE, refuse_context},
     {"raw", GENERATE, refuse_raw},
+    {"options", EMBED, read_load_options},
+    {"input", EMBED, read_input},
+    {"truncate", EMBED, read_truncate},
+    {"dimensions", EMBED, read_dimensions},
 };
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
@@ -321,7 +360,10 @@ static vt_status read_members(translation *t, unsigned where)
         if (i == N_MEMBERS && !json_is_null(v))
             return vt_openai_refuse(t->e, 400, name, "%.60s: not supported", name);
     }
-    TRY(put(t, t->chat, "stream", json_true())); /* Ollama's default */
+    if (where == EMBED)
+        TRY(put(t, t->chat, "truncate", json_true())); /* Ollama's defaults */
+    else
+        TRY(put(t, t->chat, "stream", json_true()));
     for (size_t i = 0; i < N_MEMBERS; i++) {
         v = (members[i].where & where) ? json_object_get(t->body, members[i].name) : NULL;
         if (v && !json_is_null(v))
@@ -340,7 +382,7 @@ static json_t *translate(const json_t *body, unsigned where, vt_openai_error *e)
     vt_status status = !json_is_object(body)
                            ? vt_openai_refuse(e, 400, NULL, "the request is not a JSON object")
                            : read_members(&t, where);
-    if (status == VT_OK)
+    if (status == VT_OK && where != EMBED)
         status = put(&t, t.chat, "messages", json_incref(t.messages));
     if (status == VT_OK && json_object_size(t.kwargs) > 0)
         status = put(&t, t.chat, "chat_template_kwargs", json_incref(t.kwargs));
@@ -357,6 +399,11 @@ json_t *vt_ollama_chat(const json_t *body, vt_openai_error *e) { return translat
 json_t *vt_ollama_generate(const json_t *body, vt_openai_error *e)
 {
     return translate(body, GENERATE, e);
+}
+
+json_t *vt_ollama_embed(const json_t *body, vt_openai_error *e)
+{
+    return translate(body, EMBED, e);
 }
 
 /* Returns true for a member that is missing, null, or an empty text or list. */

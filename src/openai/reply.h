@@ -143,6 +143,8 @@ void vt_generate_choice_open(const vt_openai_reply *reply, const vt_openai_reque
 
 /* ---- embeddings.c ---- */
 
+/* A vector as a list of numbers. */
+void vt_openai_vector_write(const vt_buf *vector, vt_json *w, const char *key);
 /* The whole answer of /v1/embeddings. */
 void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_request *request,
                                 vt_json *w, const char *key);

@@ -35,6 +35,7 @@ static const field fields[] = {
     {"input", EMBED, READ, .read = field_read_prompt},
     {"prompt_name", EMBED, READ, .read = field_read_prompt_name},
     {"encoding_format", EMBED, READ, .read = field_read_encoding},
+    {"truncate", EMBED, READ, .read = field_read_truncate},
     {"dimensions", EMBED, INT, .at = AT(dimensions), .lo = 1, .hi = INT32_MAX},
     {"tokens", IDS, READ, .read = field_read_input_ids},
     {"input_ids", GENERATE, READ, .read = field_read_input_ids},
@@ -536,6 +537,16 @@ static vt_status embed_text(const reader *r, const char *text, size_t len, unsig
     return status;
 }
 
+/* Cuts a text to embed to what the context holds, if the request asks for it. A special token that
+ * ends all texts (EOS, [SEP]) stays. Returns how many tokens are left. */
+static size_t truncate_ids(const reader *r, int32_t *ids, size_t n)
+{
+    size_t most = r->truncate && r->most.tokens > 0 ? (size_t)r->most.tokens : n;
+    if (n > most && vt_tokenizer_is_special(r->m->tokenizer, ids[n - 1]))
+        ids[most - 1] = ids[n - 1];
+    return n > most ? most : n;
+}
+
 /* A string or a list of token ids, whichever of the two `ids_only` and the value say. */
 static vt_status encode_text(reader *r, const char *param, const json_t *v, bool ids_only,
                              vt_openai_prompt *out)
@@ -556,7 +567,9 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
                                          : "string, a list of token ids, or a list of these");
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
-    vt_status status = vt_check_text_length(r->m->tokenizer, text, len, &r->most, &why);
+    vt_status status = r->truncate
+                           ? VT_OK
+                           : vt_check_text_length(r->m->tokenizer, text, len, &r->most, &why);
     unsigned around = VT_TOKENIZE_ADD_BOS | (r->r->p.embed ? VT_TOKENIZE_ADD_EOS : 0);
     around = r->add_bos ? around : 0;
     if (status == VT_OK)
@@ -564,7 +577,7 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
                                : vt_tokenize(r->m, text, len, around, &ids, &n, &why);
     if (status != VT_OK)
         return vt_openai_refuse_as(r->e, &why, r->m, param);
-    TRY(take_ids(r, ids, n, param, out));
+    TRY(take_ids(r, ids, truncate_ids(r, ids, n), param, out));
     out->bos = r->add_bos && out->n > 0 && out->ids[0] == r->m->bos && r->m->add_bos;
     return keep_text(r, param, text, len, out);
 }

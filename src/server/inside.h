@@ -132,6 +132,7 @@ void server_no_ranks(vt_server *s, vt_exchange *x); /* refuses /score and /reran
 void server_responses(vt_server *s, vt_exchange *x);
 void server_ollama_chat(vt_server *s, vt_exchange *x);
 void server_ollama_generate(vt_server *s, vt_exchange *x);
+void server_ollama_embed(vt_server *s, vt_exchange *x);
 void server_ollama_show(vt_server *s, vt_exchange *x);
 void server_ollama_tags(vt_server *s, vt_exchange *x);
 void server_ollama_ps(vt_server *s, vt_exchange *x);

@@ -109,6 +109,28 @@ def test_a_text_of_a_wrong_type_is_refused_by_its_name():
         same((a.status, a.json["error"]), (400, name + ": expected a string"))
 
 
+def test_vectors_are_those_of_embeddings():
+    s = Server("--served-model-name", "tiny", "--pooling", "mean", "--max-context", "64", model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
+    texts = ["The sky", "A river"]
+    want = s.good("/v1/embeddings", {"input": texts, "dimensions": 8}).json
+    for body in {"input": texts}, {"input": texts, "options": {"num_ctx": 64}, "keep_alive": "5m", "truncate": False}:
+        got = s.good("/api/embed", {"model": "tiny:latest", "dimensions": 8, **body}).json
+        same((got["model"], got["embeddings"], got["prompt_eval_count"]),
+             ("tiny", [d["embedding"] for d in want["data"]], want["usage"]["prompt_tokens"]))
+    assert got["total_duration"] > 0, got
+    same(len(s.good("/api/embed", {"model": "tiny", "input": "one"}).json["embeddings"]), 1)
+    long = "a b " * 60  # more than the context holds: cut, unless the client wants it whole
+    cut = s.good("/api/embed", {"model": "tiny", "input": long}).json
+    same((cut["prompt_eval_count"], cut["embeddings"]), (64, s.good("/api/embed", {"model": "tiny", "input": long[:64]}).json["embeddings"]))
+    same(s.good("/v1/embeddings", {"input": long, "truncate": True}).json["usage"]["prompt_tokens"], 64)
+    for wrong in {"truncate": False, "input": long}, {"input": [1, 2]}, {"input": []}, {"options": {"temperature": 1}}, {"prompt": "x"}, {"dimensions": 0}:
+        a = s.post("/api/embed", {"model": "tiny", "input": "x", **wrong})
+        assert a.status == 400 and list(a.json) == ["error"], (wrong, a.body)
+    s.stop()
+    a = server().post("/api/embed", {"model": "tiny", "input": "x"})
+    assert a.status == 400 and "option pooling" in a.json["error"], a.body
+
+
 def test_the_server_ends_as_it_should():
     server().stop()
 

@@ -131,6 +131,14 @@ def test_ollama_chats_and_streams():
 
 # ---- what stands in front of them ----
 
+def test_ollama_embeds():
+    ollama = need("ollama")
+    s = Server("--served-model-name", "tiny", "--pooling", "mean", model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
+    a = ollama.Client(host=s.url).embed("tiny", ["one", "two"], dimensions=4)
+    same(([len(v) for v in a.embeddings], a.model), ([4, 4], "tiny"))
+    s.stop()
+
+
 def test_litellm_gets_calls():
     litellm = need("litellm")
     common = dict(model="openai/tiny", api_base=server().url + "/v1", api_key="none", messages=HI, tools=[FUNCTION], temperature=0,

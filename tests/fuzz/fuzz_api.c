@@ -49,11 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct {
         json_t *(*chat)(const json_t *body, vt_openai_error *e);
         vt_openai_form form;
-    } apis[] = {{vt_anthropic_chat, VT_OPENAI_CHAT},
-                {vt_anthropic_count, VT_OPENAI_TOKENIZE},
-                {vt_responses_chat, VT_OPENAI_CHAT},
-                {vt_ollama_chat, VT_OPENAI_CHAT},
-                {vt_ollama_generate, VT_OPENAI_CHAT}};
+    } apis[] = {{vt_anthropic_chat, VT_OPENAI_CHAT},  {vt_anthropic_count, VT_OPENAI_TOKENIZE},
+                {vt_responses_chat, VT_OPENAI_CHAT},  {vt_ollama_chat, VT_OPENAI_CHAT},
+                {vt_ollama_generate, VT_OPENAI_CHAT}, {vt_ollama_embed, VT_OPENAI_EMBEDDINGS}};
     vt_openai_error e = {0};
     vt_openai_defaults d;
     vt_openai_request r = {0};

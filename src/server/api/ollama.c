@@ -1,4 +1,4 @@
-/* /api/chat, /api/generate, /api/version, /api/tags, /api/show and /api/ps, in Ollama's form. A
+/* /api/chat, /api/generate, /api/embed, /api/version, /api/tags, /api/show and /api/ps, in Ollama's form. A
  * stream is a line of JSON for each piece. The one model that is served is told under its name. */
 #include "openai/ollama.h"
 
@@ -220,6 +220,36 @@ void server_ollama_generate(vt_server *s, vt_exchange *x)
     if (!answer_load(s, x))
         generation_start(s, x, &generate);
 }
+
+/* ---- vectors ---- */
+
+static void end_embed(generation *g)
+{
+    vt_json w;
+    vt_buf text = {0};
+    vt_json_begin(&w, &text, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_string(&w, "model", g->reply.model);
+    vt_json_open(&w, "embeddings", '[');
+    for (int32_t i = 0; i < g->reply.n; i++)
+        vt_openai_vector_write(&g->reply.choice[i].vector, &w, NULL);
+    vt_json_close(&w);
+    vt_json_int(&w, "total_duration", g->at.end - g->at.began);
+    vt_json_int(&w, "load_duration", 0);
+    vt_json_int(&w, "prompt_eval_count", g->reply.prompt_tokens);
+    vt_json_close(&w);
+    generation_headers(g, true);
+    server_reply_json(g->x, 200, &w, &text);
+}
+
+static const generation_form embed = {.name = "ollama_embed",
+                                      .api = VT_OPENAI_EMBEDDINGS,
+                                      .read = generation_read,
+                                      .end = end_embed,
+                                      .translate = vt_ollama_embed,
+                                      .refuse = refuse};
+
+void server_ollama_embed(vt_server *s, vt_exchange *x) { generation_start(s, x, &embed); }
 
 /* ---- the model ---- */
 

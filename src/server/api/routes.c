@@ -19,6 +19,7 @@ static const server_route routes[] = {
     {"POST", "/rerank", ACCESS_USER, server_no_ranks},
     {"POST", "/api/chat", ACCESS_USER, server_ollama_chat},
     {"POST", "/api/generate", ACCESS_USER, server_ollama_generate},
+    {"POST", "/api/embed", ACCESS_USER, server_ollama_embed},
     {"POST", "/api/show", ACCESS_USER, server_ollama_show},
     {"GET", "/api/tags", ACCESS_USER, server_ollama_tags},
     {"GET", "/api/ps", ACCESS_USER, server_ollama_ps},

@@ -23,7 +23,7 @@ typedef struct property {
 
 /* Names that some patternProperties allow, or that no member lists. */
 typedef struct other {
-    rx key;
+    rx key; /* the names, and perhaps some that are listed */
     schema_set value;
     symbol head; /* the name with the value */
 } other;
@@ -186,9 +186,32 @@ static vt_status of_member(compiler *c, const json_t *s, const char *name, bool 
 
 /* ---- other names ---- */
 
+/* The names that are listed, each with `behind`. */
+static rx listed(compiler *c, const object *o, const char *behind)
+{
+    rx_store *x = &c->g->rx;
+    rx some = RX_NOTHING, end = rx_string(x, behind, strlen(behind));
+    rx *name = vt_calloc((size_t)o->n + 1, sizeof *name);
+    for (int32_t i = 0; name && i < o->n; i++)
+        name[i] = rx_cat(
+            x, schema_literal(c, o->property[i].name, strlen(o->property[i].name), names_form(c)),
+            end);
+    if (name)
+        some = rx_alt(x, name, o->n);
+    else
+        c->g->failed = true;
+    free(name);
+    return some;
+}
+
+static rx unlisted(compiler *c, const object *o, rx names)
+{
+    return rx_and2(&c->g->rx, names, rx_not(&c->g->rx, listed(c, o, "")));
+}
+
 static vt_status add_other(compiler *c, object *o, rx key, const schema_set *value)
 {
-    if (value->never || rx_least(&c->g->rx, key) == RX_LEAST_NONE)
+    if (value->never || rx_least(&c->g->rx, unlisted(c, o, key)) == RX_LEAST_NONE)
         return VT_OK;
     if (o->n_others == MAX_OTHERS)
         return schema_refuse(c, "patternProperties", "more than %d patterns", MAX_OTHERS - 1);
@@ -196,26 +219,9 @@ static vt_status add_other(compiler *c, object *o, rx key, const schema_set *val
     return VT_OK;
 }
 
-/* A name that is none of those listed. */
-static rx unlisted(compiler *c, const object *o)
-{
-    rx_store *x = &c->g->rx;
-    rx some = RX_NOTHING;
-    rx *name = vt_calloc((size_t)o->n + 1, sizeof *name);
-    for (int32_t i = 0; name && i < o->n; i++)
-        name[i] = schema_literal(c, o->property[i].name, strlen(o->property[i].name),
-                                 names_form(c));
-    if (name)
-        some = rx_alt(x, name, o->n);
-    else
-        c->g->failed = true;
-    free(name);
-    return rx_not(x, some);
-}
-
 /* Adds what one member's patterns allow. All of their names fall to `taken`, and no name may fall
  * to two patterns. */
-static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx free_names, rx *taken)
+static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx *taken)
 {
     rx_store *x = &c->g->rx;
     json_t *patterns = json_object_get(s, "patternProperties"), *v;
@@ -240,7 +246,7 @@ static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx free_n
             if (rest)
                 TRY(add(c, &value, "additionalProperties", rest));
         }
-        TRY(add_other(c, o, rx_and2(x, names, free_names), &value));
+        TRY(add_other(c, o, names, &value));
     }
     return VT_OK;
 }
@@ -248,10 +254,10 @@ static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx free_n
 static vt_status find_others(compiler *c, object *o)
 {
     rx_store *x = &c->g->rx;
-    rx taken = RX_NOTHING, names = unlisted(c, o);
+    rx taken = RX_NOTHING;
     schema_set value = {.n = 0};
     for (int32_t i = 0; i < o->set->n; i++)
-        TRY(add_patterns(c, o, o->set->at[i].is, names, &taken));
+        TRY(add_patterns(c, o, o->set->at[i].is, &taken));
     for (int32_t i = 0; i < o->set->n; i++) {
         const json_t *rest = additional(c, o->set->at[i].is);
         if (rest)
@@ -261,11 +267,20 @@ static vt_status find_others(compiler *c, object *o)
     rx any = taken == RX_NOTHING ? rx_repeat(x, notation_char(c, NULL), 0, RX_NO_MOST)
                                  : rx_and2(x, texts, rx_not(x, taken));
     if (!value.never)
-        TRY(add_other(c, o, rx_and2(x, any, names), &value));
+        TRY(add_other(c, o, any, &value));
     return VT_OK;
 }
 
 /* ---- rules ---- */
+
+/* "name" but for those that are excepted, which have their quote. Strings with exceptions of this
+ * form share their masks with others (seed.c). */
+static rx json_names(compiler *c, rx except, rx names)
+{
+    rx_store *x = &c->g->rx;
+    rx closed = rx_and2(x, rx_close(x, names), rx_not(x, except));
+    return rx_cat(x, rx_string(x, "\"", 1), closed);
+}
 
 /* key ":" value, as a rule of its own, so that it stands in the grammar once. `name` is NULL where
  * several names are allowed. */
@@ -273,9 +288,10 @@ static vt_status head_rule(compiler *c, const object *o, rx names, const char *n
                            const schema_set *value, symbol *out)
 {
     if (o->arguments)
-        return notation_argument(c, names, name, value, out);
-    symbol s[6] = {
-        c->blanks, rules_lexeme(c->g, notation_names(c, names)), c->blanks, o->colon, c->blanks, 0};
+        return notation_argument(c, name ? names : unlisted(c, o, names), name, value, out);
+    rx key = c->form ? notation_names(c, name ? names : unlisted(c, o, names))
+                     : json_names(c, name ? RX_NOTHING : listed(c, o, "\""), names);
+    symbol s[6] = {c->blanks, rules_lexeme(c->g, key), c->blanks, o->colon, c->blanks, 0};
     schema_set set = *value;
     *out = rules_new(c->g, NULL);
     TRY(schema_rule(c, &set, &s[5]));
@@ -293,11 +309,12 @@ static vt_status needed_head(compiler *c, const object *o, const other *one, int
     *out = one->head;
     if (before <= 0)
         return VT_OK;
-    int32_t least = rx_least(x, one->key) + (int32_t)before;
+    int32_t least = rx_least(x, unlisted(c, o, one->key)) + (int32_t)before;
     rx longer = rx_repeat(x, notation_char(c, NULL), least, RX_NO_MOST);
     longer = rx_and2(x, one->key, longer);
-    return rx_least(x, longer) == RX_LEAST_NONE ? VT_OK
-                                                : head_rule(c, o, longer, NULL, &one->value, out);
+    return rx_least(x, unlisted(c, o, longer)) == RX_LEAST_NONE
+               ? VT_OK
+               : head_rule(c, o, longer, NULL, &one->value, out);
 }
 
 static int32_t place(const object *o, int32_t i, int64_t k)

@@ -16,8 +16,22 @@ void vt_json_begin(vt_json *w, vt_buf *out, int indent)
     w->indent = indent;
 }
 
+void vt_json_line(vt_json *w) { vt_json_begin(w, &w->own, -1); }
+
+void vt_json_object(vt_json *w)
+{
+    vt_json_line(w);
+    vt_json_open(w, NULL, '{');
+    w->whole = true;
+}
+
+void vt_json_release(vt_json *w) { vt_buf_release(&w->own); }
+
 bool vt_json_end(vt_json *w)
 {
+    if (w->whole)
+        vt_json_close(w);
+    w->whole = false;
     assert(w->depth == 0);
     return !w->out->failed;
 }
@@ -130,6 +144,22 @@ void vt_json_int(vt_json *w, const char *key, int64_t value)
     vt_buf_printf(w->out, "%lld", (long long)value);
 }
 
+void vt_json_known(vt_json *w, const char *key, int64_t value)
+{
+    if (value < 0)
+        vt_json_null(w, key);
+    else
+        vt_json_int(w, key, value);
+}
+
+void vt_json_ints(vt_json *w, const char *key, const int32_t *value, int32_t n)
+{
+    vt_json_open(w, key, '[');
+    for (int32_t i = 0; i < n; i++)
+        vt_json_int(w, NULL, value[i]);
+    vt_json_close(w);
+}
+
 /* Writes a finite number that was printed as `text`. */
 static void write_number(vt_json *w, const char *key, char *text)
 {
@@ -196,6 +226,15 @@ void vt_json_raw(vt_json *w, const char *key, const char *json, size_t n)
 {
     before(w, key);
     vt_buf_add(w->out, json, n);
+}
+
+void vt_json_take(vt_json *w, const char *key, vt_json *other)
+{
+    if (vt_json_end(other))
+        vt_json_raw(w, key, other->out->data, other->out->len);
+    else
+        w->out->failed = true;
+    vt_json_release(other);
 }
 
 void vt_json_quantity(vt_json *w, const char *key, double value, const char *unit, const char *tag)

@@ -11,7 +11,7 @@
  *     vt_json_close(&w);
  *     bool ok = vt_json_end(&w);
  *
- * The writer appends to a vt_buf, whose limit and `failed` flag stand for all errors of memory:
+ * The writer appends to a vt_buf, the caller's or its own (vt_json_object), whose limit and `failed` flag stand for all errors of memory:
  * only vt_json_end needs to be looked at. Members that open a container below the depth limit, or
  * close one that is not open, are mistakes of the caller and are asserted. */
 #ifndef VT_BASE_JSON_WRITE_H
@@ -26,16 +26,23 @@
 enum { VT_JSON_MAX_DEPTH = 64 };
 
 typedef struct vt_json {
-    vt_buf *out;
-    int indent; /* spaces a level; negative: one line */
+    vt_buf *out; /* the text */
+    vt_buf own;  /* the text where it is the writer's own: such a writer must not be moved */
+    bool whole;  /* vt_json_end closes the outermost object */
+    int indent;  /* spaces a level; negative: one line */
     int depth;
     char close[VT_JSON_MAX_DEPTH]; /* the bracket that ends each open container */
     bool some[VT_JSON_MAX_DEPTH];  /* whether that container has a member already */
 } vt_json;
 
 void vt_json_begin(vt_json *w, vt_buf *out, int indent);
+/* Begins one line in a text of the writer's own, which vt_json_release releases. */
+void vt_json_line(vt_json *w);
+/* The same with an open object, which vt_json_end closes. */
+void vt_json_object(vt_json *w);
 /* True when every container is closed and nothing failed. */
 bool vt_json_end(vt_json *w);
+void vt_json_release(vt_json *w);
 
 /* `bracket` is '{' or '['. `key` is NULL for the outermost value and inside lists. */
 void vt_json_open(vt_json *w, const char *key, char bracket);
@@ -47,6 +54,10 @@ void vt_json_string_n(vt_json *w, const char *key, const char *s, size_t n);
 void vt_json_printf(vt_json *w, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void vt_json_int(vt_json *w, const char *key, int64_t value);
+/* The same; a negative value is not known, and null. */
+void vt_json_known(vt_json *w, const char *key, int64_t value);
+/* A list of numbers. */
+void vt_json_ints(vt_json *w, const char *key, const int32_t *value, int32_t n);
 /* The shortest decimal form that reads back as the same double; null where it is not finite. */
 void vt_json_real(vt_json *w, const char *key, double value);
 /* The same that reads back as the same float: fewer digits, and found faster. */
@@ -57,6 +68,8 @@ void vt_json_bool(vt_json *w, const char *key, bool value);
 void vt_json_null(vt_json *w, const char *key);
 /* A value that is JSON already. */
 void vt_json_raw(vt_json *w, const char *key, const char *json, size_t n);
+/* Ends and releases the other writer, whose text becomes the value. */
+void vt_json_take(vt_json *w, const char *key, vt_json *other);
 /* {"value": v, "unit": "us", "tag": "measured"}; a value that is not finite becomes null with the
  * tag "n/a". A unit of NULL is left out. */
 void vt_json_quantity(vt_json *w, const char *key, double value, const char *unit, const char *tag);

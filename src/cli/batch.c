@@ -430,8 +430,7 @@ static void read_defaults(const cli *c, vt_openai_defaults *d)
 static int print_summary(const batch *b)
 {
     vt_json w;
-    vt_buf text = {0};
-    cli_object_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_int(&w, "lines", b->n_lines);
     vt_json_int(&w, "done", b->n_done + b->n_found);
     vt_json_int(&w, "done_before", b->n_found);

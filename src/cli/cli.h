@@ -94,10 +94,8 @@ int cli_fail(const vt_err *err);
 void cli_note(const cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints an object on one line and drops it; CLI_FAILED if it could not be built or written. */
 int cli_print_json(json_t *object);
-/* Begins an object on one line in *b, which must be empty. */
-void cli_object_begin(vt_json *w, vt_buf *b);
-/* Ends the object, prints it and releases its text; CLI_FAILED if it could not be built or
- * written. */
+/* Ends what was begun with vt_json_object, prints and releases it; CLI_FAILED if it could not be
+ * built or written. */
 int cli_object_print(vt_json *w);
 /* A number with `digits` after the point at most; null where it is not finite. */
 json_t *cli_json_number(double v, int digits);

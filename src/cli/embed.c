@@ -115,12 +115,11 @@ static int report(const cli *c, const embedded *m)
     const float *v = (const void *)m->vector.data;
     size_t n = m->vector.len / sizeof *v;
     vt_json w;
-    vt_buf text = {0};
     for (size_t i = 0; i < n && !c->json; i++)
         printf("%.9g\n", (double)v[i]);
     if (!c->json)
         return CLI_DONE;
-    cli_object_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_int(&w, "tokens", m->n_tokens);
     vt_json_open(&w, "embedding", '[');
     for (size_t i = 0; i < n; i++)

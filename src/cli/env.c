@@ -338,9 +338,8 @@ static void write_cpu(vt_json *w, const vt_cpu *cpu)
 static int print_object(const vt_options *o, const vt_roofs *r, const lab_env *e)
 {
     char cache[4096];
-    vt_buf b = {0};
     vt_json w;
-    cli_object_begin(&w, &b);
+    vt_json_object(&w);
     vt_json_string(&w, "version", vt_version());
     vt_json_string(&w, "commit", VT_COMMIT);
     write_cpu(&w, vt_cpu_get());
@@ -357,9 +356,8 @@ static int print_moved(const cli *c, const char *verb, const char *key, int32_t 
                        const char *folder)
 {
     if (c->json) {
-        vt_buf b = {0};
         vt_json w;
-        cli_object_begin(&w, &b);
+        vt_json_object(&w);
         vt_json_int(&w, key, n);
         return cli_object_print(&w);
     }

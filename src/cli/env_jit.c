@@ -18,7 +18,7 @@ int cli_put_kernels(const cli *c)
         return cli_fail(&err);
     if (c->json) {
         vt_json w;
-        cli_object_begin(&w, &b);
+        vt_json_object(&w);
         vt_json_string(&w, "folder", folder);
         lab_env_write_cache(&w, kernel, n);
         free(kernel);

@@ -642,9 +642,8 @@ static void write_state(vt_json *w, const vt_kv_shape *s)
 
 static int print_object(const vt_model *m, const explanation *x)
 {
-    vt_buf b = {0};
     vt_json w;
-    cli_object_begin(&w, &b);
+    vt_json_object(&w);
     vt_json_string(&w, "model", m->name);
     vt_json_string(&w, "quant", m->quant);
     vt_json_open(&w, "batch", '{');

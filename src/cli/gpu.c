@@ -5,14 +5,6 @@
 #include "device/cuda/cuda.h"
 #include "device/nvml.h"
 
-static void write_known(vt_json *w, const char *key, int64_t v)
-{
-    if (v < 0)
-        vt_json_null(w, key);
-    else
-        vt_json_int(w, key, v);
-}
-
 static void write_watts(vt_json *w, const char *key, double v)
 {
     vt_json_fixed(w, key, v < 0 ? NAN : v, 1);
@@ -34,11 +26,11 @@ static void write_reasons(vt_json *w, int64_t bits)
 static void write_state(vt_json *w, const vt_gpu_state *s)
 {
     vt_json_open(w, "state", '{');
-    write_known(w, "sm_mhz", s->sm_mhz);
-    write_known(w, "sm_max_mhz", s->sm_max_mhz);
-    write_known(w, "memory_mhz", s->memory_mhz);
-    write_known(w, "memory_max_mhz", s->memory_max_mhz);
-    write_known(w, "temperature_c", s->temperature_c);
+    vt_json_known(w, "sm_mhz", s->sm_mhz);
+    vt_json_known(w, "sm_max_mhz", s->sm_max_mhz);
+    vt_json_known(w, "memory_mhz", s->memory_mhz);
+    vt_json_known(w, "memory_max_mhz", s->memory_max_mhz);
+    vt_json_known(w, "temperature_c", s->temperature_c);
     write_watts(w, "power_w", s->power_w);
     write_watts(w, "power_limit_w", s->power_limit_w);
     write_reasons(w, s->throttle);

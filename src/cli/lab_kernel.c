@@ -12,7 +12,7 @@ static int put_report(const cli *c, const own_kernel_report *r, const vt_err *fa
     vt_buf b = {0};
     if (c->json) {
         vt_json w;
-        cli_object_begin(&w, &b);
+        vt_json_object(&w);
         own_kernel_json(r, &w);
         vt_json_string(&w, "failure", failure->status == VT_OK ? NULL : failure->message);
         return cli_object_print(&w);

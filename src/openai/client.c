@@ -23,10 +23,7 @@ static void write_prompt(const vt_openai_call *c, vt_json *w)
         write_message(w, "user", c->text, c->text_len);
         vt_json_close(w);
     } else if (c->ids) {
-        vt_json_open(w, "prompt", '[');
-        for (int32_t i = 0; i < c->n_ids; i++)
-            vt_json_int(w, NULL, c->ids[i]);
-        vt_json_close(w);
+        vt_json_ints(w, "prompt", c->ids, c->n_ids);
     } else {
         vt_json_string_n(w, "prompt", c->text, c->text_len);
     }

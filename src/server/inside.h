@@ -107,9 +107,9 @@ bool server_route_admit(void *server, const vt_http_request *r);
 
 /* ---- answers ---- */
 
-/* Answers with what `w` has written into `body`, or with 500 where memory was short. Releases
- * `body`. */
-void server_reply_json(vt_exchange *x, int status, vt_json *w, vt_buf *body);
+/* Answers with what `w` has written into its own text, or with 500 where memory was short. Ends and
+ * releases `w`. */
+void server_reply_json(vt_exchange *x, int status, vt_json *w);
 /* OpenAI's nested error. 503 gets a Retry-After. */
 void server_reply_error(vt_exchange *x, const vt_openai_error *e);
 /* Anthropic's. */

@@ -95,6 +95,23 @@ static void write_tagged(vt_json *w)
     vt_json_tagged(w, NULL, INFINITY, 0, "derived");
 }
 
+static void test_json_in_a_text_of_its_own_when_taken_then_is_a_value(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {3, -1};
+    vt_json w, list;
+    vt_json_line(&list);
+    vt_json_ints(&list, NULL, ids, 2);
+    vt_json_object(&w);
+    vt_json_known(&w, "known", 0);
+    vt_json_known(&w, "not", -1);
+    vt_json_take(&w, "ids", &list);
+    vt_json_ints(&w, "none", NULL, 0);
+    assert_true(vt_json_end(&w));
+    assert_string_equal(w.out->data, "{\"known\":0,\"not\":null,\"ids\":[3,-1],\"none\":[]}");
+    vt_json_release(&w);
+}
+
 static void test_json_tagged_when_written_then_rounded_or_null(void **state)
 {
     (void)state;
@@ -154,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_median_when_the_number_is_even_then_the_mean_of_the_middle_two),
         cmocka_unit_test(test_noise_when_one_repetition_was_interrupted_then_hardly_changed),
         cmocka_unit_test(test_json_real_when_written_then_the_shortest_that_reads_back),
+        cmocka_unit_test(test_json_in_a_text_of_its_own_when_taken_then_is_a_value),
         cmocka_unit_test(test_json_tagged_when_written_then_rounded_or_null),
         cmocka_unit_test(test_json_string_when_bytes_are_not_text_then_escaped_or_replaced),
         cmocka_unit_test(test_utf8_when_at_the_borders_of_unicode_then_only_scalar_values),

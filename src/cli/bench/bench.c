@@ -86,13 +86,13 @@ static void write_knobs(vt_json *w)
     vt_json_close(w);
 }
 
-void cli_bench_begin(vt_json *w, vt_buf *b, const cli *c, const char *bench, const char *model)
+void cli_bench_begin(vt_json *w, const cli *c, const char *bench, const char *model)
 {
     char device[16];
     bool chosen = vt_option_find("device", c->verb->options) != NULL; /* simulate runs nowhere */
     if (chosen)
         vt_options_device(c->options, device, sizeof device);
-    cli_object_begin(w, b);
+    vt_json_object(w);
     vt_json_string(w, "bench", bench);
     if (model)
         vt_json_string(w, "model", model);

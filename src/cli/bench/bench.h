@@ -18,9 +18,9 @@ double cli_sample_stdev(const cli_sample *s); /* of the sample (n - 1); NAN belo
 /* "name": mean, "name_stdev": stdev, "name_median": median, "name_noise": vt_noise */
 void cli_sample_write(vt_json *w, const char *name, const cli_sample *s, int digits);
 
-/* Begins a bench's result in *b: {"bench", "model", "version", "commit", "device", "machine",
+/* Begins a bench's result: {"bench", "model", "version", "commit", "device", "machine",
  * "settings": {every option of the verb: its value}, "knobs". The object is left open for the
  * bench's own members and cli_object_print. `model` NULL: the bench has none. */
-void cli_bench_begin(vt_json *w, vt_buf *b, const cli *c, const char *bench, const char *model);
+void cli_bench_begin(vt_json *w, const cli *c, const char *bench, const char *model);
 
 #endif

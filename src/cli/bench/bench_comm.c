@@ -19,7 +19,6 @@ typedef struct comm_report {
     int32_t ranks, n_wrong;
     comm_gpus *gpus; /* NULL: ranks of the CPU */
     vt_table table;
-    vt_buf results; /* with --json: [{...}, ...] */
     vt_json json;
 } comm_report;
 
@@ -172,13 +171,12 @@ int cli_bench_comm(cli *c)
     vt_err err = {0};
     comm_report k = {.c = c, .ranks = (int32_t)vt_options_int(c->options, "comm-tp")};
     vt_status status = open_gpus(&k, &err);
-    vt_buf b = {0};
     vt_json w;
     if (!k.gpus && k.ranks > vt_cpu_get()->n_cpus)
         cli_note(
             c, "%d ranks share %d CPUs: they wait for each other's turns, and the times are those",
             k.ranks, vt_cpu_get()->n_cpus);
-    vt_json_begin(&k.json, &k.results, -1);
+    vt_json_line(&k.json);
     vt_json_open(&k.json, NULL, '[');
     for (const vt_op *const *op = vt_ops; *op && status == VT_OK; op++) {
         if (!((*op)->is & VT_OP_JOINS_RANKS))
@@ -192,14 +190,11 @@ int cli_bench_comm(cli *c)
     vt_json_close(&k.json);
     int code = CLI_DONE;
     if (status == VT_OK && c->json) {
-        cli_bench_begin(&w, &b, c, "comm", NULL);
-        if (vt_json_end(&k.json))
-            vt_json_raw(&w, "results", k.results.data, k.results.len);
-        else
-            b.failed = true;
+        cli_bench_begin(&w, c, "comm", NULL);
+        vt_json_take(&w, "results", &k.json);
         code = cli_object_print(&w);
     }
-    vt_buf_release(&k.results);
+    vt_json_release(&k.json);
     comm_gpus_close(k.gpus);
     if (status == VT_OK && k.n_wrong > 0)
         status = vt_fail(

@@ -25,7 +25,6 @@ typedef struct kernels_report {
     int64_t l2_bytes;
     const vt_op *op; /* whose table is open; NULL: none */
     vt_table table;
-    vt_buf results; /* with --json: [{...}, ...], closed when the last is there */
     vt_json json;
     int32_t n_results, n_wrong;
 } kernels_report;
@@ -232,14 +231,10 @@ static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_optio
 
 static int print_results(kernels_report *k)
 {
-    vt_buf b = {0};
     vt_json w;
     vt_json_close(&k->json);
-    cli_bench_begin(&w, &b, k->c, "kernels", NULL);
-    if (vt_json_end(&k->json))
-        vt_json_raw(&w, "results", k->results.data, k->results.len);
-    else
-        b.failed = true;
+    cli_bench_begin(&w, k->c, "kernels", NULL);
+    vt_json_take(&w, "results", &k->json);
     return cli_object_print(&w);
 }
 
@@ -254,7 +249,7 @@ int cli_bench_kernels(cli *c)
                        .shape = vt_options_get(c->options, "shape")};
     vt_status status = read_method(c, ordinal >= 0, &o, &err);
     k.cold = o.cold;
-    vt_json_begin(&k.json, &k.results, -1);
+    vt_json_line(&k.json);
     vt_json_open(&k.json, NULL, '[');
     if (status == VT_OK)
         status = ordinal >= 0 ? bench_gpu(&k, ordinal, &o, &err) : bench_cpu(&k, &o, &err);
@@ -262,12 +257,10 @@ int cli_bench_kernels(cli *c)
     if (status == VT_OK && k.n_results == 0)
         status = vt_fail(&err, VT_ERR_USAGE, "no implementation here%s%s takes these cases",
                          o.impl ? " named " : "", o.impl ? o.impl : "");
-    if (status != VT_OK) {
-        vt_buf_release(&k.results);
+    int code = status == VT_OK && c->json ? print_results(&k) : CLI_DONE;
+    vt_json_release(&k.json);
+    if (status != VT_OK)
         return cli_fail(&err);
-    }
-    int code = c->json ? print_results(&k) : CLI_DONE;
-    vt_buf_release(&k.results);
     if (k.n_wrong == 0)
         return code;
     vt_fail(&err, VT_ERR_DEVICE, "%d results are further from the reference than their op allows",

@@ -252,7 +252,7 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     vt_buf b = {0};
     if (c->json) {
         vt_json w;
-        cli_bench_begin(&w, &b, c, "latency", vt_model_name(m));
+        cli_bench_begin(&w, c, "latency", vt_model_name(m));
         vt_json_int(&w, "prompt", sh->prompt);
         vt_json_int(&w, "gen", sh->gen);
         vt_json_int(&w, "batch", sh->batch);

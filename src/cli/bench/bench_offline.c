@@ -112,9 +112,8 @@ static int report(const cli *c, cli_session *s, const cli_lengths *l, const offl
     uint64_t cached = st.cache.hit_tokens + st.cache.copied_tokens;
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
-        vt_buf b = {0};
         vt_json w;
-        cli_bench_begin(&w, &b, c, "offline", vt_model_name(s->model));
+        cli_bench_begin(&w, c, "offline", vt_model_name(s->model));
         vt_json_int(&w, "sequences", l->n);
         vt_json_fixed(&w, "temperature", vt_options_float(c->options, "temperature"), 3);
         vt_json_int(&w, "input_tokens", l->total_input);

@@ -82,56 +82,40 @@ static void put_counts(const load_bench *b, vt_json *w)
             vt_json_int(w, vt_load_end_name((vt_load_end)e), s->ended[e]);
     vt_json_close(w);
     vt_json_string(w, "tokens_by", tokens_by(s));
-    if (s->n_prompt_known)
-        vt_json_int(w, "prompt_tokens", s->prompt_tokens);
-    else
-        vt_json_null(w, "prompt_tokens");
-    if (s->n_cached_known)
-        vt_json_int(w, "cached_tokens", s->cached_tokens);
-    else
-        vt_json_null(w, "cached_tokens");
+    vt_json_known(w, "prompt_tokens", s->n_prompt_known ? s->prompt_tokens : -1);
+    vt_json_known(w, "cached_tokens", s->n_cached_known ? s->cached_tokens : -1);
     vt_json_int(w, "output_tokens", s->output_tokens);
 }
 
-static vt_status put_object(const load_bench *b, vt_buf *to, vt_err *err)
+static vt_status put_object(const load_bench *b, vt_json *w, vt_err *err)
 {
     const vt_load_summary *s = &b->summary;
-    vt_json w;
-    cli_bench_begin(&w, to, b->c, "serve", b->model);
-    put_counts(b, &w);
-    vt_json_fixed(&w, "wall_s", s->wall_s, 3);
-    vt_json_fixed(&w, "requests_per_s", s->requests_per_s, 3);
-    vt_json_fixed(&w, "output_tokens_per_s", s->output_tokens_per_s, 2);
+    cli_bench_begin(w, b->c, "serve", b->model);
+    put_counts(b, w);
+    vt_json_fixed(w, "wall_s", s->wall_s, 3);
+    vt_json_fixed(w, "requests_per_s", s->requests_per_s, 3);
+    vt_json_fixed(w, "output_tokens_per_s", s->output_tokens_per_s, 2);
     if (s->n_prompt_known)
-        vt_json_fixed(&w, "total_tokens_per_s", s->total_tokens_per_s, 2);
-    put_spread(&w, "ttft_ms", &s->ttft);
-    put_spread(&w, "itl_ms", &s->itl);
-    put_spread(&w, "tpot_ms", &s->tpot);
-    put_spread(&w, "e2e_ms", &s->e2e);
+        vt_json_fixed(w, "total_tokens_per_s", s->total_tokens_per_s, 2);
+    put_spread(w, "ttft_ms", &s->ttft);
+    put_spread(w, "itl_ms", &s->itl);
+    put_spread(w, "tpot_ms", &s->tpot);
+    put_spread(w, "e2e_ms", &s->e2e);
     if (has_slo(b)) {
-        vt_json_int(&w, "good", s->n_good);
-        vt_json_fixed(&w, "goodput_per_s", s->goodput_per_s, 3);
+        vt_json_int(w, "good", s->n_good);
+        vt_json_fixed(w, "goodput_per_s", s->goodput_per_s, 3);
     }
-    vt_json_fixed(&w, "late_ms", s->late_s * 1e3, 3);
-    vt_json_fixed(&w, "client_cpu", cpu_share(b), 4);
-    vt_json_int(&w, "connections", b->out.client.connects);
-    vt_json_int(&w, "sent_again", b->out.client.resent);
-    TRY(put_turns(b, &w, err));
-    vt_json_close(&w);
-    return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the report");
+    vt_json_fixed(w, "late_ms", s->late_s * 1e3, 3);
+    vt_json_fixed(w, "client_cpu", cpu_share(b), 4);
+    vt_json_int(w, "connections", b->out.client.connects);
+    vt_json_int(w, "sent_again", b->out.client.resent);
+    TRY(put_turns(b, w, err));
+    return vt_json_end(w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the report");
 }
 
 static void put_time(vt_json *w, const char *name, double seconds)
 {
     vt_json_fixed(w, name, seconds * 1e3, 3);
-}
-
-static void put_count(vt_json *w, const char *name, int32_t n)
-{
-    if (n >= 0)
-        vt_json_int(w, name, n);
-    else
-        vt_json_null(w, name);
 }
 
 static void put_line(const load_bench *b, const vt_load_result *r, vt_buf *to)
@@ -145,16 +129,16 @@ static void put_line(const load_bench *b, const vt_load_result *r, vt_buf *to)
     put_time(&w, "due_ms", (double)(r->due_ns - b->out.begin_ns) * 1e-9);
     put_time(&w, "sent_ms", (double)(r->begin_ns - b->out.begin_ns) * 1e-9);
     vt_json_string(&w, "end", vt_load_end_name(r->end));
-    put_count(&w, "status", r->status ? r->status : -1);
+    vt_json_known(&w, "status", r->status ? r->status : -1);
     put_time(&w, "ttft_ms", vt_load_ttft(r));
     put_time(&w, "tpot_ms", ok ? vt_load_tpot(r) : NAN);
     put_time(&w, "e2e_ms", r->end == VT_LOAD_OPEN ? NAN : vt_load_e2e(r));
     put_time(&w, "longest_gap_ms", r->n_pieces > 1 ? (double)r->longest_gap_s : NAN);
     vt_json_int(&w, "pieces", r->n_pieces);
     vt_json_int(&w, "max_tokens", r->max_tokens);
-    put_count(&w, "prompt_tokens", r->prompt);
-    put_count(&w, "cached_tokens", r->cached);
-    put_count(&w, "completion_tokens", r->completion);
+    vt_json_known(&w, "prompt_tokens", r->prompt);
+    vt_json_known(&w, "cached_tokens", r->cached);
+    vt_json_known(&w, "completion_tokens", r->completion);
     if (has_slo(b))
         vt_json_bool(&w, "good", vt_load_is_good(r, &b->slo));
     if (r->why[0])
@@ -301,21 +285,22 @@ vt_status load_bench_report(load_bench *b, int *code, vt_err *err)
 {
     const char *jsonl = vt_options_get(b->c->options, "jsonl"),
                *file = vt_options_get(b->c->options, "report");
-    vt_buf object = {0}, text = {0};
+    vt_json object = {0};
+    vt_buf text = {0};
     vt_status status = jsonl ? write_lines(b, jsonl, err) : VT_OK;
     if (status == VT_OK)
         status = put_object(b, &object, err);
     if (status == VT_OK && file)
-        status = cli_write_file(file, object.data, object.len, err);
+        status = cli_write_file(file, object.out->data, object.out->len, err);
     if (status == VT_OK && b->c->json) {
-        vt_buf_putc(&object, '\n');
-        cli_put_all(stdout, object.data, object.len);
+        vt_buf_putc(object.out, '\n');
+        cli_put_all(stdout, object.out->data, object.out->len);
     } else if (status == VT_OK) {
         status = put_text(b, &text, err);
         if (status == VT_OK)
             cli_put_all(stdout, text.data ? text.data : "", text.len);
     }
-    vt_buf_release(&object);
+    vt_json_release(&object);
     vt_buf_release(&text);
     *code = b->out.stopped ? CLI_INTERRUPTED : n_failed(&b->summary) ? CLI_FAILED : CLI_DONE;
     return status;

@@ -333,9 +333,8 @@ static void write_rate(vt_json *w, const vt_capacity_result *r)
 static int print_object(const simulation *s)
 {
     const vt_capacity_table *t = &s->table;
-    vt_buf b = {0};
     vt_json w;
-    cli_bench_begin(&w, &b, s->c, "simulate", s->model->name);
+    cli_bench_begin(&w, s->c, "simulate", s->model->name);
     vt_json_string(&w, "hardware", s->roofs.name);
     vt_json_int(&w, "requests", s->trace.n);
     vt_json_int(&w, "requests_left_out", s->trace.n_left_out);

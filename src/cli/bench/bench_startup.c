@@ -71,7 +71,7 @@ static int report(const cli *c, const cli_sample *wall, const cli_sample *reside
     vt_buf b = {0};
     vt_json w;
     if (c->json) {
-        cli_bench_begin(&w, &b, c, "startup", model);
+        cli_bench_begin(&w, c, "startup", model);
         cli_sample_write(&w, "start_ms", wall, 2);
         cli_sample_write(&w, "resident_bytes", resident, 0);
         return cli_object_print(&w);

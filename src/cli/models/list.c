@@ -23,9 +23,8 @@ static void put_table(vt_buf *b, const vt_term *term, const vt_catalogue *c)
 
 static int print_object(const vt_catalogue *c)
 {
-    vt_buf b = {0};
     vt_json w;
-    cli_object_begin(&w, &b);
+    vt_json_object(&w);
     vt_json_string(&w, "folder", c->folder);
     vt_json_open(&w, "models", '[');
     for (int32_t i = 0; i < c->n; i++) {

@@ -16,9 +16,8 @@ static const char *scaling_name(vt_rope_scaling s)
 static int print_object(const vt_model *m)
 {
     const vt_arch *a = &m->arch;
-    vt_buf b = {0};
     vt_json w;
-    cli_object_begin(&w, &b);
+    vt_json_object(&w);
     vt_json_string(&w, "name", m->name);
     vt_json_string(&w, "path", m->path);
     vt_json_string(&w, "architecture", a->family);
@@ -44,10 +43,7 @@ static int print_object(const vt_model *m)
     vt_json_real(&w, "rope_base", a->rope[0].base);
     vt_json_string(&w, "rope_scaling", scaling_name(a->rope[0].scaling));
     vt_json_bool(&w, "tied_head", a->tied_head);
-    if (m->tokenizer)
-        vt_json_int(&w, "tokens", vt_tokenizer_vocab(m->tokenizer));
-    else
-        vt_json_null(&w, "tokens");
+    vt_json_known(&w, "tokens", m->tokenizer ? vt_tokenizer_vocab(m->tokenizer) : -1);
     vt_json_bool(&w, "chat_template", m->chat_template != NULL);
     return cli_object_print(&w);
 }

@@ -117,17 +117,10 @@ int cli_print_json(json_t *object)
     return code;
 }
 
-void cli_object_begin(vt_json *w, vt_buf *b)
-{
-    vt_json_begin(w, b, -1);
-    vt_json_open(w, NULL, '{');
-}
-
 int cli_object_print(vt_json *w)
 {
-    vt_json_close(w);
     int code = print_line(vt_json_end(w) ? w->out->data : NULL);
-    vt_buf_release(w->out);
+    vt_json_release(w);
     return code;
 }
 

@@ -5,14 +5,6 @@
 #include "base/err.h"
 #include "lab/env/env.h"
 
-static void put_known(vt_json *w, const char *key, int64_t v)
-{
-    if (v < 0)
-        vt_json_null(w, key);
-    else
-        vt_json_int(w, key, v);
-}
-
 static void put_text(vt_json *w, const char *key, const char *text)
 {
     vt_json_string(w, key, text[0] ? text : NULL);
@@ -23,16 +15,16 @@ static void put_text(vt_json *w, const char *key, const char *text)
 static void write_topology(vt_json *w, const vt_topology *t)
 {
     vt_json_open(w, "topology", '{');
-    put_known(w, "sockets", t->n_sockets ? t->n_sockets : -1);
+    vt_json_known(w, "sockets", t->n_sockets ? t->n_sockets : -1);
     vt_json_open(w, "nodes", '[');
     for (int32_t i = 0; i < t->n_nodes; i++) {
         const vt_node *n = &t->node[i];
         vt_json_open(w, NULL, '{');
         vt_json_int(w, "node", n->id);
-        put_known(w, "n_cpus", n->n_cpus);
+        vt_json_known(w, "n_cpus", n->n_cpus);
         put_text(w, "cpus", n->cpus);
-        put_known(w, "memory_bytes", n->memory_bytes);
-        put_known(w, "free_bytes", n->free_bytes);
+        vt_json_known(w, "memory_bytes", n->memory_bytes);
+        vt_json_known(w, "free_bytes", n->free_bytes);
         put_text(w, "distances", n->distance);
         vt_json_close(w);
     }
@@ -42,7 +34,7 @@ static void write_topology(vt_json *w, const vt_topology *t)
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "place", t->gpu[i].place);
         vt_json_int(w, "pci_device", t->gpu[i].device);
-        put_known(w, "node", t->gpu[i].node);
+        vt_json_known(w, "node", t->gpu[i].node);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -60,7 +52,7 @@ static void write_users(vt_json *w, const vt_gpu_entry *g)
         vt_json_open(w, NULL, '{');
         vt_json_int(w, "pid", g->user[i].pid);
         put_text(w, "name", g->user[i].name);
-        put_known(w, "bytes", g->user[i].bytes);
+        vt_json_known(w, "bytes", g->user[i].bytes);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -73,16 +65,16 @@ static void write_gpus(vt_json *w, const vt_gpus *g)
     for (int32_t i = 0; i < g->n; i++) {
         const vt_gpu_entry *e = &g->gpu[i];
         vt_json_open(w, NULL, '{');
-        put_known(w, "ordinal", e->ordinal);
+        vt_json_known(w, "ordinal", e->ordinal);
         vt_json_string(w, "name", e->name);
         vt_json_bool(w, "emulated", e->emulated);
         put_text(w, "place", e->place);
-        put_known(w, "node", e->node);
-        put_known(w, "memory_bytes", e->memory_bytes);
-        put_known(w, "free_bytes", e->free_bytes);
-        put_known(w, "pcie_gen", e->pcie_gen);
-        put_known(w, "pcie_width", e->pcie_width);
-        put_known(w, "n_users", e->n_users);
+        vt_json_known(w, "node", e->node);
+        vt_json_known(w, "memory_bytes", e->memory_bytes);
+        vt_json_known(w, "free_bytes", e->free_bytes);
+        vt_json_known(w, "pcie_gen", e->pcie_gen);
+        vt_json_known(w, "pcie_width", e->pcie_width);
+        vt_json_known(w, "n_users", e->n_users);
         write_users(w, e);
         vt_json_open(w, "links", '[');
         for (int32_t k = 0; k < g->n; k++) {
@@ -121,10 +113,7 @@ static void write_groups(vt_json *w, const vt_gpus *g)
         for (int32_t i = 0; i < found; i++) {
             vt_json_open(w, NULL, '{');
             vt_json_int(w, "size", size);
-            vt_json_open(w, "gpus", '[');
-            for (int32_t k = 0; k < group[i].n; k++)
-                vt_json_int(w, NULL, group[i].member[k]);
-            vt_json_close(w);
+            vt_json_ints(w, "gpus", group[i].member, group[i].n);
             vt_link_name(group[i].worst, link);
             vt_json_string(w, "worst_link", link);
             vt_json_bool(w, "one_node", group[i].one_node);

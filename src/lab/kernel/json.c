@@ -25,13 +25,8 @@ static void put_launch(vt_json *w, const own_kernel_launch *l, bool emulated)
     vt_json_close(w);
     vt_json_int(w, "threads", l->threads);
     vt_json_int(w, "dynamic_shared_bytes", l->dynamic_shared);
-    if (emulated) { /* it has no registers */
-        vt_json_null(w, "registers");
-        vt_json_null(w, "spill_bytes");
-    } else {
-        vt_json_int(w, "registers", l->registers);
-        vt_json_int(w, "spill_bytes", l->spill_bytes);
-    }
+    vt_json_known(w, "registers", emulated ? -1 : l->registers); /* an emulated GPU has none */
+    vt_json_known(w, "spill_bytes", emulated ? -1 : l->spill_bytes);
     vt_json_int(w, "static_shared_bytes", l->static_shared);
     vt_json_int(w, "ctas_per_sm", l->ctas);
     vt_json_int(w, "warps_per_sm", l->warps);

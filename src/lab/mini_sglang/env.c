@@ -112,18 +112,15 @@ static void tell_ready(lab *l, const lab_env *e)
 /* Everything that was found, for the reports. */
 static vt_status write_all(lab *l, const lab_env *e, vt_err *err)
 {
-    vt_buf b = {0};
     vt_json w;
-    vt_json_begin(&w, &b, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     lab_env_write(&w, e);
-    vt_json_close(&w);
-    b.failed |= !vt_json_end(&w);
+    (void)vt_json_end(&w); /* a failure stays in the text's flag */
     vt_status status = mini_write_file(l, "environment.json",
                                        "what was found, as vitrine env "
                                        "--json tells it",
-                                       &b, err);
-    vt_buf_release(&b);
+                                       w.out, err);
+    vt_json_release(&w);
     return status;
 }
 

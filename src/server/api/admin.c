@@ -10,17 +10,14 @@ void server_flush_cache(vt_server *s, vt_exchange *x)
 {
     vt_engine_stats e;
     vt_json w;
-    vt_buf text = {0};
     vt_engine_copy_stats(s->engine, &e);
     vt_engine_flush_cache(s->engine);
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_bool(&w, "success", true);
     vt_json_int(&w, "cached_pages", e.pages_cached);
     vt_json_int(&w, "used_pages", e.pages_held);
     vt_json_string(&w, "message", "pages that no sequence uses are forgotten before the next step");
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* Ends the requests that are named `rid` (NULL: all) and are the caller's; an administrator's are
@@ -45,7 +42,6 @@ void server_abort_request(vt_server *s, vt_exchange *x)
     json_t *body, *value;
     const char *key, *rid = NULL;
     vt_json w;
-    vt_buf text = {0};
     bool all = false;
     if (!server_read_object(x, &body))
         return;
@@ -74,11 +70,9 @@ void server_abort_request(vt_server *s, vt_exchange *x)
     }
     int32_t n = abort_named(s, &who, all ? NULL : rid);
     json_decref(body);
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_int(&w, "aborted", n);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 void server_profile(vt_server *s, vt_exchange *x)

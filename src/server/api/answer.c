@@ -6,29 +6,26 @@
 
 static const char content_type[] = "application/json";
 
-void server_reply_json(vt_exchange *x, int status, vt_json *w, vt_buf *body)
+void server_reply_json(vt_exchange *x, int status, vt_json *w)
 {
     static const char short_of_memory[] =
         "{\"error\":{\"message\":\"out of memory for the answer\",\"type\":\"server_error\","
         "\"param\":null,\"code\":null}}";
     if (vt_json_end(w))
-        vt_web_reply(x, status, content_type, body->data, body->len);
+        vt_web_reply(x, status, content_type, w->out->data, w->out->len);
     else
         vt_web_reply(x, 500, content_type, short_of_memory, sizeof short_of_memory - 1);
-    vt_buf_release(body);
+    vt_json_release(w);
 }
 
 void server_reply_error(vt_exchange *x, const vt_openai_error *e)
 {
     vt_json w;
-    vt_buf body = {0};
     if (e->http == 503 || e->http == 429)
         vt_web_header(x, "Retry-After", "1");
-    vt_json_begin(&w, &body, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_openai_error_write(e, &w, "error");
-    vt_json_close(&w);
-    server_reply_json(x, e->http, &w, &body);
+    server_reply_json(x, e->http, &w);
 }
 
 void server_refuse(vt_exchange *x, int status, const char *param, const char *fmt, ...)

@@ -23,13 +23,12 @@ typedef struct blocks {
 void server_anthropic_error(vt_exchange *x, const vt_openai_error *e)
 {
     vt_json w;
-    vt_buf text = {0};
     const struct server_note *note = vt_web_note(x);
     if (e->http == 503 || e->http == 429)
         vt_web_header(x, "Retry-After", "1");
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_anthropic_error_write(e, note ? note->id : "", &w);
-    server_reply_json(x, e->http, &w, &text);
+    server_reply_json(x, e->http, &w);
 }
 
 static void refuse(generation *g, vt_exchange *x) { server_anthropic_error(x, &g->error); }
@@ -124,77 +123,64 @@ static void write_part(const vt_openai_choice *c, int32_t i, vt_json *w)
 /* ---- a stream ---- */
 
 /* Begins an event that repeats its name as "type". */
-static void begin(vt_json *w, vt_buf *text, const char *name)
+static void begin(vt_json *w, const char *name)
 {
-    *text = (vt_buf){0};
-    vt_json_begin(w, text, -1);
-    vt_json_open(w, NULL, '{');
+    vt_json_object(w);
     vt_json_string(w, "type", name);
-}
-
-static void send(generation *g, const char *name, vt_json *w, vt_buf *text)
-{
-    vt_json_close(w);
-    if (vt_json_end(w))
-        (void)generation_send_event(g, name, text);
-    vt_buf_release(text);
 }
 
 static void start_message(generation *g, const vt_event *e)
 {
     vt_json w;
-    vt_buf text;
-    begin(&w, &text, "message_start");
+    begin(&w, "message_start");
     open_message(g, &w, "message");
     vt_json_close(&w);
     vt_json_null(&w, "stop_reason");
     vt_json_null(&w, "stop_sequence");
     write_usage(e->prompt_tokens, e->cached_tokens, 1, &w);
     vt_json_close(&w);
-    send(g, "message_start", &w, &text);
-    begin(&w, &text, "ping");
-    send(g, "ping", &w, &text);
+    generation_send_event(g, "message_start", &w);
+    begin(&w, "ping");
+    generation_send_event(g, "ping", &w);
 }
 
-static void begin_delta(const blocks *b, vt_json *w, vt_buf *text, const char *type)
+static void begin_delta(const blocks *b, vt_json *w, const char *type)
 {
-    begin(w, text, "content_block_delta");
+    begin(w, "content_block_delta");
     vt_json_int(w, "index", b->n - 1);
     vt_json_open(w, "delta", '{');
     vt_json_string(w, "type", type);
 }
 
-static void send_delta(generation *g, vt_json *w, vt_buf *text)
+static void send_delta(generation *g, vt_json *w)
 {
     vt_json_close(w);
-    send(g, "content_block_delta", w, text);
+    generation_send_event(g, "content_block_delta", w);
 }
 
 static void close_block(generation *g, blocks *b)
 {
     vt_json w;
-    vt_buf text;
     if (!b->open)
         return;
     if (b->kind == VT_PIECE_REASONING) {
-        begin_delta(b, &w, &text, "signature_delta");
+        begin_delta(b, &w, "signature_delta");
         write_signature(&g->reply.choice[0], &w);
-        send_delta(g, &w, &text);
+        send_delta(g, &w);
     }
-    begin(&w, &text, "content_block_stop");
+    begin(&w, "content_block_stop");
     vt_json_int(&w, "index", b->n - 1);
-    send(g, "content_block_stop", &w, &text);
+    generation_send_event(g, "content_block_stop", &w);
     b->open = false;
 }
 
 static void open_block(generation *g, blocks *b, const vt_openai_delta *p)
 {
     vt_json w;
-    vt_buf text;
     close_block(g, b);
     b->open = true;
     b->kind = p->kind;
-    begin(&w, &text, "content_block_start");
+    begin(&w, "content_block_start");
     vt_json_int(&w, "index", b->n++);
     if (p->kind == VT_PIECE_TEXT) {
         write_text_block("", 0, &w, "content_block");
@@ -207,7 +193,7 @@ static void open_block(generation *g, blocks *b, const vt_openai_delta *p)
         vt_json_string(&w, "signature", "");
         vt_json_close(&w);
     }
-    send(g, "content_block_start", &w, &text);
+    generation_send_event(g, "content_block_start", &w);
 }
 
 static void send_bytes(generation *g, const blocks *b, const vt_openai_delta *p)
@@ -218,10 +204,9 @@ static void send_bytes(generation *g, const blocks *b, const vt_openai_delta *p)
         [VT_PIECE_ARGUMENTS] = {"input_json_delta", "partial_json"},
     };
     vt_json w;
-    vt_buf text;
-    begin_delta(b, &w, &text, names[p->kind][0]);
+    begin_delta(b, &w, names[p->kind][0]);
     vt_json_string_n(&w, names[p->kind][1], g->reply.choice[0].fresh.data + p->at, p->n);
-    send_delta(g, &w, &text);
+    send_delta(g, &w);
 }
 
 static void send_piece(generation *g, blocks *b, const vt_openai_delta *p)
@@ -239,20 +224,19 @@ static void send_piece(generation *g, blocks *b, const vt_openai_delta *p)
 static void end_message(generation *g, blocks *b)
 {
     vt_json w;
-    vt_buf text;
     const vt_openai_reply *r = &g->reply;
     const vt_openai_delta none = {.kind = VT_PIECE_TEXT};
     if (b->n == 0) /* clients expect a block */
         open_block(g, b, &none);
     close_block(g, b);
-    begin(&w, &text, "message_delta");
+    begin(&w, "message_delta");
     vt_json_open(&w, "delta", '{');
     write_stop(g, &w);
     vt_json_close(&w);
     write_usage(r->prompt_tokens, r->cached_tokens, r->completion_tokens, &w);
-    send(g, "message_delta", &w, &text);
-    begin(&w, &text, "message_stop");
-    send(g, "message_stop", &w, &text);
+    generation_send_event(g, "message_delta", &w);
+    begin(&w, "message_stop");
+    generation_send_event(g, "message_stop", &w);
 }
 
 static void on_told(generation *g, int32_t prompt, const vt_event *e)
@@ -283,21 +267,18 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
 static void on_end(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
     const vt_openai_reply *r = &g->reply;
     if (g->request.stream) {
         if (g->error.http) {
-            vt_json_begin(&w, &text, -1);
+            vt_json_line(&w);
             vt_anthropic_error_write(&g->error, g->id, &w);
-            if (vt_json_end(&w))
-                (void)generation_send_event(g, "error", &text);
-            vt_buf_release(&text);
+            generation_send_event(g, "error", &w);
         }
         if (g->x)
             vt_web_end(g->x);
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     open_message(g, &w, NULL);
     for (int32_t i = 0; i < vt_openai_n_parts(&r->choice[0]); i++)
         write_part(&r->choice[0], i, &w);
@@ -309,7 +290,7 @@ static void on_end(generation *g)
     vt_json_close(&w);
     generation_headers(g, true);
     vt_web_header(g->x, "request-id", g->id);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static void forget(generation *g) { free(g->own); }

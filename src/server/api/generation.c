@@ -369,44 +369,53 @@ void generation_headers(generation *g, bool whole)
     vt_web_header(g->x, "Server-Timing", text);
 }
 
-/* Writes a piece of a stream of that type: `before`, the JSON, `after`. */
-static bool send_piece(generation *g, const char *type, const char *before, const vt_buf *json,
+/* Sends a piece of a stream of that type: `before`, the JSON, `after`. */
+static void send_piece(generation *g, const char *type, const char *before, vt_json *w,
                        const char *after)
 {
-    if (!g->x)
-        return false;
-    if (!g->streaming) {
-        generation_headers(g, false);
-        vt_web_header(g->x, "Cache-Control", "no-cache");
-        vt_web_stream(g->x, 200, type);
-        g->streaming = true;
-    }
     vt_buf line = {0};
-    vt_buf_puts(&line, before);
-    vt_buf_add(&line, json->data, json->len);
-    vt_buf_puts(&line, after);
-    bool sent = !line.failed && !json->failed && vt_web_write(g->x, line.data, line.len);
+    if (g->x && vt_json_end(w)) {
+        if (!g->streaming) {
+            generation_headers(g, false);
+            vt_web_header(g->x, "Cache-Control", "no-cache");
+            vt_web_stream(g->x, 200, type);
+            g->streaming = true;
+        }
+        vt_buf_puts(&line, before);
+        vt_buf_add(&line, w->out->data, w->out->len);
+        vt_buf_puts(&line, after);
+        if (!line.failed)
+            (void)vt_web_write(g->x, line.data, line.len);
+    }
     vt_buf_release(&line);
-    return sent;
+    vt_json_release(w);
 }
 
 static const char event_stream[] = "text/event-stream; charset=utf-8";
 
-bool generation_send(generation *g, const vt_buf *json)
+void generation_send(generation *g, vt_json *w)
 {
-    return send_piece(g, event_stream, "data: ", json, "\n\n");
+    send_piece(g, event_stream, "data: ", w, "\n\n");
 }
 
-bool generation_send_event(generation *g, const char *name, const vt_buf *json)
+void generation_send_event(generation *g, const char *name, vt_json *w)
 {
     char before[80];
     snprintf(before, sizeof before, "event: %s\ndata: ", name);
-    return send_piece(g, event_stream, before, json, "\n\n");
+    send_piece(g, event_stream, before, w, "\n\n");
 }
 
-bool generation_send_line(generation *g, const vt_buf *json)
+void generation_send_line(generation *g, vt_json *w)
 {
-    return send_piece(g, "application/x-ndjson", "", json, "\n");
+    send_piece(g, "application/x-ndjson", "", w, "\n");
+}
+
+void generation_send_error(generation *g)
+{
+    vt_json w;
+    vt_json_object(&w);
+    vt_openai_error_write(&g->error, &w, "error");
+    generation_send(g, &w);
 }
 
 void generation_send_done(generation *g)

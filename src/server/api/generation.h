@@ -106,12 +106,14 @@ void generation_release_all(vt_server *s);
 /* The usual `read`: JSON, then the fields and prompts of form->api. */
 void generation_read(generation *g);
 
-/* Sends "data: <json>\n\n" of an SSE stream, beginning it where it has not begun. False: the client
- * has gone. */
-bool generation_send(generation *g, const vt_buf *json);
+/* Sends "data: <json>\n\n" of an SSE stream, beginning it where it has not begun. Ends and releases
+ * `w`, which has a text of its own. */
+void generation_send(generation *g, vt_json *w);
 /* The same with "event: <name>" in front, and as a line of JSON without anything around it. */
-bool generation_send_event(generation *g, const char *name, const vt_buf *json);
-bool generation_send_line(generation *g, const vt_buf *json);
+void generation_send_event(generation *g, const char *name, vt_json *w);
+void generation_send_line(generation *g, vt_json *w);
+/* The error as an object's member, as OpenAI tells it in a stream. */
+void generation_send_error(generation *g);
 /* "data: [DONE]" and the end of the answer. */
 void generation_send_done(generation *g);
 /* "timings" of the answer, an object in llama-server's shape with what else is known. */

@@ -38,14 +38,11 @@ static int64_t oldest_submission(const vt_server *s)
 static void answer_state(vt_exchange *x, int status, const char *state)
 {
     vt_json w;
-    vt_buf text = {0};
     if (status == 503)
         vt_web_header(x, "Retry-After", "1");
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "status", state);
-    vt_json_close(&w);
-    server_reply_json(x, status, &w, &text);
+    server_reply_json(x, status, &w);
 }
 
 static const char *trouble(const vt_server *s)

@@ -26,50 +26,34 @@ static void write_choice(const generation *g, int32_t i, vt_json *w)
     close_choice(g, i, w);
 }
 
-static void send_json(generation *g, vt_json *w, vt_buf *text)
-{
-    if (vt_json_end(w))
-        (void)generation_send(g, text);
-    vt_buf_release(text);
-}
-
 static void on_told(generation *g, int32_t prompt, const vt_event *e)
 {
     vt_json w;
-    vt_buf text = {0};
     if (!g->request.stream || vt_openai_is_score(e))
         return;
     if (e->finish == VT_FINISH_NONE && vt_web_unsent(g->x) > MAX_WAITING)
         return;
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     write_choice(g, prompt * g->reply.n_each + e->sample, &w);
-    send_json(g, &w, &text);
+    generation_send(g, &w);
 }
 
 static void end_stream(generation *g)
 {
-    vt_json w;
-    vt_buf text = {0};
-    if (g->error.http) {
-        vt_json_begin(&w, &text, -1);
-        vt_json_open(&w, NULL, '{');
-        vt_openai_error_write(&g->error, &w, "error");
-        vt_json_close(&w);
-        send_json(g, &w, &text);
-    }
+    if (g->error.http)
+        generation_send_error(g);
     generation_send_done(g);
 }
 
 static void on_end(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
     bool list = g->request.list || g->reply.n > 1;
     if (g->request.stream) {
         end_stream(g);
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     if (list)
         vt_json_open(&w, NULL, '[');
     for (int32_t i = 0; i < g->reply.n; i++)
@@ -77,7 +61,7 @@ static void on_end(generation *g)
     if (list)
         vt_json_close(&w);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static const generation_form generate = {.name = "generate",

@@ -28,14 +28,11 @@ static void write_time(vt_json *w, const char *key, int64_t seconds)
 static void reply_error(vt_exchange *x, const vt_openai_error *e)
 {
     vt_json w;
-    vt_buf text = {0};
     if (e->http == 503 || e->http == 429)
         vt_web_header(x, "Retry-After", "1");
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "error", e->message);
-    vt_json_close(&w);
-    server_reply_json(x, e->http, &w, &text);
+    server_reply_json(x, e->http, &w);
 }
 
 static void refuse(generation *g, vt_exchange *x) { reply_error(x, &g->error); }
@@ -44,9 +41,9 @@ static void refuse(generation *g, vt_exchange *x) { reply_error(x, &g->error); }
 
 static bool is_chat(const generation *g) { return g->form->translate == vt_ollama_chat; }
 
-static void open_line(const generation *g, vt_json *w)
+static void begin_line(const generation *g, vt_json *w)
 {
-    vt_json_open(w, NULL, '{');
+    vt_json_object(w);
     vt_json_string(w, "model", g->reply.model);
     write_time(w, "created_at", g->reply.created);
 }
@@ -103,30 +100,20 @@ static void write_end(const generation *g, vt_json *w)
     vt_json_int(w, "eval_duration", t->last_token > first ? t->last_token - first : 0);
 }
 
-static void send(generation *g, vt_json *w, vt_buf *text)
-{
-    vt_json_close(w);
-    if (vt_json_end(w))
-        (void)generation_send_line(g, text);
-    vt_buf_release(text);
-}
-
 static void send_piece(generation *g, vt_openai_delta p)
 {
     vt_json w;
-    vt_buf text = {0};
     const vt_openai_choice *c = &g->reply.choice[0];
     const char *bytes = c->fresh.data ? c->fresh.data + p.at : "";
     bool call = p.kind == VT_PIECE_CALL_END || p.kind == VT_PIECE_CALL_BROKEN;
     if (p.kind == VT_PIECE_CALL || p.kind == VT_PIECE_ARGUMENTS || (call && !is_chat(g)))
         return; /* a call is told when it has ended */
-    vt_json_begin(&w, &text, -1);
-    open_line(g, &w);
+    begin_line(g, &w);
     write_said(g, bytes, p.kind == VT_PIECE_TEXT ? p.n : 0, bytes,
                p.kind == VT_PIECE_REASONING ? p.n : 0, call ? p.call : 0, call ? p.call + 1 : 0,
                &w);
     vt_json_bool(&w, "done", false);
-    send(g, &w, &text);
+    generation_send_line(g, &w);
 }
 
 static void on_told(generation *g, int32_t prompt, const vt_event *e)
@@ -142,14 +129,12 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
 static void on_end(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
     const vt_openai_choice *c = g->reply.choice;
-    vt_json_begin(&w, &text, -1);
     if (g->error.http) {
-        vt_json_open(&w, NULL, '{');
+        vt_json_object(&w);
         vt_json_string(&w, "error", g->error.message);
     } else {
-        open_line(g, &w);
+        begin_line(g, &w);
         if (g->request.stream)
             write_said(g, "", 0, "", 0, 0, 0, &w);
         else
@@ -158,14 +143,13 @@ static void on_end(generation *g)
         write_end(g, &w);
     }
     if (g->request.stream) {
-        send(g, &w, &text);
+        generation_send_line(g, &w);
         if (g->x)
             vt_web_end(g->x);
         return;
     }
-    vt_json_close(&w);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static const generation_form chat = {.name = "ollama_chat",
@@ -191,21 +175,18 @@ static bool answer_load(vt_server *s, vt_exchange *x)
     vt_openai_error e = {0};
     json_t *body = NULL;
     vt_json w;
-    vt_buf text = {0};
     bool loads = r->body_len <= MOST &&
                  vt_openai_json_load(r->body, r->body_len, &body, &e) == VT_OK &&
                  vt_ollama_only_loads(body);
     json_decref(body);
     if (!loads)
         return false;
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "model", s->model_name);
     write_time(&w, "created_at", (int64_t)time(NULL));
     vt_json_bool(&w, "done", true);
     vt_json_string(&w, "done_reason", "load");
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
     return true;
 }
 
@@ -287,9 +268,7 @@ static void write_digest(const vt_server *s, vt_json *w)
 static void reply_models(const vt_server *s, vt_exchange *x, bool running)
 {
     vt_json w;
-    vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_open(&w, "models", '[');
     vt_json_open(&w, NULL, '{');
     vt_json_string(&w, "name", s->model_name);
@@ -305,8 +284,7 @@ static void reply_models(const vt_server *s, vt_exchange *x, bool running)
     }
     vt_json_close(&w);
     vt_json_close(&w);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 void server_ollama_tags(vt_server *s, vt_exchange *x) { reply_models(s, x, false); }
@@ -316,13 +294,10 @@ void server_ollama_ps(vt_server *s, vt_exchange *x) { reply_models(s, x, true); 
 void server_ollama_version(vt_server *s, vt_exchange *x)
 {
     vt_json w;
-    vt_buf text = {0};
     (void)s;
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "version", interface_version);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 static void write_info(const vt_server *s, vt_json *w)
@@ -347,9 +322,7 @@ static void reply_show(const vt_server *s, vt_exchange *x)
     const vt_model *m = s->model;
     const char *template = m->chat_template ? vt_template_source(m->chat_template) : "";
     vt_json w;
-    vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "modelfile", "");
     vt_json_string(&w, "parameters", "");
     vt_json_string(&w, "template", template);
@@ -363,8 +336,7 @@ static void reply_show(const vt_server *s, vt_exchange *x)
         vt_json_string(&w, NULL, "thinking");
     vt_json_close(&w);
     write_time(&w, "modified_at", s->started_s);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* Returns true if a model's name, perhaps with the tag "latest", is one of the served model's. */

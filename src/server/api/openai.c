@@ -7,40 +7,27 @@
 
 /* ---- answering ---- */
 
-static void send_json(generation *g, vt_json *w, vt_buf *text)
-{
-    if (vt_json_end(w))
-        (void)generation_send(g, text);
-    vt_buf_release(text);
-}
-
 /* A piece of a stream. The piece that brings the last end has the timings too, for which the reply
- * must have taken the event: they are written in `end`. */
-typedef struct last_piece {
-    vt_json w;
-    vt_buf text;
-} last_piece;
-
+ * must have taken the event: it is kept in g->own, and they are written in `end`. */
 static void stream_event(generation *g, int32_t prompt, const vt_event *e)
 {
     vt_json w;
-    vt_buf text = {0};
     bool last = e->finish != VT_FINISH_NONE && g->reply.n_open == 1;
     if (e->finish == VT_FINISH_ERROR || vt_openai_is_score(e))
         return; /* `end` tells the error */
     if (e->text_len == 0 && e->finish == VT_FINISH_NONE && g->reply.n_top < 0 &&
         g->reply.choice[prompt * g->reply.n_each + e->sample].n_tokens > 0)
         return; /* a token that has no text yet */
-    last_piece *kept = last ? vt_calloc(1, sizeof *kept) : NULL;
+    vt_json *kept = last ? vt_calloc(1, sizeof *kept) : NULL;
     if (kept) {
-        vt_json_begin(&kept->w, &kept->text, -1);
-        vt_openai_chunk_open(&g->reply, prompt, e, &kept->w);
+        vt_json_line(kept);
+        vt_openai_chunk_open(&g->reply, prompt, e, kept);
         g->own = kept;
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_openai_chunk_write(&g->reply, prompt, e, &w);
-    send_json(g, &w, &text);
+    generation_send(g, &w);
 }
 
 static void on_event(generation *g, int32_t prompt, const vt_event *e)
@@ -58,7 +45,6 @@ static bool ends_call(vt_openai_delta p)
 static void on_told(generation *g, int32_t prompt, const vt_event *e)
 {
     vt_json w;
-    vt_buf text = {0};
     const vt_openai_choice *c = &g->reply.choice[prompt * g->reply.n_each + e->sample];
     if (!g->request.stream || !g->reply.splits || vt_openai_is_score(e))
         return;
@@ -69,44 +55,35 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
     for (int32_t i = 0; i < n; i++) {
         if (i < vt_openai_n_pieces(c) && ends_call(vt_openai_piece_at(c, i)))
             continue;
-        vt_json_begin(&w, &text, -1);
+        vt_json_line(&w);
         vt_openai_piece_chunk_write(&g->reply, prompt, e, i, &w);
-        send_json(g, &w, &text);
+        generation_send(g, &w);
     }
     if (e->finish == VT_FINISH_NONE)
         return;
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_openai_end_chunk_open(&g->reply, prompt, e, &w);
     if (g->reply.n_open == 0)
         generation_write_timings(g, &w, "timings");
     vt_json_close(&w);
-    send_json(g, &w, &text);
+    generation_send(g, &w);
 }
 
 static void end_stream(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
-    last_piece *kept = g->own;
-    g->own = NULL;
+    vt_json *kept = g->own;
     if (kept && !g->error.http) {
-        generation_write_timings(g, &kept->w, "timings");
-        vt_json_close(&kept->w);
-        send_json(g, &kept->w, &kept->text);
+        generation_write_timings(g, kept, "timings");
+        vt_json_close(kept);
+        generation_send(g, kept);
     }
-    if (kept)
-        vt_buf_release(&kept->text);
-    free(kept);
-    if (g->error.http) {
-        vt_json_begin(&w, &text, -1);
-        vt_json_open(&w, NULL, '{');
-        vt_openai_error_write(&g->error, &w, "error");
-        vt_json_close(&w);
-        send_json(g, &w, &text);
-    } else if (g->request.include_usage) {
-        vt_json_begin(&w, &text, -1);
+    if (g->error.http)
+        generation_send_error(g);
+    else if (g->request.include_usage) {
+        vt_json_line(&w);
         vt_openai_usage_chunk_write(&g->reply, &w);
-        send_json(g, &w, &text);
+        generation_send(g, &w);
     }
     generation_send_done(g);
 }
@@ -114,25 +91,23 @@ static void end_stream(generation *g)
 static void on_end(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
     if (g->request.stream) {
         end_stream(g);
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_openai_reply_open(&g->reply, &w, NULL);
     generation_write_timings(g, &w, "timings");
     vt_json_close(&w);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static void forget(generation *g)
 {
-    last_piece *kept = g->own;
-    if (kept)
-        vt_buf_release(&kept->text);
-    free(kept);
+    if (g->own)
+        vt_json_release(g->own);
+    free(g->own);
 }
 
 static const generation_form chat = {.name = "chat",
@@ -152,11 +127,10 @@ static const generation_form completions = {.name = "completions",
 static void end_embeddings(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_openai_embeddings_write(&g->reply, &g->request, &w, NULL);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static const generation_form embeddings = {.name = "embeddings",
@@ -197,17 +171,14 @@ static void write_model(const vt_server *s, const char *name, vt_json *w)
 void server_models(vt_server *s, vt_exchange *x)
 {
     vt_json w;
-    vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "object", "list");
     vt_json_open(&w, "data", '[');
     write_model(s, s->model_name, &w);
     if (s->list_name && strcmp(s->list_name, s->model_name) != 0)
         write_model(s, s->list_name, &w);
     vt_json_close(&w);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 void server_model(vt_server *s, vt_exchange *x)
@@ -215,7 +186,6 @@ void server_model(vt_server *s, vt_exchange *x)
     static const char prefix[] = "/v1/models/";
     const char *name = vt_web_request(x)->path + sizeof prefix - 1;
     vt_json w;
-    vt_buf text = {0};
     if (strcmp(name, s->model_name) != 0 && !(s->list_name && strcmp(name, s->list_name) == 0)) {
         vt_openai_error e = {0};
         vt_openai_refuse(&e, 404, "model", "model: '%.80s' is not here, expected '%.200s'", name,
@@ -224,7 +194,7 @@ void server_model(vt_server *s, vt_exchange *x)
         server_reply_error(x, &e);
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     write_model(s, name, &w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }

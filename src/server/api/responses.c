@@ -164,36 +164,25 @@ static void write_response(const generation *g, bool ended, vt_json *w, const ch
 
 /* ---- a stream ---- */
 
-static void begin(items *s, vt_json *w, vt_buf *text, const char *name)
+static void begin(items *s, vt_json *w, const char *name)
 {
-    *text = (vt_buf){0};
-    vt_json_begin(w, text, -1);
-    vt_json_open(w, NULL, '{');
+    vt_json_object(w);
     vt_json_string(w, "type", name);
     vt_json_int(w, "sequence_number", s->sequence++);
-}
-
-static void send(generation *g, const char *name, vt_json *w, vt_buf *text)
-{
-    vt_json_close(w);
-    if (vt_json_end(w))
-        (void)generation_send_event(g, name, text);
-    vt_buf_release(text);
 }
 
 static void send_response(generation *g, items *s, const char *name, bool ended)
 {
     vt_json w;
-    vt_buf text;
-    begin(s, &w, &text, name);
+    begin(s, &w, name);
     write_response(g, ended, &w, "response");
-    send(g, name, &w, &text);
+    generation_send_event(g, name, &w);
 }
 
 /* An event of the item that was begun last, with its place. */
-static void begin_part(const generation *g, items *s, vt_json *w, vt_buf *text, const char *name)
+static void begin_part(const generation *g, items *s, vt_json *w, const char *name)
 {
-    begin(s, w, text, name);
+    begin(s, w, name);
     write_item_id(g, s->n - 1, s->kind, w, "item_id");
     vt_json_int(w, "output_index", s->n - 1);
     if (s->kind != VT_PIECE_CALL)
@@ -203,20 +192,18 @@ static void begin_part(const generation *g, items *s, vt_json *w, vt_buf *text, 
 static void send_item(generation *g, items *s, const char *name, vt_openai_delta p, bool whole)
 {
     vt_json w;
-    vt_buf text;
-    begin(s, &w, &text, name);
+    begin(s, &w, name);
     vt_json_int(&w, "output_index", s->n - 1);
     write_item(g, s->n - 1, p, whole, &w, "item");
-    send(g, name, &w, &text);
+    generation_send_event(g, name, &w);
 }
 
 static void send_content(generation *g, items *s, const char *name, const char *bytes, size_t n)
 {
     vt_json w;
-    vt_buf text;
-    begin_part(g, s, &w, &text, name);
+    begin_part(g, s, &w, name);
     write_content(s->kind, bytes, n, &w, "part");
-    send(g, name, &w, &text);
+    generation_send_event(g, name, &w);
 }
 
 /* A delta or the whole of what it adds up to. */
@@ -224,14 +211,13 @@ static void send_text(generation *g, items *s, const char *name, const char *key
                       size_t n)
 {
     vt_json w;
-    vt_buf text;
-    begin_part(g, s, &w, &text, name);
+    begin_part(g, s, &w, name);
     vt_json_string_n(&w, key, bytes, n);
     if (s->kind == VT_PIECE_TEXT) {
         vt_json_open(&w, "logprobs", '[');
         vt_json_close(&w);
     }
-    send(g, name, &w, &text);
+    generation_send_event(g, name, &w);
 }
 
 static void close_item(generation *g, items *s)
@@ -312,13 +298,12 @@ static void end_stream(generation *g)
 {
     items none = {0}, *s = g->own ? g->own : &none;
     vt_json w;
-    vt_buf text;
     if (g->error.http) {
-        begin(s, &w, &text, "error");
+        begin(s, &w, "error");
         vt_json_string(&w, "code", g->error.code ? g->error.code : "server_error");
         vt_json_string(&w, "message", g->error.message);
         vt_json_string(&w, "param", g->error.param[0] ? g->error.param : NULL);
-        send(g, "error", &w, &text);
+        generation_send_event(g, "error", &w);
     }
     if (g->x)
         vt_web_end(g->x);
@@ -327,15 +312,14 @@ static void end_stream(generation *g)
 static void on_end(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
     if (g->request.stream) {
         end_stream(g);
         return;
     }
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     write_response(g, true, &w, NULL);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static void forget(generation *g) { free(g->own); }

@@ -11,34 +11,20 @@
 #include "server/api/generation.h"
 #include "text/template/template.h"
 
-static void answer_begin(vt_json *w, vt_buf *text)
-{
-    vt_json_begin(w, text, -1);
-    vt_json_open(w, NULL, '{');
-}
-
-static void answer_end(vt_exchange *x, vt_json *w, vt_buf *text)
-{
-    vt_json_close(w);
-    server_reply_json(x, 200, w, text);
-}
-
 void server_version(vt_server *s, vt_exchange *x)
 {
     vt_json w;
-    vt_buf text = {0};
     (void)s;
-    answer_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_string(&w, "version", vt_version());
-    answer_end(x, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 void server_model_info(vt_server *s, vt_exchange *x)
 {
     const vt_model *m = s->model;
     vt_json w;
-    vt_buf text = {0};
-    answer_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_string(&w, "model_path", s->model_name);
     vt_json_string(&w, "tokenizer_path", s->model_name);
     vt_json_string(&w, "served_model_name", s->model_name);
@@ -51,14 +37,11 @@ void server_model_info(vt_server *s, vt_exchange *x)
     vt_json_int(&w, "max_model_len", vt_engine_max_context(s->engine));
     vt_json_int(&w, "num_layers", m->arch.n_layers);
     vt_json_int(&w, "bos_token_id", vt_model_bos(m));
-    vt_json_open(&w, "eos_token_ids", '[');
-    for (int32_t i = 0; i < m->n_eos; i++)
-        vt_json_int(&w, NULL, m->eos[i]);
-    vt_json_close(&w);
+    vt_json_ints(&w, "eos_token_ids", m->eos, m->n_eos);
     vt_json_bool(&w, "has_tokenizer", m->tokenizer != NULL);
     vt_json_bool(&w, "has_image_understanding", false);
     vt_json_bool(&w, "has_audio_understanding", false);
-    answer_end(x, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* ---- /tokenizer_info ---- */
@@ -80,8 +63,7 @@ void server_tokenizer_info(vt_server *s, vt_exchange *x)
 {
     const vt_model *m = s->model;
     vt_json w;
-    vt_buf text = {0};
-    answer_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_string(&w, "tokenizer_class", "vitrine");
     vt_json_int(&w, "vocab_size", vt_model_vocab_size(m));
     vt_json_int(&w, "model_max_length", vt_model_max_context(m));
@@ -91,7 +73,7 @@ void server_tokenizer_info(vt_server *s, vt_exchange *x)
     vt_json_null(&w, "pad_token");
     vt_json_string(&w, "chat_template",
                    m->chat_template ? vt_template_source(m->chat_template) : NULL);
-    answer_end(x, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* ---- /server_info ---- */
@@ -166,11 +148,10 @@ void server_info(vt_server *s, vt_exchange *x)
     const vt_limits *limits = &vt_engine_scheduler(s->engine)->config.limits;
     vt_engine_stats e;
     vt_json w;
-    vt_buf text = {0};
     char device[64];
     vt_engine_copy_stats(s->engine, &e);
     vt_options_device(s->options, device, sizeof device);
-    answer_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_string(&w, "version", vt_version());
     vt_json_string(&w, "status", s->draining ? "draining" : "ready");
     vt_json_string(&w, "model_path", s->model_name);
@@ -197,7 +178,7 @@ void server_info(vt_server *s, vt_exchange *x)
     vt_json_bool(&w, "needs_admin_key", s->admin_keys.n > 0);
     write_options(&w, s->options);
     write_stats(&w, &e);
-    answer_end(x, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* ---- loads ---- */
@@ -228,9 +209,8 @@ void server_loads(vt_server *s, vt_exchange *x)
 {
     vt_engine_stats e;
     vt_json w;
-    vt_buf text = {0};
     vt_engine_copy_stats(s->engine, &e);
-    answer_begin(&w, &text);
+    vt_json_object(&w);
     vt_json_fixed(&w, "timestamp", (double)time(NULL), 0);
     vt_json_string(&w, "version", vt_version());
     vt_json_int(&w, "dp_rank_count", 1);
@@ -243,7 +223,7 @@ void server_loads(vt_server *s, vt_exchange *x)
     vt_json_int(&w, "total_reqs", e.n_running + e.n_waiting);
     vt_json_real(&w, "avg_token_usage", token_usage(&e));
     vt_json_close(&w);
-    answer_end(x, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* The older form: a list with one object a rank. */
@@ -251,9 +231,8 @@ void server_load(vt_server *s, vt_exchange *x)
 {
     vt_engine_stats e;
     vt_json w;
-    vt_buf text = {0};
     vt_engine_copy_stats(s->engine, &e);
-    vt_json_begin(&w, &text, -1);
+    vt_json_line(&w);
     vt_json_open(&w, NULL, '[');
     vt_json_open(&w, NULL, '{');
     vt_json_int(&w, "dp_rank", 0);
@@ -262,5 +241,5 @@ void server_load(vt_server *s, vt_exchange *x)
     vt_json_int(&w, "num_tokens", (int64_t)e.pages_held * e.page_size);
     vt_json_close(&w);
     vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }

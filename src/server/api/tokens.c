@@ -38,10 +38,7 @@ static void write_ids(conversion *c, const vt_openai_request *q, vt_json *w)
     vt_buf piece = {0};
     vt_json_int(w, "count", p->n);
     vt_json_int(w, "max_model_len", vt_engine_max_context(c->server->engine));
-    vt_json_open(w, "tokens", '[');
-    for (int32_t i = 0; i < p->n; i++)
-        vt_json_int(w, NULL, p->ids[i]);
-    vt_json_close(w);
+    vt_json_ints(w, "tokens", p->ids, p->n);
     if (!q->token_strings) {
         vt_json_null(w, "token_strs");
         return;

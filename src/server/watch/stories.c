@@ -90,10 +90,8 @@ void server_story_list(vt_server *s, vt_exchange *x)
 {
     const server_stories *t = s->stories;
     vt_json w;
-    vt_buf text = {0};
     int32_t n_open = 0;
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_open(&w, "open", '[');
     for (const generation *g = s->first; g && n_open < SERVER_STORIES; g = g->next, n_open++)
         write_open(&w, g);
@@ -102,8 +100,7 @@ void server_story_list(vt_server *s, vt_exchange *x)
     for (uint64_t i = 0; i < t->n && i < SERVER_STORIES; i++)
         write_told(&w, &t->told[(t->n - 1 - i) % SERVER_STORIES], false);
     vt_json_close(&w);
-    vt_json_close(&w);
-    server_reply_json(x, 200, &w, &text);
+    server_reply_json(x, 200, &w);
 }
 
 /* ---- one story ---- */

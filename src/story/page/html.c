@@ -83,22 +83,19 @@ static void put_counts(vt_json *w, const trace *t)
 /* JSON inside of HTML: "</script>" and "<!--" must not occur, so no '<' does. */
 static void put_data(vt_buf *out, const trace *t)
 {
-    vt_buf json = {0};
     vt_json w;
-    vt_json_begin(&w, &json, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     put_spans(&w, t);
     put_counts(&w, t);
-    vt_json_close(&w);
     out->failed |= !vt_json_end(&w);
     vt_buf_puts(out, "<script type=\"application/json\" id=\"trace\">");
-    for (size_t i = 0; i < json.len; i++)
-        if (json.data[i] == '<')
+    for (size_t i = 0; i < w.own.len; i++)
+        if (w.own.data[i] == '<')
             vt_buf_puts(out, "\\u003c");
         else
-            vt_buf_putc(out, json.data[i]);
+            vt_buf_putc(out, w.own.data[i]);
     vt_buf_puts(out, "</script>\n");
-    vt_buf_release(&json);
+    vt_json_release(&w);
 }
 
 /* ---- the page ---- */

@@ -207,9 +207,7 @@ void server_ollama_generate(vt_server *s, vt_exchange *x)
 static void end_embed(generation *g)
 {
     vt_json w;
-    vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    vt_json_object(&w);
     vt_json_string(&w, "model", g->reply.model);
     vt_json_open(&w, "embeddings", '[');
     for (int32_t i = 0; i < g->reply.n; i++)
@@ -218,9 +216,8 @@ static void end_embed(generation *g)
     vt_json_int(&w, "total_duration", g->at.end - g->at.began);
     vt_json_int(&w, "load_duration", 0);
     vt_json_int(&w, "prompt_eval_count", g->reply.prompt_tokens);
-    vt_json_close(&w);
     generation_headers(g, true);
-    server_reply_json(g->x, 200, &w, &text);
+    server_reply_json(g->x, 200, &w);
 }
 
 static const generation_form embed = {.name = "ollama_embed",

@@ -85,6 +85,7 @@ VT_API vt_status vt_options_set(vt_options *o, const char *key, const char *valu
 /* The value as text, owned by `o` until the key is set again; NULL if vt_options_set knows no such
  * key. */
 VT_API const char *vt_options_get(const vt_options *o, const char *key);
+/* Models and engines that were made with them go on without them. */
 VT_API void vt_options_free(vt_options *o);
 
 /* How far a vt_model_open or vt_engine_new is. Valid only during the callback. */
@@ -238,8 +239,6 @@ typedef struct vt_logit_bias {
     float bias; /* added to its logit; -infinity: never chosen; infinity is refused */
 } vt_logit_bias;
 
-/* A request. vt_request_init fills in the defaults, which stand after each field here; whatever a
- * pointer points to is copied by vt_engine_submit. A count without its array is VT_ERR_USAGE. */
 /* What an answer has to follow; docs/structured.md says what each kind understands and refuses. */
 typedef enum vt_grammar_kind {
     VT_GRAMMAR_FREE = 0,    /* any text */
@@ -262,6 +261,8 @@ typedef enum vt_thought {
     VT_THOUGHT_BEGUN     /* the prompt ends behind <think> */
 } vt_thought;
 
+/* A request. vt_request_init fills in the defaults, which stand after each field here; whatever a
+ * pointer points to is copied by vt_engine_submit. A count without its array is VT_ERR_USAGE. */
 typedef struct vt_request_params {
     size_t struct_size;       /* set by vt_request_init */
     const int32_t *prompt;    /* [n_prompt] token ids, n_prompt >= 1 */

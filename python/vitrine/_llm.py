@@ -236,8 +236,8 @@ class LLM:
 
     @staticmethod
     def _is_list(prompts: Any) -> bool:
-        """True for several prompts: a list whose entries are texts or lists."""
-        return isinstance(prompts, (list, tuple)) and all(isinstance(p, (str, list, tuple)) for p in prompts)
+        """True for several prompts: a list whose entries are texts, lists or arrays, or an array of two dimensions."""
+        return getattr(prompts, "ndim", 1) == 2 or isinstance(prompts, (list, tuple)) and all(hasattr(p, "__iter__") for p in prompts)
 
     def _results(self, requests: Sequence[Request]) -> list[Result]:
         inbox = Inbox(self, whole=True)

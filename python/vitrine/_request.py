@@ -82,9 +82,10 @@ def real(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
+    numpys = getattr(value, "dtype", None) == bool and getattr(value, "ndim", 1) == 0
+    if not isinstance(value, bool) and not numpys:
         raise ValueError(f"{name} is {value!r}, expected True or False")
-    return value
+    return bool(value)
 
 
 def integers(name: str, values: Any) -> ctypes.Array[ctypes.c_int32]:

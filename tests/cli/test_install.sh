@@ -83,6 +83,15 @@ if command -v pkg-config >/dev/null 2>&1; then
     check "pkg-config finds it wherever it lies" sh -c "export PKG_CONFIG_PATH='$tree/lib/pkgconfig'
         eval cc -o \"'$tmp/moved'\" examples/complete.c \"\$(pkg-config --cflags --libs vitrine)\" && test -x '$tmp/moved'"
 fi
+for way in 'pip install build/wheel/vitrine-.*make wheel' 'apt install ./build/deb/vitrine_.*make deb' 'make run ' 'docs/install.md'; do
+    check "README's first screen has: $way" sh -c "head -n 20 README.md | grep -q '$way'"
+done
+check "every function of the header has a comment" python3 -c '
+import re
+text = open("include/vitrine.h").read()
+found = re.findall(r"(?<=\n)(?=(.*)\nVT_API[^;]*?(\w+)\([^;]*;(.*))", text)
+bare = [name for above, name, behind in found if not above.endswith("*/") and "/*" not in behind]
+assert len(found) == text.count("\nVT_API") and not bare, bare'
 touch "$root/bin/another"
 check "make uninstall" make -s uninstall DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 left=$(cd "$root" && find . ! -type d)

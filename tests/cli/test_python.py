@@ -388,7 +388,7 @@ def test_a_story_is_a_dict_that_notebooks_show_as_a_page():
         vitrine.Story({"no": "story"}).html()
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_and_arrays_of_numpy_are_taken_without_numpy():
     class Integral:
         """As numpy's: registered with numbers.Integral, no int itself."""
         def __init__(self, value):
@@ -397,7 +397,28 @@ def test_numbers_of_numpy_are_numbers():
         def __int__(self):
             return self.value
     numbers.Integral.register(Integral)
-    assert llm().generate([Integral(5), Integral(6)], max_tokens=Integral(2), ignore_eos=True).completion_tokens == 2
+
+    class Array:
+        """Neither list nor tuple; its rows are arrays too."""
+        def __init__(self, rows):
+            self.rows = [Array(r) if isinstance(r, list) else Integral(r) for r in rows]
+            self.ndim = 2 if isinstance(rows[0], list) else 1
+
+        def __iter__(self):
+            return iter(self.rows)
+
+    class Bool:
+        ndim, dtype = 0, bool
+
+        def __bool__(self):
+            return True
+    kw = {"max_tokens": Integral(2), "ignore_eos": Bool()}
+    alone = llm().generate([5, 6], max_tokens=2, ignore_eos=True).tokens
+    assert len(alone) == 2 and llm().generate(Array([5, 6]), **kw).tokens == alone
+    for several in (Array([[5, 6], [7, 8]]), [Array([5, 6]), Array([7, 8])]):
+        assert [r.tokens for r in llm().generate(several, **kw)][0] == alone
+    assert llm().detokenize(Array([5, 6])) == llm().detokenize([5, 6]) and llm().score(Array([5, 6])).tokens == [5, 6]
+    assert "numpy" not in sys.modules
 
 
 def test_ctrl_c_while_a_stream_is_read_ends_it():
@@ -432,11 +453,22 @@ def test_other_threads_run_while_it_computes():
     assert 1 in seen, len(seen)
 
 
-def test_the_pages_example_runs():
-    with open(os.path.join(ROOT, "docs", "python.md"), encoding="utf-8") as f:
-        code = re.search(r"```python\n(.*?)```", f.read(), re.S)[1]
-    out = python(code.replace('"smollm2-135m"', repr(MODEL)))
-    assert out.returncode == 0 and out.stderr == "" and len(out.stdout) > 20, out
+def test_the_pages_examples_run():
+    for page in ("python.md", "install.md"):
+        with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as f:
+            code = re.search(r"```python\n(.*?)```", f.read(), re.S)[1]
+        with tempfile.TemporaryDirectory() as d:
+            out = python(code.replace('"smollm2-135m"', repr(MODEL)), cwd=d)
+            assert out.returncode == 0 and out.stderr == "" and len(out.stdout) > 20, out
+            assert ("story.html" in code) == os.path.exists(os.path.join(d, "story.html"))
+
+
+def test_the_pages_name_the_wheel_that_is_made():
+    path = os.environ["VITRINE_WHEEL"]
+    for page in ("README.md", os.path.join("docs", "python.md"), os.path.join("docs", "install.md")):
+        with open(os.path.join(ROOT, page), encoding="utf-8") as f:
+            (named,) = set(re.findall(r"pip install (?:build/wheel/)?(\S+\.whl)", f.read()))
+        assert glob.glob(os.path.join(os.path.dirname(path), named)) == [path], (page, named)
 
 
 tap.main(globals())

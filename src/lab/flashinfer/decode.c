@@ -182,12 +182,10 @@ static vt_status sweep(lab *l, lab_runs *r, const lab_heads *h, vt_err *err)
 /* The share of stalls in which a warp waits for memory. */
 static void tell_scoreboard(lab *l, const lab_kernel *k)
 {
-    char heads[120], shape[200], why[LAB_NCU_WHY];
+    char shape[160], why[LAB_NCU_WHY];
     lab_counters c;
     lab_heads h = lab_heads_32(l);
-    load b = main_load(l);
-    lab_heads_text(&h, heads, sizeof heads);
-    snprintf(shape, sizeof shape, "seqs=%d,kv_len=%d,%s", b.seqs, b.kv_len, heads);
+    load_shape(&h, main_load(l), shape, sizeof shape);
     if (lab_ncu_read(l,
                      &(lab_kernel_ask){.op = "attention_decode", .shape = shape, .impl = k->impl},
                      "attention", "ncu_decode.csv", &c, why))
@@ -217,17 +215,12 @@ static vt_status turn_splits(lab *l, const lab_heads *h, const lab_kernel *chose
                              vt_err *err)
 {
     const char *row[32];
-    char heads[120], shape[200];
-    lab_heads_text(h, heads, sizeof heads);
-    snprintf(shape, sizeof shape, "seqs=%d,kv_len=%d,%s", b.seqs, b.kv_len, heads);
+    char shape[160];
+    load_shape(h, b, shape, sizeof shape);
     int32_t n = lab_kernel_rows(l, "attention_decode", shape, row, 32, err), turned = 0;
-    const vt_op *card = vt_op_find("attention_decode");
     for (int32_t i = 0; i < n; i++) {
-        bool variant = false;
         lab_kernel k;
-        for (const vt_impl *const *v = card->variants; v && *v; v++)
-            variant |= strcmp((*v)->name, row[i]) == 0;
-        if (!variant || strcmp(row[i], chosen->impl) == 0)
+        if (!lab_is_variant("attention_decode", row[i]) || strcmp(row[i], chosen->impl) == 0)
             continue;
         TRY(run_load(l, h, row[i], b, &k, err));
         char name[64], where[80];

@@ -127,12 +127,10 @@ static const char *two_kernels(lab *l, const char *shape)
 {
     const char *row[16];
     vt_err err = {0};
-    const vt_op *card = vt_op_find("add_rmsnorm");
     int32_t n = lab_kernel_rows(l, "add_rmsnorm", shape, row, 16, &err);
     for (int32_t i = 0; i < n; i++)
-        for (const vt_impl *const *v = card->variants; v && *v; v++)
-            if (strcmp((*v)->name, row[i]) == 0)
-                return (*v)->name;
+        if (lab_is_variant("add_rmsnorm", row[i]))
+            return row[i];
     return NULL;
 }
 
@@ -217,18 +215,15 @@ static vt_status sweep(lab *l, lab_runs *r, vt_err *err)
 /* The next narrower instruction set. */
 static vt_status turn_row(lab *l, const lab_kernel *chosen, vt_err *err)
 {
-    const char *row[16];
     char shape[60];
     lab_kernel other;
     snprintf(shape, sizeof shape, "tokens=%d,hidden=%d", rows_of(l), hidden_of(l));
-    int32_t n = lab_kernel_rows(l, "rmsnorm", shape, row, 16, err);
-    for (int32_t i = 0; i < n; i++)
-        if (strcmp(row[i], chosen->impl) != 0) {
-            TRY(lab_run_shape(l, "rmsnorm", row[i], &other, err, "%s", shape));
-            lab_turn_kernels(l, row[i], "VITRINE_ISA", "rmsnorm", 1, chosen, &other,
-                             "the bytes are the same, and bytes are what it waits for");
-            break;
-        }
+    const char *row = lab_kernel_other(l, "rmsnorm", shape, chosen->impl, err);
+    if (!row)
+        return VT_OK;
+    TRY(lab_run_shape(l, "rmsnorm", row, &other, err, "%s", shape));
+    lab_turn_kernels(l, row, "VITRINE_ISA", "rmsnorm", 1, chosen, &other,
+                     "the bytes are the same, and bytes are what it waits for");
     return VT_OK;
 }
 

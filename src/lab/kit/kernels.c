@@ -321,6 +321,26 @@ int32_t lab_kernel_rows(lab *l, const char *op, const char *shape, const char **
     return ask_rows(l, op, shape, &a, err) == VT_OK ? a.n : 0;
 }
 
+const char *lab_kernel_other(lab *l, const char *op, const char *shape, const char *impl,
+                             vt_err *err)
+{
+    const char *row[16];
+    int32_t n = lab_kernel_rows(l, op, shape, row, 16, err);
+    for (int32_t i = 0; i < n; i++)
+        if (strcmp(row[i], impl) != 0)
+            return row[i];
+    return NULL;
+}
+
+bool lab_is_variant(const char *op, const char *row)
+{
+    const vt_op *card = vt_op_find(op);
+    for (const vt_impl *const *v = card ? card->variants : NULL; v && *v; v++)
+        if (strcmp((*v)->name, row) == 0)
+            return true;
+    return false;
+}
+
 vt_status lab_kernel_chosen(lab *l, const char *op, const char *shape, char *out, size_t size,
                             vt_err *err)
 {

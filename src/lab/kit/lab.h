@@ -222,6 +222,11 @@ vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask
  * of static strings. Returns how many; 0 with an error set: no such op or shape. */
 int32_t lab_kernel_rows(lab *l, const char *op, const char *shape, const char **out, int32_t max,
                         vt_err *err);
+/* The first of these rows but `impl` itself; NULL: there is no other one. */
+const char *lab_kernel_other(lab *l, const char *op, const char *shape, const char *impl,
+                             vt_err *err);
+/* Returns true if no engine ever chooses this row of the card. */
+bool lab_is_variant(const char *op, const char *row);
 /* The name of the row that an engine would choose for this call. */
 vt_status lab_kernel_chosen(lab *l, const char *op, const char *shape, char *out, size_t size,
                             vt_err *err);

@@ -214,16 +214,6 @@ static void tell_hardware(lab *l, const trail *t)
 
 /* ---- knobs ---- */
 
-/* Returns true if no engine ever chooses this row. */
-static bool is_variant(const char *op, const char *name)
-{
-    const vt_op *card = vt_op_find(op);
-    for (const vt_impl *const *v = card ? card->variants : NULL; v && *v; v++)
-        if (strcmp((*v)->name, name) == 0)
-            return true;
-    return false;
-}
-
 /* Every other row on the decode of batch 1 and on the prefill. */
 static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
 {
@@ -241,7 +231,7 @@ static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
             if (strcmp(name[r], before->impl) == 0 || slow ||
                 attend(l, 1, q, i ? t->context : q, name[r], &after, err) != VT_OK)
                 continue;
-            if (is_variant(op, name[r]))
+            if (lab_is_variant(op, name[r]))
                 snprintf(where, sizeof where, "variant %s of %s", name[r], op);
             else
                 snprintf(where, sizeof where, "--attention-backend %s", name[r]);

@@ -76,87 +76,67 @@ static void tell_algorithms(lab *l, const lab_link *m)
         mini_word(m->meeting_s, LAB_SECONDS).text);
 }
 
-/* Least times of one layer of the model, halved for two ranks, beside its two all-reduces. */
-static double layer_s(lab *l, mini_pass *p, int32_t n, int32_t q_len, int32_t kv_len)
+static const struct {
+    const char *name;
+    int32_t n, q_len, kv_len;
+} step[] = {
+    {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
+
+enum { STEPS = sizeof step / sizeof *step };
+
+/* Least time of a step's calls, of all or of the first layer alone, halved for two ranks. */
+static double half_s(const lab *l, mini_pass *p, int i, bool layer)
 {
     vt_err err;
     double sum = 0;
-    if (mini_pass_set(p, n, q_len, kv_len, &err) != VT_OK)
+    if (mini_pass_set(p, step[i].n, step[i].q_len, step[i].kv_len, &err) != VT_OK)
         return NAN;
-    for (int32_t i = 0; i < p->described.program->n_calls; i++) {
+    for (int32_t k = 0; k < p->described.program->n_calls; k++) {
         vt_cost c = {0}, extra = {0};
         story_bound bound;
-        if (p->described.program->call[i].layer == 0 && story_step_cost(p->step, i, &c, &extra))
+        if ((!layer || p->described.program->call[k].layer == 0) &&
+            story_step_cost(p->step, k, &c, &extra))
             sum += story_floor_s(&c, &l->roofs, &bound);
     }
-    return sum;
+    return sum / 2;
 }
 
-/* Least time of all calls of the step that is set. */
-static double step_s(const lab *l, mini_pass *p)
+/* Bytes of the activations that an all-reduce of the step sums. */
+static double reduced_bytes(const lab *l, const mini_pass *p, int i)
 {
-    double sum = 0;
-    for (int32_t i = 0; i < p->described.program->n_calls; i++) {
-        vt_cost c = {0}, extra = {0};
-        story_bound bound;
-        if (story_step_cost(p->step, i, &c, &extra))
-            sum += story_floor_s(&c, &l->roofs, &bound);
-    }
-    return sum;
+    int each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
+    return (double)step[i].n * step[i].q_len * p->model->arch.hidden * each;
 }
 
-static vt_status layer_table(lab *l, const lab_link *m, vt_err *err)
+/* One layer on one rank of two, beside its two all-reduces. */
+static void layer_table(lab *l, const lab_link *m, mini_pass *p)
 {
-    static const struct {
-        const char *name;
-        int32_t n, q_len, kv_len;
-    } step[] = {
-        {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
-    mini_pass p;
-    TRY(mini_pass_open(l, &p, err));
-    int32_t hidden = p.model->arch.hidden;
-    int64_t each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
     lab_table(l, "layer_share",
               "two all-reduces a layer, 2 ranks, beside the layer's least time (modelled)",
               "step|>bytes each|>two all-reduces|>layer / 2|>share of the layer");
-    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-        double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
+    for (int i = 0; i < STEPS; i++) {
+        double bytes = reduced_bytes(l, p, i),
                comm = 2 * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes),
-               layer = layer_s(l, &p, step[i].n, step[i].q_len, step[i].kv_len) / 2;
+               layer = half_s(l, p, i, true);
         lab_cells(l, "%s|%f B|%f s|%f s|%f share", step[i].name, bytes, comm, layer,
                   comm / (comm + layer));
     }
-    mini_pass_close(&p);
-    return VT_OK;
 }
 
 /* The same of a forward pass: all calls of one rank of two, beside two all-reduces a layer. */
-static vt_status pass_table(lab *l, const lab_link *m, vt_err *err)
+static void pass_table(lab *l, const lab_link *m, mini_pass *p)
 {
-    static const struct {
-        const char *name;
-        int32_t n, q_len, kv_len;
-    } step[] = {
-        {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
-    mini_pass p;
-    TRY(mini_pass_open(l, &p, err));
-    int32_t hidden = p.model->arch.hidden, layers = p.model->arch.n_layers;
-    int64_t each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
+    int32_t layers = p->model->arch.n_layers;
     lab_table(l, "pass_share",
               "communication : compute of a forward pass on 2 ranks, least times (modelled)",
               "step|>all-reduces|>communication|>compute / 2|>ratio|>share of the pass");
-    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-        double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
-               comm = 2.0 * layers * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, bytes), work = NAN;
-        vt_err why;
-        if (mini_pass_set(&p, step[i].n, step[i].q_len, step[i].kv_len, &why) == VT_OK)
-            work = step_s(l, &p) / 2;
+    for (int i = 0; i < STEPS; i++) {
+        double comm = 2.0 * layers * lab_all_reduce_s(m, LAB_ONE_SHOT, 2, reduced_bytes(l, p, i)),
+               work = half_s(l, p, i, false);
         lab_cells(l, "%s|%d|%f s|%f s", step[i].name, 2 * layers, comm, work);
         lab_cell(l, isfinite(work) ? "%.2f : 1" : "n/a", comm / work);
         lab_cell_number(l, comm / (comm + work), LAB_SHARE);
     }
-    mini_pass_close(&p);
-    return VT_OK;
 }
 
 /* ---- measured ---- */
@@ -264,8 +244,11 @@ static vt_status run(lab *l, vt_err *err)
     if (m.per_s > 0 && isfinite(m.meeting_s)) {
         sizes_table(l, &m);
         tell_algorithms(l, &m);
-        TRY(layer_table(l, &m, err));
-        TRY(pass_table(l, &m, err));
+        mini_pass p;
+        TRY(mini_pass_open(l, &p, err));
+        layer_table(l, &m, &p);
+        pass_table(l, &m, &p);
+        mini_pass_close(&p);
     } else {
         static const char *const key[] = {"sizes",     "one_shot",    "two_shot",  "nccl",
                                           "threshold", "layer_share", "pass_share"};

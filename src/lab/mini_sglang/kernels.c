@@ -277,29 +277,25 @@ static void tell_step(lab *l, const kernels *all)
 static vt_status turn_row(lab *l, const kernels *all, vt_err *err)
 {
     const kernel *most = NULL;
-    const char *name[MINI_MAX_ROWS];
+    lab_kernel after;
+    char where[96];
     for (int32_t i = 0; i < all->n; i++)
         if (all->at[i].ran && all->at[i].decode && (!most || all->at[i].k.bytes > most->k.bytes))
             most = &all->at[i];
-    int32_t n = most ? lab_kernel_rows(l, most->op->name, most->shape, name, MINI_MAX_ROWS, err)
-                     : 0;
-    for (int32_t i = 0; i < n; i++) {
-        lab_kernel after;
-        char where[96];
-        if (strcmp(name[i], most->k.impl) == 0)
-            continue;
-        TRY(lab_kernel_run(
-            l, &(lab_kernel_ask){.op = most->op->name, .shape = most->shape, .impl = name[i]},
-            &after, err));
-        snprintf(where, sizeof where, "%s %s",
-                 strcmp(most->op->name, "linear") == 0 ? "--linear-backend" : "row", name[i]);
-        lab_turn_kernels(l, name[i], where, most->k.shape,
-                         (most->k.bytes + most->k.extra_bytes) / (after.bytes + after.extra_bytes),
-                         &most->k, &after,
-                         "the same bytes; the engine's order of rows says which one "
-                         "moves them faster");
+    if (!most)
         return VT_OK;
-    }
+    const char *op = most->op->name, *row = lab_kernel_other(l, op, most->shape, most->k.impl, err);
+    if (!row)
+        return VT_OK;
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = most->shape, .impl = row}, &after,
+                       err));
+    snprintf(where, sizeof where, "%s %s", strcmp(op, "linear") == 0 ? "--linear-backend" : "row",
+             row);
+    lab_turn_kernels(l, row, where, most->k.shape,
+                     (most->k.bytes + most->k.extra_bytes) / (after.bytes + after.extra_bytes),
+                     &most->k, &after,
+                     "the same bytes; the engine's order of rows says which one "
+                     "moves them faster");
     return VT_OK;
 }
 

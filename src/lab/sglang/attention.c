@@ -108,43 +108,39 @@ static void cut_roles(const char *cut, char *out, size_t size)
     snprintf(out, size, "%s", at ? at + 2 : "");
 }
 
-static void tell_cuts(lab *l, const dive *d)
+/* A table of one part of each description; `none`: where a row has no such part. */
+static void tell_part(lab *l, const dive *d, const char *key, const char *title,
+                      const char *columns, const char *word, const char *none)
 {
     char text[200];
-    lab_table(l, "tiles", "Query rows x head dimension x keys that one piece of work handles",
-              "shape|row|tiles|loads");
+    lab_table(l, key, title, columns);
     for (int i = 0; i < POINTS; i++) {
         const point *p = &d->p[i];
         if (!p->ran)
             continue;
-        lab_cells(l, "%s|%s", p->name, p->k.impl);
-        cut_part(p->k.cut, "tiles of", text, sizeof text);
-        lab_cell(l, "%s", *text ? text : "not tiled");
-        cut_part(p->k.cut, "loads of", text, sizeof text);
-        lab_cell(l, "%s", text);
+        if (word)
+            cut_part(p->k.cut, word, text, sizeof text);
+        else
+            cut_roles(p->k.cut, text, sizeof text);
+        lab_cells(l, "%s|%s|%s", p->name, p->k.impl, *text ? text : none);
+        if (word && strcmp(word, "tiles of") == 0) {
+            cut_part(p->k.cut, "loads of", text, sizeof text);
+            lab_cell(l, "%s", text);
+        }
     }
-    lab_table(l, "work",
+}
+
+static void tell_cuts(lab *l, const dive *d)
+{
+    tell_part(l, d, "tiles", "Query rows x head dimension x keys that one piece of work handles",
+              "shape|row|tiles|loads", "tiles of", "not tiled");
+    tell_part(l, d, "work",
               "Pieces of work over workers; a last wave that is not full leaves some idle",
-              "shape|row|items");
-    for (int i = 0; i < POINTS; i++) {
-        const point *p = &d->p[i];
-        if (!p->ran)
-            continue;
-        cut_part(p->k.cut, " item", text, sizeof text);
-        lab_cells(l, "%s|%s|%s", p->name, p->k.impl, *text ? text : "not described");
-    }
-    lab_table(l, "roles",
+              "shape|row|items", " item", "not described");
+    tell_part(l, d, "roles",
               l->ordinal >= 0 ? "What the warps of a CTA do, and how parts are merged"
                               : "All workers of a CPU do the same; how parts are merged",
-              "shape|row|roles and merging");
-    for (int i = 0; i < POINTS; i++) {
-        const point *p = &d->p[i];
-        if (!p->ran)
-            continue;
-        cut_roles(p->k.cut, text, sizeof text);
-        lab_cells(l, "%s|%s|%s", p->name, p->k.impl,
-                  *text ? text : "every warp does the same, nothing is merged");
-    }
+              "shape|row|roles and merging", NULL, "every warp does the same, nothing is merged");
 }
 
 /* ---- hardware ---- */

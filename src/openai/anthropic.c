@@ -1,32 +1,8 @@
 #include "openai/anthropic.h"
 
-#include <string.h>
-
 #include "base/buf.h"
 #include "base/err.h"
-
-/* A body on its way to a chat's. */
-typedef struct translation {
-    const json_t *body;
-    json_t *chat, *messages, *kwargs; /* kwargs: of the chat template */
-    vt_openai_error *e;
-} translation;
-
-static vt_status no_memory(translation *t)
-{
-    return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");
-}
-
-/* Puts a new value into an object. */
-static vt_status put(translation *t, json_t *object, const char *key, json_t *value)
-{
-    return value && json_object_set_new(object, key, value) == 0 ? VT_OK : no_memory(t);
-}
-
-static bool is(const json_t *v, const char *word)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
-}
+#include "openai/translation.h"
 
 static json_t *text_of(const vt_buf *b)
 {
@@ -53,7 +29,7 @@ static vt_status add_text(translation *t, const json_t *v, const char *where, bo
         if (!is(type, "text") || !json_is_string(text))
             return vt_openai_refuse(t->e, 400, where,
                                     "%s: a block of type '%.40s' found, expected text", where,
-                                    json_is_string(type) ? json_string_value(type) : "missing");
+                                    name_of(type));
         if (!system || strncmp(json_string_value(text), billing, sizeof billing - 1) != 0)
             vt_buf_add(out, json_string_value(text), json_string_length(text));
     }
@@ -84,8 +60,7 @@ static vt_status refuse_block(translation *t, size_t i, size_t k, const json_t *
     return vt_openai_refuse(t->e, 400, "messages",
                             "messages[%zu].content[%zu]: a block of type '%.40s' found, expected "
                             "%s",
-                            i, k, json_is_string(type) ? json_string_value(type) : "missing",
-                            expected);
+                            i, k, name_of(type), expected);
 }
 
 static vt_status read_result(translation *t, const json_t *block)
@@ -253,7 +228,7 @@ static vt_status read_tool_choice(translation *t, const json_t *v)
     if (json_is_true(json_object_get(v, "disable_parallel_tool_use")))
         TRY(put(t, t->chat, "parallel_tool_calls", json_false()));
     if (is(type, "auto") || is(type, "none"))
-        return put(t, t->chat, "tool_choice", json_incref((json_t *)(uintptr_t)type));
+        return put(t, t->chat, "tool_choice", borrow(type));
     if (is(type, "any"))
         return put(t, t->chat, "tool_choice", json_string("required"));
     if (is(type, "tool") && json_is_string(name))
@@ -303,14 +278,12 @@ static vt_status read_model(translation *t, const json_t *v)
 {
     if (json_is_string(v) && strncmp(json_string_value(v), "claude", 6) == 0)
         return VT_OK;
-    return put(t, t->chat, "model", json_incref((json_t *)(uintptr_t)v));
+    return put(t, t->chat, "model", borrow(v));
 }
 
 static vt_status read_stop(translation *t, const json_t *v)
 {
-    return json_is_array(v) && json_array_size(v) == 0
-               ? VT_OK
-               : put(t, t->chat, "stop", json_incref((json_t *)(uintptr_t)v));
+    return json_is_array(v) && json_array_size(v) == 0 ? VT_OK : put(t, t->chat, "stop", borrow(v));
 }
 
 static vt_status read_system_field(translation *t, const json_t *v)
@@ -318,90 +291,50 @@ static vt_status read_system_field(translation *t, const json_t *v)
     return read_system(t, v, "system");
 }
 
-/* The members of a body, in the order in which they are read. Without a function: passed on under
- * their own name (same), or of no effect. */
-static const struct {
-    const char *name;
-    vt_status (*read)(translation *t, const json_t *v);
-    bool same, counted; /* counted: /count_tokens has it */
-} members[] = {
-    {"model", read_model, false, true},
-    {"system", read_system_field, false, true},
-    {"messages", read_messages, false, true},
-    {"tools", read_tools, false, true},
-    {"tool_choice", read_tool_choice, false, false},
-    {"thinking", read_thinking, false, false},
-    {"output_config", read_output, false, false},
-    {"stop_sequences", read_stop, false, false},
-    {"max_tokens", NULL, true, false},
-    {"temperature", NULL, true, false},
-    {"top_p", NULL, true, false},
-    {"top_k", NULL, true, false},
-    {"stream", NULL, true, false},
-    {"metadata", NULL, false, false},
-    {"service_tier", NULL, false, false},
-    {"cache_control", NULL, false, false},
-    {"inference_geo", NULL, false, false},
-    {"speed", NULL, false, false},
-    {"context_management", NULL, false, false},
-    {"diagnostics", NULL, false, false},
+enum { MESSAGES = 1, COUNT = 2, BOTH = 3 };
+
+/* All of them may be in a body whose tokens are counted; those that are read there change the
+ * prompt. */
+static const translation_member members[] = {
+    {"model", BOTH, read_model},
+    {"system", BOTH, read_system_field},
+    {"messages", BOTH, read_messages},
+    {"tools", BOTH, read_tools},
+    {"tool_choice", MESSAGES, read_tool_choice},
+    {"thinking", BOTH, read_thinking},
+    {"output_config", MESSAGES, read_output},
+    {"stop_sequences", MESSAGES, read_stop},
+    {"max_tokens", MESSAGES, NULL, "max_tokens"},
+    {"temperature", MESSAGES, NULL, "temperature"},
+    {"top_p", MESSAGES, NULL, "top_p"},
+    {"top_k", MESSAGES, NULL, "top_k"},
+    {"stream", MESSAGES, NULL, "stream"},
+    {"metadata", MESSAGES},
+    {"service_tier", MESSAGES},
+    {"cache_control", MESSAGES},
+    {"inference_geo", MESSAGES},
+    {"speed", MESSAGES},
+    {"context_management", MESSAGES},
+    {"diagnostics", MESSAGES},
 };
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
-static vt_status read_members(translation *t, bool counts)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)t->body, name, v)
-    {
-        size_t i = 0;
-        while (i < N_MEMBERS && strcmp(members[i].name, name) != 0)
-            i++;
-        if (i == N_MEMBERS && !json_is_null(v))
-            return vt_openai_refuse(t->e, 400, name, "%.60s: not supported", name);
-    }
-    for (size_t i = 0; i < N_MEMBERS; i++) {
-        v = json_object_get(t->body, members[i].name);
-        bool thinks = strcmp(members[i].name, "thinking") == 0; /* changes the prompt */
-        if (!v || json_is_null(v) || (counts && !members[i].counted && !thinks))
-            continue;
-        if (members[i].read)
-            TRY(members[i].read(t, v));
-        else if (members[i].same)
-            TRY(put(t, t->chat, members[i].name, json_incref(v)));
-    }
-    if (!json_object_get(t->body, "messages"))
-        return vt_openai_refuse(t->e, 400, "messages", "messages: missing");
-    if (!counts && !json_object_get(t->body, "max_tokens"))
-        return vt_openai_refuse(t->e, 400, "max_tokens", "max_tokens: missing");
-    return VT_OK;
-}
-
 static json_t *translate(const json_t *body, bool counts, vt_openai_error *e)
 {
-    translation t = {.body = body,
-                     .chat = json_object(),
-                     .messages = json_array(),
-                     .kwargs = json_object(),
-                     .e = e};
-    vt_status status = !json_is_object(body)
-                           ? vt_openai_refuse(e, 400, NULL, "the request is not a JSON object")
-                           : read_members(&t, counts);
+    translation t;
+    vt_status status = translation_begin(&t, body, members, N_MEMBERS, MESSAGES, e);
     if (status == VT_OK)
-        status = put(&t, t.chat, "messages", json_incref(t.messages));
-    if (status == VT_OK && json_object_size(t.kwargs) > 0)
-        status = put(&t, t.chat, "chat_template_kwargs", json_incref(t.kwargs));
+        status = translation_read(&t, members, N_MEMBERS, counts ? COUNT : MESSAGES);
+    if (status == VT_OK && !json_object_get(body, "messages"))
+        status = vt_openai_refuse(e, 400, "messages", "messages: missing");
+    if (status == VT_OK && !counts && !json_object_get(body, "max_tokens"))
+        status = vt_openai_refuse(e, 400, "max_tokens", "max_tokens: missing");
     if (counts)
         json_object_del(t.chat, "thinking_token_budget");
     if (counts && is(json_object_get(json_object_get(body, "tool_choice"), "type"), "none"))
         json_object_del(t.chat, "tools");
-    json_decref(t.messages);
-    json_decref(t.kwargs);
-    if (status == VT_OK)
-        return t.chat;
-    json_decref(t.chat);
-    return NULL;
+    return translation_end(&t, status, true);
 }
 
 json_t *vt_anthropic_chat(const json_t *body, vt_openai_error *e)

@@ -1,33 +1,7 @@
 #include "openai/ollama.h"
 
-#include <string.h>
-
 #include "base/err.h"
-
-/* A body on its way to a chat's. */
-typedef struct translation {
-    const json_t *body;
-    json_t *chat, *messages, *kwargs;
-    vt_openai_error *e;
-} translation;
-
-static vt_status no_memory(translation *t)
-{
-    return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");
-}
-
-/* Puts a new value into an object. */
-static vt_status put(translation *t, json_t *object, const char *key, json_t *value)
-{
-    return value && json_object_set_new(object, key, value) == 0 ? VT_OK : no_memory(t);
-}
-
-static json_t *borrow(const json_t *v) { return json_incref((json_t *)(uintptr_t)v); }
-
-static bool is(const json_t *v, const char *word)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
-}
+#include "openai/translation.h"
 
 static vt_status refuse_kind(translation *t, const char *name, const char *expected)
 {
@@ -317,12 +291,7 @@ static vt_status read_load_options(translation *t, const json_t *v)
 
 enum { CHAT = 1, GENERATE = 2, BOTH = 3, EMBED = 4 };
 
-/* In the order in which they are read. */
-static const struct {
-    const char *name;
-    unsigned where;
-    vt_status (*read)(translation *t, const json_t *v);
-} members[] = {
+static const translation_member members[] = {
     {"model", BOTH | EMBED, read_model},
     {"stream", BOTH, read_stream},
     {"options", BOTH, read_options},
@@ -348,50 +317,16 @@ static const struct {
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
-static vt_status read_members(translation *t, unsigned where)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)t->body, name, v)
-    {
-        size_t i = 0;
-        while (i < N_MEMBERS && !((members[i].where & where) && strcmp(members[i].name, name) == 0))
-            i++;
-        if (i == N_MEMBERS && !json_is_null(v))
-            return vt_openai_refuse(t->e, 400, name, "%.60s: not supported", name);
-    }
-    if (where == EMBED)
-        TRY(put(t, t->chat, "truncate", json_true())); /* Ollama's defaults */
-    else
-        TRY(put(t, t->chat, "stream", json_true()));
-    for (size_t i = 0; i < N_MEMBERS; i++) {
-        v = (members[i].where & where) ? json_object_get(t->body, members[i].name) : NULL;
-        if (v && !json_is_null(v))
-            TRY(members[i].read(t, v));
-    }
-    return VT_OK;
-}
-
 static json_t *translate(const json_t *body, unsigned where, vt_openai_error *e)
 {
-    translation t = {.body = body,
-                     .chat = json_object(),
-                     .messages = json_array(),
-                     .kwargs = json_object(),
-                     .e = e};
-    vt_status status = !json_is_object(body)
-                           ? vt_openai_refuse(e, 400, NULL, "the request is not a JSON object")
-                           : read_members(&t, where);
-    if (status == VT_OK && where != EMBED)
-        status = put(&t, t.chat, "messages", json_incref(t.messages));
-    if (status == VT_OK && json_object_size(t.kwargs) > 0)
-        status = put(&t, t.chat, "chat_template_kwargs", json_incref(t.kwargs));
-    json_decref(t.messages);
-    json_decref(t.kwargs);
+    translation t;
+    const char *preset = where == EMBED ? "truncate" : "stream"; /* which Ollama presets to true */
+    vt_status status = translation_begin(&t, body, members, N_MEMBERS, where, e);
     if (status == VT_OK)
-        return t.chat;
-    json_decref(t.chat);
-    return NULL;
+        status = put(&t, t.chat, preset, json_true());
+    if (status == VT_OK)
+        status = translation_read(&t, members, N_MEMBERS, where);
+    return translation_end(&t, status, where != EMBED);
 }
 
 json_t *vt_ollama_chat(const json_t *body, vt_openai_error *e) { return translate(body, CHAT, e); }

@@ -1,38 +1,8 @@
 #include "openai/responses.h"
 
-#include <string.h>
-
 #include "base/buf.h"
 #include "base/err.h"
-
-/* A body on its way to a chat's. `turn` is the assistant's message that items are joined to. */
-typedef struct translation {
-    json_t *chat, *messages, *kwargs, *turn;
-    vt_openai_error *e;
-} translation;
-
-static vt_status no_memory(translation *t)
-{
-    return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");
-}
-
-/* Puts a new value into an object. */
-static vt_status put(translation *t, json_t *object, const char *key, json_t *value)
-{
-    return value && json_object_set_new(object, key, value) == 0 ? VT_OK : no_memory(t);
-}
-
-static json_t *borrow(const json_t *v) { return json_incref((json_t *)(uintptr_t)v); }
-
-static bool is(const json_t *v, const char *word)
-{
-    return json_is_string(v) && strcmp(json_string_value(v), word) == 0;
-}
-
-static const char *name_of(const json_t *v)
-{
-    return json_is_string(v) ? json_string_value(v) : "missing";
-}
+#include "openai/translation.h"
 
 static vt_status add_message(translation *t, const char *role, json_t *content)
 {
@@ -329,83 +299,44 @@ static vt_status read_include(translation *t, const json_t *v)
 
 /* ---- the whole ---- */
 
-/* The members of a body, in the order in which they are read. Without a function: passed on under
- * the name `as`, or of no effect. */
-static const struct {
-    const char *name;
-    vt_status (*read)(translation *t, const json_t *v);
-    const char *as;
-} members[] = {
-    {"previous_response_id", refuse_state, NULL},
-    {"background", read_background, NULL},
-    {"truncation", read_truncation, NULL},
-    {"top_logprobs", read_top_logprobs, NULL},
-    {"include", read_include, NULL},
-    {"instructions", read_instructions, NULL},
-    {"input", read_input, NULL},
-    {"tools", read_tools, NULL},
-    {"tool_choice", read_tool_choice, NULL},
-    {"text", read_text_field, NULL},
-    {"reasoning", read_reasoning_field, NULL},
-    {"model", NULL, "model"},
-    {"max_output_tokens", NULL, "max_tokens"},
-    {"temperature", NULL, "temperature"},
-    {"top_p", NULL, "top_p"},
-    {"stream", NULL, "stream"},
-    {"parallel_tool_calls", NULL, "parallel_tool_calls"},
-    {"store", NULL, NULL},
-    {"metadata", NULL, NULL},
-    {"user", NULL, NULL},
-    {"safety_identifier", NULL, NULL},
-    {"prompt_cache_key", NULL, NULL},
-    {"client_metadata", NULL, NULL},
-    {"service_tier", NULL, NULL},
-    {"stream_options", NULL, NULL},
+static const translation_member members[] = {
+    {"previous_response_id", 1, refuse_state},
+    {"background", 1, read_background},
+    {"truncation", 1, read_truncation},
+    {"top_logprobs", 1, read_top_logprobs},
+    {"include", 1, read_include},
+    {"instructions", 1, read_instructions},
+    {"input", 1, read_input},
+    {"tools", 1, read_tools},
+    {"tool_choice", 1, read_tool_choice},
+    {"text", 1, read_text_field},
+    {"reasoning", 1, read_reasoning_field},
+    {"model", 1, NULL, "model"},
+    {"max_output_tokens", 1, NULL, "max_tokens"},
+    {"temperature", 1, NULL, "temperature"},
+    {"top_p", 1, NULL, "top_p"},
+    {"stream", 1, NULL, "stream"},
+    {"parallel_tool_calls", 1, NULL, "parallel_tool_calls"},
+    {"store", 1},
+    {"metadata", 1},
+    {"user", 1},
+    {"safety_identifier", 1},
+    {"prompt_cache_key", 1},
+    {"client_metadata", 1},
+    {"service_tier", 1},
+    {"stream_options", 1},
 };
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
-static vt_status read_members(translation *t, const json_t *body)
-{
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)body, name, v)
-    {
-        size_t i = 0;
-        while (i < N_MEMBERS && strcmp(members[i].name, name) != 0)
-            i++;
-        if (i == N_MEMBERS && !json_is_null(v))
-            return vt_openai_refuse(t->e, 400, name, "%.60s: not supported", name);
-    }
-    for (size_t i = 0; i < N_MEMBERS; i++) {
-        v = json_object_get(body, members[i].name);
-        if (!v || json_is_null(v))
-            continue;
-        if (members[i].read)
-            TRY(members[i].read(t, v));
-        else if (members[i].as)
-            TRY(put(t, t->chat, members[i].as, json_incref(v)));
-    }
-    v = json_object_get(body, "input");
-    return v && !json_is_null(v) ? VT_OK : vt_openai_refuse(t->e, 400, "input", "input: missing");
-}
-
 json_t *vt_responses_chat(const json_t *body, vt_openai_error *e)
 {
-    translation t = {
-        .chat = json_object(), .messages = json_array(), .kwargs = json_object(), .e = e};
-    vt_status status = !json_is_object(body)
-                           ? vt_openai_refuse(e, 400, NULL, "the request is not a JSON object")
-                           : read_members(&t, body);
+    translation t;
+    vt_status status = translation_begin(&t, body, members, N_MEMBERS, 1, e);
     if (status == VT_OK)
-        status = put(&t, t.chat, "messages", json_incref(t.messages));
-    if (status == VT_OK && json_object_size(t.kwargs) > 0)
-        status = put(&t, t.chat, "chat_template_kwargs", json_incref(t.kwargs));
-    json_decref(t.messages);
-    json_decref(t.kwargs);
-    json_decref(t.turn);
-    if (status == VT_OK)
-        return t.chat;
-    json_decref(t.chat);
-    return NULL;
+        status = translation_read(&t, members, N_MEMBERS, 1);
+    const json_t *input = json_object_get(body, "input");
+    if (status == VT_OK && (!input || json_is_null(input)))
+        status = vt_openai_refuse(e, 400, "input", "input: missing");
+    return translation_end(&t, status, true);
 }

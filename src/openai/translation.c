@@ -1,0 +1,57 @@
+/* Bodies of other APIs on their way to a chat's (translation.h). */
+#include "openai/translation.h"
+
+#include "base/err.h"
+
+vt_status translation_begin(translation *t, const json_t *body, const translation_member *member,
+                            size_t n, unsigned where, vt_openai_error *e)
+{
+    const char *name;
+    const json_t *v;
+    *t = (translation){.body = body,
+                       .chat = json_object(),
+                       .messages = json_array(),
+                       .kwargs = json_object(),
+                       .e = e};
+    if (!json_is_object(body))
+        return vt_openai_refuse(e, 400, NULL, "the request is not a JSON object");
+    json_object_foreach((json_t *)(uintptr_t)body, name, v)
+    {
+        size_t i = 0;
+        while (i < n && !((member[i].where & where) && strcmp(member[i].name, name) == 0))
+            i++;
+        if (i == n && !json_is_null(v))
+            return vt_openai_refuse(e, 400, name, "%.60s: not supported", name);
+    }
+    return VT_OK;
+}
+
+vt_status translation_read(translation *t, const translation_member *member, size_t n,
+                           unsigned where)
+{
+    for (const translation_member *m = member; m < member + n; m++) {
+        const json_t *v = (m->where & where) ? json_object_get(t->body, m->name) : NULL;
+        if (!v || json_is_null(v))
+            continue;
+        if (m->read)
+            TRY(m->read(t, v));
+        else if (m->as)
+            TRY(put(t, t->chat, m->as, borrow(v)));
+    }
+    return VT_OK;
+}
+
+json_t *translation_end(translation *t, vt_status status, bool chat)
+{
+    if (status == VT_OK && chat)
+        status = put(t, t->chat, "messages", json_incref(t->messages));
+    if (status == VT_OK && json_object_size(t->kwargs) > 0)
+        status = put(t, t->chat, "chat_template_kwargs", json_incref(t->kwargs));
+    json_decref(t->messages);
+    json_decref(t->kwargs);
+    json_decref(t->turn);
+    if (status == VT_OK)
+        return t->chat;
+    json_decref(t->chat);
+    return NULL;
+}

@@ -473,7 +473,7 @@ static bool all_fit(const tool *t, const json_t *calls)
 static void test_valid_call_when_written_in_its_form_then_accepted_and_read_the_same(void **state)
 {
     (void)state;
-    for (int round = 0; round < 40 * N_FORMS; round++) {
+    for (int round = 0; round < 24 * N_FORMS; round++) {
         const form *f = &forms[round % N_FORMS];
         dice = (uint64_t)round + 1;
         tool t = a_tool();
@@ -546,7 +546,7 @@ static bool walk(vt_grammar *g, int32_t most, vt_buf *text)
 static void test_whatever_a_grammar_allows_is_read_as_calls_that_fit(void **state)
 {
     (void)state;
-    for (int round = 0; round < 60 * N_FORMS; round++) {
+    for (int round = 0; round < 40 * N_FORMS; round++) {
         const form *f = &forms[round % N_FORMS];
         dice = (uint64_t)round + 1000;
         tool t = a_tool();

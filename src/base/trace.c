@@ -299,12 +299,15 @@ static uint64_t since(int64_t from_ns, int64_t to_ns)
 }
 
 static void put_span(vt_trace_ring *r, vt_span_kind kind, int64_t base_ns, int32_t call,
-                     int64_t begin_ns, int64_t end_ns)
+                     int64_t begin_ns, int64_t end_ns, int64_t early_ns)
 {
-    vt_span e = {.call = {.kind = kind & 15,
-                          .call = (uint32_t)call & 0xfffff,
-                          .begin_ns = since(base_ns, begin_ns) & kMost,
-                          .length_ns = since(begin_ns, end_ns) & kMost}};
+    static const int64_t most_early = (1 << 24) - 1;
+    vt_span e = {
+        .call = {.kind = kind & 15,
+                 .call = (uint32_t)call & 0xfffff,
+                 .begin_ns = since(base_ns, begin_ns) & kMost,
+                 .length_ns = since(begin_ns, end_ns) & kMost,
+                 .early_ns = (uint64_t)(early_ns < most_early ? early_ns : most_early) & 0xffffff}};
     put(r, &e, sizeof e);
 }
 
@@ -319,13 +322,19 @@ void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns)
 void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns)
 {
-    put_span(r, VT_SPAN_CALL, base_ns, call, begin_ns, end_ns);
+    put_span(r, VT_SPAN_CALL, base_ns, call, begin_ns, end_ns, 0);
+}
+
+void vt_trace_stamped(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                      int64_t end_ns, int64_t early_ns)
+{
+    put_span(r, VT_SPAN_CALL, base_ns, call, begin_ns, end_ns, early_ns);
 }
 
 void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns)
 {
-    put_span(r, VT_SPAN_WAIT, base_ns, call, begin_ns, end_ns);
+    put_span(r, VT_SPAN_WAIT, base_ns, call, begin_ns, end_ns, 0);
 }
 
 void vt_trace_met(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns, int64_t ran_ns,

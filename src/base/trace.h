@@ -369,7 +369,7 @@ typedef struct vt_span_base {
  * worker waited at the barrier after the call. */
 typedef struct vt_span_call {
     uint64_t kind : 4, call : 20, begin_ns : 40;
-    uint64_t length_ns : 40, : 24;
+    uint64_t length_ns : 40, early_ns : 24; /* early_ns: of a call, vt_trace_stamped's */
 } vt_span_call;
 
 /* A call, and the wait at the barrier that followed it at once. */
@@ -398,6 +398,10 @@ void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns);
 /* base_ns: the begin_ns of the last vt_trace_base. */
 void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns);
+/* The same; its first CTA had begun early_ns (at most 16 ms is told) before the end of the call
+ * before it, which is its begin_ns. */
+void vt_trace_stamped(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                      int64_t end_ns, int64_t early_ns);
 void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns);
 /* A call that ran from begin to ran_ns, and a wait from there to met_ns. */
@@ -489,7 +493,8 @@ typedef struct vt_launch_event {
     int64_t move_ns[VT_MOVES];
     int32_t n_kernels;
     int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */
-    bool timed; /* its calls ran one by one between events, not in the graph: there are spans */
+    bool timed;   /* its calls ran one by one between events, not in the graph: there are spans */
+    bool stamped; /* it ran as it always does, and its kernels were stamped: there are spans */
 } vt_launch_event;
 
 void vt_trace_launch(vt_trace_ring *r, const vt_launch_event *e);

@@ -366,6 +366,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->graphs = !vt_options_flag(o, "no-graphs");
     cuda->deterministic = vt_options_flag(o, "deterministic");
     cuda->story = vt_options_given(o, "story");
+    cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;
     if (vt_jit_check_cache(&refused) != VT_OK)
         vt_notice_tell(vt_options_notice(o), "%s; kernels are compiled again each time",

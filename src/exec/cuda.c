@@ -122,6 +122,7 @@ static vt_status end_launch(cuda_executor *x, const vt_step *step, const step_sh
                             result_slot *slot, vt_err *err)
 {
     bool some = step->batch.n_tokens > 0;
+    TRY(vt_observe(&x->observers, VT_MARK_RAN, 0, err));
     if (some)
         TRY(fetch_results(x, step, slot, err));
     TRY(vt_observe(&x->observers, VT_MARK_LAUNCHED, 0, err));
@@ -144,6 +145,8 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     x->lane.apart = apart;
     x->prog->rows = step->rows;
     cuda_step_bind(x, &shape);
+    if (x->lane.stamps)
+        cuda_stamped_prepare(x, &shape);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
     TRY(run_copies(x, step, &shape, slot, err));
@@ -514,7 +517,8 @@ void vt_cuda_options_close(vt_cuda_options *o)
 }
 
 vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
-                                   const char *arch, int32_t level, vt_cuda **out, vt_err *err)
+                                   const char *arch, int32_t level, bool stamps, vt_cuda **out,
+                                   vt_err *err)
 {
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
@@ -522,6 +526,7 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
     cuda_executor *x = cuda_new(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;
+    x->stamped.on = stamps;
     vt_status status = vt_cuda_offline(arch, level, 132, &x->cuda, err);
     if (status == VT_OK)
         status = vt_cuda_weights_load(NULL, m, limits->max_context, 1, &x->weights, err);

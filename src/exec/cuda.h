@@ -15,6 +15,7 @@ typedef struct vt_cuda_options {
     bool deterministic; /* a row's result does not depend on what else is in the batch */
     bool untimed;       /* no step runs call by call to be timed (exec/cuda_spans.c) */
     bool story;         /* a story of the first steps was asked for: more of them are timed */
+    bool stamps;        /* timed steps have stamped kernels, where the GPU's timer is fine enough */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;
@@ -54,9 +55,10 @@ vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err);
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err);
 
-/* Compiles every kernel that this model can need on `level` for `arch`, without a device. The JIT
- * belongs to the caller. For tests and for making bundles. */
+/* Names every kernel that this model can need on `level` for `arch`, without a device; `stamps`:
+ * and their stamped twins. The JIT belongs to the caller. For tests and for making bundles. */
 vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
-                                   const char *arch, int32_t level, vt_cuda **out, vt_err *err);
+                                   const char *arch, int32_t level, bool stamps, vt_cuda **out,
+                                   vt_err *err);
 
 #endif

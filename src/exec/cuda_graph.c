@@ -109,9 +109,7 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
     return n;
 }
 
-/* Returns true if the piece is padded to a bucket: only such pieces repeat often enough to be
- * captured. */
-static bool may_be_graph(const step_shape *s, const step_piece *p)
+bool cuda_graph_may_be(const step_shape *s, const step_piece *p)
 {
     return s->decode || (p->tokens > 0 ? s->body : s->tail);
 }
@@ -149,13 +147,17 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, i
     step_piece piece[MAX_PIECES];
     int32_t all = cuda_graph_cut(x, s, piece), n = 0, graphs = 0;
     bool again = x->restore && s->decode && !apart && begin == x->prog->n_before;
-    if (again && !x->comm.group) /* ranks meet once in a call */
+    if (again && !x->comm.group && !x->lane.stamps) /* ranks meet once in a call */
         TRY(restore_overlap(x, err));
     for (int32_t i = 0; i < all; i++) {
         if (piece[i].begin < begin || piece[i].end > end)
             continue;
         n++;
-        piece_graph *g = may_be_graph(s, &piece[i]) ? find(x, &piece[i]) : NULL;
+        if (x->lane.stamps && !apart) {
+            TRY(cuda_stamped_run(x, s, &piece[i], &graphs, err));
+            continue;
+        }
+        piece_graph *g = cuda_graph_may_be(s, &piece[i]) ? find(x, &piece[i]) : NULL;
         graphs += g != NULL;
         if (g && !apart) {
             g->used = x->launched;
@@ -214,7 +216,8 @@ static void give_up_place(cuda_executor *x, piece_graph *g)
     x->graph[x->n_graphs] = (piece_graph){0};
 }
 
-static vt_status capture_piece(cuda_executor *x, const step_piece *p, cuda_graph *out, vt_err *err)
+vt_status cuda_graph_capture_piece(cuda_executor *x, const step_piece *p, cuda_graph *out,
+                                   vt_err *err)
 {
     TRY(cuda_graph_begin(&x->lane, err));
     vt_status status = cuda_run_calls(x, p->begin, p->end, err);
@@ -230,13 +233,13 @@ vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
     step_piece piece[MAX_PIECES];
     int32_t n = cuda_graph_cut(x, s, piece);
     for (int32_t i = 0; i < n && x->launched >= x->capture_from; i++) {
-        if (!may_be_graph(s, &piece[i]) || find(x, &piece[i]))
+        if (!cuda_graph_may_be(s, &piece[i]) || find(x, &piece[i]))
             continue;
         piece_graph *g = make_place(x, &piece[i]);
         if (!g)
             continue;
         *g = (piece_graph){.piece = piece[i], .used = x->launched};
-        vt_status status = capture_piece(x, &piece[i], &g->graph, err);
+        vt_status status = cuda_graph_capture_piece(x, &piece[i], &g->graph, err);
         if (status != VT_OK) {
             give_up_place(x, g);
             x->capture_from = x->launched + (uint64_t)x->retry_steps;

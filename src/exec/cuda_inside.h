@@ -8,13 +8,15 @@
  *   cuda_start.c   making one: memory, the kernels' dry run, capture
  *   cuda_recover.c what to do when the GPU fails: a lost context, a step that does not end
  *   cuda_ranks.c   an executor of several GPUs: a cuda_executor for each rank
- *   cuda_spans.c   an observer: which steps are timed call by call, and when their calls ran */
+ *   cuda_spans.c   an observer: which steps are timed, and when their calls ran
+ *   cuda_stamped.c steps whose kernels stamp their begin and end, in graphs as well */
 #ifndef VT_EXEC_CUDA_INSIDE_H
 #define VT_EXEC_CUDA_INSIDE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "device/cuda/stamps.h"
 #include "exec/cuda.h"
 #include "exec/observer.h"
 #include "exec/program.h"
@@ -25,6 +27,7 @@ enum {
     MAX_IN_FLIGHT = 2,
     SLOTS = 4,
     MAX_GRAPHS = 192,
+    MAX_STAMPED = 24,
     MISSED = 64,
     MAX_PIECES = 3,
     GAPS = 4096,         /* how many of the last gaps are kept */
@@ -70,6 +73,40 @@ typedef struct piece_graph {
     cuda_graph graph;
     uint64_t used; /* number of the last step that launched it */
 } piece_graph;
+
+/* The graph of a piece's stamped kernels, and what it launches. */
+typedef struct stamped_graph {
+    piece_graph is;
+    cuda_stamp_note *note; /* [n_notes] */
+    int32_t n_notes;
+} stamped_graph;
+
+/* The stamps of a step in flight. */
+typedef struct stamped_step {
+    cuda_stamps stamps; /* what it launches */
+    uint64_t *copy;     /* pinned: of the places, when they were read */
+    cu_event copied;    /* behind a copy that the next stamped step brought */
+    uint64_t number;    /* as x->launched counts */
+    bool pending;       /* they are in the places still */
+} stamped_step;
+
+/* Steps whose kernels are stamped: see cuda_stamped.c. */
+typedef struct stamped_steps {
+    bool on;
+    char why_not[192]; /* on is false */
+    void *places;      /* the device's; NULL: there are none yet */
+    cu_stream stream;  /* on which they are copied */
+    stamped_step step[MAX_IN_FLIGHT];
+    stamped_graph graph[MAX_STAMPED];
+    int32_t n_graphs, max_graphs; /* max_graphs: MAX_STAMPED; tests set less */
+    int64_t prepare_ns; /* of the host, for graphs of a step that took the place of others */
+} stamped_steps;
+
+/* A call of a stamped step, on the host's clock. */
+typedef struct stamped_call {
+    int32_t call;
+    int64_t begin_ns, end_ns; /* of its first CTA (INT64_MAX: not known), and of its last */
+} stamped_call;
 
 typedef struct result_slot {
     char *step_block; /* pinned: the step's arrays and plans */
@@ -130,6 +167,7 @@ typedef struct cuda_executor {
         result_slot *slot;
         bool apart;
     } unsampled;
+    stamped_steps stamped;
     bool overlapping; /* kernels of graphs overlap as much as they can: see cuda_graph.c */
     bool restore;     /* they did before a step that was timed; the next decode restores it */
     struct {
@@ -163,8 +201,6 @@ vt_status cuda_ranks_new(const vt_model *m, const vt_executor_config *config,
                          const vt_cuda_options *options, vt_executor **out, vt_err *err);
 /* Ends all waits for this rank, whose step cannot be launched as a whole. */
 void cuda_ranks_fail(cuda_executor *x);
-
-static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
 
 /* ---- cuda_step.c ---- */
 
@@ -233,6 +269,37 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, int32_t begin, i
 /* Captures those pieces of the bound step that may be graphs and have none yet. Where the cache is
  * full, a piece that was missed before takes the place of the one least recently used. */
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);
+
+/* Returns true if the piece is padded to a bucket: only such pieces repeat often enough to be
+ * captured. */
+bool cuda_graph_may_be(const step_shape *s, const step_piece *p);
+vt_status cuda_graph_capture_piece(cuda_executor *x, const step_piece *p, cuda_graph *out,
+                                   vt_err *err);
+
+/* ---- cuda_stamped.c ---- */
+
+/* Finds out whether steps can be stamped, before kernels are collected. */
+vt_status cuda_stamped_start(cuda_executor *x, vt_err *err);
+/* A dry run between these two collects stamped kernels too. */
+void cuda_stamped_collect(cuda_executor *x);
+/* The step that is being launched is to be stamped. False: it cannot. */
+bool cuda_stamped_begin(cuda_executor *x);
+/* Captures the graphs that the bound step needs and that are not there. A piece without one runs
+ * call by call. */
+void cuda_stamped_prepare(cuda_executor *x, const step_shape *s);
+/* Runs a piece of the bound step, stamped. *graphs grows by 1 if it has a graph. */
+vt_status cuda_stamped_run(cuda_executor *x, const step_shape *s, const step_piece *p,
+                           int32_t *graphs, vt_err *err);
+/* Nothing more of the step is launched. */
+void cuda_stamped_end(cuda_executor *x);
+/* What the oldest step in flight launched, which was stamped. */
+const cuda_stamps *cuda_stamped_oldest(const cuda_executor *x);
+/* Reads when the calls of that step ran, which has ended: out[*n], at most `most`, in the order of
+ * their launches. On the host's clock the uploads had ended at uploaded_ns, and the last
+ * call at ran_ns. */
+vt_status cuda_stamped_read(cuda_executor *x, int64_t uploaded_ns, int64_t ran_ns,
+                            stamped_call *out, int32_t most, int32_t *n, vt_err *err);
+void cuda_stamped_release(cuda_executor *x, bool live);
 
 /* ---- cuda_start.c ---- */
 

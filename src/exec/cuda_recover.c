@@ -126,6 +126,7 @@ static void release_device(cuda_executor *x, leftover *left)
         c->driver.stream_sync(x->lane.stream);
     cuda_kv_join(x);
     vt_observers_release(&x->observers, live);
+    cuda_stamped_release(x, live);
     if (live) {
         destroy_objects(x);
         if (x->lane.stream)

@@ -32,6 +32,10 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
             continue;
         int32_t choice = vt_call_choice(c, &p->size);
         vt_lane lane = lane_of(x, c->plan[choice]);
+        if (x->lane.stamps) {
+            x->lane.stamps->call = i;
+            x->lane.stamps->launch = 0;
+        }
         vt_status status = c->choice[choice].impl->run(c->args, &lane);
         if (status != VT_OK) {
             if (x->lane.err.status != VT_OK && err)

@@ -1,7 +1,8 @@
 /* When the calls of a step ran on the device.
  *
  * A graph is one launch, and the times of its calls cannot be seen. So the executor runs some steps
- * without their graphs. It always records, so these must be few:
+ * without their graphs, or, where options.stamps asks for it and the GPU can, with stamped kernels
+ * (cuda_stamped.c). It always records, so these must be few:
  *
  *   decode steps   the first; then those for which there is credit, at least SPACING steps apart
  *   prompt steps   the first; then those for which there is credit
@@ -9,16 +10,16 @@
  * Credit grows by 0.5 % of the time that passes, idle time included, up to kMostCredit. A timed
  * step uses up what timing it cost: its length beyond that of a decode step in its graph, and the
  * time that the device then waited for the host, which had events to read; of a prompt step, whose
- * length in a graph is not known, half of it, and a tenth where it has no graph. Credit may become
- * negative, and no step is timed until it has grown again. So all timed steps together cost 0.5 %
- * of the time.
+ * length in a graph is not known, half of it, and a tenth where it has no graph; of a stamped step,
+ * a twentieth. Credit may become negative, and no step is timed until it has grown again. So all
+ * timed steps together cost 0.5 % of the time.
  *
  * On an H200 a timed decode of the 0.6B shape costs about 1 ms, two steps' time. What a run of 60
  * steps (30 ms) loses is decided by the credit at its start: with 3 ms it lost up to a tenth. So
  * credit begins at 0 and comes to one such step at most. Where a story of the first steps was asked
  * for (options.story) it begins at kStoryCredit, which is worth some steps more.
  *
- * The calls of a timed step are launched one by one, with an event after each:
+ * The calls of a timed step that is not stamped are launched one by one, with an event after each:
  *
  *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
  *
@@ -73,6 +74,8 @@ typedef struct mark {
 
 typedef struct span_set {
     bool timed, prompts;
+    bool stamped;  /* timed by stamps, not by events */
+    bool ran;      /* all its calls were launched */
     bool apart;    /* its calls run one by one, for this observer or for another */
     bool recorded; /* in a block of steps that are (vt_spans_on), or timed */
     int32_t graph_tokens, n_kernels;
@@ -101,9 +104,10 @@ typedef struct cuda_spans {
     double credit_ns, most_credit_ns;
     int64_t credit_at_ns; /* 0: no step has asked for credit yet */
     int32_t max_marks, max_notes;
-    cu_event origin;  /* device time 0 */
-    double device_ms; /* of the last ended step's begin */
-    double last_ms;   /* its length */
+    stamped_call *stamped; /* [max_marks] room for a step's calls */
+    cu_event origin;       /* device time 0 */
+    double device_ms;      /* of the last ended step's begin */
+    double last_ms;        /* its length */
     double offset_ns;
     int64_t offset_at_ns; /* host time of its last use */
     double notice_ns, event_ns, read_ns;
@@ -205,6 +209,8 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
 /* Returns what timing a step cost, from its length. */
 static double cost_of(const cuda_spans *s, const span_set *set, double ns)
 {
+    if (set->stamped)
+        return kLeastCost * ns + (double)s->x->stamped.prepare_ns;
     if (set->graph_tokens == 0)
         return kCostAlone * ns;
     if (set->prompts || s->whole_ns == 0)
@@ -221,28 +227,39 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
-    set->apart = false;
+    set->apart = set->ran = false;
+    cuda_stamped_end(s->x); /* of a step before that was not launched as a whole */
+    set->stamped = set->timed && cuda_stamped_begin(s->x);
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
     s->launching = set;
-    s->x->lane.note = set->timed ? set->note : NULL;
+    s->x->lane.note = set->timed && !set->stamped ? set->note : NULL;
     s->x->lane.max_note = s->max_notes;
     s->x->lane.n_launches = 0;
-    return set->timed;
+    return set->timed && !set->stamped;
 }
 
-/* An event after everything that is launched so far. */
+/* An event after everything that is launched so far, in a step that has one behind each call. */
 static vt_status add_mark(cuda_spans *s, int32_t call, vt_err *err)
 {
     span_set *set = s->launching;
     cuda_executor *x = s->x;
-    if (!set->timed)
+    if (!set->timed || (set->stamped && call >= 0))
         return VT_OK;
     assert(set->n_marks < s->max_marks);
     set->mark[set->n_marks] = (mark){call, x->lane.n_launches};
     return vt_cuda_check(x->cuda,
                          x->cuda->driver.event_record(set->event[set->n_marks++], x->lane.stream),
+                         "recording an event", err);
+}
+
+/* An event behind the last call of a stamped step. */
+static vt_status mark_end(cuda_spans *s, vt_err *err)
+{
+    cuda_executor *x = s->x;
+    return vt_cuda_check(x->cuda,
+                         x->cuda->driver.event_record(s->launching->event[1], x->lane.stream),
                          "recording an event", err);
 }
 
@@ -260,6 +277,9 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
         return add_mark(s, -1, err);
     case VT_MARK_CALL:
         return add_mark(s, (int32_t)value, err);
+    case VT_MARK_RAN:
+        set->ran = true;
+        return set->stamped ? mark_end(s, err) : VT_OK;
     case VT_MARK_GRAPH:
         set->graph_tokens = (int32_t)value;
         break;
@@ -273,6 +293,7 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
         set->n_kernels = s->x->lane.n_launches;
         s->launching = NULL;
         s->x->lane.note = NULL;
+        cuda_stamped_end(s->x);
         break;
     }
     return VT_OK;
@@ -328,6 +349,45 @@ static vt_status write_marks(cuda_spans *s, const span_set *set, const result_sl
     return VT_OK;
 }
 
+/* Appends the kernels that call `call` launched, which are noted in the order of launches from *at
+ * on. */
+static void write_kernels(const cuda_stamps *notes, vt_trace_ring *ring, int32_t call, int32_t *at)
+{
+    for (; *at < notes->n_notes && notes->note[*at].call == call; ++*at)
+        vt_trace_kernel(ring, call, notes->note[*at].kernel);
+}
+
+/* The spans of a stamped step, which sum to the step likewise. Page copies ran before the upload. */
+static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_slot *slot,
+                              vt_launch_event *step, vt_err *err)
+{
+    cuda_executor *x = s->x;
+    double up = 0, ran = 0;
+    int32_t n = 0, kernel = 0;
+    int64_t base = step->begin_ns, at = base;
+    TRY(elapsed(x->cuda, slot->begin, set->event[0], &up, err));
+    TRY(elapsed(x->cuda, slot->begin, set->event[1], &ran, err));
+    int64_t uploaded = base + (int64_t)(up * 1e6);
+    TRY(cuda_stamped_read(x, uploaded, base + (int64_t)(ran * 1e6), s->stamped, s->max_marks, &n,
+                          err));
+    vt_trace_ring *ring = vt_spans_of(&s->spans, set->prompts ? 0 : s->n_timed++, set->prompts);
+    vt_trace_base(ring, step->step, base);
+    for (int32_t i = 0; i < n; i++) {
+        const stamped_call *c = &s->stamped[i];
+        if (c->call >= x->prog->n_before && at < uploaded) {
+            step->move_ns[VT_MOVE_TO_DEVICE] = uploaded - at;
+            at = uploaded;
+        }
+        int64_t to = c->end_ns > at ? c->end_ns : at,
+                early = c->begin_ns < at ? at - c->begin_ns : 0;
+        vt_trace_stamped(ring, base, c->call, at, to, early);
+        write_kernels(cuda_stamped_oldest(x), ring, c->call, &kernel);
+        at = to;
+    }
+    step->move_ns[VT_MOVE_TO_HOST] = step->end_ns > at ? step->end_ns - at : 0;
+    return VT_OK;
+}
+
 static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
 {
     cuda_spans *s = (cuda_spans *)o;
@@ -348,13 +408,17 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                                            (int64_t)set->moved[VT_MOVE_TO_HOST]},
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
-                            .timed = set->apart};
+                            .timed = set->apart,
+                            .stamped = set->stamped && set->ran};
     s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
     s->timed_ms = set->timed ? ms : 0;
     if (set->timed) {
-        TRY(write_marks(s, set, slot, &step, err));
+        if (!set->stamped)
+            TRY(write_marks(s, set, slot, &step, err));
+        else if (set->ran)
+            TRY(write_stamps(s, set, slot, &step, err));
         s->read_ns += (double)(vt_now_ns() - now);
-        s->n_reads += set->n_marks;
+        s->n_reads += set->stamped ? 1 : set->n_marks; /* one copy has all stamps */
         s->credit_ns -= cost_of(s, set, ms * 1e6);
     } else if (!set->prompts && !set->apart) {
         s->whole_ns = ms * 1e6;
@@ -397,6 +461,7 @@ static void spans_free(vt_observer *o)
     vt_trace_release(&s->uses);
     vt_spans_release(&s->spans);
     vt_trace_release(&s->launches);
+    free(s->stamped);
     free(s);
 }
 
@@ -477,6 +542,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
                            .clock_error_ns = s->notice_ns,
                            .event_ns = s->event_ns,
                            .read_ns = s->n_reads ? s->read_ns / (double)s->n_reads : NAN,
+                           .no_stamps = s->x->stamped.on ? NULL : s->x->stamped.why_not,
                            .n_kernels = vt_jit_count(c->jit),
                            .owner = s,
                            .kernel = kernel_facts,
@@ -509,6 +575,9 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
     s->max_marks = x->prog->n_calls + 1;
     s->max_notes = s->max_marks * KERNELS_A_CALL;
+    s->stamped = vt_calloc((size_t)s->max_marks, sizeof *s->stamped);
+    if (!s->stamped)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording %d calls", s->max_marks);
     /* a base, and for each call a span and its kernels, of which most calls have one */
     TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
     s->most_credit_ns = x->options.story ? kStoryCredit : kMostCredit;

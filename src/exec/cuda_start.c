@@ -200,6 +200,7 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     const vt_limits *lim = &x->config.limits;
     vt_status status = VT_OK;
     x->lane.collect = true;
+    cuda_stamped_collect(x);
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_tokens))
         status = collect_size(x, t, 1, 0, err);
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
@@ -208,6 +209,7 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, lim->max_rows))
         status = collect_size(x, 1, r, 0, err);
     x->lane.collect = false;
+    cuda_stamped_end(x);
     return status;
 }
 
@@ -399,6 +401,7 @@ static vt_status place(cuda_executor *x, vt_err *err)
 static vt_status make_kernels(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
+    TRY(cuda_stamped_start(x, err));
     TRY(cuda_start_collect(x, err));
     TRY(vt_cuda_compile(x->cuda, on_compiled, x, err));
     x->startup.compile_ms += ms_since(&t);

@@ -56,6 +56,7 @@ typedef struct vt_source {
     double clock_error_ns; /* times of this source may lie so late on the host's clock */
     double event_ns;       /* what an event between two kernels takes of the device's time */
     double read_ns;        /* what reading one event takes of the host's time */
+    const char *no_stamps; /* why timed steps are not stamped; NULL: they are, or it is not known */
     int32_t n_kernels;     /* that vt_span_kernel can name */
     const void *owner;     /* passed to the functions, each of which may be NULL */
     void (*kernel)(const void *owner, int32_t k, vt_kernel_facts *out);

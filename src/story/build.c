@@ -266,6 +266,8 @@ static void put_op(vt_json *w, const phase *p, const op_sum *o)
     vt_json_int(w, "layer_first", o->layer_first);
     vt_json_int(w, "layer_last", o->layer_last);
     put_us(w, "time_us", o->s / n, measured);
+    if (phase_is_stamped(p) && !o->link)
+        put_us(w, "overlap_us", o->early_s / n, measured);
     put_us(w, "once_us", o->once.excess_s / n, derived);
     vt_json_tagged(w, "share", p->ops_s > 0 ? o->s / p->ops_s : NAN, 5, derived);
     put_op_work(w, o, n);

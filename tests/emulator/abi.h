@@ -58,7 +58,8 @@ struct emu_api {
      * for another kernel; `peer` checks that the device may access an address. */
     void (*others)(emu_thread *);
     void (*peer)(emu_thread *, const void *p);
-    emu_u64 (*now_ns)(emu_thread *);
+    emu_u64 (*now_ns)(emu_thread *); /* %globaltimer */
+    unsigned (*sm)(emu_thread *);    /* %smid: CTAs go to the SMs in turn */
     /* called by code that is compiled for the race detector: for every access, and for atomics */
     void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
     void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);

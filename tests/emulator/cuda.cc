@@ -581,6 +581,9 @@ cu_result drv_peer_enable(cu_context peer, unsigned flags)
     return SUCCESS;
 }
 
+uint32_t emu_sm_count() { return (uint32_t)driver.set.sms; }
+uint32_t emu_tick_ns() { return driver.set.cc >= 90 ? 32 : 1000; }
+
 int emu_may_access(const void *p)
 {
     uint64_t addr = (uint64_t)(uintptr_t)p;

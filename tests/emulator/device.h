@@ -380,7 +380,7 @@ inline void ptx_mov_b32(unsigned &d, unsigned a) { d = a; }
 inline unsigned ptx_sreg_laneid() { return emu->lane; }
 inline unsigned ptx_sreg_cluster_ctarank() { return emu->cluster_rank; }
 inline unsigned ptx_sreg_cluster_nctarank() { return emu->cluster_size; }
-inline unsigned ptx_sreg_smid() { return 0; }
+inline unsigned ptx_sreg_smid() { return emu->api->sm(emu); }
 inline unsigned
 emu_bf16(float v) /* rounds to nearest, ties to even; every NaN becomes the canonical one */
 {

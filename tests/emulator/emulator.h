@@ -123,6 +123,9 @@ void emu_others_go_on(void);
 /* Returns whether the current device may access this address: it is not another device's, or its
  * peers' memory was enabled. */
 int emu_may_access(const void *p);
+/* SMs of a device; by how many nanoseconds %globaltimer grows at a time (32 from capability 9.0 on,
+ * 1000 before, as on devices). */
+uint32_t emu_sm_count(void), emu_tick_ns(void);
 
 /* For the race detector. emu_race_order: what runs on the stream (NULL: on any) from now on begins
  * after everything before it is done. emu_race_memory: names a block of memory for its messages (0

@@ -448,7 +448,14 @@ static emu_u64 now_ns(emu_thread *)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (emu_u64)t.tv_sec * 1000000000 + (emu_u64)t.tv_nsec;
+    emu_u64 ns = (emu_u64)t.tv_sec * 1000000000 + (emu_u64)t.tv_nsec, tick = emu_tick_ns();
+    return ns / tick * tick;
+}
+static unsigned sm(emu_thread *e)
+{
+    uint64_t cta = e->block.x +
+                   (uint64_t)e->grid_dim.x * (e->block.y + (uint64_t)e->grid_dim.y * e->block.z);
+    return (unsigned)(cta % emu_sm_count());
 }
 static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, const void *site)
 {
@@ -480,6 +487,7 @@ static emu_api whole_table()
     a.others = others;
     a.peer = peer;
     a.now_ns = now_ns;
+    a.sm = sm;
     a.access = race_access;
     a.atomic = atomic;
     return a;

@@ -260,7 +260,8 @@ test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without(v
 
 /* ---- a cache that is full, and captures that fail ---- */
 
-static vt_engine *open_small(const vt_model *m, cuda_executor **x)
+static vt_engine *open_small_with(const vt_model *m, const vt_cuda_options *options,
+                                  cuda_executor **x)
 {
     vt_limits lim = {.max_tokens = 128,
                      .max_seqs = 2,
@@ -272,15 +273,20 @@ static vt_engine *open_small(const vt_model *m, cuda_executor **x)
         .limits = lim, .n_pages = 64, .n_pool_slots = 2, .kv_dtype = VT_BF16, .n_threads = 1};
     vt_engine_config c = {.sched = {.limits = lim, .n_pages = 64, .max_queued = 16},
                           .request = {.vocab = m->arch.vocab, .max_context = lim.max_context}};
-    vt_cuda_options options = {.graphs = true, .pdl = true, .untimed = true};
     vt_executor *base;
     vt_engine *e;
     vt_err err = {0};
-    if (vt_executor_cuda_new(m, &config, &options, &base, &err) != VT_OK ||
+    if (vt_executor_cuda_new(m, &config, options, &base, &err) != VT_OK ||
         vt_engine_create(&c, base, &e, &err) != VT_OK)
         fail_msg("%s", err.message);
     *x = (cuda_executor *)base;
     return e;
+}
+
+static vt_engine *open_small(const vt_model *m, cuda_executor **x)
+{
+    vt_cuda_options options = {.graphs = true, .pdl = true, .untimed = true};
+    return open_small_with(m, &options, x);
 }
 
 /* A prompt of n tokens, then two decodes: three steps. */
@@ -584,6 +590,89 @@ static void test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overl
     vt_model_free(m);
 }
 
+/* ---- steps that are stamped ---- */
+
+/* Steps of all kinds, some of which are stamped, in graphs and without. */
+static void test_stamps_when_on_then_answers_are_bitwise_those_without(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    vt_cuda_options plain = {.graphs = true, .pdl = true, .untimed = true},
+                    stamps = {.graphs = true, .pdl = true, .stamps = true, .story = true};
+    outcome *a = run(m, &plain, SHORT), *b = run(m, &stamps, SHORT);
+    stamps.graphs = false;
+    outcome *c = run(m, &stamps, SHORT);
+    assert_memory_equal(a->answer, b->answer, sizeof a->answer);
+    assert_memory_equal(a->answer, c->answer, sizeof a->answer);
+    assert_true(b->n_kernels > a->n_kernels); /* the twins */
+    free(a);
+    free(b);
+    free(c);
+    vt_model_free(m);
+}
+
+/* Checks the stamps of the step that was read last: here kernels run one after the other. Returns
+ * how many calls it has. */
+static int32_t check_stamps(const cuda_executor *x)
+{
+    const stamped_step *step = &x->stamped.step[0];
+    step += x->stamped.step[1].number > step->number;
+    const cuda_stamps *s = &step->stamps;
+    uint64_t last = 0;
+    int32_t calls = 0;
+    assert_true(s->n_notes > 10 && !step->pending);
+    for (int32_t i = 0; i < s->n_notes; i++) {
+        const cuda_stamp_note *note = &s->note[i];
+        cuda_stamp at = cuda_stamps_read(step->copy, note);
+        assert_true(0 < at.begin && at.begin <= at.end);
+        assert_true(note->launch > 0 || last <= at.begin);
+        assert_true(i == 0 || note->call >= s->note[i - 1].call);
+        assert_null(strstr(vt_jit_name(x->cuda->jit, note->kernel), JIT_STAMPED));
+        calls += note->launch == 0;
+        last = at.end;
+    }
+    return calls;
+}
+
+/* Launches that the recorder of spans has as stamped. */
+static int32_t stamped_launches(const cuda_executor *x)
+{
+    enum { MAX = 64 };
+    vt_source from;
+    vt_launch_event e[MAX];
+    int32_t stamped = 0;
+    assert_int_equal(vt_observers_sources(&x->observers, &from, 1), 1);
+    assert_null(from.no_stamps);
+    uint64_t n = vt_trace_copy(from.launches, e, MAX);
+    for (uint64_t i = 0; i < n; i++) {
+        assert_false(e[i].timed);
+        stamped += e[i].stamped;
+    }
+    return stamped;
+}
+
+/* With one place for graphs, a step's pieces displace each other's and run call by call. */
+static void test_stamps_when_a_decode_is_stamped_then_every_kernel_of_its_graph_is(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    vt_cuda_options options = {.graphs = true, .pdl = true, .stamps = true, .story = true};
+    for (int32_t places = MAX_STAMPED; places > 0; places -= MAX_STAMPED - 1) {
+        cuda_executor *x;
+        vt_engine *e = open_small_with(m, &options, &x);
+        assert_true(x->stamped.on);
+        x->stamped.max_graphs = places;
+        ask(e, 12, m->arch.vocab); /* the prefill, and the first decode */
+        assert_int_equal(stamped_launches(x), 2);
+        /* all calls but the attention of prompts */
+        assert_int_equal(check_stamps(x), x->prog->n_calls - x->prog->n_before - 1);
+        assert_int_equal(x->stamped.n_graphs, places == 1 ? 1 : 4);
+        assert_int_equal(vt_executor_value(&x->base, "late_compiles", -1), 0);
+        vt_engine_free(e);
+    }
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -598,6 +687,8 @@ int main(void)
         cmocka_unit_test(test_graphs_when_a_capture_fails_then_it_is_tried_again_later),
         cmocka_unit_test(test_observers_when_there_are_two_then_each_sees_every_step),
         cmocka_unit_test(test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap),
+        cmocka_unit_test(test_stamps_when_on_then_answers_are_bitwise_those_without),
+        cmocka_unit_test(test_stamps_when_a_decode_is_stamped_then_every_kernel_of_its_graph_is),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

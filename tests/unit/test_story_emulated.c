@@ -291,6 +291,78 @@ static void test_emulated_tokens_are_the_same_with_and_without_graphs(void **sta
     assert_memory_equal(plain.token, t->token, sizeof t->token);
 }
 
+/* As a command does that was given --story. */
+static void ask_for_story(tale *t)
+{
+    vt_err err = {0};
+    const vt_option *story = vt_option_find("story", ~0u);
+    assert_non_null(story);
+    if (vt_options_assign(t->options, story, "unused.json", "a test", &err) != VT_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Returns the phase whose calls were stamped; checks that it says so. */
+static const json_t *stamped_phase(const json_t *story, size_t k)
+{
+    size_t i;
+    json_t *op;
+    const json_t *p = json_array_get(json_object_get(story, "phases"), k);
+    check_sums(p);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(p, "gpu"), "timed_by")),
+                        "stamps");
+    json_array_foreach(json_object_get(p, "ops"), i,
+                       op) if (json_array_size(json_object_get(op, "kernels")) > 0)
+        assert_true(value(op, "overlap_us") == 0); /* kernels run one after the other here */
+    return p;
+}
+
+/* Where a story was asked for, the kernels of timed steps are stamped. They run in their graphs,
+ * and compute the same. */
+static void test_emulated_story_when_asked_for_at_the_start_then_steps_are_stamped(void **state)
+{
+    tale *t = *state, plain;
+    run_requests(t);
+    plain = *t;
+    json_t *s = tell(t, t->id[0]);
+    const json_t *p = json_array_get(json_object_get(s, "phases"), 1);
+    assert_null(json_object_get(json_object_get(p, "gpu"), "timed_by"));
+    assert_null(json_object_get(json_array_get(json_object_get(p, "ops"), 0), "overlap_us"));
+    json_decref(s);
+    vt_engine_free(t->engine);
+    ask_for_story(t);
+    run_requests(t);
+    assert_memory_equal(plain.n, t->n, sizeof t->n);
+    assert_memory_equal(plain.token, t->token, sizeof t->token);
+    s = tell(t, t->id[0]);
+    stamped_phase(s, 0);
+    p = stamped_phase(s, 1);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(p, "gpu"), "how")),
+                        "in the graph for 4 sequences, 3 used");
+    json_decref(s);
+}
+
+/* The timer of a GPU before compute capability 9.0 grows by 1 us at a time. */
+static void test_emulated_story_when_the_timer_is_coarse_then_steps_run_call_by_call(void **state)
+{
+    tale *t = *state;
+    size_t i;
+    json_t *x;
+    bool told = false;
+    setenv("VITRINE_EMULATOR", "cc=80", 1);
+    ask_for_story(t);
+    run_requests(t);
+    unsetenv("VITRINE_EMULATOR");
+    json_t *s = tell(t, t->id[0]);
+    const json_t *p = json_array_get(json_object_get(s, "phases"), 1);
+    assert_true(value(p, "timed_steps") > 0);
+    assert_null(json_object_get(json_object_get(p, "gpu"), "timed_by"));
+    json_array_foreach(json_object_get(s, "not_measured"), i, x)
+        told = told || strstr(json_string_value(json_object_get(x, "why")),
+                              "timer grows in steps of 1000 ns, which is too coarse");
+    assert_true(told);
+    json_decref(s);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -300,6 +372,8 @@ int main(void)
         TEST(test_emulated_program_is_as_described),
         TEST(test_sources_and_reports_when_asked_then_each_executor_has_its_own),
         TEST(test_emulated_tokens_are_the_same_with_and_without_graphs),
+        TEST(test_emulated_story_when_asked_for_at_the_start_then_steps_are_stamped),
+        TEST(test_emulated_story_when_the_timer_is_coarse_then_steps_run_call_by_call),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -15,6 +15,7 @@
 #include "base/knob.h"
 #include "base/mem.h"
 #include "device/cuda/cublaslt.h"
+#include "device/cuda/stamps.h"
 
 vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err)
 {
@@ -359,16 +360,23 @@ static bool overlaps(const vt_cuda_lane *lane, const cuda_launch *l)
     return lane->pdl && !l->no_pdl && lane->cuda->cc_major >= 9;
 }
 
-/* PDL and LEVEL are template parameters of every kernel. */
-int32_t vt_cuda_kernel_of(vt_cuda_lane *lane, const cuda_launch *l)
+/* PDL and LEVEL are template parameters of every kernel, and STAMPED of those with stamps. */
+static int32_t kernel_of(vt_cuda_lane *lane, const cuda_launch *l, bool stamped)
 {
     jit_spec spec = l->spec;
     int32_t n = 0;
-    while (n < JIT_MAX_PARAMS - 2 && spec.param[n].name)
+    while (n < JIT_MAX_PARAMS - 3 && spec.param[n].name)
         n++;
     spec.param[n] = (jit_param){"level", lane->cuda->level};
     spec.param[n + 1] = (jit_param){"pdl", overlaps(lane, l)};
+    if (stamped)
+        spec.param[n + 2] = (jit_param){JIT_STAMPED, 1};
     return vt_jit_want(lane->cuda->jit, &spec);
+}
+
+int32_t vt_cuda_kernel_of(vt_cuda_lane *lane, const cuda_launch *l)
+{
+    return kernel_of(lane, l, false);
 }
 
 static void note_launch(vt_cuda_lane *lane, int32_t index)
@@ -415,38 +423,17 @@ static void hint_shared(vt_cuda *c, int32_t index, const cuda_launch *l)
     k->shared_percent = l->shared_percent;
 }
 
-vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const void *params,
-                         size_t params_bytes)
+/* Launches kernel `index`, which is loaded. */
+static vt_status launch_kernel(vt_cuda_lane *lane, int32_t index, const cuda_launch *l,
+                               const void *params, size_t params_bytes, vt_err *err)
 {
     vt_cuda *c = lane->cuda;
-    vt_err err = {0};
-    cuda_launch launch = *asked;
-    const cuda_launch *l = &launch;
-    if (lane->replace &&
-        lane->replace(lane->replace_user, lane, &launch, params, params_bytes, &err) != VT_OK)
-        return lane_fail(lane, &err);
-    bool pdl = overlaps(lane, l);
-    if (lane->n_record < lane->max_record)
-        lane->record[lane->n_record++] = *l;
-    int32_t index = vt_cuda_kernel_of(lane, l);
-    if (index < 0) {
-        vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", l->spec.kernel);
-        return lane_fail(lane, &err);
-    }
-    if (lane->collect)
-        return VT_OK;
-    if (index >= c->n_kernels || !c->kernel[index].kernel) {
-        c->late_compiles++;
-        if (vt_cuda_compile(c, NULL, NULL, &err) != VT_OK)
-            return lane_fail(lane, &err);
-    }
-    if (check_launch(c, index, l, params_bytes, &err) != VT_OK)
-        return lane_fail(lane, &err);
+    TRY(check_launch(c, index, l, params_bytes, err));
     hint_shared(c, index, l);
     cu_launch_attr attr[2];
     memset(attr, 0, sizeof attr);
     uint32_t n = 0;
-    if (pdl && !lane->apart) {
+    if (overlaps(lane, l) && !lane->apart) {
         attr[n].id = CU_LAUNCH_ATTR_PDL;
         attr[n++].value.flag = 1;
     }
@@ -467,12 +454,58 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const voi
                                .attrs = attr,
                                .n_attrs = n};
     void *args[1] = {(void *)(uintptr_t)params};
-    cu_result r = c->driver.launch(&config, c->kernel[index].kernel, args, NULL);
-    if (r != 0) {
-        cuda_fail(&c->driver, r, vt_jit_name(c->jit, index), &err);
+    return vt_cuda_check(c, c->driver.launch(&config, c->kernel[index].kernel, args, NULL),
+                         vt_jit_name(c->jit, index), err);
+}
+
+/* Launches the stamped twin of kernel `index`. */
+static vt_status launch_stamped(vt_cuda_lane *lane, int32_t index, int32_t twin,
+                                const cuda_launch *l, const void *params, size_t params_bytes,
+                                vt_err *err)
+{
+    cuda_stamped_params stamped;
+    TRY(check_launch(lane->cuda, index, l, params_bytes, err));
+    TRY(cuda_stamps_take(lane->stamps, index, params, params_bytes, &stamped, err));
+    return launch_kernel(lane, twin, l, stamped.bytes, stamped.n, err);
+}
+
+/* Compiles what was noted, unless both kernels are loaded. */
+static vt_status need_kernels(vt_cuda *c, int32_t index, int32_t twin, vt_err *err)
+{
+    int32_t last = index > twin ? index : twin;
+    if (last < c->n_kernels && c->kernel[index].kernel && c->kernel[twin].kernel)
+        return VT_OK;
+    c->late_compiles++;
+    return vt_cuda_compile(c, NULL, NULL, err);
+}
+
+vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const void *params,
+                         size_t params_bytes)
+{
+    vt_err err = {0};
+    cuda_launch launch = *asked;
+    const cuda_launch *l = &launch;
+    if (lane->replace &&
+        lane->replace(lane->replace_user, lane, &launch, params, params_bytes, &err) != VT_OK)
+        return lane_fail(lane, &err);
+    if (lane->n_record < lane->max_record)
+        lane->record[lane->n_record++] = *l;
+    int32_t index = kernel_of(lane, l, false),
+            twin = lane->stamps ? kernel_of(lane, l, true) : index;
+    if (index < 0 || twin < 0) {
+        vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", l->spec.kernel);
         return lane_fail(lane, &err);
     }
-    keep_launch(&c->kernel[index], l);
+    if (lane->collect)
+        return VT_OK;
+    vt_status status = need_kernels(lane->cuda, index, twin, &err);
+    if (status == VT_OK && lane->stamps)
+        status = launch_stamped(lane, index, twin, l, params, params_bytes, &err);
+    else if (status == VT_OK)
+        status = launch_kernel(lane, index, l, params, params_bytes, &err);
+    if (status != VT_OK)
+        return lane_fail(lane, &err);
+    keep_launch(&lane->cuda->kernel[index], l);
     note_launch(lane, index);
     return VT_OK;
 }
@@ -485,6 +518,8 @@ vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec)
         vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", spec->kernel);
         return lane_fail(lane, &err);
     }
+    if (lane->stamps)
+        cuda_stamps_library(lane->stamps, index);
     note_launch(lane, index);
     return VT_OK;
 }

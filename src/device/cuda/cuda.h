@@ -112,6 +112,8 @@ vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err 
 
 /* ---- memory ---- */
 
+static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
+
 vt_status vt_cuda_alloc(vt_cuda *c, size_t bytes, void **out, vt_err *err); /* not initialised */
 void vt_cuda_free(vt_cuda *c, void *p);
 vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out,
@@ -183,7 +185,8 @@ struct vt_cuda_lane {
     vt_status (*replace)(void *user, struct vt_cuda_lane *lane, struct cuda_launch *l,
                          const void *params, size_t params_bytes, vt_err *err);
     void *replace_user;
-    vt_err err; /* of the first failed launch */
+    struct cuda_stamps *stamps; /* kernels run stamped (stamps.h); NULL: they run as they are */
+    vt_err err;                 /* of the first failed launch */
 };
 typedef struct vt_cuda_lane vt_cuda_lane;
 

@@ -24,6 +24,7 @@
 #include "base/random.h"
 #include "device/cuda/cuda_api.h"
 #include "device/cuda/jit_cache.h"
+#include "device/cuda/jit_stamp.h"
 
 typedef struct jit_entry {
     const char *source, *kernel;
@@ -325,24 +326,53 @@ static vt_status compile_failed(vt_jit *j, const jit_entry *e, nvrtc_program p, 
     return VT_ERR_DEVICE;
 }
 
-/* ptx.cuh goes in front of every kernel; other .cuh files and *_params.h are headers in memory. */
-static char *full_text(const jit_text *kernel)
+static bool is_stamped(const jit_entry *e)
 {
-    const jit_text *ptx = jit_find_text("ptx.cuh");
+    for (int32_t i = 0; i < JIT_MAX_PARAMS && e->param[i].name; i++)
+        if (strcmp(e->param[i].name, JIT_STAMPED) == 0)
+            return e->param[i].value != 0;
+    return false;
+}
+
+static void put_header(vt_buf *b, const char *name)
+{
+    const jit_text *t = jit_find_text(name);
+    if (t)
+        vt_buf_printf(b, "#line 1 \"%s\"\n%s\n", name, t->text);
+}
+
+/* ptx.cuh goes in front of every kernel, and stamp.cuh in front of those with stamps; other .cuh
+ * files and *_params.h are headers in memory. */
+static vt_status full_text(const vt_jit *j, const jit_entry *e, char **out, vt_err *err)
+{
+    const jit_text *kernel = find_text(j, e->source);
+    bool stamped = is_stamped(e), found = true;
     vt_buf b;
     vt_buf_init(&b, 4u << 20);
-    if (ptx)
-        vt_buf_printf(&b, "#line 1 \"ptx.cuh\"\n%s\n", ptx->text);
-    vt_buf_printf(&b, "#line 1 \"%s\"\n%s\n", kernel->name, kernel->text);
-    return vt_buf_detach(&b, NULL);
+    put_header(&b, "ptx.cuh");
+    if (stamped)
+        put_header(&b, "stamp.cuh");
+    vt_buf_printf(&b, "#line 1 \"%s\"\n", kernel->name);
+    if (stamped)
+        found = jit_stamp_text(&b, kernel->text, e->kernel);
+    else
+        vt_buf_puts(&b, kernel->text);
+    vt_buf_puts(&b, "\n");
+    *out = found ? vt_buf_detach(&b, NULL) : NULL;
+    vt_buf_release(&b);
+    if (!found)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "%s: %s cannot be stamped, because it is not declared as KERNEL "
+                       "__launch_bounds__(...) %s(const __grid_constant__ TYPE NAME)",
+                       kernel->name, e->kernel, e->kernel);
+    return *out ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory compiling %s", e->name);
 }
 
 static vt_status compile_entry(vt_jit *j, jit_entry *e, vt_err *err)
 {
     int64_t begin = vt_now_ns();
-    char *text = full_text(find_text(j, e->source));
-    if (!text)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory compiling %s", e->name);
+    char *text;
+    TRY(full_text(j, e, &text, err));
     nvrtc_program p = NULL;
     int r = j->nvrtc.create(&p, text, e->source, j->n_headers, j->header_text, j->header_name);
     free(text);

@@ -44,8 +44,8 @@ vt_status lab_jit_model(const jit_ask *ask, vt_cuda **out, vt_err *err)
                         .page_size = ask->page_size};
     vt_model *model;
     TRY(vt_model_load(ask->model, &model, err));
-    vt_status status = vt_executor_cuda_collect(model, &limits, ask->kv, ask->arch, ask->level, out,
-                                                err);
+    vt_status status = vt_executor_cuda_collect(model, &limits, ask->kv, ask->arch, ask->level,
+                                                false, out, err);
     vt_model_free(model);
     return status;
 }

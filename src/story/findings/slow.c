@@ -306,7 +306,8 @@ static void blame_step(piece *p, int32_t i, double unusual)
         return;
     }
     if (step_is_timed(s)) {
-        blame(p, SLOW_TIMED, unusual, s->id, "step %llu ran call by call, for this story", id);
+        blame(p, SLOW_TIMED, unusual, s->id, "step %llu %s, for this story", id,
+              s->stream->stamped ? "was stamped" : "ran call by call");
         return;
     }
     blame_machine(p, s, unusual);

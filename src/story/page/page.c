@@ -444,8 +444,10 @@ static void put_us(vt_buf *b, const json_t *o, const char *key)
 static void gpu_observer(page *p, const json_t *o)
 {
     vt_buf line = {0};
-    vt_buf_printf(&line, "1 decode step in %.0f runs call by call, %.0f events between: ",
-                  story_num(o, "period"), story_num(o, "events_per_step"));
+    bool stamped = o && json_object_get(o, "timed_by");
+    vt_buf_printf(&line, "1 decode step in %.0f %s, %.0f events between: ", story_num(o, "period"),
+                  stamped ? "has stamped kernels" : "runs call by call",
+                  story_num(o, "events_per_step"));
     put_us(&line, o, "timed_step_us");
     if (isfinite(story_num(o, "whole_step_us"))) {
         vt_buf_puts(&line, " where the others take ");
@@ -454,7 +456,7 @@ static void gpu_observer(page *p, const json_t *o)
     }
     vt_buf_puts(&line, "; an event takes ");
     vt_text_time(&line, story_num(o, "event_ns") * 1e-9);
-    vt_buf_puts(&line, " of the device, reading it ");
+    vt_buf_printf(&line, " of the device, reading %s ", stamped ? "a step's stamps" : "it");
     vt_text_time(&line, story_num(o, "read_ns") * 1e-9);
     vt_buf_printf(&line, " of the host %s; device times lie at most ", page_tag(p, "[measured]"));
     put_us(&line, page_gpu(p), "clock_error_us");

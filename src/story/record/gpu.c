@@ -66,8 +66,8 @@ void story_gpu_how(const phase *p, const phase_lane *g, char *out, size_t size)
 {
     const char *unit = strcmp(p->name, "decode") == 0 ? "sequence" : "token";
     double used = g && g->n_steps ? g->tokens / g->n_steps : 0;
-    /* where each step was timed, none was left to its graph */
-    const char *in = g && g->n_whole ? "in " : "call by call; unwatched in ";
+    /* where each step ran call by call, none was left to its graph */
+    const char *in = g && (g->n_whole || g->n_stamped) ? "in " : "call by call; unwatched in ";
     if (!g)
         *out = '\0';
     else if (g->n_steps == 0)
@@ -101,6 +101,8 @@ void story_gpu_phase(vt_json *w, const phase *p, const phase_lane *g)
     vt_json_tagged(w, "kernels_per_step", g->kernels / n, 2, measured);
     vt_json_tagged(w, "host_to_device_bytes", g->bytes_in / n, 0, measured);
     put_us(w, "idle_us", g->n_idle ? g->idle_s / g->n_idle : NAN, measured);
+    if (g->n_stamped > 0)
+        vt_json_string(w, "timed_by", "stamps");
     vt_json_int(w, "whole_steps", g->n_steps - g->n_timed);
     put_us(w, "whole_step_us", g->whole_s / whole, measured);
     vt_json_tagged(w, "slower",
@@ -188,11 +190,14 @@ void story_gpu_kernels(vt_json *w, const phase *p, const op_sum *o)
 
 void story_gpu_observer(vt_json *w, const phase *d, const phase_lane *g)
 {
-    double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a launch of a call */
-    for (int32_t i = 0; i < d->n_ops && d->n_timed; i++)
+    double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a call, or one behind all */
+    for (int32_t i = 0; i < d->n_ops && d->n_timed && !g->n_stamped; i++)
         events += d->op[i].link ? 0 : (double)d->op[i].n_calls / d->n_timed;
+    events += g->n_stamped > 0;
     double timed = d->n_timed ? d->timed_s / d->n_timed : NAN;
     double whole = g->n_whole ? g->whole_s / g->n_whole : NAN;
+    if (g->n_stamped > 0)
+        vt_json_string(w, "timed_by", "stamps");
     vt_json_tagged(w, "events_per_step", events, 1, derived);
     vt_json_tagged(w, "event_ns", g->source->is.event_ns, 1, measured);
     vt_json_tagged(w, "read_ns", g->source->is.read_ns, 1, measured);
@@ -206,12 +211,13 @@ void story_gpu_observer(vt_json *w, const phase *d, const phase_lane *g)
 
 void story_gpu_not_measured(vt_json *w, const phase phases[STORY_PHASES])
 {
-    int32_t whole = 0;
-    char what[64];
+    int32_t whole = 0, stamped = 0;
+    char what[64], why[320];
     const story_source *g = NULL;
     for (int i = 0; i < STORY_PHASES; i++) {
         const phase_lane *lane = phase_stream(&phases[i]);
         whole += lane->n_steps - lane->n_timed;
+        stamped += lane->n_stamped;
         g = lane->source;
     }
     put_missing(w, "bytes moved, cache hits, occupancy, stalls",
@@ -219,12 +225,16 @@ void story_gpu_not_measured(vt_json *w, const phase phases[STORY_PHASES])
                 "are of tier T0");
     if (whole > 0) {
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
-        put_missing(w, what,
-                    "a graph is one launch, so its calls cannot be timed apart; op times are from "
-                    "steps that ran call by call");
+        snprintf(why, sizeof why,
+                 stamped ? "their kernels were not stamped; op times are from steps whose were"
+                         : "a graph is one launch, so its calls cannot be timed apart; op times "
+                           "are from steps that ran call by call%s%s",
+                 g->is.no_stamps ? ": " : "", g->is.no_stamps ? g->is.no_stamps : "");
+        put_missing(w, what, why);
     }
     if (!g->has_state)
         put_missing(w, "clocks, power, temperature", g->state_missing);
-    put_missing(w, "overlap of neighbouring kernels",
-                "in a timed step each kernel begins after the end of the one before it");
+    if (!stamped)
+        put_missing(w, "overlap of neighbouring kernels",
+                    "in a timed step each kernel begins after the end of the one before it");
 }

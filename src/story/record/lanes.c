@@ -191,6 +191,8 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
         w->step->n_sources += w->n_call == 1;
         c->begin_ns = begin < c->begin_ns ? begin : c->begin_ns;
         c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
+        if (e->kind == VT_SPAN_CALL && (int64_t)e->call.early_ns > c->early_ns)
+            c->early_ns = (int64_t)e->call.early_ns;
     }
     if (e->kind != VT_SPAN_CALL) {
         int64_t wait = wait_of(e);
@@ -230,7 +232,8 @@ static void read_launches(const story_input *in, int32_t source, story_record *r
             continue;
         step_lane *lane = lane_of(s, source);
         lane->launched = true;
-        lane->timed = e->timed;
+        lane->timed = e->timed || e->stamped;
+        lane->stamped = e->stamped;
         lane->n_kernels = e->n_kernels;
         lane->graph_tokens = e->graph_tokens;
         lane->device = (span){e->begin_ns, e->end_ns};

@@ -53,7 +53,7 @@ double op_usual_of_roof(const op_sum *o)
 bool op_beats_roof(const phase *p, const op_sum *o)
 {
     static const double weight = 0.03, beaten = 1.05;
-    return o->s > weight * p->ops_s && op_of_roof(o) > beaten;
+    return o->s > weight * p->ops_s && o->floor_s > beaten * (o->s + o->early_s);
 }
 
 double phase_step_s(const phase *p)
@@ -133,6 +133,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     }
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
     o->s += t->s;
+    o->early_s += (double)t->early_ns * 1e-9;
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
@@ -268,6 +269,7 @@ static void add_lane(const story_input *in, const step_record *s, const step_lan
         to->graph_least = g->graph_tokens;
     to->graph_most = g->graph_tokens > to->graph_most ? g->graph_tokens : to->graph_most;
     to->n_timed += g->timed;
+    to->n_stamped += g->stamped;
     if (!g->timed && !(p->calm_whole && s->use.disturbed)) {
         to->n_whole++;
         to->whole_s += span_s(g->device);

@@ -39,14 +39,15 @@ typedef struct op_sum {
     int32_t n_kernels;
     int32_t n_calls, layer_first, layer_last; /* layers: -1 outside */
     double s;                                 /* device time */
-    vt_cost cost, extra;                      /* compulsory, exact; beyond it */
-    double floor_s;                           /* under the roofs, call by call */
-    double expected_s;                        /* of the calls; NAN: not known */
-    double work_s;                            /* the same without the launch or meeting of a call */
-    double by_bound[STORY_BOUNDS];            /* seconds of floor_s set by each roof */
-    double slowest_s;                         /* the call that took longest */
-    const char *slowest;                      /* its label, */
-    uint64_t slowest_step;                    /* and its step */
+    double early_s; /* that their kernels began before the calls before them had ended; stamped */
+    vt_cost cost, extra;           /* compulsory, exact; beyond it */
+    double floor_s;                /* under the roofs, call by call */
+    double expected_s;             /* of the calls; NAN: not known */
+    double work_s;                 /* the same without the launch or meeting of a call */
+    double by_bound[STORY_BOUNDS]; /* seconds of floor_s set by each roof */
+    double slowest_s;              /* the call that took longest */
+    const char *slowest;           /* its label, */
+    uint64_t slowest_step;         /* and its step */
     op_once once;
     vt_cut first_cut; /* how its first call was cut; all 0: its row does not say */
     const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
@@ -57,7 +58,8 @@ typedef struct phase_lane {
     const story_source *source;
     double floor_s, typical_s; /* of the typical steps: by its own roofs, and as it took */
     int32_t n_steps;           /* whose launches are in the recording */
-    int32_t n_timed;           /* of them, those that were timed call by call */
+    int32_t n_timed;           /* of them, those whose calls were timed, */
+    int32_t n_stamped;         /* and of these, those that were stamped */
     int32_t
         n_whole; /* of the others, which ran in their graphs, the undisturbed ones if there are */
     double device_s, whole_s;                /* device time of all steps; of the latter */
@@ -121,6 +123,12 @@ double phase_step_s(const phase *p);
 bool phase_too_few(const phase *p);
 /* The lane that took longest, for which the others waited; NULL: CPU workers ran the steps. */
 const phase_lane *phase_stream(const phase *p);
+/* Returns true if the times of its calls are stamps: of steps that ran as they always do. */
+static inline bool phase_is_stamped(const phase *p)
+{
+    const phase_lane *g = phase_stream(p);
+    return g && g->n_stamped > 0;
+}
 /* A kernel as its source describes it. */
 static inline const vt_kernel_facts *kernel_facts(const kernel_sum *k)
 {

@@ -23,9 +23,10 @@ typedef struct step_lane {
     int32_t n_kernel;
     /* Streams alone: */
     bool launched;        /* the step's launch is in the recording; the rest is known then */
-    bool timed;           /* call by call; else only as a whole */
-    int32_t graph_tokens; /* of the graph that the step fits; 0: none. A timed step does not use
-                             it */
+    bool timed;           /* its calls are; else only the step as a whole */
+    bool stamped;         /* timed by stamps: it ran as it always does, not call by call */
+    int32_t graph_tokens; /* of the graph that the step fits; 0: none. A step that ran call by call
+                             does not use it */
     int32_t n_kernels;
     span device;
     double idle_s; /* of the device before it */
@@ -73,7 +74,9 @@ typedef struct call_time {
     int64_t ran_ns;          /* latest end of the work */
     int64_t met_ns, left_ns; /* earliest and latest end of a wait after it; 0: no one waits */
     int64_t least_wait_ns;   /* the shortest wait after it, */
-    int16_t late;            /* and the source that had it, so came last; -1: no one waits */
+    int64_t early_ns; /* of a stream that was stamped: how long before the end of the call before it
+                         its first CTA began */
+    int16_t late;     /* and the source that had it, so came last; -1: no one waits */
 } call_time;
 
 /* What a source did in the chosen steps; of disturbed ones only where all are disturbed. */
@@ -169,7 +172,7 @@ bool step_is_disturbed(const step_record *s);
 /* The step computes prompt tokens, or a retracted sequence's tokens again. */
 static inline bool step_has_chunk(const step_record *s) { return s->n_seqs > s->n_decode; }
 
-/* Returns true if a stream ran the step call by call. */
+/* Returns true if a stream's step has times of its calls: it ran call by call, or was stamped. */
 static inline bool step_is_timed(const step_record *s) { return s->stream && s->stream->timed; }
 /* Returns the tokens of the graph that the step fits; 0: none, or no launch is known. */
 static inline int32_t step_graph(const step_record *s)

@@ -1,0 +1,26 @@
+/* The text of a stamped kernel (stamp.cuh); private to the JIT.
+ *
+ * The kernel's entry becomes a function, and a new entry of the same name calls it between the two
+ * stamps. Its returns, also early ones, so end the function and not the kernel:
+ *
+ *   KERNEL __launch_bounds__(256) add(const __grid_constant__ add_params p)
+ *   { ...
+ *
+ *   INLINE void add_body(const add_params &p);
+ *   struct alignas(64) add_stamped { add_params p; u64 *at; };
+ *   KERNEL __launch_bounds__(256) add(const __grid_constant__ add_stamped s)
+ *   { stamp_begin(s.at); add_body(s.p); stamp_end(s.at); }
+ *   INLINE void add_body(const add_params &p)
+ *   { ...
+ *
+ * all but the last line in one, so that the compiler's messages name the right ones. */
+#ifndef VT_DEVICE_CUDA_JIT_STAMP_H
+#define VT_DEVICE_CUDA_JIT_STAMP_H
+
+#include "base/buf.h"
+
+/* Appends the text of a kernel with its entry `kernel` stamped. False: the text has no such entry
+ * of the form above, and nothing was appended. */
+bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel);
+
+#endif

@@ -1,0 +1,17 @@
+/* What stamped kernels and the host share: stamp.cuh, stamp_tick.cu, stamps.h. */
+#ifndef VT_DEVICE_CUDA_STAMP_PARAMS_H
+#define VT_DEVICE_CUDA_STAMP_PARAMS_H
+
+#ifndef VT_KERNEL
+#include <stdint.h>
+#endif
+
+/* Places of a launch, of two words each. */
+#define STAMP_PLACES 16
+
+/* Parameters of stamp_tick.cu: where the tick goes. */
+typedef struct stamp_tick_params {
+    uint64_t *tick_ns;
+} stamp_tick_params;
+
+#endif

@@ -1,0 +1,104 @@
+#include "device/cuda/stamps.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+size_t cuda_stamps_bytes(int32_t n_calls)
+{
+    return (size_t)n_calls * STAMP_LAUNCHES * STAMP_WORDS * sizeof(uint64_t);
+}
+
+static size_t places_of(int32_t call, int32_t launch)
+{
+    int32_t last = launch < STAMP_LAUNCHES ? launch : STAMP_LAUNCHES - 1;
+    return ((size_t)call * STAMP_LAUNCHES + (size_t)last) * STAMP_WORDS;
+}
+
+/* Notes the next launch; a launch without room for its note is only stamped. */
+static void note(cuda_stamps *s, int32_t kernel, bool library)
+{
+    if (s->n_notes < s->max_notes)
+        s->note[s->n_notes++] = (cuda_stamp_note){s->call, s->launch, kernel, library};
+    s->launch++;
+}
+
+vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, size_t bytes,
+                           cuda_stamped_params *out, vt_err *err)
+{
+    uint64_t *at = s->at + places_of(s->call, s->launch);
+    size_t behind = vt_round_up(bytes, sizeof at);
+    out->n = vt_round_up(behind + sizeof at, 64);
+    if (out->n > sizeof out->bytes)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "a stamped kernel has %zu bytes of parameters, at most "
+                       "%zu can be passed",
+                       out->n, sizeof out->bytes);
+    memset(out->bytes, 0, out->n);
+    memcpy(out->bytes, params, bytes);
+    memcpy(out->bytes + behind, &at, sizeof at);
+    note(s, kernel, false);
+    return VT_OK;
+}
+
+void cuda_stamps_library(cuda_stamps *s, int32_t kernel) { note(s, kernel, true); }
+
+cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n)
+{
+    const uint64_t *at = places + places_of(n->call, n->launch);
+    uint64_t begin = 0, end = 0; /* begin: the complement */
+    for (int i = 0; i < STAMP_PLACES && !n->library; i++) {
+        begin = at[2 * i] > begin ? at[2 * i] : begin;
+        end = at[2 * i + 1] > end ? at[2 * i + 1] : end;
+    }
+    return begin && end ? (cuda_stamp){~begin, end} : (cuda_stamp){0, 0};
+}
+
+/* ---- the timer ---- */
+
+static vt_status launch_tick(vt_cuda_lane *lane, void *device, vt_err *err)
+{
+    stamp_tick_params params = {device};
+    lane->err = (vt_err){0};
+    vt_status status = vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("stamp_tick.cu", "stamp_tick", {NULL, 0}),
+                       .grid = {1, 1, 1},
+                       .threads = 32},
+        &params, sizeof params);
+    if (status != VT_OK && err)
+        *err = lane->err;
+    return status;
+}
+
+static vt_status measure_tick(vt_cuda_lane *lane, void *device, uint64_t *tick, vt_err *err)
+{
+    vt_cuda *c = lane->cuda;
+    TRY(launch_tick(lane, device, err));
+    TRY(vt_cuda_check(
+        c, c->driver.copy_to_host(tick, cuda_address(device), sizeof *tick, lane->stream),
+        "reading the GPU's timer", err));
+    return vt_cuda_check(c, c->driver.stream_sync(lane->stream), "reading the GPU's timer", err);
+}
+
+vt_status vt_cuda_stamps_check(vt_cuda_lane *lane, vt_err *err)
+{
+    uint64_t tick = 0;
+    void *device;
+    TRY(vt_cuda_alloc(lane->cuda, sizeof tick, &device, err));
+    lane->collect = true;
+    vt_status status = launch_tick(lane, device, err);
+    lane->collect = false;
+    if (status == VT_OK)
+        status = vt_cuda_compile(lane->cuda, NULL, NULL, err);
+    if (status == VT_OK)
+        status = measure_tick(lane, device, &tick, err);
+    vt_cuda_free(lane->cuda, device);
+    TRY(status);
+    if (tick > STAMP_MOST_TICK_NS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s's timer grows in steps of %llu ns, which is too coarse to stamp kernels",
+                       lane->cuda->name, (unsigned long long)tick);
+    return VT_OK;
+}

@@ -1,0 +1,61 @@
+/* Stamps of launches (stamp.cuh): when the first CTA of each began and its last one ended, on the
+ * device's own clock, in graphs as well.
+ *
+ * A lane whose `stamps` are set launches the stamped twins of its kernels. Each launch stamps the
+ * places of its call: `call` is set by whoever runs the calls, and launches of a call that are more
+ * than STAMP_LAUNCHES share the last places. A note for each launch says which kernel it was; a
+ * library's kernel has a note and no stamp. What is captured into a graph stamps the same places at
+ * every launch of the graph.
+ *
+ * Where %globaltimer grows in steps of 1 us (before compute capability 9.0), stamps say little about
+ * kernels of a few us, and vt_cuda_stamps_check refuses them. */
+#ifndef VT_DEVICE_CUDA_STAMPS_H
+#define VT_DEVICE_CUDA_STAMPS_H
+
+#include "device/cuda/cuda.h"
+#include "device/cuda/stamp_params.h"
+
+enum { STAMP_LAUNCHES = 2, STAMP_WORDS = 2 * STAMP_PLACES };
+
+/* The coarsest %globaltimer whose stamps are used. */
+enum { STAMP_MOST_TICK_NS = 100 };
+
+typedef struct cuda_stamp_note {
+    int32_t call, launch; /* which launch of the call, from 0 */
+    int32_t kernel;       /* the JIT's index of the kernel without stamps */
+    bool library;         /* it has no stamp */
+} cuda_stamp_note;
+
+/* When a launch ran, in ns of %globaltimer; both 0: not known. */
+typedef struct cuda_stamp {
+    uint64_t begin, end;
+} cuda_stamp;
+
+typedef struct cuda_stamps {
+    uint64_t *at;          /* the device's: [n_calls][STAMP_LAUNCHES][STAMP_WORDS] */
+    int32_t call, launch;  /* of the next launch */
+    cuda_stamp_note *note; /* [max_notes] */
+    int32_t n_notes, max_notes;
+} cuda_stamps;
+
+/* Measures how finely the device's timer ticks. Fails with VT_ERR_UNSUPPORTED and a sentence where
+ * that is too coarse for stamps. */
+vt_status vt_cuda_stamps_check(vt_cuda_lane *lane, vt_err *err);
+/* Bytes of the places of n_calls calls. */
+size_t cuda_stamps_bytes(int32_t n_calls);
+/* What `places`, a copy of the device's, say of a launch. */
+cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n);
+
+/* A stamped kernel's parameters: the kernel's own, and the address of the launch's places. */
+typedef struct cuda_stamped_params {
+    _Alignas(64) char bytes[4096]; /* the most that a launch may bring */
+    size_t n;
+} cuda_stamped_params;
+
+/* Makes the parameters of the next launch, of kernel `kernel`, and notes it. */
+vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, size_t bytes,
+                           cuda_stamped_params *out, vt_err *err);
+/* Notes the launch of a library's kernel. */
+void cuda_stamps_library(cuda_stamps *s, int32_t kernel);
+
+#endif

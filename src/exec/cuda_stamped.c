@@ -1,0 +1,333 @@
+/* Steps whose kernels are stamped (device/cuda/stamps.h).
+ *
+ * A stamped step runs as it does otherwise: the same pieces as graphs, the same grids, neighbours
+ * that overlap. Only its kernels are twins of the others', which write down when their first CTA
+ * began and when their last one ended. So a step has the times of its calls without being taken
+ * apart.
+ *
+ *   plain     | begin | upload |       graph of the piece        | results | end
+ *   stamped   | begin | upload | E |   its stamped twin      | E | results | end    (E: an event)
+ *
+ * Twins of kernels are compiled at the start, and only where a story was asked for
+ * (options.stamps): compiling takes twice as long then, the first time. Twins of graphs are
+ * captured when a step that is to be stamped first needs them, before its begin: about 1 ms of the
+ * host. At most MAX_STAMPED are kept; another takes the place of the one that was launched longest
+ * ago. All write to the same places. Where a stamped step is still in flight when another begins,
+ * the stream copies its stamps between the two; else they are copied when it has ended.
+ *
+ * When a call ran. Its end is the end of its last kernel's last CTA. Stamps are on the device's own
+ * timer; the end of the step's last call is taken for the moment of the event behind it, and all
+ * other times follow from the differences. A call runs from its predecessor's end to its own, so
+ * that calls sum to the step. That it began earlier, beside the end of its predecessor, is told
+ * apart: its first CTA stamps when it comes to an SM, which with programmatic dependent launch is
+ * before it waits for its predecessor.
+ *
+ * A library's kernel has no stamps. It is taken to end when the next stamped kernel begins; several
+ * in a row share that time in equal parts. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "exec/cuda_inside.h"
+
+enum { NOTES_A_CALL = 4 };
+
+/* ---- its part of the device ---- */
+
+static vt_status make_step(cuda_executor *x, stamped_step *s, vt_err *err)
+{
+    void *copy;
+    TRY(vt_cuda_pinned(x->cuda, cuda_stamps_bytes(x->prog->n_calls), &copy, err));
+    s->copy = copy;
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->copied, CU_EVENT_DEFAULT),
+                      "making an event", err));
+    s->stamps = (cuda_stamps){.at = x->stamped.places,
+                              .max_notes = x->prog->n_calls * NOTES_A_CALL};
+    s->stamps.note = vt_calloc((size_t)s->stamps.max_notes, sizeof *s->stamps.note);
+    return s->stamps.note ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for stamps");
+}
+
+static vt_status make_places(cuda_executor *x, vt_err *err)
+{
+    stamped_steps *s = &x->stamped;
+    TRY(vt_cuda_alloc(x->cuda, cuda_stamps_bytes(x->prog->n_calls), &s->places, err));
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.stream_create(&s->stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    for (int i = 0; i < MAX_IN_FLIGHT; i++)
+        TRY(make_step(x, &s->step[i], err));
+    return VT_OK;
+}
+
+vt_status cuda_stamped_start(cuda_executor *x, vt_err *err)
+{
+    vt_err why = {0};
+    snprintf(x->stamped.why_not, sizeof x->stamped.why_not,
+             "kernels are stamped where --story or --story-dir is given");
+    if (!x->options.stamps || x->options.untimed)
+        return VT_OK;
+    vt_status status = vt_cuda_stamps_check(&x->lane, &why);
+    if (status != VT_OK && status != VT_ERR_UNSUPPORTED) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    snprintf(x->stamped.why_not, sizeof x->stamped.why_not, "%.191s", why.message);
+    x->stamped.on = status == VT_OK;
+    x->stamped.max_graphs = MAX_STAMPED;
+    return x->stamped.on ? make_places(x, err) : VT_OK;
+}
+
+static void release_graph(cuda_executor *x, stamped_graph *g, bool live)
+{
+    if (live)
+        cuda_graph_release(x->cuda, &g->is.graph);
+    free(g->note);
+    *g = (stamped_graph){0};
+}
+
+void cuda_stamped_release(cuda_executor *x, bool live)
+{
+    stamped_steps *s = &x->stamped;
+    for (int32_t i = 0; i < s->n_graphs; i++)
+        release_graph(x, &s->graph[i], live);
+    for (int i = 0; i < MAX_IN_FLIGHT; i++) {
+        if (live && s->step[i].copied)
+            x->cuda->driver.event_destroy(s->step[i].copied);
+        if (live)
+            vt_cuda_pinned_free(x->cuda, s->step[i].copy);
+        free(s->step[i].stamps.note);
+    }
+    if (live && s->stream)
+        x->cuda->driver.stream_destroy(s->stream);
+    if (live)
+        vt_cuda_free(x->cuda, s->places);
+    *s = (stamped_steps){0};
+}
+
+void cuda_stamped_collect(cuda_executor *x)
+{
+    if (x->stamped.on)
+        x->lane.stamps = &x->stamped.step[0].stamps;
+}
+
+void cuda_stamped_end(cuda_executor *x) { x->lane.stamps = NULL; }
+
+/* ---- launching ---- */
+
+static vt_status copy_places(cuda_executor *x, stamped_step *s, cu_stream stream, vt_err *err)
+{
+    s->pending = false;
+    return vt_cuda_check(x->cuda,
+                         x->cuda->driver.copy_to_host(s->copy, cuda_address(x->stamped.places),
+                                                      cuda_stamps_bytes(x->prog->n_calls), stream),
+                         "reading stamps", err);
+}
+
+/* Has the stream copy what a step before stamped, and clear the places. */
+static vt_status empty_places(cuda_executor *x)
+{
+    const cuda_driver *d = &x->cuda->driver;
+    for (int i = 0; i < MAX_IN_FLIGHT; i++) {
+        stamped_step *s = &x->stamped.step[i];
+        if (s->pending && s->number < x->launched && s->number >= x->waited) {
+            TRY(copy_places(x, s, x->lane.stream, NULL));
+            TRY(vt_cuda_check(x->cuda, d->event_record(s->copied, x->lane.stream),
+                              "recording an event", NULL));
+        }
+        s->pending = false; /* of a step that failed */
+    }
+    return vt_cuda_check(x->cuda,
+                         d->fill8(cuda_address(x->stamped.places), 0,
+                                  cuda_stamps_bytes(x->prog->n_calls), x->lane.stream),
+                         "clearing stamps", NULL);
+}
+
+bool cuda_stamped_begin(cuda_executor *x)
+{
+    stamped_step *s = &x->stamped.step[x->launched % MAX_IN_FLIGHT];
+    if (!x->stamped.on || empty_places(x) != VT_OK)
+        return false;
+    s->pending = true;
+    s->number = x->launched;
+    s->stamps.n_notes = 0;
+    x->stamped.prepare_ns = 0;
+    x->lane.stamps = &s->stamps;
+    return true;
+}
+
+static stamped_graph *find(cuda_executor *x, const step_piece *p)
+{
+    stamped_steps *s = &x->stamped;
+    for (int32_t i = 0; i < s->n_graphs; i++)
+        if (memcmp(&s->graph[i].is.piece, p, sizeof *p) == 0)
+            return &s->graph[i];
+    return NULL;
+}
+
+/* A place for a graph, if need be that of the one that was launched longest ago; NULL: a step in
+ * flight may run it. */
+static stamped_graph *make_place(cuda_executor *x)
+{
+    stamped_steps *s = &x->stamped;
+    if (s->n_graphs < s->max_graphs)
+        return &s->graph[s->n_graphs++];
+    stamped_graph *oldest = &s->graph[0];
+    for (int32_t i = 1; i < s->n_graphs; i++)
+        if (s->graph[i].is.used < oldest->is.used)
+            oldest = &s->graph[i];
+    if (oldest->is.used >= x->waited)
+        return NULL;
+    x->graph_nodes -= oldest->is.graph.n_nodes;
+    release_graph(x, oldest, true);
+    return oldest;
+}
+
+/* Captures the piece with notes of its own. */
+static vt_status capture(cuda_executor *x, const step_piece *p, stamped_graph *g)
+{
+    cuda_stamps *step = x->lane.stamps;
+    cuda_stamps notes = {.at = step->at, .max_notes = step->max_notes};
+    notes.note = vt_calloc((size_t)notes.max_notes, sizeof *notes.note);
+    *g = (stamped_graph){.is = {.piece = *p, .used = x->launched}, .note = notes.note};
+    if (!g->note)
+        return VT_ERR_MEMORY;
+    int32_t n = x->lane.n_launches;
+    x->lane.stamps = &notes;
+    vt_status status = cuda_graph_capture_piece(x, p, &g->is.graph, NULL);
+    x->lane.stamps = step;
+    x->lane.n_launches = n;
+    g->n_notes = notes.n_notes;
+    return status;
+}
+
+void cuda_stamped_prepare(cuda_executor *x, const step_shape *s)
+{
+    step_piece piece[MAX_PIECES];
+    int64_t begin = vt_now_ns();
+    bool full = x->stamped.n_graphs == x->stamped.max_graphs; /* else graphs that are made stay */
+    int32_t n = cuda_graph_cut(x, s, piece);
+    for (int32_t i = 0; i < n && x->launched >= x->capture_from; i++) {
+        if (!cuda_graph_may_be(s, &piece[i]) || find(x, &piece[i]))
+            continue;
+        stamped_graph *g = make_place(x);
+        if (!g)
+            continue;
+        if (capture(x, &piece[i], g) == VT_OK) {
+            x->graph_nodes += g->is.graph.n_nodes;
+            continue;
+        }
+        release_graph(x, g, true);
+        *g = x->stamped.graph[--x->stamped.n_graphs];
+        x->stamped.graph[x->stamped.n_graphs] = (stamped_graph){0};
+        x->capture_from = x->launched + (uint64_t)x->retry_steps;
+    }
+    x->stamped.prepare_ns = full ? vt_now_ns() - begin : 0;
+}
+
+vt_status cuda_stamped_run(cuda_executor *x, const step_shape *s, const step_piece *p,
+                           int32_t *graphs, vt_err *err)
+{
+    stamped_graph *g = cuda_graph_may_be(s, p) ? find(x, p) : NULL;
+    cuda_stamps *step = x->lane.stamps;
+    if (!g)
+        return cuda_run_calls(x, p->begin, p->end, err);
+    int32_t room = step->max_notes - step->n_notes, n = g->n_notes < room ? g->n_notes : room;
+    memcpy(step->note + step->n_notes, g->note, (size_t)n * sizeof *g->note);
+    step->n_notes += n;
+    g->is.used = x->launched;
+    (*graphs)++;
+    return cuda_graph_launch(&x->lane, &g->is.graph, err);
+}
+
+/* ---- reading ---- */
+
+const cuda_stamps *cuda_stamped_oldest(const cuda_executor *x)
+{
+    return &x->stamped.step[x->waited % MAX_IN_FLIGHT].stamps;
+}
+
+/* Waits until the step's stamps are in its copy. */
+static vt_status fetch(cuda_executor *x, stamped_step *s, vt_err *err)
+{
+    const cuda_driver *d = &x->cuda->driver;
+    if (!s->pending)
+        return vt_cuda_check(x->cuda, d->event_sync(s->copied), "reading stamps", err);
+    TRY(copy_places(x, s, x->stamped.stream, err));
+    return vt_cuda_check(x->cuda, d->stream_sync(x->stamped.stream), "reading stamps", err);
+}
+
+/* A call as its stamps tell it; end 0: its last kernel has none. */
+typedef struct raw_call {
+    int32_t call;
+    uint64_t begin, end; /* begin UINT64_MAX: no kernel of it has stamps */
+} raw_call;
+
+/* Joins the launches of each call. Returns how many calls there are. */
+static int32_t join(const stamped_step *s, raw_call *out, int32_t most)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->stamps.n_notes; i++) {
+        const cuda_stamp_note *note = &s->stamps.note[i];
+        cuda_stamp at = cuda_stamps_read(s->copy, note);
+        if (n == 0 || out[n - 1].call != note->call) {
+            if (n == most)
+                break;
+            out[n++] = (raw_call){.call = note->call, .begin = UINT64_MAX};
+        }
+        raw_call *c = &out[n - 1];
+        if (at.end && at.begin < c->begin)
+            c->begin = at.begin;
+        c->end = at.end ? (at.end > c->end ? at.end : c->end) : 0;
+    }
+    return n;
+}
+
+/* Puts the calls on the host's clock, by one moment that both know. */
+static void place(const raw_call *raw, int32_t n, int64_t uploaded_ns, int64_t ran_ns,
+                  stamped_call *out)
+{
+    int32_t first = 0;
+    while (first < n && raw[first].begin == UINT64_MAX)
+        first++;
+    bool last = n > 0 && raw[n - 1].end > 0; /* else the last kernel is a library's */
+    uint64_t timer = last ? raw[n - 1].end : first < n ? raw[first].begin : 0;
+    int64_t host = last ? ran_ns : uploaded_ns;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = (stamped_call){
+            .call = raw[i].call,
+            .begin_ns = raw[i].begin == UINT64_MAX ? INT64_MAX
+                                                   : host + (int64_t)(raw[i].begin - timer),
+            .end_ns = raw[i].end ? host + (int64_t)(raw[i].end - timer) : INT64_MAX};
+}
+
+/* Gives calls that end in a library's kernel the time up to the next stamped one, in equal parts. */
+static void settle(stamped_call *c, int32_t n, int64_t uploaded_ns, int64_t ran_ns)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t next = i;
+        while (next < n && c[next].end_ns == INT64_MAX)
+            next++;
+        int64_t from = i > 0 && c[i - 1].end_ns > uploaded_ns ? c[i - 1].end_ns : uploaded_ns;
+        int64_t to = next < n ? c[next].begin_ns : ran_ns;
+        if (next > i)
+            c[i].end_ns = to > from ? from + (to - from) / (next - i) : from;
+    }
+}
+
+vt_status cuda_stamped_read(cuda_executor *x, int64_t uploaded_ns, int64_t ran_ns,
+                            stamped_call *out, int32_t most, int32_t *n, vt_err *err)
+{
+    stamped_step *s = &x->stamped.step[x->waited % MAX_IN_FLIGHT];
+    TRY(fetch(x, s, err));
+    raw_call *raw = vt_calloc((size_t)most, sizeof *raw);
+    if (!raw)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the stamps of %d calls", most);
+    *n = join(s, raw, most);
+    place(raw, *n, uploaded_ns, ran_ns, out);
+    settle(out, *n, uploaded_ns, ran_ns);
+    free(raw);
+    return VT_OK;
+}

@@ -66,6 +66,20 @@ done
 check "the second example builds" \
     cc -std=c17 -Wall -Wextra -Werror -I"$root/include" -o "$tmp/many" examples/many.c -L"$root/lib" -lvitrine -lpthread \
     -Wl,-rpath,"$root/lib"
+tiny="$tmp/a tiny model"
+check "a model for the examples" python3 -c '
+import sys
+sys.path.insert(0, "tests/cli")
+import tiny_model
+tiny_model.make(sys.argv[1], tiny_model.CHATML)' "$tiny"
+check "the examples answer" env VITRINE_MODEL="$tiny" sh -c "'$tmp/complete' a > '$tmp/one' && '$tmp/many' a b c > '$tmp/three' && test -s '$tmp/one' &&
+    grep -q '^c' '$tmp/three'"
+if command -v pkg-config >/dev/null 2>&1; then
+    ln -s "$root" "$scratch/installed" # without a space in its path
+    check "an example builds with the installed pkg-config file, and runs" sh -c "export PKG_CONFIG_LIBDIR='$root/lib/pkgconfig'
+        cc -o '$tmp/by-config' examples/many.c -lpthread \$(pkg-config --define-variable=prefix=$scratch/installed --cflags --libs vitrine) &&
+        LD_LIBRARY_PATH='$root/lib' VITRINE_MODEL='$tiny' '$tmp/by-config' a"
+fi
 check "make dist" make -s dist
 dist=build/dist
 check "its sums hold" sh -c "cd $dist && sha256sum --check --strict SHA256SUMS"

@@ -192,9 +192,9 @@ typedef struct vt_token_logprob {
     float logprob; /* natural logarithm, of the unscaled distribution (temperature 1) */
 } vt_token_logprob;
 
-/* What the engine tells about a request: one call for each published token (with option draft, for
- * each step's tokens), the last of which says how the completion ended. Everything that it points
- * to is valid only during the callback. */
+/* The engine tells this about a request, in one call for each published token (with option draft,
+ * for each step's tokens), the last of which says how the completion ended. Everything that it
+ * points to is valid only during the callback. */
 typedef struct vt_event {
     vt_request_id request;
     int32_t sample;        /* 0 .. n-1: which of the n completions */
@@ -239,7 +239,7 @@ typedef struct vt_logit_bias {
     float bias; /* added to its logit; -infinity: never chosen; infinity is refused */
 } vt_logit_bias;
 
-/* What an answer has to follow; docs/structured.md says what each kind understands and refuses. */
+/* An answer has to follow this; docs/structured.md says what each kind understands and refuses. */
 typedef enum vt_grammar_kind {
     VT_GRAMMAR_FREE = 0,    /* any text */
     VT_GRAMMAR_JSON_SCHEMA, /* JSON by a JSON Schema */

@@ -31,9 +31,9 @@ void *vt_aligned_alloc(size_t align, size_t size); /* uninitialised; free with f
 void *vt_pages_alloc(size_t size);
 void vt_pages_free(void *p, size_t size);
 
-/* What malloc holds, of all threads; zeros where the C library does not tell. It walks malloc's
- * lists of free blocks under their locks: 5 ms and more where 200,000 blocks are free, which a
- * server does not come near. Call it rarely, and never in a step. */
+/* Bytes that malloc holds, of all threads; zeros where the C library does not tell. It walks
+ * malloc's lists of free blocks under their locks: 5 ms and more where 200,000 blocks are free,
+ * which a server does not come near. Call it rarely, and never in a step. */
 typedef struct vt_malloc_use {
     size_t used, free; /* in its heaps: handed out; kept for later */
     size_t mapped;     /* large blocks, each mapped for itself */

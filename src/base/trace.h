@@ -70,7 +70,7 @@ typedef enum vt_request_kind {
     VT_REQ_DRAFTS
 } vt_request_kind;
 
-/* What kept a sequence in the queue. */
+/* The reason why a sequence stayed in the queue. */
 typedef enum vt_wait_reason {
     VT_WAIT_NONE = 0, /* nothing: it was admitted at the first plan after it came */
     VT_WAIT_STEP,     /* it came while a step was being run: the plan had been made */
@@ -266,8 +266,8 @@ uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uin
 
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
 
-/* What the engine's thread does for a step: decides what is in it; launches it; takes in the tokens
- * that the device sampled; makes text of them and calls back. */
+/* The parts of the engine's work for a step: it decides what is in it; launches it; takes in the
+ * tokens that the device sampled; makes text of them and calls back. */
 typedef enum vt_trace_part {
     VT_PART_SCHEDULE = 0,
     VT_PART_PREPARE,
@@ -359,7 +359,7 @@ typedef enum vt_span_kind {
     VT_SPAN_MET
 } vt_span_kind;
 
-/* What follows belongs to this step. */
+/* The records that follow belong to this step. */
 typedef struct vt_span_base {
     uint64_t kind : 4, step : 60;
     int64_t begin_ns;
@@ -440,10 +440,10 @@ uint64_t vt_spans_held(const vt_span_rings *r);
  * behind their base; the steps are in no order. */
 uint64_t vt_spans_copy(const vt_span_rings *r, vt_span *out, uint64_t max);
 
-/* Whether the op calls of decode step `step` are recorded. They are in blocks of 8 steps in turn:
- * on, off, off, on. Comparing neighbouring blocks tells what recording costs, inside every request,
- * and a drift (a growing context) cancels out: in every second pair the recorded block comes
- * first. */
+/* Returns true if the op calls of decode step `step` are recorded. They are in blocks of 8 steps in
+ * turn: on, off, off, on. Comparing neighbouring blocks tells what recording costs, inside every
+ * request, and a drift (a growing context) cancels out: in every second pair the recorded block
+ * comes first. */
 enum { VT_SPAN_BLOCK = 8 };
 static inline bool vt_spans_on(uint64_t step)
 {
@@ -489,7 +489,7 @@ typedef struct vt_launch_event {
     int64_t begin_ns, end_ns; /* on the device */
     int64_t idle_ns;          /* the device had nothing to do for so long before the step */
     int64_t move_bytes[VT_MOVES];
-    /* What a timed step spent before its first call and after its last one. */
+    /* The time that a timed step spent before its first call and after its last one. */
     int64_t move_ns[VT_MOVES];
     int32_t n_kernels;
     int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */

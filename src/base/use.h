@@ -1,6 +1,6 @@
-/* What the operating system gave a thread: CPU time, how long it was ready to run and no CPU was
- * free (run delay), involuntary context switches and page faults; and how busy the whole machine
- * was. Nothing here needs a privilege. */
+/* Reads what the operating system gave a thread: CPU time, how long it was ready to run and no CPU
+ * was free (run delay), involuntary context switches and page faults; and how busy the whole
+ * machine was. Nothing here needs a privilege. */
 #ifndef VT_BASE_USE_H
 #define VT_BASE_USE_H
 

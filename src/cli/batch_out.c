@@ -50,7 +50,7 @@ static vt_status lock(batch_out *o, const struct stat *in, struct stat *st, vt_e
     return VT_OK;
 }
 
-/* What a look through the file found. */
+/* A look through the file found this. */
 typedef struct contents {
     off_t whole;     /* where the last whole line ends */
     int64_t n_again; /* results that are to be done again */

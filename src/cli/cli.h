@@ -156,7 +156,7 @@ typedef vt_status (*cli_settle)(const cli *c, const vt_model *m, vt_err *err);
 vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err);
 void cli_close(cli_session *s);
 
-/* What came of a request. Times of tokens are when the device had made them. */
+/* The outcome of a request. Times of tokens are when the device had made them. */
 typedef struct cli_reply {
     vt_buf text;
     int32_t *token;    /* [n_tokens] */

@@ -84,7 +84,7 @@ const char *conversation_last_role(const conversation *v)
 
 /* ---- files ---- */
 
-/* What a message lacks; NULL: nothing. */
+/* Returns the name of the member that a message lacks; NULL: it lacks none. */
 static const char *fault_of(const json_t *message, size_t i)
 {
     const char *role = json_string_value(json_object_get(message, "role"));

@@ -361,7 +361,7 @@ static void table_line(vt_table *t, const line *l, const line *total, bool sum)
 
 /* ---- which row runs which size, and how it cuts its work ---- */
 
-/* What a call's row is chosen by. */
+/* The figures by which a call's row is chosen. */
 static const char *size_unit(const vt_call *call)
 {
     return call->when == VT_WHEN_ROWS     ? "rows"

@@ -1,4 +1,4 @@
-/* What the verbs share: Ctrl-C, a model with its engine, and one request driven to its end.
+/* Serves all verbs: Ctrl-C, a model with its engine, and one request driven to its end.
  *
  * Requests run by vt_engine_step on this thread, so nothing has to be locked and Ctrl-C needs no
  * more than a flag: it is looked at between two steps, the request is aborted, and its last event
@@ -48,7 +48,7 @@ bool cli_stop_asked(void *unused)
     return interrupted != 0;
 }
 
-/* What on_alarm writes: all that it can reach. */
+/* on_alarm can reach nothing but this. */
 static char loading[64];
 
 static void on_alarm(int signal)

@@ -1,4 +1,4 @@
-/* What `vitrine top` shows: looks at an engine (docs/live-page.md) made into a frame of text. */
+/* `vitrine top` shows this: looks at an engine (docs/live-page.md) made into a frame of text. */
 #ifndef VT_CLI_TOP_FRAME_H
 #define VT_CLI_TOP_FRAME_H
 

@@ -105,8 +105,8 @@ const vt_hardware *vt_hardware_find(const char *name, vt_err *err)
     return NULL;
 }
 
-/* What NVIDIA's data sheets give as memory bandwidth and bf16 rate, where the table has measured
- * figures instead. */
+/* Memory bandwidth and bf16 rate from NVIDIA's data sheets, where the table has measured figures
+ * instead. */
 static const vt_hardware h200_sheet = {
     .roofs = {.name = "h200",
               .memory_bytes_per_s = 4.8e12,

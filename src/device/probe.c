@@ -1,4 +1,4 @@
-/* What can be found and observed on this machine (device/probe.h). Everything is tried out: a file
+/* Finds out what can be observed on this machine (device/probe.h). Everything is tried out: a file
  * may exist and still not load, and a kernel with perf events may refuse them to a guest. */
 #include "device/probe.h"
 

@@ -1,4 +1,4 @@
-/* What can be found and observed on this machine. Everything is tried out, nothing is guessed. */
+/* Finds out what can be observed on this machine. Everything is tried out, nothing is guessed. */
 #ifndef VT_DEVICE_PROBE_H
 #define VT_DEVICE_PROBE_H
 

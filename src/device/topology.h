@@ -1,5 +1,5 @@
-/* What the machine is made of, as Linux tells it under /sys: sockets, NUMA nodes with their CPUs
- * and memory, and NVIDIA GPUs on the PCI bus with the node that each hangs on. No driver is needed.
+/* The parts of the machine, as Linux tells them under /sys: sockets, NUMA nodes with their CPUs and
+ * memory, and NVIDIA GPUs on the PCI bus with the node that each hangs on. No driver is needed.
  * Files that are missing or make no sense leave a value unknown; nothing here fails. */
 #ifndef VT_DEVICE_TOPOLOGY_H
 #define VT_DEVICE_TOPOLOGY_H

@@ -15,7 +15,7 @@
 
 #include "engine/draft.h"
 
-/* What a mask says. */
+/* The answer of a mask. */
 typedef enum vt_allowance {
     VT_ALLOW_ANY,     /* every token may come: the words are not read */
     VT_ALLOW_MASK,    /* those whose bits are set */
@@ -38,7 +38,7 @@ typedef struct vt_constraint {
     int64_t (*n_new)(void *state);
 } vt_constraint;
 
-/* What masks of a sequence cost so far. */
+/* The cost of a sequence's masks so far. */
 typedef struct vt_mask_cost {
     int64_t n, n_new, ns, worst_ns;
 } vt_mask_cost;
@@ -49,7 +49,7 @@ typedef struct vt_constraint_maker {
     bool (*make)(void *user, int32_t sample, vt_constraint *out);
 } vt_constraint_maker;
 
-/* What a constrained sequence keeps: its rules, and a mask for each sampling row of a step. */
+/* A constrained sequence keeps this: its rules, and a mask for each sampling row of a step. */
 typedef struct vt_constrained {
     vt_constraint rules;
     uint32_t *mask; /* [1 + VT_DRAFT_MOST][n_words] */

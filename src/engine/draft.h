@@ -27,7 +27,7 @@ typedef struct vt_drafter {
     int32_t (*draft)(void *user, struct vt_seq *q, int32_t *out, int32_t max);
 } vt_drafter;
 
-/* What a sequence keeps for its drafts. */
+/* A sequence keeps this for its drafts. */
 typedef struct vt_drafting {
     int32_t *seen;     /* [n_seen] of prompt lookup; NULL: the sequence is never drafted by it */
     int32_t n_seen;    /* a power of two */

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "vitrine.h"
 
-/* What a prompt's vector is made of. All arrays belong to the request. */
+/* A prompt's vector is made of these. All arrays belong to the request. */
 typedef struct vt_embedding {
     int32_t first, end; /* positions whose states are pooled */
     int32_t n_hidden, n_vector;

@@ -1,4 +1,4 @@
-/* What the program's own layers (server, simulator, story, tests) need of an engine beyond
+/* The program's own layers (server, simulator, story, tests) need this of an engine beyond
  * include/vitrine.h.
  *
  *   any thread          engine thread

@@ -1,4 +1,4 @@
-/* What the engine does when a step fails.
+/* Takes care of a step that failed.
  *
  *   1. The steps in flight are dropped. Their sequences keep their tokens and go back into the
  *      queue, and the prefix cache is emptied, because the failed step may have written anything.

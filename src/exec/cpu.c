@@ -124,7 +124,7 @@ static vt_status tell_failure(const cpu_executor *x, vt_err *err)
                    k->prog->call[atomic_load(&k->call)].label);
 }
 
-/* What the flags of the ranks looked like when they last changed. */
+/* The flags of the ranks when they last changed. */
 typedef struct watch {
     unsigned seen[VT_MAX_RANKS];
     int64_t ticks; /* since then */

@@ -13,7 +13,7 @@
 #include "exec/program.h"
 #include "exec/ranks.h"
 
-/* What a worker records. Each is written by that worker alone. */
+/* A worker records this. Each is written by that worker alone. */
 typedef struct cpu_recorder {
     vt_span_rings spans;
     vt_trace_ring uses;

@@ -1,4 +1,4 @@
-/* What the executor does when the GPU fails it.
+/* Brings the executor back after the GPU failed it.
  *
  *   a call or a kernel fails     the step's error; the context is still good
  *   the context is lost          a kernel touched memory that is not there, an ECC error, ...:
@@ -84,7 +84,7 @@ typedef struct leftover {
     int32_t n;
 } leftover;
 
-/* Whether mapped ranges were seen to outlive a reset of the context: NVIDIA does not document it.
+/* True once mapped ranges were seen to outlive a reset of the context: NVIDIA does not document it.
  * If they do not, their addresses may belong to somebody else after the reset. */
 static atomic_bool ranges_outlive;
 

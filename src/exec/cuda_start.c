@@ -213,7 +213,7 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     return status;
 }
 
-/* What malloc had handed out when the graphs had this many nodes. */
+/* The bytes that malloc had handed out when the graphs had this many nodes. */
 typedef struct graph_memory {
     size_t bytes;
     int64_t nodes;

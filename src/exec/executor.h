@@ -42,7 +42,7 @@ typedef struct vt_step_result {
     int64_t begin_ns, end_ns; /* of the device's work */
 } vt_step_result;
 
-/* What an executor has come to hold while it runs, because steps needed it. */
+/* Memory that an executor has come to hold while it runs, because steps needed it. */
 typedef struct vt_executor_held {
     int32_t graphs;           /* captured, and kept */
     uint64_t captures;        /* graphs captured so far */
@@ -69,7 +69,7 @@ struct vt_executor {
     /* A held step that was never sampled is dropped by its wait: its results mean nothing. */
     vt_status (*wait)(vt_executor *x, vt_step_result *out, vt_err *err);
     void (*free)(vt_executor *x);
-    /* What the calls' indices in events mean; NULL: it runs no program. */
+    /* The calls' indices in events are explained here; NULL: it runs no program. */
     const vt_program *(*program)(const vt_executor *x);
     /* How many of config.n_pages may be used from the next launch on; only renew makes it smaller.
      * `taken` pages are in use now: the executor makes more in time, as far as memory goes. NULL:

@@ -28,7 +28,7 @@ struct vt_observer {
     void (*release)(vt_observer *o, bool live);
     /* Takes it again, in a new context. */
     vt_status (*renew)(vt_observer *o, vt_err *err);
-    /* What it writes, as vt_executor.sources. NULL: nothing that a story reads. */
+    /* The source that it writes, as vt_executor.sources. NULL: nothing that a story reads. */
     int32_t (*sources)(const vt_observer *o, vt_source *out, int32_t max);
     /* `release` was called before. */
     void (*free)(vt_observer *o);

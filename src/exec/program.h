@@ -24,7 +24,7 @@
 #include "ops/op.h"
 #include "ops/sampling.h"
 
-/* What a step must have for a call to run. */
+/* A call runs in steps that have this. */
 typedef enum vt_when {
     VT_WHEN_TOKENS,
     VT_WHEN_DECODE,
@@ -55,7 +55,7 @@ typedef struct vt_program_plan {
 
 enum { VT_MAX_PLANS = 16 };
 
-/* What a program ends in, for the rows that are wanted. Embeddings are pooled from hidden states
+/* The end of a program, for the rows that are wanted. Embeddings are pooled from hidden states
  * (engine/embedding.h). */
 typedef enum vt_end {
     VT_END_LOGITS, /* logits, and a sampled token */

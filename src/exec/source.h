@@ -1,4 +1,4 @@
-/* What an executor, or the engine, offers to code that reports what happened: stories and benches.
+/* An executor, or the engine, offers this to code that reports what happened: stories and benches.
  * (vitrine env opens no model and has no executor; it asks the devices, with the functions of
  * src/device that fill a vt_source too: vt_roofs_cuda, vt_nvml_read.)
  *

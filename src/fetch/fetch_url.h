@@ -1,4 +1,4 @@
-/* What has to be known of a URL before it is fetched: its scheme and host, and how to show it
+/* Parts of a URL that are needed before it is fetched: its scheme and host, and how to show it
  * without the password it may hold. */
 #ifndef VT_FETCH_URL_H
 #define VT_FETCH_URL_H

@@ -18,7 +18,8 @@
  * counted too. */
 uint64_t vt_json_tree_bytes(const char *text, size_t len);
 
-/* What of others' JSON may take in memory where a program reads a file that a person named. */
+/* Limits on what others' JSON may take in memory where a program reads a file that a person
+ * named. */
 #define VT_JSON_MAX_TREE (UINT64_C(256) << 20)
 
 /* Parses one value; `flags` are jansson's. A text whose values would take more than max_tree bytes

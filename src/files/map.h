@@ -20,7 +20,7 @@ void file_unmap(const void *map, size_t size);
  * caller's signals alone. */
 void file_explain_sigbus(void);
 
-/* What the readers of model files have in common: the bytes, where they come from, and an arena for
+/* The readers of model files have this in common: the bytes, where they come from, and an arena for
  * what is read from them. */
 typedef struct file_view {
     char *path; /* in the arena */

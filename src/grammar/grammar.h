@@ -74,7 +74,7 @@ bool vt_matcher_accepts(vt_matcher *m);
 /* Bytes that end the answer from here, at least. */
 int32_t vt_matcher_least(vt_matcher *m);
 
-/* What masks cost so far. */
+/* The cost of masks so far. */
 typedef struct vt_matcher_cost {
     int64_t n, n_cached; /* masks; of them those whose state had been seen before */
     int64_t ns, worst_ns;

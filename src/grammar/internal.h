@@ -1,4 +1,4 @@
-/* What a compiled grammar is, for the files of this folder. */
+/* The parts of a compiled grammar, for the files of this folder. */
 #ifndef VT_GRAMMAR_INTERNAL_H
 #define VT_GRAMMAR_INTERNAL_H
 

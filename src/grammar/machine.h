@@ -68,7 +68,7 @@ typedef struct pair {
     bool end; /* it has just been reached, and the answer may end */
 } pair;
 
-/* What of a mask needs no parser: of one lexeme, the tokens that stay inside it. */
+/* The part of a mask that needs no parser: of one lexeme, the tokens that stay inside it. */
 typedef struct mask_part {
     const uint32_t *bits; /* NULL: none */
     const int32_t *id;

@@ -80,7 +80,7 @@ static const json_t *behind(compiler *c, const json_t *s)
     return s;
 }
 
-/* What a value may be, as a list; NULL: not listed. *made has to be released. */
+/* Returns the list of what a value may be; NULL: not listed. *made has to be released. */
 static const json_t *listed(const json_t *s, json_t **made)
 {
     const json_t *one = json_object_get(s, "const"), *list = json_object_get(s, "enum");

@@ -144,7 +144,7 @@ static bool matches(compiler *c, rx names, const char *name)
     return rx_least(&c->g->rx, rx_and2(&c->g->rx, names, text)) >= 0;
 }
 
-/* What additionalProperties of one schema says; NULL: anything. */
+/* Returns additionalProperties of one schema; NULL: anything may come. */
 static const json_t *additional(const compiler *c, const json_t *s)
 {
     const json_t *v = json_object_get(s, "additionalProperties");

@@ -34,7 +34,7 @@ typedef struct vt_http_reply {
     void (*on_body)(void *user, const char *data, size_t len);
     void *user;
 
-    /* What is known so far. */
+    /* These are known so far. */
     vt_reply_state state;
     int status;                       /* 200; 0 before the head is whole */
     bool keep_alive;                  /* the connection may carry another request */

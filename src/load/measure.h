@@ -45,7 +45,8 @@ double vt_load_e2e(const vt_load_result *r);
 int32_t vt_load_tokens(const vt_load_result *r);
 bool vt_load_is_good(const vt_load_result *r, const vt_load_slo *slo);
 
-/* What the k-th turns of all chats had to compute. Means over answers whose server tells counts. */
+/* The tokens that the k-th turns of all chats had to compute. Means over answers whose server tells
+ * counts. */
 typedef struct vt_load_turns {
     int32_t n;
     double prompt, cached; /* tokens */

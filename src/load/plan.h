@@ -1,4 +1,4 @@
-/* What a load generator asks for: sessions of one or more turns, with lengths and texts.
+/* A load generator asks for this: sessions of one or more turns, with lengths and texts.
  *
  * A session is one chat: turn k sends all turns before it. Most loads have sessions of one turn.
  * Texts are made when they are sent, from the seed: the same plan always asks the same. */

@@ -39,7 +39,7 @@ static inline uint64_t dummy_word(uint64_t key, uint64_t j)
 /* s of the table above, for a matrix. */
 static inline int dummy_shift(int64_t cols) { return (63 - __builtin_clzll((uint64_t)cols)) / 2; }
 
-/* What a device needs to make a tensor: element i is bf16(base + r(key, i) * scale). */
+/* A device needs this to make a tensor: element i is bf16(base + r(key, i) * scale). */
 typedef struct dummy_rule {
     uint64_t key;
     float base, scale;

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "model/model.h"
 
-/* What the file says that vt_arch has no place for. */
+/* Facts of the file that vt_arch has no place for. */
 typedef struct hf_extra {
     bool
         nested; /* the text model is part of one that sees images: its weights stand among others */

@@ -99,7 +99,7 @@ typedef struct vt_named_prompt {
     const char *name, *text;
 } vt_named_prompt;
 
-/* What the files of a model say about making vectors (model/pooled.h). */
+/* Facts of a model's files about making vectors (model/pooled.h). */
 typedef struct vt_pooled {
     vt_pooling how;          /* NONE: they say nothing */
     bool unscaled;           /* vectors are not scaled to length 1 */

@@ -1,4 +1,4 @@
-/* What a model's files say about making vectors: sentence-transformers folders and GGUF keys.
+/* Reads what a model's files say about making vectors: sentence-transformers folders and GGUF keys.
  *
  *   modules.json                       the pipeline: Transformer, Pooling, then perhaps Normalize
  *   1_Pooling/config.json              which states are pooled

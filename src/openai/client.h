@@ -30,7 +30,7 @@ typedef struct vt_openai_call {
 /* The request's body. */
 void vt_openai_call_write(const vt_openai_call *call, vt_json *w);
 
-/* What a reply or one chunk of it says. */
+/* The content of a reply or of one chunk of it. */
 typedef struct vt_openai_piece {
     vt_buf text;        /* of all its choices, one after the other */
     int32_t n_finished; /* choices that end here */

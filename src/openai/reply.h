@@ -14,7 +14,7 @@ typedef struct vt_openai_tool_call {
     bool ended, whole; /* whole: `arguments` is a JSON object */
 } vt_openai_tool_call;
 
-/* What an event added to a choice: bytes of vt_openai_choice.fresh, which are text, reasoning or
+/* An event added this to a choice: bytes of vt_openai_choice.fresh, which are text, reasoning or
  * arguments of a call, or a call's beginning or end. Also a part of the whole: then of `reasoning`
  * or `content`, or a call. */
 typedef struct vt_openai_delta {

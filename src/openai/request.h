@@ -21,7 +21,7 @@
 #include "openai/error.h"
 #include "text/answer/answer.h"
 
-/* What holds where a request does not say. */
+/* These hold where a request does not say. */
 typedef struct vt_openai_defaults {
     float temperature, top_p, min_p;
     int32_t top_k;

@@ -34,7 +34,7 @@ typedef enum vt_comm_slot {
     VT_COMM_SLOTS
 } vt_comm_slot;
 
-/* What the ranks of a group on GPUs share beside their buffers. */
+/* The ranks of a group on GPUs share this beside their buffers. */
 typedef struct vt_comm_gpu {
     uint32_t *flag[COMM_GPU_RANKS]; /* in each rank's memory (comm_params.h) */
     void *part[COMM_GPU_RANKS];     /* [part_bytes] sums for all; inboxes behind them */
@@ -58,7 +58,7 @@ typedef struct vt_comm {
     vt_comm_gpu *gpu; /* NULL: the ranks are on a CPU */
 } vt_comm;
 
-/* What a rank's calls know of the group. */
+/* A rank's calls know this of the group. */
 typedef struct vt_comm_rank {
     vt_comm *group;
     int32_t rank;

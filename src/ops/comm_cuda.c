@@ -1,4 +1,4 @@
-/* What the rows for GPUs of ops that join ranks have in common (ops/comm.h, comm.cuh). */
+/* The rows for GPUs of ops that join ranks have this in common (ops/comm.h, comm.cuh). */
 #include "ops/comm.h"
 
 enum { CTAS_TOGETHER = 16 }; /* of a rank that shares its GPU: COMM_GPU_RANKS of them fit */

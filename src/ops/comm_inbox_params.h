@@ -1,4 +1,4 @@
-/* What the ranks on GPUs send each other without a meeting (comm.cuh). The host's code and the
+/* The ranks on GPUs send each other this without a meeting (comm.cuh). The host's code and the
  * kernels include this file.
  *
  *   behind the part_bytes of vt_comm_gpu.part

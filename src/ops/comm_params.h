@@ -1,4 +1,4 @@
-/* What a kernel that joins ranks knows of its group (ops/comm.h, comm.cuh). The host's code and the
+/* A kernel that joins ranks knows this of its group (ops/comm.h, comm.cuh). The host's code and the
  * kernels include this file. */
 #ifndef VT_OPS_COMM_PARAMS_H
 #define VT_OPS_COMM_PARAMS_H
@@ -14,7 +14,7 @@ enum {
     COMM_MEETINGS = 2 /* the most of a call */
 };
 
-/* What *failed becomes when rank `peer` did not come to call number `order`. */
+/* *failed becomes this when rank `peer` did not come to call number `order`. */
 #define comm_failure(peer, order) (((order) << 8) | ((peer) + 1))
 
 typedef struct comm_params {

@@ -75,7 +75,7 @@ typedef struct vt_size {
     bool bucket;                /* padded: plans round their items, so that few graphs are needed */
 } vt_size;
 
-/* What a user asked for with --attention-backend or --linear-backend. */
+/* The user's wish, given with --attention-backend or --linear-backend. */
 typedef struct vt_backend {
     const char *op, *row; /* a row's name or family; both are the card's own strings */
 } vt_backend;
@@ -88,7 +88,7 @@ typedef struct vt_knob_value {
 
 enum { VT_MAX_BACKENDS = 4, VT_MAX_KNOBS = 4 };
 
-/* What a program is built for: the device as the rows of a card see it, and the user's wishes. */
+/* A program is built for this: the device as the rows of a card see it, and the user's wishes. */
 typedef struct vt_target {
     vt_device_kind device;
     vt_isa isa; /* CPU: the instruction set level */
@@ -251,9 +251,10 @@ typedef struct vt_impl {
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
     bool
         bf16_weights; /* CUDA: makes quantised weights BF16; others use their integers and scales */
-    /* Whether it can run a call of up to this size. NULL: every call. */
+    /* Returns true if it can run a call of up to this size. NULL: every call. */
     bool (*supports)(const void *args, const vt_target *t, const vt_size *upto);
-    /* Whether it is the right choice for a call of this size that it supports. NULL: yes. */
+    /* Returns true if it is the right choice for a call of this size that it supports. NULL:
+     * yes. */
     bool (*suits)(const void *args, const vt_target *t, const vt_size *upto);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
@@ -302,7 +303,7 @@ typedef struct vt_case {
     bool bench;               /* a real model's shape: timed by `vitrine bench kernels` */
 } vt_case;
 
-/* What a member of the args struct is: with this the same call can be made on a GPU. */
+/* The kind of a member of the args struct: with this the same call can be made on a GPU. */
 typedef enum vt_operand_kind {
     VT_OPERAND_ACTIVATION, /* vt_tensor *: BF16 on a GPU; F32 where a case's output follows rows of
                               logits */
@@ -336,7 +337,7 @@ typedef enum vt_packs {
     VT_PACKS_TABLE    /* a matrix that is looked up by rows */
 } vt_packs;
 
-/* What stories and options ask of an op, as bits of vt_op.is. */
+/* Answers to what stories and options ask of an op, as bits of vt_op.is. */
 enum {
     VT_OP_DECODES = 1,  /* its query rows are the decodes of a step: its row is that of a decode */
     VT_OP_PREFILLS = 2, /* its query rows are the other sequences' */

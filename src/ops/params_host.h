@@ -1,4 +1,4 @@
-/* What a parameter header (<op>/<name>_params.h) needs when host code includes it. A kernel has the
+/* A parameter header (<op>/<name>_params.h) needs this when host code includes it. A kernel has the
  * same names from ptx.cuh (integers), kv.cuh (kv_t) and ptx_sm90.cuh (cu_tensor_map). */
 #ifndef VT_OPS_PARAMS_HOST_H
 #define VT_OPS_PARAMS_HOST_H

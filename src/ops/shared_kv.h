@@ -26,7 +26,7 @@ typedef struct shared_groups {
     int32_t seq[SHARED_MOST_SEQS];
 } shared_groups;
 
-/* What makes sequences a group. */
+/* Sequences are a group by these. */
 typedef struct shared_rule {
     int32_t least_tokens; /* in the shared part, at least 1 */
     int64_t least_saved;  /* tokens that need not be read: (n - ceil(n / tile)) * len */

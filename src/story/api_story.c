@@ -14,7 +14,7 @@
 #include "story/predict.h"
 #include "story/story.h"
 
-/* What a story_input borrows. */
+/* A story_input borrows these. */
 typedef struct copies {
     vt_source *facts;     /* [n] */
     story_source *source; /* [n]; every array of a source is malloc'ed */

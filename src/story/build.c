@@ -286,7 +286,7 @@ static void put_op(vt_json *w, const phase *p, const op_sum *o)
     vt_json_close(w);
 }
 
-/* What the typical steps have in common. */
+/* The typical steps have these in common. */
 static const char *typical_of(const phase *p)
 {
     if (p->name[0] == 'p')

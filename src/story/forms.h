@@ -1,4 +1,4 @@
-/* What is made of story.json files beside the page in the terminal (story/story.h): a trace, the
+/* Makes other forms of story.json files than the page in the terminal (story/story.h): a trace, the
  * difference of two, and what other hardware or another batch would have made of it. */
 #ifndef VT_STORY_FORMS_H
 #define VT_STORY_FORMS_H
@@ -32,7 +32,7 @@ typedef struct story_diff_options {
 vt_status story_diff(const story_file *a, const story_file *b, const story_diff_options *options,
                      const vt_term *term, vt_buf *out, vt_err *err);
 
-/* What to change; NULL or 0: as it was recorded. */
+/* The changes to model; NULL or 0: as it was recorded. */
 typedef struct story_whatif_options {
     const char *kv_dtype, *weights, *hardware;
     int32_t batch, prefix;

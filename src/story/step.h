@@ -1,4 +1,4 @@
-/* What a step of given sequences must move and compute, for each call of a program.
+/* Computes what a step of given sequences must move and compute, for each call of a program.
  *
  * The program is an engine's own or a described one (exec/describe.h). It is only read, never
  * bound, so a story can be told while the engine runs. `explain` prints these costs; a story puts
@@ -45,8 +45,9 @@ typedef struct story_step_bytes {
 
 story_step_bytes story_step_sum(const story_step *s);
 
-/* What sets the least time of a call. `cache`: its activations pass a cache. `launch`: it has less
- * work than starting a call costs, which is a GPU's launch or the meeting of a CPU's workers. */
+/* The limit that sets the least time of a call. `cache`: its activations pass a cache. `launch`: it
+ * has less work than starting a call costs, which is a GPU's launch or the meeting of a CPU's
+ * workers. */
 typedef enum story_bound {
     STORY_BOUND_MEMORY,
     STORY_BOUND_FP32,

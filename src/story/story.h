@@ -98,7 +98,7 @@ static inline bool story_on_gpu(const story_input *in)
 vt_status story_build(const story_input *in, vt_request_id id, char **json, size_t *len,
                       bool *beaten, vt_err *err);
 
-/* What `story show` is asked to show of a story, instead of the whole. */
+/* `story show` is asked for this part of a story, instead of the whole. */
 typedef enum story_level_kind {
     STORY_LEVEL_TOKEN, /* the step that made a token of the output, */
     STORY_LEVEL_STEP,  /* or the step of a number: its host work, its batch, its calls */

@@ -1,4 +1,4 @@
-/* What the benches share (cli/bench/bench.h). */
+/* Code that the benches share (cli/bench/bench.h). */
 #include "cli/bench/bench.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What the benches share: samples with mean and spread, and the settings a result was made with. */
+/* The benches share this: samples with mean and spread, and the settings a result was made with. */
 #ifndef VT_CLI_BENCH_BENCH_H
 #define VT_CLI_BENCH_BENCH_H
 

@@ -1,4 +1,4 @@
-/* What `vitrine bench serve` says: a table, a JSON object, a line for each request. */
+/* Prints the report of `vitrine bench serve`: a table, a JSON object, a line for each request. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

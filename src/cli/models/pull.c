@@ -232,7 +232,8 @@ static vt_status check_hashes(const cli *c, const fetch_list *l, vt_err *err)
     return VT_OK;
 }
 
-/* What -m takes for these files: the only file, the first part of a split model, or the folder. */
+/* Returns the value that -m takes for these files: the only file, the first part of a split model,
+ * or the folder. */
 static const char *model_of(const fetch_list *l)
 {
     gguf_split_name split;

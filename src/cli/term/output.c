@@ -1,4 +1,4 @@
-/* What the program says: answers on stdout, messages on stderr, JSON.
+/* Writes all that the program says: answers on stdout, messages on stderr, JSON.
  *
  * Tokens, file names and messages may hold any bytes. Into a pipe or a file they go as they are; a
  * terminal gets them through vt_text_show, because it would obey the control sequences in them. */

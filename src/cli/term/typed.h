@@ -1,4 +1,4 @@
-/* What a person types at a terminal: lines and texts of any length.
+/* Reads what a person types at a terminal: lines and texts of any length.
  *
  * The kernel's own line editing cuts a line at 4095 bytes without a word, so it is switched off
  * while something is read. Two editors stand behind one interface:

@@ -29,8 +29,8 @@ typedef struct vt_occupancy {
     vt_occupancy_limit limit;
     double waves; /* of the launch: grid / (ctas * SMs); 0: not known */
     double tail;  /* share of all CTA places over these waves that stay empty in the last one */
-    /* What would let an SM hold one CTA more: at most so many registers a thread, or so many bytes
-     * of shared memory, with everything else as it is. -1: that alone would not do it. */
+    /* An SM would hold one CTA more with at most so many registers a thread, or so many bytes of
+     * shared memory, with everything else as it is. -1: that alone would not do it. */
     int32_t fewer_registers;
     int64_t less_shared;
 } vt_occupancy;

@@ -198,7 +198,7 @@ static double run(job *j)
     return (double)(j->end_ns - atomic_load(&j->begin_ns)) * 1e-9;
 }
 
-/* What all figures of one measurement share. */
+/* All figures of one measurement share this. */
 typedef struct gauge {
     vt_roofs *r;
     vt_team *team;

@@ -42,7 +42,7 @@ static const double kEnough = 2e-3, kPatience = 0.2; /* seconds of a run */
 static const int64_t kAll = INT64_C(2800000000);     /* ns of all figures together */
 static const uint32_t kNever = 0x7fc12345;           /* a NaN that no arithmetic makes */
 
-/* What one run does. */
+/* The work of one run. */
 typedef enum run_kind { READ, COPY, FP32, BF16, INT8, FP8, EMPTY, EMPTY_PDL, TO, FROM } run_kind;
 
 typedef struct gauge {

@@ -1,4 +1,4 @@
-/* Whether a roof's samples can be believed (device/roofs/roofs_sample.h). */
+/* Judges if a roof's samples can be believed (device/roofs/roofs_sample.h). */
 #include "device/roofs/roofs_sample.h"
 
 static const double near_enough = 0.97; /* of the best */

@@ -1,4 +1,4 @@
-/* Whether a roof's samples can be believed.
+/* Judges if a roof's samples can be believed.
  *
  * A sample is the rate of one short run. Other programs can only make a run slower, so the best
  * sample is nearest to the truth, if the machine left the program alone at least for that long. Two

@@ -1,4 +1,5 @@
-/* What a program is built with: program.c and the blocks (exec/blocks) write calls through it. */
+/* The tools that a program is built with: program.c and the blocks (exec/blocks) write calls
+ * through it. */
 #ifndef VT_EXEC_BLOCKS_BUILDER_H
 #define VT_EXEC_BLOCKS_BUILDER_H
 

@@ -1,4 +1,4 @@
-/* What this machine offers and what it lacks: vitrine env, and the labs' check_env.
+/* Tells what this machine offers and what it lacks: vitrine env, and the labs' check_env.
  *
  *     lab_env *e;
  *     TRY(lab_env_look(options, &e, err));
@@ -128,7 +128,7 @@ void lab_env_put_tries(vt_buf *b, const vt_term *term, const lab_env *e);
 void lab_env_put_advice(vt_buf *b, const vt_term *term, const lab_env *e);
 /* "environment is READY for CPU and GPU 0", or what is missing; one paragraph. */
 void lab_env_put_ready(vt_buf *b, const vt_term *term, const lab_env *e);
-/* What makes the JIT compile, and what makes a cached kernel useless: two sentences. */
+/* Two sentences: what makes the JIT compile, and what makes a cached kernel useless. */
 extern const char lab_env_jit_trigger[], lab_env_jit_invalid[];
 
 /* ---- as JSON: members of an open object ---- */

@@ -1,4 +1,5 @@
-/* What lab/env/env.h tells, as members of a JSON object. A value that is not known is null. */
+/* Writes what lab/env/env.h tells as members of a JSON object. A value that is not known is
+ * null. */
 #include <math.h>
 #include <string.h>
 

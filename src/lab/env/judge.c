@@ -1,5 +1,5 @@
-/* What is missing on this machine and what to do about it (lab/env/env.h): one row a case, of which
- * only those that apply here are kept. */
+/* Tells what is missing on this machine and what to do about it (lab/env/env.h): one row a case, of
+ * which only those that apply here are kept. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Whether other programs used the machine during a load: the CPU time of all programs, less that of
- * this one and of the server. */
+/* Finds out if other programs used the machine during a load: the CPU time of all programs, less
+ * that of this one and of the server. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

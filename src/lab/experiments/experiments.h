@@ -17,7 +17,7 @@ typedef struct lab_load {
     uint64_t seed;
 } lab_load;
 
-/* What a load gave: the summary, and each answer in the order of the plan (malloc'ed). */
+/* The results of a load: the summary, and each answer in the order of the plan (malloc'ed). */
 typedef struct lab_answers {
     vt_load_summary sum;
     vt_load_result *result;
@@ -33,7 +33,7 @@ void lab_answers_release(lab_answers *a);
  * noise that a knob's row tells. NAN: fewer than two answers. */
 double lab_answers_noise(const lab_answers *a);
 
-/* Whether other programs used the machine meanwhile: between two readings they had more than a
+/* True if other programs used the machine meanwhile: between two readings they had more than a
  * tenth of one CPU. */
 typedef struct lab_busy {
     double all_s, ours_s;
@@ -43,7 +43,7 @@ typedef struct lab_busy {
 void lab_busy_begin(lab_busy *b, const lab_server *s);
 bool lab_busy_end(const lab_busy *b, const lab_server *s);
 
-/* What the server says of its memory. */
+/* The server's own words on its memory. */
 typedef struct lab_server_memory {
     double weights, kv, kv_token; /* bytes; kv: of all KV pages, kv_token: of one token */
 } lab_server_memory;

@@ -1,4 +1,4 @@
-/* What a server of the experiments holds in memory, and what a step of it must read. */
+/* Tells what a server of the experiments holds in memory, and what a step of it must read. */
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>

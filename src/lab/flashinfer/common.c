@@ -1,4 +1,4 @@
-/* What the labs of this track share (flashinfer.h). */
+/* Code that the labs of this track share (flashinfer.h). */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>

@@ -37,7 +37,7 @@ typedef struct chosen {
     uint32_t grid[3], threads, shared_bytes;
 } chosen;
 
-/* What stands in the place of a row's kernel. */
+/* This stands in the place of a row's kernel. */
 typedef struct stand_in {
     const own_kernel *k;
     const char *source;

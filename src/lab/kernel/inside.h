@@ -1,4 +1,4 @@
-/* What the files of own_kernel share. The inner process alone uses this.
+/* The files of own_kernel share this. The inner process alone uses this.
  *
  *   own_kernel.c          the parent: starts the inner process, watches it, says how it ended
  *   kernel/inside.c   the inner process: reads the file, lists the cases

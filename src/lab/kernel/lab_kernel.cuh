@@ -15,8 +15,8 @@
 //
 // LAB_KERNEL comes first. LAB_LAUNCH may read numbers of `p`, but not what its pointers point at; its
 // answer must depend on the shape alone. `extern __shared__` memory has launch.shared_bytes bytes.
-// What is there besides: everything of ptx.cuh (u16, u32, load16, store16, bf16_f32, pack8, warp_sum ...), no header
-// of CUDA, and integer macros of the call:
+// There is besides: everything of ptx.cuh (u16, u32, load16, store16, bf16_f32, pack8, warp_sum ...), no header of
+// CUDA, and integer macros of the call:
 //
 //     op             struct                   macros
 //     rmsnorm        rmsnorm_params.h         HIDDEN, ROWS (1: row[] says which row of x), PLUS_ONE

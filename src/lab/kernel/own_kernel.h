@@ -112,7 +112,7 @@ bool own_kernel_is_inner(void);
 /* Does the inner process's work: fills the report that it has inherited. */
 vt_status own_kernel_inside(const own_kernel_ask *ask, vt_err *err);
 
-/* What the user's kernel, on its last shape, shows: a row of causes.h; NULL: nothing is wrong with
+/* The user's kernel shows this on its last shape: a row of causes.h; NULL: nothing is wrong with
  * it, or it was not measured. The launch alone is judged on an emulated GPU. */
 const struct report_cause *own_kernel_cause(const own_kernel_report *r);
 

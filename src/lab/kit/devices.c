@@ -1,4 +1,4 @@
-/* What a lab runs on (devices.h). */
+/* Opens what a lab runs on (devices.h). */
 #include "lab/kit/devices.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What a lab runs on: a CPU team or a GPU, and the machine's roofs. */
+/* A lab runs on these: a CPU team or a GPU, and the machine's roofs. */
 #ifndef VT_LAB_KIT_DEVICES_H
 #define VT_LAB_KIT_DEVICES_H
 

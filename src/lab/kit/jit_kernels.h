@@ -6,7 +6,7 @@
 #include "device/cuda/cuda.h"
 #include "lab/kit/lab.h"
 
-/* What a start of the engine decides about its kernels. */
+/* A start of the engine decides this about its kernels. */
 typedef struct jit_ask {
     const char *model; /* "dummy:qwen3-0.6b" */
     vt_dtype kv;

@@ -4,7 +4,7 @@
 
 #include "lab/kit/lab.h"
 
-/* What is divided by what. */
+/* The two sides of the division. */
 typedef enum lab_claim_kind {
     LAB_CLAIM_MEMORY,  /* a bytes in b seconds, as a share of the data sheet's memory bandwidth */
     LAB_CLAIM_MATRIX,  /* a FLOPs in b seconds, as a share of the data sheet's bf16 peak */

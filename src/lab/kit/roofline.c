@@ -22,7 +22,7 @@ double roofline_ridge(const roofline_roof *r)
     return r->bytes_per_s > 0 && r->flops_per_s > 0 ? r->flops_per_s / r->bytes_per_s : NAN;
 }
 
-/* What the axes cover: x is log2 of FLOP/byte, y log2 of FLOP/s. */
+/* The ranges of the axes: x is log2 of FLOP/byte, y log2 of FLOP/s. */
 typedef struct axes {
     double x0, x1, y0, y1;
 } axes;

@@ -1,4 +1,4 @@
-/* What a lab tells, gathered in its result (lab.h, docs/lab-format.md). */
+/* Gathers what a lab tells in its result (lab.h, docs/lab-format.md). */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

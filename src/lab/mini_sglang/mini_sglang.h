@@ -1,4 +1,4 @@
-/* What the labs of the track mini-sglang share. */
+/* The labs of the track mini-sglang share this. */
 #ifndef VT_LAB_MINI_SGLANG_MINI_SGLANG_H
 #define VT_LAB_MINI_SGLANG_MINI_SGLANG_H
 

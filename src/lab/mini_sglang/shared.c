@@ -1,4 +1,4 @@
-/* What the labs of the track mini-sglang share: figures in sentences, all rows of an op on one
+/* Code that the labs of the track mini-sglang share: figures in sentences, all rows of an op on one
  * shape, and the forward pass of the lab's model. */
 #include <math.h>
 #include <stdio.h>

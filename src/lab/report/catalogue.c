@@ -164,8 +164,8 @@ json_t *report_view_kernels(const report *r, const json_t *knobs)
 
 /* ---- ranges ---- */
 
-/* What a call must move and compute. Activations have 2 bytes an element on a GPU and 4 on a CPU; a
- * KV cache and an embedding table have 2 on both. */
+/* The bytes and the arithmetic that a call needs. Activations have 2 bytes an element on a GPU and
+ * 4 on a CPU; a KV cache and an embedding table have 2 on both. */
 typedef struct range {
     const char *kernel, *shape;
     double activations, stored; /* elements */

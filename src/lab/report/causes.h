@@ -14,7 +14,7 @@
 #include "lab/kit/lab.h"
 #include "lab/profilers/ncu_csv.h"
 
-/* What was measured of a kernel, or of two runs of the same thing. Begin with lab_signs_none. */
+/* Measurements of a kernel, or of two runs of the same thing. Begin with lab_signs_none. */
 typedef struct lab_signs {
     bool gpu;
     /* one kernel; NAN or NULL: not known */

@@ -1,4 +1,4 @@
-/* What is learned when all labs are done: the criteria of the tracks, done or open. */
+/* All that is learned when all labs are done: the criteria of the tracks, done or open. */
 #ifndef VT_LAB_REPORT_STATUS_H
 #define VT_LAB_REPORT_STATUS_H
 

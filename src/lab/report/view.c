@@ -1,4 +1,4 @@
-/* What the templates of the pages see of a track's results (report/inside.h): texts and lists, in
+/* The templates of the pages see this of a track's results (report/inside.h): texts and lists, in
  * which every member is there and has its type, whatever the results hold. A number is a text with
  * its unit, null where there is none. */
 #include <math.h>
@@ -190,7 +190,7 @@ static json_t *findings_of(const json_t *result)
     return out;
 }
 
-/* What the first table with a column "bound" says in its first row; "" if there is none. */
+/* Returns what the first table with a column "bound" says in its first row; "" if there is none. */
 static const char *bound_of(const json_t *result)
 {
     const char *key;

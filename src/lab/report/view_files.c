@@ -1,4 +1,4 @@
-/* What key-findings.md sees of the files that the experiments leave beside their results
+/* key-findings.md sees this of the files that the experiments leave beside their results
  * (report/inside.h). */
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What lab sglang 03 compares. */
+/* Lab sglang 03 compares these. */
 #ifndef VT_LAB_SGLANG_BACKENDS_H
 #define VT_LAB_SGLANG_BACKENDS_H
 

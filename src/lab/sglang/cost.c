@@ -1,4 +1,4 @@
-/* What the steps of a request must move and compute, and what they are expected to take, before
+/* Tells what the steps of a request must move and compute, and the time that is expected, before
  * they run: the engine's own program, costed by story/step.h for lengths without tokens. */
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the labs of the track sglang share.
+/* The labs of the track sglang share this.
  *
  *   check_env          00    machine: memories, links; topology: sockets, GPUs, tools
  *   baseline           01    one request step by step, then several at once

@@ -190,7 +190,7 @@ void sglang_table_ops(lab *l, const char *key, const char *title, const json_t *
     }
 }
 
-/* What a step is made of. */
+/* The parts of a step. */
 typedef struct composition {
     double seqs, decodes, prompt;
 } composition;

@@ -38,7 +38,7 @@ static const vt_family_role roles[] = {
     APART(POST_FFN_NORM_BIAS, NULL, NULL),
 };
 
-/* What heads and training leave in the files. */
+/* Tensors that heads and training leave in the files. */
 static const char *const ignored[] = {"pooler.dense.", "embeddings.position_ids",
                                       "cls.predictions.", "cls.seq_relationship.", NULL};
 

@@ -1,4 +1,4 @@
-/* What the dense and the expert models of Qwen3.5 have in common. */
+/* The dense and the expert models of Qwen3.5 have this in common. */
 #ifndef VT_MODEL_FAMILIES_QWEN3_5_H
 #define VT_MODEL_FAMILIES_QWEN3_5_H
 

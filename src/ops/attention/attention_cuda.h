@@ -46,7 +46,7 @@ typedef struct attention_decode_shape {
     int32_t warps, stages;
 } attention_decode_shape;
 
-/* What a plan depends on besides the batch. */
+/* A plan depends on these besides the batch. */
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
     int32_t decode_tokens;      /* vt_size.decode_tokens of the step */

@@ -46,7 +46,7 @@ static int32_t keys_of(const attention_plan_config *c, const vt_batch *b, int32_
     return b->kv_len[s] - tokens + (last < tokens ? last + 1 : tokens);
 }
 
-/* What a range of a given length makes of a batch. */
+/* The division of a batch by ranges of a given length. */
 typedef struct cut_of_batch {
     int64_t items, slots; /* of one KV head */
 } cut_of_batch;

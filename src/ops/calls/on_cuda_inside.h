@@ -1,4 +1,4 @@
-/* What the files of on_cuda share.
+/* The files of on_cuda share this.
  *
  *   on_cuda.c           the GPU, memory, plans, runs
  *   on_cuda_args.c      the args on the device

@@ -62,7 +62,7 @@ static bool is_written(const on_cuda *c, const on_cuda_block *b)
     return false;
 }
 
-/* What the card calls the operand of this block. */
+/* Returns the card's name of the operand of this block. */
 static const char *name_of(const on_cuda *c, const on_cuda_block *b)
 {
     for (int32_t i = 0; i < c->op->n_operands; i++) {

@@ -47,7 +47,7 @@ static bool is_small(const vt_op *op, const call *k)
     return vt_cost_bytes(&cost) <= MOST_BYTES && vt_cost_flops(&cost) <= MOST_FLOPS;
 }
 
-/* What can run a case. */
+/* The rows that can run a case. */
 typedef struct place {
     vt_target cpu; /* gpu NULL */
     on_cuda_gpu *gpu;

@@ -15,7 +15,7 @@
 
 enum { DELTA_VECS = 4, DELTA_COLS = DELTA_VECS * VF };
 
-/* What a head needs of a token. */
+/* A head needs this of a token. */
 typedef struct delta_token {
     float q[GATED_DELTA_K_DIM_MOST], k[GATED_DELTA_K_DIM_MOST];
     float beta, keep; /* sigmoid(b), e^g */

@@ -1,4 +1,4 @@
-/* What the files of linear's CUDA implementation share (linear_cuda.c says what each does). */
+/* The files of linear's CUDA implementation share this (linear_cuda.c says what each does). */
 #ifndef VT_OPS_LINEAR_CUDA_H
 #define VT_OPS_LINEAR_CUDA_H
 

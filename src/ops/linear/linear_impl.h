@@ -1,4 +1,4 @@
-/* What the files of the linear op share: weights row by row, and the table's entries. */
+/* The files of the linear op share this: weights row by row, and the table's entries. */
 #ifndef VT_OPS_LINEAR_IMPL_H
 #define VT_OPS_LINEAR_IMPL_H
 

@@ -47,7 +47,7 @@
 
 enum { QUANT_TILE = 8, QUANT_UNIT = 128 };
 
-/* What tiles are made from: up to three matrices of one type, one below the other. Each may be a
+/* Tiles are made from these: up to three matrices of one type, one below the other. Each may be a
  * view of a larger tensor. */
 typedef struct linear_quant_source {
     struct {

@@ -152,7 +152,7 @@ INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
     }
 }
 
-// What the lanes of a quad share: lane q has made the scales of chunk q.
+// The lanes of a quad share this: lane q has made the scales of chunk q.
 INLINE RowScale scale_from(const RowScale &mine, int chunk)
 {
     if constexpr (kFp8)

@@ -1,4 +1,4 @@
-/* What the CUDA rows of moe_route and moe_linear share. */
+/* The CUDA rows of moe_route and moe_linear share this. */
 #ifndef VT_OPS_MOE_CUDA_H
 #define VT_OPS_MOE_CUDA_H
 

@@ -1,5 +1,5 @@
-// What the experts' products (moe_expert.cu, moe_quant.cu) share: which slots a tile has, and what becomes of its sums.
-// Needs ROWS, WARPS, UP, GELU, K_USED, SORTED.
+// The experts' products (moe_expert.cu, moe_quant.cu) share this: the slots of a tile, and the end of its sums. Needs
+// ROWS, WARPS, UP, GELU, K_USED, SORTED.
 #include "moe_params.h"
 
 constexpr int kGroupOut = UP ? 8 : 16; // output rows of a group

@@ -33,7 +33,7 @@ INLINE float head_sum(float v)
 INLINE float over_scale(float v, float inverse, u8) { return v * inverse; }
 INLINE float over_scale(float v, float, u16) { return v; }
 
-// What a lane needs beside the head itself. No kernel of a step writes these values, so they are loaded before
+// A lane needs these beside the head itself. No kernel of a step writes these values, so they are loaded before
 // pdl_wait().
 struct Fixed {
     float norm_a[8], norm_b[8], cosine[8], sine[8];

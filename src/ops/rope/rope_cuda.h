@@ -1,4 +1,4 @@
-/* What rope's and rope_store's CUDA rows share: rope.cu computes both. */
+/* The CUDA rows of rope and of rope_store share this: rope.cu computes both. */
 #ifndef VT_OPS_ROPE_CUDA_H
 #define VT_OPS_ROPE_CUDA_H
 

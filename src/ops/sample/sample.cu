@@ -43,7 +43,7 @@ constexpr float kLeast = -3.4028234e38f; // the smallest logit that is not maske
 
 INLINE float scale_of(const sample_row &row) { return min(kLog2e / row.temperature, 1e30f); }
 
-// Whether a row needs the sum of all its weights: at temperature 1, for log-probabilities (which = 0); at its own
+// True where a row needs the sum of all its weights: at temperature 1, for log-probabilities (which = 0); at its own
 // temperature, for drawing from the whole row and for top-p (which = 1).
 INLINE bool wants_mass(const sample_row &row, int which)
 {

@@ -353,7 +353,7 @@ INLINE bool within(const Code &c, const Range &r, float x, i32 id)
            (key_of(x) & r.key_mask) == r.key;
 }
 
-// Whether any of the four may be within the range. Codes rise as logits fall.
+// Returns true if any of the four may be within the range. Codes rise as logits fall.
 INLINE bool may_be_within(const Code &c, const Range &r, const float4 &v)
 {
     float best = largest(v);

@@ -1,4 +1,4 @@
-/* What an administrator may do: /flush_cache, /abort_request (a user too, with his own requests),
+/* Routes for an administrator: /flush_cache, /abort_request (a user too, with his own requests),
  * /start_profile, /stop_profile. */
 #include <string.h>
 

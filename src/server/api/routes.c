@@ -119,7 +119,7 @@ static void refuse_path(vt_exchange *x)
                       r->method, r->path);
 }
 
-/* What becomes of a request, by its method, path, headers and key alone. */
+/* Decides about a request by its method, path, headers and key alone. */
 typedef struct verdict {
     const server_route *route; /* of this path, and of this method if there is one; NULL: none */
     int status;                /* 200: the route's handler answers it; else the refusal */

@@ -1,4 +1,4 @@
-/* What the server and its model are: /model_info, /server_info, /v1/loads, /get_load, /version. The
+/* Tells of the server and its model: /model_info, /server_info, /v1/loads, /get_load, /version. The
  * shapes are SGLang's where routers read them; names that only concern what this engine does not
  * have are left out. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What a request's head says: its line, its header lines, and how its body is framed
+/* Reads a request's head: its line, its header lines, and how its body is framed
  * (server/http/http.h).
  *
  * RFC 9110 and 9112 are followed where they leave no choice. Where they allow leniency and another

@@ -1,4 +1,4 @@
-/* What the files of the HTTP reader share (server/http/http.h). */
+/* The files of the HTTP reader share this (server/http/http.h). */
 #ifndef VT_SERVER_HTTP_HTTP_INSIDE_H
 #define VT_SERVER_HTTP_HTTP_INSIDE_H
 

@@ -16,7 +16,7 @@
 typedef struct vt_web vt_web;
 typedef struct vt_exchange vt_exchange;
 
-/* What became of an exchange, or of a request that was refused before it was whole. */
+/* The end of an exchange, or of a request that was refused before it was whole. */
 typedef struct vt_web_outcome {
     const char *peer; /* as vt_web_peer */
     int status;       /* of the answer; 0: the client left before one began */

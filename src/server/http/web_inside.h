@@ -1,4 +1,4 @@
-/* What the files of the web server share (server/http/web.h).
+/* The files of the web server share this (server/http/web.h).
  *
  *   web.c             the loop: posts, timers, signals, draining, stopping
  *   web_listen.c      sockets that listen, and what they accept

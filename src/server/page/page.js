@@ -337,7 +337,7 @@ function showTree(t) {
   $("t-tree").textContent = `${number(t.pages)} pages in ${number(t.runs)} branches${cut}${evicted}. Coloured: in use now.`;
 }
 
-// What a drawing shows, in words, now and then.
+// Says in words, now and then, what a drawing shows.
 function describe(d) {
   if (Date.now() - spoken < 5000) return;
   spoken = Date.now();

@@ -18,7 +18,7 @@ typedef struct live_ring {
     uint64_t seen;
 } live_ring;
 
-/* What a look copies out of the engine: the newest events of its rings, at most LIVE_EVENTS of
+/* A look copies this out of the engine: the newest events of its rings, at most LIVE_EVENTS of
  * each. Steps are those with prompt tokens and their sequences, then the others, then the sequences
  * of these. */
 struct live_copy {

@@ -1,4 +1,4 @@
-/* What is kept of requests when they end: counters, the list of stories, the log, spans, and files
+/* Keeps this of requests when they end: counters, the list of stories, the log, spans, and files
  * with the stories of those that were too slow (dumps.c).
  *
  *   route.c: server_note_begin ─> handler ─> web: answer ended ─> server_note_ended
@@ -19,7 +19,7 @@ struct generation;
 
 enum { SERVER_DUMP_PATH = 1200 };
 
-/* What is kept with every exchange from its route to its end. */
+/* Every exchange keeps this from its route to its end. */
 typedef struct server_note {
     const char *path; /* the route's, or "other"; static */
     char id[SERVER_MAX_ID + 1];

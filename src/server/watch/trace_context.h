@@ -1,5 +1,5 @@
-/* What a client says of a request so that several programs' records can be joined: X-Request-Id and
- * W3C Trace Context (https://www.w3.org/TR/trace-context/). */
+/* Reads what a client says of a request so that several programs' records can be joined:
+ * X-Request-Id and W3C Trace Context (https://www.w3.org/TR/trace-context/). */
 #ifndef VT_SERVER_WATCH_TRACE_CONTEXT_H
 #define VT_SERVER_WATCH_TRACE_CONTEXT_H
 

@@ -33,7 +33,7 @@ static double per_request(const phase *p, double typical_s)
     return p->n_timed ? typical_s / p->n_timed * p->n_steps : NAN;
 }
 
-/* What follows the numbers of an op that is judged without some of its calls. */
+/* These words follow the numbers of an op that is judged without some of its calls. */
 static const char *left_out(const op_sum *o)
 {
     return o->once.n == 0  ? ""

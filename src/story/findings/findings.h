@@ -38,7 +38,7 @@ typedef struct story_more {
 void story_find_more(const story_input *in, const story_record *r, story_step *plan,
                      const phase phases[STORY_PHASES], story_more *out);
 
-/* What the rules look at, beside the phases. NAN where it is not known. */
+/* The rules look at these, beside the phases. NAN where it is not known. */
 typedef struct story_facts {
     double total_s, queue_s, steps_s, waits_s, tail_s;
     double ttft_s, itl_p50_s, itl_p99_s;

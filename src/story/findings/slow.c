@@ -41,7 +41,7 @@ const char *slow_cause_name(slow_cause c)
     return name[c];
 }
 
-/* What is usual in the request's decode steps: medians. */
+/* The usual values in the request's decode steps: medians. */
 typedef struct usual {
     double step_s, wait_s, part_s[VT_PARTS];
     double faults, n_decode, mhz;

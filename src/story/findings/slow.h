@@ -5,7 +5,7 @@
 #include "base/json_write.h"
 #include "story/record/record.h"
 
-/* What can make a token late. */
+/* Causes that can make a token late. */
 typedef enum slow_cause {
     SLOW_CHUNK,      /* prompt tokens of another request in the same step */
     SLOW_RECOMPUTE,  /* the request was retracted and its tokens were computed again */

@@ -1,4 +1,4 @@
-/* What the recorded steps would have taken with other K and V, weights, batch, prefix or hardware.
+/* Models the time of the recorded steps with other K and V, weights, batch, prefix or hardware.
  *
  *   1. The model of the story is opened, and its program described for the story's device
  *      (exec/describe.h): once as it was recorded, once as asked.
@@ -365,7 +365,7 @@ static void cell(vt_table *t, double us)
     vt_buf_release(&b);
 }
 
-/* What a step takes, recorded and modelled. */
+/* The time of a step, recorded and modelled. */
 typedef struct outcome {
     double recorded_us, modelled_us; /* of all steps of the phase's mean step */
 } outcome;

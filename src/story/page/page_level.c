@@ -97,7 +97,7 @@ static void layers_row(level_view *p, const char *name, const double *v, int32_t
 
 static void line_row(level_view *p, vt_buf *line) { page_text(p->p, PAGE_LINE, line); }
 
-/* What the call ran as; "" where the story does not say. */
+/* Returns the name of what the call ran as; "" where the story does not say. */
 static const char *impl_of(const level_view *p, const json_t *phase, size_t call,
                            char out[STORY_TEXT])
 {

@@ -9,7 +9,7 @@
 
 enum { CELL = 48 };
 
-/* What an op is, its time, its share of the roof and which roof that is are always there. */
+/* An op's name, its time, its share of the roof and which roof that is are always there. */
 enum { OP, RUNS_AS, EXPECTED, TIME, SHARE, BYTES, MEAS, SPEED, OF_ROOF, BOUND, COLUMNS };
 
 static const page_column op_columns[COLUMNS] = {

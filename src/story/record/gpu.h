@@ -17,7 +17,8 @@ void story_gpu_kernels(vt_json *w, const phase *p, const op_sum *o);
  * rules do not know the GPU. */
 bool story_gpu_occupancy(const story_source *g, const vt_kernel_facts *k,
                          vt_occupancy_input *launch, vt_occupancy *out);
-/* What would let an SM hold one CTA more, as a sentence. False: nothing that alone would do. */
+/* Writes a sentence on what would let an SM hold one CTA more. False: nothing that alone would
+ * do. */
 enum { STORY_CTA_MORE = 224 };
 bool story_gpu_cta_more(const vt_kernel_facts *k, const vt_occupancy *o, char out[STORY_CTA_MORE]);
 /* Says how the phase's steps ran, for a person: "in the graph for 8 sequences, 5 used"; "" where

@@ -1,4 +1,4 @@
-/* What the machine withheld (machine.h).
+/* Finds what the machine withheld (machine.h).
  *
  *   reading k of worker w:   |-- step 41 --|-- 42 --|-- 43 --|     run delay d, CPU time c
  *

@@ -1,5 +1,5 @@
-/* What the machine withheld from a request: run delay, clocks. Which steps were disturbed by it,
- * and what the story says about it. */
+/* Finds what the machine withheld from a request: run delay, clocks. Which steps were disturbed by
+ * it, and what the story says about it. */
 #ifndef VT_STORY_MACHINE_H
 #define VT_STORY_MACHINE_H
 

@@ -1,4 +1,4 @@
-/* What recording costs (observer.h).
+/* Measures what recording costs (observer.h).
  *
  *   blocks of 8 decode steps    on | off | off | on | on | off | off | on ...
  *   pairs                       +----+     +----+    +----+     +----+

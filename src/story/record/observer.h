@@ -1,4 +1,4 @@
-/* What recording costs, from the request itself. */
+/* Measures what recording costs, from the request itself. */
 #ifndef VT_STORY_OBSERVER_H
 #define VT_STORY_OBSERVER_H
 

@@ -53,7 +53,7 @@ typedef struct op_sum {
     const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
 } op_sum;
 
-/* What a stream's recording says about the steps of a phase. */
+/* A stream's recording says this about the steps of a phase. */
 typedef struct phase_lane {
     const story_source *source;
     double floor_s, typical_s; /* of the typical steps: by its own roofs, and as it took */

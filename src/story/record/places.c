@@ -39,7 +39,7 @@ static void put_busy(vt_json *w, const story_input *in, const story_record *r, c
     vt_json_close(w);
 }
 
-/* What a lane without a counter can tell: the exact work of a step by the step's time, as a share
+/* A lane without a counter can tell this: the exact work of a step by the step's time, as a share
  * of a roof. */
 typedef enum work_lane { LANE_MEMORY, LANE_FP32, LANE_BF16, LANE_INT8, WORK_LANES } work_lane;
 

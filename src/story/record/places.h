@@ -1,5 +1,5 @@
-/* What a story.json has over time beside its steps (lanes), and the places of what a machine may
- * not be able to measure (tiers). Each says why it is empty where it is. */
+/* Series that a story.json has over time beside its steps (lanes), and the places of what a machine
+ * may not be able to measure (tiers). Each says why it is empty where it is. */
 #ifndef VT_STORY_PLACES_H
 #define VT_STORY_PLACES_H
 

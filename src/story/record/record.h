@@ -34,7 +34,7 @@ typedef struct step_lane {
     int64_t move_bytes[VT_MOVES];
 } step_lane;
 
-/* What the machine gave the workers for a step (machine.h). */
+/* The machine gave the workers this for a step (machine.h). */
 typedef struct step_use {
     bool known;
     bool disturbed; /* the machine withheld something: its times say little about the program */
@@ -79,7 +79,7 @@ typedef struct call_time {
     int16_t late;     /* and the source that had it, so came last; -1: no one waits */
 } call_time;
 
-/* What a source did in the chosen steps; of disturbed ones only where all are disturbed. */
+/* The work of a source in the chosen steps; of disturbed ones only where all are disturbed. */
 typedef struct lane_sum {
     double busy_s, wait_s;      /* in steps whose calls are known: in calls, and waiting in them */
     int32_t n_steps;            /* launches, */

@@ -88,7 +88,7 @@ void story_put_transition(vt_json *w, const story_input *in, const phase phases[
 
 /* ---- all transitions ---- */
 
-/* What a step must move and compute, call by call. */
+/* The bytes and the arithmetic that a step needs, call by call. */
 typedef struct step_work {
     double bytes, flops, floor_s;
 } step_work;

@@ -1,4 +1,4 @@
-/* What the files of the reader of answers share (answer.h). */
+/* The files of the reader of answers share this (answer.h). */
 #ifndef VT_TEXT_ANSWER_INSIDE_H
 #define VT_TEXT_ANSWER_INSIDE_H
 

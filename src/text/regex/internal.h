@@ -1,4 +1,4 @@
-/* What the parser (parse.c), the compiler (compile.c) and the matcher (regex.c) share. */
+/* The parser (parse.c), the compiler (compile.c) and the matcher (regex.c) share this. */
 #ifndef VT_TEXT_REGEX_INTERNAL_H
 #define VT_TEXT_REGEX_INTERNAL_H
 

@@ -417,7 +417,7 @@ static vt_status filter_map(tpl_run *r, const tpl_args *a, tpl_value *out)
     return tpl_iter_new(r, items, status, out);
 }
 
-/* What select, reject and their forms with an attribute do. */
+/* Does the work of select, reject and their forms with an attribute. */
 enum { KEEP = 1, BY_ATTRIBUTE = 2 };
 
 /* [attribute,] [test, arguments ...] */

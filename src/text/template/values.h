@@ -158,7 +158,7 @@ typedef struct tpl_text {
     size_t len, cap;
 } tpl_text;
 
-/* What an object can do. Loops, macros and joiners are objects: each lives in a file above the
+/* The abilities of an object. Loops, macros and joiners are objects: each lives in a file above the
  * evaluator, which reaches them through these functions. */
 typedef struct tpl_class {
     const char *name; /* Python's name of the type */

@@ -142,7 +142,7 @@ static bool char_before(const char *text, size_t end, uint32_t *c)
 static bool is_space(uint32_t c) { return vt_uprop_of(c).flags & VT_U_SPACE; }
 static bool is_word(uint32_t c) { return vt_uprop_of(c).flags & VT_U_WORD; }
 
-/* What to do with a token that is spelled at some place. */
+/* The treatment of a token that is spelled at some place. */
 typedef enum verdict { TAKE, PASS_OVER, NOT_HERE } verdict;
 
 /* A special token is passed over, all of its spelling, where special tokens are not asked for, and

@@ -1,4 +1,4 @@
-/* What the two halves of the tokenizer.json loader share. */
+/* The two halves of the tokenizer.json loader share this. */
 #ifndef VT_TEXT_TOKENIZER_FROM_JSON_H
 #define VT_TEXT_TOKENIZER_FROM_JSON_H
 

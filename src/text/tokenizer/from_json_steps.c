@@ -317,7 +317,7 @@ vt_status tok_json_decoder(tok_json *l, const vt_flat_node *v, int depth)
 
 /* ---- post-processors ---- */
 
-/* What a post-processor puts around a sequence. */
+/* A post-processor puts these around a sequence. */
 typedef struct around {
     int32_t front[TOK_MAX_AFFIX], tail[TOK_MAX_AFFIX], n_front, n_tail;
 } around;

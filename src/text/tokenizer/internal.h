@@ -1,4 +1,4 @@
-/* What the parts of the tokenizer share. The stages, in the order text passes them:
+/* The parts of the tokenizer share this. The stages, in the order text passes them:
  *
  *   added.c       cuts added tokens out of the text
  *   normalize.c   rewrites what is left (NFC, lower case, replacements, ...)
@@ -170,7 +170,7 @@ typedef struct dec_step {
 
 /* ---- all of it ---- */
 
-/* What vt_tokenizer_least computes with (bound.c). */
+/* vt_tokenizer_least computes with this (bound.c). */
 typedef struct tok_bound {
     size_t token_bytes; /* of a text, that one token stands for at most; 0: no bound is known */
     bool drops_space;   /* white space may vanish and does not count, */

@@ -18,7 +18,7 @@ typedef struct norm_marks {
     size_t n, done; /* the first `done` of them are offsets of the output already */
 } norm_marks;
 
-/* What one call of norm_apply works with. */
+/* One call of norm_apply works with this. */
 typedef struct norm_run {
     norm_work *w;
     norm_marks marks;

@@ -15,7 +15,9 @@ enum {
     GRAM = 3, /* tokens that must agree before the next ones are guessed */
     FIRST_LENGTH = 4,
     FIRST_PAUSE = 4,
-    MOST_MISSES = 6 /* the pause doubles so often: 4 << 6 is 256 plans */
+    MOST_MISSES = 6, /* the pause doubles so often: 4 << 6 is 256 plans */
+    KNOWN = 8,       /* guesses after which a sequence is judged by its own */
+    RETRY = 64       /* plans without a guess after which one is tried */
 };
 
 bool vt_draft_lookup_init(vt_drafting *d, int32_t max_len, vt_arena *arena)
@@ -78,10 +80,20 @@ bool vt_draft_due(vt_drafting *d)
 
 int32_t vt_draft_length(const vt_drafting *d) { return d->length > 0 ? d->length : FIRST_LENGTH; }
 
-void vt_draft_verified(vt_drafting *d, int32_t drafted, int32_t accepted)
+bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running)
+{
+    /* Measured with lookup at 64: it pays where 87 % hold and costs where half do
+     * (docs/performance.md). Up to 4 sequences a step of a few rows more takes hardly longer. */
+    float need = (float)(running - 4) / 64;
+    float held = d->tokens >= KNOWN ? (float)d->accepted / (float)d->tokens : 1 - all->wrong;
+    return held >= (need < 0.7f ? need : 0.7f) || all->waited >= RETRY;
+}
+
+void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, int32_t accepted)
 {
     if (drafted == 0)
         return;
+    all->wrong += ((float)(drafted - accepted) / (float)drafted - all->wrong) / 8;
     d->tokens += drafted;
     d->accepted += accepted;
     if (accepted == 0) {

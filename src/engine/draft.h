@@ -9,7 +9,8 @@
  *
  * The pace: a sequence whose guesses all held guesses twice as many next time; one whose first
  * guess was wrong waits, twice as long after every failure, so that text that cannot be guessed
- * costs little. */
+ * costs little. Beside many others a guess that fails costs more: the rows behind it take time that
+ * all of them wait for. So the more sequences run, the larger a share of guesses has to hold. */
 #ifndef VT_ENGINE_DRAFT_H
 #define VT_ENGINE_DRAFT_H
 
@@ -38,6 +39,12 @@ typedef struct vt_drafting {
     int32_t tokens, accepted; /* guesses verified so far, and those that held */
 } vt_drafting;
 
+/* The guesses of all sequences of an engine. Begin with zeros. */
+typedef struct vt_draft_record {
+    float wrong;    /* the share that did not hold, of the latest drafts */
+    int32_t waited; /* plans since the last guess */
+} vt_draft_record;
+
 /* Prompt lookup (Saxena, 2023): what followed the last three tokens when they stood in the sequence
  * before. vt_draft_lookup_init gives a sequence of up to max_len tokens its index; false: out of
  * memory. */
@@ -48,7 +55,10 @@ bool vt_draft_lookup_init(vt_drafting *d, int32_t max_len, vt_arena *arena);
 bool vt_draft_due(vt_drafting *d);
 /* Returns how many guesses to ask for: 1 .. VT_DRAFT_MOST. */
 int32_t vt_draft_length(const vt_drafting *d);
+/* Returns true if guesses of this kind hold often enough to pay beside `running` sequences: as far
+ * as the sequence's own guesses tell, or else all of them. One in 64 plans is tried all the same. */
+bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
 /* A step has verified `drafted` guesses, of which the first `accepted` held. */
-void vt_draft_verified(vt_drafting *d, int32_t drafted, int32_t accepted);
+void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, int32_t accepted);
 
 #endif

@@ -416,7 +416,7 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
         q->n_forced += accepted;
         return;
     }
-    vt_draft_verified(&q->drafting, entry->n_drafted, accepted);
+    vt_draft_verified(&s->draft_record, &q->drafting, entry->n_drafted, accepted);
     s->stats.draft_tokens += (uint64_t)entry->n_drafted;
     s->stats.draft_accepted += (uint64_t)accepted;
 }

@@ -243,10 +243,13 @@ static bool is_decode(const vt_seq *q) { return work_left(q) == 1; }
 static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
 {
     int32_t *out = q->token + seq_length(q);
-    if (!s->config.drafter.draft || !vt_draft_due(&q->drafting))
+    if (!s->config.drafter.draft || !vt_draft_due(&q->drafting) ||
+        !vt_draft_pays(&s->draft_record, &q->drafting, s->n_running))
         return 0;
     most = vt_draft_length(&q->drafting) < most ? vt_draft_length(&q->drafting) : most;
     int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, out, most) : 0;
+    if (n > 0)
+        s->draft_record.waited = 0;
     if (n > 0 && q->n_pending > 0 && (q->row.context || q->constrained))
         return -1; /* the rows behind guesses need the pending token: penalties count it */
     return n > 0 && q->constrained ? vt_constrained_drafts(q->constrained, out, n) : n;
@@ -284,6 +287,7 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
 static void place_decodes(vt_sched *s, filling *f)
 {
     int32_t n = 0, n_later = 0;
+    s->draft_record.waited += s->draft_record.waited < INT32_MAX;
     for (int32_t i = 0; i < s->n_running; i++)
         n += is_decode(s->running[i]);
     int32_t spare = (f->tokens_left < f->rows_left ? f->tokens_left : f->rows_left) - n;

@@ -73,15 +73,16 @@ static void test_pace_when_first_guesses_are_wrong_then_pauses_double(void **sta
 {
     (void)state;
     vt_drafting d = {0};
+    vt_draft_record all = {0};
     int32_t pause = 4;
     for (int32_t i = 0; i < 12; i++) {
         assert_true(vt_draft_due(&d));
-        vt_draft_verified(&d, vt_draft_length(&d), 0);
+        vt_draft_verified(&all, &d, vt_draft_length(&d), 0);
         for (int32_t k = 0; k < pause; k++)
             assert_false(vt_draft_due(&d));
         pause = pause < 256 ? 2 * pause : 256;
     }
-    vt_draft_verified(&d, 2, 1);
+    vt_draft_verified(&all, &d, 2, 1);
     assert_true(vt_draft_due(&d));
     assert_int_equal(d.misses, 0);
 }
@@ -90,13 +91,14 @@ static void test_pace_when_all_guesses_hold_then_longer_up_to_the_most(void **st
 {
     (void)state;
     vt_drafting d = {0};
+    vt_draft_record all = {0};
     int32_t first = vt_draft_length(&d);
-    vt_draft_verified(&d, first, first);
+    vt_draft_verified(&all, &d, first, first);
     assert_true(vt_draft_length(&d) > first);
     for (int32_t i = 0; i < 8; i++)
-        vt_draft_verified(&d, vt_draft_length(&d), vt_draft_length(&d));
+        vt_draft_verified(&all, &d, vt_draft_length(&d), vt_draft_length(&d));
     assert_int_equal(vt_draft_length(&d), VT_DRAFT_MOST);
-    vt_draft_verified(&d, VT_DRAFT_MOST, 2);
+    vt_draft_verified(&all, &d, VT_DRAFT_MOST, 2);
     assert_int_equal(vt_draft_length(&d), 3);
 }
 
@@ -279,6 +281,29 @@ static int close_tokenizer(void **state)
     return 0;
 }
 
+/* Beside few sequences all guess; beside many those whose guesses mostly hold, and now and then one
+ * that tries again. */
+static void test_pace_when_many_run_then_guesses_must_hold(void **state)
+{
+    (void)state;
+    vt_drafting fresh = {0}, good = {.tokens = 20, .accepted = 18},
+                bad = {.tokens = 20, .accepted = 10};
+    vt_draft_record all = {0};
+    assert_true(vt_draft_pays(&all, &fresh, 64));
+    assert_true(vt_draft_pays(&all, &bad, 32));
+    assert_false(vt_draft_pays(&all, &bad, 64));
+    for (int32_t i = 0; i < 20; i++) {
+        vt_drafting d = {0};
+        vt_draft_verified(&all, &d, 4, 0);
+    }
+    assert_false(vt_draft_pays(&all, &fresh, 64));
+    assert_false(vt_draft_pays(&all, &fresh, 16));
+    assert_true(vt_draft_pays(&all, &fresh, 4));
+    assert_true(vt_draft_pays(&all, &good, 64));
+    all.waited = 64;
+    assert_true(vt_draft_pays(&all, &fresh, 64) && vt_draft_pays(&all, &bad, 64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_lookup_when_the_three_tokens_are_new_then_none),
         cmocka_unit_test(test_lookup_when_they_stood_twice_then_the_later_place),
         cmocka_unit_test(test_pace_when_first_guesses_are_wrong_then_pauses_double),
+        cmocka_unit_test(test_pace_when_many_run_then_guesses_must_hold),
         cmocka_unit_test(test_pace_when_all_guesses_hold_then_longer_up_to_the_most),
         cmocka_unit_test(test_steps_when_guesses_hold_then_fewer_and_the_same_tokens),
         cmocka_unit_test(test_stop_string_when_it_ends_inside_a_step_then_the_rest_is_dropped),

@@ -307,7 +307,7 @@ static int32_t marked(rules *g, const vt_grammar_vocab *v, const char *text, sym
  * Its reasoning is a message of the answer, and a call is another one. The header of a call may
  * name the channel in front of the function or behind it. */
 
-/* What stands between the function's name and its arguments. */
+/* The text between the function's name and its arguments. */
 static rx harmony_middle(rules *g, const vt_grammar_vocab *v)
 {
     rx_store *x = &g->rx;

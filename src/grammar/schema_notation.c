@@ -83,8 +83,8 @@ static rx holding(rx_store *x, const char *text)
     return rx_cat(x, RX_ALL, rx_cat(x, rx_string(x, text, strlen(text)), RX_ALL));
 }
 
-/* What the reader of answers would not leave a string: a number or a word, with blanks around it,
- * and what begins with a bracket. */
+/* Accepts the texts that the reader of answers would not leave a string: a number or a word, with
+ * blanks around it, and all that begins with a bracket. */
 static rx looks_like_json(compiler *c)
 {
     static const char pattern[] = "[ \\t\\n\\r]*(?:true|false|null|True|False|None|"

@@ -273,7 +273,7 @@ static vt_status read_dimensions(translation *t, const json_t *v)
     return put(t, t->chat, "dimensions", borrow(v));
 }
 
-/* What says how a model is loaded has no effect; the rest says how text is made. */
+/* Members on how a model is loaded have no effect; the rest says how text is made. */
 static vt_status read_load_options(translation *t, const json_t *v)
 {
     json_t *chat = t->chat;

@@ -56,7 +56,7 @@ bool vt_draft_due(vt_drafting *d);
 /* Returns how many guesses to ask for: 1 .. VT_DRAFT_MOST. */
 int32_t vt_draft_length(const vt_drafting *d);
 /* Returns true if guesses of this kind hold often enough to pay beside `running` sequences: as far
- * as the sequence's own guesses tell, or else all of them. One in 64 plans is tried all the same. */
+ * as the sequence's own guesses tell, or else all of them. One plan in 64 tries all the same. */
 bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
 /* A step has verified `drafted` guesses, of which the first `accepted` held. */
 void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, int32_t accepted);

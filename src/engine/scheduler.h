@@ -115,7 +115,7 @@ typedef struct vt_sched {
     int32_t n_retracted;
     vt_drafted *drafted; /* [max_seqs] scratch of a plan */
     vt_draft_record draft_record;
-    vt_req **dead;       /* every sequence done and out of flight: the engine may free them */
+    vt_req **dead; /* every sequence done and out of flight: the engine may free them */
     int32_t n_dead;
     int32_t *match_page; /* [pages of max_context] scratch of an admission */
     vt_arena arena;      /* holds every array here */

@@ -292,7 +292,7 @@ vt_status cuda_stamped_run(cuda_executor *x, const step_shape *s, const step_pie
                            int32_t *graphs, vt_err *err);
 /* Nothing more of the step is launched. */
 void cuda_stamped_end(cuda_executor *x);
-/* What the oldest step in flight launched, which was stamped. */
+/* Returns the launches of the oldest step in flight, which was stamped. */
 const cuda_stamps *cuda_stamped_oldest(const cuda_executor *x);
 /* Reads when the calls of that step ran, which has ended: out[*n], at most `most`, in the order of
  * their launches. On the host's clock the uploads had ended at uploaded_ns, and the last

@@ -357,7 +357,7 @@ static void write_kernels(const cuda_stamps *notes, vt_trace_ring *ring, int32_t
         vt_trace_kernel(ring, call, notes->note[*at].kernel);
 }
 
-/* The spans of a stamped step, which sum to the step likewise. Page copies ran before the upload. */
+/* The spans of a stamped step, which sum to the step too. Page copies ran before the upload. */
 static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_slot *slot,
                               vt_launch_event *step, vt_err *err)
 {

@@ -303,7 +303,8 @@ static void place(const raw_call *raw, int32_t n, int64_t uploaded_ns, int64_t r
             .end_ns = raw[i].end ? host + (int64_t)(raw[i].end - timer) : INT64_MAX};
 }
 
-/* Gives calls that end in a library's kernel the time up to the next stamped one, in equal parts. */
+/* Gives calls that end in a library's kernel the time up to the next stamped one, in equal
+ * parts. */
 static void settle(stamped_call *c, int32_t n, int64_t uploaded_ns, int64_t ran_ns)
 {
     for (int32_t i = 0; i < n; i++) {

@@ -48,7 +48,7 @@ typedef struct schema_memo {
     struct schema_memo *next;
 } schema_memo;
 
-/* Schemas of our own that join a set: they restrict its type, and say how its values are written. */
+/* Schemas of our own that join a set: they restrict its type and the form of its values. */
 typedef enum schema_mark {
     MARK_ARGUMENTS, /* the object of all arguments */
     MARK_STRING,    /* a string between tags, which are known to hold one */

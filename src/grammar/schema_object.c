@@ -127,7 +127,7 @@ static vt_status find_properties(compiler *c, object *o)
 
 /* ---- what their values are ---- */
 
-/* How names are spelled. Those of arguments have no characters that JSON would escape. */
+/* Returns the spelling of names. Those of arguments have no characters that JSON would escape. */
 static char_form names_form(const compiler *c) { return notation_chars(c, NULL); }
 
 static vt_status key_pattern(compiler *c, const char *text, rx *out)

@@ -1,4 +1,4 @@
-/* What the APIs beside OpenAI's chat share: a body of theirs becomes a chat's, member by member.
+/* Makes a chat's body of one of the APIs beside OpenAI's chat, member by member.
  *
  *   translation_begin   the body is an object of members that are known
  *   translation_read    each member that is there is read, in the order of the table

@@ -1,4 +1,4 @@
-/* What stamped kernels and the host share: stamp.cuh, stamp_tick.cu, stamps.h. */
+/* Stamped kernels and the host share this: stamp.cuh, stamp_tick.cu, stamps.h. */
 #ifndef VT_DEVICE_CUDA_STAMP_PARAMS_H
 #define VT_DEVICE_CUDA_STAMP_PARAMS_H
 

@@ -7,8 +7,8 @@
  * library's kernel has a note and no stamp. What is captured into a graph stamps the same places at
  * every launch of the graph.
  *
- * Where %globaltimer grows in steps of 1 us (before compute capability 9.0), stamps say little about
- * kernels of a few us, and vt_cuda_stamps_check refuses them. */
+ * Where %globaltimer grows in steps of 1 us (before compute capability 9.0), stamps say little
+ * about kernels of a few us, and vt_cuda_stamps_check refuses them. */
 #ifndef VT_DEVICE_CUDA_STAMPS_H
 #define VT_DEVICE_CUDA_STAMPS_H
 
@@ -43,7 +43,7 @@ typedef struct cuda_stamps {
 vt_status vt_cuda_stamps_check(vt_cuda_lane *lane, vt_err *err);
 /* Bytes of the places of n_calls calls. */
 size_t cuda_stamps_bytes(int32_t n_calls);
-/* What `places`, a copy of the device's, say of a launch. */
+/* Reads a launch from `places`, a copy of the device's. */
 cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n);
 
 /* A stamped kernel's parameters: the kernel's own, and the address of the launch's places. */

@@ -1,5 +1,6 @@
-/* /api/chat, /api/generate, /api/embed, /api/version, /api/tags, /api/show and /api/ps, in Ollama's form. A
- * stream is a line of JSON for each piece. The one model that is served is told under its name. */
+/* /api/chat, /api/generate, /api/embed, /api/version, /api/tags, /api/show and /api/ps, in Ollama's
+ * form. A stream is a line of JSON for each piece. The one model that is served is told under its
+ * name. */
 #include "openai/ollama.h"
 
 #include <stdio.h>

@@ -12,9 +12,9 @@
  *     bool ok = vt_json_end(&w);
  *
  * The writer appends to a vt_buf, the caller's or its own (vt_json_object). The buffer's limit and
- * `failed` flag stand for all errors of memory: only vt_json_end needs to be looked at. Members that
- * open a container below the depth limit, or close one that is not open, are mistakes of the caller
- * and are asserted. */
+ * `failed` flag stand for all errors of memory: only vt_json_end needs to be looked at. Members
+ * that open a container below the depth limit, or close one that is not open, are mistakes of the
+ * caller and are asserted. */
 #ifndef VT_BASE_JSON_WRITE_H
 #define VT_BASE_JSON_WRITE_H
 

@@ -17,6 +17,15 @@ def stories():
     return [path, *GOLDEN]
 
 
+def test_the_pages_of_the_examples_are_those_of_their_stories():
+    """docs/examples: after a change of the form, `vitrine story export FILE.json --to html -o FILE.html` writes them again."""
+    found = sorted(f for f in os.listdir("docs/examples") if f.endswith(".json"))
+    assert found
+    for name in found:
+        path = os.path.join("docs", "examples", name)
+        same(export(path, "html"), open(path[:-4] + "html", "rb").read())
+
+
 def export(path, form):
     return ok("story", "export", path, "--to", form).out
 

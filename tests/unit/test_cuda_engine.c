@@ -281,7 +281,9 @@ static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule
     run_schedules("qwen3", 80, true, false, SCHEDULES / 2);
     run_schedules("qwen3", 90, true, true, SCHEDULES / 2);
     run_schedules("mixed", 90, true, false, SCHEDULES / 2); /* two groups of K and V */
+#ifndef VT_SANITIZE                                         /* kernels compile longer there */
     run_schedules("mixed_state", 90, true, false, SCHEDULES / 2);
+#endif
 }
 
 /* Decode attention reads KV before the kernel in front of it has ended, but not that of the tokens

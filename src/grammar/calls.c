@@ -32,6 +32,11 @@ typedef struct call_form {
 #define CALLS_END "<" BAR "tool" BLANK "calls" BLANK "end" BAR ">"
 #define DSML "<" BAR "DSML" BAR
 #define DSML_CLOSE "</" BAR "DSML" BAR
+#define DSML_ARGUMENTS                                                                       \
+    {                                                                                        \
+        WRITE_TAGS, DSML "parameter name=\"", "\" string=\"%\">", DSML_CLOSE "parameter>\n", \
+            {DSML_CLOSE "parameter>"}, TYPES_TRUE_FALSE                                      \
+    }
 #define HARMONY_CALL "<|channel|>commentary to=functions."
 
 /* name, begin, before, open, middle, close, between, after, opening */
@@ -184,12 +189,7 @@ static const call_form forms[] = {
      "",
      DSML_CLOSE "function_calls>",
      {DSML "function_calls>", false},
-     {WRITE_TAGS,
-      DSML "parameter name=\"",
-      "\" string=\"%\">",
-      DSML_CLOSE "parameter>\n",
-      {DSML_CLOSE "parameter>"},
-      TYPES_TRUE_FALSE}},
+     DSML_ARGUMENTS},
     {"deepseek-dsml-v4",
      "~~" DSML "tool_calls>",
      "\n",
@@ -199,12 +199,7 @@ static const call_form forms[] = {
      "",
      DSML_CLOSE "tool_calls>",
      {DSML "tool_calls>", false},
-     {WRITE_TAGS,
-      DSML "parameter name=\"",
-      "\" string=\"%\">",
-      DSML_CLOSE "parameter>\n",
-      {DSML_CLOSE "parameter>"},
-      TYPES_TRUE_FALSE}},
+     DSML_ARGUMENTS},
     {"kimi-k3",
      "<|open|>tools<|sep|>",
      "",

@@ -11,9 +11,9 @@
  * many: a tile of 16 rows and one block of 32 columns. And what the matrix unit leaves to others.
  * */
 #ifdef AVX2
-#include "ops/linear/linear_avx2.c"
+#include "ops/linear/cpu/linear_avx2.c"
 #else
-#include "ops/linear/linear_amx.c"
+#include "ops/linear/cpu/linear_amx.c"
 #endif
 
 #include <stdio.h>

@@ -258,7 +258,8 @@ def test_the_words_of_a_story_are_in_the_glossary():
     assert len(words) >= 12, words
     story = ok("run", "Tell me about the sea.", "-n", "24", "--ignore-eos", "--story", *FAST, *model())
     shown = " ".join((story.text + story.log).split())
-    others = "".join(map(read, glob.glob("src/story/*.c") + glob.glob("src/ops/linear/*.c")))
+    sources = [path for layer in ("src/story", "src/ops/linear") for path in glob.glob(layer + "/**/*.c", recursive=True)]
+    others = "".join(map(read, sources))
     same([w for w, _ in words if w not in shown + others], [], "words that no story says")
     assert sum(w in shown for w, _ in words) >= 12, shown
     same([t for _, t in words if t not in terms()], [], "words that are no terms of the glossary")

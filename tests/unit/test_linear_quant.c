@@ -12,7 +12,7 @@
 #include "model/load.h"
 #include "base/quant.h"
 #include "ops/cases.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 
 enum { TYPES = 11, LANE_WORD = 4 };
 static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,     VT_Q5_0,   VT_Q5_1, VT_Q4_K,

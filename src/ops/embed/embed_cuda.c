@@ -4,7 +4,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/linear/linear_pack_cuda.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 #include "ops/embed/embed_params.h"
 
 static bool embed_supports(const void *args, const vt_target *target, const vt_size *upto)

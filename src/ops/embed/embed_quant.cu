@@ -1,4 +1,4 @@
-// y[t, :] = scale * table[token[t], :]     table [vocab, K] in quantised tiles (ops/linear/linear_quant.h),
+// y[t, :] = scale * table[token[t], :]     table [vocab, K] in quantised tiles (ops/linear/quant/linear_quant.h),
 // y [tokens, K] bf16. Where a model ties its embedding and its head, both use the same tiles.
 //
 // Grid: one thread for each token, unit of 128 columns and lane q of a quad; 128 threads per CTA. token[t] < 0: see

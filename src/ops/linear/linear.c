@@ -2,10 +2,11 @@
  *
  *   linear.h            the contract
  *   linear.c            this file
- *   linear_portable.c   any type, any machine
- *   linear_pack.h/.c    the weight layout that the vector rows share
- *   linear_simd.h        their kernels, compiled once per instruction set by
- *   linear_avx2.c, linear_avx512.c, linear_amx.c
+ *   linear_pack.h/.c    the weight layout that the CPU's vector rows share
+ *   cpu/                rows of the CPU: linear_portable.c for any type and machine; the kernels of
+ *                       linear_simd.h, compiled once per instruction set
+ *   linear_cuda.c       rows of a GPU for dense weights, and how one is chosen
+ *   quant/              rows of a GPU for weights in quantised tiles
  *
  * Tolerance. Cases with a quantised weight draw every block of 32 activations as d * q with
  * integers |q| <= 127 of which one is +-127. Then quantising the activations loses nothing, and

@@ -10,7 +10,7 @@
  *     split_sm90   gemm_split_sm90.cu: tens of tokens, K split over a cluster (linear_sm90.c)
  *     gemm_sm90    gemm_sm90.cu: hundreds of tokens, persistent
  *     gemm_sm80    gemm_sm80.cu: more than a few tokens, before Hopper
- *   quantised and FP8 weights in tiles (linear_quant.h, linear_quant_cuda.c)
+ *   quantised and FP8 weights in tiles: quant/linear_quant.h, linear_quant_cuda.c
  *     quant_sm90   linear_quant_sm90.cu: dequantises into wgmma's registers (linear_quant_sm90.c)
  *     passes       linear_quant.cu, 32 tokens per pass
  *     panels       quant_panel.cu writes rows of the weight as BF16, one of the GEMMs reads them

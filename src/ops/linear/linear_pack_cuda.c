@@ -6,7 +6,7 @@
 
 #include "base/quant.h"
 #include "ops/linear/linear_impl.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 
 static bool in_tiles(const vt_weight *w) { return linear_quant_type(w->dtype, w->cols); }
 

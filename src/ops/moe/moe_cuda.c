@@ -24,7 +24,7 @@
 #include "ops/cut.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_pack_cuda.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_params.h"
 

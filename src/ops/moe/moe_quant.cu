@@ -1,4 +1,4 @@
-// The experts' products of moe_expert.cu for weights in quantised tiles (ops/linear/linear_quant.h).
+// The experts' products of moe_expert.cu for weights in quantised tiles (ops/linear/quant/linear_quant.h).
 //
 //   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])    token = slot / K_USED
 //   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32

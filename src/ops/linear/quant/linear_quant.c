@@ -2,7 +2,7 @@
  *
  * A row's blocks are first unpacked to bytes in column order (linear_pack.h). Then each byte goes
  * to the place from which its lane reads it. */
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Reading quantised tiles: what a lane loads of a unit, and how it unpacks that. ops/linear/linear_quant.h describes
+// Reading quantised tiles: what a lane loads of a unit, and how it unpacks that. linear_quant.h describes
 // the layout. Needs the macros BITS, OFFSET and FORM, the type's row of base/dtypes.h (BITS 0: FP8), and K (columns).
 //
 //   Unit u; load_unit(tile, index, lane, u)     loads 16 to 40 bytes of row lane / 4 of the tile

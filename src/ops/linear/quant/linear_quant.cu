@@ -1,5 +1,5 @@
 // y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for few tokens, W in quantised
-// tiles (ops/linear/linear_quant.h)
+// tiles (linear_quant.h)
 //
 // x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]). quant_rows.cuh makes the products.
 // Grid: RESIDENT CTAs per SM, all resident at the same time. Groups of 16 rows (8 with HALF or PAIR) are dealt out to

@@ -1,5 +1,5 @@
 /* linear with AVX2: vpmaddubsw and vpmaddwd instead of a dot product instruction. */
-#include "ops/linear/linear_simd.h"
+#include "ops/linear/cpu/linear_simd.h"
 
 const vt_impl linear_avx2 = {
     .name = "avx2",

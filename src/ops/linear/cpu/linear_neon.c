@@ -1,6 +1,6 @@
 /* linear with NEON: sdot adds four int8 products a lane. CPUs before ARMv8.2 lack it and take the
  * portable row. */
-#include "ops/linear/linear_simd.h"
+#include "ops/linear/cpu/linear_simd.h"
 
 static bool neon_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

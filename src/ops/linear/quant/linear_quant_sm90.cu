@@ -1,5 +1,5 @@
 // y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for tens of tokens, W in quantised tiles
-// (ops/linear/linear_quant.h), wgmma (sm_90a)
+// (linear_quant.h), wgmma (sm_90a)
 //
 // x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
 //

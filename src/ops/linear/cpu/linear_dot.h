@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-#include "ops/linear/linear_vec.h"
+#include "ops/linear/cpu/linear_vec.h"
 
 enum {
     PANEL = 16,                    /* tokens */

@@ -1,5 +1,5 @@
 /* linear with AVX-512: vpdpbusd adds four int8 products a lane (VNNI). */
-#include "ops/linear/linear_simd.h"
+#include "ops/linear/cpu/linear_simd.h"
 
 const vt_impl linear_avx512 = {
     .name = "avx512vnni",

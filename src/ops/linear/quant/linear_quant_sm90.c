@@ -13,7 +13,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/linear/linear_impl.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 
 enum {
     TILE_ROWS = 128,

@@ -20,7 +20,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_pack_cuda.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/linear/quant/linear_quant.h"
 #include "ops/linear/linear_params.h"
 
 enum {

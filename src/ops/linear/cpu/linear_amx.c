@@ -31,7 +31,7 @@
  * tells the compiler that it reads 8 of the 64 bytes, so we have wrappers of our own. */
 #define LINEAR_PANEL amx_panel
 #define LINEAR_BF16 dot_bf16_streams
-#include "ops/linear/linear_simd.h"
+#include "ops/linear/cpu/linear_simd.h"
 
 /* A panel with fewer tokens than this takes the AVX-512 kernels. */
 enum { AMX_TOKENS = 5 };

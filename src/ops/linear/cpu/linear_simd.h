@@ -30,7 +30,7 @@
 #include <stdatomic.h>
 
 #include "device/cpu.h"
-#include "ops/linear/linear_dot.h"
+#include "ops/linear/cpu/linear_dot.h"
 #include "ops/linear/linear_impl.h"
 
 enum {

@@ -1,4 +1,4 @@
-// out[r, :] = bf16 of weight row first + r, from quantised tiles (ops/linear/linear_quant.h): makes a panel of the
+// out[r, :] = bf16 of weight row first + r, from quantised tiles (linear_quant.h): makes a panel of the
 // weight for the GEMMs of many tokens.
 //
 // out [rows, K] bf16; paired (gridDim.z 2): [2 rows, K], the up rows below the gate rows.

@@ -239,6 +239,7 @@ test-all:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
+	@$(MAKE) --no-print-directory fleet-python || echo "make test-all: without sglang-router: its tests are skipped" >&2
 	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
 	@$(MAKE) --no-print-directory test-arm ARM_TESTS="test_op_simd test_linear"
 
@@ -346,7 +347,7 @@ clean:
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
 GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
-.PHONY: test-clients gpu-programs test-gpu bench-gpu gpu-pack
+.PHONY: test-clients test-fleet fleet-python gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
@@ -368,6 +369,12 @@ test-clients: build/vitrine
 	@build/agents/bin/python -m pip install -q -r tests/clients/requirements-agents.txt
 	@build/agents/bin/python tests/clients/test_sdks.py
 	@build/clients/bin/python tests/cli/test_server.py openai
+# Workers behind a router, and the files of docs/deploy.
+test-fleet: build/vitrine fleet-python
+	@build/fleet/bin/python tests/clients/test_fleet.py
+fleet-python:
+	@test -x build/fleet/bin/python || python3 -m venv build/fleet
+	@build/fleet/bin/python -m pip install -q -r tests/clients/requirements-fleet.txt
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
 bench-gpu: all gpu-programs

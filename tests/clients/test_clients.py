@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Others' programs against `vitrine serve`: litellm, lm-eval's loglikelihood, guidellm, sglang-router in front of four workers.
+"""Others' programs against `vitrine serve`: litellm, lm-eval's loglikelihood, guidellm.
 
 `make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
 skipped."""
@@ -90,89 +90,6 @@ def test_guidellm_measures_streams():
         found = json.load(f)["benchmarks"][0]["requests"]
     same((len(found["successful"]), len(found["errored"]), len(found["incomplete"])), (24, 0, 0))
     same({q["output_metrics"]["total_tokens"] for q in found["successful"]}, {16})
-
-
-# ---- a router ----
-
-class Router:
-    def __init__(self, workers, policy):
-        import socket as so
-        with so.socket() as a, so.socket() as b:
-            a.bind(("127.0.0.1", 0)), b.bind(("127.0.0.1", 0))
-            self.port, metrics = a.getsockname()[1], b.getsockname()[1]
-        self.log = open(os.path.join(folder(), "router.log"), "wb+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port), "--policy", policy,
-             "--prometheus-port", str(metrics), "--worker-urls", *(w.url for w in workers)], stdout=self.log, stderr=self.log,
-            env=clean_env())
-        atexit.register(self.process.kill)
-        def up():
-            if self.process.poll() is not None:
-                self.log.seek(0)
-                raise AssertionError("the router ended: " + self.log.read()[-3000:].decode("utf-8", "replace"))
-            try:
-                a = self.post(max_tokens=1)
-            except OSError:
-                return False
-            assert a.status in (200, 503), a.body
-            return a.status == 200
-        wait_until(up, "the router answers")
-
-    def post(self, prompt="abc", max_tokens=4, **kw):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-        c.request("POST", "/v1/completions", json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True,
-                                                         **kw}), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        a = Answer(r.status, r.headers, r.read())
-        c.close()
-        return a
-
-
-def workers():
-    need("sglang_router")
-    if server().get("/health").status != 200:
-        skip("this server has no /health yet, which routers ask for")
-    return [Server("--served-model-name", "tiny") for _ in range(4)]
-
-
-def hits(policy):
-    """Share of the prompt tokens that some worker's cache had: 24 conversations of 8 turns."""
-    ws = workers()
-    router = Router(ws, policy)
-    prompt_tokens = cached = 0
-    for turn in range(8):
-        for k in range(24):
-            u = router.post(f"Conversation number {k}. " * 12 + "And more of it. " * turn).json["usage"]
-            prompt_tokens += u["prompt_tokens"]
-            cached += u["prompt_tokens_details"]["cached_tokens"]
-    router.process.kill()
-    for w in ws:
-        w.stop()
-    return cached / prompt_tokens
-
-
-def test_cache_aware_routing_raises_the_hit_rate():
-    random, aware = hits("random"), hits("cache_aware")
-    print(f"# hit rate: random {random:.3f}, cache_aware {aware:.3f}")
-    assert aware > random, (random, aware)
-
-
-def test_a_killed_worker_loses_no_answer_and_a_drained_one_ends_clean():
-    ws = workers()
-    router = Router(ws, "round_robin")
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(router.post, f"request {i}", 1500) for i in range(96)]
-        wait_until(lambda: sum(a.done() for a in asked) >= 8, "some answers")
-        ws[0].process.kill()
-        wait_until(lambda: sum(a.done() for a in asked) >= 40, "more answers")
-        ws[1].process.terminate()
-        answers = [a.result() for a in asked]
-    same({a.status for a in answers}, {200})
-    same({a.json["usage"]["completion_tokens"] for a in answers}, {1500})
-    same(ws[1].process.wait(LIMIT_S), 0, "status of the drained worker")
-    router.process.kill()
-    for w in ws[2:]:
-        w.stop()
 
 
 def test_the_server_ends_as_it_should():

@@ -676,13 +676,16 @@ def first_steps(*args, env=None):
 
 def test_a_line_to_paste_and_the_pages_address_are_said_at_the_start():
     golden = os.path.join(os.path.dirname(__file__), "..", "golden")
-    page, line, answer = first_steps("-m", DUMMY)
+    made = tempfile.mkdtemp()  # tiny models: an answer without max_tokens fills the context
+    atexit.register(shutil.rmtree, made)
+    chats, plain = tiny_model.make(os.path.join(made, "chats")), tiny_model.make(os.path.join(made, "plain"), None)
+    page, line, answer = first_steps("-m", chats)
     assert page and answer["choices"][0]["message"]["content"] is not None and "/v1/chat/" in line, (page, line, answer)
-    page, line, answer = first_steps("-m", DUMMY, "--host", "0.0.0.0", env={"VITRINE_API_KEY": "secret"})
+    page, line, answer = first_steps("-m", chats, "--host", "0.0.0.0", env={"VITRINE_API_KEY": "secret"})
     assert page.startswith("http://localhost:") and "secret" not in line and "choices" in answer, (page, line, answer)
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "a socket")
-        p = start("serve", *SMALL, "-m", DUMMY, "--uds", path)
+        p = start("serve", *SMALL, "-m", chats, "--uds", path)
         said = b""
         while b"\ntry: " not in said or not said.endswith(b"\n"):
             said += os.read(p.stderr.fileno(), 4096)
@@ -694,9 +697,7 @@ def test_a_line_to_paste_and_the_pages_address_are_said_at_the_start():
     _, line, answer = first_steps("-m", os.path.join(golden, "embedding", "qwen3"), "--pooling", "mean", "--kv-dtype", "f32",
                                   "--max-context", "128", "--kv-memory", "4M")
     assert "/v1/embeddings" in line and len(answer["data"]) == 1, (line, answer)
-    model = tiny_model.make(os.path.join(tempfile.mkdtemp(), "plain"), None)
-    atexit.register(shutil.rmtree, os.path.dirname(model))
-    _, line, answer = first_steps("-m", model)
+    _, line, answer = first_steps("-m", plain)
     assert "/v1/completions" in line and "choices" in answer, (line, answer)
 
 

@@ -13,7 +13,8 @@
 static const char tools_json[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
     "\"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"s\": {\"type\": "
-    "\"string\"}}}}}, {\"type\": \"function\", \"function\": {\"name\": \"now\"}}]";
+    "\"string\"}, \"b\": {\"type\": [\"string\", \"integer\"], \"enum\": [\"7\", \"8\"]}}}}}, "
+    "{\"type\": \"function\", \"function\": {\"name\": \"now\"}}]";
 
 /* DeepSeek's markers. */
 #define BAR "\xef\xbd\x9c"
@@ -87,6 +88,8 @@ static const example examples[] = {
      "True</parameter></function></tool_call>",
      "|C:add={\"s\": \"7\", \"a\": \"x\", \"z\": true}"},
     {VT_CALLS_XML, 0, "<tool_call><function=add></tool_call>", "|C:add={}"},
+    {VT_CALLS_XML, 0, "<tool_call><function=add><parameter=b>7</parameter></function></tool_call>",
+     "|C:add={\"b\": \"7\"}"},
     {VT_CALLS_LLAMA, 0,
      "{\"name\": \"add\", \"parameters\": {\"a\": 2}}; {\"name\": \"now\", \"parameters\": {}}",
      "|C:add={\"a\": 2}|C:now={}"},
@@ -120,6 +123,14 @@ static const example examples[] = {
     {VT_CALLS_HERMES, 0,
      "<tool_call>{\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
      "|C:add={\"a\": 1}"},
+    {VT_CALLS_HERMES, 0,
+     "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1.5.2}}</tool_call>",
+     "|C:add={\"a\": 1.5.2}}!"},
+    {VT_CALLS_HERMES, 0,
+     "<tool_call>{\"name\": \"add\", \"arguments\": {\"s\": \"\\ude00\"}}</tool_call>",
+     "|C:add={\"s\": \"\\ude00\"}}!"},
+    {VT_CALLS_HERMES, 0, "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": trye}}</tool_call>",
+     "|C:add={\"a\": trye}}!"},
     {VT_CALLS_HERMES, 0, "<tool_call>{\"name\": \"now\"}<tool_call>{\"name\": \"now\"}",
      "|C:now={}|C:now={}"},
     {VT_CALLS_HERMES, 0, "<tool_call>no <tool_call>{\"name\": \"now\"}</tool_call>",
@@ -220,6 +231,8 @@ static const example examples[] = {
      "|T:Yes."},
     {VT_CALLS_HARMONY, 4 * VT_THOUGHTS_HARMONY,
      "<|channel|>commentary to=functions.add<|message|>{\"a\": ", "|C:add={\"a\": !"},
+    {VT_CALLS_HARMONY, 4 * VT_THOUGHTS_HARMONY,
+     " to=browser.search_all<|channel|>commentary json<|message|>{}<|call|>", "|R:{}"},
     {VT_CALLS_HARMONY, 4 * VT_THOUGHTS_HARMONY, "Just text <|x|>", "|T:Just text <|x|>"},
 };
 

@@ -54,6 +54,12 @@ static void test_lookup_when_the_three_tokens_are_new_then_none(void **state)
     const int32_t token[] = {1, 2, 3, 9, 8, 7, 6, 0, 2, 3};
     int32_t out[8];
     assert_int_equal(guess(token, 10, 0, out, 8), 0);
+    for (int32_t i = 0; i < 50; i++) { /* some have the hash of others that stood before */
+        int32_t distinct[10];
+        for (int32_t k = 0; k < 10; k++)
+            distinct[k] = 10 * i + k;
+        assert_int_equal(guess(distinct, 10, 0, out, 8), 0);
+    }
     assert_int_equal(guess(token, 3, 0, out, 8), 0);
     assert_int_equal(guess(token, 0, 0, out, 8), 0);
 }

@@ -69,6 +69,29 @@ static void test_max_tokens_when_overlapped_then_exactly_that_many(void **state)
         }
 }
 
+/* Completions of one prompt run together from the step behind the prompt's on. */
+static void test_completions_when_several_then_they_run_side_by_side(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[4];
+    int32_t prompt[9];
+    vt_stats st;
+    memset(h, 0, sizeof h);
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 9, 1);
+    vt_request_params p = ask(prompt, 9, 10, h);
+    p.n = 4;
+    submit(&f, &p);
+    run_all(&f);
+    for (int32_t i = 0; i < 4; i++)
+        assert_int_equal(h[i].n, 10);
+    assert_int_equal(vt_engine_get_stats(f.engine, &st, NULL), VT_OK);
+    assert_in_range(st.steps, 10, 14);
+    fixture_close(&f);
+}
+
 static void test_context_when_full_then_length(void **state)
 {
     (void)state;
@@ -681,6 +704,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_max_tokens_when_overlapped_then_exactly_that_many),
+        cmocka_unit_test(test_completions_when_several_then_they_run_side_by_side),
         cmocka_unit_test(test_context_when_full_then_length),
         cmocka_unit_test(test_eos_when_sampled_then_nothing_after_it),
         cmocka_unit_test(test_stop_string_when_it_spans_tokens_then_text_ends_before_it),

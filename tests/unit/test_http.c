@@ -175,6 +175,7 @@ static void test_http_absolute_target_is_accepted_if_its_host_is_the_host(void *
     expect("GET HTTP://A HTTP/1.1\r\n" HOST "\r\n", "GET /?(none) 1.1 keep [host=a] <> 0 left");
     expect("GET https://a?q HTTP/1.1\r\n" HOST "\r\n", "GET /?q 1.1 keep [host=a] <> 0 left");
     expect("GET http://b/x HTTP/1.1\r\n" HOST "\r\n", "400");
+    expect("GET http://a/x HTTP/1.1\r\nHost: ab\r\n\r\n", "400");
     expect("GET http:///x HTTP/1.1\r\n" HOST "\r\n", "400");
     expect("GET ftp://a/x HTTP/1.1\r\n" HOST "\r\n", "400");
     expect("GET http://u@a/x HTTP/1.1\r\n" HOST "\r\n", "400");
@@ -205,6 +206,8 @@ static void test_http_expect_continue_is_noted_where_a_body_follows(void **state
     expect("POST / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\n\r\n",
            "POST /?(none) 1.1 keep [host=a|expect=100-continue] <> 0 left");
     expect("POST / HTTP/1.1\r\n" HOST "Expect: 200-ok\r\n\r\n", "417");
+    expect("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
+           "POST /?(none) 1.0 close [expect=100-continue|content-length=1] <x> 0 left");
 }
 
 static void test_http_one_empty_line_before_a_request_is_skipped(void **state)

@@ -264,6 +264,11 @@ static void test_times_are_of_first_tokens_and_of_gaps_between_steps(void **stat
     assert_float_equal(k->itl.p50_s, 0.01, 1e-9);
     assert_float_equal(k->itl.p99_s, 0.02, 1e-9);
     assert_float_equal(k->output_now, 2, 1e-9); /* 4 tokens in the last two seconds */
+    /* prompts' tokens alone, in intervals of half a second that are over */
+    live_times_step(t, &(vt_step_ran){.end_ns = 2400000000, .n_tokens = 12, .n_decode = 2});
+    live_times_step(t, &(vt_step_ran){.end_ns = 2600000000, .n_tokens = 99});
+    live_times_tell(t, 2700000000, k);
+    assert_float_equal(k->prefill_now, 5, 1e-9);
     live_times_tell(t, 90000000000, k);
     assert_int_equal(k->ttft.n, 0);
     assert_true(k->ttft.p50_s != k->ttft.p50_s);

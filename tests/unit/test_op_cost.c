@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/op_run.h"
+#include "ops/all_reduce/all_reduce.h"
 #include "ops/attention/attention.h"
 #include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
@@ -102,6 +103,25 @@ static void test_rmsnorm_cost_of_two_rows(void **state)
     assert_int_equal(c.read.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, 5 * 2 * 576);
+}
+
+/* The sum over four ranks reads all of their parts, and the residual once. */
+static void test_all_reduce_cost_of_four_ranks(void **state)
+{
+    (void)state;
+    vt_comm *group;
+    assert_int_equal(vt_comm_new(4, &group, NULL), VT_OK);
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 576), y = x, r = x;
+    const vt_comm_rank rank = {.group = group};
+    vt_cost c = all_reduce_op.cost(&(all_reduce_args){.comm = &rank, .x = &x, .y = &y}, NULL);
+    assert_int_equal(c.read.activations, 4 * 2 * 576 * 4);
+    assert_int_equal(c.flops.fp32, 3 * 2 * 576);
+    c = all_reduce_op.cost(&(all_reduce_args){.comm = &rank, .x = &x, .y = &y, .residual = &r},
+                           NULL);
+    assert_int_equal(c.read.activations, 5 * 2 * 576 * 4);
+    assert_int_equal(c.write.activations, 2 * 576 * 4);
+    assert_int_equal(c.flops.fp32, 4 * 2 * 576);
+    vt_comm_free(group);
 }
 
 /* Two sequences with 4 tokens, of Qwen3.5-4B: 16 K heads and 32 V heads of 128 x 128, a convolution
@@ -468,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_encoder_ops_cost),
         cmocka_unit_test(test_attention_to_both_sides_costs_whole_squares),
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
+        cmocka_unit_test(test_all_reduce_cost_of_four_ranks),
         cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),

@@ -53,7 +53,7 @@ static void test_histogram_observe_counts_and_sums(void **state)
     server_histogram h = {.bounds = &server_token_bounds};
     server_observe(&h, 1, 1);
     server_observe(&h, 3, 2);
-    server_observe(&h, -5, 1);      /* as 0 */
+    server_observe(&h, -1, 1);      /* as 0 */
     server_observe(&h, 1 << 21, 1); /* above the last bound */
     assert_int_equal(h.n, 5);
     assert_int_equal(h.sum, 1 + 6 + (1 << 21));
@@ -85,6 +85,7 @@ static void write_all(server_exposition *w)
     server_family(w, SERVER_COUNTER, "a:b", "Help.");
     server_sample(w, 3, "x", "say \"hi\"\n\\", "y", "", NULL);
     server_metric(w, SERVER_GAUGE, "c", "Help.", 0.25);
+    server_metric(w, SERVER_GAUGE, "e", "Help.", 0.1 + 0.2);
     server_family(w, SERVER_HISTOGRAM, "d", "Help.");
     server_histogram_samples(w, &h);
     server_exposition_end(w);
@@ -99,6 +100,7 @@ static void test_exposition_text_form(void **state)
     assert_string_equal(b.data, "# HELP a:b_total Help.\n# TYPE a:b_total counter\n"
                                 "a:b_total{x=\"say \\\"hi\\\"\\n\\\\\",y=\"\"} 3\n"
                                 "# HELP c Help.\n# TYPE c gauge\nc 0.25\n"
+                                "# HELP e Help.\n# TYPE e gauge\ne 0.30000000000000004\n"
                                 "# HELP d Help.\n# TYPE d histogram\n"
                                 "d_bucket{le=\"0.5\"} 1\nd_bucket{le=\"2.0\"} 3\n"
                                 "d_bucket{le=\"+Inf\"} 4\nd_sum 13.4\nd_count 4\n");
@@ -138,6 +140,7 @@ static void test_accept_chooses_the_form(void **state)
         {"text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0; q=0.75", true},
         {"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
          true},
+        {"text/plain;q=0.5,application/openmetrics-text;q=0.5", true},
         {"application/openmetrics-text;q=nan", false},
         {"application/openmetrics-text;q=7", false},
         {",,, ;;q=1,application/openmetrics-text;;q=1", true},
@@ -187,6 +190,8 @@ static void test_traceparent_is_continued(void **state)
     assert_string_equal(t.span_id, "0000000000000011");
     assert_true(t.sampled);
     server_trace_begin("00-" TRACE "-" PARENT "-00", fresh, &t);
+    assert_false(t.sampled);
+    server_trace_begin("00-" TRACE "-" PARENT "-02", fresh, &t); /* another flag */
     assert_false(t.sampled);
     /* a later version may say more */
     server_trace_begin("cc-" TRACE "-" PARENT "-0b-what", fresh, &t);

@@ -118,18 +118,26 @@ static vt_status batches(lab *l, const lab_server *s, double gain, json_t *file,
     return VT_OK;
 }
 
-/* Twice the same session: a plan of one group with one session each time has the same words. */
+/* Twice the same session: a plan of one group with one session each time has the same words.
+ * Another session runs twice before: the first steps of both sizes, of a whole prompt and of a
+ * cached one, cost more than those after them. */
 static vt_status again(lab *l, const lab_server *s, json_t *file, vt_err *err)
 {
     double ttft[2], cached[2];
-    lab_load load = {1, 1, 16, 8, 1, 400, 1, 3200};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        lab_load load = {1, 1, 16, 8, 1, 400, 1, i < 2 ? 3199 : 3200};
         lab_answers a;
         TRY(lab_load_run(l, s, &load, &a, err));
-        ttft[i] = a.sum.ttft.p50;
-        cached[i] = (double)a.sum.cached_tokens;
+        ttft[i % 2] = a.sum.ttft.p50;
+        cached[i % 2] = (double)a.sum.cached_tokens;
         lab_answers_release(&a);
     }
+    if (ttft[1] > 1.1 * ttft[0])
+        lab_finding(l, "times.contradict",
+                    "the same prompt again takes %.1f ms to its first token and took %.1f ms when "
+                    "all of it was computed: fewer FLOPs cannot take longer, so the first of "
+                    "these times holds something else, such as other programs",
+                    ttft[1] * 1e3, ttft[0] * 1e3);
     lab_check(l, cached[1] > cached[0],
               "the second time %.0f prompt tokens come from the cache, "
               "the first time %.0f",

@@ -100,6 +100,18 @@ void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of
                                 : "no roof of this kind was measured");
 }
 
+void lab_copy_share(lab *l, const char *key, const lab_kernel *k)
+{
+    double share = lab_over(lab_bandwidth(k), l->roofs.copy_bytes_per_s);
+    if (share > 1)
+        lab_item(l, key,
+                 "faster than memory copies, measured: that roof does not bind it, because bytes "
+                 "are read from a cache or more are read than written");
+    else
+        lab_figure(l, key, share, LAB_SHARE,
+                   "of the measured copy roof of memory: as many bytes are written as are read");
+}
+
 double lab_bandwidth(const lab_kernel *k) { return lab_over(k->bytes, k->median_s); }
 
 double lab_over(double a, double b) { return isfinite(b) && b > 0 ? a / b : NAN; }

@@ -194,8 +194,7 @@ static void tell_hardware(lab *l, const lab_runs *r)
     roofline_roof roof = lab_roof(l, false);
     lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
                "x read, y written, the weights once");
-    lab_figure(l, "copy_share", lab_over(lab_bandwidth(k), l->roofs.copy_bytes_per_s), LAB_SHARE,
-               "of the measured copy roof (a norm reads and writes like a copy)");
+    lab_copy_share(l, "copy_share", k);
     lab_tell_occupancy(l, "occupancy", k);
     lab_tell_roofline(l, r, "roofline", &roof);
 }

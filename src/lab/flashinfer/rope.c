@@ -271,8 +271,7 @@ static vt_status run(lab *l, vt_err *err)
     TRY(sweep(l, &k, err));
     lab_figure(l, "bandwidth", lab_bandwidth(&k), LAB_BYTES_PER_S,
                "q and k read and written, cos/sin rows read");
-    lab_figure(l, "copy_share", lab_over(lab_bandwidth(&k), l->roofs.copy_bytes_per_s), LAB_SHARE,
-               "of the measured copy roof of memory; above 100 % the bytes were in a cache");
+    lab_copy_share(l, "copy_share", &k);
     TRY(tell_access(l, &k, err));
     lab_tell_occupancy(l, "occupancy", &k);
     lab_kernel_card(l, "explanation", &k, "pairs of q and k are rotated by their position's angles",

@@ -20,6 +20,8 @@ enum { CHOSEN_MAX = 64, MOST_TRIES = 3 };
 static const double steady = 1.1; /* median over best: below it nothing disturbed the median */
 static const double calm = 1.25;  /* median over best: above it a median tells of other programs */
 
+const char lab_no_roof[] = "no roof";
+
 /* ---- one measurement ---- */
 
 typedef struct measuring {
@@ -90,6 +92,18 @@ static double expected_of(const lab *l, const vt_cost *cost)
 
 static bool is_cold(const char *method) { return method && strcmp(method, "cold") == 0; }
 
+/* A call that is faster than its roof allows is not bound by it: its bytes lie nearer than the
+ * model of costs believes, or the roof was measured another way, as that of a cache by reads alone.
+ * A share of such a roof says nothing. */
+static void put_share(lab_kernel *k)
+{
+    k->of_roof = k->least_s / k->median_s;
+    if (k->of_roof > 1) {
+        k->of_roof = NAN;
+        k->bound = lab_no_roof;
+    }
+}
+
 static void take(void *user, const bench_result *r)
 {
     measuring *m = user;
@@ -125,7 +139,7 @@ static void take(void *user, const bench_result *r)
     k->least_s = m->l->emulated ? NAN : story_floor_s(&cost, &m->l->roofs, &bound);
     k->bound = m->l->emulated ? "n/a" : story_bound_name(bound);
     k->expected_s = expected_of(m->l, &cost);
-    k->of_roof = k->least_s / k->median_s;
+    put_share(k);
     k->error = r->error;
     k->tolerance = r->allowed;
     k->ok = !r->wrong;
@@ -202,6 +216,7 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
         out->median_s = k.median_s;
         out->noise = k.noise;
         out->of_roof = k.of_roof;
+        out->bound = k.bound;
         out->disturbed = was_disturbed(since);
     }
     return VT_OK;
@@ -456,9 +471,13 @@ static void put_hardware(vt_buf *t, const lab_kernel *k)
         lab_put(t, k->flops / k->median_s, LAB_FLOP_PER_S);
     else
         lab_put(t, k->bytes / k->median_s, LAB_BYTES_PER_S);
-    vt_buf_puts(t, ", ");
-    lab_put(t, k->of_roof, LAB_SHARE);
-    vt_buf_printf(t, " of its %s roof", k->bound);
+    if (k->bound == lab_no_roof) {
+        vt_buf_puts(t, ", faster than any roof that was measured");
+    } else {
+        vt_buf_puts(t, ", ");
+        lab_put(t, k->of_roof, LAB_SHARE);
+        vt_buf_printf(t, " of its %s roof", k->bound);
+    }
     if (isfinite(k->occupancy))
         vt_buf_printf(t, "; occupancy %.0f %% (%d CTAs an SM, limited by %s), %.2f waves",
                       100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->waves);
@@ -504,7 +523,10 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     card_line(&b, "├──", "hardware", &t);
     put_roofline(&t, l, k);
     card_line(&b, "├──", "roofline", &t);
-    vt_buf_printf(&t, "%s: the roofs allow ", k->bound);
+    if (k->bound == lab_no_roof)
+        vt_buf_puts(&t, "none of the measured roofs: they allow no less than ");
+    else
+        vt_buf_printf(&t, "%s: the roofs allow ", k->bound);
     lab_put(&t, k->least_s, LAB_SECONDS);
     vt_buf_puts(&t, ", it takes ");
     lab_put(&t, k->median_s, LAB_SECONDS);

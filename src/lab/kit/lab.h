@@ -156,7 +156,8 @@ void lab_cells(lab *l, const char *forms, ...) __attribute__((format(printf, 2, 
  * faster), as expected from bytes before the run; NAN: none was computed. Noise is vt_noise
  * (base/stats.h) of the repetitions, a robust form of their standard deviation, as a share: half of
  * their spread let one interrupted repetition hide every gain. The verdict is made from these:
- * "gains", "no gain here", "loses"; "not measured" on an emulated GPU. */
+ * "gains", "no gain here", "loses"; "not measured" on an emulated GPU; "not graded" where other
+ * programs used the machine meanwhile. */
 typedef struct lab_knob {
     const char *name;  /* "two launches" */
     const char *where; /* "variant kv_store two_launches", "--page-size", "VITRINE_PDL" */
@@ -164,8 +165,12 @@ typedef struct lab_knob {
     double gain;
     double before_s, before_noise, after_s, after_noise;
     const char *why; /* one sentence: why it gains or does not */
+    bool disturbed;  /* one of the two times met other programs; so do all where l->busy */
 } lab_knob;
 void lab_turn(lab *l, const lab_knob *k);
+/* The verdict of two times with their noises: "gains", "loses", "no gain here", or "not measured"
+ * where one of the times is not known. */
+const char *lab_verdict(double before_s, double before_noise, double after_s, double after_noise);
 /* A knob that cannot be turned here: its verdict is "not measured", and `why` says what is missing.
  * `gain` as in lab_knob. */
 void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,
@@ -195,12 +200,15 @@ typedef struct lab_kernel {
     double best_s, median_s, noise;              /* of a call; NAN on an emulated GPU */
     double bytes, extra_bytes, flops;            /* compulsory; beyond them; */
     double least_s, expected_s;                  /* by the roofs; NAN: not known */
-    const char *bound;                           /* "memory", "cache", "bf16", "launch" ... */
-    double of_roof;                              /* least_s / median_s */
-    double error, tolerance;                     /* NAN: not checked */
-    char why[256];                               /* place of the first wrong element; else empty */
+    const char *bound; /* "memory", "cache", "bf16", "launch" ...; "no roof": it is faster than
+                          every roof that was measured allows, so none of them binds it */
+    double of_roof;    /* least_s / median_s; NAN where no roof binds */
+    double error, tolerance; /* NAN: not checked */
+    char why[256];           /* place of the first wrong element; else empty */
     bool ok, disturbed;
 } lab_kernel;
+
+extern const char lab_no_roof[]; /* the bound of a call that is faster than its roof */
 
 /* lab_turn of a knob whose two positions are two calls that were run. */
 void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,

@@ -133,6 +133,7 @@ static void put_scale(vt_buf *b, const axes *a)
 static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *point, int32_t n,
                        bool several)
 {
+    bool above = false;
     vt_buf_printf(b, "ridge at %.3g FLOP/byte: left of it %s limits, right of it %s\n",
                   roofline_ridge(r), r->memory, r->unit);
     for (int32_t i = 0; i < n; i++) {
@@ -146,8 +147,16 @@ static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *
         vt_buf_printf(b, "%7.3g FLOP/byte  ", intensity);
         vt_text_rate(b, rate, "FLOP");
         vt_text_pad(b, begin, 73);
-        vt_buf_printf(b, "%3.0f %% of its roof\n", 100 * rate / limit_at(r, intensity));
+        double share = rate / limit_at(r, intensity);
+        if (share > 1) /* its bytes lie nearer than in the memory whose roof is drawn */
+            vt_buf_puts(b, "above its roof\n");
+        else
+            vt_buf_printf(b, "%3.0f %% of its roof\n", 100 * share);
+        above |= share > 1;
     }
+    if (above)
+        vt_buf_printf(b, "above its roof: its bytes come from a cache, so %s does not limit it\n",
+                      r->memory);
     if (several)
         vt_buf_puts(b, "*  several of these on one spot\n");
 }

@@ -194,9 +194,10 @@ void lab_drawing(lab *l, const char *key, const char *title, const vt_buf *text)
 
 /* The verdict of a knob: it gains or loses if its times differ by more than two standard deviations
  * of their difference. Without a noise there is no verdict. */
-static const char *verdict_of(double ratio, const lab_knob *k)
+const char *lab_verdict(double before_s, double before_noise, double after_s, double after_noise)
 {
-    double noise = 2 * hypot(k->before_noise, k->after_noise), /* NAN: none was found */
+    double ratio = before_s / after_s,
+           noise = 2 * hypot(before_noise, after_noise), /* NAN: none was found */
         limit = noise < LEAST_DIFFERENCE ? LEAST_DIFFERENCE : noise;
     return !isfinite(ratio)          ? "not measured"
            : ratio > 1 + limit       ? "gains"
@@ -209,7 +210,9 @@ void lab_turn(lab *l, const lab_knob *k)
     json_t *o = json_object();
     double before_s = l->emulated ? NAN : k->before_s, after_s = l->emulated ? NAN : k->after_s,
            ratio = before_s / after_s;
-    const char *verdict = verdict_of(ratio, k);
+    const char *verdict = isfinite(ratio) && (k->disturbed || l->busy)
+                              ? "not graded"
+                              : lab_verdict(before_s, k->before_noise, after_s, k->after_noise);
     set(l, o, "name", json_string(k->name));
     set(l, o, "where", json_string(k->where));
     set(l, o, "what", json_string(k->what));
@@ -235,7 +238,8 @@ void lab_turn_kernels(lab *l, const char *name, const char *where, const char *w
                             .before_noise = before->noise,
                             .after_s = after->median_s,
                             .after_noise = after->noise,
-                            .why = why});
+                            .why = why,
+                            .disturbed = before->disturbed || after->disturbed});
 }
 
 void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,

@@ -166,17 +166,14 @@ static void tell_copy(lab *l, const lab_link *m, const lab_kernel *k)
     }
     double both = 2 * k->median_s,
            reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, (double)MAIN_BYTES);
-    lab_item(
-        l, "buffer_copy",
-        "copying %s into a registered buffer takes %s (measured: %s, %.0f %% of the copy roof%s), "
-        "and out of it as long: %s beside an all-reduce of %s (modelled)",
-        mini_word((double)MAIN_BYTES, LAB_BYTES).text, mini_word(k->median_s, LAB_SECONDS).text,
-        mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
-        100 * k->bytes / k->median_s / l->roofs.copy_bytes_per_s,
-        k->bytes / k->median_s > l->roofs.copy_bytes_per_s
-            ? ": both buffers stay in a cache between two runs"
-            : "",
-        mini_word(both, LAB_SECONDS).text, mini_word(reduce, LAB_SECONDS).text);
+    lab_item(l, "buffer_copy",
+             "copying %s into a registered buffer takes %s (measured: %s, %s), "
+             "and out of it as long: %s beside an all-reduce of %s (modelled)",
+             mini_word((double)MAIN_BYTES, LAB_BYTES).text,
+             mini_word(k->median_s, LAB_SECONDS).text,
+             mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
+             mini_of_copy(l, k->bytes / k->median_s).text, mini_word(both, LAB_SECONDS).text,
+             mini_word(reduce, LAB_SECONDS).text);
     lab_item(l, "avoid_copy",
              "let linear.o and linear.down write their output into the registered buffer, and the "
              "norm after them read it there: both copies go, %.0f %% of the whole (%s of %s)",

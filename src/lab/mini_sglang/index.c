@@ -92,18 +92,12 @@ static void tell_memory(lab *l, const lab_kernel *k, const lab_kernel *large)
         lab_missing(l, "bandwidth", "times mean nothing on an emulated GPU");
         return;
     }
-    lab_item(l, "bandwidth",
-             "%d tokens: %s, which is %s, %.0f %% of the measured copy roof of %s; %s: %s, "
-             "%.0f %% of it%s",
-             MAIN_TOKENS, mini_word(k->median_s, LAB_SECONDS).text,
+    lab_item(l, "bandwidth", "%d tokens: %s, which is %s, %s; %s: %s, %s", MAIN_TOKENS,
+             mini_word(k->median_s, LAB_SECONDS).text,
              mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
-             100 * k->bytes / k->median_s / l->roofs.copy_bytes_per_s,
-             mini_word(l->roofs.copy_bytes_per_s, LAB_BYTES_PER_S).text, large->shape,
+             mini_of_copy(l, k->bytes / k->median_s).text, large->shape,
              mini_word(large->bytes / large->median_s, LAB_BYTES_PER_S).text,
-             100 * large->bytes / large->median_s / l->roofs.copy_bytes_per_s,
-             k->bytes / k->median_s > l->roofs.copy_bytes_per_s
-                 ? ". More than the copy roof, because these rows stay in a cache between calls"
-                 : "");
+             mini_of_copy(l, large->bytes / large->median_s).text);
 }
 
 /* Where the launch stops mattering: the copy roof moves as many bytes in the time of a launch. */

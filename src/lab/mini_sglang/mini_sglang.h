@@ -16,6 +16,12 @@ typedef struct lab_word {
     char text[40];
 } lab_word;
 lab_word mini_word(double v, lab_unit unit);
+/* A rate beside the measured copy roof: "58 % of the measured copy roof of 3.96 TB/s", or that this
+ * roof does not bind it. */
+typedef struct mini_share {
+    char text[160];
+} mini_share;
+mini_share mini_of_copy(const lab *l, double per_s);
 
 /* Bytes of one line of the device's memory: 128 on a GPU, 64 on a CPU. */
 int32_t mini_line_bytes(const lab *l);

@@ -116,8 +116,9 @@ static vt_status lengths(lab *l, const level *levels, lab_kernel *main, vt_err *
         TRY(match(l, ids, ids, NULL, &k, err));
         if (ids == MAIN_IDS)
             *main = k;
+        double per_s = bytes / k.median_s, share = per_s / at->per_s;
         lab_cells(l, "%lld|%f B|%s|%f s|%f B/s|%f B/s|%f share", (long long)ids, bytes, at->name,
-                  k.median_s, bytes / k.median_s, at->per_s, bytes / k.median_s / at->per_s);
+                  k.median_s, per_s, at->per_s, share > 1 ? NAN : share);
     }
     return VT_OK;
 }

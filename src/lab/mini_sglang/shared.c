@@ -25,6 +25,21 @@ lab_word mini_word(double v, lab_unit unit)
     return w;
 }
 
+mini_share mini_of_copy(const lab *l, double per_s)
+{
+    mini_share out;
+    double roof = l->roofs.copy_bytes_per_s;
+    if (per_s > roof)
+        snprintf(out.text, sizeof out.text,
+                 "more than the measured copy roof of %s, which does not bind it: the bytes stay "
+                 "in a cache between two calls",
+                 mini_word(roof, LAB_BYTES_PER_S).text);
+    else
+        snprintf(out.text, sizeof out.text, "%.0f %% of the measured copy roof of %s",
+                 100 * per_s / roof, mini_word(roof, LAB_BYTES_PER_S).text);
+    return out;
+}
+
 int32_t mini_line_bytes(const lab *l) { return l->ordinal >= 0 ? 128 : 64; }
 
 double mini_launch_s(const lab *l)

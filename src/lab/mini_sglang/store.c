@@ -185,15 +185,11 @@ static void tell_memory(lab *l, const measured *m)
     signs.scattered_s = ran->median_s;
     if (!seq->disturbed && !ran->disturbed)
         lab_tell_causes(l, &signs, ran->shape);
-    lab_item(
-        l, "bandwidth",
-        "%d tokens: sequential %s, random %s, %.0f %% and %.0f %% of the measured copy roof of "
-        "%s",
-        tokens, mini_word(seq->bytes / seq->median_s, LAB_BYTES_PER_S).text,
-        mini_word(ran->bytes / ran->median_s, LAB_BYTES_PER_S).text,
-        100 * seq->bytes / seq->median_s / l->roofs.copy_bytes_per_s,
-        100 * ran->bytes / ran->median_s / l->roofs.copy_bytes_per_s,
-        mini_word(l->roofs.copy_bytes_per_s, LAB_BYTES_PER_S).text);
+    lab_item(l, "bandwidth", "%d tokens: sequential %s, %s; random %s, %s", tokens,
+             mini_word(seq->bytes / seq->median_s, LAB_BYTES_PER_S).text,
+             mini_of_copy(l, seq->bytes / seq->median_s).text,
+             mini_word(ran->bytes / ran->median_s, LAB_BYTES_PER_S).text,
+             mini_of_copy(l, ran->bytes / ran->median_s).text);
 }
 
 /* Tells what sorting costs on the host, and what it gains. */
@@ -213,14 +209,12 @@ static void tell_sorting(lab *l, const measured *m)
              "tokens come in that order already (else their K and V are read out of order)",
              tokens, mini_word(cost, LAB_SECONDS).text, mini_word(best->median_s, LAB_SECONDS).text,
              mini_word(ran->median_s, LAB_SECONDS).text);
-    double noise = fmax(ran->noise, best->noise) * ran->median_s;
-    if (gain > noise)
+    if (strcmp(lab_verdict(ran->median_s, ran->noise, best->median_s, best->noise), "gains") == 0)
         lab_item(l, "sorting_layers",
                  "one sort serves all layers of a step: it has paid for itself after %.0f of them",
                  ceil(cost / gain));
     else
-        lab_item(l, "sorting_layers",
-                 "after no number of layers: random slots are as fast, within the noise");
+        lab_item(l, "sorting_layers", "never: random slots are as fast, within the noise");
     const char *why = ran->median_s > 1.15 * best->median_s
                           ? "no byte and no line is saved; tokens that follow each other meet the "
                             "same pages of memory, which the TLB and the prefetcher know already"

@@ -118,7 +118,10 @@ static json_t *view_prediction(const lab_def *d, const json_t *p)
     lab_unit unit = LAB_COUNT;
     double own = report_number(p, "own"), came = report_number(p, "measured"), over = came / own;
     lab_unit_find(report_string(p, "unit"), &unit);
-    bool graded = isfinite(over) && strcmp(report_string(p, "unit"), "s") == 0;
+    /* a time that nothing grades, of a busy machine or of a step that was taken apart to time it,
+     * says nothing of what is slow */
+    bool graded = isfinite(over) && strcmp(report_string(p, "unit"), "s") == 0 &&
+                  strncmp(report_string(p, "grade"), "not graded", 10) != 0;
     return json_pack("{s:s s:s s:s s:s s:o s:o s:o s:o}", "lab", d->number, "what",
                      report_string(p, "what"), "how", report_string(p, "how"), "grade",
                      report_string(p, "grade"), "own", report_figure(own, unit), "measured",

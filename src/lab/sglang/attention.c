@@ -211,11 +211,14 @@ static void draw_roofline(vt_buf *b, const lab *l, const dive *d)
     vt_buf_puts(b, "          0.5 FLOP/byte                                             4096\n");
     for (int i = 0; i < POINTS; i++) {
         const lab_kernel *k = &d->p[i].k;
-        if (d->p[i].ran)
-            vt_buf_printf(b,
-                          "  %c  %-24s %8.1f FLOP/byte  %8.2f GFLOP/s  %3.0f %% of its %s roof\n",
-                          'a' + i, d->p[i].name, k->flops / k->bytes, k->flops / k->median_s * 1e-9,
-                          100 * k->of_roof, k->bound);
+        if (!d->p[i].ran)
+            continue;
+        vt_buf_printf(b, "  %c  %-24s %8.1f FLOP/byte  %8.2f GFLOP/s  ", 'a' + i, d->p[i].name,
+                      k->flops / k->bytes, k->flops / k->median_s * 1e-9);
+        if (isfinite(k->of_roof))
+            vt_buf_printf(b, "%3.0f %% of its %s roof\n", 100 * k->of_roof, k->bound);
+        else
+            vt_buf_printf(b, "bound by %s\n", k->bound);
     }
 }
 
@@ -260,22 +263,6 @@ static vt_status run_points(lab *l, dive *d, vt_err *err)
 /* The shape that the prediction and the card are about. */
 static const point *main_point(const dive *d) { return d->want[0] ? &d->p[5] : &d->p[0]; }
 
-static void predict(lab *l, const point *p, const char *what)
-{
-    /* bytes of K and V of every sequence, of Q and of the output; a causal query sees the keys
-     * before it alone */
-    double element = l->ordinal >= 0 ? 2 : 4,
-           kv = 2.0 * p->seqs * p->kv_len * heads.kv_heads * heads.head_dim * 2,
-           q = 2.0 * p->seqs * p->q_len * heads.heads * heads.head_dim * element,
-           pairs = (double)p->seqs * p->q_len * (p->kv_len - (p->q_len - 1) / 2.0),
-           flops = 4.0 * pairs * heads.heads * heads.head_dim;
-    double s = l->emulated ? NAN
-                           : fmax((kv + q) / vt_roofs_bandwidth(&l->roofs), flops / peak_of(l));
-    lab_predict(l, what, s, LAB_SECONDS,
-                "the longer of two times at the measured roofs: moving K, V, Q and the output, "
-                "and computing 4 FLOP for each pair of a query and a key, head and element");
-}
-
 /* Queries of one sequence together instead of one after the other. */
 static void turn(lab *l, const dive *d)
 {
@@ -302,7 +289,9 @@ static vt_status measure(lab *l, dive *d, vt_err *err)
     make_points(l, d);
     const point *p = main_point(d);
     snprintf(what, sizeof what, "%s %s", op_of(p), p->name);
-    predict(l, p, what);
+    TRY(lab_kernel_predict(
+        l, what, &(lab_kernel_ask){.op = op_of(p), .shape = p->shape},
+        "FLOPs and bytes of the card over the measured roofs, and a launch or a meeting", err));
     TRY(run_points(l, d, err));
     if (p->ran)
         lab_outcome(l, what, p->k.median_s, p->k.disturbed);

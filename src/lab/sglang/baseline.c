@@ -336,9 +336,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     r->far = r->prompt + 1024 + r->gen <= room ? r->prompt + 1024 : room - r->gen;
     TRY(expect(l, r, err));
     TRY(run_all(l, r, err));
-    const json_t *decode = story_phase_named(r->story, "decode");
-    lab_outcome(l, "a decode step", story_num(decode, "step_us") * 1e-6,
-                sglang_disturbed(r->story, "decode"));
+    lab_outcome(l, "a decode step", sglang_step_s(r->story), sglang_disturbed(r->story, "decode"));
     lab_outcome(l, "time to the first token", r->alone.ttft_s,
                 sglang_disturbed(r->story, "prefill"));
     lab_tell_story_causes(l, r->story);

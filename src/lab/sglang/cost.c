@@ -18,6 +18,8 @@ static void add(sglang_cost *sum, const sglang_cost *c)
     sum->attention_flops += c->attention_flops;
     sum->floor_s += c->floor_s;
     sum->expected_s += c->expected_s;
+    sum->layers_floor_s += c->layers_floor_s;
+    sum->layers_expected_s += c->layers_expected_s;
     sum->attention_s += c->attention_s;
     sum->attention_calls += c->attention_calls;
 }
@@ -41,6 +43,10 @@ static void sum_calls(const lab *l, const story_step *s, const vt_efficiencies *
         if (!l->emulated) {
             c.floor_s = story_floor_s(&cost, &l->roofs, &bound);
             c.expected_s = story_expected_s(s, i, &l->roofs, known);
+        }
+        if (p->call[i].layer >= 0) {
+            c.layers_floor_s = c.floor_s;
+            c.layers_expected_s = c.expected_s;
         }
         if (strncmp(p->call[i].op->name, "attention", 9) == 0) {
             c.attention_flops = c.flops;

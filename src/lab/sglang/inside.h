@@ -23,8 +23,10 @@ extern const lab_def sglang_check_env, sglang_baseline, sglang_radix, sglang_bac
 /* Of one step or of the sum of several. */
 typedef struct sglang_cost {
     double bytes, weights, kv, flops, attention_flops;
-    double floor_s, expected_s; /* NAN: not known, as on an emulated GPU */
-    double attention_s;         /* expected, of the attention calls */
+    double floor_s, expected_s;               /* NAN: not known, as on an emulated GPU */
+    double layers_floor_s, layers_expected_s; /* the same without what no layer holds: embedding,
+                                                 last norm, head and sampling */
+    double attention_s;                       /* expected, of the attention calls */
     int32_t attention_calls;
 } sglang_cost;
 
@@ -65,7 +67,20 @@ bool sglang_disturbed(const json_t *story, const char *phase);
 double sglang_decode_median(const json_t *story, const char *column, int32_t n_seqs);
 /* The same of the decode steps' times. */
 double sglang_decode_noise(const json_t *story, int32_t n_seqs);
-/* The request's events in the order of time, as lines of at most 100 cells. */
+/* Seconds of a decode step as it runs unwatched: on a GPU that of the steps that were not timed
+ * call by call, which is slower. NAN: the story has none. */
+double sglang_step_s(const json_t *story);
+/* A stretch of a timeline in which no event lies and no phase runs, and what the story knows of its
+ * cause. */
+typedef struct sglang_gap {
+    double at_ms, ms; /* ms 0: there is none */
+    char why[160];
+} sglang_gap;
+/* The gap between event i of the story's timeline and those before it, if it is long enough for the
+ * sum of a timeline to miss it. */
+sglang_gap sglang_gap_before(const json_t *story, size_t i);
+/* The request's events in the order of time with the gaps between them, as lines of at most 100
+ * cells. */
 void sglang_draw_timeline(vt_buf *b, const json_t *story);
 /* A table of the phase's ops, the longest `most` of them, as the item `key`. */
 void sglang_table_ops(lab *l, const char *key, const char *title, const json_t *phase, size_t most);

@@ -100,6 +100,35 @@ static void put_hit(lab *l, const char *name, const hit *h, const hit *cold)
 static const char hit_columns[] =
     "prompt|>cached|>computed|>bytes saved|>FLOP saved|>saved (modelled)|>prefill|>TTFT|>faster";
 
+/* Tells times that arithmetic excludes: a part of a prompt that takes longer than the whole, or
+ * saves more time than FLOPs. Returns true if there is none. */
+static bool tell_contradiction(lab *l, const hit *part, const hit *whole)
+{
+    static const double least = 1.1; /* two runs of one step differ by less */
+    double part_s = prefill_s(part->story), whole_s = prefill_s(whole->story),
+           flops = whole->cost.flops / part->cost.flops;
+    char a[SGLANG_TEXT], b[SGLANG_TEXT];
+    bool slower = part_s > least * whole_s, faster = whole_s > least * flops * part_s;
+    if (!slower && !faster)
+        return true;
+    sglang_put(a, part_s, LAB_SECONDS);
+    sglang_put(b, whole_s, LAB_SECONDS);
+    if (slower)
+        lab_finding(l, "times.contradict",
+                    "%d tokens of which %d are computed take %s, and all %d computed take %s: "
+                    "fewer FLOPs cannot take longer. The first of these times holds something "
+                    "else, such as the first use of its size or other programs; neither says "
+                    "what a prefix saves",
+                    PROMPT, PROMPT - part->r.n_cached, a, PROMPT, b);
+    else
+        lab_finding(l, "times.contradict",
+                    "%d tokens of which %d are computed take %s, and all %d computed take %s: "
+                    "%.2fx, where FLOPs allow at most %.2fx. The second of these times holds "
+                    "something else, such as the first use of memory or other programs",
+                    PROMPT, PROMPT - part->r.n_cached, a, PROMPT, b, whole_s / part_s, flops);
+    return false;
+}
+
 static void tell_hits(lab *l, const run_of *r)
 {
     char name[32];
@@ -112,10 +141,13 @@ static void tell_hits(lab *l, const run_of *r)
         snprintf(name, sizeof name, "k = %d", r->length[i].shared);
         put_hit(l, name, &r->length[i], &r->cold);
     }
+    bool agree = true;
+    for (int i = 0; i < LENGTHS; i++)
+        agree = tell_contradiction(l, &r->length[i], &r->cold) && agree;
     lab_signs signs = lab_signs_none();
     signs.saved_tokens = r->length[1].r.n_cached / (double)PROMPT;
     signs.saved_time = 1 - prefill_s(r->length[1].story) / prefill_s(r->cold.story);
-    if (!sglang_disturbed(r->cold.story, "prefill") &&
+    if (agree && !sglang_disturbed(r->cold.story, "prefill") &&
         !sglang_disturbed(r->length[1].story, "prefill"))
         lab_tell_causes(l, &signs, "the device's time for a prompt of which half was cached");
 }
@@ -333,6 +365,21 @@ static vt_status check_hits(lab *l, const run_of *r, vt_err *err)
     return VT_OK;
 }
 
+/* Runs a prompt of n tokens whose time nobody reads. The first step of a size pays for memory that
+ * nothing has touched yet and, on a GPU, for kernels that start and a graph that is made: these are
+ * no cost of a prefix. */
+static vt_status warm_size(lab *l, run_of *r, int32_t n, vt_err *err)
+{
+    int32_t *ids = NULL;
+    lab_request out = {0};
+    TRY(sglang_prompt(l, 9000 + (uint64_t)n, NULL, 0, n, &ids, err));
+    lab_note(l, "a prompt of %d tokens, for the first use of its size", n);
+    vt_status status = sglang_run_one(l, r->engine, ids, n, 1, &out, err);
+    lab_request_release(&out);
+    free(ids);
+    return status;
+}
+
 /* The base prompt, cold and then warm: a new one while the machine withholds CPU time from either,
  * because two steps are too few for a median. */
 static vt_status run_pair(lab *l, run_of *r, vt_err *err)
@@ -368,6 +415,9 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     TRY(sglang_cost_prompt(l, r->engine, PROMPT, PROMPT - 1, true, &warm, err));
     lab_predict(l, "gain of a warm prompt", sglang_best_s(&cold) / sglang_best_s(&warm), LAB_RATIO,
                 "expected time of the prompt's steps, divided by that of the last token alone");
+    TRY(warm_size(l, r, PROMPT, err));
+    for (int i = 0; i < LENGTHS && l->ordinal >= 0; i++) /* a CPU's sizes share their memory */
+        TRY(warm_size(l, r, PROMPT - shared[i], err));
     TRY(run_pair(l, r, err));
     for (int i = 0; i < LENGTHS; i++)
         TRY(run_hit(l, r, shared[i], 100 + (uint64_t)i, &r->length[i], err));

@@ -109,6 +109,13 @@ double sglang_decode_noise(const json_t *story, int32_t n_seqs)
     return noise;
 }
 
+double sglang_step_s(const json_t *story)
+{
+    const json_t *decode = story_phase_named(story, "decode");
+    double whole = story_num(story_get(decode, "gpu"), "whole_step_us");
+    return (isfinite(whole) ? whole : story_num(decode, "step_us")) * 1e-6;
+}
+
 /* ---- events ---- */
 
 bool sglang_event(const json_t *story, const char *event, double *ms, char text[STORY_TEXT])
@@ -127,27 +134,83 @@ bool sglang_event(const json_t *story, const char *event, double *ms, char text[
     return false;
 }
 
-void sglang_draw_timeline(vt_buf *b, const json_t *story)
+/* Milliseconds of the engine's own work for the phase's steps during which no step ran. */
+static double host_ms(const json_t *story, const char *phase)
+{
+    static const char *const part[] = {"schedule", "prepare", "publish"};
+    const json_t *p = story_phase_named(story, phase), *per = story_get(p, "per_step");
+    double ms = 0, steps = story_num(p, "steps");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        char us[32], hidden[32];
+        snprintf(us, sizeof us, "%s_us", part[i]);
+        snprintf(hidden, sizeof hidden, "%s_hidden", part[i]);
+        double one = story_num(per, us) * 1e-3 * (1 - story_num(per, hidden)) * steps;
+        ms += isfinite(one) ? one : 0;
+    }
+    return ms;
+}
+
+sglang_gap sglang_gap_before(const json_t *story, size_t i)
+{
+    static const double least_ms = 0.1, least_share = 0.002; /* of the whole timeline */
+    const json_t *events = story_get(story, "timeline"), *last = NULL;
+    double end = 0, whole = 0, at = story_num(json_array_get(events, i), "at_ms");
+    char phase[STORY_TEXT] = "", name[STORY_TEXT], took[SGLANG_TEXT];
+    for (size_t k = 0; k < json_array_size(events); k++) {
+        const json_t *e = json_array_get(events, k);
+        double begin = story_num(e, "at_ms"), ms = story_num(e, "ms");
+        whole = fmax(whole, begin);
+        /* what is summed over steps is no stretch of time */
+        bool sum = strcmp(story_text(e, "event", name), "publish") == 0 ||
+                   strcmp(name, "detokenise") == 0 || strcmp(name, "write") == 0;
+        if (k >= i || begin + (isfinite(ms) && !sum ? ms : 0) < end)
+            continue;
+        end = begin + (isfinite(ms) && !sum ? ms : 0);
+        last = e;
+    }
+    sglang_gap gap = {.at_ms = end, .ms = at - end};
+    if (!(gap.ms > least_ms) || gap.ms < least_share * whole)
+        return (sglang_gap){.ms = 0};
+    double host = host_ms(story, story_text(last, "event", phase));
+    if (host > gap.ms / 2)
+        snprintf(gap.why, sizeof gap.why,
+                 "no step ran: the engine's own work for the %s steps, as far as no step hid it, "
+                 "took %s",
+                 phase, sglang_put(took, host * 1e-3, LAB_SECONDS));
+    else
+        snprintf(gap.why, sizeof gap.why, "no step ran; no event that was recorded says why");
+    return gap;
+}
+
+static void put_moment(vt_buf *b, double at_ms, const char *branch, const char *event, double ms,
+                       const char *text)
 {
     enum { TEXT_AT = 38, MARGIN = 4 }; /* drawings are indented by the margin */
+    char took[SGLANG_TEXT];
+    size_t line = b->len;
+    vt_buf_printf(b, "%9.2f ms %s %s", at_ms, branch, event);
+    vt_text_pad(b, line, 27);
+    vt_buf_puts(b, isfinite(ms) ? sglang_put(took, ms * 1e-3, LAB_SECONDS) : "");
+    vt_text_pad(b, line, TEXT_AT);
+    vt_text_wrap(b, text, TEXT_AT, VT_TERM_WIDTH - MARGIN);
+    vt_buf_putc(b, '\n');
+}
+
+void sglang_draw_timeline(vt_buf *b, const json_t *story)
+{
     const json_t *events = story_get(story, "timeline");
     size_t n = json_array_size(events);
     for (size_t i = 0; i < n && i < STORY_ROWS; i++) {
         const json_t *e = json_array_get(events, i);
-        char event[STORY_TEXT], text[STORY_TEXT], took[SGLANG_TEXT];
-        double ms = story_num(e, "ms");
-        sglang_put(took, ms * 1e-3, LAB_SECONDS);
-        size_t line = b->len;
-        vt_buf_printf(b, "%9.2f ms %s %s", story_num(e, "at_ms"),
-                      i == 0       ? "┌─"
-                      : i + 1 == n ? "└─"
-                                   : "├─",
-                      story_text(e, "event", event));
-        vt_text_pad(b, line, 27);
-        vt_buf_puts(b, isfinite(ms) ? took : "");
-        vt_text_pad(b, line, TEXT_AT);
-        vt_text_wrap(b, story_text(e, "text", text), TEXT_AT, VT_TERM_WIDTH - MARGIN);
-        vt_buf_putc(b, '\n');
+        char event[STORY_TEXT], text[STORY_TEXT];
+        sglang_gap gap = sglang_gap_before(story, i);
+        if (gap.ms > 0)
+            put_moment(b, gap.at_ms, "├─", "gap", gap.ms, gap.why);
+        put_moment(b, story_num(e, "at_ms"),
+                   i == 0       ? "┌─"
+                   : i + 1 == n ? "└─"
+                                : "├─",
+                   story_text(e, "event", event), story_num(e, "ms"), story_text(e, "text", text));
     }
 }
 

@@ -8,8 +8,10 @@ the accent stripper. Run it again when the package moves:
     python3 -m venv v && v/bin/pip install tokenizers && v/bin/python tools/gen-unicode.py > src/text/unicode/unicode_tables.c
 
 What is stored: a two-stage table of property records (category, combining class, flags), script ranges for
-\\p{Han} and its like, lower-case mappings, full canonical and compatibility decompositions, and canonical pairs.
+\\p{Han} and its like, lower-case mappings, full canonical and compatibility decompositions, canonical pairs, and how
+characters join into grapheme clusters.
 """
+import struct
 import sys
 import unicodedata
 
@@ -100,6 +102,48 @@ def pairs(nfd):
     return found
 
 
+GRAPHEMES = "OTHER CONTROL EXTEND EXTEND_ONLY SPACING PREPEND PICTURE L V T CONSONANT LINKER ZWJ".split()
+
+
+def graphemes():
+    """How characters join into clusters (UAX 29), class -> code points, from a Precompiled normalizer, which looks up clusters of
+    up to five bytes as a whole and the characters of longer ones one by one. Its map makes an X of all that begins with any byte:
+    a cluster becomes one X, or as many as it has characters. U+0301, of two bytes, makes a cluster of three bytes or less short."""
+    units = [256 << 10] + [0] * 1023  # a double array: the node of byte b is 256 ^ b, its leaf is node 512
+    for b in range(1, 256):
+        units[256 ^ b] = (256 ^ b ^ 512) << 10 | 1 << 8 | b
+    blob = struct.pack("<%dI" % len(units), *units)
+    normalizer = normalizers.Precompiled(struct.pack("<I", len(blob)) + blob + b"X\0")
+    n = lambda text: len(normalizer.normalize_str(text))  # noqa: E731
+    found = {name: set() for name in GRAPHEMES}
+
+    def kind(x):
+        if n("a" + x) == 1:
+            if x == "\u200d":
+                return "ZWJ"
+            if n("\u0915" + x + "\u0915\u0301") == 4:
+                return "LINKER"
+            if n("\u0915" + x + "\u094d\u0915\u0301") == 5:
+                return "EXTEND"
+            return "EXTEND_ONLY" if n("\u00a9" + x + "\u200d\u00a9\u0301") == 5 else "SPACING"
+        if n(x + "\u0301\u0301") == 2:
+            return "CONTROL"
+        if n(x + "a") == 1:
+            return "PREPEND"
+        if n("\u00a9\u200d" + x) == 3:
+            return "PICTURE"
+        if n(x + "\u1100\u0301") == 3:
+            return "L"
+        if n(x + "\u11a8\u0301") == 3:
+            return "V" if n(x + "\u1160\u0301") == 3 else "T"
+        return "CONSONANT" if n(x + "\u094d\u0915\u0301") == 4 else "OTHER"
+
+    for c in CODES:  # a syllable joins as its last jamo: after what, the program knows
+        if c not in HANGUL:
+            found["CONTROL" if c == 0 else kind(chr(c))].add(c)
+    return found
+
+
 def ranges(codes):
     out = []
     for c in sorted(codes):
@@ -119,6 +163,14 @@ def rows(items, width=110):
         line += " " + item + ","
     if line.strip():
         print(line)
+
+
+def print_graphemes():
+    found = graphemes()
+    entries = sorted((a, b, GRAPHEMES.index(name)) for name in GRAPHEMES[1:] for a, b in ranges(found[name]))
+    print("\n/* first, last, vt_ugrapheme; sorted, without Hangul syllables */\nconst uint32_t vt_ugraphemes[][3] = {")
+    rows("{%d, %d, %d}" % e for e in entries)
+    print("};\nconst int32_t vt_ugrapheme_count = %d;" % len(entries))
 
 
 def main():
@@ -229,6 +281,7 @@ def main():
     print("};\n\n/* first, second, composed; sorted */\nconst uint32_t vt_ucompose[][3] = {")
     rows("{%d, %d, %d}" % (a, b, c) for (a, b), c in sorted(composed.items()))
     print("};\nconst int32_t vt_ucompose_count = %d;" % len(composed))
+    print_graphemes()
     print("flags:", [n for n, _ in flags], "records", len(records), "blocks", len(blocks), file=sys.stderr)
 
 

@@ -20,4 +20,6 @@ VT_FAMILY(ministral3)
 VT_FAMILY(gpt_oss)
 VT_FAMILY(hybrid)
 VT_FAMILY(bert)
+VT_FAMILY(roberta)
+VT_FAMILY(xlm_roberta)
 #undef VT_FAMILY

@@ -6,7 +6,8 @@ from served import *
 from tap import *
 
 GOLDEN = "tests/golden/embedding/"
-BERT = GOLDEN + "bert"
+BERT, XLM = GOLDEN + "bert", GOLDEN + "xlm_roberta"
+ENCODERS = {BERT: "mean", XLM: "cls"}  # and how their files pool
 EXACT = ["--kv-memory", "4M", "--kv-dtype", "f32"]
 
 
@@ -36,17 +37,54 @@ def is_near(model, want):
 
 
 def test_vectors_are_those_of_transformers():
-    for want in wanted(BERT):
-        is_near(BERT, want)
-        is_near(BERT + ".gguf", want)
+    for model in ENCODERS:
+        for want in wanted(model):
+            is_near(model, want)
+            is_near(model + ".gguf", want)
 
 
 def test_files_say_how_to_pool_and_texts_get_their_special_tokens():
-    for want in wanted(BERT):
-        if want["text"] is not None:
-            for model in (BERT, BERT + ".gguf"):
+    for encoder, how in ENCODERS.items():
+        for want in wanted(encoder):
+            if want["text"] is None:
+                continue
+            for model in (encoder, encoder + ".gguf"):
                 got = embed(model, "--text", "-", stdin=want["text"].encode())
-                same((got["tokens"], farthest(got["embedding"], want["mean"]) < 2e-5), (len(want["ids"]), True), model)
+                same((got["tokens"], farthest(got["embedding"], want[how]) < 2e-5), (len(want["ids"]), True), model)
+
+
+def folder_like(model, d, **change):
+    """Copies a folder with other values in config.json."""
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(os.path.join(model, name), d)
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
+        json.dump({**config, **change}, f)
+    return d
+
+
+def test_roberta_is_computed_as_xlm_roberta():
+    """Where the files say nothing of pooling, vectors are means."""
+    with tempfile.TemporaryDirectory() as d:
+        folder_like(XLM, d, model_type="roberta")
+        want = wanted(XLM)[2]
+        got = embed(d, "--text", "-", stdin=want["text"].encode())
+        same((got["tokens"], farthest(got["embedding"], want["mean"]) < 2e-5), (len(want["ids"]), True))
+
+
+def test_positions_begin_behind_padding():
+    """The table has 66 rows, of which the first two are no text's."""
+    whole = embed(XLM, *tokens([5] * 64))
+    same(whole["tokens"], 64)
+    r = run("embed", "-m", XLM, *EXACT, *tokens([5] * 65))
+    assert r.code == 2 and "64" in r.log, r.log
+    with tempfile.TemporaryDirectory() as d:
+        r = run("embed", "-m", folder_like(XLM, d, pad_token_id=65), *EXACT, *tokens([5]))
+        assert r.code == 1 and '"pad_token_id" is 65' in r.log, r.log
+        want = wanted(XLM)[-1]
+        got = embed(folder_like(XLM, d, pad_token_id=0), *tokens(want["ids"]), "--pooling", "cls")
+        assert farthest(got["embedding"], want["cls"]) > 1e-3
 
 
 def test_names_of_other_folders():
@@ -109,13 +147,7 @@ def test_what_cannot_be_is_refused():
                          ({"is_decoder": True}, '"is_decoder" is true'), ({"hidden_act": "relu"}, "activation relu"),
                          ({"max_position_embeddings": 65}, "position_embeddings.weight has shape [64, 24]")):
         with tempfile.TemporaryDirectory() as d:
-            for name in ("model.safetensors", "tokenizer.json"):
-                shutil.copy(os.path.join(BERT, name), d)
-            with open(os.path.join(BERT, "config.json"), encoding="utf-8") as f:
-                config = json.load(f)
-            with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
-                json.dump({**config, **change}, f)
-            r = run("embed", "-m", d, *EXACT, *tokens([5]))
+            r = run("embed", "-m", folder_like(BERT, d, **change), *EXACT, *tokens([5]))
             assert r.code == 1 and says in r.log, (change, r.log)
 
 
@@ -124,6 +156,7 @@ def test_a_published_shape_is_explained():
     for op in ("add_position", "layernorm.embed", "attention_prefill", "gelu", "layernorm.post_ffn"):
         assert op in text, text
     fails(2, "--context", "explain", "-m", "dummy:minilm-l6", "--context", "9")
+    assert "add_position" in ok("explain", "-m", "dummy:bge-m3", "--hardware", "this", "--threads", "1").text
     vector = ok("embed", "-m", "dummy:minilm-l6", "--kv-memory", "16M", *tokens([1, 2, 3])).text.split()
     same(len(vector), 384)
 

@@ -210,19 +210,22 @@ static void check(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void test_tokenizer_spm_scores_equal_sentencepiece(void **state)
+/* *state names a GGUF file that was made from a SentencePiece model. */
+static void check_sentencepiece(void **state)
 {
-    (void)state;
+    const char *name = *state;
+    char file[64];
     size_t len;
     int wrong = 0;
-    char *want = read_file("spm", ".want", &len);
-    vt_tokenizer *t = load("spm.gguf");
+    char *want = read_file(name, ".want", &len);
+    snprintf(file, sizeof file, "%s.gguf", name);
+    vt_tokenizer *t = load(file);
     assert_int_equal(len, 4 * n_texts);
     for (uint32_t i = 0; i < n_texts; i++) {
         if (little32(want + 4 * i) == 0)
             continue; /* not UTF-8: sentencepiece and llama.cpp disagree there */
         vt_ids ids = encode(t, texts[i].bytes, texts[i].len, 0);
-        expect("spm", "text", i, crc_of_ids(&ids), little32(want + 4 * i), &wrong);
+        expect(name, "text", i, crc_of_ids(&ids), little32(want + 4 * i), &wrong);
         vt_ids_release(&ids);
     }
     vt_tokenizer_free(t);
@@ -233,6 +236,12 @@ static void test_tokenizer_spm_scores_equal_sentencepiece(void **state)
 #define GOLDEN(name)                                                                              \
     {                                                                                             \
         "test_tokenizer_" name "_equals_hugging_face", check, NULL, NULL, (void *)(uintptr_t)name \
+    }
+
+#define SENTENCEPIECE(name)                                                              \
+    {                                                                                    \
+        "test_tokenizer_" name "_equals_sentencepiece", check_sentencepiece, NULL, NULL, \
+            (void *)(uintptr_t)name                                                      \
     }
 
 int main(void)
@@ -272,6 +281,9 @@ int main(void)
         GOLDEN("bert"),
         GOLDEN("bert_cased"),
         GOLDEN("bert.gguf"),
+        GOLDEN("xlm_roberta"),
+        GOLDEN("unigram"),
+        GOLDEN("unigram_bytes"),
         GOLDEN("whitespace_split"),
         GOLDEN("gpt2.gguf"),
         GOLDEN("smollm.gguf"),
@@ -282,7 +294,8 @@ int main(void)
         GOLDEN("deepseek_coder.gguf"),
         GOLDEN("falcon.gguf"),
         GOLDEN("bloom.gguf"),
-        cmocka_unit_test(test_tokenizer_spm_scores_equal_sentencepiece),
+        SENTENCEPIECE("spm"),
+        SENTENCEPIECE("spm_unigram"),
     };
     return cmocka_run_group_tests(tests, read_texts, free_texts);
 }

@@ -210,9 +210,9 @@ static void test_gguf_unknown_names_are_refused_by_name(void **state)
     assert_int_equal(load_gguf("gpt2", "no-such-pre", 9, &t, &err), VT_ERR_UNSUPPORTED);
     assert_string_equal(err.message, "test.gguf: tokenizer.ggml.pre is 'no-such-pre', a "
                                      "pre-tokenizer that is not known");
-    assert_int_equal(load_gguf("t5", "default", 9, &t, &err), VT_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "test.gguf: tokenizer.ggml.model is 't5'; gpt2, llama, gemma4 "
-                                     "and bert are supported");
+    assert_int_equal(load_gguf("rwkv", "default", 9, &t, &err), VT_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "test.gguf: tokenizer.ggml.model is 'rwkv'; gpt2, llama, "
+                                     "gemma4, t5 and bert are supported");
     assert_int_equal(load_gguf("gpt2", "gpt-2", 99, &t, &err), VT_ERR_FORMAT);
     assert_string_equal(err.message, "test.gguf: tokenizer.ggml.eos_token_id is 99, and the "
                                      "vocabulary has 11 tokens");
@@ -260,8 +260,6 @@ static void expect_json_error(const char *json, vt_status status, const char *me
 static void test_json_unknown_types_are_refused_by_name(void **state)
 {
     (void)state;
-    expect_json_error("{\"model\":{\"type\":\"Unigram\"}}", VT_ERR_UNSUPPORTED,
-                      "t.json: model of type 'Unigram' is not supported");
     expect_json_error("{\"model\":{\"type\":\"WordLevel\"}}", VT_ERR_UNSUPPORTED,
                       "t.json: model of type 'WordLevel' is not supported");
     expect_json_error("{\"normalizer\":{\"type\":\"Nmt\"}," MODEL "}", VT_ERR_UNSUPPORTED,
@@ -280,6 +278,33 @@ static void test_json_unknown_types_are_refused_by_name(void **state)
     expect_json_error("{\"model\":{\"type\":\"BPE\",\"dropout\":0.1,\"vocab\":{},\"merges\":[]}}",
                       VT_ERR_UNSUPPORTED,
                       "t.json: model.dropout makes encoding random; null was expected");
+}
+
+static void test_json_unigram_broken_files_name_the_place(void **state)
+{
+    (void)state;
+    expect_json_error("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0}}", VT_ERR_FORMAT,
+                      "t.json: model.vocab is no array of at most 4194304 pieces and scores");
+    expect_json_error("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+                      VT_ERR_UNSUPPORTED,
+                      "t.json: model.unk_id is no number of one of the 1 pieces");
+    expect_json_error("{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}",
+                      VT_ERR_UNSUPPORTED,
+                      "t.json: model.unk_id is no number of one of the 1 pieces");
+    expect_json_error(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\",0],[\"b\"]]}}",
+        VT_ERR_FORMAT, "t.json: model.vocab[1] is no piece and its score");
+    expect_json_error(
+        "{\"normalizer\":{\"type\":\"Precompiled\"}," MODEL "}", VT_ERR_FORMAT,
+        "t.json: normalizer.precompiled_charsmap is missing or not what was expected");
+    expect_json_error("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":"
+                      "\"BQAAAAAAAAAA\"}," MODEL "}",
+                      VT_ERR_FORMAT,
+                      "t.json: a trie of 5 bytes in a precompiled_charsmap of 9; a multiple of 4 "
+                      "that fits was expected");
+    expect_json_error("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":"
+                      "\"BAAAAAAAAAD/\"}," MODEL "}",
+                      VT_ERR_FORMAT, "t.json: the strings of precompiled_charsmap are no UTF-8");
 }
 
 static void test_json_broken_files_name_the_place(void **state)
@@ -413,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_gguf_control_tokens_are_special_and_end_a_turn),
         cmocka_unit_test(test_gguf_spm_adds_its_space_and_falls_back),
         cmocka_unit_test(test_json_unknown_types_are_refused_by_name),
+        cmocka_unit_test(test_json_unigram_broken_files_name_the_place),
         cmocka_unit_test(test_json_broken_files_name_the_place),
         cmocka_unit_test(test_json_config_and_template_name_bos_and_eos),
         cmocka_unit_test(test_tiktoken_ranks_are_ids_and_merge_order),

@@ -2,17 +2,18 @@
  * sequence's two texts, LayerNorm of each sum, a feed-forward without a gate (GELU), biases
  * everywhere, no head. Where its files say nothing of pooling, vectors are the mean of all states,
  * as sentence-transformers does it. */
+#include "model/families/bert.h"
+
 #include <string.h>
 
 #include "files/json.h"
-#include "model/family.h"
 
 #define APART(role, gguf, hf)                           \
     {                                                   \
         VT_ROLE_##role, VT_NEED_ALWAYS, gguf, hf, { 0 } \
     }
 
-static const vt_family_role roles[] = {
+const vt_family_role vt_bert_roles[VT_BERT_ROLES] = {
     APART(EMBED, NULL, "embeddings.word_embeddings.weight"),
     APART(POSITIONS, NULL, NULL),
     APART(TYPES, NULL, NULL),
@@ -59,7 +60,7 @@ static vt_status from_gguf(gguf_reader *r)
     return VT_OK;
 }
 
-static vt_status from_config(hf_reader *c)
+vt_status vt_bert_read_config(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     const char *positions = "absolute";
@@ -96,8 +97,8 @@ static const vt_family_shape shapes[] = {
 const vt_family vt_family_bert = {.name = "bert",
                                   .gguf = "bert",
                                   .hf = "bert",
-                                  .roles = roles,
-                                  .n_roles = sizeof roles / sizeof *roles,
+                                  .roles = vt_bert_roles,
+                                  .n_roles = VT_BERT_ROLES,
                                   .shapes = shapes,
                                   .norms = VT_NORM_JOINED,
                                   .mlp = true,
@@ -110,4 +111,4 @@ const vt_family vt_family_bert = {.name = "bert",
                                   .kv_heads_optional = true,
                                   .activation = "gelu",
                                   .from_gguf = from_gguf,
-                                  .from_config = from_config};
+                                  .from_config = vt_bert_read_config};

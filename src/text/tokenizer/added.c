@@ -37,6 +37,11 @@ static uint32_t edge_find(const added_trie *t, uint32_t node, unsigned char b)
     return 0;
 }
 
+uint32_t added_trie_next(const added_trie *t, uint32_t node, unsigned char b)
+{
+    return node ? edge_find(t, node, b) : t->first[b];
+}
+
 static void edge_put(added_trie *t, added_edge e)
 {
     uint32_t i = edge_slot(t, e.key);
@@ -70,7 +75,7 @@ static vt_status node_new(added_trie *t, uint32_t *node, vt_err *err)
     if (t->n + 1 >= t->cap) {
         int32_t cap = t->cap ? t->cap * 2 : 256;
         if (cap > TRIE_MAX_NODES)
-            return vt_fail(err, VT_ERR_UNSUPPORTED, "tokenizer: added tokens of more than %d bytes",
+            return vt_fail(err, VT_ERR_UNSUPPORTED, "tokenizer: pieces of more than %d bytes",
                            TRIE_MAX_NODES);
         int32_t *grown = realloc(t->token, (size_t)cap * sizeof *grown);
         if (!grown)

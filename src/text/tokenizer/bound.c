@@ -65,7 +65,7 @@ static bool never_occurs(int b) { return b == 0xC0 || b == 0xC1 || b >= 0xF5; }
 static bool model_bound(vt_tokenizer *t)
 {
     static const unsigned char replacement[] = {0xEF, 0xBF, 0xBD};
-    if (t->prefix_len + t->suffix_len > 0 || !(t->byte_level || t->byte_fallback))
+    if (t->unigram || t->prefix_len + t->suffix_len > 0 || !(t->byte_level || t->byte_fallback))
         return false;
     const int32_t *id = t->byte_level ? t->byte_id : t->fallback_id;
     for (int b = 0; b < 256; b++) {

@@ -151,6 +151,8 @@ static vt_status encode_word(tok_work *w, const char *s, size_t n)
     const vt_tokenizer *t = w->t;
     if (t->wordpiece)
         return wordpiece_word(w, s, n);
+    if (t->unigram)
+        return unigram_word(w, s, n);
     if (t->ignore_merges) {
         int32_t id = vocab_find(&t->vocab, s, n);
         if (id >= 0 && id < t->vocab.n)
@@ -179,7 +181,7 @@ static vt_status cached_word(tok_work *w, const char *word, size_t n)
         n = w->unmapped.len;
     }
     if (n == 1 && w->t->byte_id[(unsigned char)*word] >= 0 &&
-        w->t->prefix_len + w->t->suffix_len == 0)
+        w->t->prefix_len + w->t->suffix_len == 0 && !w->t->unigram)
         return emit(w, w->t->byte_id[(unsigned char)*word]);
     bpe_cached *entry = NULL;
     if (w->cache && n <= sizeof entry->bytes) {

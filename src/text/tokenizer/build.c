@@ -34,6 +34,7 @@ void vt_tokenizer_free(vt_tokenizer *t)
         vt_regex_free(t->pre[i].regex);
     added_trie_release(&t->raw);
     added_trie_release(&t->normalized);
+    added_trie_release(&t->pieces);
     vocab_release(&t->vocab);
     vocab_release(&t->spelled);
     free(t->spelled_id);
@@ -228,7 +229,7 @@ static void fill_byte_ids(vt_tokenizer *t)
 static void find_cuts(vt_tokenizer *t)
 {
     static const char mark[] = "\xE2\x96\x81";
-    t->cut_marks = !t->byte_level && t->prefix_len + t->suffix_len == 0 &&
+    t->cut_marks = !t->byte_level && !t->unigram && t->prefix_len + t->suffix_len == 0 &&
                    vocab_find(&t->vocab, mark, 3) >= 0;
     for (int32_t id = 0; t->cut_marks && id < t->vocab.n_all; id++) {
         size_t len;
@@ -338,6 +339,8 @@ vt_status tok_finish(vt_tokenizer *t, vt_err *err)
     fill_byte_ids(t);
     find_cuts(t);
     TRY(index_all_added(t, err));
+    if (t->unigram)
+        TRY(unigram_finish(t, err));
     tok_add_eos(t, t->eos);
     add_known_eos(t);
     tok_find_bound(t);

@@ -88,3 +88,33 @@ const added_token *tok_added_of(const vt_tokenizer *t, int32_t id)
 /* Sixteen times as long is beyond every honest step: NFKD makes at most 11 bytes of one, GPT-2's
  * alphabet two. The mebibyte is for short texts. */
 size_t tok_growth(size_t n) { return 16 * n + (1u << 20); }
+
+static int base64_digit(char c)
+{
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+bool tok_base64(const char *s, size_t n, vt_buf *out)
+{
+    uint32_t bits = 0, count = 0;
+    while (n > 0 && s[n - 1] == '=')
+        n--;
+    for (size_t i = 0; i < n; i++) {
+        int digit = base64_digit(s[i]);
+        if (digit < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)digit;
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            if (!vt_buf_putc(out, (char)(bits >> count & 0xFF)))
+                return false;
+        }
+    }
+    return n % 4 != 1;
+}

@@ -1,6 +1,6 @@
 /* Tokenizers from GGUF metadata: tokenizer.ggml.model "gpt2" (byte-level BPE by merges), "gemma4"
- * (BPE by merges over characters with byte fallback), "llama" (SentencePiece BPE by scores) and
- * "bert" (WordPiece).
+ * (BPE by merges over characters with byte fallback), "llama" (SentencePiece BPE by scores), "t5"
+ * (SentencePiece Unigram) and "bert" (WordPiece).
  * Everything else is refused by name.
  *
  * "llama" files list no merges: two neighbours merge if together they spell a token, the highest
@@ -271,6 +271,75 @@ static vt_status load_spm(vt_tokenizer *t, const gguf_file *f, const gguf_value 
     return special_ids(t, f, true, err);
 }
 
+/* Adds a step that replaces what matches: a text, or a pattern if `regex`. */
+static vt_status add_replace(vt_tokenizer *t, bool regex, const char *pattern, const char *content,
+                             vt_err *err)
+{
+    norm_step *s = &t->norm[t->n_norm];
+    *s = (norm_step){.kind = NORM_REPLACE,
+                     .pattern = regex ? NULL : pattern,
+                     .pattern_len = strlen(pattern),
+                     .content = content,
+                     .content_len = strlen(content)};
+    if (regex)
+        TRY(vt_regex_compile(pattern, strlen(pattern), &s->regex, err));
+    t->n_norm++;
+    return VT_OK;
+}
+
+/* The steps that SentencePiece takes before it looks for pieces. Of white space, it knows spaces;
+ * its map makes those of all the rest. */
+static vt_status add_spm_form(vt_tokenizer *t, const gguf_file *f, vt_err *err)
+{
+    const gguf_value *map = gguf_find(f, "tokenizer.ggml.precompiled_charsmap");
+    bool prefix = true, remove = false;
+    TRY(gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", false, &prefix, err));
+    TRY(gguf_get_bool(f, "tokenizer.ggml.remove_extra_whitespaces", false, &remove, err));
+    if (map && (!map->is_array || (map->type != GGUF_U8 && map->type != GGUF_I8)))
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: tokenizer.ggml.precompiled_charsmap is not an array of bytes", f->path);
+    if (map && map->n > 0) {
+        norm_step *s = &t->norm[t->n_norm++];
+        *s = (norm_step){.kind = NORM_CHARSMAP};
+        TRY(charsmap_read(t, f->path, map->bytes, map->n, true, &s->map, err));
+    }
+    if (remove) {
+        TRY(add_replace(t, true, " {2,}", " ", err));
+        TRY(add_replace(t, true, "(?<![\\s\\S]) | (?![\\s\\S])", "", err));
+    }
+    if (prefix)
+        t->norm[t->n_norm++] = (norm_step){
+            .kind = NORM_PREPEND, .content = "\xE2\x96\x81", .content_len = 3};
+    return add_replace(t, false, " ", "\xE2\x96\x81", err);
+}
+
+static vt_status load_unigram(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                              vt_err *err)
+{
+    const gguf_value *scores;
+    TRY(want_numbers(f, "tokenizer.ggml.scores", tokens->n, &scores, err));
+    if (!scores)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: tokenizer.ggml.scores is missing", f->path);
+    TRY(add_spm_form(t, f, err));
+    t->unigram = true;
+    t->score = vt_arena_alloc(&t->arena, tokens->n, sizeof *t->score);
+    if (!t->score)
+        return tok_no_memory(err);
+    for (uint64_t i = 0; i < tokens->n; i++) {
+        t->score[i] = gguf_array_f64(scores, i);
+        if (!isfinite(t->score[i]))
+            return vt_fail(err, VT_ERR_FORMAT, "%s: tokenizer.ggml.scores[%llu] is %g", f->path,
+                           (unsigned long long)i, t->score[i]);
+    }
+    TRY(add_tokens(t, f, tokens, err));
+    add_metaspace_decoder(t, true);
+    t->unk = tokens->n > 2 ? 2 : 0; /* T5's */
+    TRY(get_id(t, f, "tokenizer.ggml.unknown_token_id", &t->unk, err));
+    if (t->unk < 0 || t->vocab.n == 0)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: a t5 vocabulary without an unknown token", f->path);
+    return special_ids(t, f, false, err);
+}
+
 static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
                           bool gemma4, vt_err *err)
 {
@@ -391,12 +460,15 @@ vt_status vt_tokenizer_from_gguf(const gguf_file *f, vt_tokenizer **out, vt_err 
             status = load_bpe(t, f, tokens, is(model, "gemma4"), err);
         else if (is(model, "llama"))
             status = load_spm(t, f, tokens, err);
+        else if (is(model, "t5"))
+            status = load_unigram(t, f, tokens, err);
         else if (is(model, "bert"))
             status = load_wordpiece(t, f, tokens, err);
         else
             status = vt_fail(
                 err, VT_ERR_UNSUPPORTED,
-                "%s: tokenizer.ggml.model is '%.*s'; gpt2, llama, gemma4 and bert are supported",
+                "%s: tokenizer.ggml.model is '%.*s'; gpt2, llama, gemma4, t5 and bert are "
+                "supported",
                 f->path, (int)(model.len > 64 ? 64 : model.len), model.data);
     }
     if (status == VT_OK)

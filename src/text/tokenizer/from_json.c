@@ -8,6 +8,7 @@
  * The model, its vocabulary and the added tokens are read here, the other stages in
  * from_json_steps.c.
  */
+#include <math.h>
 #include <string.h>
 
 #include "text/tokenizer/from_json.h"
@@ -145,6 +146,49 @@ static vt_status load_wordpiece(tok_json *l, const vt_flat_node *model)
                        : vt_fail(l->err, VT_ERR_FORMAT, "%s: model.unk_token is missing", l->name);
 }
 
+/* One entry of a Unigram vocabulary, [piece, score]; its number is its id. */
+static vt_status add_scored(tok_json *l, const vt_flat_node *pair, int32_t id)
+{
+    const vt_flat_node *piece = vt_flat_first(pair), *score = NULL;
+    if (pair->type == VT_FLAT_ARRAY && pair->len == 2)
+        score = l->doc->node + piece->next;
+    if (!score || piece->type != VT_FLAT_STRING || score->type != VT_FLAT_NUMBER ||
+        !isfinite(score->number))
+        return vt_fail(l->err, VT_ERR_FORMAT, "%s: model.vocab[%d] is no piece and its score",
+                       l->name, id);
+    l->t->score[id] = score->number;
+    return tok_set_piece(l->t, id, piece->s, piece->len, PIECE_MODEL, l->err);
+}
+
+/* A model of type Unigram. */
+static vt_status load_unigram(tok_json *l, const vt_flat_node *model)
+{
+    vt_tokenizer *t = l->t;
+    const vt_flat_node *list = vt_flat_get(l->doc, model, "vocab"),
+                       *unk = vt_flat_get(l->doc, model, "unk_id");
+    if (!list || list->type != VT_FLAT_ARRAY || list->len > VOCAB_MAX)
+        return vt_fail(l->err, VT_ERR_FORMAT,
+                       "%s: model.vocab is no array of at most %d pieces and scores", l->name,
+                       VOCAB_MAX);
+    if (!unk || unk->type != VT_FLAT_NUMBER || !(unk->number >= 0 && unk->number < list->len) ||
+        unk->number != (uint32_t)unk->number)
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                       "%s: model.unk_id is no number of one of the %u pieces", l->name, list->len);
+    if (t->byte_level)
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                       "%s: ByteLevel with a Unigram model is not supported", l->name);
+    t->unigram = true;
+    t->unk = (int32_t)unk->number;
+    t->byte_fallback = vt_flat_bool(vt_flat_get(l->doc, model, "byte_fallback"), false);
+    t->score = vt_arena_alloc(&t->arena, list->len, sizeof *t->score);
+    if (!t->score)
+        return tok_no_memory(l->err);
+    TRY(vocab_reserve(&t->vocab, list->len, (size_t)list->len * 8, 0, l->err));
+    for (const vt_flat_node *v = vt_flat_first(list); v; v = vt_flat_after(l->doc, list, v))
+        TRY(add_scored(l, v, l->n_model++));
+    return VT_OK;
+}
+
 static vt_status load_model(tok_json *l, const vt_flat_node *model)
 {
     vt_tokenizer *t = l->t;
@@ -154,6 +198,8 @@ static vt_status load_model(tok_json *l, const vt_flat_node *model)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: model is missing or no object", l->name);
     if (vt_flat_is(type, "WordPiece"))
         return load_wordpiece(l, model);
+    if (vt_flat_is(type, "Unigram"))
+        return load_unigram(l, model);
     if (type ? !vt_flat_is(type, "BPE") : !vt_flat_get(l->doc, model, "merges"))
         return tok_json_refuse(l, "model", type);
     if (dropout && !(dropout->type == VT_FLAT_NUMBER && dropout->number == 0))

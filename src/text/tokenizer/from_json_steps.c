@@ -76,6 +76,20 @@ static vt_status each(tok_json *l, const vt_flat_node *v, const char *where, con
 
 /* ---- normalizers ---- */
 
+static vt_status precompiled(tok_json *l, const vt_flat_node *v, norm_step *s)
+{
+    const vt_flat_node *map = get(l, v, "precompiled_charsmap");
+    vt_buf bytes = {0};
+    if (!map || map->type != VT_FLAT_STRING || !tok_base64(map->s, map->len, &bytes)) {
+        vt_buf_release(&bytes);
+        return wrong(l, "normalizer", "precompiled_charsmap");
+    }
+    vt_status status = charsmap_read(l->t, l->name, bytes.data ? bytes.data : "", bytes.len, false,
+                                     &s->map, l->err);
+    vt_buf_release(&bytes);
+    return status;
+}
+
 vt_status tok_json_normalizer(tok_json *l, const vt_flat_node *v, int depth)
 {
     static const struct {
@@ -90,7 +104,8 @@ vt_status tok_json_normalizer(tok_json *l, const vt_flat_node *v, int depth)
                  {"ByteLevel", {.kind = NORM_BYTES}},
                  {"Strip", {.kind = NORM_STRIP}},
                  {"Prepend", {.kind = NORM_PREPEND}},
-                 {"Replace", {.kind = NORM_REPLACE}}};
+                 {"Replace", {.kind = NORM_REPLACE}},
+                 {"Precompiled", {.kind = NORM_CHARSMAP}}};
     const char *where = "normalizer";
     if (!v)
         return VT_OK;
@@ -114,6 +129,8 @@ vt_status tok_json_normalizer(tok_json *l, const vt_flat_node *v, int depth)
             l->t->byte_level = l->t->mapped = true;
         s->left = vt_flat_bool(get(l, v, "strip_left"), true);
         s->right = vt_flat_bool(get(l, v, "strip_right"), true);
+        if (s->kind == NORM_CHARSMAP)
+            return precompiled(l, v, s);
         if (s->kind == NORM_PREPEND)
             return need_string(l, v, where, "prepend", &s->content, &s->content_len);
         if (s->kind == NORM_REPLACE) {

@@ -26,37 +26,6 @@ static const struct {
     {200000, "gpt-4o", "Llama 4"},
 };
 
-static int base64_digit(char c)
-{
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
-}
-
-/* Decodes s[0..n), padded or not; false if it is not base64. */
-static bool base64(const char *s, size_t n, vt_buf *out)
-{
-    uint32_t bits = 0, count = 0;
-    while (n > 0 && s[n - 1] == '=')
-        n--;
-    for (size_t i = 0; i < n; i++) {
-        int digit = base64_digit(s[i]);
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)digit;
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            if (!vt_buf_putc(out, (char)(bits >> count & 0xFF)))
-                return false;
-        }
-    }
-    return n % 4 != 1;
-}
-
 /* Reads one line; *len becomes its length, newline included. */
 static vt_status read_line(vt_tokenizer *t, const char *name, const char *s, size_t n, size_t line,
                            size_t *len, vt_buf *bytes, vt_err *err)
@@ -75,7 +44,8 @@ static vt_status read_line(vt_tokenizer *t, const char *name, const char *s, siz
                                                           : VOCAB_MAX;
     }
     vt_buf_clear(bytes);
-    if (rank < 0 || rank >= VOCAB_MAX || !base64(s, (size_t)(space - s), bytes) || bytes->len == 0)
+    if (rank < 0 || rank >= VOCAB_MAX || !tok_base64(s, (size_t)(space - s), bytes) ||
+        bytes->len == 0)
         return vt_fail(err, VT_ERR_FORMAT, "%s: line %zu is not a base64 token, a space and a rank",
                        name, line);
     if (rank < t->vocab.n && (t->vocab.piece[rank].flags & PIECE_PRESENT))

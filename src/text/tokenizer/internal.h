@@ -5,6 +5,7 @@
  *   pretok.c      cuts it into words
  *   bpe.c         merges a word's bytes or characters into tokens; bpe_long.c those of long words
  *   wordpiece.c   or takes the longest pieces from the left (BERT)
+ *   unigram.c     or the pieces whose scores have the largest sum (XLM-R)
  *   decode.c      and back
  *
  * from_gguf.c, from_json.c, from_tiktoken.c and synthetic.c fill the struct below with the help of
@@ -53,6 +54,8 @@ typedef struct added_trie {
 
 vt_status added_trie_add(added_trie *t, const char *content, size_t len, int32_t token,
                          vt_err *err);
+/* The node after `node` for a byte; 0: none. Node 0 is the root. */
+uint32_t added_trie_next(const added_trie *t, uint32_t node, unsigned char b);
 void added_trie_release(added_trie *t);
 
 typedef struct added_match {
@@ -89,8 +92,24 @@ typedef enum norm_kind {
     NORM_BYTES,
     NORM_CLEAN, /* BERT: control characters vanish, white space becomes a space, */
     NORM_CJK,   /* spaces stand around Chinese characters, */
-    NORM_MARKS  /* and nonspacing marks vanish */
+    NORM_MARKS, /* and nonspacing marks vanish */
+    NORM_CHARSMAP
 } norm_kind;
+
+/* SentencePiece's character map (charsmap.c). */
+typedef struct charsmap {
+    const uint32_t *unit; /* [n_units] */
+    uint32_t n_units;
+    const char *text; /* [n_text] */
+    size_t n_text;
+    bool longest; /* as SentencePiece looks strings up; else as Hugging Face does */
+} charsmap;
+
+/* Reads a map's bytes; `name` is the file's. */
+vt_status charsmap_read(vt_tokenizer *t, const char *name, const void *bytes, size_t n,
+                        bool longest, const charsmap **out, vt_err *err);
+/* Appends what the beginning of s (valid UTF-8, n > 0) becomes, and returns the bytes it took. */
+size_t charsmap_next(const charsmap *m, const char *s, size_t n, vt_buf *out);
 
 typedef struct norm_step {
     norm_kind kind;
@@ -98,7 +117,8 @@ typedef struct norm_step {
     bool left, right;              /* NORM_STRIP */
     const char *pattern, *content; /* NORM_REPLACE; NORM_PREPEND has content */
     size_t pattern_len, content_len;
-    vt_regex *regex; /* NORM_REPLACE by regex: owned */
+    vt_regex *regex;     /* NORM_REPLACE by regex: owned */
+    const charsmap *map; /* NORM_CHARSMAP */
 } norm_step;
 
 /* Working memory of normalising, for one text or for all added tokens of a file. */
@@ -208,6 +228,10 @@ struct vt_tokenizer {
     size_t prefix_len, suffix_len;
     int32_t most_chars;       /* wordpiece: of a word; a longer one is unknown */
     bool wordpiece;           /* the model takes the longest pieces from the left */
+    bool unigram;             /* the model takes the pieces with the largest sum of scores */
+    double *score;            /* unigram: [vocab.n] */
+    double unknown_score;     /* unigram: of an unknown character */
+    added_trie pieces;        /* unigram: all but the special ones, their ids as tokens */
     bool cut_marks;           /* a word may be cut in front of U+2581, but for before_mark */
     bool before_mark[256];    /* some piece has U+2581 after a character that ends with this byte */
     int32_t byte_id[256];     /* id of a one-byte piece; -1 */
@@ -223,6 +247,12 @@ struct vt_tokenizer {
     int32_t n_eos_ids;
     tok_bound bound;
 };
+
+/* The best way to a place in a word (unigram.c). */
+typedef struct unigram_end {
+    double score;
+    int32_t start, id; /* of its last piece; start -1: there is no way yet */
+} unigram_end;
 
 /* Working memory of one encode call. */
 typedef struct bpe_symbol {
@@ -281,7 +311,10 @@ typedef struct tok_work {
     size_t n_part, cap_part;
     bpe_symbol *symbol;
     size_t cap_symbol;
-    bpe_long *merging; /* NULL: no long word has come yet */
+    unigram_end *ends;
+    size_t cap_ends;
+    uint64_t unigram_steps; /* nodes of t->pieces that may still be visited */
+    bpe_long *merging;      /* NULL: no long word has come yet */
     bpe_cached *cache;
     uint32_t cache_mask;
     vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i ... */
@@ -301,6 +334,10 @@ vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
 /* Appends the ids of a word's longest pieces from the left, or the unknown token. */
 vt_status wordpiece_word(tok_work *w, const char *word, size_t n);
+/* Appends the ids of the pieces whose scores have the largest sum. */
+vt_status unigram_word(tok_work *w, const char *word, size_t n);
+/* Makes the trie of pieces, after all special tokens are known. */
+vt_status unigram_finish(vt_tokenizer *t, vt_err *err);
 /* Adds the steps of BERT's text form. */
 vt_status tok_add_bert_norm(vt_tokenizer *t, bool clean, bool cjk, bool strip, bool lower,
                             vt_err *err);
@@ -348,6 +385,8 @@ void tok_find_bound(vt_tokenizer *t);
 /* The byte-level alphabet: byte to character and back (-1: not in the alphabet). */
 uint32_t tok_byte_char(unsigned char byte);
 int32_t tok_char_byte(uint32_t c);
+/* Decodes s[0..n), padded or not, and appends it; false if it is not base64. */
+bool tok_base64(const char *s, size_t n, vt_buf *out);
 /* Spelling to bytes; false if a character is not in the alphabet. Appends. */
 bool tok_unmap(const char *s, size_t n, vt_buf *out);
 

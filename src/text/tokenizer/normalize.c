@@ -253,6 +253,19 @@ static int replace(norm_run *r, const norm_step *step, const char *s, size_t n, 
     return out->failed ? -1 : any;
 }
 
+/* Rewrites the text by its map; 1, or -1: too much was made. */
+static int map_chars(norm_run *r, const norm_step *step, const char *s, size_t n, vt_buf *out)
+{
+    for (size_t at = 0; at < n && !out->failed;) {
+        size_t begin = out->len;
+        marks_reach(&r->marks, at, begin);
+        at += charsmap_next(step->map, s + at, n - at, out);
+        marks_inside(&r->marks, at, begin, out->len);
+    }
+    marks_reach(&r->marks, n, out->len);
+    return out->failed ? -1 : 1;
+}
+
 /* 1: out holds the result; 0: the text stays as it is (or *text, *n were narrowed); -1: failed. */
 static int apply(norm_run *r, const norm_step *step, const char **text, size_t *n, vt_buf *out)
 {
@@ -298,6 +311,8 @@ static int apply(norm_run *r, const norm_step *step, const char **text, size_t *
         return out->failed ? -1 : 1;
     case NORM_REPLACE:
         return replace(r, step, *text, *n, out);
+    case NORM_CHARSMAP:
+        return map_chars(r, step, *text, *n, out);
     }
     return -1;
 }
@@ -306,11 +321,11 @@ static const char *name_of(const norm_step *step)
 {
     static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
     static const char *const names[] = {
-        [NORM_LOWER] = "Lowercase",    [NORM_ACCENTS] = "StripAccents",
-        [NORM_STRIP] = "Strip",        [NORM_PREPEND] = "Prepend",
-        [NORM_REPLACE] = "Replace",    [NORM_BYTES] = "ByteLevel",
-        [NORM_CLEAN] = "clean_text",   [NORM_CJK] = "handle_chinese_chars",
-        [NORM_MARKS] = "strip_accents"};
+        [NORM_LOWER] = "Lowercase",     [NORM_ACCENTS] = "StripAccents",
+        [NORM_STRIP] = "Strip",         [NORM_PREPEND] = "Prepend",
+        [NORM_REPLACE] = "Replace",     [NORM_BYTES] = "ByteLevel",
+        [NORM_CLEAN] = "clean_text",    [NORM_CJK] = "handle_chinese_chars",
+        [NORM_MARKS] = "strip_accents", [NORM_CHARSMAP] = "Precompiled"};
     return step->kind == NORM_FORM ? forms[step->form] : names[step->kind];
 }
 

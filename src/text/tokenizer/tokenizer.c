@@ -66,6 +66,7 @@ static void work_release(tok_work *w)
     vt_regex_scratch_release(&w->regex);
     free(w->part);
     free(w->symbol);
+    free(w->ends);
     if (w->merging)
         bpe_long_release(w->merging);
     free(w->merging);
@@ -83,6 +84,7 @@ static void work_init(tok_work *w, const vt_tokenizer *t, size_t n, unsigned fla
     *w = (tok_work){.t = t, .out = out, .err = err, .flags = flags};
     vt_regex_scratch_begin(&w->regex, n);
     w->added_steps = 10000000 + 64 * (uint64_t)n; /* 64 a byte: far above any honest vocabulary */
+    w->unigram_steps = 10000000 + 256 * (uint64_t)n;
     norm_work_init(&w->norm, &w->regex, n);
     for (int i = 0; i < TOK_MAX_STEPS; i++) {
         vt_buf_init(&w->step[i], 0);

@@ -1,6 +1,6 @@
 /* Tokenizers: bytes of text to token ids and back, exactly as Hugging Face `tokenizers` does.
  *
- *   text -> split at special/added tokens -> normalise -> pre-tokenise -> model (BPE) -> ids
+ *   text -> split at special/added tokens -> normalise -> pre-tokenise -> model -> ids
  *
  * Immutable after loading and safe to share between threads. */
 #ifndef VT_TEXT_TOKENIZER_H

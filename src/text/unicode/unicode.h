@@ -57,6 +57,26 @@ enum {
     VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever precedes it */
 };
 
+/* How characters join into grapheme clusters (UAX 29), in the generator's order. Syllables of Hangul
+ * are not in the table. */
+typedef enum vt_ugrapheme {
+    VT_UG_OTHER,
+    VT_UG_CONTROL,
+    VT_UG_EXTEND,
+    VT_UG_EXTEND_ONLY, /* ... which no conjunct has inside */
+    VT_UG_SPACING,
+    VT_UG_PREPEND,
+    VT_UG_PICTURE, /* Extended_Pictographic */
+    VT_UG_L,
+    VT_UG_V,
+    VT_UG_T,
+    VT_UG_CONSONANT, /* of Indic conjuncts, */
+    VT_UG_LINKER,    /* ... and what joins two of them */
+    VT_UG_ZWJ,
+    VT_UG_LV,
+    VT_UG_LVT
+} vt_ugrapheme;
+
 typedef enum vt_uform { VT_NFD, VT_NFC, VT_NFKD, VT_NFKC } vt_uform;
 
 typedef struct vt_uprop {
@@ -87,6 +107,8 @@ extern const int32_t vt_udecomp_count;
 extern const uint32_t vt_udecomp_pool[];
 extern const uint32_t vt_ucompose[][3];
 extern const int32_t vt_ucompose_count;
+extern const uint32_t vt_ugraphemes[][3];
+extern const int32_t vt_ugrapheme_count;
 
 /* c < 0x110000 */
 static inline vt_uprop vt_uprop_of(uint32_t c)
@@ -102,5 +124,8 @@ bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form);
 /* Appends s in lower case, character by character, as Rust's char::to_lowercase does. */
 bool vt_unicode_lower(vt_buf *out, const char *s, size_t n);
 uint32_t vt_unicode_lower_of(uint32_t c);
+/* Returns the bytes of the grapheme cluster that begins s (valid UTF-8, n > 0). Regional indicators
+ * are clusters of one each, not of two. */
+size_t vt_unicode_cluster(const char *s, size_t n);
 
 #endif

@@ -387,6 +387,8 @@ static const vt_option table[] = {
         .help = "one line on stderr for each request; off is the default with --quiet"),
     ROW("log-text", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_SERVE,
         .help = "these lines have the beginnings of prompts and answers too"),
+    ROW("log-steps", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
+        .help = "append a line of JSON for each step: its batch, its times, the KV pages"),
     ROW("record-text", VT_OPTION_FLAG, .fallback = "false", .later = "true",
         .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers; not there yet"),
     ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_SERVE,

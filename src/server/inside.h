@@ -9,6 +9,7 @@
  *   work.c       helper threads for whatever takes long
  *   page.c, live*.c      the live page: its files, and looks at the engine as events
  *   observe.c    what is kept of requests: metrics.c, log.c, otlp.c, stories.c, dumps.c
+ *   profile.c, step_log.c    what is kept of steps
  *
  * Everything runs on the loop's thread but for what work.c runs and the engine's callbacks, which
  * do no more than copy an event (events.c). */
@@ -42,9 +43,10 @@ typedef struct vt_server {
     struct server_stories *stories;
     struct server_log *log;
     struct server_dumps *dumps;
-    struct server_otlp *otlp; /* NULL: no collector */
-    int log_form;             /* server_log_form */
-    bool log_text;            /* prompts and answers stand in the log */
+    struct server_otlp *otlp;         /* NULL: no collector */
+    struct server_step_log *step_log; /* NULL: steps are not logged */
+    int log_form;                     /* server_log_form */
+    bool log_text;                    /* prompts and answers stand in the log */
     vt_openai_defaults defaults;
     char *list_name;        /* what `vitrine list` calls the model; NULL: it is not in the cache */
     const char *model_name; /* that answers carry: option served-model-name, else the model's */
@@ -153,7 +155,8 @@ void server_version(vt_server *s, vt_exchange *x);
 void server_show_metrics(vt_server *s, vt_exchange *x);
 void server_flush_cache(vt_server *s, vt_exchange *x);
 void server_abort_request(vt_server *s, vt_exchange *x);
-void server_profile(vt_server *s, vt_exchange *x);
+void server_start_profile(vt_server *s, vt_exchange *x);
+void server_stop_profile(vt_server *s, vt_exchange *x);
 void server_story_list(vt_server *s, vt_exchange *x);
 void server_story(vt_server *s, vt_exchange *x);
 

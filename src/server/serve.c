@@ -21,6 +21,7 @@
 #include "server/watch/dumps.h"
 #include "server/watch/metrics.h"
 #include "server/watch/otlp.h"
+#include "server/watch/step_log.h"
 #include "server/watch/stories.h"
 
 enum {
@@ -149,7 +150,8 @@ static void warn_of_strangers(const vt_server *s)
 static vt_status start_observing(vt_server *s, vt_err *err)
 {
     const vt_options *o = s->options;
-    const char *form = vt_options_get(o, "log-requests"), *to = vt_options_get(o, "otlp-endpoint");
+    const char *form = vt_options_get(o, "log-requests"), *to = vt_options_get(o, "otlp-endpoint"),
+               *steps = vt_options_get(o, "log-steps");
     bool quiet = vt_options_flag(o, "quiet") && !vt_options_given(o, "log-requests");
     s->log_text = vt_options_flag(o, "log-text");
     s->log_form = quiet || strcmp(form, "off") == 0 ? SERVER_LOG_OFF
@@ -162,6 +164,8 @@ static vt_status start_observing(vt_server *s, vt_err *err)
     server_metrics_init(s->metrics);
     TRY(server_log_new(STDERR_FILENO, &s->log, err));
     TRY(server_dumps_new(s, &s->dumps, err));
+    if (steps)
+        TRY(server_step_log_new(s, steps, &s->step_log, err));
     return to ? server_otlp_new(to, s->log, &s->otlp, err) : VT_OK;
 }
 
@@ -179,6 +183,8 @@ static vt_status start(vt_server *s, vt_err *err)
     const server_work_limits reads = {HELPERS, READS_QUEUED, READS_BYTES};
     TRY(server_work_new(s->web, &reads, &s->work, err));
     TRY(server_events_new(s->web, s->engine, &s->events, err));
+    if (s->step_log)
+        TRY(server_step_log_start(s->step_log, err));
     return vt_engine_start(s->engine, err);
 }
 
@@ -355,11 +361,13 @@ static void release(vt_server *s)
     server_work_free(s->work);
     s->work = NULL;
     vt_engine_end_requests(s->engine);
+    server_step_log_stop(s->step_log);
     vt_web_free(s->web);
     server_live_free(s);
     generation_release_all(s);
     server_events_free(s->events);
     server_otlp_free(s->otlp);
+    server_step_log_free(s->step_log);
     server_log_free(s->log);
     free(s->list_name);
     free(s->metrics);

@@ -124,6 +124,12 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     return VT_OK;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* Returns what recording one op call costs here and now: two readings of the clock and a span. */
 static double event_cost_ns(void)
 {
@@ -178,7 +184,8 @@ typedef struct making {
     story_input in; /* the first member: `learn` gets it alone */
     vt_engine *engine;
     story_measures measures;
-    int32_t n_known; /* efficiencies that the cache had */
+    int64_t since_ns; /* steps that began earlier are left out; 0: none */
+    int32_t n_known;  /* efficiencies that the cache had */
     copies c;
 } making;
 
@@ -191,6 +198,38 @@ static void learn(const story_input *in, const story_step *step)
 {
     if (vt_now_ns() < in->learn_until_ns)
         story_measure_rows(step, &in->roofs, -1, in->efficiencies, NULL, NULL, NULL);
+}
+
+/* Forgets steps that began earlier, and requests that had ended by then. */
+static vt_status forget_before(story_source *s, int64_t since_ns, vt_err *err)
+{
+    vt_step_event *step = (vt_step_event *)s->step;
+    vt_request_event *request = (vt_request_event *)s->request;
+    uint64_t first = UINT64_MAX, n_steps = 0, n_requests = 0, n_ended = 0;
+    uint64_t *ended = vt_calloc(s->n_requests + 1, sizeof *ended);
+    if (!ended)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    for (uint64_t i = 0; i < s->n_steps; i++)
+        if (step[i].kind == VT_STEP_RAN && step[i].ran.begin_ns >= since_ns && step[i].step < first)
+            first = step[i].step;
+    if (first == UINT64_MAX) {
+        free(ended);
+        return vt_fail(err, VT_ERR_USAGE, "no step has begun since then");
+    }
+    for (uint64_t i = 0; i < s->n_steps; i++)
+        if (step[i].step >= first)
+            step[n_steps++] = step[i];
+    for (uint64_t i = 0; i < s->n_requests; i++)
+        if (request[i].kind == VT_REQ_FINISH && request[i].finish.at_ns < since_ns)
+            ended[n_ended++] = request[i].request;
+    qsort(ended, n_ended, sizeof *ended, by_number);
+    for (uint64_t i = 0; i < s->n_requests; i++)
+        if (!bsearch(&request[i].request, ended, n_ended, sizeof *ended, by_number))
+            request[n_requests++] = request[i];
+    s->n_steps = n_steps;
+    s->n_requests = n_requests;
+    free(ended);
+    return VT_OK;
 }
 
 static vt_status collect(making *m, vt_err *err)
@@ -214,6 +253,9 @@ static vt_status collect(making *m, vt_err *err)
     vt_engine_sources(e, c->facts, c->n);
     for (int32_t i = 0; i < c->n; i++)
         TRY(copy_source(&c->facts[i], &c->source[i], err));
+    for (int32_t i = 0; i < c->n && m->since_ns; i++)
+        if (c->facts[i].kind == VT_SOURCE_ENGINE)
+            TRY(forget_before(&c->source[i], m->since_ns, err));
     in->source = c->source;
     in->n_sources = c->n;
     if (story_count(in, VT_SOURCE_WORKER) > STORY_MAX_WORKERS)
@@ -260,14 +302,26 @@ static vt_status build(making *m, vt_request_id id, char **json, size_t *len, vt
     return status;
 }
 
+static vt_status make(making *m, vt_request_id id, char **json, size_t *len, vt_err *err)
+{
+    TRY(vt_engine_hold(m->engine, err));
+    vt_status status = build(m, id, json, len, err);
+    vt_engine_release(m->engine);
+    return status;
+}
+
 vt_status story_of_engine(vt_engine *e, vt_request_id id, story_measures measures, char **json,
                           size_t *len, vt_err *err)
 {
     making m = {.engine = e, .measures = measures};
-    TRY(vt_engine_hold(e, err));
-    vt_status status = build(&m, id, json, len, err);
-    vt_engine_release(e);
-    return status;
+    return make(&m, id, json, len, err);
+}
+
+vt_status story_of_engine_since(vt_engine *e, int64_t since_ns, char **json, size_t *len,
+                                vt_err *err)
+{
+    making m = {.engine = e, .measures = STORY_MEASURES_NOTHING, .since_ns = since_ns};
+    return make(&m, 0, json, len, err);
 }
 
 vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)

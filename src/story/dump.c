@@ -28,6 +28,16 @@ vt_status vt_story_dump(vt_engine *e, vt_request_id id, const char *path, vt_err
     return status;
 }
 
+vt_status vt_story_dump_since(vt_engine *e, int64_t since_ns, const char *path, vt_err *err)
+{
+    char *json = NULL;
+    size_t len = 0;
+    TRY(story_of_engine_since(e, since_ns, &json, &len, err));
+    vt_status status = write_file(path, json, len, err);
+    vt_free(json);
+    return status;
+}
+
 vt_status vt_story_dump_folder(const char *folder, char *out, size_t size, vt_err *err)
 {
     if (!folder || !*folder)

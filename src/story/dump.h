@@ -9,6 +9,9 @@
  * nothing. For a signal, or a request that missed its time. */
 vt_status vt_story_dump(vt_engine *e, vt_request_id id, const char *path, vt_err *err);
 
+/* The same of the steps that began at or after a time of vt_now_ns. */
+vt_status vt_story_dump_since(vt_engine *e, int64_t since_ns, const char *path, vt_err *err);
+
 /* The folder for dumps: `folder`, or where that is NULL or "", `stories` in the cache. Makes it
  * where it is missing (mode 0700). */
 vt_status vt_story_dump_folder(const char *folder, char *out, size_t size, vt_err *err);

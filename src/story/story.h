@@ -72,6 +72,10 @@ typedef enum story_measures {
  * and for what is measured. (api_story.c) */
 vt_status story_of_engine(vt_engine *e, vt_request_id id, story_measures measures, char **json,
                           size_t *len, vt_err *err);
+/* The same of the steps that began at or after a time of vt_now_ns, and of the requests that had
+ * not ended then. Measures nothing. VT_ERR_USAGE: there was no such step. */
+vt_status story_of_engine_since(vt_engine *e, int64_t since_ns, char **json, size_t *len,
+                                vt_err *err);
 /* Measures the roofs of the engine's device, unless a file in the cache has them: before requests
  * come, so that no story does it later. (api_story.c) */
 vt_status story_prepare(vt_engine *e, vt_err *err);

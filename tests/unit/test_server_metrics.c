@@ -73,6 +73,21 @@ static void test_histogram_sum_does_not_overflow(void **state)
     assert_int_equal(h.sum, INT64_MAX);
 }
 
+static void test_histogram_keeps_the_newest_request_of_each_bucket(void **state)
+{
+    (void)state;
+    server_histogram h = {.bounds = &server_token_bounds};
+    server_observe_of(&h, 3, 1, &(server_exemplar){.story = 7, .wall_ns = 10});
+    server_observe_of(&h, 4, 2, &(server_exemplar){.story = 8, .wall_ns = 20});
+    server_observe_of(&h, 1, 1, &(server_exemplar){.story = 0, .wall_ns = 30}); /* of no request */
+    server_observe_of(&h, -1, 1, &(server_exemplar){.story = 9}); /* clocks disagree */
+    assert_int_equal(h.n, 5);
+    assert_int_equal(h.newest[2].story, 8);
+    assert_int_equal(h.newest[2].value, 4);
+    assert_int_equal(h.newest[2].wall_ns, 20);
+    assert_int_equal(h.newest[0].story, 0);
+}
+
 /* ---- text ---- */
 
 static void write_all(server_exposition *w)
@@ -105,6 +120,32 @@ static void test_exposition_text_form(void **state)
                                 "d_bucket{le=\"0.5\"} 1\nd_bucket{le=\"2.0\"} 3\n"
                                 "d_bucket{le=\"+Inf\"} 4\nd_sum 13.4\nd_count 4\n");
     vt_buf_release(&b);
+}
+
+static void test_exposition_exemplars_are_in_the_open_form_alone(void **state)
+{
+    (void)state;
+    static const server_bounds bounds = {.unit = 1e3, .n = 1, .bound = {500}};
+    server_histogram h = {.bounds = &bounds};
+    server_observe_of(&h, 400, 1,
+                      &(server_exemplar){.story = 17,
+                                         .wall_ns = INT64_C(1764184482123000000),
+                                         .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"});
+    for (int open = 0; open < 2; open++) {
+        vt_buf b = {0};
+        server_exposition w = {.out = &b, .open = open};
+        server_family(&w, SERVER_HISTOGRAM, "d", "Help.");
+        server_histogram_samples(&w, &h);
+        const char *bucket = strstr(b.data, "d_bucket");
+        assert_non_null(bucket);
+        const char *expected =
+            open ? "d_bucket{le=\"0.5\"} 1 # {story=\"17\","
+                   "trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 0.4 1764184482.123\n"
+                   "d_bucket{le=\"+Inf\"} 1\n"
+                 : "d_bucket{le=\"0.5\"} 1\nd_bucket{le=\"+Inf\"} 1\n";
+        assert_int_equal(strncmp(bucket, expected, strlen(expected)), 0);
+        vt_buf_release(&b);
+    }
 }
 
 static void test_exposition_open_form_names_counters_otherwise(void **state)
@@ -399,7 +440,9 @@ int main(void)
         cmocka_unit_test(test_histogram_bucket_is_the_first_that_holds_the_value),
         cmocka_unit_test(test_histogram_observe_counts_and_sums),
         cmocka_unit_test(test_histogram_sum_does_not_overflow),
+        cmocka_unit_test(test_histogram_keeps_the_newest_request_of_each_bucket),
         cmocka_unit_test(test_exposition_text_form),
+        cmocka_unit_test(test_exposition_exemplars_are_in_the_open_form_alone),
         cmocka_unit_test(test_exposition_open_form_names_counters_otherwise),
         cmocka_unit_test(test_accept_chooses_the_form),
         cmocka_unit_test(test_request_id_is_taken_or_made),

@@ -1,5 +1,4 @@
-/* Routes for an administrator: /flush_cache, /abort_request (a user too, with his own requests),
- * /start_profile, /stop_profile. */
+/* Routes for an administrator: /flush_cache, /abort_request (a user too, with his own requests). */
 #include <string.h>
 
 #include "server/api/generation.h"
@@ -73,13 +72,4 @@ void server_abort_request(vt_server *s, vt_exchange *x)
     vt_json_object(&w);
     vt_json_int(&w, "aborted", n);
     server_reply_json(x, 200, &w);
-}
-
-void server_profile(vt_server *s, vt_exchange *x)
-{
-    (void)s;
-    server_refuse(x, 501, NULL,
-                  "%s: profiles are not there yet in this version; /story tells where the time of "
-                  "a request went",
-                  vt_web_request(x)->path);
 }

@@ -300,6 +300,12 @@ static void choose_id(generation *g)
                  (unsigned long long)vt_mix64(g->server->next_id++));
 }
 
+static bool wants_gaps(const vt_http_request *r)
+{
+    const char *value = vt_http_find(r, "x-vitrine-story");
+    return value && strcmp(value, "1") == 0;
+}
+
 generation *generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
 {
     generation *g = vt_calloc(1, sizeof *g);
@@ -314,6 +320,7 @@ generation *generation_start(vt_server *s, vt_exchange *x, const generation_form
     g->form = form;
     g->at.began = vt_web_began_ns(x);
     g->at.whole = vt_web_whole_ns(x);
+    g->tells_gaps = wants_gaps(vt_web_request(x));
     g->note = vt_web_note(x);
     if (g->note)
         g->note->generation = g;
@@ -425,6 +432,27 @@ void generation_send_done(generation *g)
         vt_web_end(g->x);
 }
 
+/* Writes the gap in front of each token of each completion: a list, or a list of lists where there
+ * are several. */
+static void write_gaps(const generation *g, vt_json *w)
+{
+    bool several = g->reply.n > 1;
+    if (several)
+        vt_json_open(w, "itl_ms", '[');
+    for (int32_t i = 0; i < g->reply.n; i++) {
+        const vt_buf *gaps = g->made ? &g->made[i].gaps : NULL;
+        vt_json_open(w, several ? NULL : "itl_ms", '[');
+        for (size_t at = 0; gaps && at + sizeof(int64_t) <= gaps->len; at += sizeof(int64_t)) {
+            int64_t ns;
+            memcpy(&ns, gaps->data + at, sizeof ns);
+            vt_json_fixed(w, NULL, (double)ns * 1e-6, 3);
+        }
+        vt_json_close(w);
+    }
+    if (several)
+        vt_json_close(w);
+}
+
 void generation_write_timings(const generation *g, vt_json *w, const char *key)
 {
     const generation_times *t = &g->at;
@@ -461,6 +489,8 @@ void generation_write_timings(const generation *g, vt_json *w, const char *key)
         vt_json_fixed(w, "masks_ms", (double)g->mask_ns * 1e-6, 3);
         vt_json_fixed(w, "slowest_mask_ms", (double)g->slowest_mask_ns * 1e-6, 3);
     }
+    if (g->tells_gaps)
+        write_gaps(g, w);
     vt_json_int(w, "story", g->n_submitted > 0 ? (int64_t)g->part[0].id : 0);
     vt_json_close(w);
 }

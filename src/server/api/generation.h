@@ -51,6 +51,7 @@ typedef struct generation_times {
 typedef struct generation_made {
     int64_t first_ns, last_ns; /* 0: none yet */
     int32_t n_later;           /* tokens after those of the first event */
+    vt_buf gaps;               /* int64_t nanoseconds each, where the client wants them */
 } generation_made;
 
 struct generation {
@@ -76,6 +77,7 @@ struct generation {
     int64_t mask_ns, slowest_mask_ns;
     generation_times at;
     struct server_note *note; /* of its exchange; NULL: memory was short */
+    bool tells_gaps;          /* the client sent X-Vitrine-Story: 1 */
     bool counted_first;       /* its time to the first token stands in the metrics */
     generation_made *made;    /* [reply.n]; or NULL */
     int64_t longest_gap_ns;   /* between two tokens of one completion; 0: there were none */

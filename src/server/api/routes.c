@@ -50,8 +50,8 @@ static const server_route routes[] = {
     {"GET", "/get_load", ACCESS_USER, server_load},
     {"POST", "/flush_cache", ACCESS_ADMIN, server_flush_cache},
     {"POST", "/abort_request", ACCESS_USER, server_abort_request},
-    {"POST", "/start_profile", ACCESS_ADMIN, server_profile},
-    {"POST", "/stop_profile", ACCESS_ADMIN, server_profile},
+    {"POST", "/start_profile", ACCESS_ADMIN, server_start_profile},
+    {"POST", "/stop_profile", ACCESS_ADMIN, server_stop_profile},
     {"GET", "/story", ACCESS_ADMIN, server_story_list},
     {"GET", "/story/*", ACCESS_ADMIN, server_story},
 };

@@ -102,6 +102,20 @@ static void put_total(server_exposition *w, const char *tail, double value)
     vt_buf_putc(w->out, '\n');
 }
 
+/* " # {story="17"} 0.21 1764150000.123": OpenMetrics alone has exemplars. */
+static void put_exemplar(server_exposition *w, const server_exemplar *e, double unit)
+{
+    vt_buf *b = w->out;
+    if (!w->open || e->story == 0)
+        return;
+    vt_buf_printf(b, " # {story=\"%llu\"", (unsigned long long)e->story);
+    if (e->trace_id[0])
+        vt_buf_printf(b, ",trace_id=\"%s\"", e->trace_id);
+    vt_buf_puts(b, "} ");
+    put_number(b, (double)e->value / unit);
+    vt_buf_printf(b, " %.3f", (double)e->wall_ns * 1e-9);
+}
+
 void server_histogram_samples(server_exposition *w, const server_histogram *h)
 {
     const server_bounds *bounds = h->bounds;
@@ -121,6 +135,7 @@ void server_histogram_samples(server_exposition *w, const server_histogram *h)
             vt_buf_puts(b, "+Inf");
         vt_buf_puts(b, "\"} ");
         put_number(b, (double)sum);
+        put_exemplar(w, &h->newest[i], bounds->unit);
         vt_buf_putc(b, '\n');
     }
     put_total(w, "_sum", (double)h->sum / bounds->unit);

@@ -36,7 +36,8 @@ void server_family(server_exposition *w, server_family_type type, const char *na
                    const char *help);
 /* One sample of a gauge or counter; then pairs of a label's name and value, and NULL. */
 void server_sample(server_exposition *w, double value, ...) __attribute__((sentinel));
-/* All samples of a histogram; it has no label but the model's. */
+/* All samples of a histogram, in OpenMetrics with an exemplar a bucket; it has no label but the
+ * model's. */
 void server_histogram_samples(server_exposition *w, const server_histogram *h);
 /* A family of one sample without labels. */
 void server_metric(server_exposition *w, server_family_type type, const char *name,

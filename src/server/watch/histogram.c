@@ -51,3 +51,14 @@ void server_observe(server_histogram *h, int64_t value, uint64_t times)
     if (!__builtin_mul_overflow(value, times, &more))
         (void)(__builtin_add_overflow(h->sum, more, &more) || (h->sum = more));
 }
+
+void server_observe_of(server_histogram *h, int64_t value, uint64_t times,
+                       const server_exemplar *of)
+{
+    server_observe(h, value, times);
+    if (of->story == 0 || value < 0)
+        return;
+    server_exemplar *kept = &h->newest[server_bucket(h->bounds, value)];
+    *kept = *of;
+    kept->value = value;
+}

@@ -38,16 +38,18 @@ void server_metrics_end(server_metrics *m, const server_record *r)
     m->finished[r->finish]++;
     if (g->n_submitted == 0)
         return;
-    server_observe(&m->read, g->at.submitted - g->at.began, 1);
+    server_exemplar of;
+    server_exemplar_of(g, &of);
+    server_observe_of(&m->read, g->at.submitted - g->at.began, 1, &of);
     m->prompt_tokens += (uint64_t)g->reply.prompt_tokens;
     m->cached_tokens += (uint64_t)g->reply.cached_tokens;
     if (r->queue_ns >= 0)
-        server_observe(&m->queue, r->queue_ns, 1);
+        server_observe_of(&m->queue, r->queue_ns, 1, &of);
     if (r->finish > SERVER_LENGTH)
         return;
-    server_observe(&m->e2e, r->end_ns - r->began_ns, 1);
-    server_observe(&m->prompt, g->reply.prompt_tokens, 1);
-    server_observe(&m->output, g->reply.completion_tokens, 1);
+    server_observe_of(&m->e2e, r->end_ns - r->began_ns, 1, &of);
+    server_observe_of(&m->prompt, g->reply.prompt_tokens, 1, &of);
+    server_observe_of(&m->output, g->reply.completion_tokens, 1, &of);
 }
 
 /* ---- writing ---- */

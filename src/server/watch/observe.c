@@ -90,6 +90,21 @@ void server_note_ended(void *server, vt_exchange *x, const vt_web_outcome *o)
 
 /* ---- generations ---- */
 
+static void free_made(generation *g)
+{
+    for (int32_t i = 0; g->made && i < g->reply.n; i++)
+        vt_buf_release(&g->made[i].gaps);
+    free(g->made);
+}
+
+void server_exemplar_of(const generation *g, server_exemplar *out)
+{
+    *out = (server_exemplar){.story = g->n_submitted > 0 ? g->part[0].id : 0,
+                             .wall_ns = server_wall_ns(vt_now_ns())};
+    if (g->note && g->note->trace.parent_id[0])
+        memcpy(out->trace_id, g->note->trace.trace_id, sizeof out->trace_id);
+}
+
 void server_saw_event(generation *g, int32_t prompt, const vt_event *e)
 {
     server_metrics *m = g->server->metrics;
@@ -103,15 +118,19 @@ void server_saw_event(generation *g, int32_t prompt, const vt_event *e)
     if (!g->made)
         return;
     generation_made *c = &g->made[prompt * g->reply.n_each + e->sample];
+    server_exemplar of;
+    server_exemplar_of(g, &of);
     if (c->last_ns) {
         int64_t gap_ns = (e->made_ns - c->last_ns) / e->n_tokens;
-        server_observe(&m->itl, gap_ns, (uint64_t)e->n_tokens);
+        server_observe_of(&m->itl, gap_ns, (uint64_t)e->n_tokens, &of);
         g->longest_gap_ns = gap_ns > g->longest_gap_ns ? gap_ns : g->longest_gap_ns;
         c->n_later += e->n_tokens;
+        for (int32_t i = 0; g->tells_gaps && i < e->n_tokens; i++)
+            vt_buf_add(&c->gaps, &gap_ns, sizeof gap_ns);
     } else {
         c->first_ns = e->made_ns;
         if (!g->counted_first)
-            server_observe(&m->ttft, e->made_ns - g->at.began, 1);
+            server_observe_of(&m->ttft, e->made_ns - g->at.began, 1, &of);
     }
     g->counted_first = true;
     c->last_ns = e->made_ns;
@@ -138,7 +157,7 @@ void server_saw_end(generation *g)
     server_note *note = g->note;
     const generation_times *t = &g->at;
     if (!note) {
-        free(g->made);
+        free_made(g);
         return;
     }
     server_record r = {
@@ -161,7 +180,7 @@ void server_saw_end(generation *g)
     }
     if (!g->form->probe || r.finish > SERVER_LENGTH)
         write_log(s, &r);
-    free(g->made);
+    free_made(g);
     free(note);
     g->note = NULL;
 }

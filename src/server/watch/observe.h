@@ -13,6 +13,7 @@
 #define VT_SERVER_WATCH_OBSERVE_H
 
 #include "server/inside.h"
+#include "server/watch/histogram.h"
 #include "server/watch/trace_context.h"
 
 struct generation;
@@ -65,6 +66,9 @@ typedef struct server_record {
     unsigned missed;             /* limits of --slo, as bits (dumps.h) */
     char dump[SERVER_DUMP_PATH]; /* the file that its story is written to; "": to none */
 } server_record;
+
+/* Fills `out` for values of a generation that are observed now. */
+void server_exemplar_of(const struct generation *g, server_exemplar *out);
 
 /* Nanoseconds since the epoch of a time on CLOCK_MONOTONIC. */
 int64_t server_wall_ns(int64_t mono_ns);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "server/api/generation.h"
 #include "server/watch/dumps.h"
+#include "story/forms.h"
 #include "story/story.h"
 
 static void fill(server_told *t, const server_record *r)
@@ -105,11 +106,58 @@ void server_story_list(vt_server *s, vt_exchange *x)
 
 /* ---- one story ---- */
 
+/* A form that a story is answered in. */
+typedef struct story_form {
+    const char *name, *type;
+    vt_status (*write)(const story_file *f, const char *form, vt_buf *out, vt_err *err);
+} story_form;
+
+static vt_status write_text(const story_file *f, const char *form, vt_buf *out, vt_err *err)
+{
+    const vt_term plain = {.width = VT_TERM_WIDTH};
+    (void)form;
+    return story_render(f->name, f->json, f->len, &plain, out, err);
+}
+
+static vt_status write_page(const story_file *f, const char *form, vt_buf *out, vt_err *err)
+{
+    (void)form;
+    return story_html(f, out, err);
+}
+
+static const story_form forms[] = {
+    {"json", "application/json", NULL},
+    {"text", "text/plain; charset=utf-8", write_text},
+    {"html", "text/html; charset=utf-8", write_page},
+    {"chrome", "application/json", story_export},
+    {"speedscope", "application/json", story_export},
+    {"folded", "text/plain; charset=utf-8", story_export},
+    {"pftrace", "application/octet-stream", story_export},
+};
+
+/* The form that the query asks for, or without one: a page for browsers, which accept HTML. NULL:
+ * there is no such form. */
+static const story_form *form_of(const vt_http_request *r)
+{
+    static const char key[] = "format=";
+    const char *accept = vt_http_find(r, "accept"), *want = "json";
+    if (r->query && strncmp(r->query, key, sizeof key - 1) != 0)
+        return NULL;
+    if (r->query)
+        want = r->query + sizeof key - 1;
+    else if (accept && strstr(accept, "text/html"))
+        want = "html";
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(forms[i].name, want) == 0)
+            return &forms[i];
+    return NULL;
+}
+
 typedef struct telling {
     vt_server *server;
     vt_exchange *x; /* NULL: the client has gone */
     vt_request_id id;
-    bool as_text;
+    const story_form *form;
     vt_status status;
     vt_err err;
     char *json;
@@ -120,11 +168,12 @@ typedef struct telling {
 static void tell(void *arg)
 {
     telling *t = arg;
-    const vt_term plain = {.width = VT_TERM_WIDTH};
     t->status = story_of_engine(t->server->engine, t->id, STORY_MEASURES_NOTHING, &t->json, &t->len,
                                 &t->err);
-    if (t->status == VT_OK && t->as_text)
-        t->status = story_render("the story", t->json, t->len, &plain, &t->text, &t->err);
+    if (t->status != VT_OK || !t->form->write)
+        return;
+    const story_file file = {.name = "the story", .json = t->json, .len = t->len};
+    t->status = t->form->write(&file, t->form->name, &t->text, &t->err);
 }
 
 static void told(void *arg)
@@ -138,10 +187,10 @@ static void told(void *arg)
                       : t->status == VT_ERR_CANCELLED ? 503
                                                       : 500,
                       NULL, "%s", t->err.message);
-    else if (t->x && t->as_text)
-        vt_web_reply(t->x, 200, "text/plain; charset=utf-8", t->text.data, t->text.len);
+    else if (t->x && t->form->write)
+        vt_web_reply(t->x, 200, t->form->type, t->text.data, t->text.len);
     else if (t->x)
-        vt_web_reply(t->x, 200, "application/json", t->json, t->len);
+        vt_web_reply(t->x, 200, t->form->type, t->json, t->len);
     vt_free(t->json);
     vt_buf_release(&t->text);
     free(t);
@@ -182,10 +231,12 @@ void server_story(vt_server *s, vt_exchange *x)
 {
     static const char prefix[] = "/story/";
     const vt_http_request *r = vt_web_request(x);
-    bool as_text = r->query && strcmp(r->query, "format=text") == 0;
+    const story_form *form = form_of(r);
     vt_request_id id;
-    if (r->query && !as_text && strcmp(r->query, "format=json") != 0) {
-        server_refuse(x, 400, "format", "format: expected format=json or format=text");
+    if (!form) {
+        server_refuse(x, 400, "format",
+                      "format: expected format=json, text, html, chrome, speedscope, folded or "
+                      "pftrace");
         return;
     }
     if (!find_story(s, r->path + sizeof prefix - 1, &id)) {
@@ -194,7 +245,7 @@ void server_story(vt_server *s, vt_exchange *x)
     }
     telling *t = s->stories->building ? NULL : vt_calloc(1, sizeof *t);
     if (t) {
-        *t = (telling){.server = s, .x = x, .id = id, .as_text = as_text};
+        *t = (telling){.server = s, .x = x, .id = id, .form = form};
         t->status = vt_fail(&t->err, VT_ERR_CANCELLED, "the server is stopping");
         if (server_work_add(s->work, &(server_long_job){0}, tell, told, t)) {
             s->stories->building = true;

@@ -20,6 +20,7 @@ typedef struct server_stories {
     server_told told[SERVER_STORIES]; /* a ring: number i is at i % SERVER_STORIES */
     uint64_t n;                       /* ever told */
     bool building;                    /* a story is being built: one at a time */
+    int64_t profile_ns;               /* when /start_profile came; 0: no profile runs */
 } server_stories;
 
 void server_stories_add(server_stories *t, const server_record *r);

@@ -323,7 +323,7 @@ static void threads(page *p)
     size_t n = json_array_size(all);
     double wait_us = 0;
     vt_buf line = {0};
-    if (n == 0)
+    if (n == 0 || !isfinite(story_num(json_array_get(all, 0), "busy"))) /* none, or no step ran */
         return;
     page_open(p, "threads", "THREADS", "");
     json_array_foreach(all, i, w)

@@ -426,17 +426,15 @@ static void put_all_choices(vt_buf *b, const vt_term *term, const explanation *x
 static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
 {
     const vt_program *p = story_step_program(x->plan);
-    const vt_size *size = story_step_size(x->plan);
     bool first = true;
     for (int32_t i = 0; i < x->n_lines; i++) {
         const vt_call *call = x->line[i].call;
-        const vt_impl *impl = vt_call_impl(call, size);
-        vt_cut cut = {0};
+        int32_t at = (int32_t)(call - p->call);
+        vt_cut cut;
         vt_buf text = {0};
-        if (!impl->describe || told_before(x, i))
+        if (told_before(x, i) || !story_cut_of(x->plan, at, &cut))
             continue;
-        impl->describe(call->args, &p->target, size, &cut);
-        vt_buf_puts(&text, impl->name);
+        vt_buf_puts(&text, story_step_impl(x->plan, at)->name);
         story_put_cut(&text, &cut);
         put_note(b, term, "How the rows cut this step:", &first, call, &text);
         vt_buf_release(&text);

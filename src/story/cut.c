@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ops/cut.h"
+
 /* Appends a row's text, with the plural's ending dropped behind a lone 1: "1 rows of 576". */
 static void put_shape(vt_buf *b, const char *text)
 {
@@ -56,6 +58,15 @@ bool story_cut_of(const story_step *s, int32_t call, vt_cut *out)
     if (!impl || !impl->describe)
         return false;
     impl->describe(p->call[call].args, &p->target, story_step_size(s), out);
+    if (impl->plan && impl->plan->items && p->target.device == VT_DEVICE_CUDA) {
+        /* describe() says the most that a plan of this size could make, for any lengths */
+        vt_size size = *story_step_size(s);
+        size.bucket = false;
+        const void *args = p->call[call].args;
+        int32_t most = impl->plan->items(args, &p->target, &size, NULL),
+                made = impl->plan->items(args, &p->target, &size, story_step_batch(s));
+        vt_cut_planned(out, made, most);
+    }
     return true;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """vitrine explain, env and bench."""
-import json, math, os, resource, shutil, tempfile
+import json, math, os, re, resource, shutil, tempfile
 
 from tap import *
 
@@ -71,6 +71,14 @@ def test_explain_names_the_rows_of_other_sizes():
     assert max(map(len, text.split("\n"))) <= 100
     same([len(c["choices"]) for c in ok("explain", "-m", DUMMY, "--json").json["calls"] if len(c["choices"]) != 1], [])
     assert "depends on the size" not in ok("explain", "-m", DUMMY).text, "a CPU's rows do not depend on it"
+
+
+def test_explain_counts_the_items_of_the_step():
+    """fa3 cuts a prompt into tiles of 128 query rows for each KV head, whatever its plan has room for."""
+    for tokens in (16, 128, 512, 1000):
+        text = " ".join(ok("explain", "-m", "dummy:qwen3-0.6b", "--hardware", "h200", "--prompt", str(tokens), "--all").text.split())
+        items = int(re.search(r"attention_prefill fa3, .*? tiles of 128 x 128 x 128, (\d+) items", text)[1])
+        same(items, -(-tokens * 16 // 8 // 128) * 8, f"{tokens} tokens")
 
 
 def test_explain_of_a_big_model_reads_no_weights():

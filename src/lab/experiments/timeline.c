@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "lab/experiments/experiments.h"
+#include "lab/sglang/inside.h"
 #include "lab/sglang/timeline.h"
 #include "story/forms.h"
 #include "story/read.h"
@@ -142,7 +143,7 @@ static double noise(const double v[ROUNDS]) { return vt_noise((double[]){v[0], v
 static void turn_overlap(lab *l, const json_t *story, double times[2][ROUNDS])
 {
     const json_t *decode = story_phase_named(story, "decode"), *per = story_get(decode, "per_step");
-    double step_us = story_num(decode, "step_us"),
+    double step_us = sglang_step_s(story) * 1e6,
            hidden_us = story_num(per, "schedule_us") * story_num(per, "schedule_hidden") +
                        story_num(per, "publish_us") * story_num(per, "publish_hidden");
     lab_turn(l, &(lab_knob){.name = "overlap",
@@ -165,8 +166,7 @@ static vt_status tell_all(lab *l, const json_t *story, const json_t *all, vt_err
     TRY(write_kernels(l, all, err));
     TRY(write_timeline(l, story, err));
     tell_overlap(l, story);
-    lab_outcome(l, "a decode step", story_num(story_phase_named(story, "decode"), "step_us") * 1e-6,
-                false);
+    lab_outcome(l, "a decode step", sglang_step_s(story), false);
     return sglang_nsys(l, err);
 }
 

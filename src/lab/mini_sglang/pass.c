@@ -178,7 +178,7 @@ static vt_status turn_overlap(lab *l, const json_t *story, vt_err *err)
 {
     const json_t *decode = story_phase_named(story, "decode"),
                  *each = story_get(decode, "per_step");
-    double step = member(decode, "step_us", 1e-6),
+    double step = sglang_step_s(story),
            hidden = (story_num(each, "schedule_us") + story_num(each, "prepare_us")) * 1e-6;
     lab_knob k = {.name = "no overlap",
                   .where = "--no-overlap",

@@ -204,9 +204,9 @@ typedef struct bounds {
 } bounds;
 
 /* The rate of the memory that holds the call's bytes: a call that is repeated finds in a cache what
- * the cache can hold. A cache whose size is not known (0) holds nothing. `copies`: as many bytes
- * are written as are read. */
-static double rate_for(const vt_roofs *f, double bytes, bool copies, const char **memory)
+ * the cache can hold. A cache whose size is not known (0) holds nothing. Memory's rate is that of
+ * reading, as in the labs: a norm fused with its addition is faster than memory copies. */
+static double rate_for(const vt_roofs *f, double bytes, const char **memory)
 {
     *memory = "L2";
     if (bytes <= (double)f->l2_size && f->l2_bytes_per_s > 0)
@@ -215,7 +215,7 @@ static double rate_for(const vt_roofs *f, double bytes, bool copies, const char 
     if (bytes <= (double)f->l3_size && f->l3_bytes_per_s > 0)
         return f->l3_bytes_per_s;
     *memory = "memory";
-    return copies && f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
+    return f->memory_bytes_per_s;
 }
 
 /* The rate between two ranks. Of a GPU: each byte goes up to the host's memory and then down, at
@@ -232,7 +232,7 @@ static bounds bounds_of(const range *g, const vt_roofs *f)
     bounds o = {.bytes = g->bytes + g->activations * (f->is_gpu ? 2 : 4) + g->stored * 2};
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s;
     const char *memory;
-    double rate = rate_for(f, o.bytes, g->flops == 0, &memory);
+    double rate = rate_for(f, o.bytes, &memory);
     /* one thread runs an op of the host, with the L2 of one core; the roof is of all threads */
     if (g->where == ON_HOST && strcmp(memory, "L2") == 0 && f->threads > 1)
         rate /= f->threads;

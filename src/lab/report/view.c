@@ -265,12 +265,18 @@ static lab_unit unit_of(const vt_roof_row *row)
 }
 
 /* The first roofs that a result has. */
-static json_t *view_roofs(const report *r)
+static const json_t *first_roofs(const report *r)
 {
-    json_t *out = json_array();
     const json_t *roofs = NULL;
     for (int i = 0; i < r->n && json_object_size(roofs) == 0; i++)
         roofs = json_object_get(r->result[i], "roofs");
+    return roofs;
+}
+
+static json_t *view_roofs(const report *r)
+{
+    json_t *out = json_array();
+    const json_t *roofs = first_roofs(r);
     for (int i = 0; i < VT_ROOFS; i++) {
         const json_t *o = json_object_get(roofs, vt_roof_rows[i].key);
         if (isfinite(report_number(o, "value")))
@@ -278,6 +284,28 @@ static json_t *view_roofs(const report *r)
                 out, json_pack("{s:s s:o s:s}", "name", vt_roof_rows[i].name, "figure",
                                report_figure(report_number(o, "value"), unit_of(&vt_roof_rows[i])),
                                "tag", report_string(o, "tag")));
+    }
+    return out;
+}
+
+/* The roofs of labs that were run another day, where they differ from those above by more than
+ * repetitions do: a share is one of the roofs of its own run. */
+static json_t *view_other_roofs(const report *r, const json_t *first)
+{
+    static const double same = 0.01;
+    json_t *out = json_array();
+    for (int i = 0; i < r->n; i++) {
+        const json_t *own = json_object_get(r->result[i], "roofs");
+        for (int k = 0; k < VT_ROOFS; k++) {
+            const vt_roof_row *row = &vt_roof_rows[k];
+            double v = report_number(json_object_get(own, row->key), "value"),
+                   shown = report_number(json_object_get(first, row->key), "value");
+            if (isfinite(v) && isfinite(shown) && fabs(v - shown) > same * shown)
+                out = report_append(out,
+                                    json_pack("{s:s s:s s:o s:s}", "lab", r->lab[i]->number, "name",
+                                              row->name, "figure", report_figure(v, unit_of(row)),
+                                              "when", report_string(r->result[i], "when")));
+        }
     }
     return out;
 }
@@ -403,12 +431,13 @@ json_t *report_view(const report *r)
         labs = report_append(labs, view_lab(r->lab[i], r->result[i]));
     json_t *knobs = all_of(labs, "knobs"),
            *view = json_pack(
-               "{s:s s:s s:s s:s s:o s:i s:i s:i s:i s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o}",
+               "{s:s s:s s:s s:s s:o s:i s:i s:i s:i s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o}",
                "track", lab_track_name[r->track], "machine", r->machine, "env_track",
                lab_track_name[r->track == LAB_EXPERIMENTS ? LAB_SGLANG : r->track], "device",
                r->roofs.is_gpu ? "GPU" : "CPU", "of_machine", view_machine(r->of_machine), "n_run",
                r->n_run, "n_quick", r->n_quick, "n_disturbed", r->n_disturbed, "n_emulated",
-               r->n_emulated, "roofs", view_roofs(r), "summary", view_summary(r), "caches",
+               r->n_emulated, "roofs", view_roofs(r), "other_roofs",
+               view_other_roofs(r, first_roofs(r)), "summary", view_summary(r), "caches",
                view_caches(r), "pages", view_pages(r), "criteria", view_criteria(r), "published",
                view_published(r), "causes", view_causes(r), "kernels",
                report_view_kernels(r, knobs), "predictions", all_of(labs, "predictions"), "checks",

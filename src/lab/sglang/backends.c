@@ -205,9 +205,8 @@ static void put_engine(lab *l, const comparison *c, int b, const engine_run *fir
         equal++;
     lab_cells(l, "%s|%f s|%f s|%f s|%f s|%d of %d", c->name[b],
               attention_us(e->story, "prefill", attention_op[0]) * 1e-6,
-              attention_us(e->story, "decode", attention_op[1]) * 1e-6,
-              story_num(story_phase_named(e->story, "decode"), "step_us") * 1e-6, e->r.ttft_s,
-              equal, c->gen);
+              attention_us(e->story, "decode", attention_op[1]) * 1e-6, sglang_step_s(e->story),
+              e->r.ttft_s, equal, c->gen);
 }
 
 static vt_status run_engines(lab *l, comparison *c, vt_err *err)

@@ -117,6 +117,7 @@ def test_live_tells_a_request_and_no_text():
     same((d["pages"]["used"], sum(d["pages"]["cells"][1::4])), (0, d["pages"]["cached"]))
     same(d["tree"]["pages"], d["pages"]["cached"])
     same((d["ttft"]["n"], sum(d["ttft"]["bins"])), (1, 1))
+    same([s > 0 for s in d["ttft"]["stories"]], [n > 0 for n in d["ttft"]["bins"]])
     same(d["itl"]["n"], 8)
     assert 0 <= d["held_share"] < 1
     k.close(), c.close()

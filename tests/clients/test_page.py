@@ -185,6 +185,43 @@ def test_keys_are_asked_for_and_forgotten():
         same(p.evaluate("[localStorage.length, document.cookie, sessionStorage.length]"), [0, "", 2])
 
 
+def test_a_bar_opens_the_story_behind_it():
+    """The histogram's bar of the first token, by mouse and by keyboard; and the story as a page of its own."""
+    with page() as p:
+        expect(p.locator("#state")).to_contain_text("live")
+        ask(p, "Why?")
+        ended(p)
+        p.wait_for_timeout(800)
+        p.locator("#c-times").scroll_into_view_if_needed()
+        title = lambda: p.get_attribute("#c-times", "title") or ""
+        box, found = p.locator("#c-times").bounding_box(), None
+        for x in range(2, int(box["width"]), 4):
+            p.mouse.move(box["x"] + x, box["y"] + box["height"] / 4)
+            if title():
+                found = title()
+                break
+        assert found and found.startswith("opens the story of request "), found
+        request = found.split()[-1]
+        p.mouse.click(box["x"] + x, box["y"] + box["height"] / 4)
+        expect(p.locator("#story-title")).to_have_text(f"Story of request {request}")
+        wait_for(p, "document.querySelector('#story pre').textContent.startsWith('REQUEST')")
+        shoot(p, "bar")
+        with p.context.expect_page() as opened:
+            p.click("#story-page")
+        opened.value.wait_for_load_state()
+        assert opened.value.url.endswith(f"/story/{request}?format=html"), opened.value.url
+        assert opened.value.locator("h1, h2").count() > 2
+        opened.value.close()
+        p.keyboard.press("Escape")
+        p.focus("#c-times")
+        p.keyboard.press("ArrowRight")
+        first = title()
+        p.keyboard.press("ArrowRight")
+        assert title().startswith("opens the story of request ") and first, (first, title())
+        p.keyboard.press("Enter")
+        expect(p.locator("#story-title")).to_contain_text("Story of request")
+
+
 def test_a_story_opens_or_says_why_not():
     """The dialog has the story's text, or a sentence; Esc closes it."""
     with page(allowed=("404", "501")) as p:

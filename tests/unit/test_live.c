@@ -260,6 +260,8 @@ static void test_times_are_of_first_tokens_and_of_gaps_between_steps(void **stat
     assert_int_equal(k->ttft.n, 1);
     assert_float_equal(k->ttft.p50_s, 0.2, 1e-9);
     assert_int_equal(k->ttft.bin[13], 1); /* from 177 to 316 ms */
+    assert_int_equal(k->ttft.request[13], 3);
+    assert_int_equal(k->ttft.request[12], 0);
     assert_int_equal(k->itl.n, 2);
     assert_float_equal(k->itl.p50_s, 0.01, 1e-9);
     assert_float_equal(k->itl.p99_s, 0.02, 1e-9);

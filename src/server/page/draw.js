@@ -237,7 +237,7 @@ const BINS_PER_DECADE = 4, FIRST_MS = 0.1;
 const binStart = (i) => FIRST_MS * 10 ** (i / BINS_PER_DECADE);
 const binOf = (ms) => BINS_PER_DECADE * Math.log10(ms / FIRST_MS);
 
-function drawHistogram(c, x0, y0, w, h, title, times) {
+function drawHistogram(c, x0, y0, w, h, title, times, chosen) {
   const label = times.n ? `p50 ${duration(times.p50_ms)}   p99 ${duration(times.p99_ms)}` : "none in the last minute";
   c.fillStyle = style("--ink");
   c.fillText(title, x0, y0 + 11);
@@ -251,7 +251,7 @@ function drawHistogram(c, x0, y0, w, h, title, times) {
   for (let i = 0; i < n; i++) {
     const high = times.bins[i] ? Math.max(2, (times.bins[i] / most) * (bottom - top)) : 0;
     c.fillStyle = style("--accent");
-    c.globalAlpha = 0.75;
+    c.globalAlpha = i === chosen ? 1 : 0.75;
     if (high) box(c, x0 + i * step + 0.5, bottom - high, step - 1, high, 2);
     c.globalAlpha = 1;
     if (i % BINS_PER_DECADE) continue;
@@ -273,10 +273,17 @@ function drawHistogram(c, x0, y0, w, h, title, times) {
   c.setLineDash([]);
 }
 
-export function drawTimes(canvas, ttft, itl) {
+// `chosen`: { of: "ttft" or "itl", bin }, or null.
+export function drawTimes(canvas, ttft, itl, chosen) {
   const at = clear(canvas);
   if (!at) return;
-  const { c, w, h } = at;
-  drawHistogram(c, 0, 0, w, h / 2 - 3, "First token", ttft);
-  drawHistogram(c, 0, h / 2 + 3, w, h / 2 - 3, "Between tokens", itl);
+  const { c, w, h } = at, bin = (of) => (chosen?.of === of ? chosen.bin : -1);
+  drawHistogram(c, 0, 0, w, h / 2 - 3, "First token", ttft, bin("ttft"));
+  drawHistogram(c, 0, h / 2 + 3, w, h / 2 - 3, "Between tokens", itl, bin("itl"));
+}
+
+// The bar under a point of the canvas: of which histogram, and its bin.
+export function barAt(canvas, x, y, bins) {
+  const bin = Math.floor((x / canvas.clientWidth) * bins);
+  return { of: y < canvas.clientHeight / 2 ? "ttft" : "itl", bin: Math.max(0, Math.min(bins - 1, bin)) };
 }

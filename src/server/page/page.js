@@ -1,5 +1,5 @@
 // The live page: a chat, and what the engine does meanwhile.
-import { colourOf, drawMap, drawSpark, drawSteps, drawTimes, drawTree } from "./draw.js";
+import { barAt, colourOf, drawMap, drawSpark, drawSteps, drawTimes, drawTree } from "./draw.js";
 import { duration, focusOn, number, stepAt, stepColumns } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
@@ -230,8 +230,25 @@ function startChat() {
 
 // ---- stories ----
 
+// The story as a page: a link, or, since a link carries no key, a file to save where the server asks for one.
+function linkPage(id) {
+  const link = $("story-page"), key = keyFor("live");
+  link.href = `story/${id}?format=html`;
+  link.onclick = !key ? null : async (e) => {
+    e.preventDefault();
+    const r = await fetch(link.href, { headers: headers("live") });
+    if (!r.ok) return;
+    const file = make("a");
+    file.href = URL.createObjectURL(await r.blob());
+    file.download = `story-${id}.html`;
+    file.click();
+    URL.revokeObjectURL(file.href);
+  };
+}
+
 async function openStory(id) {
   const dialog = $("story"), pre = dialog.querySelector("pre");
+  linkPage(id);
   pre.textContent = "…";
   $("story-title").textContent = `Story of request ${id}`;
   dialog.showModal();
@@ -249,7 +266,7 @@ async function openStory(id) {
 
 // ---- the engine ----
 
-let steps = [], last = null, chosen = null, paused = false, watching = null, spoken = 0;
+let steps = [], last = null, chosen = null, bar = null, paused = false, watching = null, spoken = 0;
 
 function setState(name, text) {
   $("state").className = "state " + name;
@@ -355,7 +372,7 @@ function show(d) {
   showMap(d.pages);
   showRequests(d);
   showTree(d.tree);
-  drawTimes($("c-times"), d.ttft, d.itl);
+  drawTimes($("c-times"), d.ttft, d.itl, bar);
   if (d.held_share != null) $("cost").textContent = `Watching holds the engine for ${(100 * d.held_share).toFixed(3)} % of its time.`;
   describe(d);
 }
@@ -419,6 +436,39 @@ function chooseStep(s) {
   showSteps();
 }
 
+// ---- from a bar of a histogram to a story ----
+
+const storyOf = (b) => (b && last ? last[b.of].stories[b.bin] : 0);
+
+function chooseBar(b) {
+  const canvas = $("c-times");
+  bar = storyOf(b) ? b : null;
+  canvas.style.cursor = bar ? "pointer" : "";
+  canvas.title = bar ? `opens the story of request ${storyOf(bar)}` : "";
+  if (last) drawTimes(canvas, last.ttft, last.itl, bar);
+}
+
+// The bar that is next to the chosen one, empty ones left out: those of "First token", then those of "Between tokens".
+function nextBar(by) {
+  const all = ["ttft", "itl"].flatMap((of) => last[of].stories.flatMap((story, bin) => (story ? [{ of, bin }] : [])));
+  const at = all.findIndex((b) => b.of === bar?.of && b.bin === bar?.bin);
+  return all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + by))];
+}
+
+function startTimes() {
+  const canvas = $("c-times"), under = (e) => last && barAt(canvas, e.offsetX, e.offsetY, last.ttft.bins.length);
+  canvas.onpointermove = (e) => chooseBar(under(e));
+  canvas.onpointerleave = canvas.onblur = () => chooseBar(null);
+  canvas.onclick = (e) => storyOf(under(e)) && openStory(storyOf(under(e)));
+  canvas.onkeydown = (e) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (by && last) {
+      e.preventDefault();
+      chooseBar(nextBar(by));
+    } else if (e.key === "Enter" && storyOf(bar)) openStory(storyOf(bar));
+  };
+}
+
 function startEngine() {
   const canvas = $("c-steps");
   canvas.onpointermove = (e) => chooseStep(stepAt(canvas, steps, e.offsetX));
@@ -479,5 +529,6 @@ $("story").querySelector("button").onclick = () => $("story").close();
 startTabs();
 startChat();
 startEngine();
+startTimes();
 findModel();
 watch();

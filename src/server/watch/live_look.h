@@ -81,7 +81,8 @@ typedef struct live_step {
 typedef struct live_times live_times;
 typedef struct live_latency {
     int32_t n, bin[LIVE_BINS];
-    double p50_s, p90_s, p99_s; /* NAN without any */
+    uint64_t request[LIVE_BINS]; /* the newest of each bin, for its story; 0: it is empty */
+    double p50_s, p90_s, p99_s;  /* NAN without any */
 } live_latency;
 
 typedef struct live_look {

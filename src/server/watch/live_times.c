@@ -28,6 +28,7 @@ typedef struct followed {
 typedef struct samples {
     int64_t at_ns[SAMPLES];
     double s[SAMPLES];
+    uint64_t request[SAMPLES];
     uint64_t n; /* ever; the newest is at (n - 1) % SAMPLES */
 } samples;
 
@@ -46,8 +47,9 @@ struct live_times {
 
 live_times *live_times_new(void) { return vt_calloc(1, sizeof(live_times)); }
 
-static void add_sample(samples *s, int64_t at_ns, int64_t length_ns)
+static void add_sample(samples *s, uint64_t request, int64_t at_ns, int64_t length_ns)
 {
+    s->request[s->n % SAMPLES] = request;
     s->at_ns[s->n % SAMPLES] = at_ns;
     s->s[s->n++ % SAMPLES] = (double)length_ns * 1e-9;
 }
@@ -79,9 +81,9 @@ void live_times_request(live_times *t, const vt_request_event *e)
     if (f->request != k->request)
         *f = (followed){.request = k->request};
     if (f->token_ns == 0 && f->arrive_ns && k->index == 0)
-        add_sample(&t->ttft, k->at_ns, k->at_ns - f->arrive_ns);
+        add_sample(&t->ttft, k->request, k->at_ns, k->at_ns - f->arrive_ns);
     else if (f->token_ns && k->step != f->step) /* other samples of it get tokens of one step */
-        add_sample(&t->itl, k->at_ns, k->at_ns - f->token_ns);
+        add_sample(&t->itl, k->request, k->at_ns, k->at_ns - f->token_ns);
     f->token_ns = k->at_ns;
     f->step = k->step;
 }
@@ -104,7 +106,9 @@ static void tell_latency(live_times *t, const samples *s, int64_t now_ns, live_l
         if (s->at_ns[(i - 1) % SAMPLES] < now_ns - window_ns)
             break;
         t->sorted[out->n] = s->s[(i - 1) % SAMPLES];
-        out->bin[bin_of(t->sorted[out->n++])]++;
+        int32_t bin = bin_of(t->sorted[out->n++]);
+        if (out->bin[bin]++ == 0)
+            out->request[bin] = s->request[(i - 1) % SAMPLES];
     }
     out->p50_s = vt_percentile(t->sorted, (size_t)out->n, 0.50);
     out->p90_s = vt_percentile(t->sorted, (size_t)out->n, 0.90);

@@ -149,6 +149,10 @@ static void put_latency(const live_latency *l, const char *key, vt_json *w)
     vt_json_fixed(w, "p90_ms", l->p90_s * 1e3, 2);
     vt_json_fixed(w, "p99_ms", l->p99_s * 1e3, 2);
     vt_json_ints(w, "bins", l->bin, LIVE_BINS);
+    vt_json_open(w, "stories", '[');
+    for (int32_t i = 0; i < LIVE_BINS; i++)
+        vt_json_int(w, NULL, (int64_t)l->request[i]);
+    vt_json_close(w);
     vt_json_close(w);
 }
 

@@ -68,16 +68,20 @@ int cli_story_show(cli *c)
     vt_err err = {0};
     vt_buf json = {0}, out = {0};
     story_level level = {0};
-    bool part;
+    bool part, in_short = vt_options_flag(c->options, "short"),
+               as_flame = vt_options_flag(c->options, "flame");
     story_file f = {0};
     vt_status status = read_level(c, &level, &part, &err);
-    if (status == VT_OK && part && vt_options_flag(c->options, "short"))
-        status = vt_fail(&err, VT_ERR_USAGE, "--short is of the whole story, not of a level of it");
+    if (status == VT_OK && part + in_short + as_flame > 1)
+        status = vt_fail(&err, VT_ERR_USAGE,
+                         "--short and --flame are of the whole story, and one at a time");
     if (status == VT_OK)
         status = read_story(c, 0, &json, &f, &err);
     if (status == VT_OK && part)
         status = story_render_level(f.name, f.json, f.len, &level, &c->out, &out, &err);
-    else if (status == VT_OK && vt_options_flag(c->options, "short"))
+    else if (status == VT_OK && as_flame)
+        status = story_flame(&f, &c->out, &out, &err);
+    else if (status == VT_OK && in_short)
         status = story_render_short(f.name, f.json, f.len, &c->out, &out, &err);
     else if (status == VT_OK)
         status = story_render(f.name, f.json, f.len, &c->out, &out, &err);

@@ -182,6 +182,8 @@ static const vt_option table[] = {
     /* story show */
     ROW("short", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY,
         .help = "the timeline and the findings alone"),
+    ROW("flame", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY,
+        .help = "a flame graph of the steps, their ops and layers"),
     ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
         .help = "the step that made token N of the output, from 0"),
     ROW("step", INT(1, INT64_C(1) << 53), .value_name = "N", .verbs = VT_FOR_STORY,

@@ -17,6 +17,10 @@ typedef struct story_file {
  * whole file of that form; a pftrace is binary. */
 vt_status story_export(const story_file *f, const char *form, vt_buf *out, vt_err *err);
 
+/* The story's steps, ops and layers as a flame graph for a terminal, `wide` cells at most. Appends
+ * it. VT_ERR_USAGE: the story has no step. */
+vt_status story_flame(const story_file *f, const vt_term *term, vt_buf *out, vt_err *err);
+
 /* The story as one page of HTML that needs no other file and no network: the terminal's sections,
  * and a timeline to zoom into. Appends it. (page/html.c) */
 vt_status story_html(const story_file *f, vt_buf *out, vt_err *err);

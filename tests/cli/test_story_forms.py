@@ -154,6 +154,62 @@ def test_folded_stacks_sum_to_the_steps():
         assert abs(sum(ns for stack, ns in sums.items() if stack.endswith(";L00")) / 1e3 - by_layer) < 1
 
 
+def boxes(row):
+    """[(from, to, text)] of a row of a flame graph."""
+    edges = [i for i, c in enumerate(row) if c == "│"]
+    return [(a, b, row[a + 1:b].strip()) for a, b in zip(edges, edges[1:])]
+
+
+def test_a_flame_graph_in_the_terminal_has_the_shares_of_the_stacks():
+    """A box is as wide as its share of the timed steps, by the folded stacks, and lies below the box that it is a part of."""
+    path = stories()[0]
+    stacks = [line.rsplit(" ", 1) for line in export(path, "folded").decode().splitlines()]
+    stacks = [(stack.split(";"), int(ns)) for stack, ns in stacks if not stack.endswith("calls not timed")]
+    timed = sum(ns for _, ns in stacks)
+    for columns in (60, 100, 140):
+        lines = ok("story", "show", path, "--flame", env={"COLUMNS": str(columns)}).text.split("\n")
+        rows = [line for line in lines if line.startswith("│")]
+        assert len(rows) == 4 and max(map(len, rows)) == columns, rows
+        stack_of, seen = {boxes(rows[0])[0]: []}, 0
+        for above, row in zip(rows, rows[1:]):
+            for box in boxes(row):
+                a, b, text = box
+                outer = [o for o in boxes(above) if o[0] <= a and b <= o[1] and o in stack_of]
+                m = re.fullmatch(r"(\D.*|L\d+) ([\d.]+) %", text)
+                if not outer or not m:
+                    continue  # a gap, several small ones in one box, or a text that was cut
+                stack_of[box] = stack_of[outer[0]] + [m.group(1)]
+                share = sum(ns for stack, ns in stacks if stack[:len(stack_of[box])] == stack_of[box]) / timed
+                assert share > 0, stack_of[box]
+                assert abs(100 * share - float(m.group(2))) < 0.51, (stack_of[box], share, text)
+                assert abs(share * (columns - 1) - (b - a)) < 3, (stack_of[box], share, b - a)
+                seen += 1
+        assert seen >= 2, rows
+
+
+def test_a_flame_graph_of_a_story_without_steps_or_with_hostile_names():
+    s = json.load(open(stories()[0]))
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "a.json")
+
+        def show(*args):
+            with open(path, "w") as f:
+                json.dump(s, f)
+            return run("story", "show", path, *args)
+        s["calls"]["labels"] = ["\x1b[31m;;\u202e" + "x" * 500 + n for n in s["calls"]["labels"]]
+        r = show("--flame")
+        same(r.code, 0)
+        assert "\x1b" not in r.text and "\u202e" not in r.text and max(map(len, r.text.split("\n"))) <= 100, r.text
+        for k in s["steps"]["columns"]:
+            s["steps"]["columns"][k] = []
+        s["steps"]["count"] = 0
+        r = show("--flame")
+        same(r.code, 2)
+        assert "no steps to draw" in r.err.decode(), r.err
+        fails(2, "one at a time", "story", "show", path, "--flame", "--short")
+        fails(2, "one at a time", "story", "show", path, "--flame", "--step", "1")
+
+
 def test_speedscope_spans_lie_within_each_other():
     for path in stories():
         p = json.loads(export(path, "speedscope"))

@@ -105,7 +105,7 @@ void trace_to_folded(const trace *t, vt_buf *out)
             add_stack(&s, step->name, t->span[call].name, t->span[call].us);
             left -= t->span[call].us;
         }
-        add_stack(&s, step->name, timed ? "between calls" : "calls not timed", left);
+        add_stack(&s, step->name, timed ? "between calls" : TRACE_UNTIMED, left);
     }
     if (s.row)
         put_stacks(s.row, s.n, out);

@@ -54,6 +54,9 @@ void trace_release(trace *t);
 
 extern const char *const trace_track_names[TRACE_TRACKS];
 
+/* The folded form's name for the time of a step whose calls were not timed. */
+#define TRACE_UNTIMED "calls not timed"
+
 /* The forms. Each appends to out; out of memory shows in out->failed. */
 void trace_to_chrome(const trace *t, vt_buf *out);
 void trace_to_pftrace(const trace *t, vt_buf *out);

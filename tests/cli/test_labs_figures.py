@@ -423,6 +423,15 @@ def test_roofs_of_every_run_are_in_the_environment():
                 f"{at}: {name} {result['roofs'][key]['value']:.4g}, the page has {told}"
 
 
+def test_the_named_hardware_is_what_the_labs_measured():
+    """explain --hardware h200 and the page of published numbers hold a step against the roofs that labs found there."""
+    row = next(r for r in read(os.path.join(LABS, "physics.md")).split("\n") if r.startswith("| `h200`")).split(" | ")
+    for at, result in results():
+        if at[0] == "h200":
+            near(float(row[1].split()[0]) * 1e12, result["roofs"]["memory_bytes_per_s"]["value"], 0.03, f"{at}: memory")
+            near(float(row[2].split()[0]) * 1e12, result["roofs"]["bf16_per_s"]["value"], 0.03, f"{at}: bf16")
+
+
 def test_ranges_of_the_index_are_those_of_the_roofs():
     """FLOP a byte of norms and RoPE, and the two crossings of an all-reduce through the host's memory."""
     for track, machine in itertools.product(("sglang", "mini-sglang", "flashinfer", "experiments"), ("h200", "epyc-2core")):

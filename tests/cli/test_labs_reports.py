@@ -708,9 +708,11 @@ def test_status_tells_the_14_criteria():
     same([sum(r["track"] == t for r in rows) for t in TRACKS], [5, 4, 5, 0])
     same({r["state"] for r in rows}, {"open"})
     first = rows[0]
-    assert "6_radix_cache_analysis.json (quick results do not count; run it without --quick)" in first["shown_by"], first
+    assert "6_radix_cache_analysis.json (quick results do not count: run it without --quick)" in first["shown_by"], first
     text = ok("lab", "status", "sglang", "--results", root, "--machine", "golden").text
     assert text.count("[ ]") == 5 and "0 of 5 criteria are done." in text, text
+    for line in text.split("\n"):
+        assert line.count("(") == line.count(")"), f"a reason is cut in two: {line}"
     fails(2, "no criteria of 'experiments'", "lab", "status", "experiments")
 
 

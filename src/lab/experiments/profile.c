@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "lab/experiments/experiments.h"
+#include "lab/sglang/inside.h"
 #include "story/read.h"
 
 static const lab_item_def profile_items[] = {
@@ -37,10 +38,13 @@ static void tell_breakdown(lab *l, const json_t *story, json_t *file)
     const json_t *decode = story_phase_named(story, "decode"),
                  *top = json_array_get(story_get(decode, "ops"), 0);
     char kind[STORY_TEXT], bound[STORY_TEXT];
-    if (top)
+    if (top && isfinite(sglang_of_roof(top)))
         lab_item(l, "hardware", "%s takes %.0f %% of a decode step, at %.0f %% of its %s roof",
                  story_text(top, "kind", kind), 100 * story_num(top, "share"),
-                 100 * story_num(top, "of_roof"), story_text(top, "bound", bound));
+                 100 * sglang_of_roof(top), story_text(top, "bound", bound));
+    else if (top)
+        lab_item(l, "hardware", "%s takes %.0f %% of a decode step, beside its neighbours",
+                 story_text(top, "kind", kind), 100 * story_num(top, "share"));
     else
         lab_missing(l, "hardware", "no decode step of the request was timed call by call");
 }

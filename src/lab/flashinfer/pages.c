@@ -145,7 +145,9 @@ static vt_status turn_shared(lab *l, const lab_heads *h, vt_err *err)
         l->ordinal < 0 ? "each sequence reads the pages for itself, so the same bytes pass; that "
                          "they are the same ones helps where they stay in a cache"
                        : "the pages that sequences share are read once for all of them, where "
-                         "that saves enough rows; expected is that all of them are read once");
+                         "that saves enough rows; expected is that all of them are read once, by "
+                         "those that share: every seventh sequence of this case has pages of its "
+                         "own");
     return VT_OK;
 }
 

@@ -123,7 +123,7 @@ static double read_value(const char *text, lab_unit unit)
 static const char *example_of(lab_unit unit)
 {
     static const char *const example[] = {"120us",    "1.5MB", "40GB/s", "200GFLOP/s",
-                                          "150tok/s", "40%",   "1.3x",   "17"};
+                                          "150tok/s", "40%",   "1.3x",   "5"};
     return example[unit];
 }
 

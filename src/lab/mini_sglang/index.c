@@ -119,7 +119,17 @@ static void tell_floor(lab *l, const lab_kernel *k)
         return;
     }
     double least = fmax(work_s, floor_s);
-    char beyond[200] = "";
+    char beyond[200] = "", bound[160];
+    if (tokens >= 1)
+        snprintf(bound, sizeof bound,
+                 "below %.1f tokens of %d values a gather is bound by its launch, and no faster "
+                 "kernel helps there",
+                 tokens, MAIN_HIDDEN);
+    else
+        snprintf(bound, sizeof bound,
+                 "even one token of %d values takes longer than that, so no gather is bound by "
+                 "its launch",
+                 MAIN_HIDDEN);
     if (k->median_s > 3 * least)
         snprintf(beyond, sizeof beyond,
                  ". It takes %.1f times as long as either allows: what limits row %s is %s",
@@ -128,13 +138,11 @@ static void tell_floor(lab *l, const lab_kernel *k)
                                 : "neither of the two");
     lab_item(l, "launch_floor",
              "a call that does nothing takes %s (measured: %s). The bytes of %d tokens take %s at "
-             "the copy roof, so of the two %s weigh more here; below %.1f tokens of %d values a "
-             "gather is bound by its launch, and no faster kernel helps there%s",
+             "the copy roof, so of the two %s weigh more here; %s%s",
              mini_word(floor_s, LAB_SECONDS).text,
              l->ordinal >= 0 ? "an empty kernel in a graph" : "all workers meet at a barrier",
              MAIN_TOKENS, mini_word(work_s, LAB_SECONDS).text,
-             work_s > floor_s ? "its bytes" : "the launch and the end", tokens, MAIN_HIDDEN,
-             beyond);
+             work_s > floor_s ? "its bytes" : "the launch and the end", bound, beyond);
 }
 
 /* ---- the sweep ---- */

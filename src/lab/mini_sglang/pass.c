@@ -28,7 +28,7 @@ static void put_ops(lab *l, const json_t *story, const char *phase)
     json_array_foreach(ops, i, op) lab_cells(
         l, "%s|%s|%s|%.0f|%f s|%f s|%f share|%f share|%s", phase, story_text(op, "kind", kind),
         story_text(op, "impl", impl), story_num(op, "calls"), member(op, "expected_us", 1e-6),
-        member(op, "time_us", 1e-6), story_num(op, "share"), story_num(op, "of_roof"),
+        member(op, "time_us", 1e-6), story_num(op, "share"), sglang_of_roof(op),
         story_text(op, "bound", bound));
 }
 

@@ -98,15 +98,16 @@ static const char *fault_of(const json_t *result, const wanted *w, vt_buf *why)
         return "failed";
     }
     if (json_is_true(json_object_get(result, "quick"))) {
-        vt_buf_puts(why, "quick results do not count; run it without --quick");
+        vt_buf_puts(why, "quick results do not count: run it without --quick");
         return "quick";
     }
     const json_t *item = json_object_get(json_object_get(result, "items"), w->item);
     const char *missing = json_string_value(json_object_get(item, "missing"));
     if (!*w->item || (item && !missing))
         return NULL;
-    vt_buf_printf(why, "'%s' was not measured there%s%s", w->item, missing ? ": " : "",
-                  missing ? missing : "");
+    vt_buf_printf(why, "'%s' was not measured there%s", w->item, missing ? ": " : "");
+    for (; missing && *missing; missing++) /* a semicolon begins the next result's line */
+        vt_buf_putc(why, *missing == ';' ? ',' : *missing);
     return "missing";
 }
 

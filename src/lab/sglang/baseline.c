@@ -195,7 +195,13 @@ static void tell_slope(lab *l, const run_of *r)
              sglang_disturbed(r->story, "decode") || sglang_disturbed(r->far_story, "decode")
                  ? " (the machine was busy: the measured slope holds its waits)"
              : slope < 0 ? " (the growth is below the noise of a step)"
-                         : "");
+             : slope > 2 * explained
+                 ? ". It grows by more, so attention of one sequence does not wait for these bytes "
+                   "but computes: lab 05 has its share of the roofs"
+             : slope < explained
+                 ? ". It grows by less, so at the shorter context attention leaves more of the "
+                   "device idle"
+                 : "");
 }
 
 /* Sums of a set of requests: median time to the first token, median gap, tokens a second. */

@@ -147,6 +147,11 @@ static vt_status run(lab *l, vt_err *err)
                   "memory and arithmetic have a measured roof, which every share of the other "
                   "labs is a share of");
         tell_caches(l);
+        if (vt_roofs_disturbed(&l->roofs))
+            lab_finding(l, "machine.roofs",
+                        "other programs used the machine while roofs were measured: those that are "
+                        "tagged disturbed may be too low, and with them every share too high. "
+                        "`vitrine env` measures them again; run it when the machine is quiet");
     }
     return turn(l, err);
 }

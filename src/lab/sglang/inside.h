@@ -70,6 +70,9 @@ double sglang_decode_noise(const json_t *story, int32_t n_seqs);
 /* Seconds of a decode step as it runs unwatched: on a GPU that of the steps that were not timed
  * call by call, which is slower. NAN: the story has none. */
 double sglang_step_s(const json_t *story);
+/* The share of its roof that a story's op reached; NAN: none, or it overlapped its neighbours and
+ * took less than its roof allows. */
+double sglang_of_roof(const json_t *op);
 /* A stretch of a timeline in which no event lies and no phase runs, and what the story knows of its
  * cause. */
 typedef struct sglang_gap {

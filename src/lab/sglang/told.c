@@ -216,6 +216,12 @@ void sglang_draw_timeline(vt_buf *b, const json_t *story)
 
 /* ---- tables ---- */
 
+double sglang_of_roof(const json_t *op)
+{
+    double share = story_num(op, "of_roof");
+    return share > 1 ? NAN : share;
+}
+
 static double op_bytes(const json_t *op)
 {
     const json_t *bytes = story_get(op, "expected_bytes");
@@ -240,7 +246,7 @@ void sglang_table_ops(lab *l, const char *key, const char *title, const json_t *
         }
         lab_cells(l, "%s|%s|%.0f|%f s|%f s|%f share|%f B|%f share|%s", story_text(op, "kind", kind),
                   story_text(op, "impl", impl), calls, us * 1e-6, us * 1e-6 / calls,
-                  story_num(op, "share"), op_bytes(op), story_num(op, "of_roof"),
+                  story_num(op, "share"), op_bytes(op), sglang_of_roof(op),
                   story_text(op, "bound", bound));
     }
     if (n > shown) {

@@ -93,6 +93,13 @@ def test_a_variable_that_holds_no_key_does_not_open_the_server():
     s.stop()
 
 
+def test_keys_that_no_header_can_hold_and_too_many_are_refused():
+    for value in ("a\x01b", "a\tb", "a b", "\x7f", "clé"):
+        fails(1, "a key holds a character that is not printable ASCII", "serve", "-m", DUMMY, "--port", "0",
+              env={"VITRINE_API_KEY": value})
+    fails(1, "more than 1024 keys", "serve", "-m", DUMMY, "--port", "0", "--api-key-file", key_file(*(f"key-{i}" for i in range(1025))))
+
+
 def test_a_server_for_every_network_without_a_key_says_so():
     s = Server("--host", "0.0.0.0")
     wait_until(lambda: b"warning: everybody who reaches 0.0.0.0 may use this server" in s.log, "the warning")

@@ -46,6 +46,16 @@ def test_a_response_has_items_for_thought_text_and_calls():
     same((r["status"], r["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
 
 
+def test_instructions_and_developers_are_the_system():
+    def tokens(**kw):
+        return respond(**kw)["usage"]["input_tokens"]
+    user = {"role": "user", "content": "Hi"}
+    system, developer, other = ([{"role": r, "content": "Be brief."}, user] for r in ("system", "developer", "user"))
+    same(tokens(input=developer), tokens(input=system))
+    same(tokens(input=[user], instructions="Be brief."), tokens(input=system))
+    assert tokens(input=other) != tokens(input=system) > tokens(input=[user])
+
+
 def test_events_come_in_order_and_add_up_to_the_response():
     events = server().good("/v1/responses", body(stream=True)).events
     same([e["sequence_number"] for e in events], list(range(len(events))))

@@ -196,10 +196,18 @@ def test_a_flame_graph_of_a_story_without_steps_or_with_hostile_names():
             with open(path, "w") as f:
                 json.dump(s, f)
             return run("story", "show", path, *args)
-        s["calls"]["labels"] = ["\x1b[31m;;\u202e" + "x" * 500 + n for n in s["calls"]["labels"]]
+        names = s["calls"]["labels"]
+        s["calls"]["labels"] = ["\x1b[31m;;\u202e" + "x" * 500 + n for n in names]
         r = show("--flame")
         same(r.code, 0)
         assert "\x1b" not in r.text and "\u202e" not in r.text and max(map(len, r.text.split("\n"))) <= 100, r.text
+        stacks = [line.rsplit(" ", 1)[0] for line in export(path, "folded").decode().splitlines()]
+        assert stacks and max(n.count(";") for n in stacks) == 1, "a ';' of a name parts no stack"
+        s["calls"]["labels"] = names
+        s["calls"]["columns"]["us"] = [0.001] * len(s["calls"]["columns"]["us"])
+        show()
+        stacks = [line.rsplit(" ", 1) for line in export(path, "folded").decode().splitlines()]
+        assert any(0 < int(ns) < 100 for _, ns in stacks), "a nanosecond is told"
         for k in s["steps"]["columns"]:
             s["steps"]["columns"][k] = []
         s["steps"]["count"] = 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A soak of `vitrine serve`: good requests of all kinds, aborted ones, clients that vanish at every stage, slow readers, requests
 that are wrong or have no key, all at once, for some minutes; and batches (`run --batch`) that are killed by SIGKILL and begun
-again until they are done. After a quarter of the time the server is killed the same way and started again. TAP.
+again until they are done. After a quarter of the time the server is killed the same way and started again, with drafts. TAP.
 
     make soak                      # 10 minutes, the ASan build
     tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
@@ -85,9 +85,9 @@ model = args.model or tiny_model(made.name)
 log = tempfile.TemporaryFile()
 
 
-def start_server(port):
-    return subprocess.Popen([args.vitrine, "serve", "-m", model, "--port", str(port), "--max-context", "512", "--kv-memory", args.kv_memory,
-                             "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600", "--slo", "itl=1,e2e=20",
+def start_server(port, *more):
+    return subprocess.Popen([args.vitrine, "serve", "-m", model, "--port", str(port), "--max-context", "512", "--kv-memory", args.kv_memory, *more,
+                             "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600", "--tool-parser", "hermes", "--slo", "itl=1,e2e=20",
                              "--story-dir", os.path.join(made.name, "stories"), *args.server_args.split()],
                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
                             env={**ENV, "VITRINE_API_KEY": ",".join(KEYS), "VITRINE_ADMIN_KEY": ADMIN})
@@ -258,6 +258,9 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0
           "additionalProperties": False}
 
 
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": SCHEMA}}]
+
+
 def kinds(rng):
     """One request of any kind that the server knows."""
     yield rng.choice((
@@ -269,7 +272,12 @@ def kinds(rng):
         ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": words(rng, 6)}]}),
         ("/v1/responses", {"max_output_tokens": 16, "input": words(rng, 6)}),
         ("/api/chat", {"messages": [{"role": "user", "content": words(rng, 6)}], "stream": rng.random() < 0.5, "options": {"num_predict": 8}}),
-        ("/tokenize", {"prompt": words(rng, 400)}),
+        ("/v1/chat/completions", chat(rng, tools=TOOLS, tool_choice=rng.choice(("auto", "none", "required")))),
+        ("/v1/completions", {"prompt": words(rng, 9), "max_tokens": 12, "structured_outputs": {"regex": "(cat|mat)+ [0-9]{2,4}"}}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": words(rng, 6)}]}),
+        ("/api/generate", {"prompt": words(rng, 9), "stream": rng.random() < 0.5, "options": {"num_predict": 8}}),
+        ("/generate", {"text": words(rng, 9), "sampling_params": {"max_new_tokens": 9, "stop": ["cat"]}}),
+        ("/tokenize", {"prompt": words(rng, 400)}), ("/detokenize", {"tokens": [rng.randrange(200) for _ in range(50)]}),
         ("/v1/completions", {"prompt": words(rng, 12), "max_tokens": 9, "cache_salt": str(rng.randrange(3))})))
 
 
@@ -463,7 +471,8 @@ def looker(rng):
         with connect() as s:
             s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nX-API-Key: %s\r\n\r\n" % ADMIN.encode())
             for _ in range(rng.randrange(1, 30)):
-                s.recv(65536)
+                if not s.recv(65536) or stop.is_set():  # an idle server says little
+                    break
     else:
         check(get(what)[0], what)
     stop.wait(rng.random() * 6)
@@ -492,7 +501,7 @@ while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
     if second is None and time.monotonic() - begin > 15 * args.minutes:
         server.kill()  # in the middle of everything; nothing of it may keep the next one from its port or its files
         server.wait()
-        server = start_server(PORT)
+        server = start_server(PORT, "--draft", "lookup")
         wait_for_start(2)
         second, looks, memory = time.monotonic(), [], []
         print(f"# killed and started again after {second - begin:.0f} s", flush=True)

@@ -112,6 +112,7 @@ static const example examples[] = {
      "|C:add={\"s\": \"]\"}|C:now={}"},
     {VT_CALLS_MISTRAL, 0, "[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}}]", "|C:now={}"},
     {VT_CALLS_MISTRAL, 0, "[1]", "|T:[1]"},
+    {VT_CALLS_MISTRAL, 0, "[TOOL_CALLS]a{b[ARGS]{}", "|T:[TOOL_CALLS]a{b[ARGS]{}"},
     /* the pieces of a call as they come: cut off, or no JSON */
     {VT_CALLS_HERMES, 0, "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": [1, \"x",
      "|C:add={\"a\": [1, \"x!"},

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/json_write.h"
 #include "base/stats.h"
+#include "base/term/nearest.h"
 #include "base/utf8.h"
 
 static void test_percentile_when_the_rank_is_between_two_values_then_the_upper_one(void **state)
@@ -164,6 +165,21 @@ static void test_buf_when_it_is_full_then_the_last_byte_fits_and_no_more(void **
     vt_buf_release(&b);
 }
 
+static void test_nearest_when_neighbours_are_swapped_then_one_edit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *word;
+        bool near;
+    } cases[] = {{"ba", "ab", true},       {"ba", "cd", false},      {"rnu", "run", true},
+                 {"serev", "serve", true}, {"abc", "abcdef", false}, {"run", "pull", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vt_nearest n = vt_nearest_begin(cases[i].asked);
+        vt_nearest_try(&n, cases[i].word);
+        assert_int_equal(n.best != NULL, cases[i].near);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_json_string_when_bytes_are_not_text_then_escaped_or_replaced),
         cmocka_unit_test(test_utf8_when_at_the_borders_of_unicode_then_only_scalar_values),
         cmocka_unit_test(test_buf_when_it_is_full_then_the_last_byte_fits_and_no_more),
+        cmocka_unit_test(test_nearest_when_neighbours_are_swapped_then_one_edit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

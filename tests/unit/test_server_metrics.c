@@ -368,6 +368,14 @@ static void test_log_line_shows_clients_text_harmlessly(void **state)
     server_log_format(&r, SERVER_LOG_JSON, false, &b);
     assert_non_null(strstr(b.data, "\"path\":\"/a b\\\"c\xef\xbf\xbd"
                                    "31m\xef\xbf\xbd=\\\\\""));
+    char longest[4000]; /* of which the line has the first 2,048 bytes */
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    r.path = longest;
+    vt_buf_clear(&b);
+    server_log_format(&r, SERVER_LOG_TEXT, false, &b);
+    assert_in_range(b.len, 2048, 2300);
+    assert_non_null(strstr(b.data, "xx..."));
     vt_buf_release(&b);
 }
 

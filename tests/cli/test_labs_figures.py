@@ -221,7 +221,10 @@ def check_cards(at, result):
         known += 1
         near(float(m[1]) * SCALE[m[2]], by_hand[0], 0.015, f"{at} {key}: bytes")
         near(float(m[3]), by_hand[1], 0.015, f"{at} {key}: FLOP")
+        l2, copied = result["machine"].get("caches", {}).get("l2_bytes"), value(result["roofs"].get("copy_bytes_per_s"))
         took = re.search(r"it takes (.*?)(?:,|$| └)", text)
+        if width == 2 and l2 and took and by_hand[0] <= l2 and by_hand[0] / seconds(took[1]) > 1.01 * copied:
+            assert "of its memory roof" not in text, f"{at} {key}: faster than memory copies, and bound by memory"
         rate = re.search(r"├── hardware ([\d.]+) (\w?)(B|FLOP)/s", text)
         if took and rate:
             near(float(rate[1]) * SCALE[rate[2]], by_hand[rate[3] == "FLOP"] / seconds(took[1]), 0.02, f"{at} {key}: rate")
@@ -402,6 +405,14 @@ def test_a_planted_wrong_figure_is_seen():
 
 
 # ---- what lies beside the results ----
+
+def test_no_page_tells_more_than_a_whole_roof():
+    """The same of every page below labs/."""
+    for path in glob.glob(os.path.join(LABS, "**", "*.md"), recursive=True):
+        text = " ".join(read(path).split())
+        for share, of in re.findall(r"(\d{3,}) % of (?:its|the|a) ([\w ]*roof)", text):
+            assert int(share) <= 100, f"{os.path.relpath(path, LABS)}: {share} % of {of}"
+
 
 def test_kv_of_a_token_is_that_of_the_model():
     """Layers x KV heads x head size x K and V x bytes of an element."""

@@ -68,16 +68,28 @@ static void put_times(lab_kernel *k, const bench_result *r)
     k->noise = r->median_ns > 0 ? r->noise : NAN;
 }
 
+static vt_cost in_caches(vt_cost c)
+{
+    c.read.activations += c.read.weights + c.read.kv;
+    c.write.activations += c.write.weights + c.write.kv;
+    c.read.weights = c.read.kv = c.write.weights = c.write.kv = 0;
+    return c;
+}
+
 /* A kernel run warm on a CPU, alone, finds bytes that a cache holds there; the floor then takes
  * the roof of that cache for all of them. */
 static vt_cost cost_where_it_runs(const lab *l, vt_cost c, bool cold)
 {
-    if (l->ordinal < 0 && !cold && vt_cost_bytes(&c) <= l->roofs.l3_size) {
-        c.read.activations += c.read.weights + c.read.kv;
-        c.write.activations += c.write.weights + c.write.kv;
-        c.read.weights = c.read.kv = c.write.weights = c.write.kv = 0;
-    }
-    return c;
+    return l->ordinal < 0 && !cold && vt_cost_bytes(&c) <= l->roofs.l3_size ? in_caches(c) : c;
+}
+
+/* A GPU's L2 may hold the bytes of a warm call too. One that is faster than memory copies found
+ * them there. */
+static bool came_from_l2(const lab *l, const vt_cost *c, bool cold, double median_s)
+{
+    double bytes = (double)vt_cost_bytes(c);
+    return l->ordinal >= 0 && !cold && bytes <= (double)l->roofs.l2_size &&
+           bytes / median_s > l->roofs.copy_bytes_per_s;
 }
 
 /* The call at the efficiency that its kind of work reaches under the roofs, and a GPU's launch. */
@@ -133,6 +145,8 @@ static void take(void *user, const bench_result *r)
     if (r->cuda)
         put_gpu_facts(k, r);
     vt_cost cost = cost_where_it_runs(m->l, r->cost, is_cold(r->method));
+    if (came_from_l2(m->l, &cost, is_cold(r->method), k->median_s))
+        cost = in_caches(cost);
     k->bytes = (double)vt_cost_bytes(&cost);
     k->extra_bytes = (double)r->bytes - k->bytes;
     k->flops = (double)r->flops;

@@ -414,6 +414,18 @@ def test_no_page_tells_more_than_a_whole_roof():
             assert int(share) <= 100, f"{os.path.relpath(path, LABS)}: {share} % of {of}"
 
 
+def test_kernels_that_one_lab_runs_show_their_own_figures():
+    """silu_mul and the experts' kernels: their row of lab 01, not what that lab tells of a whole step."""
+    for at, result in results():
+        if at[1:] != ("mini-sglang", "01"):
+            continue
+        page = read(os.path.join(LABS, at[1], "reports", at[0], "analysis.md"))
+        for op in ("silu_mul", "moe_route", "moe_linear"):
+            row = next(r for r in result["items"]["kernels"]["rows"] if r[0]["text"] == op)
+            part = page.split(f"\n## {op}\n")[1].split("\n## ")[0]
+            assert "| " + " | ".join(c["text"] for c in row) + " |" in part and "decode step" not in part, (at, op, part)
+
+
 def test_kv_of_a_token_is_that_of_the_model():
     """Layers x KV heads x head size x K and V x bytes of an element."""
     for machine, layers, heads, size in (("h200", 28, 8, 128), ("epyc-2core", 30, 3, 64)):

@@ -69,7 +69,7 @@ const report_kernel report_kernels[] = {
     KERNEL("gelu", NULL, "gelu/gelu", "gelu/gelu", "gelu", "mini-sglang 01", "CPU",
            "torch.nn.functional.gelu", NULL, NULL),
     KERNEL("silu_mul", "silu_mul/silu_mul.cu", "silu_mul/silu_mul", "silu_mul/silu_mul", "silu_mul",
-           "mini-sglang 06", NVRTC, "sgl_kernel.silu_and_mul", "flashinfer.silu_and_mul",
+           "mini-sglang 01", NVRTC, "sgl_kernel.silu_and_mul", "flashinfer.silu_and_mul",
            "flashinfer.silu_and_mul"),
     KERNEL("moe_route", "moe/moe_route.cu", "moe/moe_route", "moe/moe", "moe_route",
            "mini-sglang 01", NVRTC, "sgl_kernel.topk_softmax", "sgl_kernel.topk_softmax",

@@ -101,6 +101,26 @@ static void test_program_of_every_fixture_is_the_same_on_both_devices(void **sta
     vt_model_free(mixed);
 }
 
+/* Of a deterministic program each layer by itself has attention of one family: rows of another
+ * layer's shapes are no reason to refuse. */
+static void test_deterministic_program_when_layers_differ_then_families_are_by_layer(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"mixed", "mixed_state"};
+    vt_limits limits = case_limits(1);
+    limits.max_context = CONTEXT;
+    for (int32_t i = 0; i < 2; i++) {
+        vt_model *m = tiny_model(models[i]);
+        vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
+        vt_described d;
+        vt_err err = {0};
+        target.deterministic = true;
+        must(vt_describe(m, &target, VT_BF16, &d, &err), &err);
+        vt_described_release(&d);
+        vt_model_free(m);
+    }
+}
+
 static bool has_call(const vt_layout *l, const char *label)
 {
     for (int32_t i = 0; i < l->n; i++)
@@ -404,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_program_of_every_fixture_is_the_same_on_both_devices),
+        cmocka_unit_test(test_deterministic_program_when_layers_differ_then_families_are_by_layer),
         cmocka_unit_test(test_program_when_types_of_a_layer_differ_then_still_the_same),
         cmocka_unit_test(test_program_when_a_file_has_some_of_the_biases_then_still_the_same),
         cmocka_unit_test(test_layout_when_gate_and_up_of_experts_differ_then_refused),

@@ -622,6 +622,7 @@ typedef struct second {
     vt_span spans[4096];
     vt_launch_event launches[64];
     vt_roofs roofs;
+    int64_t inside_ns; /* so long after the first rank its calls begin, and before it they end */
 } second;
 
 /* A timed step of one rank: each call takes its slot, of which the rank works for `share` and waits
@@ -665,7 +666,7 @@ static void step_of_two(fake *f, second *b, int32_t kv_len, bool timed, int64_t 
                                                 .n_decode = 1});
     if (timed) {
         plant_calls(f, &f->span_ring, begin, end, 0.75);
-        plant_calls(f, &b->span_ring, begin, end, 1);
+        plant_calls(f, &b->span_ring, begin + b->inside_ns, end - b->inside_ns, 1);
     }
     vt_trace_launch(&f->launch_ring, &e);
     e.end_ns = end;
@@ -741,6 +742,26 @@ static void test_ranks_when_one_is_late_then_the_other_waited_for_it(void **stat
     const json_t *found = json_object_get(finding(s, "rank.waits"), "evidence");
     assert_string_equal(json_string_value(json_object_get(found, "rank")), "rank 0");
     assert_string_equal(json_string_value(json_object_get(found, "waits_for")), "rank 1");
+    json_decref(s);
+    free(b);
+}
+
+/* A step's calls take from the first rank's begin to the last one's end. */
+static void
+test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_the_longer_time(void **state)
+{
+    fake *f = *state;
+    second *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->inside_ns = MS / 10;
+    json_t *s = tell_two(f, b);
+    const json_t *calls = json_object_get(json_object_get(s, "calls"), "columns"),
+                 *step = json_object_get(calls, "step"), *us = json_object_get(calls, "us");
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(us); i++)
+        if (json_equal(json_array_get(step, i), json_array_get(step, 0)))
+            sum += json_number_value(json_array_get(us, i));
+    NEAR(sum, 4000.0);
     json_decref(s);
     free(b);
 }
@@ -831,6 +852,7 @@ int main(void)
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
         TEST(test_gpu_render_when_told_then_sections_within_width),
         TEST(test_ranks_when_one_is_late_then_the_other_waited_for_it),
+        TEST(test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_the_longer_time),
         TEST(test_ranks_are_shown_with_whom_they_waited_for),
         TEST(test_ranks_are_judged_by_the_roofs_of_their_own_hardware),
         TEST(test_ranks_of_one_device_are_an_empty_list),

@@ -10,6 +10,10 @@
 #include "base/tensor.h"
 #include "ops/simd_poly.h"
 
+#define SIMD_ROW(name) name##_avx2
+#define SIMD_NAME "avx2"
+#define SIMD_ISA VT_ISA_AVX2
+
 /* 6 x 2 accumulators, 2 operands of B, one broadcast of A: 15 of 16 registers. */
 enum { VF = 8, TILE_ROWS = 6, TILE_VECS = 2 };
 

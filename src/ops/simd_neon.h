@@ -9,6 +9,10 @@
 #include "base/tensor.h"
 #include "ops/simd_poly.h"
 
+#define SIMD_ROW(name) name##_neon
+#define SIMD_NAME "neon"
+#define SIMD_ISA VT_ISA_NEON
+
 /* 6 x 4 accumulators, 4 operands of B, one broadcast of A: 29 of 32 registers. */
 enum { VF = 4, TILE_ROWS = 6, TILE_VECS = 4 };
 

@@ -10,6 +10,10 @@
  *   vf_sum, vf_hmax  over the lanes, in a fixed tree
  *   vf_load_n, vf_store_n  the first n lanes, 0 < n <= VF; others read as 0 and are not written
  *
+ * A kernel ends with the row that it makes: SIMD_ROW(rope) is rope_avx2, SIMD_NAME "avx2", SIMD_ISA
+ * VT_ISA_AVX2. cpu_rows.h lists these rows for a card. Where a kernel includes another one for its
+ * functions, it defines SIMD_PART before, and gets no row of the other.
+ *
  * TILE_ROWS x TILE_VECS accumulators are as many as the registers hold beside the operands. */
 #ifndef VT_OPS_SIMD_PORTABLE_H
 #define VT_OPS_SIMD_PORTABLE_H
@@ -19,6 +23,11 @@
 
 #include "base/tensor.h"
 #include "ops/simd_poly.h"
+
+#define SIMD_ROW(name) name##_portable
+#define SIMD_NAME "portable"
+#define SIMD_ISA VT_ISA_PORTABLE
+#define SIMD_PORTABLE
 
 enum { VF = 4, TILE_ROWS = 6, TILE_VECS = 2 };
 

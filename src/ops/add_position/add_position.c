@@ -115,18 +115,8 @@ static void position_shape(const void *args, const vt_batch *batch, int64_t most
     p[TYPE] = a->table->dtype;
 }
 
-static const vt_impl position_portable = {.name = "portable",
-                                          .device = VT_DEVICE_CPU,
-                                          .supports = position_supports,
-                                          .run = position_run,
-                                          .describe = position_describe};
-
 static const vt_impl *const position_impls[] = {
-#if defined(__x86_64__)
-    &position_avx512,
-    &position_avx2,
-#endif
-    &position_portable,
+    CPU_ROWS(position),
     NULL,
 };
 

@@ -1,12 +1,4 @@
 /* Learned positions for avx2: add_position_kernel.h over this instruction set's vectors. */
 #include "ops/simd_avx2.h"
 
-#include "ops/add_position/add_position_impls.h"
 #include "ops/add_position/add_position_kernel.h"
-
-const vt_impl position_avx2 = {.name = "avx2",
-                               .device = VT_DEVICE_CPU,
-                               .isa = VT_ISA_AVX2,
-                               .supports = position_supports,
-                               .run = position_run,
-                               .describe = position_describe};

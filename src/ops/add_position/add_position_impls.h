@@ -2,8 +2,9 @@
 #define VT_OPS_ADD_POSITION_IMPLS_H
 
 #include "ops/add_position/add_position.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl position_avx2, position_avx512;
+CPU_ROWS_DECLARE(position);
 
 /* Returns the row of `types` for token t. */
 static inline int64_t position_type(const vt_batch *b, int64_t t)

@@ -41,3 +41,10 @@ static void position_describe(const void *args, const vt_target *t, const vt_siz
     vt_cut_shape(out, "%lld rows of %lld", (long long)tokens, (long long)a->x->dim[1]);
     vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(position) = {.name = SIMD_NAME,
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = SIMD_ISA,
+                                    .supports = position_supports,
+                                    .run = position_run,
+                                    .describe = position_describe};

@@ -96,19 +96,8 @@ static void all_reduce_shape(const void *args, const vt_batch *batch, int64_t mo
     p[RESIDUAL] = a->residual != NULL;
 }
 
-static const vt_impl all_reduce_portable = {.name = "portable",
-                                            .device = VT_DEVICE_CPU,
-                                            .supports = all_reduce_supports,
-                                            .run = all_reduce_run,
-                                            .describe = all_reduce_describe};
-
 static const vt_impl *const all_reduce_impls[] = {
-#if defined(__x86_64__)
-    &all_reduce_avx512,   &all_reduce_avx2,
-#elif defined(__aarch64__)
-    &all_reduce_neon,
-#endif
-    &all_reduce_portable, &all_reduce_push, &all_reduce_one_shot, &all_reduce_two_shot, NULL,
+    CPU_ROWS(all_reduce), &all_reduce_push, &all_reduce_one_shot, &all_reduce_two_shot, NULL,
 };
 
 static const vt_operand all_reduce_operands[] = {

@@ -1,10 +1,10 @@
 #ifndef VT_OPS_ALL_REDUCE_IMPLS_H
 #define VT_OPS_ALL_REDUCE_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl all_reduce_avx2, all_reduce_avx512, all_reduce_push, all_reduce_one_shot,
-    all_reduce_two_shot;
-extern const vt_impl all_reduce_neon;
+CPU_ROWS_DECLARE(all_reduce);
+
+extern const vt_impl all_reduce_push, all_reduce_one_shot, all_reduce_two_shot;
 
 #endif

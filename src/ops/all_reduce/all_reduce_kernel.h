@@ -3,6 +3,7 @@
  * small model has a piece for every worker. */
 #include "ops/access.h"
 #include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce/all_reduce_impls.h"
 #include "ops/cut.h"
 #include "ops/simd_any.h"
 
@@ -63,3 +64,10 @@ static void all_reduce_describe(const void *args, const vt_target *t, const vt_s
     out->tile[1] = REDUCE_CHUNK;
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, REDUCE_CHUNK), (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(all_reduce) = {.name = SIMD_NAME,
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = SIMD_ISA,
+                                      .supports = all_reduce_supports,
+                                      .run = all_reduce_run,
+                                      .describe = all_reduce_describe};

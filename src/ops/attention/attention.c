@@ -545,30 +545,8 @@ static void decode_shape(const void *args, const vt_batch *batch, int64_t most_w
         p[Q_LEN] = VT_UNSAID;
 }
 
-static const vt_impl prefill_portable = {.name = "portable",
-                                         .device = VT_DEVICE_CPU,
-                                         .supports = attention_supports,
-                                         .run = attention_run,
-                                         .describe = attention_prefill_describe,
-                                         .plan = &attention_prefill_plan,
-                                         .workspace = attention_workspace};
-static const vt_impl decode_portable = {.name = "portable",
-                                        .device = VT_DEVICE_CPU,
-                                        .supports = attention_supports,
-                                        .run = attention_run,
-                                        .describe = attention_decode_describe,
-                                        .plan = &attention_decode_plan,
-                                        .workspace = attention_workspace,
-                                        .extra = attention_decode_extra};
-
 static const vt_impl *const prefill_impls[] = {
-#if defined(__x86_64__)
-    &attention_prefill_avx512,
-    &attention_prefill_avx2,
-#elif defined(__aarch64__)
-    &attention_prefill_neon,
-#endif
-    &prefill_portable,
+    CPU_ROWS(attention_prefill),
     &attention_prefill_fa3,
     &attention_prefill_fa2,
     &attention_prefill_any,
@@ -576,13 +554,8 @@ static const vt_impl *const prefill_impls[] = {
 };
 
 static const vt_impl *const decode_impls[] = {
-#if defined(__x86_64__)
-    &attention_decode_avx512, &attention_decode_avx2,
-#elif defined(__aarch64__)
-    &attention_decode_neon,
-#endif
-    &decode_portable,         &attention_decode_split, &attention_decode_fa3,
-    &attention_decode_fa2,    &attention_decode_any,   NULL,
+    CPU_ROWS(attention_decode), &attention_decode_split, &attention_decode_fa3,
+    &attention_decode_fa2,      &attention_decode_any,   NULL,
 };
 
 static const vt_operand attention_operands[] = {

@@ -1,23 +1,4 @@
 /* Attention for avx2: attention_kernel.h over this instruction set's vectors. */
 #include "ops/simd_avx2.h"
 
-#include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_kernel.h"
-
-const vt_impl attention_prefill_avx2 = {.name = "avx2",
-                                        .device = VT_DEVICE_CPU,
-                                        .isa = VT_ISA_AVX2,
-                                        .supports = attention_supports,
-                                        .run = attention_run,
-                                        .describe = attention_prefill_describe,
-                                        .plan = &attention_prefill_plan,
-                                        .workspace = attention_workspace};
-const vt_impl attention_decode_avx2 = {.name = "avx2",
-                                       .device = VT_DEVICE_CPU,
-                                       .isa = VT_ISA_AVX2,
-                                       .supports = attention_supports,
-                                       .run = attention_run,
-                                       .describe = attention_decode_describe,
-                                       .plan = &attention_decode_plan,
-                                       .workspace = attention_workspace,
-                                       .extra = attention_decode_extra};

@@ -2,10 +2,10 @@
 #define VT_OPS_ATTENTION_IMPLS_H
 
 #include "ops/attention/attention.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl attention_prefill_avx2, attention_decode_avx2;
-extern const vt_impl attention_prefill_neon, attention_decode_neon;
-extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
+CPU_ROWS_DECLARE(attention_prefill);
+CPU_ROWS_DECLARE(attention_decode);
 
 /* Never chosen by an engine: a given number of KV ranges for each decode. */
 extern const vt_impl attention_decode_splits_1, attention_decode_splits_2,

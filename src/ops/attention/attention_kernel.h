@@ -622,3 +622,22 @@ static void attention_prefill_describe(const void *args, const vt_target *t, con
             tokens = size ? size->tokens - size->decodes : b->n_tokens - b->n_decode;
     attention_describe(args, t, size, n, tokens, out);
 }
+
+const vt_impl SIMD_ROW(attention_prefill) = {.name = SIMD_NAME,
+                                             .device = VT_DEVICE_CPU,
+                                             .isa = SIMD_ISA,
+                                             .supports = attention_supports,
+                                             .run = attention_run,
+                                             .describe = attention_prefill_describe,
+                                             .plan = &attention_prefill_plan,
+                                             .workspace = attention_workspace};
+
+const vt_impl SIMD_ROW(attention_decode) = {.name = SIMD_NAME,
+                                            .device = VT_DEVICE_CPU,
+                                            .isa = SIMD_ISA,
+                                            .supports = attention_supports,
+                                            .run = attention_run,
+                                            .describe = attention_decode_describe,
+                                            .plan = &attention_decode_plan,
+                                            .workspace = attention_workspace,
+                                            .extra = attention_decode_extra};

@@ -103,21 +103,17 @@ static void embed_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_cpu(out, t, tokens, 0);
 }
 
-static const vt_impl embed_portable = {
+const vt_impl embed_portable = {
     .name = "portable",
     .device = VT_DEVICE_CPU,
-    .isa = VT_ISA_PORTABLE,
     .supports = embed_supports,
     .run = embed_run,
     .describe = embed_describe,
 };
 static const vt_impl *const embed_impls[] = {
-#if defined(__x86_64__)
-    &embed_avx512,   &embed_avx2,
-#elif defined(__aarch64__)
-    &embed_neon,
-#endif
-    &embed_portable, &embed_cuda_impl, NULL,
+    CPU_ROWS(embed),
+    &embed_cuda_impl,
+    NULL,
 };
 
 static const vt_impl *const embed_variants[] = {

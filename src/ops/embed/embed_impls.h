@@ -3,10 +3,9 @@
 #ifndef VT_OPS_EMBED_IMPLS_H
 #define VT_OPS_EMBED_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl embed_avx2, embed_avx512;
-extern const vt_impl embed_neon;
+CPU_ROWS_DECLARE(embed);
 
 extern const vt_impl embed_rows_1, embed_rows_2, embed_rows_4, embed_rows_adaptive, embed_rows_full,
     embed_rows_32_bytes, embed_rows_keep_y, embed_rows_keep_table, embed_rows_staged,

@@ -8,6 +8,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/embed/embed.h"
+#include "ops/embed/embed_impls.h"
 #include "ops/simd_any.h"
 
 /* Blocks of 32: d as F16, then 32 signed bytes; x = d q. */
@@ -86,3 +87,10 @@ static inline void embed_describe(const void *args, const vt_target *t, const vt
                  (long long)a->table->dim[0]);
     vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(embed) = {.name = SIMD_NAME,
+                                 .device = VT_DEVICE_CPU,
+                                 .isa = SIMD_ISA,
+                                 .supports = embed_supports,
+                                 .run = embed_run,
+                                 .describe = embed_describe};

@@ -191,19 +191,11 @@ static void gated_delta_shape(const void *args, const vt_batch *batch, int64_t m
     p[TYPE] = a->decay->dtype;
 }
 
-static const vt_impl gated_delta_portable = {.name = "portable",
-                                             .device = VT_DEVICE_CPU,
-                                             .supports = gated_delta_supports,
-                                             .run = gated_delta_run,
-                                             .describe = gated_delta_describe};
-
 static const vt_impl *const gated_delta_impls[] = {
-#if defined(__x86_64__)
-    &gated_delta_avx512,   &gated_delta_avx2,
-#elif defined(__aarch64__)
-    &gated_delta_neon,
-#endif
-    &gated_delta_portable, &gated_delta_cuda_decode, &gated_delta_cuda_prefill, NULL,
+    CPU_ROWS(gated_delta),
+    &gated_delta_cuda_decode,
+    &gated_delta_cuda_prefill,
+    NULL,
 };
 
 static const vt_operand gated_delta_operands[] = {

@@ -1,10 +1,10 @@
 #ifndef VT_OPS_GATED_DELTA_GATED_DELTA_IMPLS_H
 #define VT_OPS_GATED_DELTA_GATED_DELTA_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl gated_delta_avx2, gated_delta_avx512, gated_delta_cuda_decode,
-    gated_delta_cuda_prefill;
-extern const vt_impl gated_delta_neon;
+CPU_ROWS_DECLARE(gated_delta);
+
+extern const vt_impl gated_delta_cuda_decode, gated_delta_cuda_prefill;
 
 #endif

@@ -8,9 +8,12 @@
  *
  * The sums over a column run from its first row to its last, whichever pass makes them. So neither
  * chunks nor the other sequences change a bit. */
+#include <math.h>
+
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/gated_delta/gated_delta.h"
+#include "ops/gated_delta/gated_delta_impls.h"
 #include "ops/simd_any.h"
 
 enum { DELTA_VECS = 4, DELTA_COLS = DELTA_VECS * VF };
@@ -195,3 +198,10 @@ static void gated_delta_describe(const void *args, const vt_target *t, const vt_
     vt_cut_cpu(out, t, (int64_t)size->seqs * a->v_heads * vt_ceil_div(a->v_dim, DELTA_COLS),
                (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(gated_delta) = {.name = SIMD_NAME,
+                                       .device = VT_DEVICE_CPU,
+                                       .isa = SIMD_ISA,
+                                       .supports = gated_delta_supports,
+                                       .run = gated_delta_run,
+                                       .describe = gated_delta_describe};

@@ -91,19 +91,10 @@ static void gated_norm_shape(const void *args, const vt_batch *batch, int64_t mo
     p[HEADS] = a->y->dim[1] / p[DIM];
 }
 
-static const vt_impl gated_norm_portable = {.name = "portable",
-                                            .device = VT_DEVICE_CPU,
-                                            .supports = gated_norm_supports,
-                                            .run = gated_norm_run,
-                                            .describe = gated_norm_describe};
-
 static const vt_impl *const gated_norm_impls[] = {
-#if defined(__x86_64__)
-    &gated_norm_avx512,   &gated_norm_avx2,
-#elif defined(__aarch64__)
-    &gated_norm_neon,
-#endif
-    &gated_norm_portable, &gated_norm_cuda, NULL,
+    CPU_ROWS(gated_norm),
+    &gated_norm_cuda,
+    NULL,
 };
 
 static const vt_operand gated_norm_operands[] = {

@@ -1,9 +1,10 @@
 #ifndef VT_OPS_GATED_NORM_GATED_NORM_IMPLS_H
 #define VT_OPS_GATED_NORM_GATED_NORM_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl gated_norm_avx2, gated_norm_avx512, gated_norm_cuda;
-extern const vt_impl gated_norm_neon;
+CPU_ROWS_DECLARE(gated_norm);
+
+extern const vt_impl gated_norm_cuda;
 
 #endif

@@ -1,8 +1,11 @@
 /* The gated norm over the vector type: see simd_portable.h for how this header is compiled. Heads
  * are dealt out to the workers; one worker sums a head, in two interleaved partial sums. */
+#include <math.h>
+
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/gated_norm/gated_norm.h"
+#include "ops/gated_norm/gated_norm_impls.h"
 #include "ops/simd_any.h"
 
 static inline void norm_head(const gated_norm_args *a, const float *x, const float *z, float *y)
@@ -53,3 +56,10 @@ static void gated_norm_describe(const void *args, const vt_target *t, const vt_s
     out->tile[1] = (int32_t)dim;
     vt_cut_cpu(out, t, rows * heads, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(gated_norm) = {.name = SIMD_NAME,
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = SIMD_ISA,
+                                      .supports = gated_norm_supports,
+                                      .run = gated_norm_run,
+                                      .describe = gated_norm_describe};

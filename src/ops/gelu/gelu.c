@@ -93,18 +93,8 @@ static void gelu_shape(const void *args, const vt_batch *batch, int64_t most_wei
     p[GATED] = a->gated;
 }
 
-static const vt_impl gelu_portable = {.name = "portable",
-                                      .device = VT_DEVICE_CPU,
-                                      .supports = gelu_supports,
-                                      .run = gelu_run,
-                                      .describe = gelu_describe};
-
 static const vt_impl *const gelu_impls[] = {
-#if defined(__x86_64__)
-    &gelu_avx512,
-    &gelu_avx2,
-#endif
-    &gelu_portable,
+    CPU_ROWS(gelu),
     NULL,
 };
 

@@ -1,8 +1,8 @@
 #ifndef VT_OPS_GELU_IMPLS_H
 #define VT_OPS_GELU_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl gelu_avx2, gelu_avx512;
+CPU_ROWS_DECLARE(gelu);
 
 #endif

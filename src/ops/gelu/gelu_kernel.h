@@ -9,6 +9,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/gelu/gelu.h"
+#include "ops/gelu/gelu_impls.h"
 #include "ops/simd_any.h"
 
 enum { GELU_CHUNK = 1024 }; /* elements of a row that are one piece of work */
@@ -64,3 +65,10 @@ static void gelu_describe(const void *args, const vt_target *t, const vt_size *s
     out->tile[1] = GELU_CHUNK;
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, GELU_CHUNK), (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(gelu) = {.name = SIMD_NAME,
+                                .device = VT_DEVICE_CPU,
+                                .isa = SIMD_ISA,
+                                .supports = gelu_supports,
+                                .run = gelu_run,
+                                .describe = gelu_describe};

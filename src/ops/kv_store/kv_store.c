@@ -177,19 +177,11 @@ static void kv_store_shape(const void *args, const vt_batch *batch, int64_t most
     p[PAGE] = a->k_pool->dim[2];
 }
 
-static const vt_impl kv_store_portable = {.name = "portable",
-                                          .device = VT_DEVICE_CPU,
-                                          .supports = kv_store_supports,
-                                          .run = kv_store_run,
-                                          .describe = kv_store_describe};
-
 static const vt_impl *const kv_store_impls[] = {
-#if defined(__x86_64__)
-    &kv_store_avx512,   &kv_store_avx2,
-#elif defined(__aarch64__)
-    &kv_store_neon,
-#endif
-    &kv_store_portable, &kv_store_cuda_impl, &kv_store_cuda_any_impl, NULL,
+    CPU_ROWS(kv_store),
+    &kv_store_cuda_impl,
+    &kv_store_cuda_any_impl,
+    NULL,
 };
 
 static const vt_impl *const kv_store_variants[] = {&kv_store_k_then_v, &kv_store_async,

@@ -1,14 +1,4 @@
 /* KV store for avx512: kv_store_kernel.h over this instruction set's vectors. */
 #include "ops/simd_avx512.h"
 
-#include <math.h>
-
-#include "ops/kv_store/kv_store_impls.h"
 #include "ops/kv_store/kv_store_kernel.h"
-
-const vt_impl kv_store_avx512 = {.name = "avx512",
-                                 .device = VT_DEVICE_CPU,
-                                 .isa = VT_ISA_AVX512,
-                                 .supports = kv_store_supports,
-                                 .run = kv_store_run,
-                                 .describe = kv_store_describe};

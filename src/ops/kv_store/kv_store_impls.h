@@ -1,10 +1,9 @@
 #ifndef VT_OPS_KV_STORE_IMPLS_H
 #define VT_OPS_KV_STORE_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl kv_store_avx2, kv_store_avx512;
-extern const vt_impl kv_store_neon;
+CPU_ROWS_DECLARE(kv_store);
 
 /* Never chosen by an engine. */
 extern const vt_impl kv_store_k_then_v, kv_store_async, kv_store_by_slot;

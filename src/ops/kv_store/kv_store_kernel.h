@@ -4,6 +4,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/kv_store/kv_store_impls.h"
 #include "ops/simd_any.h"
 
 /* head [head_dim] goes to head h of the slot. */
@@ -55,3 +56,12 @@ static inline void kv_store_describe(const void *args, const vt_target *t, const
                  (long long)a->k_pool->dim[1], (long long)a->k_pool->dim[3]);
     vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }
+
+#ifndef SIMD_PART
+const vt_impl SIMD_ROW(kv_store) = {.name = SIMD_NAME,
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = SIMD_ISA,
+                                    .supports = kv_store_supports,
+                                    .run = kv_store_run,
+                                    .describe = kv_store_describe};
+#endif

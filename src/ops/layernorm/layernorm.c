@@ -135,18 +135,8 @@ static void layernorm_shape(const void *args, const vt_batch *batch, int64_t mos
     }
 }
 
-static const vt_impl layernorm_portable = {.name = "portable",
-                                           .device = VT_DEVICE_CPU,
-                                           .supports = layernorm_supports,
-                                           .run = layernorm_run,
-                                           .describe = layernorm_describe};
-
 static const vt_impl *const layernorm_impls[] = {
-#if defined(__x86_64__)
-    &layernorm_avx512,
-    &layernorm_avx2,
-#endif
-    &layernorm_portable,
+    CPU_ROWS(layernorm),
     NULL,
 };
 

@@ -1,8 +1,8 @@
 #ifndef VT_OPS_LAYERNORM_IMPLS_H
 #define VT_OPS_LAYERNORM_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl layernorm_avx2, layernorm_avx512;
+CPU_ROWS_DECLARE(layernorm);
 
 #endif

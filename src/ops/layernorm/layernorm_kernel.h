@@ -2,9 +2,12 @@
  * dealt out to the workers. One worker sums a row in four interleaved partial sums, so its bits do
  * not depend on the number of workers. The first pass finds the mean, the second (from L1) the
  * variance around it: the difference of two sums would lose digits where the mean is large. */
+#include <math.h>
+
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/layernorm/layernorm.h"
+#include "ops/layernorm/layernorm_impls.h"
 #include "ops/simd_any.h"
 
 enum { NORM_SUMS = 4 };
@@ -81,3 +84,10 @@ static void layernorm_describe(const void *args, const vt_target *t, const vt_si
     vt_cut_shape(out, "%lld rows of %lld", (long long)rows, (long long)a->y->dim[1]);
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(layernorm) = {.name = SIMD_NAME,
+                                     .device = VT_DEVICE_CPU,
+                                     .isa = SIMD_ISA,
+                                     .supports = layernorm_supports,
+                                     .run = layernorm_run,
+                                     .describe = layernorm_describe};

@@ -2,8 +2,8 @@
 #define VT_OPS_MOE_IMPLS_H
 
 #include "ops/moe/moe.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl moe_route_avx2, moe_route_avx512;
-extern const vt_impl moe_route_neon;
+CPU_ROWS_DECLARE(moe_route);
 
 #endif

@@ -141,20 +141,11 @@ static void moe_route_shape(const void *args, const vt_batch *batch, int64_t mos
     p[BIAS] = a->bias != NULL;
 }
 
-static const vt_impl moe_route_portable = {.name = "portable",
-                                           .device = VT_DEVICE_CPU,
-                                           .supports = moe_route_supports,
-                                           .run = moe_route_run,
-                                           .describe = moe_route_describe,
-                                           .workspace = moe_route_workspace};
-
 static const vt_impl *const moe_route_impls[] = {
-#if defined(__x86_64__)
-    &moe_route_avx512,   &moe_route_avx2,
-#elif defined(__aarch64__)
-    &moe_route_neon,
-#endif
-    &moe_route_portable, &moe_route_cuda_impl, &moe_route_cuda_any_impl, NULL,
+    CPU_ROWS(moe_route),
+    &moe_route_cuda_impl,
+    &moe_route_cuda_any_impl,
+    NULL,
 };
 
 static const vt_operand moe_route_operands[] = {

@@ -137,3 +137,11 @@ static void moe_route_describe(const void *args, const vt_target *t, const vt_si
     vt_cut_cpu(out, t, vt_ceil_div(tokens, 8 * ROUTE_TOKENS) * vt_ceil_div(experts, ROUTE_EXPERTS),
                (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(moe_route) = {.name = SIMD_NAME,
+                                     .device = VT_DEVICE_CPU,
+                                     .isa = SIMD_ISA,
+                                     .supports = moe_route_supports,
+                                     .run = moe_route_run,
+                                     .describe = moe_route_describe,
+                                     .workspace = moe_route_workspace};

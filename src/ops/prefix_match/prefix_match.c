@@ -96,19 +96,8 @@ static void *prefix_match_make_args(const vt_case *c, uint64_t seed, vt_arena *a
     return args;
 }
 
-static const vt_impl prefix_match_portable = {.name = "portable",
-                                              .device = VT_DEVICE_CPU,
-                                              .run = prefix_match_run,
-                                              .describe = prefix_match_describe};
-
 static const vt_impl *const prefix_match_impls[] = {
-#if defined(__x86_64__)
-    &prefix_match_avx512,
-    &prefix_match_avx2,
-#elif defined(__aarch64__)
-    &prefix_match_neon,
-#endif
-    &prefix_match_portable,
+    CPU_ROWS(prefix_match),
     NULL,
 };
 

@@ -3,6 +3,7 @@
  * each sequence. */
 #include "ops/cut.h"
 #include "ops/prefix_match/prefix_match.h"
+#include "ops/prefix_match/prefix_match_impls.h"
 
 static int64_t match_length(const int32_t *a, const int32_t *b, int64_t n)
 {
@@ -37,3 +38,9 @@ static void prefix_match_describe(const void *args, const vt_target *t, const vt
     out->tile[0] = MATCH_BLOCK;
     vt_cut_cpu(out, &one, 1, MATCH_VECTOR_BYTES);
 }
+
+const vt_impl SIMD_ROW(prefix_match) = {.name = SIMD_NAME,
+                                        .device = VT_DEVICE_CPU,
+                                        .isa = SIMD_ISA,
+                                        .run = prefix_match_run,
+                                        .describe = prefix_match_describe};

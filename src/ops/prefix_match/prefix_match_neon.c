@@ -1,16 +1,9 @@
 /* Prefix match for neon: prefix_match_kernel.h over this instruction set's vectors. */
 #include "ops/simd_neon.h"
 
-#include "ops/prefix_match/prefix_match_impls.h"
 #include "ops/prefix_match/prefix_match_kernel.h"
 
 int64_t match_length_neon(const int32_t *a, const int32_t *b, int64_t n)
 {
     return match_length(a, b, n);
 }
-
-const vt_impl prefix_match_neon = {.name = "neon",
-                                   .device = VT_DEVICE_CPU,
-                                   .isa = VT_ISA_NEON,
-                                   .run = prefix_match_run,
-                                   .describe = prefix_match_describe};

@@ -173,33 +173,16 @@ static void rmsnorm_shape(const void *args, const vt_batch *batch, int64_t most_
     }
 }
 
-static const vt_impl rmsnorm_portable = {.name = "portable",
-                                         .device = VT_DEVICE_CPU,
-                                         .supports = rmsnorm_supports,
-                                         .run = rmsnorm_run,
-                                         .describe = rmsnorm_describe};
-static const vt_impl add_rmsnorm_portable = {.name = "portable",
-                                             .device = VT_DEVICE_CPU,
-                                             .supports = rmsnorm_supports,
-                                             .run = add_rmsnorm_run,
-                                             .describe = rmsnorm_describe};
-
 static const vt_impl *const rmsnorm_impls[] = {
-#if defined(__x86_64__)
-    &rmsnorm_avx512,   &rmsnorm_avx2,
-#elif defined(__aarch64__)
-    &rmsnorm_neon,
-#endif
-    &rmsnorm_portable, &rmsnorm_cuda_impl, NULL,
+    CPU_ROWS(rmsnorm),
+    &rmsnorm_cuda_impl,
+    NULL,
 };
 
 static const vt_impl *const add_rmsnorm_impls[] = {
-#if defined(__x86_64__)
-    &add_rmsnorm_avx512,   &add_rmsnorm_avx2,
-#elif defined(__aarch64__)
-    &add_rmsnorm_neon,
-#endif
-    &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
+    CPU_ROWS(add_rmsnorm),
+    &add_rmsnorm_cuda_impl,
+    NULL,
 };
 
 static const vt_impl *const add_rmsnorm_variants[] = {

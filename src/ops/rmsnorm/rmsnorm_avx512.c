@@ -1,27 +1,4 @@
 /* RMSNorm for avx512: rmsnorm_kernel.h over this instruction set's vectors. */
 #include "ops/simd_avx512.h"
 
-#include <math.h>
-
-#include "ops/rmsnorm/rmsnorm_impls.h"
 #include "ops/rmsnorm/rmsnorm_kernel.h"
-
-const vt_impl rmsnorm_avx512 = {.name = "avx512",
-                                .device = VT_DEVICE_CPU,
-                                .isa = VT_ISA_AVX512,
-                                .supports = rmsnorm_supports,
-                                .run = rmsnorm_run,
-                                .describe = rmsnorm_describe};
-const vt_impl add_rmsnorm_avx512 = {.name = "avx512",
-                                    .device = VT_DEVICE_CPU,
-                                    .isa = VT_ISA_AVX512,
-                                    .supports = rmsnorm_supports,
-                                    .run = add_rmsnorm_run,
-                                    .describe = rmsnorm_describe};
-const vt_impl add_then_norm_avx512 = {.name = "add-then-norm-avx512",
-                                      .device = VT_DEVICE_CPU,
-                                      .isa = VT_ISA_AVX512,
-                                      .supports = rmsnorm_supports,
-                                      .run = add_then_norm_run,
-                                      .describe = rmsnorm_describe,
-                                      .extra = add_then_norm_extra};

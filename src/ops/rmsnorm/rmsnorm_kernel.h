@@ -1,9 +1,12 @@
 /* RMSNorm over the vector type: see simd_portable.h for how this header is compiled. Rows are dealt
  * out to the workers. One worker sums a row in four interleaved partial sums, so its bits do not
  * depend on the number of workers. One pass reads x for the sum, a second (from L1) scales it. */
+#include <math.h>
+
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rmsnorm/rmsnorm_impls.h"
 #include "ops/simd_any.h"
 
 enum { NORM_SUMS = 4 };
@@ -110,3 +113,27 @@ static void rmsnorm_describe(const void *args, const vt_target *t, const vt_size
     vt_cut_shape(out, "%lld rows of %lld", (long long)rows, (long long)a->y->dim[1]);
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(rmsnorm) = {.name = SIMD_NAME,
+                                   .device = VT_DEVICE_CPU,
+                                   .isa = SIMD_ISA,
+                                   .supports = rmsnorm_supports,
+                                   .run = rmsnorm_run,
+                                   .describe = rmsnorm_describe};
+
+const vt_impl SIMD_ROW(add_rmsnorm) = {.name = SIMD_NAME,
+                                       .device = VT_DEVICE_CPU,
+                                       .isa = SIMD_ISA,
+                                       .supports = rmsnorm_supports,
+                                       .run = add_rmsnorm_run,
+                                       .describe = rmsnorm_describe};
+
+#ifndef SIMD_PORTABLE /* a variant has no portable form */
+const vt_impl SIMD_ROW(add_then_norm) = {.name = "add-then-norm-" SIMD_NAME,
+                                         .device = VT_DEVICE_CPU,
+                                         .isa = SIMD_ISA,
+                                         .supports = rmsnorm_supports,
+                                         .run = add_then_norm_run,
+                                         .describe = rmsnorm_describe,
+                                         .extra = add_then_norm_extra};
+#endif

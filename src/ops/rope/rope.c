@@ -181,19 +181,11 @@ static void rope_shape(const void *args, const vt_batch *batch, int64_t most_wei
         p[TYPE] = a->q_norm->dtype;
 }
 
-static const vt_impl rope_portable = {.name = "portable",
-                                      .device = VT_DEVICE_CPU,
-                                      .supports = rope_supports,
-                                      .run = rope_run,
-                                      .describe = rope_describe};
-
 static const vt_impl *const rope_impls[] = {
-#if defined(__x86_64__)
-    &rope_avx512,   &rope_avx2,
-#elif defined(__aarch64__)
-    &rope_neon,
-#endif
-    &rope_portable, &rope_cuda_impl, &rope_cuda_any_impl, NULL,
+    CPU_ROWS(rope),
+    &rope_cuda_impl,
+    &rope_cuda_any_impl,
+    NULL,
 };
 
 static const vt_impl *const rope_variants[] = {&rope_cuda_pairs, NULL};

@@ -1,10 +1,9 @@
 #ifndef VT_OPS_ROPE_IMPLS_H
 #define VT_OPS_ROPE_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl rope_avx2, rope_avx512;
-extern const vt_impl rope_neon;
+CPU_ROWS_DECLARE(rope);
 
 /* Never chosen by an engine. */
 extern const vt_impl rope_cuda_pairs;

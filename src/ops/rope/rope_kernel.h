@@ -2,9 +2,12 @@
  * unit of work is one head of one token, [head_dim], q heads first. A unit is normalised (if the
  * model wants that) and rotated while it is in L1. Interleaved pairs take a scalar path: no model
  * that we support has them after loading. */
+#include <math.h>
+
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/rope/rope.h"
+#include "ops/rope/rope_impls.h"
 #include "ops/simd_any.h"
 
 static inline void norm_head(float *x, int64_t n, const vt_tensor *weight, float plus, float eps)
@@ -89,3 +92,12 @@ static inline void rope_describe(const void *args, const vt_target *t, const vt_
                  a->head_dim);
     vt_cut_cpu(out, t, tokens * heads, (int32_t)(VF * sizeof(float)));
 }
+
+#ifndef SIMD_PART
+const vt_impl SIMD_ROW(rope) = {.name = SIMD_NAME,
+                                .device = VT_DEVICE_CPU,
+                                .isa = SIMD_ISA,
+                                .supports = rope_supports,
+                                .run = rope_run,
+                                .describe = rope_describe};
+#endif

@@ -188,19 +188,11 @@ static const vt_operand rope_store_operands[] = {
     {"v_pool", offsetof(rope_store_args, store.v_pool), VT_OPERAND_KV, true, true, 0},
 };
 
-static const vt_impl rope_store_portable = {.name = "portable",
-                                            .device = VT_DEVICE_CPU,
-                                            .supports = rope_store_supports,
-                                            .run = rope_store_run,
-                                            .describe = rope_store_describe};
-
 static const vt_impl *const rope_store_impls[] = {
-#if defined(__x86_64__)
-    &rope_store_avx512,   &rope_store_avx2,
-#elif defined(__aarch64__)
-    &rope_store_neon,
-#endif
-    &rope_store_portable, &rope_store_cuda_impl, &rope_store_cuda_any_impl, NULL,
+    CPU_ROWS(rope_store),
+    &rope_store_cuda_impl,
+    &rope_store_cuda_any_impl,
+    NULL,
 };
 
 static const vt_impl *const rope_store_variants[] = {

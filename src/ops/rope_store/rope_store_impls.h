@@ -1,10 +1,9 @@
 #ifndef VT_OPS_ROPE_STORE_IMPLS_H
 #define VT_OPS_ROPE_STORE_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl rope_store_avx2, rope_store_avx512;
-extern const vt_impl rope_store_neon;
+CPU_ROWS_DECLARE(rope_store);
 
 /* Never chosen by an engine. */
 extern const vt_impl rope_store_cuda_apart, rope_store_apart_avx2, rope_store_apart_avx512;

@@ -2,7 +2,9 @@
  * work is one head of one token, q heads first, then k, then v. A k head is rotated in place and
  * stored while it is in L1, so no worker waits for another one. */
 #include "ops/rope_store/rope_store.h"
+#include "ops/rope_store/rope_store_impls.h"
 
+#define SIMD_PART /* their functions, not their rows */
 #include "ops/rope/rope_kernel.h"
 #include "ops/kv_store/kv_store_kernel.h"
 
@@ -66,3 +68,20 @@ static void rope_store_describe(const void *args, const vt_target *t, const vt_s
                  a->head_dim);
     vt_cut_cpu(out, t, tokens * heads, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(rope_store) = {.name = SIMD_NAME,
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = SIMD_ISA,
+                                      .supports = rope_store_supports,
+                                      .run = rope_store_run,
+                                      .describe = rope_store_describe};
+
+#ifndef SIMD_PORTABLE /* a variant has no portable form */
+const vt_impl SIMD_ROW(rope_store_apart) = {.name = "apart-" SIMD_NAME,
+                                            .device = VT_DEVICE_CPU,
+                                            .isa = SIMD_ISA,
+                                            .supports = rope_store_supports,
+                                            .run = apart_run,
+                                            .describe = rope_store_describe,
+                                            .extra = apart_extra};
+#endif

@@ -388,20 +388,10 @@ static void sample_shape(const void *args, const vt_batch *batch, int64_t most_w
     p[VOCAB] = a->logits->dim[1];
 }
 
-static const vt_impl sample_portable = {.name = "portable",
-                                        .device = VT_DEVICE_CPU,
-                                        .supports = sample_supports,
-                                        .run = sample_run,
-                                        .describe = sample_describe,
-                                        .workspace = sample_workspace};
-
 static const vt_impl *const sample_impls[] = {
-#if defined(__x86_64__)
-    &sample_avx512,   &sample_avx2,
-#elif defined(__aarch64__)
-    &sample_neon,
-#endif
-    &sample_portable, &sample_cuda_impl, NULL,
+    CPU_ROWS(sample),
+    &sample_cuda_impl,
+    NULL,
 };
 
 static const vt_operand sample_operands[] = {

@@ -2,9 +2,9 @@
 #define VT_OPS_SAMPLE_IMPLS_H
 
 #include "ops/sample/sample.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl sample_avx2, sample_avx512;
-extern const vt_impl sample_neon;
+CPU_ROWS_DECLARE(sample);
 
 /* The candidates of a row and how to order them: higher x first, lower id first among equals. */
 typedef struct sample_candidates {

@@ -16,8 +16,8 @@
 #include <math.h>
 
 #include "ops/access.h"
-#include "ops/sample/sample_impls.h"
 #include "ops/cut.h"
+#include "ops/sample/sample_impls.h"
 #include "ops/simd_any.h"
 
 enum { DRAW_BLOCK = 1024, BISECTIONS = 24, FEW = 512 };
@@ -312,3 +312,11 @@ static void sample_describe(const void *args, const vt_target *t, const vt_size 
     vt_cut_shape(out, "%lld rows of %lld logits", (long long)rows, (long long)a->logits->dim[1]);
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(sample) = {.name = SIMD_NAME,
+                                  .device = VT_DEVICE_CPU,
+                                  .isa = SIMD_ISA,
+                                  .supports = sample_supports,
+                                  .run = sample_run,
+                                  .describe = sample_describe,
+                                  .workspace = sample_workspace};

@@ -135,19 +135,10 @@ static void short_conv_shape(const void *args, const vt_batch *batch, int64_t mo
     p[FORM] = a->silu;
 }
 
-static const vt_impl short_conv_portable = {.name = "portable",
-                                            .device = VT_DEVICE_CPU,
-                                            .supports = short_conv_supports,
-                                            .run = short_conv_run,
-                                            .describe = short_conv_describe};
-
 static const vt_impl *const short_conv_impls[] = {
-#if defined(__x86_64__)
-    &short_conv_avx512,   &short_conv_avx2,
-#elif defined(__aarch64__)
-    &short_conv_neon,
-#endif
-    &short_conv_portable, &short_conv_cuda, NULL,
+    CPU_ROWS(short_conv),
+    &short_conv_cuda,
+    NULL,
 };
 
 static const vt_operand short_conv_operands[] = {

@@ -1,9 +1,10 @@
 #ifndef VT_OPS_SHORT_CONV_IMPLS_H
 #define VT_OPS_SHORT_CONV_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl short_conv_avx2, short_conv_avx512, short_conv_cuda;
-extern const vt_impl short_conv_neon;
+CPU_ROWS_DECLARE(short_conv);
+
+extern const vt_impl short_conv_cuda;
 
 #endif

@@ -6,6 +6,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/short_conv/short_conv.h"
+#include "ops/short_conv/short_conv_impls.h"
 #include "ops/simd_any.h"
 
 enum { CONV_CHANNELS = 64 /* of a sequence that are one piece of work */ };
@@ -86,3 +87,10 @@ static void short_conv_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_cpu(out, t, size->seqs * vt_ceil_div(hidden, CONV_CHANNELS),
                (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(short_conv) = {.name = SIMD_NAME,
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = SIMD_ISA,
+                                      .supports = short_conv_supports,
+                                      .run = short_conv_run,
+                                      .describe = short_conv_describe};

@@ -167,41 +167,9 @@ static void row_gate_shape(const void *args, const vt_batch *batch, int64_t most
 
 /* ---- the cards ---- */
 
-static const vt_impl head_split_portable = {.name = "portable",
-                                            .device = VT_DEVICE_CPU,
-                                            .supports = head_gate_supports,
-                                            .run = head_split_run,
-                                            .describe = head_gate_describe};
-static const vt_impl head_gate_portable = {.name = "portable",
-                                           .device = VT_DEVICE_CPU,
-                                           .supports = head_gate_supports,
-                                           .run = head_gate_run,
-                                           .describe = head_gate_describe};
-static const vt_impl row_gate_portable = {.name = "portable",
-                                          .device = VT_DEVICE_CPU,
-                                          .supports = row_gate_supports,
-                                          .run = row_gate_run,
-                                          .describe = row_gate_describe};
-
-#if defined(__x86_64__)
-static const vt_impl *const head_split_impls[] = {&head_split_avx512, &head_split_avx2,
-                                                  &head_split_portable, &head_split_cuda, NULL};
-static const vt_impl *const head_gate_impls[] = {&head_gate_avx512, &head_gate_avx2,
-                                                 &head_gate_portable, &head_gate_cuda, NULL};
-static const vt_impl *const row_gate_impls[] = {&row_gate_avx512, &row_gate_avx2,
-                                                &row_gate_portable, &row_gate_cuda, NULL};
-#elif defined(__aarch64__)
-static const vt_impl *const head_split_impls[] = {&head_split_neon, &head_split_portable,
-                                                  &head_split_cuda, NULL};
-static const vt_impl *const head_gate_impls[] = {&head_gate_neon, &head_gate_portable,
-                                                 &head_gate_cuda, NULL};
-static const vt_impl *const row_gate_impls[] = {&row_gate_neon, &row_gate_portable, &row_gate_cuda,
-                                                NULL};
-#else
-static const vt_impl *const head_split_impls[] = {&head_split_portable, &head_split_cuda, NULL};
-static const vt_impl *const head_gate_impls[] = {&head_gate_portable, &head_gate_cuda, NULL};
-static const vt_impl *const row_gate_impls[] = {&row_gate_portable, &row_gate_cuda, NULL};
-#endif
+static const vt_impl *const head_split_impls[] = {CPU_ROWS(head_split), &head_split_cuda, NULL};
+static const vt_impl *const head_gate_impls[] = {CPU_ROWS(head_gate), &head_gate_cuda, NULL};
+static const vt_impl *const row_gate_impls[] = {CPU_ROWS(row_gate), &row_gate_cuda, NULL};
 
 static const vt_operand head_split_operands[] = {
     {"x", offsetof(head_split_args, x), VT_OPERAND_ACTIVATION, true, false, 0},

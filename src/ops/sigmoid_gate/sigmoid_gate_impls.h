@@ -1,10 +1,12 @@
 #ifndef VT_OPS_SIGMOID_GATE_SIGMOID_GATE_IMPLS_H
 #define VT_OPS_SIGMOID_GATE_SIGMOID_GATE_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl head_split_avx2, head_split_avx512, head_gate_avx2, head_gate_avx512,
-    row_gate_avx2, row_gate_avx512, head_split_cuda, head_gate_cuda, row_gate_cuda;
-extern const vt_impl head_split_neon, head_gate_neon, row_gate_neon;
+CPU_ROWS_DECLARE(head_split);
+CPU_ROWS_DECLARE(head_gate);
+CPU_ROWS_DECLARE(row_gate);
+
+extern const vt_impl head_split_cuda, head_gate_cuda, row_gate_cuda;
 
 #endif

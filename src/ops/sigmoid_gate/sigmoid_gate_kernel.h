@@ -3,6 +3,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
+#include "ops/sigmoid_gate/sigmoid_gate_impls.h"
 #include "ops/simd_any.h"
 
 static inline vf sigmoid(vf g)
@@ -103,3 +104,24 @@ static void row_gate_describe(const void *args, const vt_target *t, const vt_siz
                  (long long)a->y->dim[1], (long long)a->w->dim[0]);
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(head_split) = {.name = SIMD_NAME,
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = SIMD_ISA,
+                                      .supports = head_gate_supports,
+                                      .run = head_split_run,
+                                      .describe = head_gate_describe};
+
+const vt_impl SIMD_ROW(head_gate) = {.name = SIMD_NAME,
+                                     .device = VT_DEVICE_CPU,
+                                     .isa = SIMD_ISA,
+                                     .supports = head_gate_supports,
+                                     .run = head_gate_run,
+                                     .describe = head_gate_describe};
+
+const vt_impl SIMD_ROW(row_gate) = {.name = SIMD_NAME,
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = SIMD_ISA,
+                                    .supports = row_gate_supports,
+                                    .run = row_gate_run,
+                                    .describe = row_gate_describe};

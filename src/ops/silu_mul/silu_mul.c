@@ -89,19 +89,10 @@ static void silu_mul_shape(const void *args, const vt_batch *batch, int64_t most
     p[ACTIVATION] = a->activation;
 }
 
-static const vt_impl silu_mul_portable = {.name = "portable",
-                                          .device = VT_DEVICE_CPU,
-                                          .supports = silu_mul_supports,
-                                          .run = silu_mul_run,
-                                          .describe = silu_mul_describe};
-
 static const vt_impl *const silu_mul_impls[] = {
-#if defined(__x86_64__)
-    &silu_mul_avx512,   &silu_mul_avx2,
-#elif defined(__aarch64__)
-    &silu_mul_neon,
-#endif
-    &silu_mul_portable, &silu_mul_cuda_impl, NULL,
+    CPU_ROWS(silu_mul),
+    &silu_mul_cuda_impl,
+    NULL,
 };
 
 static const vt_operand silu_mul_operands[] = {

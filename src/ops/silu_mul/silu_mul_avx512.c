@@ -1,14 +1,4 @@
 /* Gated activation for avx512: silu_mul_kernel.h over this instruction set's vectors. */
 #include "ops/simd_avx512.h"
 
-#include <math.h>
-
-#include "ops/silu_mul/silu_mul_impls.h"
 #include "ops/silu_mul/silu_mul_kernel.h"
-
-const vt_impl silu_mul_avx512 = {.name = "avx512",
-                                 .device = VT_DEVICE_CPU,
-                                 .isa = VT_ISA_AVX512,
-                                 .supports = silu_mul_supports,
-                                 .run = silu_mul_run,
-                                 .describe = silu_mul_describe};

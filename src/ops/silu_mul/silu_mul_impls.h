@@ -1,9 +1,8 @@
 #ifndef VT_OPS_SILU_MUL_IMPLS_H
 #define VT_OPS_SILU_MUL_IMPLS_H
 
-#include "ops/op.h"
+#include "ops/cpu_rows.h"
 
-extern const vt_impl silu_mul_avx2, silu_mul_avx512;
-extern const vt_impl silu_mul_neon;
+CPU_ROWS_DECLARE(silu_mul);
 
 #endif

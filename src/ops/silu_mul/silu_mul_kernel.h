@@ -8,6 +8,7 @@
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/silu_mul/silu_mul.h"
+#include "ops/silu_mul/silu_mul_impls.h"
 #include "ops/simd_any.h"
 
 enum { SILU_CHUNK = 1024 }; /* elements of a row that are one piece of work */
@@ -57,3 +58,10 @@ static void silu_mul_describe(const void *args, const vt_target *t, const vt_siz
     out->tile[1] = SILU_CHUNK;
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, SILU_CHUNK), (int32_t)(VF * sizeof(float)));
 }
+
+const vt_impl SIMD_ROW(silu_mul) = {.name = SIMD_NAME,
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = SIMD_ISA,
+                                    .supports = silu_mul_supports,
+                                    .run = silu_mul_run,
+                                    .describe = silu_mul_describe};

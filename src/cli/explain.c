@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/term/figure.h"
 #include "cli/cli.h"
 #include "cli/models/model_name.h"
 #include "device/hardware.h"
@@ -297,8 +298,7 @@ static void put_roofs(vt_buf *b, const vt_roofs *r)
     else if (r->threads > 0)
         vt_buf_printf(b, ", %s, %d thread%s%s", r->level, r->threads, vt_text_s(r->threads),
                       r->measured ? " (measured; vitrine env measures again)" : "");
-    vt_buf_puts(b, ": reads ");
-    vt_text_rate(b, vt_roofs_bandwidth(r), "B");
+    vt_text_printf(b, ": reads %f B/s", vt_roofs_bandwidth(r));
     put_tag(b, r, r->near_bytes_per_s > 0 ? VT_ROOF_WEIGHTS : VT_ROOF_MEMORY);
     for (int i = 0; i < 3; i++)
         if (vt_roof_get(r, unit[i]) > 0) {
@@ -458,8 +458,7 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
 {
     vt_buf text = {0};
     if (isfinite(x->total.expected_s)) {
-        vt_buf_puts(&text, "It is expected to take ");
-        vt_text_time(&text, x->total.expected_s);
+        vt_text_printf(&text, "It is expected to take %f s", x->total.expected_s);
         put_without(&text, x);
         vt_buf_printf(&text,
                       ": %.0f tokens/s. [modelled: the launch of each call, and its work at the "
@@ -492,10 +491,11 @@ static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
     vt_buf text = {0};
     if (s->n_state_layers == 0)
         return;
-    vt_buf_printf(&text, "%d layers keep a state in place of KV: a slot takes ", s->n_state_layers);
-    vt_text_bytes(&text, (double)vt_kv_slot_bytes(s));
-    vt_buf_puts(&text, ", however long the sequence is. Each sequence has one, and so has each "
-                       "snapshot in the prefix cache.");
+    vt_text_printf(
+        &text,
+        "%d layers keep a state in place of KV: a slot takes %f B, however long the sequence is. "
+        "Each sequence has one, and so has each snapshot in the prefix cache.",
+        s->n_state_layers, (double)vt_kv_slot_bytes(s));
     vt_buf_putc(b, '\n');
     vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
     vt_buf_putc(b, '\n');
@@ -529,15 +529,16 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         put_all_cuts(&b, &c->out, x);
     put_state(&b, &c->out, x);
     if (vt_cost_bytes(&x->total.extra) > 0) {
-        vt_buf_puts(&b, "\nBeyond that the implementations move ");
-        vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
-        vt_buf_puts(&b, " of their own (copies, partial results).\n");
+        vt_text_printf(
+            &b,
+            "\nBeyond that the implementations move %f B of their own (copies, partial results).\n",
+            (double)vt_cost_bytes(&x->total.extra));
     }
-    vt_buf_puts(&b, vt_roofs_disturbed(&x->roofs)
-                        ? "\nAt these roofs, some of them disturbed, the step takes at least "
-                        : "\nNo machine with these roofs does the step in less than ");
-    vt_text_time(&b, x->total.floor_s);
-    vt_buf_printf(&b, ": %.0f tokens/s.\n", x->total.floor_s > 0 ? tokens / x->total.floor_s : 0);
+    vt_text_printf(&b, "%s%f s: %.0f tokens/s.\n",
+                   vt_roofs_disturbed(&x->roofs)
+                       ? "\nAt these roofs, some of them disturbed, the step takes at least "
+                       : "\nNo machine with these roofs does the step in less than ",
+                   x->total.floor_s, x->total.floor_s > 0 ? tokens / x->total.floor_s : 0);
     put_expected(&b, &c->out, x, tokens);
     bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&roofs);

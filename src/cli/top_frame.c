@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/term/figure.h"
 #include "openai/json_load.h"
 
 enum { LABEL = 10, MOST_ROWS = 200 };
@@ -322,8 +323,7 @@ static void draw_queued(frame *f, const json_t *q)
     const char *given = json_string_value(at(q, NULL, "why"));
     vt_buf_printf(f->out, "#%.0f", count(q, NULL, "request"));
     vt_text_pad(f->out, f->line, LABEL);
-    vt_buf_puts(f->out, "waits ");
-    vt_text_time(f->out, fmax(0, number(q, NULL, "waits_s")));
+    vt_text_printf(f->out, "waits %f s", fmax(0, number(q, NULL, "waits_s")));
     vt_text_pad(f->out, f->line, 32);
     put_named(f->out, count(q, NULL, "tokens"), " tokens: ");
     for (size_t i = 0; given && i < sizeof why / sizeof *why; i++)

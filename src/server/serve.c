@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
+#include "base/term/figure.h"
 #include "base/term/term.h"
 #include "model/catalogue.h"
 #include "model/model.h"
@@ -196,25 +197,22 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
     int32_t context = vt_engine_max_context(s->engine);
     double full = (double)st->pages / (double)vt_ceil_div(context, st->page_size);
     vt_buf b = {0};
-    vt_buf_puts(&b, "memory: ");
-    vt_text_bytes(&b, vt_executor_value(x, "packed_bytes", 0));
-    vt_buf_puts(&b, " of weights, ");
-    vt_text_bytes(&b, vt_executor_value(x, "kv_bytes", 0));
-    vt_buf_printf(&b, " of KV, which %.1f sequences of full context fill; up to %d run at a time",
-                  full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+    vt_text_printf(&b,
+                   "memory: %f B of weights, %f B of KV, which %.1f sequences of full context "
+                   "fill; up to %d run at a time",
+                   vt_executor_value(x, "packed_bytes", 0), vt_executor_value(x, "kv_bytes", 0),
+                   full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
     if (vt_executor_value(x, "state_slots", 0) > 0) {
-        vt_buf_puts(&b, "; ");
-        vt_text_bytes(&b, vt_executor_value(x, "state_bytes", 0));
-        vt_buf_printf(&b, " of sequence state in %.0f slots",
-                      vt_executor_value(x, "state_slots", 0));
+        vt_text_printf(&b, "; %f B of sequence state in %.0f slots",
+                       vt_executor_value(x, "state_bytes", 0),
+                       vt_executor_value(x, "state_slots", 0));
     }
     vt_executor_held held = {0};
     if (x->held)
         x->held(x, &held);
     if (held.graph_host_bytes > 0) {
-        vt_buf_printf(&b, "; %d CUDA graphs take ", held.graphs);
-        vt_text_bytes(&b, (double)held.graph_host_bytes);
-        vt_buf_puts(&b, " of host memory");
+        vt_text_printf(&b, "; %d CUDA graphs take %f B of host memory", held.graphs,
+                       (double)held.graph_host_bytes);
     }
     if (!b.failed)
         say(s, b.data);

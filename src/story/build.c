@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/stats.h"
+#include "base/term/figure.h"
 #include "device/probe.h"
 #include "kv/radix.h"
 #include "model/model.h"
@@ -509,16 +510,11 @@ static void headline_gpu(vt_buf *b, const phase *d, const vt_roofs *roofs)
     double bytes = 0, step_s = phase_step_s(d);
     for (int32_t i = 0; i < d->n_ops; i++)
         bytes += d->op[i].link ? 0 : op_bytes(&d->op[i]) / d->n_timed;
-    vt_buf_puts(b, " A decode step moves ");
-    vt_text_bytes(b, bytes);
-    vt_buf_puts(b, " in ");
-    vt_text_time(b, step_s);
-    vt_buf_puts(b, ": ");
-    vt_text_rate(b, bytes / step_s, "B");
-    vt_buf_printf(b, ", %.0f %% of what this GPU reads (measured). The floor is ",
-                  100 * bytes / step_s / vt_roofs_bandwidth(roofs));
-    vt_text_time(b, d->floor_s / d->n_timed);
-    vt_buf_puts(b, " a step.");
+    vt_text_printf(b,
+                   " A decode step moves %f B in %f s: %f B/s, %.0f %% of what this GPU reads "
+                   "(measured). The floor is %f s a step.",
+                   bytes, step_s, bytes / step_s, 100 * bytes / step_s / vt_roofs_bandwidth(roofs),
+                   d->floor_s / d->n_timed);
 }
 
 static void headline_decode(vt_buf *b, const phase *d, const vt_roofs *roofs)
@@ -530,15 +526,13 @@ static void headline_decode(vt_buf *b, const phase *d, const vt_roofs *roofs)
             weight_s += d->op[i].s;
         }
     if (weight_s > 0 && d->ops_s > 0) {
-        vt_buf_printf(b, " %.0f %% of the decode time streams weights at ",
-                      100 * weight_s / d->ops_s);
-        vt_text_rate(b, weights / weight_s, "B");
-        vt_buf_printf(b, ", %.0f %% of what this machine reads over that many bytes (measured).",
-                      100 * weights / weight_s / vt_roofs_bandwidth(roofs));
+        vt_text_printf(b,
+                       " %.0f %% of the decode time streams weights at %f B/s, %.0f %% of what "
+                       "this machine reads over that many bytes (measured).",
+                       100 * weight_s / d->ops_s, weights / weight_s,
+                       100 * weights / weight_s / vt_roofs_bandwidth(roofs));
     }
-    vt_buf_puts(b, " The floor is ");
-    vt_text_time(b, d->floor_s / d->n_timed);
-    vt_buf_puts(b, " a step.");
+    vt_text_printf(b, " The floor is %f s a step.", d->floor_s / d->n_timed);
 }
 
 static void put_headline(vt_json *w, const story_input *in, const story_record *r,
@@ -548,11 +542,9 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
     const phase *d = &phases[STORY_DECODE];
     story_withheld(&b, &f->machine);
     if (r->mine && r->mine->n_token_ns > 0) {
-        vt_buf_puts(&b, "First token after ");
-        vt_text_time(&b, f->ttft_s);
+        vt_text_printf(&b, "First token after %f s", f->ttft_s);
         if (f->n_gaps >= ENOUGH_GAPS) {
-            vt_buf_puts(&b, ", then one every ");
-            vt_text_time(&b, f->itl_p50_s);
+            vt_text_printf(&b, ", then one every %f s", f->itl_p50_s);
         }
         vt_buf_puts(&b, ".");
     } else

@@ -40,7 +40,7 @@ static vt_status run_kernel(lab *l, vt_err *err)
     assert_true(expected > 0 && expected == k.expected_s);
     assert_true(lab_kernel_rows(l, "embed", shape, rows, 16, err) >= 1);
     lab_outcome(l, "time of a call", k.median_s, false);
-    lab_number(l, "time", k.median_s, LAB_SECONDS, "measured", "of one call");
+    lab_number(l, "time", k.median_s, VT_SECONDS, "measured", "of one call");
     lab_item(l, "why", "it moves %.0f bytes", k.bytes);
     lab_missing(l, "counters", "no counters are read");
     lab_table(l, "shapes", "one shape", lab_kernel_columns);
@@ -249,8 +249,8 @@ static vt_status run_counts(lab *l, vt_err *err)
     (void)err;
     for (int i = 0; i < 5; i++)
         lab_item(l, items[i].key, "told");
-    lab_predict(l, "kernels that work", 15, LAB_COUNT, "all");
-    lab_predict(l, "time", 1, LAB_SECONDS, "one");
+    lab_predict(l, "kernels that work", 15, VT_COUNT, "all");
+    lab_predict(l, "time", 1, VT_SECONDS, "one");
     lab_outcome(l, "kernels that work", 15, true);
     lab_outcome(l, "time", 1, true);
     return VT_OK;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/term/figure.h"
 #include "cli/bench/bench.h"
 
 extern char **environ;
@@ -76,13 +77,12 @@ static int report(const cli *c, const cli_sample *wall, const cli_sample *reside
         cli_sample_write(&w, "resident_bytes", resident, 0);
         return cli_object_print(&w);
     }
-    vt_buf_printf(
-        &b,
-        "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d start%s), at most ",
-        model, cli_sample_mean(wall), isfinite(cli_sample_stdev(wall)) ? cli_sample_stdev(wall) : 0,
-        wall->low, wall->n, vt_text_s(wall->n));
-    vt_text_bytes(&b, resident->high);
-    vt_buf_puts(&b, " resident\n");
+    vt_text_printf(&b,
+                   "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d start%s), "
+                   "at most %f B resident\n",
+                   model, cli_sample_mean(wall),
+                   isfinite(cli_sample_stdev(wall)) ? cli_sample_stdev(wall) : 0, wall->low,
+                   wall->n, vt_text_s(wall->n), resident->high);
     fputs(b.data ? b.data : "", stdout);
     vt_buf_release(&b);
     return CLI_DONE;

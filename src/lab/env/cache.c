@@ -12,6 +12,7 @@
  *   │   │     sm_90a  nvrtc 13.1  24 regs  0 B spilled  24.1 ms  6.15 KB  0df017ccc97f */
 #include <string.h>
 
+#include "base/term/figure.h"
 #include "lab/env/env.h"
 
 static size_t base_of(const char *name) { return strcspn(name, "<"); }
@@ -67,12 +68,9 @@ static void put_kernel(vt_buf *b, const vt_term *term, const jit_cached *c, bool
         vt_buf_puts(&text, "no template parameters");
     put_branch(b, term, first, rest, text.data ? text.data : "");
     vt_buf_clear(&text);
-    vt_buf_printf(&text, "%s, nvrtc %d.%d, %d regs, %d B spilled, ", c->arch, c->nvrtc_major,
-                  c->nvrtc_minor, c->registers, c->spill_bytes);
-    vt_text_time(&text, c->compile_ms * 1e-3);
-    vt_buf_puts(&text, ", ");
-    vt_text_bytes(&text, (double)c->bytes);
-    vt_buf_printf(&text, ", %.12s", c->key);
+    vt_text_printf(&text, "%s, nvrtc %d.%d, %d regs, %d B spilled, %f s, %f B, %.12s", c->arch,
+                   c->nvrtc_major, c->nvrtc_minor, c->registers, c->spill_bytes,
+                   c->compile_ms * 1e-3, (double)c->bytes, c->key);
     put_branch(b, term, rest, rest, text.data ? text.data : "");
     vt_buf_release(&text);
 }
@@ -90,11 +88,8 @@ static void put_name(vt_buf *b, const jit_cached *c, int32_t n, bool last)
     }
     vt_buf_printf(&text, "%.*s", (int)base_of(c->name), c->name);
     vt_text_pad(&text, 0, 24);
-    vt_buf_printf(&text, " %d kernel%s, %s, ", n, vt_text_s(n),
-                  one_arch ? c->arch : "several architectures");
-    vt_text_bytes(&text, bytes);
-    vt_buf_puts(&text, ", compiled in ");
-    vt_text_time(&text, ms * 1e-3);
+    vt_text_printf(&text, " %d kernel%s, %s, %f B, compiled in %f s", n, vt_text_s(n),
+                   one_arch ? c->arch : "several architectures", bytes, ms * 1e-3);
     vt_buf_printf(b, "%s%s\n", last ? "└── " : "├── ", text.data ? text.data : "");
     vt_buf_release(&text);
 }

@@ -49,7 +49,7 @@ static vt_status sharing(lab *l, const lab_server *s, json_t *file, vt_err *err)
                   .why = "tokens that are found are not computed; what remains is the rest of the "
                          "prompt, and what a step costs that has few tokens"};
     lab_load load = {SHARING, 1, 16, 4, 1, 512, PREFIXES, 6001};
-    lab_predict(l, "speed-up of a hit", (load.input + 512.0) / load.input, LAB_RATIO,
+    lab_predict(l, "speed-up of a hit", (load.input + 512.0) / load.input, VT_RATIO,
                 "a prompt's 528 tokens over the 16 that its prefix does not hold; each token costs "
                 "the same, and the chat template's are not counted");
     TRY(lab_load_run(l, s, &load, &a, err));

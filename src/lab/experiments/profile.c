@@ -85,7 +85,7 @@ static vt_status predict_batches(lab *l, const lab_server *s, double *gain, vt_e
     double generated = (double)lab_int(l, "gen", 16, 48);
     TRY(lab_server_memory_of(s, &memory, err));
     *gain = lab_batch_gain(&memory, 8, 32 + generated / 2);
-    lab_predict(l, "gain of 8 requests at once", *gain, LAB_RATIO,
+    lab_predict(l, "gain of 8 requests at once", *gain, VT_RATIO,
                 "bytes of 8 decode steps of one sequence over those of one step of 8");
     return VT_OK;
 }

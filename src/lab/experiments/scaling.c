@@ -82,7 +82,7 @@ static vt_status measure(lab *l, const lab_server *s, vt_err *err)
     TRY(lab_server_memory_of(s, &m, err));
     double roof = l->roofs.memory_bytes_per_s;
     lab_predict(l, gap, roof > 0 ? lab_step_bytes(&m, load.concurrency, tokens) / roof : NAN,
-                LAB_SECONDS,
+                VT_SECONDS,
                 "bytes of a decode step of all sequences at the measured memory roof: the least");
     TRY(lab_load_run(l, s, &load, &a, err));
     tell_single(l, &a);

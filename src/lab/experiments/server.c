@@ -48,7 +48,7 @@ static vt_status predict_start(lab *l, vt_err *err)
     vt_options_free(o);
     TRY(status);
     double roof = l->ordinal >= 0 ? l->roofs.to_device_bytes_per_s : l->roofs.copy_bytes_per_s / 2;
-    lab_predict(l, until_ready, roof > 0 ? (double)m->weight_bytes / roof : NAN, LAB_SECONDS,
+    lab_predict(l, until_ready, roof > 0 ? (double)m->weight_bytes / roof : NAN, VT_SECONDS,
                 l->ordinal >= 0
                     ? "the weights at the measured rate of the link to the GPU; reading "
                       "the tokenizer and compiling kernels come on top"
@@ -69,7 +69,7 @@ static vt_status tell_server(lab *l, const lab_server *s, vt_err *err)
     lab_item(l, "loaded", "%s", text.data ? text.data : "");
     vt_buf_release(&text);
     json_decref(info);
-    lab_number(l, "memory", lab_resident_bytes(s->pid), LAB_BYTES, "measured",
+    lab_number(l, "memory", lab_resident_bytes(s->pid), VT_BYTES, "measured",
                "resident, the mapped model file included");
     lab_outcome(l, until_ready, s->ready_s, false);
     return lab_write_memory(l, s, &m, err);
@@ -148,7 +148,7 @@ static vt_status run_start(lab *l, vt_err *err)
         TRY(lab_server_end_left(l, err));
     TRY(predict_start(l, err));
     TRY(start_and_turn(l, &s, err));
-    lab_number(l, "ready", s.ready_s, LAB_SECONDS, "measured", "from fork to the first /health");
+    lab_number(l, "ready", s.ready_s, VT_SECONDS, "measured", "from fork to the first /health");
     lab_item(l, "address",
              "%s, port %d, process %d; it stays, and 'vitrine lab experiments 1 --stop' ends it",
              s.url, s.port, s.pid);
@@ -215,7 +215,7 @@ static vt_status predict_rates(lab *l, const lab_server *s, double *gain, vt_err
 {
     lab_load load = rates_load(l);
     TRY(promised(s, &load, 16, gain, err));
-    lab_predict(l, "gain of 16 requests at once", *gain, LAB_RATIO,
+    lab_predict(l, "gain of 16 requests at once", *gain, VT_RATIO,
                 "bytes of 16 decode steps of one sequence over those of one step of 16: the "
                 "weights are read once for all. Prefill and arithmetic gain less");
     return VT_OK;

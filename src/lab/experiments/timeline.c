@@ -178,7 +178,7 @@ static vt_status predict_step(lab *l, const lab_server *s, vt_err *err)
            roof = l->roofs.memory_bytes_per_s;
     TRY(lab_server_memory_of(s, &m, err));
     lab_predict(l, "a decode step", roof > 0 ? lab_step_bytes(&m, 1, tokens) / roof : NAN,
-                LAB_SECONDS,
+                VT_SECONDS,
                 "weights, and K and V of the request's tokens, at the measured memory roof: the "
                 "least");
     return VT_OK;
@@ -189,7 +189,7 @@ static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
 {
     lab_server_memory m;
     TRY(lab_server_memory_of(s, &m, err));
-    lab_number(l, "memory", lab_resident_bytes(s->pid), LAB_BYTES, "measured", "resident");
+    lab_number(l, "memory", lab_resident_bytes(s->pid), VT_BYTES, "measured", "resident");
     return lab_write_memory(l, s, &m, err);
 }
 

@@ -90,7 +90,7 @@ void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k)
                  100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->registers, k->spill_bytes);
 }
 
-void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of)
+void lab_figure(lab *l, const char *key, double v, vt_unit unit, const char *of)
 {
     if (isfinite(v))
         lab_number(l, key, v, unit, "derived", of);
@@ -108,7 +108,7 @@ void lab_copy_share(lab *l, const char *key, const lab_kernel *k)
                  "faster than memory copies, measured: that roof does not bind it, because bytes "
                  "are read from a cache or more are read than written");
     else
-        lab_figure(l, key, share, LAB_SHARE,
+        lab_figure(l, key, share, VT_SHARE,
                    "of the measured copy roof of memory: as many bytes are written as are read");
 }
 
@@ -127,7 +127,7 @@ void lab_tell_runs(lab *l, const lab_runs *r, const char *key, const char *call,
         lab_cells(l, "%s|%s|%f s|%f s|%f share|%s", r->name[i], k->impl, k->median_s, k->least_s,
                   k->of_roof, k->bound);
         lab_cell_number(l, by_flops ? k->flops / k->bytes : lab_bandwidth(k),
-                        by_flops ? LAB_COUNT : LAB_BYTES_PER_S);
+                        by_flops ? VT_COUNT : VT_BYTES_PER_S);
         lab_cell(l, "%.1e", k->error);
     }
 }

@@ -189,7 +189,7 @@ static void tell_scoreboard(lab *l, const lab_kernel *k)
     if (lab_ncu_read(l,
                      &(lab_kernel_ask){.op = "attention_decode", .shape = shape, .impl = k->impl},
                      "attention", "ncu_decode.csv", &c, why))
-        lab_number(l, "long_scoreboard", c.stall[0] / c.stalled, LAB_SHARE, "measured",
+        lab_number(l, "long_scoreboard", c.stall[0] / c.stalled, VT_SHARE, "measured",
                    "of the waits that ncu saw; a warp waits for data from memory or L2");
     else
         lab_missing(l, "long_scoreboard", "%s", why);
@@ -199,9 +199,9 @@ static void tell_hardware(lab *l, const lab_runs *r)
 {
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, true);
-    lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
+    lab_figure(l, "bandwidth", lab_bandwidth(k), VT_BYTES_PER_S,
                "of KV, Q and O, each counted once, over the measured time");
-    lab_figure(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
+    lab_figure(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), VT_SHARE,
                "of the measured memory roof");
     tell_scoreboard(l, k);
     lab_tell_occupancy(l, "occupancy", k);

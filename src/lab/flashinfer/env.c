@@ -89,7 +89,7 @@ static vt_status tell_next_start(lab *l, const jit_ask *ask, vt_jit *j, vt_err *
     int32_t missing, ready, n = vt_jit_count(j);
     double ms, read[3];
     TRY(expect(j, ask, &missing, &ms, err));
-    lab_predict(l, "kernels that the next start compiles", missing, LAB_COUNT,
+    lab_predict(l, "kernels that the next start compiles", missing, VT_COUNT,
                 "the kernels whose name, architecture and NVRTC no file of the cache has");
     TRY(vt_jit_read_cache(j, &ready, err));
     lab_outcome(l, "kernels that the next start compiles", n - ready, false);

@@ -31,7 +31,7 @@ vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *ou
 /* The items occupancy, of a call that was run. */
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k);
 /* A figure that was computed from a time: lab_number, or missing where there is no time. */
-void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of);
+void lab_figure(lab *l, const char *key, double v, vt_unit unit, const char *of);
 /* Bytes of a call a second as a share of the measured copy roof, or that this does not bind it. */
 void lab_copy_share(lab *l, const char *key, const lab_kernel *k);
 /* Bytes (compulsory) a second of a call; NAN where there is no time. */

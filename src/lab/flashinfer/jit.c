@@ -348,13 +348,13 @@ static vt_status run(lab *l, vt_err *err)
         tell_no_compiler(l, why.message);
         tell_key(l, c->jit);
         vt_cuda_close(c);
-        lab_predict(l, "time of the cold start", NAN, LAB_SECONDS, "there is no compiler");
+        lab_predict(l, "time of the cold start", NAN, VT_SECONDS, "there is no compiler");
         return VT_OK;
     }
     TRY(expected_s(&ask, whole, &expected, err));
     if (l->emulated)
         expected = NAN;
-    lab_predict(l, "time of the cold start", expected, LAB_SECONDS,
+    lab_predict(l, "time of the cold start", expected, VT_SECONDS,
                 l->emulated       ? "the emulated GPU's compiler is the host's, not NVRTC"
                 : isnan(expected) ? "none of these kernels was ever compiled here"
                                   : "the compile times that this user's cache noted, over the "

@@ -150,8 +150,7 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
     put_bytes(l, "two kernels", two ? &apart : NULL, fused.bytes + element * n, n,
               "reads x, r; writes r; reads r; writes y");
     put_bytes(l, "the norm alone", norm, norm->bytes, n, "reads x; writes y");
-    lab_number(l, "bytes_saved", 1 - fused.bytes / (fused.bytes + element * n), LAB_SHARE,
-               "derived",
+    lab_number(l, "bytes_saved", 1 - fused.bytes / (fused.bytes + element * n), VT_SHARE, "derived",
                l->ordinal < 0 ? "of the bytes of two kernels: 16 instead of 20 an element in fp32, "
                                 "as 8 instead of 10 in bf16"
                               : "of the bytes of two kernels: 8 instead of 10 an element in bf16");
@@ -192,7 +191,7 @@ static void tell_hardware(lab *l, const lab_runs *r)
 {
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, false);
-    lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
+    lab_figure(l, "bandwidth", lab_bandwidth(k), VT_BYTES_PER_S,
                "x read, y written, the weights once");
     lab_copy_share(l, "copy_share", k);
     lab_tell_occupancy(l, "occupancy", k);

@@ -57,7 +57,7 @@ static vt_status tell_append(lab *l, const lab_heads *h, vt_err *err)
                       "tokens=%d,decodes=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d", tokens,
                       tokens, h->kv_heads, h->dim, h->kv, h->page));
     vt_buf time = {0};
-    lab_put(&time, k.median_s, LAB_SECONDS);
+    vt_text_figure(&time, k.median_s, VT_SECONDS);
     lab_item(
         l, "append",
         "each of %d sequences appends one token: K and V of %d heads of %d, %.0f bytes a token "

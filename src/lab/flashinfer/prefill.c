@@ -192,9 +192,9 @@ static void tell_hardware(lab *l, const lab_runs *r)
                  "measured fp32 roof",
                  100 * share);
     else
-        lab_figure(l, "tensor_share", share, LAB_SHARE,
+        lab_figure(l, "tensor_share", share, VT_SHARE,
                    "of the measured bf16 roof of the tensor cores; FLOPs of the card");
-    lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
+    lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), VT_SHARE,
                "of the measured memory roof; bytes of Q, K, V and O, each once");
     tell_stalls(l, k);
     lab_tell_roofline(l, r, "roofline", &roof);

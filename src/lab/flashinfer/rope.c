@@ -269,7 +269,7 @@ static vt_status run(lab *l, vt_err *err)
     tell_scaling(l);
     TRY(turn_store(l, err));
     TRY(sweep(l, &k, err));
-    lab_figure(l, "bandwidth", lab_bandwidth(&k), LAB_BYTES_PER_S,
+    lab_figure(l, "bandwidth", lab_bandwidth(&k), VT_BYTES_PER_S,
                "q and k read and written, cos/sin rows read");
     lab_copy_share(l, "copy_share", &k);
     TRY(tell_access(l, &k, err));

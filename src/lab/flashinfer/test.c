@@ -236,7 +236,7 @@ static vt_status run(lab *l, vt_err *err)
 {
     totals sum = {.worst = 0};
     static const char what[] = "the largest error, as a share of its tolerance";
-    lab_predict(l, what, NAN, LAB_SHARE,
+    lab_predict(l, what, NAN, VT_SHARE,
                 "rounding errors have bounds, not expectations; the tolerance is the bound");
     TRY(test_all(l, &sum, err));
     lab_outcome(l, what, sum.worst, false);

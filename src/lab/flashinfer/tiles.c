@@ -17,11 +17,10 @@ void lab_put_softmax(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t t
                   "  O = O / l                                one division at the end\n",
                   rows, rows / group > 0 ? rows / group : 1, vt_text_s(rows / group), group, h->dim,
                   keys, rows, keys);
-    vt_buf_puts(b, "The scores of all heads would be ");
-    vt_text_bytes(b, scores);
-    vt_buf_printf(b, " for %d tokens: never stored. Q, K, V, O: ", tokens);
-    vt_text_bytes(b, moved);
-    vt_buf_puts(b, ".\n");
+    vt_text_printf(b,
+                   "The scores of all heads would be %f B for %d tokens: never stored. Q, K, V, O: "
+                   "%f B.\n",
+                   scores, tokens, moved);
 }
 
 void lab_put_tiles(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t tokens)

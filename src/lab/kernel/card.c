@@ -171,8 +171,8 @@ static void put_cost(const own_kernel_report *r, const vt_term *term, vt_buf *b)
     if (!own)
         return;
     branch(b, term, false, "COST");
-    vt_text_bytes(b, (double)own->bytes);
-    vt_buf_printf(b, " to move at least and %.4g MFLOP", (double)own->flops * 1e-6);
+    vt_text_printf(b, "%f B to move at least and %.4g MFLOP", (double)own->bytes,
+                   (double)own->flops * 1e-6);
     if (own->bytes > 0)
         vt_buf_printf(b, ", %.3g FLOP/byte, for %.40s", (double)own->flops / (double)own->bytes,
                       own->shape);
@@ -281,10 +281,8 @@ static void put_roofline(const own_kernel_report *r, const vt_term *term, vt_buf
     double per_s = (double)own->bytes / (own->us[at] * 1e-6);
     if (ours && !isfinite(ours->us[at]))
         ours = NULL;
-    vt_text_rate(b, per_s, "B");
-    vt_buf_puts(b, " of ");
-    vt_text_rate(b, r->memory_bytes_per_s, "B");
-    vt_buf_printf(b, " that memory gives (%.0f %%)", 100 * per_s / r->memory_bytes_per_s);
+    vt_text_printf(b, "%f B/s of %f B/s that memory gives (%.0f %%)", per_s, r->memory_bytes_per_s,
+                   100 * per_s / r->memory_bytes_per_s);
     if (own->flops == 0 || r->fp32_per_s <= 0 || own->bytes == 0) {
         vt_buf_puts(b, "; it has no FLOPs, so memory is its only roof\n");
         return;

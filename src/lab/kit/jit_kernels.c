@@ -193,13 +193,10 @@ void lab_jit_tree(const jit_file *file, int32_t n, vt_buf *out)
         vt_buf_printf(out, "%s %.*s", last ? "└──" : "├──", (int)strcspn(file[i].name, "<"),
                       file[i].name);
         vt_text_pad(out, begin, NAME);
-        vt_buf_printf(out, "%3d file%s  ", k, k == 1 ? ", " : "s,");
-        vt_text_bytes(out, bytes);
-        vt_buf_puts(out, ", compiled in ");
-        vt_text_time(out, ms * 1e-3);
-        vt_buf_printf(out, "\n%s └── %s-%d.%d.cubin  %.*s%s\n", last ? "   " : "│  ", file[i].key,
-                      file[i].nvrtc_major, file[i].nvrtc_minor, INSTANCE - 40, file[i].name,
-                      strlen(file[i].name) > INSTANCE - 40 ? "..." : "");
+        vt_text_printf(out, "%3d file%s  %f B, compiled in %f s\n%s └── %s-%d.%d.cubin  %.*s%s\n",
+                       k, k == 1 ? ", " : "s,", bytes, ms * 1e-3, last ? "   " : "│  ", file[i].key,
+                       file[i].nvrtc_major, file[i].nvrtc_minor, INSTANCE - 40, file[i].name,
+                       strlen(file[i].name) > INSTANCE - 40 ? "..." : "");
         i += k;
     }
     if (n == 0)

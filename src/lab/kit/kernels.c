@@ -449,7 +449,7 @@ vt_status lab_kernel_predict(lab *l, const char *what, const lab_kernel_ask *ask
 {
     double s;
     TRY(lab_kernel_expect(l, ask, &s, err));
-    lab_predict(l, what, s, LAB_SECONDS, how);
+    lab_predict(l, what, s, VT_SECONDS, how);
     return VT_OK;
 }
 
@@ -481,17 +481,12 @@ static void put_hardware(vt_buf *t, const lab_kernel *k)
 {
     bool arithmetic = strcmp(k->bound, "fp32") == 0 || strcmp(k->bound, "bf16") == 0 ||
                       strcmp(k->bound, "int8") == 0 || strcmp(k->bound, "fp8") == 0;
-    if (arithmetic)
-        lab_put(t, k->flops / k->median_s, LAB_FLOP_PER_S);
-    else
-        lab_put(t, k->bytes / k->median_s, LAB_BYTES_PER_S);
-    if (k->bound == lab_no_roof) {
+    vt_text_figure(t, (arithmetic ? k->flops : k->bytes) / k->median_s,
+                   arithmetic ? VT_FLOP_PER_S : VT_BYTES_PER_S);
+    if (k->bound == lab_no_roof)
         vt_buf_puts(t, ", faster than any roof that was measured");
-    } else {
-        vt_buf_puts(t, ", ");
-        lab_put(t, k->of_roof, LAB_SHARE);
-        vt_buf_printf(t, " of its %s roof", k->bound);
-    }
+    else
+        vt_text_printf(t, ", %f share of its %s roof", k->of_roof, k->bound);
     if (isfinite(k->occupancy))
         vt_buf_printf(t, "; occupancy %.0f %% (%d CTAs an SM, limited by %s), %.2f waves",
                       100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->waves);
@@ -529,9 +524,7 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     char title[320];
     vt_buf_puts(&t, operation);
     card_line(&b, "├──", "operation", &t);
-    vt_buf_printf(&t, "%s: %s; ", k->impl, k->cut);
-    lab_put(&t, k->bytes, LAB_BYTES);
-    vt_buf_printf(&t, ", %.3g FLOP", k->flops);
+    vt_text_printf(&t, "%s: %s; %f B, %.3g FLOP", k->impl, k->cut, k->bytes, k->flops);
     card_line(&b, "├──", "execution", &t);
     put_hardware(&t, k);
     card_line(&b, "├──", "hardware", &t);
@@ -541,9 +534,7 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
         vt_buf_puts(&t, "none of the measured roofs: they allow no less than ");
     else
         vt_buf_printf(&t, "%s: the roofs allow ", k->bound);
-    lab_put(&t, k->least_s, LAB_SECONDS);
-    vt_buf_puts(&t, ", it takes ");
-    lab_put(&t, k->median_s, LAB_SECONDS);
+    vt_text_printf(&t, "%f s, it takes %f s", k->least_s, k->median_s);
     if (k->of_roof < 0.5)
         vt_buf_puts(&t, ", so most of its time goes elsewhere");
     card_line(&b, "├──", "bottleneck", &t);

@@ -83,44 +83,44 @@ void lab_note(lab *l, const char *fmt, ...)
 
 /* "120us", "1.5 ms", "3e9 B/s", "40 %", "17": a value in the unit's own measure. NAN: it is
  * none. */
-static double read_value(const char *text, lab_unit unit)
+static double read_value(const char *text, vt_unit unit)
 {
     static const struct {
         const char *suffix;
         double times;
-        lab_unit unit;
-    } known[] = {{"ns", 1e-9, LAB_SECONDS},
-                 {"us", 1e-6, LAB_SECONDS},
-                 {"ms", 1e-3, LAB_SECONDS},
-                 {"s", 1, LAB_SECONDS},
-                 {"B/s", 1, LAB_BYTES_PER_S},
-                 {"MB/s", 1e6, LAB_BYTES_PER_S},
-                 {"GB/s", 1e9, LAB_BYTES_PER_S},
-                 {"TB/s", 1e12, LAB_BYTES_PER_S},
-                 {"GFLOP/s", 1e9, LAB_FLOP_PER_S},
-                 {"TFLOP/s", 1e12, LAB_FLOP_PER_S},
-                 {"tok/s", 1, LAB_TOKENS_PER_S},
-                 {"tokens/s", 1, LAB_TOKENS_PER_S},
-                 {"B", 1, LAB_BYTES},
-                 {"KB", 1e3, LAB_BYTES},
-                 {"MB", 1e6, LAB_BYTES},
-                 {"GB", 1e9, LAB_BYTES},
-                 {"%", 0.01, LAB_SHARE},
-                 {"x", 1, LAB_RATIO}};
+        vt_unit unit;
+    } known[] = {{"ns", 1e-9, VT_SECONDS},
+                 {"us", 1e-6, VT_SECONDS},
+                 {"ms", 1e-3, VT_SECONDS},
+                 {"s", 1, VT_SECONDS},
+                 {"B/s", 1, VT_BYTES_PER_S},
+                 {"MB/s", 1e6, VT_BYTES_PER_S},
+                 {"GB/s", 1e9, VT_BYTES_PER_S},
+                 {"TB/s", 1e12, VT_BYTES_PER_S},
+                 {"GFLOP/s", 1e9, VT_FLOP_PER_S},
+                 {"TFLOP/s", 1e12, VT_FLOP_PER_S},
+                 {"tok/s", 1, VT_TOKENS_PER_S},
+                 {"tokens/s", 1, VT_TOKENS_PER_S},
+                 {"B", 1, VT_BYTES},
+                 {"KB", 1e3, VT_BYTES},
+                 {"MB", 1e6, VT_BYTES},
+                 {"GB", 1e9, VT_BYTES},
+                 {"%", 0.01, VT_SHARE},
+                 {"x", 1, VT_RATIO}};
     char *end;
     double v = strtod(text, &end);
     if (end == text)
         return NAN;
     end += strspn(end, " ");
     if (!*end)
-        return unit == LAB_COUNT || unit == LAB_RATIO || unit == LAB_TOKENS_PER_S ? v : NAN;
+        return unit == VT_COUNT || unit == VT_RATIO || unit == VT_TOKENS_PER_S ? v : NAN;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].unit == unit && strcasecmp(end, known[i].suffix) == 0)
             return v * known[i].times;
     return NAN;
 }
 
-static const char *example_of(lab_unit unit)
+static const char *example_of(vt_unit unit)
 {
     static const char *const example[] = {"120us",    "1.5MB", "40GB/s", "200GFLOP/s",
                                           "150tok/s", "40%",   "1.3x",   "5"};
@@ -134,7 +134,7 @@ static bool is_reader_there(const lab *l)
 }
 
 /* Asks until the answer is a value of this unit. NAN: the reader skips the question. */
-static double ask_terminal(const char *what, lab_unit unit)
+static double ask_terminal(const char *what, vt_unit unit)
 {
     char line[128];
     double v = NAN;
@@ -156,10 +156,10 @@ static double ask_terminal(const char *what, lab_unit unit)
  * cannot be read is an error of usage. */
 void lab_ask_reader(lab *l, json_t *p)
 {
-    lab_unit unit = LAB_COUNT;
+    vt_unit unit = VT_COUNT;
     const char *text = lab_text(l, "predict"),
                *what = json_string_value(json_object_get(p, "what"));
-    lab_unit_find(json_string_value(json_object_get(p, "unit")), &unit);
+    vt_unit_find(json_string_value(json_object_get(p, "unit")), &unit);
     if (!text && !is_reader_there(l))
         return;
     int64_t begin_ns = vt_now_ns();

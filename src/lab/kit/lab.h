@@ -32,6 +32,7 @@
 
 #include <jansson.h>
 
+#include "base/term/figure.h"
 #include "base/term/term.h"
 #include "device/roofs/roofs.h"
 #include "engine/options.h"
@@ -105,24 +106,12 @@ void lab_note(lab *l, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 
 /* ---- telling ---- */
 
-typedef enum lab_unit {
-    LAB_SECONDS,
-    LAB_BYTES,
-    LAB_BYTES_PER_S,
-    LAB_FLOP_PER_S,
-    LAB_TOKENS_PER_S,
-    LAB_SHARE, /* 0.5 prints as 50 % */
-    LAB_RATIO, /* 1.25 prints as 1.25x */
-    LAB_COUNT
-} lab_unit;
-
-/* Appends the value as a person reads it; "n/a" where it is not finite. */
-void lab_put(vt_buf *b, double v, lab_unit unit);
+/* Texts are forms of vt_text_printf: "%f s" is a time as a person reads it. */
 
 /* Notes what the model of costs expects of the lab's main quantity, and how that was computed. The
  * first call is the quantity that --predict is about. It comes before anything runs: a lab that
  * runs a kernel or a request earlier fails. NAN: no expectation, `how` says why. */
-void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how);
+void lab_predict(lab *l, const char *what, double own, vt_unit unit, const char *how);
 /* Notes what came. It is graded against both (within 20 %, within 2x, off by more). A time or a
  * rate is not graded where it is `disturbed` or other programs use the machine; a count is graded
  * there too, because load does not change it. On an emulated GPU nothing is graded. */
@@ -136,7 +125,7 @@ void lab_check(lab *l, bool ok, const char *fmt, ...) __attribute__((format(prin
 void lab_item(lab *l, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* An item, as a number with its tag ("measured", "derived", "modelled") and its denominator or
  * meaning ("of the measured copy roof"). */
-void lab_number(lab *l, const char *key, double v, lab_unit unit, const char *tag, const char *of);
+void lab_number(lab *l, const char *key, double v, vt_unit unit, const char *tag, const char *of);
 /* An item that this machine cannot show; printed "not measured here, because ...". */
 void lab_missing(lab *l, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -147,9 +136,9 @@ void lab_drawing(lab *l, const char *key, const char *title, const vt_buf *text)
  * by row; the row is complete when it has as many cells as there are columns. */
 void lab_table(lab *l, const char *key, const char *title, const char *columns);
 void lab_cell(lab *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void lab_cell_number(lab *l, double v, lab_unit unit);
-/* Several cells, a form for each with '|' between them. "%f UNIT" (lab_unit_name; "%f" alone is a
- * count) makes a number, all else a text: "%s|%d tokens|%f s|%f share". */
+void lab_cell_number(lab *l, double v, vt_unit unit);
+/* Several cells, a form for each with '|' between them. "%f UNIT" ("%f" alone is a count) makes a
+ * number, all else a text: "%s|%d tokens|%f s|%f share". */
 void lab_cells(lab *l, const char *forms, ...) __attribute__((format(printf, 2, 3)));
 
 /* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:

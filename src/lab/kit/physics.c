@@ -93,33 +93,16 @@ const lab_claim lab_claims[] = {
      "two times for one kernel: neither says anything about bandwidth", "mini-sglang 02"},
     {0}};
 
-static void put_share(vt_buf *out, double share) { lab_put(out, share, LAB_SHARE); }
-
 /* A rate over a time, and its share of a roof. */
-static void put_rate(vt_buf *out, double amount, double s, double roof, bool flops)
+static void put_rate(vt_buf *out, double bytes, double s, double roof)
 {
-    lab_unit unit = flops ? LAB_FLOP_PER_S : LAB_BYTES_PER_S;
-    if (flops)
-        vt_buf_printf(out, "%.3g GFLOP", amount / 1e9);
-    else
-        lab_put(out, amount, LAB_BYTES);
-    vt_buf_puts(out, " / ");
-    lab_put(out, s, LAB_SECONDS);
-    vt_buf_puts(out, " = ");
-    lab_put(out, amount / s, unit);
-    vt_buf_puts(out, " = ");
-    put_share(out, amount / s / roof);
-    vt_buf_puts(out, " of ");
-    lab_put(out, roof, unit);
+    vt_text_printf(out, "%f B / %f s = %f B/s = %f share of %f B/s", bytes, s, bytes / s,
+                   bytes / s / roof, roof);
 }
 
 static void put_quotient(vt_buf *out, double bytes, double rate)
 {
-    lab_put(out, bytes, LAB_BYTES);
-    vt_buf_puts(out, " / ");
-    lab_put(out, rate, LAB_BYTES_PER_S);
-    vt_buf_puts(out, " = ");
-    lab_put(out, bytes / rate, LAB_SECONDS);
+    vt_text_printf(out, "%f B / %f B/s = %f s", bytes, rate, bytes / rate);
 }
 
 void lab_claim_recompute(const lab_claim *c, vt_buf *out)
@@ -130,13 +113,14 @@ void lab_claim_recompute(const lab_claim *c, vt_buf *out)
         return;
     switch (c->kind) {
     case LAB_CLAIM_MEMORY:
-        put_rate(out, c->a, c->b, h->roofs.memory_bytes_per_s, false);
+        put_rate(out, c->a, c->b, h->roofs.memory_bytes_per_s);
         break;
     case LAB_CLAIM_MATRIX:
-        put_rate(out, c->a, c->b, h->roofs.bf16_per_s, true);
+        vt_text_printf(out, "%.3g GFLOP / %f s = %f FLOP/s = %f share of %f FLOP/s", c->a / 1e9,
+                       c->b, c->a / c->b, c->a / c->b / h->roofs.bf16_per_s, h->roofs.bf16_per_s);
         break;
     case LAB_CLAIM_LINK:
-        put_rate(out, c->a, c->b, c->c, false);
+        put_rate(out, c->a, c->b, c->c);
         break;
     case LAB_CLAIM_TIME:
         put_quotient(out, c->a, c->b);
@@ -145,23 +129,19 @@ void lab_claim_recompute(const lab_claim *c, vt_buf *out)
         put_quotient(out, c->a, h->roofs.memory_bytes_per_s);
         break;
     case LAB_CLAIM_SHARE:
-        vt_buf_printf(out, "%.4g / %.4g = ", c->a, c->b);
-        put_share(out, c->a / c->b);
+        vt_text_printf(out, "%.4g / %.4g = %f share", c->a, c->b, c->a / c->b);
         break;
     case LAB_CLAIM_SECONDS:
-        vt_buf_printf(out, "%.4g x ", c->a);
-        lab_put(out, c->b, LAB_SECONDS);
-        vt_buf_puts(out, " = ");
-        lab_put(out, c->a * c->b, LAB_SECONDS);
+        vt_text_printf(out, "%.4g x %f s = %f s", c->a, c->b, c->a * c->b);
         break;
     case LAB_CLAIM_LEVEL:
         vt_buf_printf(out, "sm_%d < sm_%.0f", h->kernel_level, c->a);
         break;
     case LAB_CLAIM_BLOCKS: {
         double blocks = floor(h->max_shared_bytes / c->a);
-        vt_buf_printf(out, "%d KiB / %.0f KiB = %.0f block; %.0f x %.0f / %.0f warps = ",
-                      h->max_shared_bytes >> 10, c->a / 1024, blocks, blocks, c->b, c->c);
-        put_share(out, blocks * c->b / c->c);
+        vt_text_printf(out, "%d KiB / %.0f KiB = %.0f block; %.0f x %.0f / %.0f warps = %f share",
+                       h->max_shared_bytes >> 10, c->a / 1024, blocks, blocks, c->b, c->c,
+                       blocks * c->b / c->c);
         break;
     }
     }
@@ -181,17 +161,9 @@ static void put_sheets(vt_buf *out)
         if (!h)
             continue;
         double memory = h->roofs.memory_bytes_per_s, bf16 = h->roofs.bf16_per_s;
-        vt_buf_printf(out, "| `%s` (%s) | ", name[i], h->source);
-        lab_put(out, memory, LAB_BYTES_PER_S);
-        vt_buf_puts(out, " | ");
-        lab_put(out, bf16, LAB_FLOP_PER_S);
-        vt_buf_puts(out, " | ");
-        lab_put(out, (1 MIB) / memory, LAB_SECONDS);
-        vt_buf_puts(out, " | ");
-        lab_put(out, 2.0 * 512 * 4096 * 12288 / bf16, LAB_SECONDS);
-        vt_buf_puts(out, " | ");
-        lab_put(out, 1.2e9 / memory, LAB_SECONDS);
-        vt_buf_puts(out, " |\n");
+        vt_text_printf(out, "| `%s` (%s) | %f B/s | %f FLOP/s | %f s | %f s | %f s |\n", name[i],
+                       h->source, memory, bf16, (1 MIB) / memory, 2.0 * 512 * 4096 * 12288 / bf16,
+                       1.2e9 / memory);
     }
 }
 

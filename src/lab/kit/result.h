@@ -33,8 +33,6 @@ vt_status lab_result_write(const json_t *result, const lab_def *def, const char 
 vt_status lab_result_read(const char *folder, const lab_def *def, json_t **out, vt_err *err);
 /* The result as a person reads it: the six steps. */
 void lab_result_render(const json_t *result, const vt_term *term, vt_buf *out);
-const char *lab_unit_name(lab_unit u); /* "s", "B/s", "share" */
-bool lab_unit_find(const char *name, lab_unit *out);
 /* Asks the reader for a prediction: --predict, or on a terminal; sets "reader" of the object. */
 void lab_ask_reader(lab *l, json_t *prediction);
 /* "within 20 %", "within 2x", "off by more"; for an ungraded one why. */

@@ -144,8 +144,7 @@ static void put_legend(vt_buf *b, const roofline_roof *r, const roofline_point *
         double intensity = p->flops / p->bytes, rate = p->flops / p->seconds;
         vt_buf_printf(b, "%c  %.36s", 'A' + i, p->name);
         vt_text_pad(b, begin, 41);
-        vt_buf_printf(b, "%7.3g FLOP/byte  ", intensity);
-        vt_text_rate(b, rate, "FLOP");
+        vt_text_printf(b, "%7.3g FLOP/byte  %f FLOP/s", intensity, rate);
         vt_text_pad(b, begin, 73);
         double share = rate / limit_at(r, intensity);
         if (share > 1) /* its bytes lie nearer than in the memory whose roof is drawn */

@@ -8,55 +8,6 @@
 #include "base/err.h"
 #include "lab/kit/result.h"
 
-static const char *const unit_name[] = {"s",        "B",     "B/s",   "FLOP/s",
-                                        "tokens/s", "share", "ratio", ""};
-
-const char *lab_unit_name(lab_unit u) { return unit_name[u]; }
-
-bool lab_unit_find(const char *name, lab_unit *out)
-{
-    for (size_t i = 0; name && i < sizeof unit_name / sizeof *unit_name; i++)
-        if (strcmp(unit_name[i], name) == 0) {
-            *out = (lab_unit)i;
-            return true;
-        }
-    return false;
-}
-
-void lab_put(vt_buf *b, double v, lab_unit unit)
-{
-    if (!isfinite(v)) {
-        vt_buf_puts(b, "n/a");
-        return;
-    }
-    switch (unit) {
-    case LAB_SECONDS:
-        vt_text_time(b, v);
-        return;
-    case LAB_BYTES:
-        vt_text_bytes(b, v);
-        return;
-    case LAB_BYTES_PER_S:
-        vt_text_rate(b, v, "B");
-        return;
-    case LAB_FLOP_PER_S:
-        vt_text_rate(b, v, "FLOP");
-        return;
-    case LAB_TOKENS_PER_S:
-        vt_buf_printf(b, v < 100 ? "%.1f tokens/s" : "%.0f tokens/s", v);
-        return;
-    case LAB_SHARE:
-        vt_buf_printf(b, fabs(v) < 0.1 ? "%.1f %%" : "%.0f %%", 100 * v);
-        return;
-    case LAB_RATIO:
-        vt_buf_printf(b, "%.2fx", v);
-        return;
-    case LAB_COUNT:
-        vt_buf_printf(b, v == floor(v) ? "%.0f" : "%.2f", v);
-        return;
-    }
-}
-
 /* ---- adding to the result ---- */
 
 /* A list or object of the result. */
@@ -76,18 +27,21 @@ static void append(lab *l, const char *list, json_t *value)
 
 static json_t *text_of(lab *l, const char *fmt, va_list args)
 {
-    json_t *s = json_vsprintf(fmt, args); /* NULL where the text is not UTF-8 */
-    l->failed |= !s;
+    vt_buf b = {0};
+    vt_text_vprintf(&b, fmt, args);
+    json_t *s = json_stringn(b.data ? b.data : "", b.len); /* NULL where it is not UTF-8 */
+    l->failed |= !s || b.failed;
+    vt_buf_release(&b);
     return s;
 }
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-void lab_predict(lab *l, const char *what, double own, lab_unit unit, const char *how)
+void lab_predict(lab *l, const char *what, double own, vt_unit unit, const char *how)
 {
     json_t *o = json_object();
     set(l, o, "what", json_string(what));
-    set(l, o, "unit", json_string(unit_name[unit]));
+    set(l, o, "unit", json_string(vt_unit_name(unit)));
     set(l, o, "own", number(own));
     set(l, o, "how", json_string(how));
     set(l, o, "reader", json_null());
@@ -112,9 +66,9 @@ void lab_outcome(lab *l, const char *what, double measured, bool disturbed)
         double own = json_number_value(json_object_get(o, "own"));
         bool known = json_is_real(json_object_get(o, "own"));
         set(l, o, "measured", number(measured));
-        lab_unit unit = LAB_SECONDS;
-        lab_unit_find(json_string_value(json_object_get(o, "unit")), &unit);
-        bool counts = unit == LAB_COUNT; /* no load changes a count */
+        vt_unit unit = VT_SECONDS;
+        vt_unit_find(json_string_value(json_object_get(o, "unit")), &unit);
+        bool counts = unit == VT_COUNT; /* no load changes a count */
         bool slowed = !counts && vt_roofs_sanitized();
         const char *grade = l->emulated            ? "not graded: emulated"
                             : slowed               ? "not graded: a sanitized build"
@@ -171,11 +125,11 @@ void lab_missing(lab *l, const char *key, const char *fmt, ...)
     va_end(args);
 }
 
-void lab_number(lab *l, const char *key, double v, lab_unit unit, const char *tag, const char *of)
+void lab_number(lab *l, const char *key, double v, vt_unit unit, const char *tag, const char *of)
 {
     json_t *o = new_item(l, key);
     set(l, o, "value", number(v));
-    set(l, o, "unit", json_string(unit_name[unit]));
+    set(l, o, "unit", json_string(vt_unit_name(unit)));
     set(l, o, "tag", json_string(isfinite(v) ? tag : "n/a"));
     set(l, o, "of", of ? json_string(of) : json_null());
 }
@@ -317,55 +271,38 @@ void lab_cell(lab *l, const char *fmt, ...)
     add_cell(l, o);
 }
 
-void lab_cell_number(lab *l, double v, lab_unit unit)
+void lab_cell_number(lab *l, double v, vt_unit unit)
 {
     json_t *o = json_object();
     vt_buf b = {0};
-    lab_put(&b, v, unit);
+    vt_text_figure(&b, v, unit);
     set(l, o, "text", json_string(b.data ? b.data : ""));
     set(l, o, "value", number(v));
-    set(l, o, "unit", json_string(unit_name[unit]));
+    set(l, o, "unit", json_string(vt_unit_name(unit)));
     vt_buf_release(&b);
     add_cell(l, o);
 }
 
-/* Returns true if a form of n bytes is that of a number: "%f", a blank and its unit. */
-static bool is_number(const char *form, size_t n, lab_unit *unit)
-{
-    char name[16] = "";
-    if (n < 2 || n >= sizeof name || strncmp(form, "%f", 2) != 0)
-        return false;
-    snprintf(name, sizeof name, "%.*s", (int)n - 2, form + 2);
-    return lab_unit_find(name + (name[0] == ' '), unit);
-}
-
-/* A list of arguments cannot be left and taken up again. So each cell prints all forms up to its
- * own, and is what has been added; a number in hexadecimal digits, which lose nothing. */
 void lab_cells(lab *l, const char *forms, ...)
 {
-    vt_buf upto = {0};
-    size_t told = 0;
-    for (const char *f = forms; f;) {
+    vt_pieces p = {0};
+    va_list args;
+    va_start(args, forms);
+    for (const char *f = forms; f && !l->failed;) {
         size_t n = strcspn(f, "|");
-        lab_unit unit;
-        bool number = is_number(f, n, &unit);
-        char *text = NULL;
-        va_list args;
-        vt_buf_printf(&upto, "%.*s", number ? 2 : (int)n, number ? "%a" : f);
-        va_start(args, forms);
-        int len = upto.failed ? -1 : vasprintf(&text, upto.data, args);
-        va_end(args);
-        if (len < 0) {
+        vt_unit unit = VT_COUNT;
+        bool number = n > 0 &&
+                      (vt_figure_at(f, &unit) == n || (n == 2 && strncmp(f, "%f", n) == 0));
+        const char *text = number ? vt_pieces_next(&p, "%a", 2, args)
+                                  : vt_pieces_next(&p, f, n, args);
+        if (!text)
             l->failed = true;
-            break;
-        }
-        if (number)
-            lab_cell_number(l, strtod(text + told, NULL), unit);
+        else if (number)
+            lab_cell_number(l, strtod(text, NULL), unit);
         else
-            lab_cell(l, "%s", text + told);
-        told = (size_t)len;
-        free(text);
+            lab_cell(l, "%s", text);
         f = f[n] ? f + n + 1 : NULL;
     }
-    vt_buf_release(&upto);
+    va_end(args);
+    vt_pieces_release(&p);
 }

@@ -49,31 +49,24 @@ static void tell_algorithms(lab *l, const lab_link *m)
 {
     double b = (double)MAIN_BYTES;
     lab_item(l, "one_shot",
-             "each rank reads the %s of every other one and sums: %s for 2 ranks, %s for 4 "
+             "each rank reads the %f B of every other one and sums: %f s for 2 ranks, %f s for 4 "
              "(modelled; link: %s)",
-             mini_word(b, LAB_BYTES).text,
-             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b), LAB_SECONDS).text,
-             mini_word(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, b), LAB_SECONDS).text, m->what);
+             b, lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b), lab_all_reduce_s(m, LAB_ONE_SHOT, 4, b),
+             m->what);
     lab_item(l, "two_shot",
-             "each rank sums its part, then all gather: %s for 2 ranks, %s for 4 (modelled)",
-             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 2, b), LAB_SECONDS).text,
-             mini_word(lab_all_reduce_s(m, LAB_TWO_SHOT, 4, b), LAB_SECONDS).text);
-    lab_item(
-        l, "nccl",
-        "as a ring: %s for 2 ranks, %s for 4 (modelled, with a meeting of %s for each of its 2 "
-        "(n-1) steps). Measuring the library itself needs a second rank",
-        mini_word(lab_all_reduce_s(m, LAB_RING, 2, b), LAB_SECONDS).text,
-        mini_word(lab_all_reduce_s(m, LAB_RING, 4, b), LAB_SECONDS).text,
-        mini_word(m->meeting_s, LAB_SECONDS).text);
-    lab_item(
-        l, "threshold",
-        "2 ranks send as much either way, so one-shot wins at every size; 4 ranks: two-shot "
-        "from %s on; 8 ranks: from %s on. The threshold is the time of a meeting (%s) times the "
-        "rate of the link, over what two-shot saves: it must be computed for each machine, and "
-        "a fixed number of bytes is wrong on the next one",
-        mini_word(lab_two_shot_from(m, 4), LAB_BYTES).text,
-        mini_word(lab_two_shot_from(m, 8), LAB_BYTES).text,
-        mini_word(m->meeting_s, LAB_SECONDS).text);
+             "each rank sums its part, then all gather: %f s for 2 ranks, %f s for 4 (modelled)",
+             lab_all_reduce_s(m, LAB_TWO_SHOT, 2, b), lab_all_reduce_s(m, LAB_TWO_SHOT, 4, b));
+    lab_item(l, "nccl",
+             "as a ring: %f s for 2 ranks, %f s for 4 (modelled, with a meeting of %f s for each "
+             "of its 2 (n-1) steps). Measuring the library itself needs a second rank",
+             lab_all_reduce_s(m, LAB_RING, 2, b), lab_all_reduce_s(m, LAB_RING, 4, b),
+             m->meeting_s);
+    lab_item(l, "threshold",
+             "2 ranks send as much either way, so one-shot wins at every size; 4 ranks: two-shot "
+             "from %f B on; 8 ranks: from %f B on. The threshold is the time of a meeting (%f s) "
+             "times the rate of the link, over what two-shot saves: it must be computed for each "
+             "machine, and a fixed number of bytes is wrong on the next one",
+             lab_two_shot_from(m, 4), lab_two_shot_from(m, 8), m->meeting_s);
 }
 
 static const struct {
@@ -135,7 +128,7 @@ static void pass_table(lab *l, const lab_link *m, mini_pass *p)
                work = half_s(l, p, i, false);
         lab_cells(l, "%s|%d|%f s|%f s", step[i].name, 2 * layers, comm, work);
         lab_cell(l, isfinite(work) ? "%.2f : 1" : "n/a", comm / work);
-        lab_cell_number(l, comm / (comm + work), LAB_SHARE);
+        lab_cell_number(l, comm / (comm + work), VT_SHARE);
     }
 }
 
@@ -167,32 +160,27 @@ static void tell_copy(lab *l, const lab_link *m, const lab_kernel *k)
     double both = 2 * k->median_s,
            reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, (double)MAIN_BYTES);
     lab_item(l, "buffer_copy",
-             "copying %s into a registered buffer takes %s (measured: %s, %s), "
-             "and out of it as long: %s beside an all-reduce of %s (modelled)",
-             mini_word((double)MAIN_BYTES, LAB_BYTES).text,
-             mini_word(k->median_s, LAB_SECONDS).text,
-             mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
-             mini_of_copy(l, k->bytes / k->median_s).text, mini_word(both, LAB_SECONDS).text,
-             mini_word(reduce, LAB_SECONDS).text);
+             "copying %f B into a registered buffer takes %f s (measured: %f B/s, %s), and out of "
+             "it as long: %f s beside an all-reduce of %f s (modelled)",
+             (double)MAIN_BYTES, k->median_s, k->bytes / k->median_s,
+             mini_of_copy(l, k->bytes / k->median_s).text, both, reduce);
     lab_item(l, "avoid_copy",
              "let linear.o and linear.down write their output into the registered buffer, and the "
-             "norm after them read it there: both copies go, %.0f %% of the whole (%s of %s)",
-             100 * both / (both + reduce), mini_word(both, LAB_SECONDS).text,
-             mini_word(both + reduce, LAB_SECONDS).text);
+             "norm after them read it there: both copies go, %.0f %% of the whole (%f s of %f s)",
+             100 * both / (both + reduce), both, both + reduce);
 }
 
 static void tell_hardware(lab *l, const lab_link *m)
 {
     const vt_roofs *r = &l->roofs;
     if (l->ordinal < 0) {
-        lab_number(l, "link", m->per_s, LAB_BYTES_PER_S, "derived", m->what);
-        lab_number(l, "sync", m->meeting_s, LAB_SECONDS, "measured",
+        lab_number(l, "link", m->per_s, VT_BYTES_PER_S, "derived", m->what);
+        lab_number(l, "sync", m->meeting_s, VT_SECONDS, "measured",
                    "threads of one process meet; processes need at least that");
     } else if (m->per_s > 0) {
-        lab_item(l, "link", "to the device %s, from it %s (measured, pinned host memory)",
-                 mini_word(r->to_device_bytes_per_s, LAB_BYTES_PER_S).text,
-                 mini_word(r->from_device_bytes_per_s, LAB_BYTES_PER_S).text);
-        lab_number(l, "sync", m->meeting_s, LAB_SECONDS, "measured",
+        lab_item(l, "link", "to the device %f B/s, from it %f B/s (measured, pinned host memory)",
+                 r->to_device_bytes_per_s, r->from_device_bytes_per_s);
+        lab_number(l, "sync", m->meeting_s, VT_SECONDS, "measured",
                    "an empty kernel in a graph; a flag in a peer's memory adds the link's latency");
     } else {
         lab_missing(l, "link", "the roofs of an emulated GPU are not measured");

@@ -28,10 +28,9 @@ static void tell_part(lab *l, const lab_env *e, const char *key, const char *tit
 static void put_topology(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     const vt_cpu *cpu = vt_cpu_get();
-    vt_buf_printf(b, "%s: %d CPUs on %d cores; L1d %s and L2 %s a core, L3 %s\n", cpu->model,
-                  cpu->n_cpus, cpu->n_cores, mini_word((double)cpu->l1d_bytes, LAB_BYTES).text,
-                  mini_word((double)cpu->l2_bytes, LAB_BYTES).text,
-                  mini_word((double)cpu->l3_bytes, LAB_BYTES).text);
+    vt_text_printf(b, "%s: %d CPUs on %d cores; L1d %f B and L2 %f B a core, L3 %f B\n", cpu->model,
+                   cpu->n_cpus, cpu->n_cores, (double)cpu->l1d_bytes, (double)cpu->l2_bytes,
+                   (double)cpu->l3_bytes);
     lab_env_put_nodes(b, term, e);
     lab_env_put_links(b, term, e);
 }
@@ -76,7 +75,7 @@ static void tell_tools(lab *l, const lab_env *e)
 static void tell_kernels(lab *l, const lab_env *e)
 {
     static const char what[] = "kernels that work";
-    lab_predict(l, what, e->n_attempts, LAB_COUNT,
+    lab_predict(l, what, e->n_attempts, VT_COUNT,
                 "all that were tried: every op on the CPU, and on a GPU where one is");
     lab_outcome(l, what, e->n_attempts - e->n_failed, false);
     tell_part(l, e, "kernels", "one compile and run of each kernel", lab_env_put_tries,

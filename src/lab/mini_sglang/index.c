@@ -40,14 +40,13 @@ static void tell_cut(lab *l, const mini_rows *r)
                  "split, so one "
                  "token keeps one worker busy (%s)",
                  l->threads, k->cut);
-        lab_item(
-            l, "threads",
-            "the thread count is fixed (%d here). %d tokens keep all workers busy; 1 token keeps "
-            "1 busy, and the adaptive answer is to do just that, because no row is worth "
-            "splitting: one of %d takes %s, and a meeting of the workers %s",
-            l->threads, MAIN_TOKENS, MAIN_TOKENS,
-            mini_word(k->median_s / MAIN_TOKENS, LAB_SECONDS).text,
-            l->threads > 1 ? mini_word(mini_launch_s(l), LAB_SECONDS).text : "is not needed");
+        lab_item(l, "threads",
+                 "the thread count is fixed (%d here). %d tokens keep all workers busy; 1 token "
+                 "keeps 1 busy, and the adaptive answer is to do just that, because no row is "
+                 "worth splitting: one of %d takes %f s, and a meeting of the workers %s",
+                 l->threads, MAIN_TOKENS, MAIN_TOKENS, k->median_s / MAIN_TOKENS,
+                 l->threads > 1 ? vt_figure_of(mini_launch_s(l), VT_SECONDS).text
+                                : "is not needed");
     } else {
         int64_t threads = MAIN_TOKENS * row / (vector ? vector : 16);
         lab_item(
@@ -58,14 +57,12 @@ static void tell_cut(lab *l, const mini_rows *r)
             k->cut, warps);
         const lab_kernel *fixed = mini_rows_find(r, "rows"),
                          *adaptive = mini_rows_find(r, "rows-adaptive");
-        lab_item(
-            l, "threads",
-            "the engine's row grows with the work: %d tokens make %lld threads in %lld CTAs of "
-            "128. A warp a row in CTAs of 128 threads makes %d CTAs, whatever the length of a "
-            "row (%s); with threads chosen by the number of rows it takes %s",
-            MAIN_TOKENS, (long long)threads, (long long)(threads / 128), MAIN_TOKENS / 4,
-            mini_word(fixed ? fixed->median_s : NAN, LAB_SECONDS).text,
-            mini_word(adaptive ? adaptive->median_s : NAN, LAB_SECONDS).text);
+        lab_item(l, "threads",
+                 "the engine's row grows with the work: %d tokens make %lld threads in %lld CTAs "
+                 "of 128. A warp a row in CTAs of 128 threads makes %d CTAs, whatever the length "
+                 "of a row (%f s); with threads chosen by the number of rows it takes %f s",
+                 MAIN_TOKENS, (long long)threads, (long long)(threads / 128), MAIN_TOKENS / 4,
+                 fixed ? fixed->median_s : NAN, adaptive ? adaptive->median_s : NAN);
     }
     if (vector)
         lab_item(l, "vector", "one load moves %d bytes, so a row of %lld bytes takes %lld loads",
@@ -86,17 +83,15 @@ static void tell_memory(lab *l, const lab_kernel *k, const lab_kernel *large)
              "begin and end inside a line",
              2 * MAIN_HIDDEN, (long long)(2 * MAIN_HIDDEN / line), (long long)line,
              100 * mini_line_use(l, 612, 612));
-    lab_number(l, "bytes", k->bytes, LAB_BYTES, "derived",
+    lab_number(l, "bytes", k->bytes, VT_BYTES, "derived",
                "rows read, ids read and rows written for 64 tokens; none of it is avoidable");
     if (!isfinite(k->median_s)) {
         lab_missing(l, "bandwidth", "times mean nothing on an emulated GPU");
         return;
     }
-    lab_item(l, "bandwidth", "%d tokens: %s, which is %s, %s; %s: %s, %s", MAIN_TOKENS,
-             mini_word(k->median_s, LAB_SECONDS).text,
-             mini_word(k->bytes / k->median_s, LAB_BYTES_PER_S).text,
-             mini_of_copy(l, k->bytes / k->median_s).text, large->shape,
-             mini_word(large->bytes / large->median_s, LAB_BYTES_PER_S).text,
+    lab_item(l, "bandwidth", "%d tokens: %f s, which is %f B/s, %s; %s: %f B/s, %s", MAIN_TOKENS,
+             k->median_s, k->bytes / k->median_s, mini_of_copy(l, k->bytes / k->median_s).text,
+             large->shape, large->bytes / large->median_s,
              mini_of_copy(l, large->bytes / large->median_s).text);
 }
 
@@ -137,12 +132,12 @@ static void tell_floor(lab *l, const lab_kernel *k)
                  l->ordinal < 0 ? "converting each value to fp32, one after the other"
                                 : "neither of the two");
     lab_item(l, "launch_floor",
-             "a call that does nothing takes %s (measured: %s). The bytes of %d tokens take %s at "
-             "the copy roof, so of the two %s weigh more here; %s%s",
-             mini_word(floor_s, LAB_SECONDS).text,
+             "a call that does nothing takes %f s (measured: %s). The bytes of %d tokens take %f s "
+             "at the copy roof, so of the two %s weigh more here; %s%s",
+             floor_s,
              l->ordinal >= 0 ? "an empty kernel in a graph" : "all workers meet at a barrier",
-             MAIN_TOKENS, mini_word(work_s, LAB_SECONDS).text,
-             work_s > floor_s ? "its bytes" : "the launch and the end", bound, beyond);
+             MAIN_TOKENS, work_s, work_s > floor_s ? "its bytes" : "the launch and the end", bound,
+             beyond);
 }
 
 /* ---- the sweep ---- */

@@ -99,13 +99,12 @@ static void put_counted(vt_buf *b, const counted *n, int i)
         vt_buf_printf(b, ". By counter: not measured here, because %s", n->why);
         return;
     }
-    vt_buf_printf(b,
-                  ". By counter: %s of L2 where the plain form asks for %s, %.3g instructions "
-                  "instead of %.3g, and %.0f %% of the waits are %s",
-                  mini_word(n->c[i].l2_bytes, LAB_BYTES).text,
-                  mini_word(n->c[0].l2_bytes, LAB_BYTES).text, n->c[i].instructions,
-                  n->c[0].instructions, 100 * n->c[i].stall[n->c[i].largest] / n->c[i].stalled,
-                  lab_ncu_stall_name(n->c[i].largest));
+    vt_text_printf(b,
+                   ". By counter: %f B of L2 where the plain form asks for %f B, %.3g instructions "
+                   "instead of %.3g, and %.0f %% of the waits are %s",
+                   n->c[i].l2_bytes, n->c[0].l2_bytes, n->c[i].instructions, n->c[0].instructions,
+                   100 * n->c[i].stall[n->c[i].largest] / n->c[i].stalled,
+                   lab_ncu_stall_name(n->c[i].largest));
 }
 
 /* ---- knobs ---- */

@@ -234,7 +234,7 @@ static void predict_step(lab *l, const kernels *all)
         sum += k->decode * s;
         n += k->decode;
     }
-    lab_predict(l, step_time, n ? sum : NAN, LAB_SECONDS,
+    lab_predict(l, step_time, n ? sum : NAN, VT_SECONDS,
                 l->emulated ? "times mean nothing on an emulated GPU"
                 : n         ? "for each call the launch, and its bytes or FLOPs at the roof; "
                               "weights are cut to 8 M elements, so this is less than a step of the "
@@ -271,11 +271,10 @@ static void tell_step(lab *l, const kernels *all)
         snprintf(of_roof, sizeof of_roof, "at %.0f %% of its %s roof", 100 * most->k.of_roof,
                  most->k.bound);
     lab_item(l, "state",
-             "%d calls of a decode step take %s alone; %s takes most of it, %.0f %%, %s. Weights "
+             "%d calls of a decode step take %f s alone; %s takes most of it, %.0f %%, %s. Weights "
              "are cut to 8 M elements here, the head's above all: a step of the model, which lab "
              "06 times, takes longer",
-             n, mini_word(measured, LAB_SECONDS).text, most->label,
-             100 * most->decode * most->k.median_s / measured, of_roof);
+             n, measured, most->label, 100 * most->decode * most->k.median_s / measured, of_roof);
 }
 
 /* Turns the row of the kernel that took longest: the next one of the card in its place. */

@@ -11,11 +11,6 @@ extern const lab_def mini_check_env, mini_test_kernels, mini_profile_index, mini
 
 /* ---- figures in sentences (mini_sglang/shared.c) ---- */
 
-/* A value as a person reads it, for the %s of a sentence: word(t, LAB_SECONDS).text. */
-typedef struct lab_word {
-    char text[40];
-} lab_word;
-lab_word mini_word(double v, lab_unit unit);
 /* A rate beside the measured copy roof: "58 % of the measured copy roof of 3.96 TB/s", or that this
  * roof does not bind it. */
 typedef struct mini_share {

@@ -37,8 +37,8 @@ static void put_moment(vt_buf *b, double at_s, const char *branch, const char *n
 {
     enum { COLUMN = 38 };
     size_t start = b->len;
-    vt_buf_printf(b, "%10s  %s %-10.10s %10s", mini_word(at_s, LAB_SECONDS).text, branch, name,
-                  isfinite(took_s) ? mini_word(took_s, LAB_SECONDS).text : "");
+    vt_buf_printf(b, "%10s  %s %-10.10s %10s", vt_figure_of(at_s, VT_SECONDS).text, branch, name,
+                  isfinite(took_s) ? vt_figure_of(took_s, VT_SECONDS).text : "");
     vt_text_pad(b, start, COLUMN);
     vt_text_wrap(b, text, COLUMN, VT_TERM_WIDTH - 4);
     vt_buf_putc(b, '\n');
@@ -84,7 +84,7 @@ vt_status mini_forward_predict(lab *l, vt_err *err)
     vt_status status = sglang_cost_step(l, e, &seq, 1, true, &cost, err);
     vt_engine_free(e);
     TRY(status);
-    lab_predict(l, step_time, sglang_best_s(&cost), LAB_SECONDS,
+    lab_predict(l, step_time, sglang_best_s(&cost), VT_SECONDS,
                 "each call's launch, and its work at the efficiency that its row was measured to "
                 "have alone");
     return VT_OK;
@@ -100,15 +100,13 @@ static void tell_step(lab *l, const json_t *story)
     if (fabs(timed - step) > 0.02 * step)
         snprintf(watched, sizeof watched,
                  "; the steps whose calls were timed take %s, and the table of kernels is theirs",
-                 mini_word(timed, LAB_SECONDS).text);
+                 vt_figure_of(timed, VT_SECONDS).text);
     lab_outcome(l, step_time, step, sglang_disturbed(story, "decode"));
     lab_item(l, "step",
-             "a decode step takes %s; no machine with these roofs does it in less "
-             "than %s, and %s was expected; %.1f %% of it lies outside all calls%s",
-             mini_word(step, LAB_SECONDS).text,
-             mini_word(member(decode, "floor_us", 1e-6), LAB_SECONDS).text,
-             mini_word(expected, LAB_SECONDS).text, 100 * story_num(decode, "unexplained"),
-             watched);
+             "a decode step takes %f s; no machine with these roofs does it in less than %f s, and "
+             "%f s was expected; %.1f %% of it lies outside all calls%s",
+             step, member(decode, "floor_us", 1e-6), expected,
+             100 * story_num(decode, "unexplained"), watched);
 }
 
 static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)

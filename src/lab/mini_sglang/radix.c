@@ -241,14 +241,11 @@ static void tell_plan(lab *l, const planned *p, const lab_kernel *page, const la
     double pages = (double)(p->cached / PAGE);
     lab_item(
         l, "step_share",
-        "finding %d of %d ids in the tree took %s. The tree compares page by page, and the last "
-        "page in part: %.0f comparisons of %d ids, %s each here, are %s or %.0f %% of the "
-        "look-up; the rest is finding the pages. One comparison of all %d ids would take %s",
-        p->cached, p->prompt, mini_word(p->match_s, LAB_SECONDS).text, pages, PAGE,
-        mini_word(page->median_s, LAB_SECONDS).text,
-        mini_word(pages * page->median_s, LAB_SECONDS).text,
-        100 * pages * page->median_s / p->match_s, MAIN_IDS,
-        mini_word(main->median_s, LAB_SECONDS).text);
+        "finding %d of %d ids in the tree took %f s. The tree compares page by page, and the last "
+        "page in part: %.0f comparisons of %d ids, %f s each here, are %f s or %.0f %% of the "
+        "look-up; the rest is finding the pages. One comparison of all %d ids would take %f s",
+        p->cached, p->prompt, p->match_s, pages, PAGE, page->median_s, pages * page->median_s,
+        100 * pages * page->median_s / p->match_s, MAIN_IDS, main->median_s);
 }
 
 static void tell_roofs(lab *l, const level *levels, const lab_kernel *main, const lab_kernel *page)
@@ -256,7 +253,7 @@ static void tell_roofs(lab *l, const level *levels, const lab_kernel *main, cons
     static const char *const key[LEVELS] = {"l1_roof", "l2_roof", "l3_roof", "memory_roof"};
     for (int i = 0; i < LEVELS; i++)
         if (isfinite(levels[i].per_s) && levels[i].bytes > 0)
-            lab_number(l, key[i], levels[i].per_s, LAB_BYTES_PER_S, "measured",
+            lab_number(l, key[i], levels[i].per_s, VT_BYTES_PER_S, "measured",
                        "one thread reads: the roof of comparing two sequences that lie there");
         else
             lab_missing(l, key[i], "this machine has no such cache, or no kernel to measure it");

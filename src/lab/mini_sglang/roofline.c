@@ -82,11 +82,10 @@ void mini_roofline(lab *l, const char *key, const char *title, double peak, cons
     for (int32_t i = 0; i < n; i++)
         put_mark(&r, &p[i]);
     put_lines(&b, &r);
-    vt_buf_printf(&b,
-                  "  / memory roof %s, - arithmetic roof %.3g GFLOP/s; the ridge is at %.1f "
-                  "FLOP/B\n  %s\n",
-                  mini_word(r.bandwidth, LAB_BYTES_PER_S).text, r.peak * 1e-9, r.peak / r.bandwidth,
-                  legend);
+    vt_text_printf(&b,
+                   "  / memory roof %f B/s, - arithmetic roof %.3g GFLOP/s; the ridge is at %.1f "
+                   "FLOP/B\n  %s\n",
+                   r.bandwidth, r.peak * 1e-9, r.peak / r.bandwidth, legend);
     lab_drawing(l, key, title, &b);
     vt_buf_release(&b);
 }

@@ -15,16 +15,6 @@
 #include "ops/case_text.h"
 #include "ops/shape_of.h"
 
-lab_word mini_word(double v, lab_unit unit)
-{
-    lab_word w = {{0}};
-    vt_buf b = {0};
-    lab_put(&b, v, unit);
-    snprintf(w.text, sizeof w.text, "%s", b.data ? b.data : "n/a");
-    vt_buf_release(&b);
-    return w;
-}
-
 mini_share mini_of_copy(const lab *l, double per_s)
 {
     mini_share out;
@@ -33,10 +23,10 @@ mini_share mini_of_copy(const lab *l, double per_s)
         snprintf(out.text, sizeof out.text,
                  "more than the measured copy roof of %s, which does not bind it: the bytes stay "
                  "in a cache between two calls",
-                 mini_word(roof, LAB_BYTES_PER_S).text);
+                 vt_figure_of(roof, VT_BYTES_PER_S).text);
     else
         snprintf(out.text, sizeof out.text, "%.0f %% of the measured copy roof of %s",
-                 100 * per_s / roof, mini_word(roof, LAB_BYTES_PER_S).text);
+                 100 * per_s / roof, vt_figure_of(roof, VT_BYTES_PER_S).text);
     return out;
 }
 

@@ -140,25 +140,23 @@ static void tell_launches(lab *l, const mini_rows *r)
     }
     double floor_s = mini_launch_s(l);
     if (two)
-        lab_item(l, "one_launch", "K and V in one launch (%s): %s; in two (%s): %s", one->impl,
-                 mini_word(one->median_s, LAB_SECONDS).text, two->impl,
-                 mini_word(two->median_s, LAB_SECONDS).text);
+        lab_item(l, "one_launch", "K and V in one launch (%s): %f s; in two (%s): %f s", one->impl,
+                 one->median_s, two->impl, two->median_s);
     else if (l->ordinal < 0)
-        lab_item(
-            l, "one_launch",
-            "K and V go in one call (%s): a worker stores a token's K row, then its V row. Two "
-            "calls would read the slots twice and cost a meeting of the workers more (%s)",
-            mini_word(one->median_s, LAB_SECONDS).text,
-            l->threads > 1 ? mini_word(floor_s, LAB_SECONDS).text : "one worker meets nobody");
+        lab_item(l, "one_launch",
+                 "K and V go in one call (%f s): a worker stores a token's K row, then its V row. "
+                 "Two calls would read the slots twice and cost a meeting of the workers more (%s)",
+                 one->median_s,
+                 l->threads > 1 ? vt_figure_of(floor_s, VT_SECONDS).text
+                                : "one worker meets nobody");
     else
         lab_item(l, "one_launch",
-                 "K and V go in one launch (%s): each thread stores a vector of K and the same "
-                 "vector of V. Two launches would cost one more, %s",
-                 mini_word(one->median_s, LAB_SECONDS).text, mini_word(floor_s, LAB_SECONDS).text);
+                 "K and V go in one launch (%f s): each thread stores a vector of K and the same "
+                 "vector of V. Two launches would cost one more, %f s",
+                 one->median_s, floor_s);
     if (async)
-        lab_item(l, "async_copies", "%s: %s; the engine's row, through registers: %s", async->impl,
-                 mini_word(async->median_s, LAB_SECONDS).text,
-                 mini_word(one->median_s, LAB_SECONDS).text);
+        lab_item(l, "async_copies", "%s: %f s; the engine's row, through registers: %f s",
+                 async->impl, async->median_s, one->median_s);
     else if (l->ordinal < 0)
         lab_missing(l, "async_copies",
                     "a CPU has no asynchronous copies: loads and stores of its "
@@ -185,11 +183,9 @@ static void tell_memory(lab *l, const measured *m)
     signs.scattered_s = ran->median_s;
     if (!seq->disturbed && !ran->disturbed)
         lab_tell_causes(l, &signs, ran->shape);
-    lab_item(l, "bandwidth", "%d tokens: sequential %s, %s; random %s, %s", tokens,
-             mini_word(seq->bytes / seq->median_s, LAB_BYTES_PER_S).text,
-             mini_of_copy(l, seq->bytes / seq->median_s).text,
-             mini_word(ran->bytes / ran->median_s, LAB_BYTES_PER_S).text,
-             mini_of_copy(l, ran->bytes / ran->median_s).text);
+    lab_item(l, "bandwidth", "%d tokens: sequential %f B/s, %s; random %f B/s, %s", tokens,
+             seq->bytes / seq->median_s, mini_of_copy(l, seq->bytes / seq->median_s).text,
+             ran->bytes / ran->median_s, mini_of_copy(l, ran->bytes / ran->median_s).text);
 }
 
 /* Tells what sorting costs on the host, and what it gains. */
@@ -203,12 +199,11 @@ static void tell_sorting(lab *l, const measured *m)
         lab_missing(l, "sorting_layers", "times mean nothing on an emulated GPU");
         return;
     }
-    lab_item(l, "sorting",
-             "sorting %d slots takes %s on one core; one layer's store then takes %s instead of "
-             "%s, if its "
-             "tokens come in that order already (else their K and V are read out of order)",
-             tokens, mini_word(cost, LAB_SECONDS).text, mini_word(best->median_s, LAB_SECONDS).text,
-             mini_word(ran->median_s, LAB_SECONDS).text);
+    lab_item(
+        l, "sorting",
+        "sorting %d slots takes %f s on one core; one layer's store then takes %f s instead of %f "
+        "s, if its tokens come in that order already (else their K and V are read out of order)",
+        tokens, cost, best->median_s, ran->median_s);
     if (strcmp(lab_verdict(ran->median_s, ran->noise, best->median_s, best->noise), "gains") == 0)
         lab_item(l, "sorting_layers",
                  "one sort serves all layers of a step: it has paid for itself after %.0f of them",

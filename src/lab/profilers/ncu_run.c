@@ -219,7 +219,7 @@ void lab_ncu_stalls(lab *l, const char *key, const lab_counters *c)
                 stall[c->largest].meaning);
 }
 
-static void put_counter(lab *l, const char *name, double v, double want, lab_unit unit,
+static void put_counter(lab *l, const char *name, double v, double want, vt_unit unit,
                         const char *meaning)
 {
     lab_cell(l, "%s", name);
@@ -233,20 +233,20 @@ void lab_ncu_counters(lab *l, const char *key, const lab_counters *c, const lab_
     char title[300];
     snprintf(title, sizeof title, "%.120s, read by ncu", c->kernel);
     lab_table(l, key, title, "counter|>read|>expected|meaning");
-    put_counter(l, "time under ncu", c->time_s, k ? k->median_s : NAN, LAB_SECONDS,
+    put_counter(l, "time under ncu", c->time_s, k ? k->median_s : NAN, VT_SECONDS,
                 "longer than in a graph: ncu runs launches one by one");
-    put_counter(l, "bytes from and to memory", c->dram_bytes, k ? k->bytes : NAN, LAB_BYTES,
+    put_counter(l, "bytes from and to memory", c->dram_bytes, k ? k->bytes : NAN, VT_BYTES,
                 "beside the bytes that the shape needs: fewer are L2 hits");
-    put_counter(l, "bytes asked of L2", c->l2_bytes, k ? k->bytes : NAN, LAB_BYTES,
+    put_counter(l, "bytes asked of L2", c->l2_bytes, k ? k->bytes : NAN, VT_BYTES,
                 "in sectors of 32 bytes: more than the shape needs are sectors used in part");
-    put_counter(l, "L2 hits", c->l2_hits, NAN, LAB_SHARE, "of the sectors asked for");
-    put_counter(l, "achieved occupancy", c->occupancy, k ? k->occupancy : NAN, LAB_SHARE,
+    put_counter(l, "L2 hits", c->l2_hits, NAN, VT_SHARE, "of the sectors asked for");
+    put_counter(l, "achieved occupancy", c->occupancy, k ? k->occupancy : NAN, VT_SHARE,
                 "of an SM's warps; below the computed one: a tail, or uneven work");
-    put_counter(l, "matrix unit busy", c->tensor, NAN, LAB_SHARE,
+    put_counter(l, "matrix unit busy", c->tensor, NAN, VT_SHARE,
                 "of the cycles in which the SM worked");
-    put_counter(l, "schedulers issue", c->issue, NAN, LAB_SHARE,
+    put_counter(l, "schedulers issue", c->issue, NAN, VT_SHARE,
                 "of the cycles; the rest, no warp was ready");
-    put_counter(l, "instructions", c->instructions, NAN, LAB_COUNT, "executed, counted by warps");
+    put_counter(l, "instructions", c->instructions, NAN, VT_COUNT, "executed, counted by warps");
 }
 
 bool lab_ncu_item(lab *l, const lab_kernel_ask *ask, const char *part, const char *csv,

@@ -259,11 +259,11 @@ static json_t *view_range(const range *g, const vt_roofs *f)
     snprintf(intensity, sizeof intensity, "%.3g", (g->flops + g->fp32) / o.bytes);
     return json_pack("{s:s s:s s:s? s:s s:s s:o s:o s:o s:o s:o}", "kernel", g->kernel, "shape",
                      g->shape, "none", none, "intensity", intensity, "bound", o.bound, "bytes",
-                     report_figure(o.bytes, LAB_BYTES), "least",
-                     report_figure(o.least_s, LAB_SECONDS), "most",
-                     report_figure(2 * o.least_s, LAB_SECONDS), "slow",
-                     report_figure(o.bytes / (2 * o.least_s), LAB_BYTES_PER_S), "fast",
-                     report_figure(o.bytes / o.least_s, LAB_BYTES_PER_S));
+                     report_figure(o.bytes, VT_BYTES), "least",
+                     report_figure(o.least_s, VT_SECONDS), "most",
+                     report_figure(2 * o.least_s, VT_SECONDS), "slow",
+                     report_figure(o.bytes / (2 * o.least_s), VT_BYTES_PER_S), "fast",
+                     report_figure(o.bytes / o.least_s, VT_BYTES_PER_S));
 }
 
 bool report_view_ranges(const report *r, json_t *view)
@@ -276,9 +276,9 @@ bool report_view_ranges(const report *r, json_t *view)
         all = report_append(all, view_range(&ranges[i], f));
     snprintf(at, sizeof at, "%.1f", unit / f->memory_bytes_per_s);
     json_t *ridge = json_pack("{s:o s:s s:o s:s}", "memory",
-                              report_figure(f->memory_bytes_per_s, LAB_BYTES_PER_S), "unit",
+                              report_figure(f->memory_bytes_per_s, VT_BYTES_PER_S), "unit",
                               f->bf16_per_s > 0 ? "matrix unit (bf16)" : "fp32", "rate",
-                              report_figure(unit, LAB_FLOP_PER_S), "at", at);
+                              report_figure(unit, VT_FLOP_PER_S), "at", at);
     bool whole = json_object_set_new(view, "ranges", all) == 0;
     return json_object_set_new(view, "ridge", ridge) == 0 && whole;
 }

@@ -95,7 +95,7 @@ json_t *report_view(const report *r);
 /* The value of an item in one line: a sentence, a number, a reason; false: a table or drawing. */
 bool report_item_line(const json_t *item, vt_buf *b);
 /* A number with its unit; null: it is none. */
-json_t *report_figure(double v, lab_unit unit);
+json_t *report_figure(double v, vt_unit unit);
 json_t *report_text(vt_buf *b); /* and releases it; NULL: out of memory */
 /* Appends a value, which the list owns then; NULL and nothing left where either is NULL. */
 json_t *report_append(json_t *list, json_t *value);

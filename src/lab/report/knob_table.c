@@ -292,7 +292,7 @@ static void put_expected(const json_t *knob, vt_buf *b)
 {
     double v = report_number(knob, "expected");
     if (isfinite(v))
-        lab_put(b, v, LAB_RATIO);
+        vt_text_figure(b, v, VT_RATIO);
     else
         vt_buf_puts(b, "bytes promise none");
 }
@@ -343,13 +343,9 @@ static void measured_cell(const machine *m, const row *r, const json_t *knob, vt
             report_cell(b, report_string(knob, "why"));
         return;
     }
-    lab_put(b, report_number(knob, "gain"), LAB_RATIO);
-    vt_buf_puts(b, ", noise ");
-    lab_put(b, report_noise(knob), LAB_SHARE);
-    vt_buf_puts(b, ": ");
-    lab_put(b, report_number(knob, "before_s"), LAB_SECONDS);
-    vt_buf_puts(b, " to ");
-    lab_put(b, report_number(knob, "after_s"), LAB_SECONDS);
+    vt_text_printf(b, "%f ratio, noise %f share: %f s to %f s", report_number(knob, "gain"),
+                   report_noise(knob), report_number(knob, "before_s"),
+                   report_number(knob, "after_s"));
     if (strcmp(state, "disturbed") == 0)
         vt_buf_puts(b, " (disturbed)");
 }

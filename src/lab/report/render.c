@@ -41,10 +41,10 @@ static double real(const json_t *o, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static lab_unit unit_of(const json_t *o)
+static vt_unit unit_of(const json_t *o)
 {
-    lab_unit u = LAB_COUNT;
-    lab_unit_find(json_string_value(json_object_get(o, "unit")), &u);
+    vt_unit u = VT_COUNT;
+    vt_unit_find(json_string_value(json_object_get(o, "unit")), &u);
     return u;
 }
 
@@ -104,13 +104,13 @@ static void predictions(page *p)
     json_array_foreach(json_object_get(p->r, "predictions"), i, o)
     {
         char how[STORY_TEXT], what[STORY_TEXT];
-        lab_unit u = unit_of(o);
+        vt_unit u = unit_of(o);
         vt_buf_printf(&line, "%s: expected ", story_text(o, "what", what));
-        lab_put(&line, real(o, "own"), u);
+        vt_text_figure(&line, real(o, "own"), u);
         vt_buf_printf(&line, " (%s)", story_text(o, "how", how));
         if (json_is_number(json_object_get(o, "reader"))) {
             vt_buf_puts(&line, "; you said ");
-            lab_put(&line, real(o, "reader"), u);
+            vt_text_figure(&line, real(o, "reader"), u);
         }
         paragraph(p, &line, 2);
     }
@@ -171,7 +171,7 @@ static void put_item(page *p, const char *what, const json_t *item)
     } else if (json_object_get(item, "text")) {
         put_text(&line, json_object_get(item, "text"));
     } else if (json_object_get(item, "unit")) {
-        lab_put(&line, real(item, "value"), unit_of(item));
+        vt_text_figure(&line, real(item, "value"), unit_of(item));
         if (*story_text(item, "of", of))
             vt_buf_printf(&line, " %s", of);
         vt_buf_printf(&line, " [%s]", story_text(item, "tag", tag));
@@ -220,9 +220,7 @@ static void run_line(page *p)
     double s = real(p->r, "seconds");
     if (!isfinite(s))
         return;
-    vt_buf_puts(&line, "took ");
-    lab_put(&line, s, LAB_SECONDS);
-    vt_buf_puts(&line, " in all; section 5 tells what was found");
+    vt_text_printf(&line, "took %f s in all; section 5 tells what was found", s);
     paragraph(p, &line, 2);
 }
 
@@ -267,19 +265,19 @@ static void grades(page *p)
     json_array_foreach(json_object_get(p->r, "predictions"), i, o)
     {
         char what[STORY_TEXT], grade[STORY_TEXT], reader[STORY_TEXT];
-        lab_unit u = unit_of(o);
+        vt_unit u = unit_of(o);
         if (!*story_text(o, "grade", grade))
             continue;
         vt_buf_printf(&line, "%s: measured ", story_text(o, "what", what));
-        lab_put(&line, real(o, "measured"), u);
+        vt_text_figure(&line, real(o, "measured"), u);
         if (json_is_real(json_object_get(o, "own"))) {
             vt_buf_puts(&line, ", expected ");
-            lab_put(&line, real(o, "own"), u);
+            vt_text_figure(&line, real(o, "own"), u);
         }
         vt_buf_printf(&line, ": %s", grade);
         if (*story_text(o, "reader_grade", reader)) {
             vt_buf_puts(&line, "; your ");
-            lab_put(&line, real(o, "reader"), u);
+            vt_text_figure(&line, real(o, "reader"), u);
             vt_buf_printf(&line, ": %s", reader);
         }
         paragraph(p, &line, 4);
@@ -296,7 +294,7 @@ static void grades(page *p)
 static void put_time(vt_table *t, double s, double noise)
 {
     vt_buf b = {0};
-    lab_put(&b, s, LAB_SECONDS);
+    vt_text_figure(&b, s, VT_SECONDS);
     if (isfinite(noise) && isfinite(s))
         vt_buf_printf(&b, noise > 0.99 ? " ± >99 %%" : " ± %.0f %%", 100 * noise);
     vt_table_cell(t, "%s", b.data ? b.data : "");

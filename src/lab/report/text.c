@@ -109,6 +109,5 @@ void report_verdict(const json_t *knob, vt_buf *b)
     report_cell(b, *verdict ? verdict : "not measured");
     if (!report_is_hidden(knob))
         return;
-    vt_buf_puts(b, ", within a noise of ");
-    lab_put(b, report_noise(knob), LAB_SHARE);
+    vt_text_printf(b, ", within a noise of %f share", report_noise(knob));
 }

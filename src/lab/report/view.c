@@ -16,12 +16,12 @@ json_t *report_text(vt_buf *b)
     return text;
 }
 
-json_t *report_figure(double v, lab_unit unit)
+json_t *report_figure(double v, vt_unit unit)
 {
     vt_buf b = {0};
     if (!isfinite(v))
         return json_null();
-    lab_put(&b, v, unit);
+    vt_text_figure(&b, v, unit);
     return report_text(&b);
 }
 
@@ -45,11 +45,11 @@ bool report_item_line(const json_t *item, vt_buf *b)
     else if (json_object_get(item, "missing"))
         vt_buf_printf(b, "not measured here, because %s", report_string(item, "missing"));
     else if (json_object_get(item, "value")) {
-        lab_unit unit = LAB_COUNT;
+        vt_unit unit = VT_COUNT;
         double v = report_number(item, "value");
-        lab_unit_find(report_string(item, "unit"), &unit);
+        vt_unit_find(report_string(item, "unit"), &unit);
         if (isfinite(v))
-            lab_put(b, v, unit);
+            vt_text_figure(b, v, unit);
         else
             vt_buf_puts(b, "not measured");
         vt_buf_printf(b, " (%s)", report_string(item, "tag"));
@@ -115,9 +115,9 @@ static json_t *view_item(const lab_item_def *def, const json_t *o)
 
 static json_t *view_prediction(const lab_def *d, const json_t *p)
 {
-    lab_unit unit = LAB_COUNT;
+    vt_unit unit = VT_COUNT;
     double own = report_number(p, "own"), came = report_number(p, "measured"), over = came / own;
-    lab_unit_find(report_string(p, "unit"), &unit);
+    vt_unit_find(report_string(p, "unit"), &unit);
     /* a time that nothing grades, of a busy machine or of a step that was taken apart to time it,
      * says nothing of what is slow */
     bool graded = isfinite(over) && strcmp(report_string(p, "unit"), "s") == 0 &&
@@ -126,7 +126,7 @@ static json_t *view_prediction(const lab_def *d, const json_t *p)
                      report_string(p, "what"), "how", report_string(p, "how"), "grade",
                      report_string(p, "grade"), "own", report_figure(own, unit), "measured",
                      report_figure(came, unit), "over", graded ? json_real(over) : json_null(),
-                     "times", report_figure(over, LAB_RATIO));
+                     "times", report_figure(over, VT_RATIO));
 }
 
 static json_t *view_check(const lab_def *d, const json_t *c)
@@ -161,11 +161,11 @@ static json_t *view_knob(const lab_def *d, const json_t *k)
                      report_string(k, "name"), "what", report_string(k, "what"), "where",
                      report_string(k, "where"), "why", report_string(k, "why"), "priority",
                      priority_of(k), "verdict", report_text(&verdict), "expected",
-                     report_figure(report_number(k, "expected"), LAB_RATIO), "before",
-                     report_figure(report_number(k, "before_s"), LAB_SECONDS), "after",
-                     report_figure(report_number(k, "after_s"), LAB_SECONDS), "gain",
-                     report_figure(report_number(k, "gain"), LAB_RATIO), "noise",
-                     report_figure(report_noise(k), LAB_SHARE));
+                     report_figure(report_number(k, "expected"), VT_RATIO), "before",
+                     report_figure(report_number(k, "before_s"), VT_SECONDS), "after",
+                     report_figure(report_number(k, "after_s"), VT_SECONDS), "gain",
+                     report_figure(report_number(k, "gain"), VT_RATIO), "noise",
+                     report_figure(report_noise(k), VT_SHARE));
 }
 
 typedef json_t *(*view_one)(const lab_def *d, const json_t *o);
@@ -259,9 +259,9 @@ static json_t *all_of(const json_t *labs, const char *member)
 
 /* ---- the machine ---- */
 
-static lab_unit unit_of(const vt_roof_row *row)
+static vt_unit unit_of(const vt_roof_row *row)
 {
-    return !row->unit ? LAB_SECONDS : *row->unit == 'B' ? LAB_BYTES_PER_S : LAB_FLOP_PER_S;
+    return !row->unit ? VT_SECONDS : *row->unit == 'B' ? VT_BYTES_PER_S : VT_FLOP_PER_S;
 }
 
 /* The first roofs that a result has. */
@@ -329,7 +329,7 @@ static json_t *view_summary(const report *r)
 /* A size of a cache; null: not known. */
 static json_t *size_figure(int64_t bytes)
 {
-    return report_figure(bytes > 0 ? (double)bytes : NAN, LAB_BYTES);
+    return report_figure(bytes > 0 ? (double)bytes : NAN, VT_BYTES);
 }
 
 static json_t *view_caches(const report *r)
@@ -337,7 +337,7 @@ static json_t *view_caches(const report *r)
     if (!r->caches_known)
         return json_null();
     return json_pack("{s:o s:o s:b s:o}", "l1d", size_figure(r->l1d_size), "l2",
-                     report_figure((double)r->roofs.l2_size, LAB_BYTES), "together",
+                     report_figure((double)r->roofs.l2_size, VT_BYTES), "together",
                      !r->roofs.is_gpu && r->roofs.threads > 1, "l3", size_figure(r->roofs.l3_size));
 }
 
@@ -389,13 +389,13 @@ static json_t *view_published(const report *r)
         size_t n = strcspn(c->lab, " ");
         const char *number = c->lab + n + (c->lab[n] == ' ');
         vt_buf recomputed = {0};
-        lab_unit unit = LAB_COUNT;
+        vt_unit unit = VT_COUNT;
         if (strncmp(c->lab, lab_track_name[r->track], n) != 0 || lab_track_name[r->track][n])
             continue;
         const json_t *result = report_result(r, number),
                      *p = json_array_get(json_object_get(result, "predictions"), 0);
         lab_claim_recompute(c, &recomputed);
-        lab_unit_find(report_string(p, "unit"), &unit);
+        vt_unit_find(report_string(p, "unit"), &unit);
         out = report_append(out, json_pack("{s:s s:o s:s s:s s:b s:s s:o}", "claim", c->claim,
                                            "recomputed", report_text(&recomputed), "lab", c->lab,
                                            "number", number, "run", result != NULL, "what",

@@ -14,7 +14,7 @@ static const json_t *file_of(const report *r, const char *name)
     return NULL;
 }
 
-static json_t *figure_of(const json_t *o, const char *key, double times, lab_unit unit)
+static json_t *figure_of(const json_t *o, const char *key, double times, vt_unit unit)
 {
     return report_figure(report_number(o, key) * times, unit);
 }
@@ -24,11 +24,11 @@ static json_t *view_baseline(const json_t *f)
     if (!f)
         return json_null();
     return json_pack("{s:o s:o s:o s:o s:o}", "ttft",
-                     figure_of(json_object_get(f, "ttft"), "p50_ms", 1e-3, LAB_SECONDS), "itl",
-                     figure_of(json_object_get(f, "itl"), "p50_ms", 1e-3, LAB_SECONDS), "rate",
-                     figure_of(f, "output_tokens_per_s", 1, LAB_TOKENS_PER_S), "requests",
-                     figure_of(f, "requests", 1, LAB_COUNT), "concurrency",
-                     figure_of(f, "concurrency", 1, LAB_COUNT));
+                     figure_of(json_object_get(f, "ttft"), "p50_ms", 1e-3, VT_SECONDS), "itl",
+                     figure_of(json_object_get(f, "itl"), "p50_ms", 1e-3, VT_SECONDS), "rate",
+                     figure_of(f, "output_tokens_per_s", 1, VT_TOKENS_PER_S), "requests",
+                     figure_of(f, "requests", 1, VT_COUNT), "concurrency",
+                     figure_of(f, "concurrency", 1, VT_COUNT));
 }
 
 static json_t *view_cache(const json_t *f)
@@ -36,12 +36,12 @@ static json_t *view_cache(const json_t *f)
     if (!f)
         return json_null();
     return json_pack("{s:o s:o s:o s:o s:o s:o}", "speedup",
-                     figure_of(f, "hit_speedup", 1, LAB_RATIO), "first",
-                     figure_of(f, "first_ttft_ms", 1e-3, LAB_SECONDS), "later",
-                     figure_of(f, "later_ttft_ms", 1e-3, LAB_SECONDS), "gain",
-                     figure_of(f, "concurrent_gain", 1, LAB_RATIO), "with_room",
-                     figure_of(f, "found_with_room", 1, LAB_COUNT), "under_pressure",
-                     figure_of(f, "found_under_pressure", 1, LAB_COUNT));
+                     figure_of(f, "hit_speedup", 1, VT_RATIO), "first",
+                     figure_of(f, "first_ttft_ms", 1e-3, VT_SECONDS), "later",
+                     figure_of(f, "later_ttft_ms", 1e-3, VT_SECONDS), "gain",
+                     figure_of(f, "concurrent_gain", 1, VT_RATIO), "with_room",
+                     figure_of(f, "found_with_room", 1, VT_COUNT), "under_pressure",
+                     figure_of(f, "found_under_pressure", 1, VT_COUNT));
 }
 
 static json_t *view_scaling(const report *r)
@@ -54,8 +54,8 @@ static json_t *view_scaling(const report *r)
         if (strncmp(f->name, "tp_", 3) == 0)
             out = report_append(out, json_pack("{s:s# s:o s:o}", "name", f->name + 3,
                                                (int)strcspn(f->name + 3, "."), "rate",
-                                               report_figure(rate, LAB_TOKENS_PER_S), "ratio",
-                                               report_figure(rate / one, LAB_RATIO)));
+                                               report_figure(rate, VT_TOKENS_PER_S), "ratio",
+                                               report_figure(rate / one, VT_RATIO)));
     }
     return out;
 }
@@ -143,7 +143,7 @@ static json_t *view_parts(const json_t *breakdown)
         vt_buf safe = {0};
         report_put_safe(&safe, key);
         out = report_append(out, json_pack("{s:o s:o}", "part", report_text(&safe), "time",
-                                           figure_of(breakdown, key, 1e-3, LAB_SECONDS)));
+                                           figure_of(breakdown, key, 1e-3, VT_SECONDS)));
     }
     return out;
 }

@@ -182,7 +182,6 @@ static void draw_roofline(vt_buf *b, const lab *l, const dive *d)
     char cell[H][W + 1];
     double memory = vt_roofs_bandwidth(&l->roofs), peak = peak_of(l);
     double x0 = log10(0.5), x1 = log10(4096), y1 = log10(peak * 1.5), y0 = y1 - 3;
-    char top[SGLANG_TEXT], rate[SGLANG_TEXT];
     for (int y = 0; y < H; y++)
         memset(cell[y], ' ', W);
     for (int x = 0; x < W; x++) {
@@ -202,8 +201,7 @@ static void draw_roofline(vt_buf *b, const lab *l, const dive *d)
         if (x >= 0 && x < W && y >= 0 && y < H)
             cell[y][x] = (char)('a' + i);
     }
-    vt_buf_printf(b, "FLOP/s; the flat roof is %s, the slope %s\n",
-                  sglang_put(top, peak, LAB_FLOP_PER_S), sglang_put(rate, memory, LAB_BYTES_PER_S));
+    vt_text_printf(b, "FLOP/s; the flat roof is %f FLOP/s, the slope %f B/s\n", peak, memory);
     for (int y = H - 1; y >= 0; y--)
         vt_buf_printf(b, "%8.1e |%.*s\n", pow(10, y0 + (y + 0.5) * (y1 - y0) / H), W, cell[y]);
     vt_buf_printf(b, "         +%.*s\n", W,

@@ -79,7 +79,7 @@ static void tell_shares(lab *l, const comparison *c)
     for (int s = 0; s < c->n_shapes; s++) {
         lab_cell(l, "%s", c->shape[s].name);
         for (int b = 0; b < c->n_names; b++)
-            lab_cell_number(l, c->ran[s][b] ? c->kernel[s][b].of_roof : NAN, LAB_SHARE);
+            lab_cell_number(l, c->ran[s][b] ? c->kernel[s][b].of_roof : NAN, VT_SHARE);
     }
 }
 
@@ -306,7 +306,7 @@ static vt_status measure(lab *l, comparison *c, vt_err *err)
     TRY(sglang_model_heads(l, &heads, err));
     make_shapes(l, &heads, c);
     if (l->emulated)
-        lab_predict(l, "attention of a decode at 1,024 tokens", NAN, LAB_SECONDS,
+        lab_predict(l, "attention of a decode at 1,024 tokens", NAN, VT_SECONDS,
                     "an emulated GPU has no speed");
     else
         TRY(sglang_run_auto(l, c->prompt, c->gen, err));

@@ -64,10 +64,10 @@ static vt_status expect(lab *l, run_of *r, vt_err *err)
     TRY(sglang_cost_step(l, r->engine, &step, 1, true, &r->near_step, err));
     step.kv_len = r->far + r->gen / 2;
     TRY(sglang_cost_step(l, r->engine, &step, 1, false, &r->far_step, err));
-    lab_predict(l, "a decode step", sglang_best_s(&r->near_step), LAB_SECONDS,
+    lab_predict(l, "a decode step", sglang_best_s(&r->near_step), VT_SECONDS,
                 "bytes and FLOPs of every call at the share of its roof that the call's row "
                 "reached when it was measured alone");
-    lab_predict(l, "time to the first token", sglang_best_s(&r->prefill), LAB_SECONDS,
+    lab_predict(l, "time to the first token", sglang_best_s(&r->prefill), VT_SECONDS,
                 "the same, summed over the steps that compute the prompt");
     return VT_OK;
 }
@@ -112,7 +112,7 @@ static vt_status run_all(lab *l, run_of *r, vt_err *err)
 static void tell_tokenise(lab *l, const run_of *r)
 {
     const vt_model *m = vt_engine_model(r->engine);
-    char *text = NULL, time[SGLANG_TEXT];
+    char *text = NULL;
     size_t len = 0, n = 0;
     double s[7];
     vt_err why;
@@ -132,9 +132,9 @@ static void tell_tokenise(lab *l, const run_of *r)
     vt_free(text);
     double median = vt_median(s, 7);
     lab_item(l, "tokenise",
-             "%zu bytes of text become %zu ids in %s, %.3g million ids a second, on the CPU and "
+             "%zu bytes of text become %zu ids in %f s, %.3g million ids a second, on the CPU and "
              "before the request is submitted; that is %.2g %% of a decode step",
-             len, n, sglang_put(time, median, LAB_SECONDS), (double)n / median * 1e-6,
+             len, n, median, (double)n / median * 1e-6,
              100 * median / (sglang_decode_median(r->story, "ms", 1) * 1e-3));
 }
 
@@ -153,19 +153,19 @@ static void tell_plan(lab *l, const run_of *r)
             char key[32];
             lab_cells(l, "%s|%s|%s", name, part[i], does[i]);
             snprintf(key, sizeof key, "%s_us", part[i]);
-            lab_cell_number(l, story_num(per, key) * 1e-6, LAB_SECONDS);
+            lab_cell_number(l, story_num(per, key) * 1e-6, VT_SECONDS);
             snprintf(key, sizeof key, "%s_hidden", part[i]);
-            lab_cell_number(l, story_num(per, key), LAB_SHARE);
+            lab_cell_number(l, story_num(per, key), VT_SHARE);
         }
     }
 }
 
 static void tell_match(lab *l, const run_of *r)
 {
-    char text[STORY_TEXT], time[SGLANG_TEXT];
+    char text[STORY_TEXT];
     double ms;
     if (sglang_event(r->story, "match", &ms, text))
-        lab_item(l, "match", "in %s: %s", sglang_put(time, ms * 1e-3, LAB_SECONDS), text);
+        lab_item(l, "match", "in %f s: %s", ms * 1e-3, text);
     else
         lab_missing(l, "match", "the story has no look-up of this request");
 }
@@ -180,18 +180,15 @@ static void tell_slope(lab *l, const run_of *r)
     double bytes = (r->far_step.kv - r->near_step.kv) / ((double)(r->far - r->prompt) / 100);
     double explained = (r->far_step.floor_s - r->near_step.floor_s) /
                        ((double)(r->far - r->prompt) / 100);
-    char a[SGLANG_TEXT], b[SGLANG_TEXT], c[SGLANG_TEXT], d[SGLANG_TEXT], e[SGLANG_TEXT];
     if (!isfinite(slope)) {
         lab_missing(l, "itl_slope", "no decode step of one of the two requests was recorded");
         return;
     }
     lab_item(l, "itl_slope",
-             "between contexts of %.0f and %.0f tokens a decode step grows from %s to %s: %s per "
-             "100 tokens. 100 tokens of K and V are %s over all layers, which the measured roofs "
-             "read in %s%s",
-             near_kv, far_kv, sglang_put(a, near_ms * 1e-3, LAB_SECONDS),
-             sglang_put(b, far_ms * 1e-3, LAB_SECONDS), sglang_put(c, slope, LAB_SECONDS),
-             sglang_put(d, bytes, LAB_BYTES), sglang_put(e, explained, LAB_SECONDS),
+             "between contexts of %.0f and %.0f tokens a decode step grows from %f s to %f s: %f s "
+             "per 100 tokens. 100 tokens of K and V are %f B over all layers, which the measured "
+             "roofs read in %f s%s",
+             near_kv, far_kv, near_ms * 1e-3, far_ms * 1e-3, slope, bytes, explained,
              sglang_disturbed(r->story, "decode") || sglang_disturbed(r->far_story, "decode")
                  ? " (the machine was busy: the measured slope holds its waits)"
              : slope < 0 ? " (the growth is below the noise of a step)"
@@ -256,7 +253,7 @@ static void put_shares(lab *l, const char *name, const json_t *side)
     lab_cells(l, "%s|%s|%.1f|%.2f", name, story_text(side, "impl", impl), story_num(side, "rows"),
               story_num(side, "flop_per_byte"));
     for (int i = 0; i < 4; i++)
-        lab_cell_number(l, story_num(side, share[i]), LAB_SHARE);
+        lab_cell_number(l, story_num(side, share[i]), VT_SHARE);
 }
 
 /* "memory" or the unit with the largest share. */

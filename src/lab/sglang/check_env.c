@@ -33,16 +33,16 @@ static void put_roof(lab *l, vt_roof_kind kind, int64_t holds)
         return;
     lab_cell(l, "%s", vt_roof_rows[kind].name);
     if (holds > 0)
-        lab_cell_number(l, (double)holds, LAB_BYTES);
+        lab_cell_number(l, (double)holds, VT_BYTES);
     else
         lab_cell(l, "%s", "");
     if (!vt_roof_rows[kind].unit)
-        lab_cell_number(l, v, LAB_SECONDS);
+        lab_cell_number(l, v, VT_SECONDS);
     else
-        lab_cell_number(l, v, *vt_roof_rows[kind].unit == 'B' ? LAB_BYTES_PER_S : LAB_FLOP_PER_S);
+        lab_cell_number(l, v, *vt_roof_rows[kind].unit == 'B' ? VT_BYTES_PER_S : VT_FLOP_PER_S);
     lab_cell(l, "%s", vt_roof_tag_name[r->mark[kind].tag]);
     if (set && *set > 0)
-        lab_cell_number(l, (double)*set, LAB_BYTES);
+        lab_cell_number(l, (double)*set, VT_BYTES);
     else
         lab_cell(l, "%s", "");
     lab_cell(l, "%s", how ? how : "");
@@ -130,7 +130,7 @@ static vt_status turn(lab *l, vt_err *err)
 static vt_status run(lab *l, vt_err *err)
 {
     lab_predict(l, "copying memory, bytes read and written",
-                l->emulated ? NAN : l->roofs.memory_bytes_per_s, LAB_BYTES_PER_S,
+                l->emulated ? NAN : l->roofs.memory_bytes_per_s, VT_BYTES_PER_S,
                 "as many bytes a second as reading alone, if a write costs what a read costs");
     TRY(sglang_topology(l, err));
     if (l->emulated) {

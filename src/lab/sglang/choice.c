@@ -149,7 +149,7 @@ vt_status sglang_run_auto(lab *l, int32_t prompt, int32_t gen, vt_err *err)
         status = sglang_cost_step(l, e, &seq, 1, true, &cost, err);
     if (status == VT_OK) {
         lab_predict(l, "attention of a decode at 1,024 tokens",
-                    cost.attention_s / cost.attention_calls, LAB_SECONDS,
+                    cost.attention_s / cost.attention_calls, VT_SECONDS,
                     "K and V of the context over the measured roof, at the share of it that the "
                     "row reached when it was measured alone");
         status = sglang_prompt(l, 3, NULL, 0, prompt, &ids, err);

@@ -118,8 +118,4 @@ vt_status sglang_write(lab *l, const char *path, const char *name, const char *w
 enum { SGLANG_PATH = 4096 };
 const char *sglang_self(char out[SGLANG_PATH]);
 
-/* The text of a measured time, size or rate in a static-sized buffer of the caller's. */
-enum { SGLANG_TEXT = 48 };
-const char *sglang_put(char out[SGLANG_TEXT], double v, lab_unit unit);
-
 #endif

@@ -107,25 +107,23 @@ static bool tell_contradiction(lab *l, const hit *part, const hit *whole)
     static const double least = 1.1; /* two runs of one step differ by less */
     double part_s = prefill_s(part->story), whole_s = prefill_s(whole->story),
            flops = whole->cost.flops / part->cost.flops;
-    char a[SGLANG_TEXT], b[SGLANG_TEXT];
     bool slower = part_s > least * whole_s, faster = whole_s > least * flops * part_s;
     if (!slower && !faster)
         return true;
-    sglang_put(a, part_s, LAB_SECONDS);
-    sglang_put(b, whole_s, LAB_SECONDS);
     if (slower)
         lab_finding(l, "times.contradict",
-                    "%d tokens of which %d are computed take %s, and all %d computed take %s: "
+                    "%d tokens of which %d are computed take %f s, and all %d computed take %f s: "
                     "fewer FLOPs cannot take longer. The first of these times holds something "
                     "else, such as the first use of its size or other programs; neither says "
                     "what a prefix saves",
-                    PROMPT, PROMPT - part->r.n_cached, a, PROMPT, b);
+                    PROMPT, PROMPT - part->r.n_cached, part_s, PROMPT, whole_s);
     else
         lab_finding(l, "times.contradict",
-                    "%d tokens of which %d are computed take %s, and all %d computed take %s: "
+                    "%d tokens of which %d are computed take %f s, and all %d computed take %f s: "
                     "%.2fx, where FLOPs allow at most %.2fx. The second of these times holds "
                     "something else, such as the first use of memory or other programs",
-                    PROMPT, PROMPT - part->r.n_cached, a, PROMPT, b, whole_s / part_s, flops);
+                    PROMPT, PROMPT - part->r.n_cached, part_s, PROMPT, whole_s, whole_s / part_s,
+                    flops);
     return false;
 }
 
@@ -170,18 +168,17 @@ static void tell_transition(lab *l, const hit *half)
 {
     size_t i;
     json_t *t;
-    char kind[STORY_TEXT], reason[STORY_TEXT], what[STORY_TEXT], a[SGLANG_TEXT];
+    char kind[STORY_TEXT], reason[STORY_TEXT], what[STORY_TEXT];
     json_array_foreach(story_get(half->story, "transitions"), i, t)
     {
         if (strcmp(story_text(t, "kind", kind), "miss") != 0)
             continue;
         const json_t *after = story_get(t, "after");
         lab_item(l, "hit_miss",
-                 "%s: %s. The first step behind it moves %s at %.1f FLOP a byte; the %d tokens "
+                 "%s: %s. The first step behind it moves %f B at %.1f FLOP a byte; the %d tokens "
                  "before it cost no step at all",
                  story_text(t, "what", what), story_text(t, "reason", reason),
-                 sglang_put(a, story_num(after, "bytes"), LAB_BYTES),
-                 story_num(after, "flop_per_byte"), half->r.n_cached);
+                 story_num(after, "bytes"), story_num(after, "flop_per_byte"), half->r.n_cached);
         return;
     }
     lab_item(l, "hit_miss",
@@ -193,18 +190,14 @@ static void tell_transition(lab *l, const hit *half)
 static void tell_skipped(lab *l, const hit *warm, const hit *cold)
 {
     const json_t *prefix = story_get(warm->story, "prefix");
-    char bytes[SGLANG_TEXT], ms[SGLANG_TEXT], was[SGLANG_TEXT], is[SGLANG_TEXT];
-    lab_item(l, "skipped",
-             "the warm prompt skips %s and %.3g GFLOP, %.1f %% of the prompt's: whole steps are "
-             "not run. They were expected to take %s; measured, the prefill takes %s cold and %s "
-             "warm",
-             sglang_put(bytes, story_num(prefix, "saved_bytes"), LAB_BYTES),
-             story_num(prefix, "saved_flops") * 1e-9,
-             100 * story_num(prefix, "saved_flops") /
-                 (story_num(prefix, "saved_flops") + warm->cost.flops),
-             sglang_put(ms, story_num(prefix, "saved_ms") * 1e-3, LAB_SECONDS),
-             sglang_put(was, prefill_s(cold->story), LAB_SECONDS),
-             sglang_put(is, prefill_s(warm->story), LAB_SECONDS));
+    lab_item(
+        l, "skipped",
+        "the warm prompt skips %f B and %.3g GFLOP, %.1f %% of the prompt's: whole steps are not "
+        "run. They were expected to take %f s; measured, the prefill takes %f s cold and %f s warm",
+        story_num(prefix, "saved_bytes"), story_num(prefix, "saved_flops") * 1e-9,
+        100 * story_num(prefix, "saved_flops") /
+            (story_num(prefix, "saved_flops") + warm->cost.flops),
+        story_num(prefix, "saved_ms") * 1e-3, prefill_s(cold->story), prefill_s(warm->story));
 }
 
 /* ---- access pattern ---- */
@@ -234,17 +227,15 @@ static vt_status tell_access(lab *l, const char *key, const char *verb, const hi
     double pool = story_num(story_get(h->story, "memory"), "kv_pool_bytes"),
            pages = story_num(story_get(h->story, "memory"), "pages"), page_bytes = pool / pages;
     double copied = story_num(story_get(h->story, "prefix"), "copied_tokens");
-    char a[SGLANG_TEXT], b[SGLANG_TEXT], c[SGLANG_TEXT];
     if (m.n_pages == 0)
         lab_missing(l, key, "the tree has no page of this prompt any more");
     else
         lab_item(l, key,
-                 "%s %d pages of %d tokens (%s each over all layers, %s in all) in %d run%s of "
+                 "%s %d pages of %d tokens (%f B each over all layers, %f B in all) in %d run%s of "
                  "neighbouring page numbers, the longest of %d; %.0f tokens of a part of a page "
-                 "were copied (%s)",
-                 verb, m.n_pages, size, sglang_put(a, page_bytes, LAB_BYTES),
-                 sglang_put(b, page_bytes * m.n_pages, LAB_BYTES), runs, runs == 1 ? "" : "s",
-                 longest, copied, sglang_put(c, copied * page_bytes / size, LAB_BYTES));
+                 "were copied (%f B)",
+                 verb, m.n_pages, size, page_bytes, page_bytes * m.n_pages, runs,
+                 runs == 1 ? "" : "s", longest, copied, copied * page_bytes / size);
     return VT_OK;
 }
 
@@ -413,7 +404,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
                        vt_engine_max_context(r->engine), PROMPT + r->gen);
     TRY(sglang_cost_prompt(l, r->engine, PROMPT, 0, true, &cold, err));
     TRY(sglang_cost_prompt(l, r->engine, PROMPT, PROMPT - 1, true, &warm, err));
-    lab_predict(l, "gain of a warm prompt", sglang_best_s(&cold) / sglang_best_s(&warm), LAB_RATIO,
+    lab_predict(l, "gain of a warm prompt", sglang_best_s(&cold) / sglang_best_s(&warm), VT_RATIO,
                 "expected time of the prompt's steps, divided by that of the last token alone");
     TRY(warm_size(l, r, PROMPT, err));
     for (int i = 0; i < LENGTHS && l->ordinal >= 0; i++) /* a CPU's sizes share their memory */

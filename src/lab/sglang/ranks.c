@@ -221,15 +221,13 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
     const json_t *calls = story_get(r->story, "calls"), *labels = story_get(calls, "labels"),
                  *layers = story_get(calls, "layers"), *phase = NULL, *p;
     static const char *const column[] = {"us", "bytes", NULL};
-    char name[STORY_TEXT], took[SGLANG_TEXT], bytes[SGLANG_TEXT], sum[SGLANG_TEXT];
+    char name[STORY_TEXT];
     const char *form;
     size_t i;
     json_array_foreach((json_t *)story_get(story_get(r->story, "typical"), "phases"), i,
                        p) if (strcmp(story_text(p, "name", name), "decode") == 0) phase = p;
     size_t n = story_rows(phase, column);
     double message = sum_bytes(l, r, 1), s = all_reduce_s(l, message, 2, "host", &form);
-    sglang_put(bytes, message, LAB_BYTES);
-    sglang_put(sum, s, LAB_SECONDS);
     vt_buf_printf(b, "LAYER %d of a decode step, one token\n", r->model.layers / 2);
     for (i = 0; i < n && i < json_array_size(labels) && i < json_array_size(layers); i++) {
         double us = story_cell(phase, "us", i);
@@ -239,13 +237,14 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
         size_t line = b->len;
         vt_buf_printf(b, "├── %s", name);
         vt_text_pad(b, line, 34);
-        vt_buf_printf(b, "%s, one rank", sglang_put(took, us * 1e-6, LAB_SECONDS));
+        vt_text_printf(b, "%f s, one rank", us * 1e-6);
         bool last = strstr(name, "linear.o") || strstr(name, "linear.down");
         vt_buf_puts(b, strstr(name, "norm") ? "; every rank does all of it\n"
                        : last               ? "; split by rows: parts of sums\n"
                                             : "; split by columns or heads\n");
         if (last)
-            vt_buf_printf(b, "│   └── ALL-REDUCE of %s: %s with 2 ranks [modelled]\n", bytes, sum);
+            vt_text_printf(b, "│   └── ALL-REDUCE of %f B: %f s with 2 ranks [modelled]\n", message,
+                           s);
     }
     vt_buf_puts(b, "└── next layer\n");
 }
@@ -261,16 +260,13 @@ static const char part_shape[] =
 static vt_status tell_buffers(lab *l, vt_err *err)
 {
     lab_kernel k, part;
-    char time[SGLANG_TEXT], rate[SGLANG_TEXT], least[SGLANG_TEXT];
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = buffer_shape}, &k, err));
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = part_shape}, &part, err));
     lab_item(l, "buffers",
-             "copying 8 MiB inside the device takes %s (%s read and written, at least %s by the "
-             "roofs). A sum in a registered buffer pays it twice, in and out, unless the layer "
-             "before writes into the buffer and the layer behind reads from it",
-             sglang_put(time, k.median_s, LAB_SECONDS),
-             sglang_put(rate, k.bytes / k.median_s, LAB_BYTES_PER_S),
-             sglang_put(least, k.least_s, LAB_SECONDS));
+             "copying 8 MiB inside the device takes %f s (%f B/s read and written, at least %f s "
+             "by the roofs). A sum in a registered buffer pays it twice, in and out, unless the "
+             "layer before writes into the buffer and the layer behind reads from it",
+             k.median_s, k.bytes / k.median_s, k.least_s);
     lab_turn(l, &(lab_knob){.name = "one copy, not eight",
                             .where = "tokens a step",
                             .what = "8 MiB into a buffer",
@@ -287,27 +283,25 @@ static vt_status tell_buffers(lab *l, vt_err *err)
 static void tell_hardware(lab *l)
 {
     const vt_roofs *r = &l->roofs;
-    char a[SGLANG_TEXT], b[SGLANG_TEXT];
     if (r->is_gpu) {
-        lab_item(l, "link_roof",
-                 "to pinned host memory %s, back %s, measured; a sum that is staged through the "
-                 "host pays both. Links between GPUs are not measured here, because one GPU is "
-                 "here",
-                 sglang_put(a, r->to_device_bytes_per_s, LAB_BYTES_PER_S),
-                 sglang_put(b, r->from_device_bytes_per_s, LAB_BYTES_PER_S));
-        lab_item(l, "sync", "an empty kernel in a graph takes %s: the least that a meeting costs",
-                 sglang_put(a, r->kernel_s, LAB_SECONDS));
+        lab_item(
+            l, "link_roof",
+            "to pinned host memory %f B/s, back %f B/s, measured; a sum that is staged through the "
+            "host pays both. Links between GPUs are not measured here, because one GPU is here",
+            r->to_device_bytes_per_s, r->from_device_bytes_per_s);
+        lab_item(l, "sync", "an empty kernel in a graph takes %f s: the least that a meeting costs",
+                 r->kernel_s);
         lab_missing(l, "fast_link", "the fast link (NVLink, peer to peer) needs two GPUs");
     } else {
         lab_item(l, "link_roof",
-                 "ranks of a CPU share its memory: a copy moves %s, bytes read and written, "
+                 "ranks of a CPU share its memory: a copy moves %f B/s, bytes read and written, "
                  "measured. That is the roof of a sum between them",
-                 sglang_put(a, r->copy_bytes_per_s, LAB_BYTES_PER_S));
+                 r->copy_bytes_per_s);
         if (r->threads > 1)
             lab_item(l, "sync",
-                     "all %d threads of one process meet in %s, measured; processes meet through "
+                     "all %d threads of one process meet in %f s, measured; processes meet through "
                      "the same cache lines, and not faster",
-                     r->threads, sglang_put(a, meeting_s(l), LAB_SECONDS));
+                     r->threads, meeting_s(l));
         else
             lab_missing(l, "sync", "one thread has nobody to meet (--threads 1)");
         lab_missing(l, "fast_link",
@@ -349,7 +343,7 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     TRY(sglang_model_heads(l, &r->model, err));
     TRY(sglang_open(l, NULL, 64, &r->engine, err));
     TRY(cost_sizes(l, r, err));
-    lab_predict(l, "a decode step on one rank", sglang_best_s(&r->cost[0]), LAB_SECONDS,
+    lab_predict(l, "a decode step on one rank", sglang_best_s(&r->cost[0]), VT_SECONDS,
                 "bytes and FLOPs of every call at the share of its roof that the call's row "
                 "reached when it was measured alone");
     TRY(sglang_prompt(l, 5, NULL, 0, 500, &ids, err));

@@ -168,12 +168,11 @@ static void tell_gaps(lab *l, const load *m, const gaps *g)
     put_gap(l, "requests", "a place to run", "queue", g->queue_s / m->n,
             g->queue_s / m->n / (g->device_s + g->waits_s), "the recording, a request");
     const json_t *steps = story_get(m->story, "steps");
-    char a[SGLANG_TEXT], b[SGLANG_TEXT];
     double decodes = story_cell(steps, "decodes", g->longest),
            prompt = story_cell(steps, "tokens", g->longest) - decodes;
-    lab_item(l, "slowest_step", "step %.0f took %s: %.0f decode%s and %.0f prompt tokens. %s",
-             story_cell(steps, "id", g->longest), sglang_put(a, g->longest_ms * 1e-3, LAB_SECONDS),
-             decodes, story_s(decodes), prompt,
+    lab_item(l, "slowest_step", "step %.0f took %f s: %.0f decode%s and %.0f prompt tokens. %s",
+             story_cell(steps, "id", g->longest), g->longest_ms * 1e-3, decodes, story_s(decodes),
+             prompt,
              prompt > 0 && decodes > 0
                  ? "Each of these decodes got its token that much later: a smaller --token-budget "
                    "cuts the prompt finer"
@@ -181,10 +180,9 @@ static void tell_gaps(lab *l, const load *m, const gaps *g)
                           : "It computed decodes alone, so the machine made it long");
     if (g->n_mixed > 0 && g->n_plain > 0)
         lab_finding(l, "prefill.steals",
-                    "%d steps carried a chunk of a prompt beside decodes, median %s against %s of "
-                    "%d steps of decodes alone",
-                    g->n_mixed, sglang_put(a, g->mixed_ms * 1e-3, LAB_SECONDS),
-                    sglang_put(b, g->plain_ms * 1e-3, LAB_SECONDS), g->n_plain);
+                    "%d steps carried a chunk of a prompt beside decodes, median %f s against %f s "
+                    "of %d steps of decodes alone",
+                    g->n_mixed, g->mixed_ms * 1e-3, g->plain_ms * 1e-3, g->n_plain);
 }
 
 /* ---- hardware ---- */
@@ -324,7 +322,7 @@ static vt_status measure(lab *l, load *m, vt_err *err)
     for (int i = 0; i < 4; i++)
         seq[i] = (story_seq){.q_len = 1, .kv_len = 64, .n_rows = 1};
     TRY(sglang_cost_step(l, m->engine, seq, 4, true, &cost, err));
-    lab_predict(l, "a step of four decodes", sglang_best_s(&cost), LAB_SECONDS,
+    lab_predict(l, "a step of four decodes", sglang_best_s(&cost), VT_SECONDS,
                 "bytes and FLOPs of every call at the share of its roof that the call's row "
                 "reached when it was measured alone");
     TRY(lab_requests_run(l, m->engine, m->r, m->n, err));

@@ -15,15 +15,6 @@
 #include "model/model.h"
 #include "story/read.h"
 
-const char *sglang_put(char out[SGLANG_TEXT], double v, lab_unit unit)
-{
-    vt_buf b = {0};
-    lab_put(&b, v, unit);
-    snprintf(out, SGLANG_TEXT, "%s", b.data ? b.data : "");
-    vt_buf_release(&b);
-    return out;
-}
-
 bool sglang_disturbed(const json_t *story, const char *phase)
 {
     char state[STORY_TEXT];
@@ -155,7 +146,7 @@ sglang_gap sglang_gap_before(const json_t *story, size_t i)
     static const double least_ms = 0.1, least_share = 0.002; /* of the whole timeline */
     const json_t *events = story_get(story, "timeline"), *last = NULL;
     double end = 0, whole = 0, at = story_num(json_array_get(events, i), "at_ms");
-    char phase[STORY_TEXT] = "", name[STORY_TEXT], took[SGLANG_TEXT];
+    char phase[STORY_TEXT] = "", name[STORY_TEXT];
     for (size_t k = 0; k < json_array_size(events); k++) {
         const json_t *e = json_array_get(events, k);
         double begin = story_num(e, "at_ms"), ms = story_num(e, "ms");
@@ -176,7 +167,7 @@ sglang_gap sglang_gap_before(const json_t *story, size_t i)
         snprintf(gap.why, sizeof gap.why,
                  "no step ran: the engine's own work for the %s steps, as far as no step hid it, "
                  "took %s",
-                 phase, sglang_put(took, host * 1e-3, LAB_SECONDS));
+                 phase, vt_figure_of(host * 1e-3, VT_SECONDS).text);
     else
         snprintf(gap.why, sizeof gap.why, "no step ran; no event that was recorded says why");
     return gap;
@@ -186,11 +177,11 @@ static void put_moment(vt_buf *b, double at_ms, const char *branch, const char *
                        const char *text)
 {
     enum { TEXT_AT = 38, MARGIN = 4 }; /* drawings are indented by the margin */
-    char took[SGLANG_TEXT];
     size_t line = b->len;
     vt_buf_printf(b, "%9.2f ms %s %s", at_ms, branch, event);
     vt_text_pad(b, line, 27);
-    vt_buf_puts(b, isfinite(ms) ? sglang_put(took, ms * 1e-3, LAB_SECONDS) : "");
+    if (isfinite(ms))
+        vt_text_figure(b, ms * 1e-3, VT_SECONDS);
     vt_text_pad(b, line, TEXT_AT);
     vt_text_wrap(b, text, TEXT_AT, VT_TERM_WIDTH - MARGIN);
     vt_buf_putc(b, '\n');

@@ -25,13 +25,11 @@ static void draw(lab *l, const char *key, const char *title,
 static void put_machine(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     const vt_cpu *c = vt_cpu_get();
-    char l1[SGLANG_TEXT], l2[SGLANG_TEXT], l3[SGLANG_TEXT], memory[SGLANG_TEXT];
     vt_buf_printf(b, "%s, %s\n", c->model, vt_isa_name(c->level));
-    vt_buf_printf(b, "├── %d CPUs for this process, %d cores, memory %s\n", c->n_cpus, c->n_cores,
-                  sglang_put(memory, (double)c->memory_bytes, LAB_BYTES));
-    vt_buf_printf(b, "├── a core: L1d %s, L2 %s\n", sglang_put(l1, (double)c->l1d_bytes, LAB_BYTES),
-                  sglang_put(l2, (double)c->l2_bytes, LAB_BYTES));
-    vt_buf_printf(b, "└── shared: L3 %s\n", sglang_put(l3, (double)c->l3_bytes, LAB_BYTES));
+    vt_text_printf(b, "├── %d CPUs for this process, %d cores, memory %f B\n", c->n_cpus,
+                   c->n_cores, (double)c->memory_bytes);
+    vt_text_printf(b, "├── a core: L1d %f B, L2 %f B\n", (double)c->l1d_bytes, (double)c->l2_bytes);
+    vt_text_printf(b, "└── shared: L3 %f B\n", (double)c->l3_bytes);
     lab_env_put_nodes(b, term, e);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/term/figure.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -268,8 +269,7 @@ static void put_signed(vt_buf *b, double us)
 static void put_noise(vt_buf *b, double us)
 {
     if (isfinite(us)) {
-        vt_buf_puts(b, "± ");
-        vt_text_time(b, us * 1e-6);
+        vt_text_printf(b, "± %f s", us * 1e-6);
     } else
         vt_buf_puts(b, "n/a");
 }

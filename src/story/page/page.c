@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/term/figure.h"
 #include "story/story.h"
 
 /* ---- building blocks ---- */
@@ -208,21 +209,17 @@ static void masks(page *p)
     vt_buf line = {0};
     if (!(n > 0))
         return;
-    vt_buf_printf(&line, "%.0f mask%s of the next token, %.0f of them new, ", n, story_s(n),
-                  story_num(m, "new"));
-    vt_text_time(&line, story_num(m, "mean_us") * 1e-6);
-    vt_buf_puts(&line, " each and ");
-    vt_text_time(&line, story_num(m, "slowest_us") * 1e-6);
-    vt_buf_puts(&line, " at most");
+    vt_text_printf(&line,
+                   "%.0f mask%s of the next token, %.0f of them new, %f s each and %f s at most", n,
+                   story_s(n), story_num(m, "new"), story_num(m, "mean_us") * 1e-6,
+                   story_num(m, "slowest_us") * 1e-6);
     if (forced > 0)
         vt_buf_printf(&line, "; %.0f token%s of the answer without a choice", forced,
                       story_s(forced));
-    vt_buf_puts(&line, "; ");
-    vt_text_time(&line, total_s);
+    vt_text_printf(&line, "; %f s", total_s);
     if (steps_s > 0) {
-        vt_buf_puts(&line, " of the ");
-        vt_text_time(&line, steps_s);
-        vt_buf_printf(&line, " that its steps took, %.2g %%", 100 * total_s / steps_s);
+        vt_text_printf(&line, " of the %f s that its steps took, %.2g %%", steps_s,
+                       100 * total_s / steps_s);
     }
     vt_buf_puts(&line, " [measured]");
     page_open(p, "masks", "", "");
@@ -250,8 +247,7 @@ static void pages_of(page *p, const char *name, const json_t *list, double page_
     if (isfinite(page_bytes)) {
         vt_buf_puts(&text, ", ");
         if (low < high) {
-            vt_text_bytes(&text, low * page_bytes);
-            vt_buf_puts(&text, " to ");
+            vt_text_printf(&text, "%f B to ", low * page_bytes);
         }
         vt_text_bytes(&text, high * page_bytes);
     }
@@ -271,24 +267,20 @@ static void memory(page *p)
     if (!json_is_object(m))
         return;
     page_open(p, "memory", "MEMORY", "");
-    vt_buf_puts(&line, "weights ");
-    vt_text_bytes(&line, story_num(m, "weight_bytes"));
+    vt_text_printf(&line, "weights %f B", story_num(m, "weight_bytes"));
     if (story_num(m, "packed_bytes") > 0) {
-        vt_buf_puts(&line, " (+ ");
-        vt_text_bytes(&line, story_num(m, "packed_bytes"));
-        vt_buf_puts(&line, page_gpu(p) ? " on the GPU)" : " repacked)");
+        vt_text_printf(&line, " (+ %f B%s", story_num(m, "packed_bytes"),
+                       page_gpu(p) ? " on the GPU)" : " repacked)");
     }
-    vt_buf_puts(&line, " │ KV pool ");
-    vt_text_bytes(&line, story_num(m, "kv_pool_bytes"));
-    vt_buf_printf(&line, ", %.0f page%s of %.0f tokens │ resident ", story_num(m, "pages"),
-                  story_s(story_num(m, "pages")), story_num(m, "page_size"));
-    vt_text_bytes(&line, story_num(m, "resident_bytes"));
+    vt_text_printf(&line, " │ KV pool %f B, %.0f page%s of %.0f tokens │ resident %f B",
+                   story_num(m, "kv_pool_bytes"), story_num(m, "pages"),
+                   story_s(story_num(m, "pages")), story_num(m, "page_size"),
+                   story_num(m, "resident_bytes"));
     page_text(p, PAGE_TEXT, &line);
     if (isfinite(story_num(m, "device_free_bytes"))) {
-        vt_buf_puts(&line, "GPU memory used ");
-        vt_text_bytes(&line, story_num(m, "device_bytes") - story_num(m, "device_free_bytes"));
-        vt_buf_puts(&line, " of ");
-        vt_text_bytes(&line, story_num(m, "device_bytes"));
+        vt_text_printf(&line, "GPU memory used %f B of %f B",
+                       story_num(m, "device_bytes") - story_num(m, "device_free_bytes"),
+                       story_num(m, "device_bytes"));
         page_text(p, PAGE_TEXT, &line);
     }
     pages_of(p, "KV used", story_get(m, "pages_held"), each);
@@ -341,9 +333,7 @@ static void threads(page *p)
                            ? "; the rest is waiting at barriers and for other ranks"
                            : "; the rest is waiting at barriers");
     if (isfinite(wait_us)) {
-        vt_buf_puts(&line, ", ");
-        vt_text_time(&line, wait_us * 1e-6);
-        vt_buf_puts(&line, " a step");
+        vt_text_printf(&line, ", %f s a step", wait_us * 1e-6);
     }
     page_text(p, PAGE_TEXT, &line);
 }
@@ -381,9 +371,7 @@ static void put_gain(vt_buf *b, const json_t *f)
            ms = once_ms > 0 ? once_ms : story_num(f, "gain_ms_per_token");
     if (!(ms > 0))
         return;
-    vt_buf_puts(b, "; up to ");
-    vt_text_time(b, ms * 1e-3);
-    vt_buf_puts(b, once_ms > 0 ? ", once" : " a token");
+    vt_text_printf(b, "; up to %f s%s", ms * 1e-3, once_ms > 0 ? ", once" : " a token");
 }
 
 static void findings(page *p)
@@ -436,31 +424,23 @@ static void not_measured(page *p)
 
 /* ---- observer ---- */
 
-static void put_us(vt_buf *b, const json_t *o, const char *key)
-{
-    vt_text_time(b, story_num(o, key) * 1e-6);
-}
-
 static void gpu_observer(page *p, const json_t *o)
 {
     vt_buf line = {0};
     bool stamped = o && json_object_get(o, "timed_by");
-    vt_buf_printf(&line, "1 decode step in %.0f %s, %.0f events between: ", story_num(o, "period"),
-                  stamped ? "has stamped kernels" : "runs call by call",
-                  story_num(o, "events_per_step"));
-    put_us(&line, o, "timed_step_us");
+    vt_text_printf(&line, "1 decode step in %.0f %s, %.0f events between: %f s",
+                   story_num(o, "period"), stamped ? "has stamped kernels" : "runs call by call",
+                   story_num(o, "events_per_step"), story_num(o, "timed_step_us") * 1e-6);
     if (isfinite(story_num(o, "whole_step_us"))) {
-        vt_buf_puts(&line, " where the others take ");
-        put_us(&line, o, "whole_step_us");
-        vt_buf_printf(&line, ", %.1f %% tax on the mean", 100 * story_num(o, "tax"));
+        vt_text_printf(&line, " where the others take %f s, %.1f %% tax on the mean",
+                       story_num(o, "whole_step_us") * 1e-6, 100 * story_num(o, "tax"));
     }
-    vt_buf_puts(&line, "; an event takes ");
-    vt_text_time(&line, story_num(o, "event_ns") * 1e-9);
-    vt_buf_printf(&line, " of the device, reading %s ", stamped ? "a step's stamps" : "it");
-    vt_text_time(&line, story_num(o, "read_ns") * 1e-9);
-    vt_buf_printf(&line, " of the host %s; device times lie at most ", page_tag(p, "[measured]"));
-    put_us(&line, page_gpu(p), "clock_error_us");
-    vt_buf_puts(&line, " late on the host's clock");
+    vt_text_printf(&line,
+                   "; an event takes %f s of the device, reading %s %f s of the host %s; device "
+                   "times lie at most %f s late on the host's clock",
+                   story_num(o, "event_ns") * 1e-9, stamped ? "a step's stamps" : "it",
+                   story_num(o, "read_ns") * 1e-9, page_tag(p, "[measured]"),
+                   story_num(page_gpu(p), "clock_error_us") * 1e-6);
     page_text(p, PAGE_TEXT, &line);
 }
 
@@ -498,20 +478,15 @@ static void measured_tax(page *p, const json_t *o)
 static void two_runs(page *p, const json_t *o)
 {
     vt_buf line = {0};
-    vt_buf_puts(&line, "recorder on ");
-    put_us(&line, o, "on_us");
-    vt_buf_puts(&line, " a token, off ");
-    put_us(&line, o, "off_us");
-    vt_buf_printf(&line, ": %.1f %% tax [measured, p50 of %.0f tokens]",
-                  100 * story_num(o, "measured_tax"), story_num(o, "tokens"));
+    vt_text_printf(&line,
+                   "recorder on %f s a token, off %f s: %.1f %% tax [measured, p50 of %.0f tokens]",
+                   story_num(o, "on_us") * 1e-6, story_num(o, "off_us") * 1e-6,
+                   100 * story_num(o, "measured_tax"), story_num(o, "tokens"));
     page_text(p, PAGE_TEXT, &line);
     if (!isfinite(story_num(o, "first_on_us")))
         return;
-    vt_buf_puts(&line, "first token: recorder on ");
-    put_us(&line, o, "first_on_us");
-    vt_buf_puts(&line, ", off ");
-    put_us(&line, o, "first_off_us");
-    vt_buf_puts(&line, " [measured, once each]");
+    vt_text_printf(&line, "first token: recorder on %f s, off %f s [measured, once each]",
+                   story_num(o, "first_on_us") * 1e-6, story_num(o, "first_off_us") * 1e-6);
     page_text(p, PAGE_TEXT, &line);
 }
 
@@ -526,10 +501,11 @@ static void observer(page *p)
     if (story_num(o, "period") > 0) {
         gpu_observer(p, o);
     } else if (isfinite(story_num(o, "tax"))) {
-        vt_buf_printf(&line, "%.0f calls a step, recorded in %.0f ns each: ",
-                      story_num(o, "events_per_step"), story_num(o, "event_ns"));
-        put_us(&line, o, "step_us");
-        vt_buf_printf(&line, " a step, %.2f %% tax [derived]", 100 * story_num(o, "tax"));
+        vt_text_printf(
+            &line,
+            "%.0f calls a step, recorded in %.0f ns each: %f s a step, %.2f %% tax [derived]",
+            story_num(o, "events_per_step"), story_num(o, "event_ns"),
+            story_num(o, "step_us") * 1e-6, 100 * story_num(o, "tax"));
         page_text(p, PAGE_LINE, &line);
     }
     if (isfinite(story_num(o, "measured_tax_high")))

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "story/page/page.h"
+#include "base/term/figure.h"
 
 /* Two forms. A grid that fills all places that SMs have for its CTAs:
  *
@@ -31,9 +32,7 @@ static void put_launch(page *p, vt_buf *b, const json_t *l, double n_sms)
     if (story_num(l, "cluster") > 1)
         vt_buf_printf(b, ", clusters of %.0f", story_num(l, "cluster"));
     if (story_num(l, "dynamic_shared_bytes") > 0) {
-        vt_buf_puts(b, ", ");
-        vt_text_bytes(b, story_num(l, "dynamic_shared_bytes"));
-        vt_buf_puts(b, " shared");
+        vt_text_printf(b, ", %f B shared", story_num(l, "dynamic_shared_bytes"));
     }
     if (!(story_num(l, "ctas_per_sm") > 0))
         return;
@@ -93,14 +92,11 @@ static void phase_row(page *p, const json_t *phase)
     vt_buf line = {0};
     if (!json_is_object(g))
         return;
-    vt_buf_printf(&line, "%s %s, %.0f kernels a step, ", page_str(p, phase, "name"),
-                  page_str(p, g, "how"), story_num(g, "kernels_per_step"));
-    vt_text_bytes(&line, story_num(g, "host_to_device_bytes"));
-    vt_buf_puts(&line, " to the device");
+    vt_text_printf(&line, "%s %s, %.0f kernels a step, %f B to the device",
+                   page_str(p, phase, "name"), page_str(p, g, "how"),
+                   story_num(g, "kernels_per_step"), story_num(g, "host_to_device_bytes"));
     if (isfinite(story_num(g, "idle_us"))) {
-        vt_buf_puts(&line, ", idle ");
-        vt_text_time(&line, story_num(g, "idle_us") * 1e-6);
-        vt_buf_puts(&line, " before a step");
+        vt_text_printf(&line, ", idle %f s before a step", story_num(g, "idle_us") * 1e-6);
     }
     page_text(p, PAGE_TEXT, &line);
 }
@@ -146,17 +142,12 @@ void page_gpu_section(page *p)
     if (!e)
         return;
     page_open(p, "gpu", "GPU", "");
-    vt_buf_printf(&line, "%.0f multiprocessors; roofs, measured: memory ",
-                  story_num(e, "multiprocessors"));
-    vt_text_rate(&line, story_num(r, "memory_bytes_per_s"), "B");
-    vt_buf_puts(&line, ", L2 ");
-    vt_text_rate(&line, story_num(r, "l2_bytes_per_s"), "B");
-    vt_buf_puts(&line, ", bf16 ");
-    vt_text_rate(&line, story_num(r, "bf16_per_s"), "FLOP");
-    vt_buf_puts(&line, ", fp32 ");
-    vt_text_rate(&line, story_num(r, "fp32_per_s"), "FLOP");
-    vt_buf_puts(&line, ", an empty kernel ");
-    vt_text_time(&line, story_num(r, "kernel_us") * 1e-6);
+    vt_text_printf(&line,
+                   "%.0f multiprocessors; roofs, measured: memory %f B/s, L2 %f B/s, bf16 %f "
+                   "FLOP/s, fp32 %f FLOP/s, an empty kernel %f s",
+                   story_num(e, "multiprocessors"), story_num(r, "memory_bytes_per_s"),
+                   story_num(r, "l2_bytes_per_s"), story_num(r, "bf16_per_s"),
+                   story_num(r, "fp32_per_s"), story_num(r, "kernel_us") * 1e-6);
     page_text(p, PAGE_TEXT, &line);
     state_row(p, story_get(e, "state"));
     json_array_foreach(story_get(p->story, "phases"), i, phase)
@@ -171,13 +162,11 @@ void page_gpu_section(page *p)
 /* "waited for rank 1: 3.00 ms in 84 calls of timed steps, 9.00 ms at the end of 9 steps" */
 static void put_waits(page *p, vt_buf *b, const json_t *x)
 {
-    vt_buf_printf(b, "; waited for %s: ", page_str(p, x, "rank"));
-    vt_text_time(b, story_num(x, "calls_ms") * 1e-3);
-    vt_buf_printf(b, " in %.0f call%s of timed steps, ", story_num(x, "calls"),
-                  story_s(story_num(x, "calls")));
-    vt_text_time(b, story_num(x, "steps_ms") * 1e-3);
-    vt_buf_printf(b, " at the end of %.0f step%s", story_num(x, "steps"),
-                  story_s(story_num(x, "steps")));
+    vt_text_printf(
+        b, "; waited for %s: %f s in %.0f call%s of timed steps, %f s at the end of %.0f step%s",
+        page_str(p, x, "rank"), story_num(x, "calls_ms") * 1e-3, story_num(x, "calls"),
+        story_s(story_num(x, "calls")), story_num(x, "steps_ms") * 1e-3, story_num(x, "steps"),
+        story_s(story_num(x, "steps")));
 }
 
 /* Tells of a CPU's rank: "in 61 communication calls it waited 1.10 ms and moved 561 KB in 212 us
@@ -191,20 +180,14 @@ static bool put_communication(page *p, vt_buf *b, const json_t *rank)
     double busy_ms = story_num(rank, "busy_ms") - story_num(c, "transfer_ms");
     if (!json_is_object(c))
         return false;
-    vt_buf_printf(b, "in %.0f communication calls it waited ", story_num(c, "calls"));
-    vt_text_time(b, story_num(c, "wait_ms") * 1e-3);
-    vt_buf_puts(b, " and moved ");
-    vt_text_bytes(b, story_num(c, "bytes"));
-    vt_buf_puts(b, " in ");
-    vt_text_time(b, story_num(c, "transfer_ms") * 1e-3);
+    vt_text_printf(b, "in %.0f communication calls it waited %f s and moved %f B in %f s",
+                   story_num(c, "calls"), story_num(c, "wait_ms") * 1e-3, story_num(c, "bytes"),
+                   story_num(c, "transfer_ms") * 1e-3);
     if (story_num(c, "transfer_ms") > 0) {
-        vt_buf_puts(b, " (");
-        vt_text_rate(b, story_num(c, "bytes") / (story_num(c, "transfer_ms") * 1e-3), "B");
-        vt_buf_puts(b, ")");
+        vt_text_printf(b, " (%f B/s)",
+                       story_num(c, "bytes") / (story_num(c, "transfer_ms") * 1e-3));
     }
-    vt_buf_puts(b, ", beside ");
-    vt_text_time(b, busy_ms * 1e-3);
-    vt_buf_puts(b, " of other calls");
+    vt_text_printf(b, ", beside %f s of other calls", busy_ms * 1e-3);
     json_array_foreach(story_get(rank, "waited_for"), k, x)
     {
         if (k < STORY_ROWS)
@@ -231,9 +214,10 @@ void page_ranks(page *p)
             break;
         if (put_communication(p, &line, rank))
             continue;
-        vt_buf_printf(&line, "%s; %.0f step%s of ", page_str(p, story_get(rank, "gpu"), "name"),
-                      story_num(rank, "steps"), story_s(story_num(rank, "steps")));
-        vt_text_time(&line, story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);
+        vt_text_printf(&line, "%s; %.0f step%s of %f s",
+                       page_str(p, story_get(rank, "gpu"), "name"), story_num(rank, "steps"),
+                       story_s(story_num(rank, "steps")),
+                       story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);
         json_array_foreach(waits, k, x)
         {
             if (k < STORY_ROWS)

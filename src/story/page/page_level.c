@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/stats.h"
+#include "base/term/figure.h"
 #include "story/page/page.h"
 #include "story/story.h"
 
@@ -62,14 +63,12 @@ static const char *kind_of(const level_view *p, size_t call, char out[STORY_TEXT
 
 /* ---- writing ---- */
 
-static void put_us(vt_buf *b, double us) { vt_text_time(b, us * 1e-6); }
-
 /* A call: its name, how it runs, its time, its share, how near its roof it is. */
 static void call_row(level_view *p, const char *name, const char *how, double us, double share,
                      double floor_us, const char *note)
 {
     vt_buf time = {0};
-    put_us(&time, us);
+    vt_text_time(&time, us * 1e-6);
     page_row *r = page_add(p->p, PAGE_CALL, 5);
     r->cell[0].text = page_say(p->p, "%s", name);
     r->cell[1].text = page_say(p->p, "%s", how);
@@ -155,16 +154,12 @@ static void layer_tree(level_view *p, const json_t *phase, double layer, double 
         each[(size_t)l] = layer_us(p, phase, l);
     typical_section(p, phase);
     vt_buf line = {0};
-    vt_buf_printf(&line, "layer %.0f: ", layer);
-    put_us(&line, sum);
-    vt_buf_puts(&line, " of ");
-    put_us(&line, all);
-    vt_buf_printf(&line, ", %.1f %% of the step", all > 0 ? 100 * sum / all : 0);
+    vt_text_printf(&line, "layer %.0f: %f s of %f s, %.1f %% of the step", layer, sum * 1e-6,
+                   all * 1e-6, all > 0 ? 100 * sum / all : 0);
     if (each) {
         vt_buf_puts(&line, "; all layers ");
         vt_text_spark(&line, each, (int32_t)n_layers, 30);
-        vt_buf_puts(&line, ", median ");
-        put_us(&line, vt_median(each, (size_t)n_layers));
+        vt_text_printf(&line, ", median %f s", vt_median(each, (size_t)n_layers) * 1e-6);
     }
     page_text(p->p, PAGE_TEXT, &line);
     for (size_t i = 0; i < n_calls(p); i++) {
@@ -231,21 +226,17 @@ static void op_sums(level_view *p, const json_t *phase, const char *op, int32_t 
     }
     typical_section(p, phase);
     vt_buf line = {0};
-    vt_buf_printf(&line, "%d call%s%s%s: ", k, vt_text_s(k), *how ? " on " : "", how);
-    put_us(&line, sum);
-    vt_buf_printf(&line, ", %.1f %% of the step; ", 100 * sum / all);
-    vt_text_bytes(&line, bytes);
-    vt_buf_puts(&line, ", ");
-    vt_text_rate(&line, bytes / (sum * 1e-6), "B");
-    vt_buf_printf(&line, ", %.1f FLOP/byte, %.0f %% of roof", bytes > 0 ? flops / bytes : 0,
-                  100 * floor_us / sum);
+    vt_text_printf(
+        &line,
+        "%d call%s%s%s: %f s, %.1f %% of the step; %f B, %f B/s, %.1f FLOP/byte, %.0f %% of roof",
+        k, vt_text_s(k), *how ? " on " : "", how, sum * 1e-6, 100 * sum / all, bytes,
+        bytes / (sum * 1e-6), bytes > 0 ? flops / bytes : 0, 100 * floor_us / sum);
     page_text(p->p, PAGE_TEXT, &line);
     if (each)
         layers_row(p, "layer by layer", each, k, &line);
-    vt_buf_printf(&line, "longest: %s, ", item(story_get(p->calls, "labels"), worst, kind));
-    put_us(&line, slowest);
-    vt_buf_printf(&line, " in step %.0f, %.1f times the mean call", slowest_step,
-                  slowest / (sum / k));
+    vt_text_printf(&line, "longest: %s, %f s in step %.0f, %.1f times the mean call",
+                   item(story_get(p->calls, "labels"), worst, kind), slowest * 1e-6, slowest_step,
+                   slowest / (sum / k));
     line_row(p, &line);
     free(each);
 }
@@ -408,9 +399,7 @@ static void step_layers(level_view *p, const char *column, double step, bool pre
         }
     }
     vt_buf text = {0};
-    vt_buf_puts(&text, "calls ");
-    put_us(&text, all);
-    vt_buf_puts(&text, "; the longest:");
+    vt_text_printf(&text, "calls %f s; the longest:", all * 1e-6);
     layers_row(p, "layers", layer, n_layers, &text);
     longest_calls(p, phase_of(p, prefill), us, n, all);
     free(us);
@@ -441,8 +430,8 @@ static void host_line(level_view *p, const json_t *s, size_t i)
     for (int k = 0; k < 3; k++) {
         if (!isfinite(at(s, key[k], i)))
             continue;
-        vt_buf_printf(&line, "%s%s", line.len ? ", " : "host: ", name[k]);
-        put_us(&line, at(s, key[k], i));
+        vt_text_printf(&line, "%s%s%f s", line.len ? ", " : "host: ", name[k],
+                       at(s, key[k], i) * 1e-6);
     }
     if (line.len)
         line_row(p, &line);
@@ -457,12 +446,9 @@ static void put_step(level_view *p, const json_t *s, const char *column, size_t 
               page_say(p->p, "STEP %.0f, %s%s", id, prefill ? "prefill" : "decode",
                        at(s, "typical", i) > 0 ? ", one of the typical ones" : ""),
               "");
-    vt_buf_printf(&line, "at %.2f ms, for ", at(s, "begin_ms", i));
-    vt_text_time(&line, at(s, "ms", i) * 1e-3);
+    vt_text_printf(&line, "at %.2f ms, for %f s", at(s, "begin_ms", i), at(s, "ms", i) * 1e-3);
     if (isfinite(at(s, "wait_us", i))) {
-        vt_buf_puts(&line, ", ");
-        put_us(&line, at(s, "wait_us", i));
-        vt_buf_puts(&line, " after the step before it");
+        vt_text_printf(&line, ", %f s after the step before it", at(s, "wait_us", i) * 1e-6);
     }
     line_row(p, &line);
     host_line(p, s, i);
@@ -503,11 +489,10 @@ static vt_status show_step(level_view *p, const char *column, double value, vt_e
         if (!token || story_num(t, "token") != value)
             continue;
         vt_buf line = {0};
-        vt_buf_puts(&line, "came ");
-        vt_text_time(&line, story_num(t, "ms") * 1e-3);
-        vt_buf_puts(&line, " after the token before it, usually at most ");
-        vt_text_time(&line, story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
-        vt_buf_printf(&line, ": %s", story_text(t, "text", cause));
+        vt_text_printf(&line, "came %f s after the token before it, usually at most %f s: %s",
+                       story_num(t, "ms") * 1e-3,
+                       story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3,
+                       story_text(t, "text", cause));
         line_row(p, &line);
     }
     put_step(p, s, column, i);

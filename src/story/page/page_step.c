@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "story/page/page.h"
+#include "base/term/figure.h"
 
 enum { CELL = 48 };
 
@@ -138,35 +139,25 @@ static void put_without(vt_buf *line, const json_t *kinds)
     }
 }
 
-static void put_us(vt_buf *b, const json_t *o, const char *key)
-{
-    vt_text_time(b, story_num(o, key) * 1e-6);
-}
-
 static void sum_rows(page *p, const json_t *phase)
 {
     const json_t *gpu = story_get(phase, "gpu");
     vt_buf line = {0};
-    vt_buf_puts(&line, "sum ");
-    put_us(&line, phase, "ops_us");
-    vt_buf_puts(&line, " of ");
-    put_us(&line, phase, "step_us");
-    vt_buf_printf(&line, ": %.1f %% unexplained; the roofs allow ",
-                  100 * story_num(phase, "unexplained"));
-    put_us(&line, phase, "floor_us");
+    vt_text_printf(&line, "sum %f s of %f s: %.1f %% unexplained; the roofs allow %f s",
+                   story_num(phase, "ops_us") * 1e-6, story_num(phase, "step_us") * 1e-6,
+                   100 * story_num(phase, "unexplained"), story_num(phase, "floor_us") * 1e-6);
     if (isfinite(story_num(phase, "expected_us"))) {
-        vt_buf_puts(&line, ", expected ");
-        put_us(&line, phase, "expected_us");
-        vt_buf_puts(&line, " [modelled]");
+        vt_text_printf(&line, ", expected %f s [modelled]", story_num(phase, "expected_us") * 1e-6);
         put_without(&line, story_get(phase, "expected_without"));
     }
     page_text(p, PAGE_TEXT, &line);
     if (!isfinite(story_num(gpu, "whole_step_us")))
         return;
-    vt_buf_puts(&line, "left alone a step takes ");
-    put_us(&line, gpu, "whole_step_us");
-    vt_buf_printf(&line, " (mean of %.0f): timing its calls makes that %.2f times as much",
-                  story_num(gpu, "whole_steps"), story_num(gpu, "slower"));
+    vt_text_printf(&line,
+                   "left alone a step takes %f s (mean of %.0f): timing its calls makes that %.2f "
+                   "times as much",
+                   story_num(gpu, "whole_step_us") * 1e-6, story_num(gpu, "whole_steps"),
+                   story_num(gpu, "slower"));
     page_text(p, PAGE_TEXT, &line);
 }
 
@@ -303,9 +294,8 @@ void page_slow(page *p)
     {
         if (strcmp(page_str(p, t, "cause"), "unknown") == 0 || shown == SHOWN)
             continue;
-        vt_buf_printf(&line, "%s%.0f (", shown++ ? "; " : "", story_num(t, "token"));
-        vt_text_time(&line, story_num(t, "ms") * 1e-3);
-        vt_buf_printf(&line, "): %s", page_str(p, t, "text"));
+        vt_text_printf(&line, "%s%.0f (%f s): %s", shown++ ? "; " : "", story_num(t, "token"),
+                       story_num(t, "ms") * 1e-3, page_str(p, t, "text"));
     }
     double more = count - not_known - (double)shown;
     if (more > 0)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "story/page/page.h"
+#include "base/term/figure.h"
 
 /* ---- the ops of a phase ---- */
 
@@ -46,9 +47,7 @@ static void hotspot_row(page *p, const json_t *op)
     vt_buf line = {0};
     if (!*call || !*cut)
         return;
-    vt_buf_printf(&line, "%s: ", call);
-    vt_text_time(&line, story_num(slowest, "time_us") * 1e-6);
-    vt_buf_printf(&line, " at most; %s", cut);
+    vt_text_printf(&line, "%s: %f s at most; %s", call, story_num(slowest, "time_us") * 1e-6, cut);
     page_text(p, PAGE_OF_OP, &line);
 }
 
@@ -138,10 +137,9 @@ static void context_row(page *p, const json_t *q)
                       "%.2f us",
                       slope, story_num(q, "explained_us_per_100_tokens"));
     if (waits > 0.01 * total) {
-        vt_buf_puts(&line, line.len ? "; the device waited " : "the device waited ");
-        vt_text_time(&line, waits * 1e-3);
-        vt_buf_printf(&line, " between the request's steps, %.0f %% of its time",
-                      100 * waits / total);
+        vt_text_printf(&line, "%s%f s between the request's steps, %.0f %% of its time",
+                       line.len ? "; the device waited " : "the device waited ", waits * 1e-3,
+                       100 * waits / total);
     }
     remark(p, &line);
 }
@@ -162,9 +160,8 @@ static void itl_rows(page *p)
     context_row(p, q);
     if (!isfinite(story_num(slow, "token")))
         return;
-    vt_buf_printf(&peak, "peak at token %.0f, ", story_num(slow, "token"));
-    vt_text_time(&peak, story_num(slow, "ms") * 1e-3);
-    vt_buf_printf(&peak, ": %s", page_str(p, slow, "text"));
+    vt_text_printf(&peak, "peak at token %.0f, %f s: %s", story_num(slow, "token"),
+                   story_num(slow, "ms") * 1e-3, page_str(p, slow, "text"));
     remark(p, &peak);
 }
 

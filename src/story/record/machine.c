@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/term/figure.h"
 #include "base/term/term.h"
 #include "device/nvml.h"
 #include "story/record/numbers.h"
@@ -268,9 +269,8 @@ static void put_text(vt_buf *b, const story_machine *m)
         vt_buf_puts(b, "the machine withheld ");
         put_what(b, m);
         if (m->longest_s > 0) {
-            vt_buf_puts(b, ", one worker for ");
-            vt_text_time(b, m->longest_s);
-            vt_buf_printf(b, " in step %llu", (unsigned long long)m->longest_step);
+            vt_text_printf(b, ", one worker for %f s in step %llu", m->longest_s,
+                           (unsigned long long)m->longest_step);
         }
         if (story_too_few(m->n_steps, m->n_disturbed))
             vt_buf_printf(b, "; %d of %d steps %s undisturbed, too few to judge ops by", left,

@@ -16,6 +16,12 @@ typedef struct vt_block {
     vt_role norm_role, post_norm_role, post_norm_bias_role;
 } vt_block;
 
+/* A block's norms by the names of their labels and roles: VT_BLOCK_NORMS("ffn", FFN). */
+#define VT_BLOCK_NORMS(label, role)                                                \
+    .norm = label, .post_norm = "post_" label, .norm_role = VT_ROLE_##role##_NORM, \
+    .post_norm_role = VT_ROLE_POST_##role##_NORM,                                  \
+    .post_norm_bias_role = VT_ROLE_POST_##role##_NORM_BIAS
+
 /* Refuses a layer whose block adds to the residual stream by a factor and has this bias: products
  * are scaled before a bias is added. For blocks that know no factor, the role is VT_ROLES. */
 vt_status vt_block_check_scale(const vt_layout *l, int32_t layer, vt_role bias, vt_err *err);

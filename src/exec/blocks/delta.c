@@ -130,11 +130,5 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                  VT_WHEN_TOKENS);
 }
 
-const vt_block vt_block_delta = {.weights = weights,
-                                 .tensors = tensors,
-                                 .emit = emit,
-                                 .norm = "delta",
-                                 .post_norm = "post_delta",
-                                 .norm_role = VT_ROLE_ATTN_NORM,
-                                 .post_norm_role = VT_ROLE_POST_ATTN_NORM,
-                                 .post_norm_bias_role = VT_ROLE_POST_ATTN_NORM_BIAS};
+const vt_block vt_block_delta = {
+    .weights = weights, .tensors = tensors, .emit = emit, VT_BLOCK_NORMS("delta", ATTN)};

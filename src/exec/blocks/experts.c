@@ -109,11 +109,5 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         emit_shared(b, i, x, y);
 }
 
-const vt_block vt_block_experts = {.weights = weights,
-                                   .tensors = tensors,
-                                   .emit = emit,
-                                   .norm = "ffn",
-                                   .post_norm = "post_ffn",
-                                   .norm_role = VT_ROLE_FFN_NORM,
-                                   .post_norm_role = VT_ROLE_POST_FFN_NORM,
-                                   .post_norm_bias_role = VT_ROLE_POST_FFN_NORM_BIAS};
+const vt_block vt_block_experts = {
+    .weights = weights, .tensors = tensors, .emit = emit, VT_BLOCK_NORMS("ffn", FFN)};

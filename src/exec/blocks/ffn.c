@@ -1,10 +1,12 @@
-/* A dense feed-forward with a gate: y = down(act(gate x) * up x).
+/* A dense feed-forward with a gate, y = down(act(gate x) * up x), and the mlp, which has none: y =
+ * down(gelu(up x)).
  *
  *   f [tokens, ffn]     after the activation
  *   g [tokens, 2 ffn]   gate and up, where they could not be paired
  *
  * Layers of different sizes share the memory of these. Sizes are those of the weights. */
 #include "exec/blocks/block.h"
+#include "ops/gelu/gelu.h"
 #include "ops/silu_mul/silu_mul.h"
 
 /* Gate and up are paired where their types are equal and neither has a bias. */
@@ -72,11 +74,23 @@ static void emit_plain(builder *b, int32_t i, const vt_tensor *x, vt_tensor *f)
     EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .activation = b->m->arch.activation});
 }
 
+static void emit_down(builder *b, int32_t i, const vt_tensor *f, vt_tensor *y)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    build_linear(b, i, "down",
+                 (linear_args){.x = f,
+                               .w = lw->weight[VT_ROLE_DOWN],
+                               .bias = build_joined_bias(b, lw->tensor[VT_ROLE_DOWN_BIAS]),
+                               .residual = y == b->x ? y : NULL,
+                               .scale = b->m->arch.residual_scale,
+                               .y = y},
+                 VT_WHEN_TOKENS);
+}
+
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
 {
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
-    const vt_tensor *residual = y == b->x ? y : NULL;
     vt_tensor *f = build_narrow(b, b->f, ffn_of(b, i));
     if (lw->weight[VT_ROLE_GATE_UP])
         build_linear(
@@ -88,21 +102,34 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
             VT_WHEN_TOKENS);
     else
         emit_plain(b, i, x, f);
-    build_linear(b, i, "down",
-                 (linear_args){.x = f,
-                               .w = lw->weight[VT_ROLE_DOWN],
-                               .bias = build_joined_bias(b, lw->tensor[VT_ROLE_DOWN_BIAS]),
-                               .residual = residual,
-                               .scale = a->residual_scale,
-                               .y = y},
-                 VT_WHEN_TOKENS);
+    emit_down(b, i, f, y);
 }
 
-const vt_block vt_block_ffn = {.weights = weights,
-                               .tensors = tensors,
-                               .emit = emit,
-                               .norm = "ffn",
-                               .post_norm = "post_ffn",
-                               .norm_role = VT_ROLE_FFN_NORM,
-                               .post_norm_role = VT_ROLE_POST_FFN_NORM,
-                               .post_norm_bias_role = VT_ROLE_POST_FFN_NORM_BIAS};
+const vt_block vt_block_ffn = {
+    .weights = weights, .tensors = tensors, .emit = emit, VT_BLOCK_NORMS("ffn", FFN)};
+
+/* ---- without a gate ---- */
+
+static vt_status mlp_weights(vt_layout *l, int32_t layer, vt_err *err)
+{
+    static const vt_role role[] = {VT_ROLE_UP, VT_ROLE_UP_BIAS, VT_ROLE_DOWN, VT_ROLE_DOWN_BIAS};
+    for (size_t i = 0; i < sizeof role / sizeof *role; i++)
+        vt_layout_add_role(l, role[i], layer);
+    return vt_block_check_scale(l, layer, VT_ROLE_DOWN_BIAS, err);
+}
+
+static void emit_mlp(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    vt_tensor *f = build_narrow(b, b->f, ffn_of(b, i));
+    build_linear(
+        b, i, "up",
+        (linear_args){
+            .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = f},
+        VT_WHEN_TOKENS);
+    EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
+    emit_down(b, i, f, y);
+}
+
+const vt_block vt_block_mlp = {
+    .weights = mlp_weights, .tensors = tensors, .emit = emit_mlp, VT_BLOCK_NORMS("ffn", FFN)};

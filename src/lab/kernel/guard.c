@@ -15,6 +15,7 @@
 #include "base/quant.h"
 #include "lab/kernel/inside.h"
 #include "ops/access.h"
+#include "ops/calls/on_cpu.h"
 
 enum { FILLING = 0x5a, ALIGN = 64, GUARD = 64 << 10 /* a multiple of every page size in use */ };
 
@@ -90,17 +91,6 @@ static vt_status guard_words(own_kernel_guard *g, const vt_operand *o, void **me
     return VT_OK;
 }
 
-static int64_t output_rows(const vt_op *op, const void *args)
-{
-    for (int32_t i = 0; i < op->n_operands; i++) {
-        const vt_operand *o = &op->operands[i];
-        const vt_tensor *t = *(const vt_tensor *const *)((const char *)args + o->offset);
-        if (t && o->written && o->kind <= VT_OPERAND_INT)
-            return t->dim[0];
-    }
-    return 0;
-}
-
 /* Outputs begin as NaNs, so that an element which is never written shows. */
 static void poison_outputs(own_kernel_guard *g, const vt_op *op)
 {
@@ -130,7 +120,7 @@ vt_status own_kernel_guard_make(own_kernel_guard *g, const vt_op *op, const void
         if (!*member)
             continue;
         if (o->kind == VT_OPERAND_INDEX || o->kind == VT_OPERAND_POOL)
-            status = guard_words(g, o, member, output_rows(op, args), err);
+            status = guard_words(g, o, member, vt_op_output_rows(op, args), err);
         else if (o->kind <= VT_OPERAND_INT || o->kind == VT_OPERAND_TABLE)
             status = guard_tensor(g, o, member, err);
         else

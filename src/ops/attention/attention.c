@@ -567,27 +567,27 @@ static const vt_operand attention_operands[] = {
     {"sinks", offsetof(attention_args, sinks), VT_OPERAND_F32, true, false, 0},
 };
 
+/* The members that both cards share. */
+#define ATTENTION_CARD                                                                          \
+    .args_size = sizeof(attention_args), .tolerance = 1e-5,                                     \
+    .tolerance_reason =                                                                         \
+        "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",        \
+    .fields = attention_fields, .n_fields = sizeof attention_fields / sizeof *attention_fields, \
+    .draws = attention_draws, .operands = attention_operands,                                   \
+    .n_operands = sizeof attention_operands / sizeof *attention_operands, .backend = "attention"
+
 const vt_op attention_prefill_op = {
+    ATTENTION_CARD,
     .name = "attention_prefill",
     .what = "attention of new tokens over paged KV",
-    .args_size = sizeof(attention_args),
-    .tolerance = 1e-5,
-    .tolerance_reason =
-        "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",
     .cost = prefill_cost,
     .reference = prefill_reference,
-    .fields = attention_fields,
-    .n_fields = sizeof attention_fields / sizeof *attention_fields,
     .refuses = attention_refuses,
     .cases = prefill_cases,
-    .draws = attention_draws,
     .make_args = prefill_make_args,
     .shape = prefill_shape,
-    .operands = attention_operands,
-    .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = prefill_impls,
     .is = VT_OP_PREFILLS,
-    .backend = "attention",
 };
 
 static const vt_impl *const decode_variants[] = {
@@ -595,27 +595,18 @@ static const vt_impl *const decode_variants[] = {
     &attention_decode_splits_8, &attention_decode_splits_16, NULL};
 
 const vt_op attention_decode_op = {
+    ATTENTION_CARD,
     .name = "attention_decode",
     .what = "attention of one new token a sequence, or of a few, over paged KV",
-    .args_size = sizeof(attention_args),
-    .tolerance = 1e-5,
-    .tolerance_reason =
-        "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",
     .cost = decode_cost,
     .reference = decode_reference,
-    .fields = attention_fields,
-    .n_fields = sizeof attention_fields / sizeof *attention_fields,
     .refuses = decode_refuses,
     .cases = decode_cases,
-    .draws = attention_draws,
     .make_args = decode_make_args,
     .shape = decode_shape,
-    .operands = attention_operands,
-    .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = decode_impls,
     .variants = decode_variants,
     .one_family_with = "attention_prefill",
     .is = VT_OP_DECODES,
-    .backend = "attention",
     .knob = &attention_shared_knob,
 };

@@ -31,23 +31,9 @@ static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, int32_t n)
 {
     const vt_size *size = lane->size;
-    attention_any_params p = {.q = a->q->data,
-                              .k_pool = a->k_pool->data,
-                              .v_pool = a->v_pool->data,
-                              .o = a->o->data,
-                              .items = lane->plan,
-                              .seq_of = a->batch->seq_of,
-                              .kv_len = a->batch->kv_len,
-                              .page_start = a->batch->page_start,
-                              .page_ids = a->batch->page_ids,
-                              .q_start = a->batch->q_start,
-                              .q_stride = (int32_t)a->q->row_stride,
-                              .o_stride = (int32_t)a->o->row_stride,
-                              .window = a->window,
+    attention_any_params p = {ATTENTION_PARAMS(a), .items = lane->plan, .seq_of = a->batch->seq_of,
                               .n_decode = size->decodes,
-                              .decode_tokens = size->decode_tokens > 1 ? size->decode_tokens : 1,
-                              .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                              .v_scale = a->v_scale};
+                              .decode_tokens = size->decode_tokens > 1 ? size->decode_tokens : 1};
     cuda_launch l = launch_of(a, decode, n);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }

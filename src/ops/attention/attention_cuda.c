@@ -208,25 +208,13 @@ static vt_status split_run(const void *args, const vt_lane *lane)
     split_form f = split_form_of(a, t, lane->size, items, lane->variant);
     const attention_decode_item *item = lane->plan;
     size_t states = (size_t)attention_decode_slots(&c, items) * (size_t)(a->kv_heads * f.rows);
-    attention_decode_params p = {.q = a->q->data,
-                                 .k_pool = a->k_pool->data,
-                                 .v_pool = a->v_pool->data,
-                                 .o = a->o->data,
+    attention_decode_params p = {ATTENTION_PARAMS(a),
                                  .items = item,
                                  .members = (const attention_decode_member *)(item + items),
-                                 .kv_len = a->batch->kv_len,
-                                 .page_start = a->batch->page_start,
-                                 .page_ids = a->batch->page_ids,
-                                 .q_start = a->batch->q_start,
                                  .state = lane->workspace,
                                  .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
                                  .tickets = lane->tickets,
-                                 .q_stride = (int32_t)a->q->row_stride,
-                                 .o_stride = (int32_t)a->o->row_stride,
-                                 .window = a->window,
-                                 .rows = f.rows,
-                                 .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                                 .v_scale = a->v_scale};
+                                 .rows = f.rows};
     return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
 }
 

@@ -144,6 +144,15 @@ int64_t attention_ranges_tickets(const attention_plan_config *c);
 /* ---- attention_tiles.c: launches of the tile kernels ---- */
 
 /* Where the kernels store the states of chunks in the workspace. */
+/* The parameters that every attention kernel has. */
+#define ATTENTION_PARAMS(a)                                                                \
+    .q = (a)->q->data, .k_pool = (a)->k_pool->data, .v_pool = (a)->v_pool->data,           \
+    .o = (a)->o->data, .kv_len = (a)->batch->kv_len, .page_start = (a)->batch->page_start, \
+    .page_ids = (a)->batch->page_ids, .q_start = (a)->batch->q_start,                      \
+    .q_stride = (int32_t)(a)->q->row_stride, .o_stride = (int32_t)(a)->o->row_stride,      \
+    .window = (a)->window, .scale_log2 = (a)->scale * (a)->k_scale * 1.44269504f,          \
+    .v_scale = (a)->v_scale
+
 typedef struct attention_chunk_states {
     float *o, *state;    /* [items][kv_heads][rows][head_dim], [items][kv_heads][rows][2] */
     int32_t rows, tiles; /* rows of a tile, tiles of a decode, at most */

@@ -79,27 +79,10 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
     attention_chunk_states chunks = split ? cut_states_of(a, lane)
                                           : attention_chunk_states_of(a, lane, ROWS);
     cuda_launch launch = launch_of(a, lane->target, lane->items, decode, split);
-    attention_prefill_sm90_params p = {.q = a->q->data,
-                                       .o = a->o->data,
-                                       .items = lane->plan,
-                                       .q_start = a->batch->q_start,
-                                       .kv_len = a->batch->kv_len,
-                                       .page_start = a->batch->page_start,
-                                       .page_ids = a->batch->page_ids,
-                                       .n_items = lane->items,
-                                       .q_stride = (int32_t)a->q->row_stride,
-                                       .o_stride = (int32_t)a->o->row_stride,
-                                       .kv_heads = a->kv_heads,
-                                       .window = a->window,
-                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                                       .v_scale = a->v_scale,
-                                       .k_pool = a->k_pool->data,
-                                       .v_pool = a->v_pool->data,
-                                       .partial = chunks.o,
-                                       .state = chunks.state,
-                                       .tickets = lane->tickets,
-                                       .slot_rows = chunks.rows,
-                                       .tiles = chunks.tiles};
+    attention_prefill_sm90_params p = {
+        ATTENTION_PARAMS(a),      .items = lane->plan,      .n_items = lane->items,
+        .kv_heads = a->kv_heads,  .partial = chunks.o,      .state = chunks.state,
+        .tickets = lane->tickets, .slot_rows = chunks.rows, .tiles = chunks.tiles};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
     return vt_cuda_launch(l, &launch, &p, sizeof p);

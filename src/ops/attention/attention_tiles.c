@@ -42,24 +42,9 @@ vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lan
 {
     attention_chunk_states chunks = attention_chunk_states_of(a, lane, ATTENTION_PREFILL_ROWS);
     cuda_launch l = launch_of(a, lane->target, lane->items, decode);
-    attention_prefill_sm80_params p = {.q = a->q->data,
-                                       .k_pool = a->k_pool->data,
-                                       .v_pool = a->v_pool->data,
-                                       .o = a->o->data,
-                                       .items = lane->plan,
-                                       .kv_len = a->batch->kv_len,
-                                       .page_start = a->batch->page_start,
-                                       .page_ids = a->batch->page_ids,
-                                       .q_start = a->batch->q_start,
-                                       .q_stride = (int32_t)a->q->row_stride,
-                                       .o_stride = (int32_t)a->o->row_stride,
-                                       .window = a->window,
-                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                                       .v_scale = a->v_scale,
-                                       .partial = chunks.o,
-                                       .state = chunks.state,
-                                       .tickets = lane->tickets,
-                                       .slot_rows = chunks.rows,
+    attention_prefill_sm80_params p = {ATTENTION_PARAMS(a),      .items = lane->plan,
+                                       .partial = chunks.o,      .state = chunks.state,
+                                       .tickets = lane->tickets, .slot_rows = chunks.rows,
                                        .tiles = chunks.tiles};
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }

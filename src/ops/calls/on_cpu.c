@@ -11,6 +11,17 @@ const vt_batch *vt_op_batch(const vt_op *op, const void *args)
     return vt_op_operand(op, args, VT_OPERAND_BATCH);
 }
 
+int64_t vt_op_output_rows(const vt_op *op, const void *args)
+{
+    for (int32_t i = 0; i < op->n_operands; i++) {
+        const vt_operand *o = &op->operands[i];
+        const vt_tensor *t = *(const vt_tensor *const *)((const char *)args + o->offset);
+        if (t && o->written && o->kind <= VT_OPERAND_INT)
+            return t->dim[0];
+    }
+    return 0;
+}
+
 static vt_size size_of(const vt_batch *b)
 {
     if (!b)

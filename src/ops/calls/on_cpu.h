@@ -15,6 +15,8 @@ typedef struct on_cpu {
 
 /* The batch in a call's args, found by the card's operands; NULL: the op has none. */
 const vt_batch *vt_op_batch(const vt_op *op, const void *args);
+/* The number of rows of the first tensor that the op writes; 0: it writes none. */
+int64_t vt_op_output_rows(const vt_op *op, const void *args);
 
 /* Makes the memory for calls of `impl` with args of this shape on n_workers workers. The workspace
  * is not cleared. */

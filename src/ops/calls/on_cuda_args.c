@@ -272,18 +272,6 @@ static vt_status make_words(on_cuda *c, const vt_operand *o, int64_t rows, vt_er
     return VT_OK;
 }
 
-/* The number of rows of the first tensor that the op writes. */
-static int64_t output_rows(const vt_op *op, const void *args)
-{
-    for (int32_t i = 0; i < op->n_operands; i++) {
-        const vt_operand *o = &op->operands[i];
-        const vt_tensor *t = *(const vt_tensor *const *)((const char *)args + o->offset);
-        if (t && o->written && o->kind <= VT_OPERAND_INT)
-            return t->dim[0];
-    }
-    return 0;
-}
-
 static vt_status make_operand(on_cuda *c, const vt_operand *o, const vt_packing *wanted,
                               int64_t rows, vt_err *err)
 {
@@ -390,7 +378,7 @@ vt_status on_cuda_make(on_cuda *c, on_cuda_gpu *g, const vt_op *op, const void *
         set_size(c, args);
     }
     for (int32_t i = 0; i < op->n_operands && status == VT_OK; i++)
-        status = make_operand(c, &op->operands[i], packing, output_rows(op, args), err);
+        status = make_operand(c, &op->operands[i], packing, vt_op_output_rows(op, args), err);
     if (status == VT_OK)
         status = keep_first_values(c, err);
     if (status != VT_OK)

@@ -204,43 +204,32 @@ static const vt_operand rmsnorm_operands[] = {
     {"y", offsetof(rmsnorm_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
 };
 
+/* The members that both cards share. */
+#define RMSNORM_CARD                                                                      \
+    .args_size = sizeof(rmsnorm_args), .tolerance = 2e-6,                                 \
+    .tolerance_reason = "fp32 sum of squares in partial sums against double",             \
+    .fields = rmsnorm_fields, .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields, \
+    .refuses = rmsnorm_refuses, .cases = rmsnorm_cases, .draws = rmsnorm_draws,           \
+    .shape = rmsnorm_shape, .operands = rmsnorm_operands,                                 \
+    .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands
+
 const vt_op rmsnorm_op = {
+    RMSNORM_CARD,
     .name = "rmsnorm",
     .what = "scales each row by its root mean square and a weight",
-    .args_size = sizeof(rmsnorm_args),
-    .tolerance = 2e-6,
-    .tolerance_reason = "fp32 sum of squares in partial sums against double",
     .cost = rmsnorm_cost,
     .reference = rmsnorm_reference,
-    .fields = rmsnorm_fields,
-    .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
-    .refuses = rmsnorm_refuses,
-    .cases = rmsnorm_cases,
-    .draws = rmsnorm_draws,
     .make_args = rmsnorm_make_args,
-    .shape = rmsnorm_shape,
-    .operands = rmsnorm_operands,
-    .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = rmsnorm_impls,
 };
 
 const vt_op add_rmsnorm_op = {
+    RMSNORM_CARD,
     .name = "add_rmsnorm",
     .what = "adds to the residual stream and normalises the sum",
-    .args_size = sizeof(rmsnorm_args),
-    .tolerance = 2e-6,
-    .tolerance_reason = "fp32 sum of squares in partial sums against double",
     .cost = add_rmsnorm_cost,
     .reference = add_rmsnorm_reference,
-    .fields = rmsnorm_fields,
-    .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
-    .refuses = rmsnorm_refuses,
-    .cases = rmsnorm_cases,
-    .draws = rmsnorm_draws,
     .make_args = add_rmsnorm_make_args,
-    .shape = rmsnorm_shape,
-    .operands = rmsnorm_operands,
-    .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = add_rmsnorm_impls,
     .variants = add_rmsnorm_variants,
 };

@@ -88,12 +88,16 @@ static const vt_field rope_fields[] = {
     [OWN] = {"q_table", 0, false, 1},
 };
 
+const char *rope_dims_refuse(int64_t head_dim, int64_t dims)
+{
+    dims = dims ? dims : head_dim;
+    return dims > head_dim || dims % 2 ? "dims: an even number, head_dim at most" : NULL;
+}
+
 static const char *rope_refuses(const vt_case *c)
 {
-    int64_t dims = c->p[DIMS] ? c->p[DIMS] : c->p[HEAD_DIM];
-    if (dims > c->p[HEAD_DIM] || dims % 2)
-        return "dims: an even number, head_dim at most";
-    return c->p[TYPE] > VT_BF16 ? "type: the norms' weights are f32, f16 or bf16" : NULL;
+    const char *why = rope_dims_refuse(c->p[HEAD_DIM], c->p[DIMS]);
+    return !why && c->p[TYPE] > VT_BF16 ? "type: the norms' weights are f32, f16 or bf16" : why;
 }
 
 /* dims 0 means head_dim; type is that of the norms' weights */
@@ -120,49 +124,62 @@ static const char *const rope_draws[] = {
     NULL,
 };
 
+bool rope_case_args(const rope_case *c, vt_arena *arena, uint64_t *seed, rope_args *out)
+{
+    int64_t d = c->head_dim, dims = c->dims ? c->dims : d, n_q = c->heads * d;
+    vt_tensor *table = case_tensor_2d(arena, VT_F32, c->context, dims);
+    vt_tensor *own = case_tensor_2d(arena, VT_F32, c->context, dims);
+    if (!c->batch || !c->qkv || !table || !own)
+        return false;
+    vt_rope_params rope = {.base = 10000, .dims = (int32_t)dims};
+    vt_rope_table(&rope, 0, c->context, table->data);
+    rope.temper = 0.5;
+    rope.original_context = 9;
+    vt_rope_table(&rope, 0, c->context, own->data);
+    *out = (rope_args){.batch = c->batch,
+                       .q = case_slice(arena, c->qkv, 0, n_q),
+                       .k = case_slice(arena, c->qkv, n_q, c->kv_heads * d),
+                       .head_dim = (int32_t)d,
+                       .dims = (int32_t)dims,
+                       .interleaved = c->interleaved,
+                       .cos_sin = table,
+                       .q_cos_sin = c->own ? own : NULL,
+                       .eps = 1e-6f};
+    if (c->norm) {
+        out->q_norm = case_fill(arena, case_tensor_1d(arena, c->norm_type, d), 1, 0.3f, seed);
+        out->k_norm = case_fill(arena, case_tensor_1d(arena, c->norm_type, d), 1, 0.3f, seed);
+    }
+    return out->q && out->k && (!c->norm || (out->q_norm && out->k_norm));
+}
+
 static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
     const int64_t *p = c->p;
-    int64_t tokens = p[TOKENS], d = p[HEAD_DIM], n_q = p[HEADS] * d, n_k = p[KV_HEADS] * d,
-            dims = p[DIMS] ? p[DIMS] : d;
+    int64_t tokens = p[TOKENS], columns = (p[HEADS] + 2 * p[KV_HEADS]) * p[HEAD_DIM];
     int32_t context = 2 * (int32_t)tokens + 40;
     rope_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_batch *b = case_batch(arena, 16, 1, &(case_seq){(int32_t)tokens, context - 3}, false, 100,
                              &seed);
-    /* q and k are slices of one fused [tokens, q | k | v] tensor, as in a program */
-    vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n_q + 2 * n_k), 0, 1,
-                               &seed);
-    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
-    vt_tensor *own = case_tensor_2d(arena, VT_F32, context, dims);
-    if (!a || !b || !qkv || !table || !own)
+    rope_case sizes = {
+        .batch = b,
+        .qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, columns), 0, 1, &seed),
+        .heads = p[HEADS],
+        .kv_heads = p[KV_HEADS],
+        .head_dim = p[HEAD_DIM],
+        .dims = p[DIMS],
+        .context = context,
+        .interleaved = p[INTERLEAVED] != 0,
+        .norm = p[NORM] != 0,
+        .own = p[OWN] != 0,
+        .norm_type = (vt_dtype)p[TYPE]};
+    if (!a || !rope_case_args(&sizes, arena, &seed, a))
         return NULL;
-    vt_rope_params rope = {.base = 10000, .dims = (int32_t)dims};
-    vt_rope_table(&rope, 0, context, table->data);
-    rope.temper = 0.5;
-    rope.original_context = 9;
-    vt_rope_table(&rope, 0, context, own->data);
-    *a = (rope_args){.batch = b,
-                     .q = case_slice(arena, qkv, 0, n_q),
-                     .k = case_slice(arena, qkv, n_q, n_k),
-                     .head_dim = (int32_t)d,
-                     .dims = (int32_t)dims,
-                     .interleaved = p[INTERLEAVED] != 0,
-                     .cos_sin = table,
-                     .q_cos_sin = p[OWN] ? own : NULL,
-                     .eps = 1e-6f,
-                     .plus_one = p[PLUS_ONE] != 0};
-    if (p[NORM]) {
-        vt_dtype type = (vt_dtype)p[TYPE];
-        a->q_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
-        a->k_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
-        if (!a->q_norm || !a->k_norm)
-            return NULL;
-    }
+    a->plus_one = p[PLUS_ONE] != 0;
     outputs[0] = a->q;
     outputs[1] = a->k;
-    *n_outputs = n_k > 0 ? 2 : 1;
-    return a->q && a->k ? a : NULL;
+    *n_outputs = p[KV_HEADS] > 0 ? 2 : 1;
+    return a;
 }
 
 static void rope_shape(const void *args, const vt_batch *batch, int64_t most_weights, int64_t *p)

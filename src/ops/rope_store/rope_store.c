@@ -3,11 +3,9 @@
  * have one more barrier. */
 #include "ops/rope_store/rope_store.h"
 
-#include <math.h>
-
-#include "model/rope_table.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
+#include "ops/rope/rope_impls.h"
 #include "ops/rope_store/rope_store_impls.h"
 #include "ops/simd_portable.h"
 #include "ops/rope_store/rope_store_kernel.h"
@@ -65,12 +63,10 @@ static const vt_field rope_store_fields[] = {
 
 static const char *rope_store_refuses(const vt_case *c)
 {
-    int64_t dims = c->p[DIMS] ? c->p[DIMS] : c->p[HEAD_DIM];
-    if (dims > c->p[HEAD_DIM] || dims % 2)
-        return "dims: an even number, head_dim at most";
     if (c->p[SCALED] && c->p[POOL] != VT_FP8_E4M3)
         return "scaled: of an fp8 pool only";
-    return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
+    return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8"
+                                    : rope_dims_refuse(c->p[HEAD_DIM], c->p[DIMS]);
 }
 
 static const char *const rope_store_cases[] = {
@@ -99,8 +95,7 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
 {
     const int64_t *p = c->p;
     int32_t n_seqs = (int32_t)p[DECODES] + 1, page = (int32_t)p[PAGE], tokens = (int32_t)p[TOKENS];
-    int64_t d = p[HEAD_DIM], dims = p[DIMS] ? p[DIMS] : d, n_q = p[HEADS] * d,
-            n_k = p[KV_HEADS] * d;
+    int64_t d = p[HEAD_DIM], n_q = p[HEADS] * d, n_k = p[KV_HEADS] * d;
     case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
     rope_store_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     if (!seq || !a)
@@ -113,28 +108,19 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     vt_tensor *qkv = b ? case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, n_q + 2 * n_k),
                                    0, 1, &seed)
                        : NULL;
-    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
-    vt_tensor *own = case_tensor_2d(arena, VT_F32, context, dims);
-    if (!qkv || !table || !own)
+    rope_case sizes = {.batch = b,
+                       .qkv = qkv,
+                       .heads = p[HEADS],
+                       .kv_heads = p[KV_HEADS],
+                       .head_dim = d,
+                       .dims = p[DIMS],
+                       .context = context,
+                       .interleaved = p[INTERLEAVED] != 0,
+                       .norm = p[NORM] != 0,
+                       .own = p[OWN] != 0,
+                       .norm_type = VT_F32};
+    if (!rope_case_args(&sizes, arena, &seed, &a->rope))
         return NULL;
-    vt_rope_params rope = {.base = 10000, .dims = (int32_t)dims};
-    vt_rope_table(&rope, 0, context, table->data);
-    rope.temper = 0.5;
-    rope.original_context = 9;
-    vt_rope_table(&rope, 0, context, own->data);
-    a->rope = (rope_args){.batch = b,
-                          .q = case_slice(arena, qkv, 0, n_q),
-                          .k = case_slice(arena, qkv, n_q, n_k),
-                          .head_dim = (int32_t)d,
-                          .dims = (int32_t)dims,
-                          .interleaved = p[INTERLEAVED] != 0,
-                          .cos_sin = table,
-                          .q_cos_sin = p[OWN] ? own : NULL,
-                          .eps = 1e-6f};
-    if (p[NORM]) {
-        a->rope.q_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d), 1, 0.3f, &seed);
-        a->rope.k_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d), 1, 0.3f, &seed);
-    }
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
         pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), p[KV_HEADS], page,
@@ -150,8 +136,7 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     outputs[1] = pool[0];
     outputs[2] = pool[1];
     *n_outputs = 3;
-    bool norms = !p[NORM] || (a->rope.q_norm && a->rope.k_norm);
-    return norms && a->rope.q && a->rope.k && a->store.v && pool[0] && pool[1] ? a : NULL;
+    return a->store.v && pool[0] && pool[1] ? a : NULL;
 }
 
 static void rope_store_shape(const void *args, const vt_batch *batch, int64_t most_weights,

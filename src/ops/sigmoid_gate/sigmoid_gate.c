@@ -187,7 +187,14 @@ static const vt_operand row_gate_operands[] = {
     {"y", offsetof(row_gate_args, y), VT_OPERAND_ACTIVATION, true, true, 0},
 };
 
+/* The members that the cards of heads share. */
+#define HEAD_GATE_CARD                                                                          \
+    .fields = head_gate_fields, .n_fields = sizeof head_gate_fields / sizeof *head_gate_fields, \
+    .cases = head_gate_cases, .draws = head_gate_draws, .make_args = head_gate_make_args,       \
+    .shape = head_gate_shape
+
 const vt_op head_split_op = {
+    HEAD_GATE_CARD,
     .name = "head_split",
     .what = "copies q out of heads that hold q and a gate",
     .args_size = sizeof(head_split_args),
@@ -195,18 +202,13 @@ const vt_op head_split_op = {
     .tolerance_reason = "a copy",
     .cost = head_split_cost,
     .reference = head_split_reference,
-    .fields = head_gate_fields,
-    .n_fields = sizeof head_gate_fields / sizeof *head_gate_fields,
-    .cases = head_gate_cases,
-    .draws = head_gate_draws,
-    .make_args = head_gate_make_args,
-    .shape = head_gate_shape,
     .operands = head_split_operands,
     .n_operands = sizeof head_split_operands / sizeof *head_split_operands,
     .impls = head_split_impls,
 };
 
 const vt_op head_gate_op = {
+    HEAD_GATE_CARD,
     .name = "head_gate",
     .what = "multiplies each head of attention's output by the sigmoid of its gate",
     .args_size = sizeof(head_gate_args),
@@ -214,12 +216,6 @@ const vt_op head_gate_op = {
     .tolerance_reason = "a polynomial exponential within 1.5e-7 and four fp32 roundings",
     .cost = head_gate_cost,
     .reference = head_gate_reference,
-    .fields = head_gate_fields,
-    .n_fields = sizeof head_gate_fields / sizeof *head_gate_fields,
-    .cases = head_gate_cases,
-    .draws = head_gate_draws,
-    .make_args = head_gate_make_args,
-    .shape = head_gate_shape,
     .operands = head_gate_operands,
     .n_operands = sizeof head_gate_operands / sizeof *head_gate_operands,
     .impls = head_gate_impls,

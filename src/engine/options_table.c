@@ -486,6 +486,8 @@ static const vt_option table[] = {
         .help = "prompt tokens of each"),
     ROW("gen", INT(1, 1 << 20), .id = "lab-gen", .value_name = "N", .verbs = VT_FOR_LAB,
         .help = "generated tokens of each"),
+    ROW("port", INT(1, 65535), .id = "lab-port", .value_name = "N", .verbs = VT_FOR_LAB,
+        .help = "experiments 1: where the server that it leaves listens; without it any free port"),
     ROW("pressure", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LAB,
         .help = "sglang 02: so little KV memory that pages are evicted"),
     ROW("backends", VT_OPTION_TEXT, .value_name = "A,B", .verbs = VT_FOR_LAB,

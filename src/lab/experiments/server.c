@@ -80,16 +80,21 @@ static double mean(const double v[2]) { return (v[0] + v[1]) / 2; }
 static double noise(const double v[2]) { return vt_noise((double[]){v[0], v[1]}, 2); }
 
 /* The knob: a start must not depend on how much KV memory the server may use. Starts with little
- * memory and usual ones take turns; the last one, a usual one, is left running. */
+ * memory and usual ones take turns; the last one, a usual one, is left running, on --port if that
+ * was given. */
 static vt_status start_and_turn(lab *l, lab_server *out, vt_err *err)
 {
     static const char *const little[] = {"--kv-memory", "256M", "--max-context", "1024", NULL};
+    char port[16];
+    snprintf(port, sizeof port, "%lld", (long long)lab_int(l, "port", 0, 0));
+    const char *const there[] = {"--port", port, NULL};
+    const char *const *last = strcmp(port, "0") == 0 ? NULL : there;
     double ready[2][2];                         /* [usual, little][repetition] */
     TRY(lab_server_start(l, little, out, err)); /* fills the caches of files and compiled kernels */
     lab_server_stop(out);
     for (int i = 0; i < 2; i++)
         for (int k = 1; k >= 0; k--) {
-            TRY(lab_server_start(l, k == 1 ? little : NULL, out, err));
+            TRY(lab_server_start(l, k == 1 ? little : i == 1 ? last : NULL, out, err));
             ready[k][i] = out->ready_s;
             if (k == 1 || i == 0)
                 lab_server_stop(out);

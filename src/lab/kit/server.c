@@ -183,6 +183,15 @@ static vt_status wait_ready(lab_server *s, int64_t begin_ns, vt_err *err)
     }
 }
 
+/* The port that these arguments name; 0: none. */
+static int port_of(const char *const *args)
+{
+    for (; args && args[0] && args[1]; args++)
+        if (strcmp(args[0], "--port") == 0)
+            return (int)strtol(args[1], NULL, 10);
+    return 0;
+}
+
 vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_err *err)
 {
     return lab_server_start_with_log(l, args, "server.log", out, err);
@@ -192,8 +201,8 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
                                     lab_server *out, vt_err *err)
 {
     char device[16], port[16], threads[16];
-    int n = 0;
-    *out = (lab_server){.port = free_port()};
+    int n = 0, wanted = port_of(args);
+    *out = (lab_server){.port = wanted ? wanted : free_port()};
     vt_device_name(l->ordinal, device, sizeof device);
     snprintf(port, sizeof port, "%d", out->port);
     snprintf(threads, sizeof threads, "%d", l->threads);

@@ -254,6 +254,26 @@ static void test_smollm2_heads_over_two_to_four_ranks(void **state)
     vt_model_free(m);
 }
 
+/* A block of Q4_K is the columns of 4 heads of SmolLM2 in o, and a KV head has 3 of them: no cut
+ * between its 3 KV heads lies between two blocks. */
+static void test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together(void **state)
+{
+    (void)state;
+    vt_err err = {0};
+    vt_model *m = load("dummy:smollm2-135m");
+    assert_int_equal(vt_ranks_check(m, 2, &err), VT_OK);
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        vt_tensor *o = vt_arena_alloc(&m->arena, 1, sizeof *o);
+        assert_non_null(o);
+        *o = *m->layer[i].weight[VT_ROLE_O];
+        o->dtype = VT_Q4_K;
+        m->layer[i].weight[VT_ROLE_O] = o;
+    }
+    assert_int_equal(vt_ranks_check(m, 2, &err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "for rank"));
+    vt_model_free(m);
+}
+
 /* Q4_K has blocks of 256 columns: the columns of o and of down are cut between them, or the model
  * is refused by name. */
 static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
@@ -287,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_reads_anothers_kv_when_guarded_then_dies),
         cmocka_unit_test(test_parts_when_sizes_do_not_divide_then_cover_the_whole),
         cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),
+        cmocka_unit_test(test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together),
         cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);

@@ -161,18 +161,47 @@ static void take(void *user, const bench_result *r)
 }
 
 typedef struct run_span {
-    int64_t at_ns, delay_ns; /* the clock, and how long this thread has waited for a CPU so far */
+    int64_t at_ns, delay_ns; /* the clock, and how long all workers have waited for a CPU so far */
 } run_span;
 
-static run_span span_begin(void) { return (run_span){vt_now_ns(), vt_run_delay_ns()}; }
+typedef struct delays {
+    _Atomic int64_t ns;
+    _Atomic bool unknown;
+} delays;
 
-/* Since then this thread waited for a CPU for more than 2 ms, and for more than 2 % of the time:
- * the figure may be too long. */
-static bool was_disturbed(run_span since)
+static void add_delay(void *arg, int32_t worker)
 {
-    int64_t delay_ns = vt_run_delay_ns() - since.delay_ns;
-    return since.delay_ns >= 0 && delay_ns > 2000000 &&
-           (double)delay_ns > 0.02 * (double)(vt_now_ns() - since.at_ns);
+    delays *d = arg;
+    int64_t ns = vt_run_delay_ns();
+    (void)worker;
+    if (ns < 0)
+        d->unknown = true;
+    else
+        d->ns += ns;
+}
+
+/* A kernel on a CPU is as slow as its slowest worker, so the delays of all of them count; -1: not
+ * known. */
+static int64_t delay_ns(lab *l)
+{
+    vt_team *team;
+    vt_err why;
+    delays d = {0};
+    if (l->ordinal >= 0 || lab_team(l, &team, &why) != VT_OK)
+        return vt_run_delay_ns();
+    vt_team_run(team, add_delay, &d);
+    return d.unknown ? -1 : d.ns;
+}
+
+static run_span span_begin(lab *l) { return (run_span){vt_now_ns(), delay_ns(l)}; }
+
+/* Since then the workers waited for CPUs for more than 2 ms, and for more than 2 % of the time: the
+ * figure may be too long. */
+static bool was_disturbed(lab *l, run_span since)
+{
+    int64_t waited_ns = delay_ns(l) - since.delay_ns;
+    return since.delay_ns >= 0 && waited_ns > 2000000 &&
+           (double)waited_ns > 0.02 * (double)(vt_now_ns() - since.at_ns);
 }
 
 static vt_status run_bench(lab *l, const lab_kernel_ask *ask, bool checked, bench_report report,
@@ -222,7 +251,7 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
     for (int i = 1; i < MOST_TRIES && out->disturbed && out->median_s > calm * out->best_s; i++) {
         lab_kernel k = {.best_s = NAN};
         measuring m = {.l = l, .out = &k};
-        run_span since = span_begin();
+        run_span since = span_begin(l);
         TRY(run_bench(l, exact, false, take, &m, err));
         if (!m.found || !(k.median_s / k.best_s < out->median_s / out->best_s))
             continue;
@@ -231,7 +260,7 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
         out->noise = k.noise;
         out->of_roof = k.of_roof;
         out->bound = k.bound;
-        out->disturbed = was_disturbed(since);
+        out->disturbed = was_disturbed(l, since);
     }
     return VT_OK;
 }
@@ -248,12 +277,12 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
     exact.impl = row;
     l->ran = true;
     measuring m = {.l = l, .out = out};
-    run_span since = span_begin();
+    run_span since = span_begin(l);
     TRY(run_bench(l, &exact, true, take, &m, err));
     if (!m.found)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s here takes the shape %s", ask->op,
                        row, ask->shape ? ask->shape : "of its cases");
-    out->disturbed = was_disturbed(since);
+    out->disturbed = was_disturbed(l, since);
     TRY(time_again(l, &exact, out, err));
     out->disturbed = out->disturbed && !(out->median_s < steady * out->best_s);
     if (out->disturbed && isfinite(out->median_s))

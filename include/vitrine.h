@@ -322,6 +322,12 @@ typedef struct vt_request_params {
     bool special_text;  /* false; true: the text of events has special tokens in it too, but for
                            those that end the answer */
     const char *thought_open, *thought_close; /* NULL: <think> and </think>; at most 63 bytes */
+    /* For an engine whose option pooling is rank, and only there; with `embed`. The prompt is a
+     * pair of texts, the vector one number: how well they fit. `unscaled`: the model's logit, else
+     * the score that its files make of it: its sigmoid unless they say otherwise. */
+    bool rank;      /* false */
+    int32_t second; /* 0; where in the prompt the second text begins, of a model that tells the
+                       texts of a pair apart by types */
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

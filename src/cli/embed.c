@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
+#include "engine/engine.h"
 #include "model/model.h"
 
 typedef struct embedded {
@@ -35,6 +36,7 @@ static vt_status embed(const cli *c, cli_session *s, const cli_ids *ids, embedde
     p.prompt = ids->id;
     p.n_prompt = ids->n;
     p.embed = true;
+    p.rank = vt_engine_ranks(s->engine);
     p.unscaled = vt_options_flag(c->options, "unscaled");
     p.dimensions = (int32_t)vt_options_int(c->options, "dimensions");
     p.callback = on_event;
@@ -91,11 +93,16 @@ static vt_status add_prompt(const cli *c, const vt_model *m, vt_buf *out, vt_err
                                                : vt_fail(err, VT_ERR_MEMORY, "out of memory");
 }
 
-static vt_status read_ids(const cli *c, const vt_model *m, cli_ids *ids, vt_err *err)
+static vt_status read_ids(const cli *c, const vt_model *m, bool ranks, cli_ids *ids, vt_err *err)
 {
     const char *tokens = vt_options_get(c->options, "tokens");
     if (tokens) /* the engine looks at their range */
         return vt_parse_ids(tokens, "--tokens", &ids->id, &ids->n, err);
+    if (ranks)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--text: %s scores pairs of texts; /v1/score of vitrine serve takes them, "
+                       "--tokens those of a pair",
+                       vt_model_name(m));
     vt_buf text = {0}, whole = {0};
     TRY(cli_read_file(vt_options_get(c->options, "embed-text"), &text, err));
     size_t len = text.len && text.data[text.len - 1] == '\n' ? text.len - 1 : text.len;
@@ -139,7 +146,7 @@ int cli_embed(cli *c)
     if (status == VT_OK)
         status = cli_open_as(c, &s, settle, &err);
     if (status == VT_OK)
-        status = read_ids(c, s.model, &ids, &err);
+        status = read_ids(c, s.model, vt_engine_ranks(s.engine), &ids, &err);
     if (status == VT_OK)
         status = embed(c, &s, &ids, &out, &err);
     int code = status == VT_OK ? report(c, &out) : cli_fail(&err);

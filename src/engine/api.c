@@ -301,6 +301,11 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->pooling = strcmp(pooling, "auto") == 0 ? m->pooled.how : vt_pooling_of(pooling);
     if (s->pooling != VT_POOLING_NONE) /* each token has a row where all are pooled */
         s->score_rows = s->pooling == VT_POOLING_MEAN ? s->budget : 0;
+    if (s->pooling == VT_POOLING_RANK && !vt_rank_head_of(m).m)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "pooling is rank, and %s has no classification head, nor is it a Qwen3 with "
+                       "tokens \"yes\" and \"no\"",
+                       m->name);
     return size_pages(m, o, s, err);
 }
 
@@ -408,6 +413,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .policy = policy_of(o),
                   .prefix_cache = !whole && !vt_options_flag(o, "no-prefix-cache"),
                   .whole = whole,
+                  .types = m->arch.n_types > 1,
                   .eos = m->eos,
                   .n_eos = m->n_eos,
                   .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
@@ -420,9 +426,12 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                     .lookup = lookup,
                     .pooling = s.pooling,
                     .unscaled = m->pooled.unscaled,
-                    .n_hidden = m->arch.hidden},
+                    .n_hidden = m->arch.hidden,
+                    .n_types = m->arch.n_types},
         .overlap = !vt_options_flag(o, "no-overlap"),
         .notice = *vt_options_notice(o)};
+    if (s.pooling == VT_POOLING_RANK)
+        c.request.rank = vt_rank_head_of(m);
     vt_executor *x;
     vt_engine *e;
     TRY(make_executor(m, o, &s, &limits, cuda, &x, err));

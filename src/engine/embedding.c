@@ -4,17 +4,23 @@
 
 #include "base/quant.h"
 
-vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_request_params *p,
-                               vt_arena *arena)
+vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_rank_head *rank,
+                               const vt_request_params *p, vt_arena *arena)
 {
     vt_embedding *m = vt_arena_alloc(arena, 1, sizeof *m);
+    bool ranks = how == VT_POOLING_RANK;
     if (!m)
         return NULL;
+    if (ranks)
+        how = vt_rank_reads_last(rank) ? VT_POOLING_LAST : VT_POOLING_CLS;
     *m = (vt_embedding){.first = how == VT_POOLING_LAST ? p->n_prompt - 1 : 0,
                         .end = how == VT_POOLING_CLS ? 1 : p->n_prompt,
                         .n_hidden = n_hidden,
-                        .n_vector = p->dimensions > 0 ? p->dimensions : n_hidden,
+                        .n_vector = ranks               ? 1
+                                    : p->dimensions > 0 ? p->dimensions
+                                                        : n_hidden,
                         .unscaled = p->unscaled,
+                        .rank = ranks ? rank : NULL,
                         .sum = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->sum),
                         .state = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->state),
                         .vector = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->vector)};
@@ -33,6 +39,10 @@ void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32
 
 bool vt_embedding_finish(vt_embedding *m)
 {
+    if (m->rank) {
+        m->vector[0] = vt_rank_score(m->rank, m->sum, m->state, m->unscaled);
+        return isfinite(m->vector[0]);
+    }
     double squares = 0, scale = 1.0 / (m->end - m->first);
     for (int32_t i = 0; i < m->n_vector; i++)
         squares += m->sum[i] * m->sum[i];

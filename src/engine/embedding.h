@@ -3,6 +3,7 @@
  *   last   the state of the prompt's last token
  *   mean   the mean of all its tokens' states
  *   cls    the state of its first token
+ *   rank   one number, the score of a pair of texts, from one token's state (model/rank.h)
  *
  * The executor hands over the states of the positions [first, end) as it computes them, chunk by
  * chunk. They are summed here, in their order and in double precision. So the vector does not
@@ -13,7 +14,7 @@
 
 #include "base/mem.h"
 #include "base/tensor.h"
-#include "model/model.h"
+#include "model/rank.h"
 #include "vitrine.h"
 
 /* A prompt's vector is made of these. All arrays belong to the request. */
@@ -21,15 +22,16 @@ typedef struct vt_embedding {
     int32_t first, end; /* positions whose states are pooled */
     int32_t n_hidden, n_vector;
     bool unscaled;
-    double *sum;   /* [n_hidden] */
-    float *state;  /* [n_hidden] one row, widened */
-    float *vector; /* [n_vector] */
+    const vt_rank_head *rank; /* reads a score; NULL: none is wanted */
+    double *sum;              /* [n_hidden] */
+    float *state;             /* [n_hidden] one row, widened */
+    float *vector;            /* [n_vector] */
 } vt_embedding;
 
 /* A sum of nothing for a prompt of n_prompt tokens; NULL: out of memory. p->dimensions is 0 or at
- * most n_hidden. */
-vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_request_params *p,
-                               vt_arena *arena);
+ * most n_hidden. `rank` is borrowed; only VT_POOLING_RANK needs it. */
+vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_rank_head *rank,
+                               const vt_request_params *p, vt_arena *arena);
 /* Adds n rows of hidden states, [n, n_hidden]. */
 void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n);
 /* Makes the vector. false: the states were not numbers. */

@@ -756,6 +756,7 @@ void vt_engine_end_requests(vt_engine *e)
 }
 
 bool vt_engine_embeds(const vt_engine *e) { return e->config.request.pooling != VT_POOLING_NONE; }
+bool vt_engine_ranks(const vt_engine *e) { return e->config.request.pooling == VT_POOLING_RANK; }
 
 int32_t vt_engine_max_sequences(const vt_engine *e)
 {

@@ -64,6 +64,7 @@ void vt_engine_flush_cache(vt_engine *e);
  * run. */
 void vt_engine_end_requests(vt_engine *e);
 bool vt_engine_embeds(const vt_engine *e);         /* requests are to embed, none generates */
+bool vt_engine_ranks(const vt_engine *e);          /* they are to score pairs of texts */
 int32_t vt_engine_max_context(const vt_engine *e); /* tokens of the longest sequence */
 /* Sequences that may run and wait together: one request can have no more. */
 int32_t vt_engine_max_sequences(const vt_engine *e);

@@ -119,11 +119,12 @@ static const vt_option table[] = {
     ROW("draft", CHOICE("off|lookup"), .value_name = "HOW", .fallback = "off", .verbs = ENGINE,
         .help = "guess tokens and verify several in one step; lookup: what followed the last three "
                 "tokens before. The tokens stay the same"),
-    ROW("pooling", CHOICE("auto|none|last|mean|cls"), .value_name = "HOW",
+    ROW("pooling", CHOICE("auto|none|last|mean|cls|rank"), .value_name = "HOW",
         .fallback = "auto",
         .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN,
         .help = "make embeddings and no text: the hidden state of the last token, the mean of all, "
-                "or that of the first; none: text; auto: what the model's files say"),
+                "or that of the first; rank: scores of pairs of texts; none: text; auto: what the "
+                "model's files say"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,

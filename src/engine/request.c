@@ -97,6 +97,23 @@ static vt_status check_number(const char *name, double v, double lo, double hi, 
     return vt_fail(err, VT_ERR_USAGE, "%s is %g, expected %g to %g", name, v, lo, hi);
 }
 
+/* A request is to rank exactly where the engine does. */
+static vt_status check_rank(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    bool ranks = lim->pooling == VT_POOLING_RANK;
+    if (p->embed && p->rank != ranks)
+        return vt_fail(err, VT_ERR_USAGE,
+                       ranks ? "rank is false, and this engine scores pairs of texts alone (option "
+                               "pooling): /v1/rerank and /v1/score take them"
+                             : "rank is true, and this engine makes vectors (option pooling)");
+    if (p->rank && p->dimensions != 0)
+        return vt_fail(err, VT_ERR_USAGE, "dimensions: a score has none");
+    int32_t most = p->rank && lim->n_types > 1 ? p->n_prompt - 1 : 0;
+    if (p->second < 0 || p->second > most)
+        return vt_fail(err, VT_ERR_USAGE, "second is %d, expected 0 to %d", p->second, most);
+    return VT_OK;
+}
+
 /* A request is to embed exactly where the engine pools. */
 static vt_status check_embed(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
@@ -108,8 +125,9 @@ static vt_status check_embed(const vt_request_params *p, const vt_req_limits *li
         return vt_fail(err, VT_ERR_USAGE,
                        "embed is false, and this engine makes embeddings alone (option pooling): "
                        "vitrine embed prints them");
-    if (!p->embed && (p->unscaled || p->dimensions != 0))
-        return vt_fail(err, VT_ERR_USAGE, "unscaled and dimensions: only allowed with embed");
+    if (!p->embed && (p->unscaled || p->dimensions != 0 || p->rank))
+        return vt_fail(err, VT_ERR_USAGE, "unscaled, dimensions and rank: only allowed with embed");
+    TRY(check_rank(p, lim, err));
     if (p->embed &&
         (p->n != 1 || p->prompt_logprobs || p->logprobs >= 0 || p->grammar || p->n_stop > 0))
         return vt_fail(err, VT_ERR_USAGE,
@@ -322,8 +340,8 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
     if (index == 0 && r->p.prompt_logprobs)
         s->score_end = s->n_prompt - 1;
     if (r->p.embed) {
-        r->p.unscaled = r->p.unscaled || lim->unscaled;
-        s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, &r->p, &r->arena);
+        r->p.unscaled = r->p.unscaled || (lim->unscaled && !r->p.rank);
+        s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, &lim->rank, &r->p, &r->arena);
         if (!s->embedding)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request to embed");
         s->n_scored = s->n_score_done = s->embedding->first;

@@ -106,6 +106,8 @@ typedef struct vt_req_limits {
     vt_pooling pooling;            /* NONE: requests generate; else all of them are to embed */
     bool unscaled;                 /* vectors are not scaled, whatever a request says */
     int32_t n_hidden;              /* the model's, with pooling */
+    int32_t n_types;               /* of texts, which the model tells apart */
+    vt_rank_head rank;             /* with pooling rank */
 } vt_req_limits;
 
 /* How many tokens a prompt may have at most (0: any number), and the name of that limit. */

@@ -49,6 +49,11 @@ static bool make_plan(vt_sched *s, vt_plan *p)
         if (!p->state_from || !p->state_to)
             return false;
     }
+    if (s->config.types) {
+        p->second = vt_arena_alloc(a, seqs, sizeof *p->second);
+        if (!p->second)
+            return false;
+    }
     p->step.batch = (vt_batch){.page_size = lim->page_size,
                                .token = p->token,
                                .position = p->position,
@@ -60,7 +65,8 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .page_ids = p->page_ids,
                                .row_token = p->row_token,
                                .state_from = p->state_from,
-                               .state_to = p->state_to};
+                               .state_to = p->state_to,
+                               .second = p->second};
     p->step.rows = p->row;
     p->step.batch.copies = p->copy;
     return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&

@@ -43,6 +43,7 @@ typedef struct vt_sched_config {
     int32_t max_queued; /* sequences */
     vt_policy policy;
     bool prefix_cache;
+    bool types; /* the model tells the two texts of a pair apart */
     bool whole; /* a step has all of a sequence's tokens or none: tokens see those behind them */
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
@@ -67,7 +68,8 @@ typedef struct vt_plan_entry {
 } vt_plan_entry;
 
 typedef struct vt_plan {
-    vt_step step; /* points at the arrays below */
+    vt_step step;    /* points at the arrays below */
+    int32_t *second; /* NULL: no model with types of texts */
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
         *row_token, *state_from, *state_to;
     vt_sample_row *row;

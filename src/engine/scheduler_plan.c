@@ -214,6 +214,8 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
         p->state_from[at] = q->state_from;
         p->state_to[at] = q->state_from = q->state_to;
     }
+    if (p->second)
+        p->second[at] = q->req->p.second;
     int32_t n_pages = (begin + q_len + size - 1) / size;
     memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
     b->n_pages += n_pages;

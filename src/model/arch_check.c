@@ -185,6 +185,7 @@ vt_status arch_check(const vt_model *m, vt_err *err)
         {"feed-forward size of the shared expert", a->shared_ffn, 0, MAX_FFN},
         {"number of learned positions", a->n_positions, 0, MAX_CONTEXT},
         {"number of types of texts", a->n_types, 0, 2},
+        {"number of labels", a->n_labels, 0, 1},
     };
     TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
     for (int32_t i = 0; m->layer && i < a->n_layers; i++) {

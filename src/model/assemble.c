@@ -88,6 +88,8 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->n_positions;
     case VT_DIM_TYPES:
         return a->n_types;
+    case VT_DIM_LABELS:
+        return a->n_labels;
     case VT_DIM_CONV_IN:
         return 3 * (int64_t)a->hidden;
     case VT_DIM_TAPS:
@@ -138,9 +140,9 @@ static vt_status check_tensor(const assembly *a, int32_t layer, const vt_tensor 
     bool scalable = a->src->hf_names && rank >= 2 &&
                     dims[0] != VT_DIM_VOCAB; /* has a place for FP8's scale */
     bool is_vector = rank == 1 ||
-                     (rank == 2 &&
-                      (dims[0] == VT_DIM_EXPERTS || dims[0] == VT_DIM_POSITIONS ||
-                       dims[0] == VT_DIM_TYPES || dims[1] == VT_DIM_TAPS)); /* stays as it is */
+                     (rank == 2 && (dims[0] == VT_DIM_EXPERTS || dims[0] == VT_DIM_POSITIONS ||
+                                    dims[0] == VT_DIM_TYPES || dims[0] == VT_DIM_LABELS ||
+                                    dims[1] == VT_DIM_TAPS)); /* stays as it is */
     if (!is_float(t->dtype) &&
         (is_vector || (!vt_dtype_quantised(t->dtype) && !(scalable && t->dtype == VT_FP8_E4M3))))
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has type %s; %s was expected",
@@ -434,9 +436,10 @@ static vt_status take_layer(assembly *a, int32_t layer)
 }
 
 /* The tensors that are no layer's, in the order of a forward pass. */
-static const vt_role end_role[] = {VT_ROLE_EMBED,      VT_ROLE_POSITIONS,       VT_ROLE_TYPES,
-                                   VT_ROLE_EMBED_NORM, VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_FINAL_NORM,
-                                   VT_ROLE_HEAD};
+static const vt_role end_role[] = {
+    VT_ROLE_EMBED,           VT_ROLE_POSITIONS,  VT_ROLE_TYPES,        VT_ROLE_EMBED_NORM,
+    VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_FINAL_NORM, VT_ROLE_HEAD,         VT_ROLE_RANK_DENSE,
+    VT_ROLE_RANK_DENSE_BIAS, VT_ROLE_RANK_OUT,   VT_ROLE_RANK_OUT_BIAS};
 enum { END_ROLES = sizeof end_role / sizeof *end_role };
 
 /* Returns true for roles that the model may have outside its layers. *required: it must. */
@@ -445,6 +448,8 @@ static bool end_wanted(const vt_model *m, vt_role role, bool *required)
     const vt_family_role *own = vt_family_role_of(m->family, role);
     vt_need need = own ? own->need : vt_roles[role].need;
     *required = need == VT_NEED_ALWAYS;
+    if (role >= VT_ROLE_RANK_DENSE && role <= VT_ROLE_RANK_OUT_BIAS && m->arch.n_labels == 0)
+        return false;
     return need != VT_NEED_BY_FAMILY && !(role == VT_ROLE_HEAD && m->arch.tied_head);
 }
 
@@ -463,6 +468,14 @@ static const vt_tensor **end_at(vt_model *m, vt_role role)
         return &m->embed_norm_bias;
     case VT_ROLE_FINAL_NORM:
         return &m->final_norm;
+    case VT_ROLE_RANK_DENSE:
+        return &m->ranker.dense;
+    case VT_ROLE_RANK_DENSE_BIAS:
+        return &m->ranker.dense_bias;
+    case VT_ROLE_RANK_OUT:
+        return &m->ranker.out;
+    case VT_ROLE_RANK_OUT_BIAS:
+        return &m->ranker.out_bias;
     default:
         return &m->head;
     }

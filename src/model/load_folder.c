@@ -84,6 +84,8 @@ static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
  * older files call the weight and the bias of a LayerNorm gamma and beta. */
 static int64_t find_renamed(const folder_source *s, const char *name)
 {
+    if (strncmp(name, "classifier.", 11) == 0) /* it stands beside the encoder */
+        return st_find(s->set, name);
     static const char *const old[2][2] = {{"LayerNorm.weight", "gamma"},
                                           {"LayerNorm.bias", "beta"}};
     char full[EXPERT_NAME];

@@ -79,6 +79,7 @@ typedef struct vt_arch {
     /* learned positions: rows of the table, and its row of position 0; 0: there is none */
     int32_t n_positions, first_position;
     int32_t n_types;    /* of texts in a sequence, which have a vector each; 0: they have none */
+    int32_t n_labels;   /* 1: the model has a classifier that scores pairs of texts; 0: none */
     int32_t shared_ffn; /* of the expert that every token has; 0: there is none */
     int32_t conv_taps;  /* of layers that mix tokens by a short convolution; 0: none does */
     vt_delta delta;     /* k_heads 0: no layer has a delta rule */
@@ -91,7 +92,8 @@ typedef enum vt_pooling {
     VT_POOLING_NONE, /* none: the model, or the engine, generates text */
     VT_POOLING_LAST, /* the last token's */
     VT_POOLING_MEAN, /* the mean of all */
-    VT_POOLING_CLS   /* the first token's */
+    VT_POOLING_CLS,  /* the first token's */
+    VT_POOLING_RANK  /* one, of which a score is read (model/rank.h) */
 } vt_pooling;
 
 /* A text that belongs in front of a text to embed: "query: ". */
@@ -107,6 +109,13 @@ typedef struct vt_pooled {
     int32_t n_prompts;
     const char *usual; /* the text of the prompt that is taken without being asked for; or NULL */
 } vt_pooled;
+
+/* The weights of a classifier that scores pairs of texts. */
+typedef struct vt_ranker {
+    const vt_tensor *dense, *dense_bias; /* [hidden, hidden], [hidden] */
+    const vt_tensor *out, *out_bias;     /* [1, hidden], [1]; NULL: the model has none */
+    bool linear;                         /* the score is the logit itself, not its sigmoid */
+} vt_ranker;
 
 /* How a layer attends. */
 typedef struct vt_heads {
@@ -142,6 +151,7 @@ struct vt_model {
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
     /* what is added to the embedding, and the norm of the sum; NULL: none */
     const vt_tensor *positions, *types, *embed_norm, *embed_norm_bias;
+    vt_ranker ranker;
     vt_layer *layer;             /* [n_layers] */
     int64_t weight_bytes;        /* of all tensors, as stored */
     int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */

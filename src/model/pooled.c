@@ -14,6 +14,7 @@ vt_pooling vt_pooling_of(const char *name)
     return strcmp(name, "last") == 0   ? VT_POOLING_LAST
            : strcmp(name, "mean") == 0 ? VT_POOLING_MEAN
            : strcmp(name, "cls") == 0  ? VT_POOLING_CLS
+           : strcmp(name, "rank") == 0 ? VT_POOLING_RANK
                                        : VT_POOLING_NONE;
 }
 
@@ -223,14 +224,15 @@ vt_status vt_pooled_read_gguf(vt_model *m, const gguf_file *f, const char *archi
                               vt_err *err)
 {
     static const vt_pooling how[] = {VT_POOLING_NONE, VT_POOLING_MEAN, VT_POOLING_CLS,
-                                     VT_POOLING_LAST};
+                                     VT_POOLING_LAST, VT_POOLING_RANK};
     char key[80];
     int64_t type = 0;
     snprintf(key, sizeof key, "%s.pooling_type", architecture);
     TRY(gguf_get_i64(f, key, false, &type, err));
     if (type < 0 || type >= (int64_t)(sizeof how / sizeof *how))
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: %s is %lld; 0 (none), 1 (mean), 2 (cls) and 3 (last) are supported",
+                       "%s: %s is %lld; 0 (none), 1 (mean), 2 (cls), 3 (last) and 4 (rank) are "
+                       "supported",
                        f->path, key, (long long)type);
     m->pooled.how = how[type];
     return VT_OK;

@@ -48,6 +48,7 @@ typedef enum vt_dim {
     VT_DIM_EXPERT_FFN,
     VT_DIM_POSITIONS,
     VT_DIM_TYPES,
+    VT_DIM_LABELS,  /* of a classifier */
     VT_DIM_CONV_IN, /* three times the hidden size */
     VT_DIM_TAPS,    /* of a short convolution */
     VT_DIM_Q_GATED, /* q and a gate of as many numbers */
@@ -121,6 +122,10 @@ typedef enum vt_role {
     VT_ROLE_SHARED_DOWN,
     VT_ROLE_FINAL_NORM,
     VT_ROLE_HEAD,
+    VT_ROLE_RANK_DENSE, /* of a model that scores pairs of texts (model/rank.h) */
+    VT_ROLE_RANK_DENSE_BIAS,
+    VT_ROLE_RANK_OUT,
+    VT_ROLE_RANK_OUT_BIAS,
     /* stacked: a layer has either the stack or its parts */
     VT_ROLE_QKV,
     VT_ROLE_QKV_BIAS,

@@ -15,6 +15,8 @@ enum {
     TOKENS = 16,  /* /tokenize */
     IDS = 32,     /* /detokenize */
     EMBED = 64,   /* /v1/embeddings */
+    RANK = 128,   /* /v1/rerank */
+    SCORE = 256,  /* /v1/score */
     BOTH = CHAT | TEXT
 };
 
@@ -45,6 +47,12 @@ typedef struct reader {
     bool truncate;        /* texts to embed are cut to what the context holds */
     vt_prompt_limit most; /* tokens of a prompt */
     const char *before;   /* "prompt_name": the text in front of each input; NULL: not given */
+    /* Pairs of texts to score; NULL: not given. `_name`: by which of its names. */
+    const json_t *query, *documents, *instruction;
+    const char *query_name, *documents_name;
+    int32_t max_document; /* tokens of a pair's second text, which is cut; 0: any number */
+    bool cut;             /* it is cut to what the context, or max_pair, holds */
+    int32_t max_pair;     /* tokens; not above 0: what the context holds */
 } reader;
 
 typedef struct field {
@@ -108,6 +116,15 @@ vt_status field_read_structured(reader *r, const field *f, json_t *v);
 vt_status field_read_grammar(reader *r, const field *f, json_t *v);
 vt_status field_read_encoding(reader *r, const field *f, json_t *v);
 vt_status field_read_prompt_name(reader *r, const field *f, json_t *v);
+vt_status field_read_query(reader *r, const field *f, json_t *v);
+vt_status field_read_documents(reader *r, const field *f, json_t *v);
+vt_status field_read_top_n(reader *r, const field *f, json_t *v);
+vt_status field_read_max_document(reader *r, const field *f, json_t *v);
+vt_status field_read_max_pair(reader *r, const field *f, json_t *v);
+vt_status field_read_instruction(reader *r, const field *f, json_t *v);
+vt_status field_read_activation(reader *r, const field *f, json_t *v);
+/* Makes the prompts of pairs, when all fields are read (rank.c). */
+vt_status vt_openai_encode_pairs(reader *r, vt_openai_form form);
 vt_status field_read_neutral(reader *r, const field *f, json_t *v);
 
 #endif

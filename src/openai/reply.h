@@ -149,6 +149,14 @@ void vt_openai_vector_write(const vt_buf *vector, vt_json *w, const char *key);
 void vt_openai_embeddings_write(const vt_openai_reply *reply, const vt_openai_request *request,
                                 vt_json *w, const char *key);
 
+/* ---- rank.c ---- */
+
+/* The whole answer of /v1/score, in the order of the pairs. */
+void vt_openai_scores_write(const vt_openai_reply *reply, vt_json *w);
+/* The whole answer of /v1/rerank: the best documents first, with their texts or without. */
+void vt_openai_ranks_write(const vt_openai_reply *reply, const vt_openai_request *request,
+                           bool documents, vt_json *w);
+
 /* ---- logprobs.c ---- */
 
 /* The bytes of one token. */

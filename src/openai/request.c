@@ -28,11 +28,26 @@ enum { MAX_SCORES = 1 << 22 }; /* log-probabilities of prompts: each takes some 
 #define IN(member) offsetof(vt_openai_request, member)
 
 static const field fields[] = {
-    {"model", BOTH | EMBED | GENERATE | TOKENS | IDS, READ, .read = field_read_model},
+    {"model", BOTH | EMBED | RANK | SCORE | GENERATE | TOKENS | IDS, READ,
+     .read = field_read_model},
     {"messages", CHAT | TOKENS, READ, .read = field_read_prompt},
     {"prompt", TEXT | TOKENS, READ, .read = field_read_prompt},
     {"text", GENERATE, READ, .read = field_read_prompt},
     {"input", EMBED, READ, .read = field_read_prompt},
+    {"query", RANK, READ, .read = field_read_query},
+    {"documents", RANK | SCORE, READ, .read = field_read_documents},
+    {"text_1", SCORE, READ, .read = field_read_query},
+    {"text_2", SCORE, READ, .read = field_read_documents},
+    {"queries", SCORE, READ, .read = field_read_query},
+    {"items", SCORE, READ, .read = field_read_documents},
+    {"data_1", SCORE, READ, .read = field_read_query},
+    {"data_2", SCORE, READ, .read = field_read_documents},
+    {"top_n", RANK, READ, .read = field_read_top_n},
+    {"return_documents", RANK, FLAG, .at = IN(return_documents)},
+    {"instruction", RANK | SCORE, READ, .read = field_read_instruction},
+    {"max_tokens_per_doc", RANK | SCORE, READ, .read = field_read_max_document},
+    {"truncate_prompt_tokens", RANK | SCORE, READ, .read = field_read_max_pair},
+    {"use_activation", RANK | SCORE, READ, .read = field_read_activation},
     {"prompt_name", EMBED, READ, .read = field_read_prompt_name},
     {"encoding_format", EMBED, READ, .read = field_read_encoding},
     {"truncate", EMBED, READ, .read = field_read_truncate},
@@ -79,9 +94,9 @@ static const field fields[] = {
     {"json_schema", SAMPLING, READ, .read = field_read_grammar},
     {"regex", BOTH | SAMPLING, READ, .read = field_read_grammar},
     {"ebnf", BOTH | SAMPLING, READ, .read = field_read_grammar},
-    {"priority", BOTH | EMBED | GENERATE, INT, .at = AT(priority), .lo = INT32_MIN / 2,
-     .hi = INT32_MAX / 2},
-    {"cache_salt", BOTH | EMBED | GENERATE, READ, .read = field_read_salt},
+    {"priority", BOTH | EMBED | RANK | SCORE | GENERATE, INT, .at = AT(priority),
+     .lo = INT32_MIN / 2, .hi = INT32_MAX / 2},
+    {"cache_salt", BOTH | EMBED | RANK | SCORE | GENERATE, READ, .read = field_read_salt},
     {"chat_template_kwargs", CHAT | TOKENS, READ, .read = field_read_kwargs},
     {"tools", CHAT | TOKENS, READ, .read = field_read_tools},
     {"tool_choice", CHAT, READ, .read = field_read_tool_choice},
@@ -120,7 +135,7 @@ static const field fields[] = {
     {"suffix", TEXT, NEUTRAL, .only = "[\"\"]"},
     {"use_beam_search", BOTH, NEUTRAL, .only = "[false]"},
     /* notes for the sender's own books; they change no answer */
-    {"user", BOTH | EMBED, .kind = BOOKKEEPING},
+    {"user", BOTH | EMBED | RANK | SCORE, .kind = BOOKKEEPING},
     {"metadata", BOTH, .kind = BOOKKEEPING},
     {"safety_identifier", BOTH, .kind = BOOKKEEPING},
     {"prompt_cache_key", BOTH, .kind = BOOKKEEPING},
@@ -137,6 +152,8 @@ static const struct {
     [VT_OPENAI_TOKENIZE] = {TOKENS, 0},
     [VT_OPENAI_DETOKENIZE] = {IDS, 0},
     [VT_OPENAI_EMBEDDINGS] = {EMBED, 0},
+    [VT_OPENAI_RERANK] = {RANK, 0},
+    [VT_OPENAI_SCORE] = {SCORE, 0},
 };
 
 static vt_status read_flag(reader *r, const field *f, const json_t *v, bool *out)
@@ -216,6 +233,7 @@ static const char *const prompt_field[VT_OPENAI_FORMS] = {
     [VT_OPENAI_CHAT] = "messages",     [VT_OPENAI_COMPLETIONS] = "prompt",
     [VT_OPENAI_GENERATE] = "text",     [VT_OPENAI_TOKENIZE] = "prompt",
     [VT_OPENAI_DETOKENIZE] = "tokens", [VT_OPENAI_EMBEDDINGS] = "input",
+    [VT_OPENAI_RERANK] = "documents",  [VT_OPENAI_SCORE] = "text_2",
 };
 
 const char *vt_openai_field_of(const char *sentence, vt_openai_form form)
@@ -649,6 +667,7 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
 
 void vt_openai_request_select(vt_openai_request *r, int32_t prompt)
 {
+    r->p.second = r->prompt[prompt].second;
     r->p.prompt = r->prompt[prompt].ids;
     r->p.n_prompt = r->prompt[prompt].n;
 }
@@ -692,7 +711,9 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
                  : (vt_prompt_limit){d->max_prompt, vt_context_length};
     *out = (vt_openai_request){.chat = form == VT_OPENAI_CHAT};
     set_defaults(out, m, d);
-    out->p.embed = form == VT_OPENAI_EMBEDDINGS;
+    out->p.rank = form == VT_OPENAI_RERANK || form == VT_OPENAI_SCORE;
+    out->p.embed = form == VT_OPENAI_EMBEDDINGS || out->p.rank;
+    out->return_documents = true;
     if (!json_is_object(body))
         return vt_openai_refuse(e, 400, NULL, "the request is not a JSON object");
     TRY(read_members(&r, body, forms[form].where));
@@ -704,7 +725,7 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
         TRY(settle(&r));
     if (form == VT_OPENAI_CHAT || form == VT_OPENAI_TOKENIZE)
         TRY(settle_answer(&r));
-    return encode_prompts(&r, form);
+    return out->p.rank ? vt_openai_encode_pairs(&r, form) : encode_prompts(&r, form);
 }
 
 vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *m,

@@ -50,8 +50,10 @@ typedef struct vt_openai_prompt {
     const int32_t *ids; /* [n] */
     int32_t n;
     bool bos;         /* ids[0] was put in front of a text */
-    const char *text; /* [text_len] with `echo`: what the answer repeats; else NULL */
+    const char *text; /* [text_len] with `echo`: what the answer repeats; of a pair of texts, the
+                         second; else NULL */
     size_t text_len;
+    int32_t second; /* vt_request_params.second */
 } vt_openai_prompt;
 
 typedef enum vt_openai_form {
@@ -61,6 +63,8 @@ typedef enum vt_openai_form {
     VT_OPENAI_TOKENIZE,
     VT_OPENAI_DETOKENIZE,
     VT_OPENAI_EMBEDDINGS,
+    VT_OPENAI_RERANK,
+    VT_OPENAI_SCORE,
     VT_OPENAI_FORMS
 } vt_openai_form;
 
@@ -88,6 +92,8 @@ typedef struct vt_openai_request {
     int32_t logprob_start;     /* /generate: the first position of the prompt that is scored */
     bool logprob_text;         /* /generate: tokens have their text beside their id */
     bool token_strings;        /* /tokenize: likewise */
+    int32_t top_n;             /* /v1/rerank: documents that are told; 0: all */
+    bool return_documents;     /* /v1/rerank: with their texts */
     bool base64;               /* /v1/embeddings: vectors as base64 of little-endian floats */
     const char *id;            /* that the client gave the request; NULL: none */
     const char *grammar_field; /* that set p.grammar; NULL: none did */

@@ -130,7 +130,9 @@ void server_completions(vt_server *s, vt_exchange *x);
 void server_messages(vt_server *s, vt_exchange *x);
 void server_count_tokens(vt_server *s, vt_exchange *x);
 void server_embeddings(vt_server *s, vt_exchange *x);
-void server_no_ranks(vt_server *s, vt_exchange *x); /* refuses /score and /rerank */
+void server_score(vt_server *s, vt_exchange *x);
+void server_rerank(vt_server *s, vt_exchange *x);
+void server_rerank_v2(vt_server *s, vt_exchange *x); /* Cohere's: without documents */
 void server_responses(vt_server *s, vt_exchange *x);
 void server_ollama_chat(vt_server *s, vt_exchange *x);
 void server_ollama_generate(vt_server *s, vt_exchange *x);

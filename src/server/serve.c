@@ -248,7 +248,11 @@ static void announce_first_steps(const vt_server *s, const char *where)
         vt_append(line, sizeof line, &n, "--unix-socket '%s' ", vt_options_get(s->options, "uds"));
     if (s->keys.n > 0)
         vt_append(line, sizeof line, &n, "-H 'Authorization: Bearer KEY' ");
-    if (makes_vectors(s))
+    if (vt_engine_ranks(s->engine))
+        vt_append(line, sizeof line, &n,
+                  "%s/v1/rerank -d '{\"query\": \"sky\", \"documents\": [\"blue\", \"green\"]}'",
+                  url);
+    else if (makes_vectors(s))
         vt_append(line, sizeof line, &n, "%s/v1/embeddings -d '{\"input\": \"The sky\"}'", url);
     else if (s->model->chat_template)
         vt_append(line, sizeof line, &n,

@@ -211,7 +211,7 @@ def test_the_server_refuses_by_field():
     assert r.status == 400 and "makes embeddings alone" in r.error["message"], r.body
     for path in "/v1/score", "/score", "/v1/rerank", "/v2/rerank", "/rerank":
         r = s.post(path, {"query": "a", "documents": ["b"]})
-        assert r.status == 501 and "classification head" in r.error["message"], r.body
+        assert r.status == 501 and "no classification head" in r.error["message"], r.body
     s.stop()
     s = Server()
     r = s.post("/v1/embeddings", {"input": [1, 2]})

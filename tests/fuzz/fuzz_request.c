@@ -155,7 +155,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *body;
     if (size < 2)
         return 0;
-    vt_openai_form form = (vt_openai_form)(data[0] % VT_OPENAI_FORMS);
+    vt_openai_form form = (vt_openai_form)(data[0] < 0xF0 ? data[0] % VT_OPENAI_RERANK
+                                                          : VT_OPENAI_RERANK + data[0] % 2);
     if (vt_openai_json_load((const char *)data + 1, size - 1, &body, &e) != VT_OK) {
         must(e.http == 400 && e.message[0]);
         return 0;

@@ -468,7 +468,8 @@ static void test_openai_fields_are_those_that_the_documentation_lists(void **sta
 {
     (void)state;
     static const char *const forms[VT_OPENAI_FORMS] = {"chat",     "completions", "generate",
-                                                       "tokenize", "detokenize",  "embeddings"};
+                                                       "tokenize", "detokenize",  "embeddings",
+                                                       "rerank",   "score"};
     static const char heading[] = "| field | in | what |";
     char *docs = read_docs();
     const char *name, *what, *table = strstr(docs, heading), *end = strstr(table, "\n\n");

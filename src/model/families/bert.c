@@ -37,6 +37,10 @@ const vt_family_role vt_bert_roles[VT_BERT_ROLES] = {
     APART(DOWN_BIAS, NULL, "output.dense.bias"),
     APART(POST_FFN_NORM, "layer_output_norm.weight", "output.LayerNorm.weight"),
     APART(POST_FFN_NORM_BIAS, NULL, NULL),
+    APART(RANK_DENSE, NULL, "pooler.dense.weight"),
+    APART(RANK_DENSE_BIAS, NULL, "pooler.dense.bias"),
+    APART(RANK_OUT, NULL, "classifier.weight"),
+    APART(RANK_OUT_BIAS, NULL, "classifier.bias"),
 };
 
 /* Tensors that heads and training leave in the files. */
@@ -57,7 +61,48 @@ static vt_status from_gguf(gguf_reader *r)
     a->n_positions = a->max_context;
     a->n_types = types && types->dim[0] >= 1 && types->dim[0] <= 2 ? (int32_t)types->dim[0] : 2;
     r->m->pooled.how = VT_POOLING_MEAN;
+    a->n_labels = gguf_tensor(r->file, "cls.output.weight") != NULL;
     return VT_OK;
+}
+
+/* Reads how the logit of a classifier becomes a score: as sentence-transformers says it, else by a
+ * sigmoid. */
+static vt_status read_activation(hf_reader *c)
+{
+    const json_t *section = vt_read_member(c->root, "sentence_transformers");
+    const char *key = section ? "activation_fn" : "sbert_ce_default_activation_function";
+    const char *name = "torch.nn.modules.activation.Sigmoid";
+    TRY(vt_read_str(c->path, section ? section : c->root, key, false, &name, c->err));
+    bool linear = strcmp(name, "torch.nn.modules.linear.Identity") == 0;
+    c->m->ranker.linear = linear;
+    if (linear || strcmp(name, "torch.nn.modules.activation.Sigmoid") == 0)
+        return VT_OK;
+    return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                   "%s: \"%s\" is %.80s; Sigmoid and Identity of torch.nn.modules are supported",
+                   c->path, key, name);
+}
+
+/* Reads what a model "ForSequenceClassification" has: one label, or it does not rank. */
+static vt_status read_classifier(hf_reader *c)
+{
+    static const char kind[] = "ForSequenceClassification";
+    const char *name = json_string_value(
+        json_array_get(vt_read_member(c->root, "architectures"), 0));
+    size_t n = name ? strlen(name) : 0;
+    int32_t labels = 2;
+    if (n < sizeof kind - 1 || strcmp(name + n - (sizeof kind - 1), kind) != 0)
+        return VT_OK;
+    const json_t *names = vt_read_member(c->root, "id2label");
+    if (names)
+        labels = (int32_t)json_object_size(names);
+    TRY(hf_read_i32(c, "num_labels", false, &labels));
+    if (labels != 1)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"id2label\" has %d labels; a classifier of 1 is supported", c->path,
+                       labels);
+    c->m->arch.n_labels = 1;
+    c->m->pooled.how = VT_POOLING_RANK;
+    return read_activation(c);
 }
 
 vt_status vt_bert_read_config(hf_reader *c)
@@ -81,7 +126,7 @@ vt_status vt_bert_read_config(hf_reader *c)
                        c->path, a->n_types);
     a->n_positions = a->max_context;
     c->m->pooled.how = VT_POOLING_MEAN;
-    return VT_OK;
+    return read_classifier(c);
 }
 
 /* From the models' published config.json. */

@@ -4,7 +4,8 @@
 
 #include "model/family.h"
 
-enum { VT_BERT_ROLES = 23 };
+/* The last four are those of a classifier, to which RoBERTa gives other names. */
+enum { VT_BERT_ROLES = 27, VT_BERT_ENCODER_ROLES = 23 };
 extern const vt_family_role vt_bert_roles[VT_BERT_ROLES];
 
 /* Reads what config.json has beyond a shape: positions, types of texts, what is not computed. */

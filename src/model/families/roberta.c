@@ -32,11 +32,11 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
-#define LIKE_BERT                                                                           \
-    .roles = vt_bert_roles, .n_roles = VT_BERT_ROLES, .norms = VT_NORM_JOINED, .mlp = true, \
-    .layer_norm = true, .no_rope = true, .encoder = true, .hf_layer = "encoder.layer.",     \
-    .hf_prefix = "roberta.", .hf_ignored = ignored, .kv_heads_optional = true,              \
-    .activation = "gelu", .from_config = from_config
+#define LIKE_BERT                                                                      \
+    .roles = vt_bert_roles, .n_roles = VT_BERT_ENCODER_ROLES, .norms = VT_NORM_JOINED, \
+    .mlp = true, .layer_norm = true, .no_rope = true, .encoder = true,                 \
+    .hf_layer = "encoder.layer.", .hf_prefix = "roberta.", .hf_ignored = ignored,      \
+    .kv_heads_optional = true, .activation = "gelu", .from_config = from_config
 
 const vt_family vt_family_roberta = {.name = "roberta", .hf = "roberta", LIKE_BERT};
 const vt_family vt_family_xlm_roberta = {

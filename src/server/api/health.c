@@ -90,6 +90,7 @@ static void probe_read(generation *g)
     r->n_top = r->n_prompt_top = -1; /* no log-probabilities */
     vt_request_init(&r->p);
     r->p.embed = vt_engine_embeds(g->server->engine);
+    r->p.rank = vt_engine_ranks(g->server->engine);
     r->p.max_tokens = 1;
     r->p.ignore_eos = true;
     r->p.priority = INT32_MAX;

@@ -144,14 +144,6 @@ void server_completions(vt_server *s, vt_exchange *x) { generation_start(s, x, &
 
 void server_embeddings(vt_server *s, vt_exchange *x) { generation_start(s, x, &embeddings); }
 
-void server_no_ranks(vt_server *s, vt_exchange *x)
-{
-    server_refuse(x, 501, NULL,
-                  "%s is no model that ranks: it has no classification head, which scores of pairs "
-                  "of texts need; /v1/embeddings gives vectors to compare",
-                  vt_model_name(s->model));
-}
-
 /* ---- models ---- */
 
 /* The served model under one of its names. */

@@ -257,6 +257,15 @@ static vt_status add_maps(vt_tokenizer *t, vt_err *err)
     return VT_OK;
 }
 
+void tok_set_pair(vt_tokenizer *t, int32_t token, int32_t n, bool types)
+{
+    t->pairs = true;
+    t->pair_types = types;
+    t->n_middle = n;
+    for (int32_t i = 0; i < n; i++)
+        t->middle[i] = token;
+}
+
 static bool is_one_char(const char *s, size_t n) { return n <= 1 || vt_utf8_step(s, n) == (int)n; }
 
 /* Marks the steps that see one string in parts, refuses chains whose order we cannot follow, and

@@ -337,7 +337,10 @@ static vt_status load_unigram(vt_tokenizer *t, const gguf_file *f, const gguf_va
     TRY(get_id(t, f, "tokenizer.ggml.unknown_token_id", &t->unk, err));
     if (t->unk < 0 || t->vocab.n == 0)
         return vt_fail(err, VT_ERR_FORMAT, "%s: a t5 vocabulary without an unknown token", f->path);
-    return special_ids(t, f, false, err);
+    TRY(special_ids(t, f, false, err));
+    if (t->n_tail == 1) /* as XLM-RoBERTa has it */
+        tok_set_pair(t, t->tail[0], 2, false);
+    return VT_OK;
 }
 
 static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
@@ -438,6 +441,7 @@ static vt_status load_wordpiece(vt_tokenizer *t, const gguf_file *f, const gguf_
     t->add_bos = true;
     t->affix[t->n_affix++] = t->bos;
     t->tail[t->n_tail++] = end;
+    tok_set_pair(t, end, 1, true);
     return VT_OK;
 }
 

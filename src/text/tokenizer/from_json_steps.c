@@ -394,6 +394,45 @@ static vt_status template_around(tok_json *l, const vt_flat_node *v, around *a)
     return VT_OK;
 }
 
+/* Adds the ids of the special token that an entry of a template names to what stands between two
+ * texts. */
+static vt_status add_middle(tok_json *l, const vt_flat_node *v, const vt_flat_node *special)
+{
+    vt_tokenizer *t = l->t;
+    const vt_flat_node *known = get(l, v, "special_tokens"),
+                       *list = get(l, known_token(l, known, get(l, special, "id")), "ids");
+    for (const vt_flat_node *id = vt_flat_first(list); id; id = vt_flat_after(l->doc, list, id)) {
+        if (id->type != VT_FLAT_NUMBER || !(id->number >= 0 && id->number < t->vocab.n))
+            return wrong(l, "post_processor", "special_tokens");
+        if (t->n_middle == TOK_MAX_AFFIX)
+            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                           "%s: post_processor puts more than %d tokens between two texts", l->name,
+                           TOK_MAX_AFFIX);
+        t->middle[t->n_middle++] = (int32_t)id->number;
+    }
+    return VT_OK;
+}
+
+/* Reads what a TemplateProcessing puts between two texts. In front of the first and behind the
+ * second, templates have what they put around a single one. */
+static vt_status template_pair(tok_json *l, const vt_flat_node *v)
+{
+    const vt_flat_node *pair = get(l, v, "pair");
+    int32_t n_texts = 0;
+    l->t->n_middle = 0;
+    for (const vt_flat_node *c = vt_flat_first(pair); c; c = vt_flat_after(l->doc, pair, c)) {
+        const vt_flat_node *special = get(l, c, "SpecialToken"), *text = get(l, c, "Sequence"),
+                           *type = get(l, text, "type_id");
+        n_texts += text != NULL;
+        if (special && n_texts == 1)
+            TRY(add_middle(l, v, special));
+        if (text && n_texts == 2)
+            l->t->pair_types = type && type->type == VT_FLAT_NUMBER && type->number == 1;
+    }
+    l->t->pairs = n_texts == 2;
+    return VT_OK;
+}
+
 /* "cls" and "sep" of BertProcessing and its like: ["[CLS]", 101]. */
 static vt_status pair_around(tok_json *l, const vt_flat_node *v, const char *field, around *a)
 {
@@ -417,9 +456,12 @@ vt_status tok_json_post_processor(tok_json *l, const vt_flat_node *v, int depth)
         return VT_OK;
     if (vt_flat_is(type, "TemplateProcessing")) {
         TRY(template_around(l, v, &a));
+        TRY(template_pair(l, v));
     } else if (vt_flat_is(type, "RobertaProcessing") || vt_flat_is(type, "BertProcessing")) {
         TRY(pair_around(l, v, "cls", &a));
         TRY(pair_around(l, v, "sep", &a));
+        bool roberta = vt_flat_is(type, "RobertaProcessing");
+        tok_set_pair(t, a.tail[0], roberta ? 2 : 1, !roberta);
     } else {
         return tok_json_refuse(l, where, type);
     }

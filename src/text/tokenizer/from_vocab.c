@@ -43,6 +43,7 @@ static vt_status add_special(vt_tokenizer *t, const char *name, vt_err *err)
     t->add_bos = true;
     t->affix[t->n_affix++] = id[0];
     t->tail[t->n_tail++] = id[1];
+    tok_set_pair(t, id[1], 1, true);
     return VT_OK;
 }
 

@@ -243,6 +243,10 @@ struct vt_tokenizer {
     int32_t n_affix;
     int32_t tail[TOK_MAX_AFFIX]; /* what a text that is embedded has behind it */
     int32_t n_tail;
+    /* A pair of texts: affix, the first, `middle`, the second, tail. */
+    bool pairs;      /* false: the file does not say how */
+    bool pair_types; /* the second text is of another type */
+    int32_t middle[TOK_MAX_AFFIX], n_middle;
     int32_t eos_ids[TOK_MAX_EOS];
     int32_t n_eos_ids;
     tok_bound bound;
@@ -377,6 +381,8 @@ vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank /* [vocab
 /* The same, ranked by id. */
 vt_status tok_merges_by_id(vt_tokenizer *t, vt_err *err);
 void tok_add_eos(vt_tokenizer *t, int32_t id);
+/* Makes n copies of `token` what stands between two texts; `types`: the second has its own type. */
+void tok_set_pair(vt_tokenizer *t, int32_t token, int32_t n, bool types);
 /* After all pieces, merges and added tokens: byte tables, tries, eos ids by well-known names. */
 vt_status tok_finish(vt_tokenizer *t, vt_err *err);
 /* Sets t->bound, when all else of the tokenizer is known. */

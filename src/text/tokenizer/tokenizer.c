@@ -281,3 +281,32 @@ vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t le
 {
     return vt_tokenizer_encode_literal(t, text, len, flags, NULL, 0, out, err);
 }
+
+static vt_status push_all(vt_ids *out, const int32_t *ids, int32_t n, vt_err *err)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (!tok_push(out, ids[i]))
+            return tok_no_memory(err);
+    return VT_OK;
+}
+
+vt_status vt_tokenizer_encode_pair(const vt_tokenizer *t, const char *first, size_t first_len,
+                                   const char *second, size_t second_len, int32_t most_second,
+                                   int32_t most, vt_ids *out, int32_t *second_at, vt_err *err)
+{
+    if (!t->pairs)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tokenizer: the post-processor does not say how a pair of texts looks");
+    size_t had = out->n;
+    TRY(push_all(out, t->affix, t->n_affix, err));
+    TRY(vt_tokenizer_encode(t, first, first_len, 0, out, err));
+    TRY(push_all(out, t->middle, t->n_middle, err));
+    size_t begin = out->n, around = begin - had + (size_t)t->n_tail;
+    TRY(vt_tokenizer_encode(t, second, second_len, 0, out, err));
+    size_t room = most > 0 && (size_t)most > around ? (size_t)most - around : SIZE_MAX;
+    room = most_second > 0 && (size_t)most_second < room ? (size_t)most_second : room;
+    if (out->n - begin > room)
+        out->n = begin + room;
+    *second_at = t->pair_types ? (int32_t)(begin - had) : 0;
+    return push_all(out, t->tail, t->n_tail, err);
+}

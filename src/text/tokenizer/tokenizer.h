@@ -59,6 +59,14 @@ void vt_ids_release(vt_ids *ids);
 vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t len, unsigned flags,
                               vt_ids *out, vt_err *err);
 
+/* Two texts as one prompt, with what the model's file puts around and between them. *second becomes
+ * the place where the second text begins if it is of another type than the first, else 0. Where a
+ * limit is given (above 0), the second text is cut: to `most_second` tokens, and so that the whole
+ * has `most`. VT_ERR_UNSUPPORTED if the file does not say how pairs look. */
+vt_status vt_tokenizer_encode_pair(const vt_tokenizer *t, const char *first, size_t first_len,
+                                   const char *second, size_t second_len, int32_t most_second,
+                                   int32_t most, vt_ids *out, int32_t *second_at, vt_err *err);
+
 /* A number of tokens that encoding a text makes at least, told from its length without encoding
  * it; 0 where nothing is known. */
 size_t vt_tokenizer_least(const vt_tokenizer *t, const char *text, size_t len);

@@ -52,7 +52,11 @@ def check_lab(number, *args, env=None, knobs=True):
 
 
 def test_check_env_tells_every_item():
-    check_lab("00")
+    result = check_lab("00")
+    roofs = result["roofs"]
+    low = roofs["memory_bytes_per_s"]["value"] < 0.97 * roofs["copy_bytes_per_s"]["value"]
+    same(any(f["rule"] == "roofs.doubt" for f in result["findings"]),
+         low or any(r["tag"] == "disturbed" for r in roofs.values()), "a roof that may be too low is told")
 
 
 def test_measured_speeds_fail_no_lab():

@@ -99,6 +99,29 @@ static void tell_caches(lab *l)
                     r->l2_bytes_per_s * 1e-9, r->l2_bytes_per_s / r->memory_bytes_per_s);
 }
 
+/* Returns true if reading alone was slower than copying, by more than the samples of a roof may
+ * differ: other programs took bandwidth while it was measured, whatever its samples say. */
+static bool is_read_too_low(const lab *l)
+{
+    return l->roofs.memory_bytes_per_s < 0.97 * l->roofs.copy_bytes_per_s;
+}
+
+static void tell_doubt(lab *l)
+{
+    static const char again[] = "`vitrine env` measures the roofs again; run it when the machine "
+                                "is quiet, because every share of the other labs is of them";
+    if (is_read_too_low(l))
+        lab_finding(l, "roofs.doubt",
+                    "memory was read at %.3g GB/s and copied at %.3g GB/s, but reading alone is no "
+                    "slower: the read roof is too low. %s",
+                    l->roofs.memory_bytes_per_s * 1e-9, l->roofs.copy_bytes_per_s * 1e-9, again);
+    else if (vt_roofs_disturbed(&l->roofs))
+        lab_finding(l, "roofs.doubt",
+                    "other programs used the machine while roofs were measured: those that are "
+                    "tagged disturbed may be too low. %s",
+                    again);
+}
+
 /* ---- knob ---- */
 
 /* The same bytes in one piece and in pieces that a cache holds. */
@@ -140,18 +163,14 @@ static vt_status run(lab *l, vt_err *err)
             lab_missing(l, *k, "an emulated GPU has no speed");
     } else {
         lab_outcome(l, "copying memory, bytes read and written", l->roofs.copy_bytes_per_s,
-                    l->roofs.mark[VT_ROOF_COPY].tag == VT_ROOF_DISTURBED ||
+                    is_read_too_low(l) || l->roofs.mark[VT_ROOF_COPY].tag == VT_ROOF_DISTURBED ||
                         l->roofs.mark[VT_ROOF_MEMORY].tag == VT_ROOF_DISTURBED);
         tell_roofs(l);
         lab_check(l, l->roofs.memory_bytes_per_s > 0 && l->roofs.fp32_per_s > 0,
                   "memory and arithmetic have a measured roof, which every share of the other "
                   "labs is a share of");
         tell_caches(l);
-        if (vt_roofs_disturbed(&l->roofs))
-            lab_finding(l, "machine.roofs",
-                        "other programs used the machine while roofs were measured: those that are "
-                        "tagged disturbed may be too low, and with them every share too high. "
-                        "`vitrine env` measures them again; run it when the machine is quiet");
+        tell_doubt(l);
     }
     return turn(l, err);
 }

@@ -487,9 +487,9 @@ static void fill(span *s, const server_record *r)
     *s = (span){
         .trace = r->note->trace,
         .path = r->path,
-        .operation = g->form->api == VT_OPENAI_CHAT         ? "chat"
-                     : g->form->api == VT_OPENAI_EMBEDDINGS ? "embeddings"
-                                                            : "text_completion",
+        .operation = g->form->api == VT_OPENAI_CHAT ? "chat"
+                     : p->embed                     ? "embeddings"
+                                                    : "text_completion",
         .finish = server_finish_names[r->finish],
         .began_ns = r->began_ns + offset,
         .end_ns = r->end_ns + offset,

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/term/figure.h"
 #include "base/term/term.h"
 
 static const vt_term plain = {.width = VT_TERM_WIDTH};
@@ -44,6 +45,21 @@ static void test_text_units_when_scaled_then_three_digits(void **state)
     EXPECT("512 B", vt_text_bytes(&b, 512));
     EXPECT("21.5 GB/s", vt_text_rate(&b, 21.5e9, "B"));
     EXPECT("4.25 TB/s", vt_text_rate(&b, 4.25e12, "B"));
+}
+
+static void test_text_printf_when_a_unit_follows_then_a_figure(void **state)
+{
+    (void)state;
+    EXPECT("1 step took 1.20 ms, 98.4 MB at 21.5 GB/s, 3.00 TFLOP/s.",
+           vt_text_printf(&b, "%d step took %f s, %f B at %f B/s, %f FLOP/s.", 1, 1.2e-3, 98.4e6,
+                          21.5e9, 3e12));
+    EXPECT("90 %, 1.25x, 812 tokens/s of \001 50 %",
+           vt_text_printf(&b, "%f share, %f ratio, %f tokens/s of %s %.0f %%", 0.9, 1.25, 812.0,
+                          "\001", 50.0));
+    EXPECT("n/a%s n/a", vt_text_printf(&b, "%f s%%s %f B", (double)NAN, (double)INFINITY));
+    EXPECT("2.000000 seconds, 2.000000 B/step, %f s",
+           vt_text_printf(&b, "%f seconds, %f B/step, %%f s", 2.0, 2.0));
+    EXPECT("61.0 s", vt_buf_puts(&b, vt_figure_of(61, VT_SECONDS).text));
 }
 
 static void test_text_wrap_when_long_then_within_width(void **state)
@@ -183,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_width_when_wide_or_combining_then_cells),
         cmocka_unit_test(test_text_units_when_scaled_then_three_digits),
+        cmocka_unit_test(test_text_printf_when_a_unit_follows_then_a_figure),
         cmocka_unit_test(test_text_wrap_when_long_then_within_width),
         cmocka_unit_test(test_text_bar_when_share_small_then_visible),
         cmocka_unit_test(test_text_spark_when_fewer_cells_then_means),

@@ -10,6 +10,7 @@
  *   Q4_K  d:f16 m:f16 s:u6[16] q:u4[256]         x = (d s_i) q - (m s'_i),  i: 8 groups of 32
  *   Q5_K  d:f16 m:f16 s:u6[16] h:u1[256] q:u4[256]
  *   Q6_K  q:u4[256] h:u2[256] s:i8[16] d:f16     x = (d s_i) (q + 16 h - 32),  i: 16 groups of 16
+ *   Q3_K  h:u1[256] q:u2[256] s:u6[16] d:f16     x = (d (s_i - 32)) (q + 4 h - 4),  i: as Q6_K
  *   IQ4_NL  d:f16 q:u4[32]                       x = d vt_iq4_nl[q]
  *   MXFP4   e:u8 q:u4[32]                        x = 2^(e - 128) vt_mxfp4[q]
  *
@@ -266,6 +267,31 @@ static void dequant_q6_k(const uint8_t *b, float *x)
             }
 }
 
+/* The 16 scales of 6 bits in a Q3_K block's 12 bytes, less their offset: the low four bits in the
+ * nibbles of the first eight bytes, the high two in the last four, four to a byte. */
+void vt_q3_k_scales(const uint8_t *b, int8_t s[16])
+{
+    for (int i = 0; i < 16; i++) {
+        int low = i < 8 ? b[i] & 15 : b[i - 8] >> 4, high = b[8 + i % 4] >> (i / 4 * 2) & 3;
+        s[i] = (int8_t)((low | high << 4) - 32);
+    }
+}
+
+int vt_q3_k_quant(const uint8_t *b, int e)
+{
+    int n = e / 128, k = e / 32 % 4, j = e % 32;
+    return (b[32 + n * 32 + j] >> (2 * k) & 3) + (b[j] >> (4 * n + k) & 1) * 4 - 4;
+}
+
+static void dequant_q3_k(const uint8_t *b, float *x)
+{
+    int8_t s[16];
+    float d = load_f16(b + 108);
+    vt_q3_k_scales(b + 96, s);
+    for (int e = 0; e < QK_K; e++)
+        x[e] = d * (float)s[e / 16] * (float)vt_q3_k_quant(b, e);
+}
+
 /* Group scales and minima of a Q4_K or Q5_K block, and the level of each element: 0 .. top. */
 static void levels_k(const float *x, uint8_t *b, int top, uint8_t *u /* [256] */)
 {
@@ -337,6 +363,25 @@ static void quant_q6_k(const float *x, uint8_t *b)
     }
 }
 
+static void quant_q3_k(const float *x, uint8_t *b)
+{
+    float scale[16];
+    for (int i = 0; i < 16; i++)
+        scale[i] = peak_of(x + i * 16, 16) / -4;
+    float d = store_f16(b + 108, peak_of(scale, 16) / -32);
+    memset(b, 0, 108);
+    for (int e = 0; e < QK_K; e++) {
+        int i = e / 16, n = e / 128, k = e / 32 % 4, j = e % 32;
+        int s = level(scale[i], d, -32, 31), u = level(x[e], d * (float)s, -4, 3) + 4;
+        b[32 + n * 32 + j] |= (uint8_t)((u & 3) << (2 * k));
+        b[j] |= (uint8_t)(u >> 2 << (4 * n + k));
+        if (e % 16 == 0) {
+            b[96 + i % 8] |= (uint8_t)(((s + 32) & 15) << (i < 8 ? 0 : 4));
+            b[104 + i % 4] |= (uint8_t)((s + 32) >> 4 << (i / 4 * 2));
+        }
+    }
+}
+
 /* ---- tables of values ---- */
 
 const int8_t vt_iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -402,11 +447,12 @@ static const struct {
     dequant_fn dequant;
     quant_fn quant;
 } block_fn[VT_DTYPE_COUNT] = {
-    [VT_Q8_0] = {dequant_q8_0, quant_q8_0},       [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
-    [VT_Q4_1] = {dequant_q4_1, quant_q4_1},       [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
-    [VT_Q5_1] = {dequant_q5_1, quant_q5_1},       [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
-    [VT_Q5_K] = {dequant_q5_k, quant_q5_k},       [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
-    [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl}, [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
+    [VT_Q8_0] = {dequant_q8_0, quant_q8_0},    [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
+    [VT_Q4_1] = {dequant_q4_1, quant_q4_1},    [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
+    [VT_Q5_1] = {dequant_q5_1, quant_q5_1},    [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
+    [VT_Q5_K] = {dequant_q5_k, quant_q5_k},    [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
+    [VT_Q3_K] = {dequant_q3_k, quant_q3_k},    [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl},
+    [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
 };
 
 void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n)

@@ -14,18 +14,20 @@
 #include "ops/cases.h"
 #include "ops/linear/quant/linear_quant.h"
 
-enum { TYPES = 11, LANE_WORD = 4 };
-static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,     VT_Q5_0,   VT_Q5_1, VT_Q4_K,
-                                      VT_Q5_K, VT_Q6_K, VT_FP8_E4M3, VT_IQ4_NL, VT_MXFP4};
+enum { TYPES = 12, LANE_WORD = 4 };
+static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,     VT_Q5_0,   VT_Q5_1,  VT_Q4_K,
+                                      VT_Q5_K, VT_Q6_K, VT_FP8_E4M3, VT_IQ4_NL, VT_MXFP4, VT_Q3_K};
 
-static bool is_k(vt_dtype t) { return t >= VT_Q4_K && t <= VT_Q6_K; }
+static bool is_k(vt_dtype t) { return t >= VT_Q4_K && t <= VT_Q3_K; }
+/* Q3_K is read in the form of Q6_K. */
+static bool has_form_of_q6_k(vt_dtype t) { return t == VT_Q6_K || t == VT_Q3_K; }
 static bool has_min(vt_dtype t)
 {
     return t == VT_Q4_1 || t == VT_Q5_1 || t == VT_Q4_K || t == VT_Q5_K;
 }
 static int high_bits(vt_dtype t)
 {
-    return t == VT_Q6_K ? 2 : t == VT_Q5_0 || t == VT_Q5_1 || t == VT_Q5_K;
+    return has_form_of_q6_k(t) ? 2 : t == VT_Q5_0 || t == VT_Q5_1 || t == VT_Q5_K;
 }
 static bool is_bytes(vt_dtype t)
 {
@@ -46,7 +48,7 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
                      int k)
 {
     int words = n == 3 ? 4 : n, low = is_bytes(t) ? 256 * n : 128 * words;
-    bool halves = t == VT_Q6_K;
+    bool halves = has_form_of_q6_k(t);
     int q = halves ? k % 16 / 4 : k / 8, e = halves ? k / 16 * 4 + k % 4 : k % 8;
     int lane = 4 * g + q, pair = e / 2, odd = e % 2 * 16;
     uint32_t u;
@@ -83,6 +85,7 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
     case VT_Q5_1:
         return half(s + (g * words + c) * 4) * (float)u + half(s + (g * words + c) * 4 + 2);
     case VT_Q6_K:
+    case VT_Q3_K:
         memcpy(&d32, super + 4 * g, 4);
         return d32 * (float)(s[8 * g + 2 * c + k / 16] - 128) * (float)((int)u - 32);
     default:
@@ -180,7 +183,8 @@ static void test_fp8_tiles_when_scales_are_blocks_and_columns_end_inside_a_chunk
 static void test_tile_sizes_are_those_of_the_header(void **state)
 {
     (void)state;
-    static const int bytes[TYPES] = {1088, 576, 640, 704, 768, 592, 720, 848, 1056, 1088, 1088};
+    static const int bytes[TYPES] = {1088, 576, 640,  704,  768,  592,
+                                     720,  848, 1056, 1088, 1088, 848};
     for (int i = 0; i < TYPES; i++)
         assert_int_equal(linear_quant_tile_bytes(types[i], 1024), 8 * bytes[i]);
     assert_int_equal(linear_quant_matrix_bytes(VT_Q4_0, 17, 128, false), 3 * 576);

@@ -118,6 +118,14 @@ static void plain_Q6_K(const uint8_t *b, linear_plain_block *p)
     memcpy(p->d, b + 208, 2);
 }
 
+static void plain_Q3_K(const uint8_t *b, linear_plain_block *p)
+{
+    for (int e = 0; e < LINEAR_SUPER; e++)
+        p->q[e] = (uint8_t)(vt_q3_k_quant(b, e) + 32);
+    vt_q3_k_scales(b + 96, (int8_t *)p->s);
+    memcpy(p->d, b + 108, 2);
+}
+
 static void table_values(const uint8_t *src, const int8_t *table, uint8_t *q)
 {
     for (int j = 0; j < 16; j++) {

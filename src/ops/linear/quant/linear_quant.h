@@ -25,10 +25,10 @@
  *               IQ4_NL MXFP4     as Q8_0, their values being bytes; MXFP4: bf16 d
  *               Q4_1 Q5_1        f16 d, f16 m, for each chunk
  *               Q4_K Q5_K        u8 s[4], u8 m[4]: the 6-bit scales and minima of the 4 chunks
- *               Q6_K             u8 s[8]: the 8-bit scales + 128 of 8 groups of 16
+ *               Q6_K Q3_K        u8 s[8]: the 8-bit scales + 128 of 8 groups of 16
  *               FP8              f32: the row's scale for these 128 columns (per tensor: the same
  *                                everywhere; stacked matrices keep their own)
- *   K types     after each two units: [8 rows] f16 d, f16 m (Q6_K: f32 d)
+ *   K types     after each two units: [8 rows] f16 d, f16 m (Q6_K, Q3_K: f32 d)
  *
  * Bytes of a 128 x 8 unit, compared with the file:
  *

@@ -43,7 +43,8 @@ BASE := -std=gnu17 -pthread -Iinclude -Isrc -I$(B)/gen -D_GNU_SOURCE -MMD -MP -f
 OPT_release := -O3 -g1 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_debug := -O0 -g
 OPT_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
-OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
+# Of clang, whose UBSan finds what that of GCC (asan) does not look for.
+OPT_tsan := -O1 -g -fsanitize=thread,undefined -fno-sanitize-recover=undefined -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
 # For make test-arm: the libraries of another architecture come from ARM_ROOT.
 ARM_ROOT := $(CURDIR)/build/arm-root
@@ -175,7 +176,7 @@ CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13
 # The emulator is g++'s. In a build of clang it has no sanitizer: a program cannot hold the runtimes of both compilers.
-NOT_EMULATED := $(if $(findstring clang,$(CC)),-fsanitize=% -fno-sanitize%,-fsanitize=thread)
+NOT_EMULATED := $(if $(findstring clang,$(CC)),-fsanitize=% -fno-sanitize%,-fsanitize=thread%)
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -ftls-model=initial-exec \

@@ -54,7 +54,8 @@ static void kernels(vt_dtype type, int64_t cols)
         x[k] = (float)(k % 37) - 18;
     printf("%s, %d columns, cycles a block:\n", vt_dtype_get(type)->name, (int)cols);
     BEST("quantise one token", l.blocks, quantise(type, x, cols, PANEL, 3, panel));
-    BEST("one token", l.blocks, dot_one(type, &l, packed, panel, sum[0]));
+    BEST("one token", l.blocks,
+         dot_one(type, 1, &l, &(const uint8_t *){packed}, panel, &(float *){sum[0]}));
     BEST("unpack", l.blocks, unpack_blocks(type, &l, packed, 0, l.blocks, tile));
     block_run c = {.blocks = l.blocks, .tile = tile, .panel = panel};
     for (c.n = 1; c.n <= 16; c.n *= 2) {
@@ -93,7 +94,7 @@ static void kernels(vt_dtype type, int64_t cols)
 static void matrix_unit(void)
 {
     uint8_t *p = zeros(1 << 16);
-    vf acc[8], half = vf_set(0.5f);
+    vf acc[8], half = vf_set1(0.5f);
     for (int j = 0; j < 8; j++)
         acc[j] = half;
     configure_quantised(16);

@@ -3,7 +3,7 @@
  * A row's block is first unpacked to one form, quants as bytes in column order, and then
  * distributed over the 16-row tile in units of 4 bytes. The step through bytes saves a function for
  * each pair of formats and costs little: 1.9 billion weights per second and core for Q4_1
- * (bench/micro/linear.c on a Sapphire Rapids), 70 ms for SmolLM2-135M. */
+ * on a Sapphire Rapids, 70 ms for SmolLM2-135M. */
 #include "ops/linear/linear_pack.h"
 
 #include <assert.h>

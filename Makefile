@@ -240,7 +240,6 @@ test-all:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
-	@$(MAKE) --no-print-directory fleet-python || echo "make test-all: without sglang-router: its tests are skipped" >&2
 	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
 	@$(MAKE) --no-print-directory test-arm ARM_TESTS="test_op_simd test_linear"
 

@@ -2,7 +2,8 @@
 """Several servers behind sglang-router, an existing router from PyPI, and the files of docs/deploy that set such a fleet up.
 
 `make test-fleet` runs this with a Python that has the packages of requirements-fleet.txt; a test whose package is missing is
-skipped. VITRINE_FLEET=4 starts four workers in place of two."""
+skipped. VITRINE_FLEET=4 starts four workers in place of two. It is not a part of `make test-all`: whether the router tries another
+worker often enough is a matter of luck with few of them."""
 import concurrent.futures, configparser, glob, importlib.util, os, re, shlex, subprocess, sys, threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -36,7 +37,7 @@ class Router:
         self.log = open(os.path.join(folder(), "router.log"), "wb+")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port), "--policy", policy,
-             "--prometheus-port", str(metrics), "--worker-urls", *(w.url for w in workers)], stdout=self.log, stderr=self.log,
+             "--prometheus-port", str(metrics), "--retry-max-retries", "20", "--worker-urls", *(w.url for w in workers)], stdout=self.log, stderr=self.log,
             env=clean_env())
         atexit.register(self.process.kill)
         wait_until(self.answers, "the router answers")

@@ -186,6 +186,9 @@ def test_steps_are_logged_a_line_each():
 def test_a_log_of_steps_that_cannot_be_opened_is_an_error():
     d = folder()
     fails(1, ["log-steps", d], "serve", "-m", server().model, "--port", "0", "--log-steps", d)
+    pipe = os.path.join(d, "pipe")
+    os.mkfifo(pipe)
+    fails(1, ["log-steps", pipe], "serve", "-m", server().model, "--port", "0", "--log-steps", pipe)
 
 
 def test_the_server_ends_as_it_should():

@@ -144,7 +144,8 @@ vt_status server_step_log_new(vt_server *s, const char *path, server_step_log **
     if (!l || !(l->event = vt_calloc(EVENTS, sizeof *l->event)))
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the log of steps");
     l->server = s;
-    l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    /* O_NONBLOCK: a named pipe that nobody reads is an error, where it would hold the start up. */
+    l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     if (l->fd < 0)
         return vt_fail(err, VT_ERR_IO, "log-steps: %s: %s", path, strerror(errno));
     if (vt_engine_sources(s->engine, &engine, 1) > 0) {

@@ -13,7 +13,7 @@
  *   seqs       vt_packed_seq     the engine's thread                  16
  *   spans      vt_span           each CPU worker, each GPU stream     16
  *   launches   vt_launch_event   each GPU stream                      80
- *   use        vt_use_event      each CPU worker                      32
+ *   use        vt_use_event      each CPU worker                      64
  *   samples    vt_machine_event  whoever watches the machine          64
  *
  * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each
@@ -453,6 +453,14 @@ static inline bool vt_spans_on(uint64_t step)
 
 /* ---- use: what the operating system gave a thread, between two readings ---- */
 
+/* Hardware events that a CPU counts for a thread (base/counters.h). */
+typedef enum vt_counter {
+    VT_COUNT_CYCLES,
+    VT_COUNT_INSTRUCTIONS,
+    VT_COUNT_MISSES, /* reads that the last-level cache did not have, without a prefetcher's */
+    VT_COUNTERS
+} vt_counter;
+
 /* About the steps step - n_steps + 1 .. step, and what lies between them. A value too large for its
  * bits is the largest that fits. */
 typedef struct vt_use_event {
@@ -460,6 +468,10 @@ typedef struct vt_use_event {
     uint64_t elapsed_ns : 44, switches : 20; /* involuntary context switches */
     uint64_t cpu_ns : 44, minor_faults : 20;
     uint64_t delay_ns : 44, major_faults : 20; /* ready to run, and no CPU was free */
+    /* counted: bit c is set where count[c] is known. cpu, node: where the thread was at the end;
+     * they are known where `placed` is set. */
+    uint64_t counted : 8, placed : 1, cpu : 20, node : 12, : 23;
+    uint64_t count[VT_COUNTERS];
 } vt_use_event;
 
 void vt_trace_use(vt_trace_ring *r, const vt_use_event *e);

@@ -4,12 +4,15 @@
  *   run delay             /proc/thread-self/schedstat, second number      0.6 us (one pread)
  *   CPU time              CLOCK_THREAD_CPUTIME_ID                         0.2 us
  *   switches and faults   getrusage(RUSAGE_THREAD)                        0.3 us
+ *   CPU and node          getcpu                                          none
+ *   hardware events       base/counters.h                                 1 us
  *
  * The first number of schedstat is CPU time too, but the kernel brings it up to date only at its
  * timer's ticks. */
 #include "base/use.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +22,17 @@
 
 #include "base/clock.h"
 
-void vt_use_init(vt_use *u) { *u = (vt_use){.fd = -1}; }
+void vt_use_init(vt_use *u, const vt_counter_kind *kind)
+{
+    *u = (vt_use){.fd = -1, .kind = kind, .counters.leader = -1};
+}
 
 void vt_use_release(vt_use *u)
 {
     if (u->is_open && u->fd >= 0)
         close(u->fd);
-    vt_use_init(u);
+    vt_counters_close(&u->counters);
+    vt_use_init(u, u->kind);
 }
 
 /* The second number of "run delay slices"; -1: there is none. */
@@ -53,6 +60,8 @@ static void take(vt_use *u)
     u->switches = r.ru_nivcsw;
     u->minor_faults = r.ru_minflt;
     u->major_faults = r.ru_majflt;
+    u->is_placed = getcpu(&u->cpu, &u->node) == 0;
+    vt_counters_read(&u->counters, &u->counts);
 }
 
 void vt_use_begin(vt_use *u, uint64_t step)
@@ -61,6 +70,8 @@ void vt_use_begin(vt_use *u, uint64_t step)
         return;
     vt_use_release(u);
     u->fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (u->kind)
+        vt_counters_open(&u->counters, u->kind);
     u->is_open = true;
     u->thread = pthread_self();
     take(u);
@@ -83,17 +94,23 @@ void vt_use_end(vt_use *u, uint64_t step, vt_trace_ring *ring)
     if (u->delay_ns < 0)
         return;
     uint64_t steps = step - before.step;
-    vt_trace_use(ring,
-                 &(vt_use_event){
-                     .step = step & (((uint64_t)1 << 48) - 1),
-                     .n_steps = (steps < UINT16_MAX ? steps : UINT16_MAX) & UINT16_MAX,
-                     .elapsed_ns = grown(before.at_ns, u->at_ns, 44),
-                     .switches = grown(before.switches, u->switches, 20) & 0xfffff,
-                     .cpu_ns = grown(before.cpu_ns, u->cpu_ns, 44),
-                     .minor_faults = grown(before.minor_faults, u->minor_faults, 20) & 0xfffff,
-                     .delay_ns = grown(before.delay_ns, u->delay_ns, 44),
-                     .major_faults = grown(before.major_faults, u->major_faults, 20) & 0xfffff,
-                 });
+    vt_use_event e = {
+        .step = step & (((uint64_t)1 << 48) - 1),
+        .n_steps = (steps < UINT16_MAX ? steps : UINT16_MAX) & UINT16_MAX,
+        .elapsed_ns = grown(before.at_ns, u->at_ns, 44),
+        .switches = grown(before.switches, u->switches, 20) & 0xfffff,
+        .cpu_ns = grown(before.cpu_ns, u->cpu_ns, 44),
+        .minor_faults = grown(before.minor_faults, u->minor_faults, 20) & 0xfffff,
+        .delay_ns = grown(before.delay_ns, u->delay_ns, 44),
+        .major_faults = grown(before.major_faults, u->major_faults, 20) & 0xfffff,
+        .placed = u->is_placed,
+        .cpu = u->cpu & 0xfffff,
+        .node = u->node & 0xfff,
+    };
+    for (int c = 0; c < VT_COUNTERS; c++)
+        if (vt_counts_grown(&before.counts, &u->counts, (vt_counter)c, &e.count[c]))
+            e.counted |= 1u << c & 0xff;
+    vt_trace_use(ring, &e);
     u->step = step;
 }
 

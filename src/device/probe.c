@@ -2,6 +2,7 @@
  * may exist and still not load, and a kernel with perf events may refuse them to a guest. */
 #include "device/probe.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -11,38 +12,115 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include <linux/perf_event.h>
-#include <sys/syscall.h>
-#endif
+/* The number in a file that has nothing else; -1: there is none. */
+static int read_number(const char *root, const char *path)
+{
+    char name[512];
+    int v = -1;
+    snprintf(name, sizeof name, "%s%s", root, path);
+    FILE *f = fopen(name, "r");
+    if (f && fscanf(f, "%d", &v) != 1)
+        v = -1;
+    if (f)
+        fclose(f);
+    return v;
+}
+
+void vt_probe_perf_reason(const char *root, int error, char *why, size_t size)
+{
+    enum { MOST = 2 }; /* of perf_event_paranoid, with which a process may count its own events */
+    int paranoid = read_number(root, "/proc/sys/kernel/perf_event_paranoid");
+    if (error == ENOENT || error == EOPNOTSUPP || error == ENODEV)
+        snprintf(why, size, "this machine gives no hardware events to a guest (tier T0)");
+    else if ((error == EACCES || error == EPERM) && paranoid > MOST)
+        snprintf(why, size,
+                 "the kernel does not allow it: kernel.perf_event_paranoid is %d, %d or less is "
+                 "needed (tier T0)",
+                 paranoid, MOST);
+    else if (error == EACCES || error == EPERM)
+        snprintf(why, size,
+                 "perf_event_open is refused, as by a container's seccomp filter "
+                 "(kernel.perf_event_paranoid is %d, which allows it; tier T0)",
+                 paranoid);
+    else if (error == ENOSYS)
+        snprintf(why, size, "no perf events on this system (tier T0)");
+    else
+        snprintf(why, size, "perf_event_open: %s (tier T0)", strerror(error));
+}
+
+bool vt_probe_counter(vt_counter which, char *why, size_t size)
+{
+    vt_counters c;
+    vt_counts from, to;
+    uint64_t grown = 0;
+    vt_counters_open(&c, vt_counter_kinds);
+    int error = c.error[which];
+    bool some = c.leader >= 0;
+    vt_counters_read(&c, &from);
+    for (volatile int i = 0; i < 10000; i++)
+        ;
+    vt_counters_read(&c, &to);
+    bool counts = vt_counts_grown(&from, &to, which, &grown) &&
+                  (grown > 0 || which == VT_COUNT_MISSES);
+    vt_counters_close(&c);
+    if (counts)
+        return true;
+    if (error == 0)
+        snprintf(why, size, "the hardware counters of this machine stand still (tier T0)");
+    else if (some)
+        snprintf(why, size, "this CPU has no event for %s (%s)", vt_counter_kinds[which].name,
+                 strerror(error));
+    else
+        vt_probe_perf_reason("", error, why, size);
+    return false;
+}
 
 bool vt_probe_perf_events(char *why, size_t size)
 {
-#if defined(__linux__)
-    struct perf_event_attr attr = {.type = PERF_TYPE_HARDWARE,
-                                   .size = sizeof attr,
-                                   .config = PERF_COUNT_HW_CPU_CYCLES,
-                                   .exclude_kernel = 1,
-                                   .exclude_hv = 1};
-    long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0UL);
-    if (fd >= 0) {
-        uint64_t cycles = 0;
-        bool counts = read((int)fd, &cycles, sizeof cycles) == sizeof cycles && cycles > 0;
-        close((int)fd);
-        if (counts)
-            return true;
-        snprintf(why, size, "the hardware counters of this machine stand still (tier T0)");
-    } else if (errno == ENOENT || errno == EOPNOTSUPP || errno == ENODEV)
-        snprintf(why, size, "this machine gives no hardware events to a guest (tier T0)");
-    else if (errno == EACCES || errno == EPERM)
-        snprintf(why, size,
-                 "the kernel does not allow it: see kernel.perf_event_paranoid (tier T0)");
+    return vt_probe_counter(VT_COUNT_CYCLES, why, size);
+}
+
+/* Returns true if the kernel names an event device that begins so; `found` gets its name. */
+static bool find_device(const char *root, const char *begins, char *found, size_t size)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/sys/bus/event_source/devices", root);
+    DIR *d = opendir(path);
+    const struct dirent *e = NULL;
+    while (d && (e = readdir(d)))
+        if (strncmp(e->d_name, begins, strlen(begins)) == 0) {
+            snprintf(found, size, "%.60s", e->d_name);
+            break;
+        }
+    if (d)
+        closedir(d);
+    return e != NULL;
+}
+
+void vt_probe_cpu_uncore(const char *root, char *out, size_t size)
+{
+    static const char *const begins[] = {"uncore_imc", "amd_umc", "amd_df", "arm_cmn"};
+    char name[64];
+    int paranoid = read_number(root, "/proc/sys/kernel/perf_event_paranoid");
+    bool found = false;
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0] && !found; i++)
+        found = find_device(root, begins[i], name, sizeof name);
+    if (!found)
+        snprintf(out, size, "the kernel names no memory controller among its event devices");
     else
-        snprintf(why, size, "perf_event_open: %s (tier T0)", strerror(errno));
-#else
-    snprintf(why, size, "no perf events on this system (tier T0)");
-#endif
-    return false;
+        snprintf(out, size,
+                 "not read: perf stat reads %s, which counts for the whole machine and so needs "
+                 "kernel.perf_event_paranoid 0 (it is %d) or CAP_PERFMON",
+                 name, paranoid);
+}
+
+void vt_probe_cpu_topdown(const char *root, char *out, size_t size)
+{
+    char name[64];
+    if (!find_device(root, "cpu", name, sizeof name))
+        snprintf(out, size, "the kernel names no counters of a CPU among its event devices");
+    else
+        snprintf(out, size, "not read: perf stat --topdown reads %s where the CPU has slots", name);
 }
 
 /* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not

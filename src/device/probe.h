@@ -5,8 +5,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/counters.h"
+
 /* True if this process can count its own hardware events (cycles); else `why` gets the reason. */
 bool vt_probe_perf_events(char *why, size_t size);
+/* The same of one event. */
+bool vt_probe_counter(vt_counter which, char *why, size_t size);
+/* Tells of the two kinds of CPU events that belong to no thread, or not to every CPU: bytes by the
+ * memory controllers, and top-down slots. `out` gets which of their devices the kernel names below
+ * root/sys, and what else they need. This program reads neither. */
+void vt_probe_cpu_uncore(const char *root, char *out, size_t size);
+void vt_probe_cpu_topdown(const char *root, char *out, size_t size);
+/* Says why perf_event_open gave this errno: no hardware, a setting, or a container. `root` is put
+ * in front of /proc: "" for this machine. */
+void vt_probe_perf_reason(const char *root, int error, char *why, size_t size);
 
 typedef enum vt_allowed { VT_ALLOWED_NO, VT_ALLOWED_YES, VT_ALLOWED_UNKNOWN } vt_allowed;
 

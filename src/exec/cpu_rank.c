@@ -177,7 +177,7 @@ static vt_status reserve(cpu_rank *k, const vt_executor_config *c, vt_err *err)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     k->prog->token_pool = k->token_pool;
     for (size_t w = 0; w < n; w++)
-        vt_use_init(&k->recorder[w].use);
+        vt_use_init(&k->recorder[w].use, vt_counter_kinds);
     for (size_t w = 0; w < n; w++) { /* a base, and a span a call */
         TRY(vt_spans_init(&k->recorder[w].spans, k->prog->n_calls + 1, err));
         TRY(vt_trace_init(&k->recorder[w].uses, sizeof(vt_use_event), RING_USES, err));

@@ -570,7 +570,7 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
                             .free = spans_free};
     s->x = x;
     x->observers.one[x->observers.n++] = &s->base;
-    vt_use_init(&s->use);
+    vt_use_init(&s->use, NULL);
     TRY(vt_trace_init(&s->uses, sizeof(vt_use_event), RING_USES, err));
     TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
     s->max_marks = x->prog->n_calls + 1;

@@ -30,6 +30,7 @@
 #include "story/record/steps.h"
 #include "story/record/timeline.h"
 #include "story/record/transitions.h"
+#include "story/record/workers.h"
 #include "version.h"
 
 enum {
@@ -245,7 +246,7 @@ static void put_op_work(vt_json *w, const op_sum *o, double n)
     vt_json_string(w, "tag", derived);
     vt_json_close(w);
     vt_json_tagged(w, "extra_bytes", (double)vt_cost_bytes(&o->extra) / n, 0, derived);
-    vt_json_tagged(w, "measured_bytes", NAN, 0, measured); /* no counters are read yet */
+    vt_json_tagged(w, "measured_bytes", NAN, 0, measured); /* no counter tells it of an op */
     vt_json_open(w, "flops", '{');
     vt_json_real(w, "fp32", (double)c->flops.fp32 / n);
     vt_json_real(w, "bf16", (double)c->flops.bf16 / n);
@@ -256,7 +257,7 @@ static void put_op_work(vt_json *w, const op_sum *o, double n)
 }
 
 /* Per step of the phase, so that a decode table reads "one decode step". */
-static void put_op(vt_json *w, const phase *p, const op_sum *o)
+static void put_op(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
 {
     double n = p->n_timed;
     vt_json_open(w, NULL, '{');
@@ -278,6 +279,7 @@ static void put_op(vt_json *w, const phase *p, const op_sum *o)
     vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
     vt_json_string(w, "bound", o->link ? "link" : story_bound_name(op_bound(o)));
     vt_json_string(w, "cut", o->cut);
+    story_put_imbalance(w, in, o);
     vt_json_open(w, "slowest", '{');
     vt_json_string(w, "call", o->slowest);
     put_us(w, "time_us", o->slowest_s, measured);
@@ -323,7 +325,7 @@ static void put_hidden(vt_json *w, const story_record *r, const phase *p)
                            derived);
 }
 
-static void put_phase(vt_json *w, const story_record *r, const phase *p)
+static void put_phase(vt_json *w, const story_input *in, const story_record *r, const phase *p)
 {
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     vt_json_open(w, NULL, '{');
@@ -360,8 +362,9 @@ static void put_phase(vt_json *w, const story_record *r, const phase *p)
                    derived);
     vt_json_open(w, "ops", '[');
     for (int32_t i = 0; i < p->n_ops; i++)
-        put_op(w, p, &p->op[i]);
+        put_op(w, in, p, &p->op[i]);
     vt_json_close(w);
+    story_put_counters(w, in, r, p->name[0] == 'p');
     story_gpu_phase(w, p, phase_stream(p));
     vt_json_close(w);
 }
@@ -449,24 +452,24 @@ static void put_memory(vt_json *w, const story_input *in, story_record *r)
     vt_json_close(w);
 }
 
-static void put_threads(vt_json *w, const story_input *in, const story_record *r)
+/* Says what of a CPU's steps hardware events did not tell. */
+static void not_counted(vt_json *w, const story_record *r)
 {
-    int32_t worker = 0;
-    vt_json_open(w, "threads", '[');
-    for (int32_t k = 0; k < in->n_sources; k++) {
-        double all = r->sum[k].busy_s + r->sum[k].wait_s;
-        if (in->source[k].is.kind != VT_SOURCE_WORKER)
-            continue;
-        vt_json_open(w, NULL, '{');
-        vt_json_int(w, "worker", worker++);
-        vt_json_string(w, "name", in->source[k].is.name);
-        put_ms(w, "busy_ms", r->sum[k].busy_s, measured);
-        put_ms(w, "wait_ms", r->sum[k].wait_s, measured);
-        vt_json_tagged(w, "busy", all > 0 ? r->sum[k].busy_s / all : NAN, 4, derived);
-        put_us(w, "wait_us_a_step", r->n_worked ? r->sum[k].wait_s / r->n_worked : NAN, derived);
-        vt_json_close(w);
-    }
-    vt_json_close(w);
+    char why[256];
+    unsigned counted = story_counted(r);
+    if (counted == 0)
+        put_missing(w, "bytes moved, cache misses, stalls",
+                    vt_probe_perf_events(why, sizeof why)
+                        ? "no step's hardware events are in the recording"
+                        : why);
+    else
+        put_missing(w, "bytes moved, stalls, and hardware events of single ops",
+                    "events are read once a step, and what a prefetcher reads is no miss");
+    if (counted && !(counted >> VT_COUNT_MISSES & 1))
+        put_missing(w, "cache misses",
+                    vt_probe_counter(VT_COUNT_MISSES, why, sizeof why)
+                        ? "no step's are in the recording"
+                        : why);
 }
 
 static void put_not_measured(vt_json *w, const story_input *in, const story_record *r,
@@ -481,10 +484,7 @@ static void put_not_measured(vt_json *w, const story_input *in, const story_reco
     if (story_on_gpu(in))
         story_gpu_not_measured(w, phases);
     else
-        put_missing(w, "bytes moved, cache misses, stalls",
-                    vt_probe_perf_events(why, sizeof why)
-                        ? "the recorder does not read hardware counters yet"
-                        : why);
+        not_counted(w, r);
     if (lost > 0) {
         snprintf(why, sizeof why,
                  "%d steps are without them: decode steps are recorded in every second block of 8, "
@@ -629,12 +629,12 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     vt_json_open(&w, "phases", '[');
     for (int i = 0; i < STORY_PHASES; i++)
         if (phases[i].n_steps)
-            put_phase(&w, r, &phases[i]);
+            put_phase(&w, in, r, &phases[i]);
     vt_json_close(&w);
     story_put_transition(&w, in, phases);
     story_put_transitions(&w, in, r, plan);
     put_memory(&w, in, r);
-    put_threads(&w, in, r);
+    story_put_threads(&w, in, r);
     story_findings(&w, in, r, phases, &f);
     put_not_measured(&w, in, r, phases, &f);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);

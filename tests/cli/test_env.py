@@ -105,6 +105,12 @@ def test_try_runs_every_op_and_json_holds_every_part():
     assert "cpu" in r["ready_for"]
     same(set(r["tools"]), {"nvcc", "nsys", "ncu"})
     same(set(r["profiling"]["tiers"]), {"T0", "T1", "T2", "T3"})
+    events = r["profiling"]["cpu_events"]
+    same([e["name"] for e in events], ["cycles", "instructions", "cache misses"])
+    for e in events:
+        assert e["counted"] == (e["why"] is None), e
+    same(r["profiling"]["tiers"]["T1"]["allowed"], events[0]["counted"])
+    assert r["profiling"]["cpu_bytes"] and r["profiling"]["cpu_slots"]
     for key in ("flags", "trigger", "invalidation"):
         assert r["compiler"][key], key
     for row in r["ops"]["linear"]:

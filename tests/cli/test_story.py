@@ -41,6 +41,23 @@ def test_story_is_valid_by_its_schema():
         raise AssertionError(f"a story without {key} passes")
 
 
+def test_story_tells_each_workers_time_on_a_cpu_and_who_came_last():
+    s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
+    same(len(s["threads"]), s["engine"]["threads"])
+    for w in s["threads"]:
+        assert w["cpu"] >= 0 and w["node"] >= 0 and w["moves"] >= 0, w
+        assert value(w["cpu_ms"]) >= 0 and 0 <= value(w["off_cpu"]) <= 1, w
+    used = s["tiers"]["T1"]["used"]
+    for p in s["phases"]:
+        same(p["counters"] is not None, used)
+        for o in p["ops"]:
+            late = o["straggler"]
+            assert (late is None) == (value(o["imbalance"]) is None), o
+            assert late is None or 0 < late["calls"] <= late["of"] and late["worker"] < s["engine"]["threads"], o
+    for key in ("cycles", "instructions", "cache_misses"):
+        same(key in s["steps"]["columns"], any(value(w[key]) is not None for w in s["threads"]), key)
+
+
 def test_story_has_every_step_and_its_calls():
     s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
     steps, calls = s["steps"], s["calls"]

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -325,7 +326,7 @@ static void *spin_a_while(void *arg)
 {
     vt_trace_ring *ring = arg;
     vt_use u;
-    vt_use_init(&u);
+    vt_use_init(&u, vt_counter_kinds);
     vt_use_begin(&u, 5);
     for (int64_t until = vt_now_ns() + 2 * VT_USE_EVERY_NS; vt_now_ns() < until;)
         ;
@@ -352,6 +353,75 @@ static void test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps(void
     assert_true(e[0].elapsed_ns >= 2 * VT_USE_EVERY_NS);
     assert_true(e[0].cpu_ns > 0 && e[0].cpu_ns <= e[0].elapsed_ns + VT_USE_EVERY_NS);
     vt_trace_release(&r);
+}
+
+enum { FAULTS = 64 };
+
+/* Events of the kernel's own, which need no hardware, in place of a CPU's: page faults, an event
+ * that no kernel has, and the faults that needed no disk. */
+static const vt_counter_kind planted_kinds[VT_COUNTERS] = {
+    {"page faults", 1 /* PERF_TYPE_SOFTWARE */, 2}, {"none", 1, 999}, {"minor faults", 1, 5}};
+
+static void *fault_a_while(void *arg)
+{
+    vt_trace_ring *ring = arg;
+    vt_use u;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    volatile char *p = mmap(NULL, FAULTS * page, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise((void *)(uintptr_t)p, FAULTS * page, MADV_NOHUGEPAGE);
+    vt_use_init(&u, planted_kinds);
+    vt_use_begin(&u, 5);
+    int64_t until = vt_now_ns() + 2 * VT_USE_EVERY_NS;
+    for (size_t i = 0; i < FAULTS; i++)
+        p[i * page] = 1;
+    while (vt_now_ns() < until)
+        ;
+    vt_use_end(&u, 5, ring);
+    vt_use_release(&u);
+    munmap((void *)(uintptr_t)p, FAULTS * page);
+    return NULL;
+}
+
+static void test_use_when_events_are_counted_then_each_that_there_is(void **state)
+{
+    (void)state;
+    vt_trace_ring r = {0};
+    vt_use_event e[4];
+    vt_counters c;
+    pthread_t thread;
+    bool any = vt_counters_open(&c, planted_kinds);
+    assert_true(c.fd[1] < 0 && c.error[1] > 0);
+    vt_counters_close(&c);
+    vt_counters_close(&c); /* a second time does nothing */
+    if (!any || access("/proc/thread-self/schedstat", R_OK) != 0)
+        skip(); /* a container may refuse perf_event_open altogether */
+    assert_int_equal(vt_trace_init(&r, sizeof *e, 16, NULL), VT_OK);
+    assert_int_equal(pthread_create(&thread, NULL, fault_a_while, &r), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(vt_trace_copy(&r, e, 4), 1);
+    assert_int_equal(e[0].counted, 1 << 0 | 1 << 2);
+    assert_true(e[0].count[0] >= FAULTS && e[0].count[0] < 10 * FAULTS);
+    assert_true(e[0].minor_faults >= FAULTS);
+    assert_true(e[0].count[2] >= FAULTS && e[0].count[2] <= e[0].count[0]);
+    assert_true(e[0].placed && e[0].cpu < (uint64_t)sysconf(_SC_NPROCESSORS_CONF));
+    vt_trace_release(&r);
+}
+
+/* Two programs took turns: what was counted half of the time is projected to all of it. */
+static void test_counts_when_they_took_turns_then_projected(void **state)
+{
+    (void)state;
+    uint64_t grown = 0;
+    vt_counts from = {.known = 3, .value = {100, 5}, .enabled_ns = 1000, .running_ns = 1000};
+    vt_counts to = {.known = 7, .value = {400, 5, 9}, .enabled_ns = 3000, .running_ns = 2000};
+    assert_true(vt_counts_grown(&from, &to, VT_COUNT_CYCLES, &grown));
+    assert_int_equal(grown, 600);
+    assert_true(vt_counts_grown(&from, &to, VT_COUNT_INSTRUCTIONS, &grown));
+    assert_int_equal(grown, 0);
+    assert_false(vt_counts_grown(&from, &to, VT_COUNT_MISSES, &grown)); /* known at the end alone */
+    to.running_ns = from.running_ns;
+    assert_false(vt_counts_grown(&from, &to, VT_COUNT_CYCLES, &grown)); /* it never ran */
 }
 
 enum { RACE = 4096 };
@@ -478,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_trace_met_when_too_long_then_two_spans),
         cmocka_unit_test(test_spans_when_an_answer_is_long_then_old_steps_are_thinned),
         cmocka_unit_test(test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps),
+        cmocka_unit_test(test_use_when_events_are_counted_then_each_that_there_is),
+        cmocka_unit_test(test_counts_when_they_took_turns_then_projected),
         cmocka_unit_test(test_trace_copy_beside_a_writer_holds_whole_events),
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),
         cmocka_unit_test(test_team_barrier_holds_everybody_back),

@@ -35,6 +35,8 @@ typedef struct fake {
     story_step *plan;
     int64_t at_ns;
     uint64_t n_step;
+    double busy_1;    /* of worker 1, where it is not that of all; 0: it is */
+    unsigned counted; /* hardware events that the planted readings have */
 } fake;
 
 static void *copy(const vt_trace_ring *r, uint64_t *n)
@@ -58,9 +60,11 @@ static void add_spans(fake *f, uint64_t id, bool prompt, told_step t, double bus
         if (!story_step_impl(f->plan, i))
             continue;
         int64_t from = f->at_ns + t.length_ns * at / n, to = f->at_ns + t.length_ns * (at + 1) / n;
-        int64_t ran = from + (int64_t)(busy * (double)(to - from));
-        for (int w = 0; w < WORKERS; w++)
+        for (int w = 0; w < WORKERS; w++) {
+            double part = w && f->busy_1 > 0 ? f->busy_1 : busy;
+            int64_t ran = from + (int64_t)(part * (double)(to - from));
             vt_trace_met(vt_spans_of(&f->spans[w], id, prompt), f->at_ns, i, from, ran, to);
+        }
         at++;
     }
 }
@@ -81,7 +85,12 @@ static void add_step(fake *f, int32_t q_len, int32_t kv_len, told_step t, double
                                      .cpu_ns = (uint64_t)(t.length_ns - (w ? t.delay_ns : 0)),
                                      .delay_ns = w ? (uint64_t)t.delay_ns : 0,
                                      .switches = w && t.delay_ns,
-                                     .minor_faults = 3});
+                                     .minor_faults = 3,
+                                     .counted = f->counted & 0xff,
+                                     .placed = 1,
+                                     .cpu = (unsigned)w * 8 + (id > 20 && w),
+                                     .node = (unsigned)w,
+                                     .count = {(uint64_t)t.length_ns * 2, MS + id, 40}});
     vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
                                             .begin_ns = f->at_ns,
                                             .end_ns = f->at_ns + t.length_ns,
@@ -300,6 +309,81 @@ test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others(voi
     assert_true(has_rule(s, "machine.shared"));
     assert_false(has_rule(s, "itl.spread")); /* the even gaps are the program's */
     assert_null(strstr(string(s, "headline"), "withheld"));
+    json_decref(s);
+}
+
+/* Finds an object of a list whose member `key` is `text`. */
+static const json_t *find(const json_t *list, const char *key, const char *text)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(list, i, o)
+    {
+        if (strcmp(string(o, key), text) == 0)
+            return o;
+    }
+    fail_msg("no %s %s", key, text);
+    return NULL;
+}
+
+/* Each worker counts 2 cycles a ns, which is 2 GHz, and 40 misses a step; instructions grow. */
+static void test_workers_when_events_are_counted_then_told_of_steps_and_phases(void **state)
+{
+    fake *f = *state;
+    f->counted = 1 << VT_COUNT_CYCLES | 1 << VT_COUNT_INSTRUCTIONS | 1 << VT_COUNT_MISSES;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f), *steps = json_object_get(json_object_get(s, "steps"), "columns");
+    const json_t *c = json_object_get(find(json_object_get(s, "phases"), "name", "decode"),
+                                      "counters");
+    NEAR(value(c, "cycles"), 2 * 2 * 5e6);
+    NEAR(value(c, "clock_hz"), 2e9);
+    NEAR(value(c, "cache_misses"), 80.0);
+    NEAR(value(c, "ipc"), value(c, "instructions") / 20e6);
+    for (size_t i = 0; i < 41; i++)
+        assert_int_equal(
+            json_number_value(json_array_get(json_object_get(steps, "instructions"), i)),
+            2 * (MS + i + 1));
+    const json_t *w = json_array_get(json_object_get(s, "threads"), 1);
+    NEAR(value(w, "cache_misses"), 41.0 * 40);
+    assert_int_equal(value(w, "node"), 1);
+    assert_int_equal(value(w, "cpu"), 9);
+    assert_int_equal(value(w, "moves"), 1);
+    assert_true(
+        json_is_true(json_object_get(json_object_get(json_object_get(s, "tiers"), "T1"), "used")));
+    json_decref(s);
+}
+
+static void test_workers_when_an_event_is_missing_then_the_others_are_told(void **state)
+{
+    fake *f = *state;
+    f->counted = 1 << VT_COUNT_CYCLES;
+    tell_steps(f, 40, 0.5, withheld);
+    json_t *s = tell(f), *steps = json_object_get(json_object_get(s, "steps"), "columns");
+    const json_t *c = json_object_get(find(json_object_get(s, "phases"), "name", "decode"),
+                                      "counters");
+    NEAR(value(c, "cycles"), 20e6);
+    assert_true(json_is_null(json_object_get(json_object_get(c, "ipc"), "value")));
+    assert_null(json_object_get(steps, "cache_misses"));
+    find(json_object_get(s, "not_measured"), "what", "cache misses");
+    const json_t *w = json_object_get(s, "threads");
+    NEAR(value(json_array_get(w, 1), "off_cpu"), 41 * 3.0 / (10 + 40 * 5));
+    assert_true(value(json_array_get(w, 0), "off_cpu") == 0);
+    json_decref(s);
+}
+
+static void test_workers_when_one_comes_last_then_ops_name_it(void **state)
+{
+    fake *f = *state;
+    f->busy_1 = 0.9;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f);
+    const json_t *d = find(json_object_get(s, "phases"), "name", "decode"),
+                 *op = json_array_get(json_object_get(d, "ops"), 0),
+                 *late = json_object_get(op, "straggler");
+    assert_true(json_is_null(json_object_get(d, "counters")));
+    NEAR(value(op, "imbalance"), (0.5 + 0.1) / 2);
+    assert_int_equal(value(late, "worker"), 1);
+    assert_int_equal(value(late, "calls"), value(late, "of"));
     json_decref(s);
 }
 
@@ -570,6 +654,9 @@ int main(void)
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_machine_when_quiet_then_said_and_ops_are_judged),
+        TEST(test_workers_when_events_are_counted_then_told_of_steps_and_phases),
+        TEST(test_workers_when_an_event_is_missing_then_the_others_are_told),
+        TEST(test_workers_when_one_comes_last_then_ops_name_it),
         TEST(test_machine_when_it_withholds_then_headline_says_so_and_no_op_is_blamed),
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
         TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),

@@ -1,6 +1,7 @@
 /* Sockets, NUMA nodes and GPUs of machines that a fake /sys and a stand-in of NVML describe; which
  * GPUs belong together; and other programs that are asked for their version. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -241,6 +242,31 @@ static void test_gpu_counters_are_allowed_as_the_driver_says(void **state)
     assert_int_equal(vt_probe_gpu_counters(root, why, sizeof why), VT_ALLOWED_YES);
     put("proc/driver/nvidia/params", "RmProfilingAdminOnly: yes\n", 0644);
     assert_int_equal(vt_probe_gpu_counters(root, why, sizeof why), VT_ALLOWED_UNKNOWN);
+}
+
+static void test_what_stands_against_a_cpus_events_is_told_apart(void **state)
+{
+    (void)state;
+    char why[256];
+    vt_probe_perf_reason(root, ENOENT, why, sizeof why);
+    assert_non_null(strstr(why, "no hardware events to a guest"));
+    put("proc/sys/kernel/perf_event_paranoid", "4\n", 0644);
+    vt_probe_perf_reason(root, EACCES, why, sizeof why);
+    assert_non_null(strstr(why, "kernel.perf_event_paranoid is 4, 2 or less is needed"));
+    put("proc/sys/kernel/perf_event_paranoid", "2\n", 0644);
+    vt_probe_perf_reason(root, EPERM, why, sizeof why);
+    assert_non_null(strstr(why, "seccomp"));
+    vt_probe_cpu_uncore(root, why, sizeof why);
+    assert_non_null(strstr(why, "names no memory controller"));
+    vt_probe_cpu_topdown(root, why, sizeof why);
+    assert_non_null(strstr(why, "names no counters of a CPU"));
+    put("sys/bus/event_source/devices/uncore_imc_3/type", "24\n", 0644);
+    put("sys/bus/event_source/devices/cpu_core/type", "4\n", 0644);
+    vt_probe_cpu_uncore(root, why, sizeof why);
+    assert_non_null(strstr(why, "uncore_imc_3"));
+    assert_non_null(strstr(why, "(it is 2)"));
+    vt_probe_cpu_topdown(root, why, sizeof why);
+    assert_non_null(strstr(why, "cpu_core"));
 }
 
 /* ---- NVML ---- */
@@ -554,6 +580,7 @@ int main(void)
         cmocka_unit_test_teardown(test_nonsense_in_sys_is_unknown, clear),
         cmocka_unit_test_teardown(test_a_long_list_of_cpus_is_cut_at_a_comma, clear),
         cmocka_unit_test_teardown(test_gpu_counters_are_allowed_as_the_driver_says, clear),
+        cmocka_unit_test_teardown(test_what_stands_against_a_cpus_events_is_told_apart, clear),
         cmocka_unit_test_teardown(test_links_are_those_of_the_matrix, clear),
         cmocka_unit_test(test_links_by_switches_join_all_pairs),
         cmocka_unit_test(test_users_of_a_gpu),

@@ -153,6 +153,11 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
     for (int i = 0; i < LAB_ENV_TOOLS; i++)
         vt_tool_look(tool[i], LAB_ENV_TOOL_MS, &e->tool[i]);
     e->perf = vt_probe_perf_events(e->perf_why, sizeof e->perf_why);
+    for (int i = 0; i < VT_COUNTERS; i++)
+        e->counted[i] = vt_probe_counter((vt_counter)i, e->counted_why[i],
+                                         sizeof e->counted_why[i]);
+    vt_probe_cpu_uncore("", e->uncore, sizeof e->uncore);
+    vt_probe_cpu_topdown("", e->topdown, sizeof e->topdown);
     e->counters = vt_probe_gpu_counters("", e->counters_why, sizeof e->counters_why);
     look_at_cache(e);
     look_at_lab_model(e, o);

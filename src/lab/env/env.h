@@ -69,6 +69,9 @@ typedef struct lab_env {
     vt_tool tool[LAB_ENV_TOOLS];
     /* profiling */
     bool perf;
+    bool counted[VT_COUNTERS];          /* each event of a CPU's worker, */
+    char counted_why[VT_COUNTERS][256]; /* and why not */
+    char uncore[256], topdown[256];
     char perf_why[256], counters_why[256];
     vt_allowed counters;
     /* the cache of compiled kernels */

@@ -202,6 +202,17 @@ static void write_profiling(vt_json *w, const lab_env *e)
     write_tier(w, "T3", "a GPU's counters of each kernel", allowed,
                no_gpu ? no_gpu : e->counters_why);
     vt_json_close(w);
+    vt_json_open(w, "cpu_events", '[');
+    for (int i = 0; i < VT_COUNTERS; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "name", vt_counter_kinds[i].name);
+        vt_json_bool(w, "counted", e->counted[i]);
+        vt_json_string(w, "why", e->counted[i] ? NULL : e->counted_why[i]);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+    vt_json_string(w, "cpu_bytes", e->uncore);
+    vt_json_string(w, "cpu_slots", e->topdown);
     vt_json_close(w);
 }
 

@@ -128,7 +128,12 @@ static void judge_profiling(lab_env *e)
                "as root: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
                "/etc/modprobe.d/nvidia-counters.conf, then load the driver anew; or run as root",
                "a GPU's counters cannot be read: %s", e->counters_why);
-    if (!e->perf && strstr(e->perf_why, "perf_event_paranoid"))
+    if (!e->perf && strstr(e->perf_why, "seccomp"))
+        advise(e, false,
+               "start the container with --cap-add PERFMON, or --security-opt "
+               "seccomp=FILE that lets perf_event_open through",
+               "hardware events of this process cannot be counted: %s", e->perf_why);
+    else if (!e->perf && strstr(e->perf_why, "perf_event_paranoid"))
         advise(e, false, "as root: sysctl kernel.perf_event_paranoid=2",
                "hardware events of this process cannot be counted: %s", e->perf_why);
 }

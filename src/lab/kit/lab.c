@@ -281,8 +281,8 @@ static void put_tier(lab *l)
         json_string(l->ordinal >= 0
                         ? "bytes moved, cache hits, stalls: a GPU's counters are not read yet; "
                           "occupancy is computed from the launch"
-                    : events ? "bytes moved, cache misses, stalls: hardware events are allowed "
-                               "here and are not read yet"
+                    : events ? "bytes moved, cache misses, stalls: hardware events are "
+                               "read a step, in stories, and not a case"
                              : blind));
 }
 

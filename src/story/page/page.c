@@ -293,6 +293,57 @@ static void memory(page *p)
 }
 
 /* Returns how much more the busiest worker did than the mean one; NAN: not known. */
+/* "off the CPU: worker 0 1.2 % of the steps (0.3 % ready and waiting for one), ..." */
+static void off_cpu(page *p, const json_t *all)
+{
+    size_t i, shown = 0;
+    json_t *w;
+    vt_buf line = {0};
+    json_array_foreach(all, i, w)
+    {
+        double off = story_num(w, "off_cpu"), cpu = story_num(w, "cpu_ms"),
+               delay = story_num(w, "run_delay_ms");
+        if (i >= STORY_ROWS || !isfinite(off))
+            continue;
+        vt_buf_printf(&line, "%sworker %zu %.1f %%", shown++ ? ", " : "off the CPU: ", i,
+                      100 * off);
+        if (delay > 0.001 * cpu)
+            vt_buf_printf(&line, " (%.1f %% of what it asked for was withheld)",
+                          100 * delay / (delay + cpu));
+    }
+    if (shown)
+        page_text(p, PAGE_TEXT, &line);
+    vt_buf_release(&line);
+}
+
+/* Where the workers ran, if that says something: they moved, or are on several NUMA nodes. */
+static void places(page *p, const json_t *all)
+{
+    double node = NAN, moves = 0;
+    bool apart = false;
+    size_t i;
+    json_t *w;
+    vt_buf line = {0};
+    json_array_foreach(all, i, w)
+    {
+        double at = story_num(w, "node");
+        apart = apart || (isfinite(node) && isfinite(at) && at != node);
+        node = isfinite(at) ? at : node;
+        moves += story_num(w, "moves") > 0 ? story_num(w, "moves") : 0;
+    }
+    if (!apart && !(moves > 0))
+        return;
+    vt_buf_puts(&line, "at the end ");
+    json_array_foreach(all, i, w)
+    {
+        if (i < STORY_ROWS && isfinite(story_num(w, "cpu")))
+            vt_buf_printf(&line, "%sworker %zu on CPU %.0f of NUMA node %.0f", i ? ", " : "", i,
+                          story_num(w, "cpu"), story_num(w, "node"));
+    }
+    vt_buf_printf(&line, "; the system moved them %.0f time%s", moves, story_s(moves));
+    page_text(p, PAGE_TEXT, &line);
+}
+
 static double imbalance(const json_t *threads)
 {
     double most = 0, sum = 0;
@@ -336,6 +387,8 @@ static void threads(page *p)
         vt_text_printf(&line, ", %f s a step", wait_us * 1e-6);
     }
     page_text(p, PAGE_TEXT, &line);
+    off_cpu(p, all);
+    places(p, all);
 }
 
 static void lanes(page *p)

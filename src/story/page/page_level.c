@@ -437,6 +437,21 @@ static void host_line(level_view *p, const json_t *s, size_t i)
         line_row(p, &line);
 }
 
+/* The hardware events that the workers' CPUs counted in the step. */
+static void counter_line(level_view *p, const json_t *s, size_t i)
+{
+    static const char *const key[] = {"cycles", "instructions", "cache_misses"};
+    static const char *const name[] = {"cycles", "instructions",
+                                       "reads that missed the last cache"};
+    vt_buf line = {0};
+    for (int k = 0; k < 3; k++)
+        if (isfinite(at(s, key[k], i)))
+            vt_buf_printf(&line, "%s%.0f %s", line.len ? ", " : "counted: ", at(s, key[k], i),
+                          name[k]);
+    if (line.len)
+        line_row(p, &line);
+}
+
 static void put_step(level_view *p, const json_t *s, const char *column, size_t i)
 {
     double id = at(s, "id", i);
@@ -464,6 +479,7 @@ static void put_step(level_view *p, const json_t *s, const char *column, size_t 
     vt_buf_printf(&line, "pages after it: %.0f held, %.0f cached, %.0f free", at(s, "held", i),
                   at(s, "cached", i), at(s, "free", i));
     line_row(p, &line);
+    counter_line(p, s, i);
     step_chunks(p, id);
     step_layers(p, column, id, prefill);
 }

@@ -161,6 +161,58 @@ static void sum_rows(page *p, const json_t *phase)
     page_text(p, PAGE_TEXT, &line);
 }
 
+/* The hardware events of a step, as a sum over the workers. */
+static void counter_row(page *p, const json_t *phase)
+{
+    const json_t *c = story_get(phase, "counters");
+    double cycles = story_num(c, "cycles"), instructions = story_num(c, "instructions"),
+           misses = story_num(c, "cache_misses");
+    vt_buf line = {0};
+    if (!isfinite(cycles) && !isfinite(instructions) && !isfinite(misses))
+        return;
+    vt_buf_puts(&line, "the workers took ");
+    if (isfinite(cycles))
+        vt_text_printf(&line, "%.3g million cycles at %f Hz", cycles * 1e-6,
+                       story_num(c, "clock_hz"));
+    if (isfinite(instructions))
+        vt_buf_printf(&line, "%s%.3g million instructions", isfinite(cycles) ? ", " : "",
+                      instructions * 1e-6);
+    if (isfinite(story_num(c, "ipc")))
+        vt_buf_printf(&line, " (%.2f a cycle)", story_num(c, "ipc"));
+    if (isfinite(misses))
+        vt_buf_printf(&line, "%s%.3g thousand reads that missed the last cache",
+                      isfinite(cycles) || isfinite(instructions) ? ", " : "", misses * 1e-3);
+    page_text(p, PAGE_TEXT, &line);
+}
+
+/* Ops in which workers wait for long, most often for the same one: "uneven: linear.qkv spends 12 %
+ * of its time waiting, most often for worker 1 (40 of 60 calls)" */
+static void straggler_row(page *p, const json_t *phase)
+{
+    enum { SHOWN = 3 };
+    static const double weight = 0.03, uneven = 0.10, often = 0.6;
+    size_t i, shown = 0;
+    json_t *op;
+    vt_buf line = {0};
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        const json_t *late = story_get(op, "straggler");
+        if (i >= STORY_ROWS || shown == SHOWN || !(story_num(op, "share") > weight) ||
+            !(story_num(op, "imbalance") > uneven) || !isfinite(story_num(late, "worker")) ||
+            !(story_num(late, "calls") > often * story_num(late, "of")))
+            continue;
+        vt_buf_printf(
+            &line,
+            "%s%s spends %.0f %% of its time waiting, most often for worker %.0f (%.0f of "
+            "%.0f calls)",
+            shown++ ? "; " : "uneven: ", page_str(p, op, "kind"), 100 * story_num(op, "imbalance"),
+            story_num(late, "worker"), story_num(late, "calls"), story_num(late, "of"));
+    }
+    if (shown)
+        page_text(p, PAGE_TEXT, &line);
+    vt_buf_release(&line);
+}
+
 void page_step(page *p, const json_t *phase, const char *title)
 {
     if (!phase || !story_has_ops(phase))
@@ -180,6 +232,8 @@ void page_step(page *p, const json_t *phase, const char *title)
     page_section *s = page_open(p, "step", title, page_say(p, "%s", range));
     op_rows(p, s, phase);
     sum_rows(p, phase);
+    counter_row(p, phase);
+    straggler_row(p, phase);
     if (!(story_num(phase, "borrowed_steps") >= 1))
         return;
     vt_buf_printf(&line,

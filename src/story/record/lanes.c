@@ -199,6 +199,8 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
         end += wait;
         c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
         c->left_ns = end > c->left_ns ? end : c->left_ns;
+        c->n_waits++;
+        c->waits_ns += wait;
         if (all_meet(w, c->call) && (c->late < 0 || wait < c->least_wait_ns)) {
             c->late = (int16_t)w->source;
             c->least_wait_ns = wait;

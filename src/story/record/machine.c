@@ -51,6 +51,9 @@ static void spread(story_record *r, const vt_use_event *e)
     for (int32_t i = begin; i < end; i++) {
         step_use *u = &r->step[i].use;
         double part = span_s(r->step[i].device) / device_s;
+        u->counted = u->known ? u->counted & e->counted : e->counted;
+        for (int c = 0; c < VT_COUNTERS; c++)
+            u->count[c] += (double)e->count[c] * part;
         u->known = true;
         u->disturbed = u->disturbed || disturbed;
         u->delay_s = fmax(u->delay_s, delay_s * part);

@@ -81,19 +81,25 @@ const kernel_sum *op_kernel(const op_sum *o)
 }
 
 /* The sum of a kind, made at its first call; NULL: out of memory. */
-static op_sum *sum_of(story_record *r, phase *p, const char *kind, const char *op, const char *impl,
-                      int32_t layer)
+static op_sum *sum_of(story_record *r, int32_t n_sources, phase *p, const char *kind,
+                      const char *op, const char *impl, int32_t layer)
 {
     for (int32_t i = 0; i < p->n_ops; i++)
         if (strcmp(p->op[i].impl, impl) == 0 && strcmp(p->op[i].kind, kind) == 0)
             return &p->op[i];
     size_t n = strlen(kind) + 1;
     char *name = vt_arena_alloc(&r->arena, n, 1);
-    if (!name)
+    int32_t *late = vt_arena_alloc(&r->arena, (size_t)n_sources + 1, sizeof *late);
+    if (!name || !late)
         return NULL;
     memcpy(name, kind, n);
     op_sum *o = &p->op[p->n_ops++];
-    *o = (op_sum){.kind = name, .op = op, .impl = impl, .layer_first = layer, .layer_last = layer};
+    *o = (op_sum){.kind = name,
+                  .op = op,
+                  .impl = impl,
+                  .late = late,
+                  .layer_first = layer,
+                  .layer_last = layer};
     return o;
 }
 
@@ -123,7 +129,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
         return;
     const char *impl = c->when == VT_WHEN_COPIES ? c->choice[0].impl->name
                                                  : story_step_impl(plan, t->call)->name;
-    op_sum *o = sum_of(r, p, story_call_kind(c), c->op->name, impl, c->layer);
+    op_sum *o = sum_of(r, in->n_sources, p, story_call_kind(c), c->op->name, impl, c->layer);
     if (!o)
         return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
@@ -134,6 +140,11 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
     o->s += t->s;
     o->early_s += (double)t->early_ns * 1e-9;
+    if (t->late >= 0 && t->n_waits > 1) {
+        o->wait_s += (double)t->waits_ns * 1e-9 / t->n_waits;
+        o->late[t->late]++;
+        o->n_waits++;
+    }
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
@@ -205,7 +216,8 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
             continue;
         const vt_call *c = &program->call[t->call];
         const vt_impl *impl = story_step_impl(plan, t->call);
-        op_sum *o = impl ? sum_of(r, p, story_call_kind(c), c->op->name, impl->name, c->layer)
+        op_sum *o = impl ? sum_of(r, in->n_sources, p, story_call_kind(c), c->op->name, impl->name,
+                                  c->layer)
                          : NULL;
         for (; at < lane->n_kernel && r->kernel[lane->first_kernel + at].call <= t->call; at++) {
             int32_t kernel = r->kernel[lane->first_kernel + at].kernel, k = 0;
@@ -229,7 +241,7 @@ static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};
     for (int i = 0; i < VT_MOVES; i++) {
-        op_sum *o = sum_of(r, p, kind[i], "copy", "copy", -1);
+        op_sum *o = sum_of(r, 0, p, kind[i], "copy", "copy", -1);
         if (!o)
             continue;
         o->link = true;

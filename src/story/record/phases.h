@@ -39,6 +39,9 @@ typedef struct op_sum {
     int32_t n_kernels;
     int32_t n_calls, layer_first, layer_last; /* layers: -1 outside */
     double s;                                 /* device time */
+    double wait_s;                            /* of it, in the mean of the workers, waiting */
+    int32_t n_waits;                          /* calls that workers met after */
+    int32_t *late;                            /* [sources] how often each came last */
     double early_s; /* that their kernels began before the calls before them had ended; stamped */
     vt_cost cost, extra;           /* compulsory, exact; beyond it */
     double floor_s;                /* under the roofs, call by call */

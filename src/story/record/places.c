@@ -8,6 +8,7 @@
 #include "story/record/columns.h"
 #include "story/record/numbers.h"
 #include "story/record/steps.h"
+#include "story/record/workers.h"
 
 /* ---- lanes ---- */
 
@@ -150,14 +151,17 @@ static void put_tier(vt_json *w, const char *name, const char *what, const char 
     vt_json_close(w);
 }
 
-static void put_tiers(vt_json *w, const story_input *in)
+static void put_tiers(vt_json *w, const story_input *in, unsigned counted)
 {
     char why[256];
     bool events = vt_probe_perf_events(why, sizeof why);
     vt_json_open(w, "tiers", '{');
     put_tier(w, "T0", "clocks, and exact bytes and FLOPs", NULL);
-    put_tier(w, "T1", "hardware events of this process",
-             events ? "they are allowed here, and the recorder does not read them yet" : why);
+    put_tier(w, "T1", "hardware events of each worker",
+             story_on_gpu(in) ? "a GPU ran the steps"
+             : counted        ? NULL
+             : events         ? "they are allowed here, and no step's are in the recording"
+                              : why);
     put_tier(w, "T2", "a GPU's counters over time",
              story_on_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
     put_tier(w, "T3", "a GPU's counters of each kernel",
@@ -173,6 +177,6 @@ vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, s
     if (!list || !v)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     put_lanes(w, in, r, plan, list, story_pick_steps(r, list, &left_out), v);
-    put_tiers(w, in);
+    put_tiers(w, in, story_counted(r));
     return VT_OK;
 }

@@ -42,6 +42,8 @@ typedef struct step_use {
     double delays_s, cpu_s; /* and sums over the workers */
     int32_t sm_mhz;         /* a GPU's clock; 0: not known */
     int32_t switches, minor_faults, major_faults;
+    unsigned counted; /* bits of the hardware events that all workers counted, and their sums */
+    double count[VT_COUNTERS];
 } step_use;
 
 typedef struct step_record {
@@ -77,6 +79,8 @@ typedef struct call_time {
     int64_t early_ns; /* of a stream that was stamped: how long before the end of the call before it
                          its first CTA began */
     int16_t late;     /* and the source that had it, so came last; -1: no one waits */
+    int16_t n_waits;  /* sources that waited after it, the one that came last among them, */
+    int64_t waits_ns; /* and for how long, in sum */
 } call_time;
 
 /* The work of a source in the chosen steps; of disturbed ones only where all are disturbed. */

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "story/record/columns.h"
+#include "story/record/workers.h"
 
 /* ---- steps ---- */
 
@@ -13,13 +14,15 @@ static double part_us(const step_record *s, vt_trace_part part)
     return s->part[part].end_ns ? span_s(s->part[part]) * 1e6 : NAN;
 }
 
-enum { STEP_COLUMNS = 20 };
+/* The last VT_COUNTERS are there where those hardware events were counted. */
+enum { STEP_COLUMNS = 20 + VT_COUNTERS };
 
 static const story_column step_column[STEP_COLUMNS] = {
-    {"id", 0},     {"begin_ms", 4},    {"ms", 4},         {"wait_us", 2},    {"prefill", 0},
-    {"tokens", 0}, {"seqs", 0},        {"decodes", 0},    {"new", 0},        {"kv", 0},
-    {"token", 0},  {"schedule_us", 2}, {"prepare_us", 2}, {"publish_us", 2}, {"graph", 0},
-    {"held", 0},   {"cached", 0},      {"free", 0},       {"typical", 0},    {"calls", 0}};
+    {"id", 0},     {"begin_ms", 4},     {"ms", 4},          {"wait_us", 2},    {"prefill", 0},
+    {"tokens", 0}, {"seqs", 0},         {"decodes", 0},     {"new", 0},        {"kv", 0},
+    {"token", 0},  {"schedule_us", 2},  {"prepare_us", 2},  {"publish_us", 2}, {"graph", 0},
+    {"held", 0},   {"cached", 0},       {"free", 0},        {"typical", 0},    {"calls", 0},
+    {"cycles", 0}, {"instructions", 0}, {"cache_misses", 0}};
 
 /* before: the step before it in the recording; token: the index of the token that it made. */
 static double step_value(const step_record *s, const step_record *before, int32_t token,
@@ -45,7 +48,10 @@ static double step_value(const step_record *s, const step_record *before, int32_
                                     s->pages_cached,
                                     s->pages_free,
                                     s->typical,
-                                    s->n_call};
+                                    s->n_call,
+                                    step_count(s, VT_COUNT_CYCLES),
+                                    step_count(s, VT_COUNT_INSTRUCTIONS),
+                                    step_count(s, VT_COUNT_MISSES)};
     return v[column];
 }
 
@@ -86,7 +92,11 @@ static void put_steps(vt_json *w, const story_record *r, int32_t *list, int32_t 
     find_tokens(r, token);
     story_open_list(w, "steps", n, left_out, "no step of it is in the recorder's rings");
     vt_json_open(w, "columns", '{');
+    unsigned counted = story_counted(r);
     for (int c = 0; c < STEP_COLUMNS; c++) {
+        int counter = c - (STEP_COLUMNS - VT_COUNTERS);
+        if (counter >= 0 && !(counted >> counter & 1))
+            continue;
         for (int32_t i = 0; i < n; i++)
             v[i] = step_value(&r->step[list[i]], list[i] > 0 ? &r->step[list[i] - 1] : NULL,
                               token[list[i]], story_origin(r), c);

@@ -3,7 +3,8 @@
 
 The golden pages are those of the experiments that have no listing of the program's own rows. After a wanted change of
 their words: vitrine lab experiments report --results tests/golden/labs --machine golden, and keep the pages named here."""
-import os, re, shutil, tempfile
+import html, os, re, shutil, tempfile
+from html.parser import HTMLParser
 
 from tap import *
 
@@ -12,7 +13,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden", "labs")
 SCRATCH = tempfile.mkdtemp(prefix="vitrine-reports-")
 TRACKS = ["sglang", "mini-sglang", "flashinfer", "experiments"]
 PAGES = ["INDEX.md", "environment.md", "plan.md", "experiments.md", "analysis.md", "kernel-dev-guide.md",
-         "final-report.md"]
+         "final-report.md", "final-report.html"]
 KEPT = ["key-findings.md", "experiments.md", "plan.md"]
 
 
@@ -233,7 +234,7 @@ def test_machines_have_pages_of_their_own():
     for track in TRACKS:
         same(pages(root, track), before[track], track)
         for name, text in pages(root, track, "other").items():
-            assert b"machine `other`" in text and b"golden" not in text, f"{track}/{name}"
+            assert re.search(rb"machine (`other`|<code>other</code>)", text) and b"golden" not in text, f"{track}/{name}"
 
 
 # ---- the table of knobs ----
@@ -394,7 +395,7 @@ def test_a_page_that_was_changed_by_hand_is_seen():
     ok("lab", "report", "--results", labs, "--machine", "golden")
     for verb in ("physics", "knobs"):
         ok("lab", verb, "--results", labs)
-    same(regenerated(labs, ["golden"], "equal"), 29)
+    same(regenerated(labs, ["golden"], "equal"), 33)
     with open(os.path.join(labs, "sglang", "reports", "golden", "plan.md"), "a") as f:
         f.write("a sentence of somebody\n")
     try:
@@ -579,12 +580,100 @@ def test_links_of_the_pages_lead_somewhere():
                     continue
                 # a committed page lies in labs/TRACK/reports/MACHINE; the pages under test are below another root
                 at = os.path.normpath(os.path.join("labs", track, "reports", "golden", path or name))
-                made = re.fullmatch(r"labs/[\w-]+/reports/golden/[\w-]+\.md", at)
+                made = re.fullmatch(r"labs/[\w-]+/reports/golden/[\w-]+\.(?:md|html)", at)
                 file = os.path.join(root, *at.split("/")[1:]) if made else os.path.join(ROOT, at)
                 assert os.path.exists(file), f"{track}/{name}: {link}"
                 headings = re.findall(r"^#+ (.*)$", read(file).decode(), re.M) if anchor else []
                 places = [re.sub(r"[^a-z0-9 _-]", "", h.lower()).replace(" ", "-") for h in headings]
                 assert not anchor or anchor in places, f"{track}/{name}: {link}"
+
+
+class Html(HTMLParser):
+    """The elements, attributes and text of a page; an element that is closed out of turn is an error."""
+    VOID = {"meta", "rect"}
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.values, self.words = [], set(), [], []
+        self.feed(page.decode())
+        self.close()
+        same(self.open, [])
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.values += [(tag, k, v) for k, v in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.values += [(tag, k, v) for k, v in attrs]
+
+    def handle_endtag(self, tag):
+        same(self.open.pop(), tag)
+        self.words += [" "] if tag in ("td", "th") else []
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+
+ELEMENTS = {"html", "head", "meta", "title", "style", "body", "header", "main", "nav", "section", "h1", "h2", "h3", "p", "ul", "li",
+            "a", "strong", "code", "pre", "div", "table", "thead", "tbody", "tr", "th", "td", "svg"}
+
+
+def inert(page):
+    """The page, which can run nothing and load nothing."""
+    h = Html(page)
+    assert h.tags <= ELEMENTS, h.tags - ELEMENTS
+    for tag, key, value in h.values:
+        assert not key.startswith("on") and key != "src" and key != "style", (tag, key)
+        if key == "href":
+            assert re.fullmatch(r"https://[^\s]*|[\w./-]*(#[\w-]+)?", value), value
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'") in h.values
+    return h
+
+
+def plain(markdown):
+    """The words of a page of markdown."""
+    text = re.sub(r"^(#+|-( \[[ x]\])?) |^\|[-:|]+\|$|\*\*|`", "", markdown, flags=re.M)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    return html.unescape(text.replace("\\", "")).replace("|", " ").split()
+
+
+def test_the_final_report_as_html_has_the_same_words():
+    root = results("html")
+    for track in TRACKS:
+        report(root, track)
+        made = pages(root, track)
+        h = inert(made["final-report.html"])
+        body = "".join(h.words).split("experiments: final report" if track == "experiments" else f"{track}: final report", 2)[2]
+        words = body.replace("\u2611", "").replace("\u2610", "").replace("|", " ").split()
+        want = plain(made["final-report.md"].decode().split("\n", 1)[1])
+        titles = plain("\n".join(re.findall(r"^## (.*)$", made["final-report.md"].decode(), re.M)))
+        at = next(i for i in range(len(words)) if words[i:i + len(titles)] == titles)  # the links to the sections
+        same(words[:at] + words[at + len(titles):], want, track)
+        assert b"<svg" in made["final-report.html"] or track not in ("experiments", "mini-sglang"), track
+
+
+def test_the_html_of_hostile_results_is_inert():
+    root = results("html-hostile")
+    bad = ['<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', "[x](javascript:alert(1))", "a **b <i>", "`<b>`", "&lt;b",
+           "[x](//evil.example/)", "| a | b |", "</section></main>", "\n## <u>", "<!--", "&#60;script>", "\\<script>", "[[a](b)](c)"]
+
+    def spoil(j):
+        j["findings"] = [{"rule": b, "text": b} for b in bad]
+        j["knobs"] = [knob(b, 2.0, why=b, where=b) for b in bad]
+        j["files"] = [{"name": b, "what": b} for b in bad]
+        j["machine"]["name"] = "</style><script>1</script>"
+        j["checks"] = [{"ok": False, "text": b} for b in bad]
+        j["items"]["timeline"] = {"missing": " ".join(bad)}
+    for n, name in enumerate(["start_server", "baseline_benchmark", "profile_requests", "timeline_profile"], 1):
+        change(root, "experiments", f"{n}_{name}.json", spoil)
+    report(root, "experiments")
+    page = pages(root, "experiments")["final-report.html"]
+    h = inert(page)
+    assert "<script>alert(1)</script>" in "".join(h.words)
+    same(page.count(b"<script"), 0)
 
 
 def test_every_card_is_in_the_catalogue():
@@ -616,6 +705,8 @@ PARTS = {
                         "### High", "### Medium", "### Low", "### Not to be done", "## Bottlenecks, ranked",
                         "## What is right", "## What is to improve", "## Lessons", "## Criteria",
                         "## Published numbers beside these", "## Files", "## Next steps", "## Not measured here"],
+    "final-report.html": ['<meta http-equiv="Content-Security-Policy"', '<a href="#summary">Summary</a>',
+                          '<section id="not-measured-here"><h2>Not measured here</h2>'],
     "key-findings.md": ["## Performance baseline", "## Prefix cache", "## TP scaling", "## Kernels",
                         "| kernel | share of the time | observation |", "## Where a request's time goes"]}
 

@@ -2,7 +2,7 @@
  *
  * report.c loads the results; view.c, catalogue.c and view_files.c make the view of them, in which
  * every text and figure is; pages/NAME.jinja has the words of each page around them, and
- * pages/shared.jinja macros that all pages use. */
+ * pages/shared.jinja macros that all pages use. html.c makes HTML of a page's markdown. */
 #ifndef VT_LAB_REPORT_INSIDE_H
 #define VT_LAB_REPORT_INSIDE_H
 
@@ -107,6 +107,8 @@ bool report_view_ranges(const report *r, json_t *view);
 /* Adds what the files of the experiments tell; false: out of memory. In report/view_files.c. */
 bool report_view_files(const report *r, json_t *view);
 
+/* A page of markdown, of n bytes, as a page of HTML. In report/html.c. */
+void report_html(const char *markdown, size_t n, vt_buf *b);
 /* Writes a page from its template, pages/NAME.jinja, and the view. */
 vt_status report_write_page(const report_page *page, json_t *view, vt_buf *b, vt_err *err);
 

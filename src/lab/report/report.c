@@ -26,6 +26,7 @@ const report_page report_pages[] = {
     {"analysis.md", "a box a kernel: execution, performance, hardware, class, insight"},
     {"kernel-dev-guide.md", "where the code is, how to profile it, how to add a kernel"},
     {"final-report.md", "findings, opportunities with verdicts, criteria, what was not measured"},
+    {"final-report.html", "the final report as one file of HTML, with bars; it loads nothing"},
     {"key-findings.md", "four tables: baseline, prefix cache, scaling, kernels", true},
     {0}};
 
@@ -204,22 +205,39 @@ static void add_template(vt_buf *source, const char *name)
             vt_buf_add(source, f->text, f->size);
 }
 
-vt_status report_write_page(const report_page *page, json_t *view, vt_buf *b, vt_err *err)
+static vt_status write_markdown(const char *page, json_t *view, vt_buf *b, vt_err *err)
 {
     char name[64];
     vt_buf source = {0};
     vt_template *t = NULL;
-    snprintf(name, sizeof name, "%s.jinja", page->name);
+    snprintf(name, sizeof name, "%s.jinja", page);
     add_template(&source, "shared.jinja");
     add_template(&source, name);
     vt_buf_putc(&source, '\n'); /* a template's last line break is not of its text */
     vt_status status = source.failed || !view
-                           ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", page->name)
+                           ? vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", page)
                            : vt_template_parse(name, source.data, source.len, &t, err);
     if (status == VT_OK)
         status = vt_template_render_object(t, view, &(vt_template_limits){0}, b, err);
     vt_template_free(t);
     vt_buf_release(&source);
+    return status;
+}
+
+/* "NAME.html" is made from the markdown of "NAME.md". */
+vt_status report_write_page(const report_page *page, json_t *view, vt_buf *b, vt_err *err)
+{
+    char name[64];
+    vt_buf markdown = {0};
+    size_t stem = strcspn(page->name, ".");
+    if (strcmp(page->name + stem, ".html") != 0)
+        return write_markdown(page->name, view, b, err);
+    snprintf(name, sizeof name, "%.*s.md", (int)stem, page->name);
+    vt_status status = write_markdown(name, view, &markdown, err);
+    if (status == VT_OK)
+        report_html(markdown.data ? markdown.data : "", markdown.len, b);
+    b->failed |= markdown.failed;
+    vt_buf_release(&markdown);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Reports: pages in markdown, generated from the results of one machine's folder.
+/* Reports: pages in markdown, one of them as HTML too, generated from the results of one machine's folder.
  *
  *   ROOT/TRACK/results/MACHINE/NN_name.json  -->  ROOT/TRACK/reports/MACHINE/INDEX.md, plan.md, ...
  *

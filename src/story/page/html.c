@@ -115,25 +115,34 @@ static void put_base64(vt_buf *b, const char hex[HASH_HEX])
     vt_buf_putc(b, '=');
 }
 
-/* The head: one script may run, the one whose hash stands here. */
-static void put_head(vt_buf *out, const char *title)
+/* Lets one script run, the one whose hash stands here. */
+static void put_script_policy(vt_buf *out)
 {
-    const page_file *script = file_named("page.js"), *style = file_named("page.css");
+    const page_file *script = file_named("page.js");
     hash_state hash;
     char hex[HASH_HEX];
     hash_init(&hash, HASH_SHA256);
     hash_add(&hash, script->text, script->size);
     hash_finish(&hash, hex);
+    vt_buf_puts(out, "; script-src 'sha256-");
+    put_base64(out, hex);
+    vt_buf_putc(out, '\'');
+}
+
+void html_head(vt_buf *out, const char *title, const char *style, bool scripted)
+{
+    const page_file *all = file_named("page.css");
     vt_buf_puts(out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                     "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-                     "script-src 'sha256-");
-    put_base64(out, hex);
-    vt_buf_puts(out, "'\">\n<title>");
+                     "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'");
+    if (scripted)
+        put_script_policy(out);
+    vt_buf_puts(out, "\">\n<title>");
     html_text(out, title);
     vt_buf_puts(out, "</title>\n<style>\n");
-    vt_buf_add(out, style->text, style->size);
+    vt_buf_add(out, all->text, all->size);
+    vt_buf_puts(out, style);
     vt_buf_puts(out, "</style>\n</head>\n<body>\n");
 }
 
@@ -175,7 +184,7 @@ static void put_page(vt_buf *out, const page *p, const trace *t)
     int32_t i = 0;
     vt_buf_printf(&title, "%s: a story of vitrine",
                   story_text(story_get(p->story, "model"), "name", model));
-    put_head(out, title.data ? title.data : "a story of vitrine");
+    html_head(out, title.data ? title.data : "a story of vitrine", "", true);
     out->failed |= title.failed;
     vt_buf_release(&title);
     /* what comes before the first heading is about the whole */

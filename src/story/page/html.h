@@ -1,4 +1,5 @@
-/* The parts of a story's page of HTML: sections (html_rows.c) and drawings (html_draw.c). */
+/* The parts of a page of HTML: its head, and of a story sections (html_rows.c) and drawings
+ * (html_draw.c). */
 #ifndef VT_STORY_HTML_H
 #define VT_STORY_HTML_H
 
@@ -6,6 +7,12 @@
 
 /* Text with &, <, >, " and ' as entities: it may stand in an element or in a quoted attribute. */
 void html_text(vt_buf *b, const char *text);
+/* From the doctype to the beginning of the body: the style of all pages and `style` after it ("":
+ * nothing), and a policy by which nothing is loaded. One script may run, the story's, if the page
+ * is `scripted`; else none. */
+void html_head(vt_buf *b, const char *title, const char *style, bool scripted);
+/* A bar of a share of the whole, from `from` on; nothing where one of them is NAN. */
+void html_bar(vt_buf *b, double from, double share);
 /* A section with all of its rows. */
 void html_section(vt_buf *b, const page_section *s);
 /* The gaps between the tokens of the request; nothing where the story has fewer than two. */

@@ -19,8 +19,7 @@ static void element(vt_buf *b, const char *tag, const char *class, const page_ce
     vt_buf_printf(b, "</%s>", tag);
 }
 
-/* A bar of a share of the whole, from `from` on; nothing where it is not known. */
-static void bar(vt_buf *b, double from, double share)
+void html_bar(vt_buf *b, double from, double share)
 {
     if (!isfinite(from) || !isfinite(share))
         return;
@@ -129,13 +128,13 @@ static void barred(vt_buf *b, const page_row *r)
     if (!op)
         element(b, "span", "how", &c[1]);
     if (span) {
-        bar(b, c[2].value, c[2].share);
+        html_bar(b, c[2].value, c[2].share);
     } else {
         const page_cell *of = op ? &c[0] : &c[2];
         if (!op)
             element(b, "span", "time", of);
         percent(b, of->share);
-        bar(b, 0, of->share);
+        html_bar(b, 0, of->share);
         for (int32_t i = op ? 1 : 3; i < r->n_cells && i < 5; i++)
             element(b, "span", "text", &c[i]);
     }

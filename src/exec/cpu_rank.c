@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "ops/calls/on_cpu.h"
 
 enum {
     RING_USES = 1 << 13 /* one a step, or one for several steps shorter than VT_USE_EVERY_NS */

@@ -39,6 +39,7 @@
 
 #include "base/err.h"
 #include "exec/cuda_inside.h"
+#include "ops/calls/on_cpu.h"
 
 /* Reserves n elements of `size` bytes at *at and moves *at after them, 16-byte aligned. Returns
  * the offset of the first. */

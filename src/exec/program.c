@@ -558,17 +558,6 @@ void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                                                                               : size->rows;
 }
 
-vt_size vt_size_of(const vt_batch *b)
-{
-    return (vt_size){.tokens = b->n_tokens,
-                     .seqs = b->n_seqs,
-                     .rows = b->n_rows,
-                     .decodes = b->n_decode,
-                     .decode_tokens = vt_decode_tokens(b),
-                     .prefills = b->n_seqs - b->n_decode,
-                     .copies = b->n_copies};
-}
-
 /* The number that decides whether a call runs (it is above 0) and with which implementation. */
 static int32_t deciding(const vt_call *c, const vt_size *size)
 {

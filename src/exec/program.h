@@ -114,8 +114,6 @@ void vt_program_free(vt_program *p);
 void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                      const vt_sample_row *rows);
 
-/* The size of a step that is not padded. */
-vt_size vt_size_of(const vt_batch *batch);
 /* Returns true if a step of this size runs the call. */
 bool vt_call_active(const vt_call *c, const vt_size *size);
 /* Which of the call's choices a step of this size takes. */

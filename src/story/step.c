@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "ops/calls/on_cpu.h"
 
 struct story_step {
     const vt_program *program;

@@ -110,19 +110,6 @@ static bool args_on_cuda(const vt_op *op, const vt_impl *impl, void *args, vt_ar
 
 /* ---- checks ---- */
 
-static vt_size size_of(const vt_batch *b)
-{
-    if (!b)
-        return (vt_size){0};
-    return (vt_size){.tokens = b->n_tokens,
-                     .seqs = b->n_seqs,
-                     .rows = b->n_rows,
-                     .decodes = b->n_decode,
-                     .decode_tokens = vt_decode_tokens(b),
-                     .prefills = b->n_seqs - b->n_decode,
-                     .copies = b->n_copies};
-}
-
 static void check_cut(const char *op, const vt_impl *impl, const vt_case *c, const vt_cut *cut)
 {
     if (cut->shape[0] == 0)
@@ -188,7 +175,7 @@ static int32_t check_case(const vt_op *op, const vt_impl *impl, const vt_case *c
     vt_arena_init(&arena, (size_t)1 << 31);
     void *args = op->make_args(c, 1, &arena, outputs, &n_outputs);
     assert_non_null(args);
-    vt_size size = size_of(vt_op_batch(op, args));
+    vt_size size = vt_size_of(vt_op_batch(op, args));
     bool made = cuda ? args_on_cuda(op, impl, args, &arena) : case_pack(op, impl, args, &arena);
     bool empty = outputs[0]->dim[0] == 0; /* such a call does nothing */
     if (made && !empty && vt_impl_fits(impl, args, &t, NULL)) {

@@ -99,15 +99,7 @@ void lab_call_release(lab_call *c)
 
 static vt_size size_of_args(const lab_call *c)
 {
-    const vt_batch *b = c->batch;
-    if (!b)
-        return vt_size_most(&c->target.limits);
-    return (vt_size){.tokens = b->n_tokens,
-                     .seqs = b->n_seqs,
-                     .rows = b->n_rows,
-                     .decodes = b->n_decode,
-                     .decode_tokens = vt_decode_tokens(b),
-                     .prefills = b->n_seqs - b->n_decode};
+    return c->batch ? vt_size_of(c->batch) : vt_size_most(&c->target.limits);
 }
 
 const vt_impl *lab_call_row(const lab_call *c, const char *impl, const vt_size *size)

@@ -22,7 +22,7 @@ int64_t vt_op_output_rows(const vt_op *op, const void *args)
     return 0;
 }
 
-static vt_size size_of(const vt_batch *b)
+vt_size vt_size_of(const vt_batch *b)
 {
     if (!b)
         return (vt_size){0};
@@ -40,7 +40,7 @@ vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const voi
 {
     vt_limits limits = case_limits(n_workers);
     const vt_batch *batch = vt_op_batch(op, args);
-    *c = (on_cpu){.target = vt_target_cpu(vt_cpu_get()->level, &limits), .size = size_of(batch)};
+    *c = (on_cpu){.target = vt_target_cpu(vt_cpu_get()->level, &limits), .size = vt_size_of(batch)};
     vt_target *t = &c->target;
     t->workspace_bytes = impl->workspace ? impl->workspace(args, t) : 0;
     c->workspace = vt_aligned_alloc(VT_CACHE_LINE,

@@ -18,6 +18,9 @@ const vt_batch *vt_op_batch(const vt_op *op, const void *args);
 /* The number of rows of the first tensor that the op writes; 0: it writes none. */
 int64_t vt_op_output_rows(const vt_op *op, const void *args);
 
+/* The size of a call or a step that is not padded; all 0 where there is no batch. */
+vt_size vt_size_of(const vt_batch *batch);
+
 /* Makes the memory for calls of `impl` with args of this shape on n_workers workers. The workspace
  * is not cleared. */
 vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const void *args,

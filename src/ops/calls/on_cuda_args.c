@@ -329,14 +329,8 @@ static void set_size(on_cuda *c, const void *args)
     for (int32_t s = 0; b->kv_len && s < b->n_seqs; s++)
         context = b->kv_len[s] > context ? b->kv_len[s] : context;
     c->batch = b;
-    c->size = (vt_size){.tokens = b->n_tokens,
-                        .seqs = b->n_seqs,
-                        .rows = b->n_rows,
-                        .decodes = b->n_decode,
-                        .decode_tokens = vt_decode_tokens(b),
-                        .prefills = b->n_seqs - b->n_decode,
-                        .copies = b->n_copies,
-                        .bucket = c->gpu->padded};
+    c->size = vt_size_of(b);
+    c->size.bucket = c->gpu->padded;
     int32_t seqs = b->n_copies > b->n_seqs ? b->n_copies : b->n_seqs;
     c->target.limits = (vt_limits){.max_tokens = at_least_one(b->n_tokens),
                                    .max_seqs = at_least_one(seqs),

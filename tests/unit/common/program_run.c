@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "device/cpu.h"
+#include "ops/calls/on_cpu.h"
 
 enum { PLAN_BYTES = 1 << 16 };
 

@@ -23,6 +23,12 @@ extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublasl
     linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,
     linear_cuda_quant_sm90, linear_cuda_quant_panels, linear_cuda_any_impl;
 
+/* The members of a row on a GPU whose functions are embed_run and embed_describe:
+ * CUDA_ROW("gather", embed, embed_supports). */
+#define CUDA_ROW(label, functions, takes)                                               \
+    .name = label, .device = VT_DEVICE_CUDA, .supports = takes, .run = functions##_run, \
+    .describe = functions##_describe
+
 /* Returns true if a KV pool on a GPU may have elements of this type. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }
 

@@ -485,6 +485,9 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const voi
     vt_err err = {0};
     cuda_launch launch = *asked;
     const cuda_launch *l = &launch;
+    bool empty = l->grid[0] == 0 || l->grid[1] == 0; /* a call of no tokens: nothing to do */
+    if (empty && !lane->collect)
+        return VT_OK;
     if (lane->replace &&
         lane->replace(lane->replace_user, lane, &launch, params, params_bytes, &err) != VT_OK)
         return lane_fail(lane, &err);

@@ -67,10 +67,5 @@ static void all_gather_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_grid(out, t, &l, 4 * vector_of(a));
 }
 
-const vt_impl all_gather_cuda = {.name = "one-shot",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = all_gather_supports,
-                                 .run = all_gather_run,
-                                 .describe = all_gather_describe,
-                                 .plan = &all_gather_plan};
+const vt_impl all_gather_cuda = {CUDA_ROW("one-shot", all_gather, all_gather_supports),
+                                 .fixed_order = true, .plan = &all_gather_plan};

@@ -152,28 +152,12 @@ static void two_shot_describe(const void *args, const vt_target *t, const vt_siz
     describe(args, t, size, TWO_SHOT, out);
 }
 
-const vt_impl all_reduce_push = {.name = "push",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = push_supports,
-                                 .suits = push_suits,
-                                 .run = push_run,
-                                 .describe = push_describe,
-                                 .plan = &all_reduce_plan};
+const vt_impl all_reduce_push = {CUDA_ROW("push", push, push_supports), .fixed_order = true,
+                                 .suits = push_suits, .plan = &all_reduce_plan};
 
-const vt_impl all_reduce_one_shot = {.name = "one-shot",
-                                     .device = VT_DEVICE_CUDA,
-                                     .fixed_order = true,
-                                     .supports = one_shot_supports,
-                                     .suits = one_shot_suits,
-                                     .run = one_shot_run,
-                                     .describe = one_shot_describe,
+const vt_impl all_reduce_one_shot = {CUDA_ROW("one-shot", one_shot, one_shot_supports),
+                                     .fixed_order = true, .suits = one_shot_suits,
                                      .plan = &all_reduce_plan};
 
-const vt_impl all_reduce_two_shot = {.name = "two-shot",
-                                     .device = VT_DEVICE_CUDA,
-                                     .fixed_order = true,
-                                     .supports = two_shot_supports,
-                                     .run = two_shot_run,
-                                     .describe = two_shot_describe,
-                                     .plan = &all_reduce_plan};
+const vt_impl all_reduce_two_shot = {CUDA_ROW("two-shot", two_shot, two_shot_supports),
+                                     .fixed_order = true, .plan = &all_reduce_plan};

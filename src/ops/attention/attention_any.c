@@ -76,16 +76,7 @@ static void prefill_any_describe(const void *args, const vt_target *t, const vt_
     describe(args, t, of.prefills, of.tokens - of.decodes, launch_of(args, false, items), out);
 }
 
-const vt_impl attention_decode_any = {.name = "any",
-                                      .device = VT_DEVICE_CUDA,
-                                      .fixed_order = true,
-                                      .supports = attention_any_supports,
-                                      .run = decode_any_run,
-                                      .describe = decode_any_describe};
-const vt_impl attention_prefill_any = {.name = "any",
-                                       .device = VT_DEVICE_CUDA,
-                                       .fixed_order = true,
-                                       .supports = attention_any_supports,
-                                       .run = prefill_any_run,
-                                       .describe = prefill_any_describe,
-                                       .plan = &attention_tiles_64};
+const vt_impl attention_decode_any = {CUDA_ROW("any", decode_any, attention_any_supports),
+                                      .fixed_order = true};
+const vt_impl attention_prefill_any = {CUDA_ROW("any", prefill_any, attention_any_supports),
+                                       .fixed_order = true, .plan = &attention_tiles_64};

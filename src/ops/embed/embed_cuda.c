@@ -35,8 +35,6 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
 {
     const embed_args *a = args;
     int64_t tokens = a->y->dim[0];
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     embed_params p = {.table = a->table->data,
                       .tokens = *a->tokens,
                       .pool = a->token_pool ? *a->token_pool : NULL,
@@ -61,10 +59,5 @@ static void embed_describe(const void *args, const vt_target *t, const vt_size *
 
 /* The table has the form of a linear op's weight, so that a model whose head is its embedding needs
  * one copy of it. */
-const vt_impl embed_cuda_impl = {.name = "gather",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = embed_supports,
-                                 .run = embed_run,
-                                 .describe = embed_describe,
+const vt_impl embed_cuda_impl = {CUDA_ROW("gather", embed, embed_supports), .fixed_order = true,
                                  .packing = &linear_table_packing};

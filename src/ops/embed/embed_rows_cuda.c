@@ -72,8 +72,6 @@ static cuda_launch launch_of(const embed_args *a, const vt_target *t, const rows
 static vt_status rows_run(const embed_args *a, const vt_lane *lane, const rows_form *f)
 {
     int64_t tokens = a->y->dim[0];
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     embed_params p = {.table = a->table->data,
                       .tokens = *a->tokens,
                       .pool = a->token_pool ? *a->token_pool : NULL,

@@ -49,8 +49,6 @@ static vt_status run(const void *args, const vt_lane *lane, int32_t cols)
 {
     const gated_delta_args *a = args;
     const vt_batch *b = a->batch;
-    if (b->n_seqs == 0 && !lane->cuda->collect)
-        return VT_OK;
     gated_delta_params p = {.x = a->x->data,
                             .a = a->a->data,
                             .b = a->b->data,
@@ -73,8 +71,8 @@ static vt_status run(const void *args, const vt_lane *lane, int32_t cols)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-static vt_status run_decode(const void *args, const vt_lane *lane) { return run(args, lane, 2); }
-static vt_status run_prefill(const void *args, const vt_lane *lane) { return run(args, lane, 1); }
+static vt_status decode_run(const void *args, const vt_lane *lane) { return run(args, lane, 2); }
+static vt_status prefill_run(const void *args, const vt_lane *lane) { return run(args, lane, 1); }
 
 static void describe(const gated_delta_args *a, const vt_target *t, const vt_size *size,
                      int32_t cols, vt_cut *out)
@@ -87,27 +85,17 @@ static void describe(const gated_delta_args *a, const vt_target *t, const vt_siz
     vt_cut_grid(out, t, &l, cols * (int32_t)sizeof(float));
 }
 
-static void describe_decode(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void decode_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     describe(args, t, size, 2, out);
 }
 
-static void describe_prefill(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void prefill_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     describe(args, t, size, 1, out);
 }
 
-const vt_impl gated_delta_cuda_decode = {.name = "decode",
-                                         .device = VT_DEVICE_CUDA,
-                                         .fixed_order = true,
-                                         .supports = decode_supports,
-                                         .suits = decode_suits,
-                                         .run = run_decode,
-                                         .describe = describe_decode};
-
-const vt_impl gated_delta_cuda_prefill = {.name = "prefill",
-                                          .device = VT_DEVICE_CUDA,
-                                          .fixed_order = true,
-                                          .supports = supports,
-                                          .run = run_prefill,
-                                          .describe = describe_prefill};
+const vt_impl gated_delta_cuda_decode = {CUDA_ROW("decode", decode, decode_supports),
+                                         .fixed_order = true, .suits = decode_suits};
+const vt_impl gated_delta_cuda_prefill = {CUDA_ROW("prefill", prefill, supports),
+                                          .fixed_order = true};

@@ -6,7 +6,7 @@
 #include "ops/gated_norm/gated_norm_impls.h"
 #include "ops/gated_norm/gated_norm_params.h"
 
-static bool supports(const void *args, const vt_target *t, const vt_size *upto)
+static bool gated_norm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const gated_norm_args *a = args;
@@ -30,13 +30,11 @@ static cuda_launch launch_of(const gated_norm_args *a, int64_t tokens)
                          .threads = 256};
 }
 
-static vt_status run(const void *args, const vt_lane *lane)
+static vt_status gated_norm_run(const void *args, const vt_lane *lane)
 {
     const gated_norm_args *a = args;
     int64_t tokens = a->y->dim[0];
     int32_t heads = (int32_t)(a->y->dim[1] / a->weight->dim[0]);
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     gated_norm_params p = {.x = a->x->data,
                            .z = a->z->data,
                            .weight = a->weight->data,
@@ -51,7 +49,8 @@ static vt_status run(const void *args, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-static void describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void gated_norm_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
 {
     const gated_norm_args *a = args;
     int64_t dim = a->weight->dim[0], rows = vt_size_rows(a->y, size);
@@ -61,9 +60,5 @@ static void describe(const void *args, const vt_target *t, const vt_size *size, 
     vt_cut_grid(out, t, &l, has_vectors(a) ? 8 : 2);
 }
 
-const vt_impl gated_norm_cuda = {.name = "heads",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = supports,
-                                 .run = run,
-                                 .describe = describe};
+const vt_impl gated_norm_cuda = {CUDA_ROW("heads", gated_norm, gated_norm_supports),
+                                 .fixed_order = true};

@@ -36,8 +36,6 @@ static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, bool fast)
 static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
 {
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->collect)
-        return VT_OK;
     kv_store_params p = {a->k->data,
                          a->v->data,
                          a->k_pool->data,
@@ -83,15 +81,6 @@ static vt_status any_run(const void *args, const vt_lane *lane)
     return launch(args, lane->cuda, false);
 }
 
-const vt_impl kv_store_cuda_impl = {.name = "scatter",
-                                    .device = VT_DEVICE_CUDA,
-                                    .fixed_order = true,
-                                    .supports = kv_store_supports,
-                                    .run = kv_store_run,
-                                    .describe = kv_store_describe};
-const vt_impl kv_store_cuda_any_impl = {.name = "any",
-                                        .device = VT_DEVICE_CUDA,
-                                        .fixed_order = true,
-                                        .supports = any_supports,
-                                        .run = any_run,
-                                        .describe = any_describe};
+const vt_impl kv_store_cuda_impl = {CUDA_ROW("scatter", kv_store, kv_store_supports),
+                                    .fixed_order = true};
+const vt_impl kv_store_cuda_any_impl = {CUDA_ROW("any", any, any_supports), .fixed_order = true};

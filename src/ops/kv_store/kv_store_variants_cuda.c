@@ -37,8 +37,6 @@ static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, store_form 
 static vt_status variant_run(const kv_store_args *a, const vt_lane *lane, store_form form)
 {
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     kv_store_variants_params p = {.k = a->k->data,
                                   .v = a->v->data,
                                   .k_pool = a->k_pool->data,
@@ -100,12 +98,7 @@ static vt_cost two_extra(const void *args, const vt_batch *batch)
     };
 }
 
-const vt_impl kv_store_k_then_v = {.name = "k-then-v",
-                                   .device = VT_DEVICE_CUDA,
-                                   .fixed_order = true,
-                                   .supports = variant_supports,
-                                   .run = two_run,
-                                   .describe = two_describe,
+const vt_impl kv_store_k_then_v = {CUDA_ROW("k-then-v", two, variant_supports), .fixed_order = true,
                                    .extra = two_extra};
 
 /* ---- async ---- */
@@ -120,12 +113,7 @@ static void async_describe(const void *args, const vt_target *t, const vt_size *
     variant_describe(args, t, size, ASYNC, out);
 }
 
-const vt_impl kv_store_async = {.name = "async",
-                                .device = VT_DEVICE_CUDA,
-                                .fixed_order = true,
-                                .supports = variant_supports,
-                                .run = async_run,
-                                .describe = async_describe};
+const vt_impl kv_store_async = {CUDA_ROW("async", async, variant_supports), .fixed_order = true};
 
 /* ---- by-slot ---- */
 
@@ -181,11 +169,5 @@ static vt_cost sorted_extra(const void *args, const vt_batch *batch)
     return two_extra(args, batch);
 }
 
-const vt_impl kv_store_by_slot = {.name = "by-slot",
-                                  .device = VT_DEVICE_CUDA,
-                                  .fixed_order = true,
-                                  .supports = variant_supports,
-                                  .run = sorted_run,
-                                  .describe = sorted_describe,
-                                  .plan = &place_plan,
-                                  .extra = sorted_extra};
+const vt_impl kv_store_by_slot = {CUDA_ROW("by-slot", sorted, variant_supports),
+                                  .fixed_order = true, .plan = &place_plan, .extra = sorted_extra};

@@ -50,12 +50,5 @@ static void linear_any_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_grid(out, t, &l, 2);
 }
 
-const vt_impl linear_cuda_any_impl = {
-    .name = "any",
-    .device = VT_DEVICE_CUDA,
-    .fixed_order = true,
-    .packing = &linear_dense_packing,
-    .supports = linear_any_supports,
-    .run = linear_any_run,
-    .describe = linear_any_describe,
-};
+const vt_impl linear_cuda_any_impl = {CUDA_ROW("any", linear_any, linear_any_supports),
+                                      .fixed_order = true, .packing = &linear_dense_packing};

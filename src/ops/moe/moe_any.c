@@ -31,8 +31,6 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
 {
     const moe_route_args *a = args;
     int64_t tokens = a->x->dim[0];
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     moe_route_params p = {.x = a->x->data,
                           .router = a->router->data,
                           .expert = a->expert->data,
@@ -82,8 +80,6 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     const moe_linear_args *a = args;
     vt_cuda_lane *l = lane->cuda;
     int64_t tokens = a->x->dim[0], slots = tokens * a->expert->dim[1], ffn = a->down[0].cols;
-    if (tokens == 0 && !l->collect)
-        return VT_OK;
     if ((size_t)(slots * ffn) * 2 > lane->workspace_bytes && !l->collect) {
         vt_fail(&l->err, VT_ERR_MEMORY,
                 "moe_linear: %lld slots of %lld elements are beyond %zu bytes of workspace",
@@ -123,18 +119,8 @@ static void linear_any_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_grid(out, t, &l, 2);
 }
 
-const vt_impl moe_route_cuda_any_impl = {.name = "any",
-                                         .device = VT_DEVICE_CUDA,
-                                         .fixed_order = true,
-                                         .supports = route_any_supports,
-                                         .run = route_any_run,
-                                         .describe = route_any_describe,
-                                         .plan = &moe_cuda_tokens_plan};
-const vt_impl moe_linear_cuda_any_impl = {.name = "any",
-                                          .device = VT_DEVICE_CUDA,
-                                          .fixed_order = true,
-                                          .supports = linear_any_supports,
-                                          .run = linear_any_run,
-                                          .describe = linear_any_describe,
-                                          .packing = &linear_dense_packing,
+const vt_impl moe_route_cuda_any_impl = {CUDA_ROW("any", route_any, route_any_supports),
+                                         .fixed_order = true, .plan = &moe_cuda_tokens_plan};
+const vt_impl moe_linear_cuda_any_impl = {CUDA_ROW("any", linear_any, linear_any_supports),
+                                          .fixed_order = true, .packing = &linear_dense_packing,
                                           .workspace = moe_cuda_workspace};

@@ -336,12 +336,6 @@ static vt_cost linear_extra(const void *args, const vt_batch *batch)
     return (vt_cost){.read.weights = more * (pairs < a->n_experts ? pairs : a->n_experts)};
 }
 
-const vt_impl moe_linear_cuda_impl = {.name = "grouped",
-                                      .device = VT_DEVICE_CUDA,
-                                      .fixed_order = true,
-                                      .supports = linear_supports,
-                                      .run = linear_run,
-                                      .describe = linear_describe,
-                                      .packing = &moe_cuda_packing,
-                                      .workspace = moe_cuda_workspace,
-                                      .extra = linear_extra};
+const vt_impl moe_linear_cuda_impl = {CUDA_ROW("grouped", linear, linear_supports),
+                                      .fixed_order = true, .packing = &moe_cuda_packing,
+                                      .workspace = moe_cuda_workspace, .extra = linear_extra};

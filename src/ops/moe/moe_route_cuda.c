@@ -87,8 +87,6 @@ static vt_status route_run(const void *args, const vt_lane *lane)
 {
     const moe_route_args *a = args;
     int64_t tokens = a->x->dim[0];
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     moe_route_params p = {.x = a->x->data,
                           .router = a->router->data,
                           .expert = a->expert->data,
@@ -143,12 +141,6 @@ static void route_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_grid(out, t, &l, 16);
 }
 
-const vt_impl moe_route_cuda_impl = {.name = "token",
-                                     .device = VT_DEVICE_CUDA,
-                                     .fixed_order = true,
-                                     .supports = route_supports,
-                                     .run = route_run,
-                                     .describe = route_describe,
-                                     .plan = &moe_cuda_tokens_plan,
-                                     .workspace = route_workspace,
+const vt_impl moe_route_cuda_impl = {CUDA_ROW("token", route, route_supports), .fixed_order = true,
+                                     .plan = &moe_cuda_tokens_plan, .workspace = route_workspace,
                                      .tickets = route_tickets};

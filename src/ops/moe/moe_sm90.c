@@ -185,14 +185,10 @@ static void sm90_describe(const void *args, const vt_target *t, const vt_size *s
     out->waves = (double)out->items / out->workers;
 }
 
-const vt_impl moe_linear_sm90_impl = {.name = "grouped_sm90",
-                                      .device = VT_DEVICE_CUDA,
+const vt_impl moe_linear_sm90_impl = {CUDA_ROW("grouped_sm90", sm90, sm90_supports),
                                       .level = 90,
                                       .fixed_order = true,
-                                      .supports = sm90_supports,
                                       .suits = sm90_suits,
-                                      .run = sm90_run,
-                                      .describe = sm90_describe,
                                       .packing = &moe_cuda_packing,
                                       .workspace = moe_cuda_workspace,
                                       .tickets = sm90_tickets};

@@ -102,10 +102,5 @@ static void page_copy_describe(const void *args, const vt_target *t, const vt_si
     vt_cut_grid(out, t, &l, vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]) % 16 == 0 ? 16 : 1);
 }
 
-const vt_impl page_copy_cuda_impl = {.name = "pages",
-                                     .device = VT_DEVICE_CUDA,
-                                     .fixed_order = true,
-                                     .supports = page_copy_supports,
-                                     .run = page_copy_run,
-                                     .describe = page_copy_describe,
-                                     .plan = &copies_plan};
+const vt_impl page_copy_cuda_impl = {CUDA_ROW("pages", page_copy, page_copy_supports),
+                                     .fixed_order = true, .plan = &copies_plan};

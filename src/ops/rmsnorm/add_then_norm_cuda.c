@@ -43,8 +43,6 @@ static vt_status add_run(const rmsnorm_args *a, vt_cuda_lane *lane)
 static vt_status apart_run(const void *args, const vt_lane *lane)
 {
     const rmsnorm_args *a = args;
-    if (a->y->dim[0] == 0 && !lane->cuda->collect)
-        return VT_OK;
     rmsnorm_args norm = norm_of(a);
     vt_status status = add_run(a, lane->cuda);
     return status == VT_OK ? rmsnorm_cuda_impl.run(&norm, lane) : status;
@@ -64,10 +62,5 @@ static vt_cost apart_extra(const void *args, const vt_batch *batch)
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->residual, batch)}};
 }
 
-const vt_impl add_rmsnorm_cuda_apart = {.name = "add-then-norm",
-                                        .device = VT_DEVICE_CUDA,
-                                        .fixed_order = true,
-                                        .supports = apart_supports,
-                                        .run = apart_run,
-                                        .describe = apart_describe,
-                                        .extra = apart_extra};
+const vt_impl add_rmsnorm_cuda_apart = {CUDA_ROW("add-then-norm", apart, apart_supports),
+                                        .fixed_order = true, .extra = apart_extra};

@@ -81,8 +81,6 @@ static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
     const rmsnorm_args *a = args;
     int64_t rows = a->y->dim[0];
     rmsnorm_form f = form_of(a, lane->target, rows);
-    if (rows == 0 && !lane->cuda->collect)
-        return VT_OK;
     rmsnorm_params p = {.x = a->x->data,
                         .row = a->row ? *a->row : NULL,
                         .weight = a->weight->data,
@@ -108,15 +106,7 @@ static void rmsnorm_describe(const void *args, const vt_target *t, const vt_size
     vt_cut_roles(out, f.ctas > vt_cut_ctas(&f.launch) ? "CTAs that walk the rows" : NULL, NULL);
 }
 
-const vt_impl rmsnorm_cuda_impl = {.name = "rows",
-                                   .device = VT_DEVICE_CUDA,
-                                   .fixed_order = true,
-                                   .supports = rmsnorm_supports,
-                                   .run = rmsnorm_run,
-                                   .describe = rmsnorm_describe};
-const vt_impl add_rmsnorm_cuda_impl = {.name = "rows",
-                                       .device = VT_DEVICE_CUDA,
-                                       .fixed_order = true,
-                                       .supports = rmsnorm_supports,
-                                       .run = rmsnorm_run,
-                                       .describe = rmsnorm_describe};
+const vt_impl rmsnorm_cuda_impl = {CUDA_ROW("rows", rmsnorm, rmsnorm_supports),
+                                   .fixed_order = true};
+const vt_impl add_rmsnorm_cuda_impl = {CUDA_ROW("rows", rmsnorm, rmsnorm_supports),
+                                       .fixed_order = true};

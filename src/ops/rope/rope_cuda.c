@@ -36,8 +36,6 @@ static cuda_launch launch_of(const rope_args *a, const kv_store_args *store, int
 vt_status rope_cuda_launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane)
 {
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->collect)
-        return VT_OK;
     rope_params p = {.q = a->q->data,
                      .k = a->k->data,
                      .position = a->batch->position,
@@ -118,8 +116,6 @@ static vt_status any_run(const void *args, const vt_lane *lane)
 {
     const rope_args *a = args;
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     rope_any_params p = {.q = a->q->data,
                          .k = a->k->data,
                          .position = a->batch->position,
@@ -135,15 +131,5 @@ static vt_status any_run(const void *args, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-const vt_impl rope_cuda_impl = {.name = "heads",
-                                .device = VT_DEVICE_CUDA,
-                                .fixed_order = true,
-                                .supports = rope_cuda_supports,
-                                .run = rope_run,
-                                .describe = rope_describe};
-const vt_impl rope_cuda_any_impl = {.name = "any",
-                                    .device = VT_DEVICE_CUDA,
-                                    .fixed_order = true,
-                                    .supports = any_supports,
-                                    .run = any_run,
-                                    .describe = any_describe};
+const vt_impl rope_cuda_impl = {CUDA_ROW("heads", rope, rope_cuda_supports), .fixed_order = true};
+const vt_impl rope_cuda_any_impl = {CUDA_ROW("any", any, any_supports), .fixed_order = true};

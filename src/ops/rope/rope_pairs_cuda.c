@@ -30,8 +30,6 @@ static vt_status pairs_run(const void *args, const vt_lane *lane)
 {
     const rope_args *a = args;
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     rope_pairs_params p = {.q = a->q->data,
                            .k = a->k->data,
                            .position = a->batch->position,
@@ -54,9 +52,4 @@ static void pairs_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_grid(out, t, &l, 16);
 }
 
-const vt_impl rope_cuda_pairs = {.name = "pairs",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = pairs_supports,
-                                 .run = pairs_run,
-                                 .describe = pairs_describe};
+const vt_impl rope_cuda_pairs = {CUDA_ROW("pairs", pairs, pairs_supports), .fixed_order = true};

@@ -85,22 +85,8 @@ static vt_cost apart_extra(const void *args, const vt_batch *batch)
     return (vt_cost){.read = {.activations = k}, .write = {.activations = k}};
 }
 
-const vt_impl rope_store_cuda_apart = {.name = "apart",
-                                       .device = VT_DEVICE_CUDA,
-                                       .fixed_order = true,
-                                       .supports = apart_supports,
-                                       .run = apart_run,
-                                       .describe = apart_describe,
-                                       .extra = apart_extra};
-const vt_impl rope_store_cuda_impl = {.name = "heads",
-                                      .device = VT_DEVICE_CUDA,
-                                      .fixed_order = true,
-                                      .supports = fused_supports,
-                                      .run = fused_run,
-                                      .describe = fused_describe};
-const vt_impl rope_store_cuda_any_impl = {.name = "any",
-                                          .device = VT_DEVICE_CUDA,
-                                          .fixed_order = true,
-                                          .supports = any_supports,
-                                          .run = any_run,
-                                          .describe = any_describe};
+const vt_impl rope_store_cuda_apart = {CUDA_ROW("apart", apart, apart_supports),
+                                       .fixed_order = true, .extra = apart_extra};
+const vt_impl rope_store_cuda_impl = {CUDA_ROW("heads", fused, fused_supports),
+                                      .fixed_order = true};
+const vt_impl rope_store_cuda_any_impl = {CUDA_ROW("any", any, any_supports), .fixed_order = true};

@@ -226,8 +226,6 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
     const sample_args *a = args;
     const char *side = lane->side;
     int32_t rows = (int32_t)a->logits->dim[0];
-    if (rows == 0 && !lane->cuda->collect)
-        return VT_OK;
     sample_form f = form_of(a, lane->target, rows);
     sample_params p = {.logits = a->logits->data,
                        .rows = lane->plan,
@@ -264,12 +262,6 @@ static void sample_describe(const void *args, const vt_target *t, const vt_size 
     vt_cut_grid(out, t, &l, f.aligned ? 16 : 4);
 }
 
-const vt_impl sample_cuda_impl = {.name = "parts",
-                                  .device = VT_DEVICE_CUDA,
-                                  .fixed_order = true,
-                                  .supports = sample_supports,
-                                  .run = sample_run,
-                                  .describe = sample_describe,
-                                  .plan = &rows_plan,
-                                  .workspace = sample_workspace,
+const vt_impl sample_cuda_impl = {CUDA_ROW("parts", sample, sample_supports), .fixed_order = true,
+                                  .plan = &rows_plan, .workspace = sample_workspace,
                                   .tickets = sample_tickets};

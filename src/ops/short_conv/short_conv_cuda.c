@@ -6,7 +6,7 @@
 #include "ops/short_conv/short_conv_impls.h"
 #include "ops/short_conv/short_conv_params.h"
 
-static bool supports(const void *args, const vt_target *t, const vt_size *upto)
+static bool short_conv_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const short_conv_args *a = args;
@@ -23,12 +23,10 @@ static cuda_launch launch_of(const short_conv_args *a, int64_t tokens)
                          .threads = 256};
 }
 
-static vt_status run(const void *args, const vt_lane *lane)
+static vt_status short_conv_run(const void *args, const vt_lane *lane)
 {
     const short_conv_args *a = args;
     const vt_batch *b = a->batch;
-    if (b->n_tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
     short_conv_params p = {.x = a->x->data,
                            .y = a->y->data,
                            .w = a->w->data,
@@ -45,7 +43,8 @@ static vt_status run(const void *args, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-static void describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void short_conv_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
 {
     const short_conv_args *a = args;
     cuda_launch l = launch_of(a, vt_size_rows(a->y, size));
@@ -54,9 +53,5 @@ static void describe(const void *args, const vt_target *t, const vt_size *size, 
     vt_cut_grid(out, t, &l, 2);
 }
 
-const vt_impl short_conv_cuda = {.name = "tokens",
-                                 .device = VT_DEVICE_CUDA,
-                                 .fixed_order = true,
-                                 .supports = supports,
-                                 .run = run,
-                                 .describe = describe};
+const vt_impl short_conv_cuda = {CUDA_ROW("tokens", short_conv, short_conv_supports),
+                                 .fixed_order = true};

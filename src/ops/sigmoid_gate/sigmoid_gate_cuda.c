@@ -27,8 +27,6 @@ static cuda_launch head_launch(const head_gate_args *a, int64_t tokens, bool spl
 static vt_status head_run(const head_gate_args *a, const vt_lane *lane, bool split)
 {
     int32_t vec;
-    if (a->y->dim[0] == 0 && !lane->cuda->collect)
-        return VT_OK;
     head_gate_params p = {a->x->data, a->y->data, (int32_t)a->x->row_stride,
                           (int32_t)a->y->row_stride, (int32_t)a->y->dim[0]};
     cuda_launch l = head_launch(a, a->y->dim[0], split, &vec);
@@ -73,8 +71,6 @@ static cuda_launch row_launch(int64_t tokens)
 static vt_status row_run(const void *args, const vt_lane *lane)
 {
     const row_gate_args *a = args;
-    if (a->y->dim[0] == 0 && !lane->cuda->collect)
-        return VT_OK;
     row_gate_params p = {.x = a->x->data,
                          .w = a->w->data,
                          .y = a->y->data,
@@ -110,9 +106,4 @@ const vt_impl head_gate_cuda = {.name = "rows",
                                 .run = gate_run,
                                 .describe = head_describe};
 
-const vt_impl row_gate_cuda = {.name = "rows",
-                               .device = VT_DEVICE_CUDA,
-                               .fixed_order = true,
-                               .supports = row_supports,
-                               .run = row_run,
-                               .describe = row_describe};
+const vt_impl row_gate_cuda = {CUDA_ROW("rows", row, row_supports), .fixed_order = true};

@@ -27,8 +27,6 @@ static vt_status silu_mul_run(const void *args, const vt_lane *lane)
 {
     const silu_mul_args *a = args;
     int32_t vec;
-    if (a->y->dim[0] == 0 && !lane->cuda->collect)
-        return VT_OK;
     silu_mul_params p = {a->x->data, a->y->data, (int32_t)a->x->row_stride,
                          (int32_t)a->y->row_stride, (int32_t)a->y->dim[0]};
     cuda_launch l = launch_of(a, a->y->dim[0], &vec);
@@ -46,9 +44,5 @@ static void silu_mul_describe(const void *args, const vt_target *t, const vt_siz
     vt_cut_grid(out, t, &l, 2 * vec);
 }
 
-const vt_impl silu_mul_cuda_impl = {.name = "rows",
-                                    .device = VT_DEVICE_CUDA,
-                                    .fixed_order = true,
-                                    .supports = silu_mul_supports,
-                                    .run = silu_mul_run,
-                                    .describe = silu_mul_describe};
+const vt_impl silu_mul_cuda_impl = {CUDA_ROW("rows", silu_mul, silu_mul_supports),
+                                    .fixed_order = true};

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/tensor.h"
-#include "ops/simd_poly.h"
 
 #define SIMD_ROW(name) name##_avx2
 #define SIMD_NAME "avx2"
@@ -97,31 +96,7 @@ static inline double vd_sum(vd a)
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-static inline vf vf_exp2(vf x)
-{
-    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
-    vf n = _mm256_round_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vf f = vf_sub(bounded, n);
-    vf p = vf_set1(EXP2_C6);
-    p = vf_fma(p, f, vf_set1(EXP2_C5));
-    p = vf_fma(p, f, vf_set1(EXP2_C4));
-    p = vf_fma(p, f, vf_set1(EXP2_C3));
-    p = vf_fma(p, f, vf_set1(EXP2_C2));
-    p = vf_fma(p, f, vf_set1(EXP2_C1));
-    p = vf_fma(p, f, vf_set1(1));
-    __m256i bits = _mm256_slli_epi32(
-        _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    vf in = _mm256_cmp_ps(x, vf_set1(EXP2_MIN), _CMP_NLT_UQ); /* a NaN stays one */
-    return _mm256_and_ps(in, vf_mul(p, _mm256_castsi256_ps(bits)));
-}
-
 static inline vf vf_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
-static inline vf vf_load_f16_n(const uint16_t *p, int n)
-{
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_f16(h);
-}
 static inline void vf_store_f16_n(uint16_t *p, vf v, int n)
 {
     __m128i h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -135,18 +110,19 @@ static inline vf vf_load_bf16(const uint16_t *p)
     __m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
 }
-static inline vf vf_load_bf16_n(const uint16_t *p, int n)
+
+#include "ops/simd_poly.h"
+
+static inline vf vf_exp2(vf x)
 {
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_bf16(h);
-}
-static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_bf16(x[i]);
+    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
+    vf n = _mm256_round_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf f = vf_sub(bounded, n);
+    vf p = exp2_poly(f);
+    __m256i bits = _mm256_slli_epi32(
+        _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    vf in = _mm256_cmp_ps(x, vf_set1(EXP2_MIN), _CMP_NLT_UQ); /* a NaN stays one */
+    return _mm256_and_ps(in, vf_mul(p, _mm256_castsi256_ps(bits)));
 }
 
 /* An e4m3 is an f16 with a different exponent bias: its bits are moved to their places and the
@@ -160,13 +136,6 @@ static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
     __m128i h = _mm_or_si128(sign, _mm_slli_epi16(size, 7));
     h = _mm_or_si128(h, _mm_cmpeq_epi16(size, low)); /* NaN */
     return _mm256_mul_ps(_mm256_cvtph_ps(h), _mm256_set1_ps(256));
-}
-static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_fp8_e4m3(x[i]);
 }
 
 static inline void vf_transpose(vf r[VF])

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "base/tensor.h"
-#include "ops/simd_poly.h"
 
 #define SIMD_ROW(name) name##_avx512
 #define SIMD_NAME "avx512"
@@ -83,22 +82,6 @@ static inline vd vd_add(vd a, vf v)
 }
 static inline double vd_sum(vd a) { return _mm512_reduce_add_pd(_mm512_add_pd(a.lo, a.hi)); }
 
-static inline vf vf_exp2(vf x)
-{
-    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
-    vf n = _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vf f = vf_sub(bounded, n);
-    vf p = vf_set1(EXP2_C6);
-    p = vf_fma(p, f, vf_set1(EXP2_C5));
-    p = vf_fma(p, f, vf_set1(EXP2_C4));
-    p = vf_fma(p, f, vf_set1(EXP2_C3));
-    p = vf_fma(p, f, vf_set1(EXP2_C2));
-    p = vf_fma(p, f, vf_set1(EXP2_C1));
-    p = vf_fma(p, f, vf_set1(1));
-    __mmask16 in = _mm512_cmp_ps_mask(x, vf_set1(EXP2_MIN), _CMP_NLT_UQ); /* a NaN stays one */
-    return _mm512_maskz_scalef_ps(in, p, n);
-}
-
 static inline vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 static inline vf vf_load_f16_n(const uint16_t *p, int n)
 {
@@ -117,16 +100,22 @@ static inline vf vf_load_bf16(const uint16_t *p)
 {
     return bf16_to_f32(_mm256_loadu_si256((const __m256i *)p));
 }
+
+#define SIMD_MASKED
+#include "ops/simd_poly.h"
+
+static inline vf vf_exp2(vf x)
+{
+    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
+    vf n = _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf f = vf_sub(bounded, n);
+    vf p = exp2_poly(f);
+    __mmask16 in = _mm512_cmp_ps_mask(x, vf_set1(EXP2_MIN), _CMP_NLT_UQ); /* a NaN stays one */
+    return _mm512_maskz_scalef_ps(in, p, n);
+}
 static inline vf vf_load_bf16_n(const uint16_t *p, int n)
 {
     return bf16_to_f32(_mm256_maskz_loadu_epi16(lanes_below(n), p));
-}
-static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_bf16(x[i]);
 }
 
 /* An e4m3 is an f16 with a different exponent bias: its bits are moved to their places and the
@@ -139,13 +128,6 @@ static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
     __m256i h = _mm256_or_si256(sign, _mm256_slli_epi16(size, 7));
     h = _mm256_or_si256(h, _mm256_cmpeq_epi16(size, low)); /* NaN */
     return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
-}
-static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_fp8_e4m3(x[i]);
 }
 
 static inline void vf_transpose(vf r[VF])

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/tensor.h"
-#include "ops/simd_poly.h"
 
 #define SIMD_ROW(name) name##_neon
 #define SIMD_NAME "neon"
@@ -91,32 +90,9 @@ static inline vd vd_add(vd a, vf v)
 }
 static inline double vd_sum(vd a) { return vaddvq_f64(a.lo) + vaddvq_f64(a.hi); }
 
-static inline vf vf_exp2(vf x)
-{
-    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
-    vf n = vrndnq_f32(bounded);
-    vf f = vf_sub(bounded, n);
-    vf p = vf_set1(EXP2_C6);
-    p = vf_fma(p, f, vf_set1(EXP2_C5));
-    p = vf_fma(p, f, vf_set1(EXP2_C4));
-    p = vf_fma(p, f, vf_set1(EXP2_C3));
-    p = vf_fma(p, f, vf_set1(EXP2_C2));
-    p = vf_fma(p, f, vf_set1(EXP2_C1));
-    p = vf_fma(p, f, vf_set1(1));
-    int32x4_t bits = vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23);
-    uint32x4_t below = vcltq_f32(x, vf_set1(EXP2_MIN)); /* false for a NaN, which stays one */
-    return vbslq_f32(below, vf_zero(), vf_mul(p, vreinterpretq_f32_s32(bits)));
-}
-
 static inline vf vf_load_f16(const void *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p)));
-}
-static inline vf vf_load_f16_n(const uint16_t *p, int n)
-{
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_f16(h);
 }
 static inline void vf_store_f16_n(uint16_t *p, vf v, int n)
 {
@@ -127,18 +103,18 @@ static inline vf vf_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
-static inline vf vf_load_bf16_n(const uint16_t *p, int n)
+
+#include "ops/simd_poly.h"
+
+static inline vf vf_exp2(vf x)
 {
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_bf16(h);
-}
-static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_bf16(x[i]);
+    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
+    vf n = vrndnq_f32(bounded);
+    vf f = vf_sub(bounded, n);
+    vf p = exp2_poly(f);
+    int32x4_t bits = vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127)), 23);
+    uint32x4_t below = vcltq_f32(x, vf_set1(EXP2_MIN)); /* false for a NaN, which stays one */
+    return vbslq_f32(below, vf_zero(), vf_mul(p, vreinterpretq_f32_s32(bits)));
 }
 
 /* As in simd_avx2.h: the bits of an e4m3 are moved to their places in an f16. */
@@ -151,13 +127,6 @@ static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
     uint16x4_t h = vorr_u16(sign, vshl_n_u16(size, 7));
     h = vorr_u16(h, vceq_u16(size, low)); /* NaN */
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(h)), 256);
-}
-static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_fp8_e4m3(x[i]);
 }
 
 static inline void vf_transpose(vf r[VF])

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "base/tensor.h"
-#include "ops/simd_poly.h"
 
 #define SIMD_ROW(name) name##_portable
 #define SIMD_NAME "portable"
@@ -102,34 +101,9 @@ static inline vd vd_add(vd a, vf v)
 }
 static inline double vd_sum(vd a) { return (a.lane[0] + a.lane[1]) + (a.lane[2] + a.lane[3]); }
 
-/* 2^x, relative error below 1.5e-7 (tests/unit/test_op_simd.c); 0 below 2^-126, clamped above
- * 2^127, NaN for NaN. */
-static inline vf vf_exp2(vf x)
-{
-    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
-    vf shifted = bounded + vf_set1(0x1.8p23f); /* the rounded integer sits in the low bits */
-    vf f = bounded - (shifted - vf_set1(0x1.8p23f));
-    vf p = vf_set1(EXP2_C6);
-    p = vf_fma(p, f, vf_set1(EXP2_C5));
-    p = vf_fma(p, f, vf_set1(EXP2_C4));
-    p = vf_fma(p, f, vf_set1(EXP2_C3));
-    p = vf_fma(p, f, vf_set1(EXP2_C2));
-    p = vf_fma(p, f, vf_set1(EXP2_C1));
-    p = vf_fma(p, f, vf_set1(1));
-    vf scale = (vf)(((vi)shifted << 23) +
-                    (127 << 23)); /* only the low 8 bits of n survive the shift */
-    return vf_select(x < vf_set1(EXP2_MIN), vf_zero(), p * scale);
-}
-
 static inline vf vf_load_f16(const uint16_t *p)
 {
     return (vf){vt_f16_to_f32(p[0]), vt_f16_to_f32(p[1]), vt_f16_to_f32(p[2]), vt_f16_to_f32(p[3])};
-}
-static inline vf vf_load_f16_n(const uint16_t *p, int n)
-{
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_f16(h);
 }
 static inline void vf_store_f16_n(uint16_t *p, vf v, int n)
 {
@@ -141,16 +115,20 @@ static inline vf vf_load_bf16(const uint16_t *p)
     return (vf){vt_bf16_to_f32(p[0]), vt_bf16_to_f32(p[1]), vt_bf16_to_f32(p[2]),
                 vt_bf16_to_f32(p[3])};
 }
-static inline vf vf_load_bf16_n(const uint16_t *p, int n)
+
+#include "ops/simd_poly.h"
+
+/* 2^x, relative error below 1.5e-7 (tests/unit/test_op_simd.c); 0 below 2^-126, clamped above
+ * 2^127, NaN for NaN. */
+static inline vf vf_exp2(vf x)
 {
-    uint16_t h[VF] = {0};
-    memcpy(h, p, (size_t)n * sizeof *p);
-    return vf_load_bf16(h);
-}
-static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
-{
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_bf16(v[i]);
+    vf bounded = vf_min(vf_set1(EXP2_MAX), vf_max(vf_set1(EXP2_MIN - 1), x));
+    vf shifted = bounded + vf_set1(0x1.8p23f); /* the rounded integer sits in the low bits */
+    vf f = bounded - (shifted - vf_set1(0x1.8p23f));
+    vf p = exp2_poly(f);
+    vf scale = (vf)(((vi)shifted << 23) +
+                    (127 << 23)); /* only the low 8 bits of n survive the shift */
+    return vf_select(x < vf_set1(EXP2_MIN), vf_zero(), p * scale);
 }
 
 static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
@@ -159,13 +137,6 @@ static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
     for (int i = 0; i < n; i++)
         v[i] = vt_fp8_e4m3_to_f32(p[i]);
     return v;
-}
-static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
-{
-    float x[VF];
-    vf_store(x, v);
-    for (int i = 0; i < n; i++)
-        p[i] = vt_f32_to_fp8_e4m3(x[i]);
 }
 
 /* Transposes r: rows become columns. */

@@ -42,9 +42,4 @@ static void position_describe(const void *args, const vt_target *t, const vt_siz
     vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(position) = {.name = SIMD_NAME,
-                                    .device = VT_DEVICE_CPU,
-                                    .isa = SIMD_ISA,
-                                    .supports = position_supports,
-                                    .run = position_run,
-                                    .describe = position_describe};
+const vt_impl SIMD_ROW(position) = {SIMD_IMPL(position, position_supports)};

@@ -65,9 +65,4 @@ static void all_reduce_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, REDUCE_CHUNK), (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(all_reduce) = {.name = SIMD_NAME,
-                                      .device = VT_DEVICE_CPU,
-                                      .isa = SIMD_ISA,
-                                      .supports = all_reduce_supports,
-                                      .run = all_reduce_run,
-                                      .describe = all_reduce_describe};
+const vt_impl SIMD_ROW(all_reduce) = {SIMD_IMPL(all_reduce, all_reduce_supports)};

@@ -88,9 +88,4 @@ static inline void embed_describe(const void *args, const vt_target *t, const vt
     vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(embed) = {.name = SIMD_NAME,
-                                 .device = VT_DEVICE_CPU,
-                                 .isa = SIMD_ISA,
-                                 .supports = embed_supports,
-                                 .run = embed_run,
-                                 .describe = embed_describe};
+const vt_impl SIMD_ROW(embed) = {SIMD_IMPL(embed, embed_supports)};

@@ -199,9 +199,4 @@ static void gated_delta_describe(const void *args, const vt_target *t, const vt_
                (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(gated_delta) = {.name = SIMD_NAME,
-                                       .device = VT_DEVICE_CPU,
-                                       .isa = SIMD_ISA,
-                                       .supports = gated_delta_supports,
-                                       .run = gated_delta_run,
-                                       .describe = gated_delta_describe};
+const vt_impl SIMD_ROW(gated_delta) = {SIMD_IMPL(gated_delta, gated_delta_supports)};

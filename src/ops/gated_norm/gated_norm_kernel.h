@@ -57,9 +57,4 @@ static void gated_norm_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_cpu(out, t, rows * heads, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(gated_norm) = {.name = SIMD_NAME,
-                                      .device = VT_DEVICE_CPU,
-                                      .isa = SIMD_ISA,
-                                      .supports = gated_norm_supports,
-                                      .run = gated_norm_run,
-                                      .describe = gated_norm_describe};
+const vt_impl SIMD_ROW(gated_norm) = {SIMD_IMPL(gated_norm, gated_norm_supports)};

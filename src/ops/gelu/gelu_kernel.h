@@ -66,9 +66,4 @@ static void gelu_describe(const void *args, const vt_target *t, const vt_size *s
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, GELU_CHUNK), (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(gelu) = {.name = SIMD_NAME,
-                                .device = VT_DEVICE_CPU,
-                                .isa = SIMD_ISA,
-                                .supports = gelu_supports,
-                                .run = gelu_run,
-                                .describe = gelu_describe};
+const vt_impl SIMD_ROW(gelu) = {SIMD_IMPL(gelu, gelu_supports)};

@@ -58,10 +58,5 @@ static inline void kv_store_describe(const void *args, const vt_target *t, const
 }
 
 #ifndef SIMD_PART
-const vt_impl SIMD_ROW(kv_store) = {.name = SIMD_NAME,
-                                    .device = VT_DEVICE_CPU,
-                                    .isa = SIMD_ISA,
-                                    .supports = kv_store_supports,
-                                    .run = kv_store_run,
-                                    .describe = kv_store_describe};
+const vt_impl SIMD_ROW(kv_store) = {SIMD_IMPL(kv_store, kv_store_supports)};
 #endif

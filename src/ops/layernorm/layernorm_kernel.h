@@ -85,9 +85,4 @@ static void layernorm_describe(const void *args, const vt_target *t, const vt_si
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(layernorm) = {.name = SIMD_NAME,
-                                     .device = VT_DEVICE_CPU,
-                                     .isa = SIMD_ISA,
-                                     .supports = layernorm_supports,
-                                     .run = layernorm_run,
-                                     .describe = layernorm_describe};
+const vt_impl SIMD_ROW(layernorm) = {SIMD_IMPL(layernorm, layernorm_supports)};

@@ -138,10 +138,5 @@ static void moe_route_describe(const void *args, const vt_target *t, const vt_si
                (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(moe_route) = {.name = SIMD_NAME,
-                                     .device = VT_DEVICE_CPU,
-                                     .isa = SIMD_ISA,
-                                     .supports = moe_route_supports,
-                                     .run = moe_route_run,
-                                     .describe = moe_route_describe,
+const vt_impl SIMD_ROW(moe_route) = {SIMD_IMPL(moe_route, moe_route_supports),
                                      .workspace = moe_route_workspace};

@@ -114,12 +114,7 @@ static void rmsnorm_describe(const void *args, const vt_target *t, const vt_size
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(rmsnorm) = {.name = SIMD_NAME,
-                                   .device = VT_DEVICE_CPU,
-                                   .isa = SIMD_ISA,
-                                   .supports = rmsnorm_supports,
-                                   .run = rmsnorm_run,
-                                   .describe = rmsnorm_describe};
+const vt_impl SIMD_ROW(rmsnorm) = {SIMD_IMPL(rmsnorm, rmsnorm_supports)};
 
 const vt_impl SIMD_ROW(add_rmsnorm) = {.name = SIMD_NAME,
                                        .device = VT_DEVICE_CPU,

@@ -94,10 +94,5 @@ static inline void rope_describe(const void *args, const vt_target *t, const vt_
 }
 
 #ifndef SIMD_PART
-const vt_impl SIMD_ROW(rope) = {.name = SIMD_NAME,
-                                .device = VT_DEVICE_CPU,
-                                .isa = SIMD_ISA,
-                                .supports = rope_supports,
-                                .run = rope_run,
-                                .describe = rope_describe};
+const vt_impl SIMD_ROW(rope) = {SIMD_IMPL(rope, rope_supports)};
 #endif

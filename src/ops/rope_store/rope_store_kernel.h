@@ -69,12 +69,7 @@ static void rope_store_describe(const void *args, const vt_target *t, const vt_s
     vt_cut_cpu(out, t, tokens * heads, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(rope_store) = {.name = SIMD_NAME,
-                                      .device = VT_DEVICE_CPU,
-                                      .isa = SIMD_ISA,
-                                      .supports = rope_store_supports,
-                                      .run = rope_store_run,
-                                      .describe = rope_store_describe};
+const vt_impl SIMD_ROW(rope_store) = {SIMD_IMPL(rope_store, rope_store_supports)};
 
 #ifndef SIMD_PORTABLE /* a variant has no portable form */
 const vt_impl SIMD_ROW(rope_store_apart) = {.name = "apart-" SIMD_NAME,

@@ -313,10 +313,5 @@ static void sample_describe(const void *args, const vt_target *t, const vt_size 
     vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(sample) = {.name = SIMD_NAME,
-                                  .device = VT_DEVICE_CPU,
-                                  .isa = SIMD_ISA,
-                                  .supports = sample_supports,
-                                  .run = sample_run,
-                                  .describe = sample_describe,
+const vt_impl SIMD_ROW(sample) = {SIMD_IMPL(sample, sample_supports),
                                   .workspace = sample_workspace};

@@ -88,9 +88,4 @@ static void short_conv_describe(const void *args, const vt_target *t, const vt_s
                (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(short_conv) = {.name = SIMD_NAME,
-                                      .device = VT_DEVICE_CPU,
-                                      .isa = SIMD_ISA,
-                                      .supports = short_conv_supports,
-                                      .run = short_conv_run,
-                                      .describe = short_conv_describe};
+const vt_impl SIMD_ROW(short_conv) = {SIMD_IMPL(short_conv, short_conv_supports)};

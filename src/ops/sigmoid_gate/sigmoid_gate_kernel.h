@@ -112,16 +112,6 @@ const vt_impl SIMD_ROW(head_split) = {.name = SIMD_NAME,
                                       .run = head_split_run,
                                       .describe = head_gate_describe};
 
-const vt_impl SIMD_ROW(head_gate) = {.name = SIMD_NAME,
-                                     .device = VT_DEVICE_CPU,
-                                     .isa = SIMD_ISA,
-                                     .supports = head_gate_supports,
-                                     .run = head_gate_run,
-                                     .describe = head_gate_describe};
+const vt_impl SIMD_ROW(head_gate) = {SIMD_IMPL(head_gate, head_gate_supports)};
 
-const vt_impl SIMD_ROW(row_gate) = {.name = SIMD_NAME,
-                                    .device = VT_DEVICE_CPU,
-                                    .isa = SIMD_ISA,
-                                    .supports = row_gate_supports,
-                                    .run = row_gate_run,
-                                    .describe = row_gate_describe};
+const vt_impl SIMD_ROW(row_gate) = {SIMD_IMPL(row_gate, row_gate_supports)};

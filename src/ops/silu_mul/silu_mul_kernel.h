@@ -59,9 +59,4 @@ static void silu_mul_describe(const void *args, const vt_target *t, const vt_siz
     vt_cut_cpu(out, t, rows * vt_ceil_div(n, SILU_CHUNK), (int32_t)(VF * sizeof(float)));
 }
 
-const vt_impl SIMD_ROW(silu_mul) = {.name = SIMD_NAME,
-                                    .device = VT_DEVICE_CPU,
-                                    .isa = SIMD_ISA,
-                                    .supports = silu_mul_supports,
-                                    .run = silu_mul_run,
-                                    .describe = silu_mul_describe};
+const vt_impl SIMD_ROW(silu_mul) = {SIMD_IMPL(silu_mul, silu_mul_supports)};

@@ -8,6 +8,18 @@
 
 #include "ops/op.h"
 
+/* The members of a card, const vt_op gelu_op, that its folder defines under the card's own name:
+ * gelu_cost, gelu_fields ... The first group is what a call is, the second how cases become calls;
+ * what only some cards have (refuses, variants, is ...) stands after them. */
+#define CARD_CALL(op)                                                                            \
+    .name = #op, .args_size = sizeof(op##_args), .cost = op##_cost, .reference = op##_reference, \
+    .operands = op##_operands, .n_operands = sizeof op##_operands / sizeof *op##_operands,       \
+    .impls = op##_impls
+#define CARD_CASES(op)                                                           \
+    .fields = op##_fields, .n_fields = sizeof op##_fields / sizeof *op##_fields, \
+    .cases = op##_cases, .draws = op##_draws, .make_args = op##_make_args, .shape = op##_shape
+#define CARD_OF(op) CARD_CALL(op), CARD_CASES(op)
+
 uint64_t case_random(uint64_t *state);
 /* Uniform in [0, 1). */
 float case_uniform(uint64_t *state);

@@ -8,7 +8,7 @@
 #include "ops/add_position/add_position_kernel.h"
 
 /* Each token reads a row of the table and one of the types. */
-static vt_cost position_cost(const void *args, const vt_batch *batch)
+static vt_cost add_position_cost(const void *args, const vt_batch *batch)
 {
     const add_position_args *a = args;
     int64_t n = vt_batch_elems(a->x, batch), tokens = vt_batch_rows(a->x, batch),
@@ -22,7 +22,7 @@ static vt_cost position_cost(const void *args, const vt_batch *batch)
     };
 }
 
-static void position_reference(const void *args)
+static void add_position_reference(const void *args)
 {
     const add_position_args *a = args;
     for (int64_t t = 0; t < a->x->dim[0]; t++)
@@ -37,7 +37,7 @@ static void position_reference(const void *args)
 
 enum { TOKENS, HIDDEN, CONTEXT, FIRST, TYPES, TYPE };
 
-static const vt_field position_fields[] = {
+static const vt_field add_position_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HIDDEN] = {"hidden", 768},
     [CONTEXT] = {"context", 512, false, 1 << 16, .grows = VT_GROWS_CONTEXT},
@@ -46,7 +46,7 @@ static const vt_field position_fields[] = {
     [TYPE] = {"type", VT_F32, true},
 };
 
-static const char *position_refuses(const vt_case *c)
+static const char *add_position_refuses(const vt_case *c)
 {
     if (c->p[TYPE] > VT_BF16)
         return "type: the tables are f32, f16 or bf16";
@@ -54,7 +54,7 @@ static const char *position_refuses(const vt_case *c)
 }
 
 /* Two sequences share the tokens; with two types the second text of each begins in its middle. */
-static const char *const position_cases[] = {
+static const char *const add_position_cases[] = {
     "*tokens=1|512 hidden=384",
     "tokens=17 hidden=20 first=2 types=1",
     "tokens=9 hidden=67 type=f16",
@@ -62,7 +62,7 @@ static const char *const position_cases[] = {
     NULL,
 };
 
-static const char *const position_draws[] = {
+static const char *const add_position_draws[] = {
     "tokens=~400 hidden=1|24|67|384|1024 first=0|2 types=0|1|2 type=f32|f16|bf16",
     NULL,
 };
@@ -81,8 +81,8 @@ static vt_batch *make_batch(vt_arena *arena, int64_t tokens, bool two, uint64_t 
     return b;
 }
 
-static void *position_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
-                                vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+static void *add_position_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                    vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
     const int64_t *p = c->p;
     add_position_args *a = vt_arena_alloc(arena, 1, sizeof *a);
@@ -101,8 +101,8 @@ static void *position_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
     return a;
 }
 
-static void position_shape(const void *args, const vt_batch *batch, int64_t most_weights,
-                           int64_t *p)
+static void add_position_shape(const void *args, const vt_batch *batch, int64_t most_weights,
+                               int64_t *p)
 {
     const add_position_args *a = args;
     (void)most_weights;
@@ -115,12 +115,12 @@ static void position_shape(const void *args, const vt_batch *batch, int64_t most
     p[TYPE] = a->table->dtype;
 }
 
-static const vt_impl *const position_impls[] = {
+static const vt_impl *const add_position_impls[] = {
     CPU_ROWS(position),
     NULL,
 };
 
-static const vt_operand position_operands[] = {
+static const vt_operand add_position_operands[] = {
     {"batch", offsetof(add_position_args, batch), VT_OPERAND_BATCH, true, false, 0},
     {"table", offsetof(add_position_args, table), VT_OPERAND_F32, true, false, 0},
     {"types", offsetof(add_position_args, types), VT_OPERAND_F32, true, false, 0},
@@ -128,21 +128,9 @@ static const vt_operand position_operands[] = {
 };
 
 const vt_op add_position_op = {
-    .name = "add_position",
+    CARD_OF(add_position),
     .what = "adds the vectors of learned positions and of the text's type",
-    .args_size = sizeof(add_position_args),
     .tolerance = 1e-6,
     .tolerance_reason = "two fp32 additions",
-    .cost = position_cost,
-    .reference = position_reference,
-    .fields = position_fields,
-    .n_fields = sizeof position_fields / sizeof *position_fields,
-    .refuses = position_refuses,
-    .cases = position_cases,
-    .draws = position_draws,
-    .make_args = position_make_args,
-    .shape = position_shape,
-    .operands = position_operands,
-    .n_operands = sizeof position_operands / sizeof *position_operands,
-    .impls = position_impls,
+    .refuses = add_position_refuses,
 };

@@ -140,22 +140,10 @@ static const vt_operand all_gather_operands[] = {
 };
 
 const vt_op all_gather_op = {
-    .name = "all_gather",
+    CARD_OF(all_gather),
     .what = "joins the columns that the ranks computed",
-    .args_size = sizeof(all_gather_args),
     .tolerance = 0,
     .tolerance_reason = "it copies",
-    .cost = all_gather_cost,
-    .reference = all_gather_reference,
-    .fields = all_gather_fields,
-    .n_fields = sizeof all_gather_fields / sizeof *all_gather_fields,
     .refuses = all_gather_refuses,
-    .cases = all_gather_cases,
-    .draws = all_gather_draws,
-    .make_args = all_gather_make_args,
-    .shape = all_gather_shape,
-    .operands = all_gather_operands,
-    .n_operands = sizeof all_gather_operands / sizeof *all_gather_operands,
-    .impls = all_gather_impls,
     .is = VT_OP_JOINS_RANKS,
 };

@@ -107,21 +107,9 @@ static const vt_operand all_reduce_operands[] = {
 };
 
 const vt_op all_reduce_op = {
-    .name = "all_reduce",
     .what = "sums what the ranks computed, in the same order on each",
-    .args_size = sizeof(all_reduce_args),
     .tolerance = 2e-6,
     .tolerance_reason = "as many fp32 roundings as there are ranks",
-    .cost = all_reduce_cost,
-    .reference = all_reduce_reference,
-    .fields = all_reduce_fields,
-    .n_fields = sizeof all_reduce_fields / sizeof *all_reduce_fields,
-    .cases = all_reduce_cases,
-    .draws = all_reduce_draws,
-    .make_args = all_reduce_make_args,
-    .shape = all_reduce_shape,
-    .operands = all_reduce_operands,
-    .n_operands = sizeof all_reduce_operands / sizeof *all_reduce_operands,
-    .impls = all_reduce_impls,
     .is = VT_OP_JOINS_RANKS,
+    CARD_OF(all_reduce),
 };

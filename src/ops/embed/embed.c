@@ -230,24 +230,12 @@ static const vt_operand embed_operands[] = {
 };
 
 const vt_op embed_op = {
-    .name = "embed",
     .what = "one row of the embedding table a token, dequantised",
-    .args_size = sizeof(embed_args),
     .tolerance = 1e-6,
     .tolerance_reason = "the values are exact; a scale rounds once",
-    .cost = embed_cost,
-    .reference = embed_reference,
-    .fields = embed_fields,
-    .n_fields = sizeof embed_fields / sizeof *embed_fields,
     .refuses = embed_refuses,
-    .cases = embed_cases,
-    .draws = embed_draws,
-    .make_args = embed_make_args,
-    .shape = embed_shape,
-    .operands = embed_operands,
-    .n_operands = sizeof embed_operands / sizeof *embed_operands,
-    .impls = embed_impls,
     .variants = embed_variants,
     .is = VT_OP_HEAVY,
     .packs = VT_PACKS_TABLE,
+    CARD_OF(embed),
 };

@@ -210,22 +210,10 @@ static const vt_operand gated_delta_operands[] = {
 };
 
 const vt_op gated_delta_op = {
-    .name = "gated_delta",
+    CARD_OF(gated_delta),
     .what = "updates and reads each head's matrix of state by the gated delta rule",
-    .args_size = sizeof(gated_delta_args),
     .tolerance = 2e-5,
     .tolerance_reason = "sums of up to 256 fp32 products in order, and a state that is rounded at "
                         "each of up to 100 tokens and decays",
-    .cost = gated_delta_cost,
-    .reference = gated_delta_reference,
-    .fields = gated_delta_fields,
-    .n_fields = sizeof gated_delta_fields / sizeof *gated_delta_fields,
     .refuses = gated_delta_refuses,
-    .cases = gated_delta_cases,
-    .draws = gated_delta_draws,
-    .make_args = gated_delta_make_args,
-    .shape = gated_delta_shape,
-    .operands = gated_delta_operands,
-    .n_operands = sizeof gated_delta_operands / sizeof *gated_delta_operands,
-    .impls = gated_delta_impls,
 };

@@ -105,21 +105,9 @@ static const vt_operand gated_norm_operands[] = {
 };
 
 const vt_op gated_norm_op = {
-    .name = "gated_norm",
+    CARD_OF(gated_norm),
     .what = "divides each head by its root mean square, and multiplies it by the activated gate",
-    .args_size = sizeof(gated_norm_args),
     .tolerance = 4e-6,
     .tolerance_reason = "a sum of up to 1024 fp32 squares, a polynomial exponential within 1.5e-7 "
                         "and eight roundings",
-    .cost = gated_norm_cost,
-    .reference = gated_norm_reference,
-    .fields = gated_norm_fields,
-    .n_fields = sizeof gated_norm_fields / sizeof *gated_norm_fields,
-    .cases = gated_norm_cases,
-    .draws = gated_norm_draws,
-    .make_args = gated_norm_make_args,
-    .shape = gated_norm_shape,
-    .operands = gated_norm_operands,
-    .n_operands = sizeof gated_norm_operands / sizeof *gated_norm_operands,
-    .impls = gated_norm_impls,
 };

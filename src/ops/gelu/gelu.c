@@ -104,21 +104,9 @@ static const vt_operand gelu_operands[] = {
 };
 
 const vt_op gelu_op = {
-    .name = "gelu",
+    CARD_OF(gelu),
     .what = "the Gaussian error linear unit, by erf",
-    .args_size = sizeof(gelu_args),
     .tolerance = 2e-6,
     .tolerance_reason = "erfc within 1.2e-7, relative, and five fp32 roundings",
-    .cost = gelu_cost,
-    .reference = gelu_reference,
-    .fields = gelu_fields,
-    .n_fields = sizeof gelu_fields / sizeof *gelu_fields,
     .refuses = gelu_refuses,
-    .cases = gelu_cases,
-    .draws = gelu_draws,
-    .make_args = gelu_make_args,
-    .shape = gelu_shape,
-    .operands = gelu_operands,
-    .n_operands = sizeof gelu_operands / sizeof *gelu_operands,
-    .impls = gelu_impls,
 };

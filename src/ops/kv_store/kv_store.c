@@ -196,22 +196,10 @@ static const vt_operand kv_store_operands[] = {
 };
 
 const vt_op kv_store_op = {
-    .name = "kv_store",
+    CARD_OF(kv_store),
     .what = "scatters the new K and V rows to their page slots",
-    .args_size = sizeof(kv_store_args),
     .tolerance = 0,
     .tolerance_reason = "one rounding to nearest even, the same everywhere",
-    .cost = kv_store_cost,
-    .reference = kv_store_reference,
-    .fields = kv_store_fields,
-    .n_fields = sizeof kv_store_fields / sizeof *kv_store_fields,
     .refuses = kv_store_refuses,
-    .cases = kv_store_cases,
-    .draws = kv_store_draws,
-    .make_args = kv_store_make_args,
-    .shape = kv_store_shape,
-    .operands = kv_store_operands,
-    .n_operands = sizeof kv_store_operands / sizeof *kv_store_operands,
-    .impls = kv_store_impls,
     .variants = kv_store_variants,
 };

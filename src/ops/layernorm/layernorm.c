@@ -149,22 +149,10 @@ static const vt_operand layernorm_operands[] = {
 };
 
 const vt_op layernorm_op = {
-    .name = "layernorm",
+    CARD_OF(layernorm),
     .what = "brings each row to mean 0 and variance 1, then scales and shifts it",
-    .args_size = sizeof(layernorm_args),
     .tolerance = 5e-6,
     .tolerance_reason = "fp32 sums in partial sums against double; a mean of 20 deviations costs "
                         "digits",
-    .cost = layernorm_cost,
-    .reference = layernorm_reference,
-    .fields = layernorm_fields,
-    .n_fields = sizeof layernorm_fields / sizeof *layernorm_fields,
     .refuses = layernorm_refuses,
-    .cases = layernorm_cases,
-    .draws = layernorm_draws,
-    .make_args = layernorm_make_args,
-    .shape = layernorm_shape,
-    .operands = layernorm_operands,
-    .n_operands = sizeof layernorm_operands / sizeof *layernorm_operands,
-    .impls = layernorm_impls,
 };

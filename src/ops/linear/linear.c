@@ -388,25 +388,13 @@ const vt_impl *linear_row_for(const vt_weight *w, const vt_target *t)
 }
 
 const vt_op linear_op = {
-    .name = "linear",
+    CARD_OF(linear),
     .what = "matrix product of activations and (quantised) weights, with bias, residual, SwiGLU",
-    .args_size = sizeof(linear_args),
     .tolerance = 1e-4,
     .tolerance_reason = "cases' activations quantise to int8 without loss, so only the order of "
                         "fp32 sums differs; other activations lose about 0.5 % of the result's "
                         "deviation to 8-bit rounding where weights are quantised",
-    .cost = linear_cost,
-    .reference = linear_reference,
-    .fields = linear_fields,
-    .n_fields = sizeof linear_fields / sizeof *linear_fields,
     .refuses = linear_refuses,
-    .cases = linear_cases,
-    .draws = linear_draws,
-    .make_args = linear_make_args,
-    .shape = linear_shape,
-    .operands = linear_operands,
-    .n_operands = sizeof linear_operands / sizeof *linear_operands,
-    .impls = linear_impls,
     .is = VT_OP_HEAVY,
     .packs = VT_PACKS_MATRIX,
     .row_of = linear_row_for,

@@ -518,25 +518,13 @@ static const vt_operand moe_linear_operands[] = {
 };
 
 const vt_op moe_linear_op = {
-    .name = "moe_linear",
+    CARD_OF(moe_linear),
     .what = "runs each token through its experts and sums them by weight",
-    .args_size = sizeof(moe_linear_args),
     .tolerance = 4e-5,
     .tolerance_reason = "two products in another order than the reference, one after the other; on "
                         "AMX the activations of both keep 16 bits, which is 1.5e-5",
     .quantised_tolerance = 0.05, /* activations become int8 twice: half a percent of a row each */
-    .cost = moe_linear_cost,
-    .reference = moe_linear_reference,
-    .fields = moe_linear_fields,
-    .n_fields = sizeof moe_linear_fields / sizeof *moe_linear_fields,
     .refuses = moe_linear_refuses,
-    .cases = moe_linear_cases,
-    .draws = moe_linear_draws,
-    .make_args = moe_linear_make_args,
-    .shape = moe_linear_shape,
-    .operands = moe_linear_operands,
-    .n_operands = sizeof moe_linear_operands / sizeof *moe_linear_operands,
-    .impls = moe_linear_impls,
     .is = VT_OP_HEAVY,
     .packs = VT_PACKS_EXPERTS,
     .row_of = linear_row_for,

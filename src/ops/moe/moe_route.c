@@ -157,22 +157,16 @@ static const vt_operand moe_route_operands[] = {
 };
 
 const vt_op moe_route_op = {
-    .name = "moe_route",
-    .what = "chooses each token's experts and their weights",
-    .args_size = sizeof(moe_route_args),
-    .tolerance = 2e-6,
-    .tolerance_reason = "fp32 dot products and expf against double; the chosen experts are exact",
-    .cost = moe_route_cost,
-    .reference = moe_route_reference,
+    CARD_CALL(moe_route),
     .fields = moe_route_fields,
     .n_fields = sizeof moe_route_fields / sizeof *moe_route_fields,
-    .refuses = moe_route_refuses,
     .cases = moe_route_cases,
-    .no_draw = "among near ties another expert would be as right",
     .make_args = moe_route_make_args,
     .shape = moe_route_shape,
-    .operands = moe_route_operands,
-    .n_operands = sizeof moe_route_operands / sizeof *moe_route_operands,
-    .impls = moe_route_impls,
+    .what = "chooses each token's experts and their weights",
+    .tolerance = 2e-6,
+    .tolerance_reason = "fp32 dot products and expf against double; the chosen experts are exact",
+    .refuses = moe_route_refuses,
+    .no_draw = "among near ties another expert would be as right",
     .is = VT_OP_HEAVY,
 };

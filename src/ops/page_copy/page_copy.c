@@ -155,13 +155,10 @@ static const vt_impl page_copy_portable = {.name = "portable",
 static const vt_impl *const page_copy_impls[] = {&page_copy_portable, &page_copy_cuda_impl, NULL};
 
 const vt_op page_copy_op = {
-    .name = "page_copy",
+    CARD_CALL(page_copy),
     .what = "copies the beginnings of KV pages to other pages, in every layer",
-    .args_size = sizeof(page_copy_args),
     .tolerance = 0,
     .tolerance_reason = "bytes are copied",
-    .cost = page_copy_cost,
-    .reference = page_copy_reference,
     .fields = page_copy_fields,
     .n_fields = sizeof page_copy_fields / sizeof *page_copy_fields,
     .refuses = page_copy_refuses,
@@ -169,7 +166,4 @@ const vt_op page_copy_op = {
     .draws = page_copy_draws,
     .make_args = page_copy_make_args,
     .no_shape = "hardly any step has copies, and one without them has no shape",
-    .operands = page_copy_operands,
-    .n_operands = sizeof page_copy_operands / sizeof *page_copy_operands,
-    .impls = page_copy_impls,
 };

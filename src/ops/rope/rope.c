@@ -218,22 +218,10 @@ static const vt_operand rope_operands[] = {
 };
 
 const vt_op rope_op = {
-    .name = "rope",
+    CARD_OF(rope),
     .what = "rotates q and k by their positions, after an optional norm of each head",
-    .args_size = sizeof(rope_args),
     .tolerance = 2e-6,
     .tolerance_reason = "three fp32 roundings against one; with norms an fp32 sum against double",
-    .cost = rope_cost,
-    .reference = rope_reference,
-    .fields = rope_fields,
-    .n_fields = sizeof rope_fields / sizeof *rope_fields,
     .refuses = rope_refuses,
-    .cases = rope_cases,
-    .draws = rope_draws,
-    .make_args = rope_make_args,
-    .shape = rope_shape,
-    .operands = rope_operands,
-    .n_operands = sizeof rope_operands / sizeof *rope_operands,
-    .impls = rope_impls,
     .variants = rope_variants,
 };

@@ -192,23 +192,11 @@ static const vt_impl *const rope_store_variants[] = {
 };
 
 const vt_op rope_store_op = {
-    .name = "rope_store",
+    CARD_OF(rope_store),
     .what = "rotates q and k by their positions and scatters K and V to their page slots",
-    .args_size = sizeof(rope_store_args),
     .tolerance = 2e-3,
     .tolerance_reason = "the rotated k is rounded to the pool's type, where its last fp32 bit may "
                         "decide a rounding: 2^-11 of F16, 2^-9 of BF16, 2^-4 of FP8",
-    .cost = rope_store_cost,
-    .reference = rope_store_reference,
-    .fields = rope_store_fields,
-    .n_fields = sizeof rope_store_fields / sizeof *rope_store_fields,
     .refuses = rope_store_refuses,
-    .cases = rope_store_cases,
-    .draws = rope_store_draws,
-    .make_args = rope_store_make_args,
-    .shape = rope_store_shape,
-    .operands = rope_store_operands,
-    .n_operands = sizeof rope_store_operands / sizeof *rope_store_operands,
-    .impls = rope_store_impls,
     .variants = rope_store_variants,
 };

@@ -404,22 +404,10 @@ static const vt_operand sample_operands[] = {
 };
 
 const vt_op sample_op = {
-    .name = "sample",
+    CARD_OF(sample),
     .what = "chooses the next token of every logit row and reports log-probabilities",
-    .args_size = sizeof(sample_args),
     .tolerance = 3e-6,
     .tolerance_reason =
         "tokens are exact; a log-probability carries the fp32 rounding of its logit and of the sum",
-    .cost = sample_cost,
-    .reference = sample_reference,
-    .fields = sample_fields,
-    .n_fields = sizeof sample_fields / sizeof *sample_fields,
-    .cases = sample_cases,
-    .draws = sample_draws,
-    .make_args = sample_make_args,
-    .shape = sample_shape,
-    .operands = sample_operands,
-    .n_operands = sizeof sample_operands / sizeof *sample_operands,
-    .impls = sample_impls,
     .is = VT_OP_HEAVY,
 };

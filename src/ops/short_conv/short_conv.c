@@ -150,23 +150,11 @@ static const vt_operand short_conv_operands[] = {
 };
 
 const vt_op short_conv_op = {
-    .name = "short_conv",
+    CARD_OF(short_conv),
     .what = "convolves each channel with its last few tokens, between two gates or before silu",
-    .args_size = sizeof(short_conv_args),
     .tolerance = 2e-6,
     .tolerance_reason =
         "a sum of at most 8 fp32 products, each rounded, times a gate; a polynomial "
         "exponential within 1.5e-7",
-    .cost = short_conv_cost,
-    .reference = short_conv_reference,
-    .fields = short_conv_fields,
-    .n_fields = sizeof short_conv_fields / sizeof *short_conv_fields,
     .refuses = short_conv_refuses,
-    .cases = short_conv_cases,
-    .draws = short_conv_draws,
-    .make_args = short_conv_make_args,
-    .shape = short_conv_shape,
-    .operands = short_conv_operands,
-    .n_operands = sizeof short_conv_operands / sizeof *short_conv_operands,
-    .impls = short_conv_impls,
 };

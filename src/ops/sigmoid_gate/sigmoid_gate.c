@@ -187,55 +187,26 @@ static const vt_operand row_gate_operands[] = {
     {"y", offsetof(row_gate_args, y), VT_OPERAND_ACTIVATION, true, true, 0},
 };
 
-/* The members that the cards of heads share. */
-#define HEAD_GATE_CARD                                                                          \
-    .fields = head_gate_fields, .n_fields = sizeof head_gate_fields / sizeof *head_gate_fields, \
-    .cases = head_gate_cases, .draws = head_gate_draws, .make_args = head_gate_make_args,       \
-    .shape = head_gate_shape
-
+/* The cases of heads are shared: both ops are about the same layout. */
 const vt_op head_split_op = {
-    HEAD_GATE_CARD,
-    .name = "head_split",
+    CARD_CALL(head_split),
+    CARD_CASES(head_gate),
     .what = "copies q out of heads that hold q and a gate",
-    .args_size = sizeof(head_split_args),
     .tolerance = 0,
     .tolerance_reason = "a copy",
-    .cost = head_split_cost,
-    .reference = head_split_reference,
-    .operands = head_split_operands,
-    .n_operands = sizeof head_split_operands / sizeof *head_split_operands,
-    .impls = head_split_impls,
 };
 
 const vt_op head_gate_op = {
-    HEAD_GATE_CARD,
-    .name = "head_gate",
+    CARD_CALL(head_gate),
+    CARD_CASES(head_gate),
     .what = "multiplies each head of attention's output by the sigmoid of its gate",
-    .args_size = sizeof(head_gate_args),
     .tolerance = 1e-6,
     .tolerance_reason = "a polynomial exponential within 1.5e-7 and four fp32 roundings",
-    .cost = head_gate_cost,
-    .reference = head_gate_reference,
-    .operands = head_gate_operands,
-    .n_operands = sizeof head_gate_operands / sizeof *head_gate_operands,
-    .impls = head_gate_impls,
 };
 
 const vt_op row_gate_op = {
-    .name = "row_gate",
+    CARD_OF(row_gate),
     .what = "multiplies each row by the sigmoid of its token's product with a vector",
-    .args_size = sizeof(row_gate_args),
     .tolerance = 4e-6,
     .tolerance_reason = "a sum of up to 16384 fp32 products in order, and a sigmoid",
-    .cost = row_gate_cost,
-    .reference = row_gate_reference,
-    .fields = row_gate_fields,
-    .n_fields = sizeof row_gate_fields / sizeof *row_gate_fields,
-    .cases = row_gate_cases,
-    .draws = row_gate_draws,
-    .make_args = row_gate_make_args,
-    .shape = row_gate_shape,
-    .operands = row_gate_operands,
-    .n_operands = sizeof row_gate_operands / sizeof *row_gate_operands,
-    .impls = row_gate_impls,
 };

@@ -101,20 +101,8 @@ static const vt_operand silu_mul_operands[] = {
 };
 
 const vt_op silu_mul_op = {
-    .name = "silu_mul",
+    CARD_OF(silu_mul),
     .what = "multiplies the activated gate with up",
-    .args_size = sizeof(silu_mul_args),
     .tolerance = 2e-6,
     .tolerance_reason = "a polynomial exponential within 1.5e-7 and five fp32 roundings",
-    .cost = silu_mul_cost,
-    .reference = silu_mul_reference,
-    .fields = silu_mul_fields,
-    .n_fields = sizeof silu_mul_fields / sizeof *silu_mul_fields,
-    .cases = silu_mul_cases,
-    .draws = silu_mul_draws,
-    .make_args = silu_mul_make_args,
-    .shape = silu_mul_shape,
-    .operands = silu_mul_operands,
-    .n_operands = sizeof silu_mul_operands / sizeof *silu_mul_operands,
-    .impls = silu_mul_impls,
 };

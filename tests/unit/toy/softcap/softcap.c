@@ -92,20 +92,8 @@ static const vt_impl softcap_portable = {
 static const vt_impl *const softcap_impls[] = {&softcap_portable, NULL};
 
 const vt_op softcap_op = {
-    .name = "softcap",
+    CARD_OF(softcap),
     .what = "keeps values within a bound",
-    .args_size = sizeof(softcap_args),
     .tolerance = 1e-6,
     .tolerance_reason = "tanhf is within 2 ulp, and a quotient and a product are rounded",
-    .cost = softcap_cost,
-    .reference = softcap_reference,
-    .fields = softcap_fields,
-    .n_fields = sizeof softcap_fields / sizeof *softcap_fields,
-    .cases = softcap_cases,
-    .draws = softcap_draws,
-    .make_args = softcap_make_args,
-    .shape = softcap_shape,
-    .operands = softcap_operands,
-    .n_operands = sizeof softcap_operands / sizeof *softcap_operands,
-    .impls = softcap_impls,
 };

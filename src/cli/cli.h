@@ -20,6 +20,8 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 typedef struct cli cli;
 
+typedef int cli_verb_run(cli *c);
+
 typedef struct cli_verb {
     const char *name;     /* "run", "bench latency" */
     const char *args;     /* "[PROMPT]" */
@@ -28,7 +30,7 @@ typedef struct cli_verb {
     const char *examples; /* lines, or NULL */
     uint32_t options;     /* VT_FOR_... bits of the options it takes */
     int32_t max_args;
-    int (*run)(cli *c);
+    cli_verb_run *run;
 } cli_verb;
 
 struct cli {
@@ -41,37 +43,13 @@ struct cli {
     bool json, quiet;
 };
 
-int cli_run(cli *c);
-int cli_chat(cli *c);
-int cli_score(cli *c);
-int cli_embed(cli *c);
-int cli_tokenize(cli *c);
-int cli_template(cli *c);
-int cli_explain(cli *c);
-int cli_env(cli *c);
-int cli_bench_latency(cli *c);
-int cli_bench_kernels(cli *c);
-int cli_bench_comm(cli *c);
-int cli_bench_startup(cli *c);
-int cli_bench_offline(cli *c);
-int cli_bench_serve(cli *c);
-int cli_bench_simulate(cli *c);
+cli_verb_run cli_run, cli_chat, cli_score, cli_embed, cli_tokenize, cli_template, cli_explain,
+    cli_env, cli_bench_latency, cli_bench_kernels, cli_bench_comm, cli_bench_startup,
+    cli_bench_offline, cli_bench_serve, cli_bench_simulate, cli_story_show, cli_serve, cli_top,
+    cli_lab, cli_story_diff, cli_story_export, cli_story_whatif, cli_story_dump, cli_pull, cli_list,
+    cli_show, cli_rm, cli_lab_kernel, cli_completion;
 /* run --batch, in batch.c. */
 int cli_run_batch(cli *c);
-int cli_story_show(cli *c);
-int cli_serve(cli *c);
-int cli_top(cli *c);
-int cli_lab(cli *c);
-int cli_story_diff(cli *c);
-int cli_story_export(cli *c);
-int cli_story_whatif(cli *c);
-int cli_story_dump(cli *c);
-int cli_pull(cli *c);
-int cli_list(cli *c);
-int cli_show(cli *c);
-int cli_rm(cli *c);
-int cli_lab_kernel(cli *c);
-int cli_completion(cli *c);
 
 /* ---- args.c ---- */
 

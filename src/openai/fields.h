@@ -55,7 +55,10 @@ typedef struct reader {
     int32_t max_pair;     /* tokens; not above 0: what the context holds */
 } reader;
 
-typedef struct field {
+typedef struct field field;
+typedef vt_status field_reader(reader *r, const field *f, json_t *v);
+
+struct field {
     const char *name;
     unsigned where; /* CHAT, TEXT ... */
     /* FLOAT and INT: a number from lo to hi, into the engine's parameters at `at`. BOOL: likewise.
@@ -65,9 +68,9 @@ typedef struct field {
     enum { FLOAT, INT, BOOL, FLAG, READ, NEUTRAL, BOOKKEEPING } kind;
     size_t at;
     double lo, hi;
-    vt_status (*read)(reader *r, const struct field *f, json_t *v);
+    field_reader *read;
     const char *only;
-} field;
+};
 
 vt_status field_refuse_bool(reader *r, const char *name);
 vt_status field_no_memory(reader *r);
@@ -79,52 +82,21 @@ vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most
                     const int32_t **ids, int32_t *n_ids);
 
 /* Functions for the table. */
-vt_status field_read_model(reader *r, const field *f, json_t *v);
-vt_status field_read_max_tokens(reader *r, const field *f, json_t *v);
-vt_status field_read_logprobs(reader *r, const field *f, json_t *v);
-vt_status field_read_top_logprobs(reader *r, const field *f, json_t *v);
-vt_status field_read_prompt_logprobs(reader *r, const field *f, json_t *v);
-vt_status field_read_top_k(reader *r, const field *f, json_t *v);
-vt_status field_read_seed(reader *r, const field *f, json_t *v);
-vt_status field_read_stop(reader *r, const field *f, json_t *v);
-vt_status field_read_stop_ids(reader *r, const field *f, json_t *v);
-vt_status field_read_allowed(reader *r, const field *f, json_t *v);
-vt_status field_read_bias(reader *r, const field *f, json_t *v);
-vt_status field_read_salt(reader *r, const field *f, json_t *v);
-vt_status field_read_stream(reader *r, const field *f, json_t *v);
-vt_status field_read_stream_options(reader *r, const field *f, json_t *v);
-vt_status field_read_prompt(reader *r, const field *f, json_t *v);
-vt_status field_read_input_ids(reader *r, const field *f, json_t *v);
-vt_status field_read_sampling(reader *r, const field *f, json_t *v);
-vt_status field_read_kwargs(reader *r, const field *f, json_t *v);
-vt_status field_read_tools(reader *r, const field *f, json_t *v);
-vt_status field_read_tool_choice(reader *r, const field *f, json_t *v);
-vt_status field_read_parallel(reader *r, const field *f, json_t *v);
-vt_status field_read_separate(reader *r, const field *f, json_t *v);
-vt_status field_read_effort(reader *r, const field *f, json_t *v);
-vt_status field_read_budget(reader *r, const field *f, json_t *v);
+field_reader field_read_model, field_read_max_tokens, field_read_logprobs, field_read_top_logprobs,
+    field_read_prompt_logprobs, field_read_top_k, field_read_seed, field_read_stop,
+    field_read_stop_ids, field_read_allowed, field_read_bias, field_read_salt, field_read_stream,
+    field_read_stream_options, field_read_prompt, field_read_input_ids, field_read_sampling,
+    field_read_kwargs, field_read_tools, field_read_tool_choice, field_read_parallel,
+    field_read_separate, field_read_effort, field_read_budget, field_read_open_turn,
+    field_read_add_bos, field_read_truncate, field_read_rid, field_read_return_logprob,
+    field_read_response_format, field_read_structured, field_read_grammar, field_read_encoding,
+    field_read_prompt_name, field_read_query, field_read_documents, field_read_top_n,
+    field_read_max_document, field_read_max_pair, field_read_instruction, field_read_activation,
+    field_read_neutral;
 /* Sets the grammar of calls: of those that "tool_choice" demands, or of those that the model may
  * write. */
 vt_status field_hold_calls(reader *r, bool optional);
-vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
-vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
-vt_status field_read_truncate(reader *r, const field *f, json_t *v);
-vt_status field_read_rid(reader *r, const field *f, json_t *v);
-vt_status field_read_return_logprob(reader *r, const field *f, json_t *v);
-vt_status field_read_response_format(reader *r, const field *f, json_t *v);
-vt_status field_read_structured(reader *r, const field *f, json_t *v);
-vt_status field_read_grammar(reader *r, const field *f, json_t *v);
-vt_status field_read_encoding(reader *r, const field *f, json_t *v);
-vt_status field_read_prompt_name(reader *r, const field *f, json_t *v);
-vt_status field_read_query(reader *r, const field *f, json_t *v);
-vt_status field_read_documents(reader *r, const field *f, json_t *v);
-vt_status field_read_top_n(reader *r, const field *f, json_t *v);
-vt_status field_read_max_document(reader *r, const field *f, json_t *v);
-vt_status field_read_max_pair(reader *r, const field *f, json_t *v);
-vt_status field_read_instruction(reader *r, const field *f, json_t *v);
-vt_status field_read_activation(reader *r, const field *f, json_t *v);
 /* Makes the prompts of pairs, when all fields are read (rank.c). */
 vt_status vt_openai_encode_pairs(reader *r, vt_openai_form form);
-vt_status field_read_neutral(reader *r, const field *f, json_t *v);
 
 #endif

@@ -95,11 +95,13 @@ bool server_read_body(vt_server *s, const vt_exchange *x, const vt_buf *body,
 
 /* ---- routes.c ---- */
 
+typedef void server_handler(vt_server *s, vt_exchange *x);
+
 typedef struct server_route {
     const char *method; /* "GET", "POST"; HEAD is answered as GET */
     const char *path;   /* a path that ends in '*' takes whatever stands there */
     server_access access;
-    void (*handle)(vt_server *s, vt_exchange *x);
+    server_handler *handle;
 } server_route;
 
 /* The web server's handler: finds the route, checks the key, calls the handler. */
@@ -125,47 +127,19 @@ bool server_read_object(vt_exchange *x, json_t **out);
 
 /* ---- handlers ---- */
 
-void server_chat(vt_server *s, vt_exchange *x);
-void server_completions(vt_server *s, vt_exchange *x);
-void server_messages(vt_server *s, vt_exchange *x);
-void server_count_tokens(vt_server *s, vt_exchange *x);
-void server_embeddings(vt_server *s, vt_exchange *x);
-void server_score(vt_server *s, vt_exchange *x);
-void server_rerank(vt_server *s, vt_exchange *x);
-void server_rerank_v2(vt_server *s, vt_exchange *x); /* Cohere's: without documents */
-void server_responses(vt_server *s, vt_exchange *x);
-void server_ollama_chat(vt_server *s, vt_exchange *x);
-void server_ollama_generate(vt_server *s, vt_exchange *x);
-void server_ollama_embed(vt_server *s, vt_exchange *x);
-void server_ollama_show(vt_server *s, vt_exchange *x);
-void server_ollama_tags(vt_server *s, vt_exchange *x);
-void server_ollama_ps(vt_server *s, vt_exchange *x);
-void server_ollama_version(vt_server *s, vt_exchange *x);
-void server_generate(vt_server *s, vt_exchange *x);
-void server_tokenize(vt_server *s, vt_exchange *x);
-void server_detokenize(vt_server *s, vt_exchange *x);
-void server_models(vt_server *s, vt_exchange *x);
-void server_model(vt_server *s, vt_exchange *x);
-void server_health(vt_server *s, vt_exchange *x);
-void server_health_generate(vt_server *s, vt_exchange *x);
-void server_loads(vt_server *s, vt_exchange *x);
-void server_load(vt_server *s, vt_exchange *x);
-void server_model_info(vt_server *s, vt_exchange *x);
-void server_tokenizer_info(vt_server *s, vt_exchange *x);
-void server_info(vt_server *s, vt_exchange *x);
-void server_version(vt_server *s, vt_exchange *x);
-void server_show_metrics(vt_server *s, vt_exchange *x);
-void server_flush_cache(vt_server *s, vt_exchange *x);
-void server_abort_request(vt_server *s, vt_exchange *x);
-void server_start_profile(vt_server *s, vt_exchange *x);
-void server_stop_profile(vt_server *s, vt_exchange *x);
-void server_story_list(vt_server *s, vt_exchange *x);
-void server_story(vt_server *s, vt_exchange *x);
+/* server_rerank_v2 is Cohere's: without documents. */
+server_handler server_chat, server_completions, server_messages, server_count_tokens,
+    server_embeddings, server_score, server_rerank, server_rerank_v2, server_responses,
+    server_ollama_chat, server_ollama_generate, server_ollama_embed, server_ollama_show,
+    server_ollama_tags, server_ollama_ps, server_ollama_version, server_generate, server_tokenize,
+    server_detokenize, server_models, server_model, server_health, server_health_generate,
+    server_loads, server_load, server_model_info, server_tokenizer_info, server_info,
+    server_version, server_show_metrics, server_flush_cache, server_abort_request,
+    server_start_profile, server_stop_profile, server_story_list, server_story;
 
 /* ---- the live page: page.c, live.c ---- */
 
-void server_page(vt_server *s, vt_exchange *x);
-void server_live_watch(vt_server *s, vt_exchange *x);
+server_handler server_page, server_live_watch;
 /* Ends the observer's thread and every watcher's answer; before vt_web_free. */
 void server_live_stop(vt_server *s);
 /* After vt_web_free: a post of the observer may still run in there. */

@@ -18,11 +18,6 @@
 #include "lab/kit/result.h"
 #include "lab/kit/run.h"
 
-static const lab_item_def items[] = {
-    {"time", "time of a call", true}, {"why", "why it takes so long", false},
-    {"counters", "stalls", true},     {"shapes", "time over shapes", false},
-    {"card", "the kernel", true},     {NULL, NULL, false}};
-
 static vt_status run_kernel(lab *l, vt_err *err)
 {
     lab_kernel k;
@@ -73,7 +68,11 @@ static lab_def def = {.track = LAB_MINI_SGLANG,
                       .name = "planted",
                       .goal = "nothing",
                       .about = {"A table is copied."},
-                      .items = items,
+                      .items = {{"time", "time of a call", true},
+                                {"why", "why it takes so long", false},
+                                {"counters", "stalls", true},
+                                {"shapes", "time over shapes", false},
+                                {"card", "the kernel", true}},
                       .kernels = true,
                       .run = run_kernel};
 
@@ -207,7 +206,7 @@ static vt_status run_asks_late(lab *l, vt_err *err)
     lab_kernel k;
     lab_kernel_ask ask = {.op = "embed", .shape = "tokens=16,hidden=512,vocab=1024"};
     for (int i = 0; i < 5; i++)
-        lab_item(l, items[i].key, "told");
+        lab_item(l, l->def->items[i].key, "told");
     vt_status status = lab_kernel_run(l, &ask, &k, err);
     return status == VT_OK ? lab_kernel_predict(l, "time", &ask, "bytes over roofs", err) : status;
 }
@@ -248,7 +247,7 @@ static vt_status run_counts(lab *l, vt_err *err)
 {
     (void)err;
     for (int i = 0; i < 5; i++)
-        lab_item(l, items[i].key, "told");
+        lab_item(l, l->def->items[i].key, "told");
     lab_predict(l, "kernels that work", 15, VT_COUNT, "all");
     lab_predict(l, "time", 1, VT_SECONDS, "one");
     lab_outcome(l, "kernels that work", 15, true);

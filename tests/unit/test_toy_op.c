@@ -128,8 +128,6 @@ static void test_toy_op_has_an_expected_time(void **state)
 
 /* ---- a lab's table ---- */
 
-static const lab_item_def items[] = {{"shapes", "time over shapes", true}, {NULL, NULL, false}};
-
 static vt_status run_lab(lab *l, vt_err *err)
 {
     lab_kernel k;
@@ -149,7 +147,7 @@ static lab_def def = {.track = LAB_MINI_SGLANG,
                       .name = "toy",
                       .goal = "nothing",
                       .about = {"Values are capped."},
-                      .items = items,
+                      .items = {{"shapes", "time over shapes", true}},
                       .kernels = true,
                       .run = run_lab};
 

@@ -6,14 +6,6 @@
 #include "base/stats.h"
 #include "lab/experiments/experiments.h"
 
-static const lab_item_def items[] = {
-    {"sharing", "requests that share a prefix, first and later", false},
-    {"length", "gain by the length of the prefix", false},
-    {"concurrent", "requests at once that share a prefix", false},
-    {"eviction", "a prefix that comes back after others", false},
-    {"access", "what a hit reads and what a miss computes", true},
-    {NULL, NULL, false}};
-
 static void put(json_t *o, const char *key, double v)
 {
     json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
@@ -208,5 +200,9 @@ const lab_def lab_experiment_6 = {
     .about = {"Requests share the beginning of their prompts: one after the other, at once, with "
               "longer prefixes, and in too little memory."},
     .alias = {"06_radix_cache_analysis.py"},
-    .items = items,
+    .items = {{"sharing", "requests that share a prefix, first and later", false},
+              {"length", "gain by the length of the prefix", false},
+              {"concurrent", "requests at once that share a prefix", false},
+              {"eviction", "a prefix that comes back after others", false},
+              {"access", "what a hit reads and what a miss computes", true}},
     .run = run};

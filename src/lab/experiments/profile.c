@@ -9,14 +9,6 @@
 #include "lab/sglang/inside.h"
 #include "story/read.h"
 
-static const lab_item_def profile_items[] = {
-    {"breakdown", "latency of one request, part by part", false},
-    {"concurrency", "what a batch brings", false},
-    {"prefix", "the same prompt again", false},
-    {"length", "time to the first token by prompt length", false},
-    {"hardware", "which roof binds its decode steps", true},
-    {NULL, NULL, false}};
-
 static void tell_breakdown(lab *l, const json_t *story, json_t *file)
 {
     static const char *const part[] = {"before_ms", "queue_ms", "steps_ms",
@@ -212,5 +204,9 @@ const lab_def lab_experiment_3 = {
     .about = {"One request is told by the server's story; then several at once, the same prompt "
               "again, and longer prompts."},
     .alias = {"03_profile_with_torch.py", "03_profile_requests"},
-    .items = profile_items,
+    .items = {{"breakdown", "latency of one request, part by part", false},
+              {"concurrency", "what a batch brings", false},
+              {"prefix", "the same prompt again", false},
+              {"length", "time to the first token by prompt length", false},
+              {"hardware", "which roof binds its decode steps", true}},
     .run = run_profile};

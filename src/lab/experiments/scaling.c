@@ -13,15 +13,6 @@
 #include "base/err.h"
 #include "lab/experiments/experiments.h"
 
-static const lab_item_def items[] = {
-    {"configurations", "throughput of each configuration of devices", false},
-    {"promised", "what the bytes of a step promise for several devices", true},
-    {"pairs", "two devices on the fast link", true},
-    {"host", "two devices through the host", true},
-    {"four", "four devices", true},
-    {"cpu_ranks", "two ranks of one CPU", true},
-    {NULL, NULL, false}};
-
 static void tell_missing(lab *l)
 {
     static const char *const why = "tensor parallelism (--tp) is not there yet";
@@ -113,5 +104,10 @@ const lab_def lab_experiment_5 = {
     .goal = "what several devices bring over one, by the link between them",
     .about = {"The same load is sent to each configuration that this machine has."},
     .alias = {"05_tp_scaling.sh"},
-    .items = items,
+    .items = {{"configurations", "throughput of each configuration of devices", false},
+              {"promised", "what the bytes of a step promise for several devices", true},
+              {"pairs", "two devices on the fast link", true},
+              {"host", "two devices through the host", true},
+              {"four", "four devices", true},
+              {"cpu_ranks", "two ranks of one CPU", true}},
     .run = run};

@@ -11,14 +11,6 @@
 
 /* ---- 1: start the server ---- */
 
-static const lab_item_def start_items[] = {
-    {"ready", "time from its start until it answered", false},
-    {"loaded", "what was loaded", false},
-    {"address", "where it listens", false},
-    {"memory", "memory of its process", true},
-    {"device", "what it runs on", true},
-    {NULL, NULL, false}};
-
 /* The members of a JSON object that are texts and numbers, as one sentence. */
 static void put_members(vt_buf *b, const json_t *o)
 {
@@ -136,7 +128,7 @@ static vt_status end_server(lab *l, vt_err *err)
     if (old)
         json_object_update(l->result, old);
     else
-        for (const lab_item_def *i = start_items; i->key; i++)
+        for (const lab_item_def *i = l->def->items; i->key; i++)
             lab_missing(l, i->key, "the server has ended, and there is no result of its start");
     json_decref(old);
     forget_server_file(l->result);
@@ -180,17 +172,14 @@ const lab_def lab_experiment_1 = {
          "once to fill caches and four times to measure; the last one stays for the other",
          "experiments, and --stop ends it."},
     .alias = {"01_start_server.sh"},
-    .items = start_items,
+    .items = {{"ready", "time from its start until it answered", false},
+              {"loaded", "what was loaded", false},
+              {"address", "where it listens", false},
+              {"memory", "memory of its process", true},
+              {"device", "what it runs on", true}},
     .run = run_start};
 
 /* ---- 2: baseline ---- */
-
-static const lab_item_def baseline_items[] = {
-    {"latency", "TTFT, ITL and whole requests", false},
-    {"throughput", "output tokens per second by requests at once", false},
-    {"medians", "what a client waits for, in the middle", false},
-    {"bound", "which phase the time goes to", true},
-    {NULL, NULL, false}};
 
 static void spread_row(lab *l, const char *name, const vt_load_spread *s)
 {
@@ -320,5 +309,8 @@ const lab_def lab_experiment_2 = {
     .goal = "TTFT, ITL and throughput of a server, with their spread",
     .about = {"100 requests are sent, 8 at once; then fewer, 1, 4 and 16 at once."},
     .alias = {"02_baseline_benchmark.sh"},
-    .items = baseline_items,
+    .items = {{"latency", "TTFT, ITL and whole requests", false},
+              {"throughput", "output tokens per second by requests at once", false},
+              {"medians", "what a client waits for, in the middle", false},
+              {"bound", "which phase the time goes to", true}},
     .run = run_baseline};

@@ -26,14 +26,6 @@ vt_status lab_newest_story(const lab_server *s, json_t **out, vt_err *err)
     return lab_server_json(s, path, out, err);
 }
 
-static const lab_item_def timeline_items[] = {
-    {"kernels", "share of each kind of kernel", true},
-    {"timeline", "the timeline as a file", false},
-    {"overlap", "how much of the host's work the device hid", false},
-    {"memory", "memory of the server", true},
-    {"nsys", "the same seen by nsys", true},
-    {NULL, NULL, false}};
-
 /* Share, total ns, calls, mean ns, kernel: the columns of a profiler's summary. `story` is that of
  * the whole recording: on a GPU few steps are timed call by call, and a request may have none. */
 static vt_status write_kernels(lab *l, const json_t *story, vt_err *err)
@@ -241,5 +233,9 @@ const lab_def lab_experiment_4 = {
               "summary.",
               "--nsys runs a bench under nsys where that is installed."},
     .alias = {"04_nsys_profile.sh"},
-    .items = timeline_items,
+    .items = {{"kernels", "share of each kind of kernel", true},
+              {"timeline", "the timeline as a file", false},
+              {"overlap", "how much of the host's work the device hid", false},
+              {"memory", "memory of the server", true},
+              {"nsys", "the same seen by nsys", true}},
     .run = run_timeline};

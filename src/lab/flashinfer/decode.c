@@ -288,26 +288,6 @@ static vt_status run(lab *l, vt_err *err)
     return turn_kv_type(l, &h, k, err);
 }
 
-static const lab_item_def items[] = {
-    {"split_k", "split-K: chunks", false},
-    {"partial_outputs", "partial outputs", false},
-    {"merge_lse", "the merge with the log-sum-exp", false},
-    {"split_rule", "the rule of the split", false},
-    {"split_choice", "how the split is chosen", false},
-    {"given_splits", "other splits than the plan's", false},
-    {"batches", "several batches, 32 x 4096 among them", false},
-    {"page_layout", "the page layout", false},
-    {"append", "appending a token's KV", false},
-    {"page_size", "the effect of the page size", false},
-    {"bandwidth", "bandwidth", true},
-    {"memory_share", "its share of the roof", true},
-    {"long_scoreboard", "waiting for memory", true},
-    {"occupancy", "occupancy and its limiter", true},
-    {"roof", "position on the roofline", true},
-    {"explanation", "operation, execution, hardware, bottleneck, opportunity", true},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_decode = {
     .track = LAB_FLASHINFER,
     .number = "03",
@@ -318,7 +298,22 @@ const lab_def lab_flashinfer_decode = {
               "All of that KV is read once; Q and O are small beside it.",
               "Then other batches, splits and page sizes from 1 to 256 follow."},
     .alias = {"03_profile_decode.py"},
-    .items = items,
+    .items = {{"split_k", "split-K: chunks", false},
+              {"partial_outputs", "partial outputs", false},
+              {"merge_lse", "the merge with the log-sum-exp", false},
+              {"split_rule", "the rule of the split", false},
+              {"split_choice", "how the split is chosen", false},
+              {"given_splits", "other splits than the plan's", false},
+              {"batches", "several batches, 32 x 4096 among them", false},
+              {"page_layout", "the page layout", false},
+              {"append", "appending a token's KV", false},
+              {"page_size", "the effect of the page size", false},
+              {"bandwidth", "bandwidth", true},
+              {"memory_share", "its share of the roof", true},
+              {"long_scoreboard", "waiting for memory", true},
+              {"occupancy", "occupancy and its limiter", true},
+              {"roof", "position on the roofline", true},
+              {"explanation", "operation, execution, hardware, bottleneck, opportunity", true}},
     .kernels = true,
     .run = run,
 };

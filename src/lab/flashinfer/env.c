@@ -266,15 +266,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"jit_ready", "whether kernels can be compiled here, by what and for which GPU", false},
-    {"jit_cache", "the cache of compiled kernels as a tree", false},
-    {"next_start", "how many kernels the next start finds and how many it compiles", false},
-    {"compile_triggers", "which change of a start makes which kernels new", false},
-    {"never_and_always", "which other changes compile everything, one kernel or nothing", false},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_env = {
     .track = LAB_FLASHINFER,
     .number = "00",
@@ -285,7 +276,14 @@ const lab_def lab_flashinfer_env = {
               "The cache of compiled kernels is listed, and each name is looked up by its key.",
               "Then settings change one by one, and the keys that change are counted."},
     .alias = {"00_check_env.py"},
-    .items = items,
+    .items = {{"jit_ready", "whether kernels can be compiled here, by what and for which GPU",
+               false},
+              {"jit_cache", "the cache of compiled kernels as a tree", false},
+              {"next_start", "how many kernels the next start finds and how many it compiles",
+               false},
+              {"compile_triggers", "which change of a start makes which kernels new", false},
+              {"never_and_always", "which other changes compile everything, one kernel or nothing",
+               false}},
     .kernels = true, /* it runs none, and times nothing */
     .run = run,
 };

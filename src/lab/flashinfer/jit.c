@@ -365,18 +365,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"what_compiled", "which kernels are compiled", false},
-    {"parameters", "their template parameters", false},
-    {"when", "when they are compiled", false},
-    {"how_long", "how long it takes, and how far threads overlap", false},
-    {"cached_where", "where the cubins are kept", false},
-    {"cold_warm", "a cold start against a warm one", false},
-    {"key", "what the key of a cubin is made of", false},
-    {"invalidation", "what makes a cubin invalid", false},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_jit = {
     .track = LAB_FLASHINFER,
     .number = "06",
@@ -388,7 +376,14 @@ const lab_def lab_flashinfer_jit = {
               "The same start follows with the folder full: then the cubins are read from disk.",
               "Then one thing after the other is changed, and every kernel is looked up again."},
     .alias = {"06_jit_analysis.py"},
-    .items = items,
+    .items = {{"what_compiled", "which kernels are compiled", false},
+              {"parameters", "their template parameters", false},
+              {"when", "when they are compiled", false},
+              {"how_long", "how long it takes, and how far threads overlap", false},
+              {"cached_where", "where the cubins are kept", false},
+              {"cold_warm", "a cold start against a warm one", false},
+              {"key", "what the key of a cubin is made of", false},
+              {"invalidation", "what makes a cubin invalid", false}},
     .kernels = true, /* it compiles them, and runs none */
     .run = run,
 };

@@ -248,21 +248,6 @@ static vt_status run(lab *l, vt_err *err)
     return l->ordinal < 0 ? turn_row(l, k, err) : VT_OK;
 }
 
-static const lab_item_def items[] = {
-    {"row_reduction", "how a row is summed", false},
-    {"vectorisation", "vector width", false},
-    {"rows", "rows over SMs or cores", false},
-    {"sizes", "several numbers of rows", false},
-    {"fused_add", "fused add + norm against two kernels", false},
-    {"bytes_saved", "bytes saved by the fused form", false},
-    {"bandwidth", "bandwidth", true},
-    {"copy_share", "its share of the roof", true},
-    {"occupancy", "occupancy and its limiter", true},
-    {"roofline", "position on the roofline", true},
-    {"explanation", "operation, execution, hardware, bottleneck, opportunity", true},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_norm = {
     .track = LAB_FLASHINFER,
     .number = "04",
@@ -273,7 +258,17 @@ const lab_def lab_flashinfer_norm = {
               "Each number is read once and written once, with 4 operations in between.",
               "Then the addition to the residual stream joins in, fused and apart."},
     .alias = {"04_profile_rmsnorm.py"},
-    .items = items,
+    .items = {{"row_reduction", "how a row is summed", false},
+              {"vectorisation", "vector width", false},
+              {"rows", "rows over SMs or cores", false},
+              {"sizes", "several numbers of rows", false},
+              {"fused_add", "fused add + norm against two kernels", false},
+              {"bytes_saved", "bytes saved by the fused form", false},
+              {"bandwidth", "bandwidth", true},
+              {"copy_share", "its share of the roof", true},
+              {"occupancy", "occupancy and its limiter", true},
+              {"roofline", "position on the roofline", true},
+              {"explanation", "operation, execution, hardware, bottleneck, opportunity", true}},
     .kernels = true,
     .run = run,
 };

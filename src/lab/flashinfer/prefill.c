@@ -290,24 +290,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"online_softmax", "online softmax with the real tiles", false},
-    {"tiles", "tiles of Q and K, and those that the mask skips", false},
-    {"work_distribution", "items over SMs or cores", false},
-    {"roles", "specialised warps", false},
-    {"wave_quantisation", "lengths just below and above a border between waves", false},
-    {"wave_step", "what one token more costs at the border", false},
-    {"wave_model", "the same border on a GPU of 132 SMs", false},
-    {"lengths", "several lengths, 512 tokens with 32 heads among them", false},
-    {"occupancy", "occupancy and its limiter", true},
-    {"tensor_share", "share of the matrix unit", true},
-    {"hbm_share", "share of the memory roof", true},
-    {"stalls", "what warps wait for", true},
-    {"roofline", "position on the roofline", true},
-    {"explanation", "operation, execution, hardware, bottleneck, opportunity", true},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_prefill = {
     .track = LAB_FLASHINFER,
     .number = "02",
@@ -318,7 +300,20 @@ const lab_def lab_flashinfer_prefill = {
               "Q, K and V are read once and O is written once; the scores never leave the chip.",
               "Other lengths follow, among them two on either side of a border between waves."},
     .alias = {"02_profile_prefill.py"},
-    .items = items,
+    .items = {{"online_softmax", "online softmax with the real tiles", false},
+              {"tiles", "tiles of Q and K, and those that the mask skips", false},
+              {"work_distribution", "items over SMs or cores", false},
+              {"roles", "specialised warps", false},
+              {"wave_quantisation", "lengths just below and above a border between waves", false},
+              {"wave_step", "what one token more costs at the border", false},
+              {"wave_model", "the same border on a GPU of 132 SMs", false},
+              {"lengths", "several lengths, 512 tokens with 32 heads among them", false},
+              {"occupancy", "occupancy and its limiter", true},
+              {"tensor_share", "share of the matrix unit", true},
+              {"hbm_share", "share of the memory roof", true},
+              {"stalls", "what warps wait for", true},
+              {"roofline", "position on the roofline", true},
+              {"explanation", "operation, execution, hardware, bottleneck, opportunity", true}},
     .kernels = true,
     .run = run,
 };

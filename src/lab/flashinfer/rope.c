@@ -279,23 +279,6 @@ static vt_status run(lab *l, vt_err *err)
     return VT_OK;
 }
 
-static const lab_item_def items[] = {
-    {"in_place", "in place", false},
-    {"cos_sin_cache", "the cos/sin cache", false},
-    {"interleaved_half_split", "interleaved against half-split", false},
-    {"scaling", "llama3 and yarn scaling, as tables of frequencies", false},
-    {"scaling_in_words", "what the schemes do", false},
-    {"joined_with_store", "joined with the KV store", false},
-    {"sizes", "several numbers of tokens", false},
-    {"bandwidth", "bandwidth", true},
-    {"copy_share", "its share of the roof", true},
-    {"access_pattern", "access pattern", true},
-    {"occupancy", "occupancy and its limiter", true},
-    {"roofline", "position on the roofline", true},
-    {"explanation", "operation, execution, hardware, bottleneck, opportunity", true},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_rope = {
     .track = LAB_FLASHINFER,
     .number = "05",
@@ -308,7 +291,19 @@ const lab_def lab_flashinfer_rope = {
          "Then the other pairing, the tables of four scaling schemes, and the joined KV store "
          "follow."},
     .alias = {"05_profile_rope.py"},
-    .items = items,
+    .items = {{"in_place", "in place", false},
+              {"cos_sin_cache", "the cos/sin cache", false},
+              {"interleaved_half_split", "interleaved against half-split", false},
+              {"scaling", "llama3 and yarn scaling, as tables of frequencies", false},
+              {"scaling_in_words", "what the schemes do", false},
+              {"joined_with_store", "joined with the KV store", false},
+              {"sizes", "several numbers of tokens", false},
+              {"bandwidth", "bandwidth", true},
+              {"copy_share", "its share of the roof", true},
+              {"access_pattern", "access pattern", true},
+              {"occupancy", "occupancy and its limiter", true},
+              {"roofline", "position on the roofline", true},
+              {"explanation", "operation, execution, hardware, bottleneck, opportunity", true}},
     .kernels = true,
     .run = run,
 };

@@ -253,15 +253,6 @@ static vt_status run(lab *l, vt_err *err)
     return is_wanted(l, "attention_decode") ? turn_row(l, err) : VT_OK;
 }
 
-static const lab_item_def items[] = {
-    {"correctness", "every row and variant against the reference", false},
-    {"summary", "how many", false},
-    {"tolerance", "what is allowed, and why", false},
-    {"variant_selection", "which row serves which shape", false},
-    {"cpu_selection", "which row serves which instruction set", false},
-    {NULL, NULL, false},
-};
-
 const lab_def lab_flashinfer_test = {
     .track = LAB_FLASHINFER,
     .number = "01",
@@ -273,7 +264,11 @@ const lab_def lab_flashinfer_test = {
               "Each result is compared with a plain reference on the host.",
               "Then the cards are asked which row they would take for other shapes."},
     .alias = {"01_test_kernels.py"},
-    .items = items,
+    .items = {{"correctness", "every row and variant against the reference", false},
+              {"summary", "how many", false},
+              {"tolerance", "what is allowed, and why", false},
+              {"variant_selection", "which row serves which shape", false},
+              {"cpu_selection", "which row serves which instruction set", false}},
     .kernels = true,
     .run = run,
 };

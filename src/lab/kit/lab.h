@@ -58,7 +58,7 @@ typedef struct lab_item_def {
     bool hardware;    /* of the hardware; else of the process */
 } lab_item_def;
 
-enum { LAB_MAX_ALIASES = 4, LAB_MAX_OPTIONS = 256 };
+enum { LAB_MAX_ALIASES = 4, LAB_MAX_ITEMS = 32, LAB_MAX_OPTIONS = 256 };
 
 typedef struct lab_def {
     lab_track track;
@@ -67,8 +67,8 @@ typedef struct lab_def {
     const char *goal;                   /* one sentence: what one knows afterwards */
     const char *about[3];               /* what is about to happen, which data will move; or NULL */
     const char *alias[LAB_MAX_ALIASES]; /* familiar names under scripts/, with suffix; or NULL */
-    const lab_item_def *items;          /* ends with key NULL */
-    bool kernels;                       /* runs single kernels: on an emulated GPU too */
+    lab_item_def items[LAB_MAX_ITEMS + 1]; /* ends with key NULL */
+    bool kernels;                          /* runs single kernels: on an emulated GPU too */
     vt_status (*run)(lab *l, vt_err *err);
 } lab_def;
 

@@ -316,19 +316,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"compare", "prefill against decode", false},
-    {"chosen", "when which kernel is chosen", false},
-    {"chosen_why", "why", false},
-    {"trail", "the roofline trail from prefill to decode at batch 1, 2, 4 ...", false},
-    {"card_prefill", "prefill: execution, hardware, bottleneck, opportunity", true},
-    {"card_decode", "decode: execution, hardware, bottleneck, opportunity", true},
-    {"occupancy", "occupancy and its limiter", true},
-    {"matrix_unit", "share of the matrix unit", true},
-    {"stalls", "stall reasons", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_profile_attention = {
     .track = LAB_MINI_SGLANG,
     .number = "04",
@@ -341,7 +328,15 @@ const lab_def mini_profile_attention = {
               "A decode reads the K and V of its whole context once: 2 x 8 x 128 values a token.",
               "Each point goes onto one roofline."},
     .alias = {"04_profile_attention.py", NULL},
-    .items = items,
+    .items = {{"compare", "prefill against decode", false},
+              {"chosen", "when which kernel is chosen", false},
+              {"chosen_why", "why", false},
+              {"trail", "the roofline trail from prefill to decode at batch 1, 2, 4 ...", false},
+              {"card_prefill", "prefill: execution, hardware, bottleneck, opportunity", true},
+              {"card_decode", "decode: execution, hardware, bottleneck, opportunity", true},
+              {"occupancy", "occupancy and its limiter", true},
+              {"matrix_unit", "share of the matrix unit", true},
+              {"stalls", "stall reasons", true}},
     .kernels = true,
     .run = run,
 };

@@ -251,24 +251,6 @@ static vt_status run(lab *l, vt_err *err)
     return VT_OK;
 }
 
-static const lab_item_def items[] = {
-    {"sizes", "one-shot, two-shot and a ring over sizes", false},
-    {"one_shot", "one-shot all-reduce", false},
-    {"two_shot", "two-shot all-reduce", false},
-    {"nccl", "NCCL's all-reduce", false},
-    {"buffer_copy", "the copy in and out of a registered buffer", false},
-    {"avoid_copy", "how to avoid it", false},
-    {"threshold", "the adaptive threshold", false},
-    {"layer_share", "share of communication in a layer", false},
-    {"pass_share", "communication : compute of a forward pass", false},
-    {"card", "the copy's card: execution, hardware, bottleneck, opportunity", true},
-    {"link", "the rate of the link that one rank can measure", true},
-    {"link_peer", "use of the link between two devices", true},
-    {"skew", "waiting for a peer, apart from moving bytes", true},
-    {"sync", "what a meeting of ranks costs", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_profile_comm = {
     .track = LAB_MINI_SGLANG,
     .number = "05",
@@ -281,7 +263,20 @@ const lab_def mini_profile_comm = {
          "meetings.",
          "What needs a second rank is named as missing."},
     .alias = {"05_profile_comm.py", NULL},
-    .items = items,
+    .items = {{"sizes", "one-shot, two-shot and a ring over sizes", false},
+              {"one_shot", "one-shot all-reduce", false},
+              {"two_shot", "two-shot all-reduce", false},
+              {"nccl", "NCCL's all-reduce", false},
+              {"buffer_copy", "the copy in and out of a registered buffer", false},
+              {"avoid_copy", "how to avoid it", false},
+              {"threshold", "the adaptive threshold", false},
+              {"layer_share", "share of communication in a layer", false},
+              {"pass_share", "communication : compute of a forward pass", false},
+              {"card", "the copy's card: execution, hardware, bottleneck, opportunity", true},
+              {"link", "the rate of the link that one rank can measure", true},
+              {"link_peer", "use of the link between two devices", true},
+              {"skew", "waiting for a peer, apart from moving bytes", true},
+              {"sync", "what a meeting of ranks costs", true}},
     .kernels = true,
     .run = run,
 };

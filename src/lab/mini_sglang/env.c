@@ -159,24 +159,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"compiler", "the compiler of kernels", false},
-    {"jit_ready", "whether kernels can be compiled", false},
-    {"cache_place", "where compiled kernels are kept", false},
-    {"cache", "what the cache holds", false},
-    {"template_parameters", "template parameters", false},
-    {"compile_flags", "compile flags", false},
-    {"dependencies", "what each kernel needs", false},
-    {"libraries", "libraries found", false},
-    {"tools", "nsys and ncu", false},
-    {"kernels", "one compile and run of each kernel", false},
-    {"troubleshooting", "what to do about what is missing", false},
-    {"ready", "whether the environment is READY", false},
-    {"gpus", "the GPUs of this machine", true},
-    {"topology", "sockets, NUMA nodes, caches and links", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_check_env = {
     .track = LAB_MINI_SGLANG,
     .number = "00",
@@ -187,7 +169,20 @@ const lab_def mini_check_env = {
               "One small instance of each kernel runs and is compared with its reference.",
               "No model is loaded."},
     .alias = {"00_check_env.py", NULL},
-    .items = items,
+    .items = {{"compiler", "the compiler of kernels", false},
+              {"jit_ready", "whether kernels can be compiled", false},
+              {"cache_place", "where compiled kernels are kept", false},
+              {"cache", "what the cache holds", false},
+              {"template_parameters", "template parameters", false},
+              {"compile_flags", "compile flags", false},
+              {"dependencies", "what each kernel needs", false},
+              {"libraries", "libraries found", false},
+              {"tools", "nsys and ncu", false},
+              {"kernels", "one compile and run of each kernel", false},
+              {"troubleshooting", "what to do about what is missing", false},
+              {"ready", "whether the environment is READY", false},
+              {"gpus", "the GPUs of this machine", true},
+              {"topology", "sockets, NUMA nodes, caches and links", true}},
     .kernels = true,
     .run = run,
 };

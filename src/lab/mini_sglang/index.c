@@ -201,21 +201,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"variants", "every row and variant of the card beside the engine's own form", false},
-    {"warps_splits", "warps and splits a row", false},
-    {"vector", "vector width", false},
-    {"bytes", "bytes that a gather moves", false},
-    {"sweep", "sweep over batch and row size", false},
-    {"threads", "fixed against adaptive thread count", false},
-    {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
-    {"coalescing", "what share of each fetched line is used", true},
-    {"bandwidth", "bytes a second beside the copy roof", true},
-    {"launch_floor", "where a gather is bound by its launch", true},
-    {"counters", "what each variant moves and executes, by ncu (--ncu)", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_profile_index = {
     .track = LAB_MINI_SGLANG,
     .number = "02",
@@ -228,7 +213,17 @@ const lab_def mini_profile_index = {
               "Then batch and row size change, and each variant of the kernel does the same "
               "work."},
     .alias = {"02_profile_index.py", NULL},
-    .items = items,
+    .items = {{"variants", "every row and variant of the card beside the engine's own form", false},
+              {"warps_splits", "warps and splits a row", false},
+              {"vector", "vector width", false},
+              {"bytes", "bytes that a gather moves", false},
+              {"sweep", "sweep over batch and row size", false},
+              {"threads", "fixed against adaptive thread count", false},
+              {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
+              {"coalescing", "what share of each fetched line is used", true},
+              {"bandwidth", "bytes a second beside the copy roof", true},
+              {"launch_floor", "where a gather is bound by its launch", true},
+              {"counters", "what each variant moves and executes, by ncu (--ncu)", true}},
     .kernels = true,
     .run = run,
 };

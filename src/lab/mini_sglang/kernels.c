@@ -326,14 +326,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"order", "the order in which a forward pass calls its kernels", false},
-    {"kernels", "every kernel against its reference", false},
-    {"tolerance", "how far a result may be from the reference, and why", false},
-    {"state", "what a decode step's kernels take, and what binds the longest", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_test_kernels = {
     .track = LAB_MINI_SGLANG,
     .number = "01",
@@ -345,7 +337,10 @@ const lab_def mini_test_kernels = {
               "Each kernel then runs alone on its shape, with random data.",
               "Its results are compared with a plain reference, element by element."},
     .alias = {"01_test_kernels.py", NULL},
-    .items = items,
+    .items = {{"order", "the order in which a forward pass calls its kernels", false},
+              {"kernels", "every kernel against its reference", false},
+              {"tolerance", "how far a result may be from the reference, and why", false},
+              {"state", "what a decode step's kernels take, and what binds the longest", true}},
     .kernels = true,
     .run = run,
 };

@@ -233,17 +233,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"labs", "every lab of the track", false},
-    {"timeline", "a full forward pass as a timeline", false},
-    {"trace", "the pass as a trace", false},
-    {"nsys", "the pass under nsys", false},
-    {"report", "one report", false},
-    {"kernels", "every kernel's state", true},
-    {"step", "a decode step beside its floor", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_full_pipeline = {
     .track = LAB_MINI_SGLANG,
     .number = "06",
@@ -254,7 +243,13 @@ const lab_def mini_full_pipeline = {
               "Then one request goes through the engine: 128 random tokens in, 33 out.",
               "Every call of its steps is timed and held against its roof."},
     .alias = {"06_full_pipeline.sh", NULL},
-    .items = items,
+    .items = {{"labs", "every lab of the track", false},
+              {"timeline", "a full forward pass as a timeline", false},
+              {"trace", "the pass as a trace", false},
+              {"nsys", "the pass under nsys", false},
+              {"report", "one report", false},
+              {"kernels", "every kernel's state", true},
+              {"step", "a decode step beside its floor", true}},
     .kernels = true,
     .run = run,
 };

@@ -324,20 +324,6 @@ static vt_status run(lab *l, vt_err *err)
     return measure(l, &p, err);
 }
 
-static const lab_item_def items[] = {
-    {"length", "time over length", false},
-    {"first_mismatch", "time over the place of the first difference", false},
-    {"vector_width", "ids that one load compares", false},
-    {"rows", "portable against vectorised", false},
-    {"step_share", "share of a scheduling step", false},
-    {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
-    {"l1_roof", "the L1 roof of a comparison", true},
-    {"l2_roof", "the L2 roof of a comparison", true},
-    {"l3_roof", "the L3 roof of a comparison", true},
-    {"memory_roof", "the memory roof of a comparison", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_profile_radix = {
     .track = LAB_MINI_SGLANG,
     .number = "radix",
@@ -348,7 +334,16 @@ const lab_def mini_profile_radix = {
               "Two streams of 4 bytes an id are read; nothing is written but the length.",
               "Then two requests with one prompt show what share of planning a step this is."},
     .alias = {"profile_radix.py", NULL},
-    .items = items,
+    .items = {{"length", "time over length", false},
+              {"first_mismatch", "time over the place of the first difference", false},
+              {"vector_width", "ids that one load compares", false},
+              {"rows", "portable against vectorised", false},
+              {"step_share", "share of a scheduling step", false},
+              {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
+              {"l1_roof", "the L1 roof of a comparison", true},
+              {"l2_roof", "the L2 roof of a comparison", true},
+              {"l3_roof", "the L3 roof of a comparison", true},
+              {"memory_roof", "the memory roof of a comparison", true}},
     .kernels = false,
     .run = run,
 };

@@ -272,20 +272,6 @@ static vt_status run(lab *l, vt_err *err)
     return status;
 }
 
-static const lab_item_def items[] = {
-    {"rows", "every row and variant of the card", false},
-    {"one_launch", "K and V in one launch against two", false},
-    {"async_copies", "asynchronous copies", false},
-    {"patterns", "sequential, random and sorted slots", false},
-    {"duplicates", "duplicate slots", false},
-    {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
-    {"coalescing", "how whole the written lines are", true},
-    {"bandwidth", "bandwidth of each pattern", true},
-    {"sorting", "what sorting costs and gains", true},
-    {"sorting_layers", "layers after which a sort has paid for itself", true},
-    {NULL, NULL, false},
-};
-
 const lab_def mini_profile_store = {
     .track = LAB_MINI_SGLANG,
     .number = "03",
@@ -297,7 +283,16 @@ const lab_def mini_profile_store = {
               "The source is contiguous, the slots are sequential, random, then sorted.",
               "Every list of slots is checked: no slot may occur twice."},
     .alias = {"03_profile_store.py", NULL},
-    .items = items,
+    .items = {{"rows", "every row and variant of the card", false},
+              {"one_launch", "K and V in one launch against two", false},
+              {"async_copies", "asynchronous copies", false},
+              {"patterns", "sequential, random and sorted slots", false},
+              {"duplicates", "duplicate slots", false},
+              {"card", "the kernel's card: execution, hardware, bottleneck, opportunity", true},
+              {"coalescing", "how whole the written lines are", true},
+              {"bandwidth", "bandwidth of each pattern", true},
+              {"sorting", "what sorting costs and gains", true},
+              {"sorting_layers", "layers after which a sort has paid for itself", true}},
     .kernels = true,
     .run = run,
 };

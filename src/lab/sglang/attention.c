@@ -16,17 +16,6 @@
 #include "lab/sglang/attention.h"
 #include "lab/sglang/inside.h"
 
-static const lab_item_def items[] = {
-    {"tiles", "tiles of each shape", false},
-    {"work", "work distribution: items, workers, waves", false},
-    {"roles", "specialised warps, and how split parts are merged", false},
-    {"card", "the kernel's card", false},
-    {"occupancy", "occupancy and its limiter", true},
-    {"roofline", "position on the roofline", true},
-    {"stalls", "stall reasons with their meaning", true},
-    {"counters", "bytes moved, matrix unit, achieved occupancy, by ncu (--ncu)", true},
-    {NULL, NULL, false}};
-
 /* Heads as the documents of this track have them: 32, 8 of K and V, of 128. */
 static const sglang_heads heads = {32, 8, 128, 0, 0};
 
@@ -331,7 +320,14 @@ const lab_def sglang_attention = {
               "A decode reads K and V once for one query; a prefill uses them for many.",
               "On a GPU with ncu, counters say what the shapes cannot: --ncu."},
     .alias = {"05_ncu_attention.sh", "05_attention_deep_dive.py"},
-    .items = items,
+    .items = {{"tiles", "tiles of each shape", false},
+              {"work", "work distribution: items, workers, waves", false},
+              {"roles", "specialised warps, and how split parts are merged", false},
+              {"card", "the kernel's card", false},
+              {"occupancy", "occupancy and its limiter", true},
+              {"roofline", "position on the roofline", true},
+              {"stalls", "stall reasons with their meaning", true},
+              {"counters", "bytes moved, matrix unit, achieved occupancy, by ncu (--ncu)", true}},
     .kernels = true,
     .run = run,
 };

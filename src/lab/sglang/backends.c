@@ -17,18 +17,6 @@
 #include "lab/sglang/inside.h"
 #include "story/read.h"
 
-static const lab_item_def items[] = {
-    {"chosen", "which attention implementation is chosen at which size, and why", false},
-    {"plan_cost", "the plans of a step: who shares them, bytes, host time", false},
-    {"same_inputs", "the same inputs through each implementation", false},
-    {"engines", "the same requests through an engine of each", false},
-    {"whole_engine", "whole engines of other levels", false},
-    {"stalls", "stall reasons of each", true},
-    {"occupancy", "occupancy of each and its limiter", true},
-    {"roof_share", "share of its roof that each reaches", true},
-    {"where_wins", "where each wins", true},
-    {NULL, NULL, false}};
-
 static const char *const attention_op[2] = {"attention_prefill", "attention_decode"};
 
 /* ---- the same inputs ---- */
@@ -351,7 +339,15 @@ const lab_def sglang_backends = {
               "A decode reads K and V of its context once and computes little.",
               "A prefill computes much for each byte: there the implementations differ most."},
     .alias = {"03_backend_comparison.py"},
-    .items = items,
+    .items = {{"chosen", "which attention implementation is chosen at which size, and why", false},
+              {"plan_cost", "the plans of a step: who shares them, bytes, host time", false},
+              {"same_inputs", "the same inputs through each implementation", false},
+              {"engines", "the same requests through an engine of each", false},
+              {"whole_engine", "whole engines of other levels", false},
+              {"stalls", "stall reasons of each", true},
+              {"occupancy", "occupancy of each and its limiter", true},
+              {"roof_share", "share of its roof that each reaches", true},
+              {"where_wins", "where each wins", true}},
     .kernels = true,
     .run = run,
 };

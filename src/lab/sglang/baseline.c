@@ -18,22 +18,6 @@
 #include "lab/sglang/inside.h"
 #include "story/read.h"
 
-static const lab_item_def items[] = {
-    {"tokenise", "from text to ids: time and ids a second", false},
-    {"match", "the look-up of the prompt in the prefix cache", false},
-    {"plan", "what the engine's thread does for a step, and how much of it the device hides",
-     false},
-    {"steps", "the request's events in the order of time", false},
-    {"prefill", "the prefill's ops", false},
-    {"layer_ops", "a decode step's ops, a call being one layer's", false},
-    {"itl_slope", "ITL slope per 100 KV tokens, beside what its bytes explain", false},
-    {"batch", "batch composition step by step", false},
-    {"transition", "prefill -> decode: what changes and why", false},
-    {"latency", "TTFT, ITL and throughput, alone and together", false},
-    {"phase_shares", "compute, matrix-unit and memory share of each phase", true},
-    {"flips", "what flips at the transition", true},
-    {NULL, NULL, false}};
-
 typedef struct run_of {
     vt_engine *engine;
     int32_t prompt, gen, requests, concurrency, far; /* far: prompt tokens of the long request */
@@ -372,6 +356,19 @@ const lab_def sglang_baseline = {
               "Prefill reads all weights once for many tokens; decode reads them for one.",
               "Then several requests run at once and share each reading of the weights."},
     .alias = {"01_baseline_perf.py"},
-    .items = items,
+    .items = {{"tokenise", "from text to ids: time and ids a second", false},
+              {"match", "the look-up of the prompt in the prefix cache", false},
+              {"plan",
+               "what the engine's thread does for a step, and how much of it the device hides",
+               false},
+              {"steps", "the request's events in the order of time", false},
+              {"prefill", "the prefill's ops", false},
+              {"layer_ops", "a decode step's ops, a call being one layer's", false},
+              {"itl_slope", "ITL slope per 100 KV tokens, beside what its bytes explain", false},
+              {"batch", "batch composition step by step", false},
+              {"transition", "prefill -> decode: what changes and why", false},
+              {"latency", "TTFT, ITL and throughput, alone and together", false},
+              {"phase_shares", "compute, matrix-unit and memory share of each phase", true},
+              {"flips", "what flips at the transition", true}},
     .run = run,
 };

@@ -9,18 +9,6 @@
 #include "lab/sglang/check_env.h"
 #include "lab/sglang/inside.h"
 
-static const lab_item_def items[] = {
-    {"topology", "sockets, NUMA nodes, CPUs and caches", false},
-    {"gpus", "GPUs with free memory and other users", false},
-    {"links", "matrix of the links between GPUs (NVn, PIX, PXB, PHB, SYS)", false},
-    {"groups", "pairs and groups to prefer for tensor parallelism", false},
-    {"crossings", "NUMA crossings to avoid", false},
-    {"memory_roofs", "memory hierarchy: what each level holds and how fast it is read", true},
-    {"compute_roofs", "what the units compute", true},
-    {"interconnect", "links: how fast, and what a meeting or a launch costs", true},
-    {"tiers", "profiling tiers that are allowed here", true},
-    {NULL, NULL, false}};
-
 /* ---- roofs ---- */
 
 static void put_roof(lab *l, vt_roof_kind kind, int64_t holds)
@@ -184,7 +172,16 @@ const lab_def sglang_check_env = {
               "Roofs (the most that this machine can do) are measured once and kept in a file.",
               "Every percentage of the other labs is a share of one of these figures."},
     .alias = {"00_check_env.py"},
-    .items = items,
+    .items = {{"topology", "sockets, NUMA nodes, CPUs and caches", false},
+              {"gpus", "GPUs with free memory and other users", false},
+              {"links", "matrix of the links between GPUs (NVn, PIX, PXB, PHB, SYS)", false},
+              {"groups", "pairs and groups to prefer for tensor parallelism", false},
+              {"crossings", "NUMA crossings to avoid", false},
+              {"memory_roofs", "memory hierarchy: what each level holds and how fast it is read",
+               true},
+              {"compute_roofs", "what the units compute", true},
+              {"interconnect", "links: how fast, and what a meeting or a launch costs", true},
+              {"tiers", "profiling tiers that are allowed here", true}},
     .kernels = true,
     .run = run,
 };

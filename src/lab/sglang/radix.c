@@ -22,22 +22,6 @@
 #include "lab/sglang/radix.h"
 #include "story/read.h"
 
-static const lab_item_def items[] = {
-    {"hit_miss", "the transition from hit to miss inside one prompt", false},
-    {"cold_warm", "the same prompt cold and warm", false},
-    {"length_gain", "prefix length against gain: bytes, FLOPs, ms saved", false},
-    {"causal", "half a prompt saves a quarter of the attention", false},
-    {"concurrent", "concurrent requests that share a prefix (in the batch)", false},
-    {"eviction", "what is evicted under memory pressure, and why", false},
-    {"tree_before", "the tree before the eviction", false},
-    {"tree_after", "the tree after the eviction", false},
-    {"pressure", "hit share against KV memory (--pressure)", false},
-    {"skipped", "bytes and FLOPs that a hit skips", true},
-    {"access_hit", "access pattern of a hit: pages read, runs of contiguous pages, bytes copied",
-     true},
-    {"access_miss", "access pattern of a miss: pages written, runs of contiguous pages", true},
-    {NULL, NULL, false}};
-
 enum { PROMPT = 1024, LENGTHS = 4, SHARERS = 4, TAIL = 64, PAIRS = 4 };
 
 typedef struct hit {
@@ -449,6 +433,19 @@ const lab_def sglang_radix = {
               "A hit moves no data: pages that are there get another user.",
               "Then more prompts arrive than the KV memory holds, and pages must go."},
     .alias = {"02_radix_cache_analysis.py"},
-    .items = items,
+    .items = {{"hit_miss", "the transition from hit to miss inside one prompt", false},
+              {"cold_warm", "the same prompt cold and warm", false},
+              {"length_gain", "prefix length against gain: bytes, FLOPs, ms saved", false},
+              {"causal", "half a prompt saves a quarter of the attention", false},
+              {"concurrent", "concurrent requests that share a prefix (in the batch)", false},
+              {"eviction", "what is evicted under memory pressure, and why", false},
+              {"tree_before", "the tree before the eviction", false},
+              {"tree_after", "the tree after the eviction", false},
+              {"pressure", "hit share against KV memory (--pressure)", false},
+              {"skipped", "bytes and FLOPs that a hit skips", true},
+              {"access_hit",
+               "access pattern of a hit: pages read, runs of contiguous pages, bytes copied", true},
+              {"access_miss", "access pattern of a miss: pages written, runs of contiguous pages",
+               true}},
     .run = run,
 };

@@ -21,18 +21,6 @@
 #include "lab/sglang/inside.h"
 #include "story/read.h"
 
-static const lab_item_def items[] = {
-    {"flow", "the all-reduces in the flow of a layer", false},
-    {"prediction", "predicted time of an all-reduce, by tokens, ranks and link", false},
-    {"share", "share of a layer, and what ranks would gain", false},
-    {"skew", "waiting for a peer", false},
-    {"transfer", "moving bytes", false},
-    {"link_roof", "link bandwidth against its roof", true},
-    {"sync", "what a meeting costs", true},
-    {"fast_link", "with and without the fast link", true},
-    {"buffers", "the copy into and out of a registered buffer, 8 MB", true},
-    {NULL, NULL, false}};
-
 enum { MAX_RANKS = 8, MAX_LINKS = 2, SIZES = 4 };
 
 typedef struct ranks {
@@ -393,6 +381,14 @@ const lab_def sglang_ranks = {
               "Each layer would send tokens x hidden elements twice, whatever the number of ranks.",
               "Sums are predicted from bytes and measured links; waiting needs several ranks."},
     .alias = {"06_tp_scaling.sh"},
-    .items = items,
+    .items = {{"flow", "the all-reduces in the flow of a layer", false},
+              {"prediction", "predicted time of an all-reduce, by tokens, ranks and link", false},
+              {"share", "share of a layer, and what ranks would gain", false},
+              {"skew", "waiting for a peer", false},
+              {"transfer", "moving bytes", false},
+              {"link_roof", "link bandwidth against its roof", true},
+              {"sync", "what a meeting costs", true},
+              {"fast_link", "with and without the fast link", true},
+              {"buffers", "the copy into and out of a registered buffer, 8 MB", true}},
     .run = run,
 };

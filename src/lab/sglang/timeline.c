@@ -23,18 +23,6 @@
 #include "story/forms.h"
 #include "story/read.h"
 
-static const lab_item_def items[] = {
-    {"load", "the requests, and when each was served", false},
-    {"steps", "the whole recording step by step", false},
-    {"gaps", "the gaps: who waited for whom", false},
-    {"slowest_step", "the longest step and what it carried", false},
-    {"overlap", "CPU work that the device hides (CPU/GPU overlap)", true},
-    {"kernel_order", "the order of the calls in a layer, with their times", true},
-    {"trace", "the recording as a trace for Perfetto's page", true},
-    {"html", "the recording as a page of HTML", true},
-    {"nsys", "the same load under nsys (--nsys)", true},
-    {NULL, NULL, false}};
-
 enum { MOST_REQUESTS = 8 };
 
 typedef struct load {
@@ -366,6 +354,14 @@ const lab_def sglang_timeline = {
               "Decodes come first in a step, then chunks of prompts up to the token budget.",
               "The recording is told as a story, and written as a trace for Perfetto's page."},
     .alias = {"04_nsys_profile.sh", "04_timeline_profile.py"},
-    .items = items,
+    .items = {{"load", "the requests, and when each was served", false},
+              {"steps", "the whole recording step by step", false},
+              {"gaps", "the gaps: who waited for whom", false},
+              {"slowest_step", "the longest step and what it carried", false},
+              {"overlap", "CPU work that the device hides (CPU/GPU overlap)", true},
+              {"kernel_order", "the order of the calls in a layer, with their times", true},
+              {"trace", "the recording as a trace for Perfetto's page", true},
+              {"html", "the recording as a page of HTML", true},
+              {"nsys", "the same load under nsys (--nsys)", true}},
     .run = run,
 };

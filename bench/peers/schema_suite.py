@@ -19,6 +19,9 @@ def order(schema, names):
         for key in ("properties", "required"):
             for name in schema.get(key, []) if isinstance(schema.get(key), (dict, list)) else []:
                 names.setdefault(name, len(names))
+        for name, asked in schema.get("dependentRequired", {}).items() if isinstance(schema.get("dependentRequired"), dict) else ():
+            for one in [name, *asked]:
+                names.setdefault(one, len(names))
         for value in schema.values():
             order(value, names)
     elif isinstance(schema, list):
@@ -55,6 +58,7 @@ def main():
     p.add_argument("suite")
     p.add_argument("--vocabulary", default="tests/golden/embedding/qwen3/tokenizer.json")
     p.add_argument("--show", action="store_true", help="tell each instance that is judged wrongly")
+    p.add_argument("--faults", action="store_true", help="tell why each schema is refused")
     a = p.parse_args()
     work = list(cases(a.suite))
     lines = "".join(json.dumps({"schema": json.dumps(s), "instance": t}) + "\n" for _, s, t, _ in work)
@@ -67,6 +71,8 @@ def main():
         elif not compiled:
             count["schema refused"] += 1
             refused[keyword(fault)] += 1
+            if a.faults:
+                print(f"{name}: {fault}")
         else:
             count[f"{'valid' if valid else 'invalid'}, {'refused' if fault else 'accepted'}"] += 1
             if valid == bool(fault):

@@ -35,99 +35,88 @@ void schema_leave(compiler *c, size_t before)
     c->path[before] = 0;
 }
 
-/* ---- references ---- */
-
-/* %20 and its like, in place. */
-static void decode_percent(char *s)
-{
-    char *out = s;
-    for (; *s; s++) {
-        unsigned hex;
-        bool escape = *s == '%' && sscanf(s + 1, "%2x", &hex) == 1 && s[1] && s[2];
-        *out++ = escape ? (char)hex : *s;
-        s += escape ? 2 : 0;
-    }
-    *out = 0;
-}
-
-/* ~0 and ~1 of one step of a JSON pointer, in place. */
-static void decode_tilde(char *s)
-{
-    char *out = s;
-    for (; *s; s++) {
-        bool escape = *s == '~' && (s[1] == '0' || s[1] == '1');
-        *out++ = escape ? (s[1] == '0' ? '~' : '/') : *s;
-        s += escape;
-    }
-    *out = 0;
-}
-
-static const json_t *follow(const json_t *at, char *pointer)
-{
-    while (at && *pointer == '/') {
-        char *step = ++pointer, *end = strchr(step, '/');
-        pointer = end ? end : step + strlen(step);
-        char kept = *pointer;
-        *pointer = 0;
-        decode_tilde(step);
-        if (json_is_array(at)) {
-            char *rest;
-            unsigned long i = strtoul(step, &rest, 10);
-            at = *step && !*rest ? json_array_get(at, i) : NULL;
-        } else {
-            at = json_object_get(at, step);
-        }
-        *pointer = kept;
-    }
-    return at && !*pointer ? at : NULL;
-}
-
-vt_status schema_resolve(compiler *c, const json_t *ref, const json_t **out)
-{
-    const char *text = json_string_value(ref);
-    char pointer[1024];
-    if (!text || strlen(text) >= sizeof pointer)
-        return schema_refuse(c, "$ref", "expected a string of less than %zu bytes", sizeof pointer);
-    if (text[0] != '#')
-        return schema_refuse(c, "$ref", "'%.200s' is another document, and none is fetched", text);
-    if (text[1] && text[1] != '/')
-        return schema_refuse(c, "$ref",
-                             "'%.200s' is an anchor; expected a path such as "
-                             "#/$defs/name",
-                             text);
-    memcpy(pointer, text + 1, strlen(text));
-    decode_percent(pointer);
-    *out = follow(c->root, pointer);
-    if (!*out)
-        return schema_refuse(c, "$ref", "'%.200s' leads nowhere", text);
-    return VT_OK;
-}
-
 /* ---- sets ---- */
 
-bool schema_add(schema_set *set, const json_t *schema)
+static bool is_same(const schema_member *a, const schema_member *b)
 {
-    if (json_is_true(schema))
+    return a->is == b->is && a->stage == b->stage && a->listed == b->listed && a->open == b->open &&
+           a->owners == b->owners;
+}
+
+static bool add_member(schema_set *set, const schema_member *one)
+{
+    if (json_is_true(one->is))
         return true;
-    if (json_is_false(schema))
+    if (json_is_false(one->is))
         return set->never = true;
     for (int32_t i = 0; i < set->n; i++)
-        if (set->at[i].is == schema)
+        if (set->at[i].is == one->is && set->at[i].owners == one->owners &&
+            set->at[i].open == one->open)
             return true;
     if (set->n == SCHEMA_MAX_SET)
         return false;
-    set->at[set->n++] = (struct schema_member){schema, 0};
+    set->at[set->n++] = *one;
     return true;
 }
 
-static vt_status add_checked(compiler *c, schema_set *set, const char *keyword,
-                             const json_t *schema)
+bool schema_add(schema_set *set, const json_t *schema)
 {
-    if (!json_is_object(schema) && !json_is_boolean(schema))
+    return add_member(set, &(schema_member){.is = schema});
+}
+
+static vt_status add_checked(compiler *c, schema_set *set, const char *keyword,
+                             const schema_member *one)
+{
+    if (!json_is_object(one->is) && !json_is_boolean(one->is))
         return schema_refuse(c, keyword, "expected a schema: an object, true or false");
-    if (!schema_add(set, schema))
+    if (!add_member(set, one))
         return schema_refuse(c, keyword, "more than %d schemas hold at one place", SCHEMA_MAX_SET);
     return VT_OK;
+}
+
+uint64_t schema_owner_bit(const compiler *c, const json_t *schema)
+{
+    for (int32_t i = 0; i < c->n_owners; i++)
+        if (c->owner[i] == schema)
+            return UINT64_C(1) << i;
+    return 0;
+}
+
+/* The schemas that count a member's annotations, itself among them. */
+static vt_status counted_by(compiler *c, const schema_member *m, uint64_t *out)
+{
+    const json_t *a = json_object_get(m->is, "unevaluatedProperties");
+    const json_t *b = json_object_get(m->is, "unevaluatedItems");
+    *out = m->owners;
+    if ((!a || json_is_true(a)) && (!b || json_is_true(b)))
+        return VT_OK;
+    uint64_t own = schema_owner_bit(c, m->is);
+    if (!own && c->n_owners == SCHEMA_MAX_OWNERS)
+        return schema_refuse(c, NULL,
+                             "more than %d schemas have unevaluatedProperties or "
+                             "unevaluatedItems",
+                             SCHEMA_MAX_OWNERS);
+    if (!own) {
+        c->owner[c->n_owners] = m->is;
+        own = UINT64_C(1) << c->n_owners++;
+    }
+    *out |= own;
+    return VT_OK;
+}
+
+/* A schema that holds wherever `from` does. */
+static vt_status add_below(compiler *c, schema_set *set, const schema_member *from,
+                           const char *keyword, const json_t *schema)
+{
+    schema_member one = {.is = schema, .open = from->open};
+    TRY(counted_by(c, from, &one.owners));
+    return add_checked(c, set, keyword, &one);
+}
+
+vt_status schema_join(compiler *c, schema_set *set, const schema_member *from, const char *keyword,
+                      const json_t *schema)
+{
+    return add_checked(c, set, keyword, &(schema_member){.is = schema, .open = from->open});
 }
 
 /* Up to draft 7 an object with $ref says nothing else. */
@@ -147,30 +136,68 @@ static vt_status drop_references(compiler *c, schema_set *set)
  * reader meets them. */
 static void put_behind(schema_set *set, int32_t i, int32_t from)
 {
-    struct schema_member moved[SCHEMA_MAX_SET];
+    schema_member moved[SCHEMA_MAX_SET];
     int32_t n = set->n - from;
     memcpy(moved, set->at + from, (size_t)n * sizeof *moved);
     memmove(set->at + i + 1 + n, set->at + i + 1, (size_t)(from - i - 1) * sizeof *moved);
     memcpy(set->at + i + 1, moved, (size_t)n * sizeof *moved);
 }
 
-/* $ref and allOf of all members join the set. */
-static vt_status flatten(compiler *c, schema_set *set)
+/* Adds what a member's not, if and dependent... say with other keywords. */
+static vt_status expand(compiler *c, schema_set *set, const schema_member *m)
+{
+    static const char *const dependent[] = {"dependentRequired", "dependentSchemas",
+                                            "dependencies"};
+    const json_t *s = m->is, *no = json_object_get(s, "not"), *made;
+    schema_member opened = *m;
+    uint64_t owners;
+    opened.open = true;
+    if (no) {
+        size_t before = schema_enter(c, "not", NULL);
+        TRY(schema_negate(c, no, &made));
+        schema_leave(c, before);
+        TRY(add_checked(c, set, "not", &(schema_member){.is = made, .open = true}));
+    }
+    TRY(counted_by(c, m, &owners));
+    if (json_object_get(s, "if") &&
+        (owners || json_object_get(s, "then") || json_object_get(s, "else")))
+        TRY(add_below(c, set, &opened, "if", schema_conditional(c, s)));
+    for (size_t i = 0; i < sizeof dependent / sizeof *dependent; i++) {
+        const json_t *v = json_object_get(s, dependent[i]);
+        if (!v)
+            continue;
+        TRY(schema_dependent(c, dependent[i], v, &made));
+        TRY(add_below(c, set, &opened, dependent[i], made));
+    }
+    return VT_OK;
+}
+
+static vt_status add_reference(compiler *c, schema_set *set, const schema_member *m,
+                               const char *keyword)
+{
+    const json_t *ref = json_object_get(m->is, keyword), *target;
+    if (!ref)
+        return VT_OK;
+    TRY(schema_resolve(c, keyword, ref, &target));
+    return add_below(c, set, m, keyword, target);
+}
+
+vt_status schema_flatten(compiler *c, schema_set *set)
 {
     for (int32_t i = 0; i < set->n; i++) {
         int32_t before = set->n;
-        const json_t *s = set->at[i].is, *ref = json_object_get(s, "$ref"), *target;
-        const json_t *all = json_object_get(s, "allOf");
-        if (ref) {
-            TRY(schema_resolve(c, ref, &target));
-            TRY(add_checked(c, set, "$ref", target));
-            if (c->old_refs)
-                all = NULL;
+        const schema_member m = set->at[i];
+        const json_t *all = json_object_get(m.is, "allOf");
+        TRY(add_reference(c, set, &m, "$ref"));
+        if (!c->old_refs || !json_object_get(m.is, "$ref")) {
+            TRY(add_reference(c, set, &m, "$dynamicRef"));
+            TRY(add_reference(c, set, &m, "$recursiveRef"));
+            if (all && (!json_is_array(all) || json_array_size(all) == 0))
+                return schema_refuse(c, "allOf", "expected a list of schemas");
+            for (size_t k = 0; k < json_array_size(all); k++)
+                TRY(add_below(c, set, &m, "allOf", json_array_get(all, k)));
+            TRY(expand(c, set, &m));
         }
-        if (all && (!json_is_array(all) || json_array_size(all) == 0))
-            return schema_refuse(c, "allOf", "expected a list of schemas");
-        for (size_t k = 0; k < json_array_size(all); k++)
-            TRY(add_checked(c, set, "allOf", json_array_get(all, k)));
         put_behind(set, i, before);
     }
     return c->old_refs ? drop_references(c, set) : VT_OK;
@@ -178,10 +205,12 @@ static vt_status flatten(compiler *c, schema_set *set)
 
 static int by_address(const void *a, const void *b)
 {
-    const struct schema_member *x = a, *y = b;
+    const schema_member *x = a, *y = b;
     if (x->is != y->is)
         return x->is < y->is ? -1 : 1;
-    return x->stage - y->stage;
+    if (x->owners != y->owners)
+        return x->owners < y->owners ? -1 : 1;
+    return x->open != y->open ? x->open - y->open : x->stage - y->stage;
 }
 
 /* The rule that was made of an equal set; 0: none. *where: where a new one is to go. */
@@ -191,13 +220,13 @@ static symbol known(compiler *c, const schema_set *set, schema_memo ***where)
     uint64_t h = set->never;
     qsort(sorted.at, (size_t)sorted.n, sizeof *sorted.at, by_address);
     for (int32_t i = 0; i < set->n; i++)
-        h = vt_mix64(h ^ (uint64_t)(uintptr_t)sorted.at[i].is ^ (uint64_t)sorted.at[i].stage << 60);
+        h = vt_mix64(h ^ (uint64_t)(uintptr_t)sorted.at[i].is ^ sorted.at[i].owners << 16 ^
+                     (uint64_t)(sorted.at[i].stage | sorted.at[i].listed << 2) << 60);
     schema_memo **m = &c->memo[h & 255];
     for (; *m; m = &(*m)->next) {
         bool same = (*m)->set.n == set->n && (*m)->set.never == set->never;
         for (int32_t i = 0; same && i < set->n; i++)
-            same = (*m)->set.at[i].is == sorted.at[i].is &&
-                   (*m)->set.at[i].stage == sorted.at[i].stage;
+            same = is_same(&(*m)->set.at[i], &sorted.at[i]);
         if (same)
             return (*m)->rule;
     }
@@ -219,42 +248,54 @@ static vt_status remember(compiler *c, const schema_set *set, schema_memo **wher
 
 /* ---- branches ---- */
 
-static const char *const choice_of[2] = {"anyOf", "oneOf"};
+static const char *const choice_of[SCHEMA_STAGES] = {"anyOf", "oneOf", SCHEMA_WAYS};
 
-static vt_status check_one_of(compiler *c, const json_t *list)
+static bool is_one_of(compiler *c, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
         for (size_t k = 0; k < i; k++)
             if (!schema_disjoint(c, json_array_get(list, k), json_array_get(list, i)))
-                return schema_refuse(c, "oneOf",
-                                     "a value may satisfy branch %zu and branch %zu, which oneOf "
-                                     "forbids and cannot be excluded here; use anyOf, or give the "
-                                     "branches different types, or a required property with "
-                                     "different const",
-                                     k, i);
+                return false;
+    return true;
+}
+
+/* The schemas of which one has to hold for member i. */
+static vt_status find_ways(compiler *c, const schema_set *set, int32_t i, const json_t **out)
+{
+    int stage = set->at[i].stage;
+    uint64_t owners;
+    *out = json_object_get(set->at[i].is, choice_of[stage]);
+    if (!json_is_array(*out) || json_array_size(*out) == 0)
+        return schema_refuse(c, choice_of[stage], "expected a list of schemas");
+    for (size_t k = 0; k < json_array_size(*out); k++)
+        if (!json_is_object(json_array_get(*out, k)) && !json_is_boolean(json_array_get(*out, k)))
+            return schema_refuse(c, choice_of[stage],
+                                 "expected a schema: an object, true or false");
+    TRY(counted_by(c, &set->at[i], &owners));
+    if (stage == 0 && owners)
+        return schema_subsets(c, *out, out);
+    if (stage == 1 && !is_one_of(c, *out))
+        *out = schema_exclusive(c, *out);
     return VT_OK;
 }
 
 /* Adds one alternative for each branch of member i's anyOf or oneOf. */
 static vt_status branch(compiler *c, const schema_set *set, int32_t i, symbol rule)
 {
-    int stage = set->at[i].stage;
-    const json_t *list = json_object_get(set->at[i].is, choice_of[stage]);
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        return schema_refuse(c, choice_of[stage], "expected a list of schemas");
-    if (stage == 1)
-        TRY(check_one_of(c, list));
+    const char *keyword = set->at[i].stage < 2 ? choice_of[set->at[i].stage] : "(one of)";
+    const json_t *list;
+    TRY(find_ways(c, set, i, &list));
     for (size_t k = 0; k < json_array_size(list); k++) {
         schema_set one = *set;
         symbol to;
         char number[24];
         if (++c->branches > SCHEMA_MAX_BRANCHES)
-            return schema_refuse(c, choice_of[stage], "more than %d branches, multiplied out",
+            return schema_refuse(c, keyword, "more than %d branches, multiplied out",
                                  SCHEMA_MAX_BRANCHES);
         one.at[i].stage++;
         snprintf(number, sizeof number, "%zu", k);
-        size_t before = schema_enter(c, choice_of[stage], number);
-        TRY(add_checked(c, &one, "", json_array_get(list, k)));
+        size_t before = schema_enter(c, keyword, number);
+        TRY(add_below(c, &one, &set->at[i], "", json_array_get(list, k)));
         TRY(schema_rule(c, &one, &to));
         schema_leave(c, before);
         rules_add(c->g, rule, &to, 1);
@@ -265,7 +306,7 @@ static vt_status branch(compiler *c, const schema_set *set, int32_t i, symbol ru
 static vt_status fill_rule(compiler *c, schema_set *set, symbol rule)
 {
     for (int32_t i = 0; i < set->n; i++) {
-        for (; set->at[i].stage < 2; set->at[i].stage++)
+        for (; set->at[i].stage < SCHEMA_STAGES; set->at[i].stage++)
             if (json_object_get(set->at[i].is, choice_of[set->at[i].stage]))
                 return branch(c, set, i, rule);
     }
@@ -275,7 +316,7 @@ static vt_status fill_rule(compiler *c, schema_set *set, symbol rule)
 vt_status schema_rule(compiler *c, schema_set *set, symbol *out)
 {
     schema_memo **where = NULL;
-    TRY(flatten(c, set));
+    TRY(schema_flatten(c, set));
     *out = known(c, set, &where);
     if (*out)
         return VT_OK;
@@ -296,12 +337,20 @@ vt_status schema_rule(compiler *c, schema_set *set, symbol *out)
 vt_status schema_one(compiler *c, const json_t *schema, symbol *out)
 {
     schema_set set = {.n = 0};
-    TRY(add_checked(c, &set, "", schema));
+    TRY(add_checked(c, &set, "", &(schema_member){.is = schema}));
     return schema_rule(c, &set, out);
 }
 
 /* ---- the whole ---- */
 
+/* Returns true if a name gives a schema an address. */
+static bool is_address(const compiler *c, const char *key)
+{
+    return strcmp(key, c->draft_4 ? "id" : "$id") == 0 || strcmp(key, "$anchor") == 0 ||
+           strcmp(key, "$dynamicAnchor") == 0;
+}
+
+/* Sets c->addressed as well. */
 static vt_status check_depth(compiler *c, const json_t *v, int depth)
 {
     const char *key;
@@ -310,7 +359,10 @@ static vt_status check_depth(compiler *c, const json_t *v, int depth)
         return schema_refuse(c, NULL, "nested more than %d levels deep", 2 * VT_GRAMMAR_MAX_DEPTH);
     if (json_is_object(v))
         json_object_foreach((json_t *)(uintptr_t)v, key, member)
+        {
+            c->addressed |= is_address(c, key) && (depth > 0 || key[1] != 'i');
             TRY(check_depth(c, member, depth + 1));
+        }
     for (size_t i = 0; json_is_array(v) && i < json_array_size(v); i++)
         TRY(check_depth(c, json_array_get(v, i), depth + 1));
     return VT_OK;
@@ -339,7 +391,8 @@ static vt_status compile_root(compiler *c, symbol *root)
     schema_set set = {.n = 0};
     TRY(check_depth(c, c->root, 0));
     TRY(notation_begin(c));
-    TRY(add_checked(c, &set, "", c->root));
+    TRY(schema_index_make(c));
+    TRY(add_checked(c, &set, "", &(schema_member){.is = c->root}));
     if (c->form && c->form->writing != WRITE_GEMMA)
         schema_add(&set, c->mark[MARK_ARGUMENTS]);
     return schema_rule(c, &set, root);
@@ -364,6 +417,7 @@ vt_status schema_compile_arguments(rules *g, const json_t *schema, bool closed,
                     .form = json ? NULL : form,
                     .vocab = v,
                     .closed = closed};
+    c->draft_2019 = says(schema, "2019-09");
     c->draft_4 = says(schema, "draft-04");
     c->old_refs = c->draft_4 || says(schema, "draft-06") || says(schema, "draft-07") ||
                   says(schema, "draft-03");
@@ -376,6 +430,8 @@ vt_status schema_compile_arguments(rules *g, const json_t *schema, bool closed,
             free(m);
         }
     notation_end(c);
+    schema_made_free(c);
+    schema_index_free(c->index);
     free(c);
     return status;
 }

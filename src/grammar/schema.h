@@ -3,7 +3,8 @@
  * A place of a document may have to satisfy several schemas at once (allOf, $ref beside other
  * keywords, a property that is listed twice). So a set of schemas is compiled, not one:
  *
- *   all of {a, b}   -> a's and b's $ref and allOf join the set
+ *   all of {a, b}   -> a's and b's $ref and allOf join the set, and what not, if and dependent...
+ *                      say with other keywords (schema_expand.c)
  *                   -> anyOf, oneOf: one alternative for each branch, each a set of its own
  *                   -> what is left are keywords: gathered into one `wanted`, then written as rules
  *
@@ -33,11 +34,34 @@ enum {
     SCHEMA_MAX_COMPARISONS = 300000 /* of schemas inside branches of oneOf */
 };
 
+/* Keywords of our own. No text of a user has them, because they are no UTF-8. */
+#define SCHEMA_TYPES "\xFFtypes" /* a mask of TYPE_... */
+#define SCHEMA_WAYS "\xFFways"   /* as anyOf, of which one way at a time counts */
+#define SCHEMA_EXCEPT \
+    "\xFF"            \
+    "except"                                 /* strings that a string is not */
+#define SCHEMA_LACKS "\xFFlacks"             /* a pattern that a string does not have */
+#define SCHEMA_INDIVISIBLE "\xFFindivisible" /* a schema with what a number is no multiple of */
+#define SCHEMA_FROM \
+    "\xFF"          \
+    "from" /* the first element that `contains` looks at */
+
+/* An object has a member that is as `is` says, whose name has the pattern `pattern`, is not listed
+ * by the schema `but`, and is none of the strings of the schema `names`; each may be left out. */
+#define SCHEMA_HAS "\xFFhas"
+
+enum { SCHEMA_STAGES = 3, SCHEMA_MAX_OWNERS = 64 };
+
+typedef struct schema_member {
+    const json_t *is;
+    int stage;       /* 0: anyOf, oneOf and SCHEMA_WAYS are to be chosen from, 1: the last two.. */
+    bool listed;     /* its enum and const have been dealt with */
+    bool open;       /* objects and lists have others unless it says so, whatever `closed` is */
+    uint64_t owners; /* bits of the schemas whose unevaluated... it counts for */
+} schema_member;
+
 typedef struct schema_set {
-    struct schema_member {
-        const json_t *is;
-        int stage; /* 0: anyOf and oneOf are still to be chosen from, 1: oneOf, 2: neither */
-    } at[SCHEMA_MAX_SET];
+    schema_member at[SCHEMA_MAX_SET];
     int32_t n;
     bool never; /* false is in it */
 } schema_set;
@@ -47,6 +71,28 @@ typedef struct schema_memo {
     symbol rule;
     struct schema_memo *next;
 } schema_memo;
+
+/* Schemas of our own by what they were made of. */
+typedef enum schema_making {
+    MADE_NO,
+    MADE_NEGATION,
+    MADE_VALUE,
+    MADE_CONSTANT,
+    MADE_LIST,
+    MADE_IF,
+    MADE_DEPENDENT,
+    MADE_EXCLUSIVE,
+    MADE_SUBSETS
+} schema_making;
+
+typedef struct schema_made {
+    const void *of;
+    schema_making how;
+    json_t *is;
+    struct schema_made *next;
+} schema_made;
+
+struct schema_index; /* schema_ref.c */
 
 /* Schemas of our own that join a set: they restrict its type and the form of its values. */
 typedef enum schema_mark {
@@ -76,6 +122,12 @@ typedef struct compiler {
     size_t path_len;
     int32_t level, branches, comparisons;
     schema_memo *memo[256];
+    schema_made *made[256];
+    struct schema_index *index;
+    bool addressed;  /* some schema inside of the document has an $id or an anchor */
+    bool draft_2019; /* `contains` says nothing of unevaluatedItems */
+    const json_t *owner[SCHEMA_MAX_OWNERS]; /* schemas with unevaluated... */
+    int32_t n_owners;
     symbol blanks; /* a lexeme, may be empty */
 } compiler;
 
@@ -97,9 +149,44 @@ void schema_leave(compiler *c, size_t before);
 vt_status schema_one(compiler *c, const json_t *schema, symbol *out);
 vt_status schema_rule(compiler *c, schema_set *set, symbol *out);
 bool schema_add(schema_set *set, const json_t *schema);
+/* The same for a schema below a keyword of `from`. */
+vt_status schema_join(compiler *c, schema_set *set, const schema_member *from, const char *keyword,
+                      const json_t *schema);
+/* $ref, allOf and the like of all members join the set. */
+vt_status schema_flatten(compiler *c, schema_set *set);
+/* The bit of a schema with unevaluated...; 0: it has none, or is none of the set's. */
+uint64_t schema_owner_bit(const compiler *c, const json_t *schema);
+
+/* ---- schema_ref.c ---- */
+
+vt_status schema_index_make(compiler *c);
+void schema_index_free(struct schema_index *x); /* may be NULL */
 /* The schema that a reference names. */
-vt_status schema_resolve(compiler *c, const json_t *ref, const json_t **out);
+vt_status schema_resolve(compiler *c, const char *keyword, const json_t *ref, const json_t **out);
+
+/* ---- schema_expand.c: keywords as other ones; all results are kept until the end ---- */
+
+/* The schema that holds where s does not. */
+vt_status schema_negate(compiler *c, const json_t *s, const json_t **out);
+const json_t *schema_not(compiler *c, const json_t *s); /* {"not": s} */
+const json_t *schema_conditional(compiler *c, const json_t *s);
+vt_status schema_dependent(compiler *c, const char *keyword, const json_t *v, const json_t **out);
+/* The ways of a oneOf, each with the negation of those that could hold as well. */
+const json_t *schema_exclusive(compiler *c, const json_t *list);
+/* The ways of an anyOf, each choice of some of it. */
+vt_status schema_subsets(compiler *c, const json_t *list, const json_t **out);
+const json_t *schema_either(compiler *c, const json_t *const *s, int32_t n);
+const json_t *schema_constant(compiler *c, const json_t *v);
+/* An object, list or number by its keywords. */
+const json_t *schema_of_value(compiler *c, const json_t *v);
+void schema_made_free(compiler *c);
+
 unsigned schema_types(const json_t *schema); /* of "type"; TYPE_ANY if it is not there */
+
+/* Refuses keywords that are not supported, and types that are none. */
+vt_status schema_check(compiler *c, const json_t *schema);
+unsigned schema_type_of(const json_t *v);
+bool schema_is_refused(const char *keyword); /* it is known and not supported */
 
 /* ---- schema_leaf.c and those that it uses ---- */
 
@@ -107,6 +194,13 @@ unsigned schema_types(const json_t *schema); /* of "type"; TYPE_ANY if it is not
 vt_status schema_leaf(compiler *c, const schema_set *set, symbol rule);
 vt_status schema_object(compiler *c, const schema_set *set, symbol *out);
 vt_status schema_array(compiler *c, const schema_set *set, symbol *out);
+/* A keyword that is a number from 0 on; *out stays where it is not there. */
+vt_status schema_count(compiler *c, const json_t *s, const char *keyword, int64_t *out);
+/* The tighter ones of all members; *max is -1 where there is none. */
+vt_status schema_counts(compiler *c, const schema_set *set, const char *least, const char *most,
+                        int64_t *min, int64_t *max);
+/* The strings that a schema allows, in the spelling of names. */
+vt_status schema_strings(compiler *c, const json_t *s, int depth, rx *out);
 /* The body of a string, without quotes. *free: nothing is said of it at all. */
 vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free);
 vt_status schema_number(compiler *c, const schema_set *set, bool integer, rx *out);

@@ -72,7 +72,7 @@ static const json_t *behind(compiler *c, const json_t *s)
     for (int i = 0; i < 32; i++) {
         const json_t *ref = json_object_get(s, "$ref"), *to;
         if (!ref || (json_object_size(s) > 1 && !c->old_refs) ||
-            schema_resolve(c, ref, &to) != VT_OK)
+            schema_resolve(c, "$ref", ref, &to) != VT_OK)
             break;
         s = to;
     }

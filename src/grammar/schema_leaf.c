@@ -8,37 +8,23 @@
 
 /* ---- what is not supported ---- */
 
-static const char *const refused[] = {"not",
-                                      "if",
-                                      "then",
-                                      "else",
-                                      "dependentRequired",
-                                      "dependentSchemas",
-                                      "dependencies",
-                                      "contains",
-                                      "minContains",
-                                      "maxContains",
-                                      "propertyNames",
-                                      "unevaluatedProperties",
-                                      "unevaluatedItems",
-                                      "$dynamicRef",
-                                      "$recursiveRef",
-                                      "divisibleBy",
-                                      "extends",
-                                      "disallow"};
+bool schema_is_refused(const char *keyword)
+{
+    static const char *const refused[] = {"divisibleBy", "extends", "disallow"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (strcmp(refused[i], keyword) == 0)
+            return true;
+    return false;
+}
 
 static vt_status check_keywords(compiler *c, const json_t *s)
 {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const json_t *v = json_object_get(s, refused[i]);
-        bool harmless = json_is_true(v) && strncmp(refused[i], "unevaluated", 11) == 0;
-        if (v && !harmless)
-            return schema_refuse(c, refused[i], "this keyword is not supported");
-    }
-    const json_t *unique = json_object_get(s, "uniqueItems"),
-                 *most = json_object_get(s, "maxItems");
-    if (json_is_true(unique) && !(json_is_integer(most) && json_integer_value(most) <= 1))
-        return schema_refuse(c, "uniqueItems", "this keyword is not supported");
+    const char *key;
+    json_t *v;
+    json_object_foreach(
+        (json_t *)(uintptr_t)s, key,
+        v) if (schema_is_refused(key)) return schema_refuse(c, key,
+                                                            "this keyword is not supported");
     return VT_OK;
 }
 
@@ -61,7 +47,10 @@ static unsigned type_named(const json_t *v)
 unsigned schema_types(const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
+    const json_t *mask = json_object_get(schema, SCHEMA_TYPES);
     unsigned types = type ? type_named(type) : TYPE_ANY;
+    if (mask)
+        return (unsigned)json_integer_value(mask);
     for (size_t i = 0; i < json_array_size(type); i++)
         types |= type_named(json_array_get(type, i));
     if (json_is_true(json_object_get(schema, "nullable")) && types != TYPE_ANY)
@@ -84,7 +73,13 @@ static vt_status check_type(compiler *c, const json_t *schema)
     return VT_OK;
 }
 
-static unsigned type_of(const json_t *v)
+vt_status schema_check(compiler *c, const json_t *schema)
+{
+    TRY(check_keywords(c, schema));
+    return check_type(c, schema);
+}
+
+unsigned schema_type_of(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_NULL:
@@ -208,13 +203,20 @@ vt_status schema_value(compiler *c, const json_t *v, symbol *out)
 
 /* ---- values that are listed ---- */
 
+static bool is_equal(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
 static bool is_listed(const json_t *schema, const json_t *v)
 {
     const json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
     bool in = !list;
     for (size_t i = 0; !in && i < json_array_size(list); i++)
-        in = json_equal(json_array_get(list, i), v);
-    return in && (!one || json_equal(one, v));
+        in = is_equal(json_array_get(list, i), v);
+    return in && (!one || is_equal(one, v));
 }
 
 static bool number_fits(const json_t *s, double x, bool draft_4)
@@ -231,24 +233,41 @@ static bool number_fits(const json_t *s, double x, bool draft_4)
            !(json_is_number(below) && x >= json_number_value(below));
 }
 
-/* Sets *fits if the other keywords of the set allow a listed value. Strings go through the
- * automaton of the string's own rules. */
-static vt_status listed_fits(compiler *c, const schema_set *set, unsigned types, const json_t *v,
-                             bool *fits)
+/* Returns true if a member has keywords that look into a value of this type. */
+static bool looks_into(const json_t *s, unsigned type)
 {
-    static const char *const deep[] = {"properties",    "patternProperties", "required", "items",
-                                       "prefixItems",   "multipleOf",        "minItems", "maxItems",
-                                       "minProperties", "maxProperties"};
-    unsigned type = type_of(v);
+    static const struct {
+        const char *keyword;
+        unsigned of;
+    } deep[] = {{"properties", TYPE_OBJECT},      {"patternProperties", TYPE_OBJECT},
+                {"required", TYPE_OBJECT},        {"additionalProperties", TYPE_OBJECT},
+                {"minProperties", TYPE_OBJECT},   {"maxProperties", TYPE_OBJECT},
+                {"propertyNames", TYPE_OBJECT},   {"unevaluatedProperties", TYPE_OBJECT},
+                {SCHEMA_HAS, TYPE_OBJECT},        {"items", TYPE_ARRAY},
+                {"prefixItems", TYPE_ARRAY},      {"additionalItems", TYPE_ARRAY},
+                {"minItems", TYPE_ARRAY},         {"maxItems", TYPE_ARRAY},
+                {"contains", TYPE_ARRAY},         {"uniqueItems", TYPE_ARRAY},
+                {"unevaluatedItems", TYPE_ARRAY}, {"multipleOf", TYPE_NUMBER},
+                {SCHEMA_INDIVISIBLE, TYPE_NUMBER}};
+    for (size_t i = 0; i < sizeof deep / sizeof *deep; i++)
+        if ((deep[i].of & type) && json_object_get(s, deep[i].keyword))
+            return true;
+    return false;
+}
+
+/* Sets *fits if the other keywords of the set allow a listed value, *deep if that is not known yet
+ * because some look into it. Strings go through the automaton of the string's own rules. */
+static vt_status listed_fits(compiler *c, const schema_set *set, unsigned types, const json_t *v,
+                             bool *fits, bool *deep)
+{
+    unsigned type = schema_type_of(v);
     *fits = (types & type) != 0;
+    *deep = false;
     for (int32_t i = 0; i < set->n && *fits; i++) {
         const json_t *s = set->at[i].is;
-        *fits = is_listed(s, v) &&
+        *fits = (set->at[i].listed || is_listed(s, v)) &&
                 (!json_is_number(v) || number_fits(s, json_number_value(v), c->draft_4));
-        bool check = type & (TYPE_OBJECT | TYPE_ARRAY | TYPE_NUMBER);
-        for (size_t k = 0; *fits && check && k < sizeof deep / sizeof *deep; k++)
-            if (json_object_get(s, deep[k]) && (k != 5) == !(type & TYPE_NUMBER))
-                return schema_refuse(c, deep[k], "not supported beside enum and const");
+        *deep |= looks_into(s, type);
     }
     if (*fits && type == TYPE_STRING) {
         rx body;
@@ -261,6 +280,17 @@ static vt_status listed_fits(compiler *c, const schema_set *set, unsigned types,
         *fits = rx_least(&c->g->rx, rx_and2(&c->g->rx, body, text)) >= 0;
     }
     return VT_OK;
+}
+
+/* A listed value of which the set says more: the same set without its lists, and the value as
+ * keywords. */
+static vt_status deep_value(compiler *c, const schema_set *set, const json_t *v, symbol *out)
+{
+    schema_set all = *set;
+    for (int32_t i = 0; i < all.n; i++)
+        all.at[i].listed = true;
+    TRY(schema_join(c, &all, &(schema_member){.open = true}, "enum", schema_of_value(c, v)));
+    return schema_rule(c, &all, out);
 }
 
 static vt_status write_listed(compiler *c, const schema_set *set, unsigned types,
@@ -277,12 +307,15 @@ static vt_status write_listed(compiler *c, const schema_set *set, unsigned types
         return vt_fail(c->err, VT_ERR_MEMORY, "out of memory for a schema");
     for (size_t i = 0; i < n && status == VT_OK; i++) {
         const json_t *v = json_array_get(list, i);
-        bool fits;
+        bool fits, deep;
         symbol s;
-        status = listed_fits(c, set, types, v, &fits);
+        status = listed_fits(c, set, types, v, &fits, &deep);
         if (status != VT_OK || !fits)
             continue;
-        if (json_is_object(v) || json_is_array(v)) {
+        if (deep) {
+            status = deep_value(c, set, v, &s);
+            rules_add(c->g, rule, &s, status == VT_OK ? 1 : 0);
+        } else if (json_is_object(v) || json_is_array(v)) {
             status = notation_has(c, set, MARK_ARGUMENTS)
                          ? schema_refuse(c, NULL,
                                          "enum and const are not supported for all "
@@ -311,7 +344,7 @@ static vt_status try_listed(compiler *c, const schema_set *set, unsigned types, 
         const json_t *one = json_object_get(set->at[i].is, "const");
         if (list && (!json_is_array(list) || json_array_size(list) == 0))
             return schema_refuse(c, "enum", "expected a list of values");
-        if (!list && !one)
+        if ((!list && !one) || set->at[i].listed)
             continue;
         *done = true;
         json_t *made = one ? json_pack("[O]", one) : NULL;
@@ -348,6 +381,26 @@ static vt_status pattern(compiler *c, const char *keyword, const char *text, siz
     return VT_OK;
 }
 
+/* Takes off the strings that must not be. */
+static vt_status exclude(compiler *c, const json_t *s, char_form form, rx *all)
+{
+    rx_store *x = &c->g->rx;
+    const json_t *except = json_object_get(s, SCHEMA_EXCEPT),
+                 *lacks = json_object_get(s, SCHEMA_LACKS);
+    for (size_t i = 0; i < json_array_size(except); i++) {
+        const json_t *v = json_array_get(except, i);
+        rx text = schema_literal(c, json_string_value(v), json_string_length(v), form);
+        *all = rx_and2(x, *all, rx_not(x, text));
+    }
+    rx found = RX_ALL;
+    if (lacks) {
+        TRY(pattern(c, "pattern", json_string_value(lacks), json_string_length(lacks), false, form,
+                    &found));
+        *all = rx_and2(x, *all, rx_not(x, found));
+    }
+    return VT_OK;
+}
+
 vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free)
 {
     enum { MOST = 1000000 };
@@ -370,6 +423,7 @@ vt_status schema_string(compiler *c, const schema_set *set, rx *body, bool *free
                                                    : NULL;
         if (known)
             TRY(pattern(c, "format", known, strlen(known), true, form, &all));
+        TRY(exclude(c, s, form, &all));
     }
     if (min > MOST)
         return schema_refuse(c, "minLength", "expected at most %d", MOST);
@@ -396,6 +450,37 @@ static rx word(compiler *c, const char *json)
     return rx_string(&c->g->rx, text, strlen(text));
 }
 
+/* Leaves the numbers that are written in a form without an exponent. */
+static vt_status written_as(compiler *c, const char *form, rx *all)
+{
+    rx one;
+    vt_err why;
+    if (pattern_compile(&c->g->rx, form, strlen(form), CHARS_RAW, true, &one, &why) != VT_OK)
+        return schema_refuse(c, NULL, "%s", why.message);
+    *all = rx_and2(&c->g->rx, *all, one);
+    return VT_OK;
+}
+
+static vt_status write_number(compiler *c, const schema_set *set, unsigned types, rx *out)
+{
+    rx_store *x = &c->g->rx;
+    TRY(schema_number(c, set, !(types & TYPE_FRACTION), out));
+    if (!(types & TYPE_INTEGER))
+        TRY(written_as(c, "-?[0-9]+\\.[0-9]*[1-9][0-9]*", out));
+    for (int32_t i = 0; i < set->n; i++) {
+        schema_set one = {.n = 0};
+        rx multiples;
+        const json_t *v = json_object_get(set->at[i].is, SCHEMA_INDIVISIBLE);
+        if (!v)
+            continue;
+        schema_add(&one, v);
+        TRY(schema_number(c, &one, false, &multiples));
+        TRY(written_as(c, "-?[0-9]+(\\.[0-9]+)?", out));
+        *out = rx_and2(x, *out, rx_not(x, multiples));
+    }
+    return VT_OK;
+}
+
 static vt_status write_types(compiler *c, const schema_set *set, unsigned types, symbol rule)
 {
     rx_store *x = &c->g->rx;
@@ -416,8 +501,8 @@ static vt_status write_types(compiler *c, const schema_set *set, unsigned types,
         s = rules_lexeme(c->g, notation_string(c, set, body));
         rules_add(c->g, rule, &s, 1);
     }
-    if (types & TYPE_INTEGER)
-        TRY(schema_number(c, set, !(types & TYPE_FRACTION), &scalars[n++]));
+    if (types & TYPE_NUMBER)
+        TRY(write_number(c, set, types, &scalars[n++]));
     if (types & TYPE_NULL)
         scalars[n++] = word(c, "null");
     if (types & TYPE_BOOLEAN) {
@@ -435,8 +520,7 @@ vt_status schema_leaf(compiler *c, const schema_set *set, symbol rule)
     unsigned types = TYPE_ANY;
     bool listed;
     for (int32_t i = 0; i < set->n; i++) {
-        TRY(check_keywords(c, set->at[i].is));
-        TRY(check_type(c, set->at[i].is));
+        TRY(schema_check(c, set->at[i].is));
         types &= schema_types(set->at[i].is);
     }
     TRY(try_listed(c, set, types, rule, &listed));

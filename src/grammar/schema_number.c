@@ -363,24 +363,47 @@ static vt_status bound(compiler *c, builder *u, int i, const char *keyword, cons
     return VT_OK;
 }
 
+/* The least number that both divide. */
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
 static vt_status multiple(compiler *c, builder *u, const json_t *v)
 {
     decimal d;
     char digits[820];
     if (!v)
         return VT_OK;
-    if (u->modulus)
-        return schema_refuse(c, "multipleOf", "given twice for one place");
     if (!json_is_number(v) || !decimal_read(v, &d) || d.negative)
         return schema_refuse(c, "multipleOf", "expected a number above 0");
     snprintf(digits, sizeof digits, "%s%s", d.whole, d.fraction);
-    long m = strlen(digits) < 9 ? strtol(digits, NULL, 10) : -1;
+    int64_t m = strlen(digits) < 9 ? strtol(digits, NULL, 10) : -1;
+    int32_t scale = (int32_t)strlen(d.fraction);
     if (m == 0)
         return schema_refuse(c, "multipleOf", "expected a number above 0");
-    if (m < 0 || m > 1000)
+    /* several: as digits of the same length, of which both have to divide a number */
+    int64_t before = u->modulus ? u->modulus : 1;
+    bool first = !u->modulus;
+    if (first)
+        u->scale = scale;
+    for (; m > 0 && m <= 1000 && scale < u->scale; scale++)
+        m *= 10;
+    for (; before <= 1000 && u->scale < scale; u->scale++)
+        before *= 10;
+    if (m > 0 && before <= 1000 && !first)
+        m = common_multiple(m, before);
+    if (m < 0 || m > 1000 || before > 1000)
         return schema_refuse(c, "multipleOf", "expected at most 1000, or digits of that size");
+    for (; u->scale > 0 && m % 10 == 0; u->scale--)
+        m /= 10;
     u->modulus = (int32_t)m;
-    u->scale = (int32_t)strlen(d.fraction);
     return VT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Objects and arrays: see schema.h.
+/* Objects: see schema.h.
  *
  * Properties come in the order of the schema, then those that are required and not listed, then any
  * others. Rule (i, k) is what may follow when the first i properties are dealt with and k are
@@ -7,11 +7,14 @@
  *   (i, k) -> "," key_i ":" value_i (i + 1, k + 1)      without the comma where k is 0
  *           | (i + 1, k)                                 where property i is optional
  *   (n, k) -> "," other ":" value (n, k + 1) | "}"
+ *
+ * Where some member has to be there, whatever its name is, a rule is (i, k, f): f has a bit for
+ * each of those that came already.
  */
 #include "grammar/schema.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "grammar/pattern.h"
@@ -25,10 +28,18 @@ typedef struct property {
 typedef struct other {
     rx key; /* the names, and perhaps some that are listed */
     schema_set value;
-    symbol head; /* the name with the value */
+    uint64_t said; /* bits of the members with a pattern of these names */
+    symbol head;   /* the name with the value */
 } other;
 
-enum { MAX_OTHERS = 17 };
+/* A member that has to be there (SCHEMA_HAS). */
+typedef struct wanted {
+    const schema_member *member;
+    rx names;
+    const json_t *is;
+} wanted;
+
+enum { MAX_OTHERS = 17, MAX_WANTED = 4 };
 
 typedef struct object {
     const schema_set *set;
@@ -37,17 +48,22 @@ typedef struct object {
     int32_t n_required;
     int64_t min, max; /* max -1: any number */
     int32_t top;      /* k is counted up to here */
-    other other[MAX_OTHERS];
+    other *other;     /* [MAX_OTHERS] */
     int32_t n_others;
-    symbol *rule; /* [(n + 1) * (top + 1)] 0: not made yet */
-    symbol *head; /* [n] property i with its value, behind the comma */
+    rx names; /* those that propertyNames allows; RX_ALL */
+    wanted wanted[MAX_WANTED];
+    int32_t n_wanted;
+    unsigned all;  /* bits of all wanted */
+    symbol *found; /* [(n + n_others) * (all + 1)] heads of members that are wanted */
+    symbol *rule;  /* [(n + 1) * (top + 1) * (all + 1)] 0: not made yet */
+    symbol *head;  /* [n] property i with its value, behind the comma */
     symbol comma, colon, end;
     bool arguments; /* of a call that does not write them as an object */
 } object;
 
 /* ---- counts ---- */
 
-static vt_status count(compiler *c, const json_t *s, const char *keyword, int64_t *out)
+vt_status schema_count(compiler *c, const json_t *s, const char *keyword, int64_t *out)
 {
     const json_t *v = json_object_get(s, keyword);
     double x = json_is_number(v) ? json_number_value(v) : -1;
@@ -61,15 +77,15 @@ static vt_status count(compiler *c, const json_t *s, const char *keyword, int64_
     return VT_OK;
 }
 
-static vt_status counts(compiler *c, const schema_set *set, const char *least, const char *most,
+vt_status schema_counts(compiler *c, const schema_set *set, const char *least, const char *most,
                         int64_t *min, int64_t *max)
 {
     *min = 0;
     *max = -1;
     for (int32_t i = 0; i < set->n; i++) {
         int64_t lo = 0, hi = -1;
-        TRY(count(c, set->at[i].is, least, &lo));
-        TRY(count(c, set->at[i].is, most, &hi));
+        TRY(schema_count(c, set->at[i].is, least, &lo));
+        TRY(schema_count(c, set->at[i].is, most, &hi));
         *min = lo > *min ? lo : *min;
         *max = hi >= 0 && (*max < 0 || hi < *max) ? hi : *max;
     }
@@ -122,7 +138,7 @@ static vt_status find_properties(compiler *c, object *o)
     }
     for (int32_t i = 0; i < o->n; i++)
         o->n_required += o->property[i].required;
-    return counts(c, o->set, "minProperties", "maxProperties", &o->min, &o->max);
+    return schema_counts(c, o->set, "minProperties", "maxProperties", &o->min, &o->max);
 }
 
 /* ---- what their values are ---- */
@@ -144,44 +160,73 @@ static bool matches(compiler *c, rx names, const char *name)
     return rx_least(&c->g->rx, rx_and2(&c->g->rx, names, text)) >= 0;
 }
 
-/* Returns additionalProperties of one schema; NULL: anything may come. */
-static const json_t *additional(const compiler *c, const json_t *s)
+/* Returns additionalProperties of one member; NULL: anything may come. */
+static const json_t *additional(const compiler *c, const schema_member *m)
 {
-    const json_t *v = json_object_get(s, "additionalProperties");
-    return !v && c->closed && json_object_get(s, "properties") ? json_false() : v;
+    const json_t *v = json_object_get(m->is, "additionalProperties");
+    bool closed = c->closed && !m->open && json_object_get(m->is, "properties");
+    return !v && closed ? json_false() : v;
 }
 
-static vt_status add(compiler *c, schema_set *to, const char *keyword, const json_t *schema)
+/* Returns unevaluatedProperties of one member; NULL: it asks for nothing. */
+static const json_t *unevaluated(const schema_member *m)
 {
-    if (!json_is_object(schema) && !json_is_boolean(schema))
-        return schema_refuse(c, keyword, "expected a schema: an object, true or false");
-    if (!schema_add(to, schema))
-        return schema_refuse(c, keyword, "more than %d schemas hold at one place", SCHEMA_MAX_SET);
+    const json_t *v = json_object_get(m->is, "unevaluatedProperties");
+    return json_is_true(v) ? NULL : v;
+}
+
+/* Returns true if a member's own additionalProperties, or what is in place of it, leaves no name
+ * for the unevaluatedProperties of `owner`. */
+static bool evaluates_rest(const schema_member *m, const schema_member *owner)
+{
+    return json_object_get(m->is, "additionalProperties") ||
+           (m != owner && json_object_get(m->is, "unevaluatedProperties"));
+}
+
+/* Adds unevaluatedProperties of all members that have no other word on a name: `said` are the bits
+ * of the members that do. */
+static vt_status add_unevaluated(compiler *c, const object *o, uint64_t said, schema_set *value)
+{
+    for (int32_t i = 0; i < o->set->n; i++) {
+        const schema_member *owner = &o->set->at[i];
+        const json_t *v = unevaluated(owner);
+        bool known = !v;
+        uint64_t bit = schema_owner_bit(c, owner->is);
+        for (int32_t k = 0; k < o->set->n && !known; k++) {
+            const schema_member *m = &o->set->at[k];
+            if (k == i || (m->owners & bit))
+                known = (said >> k & 1) || evaluates_rest(m, owner);
+        }
+        if (!known)
+            TRY(schema_join(c, value, owner, "unevaluatedProperties", v));
+    }
     return VT_OK;
 }
 
-/* Adds to `value` what one member says of a property. */
-static vt_status of_member(compiler *c, const json_t *s, const char *name, bool required,
-                           schema_set *value)
+/* Adds to `value` what member i says of a property. */
+static vt_status of_member(compiler *c, const object *o, int32_t i, const property *p,
+                           schema_set *value, uint64_t *said)
 {
-    const json_t *listed = json_object_get(json_object_get(s, "properties"), name);
-    json_t *patterns = json_object_get(s, "patternProperties"), *v;
+    const schema_member *m = &o->set->at[i];
+    const json_t *listed = json_object_get(json_object_get(m->is, "properties"), p->name);
+    json_t *patterns = json_object_get(m->is, "patternProperties"), *v;
     const char *text;
-    bool said = listed != NULL;
+    bool known = listed != NULL;
     if (listed)
-        TRY(add(c, value, "properties", listed));
+        TRY(schema_join(c, value, m, "properties", listed));
     json_object_foreach(patterns, text, v)
     {
         rx names;
         TRY(key_pattern(c, text, &names));
-        if (!matches(c, names, name))
+        if (!matches(c, names, p->name))
             continue;
-        said = true;
-        TRY(add(c, value, "patternProperties", v));
+        known = true;
+        TRY(schema_join(c, value, m, "patternProperties", v));
     }
-    const json_t *rest = said ? NULL : additional(c, s);
-    bool by_choice = required && rest && !json_object_get(s, "additionalProperties");
-    return rest && !by_choice ? add(c, value, "additionalProperties", rest) : VT_OK;
+    *said |= (uint64_t)known << i;
+    const json_t *rest = known ? NULL : additional(c, m);
+    bool by_choice = p->required && rest && !json_object_get(m->is, "additionalProperties");
+    return rest && !by_choice ? schema_join(c, value, m, "additionalProperties", rest) : VT_OK;
 }
 
 /* ---- other names ---- */
@@ -209,65 +254,153 @@ static rx unlisted(compiler *c, const object *o, rx names)
     return rx_and2(&c->g->rx, names, rx_not(&c->g->rx, listed(c, o, "")));
 }
 
-static vt_status add_other(compiler *c, object *o, rx key, const schema_set *value)
+static bool is_empty(compiler *c, const object *o, rx names)
 {
-    if (value->never || rx_least(&c->g->rx, unlisted(c, o, key)) == RX_LEAST_NONE)
+    return rx_least(&c->g->rx, unlisted(c, o, names)) == RX_LEAST_NONE;
+}
+
+/* Divides a class of names into those that a pattern has and those that it has not. Sets *in if
+ * what stays in its place has it. */
+static vt_status divide(compiler *c, object *o, int32_t w, rx pattern, bool *in)
+{
+    rx_store *x = &c->g->rx;
+    rx with = rx_and2(x, o->other[w].key, pattern);
+    *in = !is_empty(c, o, with);
+    if (!*in)
+        return VT_OK;
+    rx without = rx_and2(x, o->other[w].key, rx_not(x, pattern));
+    if (is_empty(c, o, without))
         return VT_OK;
     if (o->n_others == MAX_OTHERS)
-        return schema_refuse(c, "patternProperties", "more than %d patterns", MAX_OTHERS - 1);
-    o->other[o->n_others++] = (other){.key = key, .value = *value};
+        return schema_refuse(c, "patternProperties",
+                             "more than %d sets of names, told apart by "
+                             "patterns",
+                             MAX_OTHERS - 1);
+    o->other[o->n_others] = o->other[w];
+    o->other[o->n_others++].key = without;
+    o->other[w].key = with;
     return VT_OK;
 }
 
-/* Adds what one member's patterns allow. All of their names fall to `taken`, and no name may fall
- * to two patterns. */
-static vt_status add_patterns(compiler *c, object *o, const json_t *s, rx *taken)
+/* Adds what one member's patterns say, to the names that have them. */
+static vt_status add_patterns(compiler *c, object *o, int32_t i)
 {
-    rx_store *x = &c->g->rx;
-    json_t *patterns = json_object_get(s, "patternProperties"), *v;
+    const schema_member *m = &o->set->at[i];
+    json_t *patterns = json_object_get(m->is, "patternProperties"), *v;
     const char *text;
     if (patterns && !json_is_object(patterns))
         return schema_refuse(c, "patternProperties", "expected an object");
     json_object_foreach(patterns, text, v)
     {
-        rx names, both;
-        schema_set value = {.n = 0};
-        TRY(key_pattern(c, text, &names));
-        both = rx_and2(x, names, *taken);
-        if (rx_least(x, both) != RX_LEAST_NONE)
-            return schema_refuse(c, "patternProperties",
-                                 "a name may match '%.80s' and another pattern, which is not "
-                                 "supported",
-                                 text);
-        *taken = rx_alt2(x, *taken, names);
-        TRY(add(c, &value, "patternProperties", v));
-        for (int32_t i = 0; i < o->set->n; i++) {
-            const json_t *rest = o->set->at[i].is == s ? NULL : additional(c, o->set->at[i].is);
-            if (rest)
-                TRY(add(c, &value, "additionalProperties", rest));
+        rx pattern;
+        TRY(key_pattern(c, text, &pattern));
+        for (int32_t w = 0, n = o->n_others; w < n; w++) {
+            bool in;
+            TRY(divide(c, o, w, pattern, &in));
+            if (in)
+                TRY(schema_join(c, &o->other[w].value, m, "patternProperties", v));
+            o->other[w].said |= (uint64_t)in << i;
         }
-        TRY(add_other(c, o, names, &value));
     }
     return VT_OK;
 }
 
+/* Adds what the members say of names beyond those that they list. */
+static vt_status add_rest(compiler *c, object *o, other *one)
+{
+    for (int32_t i = 0; i < o->set->n; i++) {
+        const schema_member *m = &o->set->at[i];
+        const json_t *rest = one->said >> i & 1 ? NULL : additional(c, m);
+        if (rest)
+            TRY(schema_join(c, &one->value, m, "additionalProperties", rest));
+    }
+    return add_unevaluated(c, o, one->said, &one->value);
+}
+
+/* Makes the sets of names that are not listed, each with what its values have to be. */
 static vt_status find_others(compiler *c, object *o)
 {
     rx_store *x = &c->g->rx;
-    rx taken = RX_NOTHING;
-    schema_set value = {.n = 0};
+    bool told_apart = o->names != RX_ALL;
+    int32_t n = 0;
     for (int32_t i = 0; i < o->set->n; i++)
-        TRY(add_patterns(c, o, o->set->at[i].is, &taken));
-    for (int32_t i = 0; i < o->set->n; i++) {
-        const json_t *rest = additional(c, o->set->at[i].is);
-        if (rest)
-            TRY(add(c, &value, "additionalProperties", rest));
-    }
+        told_apart |= json_object_get(o->set->at[i].is, "patternProperties") != NULL;
     rx texts = names_form(c) == CHARS_RAW ? x->raw : x->any;
-    rx any = taken == RX_NOTHING ? rx_repeat(x, notation_char(c, NULL), 0, RX_NO_MOST)
-                                 : rx_and2(x, texts, rx_not(x, taken));
-    if (!value.never)
-        TRY(add_other(c, o, any, &value));
+    o->other[0] = (other){.key = told_apart ? rx_and2(x, texts, o->names)
+                                            : rx_repeat(x, notation_char(c, NULL), 0, RX_NO_MOST)};
+    o->n_others = is_empty(c, o, o->other[0].key) ? 0 : 1;
+    for (int32_t i = 0; i < o->set->n; i++)
+        TRY(add_patterns(c, o, i));
+    for (int32_t w = 0; w < o->n_others; w++) {
+        TRY(add_rest(c, o, &o->other[w]));
+        if (!o->other[w].value.never)
+            o->other[n++] = o->other[w];
+    }
+    o->n_others = n;
+    return VT_OK;
+}
+
+/* The names of which one is wanted. */
+static vt_status wanted_names(compiler *c, const json_t *has, rx *out)
+{
+    rx_store *x = &c->g->rx;
+    const json_t *pattern = json_object_get(has, "pattern"), *but = json_object_get(has, "but");
+    const json_t *names = json_object_get(has, "names");
+    const char *key;
+    json_t *v;
+    rx one;
+    *out = names_form(c) == CHARS_RAW ? x->raw : x->any;
+    if (pattern) {
+        TRY(key_pattern(c, json_string_value(pattern), &one));
+        *out = rx_and2(x, *out, one);
+    }
+    if (names) {
+        TRY(schema_strings(c, names, 0, &one));
+        *out = rx_and2(x, *out, rx_not(x, one));
+    }
+    json_object_foreach(json_object_get(but, "patternProperties"), key, v)
+    {
+        TRY(key_pattern(c, key, &one));
+        *out = rx_and2(x, *out, rx_not(x, one));
+    }
+    json_object_foreach(json_object_get(but, "properties"), key, v) *out = rx_and2(
+        x, *out, rx_not(x, schema_literal(c, key, strlen(key), names_form(c))));
+    return VT_OK;
+}
+
+static vt_status find_wanted(compiler *c, object *o)
+{
+    for (int32_t i = 0; i < o->set->n; i++) {
+        const json_t *has = json_object_get(o->set->at[i].is, SCHEMA_HAS);
+        if (!has)
+            continue;
+        if (o->n_wanted == MAX_WANTED)
+            return schema_refuse(c, NULL,
+                                 "more than %d members with names that are not listed are "
+                                 "asked for by not",
+                                 MAX_WANTED);
+        wanted *one = &o->wanted[o->n_wanted++];
+        *one = (wanted){.member = &o->set->at[i], .is = json_object_get(has, "is")};
+        TRY(wanted_names(c, has, &one->names));
+    }
+    o->all = (1u << o->n_wanted) - 1;
+    return VT_OK;
+}
+
+/* The names that all propertyNames allow. */
+static vt_status find_names(compiler *c, object *o)
+{
+    o->names = RX_ALL;
+    for (int32_t i = 0; i < o->set->n; i++) {
+        const json_t *v = json_object_get(o->set->at[i].is, "propertyNames");
+        rx names;
+        if (!v || json_is_true(v))
+            continue;
+        size_t before = schema_enter(c, "propertyNames", NULL);
+        TRY(schema_strings(c, v, 0, &names));
+        schema_leave(c, before);
+        o->names = rx_and2(&c->g->rx, o->names, names);
+    }
     return VT_OK;
 }
 
@@ -317,43 +450,97 @@ static vt_status needed_head(compiler *c, const object *o, const other *one, int
                : head_rule(c, o, longer, NULL, &one->value, out);
 }
 
-static int32_t place(const object *o, int32_t i, int64_t k)
+static int32_t place(const object *o, int32_t i, int64_t k, unsigned f)
 {
-    return i * (o->top + 1) + (int32_t)(k < o->top ? k : o->top);
+    int32_t at = i * (o->top + 1) + (int32_t)(k < o->top ? k : o->top);
+    return at * (int32_t)(o->all + 1) + (int32_t)f;
 }
 
-/* The rule (i, k), made when it is first asked for; `todo` counts those that are not filled yet. */
-static symbol rule_at(compiler *c, object *o, int32_t i, int64_t k)
+/* The rule (i, k, f), made when it is first asked for. */
+static symbol rule_at(compiler *c, object *o, int32_t i, int64_t k, unsigned f)
 {
-    symbol *s = &o->rule[place(o, i, k)];
+    symbol *s = &o->rule[place(o, i, k, f)];
     if (!*s)
         *s = rules_new(c->g, NULL);
     return *s;
 }
 
-static vt_status fill_place(compiler *c, object *o, int32_t i, int32_t k)
+/* The values that a listed property may have. */
+static vt_status listed_value(compiler *c, const object *o, const property *p, schema_set *value)
 {
-    symbol at = o->rule[place(o, i, k)], s[4];
-    bool room = o->max < 0 || k < o->max;
-    int32_t n;
-    for (int32_t w = 0; room && w < (i < o->n ? 1 : o->n_others); w++) {
-        n = 0;
-        if (k > 0) {
-            s[n++] = o->arguments ? rules_lexeme(c->g, RX_EMPTY) : c->blanks;
-            s[n++] = o->comma;
+    uint64_t said = 0;
+    for (int32_t i = 0; i < o->set->n; i++)
+        TRY(of_member(c, o, i, p, value, &said));
+    TRY(add_unevaluated(c, o, said, value));
+    if (o->names != RX_ALL && !matches(c, o->names, p->name))
+        value->never = true;
+    return VT_OK;
+}
+
+/* The head of a listed property (i < n) or of other names that is each of the wanted members with
+ * a bit in `some`. *out 0: it cannot be. */
+static vt_status wanted_head(compiler *c, object *o, int32_t i, int32_t w, unsigned some,
+                             symbol *out)
+{
+    rx_store *x = &c->g->rx;
+    const char *name = i < o->n ? o->property[i].name : NULL;
+    rx names = name ? schema_literal(c, name, strlen(name), names_form(c)) : o->other[w].key;
+    schema_set value = {.n = 0};
+    symbol *kept = &o->found[(size_t)(i + w) * (o->all + 1) + some];
+    *out = *kept;
+    if (*kept)
+        return VT_OK;
+    if (name)
+        TRY(listed_value(c, o, &o->property[i], &value));
+    else
+        value = o->other[w].value;
+    for (int32_t h = 0; h < o->n_wanted; h++)
+        if (some >> h & 1) {
+            names = rx_and2(x, names, o->wanted[h].names);
+            TRY(schema_join(c, &value, o->wanted[h].member, "not", o->wanted[h].is));
         }
-        s[n] = i < o->n ? o->head[i] : o->other[w].head;
-        if (i == o->n && k < o->min)
-            TRY(needed_head(c, o, &o->other[w], k - o->n_required, &s[n]));
-        n++;
-        s[n++] = rule_at(c, o, i < o->n ? i + 1 : i, k + 1);
-        rules_add(c->g, at, s, n);
-    }
+    if (rx_least(x, name ? names : unlisted(c, o, names)) == RX_LEAST_NONE)
+        return VT_OK;
+    TRY(head_rule(c, o, names, name, &value, kept));
+    *out = *kept;
+    return VT_OK;
+}
+
+/* The head of the next member, whatever it is wanted for. */
+static vt_status next_head(compiler *c, object *o, int32_t i, int32_t w, int32_t k, unsigned some,
+                           symbol *out)
+{
+    if (some)
+        return wanted_head(c, o, i, w, some, out);
+    *out = i < o->n ? o->head[i] : o->other[w].head;
+    return i == o->n && k < o->min ? needed_head(c, o, &o->other[w], k - o->n_required, out)
+                                   : VT_OK;
+}
+
+static vt_status fill_place(compiler *c, object *o, int32_t i, int32_t k, unsigned f)
+{
+    symbol at = o->rule[place(o, i, k, f)], s[4];
+    bool room = o->max < 0 || k < o->max;
+    for (int32_t w = 0; room && w < (i < o->n ? 1 : o->n_others); w++)
+        for (unsigned some = 0; some <= o->all; some++) {
+            int32_t n = 0;
+            if (some & f)
+                continue;
+            if (k > 0) {
+                s[n++] = o->arguments ? rules_lexeme(c->g, RX_EMPTY) : c->blanks;
+                s[n++] = o->comma;
+            }
+            TRY(next_head(c, o, i, w, k, some, &s[n]));
+            if (!s[n++])
+                continue;
+            s[n++] = rule_at(c, o, i < o->n ? i + 1 : i, k + 1, f | some);
+            rules_add(c->g, at, s, n);
+        }
     if (i < o->n && !o->property[i].required) {
-        s[0] = rule_at(c, o, i + 1, k);
+        s[0] = rule_at(c, o, i + 1, k, f);
         rules_add(c->g, at, s, 1);
     }
-    if (i == o->n && k >= o->min) {
+    if (i == o->n && k >= o->min && f == o->all) {
         s[0] = o->arguments ? rules_lexeme(c->g, RX_EMPTY) : c->blanks;
         s[1] = o->end;
         rules_add(c->g, at, s, 2);
@@ -368,27 +555,35 @@ static vt_status listed_head(compiler *c, const object *o, const property *p, sy
     size_t before = schema_enter(c, "properties", p->name);
     if (o->arguments)
         TRY(notation_check_name(c, p->name));
-    for (int32_t i = 0; i < o->set->n; i++)
-        TRY(of_member(c, o->set->at[i].is, p->name, p->required, &value));
+    TRY(listed_value(c, o, p, &value));
     rx name = schema_literal(c, p->name, strlen(p->name), names_form(c));
     TRY(head_rule(c, o, name, p->name, &value, out));
     schema_leave(c, before);
     return VT_OK;
 }
 
-static vt_status write_object(compiler *c, object *o, symbol rule)
+/* Room for all rules and heads. */
+static vt_status make_room(compiler *c, object *o)
 {
-    int64_t places = (int64_t)(o->n + 1) * (o->top + 1);
-    if (places > 100000)
+    size_t places = (size_t)(o->n + 1) * (size_t)(o->top + 1) * (o->all + 1);
+    size_t heads = (size_t)(o->n + o->n_others + 1) * (o->all + 1);
+    if (places > 100000 || heads > 100000)
         return schema_refuse(c, "maxProperties",
                              "counted over %d properties it makes the grammar "
                              "too large",
                              o->n);
-    o->rule = vt_arena_alloc(c->g->arena, (size_t)places, sizeof *o->rule);
+    o->rule = vt_arena_alloc(c->g->arena, places, sizeof *o->rule);
     o->head = vt_arena_alloc(c->g->arena, (size_t)o->n + 1, sizeof *o->head);
-    if (!o->rule || !o->head)
-        return vt_fail(c->err, VT_ERR_MEMORY, "the schema takes too much memory");
-    symbol s[2] = {rules_text(c->g, o->arguments ? "" : "{"), rule_at(c, o, 0, 0)};
+    o->found = vt_arena_alloc(c->g->arena, o->all ? heads : 1, sizeof *o->found);
+    return o->rule && o->head && o->found
+               ? VT_OK
+               : vt_fail(c->err, VT_ERR_MEMORY, "the schema takes too much memory");
+}
+
+static vt_status write_object(compiler *c, object *o, symbol rule)
+{
+    TRY(make_room(c, o));
+    symbol s[2] = {rules_text(c->g, o->arguments ? "" : "{"), rule_at(c, o, 0, 0, 0)};
     rules_add(c->g, rule, s, 2);
     for (int32_t i = 0; i < o->n; i++)
         TRY(listed_head(c, o, &o->property[i], &o->head[i]));
@@ -400,12 +595,26 @@ static vt_status write_object(compiler *c, object *o, symbol rule)
         TRY(head_rule(c, o, one->key, NULL, &one->value, &one->head));
         schema_leave(c, before);
     }
-    /* (i, k) leads to (i, k + 1), (i + 1, k) and (i + 1, k + 1) only */
+    /* (i, k, f) leads to i or i + 1, k or k + 1, and f with more bits only */
     for (int32_t i = 0; i <= o->n; i++)
         for (int32_t k = 0; k <= o->top; k++)
-            if (o->rule[place(o, i, k)] && !c->g->failed)
-                TRY(fill_place(c, o, i, k));
+            for (unsigned f = 0; f <= o->all; f++)
+                if (o->rule[place(o, i, k, f)] && !c->g->failed)
+                    TRY(fill_place(c, o, i, k, f));
     return VT_OK;
+}
+
+static vt_status make_object(compiler *c, object *o, symbol out)
+{
+    TRY(find_properties(c, o));
+    TRY(find_names(c, o));
+    TRY(find_others(c, o));
+    TRY(find_wanted(c, o));
+    o->top = (int32_t)(o->max > o->min ? o->max : o->min);
+    o->top = o->top < 1 ? 1 : o->top;
+    if (o->max >= 0 && o->max < o->min)
+        return VT_OK; /* no object at all */
+    return write_object(c, o, out);
 }
 
 vt_status schema_object(compiler *c, const schema_set *set, symbol *out)
@@ -418,95 +627,10 @@ vt_status schema_object(compiler *c, const schema_set *set, symbol *out)
                 .colon = rules_text(c->g, ":"),
                 .end = rules_text(c->g, arguments ? "" : "}")};
     *out = rules_new(c->g, NULL);
-    TRY(find_properties(c, &o));
-    TRY(find_others(c, &o));
-    o.top = (int32_t)(o.max > o.min ? o.max : o.min);
-    o.top = o.top < 1 ? 1 : o.top;
-    if (o.max >= 0 && o.max < o.min)
-        return VT_OK; /* no object at all */
-    return write_object(c, &o, *out);
-}
-
-/* ---- arrays ---- */
-
-/* Makes the rule of element i, of which each member says something. */
-static vt_status element(compiler *c, const schema_set *set, int64_t i, symbol *out)
-{
-    schema_set value = {.n = 0};
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)i);
-    size_t before = schema_enter(c, "items", i > 0 ? number : NULL);
-    for (int32_t k = 0; k < set->n; k++) {
-        const json_t *s = set->at[k].is, *items = json_object_get(s, "items");
-        const json_t *prefix = json_object_get(s, "prefixItems");
-        const json_t *rest = prefix || !json_is_array(items)
-                                 ? items
-                                 : json_object_get(s, "additionalItems");
-        if (!prefix && json_is_array(items))
-            prefix = items;
-        if (prefix && !json_is_array(prefix))
-            return schema_refuse(c, "prefixItems", "expected a list of schemas");
-        const json_t *one = i < (int64_t)json_array_size(prefix) ? json_array_get(prefix, (size_t)i)
-                                                                 : rest;
-        if (one)
-            TRY(add(c, &value, "", one));
-        else if (prefix && c->closed)
-            value.never = true;
-    }
-    TRY(schema_rule(c, &value, out));
-    schema_leave(c, before);
-    return VT_OK;
-}
-
-static int64_t longest_prefix(const schema_set *set)
-{
-    size_t most = 0;
-    for (int32_t k = 0; k < set->n; k++) {
-        const json_t *items = json_object_get(set->at[k].is, "items");
-        size_t n = json_array_size(json_object_get(set->at[k].is, "prefixItems"));
-        size_t old = json_is_array(items) ? json_array_size(items) : 0;
-        most = n > most ? n : most;
-        most = old > most ? old : most;
-    }
-    return (int64_t)most;
-}
-
-/* Rule i is what may follow i elements; the last one, from where on nothing changes, follows
- * itself. */
-vt_status schema_array(compiler *c, const schema_set *set, symbol *out)
-{
-    int64_t min, max, n = longest_prefix(set);
-    symbol s[5], rest = 0, value, comma = rules_text(c->g, ","), end = rules_text(c->g, "]");
-    *out = rules_new(c->g, NULL);
-    TRY(counts(c, set, "minItems", "maxItems", &min, &max));
-    int64_t same = n, top = n > min ? n : min; /* elements from `same` on are alike */
-    top = max > top ? max : top < 1 ? 1 : top;
-    if (max >= 0 && max < min)
-        return VT_OK;
-    symbol at = rules_new(c->g, NULL), next;
-    s[0] = rules_text(c->g, "[");
-    s[1] = at;
-    rules_add(c->g, *out, s, 2);
-    for (int64_t i = 0; i <= top && !c->g->failed; i++, at = next) {
-        int32_t k = 0;
-        next = i < top ? rules_new(c->g, NULL) : at;
-        if (max < 0 || i < max) {
-            if (i < same || !rest)
-                TRY(element(c, set, i, i < same ? &value : &rest));
-            if (i > 0) {
-                s[k++] = c->blanks;
-                s[k++] = comma;
-            }
-            s[k++] = c->blanks;
-            s[k++] = i < same ? value : rest;
-            s[k++] = next;
-            rules_add(c->g, at, s, k);
-        }
-        if (i >= min) {
-            s[0] = c->blanks;
-            s[1] = end;
-            rules_add(c->g, at, s, 2);
-        }
-    }
-    return VT_OK;
+    o.other = vt_calloc(MAX_OTHERS, sizeof *o.other);
+    if (!o.other)
+        return vt_fail(c->err, VT_ERR_MEMORY, "out of memory for a schema");
+    vt_status status = make_object(c, &o, *out);
+    free(o.other);
+    return status;
 }

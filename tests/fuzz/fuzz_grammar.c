@@ -5,7 +5,8 @@
  *
  *   first byte: the kind and how many tokens the answer may have; the second: n, times 4 the bytes
  *   of the grammar, the rest chooses tokens
- *   below 128 a byte stands for itself, above it for a fragment of the tables below */
+ *   below 128 a byte stands for itself, above it for a fragment of the tables below, and in schemas
+ *   a control that is no blank stands for one of the second table */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,30 @@ static const char *const json[] = {"{\"type\":\"object\"",
                                    "1e400",
                                    "\"\"",
                                    ",\"nullable\":true"};
+static const char *const json_more[] = {"{\"not\":",
+                                        ",\"not\":",
+                                        ",\"if\":",
+                                        ",\"then\":",
+                                        ",\"else\":",
+                                        ",\"contains\":",
+                                        ",\"minContains\":2",
+                                        ",\"maxContains\":1",
+                                        ",\"propertyNames\":",
+                                        ",\"uniqueItems\":true",
+                                        ",\"unevaluatedProperties\":",
+                                        ",\"unevaluatedItems\":",
+                                        ",\"dependentRequired\":{\"a\":[\"b\"]}",
+                                        ",\"dependentSchemas\":{\"b\":",
+                                        ",\"$id\":\"b/c?d\"",
+                                        ",\"$id\":\"../../e\"",
+                                        ",\"$anchor\":\"x\"",
+                                        ",\"$dynamicAnchor\":\"x\"",
+                                        "{\"$ref\":\"#x\"",
+                                        "{\"$ref\":\"../b/c?d#/properties/a\"",
+                                        "{\"$dynamicRef\":\"#x\"",
+                                        "{\"enum\":[{\"a\":1},[1,2],true]",
+                                        ",\"patternProperties\":{\"b$\":",
+                                        "{\"anyOf\":["};
 static const char *const pattern[] = {
     "(?:",      ")",          "|",   "*",   "+",      "?",      "{2,5}",  "{1000}",
     "[",        "]",          "[^",  "-",   "\\p{L}", "\\P{L}", "\\s",    "\\S",
@@ -117,8 +142,11 @@ static vt_grammar *compile(vt_grammar_kind kind, const uint8_t *data, size_t n)
     vt_err err = {0};
     vt_buf text = {0};
     vt_buf_puts(&text, "");
+    bool schema = parts[kind].part == json;
     for (size_t i = 0; i < n; i++)
-        if (data[i] < 128)
+        if (schema && data[i] < 32 && !strchr("\t\n\r", data[i]))
+            vt_buf_puts(&text, json_more[data[i] % (sizeof json_more / sizeof *json_more)]);
+        else if (data[i] < 128)
             vt_buf_putc(&text, (char)data[i]);
         else
             vt_buf_puts(&text, parts[kind].part[data[i] % parts[kind].n]);

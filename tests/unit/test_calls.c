@@ -585,7 +585,8 @@ static void test_tool_when_a_form_cannot_write_it_then_refused_with_its_place(vo
         {"glm", "{\"properties\":{\"a\":{\"enum\":[\"1\",2]}}}", "the value '1' cannot be told"},
         {"gemma4", "{\"properties\":{\"a\":{\"enum\":[\"<|\\\"|>\"]}}}", "cannot be told"},
         {"minimax-m2", "{\"const\":{\"a\":1}}", "all arguments"},
-        {"kimi-k3", "{\"properties\":{\"a\":{\"not\":{}}}}", "#/properties/a/not"},
+        {"kimi-k3", "{\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}",
+         "#/properties/a/not/format"},
         {"nothing", "{}", "no grammar"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -319,6 +319,114 @@ static const example examples[] = {
      {"1", "3"}},
     {S, "{\"type\":\"number\",\"minimum\":0}", {"0", "-0", "-0.0", "0.1"}, {"-0.1", "-1"}},
     {S, "{\"type\":\"number\",\"maximum\":0}", {"0", "-0", "-0.1"}, {"0.1", "1"}},
+    {S, "{\"not\":{\"type\":[\"string\",\"object\"]}}", {"1", "[]", "null"}, {"\"a\"", "{}"}},
+    {S, "{\"type\":\"integer\",\"not\":{\"enum\":[3,5,\"x\"]}}", {"2", "4", "6"}, {"3", "5"}},
+    {S,
+     "{\"type\":\"string\",\"not\":{\"enum\":[\"ab\",\"b\"]}}",
+     {"\"a\"", "\"abc\""},
+     {"\"ab\"", "\"b\""}},
+    {S, "{\"type\":\"number\",\"not\":{\"multipleOf\":0.5}}", {"0.3", "-1.25"}, {"1", "2.5", "0"}},
+    {S, "{\"not\":{\"type\":\"integer\"},\"type\":\"number\"}", {"1.5", "-0.25"}, {"1", "1.0"}},
+    {S, "{\"type\":\"object\",\"not\":{\"required\":[\"a\"]}}", {"{}", "{\"b\":1}"}, {"{\"a\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"not\":{\"additionalProperties\":{\"type\":\"string\"}}}",
+     {"{\"a\":1}", "{\"a\":\"x\",\"b\":1}"},
+     {"{}", "{\"a\":\"x\"}"}},
+    {S,
+     "{\"type\":\"array\",\"not\":{\"items\":{\"type\":\"string\"}}}",
+     {"[1]", "[\"x\",1]"},
+     {"[]", "[\"x\"]"}},
+    {S,
+     "{\"$defs\":{\"t\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"items\":{\"$ref\":\"#"
+     "/$defs"
+     "/t\"}}]}},\"not\":{\"$ref\":\"#/$defs/t\"}}",
+     {"1", "[1]", "[[],[[2]]]"},
+     {"null", "[]", "[[null]]"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"k\":{\"enum\":[\"a\",\"b\"]},\"n\":{}},\"required\":["
+     "\"k\"],\""
+     "additionalProperties\":false,\"if\":{\"properties\":{\"k\":{\"const\":\"a\"}}},\"then\":{"
+     "\"req"
+     "uired\":[\"n\"]},\"else\":{\"properties\":{\"n\":false}}}",
+     {"{\"k\":\"a\",\"n\":1}", "{\"k\":\"b\"}"},
+     {"{\"k\":\"a\"}", "{\"k\":\"b\",\"n\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"a\":[\"b\"]}"
+     ",\"a"
+     "dditionalProperties\":false}",
+     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":1}"},
+     {"{\"a\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentSchemas\":{\"a\":{"
+     "\"properti"
+     "es\":{\"b\":{\"type\":\"null\"}}}}}",
+     {"{\"b\":1}", "{\"a\":1,\"b\":null}", "{\"a\":1}"},
+     {"{\"a\":1,\"b\":1}"}},
+    {S,
+     "{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"minimum\":2},\"b$\":{\"type\":"
+     "\"integer\"}"
+     "}}",
+     {"{\"ab\":2,\"a\":2.5}", "{\"b\":1}", "{\"c\":\"x\"}"},
+     {"{\"ab\":2.5}", "{\"a\":1}", "{\"b\":0.5}"}},
+    {S,
+     "{\"type\":\"object\",\"propertyNames\":{\"not\":{\"enum\":[\"b\"]},\"pattern\":\"^[ab]+$\"}}",
+     {"{}", "{\"ab\":1,\"a\":1}"},
+     {"{\"b\":1}", "{\"c\":1}"}},
+    {S,
+     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"contains\":{\"minimum\":5},"
+     "\"minContains"
+     "\":2,\"maxContains\":2}",
+     {"[5,1,6]", "[9,9]"},
+     {"[5,1]", "[5,6,7]"}},
+    {S,
+     "{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\",1]},\"uniqueItems\":true}",
+     {"[]", "[\"b\",\"a\"]", "[1,\"a\",\"b\"]"},
+     {"[\"a\",\"a\"]", "[\"a\",1,\"a\"]"}},
+    {S,
+     "{\"type\":\"object\",\"allOf\":[{\"properties\":{\"a\":{}}},{\"anyOf\":[{\"properties\":{"
+     "\"b\":{"
+     "}},\"required\":[\"b\"]},{\"properties\":{\"c\":{}},\"required\":[\"c\"]}]}],\"unevaluatedPro"
+     "perties\":false}",
+     {"{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"},
+     {"{\"a\":1}", "{\"b\":1,\"d\":1}"}},
+    {S,
+     "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"}],\"if\":{\"prefixItems\":[{"
+     "\"const\":"
+     "\"x\"}],\"minItems\":1},\"then\":{\"prefixItems\":[true,{\"type\":\"null\"}]},\"unevaluatedIt"
+     "ems\":false}",
+     {"[]", "[\"a\"]", "[\"x\",null]"},
+     {"[\"a\",null]", "[\"x\",1]"}},
+    {S,
+     "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"},{\"type\":\"string\",\"minLength\":"
+     "2},{"
+     "\"type\":\"string\",\"pattern\":\"^a\"}]}",
+     {"1.5", "\"bb\"", "\"a\""},
+     {"1", "\"ab\"", "\"b\""}},
+    {S,
+     "{\"enum\":[{\"a\":1},{\"a\":2,\"b\":[1]},[2],3],\"not\":{\"type\":\"object\",\"properties\":{"
+     "\"a\":{\"const\":1}},\"r"
+     "equired\":[\"a\"]}}",
+     {"{\"a\":2,\"b\":[1]}", "[2]", "3"},
+     {"{\"a\":1}", "{\"a\":2}"}},
+    {S,
+     "{\"$id\":\"https://example.com/s/root\",\"$defs\":{\"x\":{\"$id\":\"../t/"
+     "x\",\"$defs\":{\"y\":{\""
+     "$anchor\":\"in\",\"type\":\"null\"}},\"anyOf\":[{\"$ref\":\"#in\"},{\"$ref\":\"/s/"
+     "root#at\"}]},\"z"
+     "\":{\"$anchor\":\"at\",\"type\":\"boolean\"}},\"type\":\"array\",\"items\":{\"$ref\":\"/t/"
+     "x\"}}",
+     {"[]", "[null,true]"},
+     {"[1]"}},
+    {S,
+     "{\"$dynamicAnchor\":\"node\",\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"array\","
+     "\"item"
+     "s\":{\"$dynamicRef\":\"#node\"}}},\"additionalProperties\":false}",
+     {"{}", "{\"k\":[{},{\"k\":[]}]}"},
+     {"{\"k\":[1]}"}},
+    {S,
+     "{\"multipleOf\":0.5,\"allOf\":[{\"multipleOf\":0.75}],\"type\":\"number\"}",
+     {"1.5", "0", "-3"},
+     {"0.5", "0.75"}},
     {S, "{\"enum\":[-5,-3],\"minimum\":-4}", {"-3"}, {"-5"}},
     {S,
      "{\"type\":\"integer\",\"minimum\":1,\"exclusiveMinimum\":1,\"maximum\":3}",
@@ -483,22 +591,23 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         vt_grammar_kind kind;
         const char *text, *says;
     } bad[] = {
-        {S, "{\"properties\":{\"a\":{\"not\":{\"type\":\"string\"}}}}", "#/properties/a/not"},
+        {S, "{\"properties\":{\"a\":{\"not\":{\"unevaluatedItems\":false}}}}",
+         "#/properties/a/not/unevaluatedItems"},
         {S, "{\"type\":\"array\",\"uniqueItems\":true}", "#/uniqueItems"},
-        {S, "{\"if\":{},\"then\":{}}", "#/if"},
+        {S, "{\"not\":{}}", "no text of finite length"},
+        {S, "{\"not\":{\"$ref\":\"#\"}}", ""},
+        {S, "{\"dependentRequired\":{\"a\":1}}", "#/dependentRequired"},
+        {S, "{\"if\":3,\"then\":{}}", "expected a schema"},
+        {S, "{\"not\":{\"format\":\"date\"}}", "#/not/format"},
+        {S, "{\"$ref\":\"#x\"}", "leads nowhere"},
         {S,
-         "{\"oneOf\":[{\"type\":\"string\",\"pattern\":\"a\"},{\"type\":\"string\",\"pattern\":"
-         "\"b\"}]}",
-         "branch 0 and branch 1"},
+         "{\"$defs\":{\"a\":{\"$id\":\"a\",\"$dynamicAnchor\":\"t\"},\"b\":{\"$dynamicAnchor\":"
+         "\"t\"}},\"$dynamicRef\":\"#t\"}",
+         "more than one schema has the $dynamicAnchor 't'"},
         {S,
-         "{\"oneOf\":[{\"type\":\"integer\",\"maximum\":4},{\"type\":\"integer\",\"minimum\":4}]}",
-         "branch 0 and branch 1"},
-        {S,
-         "{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\",\"required\":"
-         "["
-         "\"b\"]}]}",
-         "branch 0 and branch 1"},
-        {S, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", "branch 0 and branch 1"},
+         "{\"oneOf\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":\"string\",\"pattern\":"
+         "\"2\"}]}",
+         "/not/format: not supported inside of not"},
         {S, "{\"type\":\"strin\"}", "'strin' is no type"},
         {S, "{\"$ref\":\"#/$defs/x\"}", "leads nowhere"},
         {S, "{\"$ref\":\"https://example.com/a.json\"}", "another document"},
@@ -511,8 +620,8 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         {S, "{\"type\":\"array\",\"minItems\":1.5}", "minItems"},
         {S, "{\"type\":\"integer\",\"multipleOf\":-2}", "multipleOf"},
         {S, "{\"a\":", "schema"},
-        {S, "{\"additionalProperties\":{\"type\":\"object\",\"contains\":{}}}",
-         "#/additionalProperties/contains"},
+        {S, "{\"additionalProperties\":{\"type\":\"object\",\"divisibleBy\":2}}",
+         "#/additionalProperties/divisibleBy"},
         {R, "a{2,1}", "below its beginning"},
         {R, "\\bfoo", "\\b and \\B are not supported"},
         {R, "(?<=a)b", "lookbehind"},

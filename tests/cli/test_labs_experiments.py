@@ -5,13 +5,14 @@ import atexit, resource, signal, socket
 
 from labs import *
 
+DRAWN = ["flame", "over_time"]
 ITEMS = {
-    "1_start_server": ["ready", "loaded", "address", "memory", "device"],
-    "2_baseline_benchmark": ["latency", "throughput", "medians", "bound"],
-    "3_profile_requests": ["breakdown", "concurrency", "prefix", "length", "hardware"],
-    "4_timeline_profile": ["kernels", "timeline", "overlap", "memory", "nsys"],
-    "5_tp_scaling": ["configurations", "promised", "pairs", "host", "four", "cpu_ranks"],
-    "6_radix_cache_analysis": ["sharing", "length", "concurrent", "eviction", "access"],
+    "1_start_server": ["ready", "loaded", "address", "memory", "device"] + DRAWN,
+    "2_baseline_benchmark": ["latency", "throughput", "medians", "bound"] + DRAWN,
+    "3_profile_requests": ["breakdown", "concurrency", "prefix", "length", "hardware"] + DRAWN,
+    "4_timeline_profile": ["kernels", "timeline", "overlap", "memory", "nsys"] + DRAWN,
+    "5_tp_scaling": ["configurations", "promised", "pairs", "host", "four", "cpu_ranks"] + DRAWN,
+    "6_radix_cache_analysis": ["sharing", "length", "concurrent", "eviction", "access"] + DRAWN,
 }
 NAMES = list(ITEMS)
 PAGES = ["0" + name for name in NAMES]
@@ -70,7 +71,7 @@ def check(number):
 
 def test_the_first_one_leaves_a_server_that_the_others_use():
     result, missing = check("1")
-    same(missing, set())
+    same(missing, set(DRAWN))  # no request was sent yet
     server = left("server.json")
     same(server["port"], PORT, "--port")
     text = result["items"]["address"]["text"]
@@ -146,6 +147,11 @@ def test_nsys_leaves_its_report_where_it_is_installed():
 def test_one_device_is_measured_and_the_other_configurations_are_named():
     result, missing = check("5")
     same(missing, {"pairs", "host", "four", "cpu_ranks"})
+    drawn = result["items"]["flame"]["drawing"].splitlines()
+    assert drawn[0].startswith("│") and " of steps" in drawn[0] and drawn[1].count("│") >= 2, drawn
+    over = result["items"]["over_time"]["drawing"].splitlines()
+    same([line[:12] for line in over[:3]], ["pages held  ", "pages cached", "pages free  "])
+    assert all(re.fullmatch(r".{14} [▁-█]+  [\d.e+]+ to [\d.e+]+ (pages|%)", line) for line in over), over
     assert left("tp_single.json")["output_tokens_per_s"] > 0
     assert cells(result, "promised", "ranks") == ["1", "2", "4"]
     for key, name in (("pairs", "tp_2_p2p.json"), ("host", "tp_2_host.json"), ("four", "tp_4.json"), ("cpu_ranks", "tp_2_cpu.json")):

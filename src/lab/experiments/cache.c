@@ -182,6 +182,8 @@ static vt_status run(lab *l, vt_err *err)
         status = lengths(l, &s, file, err);
     if (status == VT_OK)
         status = concurrent(l, &s, file, err);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
     if (own)
         lab_server_stop(&s);
     if (status == VT_OK)
@@ -204,5 +206,7 @@ const lab_def lab_experiment_6 = {
               {"length", "gain by the length of the prefix", false},
               {"concurrent", "requests at once that share a prefix", false},
               {"eviction", "a prefix that comes back after others", false},
-              {"access", "what a hit reads and what a miss computes", true}},
+              {"access", "what a hit reads and what a miss computes", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run};

@@ -60,6 +60,9 @@ double lab_batch_gain(const lab_server_memory *m, double n, double tokens);
 /* Writes memory_summary.txt. */
 vt_status lab_write_memory(lab *l, const lab_server *s, const lab_server_memory *m, vt_err *err);
 
+/* Tells the items "flame" and "over_time": draws where the time of all recorded steps of the server
+ * went, and its memory over time. What the server cannot tell is missing, with its reason. */
+void lab_draw_server(lab *l, const lab_server *s);
 /* The story of the newest request that the server answered; json_decref it. */
 vt_status lab_newest_story(const lab_server *s, json_t **out, vt_err *err);
 

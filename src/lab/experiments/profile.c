@@ -191,6 +191,8 @@ static vt_status run_profile(lab *l, vt_err *err)
     if (status == VT_OK)
         status = lab_write_json(l, "profiling_results.json", file, "all four measurements", err);
     json_decref(file);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
     if (own)
         lab_server_stop(&s);
     return status;
@@ -208,5 +210,7 @@ const lab_def lab_experiment_3 = {
               {"concurrency", "what a batch brings", false},
               {"prefix", "the same prompt again", false},
               {"length", "time to the first token by prompt length", false},
-              {"hardware", "which roof binds its decode steps", true}},
+              {"hardware", "which roof binds its decode steps", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run_profile};

@@ -92,6 +92,8 @@ static vt_status run(lab *l, vt_err *err)
     bool own;
     TRY(lab_server_borrow(l, NULL, &s, &own, err));
     vt_status status = measure(l, &s, err);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
     if (own)
         lab_server_stop(&s);
     return status;
@@ -109,5 +111,7 @@ const lab_def lab_experiment_5 = {
               {"pairs", "two devices on the fast link", true},
               {"host", "two devices through the host", true},
               {"four", "four devices", true},
-              {"cpu_ranks", "two ranks of one CPU", true}},
+              {"cpu_ranks", "two ranks of one CPU", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run};

@@ -153,6 +153,7 @@ static vt_status run_start(lab *l, vt_err *err)
              l->threads, l->threads == 1 ? "" : "s");
     vt_status status = tell_server(l, &s, err);
     if (status == VT_OK) {
+        lab_draw_server(l, &s);
         lab_file(l, "server.log", "what the server said");
         lab_check(l, lab_server_answers(&s), "the server answers /health at %s", s.url);
         status = lab_server_leave(l, &s, err);
@@ -176,7 +177,9 @@ const lab_def lab_experiment_1 = {
               {"loaded", "what was loaded", false},
               {"address", "where it listens", false},
               {"memory", "memory of its process", true},
-              {"device", "what it runs on", true}},
+              {"device", "what it runs on", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run_start};
 
 /* ---- 2: baseline ---- */
@@ -297,6 +300,8 @@ static vt_status run_baseline(lab *l, vt_err *err)
     bool own;
     TRY(lab_server_borrow(l, NULL, &s, &own, err));
     vt_status status = measure_baseline(l, &s, err);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
     if (own)
         lab_server_stop(&s);
     return status;
@@ -312,5 +317,7 @@ const lab_def lab_experiment_2 = {
     .items = {{"latency", "TTFT, ITL and whole requests", false},
               {"throughput", "output tokens per second by requests at once", false},
               {"medians", "what a client waits for, in the middle", false},
-              {"bound", "which phase the time goes to", true}},
+              {"bound", "which phase the time goes to", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run_baseline};

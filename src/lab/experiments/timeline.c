@@ -212,6 +212,8 @@ static vt_status run_timeline(lab *l, vt_err *err)
     json_t *story = NULL, *all = NULL;
     TRY(lab_server_borrow(l, NULL, &s, &own, err));
     vt_status status = measure(l, &s, times, &story, &all, err);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
     if (own)
         lab_server_stop(&s);
     if (status == VT_OK)
@@ -237,5 +239,7 @@ const lab_def lab_experiment_4 = {
               {"timeline", "the timeline as a file", false},
               {"overlap", "how much of the host's work the device hid", false},
               {"memory", "memory of the server", true},
-              {"nsys", "the same seen by nsys", true}},
+              {"nsys", "the same seen by nsys", true},
+              {"flame", "where the time of the server's steps went, drawn", false},
+              {"over_time", "memory and units over time, drawn", true}},
     .run = run_timeline};

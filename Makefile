@@ -174,7 +174,7 @@ examples: $(EXAMPLES)
 # fibers. Kernels that it compiles are kept in build/emulator-cache, by all builds.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
-  $(B)/emulator/libcublasLt.so.13
+  $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2
 # The emulator is g++'s. In a build of clang it has no sanitizer: a program cannot hold the runtimes of both compilers.
 NOT_EMULATED := $(if $(findstring clang,$(CC)),-fsanitize=% -fno-sanitize%,-fsanitize=thread%)
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
@@ -204,6 +204,10 @@ $(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
 $(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cuda/cublaslt_api.h $(B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
+	  -o $@ $< -L$(@D) -l:libcuda.so.1
+$(B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(B)/emulator/libcuda.so.1
+	@mkdir -p $(@D)
+	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libnccl.so.2 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
 $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)

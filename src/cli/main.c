@@ -106,11 +106,13 @@ static const cli_verb verbs[] = {
      "vitrine bench kernels --threads 1 --json",
      VT_FOR_KERNELS, 1, cli_bench_kernels},
     {"bench comm", "", "communication between ranks: time and GB/s by size",
-     "Runs the communication ops on ranks of the CPU, one thread each, with buffers that peers "
-     "read where the data is made (registered), and with a copy into them (copied). Fails if "
-     "ranks get different bits, or a result is further from the reference than its op allows.",
+     "Runs the communication ops on ranks of the CPU, one thread each, or on GPUs, with buffers "
+     "that peers read where the data is made (registered), and with a copy into them (copied). On "
+     "GPUs NCCL runs beside them where libnccl.so.2 is, without NVLink multicast, also on buffers "
+     "that it was not told of (plain). Fails if ranks get different bits, or a result is further "
+     "from the reference than its op allows.",
      "vitrine bench comm --tp 2\n"
-     "vitrine bench comm --tp 4 --json",
+     "vitrine bench comm --device cuda --tp 4 --json",
      VT_FOR_COMM, 0, cli_bench_comm},
     {"bench offline", "", "many sequences of mixed lengths, all at once",
      "Runs random sequences as fast as they go: the engine batches them as it batches requests. "

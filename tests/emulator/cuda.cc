@@ -107,6 +107,9 @@ static cu_result parse_one(Settings *s, const std::string &item)
     else if (key == "cublaslt" &&
              (value == "on" || value == "broken" || value == "none" || value == "failing"))
         return SUCCESS; /* cublaslt.c reads it */
+    else if (key == "nccl" &&
+             (value == "on" || value == "broken" || value == "failing" || value == "wrong"))
+        return SUCCESS; /* nccl.c reads it */
     else if (key == "nvrtc" && number)
         return SUCCESS; /* nvrtc.cc reads it */
     else
@@ -114,7 +117,8 @@ static cu_result parse_one(Settings *s, const std::string &item)
                     "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
                     "devices=1..8, peers=on|none, order=N, fail=N, "
                     "fault=N, hang=N, "
-                    "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
+                    "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, "
+                    "nccl=on|broken|failing|wrong, race or "
                     "stream=eager|lazy",
                     item.c_str());
     return SUCCESS;

@@ -564,6 +564,8 @@ cu_result drv_graph_instantiate(cu_graph_exec *x, cu_graph graph, unsigned long 
     FIND(from, graph, graph);
     if (flags != 0)
         return fail(NOT_SUPPORTED, "flags %llu", flags);
+    if (cu_result r = outside_capture())
+        return r;
     std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes});
     *x = exec.get();
     gpu.exec[*x] = std::move(exec);

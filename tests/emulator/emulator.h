@@ -52,6 +52,8 @@
  *   stream=eager    queued work runs at once
  *   cublaslt=on     the default; broken: cublasLtCreate fails; none: no algorithm is found;
  *                   failing: every product fails
+ *   nccl=on         the default; broken: ncclCommInitAll fails; failing: no buffer can be
+ *                   registered; wrong: sums are wrong
  *   race            looks for data races (race.h)
  *   fail=N          the N-th kernel since cuInit fails with CUDA_ERROR_LAUNCH_FAILED
  *   fault=N         the N-th kernel touches memory that does not exist: it and every later call get

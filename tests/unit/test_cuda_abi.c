@@ -52,8 +52,14 @@ static const struct {
 #define HAVE_CUBLASLT_H 1
 #endif
 
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
+#include <nccl.h>
+#define HAVE_NCCL_H 1
+#endif
+
 #include "device/cuda/cublaslt_api.h"
 #include "device/cuda/cuda_api.h"
+#include "device/cuda/nccl_api.h"
 
 static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void **state)
 {
@@ -113,11 +119,28 @@ static void test_abi_when_cublaslt_h_is_there_then_sizes_and_constants_agree(voi
 #endif
 }
 
+static void test_abi_when_nccl_h_is_there_then_constants_agree(void **state)
+{
+    (void)state;
+#ifdef HAVE_NCCL_H
+    assert_int_equal(NCCL_F32, ncclFloat32);
+    assert_int_equal(NCCL_BF16, ncclBfloat16);
+    assert_int_equal(NCCL_SUM, ncclSum);
+    assert_int_equal(ncclSuccess, 0);
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+    assert_int_equal(NCCL_WINDOW_SYMMETRIC, NCCL_WIN_COLL_SYMMETRIC);
+#endif
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree),
         cmocka_unit_test(test_abi_when_cublaslt_h_is_there_then_sizes_and_constants_agree),
+        cmocka_unit_test(test_abi_when_nccl_h_is_there_then_constants_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

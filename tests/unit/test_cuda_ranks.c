@@ -281,10 +281,84 @@ static void test_rows_over_odd_shapes(void **state)
     rows_on("devices=1,order=3", (const int32_t[]){0, 0}, 2);
 }
 
+/* ---- NCCL beside them ---- */
+
+static vt_status run_nccl(comm_gpus *g, const char *op, int64_t n, comm_how how, comm_result *r,
+                          vt_err *err)
+{
+    comm_ask a = {
+        .op = vt_op_find(op), .nccl = true, .rows = 1, .n = n, .how = how, .repetitions = 2};
+    return comm_gpus_run(g, &a, r, err);
+}
+
+static void test_nccl_computes_what_our_rows_do(void **state)
+{
+    static const comm_how how[] = {COMM_PLAIN, COMM_REGISTERED, COMM_COPIED};
+    (void)state;
+    for (int32_t n = 2; n <= 3; n++) {
+        comm_gpus *g = NULL;
+        comm_result r;
+        vt_err err = {0};
+        setenv("VITRINE_EMULATOR", "devices=3,order=7", 1);
+        assert_int_equal(comm_gpus_open((const int32_t[]){2, 0, 1}, n, &g, &err), VT_OK);
+        assert_int_equal(run_nccl(g, "all_reduce", 64, COMM_PLAIN, &r, &err), VT_ERR_UNSUPPORTED);
+        assert_null(comm_gpus_nccl(g));
+        if (comm_gpus_add_nccl(g, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        assert_string_equal(comm_gpus_nccl(g), "2.28.9");
+        for (size_t i = 0; i < 3; i++)
+            for (int32_t k = 0; k < 2; k++) {
+                const char *op = k ? "all_gather" : "all_reduce";
+                if (run_nccl(g, op, k ? 15 * n : 517, how[i], &r, &err) != VT_OK)
+                    fail_msg("%s: %s", op, err.message);
+                assert_string_equal(r.row, "nccl");
+                assert_true(r.agree && r.error <= (k ? 0 : COMM_BF16_TOLERANCE));
+                assert_true(r.best_ns > 0 && r.best_ns <= r.median_ns);
+                assert_int_equal(r.register_ns > 0, how[i] != COMM_PLAIN);
+            }
+        assert_int_equal(run_nccl(g, "all_gather", 64 * n + 1, COMM_PLAIN, &r, &err),
+                         VT_ERR_UNSUPPORTED);
+        comm_gpus_close(g);
+    }
+}
+
+static void test_nccl_that_fails_is_an_error_of_its_own(void **state)
+{
+    static const struct {
+        const char *emulator, *words;
+        int32_t gpu;
+        bool added;
+    } row[] = {{"devices=2,nccl=broken", "failed at making communicators", 1, false},
+               {"devices=2", "no two ranks on one GPU", 0, false},
+               {"devices=2,nccl=failing", "failed at registering a buffer", 1, true},
+               {"devices=2,nccl=wrong", "", 1, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        comm_gpus *g = NULL;
+        comm_result r = {0};
+        vt_err err = {0};
+        setenv("VITRINE_EMULATOR", row[i].emulator, 1);
+        assert_int_equal(comm_gpus_open((const int32_t[]){0, row[i].gpu}, 2, &g, &err), VT_OK);
+        vt_status status = comm_gpus_add_nccl(g, &err);
+        assert_int_equal(status == VT_OK, row[i].added);
+        if (row[i].added)
+            status = run_nccl(g, "all_reduce", 64, COMM_REGISTERED, &r, &err);
+        assert_int_equal(status == VT_OK, !*row[i].words);
+        if (!strstr(err.message, row[i].words))
+            fail_msg("%s", err.message);
+        if (status == VT_OK) /* the sums are not right, and that is seen */
+            assert_true(r.error > COMM_BF16_TOLERANCE);
+        run_row(g, "all_reduce", "one-shot", 1, 64, false, COMM_REGISTERED); /* ours go on */
+        comm_gpus_close(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_over_odd_shapes),
+        cmocka_unit_test(test_nccl_computes_what_our_rows_do),
+        cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_devices_that_do_not_fit_are_refused),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/term/figure.h"
 #include "cli/bench/bench.h"
 #include "device/choose.h"
 #include "device/cpu.h"
@@ -17,7 +18,9 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct comm_report {
     const cli *c;
     int32_t ranks, n_wrong;
-    comm_gpus *gpus; /* NULL: ranks of the CPU */
+    int64_t register_ns; /* of the last buffer that NCCL registered */
+    comm_gpus *gpus;     /* NULL: ranks of the CPU */
+    bool nccl;           /* beside the ops */
     vt_table table;
     vt_json json;
 } comm_report;
@@ -33,6 +36,8 @@ static double tolerance_of(const comm_report *k, const vt_op *op)
     return element_bytes(k, op) == 2 ? COMM_BF16_TOLERANCE : op->tolerance;
 }
 
+static bool is_nccl(const comm_result *r) { return strcmp(r->row, "nccl") == 0; }
+
 static void put_row(comm_report *k, int64_t bytes, comm_how how, const comm_result *r, bool wrong)
 {
     vt_buf cell = {0};
@@ -40,7 +45,7 @@ static void put_row(comm_report *k, int64_t bytes, comm_how how, const comm_resu
     vt_table_cell(&k->table, "%s", cell.data ? cell.data : "");
     vt_buf_release(&cell);
     vt_table_cell(&k->table, "%s", comm_how_name[how]);
-    vt_table_cell(&k->table, "%s", r->impl->name);
+    vt_table_cell(&k->table, "%s", r->row);
     vt_table_cell(&k->table, "%.2f us", (double)r->best_ns * 1e-3);
     vt_table_cell(&k->table, "%.2f us", (double)r->median_ns * 1e-3);
     vt_table_cell(&k->table, "%.1f", (double)r->moved_bytes / (double)r->median_ns);
@@ -58,10 +63,13 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "op", op->name);
     vt_json_string(w, "case", name);
-    vt_json_string(w, "implementation", r->impl->name);
+    vt_json_string(w, "implementation", r->row);
     vt_json_string(w, "device", k->gpus ? "cuda" : "cpu");
     vt_json_string(w, "gpu", k->gpus ? comm_gpus_name(k->gpus) : NULL);
     vt_json_string(w, "method", comm_how_name[how]);
+    vt_json_string(w, "library", is_nccl(r) ? comm_gpus_nccl(k->gpus) : NULL);
+    if (r->register_ns > 0)
+        vt_json_int(w, "register_ns", r->register_ns);
     vt_json_int(w, "ranks", k->ranks);
     if (!k->gpus)
         vt_json_int(w, "threads", 1);
@@ -74,18 +82,45 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json_real(w, "error", r->error);
     vt_json_real(w, "tolerance", tolerance_of(k, op));
     vt_json_bool(w, "ranks_agree", r->agree);
-    vt_json_string(w, "wrong", !r->agree ? "ranks differ" : wrong ? "beyond the tolerance" : NULL);
+    vt_json_string(w, "wrong",
+                   !wrong                     ? NULL
+                   : !r->agree && !is_nccl(r) ? "ranks differ"
+                                              : "beyond the tolerance");
     vt_json_close(w);
 }
 
 static void put(comm_report *k, const vt_op *op, int64_t bytes, comm_how how, const comm_result *r)
 {
-    bool wrong = !r->agree || !(r->error <= tolerance_of(k, op));
+    /* NCCL does not promise the same bits on all ranks. */
+    bool wrong = (!r->agree && !is_nccl(r)) || !(r->error <= tolerance_of(k, op));
+    if (r->register_ns > 0)
+        k->register_ns = r->register_ns;
     k->n_wrong += wrong;
     if (k->c->json)
         put_json(k, op, bytes, how, r, wrong);
     else
         put_row(k, bytes, how, r, wrong);
+}
+
+/* NCCL on buffers that it knows nothing of, on registered ones, and with the copy into these. An
+ * error ends NCCL's rows, and no others. */
+static void bench_nccl(comm_report *k, const vt_op *op, int64_t bytes, int32_t reps)
+{
+    static const comm_how hows[] = {COMM_PLAIN, COMM_REGISTERED, COMM_COPIED};
+    comm_ask ask = {
+        .op = op, .nccl = true, .rows = 1, .n = bytes / element_bytes(k, op), .repetitions = reps};
+    for (size_t i = 0; i < sizeof hows / sizeof *hows && k->nccl; i++) {
+        comm_result r;
+        vt_err err;
+        ask.how = hows[i];
+        vt_status status = comm_gpus_run(k->gpus, &ask, &r, &err);
+        if (status == VT_OK)
+            put(k, op, bytes, hows[i], &r);
+        else if (status != VT_ERR_UNSUPPORTED) {
+            k->nccl = false;
+            cli_note(k->c, "%s; its other rows are left out", err.message);
+        }
+    }
 }
 
 /* Every row that can run the call, on registered buffers; the one that a program takes on copied
@@ -112,6 +147,7 @@ static vt_status bench_on_gpus(comm_report *k, const vt_op *op, int64_t bytes, i
     ask.how = COMM_COPIED;
     TRY(comm_gpus_run(k->gpus, &ask, &r, err));
     put(k, op, bytes, COMM_COPIED, &r);
+    bench_nccl(k, op, bytes, reps);
     return VT_OK;
 }
 
@@ -122,7 +158,7 @@ static vt_status bench_op(comm_report *k, const vt_op *op, vt_err *err)
     for (int32_t i = 0; i < N_SIZES; i++) {
         if (k->gpus)
             TRY(bench_on_gpus(k, op, sizes[i], reps, err));
-        for (int32_t how = 0; how < COMM_HOWS && !k->gpus; how++) {
+        for (int32_t how = 0; how < COMM_PLAIN && !k->gpus; how++) {
             comm_result r;
             TRY(comm_bench(op, k->ranks, sizes[i] / (int64_t)sizeof(float), (comm_how)how, reps, &r,
                            err));
@@ -141,6 +177,10 @@ static void print_table(comm_report *k, const vt_op *op)
     else
         vt_buf_printf(&b, "  %s: %d ranks of 1 thread\n", op->what, k->ranks);
     vt_table_finish(&k->table, &b, &k->c->out, 1);
+    if (k->register_ns > 0) {
+        vt_text_printf(&b, "nccl %s, without NVLink multicast, registers a buffer in %f s, once\n",
+                       comm_gpus_nccl(k->gpus), (double)k->register_ns * 1e-9);
+    }
     vt_buf_putc(&b, '\n');
     if (b.data)
         fwrite(b.data, 1, b.len, stdout);
@@ -163,7 +203,12 @@ static vt_status open_gpus(comm_report *k, vt_err *err)
             cli_note(k->c, "two ranks are on one GPU: times say nothing about links");
             break;
         }
-    return comm_gpus_open(gpu, k->ranks, &k->gpus, err);
+    TRY(comm_gpus_open(gpu, k->ranks, &k->gpus, err));
+    vt_err why;
+    k->nccl = comm_gpus_add_nccl(k->gpus, &why) == VT_OK;
+    if (!k->nccl)
+        cli_note(k->c, "%s; its rows are left out", why.message);
+    return VT_OK;
 }
 
 int cli_bench_comm(cli *c)

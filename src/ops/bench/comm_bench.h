@@ -11,19 +11,21 @@
 typedef enum comm_how {
     COMM_REGISTERED, /* peers read where the data was made */
     COMM_COPIED,     /* made elsewhere: the copy into the registered buffer belongs to the call */
+    COMM_PLAIN,      /* of NCCL alone: buffers that the library was not told of */
     COMM_HOWS
 } comm_how;
 
 extern const char *const comm_how_name[COMM_HOWS];
 
 typedef struct comm_result {
-    const vt_impl *impl;
+    const char *row;       /* of the op's card, or "nccl" */
     int64_t message_bytes; /* of a rank's buffer */
     int64_t moved_bytes;   /* that a rank reads and writes, copies too */
     int64_t best_ns, median_ns;
     double noise; /* vt_noise of the repetitions */
     double error; /* the largest difference from the reference, as the card's tolerance counts */
     bool agree;   /* all ranks have the same bits */
+    int64_t register_ns; /* NCCL: to register a buffer of all ranks, once; else 0 */
 } comm_result;
 
 /* Runs an op that joins ranks on `n` fp32 values a rank. `all_gather`: n values are those of all

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/quant.h"
 #include "base/stats.h"
+#include "device/cuda/nccl.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
 #include "ops/cases.h"
@@ -18,6 +20,7 @@
 #include "ops/comm_inbox_params.h"
 
 enum { SLOTS = 2, CALLS = 64, MOST_REPETITIONS = 200, PART_BYTES = 16 << 20 };
+enum { WINDOWS = SLOTS + 1, WINDOW_ALIGN = 4096 };
 
 /* A rank's GPU, and the args of the present run. */
 typedef struct member {
@@ -32,6 +35,7 @@ typedef struct member {
     } args[SLOTS];
     cuda_graph graph;
     cu_event event[MOST_REPETITIONS + 1];
+    nccl_window window[WINDOWS]; /* of `shared_of` */
 } member;
 
 struct comm_gpus {
@@ -41,6 +45,9 @@ struct comm_gpus {
     int32_t n;
     unsigned base;                                     /* of the next call or graph */
     vt_tensor *host_x[COMM_GPU_RANKS], *host_residual; /* of the present run */
+    int32_t ordinal[COMM_GPU_RANKS];
+    vt_nccl *nccl; /* NULL: not added */
+    bool theirs;   /* the tensors of the present run lie in memory that NCCL gave */
 };
 
 static cu_ptr at(const void *p) { return (cu_ptr)(uintptr_t)p; }
@@ -50,6 +57,7 @@ static cu_ptr at(const void *p) { return (cu_ptr)(uintptr_t)p; }
 static vt_status open_member(comm_gpus *g, int32_t r, int32_t ordinal, vt_err *err)
 {
     member *m = &g->rank[r];
+    g->ordinal[r] = ordinal;
     TRY(vt_cuda_open(ordinal, &m->cuda, err));
     m->comm = (vt_comm_rank){.group = g->comm, .rank = r};
     m->lane = (vt_cuda_lane){.cuda = m->cuda, .pdl = m->cuda->level >= 90};
@@ -115,6 +123,7 @@ void comm_gpus_close(comm_gpus *g)
 {
     if (!g)
         return;
+    vt_nccl_close(g->nccl);
     for (int32_t r = g->n - 1; r >= 0; r--) {
         member *m = &g->rank[r];
         if (!m->cuda || vt_cuda_enter(m->cuda, NULL) != VT_OK)
@@ -138,17 +147,41 @@ void comm_gpus_close(comm_gpus *g)
 
 const char *comm_gpus_name(const comm_gpus *g) { return g->rank[0].cuda->name; }
 
+vt_status comm_gpus_add_nccl(comm_gpus *g, vt_err *err)
+{
+    return vt_nccl_open(g->ordinal, g->n, &g->nccl, err);
+}
+
+const char *comm_gpus_nccl(const comm_gpus *g) { return g->nccl ? g->nccl->version : NULL; }
+
 /* ---- the tensors of a run ---- */
 
 static vt_dtype type_of(const comm_ask *a) { return a->op == &all_gather_op ? VT_F32 : VT_BF16; }
 
+/* Takes device memory for the present run, of NCCL in whole pages, which are what it registers. */
+static vt_status take(const comm_gpus *g, member *m, size_t bytes, void **p, vt_err *err)
+{
+    if (!g->theirs)
+        return vt_cuda_alloc(m->cuda, bytes, p, err);
+    bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
+    return vt_nccl_check(g->nccl, g->nccl->f.mem_alloc(p, bytes), "allocating a buffer", err);
+}
+
+static void give_back(const comm_gpus *g, member *m, void *p)
+{
+    if (!g->theirs)
+        vt_cuda_free(m->cuda, p);
+    else if (p)
+        g->nccl->f.mem_free(p);
+}
+
 /* Gives a tensor device memory; with `from` its values, which the type holds exactly afterwards. */
-static vt_status place(member *m, vt_tensor *t, vt_dtype type, int64_t rows, int64_t cols,
-                       const vt_tensor *from, vt_err *err)
+static vt_status place(const comm_gpus *g, member *m, vt_tensor *t, vt_dtype type, int64_t rows,
+                       int64_t cols, const vt_tensor *from, vt_err *err)
 {
     *t = vt_tensor_2d(NULL, type, rows, cols);
     size_t bytes = (size_t)vt_tensor_bytes(t);
-    TRY(vt_cuda_alloc(m->cuda, bytes, &t->data, err));
+    TRY(take(g, m, bytes, &t->data, err));
     char *image = from ? malloc(bytes) : NULL;
     if (!from)
         return VT_OK;
@@ -178,13 +211,13 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
     member *m = &g->rank[r];
     int64_t cols = g->host_x[r]->dim[1];
     TRY(vt_cuda_enter(m->cuda, err));
-    TRY(place(m, &m->made, type_of(a), a->rows, cols, g->host_x[r], err));
-    TRY(place(m, &m->y, type_of(a), a->rows, a->n, NULL, err));
+    TRY(place(g, m, &m->made, type_of(a), a->rows, cols, g->host_x[r], err));
+    TRY(place(g, m, &m->y, type_of(a), a->rows, a->n, NULL, err));
     if (a->residual)
-        TRY(place(m, &m->residual, type_of(a), a->rows, a->n, g->host_residual, err));
+        TRY(place(g, m, &m->residual, type_of(a), a->rows, a->n, g->host_residual, err));
     for (int32_t k = 0; k < SLOTS; k++) {
         vt_comm_slot slot = (vt_comm_slot)k;
-        TRY(place(m, &m->buffer[k], type_of(a), a->rows, cols, g->host_x[r], err));
+        TRY(place(g, m, &m->buffer[k], type_of(a), a->rows, cols, g->host_x[r], err));
         g->comm->buffer[k][r] = &m->buffer[k];
         if (a->op == &all_gather_op)
             m->args[k].gather = (all_gather_args){
@@ -199,16 +232,55 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
     return VT_OK;
 }
 
-static void release_member(member *m)
+/* The tensors that NCCL's peers read or write. */
+static vt_tensor *shared_of(member *m, int32_t i) { return i < SLOTS ? &m->buffer[i] : &m->y; }
+
+/* Registers the buffers of all ranks; `ns` gets the least time that one took. */
+static vt_status register_buffers(comm_gpus *g, int64_t *ns, vt_err *err)
+{
+    for (int32_t i = 0; i < WINDOWS; i++) {
+        void *p[COMM_GPU_RANKS];
+        nccl_window window[COMM_GPU_RANKS] = {0};
+        size_t bytes = (size_t)vt_tensor_bytes(shared_of(&g->rank[0], i));
+        for (int32_t r = 0; r < g->n; r++)
+            p[r] = shared_of(&g->rank[r], i)->data;
+        int64_t begin = vt_now_ns();
+        bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
+        TRY(vt_nccl_register(g->nccl, p, bytes, window, err));
+        int64_t took = vt_now_ns() - begin;
+        *ns = *ns == 0 || took < *ns ? took : *ns;
+        for (int32_t r = 0; r < g->n; r++)
+            g->rank[r].window[i] = window[r];
+    }
+    return VT_OK;
+}
+
+static void wait_member(member *m)
+{
+    if (vt_cuda_enter(m->cuda, NULL) == VT_OK)
+        m->cuda->driver.stream_sync(m->lane.stream);
+}
+
+static void end_windows(comm_gpus *g, member *m)
+{
+    int32_t r = (int32_t)(m - g->rank);
+    for (int32_t i = 0; i < WINDOWS; i++) {
+        if (m->window[i])
+            g->nccl->f.window_deregister(g->nccl->comm[r], m->window[i]);
+        m->window[i] = NULL;
+    }
+}
+
+static void release_member(comm_gpus *g, member *m)
 {
     vt_tensor *t[] = {&m->made, &m->residual, &m->y, &m->buffer[0], &m->buffer[1]};
     if (vt_cuda_enter(m->cuda, NULL) != VT_OK)
         return;
-    m->cuda->driver.stream_sync(m->lane.stream);
+    end_windows(g, m);
     cuda_graph_release(m->cuda, &m->graph);
     m->graph = (cuda_graph){0};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
-        vt_cuda_free(m->cuda, t[i]->data);
+        give_back(g, m, t[i]->data);
         *t[i] = (vt_tensor){0};
     }
 }
@@ -231,6 +303,29 @@ static vt_status make_host(comm_gpus *g, const comm_ask *a, vt_arena *arena, vt_
 
 /* ---- calls ---- */
 
+static vt_status copy_in(member *m, int32_t slot, vt_err *err)
+{
+    cu_result r = m->cuda->driver.copy_device(at(m->buffer[slot].data), at(m->made.data),
+                                              (size_t)vt_tensor_bytes(&m->made), m->lane.stream);
+    return vt_cuda_check(m->cuda, r, "copying into a buffer", err);
+}
+
+static vt_status call_nccl(comm_gpus *g, const comm_ask *a, int32_t r, int32_t slot, vt_err *err)
+{
+    const vt_nccl *c = g->nccl;
+    member *m = &g->rank[r];
+    vt_tensor *x = &m->buffer[slot];
+    size_t n = (size_t)vt_tensor_elems(x);
+    int type = x->dtype == VT_BF16 ? NCCL_BF16 : NCCL_F32;
+    if (a->op == &all_gather_op)
+        return vt_nccl_check(c,
+                             c->f.gather(x->data, m->y.data, n, type, c->comm[r], m->lane.stream),
+                             "ncclAllGather", err);
+    return vt_nccl_check(
+        c, c->f.sum(x->data, m->y.data, n, type, NCCL_SUM, c->comm[r], m->lane.stream),
+        "ncclAllReduce", err);
+}
+
 static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int32_t r,
                       unsigned order, vt_err *err)
 {
@@ -245,11 +340,9 @@ static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int3
     else
         m->args[k].reduce.order = order;
     if (a->how == COMM_COPIED && !m->lane.collect)
-        TRY(vt_cuda_check(m->cuda,
-                          m->cuda->driver.copy_device(at(m->buffer[k].data), at(m->made.data),
-                                                      (size_t)vt_tensor_bytes(&m->made),
-                                                      m->lane.stream),
-                          "copying into a buffer", err));
+        TRY(copy_in(m, k, err));
+    if (a->nccl)
+        return call_nccl(g, a, r, k, err);
     vt_status status = impl->run(&m->args[k], &lane);
     if (status != VT_OK && err)
         *err = m->lane.err;
@@ -292,14 +385,30 @@ static vt_status wait_all(comm_gpus *g, vt_err *err)
     return VT_OK;
 }
 
+/* The same call of all ranks. */
+static vt_status call_all(comm_gpus *g, const comm_ask *a, const vt_impl *impl, unsigned order,
+                          vt_err *err)
+{
+    if (a->nccl)
+        TRY(vt_nccl_begin(g->nccl, err));
+    vt_status status = VT_OK;
+    for (int32_t r = 0; r < g->n && status == VT_OK; r++) {
+        status = vt_cuda_enter(g->rank[r].cuda, err);
+        if (status == VT_OK)
+            status = call(g, a, impl, r, order, err);
+    }
+    vt_status ended = a->nccl ? vt_nccl_end(g->nccl, status == VT_OK ? err : NULL) : VT_OK;
+    return status == VT_OK ? ended : status;
+}
+
 static vt_status run_once(comm_gpus *g, const comm_ask *a, const vt_impl *impl, vt_err *err)
 {
     for (int32_t r = 0; r < g->n; r++) {
         TRY(vt_cuda_enter(g->rank[r].cuda, err));
         TRY(send_base(g, r, err));
-        for (unsigned order = 1; order <= SLOTS; order++)
-            TRY(call(g, a, impl, r, order, err));
     }
+    for (unsigned order = 1; order <= SLOTS; order++)
+        TRY(call_all(g, a, impl, order, err));
     g->base += SLOTS;
     return wait_all(g, err);
 }
@@ -364,17 +473,52 @@ static vt_status check(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_re
 
 /* ---- timing ---- */
 
-static vt_status capture(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int32_t r,
-                         vt_err *err)
+static vt_status end_capture(member *m, cu_graph *out, vt_err *err)
 {
-    member *m = &g->rank[r];
-    TRY(vt_cuda_enter(m->cuda, err));
-    TRY(cuda_graph_begin(&m->lane, err));
+    return vt_cuda_check(m->cuda, m->cuda->driver.capture_end(m->lane.stream, out),
+                         "ending a graph", err);
+}
+
+/* No stream of this thread may be captured meanwhile. */
+static vt_status instantiate(member *m, cu_graph graph, vt_err *err)
+{
+    const cuda_driver *d = &m->cuda->driver;
+    TRY(vt_cuda_check(m->cuda, d->graph_instantiate(&m->graph.exec, graph, 0),
+                      "instantiating a graph", err));
+    return vt_cuda_check(m->cuda, d->graph_upload(m->graph.exec, m->lane.stream),
+                         "uploading a graph", err);
+}
+
+/* Captures CALLS calls on the streams of all ranks at once, since NCCL wants a call of all ranks
+ * together. */
+static vt_status capture(comm_gpus *g, const comm_ask *a, const vt_impl *impl, vt_err *err)
+{
     vt_status status = VT_OK;
+    int32_t begun = 0;
+    while (begun < g->n && status == VT_OK) {
+        status = vt_cuda_enter(g->rank[begun].cuda, err);
+        if (status == VT_OK)
+            status = cuda_graph_begin(&g->rank[begun].lane, err);
+        begun += status == VT_OK;
+    }
     for (unsigned order = 1; order <= CALLS && status == VT_OK; order++)
-        status = call(g, a, impl, r, order, err);
-    vt_status ended = cuda_graph_end(&m->lane, &m->graph, status == VT_OK ? err : NULL);
-    return status == VT_OK ? ended : status;
+        status = call_all(g, a, impl, order, err);
+    cu_graph graph[COMM_GPU_RANKS] = {0};
+    for (int32_t r = 0; r < begun; r++) {
+        vt_status ended = vt_cuda_enter(g->rank[r].cuda, NULL);
+        if (ended == VT_OK)
+            ended = end_capture(&g->rank[r], &graph[r], status == VT_OK ? err : NULL);
+        status = status == VT_OK ? ended : status;
+    }
+    for (int32_t r = 0; r < begun; r++) {
+        if (status == VT_OK)
+            status = vt_cuda_enter(g->rank[r].cuda, err);
+        if (status == VT_OK)
+            status = instantiate(&g->rank[r], graph[r], err);
+        if (graph[r])
+            g->rank[r].cuda->driver.graph_destroy(graph[r]);
+    }
+    return status;
 }
 
 static vt_status launch_graphs(comm_gpus *g, int32_t i, vt_err *err)
@@ -397,8 +541,7 @@ static vt_status measure(comm_gpus *g, const comm_ask *a, const vt_impl *impl, c
     double ns[MOST_REPETITIONS];
     int32_t reps = a->repetitions < MOST_REPETITIONS ? a->repetitions : MOST_REPETITIONS;
     member *first = &g->rank[0];
-    for (int32_t r = 0; r < g->n; r++)
-        TRY(capture(g, a, impl, r, err));
+    TRY(capture(g, a, impl, err));
     TRY(launch_graphs(g, 0, err)); /* the ranks come together */
     for (int32_t i = 0; i <= reps; i++)
         TRY(launch_graphs(g, i, err));
@@ -430,19 +573,48 @@ static const vt_impl *choose(const comm_gpus *g, const comm_ask *a)
     return row && vt_impl_fits(row, &g->rank[0].args[0], &t, &size) ? row : NULL;
 }
 
+/* Says why NCCL cannot make the call; VT_OK: it can. */
+static vt_status nccl_takes(const comm_gpus *g, const comm_ask *a, vt_err *err)
+{
+    if (!g->nccl)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL was not added");
+    if (a->rows != 1 || a->residual)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL is measured on one row without a residual");
+    if (a->op == &all_gather_op && a->n % g->n != 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "NCCL gathers equal parts, and %lld values are not "
+                       "%d of them",
+                       (long long)a->n, g->n);
+    return VT_OK;
+}
+
+static vt_status prepare(comm_gpus *g, const comm_ask *a, const vt_impl **impl, comm_result *out,
+                         vt_err *err)
+{
+    out->row = "nccl";
+    if (a->nccl)
+        return g->theirs ? register_buffers(g, &out->register_ns, err) : VT_OK;
+    *impl = choose(g, a);
+    if (!*impl)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s for this call", a->op->name,
+                       a->row ? a->row : "");
+    out->row = (*impl)->name;
+    for (int32_t r = 0; r < g->n; r++)
+        TRY(compile(g, a, *impl, r, err));
+    return VT_OK;
+}
+
 static vt_status run(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_result *out,
                      vt_err *err)
 {
+    const vt_impl *impl = NULL;
+    if (a->nccl)
+        TRY(nccl_takes(g, a, err));
+    g->theirs = a->nccl && a->how != COMM_PLAIN;
     TRY(make_host(g, a, arena, err));
     for (int32_t r = 0; r < g->n; r++)
         TRY(make_member(g, a, r, err));
-    const vt_impl *impl = choose(g, a);
-    if (!impl)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s for this call", a->op->name,
-                       a->row ? a->row : "");
-    for (int32_t r = 0; r < g->n; r++)
-        TRY(compile(g, a, impl, r, err));
-    out->impl = impl;
+    TRY(prepare(g, a, &impl, out, err));
     out->message_bytes = vt_tensor_bytes(&g->rank[0].made);
     vt_cost cost = a->op->cost(&g->rank[0].args[0], NULL);
     out->moved_bytes = vt_cost_bytes(&cost) + (a->how == COMM_COPIED ? 2 * out->message_bytes : 0);
@@ -458,7 +630,10 @@ vt_status comm_gpus_run(comm_gpus *g, const comm_ask *a, comm_result *out, vt_er
     *out = (comm_result){0};
     vt_status status = run(g, a, &arena, out, err);
     for (int32_t r = 0; r < g->n; r++)
-        release_member(&g->rank[r]);
+        wait_member(&g->rank[r]);
+    for (int32_t r = 0; r < g->n; r++)
+        release_member(g, &g->rank[r]);
+    g->theirs = false;
     vt_arena_release(&arena);
     return status;
 }

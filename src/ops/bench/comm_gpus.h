@@ -18,10 +18,14 @@ typedef struct comm_gpus comm_gpus;
 vt_status comm_gpus_open(const int32_t *gpu, int32_t n, comm_gpus **out, vt_err *err);
 void comm_gpus_close(comm_gpus *g);
 const char *comm_gpus_name(const comm_gpus *g); /* of the first one */
+/* Makes NCCL's communicators beside. VT_ERR_UNSUPPORTED: it is not here, or takes no such ranks. */
+vt_status comm_gpus_add_nccl(comm_gpus *g, vt_err *err);
+const char *comm_gpus_nccl(const comm_gpus *g); /* its version; NULL: not added */
 
 typedef struct comm_ask {
     const vt_op *op;
     const char *row; /* NULL: the one that a program takes */
+    bool nccl;       /* NCCL in place of a row: one row of values, no residual */
     int64_t rows, n; /* of the result */
     bool residual;
     comm_how how;

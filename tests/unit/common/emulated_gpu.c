@@ -23,6 +23,8 @@ int emulated_gpu_open(void **state)
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
     bool there = dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;
     snprintf(file, sizeof file, "%s/../emulator/libcublasLt.so.13", path);
+    there = there && dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    snprintf(file, sizeof file, "%s/../emulator/libnccl.so.2", path);
     if (there && dlopen(file, RTLD_NOW | RTLD_LOCAL))
         return 0;
     fprintf(stderr, "%s (make emulator)\n", dlerror());

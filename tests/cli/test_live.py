@@ -61,7 +61,7 @@ def test_page_is_open_and_allows_nothing_from_elsewhere():
     named = set(re.findall(r'(?:src|href)="([^"]+)"', text))
     script = get("/page.js")[1].read().decode()
     named |= {n[2:] for n in re.findall(r'from "([^"]+)"', script)}
-    same(named, {"page.css", "page.js", "draw.js", "icon.svg"})
+    same(named, {"page.css", "page.js", "draw.js", "timeline.js", "icon.svg"})
     kinds = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
     for name in named:
         c, r = get("/" + name)
@@ -71,8 +71,8 @@ def test_page_is_open_and_allows_nothing_from_elsewhere():
 
 
 def test_scripts_are_javascript():
-    """node --check of both modules, where there is node."""
-    for name in ("page.js", "draw.js"):
+    """node --check of the modules, where there is node."""
+    for name in ("page.js", "draw.js", "timeline.js"):
         with tempfile.TemporaryDirectory() as d:
             module = os.path.join(d, name.replace(".js", ".mjs"))
             with open(module, "w", encoding="utf-8") as f:
@@ -104,16 +104,21 @@ def test_live_tells_a_request_and_no_text():
     done = k.getresponse()
     story = done.getheader("X-Story-Id")
     same(done.status, 200, done.read())
-    seen = []
+    seen, host = [], []
     while True:
         raw = json.dumps(d := look(r))
         seen += d["steps"]
+        host += d["host"]
         assert "secret" not in raw
         if d["now"]["length"] == 1:
             break
     same(d["now"]["output_tokens"], 9)
     same(sum(s["decodes"] for s in seen), 8)
     same({s["of"][0] for s in seen}, {int(story)})
+    ends = [s["at_ms"] + s["ms"] for s in seen]
+    assert all(a["at_ms"] >= end - 0.02 for a, end in zip(seen[1:], ends)) and ends[-1] <= d["at_ms"], (ends, d["at_ms"])
+    same({part for part in host[0::3]}, {0, 1, 2, 3})
+    assert all(0 <= at <= d["at_ms"] for at in host[1::3]) and all(ms >= 0 for ms in host[2::3]), host
     same((d["pages"]["used"], sum(d["pages"]["cells"][1::4])), (0, d["pages"]["cached"]))
     same(d["tree"]["pages"], d["pages"]["cached"])
     same((d["ttft"]["n"], sum(d["ttft"]["bins"])), (1, 1))

@@ -106,7 +106,7 @@ def test_a_chat_shows_in_the_engine():
             assert "tokens" in p.inner_text(".facts")
             wait_for(p, "document.querySelector('#f-done').textContent[0] !== '0'")
             p.wait_for_timeout(600)
-            for canvas in ("c-steps", "c-map", "c-tree", "c-times"):
+            for canvas in ("c-steps", "c-line", "c-map", "c-tree", "c-times"):
                 assert drawn(p, canvas) > 1, canvas
             same(wide(p), 0, "overflow")
             shoot(p, "desktop_" + scheme)
@@ -220,6 +220,58 @@ def test_a_bar_opens_the_story_behind_it():
         assert title().startswith("opens the story of request ") and first, (first, title())
         p.keyboard.press("Enter")
         expect(p.locator("#story-title")).to_contain_text("Story of request")
+
+
+def lane_of(p):
+    """How many pixels of the first request's lane in the timeline are drawn, along its middle."""
+    return p.evaluate("""() => { const c = document.getElementById('c-line'), s = devicePixelRatio;
+        const d = c.getContext('2d').getImageData(0, Math.round((2 * 17 + 8) * s), c.width, 1).data; let n = 0;
+        for (let i = 4 * Math.round(70 * s); i < d.length; i += 4) if (d[i + 3] > 200) n++; return n; }""")
+
+
+def test_the_timeline_zooms_moves_and_opens_a_story_by_keyboard():
+    """Each request has a lane; keys zoom, move and choose; a phone has buttons, and nothing is cut."""
+    for width in (1440, 390):
+        with page(width, 900, allowed=("getImageData",)) as p:
+            expect(p.locator("#state")).to_contain_text("live")
+            ask(p, "Why is the sky blue?", 60)
+            ended(p)
+            if width == 390:
+                p.click("#tab-engine")
+            p.wait_for_timeout(600)
+            p.focus("#c-line")
+            told = lambda: p.inner_text("#t-line")
+            before = told()
+            assert before.startswith("Step ") and " before now" in before, before
+            p.keyboard.press("ArrowLeft")  # the newest, then the one before it
+            p.keyboard.press("ArrowLeft")
+            chosen = told()
+            assert chosen.split(",")[0] != before.split(",")[0], (before, chosen)
+            p.keyboard.press("ArrowRight")
+            same(told().split(",")[0], before.split(",")[0])
+            for _ in range(5):
+                p.keyboard.press("+")
+            for _ in range(9):
+                p.keyboard.press("ArrowLeft")
+            p.wait_for_timeout(600)  # a look later it still shows what was chosen
+            assert drawn(p, "c-line") > 3
+            assert lane_of(p) > 20, "the lane of the request"
+            p.locator("#c-line").scroll_into_view_if_needed()
+            shoot(p, f"timeline_{width}")
+            p.keyboard.press("ArrowDown")
+            assert "opens the story of request " in told(), told()
+            request = told().split("request ")[-1].rstrip(".")
+            p.keyboard.press("Enter")
+            expect(p.locator("#story-title")).to_have_text(f"Story of request {request}")
+            p.keyboard.press("Escape")
+            p.keyboard.press("PageUp")
+            p.keyboard.press("End")
+            p.click("#line-out")
+            p.click("#line-in")
+            p.click("#line-now")
+            same(wide(p), 0, "overflow")
+            assert drawn(p, "c-line") > 3, "an idle engine's last steps"
+            shoot(p, f"timeline_now_{width}")
 
 
 def test_a_story_opens_or_says_why_not():

@@ -1,4 +1,4 @@
-/* GET / and its two files: the live page, whose sources lie in src/server/page and are part of the
+/* GET / and its files: the live page, whose sources lie in src/server/page and are part of the
  * binary. */
 #include <string.h>
 

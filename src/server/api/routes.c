@@ -36,6 +36,7 @@ static const server_route routes[] = {
     {"GET", "/page.css", ACCESS_OPEN, server_page},
     {"GET", "/page.js", ACCESS_OPEN, server_page},
     {"GET", "/draw.js", ACCESS_OPEN, server_page},
+    {"GET", "/timeline.js", ACCESS_OPEN, server_page},
     {"GET", "/icon.svg", ACCESS_OPEN, server_page},
     {"GET", "/live", ACCESS_ADMIN, server_live_watch},
     {"GET", "/health", ACCESS_OPEN, server_health},

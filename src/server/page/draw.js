@@ -6,7 +6,7 @@ export const colourOf = (request) => HUES[request % HUES.length];
 // While a request is in focus, the others are drawn pale.
 let focus = null;
 export const focusOn = (request) => (focus = request);
-const strength = (request) => (focus === null || focus === request ? 1 : 0.3);
+export const strength = (request) => (focus === null || focus === request ? 1 : 0.3);
 
 export const number = (n) => Math.round(n).toLocaleString("en-US");
 
@@ -17,10 +17,10 @@ export function duration(ms) {
   return (ms >= 100 ? ms.toFixed(0) : ms >= 10 ? ms.toFixed(1) : ms.toFixed(2)) + " ms";
 }
 
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // The context of a canvas, cleared, in CSS pixels, with its size. Null while the canvas is not shown.
-function clear(canvas) {
+export function clear(canvas) {
   const w = canvas.clientWidth, h = canvas.clientHeight, scale = window.devicePixelRatio || 1;
   if (!w || !h) return null;
   if (canvas.width !== Math.round(w * scale) || canvas.height !== Math.round(h * scale)) {
@@ -35,7 +35,7 @@ function clear(canvas) {
   return { c, w, h };
 }
 
-function box(c, x, y, w, h, r) {
+export function box(c, x, y, w, h, r) {
   c.beginPath();
   c.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
   c.fill();

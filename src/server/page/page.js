@@ -1,6 +1,7 @@
 // The live page: a chat, and what the engine does meanwhile.
 import { barAt, colourOf, drawMap, drawSpark, drawSteps, drawTimes, drawTree } from "./draw.js";
 import { duration, focusOn, number, stepAt, stepColumns } from "./draw.js";
+import { drawTimeline, lanesOf, newView, pan, reveal, under, zoom } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
 function make(tag, className, ...children) {
@@ -266,6 +267,8 @@ async function openStory(id) {
 
 // ---- the engine ----
 
+const line = newView();
+let host = new Map();
 let steps = [], last = null, chosen = null, bar = null, paused = false, watching = null, spoken = 0;
 
 function setState(name, text) {
@@ -299,6 +302,22 @@ function showSteps() {
   const s = steps.find((one) => one.id === chosen) || steps[steps.length - 1];
   drawSteps($("c-steps"), steps, chosen);
   $("t-steps").textContent = sayStep(s);
+  showLine(s);
+}
+
+const lineData = () => ({ steps, host: host.values(), now: last.at_ms });
+
+// When the step ran, and how long the device had waited for it.
+function sayWhen(s) {
+  const at = steps.indexOf(s), before = steps[at - 1], idle = before?.id === s.id - 1 ? s.at_ms - before.at_ms - before.ms : null;
+  return `It began ${duration(last.at_ms - s.at_ms)} before now` + (idle > 0 ? `; the device had waited for ${duration(idle)}.` : ".");
+}
+
+function showLine(s) {
+  if (!last) return;
+  drawTimeline($("c-line"), lineData(), line, chosen);
+  const lane = line.lane ? ` Enter opens the story of request ${line.lane}.` : "";
+  $("t-line").textContent = s ? `${sayStep(s)} ${sayWhen(s)}${lane}` : "No step has run yet.";
 }
 
 function showMap(p) {
@@ -360,6 +379,7 @@ function describe(d) {
   spoken = Date.now();
   const p = d.pages;
   $("c-steps").setAttribute("aria-label", "Steps of the engine. " + sayStep(steps[steps.length - 1]));
+  $("c-line").setAttribute("aria-label", `Timeline of ${steps.length} steps, the last ${duration(line.span)} shown.`);
   $("c-map").setAttribute("aria-label", `Map of ${p.all} pages: ${p.used} used, ${p.cached} cached, ${p.free} free.`);
   $("c-tree").setAttribute("aria-label", `Tree of cached prefixes: ${d.tree.pages} pages in ${d.tree.runs} branches.`);
   const times = (l) => `median ${duration(l.p50_ms)}, 99th percentile ${duration(l.p99_ms)}.`;
@@ -383,8 +403,16 @@ function take(data) {
   setState("live", "live");
   const newest = steps.length ? steps[steps.length - 1].id : 0;
   for (const s of d.steps) if (s.id > newest) steps.push(s);
-  if (d.now.steps < newest) steps = d.steps; // another server
+  if (d.now.steps < newest) { // another server
+    steps = d.steps;
+    host = new Map();
+  }
   steps = steps.slice(-400);
+  for (let i = 0; i < d.host.length; i += 3) host.set(`${d.host[i]} ${d.host[i + 1]}`, d.host.slice(i, i + 3));
+  for (const key of host.keys()) {
+    if (host.size <= 1600) break;
+    host.delete(key); // the oldest
+  }
   if (model !== d.engine.model) {
     model = d.engine.model;
     $("model").textContent = model;
@@ -436,6 +464,94 @@ function chooseStep(s) {
   showSteps();
 }
 
+// ---- the timeline ----
+
+// The step beside the chosen one; `by`: -1 or 1.
+function chooseBeside(by, first) {
+  if (!steps.length) return;
+  const at = steps.findIndex((s) => s.id === chosen);
+  chosen = steps[Math.max(first, Math.min(steps.length - 1, (at < 0 ? steps.length : at) + by))].id;
+  if (last) reveal(line, lineData(), steps.find((s) => s.id === chosen));
+  showSteps();
+}
+
+// The request whose lane is beside the chosen one.
+function chooseLane(by) {
+  const all = lanesOf($("c-line"), lineData(), line).shown, at = all.indexOf(line.lane);
+  line.lane = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + by))] ?? null;
+}
+
+const lineKeys = {
+  ArrowLeft: () => chooseBeside(-1, 0),
+  ArrowRight: () => chooseBeside(1, 0),
+  ArrowUp: () => chooseLane(-1),
+  ArrowDown: () => chooseLane(1),
+  "+": () => zoom(line, lineData(), $("c-line"), 0.5, null),
+  "-": () => zoom(line, lineData(), $("c-line"), 2, null),
+  PageUp: () => pan(line, lineData(), -0.5),
+  PageDown: () => pan(line, lineData(), 0.5),
+  End: () => (line.end = null),
+  Enter: () => line.lane && openStory(line.lane),
+};
+lineKeys["="] = lineKeys["+"];
+lineKeys["−"] = lineKeys["-"];
+
+function lineDo(key) {
+  if (!last) return;
+  lineKeys[key]();
+  showSteps();
+}
+
+function startLine() {
+  const canvas = $("c-line");
+  let from = null, moved = 0;
+  canvas.onkeydown = (e) => {
+    if (!lineKeys[e.key] || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    lineDo(e.key);
+  };
+  canvas.onblur = () => {
+    line.lane = null;
+    chooseStep(null);
+  };
+  canvas.addEventListener("wheel", (e) => {
+    if (!last || !e.deltaY || e.shiftKey) return;
+    e.preventDefault();
+    zoom(line, lineData(), canvas, e.deltaY > 0 ? 1.25 : 0.8, e.offsetX);
+    showSteps();
+  }, { passive: false });
+  canvas.onpointerdown = (e) => {
+    from = e.offsetX;
+    moved = 0;
+    canvas.setPointerCapture(e.pointerId);
+  };
+  canvas.onpointermove = (e) => {
+    if (!last) return;
+    if (from != null) {
+      pan(line, lineData(), (from - e.offsetX) / canvas.clientWidth);
+      moved += Math.abs(e.offsetX - from);
+      from = e.offsetX;
+      return showSteps();
+    }
+    const at = under(canvas, lineData(), line, e.offsetX, e.offsetY);
+    line.lane = at.lane;
+    chooseStep(at.step);
+  };
+  canvas.onpointerup = (e) => {
+    const at = last && moved < 4 && from != null ? under(canvas, lineData(), line, e.offsetX, e.offsetY) : null;
+    from = null;
+    if (at?.lane) openStory(at.lane);
+  };
+  canvas.onpointercancel = () => (from = null);
+  canvas.onpointerleave = () => {
+    line.lane = null;
+    chooseStep(null);
+  };
+  $("line-in").onclick = () => lineDo("+");
+  $("line-out").onclick = () => lineDo("-");
+  $("line-now").onclick = () => lineDo("End");
+}
+
 // ---- from a bar of a histogram to a story ----
 
 const storyOf = (b) => (b && last ? last[b.of].stories[b.bin] : 0);
@@ -478,8 +594,7 @@ function startEngine() {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
     if (!by || !steps.length) return;
     e.preventDefault();
-    const first = Math.max(0, steps.length - stepColumns(canvas)), at = steps.findIndex((s) => s.id === chosen);
-    chooseStep(steps[Math.max(first, Math.min(steps.length - 1, (at < 0 ? steps.length : at) + by))]);
+    chooseBeside(by, Math.max(0, steps.length - stepColumns(canvas)));
   };
   $("pause").onclick = () => {
     paused = !paused;
@@ -529,6 +644,7 @@ $("story").querySelector("button").onclick = () => $("story").close();
 startTabs();
 startChat();
 startEngine();
+startLine();
 startTimes();
 findModel();
 watch();

@@ -261,6 +261,9 @@ static void read_steps(live_look *k)
             now->n_decode = e->ran.n_decode;
             now->n_seqs = e->ran.n_seqs;
             now->n_listed = 0;
+        } else if (e->kind == VT_STEP_PART) {
+            k->part[k->n_parts++ % LIVE_PARTS] = (live_part){
+                .part = e->part.part, .begin_ns = e->part.begin_ns, .end_ns = e->part.end_ns};
         } else if (e->kind == VT_STEP_SEQ && now && now->id == e->step &&
                    now->n_listed < LIVE_STEP_SEQS) {
             now->request[now->n_listed] = e->seq.request;
@@ -319,6 +322,7 @@ vt_status live_look_take(live_look *k, vt_err *err)
     for (uint64_t i = 0; i < c->n_request; i++)
         live_times_request(k->times, &c->request[i]);
     k->told_steps = k->n_steps;
+    k->told_parts = k->n_parts;
     read_steps(k);
     read_tokens(k);
     find_budget(k);

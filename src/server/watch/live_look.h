@@ -23,6 +23,8 @@ enum {
     LIVE_RUNS = 40,       /* runs of pages of the prefix tree that are listed */
     LIVE_STEPS = 160,     /* steps that the history holds */
     LIVE_NEW_STEPS = 24,  /* steps that an event without the history holds */
+    LIVE_PARTS = 640,     /* parts of the engine's work for steps that the history holds, */
+    LIVE_NEW_PARTS = 96,  /* and those that an event without it holds */
     LIVE_STEP_SEQS = 96,  /* sequences of a step that are listed */
     LIVE_BINS = 28,       /* bins of a histogram: a quarter of a decade each, from 0.1 ms */
     LIVE_RATES = 120,     /* intervals of half a second that rates are kept for */
@@ -77,6 +79,12 @@ typedef struct live_step {
     int32_t q_len[LIVE_STEP_SEQS], kv_len[LIVE_STEP_SEQS];
 } live_step;
 
+/* A part of the engine thread's work for a step. */
+typedef struct live_part {
+    vt_trace_part part;
+    int64_t begin_ns, end_ns;
+} live_part;
+
 /* Latencies of the last minute. */
 typedef struct live_times live_times;
 typedef struct live_latency {
@@ -101,6 +109,8 @@ typedef struct live_look {
     int32_t n_runs, all_runs, tree_pages;
     live_step step[LIVE_STEPS]; /* a ring: step[i % LIVE_STEPS] is the i-th seen */
     uint64_t n_steps, told_steps;
+    live_part part[LIVE_PARTS]; /* a ring, as the steps */
+    uint64_t n_parts, told_parts;
     live_latency ttft, itl;
     double output_rate[LIVE_RATES], prefill_rate[LIVE_RATES]; /* tokens/s, oldest first */
     double output_now, prefill_now;                           /* over the last two seconds */

@@ -115,6 +115,7 @@ static void put_step(const live_step *s, vt_json *w)
 {
     vt_json_open(w, NULL, '{');
     vt_json_int(w, "id", (int64_t)s->id);
+    vt_json_fixed(w, "at_ms", (double)s->begin_ns * 1e-6, 3);
     vt_json_fixed(w, "ms", (double)(s->end_ns - s->begin_ns) * 1e-6, 2);
     vt_json_int(w, "tokens", s->n_tokens);
     vt_json_int(w, "decodes", s->n_decode);
@@ -138,6 +139,23 @@ static void put_steps(const live_look *k, bool history, vt_json *w)
     vt_json_open(w, "steps", '[');
     for (uint64_t i = from; i < k->n_steps; i++)
         put_step(&k->step[i % LIVE_STEPS], w);
+    vt_json_close(w);
+}
+
+/* A part, when it began, how long it took: three numbers each. */
+static void put_host(const live_look *k, bool history, vt_json *w)
+{
+    uint64_t most = history ? LIVE_PARTS : LIVE_NEW_PARTS;
+    uint64_t from = history ? 0 : k->told_parts;
+    if (k->n_parts - from > most)
+        from = k->n_parts - most;
+    vt_json_open(w, "host", '[');
+    for (uint64_t i = from; i < k->n_parts; i++) {
+        const live_part *p = &k->part[i % LIVE_PARTS];
+        vt_json_int(w, NULL, p->part);
+        vt_json_fixed(w, NULL, (double)p->begin_ns * 1e-6, 3);
+        vt_json_fixed(w, NULL, (double)(p->end_ns - p->begin_ns) * 1e-6, 3);
+    }
     vt_json_close(w);
 }
 
@@ -172,7 +190,9 @@ void live_look_write(const live_look *k, bool history, vt_json *w)
     put_tree(k, w);
     put_running(k, w);
     put_queue(k, w);
+    vt_json_fixed(w, "at_ms", (double)k->at_ns * 1e-6, 3);
     put_steps(k, history, w);
+    put_host(k, history, w);
     put_latency(&k->ttft, "ttft", w);
     put_latency(&k->itl, "itl", w);
     vt_json_open(w, "rates", '{');

@@ -135,17 +135,14 @@ static int32_t derive_state(machine *m, const lexer_state *s, int byte, lexer_sl
     return n > 0 ? machine_lexer(m, slot, n) : 0;
 }
 
-static bool make_row(machine *m, lexer_state *s)
+/* The ways on by classes of bytes. */
+static bool make_row(machine *m, lexer_state *s, lexer_slot *slot)
 {
     rx_classes c;
     int32_t to[256];
     int32_t *row = take(m, 256, sizeof *row);
-    lexer_slot few[16], *slot = s->n <= 16 ? few : vt_calloc((size_t)s->n, sizeof *slot);
-    if (!row || !slot) {
-        if (slot != few)
-            free(slot);
-        return fail(m, no_memory);
-    }
+    if (!row)
+        return false;
     rx_classes_begin(&c);
     for (int32_t i = 0; i < s->n; i++)
         rx_classes_add(&m->g.rx, s->slot[i].rest, &c);
@@ -154,21 +151,52 @@ static bool make_row(machine *m, lexer_state *s)
         if (to[c.of[b]] < 0)
             to[c.of[b]] = derive_state(m, s, b, slot);
         row[b] = to[c.of[b]];
+        s->live[b >> 6] |= (uint64_t)(row[b] != 0) << (b & 63);
     }
-    if (slot != few)
-        free(slot);
-    if (m->failed)
-        return false;
     s->next = row;
+    return !m->failed;
+}
+
+/* The ways on of a state that tells the few bytes that it has some with: most states of names and
+ * punctuation. False: it does not. */
+static bool make_few(machine *m, lexer_state *s, lexer_slot *slot)
+{
+    uint64_t first[4] = {0};
+    int count = 0, n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        if (!rx_first(&m->g.rx, s->slot[i].rest, first))
+            return false;
+    for (int i = 0; i < 4; i++)
+        count += __builtin_popcountll(first[i]);
+    if (count > LEXER_FEW)
+        return false;
+    for (int i = 0; i < 4; i++)
+        for (uint64_t left = first[i]; left; left &= left - 1) {
+            int byte = 64 * i + __builtin_ctzll(left);
+            int32_t to = derive_state(m, s, byte, slot);
+            if (!to)
+                continue;
+            s->few[n] = (uint8_t)byte;
+            s->few_to[n++] = to;
+            s->live[i] |= left & -left;
+        }
     return true;
 }
 
-int32_t machine_lexer_step(machine *m, int32_t state, int byte)
+const lexer_state *machine_lexer_made(machine *m, int32_t state)
 {
     lexer_state *s = m->lexer[state];
-    if (!s->next && !make_row(m, s))
-        return 0;
-    return s->next[byte];
+    if (s->made)
+        return s;
+    lexer_slot few[16], *slot = s->n <= 16 ? few : vt_calloc((size_t)s->n, sizeof *slot);
+    if (!slot) {
+        fail(m, no_memory);
+        return NULL;
+    }
+    s->made = (make_few(m, s, slot) || make_row(m, s, slot)) && !m->failed;
+    if (slot != few)
+        free(slot);
+    return s->made ? s : NULL;
 }
 
 /* ---- stacks and frontiers ---- */
@@ -454,16 +482,27 @@ static int32_t make_step(machine *m, int32_t id, int byte)
     return intern_config(m, &p);
 }
 
-/* True if no lexer state of a config has a way on with this byte, as far as rows are made. Most
+/* True if no lexer state of a config has a way on with this byte, as far as these are made. Most
  * bytes that a walk tries end here, and need no place among the steps. */
 static bool is_dead(const machine *m, const config *c, int byte)
 {
     for (int32_t i = 0; i < c->n; i++) {
-        const int32_t *row = m->lexer[c->pair[i].lexer]->next;
-        if (!row || row[byte])
+        const lexer_state *s = m->lexer[c->pair[i].lexer];
+        if (!s->made || byte_in(s->live, byte))
             return false;
     }
     return true;
+}
+
+void machine_live(machine *m, int32_t id, uint64_t live[4])
+{
+    const config *c = m->config[id];
+    memset(live, 0, 4 * sizeof *live);
+    for (int32_t i = 0; i < c->n; i++) {
+        const lexer_state *s = machine_lexer_made(m, c->pair[i].lexer);
+        for (int k = 0; s && k < 4; k++)
+            live[k] |= s->live[k];
+    }
 }
 
 int32_t machine_step(machine *m, int32_t id, int byte)

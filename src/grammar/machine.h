@@ -19,9 +19,10 @@
 #include "grammar/vocab.h"
 
 enum {
-    MACHINE_MAX_ITEMS = 20000, /* of a frontier */
-    MACHINE_MAX_PAIRS = 500,   /* of a config */
-    MACHINE_CALL_STATES = 4000 /* new lexer states that one call may make */
+    MACHINE_MAX_ITEMS = 20000,  /* of a frontier */
+    MACHINE_MAX_PAIRS = 500,    /* of a config */
+    MACHINE_CALL_STATES = 4000, /* new lexer states that one call may make */
+    LEXER_FEW = 6               /* ways on that a state keeps without a row for all bytes */
 };
 
 typedef struct lexer_slot {
@@ -33,7 +34,11 @@ typedef struct lexer_state {
     lexer_slot *slot; /* [n] by lexeme */
     int32_t *accept;  /* [n_accept] lexemes that may end here */
     int32_t n, n_accept;
-    int32_t *next;       /* [256] NULL: not made yet; 0: no state */
+    bool made;              /* the ways on are: */
+    uint8_t few[LEXER_FEW]; /* their bytes; more of them: in `next` */
+    int32_t few_to[LEXER_FEW];
+    int32_t *next;       /* [256] NULL: they are few */
+    uint64_t live[4];    /* bits of the bytes that have a way on */
     int32_t far;         /* bytes that end the nearest lexeme */
     bool leaf;           /* nothing follows */
     struct split *split; /* NULL: not made yet */
@@ -115,13 +120,40 @@ typedef struct machine {
     bool can_end;
 } machine;
 
+static inline bool byte_in(const uint64_t set[4], int byte)
+{
+    return set[byte >> 6] >> (byte & 63) & 1;
+}
+
+/* The state behind a byte, where the ways on are made; 0: none. */
+static inline int32_t lexer_next(const lexer_state *s, int byte)
+{
+    int i = 0;
+    if (!byte_in(s->live, byte))
+        return 0;
+    if (s->next)
+        return s->next[byte];
+    while (s->few[i] != byte)
+        i++;
+    return s->few_to[i];
+}
+
 /* The arena and the rules are there already. */
 bool machine_init(machine *m, vt_grammar_vocab *v);
 void machine_release(machine *m);
 void machine_begin(machine *m, symbol root);
+/* The same state with its ways on made; NULL: m->failed. */
+const lexer_state *machine_lexer_made(machine *m, int32_t state);
 /* The state behind a byte; 0: none, or m->failed. */
-int32_t machine_lexer_step(machine *m, int32_t state, int byte);
+static inline int32_t machine_lexer_step(machine *m, int32_t state, int byte)
+{
+    const lexer_state *s = m->lexer[state];
+    s = s->made ? s : machine_lexer_made(m, state);
+    return s ? lexer_next(s, byte) : 0;
+}
 int32_t machine_step(machine *m, int32_t config, int byte);
+/* Bits of the bytes that a config may have a way on with. */
+void machine_live(machine *m, int32_t config, uint64_t live[4]);
 int32_t machine_run(machine *m, int32_t config, const char *bytes, int32_t n);
 int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n);
 /* The config behind the end of these lexemes of a frontier. */

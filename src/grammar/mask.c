@@ -84,6 +84,19 @@ static void walk(gather *g, const trie *t, int32_t from, int32_t to, int32_t abo
     }
 }
 
+/* The same for the nodes below one, whose children are known by their bytes. */
+static void walk_children(gather *g, const trie *t, const int32_t *child, int32_t start)
+{
+    uint64_t live[4];
+    machine_live(g->m, start, live);
+    for (int i = 0; i < 4; i++)
+        for (uint64_t left = live[i]; left && !g->m->failed; left &= left - 1) {
+            int32_t at = child[64 * i + __builtin_ctzll(left)];
+            if (at >= 0)
+                walk(g, t, at, at + (int32_t)t->node[at].size, 1, start);
+        }
+}
+
 static void walk_tail(gather *g, const trie *t, int32_t start)
 {
     if (start == 0)
@@ -165,7 +178,11 @@ static void add_split(gather *g, const pair *p, int32_t lexer)
         const lexer_state *from = m->lexer[s->exit[i].state];
         int32_t at = s->exit[i].node;
         int32_t start = machine_behind(m, p->frontier, from->accept, from->n_accept);
-        if (start)
+        const int32_t *child = t->node[at].depth == 1 ? m->vocab->below_child[t->node[at].byte]
+                                                      : NULL;
+        if (start && child)
+            walk_children(g, t, child, start);
+        else if (start)
             walk(g, t, at + 1, at + (int32_t)t->node[at].size, t->node[at].depth, start);
     }
 }

@@ -108,5 +108,7 @@ typedef struct rx_classes {
 } rx_classes;
 void rx_classes_begin(rx_classes *c);
 void rx_classes_add(const rx_store *s, rx a, rx_classes *c);
+/* Adds the bytes that strings of `a` may begin with, perhaps others. False: they are not told. */
+bool rx_first(const rx_store *s, rx a, uint64_t set[4]);
 
 #endif

@@ -228,6 +228,49 @@ static void classes_add(const rx_store *s, rx a, rx_classes *c, int depth)
 
 void rx_classes_add(const rx_store *s, rx a, rx_classes *c) { classes_add(s, a, c, 0); }
 
+static bool first(const rx_store *s, rx a, uint64_t set[4], int depth)
+{
+    const rx_node *x = rx_at(s, a);
+    const rx *kid = x->data;
+    const uint64_t *of = x->data;
+    bool told = depth < MAX_DEPTH;
+    switch (x->kind) {
+    case RX_KIND_NOTHING:
+    case RX_KIND_EMPTY:
+        return told;
+    case RX_KIND_SET:
+        for (int i = 0; i < 4; i++)
+            set[i] |= of[i];
+        return told;
+    case RX_KIND_STRING: {
+        int byte = *(const unsigned char *)x->data;
+        set[byte >> 6] |= UINT64_C(1) << (byte & 63);
+        return told;
+    }
+    case RX_KIND_CLOSE:
+        set['"' >> 6] |= UINT64_C(1) << ('"' & 63);
+        return told && first(s, x->a, set, depth + 1);
+    case RX_KIND_CAT:
+        return told && first(s, x->a, set, depth + 1) &&
+               (!rx_at(s, x->a)->nullable || first(s, x->b, set, depth + 1));
+    case RX_KIND_ALT:
+        for (int32_t i = 0; told && i < x->n; i++)
+            told = first(s, kid[i], set, depth + 1);
+        return told;
+    case RX_KIND_AND: /* any part that tells is enough */
+        for (int32_t i = 0; told && i < x->n; i++)
+            if (rx_at(s, kid[i])->kind != RX_KIND_NOT)
+                return first(s, kid[i], set, depth + 1);
+        return false;
+    case RX_KIND_REPEAT:
+        return told && first(s, x->a, set, depth + 1);
+    default:
+        return false;
+    }
+}
+
+bool rx_first(const rx_store *s, rx a, uint64_t set[4]) { return first(s, a, set, 0); }
+
 /* ---- a shortest string ---- */
 
 typedef struct search {

@@ -264,7 +264,9 @@ static bool is_empty(compiler *c, const object *o, rx names)
 static vt_status divide(compiler *c, object *o, int32_t w, rx pattern, bool *in)
 {
     rx_store *x = &c->g->rx;
-    rx with = rx_and2(x, o->other[w].key, pattern);
+    /* all names: a pattern alone, whose strings share their masks with others */
+    bool all = o->other[w].key == (names_form(c) == CHARS_RAW ? x->raw : x->any);
+    rx with = all ? pattern : rx_and2(x, o->other[w].key, pattern);
     *in = !is_empty(c, o, with);
     if (!*in)
         return VT_OK;

@@ -6,43 +6,55 @@
 
 enum { FEW = 600, MAX_TAIL_NODES = 64, MAX_TAILS = 8192, MAX_GROUPS = 32 };
 
+/* A token that may leave, where it was followed by itself. */
+typedef struct leaving {
+    int32_t state;
+    trie_string rest; /* of the token */
+} leaving;
+
 typedef struct walk {
     machine *m;
     split *s;
     int32_t *id, n, cap;     /* tokens that stay */
     struct split_exit *exit; /* places where they may leave */
-    int32_t n_exits, cap_exits;
+    leaving *leaving;
+    int32_t n_exits, cap_exits, n_leaving, cap_leaving;
     bool failed;
 } walk;
 
+/* Room for one more in an array. */
+static bool room(walk *w, void *array, int32_t n, int32_t *cap, size_t size)
+{
+    void **at = array;
+    if (n < *cap)
+        return true;
+    int32_t to = *cap ? 2 * *cap : 128;
+    void *more = realloc(*at, (size_t)to * size);
+    if (!more) {
+        w->failed = true;
+        return false;
+    }
+    *at = more;
+    *cap = to;
+    return true;
+}
+
 static void push_id(walk *w, int32_t id)
 {
-    if (w->n == w->cap) {
-        int32_t cap = w->cap ? 2 * w->cap : 256;
-        int32_t *more = realloc(w->id, (size_t)cap * sizeof *more);
-        if (!more) {
-            w->failed = true;
-            return;
-        }
-        w->id = more;
-        w->cap = cap;
-    }
-    w->id[w->n++] = id;
+    if (room(w, &w->id, w->n, &w->cap, sizeof *w->id))
+        w->id[w->n++] = id;
 }
 
 static void push_exit(walk *w, int32_t state, int32_t node)
 {
-    if (w->n_exits == w->cap_exits) {
-        int32_t cap = w->cap_exits ? 2 * w->cap_exits : 64;
-        struct split_exit *more = realloc(w->exit, (size_t)cap * sizeof *more);
-        if (!more) {
-            w->failed = true;
-            return;
-        }
-        w->exit = more;
-        w->cap_exits = cap;
-    }
-    w->exit[w->n_exits++] = (struct split_exit){state, node};
+    if (room(w, &w->exit, w->n_exits, &w->cap_exits, sizeof *w->exit))
+        w->exit[w->n_exits++] = (struct split_exit){state, node};
+}
+
+static void push_leaving(walk *w, int32_t state, const char *rest, int32_t n, int32_t id)
+{
+    if (room(w, &w->leaving, w->n_leaving, &w->cap_leaving, sizeof *w->leaving))
+        w->leaving[w->n_leaving++] = (leaving){state, {rest, n, id}};
 }
 
 /* ---- states that nearly all characters lead to ----
@@ -53,7 +65,8 @@ static void push_exit(walk *w, int32_t state, int32_t node)
 
 typedef struct home {
     int32_t state;   /* 0: none */
-    char_bits chars; /* they lead from the start, and from there, to it */
+    int32_t via;     /* where the first character may lead, the second then to `state` */
+    char_bits chars; /* they lead from the start to `via` or to it, and from both of these to it */
 } home;
 
 /* True if these bytes all lead from a state to another. */
@@ -65,14 +78,18 @@ static bool all_lead(machine *m, int32_t from, int first, int last, int32_t to)
     return true;
 }
 
-/* True if every character beyond ASCII leads from a state to another. */
+/* True if every character beyond ASCII leads from a state to another; U+2028 and U+2029, which '.'
+ * has not, may lead elsewhere. */
 static bool wide_lead(machine *m, int32_t s, int32_t to)
 {
     int32_t one = machine_lexer_step(m, s, 0xC2), two = machine_lexer_step(m, s, 0xE1);
-    int32_t three = machine_lexer_step(m, s, 0xF1);
+    int32_t three = machine_lexer_step(m, s, 0xF1), lines = machine_lexer_step(m, s, 0xE2);
+    int32_t line = lines ? machine_lexer_step(m, lines, 0x80) : 0;
     return all_lead(m, s, 0xC2, 0xDF, one) && all_lead(m, one, 0x80, 0xBF, to) &&
-           all_lead(m, s, 0xE1, 0xEC, two) && all_lead(m, s, 0xEE, 0xEF, two) &&
-           all_lead(m, two, 0x80, 0xBF, one) &&
+           two == machine_lexer_step(m, s, 0xE3) && all_lead(m, s, 0xE4, 0xEC, two) &&
+           all_lead(m, s, 0xEE, 0xEF, two) && all_lead(m, two, 0x80, 0xBF, one) &&
+           all_lead(m, lines, 0x81, 0xBF, one) && all_lead(m, line, 0x80, 0xA7, to) &&
+           all_lead(m, line, 0xAA, 0xBF, to) &&
            all_lead(m, machine_lexer_step(m, s, 0xE0), 0xA0, 0xBF, one) &&
            all_lead(m, machine_lexer_step(m, s, 0xED), 0x80, 0x9F, one) &&
            all_lead(m, s, 0xF1, 0xF3, three) && all_lead(m, three, 0x80, 0xBF, two) &&
@@ -80,50 +97,76 @@ static bool wide_lead(machine *m, int32_t s, int32_t to)
            all_lead(m, machine_lexer_step(m, s, 0xF4), 0x80, 0x8F, two);
 }
 
-/* The state that a blank leads to, or an "e", or a "0": one of them is in most sets. None if few
- * characters lead to it, or if a lexeme may end there. */
+static bool leads_home(machine *m, int32_t start, const home *h, int b)
+{
+    int32_t to = machine_lexer_step(m, start, b);
+    return (to == h->state || to == h->via) && machine_lexer_step(m, h->via, b) == h->state &&
+           machine_lexer_step(m, h->state, b) == h->state;
+}
+
+static bool wide_leads_home(machine *m, int32_t start, const home *h)
+{
+    return (wide_lead(m, start, h->state) || wide_lead(m, start, h->via)) &&
+           wide_lead(m, h->via, h->state) && wide_lead(m, h->state, h->state);
+}
+
+/* The state that two blanks lead to, or two "e", or two "0": one of them is in most sets. None if
+ * few characters lead to it, or if a lexeme may end there. */
 static home home_of(machine *m, int32_t s)
 {
     enum { FEW_CHARACTERS = 24 };
     static const char often[] = " e0";
-    for (int i = 0; i < 3; i++) {
-        home h = {.state = machine_lexer_step(m, s, often[i])};
+    const lexer_state *from = machine_lexer_made(m, s);
+    int count = 0;
+    for (int i = 0; from && i < 4; i++)
+        count += __builtin_popcountll(from->live[i]);
+    for (int i = 0; count >= FEW_CHARACTERS && i < 3; i++) {
+        home h = {.via = machine_lexer_step(m, s, often[i])};
+        h.state = h.via ? machine_lexer_step(m, h.via, often[i]) : 0;
         int n = 0;
-        if (!h.state || m->lexer[h.state]->n_accept > 0)
+        if (!h.state || m->lexer[h.state]->n_accept > 0 || m->lexer[h.via]->n_accept > 0)
             continue;
         for (int b = CHARS_WIDE + 1; b < 128; b++) {
-            if (machine_lexer_step(m, s, b) != h.state ||
-                machine_lexer_step(m, h.state, b) != h.state)
+            if (!leads_home(m, s, &h, b))
                 continue;
             h.chars.bit[b / 64] |= UINT64_C(1) << b % 64;
             n++;
         }
         if (n < FEW_CHARACTERS)
             continue;
-        if (wide_lead(m, s, h.state) && wide_lead(m, h.state, h.state))
+        if (wide_leads_home(m, s, &h))
             h.chars.bit[0] |= UINT64_C(1) << CHARS_WIDE;
         return h;
     }
     return (home){0};
 }
 
-/* Sets the bits of the tokens that hold no other characters than these. */
+/* Sets the bits of the tokens that hold no other characters than these. Rows of several characters
+ * are taken where none of them leads home. */
 static bool set_home(walk *w, const home *h)
 {
     const vt_grammar_vocab *v = w->m->vocab;
     uint32_t *bits = vt_calloc((size_t)v->n_words + 1, sizeof *bits);
     if (!bits)
         return false;
-    for (int k = 0; k < 128; k++) {
-        const uint32_t *holds = v->holds + (size_t)k * (size_t)v->n_words;
-        bool leads = h->chars.bit[k / 64] >> k % 64 & 1, held = v->held.bit[k / 64] >> k % 64 & 1;
-        for (int32_t i = 0; held && !leads && i < v->n_words; i++)
-            bits[i] |= holds[i];
+    for (int k = 0; k < 128;) {
+        int level = HOLDS_LEVELS - 1;
+        uint64_t leads = h->chars.bit[k / 64] >> k % 64, held = v->held.bit[k / 64] >> k % 64;
+        while (level > 0 &&
+               (k % HOLDS_BLOCK(level) != 0 || (leads & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1))))
+            level--;
+        bool none = !(held & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1));
+        const uint32_t *holds = grammar_vocab_holds(v, level, k);
+        if (!none && !(level == 0 && (leads & 1)))
+            for (int32_t i = 0; i < v->n_words; i++)
+                bits[i] |= holds[i];
+        k += HOLDS_BLOCK(level);
     }
     for (int32_t i = 0; i < v->n_words; i++)
         bits[i] = v->text[i] & ~bits[i];
+    const lexer_state *at = w->m->lexer[h->state], *via = w->m->lexer[h->via];
     w->s->bits = bits;
-    w->s->far = w->m->lexer[h->state]->far;
+    w->s->far = at->far > via->far ? at->far : via->far;
     return true;
 }
 
@@ -134,39 +177,146 @@ static bool is_within(char_bits a, char_bits b)
 
 /* ---- the walk ---- */
 
-static void follow(walk *w, int32_t start)
+/* Notes a token or a place where it may leave, at a node that leads to a state. */
+static void note(walk *w, trie_node n, int32_t at, int32_t to)
 {
     const trie *t = &w->m->vocab->all;
+    const lexer_state *s = w->m->lexer[to];
+    w->s->deepest = (int32_t)n.depth > w->s->deepest ? (int32_t)n.depth : w->s->deepest;
+    if (n.entry != TRIE_NONE) {
+        for (int32_t k = t->id_from[n.entry]; k < t->id_from[n.entry + 1]; k++)
+            push_id(w, t->id[k]);
+        w->s->far = s->far > w->s->far ? s->far : w->s->far;
+    }
+    if (s->n_accept > 0 && n.size > 1)
+        push_exit(w, to, at);
+}
+
+static void follow_children(walk *w, const home *h, int32_t *state, int depth,
+                            const int32_t *child);
+
+/* Follows the nodes [from, to); state[] has the states of the nodes above. */
+static void follow_nodes(walk *w, const home *h, int32_t *state, int32_t from, int32_t to)
+{
+    const trie_node *node = w->m->vocab->all.node;
     const char_bits *below = w->m->vocab->below;
+    for (int32_t i = from; i < to && !w->failed && !w->m->failed;) {
+        trie_node n = node[i];
+        int32_t before = state[n.depth - 1];
+        int32_t next = machine_lexer_step(w->m, before, n.byte);
+        bool from_home = h->state && (before == h->state || before == h->via || n.depth == 1);
+        if (next == 0 || (from_home && is_within(below[i], h->chars))) {
+            i += (int32_t)n.size;
+            continue;
+        }
+        state[n.depth] = next;
+        note(w, n, i, next);
+        if (n.depth == 1 && w->m->vocab->below_child[n.byte] && !w->m->lexer[next]->leaf)
+            follow_children(w, h, state, 1, w->m->vocab->below_child[n.byte]);
+        else if (!w->m->lexer[next]->leaf) {
+            i++;
+            continue;
+        }
+        i += (int32_t)n.size;
+    }
+}
+
+/* Follows the children, by their bytes, of a node at a depth, for the bytes that lead on. */
+static void follow_children(walk *w, const home *h, int32_t *state, int depth, const int32_t *child)
+{
+    const trie_node *node = w->m->vocab->all.node;
+    const lexer_state *s = machine_lexer_made(w->m, state[depth]);
+    for (int i = 0; s && i < 4; i++)
+        for (uint64_t left = s->live[i]; left; left &= left - 1) {
+            int32_t at = child[64 * i + __builtin_ctzll(left)];
+            if (at >= 0)
+                follow_nodes(w, h, state, at, at + (int32_t)node[at].size);
+        }
+}
+
+/* ---- tokens by themselves, where all but few are known ---- */
+
+static void run_token(walk *w, int32_t id, int32_t state)
+{
+    const vt_grammar_vocab *v = w->m->vocab;
+    const char *bytes = v->bytes + v->from[id];
+    int32_t n = grammar_piece_len(v, id);
+    for (int32_t i = 0; i < n; i++) {
+        state = machine_lexer_step(w->m, state, (unsigned char)bytes[i]);
+        if (state == 0)
+            return;
+        const lexer_state *s = w->m->lexer[state];
+        w->s->deepest = i + 1 > w->s->deepest ? i + 1 : w->s->deepest;
+        if (i + 1 == n) {
+            push_id(w, id);
+            w->s->far = s->far > w->s->far ? s->far : w->s->far;
+        } else if (s->n_accept > 0) {
+            push_leaving(w, state, bytes + i + 1, n - i - 1, id);
+        }
+        if (s->leaf)
+            return;
+    }
+}
+
+/* Runs the tokens that do not lead home. False: so many that a walk of the trie is less work. */
+static bool run_tokens(walk *w, int32_t start)
+{
+    enum { MANY = 30000 };
+    const vt_grammar_vocab *v = w->m->vocab;
+    const uint32_t *sure = w->s->bits;
+    int32_t n = 0;
+    for (int32_t i = 0; i < v->n_words; i++)
+        n += __builtin_popcount(v->text[i] & ~sure[i]);
+    if (n > MANY)
+        return false;
+    for (int32_t i = 0; i < v->n_words && !w->failed && !w->m->failed; i++)
+        for (uint32_t left = v->text[i] & ~sure[i]; left; left &= left - 1)
+            run_token(w, 32 * i + __builtin_ctz(left), start);
+    return true;
+}
+
+static int by_leaving(const void *a, const void *b)
+{
+    const leaving *x = a, *y = b;
+    return (x->state > y->state) - (x->state < y->state);
+}
+
+/* Makes a trie of what follows each state where tokens may leave. */
+static bool group_leaving(walk *w)
+{
+    split *s = w->s;
+    int32_t n = w->n_leaving, groups = 0;
+    if (n == 0)
+        return true;
+    qsort(w->leaving, (size_t)n, sizeof *w->leaving, by_leaving);
+    for (int32_t i = 0; i < n; i++)
+        groups += i == 0 || w->leaving[i].state != w->leaving[i - 1].state;
+    trie_string *rest = vt_calloc((size_t)n, sizeof *rest);
+    s->tail = rest ? vt_calloc((size_t)groups, sizeof *s->tail) : NULL;
+    bool ok = s->tail != NULL;
+    for (int32_t i = 0, j; ok && i < n; i = j) {
+        for (j = i; j < n && w->leaving[j].state == w->leaving[i].state; j++)
+            rest[j - i] = w->leaving[j].rest;
+        s->tail[s->n_tails].state = w->leaving[i].state;
+        ok = trie_make(&s->tail[s->n_tails].tail, rest, j - i);
+        s->n_tails += ok;
+    }
+    free(rest);
+    return ok;
+}
+
+static void follow(walk *w, int32_t start)
+{
     int32_t state[TRIE_MAX_DEPTH + 1];
     home h = home_of(w->m, start);
-    if (h.state && !set_home(w, &h))
+    if (h.state && !set_home(w, &h)) {
         w->failed = true;
-    state[0] = start;
-    for (int32_t i = 0; i < t->n && !w->failed && !w->m->failed;) {
-        trie_node n = t->node[i];
-        int32_t from = state[n.depth - 1];
-        if (h.state && (from == h.state || n.depth == 1) && is_within(below[i], h.chars)) {
-            i += (int32_t)n.size;
-            continue;
-        }
-        int32_t to = machine_lexer_step(w->m, from, n.byte);
-        if (to == 0) {
-            i += (int32_t)n.size;
-            continue;
-        }
-        const lexer_state *s = w->m->lexer[to];
-        state[n.depth] = to;
-        w->s->deepest = (int32_t)n.depth > w->s->deepest ? (int32_t)n.depth : w->s->deepest;
-        if (n.entry != TRIE_NONE) {
-            for (int32_t k = t->id_from[n.entry]; k < t->id_from[n.entry + 1]; k++)
-                push_id(w, t->id[k]);
-            w->s->far = s->far > w->s->far ? s->far : w->s->far;
-        }
-        if (s->n_accept > 0 && n.size > 1)
-            push_exit(w, to, i);
-        i += s->leaf ? (int32_t)n.size : 1;
+        return;
     }
+    if (h.state && run_tokens(w, start))
+        return;
+    state[0] = start;
+    follow_children(w, &h, state, 0, w->m->vocab->child);
 }
 
 static int by_state(const void *a, const void *b)
@@ -217,6 +367,8 @@ static bool group_exits(walk *w)
     const trie_node *node = w->m->vocab->all.node;
     split *s = w->s;
     int32_t kept = 0, tails = 0;
+    if (w->n_exits == 0)
+        return group_leaving(w);
     for (int32_t i = 0; i < w->n_exits; i++) { /* the large ones go to the front */
         int32_t size = (int32_t)node[w->exit[i].node].size;
         tails += size;
@@ -351,7 +503,8 @@ static split *find_uncounted(machine *m, int32_t lexer)
     if (free_state == lexer || free_state == 0)
         return NULL;
     split *s = machine_split(m, free_state);
-    return s && deepest(s, m->vocab) + s->far <= most ? s : NULL;
+    bool room = s && (m->vocab->longest + s->far <= most || deepest(s, m->vocab) + s->far <= most);
+    return room ? s : NULL;
 }
 
 split *machine_split(machine *m, int32_t lexer)
@@ -369,6 +522,7 @@ split *machine_split(machine *m, int32_t lexer)
     }
     free(w.id);
     free(w.exit);
+    free(w.leaving);
     if (!made || m->failed) {
         if (w.s)
             split_free(w.s, m->vocab);

@@ -43,7 +43,8 @@ static void radix_pass(const keyed *from, keyed *to, int32_t n, int shift)
         to[at[from[i].key >> shift & 255]++] = from[i];
 }
 
-static bool sort(trie_string *s, int32_t n)
+/* Sorts s, and leaves the keys in key[]. */
+static bool sort(trie_string *s, uint64_t *key, int32_t n)
 {
     keyed *a = vt_calloc((size_t)n + 1, sizeof *a);
     keyed *b = n > 2000 ? vt_calloc((size_t)n + 1, sizeof *b) : a;
@@ -67,8 +68,10 @@ static bool sort(trie_string *s, int32_t n)
                 qsort(a + i, (size_t)(j - i), sizeof *a, compare);
         }
     }
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         s[i] = a[i].s;
+        key[i] = a[i].key;
+    }
     if (b != a)
         free(b);
     free(a);
@@ -77,55 +80,60 @@ static bool sort(trie_string *s, int32_t n)
 
 /* ---- making ---- */
 
-static int32_t common(const trie_string *a, const trie_string *b)
+/* The bytes that string i has in common with the one before; mostly the keys tell. */
+static int32_t common(const trie_string *s, const uint64_t *key, int32_t i)
 {
-    int32_t n = 0, most = a->len < b->len ? a->len : b->len;
+    if (i == 0)
+        return 0;
+    const trie_string *a = &s[i - 1], *b = &s[i];
+    int32_t most = a->len < b->len ? a->len : b->len;
+    uint64_t differ = key[i - 1] ^ key[i];
+    int32_t n = differ ? __builtin_clzll(differ) / 8 : 8;
+    if (n >= most || n < 8)
+        return n < most ? n : most;
     while (n < most && a->bytes[n] == b->bytes[n])
         n++;
     return n;
 }
 
-static int32_t count_nodes(const trie_string *s, int32_t n)
-{
-    int64_t nodes = 0;
-    for (int32_t i = 0; i < n; i++)
-        nodes += s[i].len - (i > 0 ? common(&s[i - 1], &s[i]) : 0);
-    return nodes < TRIE_NONE ? (int32_t)nodes : -1;
-}
-
 /* Adds the nodes of string i, whose first `same` bytes are those of the string before. open[d] is
  * the last node of depth d + 1. */
-static void add(trie *t, const trie_string *s, int32_t same, int32_t *open, int32_t *n_open)
+static void add(trie *t, const trie_string *s, uint64_t key, int32_t same, int32_t *open,
+                int32_t *n_open)
 {
     for (; *n_open > same; --*n_open)
         t->node[open[*n_open - 1]].size = (uint32_t)(t->n - open[*n_open - 1]) & TRIE_NONE;
     for (int32_t d = same; d < s->len; d++) {
+        unsigned char byte = d < 8 ? (unsigned char)(key >> (56 - 8 * d))
+                                   : (unsigned char)s->bytes[d];
         open[d] = t->n;
-        t->node[t->n++] = (trie_node){.entry = TRIE_NONE,
-                                      .byte = (unsigned char)s->bytes[d],
-                                      .depth = (uint32_t)(d + 1) & 255};
+        t->node[t->n++] = (trie_node){
+            .entry = TRIE_NONE, .byte = byte, .depth = (uint32_t)(d + 1) & 255};
     }
     *n_open = s->len;
 }
 
-bool trie_make(trie *t, trie_string *s, int32_t n)
+/* Makes room for all nodes: `same` gets what each string has in common with the one before. */
+static bool make_room(trie *t, const trie_string *s, const uint64_t *key, int32_t n, uint8_t *same)
 {
-    *t = (trie){.empty = -1};
-    int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
-    if (n > TRIE_MAX_STRINGS || !sort(s, n))
-        return false;
-    int32_t nodes = count_nodes(s, n);
-    t->node = nodes >= 0 ? vt_calloc((size_t)nodes + 1, sizeof *t->node) : NULL;
+    int64_t nodes = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t shared = common(s, key, i);
+        same[i] = (uint8_t)shared;
+        nodes += s[i].len - shared;
+    }
+    t->node = nodes < TRIE_NONE ? vt_calloc((size_t)nodes + 1, sizeof *t->node) : NULL;
     t->id = vt_calloc((size_t)n + 1, sizeof *t->id);
     t->id_from = vt_calloc((size_t)n + 1, sizeof *t->id_from);
-    if (!t->node || !t->id || !t->id_from) {
-        trie_release(t);
-        return false;
-    }
+    return t->node && t->id && t->id_from;
+}
+
+static void fill(trie *t, const trie_string *s, const uint64_t *key, int32_t n, const uint8_t *same)
+{
+    int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
     for (int32_t i = 0; i < n; i++) {
-        int32_t same = i > 0 ? common(&s[i - 1], &s[i]) : 0;
-        bool fresh = i == 0 || same != s[i].len || same != s[i - 1].len;
-        add(t, &s[i], same, open, &n_open);
+        bool fresh = i == 0 || same[i] != s[i].len || same[i] != s[i - 1].len;
+        add(t, &s[i], key[i], same[i], open, &n_open);
         if (fresh) {
             t->id_from[t->n_entries] = i;
             if (s[i].len == 0)
@@ -139,7 +147,23 @@ bool trie_make(trie *t, trie_string *s, int32_t n)
     t->id_from[t->n_entries] = n;
     for (; n_open > 0; n_open--)
         t->node[open[n_open - 1]].size = (uint32_t)(t->n - open[n_open - 1]) & TRIE_NONE;
-    return true;
+}
+
+bool trie_make(trie *t, trie_string *s, int32_t n)
+{
+    *t = (trie){.empty = -1};
+    if (n > TRIE_MAX_STRINGS)
+        return false;
+    uint64_t *key = vt_calloc((size_t)n + 1, sizeof *key);
+    uint8_t *same = vt_calloc((size_t)n + 1, 1);
+    bool ok = key && same && sort(s, key, n) && make_room(t, s, key, n, same);
+    if (ok)
+        fill(t, s, key, n, same);
+    else
+        trie_release(t);
+    free(key);
+    free(same);
+    return ok;
 }
 
 void trie_release(trie *t)

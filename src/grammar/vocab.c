@@ -46,6 +46,8 @@ static bool make_trie(vt_grammar_vocab *v)
     if (!s)
         return false;
     for (int32_t id = 0; id < v->n; id++)
+        v->longest = grammar_piece_len(v, id) > v->longest ? grammar_piece_len(v, id) : v->longest;
+    for (int32_t id = 0; id < v->n; id++)
         if (grammar_piece_len(v, id) > 0)
             s[n++] = (trie_string){v->bytes + v->from[id], grammar_piece_len(v, id), id};
     bool made = trie_make(&v->all, s, n);
@@ -57,55 +59,118 @@ static bool make_trie(vt_grammar_vocab *v)
     return made;
 }
 
+/* Notes the children of the root's children, so that a walk finds the few that it wants. */
+static bool note_children(vt_grammar_vocab *v)
+{
+    enum { MANY = 16 };
+    const trie_node *node = v->all.node;
+    for (int b = 0; b < 256; b++) {
+        int32_t at = v->child[b], n = 0;
+        int32_t end = at < 0 ? 0 : at + (int32_t)node[at].size;
+        for (int32_t i = at + 1; i < end; i += (int32_t)node[i].size)
+            n++;
+        if (n < MANY)
+            continue;
+        v->below_child[b] = vt_calloc(256, sizeof **v->below_child);
+        if (!v->below_child[b])
+            return false;
+        memset(v->below_child[b], -1, 256 * sizeof **v->below_child);
+        for (int32_t i = at + 1; i < end; i += (int32_t)node[i].size)
+            v->below_child[b][node[i].byte] = i;
+    }
+    return true;
+}
+
 static char_bits chars_of(const char *bytes, int32_t n)
 {
     char_bits c = {{0}};
-    bool odd = vt_utf8_valid(bytes, (size_t)n) != (size_t)n;
+    bool odd = false;
     for (int32_t i = 0; i < n; i++) {
         unsigned char b = (unsigned char)bytes[i];
         int k = b >= 128 ? CHARS_WIDE : b;
         bool control = b == 127 || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
-        odd |= control;
+        bool line = b == 0xE2 && i + 2 < n && (unsigned char)bytes[i + 1] == 0x80 &&
+                    ((unsigned char)bytes[i + 2] & 0xFE) == 0xA8; /* U+2028, U+2029 */
+        odd |= control || line;
         if (!control)
             c.bit[k / 64] |= UINT64_C(1) << k % 64;
     }
+    if (c.bit[0] >> CHARS_WIDE & 1)
+        odd |= vt_utf8_valid(bytes, (size_t)n) != (size_t)n;
     c.bit[0] |= odd ? UINT64_C(1) << CHARS_ODD : 0;
     return c;
 }
 
-/* Notes for each character which tokens hold it, and for each node which are below it. */
-static bool note_characters(vt_grammar_vocab *v)
+/* Rows of a level's blocks from those of the level below. */
+static void note_blocks(vt_grammar_vocab *v)
+{
+    for (int level = 1; level < HOLDS_LEVELS; level++)
+        for (int k = 0; k < 128; k += HOLDS_BLOCK(level - 1)) {
+            uint32_t *to = grammar_vocab_holds(v, level, k);
+            const uint32_t *from = grammar_vocab_holds(v, level - 1, k);
+            for (int32_t i = 0; i < v->n_words; i++)
+                to[i] |= from[i];
+        }
+}
+
+static void join(char_bits *to, char_bits from)
+{
+    to->bit[0] |= from.bit[0];
+    to->bit[1] |= from.bit[1];
+}
+
+/* Notes for each node which characters the tokens below it hold, and for each token (of[], by id)
+ * which it holds itself. */
+static void note_below(vt_grammar_vocab *v, char_bits *of)
 {
     const trie *t = &v->all;
-    int32_t open[TRIE_MAX_DEPTH + 1];
-    v->below = vt_calloc((size_t)t->n + 1, sizeof *v->below);
-    v->holds = vt_calloc((size_t)v->n_words * 128 + 1, sizeof *v->holds);
-    v->text = vt_calloc((size_t)v->n_words + 1, sizeof *v->text);
-    if (!v->below || !v->holds || !v->text)
-        return false;
+    int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
     for (int32_t i = 0; i < t->n; i++) {
         uint32_t entry = t->node[i].entry;
-        open[t->node[i].depth] = i;
+        for (; n_open >= (int32_t)t->node[i].depth; n_open--) /* these are complete */
+            if (n_open > 1)
+                join(&v->below[open[n_open - 2]], v->below[open[n_open - 1]]);
+        open[n_open++] = i;
         if (entry == TRIE_NONE)
             continue;
         int32_t first = t->id[t->id_from[entry]];
         char_bits c = chars_of(v->bytes + v->from[first], grammar_piece_len(v, first));
-        for (int32_t d = t->node[i].depth; d > 0; d--) {
-            v->below[open[d]].bit[0] |= c.bit[0];
-            v->below[open[d]].bit[1] |= c.bit[1];
-        }
-        v->held.bit[0] |= c.bit[0];
-        v->held.bit[1] |= c.bit[1];
-        for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++) {
-            uint32_t bit = 1u << t->id[k] % 32;
-            int32_t word = t->id[k] / 32;
-            v->text[word] |= bit;
-            for (int half = 0; half < 2; half++)
-                for (uint64_t left = c.bit[half]; left; left &= left - 1)
-                    v->holds[(64 * half + __builtin_ctzll(left)) * v->n_words + word] |= bit;
-        }
+        join(&v->below[i], c);
+        join(&v->held, c);
+        for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++)
+            of[t->id[k]] = c;
     }
-    return true;
+    for (; n_open > 1; n_open--)
+        join(&v->below[open[n_open - 2]], v->below[open[n_open - 1]]);
+}
+
+/* Notes for each character which tokens hold it, token by token, so that few words are written at
+ * a time. */
+static void note_holds(vt_grammar_vocab *v, const char_bits *of)
+{
+    for (int32_t id = 0; id < v->n; id++) {
+        uint32_t bit = 1u << id % 32;
+        v->text[id / 32] |= grammar_piece_len(v, id) > 0 ? bit : 0;
+        for (int half = 0; half < 2; half++)
+            for (uint64_t left = of[id].bit[half]; left; left &= left - 1)
+                v->holds[(64 * half + __builtin_ctzll(left)) * v->n_words + id / 32] |= bit;
+    }
+    note_blocks(v);
+}
+
+static bool note_characters(vt_grammar_vocab *v)
+{
+    char_bits *of = vt_calloc((size_t)v->n + 1, sizeof *of);
+    v->below = vt_calloc((size_t)v->all.n + 1, sizeof *v->below);
+    v->holds = vt_calloc((size_t)v->n_words * HOLDS_ROWS + 1, sizeof *v->holds);
+    v->text = vt_calloc((size_t)v->n_words + 1, sizeof *v->text);
+    bool ok = of && v->below && v->holds && v->text;
+    if (ok) {
+        note_below(v, of);
+        note_holds(v, of);
+    }
+    free(of);
+    return ok;
 }
 
 vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_vocab **out,
@@ -124,7 +189,8 @@ vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_
     v->from = vt_calloc((size_t)v->n + 1, sizeof *v->from);
     bool made = v->from && read_pieces(v, t, &all);
     v->bytes = all.data;
-    if (!made || !make_trie(v) || !note_characters(v) || vt_grammar_warm(v, err) != VT_OK) {
+    if (!made || !make_trie(v) || !note_children(v) || !note_characters(v) ||
+        vt_grammar_warm(v, err) != VT_OK) {
         vt_grammar_vocab_free(v);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
     }
@@ -140,6 +206,8 @@ void vt_grammar_vocab_free(vt_grammar_vocab *v)
         seed_free(v->seed[i]);
     pthread_mutex_destroy(&v->lock);
     trie_release(&v->all);
+    for (int b = 0; b < 256; b++)
+        free(v->below_child[b]);
     free(v->below);
     free(v->holds);
     free(v->text);

@@ -33,23 +33,29 @@ typedef struct seed {
 /* A set of characters, as far as it matters which tokens hold one: a bit for each ASCII byte, and
  * two in place of bytes that are in no text. */
 enum {
-    CHARS_ODD = 0, /* no UTF-8 by itself, or a control character but for blanks */
+    CHARS_ODD = 0, /* no UTF-8 by itself, a control character but for blanks, U+2028 or U+2029 */
     CHARS_WIDE = 1 /* a character beyond ASCII */
 };
 typedef struct char_bits {
     uint64_t bit[2];
 } char_bits;
 
+/* Blocks of 1, 4 and 16 characters. */
+enum { HOLDS_LEVELS = 3, HOLDS_ROWS = 128 + 32 + 8 };
+#define HOLDS_BLOCK(level) (1 << 2 * (level))
+
 typedef struct vt_grammar_vocab {
     int32_t n, n_words; /* ids, and words of 32 bits for them */
+    int32_t longest;    /* bytes of a token, at most */
     char *bytes;        /* of all tokens, one after the other */
     uint32_t *from;     /* [n + 1] where a token's bytes begin; none: it is in no grammar */
     trie all;
-    int32_t child[256]; /* the root's children; -1 */
-    char_bits *below;   /* [all.n] the characters of the tokens in a node's subtree */
-    uint32_t *holds;    /* [128][n_words] the tokens with a character */
-    char_bits held;     /* the characters that some token holds */
-    uint32_t *text;     /* [n_words] the tokens that have bytes */
+    int32_t child[256];        /* the root's children; -1 */
+    int32_t *below_child[256]; /* [256] theirs, where they are many; NULL */
+    char_bits *below;          /* [all.n] the characters of the tokens in a node's subtree */
+    uint32_t *holds;           /* [128][n_words] the tokens with a character */
+    char_bits held;            /* the characters that some token holds */
+    uint32_t *text;            /* [n_words] the tokens that have bytes */
     int32_t eos[VOCAB_MAX_EOS], n_eos;
     pthread_mutex_t lock; /* of the seeds */
     seed *seed[VOCAB_MAX_SEEDS];
@@ -59,6 +65,13 @@ typedef struct vt_grammar_vocab {
 static inline int32_t grammar_piece_len(const vt_grammar_vocab *v, int32_t id)
 {
     return (int32_t)(v->from[id + 1] - v->from[id]);
+}
+
+/* The row of the block of a level that character k begins. */
+static inline uint32_t *grammar_vocab_holds(const vt_grammar_vocab *v, int level, int k)
+{
+    int row = level == 0 ? k : level == 1 ? 128 + k / 4 : 160 + k / 16;
+    return v->holds + (size_t)row * (size_t)v->n_words;
 }
 
 /* The node that these bytes lead to; -1: no token begins with them. */

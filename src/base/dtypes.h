@@ -7,7 +7,7 @@
  *   VT_QUANT(name, elements and bytes of a block, its number in GGUF files, bits, offset, flags)
  *
  * A quantised value is scale * (quant - offset), or scale * quant + minimum. `bits` are those of a
- * quant as kernels read it: where a file has places in a table (IQ4_NL, MXFP4), the values
+ * quant as kernels read it: where a file has places in a table (IQ4_NL, IQ4_XS, MXFP4), the values
  * themselves; Q3_K is read in the form of Q6_K, which holds it exactly. Flags:
  *
  *   VT_FORM_MIN     each block of 32 has a minimum beside its scale
@@ -34,6 +34,7 @@ VT_QUANT(Q5_K, 256, 176, 13, 5, 0, VT_FORM_MIN | VT_FORM_SUPER)
 VT_QUANT(Q6_K, 256, 210, 14, 6, 32, VT_FORM_HALVES | VT_FORM_SUPER)
 VT_QUANT(Q3_K, 256, 110, 11, 6, 32, VT_FORM_HALVES | VT_FORM_SUPER)
 VT_QUANT(IQ4_NL, 32, 18, 20, 8, 128, 0)
+VT_QUANT(IQ4_XS, 256, 136, 23, 8, 128, VT_FORM_SUPER)
 VT_QUANT(MXFP4, 32, 17, 39, 8, 128, VT_FORM_POWER)
 VT_DTYPE(I8, 1, 1, 24, 0, 0, 0)
 VT_DTYPE(U8, 1, 1, -1, 0, 0, 0)

@@ -12,6 +12,7 @@
  *   Q6_K  q:u4[256] h:u2[256] s:i8[16] d:f16     x = (d s_i) (q + 16 h - 32),  i: 16 groups of 16
  *   Q3_K  h:u1[256] q:u2[256] s:u6[16] d:f16     x = (d (s_i - 32)) (q + 4 h - 4),  i: as Q6_K
  *   IQ4_NL  d:f16 q:u4[32]                       x = d vt_iq4_nl[q]
+ *   IQ4_XS  d:f16 h:u2[8] s:u4[8] q:u4[256]      x = (d (s_i + 16 h_i - 32)) vt_iq4_nl[q],  i: as Q4_K
  *   MXFP4   e:u8 q:u4[32]                        x = 2^(e - 128) vt_mxfp4[q]
  *
  * In the types with blocks of 32, byte j of q holds element j in its low and element j + 16 in its
@@ -406,6 +407,20 @@ static void dequant_iq4_nl(const uint8_t *b, float *x)
     dequant_table(b + 2, vt_iq4_nl, load_f16(b), x);
 }
 
+/* The scale of group i (-32 .. 31): two bits of a 16-bit word over a nibble. */
+int vt_iq4_xs_scale(const uint8_t *b, int i)
+{
+    int low = b[4 + i / 2] >> (i % 2 * 4) & 15, high = b[2 + i / 4] >> (i % 4 * 2) & 3;
+    return (low | high << 4) - 32;
+}
+
+static void dequant_iq4_xs(const uint8_t *b, float *x)
+{
+    float d = load_f16(b);
+    for (int i = 0; i < QK_K / QK; i++)
+        dequant_table(b + 8 + i * QK / 2, vt_iq4_nl, d * (float)vt_iq4_xs_scale(b, i), x + i * QK);
+}
+
 static void dequant_mxfp4(const uint8_t *b, float *x)
 {
     dequant_table(b + 1, vt_mxfp4, vt_bf16_to_f32(vt_mxfp4_scale(b[0])), x);
@@ -430,6 +445,22 @@ static void quant_iq4_nl(const float *x, uint8_t *b)
     quant_table(x, vt_iq4_nl, store_f16(b, peak_of(x, QK) / -127), b + 2);
 }
 
+static void quant_iq4_xs(const float *x, uint8_t *b)
+{
+    enum { GROUPS = QK_K / QK };
+    float scale[GROUPS];
+    for (int i = 0; i < GROUPS; i++)
+        scale[i] = peak_of(x + i * QK, QK) / -127;
+    float d = store_f16(b, peak_of(scale, GROUPS) / -32);
+    memset(b + 2, 0, 6);
+    for (int i = 0; i < GROUPS; i++) {
+        int s = level(scale[i], d, -32, 31);
+        b[4 + i / 2] |= (uint8_t)(((s + 32) & 15) << (i % 2 * 4));
+        b[2 + i / 4] |= (uint8_t)((s + 32) >> 4 << (i % 4 * 2));
+        quant_table(x + i * QK, vt_iq4_nl, d * (float)s, b + 8 + i * QK / 2);
+    }
+}
+
 static void quant_mxfp4(const float *x, uint8_t *b)
 {
     float peak = fabsf(peak_of(x, QK));
@@ -447,12 +478,12 @@ static const struct {
     dequant_fn dequant;
     quant_fn quant;
 } block_fn[VT_DTYPE_COUNT] = {
-    [VT_Q8_0] = {dequant_q8_0, quant_q8_0},    [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
-    [VT_Q4_1] = {dequant_q4_1, quant_q4_1},    [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
-    [VT_Q5_1] = {dequant_q5_1, quant_q5_1},    [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
-    [VT_Q5_K] = {dequant_q5_k, quant_q5_k},    [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
-    [VT_Q3_K] = {dequant_q3_k, quant_q3_k},    [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl},
-    [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
+    [VT_Q8_0] = {dequant_q8_0, quant_q8_0},       [VT_Q4_0] = {dequant_q4_0, quant_q4_0},
+    [VT_Q4_1] = {dequant_q4_1, quant_q4_1},       [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
+    [VT_Q5_1] = {dequant_q5_1, quant_q5_1},       [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
+    [VT_Q5_K] = {dequant_q5_k, quant_q5_k},       [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
+    [VT_Q3_K] = {dequant_q3_k, quant_q3_k},       [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl},
+    [VT_IQ4_XS] = {dequant_iq4_xs, quant_iq4_xs}, [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
 };
 
 void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n)

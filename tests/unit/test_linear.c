@@ -16,9 +16,9 @@
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
 
-static const vt_dtype types[] = {VT_F32,  VT_F16,  VT_BF16,   VT_FP8_E4M3, VT_Q8_0,
-                                 VT_Q4_0, VT_Q4_1, VT_Q5_0,   VT_Q5_1,     VT_Q4_K,
-                                 VT_Q5_K, VT_Q6_K, VT_IQ4_NL, VT_MXFP4,    VT_Q3_K};
+static const vt_dtype types[] = {VT_F32,    VT_F16,   VT_BF16, VT_FP8_E4M3, VT_Q8_0, VT_Q4_0,
+                                 VT_Q4_1,   VT_Q5_0,  VT_Q5_1, VT_Q4_K,     VT_Q5_K, VT_Q6_K,
+                                 VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* ---- running an implementation as the executor does ---- */

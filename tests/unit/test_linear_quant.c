@@ -14,11 +14,12 @@
 #include "ops/cases.h"
 #include "ops/linear/quant/linear_quant.h"
 
-enum { TYPES = 12, LANE_WORD = 4 };
-static const vt_dtype types[TYPES] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,     VT_Q5_0,   VT_Q5_1,  VT_Q4_K,
-                                      VT_Q5_K, VT_Q6_K, VT_FP8_E4M3, VT_IQ4_NL, VT_MXFP4, VT_Q3_K};
+enum { TYPES = 13, LANE_WORD = 4 };
+static const vt_dtype types[TYPES] = {VT_Q8_0,  VT_Q4_0, VT_Q4_1,  VT_Q5_0,     VT_Q5_1,
+                                      VT_Q4_K,  VT_Q5_K, VT_Q6_K,  VT_FP8_E4M3, VT_IQ4_NL,
+                                      VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
 
-static bool is_k(vt_dtype t) { return t >= VT_Q4_K && t <= VT_Q3_K; }
+static bool is_k(vt_dtype t) { return vt_dtype_get(t)->block == 256; }
 /* Q3_K is read in the form of Q6_K. */
 static bool has_form_of_q6_k(vt_dtype t) { return t == VT_Q6_K || t == VT_Q3_K; }
 static bool has_min(vt_dtype t)
@@ -31,7 +32,7 @@ static int high_bits(vt_dtype t)
 }
 static bool is_bytes(vt_dtype t)
 {
-    return t == VT_Q8_0 || t == VT_FP8_E4M3 || t == VT_IQ4_NL || t == VT_MXFP4;
+    return t == VT_Q8_0 || t == VT_FP8_E4M3 || t == VT_IQ4_NL || t == VT_IQ4_XS || t == VT_MXFP4;
 }
 
 /* ---- the drawing of linear_quant.h, read one element at a time ---- */
@@ -88,6 +89,8 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
     case VT_Q3_K:
         memcpy(&d32, super + 4 * g, 4);
         return d32 * (float)(s[8 * g + 2 * c + k / 16] - 128) * (float)((int)u - 32);
+    case VT_IQ4_XS:
+        return half(super + 4 * g) * (float)s[8 * g + c] * (float)(int8_t)u;
     default:
         return half(super + 4 * g) * (float)s[8 * g + c] * (float)u -
                half(super + 4 * g + 2) * (float)s[8 * g + 4 + c];
@@ -183,8 +186,8 @@ static void test_fp8_tiles_when_scales_are_blocks_and_columns_end_inside_a_chunk
 static void test_tile_sizes_are_those_of_the_header(void **state)
 {
     (void)state;
-    static const int bytes[TYPES] = {1088, 576, 640,  704,  768,  592,
-                                     720,  848, 1056, 1088, 1088, 848};
+    static const int bytes[TYPES] = {1088, 576,  640,  704,  768, 592, 720,
+                                     848,  1056, 1088, 1088, 848, 1104};
     for (int i = 0; i < TYPES; i++)
         assert_int_equal(linear_quant_tile_bytes(types[i], 1024), 8 * bytes[i]);
     assert_int_equal(linear_quant_matrix_bytes(VT_Q4_0, 17, 128, false), 3 * 576);

@@ -139,6 +139,22 @@ static void plain_IQ4_NL(const uint8_t *b, linear_plain_block *p)
     table_values(b + 2, vt_iq4_nl, p->q);
 }
 
+/* A negative scale is read as a positive one of opposite values, for scales of 32 columns are
+ * unsigned. */
+static void plain_IQ4_XS(const uint8_t *b, linear_plain_block *p)
+{
+    for (int i = 0; i < LINEAR_SUPER / LINEAR_BLOCK; i++) {
+        int s = vt_iq4_xs_scale(b, i);
+        uint8_t *q = p->q + LINEAR_BLOCK * i;
+        table_values(b + 8 + LINEAR_BLOCK / 2 * i, vt_iq4_nl, q);
+        for (int j = 0; j < LINEAR_BLOCK && s < 0; j++)
+            q[j] = (uint8_t)-q[j];
+        p->s[i] = (uint8_t)(s < 0 ? -s : s);
+        p->t[i] = 0;
+    }
+    memset(p->m, 0, sizeof p->m);
+}
+
 static void plain_MXFP4(const uint8_t *b, linear_plain_block *p)
 {
     uint16_t d = vt_mxfp4_scale(b[0]);

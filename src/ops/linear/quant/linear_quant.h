@@ -25,6 +25,7 @@
  *               IQ4_NL MXFP4     as Q8_0, their values being bytes; MXFP4: bf16 d
  *               Q4_1 Q5_1        f16 d, f16 m, for each chunk
  *               Q4_K Q5_K        u8 s[4], u8 m[4]: the 6-bit scales and minima of the 4 chunks
+ *               IQ4_XS           as Q4_K, without minima; the values are bytes, as in Q8_0
  *               Q6_K Q3_K        u8 s[8]: the 8-bit scales + 128 of 8 groups of 16
  *               FP8              f32: the row's scale for these 128 columns (per tensor: the same
  *                                everywhere; stacked matrices keep their own)
@@ -34,6 +35,7 @@
  *
  *   Q8_0 1088, Q4_0 576, Q4_1 640, Q5_0 704, Q5_1 768    the same
  *   Q4_K 592, Q5_K 720, Q6_K 848                         +2.8 %, +2.3 %, +1.0 %
+ *   IQ4_XS 1104                                          twice the file's 544
  *   FP8 1056                                             +3.1 % (a scale for a row of 128 columns)
  *
  * and padding: rows to 8, columns to 32, a 5-bit format's high bits to 128 columns. (Scales of Q4_K

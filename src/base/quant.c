@@ -12,7 +12,7 @@
  *   Q6_K  q:u4[256] h:u2[256] s:i8[16] d:f16     x = (d s_i) (q + 16 h - 32),  i: 16 groups of 16
  *   Q3_K  h:u1[256] q:u2[256] s:u6[16] d:f16     x = (d (s_i - 32)) (q + 4 h - 4),  i: as Q6_K
  *   IQ4_NL  d:f16 q:u4[32]                       x = d vt_iq4_nl[q]
- *   IQ4_XS  d:f16 h:u2[8] s:u4[8] q:u4[256]      x = (d (s_i + 16 h_i - 32)) vt_iq4_nl[q],  i: as Q4_K
+ *   IQ4_XS  d:f16 h:u2[8] s:u4[8] q:u4[256]      x = (d (s_i + 16 h_i - 32)) vt_iq4_nl[q]
  *   MXFP4   e:u8 q:u4[32]                        x = 2^(e - 128) vt_mxfp4[q]
  *
  * In the types with blocks of 32, byte j of q holds element j in its low and element j + 16 in its

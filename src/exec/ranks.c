@@ -160,12 +160,12 @@ static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r,
                        "yet; expected 1",
                        r->n, layer, m->name);
     TRY(check_heads(m, layer, r, err));
-    if (l->weight[VT_ROLE_SINKS] || l->weight[VT_ROLE_EXPERT_DOWN_BIAS])
-        return vt_fail(
-            err, VT_ERR_UNSUPPORTED,
-            "tp is %d, and layer %d of %s has attention sinks or biases of experts, which "
-            "ranks do not divide yet; expected 1",
-            r->n, layer, m->name);
+    if (l->weight[VT_ROLE_SINKS] || l->weight[VT_ROLE_EXPERT_DOWN_BIAS] ||
+        l->weight[VT_ROLE_SHARED_GATE])
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d, and layer %d of %s has attention sinks, biases of experts or a "
+                       "shared expert, which ranks do not divide yet; expected 1",
+                       r->n, layer, m->name);
     if (down && ffn_of(l, down->dim[down->rank - 1], r).n == 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "tp is %d, and the feed-forward of layer %d of %s has %lld columns of %s in "

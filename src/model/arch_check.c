@@ -85,6 +85,13 @@ static vt_status check_moe(const vt_model *m, vt_err *err)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: %d experts of %d rows, %d used by a token, make no sense", m->path,
                        a->n_experts, a->expert_ffn, a->n_experts_used);
+    int32_t groups = a->expert_groups, kept = a->expert_groups_used;
+    if (groups && (groups < 1 || a->n_experts % groups != 0 || a->n_experts / groups < 2 ||
+                   kept < 1 || kept > groups || a->n_experts_used > a->n_experts / groups * kept))
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: %d groups of %d experts, of which %d are kept for %d experts a token, "
+                       "make no sense",
+                       m->path, groups, a->n_experts, kept, a->n_experts_used);
     return VT_OK;
 }
 

@@ -80,6 +80,9 @@ typedef struct vt_family_shape {
     int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest have a delta rule, or
                               convolve if there is none; 0: all attend */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
+    int32_t first_dense;           /* the first layers have no experts */
+    bool route_sigmoid;
+    float route_scale;
     bool out_gate;
     int32_t window, window_period; /* all but every window_period-th layer have the window */
     float act_limit;               /* above 0: VT_ACT_CLAMPED */
@@ -101,6 +104,8 @@ struct vt_family {
     bool experts;
     /* folders: experts are [in, out] with gate and up in turn, or blocks and scales of MXFP4 */
     bool experts_transposed;
+    /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
+    const char *hf_experts, *hf_projection[3];
     bool mlp;                      /* the feed-forward has no gate */
     bool layer_norm;               /* vt_arch.layer_norm */
     bool no_rope;                  /* q and k are not rotated */

@@ -13,6 +13,7 @@ typedef struct hf_extra {
         nested; /* the text model is part of one that sees images: its weights stand among others */
     bool fp8;   /* matrices are in FP8, and tensors with their scales stand beside them */
     bool qkv_bias, o_bias, mlp_bias; /* the model has these biases: they must be in the weights */
+    bool qk_norm;                    /* likewise norms of q and k */
 } hf_extra;
 
 /* Fills m->arch except vocab, which the embedding decides. Arrays come from m->arena. A family,

@@ -66,6 +66,8 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->expert_ffn = s->expert_ffn;
     a->norm_topk = s->n_experts > 0;
     a->shared_ffn = s->shared_ffn;
+    a->route_sigmoid = s->route_sigmoid;
+    a->route_scale = s->route_scale;
     a->conv_taps = s->conv_taps;
     a->window = s->window;
     a->activation = s->act_limit > 0 ? VT_ACT_CLAMPED : a->activation;
@@ -78,6 +80,8 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
 static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
 {
     TRY(model_make_layers(m, err));
+    for (int32_t i = 0; i < s->first_dense; i++)
+        m->layer[i].ffn = VT_BLOCK_FFN;
     for (int32_t i = 0; s->window_period > 0 && i < s->n_layers; i++)
         m->layer[i].head.window = (i + 1) % s->window_period != 0 ? s->window : 0;
     for (int32_t i = 0; s->attends_every > 0 && i < s->n_layers; i++) {

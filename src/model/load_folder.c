@@ -135,11 +135,13 @@ static void find_prefix(folder_source *s, bool nested)
 
 /* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
  * the file has none; it counts as taken then. Its name is written to `name`. */
-static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p,
-                                      const char *suffix, char name[EXPERT_NAME])
+static const vt_tensor *expert_tensor(folder_source *s, const vt_family *f, int32_t layer,
+                                      int32_t expert, int p, const char *suffix,
+                                      char name[EXPERT_NAME])
 {
-    snprintf(name, EXPERT_NAME, "model.layers.%d.mlp.experts.%d.%s.weight%s", layer, expert,
-             projection[p], suffix);
+    snprintf(name, EXPERT_NAME, "model.layers.%d.%s.%d.%s.weight%s", layer,
+             f->hf_experts ? f->hf_experts : "mlp.experts", expert,
+             f->hf_experts ? f->hf_projection[p] : projection[p], suffix);
     int64_t i = find_in_files(s, name);
     if (i < 0)
         return NULL;
@@ -175,10 +177,10 @@ static vt_status stack_scales(loader *l, int32_t layer, int p)
     const vt_tensor *first = NULL;
     vt_tensor out = {.rank = 3, .dim = {n, 1, 1}};
     for (int32_t e = 0; e < n; e++) {
-        const vt_tensor *w = expert_tensor(l->src, layer, e, p, "", weight);
-        const vt_tensor *t = expert_tensor(l->src, layer, e, p, "_scale_inv", name);
+        const vt_tensor *w = expert_tensor(l->src, l->m->family, layer, e, p, "", weight);
+        const vt_tensor *t = expert_tensor(l->src, l->m->family, layer, e, p, "_scale_inv", name);
         if (!t)
-            t = expert_tensor(l->src, layer, e, p, "_scale", name);
+            t = expert_tensor(l->src, l->m->family, layer, e, p, "_scale", name);
         if (!t)
             return vt_fail(l->err, VT_ERR_MODEL,
                            "%s: tensor %s is FP8 and has no scale: neither %s_scale_inv nor "
@@ -218,7 +220,7 @@ static vt_status stack_experts(loader *l, int32_t layer, int p)
     if (!matrix)
         return no_memory(l);
     for (int32_t e = 0; e < n; e++) {
-        const vt_tensor *t = expert_tensor(l->src, layer, e, p, "", name);
+        const vt_tensor *t = expert_tensor(l->src, l->m->family, layer, e, p, "", name);
         if (!t)
             return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
         if (t->rank != 2)
@@ -453,8 +455,9 @@ static bool source_beside(const void *file, int64_t i)
     return strncmp(name, s->prefix, strlen(s->prefix)) != 0 && !strstr(name, "lm_head.");
 }
 
-/* Biases are optional in the table of weights. Those that config.json announces must be there. */
-static vt_status check_biases(const loader *l)
+/* Biases and some norms are optional in the table of weights. Those that config.json announces must
+ * be there. */
+static vt_status check_announced(const loader *l)
 {
     const struct {
         bool said;
@@ -465,15 +468,19 @@ static vt_status check_biases(const loader *l)
         {l->extra.qkv_bias,
          VT_BLOCK_ATTENTION,
          {VT_ROLE_Q_BIAS, VT_ROLE_K_BIAS, VT_ROLE_V_BIAS},
-         "q, k or v"},
+         "q, k or v bias"},
         {l->extra.o_bias,
          VT_BLOCK_ATTENTION,
          {VT_ROLE_O_BIAS, VT_ROLE_O_BIAS, VT_ROLE_O_BIAS},
-         "attention output"},
+         "attention output bias"},
         {l->extra.mlp_bias,
          VT_BLOCK_FFN,
          {VT_ROLE_GATE_BIAS, VT_ROLE_UP_BIAS, VT_ROLE_DOWN_BIAS},
-         "feed-forward"},
+         "feed-forward bias"},
+        {l->extra.qk_norm,
+         VT_BLOCK_ATTENTION,
+         {VT_ROLE_Q_NORM, VT_ROLE_K_NORM, VT_ROLE_K_NORM},
+         "norm of q or k"},
     };
     for (int32_t i = 0; i < l->m->arch.n_layers; i++)
         for (size_t k = 0; k < 3 * sizeof all / sizeof *all; k++) {
@@ -481,8 +488,8 @@ static vt_status check_biases(const loader *l)
             bool has = w->mixer == all[k / 3].block || w->ffn == all[k / 3].block;
             if (all[k / 3].said && has && !w->weight[all[k / 3].role[k % 3]])
                 return vt_fail(l->err, VT_ERR_MODEL,
-                               "%s: layer %d has no %s bias, and config.json says it has",
-                               l->folder, i, all[k / 3].name);
+                               "%s: layer %d has no %s, and config.json says it has", l->folder, i,
+                               all[k / 3].name);
         }
     return VT_OK;
 }
@@ -524,7 +531,7 @@ static vt_status load_weights(loader *l)
                          .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
     l->m->n_tensors = l->src->set->n_tensors;
-    return check_biases(l);
+    return check_announced(l);
 }
 
 /* ---- text ---- */

@@ -81,10 +81,14 @@ typedef struct vt_arch {
     int32_t n_types;    /* of texts in a sequence, which have a vector each; 0: they have none */
     int32_t n_labels;   /* 1: the model has a classifier that scores pairs of texts; 0: none */
     int32_t shared_ffn; /* of the expert that every token has; 0: there is none */
-    int32_t conv_taps;  /* of layers that mix tokens by a short convolution; 0: none does */
-    vt_delta delta;     /* k_heads 0: no layer has a delta rule */
-    bool out_gate;  /* attention's output has a gate, whose numbers come out of q's projection */
-    bool norm_topk; /* the weights of the chosen experts are rescaled to a sum of 1 */
+    /* how experts are chosen and weighed (ops/moe/moe.h); expert_groups 0: there are none */
+    bool route_sigmoid;
+    int32_t expert_groups, expert_groups_used;
+    float route_scale;
+    int32_t conv_taps; /* of layers that mix tokens by a short convolution; 0: none does */
+    vt_delta delta;    /* k_heads 0: no layer has a delta rule */
+    bool out_gate;     /* attention's output has a gate, whose numbers come out of q's projection */
+    bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
 } vt_arch;
 
 /* Which hidden states a vector is made of. */

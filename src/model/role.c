@@ -108,6 +108,8 @@ const vt_role_row vt_roles[VT_ROLES] = {
         "mlp.experts.down_proj.weight", {VT_DIM_EXPERTS, HIDDEN, VT_DIM_EXPERT_FFN}, EXPERTS},
     [VT_ROLE_ROUTER_BIAS] = {"router_bias", VECTOR, "ffn_gate_inp.bias", "mlp.router.bias",
         {VT_DIM_EXPERTS}, EXPERTS, FAMILY},
+    [VT_ROLE_ROUTER_CHOICE] = {"router_choice", VECTOR, "exp_probs_b.bias",
+        "mlp.gate.e_score_correction_bias", {VT_DIM_EXPERTS}, EXPERTS, FAMILY},
     [VT_ROLE_EXPERT_GATE_BIAS] = {"experts.gate_bias", VT_KIND_ROUTER, "ffn_gate_exps.bias",
         "mlp.experts.gate_proj_bias", {VT_DIM_EXPERTS, VT_DIM_EXPERT_FFN}, EXPERTS, FAMILY},
     [VT_ROLE_EXPERT_UP_BIAS] = {"experts.up_bias", VT_KIND_ROUTER, "ffn_up_exps.bias",

@@ -40,9 +40,9 @@ static const model_case models[] = {
     {"qwen2-gqa7", 1},
     {"mistral-gqa4-window", 1},
     {"gemma3-windows", 1},
-    {"qwen3moe-raw", 1},
     {"qwen3-fp8", 1},
     {"gpt-oss-sinks", 1},
+    {"glm4moe-groups", 1},
     {"exaone4-windows-nope", 1},
     {"ministral3-temper", 1},
     {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */

@@ -332,6 +332,22 @@ static void test_logits_of_gpt_oss_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Routers of sigmoids with a bias for the choice, among groups and without them; a dense layer
+ * before experts, shared experts, layers behind the last one; norms of all heads; other names of
+ * experts. */
+static void test_logits_of_sigmoid_routers_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("glm4moe-groups"),
+        {"glm4moe-groups-BF16.gguf", "glm4moe-groups/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("minimaxm2-whole-norms"),
+        {"minimaxm2-whole-norms-BF16.gguf", "minimaxm2-whole-norms/golden.bin", false, VT_F32, 0,
+         0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -431,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
+        cmocka_unit_test(test_logits_of_sigmoid_routers_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -178,6 +178,38 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
                    "\"text_config\" is no object");
 }
 
+/* Keys of routers of sigmoids are read, or refused by name where they ask for something else. */
+static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **state)
+{
+    (void)state;
+#define GLM(more)                                                                              \
+    "{" SHAPE "\"model_type\": \"glm4_moe\", \"num_hidden_layers\": 3, \"n_routed_experts\": " \
+    "8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6" more "}"
+#define MINIMAX(more)                                                      \
+    "{" SHAPE "\"model_type\": \"minimax_m2\", \"num_hidden_layers\": 1, " \
+    "\"num_local_experts\": 8, \"num_experts_per_tok\": 2" more "}"
+    vt_model *m = read_config(GLM(", \"n_group\": 1, \"topk_group\": 1, \"n_shared_experts\": 2, "
+                                  "\"routed_scaling_factor\": 2.5"));
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_FFN); /* one dense layer unless the file says more */
+    assert_int_equal(m->layer[1].ffn, VT_BLOCK_EXPERTS);
+    assert_int_equal(m->arch.shared_ffn, 12);
+    assert_int_equal(m->arch.expert_groups, 0); /* one group is none */
+    assert_true(m->arch.route_sigmoid && m->arch.norm_topk && m->arch.route_scale == 2.5f);
+    assert_int_equal(m->arch.rope[0].dims, m->arch.head_dim / 2);
+    vt_model_free(m);
+    expect_refused(GLM(", \"first_k_dense_replace\": 4"), "4 of 3 layers are dense");
+    expect_refused(GLM(", \"n_shared_experts\": 0"), "0 shared experts");
+    expect_refused(GLM(", \"routed_scaling_factor\": 1e300"), "\"routed_scaling_factor\"");
+    m = read_config(MINIMAX(", \"rotary_dim\": 4, \"scoring_func\": \"sigmoid\""));
+    assert_int_equal(m->arch.rope[0].dims, 4);
+    assert_true(m->arch.route_sigmoid && m->arch.norm_topk);
+    vt_model_free(m);
+    expect_refused(MINIMAX(", \"scoring_func\": \"softmax\""), "\"scoring_func\" is softmax");
+    expect_refused(MINIMAX(", \"use_qk_norm\": false"), "\"use_qk_norm\" is false");
+    expect_refused(MINIMAX(", \"qk_norm_type\": \"per_head\""), "\"qk_norm_type\" is per_head");
+    expect_refused(MINIMAX(", \"shared_intermediate_size\": 8"), "\"shared_intermediate_size\"");
+}
+
 /* Factors that would make every logit infinite or zero are refused with their key. */
 static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
 {
@@ -201,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
+        cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  *
  *   expert, expert_weight [tokens, experts used]   which, and their shares
  *   shared [tokens, shared ffn]                    of an expert that every token has, if there is
- *                                                  one; its share of a token is a sigmoid */
+ *                                                  one; its share of a token is a sigmoid, or 1 */
 #include "base/err.h"
 #include "exec/blocks/block.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
@@ -39,13 +39,14 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     vt_layout_add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN, layer);
     vt_layout_add_role(l, VT_ROLE_ROUTER_BIAS, layer);
+    vt_layout_add_role(l, VT_ROLE_ROUTER_CHOICE, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN_BIAS, layer);
     if (src->weight[VT_ROLE_EXPERT_GATE_BIAS]) {
         vt_layout_entry *e = vt_layout_add(l, VT_ROLE_EXPERT_BIAS, layer);
         vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_GATE_BIAS], NULL);
         vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_UP_BIAS], NULL);
     }
-    if (src->weight[VT_ROLE_SHARED_SHARE])
+    if (src->weight[VT_ROLE_SHARED_GATE])
         TRY(shared_weights(l, layer, err));
     return vt_block_check_scale(l, layer, VT_ROLES, err);
 }
@@ -71,8 +72,9 @@ static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                                .epilogue = b->m->arch.activation == VT_ACT_SILU ? LINEAR_SWIGLU
                                                                                 : LINEAR_GEGLU},
                  VT_WHEN_TOKENS);
-    EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
-         {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = b->shared});
+    if (lw->tensor[VT_ROLE_SHARED_SHARE])
+        EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
+             {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = b->shared});
     build_linear(
         b, i, "shared.down",
         (linear_args){.x = b->shared, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
@@ -88,8 +90,13 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
          {.x = x,
           .router = lw->tensor[VT_ROLE_ROUTER],
           .bias = lw->tensor[VT_ROLE_ROUTER_BIAS],
+          .choice = lw->tensor[VT_ROLE_ROUTER_CHOICE],
           .k = a->n_experts_used,
           .normalise = a->norm_topk,
+          .sigmoid = a->route_sigmoid,
+          .groups = a->expert_groups,
+          .groups_used = a->expert_groups_used,
+          .scale = a->route_scale,
           .expert = b->expert,
           .weight = b->expert_weight});
     EMIT(b, moe_linear, i, "", VT_WHEN_TOKENS,
@@ -105,7 +112,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .limit = a->act_limit,
           .y = y,
           .accumulate = residual != NULL});
-    if (lw->tensor[VT_ROLE_SHARED_SHARE])
+    if (lw->weight[VT_ROLE_SHARED_GATE_UP])
         emit_shared(b, i, x, y);
 }
 

@@ -13,8 +13,8 @@
  *            6 bit  and 2 x 64 bytes: two bits a group, groups 0 .. 3, then 4 .. 7
  *   scales   blocks of 32:  f16 d[16] (bf16 for MXFP4), and f16 m[16] where the type has a minimum
  *            K types:       u8 s[16], u8 t[16]; each 256 columns: f16 d[16], f16 m[16]
- *                           Q4_K, Q5_K: x = (d s) q - (m t);  IQ4_XS: x = (d s) q;  Q6_K, Q3_K: x = (d s) q, (d t) q
- *                           for the first and last 16 columns
+ *                           Q4_K, Q5_K: x = (d s) q - (m t);  IQ4_XS: x = (d s) q
+ *                           Q6_K, Q3_K: x = (d s) q, (d t) q for the first and last 16 columns
  *   F32 F16  columns one after the other, 16 rows each
  *   BF16     pairs of columns, 16 rows of 2 each; padded with zeros to 32 columns
  *   FP8      as BF16, which holds its values exactly; scales stay outside

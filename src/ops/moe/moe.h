@@ -4,6 +4,12 @@
  *             (ties: the lower index); weights p, or p / sum of the chosen. A token's experts are
  *             always different ones within [0, experts), even where logits are not numbers (its
  *             weights are then NaN).
+ *             With `sigmoid` p = sigmoid(x Wr^T + bias) instead, each expert's own. The choice is
+ *             then by c = p + choice, where such a bias is given, and among the experts of the
+ *             `groups_used` groups alone whose two largest c have the largest sums (experts stand
+ *             in the order of their groups; of equal sums the first). Weights are p, or
+ *             p / (sum + 1e-20); one that is not a number stays so.
+ *             Weights of either kind are multiplied by `scale` (0 counts as 1).
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
  *
@@ -22,8 +28,11 @@ typedef struct moe_route_args {
     const vt_tensor *x;      /* [tokens, hidden] */
     const vt_tensor *router; /* [experts, hidden] float type */
     const vt_tensor *bias;   /* [experts] float type, or NULL */
+    const vt_tensor *choice; /* [experts] float type, or NULL; of sigmoids alone */
     int32_t k;
-    bool normalise;
+    bool normalise, sigmoid;
+    int32_t groups, groups_used; /* of sigmoids alone; 0: there are none */
+    float scale;
     vt_tensor *expert; /* [tokens, k] int32; -1: padding */
     vt_tensor *weight; /* [tokens, k] fp32 */
 } moe_route_args;

@@ -14,7 +14,8 @@ static bool route_any_supports(const void *args, const vt_target *t, const vt_si
     (void)t, (void)upto;
     const moe_route_args *a = args;
     return !a->bias && a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
-           a->router->dim[0] + a->k <= 8192; /* both are in shared memory */
+           (a->sigmoid ? 2 : 1) * a->router->dim[0] + a->groups + a->k <=
+               8192; /* all are in shared memory */
 }
 
 static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
@@ -22,7 +23,8 @@ static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
     return (cuda_launch){.spec = JIT_SPEC("moe_route_any.cu", "moe_route_any",
                                           {"hidden", (int32_t)a->router->dim[1]},
                                           {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
-                                          {"normalise", a->normalise}),
+                                          {"normalise", a->normalise}, {"sigmoid", a->sigmoid},
+                                          {"groups", a->groups}, {"groups_used", a->groups_used}),
                          .grid = {(uint32_t)tokens, 1, 1},
                          .threads = 256};
 }
@@ -33,6 +35,8 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0];
     moe_route_params p = {.x = a->x->data,
                           .router = a->router->data,
+                          .choice = a->choice ? a->choice->data : NULL,
+                          .scale = a->scale == 0 ? 1 : a->scale,
                           .expert = a->expert->data,
                           .weight = a->weight->data,
                           .n_real = lane->plan,

@@ -17,12 +17,14 @@ typedef struct moe_tile {
 typedef struct moe_route_params {
     const uint16_t *x;
     const float *router;
+    const float *choice; /* moe_route_any.cu: [EXPERTS], or NULL */
     int32_t *expert;
     float *weight;
     const int32_t *n_real; /* tokens beyond are padding */
     float *logits;         /* moe_route.cu: [tokens, EXPERTS] */
     uint32_t *tickets;     /* moe_route.cu: one for each block of tokens */
     int32_t x_stride, n_tokens;
+    float scale; /* moe_route_any.cu */
 } moe_route_params;
 
 /* moe_group.cu */

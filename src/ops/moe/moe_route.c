@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
@@ -16,7 +17,8 @@ static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
     int64_t tokens = vt_batch_rows(a->x, batch), experts = a->router->dim[0];
     return (vt_cost){
         .read = {.weights = vt_batch_bytes(a->router, batch) +
-                            (a->bias && tokens > 0 ? vt_tensor_bytes(a->bias) : 0),
+                            (a->bias && tokens > 0 ? vt_tensor_bytes(a->bias) : 0) +
+                            (a->choice && tokens > 0 ? vt_tensor_bytes(a->choice) : 0),
                  .activations = vt_batch_bytes(a->x, batch)},
         .write = {.activations = tokens * a->k * 8},
         .flops = {.fp32 = tokens * experts *
@@ -24,53 +26,93 @@ static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
     };
 }
 
-/* Chooses k experts of one token by their logits; NaN counts as -infinity. An expert that is taken
- * is marked in `taken`, so no expert is chosen twice. */
-static void reference_token(const moe_route_args *a, int64_t t, double *logit, bool *taken)
+/* Scratch of one token's choice. */
+typedef struct reference_state {
+    double *p, *key; /* [experts] the weight, and what is compared: NaN counts as -infinity */
+    double *group;   /* [experts] a group's sum of its two largest keys; only so many are used */
+    bool *taken;     /* [experts] */
+} reference_state;
+
+static void reference_scores(const moe_route_args *a, int64_t t, const reference_state *s)
 {
     int32_t experts = (int32_t)a->router->dim[0];
-    double max = -INFINITY, sum = 0, chosen = 0;
+    double max = -INFINITY, sum = 0;
     for (int32_t e = 0; e < experts; e++) {
-        logit[e] = 0;
-        taken[e] = false;
+        double logit = a->bias ? (double)tensor_get(a->bias, 0, e) : 0;
         for (int64_t i = 0; i < a->router->dim[1]; i++)
-            logit[e] += (double)tensor_get(a->x, t, i) * tensor_get(a->router, e, i);
-        logit[e] += a->bias ? (double)tensor_get(a->bias, 0, e) : 0;
-        max = fmax(max, logit[e]);
+            logit += (double)tensor_get(a->x, t, i) * tensor_get(a->router, e, i);
+        s->p[e] = logit;
+        s->key[e] = a->sigmoid ? 1 / (1 + exp(-logit)) : logit;
+        s->key[e] += a->choice ? (double)tensor_get(a->choice, 0, e) : 0;
+        s->key[e] = isnan(s->key[e]) ? -INFINITY : s->key[e];
+        max = fmax(max, logit);
     }
-    for (int32_t e = 0; e < experts; e++) {
-        sum += exp(logit[e] - max);
-        logit[e] = isnan(logit[e]) ? -INFINITY : logit[e];
-    }
+    for (int32_t e = 0; e < experts; e++)
+        sum += exp(s->p[e] - max);
+    for (int32_t e = 0; e < experts; e++)
+        s->p[e] = a->sigmoid ? 1 / (1 + exp(-s->p[e])) : exp(s->p[e] - max) / sum;
+}
+
+/* Returns the place of the largest of n keys that are not taken, the first of equal ones, and marks
+ * it as taken. */
+static int32_t reference_best(const double *key, int32_t n, bool *taken)
+{
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; i++)
+        if (!taken[i] && (best < 0 || key[i] > key[best]))
+            best = i;
+    taken[best] = true;
+    return best;
+}
+
+/* Makes the keys of all experts outside of the best groups -infinity. */
+static void reference_groups(const moe_route_args *a, const reference_state *s)
+{
+    int32_t experts = (int32_t)a->router->dim[0], size = experts / a->groups;
+    memset(s->taken, 0, (size_t)experts);
+    for (int32_t g = 0; g < a->groups; g++)
+        s->group[g] =
+            s->key[g * size + reference_best(s->key + g * size, size, s->taken + g * size)] +
+            s->key[g * size + reference_best(s->key + g * size, size, s->taken + g * size)];
+    memset(s->taken, 0, (size_t)experts);
+    for (int32_t i = 0; i < a->groups_used; i++)
+        reference_best(s->group, a->groups, s->taken);
+    for (int32_t e = 0; e < experts; e++)
+        s->key[e] = s->taken[e / size] ? s->key[e] : -INFINITY;
+}
+
+/* Chooses k experts of one token; no expert is chosen twice. */
+static void reference_token(const moe_route_args *a, int64_t t, const reference_state *s)
+{
+    int32_t experts = (int32_t)a->router->dim[0];
     int32_t *expert = (int32_t *)a->expert->data + t * a->expert->row_stride;
+    double chosen = a->sigmoid ? 1e-20 : 0, scale = a->scale == 0 ? 1 : (double)a->scale;
+    reference_scores(a, t, s);
+    if (a->groups)
+        reference_groups(a, s);
+    memset(s->taken, 0, (size_t)experts);
     for (int32_t j = 0; j < a->k; j++) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < experts; e++)
-            if (!taken[e] && (best < 0 || logit[e] > logit[best]))
-                best = e;
-        expert[j] = best;
-        taken[best] = true;
-        double p = exp(logit[best] - max) / sum;
-        chosen += p;
-        tensor_set(a->weight, t, j, (float)p);
+        expert[j] = reference_best(s->key, experts, s->taken);
+        chosen += s->p[expert[j]];
     }
-    for (int32_t j = 0; a->normalise && j < a->k; j++)
-        tensor_set(a->weight, t, j, (float)(tensor_get(a->weight, t, j) / chosen));
+    for (int32_t j = 0; j < a->k; j++)
+        tensor_set(a->weight, t, j, (float)(s->p[expert[j]] * scale / (a->normalise ? chosen : 1)));
 }
 
 static void moe_route_reference(const void *args)
 {
     const moe_route_args *a = args;
-    size_t experts = (size_t)a->router->dim[0];
-    double *logit = malloc(experts * sizeof *logit);
-    bool *taken = malloc(experts * sizeof *taken);
-    for (int64_t t = 0; logit && taken && t < a->x->dim[0]; t++)
-        reference_token(a, t, logit, taken);
+    size_t n = (size_t)a->router->dim[0];
+    double *numbers = malloc(3 * n * sizeof *numbers);
+    bool *taken = malloc(n * sizeof *taken);
+    reference_state s = {numbers, numbers + n, numbers + 2 * n, taken};
+    for (int64_t t = 0; numbers && taken && t < a->x->dim[0]; t++)
+        reference_token(a, t, &s);
     free(taken);
-    free(logit);
+    free(numbers);
 }
 
-enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE, BIAS };
+enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE, BIAS, SIGMOID, CHOICE, GROUPS, KEPT, SCALE };
 
 static const vt_field moe_route_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -80,13 +122,27 @@ static const vt_field moe_route_fields[] = {
     [NORMALISE] = {"normalise", 1, false, 1, .zero = true},
     [TYPE] = {"type", VT_F32, true},
     [BIAS] = {"bias", 0, false, 1},
+    [SIGMOID] = {"sigmoid", 0, false, 1},
+    [CHOICE] = {"choice", 0, false, 1},
+    [GROUPS] = {"groups", 0, false, 4096},
+    [KEPT] = {"kept", 0, false, 4096},
+    [SCALE] = {"scaled", 0, false, 1},
 };
 
 static const char *moe_route_refuses(const vt_case *c)
 {
-    if (c->p[TYPE] > VT_BF16)
+    const int64_t *p = c->p;
+    if (p[TYPE] > VT_BF16)
         return "type: the router is f32, f16 or bf16";
-    return c->p[USED] > c->p[EXPERTS] ? "k: at most as many as experts" : NULL;
+    if ((p[CHOICE] || p[GROUPS]) && !p[SIGMOID])
+        return "choice, groups: of sigmoids alone";
+    if (p[GROUPS] && (p[EXPERTS] % p[GROUPS] != 0 || p[EXPERTS] / p[GROUPS] < 2))
+        return "groups: of two experts or more each";
+    if (p[GROUPS] ? p[KEPT] < 1 || p[KEPT] > p[GROUPS] : p[KEPT] != 0)
+        return "kept: at least one group, at most all of them";
+    if (p[GROUPS] && p[USED] > p[EXPERTS] / p[GROUPS] * p[KEPT])
+        return "k: at most as many as experts of the groups that are kept";
+    return p[USED] > p[EXPERTS] ? "k: at most as many as experts" : NULL;
 }
 
 /* `type` is that of the router. */
@@ -98,6 +154,10 @@ static const char *const moe_route_cases[] = {
     "tokens=4 hidden=64 experts=1 k=1 normalise=0",
     "tokens=9 hidden=96 experts=32 k=4 bias=1",
     "tokens=5 hidden=33 experts=7 k=3 normalise=0 type=bf16 bias=1",
+    "tokens=9 hidden=96 experts=32 k=4 sigmoid=1 choice=1 scaled=1",
+    "tokens=6 hidden=40 experts=5 k=3 sigmoid=1 normalise=0 bias=1",
+    "tokens=17 hidden=64 experts=24 k=5 sigmoid=1 choice=1 groups=6 kept=2 scaled=1",
+    "tokens=5 hidden=33 experts=70 k=9 sigmoid=1 choice=1 groups=35 kept=20 normalise=0",
     NULL,
 };
 
@@ -112,13 +172,20 @@ static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
         2 / sqrtf((float)c->p[HIDDEN]), &seed);
     vt_tensor *bias = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], c->p[EXPERTS]),
                                 0, 1, &seed);
-    if (!a || !x || !router || !bias)
+    vt_tensor *choice = case_fill(arena, case_tensor_1d(arena, VT_F32, c->p[EXPERTS]), 0, 0.3f,
+                                  &seed);
+    if (!a || !x || !router || !bias || !choice)
         return NULL;
     *a = (moe_route_args){.x = x,
                           .router = router,
                           .bias = c->p[BIAS] ? bias : NULL,
+                          .choice = c->p[CHOICE] ? choice : NULL,
                           .k = (int32_t)c->p[USED],
                           .normalise = c->p[NORMALISE] != 0,
+                          .sigmoid = c->p[SIGMOID] != 0,
+                          .groups = (int32_t)c->p[GROUPS],
+                          .groups_used = (int32_t)c->p[KEPT],
+                          .scale = c->p[SCALE] ? 2.5f : 0,
                           .expert = case_tensor_2d(arena, VT_I32, c->p[TOKENS], c->p[USED]),
                           .weight = case_tensor_2d(arena, VT_F32, c->p[TOKENS], c->p[USED])};
     outputs[0] = a->expert;
@@ -139,6 +206,11 @@ static void moe_route_shape(const void *args, const vt_batch *batch, int64_t mos
     p[NORMALISE] = a->normalise;
     p[TYPE] = a->router->dtype;
     p[BIAS] = a->bias != NULL;
+    p[SIGMOID] = a->sigmoid;
+    p[CHOICE] = a->choice != NULL;
+    p[GROUPS] = a->groups;
+    p[KEPT] = a->groups_used;
+    p[SCALE] = a->scale != 0 && a->scale != 1;
 }
 
 static const vt_impl *const moe_route_impls[] = {
@@ -152,6 +224,7 @@ static const vt_operand moe_route_operands[] = {
     {"x", offsetof(moe_route_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
     {"router", offsetof(moe_route_args, router), VT_OPERAND_F32, true, false, 0},
     {"bias", offsetof(moe_route_args, bias), VT_OPERAND_F32, true, false, 0},
+    {"choice", offsetof(moe_route_args, choice), VT_OPERAND_F32, true, false, 0},
     {"expert", offsetof(moe_route_args, expert), VT_OPERAND_INT, false, true, 0},
     {"weight", offsetof(moe_route_args, weight), VT_OPERAND_F32, false, true, 0},
 };

@@ -52,20 +52,29 @@ static void route_block(const moe_route_args *a, int64_t t0, int64_t tokens, int
             route_tile(1, 1, a->x, t, a->router, e, logits);
 }
 
-/* Returns true if expert e comes after `last` in the order of choice: falling logits, equal ones in
- * rising order of index. last < 0: nothing is chosen yet. */
-static bool comes_after(const float *logits, int32_t e, int32_t last)
+/* Returns true if e comes after `last` in the order of choice: falling keys, equal ones in rising
+ * order of index. last < 0: nothing is chosen yet. */
+static bool comes_after(const float *key, int32_t e, int32_t last)
 {
-    return last < 0 || logits[e] < logits[last] || (logits[e] == logits[last] && e > last);
+    return last < 0 || key[e] < key[last] || (key[e] == key[last] && e > last);
+}
+
+/* Returns the best of n keys after `last`; there is one. */
+static int32_t next_best(const float *key, int32_t n, int32_t last)
+{
+    int32_t best = -1;
+    for (int32_t e = 0; e < n; e++)
+        if (comes_after(key, e, last) && (best < 0 || key[e] > key[best]))
+            best = e;
+    return best;
 }
 
 /* The k largest logits, falling; equal ones in rising order of index. NaN counts as -infinity, so a
  * token's experts are different ones whatever the logits are (moe_linear relies on it); all weights
  * are NaN then, because the sum is. logits are overwritten. */
-static void choose_experts(float *logits, int32_t n, int32_t k, bool normalise, int32_t *expert,
-                           float *weight)
+static void choose_by_softmax(float *logits, int32_t n, int32_t k, int32_t *expert, float *weight)
 {
-    float max = -INFINITY, sum = 0, chosen = 0;
+    float max = -INFINITY, sum = 0;
     for (int32_t e = 0; e < n; e++)
         max = logits[e] > max ? logits[e] : max;
     for (int32_t e = 0; e < n; e++) {
@@ -73,16 +82,64 @@ static void choose_experts(float *logits, int32_t n, int32_t k, bool normalise, 
         logits[e] = isnan(logits[e]) ? -INFINITY : logits[e];
     }
     for (int32_t j = 0, last = -1; j < k; j++) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < n; e++)
-            if (comes_after(logits, e, last) && (best < 0 || logits[e] > logits[best]))
-                best = e;
-        expert[j] = last = best;
-        weight[j] = expf(logits[best] - max) / sum;
-        chosen += weight[j];
+        expert[j] = last = next_best(logits, n, last);
+        weight[j] = expf(logits[last] - max) / sum;
     }
-    for (int32_t j = 0; normalise && j < k; j++)
-        weight[j] /= chosen;
+}
+
+/* Makes the keys of all experts outside of the best groups -infinity. sums: [groups] */
+static void drop_groups(const moe_route_args *a, float *key, float *sums)
+{
+    int32_t size = (int32_t)a->router->dim[0] / a->groups, last = -1;
+    for (int32_t g = 0; g < a->groups; g++) {
+        const float *of = key + (int64_t)g * size;
+        int32_t first = next_best(of, size, -1);
+        sums[g] = of[first] + of[next_best(of, size, first)];
+        sums[g] = isnan(sums[g]) ? -INFINITY : sums[g]; /* infinities of both signs */
+    }
+    for (int32_t i = 0; i < a->groups_used; i++)
+        last = next_best(sums, a->groups, last);
+    for (int32_t g = 0; g < a->groups; g++)
+        for (int32_t i = 0; comes_after(sums, g, last) && i < size; i++)
+            key[(int64_t)g * size + i] = -INFINITY;
+}
+
+/* The same by sigmoids. logits [n] become these; key [n] and sums [groups] are scratch. */
+static void choose_by_sigmoid(const moe_route_args *a, float *logits, float *key, float *sums,
+                              int32_t *expert, float *weight)
+{
+    int32_t n = (int32_t)a->router->dim[0];
+    for (int32_t e = 0; e < n; e++) {
+        logits[e] = 1 / (1 + expf(-logits[e]));
+        key[e] = logits[e] + (a->choice ? tensor_get(a->choice, 0, e) : 0);
+        key[e] = isnan(key[e]) ? -INFINITY : key[e];
+    }
+    if (a->groups)
+        drop_groups(a, key, sums);
+    for (int32_t j = 0, last = -1; j < a->k; j++) {
+        expert[j] = last = next_best(key, n, last);
+        weight[j] = logits[last];
+    }
+}
+
+/* Rescales the weights of a token's k experts. */
+static void finish_weights(const moe_route_args *a, float *weight)
+{
+    float sum = 0;
+    for (int32_t j = 0; j < a->k; j++)
+        sum += weight[j];
+    sum += a->sigmoid ? 1e-20f : 0;
+    for (int32_t j = 0; a->normalise && j < a->k; j++)
+        weight[j] /= sum;
+    for (int32_t j = 0; a->scale != 0 && j < a->k; j++)
+        weight[j] *= a->scale;
+}
+
+/* Floats that a token's choice needs: its logits; and for sigmoids what is compared, and the sums
+ * of groups. */
+static int64_t floats_of(const moe_route_args *a)
+{
+    return a->router->dim[0] * (a->sigmoid ? 2 : 1) + a->groups;
 }
 
 static vt_status moe_route_run(const void *args, const vt_lane *lane)
@@ -91,7 +148,8 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     int64_t experts = a->router->dim[0], tokens = a->x->dim[0];
     int64_t e_blocks = vt_ceil_div(experts, ROUTE_EXPERTS), t_block = 8 * ROUTE_TOKENS;
     int64_t t_blocks = vt_ceil_div(tokens, t_block), begin, end;
-    float *logits = lane->workspace; /* [tokens, experts] */
+    float *logits = lane->workspace; /* [tokens, experts], then scratch of every token */
+    float *scratch = logits + tokens * experts;
     vt_lane_share(lane, t_blocks * e_blocks, 1, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t t0 = unit / e_blocks * t_block, e0 = unit % e_blocks * ROUTE_EXPERTS;
@@ -103,9 +161,15 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     for (int64_t t = begin; t < end; t++) {
         for (int64_t e = 0; a->bias && e < experts; e++)
             logits[t * experts + e] += tensor_get(a->bias, 0, e);
-        choose_experts(logits + t * experts, (int32_t)experts, a->k, a->normalise,
-                       (int32_t *)a->expert->data + t * a->expert->row_stride,
-                       row_f32(a->weight, t));
+        float *of = logits + t * experts, *weight = row_f32(a->weight, t);
+        int32_t *expert = (int32_t *)a->expert->data + t * a->expert->row_stride;
+        if (a->sigmoid) {
+            float *key = scratch + t * (experts + a->groups);
+            choose_by_sigmoid(a, of, key, key + experts, expert, weight);
+        } else {
+            choose_by_softmax(of, (int32_t)experts, a->k, expert, weight);
+        }
+        finish_weights(a, weight);
     }
     return VT_OK;
 }
@@ -114,7 +178,7 @@ static size_t moe_route_workspace(const void *args, const vt_target *t)
 {
     const vt_limits *limits = &t->limits;
     const moe_route_args *a = args;
-    return (size_t)limits->max_tokens * (size_t)a->router->dim[0] * sizeof(float);
+    return (size_t)limits->max_tokens * (size_t)floats_of(a) * sizeof(float);
 }
 
 static bool moe_route_supports(const void *args, const vt_target *t, const vt_size *upto)

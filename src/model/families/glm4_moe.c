@@ -1,0 +1,140 @@
+/* GLM-4.5, 4.6 and 4.7, and Air: the first layers are dense; in the others a router of sigmoids
+ * chooses experts with a bias for the choice, maybe from some groups of them, and one more is every
+ * token's. Half of each head is rotated. The layers of multi-token prediction are not run. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/assemble.h"
+#include "model/family.h"
+
+static const vt_family_role roles[] = {
+    {VT_ROLE_Q_NORM, VT_NEED_NOT, NULL, NULL},
+    {VT_ROLE_K_NORM, VT_NEED_NOT, NULL, NULL},
+    {VT_ROLE_FFN_NORM, VT_NEED_ALWAYS, "post_attention_norm.weight", NULL},
+    {VT_ROLE_ROUTER_CHOICE, VT_NEED_ALWAYS, NULL, NULL},
+    {VT_ROLE_SHARED_GATE, VT_NEED_ALWAYS, NULL, "mlp.shared_experts.gate_proj.weight"},
+    {VT_ROLE_SHARED_UP, VT_NEED_ALWAYS, NULL, "mlp.shared_experts.up_proj.weight"},
+    {VT_ROLE_SHARED_DOWN, VT_NEED_ALWAYS, NULL, "mlp.shared_experts.down_proj.weight"},
+};
+
+/* From the models' published config.json. */
+static const vt_family_shape shapes[] = {
+    {.name = "glm-4.5-air",
+     .n_layers = 46,
+     .hidden = 4096,
+     .n_heads = 96,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .rope_dims = 64,
+     .ffn = 10944,
+     .vocab = 151552,
+     .max_context = 131072,
+     .rope_base = 1e6,
+     .eps = 1e-5f,
+     .n_experts = 128,
+     .n_experts_used = 8,
+     .expert_ffn = 1408,
+     .shared_ffn = 1408,
+     .first_dense = 1,
+     .route_sigmoid = true,
+     .route_scale = 1},
+    {.name = NULL},
+};
+
+/* Sets what both kinds of files say. `groups` of 1 is the same as none. */
+static vt_status set_up(vt_model *m, int32_t dense, int32_t shared, double scale, vt_err *err)
+{
+    vt_arch *a = &m->arch;
+    if (dense < 0 || dense > a->n_layers)
+        return vt_fail(err, VT_ERR_MODEL, "%s: %d of %d layers are dense", m->path, dense,
+                       a->n_layers);
+    if (shared < 1 || (int64_t)shared * a->expert_ffn > INT32_MAX)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: %d shared experts are not supported (1 or more are)", m->path, shared);
+    for (int32_t i = 0; i < dense; i++)
+        m->layer[i].ffn = VT_BLOCK_FFN;
+    a->shared_ffn = shared * a->expert_ffn;
+    a->route_sigmoid = true;
+    a->route_scale = (float)scale;
+    if (a->expert_groups == 1)
+        a->expert_groups = a->expert_groups_used = 0;
+    return VT_OK;
+}
+
+/* The number of layers counts those of multi-token prediction. */
+static vt_status from_gguf(gguf_reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    int32_t dense = 0, shared = 0, gating = 2, mtp = 0;
+    double scale = 1;
+    TRY(gguf_read_i32(r, "expert_count", true, &a->n_experts));
+    TRY(gguf_read_i32(r, "expert_used_count", true, &a->n_experts_used));
+    TRY(gguf_read_i32(r, "expert_feed_forward_length", true, &a->expert_ffn));
+    TRY(gguf_read_i32(r, "expert_shared_count", true, &shared));
+    TRY(gguf_read_i32(r, "leading_dense_block_count", false, &dense));
+    TRY(gguf_read_i32(r, "expert_group_count", false, &a->expert_groups));
+    TRY(gguf_read_i32(r, "expert_group_used_count", false, &a->expert_groups_used));
+    TRY(gguf_get_bool(r->file, gguf_reader_key(r, "expert_weights_norm"), false, &a->norm_topk,
+                      r->err));
+    TRY(gguf_read_factor(r, "expert_weights_scale", &scale));
+    TRY(gguf_read_i32(r, "nextn_predict_layers", false, &mtp));
+    if (mtp >= a->n_layers)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d; the file has %d layers", r->m->path,
+                       r->key, mtp, a->n_layers);
+    a->n_layers -= mtp;
+    TRY(gguf_read_i32(r, "expert_gating_func", false, &gating));
+    if (gating != 2)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED, "%s: %s is %d; 2, sigmoids, is supported for %s",
+                       r->m->path, r->key, gating, r->family->gguf);
+    return set_up(r->m, dense, shared, scale, r->err);
+}
+
+static vt_status from_config(hf_reader *c)
+{
+    vt_arch *a = &c->m->arch;
+    int32_t dense = 1, shared = 1;
+    double scale = 1, eps = 1e-5;
+    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
+    a->norm_eps = (float)eps;
+    a->norm_topk = true;
+    c->extra->o_bias = false; /* whatever attention_bias says */
+    TRY(hf_read_bool(c, "use_qk_norm", &c->extra->qk_norm));
+    TRY(hf_read_i32(c, "n_routed_experts", true, &a->n_experts));
+    TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
+    TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
+    TRY(hf_read_i32(c, "n_shared_experts", false, &shared));
+    TRY(hf_read_i32(c, "first_k_dense_replace", false, &dense));
+    TRY(hf_read_i32(c, "n_group", false, &a->expert_groups));
+    TRY(hf_read_i32(c, "topk_group", false, &a->expert_groups_used));
+    TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
+    TRY(hf_read_factor(c, "routed_scaling_factor", &scale));
+    return set_up(c->m, dense, shared, scale, c->err);
+}
+
+/* Returns true for the tensors of layers behind the last one. */
+static bool skips(const vt_model *m, const char *tensor)
+{
+    static const char *const begins[] = {"model.layers.", "blk."};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        size_t n = strlen(begins[i]);
+        char *end;
+        if (strncmp(tensor, begins[i], n) != 0)
+            continue;
+        long layer = strtol(tensor + n, &end, 10);
+        return *end == '.' && layer >= m->arch.n_layers;
+    }
+    return false;
+}
+
+const vt_family vt_family_glm4_moe = {.name = "glm4_moe",
+                                      .gguf = "glm4moe",
+                                      .hf = "glm4_moe",
+                                      .roles = roles,
+                                      .n_roles = sizeof roles / sizeof *roles,
+                                      .shapes = shapes,
+                                      .experts = true,
+                                      .rope_partial = 0.5,
+                                      .skips = skips,
+                                      .skipped = "multi-token prediction",
+                                      .from_gguf = from_gguf,
+                                      .from_config = from_config};

@@ -76,9 +76,13 @@ CLI_SRC := $(filter src/cli/%,$(SRC))
 SERVER_SRC := $(filter src/server/% src/load/% src/lab/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
+plain = $(filter-out -fsanitize% -fno-sanitize%,$1)
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o) $(B)/gen/story_page.o
 CLI_OBJ := $(call obj,$(CLI_SRC))
 SERVER_OBJ := $(call obj,$(SERVER_SRC))
+# The sanitized program's linears run plain: instrumented they are seven times as slow, and every test of the command line
+# runs a model. The unit programs, which try linears over odd shapes, link the instrumented ones.
+PLAIN := $(if $(filter asan,$(CONFIG)),$(patsubst %.c,$(B)/plain/%.o,$(filter src/ops/linear/% src/device/roofs/%,$(SRC))))
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
@@ -107,7 +111,7 @@ $(B)/libvitrine.a: $(LIB_OBJ)
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
 	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
-$(B)/vitrine: $(CLI_OBJ) $(B)/libserver.a $(B)/libvitrine_internal.a
+$(B)/vitrine: $(CLI_OBJ) $(PLAIN) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@echo "  link   $@"
 	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(SERVER_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
@@ -116,10 +120,15 @@ ifeq ($(ARCH),aarch64)
 $(B)/src/ops/comm_bench.o: CFLAGS_ALL += -fno-tree-loop-vectorize
 endif
 
+isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))$(if $(filter %linear_neon.c,$1),$(ISA_neon))
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $<"
-	@$(CC) $(CFLAGS_ALL) $(if $(filter %_avx2.c,$<),$(ISA_avx2))$(if $(filter %_avx512.c,$<),$(ISA_avx512))$(if $(filter %_amx.c,$<),$(ISA_amx))$(if $(filter %linear_neon.c,$<),$(ISA_neon)) -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) $(call isa,$<) -c -o $@ $<
+$(B)/plain/%.o: %.c Makefile | $(B)/gen/version.h
+	@mkdir -p $(@D)
+	@echo "  cc     $< (plain)"
+	@$(CC) $(call plain,$(CFLAGS_ALL)) -O2 $(call isa,$<) -c -o $@ $<
 
 # The commit, for benchmarks' JSON. In a worktree .git is a file, so git tells where HEAD and its log are.
 $(B)/gen/version.h: $(wildcard $(shell git rev-parse --git-path HEAD --git-path logs/HEAD 2>/dev/null))
@@ -175,35 +184,46 @@ examples: $(EXAMPLES)
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2
-# The emulator is g++'s. In a build of clang it has no sanitizer: a program cannot hold the runtimes of both compilers.
-NOT_EMULATED := $(if $(findstring clang,$(CC)),-fsanitize=% -fno-sanitize%,-fsanitize=thread%)
+# It has no sanitizer: its fibers are several times as slow with one, and what the host does is checked all the same. The one in
+# build/asan/checked is g++'s with ASan, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
-  -ftls-model=initial-exec \
-  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(filter-out $(NOT_EMULATED),$(OPT_$(CONFIG)))) $(CXXFLAGS)
+  -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(OPT_$(CONFIG))) $(CXXFLAGS)
+checked = $(patsubst $(B)/%,$(B)/checked/%,$1)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
-.PHONY: emulator
+.PHONY: emulator checked-emulator
 emulator: $(EMULATOR)
+checked-emulator: $(call checked,$(EMULATOR))
 $(B)/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	@echo "  c++    $<"
+	@$(CXX) $(call plain,$(CXXFLAGS_ALL)) -c -o $@ $<
+$(B)/checked/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	@echo "  c++    $< (checked)"
 	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
 # Cubins in a cache are of one emulator: the sum is in NVRTC's version, and so in their files' names.
 NVRTC_SRC := $(sort $(wildcard tests/emulator/nvrtc*.cc))
 NVRTC_OBJ := $(patsubst %.cc,$(B)/%.o,$(NVRTC_SRC))
 EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h $(NVRTC_SRC)
-$(B)/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
-$(B)/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
+$(B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
+$(B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
-	@mkdir -p $(@D)
-	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out $(NOT_EMULATED),$(LDFLAGS_ALL)) -o $@ $^ -ldl
 $(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
-	@mkdir -p $(@D) && rm -rf build/emulator-cache # of kernels that another emulator made
-	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out $(NOT_EMULATED),$(LDFLAGS_ALL)) -o $@ $^ -ldl
+$(B)/checked/emulator/libcuda.so.1: $(call checked,$(EMULATOR_OBJ))
+$(B)/checked/emulator/libnvrtc.so.13: $(call checked,$(NVRTC_OBJ))
+$(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13:
+	@mkdir -p $(@D)
+	@$(CXX) -shared -Wl,-soname,$(@F) $(call plain,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+$(B)/checked/emulator/libcuda.so.1 $(B)/checked/emulator/libnvrtc.so.13:
+	@mkdir -p $(@D)
+	@$(CXX) -shared -Wl,-soname,$(@F) $(LDFLAGS_ALL) -o $@ $^ -ldl
+$(B)/checked/emulator/%: $(B)/emulator/%
+	@mkdir -p $(@D) && cp -f $< $@
 
 $(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cuda/cublaslt_api.h $(B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
-	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
+	@$(CC) -std=gnu17 -O3 -Wno-psabi -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
 $(B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
@@ -241,7 +261,7 @@ test:
 test-all:
 	@tools/setup sanitize
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs emulator
-	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity checked-emulator
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
@@ -344,7 +364,7 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(PLAIN:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)

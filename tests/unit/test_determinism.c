@@ -58,7 +58,7 @@ enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOP
 #ifdef VT_SANITIZE
 enum { ENGINES = 2, SCHEDULES = 6 };
 #else
-enum { ENGINES = 6, SCHEDULES = 42 };
+enum { ENGINES = 6, SCHEDULES = 20 };
 #endif
 
 typedef struct outcome {

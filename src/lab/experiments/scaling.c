@@ -1,26 +1,35 @@
 /* Experiment 5: the same load on each configuration of devices.
  *
- *   single       measured
- *   2_p2p        two devices, the fast link (NVLink, peer to peer)
- *   2_host       two devices, sums staged through the host
- *   4            four devices
- *   2_cpu        two ranks of one CPU
+ *   single       one device
+ *   2_p2p        two GPUs that read each other's memory (NVLink or PCIe)
+ *   2_host       two GPUs, sums staged through the host: no engine does that
+ *   4            four GPUs
+ *   2_cpu        two ranks of one CPU, on the threads that the single one has
  *
- * Ranks do not exist yet, so the other four are named as missing, with what their bytes promise. */
+ * Each is a server of its own with --tp N. One that this machine cannot start is named as missing
+ * with the reason. */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/err.h"
+#include "device/choose.h"
 #include "lab/experiments/experiments.h"
 
-static void tell_missing(lab *l)
-{
-    static const char *const why = "tensor parallelism (--tp) is not there yet";
-    lab_missing(l, "pairs", "%s; its file will be tp_2_p2p.json", why);
-    lab_missing(l, "host", "%s; its file will be tp_2_host.json", why);
-    lab_missing(l, "four", "%s; its file will be tp_4.json", why);
-    lab_missing(l, "cpu_ranks", "%s; its file will be tp_2_cpu.json", why);
-}
+/* The figures of one device, which the others are held against. */
+typedef struct single {
+    double tokens_per_s, wall_s, noise;
+} single;
+
+typedef struct setup {
+    const char *key, *name, *file, *log;
+    int32_t ranks;
+    bool gpu;
+} setup;
+
+static const setup setups[] = {
+    {"pairs", "2_p2p: two GPUs", "tp_2_p2p.json", "server_2_p2p.log", 2, true},
+    {"four", "4: four GPUs", "tp_4.json", "server_4.log", 4, true},
+    {"cpu_ranks", "2_cpu: two ranks of one CPU", "tp_2_cpu.json", "server_2_cpu.log", 2, false}};
 
 /* A rank of N reads 1/N of the weights and of K and V; sums between ranks come on top. */
 static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double tokens)
@@ -35,16 +44,6 @@ static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double 
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
         lab_cells(l, "%f|%f B|%f s|%f ratio", (double)ranks[i], bytes / ranks[i],
                   bytes / ranks[i] / roof, (double)ranks[i]);
-    lab_turn(l, &(lab_knob){.name = "two ranks",
-                            .where = "--tp 2",
-                            .what = "the same load on two devices",
-                            .gain = 2,
-                            .before_s = NAN,
-                            .before_noise = NAN,
-                            .after_s = NAN,
-                            .after_noise = NAN,
-                            .why = "--tp with several ranks is not there yet; 'vitrine lab sglang "
-                                   "06' computes what the sums between ranks would cost"});
 }
 
 static const char gap[] = "time between two tokens on one device";
@@ -58,6 +57,90 @@ static void tell_single(lab *l, const lab_answers *a)
               a->sum.output_tokens_per_s, 1.0);
     lab_outcome(l, gap, step_s, false);
 }
+
+/* ---- several ranks ---- */
+
+/* The first two ranks that run are the knob's other side; NULL: none ran, because of `why`. */
+static void turn_two(lab *l, const single *one, const lab_answers *two, const char *why)
+{
+    bool gpu = l->ordinal >= 0;
+    lab_turn(l, &(lab_knob){.name = "two ranks",
+                            .where = "--tp 2",
+                            .what = gpu ? "the same load on two GPUs"
+                                        : "the same load on two ranks of this CPU",
+                            .gain = gpu ? 2 : 1,
+                            .before_s = two ? one->wall_s : NAN,
+                            .before_noise = two ? one->noise : NAN,
+                            .after_s = two ? two->sum.wall_s : NAN,
+                            .after_noise = two ? lab_answers_noise(two) : NAN,
+                            .why = !two  ? why
+                                   : gpu ? "each rank reads half of the weights and of K and V; "
+                                           "sums, launches and the host's work are not divided"
+                                         : "ranks of one CPU share its cores and its memory: the "
+                                           "bytes are the same, and sums come on top"});
+}
+
+static vt_status tell_ranks(lab *l, const setup *c, const lab_load *load, const single *one,
+                            const lab_answers *a, vt_err *err)
+{
+    double ratio = a->sum.output_tokens_per_s / one->tokens_per_s;
+    lab_cells(l, "%s|%f tokens/s|%f ratio", c->name, a->sum.output_tokens_per_s, ratio);
+    lab_item(l, c->key, "%d ranks: %f tokens/s, %f ratio of one; %f s between two tokens, %s",
+             c->ranks, a->sum.output_tokens_per_s, ratio, a->sum.itl.p50, c->file);
+    if (c->ranks == 2)
+        turn_two(l, one, a, NULL);
+    json_t *file = lab_summary_json(load, &a->sum);
+    vt_status status = lab_write_json(l, c->file, file, c->name, err);
+    json_decref(file);
+    return status;
+}
+
+/* Starts a server of so many ranks. false: it cannot be, and the item says why. */
+static bool start_ranks(lab *l, const setup *c, lab_server *s)
+{
+    char ranks[8], device[16], why[600];
+    int32_t gpu[8];
+    vt_err err = {0};
+    bool here = c->gpu == (l->ordinal >= 0);
+    vt_device_name(l->ordinal, device, sizeof device);
+    snprintf(ranks, sizeof ranks, "%d", c->ranks);
+    const char *const args[] = {"--tp", ranks, NULL};
+    if (!here)
+        snprintf(why, sizeof why, "the lab runs on %s: --device %s measures it",
+                 c->gpu ? "the CPU" : "a GPU", c->gpu ? "cuda" : "cpu");
+    else if ((c->gpu && vt_device_gpus(device, c->ranks, gpu, &err) != VT_OK) ||
+             lab_server_start_with_log(l, args, c->log, s, &err) != VT_OK)
+        snprintf(why, sizeof why, "%s", err.message);
+    else
+        return true;
+    lab_missing(l, c->key, "%s; its file would be %s", why, c->file);
+    if (here && c->ranks == 2)
+        turn_two(l, NULL, NULL, why);
+    return false;
+}
+
+static vt_status measure_ranks(lab *l, const lab_load *load, const single *one, vt_err *err)
+{
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        lab_server s;
+        lab_answers a;
+        if (!start_ranks(l, &setups[i], &s))
+            continue;
+        vt_status status = lab_load_run(l, &s, load, &a, err);
+        lab_server_stop(&s);
+        if (status == VT_OK) {
+            status = tell_ranks(l, &setups[i], load, one, &a, err);
+            lab_answers_release(&a);
+        }
+        TRY(status);
+    }
+    lab_missing(l, "host",
+                "no engine stages the sums of GPUs through the host's memory; its file "
+                "would be tp_2_host.json");
+    return VT_OK;
+}
+
+/* ---- all ---- */
 
 static vt_status measure(lab *l, const lab_server *s, vt_err *err)
 {
@@ -76,14 +159,16 @@ static vt_status measure(lab *l, const lab_server *s, vt_err *err)
                 VT_SECONDS,
                 "bytes of a decode step of all sequences at the measured memory roof: the least");
     TRY(lab_load_run(l, s, &load, &a, err));
+    single one = {a.sum.output_tokens_per_s, a.sum.wall_s, lab_answers_noise(&a)};
     tell_single(l, &a);
-    tell_promised(l, &m, load.concurrency, tokens);
-    tell_missing(l);
     json_t *file = lab_summary_json(&load, &a.sum);
     vt_status status = lab_write_json(l, "tp_single.json", file, "one device", err);
     json_decref(file);
     lab_answers_release(&a);
-    return status;
+    TRY(status);
+    TRY(measure_ranks(l, &load, &one, err));
+    tell_promised(l, &m, load.concurrency, tokens);
+    return VT_OK;
 }
 
 static vt_status run(lab *l, vt_err *err)
@@ -108,9 +193,9 @@ const lab_def lab_experiment_5 = {
     .alias = {"05_tp_scaling.sh"},
     .items = {{"configurations", "throughput of each configuration of devices", false},
               {"promised", "what the bytes of a step promise for several devices", true},
-              {"pairs", "two devices on the fast link", true},
-              {"host", "two devices through the host", true},
-              {"four", "four devices", true},
+              {"pairs", "two GPUs that read each other's memory", true},
+              {"host", "two GPUs through the host", true},
+              {"four", "four GPUs", true},
               {"cpu_ranks", "two ranks of one CPU", true},
               {"flame", "where the time of the server's steps went, drawn", false},
               {"over_time", "memory and units over time, drawn", true}},

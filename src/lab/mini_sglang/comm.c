@@ -197,18 +197,19 @@ static void turn_ranks(lab *l, const lab_link *m, const lab_kernel *k)
 {
     double b = (double)MAIN_BYTES, reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b),
            small = 16 << 10;
-    lab_turn_missing(l, "direct peer access", "--tp (several ranks are not there yet)",
+    lab_turn_missing(l, "direct peer access", "--tp N",
                      "all-reduce of 8 MiB, 2 ranks, without the copy into a buffer and out of it",
                      (2 * k->least_s + reduce) / reduce,
-                     "one rank has no peer whose memory it could read; expected is the time of "
-                     "both copies that fall away");
-    lab_turn_missing(l, "adaptive NCCL threshold", "--tp (several ranks are not there yet)",
+                     "this lab runs one rank, and 'vitrine bench comm --device cuda' measures "
+                     "several; expected is the time of both copies that fall away");
+    lab_turn_missing(l, "adaptive NCCL threshold", "--tp N",
                      "all-reduce of 16 KiB, 4 ranks: the fastest form in place of a ring",
                      lab_all_reduce_s(m, LAB_RING, 4, small) /
                          fmin(lab_all_reduce_s(m, LAB_RING, 4, small),
                               fmin(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, small),
                                    lab_all_reduce_s(m, LAB_TWO_SHOT, 4, small))),
-                     "one rank sums with nobody; expected is the ring's time over that of the "
+                     "this lab runs one rank, and 'vitrine bench comm --device cuda' measures "
+                     "several beside NCCL; expected is the ring's time over that of the "
                      "form that the item 'threshold' would choose for this size");
 }
 

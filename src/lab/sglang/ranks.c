@@ -8,7 +8,7 @@
  *        rank 1: norm qkv rope attn o ─┘        └─ norm gate+up down ─┘        └─
  *
  * What is predicted: the time of each sum, from its bytes, the measured roof of the link, and the
- * measured cost of a meeting. What is missing until several ranks run: waiting (a rank comes first
+ * measured cost of a meeting. What an engine of one rank cannot show: waiting (a rank comes first
  * and waits for its peer) apart from transfer (bytes under way). */
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static vt_status read_numbers(const char *option, const char *text, long least, 
     return VT_OK;
 }
 
-/* --devices is only checked: engines of several are not there yet. */
+/* --devices is only checked: the lab's engine has one rank. */
 static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
 {
     const char *given = lab_text(l, "ranks"), *devices = lab_text(l, "devices");
@@ -296,10 +296,12 @@ static void tell_hardware(lab *l)
                     "ranks of a CPU have one way to each other, its memory; a "
                     "fast link (NVLink, peer to peer) needs two GPUs");
     }
-    lab_missing(l, "skew", "one rank waits for nobody: --tp with several ranks is not there yet");
+    lab_missing(l, "skew",
+                "the engine of this lab has one rank, which waits for nobody; the story of a "
+                "request over ranks tells it (vitrine run --tp 2 --story)");
     lab_missing(l, "transfer",
-                "no bytes go between ranks yet (--tp is not there); the table of predicted times "
-                "has what is expected");
+                "the engine of this lab has one rank, so no bytes go between ranks; 'vitrine bench "
+                "comm' measures them, and the table of predicted times has what is expected");
 }
 
 /* ---- all ---- */
@@ -356,8 +358,8 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     tell_hardware(l);
     if (lab_text(l, "devices"))
         lab_finding(l, "ranks.missing",
-                    "--devices %.60s: one device runs the lab, because engines "
-                    "of several devices are not there yet",
+                    "--devices %.60s: one device runs this lab; 'vitrine lab experiments 5' "
+                    "measures several",
                     lab_text(l, "devices"));
     return tell_buffers(l, err);
 }

@@ -35,7 +35,10 @@ typedef struct fake {
     story_step *plan;
     int64_t at_ns;
     uint64_t n_step;
-    double busy_1;    /* of worker 1, where it is not that of all; 0: it is */
+    double busy_1;   /* of worker 1, where it is not that of all; 0: it is */
+    double slower_1; /* the share that worker 1's clock is lower by */
+    int32_t n_pages; /* from a disk, a step */
+    bool one_node;
     unsigned counted; /* hardware events that the planted readings have */
 } fake;
 
@@ -69,6 +72,11 @@ static void add_spans(fake *f, uint64_t id, bool prompt, told_step t, double bus
     }
 }
 
+static uint64_t cycles_of(const fake *f, int w, told_step t)
+{
+    return (uint64_t)((double)t.length_ns * 2 * (w ? 1 - f->slower_1 : 1));
+}
+
 static void add_step(fake *f, int32_t q_len, int32_t kv_len, told_step t, double busy)
 {
     uint64_t id = ++f->n_step;
@@ -89,8 +97,9 @@ static void add_step(fake *f, int32_t q_len, int32_t kv_len, told_step t, double
                                      .counted = f->counted & 0xff,
                                      .placed = 1,
                                      .cpu = (unsigned)w * 8 + (id > 20 && w),
-                                     .node = (unsigned)w,
-                                     .count = {(uint64_t)t.length_ns * 2, MS + id, 40}});
+                                     .node = f->one_node ? 0 : (unsigned)w,
+                                     .major_faults = (unsigned)f->n_pages & 0xfffff,
+                                     .count = {cycles_of(f, w, t), MS + id, 40}});
     vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
                                             .begin_ns = f->at_ns,
                                             .end_ns = f->at_ns + t.length_ns,
@@ -381,9 +390,47 @@ static void test_workers_when_one_comes_last_then_ops_name_it(void **state)
                  *op = json_array_get(json_object_get(d, "ops"), 0),
                  *late = json_object_get(op, "straggler");
     assert_true(json_is_null(json_object_get(d, "counters")));
-    NEAR(value(op, "imbalance"), (0.5 + 0.1) / 2);
+    NEAR(value(op, "imbalance"), (0.5 + 0.1) / 2 - 0.1);
     assert_int_equal(value(late, "worker"), 1);
     assert_int_equal(value(late, "calls"), value(late, "of"));
+    json_decref(s);
+}
+
+/* Each rule about workers with a story in which it must speak, and others in which it must not. */
+static void test_workers_when_something_sets_them_apart_then_a_finding_names_it(void **state)
+{
+    fake *f = *state;
+    f->one_node = true;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f);
+    assert_false(has_rule(s, "threads.straggler") || has_rule(s, "numa.apart") ||
+                 has_rule(s, "memory.faults"));
+    json_decref(s);
+    teardown(state);
+    assert_int_equal(setup(state), 0);
+    f = *state;
+    f->busy_1 = 0.95;
+    f->slower_1 = 0.2;
+    f->counted = 1 << VT_COUNT_CYCLES;
+    f->n_pages = 2;
+    tell_steps(f, 40, 0.5, quiet);
+    s = tell(f);
+    const char *text = string(find(json_object_get(s, "findings"), "rule", "threads.straggler"),
+                              "text");
+    assert_non_null(strstr(text, "100 % of the time that workers wait"));
+    assert_non_null(strstr(text, "its CPU ran at 1.60 GHz, those of the others at 2.00 GHz"));
+    assert_true(has_rule(s, "numa.apart"));
+    text = string(find(json_object_get(s, "findings"), "rule", "memory.faults"), "text");
+    assert_non_null(strstr(text, "164 pages came from a disk"));
+    json_decref(s);
+    teardown(state);
+    assert_int_equal(setup(state), 0);
+    f = *state;
+    f->busy_1 = 0.95;
+    tell_steps(f, 40, 0.5, quiet);
+    s = tell(f);
+    text = string(find(json_object_get(s, "findings"), "rule", "threads.straggler"), "text");
+    assert_non_null(strstr(text, "it ran on NUMA node 1, the others on node 0"));
     json_decref(s);
 }
 
@@ -657,6 +704,7 @@ int main(void)
         TEST(test_workers_when_events_are_counted_then_told_of_steps_and_phases),
         TEST(test_workers_when_an_event_is_missing_then_the_others_are_told),
         TEST(test_workers_when_one_comes_last_then_ops_name_it),
+        TEST(test_workers_when_something_sets_them_apart_then_a_finding_names_it),
         TEST(test_machine_when_it_withholds_then_headline_says_so_and_no_op_is_blamed),
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
         TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),

@@ -374,6 +374,7 @@ void story_findings(vt_json *w, const story_input *in, const story_record *r,
     }
     judge_request(f, &phases[STORY_DECODE], t);
     findings_judge_ranks(f, in, r);
+    findings_judge_workers(f, in, r, phases, t);
     findings_judge_more(f, in, phases, &t->more);
     findings_write(f, w);
     free(f);

@@ -42,6 +42,10 @@ void findings_write(findings *f, vt_json *w);
 /* The rules of findings_cut.c. */
 void findings_judge_cuts(findings *f, const phase *p);
 
+/* The rules of findings_workers.c. */
+void findings_judge_workers(findings *f, const story_input *in, const story_record *r,
+                            const phase phases[STORY_PHASES], const story_facts *t);
+
 /* The rules of findings_more.c. */
 void findings_judge_more(findings *f, const story_input *in, const phase phases[STORY_PHASES],
                          const story_more *more);

@@ -313,6 +313,7 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r)
         } else if (c->late >= 0 && wait > 0) {
             lane_wait *to = &r->wait[source * in->n_sources + c->late];
             to->call_s += wait;
+            to->longer_s += wait - (double)c->least_wait_ns * 1e-9;
             to->n_calls++;
         }
     }

@@ -141,8 +141,9 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     o->s += t->s;
     o->early_s += (double)t->early_ns * 1e-9;
     if (t->late >= 0 && t->n_waits > 1) {
-        o->wait_s += (double)t->waits_ns * 1e-9 / t->n_waits;
-        o->late[t->late]++;
+        int64_t longer_ns = t->waits_ns - t->n_waits * t->least_wait_ns;
+        o->wait_s += (double)longer_ns * 1e-9 / t->n_waits;
+        o->late[t->late] += longer_ns > 0;
         o->n_waits++;
     }
     vt_cost_add(&o->cost, &cost);

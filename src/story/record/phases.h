@@ -39,7 +39,7 @@ typedef struct op_sum {
     int32_t n_kernels;
     int32_t n_calls, layer_first, layer_last; /* layers: -1 outside */
     double s;                                 /* device time */
-    double wait_s;                            /* of it, in the mean of the workers, waiting */
+    double wait_s;                            /* of it, waiting for the last worker; their mean */
     int32_t n_waits;                          /* calls that workers met after */
     int32_t *late;                            /* [sources] how often each came last */
     double early_s; /* that their kernels began before the calls before them had ended; stamped */

@@ -97,6 +97,7 @@ typedef struct lane_sum {
 /* How long one source waited for another: in calls, and at the end of steps. */
 typedef struct lane_wait {
     double call_s, end_s;
+    double longer_s; /* of call_s, what it waited longer than the other did itself */
     int32_t n_calls, n_ends;
 } lane_wait;
 

@@ -29,15 +29,6 @@ unsigned story_counted(const story_record *r)
 
 /* ---- workers ---- */
 
-/* Sums over the readings of one worker. */
-typedef struct worker_use {
-    double cpu_s, delay_s, device_s; /* device_s: of the story's steps that they speak of */
-    double switches, minor_faults, major_faults;
-    unsigned counted; /* bits of what every reading knew */
-    double count[VT_COUNTERS];
-    int32_t cpu, node, n_moves; /* at the last reading, -1: not known; changes of the CPU */
-} worker_use;
-
 /* The device time of the chosen steps that a reading speaks of, and of all of them in *all_s. */
 static double spoken_of(const story_record *r, const vt_use_event *e, double *all_s)
 {
@@ -86,12 +77,18 @@ static void put_place(vt_json *w, const char *key, int32_t v)
         vt_json_int(w, key, v);
 }
 
-/* The system's part of a worker's object. */
-static void put_use(vt_json *w, const story_record *r, const story_source *s)
+worker_use story_worker_use(const story_record *r, const story_source *s)
 {
     worker_use u = {.counted = (1u << VT_COUNTERS) - 1, .cpu = -1, .node = -1};
     for (uint64_t i = 0; i < s->n_uses; i++)
         add_reading(r, &s->use[i], &u);
+    return u;
+}
+
+/* The system's part of a worker's object. */
+static void put_use(vt_json *w, const story_record *r, const story_source *s)
+{
+    worker_use u = story_worker_use(r, s);
     bool read = u.device_s > 0;
     put_ms(w, "cpu_ms", read ? u.cpu_s : NAN, measured);
     put_ms(w, "run_delay_ms", read ? u.delay_s : NAN, measured);
@@ -166,7 +163,7 @@ void story_put_counters(vt_json *w, const story_input *in, const story_record *r
 void story_put_imbalance(vt_json *w, const story_input *in, const op_sum *o)
 {
     int32_t most = -1, worker = 0, n_late = 0;
-    double share = o->n_waits > 0 && o->s > 0 ? o->wait_s / o->s : NAN;
+    double share = o->n_waits > 0 && o->s > 0 && !story_on_gpu(in) ? o->wait_s / o->s : NAN;
     vt_json_tagged(w, "imbalance", share, 4, derived);
     for (int32_t k = 0; k < in->n_sources && o->late; k++) {
         if (in->source[k].is.kind != VT_SOURCE_WORKER)

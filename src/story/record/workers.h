@@ -6,6 +6,16 @@
 #include "base/json_write.h"
 #include "story/record/phases.h"
 
+/* Sums over the system's readings of one worker, for the steps of the story. */
+typedef struct worker_use {
+    double cpu_s, delay_s, device_s; /* device_s: of the story's steps that they speak of */
+    double switches, minor_faults, major_faults;
+    unsigned counted; /* bits of what every reading knew */
+    double count[VT_COUNTERS];
+    int32_t cpu, node, n_moves; /* at the last reading, -1: not known; changes of the CPU */
+} worker_use;
+
+worker_use story_worker_use(const story_record *r, const story_source *s);
 /* Writes "threads": one object for each worker. */
 void story_put_threads(vt_json *w, const story_input *in, const story_record *r);
 /* Writes "counters" of a phase: means of its typical steps; null where none were counted. */

@@ -143,6 +143,35 @@ static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(voi
     }
 }
 
+/* A group whose biases are infinite in both directions has no sum, and a NaN is no key. */
+static void
+test_moe_route_of_groups_when_numbers_are_absurd_then_experts_exist_and_differ(void **state)
+{
+    static const vt_case c = {.name = "absurd", .p = {2, 64, 8, 4, 1, VT_F32, 0, 1, 1, 4, 2, 0}};
+    static const float absurd[8] = {INFINITY, -INFINITY, 0, NAN, INFINITY, INFINITY, NAN, NAN};
+    for (const vt_impl *const *impl = moe_route_op.impls; *impl; impl++) {
+        if (!op_may_run(*impl))
+            continue;
+        op_args a;
+        op_args_make(&a, &moe_route_op, &c);
+        const moe_route_args *r = a.args;
+        memcpy(r->choice->data, absurd, sizeof absurd);
+        tensor_set((vt_tensor *)(uintptr_t)r->x, 0, 3, NAN);
+        op_run(&moe_route_op, *impl, &a, *state, 2);
+        for (int t = 0; t < 2; t++) {
+            uint32_t seen = 0;
+            for (int j = 0; j < 4; j++) {
+                int32_t e = ((const int32_t *)r->expert->data)[4 * t + j];
+                assert_in_range(e, 0, 7);
+                seen |= 1u << e;
+                assert_true(isnan(row_f32(r->weight, t)[j]) == (t == 0));
+            }
+            assert_int_equal(__builtin_popcount(seen), 4);
+        }
+        op_args_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +179,8 @@ int main(void)
         cmocka_unit_test(test_moe_token_alone_gives_the_same_bits),
         cmocka_unit_test(test_moe_route_when_logits_are_nan_then_experts_exist_and_differ),
         cmocka_unit_test(test_moe_route_when_experts_are_equal_then_the_lower_one_comes_first),
+        cmocka_unit_test(
+            test_moe_route_of_groups_when_numbers_are_absurd_then_experts_exist_and_differ),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);
 }

@@ -483,7 +483,7 @@ static bool bit(const uint32_t *words, int32_t id) { return words[id / 32] >> id
 
 /* A token is allowed if and only if its bytes, as tokens of one byte, can be taken one after the
  * other. Walks at random through what is allowed. */
-static void check_masks(vt_grammar *g, uint64_t seed)
+static void check_masks(vt_grammar *g, uint64_t draw)
 {
     int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32;
     vt_matcher *m = vt_matcher_new(g, 0);
@@ -512,7 +512,7 @@ static void check_masks(vt_grammar *g, uint64_t seed)
         }
         if (n_allowed == 0)
             break;
-        int32_t next = allowed[vt_random_next(&seed) % (uint64_t)n_allowed];
+        int32_t next = allowed[vt_random_next(&draw) % (uint64_t)n_allowed];
         assert_true(vt_matcher_take(m, next));
     }
     vt_matcher_free(m);
@@ -523,8 +523,8 @@ static void test_mask_when_walking_at_random_then_exactly_what_can_be_taken(void
     (void)state;
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
         vt_grammar *g = compile(examples[i].kind, examples[i].grammar);
-        for (uint64_t seed = 1; seed <= 6; seed++)
-            check_masks(g, seed * 1000 + i);
+        for (uint64_t run = 1; run <= 6; run++)
+            check_masks(g, run * 1000 + i);
         vt_grammar_unref(g);
     }
 }
@@ -533,7 +533,7 @@ static void test_mask_when_walking_at_random_then_exactly_what_can_be_taken(void
 
 /* Takes at random what masks allow, the end only where nothing else is left. True: it has ended, or
  * could, after at most `most` tokens. */
-static bool closes_in_time(vt_grammar *g, int32_t most, uint64_t random)
+static bool closes_in_time(vt_grammar *g, int32_t most, uint64_t draw)
 {
     int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32;
     vt_matcher *m = vt_matcher_new(g, most);
@@ -545,7 +545,7 @@ static bool closes_in_time(vt_grammar *g, int32_t most, uint64_t random)
         for (int32_t id = 0; id < n; id++)
             if (bit(words, id))
                 allowed[n_allowed++] = id;
-        int32_t id = allowed[vt_random_next(&random) % (uint64_t)n_allowed];
+        int32_t id = allowed[vt_random_next(&draw) % (uint64_t)n_allowed];
         if (id == n - 1 && n_allowed > 1)
             id = allowed[0];
         ended = id == n - 1;
@@ -573,11 +573,11 @@ static void test_answer_when_tokens_run_out_then_it_has_been_closed(void **state
         "\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"integer\"}}},\"required\":[\"a\","
         "\"b\"],\"additionalProperties\":false}"};
     enum { N = sizeof schema / sizeof *schema };
-    for (uint64_t seed = 1; seed <= 900; seed++) {
-        vt_grammar *g = compile(VT_GRAMMAR_JSON_SCHEMA, schema[seed % N]);
-        int32_t most = 40 + (int32_t)(seed % 37);
-        if (!closes_in_time(g, most, seed))
-            fail_msg("schema %d: still open after %d tokens", (int)(seed % N), most);
+    for (uint64_t run = 1; run <= 900; run++) {
+        vt_grammar *g = compile(VT_GRAMMAR_JSON_SCHEMA, schema[run % N]);
+        int32_t most = 40 + (int32_t)(run % 37);
+        if (!closes_in_time(g, most, run))
+            fail_msg("schema %d: still open after %d tokens", (int)(run % N), most);
         vt_grammar_unref(g);
     }
 }

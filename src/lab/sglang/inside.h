@@ -77,7 +77,7 @@ double sglang_of_roof(const json_t *op);
  * cause. */
 typedef struct sglang_gap {
     double at_ms, ms; /* ms 0: there is none */
-    char why[160];
+    char why[512];
 } sglang_gap;
 /* The gap between event i of the story's timeline and those before it, if it is long enough for the
  * sum of a timeline to miss it. */

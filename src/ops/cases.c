@@ -142,6 +142,17 @@ bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state)
     return true;
 }
 
+const int32_t *const *case_rows(vt_arena *arena, int64_t rows, int64_t tokens)
+{
+    int32_t *row = rows ? vt_arena_alloc(arena, (size_t)rows, sizeof *row) : NULL;
+    const int32_t **index = row ? vt_arena_alloc(arena, 1, sizeof *index) : NULL;
+    for (int64_t i = 0; index && i < rows; i++)
+        row[i] = (int32_t)((i + 1) * tokens / rows - 1);
+    if (index)
+        *index = row;
+    return index;
+}
+
 int64_t case_scales_of(const vt_weight *w)
 {
     if (w->dtype != VT_FP8_E4M3 || !w->scale[0])

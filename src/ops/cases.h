@@ -58,6 +58,9 @@ bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);
 /* Returns how w is scaled: CASE_SCALE_... */
 int64_t case_scales_of(const vt_weight *w);
 
+/* An index of `rows` rows, evenly over the tokens, for ops that take such a pointer; NULL for 0. */
+const int32_t *const *case_rows(vt_arena *arena, int64_t rows, int64_t tokens);
+
 typedef struct case_seq {
     int32_t q_len, kv_len; /* kv_len counts this step's q_len tokens */
 } case_seq;

@@ -346,49 +346,21 @@ static int64_t ranges_tickets(const void *args, const vt_target *t)
     return attention_ranges_tickets(&c);
 }
 
-static void fa2_decode_describe(const void *args, const vt_target *t, const vt_size *size,
-                                vt_cut *out)
-{
-    attention_prefill_sm80_describe(args, t, size, true, out);
-}
-
-static void fa3_decode_describe(const void *args, const vt_target *t, const vt_size *size,
-                                vt_cut *out)
-{
-    attention_prefill_sm90_describe(args, t, size, true, out);
-}
-
-static void fa2_prefill_describe(const void *args, const vt_target *t, const vt_size *size,
-                                 vt_cut *out)
-{
-    attention_prefill_sm80_describe(args, t, size, false, out);
-}
-
-static void fa3_prefill_describe(const void *args, const vt_target *t, const vt_size *size,
-                                 vt_cut *out)
-{
-    attention_prefill_sm90_describe(args, t, size, false, out);
-}
-
-static vt_status fa2_decode_run(const void *args, const vt_lane *lane)
-{
-    return attention_prefill_sm80_run(args, lane, true);
-}
-
-static vt_status fa3_decode_run(const void *args, const vt_lane *lane)
-{
-    return attention_prefill_sm90_run(args, lane, true);
-}
-
-static vt_status fa2_prefill_run(const void *args, const vt_lane *lane)
-{
-    return attention_prefill_sm80_run(args, lane, false);
-}
-
-static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
-{
-    return attention_prefill_sm90_run(args, lane, false);
-}
+/* The tile kernels serve both cards. A row has functions and no data, so each has its own. */
+#define TILES(row, kernel, decode)                                                        \
+    static void row##_describe(const void *args, const vt_target *t, const vt_size *size, \
+                               vt_cut *out)                                               \
+    {                                                                                     \
+        attention_prefill_##kernel##_describe(args, t, size, decode, out);                \
+    }                                                                                     \
+    static vt_status row##_run(const void *args, const vt_lane *lane)                     \
+    {                                                                                     \
+        return attention_prefill_##kernel##_run(args, lane, decode);                      \
+    }
+TILES(fa2_decode, sm80, true)
+TILES(fa3_decode, sm90, true)
+TILES(fa2_prefill, sm80, false)
+TILES(fa3_prefill, sm90, false)
 
 const vt_impl attention_decode_split = {CUDA_ROW("split", split, attention_cuda_supports),
                                         .family = "fa2", .plan = &split_plan,

@@ -88,19 +88,6 @@ static const char *const layernorm_draws[] = {
     NULL,
 };
 
-static bool add_rows(layernorm_args *a, vt_arena *arena, int64_t rows, int64_t tokens)
-{
-    int32_t *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row);
-    int32_t **index = vt_arena_alloc(arena, 1, sizeof *index);
-    if (!row || !index)
-        return false;
-    for (int64_t i = 0; i < rows; i++)
-        row[i] = (int32_t)((i + 1) * tokens / rows - 1);
-    *index = row;
-    a->row = (const int32_t *const *)index;
-    return true;
-}
-
 static void *layernorm_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                  vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -117,7 +104,8 @@ static void *layernorm_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
     *a = (layernorm_args){.x = x, .weight = w, .bias = c->p[BIAS] ? b : NULL, .y = y, .eps = 1e-5f};
     outputs[0] = y;
     *n_outputs = 1;
-    return rows == 0 || add_rows(a, arena, rows, tokens) ? a : NULL;
+    a->row = case_rows(arena, rows, tokens);
+    return rows == 0 || a->row ? a : NULL;
 }
 
 static void layernorm_shape(const void *args, const vt_batch *batch, int64_t most_weights,

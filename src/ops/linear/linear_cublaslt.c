@@ -24,9 +24,6 @@
  * on both reach the same limit. */
 #include "device/cuda/cublaslt.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"

@@ -39,42 +39,31 @@ vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t mo
 /* The shape of a call that goes through linear_in_pieces, and how many pieces there are. */
 void linear_cut_pieces(const linear_args *a, const vt_size *size, int32_t most, vt_cut *out);
 
-/* vt_impl.describe of the rows, each in the file of its run(). */
-void linear_small_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
-void linear_ordered_describe(const void *args, const vt_target *t, const vt_size *size,
-                             vt_cut *out);
-void linear_cublaslt_describe(const void *args, const vt_target *t, const vt_size *size,
-                              vt_cut *out);
-void linear_split_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+/* vt_impl.run and describe of the rows. */
+typedef vt_status linear_run_fn(const void *args, const vt_lane *lane);
+typedef void linear_describe_fn(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out);
-void linear_gemm_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
-                               vt_cut *out);
-void linear_gemm_sm80_describe(const void *args, const vt_target *t, const vt_size *size,
-                               vt_cut *out);
-void linear_quant_passes_describe(const void *args, const vt_target *t, const vt_size *size,
-                                  vt_cut *out);
-void linear_quant_panels_describe(const void *args, const vt_target *t, const vt_size *size,
-                                  vt_cut *out);
+linear_run_fn linear_small_run, linear_ordered_run, linear_gemm_sm80_run, linear_split_sm90_run,
+    linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_passes_run, linear_quant_panels_run,
+    linear_quant_sm90_run;
+linear_describe_fn linear_small_describe, linear_ordered_describe, linear_cublaslt_describe,
+    linear_split_sm90_describe, linear_gemm_sm90_describe, linear_gemm_sm80_describe,
+    linear_quant_passes_describe, linear_quant_panels_describe, linear_quant_sm90_describe;
 
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);
-vt_status linear_small_run(const void *args, const vt_lane *lane);
-vt_status linear_ordered_run(const void *args, const vt_lane *lane);
 /* Deterministic programs: the number of segments in which a row of the weight is summed
  * (linear_order.cuh). It depends on the weight's shape alone, not on the number of tokens. */
 int32_t linear_segments(const linear_args *a);
 
 /* The GEMM that the card would choose for these BF16 weights and this many tokens. */
 vt_status linear_gemm_run(const linear_args *a, const vt_lane *lane);
-vt_status linear_gemm_sm80_run(const void *args, const vt_lane *lane);
 
 /* linear_sm90.c. Whether its kernels can run the call: they need level 90 for wgmma and TMA, rows
  * of 16-byte vectors, and pairs without a bias. */
 bool linear_sm90_fits(const linear_args *a, const vt_target *t);
 bool linear_split_fits(const linear_args *a, int64_t tokens);
 bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens);
-vt_status linear_split_sm90_run(const void *args, const vt_lane *lane);
-vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane);
 /* Returns true if the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 
@@ -86,13 +75,10 @@ enum { LINEAR_SMALL_TOKENS = 16 };
 /* linear_cublaslt.c */
 bool linear_cublaslt_computes(const linear_args *a);
 bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tokens);
-vt_status linear_cublaslt_run(const void *args, const vt_lane *lane);
 
 /* linear_quant_cuda.c: weights in quantised tiles. */
 enum { LINEAR_PASSES_TOKENS = 64 }; /* passes up to this number of tokens, panels beyond */
 bool linear_quant_supports(const vt_weight *w);
-vt_status linear_quant_passes_run(const void *args, const vt_lane *lane);
-vt_status linear_quant_panels_run(const void *args, const vt_lane *lane);
 /* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many` says that
  * there are enough groups of rows to fill an SM with CTAs of few warps. It decides the order of
  * sums, so it must depend on the weight's shape alone. */
@@ -112,9 +98,6 @@ vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
 /* linear_quant_sm90.c */
 bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens);
 bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens);
-vt_status linear_quant_sm90_run(const void *args, const vt_lane *lane);
-void linear_quant_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
-                                vt_cut *out);
 vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch);
 
 #endif

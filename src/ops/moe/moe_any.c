@@ -32,17 +32,8 @@ static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
 static vt_status route_any_run(const void *args, const vt_lane *lane)
 {
     const moe_route_args *a = args;
-    int64_t tokens = a->x->dim[0];
-    moe_route_params p = {.x = a->x->data,
-                          .router = a->router->data,
-                          .choice = a->choice ? a->choice->data : NULL,
-                          .scale = a->scale == 0 ? 1 : a->scale,
-                          .expert = a->expert->data,
-                          .weight = a->weight->data,
-                          .n_real = lane->plan,
-                          .x_stride = (int32_t)a->x->row_stride,
-                          .n_tokens = (int32_t)tokens};
-    cuda_launch l = route_launch_of(a, tokens);
+    moe_route_params p = moe_cuda_route_params(a, lane);
+    cuda_launch l = route_launch_of(a, a->x->dim[0]);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 

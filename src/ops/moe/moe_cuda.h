@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda.h"
 #include "ops/moe/moe.h"
+#include "ops/moe/moe_params.h"
 #include "ops/op.h"
 
 enum { MOE_CUDA_EXPERTS = 1024 }; /* the most that the fast kernels take */
@@ -30,6 +31,9 @@ extern const vt_packing moe_cuda_packing;
 
 /* The plan of the router's rows: one int32, the number of tokens that are not padding. */
 extern const vt_host_plan moe_cuda_tokens_plan;
+
+/* The parameters that both kernels of a router read. */
+moe_route_params moe_cuda_route_params(const moe_route_args *a, const vt_lane *lane);
 
 /* For describe: the shapes of a router and of the experts' products. */
 void moe_cuda_route_shape(const moe_route_args *a, const vt_size *size, vt_cut *out);

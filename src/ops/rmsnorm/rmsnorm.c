@@ -128,16 +128,9 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, bool ad
         return NULL;
     *a = (rmsnorm_args){.x = x, .weight = w, .y = y, .eps = 1e-5f, .plus_one = c->p[PLUS_ONE] != 0};
     outputs[(*n_outputs)++] = y;
-    if (rows) {
-        int32_t *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row);
-        int32_t **index = vt_arena_alloc(arena, 1, sizeof *index);
-        if (!row || !index)
-            return NULL;
-        for (int64_t i = 0; i < rows; i++)
-            row[i] = (int32_t)((i + 1) * tokens / rows - 1);
-        *index = row;
-        a->row = (const int32_t *const *)index;
-    }
+    a->row = case_rows(arena, rows, tokens);
+    if (rows && !a->row)
+        return NULL;
     if (add) {
         a->residual = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0, 1, &seed);
         outputs[(*n_outputs)++] = a->residual;

@@ -63,18 +63,23 @@ static vt_status no_results(const batch_out *o, int64_t line, vt_err *err)
                    o->path, (long long)line);
 }
 
+/* False at the end, and where a line failed: *status. */
+static bool next_line(cli_lines *l, vt_status *status, vt_err *err)
+{
+    bool got = false;
+    if (*status == VT_OK)
+        *status = cli_lines_next(l, &got, err);
+    return *status == VT_OK && got;
+}
+
 /* Reads the ids of all whole lines. A last line without a newline is torn if whole results stand
  * before it or it begins as our results do; else the file holds something else. */
 static vt_status read_results(batch_out *o, bool retry_failed, contents *found, vt_err *err)
 {
     cli_lines l = {0};
     vt_openai_result r = {0};
-    bool got = true;
     vt_status status = cli_lines_open(&l, o->fd, o->path, MAX_RESULT, err);
-    while (status == VT_OK) {
-        status = cli_lines_next(&l, &got, err);
-        if (status != VT_OK || !got)
-            break;
+    while (next_line(&l, &status, err)) {
         const char *text = l.line.data;
         if (!l.whole) {
             if (l.number == 1 && !vt_openai_result_begins(text, l.line.len))
@@ -113,12 +118,8 @@ static vt_status copy_final(const batch_out *o, bool retry_failed, int fd, const
 {
     cli_lines l = {0};
     vt_openai_result r = {0};
-    bool got = true;
     vt_status status = cli_lines_open(&l, o->fd, o->path, MAX_RESULT, err);
-    while (status == VT_OK) {
-        status = cli_lines_next(&l, &got, err);
-        if (status != VT_OK || !got)
-            break;
+    while (next_line(&l, &status, err)) {
         if (!vt_openai_result_read(l.line.data, l.line.len, &r) ||
             to_do_again(r.http, retry_failed))
             continue;

@@ -8,7 +8,6 @@
 #include "device/hardware.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -28,38 +27,25 @@
     }
 
 static const vt_hardware table[] = {
+#define HOPPER(memory_and_bf16)                                                       \
+    .is_gpu = true, .fp32_per_s = 67e12, .fp8_per_s = 1979e12, .int8_per_s = 1979e12, \
+    .l2_size = 50 << 20,                                                              \
+    .mark = {[VT_ROOF_MEMORY] = memory_and_bf16,                                      \
+             [VT_ROOF_BF16] = memory_and_bf16,                                        \
+             [VT_ROOF_FP32] = SHEET,                                                  \
+             [VT_ROOF_FP8] = SHEET,                                                   \
+             [VT_ROOF_INT8] = SHEET}
     {.roofs = {.name = "h200",
-               .is_gpu = true,
                .memory_bytes_per_s = 4.62e12,
                .bf16_per_s = 966e12,
                .bf16_how = "wgmma from shared memory",
-               .fp32_per_s = 67e12,
-               .fp8_per_s = 1979e12,
-               .int8_per_s = 1979e12,
-               .l2_size = 50 << 20,
-               .mark = {[VT_ROOF_MEMORY] = MEASURED,
-                        [VT_ROOF_BF16] = MEASURED,
-                        [VT_ROOF_FP32] = SHEET,
-                        [VT_ROOF_FP8] = SHEET,
-                        [VT_ROOF_INT8] = SHEET}},
+               HOPPER(MEASURED)},
      .source = "memory and bf16 measured on one by vitrine env; the rest is of " DATA_SHEET,
      .memory_bytes = INT64_C(141000000000),
      .kernel_level = 90,
      .sm_count = 132,
      .max_shared_bytes = 227 << 10},
-    {.roofs = {.name = "h100",
-               .is_gpu = true,
-               .memory_bytes_per_s = 3.35e12,
-               .fp32_per_s = 67e12,
-               .bf16_per_s = 989e12,
-               .fp8_per_s = 1979e12,
-               .int8_per_s = 1979e12,
-               .l2_size = 50 << 20,
-               .mark = {[VT_ROOF_MEMORY] = SHEET,
-                        [VT_ROOF_BF16] = SHEET,
-                        [VT_ROOF_FP32] = SHEET,
-                        [VT_ROOF_FP8] = SHEET,
-                        [VT_ROOF_INT8] = SHEET}},
+    {.roofs = {.name = "h100", .memory_bytes_per_s = 3.35e12, .bf16_per_s = 989e12, HOPPER(SHEET)},
      .source = DATA_SHEET " of the SXM one with 80 GB",
      .memory_bytes = INT64_C(80000000000),
      .kernel_level = 90,

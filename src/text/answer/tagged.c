@@ -437,34 +437,17 @@ static void step_after_value(vt_answer_reader *r, char c)
 
 void tagged_step(vt_answer_reader *r, char c)
 {
-    switch (r->state) {
-    case IN_SECTION:
-        step_section(r, c);
-        break;
-    case IN_NAME:
-        step_name(r, c);
-        break;
-    case IN_NAMED_ARGUMENTS:
-        step_named(r, c);
-        break;
-    case IN_BROKEN:
-        step_broken(r, c);
-        break;
-    case AFTER_ARGUMENTS:
-        step_after_arguments(r, c);
-        break;
-    case IN_KEYS:
-        step_keys(r, c);
-        break;
-    case IN_KEY:
-        step_key(r, c);
-        break;
-    case IN_VALUE:
-        step_value(r, c);
-        break;
-    default:
-        step_after_value(r, c);
-    }
+    static void (*const step[])(vt_answer_reader * r,
+                                char c) = {[IN_SECTION] = step_section,
+                                           [IN_NAME] = step_name,
+                                           [IN_NAMED_ARGUMENTS] = step_named,
+                                           [IN_BROKEN] = step_broken,
+                                           [AFTER_ARGUMENTS] = step_after_arguments,
+                                           [IN_KEYS] = step_keys,
+                                           [IN_KEY] = step_key,
+                                           [IN_VALUE] = step_value,
+                                           [AFTER_VALUE] = step_after_value};
+    step[r->state](r, c);
 }
 
 void tagged_end(vt_answer_reader *r)

@@ -70,17 +70,23 @@ static size_t trim_right(const char *s, size_t n)
     return n;
 }
 
-static bool strip_accents(vt_buf *out, const char *s, size_t n, vt_uform form)
+/* Appends s without the characters of this kind. */
+static bool without(vt_buf *out, const char *s, size_t n, uint16_t flag)
 {
-    (void)form;
     for (size_t i = 0; i < n;) {
         uint32_t c;
         size_t step = (size_t)vt_utf8_next(s + i, &c);
-        if (!(vt_uprop_of(c).flags & VT_U_ACCENT) && !vt_buf_add(out, s + i, step))
+        if (!(vt_uprop_of(c).flags & flag) && !vt_buf_add(out, s + i, step))
             return false;
         i += step;
     }
     return true;
+}
+
+static bool strip_accents(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    return without(out, s, n, VT_U_ACCENT);
 }
 
 static bool lower(vt_buf *out, const char *s, size_t n, vt_uform form)
@@ -109,14 +115,7 @@ static bool clean(vt_buf *out, const char *s, size_t n, vt_uform form)
 static bool strip_marks(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
     (void)form;
-    for (size_t i = 0; i < n;) {
-        uint32_t c;
-        size_t step = (size_t)vt_utf8_next(s + i, &c);
-        if (!(vt_uprop_of(c).flags & VT_U_BERT_MARK) && !vt_buf_add(out, s + i, step))
-            return false;
-        i += step;
-    }
-    return true;
+    return without(out, s, n, VT_U_BERT_MARK);
 }
 
 /* The ranges that BERT takes for Chinese characters; the gap before 0x2B920 is in the original. */

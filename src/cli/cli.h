@@ -75,6 +75,8 @@ int cli_print_json(json_t *object);
 /* Ends what was begun with vt_json_object, prints and releases it; CLI_FAILED if it could not be
  * built or written. */
 int cli_object_print(vt_json *w);
+/* Prints and releases a text; CLI_FAILED if it could not be built or written. */
+int cli_text_print(vt_buf *b);
 /* A number with `digits` after the point at most; null where it is not finite. */
 json_t *cli_json_number(double v, int digits);
 /* A string of any bytes: what is not UTF-8 becomes U+FFFD. */
@@ -133,6 +135,9 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
 typedef vt_status (*cli_settle)(const cli *c, const vt_model *m, vt_err *err);
 vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err);
 void cli_close(cli_session *s);
+/* Steps the engine until a request's callback has set *finish. Ctrl-C ends the request, and is
+ * VT_ERR_CANCELLED. */
+vt_status cli_run_request(cli_session *s, vt_request_id id, const vt_finish *finish, vt_err *err);
 
 /* The outcome of a request. Times of tokens are when the device had made them. */
 typedef struct cli_reply {

@@ -8,7 +8,6 @@
  *   anything else         a file
  *
  * Choices that stand for a number (cuda:N) are left out: there is nothing to complete. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -306,7 +305,5 @@ int cli_completion(cli *c)
         vt_fail(&err, VT_ERR_USAGE, "'%.60s' found, expected bash, zsh or fish", shell);
         return cli_fail(&err);
     }
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }

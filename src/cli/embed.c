@@ -1,5 +1,4 @@
 /* vitrine embed: the vector of a text. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -31,7 +30,6 @@ static vt_status embed(const cli *c, cli_session *s, const cli_ids *ids, embedde
 {
     vt_request_params p;
     vt_request_id id;
-    bool idle = false, aborted = false;
     vt_request_init(&p);
     p.prompt = ids->id;
     p.n_prompt = ids->n;
@@ -42,15 +40,7 @@ static vt_status embed(const cli *c, cli_session *s, const cli_ids *ids, embedde
     p.callback = on_event;
     p.user = out;
     TRY(vt_engine_submit(s->engine, &p, &id, err));
-    while (out->finish == VT_FINISH_NONE && !idle) {
-        if (cli_interrupted() && !aborted) {
-            vt_engine_abort(s->engine, id);
-            aborted = true;
-        }
-        TRY(vt_engine_step(s->engine, &idle, err));
-    }
-    if (out->finish == VT_FINISH_ABORT)
-        return vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    TRY(cli_run_request(s, id, &out->finish, err));
     if (out->vector.failed)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the vector");
     return out->vector.len > 0 ? VT_OK : vt_fail(err, VT_ERR_DEVICE, "%s", out->why);

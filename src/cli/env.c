@@ -1,6 +1,5 @@
 /* vitrine env: what this machine offers. Everything is looked up or tried when the verb runs. Roofs
  * are measured each time, and the best ever measured is kept: a roof is a maximum. */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -390,9 +389,7 @@ static int print_text(const cli *c, const vt_roofs *r, const lab_env *e)
     put_roofs(&b, &c->out, r);
     put_gpu(&b, &c->out, c->options, e);
     put_rest(&b, &c->out, e);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 int cli_env(cli *c)

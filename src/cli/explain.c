@@ -540,10 +540,8 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
                        : "\nNo machine with these roofs does the step in less than ",
                    x->total.floor_s, x->total.floor_s > 0 ? tokens / x->total.floor_s : 0);
     put_expected(&b, &c->out, x, tokens);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&roofs);
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 /* ---- JSON ---- */

@@ -1,6 +1,5 @@
 /* vitrine lab: lists the labs, runs one, a track, or all (lab/kit/lab.h). */
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,11 +129,10 @@ static int list(const cli *c, lab_track only)
     } else
         vt_buf_puts(&b, "\nRun one with 'vitrine lab TRACK NN', a track with 'vitrine lab TRACK "
                         "all'. Without a GPU the\nlabs run on the CPU.\n");
-    int code = status != VT_OK                             ? cli_fail(&err)
-               : fwrite(b.data, 1, b.len, stdout) == b.len ? CLI_DONE
-                                                           : CLI_FAILED;
+    if (status == VT_OK)
+        return cli_text_print(&b);
     vt_buf_release(&b);
-    return code;
+    return cli_fail(&err);
 }
 
 /* ---- running ---- */
@@ -167,10 +165,9 @@ static int print(const cli *c, const json_t *result)
         return CLI_DONE;
     }
     lab_result_render(result, &c->out, &b);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
+    int code = cli_text_print(&b);
     fflush(stdout);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return code;
 }
 
 /* Runs a lab, writes its result, prints it. */
@@ -284,11 +281,10 @@ static int print_status(const cli *c, const char *track)
                          track);
     if (status == VT_OK)
         status = lab_status(c->options, only, c->json, &c->out, &b, &err);
-    int code = status != VT_OK                             ? cli_fail(&err)
-               : fwrite(b.data, 1, b.len, stdout) == b.len ? CLI_DONE
-                                                           : CLI_FAILED;
+    if (status == VT_OK)
+        return cli_text_print(&b);
     vt_buf_release(&b);
-    return code;
+    return cli_fail(&err);
 }
 
 /* Writes ROOT/NAME and prints the page. */

@@ -1,7 +1,6 @@
 /* vitrine lab kernel FILE.cu|FILE.so --op OP: a kernel of the user's own, checked, timed and carded
  * beside ours (kernel/own_kernel.h). The same verb is the inner process that runs the kernel. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -18,9 +17,7 @@ static int put_report(const cli *c, const own_kernel_report *r, const vt_err *fa
         return cli_object_print(&w);
     }
     own_kernel_card(r, &c->out, &b);
-    bool fine = b.data && !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return fine ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 static vt_status read_ask(const cli *c, own_kernel_ask *ask, vt_err *err)

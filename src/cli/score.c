@@ -61,7 +61,6 @@ static vt_status score_chunk(cli_session *s, const int32_t *prompt, chunk *k, vt
 {
     vt_request_params p;
     vt_request_id id;
-    bool idle = false, aborted = false;
     vt_request_init(&p);
     p.prompt = prompt;
     p.n_prompt = k->end - k->begin;
@@ -72,15 +71,7 @@ static vt_status score_chunk(cli_session *s, const int32_t *prompt, chunk *k, vt
     p.callback = on_event;
     p.user = k;
     TRY(vt_engine_submit(s->engine, &p, &id, err));
-    while (k->finish == VT_FINISH_NONE && !idle) {
-        if (cli_interrupted() && !aborted) {
-            vt_engine_abort(s->engine, id);
-            aborted = true;
-        }
-        TRY(vt_engine_step(s->engine, &idle, err));
-    }
-    if (k->finish == VT_FINISH_ABORT)
-        return vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    TRY(cli_run_request(s, id, &k->finish, err));
     if (k->finish != VT_FINISH_LENGTH && k->finish != VT_FINISH_STOP)
         return vt_fail(err, VT_ERR_DEVICE, "%s", k->why);
     if (k->at != k->end)

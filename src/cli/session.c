@@ -125,6 +125,19 @@ void cli_close(cli_session *s)
     s->model = NULL;
 }
 
+vt_status cli_run_request(cli_session *s, vt_request_id id, const vt_finish *finish, vt_err *err)
+{
+    bool idle = false, aborted = false;
+    while (*finish == VT_FINISH_NONE && !idle) {
+        if (cli_interrupted() && !aborted) {
+            vt_engine_abort(s->engine, id);
+            aborted = true;
+        }
+        TRY(vt_engine_step(s->engine, &idle, err));
+    }
+    return *finish == VT_FINISH_ABORT ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;
+}
+
 static bool keep_tokens(cli_reply *r, const int32_t *token, int32_t n, int64_t now_ns)
 {
     if (n <= 0)

@@ -284,9 +284,7 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     if (r->retracted > 0)
         vt_buf_printf(&b, "%llu times a sequence was retracted: the KV cache is too small\n",
                       (unsigned long long)r->retracted);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 /* Makes room for the batch in the options that the user left alone. */

@@ -292,9 +292,7 @@ static int print_text(const simulation *s)
     }
     vt_table_finish(&t, &b, &s->c->out, 0);
     put_verdict(&b, s, s->c->out.width);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 static void write_percentiles(vt_json *w, const char *key, const vt_percentiles *p)

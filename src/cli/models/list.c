@@ -57,8 +57,6 @@ int cli_list(cli *c)
         put_table(&b, &c->out, &models);
     else
         cli_note(c, "no models in %s; 'vitrine pull' lists what can be fetched", models.folder);
-    bool ok = !b.failed && (b.len == 0 || fwrite(b.data, 1, b.len, stdout) == b.len);
-    vt_buf_release(&b);
     vt_catalogue_release(&models);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }

@@ -104,9 +104,7 @@ static int print_text(const vt_term *term, const vt_model *m)
 {
     vt_buf b = {0};
     put_text(&b, term, m);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_text_print(&b);
 }
 
 int cli_show(cli *c)

@@ -108,6 +108,13 @@ static int print_line(const char *json)
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
+int cli_text_print(vt_buf *b)
+{
+    bool ok = !b->failed && (b->len == 0 || fwrite(b->data, 1, b->len, stdout) == b->len);
+    vt_buf_release(b);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
 int cli_print_json(json_t *object)
 {
     char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;

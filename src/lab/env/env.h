@@ -112,6 +112,8 @@ bool lab_env_has(const lab_env *e, const char *library);
 
 /* "  name     value", the value from column 16 on and wrapped. */
 void lab_env_line(vt_buf *b, const vt_term *term, const char *name, const char *value);
+/* Takes a line's value from a buffer, and releases it. */
+void lab_env_line_of(vt_buf *b, const vt_term *term, const char *name, vt_buf *value);
 
 void lab_env_put_nodes(vt_buf *b, const vt_term *term, const lab_env *e); /* sockets and nodes */
 void lab_env_put_gpus(vt_buf *b, const vt_term *term, const lab_env *e);  /* memory and users */

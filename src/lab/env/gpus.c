@@ -1,5 +1,4 @@
 /* Sockets, NUMA nodes, GPUs and the links between them as text (lab/env/env.h). */
-#include <string.h>
 
 #include "lab/env/env.h"
 
@@ -13,8 +12,7 @@ void lab_env_line(vt_buf *b, const vt_term *term, const char *name, const char *
     vt_buf_putc(b, '\n');
 }
 
-/* Takes a line's value from a buffer, and releases it. */
-static void line_of(vt_buf *b, const vt_term *term, const char *name, vt_buf *value)
+void lab_env_line_of(vt_buf *b, const vt_term *term, const char *name, vt_buf *value)
 {
     lab_env_line(b, term, name, value->data ? value->data : "");
     b->failed |= value->failed;
@@ -44,7 +42,7 @@ void lab_env_put_nodes(vt_buf *b, const vt_term *term, const lab_env *e)
         vt_buf_printf(&text, "%d", t->n_sockets);
     else
         vt_buf_puts(&text, "not told by /sys");
-    line_of(b, term, "sockets", &text);
+    lab_env_line_of(b, term, "sockets", &text);
     if (t->n_nodes == 0)
         lab_env_line(b, term, "NUMA nodes", "not told by /sys");
     for (int32_t i = 0; i < t->n_nodes; i++) {
@@ -67,7 +65,7 @@ void lab_env_put_nodes(vt_buf *b, const vt_term *term, const lab_env *e)
         put_node_gpus(&text, e, n->id);
         if (t->n_nodes > 1 && n->distance[0])
             vt_buf_printf(&text, "; distances %s", n->distance);
-        line_of(b, term, name, &text);
+        lab_env_line_of(b, term, name, &text);
     }
 }
 
@@ -116,7 +114,7 @@ static void put_gpu(vt_buf *b, const vt_term *term, const vt_gpu_entry *g, int32
     put_users(&text, g);
     if (g->ordinal < 0)
         vt_buf_puts(&text, "; not usable by this process");
-    line_of(b, term, name, &text);
+    lab_env_line_of(b, term, name, &text);
 }
 
 void lab_env_put_gpus(vt_buf *b, const vt_term *term, const lab_env *e)
@@ -127,7 +125,7 @@ void lab_env_put_gpus(vt_buf *b, const vt_term *term, const lab_env *e)
         put_gpu(b, term, &g->gpu[i], i);
     if (g->n_left_out > 0) {
         vt_buf_printf(&text, "%d GPUs beyond the first %d", g->n_left_out, VT_MAX_GPUS);
-        line_of(b, term, "left out", &text);
+        lab_env_line_of(b, term, "left out", &text);
     }
     if (g->driver[0])
         lab_env_line(b, term, "driver", g->driver);
@@ -202,7 +200,7 @@ static void put_groups(vt_buf *b, const vt_term *term, const vt_gpus *g, int32_t
         if (!group[i].one_node)
             vt_buf_puts(&text, " across NUMA nodes");
     }
-    line_of(b, term, size == 2 ? (n == 1 ? "pair" : "pairs") : name, &text);
+    lab_env_line_of(b, term, size == 2 ? (n == 1 ? "pair" : "pairs") : name, &text);
 }
 
 static void put_crossings(vt_buf *b, const vt_term *term, const vt_gpus *g, int32_t n)
@@ -223,7 +221,7 @@ static void put_crossings(vt_buf *b, const vt_term *term, const vt_gpus *g, int3
         put_members(&text, &members);
     }
     vt_buf_puts(&text, ": every link between them is SYS, it crosses sockets");
-    line_of(b, term, "avoid", &text);
+    lab_env_line_of(b, term, "avoid", &text);
 }
 
 void lab_env_put_links(vt_buf *b, const vt_term *term, const lab_env *e)

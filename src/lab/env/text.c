@@ -16,13 +16,6 @@ const char lab_env_jit_invalid[] =
     "stamps "
     "are never compared.";
 
-static void line_of(vt_buf *b, const vt_term *term, const char *name, vt_buf *value)
-{
-    lab_env_line(b, term, name, value->data ? value->data : "");
-    b->failed |= value->failed;
-    vt_buf_release(value);
-}
-
 /* ---- the compiler ---- */
 
 static void put_tool(vt_buf *b, const vt_term *term, const vt_tool *t, const char *more)
@@ -32,7 +25,7 @@ static void put_tool(vt_buf *b, const vt_term *term, const vt_tool *t, const cha
         vt_buf_printf(&text, "%s at %s%s", t->version, t->path, more);
     else
         vt_buf_printf(&text, "no: %s%s", t->why, t->found ? "" : more);
-    line_of(b, term, t->name, &text);
+    lab_env_line_of(b, term, t->name, &text);
 }
 
 void lab_env_put_compiler(vt_buf *b, const vt_term *term, const lab_env *e)
@@ -42,11 +35,11 @@ void lab_env_put_compiler(vt_buf *b, const vt_term *term, const lab_env *e)
         vt_buf_printf(&text, "%d.%d at %s", e->nvrtc_major, e->nvrtc_minor, e->nvrtc_path);
     else
         vt_buf_printf(&text, "no: %s", e->nvrtc_err.message);
-    line_of(b, term, "NVRTC", &text);
+    lab_env_line_of(b, term, "NVRTC", &text);
     put_tool(b, term, &e->tool[LAB_ENV_NVCC], "; it is not needed, NVRTC compiles");
     vt_jit_flags(e->arch[0] ? e->arch : "sm_XX", &text, NULL);
     vt_buf_puts(&text, " and -DNAME=VALUE for each template parameter");
-    line_of(b, term, "flags", &text);
+    lab_env_line_of(b, term, "flags", &text);
     lab_env_line(b, term, "compiles", lab_env_jit_trigger);
     lab_env_line(b, term, "compiles anew", lab_env_jit_invalid);
 }
@@ -126,7 +119,7 @@ void lab_env_put_libraries(vt_buf *b, const vt_term *term, const lab_env *e)
                         strcmp(l->library->name, "nccl") == 0;
         vt_buf_printf(&text, "%s%s (%s%s)", l->there ? "" : "no: ", l->found, l->library->purpose,
                       for_rows && !used_by_a_row(l->library->name) ? "; no op uses it yet" : "");
-        line_of(b, term, l->library->name, &text);
+        lab_env_line_of(b, term, l->library->name, &text);
     }
 }
 
@@ -147,7 +140,7 @@ static void put_cpu_events(vt_buf *b, const vt_term *term, const lab_env *e)
     if (!some)
         vt_buf_printf(&text, "a CPU's events (cycles, instructions, cache misses): %s",
                       e->perf_why);
-    line_of(b, term, "T1", &text);
+    lab_env_line_of(b, term, "T1", &text);
     lab_env_line(b, term, "CPU bytes", e->uncore);
     lab_env_line(b, term, "CPU slots", e->topdown);
 }
@@ -167,10 +160,10 @@ void lab_env_put_profiling(vt_buf *b, const vt_term *term, const lab_env *e)
         lab_env_line(b, term, "T2, T3", "a GPU's counters: the emulated GPU has none");
     } else {
         vt_buf_printf(&text, "a GPU's counters over time: %s, not read yet", allowed[e->counters]);
-        line_of(b, term, "T2", &text);
+        lab_env_line_of(b, term, "T2", &text);
         vt_buf_printf(&text, "a GPU's counters of each kernel: %s, %s; %s", allowed[e->counters],
                       ncu->runs ? "read by ncu" : "and no ncu to read them", e->counters_why);
-        line_of(b, term, "T3", &text);
+        lab_env_line_of(b, term, "T3", &text);
     }
     put_tool(b, term, &e->tool[LAB_ENV_NSYS], "");
     put_tool(b, term, ncu, "");

@@ -72,6 +72,9 @@ bool lab_server_is_left(lab *l);
  * new one with these arguments. *own: it was started here. */
 vt_status lab_server_borrow(lab *l, const char *const *args, lab_server *out, bool *own,
                             vt_err *err);
+/* Runs a measurement on such a server, and draws the server afterwards (lab_draw_server). */
+vt_status lab_server_with(lab *l, vt_status (*measure)(lab *l, const lab_server *s, vt_err *err),
+                          vt_err *err);
 /* Notes the server in the results, for the other experiments; it outlives the lab from now on. */
 vt_status lab_server_leave(lab *l, lab_server *s, vt_err *err);
 /* Ends the server that was left; VT_ERR_USAGE: there is none. */

@@ -179,6 +179,20 @@ vt_status lab_server_borrow(lab *l, const char *const *args, lab_server *out, bo
     return lab_server_start_with_log(l, args, runs ? "server_own.log" : "server.log", out, err);
 }
 
+vt_status lab_server_with(lab *l, vt_status (*measure)(lab *l, const lab_server *s, vt_err *err),
+                          vt_err *err)
+{
+    lab_server s;
+    bool own;
+    TRY(lab_server_borrow(l, NULL, &s, &own, err));
+    vt_status status = measure(l, &s, err);
+    if (status == VT_OK)
+        lab_draw_server(l, &s);
+    if (own)
+        lab_server_stop(&s);
+    return status;
+}
+
 /* Sends SIGTERM and waits for the end: a pidfd is readable from then on. */
 static vt_status end_process(const left_server *f, vt_err *err)
 {

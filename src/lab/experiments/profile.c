@@ -1,8 +1,5 @@
 /* Experiment 3: where a request's time goes, and what a batch and a cached prefix do to it. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "lab/experiments/experiments.h"
@@ -172,31 +169,26 @@ static vt_status lengths(lab *l, const lab_server *s, json_t *file, vt_err *err)
     return VT_OK;
 }
 
-static vt_status run_profile(lab *l, vt_err *err)
+static vt_status measure(lab *l, const lab_server *s, vt_err *err)
 {
-    lab_server s;
-    bool own;
-    TRY(lab_server_borrow(l, NULL, &s, &own, err));
     double gain;
     json_t *file = json_object();
-    vt_status status = predict_batches(l, &s, &gain, err);
+    vt_status status = predict_batches(l, s, &gain, err);
     if (status == VT_OK)
-        status = one_request(l, &s, file, err);
+        status = one_request(l, s, file, err);
     if (status == VT_OK)
-        status = batches(l, &s, gain, file, err);
+        status = batches(l, s, gain, file, err);
     if (status == VT_OK)
-        status = again(l, &s, file, err);
+        status = again(l, s, file, err);
     if (status == VT_OK)
-        status = lengths(l, &s, file, err);
+        status = lengths(l, s, file, err);
     if (status == VT_OK)
         status = lab_write_json(l, "profiling_results.json", file, "all four measurements", err);
     json_decref(file);
-    if (status == VT_OK)
-        lab_draw_server(l, &s);
-    if (own)
-        lab_server_stop(&s);
     return status;
 }
+
+static vt_status run_profile(lab *l, vt_err *err) { return lab_server_with(l, measure, err); }
 
 const lab_def lab_experiment_3 = {
     .track = LAB_EXPERIMENTS,

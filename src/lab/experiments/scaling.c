@@ -171,18 +171,7 @@ static vt_status measure(lab *l, const lab_server *s, vt_err *err)
     return VT_OK;
 }
 
-static vt_status run(lab *l, vt_err *err)
-{
-    lab_server s;
-    bool own;
-    TRY(lab_server_borrow(l, NULL, &s, &own, err));
-    vt_status status = measure(l, &s, err);
-    if (status == VT_OK)
-        lab_draw_server(l, &s);
-    if (own)
-        lab_server_stop(&s);
-    return status;
-}
+static vt_status run(lab *l, vt_err *err) { return lab_server_with(l, measure, err); }
 
 const lab_def lab_experiment_5 = {
     .track = LAB_EXPERIMENTS,

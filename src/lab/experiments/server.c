@@ -296,15 +296,7 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
 
 static vt_status run_baseline(lab *l, vt_err *err)
 {
-    lab_server s;
-    bool own;
-    TRY(lab_server_borrow(l, NULL, &s, &own, err));
-    vt_status status = measure_baseline(l, &s, err);
-    if (status == VT_OK)
-        lab_draw_server(l, &s);
-    if (own)
-        lab_server_stop(&s);
-    return status;
+    return lab_server_with(l, measure_baseline, err);
 }
 
 const lab_def lab_experiment_2 = {

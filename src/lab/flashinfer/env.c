@@ -28,20 +28,6 @@ static void tell_compiler(lab *l, const jit_ask *ask)
                  err.message, ask->arch, where);
 }
 
-static vt_status tell_cache(lab *l, vt_err *err)
-{
-    vt_buf tree = {0};
-    jit_file *file;
-    int32_t n;
-    TRY(lab_jit_files(&file, &n, err));
-    lab_jit_tree(file, n, &tree);
-    lab_drawing(l, "jit_cache", "a file for each kernel instance; one of each kernel is shown",
-                &tree);
-    vt_buf_release(&tree);
-    free(file);
-    return VT_OK;
-}
-
 /* Counts the model's kernels whose name no file of the cache has. Whether the key of a file is
  * right too shows only when it is looked up. */
 static vt_status expect(const vt_jit *j, const jit_ask *ask, int32_t *missing, double *ms,
@@ -252,7 +238,8 @@ static vt_status run(lab *l, vt_err *err)
     TRY(lab_jit_ask(l, &ask, err));
     TRY(lab_jit_model(&ask, &base, err));
     tell_compiler(l, &ask);
-    vt_status status = tell_cache(l, err);
+    vt_status status = lab_jit_draw(
+        l, "jit_cache", "a file for each kernel instance; one of each kernel is shown", err);
     if (status == VT_OK)
         status = tell_next_start(l, &ask, base->jit, err);
     if (status == VT_OK)

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/run_delay.h"
-#include "base/stats.h"
 #include "lab/flashinfer/flashinfer.h"
 #include "lab/kernel/cache.h"
 #include "lab/kit/jit_kernels.h"
@@ -142,19 +141,6 @@ static void tell_times(lab *l, const start *cold, const start *warm)
               cold->from_disk);
     lab_check(l, warm->from_disk == warm->kernels,
               "the warm start took %d of %d kernels from the disk", warm->from_disk, warm->kernels);
-}
-
-static vt_status tell_folder(lab *l, vt_err *err)
-{
-    vt_buf tree = {0};
-    jit_file *file;
-    int32_t n;
-    TRY(lab_jit_files(&file, &n, err));
-    lab_jit_tree(file, n, &tree);
-    lab_drawing(l, "cached_where", "the folder after the cold start", &tree);
-    vt_buf_release(&tree);
-    free(file);
-    return VT_OK;
 }
 
 static void tell_key(lab *l, vt_jit *j)
@@ -309,7 +295,7 @@ static vt_status measure(lab *l, const jit_ask *ask, bool whole, const own_cache
     if (status == VT_OK) {
         tell_kernels(l, &cold);
         tell_times(l, &cold, &warm);
-        status = tell_folder(l, err);
+        status = lab_jit_draw(l, "cached_where", "the folder after the cold start", err);
         tell_key(l, cold.cuda->jit);
         turn_cache(l, &cold, &warm);
         vt_cuda_close(warm.cuda);

@@ -175,7 +175,7 @@ static int32_t same_kernel(const jit_file *file, int32_t first, int32_t n)
     return k - first;
 }
 
-void lab_jit_tree(const jit_file *file, int32_t n, vt_buf *out)
+static void put_tree(const jit_file *file, int32_t n, vt_buf *out)
 {
     enum { NAME = 26, INSTANCE = 88 };
     char folder[1200] = "the cache";
@@ -201,4 +201,17 @@ void lab_jit_tree(const jit_file *file, int32_t n, vt_buf *out)
     }
     if (n == 0)
         vt_buf_puts(out, "└── (empty: nothing was compiled for this user yet)\n");
+}
+
+vt_status lab_jit_draw(lab *l, const char *key, const char *title, vt_err *err)
+{
+    vt_buf tree = {0};
+    jit_file *file;
+    int32_t n;
+    TRY(lab_jit_files(&file, &n, err));
+    put_tree(file, n, &tree);
+    lab_drawing(l, key, title, &tree);
+    vt_buf_release(&tree);
+    free(file);
+    return VT_OK;
 }

@@ -37,8 +37,8 @@ typedef struct jit_file {
 
 /* Reads the cache's list. *out is malloc'ed; NULL where it is empty. */
 vt_status lab_jit_files(jit_file **out, int32_t *n, vt_err *err);
-/* The cache as a tree: its folder, the kernels by name, how many instances each has, their bytes
- * and what compiling them took. */
-void lab_jit_tree(const jit_file *file, int32_t n, vt_buf *out);
+/* lab_drawing of the cache as a tree: its folder, the kernels by name, how many instances each has,
+ * their bytes and what compiling them took. */
+vt_status lab_jit_draw(lab *l, const char *key, const char *title, vt_err *err);
 
 #endif

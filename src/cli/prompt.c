@@ -3,7 +3,6 @@
 #include "cli/prompt.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
  *
  * All sets of a size are tried: 16 GPUs have at most 12,870. */
 #include <stdio.h>
-#include <string.h>
 
 #include "device/gpus.h"
 

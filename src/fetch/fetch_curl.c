@@ -3,7 +3,6 @@
 #include "fetch/fetch_curl.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"

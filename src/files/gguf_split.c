@@ -11,7 +11,6 @@
 #include "files/gguf_split.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "files/gguf.h"

@@ -3,7 +3,6 @@
 #include "files/json.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "files/map.h"
 

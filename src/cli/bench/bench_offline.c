@@ -6,7 +6,6 @@
  * generates exactly as many tokens as it was given (no end token). It takes the likeliest token, or
  * samples at --temperature with a seed of its own. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"

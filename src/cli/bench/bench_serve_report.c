@@ -1,6 +1,5 @@
 /* Prints the report of `vitrine bench serve`: a table, a JSON object, a line for each request. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"

@@ -1,5 +1,4 @@
 /* vitrine rm: removes a model from the cache. */
-#include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"

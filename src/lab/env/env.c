@@ -3,7 +3,6 @@
 #include "lab/env/env.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Experiment 6: the prefix cache, seen by a client. */
 #include <math.h>
-#include <stdio.h>
 
 #include "base/err.h"
 #include "base/stats.h"

@@ -3,12 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "base/plain_file.h"
 #include "base/stats.h"
-#include "files/json.h"
 #include "lab/experiments/experiments.h"
 #include "load/run.h"
 

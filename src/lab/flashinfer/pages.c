@@ -1,10 +1,7 @@
 /* Pages of the KV cache: layout, append, size (flashinfer/pages.h). */
 #include "lab/flashinfer/pages.h"
 
-#include <math.h>
-
 #include "base/err.h"
-#include "lab/kit/rows.h"
 #include "ops/cases.h"
 
 /* The batch of the page size measurements. */

@@ -1,7 +1,6 @@
 /* Lab flashinfer 05: rotary position embedding. In place with the cos/sin cache, the two ways to
  * pair elements, the schemes that stretch a context, and rope joined with the KV store. */
 #include <math.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "lab/flashinfer/flashinfer.h"

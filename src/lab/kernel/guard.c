@@ -5,7 +5,6 @@
  * Data ends less than 64 bytes in front of the second guard, so that reading or writing beyond the
  * end faults almost at once; the filling shows writes of fewer bytes. An operand that is only read
  * has read-only pages. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,7 +1,6 @@
 /* A whole engine in a process of its own (engine_run.h). */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "lab/kit/engine_run.h"

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -106,7 +105,6 @@ static vt_status submit(vt_engine *e, driving *d, vt_err *err)
 vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_err *err)
 {
     l->ran = true;
-    (void)l;
     int32_t left = 0;
     bool idle = false;
     vt_status status = VT_OK;

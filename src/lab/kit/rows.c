@@ -2,7 +2,6 @@
 #include "lab/kit/rows.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "device/hardware.h"

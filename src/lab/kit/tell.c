@@ -1,7 +1,6 @@
 /* Gathers what a lab tells in its result (lab.h, docs/lab-format.md). */
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

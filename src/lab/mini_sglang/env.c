@@ -3,7 +3,6 @@
  * env/env.h looks around and tries every kernel, for `vitrine env` as for this lab. This file puts
  * its answers in the order of a check: GPUs and topology, compiler and cache, what each kernel
  * needs, tools, one run of each kernel, and at the end what is missing. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

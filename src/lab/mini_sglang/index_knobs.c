@@ -2,7 +2,6 @@
  * ncu counts of it, and what fewer workers, another table and dependent launches bring. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "lab/mini_sglang/mini_sglang.h"

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "lab/kit/engine_run.h"
 #include "lab/mini_sglang/mini_sglang.h"
-#include "story/forms.h"
 #include "story/read.h"
 
 enum { SETTINGS = 3, PROMPT = 128, GENERATED = 64 };

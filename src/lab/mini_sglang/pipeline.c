@@ -8,7 +8,6 @@
  * A lab whose result is there already, from this program on this device and model, is not run
  * again, so an interrupted pipeline can be resumed; --all runs all of them in their full form. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

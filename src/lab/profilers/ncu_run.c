@@ -1,7 +1,6 @@
 /* Counters of one kernel, read by ncu (ncu_run.h). */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"

@@ -4,7 +4,6 @@
  *
  * Thresholds are shares: they say what is worth a look, on any machine. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lab/report/inside.h"

@@ -1,11 +1,9 @@
 /* Items, tables, predictions, checks and knobs of a result as markdown (report/inside.h). */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/err.h"
-#include "lab/kit/result.h"
 #include "lab/report/inside.h"
 
 const char *report_string(const json_t *o, const char *key)

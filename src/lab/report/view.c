@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lab/kit/physics.h"
-#include "lab/kit/result.h"
 #include "lab/report/inside.h"
 #include "lab/report/status.h"
 

@@ -1,6 +1,5 @@
 /* key-findings.md sees this of the files that the experiments leave beside their results
  * (report/inside.h). */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
  * apart, so that noise of single steps does not decide it. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"

@@ -1,8 +1,6 @@
 /* Lab sglang 00: what this machine is: where models can run, how fast its memories and links are,
  * and what can be observed here. Nothing is assumed: figures are the measured roofs. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "device/cpu.h"

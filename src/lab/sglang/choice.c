@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
 #include "engine/recording.h"
 #include "lab/sglang/backends.h"
 #include "lab/sglang/inside.h"

@@ -2,8 +2,6 @@
  * table of its kernels. nsys belongs to CUDA's tools; where it is not installed, the lab says so
  * and goes on. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/err.h"

@@ -17,7 +17,6 @@
 
 #include "base/err.h"
 #include "base/stats.h"
-#include "engine/engine.h"
 #include "lab/sglang/inside.h"
 #include "lab/sglang/timeline.h"
 #include "story/forms.h"

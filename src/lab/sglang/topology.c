@@ -1,6 +1,5 @@
 /* Lab sglang 00, first part: what the machine is made of and what may be observed, as `vitrine env`
  * finds it (lab/env/env.h). */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"

@@ -311,7 +311,7 @@ def test_knobs_that_no_result_has_are_named():
     assert "| page size |" not in missing and "| prefix cache | --no-prefix-cache | `vitrine lab sglang 02` |" in missing
     source = read(os.path.join(ROOT, "src", "lab", "report", "knob_table.c")).decode()
     rows = source.split("lab_wanted_knobs[] = {", 1)[1].split("{0}", 1)[0]
-    wanted = re.findall(r'\n    \{"([^"]+)"', rows)
+    wanted = re.findall(r'\n    WANTED\("([^"]+)"', rows)
     assert len(wanted) >= 27, wanted
     same(sorted(re.findall(r"^\| ([^|]+) \| [^|]+ \| `vitrine lab", missing, re.M)), sorted(set(wanted) - {"page size"}))
     nobody = knob_page(os.path.join(SCRATCH, "knob-none"))

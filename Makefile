@@ -159,6 +159,7 @@ $(B)/gen/report_pages.S: $(REPORT_PAGES) tools/embed-kernels
 $(B)/gen/page.o $(B)/gen/story_page.o $(B)/gen/report_pages.o: %.o: %.S
 	@$(CC) -c -o $@ $<
 
+.SECONDARY: $(TEST_COMMON)
 $(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@echo "  test   $@"

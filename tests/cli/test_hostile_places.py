@@ -71,8 +71,9 @@ def test_results_put_no_escape_and_no_html_into_pages():
         for name in os.listdir(at):
             page = read(os.path.join(at, name))
             assert not CONTROL.search(page), f"{track}/{name}: {CONTROL.search(page)}"
-            plain = outside_of_code(page.decode())
-            for sign in ("<script", "<img", "](http://evil", "\n# title"):
+            html = name.endswith(".html")  # in which a link of markdown is text
+            plain = page.decode() if html else outside_of_code(page.decode())
+            for sign in ("<script", "<img", *(('="http://evil',) if html else ("](http://evil", "\n# title"))):
                 assert sign not in plain, f"{track}/{name}: {sign}: {plain[plain.find(sign) - 200:][:300]!r}"
 
 

@@ -5,6 +5,7 @@
  *   stat, fstat, lstat                       2.33; before that a header made calls of __xstat of them
  *   mallinfo2                                2.33; zeros without it, as if malloc had nothing to tell
  *   posix_spawn_file_actions_addchdir_np     2.29; ENOSYS without it: `vitrine pull` of a preset fails
+ *   getcpu                                   2.29
  *   epoll_pwait2                             2.35
  *   pidfd_open, pidfd_send_signal, arc4random, arc4random_buf   2.36
  *   __libc_start_main                        2.34: since then it calls the program's constructors by itself
@@ -57,6 +58,12 @@ int since_addchdir(void *actions, const char *path)
     int (*real)(void *, const char *) = (int (*)(void *, const char *))dlsym(
         RTLD_DEFAULT, "posix_spawn_file_actions_addchdir_np");
     return real ? real(actions, path) : ENOSYS;
+}
+
+int since_getcpu(unsigned *cpu, unsigned *node) NAMED("getcpu");
+int since_getcpu(unsigned *cpu, unsigned *node)
+{
+    return (int)syscall(SYS_getcpu, cpu, node, NULL);
 }
 
 int since_epoll_pwait2(int epoll, struct epoll_event *events, int n, const struct timespec *t,

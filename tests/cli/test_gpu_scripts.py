@@ -112,7 +112,7 @@ def test_list_of_cases_names_the_ops_with_rows_for_a_gpu():
     with_kernels = set()
     for folder in glob.glob(os.path.join(ROOT, "src/ops/*/")):
         text = "".join(open(path, encoding="utf-8").read() for path in glob.glob(folder + "*.c"))
-        if "VT_DEVICE_CUDA" in text:
+        if "CUDA_ROW(" in text:
             with_kernels |= set(re.findall(r"^const vt_op (\w+)_op = ", text, re.M))
     same(listed, with_kernels)
 

@@ -6,7 +6,7 @@ device."""
 import json, re
 
 KERNEL_CARD = [("operation", "operation"), ("how the work is cut", "execution"), ("bytes and FLOPs", "FLOP"),
-               ("bandwidth and share of roof", "of its|emulated"), ("stalls", "stalls"),
+               ("bandwidth and share of roof", "of its|any roof that was measured|emulated"), ("stalls", "stalls"),
                ("roofline position", "roofline"), ("bottleneck", "bottleneck"), ("opportunity", "opportunity"),
                ("tags", "times measured, shares derived|emulated: no times")]
 

@@ -187,7 +187,7 @@ static void random_options(vt_options *o, const vt_model *m)
     int64_t kv_bytes = between(1, 3) * 256 * (int64_t)token_bytes; /* few sequences: retraction */
     size_t slot = vt_kv_slot_bytes(&shape);
     if (slot > 0) { /* room for the longest request, of 174 tokens, beside the slots */
-        int64_t pages = between(256, 320) * (int64_t)token_bytes, slots = running * (int64_t)slot;
+        int64_t pages = between(256, 264) * (int64_t)token_bytes, slots = running * (int64_t)slot;
         kv_bytes = pages + (slots > pages ? slots : pages);
     }
     engine_option_int(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);

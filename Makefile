@@ -80,8 +80,8 @@ plain = $(filter-out -fsanitize% -fno-sanitize%,$1)
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o) $(B)/gen/story_page.o
 CLI_OBJ := $(call obj,$(CLI_SRC))
 SERVER_OBJ := $(call obj,$(SERVER_SRC))
-# The sanitized program's linears run plain: instrumented they are seven times as slow, and every test of the command line
-# runs a model. The unit programs, which try linears over odd shapes, link the instrumented ones.
+# The sanitized program links its linears and the loops that measure roofs without sanitizers, which make them seven times as slow:
+# most tests of the command line run a model. The unit programs, which try linears over odd shapes, link the instrumented ones.
 PLAIN := $(if $(filter asan,$(CONFIG)),$(patsubst %.c,$(B)/plain/%.o,$(filter src/ops/linear/% src/device/roofs/%,$(SRC))))
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
@@ -185,8 +185,8 @@ examples: $(EXAMPLES)
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2
-# It has no sanitizer: its fibers are several times as slow with one, and what the host does is checked all the same. The one in
-# build/asan/checked is g++'s with ASan, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
+# The emulator has no sanitizer, which would make its fibers several times as slow; the program that loads it keeps its own. One
+# with ASan is in build/asan/checked, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(OPT_$(CONFIG))) $(CXXFLAGS)

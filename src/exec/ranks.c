@@ -2,7 +2,7 @@
  *
  *   rows     q k v of whole heads with their biases; gate and up; the head; the embedding
  *   columns  o, down: each rank computes a part of the sum, and all_reduce adds the parts
- *   experts  as gate, up and down, of each expert
+ *   experts  as gate, up and down, of each expert and of a shared one
  *   whole    norms, routers, rope tables; biases of o and down, which rank 0 adds
  *
  * Heads. Where there are at least as many KV heads as ranks, they are divided, each with its query
@@ -105,20 +105,30 @@ static head_part heads_of(const vt_model *m, int32_t layer, const vt_rank *r)
 
 /* ---- other sizes ---- */
 
-static int64_t ffn_unit(const vt_layer *l)
+/* The three matrices of a feed-forward. */
+typedef struct gated {
+    vt_role gate, up, down;
+} gated;
+
+static const gated dense = {VT_ROLE_GATE, VT_ROLE_UP, VT_ROLE_DOWN},
+                   expert = {VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, VT_ROLE_EXPERT_DOWN},
+                   shared = {VT_ROLE_SHARED_GATE, VT_ROLE_SHARED_UP, VT_ROLE_SHARED_DOWN};
+
+static const gated *main_of(const vt_layer *l)
 {
-    bool experts = l->ffn == VT_BLOCK_EXPERTS;
-    vt_role gate = experts ? VT_ROLE_EXPERT_GATE : VT_ROLE_GATE,
-            up = experts ? VT_ROLE_EXPERT_UP : VT_ROLE_UP,
-            down = experts ? VT_ROLE_EXPERT_DOWN : VT_ROLE_DOWN;
-    return lcm(lcm(row_unit(l, gate), row_unit(l, up)), column_unit(l, down));
+    return l->ffn == VT_BLOCK_EXPERTS ? &expert : &dense;
+}
+
+static int64_t ffn_unit(const vt_layer *l, const gated *f)
+{
+    return lcm(lcm(row_unit(l, f->gate), row_unit(l, f->up)), column_unit(l, f->down));
 }
 
 /* A rank's part of the columns of down: of n, in units of 16, if there are enough, so that no tile
  * of packed rows is cut. */
-static vt_range ffn_of(const vt_layer *l, int64_t n, const vt_rank *r)
+static vt_range ffn_of(const vt_layer *l, const gated *f, int64_t n, const vt_rank *r)
 {
-    int64_t unit = ffn_unit(l), tiles = lcm(unit, ROW_UNIT);
+    int64_t unit = ffn_unit(l, f), tiles = lcm(unit, ROW_UNIT);
     return vt_rank_part(n, vt_ceil_div(n, tiles) >= r->n ? tiles : unit, r);
 }
 
@@ -149,30 +159,38 @@ static vt_status check_heads(const vt_model *m, int32_t layer, const vt_rank *r,
     return VT_OK;
 }
 
+/* Fails if the feed-forward has no columns for the rank. */
+static vt_status check_ffn(const vt_model *m, int32_t layer, const gated *f, const vt_rank *r,
+                           vt_err *err)
+{
+    const vt_layer *l = &m->layer[layer];
+    const vt_tensor *down = l->weight[f->down];
+    if (down && ffn_of(l, f, down->dim[down->rank - 1], r).n == 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d, and the %s of layer %d of %s has %lld columns of %s in blocks of "
+                       "%lld: there is no block for rank %d",
+                       r->n, f == &shared ? "shared expert" : "feed-forward", layer, m->name,
+                       (long long)down->dim[down->rank - 1], vt_dtype_get(down->dtype)->name,
+                       (long long)ffn_unit(l, f), r->index);
+    return VT_OK;
+}
+
 static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
-    bool experts = l->ffn == VT_BLOCK_EXPERTS;
-    const vt_tensor *down = l->weight[experts ? VT_ROLE_EXPERT_DOWN : VT_ROLE_DOWN];
     if (l->mixer != VT_BLOCK_ATTENTION)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "tp is %d, and layer %d of %s has sequence state, which ranks do not divide "
                        "yet; expected 1",
                        r->n, layer, m->name);
     TRY(check_heads(m, layer, r, err));
-    if (l->weight[VT_ROLE_SINKS] || l->weight[VT_ROLE_EXPERT_DOWN_BIAS] ||
-        l->weight[VT_ROLE_SHARED_GATE])
+    if (l->weight[VT_ROLE_SINKS] || l->weight[VT_ROLE_EXPERT_DOWN_BIAS])
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and layer %d of %s has attention sinks, biases of experts or a "
-                       "shared expert, which ranks do not divide yet; expected 1",
+                       "tp is %d, and layer %d of %s has attention sinks or biases of experts, "
+                       "which ranks do not divide yet; expected 1",
                        r->n, layer, m->name);
-    if (down && ffn_of(l, down->dim[down->rank - 1], r).n == 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and the feed-forward of layer %d of %s has %lld columns of %s in "
-                       "blocks of %lld: there is no block for rank %d",
-                       r->n, layer, m->name, (long long)down->dim[down->rank - 1],
-                       vt_dtype_get(down->dtype)->name, (long long)ffn_unit(l), r->index);
-    return VT_OK;
+    TRY(check_ffn(m, layer, main_of(l), r, err));
+    return check_ffn(m, layer, &shared, r, err);
 }
 
 vt_status vt_ranks_check(const vt_model *m, int32_t n, vt_err *err)
@@ -244,11 +262,17 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         case VT_ROLE_GATE_BIAS:
         case VT_ROLE_UP_BIAS:
         case VT_ROLE_EXPERT_GATE_UP:
-            narrow_rows(p, ffn_of(l, p->rows, r));
+            narrow_rows(p, ffn_of(l, main_of(l), p->rows, r));
             break;
         case VT_ROLE_DOWN:
         case VT_ROLE_EXPERT_DOWN:
-            narrow_columns(p, ffn_of(l, p->cols, r));
+            narrow_columns(p, ffn_of(l, main_of(l), p->cols, r));
+            break;
+        case VT_ROLE_SHARED_GATE_UP:
+            narrow_rows(p, ffn_of(l, &shared, p->rows, r));
+            break;
+        case VT_ROLE_SHARED_DOWN:
+            narrow_columns(p, ffn_of(l, &shared, p->cols, r));
             break;
         default:
             break;

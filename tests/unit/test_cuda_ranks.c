@@ -136,6 +136,8 @@ static void test_tokens_equal_those_of_one_gpu(void **state)
     compare(MODELS "llama-gqa8-llama3-f32", one, "cuda", 4);
     answers(MODELS "qwen3moe-raw", "cuda", 1, one);
     compare(MODELS "qwen3moe-raw", one, "cuda", 2);
+    answers(MODELS "glm4moe-groups", "cuda", 1, one); /* a shared expert */
+    compare(MODELS "glm4moe-groups", one, "cuda", 2);
 }
 
 /* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one

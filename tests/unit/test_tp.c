@@ -126,6 +126,7 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
     compare(MODELS "qwen3-gqa5-yarn", 1e-2); /* its KV is F16 */
     compare(MODELS "qwen3moe-raw", 1e-2);
     compare(MODELS "qwen3moe-norm-mixed", 1e-2); /* experts and dense layers in turn */
+    compare(MODELS "glm4moe-groups", 1e-2);      /* a shared expert */
     compare(MODELS "qwen2-gqa7", 1e-2);          /* seven query heads to a KV head, with biases */
     compare(MODELS "mistral-gqa4-window", 1e-2);
     compare(NULL, 0.75); /* the default model, if it is there: activations in 8 bits */

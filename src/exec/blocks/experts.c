@@ -65,19 +65,20 @@ static void tensors(builder *b)
 static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
+    vt_tensor *f = build_narrow(b, b->shared, lw->weight[VT_ROLE_SHARED_DOWN]->cols);
     build_linear(b, i, "shared.gate+up",
                  (linear_args){.x = x,
                                .w = lw->weight[VT_ROLE_SHARED_GATE_UP],
-                               .y = b->shared,
+                               .y = f,
                                .epilogue = b->m->arch.activation == VT_ACT_SILU ? LINEAR_SWIGLU
                                                                                 : LINEAR_GEGLU},
                  VT_WHEN_TOKENS);
     if (lw->tensor[VT_ROLE_SHARED_SHARE])
         EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
-             {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = b->shared});
+             {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = f});
     build_linear(
         b, i, "shared.down",
-        (linear_args){.x = b->shared, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
+        (linear_args){.x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
         VT_WHEN_TOKENS);
 }
 

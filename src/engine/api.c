@@ -345,6 +345,29 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     return vt_executor_cuda_new(m, &config, &options, out, err);
 }
 
+/* An error for a tp-link that nothing would use. */
+static vt_status check_link(const vt_options *o, int32_t n_ranks, bool on_gpus, vt_err *err)
+{
+    const char *link = vt_options_get(o, "tp-link");
+    if (strcmp(link, "auto") == 0 || (n_ranks > 1 && on_gpus))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_USAGE, "tp-link is %s, which is for several ranks on GPUs; %s", link,
+                   on_gpus ? "tp is 1" : "ranks of a CPU share its memory");
+}
+
+/* Decides how the ranks of open GPUs meet, and tells where they cannot reach each other. */
+static vt_status choose_link(const vt_options *o, vt_cuda_options *cuda, vt_err *err)
+{
+    int32_t from, to;
+    TRY(vt_executor_cuda_link(cuda, vt_options_get(o, "tp-link"), &from, &to, err));
+    if (from >= 0)
+        vt_notice_tell(vt_options_notice(o),
+                       "cuda:%d cannot access the memory of cuda:%d: the ranks meet through the "
+                       "host's memory (tp-link host), which is slower",
+                       from, to);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -352,6 +375,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     int32_t n_ranks = option_or(o, "tp", 1);
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
     TRY(vt_ranks_check(m, n_ranks, err));
+    TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -376,7 +400,8 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     if (vt_jit_check_cache(&refused) != VT_OK)
         vt_notice_tell(vt_options_notice(o), "%s; kernels are compiled again each time",
                        refused.message);
-    return vt_executor_cuda_open(m, cuda, err);
+    TRY(vt_executor_cuda_open(m, cuda, err));
+    return choose_link(o, cuda, err);
 }
 
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,

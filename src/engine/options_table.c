@@ -53,6 +53,10 @@ static const vt_option table[] = {
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks: N GPUs, or parts of the CPU's threads"),
+    ROW("tp-link", CHOICE("auto|p2p|host"), .value_name = "LINK", .fallback = "auto",
+        .verbs = ENGINE | VT_FOR_COMM,
+        .help = "how GPUs of a --tp meet; p2p: in each other's memory; host: through the host's; "
+                "auto: p2p where all can"),
     ROW("tp", INT(2, 64), .id = "comm-tp", .value_name = "N", .fallback = "2",
         .verbs = VT_FOR_COMM, .help = "ranks that communicate, of one thread or GPU each"),
     ROW("device", CHOICE("cpu|cuda|cuda:N|cuda:N,N"), .id = "comm-device", .value_name = "DEVICE",

@@ -9,6 +9,7 @@ typedef struct vt_cuda_options {
     int32_t ordinal;
     int32_t n_ranks;             /* of a tensor-parallel group (docs/ranks.md); 0 counts as 1 */
     int32_t gpu[COMM_GPU_RANKS]; /* [n_ranks] the GPU of each rank; gpu[0] is `ordinal` */
+    bool staged;                 /* ranks meet through the host's memory (vt_comm_gpu.staged) */
     bool graphs;                 /* steps of up to 1,024 tokens as graphs */
     bool pdl;
     bool one_graph;     /* sampling joined to the forward pass */
@@ -39,10 +40,14 @@ vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool librar
 bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o,
                              const struct vt_layout *layout);
 
-/* Opens GPU o->ordinal for this model, or the GPUs of all ranks, which can access each other's
- * memory then; o->device, o->peer and o->open_ms are set. Making a context takes a tenth of a
- * second or more, so what is asked before the executor is made shares it. */
+/* Opens GPU o->ordinal for this model, or the GPUs of all ranks; o->device, o->peer and o->open_ms
+ * are set. Making a context takes a tenth of a second or more, so what is asked before the executor
+ * is made shares it. */
 vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *err);
+/* Sets o->staged as option tp-link says (auto, p2p, host), for GPUs that are open. *from and *to:
+ * two GPUs because of which auto takes the host; else -1. */
+vt_status vt_executor_cuda_link(vt_cuda_options *o, const char *link, int32_t *from, int32_t *to,
+                                vt_err *err);
 /* KV bytes, of all ranks, that fit beside the weights: 90 % of the free memory less weights and
  * workspaces. */
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, const vt_cuda_options *o,

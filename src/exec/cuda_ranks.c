@@ -281,25 +281,45 @@ static void renew_rank(void *arg, int32_t r)
     g->status[r] = cuda_renew_begin(g->rank[r], &g->err[r]);
 }
 
+/* Makes what the ranks have in host memory: the word of failures, and all they meet through if the
+ * group is staged. It belongs to rank 0. */
+static vt_status make_shared(cuda_group *g, vt_err *err)
+{
+    void *block;
+    cuda_executor *first = g->rank[0];
+    size_t slot[VT_COMM_SLOTS] = {0};
+    for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
+        for (int32_t r = 0; r < g->n; r++) {
+            const vt_tensor *x = g->rank[r]->prog->buffer[s];
+            size_t bytes = x ? (size_t)vt_tensor_bytes(x) : 0;
+            slot[s] = bytes > slot[s] ? bytes : slot[s];
+        }
+    size_t bytes = g->gpu.staged ? vt_comm_stage_bytes(&g->gpu, g->n, slot) : sizeof(uint32_t);
+    TRY(vt_cuda_enter(first->cuda, err));
+    TRY(vt_cuda_pinned(first->cuda, bytes, &block, err));
+    first->comm_failed = block;
+    if (g->gpu.staged)
+        vt_comm_stage_place(&g->gpu, g->n, slot, block);
+    g->gpu.failed = block;
+    *g->gpu.failed = 0;
+    return VT_OK;
+}
+
 /* Between the two steps: every rank learns the addresses of its peers. */
 static vt_status connect(cuda_group *g, vt_err *err)
 {
-    void *word;
-    cuda_executor *first = g->rank[0];
-    TRY(vt_cuda_enter(first->cuda, err));
-    TRY(vt_cuda_pinned(first->cuda, sizeof *g->gpu.failed, &word, err));
-    first->comm_failed = word;
-    *(uint32_t *)word = 0;
-    g->gpu.failed = word;
+    TRY(make_shared(g, err));
     for (int32_t r = 0; r < g->n; r++) {
         cuda_executor *x = g->rank[r];
-        g->gpu.flag[r] = x->comm_flags;
-        g->gpu.part[r] = x->comm_part;
+        if (!g->gpu.staged) {
+            g->gpu.flag[r] = x->comm_flags;
+            g->gpu.part[r] = x->comm_part;
+        }
         for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
             g->comm->buffer[s][r] = x->prog->buffer[s];
         TRY(vt_cuda_enter(x->cuda, err)); /* flags are zero before a peer writes one */
         TRY(vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "clearing", err));
-        for (int32_t p = 0; p < g->n; p++)
+        for (int32_t p = 0; p < g->n && !g->gpu.staged; p++)
             TRY(vt_cuda_open_peer(x->cuda, g->rank[p]->cuda, err));
     }
     return VT_OK;
@@ -376,6 +396,27 @@ static vt_status make_ranks(cuda_group *g, const vt_model *m, const vt_executor_
     return VT_OK;
 }
 
+vt_status vt_executor_cuda_link(vt_cuda_options *o, const char *link, int32_t *from, int32_t *to,
+                                vt_err *err)
+{
+    *from = *to = -1;
+    o->staged = strcmp(link, "host") == 0;
+    if (strcmp(link, "auto") != 0)
+        return VT_OK;
+    for (int32_t r = 0; r < o->n_ranks; r++)
+        for (int32_t p = 0; p < o->n_ranks && !o->staged; p++) {
+            bool sees;
+            TRY(vt_cuda_sees_peer(r ? o->peer[r] : o->device, p ? o->peer[p] : o->device, &sees,
+                                  err));
+            if (!sees) {
+                o->staged = true;
+                *from = o->gpu[r];
+                *to = o->gpu[p];
+            }
+        }
+    return VT_OK;
+}
+
 /* Bytes of the largest sum that a rank makes for all. */
 static size_t part_bytes(const vt_model *m, const vt_executor_config *c)
 {
@@ -392,6 +433,7 @@ static vt_status make(cuda_group *g, const vt_model *m, const vt_executor_config
     TRY(vt_comm_new(g->n, &g->comm, err));
     g->limit_s = vt_knob_int(limit);
     g->gpu = (vt_comm_gpu){.part_bytes = part_bytes(m, config),
+                           .staged = options->staged,
                            .limit_ns = (uint64_t)g->limit_s * 1000000000};
     for (int32_t r = 0; r < g->n; r++)
         for (int32_t p = 0; p < r; p++)

@@ -121,8 +121,8 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
 static vt_status make_memory(cuda_executor *x, vt_err *err)
 {
     vt_cuda *c = x->cuda;
-    bool ranks = x->comm.group != NULL;
-    size_t shared = ranks ? x->comm.group->gpu->part_bytes + comm_inbox_bytes(x->is.n) : 0;
+    bool peers = x->comm.group && !x->comm.group->gpu->staged;
+    size_t shared = peers ? x->comm.group->gpu->part_bytes + comm_inbox_bytes(x->is.n) : 0;
     x->step_bytes = largest_block(x);
     TRY(check_tickets(x, err));
     const struct {
@@ -130,7 +130,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
         size_t bytes;
         bool zero;
     } want[] = {{&x->activations, x->prog->activation_bytes, true}, /* padding reads old results */
-                {&x->comm_flags, ranks ? COMM_CTAS * COMM_GPU_RANKS * 4 : 0, true},
+                {&x->comm_flags, peers ? COMM_CTAS * COMM_GPU_RANKS * 4 : 0, true},
                 {&x->comm_part, shared, true},
                 {&x->workspace, x->prog->target.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},

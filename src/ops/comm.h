@@ -44,6 +44,10 @@ typedef struct vt_comm_gpu {
     uint32_t *failed;
     uint64_t limit_ns; /* how long a rank is waited for; 0: for ever */
     bool together;     /* two ranks are on one GPU: their grids must fit there at the same time */
+    /* The link is the host's memory: flags and parts lie in it, there are no inboxes, and a call
+     * first copies what its rank registered to stage[slot][rank], where the peers read it. */
+    bool staged;
+    void *stage[VT_COMM_SLOTS][COMM_GPU_RANKS];
 } vt_comm_gpu;
 
 enum { COMM_FAILED_ON_HOST = 0xff }; /* the host ends all waits: a launch failed */
@@ -84,6 +88,15 @@ int32_t vt_comm_plan_items(const void *args, const vt_target *t, const vt_size *
 size_t vt_comm_plan_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items);
 int32_t vt_comm_plan_fill(const void *args, const vt_target *t, const vt_size *size,
                           const vt_batch *batch, int32_t items, void *out, void *side);
+/* Gives a staged group its memory: a block of vt_comm_stage_bytes in pinned host memory, zeroed
+ * here, of which the first bytes are *failed. `slot` has for each slot the bytes of the largest
+ * buffer that a rank registers for it. */
+size_t vt_comm_stage_bytes(const vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COMM_SLOTS]);
+void vt_comm_stage_place(vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COMM_SLOTS],
+                         void *block);
+/* Fills in where a call reads what each rank registered, and where it copies its own; NULL: it does
+ * not. */
+void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[COMM_GPU_RANKS]);
 /* Makes what call number `order` of a step tells its kernel. */
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane);
 /* Returns the number of CTAs of a call over so many vectors: the same on all ranks. */

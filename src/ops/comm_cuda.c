@@ -1,6 +1,9 @@
 /* The rows for GPUs of ops that join ranks have this in common (ops/comm.h, comm.cuh). */
 #include "ops/comm.h"
 
+#include <string.h>
+
+enum { STAGE_ALIGN = 256, FLAG_BYTES = COMM_CTAS * COMM_GPU_RANKS * 4 };
 enum { CTAS_TOGETHER = 16 }; /* of a rank that shares its GPU: COMM_GPU_RANKS of them fit */
 
 int32_t vt_comm_plan_items(const void *args, const vt_target *t, const vt_size *size,
@@ -23,6 +26,38 @@ int32_t vt_comm_plan_fill(const void *args, const vt_target *t, const vt_size *s
     const vt_comm_rank *c = *(const vt_comm_rank *const *)args;
     *(uint32_t *)out = c->base;
     return 1;
+}
+
+/* [ *failed | flags of each rank | parts of each rank | slot 0 of each rank | slot 1 ... ] */
+size_t vt_comm_stage_bytes(const vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COMM_SLOTS])
+{
+    size_t of_rank = FLAG_BYTES + vt_round_up(g->part_bytes, STAGE_ALIGN);
+    for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
+        of_rank += vt_round_up(slot[s], STAGE_ALIGN);
+    return STAGE_ALIGN + (size_t)ranks * of_rank;
+}
+
+void vt_comm_stage_place(vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COMM_SLOTS],
+                         void *block)
+{
+    char *at = (char *)block + STAGE_ALIGN;
+    memset(block, 0, STAGE_ALIGN + (size_t)ranks * FLAG_BYTES);
+    g->failed = block;
+    for (int32_t r = 0; r < ranks; r++, at += FLAG_BYTES)
+        g->flag[r] = (uint32_t *)(void *)at;
+    for (int32_t r = 0; r < ranks; r++, at += vt_round_up(g->part_bytes, STAGE_ALIGN))
+        g->part[r] = at;
+    for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
+        for (int32_t r = 0; r < ranks; r++, at += vt_round_up(slot[s], STAGE_ALIGN))
+            g->stage[s][r] = at;
+}
+
+void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[COMM_GPU_RANKS])
+{
+    const vt_comm *g = c->group;
+    for (int32_t r = 0; r < g->n; r++)
+        x[r] = g->gpu->staged && r != c->rank ? g->gpu->stage[slot][r] : g->buffer[slot][r]->data;
+    return g->gpu->staged ? g->gpu->stage[slot][c->rank] : NULL;
 }
 
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane)

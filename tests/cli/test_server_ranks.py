@@ -140,7 +140,7 @@ def test_sizes_that_ranks_cannot_divide_are_refused():
     tiny = tiny_model.make(os.path.join(folder(), "tiny"))
     for more, words in ((["--tp", "5", "--threads", "5"], "4 query heads and 2 KV heads"),
                         (["--tp", "2", "--threads", "3"], "threads is 3, which 2 ranks (tp) cannot divide"),
-                        (["--tp", "65"], "tp")):
+                        (["--tp", "65"], "tp"), (["--tp", "2", "--tp-link", "host"], "tp-link")):
         p = run("serve", "-m", tiny, "--port", "0", *more)
         assert p.code != 0 and words in p.err.decode(), p.err
 

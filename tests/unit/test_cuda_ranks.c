@@ -51,6 +51,9 @@ static void on_notice(void *user, const char *text)
     snprintf(notice, sizeof notice, "%s", text);
 }
 
+/* Option tp-link of the next options. */
+static const char *link_of = "auto";
+
 static vt_options *options_of(const char *model, const char *device, int32_t tp)
 {
     vt_options *o;
@@ -58,6 +61,7 @@ static vt_options *options_of(const char *model, const char *device, int32_t tp)
     engine_option(o, "model", model);
     engine_option(o, "device", device);
     engine_option_int(o, "tp", tp);
+    engine_option(o, "tp-link", tp > 1 ? link_of : "auto");
     engine_option_int(o, "max-context", 96);
     engine_option_int(o, "max-running", 4);
     engine_option_int(o, "token-budget", 32);
@@ -152,6 +156,23 @@ static void test_uneven_heads(void **state)
     compare(MODELS "llama-gqa3-linear-bias", one, "cuda", 3);
 }
 
+/* GPUs that cannot access each other's memory meet through the host's, and have the bits of those
+ * that can. */
+static void test_link_when_no_peer_access_then_the_host(void **state)
+{
+    (void)state;
+    answer p2p[REQUESTS], host[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=3", 1);
+    answers(MODELS "llama-gqa3-linear-bias", "cuda", 3, p2p);
+    assert_null(strstr(notice, "host's memory"));
+    setenv("VITRINE_EMULATOR", "devices=3,peers=none", 1);
+    answers(MODELS "llama-gqa3-linear-bias", "cuda", 3, host);
+    assert_non_null(strstr(notice, "cuda:0 cannot access the memory of cuda:1: the ranks meet "
+                                   "through the host's memory"));
+    for (int32_t k = 0; k < REQUESTS; k++)
+        assert_memory_equal(p2p[k].token, host[k].token, sizeof p2p[k].token);
+}
+
 /* ---- what goes wrong ---- */
 
 static vt_status open_fails(const char *emulator, const char *device, int32_t tp, vt_err *err)
@@ -178,7 +199,9 @@ static void test_devices_that_do_not_fit_are_refused(void **state)
     assert_string_equal(err.message, "device is cuda:0,1, which names 2 GPUs for 4 ranks (tp)");
     assert_int_equal(open_fails("devices=2", "cuda:1", 2, &err), VT_ERR_DEVICE);
     assert_non_null(strstr(err.message, "cuda:2: the driver shows 2 GPUs"));
+    link_of = "p2p";
     assert_int_equal(open_fails("devices=2,peers=none", "cuda", 2, &err), VT_ERR_UNSUPPORTED);
+    link_of = "auto";
     assert_non_null(strstr(err.message, "cuda:0 cannot access the memory of cuda:1"));
 }
 
@@ -252,18 +275,19 @@ static void run_row(comm_gpus *g, const char *op, const char *row, int64_t rows,
                  (long long)n, r.error, r.agree ? "agree" : "differ");
 }
 
-static void rows_on(const char *emulator, const int32_t *gpu, int32_t n)
+static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const char *link)
 {
     static const int64_t shape[][2] = {{1, 1},   {1, 64},  {3, 129},  {5, 7},
                                        {7, 333}, {2, 576}, {1, 4096}, {33, 2048}};
     comm_gpus *g = NULL;
     vt_err err = {0};
     setenv("VITRINE_EMULATOR", emulator, 1);
-    if (comm_gpus_open(gpu, n, &g, &err) != VT_OK)
+    if (comm_gpus_open(gpu, n, link, &g, &err) != VT_OK)
         fail_msg("%s", err.message);
+    bool staged = strcmp(comm_gpus_link(g), "host") == 0;
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         int64_t rows = shape[i][0], cols = shape[i][1];
-        if (cols % 8 == 0 && cols < 2000)
+        if (cols % 8 == 0 && cols < 2000 && !staged) /* it sends into peers' memory */
             run_row(g, "all_reduce", "push", rows, cols, i % 2, COMM_REGISTERED);
         run_row(g, "all_reduce", "one-shot", rows, cols, i % 2, COMM_REGISTERED);
         run_row(g, "all_reduce", "two-shot", rows, cols, i % 2, COMM_REGISTERED);
@@ -277,10 +301,12 @@ static void rows_on(const char *emulator, const int32_t *gpu, int32_t n)
 static void test_rows_over_odd_shapes(void **state)
 {
     (void)state;
-    rows_on("devices=2", (const int32_t[]){0, 1}, 2);
-    rows_on("devices=3,cc=80", (const int32_t[]){2, 0, 1}, 3);
-    rows_on("devices=4,order=7", (const int32_t[]){0, 1, 2, 3}, 4);
-    rows_on("devices=1,order=3", (const int32_t[]){0, 0}, 2);
+    rows_on("devices=2", (const int32_t[]){0, 1}, 2, "p2p");
+    rows_on("devices=3,cc=80", (const int32_t[]){2, 0, 1}, 3, "auto");
+    rows_on("devices=4,order=7", (const int32_t[]){0, 1, 2, 3}, 4, "p2p");
+    rows_on("devices=1,order=3", (const int32_t[]){0, 0}, 2, "p2p");
+    rows_on("devices=2,peers=none,order=5", (const int32_t[]){0, 1}, 2, "auto");
+    rows_on("devices=3,peers=none,cc=80", (const int32_t[]){1, 2, 0}, 3, "host");
 }
 
 /* ---- NCCL beside them ---- */
@@ -302,7 +328,7 @@ static void test_nccl_computes_what_our_rows_do(void **state)
         comm_result r;
         vt_err err = {0};
         setenv("VITRINE_EMULATOR", "devices=3,order=7", 1);
-        assert_int_equal(comm_gpus_open((const int32_t[]){2, 0, 1}, n, &g, &err), VT_OK);
+        assert_int_equal(comm_gpus_open((const int32_t[]){2, 0, 1}, n, "p2p", &g, &err), VT_OK);
         assert_int_equal(run_nccl(g, "all_reduce", 64, COMM_PLAIN, &r, &err), VT_ERR_UNSUPPORTED);
         assert_null(comm_gpus_nccl(g));
         if (comm_gpus_add_nccl(g, &err) != VT_OK)
@@ -340,7 +366,8 @@ static void test_nccl_that_fails_is_an_error_of_its_own(void **state)
         comm_result r = {0};
         vt_err err = {0};
         setenv("VITRINE_EMULATOR", row[i].emulator, 1);
-        assert_int_equal(comm_gpus_open((const int32_t[]){0, row[i].gpu}, 2, &g, &err), VT_OK);
+        assert_int_equal(comm_gpus_open((const int32_t[]){0, row[i].gpu}, 2, "p2p", &g, &err),
+                         VT_OK);
         vt_status status = comm_gpus_add_nccl(g, &err);
         assert_int_equal(status == VT_OK, row[i].added);
         if (row[i].added)
@@ -363,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_link_when_no_peer_access_then_the_host),
         cmocka_unit_test(test_devices_that_do_not_fit_are_refused),
         cmocka_unit_test(test_rank_that_faults_is_made_again),
         cmocka_unit_test(test_rank_that_hangs_is_named),

@@ -69,6 +69,7 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json_string(w, "implementation", r->row);
     vt_json_string(w, "device", k->gpus ? "cuda" : "cpu");
     vt_json_string(w, "gpu", k->gpus ? comm_gpus_name(k->gpus) : NULL);
+    vt_json_string(w, "link", k->gpus ? comm_gpus_link(k->gpus) : NULL);
     vt_json_string(w, "method", comm_how_name[how]);
     vt_json_string(w, "library", is_nccl(r) ? comm_gpus_nccl(k->gpus) : NULL);
     if (r->register_ns > 0)
@@ -176,7 +177,8 @@ static void print_table(comm_report *k, const vt_op *op)
     vt_buf b = {0};
     vt_text_ink(&b, &k->c->out, VT_INK_BOLD, op->name);
     if (k->gpus)
-        vt_buf_printf(&b, "  %s: %d ranks on %s\n", op->what, k->ranks, comm_gpus_name(k->gpus));
+        vt_buf_printf(&b, "  %s: %d ranks on %s, link %s\n", op->what, k->ranks,
+                      comm_gpus_name(k->gpus), comm_gpus_link(k->gpus));
     else
         vt_buf_printf(&b, "  %s: %d ranks of 1 thread\n", op->what, k->ranks);
     vt_table_finish(&k->table, &b, &k->c->out, 1);
@@ -194,9 +196,15 @@ static void print_table(comm_report *k, const vt_op *op)
 static vt_status open_gpus(comm_report *k, vt_err *err)
 {
     const char *device = vt_options_get(k->c->options, "comm-device");
+    const char *link = vt_options_get(k->c->options, "tp-link");
     int32_t gpu[COMM_GPU_RANKS];
     if (strcmp(device, "cpu") == 0)
-        return VT_OK;
+        return strcmp(link, "auto") == 0
+                   ? VT_OK
+                   : vt_fail(err, VT_ERR_USAGE,
+                             "tp-link is %s, which is for ranks on GPUs; those of a CPU share its "
+                             "memory",
+                             link);
     if (k->ranks > COMM_GPU_RANKS)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "tp is %d, expected at most %d ranks on GPUs",
                        k->ranks, COMM_GPU_RANKS);
@@ -206,7 +214,7 @@ static vt_status open_gpus(comm_report *k, vt_err *err)
             cli_note(k->c, "two ranks are on one GPU: times say nothing about links");
             break;
         }
-    TRY(comm_gpus_open(gpu, k->ranks, &k->gpus, err));
+    TRY(comm_gpus_open(gpu, k->ranks, link, &k->gpus, err));
     vt_err why;
     k->nccl = comm_gpus_add_nccl(k->gpus, &why) == VT_OK;
     if (!k->nccl)

@@ -34,18 +34,28 @@ vt_status vt_cuda_enter(vt_cuda *c, vt_err *err)
                          err);
 }
 
+vt_status vt_cuda_sees_peer(const vt_cuda *c, const vt_cuda *peer, bool *out, vt_err *err)
+{
+    int can = c->device == peer->device;
+    if (!can)
+        TRY(vt_cuda_check(c, c->driver.peer_can(&can, c->device, peer->device),
+                          "asking for peer access between GPUs", err));
+    *out = can != 0;
+    return VT_OK;
+}
+
 vt_status vt_cuda_open_peer(vt_cuda *c, const vt_cuda *peer, vt_err *err)
 {
-    int can = 0;
+    bool can = false;
     if (c->device == peer->device)
         return VT_OK;
-    TRY(vt_cuda_check(c, c->driver.peer_can(&can, c->device, peer->device),
-                      "asking for peer access between GPUs", err));
+    TRY(vt_cuda_sees_peer(c, peer, &can, err));
     if (!can)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "cuda:%d cannot access the memory of cuda:%d (no peer access), which ranks "
-                       "on these two need",
-                       c->ordinal, peer->ordinal);
+        return vt_fail(
+            err, VT_ERR_UNSUPPORTED,
+            "cuda:%d cannot access the memory of cuda:%d (no peer access), which tp-link "
+            "p2p needs; expected auto or host",
+            c->ordinal, peer->ordinal);
     cu_result r = c->driver.peer_enable(peer->context, 0);
     return r == CU_ERROR_PEER_ALREADY
                ? VT_OK

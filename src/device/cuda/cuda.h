@@ -76,6 +76,7 @@ vt_status vt_cuda_enter(vt_cuda *c, vt_err *err);
 vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err);
 /* Lets kernels of `c`, whose context is current, access all memory of vt_cuda_alloc of another GPU.
  * Fails where the two have no peer access; does nothing for the same GPU. */
+vt_status vt_cuda_sees_peer(const vt_cuda *c, const vt_cuda *peer, bool *out, vt_err *err);
 vt_status vt_cuda_open_peer(vt_cuda *c, const vt_cuda *peer, vt_err *err);
 
 /* ---- a context that can no longer be used ----

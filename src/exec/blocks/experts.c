@@ -76,10 +76,9 @@ static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     if (lw->tensor[VT_ROLE_SHARED_SHARE])
         EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
              {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = f});
-    build_linear(
-        b, i, "shared.down",
-        (linear_args){.x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
-        VT_WHEN_TOKENS);
+    build_linear(b, i, "shared.down",
+                 (linear_args){.x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
+                 VT_WHEN_TOKENS);
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)

@@ -3,7 +3,8 @@
 // Every rank reads the columns of all ranks, behind one meeting (comm.cuh). Grid: x: CTAs that share the vectors of a
 // rank, of VEC columns (4 or 1). A thread has the loads from all ranks on their way at once: one after the other they
 // would cost the way over a link each.
-// Template: RANKS, VEC, EARLY (1: the next kernel may start before the ranks have met).
+// Template: RANKS, VEC, EARLY (1: the next kernel may start before the ranks have met), STAGED (1: the ranks meet
+// through host memory, into which CTA b first copies the vectors of its rank that CTAs b of the peers will read).
 #include "comm.cuh"
 #include "all_gather_params.h"
 
@@ -26,12 +27,25 @@ INLINE void gather_ones(const all_gather_params &p)
             *place_of(p, r, begin, i) = __uint_as_float(load_relaxed((const u32 *)p.x[r] + i));
 }
 
+INLINE void stage_columns(const all_gather_params &p)
+{
+    const float *mine = p.x[p.comm.rank];
+    for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < vectors_of(p, p.comm.rank) * p.rows;
+         i += gridDim.x * COMM_THREADS)
+        if constexpr (VEC == 4)
+            store16(p.stage + i * 4, load16(mine + i * 4));
+        else
+            p.stage[i] = mine[i];
+}
+
 KERNEL __launch_bounds__(COMM_THREADS) all_gather(const __grid_constant__ all_gather_params p)
 {
     u32 number = comm_number(p.comm);
     if (EARLY)
         pdl_go();
     pdl_wait();
+    if constexpr (STAGED)
+        stage_columns(p);
     comm_meet<RANKS>(p.comm, number);
     if constexpr (VEC == 1) {
         gather_ones(p);

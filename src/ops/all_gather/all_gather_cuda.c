@@ -35,7 +35,8 @@ static cuda_launch launch_of(const all_gather_args *a, int64_t rows)
     int32_t vec = vector_of(a), ranks = a->comm->group->n;
     int64_t part = vt_ceil_div(a->y->dim[1], (int64_t)ranks * vec);
     return (cuda_launch){.spec = JIT_SPEC("all_gather.cu", "all_gather", {"ranks", ranks},
-                                          {"vec", vec}, {"early", !a->comm->group->gpu->together}),
+                                          {"vec", vec}, {"early", !a->comm->group->gpu->together},
+                                          {"staged", a->comm->group->gpu->staged}),
                          .grid = {vt_comm_ctas(a->comm, rows * part), 1, 1},
                          .threads = COMM_THREADS};
 }
@@ -48,8 +49,10 @@ static vt_status all_gather_run(const void *args, const vt_lane *lane)
                            .n = (uint32_t)a->y->dim[1],
                            .rows = (uint32_t)a->y->dim[0],
                            .y = a->y->data};
+    const void *x[COMM_GPU_RANKS];
+    p.stage = vt_comm_sources(a->comm, a->slot, x);
     for (int32_t r = 0; r < g->n; r++) {
-        p.x[r] = g->buffer[a->slot][r]->data;
+        p.x[r] = x[r];
         p.cols[r] = (uint32_t)g->buffer[a->slot][r]->dim[1];
     }
     cuda_launch l = launch_of(a, a->y->dim[0]);
@@ -64,6 +67,8 @@ static void all_gather_describe(const void *args, const vt_target *t, const vt_s
     cuda_launch l = launch_of(a, rows);
     vt_cut_shape(out, "%d parts of [%lld x %lld]", a->comm->group->n, (long long)rows,
                  (long long)a->y->dim[1]);
+    if (a->comm->group->gpu->staged)
+        vt_cut_roles(out, "through the host's memory", "");
     vt_cut_grid(out, t, &l, 4 * vector_of(a));
 }
 

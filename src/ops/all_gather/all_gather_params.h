@@ -8,7 +8,8 @@
 
 typedef struct all_gather_params {
     comm_params comm;
-    const float *x[COMM_GPU_RANKS];   /* [rows, cols[r]] what each rank registered */
+    const float *x[COMM_GPU_RANKS];   /* [rows, cols[r]] what each rank registered, or its copy */
+    float *stage;                     /* STAGED: where this rank's is copied to, in host memory */
     uint32_t cols[COMM_GPU_RANKS], n; /* n: columns of y */
     uint32_t rows;
     float *y; /* [rows, n] */

@@ -17,7 +17,8 @@
 // alike: so the bits do not depend on which one runs, and all ranks have the same.
 //
 // CTA b needs what CTAs b of the peers make and nothing else, so a grid need only be resident as a whole.
-// Template: RANKS, VEC (8 or 1), EARLY (1: the next kernel may start before the ranks have met).
+// Template: RANKS, VEC (8 or 1), EARLY (1: the next kernel may start before the ranks have met), STAGED (1: the ranks
+// meet through host memory, into which CTA b first copies the vectors that CTAs b of the peers will read).
 #include "comm.cuh"
 #include "all_reduce_params.h"
 
@@ -32,6 +33,15 @@ INLINE Row load_row(const all_reduce_params &p, u64 i)
     for (u32 r = 0; r < RANKS; r++)
         row.x[r] = load_peer16(p.x[r] + i * 8);
     return row;
+}
+
+// Copies a vector to where the peers read it.
+INLINE void stage(const all_reduce_params &p, u64 i)
+{
+    if constexpr (VEC == 8)
+        store16(p.stage + i * 8, load16(p.x[p.comm.rank] + i * 8));
+    else
+        p.stage[i] = p.x[p.comm.rank][i];
 }
 
 // The sum of the ranks, in their order.
@@ -82,9 +92,12 @@ KERNEL __launch_bounds__(COMM_THREADS)
     if (EARLY)
         pdl_go();
     pdl_wait();
-    comm_meet<RANKS>(p.comm, number);
     constexpr int kDeep = VEC == 1 ? 1 : RANKS <= 2 ? 4 : RANKS <= 4 ? 2 : 1; // loads on their way
     u64 step = gridDim.x * COMM_THREADS;
+    if constexpr (STAGED)
+        for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < p.n; i += step)
+            stage(p, i);
+    comm_meet<RANKS>(p.comm, number);
     for (u64 i = blockIdx.x * COMM_THREADS + threadIdx.x; i < p.n; i += step * kDeep) {
         if constexpr (VEC == 8) {
             Row row[kDeep];
@@ -102,8 +115,7 @@ KERNEL __launch_bounds__(COMM_THREADS)
     }
 }
 
-KERNEL __launch_bounds__(COMM_THREADS)
-    all_reduce_push(const __grid_constant__ all_reduce_params p)
+KERNEL __launch_bounds__(COMM_THREADS) all_reduce_push(const __grid_constant__ all_reduce_params p)
 {
     constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
     u32 call = *p.comm.base + p.comm.order, number = call | 1u << 31, rank = p.comm.rank;
@@ -145,6 +157,12 @@ KERNEL __launch_bounds__(COMM_THREADS)
     if (EARLY)
         pdl_go();
     pdl_wait();
+    if constexpr (STAGED)
+        for (u64 j = first; j < each; j += step)
+#pragma unroll
+            for (u32 r = 0; r < RANKS; r++)
+                if (r != rank && r * each + j < p.n)
+                    stage(p, r * each + j);
     comm_meet<RANKS>(p.comm, number);
     for (u64 j = first; j < each && rank * each + j < p.n; j += step) {
         if constexpr (VEC == 8)

@@ -25,6 +25,9 @@ static const vt_host_plan all_reduce_plan = {.name = "the ranks' sums",
                                              .bytes = vt_comm_plan_bytes,
                                              .fill = vt_comm_plan_fill};
 
+static const char *const staged_role_of[] = {NULL, "one-shot through the host: each rank reads all",
+                                             "two-shot through the host: each rank adds a part"};
+
 static bool contiguous(const vt_tensor *t)
 {
     return !t || (t->dtype == VT_BF16 && t->row_stride == t->dim[1]);
@@ -48,8 +51,8 @@ static bool push_supports(const void *args, const vt_target *t, const vt_size *u
 {
     const all_reduce_args *a = args;
     int64_t bytes = bytes_of(a, upto);
-    return one_shot_supports(args, t, upto) && a->y->dim[1] % 8 == 0 &&
-           2 * bytes <= COMM_INBOX_BYTES &&
+    return one_shot_supports(args, t, upto) && !a->comm->group->gpu->staged &&
+           a->y->dim[1] % 8 == 0 && 2 * bytes <= COMM_INBOX_BYTES &&
            vt_comm_ctas(a->comm, bytes / 16) * (int64_t)COMM_THREADS >= bytes / 16;
 }
 
@@ -85,7 +88,8 @@ static cuda_launch launch_of(const all_reduce_args *a, int64_t rows, reduce_form
     int64_t n = vectors_of(a, rows, &vec);
     return (cuda_launch){
         .spec = JIT_SPEC("all_reduce.cu", entry_of[form], {"ranks", ranks}, {"vec", vec},
-                         {"early", !a->comm->group->gpu->together}),
+                         {"early", !a->comm->group->gpu->together},
+                         {"staged", a->comm->group->gpu->staged}),
         .grid = {vt_comm_ctas(a->comm, form == TWO_SHOT ? vt_ceil_div(n, ranks) : n), 1, 1},
         .threads = COMM_THREADS};
 }
@@ -98,8 +102,10 @@ static vt_status launch(const all_reduce_args *a, const vt_lane *lane, reduce_fo
                            .residual = a->residual ? a->residual->data : NULL,
                            .y = a->y->data,
                            .n = (uint64_t)vectors_of(a, a->y->dim[0], &vec)};
+    const void *x[COMM_GPU_RANKS];
+    p.stage = vt_comm_sources(a->comm, a->slot, x);
     for (int32_t r = 0; r < g->n; r++) {
-        p.x[r] = g->buffer[a->slot][r]->data;
+        p.x[r] = x[r];
         p.part[r] = g->gpu->part[r];
         p.inbox[r] = (char *)g->gpu->part[r] + g->gpu->part_bytes;
     }
@@ -131,7 +137,8 @@ static void describe(const all_reduce_args *a, const vt_target *t, const vt_size
     cuda_launch l = launch_of(a, rows, form);
     vt_cut_shape(out, "%d x [%lld x %lld]", a->comm->group->n, (long long)rows,
                  (long long)a->y->dim[1]);
-    vt_cut_roles(out, role_of[form], "in the order of the ranks");
+    vt_cut_roles(out, (a->comm->group->gpu->staged ? staged_role_of : role_of)[form],
+                 "in the order of the ranks");
     vt_cut_grid(out, t, &l, 2 * vec);
 }
 

@@ -8,7 +8,8 @@
 
 typedef struct all_reduce_params {
     comm_params comm;
-    const uint16_t *x[COMM_GPU_RANKS]; /* what each rank registered */
+    const uint16_t *x[COMM_GPU_RANKS]; /* what each rank registered, or its copy in host memory */
+    uint16_t *stage;                   /* STAGED: where this rank's is copied to */
     uint16_t *part[COMM_GPU_RANKS];    /* two-shot: the sums that each rank makes for all */
     void *inbox[COMM_GPU_RANKS];       /* push: where each rank is sent packets */
     const uint16_t *residual;          /* or NULL */

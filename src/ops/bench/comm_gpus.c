@@ -19,7 +19,13 @@
 #include "ops/comm.h"
 #include "ops/comm_inbox_params.h"
 
-enum { SLOTS = 2, CALLS = 64, MOST_REPETITIONS = 200, PART_BYTES = 16 << 20 };
+enum {
+    SLOTS = 2,
+    CALLS = 64,
+    MOST_REPETITIONS = 200,
+    PART_BYTES = 16 << 20,
+    STAGE_BYTES = 8 << 20
+};
 enum { WINDOWS = SLOTS + 1, WINDOW_ALIGN = 4096 };
 
 /* A rank's GPU, and the args of the present run. */
@@ -65,7 +71,7 @@ static vt_status open_member(comm_gpus *g, int32_t r, int32_t ordinal, vt_err *e
     TRY(vt_cuda_check(m->cuda, d->stream_create(&m->lane.stream, CU_STREAM_NON_BLOCKING, 0),
                       "making a stream", err));
     TRY(vt_cuda_alloc(m->cuda, COMM_CTAS * COMM_GPU_RANKS * 4, &m->flags, err));
-    size_t shared = PART_BYTES + comm_inbox_bytes(g->n);
+    size_t shared = PART_BYTES + comm_inbox_bytes(g->n); /* of a staged group all is elsewhere */
     TRY(vt_cuda_alloc(m->cuda, shared, &m->part, err));
     TRY(vt_cuda_check(m->cuda, d->fill8(at(m->part), 0, shared, m->lane.stream), "clearing", err));
     TRY(vt_cuda_alloc(m->cuda, 4, &m->base, err));
@@ -80,9 +86,34 @@ static vt_status open_member(comm_gpus *g, int32_t r, int32_t ordinal, vt_err *e
     return vt_cuda_check(m->cuda, d->stream_sync(m->lane.stream), "clearing", err);
 }
 
-static vt_status open_all(comm_gpus *g, const int32_t *gpu, int32_t n, vt_err *err)
+/* The memory that all ranks share: the word of failures, and of a staged group all it meets by. */
+static vt_status make_shared(comm_gpus *g, vt_err *err)
 {
+    static const size_t slot[VT_COMM_SLOTS] = {STAGE_BYTES, STAGE_BYTES};
     void *p;
+    size_t bytes = g->gpu.staged ? vt_comm_stage_bytes(&g->gpu, g->n, slot) : sizeof(uint32_t);
+    TRY(vt_cuda_pinned(g->rank[g->n - 1].cuda, bytes, &p, err));
+    if (g->gpu.staged)
+        vt_comm_stage_place(&g->gpu, g->n, slot, p);
+    g->gpu.failed = p;
+    *g->gpu.failed = 0;
+    return VT_OK;
+}
+
+/* Returns true if each rank can access the memory of all others. */
+static bool all_see_peers(const comm_gpus *g)
+{
+    bool sees = true;
+    for (int32_t r = 0; r < g->n && sees; r++)
+        for (int32_t k = 0; k < g->n && sees; k++)
+            if (vt_cuda_sees_peer(g->rank[r].cuda, g->rank[k].cuda, &sees, NULL) != VT_OK)
+                return false;
+    return sees;
+}
+
+static vt_status open_all(comm_gpus *g, const int32_t *gpu, int32_t n, const char *link,
+                          vt_err *err)
+{
     if (n < 1 || n > COMM_GPU_RANKS)
         return vt_fail(err, VT_ERR_USAGE, "tp is %d, expected 1 to %d ranks on GPUs", n,
                        COMM_GPU_RANKS);
@@ -95,10 +126,9 @@ static vt_status open_all(comm_gpus *g, const int32_t *gpu, int32_t n, vt_err *e
         for (int32_t k = 0; k < r; k++)
             g->gpu.together = g->gpu.together || gpu[k] == gpu[r];
     }
-    TRY(vt_cuda_pinned(g->rank[n - 1].cuda, sizeof *g->gpu.failed, &p, err));
-    g->gpu.failed = p;
-    *g->gpu.failed = 0;
-    for (int32_t r = 0; r < n; r++)
+    g->gpu.staged = strcmp(link, "host") == 0 || (strcmp(link, "auto") == 0 && !all_see_peers(g));
+    TRY(make_shared(g, err));
+    for (int32_t r = 0; r < n && !g->gpu.staged; r++)
         for (int32_t k = 0; k < n; k++) {
             TRY(vt_cuda_enter(g->rank[r].cuda, err));
             TRY(vt_cuda_open_peer(g->rank[r].cuda, g->rank[k].cuda, err));
@@ -106,12 +136,13 @@ static vt_status open_all(comm_gpus *g, const int32_t *gpu, int32_t n, vt_err *e
     return VT_OK;
 }
 
-vt_status comm_gpus_open(const int32_t *gpu, int32_t n, comm_gpus **out, vt_err *err)
+vt_status comm_gpus_open(const int32_t *gpu, int32_t n, const char *link, comm_gpus **out,
+                         vt_err *err)
 {
     comm_gpus *g = vt_calloc(1, sizeof *g);
     if (!g)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d GPUs", n);
-    vt_status status = open_all(g, gpu, n, err);
+    vt_status status = open_all(g, gpu, n, link, err);
     if (status != VT_OK)
         comm_gpus_close(g);
     else
@@ -144,6 +175,8 @@ void comm_gpus_close(comm_gpus *g)
     vt_comm_free(g->comm);
     free(g);
 }
+
+const char *comm_gpus_link(const comm_gpus *g) { return g->gpu.staged ? "host" : "p2p"; }
 
 const char *comm_gpus_name(const comm_gpus *g) { return g->rank[0].cuda->name; }
 
@@ -598,6 +631,10 @@ static vt_status prepare(comm_gpus *g, const comm_ask *a, const vt_impl **impl, 
     if (!*impl)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s for this call", a->op->name,
                        a->row ? a->row : "");
+    if (g->gpu.staged && vt_tensor_bytes(&g->rank[0].made) > STAGE_BYTES)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "a buffer has %lld bytes, expected at most %d through the host's memory",
+                       (long long)vt_tensor_bytes(&g->rank[0].made), STAGE_BYTES);
     out->row = (*impl)->name;
     for (int32_t r = 0; r < g->n; r++)
         TRY(compile(g, a, *impl, r, err));

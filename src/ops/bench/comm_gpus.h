@@ -14,8 +14,10 @@
 
 typedef struct comm_gpus comm_gpus;
 
-/* Opens a GPU for each rank; a number may come twice. */
-vt_status comm_gpus_open(const int32_t *gpu, int32_t n, comm_gpus **out, vt_err *err);
+/* Opens a GPU for each rank; a number may come twice. `link` is a value of option tp-link. */
+vt_status comm_gpus_open(const int32_t *gpu, int32_t n, const char *link, comm_gpus **out,
+                         vt_err *err);
+const char *comm_gpus_link(const comm_gpus *g); /* p2p or host */
 void comm_gpus_close(comm_gpus *g);
 const char *comm_gpus_name(const comm_gpus *g); /* of the first one */
 /* Makes NCCL's communicators beside. VT_ERR_UNSUPPORTED: it is not here, or takes no such ranks. */

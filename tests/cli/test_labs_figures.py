@@ -473,4 +473,69 @@ def test_ranges_of_the_index_are_those_of_the_roofs():
         near(seconds(rows_of["all-reduce, staged through the host's memory"][5]), least, ROUNDED, f"{track}: all-reduce")
 
 
+def parts_of_a_step(machine):
+    """(call, seconds of a decode step, share of its roof, bound, calls) and the step's seconds, of mini-sglang 06."""
+    result = next(r for at, r in results() if at == (machine, "mini-sglang", "06"))
+    step = result["predictions"][0]["measured"]
+    rows = [r for r in lines(result["items"]["kernels"]) if r["phase"]["text"] == "decode"]
+    whole = sum(value(r["time"]) for r in rows)
+    apart = whole > 1.2 * step  # timed call by call: what a call alone is known to take, or else its share
+    times = [(value(r["expected"]) or value(r["time"]) * step / whole) if apart else value(r["time"]) for r in rows]
+    shrink = min(1, step / sum(times)) if apart else 1
+    return [(r["call"]["text"], t * shrink, (value(r["of roof"]) or math.nan) * value(r["time"]), r["bound"]["text"],
+             int(r["calls"]["text"])) for r, t in zip(rows, times)], step
+
+
+def test_opportunities_are_worth_what_they_are_of_the_step():
+    """A kernel's: its time less what its roof needs, or less one launch a call. A knob's: its gain for its share of the step."""
+    seen = [0, 0, 0]
+    for track, machine in itertools.product(("sglang", "mini-sglang", "flashinfer", "experiments"), ("h200", "epyc-2core")):
+        text = read(os.path.join(LABS, track, "reports", machine, "final-report.md"))
+        parts, step = parts_of_a_step(machine)
+        roofs = [r["roofs"] for at, r in results() if at[:2] == (machine, track) and r["roofs"]][0]
+        start = roofs["kernel_us" if machine == "h200" else "meeting_us"]["value"]
+        knobs = {(k["name"], r["lab"]): k for at, r in results() if at[:2] == (machine, track) for k in r["knobs"]}
+        gains = []
+        for cells in [re.split(r" (?<!\\)\| ", x[2:-2]) for x in
+                      text.split("## Opportunities")[1].split("### Not worth it")[0].split("\n") if x.startswith("| ")]:
+            if "at most" in cells[3]:
+                call, took, least, bound, calls = next(p for p in parts if p[0] == cells[0].split("`")[1])
+                near(seconds(cells[1]), took, ROUNDED, f"{machine} {call}: time in a step")
+                saved = min(took, start * calls) if bound == "launch" else took - least
+                near(float(cells[3].split()[2][:-1]), step / (step - saved), ROUNDED, f"{machine} {call}: gain")
+                seen[0] += 1
+            elif len(cells) == 7 and (cells[0], cells[6]) in knobs:
+                k = knobs[cells[0], cells[6]]
+                gain = k["gain"] if k["gain"] > 1 else 1 / k["gain"]
+                near(float(cells[4][:-1]), gain, ROUNDED, f"{machine} {cells[0]}: measured alone")
+                share = re.search(r"of a decode step, of which (\S+) is ", cells[3])
+                if share:
+                    part = sum(t for call, t, *_ in parts if call.split(".")[0] == share[1]) / step
+                    gain = 1 / (1 - part + part / gain)
+                    seen[1] += 1
+                if "x of " in cells[3]:
+                    near(float(cells[3].split("x")[0]), gain, ROUNDED, f"{machine} {cells[0]}: gain of the whole")
+            if "x of " in cells[3]:
+                gains.append(float(re.search(r"([\d.]+)x of ", cells[3])[1]))
+        same(gains, sorted(gains, reverse=True), f"{track} of {machine}: the largest gain first")
+        for call, took, *_ in parts:
+            told = re.search(rf"^├── {re.escape(call)} +([\d.]+ \S+) ", text.split("\nDECODE, ")[1], re.M)
+            near(seconds(told[1]), took, ROUNDED, f"{track} of {machine}: {call} of the tree")
+            seen[2] += 1
+    assert seen[0] >= 30 and seen[1] >= 4 and seen[2] >= 90, seen
+
+
+def test_strengths_are_knobs_that_gain():
+    """Each ratio below "What the design gets right" is that of a knob of the same lab, whose verdict is a gain."""
+    n = 0
+    for track, machine in itertools.product(("sglang", "mini-sglang", "flashinfer", "experiments"), ("h200", "epyc-2core")):
+        text = read(os.path.join(LABS, track, "reports", machine, "final-report.md"))
+        knobs = [(r["lab"], k) for at, r in results() if at[:2] == (machine, track) for k in r["knobs"]]
+        for ratio, what, lab in re.findall(r": ([\d.]+)x for (.*) \(lab (\w+)\)", text.split("gets right")[1].split("\n## ")[0]):
+            k = next(k for number, k in knobs if number == lab and k["gain"] and abs(k["gain"] - float(ratio)) < ROUNDED)
+            same((verdict(k), k["what"]), ("gains", what), f"{track} of {machine}")
+            n += 1
+    assert n >= 20, n
+
+
 main(globals())

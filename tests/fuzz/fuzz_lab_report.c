@@ -33,6 +33,7 @@ static void fill(report *r, lab_track t, json_t *json, const uint8_t *data, size
         r->result[r->n++] = json;
     }
     r->n_run = r->n;
+    r->flow = r->pass = json;
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         report_file *f = &r->file[r->n_files++];
         snprintf(f->name, sizeof f->name, "%s", file[i]);

@@ -1,8 +1,9 @@
 /* Between the files that write reports (report.h).
  *
- * report.c loads the results; view.c, catalogue.c and view_files.c make the view of them, in which
- * every text and figure is; pages/NAME.jinja has the words of each page around them, and
- * pages/shared.jinja macros that all pages use. html.c makes HTML of a page's markdown. */
+ * report.c loads the results; view.c, catalogue.c, gains.c and view_files.c make the view of them,
+ * in which every text and figure is; pages/NAME.jinja has the words of each page around them,
+ * pages/shared.jinja macros that all pages use, and pages/findings.jinja the sentences of the final
+ * report. html.c makes HTML of a page's markdown. */
 #ifndef VT_LAB_REPORT_INSIDE_H
 #define VT_LAB_REPORT_INSIDE_H
 
@@ -34,6 +35,10 @@ typedef struct report {
     int64_t l1d_size;         /* of one core; 0: not known */
     bool caches_known;        /* a result says how large the device's caches are */
     const json_t *of_machine; /* the member "machine" of that result; NULL: no results */
+    /* Two labs of this machine that pages of other tracks tell of too, NULL: not run. Those of the
+     * result's own track are copies. */
+    json_t *flow; /* sglang 01: one request from arrival to its last token */
+    json_t *pass; /* mini-sglang 06: the kernels of a step */
     report_file file[REPORT_MAX_FILES];
     int n_files;
 } report;
@@ -104,6 +109,9 @@ json_t *report_view_kernels(const report *r, const json_t *knobs);
 /* Adds expected ranges from the roofs, a row a kernel and shape; false: out of memory. In
  * report/catalogue.c. */
 bool report_view_ranges(const report *r, json_t *view);
+/* Adds the parts of a step, and to each knob what it is worth to the whole; false: out of memory.
+ * In report/gains.c. */
+bool report_view_gains(const report *r, json_t *view);
 /* Adds what the files of the experiments tell; false: out of memory. In report/view_files.c. */
 bool report_view_files(const report *r, json_t *view);
 

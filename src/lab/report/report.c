@@ -153,6 +153,22 @@ static vt_status read_files(report *r, vt_err *err)
     return status;
 }
 
+/* The result of a lab of any track on this machine; NULL: not run. */
+static vt_status load_other(const vt_options *o, lab_track t, const char *number, json_t **out,
+                            vt_err *err)
+{
+    char folder[PATH_MAX];
+    const lab_def *d = lab_find(t, number);
+    if (!d)
+        return VT_OK;
+    TRY(lab_results_folder(o, t, folder, sizeof folder, err));
+    TRY(lab_result_read(folder, d, out, err));
+    if (!*out)
+        return VT_OK;
+    TRY(report_check_result(folder, d, *out, err));
+    return report_make_safe(*out, false, err);
+}
+
 static vt_status load(const vt_options *o, lab_track t, report *r, vt_err *err)
 {
     r->track = t;
@@ -174,6 +190,8 @@ static vt_status load(const vt_options *o, lab_track t, report *r, vt_err *err)
         r->n_emulated += strcmp(report_string(*result, "state"), "emulated") == 0;
         read_roofs(r, *result);
     }
+    TRY(load_other(o, LAB_SGLANG, "01", &r->flow, err));
+    TRY(load_other(o, LAB_MINI_SGLANG, "06", &r->pass, err));
     return t == LAB_EXPERIMENTS ? read_files(r, err) : VT_OK;
 }
 
@@ -181,6 +199,8 @@ static void release(report *r)
 {
     for (int i = 0; i < r->n; i++)
         json_decref(r->result[i]);
+    json_decref(r->flow);
+    json_decref(r->pass);
     for (int i = 0; i < r->n_files; i++) {
         json_decref(r->file[i].json);
         vt_buf_release(&r->file[i].text);
@@ -211,6 +231,7 @@ static vt_status write_markdown(const char *page, json_t *view, vt_buf *b, vt_er
     vt_template *t = NULL;
     snprintf(name, sizeof name, "%s.jinja", page);
     add_template(&source, "shared.jinja");
+    add_template(&source, "findings.jinja");
     add_template(&source, name);
     vt_buf_putc(&source, '\n'); /* a template's last line break is not of its text */
     vt_status status = source.failed || !view

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lab/kit/list.h"
 #include "lab/kit/physics.h"
 #include "lab/report/inside.h"
 #include "lab/report/status.h"
@@ -121,11 +122,12 @@ static json_t *view_prediction(const lab_def *d, const json_t *p)
      * says nothing of what is slow */
     bool graded = isfinite(over) && strcmp(report_string(p, "unit"), "s") == 0 &&
                   strncmp(report_string(p, "grade"), "not graded", 10) != 0;
-    return json_pack("{s:s s:s s:s s:s s:o s:o s:o s:o}", "lab", d->number, "what",
+    return json_pack("{s:s s:s s:s s:s s:o s:o s:o s:o s:b}", "lab", d->number, "what",
                      report_string(p, "what"), "how", report_string(p, "how"), "grade",
                      report_string(p, "grade"), "own", report_figure(own, unit), "measured",
                      report_figure(came, unit), "over", graded ? json_real(over) : json_null(),
-                     "times", report_figure(over, VT_RATIO));
+                     "times", report_figure(over, VT_RATIO), "timed",
+                     strcmp(report_string(p, "unit"), "s") == 0);
 }
 
 static json_t *view_check(const lab_def *d, const json_t *c)
@@ -152,19 +154,22 @@ static const char *priority_of(const json_t *knob)
                                                   : "medium";
 }
 
+static json_t *optional_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
 static json_t *view_knob(const lab_def *d, const json_t *k)
 {
     vt_buf verdict = {0};
     report_verdict(k, &verdict);
-    return json_pack("{s:s s:s s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o}", "lab", d->number, "name",
-                     report_string(k, "name"), "what", report_string(k, "what"), "where",
+    return json_pack("{s:s s:s s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o s:o}", "lab", d->number,
+                     "name", report_string(k, "name"), "what", report_string(k, "what"), "where",
                      report_string(k, "where"), "why", report_string(k, "why"), "priority",
                      priority_of(k), "verdict", report_text(&verdict), "expected",
                      report_figure(report_number(k, "expected"), VT_RATIO), "before",
                      report_figure(report_number(k, "before_s"), VT_SECONDS), "after",
                      report_figure(report_number(k, "after_s"), VT_SECONDS), "gain",
                      report_figure(report_number(k, "gain"), VT_RATIO), "noise",
-                     report_figure(report_noise(k), VT_SHARE));
+                     report_figure(report_noise(k), VT_SHARE), "ratio",
+                     optional_real(report_number(k, "gain")));
 }
 
 typedef json_t *(*view_one)(const lab_def *d, const json_t *o);
@@ -192,9 +197,11 @@ static json_t *findings_of(const json_t *result)
     return out;
 }
 
-/* Returns what the first table with a column "bound" says in its first row; "" if there is none. */
-static const char *bound_of(const json_t *result)
+/* Returns what the first table with a column "bound" says in its first row, and of what; "" if
+ * there is none. */
+static const char *bound_of(const json_t *result, const char **shape)
 {
+    *shape = "";
     const char *key;
     json_t *item;
     json_object_foreach(json_object_get(result, "items"), key, item)
@@ -205,8 +212,10 @@ static const char *bound_of(const json_t *result)
         json_array_foreach(json_object_get(item, "columns"), i, c)
         {
             const char *name = json_string_value(c);
-            if (name && strcmp(name, "bound") == 0 && row)
-                return report_string(json_array_get(row, i), "text");
+            if (!name || strcmp(name, "bound") != 0 || !row)
+                continue;
+            *shape = report_string(json_array_get(row, 0), "text");
+            return report_string(json_array_get(row, i), "text");
         }
     }
     return "";
@@ -223,18 +232,19 @@ static json_t *texts_of(const char *const *text, int max)
 static json_t *view_lab(const lab_def *d, const json_t *result)
 {
     vt_buf full = {0};
+    const char *shape, *bound = bound_of(result, &shape);
     json_t *items = json_array();
     vt_buf_printf(&full, "%s %s", lab_track_name[d->track], d->number);
     for (const lab_item_def *item = d->items; item->key; item++)
         items = report_append(
             items, view_item(item, json_object_get(json_object_get(result, "items"), item->key)));
     return json_pack(
-        "{s:s s:s s:s s:o s:o s:o s:b s:b s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o}", "number",
+        "{s:s s:s s:s s:o s:o s:o s:b s:b s:s s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o}", "number",
         d->number, "name", d->name, "goal", d->goal, "full", report_text(&full), "about",
         texts_of(d->about, 3), "aliases", texts_of(d->alias, LAB_MAX_ALIASES), "run",
         result != NULL, "quick", json_is_true(json_object_get(result, "quick")), "state",
         report_string(result, "state"), "tier", report_string(result, "tier"), "cannot_see",
-        report_string(result, "cannot_see"), "bound", bound_of(result), "entries", items,
+        report_string(result, "cannot_see"), "bound", bound, "shape", shape, "entries", items,
         "predictions", view_list(d, json_object_get(result, "predictions"), view_prediction),
         "checks", view_list(d, json_object_get(result, "checks"), view_check), "knobs",
         view_list(d, json_object_get(result, "knobs"), view_knob), "findings", findings_of(result),
@@ -428,22 +438,24 @@ json_t *report_view(const report *r)
     json_t *labs = json_array();
     for (int i = 0; i < r->n; i++)
         labs = report_append(labs, view_lab(r->lab[i], r->result[i]));
-    json_t *knobs = all_of(labs, "knobs"),
-           *view = json_pack(
-               "{s:s s:s s:s s:s s:o s:i s:i s:i s:i s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o}",
-               "track", lab_track_name[r->track], "machine", r->machine, "env_track",
-               lab_track_name[r->track == LAB_EXPERIMENTS ? LAB_SGLANG : r->track], "device",
-               r->roofs.is_gpu ? "GPU" : "CPU", "of_machine", view_machine(r->of_machine), "n_run",
-               r->n_run, "n_quick", r->n_quick, "n_disturbed", r->n_disturbed, "n_emulated",
-               r->n_emulated, "roofs", view_roofs(r), "other_roofs",
-               view_other_roofs(r, first_roofs(r)), "summary", view_summary(r), "caches",
-               view_caches(r), "pages", view_pages(r), "criteria", view_criteria(r), "published",
-               view_published(r), "causes", view_causes(r), "kernels",
-               report_view_kernels(r, knobs), "predictions", all_of(labs, "predictions"), "checks",
-               all_of(labs, "checks"));
+    const lab_def *flow = lab_find(LAB_SGLANG, "01");
+    json_t
+        *knobs = all_of(labs, "knobs"),
+        *view = json_pack(
+            "{s:s s:o s:s s:s s:s s:o s:i s:i s:i s:i s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o s:o}",
+            "track", lab_track_name[r->track], "flow",
+            flow && r->flow ? view_lab(flow, r->flow) : json_null(), "machine", r->machine,
+            "env_track", lab_track_name[r->track == LAB_EXPERIMENTS ? LAB_SGLANG : r->track],
+            "device", r->roofs.is_gpu ? "GPU" : "CPU", "of_machine", view_machine(r->of_machine),
+            "n_run", r->n_run, "n_quick", r->n_quick, "n_disturbed", r->n_disturbed, "n_emulated",
+            r->n_emulated, "roofs", view_roofs(r), "other_roofs",
+            view_other_roofs(r, first_roofs(r)), "summary", view_summary(r), "caches",
+            view_caches(r), "pages", view_pages(r), "criteria", view_criteria(r), "published",
+            view_published(r), "causes", view_causes(r), "kernels", report_view_kernels(r, knobs),
+            "predictions", all_of(labs, "predictions"), "checks", all_of(labs, "checks"));
     bool whole = view && json_object_set_new(view, "knobs", knobs) == 0;
     whole = json_object_set_new(view, "labs", labs) == 0 && whole && report_view_ranges(r, view) &&
-            report_view_files(r, view);
+            report_view_gains(r, view) && report_view_files(r, view);
     if (whole)
         return view;
     json_decref(view);

@@ -538,4 +538,32 @@ def test_strengths_are_knobs_that_gain():
     assert n >= 20, n
 
 
+def test_bars_are_as_long_as_their_figures():
+    """A bar of 32 cells is the longest of its picture, and the others are their share of it."""
+    n = 0
+    for path in sorted(glob.glob(os.path.join(LABS, "*", "reports", "*", "experiments.md"))):
+        for drawing in re.findall(r"^```\n(.*?)```$", read(path), re.M | re.S):
+            rows = re.findall(r"^.*?  (█*) +(\d[\d.]*)(?: (ns|us|ms|s))?$", drawing, re.M)
+            if "█" not in drawing or len(rows) != drawing.count("\n") or len(rows) < 2:
+                continue
+            figures = [float(v) * SECONDS.get(unit, 1) for _, v, unit in rows]
+            for (bar, *_), v in zip(rows, figures):
+                assert abs(len(bar) - 32 * v / max(figures)) < 0.7, (path, bar, v)
+            n += 1
+    assert n >= 15, n
+
+
+def test_every_lab_has_a_picture_and_an_observation():
+    """And says when it was run, and what its memory did over time, or why that is not told."""
+    for path in sorted(glob.glob(os.path.join(LABS, "*", "reports", "*", "experiments.md"))):
+        for part in read(path).split("\n## ")[1:]:
+            at = f"{os.path.relpath(path, LABS)}: {part.split(chr(10))[0]}"
+            assert re.search(r"^Run at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ, [\d.]+ (us|ms|s) in all\.$", part, re.M), at
+            pictures = part.split("### Process visualisations")[1].split("\n### ")[0]
+            assert "\n```" in pictures or "not measured here, because" in pictures, at
+            assert "over time" in pictures, at
+            seen = part.split("### Observations with hardware context")[1].strip().split("\n")[0]
+            assert seen.startswith("- ") and not seen.startswith("- measured by") and len(seen) > 20, f"{at}: {seen}"
+
+
 main(globals())

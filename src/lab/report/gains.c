@@ -1,5 +1,5 @@
-/* What is to be gained, for the final report (report/inside.h): the knobs that were turned and the
- * kernels of a decode step, each with what it is worth to the whole step.
+/* The gains that the final report tells (report/inside.h): the knobs that were turned and the
+ * kernels of a decode step, each with its worth for the whole step.
  *
  *   1. the parts of a step: each call with its time in the step and the least its roof allows
  *   2. the knobs, by what the engine does about them today
@@ -7,8 +7,8 @@
  *      leaves
  *
  * A GPU's calls are timed in steps that are taken apart, which last longer than the graph's step.
- * There a call's time in the step is what its launch and the efficiency measured of it alone promise
- * ("expected"), or, where none is known, its share of the step. */
+ * There a call's time in the step is the one that its launch and the efficiency measured of it
+ * alone promise ("expected"), or, where none is known, its share of the step. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,8 +136,9 @@ typedef struct knob_side {
     const char *lab;  /* "sglang 03", or a track; NULL: any */
     const char *mark; /* in the knob's name or place */
     knob_kind kind;
-    /* What its gain is a gain of: an op of the decode step, or "prefill OP", "what" (the op that the
-     * knob names), or one of "a decode step", "a first token", "a start". NULL: none of them. */
+    /* The part of the whole that its gain is of: an op of the decode step, or "prefill OP", "what"
+     * (the op that the knob names), or one of "a decode step", "a first token", "a start". NULL:
+     * none of them. */
     const char *of;
     const char *strength; /* of one that runs: what the design does */
 } knob_side;
@@ -244,7 +245,7 @@ typedef struct worth {
     const char *op; /* that has this share */
 } worth;
 
-/* What `gain` of a knob's part is worth to the whole. */
+/* Computes the gain of the whole from `gain` of a knob's part. */
 static worth worth_of(const step *s, const knob_side *side, const json_t *knob, double gain)
 {
     worth w = {.whole = NAN, .share = NAN};
@@ -309,8 +310,8 @@ static bool add_sides(const report *r, const step *s, json_t *knobs)
     return whole;
 }
 
-/* What bringing a call to its roof is worth; of one that its launch binds, what sharing the launch
- * of its neighbour is. */
+/* A call with the gain of the whole that its roof leaves; of one that its launch binds, the gain of
+ * sharing its neighbour's launch. */
 static json_t *view_part(const step *s, const part *p, double launch_s)
 {
     double whole = p->prefill ? s->prefill_s : s->decode_s;

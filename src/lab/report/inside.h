@@ -1,9 +1,9 @@
 /* Between the files that write reports (report.h).
  *
- * report.c loads the results; view.c, catalogue.c, gains.c and view_files.c make the view of them,
- * in which every text and figure is; pages/NAME.jinja has the words of each page around them,
- * pages/shared.jinja macros that all pages use, and pages/findings.jinja the sentences of the final
- * report. html.c makes HTML of a page's markdown. */
+ * report.c loads the results; view.c, catalogue.c, gains.c, charts.c and view_files.c make the view
+ * of them, in which every text and figure is; pages/NAME.jinja has the words of each page around
+ * them, pages/shared.jinja macros that all pages use, and pages/findings.jinja sentences that are
+ * made of several figures. html.c makes HTML of a page's markdown. */
 #ifndef VT_LAB_REPORT_INSIDE_H
 #define VT_LAB_REPORT_INSIDE_H
 
@@ -112,6 +112,8 @@ bool report_view_ranges(const report *r, json_t *view);
 /* Adds the parts of a step, and to each knob what it is worth to the whole; false: out of memory.
  * In report/gains.c. */
 bool report_view_gains(const report *r, json_t *view);
+/* Tables of a result as bars: a list of at most two. In report/charts.c. */
+json_t *report_view_charts(const lab_def *d, const json_t *result);
 /* Adds what the files of the experiments tell; false: out of memory. In report/view_files.c. */
 bool report_view_files(const report *r, json_t *view);
 

@@ -17,6 +17,7 @@ typedef enum vt_knob {
     VT_KNOB_CUDA_STEP_LIMIT,
     VT_KNOB_CUBLASLT,
     VT_KNOB_NVRTC,
+    VT_KNOB_CUPTI,
     VT_KNOB_RANK_LIMIT,
     VT_N_KNOBS
 } vt_knob;

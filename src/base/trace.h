@@ -476,6 +476,32 @@ typedef struct vt_use_event {
 
 void vt_trace_use(vt_trace_ring *r, const vt_use_event *e);
 
+/* ---- vitals: what a GPU's hardware counted while a call ran ---- */
+
+/* Rows of vt_vitals (device/cupti/vitals.h), which has their names. */
+typedef enum vt_vital {
+    VT_VITAL_TIME, /* nanoseconds */
+    VT_VITAL_SM,
+    VT_VITAL_TENSOR,
+    VT_VITAL_DRAM_READ,
+    VT_VITAL_DRAM_WRITTEN,
+    VT_VITAL_DRAM,
+    VT_VITAL_L2_HIT,
+    VT_VITAL_WARPS,
+    VT_VITAL_CONFLICTS,
+    VT_VITAL_WAVEFRONTS,
+    VT_VITALS
+} vt_vital;
+
+/* The counts of call `call` of a step, which ran alone and in no graph. NAN stands for a value not
+ * counted. Shares are of 1. */
+typedef struct vt_vital_event {
+    uint64_t step : 40, call : 24;
+    double value[VT_VITALS];
+} vt_vital_event;
+
+void vt_trace_vitals(vt_trace_ring *r, const vt_vital_event *e);
+
 /* ---- samples: what the whole machine, or a whole GPU, was doing ---- */
 
 /* A value that is not known is -1. */

@@ -104,13 +104,18 @@ def test_try_runs_every_op_and_json_holds_every_part():
     same((r["ready"], r["missing"]), (True, []))
     assert "cpu" in r["ready_for"]
     same(set(r["tools"]), {"nvcc", "nsys", "ncu"})
-    same(set(r["profiling"]["tiers"]), {"T0", "T1", "T2", "T3"})
+    tiers = r["profiling"]["tiers"]
+    same(sorted(tiers), ["cpu", "gpu"])
+    for where in tiers.values():
+        same(sorted(where), ["T0", "T1", "T2", "T3", "T4"])
+        for tier in where.values():
+            assert tier["what"] and tier["why"] and (tier["allowed"] or not tier["read"]), tier
+    same((tiers["cpu"]["T0"]["allowed"], tiers["cpu"]["T0"]["read"]), (True, True))
     events = r["profiling"]["cpu_events"]
     same([e["name"] for e in events], ["cycles", "instructions", "cache misses"])
     for e in events:
         assert e["counted"] == (e["why"] is None), e
-    same(r["profiling"]["tiers"]["T1"]["allowed"], events[0]["counted"])
-    assert r["profiling"]["cpu_bytes"] and r["profiling"]["cpu_slots"]
+    same(tiers["cpu"]["T1"]["allowed"], events[0]["counted"])
     for key in ("flags", "trigger", "invalidation"):
         assert r["compiler"][key], key
     for row in r["ops"]["linear"]:
@@ -170,6 +175,34 @@ def test_the_emulated_gpu_is_tried_and_says_that_it_is_emulated():
     assert k["parameters"]["hidden"] and k["compile_ms"] > 0 and k["arch"].startswith("sm_"), k
     same(j["folder"], env["VITRINE_CACHE"] + "/cubin")
     fits(ok("env", "--jit", env=env).text)
+
+
+def gpu_tiers(**env):
+    """What env says of the emulated GPU's tiers, as data and as text."""
+    env = {**emulated(), **env}
+    return ok("env", "--json", env=env).json["profiling"]["tiers"]["gpu"], flat(ok("env", env=env).text)
+
+
+def test_tiers_of_a_gpu_say_what_they_see_or_what_stands_against_them():
+    tiers, words = gpu_tiers()
+    same([tiers[t]["allowed"] for t in sorted(tiers)], [True] * 5)
+    assert "GPU T0 when every kernel began and ended, inside its graph: stamped by the kernels" in words, words
+    assert "time, sm, tensor, dram_read, dram_written, dram, l2_hit, occupancy" in tiers["T3"]["why"], tiers["T3"]
+    tiers, words = gpu_tiers(EMULATED_CUPTI="forbidden")
+    same([tiers[t]["allowed"] for t in sorted(tiers)], [True, True, False, False, False])
+    assert "GPU T3 counters of each call: no: CUPTI failed" in words and "NVreg_RestrictProfilingToAdminUsers=0" in words, words
+    tiers, _ = gpu_tiers(EMULATED_CUPTI="no=dram__bytes_read.sum")
+    assert tiers["T3"]["allowed"] and "; not dram_read: CUPTI failed at adding metrics" in tiers["T3"]["why"], tiers["T3"]
+
+
+def test_tiers_of_an_a100_with_the_cupti_of_cuda_12_5():
+    tiers, words = gpu_tiers(VITRINE_EMULATOR="cc=80,memory=512", VITRINE_CUPTI=EMULATOR + "/cupti-12.5/libcupti.so.12")
+    same([tiers[t]["allowed"] for t in sorted(tiers)], [False, True, False, False, True])
+    assert "timer grows in steps of 1000 ns, which is too coarse to stamp kernels" in tiers["T0"]["why"], tiers["T0"]
+    for tier, function in (("T2", "cuptiPmSamplingEnable"), ("T3", "cuptiProfilerHostInitialize")):
+        same(tiers[tier]["why"], f"CUPTI 12.5 has no function {function}, which CUDA 12.8's and later have")
+    tiers, _ = gpu_tiers(VITRINE_CUPTI="/nowhere/libcupti.so")
+    assert "VITRINE_CUPTI=/nowhere/libcupti.so cannot be opened" in tiers["T3"]["why"], tiers["T3"]
 
 
 def test_an_op_that_fails_is_told_and_the_exit_status_is_one():

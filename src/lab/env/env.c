@@ -39,6 +39,7 @@ static void look_at_gpu(lab_env *e)
     snprintf(e->arch, sizeof e->arch, "%s", c->arch);
     e->level = c->level;
     e->emulated = strstr(c->name, "Emulated") != NULL;
+    lab_env_gpu_tiers(e, c);
     vt_cuda_close(c);
 }
 
@@ -158,6 +159,7 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
     vt_probe_cpu_uncore("", e->uncore, sizeof e->uncore);
     vt_probe_cpu_topdown("", e->topdown, sizeof e->topdown);
     e->counters = vt_probe_gpu_counters("", e->counters_why, sizeof e->counters_why);
+    lab_env_cpu_tiers(e);
     look_at_cache(e);
     look_at_lab_model(e, o);
     lab_env_judge(e);

@@ -28,6 +28,7 @@ enum {
     LAB_ENV_LIBRARIES = 8,
     LAB_ENV_ADVICE = 24,
     LAB_ENV_TRIES = 64,
+    LAB_ENV_TIERS = 5,
     LAB_ENV_TOOL_MS = 5000 /* for `nsys --version`, which starts slowly */
 };
 
@@ -44,6 +45,14 @@ typedef struct lab_env_library {
     bool there;
     char found[256]; /* its path, or why it is not there */
 } lab_env_library;
+
+/* One way of looking at what the hardware did. */
+typedef struct lab_env_tier {
+    const char *what; /* it sees */
+    bool allowed;     /* by this machine, to this process */
+    bool read;        /* by this program */
+    char why[640];    /* what stands against it, or who reads it */
+} lab_env_tier;
 
 typedef struct lab_env {
     vt_topology topology;
@@ -72,6 +81,7 @@ typedef struct lab_env {
     bool counted[VT_COUNTERS];          /* each event of a CPU's worker, */
     char counted_why[VT_COUNTERS][256]; /* and why not */
     char uncore[256], topdown[256];
+    lab_env_tier cpu_tier[LAB_ENV_TIERS], gpu_tier[LAB_ENV_TIERS]; /* T0 to T4 */
     char perf_why[256], counters_why[256];
     vt_allowed counters;
     /* the cache of compiled kernels */
@@ -105,6 +115,9 @@ vt_status lab_env_try(lab_env *e, int32_t threads, jit_progress progress, void *
 bool lab_env_ready(const lab_env *e);
 /* Fills e->advice again; the two functions above call it. */
 void lab_env_judge(lab_env *e);
+/* Fill e->gpu_tier of an open GPU; then e->cpu_tier, and e->gpu_tier where there was none. */
+void lab_env_gpu_tiers(lab_env *e, struct vt_cuda *c);
+void lab_env_cpu_tiers(lab_env *e);
 /* Returns true if the library of this name (device/probe.h) is here. */
 bool lab_env_has(const lab_env *e, const char *library);
 
@@ -128,6 +141,7 @@ void lab_env_put_cache(vt_buf *b, const vt_term *term, const lab_env *e);
 void lab_env_put_kernels(vt_buf *b, const vt_term *term, const char *folder, const jit_cached *c,
                          int32_t n, bool all);
 void lab_env_put_libraries(vt_buf *b, const vt_term *term, const lab_env *e);
+void lab_env_put_tiers(vt_buf *b, const vt_term *term, const lab_env *e);
 void lab_env_put_profiling(vt_buf *b, const vt_term *term, const lab_env *e);
 void lab_env_put_tries(vt_buf *b, const vt_term *term, const lab_env *e);
 void lab_env_put_advice(vt_buf *b, const vt_term *term, const lab_env *e);
@@ -137,6 +151,8 @@ void lab_env_put_ready(vt_buf *b, const vt_term *term, const lab_env *e);
 extern const char lab_env_jit_trigger[], lab_env_jit_invalid[];
 
 /* ---- as JSON: members of an open object ---- */
+
+void lab_env_write_tiers(vt_json *w, const lab_env *e);
 
 void lab_env_write(vt_json *w, const lab_env *e);
 /* "kernels": [...] */

@@ -176,32 +176,10 @@ static void write_libraries(vt_json *w, const lab_env *e)
     vt_json_close(w);
 }
 
-static void write_tier(vt_json *w, const char *name, const char *what, bool allowed,
-                       const char *why)
-{
-    vt_json_open(w, name, '{');
-    vt_json_string(w, "what", what);
-    vt_json_bool(w, "allowed", allowed);
-    vt_json_string(w, "why", why);
-    vt_json_close(w);
-}
-
 static void write_profiling(vt_json *w, const lab_env *e)
 {
-    const char *no_gpu = !e->gpu       ? "no model can run on a GPU here"
-                         : e->emulated ? "the emulated GPU has no counters"
-                                       : NULL;
-    bool allowed = !no_gpu && e->counters == VT_ALLOWED_YES;
     vt_json_open(w, "profiling", '{');
-    vt_json_string(w, "tier", "T0");
-    vt_json_string(w, "t1_missing", e->perf ? NULL : e->perf_why);
-    vt_json_open(w, "tiers", '{');
-    write_tier(w, "T0", "clocks, and exact bytes and FLOPs", true, NULL);
-    write_tier(w, "T1", "hardware events of this process", e->perf, e->perf ? NULL : e->perf_why);
-    write_tier(w, "T2", "a GPU's counters over time", allowed, no_gpu ? no_gpu : e->counters_why);
-    write_tier(w, "T3", "a GPU's counters of each kernel", allowed,
-               no_gpu ? no_gpu : e->counters_why);
-    vt_json_close(w);
+    lab_env_write_tiers(w, e);
     vt_json_open(w, "cpu_events", '[');
     for (int i = 0; i < VT_COUNTERS; i++) {
         vt_json_open(w, NULL, '{');
@@ -211,8 +189,6 @@ static void write_profiling(vt_json *w, const lab_env *e)
         vt_json_close(w);
     }
     vt_json_close(w);
-    vt_json_string(w, "cpu_bytes", e->uncore);
-    vt_json_string(w, "cpu_slots", e->topdown);
     vt_json_close(w);
 }
 

@@ -123,48 +123,12 @@ void lab_env_put_libraries(vt_buf *b, const vt_term *term, const lab_env *e)
     }
 }
 
-/* T1 is what a CPU counts for its workers, event by event. */
-static void put_cpu_events(vt_buf *b, const vt_term *term, const lab_env *e)
-{
-    vt_buf text = {0};
-    bool some = false;
-    for (int i = 0; i < VT_COUNTERS; i++)
-        if (e->counted[i]) {
-            vt_buf_printf(&text, "%s%s", some ? ", " : "a CPU's events, in every story: ",
-                          vt_counter_kinds[i].name);
-            some = true;
-        }
-    for (int i = 0; i < VT_COUNTERS && some; i++)
-        if (!e->counted[i])
-            vt_buf_printf(&text, "; %s: %s", vt_counter_kinds[i].name, e->counted_why[i]);
-    if (!some)
-        vt_buf_printf(&text, "a CPU's events (cycles, instructions, cache misses): %s",
-                      e->perf_why);
-    lab_env_line_of(b, term, "T1", &text);
-    lab_env_line(b, term, "CPU bytes", e->uncore);
-    lab_env_line(b, term, "CPU slots", e->topdown);
-}
-
 void lab_env_put_profiling(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     const vt_tool *ncu = &e->tool[LAB_ENV_NCU];
-    const char *allowed[] = {[VT_ALLOWED_NO] = "not allowed",
-                             [VT_ALLOWED_YES] = "allowed",
-                             [VT_ALLOWED_UNKNOWN] = "perhaps allowed"};
-    vt_buf text = {0};
-    lab_env_line(b, term, "T0", "clocks and exact bytes and FLOPs of every op: always");
-    put_cpu_events(b, term, e);
-    if (!e->gpu) {
-        lab_env_line(b, term, "T2, T3", "a GPU's counters: no model can run on a GPU here");
-    } else if (e->emulated) {
-        lab_env_line(b, term, "T2, T3", "a GPU's counters: the emulated GPU has none");
-    } else {
-        vt_buf_printf(&text, "a GPU's counters over time: %s, not read yet", allowed[e->counters]);
-        lab_env_line_of(b, term, "T2", &text);
-        vt_buf_printf(&text, "a GPU's counters of each kernel: %s, %s; %s", allowed[e->counters],
-                      ncu->runs ? "read by ncu" : "and no ncu to read them", e->counters_why);
-        lab_env_line_of(b, term, "T3", &text);
-    }
+    lab_env_put_tiers(b, term, e);
+    if (e->gpu && !e->emulated)
+        lab_env_line(b, term, "ncu, nsys", e->counters_why);
     put_tool(b, term, &e->tool[LAB_ENV_NSYS], "");
     put_tool(b, term, ncu, "");
 }

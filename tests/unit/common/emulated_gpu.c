@@ -7,26 +7,35 @@
 #include <string.h>
 #include <unistd.h>
 
-int emulated_gpu_open(void **state)
+bool emulated_gpu_file(const char *name, char *out, size_t size)
 {
-    char path[1024], file[1100];
-    (void)state;
+    char path[1024];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0)
-        return 1;
+        return false;
     path[n] = 0;
     *strrchr(path, '/') = 0; /* BUILD/tests */
-    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
+    snprintf(out, size, "%s/../emulator/%s", path, name);
+    return true;
+}
+
+int emulated_gpu_open(void **state)
+{
+    static const char *const library[] = {"libcuda.so.1", "libcublasLt.so.13", "libnccl.so.2",
+                                          "libcupti.so.13"};
+    char file[1100];
+    (void)state;
+    if (!emulated_gpu_file("libnvrtc.so.13", file, sizeof file))
+        return 1;
     setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../../emulator-cache", path);
+    emulated_gpu_file("../../emulator-cache", file, sizeof file);
     setenv("VITRINE_CACHE", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
-    bool there = dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;
-    snprintf(file, sizeof file, "%s/../emulator/libcublasLt.so.13", path);
-    there = there && dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    snprintf(file, sizeof file, "%s/../emulator/libnccl.so.2", path);
-    if (there && dlopen(file, RTLD_NOW | RTLD_LOCAL))
-        return 0;
-    fprintf(stderr, "%s (make emulator)\n", dlerror());
-    return 1;
+    for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
+        emulated_gpu_file(library[i], file, sizeof file);
+        if (!dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
+            fprintf(stderr, "%s (make emulator)\n", dlerror());
+            return 1;
+        }
+    }
+    return 0;
 }

@@ -1,0 +1,282 @@
+/* The parts of CUPTI that we use, in our own declarations: the profiler's host side, which knows
+ * metrics and needs no GPU, and its range profiler, which counts what runs between two calls.
+ *
+ * Every call takes one structure. Its first member is the structure's size up to the end of its
+ * last member, by which CUPTI tells versions apart; CUPTI_PARAMS sets it. The numbers are those of
+ * CUDA 13.0; tests/unit/test_cupti_abi.c checks them where NVIDIA's headers are installed. */
+#ifndef VT_DEVICE_CUPTI_API_H
+#define VT_DEVICE_CUPTI_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cu_context_st; /* device/cuda/cuda_api.h */
+typedef struct cupti_host *cupti_host;
+typedef struct cupti_ranges *cupti_ranges;
+
+enum {
+    CUPTI_OK = 0,
+    CUPTI_ERROR_BAD_PARAMETER = 1,
+    CUPTI_ERROR_BAD_OPERATION = 7,
+    CUPTI_ERROR_UNSUPPORTED = 27,
+    CUPTI_ERROR_PRIVILEGES = 35,
+    CUPTI_ERROR_SUBSCRIBERS = 39,
+    CUPTI_TYPE_RANGES = 0, /* of cupti_host_new */
+    CUPTI_RANGE_BY_USER = 2,
+    CUPTI_REPLAY_BY_USER = 3,
+    CUPTI_SUPPORTED = 3,  /* a level of cupti_device_supported */
+    CUPTI_API_RANGES = 0, /* what it asks about */
+    CUPTI_API_PC_SAMPLING = 1,
+    CUPTI_API_PM_SAMPLING = 3
+};
+
+typedef struct cupti_start {
+    size_t size;
+    void *priv;
+} cupti_start;
+
+typedef struct cupti_chip {
+    size_t size;
+    void *priv;
+    size_t device;    /* in */
+    const char *name; /* out: "GH100" */
+} cupti_chip;
+
+/* Levels: 0 unknown, 1 unsupported, 2 disabled, 3 supported. */
+typedef struct cupti_device_supported {
+    size_t size;
+    void *priv;
+    int device; /* in */
+    int supported;
+    int architecture, sli, vgpu, confidential, cmp, wsl;
+    int api; /* in */
+} cupti_device_supported;
+
+typedef struct cupti_availability {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+    size_t image_bytes; /* in and out */
+    uint8_t *image;     /* NULL: image_bytes is asked for */
+} cupti_availability;
+
+typedef struct cupti_host_new {
+    size_t size;
+    void *priv;
+    int type;
+    const char *chip;
+    const uint8_t *availability; /* NULL: every counter that the chip has */
+    cupti_host host;             /* out */
+} cupti_host_new;
+
+typedef struct cupti_host_free {
+    size_t size;
+    void *priv;
+    cupti_host host;
+} cupti_host_free;
+
+typedef struct cupti_host_add {
+    size_t size;
+    void *priv;
+    cupti_host host;
+    const char **metric;
+    size_t n;
+} cupti_host_add;
+
+typedef struct cupti_config_bytes {
+    size_t size;
+    void *priv;
+    cupti_host host;
+    size_t bytes; /* out */
+} cupti_config_bytes;
+
+typedef struct cupti_config {
+    size_t size;
+    void *priv;
+    cupti_host host;
+    size_t bytes;
+    uint8_t *image;
+} cupti_config;
+
+typedef struct cupti_passes {
+    size_t size;
+    void *priv;
+    size_t bytes;
+    uint8_t *image;
+    size_t n; /* out */
+} cupti_passes;
+
+typedef struct cupti_evaluate {
+    size_t size;
+    void *priv;
+    cupti_host host;
+    const uint8_t *data;
+    size_t data_bytes;
+    size_t range;
+    const char **metric;
+    size_t n;
+    double *value; /* [n] out */
+} cupti_evaluate;
+
+typedef struct cupti_ranges_enable {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+    cupti_ranges ranges; /* out */
+} cupti_ranges_enable;
+
+/* Of disable, start and pop. */
+typedef struct cupti_ranges_call {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+} cupti_ranges_call;
+
+typedef struct cupti_ranges_bytes {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    const char **metric;
+    size_t n, most_ranges;
+    uint32_t most_nodes;
+    size_t bytes; /* out */
+} cupti_ranges_bytes;
+
+typedef struct cupti_ranges_image {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    size_t bytes;
+    uint8_t *image;
+} cupti_ranges_image;
+
+typedef struct cupti_ranges_config {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    size_t config_bytes;
+    const uint8_t *config;
+    size_t image_bytes;
+    uint8_t *image;
+    int range, replay;
+    size_t most_ranges;
+    uint16_t levels, least_level;
+    size_t pass;
+    uint16_t target_level;
+} cupti_ranges_config;
+
+typedef struct cupti_ranges_stop {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    size_t pass, target_level; /* out */
+    uint8_t all_submitted;     /* out */
+} cupti_ranges_stop;
+
+typedef struct cupti_ranges_push {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    const char *name;
+} cupti_ranges_push;
+
+typedef struct cupti_ranges_decode {
+    size_t size;
+    void *priv;
+    cupti_ranges ranges;
+    size_t dropped; /* out */
+} cupti_ranges_decode;
+
+typedef struct cupti_data_info {
+    size_t size;
+    void *priv;
+    const uint8_t *data;
+    size_t bytes;
+    size_t n; /* out: ranges */
+} cupti_data_info;
+
+typedef struct cupti_range_info {
+    size_t size;
+    void *priv;
+    const uint8_t *data;
+    size_t bytes, range;
+    const char *delimiter;
+    const char *name; /* out */
+} cupti_range_info;
+
+/* Every structure, NVIDIA's name of it, and both names of its last member. */
+#define CUPTI_STRUCTURES(S)                                                                        \
+    S(cupti_start, CUpti_Profiler_Initialize_Params, priv, pPriv)                                  \
+    S(cupti_chip, CUpti_Device_GetChipName_Params, name, pChipName)                                \
+    S(cupti_device_supported, CUpti_Profiler_DeviceSupported_Params, api, api)                     \
+    S(cupti_availability, CUpti_Profiler_GetCounterAvailability_Params, image,                     \
+      pCounterAvailabilityImage)                                                                   \
+    S(cupti_host_new, CUpti_Profiler_Host_Initialize_Params, host, pHostObject)                    \
+    S(cupti_host_free, CUpti_Profiler_Host_Deinitialize_Params, host, pHostObject)                 \
+    S(cupti_host_add, CUpti_Profiler_Host_ConfigAddMetrics_Params, n, numMetrics)                  \
+    S(cupti_config_bytes, CUpti_Profiler_Host_GetConfigImageSize_Params, bytes, configImageSize)   \
+    S(cupti_config, CUpti_Profiler_Host_GetConfigImage_Params, image, pConfigImage)                \
+    S(cupti_passes, CUpti_Profiler_Host_GetNumOfPasses_Params, n, numOfPasses)                     \
+    S(cupti_evaluate, CUpti_Profiler_Host_EvaluateToGpuValues_Params, value, pMetricValues)        \
+    S(cupti_ranges_enable, CUpti_RangeProfiler_Enable_Params, ranges, pRangeProfilerObject)        \
+    S(cupti_ranges_call, CUpti_RangeProfiler_Start_Params, ranges, pRangeProfilerObject)           \
+    S(cupti_ranges_bytes, CUpti_RangeProfiler_GetCounterDataSize_Params, bytes, counterDataSize)   \
+    S(cupti_ranges_image, CUpti_RangeProfiler_CounterDataImage_Initialize_Params, image,           \
+      pCounterData)                                                                                \
+    S(cupti_ranges_config, CUpti_RangeProfiler_SetConfig_Params, target_level, targetNestingLevel) \
+    S(cupti_ranges_stop, CUpti_RangeProfiler_Stop_Params, all_submitted, isAllPassSubmitted)       \
+    S(cupti_ranges_push, CUpti_RangeProfiler_PushRange_Params, name, pRangeName)                   \
+    S(cupti_ranges_decode, CUpti_RangeProfiler_DecodeData_Params, dropped, numOfRangeDropped)      \
+    S(cupti_data_info, CUpti_RangeProfiler_GetCounterDataInfo_Params, n, numTotalRanges)           \
+    S(cupti_range_info, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, name, rangeName)
+
+/* CUPTI's size of a structure: it ends with its last member, without what pads it. */
+enum {
+#define CUPTI_SIZE(ours, theirs, last, their_last) \
+    ours##_BYTES = offsetof(ours, last) + sizeof(((ours *)0)->last),
+    CUPTI_STRUCTURES(CUPTI_SIZE)
+#undef CUPTI_SIZE
+};
+
+/* The first member of an initialiser: (cupti_start){CUPTI_PARAMS(cupti_start), ...}. */
+#define CUPTI_PARAMS(type) .size = type##_BYTES
+
+/* Every function that is always there: F(member, "symbol", parameters). Status 0 is success. */
+#define CUPTI_FUNCTIONS(F)                                                     \
+    F(get_version, "cuptiGetVersion", (uint32_t * version))                    \
+    F(error_text, "cuptiGetResultString", (int status, const char **text))     \
+    F(start, "cuptiProfilerInitialize", (cupti_start * p))                     \
+    F(chip, "cuptiDeviceGetChipName", (cupti_chip * p))                        \
+    F(supported, "cuptiProfilerDeviceSupported", (cupti_device_supported * p)) \
+    F(availability, "cuptiProfilerGetCounterAvailability", (cupti_availability * p))
+
+/* Those of the range profiler and of its host side, which came after CUDA 12.5. */
+#define CUPTI_RANGE_FUNCTIONS(F)                                                            \
+    F(host_new, "cuptiProfilerHostInitialize", (cupti_host_new * p))                        \
+    F(host_free, "cuptiProfilerHostDeinitialize", (cupti_host_free * p))                    \
+    F(host_add, "cuptiProfilerHostConfigAddMetrics", (cupti_host_add * p))                  \
+    F(config_bytes, "cuptiProfilerHostGetConfigImageSize", (cupti_config_bytes * p))        \
+    F(config, "cuptiProfilerHostGetConfigImage", (cupti_config * p))                        \
+    F(passes, "cuptiProfilerHostGetNumOfPasses", (cupti_passes * p))                        \
+    F(evaluate, "cuptiProfilerHostEvaluateToGpuValues", (cupti_evaluate * p))               \
+    F(enable, "cuptiRangeProfilerEnable", (cupti_ranges_enable * p))                        \
+    F(disable, "cuptiRangeProfilerDisable", (cupti_ranges_call * p))                        \
+    F(data_bytes, "cuptiRangeProfilerGetCounterDataSize", (cupti_ranges_bytes * p))         \
+    F(data_begin, "cuptiRangeProfilerCounterDataImageInitialize", (cupti_ranges_image * p)) \
+    F(configure, "cuptiRangeProfilerSetConfig", (cupti_ranges_config * p))                  \
+    F(range_start, "cuptiRangeProfilerStart", (cupti_ranges_call * p))                      \
+    F(range_stop, "cuptiRangeProfilerStop", (cupti_ranges_stop * p))                        \
+    F(push, "cuptiRangeProfilerPushRange", (cupti_ranges_push * p))                         \
+    F(pop, "cuptiRangeProfilerPopRange", (cupti_ranges_call * p))                           \
+    F(decode, "cuptiRangeProfilerDecodeData", (cupti_ranges_decode * p))                    \
+    F(data_info, "cuptiRangeProfilerGetCounterDataInfo", (cupti_data_info * p))             \
+    F(range_info, "cuptiRangeProfilerCounterDataGetRangeInfo", (cupti_range_info * p))
+
+typedef struct cupti_functions {
+#define CUPTI_MEMBER(member, symbol, params) int(*member) params;
+    CUPTI_FUNCTIONS(CUPTI_MEMBER)
+    CUPTI_RANGE_FUNCTIONS(CUPTI_MEMBER)
+#undef CUPTI_MEMBER
+} cupti_functions;
+
+#endif

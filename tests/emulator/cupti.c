@@ -1,0 +1,349 @@
+/* libcupti.so of the emulated GPU: the host's side of the profiler and its range profiler, with
+ * planted values. A range's bytes read and its time grow with the number that is its name, so that
+ * a test sees which range a value is of:
+ *
+ *   gpu__time_duration.sum   2000 + NAME
+ *   dram__bytes_read.sum     1000000 + 1000 * NAME
+ *
+ * EMULATED_CUPTI, words with ',' between them:
+ *   forbidden     no permission to read counters
+ *   vgpu          the machine is a virtual GPU that forbids it
+ *   watched       another profiler is there
+ *   drop          one range is lost
+ *   no=METRIC     this GPU does not lend it
+ *   pass=METRIC   it takes a pass of its own
+ *   METRIC=VALUE  what is counted in every range
+ *
+ * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the two. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cupti/cupti_api.h"
+
+#define API __attribute__((visibility("default")))
+
+#define DECLARE(member, symbol, params) API int emu_##member params __asm__(symbol);
+CUPTI_FUNCTIONS(DECLARE)
+#ifndef CUPTI_12_5
+CUPTI_RANGE_FUNCTIONS(DECLARE)
+#endif
+#undef DECLARE
+
+/* Finds `word` in EMULATED_CUPTI; returns what follows it, or NULL. */
+static const char *planted(const char *word)
+{
+    const char *p = getenv("EMULATED_CUPTI");
+    size_t n = strlen(word);
+    for (; p && *p; p = (p = strchr(p, ',')) ? p + 1 : NULL)
+        if (strncmp(p, word, n) == 0 && (p[n] == 0 || p[n] == ',' || p[n - 1] == '='))
+            return p + n;
+    return NULL;
+}
+
+int emu_get_version(uint32_t *version)
+{
+#ifdef CUPTI_12_5
+    *version = 23;
+#else
+    *version = 130001;
+#endif
+    return CUPTI_OK;
+}
+
+int emu_error_text(int status, const char **text)
+{
+    *text = status == CUPTI_ERROR_PRIVILEGES    ? "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+            : status == CUPTI_ERROR_SUBSCRIBERS ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+                                                : "an emulated error";
+    return CUPTI_OK;
+}
+
+int emu_start(cupti_start *p) { return p->size == cupti_start_BYTES ? 0 : 1; }
+
+int emu_chip(cupti_chip *p)
+{
+    p->name = "GH100";
+    return p->size == cupti_chip_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
+
+int emu_supported(cupti_device_supported *p)
+{
+    if (p->size != cupti_device_supported_BYTES)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->architecture = p->sli = p->vgpu = p->confidential = p->cmp = p->wsl = CUPTI_SUPPORTED;
+    p->vgpu = planted("vgpu") ? 2 : CUPTI_SUPPORTED;
+    p->supported = planted("vgpu") ? 1 : CUPTI_SUPPORTED;
+    return CUPTI_OK;
+}
+
+int emu_availability(cupti_availability *p)
+{
+    static const char image[] = "every counter";
+    if (p->size != cupti_availability_BYTES || !p->context)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    if (planted("forbidden"))
+        return CUPTI_ERROR_PRIVILEGES;
+    if (p->image && p->image_bytes >= sizeof image)
+        memcpy(p->image, image, sizeof image);
+    p->image_bytes = sizeof image;
+    return CUPTI_OK;
+}
+
+#ifndef CUPTI_12_5
+
+/* ---- the host's side ---- */
+
+/* What this GPU counts in one pass, and what in every range. */
+static const struct {
+    const char *name;
+    double value;
+} metric[] = {{"gpu__time_duration.sum", 2000},
+              {"sm__cycles_active.avg.pct_of_peak_sustained_elapsed", 90},
+              {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", 12.5},
+              {"dram__bytes_read.sum", 1e6},
+              {"dram__bytes_write.sum", 20000},
+              {"dram__bytes.sum.pct_of_peak_sustained_elapsed", 62.5},
+              {"LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct", 25},
+              {"lts__t_sector_hit_rate.pct", 24},
+              {"sm__warps_active.avg.pct_of_peak_sustained_active", 50},
+              {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 3},
+              {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 300}};
+
+enum { METRICS = sizeof metric / sizeof *metric, MOST_RANGES = 4096, NAME = 24 };
+
+/* True if one of the planted words is "before=metric". */
+static int names(const char *before, const char *metric)
+{
+    char word[160];
+    snprintf(word, sizeof word, "%s=%s", before, metric);
+    return planted(word) != NULL;
+}
+
+struct cupti_host {
+    size_t n, passes;
+};
+
+static int find(const char *name)
+{
+    for (int i = 0; i < METRICS; i++)
+        if (strcmp(metric[i].name, name) == 0 && !names("no", name))
+            return i;
+    return -1;
+}
+
+int emu_host_new(cupti_host_new *p)
+{
+    if (p->size != cupti_host_new_BYTES || p->type != CUPTI_TYPE_RANGES ||
+        strcmp(p->chip, "GH100") != 0)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->host = calloc(1, sizeof *p->host);
+    return CUPTI_OK;
+}
+
+int emu_host_free(cupti_host_free *p)
+{
+    free(p->host);
+    return p->size == cupti_host_free_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
+
+int emu_host_add(cupti_host_add *p)
+{
+    if (p->size != cupti_host_add_BYTES)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->host->n = p->n;
+    p->host->passes = 1;
+    for (size_t i = 0; i < p->n; i++) {
+        if (find(p->metric[i]) < 0)
+            return CUPTI_ERROR_BAD_PARAMETER;
+        p->host->passes += p->n > 1 && names("pass", p->metric[i]);
+    }
+    return CUPTI_OK;
+}
+
+int emu_config_bytes(cupti_config_bytes *p)
+{
+    p->bytes = sizeof(struct cupti_host);
+    return p->size == cupti_config_bytes_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
+
+int emu_config(cupti_config *p)
+{
+    if (p->size != cupti_config_BYTES || p->bytes != sizeof(struct cupti_host))
+        return CUPTI_ERROR_BAD_PARAMETER;
+    memcpy(p->image, p->host, p->bytes);
+    return CUPTI_OK;
+}
+
+int emu_passes(cupti_passes *p)
+{
+    struct cupti_host h;
+    if (p->size != cupti_passes_BYTES || p->bytes != sizeof h)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    memcpy(&h, p->image, sizeof h);
+    p->n = h.passes;
+    return CUPTI_OK;
+}
+
+/* ---- ranges ---- */
+
+typedef struct image {
+    size_t n, most, dropped;
+    char name[][NAME];
+} image;
+
+struct cupti_ranges {
+    image *to;
+    int configured, started, pushed;
+};
+
+static struct cupti_ranges the_one;
+static int enabled;
+
+int emu_enable(cupti_ranges_enable *p)
+{
+    if (p->size != cupti_ranges_enable_BYTES || !p->context || enabled)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    if (planted("watched"))
+        return CUPTI_ERROR_SUBSCRIBERS;
+    enabled = 1;
+    memset(&the_one, 0, sizeof the_one);
+    p->ranges = &the_one;
+    return CUPTI_OK;
+}
+
+static int bad(size_t size, size_t right, const struct cupti_ranges *r)
+{
+    return size != right || r != &the_one || !enabled;
+}
+
+int emu_disable(cupti_ranges_call *p)
+{
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    enabled = 0;
+    return CUPTI_OK;
+}
+
+int emu_data_bytes(cupti_ranges_bytes *p)
+{
+    if (bad(p->size, cupti_ranges_bytes_BYTES, p->ranges) || p->most_ranges > MOST_RANGES ||
+        p->most_nodes < p->most_ranges)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->bytes = sizeof(image) + p->most_ranges * NAME;
+    return CUPTI_OK;
+}
+
+int emu_data_begin(cupti_ranges_image *p)
+{
+    if (bad(p->size, cupti_ranges_image_BYTES, p->ranges) || p->bytes < sizeof(image))
+        return CUPTI_ERROR_BAD_PARAMETER;
+    image *to = (image *)(void *)p->image;
+    *to = (image){.most = (p->bytes - sizeof(image)) / NAME};
+    return CUPTI_OK;
+}
+
+int emu_configure(cupti_ranges_config *p)
+{
+    struct cupti_host h;
+    if (bad(p->size, cupti_ranges_config_BYTES, p->ranges) || p->config_bytes != sizeof h ||
+        p->range != CUPTI_RANGE_BY_USER || p->replay != CUPTI_REPLAY_BY_USER || p->levels != 1 ||
+        p->least_level != 1)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    memcpy(&h, p->config, sizeof h);
+    the_one.to = (image *)(void *)p->image;
+    the_one.configured = h.passes == 1;
+    return the_one.configured ? CUPTI_OK : CUPTI_ERROR_UNSUPPORTED;
+}
+
+int emu_range_start(cupti_ranges_call *p)
+{
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !the_one.configured || the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.started = 1;
+    return CUPTI_OK;
+}
+
+int emu_range_stop(cupti_ranges_stop *p)
+{
+    if (bad(p->size, cupti_ranges_stop_BYTES, p->ranges) || !the_one.started || the_one.pushed)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.started = 0;
+    p->all_submitted = 1;
+    return CUPTI_OK;
+}
+
+int emu_push(cupti_ranges_push *p)
+{
+    image *to = the_one.to;
+    if (bad(p->size, cupti_ranges_push_BYTES, p->ranges) || !the_one.started || the_one.pushed)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.pushed = 1;
+    if (to->n == to->most || (planted("drop") && to->n == 1))
+        to->dropped++;
+    else
+        snprintf(to->name[to->n++], NAME, "%s", p->name);
+    return CUPTI_OK;
+}
+
+int emu_pop(cupti_ranges_call *p)
+{
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !the_one.pushed)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.pushed = 0;
+    return CUPTI_OK;
+}
+
+int emu_decode(cupti_ranges_decode *p)
+{
+    if (bad(p->size, cupti_ranges_decode_BYTES, p->ranges) || the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    p->dropped = the_one.to->dropped;
+    return CUPTI_OK;
+}
+
+int emu_data_info(cupti_data_info *p)
+{
+    p->n = ((const image *)(const void *)p->data)->n;
+    return p->size == cupti_data_info_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
+
+int emu_range_info(cupti_range_info *p)
+{
+    const image *from = (const image *)(const void *)p->data;
+    if (p->size != cupti_range_info_BYTES || p->range >= from->n)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->name = from->name[p->range];
+    return CUPTI_OK;
+}
+
+int emu_evaluate(cupti_evaluate *p)
+{
+    const image *from = (const image *)(const void *)p->data;
+    if (p->size != cupti_evaluate_BYTES || p->range >= from->n)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    double number = atof(from->name[p->range]);
+    for (size_t i = 0; i < p->n; i++) {
+        char word[160];
+        int k = find(p->metric[i]);
+        if (k < 0)
+            return CUPTI_ERROR_BAD_PARAMETER;
+        snprintf(word, sizeof word, "%s=", metric[k].name);
+        const char *value = planted(word);
+        p->value[i] = value ? atof(value) : metric[k].value;
+        if (!value && strcmp(metric[k].name, "dram__bytes_read.sum") == 0)
+            p->value[i] += 1000 * number;
+        if (!value && strcmp(metric[k].name, "gpu__time_duration.sum") == 0)
+            p->value[i] += number;
+    }
+    return CUPTI_OK;
+}
+
+/* The other profilers are there by name alone: this program asks whether they are. */
+API int emu_pm(void) __asm__("cuptiPmSamplingEnable");
+int emu_pm(void) { return CUPTI_ERROR_UNSUPPORTED; }
+
+#endif
+
+API int emu_pc(void) __asm__("cuptiPCSamplingEnable");
+int emu_pc(void) { return CUPTI_ERROR_UNSUPPORTED; }

@@ -1,0 +1,206 @@
+/* Our declarations of CUPTI's structures against NVIDIA's headers, and our metrics against the
+ * library itself, where a toolkit is installed. The library's host side needs no GPU: it knows of
+ * every chip which counters it has and how many passes they take. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#if __has_include("/usr/local/cuda/include/cupti_range_profiler.h") && \
+                  __has_include("/usr/local/cuda/include/cupti_profiler_host.h")
+#define HAVE_CUPTI_H 1
+#define CU_EVENT_DEFAULT THEIR_EVENT_DEFAULT /* two names that both headers have */
+#define CU_STREAM_NON_BLOCKING THEIR_STREAM_NON_BLOCKING
+#include <cupti_profiler_host.h> /* includes <string>, which tests/unit/shim has for C */
+#include <cupti_range_profiler.h>
+#include <cupti_target.h>
+#undef CU_EVENT_DEFAULT
+#undef CU_STREAM_NON_BLOCKING
+#endif
+
+#include "device/cupti/vitals.h"
+
+#ifdef HAVE_CUPTI_H
+
+static const struct {
+    const char *name;
+    size_t ours, theirs, ours_at, theirs_at;
+} structure[] = {
+#define ROW(mine, their, last, their_last) \
+    {#mine, mine##_BYTES, their##_STRUCT_SIZE, offsetof(mine, last), offsetof(their, their_last)},
+    CUPTI_STRUCTURES(ROW)
+#undef ROW
+};
+
+static void test_abi_when_cupti_h_is_there_then_sizes_and_last_members_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof structure / sizeof *structure; i++) {
+        if (structure[i].ours != structure[i].theirs)
+            fail_msg("%s: %zu bytes, NVIDIA's header says %zu", structure[i].name,
+                     structure[i].ours, structure[i].theirs);
+        assert_int_equal(structure[i].ours_at, structure[i].theirs_at);
+    }
+}
+
+#define SAME(mine, member, their, their_member)                                            \
+    do {                                                                                   \
+        assert_int_equal(offsetof(mine, member), offsetof(their, their_member));           \
+        assert_int_equal(sizeof(((mine *)0)->member), sizeof(((their *)0)->their_member)); \
+    } while (0)
+
+/* The members in the middle of the structures that have several of different sizes. */
+static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
+{
+    (void)state;
+    SAME(cupti_device_supported, device, CUpti_Profiler_DeviceSupported_Params, cuDevice);
+    SAME(cupti_device_supported, supported, CUpti_Profiler_DeviceSupported_Params, isSupported);
+    SAME(cupti_device_supported, architecture, CUpti_Profiler_DeviceSupported_Params, architecture);
+    SAME(cupti_device_supported, sli, CUpti_Profiler_DeviceSupported_Params, sli);
+    SAME(cupti_device_supported, vgpu, CUpti_Profiler_DeviceSupported_Params, vGpu);
+    SAME(cupti_device_supported, confidential, CUpti_Profiler_DeviceSupported_Params,
+         confidentialCompute);
+    SAME(cupti_device_supported, cmp, CUpti_Profiler_DeviceSupported_Params, cmp);
+    SAME(cupti_device_supported, wsl, CUpti_Profiler_DeviceSupported_Params, wsl);
+    SAME(cupti_availability, image_bytes, CUpti_Profiler_GetCounterAvailability_Params,
+         counterAvailabilityImageSize);
+    SAME(cupti_host_new, type, CUpti_Profiler_Host_Initialize_Params, profilerType);
+    SAME(cupti_host_new, chip, CUpti_Profiler_Host_Initialize_Params, pChipName);
+    SAME(cupti_host_new, availability, CUpti_Profiler_Host_Initialize_Params,
+         pCounterAvailabilityImage);
+    SAME(cupti_host_add, metric, CUpti_Profiler_Host_ConfigAddMetrics_Params, ppMetricNames);
+    SAME(cupti_config, bytes, CUpti_Profiler_Host_GetConfigImage_Params, configImageSize);
+    SAME(cupti_passes, image, CUpti_Profiler_Host_GetNumOfPasses_Params, pConfigImage);
+    SAME(cupti_evaluate, data, CUpti_Profiler_Host_EvaluateToGpuValues_Params, pCounterDataImage);
+    SAME(cupti_evaluate, range, CUpti_Profiler_Host_EvaluateToGpuValues_Params, rangeIndex);
+    SAME(cupti_evaluate, metric, CUpti_Profiler_Host_EvaluateToGpuValues_Params, ppMetricNames);
+    SAME(cupti_evaluate, n, CUpti_Profiler_Host_EvaluateToGpuValues_Params, numMetrics);
+    SAME(cupti_ranges_bytes, metric, CUpti_RangeProfiler_GetCounterDataSize_Params, pMetricNames);
+    SAME(cupti_ranges_bytes, most_ranges, CUpti_RangeProfiler_GetCounterDataSize_Params,
+         maxNumOfRanges);
+    SAME(cupti_ranges_bytes, most_nodes, CUpti_RangeProfiler_GetCounterDataSize_Params,
+         maxNumRangeTreeNodes);
+    SAME(cupti_ranges_config, config, CUpti_RangeProfiler_SetConfig_Params, pConfig);
+    SAME(cupti_ranges_config, image, CUpti_RangeProfiler_SetConfig_Params, pCounterDataImage);
+    SAME(cupti_ranges_config, range, CUpti_RangeProfiler_SetConfig_Params, range);
+    SAME(cupti_ranges_config, replay, CUpti_RangeProfiler_SetConfig_Params, replayMode);
+    SAME(cupti_ranges_config, most_ranges, CUpti_RangeProfiler_SetConfig_Params, maxRangesPerPass);
+    SAME(cupti_ranges_config, levels, CUpti_RangeProfiler_SetConfig_Params, numNestingLevels);
+    SAME(cupti_ranges_config, least_level, CUpti_RangeProfiler_SetConfig_Params, minNestingLevel);
+    SAME(cupti_ranges_config, pass, CUpti_RangeProfiler_SetConfig_Params, passIndex);
+    SAME(cupti_range_info, range, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, rangeIndex);
+    SAME(cupti_range_info, delimiter, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params,
+         rangeDelimiter);
+    assert_int_equal(CUPTI_ERROR_BAD_PARAMETER, CUPTI_ERROR_INVALID_PARAMETER);
+    assert_int_equal(CUPTI_ERROR_BAD_OPERATION, CUPTI_ERROR_INVALID_OPERATION);
+    assert_int_equal(CUPTI_ERROR_UNSUPPORTED, CUPTI_ERROR_NOT_SUPPORTED);
+    assert_int_equal(CUPTI_ERROR_PRIVILEGES, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+    assert_int_equal(CUPTI_ERROR_SUBSCRIBERS, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    assert_int_equal(CUPTI_TYPE_RANGES, CUPTI_PROFILER_TYPE_RANGE_PROFILER);
+    assert_int_equal(CUPTI_RANGE_BY_USER, CUPTI_UserRange);
+    assert_int_equal(CUPTI_REPLAY_BY_USER, CUPTI_UserReplay);
+    assert_int_equal(CUPTI_SUPPORTED, CUPTI_PROFILER_CONFIGURATION_SUPPORTED);
+    assert_int_equal(CUPTI_API_RANGES, CUPTI_PROFILER_RANGE_PROFILING);
+    assert_int_equal(CUPTI_API_PC_SAMPLING, CUPTI_PROFILER_PC_SAMPLING);
+    assert_int_equal(CUPTI_API_PM_SAMPLING, CUPTI_PROFILER_PM_SAMPLING);
+}
+#else
+static void test_abi_when_cupti_h_is_there_then_sizes_and_last_members_agree(void **state)
+{
+    (void)state;
+    skip();
+}
+static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
+{
+    (void)state;
+    skip();
+}
+#endif
+
+/* ---- the library itself, which opens another in a way that no sanitizer can bear ---- */
+
+static bool open_library(vt_cupti *c)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)c;
+    return false;
+#else
+    vt_err err = {0};
+    return vt_cupti_open(c, &err) == VT_OK && !c->no_ranges[0];
+#endif
+}
+
+/* Which vitals the library gives a chip in one pass; `l2` gets the L2 cache's metric. */
+static int32_t count_vitals(const char *chip, vt_vital *missing, const char **l2)
+{
+    vt_cupti c;
+    vt_vital_set set;
+    vt_err err = {0};
+    if (!open_library(&c))
+        return -1;
+    if (vt_vitals_choose(&c, chip, NULL, &set, &err) != VT_OK)
+        fail_msg("%s: %s", chip, err.message);
+    int32_t n = set.n;
+    *missing = VT_VITALS;
+    *l2 = NULL;
+    for (int i = 0; i < VT_VITALS; i++)
+        if (set.why_not[i][0])
+            *missing = (vt_vital)i;
+    for (int32_t i = 0; i < n; i++)
+        if (set.is[i] == VT_VITAL_L2_HIT)
+            *l2 = set.metric[i];
+    vt_vitals_release(&c, &set);
+    return n;
+}
+
+static void test_library_when_it_is_there_then_hopper_counts_every_vital_in_one_pass(void **state)
+{
+    vt_vital missing;
+    const char *l2;
+    (void)state;
+    int32_t n = count_vitals("GH100", &missing, &l2);
+    if (n < 0)
+        skip();
+    assert_int_equal(n, VT_VITALS);
+    assert_string_equal(l2, "LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct");
+}
+
+/* An A100's L2 hit rate takes a second pass. */
+static void test_library_when_it_is_there_then_ampere_lacks_the_l2_cache_alone(void **state)
+{
+    vt_vital missing;
+    const char *l2;
+    (void)state;
+    int32_t n = count_vitals("GA100", &missing, &l2);
+    if (n < 0)
+        skip();
+    assert_int_equal(n, VT_VITALS - 1);
+    assert_int_equal(missing, VT_VITAL_L2_HIT);
+}
+
+static void test_library_when_a_chip_is_unknown_then_it_says_so(void **state)
+{
+    vt_cupti c;
+    vt_vital_set set;
+    vt_err err = {0};
+    (void)state;
+    if (!open_library(&c))
+        skip();
+    assert_int_equal(vt_vitals_choose(&c, "GX999", NULL, &set, &err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "no counter can be read"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_abi_when_cupti_h_is_there_then_sizes_and_last_members_agree),
+        cmocka_unit_test(test_abi_when_cupti_h_is_there_then_members_agree),
+        cmocka_unit_test(test_library_when_it_is_there_then_hopper_counts_every_vital_in_one_pass),
+        cmocka_unit_test(test_library_when_it_is_there_then_ampere_lacks_the_l2_cache_alone),
+        cmocka_unit_test(test_library_when_a_chip_is_unknown_then_it_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

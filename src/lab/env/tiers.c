@@ -171,7 +171,7 @@ static void write_tiers(vt_json *w, const char *where, const lab_env_tier *tier)
 {
     vt_json_open(w, where, '{');
     for (int i = 0; i < LAB_ENV_TIERS; i++) {
-        char name[4];
+        char name[16];
         snprintf(name, sizeof name, "T%d", i);
         vt_json_open(w, name, '{');
         vt_json_string(w, "what", tier[i].what);

@@ -322,7 +322,7 @@ int emu_evaluate(cupti_evaluate *p)
     const image *from = (const image *)(const void *)p->data;
     if (p->size != cupti_evaluate_BYTES || p->range >= from->n)
         return CUPTI_ERROR_BAD_PARAMETER;
-    double number = atof(from->name[p->range]);
+    double number = strtod(from->name[p->range], NULL);
     for (size_t i = 0; i < p->n; i++) {
         char word[160];
         int k = find(p->metric[i]);
@@ -330,7 +330,7 @@ int emu_evaluate(cupti_evaluate *p)
             return CUPTI_ERROR_BAD_PARAMETER;
         snprintf(word, sizeof word, "%s=", metric[k].name);
         const char *value = planted(word);
-        p->value[i] = value ? atof(value) : metric[k].value;
+        p->value[i] = value ? strtod(value, NULL) : metric[k].value;
         if (!value && strcmp(metric[k].name, "dram__bytes_read.sum") == 0)
             p->value[i] += 1000 * number;
         if (!value && strcmp(metric[k].name, "gpu__time_duration.sum") == 0)

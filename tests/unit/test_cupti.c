@@ -22,7 +22,7 @@ static void note(void *user, const char *name, const double value[VT_VITALS])
 {
     seen *s = user;
     assert_in_range(s->n, 0, 7);
-    s->number[s->n] = atoi(name);
+    s->number[s->n] = (int)strtol(name, NULL, 10);
     memcpy(s->value[s->n++], value, VT_VITALS * sizeof *value);
 }
 

@@ -1,7 +1,7 @@
 /* NVIDIA's CUPTI, opened by dlopen: it reads a GPU's hardware counters.
  *
- * Nothing here is needed to run a model. Where the library, the permission or a function is missing,
- * the error says which in one sentence, and whoever asked goes on without counters.
+ * Nothing here is needed to run a model. Where the library, the permission or a function is
+ * missing, the error says which in one sentence, and whoever asked goes on without counters.
  *
  *   tier   counters                          here
  *   T3     of the kernels between two calls  vitals.h (which), ranges.h (counting) */

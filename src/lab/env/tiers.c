@@ -1,6 +1,6 @@
-/* What can be seen of a run here, tier by tier, on a CPU and on a GPU apart (env/env.h). The higher
- * the tier, the nearer to the hardware, and the more stands against it. Everything that this
- * program reads is tried out; of the rest it says what the machine allows. */
+/* The tiers of a CPU and of a GPU, apart: each is a way to see what the hardware did in a run
+ * (env/env.h). The higher the tier, the nearer to the hardware, and the more stands against it.
+ * Everything that this program reads is tried out; of the rest it says what the machine allows. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,7 +80,7 @@ static void tell_vitals(const vt_vital_set *v, lab_env_tier *t)
     vt_append(t->why, sizeof t->why, &n, "; not in stories yet");
 }
 
-/* What `api` of CUPTI could see, which this program does not read; `symbol` is its first
+/* Tells whether `api` of CUPTI would work, which this program does not read; `symbol` is its first
  * function. */
 static void unread(const vt_cupti *cupti, const vt_cuda *c, int api, const char *symbol,
                    const char *forbidden, lab_env_tier *t)

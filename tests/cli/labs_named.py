@@ -82,7 +82,8 @@ NAMED = {
         ("the trail at batch 1, 2, 4", "trail", "FLOP/B|emulated"), *card("card_prefill"), *card("card_decode"), ("occupancy", "occupancy", "."),
         ("matrix unit", "matrix_unit", "roof|emulated"), ("stalls", "stalls", ".")],
     "mini-sglang/05_profile_comm": [
-        ("one-shot, two-shot, NCCL over sizes", "sizes", "ring|roofs"), ("one-shot", "one_shot", "."), ("two-shot", "two_shot", "."), ("NCCL", "nccl", "."),
+        ("one-shot, two-shot, NCCL over sizes", "sizes", "ring|roofs"),
+        ("between ranks that are here", "measured", "registered|ranks|emulated"), ("one-shot", "one_shot", "."), ("two-shot", "two_shot", "."), ("NCCL", "nccl", "."),
         ("copy in and out of a buffer", "buffer_copy", "."), ("how to avoid it", "avoid_copy", "."), ("adaptive threshold", "threshold", "."),
         ("share in a layer", "layer_share", "."), ("communication : compute of a pass", "pass_share", "compute|roofs"), *card("card"),
         ("link use", "link", "."), ("link between devices", "link_peer", "."), ("skew", "skew", "."), ("sync", "sync", ".")],

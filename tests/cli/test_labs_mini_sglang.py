@@ -15,7 +15,7 @@ ITEMS = {
                          ["card", "coalescing", "bandwidth", "sorting", "sorting_layers"]),
     "04_profile_attention": (["compare", "chosen", "chosen_why", "trail"],
                              ["card_prefill", "card_decode", "occupancy", "matrix_unit", "stalls"]),
-    "05_profile_comm": (["sizes", "one_shot", "two_shot", "nccl", "buffer_copy", "avoid_copy", "threshold",
+    "05_profile_comm": (["sizes", "measured", "one_shot", "two_shot", "nccl", "buffer_copy", "avoid_copy", "threshold",
                          "layer_share", "pass_share"], ["card", "link", "link_peer", "skew", "sync"]),
     "06_full_pipeline": (["labs", "timeline", "trace", "nsys", "report"], ["kernels", "step"]),
     "radix_profile_radix": (["length", "first_mismatch", "vector_width", "rows", "step_share"],

@@ -80,6 +80,8 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
     vt_json_int(w, "message_bytes", r->message_bytes);
     vt_json_int(w, "best_ns", r->best_ns);
     vt_json_int(w, "median_ns", r->median_ns);
+    if (r->wait_ns >= 0)
+        vt_json_int(w, "wait_ns", r->wait_ns);
     vt_json_fixed(w, "noise", r->noise, 4);
     vt_json_int(w, "bytes", r->moved_bytes);
     vt_json_fixed(w, "gb_per_s", (double)r->moved_bytes / (double)r->median_ns, 3);

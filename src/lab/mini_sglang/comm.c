@@ -4,8 +4,8 @@
  *
  * One rank alone measures what all of them stand on: the copy into a registered buffer and out of
  * it, the rate of copies and links, and the time of a meeting or launch. The times of several ranks
- * are computed from these and tagged so. A peer's link, waiting for a peer, and NCCL itself need a
- * second rank. */
+ * are computed from these and tagged so. Where two ranks can meet, threads of the CPU or GPUs,
+ * theirs are measured beside (comm_measured.c). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,8 @@ static void tell_algorithms(lab *l, const lab_link *m)
              lab_all_reduce_s(m, LAB_TWO_SHOT, 2, b), lab_all_reduce_s(m, LAB_TWO_SHOT, 4, b));
     lab_item(l, "nccl",
              "as a ring: %f s for 2 ranks, %f s for 4 (modelled, with a meeting of %f s for each "
-             "of its 2 (n-1) steps). Measuring the library itself needs a second rank",
+             "of its 2 (n-1) steps). The table of measured times has the library itself where two "
+             "GPUs are",
              lab_all_reduce_s(m, LAB_RING, 2, b), lab_all_reduce_s(m, LAB_RING, 4, b),
              m->meeting_s);
     lab_item(l, "threshold",
@@ -186,31 +187,6 @@ static void tell_hardware(lab *l, const lab_link *m)
         lab_missing(l, "link", "the roofs of an emulated GPU are not measured");
         lab_missing(l, "sync", "the roofs of an emulated GPU are not measured");
     }
-    lab_missing(l, "link_peer", "one device is used here: a link between devices needs two");
-    lab_missing(l, "skew",
-                "one rank waits for nobody: skew is the time that ranks wait for the last "
-                "one, and needs two");
-}
-
-/* Knobs that need a second rank: what the bytes promise of them. */
-static void turn_ranks(lab *l, const lab_link *m, const lab_kernel *k)
-{
-    double b = (double)MAIN_BYTES, reduce = lab_all_reduce_s(m, LAB_ONE_SHOT, 2, b),
-           small = 16 << 10;
-    lab_turn_missing(l, "direct peer access", "--tp N",
-                     "all-reduce of 8 MiB, 2 ranks, without the copy into a buffer and out of it",
-                     (2 * k->least_s + reduce) / reduce,
-                     "this lab runs one rank, and 'vitrine bench comm --device cuda' measures "
-                     "several; expected is the time of both copies that fall away");
-    lab_turn_missing(l, "adaptive NCCL threshold", "--tp N",
-                     "all-reduce of 16 KiB, 4 ranks: the fastest form in place of a ring",
-                     lab_all_reduce_s(m, LAB_RING, 4, small) /
-                         fmin(lab_all_reduce_s(m, LAB_RING, 4, small),
-                              fmin(lab_all_reduce_s(m, LAB_ONE_SHOT, 4, small),
-                                   lab_all_reduce_s(m, LAB_TWO_SHOT, 4, small))),
-                     "this lab runs one rank, and 'vitrine bench comm --device cuda' measures "
-                     "several beside NCCL; expected is the ring's time over that of the "
-                     "form that the item 'threshold' would choose for this size");
 }
 
 static vt_status run(lab *l, vt_err *err)
@@ -248,7 +224,7 @@ static vt_status run(lab *l, vt_err *err)
                      k.bytes / small.bytes, &k, &small,
                      "the bytes are the same, and a piece of a page is long enough "
                      "either way to hide where it begins");
-    turn_ranks(l, &m, &k);
+    mini_comm_measured(l, &m, k.least_s);
     return VT_OK;
 }
 
@@ -262,9 +238,11 @@ const lab_def mini_profile_comm = {
         {"8 MiB are copied inside one memory, as into a registered buffer.",
          "The times of several ranks are computed from the measured rates of copies, links and "
          "meetings.",
-         "What needs a second rank is named as missing."},
+         "Where two ranks can meet here, theirs are measured beside; else that is named as "
+         "missing."},
     .alias = {"05_profile_comm.py", NULL},
     .items = {{"sizes", "one-shot, two-shot and a ring over sizes", false},
+              {"measured", "all-reduces between two ranks that are here", false},
               {"one_shot", "one-shot all-reduce", false},
               {"two_shot", "two-shot all-reduce", false},
               {"nccl", "NCCL's all-reduce", false},

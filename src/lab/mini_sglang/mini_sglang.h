@@ -3,6 +3,7 @@
 #define VT_LAB_MINI_SGLANG_MINI_SGLANG_H
 
 #include "exec/describe.h"
+#include "lab/kit/all_reduce.h"
 #include "lab/kit/lab.h"
 #include "story/step.h"
 
@@ -80,6 +81,10 @@ vt_status mini_turn_index(lab *l, const mini_rows *r, const char *shape, vt_err 
 /* Knobs of lab 03 (mini_sglang/store_knobs.c). r: all rows on sequential slots; random: the
  * engine's row on random ones. */
 vt_status mini_turn_store(lab *l, const mini_rows *r, const lab_kernel *random, vt_err *err);
+
+/* Lab 05's items of two ranks, and its knobs (mini_sglang/comm_measured.c). copy_least_s: the least
+ * time of copying 8 MiB. */
+void mini_comm_measured(lab *l, const lab_link *m, double copy_least_s);
 
 /* The smallest case of a real model that the card has, as text; false: it has none that fits. */
 bool mini_case_text(const vt_op *op, char *out, size_t size);

@@ -38,6 +38,8 @@ typedef struct bench {
     int32_t n_calls;
     unsigned order; /* of the first call of this run */
     int64_t ns;     /* of rank 0, for all calls of the run */
+    bool waits;     /* a look at the clock before and behind each wait */
+    int64_t wait_ns;
 } bench;
 
 static void run_rank(void *arg, int32_t rank)
@@ -45,8 +47,11 @@ static void run_rank(void *arg, int32_t rank)
     bench *b = arg;
     side *s = &b->side[rank];
     vt_size size = {.tokens = 1, .rows = 1};
-    vt_lane lane = {.target = &b->target, .size = &size, .n_workers = 1};
-    int64_t spent = 0;
+    int64_t spent = 0, waited = 0;
+    vt_lane lane = {.target = &b->target,
+                    .size = &size,
+                    .n_workers = 1,
+                    .waited_ns = b->waits ? &waited : NULL};
     for (int32_t i = 0; i < b->n_calls; i++) {
         vt_tensor *to = s->buffer[i % SLOTS];
         int64_t begin = vt_now_ns();
@@ -60,8 +65,10 @@ static void run_rank(void *arg, int32_t rank)
         b->impl->run(&s->args[i % SLOTS], &lane);
         spent += vt_now_ns() - begin;
     }
-    if (rank == 0)
+    if (rank == 0) {
         b->ns = spent;
+        b->wait_ns = waited;
+    }
 }
 
 static void run(bench *b, vt_team *team, int32_t n_calls)
@@ -133,6 +140,9 @@ static void measure(bench *b, vt_team *team, int32_t repetitions, comm_result *o
         run(b, team, (int32_t)calls);
         ns[i] = (double)b->ns / (double)calls;
     }
+    b->waits = true;
+    run(b, team, (int32_t)calls);
+    out->wait_ns = b->wait_ns / calls;
     size_t n = (size_t)repetitions;
     out->noise = vt_noise(ns, n);
     out->median_ns = llround(vt_median(ns, n));

@@ -664,7 +664,7 @@ vt_status comm_gpus_run(comm_gpus *g, const comm_ask *a, comm_result *out, vt_er
 {
     vt_arena arena;
     vt_arena_init(&arena, 0);
-    *out = (comm_result){0};
+    *out = (comm_result){.wait_ns = -1};
     vt_status status = run(g, a, &arena, out, err);
     for (int32_t r = 0; r < g->n; r++)
         wait_member(&g->rank[r]);

@@ -2,7 +2,7 @@
  *
  *   single       one device
  *   2_p2p        two GPUs that read each other's memory (NVLink or PCIe)
- *   2_host       two GPUs, sums staged through the host: no engine does that
+ *   2_host       two GPUs, sums staged through the host (--tp-link host)
  *   4            four GPUs
  *   2_cpu        two ranks of one CPU, on the threads that the single one has
  *
@@ -10,6 +10,7 @@
  * with the reason. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "device/choose.h"
@@ -24,12 +25,16 @@ typedef struct setup {
     const char *key, *name, *file, *log;
     int32_t ranks;
     bool gpu;
+    const char *link; /* option tp-link */
 } setup;
 
 static const setup setups[] = {
-    {"pairs", "2_p2p: two GPUs", "tp_2_p2p.json", "server_2_p2p.log", 2, true},
-    {"four", "4: four GPUs", "tp_4.json", "server_4.log", 4, true},
-    {"cpu_ranks", "2_cpu: two ranks of one CPU", "tp_2_cpu.json", "server_2_cpu.log", 2, false}};
+    {"pairs", "2_p2p: two GPUs", "tp_2_p2p.json", "server_2_p2p.log", 2, true, "p2p"},
+    {"host", "2_host: two GPUs, through the host", "tp_2_host.json", "server_2_host.log", 2, true,
+     "host"},
+    {"four", "4: four GPUs", "tp_4.json", "server_4.log", 4, true, "auto"},
+    {"cpu_ranks", "2_cpu: two ranks of one CPU", "tp_2_cpu.json", "server_2_cpu.log", 2, false,
+     "auto"}};
 
 /* A rank of N reads 1/N of the weights and of K and V; sums between ranks come on top. */
 static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double tokens)
@@ -60,6 +65,9 @@ static void tell_single(lab *l, const lab_answers *a)
 
 /* ---- several ranks ---- */
 
+/* Returns true if the knob of two ranks is about this one. */
+static bool is_turned(const setup *c) { return c->ranks == 2 && strcmp(c->link, "host") != 0; }
+
 /* The first two ranks that run are the knob's other side; NULL: none ran, because of `why`. */
 static void turn_two(lab *l, const single *one, const lab_answers *two, const char *why)
 {
@@ -87,7 +95,7 @@ static vt_status tell_ranks(lab *l, const setup *c, const lab_load *load, const 
     lab_cells(l, "%s|%f tokens/s|%f ratio", c->name, a->sum.output_tokens_per_s, ratio);
     lab_item(l, c->key, "%d ranks: %f tokens/s, %f ratio of one; %f s between two tokens, %s",
              c->ranks, a->sum.output_tokens_per_s, ratio, a->sum.itl.p50, c->file);
-    if (c->ranks == 2)
+    if (is_turned(c))
         turn_two(l, one, a, NULL);
     json_t *file = lab_summary_json(load, &a->sum);
     vt_status status = lab_write_json(l, c->file, file, c->name, err);
@@ -104,7 +112,7 @@ static bool start_ranks(lab *l, const setup *c, lab_server *s)
     bool here = c->gpu == (l->ordinal >= 0);
     vt_device_name(l->ordinal, device, sizeof device);
     snprintf(ranks, sizeof ranks, "%d", c->ranks);
-    const char *const args[] = {"--tp", ranks, NULL};
+    const char *const args[] = {"--tp", ranks, "--tp-link", c->link, NULL};
     if (!here)
         snprintf(why, sizeof why, "the lab runs on %s: --device %s measures it",
                  c->gpu ? "the CPU" : "a GPU", c->gpu ? "cuda" : "cpu");
@@ -114,7 +122,7 @@ static bool start_ranks(lab *l, const setup *c, lab_server *s)
     else
         return true;
     lab_missing(l, c->key, "%s; its file would be %s", why, c->file);
-    if (here && c->ranks == 2)
+    if (here && is_turned(c))
         turn_two(l, NULL, NULL, why);
     return false;
 }
@@ -134,9 +142,6 @@ static vt_status measure_ranks(lab *l, const lab_load *load, const single *one, 
         }
         TRY(status);
     }
-    lab_missing(l, "host",
-                "no engine stages the sums of GPUs through the host's memory; its file "
-                "would be tp_2_host.json");
     return VT_OK;
 }
 

@@ -54,7 +54,7 @@ NAMED = {
         ("roofline", "roofline", "FLOP/byte|speed"), ("counters", "counters", ".")],
     "sglang/06_tp_scaling": [
         ("all-reduce in the flow of a layer", "flow", "ALL-REDUCE"), ("predicted time", "prediction", "predicted|--link"),
-        ("share of a layer", "share", "two sums|--link"), ("skew", "skew", "."), ("transfer", "transfer", "."),
+        ("share of a layer", "share", "two sums|--link"), ("measured on ranks", "scaling", "decode step|thread"), ("skew", "skew", "."), ("transfer", "transfer", "."),
         ("link against its roof", "link_roof", "B/s"), ("sync cost", "sync", "."), ("fast link", "fast_link", "GPUs"),
         ("one rank's copy", "buffers", "8 MiB")],
     "mini-sglang/00_check_env": [

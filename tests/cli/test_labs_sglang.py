@@ -19,11 +19,11 @@ ITEMS = {
     "04_timeline_profile": ["load", "steps", "gaps", "slowest_step", "overlap", "kernel_order", "trace", "html",
                             "nsys"],
     "05_attention_deep_dive": ["tiles", "work", "roles", "card", "occupancy", "roofline", "stalls", "counters"],
-    "06_tp_scaling": ["flow", "prediction", "share", "skew", "transfer", "link_roof", "sync", "fast_link", "buffers"],
+    "06_tp_scaling": ["flow", "prediction", "share", "scaling", "skew", "transfer", "link_roof", "sync", "fast_link", "buffers"],
 }
 # What a CPU cannot show; every other item is told there.
 MISSING_ON_CPU = {"html", "gpus", "links", "groups", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
-                  "sync", "interconnect"}
+                  "sync", "interconnect", "scaling"}
 
 
 def lab(number, d, *args, env=None):
@@ -142,6 +142,13 @@ def test_ranks_are_predicted_from_bytes():
     same({r[2] for r in rows(items["prediction"])}, {"2", "8"})
     assert any(r[0] == "8 MB" for r in rows(items["prediction"]))
     same(items["flow"]["drawing"].count("ALL-REDUCE"), 2)
+    assert "8 ranks need a thread each" in items["scaling"]["missing"], items["scaling"]
+
+
+def test_two_ranks_run_the_request_where_two_threads_are():
+    items = check_lab("06", "--ranks", "1,2,8", "--threads", "2")["items"]
+    same([r[0] for r in rows(items["scaling"])], ["1", "2"], "8 ranks need 8 threads")
+    assert "waits" in items["skew"]["text"] and "B/s" in items["transfer"]["text"], items
 
 
 def test_wrong_options_are_refused_by_name():

@@ -104,6 +104,20 @@ vt_status sglang_prompt(lab *l, uint64_t seed, const int32_t *shared, int32_t n_
  * settings do not name one, a moderate KV memory. */
 vt_status sglang_open(lab *l, const char *const *settings, int64_t max_running, vt_engine **out,
                       vt_err *err);
+/* The request of lab 06, and on what it shall run. */
+typedef struct sglang_scaling_ask {
+    const int32_t *rank; /* [n_ranks] numbers of ranks; those of 1 are passed over */
+    int32_t n_ranks;
+    const char *const *link; /* [n_links] of GPUs: values of option tp-link */
+    int32_t n_links;
+    const char *devices; /* of GPUs: their numbers with commas between them; NULL: the first ones */
+    const int32_t *prompt;
+    int32_t n_prompt, n_gen;
+    double one_s; /* a decode step on one rank */
+} sglang_scaling_ask;
+
+/* Tells the items scaling, skew and transfer (sglang/ranks_measured.c). */
+void sglang_scaling(lab *l, const sglang_scaling_ask *a);
 /* Frees prompts that sglang_prompt made and what lab_requests_run filled in. */
 void sglang_release(lab_request *r, int32_t n);
 /* Runs one request with a copy of nothing: the prompt stays the caller's. */

@@ -1,4 +1,4 @@
-/* Lab sglang 06: tensor parallelism, as far as one rank shows it.
+/* Lab sglang 06: tensor parallelism, predicted from one rank, and measured where several can be.
  *
  *   Ranks split every matrix of a layer: qkv and gate+up by columns, o and down by rows. The rows'
  *   halves must be summed, so a layer has two all-reduces, of tokens x hidden elements each.
@@ -8,8 +8,8 @@
  *        rank 1: norm qkv rope attn o ─┘        └─ norm gate+up down ─┘        └─
  *
  * What is predicted: the time of each sum, from its bytes, the measured roof of the link, and the
- * measured cost of a meeting. What an engine of one rank cannot show: waiting (a rank comes first
- * and waits for its peer) apart from transfer (bytes under way). */
+ * measured cost of a meeting. What is measured: the request on several ranks, with waiting (a rank
+ * comes first and waits for its peer) apart from transfer (ranks_measured.c). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static vt_status read_numbers(const char *option, const char *text, long least, 
     return VT_OK;
 }
 
-/* --devices is only checked: the lab's engine has one rank. */
+/* --devices is checked here: ranks_measured.c uses its text. */
 static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
 {
     const char *given = lab_text(l, "ranks"), *devices = lab_text(l, "devices");
@@ -296,12 +296,6 @@ static void tell_hardware(lab *l)
                     "ranks of a CPU have one way to each other, its memory; a "
                     "fast link (NVLink, peer to peer) needs two GPUs");
     }
-    lab_missing(l, "skew",
-                "the engine of this lab has one rank, which waits for nobody; the story of a "
-                "request over ranks tells it (vitrine run --tp 2 --story)");
-    lab_missing(l, "transfer",
-                "the engine of this lab has one rank, so no bytes go between ranks; 'vitrine bench "
-                "comm' measures them, and the table of predicted times has what is expected");
 }
 
 /* ---- all ---- */
@@ -355,11 +349,19 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
         lab_missing(l, "prediction", "%s", why);
         lab_missing(l, "share", "%s", why);
     }
+    sglang_scaling(l, &(sglang_scaling_ask){.rank = r->rank,
+                                            .n_ranks = r->n_ranks,
+                                            .link = r->link,
+                                            .n_links = r->n_links,
+                                            .devices = lab_text(l, "devices"),
+                                            .prompt = ids,
+                                            .n_prompt = 500,
+                                            .n_gen = gen,
+                                            .one_s = sglang_step_s(r->story)});
     tell_hardware(l);
-    if (lab_text(l, "devices"))
+    if (lab_text(l, "devices") && l->ordinal < 0)
         lab_finding(l, "ranks.missing",
-                    "--devices %.60s: one device runs this lab; 'vitrine lab experiments 5' "
-                    "measures several",
+                    "--devices %.60s: ranks of a CPU have no GPUs; --device cuda",
                     lab_text(l, "devices"));
     return tell_buffers(l, err);
 }
@@ -379,13 +381,15 @@ const lab_def sglang_ranks = {
     .number = "06",
     .name = "tp_scaling",
     .goal = "You can say what an all-reduce costs in a layer, and when a second device pays.",
-    .about = {"One rank runs a request; its layer is timed call by call.",
-              "Each layer would send tokens x hidden elements twice, whatever the number of ranks.",
-              "Sums are predicted from bytes and measured links; waiting needs several ranks."},
+    .about =
+        {"One rank runs a request; its layer is timed call by call.",
+         "Each layer would send tokens x hidden elements twice, whatever the number of ranks.",
+         "Sums are predicted from bytes and measured links; then several ranks run the request."},
     .alias = {"06_tp_scaling.sh"},
     .items = {{"flow", "the all-reduces in the flow of a layer", false},
               {"prediction", "predicted time of an all-reduce, by tokens, ranks and link", false},
               {"share", "share of a layer, and what ranks would gain", false},
+              {"scaling", "the request on several ranks, measured", false},
               {"skew", "waiting for a peer", false},
               {"transfer", "moving bytes", false},
               {"link_roof", "link bandwidth against its roof", true},

@@ -368,6 +368,23 @@ static vt_status choose_link(const vt_options *o, vt_cuda_options *cuda, vt_err 
     return VT_OK;
 }
 
+/* An error where counters are asked for that no story would show. */
+static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+{
+    if (!vt_options_flag(o, "story-counters"))
+        return VT_OK;
+    if (!vt_options_given(o, "story"))
+        return vt_fail(err, VT_ERR_USAGE, "story-counters needs story, which shows the counters");
+    if (!on_gpu)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-counters reads a GPU's counters, and the device is cpu; a story of a "
+                       "CPU has its events where the machine gives them (vitrine env)");
+    if (n_ranks > 1)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-counters counts the calls of one GPU, and tp is %d", n_ranks);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -376,6 +393,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
     TRY(vt_ranks_check(m, n_ranks, err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
+    TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -395,6 +413,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->graphs = !vt_options_flag(o, "no-graphs");
     cuda->deterministic = vt_options_flag(o, "deterministic");
     cuda->story = vt_options_given(o, "story");
+    cuda->counters = cuda->story && vt_options_flag(o, "story-counters");
     cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;
     if (vt_jit_check_cache(&refused) != VT_OK)

@@ -179,6 +179,10 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "tell what happened: in the terminal, or into a file whose name ends in .json, "
                 ".html (a page) or .pftrace (a trace)"),
+    ROW("story-counters", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
+        .help = "with --story on a GPU: read its hardware counters in some steps, which run apart "
+                "and are left out of all times"),
     ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
         .verbs = VT_FOR_RUN | VT_FOR_OFFLINE | VT_FOR_LATENCY | VT_FOR_SERVE,
         .help = "where a batch, bench or server writes the story of its last steps when it gets "

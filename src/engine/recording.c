@@ -25,7 +25,7 @@ static int32_t rings_of(const vt_source *s, const vt_trace_ring *ring[ENGINE_SOU
 {
     const vt_trace_ring *own[] = {
         s->requests, s->tokens, s->writes,  s->steps,    s->prompt_steps,
-        s->seqs,     s->uses,   s->samples, s->launches, s->spans ? &s->spans->prompts : NULL};
+        s->seqs,     s->uses,   s->samples, s->launches, s->vitals, s->spans ? &s->spans->prompts : NULL};
     int32_t n = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i])

@@ -17,6 +17,7 @@ typedef struct vt_cuda_options {
     bool untimed;       /* no step runs call by call to be timed (exec/cuda_spans.c) */
     bool story;         /* a story of the first steps was asked for: more of them are timed */
     bool stamps;        /* timed steps have stamped kernels, where the GPU's timer is fine enough */
+    bool counters;      /* hardware counters of some steps are read (exec/cuda_vitals.c) */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

@@ -184,8 +184,9 @@ typedef struct cuda_executor {
         vt_cuda_upload_run *upload;
     } startup;
     vt_observers observers;
-    int64_t step_limit_ns; /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
-    bool lost;             /* the context is gone, and nothing has taken its place */
+    struct cuda_vitals *vitals; /* one of them; NULL: nobody asked for counters */
+    int64_t step_limit_ns;      /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
+    bool lost;                  /* the context is gone, and nothing has taken its place */
 } cuda_executor;
 
 /* Makes an executor of one GPU without anything on the device. */
@@ -257,6 +258,15 @@ vt_status cuda_renew_begin(cuda_executor *x, vt_err *err);
 
 /* Makes the observer that records spans, and puts it into the executor's list. */
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
+
+/* ---- cuda_vitals.c ---- */
+
+/* Makes the observer that reads counters, where options.counters asks for it. */
+vt_status cuda_vitals_new(cuda_executor *x, vt_err *err);
+/* Returns true if a prompt step should be left to it: no prompt was counted yet. */
+bool cuda_vitals_wants_prompt(const cuda_executor *x);
+/* Fills the members of a source that speak of vitals. */
+void cuda_vitals_tell(const cuda_executor *x, vt_source *out);
 
 /* ---- cuda_graph.c ---- */
 

@@ -32,6 +32,7 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
             continue;
         int32_t choice = vt_call_choice(c, &p->size);
         vt_lane lane = lane_of(x, c->plan[choice]);
+        TRY(vt_observe(&x->observers, VT_MARK_BEGIN, i, err));
         if (x->lane.stamps) {
             x->lane.stamps->call = i;
             x->lane.stamps->launch = 0;

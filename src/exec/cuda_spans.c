@@ -197,6 +197,8 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
     if (b->n_tokens > b->n_decode) {
+        if (s->prompt_timed && cuda_vitals_wants_prompt(s->x))
+            return false;
         bool prompt = !s->prompt_timed || has_credit(s);
         s->prompt_timed = s->prompt_timed || prompt;
         return prompt;
@@ -270,6 +272,8 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
     if (!set) /* a dry run or a capture launches its calls, and is no step */
         return VT_OK;
     switch (kind) {
+    case VT_MARK_BEGIN:
+        break;
     case VT_MARK_APART:
         set->apart = true;
         break;
@@ -549,6 +553,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
                            .roofs = roofs,
                            .free_bytes = free_bytes,
                            .state = state};
+        cuda_vitals_tell(s->x, out);
         snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
     }
     return 1;

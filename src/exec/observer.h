@@ -8,6 +8,7 @@
 typedef enum vt_mark_kind {
     VT_MARK_APART,    /* the step's calls will run one by one: an observer asked for it */
     VT_MARK_UPLOADED, /* the step is launched up to the end of its uploads */
+    VT_MARK_BEGIN,    /* call `value` is launched next */
     VT_MARK_CALL,     /* the step is launched up to the end of call `value` */
     VT_MARK_RAN,      /* the step is launched up to the end of its calls */
     VT_MARK_GRAPH,    /* the step fits a graph for `value` tokens, padding included */

@@ -32,6 +32,7 @@ static void release(copies *c)
         free((void *)s->launch);
         free((void *)s->use);
         free((void *)s->sample);
+        free((void *)s->vital);
         free((void *)s->kernel);
     }
     free(c->source);
@@ -107,6 +108,7 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     to->span = copy_spans(from->spans, &to->n_spans, &ok);
     to->launch = copy_ring(from->launches, &to->n_launches, &ok);
     to->use = copy_ring(from->uses, &to->n_uses, &ok);
+    to->vital = copy_ring(from->vitals, &to->n_vitals, &ok);
     vt_machine_event *sample = copy_ring(from->samples, &to->n_samples, &ok);
     to->sample = sample;
     /* one more, of now: a copy never fills its last place */

@@ -86,7 +86,7 @@ def test_cuda_story_tells_graphs_and_kernels():
     assert s["transition"]["after"]["kernel"].startswith("attention_decode<"), s["transition"]
     assert max(map(len, shown.split("\n"))) <= 100, [l for l in shown.split("\n") if len(l) > 100]
     for word in ("TRANSITION", "ONE DECODE STEP", "rope_store", "KERNELS of a decode step", "\nGPU\n", "NOT MEASURED",
-                 "CUPTI", "1 decode step in ", "Emulated GPU"):
+                 "--story-counters", "1 decode step in ", "Emulated GPU"):
         assert word in shown, word
     assert "THREADS" not in shown
 
@@ -125,6 +125,85 @@ def test_cuda_story_of_an_emulated_gpu_judges_no_time():
     lines = ok("env", "--jit", env=GPU).text.split("\n")
     assert f"compiled kernels in {cache}/cubin" in lines[0], lines[0]
     assert max(map(len, lines)) <= 100, max(lines, key=len)
+
+
+def planted(**env):
+    """A story with counters of the emulated CUPTI, how its terminal form reads, and the run."""
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        r = ok("run", f"--story={path}", "--story-counters", *TINY, *SMALL, *PROMPT, "-n", "24", env={**GPU, **env})
+        return json.load(open(path)), ok("story", "show", path).text, r
+
+
+def test_counters_stand_beside_the_calls_that_they_were_counted_in():
+    s, text, _ = planted()
+    c = s["gpu_counters"]
+    same((c["tier"], c["why"], c["not_counted"], s["tiers"]["T3"]["used"]), ("T3", None, [], True))
+    same([p["name"] for p in c["phases"]], ["decode"], "the only prompt step was timed")
+    decode, at = c["phases"][0], {}
+    for o in decode["ops"]:
+        # the emulated library reads 1000000 + 1000 * number of the call (tests/emulator/cupti.c)
+        number = (value(o["dram_read"]) - 1e6 * o["calls"]) / 1000
+        assert o["calls"] == 1 and number == int(number), o
+        near(value(o["dram_written"]), 20000, o["kind"])
+        for key, planted_value in (("sm", 0.9), ("tensor", 0.125), ("dram", 0.625), ("l2_hit", 0.25), ("occupancy", 0.5)):
+            same((value(o[key]), o[key]["tag"]), (planted_value, "measured"), key)
+        near(value(o["of_compulsory"]), (value(o["dram_read"]) + 20000) / value(o["compulsory_bytes"]), o["kind"])
+        at[int(number)] = o
+    same([at[k]["kind"] for k in sorted(at)],
+         ["embed", "rmsnorm.attn", "linear.qkv", "rope_store", "attention_decode", "linear.o", "rmsnorm.ffn", "linear.gate+up",
+          "linear.down", "rmsnorm.final", "linear.head", "sample"], "in the program's order")
+    # what an op must move is the same in timed and in counted steps, but for KV
+    for o in s["phases"][1]["ops"]:
+        mine = [x for x in decode["ops"] if x["kind"] == o["kind"]]
+        if mine and o["op"] == "linear":
+            near(value(mine[0]["compulsory_bytes"]), sum(o["expected_bytes"][k] for k in ("weights", "kv", "activations")), o["kind"])
+    # counted steps are in no time: neither among the timed ones, nor among those left alone
+    gpu, n = s["phases"][1]["gpu"], decode["counted_steps"]
+    timed = s["phases"][1]["timed_steps"]
+    same((n, gpu["whole_steps"], s["request"]["itl_left_out"]), (2, 23 - timed - n, timed + n))
+    for part in ("COUNTERS of a decode step", "[measured by tier T3 in 2 steps of their own]", "linear.gate+up    90 %    12 %    62 %"):
+        assert part in text, text
+
+
+def test_counters_of_prompts_come_from_a_prompt_step_that_is_not_timed():
+    s, text, _ = planted()
+    assert "COUNTERS of a prefill step" not in text
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        prompt = ["--tokens", ",".join(str(i % 60 + 1) for i in range(40))]
+        ok("run", f"--story={path}", "--story-counters", *TINY, *SMALL, "--token-budget", "16", *prompt, "-n", "8", env=GPU)
+        s = json.load(open(path))
+    prefill = s["gpu_counters"]["phases"][0]
+    same((prefill["name"], prefill["counted_steps"]), ("prefill", 1))
+    assert "attention_prefill" in [o["kind"] for o in prefill["ops"]], prefill
+
+
+def test_counters_that_are_missing_are_told_and_change_no_answer():
+    plain = planted()[2].text
+    for word, why in (("forbidden", "NVreg_RestrictProfilingToAdminUsers=0"), ("watched", "another profiler"),
+                      ("drop", "CUPTI dropped"), ("vgpu", "a virtual GPU is switched off")):
+        s, text, r = planted(EMULATED_CUPTI=word)
+        assert why in s["gpu_counters"]["why"] and why in s["tiers"]["T3"]["why"], (word, s["gpu_counters"])
+        same((s["gpu_counters"]["phases"], s["tiers"]["T3"]["used"]), ([], False), word)
+        assert "COUNTERS of" not in text and why in " ".join(text.split()), text
+    s, text, _ = planted(EMULATED_CUPTI="no=sm__cycles_active.avg.pct_of_peak_sustained_elapsed")
+    same([x["counter"] for x in s["gpu_counters"]["not_counted"]], ["sm"])
+    same(set(value(o["sm"]) for o in s["gpu_counters"]["phases"][0]["ops"]), {None})
+    assert "linear.gate+up    n/a    12 %" in text, text
+    same(planted(EMULATED_CUPTI="forbidden")[2].text.split("tokens")[0], plain.split("tokens")[0], "the answer")
+    s, text, _ = story("-n", "4")
+    same((s["gpu_counters"], s["tiers"]["T3"]["why"]), (None, "--story-counters reads them"))
+
+
+def test_counters_that_no_story_would_show_are_refused():
+    need_emulator()
+    r = run("run", "--story-counters", *TINY, *SMALL, *PROMPT, "-n", "2", env=GPU)
+    assert r.code == 2 and "story-counters needs story" in r.log, r.log
+    r = run("run", "--story-counters", "--story", "-m", TINY[1], "--device", "cpu", *PROMPT, "-n", "2")
+    assert r.code != 0 and "story-counters reads a GPU's counters, and the device is cpu" in r.log, r.log
 
 
 main(globals())

@@ -71,13 +71,12 @@ static void stamps(vt_cuda *c, lab_env_tier *t)
 static void tell_vitals(const vt_vital_set *v, lab_env_tier *t)
 {
     size_t n = 0;
-    vt_append(t->why, sizeof t->why, &n, "counted in one pass: ");
+    vt_append(t->why, sizeof t->why, &n, "--story-counters counts, in one pass: ");
     for (int32_t i = 0; i < v->n; i++)
         vt_append(t->why, sizeof t->why, &n, "%s%s", i ? ", " : "", vt_vitals[v->is[i]].key);
     for (int i = 0; i < VT_VITALS; i++)
         if (v->why_not[i][0])
             vt_append(t->why, sizeof t->why, &n, "; not %s: %s", vt_vitals[i].key, v->why_not[i]);
-    vt_append(t->why, sizeof t->why, &n, "; not in stories yet");
 }
 
 /* Tells whether `api` of CUPTI would work, which this program does not read; `symbol` is its first
@@ -119,7 +118,7 @@ static void counters(vt_cuda *c, lab_env_tier *t)
     if (forbidden[0])
         return;
     if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {
-        t[3].allowed = true;
+        t[3].allowed = t[3].read = true;
         tell_vitals(vt_ranges_set(ranges), &t[3]);
         vt_ranges_close(ranges);
     } else {

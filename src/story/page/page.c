@@ -585,6 +585,7 @@ static void make(page *p, bool brief)
         page_slow(p);
         page_cuts(p, phase);
         page_layer(p);
+        page_counters(p);
         page_kernels(p, phase);
         page_gpu_section(p);
         page_ranks(p);

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "device/probe.h"
 #include "story/record/columns.h"
+#include "story/record/gpu_counters.h"
 #include "story/record/numbers.h"
 #include "story/record/steps.h"
 #include "story/record/workers.h"
@@ -151,6 +152,19 @@ static void put_tier(vt_json *w, const char *name, const char *what, const char 
     vt_json_close(w);
 }
 
+/* Why no call was counted; NULL: some were. */
+static const char *why_no_vitals(const story_input *in)
+{
+    const story_source *g = story_find_source(in, VT_SOURCE_STREAM);
+    if (!g)
+        return "the CPU ran the steps";
+    if (story_is_counted(in))
+        return NULL;
+    if (g->is.no_vitals)
+        return g->is.no_vitals;
+    return g->is.vitals ? "no step was left to count" : "--story-counters reads them";
+}
+
 static void put_tiers(vt_json *w, const story_input *in, unsigned counted)
 {
     char why[256];
@@ -163,9 +177,8 @@ static void put_tiers(vt_json *w, const story_input *in, unsigned counted)
              : events         ? "they are allowed here, and no step's are in the recording"
                               : why);
     put_tier(w, "T2", "a GPU's counters over time",
-             story_on_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
-    put_tier(w, "T3", "a GPU's counters of each kernel",
-             story_on_gpu(in) ? "CUPTI is not read yet" : "the CPU ran the steps");
+             story_on_gpu(in) ? "this program does not read them" : "the CPU ran the steps");
+    put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
     vt_json_close(w);
 }
 

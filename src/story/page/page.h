@@ -125,7 +125,8 @@ const json_t *page_gpu(const page *p);
 /* A kernel's name without its template parameters. */
 const char *page_kernel_base(page *p, const json_t *o, const char *key);
 
-/* TIME; REQUESTS and BATCH; the op table, cuts, a layer, late tokens; COUNTERS, KERNELS, GPU, RANKS. */
+/* TIME; REQUESTS and BATCH; the op table, cuts, a layer, late tokens; COUNTERS, KERNELS, GPU,
+ * RANKS. */
 void page_time(page *p);
 void page_batch(page *p);
 void page_step(page *p, const json_t *phase, const char *title);

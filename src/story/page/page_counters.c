@@ -1,4 +1,4 @@
-/* What a GPU's hardware counted, op by op, in steps that ran apart for it (page.h). */
+/* COUNTERS: a GPU's hardware counters, op by op, of steps that ran apart for them (page.h). */
 #include <math.h>
 
 #include "story/page/page.h"

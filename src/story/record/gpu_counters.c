@@ -1,4 +1,4 @@
-/* What a GPU's hardware counted (gpu_counters.h).
+/* A GPU's hardware counters (gpu_counters.h).
  *
  * Counts and times never meet here: every value is of the counted steps alone, and so are the
  * compulsory bytes that the counted ones stand beside. A share is the mean over calls, weighted by

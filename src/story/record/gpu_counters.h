@@ -1,5 +1,5 @@
-/* "gpu_counters" of a story.json: what a GPU's hardware counted, call by call, in a few steps that ran
- * apart for it (exec/cuda_vitals.c, docs/story-format.md). */
+/* "gpu_counters" of a story.json: the hardware counters of a GPU, call by call, of a few steps that
+ * ran apart for them (exec/cuda_vitals.c, docs/story-format.md). */
 #ifndef VT_STORY_GPU_COUNTERS_H
 #define VT_STORY_GPU_COUNTERS_H
 

@@ -1,0 +1,63 @@
+"""Hardware counters on the device: a section of tests/gpu/run. Counters cannot be foretold, so it checks what must hold for
+any: shares are shares, and ops that stream weights read them about once."""
+import json, os, tempfile
+
+from device import *
+
+LEAST, MOST = 0.9, 1.3  # bytes counted by bytes that must move, of ops with more weights than the L2 cache holds
+SHARES = ("sm", "tensor", "dram", "l2_hit", "occupancy")
+
+
+def value(x):
+    return x["value"]
+
+
+def tell(tap, phase):
+    for x in phase["ops"]:
+        shares = ", ".join(f"{k} {100 * value(x[k]):.1f} %" for k in SHARES if value(x[k]) is not None)
+        of = value(x["of_compulsory"])
+        tap.note(f"{phase['name']} {x['kind']} ({x['impl']}): {value(x['time_us'])} us, {shares}, "
+                 f"{'n/a' if of is None else f'{of:.3f}'} of the bytes that it must move")
+
+
+def check_phase(tap, phase, l2_bytes, o):
+    wrong = [f"{x['kind']} {k} {value(x[k])}" for x in phase["ops"] for k in SHARES
+             if value(x[k]) is not None and not 0 <= value(x[k]) <= 1.02]
+    tap.ok(not wrong, f"cupti: {phase['name']}, shares that are none: {', '.join(wrong) or 'none'}")
+    streams = [x for x in phase["ops"] if (value(x["compulsory_bytes"]) or 0) / x["calls"] > l2_bytes]
+    wrong = [f"{x['kind']} {value(x['of_compulsory'])}" for x in streams
+             if value(x["of_compulsory"]) is not None and not LEAST <= value(x["of_compulsory"]) <= MOST]
+    if not o.tiny:  # the emulated library's values are planted
+        tap.ok(not wrong, f"cupti: {phase['name']}, {len(streams)} ops move more than the L2 cache holds; outside of {LEAST} to "
+                          f"{MOST} of their bytes: {', '.join(wrong) or 'none'}")
+
+
+def cupti(d, tap, o):
+    """Which tiers this machine allows; counters of a story's calls, that change no token and no time of other steps."""
+    for where, tiers in json.loads(d.run([d.vitrine, "env", "--json"]).stdout)["profiling"]["tiers"].items():
+        for name, t in sorted(tiers.items()):
+            tap.note(f"{where} {name} {'yes' if t['allowed'] else 'no'}: {t['what']}: {t['why']}")
+    n, prompt, budget = (24, 20, 16) if o.tiny else (64, 1024, 512)
+    ask = ["--tokens", ",".join(str(i % 60 + 1) for i in range(prompt)), "-n", str(n), "--ignore-eos", "--json",
+           "--token-budget", str(budget), "--max-running", "8"]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, x) for x in ("plain.json", "counted.json")]
+        model = None if o.tiny else "dummy:qwen3-0.6b"  # its head has 311 MB
+        plain = json.loads(d.call("run", f"--story={paths[0]}", *ask, model=model))
+        counted = json.loads(d.call("run", f"--story={paths[1]}", "--story-counters", *ask, model=model))
+        s, t = (json.load(open(p)) for p in paths)
+    tap.ok(plain["tokens"] == counted["tokens"], f"cupti: the same {n} tokens while counting")
+    c = t["gpu_counters"]
+    if c["why"]:
+        tap.skip("cupti: counters", c["why"])
+        return
+    tap.ok([p["name"] for p in c["phases"]] == ["prefill", "decode"],
+           f"cupti: counted {', '.join(str(p['counted_steps']) + ' ' + p['name'] for p in c['phases'])} steps; not counted: "
+           f"{', '.join(x['counter'] + ' (' + x['why'] + ')' for x in c['not_counted']) or 'nothing'}")
+    for phase in c["phases"]:
+        tell(tap, phase)
+        check_phase(tap, phase, t["engine"]["gpu"]["l2_bytes"], o)
+    whole = [value(x["phases"][1]["gpu"]["whole_step_us"]) for x in (s, t)]
+    tap.note(f"a decode step left alone takes {whole[0]} us without counters in the run and {whole[1]} us with them")
+    if not o.tiny:
+        tap.ok(abs(whole[1] / whole[0] - 1) <= 0.05, "cupti: steps that are not counted take as long as without counters")

@@ -2,6 +2,7 @@
 #include "ops/bench/comm_bench.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,22 @@ static void run_rank(void *arg, int32_t rank)
         b->ns = spent;
         b->wait_ns = waited;
     }
+}
+
+/* Keeps this thread, rank 0, on the first CPU of its set: the team's others have those from the
+ * end. Unpinned on a busy machine it may land on a CPU of theirs, and each meeting is a
+ * change of threads then. False: nothing was changed; else *before is what to go back to. */
+static bool pin(int32_t ranks, cpu_set_t *before)
+{
+    cpu_set_t first;
+    int cpu = 0;
+    if (sched_getaffinity(0, sizeof *before, before) != 0 || CPU_COUNT(before) < ranks)
+        return false;
+    while (!CPU_ISSET(cpu, before))
+        cpu++;
+    CPU_ZERO(&first);
+    CPU_SET(cpu, &first);
+    return sched_setaffinity(0, sizeof first, &first) == 0;
 }
 
 static void run(bench *b, vt_team *team, int32_t n_calls)
@@ -170,7 +187,11 @@ vt_status comm_bench(const vt_op *op, int32_t ranks, int64_t n, comm_how how, in
     if (status == VT_OK && ok) {
         vt_size size = {.tokens = 1, .rows = 1};
         b.impl = vt_op_select(op, &b.side[0].args[0], &b.target, &size);
+        cpu_set_t before;
+        bool pinned = pin(ranks, &before);
         measure(&b, team, repetitions < MOST_REPETITIONS ? repetitions : MOST_REPETITIONS, &r);
+        if (pinned)
+            sched_setaffinity(0, sizeof before, &before);
         ok = check(&b, n, &arena, &r);
     }
     if (status == VT_OK && !ok)

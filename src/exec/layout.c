@@ -72,7 +72,12 @@ static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[i];
     TRY(add_block(l, vt_blocks[src->mixer], i, err));
-    return add_block(l, vt_blocks[src->ffn], i, err);
+    TRY(add_block(l, vt_blocks[src->ffn], i, err));
+    vt_layout_add_role(l, VT_ROLE_PER_LAYER_GATE, i);
+    vt_layout_add_role(l, VT_ROLE_PER_LAYER_OUT, i);
+    vt_layout_add_role(l, VT_ROLE_PER_LAYER_POST_NORM, i);
+    vt_layout_add_role(l, VT_ROLE_LAYER_SCALE, i);
+    return VT_OK;
 }
 
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
@@ -93,6 +98,9 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     add_one(l, VT_ROLE_TYPES, -1, m->types, NULL);
     add_one(l, VT_ROLE_EMBED_NORM, -1, m->embed_norm, NULL);
     add_one(l, VT_ROLE_EMBED_NORM_BIAS, -1, m->embed_norm_bias, NULL);
+    add_one(l, VT_ROLE_PER_LAYER, -1, m->per_layer, NULL);
+    add_one(l, VT_ROLE_PER_LAYER_IN, -1, m->per_layer_in, NULL);
+    add_one(l, VT_ROLE_PER_LAYER_NORM, -1, m->per_layer_norm, NULL);
     for (int32_t i = 0; i < a->n_layers; i++) {
         vt_status status = add_layer(l, i, err);
         if (status != VT_OK) {

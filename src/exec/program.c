@@ -25,6 +25,7 @@
 #include "ops/all_reduce/all_reduce.h"
 #include "ops/embed/embed.h"
 #include "ops/layernorm/layernorm.h"
+#include "ops/logit_cap/logit_cap.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -138,6 +139,7 @@ static void make_tensors(builder *b)
     b->h = build_activation(b, "h", VT_FOLLOWS_TOKENS, a->hidden, act);
     b->t = after ? build_activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
     make_buffers(b);
+    vt_layer_end_tensors(b);
     for (int k = 0; k < VT_BLOCKS; k++)
         if (has[k] && vt_blocks[k])
             vt_blocks[k]->tensors(b);
@@ -325,7 +327,8 @@ static void build_joined_block(builder *b, int32_t i, bool ffn)
  *   norm before         h = norm(x), unless the block before this one made it
  *   no norm after       x += block(h or x), in the epilogue of the block's last product
  *   norm after          t = norm(block(h or x)); one pass then adds t into x and makes the next
- *                       block's h. Where that has no norm before it, h is not read */
+ *                       block's h. Where that has no norm before it, h is not read
+ *   more at its end     blocks/layer_end.c */
 static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
 {
     const vt_layer *l = &b->m->layer[i];
@@ -340,6 +343,8 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     block->emit(b, i, before ? b->h : b->x, part ? part : y);
     if (part)
         emit_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
+    if (ffn && vt_layer_end(b, i, after))
+        return;
     if (!after)
         return;
     const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
@@ -408,6 +413,7 @@ static void build_calls(builder *b)
     if (rows)
         emit_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
     build_positions(b);
+    vt_layer_embeddings(b);
     if (build_layers(b))
         EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
              {.x = b->x,
@@ -434,6 +440,8 @@ static void build_calls(builder *b)
               .order = ++p->n_comm,
               .x = logits,
               .y = p->logits});
+    if (a->logits_within > 0)
+        EMIT(b, logit_cap, -1, "", VT_WHEN_ROWS, {.y = p->logits, .cap = a->logits_within});
     p->n_forward = p->n_calls;
     EMIT(b, sample, -1, "", VT_WHEN_ROWS,
          {.logits = p->logits,
@@ -508,6 +516,7 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
                        "%s has no head (lm_head.weight): it makes embeddings and no text (vitrine "
                        "embed); option pooling says how",
                        m->name);
+    TRY(vt_layer_end_check(m, &config->target, err));
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);

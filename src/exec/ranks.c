@@ -189,6 +189,11 @@ static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r,
                        "tp is %d, and layer %d of %s has attention sinks or biases of experts, "
                        "which ranks do not divide yet; expected 1",
                        r->n, layer, m->name);
+    if (m->arch.v_norm || l->weight[VT_ROLE_LAYER_SCALE])
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d, and layer %d of %s has normalised values and a factor of its "
+                       "own, which ranks do not divide yet; expected 1",
+                       r->n, layer, m->name);
     TRY(check_ffn(m, layer, main_of(l), r, err));
     return check_ffn(m, layer, &shared, r, err);
 }

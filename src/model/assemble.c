@@ -73,7 +73,7 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
     case VT_DIM_KV:
         return h ? (int64_t)h->kv_heads * h->dim : 0;
     case VT_DIM_FFN:
-        return a->ffn;
+        return layer >= 0 && m->layer[layer].ffn_size ? m->layer[layer].ffn_size : a->ffn;
     case VT_DIM_HEAD:
         return h ? h->dim : 0;
     case VT_DIM_HEADS:
@@ -106,6 +106,12 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->delta.v_heads;
     case VT_DIM_DELTA_HEAD:
         return a->delta.v_dim;
+    case VT_DIM_ONE:
+        return 1;
+    case VT_DIM_PER_LAYER:
+        return a->per_layer;
+    case VT_DIM_PER_LAYERS:
+        return (int64_t)a->per_layer * a->n_layers;
     case VT_DIM_NONE:
         break;
     }
@@ -308,6 +314,13 @@ static bool in_layers(vt_role role)
     return r->gguf && (r->block != VT_BLOCK_NONE || r->norm);
 }
 
+/* Returns true for roles that belong to embeddings for each layer. */
+static bool is_per_layer(vt_role role)
+{
+    return (role >= VT_ROLE_PER_LAYER && role <= VT_ROLE_PER_LAYER_NORM) ||
+           (role >= VT_ROLE_PER_LAYER_GATE && role <= VT_ROLE_PER_LAYER_POST_NORM);
+}
+
 /* Returns true for roles that a layer may have. *required: it must have it. */
 static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *required)
 {
@@ -321,6 +334,8 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
     bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn ||
                 (r->other && r->other == l->ffn);
     if (r->kv && l->kv_of != layer)
+        return false;
+    if ((is_per_layer(role) && m->arch.per_layer == 0) || (role == VT_ROLE_V && l->head.v_of_k))
         return false;
     return need != VT_NEED_BY_FAMILY && here && (!r->norm || l->norms & r->norm);
 }
@@ -353,10 +368,10 @@ static const vt_dim *role_dims(const vt_model *m, vt_role role)
     return own && own->dim[0] != VT_DIM_NONE ? own->dim : vt_roles[role].dim;
 }
 
-/* Returns the rows that a role's matrix has in the layer. */
+/* Returns the rows that a role's matrix has in the layer; of experts, that each of them has. */
 static int64_t rows_of(const vt_model *m, int32_t layer, vt_role role)
 {
-    return dim_of(m, layer, role_dims(m, role)[0]);
+    return dim_of(m, layer, role_dims(m, role)[vt_roles[role].kind == VT_KIND_EXPERTS]);
 }
 
 /* Makes views of the rows of t that are the weights of a stack. */
@@ -378,6 +393,39 @@ static vt_status split_stack(assembly *a, int32_t layer, const vt_family_stack *
     return VT_OK;
 }
 
+/* Makes the gates and ups of a layer's experts of a tensor [experts, 2 ffn, hidden] in which each
+ * expert's gate stands before its up. */
+static vt_status split_experts(assembly *a, int32_t layer, const vt_family_stack *s, int64_t index,
+                               int64_t rows)
+{
+    vt_model *m = a->m;
+    const vt_tensor *t = a->src->at(a->src->file, index);
+    int64_t n = m->arch.n_experts, bytes = vt_dtype_row_bytes(t->dtype, rows * t->dim[2]);
+    if (t->dim[0] != n || t->dim[1] != 2 * rows || t->dim[2] != m->arch.hidden ||
+        (!is_float(t->dtype) && !vt_dtype_quantised(t->dtype)))
+        return vt_fail(
+            a->err, VT_ERR_MODEL,
+            "%s: tensor %s has shape [%lld, %lld, %lld] and type %s; [%lld, %lld, %d] of "
+            "a float or quantised type was expected",
+            m->path, t->name, (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2],
+            vt_dtype_get(t->dtype)->name, (long long)n, (long long)(2 * rows), m->arch.hidden);
+    for (int32_t p = 0; p < s->n; p++) {
+        vt_tensor *view = vt_arena_alloc(&m->arena, 1, sizeof *view);
+        void **matrix = vt_arena_alloc(&m->arena, (size_t)n, sizeof *matrix);
+        if (!view || !matrix)
+            return vt_fail(a->err, VT_ERR_MEMORY, "%s: out of memory", m->path);
+        for (int64_t e = 0; e < n; e++)
+            matrix[e] = t->data ? (char *)t->data + (2 * e + p) * bytes : NULL;
+        *view = *t;
+        view->data = matrix[0];
+        view->dim[1] = rows;
+        view->matrix = matrix;
+        m->layer[layer].weight[(int32_t)s->first + p] = view;
+    }
+    count(a, index, true);
+    return VT_OK;
+}
+
 /* Takes a matrix of the file that holds several weights of the layer, if it is there. */
 static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s)
 {
@@ -386,6 +434,8 @@ static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s
     const char *last = a->src->hf_names ? s->hf : s->gguf;
     vt_block_kind block = vt_roles[s->first].block;
     int64_t rows = 0;
+    if (!last)
+        return VT_OK;
     snprintf(name, sizeof name, a->src->hf_names ? "model.layers.%d.%s" : "blk.%d.%s", layer, last);
     int64_t i = a->src->find(a->src->file, name);
     if (i < 0 || (m->layer[layer].mixer != block && m->layer[layer].ffn != block))
@@ -398,6 +448,8 @@ static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s
             return VT_OK; /* this weight alone */
         rows += rows_of(m, layer, role);
     }
+    if (t->rank == 3)
+        return split_experts(a, layer, s, i, rows / s->n);
     if (t->rank != 2 || t->dim[0] != rows || t->dim[1] != m->arch.hidden)
         return vt_fail(a->err, VT_ERR_MODEL,
                        "%s: tensor %s has shape [%lld, %lld]; [%lld, %d] was expected", m->path,
@@ -437,9 +489,10 @@ static vt_status take_layer(assembly *a, int32_t layer)
 
 /* The tensors that are no layer's, in the order of a forward pass. */
 static const vt_role end_role[] = {
-    VT_ROLE_EMBED,           VT_ROLE_POSITIONS,  VT_ROLE_TYPES,        VT_ROLE_EMBED_NORM,
-    VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_FINAL_NORM, VT_ROLE_HEAD,         VT_ROLE_RANK_DENSE,
-    VT_ROLE_RANK_DENSE_BIAS, VT_ROLE_RANK_OUT,   VT_ROLE_RANK_OUT_BIAS};
+    VT_ROLE_EMBED,           VT_ROLE_POSITIONS,    VT_ROLE_TYPES,        VT_ROLE_EMBED_NORM,
+    VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_PER_LAYER,    VT_ROLE_PER_LAYER_IN, VT_ROLE_PER_LAYER_NORM,
+    VT_ROLE_FINAL_NORM,      VT_ROLE_HEAD,         VT_ROLE_RANK_DENSE,   VT_ROLE_RANK_DENSE_BIAS,
+    VT_ROLE_RANK_OUT,        VT_ROLE_RANK_OUT_BIAS};
 enum { END_ROLES = sizeof end_role / sizeof *end_role };
 
 /* Returns true for roles that the model may have outside its layers. *required: it must. */
@@ -449,6 +502,8 @@ static bool end_wanted(const vt_model *m, vt_role role, bool *required)
     vt_need need = own ? own->need : vt_roles[role].need;
     *required = need == VT_NEED_ALWAYS;
     if (role >= VT_ROLE_RANK_DENSE && role <= VT_ROLE_RANK_OUT_BIAS && m->arch.n_labels == 0)
+        return false;
+    if (is_per_layer(role) && m->arch.per_layer == 0)
         return false;
     return need != VT_NEED_BY_FAMILY && !(role == VT_ROLE_HEAD && m->arch.tied_head);
 }
@@ -466,6 +521,12 @@ static const vt_tensor **end_at(vt_model *m, vt_role role)
         return &m->embed_norm;
     case VT_ROLE_EMBED_NORM_BIAS:
         return &m->embed_norm_bias;
+    case VT_ROLE_PER_LAYER:
+        return &m->per_layer;
+    case VT_ROLE_PER_LAYER_IN:
+        return &m->per_layer_in;
+    case VT_ROLE_PER_LAYER_NORM:
+        return &m->per_layer_norm;
     case VT_ROLE_FINAL_NORM:
         return &m->final_norm;
     case VT_ROLE_RANK_DENSE:

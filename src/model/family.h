@@ -23,6 +23,9 @@ typedef struct gguf_reader {
 
 const char *gguf_reader_key(gguf_reader *r, const char *key);
 vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t *out);
+/* The same of a layer, where the key has a list with a number for each layer; a number counts for
+ * all of them. */
+vt_status gguf_read_of_layer(gguf_reader *r, const char *key, int32_t layer, int32_t *out);
 vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out);
 /* A factor that is multiplied in; *out stays where the file does not give it. */
 vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
@@ -63,8 +66,8 @@ typedef struct vt_family_role {
  * of them apart are read as well. A name that also is the usual one of a part is told by its
  * rows. */
 typedef struct vt_family_stack {
-    const char *gguf, *hf;
-    vt_role first; /* and the n - 1 roles after it */
+    const char *gguf, *hf; /* NULL: no such files have it */
+    vt_role first;         /* and the n - 1 roles after it */
     int32_t n;
 } vt_family_stack;
 
@@ -87,6 +90,11 @@ typedef struct vt_family_shape {
     int32_t window, window_period; /* all but every window_period-th layer have the window */
     float act_limit;               /* above 0: VT_ACT_CLAMPED */
     vt_delta delta;
+    /* Gemma 4: heads of layers without a window, and their KV heads if values are made of their
+     * keys; the last layers that read others' keys and values; numbers of an embedding that each
+     * layer has; whether layers that share have feed-forwards twice as wide */
+    int32_t full_dim, full_kv_heads, kv_shared, per_layer;
+    bool wide_shared;
 } vt_family_shape;
 
 struct vt_family {
@@ -101,7 +109,8 @@ struct vt_family {
     int32_t n_stacks;
     const vt_family_shape *shapes; /* NULL: none */
     uint8_t norms;                 /* of every layer; 0: VT_NORM_BEFORE */
-    bool experts;
+    bool experts;                  /* in every layer, unless it says otherwise */
+    bool experts_by_file;          /* some models have experts, as their files say */
     /* folders: experts are [in, out] with gate and up in turn, or blocks and scales of MXFP4 */
     bool experts_transposed;
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
@@ -135,6 +144,8 @@ struct vt_family {
     /* Read what no other family has, after everything else. NULL: nothing. */
     vt_status (*from_gguf)(gguf_reader *r);
     vt_status (*from_config)(hf_reader *c);
+    /* The same of a dummy's shape. */
+    vt_status (*from_shape)(vt_model *m, const vt_family_shape *s, vt_err *err);
 };
 
 /* Every family, NULL-terminated. */

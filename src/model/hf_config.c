@@ -152,6 +152,8 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     TRY(vt_read_str(c->path, o, "rope_type", false, &type, c->err));
     if (strcmp(type, "default") == 0)
         return VT_OK;
+    if (strcmp(type, "proportional") == 0 && c->family->from_shape)
+        return VT_OK; /* the family goes on */
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
         (strcmp(type, "yarn") == 0 && vt_read_member(o, "long_factor")))
         return read_longrope(c, o, p);

@@ -91,7 +91,7 @@ static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
         m->layer[i].mixer = (uint8_t)mixer;
         m->layer[i].state_bytes = (int32_t)model_state_bytes(&m->arch, mixer);
     }
-    return VT_OK;
+    return m->family->from_shape ? m->family->from_shape(m, s, err) : VT_OK;
 }
 
 /* ---- the function ---- */

@@ -254,8 +254,9 @@ static vt_status take_fused_experts(loader *l, int32_t layer, bool *found)
     char name[EXPERT_NAME];
     folder_source *s = l->src;
     for (int p = 0; p < 3; p++) {
-        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s", layer,
-                 p < 2 ? "gate_up_proj" : "down_proj");
+        const char *experts = l->m->family->hf_experts;
+        snprintf(name, sizeof name, "model.layers.%d.%s.%s", layer,
+                 experts ? experts : "mlp.experts", p < 2 ? "gate_up_proj" : "down_proj");
         int64_t i = find_in_files(s, name);
         *found = i >= 0;
         if (i < 0 && p == 0)

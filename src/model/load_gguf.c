@@ -31,6 +31,22 @@ vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t 
     return VT_OK;
 }
 
+vt_status gguf_read_of_layer(gguf_reader *r, const char *key, int32_t layer, int32_t *out)
+{
+    const gguf_value *v = gguf_find(r->file, gguf_reader_key(r, key));
+    if (!v || !v->is_array)
+        return gguf_read_i32(r, key, false, out);
+    int64_t n = gguf_array_i64(v, (uint64_t)layer);
+    if (v->n < (uint64_t)r->m->arch.n_layers || n < 1 || n > INT32_MAX)
+        return vt_fail(r->err, VT_ERR_MODEL,
+                       "%s: %s has %llu elements and %lld for layer %d (a positive number for each "
+                       "of %d layers expected)",
+                       r->m->path, r->key, (unsigned long long)v->n, (long long)n, layer,
+                       r->m->arch.n_layers);
+    *out = (int32_t)n;
+    return VT_OK;
+}
+
 vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out)
 {
     return gguf_get_f64(r->file, gguf_reader_key(r, key), required, out, r->err);
@@ -43,6 +59,21 @@ vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out)
 }
 
 /* ---- rope ---- */
+
+/* Returns true if the table divides the first frequencies by 1 and the others by so much that their
+ * pairs are not rotated (Gemma 4's). */
+static bool read_still(vt_rope_params *p, const float *divisor)
+{
+    int32_t n = p->dims / 2, turning = 0, still = 0;
+    while (turning < n && divisor[turning] == 1)
+        turning++;
+    while (turning + still < n && divisor[turning + still] >= 1e29f)
+        still++;
+    if (still == 0 || turning + still != n)
+        return false;
+    p->still = still;
+    return true;
+}
 
 /* Llama 3.x files hold the result of Llama 3's rule, one divisor for each frequency, instead of its
  * parameters. All published models use the parameters below. The file's divisors are compared with
@@ -57,6 +88,8 @@ static vt_status read_rope_freqs(gguf_reader *r)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: tensor rope_freqs.weight is not F32 [%d]",
                        r->m->path, p->dims / 2);
     const float *f = t->data;
+    if (read_still(p, f))
+        return VT_OK;
     p->scaling = VT_ROPE_LLAMA3;
     p->factor = f[t->dim[0] - 1]; /* the lowest frequency is divided by the whole factor */
     p->low_freq_factor = 1;
@@ -178,12 +211,22 @@ vt_status gguf_read_windows(gguf_reader *r, int32_t period)
 
 /* ---- the architecture ---- */
 
+/* A number that is there; where a family's files may have a list, the first of it. */
+static vt_status read_first(gguf_reader *r, const char *key, int32_t *out)
+{
+    const gguf_value *v = gguf_find(r->file, gguf_reader_key(r, key));
+    bool lists = r->family->experts_by_file;
+    return v && v->is_array && lists ? gguf_read_of_layer(r, key, 0, out)
+                                     : gguf_read_i32(r, key, true, out);
+}
+
 static vt_status read_heads(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
     TRY(gguf_read_i32(r, "attention.head_count", true, &a->n_heads));
     a->n_kv_heads = a->n_heads;
-    TRY(gguf_read_i32(r, "attention.head_count_kv", false, &a->n_kv_heads));
+    if (gguf_find(r->file, gguf_reader_key(r, "attention.head_count_kv")))
+        TRY(read_first(r, "attention.head_count_kv", &a->n_kv_heads));
     if (a->n_heads < 1 || a->n_kv_heads < 1)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %d attention heads and %d KV heads", r->m->path,
                        a->n_heads, a->n_kv_heads);
@@ -211,10 +254,11 @@ static vt_status refuse_experts(gguf_reader *r)
 {
     int32_t n = 0;
     TRY(gguf_read_i32(r, "expert_count", false, &n));
-    return n == 0 || r->family->experts ? VT_OK
-                                        : vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                                                  "%s: a %s model with %d experts is not supported",
-                                                  r->m->path, r->family->gguf, n);
+    bool known = r->family->experts || r->family->experts_by_file;
+    return n == 0 || known ? VT_OK
+                           : vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                                     "%s: a %s model with %d experts is not supported", r->m->path,
+                                     r->family->gguf, n);
 }
 
 static vt_status read_arch(gguf_reader *r)
@@ -224,7 +268,10 @@ static vt_status read_arch(gguf_reader *r)
     TRY(gguf_read_i32(r, "block_count", true, &a->n_layers));
     TRY(gguf_read_i32(r, "context_length", true, &a->max_context));
     TRY(gguf_read_i32(r, "embedding_length", true, &a->hidden));
-    TRY(gguf_read_i32(r, "feed_forward_length", !r->family->experts, &a->ffn));
+    if (r->family->experts)
+        TRY(gguf_read_i32(r, "feed_forward_length", false, &a->ffn));
+    else
+        TRY(read_first(r, "feed_forward_length", &a->ffn));
     a->layer_norm = r->family->layer_norm;
     TRY(gguf_read_f64(
         r, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",

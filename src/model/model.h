@@ -89,6 +89,9 @@ typedef struct vt_arch {
     vt_delta delta;    /* k_heads 0: no layer has a delta rule */
     bool out_gate;     /* attention's output has a gate, whose numbers come out of q's projection */
     bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
+    bool v_norm;       /* each head of v is normalised, without a weight */
+    float logits_within; /* c: logits become c tanh(logit / c); 0: they stay as they are */
+    int32_t per_layer;   /* numbers that a token's embedding has for each layer beside; 0: none */
 } vt_arch;
 
 /* Which hidden states a vector is made of. */
@@ -128,6 +131,7 @@ typedef struct vt_heads {
     int8_t rope;      /* which of the model's ropes; -1: q and k are not rotated */
     int32_t after;    /* tokens behind it that a token sees: 0, or up to INT32_MAX (all) */
     bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
+    bool v_of_k;      /* v is k as it is projected: there is no projection of v */
 } vt_heads;
 
 /* Matrices are [out, in]; norms and biases have rank 1; the experts' matrices rank 3,
@@ -139,6 +143,7 @@ typedef struct vt_layer {
     int16_t kv_of;       /* the layer whose keys and values it reads: itself, or one before it */
     int32_t state_bytes; /* of state that a sequence has here in place of keys and values; or 0 */
     int16_t kv_group;    /* layers whose keys and values have one shape are a group */
+    int32_t ffn_size;    /* of its dense feed-forward; 0: vt_arch.ffn */
     const vt_tensor *weight[VT_ROLES]; /* NULL: the layer does not have it */
     /* of FP8 weights: one number, or one for each 128 x 128 block; of experts: rank 3, every
      * expert's own, [n_experts, 1, 1] or blocks */
@@ -155,6 +160,8 @@ struct vt_model {
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
     /* what is added to the embedding, and the norm of the sum; NULL: none */
     const vt_tensor *positions, *types, *embed_norm, *embed_norm_bias;
+    /* embeddings for each layer: their table, what of the first embedding is added, its norm */
+    const vt_tensor *per_layer, *per_layer_in, *per_layer_norm;
     vt_ranker ranker;
     vt_layer *layer;             /* [n_layers] */
     int64_t weight_bytes;        /* of all tensors, as stored */

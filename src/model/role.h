@@ -57,7 +57,10 @@ typedef enum vt_dim {
     VT_DIM_DELTA_QKV,
     VT_DIM_DELTA_V,
     VT_DIM_DELTA_HEADS,
-    VT_DIM_DELTA_HEAD
+    VT_DIM_DELTA_HEAD,
+    VT_DIM_ONE,
+    VT_DIM_PER_LAYER, /* of a layer's own embedding; of those of all layers */
+    VT_DIM_PER_LAYERS
 } vt_dim;
 
 typedef enum vt_need {
@@ -73,6 +76,9 @@ typedef enum vt_role {
     VT_ROLE_TYPES,
     VT_ROLE_EMBED_NORM,
     VT_ROLE_EMBED_NORM_BIAS,
+    VT_ROLE_PER_LAYER, /* of embeddings for each layer: outside the layers */
+    VT_ROLE_PER_LAYER_IN,
+    VT_ROLE_PER_LAYER_NORM,
     VT_ROLE_ATTN_NORM,
     VT_ROLE_Q,
     VT_ROLE_K,
@@ -121,6 +127,15 @@ typedef enum vt_role {
     VT_ROLE_SHARED_GATE,
     VT_ROLE_SHARED_UP,
     VT_ROLE_SHARED_DOWN,
+    VT_ROLE_SHARED_POST_NORM, /* of experts whose parts have norms of their own */
+    VT_ROLE_EXPERT_NORM,
+    VT_ROLE_EXPERT_POST_NORM,
+    VT_ROLE_ROUTER_NORM,
+    VT_ROLE_ROUTER_OWN,
+    VT_ROLE_PER_LAYER_GATE, /* in layers */
+    VT_ROLE_PER_LAYER_OUT,
+    VT_ROLE_PER_LAYER_POST_NORM,
+    VT_ROLE_LAYER_SCALE,
     VT_ROLE_FINAL_NORM,
     VT_ROLE_HEAD,
     VT_ROLE_RANK_DENSE, /* of a model that scores pairs of texts (model/rank.h) */

@@ -222,12 +222,17 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* No kernel of attention knows sinks yet. */
-static void test_executor_when_the_model_has_sinks_then_refused_by_name(void **state)
+/* No kernel of attention knows sinks yet, and none what Gemma 4 has beside others. */
+static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void **state)
 {
     (void)state;
-    setenv("VITRINE_EMULATOR", "memory=256", 1);
-    vt_model *m;
+    static const char *const cases[][2] = {
+        {"gpt-oss-sinks", "gpt-oss-sinks: layer 0 has attention sinks, which are computed on CPUs "
+                          "alone"},
+        {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values, factors of "
+                           "layers or capped logits, which are computed on CPUs alone (--device "
+                           "cpu)"},
+    };
     vt_executor_config config = {.limits = {.max_tokens = 64,
                                             .max_seqs = 2,
                                             .max_rows = 4,
@@ -239,16 +244,21 @@ static void test_executor_when_the_model_has_sinks_then_refused_by_name(void **s
                                  .kv_dtype = VT_BF16,
                                  .n_threads = 1};
     vt_cuda_options options = {.graphs = true, .pdl = true};
-    vt_executor *x = NULL;
-    vt_err err = {0};
-    if (vt_model_load("tests/golden/models/gpt-oss-sinks", &m, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    assert_int_equal(vt_executor_cuda_new(m, &config, &options, &x, &err), VT_ERR_UNSUPPORTED);
-    assert_string_equal(err.message, "gpt-oss-sinks: layer 0 has attention sinks, which are "
-                                     "computed on CPUs alone");
-    assert_null(x);
-    assert_int_equal(left_over(), 0);
-    vt_model_free(m);
+    setenv("VITRINE_EMULATOR", "memory=256", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[100];
+        vt_model *m;
+        vt_executor *x = NULL;
+        vt_err err = {0};
+        snprintf(path, sizeof path, "tests/golden/models/%s", cases[i][0]);
+        if (vt_model_load(path, &m, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(vt_executor_cuda_new(m, &config, &options, &x, &err), VT_ERR_UNSUPPORTED);
+        assert_string_equal(err.message, cases[i][1]);
+        assert_null(x);
+        assert_int_equal(left_over(), 0);
+        vt_model_free(m);
+    }
 }
 
 /* The number of tickets is the same for every call. Limits that need more are refused at the start,
@@ -298,7 +308,7 @@ int main(void)
         cmocka_unit_test(test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it),
         cmocka_unit_test(
             test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone),
-        cmocka_unit_test(test_executor_when_the_model_has_sinks_then_refused_by_name),
+        cmocka_unit_test(test_executor_when_no_kernel_knows_a_model_then_refused_by_name),
         cmocka_unit_test(test_executor_when_its_limits_need_too_many_tickets_then_refused),
         cmocka_unit_test(test_engine_when_any_call_is_refused_then_nothing_is_lost),
     };

@@ -49,6 +49,8 @@ static const model_case models[] = {
     {"mixed_state", 1},       /* the same beside sequence state */
     {"dummy:hybrid-tiny", 1}, /* sequence state alone */
     {"dummy:qwen3.5-tiny", 1},
+    {"dummy:gemma4-tiny", 1}, /* two groups, layers that share */
+    {"gemma4-experts", 1},
     {"llama-gqa8-llama3-f32", 3},
     {"mixed", 2},
     {"qwen3moe-raw", 2},

@@ -25,7 +25,8 @@ static void test_dummy_models_have_the_published_number_of_parameters(void **sta
         {"qwen3-32b", 32762123264},       {"qwen3-30b-a3b", 30532122624},
         {"qwen3.5-0.8b", 752393024},      {"qwen3.5-4b", 4205751296},
         {"qwen3.5-9b", 8953803264},       {"qwen3.5-27b", 26895998464},
-        {"qwen3.5-35b-a3b", 34660610688},
+        {"qwen3.5-35b-a3b", 34660610688}, {"gemma4-e2b", 4628569379},
+        {"gemma4-26b-a4b", 25233141790},  {"gemma4-31b", 30697345340},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[64];

@@ -251,6 +251,22 @@ static void test_logits_of_gemma_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Heads of two sizes, values that are normalised or made of keys, embeddings for each layer, layers
+ * that read another's keys and values and are wider, factors of layers, capped logits; experts
+ * beside a feed-forward. The folder with embeddings is as published ones are: nested names and
+ * config, projections of keys and values that no layer uses. */
+static void test_logits_of_gemma4_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("gemma4-per-layer"),
+        {"gemma4-per-layer-BF16.gguf", "gemma4-per-layer/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("gemma4-experts"),
+        {"gemma4-experts-BF16.gguf", "gemma4-experts/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 static void test_logits_of_granite_equal_transformers(void **state)
 {
     (void)state;
@@ -441,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_qwen_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_experts_equal_transformers),
         cmocka_unit_test(test_logits_of_gemma_equal_transformers),
+        cmocka_unit_test(test_logits_of_gemma4_equal_transformers),
         cmocka_unit_test(test_logits_of_granite_equal_transformers),
         cmocka_unit_test(test_logits_of_smollm3_equal_transformers),
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),

@@ -210,6 +210,55 @@ static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **st
     expect_refused(MINIMAX(", \"shared_intermediate_size\": 8"), "\"shared_intermediate_size\"");
 }
 
+/* Keys of Gemma 4, in the spelling of published files and in that of newer ones. */
+static void test_config_of_gemma4_says_what_each_layer_has(void **state)
+{
+    (void)state;
+#define GEMMA4(more)                                                                              \
+    "{" SHAPE "\"model_type\": \"gemma4_text\", \"num_hidden_layers\": 4, \"vocab_size\": 99, "   \
+    "\"vocab_size_per_layer_input\": 99, \"sliding_window\": 8, \"layer_types\": "                \
+    "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]" more \
+    "}"
+    vt_model *m = read_config(GEMMA4(", \"global_head_dim\": 96, \"attention_k_eq_v\": true, "
+                                     "\"num_global_key_value_heads\": 1, "
+                                     "\"num_kv_shared_layers\": 2, \"use_double_wide_mlp\": true, "
+                                     "\"use_bidirectional_attention\": \"vision\""));
+    assert_int_equal(m->layer[0].head.dim, 64);
+    assert_int_equal(m->layer[0].head.kv_heads, 2);
+    assert_int_equal(m->layer[0].head.rope, 1);
+    assert_int_equal(m->layer[1].head.dim, 96);
+    assert_int_equal(m->layer[1].head.kv_heads, 1);
+    assert_true(m->layer[1].head.v_of_k && !m->layer[0].head.v_of_k);
+    assert_int_equal(m->layer[2].kv_of, 0);
+    assert_int_equal(m->layer[3].kv_of, 1);
+    assert_int_equal(m->layer[3].ffn_size, 24);
+    assert_int_equal(m->arch.per_layer, 256);
+    assert_int_equal(m->arch.rope[0].dims, 96);
+    assert_int_equal(m->arch.rope[0].still, 36); /* a quarter of 48 pairs is rotated */
+    assert_int_equal(m->arch.rope[1].dims, 64);
+    vt_model_free(m);
+    m = read_config(GEMMA4(", \"per_layer_config\": {\"1\": {\"head_dim\": 96}, \"3\": "
+                           "{\"head_dim\": 96, \"num_key_value_heads\": 1}}"));
+    assert_int_equal(m->layer[3].head.dim, 96);
+    assert_int_equal(m->layer[3].head.kv_heads, 1);
+    assert_int_equal(m->layer[2].head.dim, 64);
+    vt_model_free(m);
+    expect_refused(GEMMA4(", \"per_layer_config\": {\"1\": {\"head_dim\": 96}}"),
+                   "layer 3 has a \"head_dim\" of 64");
+    expect_refused(GEMMA4(", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}"),
+                   "\"per_layer_config\" has \"sliding_window\" for layer 1");
+    expect_refused(GEMMA4(", \"num_kv_shared_layers\": 3"), "\"num_kv_shared_layers\" is 3");
+    expect_refused(GEMMA4(", \"use_bidirectional_attention\": \"all\""),
+                   "\"use_bidirectional_attention\" all");
+    expect_refused(GEMMA4(", \"final_logit_softcapping\": 1e300"), "\"final_logit_softcapping\"");
+    expect_refused(GEMMA4(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": "
+                          "\"default\"}}"),
+                   "type default");
+    expect_refused(GEMMA4(", \"enable_moe_block\": true"), "\"num_experts\"");
+    expect_refused("{" SHAPE "\"model_type\": \"gemma4_text\", \"num_hidden_layers\": 4}",
+                   "\"layer_types\"");
+}
+
 /* Factors that would make every logit infinite or zero are refused with their key. */
 static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
 {
@@ -234,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
+        cmocka_unit_test(test_config_of_gemma4_says_what_each_layer_has),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

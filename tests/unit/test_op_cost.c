@@ -21,12 +21,14 @@
 #include "ops/moe/moe.h"
 #include "ops/gelu/gelu.h"
 #include "ops/layernorm/layernorm.h"
+#include "ops/logit_cap/logit_cap.h"
 #include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
 #include "ops/shared_kv.h"
 #include "ops/short_conv/short_conv.h"
+#include "ops/part_norm/part_norm.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/silu_mul/silu_mul.h"
 
@@ -55,6 +57,31 @@ static void test_encoder_ops_cost(void **state)
     vt_tensor half = vt_tensor_2d(NULL, VT_F32, 5, 12);
     c = gelu_op.cost(&(gelu_args){.x = &x, .y = &half, .gated = true}, NULL);
     assert_int_equal(vt_cost_bytes(&c), 5 * 12 * 12);
+}
+
+/* 5 tokens of 3 parts of 8, and of 24 logits. */
+static void test_norms_of_parts_and_capped_logits_cost(void **state)
+{
+    (void)state;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 24),
+              w = {.dtype = VT_BF16, .rank = 1, .dim = {8}, .row_stride = 8},
+              gain = {.dtype = VT_BF16, .rank = 1, .dim = {1}, .row_stride = 1};
+    part_norm_args a = {.x = &x, .y = &x, .dim = 8};
+    vt_cost c = part_norm_op.cost(&a, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 2 * 5 * 24 * 4);
+    assert_int_equal(c.flops.fp32, 3 * 5 * 24);
+    a.weight = &w;
+    a.add = &x;
+    a.gain = &gain;
+    c = part_norm_op.cost(&a, NULL);
+    assert_int_equal(c.read.activations, 2 * 5 * 24 * 4);
+    assert_int_equal(c.read.weights, 8 * 2 + 2);
+    assert_int_equal(c.flops.fp32, 6 * 5 * 24);
+    c = logit_cap_op.cost(&(logit_cap_args){.y = &x, .cap = 30}, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 2 * 5 * 24 * 4);
+    vt_tensor up = vt_tensor_2d(NULL, VT_F32, 5, 24);
+    c = silu_mul_op.cost(&(silu_mul_args){.x = &x, .up = &up, .y = &x}, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 3 * 5 * 24 * 4);
 }
 
 /* Two whole texts of 3 and 5 tokens: each token sees all of its text. */
@@ -486,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encoder_ops_cost),
+        cmocka_unit_test(test_norms_of_parts_and_capped_logits_cost),
         cmocka_unit_test(test_attention_to_both_sides_costs_whole_squares),
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_all_reduce_cost_of_four_ranks),

@@ -274,6 +274,25 @@ static void test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together
     vt_model_free(m);
 }
 
+/* Parts of a model that ranks do not divide yet are refused by name. */
+static void test_ranks_when_layers_have_more_than_blocks_then_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"tests/golden/models/gemma4-per-layer", "normalised values"},
+        {"tests/golden/models/gemma4-experts", "normalised values"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vt_err err = {0};
+        vt_model *m = load(cases[i][0]);
+        assert_int_equal(vt_ranks_check(m, 1, &err), VT_OK);
+        assert_int_equal(vt_ranks_check(m, 2, &err), VT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "tp is 2"));
+        assert_non_null(strstr(err.message, cases[i][1]));
+        vt_model_free(m);
+    }
+}
+
 /* Q4_K has blocks of 256 columns: the columns of o and of down are cut between them, or the model
  * is refused by name. */
 static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
@@ -308,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_parts_when_sizes_do_not_divide_then_cover_the_whole),
         cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),
         cmocka_unit_test(test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together),
+        cmocka_unit_test(test_ranks_when_layers_have_more_than_blocks_then_refused_by_name),
         cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);

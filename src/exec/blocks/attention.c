@@ -9,6 +9,9 @@
  *
  *   qkv [tokens, (2 Hq + 2 Hk) d]   q and gate, k, v        q [tokens, Hq d]
  *
+ * Where v is normalised, that is of each head and before k is changed, for v may be made of k (a
+ * layer without a projection of v).
+ *
  * Norms of q and k are of each head, in one call with rope, or of all heads together: the size of
  * their weights says which. */
 #include "base/err.h"
@@ -16,6 +19,7 @@
 #include "ops/attention/attention.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/part_norm/part_norm.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope_store/rope_store.h"
 
@@ -51,6 +55,11 @@ static vt_status check(const vt_model *m, int32_t layer, vt_err *err)
                        "%s: layer %d has norms of the heads of q and k and does not rotate them; "
                        "that is not supported",
                        m->name, layer);
+    if (l->head.v_of_k && !m->arch.v_norm)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: layer %d makes values of its keys' projection and does not normalise "
+                       "them; that is not supported",
+                       m->name, layer);
     return VT_OK;
 }
 
@@ -64,7 +73,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = &src->weight[VT_ROLE_Q];
     TRY(check(l->model, layer, err));
-    if (w[1] && w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
+    if (w[1] && w[2] && w[0]->dtype == w[1]->dtype && w[1]->dtype == w[2]->dtype)
         add_stacked(l, layer, src);
     else
         for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
@@ -214,6 +223,12 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                            .v_pool = v_pool,
                            .k_scale = k_scale,
                            .v_scale = v_scale};
+    if (b->m->arch.v_norm && l->kv_of == i)
+        EMIT(b, part_norm, i, "v", VT_WHEN_TOKENS,
+             {.x = l->head.v_of_k ? v.k : v.v,
+              .y = v.v,
+              .dim = l->head.dim,
+              .eps = b->m->arch.norm_eps});
     emit_rope_store(b, i, &v, &store);
     if (lw->tensor[VT_ROLE_SINKS] && b->p->target.device == VT_DEVICE_CUDA && b->status == VT_OK)
         b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,

@@ -31,4 +31,15 @@ extern const vt_block vt_block_attention, vt_block_ffn, vt_block_experts, vt_blo
 /* By kind; the first is NULL: no block. */
 extern const vt_block *const vt_blocks[VT_BLOCKS];
 
+/* ---- what a layer has after its blocks (layer_end.c) ---- */
+
+/* Refuses a device that cannot compute it. */
+vt_status vt_layer_end_check(const vt_model *m, const vt_target *t, vt_err *err);
+void vt_layer_end_tensors(builder *b);
+/* Writes calls that make a token's embeddings for each layer, if the model has them. */
+void vt_layer_embeddings(builder *b);
+/* Writes the end of a layer that has more than its blocks: adds the result of its last block, in t,
+ * to x. `after` is that block's norm. Returns false, having written nothing, for other layers. */
+bool vt_layer_end(builder *b, int32_t layer, const vt_tensor *after);
+
 #endif

@@ -2,11 +2,20 @@
  *
  *   expert, expert_weight [tokens, experts used]   which, and their shares
  *   shared [tokens, shared ffn]                    of an expert that every token has, if there is
- *                                                  one; its share of a token is a sigmoid, or 1 */
+ *                                                  one; its share of a token is a sigmoid, or 1
+ *
+ * In Gemma 4 the experts stand beside a feed-forward that every token has, and each has norms of
+ * its own; the router reads the residual stream:
+ *
+ *   t = norm1(ffn(h)) + norm2(experts(norm(x)))     chosen by router(rms(x) scale / sqrt(hidden))
+ *   e [tokens, hidden]                              the experts' result */
+#include <math.h>
+
 #include "base/err.h"
 #include "exec/blocks/block.h"
-#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/moe/moe.h"
+#include "ops/part_norm/part_norm.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 
 static vt_status shared_weights(vt_layout *l, int32_t layer, vt_err *err)
 {
@@ -41,6 +50,8 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     vt_layout_add_role(l, VT_ROLE_ROUTER_BIAS, layer);
     vt_layout_add_role(l, VT_ROLE_ROUTER_CHOICE, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN_BIAS, layer);
+    for (int32_t r = VT_ROLE_SHARED_POST_NORM; r <= VT_ROLE_ROUTER_OWN; r++)
+        vt_layout_add_role(l, (vt_role)r, layer);
     if (src->weight[VT_ROLE_EXPERT_GATE_BIAS]) {
         vt_layout_entry *e = vt_layout_add(l, VT_ROLE_EXPERT_BIAS, layer);
         vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_GATE_BIAS], NULL);
@@ -59,10 +70,13 @@ static void tensors(builder *b)
     if (b->m->arch.shared_ffn > 0)
         b->shared = build_activation(b, "shared", VT_FOLLOWS_TOKENS, b->m->arch.shared_ffn,
                                      b->p->activation);
+    for (int32_t i = 0; i < b->m->arch.n_layers && !b->e; i++)
+        if (b->w->layer[i].tensor[VT_ROLE_EXPERT_NORM])
+            b->e = build_activation(b, "e", VT_FOLLOWS_TOKENS, b->m->arch.hidden, b->p->activation);
 }
 
-/* y += share * ffn(x), of the expert that every token has */
-static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+/* y += share * ffn(x), of the expert that every token has; y = if it is `first` */
+static void emit_shared(builder *b, int32_t i, const vt_tensor *x, bool first, vt_tensor *y)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
     vt_tensor *f = build_narrow(b, b->shared, lw->weight[VT_ROLE_SHARED_DOWN]->cols);
@@ -76,21 +90,24 @@ static void emit_shared(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     if (lw->tensor[VT_ROLE_SHARED_SHARE])
         EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
              {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = f});
-    build_linear(b, i, "shared.down",
-                 (linear_args){.x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = y, .y = y},
-                 VT_WHEN_TOKENS);
+    build_linear(
+        b, i, "shared.down",
+        (linear_args){
+            .x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = first ? NULL : y, .y = y},
+        VT_WHEN_TOKENS);
 }
 
-static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+/* Chooses the experts of each token. */
+static void emit_route(builder *b, int32_t i, const vt_tensor *x)
 {
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
-    const vt_tensor *residual = y == b->x ? y : NULL;
     EMIT(b, moe_route, i, "", VT_WHEN_TOKENS,
          {.x = x,
           .router = lw->tensor[VT_ROLE_ROUTER],
           .bias = lw->tensor[VT_ROLE_ROUTER_BIAS],
           .choice = lw->tensor[VT_ROLE_ROUTER_CHOICE],
+          .by_expert = lw->tensor[VT_ROLE_ROUTER_OWN],
           .k = a->n_experts_used,
           .normalise = a->norm_topk,
           .sigmoid = a->route_sigmoid,
@@ -99,6 +116,13 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .scale = a->route_scale,
           .expert = b->expert,
           .weight = b->expert_weight});
+}
+
+/* y = experts(x), or y += */
+static void emit_experts(builder *b, int32_t i, const vt_tensor *x, bool accumulate, vt_tensor *y)
+{
+    const vt_arch *a = &b->m->arch;
+    const vt_layer_weights *lw = &b->w->layer[i];
     EMIT(b, moe_linear, i, "", VT_WHEN_TOKENS,
          {.x = x,
           .expert = b->expert,
@@ -111,9 +135,48 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .activation = a->activation,
           .limit = a->act_limit,
           .y = y,
-          .accumulate = residual != NULL});
-    if (lw->weight[VT_ROLE_SHARED_GATE_UP])
-        emit_shared(b, i, x, y);
+          .accumulate = accumulate});
+}
+
+/* y = norm(x) of whole rows, plus `add` if that is not NULL. */
+static void emit_norm(builder *b, int32_t i, const char *what, const vt_tensor *x,
+                      const vt_tensor *weight, const vt_tensor *add, float scale, vt_tensor *y)
+{
+    EMIT(b, part_norm, i, what, VT_WHEN_TOKENS,
+         {.x = x,
+          .weight = weight,
+          .add = add,
+          .y = y,
+          .dim = b->m->arch.hidden,
+          .eps = b->m->arch.norm_eps,
+          .scale = scale});
+}
+
+/* A feed-forward and experts side by side, with norms of their own. h, which was read, holds the
+ * input of the router and then that of the experts. */
+static void emit_beside(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    emit_shared(b, i, x, true, y);
+    emit_norm(b, i, "post_shared", y, lw->tensor[VT_ROLE_SHARED_POST_NORM], NULL, 1, y);
+    emit_norm(b, i, "router", b->x, lw->tensor[VT_ROLE_ROUTER_NORM], NULL,
+              1 / sqrtf((float)b->m->arch.hidden), b->h);
+    emit_route(b, i, b->h);
+    emit_norm(b, i, "experts", b->x, lw->tensor[VT_ROLE_EXPERT_NORM], NULL, 1, b->h);
+    emit_experts(b, i, b->h, false, b->e);
+    emit_norm(b, i, "post_experts", b->e, lw->tensor[VT_ROLE_EXPERT_POST_NORM], y, 1, y);
+}
+
+static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
+{
+    if (b->w->layer[i].tensor[VT_ROLE_EXPERT_NORM]) {
+        emit_beside(b, i, x, y);
+        return;
+    }
+    emit_route(b, i, x);
+    emit_experts(b, i, x, y == b->x, y);
+    if (b->w->layer[i].weight[VT_ROLE_SHARED_GATE_UP])
+        emit_shared(b, i, x, false, y);
 }
 
 const vt_block vt_block_experts = {

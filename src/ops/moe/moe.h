@@ -9,7 +9,8 @@
  *             `groups_used` groups alone whose two largest c have the largest sums (experts stand
  *             in the order of their groups; of equal sums the first). Weights are p, or
  *             p / (sum + 1e-20); one that is not a number stays so.
- *             Weights of either kind are multiplied by `scale` (0 counts as 1).
+ *             Weights of either kind are multiplied by `scale` (0 counts as 1), and by their
+ *             expert's number in `by_expert`, if there is one.
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
  *
@@ -25,10 +26,11 @@
 #include "ops/op.h"
 
 typedef struct moe_route_args {
-    const vt_tensor *x;      /* [tokens, hidden] */
-    const vt_tensor *router; /* [experts, hidden] float type */
-    const vt_tensor *bias;   /* [experts] float type, or NULL */
-    const vt_tensor *choice; /* [experts] float type, or NULL; of sigmoids alone */
+    const vt_tensor *x;         /* [tokens, hidden] */
+    const vt_tensor *router;    /* [experts, hidden] float type */
+    const vt_tensor *bias;      /* [experts] float type, or NULL */
+    const vt_tensor *choice;    /* [experts] float type, or NULL; of sigmoids alone */
+    const vt_tensor *by_expert; /* [experts] float type, or NULL */
     int32_t k;
     bool normalise, sigmoid;
     int32_t groups, groups_used; /* of sigmoids alone; 0: there are none */

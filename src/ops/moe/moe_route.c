@@ -18,7 +18,8 @@ static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
     return (vt_cost){
         .read = {.weights = vt_batch_bytes(a->router, batch) +
                             (a->bias && tokens > 0 ? vt_tensor_bytes(a->bias) : 0) +
-                            (a->choice && tokens > 0 ? vt_tensor_bytes(a->choice) : 0),
+                            (a->choice && tokens > 0 ? vt_tensor_bytes(a->choice) : 0) +
+                            (a->by_expert && tokens > 0 ? vt_tensor_bytes(a->by_expert) : 0),
                  .activations = vt_batch_bytes(a->x, batch)},
         .write = {.activations = tokens * a->k * 8},
         .flops = {.fp32 = tokens * experts *
@@ -95,8 +96,11 @@ static void reference_token(const moe_route_args *a, int64_t t, const reference_
         expert[j] = reference_best(s->key, experts, s->taken);
         chosen += s->p[expert[j]];
     }
-    for (int32_t j = 0; j < a->k; j++)
-        tensor_set(a->weight, t, j, (float)(s->p[expert[j]] * scale / (a->normalise ? chosen : 1)));
+    for (int32_t j = 0; j < a->k; j++) {
+        double own = a->by_expert ? (double)tensor_get(a->by_expert, 0, expert[j]) : 1;
+        double p = s->p[expert[j]] * scale * own / (a->normalise ? chosen : 1);
+        tensor_set(a->weight, t, j, (float)p);
+    }
 }
 
 static void moe_route_reference(const void *args)
@@ -112,7 +116,21 @@ static void moe_route_reference(const void *args)
     free(numbers);
 }
 
-enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE, BIAS, SIGMOID, CHOICE, GROUPS, KEPT, SCALE };
+enum {
+    TOKENS,
+    HIDDEN,
+    EXPERTS,
+    USED,
+    NORMALISE,
+    TYPE,
+    BIAS,
+    SIGMOID,
+    CHOICE,
+    GROUPS,
+    KEPT,
+    SCALE,
+    OWN
+};
 
 static const vt_field moe_route_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -127,6 +145,7 @@ static const vt_field moe_route_fields[] = {
     [GROUPS] = {"groups", 0, false, 4096},
     [KEPT] = {"kept", 0, false, 4096},
     [SCALE] = {"scaled", 0, false, 1},
+    [OWN] = {"own", 0, false, 1},
 };
 
 static const char *moe_route_refuses(const vt_case *c)
@@ -145,7 +164,7 @@ static const char *moe_route_refuses(const vt_case *c)
     return p[USED] > p[EXPERTS] ? "k: at most as many as experts" : NULL;
 }
 
-/* `type` is that of the router. */
+/* `type` is that of the router; own: every expert has a factor of its own. */
 static const char *const moe_route_cases[] = {
     "*tokens=1 hidden=2048 experts=128 k=8",
     "*tokens=512 hidden=2048 experts=128 k=8",
@@ -153,6 +172,7 @@ static const char *const moe_route_cases[] = {
     "tokens=3 hidden=1027 experts=17 k=17 type=bf16",
     "tokens=4 hidden=64 experts=1 k=1 normalise=0",
     "tokens=9 hidden=96 experts=32 k=4 bias=1",
+    "tokens=9 hidden=96 experts=32 k=4 own=1",
     "tokens=5 hidden=33 experts=7 k=3 normalise=0 type=bf16 bias=1",
     "tokens=9 hidden=96 experts=32 k=4 sigmoid=1 choice=1 scaled=1",
     "tokens=6 hidden=40 experts=5 k=3 sigmoid=1 normalise=0 bias=1",
@@ -174,12 +194,14 @@ static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
                                 0, 1, &seed);
     vt_tensor *choice = case_fill(arena, case_tensor_1d(arena, VT_F32, c->p[EXPERTS]), 0, 0.3f,
                                   &seed);
-    if (!a || !x || !router || !bias || !choice)
+    vt_tensor *own = case_fill(arena, case_tensor_1d(arena, VT_F32, c->p[EXPERTS]), 1, 0.3f, &seed);
+    if (!a || !x || !router || !bias || !choice || !own)
         return NULL;
     *a = (moe_route_args){.x = x,
                           .router = router,
                           .bias = c->p[BIAS] ? bias : NULL,
                           .choice = c->p[CHOICE] ? choice : NULL,
+                          .by_expert = c->p[OWN] ? own : NULL,
                           .k = (int32_t)c->p[USED],
                           .normalise = c->p[NORMALISE] != 0,
                           .sigmoid = c->p[SIGMOID] != 0,
@@ -211,6 +233,7 @@ static void moe_route_shape(const void *args, const vt_batch *batch, int64_t mos
     p[GROUPS] = a->groups;
     p[KEPT] = a->groups_used;
     p[SCALE] = a->scale != 0 && a->scale != 1;
+    p[OWN] = a->by_expert != NULL;
 }
 
 static const vt_impl *const moe_route_impls[] = {
@@ -225,6 +248,7 @@ static const vt_operand moe_route_operands[] = {
     {"router", offsetof(moe_route_args, router), VT_OPERAND_F32, true, false, 0},
     {"bias", offsetof(moe_route_args, bias), VT_OPERAND_F32, true, false, 0},
     {"choice", offsetof(moe_route_args, choice), VT_OPERAND_F32, true, false, 0},
+    {"by_expert", offsetof(moe_route_args, by_expert), VT_OPERAND_F32, true, false, 0},
     {"expert", offsetof(moe_route_args, expert), VT_OPERAND_INT, false, true, 0},
     {"weight", offsetof(moe_route_args, weight), VT_OPERAND_F32, false, true, 0},
 };

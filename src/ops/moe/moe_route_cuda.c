@@ -64,9 +64,9 @@ static bool route_supports(const void *args, const vt_target *t, const vt_size *
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return !a->bias && !a->sigmoid && (a->scale == 0 || a->scale == 1) && a->x->dtype == VT_BF16 &&
-           a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 && a->x->row_stride % 8 == 0 &&
-           a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
+    return !a->bias && !a->by_expert && !a->sigmoid && (a->scale == 0 || a->scale == 1) &&
+           a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
+           a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
 }
 
 static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)

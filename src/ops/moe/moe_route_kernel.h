@@ -123,7 +123,7 @@ static void choose_by_sigmoid(const moe_route_args *a, float *logits, float *key
 }
 
 /* Rescales the weights of a token's k experts. */
-static void finish_weights(const moe_route_args *a, float *weight)
+static void finish_weights(const moe_route_args *a, const int32_t *expert, float *weight)
 {
     float sum = 0;
     for (int32_t j = 0; j < a->k; j++)
@@ -133,6 +133,8 @@ static void finish_weights(const moe_route_args *a, float *weight)
         weight[j] /= sum;
     for (int32_t j = 0; a->scale != 0 && j < a->k; j++)
         weight[j] *= a->scale;
+    for (int32_t j = 0; a->by_expert && j < a->k; j++)
+        weight[j] *= tensor_get(a->by_expert, 0, expert[j]);
 }
 
 /* Floats that a token's choice needs: its logits; and for sigmoids what is compared, and the sums
@@ -169,7 +171,7 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
         } else {
             choose_by_softmax(of, (int32_t)experts, a->k, expert, weight);
         }
-        finish_weights(a, weight);
+        finish_weights(a, expert, weight);
     }
     return VT_OK;
 }

@@ -9,7 +9,7 @@ static bool silu_mul_supports(const void *args, const vt_target *t, const vt_siz
 {
     (void)t, (void)upto;
     const silu_mul_args *a = args;
-    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16;
+    return !a->up && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16;
 }
 
 static cuda_launch launch_of(const silu_mul_args *a, int64_t tokens, int32_t *vec)

@@ -30,12 +30,12 @@ static vt_status silu_mul_run(const void *args, const vt_lane *lane)
     vt_lane_share(lane, a->y->dim[0] * chunks, 1, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t t = unit / chunks, i = unit % chunks * chunk, last = i + chunk < n ? i + chunk : n;
-        const float *x = row_f32(a->x, t);
+        const float *x = row_f32(a->x, t), *up = a->up ? row_f32(a->up, t) : x + n;
         float *y = row_f32(a->y, t);
         for (; i < last; i += VF) {
             int lanes = lanes_left(i, last);
             vf g = gate(vf_load_n(x + i, lanes), a->activation);
-            vf_store_n(y + i, vf_mul(g, vf_load_n(x + n + i, lanes)), lanes);
+            vf_store_n(y + i, vf_mul(g, vf_load_n(up + i, lanes)), lanes);
         }
     }
     return VT_OK;

@@ -566,4 +566,36 @@ def test_every_lab_has_a_picture_and_an_observation():
             assert seen.startswith("- ") and not seen.startswith("- measured by") and len(seen) > 20, f"{at}: {seen}"
 
 
+def test_bottlenecks_are_ranked_by_what_their_roofs_leave():
+    """Time less the least, in the real step, the largest first; the kernels of the key findings have the same shares."""
+    for track, machine in itertools.product(("sglang", "mini-sglang", "flashinfer", "experiments"), ("h200", "epyc-2core")):
+        parts = {p[0]: p for p in parts_of_a_step(machine)[0]}
+        text = read(os.path.join(LABS, track, "reports", machine, "final-report.md")).split("## Bottlenecks, ranked")[1]
+        ranked = [x[2:-2].split(" | ") for x in text.split("\n## ")[0].split("\n") if re.match(r"\| \d", x)]
+        want = sorted((p for p in parts.values() if p[1] - p[2] > 0), key=lambda p: p[2] - p[1])[:8]
+        same([r[1].strip("`") for r in ranked], [p[0] for p in want], f"{track} of {machine}")
+        for row, (call, took, least, *_) in zip(ranked, want):
+            near(seconds(row[3]), least, ROUNDED, f"{machine} {call}: least")
+            near(seconds(row[4]), took - least, ROUNDED, f"{machine} {call}: beyond it")
+            near(float(row[5].split()[0]) / 100, least / took, 0.03, f"{machine} {call}: of the roof")
+        if track != "experiments":
+            continue
+        kernels = read(os.path.join(LABS, track, "reports", machine, "key-findings.md")).split("## Kernels")[1]
+        told = re.findall(r"most of it in `decode (\S+)`, at ([\d.]+) % of its (\w+) roof", kernels)
+        same(len(told), 4, machine)
+        for call, share, bound in told:
+            near(float(share) / 100, parts[call][2] / parts[call][1], 0.03, f"{machine} {call}: of the roof")
+            same(bound, parts[call][3], f"{machine} {call}: bound")
+
+
+def test_a_range_of_arithmetic_is_in_its_unit():
+    """A call that computes has FLOP/s beside its expected time, which are its FLOPs over that time."""
+    for path in glob.glob(os.path.join(LABS, "*", "reports", "*", "INDEX.md")):
+        row = next(x for x in read(path).split("\n") if x.startswith("| prefill attention")).split(" | ")
+        flops = 4 * 32 * 128 * (512 * 513 / 2)
+        v, unit = re.search(r"to ([\d.]+) ([KMGTP])FLOP/s", row[6]).groups()
+        same(row[4], "compute", path)
+        near(float(v) * SCALE[unit], flops / seconds(row[5]), ROUNDED, path)
+
+
 main(globals())

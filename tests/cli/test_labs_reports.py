@@ -703,7 +703,7 @@ PARTS = {
                             "## How to add a kernel", "## How to add a variant", "## How to bring a kernel of your own"],
     "final-report.md": ["## Summary", " | purpose | key finding |", "**Bottom line**: ", "## Hardware", "memory read",
                         "## One request", "## Communication", "## Opportunities", "### Not worth it", "### Still open",
-                        "## What the design gets right", "## What to improve", "## What one learns", "## Criteria",
+                        "## Bottlenecks, ranked", "## What the design gets right", "## What to improve", "## What one learns", "## Criteria",
                         "## Published numbers beside these", "## Files", "## Next steps", "\n5. `vitrine ",
                         "## Not measured here"],
     "final-report.html": ['<meta http-equiv="Content-Security-Policy"', '<a href="#summary">Summary</a>',

@@ -173,6 +173,8 @@ static const range ranges[] = {
     {"index (embed)", "64 rows x 4096", 64.0 * 4096, 64.0 * 4096, 0, 0, 0, ON_DEVICE},
     {"store (kv_store)", "64 tokens x 1024, K and V", 2 * 64.0 * 1024, 2 * 64.0 * 1024, 0, 0, 0,
      ON_DEVICE},
+    {"store (kv_store), random slots", "4096 tokens x 1024, K and V", 2 * 4096.0 * 1024,
+     2 * 4096.0 * 1024, 0, 0, 0, ON_DEVICE},
     {"prefill attention", "512 tokens, 32 heads, 8 KV heads of 128", 2 * 512 * Q_WIDTH,
      2 * 512 * KV_WIDTH, 0, 4 * Q_WIDTH *(512.0 * 513 / 2), 0, ON_DEVICE},
     {"decode attention", "32 sequences x 4096 KV tokens, 32 heads, 8 KV heads", 2 * 32 * Q_WIDTH,
@@ -246,14 +248,16 @@ static json_t *view_range(const range *g, const vt_roofs *f)
                        : !isfinite(o.least_s) || !(o.least_s > 0)
                            ? "not predicted here: these results have no roof of that link"
                            : NULL;
+    bool computes = strcmp(o.bound, "compute") == 0;
+    double work = computes ? g->flops + g->fp32 : o.bytes;
+    vt_unit rate = computes ? VT_FLOP_PER_S : VT_BYTES_PER_S;
     snprintf(intensity, sizeof intensity, "%.3g", (g->flops + g->fp32) / o.bytes);
-    return json_pack("{s:s s:s s:s? s:s s:s s:o s:o s:o s:o s:o}", "kernel", g->kernel, "shape",
-                     g->shape, "none", none, "intensity", intensity, "bound", o.bound, "bytes",
-                     report_figure(o.bytes, VT_BYTES), "least",
-                     report_figure(o.least_s, VT_SECONDS), "most",
-                     report_figure(2 * o.least_s, VT_SECONDS), "slow",
-                     report_figure(o.bytes / (2 * o.least_s), VT_BYTES_PER_S), "fast",
-                     report_figure(o.bytes / o.least_s, VT_BYTES_PER_S));
+    return json_pack(
+        "{s:s s:s s:s? s:s s:s s:o s:o s:o s:o s:o}", "kernel", g->kernel, "shape", g->shape,
+        "none", none, "intensity", intensity, "bound", o.bound, "bytes",
+        report_figure(o.bytes, VT_BYTES), "least", report_figure(o.least_s, VT_SECONDS), "most",
+        report_figure(2 * o.least_s, VT_SECONDS), "slow",
+        report_figure(work / (2 * o.least_s), rate), "fast", report_figure(work / o.least_s, rate));
 }
 
 bool report_view_ranges(const report *r, json_t *view)

@@ -319,13 +319,16 @@ static json_t *view_part(const step *s, const part *p, double launch_s)
     double saved = launch ? launch_s * p->calls : p->time_s - p->least_s;
     saved = fmin(saved, p->time_s);
     double gain = isfinite(saved) && saved > 0 && saved < whole ? whole / (whole - saved) : NAN;
-    return json_pack("{s:s s:s s:s s:b s:o s:o s:o s:o s:f s:o}", "call", p->call, "row", p->row,
-                     "bound", p->bound, "prefill", p->prefill, "time",
-                     report_figure(p->time_s, VT_SECONDS), "each",
-                     report_figure(p->calls > 0 ? p->time_s / p->calls : NAN, VT_SECONDS), "share",
-                     report_figure(whole > 0 ? p->time_s / whole : NAN, VT_SHARE), "of_roof",
-                     report_figure(p->least_s < p->time_s ? p->least_s / p->time_s : NAN, VT_SHARE),
-                     "whole", isfinite(gain) ? gain : 0.0, "gain", report_figure(gain, VT_RATIO));
+    double beyond = p->time_s - p->least_s;
+    return json_pack(
+        "{s:s s:s s:s s:b s:o s:o s:o s:o s:f s:o s:o s:f s:o s:b}", "call", p->call, "row", p->row,
+        "bound", p->bound, "prefill", p->prefill, "time", report_figure(p->time_s, VT_SECONDS),
+        "each", report_figure(p->calls > 0 ? p->time_s / p->calls : NAN, VT_SECONDS), "share",
+        report_figure(whole > 0 ? p->time_s / whole : NAN, VT_SHARE), "of_roof",
+        report_figure(p->least_s < p->time_s ? p->least_s / p->time_s : NAN, VT_SHARE), "whole",
+        isfinite(gain) ? gain : 0.0, "gain", report_figure(gain, VT_RATIO), "least",
+        report_figure(p->least_s, VT_SECONDS), "beyond_s", beyond > 0 ? beyond : 0.0, "beyond",
+        report_figure(beyond, VT_SECONDS), "near", p->least_s >= 0.5 * p->time_s);
 }
 
 bool report_view_gains(const report *r, json_t *view)

@@ -39,7 +39,8 @@ def experiment(number):
         if number != "1":
             experiment("1")
         command = next(c for c, words in COMMANDS.items() if words.split()[0] == number)
-        r = track.script(command + QUICK + (f" --port {PORT}" if number == "1" else ""))
+        # the shortest prompts that show all: most of the time is theirs
+        r = track.script(command + QUICK + {"1": f" --port {PORT}", "6": " --prompt 128"}.get(number, ""))
         assert r.code == 0, r.log[-2000:] + r.text[-2000:]
         ran[number] = track.result(NAMES[int(number) - 1])
     return ran[number]
@@ -167,7 +168,7 @@ def test_the_prefix_cache_hits_and_forgets_beside_the_running_server():
     cache = left("radix_cache_results.json")
     same(sorted(cache), ["by_length", "concurrent_gain", "first_ttft_ms", "found_under_pressure", "found_with_room", "hit_speedup",
                          "later_ttft_ms"])
-    same([r["prefix_tokens"] for r in cache["by_length"]], [64, 256, 1024])
+    same([r["prefix_tokens"] for r in cache["by_length"]], [16, 64, 256])  # in proportion to --prompt 128
     assert cache["found_under_pressure"] < cache["found_with_room"], cache
     log = left("server.log")
     assert "ready after" in log.split("\n")[0] and "method=POST" in log, "the log of the server that runs is whole"
@@ -208,6 +209,12 @@ def test_an_option_that_the_experiments_do_not_have_is_refused_by_name():
                    "bash 01_start_server.sh --model-path Qwen/Qwen3-0.6B": "--model-path",
                    "bash 02_baseline_benchmark.sh --num-prompts 100": "--num-prompts",
                    "bash 05_tp_scaling.sh --tp 2": "--tp"})
+
+
+def test_too_short_or_long_shared_prompts_are_refused():
+    for n in ("63", "2049"):
+        fails(2, f"--prompt: {n} found, expected 64 to 2048 tokens that requests share", "lab", "experiments", "6", "--prompt", n,
+              "--no-predict", "--results", track.labs)
 
 
 def test_an_option_that_an_experiment_does_not_use_is_told():

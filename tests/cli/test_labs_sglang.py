@@ -22,7 +22,7 @@ ITEMS = {
     "06_tp_scaling": ["flow", "prediction", "share", "scaling", "skew", "transfer", "link_roof", "sync", "fast_link", "buffers"],
 }
 # What a CPU cannot show; every other item is told there.
-MISSING_ON_CPU = {"html", "gpus", "links", "groups", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
+MISSING_ON_CPU = {"gpus", "links", "groups", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
                   "sync", "interconnect", "scaling"}
 
 

@@ -258,6 +258,26 @@ static vt_status write_trace(lab *l, const json_t *story, vt_err *err)
     return status;
 }
 
+/* The story as a page that a browser opens without a network. */
+static vt_status write_page(lab *l, const json_t *story, vt_err *err)
+{
+    vt_buf page = {0};
+    char *text = json_dumps(story, JSON_COMPACT);
+    vt_status status = text ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    if (status == VT_OK)
+        status = story_html(&(story_file){"the recording", text, strlen(text)}, &page, err);
+    if (status == VT_OK)
+        status = sglang_write(l, NULL, "timeline.html", "the story as a page for a browser",
+                              page.data, page.len, err);
+    if (status == VT_OK)
+        lab_item(l, "html",
+                 "timeline.html, one file that loads nothing: the sections of the terminal, and a "
+                 "timeline to zoom into");
+    vt_buf_release(&page);
+    free(text);
+    return status;
+}
+
 /* ---- all ---- */
 
 /* A smaller token budget, on the same load: decodes wait less for a chunk. */
@@ -327,9 +347,7 @@ static vt_status measure(lab *l, load *m, vt_err *err)
     tell_overlap(l, m->story);
     tell_order(l, m->story);
     TRY(write_trace(l, m->story, err));
-    lab_missing(l, "html",
-                "this program writes no HTML of a story yet; vitrine story show opens "
-                "timeline.story.json in a terminal, and Perfetto's page opens timeline.json");
+    TRY(write_page(l, m->story, err));
     TRY(turn_budget(l, m, &g, err));
     return sglang_nsys(l, err);
 }

@@ -60,6 +60,8 @@ const report_kernel report_kernels[] = {
     KERNEL("row_gate", NULL, GATE, GATE, "row_gate", "mini-sglang 01", NVRTC,
            "torch sigmoid and product", NULL, NULL),
     OWN(add_position, NULL, "mini-sglang 01", "CPU", "BertEmbedding (torch)", NULL, NULL),
+    OWN(part_norm, NULL, "mini-sglang 01", "CPU", "Gemma RMSNorm (torch)", NULL, NULL),
+    OWN(logit_cap, NULL, "mini-sglang 01", "CPU", "torch.tanh of logits", NULL, NULL),
     OWN(layernorm, NULL, "mini-sglang 01", "CPU", "torch.nn.LayerNorm", NULL, NULL),
     OWN(gelu, NULL, "mini-sglang 01", "CPU", "torch.nn.functional.gelu", NULL, NULL),
     OWN(silu_mul, "silu_mul/silu_mul.cu", "mini-sglang 01", NVRTC, "sgl_kernel.silu_and_mul",

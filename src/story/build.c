@@ -607,9 +607,12 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
 {
     story_facts f;
     observer_tax tax;
+    counted_phase counted[STORY_PHASES];
     vt_json w;
     TRY(find_facts(in, r, &f, err));
     TRY(story_measure_tax(in, r, &tax, err));
+    TRY(story_count_calls(in, r, plan, counted, err));
+    f.counted = counted;
     story_find_more(in, r, plan, phases, &f.more);
     vt_json_begin(&w, out, 1);
     vt_json_open(&w, NULL, '{');
@@ -641,7 +644,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
-    TRY(story_put_gpu_counters(&w, in, r, plan, err));
+    story_put_gpu_counters(&w, in, counted);
     TRY(story_put_places(&w, in, r, plan, err));
     story_put_ranks(&w, in, r, plan, phases);
     vt_json_close(&w);

@@ -376,6 +376,9 @@ void story_findings(vt_json *w, const story_input *in, const story_record *r,
     findings_judge_ranks(f, in, r);
     findings_judge_workers(f, in, r, phases, t);
     findings_judge_more(f, in, phases, &t->more);
+    if (story_on_gpu(in))
+        findings_judge_counters(
+            f, t->counted, (double)story_find_source(in, VT_SOURCE_STREAM)->is.device.l2_bytes);
     findings_write(f, w);
     free(f);
 }

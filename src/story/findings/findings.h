@@ -4,6 +4,7 @@
 #define VT_STORY_FINDINGS_H
 
 #include "base/json_write.h"
+#include "story/record/gpu_counters.h"
 #include "story/record/machine.h"
 #include "story/record/phases.h"
 #include "story/findings/slow.h"
@@ -48,6 +49,7 @@ typedef struct story_facts {
     int32_t n_gaps, n_left_out; /* of the percentiles */
     slow_tokens slow;
     story_more more;
+    const counted_phase *counted; /* [STORY_PHASES] hardware counters */
 } story_facts;
 
 /* Writes "findings", ordered by what each could bring (docs/story-format.md). */

@@ -46,6 +46,10 @@ void findings_judge_cuts(findings *f, const phase *p);
 void findings_judge_workers(findings *f, const story_input *in, const story_record *r,
                             const phase phases[STORY_PHASES], const story_facts *t);
 
+/* The rules of findings_counters.c. `l2_bytes`: of the GPU's cache. */
+void findings_judge_counters(findings *f, const counted_phase phases[STORY_PHASES],
+                             double l2_bytes);
+
 /* The rules of findings_more.c. */
 void findings_judge_more(findings *f, const story_input *in, const phase phases[STORY_PHASES],
                          const story_more *more);

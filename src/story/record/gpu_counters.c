@@ -16,23 +16,6 @@
 
 enum { MAX_OPS = 64 };
 
-/* All counted calls of a kind in a phase. */
-typedef struct counted_op {
-    const char *kind, *op, *impl;
-    int32_t n_calls, n_whole; /* n_whole: all of them have a cost and counted bytes */
-    double sum[VT_VITALS];    /* shares: times the call's time */
-    double time[VT_VITALS];   /* of the calls that have this count */
-    int32_t n[VT_VITALS];
-    double bytes; /* compulsory */
-} counted_op;
-
-typedef struct counted_phase {
-    const char *name;
-    counted_op *op; /* [MAX_OPS] */
-    int32_t n_ops, n_steps;
-    uint64_t last;
-} counted_phase;
-
 bool story_is_counted(const story_input *in)
 {
     for (int32_t i = 0; i < in->n_sources; i++)
@@ -73,7 +56,7 @@ static void add_call(counted_op *o, const vt_vital_event *e, double bytes)
 /* Adds a source's counts to the phases; a step is bound once for all its calls, which follow each
  * other. */
 static void sum_up(const story_input *in, const story_source *from, const story_record *r,
-                   story_step *plan, counted_phase phases[2])
+                   story_step *plan, counted_phase phases[STORY_PHASES])
 {
     const step_record *bound = NULL;
     for (uint64_t i = 0; i < from->n_vitals; i++) {
@@ -121,9 +104,8 @@ static void put_op(vt_json *w, const counted_op *o, double n_steps)
                            measured);
     }
     bool whole = o->n_whole == o->n_calls;
-    double moved = o->sum[VT_VITAL_DRAM_READ] + o->sum[VT_VITAL_DRAM_WRITTEN];
     vt_json_tagged(w, "compulsory_bytes", whole ? o->bytes / n_steps : NAN, 0, derived);
-    vt_json_tagged(w, "of_compulsory", whole && o->bytes > 0 ? moved / o->bytes : NAN, 4, derived);
+    vt_json_tagged(w, "of_compulsory", counted_of_compulsory(o), 4, derived);
     vt_json_close(w);
 }
 
@@ -141,28 +123,46 @@ static void put_missing_vitals(vt_json *w, const story_source *from)
     vt_json_close(w);
 }
 
-vt_status story_put_gpu_counters(vt_json *w, const story_input *in, story_record *r,
-                                 story_step *plan, vt_err *err)
+double counted_of_compulsory(const counted_op *o)
+{
+    double moved = o->sum[VT_VITAL_DRAM_READ] + o->sum[VT_VITAL_DRAM_WRITTEN];
+    return o->n_whole == o->n_calls && o->bytes > 0 ? moved / o->bytes : NAN;
+}
+
+vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
+                            counted_phase out[STORY_PHASES], vt_err *err)
+{
+    static const char *const name[STORY_PHASES] = {"prefill", "decode"};
+    const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
+    for (int i = 0; i < STORY_PHASES; i++) {
+        out[i] = (counted_phase){.name = name[i]};
+        out[i].op = vt_arena_alloc(&r->arena, MAX_OPS, sizeof *out[i].op);
+        if (!out[i].op)
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    }
+    if (from)
+        sum_up(in, from, r, plan, out);
+    for (int i = 0; i < STORY_PHASES; i++)
+        qsort(out[i].op, (size_t)out[i].n_ops, sizeof *out[i].op, by_time);
+    return VT_OK;
+}
+
+void story_put_gpu_counters(vt_json *w, const story_input *in,
+                            const counted_phase phases[STORY_PHASES])
 {
     const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
-    counted_phase phases[2] = {{.name = "prefill"}, {.name = "decode"}};
     if (!from || (!from->is.vitals && !from->is.no_vitals)) {
         vt_json_null(w, "gpu_counters");
-        return VT_OK;
+        return;
     }
-    for (int i = 0; i < 2; i++)
-        if (!(phases[i].op = vt_arena_alloc(&r->arena, MAX_OPS, sizeof *phases[i].op)))
-            return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    sum_up(in, from, r, plan, phases);
     vt_json_open(w, "gpu_counters", '{');
     vt_json_string(w, "tier", "T3");
     vt_json_string(w, "why", from->is.no_vitals);
     vt_json_open(w, "phases", '[');
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < STORY_PHASES; i++) {
         const counted_phase *p = &phases[i];
         if (p->n_steps == 0)
             continue;
-        qsort(p->op, (size_t)p->n_ops, sizeof *p->op, by_time);
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "name", p->name);
         vt_json_int(w, "counted_steps", p->n_steps);
@@ -175,5 +175,4 @@ vt_status story_put_gpu_counters(vt_json *w, const story_input *in, story_record
     vt_json_close(w);
     put_missing_vitals(w, from);
     vt_json_close(w);
-    return VT_OK;
 }

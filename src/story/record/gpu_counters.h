@@ -4,11 +4,33 @@
 #define VT_STORY_GPU_COUNTERS_H
 
 #include "base/json_write.h"
-#include "story/record/record.h"
+#include "story/record/phases.h"
 
-/* Null where nobody asked for them. `plan` is set for each counted step. */
-vt_status story_put_gpu_counters(vt_json *w, const story_input *in, story_record *r,
-                                 story_step *plan, vt_err *err);
+/* All counted calls of a kind in a phase. */
+typedef struct counted_op {
+    const char *kind, *op, *impl;
+    int32_t n_calls, n_whole; /* n_whole: all of them have a cost and counted bytes */
+    double sum[VT_VITALS];    /* shares: times the call's time */
+    double time[VT_VITALS];   /* of the calls that have this count */
+    int32_t n[VT_VITALS];
+    double bytes; /* compulsory */
+} counted_op;
+
+typedef struct counted_phase {
+    const char *name;
+    counted_op *op; /* [n_ops], the longest first */
+    int32_t n_ops, n_steps;
+    uint64_t last;
+} counted_phase;
+
+/* Sums up the counts by phase and kind of op; `plan` is set for each counted step. */
+vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
+                            counted_phase out[STORY_PHASES], vt_err *err);
+/* Bytes read and written by those that the same calls must move; NAN: not known. */
+double counted_of_compulsory(const counted_op *o);
+/* Writes null where nobody asked for them. */
+void story_put_gpu_counters(vt_json *w, const story_input *in,
+                            const counted_phase phases[STORY_PHASES]);
 /* Returns true if the recording has counts of some call. */
 bool story_is_counted(const story_input *in);
 

@@ -135,7 +135,7 @@ static void put_lanes(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_string(w, "why",
                    story_on_gpu(in)
                        ? "what SMs, tensor cores and memory really did is told by the GPU's "
-                         "counters, which are not read yet"
+                         "counters over time (tier T2), which are not read yet"
                        : "what the matrix unit and the memory really did is told by hardware "
                          "counters, which are not read yet");
     vt_json_close(w);

@@ -1,5 +1,5 @@
-/* An artificial recording of a GPU, in which every number is known beforehand, and the story that is
- * made of it: what test_story_gpu.c and test_story_counters.c share. */
+/* An artificial recording of a GPU, in which every number is known beforehand, and its story: what
+ * test_story_gpu.c and test_story_counters.c share. */
 #ifndef VT_TESTS_GPU_STORY_FIXTURE_H
 #define VT_TESTS_GPU_STORY_FIXTURE_H
 

@@ -1,9 +1,8 @@
 /* What a story says of a GPU's hardware counters: planted ones, in an artificial recording. */
 #include "gpu_story_fixture.h"
 
-/* Writes counts of the newest step's calls, as a GPU would have them whose memory moves `down` times what
- * linear.down must move and `up` times what linear.gate+up must, and whose attention spends `lost` of
- * its wavefronts on bank conflicts. */
+/* Writes counts of the newest step's calls. linear.down moves `down` times what it must, and
+ * linear.gate+up `up` times; attention spends `lost` of its wavefronts on bank conflicts. */
 static uint64_t plant_vitals(const fake *f, double down, double up, double lost,
                              vt_vital_event *out, uint64_t max)
 {

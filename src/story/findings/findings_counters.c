@@ -1,5 +1,5 @@
-/* Rules about a GPU's hardware counters (findings.h). They speak of counted steps alone, and only of
- * ops of weight in them. Ops whose bytes fit the L2 cache are left out of the rules about bytes:
+/* Rules about a GPU's hardware counters (findings.h). They speak of counted steps alone, and only
+ * of ops of weight in them. Ops whose bytes fit the L2 cache are left out of the rules about bytes:
  * what they read may have been there. */
 #include <math.h>
 

@@ -267,12 +267,14 @@ uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uin
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
 
 /* The parts of the engine's work for a step: it decides what is in it; launches it; takes in the
- * tokens that the device sampled; makes text of them and calls back. */
+ * tokens that the device sampled; makes text of them and calls back. Before it decides, a draft
+ * model may compute guesses for it. */
 typedef enum vt_trace_part {
     VT_PART_SCHEDULE = 0,
     VT_PART_PREPARE,
     VT_PART_SAMPLE,
     VT_PART_PUBLISH,
+    VT_PART_DRAFT,
     VT_PARTS
 } vt_trace_part;
 

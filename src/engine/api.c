@@ -19,6 +19,7 @@
 #include "engine/engine_inside.h"
 #include "exec/cuda.h"
 #include "exec/ranks.h"
+#include "engine/draft_load.h"
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
@@ -423,32 +424,62 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     return choose_link(o, cuda, err);
 }
 
+/* An error if an engine of these sizes cannot verify guesses. */
+static vt_status check_drafts(const vt_model *m, const sizes *s, const char *draft, vt_err *err)
+{
+    if (s->n_states > 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "draft is %s, and %s has sequence state, which a wrong guess would spoil; "
+                       "expected off",
+                       draft, m->name);
+    if (s->pooling != VT_POOLING_NONE)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "draft is %s, and an engine with pooling chooses no tokens to guess", draft);
+    return VT_OK;
+}
+
+static vt_limits limits_of(const sizes *s)
+{
+    return (vt_limits){.max_tokens = s->budget,
+                       .max_seqs = s->max_running,
+                       .max_rows = s->max_running + s->score_rows,
+                       .max_context = s->max_context,
+                       .page_size = s->page_size,
+                       .n_workers = s->n_threads};
+}
+
+/* Opens the draft model, if one is named. On a GPU it takes its memory before the KV of the engine
+ * is sized. */
+static vt_status open_draft_model(const vt_model *m, const vt_options *o, sizes *s,
+                                  vt_drafter *drafter, vt_err *err)
+{
+    if (!vt_draft_is_model(vt_options_get(o, "draft")))
+        return VT_OK;
+    vt_limits limits = limits_of(s);
+    TRY(vt_draft_load(m, o, &limits, s->n_threads * s->n_ranks, drafter, err));
+    vt_status status = s->cuda ? choose_sizes(m, o, s, err) : VT_OK;
+    if (status != VT_OK)
+        vt_drafter_free(drafter);
+    return status;
+}
+
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                             vt_engine **out, vt_err *err)
 {
     sizes s = {.cuda = cuda->device ? cuda : NULL};
     TRY(choose_sizes(m, o, &s, err));
-    vt_limits limits = {.max_tokens = s.budget,
-                        .max_seqs = s.max_running,
-                        .max_rows = s.max_running + s.score_rows,
-                        .max_context = s.max_context,
-                        .page_size = s.page_size,
-                        .n_workers = s.n_threads};
-    bool lookup = strcmp(vt_options_get(o, "draft"), "lookup") == 0,
+    const char *draft = vt_options_get(o, "draft");
+    bool lookup = strcmp(draft, "lookup") == 0, drafts = lookup || vt_draft_is_model(draft),
          whole = vt_model_bidirectional(m);
-    if (lookup && s.n_states > 0)
-        return vt_fail(
-            err, VT_ERR_UNSUPPORTED,
-            "draft is lookup, and %s has sequence state, which a wrong guess would spoil; "
-            "expected off",
-            m->name);
-    if (lookup && s.pooling != VT_POOLING_NONE)
-        return vt_fail(err, VT_ERR_USAGE,
-                       "draft is lookup, and an engine with pooling chooses no tokens to guess");
+    if (drafts)
+        TRY(check_drafts(m, &s, draft, err));
+    vt_drafter drafter = lookup ? vt_draft_lookup : (vt_drafter){0};
+    TRY(open_draft_model(m, o, &s, &drafter, err));
+    vt_limits limits = limits_of(&s);
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
     /* on a GPU, decodes of several tokens need kernels that only --draft compiles */
-    bool forced = s.n_states == 0 && (lookup || cuda->ordinal < 0);
-    limits.decode_tokens = lookup || forced ? 1 + VT_DRAFT_MOST : 1;
+    bool forced = s.n_states == 0 && (drafts || cuda->ordinal < 0);
+    limits.decode_tokens = drafts || forced ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {
         .sched = {.limits = limits,
                   .n_pages = s.n_pages,
@@ -462,7 +493,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .n_eos = m->n_eos,
                   .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
                   .forced = forced,
-                  .drafter = lookup ? vt_draft_lookup : (vt_drafter){0}},
+                  .drafter = drafter},
         .request = {.vocab = m->arch.vocab,
                     .max_context = s.max_context,
                     .tokenizer = m->tokenizer,
@@ -478,7 +509,11 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
         c.request.rank = vt_rank_head_of(m);
     vt_executor *x;
     vt_engine *e;
-    TRY(make_executor(m, o, &s, &limits, cuda, &x, err));
+    vt_status made = make_executor(m, o, &s, &limits, cuda, &x, err);
+    if (made != VT_OK) {
+        vt_drafter_free(&drafter);
+        return made;
+    }
     TRY(vt_engine_create(&c, x, &e, err));
     e->model = m;
     *out = e;

@@ -17,7 +17,9 @@ enum {
     FIRST_PAUSE = 4,
     MOST_MISSES = 6, /* the pause doubles so often: 4 << 6 is 256 plans */
     KNOWN = 8,       /* guesses after which a sequence is judged by its own */
-    RETRY = 64       /* plans without a guess after which one is tried */
+    RETRY = 64,      /* plans without a guess after which one is tried */
+    LOOK = 4 /* of RETRY plans go the way that is known to be slower. The first of them only lets
+                sequences wait for a pending token, which computed guesses have to know */
 };
 
 bool vt_draft_lookup_init(vt_drafting *d, int32_t max_len, vt_arena *arena)
@@ -87,6 +89,33 @@ bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t run
     float need = (float)(running - 4) / 64;
     float held = d->tokens >= KNOWN ? (float)d->accepted / (float)d->tokens : 1 - all->wrong;
     return held >= (need < 0.7f ? need : 0.7f) || all->waited >= RETRY;
+}
+
+static int32_t size_of(int32_t n)
+{
+    int32_t size = 0;
+    for (; n > 1 && size < VT_DRAFT_SIZES - 1; n /= 2)
+        size++;
+    return size;
+}
+
+bool vt_draft_worth(vt_draft_record *all, int32_t running)
+{
+    int32_t i = size_of(running);
+    uint32_t plan = all->plans[i]++;
+    if (all->without_ns[i] <= 0)
+        return false;
+    bool better = all->with_ns[i] <= all->without_ns[i];
+    return plan % RETRY >= RETRY - LOOK ? !better : better;
+}
+
+void vt_draft_took(vt_draft_record *all, int32_t n, bool drafted, int64_t ns, int32_t tokens)
+{
+    float *mean = drafted ? &all->with_ns[size_of(n)] : &all->without_ns[size_of(n)];
+    if (ns <= 0 || tokens <= 0)
+        return;
+    float each = (float)ns / (float)tokens;
+    *mean += *mean > 0 ? (each - *mean) / 4 : each;
 }
 
 void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, int32_t accepted)

@@ -20,13 +20,31 @@ enum { VT_DRAFT_MOST = 7 /* guesses of a sequence in a step */ };
 
 struct vt_seq;
 
-/* Guesses up to `max` tokens of q that follow its pending token, or its last one where none is
- * pending, into out[0 .. max). Returns how many; 0: it has no guess. It must be a function of the
- * sequence alone. */
+/* A decode of the plan being made, and how many guesses lie behind its last token, or are to. */
+typedef struct vt_drafted {
+    struct vt_seq *seq;
+    int32_t n;
+} vt_drafted;
+
 typedef struct vt_drafter {
     void *user;
+    /* Guesses up to `max` tokens of q that follow its pending token, or its last one where none is
+     * pending, into out[0 .. max). Returns how many; 0: it has no guess; -1: it may have some when
+     * no token is pending. They must follow from the sequence's tokens and its sampling alone. */
     int32_t (*draft)(void *user, struct vt_seq *q, int32_t *out, int32_t max);
+    /* Tells it beforehand which sequences of a plan will be asked, and for how many guesses at
+     * most. It may write into their tokens behind the last known one. Returns the nanoseconds that
+     * a device worked on it. NULL: it has no use for that. */
+    int64_t (*prepare)(void *user, const vt_drafted *ask, int32_t n);
+    void (*free)(void *user); /* NULL: nothing to free */
 } vt_drafter;
+
+static inline void vt_drafter_free(vt_drafter *d)
+{
+    if (d->free)
+        d->free(d->user);
+    *d = (vt_drafter){0};
+}
 
 /* A sequence keeps this for its drafts. */
 typedef struct vt_drafting {
@@ -35,14 +53,21 @@ typedef struct vt_drafting {
     int32_t n_indexed; /* tokens whose positions are in `seen` */
     int32_t length;    /* guesses to ask for next time; 0: none was ever made */
     int32_t pause;     /* plans to go until it may guess again */
+    int32_t wanted;    /* guesses to ask for in the plan being made */
     int32_t misses;    /* drafts in a row whose first guess was wrong */
     int32_t tokens, accepted; /* guesses verified so far, and those that held */
 } vt_drafting;
+
+enum { VT_DRAFT_SIZES = 12 /* of batches: 1, 2 to 3, 4 to 7 sequences, ... */ };
 
 /* The guesses of all sequences of an engine. Begin with zeros. */
 typedef struct vt_draft_record {
     float wrong;    /* the share that did not hold, of the latest drafts */
     int32_t waited; /* plans since the last guess */
+    /* Of decode steps of this many sequences: nanoseconds a token, with guesses (what preparing
+     * them took included) and without; 0: not known. plans: how many asked. */
+    float with_ns[VT_DRAFT_SIZES], without_ns[VT_DRAFT_SIZES];
+    uint32_t plans[VT_DRAFT_SIZES];
 } vt_draft_record;
 
 /* Prompt lookup (Saxena, 2023): what followed the last three tokens when they stood in the sequence
@@ -58,6 +83,12 @@ int32_t vt_draft_length(const vt_drafting *d);
 /* Returns true if guesses of this kind hold often enough to pay beside `running` sequences: as far
  * as the sequence's own guesses tell, or else all of them. One plan in 64 tries all the same. */
 bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
+/* Asked once a plan where guesses have to be computed: true if the steps of `running` sequences are
+ * known to give tokens faster with guesses than without, and for a few plans in 64, so that both
+ * are known. */
+bool vt_draft_worth(vt_draft_record *all, int32_t running);
+/* A decode step of n sequences took this long, and gave this many tokens. */
+void vt_draft_took(vt_draft_record *all, int32_t n, bool drafted, int64_t ns, int32_t tokens);
 /* A step has verified `drafted` guesses, of which the first `accepted` held. */
 void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, int32_t accepted);
 

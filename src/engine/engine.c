@@ -66,6 +66,8 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     vt_engine *e = vt_calloc(1, sizeof *e);
     if (!e) {
         x->free(x);
+        vt_drafter drafter = c->sched.drafter;
+        vt_drafter_free(&drafter);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
     }
     e->config = *c;
@@ -201,7 +203,10 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
 {
     const vt_plan *p = f->plan;
     vt_trace_ring *steps = steps_ring(e, p);
-    vt_trace_part_of(steps, p->step.id, VT_PART_SCHEDULE, f->begin_ns, f->planned_ns);
+    int64_t drafted = f->begin_ns + f->draft_ns;
+    if (f->draft_ns > 0)
+        vt_trace_part_of(steps, p->step.id, VT_PART_DRAFT, f->begin_ns, drafted);
+    vt_trace_part_of(steps, p->step.id, VT_PART_SCHEDULE, drafted, f->planned_ns);
     vt_trace_part_of(steps, p->step.id, VT_PART_PREPARE, f->planned_ns, f->launched_ns);
 }
 
@@ -401,8 +406,10 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     vt_status status = engine_mend(e, err);
     count_pages(e);
     vt_flight f = {.begin_ns = engine_now(e)};
+    int64_t drafted = e->sched.stats.draft_ns;
     f.plan = status == VT_OK ? vt_sched_plan(&e->sched, f.begin_ns) : NULL;
     f.planned_ns = engine_now(e);
+    f.draft_ns = e->sched.stats.draft_ns - drafted;
     e->schedule_ns += f.planned_ns - f.begin_ns;
     trace_changes(e, f.planned_ns);
     if (f.plan)
@@ -777,6 +784,7 @@ void vt_engine_free(vt_engine *e)
         abort_all(e);
         vt_sched_release(&e->sched);
     }
+    vt_drafter_free(&e->config.sched.drafter);
     e->executor->free(e->executor);
     engine_recording_release(e);
     vt_energy_close(&e->energy);

@@ -30,8 +30,8 @@ typedef struct vt_engine_config {
  * limit leaves room for two such requests. */
 enum { VT_MAX_RECOVERIES = 8 };
 
-/* Makes an engine on any executor. The engine owns the executor from this call on, also if the call
- * fails. */
+/* Makes an engine on any executor. The engine owns the executor and what the drafter points at from
+ * this call on, also if the call fails. */
 vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err);
 
 /* As of the end of the last step. vt_stats of include/vitrine.h is made of it. */

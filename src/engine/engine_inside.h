@@ -12,6 +12,7 @@
 typedef struct vt_flight {
     vt_plan *plan;
     int64_t begin_ns, planned_ns, launched_ns;
+    int64_t draft_ns; /* of the time until planned_ns: a draft model computed guesses */
 } vt_flight;
 
 struct vt_engine {

@@ -134,6 +134,18 @@ vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_n
 vt_status vt_req_constrain(vt_req *r, const vt_constraint_maker *maker, int32_t vocab, vt_err *err);
 void vt_req_free(vt_req *r);
 
+/* *row becomes the row that chooses the sequence's token at `position`, but for its places in the
+ * batch and the token pool, its context's length and its mask. */
+static inline void vt_seq_choose_at(const vt_seq *q, int32_t position, vt_sample_row *row)
+{
+    *row = q->row;
+    row->position = position;
+    if (position - q->n_prompt < q->req->p.min_tokens) {
+        row->bias = q->req->early_bias;
+        row->n_bias = q->req->n_early_bias;
+    }
+}
+
 /* Completion tokens known so far. */
 static inline int32_t vt_seq_output(const vt_seq *s) { return s->n_tokens - s->n_prompt; }
 

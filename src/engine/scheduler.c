@@ -446,8 +446,24 @@ static void note_time(vt_sched *s, const vt_plan *p, const vt_step_result *resul
                      result->end_ns - result->begin_ns);
 }
 
+/* Notes what a token of a step of decodes alone cost, unless sequences had their first guesses: the
+ * drafter had to learn their prompts for that. */
+static void note_drafts(vt_sched *s, const vt_plan *p, const vt_step_result *result, int32_t tokens)
+{
+    const vt_batch *b = &p->step.batch;
+    int64_t ns = result->end_ns - result->begin_ns;
+    if (!s->config.drafter.prepare || b->n_decode + b->n_drafted < b->n_seqs)
+        return;
+    if (b->n_drafted == 0)
+        vt_draft_took(&s->draft_record, b->n_seqs, false, ns, tokens);
+    else if (p->draft_ns > 0) /* else these are tokens that constraints left no choice of */
+        vt_draft_took(&s->draft_record, b->n_seqs, true, ns + p->draft_ns, tokens);
+}
+
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
 {
+    int32_t tokens = 0;
+    bool steady = true;
     p->in_flight = false;
     note_time(s, p, result);
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
@@ -461,15 +477,19 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
                              .n_scored = entry->n_scored,
                              .scored_from = entry->scored_from};
             q->n_score_done += entry->n_scored;
+            steady = steady && (entry->n_drafted == 0 || q->drafting.tokens > 0);
             if (entry->samples)
                 take_tokens(s, q, entry, result->token + entry->row + entry->n_scored, &out);
             else if (entry->ends_prompt && q->max_len == q->n_prompt)
                 end_seq(s, q, VT_FINISH_LENGTH, NULL);
             if (out.n_scored > 0 || out.n > 0 || q->state == VT_SEQ_DONE)
                 s->out[s->n_out++] = out;
+            tokens += out.n;
         }
         retire_if_over(s, q->req);
     }
+    if (steady)
+        note_drafts(s, p, result, tokens);
 }
 
 /* ---- faults ---- */

@@ -76,6 +76,7 @@ typedef struct vt_plan {
     vt_page_copy *copy;
     vt_plan_entry *entry; /* [batch.n_seqs] */
     bool in_flight;       /* launched, and neither committed nor lost to a fault */
+    int64_t draft_ns;     /* a device worked on its guesses */
 } vt_plan;
 
 /* Something to publish about a sequence: scores, new tokens, its end, or several of these. */
@@ -87,16 +88,11 @@ typedef struct vt_output {
     bool silent;     /* the last of them is a stop token: it has no text */
 } vt_output;
 
-/* A decode of the plan being made, and how many guesses lie behind its last token. */
-typedef struct vt_drafted {
-    vt_seq *seq;
-    int32_t n;
-} vt_drafted;
-
 typedef struct vt_sched_stats {
     uint64_t steps, decode_tokens, prefill_tokens, admitted, retracted, finished, faults;
     uint64_t draft_tokens, draft_accepted; /* guesses that a step verified, and those that held */
     uint64_t forced_tokens; /* that a constraint left no choice of, and that were guessed for it */
+    int64_t draft_ns;       /* devices worked on guesses that drafters prepared */
 } vt_sched_stats;
 
 typedef struct vt_sched {

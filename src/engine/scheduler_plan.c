@@ -154,11 +154,7 @@ static void add_choices(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t las
 {
     for (int32_t i = 0; i <= entry->n_drafted; i++) {
         vt_sample_row *row = add_row(f, last + i, q);
-        row->position = seq_length(q) + i;
-        if (row->position - q->n_prompt < q->req->p.min_tokens) {
-            row->bias = q->req->early_bias;
-            row->n_bias = q->req->n_early_bias;
-        }
+        vt_seq_choose_at(q, seq_length(q) + i, row);
         row->n_context = q->n_tokens + i;
         row->pending_slot = q->n_pending > 0 ? q->slot : -1;
         if (q->constrained && !entry->held)
@@ -240,15 +236,44 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
 
 static bool is_decode(const vt_seq *q) { return work_left(q) == 1; }
 
+/* The most guesses that may follow a decode's last token, beside what the step has left. */
+static int32_t most_guesses(const vt_seq *q)
+{
+    int32_t at = seq_length(q), most = q->max_len - at - 1;
+    return at == q->n_prompt ? 0 : most < VT_DRAFT_MOST ? most : VT_DRAFT_MOST;
+}
+
+/* Decides how many guesses each decode asks for, of `spare` in all, and lets the drafter prepare
+ * them. */
+static void want_drafts(vt_sched *s, vt_plan *p, int32_t spare)
+{
+    const vt_drafter *d = &s->config.drafter;
+    int32_t n = 0;
+    bool worth = d->draft && (!d->prepare || vt_draft_worth(&s->draft_record, s->n_running));
+    p->draft_ns = 0;
+    for (int32_t i = 0; i < s->n_running && d->draft; i++) {
+        vt_seq *q = s->running[i];
+        int32_t most = is_decode(q) ? most_guesses(q) : 0, length = vt_draft_length(&q->drafting);
+        most = most < spare ? most : spare;
+        bool asks = worth && most > 0 && vt_draft_due(&q->drafting) &&
+                    vt_draft_pays(&s->draft_record, &q->drafting, s->n_running);
+        q->drafting.wanted = !asks ? 0 : length < most ? length : most;
+        if (q->drafting.wanted > 0 && d->prepare) {
+            s->drafted[n++] = (vt_drafted){q, q->drafting.wanted};
+            spare -= q->drafting.wanted;
+        }
+    }
+    if (n > 0)
+        p->draft_ns = d->prepare(d->user, s->drafted, n);
+    s->stats.draft_ns += p->draft_ns;
+}
+
 /* Asks the drafter for at most `most` guesses behind a decode's last token. Returns what guess
  * returns. */
 static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
 {
     int32_t *out = q->token + seq_length(q);
-    if (!s->config.drafter.draft || !vt_draft_due(&q->drafting) ||
-        !vt_draft_pays(&s->draft_record, &q->drafting, s->n_running))
-        return 0;
-    most = vt_draft_length(&q->drafting) < most ? vt_draft_length(&q->drafting) : most;
+    most = q->drafting.wanted < most ? q->drafting.wanted : most;
     int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, out, most) : 0;
     if (n > 0)
         s->draft_record.waited = 0;
@@ -266,8 +291,7 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
     int32_t size = s->radix.page_size, at = seq_length(q), n = 0;
     if (at == q->n_prompt)
         return 0;
-    most = q->max_len - at - 1 < most ? q->max_len - at - 1 : most;
-    most = VT_DRAFT_MOST < most ? VT_DRAFT_MOST : most;
+    most = most_guesses(q) < most ? most_guesses(q) : most;
     if (s->config.forced && q->constrained && q->n_pending > 0)
         return vt_constrained_certain(q->constrained) ? -1 : ask_drafter(s, q, most);
     if (s->config.forced && q->constrained)
@@ -293,6 +317,7 @@ static void place_decodes(vt_sched *s, filling *f)
     for (int32_t i = 0; i < s->n_running; i++)
         n += is_decode(s->running[i]);
     int32_t spare = (f->tokens_left < f->rows_left ? f->tokens_left : f->rows_left) - n;
+    want_drafts(s, f->plan, spare);
     for (int32_t i = 0; i < s->n_running && f->rows_left > 0; i++) {
         vt_seq *q = s->running[i];
         if (!is_decode(q))

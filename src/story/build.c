@@ -347,6 +347,8 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
     put_ms(w, "wall_ms", (double)(p->end_ns - p->begin_ns) * 1e-9, measured);
     put_ms(w, "device_ms", p->device_s, measured);
     vt_json_open(w, "per_step", '{');
+    if (p->part_s[VT_PART_DRAFT] > 0)
+        put_us(w, "draft_us", p->part_s[VT_PART_DRAFT] / n, measured);
     put_us(w, "schedule_us", p->part_s[VT_PART_SCHEDULE] / n, measured);
     put_us(w, "prepare_us", p->part_s[VT_PART_PREPARE] / n, measured);
     put_us(w, "commit_us", p->part_s[VT_PART_SAMPLE] / n, measured);
@@ -536,6 +538,14 @@ static void headline_decode(vt_buf *b, const phase *d, const vt_roofs *roofs)
     vt_text_printf(b, " The floor is %f s a step.", d->floor_s / d->n_timed);
 }
 
+static double mean_gap(const story_facts *f)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < f->n_gaps; i++)
+        sum += f->gap_s[i];
+    return sum / f->n_gaps;
+}
+
 static void put_headline(vt_json *w, const story_input *in, const story_record *r,
                          const phase phases[STORY_PHASES], const story_facts *f)
 {
@@ -544,9 +554,10 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
     story_withheld(&b, &f->machine);
     if (r->mine && r->mine->n_token_ns > 0) {
         vt_text_printf(&b, "First token after %f s", f->ttft_s);
-        if (f->n_gaps >= ENOUGH_GAPS) {
+        if (f->n_gaps >= ENOUGH_GAPS && r->mine->draft_tokens > 0)
+            vt_text_printf(&b, ", then one every %f s in the mean, several a step", mean_gap(f));
+        else if (f->n_gaps >= ENOUGH_GAPS)
             vt_text_printf(&b, ", then one every %f s", f->itl_p50_s);
-        }
         vt_buf_puts(&b, ".");
     } else
         vt_buf_printf(&b, "%d prefill and %d decode steps.", phases[STORY_PREFILL].n_steps,

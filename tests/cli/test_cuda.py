@@ -42,6 +42,15 @@ def test_the_kernels_of_a_whole_engine_do_not_race():
         assert ok(*args, env={**GPU, "VITRINE_EMULATOR": "race,cc=90"}).json["decode_tokens_per_s"] > 0
 
 
+def test_a_draft_model_on_the_same_gpu():
+    need_emulator()
+    args = ["run", "--device", "cuda", *TINY, *SMALL, "-n", "30", "--ignore-eos", "--json", "--tokens", "5,6,7,8"]
+    plain = ok(*args, env=GPU).json
+    r = ok(*args, "--draft", TINY[1], env=GPU).json
+    same(r["tokens"], plain["tokens"])
+    assert 10 < r["timings"]["draft_accepted"] == r["timings"]["draft_tokens"], r["timings"]
+
+
 def test_sequence_state_on_a_gpu():
     """Scores are near a CPU's, where nothing of a prompt is cached and where steps cut it. A prompt that goes on behind a
     snapshot, or behind what another request had in common with it, gets the bits that it gets alone."""

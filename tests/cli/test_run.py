@@ -47,7 +47,17 @@ def test_run_draft_says_how_many_guesses_held():
     r = run_json("-n", "40", "--ignore-eos", "--draft", "lookup", "--raw", " one two three four five six" * 6)
     t = r["timings"]
     assert 0 < t["draft_accepted"] <= t["draft_tokens"], t
-    fails(2, "draft", "run", "--draft", "magic", *FAST, *model(), COUNT)
+
+
+def test_run_draft_by_a_model_keeps_the_text():
+    for how in (), ("--temperature", "0.9", "--seed", "4"):
+        plain = run_json("-n", "30", "--ignore-eos", *how, COUNT)
+        r = run_json("-n", "30", "--ignore-eos", *how, "--draft", *model()[1:], COUNT)
+        same(r["text"], plain["text"])
+        same(r["timings"]["draft_accepted"], r["timings"]["draft_tokens"])  # it agrees with itself, also when it samples
+        assert r["timings"]["draft_tokens"] > 10, r["timings"]
+    fails(1, "draft: no model magic", "run", "--draft", "magic", *FAST, *model(), COUNT)
+    fails(2, "same vocabulary", "run", "--draft", "dummy:qwen3-0.6b", *FAST, *model(), COUNT)
 
 
 def test_run_prompt_comes_from_argument_or_stdin():

@@ -47,10 +47,9 @@ struct server_step_log {
 static void write_line(server_step_log *l, const step_line *s)
 {
     static const char *const part[VT_PARTS] = {
-        [VT_PART_SCHEDULE] = "schedule_ms",
-        [VT_PART_PREPARE] = "prepare_ms",
-        [VT_PART_SAMPLE] = "sample_ms",
-        [VT_PART_PUBLISH] = "publish_ms",
+        [VT_PART_SCHEDULE] = "schedule_ms", [VT_PART_PREPARE] = "prepare_ms",
+        [VT_PART_SAMPLE] = "sample_ms",     [VT_PART_PUBLISH] = "publish_ms",
+        [VT_PART_DRAFT] = "draft_ms",
     };
     const vt_step_ran *r = &s->ran;
     vt_buf text = {0};
@@ -64,7 +63,8 @@ static void write_line(server_step_log *l, const step_line *s)
     vt_json_int(&w, "decodes", r->n_decode);
     vt_json_fixed(&w, "device_ms", (double)(r->end_ns - r->begin_ns) * 1e-6, 4);
     for (int p = 0; p < VT_PARTS; p++)
-        vt_json_fixed(&w, part[p], (double)s->part_ns[p] * 1e-6, 4);
+        if (p != VT_PART_DRAFT || s->part_ns[p] > 0)
+            vt_json_fixed(&w, part[p], (double)s->part_ns[p] * 1e-6, 4);
     vt_json_int(&w, "pages_used", r->pages_held);
     vt_json_int(&w, "pages_cached", r->pages_cached);
     vt_json_int(&w, "pages_free", r->pages_free);

@@ -100,6 +100,8 @@ static double exposed_of(const story_record *r, int32_t i)
     const step_record *s = &r->step[i];
     double sum = 0;
     for (int part = 0; part < VT_PARTS; part++) {
+        if (part == VT_PART_DRAFT) /* a device works then, on the step's guesses */
+            continue;
         sum += span_s(s->part[part]);
         for (int32_t k = i > NEAR ? i - NEAR : 0; k <= i + NEAR && k < r->n_steps; k++)
             sum -= overlap_s(s->part[part], r->step[k].device);

@@ -35,9 +35,9 @@ enum { MANY_FAULTS = 64, MAX_TOLD = 64 };
 const char *slow_cause_name(slow_cause c)
 {
     static const char *const name[SLOW_CAUSES] = {
-        "chunk",       "recompute", "eviction",   "batch",      "timed",    "off_cpu",
-        "page_faults", "clock",     "kv_grown",   "first_size", "schedule", "prepare",
-        "publish",     "outside",   "other_step", "unknown"};
+        "chunk",       "recompute", "eviction", "batch",      "timed",  "off_cpu",
+        "page_faults", "clock",     "kv_grown", "first_size", "draft",  "schedule",
+        "prepare",     "publish",   "outside",  "other_step", "unknown"};
     return name[c];
 }
 
@@ -202,6 +202,9 @@ static void blame_part(piece *p, int32_t k, int part, int64_t begin, int64_t end
     if (pages > 0)
         blame(p, SLOW_EVICTION, unusual, s->id,
               "%d cached page%s evicted while step %llu was planned", pages, vt_text_s(pages), id);
+    else if (part == VT_PART_DRAFT)
+        blame(p, SLOW_DRAFT, unusual, s->id, "the draft model worked %.2f ms before step %llu", ms,
+              id);
     else if (part == VT_PART_SCHEDULE)
         blame(p, SLOW_SCHEDULE, unusual, s->id, "step %llu was planned for %.2f ms", id, ms);
     else if (part == VT_PART_PREPARE && s->stream && !graph_seen_before(p->r, k))

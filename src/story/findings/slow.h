@@ -17,6 +17,7 @@ typedef enum slow_cause {
     SLOW_CLOCK,      /* the device's clock was lower */
     SLOW_KV_GROWN,   /* memory for more KV pages was mapped */
     SLOW_FIRST_SIZE, /* the first step of its size: a kernel compiled or a graph captured late */
+    SLOW_DRAFT,      /* the draft model guessed for longer than usual */
     SLOW_SCHEDULE, /* the engine's thread planned for longer than usual while the device waited, */
     SLOW_PREPARE,  /* prepared or launched a step, */
     SLOW_PUBLISH,  /* made text of tokens or called back, */

@@ -28,6 +28,7 @@ static const style styles[] = {
     {.key = "title", .joined = true},
     {.key = "machine", .name = 9},
     {.key = "masks", .name = 9},
+    {.key = "drafts", .name = 9},
     {.key = "time", .cells = {28, 48}, .gap = 2},
     {.key = "requests", .lead = 1},
     {.key = "batch", .lead = 1, .name = 16, .cells = {56, 56}, .gap = 2},

@@ -1,0 +1,20 @@
+/* Opening the draft model of --draft MODEL (engine/draft_model.h). */
+#ifndef VT_ENGINE_DRAFT_LOAD_H
+#define VT_ENGINE_DRAFT_LOAD_H
+
+#include "engine/draft.h"
+#include "engine/options.h"
+#include "exec/executor.h"
+#include "model/model.h"
+
+/* True if the option names a model; false for off and lookup. */
+bool vt_draft_is_model(const char *value);
+
+/* Loads the model that option `draft` names and makes a drafter of it for an engine of `target`
+ * whose executor has these limits and `n_threads` threads. It runs where the options say that the
+ * engine runs, on the first GPU of several. VT_ERR_USAGE or VT_ERR_UNSUPPORTED says why a model
+ * cannot draft for this one. */
+vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_limits *limits,
+                        int32_t n_threads, vt_drafter *out, vt_err *err);
+
+#endif

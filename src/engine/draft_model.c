@@ -1,0 +1,328 @@
+/* Drafts by a smaller model (engine/draft_model.h).
+ *
+ * Tried and rejected: ending a draft where the draft model holds its own guess for less likely than
+ * 0.3, 0.5 or 0.7. With SmolLM2 in F32 and its Q4_1 file as the draft the guesses that this left
+ * out mostly held: 52 to 68 tokens/s in place of 78 to 94 (docs/performance.md). */
+#include "engine/draft_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/request.h"
+#include "kv/pool.h"
+#include "model/model.h"
+
+/* The KV of one slot of the engine. It stays when the slot's sequence ends, because the next one
+ * may begin with the same tokens, as the next turn of a chat does. */
+typedef struct draft_slot {
+    int32_t *page; /* [n_pages] */
+    int32_t n_pages;
+    int32_t n_known;   /* tokens whose KV is in the pages: draft_model.token has which */
+    int32_t tenant;    /* whose they are */
+    uint64_t used;     /* the prepare that last used it */
+    int32_t n_wanted;  /* guesses that this prepare is to make; 0: none */
+    int32_t n_guesses; /* made so far, in the sequence's tokens */
+    const vt_seq *seq; /* whom they are for, */
+    int32_t at;        /* and how many tokens it had */
+} draft_slot;
+
+typedef struct draft_model {
+    vt_draft_model_config config;
+    vt_model *model;
+    vt_executor *executor;
+    vt_pool pool;
+    int32_t *token;   /* [n_pages * page_size] the token whose KV a place of a page holds */
+    draft_slot *slot; /* [max_seqs] */
+    uint64_t n_prepares;
+    uint64_t step_id;
+    bool failed;
+    vt_arena arena; /* holds every array here but the pool's */
+    /* The step being made; arrays as in vt_batch. */
+    vt_step step;
+    int32_t *in, *position, *seq_of, *kv_slot, *q_start, *kv_len, *page_start, *page_ids,
+        *row_token;
+    vt_sample_row *row;
+    draft_slot **row_slot; /* [n_rows] whose guess a row makes */
+    int32_t tokens_left;
+} draft_model;
+
+static int32_t page_size(const draft_model *d) { return d->config.limits.page_size; }
+
+/* The place of a slot's token i. */
+static int32_t place_of(const draft_model *d, const draft_slot *k, int32_t i)
+{
+    return k->page[i / page_size(d)] * page_size(d) + i % page_size(d);
+}
+
+/* Gives up all pages from the n-th on, and what they held. */
+static void cut(draft_model *d, draft_slot *k, int32_t n)
+{
+    while (k->n_pages > n)
+        vt_pool_unref(&d->pool, k->page[--k->n_pages]);
+    if (k->n_known > n * page_size(d))
+        k->n_known = n * page_size(d);
+}
+
+/* Keeps what the slot holds of q's tokens but the last, which is computed again for its logits. */
+static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
+{
+    int32_t most = q->n_tokens - 1 < k->n_known ? q->n_tokens - 1 : k->n_known, n = 0;
+    if (k->tenant == q->req->tenant)
+        while (n < most && d->token[place_of(d, k, n)] == q->token[n])
+            n++;
+    k->n_known = n;
+    k->tenant = q->req->tenant;
+}
+
+/* The slot that was not used in this prepare, holds pages, and was used the longest time ago. */
+static draft_slot *idle_slot(const draft_model *d)
+{
+    draft_slot *best = NULL;
+    for (int32_t i = 0; i < d->config.limits.max_seqs; i++) {
+        draft_slot *k = &d->slot[i];
+        if (k->used < d->n_prepares && k->n_pages > 0 && (!best || k->used < best->used))
+            best = k;
+    }
+    return best;
+}
+
+/* Gives a slot pages for n tokens, taking them from idle slots when none are free. */
+static bool take_pages(draft_model *d, draft_slot *k, int32_t n)
+{
+    int32_t want = (n + page_size(d) - 1) / page_size(d);
+    while (k->n_pages < want) {
+        if (vt_pool_take(&d->pool, 1, &k->page[k->n_pages]) == VT_OK) {
+            k->n_pages++;
+            continue;
+        }
+        draft_slot *idle = idle_slot(d);
+        if (!idle)
+            return false;
+        cut(d, idle, 0);
+    }
+    return true;
+}
+
+/* ---- a step of the draft model ---- */
+
+static void begin_step(draft_model *d)
+{
+    vt_batch *b = &d->step.batch;
+    b->n_tokens = b->n_seqs = b->n_decode = b->n_rows = b->n_pages = 0;
+    d->tokens_left = d->config.limits.max_tokens;
+}
+
+/* Adds the next n tokens of a slot to the step, and a row if they are all that q has so far. */
+static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
+{
+    vt_batch *b = &d->step.batch;
+    const vt_seq *q = k->seq;
+    int32_t s = b->n_seqs++, end = k->n_known + n, length = k->at + k->n_guesses;
+    for (int32_t i = k->n_known; i < end; i++) {
+        int32_t t = b->n_tokens++, place = place_of(d, k, i);
+        d->in[t] = d->token[place] = q->token[i];
+        d->position[t] = i;
+        d->seq_of[t] = s;
+        d->kv_slot[t] = place;
+    }
+    int32_t n_pages = (end + page_size(d) - 1) / page_size(d);
+    memcpy(d->page_ids + b->n_pages, k->page, (size_t)n_pages * sizeof *k->page);
+    b->n_pages += n_pages;
+    b->n_decode += n == 1 && b->n_decode == s;
+    d->kv_len[s] = k->n_known = end;
+    d->q_start[s + 1] = b->n_tokens;
+    d->page_start[s + 1] = b->n_pages;
+    d->tokens_left -= n;
+    if (end < length)
+        return;
+    vt_sample_row *row = &d->row[b->n_rows];
+    vt_seq_choose_at(q, length, row);
+    row->n_context = length;
+    row->mask = NULL; /* what is not allowed is dropped when the guesses are taken */
+    row->n_top = -1;
+    if (d->config.vocab < d->config.target_vocab)
+        row->n_bias = 0; /* it may name tokens that the draft model does not have */
+    d->row_slot[b->n_rows] = k;
+    d->row_token[b->n_rows++] = b->n_tokens - 1;
+}
+
+/* Runs the step and takes its guesses in. Returns false if the device failed. */
+static bool run_step(draft_model *d, int64_t *ns)
+{
+    vt_executor *x = d->executor;
+    vt_step_result r;
+    vt_err err = {0};
+    d->step.id = ++d->step_id;
+    if (x->launch(x, &d->step, &err) != VT_OK || x->wait(x, &r, &err) != VT_OK) {
+        vt_notice_tell(&d->config.notice, "the draft model failed, and drafts end: %s",
+                       err.message);
+        d->failed = true;
+        return false;
+    }
+    *ns += r.end_ns - r.begin_ns;
+    for (int32_t i = 0; i < d->step.batch.n_rows; i++) {
+        draft_slot *k = d->row_slot[i];
+        if (r.token[i] >= 0 && r.token[i] < d->config.target_vocab)
+            k->seq->token[k->at + k->n_guesses++] = r.token[i];
+        else
+            k->n_wanted = k->n_guesses;
+    }
+    return true;
+}
+
+/* ---- the drafter ---- */
+
+/* Prepares a slot for a sequence that wants guesses. */
+static void take_ask(draft_model *d, const vt_drafted *ask)
+{
+    vt_seq *q = ask->seq;
+    draft_slot *k = &d->slot[q->slot];
+    k->used = d->n_prepares;
+    k->seq = q;
+    k->at = q->n_tokens;
+    k->n_wanted = k->n_guesses = 0;
+    if (q->n_tokens + ask->n > d->config.limits.max_context)
+        return;
+    for (int32_t i = k->n_known; i < q->n_tokens; i++)
+        if (q->token[i] >= d->config.vocab)
+            return; /* the draft model does not have this token */
+    keep_common(d, k, q);
+    if (take_pages(d, k, q->n_tokens + ask->n))
+        k->n_wanted = ask->n;
+}
+
+/* The first step: what each sequence has that its slot does not hold, sequences with one token
+ * first, as a batch has its decodes. One that has more than fit makes no guess this time. */
+static void add_known(draft_model *d, const vt_drafted *ask, int32_t n, bool single)
+{
+    for (int32_t i = 0; i < n; i++) {
+        draft_slot *k = &d->slot[ask[i].seq->slot];
+        int32_t left = k->at - k->n_known;
+        bool waits = ask[i].seq->n_pending > 0 && left <= d->config.limits.max_tokens;
+        if (k->n_wanted == 0 || (left == 1) != single || waits)
+            continue;
+        if (left > d->tokens_left || ask[i].seq->n_pending > 0)
+            k->n_wanted = 0;
+        left = left < d->tokens_left ? left : d->tokens_left;
+        if (left > 0)
+            add_tokens(d, k, left);
+    }
+}
+
+static int64_t prepare(void *user, const vt_drafted *ask, int32_t n)
+{
+    draft_model *d = user;
+    int64_t ns = 0;
+    if (d->failed)
+        return 0;
+    d->n_prepares++;
+    if (d->executor->pages)
+        vt_pool_resize(&d->pool, d->executor->pages(d->executor, d->pool.n_pages - d->pool.n_free));
+    for (int32_t i = 0; i < n; i++)
+        take_ask(d, &ask[i]);
+    begin_step(d);
+    add_known(d, ask, n, true);
+    add_known(d, ask, n, false);
+    while (d->step.batch.n_tokens > 0 && run_step(d, &ns)) {
+        begin_step(d);
+        for (int32_t i = 0; i < n; i++) {
+            draft_slot *k = &d->slot[ask[i].seq->slot];
+            if (k->n_guesses > 0 && k->n_guesses < k->n_wanted)
+                add_tokens(d, k, 1);
+        }
+    }
+    return ns;
+}
+
+static int32_t draft(void *user, struct vt_seq *q, int32_t *out, int32_t max)
+{
+    const draft_model *d = user;
+    const draft_slot *k = &d->slot[q->slot];
+    if (d->failed || k->seq != q || k->at != q->n_tokens || k->used != d->n_prepares)
+        return 0;
+    if (q->n_pending > 0)
+        return k->n_wanted > 0 ? -1 : 0;
+    (void)out; /* they are there: prepare wrote them behind the sequence's tokens */
+    return k->n_guesses < max ? k->n_guesses : max;
+}
+
+static void free_model(void *user)
+{
+    draft_model *d = user;
+    d->executor->free(d->executor);
+    vt_model_free(d->model);
+    vt_pool_release(&d->pool);
+    vt_arena_release(&d->arena);
+    free(d);
+}
+
+static bool make_step(draft_model *d)
+{
+    const vt_limits *lim = &d->config.limits;
+    size_t tokens = (size_t)lim->max_tokens, seqs = (size_t)lim->max_seqs,
+           pages = (size_t)vt_ceil_div(lim->max_context, lim->page_size) * seqs;
+    vt_arena *a = &d->arena;
+    d->in = vt_arena_alloc(a, tokens, sizeof *d->in);
+    d->position = vt_arena_alloc(a, tokens, sizeof *d->position);
+    d->seq_of = vt_arena_alloc(a, tokens, sizeof *d->seq_of);
+    d->kv_slot = vt_arena_alloc(a, tokens, sizeof *d->kv_slot);
+    d->q_start = vt_arena_alloc(a, seqs + 1, sizeof *d->q_start);
+    d->kv_len = vt_arena_alloc(a, seqs, sizeof *d->kv_len);
+    d->page_start = vt_arena_alloc(a, seqs + 1, sizeof *d->page_start);
+    d->page_ids = vt_arena_alloc(a, pages, sizeof *d->page_ids);
+    d->row_token = vt_arena_alloc(a, seqs, sizeof *d->row_token);
+    d->row = vt_arena_alloc(a, seqs, sizeof *d->row);
+    d->row_slot = vt_arena_alloc(a, seqs, sizeof *d->row_slot);
+    d->step = (vt_step){.rows = d->row,
+                        .batch = {.page_size = lim->page_size,
+                                  .token = d->in,
+                                  .position = d->position,
+                                  .seq_of = d->seq_of,
+                                  .slot = d->kv_slot,
+                                  .q_start = d->q_start,
+                                  .kv_len = d->kv_len,
+                                  .page_start = d->page_start,
+                                  .page_ids = d->page_ids,
+                                  .row_token = d->row_token}};
+    return d->in && d->position && d->seq_of && d->kv_slot && d->q_start && d->kv_len &&
+           d->page_start && d->page_ids && d->row_token && d->row && d->row_slot;
+}
+
+static bool make_slots(draft_model *d)
+{
+    const vt_limits *lim = &d->config.limits;
+    size_t each = (size_t)vt_ceil_div(lim->max_context, lim->page_size);
+    d->slot = vt_arena_alloc(&d->arena, (size_t)lim->max_seqs, sizeof *d->slot);
+    d->token = vt_arena_alloc(&d->arena, (size_t)d->config.n_pages * (size_t)lim->page_size,
+                              sizeof *d->token);
+    int32_t *page = vt_arena_alloc(&d->arena, each * (size_t)lim->max_seqs, sizeof *page);
+    for (int32_t i = 0; d->slot && page && i < lim->max_seqs; i++)
+        d->slot[i].page = page + (size_t)i * each;
+    return d->slot && d->token && page;
+}
+
+vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_executor *x,
+                             vt_drafter *out, vt_err *err)
+{
+    draft_model *d = vt_calloc(1, sizeof *d);
+    if (!d) {
+        x->free(x);
+        vt_model_free(m);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a draft model");
+    }
+    d->config = *c;
+    d->executor = x;
+    d->model = m;
+    vt_arena_init(&d->arena, 0);
+    vt_status status = vt_pool_init(&d->pool, c->n_pages, err);
+    if (status == VT_OK && !(make_slots(d) && make_step(d)))
+        status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a draft model of %d sequences",
+                         c->limits.max_seqs);
+    if (status != VT_OK) {
+        free_model(d);
+        return status;
+    }
+    *out = (vt_drafter){.user = d, .draft = draft, .prepare = prepare, .free = free_model};
+    return VT_OK;
+}

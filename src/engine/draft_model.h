@@ -1,0 +1,41 @@
+/* Drafts by a smaller model with the same vocabulary (--draft MODEL; Leviathan et al., 2023).
+ *
+ * The draft model has an executor and KV pages of its own. For every slot of the engine it knows
+ * the tokens whose KV it holds. Before a plan it is told which sequences want guesses (prepare):
+ *
+ *   what it holds     t0 t1 t2 t3 g0 g1       g1 was wrong: the model chose t5
+ *   the sequence      t0 t1 t2 t3 g0 t5 t6
+ *                                    -----    1. computes what follows the common beginning,
+ *   its guesses                         g0 g1 g2    2. then one token a step, for all sequences
+ *                                                      at once
+ *
+ * A guess is drawn as the sequence's own tokens are: with its temperature, its seed and the token's
+ * position. So where both models agree on the distribution they choose the same token also when
+ * they sample.
+ *
+ * A prompt is computed in chunks of the token budget, one a plan; until then there are no guesses.
+ * While a token of the sequence is pending it cannot be guessed what follows it, so the sequence
+ * waits one step, as one with penalties does.
+ *
+ * A step of the draft model that fails ends its guesses, and nothing else: text goes on without. */
+#ifndef VT_ENGINE_DRAFT_MODEL_H
+#define VT_ENGINE_DRAFT_MODEL_H
+
+#include "base/err.h"
+#include "engine/draft.h"
+#include "exec/executor.h"
+
+typedef struct vt_draft_model_config {
+    vt_limits limits;      /* of its executor; max_seqs is the engine's max-running */
+    int32_t n_pages;       /* of its executor */
+    int32_t vocab;         /* its own */
+    int32_t target_vocab;  /* guesses beyond it end a draft */
+    vt_notice_hook notice; /* told once if its device fails */
+} vt_draft_model_config;
+
+/* Makes a drafter of a model and its executor. The drafter owns both from this call on, also if it
+ * fails; `m` may be NULL. */
+vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_executor *x,
+                             vt_drafter *out, vt_err *err);
+
+#endif

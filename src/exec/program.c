@@ -395,7 +395,7 @@ static void build_calls(builder *b)
         EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
              {.batch = &p->batch,
               .k = b->kv->k + first,
-              .v = b->kv->v + first,
+              .v = b->kv->shape.group[g].v_in_k ? NULL : b->kv->v + first,
               .n_layers = n,
               .first_page = b->kv->first_page});
         first += n;

@@ -178,6 +178,11 @@ static vt_status check_ffn(const vt_model *m, int32_t layer, const gated *f, con
 static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
+    if (l->mixer == VT_BLOCK_MLA)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d, and layer %d of %s attends to latents, which all heads share and "
+                       "ranks do not divide yet; expected 1",
+                       r->n, layer, m->name);
     if (l->mixer != VT_BLOCK_ATTENTION)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "tp is %d, and layer %d of %s has sequence state, which ranks do not divide "

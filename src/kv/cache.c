@@ -67,9 +67,10 @@ void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
     int32_t first = 0;
     for (int32_t g = 0; g < group; g++)
         first += c->shape.group[g].n_layers;
+    int32_t pools = vt_kv_pools(&c->shape.group[group]);
     for (int32_t i = 0; i < c->shape.group[group].n_layers; i++) {
-        c->k[first + i].data = (char *)base + 2 * (size_t)i * stride;
-        c->v[first + i].data = (char *)base + (2 * (size_t)i + 1) * stride;
+        c->k[first + i].data = (char *)base + (size_t)(pools * i) * stride;
+        c->v[first + i].data = (char *)base + (size_t)(pools * (i + 1) - 1) * stride;
     }
 }
 
@@ -83,7 +84,8 @@ static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t page_size,
         if (!vt_mul_size(vt_kv_pool_page_bytes(s, g, page_size), (size_t)n_pages, &bytes[g]))
             return false;
         bytes[g] = vt_round_up(bytes[g], VT_CACHE_LINE);
-        if (!vt_mul_size(bytes[g], 2 * (size_t)s->group[g].n_layers, &all) || all > SIZE_MAX - *sum)
+        size_t pools = (size_t)(vt_kv_pools(&s->group[g]) * s->group[g].n_layers);
+        if (!vt_mul_size(bytes[g], pools, &all) || all > SIZE_MAX - *sum)
             return false;
         *sum += all;
     }
@@ -114,7 +116,7 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t
     char *at = kv.base;
     for (int32_t g = 0; g < shape->n_groups; g++) {
         vt_kv_cache_place(&kv, g, at, pool[g]);
-        at += 2 * (size_t)shape->group[g].n_layers * pool[g];
+        at += (size_t)(vt_kv_pools(&shape->group[g]) * shape->group[g].n_layers) * pool[g];
     }
     *c = kv;
     return VT_OK;

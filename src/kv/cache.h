@@ -2,6 +2,8 @@
  *
  *   pool l:  k[l] = [pages, kv_heads, page_size, head_dim]     v[l] likewise
  *
+ * Where K's rows hold V too, v[l] is k[l].
+ *
  * This is only the memory; kv/pool.h keeps account of which pages are in use. */
 #ifndef VT_KV_CACHE_H
 #define VT_KV_CACHE_H

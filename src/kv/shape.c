@@ -11,9 +11,9 @@ void vt_kv_shape_of(const vt_model *m, vt_dtype dtype, vt_kv_shape *out)
             out->n_state_layers++;
             out->state_bytes = (size_t)l->state_bytes;
         }
-        if (l->mixer != VT_BLOCK_ATTENTION || l->kv_of != i)
+        if (!vt_layer_attends(l) || l->kv_of != i)
             continue;
-        *g = (vt_kv_group){g->n_layers + 1, l->head.kv_heads, l->head.dim};
+        *g = (vt_kv_group){g->n_layers + 1, l->head.kv_heads, l->head.dim, l->head.v_dim > 0};
         if (out->n_groups <= l->kv_group)
             out->n_groups = l->kv_group + 1;
     }
@@ -32,7 +32,7 @@ int32_t vt_kv_pool_of(const vt_model *m, int32_t layer)
     int32_t of = m->layer[layer].kv_of, group = m->layer[of].kv_group, n = 0;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         int32_t g = m->layer[i].kv_group;
-        n += m->layer[i].mixer == VT_BLOCK_ATTENTION && m->layer[i].kv_of == i &&
+        n += vt_layer_attends(&m->layer[i]) && m->layer[i].kv_of == i &&
              (g < group || (g == group && i < of));
     }
     return n;
@@ -48,6 +48,8 @@ int32_t vt_kv_state_of(const vt_model *m, int32_t layer)
 
 size_t vt_kv_slot_bytes(const vt_kv_shape *s) { return (size_t)s->n_state_layers * s->state_bytes; }
 
+int32_t vt_kv_pools(const vt_kv_group *g) { return g->v_in_k ? 1 : 2; }
+
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size)
 {
     const vt_kv_group *g = &s->group[group];
@@ -59,6 +61,7 @@ size_t vt_kv_page_bytes(const vt_kv_shape *s, int32_t page_size)
 {
     size_t bytes = 0;
     for (int32_t g = 0; g < s->n_groups; g++)
-        bytes += 2 * (size_t)s->group[g].n_layers * vt_kv_pool_page_bytes(s, g, page_size);
+        bytes += (size_t)(vt_kv_pools(&s->group[g]) * s->group[g].n_layers) *
+                 vt_kv_pool_page_bytes(s, g, page_size);
     return bytes;
 }

@@ -1,9 +1,9 @@
 /* The shape of a model's KV cache, made once from the model. Caches, sizes and the simulator take
  * it whole.
  *
- * A layer that stores keys and values has a K and a V pool. Layers whose heads are alike are a
- * group, and the pools of a group have one shape. A page of tokens is a page in every pool, so one
- * list of pages serves all groups.
+ * A layer that stores keys and values has a K and a V pool; one of latent attention has a K pool
+ * alone, whose rows hold V too. Layers whose heads are alike are a group, and the pools of a group
+ * have one shape. A page of tokens is a page in every pool, so one list of pages serves all groups.
  *
  * A layer with sequence state has state slots in place of pools: one number of bytes for a
  * sequence, however long it is. A slot is a slot in every such layer. */
@@ -14,6 +14,7 @@
 
 typedef struct vt_kv_group {
     int32_t n_layers, kv_heads, head_dim;
+    bool v_in_k; /* K's rows hold V too: there are no V pools */
 } vt_kv_group;
 
 typedef struct vt_kv_shape {
@@ -33,7 +34,9 @@ int32_t vt_kv_pool_of(const vt_model *m, int32_t layer);
 int32_t vt_kv_state_of(const vt_model *m, int32_t layer);
 /* Returns the bytes of one state slot in all layers; 0: the model has no sequence state. */
 size_t vt_kv_slot_bytes(const vt_kv_shape *s);
-/* Returns the bytes of one page of K, or of V, in a layer of the group. */
+/* Returns the number of the pools of one of the group's layers: 2, or 1. */
+int32_t vt_kv_pools(const vt_kv_group *g);
+/* Returns the bytes of one page in one pool of the group. */
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size);
 /* Returns the bytes of one page's K and V in all layers. */
 size_t vt_kv_page_bytes(const vt_kv_shape *s, int32_t page_size);

@@ -128,7 +128,8 @@ static vt_status check_layer(const vt_model *m, int32_t i, vt_err *err)
     if (h->dim % 2 != 0)
         return vt_fail(err, VT_ERR_MODEL, "%s: the head dimension %d is odd", m->path, h->dim);
     of = &m->layer[l->kv_of];
-    if (of->kv_of != l->kv_of || of->head.kv_heads != h->kv_heads || of->head.dim != h->dim)
+    if (of->kv_of != l->kv_of || of->head.kv_heads != h->kv_heads || of->head.dim != h->dim ||
+        of->head.v_dim != h->v_dim)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: layer %d cannot read the keys and values of layer %d: that has none of "
                        "its own, or of another shape",

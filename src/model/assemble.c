@@ -98,6 +98,20 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return h ? 2 * (int64_t)h->heads * h->dim : 0;
     case VT_DIM_SHARED_FFN:
         return a->shared_ffn;
+    case VT_DIM_MLA_Q:
+        return h ? (int64_t)h->heads * (a->mla.nope + a->mla.rope) : 0;
+    case VT_DIM_MLA_Q_RANK:
+        return a->mla.q_rank;
+    case VT_DIM_MLA_RANK:
+        return a->mla.kv_rank;
+    case VT_DIM_MLA_ROW:
+        return a->mla.kv_rank + a->mla.rope;
+    case VT_DIM_MLA_NOPE:
+        return a->mla.nope;
+    case VT_DIM_MLA_V:
+        return a->mla.v;
+    case VT_DIM_MLA_O:
+        return h ? (int64_t)h->heads * a->mla.v : 0;
     case VT_DIM_DELTA_QKV:
         return delta_channels(&a->delta);
     case VT_DIM_DELTA_V:
@@ -336,6 +350,9 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
     if (r->kv && l->kv_of != layer)
         return false;
     if ((is_per_layer(role) && m->arch.per_layer == 0) || (role == VT_ROLE_V && l->head.v_of_k))
+        return false;
+    if (role >= VT_ROLE_MLA_Q && role <= VT_ROLE_MLA_Q_B &&
+        (role == VT_ROLE_MLA_Q) != (m->arch.mla.q_rank == 0))
         return false;
     return need != VT_NEED_BY_FAMILY && here && (!r->norm || l->norms & r->norm);
 }
@@ -631,7 +648,9 @@ static vt_status group_layers(vt_model *m, vt_err *err)
     int16_t n = 0, g;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         const vt_heads *h = &m->layer[i].head;
-        for (g = 0; g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim); g++)
+        for (g = 0; g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim ||
+                              group[g]->v_dim != h->v_dim);
+             g++)
             ;
         if (g == VT_KV_GROUPS)
             return vt_fail(err, VT_ERR_UNSUPPORTED,

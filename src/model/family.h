@@ -95,6 +95,7 @@ typedef struct vt_family_shape {
      * layer has; whether layers that share have feed-forwards twice as wide */
     int32_t full_dim, full_kv_heads, kv_shared, per_layer;
     bool wide_shared;
+    vt_mla mla; /* kv_rank 0: none */
 } vt_family_shape;
 
 struct vt_family {
@@ -117,6 +118,7 @@ struct vt_family {
     const char *hf_experts, *hf_projection[3];
     bool mlp;                      /* the feed-forward has no gate */
     bool layer_norm;               /* vt_arch.layer_norm */
+    bool latent;                   /* attention is to latents (model/latent.h) */
     bool no_rope;                  /* q and k are not rotated */
     bool encoder;                  /* every token sees all of its sequence; there is no head */
     const char *hf_layer;          /* in place of "model.layers." */

@@ -18,6 +18,7 @@
 #include "base/team.h"
 #include "model/assemble.h"
 #include "model/family.h"
+#include "model/latent.h"
 #include "model/load.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -74,12 +75,15 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->act_limit = s->act_limit;
     a->delta = s->delta;
     a->out_gate = s->out_gate;
+    a->mla = s->mla;
 }
 
 /* Makes the layers, of which those that do not attend keep a state. */
 static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
 {
     TRY(model_make_layers(m, err));
+    if (s->mla.kv_rank > 0)
+        TRY(model_attend_latents(m, err));
     for (int32_t i = 0; i < s->first_dense; i++)
         m->layer[i].ffn = VT_BLOCK_FFN;
     for (int32_t i = 0; s->window_period > 0 && i < s->n_layers; i++)

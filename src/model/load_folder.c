@@ -30,6 +30,7 @@
 #include "model/assemble.h"
 #include "model/family.h"
 #include "model/hf_config.h"
+#include "model/latent.h"
 #include "model/transposed.h"
 #include "model/pooled.h"
 #include "text/template/template.h"
@@ -402,11 +403,47 @@ static vt_status turn_experts(loader *l, int32_t layer)
     return turn_biases(l, layer);
 }
 
-static vt_status stack_all_experts(loader *l)
+/* ---- latent attention ---- */
+
+/* Marks a layer's tensor kv_b, or its scale, as taken. Returns NULL where the files have none. */
+static const vt_tensor *kv_b_tensor(loader *l, int32_t layer, const char *suffix,
+                                    char name[EXPERT_NAME])
+{
+    snprintf(name, EXPERT_NAME, "model.layers.%d.self_attn.kv_b_proj.weight%s", layer, suffix);
+    int64_t i = find_in_files(l->src, name);
+    if (i >= 0)
+        l->src->absorbed[i] = 1;
+    return i < 0 ? NULL : l->src->set->tensor[i];
+}
+
+static vt_status take_kv_b(loader *l, int32_t layer)
+{
+    char name[EXPERT_NAME], of_scale[EXPERT_NAME];
+    const vt_tensor *w = kv_b_tensor(l, layer, "", name), *scale = NULL;
+    vt_tensor half[2];
+    if (!w)
+        return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
+    if (w->dtype == VT_FP8_E4M3)
+        scale = kv_b_tensor(l, layer, "_scale_inv", of_scale);
+    if (w->dtype == VT_FP8_E4M3 && !scale)
+        scale = kv_b_tensor(l, layer, "_scale", of_scale);
+    if (scale && w->rank == 2)
+        TRY(model_check_scale(l->m, w, of_scale, scale, l->err));
+    TRY(model_split_kv_b(l->m, w, scale, &half[0], &half[1], l->err));
+    for (int k = 0; k < 2; k++) {
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%c_b_proj.weight", layer, "kv"[k]);
+        TRY(add_tensor(l, name, half[k]));
+    }
+    return VT_OK;
+}
+
+/* Makes the tensors that the files hold in other forms. */
+static vt_status make_tensors(loader *l)
 {
     folder_source *s = l->src;
     const vt_arch *a = &l->m->arch;
-    size_t most = a->n_experts ? 6 * (size_t)a->n_layers : 0; /* matrices and their scales */
+    size_t most = (a->n_experts ? 6 * (size_t)a->n_layers : 0) + /* matrices and their scales */
+                  (a->mla.kv_rank ? 2 * (size_t)a->n_layers : 0);
     s->stacked = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked);
     s->stacked_index = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked_index);
     s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->set->n_tensors, 1);
@@ -422,6 +459,9 @@ static vt_status stack_all_experts(loader *l)
             if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
                 TRY(stack_experts(l, i, p));
     }
+    for (int32_t i = 0; i < a->n_layers; i++)
+        if (l->m->layer[i].mixer == VT_BLOCK_MLA)
+            TRY(take_kv_b(l, i));
     name_index_sort(s->stacked_index, (size_t)s->n_stacked);
     return VT_OK;
 }
@@ -521,7 +561,7 @@ static vt_status load_weights(loader *l)
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     TRY(arch_check(l->m, l->err));
-    TRY(stack_all_experts(l));
+    TRY(make_tensors(l));
     weight_source src = {.hf_names = true,
                          .headless = !*l->src->prefix,
                          .file = l->src,

@@ -242,7 +242,7 @@ static vt_status read_heads(gguf_reader *r)
     TRY(gguf_read_i32(r, "attention.key_length", false, &a->head_dim));
     value_length = a->head_dim;
     TRY(gguf_read_i32(r, "attention.value_length", false, &value_length));
-    if (value_length != a->head_dim)
+    if (value_length != a->head_dim && !r->family->latent)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
                        "%s: keys of %d and values of %d dimensions; only equal ones are "
                        "supported",

@@ -51,6 +51,16 @@ typedef struct vt_rope_params {
     double temper;
 } vt_rope_params;
 
+/* Multi-head latent attention (exec/blocks/mla.c): sizes of the vectors that it makes keys, values
+ * and queries from. A head's q and k have `nope` dimensions that are not rotated and then `rope`
+ * that are; the latter of k are one vector for all heads. */
+typedef struct vt_mla {
+    int32_t q_rank;  /* of q's latent; 0: q is made from the hidden state itself */
+    int32_t kv_rank; /* of the latent of k and v; 0: no layer has such attention */
+    int32_t nope, rope, v;
+    float norm_eps; /* of the norms of latents */
+} vt_mla;
+
 /* Layers of linear attention (ops/gated_delta/gated_delta.h). */
 typedef struct vt_delta {
     int32_t k_heads, v_heads, k_dim, v_dim;
@@ -86,6 +96,7 @@ typedef struct vt_arch {
     int32_t expert_groups, expert_groups_used;
     float route_scale;
     int32_t conv_taps; /* of layers that mix tokens by a short convolution; 0: none does */
+    vt_mla mla;        /* kv_rank 0: no layer attends to latents */
     vt_delta delta;    /* k_heads 0: no layer has a delta rule */
     bool out_gate;     /* attention's output has a gate, whose numbers come out of q's projection */
     bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
@@ -130,6 +141,7 @@ typedef struct vt_heads {
     int32_t window;   /* tokens that a token sees, counting itself; 0: all before it */
     int8_t rope;      /* which of the model's ropes; -1: q and k are not rotated */
     int32_t after;    /* tokens behind it that a token sees: 0, or up to INT32_MAX (all) */
+    int32_t v_dim;    /* K's rows hold V too, as their last v_dim values; 0: they do not */
     bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
     bool v_of_k;      /* v is k as it is projected: there is no projection of v */
 } vt_heads;
@@ -184,12 +196,22 @@ struct vt_model {
     void *source; /* the open file(s), private to the loader */
 };
 
-/* Returns the element type that stands for those of the model's matrices: that of the first q. */
+/* Returns true if the layer stores keys and values in the cache, or reads another's. */
+static inline bool vt_layer_attends(const vt_layer *l)
+{
+    return l->mixer == VT_BLOCK_ATTENTION || l->mixer == VT_BLOCK_MLA;
+}
+
+/* Returns the element type that stands for those of the model's matrices: that of the first q, or
+ * of what the first latent is made with. */
 static inline vt_dtype vt_model_dtype(const vt_model *m)
 {
-    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++)
-        if (m->layer[i].weight[VT_ROLE_Q])
-            return m->layer[i].weight[VT_ROLE_Q]->dtype;
+    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++) {
+        const vt_tensor *const *w = m->layer[i].weight;
+        const vt_tensor *first = w[VT_ROLE_Q] ? w[VT_ROLE_Q] : w[VT_ROLE_MLA_KV_A];
+        if (first)
+            return first->dtype;
+    }
     return VT_F32;
 }
 

@@ -11,6 +11,7 @@
 #define EXPERTS VT_BLOCK_EXPERTS
 #define CONV VT_BLOCK_CONV
 #define DELTA VT_BLOCK_DELTA
+#define MLA VT_BLOCK_MLA
 #define MATRIX VT_KIND_MATRIX
 #define VECTOR VT_KIND_VECTOR
 #define MAY .need = VT_NEED_NOT
@@ -58,6 +59,24 @@ const vt_role_row vt_roles[VT_ROLES] = {
         {VT_DIM_HEAD}, ATTENTION, FAMILY, KV},
     [VT_ROLE_SINKS] = {"sinks", VECTOR, "attn_sinks.weight", "self_attn.sinks",
         {VT_DIM_HEADS}, ATTENTION, FAMILY},
+    [VT_ROLE_MLA_Q] = {"q", MATRIX, "attn_q.weight", "self_attn.q_proj.weight",
+        {VT_DIM_MLA_Q, HIDDEN}, MLA},
+    [VT_ROLE_MLA_Q_A] = {"q_a", MATRIX, "attn_q_a.weight", "self_attn.q_a_proj.weight",
+        {VT_DIM_MLA_Q_RANK, HIDDEN}, MLA},
+    [VT_ROLE_MLA_Q_A_NORM] = {"q_a_norm", VECTOR, "attn_q_a_norm.weight",
+        "self_attn.q_a_layernorm.weight", {VT_DIM_MLA_Q_RANK}, MLA},
+    [VT_ROLE_MLA_Q_B] = {"q_b", MATRIX, "attn_q_b.weight", "self_attn.q_b_proj.weight",
+        {VT_DIM_MLA_Q, VT_DIM_MLA_Q_RANK}, MLA},
+    [VT_ROLE_MLA_KV_A] = {"kv_a", MATRIX, "attn_kv_a_mqa.weight",
+        "self_attn.kv_a_proj_with_mqa.weight", {VT_DIM_MLA_ROW, HIDDEN}, MLA},
+    [VT_ROLE_MLA_KV_A_NORM] = {"kv_a_norm", VECTOR, "attn_kv_a_norm.weight",
+        "self_attn.kv_a_layernorm.weight", {VT_DIM_MLA_RANK}, MLA},
+    [VT_ROLE_MLA_K_B] = {"k_b", VT_KIND_EXPERTS, "attn_k_b.weight", "self_attn.k_b_proj.weight",
+        {VT_DIM_HEADS, VT_DIM_MLA_RANK, VT_DIM_MLA_NOPE}, MLA},
+    [VT_ROLE_MLA_V_B] = {"v_b", VT_KIND_EXPERTS, "attn_v_b.weight", "self_attn.v_b_proj.weight",
+        {VT_DIM_HEADS, VT_DIM_MLA_V, VT_DIM_MLA_RANK}, MLA},
+    [VT_ROLE_MLA_O] = {"o", MATRIX, "attn_output.weight", "self_attn.o_proj.weight",
+        {HIDDEN, VT_DIM_MLA_O}, MLA},
     [VT_ROLE_CONV_IN] = {"conv_in", MATRIX, "shortconv.in_proj.weight", "conv.in_proj.weight",
         {VT_DIM_CONV_IN, HIDDEN}, CONV},
     [VT_ROLE_CONV_TAPS] = {"conv", VT_KIND_ROUTER, "shortconv.conv.weight", "conv.conv.weight",

@@ -10,7 +10,7 @@
 /* How a weight is used, which decides its form on a device. */
 typedef enum vt_weight_kind {
     VT_KIND_MATRIX,  /* the weight of a linear op */
-    VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
+    VT_KIND_EXPERTS, /* one matrix for each expert, or head: parts are [experts, rows, cols] */
     VT_KIND_EMBED,   /* a table whose rows are looked up */
     VT_KIND_ROUTER,  /* a matrix that stays in a float type: a router's, a convolution's, of
                         positions */
@@ -26,6 +26,7 @@ typedef enum vt_block_kind {
     VT_BLOCK_MLP,     /* dense, without a gate */
     VT_BLOCK_EXPERTS, /* a router and gated experts */
     VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
+    VT_BLOCK_MLA,     /* attention to latents of keys and values */
     VT_BLOCK_DELTA,   /* linear attention by the gated delta rule: likewise */
     VT_BLOCKS
 } vt_block_kind;
@@ -53,6 +54,15 @@ typedef enum vt_dim {
     VT_DIM_TAPS,    /* of a short convolution */
     VT_DIM_Q_GATED, /* q and a gate of as many numbers */
     VT_DIM_SHARED_FFN,
+    /* of latent attention: all heads' q, q's latent, the latent of k and v, a row of the cache, a
+     * head's dimensions without rope, a head's v, all heads' v */
+    VT_DIM_MLA_Q,
+    VT_DIM_MLA_Q_RANK,
+    VT_DIM_MLA_RANK,
+    VT_DIM_MLA_ROW,
+    VT_DIM_MLA_NOPE,
+    VT_DIM_MLA_V,
+    VT_DIM_MLA_O,
     /* of a delta rule: q, k and v together; v; its heads; one of them */
     VT_DIM_DELTA_QKV,
     VT_DIM_DELTA_V,
@@ -91,6 +101,15 @@ typedef enum vt_role {
     VT_ROLE_Q_NORM,
     VT_ROLE_K_NORM,
     VT_ROLE_SINKS,
+    VT_ROLE_MLA_Q, /* without a latent of q; with one: the next three */
+    VT_ROLE_MLA_Q_A,
+    VT_ROLE_MLA_Q_A_NORM,
+    VT_ROLE_MLA_Q_B,
+    VT_ROLE_MLA_KV_A,
+    VT_ROLE_MLA_KV_A_NORM,
+    VT_ROLE_MLA_K_B, /* each head's, which makes its q fit latents; and its v of a latent */
+    VT_ROLE_MLA_V_B,
+    VT_ROLE_MLA_O,
     VT_ROLE_CONV_IN,
     VT_ROLE_CONV_TAPS,
     VT_ROLE_CONV_OUT,

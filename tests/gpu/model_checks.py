@@ -15,7 +15,7 @@ PERPLEXITY = 0.01   # relative
 # After these ids the router's second and third best logits are 0.045 apart in the last layer (fp32): bf16 activations
 # may take the other expert, which changes the answer. That position is not compared.
 ROUTER_TIE = ("qwen3moe-norm-mixed", (11, 54, 20, 58))
-CPU_ALONE = ("gpt-oss", "gemma4")  # models that a GPU refuses by name
+CPU_ALONE = ("gpt-oss", "gemma4", "deepseek", "glm4moelite")  # models that a GPU refuses by name
 
 
 # ---- greedy text ----

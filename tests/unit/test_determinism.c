@@ -43,6 +43,7 @@ static const model_case models[] = {
     {"qwen3-fp8", 1},
     {"gpt-oss-sinks", 1},
     {"glm4moe-groups", 1},
+    {"deepseekv3-groups", 1}, /* latents: one pool a layer */
     {"exaone4-windows-nope", 1},
     {"ministral3-temper", 1},
     {"mixed", 1},             /* two groups of K and V: common/tiny_model.h */

@@ -364,6 +364,24 @@ static void test_logits_of_sigmoid_routers_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Latent attention: q with a latent and without, YaRN's factor of scores, heads whose v is longer
+ * than their k, an epsilon of their own for norms of latents, FP8 whose blocks of scales do not end
+ * where heads do. */
+static void test_logits_of_latent_attention_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("deepseekv2-latents"),
+        {"deepseekv2-latents-BF16.gguf", "deepseekv2-latents/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("deepseekv3-groups"),
+        {"deepseekv3-groups-BF16.gguf", "deepseekv3-groups/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("deepseekv3-fp8"),
+        FOLDER("glm4moelite-latents"),
+        {"glm4moelite-latents-BF16.gguf", "glm4moelite-latents/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The same weights through the other format: permuted q and k, folded norms, tables of
  * frequencies. */
 static void test_logits_of_gguf_twins_equal_transformers(void **state)
@@ -398,6 +416,7 @@ static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
         {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_F16, 0, 0},
         {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},
         {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_F16, 0, 0},
+        {"deepseekv2-latents", "deepseekv2-latents/golden.bin", false, VT_F16, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -465,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_sigmoid_routers_equal_transformers),
+        cmocka_unit_test(test_logits_of_latent_attention_equal_transformers),
         cmocka_unit_test(test_logits_of_gguf_twins_equal_transformers),
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),

@@ -18,6 +18,7 @@
 #include "exec/executor.h"
 #include "kv/cache.h"
 #include "model/assemble.h"
+#include "model/load.h"
 
 enum { N = 60, PAGE = 4, PAGES = N / PAGE, COLS = 512 };
 
@@ -296,6 +297,14 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
     vt_model_free(m);
 }
 
+static void expect_group(const vt_kv_group *got, vt_kv_group want)
+{
+    assert_int_equal(got->n_layers, want.n_layers);
+    assert_int_equal(got->kv_heads, want.kv_heads);
+    assert_int_equal(got->head_dim, want.head_dim);
+    assert_int_equal(got->v_in_k, want.v_in_k);
+}
+
 /* Layers 0 and 2, and 1, 3 and 4, are groups; 2 and 4 store nothing. */
 static void test_kv_shape_of_mixed_layers_has_two_groups(void **state)
 {
@@ -305,11 +314,63 @@ static void test_kv_shape_of_mixed_layers_has_two_groups(void **state)
     vt_kv_shape s;
     vt_kv_shape_of(m, VT_F16, &s);
     assert_int_equal(s.n_groups, 2);
-    assert_memory_equal(&s.group[0], (&(vt_kv_group){1, 2, 64}), sizeof s.group[0]);
-    assert_memory_equal(&s.group[1], (&(vt_kv_group){2, 4, 32}), sizeof s.group[1]);
+    expect_group(&s.group[0], (vt_kv_group){1, 2, 64, false});
+    expect_group(&s.group[1], (vt_kv_group){2, 4, 32, false});
     for (int32_t i = 0; i < 5; i++)
         assert_int_equal(vt_kv_pool_of(m, i), pool[i]);
     assert_int_equal(vt_kv_page_bytes(&s, 16), 3 * 2 * 128 * 16 * 2);
+    vt_model_free(m);
+}
+
+/* Latent attention has one pool a layer; V lies in K's rows: 6 numbers with rope, 18 of V. */
+static void test_kv_shape_of_latents_has_one_pool_for_a_layer(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    vt_kv_shape s;
+    vt_kv_cache c;
+    if (vt_model_load("tests/golden/models/deepseekv3-groups", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    int32_t layers = m->arch.n_layers, each = 6 + 18;
+    vt_kv_shape_of(m, VT_F16, &s);
+    assert_int_equal(s.n_groups, 1);
+    expect_group(&s.group[0], (vt_kv_group){layers, 1, each, true});
+    assert_int_equal(vt_kv_page_bytes(&s, PAGE), layers * each * PAGE * 2);
+    assert_int_equal(vt_kv_cache_init_cpu(&c, &s, PAGES, PAGE, &err), VT_OK);
+    for (int32_t i = 0; i < layers; i++) {
+        assert_int_equal(vt_kv_pool_of(m, i), i);
+        assert_ptr_equal(c.v[i].data, c.k[i].data);
+        assert_true(i == 0 || c.k[i].data != c.k[i - 1].data);
+    }
+    vt_kv_cache_release(&c);
+    vt_model_free(m);
+}
+
+/* A cache of FP8 has scales of K and of V, and a latent is both. */
+static void test_latents_when_the_cache_is_fp8_then_refused_by_name(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_executor *x = NULL;
+    vt_err err = {0};
+    if (vt_model_load("tests/golden/models/deepseekv3-groups", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_executor_config config = {.limits = {.max_tokens = N,
+                                            .max_seqs = 1,
+                                            .max_rows = N,
+                                            .max_context = N,
+                                            .page_size = PAGE,
+                                            .n_workers = 1},
+                                 .n_pages = PAGES,
+                                 .n_pool_slots = 1,
+                                 .kv_dtype = VT_FP8_E4M3,
+                                 .n_threads = 1};
+    assert_int_equal(vt_executor_cpu_new(m, &config, &x, &err), VT_ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "deepseekv3-groups: layer 0 attends to latents (MLA), which a KV cache of "
+                        "FP8 does not hold; kv-dtype can be f16, bf16 or f32");
+    assert_null(x);
     vt_model_free(m);
 }
 
@@ -344,6 +405,8 @@ int main(void)
         cmocka_unit_test(test_logits_of_mixed_layers_equal_a_plain_reference),
         cmocka_unit_test(test_hidden_states_equal_a_plain_reference),
         cmocka_unit_test(test_kv_shape_of_mixed_layers_has_two_groups),
+        cmocka_unit_test(test_kv_shape_of_latents_has_one_pool_for_a_layer),
+        cmocka_unit_test(test_latents_when_the_cache_is_fp8_then_refused_by_name),
         cmocka_unit_test(test_layers_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests_name("heads", tests, NULL, NULL);

@@ -259,6 +259,53 @@ static void test_config_of_gemma4_says_what_each_layer_has(void **state)
                    "\"layer_types\"");
 }
 
+/* Keys of latent attention are read, or refused by name where they ask for something else. */
+static void test_config_of_latents_is_read_or_its_key_is_named(void **state)
+{
+    (void)state;
+#define LATENT(type, more)                                                                     \
+    "{" SHAPE "\"model_type\": \"" type "\", \"num_hidden_layers\": 4, \"n_routed_experts\": " \
+    "8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"kv_lora_rank\": 24, "      \
+    "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 10" more "}"
+#define V3(more) LATENT("deepseek_v3", more)
+#define V2(more) LATENT("deepseek_v2", more)
+    vt_model *m = read_config(V3(", \"q_lora_rank\": 20"));
+    assert_int_equal(m->arch.mla.q_rank, 20);
+    assert_int_equal(m->layer[0].mixer, VT_BLOCK_MLA);
+    assert_int_equal(m->layer[0].head.dim, 24 + 4);
+    assert_int_equal(m->layer[0].head.v_dim, 24);
+    assert_int_equal(m->layer[0].head.kv_heads, 1);
+    assert_int_equal(m->layer[2].ffn, VT_BLOCK_FFN); /* 3 dense layers unless the file says more */
+    assert_int_equal(m->layer[3].ffn, VT_BLOCK_EXPERTS);
+    assert_int_equal(m->arch.rope[0].dims, 4);
+    assert_float_equal(m->arch.attn_scale, 1 / sqrt(10), 1e-6);
+    assert_true(m->arch.route_sigmoid && m->arch.norm_topk);
+    vt_model_free(m);
+    m = read_config(V2(", \"q_lora_rank\": null, \"n_group\": 1, \"topk_group\": 1"));
+    assert_int_equal(m->arch.mla.q_rank, 0);
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_EXPERTS);
+    assert_true(!m->arch.route_sigmoid && !m->arch.norm_topk);
+    vt_model_free(m);
+    m = read_config(LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"dense\", \"dense\", "
+                                            "\"sparse\", \"sparse\"]"));
+    assert_int_equal(m->layer[1].ffn, VT_BLOCK_FFN);
+    assert_int_equal(m->layer[2].ffn, VT_BLOCK_EXPERTS);
+    vt_model_free(m);
+    expect_refused(V3(", \"attention_bias\": true"), "\"attention_bias\" is not supported");
+    expect_refused(V3(", \"topk_method\": \"greedy\""), "\"topk_method\" is greedy");
+    expect_refused(V3(", \"scoring_func\": \"softmax\""), "\"scoring_func\" is softmax");
+    expect_refused(V3(", \"moe_layer_freq\": 2"), "\"moe_layer_freq\" is 2");
+    expect_refused(V3(", \"q_lora_rank\": -1"), "(q_lora_rank) is -1");
+    expect_refused(V2(", \"topk_method\": \"group_limited_greedy\""),
+                   "\"topk_method\" is group_limited_greedy");
+    expect_refused(V2(", \"norm_topk_prob\": true"), "\"norm_topk_prob\" is true");
+    expect_refused(LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"sparse\", \"dense\", "
+                                           "\"sparse\", \"sparse\"]"),
+                   "\"mlp_layer_types\" is no list of 4");
+    expect_refused("{" SHAPE "\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 4}",
+                   "kv_lora_rank");
+}
+
 /* Factors that would make every logit infinite or zero are refused with their key. */
 static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
 {
@@ -284,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_gemma4_says_what_each_layer_has),
+        cmocka_unit_test(test_config_of_latents_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
 #include "ops/gelu/gelu.h"
+#include "ops/head_linear/head_linear.h"
 #include "ops/layernorm/layernorm.h"
 #include "ops/logit_cap/logit_cap.h"
 #include "ops/add_position/add_position.h"
@@ -113,6 +114,49 @@ static void test_attention_to_both_sides_costs_whole_squares(void **state)
     a.after = 1;
     c = attention_prefill_op.cost(&a, NULL); /* 2 at either end, 3 inside */
     assert_int_equal(c.flops.fp32, 4 * (2 + 3 + 2 + 2 + 3 * 3 + 2) * 2 * 16);
+}
+
+/* A decode of 100 positions whose rows of 40 numbers hold V in their last 32, and the products of 3
+ * heads with it: 5 tokens, 16 inputs and 8 that are copied, 32 outputs. */
+static void test_latent_attention_costs(void **state)
+{
+    (void)state;
+    const int32_t position[] = {99}, q_start[] = {0, 1};
+    vt_batch b = {.n_tokens = 1,
+                  .n_seqs = 1,
+                  .n_decode = 1,
+                  .page_size = 16,
+                  .position = position,
+                  .q_start = q_start};
+    vt_tensor q = vt_tensor_2d(NULL, VT_F32, 1, 3 * 40), o = vt_tensor_2d(NULL, VT_F32, 1, 3 * 32);
+    vt_tensor pool = {.dtype = VT_F16, .rank = 4, .dim = {9, 1, 16, 40}, .row_stride = 40};
+    attention_args a = {.batch = &b,
+                        .q = &q,
+                        .k_pool = &pool,
+                        .v_pool = &pool,
+                        .o = &o,
+                        .heads = 3,
+                        .kv_heads = 1,
+                        .head_dim = 40,
+                        .v_dim = 32};
+    vt_cost c = attention_decode_op.cost(&a, NULL);
+    assert_int_equal(c.read.kv, 100 * 40 * 2); /* once: V is there already */
+    assert_int_equal(c.write.activations, 3 * 32 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 100 * 3 * (40 + 32));
+    vt_tensor latent = vt_tensor_2d(NULL, VT_F32, 1, 40);
+    c = kv_store_op.cost(&(kv_store_args){.batch = &b, .k = &latent, .k_pool = &pool}, NULL);
+    assert_int_equal(c.read.activations, 40 * 4 + 4);
+    assert_int_equal(c.write.kv, 40 * 2);
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 3 * (16 + 8)),
+              y = vt_tensor_2d(NULL, VT_F32, 5, 3 * (8 + 32)),
+              m = vt_tensor_2d(NULL, VT_BF16, 32, 16);
+    vt_weight w = {.part = {&m}, .n_parts = 1, .rows = 32, .cols = 16, .dtype = VT_BF16};
+    c = head_linear_op.cost(&(head_linear_args){.x = &x, .w = &w, .y = &y, .heads = 3, .rest = 8},
+                            NULL);
+    assert_int_equal(c.read.weights, 3 * 32 * 16 * 2);
+    assert_int_equal(c.read.activations, 5 * 3 * 24 * 4);
+    assert_int_equal(c.write.activations, 5 * 3 * 40 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 5 * 3 * 32 * 16);
 }
 
 static void test_rmsnorm_cost_of_two_rows(void **state)
@@ -515,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_encoder_ops_cost),
         cmocka_unit_test(test_norms_of_parts_and_capped_logits_cost),
         cmocka_unit_test(test_attention_to_both_sides_costs_whole_squares),
+        cmocka_unit_test(test_latent_attention_costs),
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_all_reduce_cost_of_four_ranks),
         cmocka_unit_test(test_gate_costs_of_two_tokens),

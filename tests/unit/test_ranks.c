@@ -281,6 +281,8 @@ static void test_ranks_when_layers_have_more_than_blocks_then_refused_by_name(vo
     static const char *const cases[][2] = {
         {"tests/golden/models/gemma4-per-layer", "normalised values"},
         {"tests/golden/models/gemma4-experts", "normalised values"},
+        {"tests/golden/models/deepseekv3-groups", "attends to latents"},
+        {"tests/golden/models/glm4moelite-latents", "attends to latents"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vt_err err = {0};

@@ -81,8 +81,12 @@ static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope[0].scaling));
     row(b, term, "shape", "%d layers, hidden %d, feed-forward %d", a->n_layers, a->hidden, a->ffn);
-    row(b, term, "attention", "%d heads of %d, %d KV heads", a->n_heads, a->head_dim,
-        a->n_kv_heads);
+    if (a->mla.kv_rank > 0)
+        row(b, term, "attention", "%d heads of %d, %d of them rotated, to latents of %d",
+            a->n_heads, a->head_dim, a->mla.rope, a->mla.kv_rank);
+    else
+        row(b, term, "attention", "%d heads of %d, %d KV heads", a->n_heads, a->head_dim,
+            a->n_kv_heads);
     int32_t windowed = 0;
     for (int32_t i = 0; m->layer && i < a->n_layers; i++)
         windowed += m->layer[i].head.window > 0;

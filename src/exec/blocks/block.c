@@ -4,9 +4,13 @@
 #include "base/err.h"
 
 const vt_block *const vt_blocks[VT_BLOCKS] = {
-    [VT_BLOCK_ATTENTION] = &vt_block_attention, [VT_BLOCK_FFN] = &vt_block_ffn,
-    [VT_BLOCK_EXPERTS] = &vt_block_experts,     [VT_BLOCK_CONV] = &vt_block_conv,
-    [VT_BLOCK_DELTA] = &vt_block_delta,         [VT_BLOCK_MLP] = &vt_block_mlp,
+    [VT_BLOCK_ATTENTION] = &vt_block_attention,
+    [VT_BLOCK_FFN] = &vt_block_ffn,
+    [VT_BLOCK_EXPERTS] = &vt_block_experts,
+    [VT_BLOCK_CONV] = &vt_block_conv,
+    [VT_BLOCK_DELTA] = &vt_block_delta,
+    [VT_BLOCK_MLP] = &vt_block_mlp,
+    [VT_BLOCK_MLA] = &vt_block_mla,
 };
 
 vt_status vt_block_check_scale(const vt_layout *l, int32_t layer, vt_role bias, vt_err *err)

@@ -47,6 +47,8 @@ const report_kernel report_kernels[] = {
            "attention/attention", "attention", "flashinfer 03", NVRTC,
            "attention backends: flashinfer, fa3, " TRITON, "attention backends: fa, fi",
            "BatchDecodeWithPagedKVCacheWrapper"),
+    OWN(head_linear, NULL, "mini-sglang 01", "CPU", "torch.bmm with absorbed kv_b_proj", NULL,
+        NULL),
     OWN(short_conv, "short_conv/short_conv.cu", "mini-sglang 01", NVRTC,
         "causal_conv1d_fn, causal_conv1d_update", NULL, NULL),
     OWN(gated_delta, "gated_delta/gated_delta.cu", "mini-sglang 01", NVRTC,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "model/assemble.h"
-#include "model/family.h"
+#include "model/families/glm4_moe.h"
 
 static const vt_family_role roles[] = {
     {VT_ROLE_Q_NORM, VT_NEED_NOT, NULL, NULL},
@@ -41,8 +41,8 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
-/* Sets what both kinds of files say. `groups` of 1 is the same as none. */
-static vt_status set_up(vt_model *m, int32_t dense, int32_t shared, double scale, vt_err *err)
+/* Groups of 1 are the same as none. */
+vt_status glm4_moe_set_up(vt_model *m, int32_t dense, int32_t shared, double scale, vt_err *err)
 {
     vt_arch *a = &m->arch;
     if (dense < 0 || dense > a->n_layers)
@@ -54,18 +54,16 @@ static vt_status set_up(vt_model *m, int32_t dense, int32_t shared, double scale
     for (int32_t i = 0; i < dense; i++)
         m->layer[i].ffn = VT_BLOCK_FFN;
     a->shared_ffn = shared * a->expert_ffn;
-    a->route_sigmoid = true;
     a->route_scale = (float)scale;
     if (a->expert_groups == 1)
         a->expert_groups = a->expert_groups_used = 0;
     return VT_OK;
 }
 
-/* The number of layers counts those of multi-token prediction. */
-static vt_status from_gguf(gguf_reader *r)
+vt_status glm4_moe_read_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
-    int32_t dense = 0, shared = 0, gating = 2, mtp = 0;
+    int32_t dense = 0, shared = 0, mtp = 0;
     double scale = 1;
     TRY(gguf_read_i32(r, "expert_count", true, &a->n_experts));
     TRY(gguf_read_i32(r, "expert_used_count", true, &a->n_experts_used));
@@ -82,23 +80,27 @@ static vt_status from_gguf(gguf_reader *r)
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d; the file has %d layers", r->m->path,
                        r->key, mtp, a->n_layers);
     a->n_layers -= mtp;
+    return glm4_moe_set_up(r->m, dense, shared, scale, r->err);
+}
+
+static vt_status from_gguf(gguf_reader *r)
+{
+    int32_t gating = 2;
+    TRY(glm4_moe_read_gguf(r));
+    r->m->arch.route_sigmoid = true;
     TRY(gguf_read_i32(r, "expert_gating_func", false, &gating));
     if (gating != 2)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED, "%s: %s is %d; 2, sigmoids, is supported for %s",
                        r->m->path, r->key, gating, r->family->gguf);
-    return set_up(r->m, dense, shared, scale, r->err);
+    return VT_OK;
 }
 
-static vt_status from_config(hf_reader *c)
+vt_status glm4_moe_read_config(hf_reader *c, int32_t dense)
 {
     vt_arch *a = &c->m->arch;
-    int32_t dense = 1, shared = 1;
-    double scale = 1, eps = 1e-5;
-    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
-    a->norm_eps = (float)eps;
+    int32_t shared = 1;
+    double scale = 1;
     a->norm_topk = true;
-    c->extra->o_bias = false; /* whatever attention_bias says */
-    TRY(hf_read_bool(c, "use_qk_norm", &c->extra->qk_norm));
     TRY(hf_read_i32(c, "n_routed_experts", true, &a->n_experts));
     TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
     TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
@@ -108,11 +110,21 @@ static vt_status from_config(hf_reader *c)
     TRY(hf_read_i32(c, "topk_group", false, &a->expert_groups_used));
     TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
     TRY(hf_read_factor(c, "routed_scaling_factor", &scale));
-    return set_up(c->m, dense, shared, scale, c->err);
+    return glm4_moe_set_up(c->m, dense, shared, scale, c->err);
 }
 
-/* Returns true for the tensors of layers behind the last one. */
-static bool skips(const vt_model *m, const char *tensor)
+static vt_status from_config(hf_reader *c)
+{
+    double eps = 1e-5;
+    TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
+    c->m->arch.norm_eps = (float)eps;
+    c->m->arch.route_sigmoid = true;
+    c->extra->o_bias = false; /* whatever attention_bias says */
+    TRY(hf_read_bool(c, "use_qk_norm", &c->extra->qk_norm));
+    return glm4_moe_read_config(c, 1);
+}
+
+bool glm4_moe_skips(const vt_model *m, const char *tensor)
 {
     static const char *const begins[] = {"model.layers.", "blk."};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
@@ -134,7 +146,7 @@ const vt_family vt_family_glm4_moe = {.name = "glm4_moe",
                                       .shapes = shapes,
                                       .experts = true,
                                       .rope_partial = 0.5,
-                                      .skips = skips,
+                                      .skips = glm4_moe_skips,
                                       .skipped = "multi-token prediction",
                                       .from_gguf = from_gguf,
                                       .from_config = from_config};

@@ -4,8 +4,8 @@
  * The cost is compulsory traffic. Each KV row that any query row of the step may see counts as read
  * once, even if several tiles read it again from cache, or if several decodes have the same first
  * pages (KV that prefills share counts for each of them). FLOPs are the two products for every
- * visible (row, position) pair, 4 head_dim. The few operations of the softmax per pair are not
- * counted, as in the papers. */
+ * visible (row, position) pair, 2 head_dim + 2 v_dim. The few operations of the softmax per pair
+ * are not counted, as in the papers. */
 #include "ops/attention/attention.h"
 
 #include <math.h>
@@ -28,7 +28,8 @@ static int64_t span_begin(const attention_args *a, int64_t position)
 /* Bytes of K and V of this many positions, all heads. */
 static int64_t kv_bytes(const attention_args *a, int64_t positions)
 {
-    return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
+    int64_t row = vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
+    return (a->v_dim ? 1 : 2) * positions * a->kv_heads * row;
 }
 
 static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_t first_seq,
@@ -47,13 +48,14 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
         for (int32_t t = from; t < to; t++)
             pairs += attention_span_end(a, b, s, b->position[t]) - span_begin(a, b->position[t]);
     }
-    int64_t width = (int64_t)a->heads * a->head_dim, flops = 4 * pairs * width;
+    int64_t width = (int64_t)a->heads * a->head_dim, out = (int64_t)a->heads * attention_v_dim(a),
+            flops = 2 * pairs * (width + out);
     bool fp32 = a->q->dtype == VT_F32;
     return (vt_cost){
         .read = {.weights = a->sinks && rows > 0 ? vt_tensor_bytes(a->sinks) : 0,
                  .kv = kv_bytes(a, kv),
                  .activations = vt_dtype_row_bytes(a->q->dtype, rows * width) + 4 * (rows + pages)},
-        .write = {.activations = vt_dtype_row_bytes(a->o->dtype, rows * width)},
+        .write = {.activations = vt_dtype_row_bytes(a->o->dtype, rows * out)},
         .flops = {.fp32 = fp32 ? flops : 0, .bf16 = fp32 ? 0 : flops},
     };
 }
@@ -121,11 +123,13 @@ static double reference_dot(const double *x, const double *y, int64_t n)
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-/* k, v: [positions from `begin` on, head_dim]; room: [2 head_dim + positions]. */
+/* k, v: [positions from `begin` on, head_dim], v the last v_dim values of each row; room:
+ * [2 head_dim + positions]. */
 static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t begin,
                           const double *k, const double *v, double *room)
 {
-    int64_t position = a->batch->position[t], first = span_begin(a, position), d = a->head_dim;
+    int64_t position = a->batch->position[t], first = span_begin(a, position), d = a->head_dim,
+            n = attention_v_dim(a);
     int64_t end = attention_span_end(a, a->batch, a->batch->seq_of[t], position);
     double max = -INFINITY, sum = 0, *q = room, *acc = q + d, *p = acc + d;
     for (int64_t i = 0; i < d; i++) {
@@ -141,13 +145,13 @@ static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t
     sum = exp(sink - max);
     for (int64_t j = first; j < end; j++) {
         double weight = exp(p[j - first] - max);
-        const double *row = v + (j - begin) * d;
+        const double *row = v + (j - begin + 1) * d - n;
         sum += weight;
-        for (int64_t i = 0; i < d; i++)
+        for (int64_t i = 0; i < n; i++)
             acc[i] += weight * row[i];
     }
-    for (int64_t i = 0; i < d; i++)
-        tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum * a->v_scale));
+    for (int64_t i = 0; i < n; i++)
+        tensor_set(a->o, t, h * n + i, (float)(acc[i] / sum * a->v_scale));
 }
 
 /* Computes one sequence and KV head. K and V of the positions that its rows see are converted to
@@ -212,7 +216,8 @@ enum {
     Q_STEP,
     MIXED,
     SINKS,
-    AFTER
+    AFTER,
+    V_DIM
 };
 
 enum { AFTER_ALL = 1 << 16 }; /* more than the tokens of a case */
@@ -234,6 +239,7 @@ static const vt_field attention_fields[] = {
     [MIXED] = {"mixed", 0, false, 1},
     [SINKS] = {"sinks", 0, false, 1},
     [AFTER] = {"after", 0, false, AFTER_ALL},
+    [V_DIM] = {"v_dim", 0, false, 1024},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -243,6 +249,8 @@ static const char *attention_refuses(const vt_case *c)
         return "kv_type: f32, f16, bf16 or fp8";
     if (p[HEADS] % p[KV_HEADS])
         return "heads: a multiple of kv_heads";
+    if (p[V_DIM] > p[HEAD_DIM])
+        return "v_dim: at most head_dim, for V is a part of K's rows";
     if (p[Q_LEN] > p[KV_LEN])
         return "q_len: at most kv_len";
     if (p[AFTER] && (p[Q_LEN] != p[KV_LEN] || p[STEP] != p[Q_STEP] || p[MIXED]))
@@ -307,6 +315,10 @@ static const char *const prefill_cases[] = {
     "q_step=150 after=65536",
     "seqs=3 q_len=1 kv_len=1 heads=4 kv_heads=2 head_dim=20 kv_type=f32 page=7 step=90 q_step=90 "
     "window=9 after=8",
+    "*seqs=1 q_len=128 kv_len=128 heads=16 kv_heads=1 head_dim=576 v_dim=512 kv_type=f16 page=16",
+    "seqs=2 q_len=37 kv_len=90 heads=5 kv_heads=1 head_dim=44 v_dim=29 kv_type=f32 page=7 step=37",
+    "seqs=2 q_len=9 kv_len=300 heads=3 kv_heads=1 head_dim=80 v_dim=64 page=16 step=37 window=50",
+    "seqs=1 q_len=9 kv_len=70 heads=7 kv_heads=1 head_dim=48 v_dim=40 kv_type=fp8 page=16",
     NULL,
 };
 
@@ -334,6 +346,11 @@ static const char *const decode_cases[] = {
     "seqs=2 q_len=8 kv_len=8 heads=4 kv_heads=2 head_dim=40 kv_type=f32 page=16 window=5 step=37",
     "seqs=3 q_len=1 kv_len=600 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
     "seqs=3 q_len=1 kv_len=1 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
+    "*seqs=8 q_len=1 kv_len=1024 heads=16 kv_heads=1 head_dim=576 v_dim=512 kv_type=f16 page=16 "
+    "step=37",
+    "seqs=3 q_len=1 kv_len=300 heads=4 kv_heads=1 head_dim=80 v_dim=64 kv_type=f16 page=16 step=37",
+    "seqs=3 q_len=2 kv_len=70 heads=3 kv_heads=1 head_dim=48 v_dim=31 kv_type=f32 page=7 step=37",
+    "seqs=2 q_len=1 kv_len=130 heads=7 kv_heads=1 head_dim=40 v_dim=32 kv_type=fp8 page=16 step=9",
     NULL,
 };
 
@@ -388,7 +405,8 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
                         break;
                     }
                     tensor_set(pool[0], row, i, case_normal(state) / a->k_scale);
-                    tensor_set(pool[1], row, i, case_normal(state) / a->v_scale);
+                    if (!a->v_dim)
+                        tensor_set(pool[1], row, i, case_normal(state) / a->v_scale);
                 }
 }
 
@@ -468,16 +486,20 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
                           .heads = heads,
                           .kv_heads = kv_heads,
                           .head_dim = d,
+                          .v_dim = (int32_t)p[V_DIM],
                           .scale = 1 / sqrtf((float)d),
                           .k_scale = p[POOL] == VT_FP8_E4M3 ? 1 / 30.0f : 1,
-                          .v_scale = p[POOL] == VT_FP8_E4M3 ? 20 : 1,
+                          .v_scale = p[POOL] != VT_FP8_E4M3 ? 1
+                                     : p[V_DIM]             ? 1 / 30.0f
+                                                            : 20,
                           .window = (int32_t)p[WINDOW],
                           .after = (int32_t)p[AFTER]};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
-        pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), kv_heads, p[PAGE],
-                                 d);
-    a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * d);
+        pool[i] = i && p[V_DIM] ? pool[0]
+                                : case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b),
+                                                 kv_heads, p[PAGE], d);
+    a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * attention_v_dim(a));
     if (p[SINKS])
         a->sinks = case_fill(arena, case_tensor_1d(arena, VT_F32, heads), 1, 2, &seed);
     if (!a->q || !pool[0] || !pool[1] || !a->o || (p[SINKS] && !a->sinks))
@@ -520,6 +542,7 @@ static void shape(const attention_args *a, const vt_batch *b, int32_t first_seq,
     p[PAGE] = a->k_pool->dim[2];
     p[WINDOW] = a->window > 0 ? a->window : 0;
     p[SINKS] = a->sinks != NULL;
+    p[V_DIM] = a->v_dim;
     p[AFTER] = a->after < AFTER_ALL ? a->after : AFTER_ALL;
     if (a->after) { /* whole sequences */
         p[KV_LEN] = p[Q_LEN] > 0 ? p[Q_LEN] : 1;

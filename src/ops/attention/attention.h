@@ -10,6 +10,9 @@
  * A head may have a sink: a score that takes part in the softmax and has no value, so that its
  * weights sum to less than 1 (gpt-oss).
  *
+ * In the absorbed form of latent attention (DeepSeek-V2, 2024, arXiv:2405.04434) K's rows hold V
+ * too: v_pool is k_pool, and V the last v_dim values of a row. A head of o then has v_dim values.
+ *
  * attention_decode handles the sequences 0 .. n_decode-1 of the batch (1 to VT_DECODE_MOST tokens
  * each), attention_prefill the others. The tokens' own K and V are in the pool before the op runs.
  * Online softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks
@@ -28,8 +31,9 @@ typedef struct attention_args {
     const vt_batch *batch;
     const vt_tensor *q;               /* [tokens, heads * head_dim], a slice */
     const vt_tensor *k_pool, *v_pool; /* [pages, kv_heads, page_size, head_dim] */
-    vt_tensor *o;                     /* [tokens, heads * head_dim] */
+    vt_tensor *o;                     /* [tokens, heads * (v_dim or head_dim)] */
     int32_t heads, kv_heads, head_dim;
+    int32_t v_dim; /* 0: V has a pool of its own, in rows of head_dim */
     float scale, k_scale, v_scale;
     int32_t window; /* 0: none */
     int32_t after;  /* positions behind a token's own that it sees: 0, or up to INT32_MAX (all) */

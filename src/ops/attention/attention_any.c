@@ -9,8 +9,9 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
 {
     (void)t, (void)upto;
     const attention_args *a = args;
-    return !a->sinks && a->after == 0 && a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) &&
-           a->o->dtype == VT_BF16 && a->head_dim <= 2048; /* five rows of fp32 in shared memory */
+    return !a->sinks && a->after == 0 && !a->v_dim && a->q->dtype == VT_BF16 &&
+           cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
+           a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
 /* Decode has a CTA for each token and head, prefill for each item of the plan, row of its tile and

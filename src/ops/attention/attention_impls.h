@@ -19,6 +19,12 @@ static inline int64_t attention_span_end(const attention_args *a, const vt_batch
     return a->after == 0 || end < b->kv_len[seq] ? end : b->kv_len[seq];
 }
 
+/* Values of a row of V. */
+static inline int32_t attention_v_dim(const attention_args *a)
+{
+    return a->v_dim ? a->v_dim : a->head_dim;
+}
+
 vt_cost attention_decode_extra(const void *args, const vt_batch *batch);
 
 /* One head's query rows of one sequence, in the order (token, head within the group): the flat row

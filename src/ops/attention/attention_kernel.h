@@ -245,16 +245,23 @@ static inline __attribute__((always_inline)) void pack_keys(const kv_view *kv, v
         }
 }
 
-/* v[j][d] = V[base + j][d] for j in [j0, j1), 0 where d passes head_dim. */
+/* Columns of o in scratch: a row of V in whole vectors, for any vector size. */
+static int32_t v_columns(const attention_args *a)
+{
+    return (int32_t)vt_round_up((size_t)attention_v_dim(a), 16);
+}
+
+/* v[j][d] = V[base + j][d] for j in [j0, j1), 0 where d passes the row of V. */
 static inline __attribute__((always_inline)) void
 pack_values(const kv_view *kv, vt_dtype dtype, int32_t base, int j0, int j1, float *v)
 {
-    int32_t d = kv->args->head_dim, stride = kv->stride;
+    int32_t row = kv->args->head_dim, d = attention_v_dim(kv->args), stride = kv->stride,
+            columns = v_columns(kv->args);
     for (int j = j0, run; j < j1; j += run) {
-        int64_t at = page_offset(kv, base + j, &run);
+        int64_t at = page_offset(kv, base + j, &run) + row - d;
         run = run < j1 - j ? run : j1 - j;
-        for (int k = 0; k < run; k++, at += d)
-            for (int32_t i = 0; i < stride; i += VF)
+        for (int k = 0; k < run; k++, at += row)
+            for (int32_t i = 0; i < columns; i += VF)
                 vf_store(v + (j + k) * stride + i,
                          i < d
                              ? vf_load_any(kv->args->v_pool->data, dtype, at + i, lanes_left(i, d))
@@ -265,8 +272,10 @@ pack_values(const kv_view *kv, vt_dtype dtype, int32_t base, int j0, int j1, flo
 /* Finds the addresses of V's rows [base + j0, base + j1). */
 static void find_values(const kv_view *kv, int32_t base, int j0, int j1, const char **row)
 {
+    int32_t first = kv->args->head_dim - attention_v_dim(kv->args); /* of V in a row */
     for (int j = j0, run; j < j1; j += run) {
-        const char *p = (const char *)kv->args->v_pool->data + page_offset(kv, base + j, &run) * 2;
+        const char *p = (const char *)kv->args->v_pool->data +
+                        (page_offset(kv, base + j, &run) + first) * 2;
         run = run < j1 - j ? run : j1 - j;
         for (int i = 0; i < run; i++)
             row[j + i] = p + (int64_t)i * kv->args->head_dim * 2;
@@ -349,11 +358,12 @@ static void block_rows(scratch *s, const row_states *state, const kv_view *kv, i
     for (int i = 0; i < rows; i++)
         state->l[r + i] = state->l[r + i] * delta[i] + sum[i];
     float *acc = state->acc + r * stride;
+    int32_t columns = v_columns(kv->args);
     if (s->v_in_pool)
-        matmul_pool(rows, stride, s->s, ATTENTION_BLOCK, s->v_row, kv->args->v_pool->dtype, first,
+        matmul_pool(rows, columns, s->s, ATTENTION_BLOCK, s->v_row, kv->args->v_pool->dtype, first,
                     last, acc, stride, delta);
     else
-        matmul(rows, stride, s->s, ATTENTION_BLOCK, s->v, stride, first, last, acc, stride, delta);
+        matmul(rows, columns, s->s, ATTENTION_BLOCK, s->v, stride, first, last, acc, stride, delta);
 }
 
 /* ---- chunks ---- */
@@ -419,7 +429,7 @@ static void store_rows(const attention_plan *p, const attention_task *t, int32_t
                        const row_states *total)
 {
     const attention_args *a = p->args;
-    int32_t d = a->head_dim;
+    int32_t d = attention_v_dim(a);
     for (int32_t r = 0; r < t->n_rows; r++) {
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
@@ -443,7 +453,7 @@ static void attend_chunk(const attention_plan *p, const attention_task *t, int32
     int32_t first, last, base = chunk * ATTENTION_CHUNK;
     attention_task_span(p, t, &first, &last);
     kv.last = last;
-    s->v_in_pool = t->n_rows <= TILE_ROWS && p->args->head_dim == stride &&
+    s->v_in_pool = t->n_rows <= TILE_ROWS && v_columns(p->args) == attention_v_dim(p->args) &&
                    vt_dtype_get(p->args->v_pool->dtype)->bytes == 2;
     states_clear(state, t->n_rows, stride);
     for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {

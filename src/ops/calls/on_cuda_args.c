@@ -115,7 +115,8 @@ static vt_status make_layers(on_cuda *c, const vt_operand *o, vt_err *err)
     for (int32_t k = 0; k < c->op->n_operands; k++) { /* K's operand and V's */
         const vt_operand *other = &c->op->operands[k];
         const vt_tensor *t = *(vt_tensor *const *)((const char *)c->args + other->offset);
-        for (int32_t i = 0; other->kind == VT_OPERAND_KV_LAYERS && other >= o && i < n; i++) {
+        bool counts = other->kind == VT_OPERAND_KV_LAYERS && other >= o && t;
+        for (int32_t i = 0; counts && i < n; i++) {
             const char *base = t[i].data;
             first = base < first ? base : first;
             end = base + vt_tensor_bytes(&t[i]) > end ? base + vt_tensor_bytes(&t[i]) : end;

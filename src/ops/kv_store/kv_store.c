@@ -15,7 +15,7 @@ static vt_cost kv_store_cost(const void *args, const vt_batch *batch)
 {
     const kv_store_args *a = args;
     int64_t tokens = (batch ? batch : a->batch)->n_tokens,
-            n = tokens * (a->k->dim[1] + a->v->dim[1]);
+            n = tokens * (a->k->dim[1] + (a->v ? a->v->dim[1] : 0));
     return (vt_cost){
         .read = {.activations = vt_dtype_row_bytes(a->k->dtype, n) +
                                 tokens * (int64_t)sizeof(int32_t)},
@@ -34,13 +34,14 @@ static void kv_store_reference(const void *args)
             int64_t row = (page * heads + h) * page_size + offset; /* row_stride is head_dim */
             for (int64_t i = 0; i < d; i++) {
                 tensor_set(a->k_pool, row, i, tensor_get(a->k, t, h * d + i) * k_inverse);
-                tensor_set(a->v_pool, row, i, tensor_get(a->v, t, h * d + i) * v_inverse);
+                if (a->v)
+                    tensor_set(a->v_pool, row, i, tensor_get(a->v, t, h * d + i) * v_inverse);
             }
         }
     }
 }
 
-enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SLOTS };
+enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SLOTS, V_IN_K };
 
 /* Patterns of slots: see give_slots. The last one is refused. */
 enum { SEQUENTIAL, RANDOM, SORTED, REPEATED };
@@ -56,6 +57,7 @@ static const vt_field kv_store_fields[] = {
     [K_SCALE] = {"k_scale", 0, false, 100000000},
     [V_SCALE] = {"v_scale", 0, false, 100000000},
     [SLOTS] = {"slots", SEQUENTIAL, false, REPEATED, slots_words},
+    [V_IN_K] = {"v_in_k", 0, false, 1},
 };
 
 static const char *kv_store_refuses(const vt_case *c)
@@ -81,6 +83,8 @@ static const char *const kv_store_cases[] = {
     "tokens=70 kv_heads=2 head_dim=64 kv_type=fp8 page=16 k_scale=37000 v_scale=3",
     "tokens=70 kv_heads=2 head_dim=64 page=16 slots=random",
     "tokens=33 decodes=5 kv_heads=3 head_dim=64 kv_type=fp8 page=7 slots=sorted",
+    "*tokens=512 kv_heads=1 head_dim=576 kv_type=f16 page=16 v_in_k=1",
+    "tokens=33 decodes=5 kv_heads=1 head_dim=40 page=7 v_in_k=1",
     NULL,
 };
 
@@ -156,9 +160,14 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
     };
     a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], pages, c->p[KV_HEADS], page_size,
                                c->p[HEAD_DIM]);
+    outputs[0] = a->k_pool;
+    *n_outputs = 1;
+    if (c->p[V_IN_K]) {
+        a->v = NULL;
+        return a->k && a->k_pool ? a : NULL;
+    }
     a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], pages, c->p[KV_HEADS], page_size,
                                c->p[HEAD_DIM]);
-    outputs[0] = a->k_pool;
     outputs[1] = a->v_pool;
     *n_outputs = 2;
     return a->k && a->v && a->k_pool && a->v_pool ? a : NULL;
@@ -175,6 +184,7 @@ static void kv_store_shape(const void *args, const vt_batch *batch, int64_t most
     p[HEAD_DIM] = a->k_pool->dim[3];
     p[POOL] = a->k_pool->dtype;
     p[PAGE] = a->k_pool->dim[2];
+    p[V_IN_K] = a->v == NULL;
 }
 
 static const vt_impl *const kv_store_impls[] = {

@@ -2,6 +2,8 @@
  *
  *   pool[page, h, slot % page_size, :] = round(k[t, h, :] / k_scale)     slot = batch.slot[t]
  *
+ * The rows of a latent's cache hold K and V together: k alone is stored, and v and v_pool are NULL.
+ *
  * No two tokens of a batch have the same slot: which of them stayed would depend on the order of
  * writes.
  *

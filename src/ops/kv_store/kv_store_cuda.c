@@ -9,7 +9,7 @@ static bool any_supports(const void *args, const vt_target *t, const vt_size *up
 {
     (void)t, (void)upto;
     const kv_store_args *a = args;
-    return a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
+    return a->v && a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
 }
 
 static bool kv_store_supports(const void *args, const vt_target *t, const vt_size *upto)

@@ -34,7 +34,8 @@ static inline vt_status kv_store_run(const void *args, const vt_lane *lane)
     vt_lane_share(lane, a->batch->n_tokens, 1, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         store_heads(row_f32(a->k, t), a->k_pool, a->k_scale, a->batch->slot[t]);
-        store_heads(row_f32(a->v, t), a->v_pool, a->v_scale, a->batch->slot[t]);
+        if (a->v)
+            store_heads(row_f32(a->v, t), a->v_pool, a->v_scale, a->batch->slot[t]);
     }
     return VT_OK;
 }
@@ -43,8 +44,8 @@ static bool kv_store_supports(const void *args, const vt_target *t, const vt_siz
 {
     (void)t, (void)upto;
     const kv_store_args *a = args;
-    return a->k->dtype == VT_F32 && a->v->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
-           a->v_pool->dtype == a->k_pool->dtype;
+    return a->k->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
+           (!a->v || (a->v->dtype == VT_F32 && a->v_pool->dtype == a->k_pool->dtype));
 }
 
 static inline void kv_store_describe(const void *args, const vt_target *t, const vt_size *size,

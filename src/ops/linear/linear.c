@@ -387,6 +387,16 @@ const vt_impl *linear_row_for(const vt_weight *w, const vt_target *t)
     return vt_op_select(&linear_op, &probe, t, NULL);
 }
 
+const vt_impl *linear_packed_row(const linear_args *args, const vt_target *t)
+{
+    const vt_impl *impl = vt_op_select(&linear_op, args, t, NULL);
+    const vt_packing *p = impl ? impl->packing : NULL;
+    if (impl && (!p || args->w->packing == p || p->bytes(args->w) == 0))
+        return impl;
+    vt_target portable = vt_target_cpu(VT_ISA_PORTABLE, &t->limits);
+    return vt_op_select(&linear_op, args, &portable, NULL);
+}
+
 const vt_op linear_op = {
     CARD_OF(linear),
     .what = "matrix product of activations and (quantised) weights, with bias, residual, SwiGLU",

@@ -41,5 +41,8 @@ extern const vt_op linear_op;
 
 /* The row that runs products with this weight on a CPU; NULL if none takes its type. */
 const vt_impl *linear_row_for(const vt_weight *w, const vt_target *t);
+/* The row of a CPU that reads the call's weight in the form in which it was packed. For a weight
+ * that was not packed: the best row that reads it as it is. */
+const vt_impl *linear_packed_row(const linear_args *args, const vt_target *t);
 
 #endif

@@ -177,18 +177,6 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *memory
     return s;
 }
 
-/* The row of linear that reads the weight in the form in which it was packed. For a weight that was
- * not packed: the best row that reads it as it is. */
-static const vt_impl *linear_impl_of(const linear_args *args, const vt_target *t)
-{
-    const vt_impl *impl = vt_op_select(&linear_op, args, t, NULL);
-    const vt_packing *p = impl ? impl->packing : NULL;
-    if (impl && (!p || args->w->packing == p || p->bytes(args->w) == 0))
-        return impl;
-    vt_target portable = vt_target_cpu(VT_ISA_PORTABLE, &t->limits);
-    return vt_op_select(&linear_op, args, &portable, NULL);
-}
-
 static size_t moe_linear_workspace(const void *args, const vt_target *t)
 {
     const vt_limits *limits = &t->limits;
@@ -198,7 +186,7 @@ static size_t moe_linear_workspace(const void *args, const vt_target *t)
               h = vt_tensor_2d(NULL, VT_F32, tokens, ffn);
     linear_args up = up_args(a, 0, &x, &h, a->bias);
     linear_args down = {.x = &h, .w = &a->down[0], .y = &x, .scale = 1};
-    const vt_impl *iu = linear_impl_of(&up, t), *id = linear_impl_of(&down, t);
+    const vt_impl *iu = linear_packed_row(&up, t), *id = linear_packed_row(&down, t);
     size_t bu = iu->workspace ? iu->workspace(&up, t) : 0,
            bd = id->workspace ? id->workspace(&down, t) : 0;
     return space_at(a, tokens, NULL).bytes + (bu > bd ? bu : bd);
@@ -236,7 +224,7 @@ static void run_linear(const linear_args *args, const moe_space *s, atomic_int *
     inner.ticket = ticket;
     inner.workspace = s->linear;
     inner.workspace_bytes = s->linear_bytes;
-    linear_impl_of(args, lane->target)->run(args, &inner);
+    linear_packed_row(args, lane->target)->run(args, &inner);
     vt_team_barrier(lane->team, lane->worker);
 }
 
@@ -485,7 +473,7 @@ static void moe_linear_describe(const void *args, const vt_target *t, const vt_s
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, vt_ceil_div(pairs, used), a->y->dim[1]),
               h = vt_tensor_2d(NULL, VT_F32, x.dim[0], a->down[0].cols);
     linear_args up = up_args(a, 0, &x, &h, a->bias);
-    const vt_impl *impl = linear_impl_of(&up, t);
+    const vt_impl *impl = linear_packed_row(&up, t);
     if (impl && impl->describe)
         impl->describe(&up, t, NULL, out);
     vt_cut_shape(out, "%lld of %d experts, %lld tokens each, %lld x %lld", (long long)used,

@@ -20,7 +20,7 @@ static bool page_copy_supports(const void *args, const vt_target *t, const vt_si
     (void)t, (void)upto;
     const page_copy_args *a = args;
     const char *base = a->k[0].data;
-    if (!cuda_is_kv(a->k->dtype))
+    if (!a->v || !cuda_is_kv(a->k->dtype))
         return false;
     for (int32_t i = 0; base && i < a->n_layers; i++)
         if ((const char *)a->k[i].data != base + 2 * i * pool_stride(a) ||

@@ -11,20 +11,24 @@ _Static_assert(sizeof(vt_page_copy) == sizeof(page_copy_item), "copies are uploa
 
 static int64_t pool_stride(const page_copy_args *a)
 {
-    return (const char *)a->v[0].data - (const char *)a->k[0].data;
+    const vt_tensor *next = a->v ? a->v : a->n_layers > 1 ? &a->k[1] : a->k;
+    return (const char *)next->data - (const char *)a->k[0].data;
 }
 
-/* The kernel finds the pools by a stride, so they must lie as L0 K, L0 V, L1 K ... */
+static int32_t pools_of(const page_copy_args *a) /* of a layer */ { return a->v ? 2 : 1; }
+
+/* The kernel finds the pools by a stride, so they must lie as L0 K, L0 V, L1 K ..., or L0 K,
+ * L1 K ... */
 static bool page_copy_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const page_copy_args *a = args;
     const char *base = a->k[0].data;
-    if (!a->v || !cuda_is_kv(a->k->dtype))
+    if (!cuda_is_kv(a->k->dtype))
         return false;
     for (int32_t i = 0; base && i < a->n_layers; i++)
-        if ((const char *)a->k[i].data != base + 2 * i * pool_stride(a) ||
-            (const char *)a->v[i].data != base + (2 * i + 1) * pool_stride(a))
+        if ((const char *)a->k[i].data != base + pools_of(a) * i * pool_stride(a) ||
+            (a->v && (const char *)a->v[i].data != base + (2 * i + 1) * pool_stride(a)))
             return false;
     return true;
 }
@@ -73,10 +77,11 @@ static cuda_launch launch_of(const page_copy_args *a, int64_t copies)
 {
     int32_t heads = (int32_t)a->k->dim[1], page = (int32_t)a->k->dim[2];
     int64_t row = vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
-    return (cuda_launch){.spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", heads},
-                                          {"row", (int32_t)row}, {"page", page}),
-                         .grid = {(uint32_t)copies, (uint32_t)(2 * a->n_layers), (uint32_t)heads},
-                         .threads = 128};
+    return (cuda_launch){
+        .spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", heads}, {"row", (int32_t)row},
+                         {"page", page}),
+        .grid = {(uint32_t)copies, (uint32_t)(pools_of(a) * a->n_layers), (uint32_t)heads},
+        .threads = 128};
 }
 
 static vt_status page_copy_run(const void *args, const vt_lane *lane)

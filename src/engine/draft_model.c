@@ -11,15 +11,18 @@
 #include "base/mem.h"
 #include "engine/request.h"
 #include "kv/pool.h"
+#include "kv/radix.h"
 #include "model/model.h"
 
-/* The KV of one slot of the engine. It stays when the slot's sequence ends, because the next one
- * may begin with the same tokens, as the next turn of a chat does. */
+/* The KV of one slot of the engine. It stays when the slot's sequence ends, because the next one of
+ * the same tenant may begin with the same tokens, as the next turn of a chat does. */
 typedef struct draft_slot {
     int32_t *page; /* [n_pages] */
     int32_t n_pages;
-    int32_t n_known;   /* tokens whose KV is in the pages: draft_model.token has which */
-    int32_t tenant;    /* whose they are */
+    int32_t n_known;  /* tokens whose KV is in the pages: draft_model.token has which */
+    int32_t tenant;   /* whose they are, */
+    uint64_t request; /* and of which sequence: one without a tenant shares with no other */
+    int32_t index;
     uint64_t used;     /* the prepare that last used it */
     int32_t n_wanted;  /* guesses that this prepare is to make; 0: none */
     int32_t n_guesses; /* made so far, in the sequence's tokens */
@@ -64,15 +67,25 @@ static void cut(draft_model *d, draft_slot *k, int32_t n)
         k->n_known = n * page_size(d);
 }
 
+/* Returns true if q may use what the slot holds: how fast it is would tell a stranger what another
+ * one had asked. */
+static bool may_share(const draft_slot *k, const vt_seq *q)
+{
+    bool same = k->request == q->req->id && k->index == q->index;
+    return same || (q->req->tenant != VT_NO_TENANT && k->tenant == q->req->tenant);
+}
+
 /* Keeps what the slot holds of q's tokens but the last, which is computed again for its logits. */
 static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
 {
     int32_t most = q->n_tokens - 1 < k->n_known ? q->n_tokens - 1 : k->n_known, n = 0;
-    if (k->tenant == q->req->tenant)
+    if (may_share(k, q))
         while (n < most && d->token[place_of(d, k, n)] == q->token[n])
             n++;
     k->n_known = n;
     k->tenant = q->req->tenant;
+    k->request = q->req->id;
+    k->index = q->index;
 }
 
 /* The slot that was not used in this prepare, holds pages, and was used the longest time ago. */
@@ -184,10 +197,10 @@ static void take_ask(draft_model *d, const vt_drafted *ask)
     k->n_wanted = k->n_guesses = 0;
     if (q->n_tokens + ask->n > d->config.limits.max_context)
         return;
+    keep_common(d, k, q);
     for (int32_t i = k->n_known; i < q->n_tokens; i++)
         if (q->token[i] >= d->config.vocab)
             return; /* the draft model does not have this token */
-    keep_common(d, k, q);
     if (take_pages(d, k, q->n_tokens + ask->n))
         k->n_wanted = ask->n;
 }

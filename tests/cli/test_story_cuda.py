@@ -204,6 +204,10 @@ def test_counters_that_no_story_would_show_are_refused():
     assert r.code == 2 and "story-counters needs story" in r.log, r.log
     r = run("run", "--story-counters", "--story", "-m", TINY[1], "--device", "cpu", *PROMPT, "-n", "2")
     assert r.code != 0 and "story-counters reads a GPU's counters, and the device is cpu" in r.log, r.log
+    r = run("run", "--story-counters", "--story", *TINY[:2], "--device", "cuda:0,0", "--tp", "2", *SMALL, *PROMPT, "-n", "2", env=GPU)
+    assert r.code != 0 and "story-counters counts the calls of one GPU, and tp is 2" in r.log, r.log
+    r = run("run", "--tp-link", "host", *TINY, *SMALL, *PROMPT, "-n", "2", env=GPU)
+    assert r.code == 2 and "tp-link is host, which is for several ranks on GPUs; tp is 1" in r.log, r.log
 
 
 main(globals())

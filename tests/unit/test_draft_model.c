@@ -11,7 +11,7 @@ enum { OUTPUT = 60, VOCAB = 120 };
 typedef struct watched {
     vt_executor base;
     vt_executor *inner;
-    int32_t n_tokens, n_steps, n_rows, most_seqs, fail_at, wrong;
+    int32_t n_tokens, n_steps, n_rows, most_seqs, most_token, fail_at, wrong;
     char broken[256];
     int32_t token[64];
 } watched;
@@ -24,6 +24,9 @@ static vt_status watch_launch(vt_executor *x, const vt_step *step, vt_err *err)
     w->n_rows = step->batch.n_rows;
     if (step->batch.n_seqs > w->most_seqs)
         w->most_seqs = step->batch.n_seqs;
+    for (int32_t i = 0; i < step->batch.n_tokens; i++)
+        if (step->batch.token[i] > w->most_token)
+            w->most_token = step->batch.token[i];
     if (w->n_steps == w->fail_at)
         return vt_fail(err, VT_ERR_DEVICE, "it was unplugged");
     return w->inner->launch(w->inner, step, err);
@@ -53,6 +56,8 @@ typedef struct pair {
     fixture f;
     watched w;
     char told[256];
+    int32_t from;  /* the first prompt begins with this token */
+    int32_t vocab; /* the draft model's; 0: VOCAB, the target's */
 } pair;
 
 static void hear_notice(void *user, const char *text)
@@ -75,10 +80,11 @@ static void open_pair(pair *p, int32_t n_pages, int32_t budget, bool overlap)
     vt_limits lim = p->f.config.sched.limits;
     lim.max_tokens = budget;
     lim.max_rows = lim.max_seqs;
+    int32_t vocab = p->vocab > 0 ? p->vocab : VOCAB;
     vt_fake_config device = {.limits = lim,
                              .n_pages = n_pages,
                              .n_pool_slots = lim.max_seqs,
-                             .vocab = VOCAB,
+                             .vocab = vocab,
                              .seed = 7,
                              .cost_ns = cheap};
     assert_int_equal(vt_fake_device_new(&device, &p->w.inner, NULL), VT_OK);
@@ -86,7 +92,7 @@ static void open_pair(pair *p, int32_t n_pages, int32_t budget, bool overlap)
         .name = "watched", .launch = watch_launch, .wait = watch_wait, .free = watch_free};
     vt_draft_model_config c = {.limits = lim,
                                .n_pages = n_pages,
-                               .vocab = VOCAB,
+                               .vocab = vocab,
                                .target_vocab = VOCAB,
                                .notice = {.call = hear_notice, .user = p}};
     assert_int_equal(vt_draft_model_new(&c, NULL, &p->w.base, &p->f.config.sched.drafter, NULL),
@@ -107,7 +113,7 @@ static void run_and_check(pair *p, int32_t n, int32_t n_prompt, float temperatur
     int32_t prompt[4][200];
     memset(h, 0, sizeof h);
     for (int32_t i = 0; i < n; i++) {
-        count_up(prompt[i], n_prompt, 17 * i);
+        count_up(prompt[i], n_prompt, p->from + 17 * i);
         for (int32_t k = 0; k < n_prompt; k++)
             prompt[i][k] %= VOCAB;
         vt_request_params r = ask(prompt[i], n_prompt, OUTPUT, &h[i]);
@@ -209,6 +215,41 @@ static void test_next_turn_when_it_begins_alike_then_only_the_rest_is_computed(v
     close_pair(&p);
 }
 
+/* Without a prefix cache no request has a tenant: what one made the draft model compute is not used
+ * for another. */
+static void test_next_request_when_nothing_is_shared_then_all_is_computed(void **state)
+{
+    (void)state;
+    static pair p;
+    memset(&p, 0, sizeof p);
+    open_pair(&p, 256, 64, true);
+    vt_sched *s = (vt_sched *)(uintptr_t)vt_engine_scheduler(p.f.engine);
+    s->config.prefix_cache = false;
+    run_and_check(&p, 1, 100, 0);
+    int32_t first = p.w.n_tokens;
+    run_and_check(&p, 1, 100, 0);
+    assert_int_equal(p.w.n_tokens, 2 * first);
+    close_pair(&p);
+}
+
+/* A draft model with fewer tokens than its target is never given one that it does not have, also
+ * where its slot holds as many tokens of another sequence. */
+static void test_tokens_when_the_draft_model_lacks_them_then_no_guesses(void **state)
+{
+    (void)state;
+    static pair p;
+    memset(&p, 0, sizeof p);
+    p.vocab = 100;
+    open_pair(&p, 256, 64, false);
+    for (; p.w.n_tokens == 0 && p.from < 10; p.from++) /* an answer that begins below 100 */
+        run_and_check(&p, 1, 90, 0);
+    assert_true(p.w.n_tokens >= 90);
+    p.from = 95;
+    run_and_check(&p, 1, 60, 0);
+    assert_in_range(p.w.most_token, 0, 99);
+    close_pair(&p);
+}
+
 static void test_device_when_it_fails_then_told_once_and_text_goes_on(void **state)
 {
     (void)state;
@@ -260,6 +301,8 @@ int main(void)
         cmocka_unit_test(test_prompt_when_longer_than_the_budget_then_in_chunks_and_guesses_after),
         cmocka_unit_test(test_next_turn_when_it_begins_alike_then_only_the_rest_is_computed),
         cmocka_unit_test(test_worth_when_guesses_cost_more_than_they_give_then_rarely),
+        cmocka_unit_test(test_next_request_when_nothing_is_shared_then_all_is_computed),
+        cmocka_unit_test(test_tokens_when_the_draft_model_lacks_them_then_no_guesses),
         cmocka_unit_test(test_device_when_it_fails_then_told_once_and_text_goes_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * more than a flag: it is looked at between two steps, the request is aborted, and its last event
  * ends the loop. */
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,18 @@
 
 /* A signal handler can reach nothing but these. */
 static volatile sig_atomic_t interrupted, loading_now, at_prompt;
+static pthread_t catcher; /* the thread that waits for keys and steps the engine */
 
+/* The kernel gives Ctrl-C to any thread that lets SIGINT in. The thread that waits for keys holds
+ * it back between its look at the flag and its wait: it would sleep on if another thread set the
+ * flag there. */
 static void on_interrupt(int signal)
 {
     static const char said[] = "vitrine: interrupted\n";
-    (void)signal;
+    if (!pthread_equal(pthread_self(), catcher)) {
+        pthread_kill(catcher, signal);
+        return;
+    }
     /* Loading looks at no flag, and nothing is lost by ending it: files are replaced whole. */
     if (loading_now && write(2, said, sizeof said - 1) < 0)
         _exit(CLI_INTERRUPTED);
@@ -33,6 +41,7 @@ static void on_interrupt(int signal)
 void cli_catch_interrupt(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a read is to end */
+    catcher = pthread_self();
     sigaction(SIGINT, &action, NULL);
 }
 

@@ -176,6 +176,7 @@ PRESSES = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,9 +195,23 @@ static void ctrl_c(void)
     tcflush(0, TCIFLUSH);
     kill(getpid(), SIGINT);
 }
+static void *interrupt_me(void *unused)
+{
+    sigset_t all;
+    sigemptyset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    raise(SIGINT);
+    return unused;
+}
 int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask)
 {
     int (*real)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *) = dlsym(RTLD_NEXT, "ppoll");
+    if (asks("in another thread")) {
+        pthread_t other;
+        unsetenv("PRESS");
+        if (pthread_create(&other, NULL, interrupt_me, NULL) == 0)
+            pthread_join(other, NULL);
+    }
     int ready = real(p, n, t, mask);
     if ((ready > 0 && asks("before the read")) || (ready < 0 && asks("a second time")))
         ctrl_c();
@@ -228,6 +243,16 @@ def test_chat_ctrl_c_between_a_key_and_its_reading_is_not_lost():
                 same(saved(t, d), ["Hello"], f"{moment} (TERM={term})")
                 t.send("\x04")
                 same(t.end(), 0)
+
+
+def test_chat_ctrl_c_that_another_thread_is_given_is_not_lost():
+    """The kernel gives SIGINT to any thread; here to one beside the reader, which has just found that nothing was pressed."""
+    for term in EDITORS:
+        with tempfile.TemporaryDirectory() as d:
+            t = Terminal(*CHAT, *model(), env={"TERM": term, "LD_PRELOAD": presses(d), "PRESS": "in another thread"})
+            t.expect("Ctrl-D or /exit ends.*> ")
+            t.send("\x04")
+            same(t.end(), 0)
 
 
 def test_chat_ctrl_c_stops_an_answer_and_keeps_the_conversation():

@@ -301,9 +301,9 @@ static const translation_member members[] = {
     {"messages", BOTH, read_messages},
     {"tools", BOTH, read_tools},
     {"tool_choice", MESSAGES, read_tool_choice},
-    {"thinking", BOTH, read_thinking},
-    {"output_config", MESSAGES, read_output},
-    {"stop_sequences", MESSAGES, read_stop},
+    {"thinking", BOTH, read_thinking, "thinking_token_budget", "thinking.budget_tokens"},
+    {"output_config", MESSAGES, read_output, "response_format", "output_config.format"},
+    {"stop_sequences", MESSAGES, read_stop, "stop"},
     {"max_tokens", MESSAGES, NULL, "max_tokens"},
     {"temperature", MESSAGES, NULL, "temperature"},
     {"top_p", MESSAGES, NULL, "top_p"},
@@ -347,16 +347,18 @@ json_t *vt_anthropic_count(const json_t *body, vt_openai_error *e)
     return translate(body, true, e);
 }
 
+void vt_anthropic_own_names(vt_openai_error *e) { translation_own_names(members, N_MEMBERS, e); }
+
 void vt_anthropic_error_write(const vt_openai_error *e, const char *id, vt_json *w)
 {
-    const char *type = e->http == 400   ? "invalid_request_error"
-                       : e->http == 401 ? "authentication_error"
-                       : e->http == 403 ? "permission_error"
-                       : e->http == 404 ? "not_found_error"
-                       : e->http == 413 ? "request_too_large"
-                       : e->http == 429 ? "rate_limit_error"
-                       : e->http == 503 ? "overloaded_error"
-                                        : "api_error";
+    const char *type = e->http == 400 || e->http == 405 ? "invalid_request_error"
+                       : e->http == 401                 ? "authentication_error"
+                       : e->http == 403                 ? "permission_error"
+                       : e->http == 404                 ? "not_found_error"
+                       : e->http == 413                 ? "request_too_large"
+                       : e->http == 429                 ? "rate_limit_error"
+                       : e->http == 503                 ? "overloaded_error"
+                                                        : "api_error";
     bool too_long = e->code && strcmp(e->code, "context_length_exceeded") == 0;
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "type", "error");

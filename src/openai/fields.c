@@ -96,20 +96,25 @@ static bool is_base_name(const char *name, const char *path)
            memcmp(name, base, n - 5) == 0;
 }
 
+bool vt_openai_is_model(const vt_model *m, const vt_openai_defaults *d, const char *name)
+{
+    const char *names[] = {"",           vt_model_name(m), d->model_name, d->model_alias,
+                           d->list_name, m->path};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i] && strcmp(name, names[i]) == 0)
+            return true;
+    return is_base_name(name, d->model_alias) || is_base_name(name, m->path);
+}
+
 vt_status field_read_model(reader *r, const field *f, json_t *v)
 {
-    const char *name = json_string_value(v), *own = vt_model_name(r->m), *alias = r->d->model_alias,
-               *served = r->d->model_name, *listed = r->d->list_name;
+    const char *name = json_string_value(v), *served = r->d->model_name;
     if (!name)
         return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
-    bool known = !*name || strcmp(name, own) == 0 || (served && strcmp(name, served) == 0) ||
-                 (alias && strcmp(name, alias) == 0) || (listed && strcmp(name, listed) == 0) ||
-                 is_base_name(name, alias) || (r->m->path && strcmp(name, r->m->path) == 0) ||
-                 is_base_name(name, r->m->path);
-    if (known && strlen(name) == json_string_length(v))
+    if (vt_openai_is_model(r->m, r->d, name) && strlen(name) == json_string_length(v))
         return VT_OK;
     vt_openai_refuse(r->e, 404, f->name, "model: '%.80s' is not here, expected '%.200s'", name,
-                     served ? served : own);
+                     served ? served : vt_model_name(r->m));
     r->e->code = "model_not_found";
     return VT_ERR_USAGE;
 }

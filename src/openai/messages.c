@@ -57,22 +57,27 @@ vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e)
 
 /* ---- messages ---- */
 
-/* Puts an object in the place of arguments that are its text. */
-static void parse_arguments(json_t *function, const json_t *text)
+/* Puts an object in the place of arguments that are its text. Templates walk through it, so that a
+ * text which is none, as a model may have written it, becomes {"INVALID_JSON": text}, and no text
+ * {}. False: memory is short. */
+static bool parse_arguments(json_t *function, const json_t *text)
 {
     json_t *object = NULL;
     vt_openai_error ignored = {0};
-    if (json_is_string(text) &&
-        vt_openai_json_load(json_string_value(text), json_string_length(text), &object, &ignored) ==
-            VT_OK) {
-        if (json_is_object(object))
-            json_object_set(function, "arguments", object);
+    size_t n = json_string_length(text);
+    if (!json_is_string(text))
+        return true;
+    if (n > 0)
+        (void)vt_openai_json_load(json_string_value(text), n, &object, &ignored);
+    if (!json_is_object(object)) {
         json_decref(object);
+        object = n > 0 ? json_pack("{s:O}", "INVALID_JSON", text) : json_object();
     }
+    return object && json_object_set_new(function, "arguments", object) == 0;
 }
 
 /* Puts the calls of an assistant's message into the form that templates expect: arguments are an
- * object where the text is one. False with `e` filled. */
+ * object. False with `e` filled. */
 static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *e)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -85,7 +90,8 @@ static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *
         return false;
     }
     json_t *list = json_deep_copy(calls);
-    for (size_t k = 0; list && k < n; k++) {
+    bool ok = true;
+    for (size_t k = 0; ok && list && k < n; k++) {
         json_t *f = json_object_get(json_array_get(list, k), "function");
         const json_t *a = json_object_get(f, "arguments");
         if (!json_is_string(json_object_get(f, "name")) ||
@@ -106,9 +112,11 @@ static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *
             return false;
         }
         *left -= json_string_length(a);
-        parse_arguments(f, a);
+        ok = parse_arguments(f, a);
     }
-    bool ok = list && json_object_set_new(message, "tool_calls", list) == 0;
+    if (!ok)
+        json_decref(list);
+    ok = ok && list && json_object_set_new(message, "tool_calls", list) == 0;
     if (!ok)
         vt_openai_refuse(e, 500, "messages", "out of memory for messages[%zu]", i);
     return ok;

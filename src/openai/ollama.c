@@ -1,5 +1,7 @@
 #include "openai/ollama.h"
 
+#include <stdio.h>
+
 #include "base/err.h"
 #include "openai/translation.h"
 
@@ -34,6 +36,7 @@ static const struct {
     {"presence_penalty", "presence_penalty", false, 0},
     {"frequency_penalty", "frequency_penalty", false, 0},
     {"repeat_penalty", "repetition_penalty", false, 0},
+    {"num_predict", "max_tokens", false, 0},
     {"typical_p", NULL, true, 1},
     {"tfs_z", NULL, true, 1},
     {"mirostat", NULL, true, 0},
@@ -57,10 +60,8 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static vt_status read_option(translation *t, const char *name, const json_t *v)
 {
-    if (strcmp(name, "num_predict") == 0) /* -1 and -2: as many as the context leaves */
-        return json_is_integer(v) && json_integer_value(v) < 0
-                   ? VT_OK
-                   : put(t, t->chat, "max_tokens", borrow(v));
+    if (strcmp(name, "num_predict") == 0 && json_is_integer(v) && json_integer_value(v) < 0)
+        return VT_OK; /* -1 and -2: as many as the context leaves */
     for (size_t i = 0; i < N_OPTIONS; i++) {
         if (strcmp(options[i].name, name) != 0)
             continue;
@@ -295,8 +296,8 @@ static const translation_member members[] = {
     {"model", BOTH | EMBED, read_model},
     {"stream", BOTH, read_stream},
     {"options", BOTH, read_options},
-    {"format", BOTH, read_format},
-    {"think", BOTH, read_think},
+    {"format", BOTH, read_format, "response_format"},
+    {"think", BOTH, read_think, "reasoning_effort"},
     {"keep_alive", BOTH | EMBED, ignore},
     {"logprobs", BOTH, refuse_logprobs},
     {"top_logprobs", BOTH, refuse_top},
@@ -339,6 +340,18 @@ json_t *vt_ollama_generate(const json_t *body, vt_openai_error *e)
 json_t *vt_ollama_embed(const json_t *body, vt_openai_error *e)
 {
     return translate(body, EMBED, e);
+}
+
+void vt_ollama_own_names(vt_openai_error *e)
+{
+    char said[64];
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (options[i].as && strcmp(options[i].as, e->param) == 0) {
+            snprintf(said, sizeof said, "options.%s", options[i].name);
+            translation_rename(e, "options", said);
+            return;
+        }
+    translation_own_names(members, N_MEMBERS, e);
 }
 
 /* Returns true for a member that is missing, null, or an empty text or list. */

@@ -11,6 +11,8 @@
 json_t *vt_ollama_chat(const json_t *body, vt_openai_error *e);
 json_t *vt_ollama_generate(const json_t *body, vt_openai_error *e);
 json_t *vt_ollama_embed(const json_t *body, vt_openai_error *e);
+/* Tells an error of the chat in the names of the body that it was made of. */
+void vt_ollama_own_names(vt_openai_error *e);
 /* Returns true if a body has no prompt and no messages: it only asks for the model to be there. */
 bool vt_ollama_only_loads(const json_t *body);
 

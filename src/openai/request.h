@@ -121,6 +121,10 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
 void vt_openai_request_select(vt_openai_request *r, int32_t prompt);
 void vt_openai_request_release(vt_openai_request *r);
 
+/* Returns true if the model goes by that name: answers' name for it, its own, what option model
+ * said, with or without the folders in front of it and ".gguf" behind. "" is whatever is served. */
+bool vt_openai_is_model(const vt_model *m, const vt_openai_defaults *d, const char *name);
+
 /* The field that a sentence of the engine such as "min_tokens is 5, expected ..." is about, as that
  * form of request calls it; NULL: none. */
 const char *vt_openai_field_of(const char *sentence, vt_openai_form form);

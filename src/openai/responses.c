@@ -306,10 +306,10 @@ static const translation_member members[] = {
     {"top_logprobs", 1, read_top_logprobs},
     {"include", 1, read_include},
     {"instructions", 1, read_instructions},
-    {"input", 1, read_input},
+    {"input", 1, read_input, "messages"},
     {"tools", 1, read_tools},
     {"tool_choice", 1, read_tool_choice},
-    {"text", 1, read_text_field},
+    {"text", 1, read_text_field, "response_format", "text.format"},
     {"reasoning", 1, read_reasoning_field},
     {"model", 1, NULL, "model"},
     {"max_output_tokens", 1, NULL, "max_tokens"},
@@ -340,3 +340,5 @@ json_t *vt_responses_chat(const json_t *body, vt_openai_error *e)
         status = vt_openai_refuse(e, 400, "input", "input: missing");
     return translation_end(&t, status, true);
 }
+
+void vt_responses_own_names(vt_openai_error *e) { translation_own_names(members, N_MEMBERS, e); }

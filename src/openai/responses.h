@@ -9,6 +9,8 @@
 
 /* A new object; NULL with `e` filled. */
 json_t *vt_responses_chat(const json_t *body, vt_openai_error *e);
+/* Tells an error of the chat in the names of the body that it was made of. */
+void vt_responses_own_names(vt_openai_error *e);
 
 /* In front of the text of a thought in "encrypted_content", which clients send back. */
 #define VT_RESPONSES_THOUGHT "vitrine-1:"

@@ -1,6 +1,10 @@
 /* Bodies of other APIs on their way to a chat's (translation.h). */
 #include "openai/translation.h"
 
+#include <ctype.h>
+#include <stdio.h>
+
+#include "base/buf.h"
 #include "base/err.h"
 
 vt_status translation_begin(translation *t, const json_t *body, const translation_member *member,
@@ -54,4 +58,36 @@ json_t *translation_end(translation *t, vt_status status, bool chat)
         return t->chat;
     json_decref(t->chat);
     return NULL;
+}
+
+/* ---- errors ---- */
+
+/* Returns true if a letter, digit or underscore stands there, or what goes on with a name. */
+static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+void translation_rename(vt_openai_error *e, const char *param, const char *said)
+{
+    char text[sizeof e->message];
+    size_t n = 0, len = strlen(e->param);
+    for (const char *s = e->message; *s && n + 1 < sizeof text;) {
+        bool word = len > 0 && strncmp(s, e->param, len) == 0 && !in_word(s[len]) &&
+                    s[len] != '[' && (s == e->message || !in_word(s[-1]));
+        if (word)
+            vt_append(text, sizeof text, &n, "%s", said);
+        else
+            text[n++] = *s;
+        s += word ? len : 1;
+    }
+    text[n] = '\0';
+    memcpy(e->message, text, n + 1);
+    snprintf(e->param, sizeof e->param, "%s", param);
+}
+
+void translation_own_names(const translation_member *member, size_t n, vt_openai_error *e)
+{
+    for (const translation_member *m = member; m < member + n; m++)
+        if (m->as && strcmp(m->as, e->param) == 0) {
+            translation_rename(e, m->name, m->said ? m->said : m->name);
+            return;
+        }
 }

@@ -2,7 +2,10 @@
  *
  *   translation_begin   the body is an object of members that are known
  *   translation_read    each member that is there is read, in the order of the table
- *   translation_end     the chat, or NULL and the error */
+ *   translation_end     the chat, or NULL and the error
+ *
+ * What is wrong with the chat is told of the members that it was made of:
+ * translation_own_names. */
 #ifndef VT_OPENAI_TRANSLATION_H
 #define VT_OPENAI_TRANSLATION_H
 
@@ -24,7 +27,8 @@ typedef struct translation_member {
     const char *name;
     unsigned where; /* the bodies that have it, a bit each */
     vt_status (*read)(translation *t, const json_t *v);
-    const char *as; /* without `read`: the chat's name for it; NULL: it has no effect */
+    const char *as;   /* the chat's name for it. NULL without `read`: it has no effect */
+    const char *said; /* what a sentence calls it, such as "text.format"; NULL: its name */
 } translation_member;
 
 /* Refuses what is no object, and members that no row of the table has for the bodies `where`. */
@@ -35,6 +39,11 @@ vt_status translation_read(translation *t, const translation_member *member, siz
                            unsigned where);
 /* Puts in what was gathered (the messages where `chat`) and releases the rest. */
 json_t *translation_end(translation *t, vt_status status, bool chat);
+/* An error of the chat, whose field is a row's `as`, becomes one of that row's member. */
+void translation_own_names(const translation_member *member, size_t n, vt_openai_error *e);
+/* The field of an error is `param` from now on, and where its sentence has the old one as a word of
+ * its own, `said` stands there. */
+void translation_rename(vt_openai_error *e, const char *param, const char *said);
 
 static inline vt_status no_memory(translation *t)
 {

@@ -114,10 +114,9 @@ bool server_route_admit(void *server, const vt_http_request *r);
 /* Answers with what `w` has written into its own text, or with 500 where memory was short. Ends and
  * releases `w`. */
 void server_reply_json(vt_exchange *x, int status, vt_json *w);
-/* OpenAI's nested error. 503 gets a Retry-After. */
+/* An error in the form of the path's API: OpenAI's, Anthropic's or Ollama's. 503 gets a
+ * Retry-After. */
 void server_reply_error(vt_exchange *x, const vt_openai_error *e);
-/* Anthropic's. */
-void server_anthropic_error(vt_exchange *x, const vt_openai_error *e);
 void server_refuse(vt_exchange *x, int status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* {"error": {...}} for errors that the web server answers by itself. */

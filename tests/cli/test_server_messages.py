@@ -135,7 +135,10 @@ def test_wrong_requests_are_refused_in_anthropics_form():
                      ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}, {"role": "user", "content": ""}]}, "tool_use"),
                      ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"), ({"tools": [{"name": "a"}]}, "input_schema"),
                      ({"tool_choice": {"type": "x"}}, "tool_choice"), ({"thinking": {"type": "x"}}, "thinking"),
-                     ({"temperature": "x"}, "temperature"), ({"output_config": 1}, "output_config"), ({"model": "other"}, "model")]:
+                     ({"temperature": "x"}, "temperature"), ({"stop_sequences": ["a"] * 99}, "stop_sequences: "),
+                     ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
+                     ({"tools": [], "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}}},
+                      "in output_config.format: "), ({"stop": "x"}, "stop: "), ({"output_config": 1}, "output_config"), ({"model": "other"}, "model")]:
         given = {k: v for k, v in body(**kw).items() if v is not None}
         a = server().post("/v1/messages", given)
         assert a.status in (400, 404) and a.json["type"] == "error", (kw, a.status, a.body)
@@ -145,6 +148,11 @@ def test_wrong_requests_are_refused_in_anthropics_form():
     assert a.status == 400 and a.error["message"].startswith("prompt is too long: "), a.body
     a = server().post("/v1/messages/count_tokens", {"messages": 1})
     same((a.status, a.json["type"]), (400, "error"))
+    s = Server(env={"VITRINE_API_KEY": "secret"})
+    for a, kind in ((server().post("/v1/messages/batches", {}), "not_found_error"), (server().get("/v1/messages"), "invalid_request_error"),
+                    (s.post("/v1/messages", body()), "authentication_error")):
+        same((a.json["type"], a.error["type"], a.json["request_id"][:4]), ("error", kind, "req-"), str(a.body))
+    s.stop()
 
 
 def test_the_server_ends_as_it_should():

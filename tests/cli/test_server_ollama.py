@@ -7,7 +7,8 @@ from served import *
 from tap import *
 
 ONE = {}
-PIECES = ["<think>", "Hm.", "</think>\n\n", "I add", " it.", "\n<tool_call>", "{\"name\": \"add\", \"arguments\": {\"a\": 1}}", "</tool_call>"]
+PIECES = ["<think>", "Hm.", "</think>\n\n", "I add", " it.", "\n<tool_call>", "{\"name\": \"add\",\n \"arguments\": {\r\n  \"a\": 1}}",
+          "</tool_call>"]  # a call may take several lines, and is one line of a stream
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}}}]
 CALL = [{"index": 0, "name": "add", "arguments": {"a": 1}}]
 
@@ -50,7 +51,16 @@ def test_generate_answers_a_prompt():
     same((r["response"], r["thinking"], r["done_reason"]), ("I add it.", "Hm.", "length"))
     lines = [json.loads(l) for l in server().good("/api/generate", common).body.decode().splitlines()]
     same("".join(l["response"] for l in lines), "I add it.")
-    same(server().good("/api/generate", {"model": "tiny"}).json["done_reason"], "load")
+
+
+def test_a_body_without_a_prompt_loads_the_model_that_is_here():
+    for path, empty in ("/api/generate", {}), ("/api/generate", {"prompt": ""}), ("/api/chat", {"messages": []}):
+        for name in "tiny", "tiny:latest":
+            same(server().good(path, {"model": name, **empty}).json["done_reason"], "load")
+        for name, status in ("other", 404), ("tiny:1b", 404), ("x" * 300, 404), (None, 400):
+            a = server().post(path, {"model": name, **empty})
+            same((a.status, list(a.json)), (status, ["error"]), f"{path} {name} {a.body}")
+            assert "model" in a.json["error"], a.body
 
 
 def test_history_reaches_the_template():
@@ -88,12 +98,22 @@ def test_wrong_requests_are_refused_in_ollamas_form():
                      ({"prompt": "x", "think": 3}, "think"), ({"prompt": "x", "logprobs": True}, "logprobs"),
                      ({"prompt": "x", "images": ["a"]}, "images"), ({"prompt": "x", "template": "t"}, "template"),
                      ({"prompt": "x", "context": [1]}, "context"), ({"prompt": "x", "width": 3}, "width"),
-                     ({"prompt": "x", "options": {"temperature": 9}}, "temperature"), ({"prompt": "x", "model": "other"}, "model")]:
+                     ({"prompt": "x", "options": {"temperature": 9}}, "options.temperature: "),
+                     ({"prompt": "x", "options": {"num_predict": "x"}}, "options.num_predict: "),
+                     ({"prompt": "x", "options": {"repeat_penalty": 1000}}, "options.repeat_penalty: "),
+                     ({"prompt": "x", "format": {"type": "array", "uniqueItems": True}}, "in format: "), ({"prompt": "x", "model": "other"}, "model")]:
         a = server().post("/api/generate", {"model": "tiny", **kw})
         assert a.status in (400, 404) and part in a.json["error"], (kw, a.status, a.body)
     for m in ({"role": "user", "content": "x", "images": ["a"]}, {"role": "assistant", "tool_calls": [{}]}, 3):
         a = server().post("/api/chat", {"model": "tiny", "messages": [m]})
         assert a.status == 400 and isinstance(a.json["error"], str), a.body
+
+
+def test_errors_of_paths_and_keys_have_ollamas_form_too():
+    s = Server(env={"VITRINE_API_KEY": "secret"})
+    for a in server().post("/api/pull", {}), server().get("/api/chat"), server().post("/api/show", b"{"), s.post("/api/chat", {}):
+        assert a.status in (404, 405, 400, 401) and isinstance(a.json["error"], str), a.body
+    s.stop()
 
 
 def test_options_that_samplers_or_loaders_take_are_accepted():

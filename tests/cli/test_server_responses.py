@@ -101,11 +101,18 @@ def test_wrong_requests_are_refused_by_name():
                          ("input", [{"type": "function_call_output"}]), ("previous_response_id", "resp_1"), ("conversation", "c"),
                          ("background", True), ("truncation", "auto"), ("top_logprobs", 2), ("include", ["file_search_call.results"]),
                          ("tools", 3), ("tools", [{"type": "custom"}]), ("tool_choice", {"type": "x"}), ("text", {"verbosity": "low"}),
-                         ("instructions", 3), ("temperature", "x")]:
+                         ("instructions", 3), ("temperature", "x"), ("max_output_tokens", 0), ("max_tokens", 9), ("input", "a" * 9000)]:
         a = server().post("/v1/responses", body(**{field: value}))
         same((a.status, a.error["param"]), (400, field), str(a.body))
     same(server().post("/v1/responses", body(previous_response_id="x")).error["code"], "unsupported_parameter")
     same(bare(respond(tools=TOOLS + [{"type": "web_search"}])["output"]), WANTED)  # a tool that OpenAI would run is left out
+
+
+def test_a_form_that_is_wrong_is_told_by_the_name_it_has_here():
+    for wrong, part in ({"type": "xml"}, "text.format.type: 'xml'"), ({"type": "json_schema", "name": "x"}, "text.format.json_schema: "), (
+            {"type": "json_schema", "name": "x", "schema": {"type": "array", "uniqueItems": True}}, "Invalid grammar in text.format: #/uniqueItems"):
+        a = server().post("/v1/responses", body(tools=[], text={"format": wrong}))
+        same((a.status, a.error["param"], part in a.error["message"]), (400, "text", True), str(a.body))
 
 
 def test_a_form_holds_behind_the_thought():

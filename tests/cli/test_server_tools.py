@@ -105,6 +105,9 @@ def test_the_template_gets_tools_calls_and_reasoning():
     text = prompt(messages=said, tools=TOOLS)
     for part in '"name": "add"', "<think>So.</think><tool_call>add [('a', 2)]</tool_call>", "tool\n3":
         assert part in text, (part, text)
+    for written, reached in ("{\"a\": ", "[('INVALID_JSON', '{\"a\": ')]"), ("[1]", "[('INVALID_JSON', '[1]')]"), ("", "[]"):  # a model wrote them
+        said[1]["tool_calls"][0]["function"]["arguments"] = written
+        assert f"<tool_call>add {reached}</tool_call>" in prompt(messages=said), (written, prompt(messages=said))
 
 
 def test_reasoning_effort_none_closes_the_thought():

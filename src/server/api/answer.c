@@ -1,8 +1,10 @@
 /* Whole answers: JSON and errors. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "server/inside.h"
+#include "openai/anthropic.h"
+#include "server/watch/observe.h"
 
 static const char content_type[] = "application/json";
 
@@ -18,13 +20,30 @@ void server_reply_json(vt_exchange *x, int status, vt_json *w)
     vt_json_release(w);
 }
 
+/* Writes an error in the form of the API to which a path belongs. */
+static void write_error(const vt_exchange *x, const vt_openai_error *e, vt_json *w)
+{
+    const char *path = vt_web_request(x)->path;
+    const server_note *note = vt_web_note(x);
+    if (strncmp(path, "/v1/messages", 12) == 0 && (path[12] == '/' || !path[12])) {
+        vt_anthropic_error_write(e, note ? note->id : "", w);
+        return;
+    }
+    vt_json_open(w, NULL, '{');
+    if (strncmp(path, "/api/", 5) == 0)
+        vt_json_string(w, "error", e->message);
+    else
+        vt_openai_error_write(e, w, "error");
+    vt_json_close(w);
+}
+
 void server_reply_error(vt_exchange *x, const vt_openai_error *e)
 {
     vt_json w;
     if (e->http == 503 || e->http == 429)
         vt_web_header(x, "Retry-After", "1");
-    vt_json_object(&w);
-    vt_openai_error_write(e, &w, "error");
+    vt_json_line(&w);
+    write_error(x, e, &w);
     server_reply_json(x, e->http, &w);
 }
 

@@ -20,19 +20,6 @@ typedef struct blocks {
     vt_piece_kind kind; /* of the open one */
 } blocks;
 
-void server_anthropic_error(vt_exchange *x, const vt_openai_error *e)
-{
-    vt_json w;
-    const struct server_note *note = vt_web_note(x);
-    if (e->http == 503 || e->http == 429)
-        vt_web_header(x, "Retry-After", "1");
-    vt_json_line(&w);
-    vt_anthropic_error_write(e, note ? note->id : "", &w);
-    server_reply_json(x, e->http, &w);
-}
-
-static void refuse(generation *g, vt_exchange *x) { server_anthropic_error(x, &g->error); }
-
 /* ---- members of a message ---- */
 
 /* The signature of a thought: clients keep it and send it back, where it is not looked at. */
@@ -301,7 +288,7 @@ static const generation_form messages = {.name = "messages",
                                          .told = on_told,
                                          .end = on_end,
                                          .translate = vt_anthropic_chat,
-                                         .refuse = refuse,
+                                         .own_names = vt_anthropic_own_names,
                                          .forget = forget};
 
 void server_messages(vt_server *s, vt_exchange *x) { generation_start(s, x, &messages); }

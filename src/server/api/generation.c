@@ -44,10 +44,7 @@ static void answer(generation *g)
         if (g->error.http && !g->streaming) {
             generation_headers(g, true);
             g->x = NULL;
-            if (g->form->refuse)
-                g->form->refuse(g, x);
-            else
-                server_reply_error(x, &g->error);
+            server_reply_error(x, &g->error);
         } else {
             g->form->end(g); /* ends the exchange */
             g->x = NULL;
@@ -159,11 +156,18 @@ static void on_event(server_part *part, const vt_event *e)
 
 /* ---- submitting ---- */
 
+static void use_own_names(generation *g)
+{
+    if (g->error.http && g->form->own_names)
+        g->form->own_names(&g->error);
+}
+
 /* A prompt could not be submitted: the others of the same request end. */
 static void fail_submit(generation *g, const vt_err *why)
 {
     vt_openai_refuse_as(&g->error, why, g->server->model,
                         vt_openai_field_of(why->message, g->form->api));
+    use_own_names(g);
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);
     g->reply.n_open -= g->reply.n_each * (g->request.n_prompts - g->n_submitted);
@@ -252,7 +256,8 @@ void generation_read(generation *g)
         json_object_del(g->given, "messages");
         json_object_del(g->given, "input");
     }
-    if (body)
+    bool whole = body != NULL; /* else what is wrong with it has been told */
+    if (whole)
         (void)vt_openai_request_read_as(body, g->form->api, g->server->model, &d, &g->request,
                                         &g->error);
     g->request.pieces = g->form->translate != NULL;
@@ -261,6 +266,8 @@ void generation_read(generation *g)
     json_decref(body);
     if (!g->error.http)
         prepare_grammar(g);
+    if (whole)
+        use_own_names(g);
 }
 
 static void run_read(void *arg)
@@ -414,6 +421,10 @@ void generation_send_event(generation *g, const char *name, vt_json *w)
 
 void generation_send_line(generation *g, vt_json *w)
 {
+    /* white space of JSON that a model wrote; in strings a line break is escaped */
+    for (size_t i = 0; w->out->data && i < w->out->len; i++)
+        if (w->out->data[i] == '\n' || w->out->data[i] == '\r')
+            w->out->data[i] = ' ';
     send_piece(g, "application/x-ndjson", "", w, "\n");
 }
 

@@ -33,8 +33,8 @@ typedef struct generation_form {
     /* The following may be NULL. On a helper thread: turns the body into one of api's; a new object,
      * or NULL with `e` filled. The reply is taken apart (vt_openai_reply.splits). */
     json_t *(*translate)(const json_t *body, vt_openai_error *e);
-    /* Answers g->error, of which nothing has been told yet. */
-    void (*refuse)(generation *g, vt_exchange *x);
+    /* With `translate`: tells what is wrong with its object in the names of the body. */
+    void (*own_names)(vt_openai_error *e);
     void (*forget)(generation *g); /* releases g->own; may be NULL. Always called once, at last */
 } generation_form;
 

@@ -26,18 +26,6 @@ static void write_time(vt_json *w, const char *key, int64_t seconds)
     vt_json_string(w, key, text);
 }
 
-static void reply_error(vt_exchange *x, const vt_openai_error *e)
-{
-    vt_json w;
-    if (e->http == 503 || e->http == 429)
-        vt_web_header(x, "Retry-After", "1");
-    vt_json_object(&w);
-    vt_json_string(&w, "error", e->message);
-    server_reply_json(x, e->http, &w);
-}
-
-static void refuse(generation *g, vt_exchange *x) { reply_error(x, &g->error); }
-
 /* ---- answers ---- */
 
 static bool is_chat(const generation *g) { return g->form->translate == vt_ollama_chat; }
@@ -159,14 +147,32 @@ static const generation_form chat = {.name = "ollama_chat",
                                      .told = on_told,
                                      .end = on_end,
                                      .translate = vt_ollama_chat,
-                                     .refuse = refuse};
+                                     .own_names = vt_ollama_own_names};
 static const generation_form generate = {.name = "ollama_generate",
                                          .api = VT_OPENAI_CHAT,
                                          .read = generation_read,
                                          .told = on_told,
                                          .end = on_end,
                                          .translate = vt_ollama_generate,
-                                         .refuse = refuse};
+                                         .own_names = vt_ollama_own_names};
+
+/* Returns true if a request's model, perhaps with the tag "latest", is the one that is served. */
+static bool is_served(const vt_server *s, const json_t *model, vt_openai_error *e)
+{
+    char name[256];
+    const char *given = json_string_value(model);
+    size_t n = json_string_length(model);
+    if (!given) {
+        vt_openai_refuse(e, 400, "model", "model: missing");
+        return false;
+    }
+    n -= n > 7 && strcmp(given + n - 7, ":latest") == 0 ? 7 : 0;
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name), given);
+    bool served = *name && n < sizeof name && vt_openai_is_model(s->model, &s->defaults, name);
+    if (!served)
+        vt_openai_refuse(e, 404, "model", "model '%.80s' not found", given);
+    return served;
+}
 
 /* Answers a body without prompt and messages, which asks for the model to be loaded: it is. */
 static bool answer_load(vt_server *s, vt_exchange *x)
@@ -179,9 +185,11 @@ static bool answer_load(vt_server *s, vt_exchange *x)
     bool loads = r->body_len <= MOST &&
                  vt_openai_json_load(r->body, r->body_len, &body, &e) == VT_OK &&
                  vt_ollama_only_loads(body);
+    if (loads && !is_served(s, json_object_get(body, "model"), &e))
+        server_reply_error(x, &e);
     json_decref(body);
-    if (!loads)
-        return false;
+    if (!loads || e.http)
+        return loads;
     vt_json_object(&w);
     vt_json_string(&w, "model", s->model_name);
     write_time(&w, "created_at", (int64_t)time(NULL));
@@ -226,7 +234,7 @@ static const generation_form embed = {.name = "ollama_embed",
                                       .read = generation_read,
                                       .end = end_embed,
                                       .translate = vt_ollama_embed,
-                                      .refuse = refuse};
+                                      .own_names = vt_ollama_own_names};
 
 void server_ollama_embed(vt_server *s, vt_exchange *x) { generation_start(s, x, &embed); }
 
@@ -337,30 +345,16 @@ static void reply_show(const vt_server *s, vt_exchange *x)
     server_reply_json(x, 200, &w);
 }
 
-/* Returns true if a model's name, perhaps with the tag "latest", is one of the served model's. */
-static bool is_served(const vt_server *s, const char *name)
-{
-    size_t n = strlen(name);
-    n -= n > 7 && strcmp(name + n - 7, ":latest") == 0 ? 7 : 0;
-    return (strncmp(name, s->model_name, n) == 0 && !s->model_name[n]) ||
-           (s->list_name && strncmp(name, s->list_name, n) == 0 && !s->list_name[n]);
-}
-
 void server_ollama_show(vt_server *s, vt_exchange *x)
 {
     vt_openai_error e = {0};
     json_t *body;
     if (!server_read_object(x, &body))
         return;
-    const char *name = json_string_value(json_object_get(body, "model"));
-    name = name ? name : json_string_value(json_object_get(body, "name"));
-    if (!name)
-        vt_openai_refuse(&e, 400, "model", "model: missing");
-    else if (!is_served(s, name))
-        vt_openai_refuse(&e, 404, "model", "model '%.80s' not found", name);
-    if (e.http)
-        reply_error(x, &e);
-    else
+    const json_t *name = json_object_get(body, "model");
+    if (is_served(s, name ? name : json_object_get(body, "name"), &e))
         reply_show(s, x);
+    else
+        server_reply_error(x, &e);
     json_decref(body);
 }

@@ -330,6 +330,7 @@ static const generation_form responses = {.name = "responses",
                                           .told = on_told,
                                           .end = on_end,
                                           .translate = vt_responses_chat,
+                                          .own_names = vt_responses_own_names,
                                           .forget = forget};
 
 void server_responses(vt_server *s, vt_exchange *x) { generation_start(s, x, &responses); }

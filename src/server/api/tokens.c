@@ -102,9 +102,7 @@ static void convert(void *arg)
 static void answer(void *arg)
 {
     conversion *c = arg;
-    if (c->x && c->error.http && c->counts)
-        server_anthropic_error(c->x, &c->error);
-    else if (c->x && c->error.http)
+    if (c->x && c->error.http)
         server_reply_error(c->x, &c->error);
     else if (c->x)
         vt_web_reply(c->x, 200, "application/json", c->answer.data, c->answer.len);

@@ -15,10 +15,25 @@ def read(path):
 
 # ---- results ----
 
+# Labs that look around, or measure roofs, and run nothing else.
+RUNS_NOTHING = {"sglang 00", "mini-sglang 00", "flashinfer 00"}
+
+
+def events_are_ordered(lab):
+    """Whatever the lab ran stands in its timeline, in the order in which it ended, within the lab's own time."""
+    name, events = f"{lab['track']} {lab['lab']}", lab["events"]
+    assert events or name in RUNS_NOTHING, f"{name}: no event"
+    ends = [e["at_s"] + e["seconds"] for e in events]
+    same(ends, sorted(ends), name + ": ends of events")
+    for e in events:
+        assert 0 <= e["at_s"] and e["at_s"] + e["seconds"] <= lab["seconds"] + 0.01 and len(e["text"]) > 10, (name, e, lab["seconds"])
+
+
 def told(lab, wanted):
     """The lab tells every wanted item and no other one, each with its content or with the reason why it is missing.
     Returns the keys of the missing ones."""
     same(sorted(lab["items"]), sorted(wanted), lab["name"] + ": items")
+    events_are_ordered(lab)
     for key, item in lab["items"].items():
         if "missing" in item:
             assert len(item["missing"]) > 15, (lab["name"], key, item)

@@ -135,6 +135,48 @@ def test_counters_of_the_gather_say_why_wider_vectors_gain_nothing():
     assert "long_scoreboard" in why["shared-memory staging"] and "long_scoreboard" in why["warp shuffles"], why
 
 
+CARD_NCU = """for a in "$@"; do [ "$p" = --kernel-name ] && k=${a#regex:}; p=$a; done
+while [ "$1" != --log-file ]; do shift; done
+cat > "$2" <<END
+"ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum","lts__t_sector_hit_rate.pct",\
+"sm__cycles_active.avg.pct_of_peak_sustained_elapsed","l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",\
+"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active","sm__warps_active.avg.pct_of_peak_sustained_active",\
+"smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio",\
+"smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
+"","","ns","byte","%","%","inst","%","%","inst","inst"
+"0","$k","12,000","4,194,304","12","97.5","31","41","24","6.0","2.0"
+END
+""".replace("\\\n", "")
+
+
+def test_the_card_of_every_lab_of_a_kernel_tells_what_ncu_counted():
+    gpu = os.path.join(os.path.dirname(BIN), "release", "emulator")
+    if not os.path.exists(os.path.join(gpu, "libcuda.so.1")):
+        skip("no emulator here: make emulator")
+    for track, number, key, kernel, file in (("mini-sglang", "03", "card", "kv_store", "ncu_03_card.csv"),
+                                             ("flashinfer", "04", "explanation", "rmsnorm", "ncu_04_explanation.csv"),
+                                             ("flashinfer", "05", "explanation", "rope", "ncu_05_explanation.csv")):
+        for good in (True, False):
+            ncu = program("ncu", CARD_NCU if good else "exit 9")
+            folder = os.path.join(scratch(), "ncu-card")
+            r = run("lab", track, number, "--quick", "--no-predict", "--ncu", "--device", "cuda", "--json", "--results", folder,
+                    env={"LD_LIBRARY_PATH": gpu, "VITRINE_EMULATOR": "cc=90,memory=512",
+                         "PATH": os.path.dirname(ncu) + os.pathsep + os.environ["PATH"]})
+            assert r.code == 0, r.log[-2000:]
+            card = " ".join(r.json["items"][key]["drawing"].split())
+            if not good:
+                assert "not measured here, because ncu ended with status 9" in card and "T3" not in r.json["tier"], card
+                continue
+            for words in ("SMs busy 98 % of the time, matrix unit 41 % of that", "(4.19 MB moved), L2 hits 12 %",
+                          "occupancy reached 24 %, 31 bank conflicts [counted by ncu]",
+                          "├── stalls long_scoreboard 75 %: waits for data from memory or L2; barrier 25 %: waits for other warps",
+                          "B of shared memory a CTA"):
+                assert words in card, (track, number, words, card)
+            assert "without counters" not in card and "T3" in r.json["tier"], (card, r.json["tier"])
+            assert kernel in open(os.path.join(folder, track, "results", "local", file), encoding="utf-8").read(), file
+            assert any(e["text"].startswith("ncu ") for e in r.json["events"]), r.json["events"]
+
+
 def test_an_unknown_lab_is_refused():
     fails(2, ["mini-sglang", "07"], "lab", "mini-sglang", "07")
 

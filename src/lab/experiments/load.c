@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/plain_file.h"
 #include "base/stats.h"
@@ -31,6 +32,7 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
                                .concurrency = load->concurrency,
                                .timeout_s = 600};
     lab_note(l, "%d requests, %d at once ...", plan->n_turns, load->concurrency);
+    int64_t begin_ns = vt_now_ns();
     lab_busy busy;
     lab_busy_begin(&busy, s);
     vt_status status = vt_load_run(&options, &o, err);
@@ -42,6 +44,11 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
         out->n = o.n;
         out->result = o.result;
         o.result = NULL;
+        lab_event(l, begin_ns,
+                  "%d requests, %d at once: %f tokens/s out; median first token after %f s, then "
+                  "one every %f s",
+                  plan->n_turns, load->concurrency, out->sum.output_tokens_per_s, out->sum.ttft.p50,
+                  out->sum.itl.p50);
         lab_check(l, out->sum.ended[VT_LOAD_OK] == plan->n_turns, "%d of %d requests were answered",
                   out->sum.ended[VT_LOAD_OK], plan->n_turns);
     }

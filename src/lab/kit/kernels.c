@@ -41,15 +41,17 @@ static void put_gpu_facts(lab_kernel *k, const bench_result *r)
     const jit_cubin *cubin = vt_jit_get(gpu->jit, index);
     const cuda_kernel *loaded = index < gpu->n_kernels ? &gpu->kernel[index] : NULL;
     snprintf(k->kernel, sizeof k->kernel, "%s", vt_jit_name(gpu->jit, index));
+    snprintf(k->function, sizeof k->function, "%s", vt_jit_kernel(gpu->jit, index));
     if (!cubin || !loaded || loaded->threads == 0)
         return;
     k->registers = cubin->registers;
     k->spill_bytes = cubin->spill_bytes;
+    k->shared_bytes = (int64_t)cubin->shared_bytes + loaded->dynamic_shared;
     vt_occupancy o;
     vt_occupancy_input in = {.cc = 10 * gpu->cc_major + gpu->cc_minor,
                              .threads = (int32_t)loaded->threads,
                              .registers = cubin->registers,
-                             .shared_bytes = (int64_t)cubin->shared_bytes + loaded->dynamic_shared,
+                             .shared_bytes = k->shared_bytes,
                              .grid = (int64_t)loaded->grid[0] * loaded->grid[1] * loaded->grid[2],
                              .sm_count = gpu->sm_count};
     if (!vt_occupancy_of(&in, &o) || o.ctas == 0)
@@ -135,6 +137,7 @@ static void take(void *user, const bench_result *r)
                       .registers = -1,
                       .spill_bytes = -1,
                       .ctas_per_sm = -1};
+    k->op = r->op->name;
     snprintf(k->impl, sizeof k->impl, "%s", r->impl->name);
     snprintf(k->shape, sizeof k->shape, "%s", r->c->name);
     story_put_cut(&cut, &r->cut);
@@ -265,8 +268,22 @@ static vt_status time_again(lab *l, const lab_kernel_ask *exact, lab_kernel *out
     return VT_OK;
 }
 
+/* "embed gather, tokens=64: 1.81 us a call, 15 % of its memory roof" */
+static void note_event(lab *l, int64_t begin_ns, const lab_kernel *k)
+{
+    if (!isfinite(k->median_s))
+        lab_event(l, begin_ns, "%s %s, %s", k->op, k->impl, k->shape);
+    else if (!isfinite(k->of_roof))
+        lab_event(l, begin_ns, "%s %s, %s: %f s a call, faster than its roof", k->op, k->impl,
+                  k->shape, k->median_s);
+    else
+        lab_event(l, begin_ns, "%s %s, %s: %f s a call, %f share of its %s roof", k->op, k->impl,
+                  k->shape, k->median_s, k->of_roof, k->bound);
+}
+
 vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err)
 {
+    int64_t begin_ns = vt_now_ns();
     const char *row = ask->impl;
     char chosen[CHOSEN_MAX];
     if (!row) {
@@ -285,6 +302,7 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
     out->disturbed = was_disturbed(l, since);
     TRY(time_again(l, &exact, out, err));
     out->disturbed = out->disturbed && !(out->median_s < steady * out->best_s);
+    note_event(l, begin_ns, out);
     if (out->disturbed && isfinite(out->median_s))
         tell_busy(l, ask, out);
     if (isfinite(out->error) || !out->ok)
@@ -491,89 +509,4 @@ void lab_kernel_cells(lab *l, const lab_kernel *k)
     lab_cells(l, "%s|%s|%f s|%f s|%f share|%s|%f|%f|%.1e", k->shape, k->impl, k->median_s,
               k->least_s, k->of_roof, k->bound, k->bytes / k->median_s * 1e-9,
               k->flops > 0 ? k->flops / k->median_s * 1e-9 : NAN, k->error);
-}
-
-static void card_line(vt_buf *b, const char *branch, const char *name, vt_buf *text)
-{
-    enum { COLUMN = 17 };
-    size_t start = b->len;
-    vt_buf_printf(b, "%s %s", branch, name);
-    vt_text_pad(b, start, COLUMN);
-    vt_text_wrap(b, text->data ? text->data : "", COLUMN, VT_TERM_WIDTH - 4);
-    vt_buf_putc(b, '\n');
-    b->failed |= text->failed;
-    vt_buf_release(text);
-    *text = (vt_buf){0};
-}
-
-static void put_hardware(vt_buf *t, const lab_kernel *k)
-{
-    bool arithmetic = strcmp(k->bound, "fp32") == 0 || strcmp(k->bound, "bf16") == 0 ||
-                      strcmp(k->bound, "int8") == 0 || strcmp(k->bound, "fp8") == 0;
-    vt_text_figure(t, (arithmetic ? k->flops : k->bytes) / k->median_s,
-                   arithmetic ? VT_FLOP_PER_S : VT_BYTES_PER_S);
-    if (k->bound == lab_no_roof)
-        vt_buf_puts(t, ", faster than any roof that was measured");
-    else
-        vt_text_printf(t, ", %f share of its %s roof", k->of_roof, k->bound);
-    if (isfinite(k->occupancy))
-        vt_buf_printf(t, "; occupancy %.0f %% (%d CTAs an SM, limited by %s), %.2f waves",
-                      100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->waves);
-    if (k->registers >= 0)
-        vt_buf_printf(t, "; %d registers, %d bytes spilled", k->registers, k->spill_bytes);
-    vt_buf_puts(t, "; stalls and bytes really moved are not measured without counters");
-}
-
-/* Where the call stands under the roofs, and how its loads fit the lines of memory. */
-static void put_roofline(vt_buf *t, const lab *l, const lab_kernel *k)
-{
-    bool gpu = l->ordinal >= 0;
-    double peak = gpu ? l->roofs.bf16_per_s : l->roofs.fp32_per_s,
-           ridge = peak / l->roofs.memory_bytes_per_s, at = k->flops / k->bytes;
-    const char *unit = gpu ? "bf16 matrix" : "fp32", *loads = strstr(k->cut, "loads of ");
-    if (k->flops > 0)
-        vt_buf_printf(t, "%.3g FLOP a byte", at);
-    else
-        vt_buf_puts(t, "no arithmetic");
-    if (isfinite(ridge) && ridge > 0)
-        vt_buf_printf(t, "; the ridge of the measured memory and %s roofs is at %.3g: %s", unit,
-                      ridge, at < ridge ? "left of it, bytes decide" : "right of it, FLOPs decide");
-    if (k->flops > 0 && isfinite(k->median_s) && peak > 0)
-        vt_buf_printf(t, "; %.3g GFLOP/s, %.2g %% of the %s roof", k->flops / k->median_s * 1e-9,
-                      100 * k->flops / k->median_s / peak, unit);
-    if (loads)
-        vt_buf_printf(t, "; coalescing: %.*s, memory's lines have %d", (int)strcspn(loads, ",;"),
-                      loads, gpu ? 128 : 64);
-}
-
-void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *operation,
-                     const char *opportunity)
-{
-    vt_buf b = {0}, t = {0};
-    char title[320];
-    vt_buf_puts(&t, operation);
-    card_line(&b, "├──", "operation", &t);
-    vt_text_printf(&t, "%s: %s; %f B, %.3g FLOP", k->impl, k->cut, k->bytes, k->flops);
-    card_line(&b, "├──", "execution", &t);
-    put_hardware(&t, k);
-    card_line(&b, "├──", "hardware", &t);
-    put_roofline(&t, l, k);
-    card_line(&b, "├──", "roofline", &t);
-    if (k->bound == lab_no_roof)
-        vt_buf_puts(&t, "none of the measured roofs: they allow no less than ");
-    else
-        vt_buf_printf(&t, "%s: the roofs allow ", k->bound);
-    vt_text_printf(&t, "%f s, it takes %f s", k->least_s, k->median_s);
-    if (k->of_roof < 0.5)
-        vt_buf_puts(&t, ", so most of its time goes elsewhere");
-    card_line(&b, "├──", "bottleneck", &t);
-    vt_buf_puts(&t, opportunity);
-    card_line(&b, "└──", "opportunity", &t);
-    snprintf(title, sizeof title, "%s, %s [%s]", k->impl, k->shape,
-             l->emulated ? "emulated: no times" : "times measured, shares derived");
-    lab_drawing(l, key, title, &b);
-    vt_buf_release(&b);
-    lab_signs signs = lab_signs_kernel(l, k);
-    if (!k->disturbed)
-        lab_tell_causes(l, &signs, title);
 }

@@ -229,7 +229,8 @@ static json_t *machine_of(const lab *l)
 
 static void begin_result(lab *l)
 {
-    static const char *const lists[] = {"predictions", "checks", "knobs", "findings", "files"};
+    static const char *const lists[] = {"predictions", "checks", "knobs",
+                                        "findings",    "files",  "events"};
     char when[32];
     time_t now = time(NULL);
     struct tm utc;
@@ -275,12 +276,17 @@ static void put_tier(lab *l)
     char why[256], blind[320];
     bool events = vt_probe_perf_events(why, sizeof why);
     snprintf(blind, sizeof blind, "bytes moved, cache misses, stalls: %s", why);
-    json_object_set_new(l->result, "tier", json_string("T0: clocks, and exact bytes and FLOPs"));
+    json_object_set_new(l->result, "tier",
+                        json_string(l->counted ? "T0: clocks, and exact bytes and FLOPs; T3: "
+                                                 "counters of single kernels, by ncu"
+                                               : "T0: clocks, and exact bytes and FLOPs"));
     json_object_set_new(
         l->result, "cannot_see",
-        json_string(l->ordinal >= 0
-                        ? "bytes moved, cache hits, stalls: a GPU's counters are not read yet; "
-                          "occupancy is computed from the launch"
+        json_string(l->counted ? "what changes within a kernel, and counters of other kernels than "
+                                 "those that ncu ran"
+                    : l->ordinal >= 0
+                        ? "bytes moved, cache hits, stalls: ncu reads them, in labs of single "
+                          "kernels with --ncu; occupancy is computed from the launch"
                     : events ? "bytes moved, cache misses, stalls: hardware events are "
                                "read a step, in stories, and not a case"
                              : blind));
@@ -306,7 +312,6 @@ static void introduce(lab *l)
 vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool *failed,
                   vt_err *err)
 {
-    int64_t begin_ns = vt_now_ns();
     bool asked[LAB_MAX_OPTIONS] = {false};
     lab l = {.def = def,
              .asked = asked,
@@ -317,6 +322,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
              .threads = ask->threads,
              .results = ask->folder,
              .talk = ask->talk,
+             .begin_ns = vt_now_ns(),
              .busy = is_busy(),
              .term = {.width = VT_TERM_WIDTH}};
     *result = NULL;
@@ -338,8 +344,10 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
     if (status == VT_OK) {
         check_items(&l);
         tell_unused_options(&l);
+        if (l.events_left > 0)
+            lab_event(&l, vt_now_ns(), "%d events more, which are not listed", l.events_left);
         put_tier(&l);
-        double seconds = (double)(vt_now_ns() - begin_ns - l.thought_ns) * 1e-9;
+        double seconds = (double)(vt_now_ns() - l.begin_ns - l.thought_ns) * 1e-9;
         if (!json_object_get(l.result, "seconds")) /* a lab may tell an older result anew */
             json_object_set_new(l.result, "seconds", json_real(seconds));
     }

@@ -58,7 +58,7 @@ typedef struct lab_item_def {
     bool hardware;    /* of the hardware; else of the process */
 } lab_item_def;
 
-enum { LAB_MAX_ALIASES = 4, LAB_MAX_ITEMS = 32, LAB_MAX_OPTIONS = 256 };
+enum { LAB_MAX_ALIASES = 4, LAB_MAX_ITEMS = 32, LAB_MAX_OPTIONS = 256, LAB_MAX_EVENTS = 400 };
 
 typedef struct lab_def {
     lab_track track;
@@ -91,7 +91,10 @@ struct lab {
     bool busy;                 /* other programs use the machine: nothing is graded */
     bool talk;                 /* lines on stderr, and questions on a terminal */
     bool ran;                  /* a kernel or a request has run */
+    int64_t begin_ns;          /* vt_now_ns at its begin */
     int64_t thought_ns;        /* the reader's time at the question, no part of the lab's seconds */
+    int32_t events_left;       /* events beyond LAB_MAX_EVENTS */
+    bool counted;              /* ncu has read counters of a kernel */
     bool late;                 /* the first prediction came after that */
     vt_err refused;            /* the reader's prediction cannot be read */
     json_t *table;             /* the item that lab_cell adds to */
@@ -167,6 +170,11 @@ void lab_turn_missing(lab *l, const char *name, const char *where, const char *w
 /* A finding: an observation, its likely cause, what to do. */
 void lab_finding(lab *l, const char *rule, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* An event of the lab's own timeline: it began at begin_ns (vt_now_ns) and ends now. Whatever runs
+ * something (kernels, engines, requests, servers, other programs) notes it here. Of more events
+ * than LAB_MAX_EVENTS the rest is counted. */
+void lab_event(lab *l, int64_t begin_ns, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* A file that the lab left in l->results. */
 void lab_file(lab *l, const char *name, const char *what);
 
@@ -180,10 +188,13 @@ typedef struct lab_kernel_ask {
 } lab_kernel_ask;
 
 typedef struct lab_kernel {
+    const char *op;                      /* the card */
     char impl[64], shape[160], cut[400]; /* the row's name; how it cuts this call (describe) */
     char kernel[200];                    /* GPU: name and template parameters of its first launch */
+    char function[64];                   /* GPU: the same, as CUDA and ncu name it */
     int32_t n_launches;                  /* GPU */
     int32_t registers, spill_bytes, ctas_per_sm; /* GPU; -1: not known */
+    int64_t shared_bytes;                        /* GPU: of a CTA; 0 where there are none */
     double occupancy, waves, tail;               /* GPU, computed; NAN: not known */
     char limited_by[32];                         /* what limits the occupancy */
     double best_s, median_s, noise;              /* of a call; NAN on an emulated GPU */
@@ -230,8 +241,9 @@ vt_status lab_kernel_chosen(lab *l, const char *op, const char *shape, char *out
 /* One row of a usual table for kernels: the columns that lab_kernel_columns names. */
 extern const char lab_kernel_columns[];
 void lab_kernel_cells(lab *l, const lab_kernel *k);
-/* operation, execution, hardware, bottleneck, opportunity: the form of an explanation of a kernel,
- * as a drawing under this key. */
+/* operation, execution, hardware, roofline, bottleneck, opportunity: the form of an explanation of
+ * a kernel, as a drawing under this key (card.c). With --ncu on a GPU also what its counters say,
+ * and what its warps wait for. */
 void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *operation,
                      const char *opportunity);
 

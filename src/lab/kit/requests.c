@@ -32,6 +32,7 @@ static vt_status set_all(lab *l, vt_options *o, const char *const *settings, vt_
 vt_status lab_engine_open(lab *l, const char *const *settings, vt_engine **out, vt_err *err)
 {
     vt_options *o = NULL;
+    int64_t begin_ns = vt_now_ns();
     TRY(vt_options_new(&o, err));
     vt_status status = set_all(l, o, settings, err);
     if (status == VT_OK && !l->device->model) {
@@ -41,6 +42,8 @@ vt_status lab_engine_open(lab *l, const char *const *settings, vt_engine **out, 
     if (status == VT_OK)
         status = vt_engine_new(l->device->model, o, out, err);
     vt_options_free(o);
+    if (status == VT_OK)
+        lab_event(l, begin_ns, "an engine is made for %s", l->model);
     return status;
 }
 
@@ -105,6 +108,7 @@ static vt_status submit(vt_engine *e, driving *d, vt_err *err)
 vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_err *err)
 {
     l->ran = true;
+    int64_t begin_ns = vt_now_ns(), made = 0, prompts = 0;
     int32_t left = 0;
     bool idle = false;
     vt_status status = VT_OK;
@@ -129,6 +133,15 @@ vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_e
         if (r[i].error)
             status = vt_fail(err, VT_ERR_DEVICE, "request %llu ended with an error",
                              (unsigned long long)r[i].id);
+    for (int32_t i = 0; status == VT_OK && i < n; i++) {
+        prompts += r[i].n_prompt;
+        made += r[i].n_tokens;
+    }
+    if (status == VT_OK)
+        lab_event(l, begin_ns,
+                  "%d request%s: %lld prompt tokens in, %lld tokens out; first token "
+                  "after %f s",
+                  n, vt_text_s(n), (long long)prompts, (long long)made, n > 0 ? r[0].ttft_s : NAN);
     return status;
 }
 

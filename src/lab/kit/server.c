@@ -229,8 +229,12 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
                                               strerror(errno));
     sigprocmask(SIG_SETMASK, &before, NULL);
     close(to);
-    if (status == VT_OK)
-        return wait_ready(out, begin_ns, err);
+    if (status == VT_OK) {
+        TRY(wait_ready(out, begin_ns, err));
+        lab_event(l, begin_ns, "a server of %s is started; it answers after %f s", l->model,
+                  out->ready_s);
+        return VT_OK;
+    }
     lab_server_stop(out);
     return status;
 }

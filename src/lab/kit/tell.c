@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "lab/kit/result.h"
 
@@ -35,6 +36,23 @@ static json_t *text_of(lab *l, const char *fmt, va_list args)
 }
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+void lab_event(lab *l, int64_t begin_ns, const char *fmt, ...)
+{
+    va_list args;
+    if (json_array_size(part(l, "events")) >= LAB_MAX_EVENTS) {
+        l->events_left++;
+        return;
+    }
+    json_t *o = json_object();
+    int64_t from_ns = begin_ns - l->begin_ns - l->thought_ns;
+    set(l, o, "at_s", json_real((double)(from_ns > 0 ? from_ns : 0) * 1e-9));
+    set(l, o, "seconds", json_real((double)(vt_now_ns() - begin_ns) * 1e-9));
+    va_start(args, fmt);
+    set(l, o, "text", text_of(l, fmt, args));
+    va_end(args);
+    append(l, "events", o);
+}
 
 void lab_predict(lab *l, const char *what, double own, vt_unit unit, const char *how)
 {

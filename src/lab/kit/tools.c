@@ -85,6 +85,7 @@ vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, doub
         TRY(vt_open_to_log(output, &to, err));
     else if ((to = open("/dev/null", O_WRONLY | O_CLOEXEC)) < 0)
         return vt_fail(err, VT_ERR_IO, "/dev/null: %s", strerror(errno));
+    int64_t begin_ns = vt_now_ns();
     pid_t pid = fork();
     if (pid == 0)
         run_child(path, (char *const *)(uintptr_t)argv, to);
@@ -96,5 +97,7 @@ vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, doub
     if (WIFSIGNALED(how))
         return vt_fail(err, VT_ERR_IO, "%s: ended by signal %d", path, WTERMSIG(how));
     *status = WEXITSTATUS(how);
+    lab_event(l, begin_ns, "%s%s%s runs in a process of its own and ends with status %d", argv[0],
+              argv[1] ? " " : "", argv[1] ? argv[1] : "", *status);
     return VT_OK;
 }

@@ -12,7 +12,19 @@
 enum { LIMIT_S = 300, SECTOR = 32 };
 
 /* ncu's names of what lab_counters holds, in the order of its members. */
-enum { TIME, DRAM, L2_SECTORS, L2_HITS, OCCUPANCY, TENSOR, ISSUE, INSTRUCTIONS, N_METRICS };
+enum {
+    TIME,
+    DRAM,
+    L2_SECTORS,
+    L2_HITS,
+    OCCUPANCY,
+    SM_BUSY,
+    CONFLICTS,
+    TENSOR,
+    ISSUE,
+    INSTRUCTIONS,
+    N_METRICS
+};
 
 static const char *const metric[N_METRICS] = {
     [TIME] = "gpu__time_duration.sum",
@@ -20,6 +32,8 @@ static const char *const metric[N_METRICS] = {
     [L2_SECTORS] = "lts__t_sectors.sum",
     [L2_HITS] = "lts__t_sector_hit_rate.pct",
     [OCCUPANCY] = "sm__warps_active.avg.pct_of_peak_sustained_active",
+    [SM_BUSY] = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    [CONFLICTS] = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     [TENSOR] = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     [ISSUE] = "smsp__issue_active.avg.pct_of_peak_sustained_active",
     [INSTRUCTIONS] = "smsp__inst_executed.sum"};
@@ -140,6 +154,8 @@ static void take(const lab *l, const ncu_report *r, int32_t at, lab_counters *ou
                           .l2_bytes = v[L2_SECTORS] * SECTOR,
                           .l2_hits = v[L2_HITS],
                           .occupancy = v[OCCUPANCY],
+                          .sm_busy = v[SM_BUSY],
+                          .bank_conflicts = v[CONFLICTS],
                           .tensor = v[TENSOR],
                           .issue = v[ISSUE],
                           .instructions = v[INSTRUCTIONS]};
@@ -190,6 +206,7 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
     else {
         lab_file(l, csv, "every counter that ncu read, a line for each launch");
         take(l, &r, at, out);
+        l->counted = true;
     }
     ncu_report_release(&r);
     return status == VT_OK && at >= 0;
@@ -246,6 +263,10 @@ void lab_ncu_counters(lab *l, const char *key, const lab_counters *c, const lab_
     put_counter(l, "schedulers issue", c->issue, NAN, VT_SHARE,
                 "of the cycles; the rest, no warp was ready");
     put_counter(l, "instructions", c->instructions, NAN, VT_COUNT, "executed, counted by warps");
+    put_counter(l, "SMs busy", c->sm_busy, NAN, VT_SHARE,
+                "of the time, over all SMs; the rest, an SM had no warp: too few CTAs, or a tail");
+    put_counter(l, "bank conflicts", c->bank_conflicts, 0, VT_COUNT,
+                "accesses of shared memory that had to be made one after the other");
 }
 
 bool lab_ncu_item(lab *l, const lab_kernel_ask *ask, const char *part, const char *csv,

@@ -24,6 +24,8 @@ typedef struct lab_counters {
     double dram_bytes;            /* from and to memory */
     double l2_bytes;              /* asked of L2, in sectors of 32 bytes */
     double l2_hits, occupancy;    /* shares; the occupancy that was achieved */
+    double sm_busy;               /* share of the time in which an SM had a warp, over all SMs */
+    double bank_conflicts;        /* of loads and stores in shared memory */
     double tensor, issue;         /* shares of active cycles: matrix unit busy, schedulers issue */
     double instructions;          /* executed, a warp's counted once */
     double stall[LAB_NCU_STALLS]; /* warps that wait for each reason of lab_ncu_stall_name */

@@ -114,6 +114,9 @@ bool report_view_ranges(const report *r, json_t *view);
 bool report_view_gains(const report *r, json_t *view);
 /* Tables of a result as bars: a list of at most two. In report/charts.c. */
 json_t *report_view_charts(const lab_def *d, const json_t *result);
+/* The events of a lab as a timeline, of many the first and the last ones; null: the result has
+ * none. It has no backtick, so that a fence of three encloses it. In report/charts.c. */
+json_t *report_view_events(const json_t *result);
 /* Adds what the files of the experiments tell; false: out of memory. In report/view_files.c. */
 bool report_view_files(const report *r, json_t *view);
 

@@ -239,16 +239,18 @@ static json_t *view_lab(const lab_def *d, const json_t *result)
         items = report_append(
             items, view_item(item, json_object_get(json_object_get(result, "items"), item->key)));
     return json_pack(
-        "{s:s s:s s:s s:o s:s s:o s:o s:o s:b s:b s:s s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o s:o}",
+        "{s:s s:s s:s s:o s:s s:o s:o s:o s:b s:b s:s s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o s:o "
+        "s:o}",
         "number", d->number, "name", d->name, "when", report_string(result, "when"), "seconds",
         report_figure(report_number(result, "seconds"), VT_SECONDS), "goal", d->goal, "full",
         report_text(&full), "about", texts_of(d->about, 3), "aliases",
         texts_of(d->alias, LAB_MAX_ALIASES), "run", result != NULL, "quick",
         json_is_true(json_object_get(result, "quick")), "state", report_string(result, "state"),
         "tier", report_string(result, "tier"), "cannot_see", report_string(result, "cannot_see"),
-        "bound", bound, "shape", shape, "charts", report_view_charts(d, result), "entries", items,
-        "predictions", view_list(d, json_object_get(result, "predictions"), view_prediction),
-        "checks", view_list(d, json_object_get(result, "checks"), view_check), "knobs",
+        "bound", bound, "shape", shape, "charts", report_view_charts(d, result), "events",
+        report_view_events(result), "entries", items, "predictions",
+        view_list(d, json_object_get(result, "predictions"), view_prediction), "checks",
+        view_list(d, json_object_get(result, "checks"), view_check), "knobs",
         view_list(d, json_object_get(result, "knobs"), view_knob), "findings", findings_of(result),
         "files", view_list(d, json_object_get(result, "files"), view_file));
 }

@@ -484,6 +484,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
         .sched = {.limits = limits,
                   .n_pages = s.n_pages,
                   .n_states = s.n_states,
+                  .state_interval = (int32_t)vt_round_up(
+                      (size_t)vt_options_int(o, "state-interval"), (size_t)s.page_size),
                   .max_queued = (int32_t)vt_options_int(o, "max-queued"),
                   .policy = policy_of(o),
                   .prefix_cache = !whole && !vt_options_flag(o, "no-prefix-cache"),

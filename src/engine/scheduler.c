@@ -100,6 +100,7 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
                        lim->max_tokens, lim->max_seqs);
     assert(lim->max_rows >= lim->max_seqs && lim->max_seqs >= 1 && c->n_pages >= 1 &&
            c->max_queued >= 1);
+    assert(c->state_interval % lim->page_size == 0);
     assert(c->n_states == 0 || (c->n_states >= lim->max_seqs && !c->drafter.draft));
     *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
     /* retracted sequences come on top of the max_queued that may wait */
@@ -212,22 +213,35 @@ static void enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
 
 /* ---- snapshots of sequence state ---- */
 
+int32_t sched_border_on_the_way(const vt_sched *s, const vt_seq *q, int32_t computed)
+{
+    int64_t every = s->config.state_interval,
+            next = every > 0 ? (computed / every + 1) * every : INT64_MAX;
+    return next < sched_last_border(s, q) && vt_radix_has_spare_state(&s->radix) ? (int32_t)next
+                                                                                 : 0;
+}
+
 /* Returns true if the state behind the sequence's last computed token belongs to a whole page of
  * the tree without a snapshot, and is worth one: where its prompt branches off from cached pages,
- * at the last border of its prompt, and at the borders behind it. */
+ * at intervals of it, at the last border of its prompt, and at the borders behind it. */
 static bool snapshot_due(const vt_sched *s, const vt_seq *q)
 {
     bool there = sched_has_states(s) && q->state_from == q->state_to && q->n_in_tree > 0 &&
                  q->n_computed == q->n_in_tree * s->radix.page_size;
-    return there && (q->n_computed == q->branch || q->n_computed >= sched_last_border(s, q)) &&
+    return there &&
+           (q->n_computed == q->branch || q->n_computed >= sched_last_border(s, q) ||
+            q->n_computed == sched_border_on_the_way(s, q, q->n_computed - 1)) &&
            s->radix.node[q->page[q->n_in_tree - 1]].state < 0;
 }
 
-/* Makes a due snapshot of the slot that the sequence writes; step `step` writes its state. Behind
- * the prompt only the newest snapshot of a sequence stays: the next turn begins behind it. */
+/* Makes a due snapshot of the slot that the sequence writes; step `step` writes its state. One that
+ * is due for its distance from others alone is spare. Behind the prompt only the newest snapshot of
+ * a sequence stays: the next turn begins behind it. */
 static void make_snapshot(vt_sched *s, vt_seq *q, uint64_t step)
 {
     vt_radix_keep_state(&s->radix, q->page[q->n_in_tree - 1], q->state_to, step);
+    if (q->n_computed != q->branch && q->n_computed < sched_last_border(s, q))
+        vt_radix_spare_state(&s->radix, q->state_to);
     q->kept_at = q->n_computed > q->n_prompt ? q->n_computed : 0;
 }
 

@@ -39,8 +39,10 @@ enum {
 typedef struct vt_sched_config {
     vt_limits limits; /* max_tokens is the token budget, max_seqs the running limit */
     int32_t n_pages;
-    int32_t n_states;   /* state slots, at least max_seqs; 0: the model has no sequence state */
-    int32_t max_queued; /* sequences */
+    int32_t n_states;       /* state slots, at least max_seqs; 0: the model has no sequence state */
+    int32_t state_interval; /* tokens of a prompt from one snapshot on its way to the next, a
+                               multiple of the page size; 0: there are none on its way */
+    int32_t max_queued;     /* sequences */
     vt_policy policy;
     bool prefix_cache;
     bool types; /* the model tells the two texts of a pair apart */

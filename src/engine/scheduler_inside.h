@@ -25,6 +25,10 @@ static inline int32_t sched_last_border(const vt_sched *s, const vt_seq *q)
         opening = n < SCHED_OPENING ? n : SCHED_OPENING;
     return (n - opening) / size * size;
 }
+/* Returns the page border, before the last one that is worth a snapshot, at which a long prompt's
+ * state is kept on its way: the next one behind `computed` tokens. 0 if there is none, or no slot
+ * for it that nobody misses. */
+int32_t sched_border_on_the_way(const vt_sched *s, const vt_seq *q, int32_t computed);
 /* Puts a running sequence back into the queue. Later it is computed again, from whatever the cache
  * still has. */
 void sched_retract(vt_sched *s, vt_seq *q);

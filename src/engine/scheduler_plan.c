@@ -110,11 +110,12 @@ static void grow(vt_sched *s)
 /* ---- 4. and 5. filling the batch ---- */
 
 /* Cuts a chunk of n tokens where the state is to be kept: at the page border where the prompt
- * leaves cached pages, and at its last one. */
+ * leaves cached pages, at intervals, and at its last one. */
 static int32_t chunk_to_snapshot(const vt_sched *s, const vt_seq *q, int32_t n)
 {
-    const int32_t stop[] = {q->branch, sched_last_border(s, q)};
-    for (int i = 0; i < 2; i++)
+    const int32_t stop[] = {q->branch, sched_border_on_the_way(s, q, q->n_computed),
+                            sched_last_border(s, q)};
+    for (int i = 0; i < 3; i++)
         if (q->req->tenant != VT_NO_TENANT && q->n_computed < stop[i] &&
             stop[i] < q->n_computed + n)
             n = stop[i] - q->n_computed;

@@ -474,6 +474,10 @@ void vt_radix_hold_state(vt_radix *r, int32_t slot) { vt_slots_ref(&r->states, s
 
 void vt_radix_drop_state(vt_radix *r, int32_t slot) { vt_slots_unref(&r->states, slot); }
 
+void vt_radix_spare_state(vt_radix *r, int32_t slot) { vt_slots_spare(&r->states, slot); }
+
+bool vt_radix_has_spare_state(const vt_radix *r) { return vt_slots_have_spare(&r->states); }
+
 void vt_radix_keep_state(vt_radix *r, int32_t page, int32_t slot, uint64_t step)
 {
     vt_radix_node *node = &r->node[page];

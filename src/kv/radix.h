@@ -139,6 +139,10 @@ void vt_radix_hold_state(vt_radix *r, int32_t slot);
 void vt_radix_drop_state(vt_radix *r, int32_t slot);
 /* Makes a held slot the snapshot of a whole page in the tree that has none; `step` writes it. */
 void vt_radix_keep_state(vt_radix *r, int32_t page, int32_t slot, uint64_t step);
+/* A snapshot that was just kept goes before all others until a sequence begins to use it. */
+void vt_radix_spare_state(vt_radix *r, int32_t slot);
+/* Returns true if vt_radix_take_state would evict no snapshot but a spare one. */
+bool vt_radix_has_spare_state(const vt_radix *r);
 /* Takes the page's snapshot away, if it has one that no sequence uses. */
 void vt_radix_forget_state(vt_radix *r, int32_t page);
 

@@ -18,7 +18,8 @@ vt_status vt_slots_init(vt_slots *s, int32_t n_slots, vt_err *err)
     t.page = vt_calloc(n, sizeof *t.page);
     t.newer = vt_calloc(n, sizeof *t.newer);
     t.older = vt_calloc(n, sizeof *t.older);
-    if (!t.free_stack || !t.refs || !t.page || !t.newer || !t.older) {
+    t.spare = vt_calloc(n, sizeof *t.spare);
+    if (!t.free_stack || !t.refs || !t.page || !t.newer || !t.older || !t.spare) {
         vt_slots_release(&t);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the lists of %d state slots",
                        n_slots);
@@ -38,6 +39,7 @@ void vt_slots_release(vt_slots *s)
     free(s->page);
     free(s->newer);
     free(s->older);
+    free(s->spare);
     *s = (vt_slots){0};
 }
 
@@ -52,6 +54,19 @@ static void list_append(vt_slots *s, int32_t slot)
     else
         s->oldest = slot;
     s->newest = slot;
+    s->n_cached++;
+}
+
+/* Puts a slot before all others: it is evicted next. */
+static void list_prepend(vt_slots *s, int32_t slot)
+{
+    s->older[slot] = -1;
+    s->newer[slot] = s->oldest;
+    if (s->oldest >= 0)
+        s->older[s->oldest] = slot;
+    else
+        s->newest = slot;
+    s->oldest = slot;
     s->n_cached++;
 }
 
@@ -84,6 +99,7 @@ int32_t vt_slots_take(vt_slots *s)
 void vt_slots_ref(vt_slots *s, int32_t slot)
 {
     assert(s->refs[slot] > 0 || s->page[slot] >= 0);
+    s->spare[slot] = false;
     if (s->refs[slot]++ == 0) {
         list_remove(s, slot);
         s->n_held++;
@@ -96,7 +112,9 @@ void vt_slots_unref(vt_slots *s, int32_t slot)
     if (--s->refs[slot] > 0)
         return;
     s->n_held--;
-    if (s->page[slot] >= 0)
+    if (s->page[slot] >= 0 && s->spare[slot])
+        list_prepend(s, slot);
+    else if (s->page[slot] >= 0)
         list_append(s, slot);
     else
         s->free_stack[s->n_free++] = slot;
@@ -106,6 +124,18 @@ void vt_slots_enter(vt_slots *s, int32_t slot, int32_t page)
 {
     assert(s->refs[slot] > 0 && s->page[slot] < 0);
     s->page[slot] = page;
+    s->spare[slot] = false;
+}
+
+void vt_slots_spare(vt_slots *s, int32_t slot)
+{
+    assert(s->refs[slot] > 0 && s->page[slot] >= 0);
+    s->spare[slot] = true;
+}
+
+bool vt_slots_have_spare(const vt_slots *s)
+{
+    return s->n_free > 0 || (s->n_cached > 0 && s->spare[s->oldest]);
 }
 
 void vt_slots_leave(vt_slots *s, int32_t slot)

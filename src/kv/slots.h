@@ -22,6 +22,7 @@ typedef struct vt_slots {
     int32_t *page;          /* [n_slots] the radix node whose snapshot it is; -1: of none */
     int32_t *newer, *older; /* [n_slots] neighbours in the list of cached slots; -1: none */
     int32_t oldest, newest; /* the ends of that list, in order of last use; -1: it is empty */
+    bool *spare;            /* [n_slots] nothing has used the snapshot yet, and it goes first */
 } vt_slots;
 
 vt_status vt_slots_init(vt_slots *s, int32_t n_slots, vt_err *err);
@@ -32,10 +33,14 @@ int32_t vt_slots_take(vt_slots *s);
 /* Adds a reference to a held or cached slot. */
 void vt_slots_ref(vt_slots *s, int32_t slot);
 /* Drops a reference. When the last one is dropped, a snapshot becomes cached, as the one that was
- * used last, and any other slot becomes free. */
+ * used last, or the one to evict next if it is spare; any other slot becomes free. */
 void vt_slots_unref(vt_slots *s, int32_t slot);
 /* A held slot becomes the snapshot of a radix node. */
 void vt_slots_enter(vt_slots *s, int32_t slot, int32_t page);
+/* A held slot's snapshot is spare until it gets another reference. */
+void vt_slots_spare(vt_slots *s, int32_t slot);
+/* Returns true if a slot is free, or the cached one to evict next is spare. */
+bool vt_slots_have_spare(const vt_slots *s);
 /* A slot is no snapshot any more: without references it becomes free. */
 void vt_slots_leave(vt_slots *s, int32_t slot);
 

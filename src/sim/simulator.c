@@ -366,6 +366,7 @@ static vt_status make_engine(sim *s, vt_err *err)
     if (s->seed % 4 == 0)
         s->config.sched.n_states = lim.max_seqs +
                                    (int32_t)(s->seed / 4 % (uint64_t)(2 * lim.max_seqs + 1));
+    s->config.sched.state_interval = (int32_t)(s->seed / 4 % 5) * 2 * lim.page_size;
     s->config.sched.forced = s->config.sched.n_states == 0 && s->seed % 3 != 1;
     s->device = (vt_fake_config){.limits = lim,
                                  .n_states = s->config.sched.n_states,

@@ -61,6 +61,36 @@ static void test_slots_unref_when_snapshot_then_cached_in_order_of_last_use(void
     check(s);
 }
 
+static void test_slots_unref_when_spare_then_evicted_next_until_used(void **state)
+{
+    vt_slots *s = *state;
+    for (int32_t i = 0; i < SLOTS; i++) {
+        assert_true(vt_slots_have_spare(s)); /* one is free */
+        vt_slots_enter(s, vt_slots_take(s), 10 + i);
+    }
+    assert_false(vt_slots_have_spare(s));
+    vt_slots_unref(s, 0);
+    assert_false(vt_slots_have_spare(s)); /* a snapshot that is missed */
+    for (int32_t i = 1; i < 3; i++) {
+        vt_slots_spare(s, i);
+        vt_slots_unref(s, i);
+        assert_int_equal(s->oldest, i);
+        assert_true(vt_slots_have_spare(s));
+        check(s);
+    }
+    vt_slots_ref(s, 2); /* used: from now on like any other */
+    vt_slots_unref(s, 2);
+    assert_int_equal(s->newest, 2);
+    assert_int_equal(s->oldest, 1);
+    vt_slots_leave(s, 1);
+    assert_int_equal(s->oldest, 0);
+    check(s);
+    vt_slots_enter(s, vt_slots_take(s), 20); /* the slot was spare as another page's snapshot */
+    vt_slots_unref(s, 1);
+    assert_int_equal(s->newest, 1);
+    check(s);
+}
+
 static void test_slots_leave_when_held_then_free_at_the_last_unref(void **state)
 {
     vt_slots *s = *state;
@@ -133,6 +163,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slots_take_when_all_are_held_then_none, make, unmake),
         cmocka_unit_test_setup_teardown(
             test_slots_unref_when_snapshot_then_cached_in_order_of_last_use, make, unmake),
+        cmocka_unit_test_setup_teardown(test_slots_unref_when_spare_then_evicted_next_until_used,
+                                        make, unmake),
         cmocka_unit_test_setup_teardown(test_slots_leave_when_held_then_free_at_the_last_unref,
                                         make, unmake),
         cmocka_unit_test_setup_teardown(test_slots_when_random_then_counts_hold, make, unmake),

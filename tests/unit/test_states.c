@@ -149,6 +149,23 @@ static void test_prompt_when_its_beginning_was_computed_then_found_up_to_a_snaps
     vt_engine_free(e);
 }
 
+/* Another question behind the same long text finds its state at the last interval before they part,
+ * also where slots are so few that earlier ones on the way had to go. */
+static void test_prompt_when_it_goes_on_otherwise_then_found_up_to_an_interval(void **state)
+{
+    (void)state;
+    static const int32_t running[] = {4, 1};
+    for (int i = 0; i < 2; i++) {
+        engine_option_int(f.o, "max-running", running[i]);
+        engine_option_int(f.o, "state-interval", 2 * PAGE - 3); /* whole pages: 32 tokens */
+        vt_engine *e = engine_open(f.m, f.o);
+        assert_int_equal(found(e, 70, 100, 1), 0);
+        assert_int_equal(found(e, 70, 100, 2), 64);
+        assert_int_equal(found(e, 70, 100, 2), 80); /* the end of a prompt goes last */
+        vt_engine_free(e);
+    }
+}
+
 /* The next turn of a chat leaves out the last tokens of the prompt before it, which opened the
  * answer, and goes on otherwise. It must not compute the rest of that prompt again, wherever the
  * prompt ends in a page. */
@@ -181,6 +198,9 @@ int main(void)
                                         open_model, close_model),
         cmocka_unit_test_setup_teardown(
             test_prompt_when_its_beginning_was_computed_then_found_up_to_a_snapshot, open_model,
+            close_model),
+        cmocka_unit_test_setup_teardown(
+            test_prompt_when_it_goes_on_otherwise_then_found_up_to_an_interval, open_model,
             close_model),
         cmocka_unit_test_setup_teardown(
             test_next_turn_when_the_opening_of_the_answer_changes_then_the_rest_is_found,

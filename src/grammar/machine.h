@@ -42,6 +42,7 @@ typedef struct lexer_state {
     int32_t far;         /* bytes that end the nearest lexeme */
     bool leaf;           /* nothing follows */
     struct split *split; /* NULL: not made yet */
+    int32_t farther;     /* bytes by which the end is farther away than the split says, at most */
     int32_t others;      /* the state of the slots that are no plain strings; -1: not made yet */
 } lexer_state;
 
@@ -162,7 +163,7 @@ way *machine_way(const machine *m, int32_t frontier, int32_t lexeme);
 int32_t machine_least(machine *m, int32_t config);
 size_t machine_bytes(const machine *m);
 
-/* ---- mask.c, split.c, seed.c ---- */
+/* ---- mask.c, split.c, counts.c, seed.c ---- */
 
 const config_mask *machine_mask(machine *m, int32_t config);
 /* Sets the bits of a config's mask of tokens behind which `most` bytes can end the answer. */
@@ -191,6 +192,9 @@ typedef struct split {
 } split;
 
 split *machine_split(machine *m, int32_t lexer);
+/* That of the same state without counts, where no token gets to the end of one; NULL: there is
+ * none, or m->failed. Sets the state's `farther`. */
+split *split_uncounted(machine *m, int32_t lexer);
 void split_free(split *s, const vt_grammar_vocab *v);
 
 /* The part of a mask, and the range of a seed's tails, of one slot whose rest is a quoted string

@@ -167,7 +167,8 @@ static void add_split(gather *g, const pair *p, int32_t lexer)
     mask_part part = {.bits = s->bits,
                       .id = s->id,
                       .n = s->n,
-                      .far = s->far + most_behind(m, p, m->lexer[lexer])};
+                      .far = s->far + m->lexer[lexer]->farther +
+                             most_behind(m, p, m->lexer[lexer])};
     add_part(g, &part);
     for (int32_t i = 0; i < s->n_tails && !m->failed; i++) {
         const lexer_state *from = m->lexer[s->tail[i].state];

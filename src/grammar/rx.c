@@ -185,6 +185,13 @@ rx rx_set(rx_store *s, const uint64_t bits[4])
     return intern(s, &node);
 }
 
+rx rx_never(rx_store *s)
+{
+    static const uint64_t none[4];
+    rx_node node = {.kind = RX_KIND_SET, .data = none, .plain = true, .least = 1};
+    return intern(s, &node);
+}
+
 rx rx_byte_range(rx_store *s, int from, int to)
 {
     uint64_t bits[4] = {0};

@@ -80,6 +80,8 @@ void rx_store_release(rx_store *s);
 
 /* All return RX_NOTHING and set `failed` when memory or a limit ends. */
 rx rx_set(rx_store *s, const uint64_t bits[4]);
+/* One byte that no byte is: unlike RX_NOTHING it is waited for, and never comes. */
+rx rx_never(rx_store *s);
 rx rx_byte_range(rx_store *s, int from, int to);
 rx rx_string(rx_store *s, const void *bytes, size_t n);
 rx rx_cat(rx_store *s, rx a, rx b);

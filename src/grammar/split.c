@@ -440,78 +440,11 @@ void split_free(split *s, const vt_grammar_vocab *v)
     free(s);
 }
 
-/* ---- counted strings ----
- *
- * In "[a-z]+(-[a-z]+)*" of at most 200 characters every place is a state of its own, but as long as
- * no token reaches the end of the count, the count says nothing. */
-
-/* An expression without the end of its count; *most: what is left of it. */
-static rx without_count(rx_store *s, rx rest, int32_t *most)
-{
-    const rx_node *x = rx_at(s, rest);
-    if (x->kind != RX_KIND_CLOSE || rx_at(s, x->a)->kind != RX_KIND_AND)
-        return rest;
-    const rx_node *both = rx_at(s, x->a);
-    const rx *kid = both->data;
-    if (both->n > 4)
-        return rest;
-    rx free_kid[4];
-    int32_t n = both->n;
-    bool found = false;
-    memcpy(free_kid, kid, (size_t)n * sizeof *kid);
-    for (int32_t i = 0; i < n; i++) {
-        rx_node count = *rx_at(s, free_kid[i]);
-        if (count.kind != RX_KIND_REPEAT || count.min > 0 || count.max == RX_NO_MOST ||
-            !rx_at(s, count.a)->character)
-            continue;
-        *most = count.max < *most ? count.max : *most;
-        free_kid[i] = rx_repeat(s, count.a, 0, RX_NO_MOST);
-        found = true;
-    }
-    return found ? rx_close(s, rx_and(s, free_kid, n)) : rest;
-}
-
-/* The same state without the ends of its counts; *most: what is left of the least of them. */
-static int32_t uncounted(machine *m, int32_t lexer, int32_t *most)
-{
-    lexer_state *s = m->lexer[lexer];
-    lexer_slot slot[4];
-    *most = INT32_MAX;
-    if (s->n > 4)
-        return lexer;
-    for (int32_t i = 0; i < s->n; i++)
-        slot[i] = (lexer_slot){s->slot[i].lexeme, without_count(&m->g.rx, s->slot[i].rest, most)};
-    return *most == INT32_MAX ? lexer : machine_lexer(m, slot, s->n);
-}
-
-/* Bytes of the longest token that a split is about. */
-static int32_t deepest(split *s, const vt_grammar_vocab *v)
-{
-    for (int32_t w = 0; !s->all_deep && s->bits && w < v->n_words; w++)
-        for (uint32_t left = s->bits[w]; left; left &= left - 1) {
-            int32_t n = grammar_piece_len(v, 32 * w + __builtin_ctz(left));
-            s->deepest = n > s->deepest ? n : s->deepest;
-        }
-    s->all_deep = true;
-    return s->deepest;
-}
-
-/* The split of the state without counts, if no token gets to the end of one; NULL: another. */
-static split *find_uncounted(machine *m, int32_t lexer)
-{
-    int32_t most, free_state = uncounted(m, lexer, &most);
-    if (free_state == lexer || free_state == 0)
-        return NULL;
-    split *s = machine_split(m, free_state);
-    bool room = s && (m->vocab->longest + s->far <= most || deepest(s, m->vocab) + s->far <= most);
-    return room ? s : NULL;
-}
-
 split *machine_split(machine *m, int32_t lexer)
 {
     if (m->lexer[lexer]->split)
         return m->lexer[lexer]->split;
-    split *same = find_uncounted(m, lexer);
+    split *same = split_uncounted(m, lexer);
     if (same || m->failed)
         return m->lexer[lexer]->split = same;
     walk w = {.m = m, .s = vt_calloc(1, sizeof *w.s)};

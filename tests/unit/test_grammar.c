@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "common/grammar_vocab.h"
+#include "grammar/internal.h"
 #include "grammar/vocab.h"
 
 static vt_tokenizer *tokenizer;
@@ -482,38 +483,43 @@ static void test_end_token_when_the_text_may_not_end_or_has_ended_then_refused(v
 static bool bit(const uint32_t *words, int32_t id) { return words[id / 32] >> id % 32 & 1; }
 
 /* A token is allowed if and only if its bytes, as tokens of one byte, can be taken one after the
- * other. Walks at random through what is allowed. */
+ * other. Writes down those that are, but for the end, and returns how many they are. */
+static int32_t check_mask(vt_matcher *m, int step, int32_t allowed[1024])
+{
+    int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32, n_allowed = 0;
+    uint32_t words[64] = {0};
+    if (!vt_matcher_mask(m, words, n_words))
+        fail_msg("nothing is allowed");
+    for (int32_t id = 0; id < n; id++) {
+        vt_buf piece = {0};
+        bool can = id < n - 1;
+        if (can)
+            vt_tokenizer_piece(tokenizer, id, &piece);
+        size_t taken = 0;
+        for (; can && taken < piece.len; taken++)
+            if (!vt_matcher_take(m, (unsigned char)piece.data[taken]))
+                break;
+        can = id == n - 1 ? vt_matcher_accepts(m) : taken == piece.len;
+        vt_matcher_undo(m, (int32_t)taken);
+        if (can != bit(words, id))
+            fail_msg("step %d, token %d '%s': mask says %d, its bytes say %d", step, id,
+                     piece.len ? piece.data : "", bit(words, id), can);
+        vt_buf_release(&piece);
+        if (can && id != n - 1)
+            allowed[n_allowed++] = id;
+    }
+    return n_allowed;
+}
+
+/* Walks at random through what is allowed. */
 static void check_masks(vt_grammar *g, uint64_t draw)
 {
-    int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32;
     vt_matcher *m = vt_matcher_new(g, 0);
     for (int step = 0; step < 40; step++) {
-        uint32_t words[64] = {0};
-        int32_t allowed[1024] = {0}, n_allowed = 0;
-        if (!vt_matcher_mask(m, words, n_words))
-            fail_msg("nothing is allowed");
-        for (int32_t id = 0; id < n; id++) {
-            vt_buf piece = {0};
-            bool can = id < n - 1;
-            if (can)
-                vt_tokenizer_piece(tokenizer, id, &piece);
-            size_t taken = 0;
-            for (; can && taken < piece.len; taken++)
-                if (!vt_matcher_take(m, (unsigned char)piece.data[taken]))
-                    break;
-            can = id == n - 1 ? vt_matcher_accepts(m) : taken == piece.len;
-            vt_matcher_undo(m, (int32_t)taken);
-            if (can != bit(words, id))
-                fail_msg("step %d, token %d '%s': mask says %d, its bytes say %d", step, id,
-                         piece.len ? piece.data : "", bit(words, id), can);
-            vt_buf_release(&piece);
-            if (can && id != n - 1)
-                allowed[n_allowed++] = id;
-        }
-        if (n_allowed == 0)
+        int32_t allowed[1024], n = check_mask(m, step, allowed);
+        if (n == 0)
             break;
-        int32_t next = allowed[vt_random_next(&draw) % (uint64_t)n_allowed];
-        assert_true(vt_matcher_take(m, next));
+        assert_true(vt_matcher_take(m, allowed[vt_random_next(&draw) % (uint64_t)n]));
     }
     vt_matcher_free(m);
 }
@@ -525,6 +531,83 @@ static void test_mask_when_walking_at_random_then_exactly_what_can_be_taken(void
         vt_grammar *g = compile(examples[i].kind, examples[i].grammar);
         for (uint64_t run = 1; run <= 6; run++)
             check_masks(g, run * 1000 + i);
+        vt_grammar_unref(g);
+    }
+}
+
+/* Walks at random, a byte at a time, so that every count is met, to the end of the text. */
+static void check_masks_by_byte(vt_grammar *g, uint64_t draw)
+{
+    vt_matcher *m = vt_matcher_new(g, 0);
+    for (int step = 0; step < 120; step++) {
+        int32_t allowed[1024], n = check_mask(m, step, allowed), bytes = 0;
+        while (bytes < n && allowed[bytes] < 256)
+            bytes++;
+        if (bytes == 0)
+            break;
+        assert_true(vt_matcher_take(m, allowed[vt_random_next(&draw) % (uint64_t)bytes]));
+    }
+    vt_matcher_free(m);
+}
+
+/* Counts below, at and above the lengths of the longest tokens, 20 and 37 bytes. */
+static void test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        vt_grammar_kind kind;
+        const char *grammar;
+    } counted[] = {
+        {R, "[a-z ]{30}"},
+        {R, "[a-z\"]{13,30}a\""},
+        {R, "[a-z ]{60}"},
+        {R, "[ax ]{17,37}b"},
+        {R, "[b-e]{16}[a]{16}[ax]{0,21}"},
+        {R, "a{11}|[a]{12}x|a{13}y|a{26}|[ab]{28}c{14}"},
+        {R, "([a-e]{2,20} ){3,18}the"},
+        {R, "([ab]{14,15} ){2}(a{0,13}|\\[{40})"},
+        {R, "(aaaa|c){0,20}t?"},
+        {R, "(\xC3\xA9|[a-c]){16,20}"},
+        {R, "\\P{L}{5,18}"},
+        {R, "(?=.*b)[a-c]{14,30}"},
+        {R, "(?![a-c]{15})[a-c ]{12,30}"},
+        {R, "([ab]?){13,30}c"},
+        {S, "{\"type\":\"string\",\"minLength\":14,\"maxLength\":29}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c ]{14,29}$\"}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^([a-c]{3,} )+$\",\"maxLength\":40}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,20} "
+            "?[a-c]{15}$\",\"minLength\":18,\"maxLength\":33}"},
+        {S, "{\"enum\":[\"aaaaaaaaaaaaaa\",\"aaaaaaaaaaaaab\"]}"},
+        {G, "root ::= [a-c]{14,30} (\"the\" | \" \"{13})"},
+    };
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        vt_grammar *g = compile(counted[i].kind, counted[i].grammar);
+        for (uint64_t run = 1; run <= 4; run++)
+            check_masks_by_byte(g, run * 1000 + i);
+        for (uint64_t run = 1; run <= 4; run++)
+            check_masks(g, run * 1000 + i);
+        vt_grammar_unref(g);
+    }
+}
+
+/* The vocabulary is walked once for all of them, and once for each near a bound. */
+static void test_mask_when_counts_are_beyond_any_token_then_walked_once(void **state)
+{
+    (void)state;
+    static const char *const pattern[] = {"[a-z ,.]{600}", "([a-z]{1,200} ){1,300}x{700}",
+                                          "[a-c]{600,}x|[a-d]{700,900}"};
+    for (size_t i = 0; i < sizeof pattern / sizeof *pattern; i++) {
+        vt_grammar *g = compile(R, pattern[i]);
+        vt_matcher *m = vt_matcher_new(g, 0);
+        int32_t allowed[1024], walks = 0;
+        for (int step = 0; step < 150; step++) {
+            assert_true(check_mask(m, step, allowed) > 0);
+            assert_true(vt_matcher_take(m, 'a'));
+        }
+        for (const split *s = g->m.splits; s; s = s->next)
+            walks++;
+        assert_in_range(walks, 1, 3);
+        vt_matcher_free(m);
         vt_grammar_unref(g);
     }
 }
@@ -569,6 +652,8 @@ static void test_answer_when_tokens_run_out_then_it_has_been_closed(void **state
         "{}",
         "{\"type\":\"object\"}",
         "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-c]{1,90} ){0,90}x{20}(aaaa){1,50}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-c]{20} |b{30}c{0,200})$\"}",
         "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"minLength\":5},\"b\":{"
         "\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"integer\"}}},\"required\":[\"a\","
         "\"b\"],\"additionalProperties\":false}"};
@@ -673,6 +758,8 @@ int main(void)
         cmocka_unit_test(test_examples_when_taken_byte_by_byte_then_accepted_as_they_should),
         cmocka_unit_test(test_end_token_when_the_text_may_not_end_or_has_ended_then_refused),
         cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
+        cmocka_unit_test(test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds),
+        cmocka_unit_test(test_mask_when_counts_are_beyond_any_token_then_walked_once),
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
         cmocka_unit_test(test_pattern_when_its_sets_of_characters_are_too_many_then_refused),

@@ -7,11 +7,11 @@
  *   [a-z ]{600}x     more than n have to come    [a-z ]* and an end that never comes
  *   [a-z ]{0,600}x   n and more may come         [a-z ]*x
  *
- * This holds if no walk from the other state gets deeper than n bytes: then both lead on by the same
- * bytes, and to an end behind the same bytes.
+ * This holds if no walk from the other state gets deeper than n bytes: then both lead on by the
+ * same bytes, and to an end behind the same bytes.
  *
- * In an intersection how much has to come may decide whether there is an end at all, and is kept. How
- * much may come is left out there if all tokens, and the way from each to an end, need less. */
+ * In an intersection how much has to come may decide whether there is an end at all, and is kept.
+ * How much may come is left out there if all tokens, and the way from each to an end, need less. */
 #include <string.h>
 
 #include "grammar/machine.h"

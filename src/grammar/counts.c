@@ -170,8 +170,8 @@ split *split_uncounted(machine *m, int32_t lexer)
         loosening l = {&m->g.rx, tries[i] < longest ? tries[i] : longest, INT32_MAX};
         int32_t nearer, other = loosen_state(&l, m, lexer, &nearer);
         split *s = other ? machine_split(m, other) : NULL;
-        if (!s)
-            continue;
+        if (!s) /* no count is that high, so none is higher */
+            return NULL;
         int32_t more = nearer + m->lexer[other]->farther, far = s->far + m->lexer[other]->farther;
         bool beyond = longest <= l.n && longest + far <= l.most;
         if (!beyond && (deepest(s, m->vocab) > l.n || deepest(s, m->vocab) + far > l.most))

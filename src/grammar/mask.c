@@ -4,6 +4,8 @@
 
 #include "grammar/machine.h"
 
+enum { NOT_BITS = 4096 };
+
 typedef struct gather {
     machine *m;
     mask_part *part;
@@ -11,8 +13,10 @@ typedef struct gather {
     int32_t *id, n, cap;
     int32_t far; /* bytes that end the answer behind any of these tokens, at most */
     bool failed;
-    /* tokens that a string with exceptions does not allow */
+    /* tokens that a string with exceptions does not allow, and a bit for the end of each one's id,
+     * which tells of nearly all others that they are none of them */
     int32_t * not, n_not, cap_not;
+    uint64_t maybe_not[NOT_BITS / 64];
 } gather;
 
 static bool grow(void *array, int32_t n, int32_t *cap, size_t size)
@@ -44,6 +48,9 @@ static void add_part(gather *g, const mask_part *p)
 
 static bool is_excepted(const gather *g, int32_t id)
 {
+    int32_t end = id % NOT_BITS;
+    if (g->n_not == 0 || !(g->maybe_not[end / 64] >> end % 64 & 1))
+        return false;
     for (int32_t i = 0; i < g->n_not; i++)
         if (g->not [i] == id)
             return true;
@@ -55,7 +62,7 @@ static void add_ids(gather *g, const trie *t, int32_t entry, int32_t to)
 {
     note_far(g, machine_least(g->m, to));
     for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++) {
-        if (g->n_not > 0 && is_excepted(g, t->id[k]))
+        if (is_excepted(g, t->id[k]))
             continue;
         if (!grow(&g->id, g->n, &g->cap, sizeof *g->id))
             g->failed = true;
@@ -108,6 +115,16 @@ static void walk_tail(gather *g, const trie *t, int32_t start)
 
 /* ---- strings ---- */
 
+static void note_not(gather *g, int32_t id)
+{
+    if (!grow(&g->not, g->n_not, &g->cap_not, sizeof *g->not )) {
+        g->failed = true;
+        return;
+    }
+    g->not [g->n_not++] = id;
+    g->maybe_not[id % NOT_BITS / 64] |= UINT64_C(1) << id % 64;
+}
+
 /* Notes the tokens that begin with a text. */
 static void note_except(gather *g, const rx_node *text)
 {
@@ -115,13 +132,9 @@ static void note_except(gather *g, const rx_node *text)
     int32_t at = grammar_vocab_find(v, text->data, text->n);
     for (int32_t i = at; at >= 0 && i < at + (int32_t)v->all.node[at].size; i++) {
         uint32_t entry = v->all.node[i].entry;
-        if (entry == TRIE_NONE)
-            continue;
-        for (int32_t k = v->all.id_from[entry]; k < v->all.id_from[entry + 1]; k++)
-            if (grow(&g->not, g->n_not, &g->cap_not, sizeof *g->not ))
-                g->not [g->n_not++] = v->all.id[k];
-            else
-                g->failed = true;
+        for (int32_t k = entry == TRIE_NONE ? 0 : v->all.id_from[entry];
+             entry != TRIE_NONE && k < v->all.id_from[entry + 1]; k++)
+            note_not(g, v->all.id[k]);
     }
 }
 
@@ -135,13 +148,14 @@ static void add_string(gather *g, const pair *p, const lexer_slot *slot, seed_us
     use->part.far += behind;
     use->part.whole_far += behind;
     add_part(g, &use->part);
-    g->n_not = 0;
     if (except && !kid)
         note_except(g, except);
     for (int32_t i = 0; kid && i < except->n; i++)
         note_except(g, rx_at(&m->g.rx, kid[i]));
     for (int32_t i = use->from; i < use->to; i++)
         walk_tail(g, &use->seed->tail[i], start);
+    if (g->n_not > 0)
+        memset(g->maybe_not, 0, sizeof g->maybe_not);
     g->n_not = 0;
 }
 

@@ -160,10 +160,11 @@ static void isolate(rx_classes *c, int byte)
 /* Splits each class into its bytes inside the set and those outside. */
 static void split(rx_classes *c, const uint64_t set[4])
 {
-    int32_t in[256] = {0}, to[256];
-    for (int b = 0; b < 256; b++)
-        in[c->of[b]] += (int32_t)(set[b >> 6] >> (b & 63) & 1);
-    int32_t n = c->n;
+    int32_t in[256], to[256], n = c->n;
+    memset(in, 0, (size_t)n * sizeof *in);
+    for (int w = 0; w < 4; w++)
+        for (uint64_t left = set[w]; left; left &= left - 1)
+            in[c->of[64 * w + __builtin_ctzll(left)]]++;
     for (int32_t i = 0; i < n; i++) {
         to[i] = i;
         if (in[i] > 0 && in[i] < c->size[i]) {
@@ -172,9 +173,11 @@ static void split(rx_classes *c, const uint64_t set[4])
             c->size[i] -= in[i];
         }
     }
-    for (int b = 0; b < 256; b++)
-        if (set[b >> 6] >> (b & 63) & 1)
-            c->of[b] = (uint8_t)to[c->of[b]];
+    for (int w = 0; c->n > n && w < 4; w++)
+        for (uint64_t left = set[w]; left; left &= left - 1) {
+            uint8_t *of = &c->of[64 * w + __builtin_ctzll(left)];
+            *of = (uint8_t)to[*of];
+        }
 }
 
 static void split_table(rx_classes *c, const rx_table *t)

@@ -32,15 +32,23 @@ static int compare(const void *a, const void *b)
     return c;
 }
 
-static void radix_pass(const keyed *from, keyed *to, int32_t n, int shift)
+/* One look at the keys tells where each pass puts them. */
+static void radix_sort(keyed *a, keyed *b, int32_t n)
 {
-    int32_t at[257] = {0};
+    int32_t at[8][256] = {{0}};
     for (int32_t i = 0; i < n; i++)
-        at[(from[i].key >> shift & 255) + 1]++;
-    for (int i = 0; i < 256; i++)
-        at[i + 1] += at[i];
-    for (int32_t i = 0; i < n; i++)
-        to[at[from[i].key >> shift & 255]++] = from[i];
+        for (int k = 0; k < 8; k++)
+            at[k][a[i].key >> 8 * k & 255]++;
+    for (int k = 0; k < 8; k++) {
+        keyed *from = k % 2 ? b : a, *to = k % 2 ? a : b;
+        for (int32_t c = 0, sum = 0; c < 256; c++) {
+            int32_t here = at[k][c];
+            at[k][c] = sum;
+            sum += here;
+        }
+        for (int32_t i = 0; i < n; i++)
+            to[at[k][from[i].key >> 8 * k & 255]++] = from[i];
+    }
 }
 
 /* Sorts s, and leaves the keys in key[]. */
@@ -57,10 +65,7 @@ static bool sort(trie_string *s, uint64_t *key, int32_t n)
     if (b == a) {
         qsort(a, (size_t)n, sizeof *a, compare);
     } else {
-        for (int shift = 0; shift < 64; shift += 16) {
-            radix_pass(a, b, n, shift);
-            radix_pass(b, a, n, shift + 8);
-        }
+        radix_sort(a, b, n);
         for (int32_t i = 0, j; i < n; i = j) {
             for (j = i + 1; j < n && a[j].key == a[i].key; j++)
                 ;

@@ -81,24 +81,28 @@ static bool note_children(vt_grammar_vocab *v)
     return true;
 }
 
-static char_bits chars_of(const char *bytes, int32_t n)
+static bool is_control(int b)
+{
+    return b == 127 || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
+}
+
+/* The bit of what a byte is a character of, or a part of one. */
+static char_bits char_of(int b)
 {
     char_bits c = {{0}};
-    bool odd = false;
-    for (int32_t i = 0; i < n; i++) {
-        unsigned char b = (unsigned char)bytes[i];
-        int k = b >= 128 ? CHARS_WIDE : b;
-        bool control = b == 127 || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
-        bool line = b == 0xE2 && i + 2 < n && (unsigned char)bytes[i + 1] == 0x80 &&
-                    ((unsigned char)bytes[i + 2] & 0xFE) == 0xA8; /* U+2028, U+2029 */
-        odd |= control || line;
-        if (!control)
-            c.bit[k / 64] |= UINT64_C(1) << k % 64;
-    }
-    if (c.bit[0] >> CHARS_WIDE & 1)
-        odd |= vt_utf8_valid(bytes, (size_t)n) != (size_t)n;
-    c.bit[0] |= odd ? UINT64_C(1) << CHARS_ODD : 0;
+    int k = b >= 128 ? CHARS_WIDE : is_control(b) ? CHARS_ODD : b;
+    c.bit[k / 64] |= UINT64_C(1) << k % 64;
     return c;
+}
+
+/* Returns true if bytes are not all whole characters, or hold U+2028 or U+2029. */
+static bool is_odd(const char *bytes, int32_t n)
+{
+    for (int32_t i = 0; i + 2 < n; i++)
+        if ((unsigned char)bytes[i] == 0xE2 && (unsigned char)bytes[i + 1] == 0x80 &&
+            ((unsigned char)bytes[i + 2] & 0xFE) == 0xA8)
+            return true;
+    return vt_utf8_valid(bytes, (size_t)n) != (size_t)n;
 }
 
 /* Rows of a level's blocks from those of the level below. */
@@ -120,24 +124,32 @@ static void join(char_bits *to, char_bits from)
 }
 
 /* Notes for each node which characters the tokens below it hold, and for each token (of[], by id)
- * which it holds itself. */
+ * which it holds itself: those of the nodes above. */
 static void note_below(vt_grammar_vocab *v, char_bits *of)
 {
     const trie *t = &v->all;
     int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
+    char_bits above[TRIE_MAX_DEPTH + 1] = {{{0}}}, is[256];
+    for (int b = 0; b < 256; b++)
+        is[b] = char_of(b);
     for (int32_t i = 0; i < t->n; i++) {
-        uint32_t entry = t->node[i].entry;
-        for (; n_open >= (int32_t)t->node[i].depth; n_open--) /* these are complete */
+        const trie_node n = t->node[i];
+        for (; n_open >= (int32_t)n.depth; n_open--) /* these are complete */
             if (n_open > 1)
                 join(&v->below[open[n_open - 2]], v->below[open[n_open - 1]]);
         open[n_open++] = i;
-        if (entry == TRIE_NONE)
+        char_bits c = above[n.depth - 1];
+        join(&c, is[n.byte]);
+        above[n.depth] = c;
+        if (n.entry == TRIE_NONE)
             continue;
-        int32_t first = t->id[t->id_from[entry]];
-        char_bits c = chars_of(v->bytes + v->from[first], grammar_piece_len(v, first));
+        int32_t first = t->id[t->id_from[n.entry]];
+        if ((c.bit[0] >> CHARS_WIDE & 1) &&
+            is_odd(v->bytes + v->from[first], grammar_piece_len(v, first)))
+            c.bit[0] |= UINT64_C(1) << CHARS_ODD;
         join(&v->below[i], c);
         join(&v->held, c);
-        for (int32_t k = t->id_from[entry]; k < t->id_from[entry + 1]; k++)
+        for (int32_t k = t->id_from[n.entry]; k < t->id_from[n.entry + 1]; k++)
             of[t->id[k]] = c;
     }
     for (; n_open > 1; n_open--)

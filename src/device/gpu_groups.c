@@ -108,6 +108,45 @@ int32_t vt_gpu_groups(const vt_gpus *g, int32_t size, vt_gpu_group out[VT_MAX_GP
     return n;
 }
 
+/* "(0,1) by NV12, (2,3) by NV12" */
+static void put_groups(vt_buf *out, const vt_gpu_group *group, int32_t n)
+{
+    char link[16];
+    for (int32_t i = 0; i < n; i++) {
+        for (int32_t k = 0; k < group[i].n; k++)
+            vt_buf_printf(out, "%s%d", k ? "," : i ? ", (" : "(", group[i].member[k]);
+        vt_link_name(group[i].worst, link);
+        vt_buf_printf(out, ") by %s", link);
+    }
+}
+
+void vt_gpu_advise(const vt_gpus *g, const int32_t *ordinal, int32_t n, vt_buf *out)
+{
+    vt_gpu_group group[VT_MAX_GPU_GROUPS];
+    vt_link worst = {0};
+    char link[16];
+    uint32_t mask = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (ordinal[i] < 0 || ordinal[i] >= g->n_usable || mask >> ordinal[i] & 1)
+            return;
+        mask |= 1u << ordinal[i];
+    }
+    rate(g, mask, &worst);
+    int32_t better_ones = 0, count = vt_gpu_groups(g, n, group);
+    while (better_ones < count && group[better_ones].worst.kind > worst.kind)
+        better_ones++;
+    if (n < 2 || worst.kind == VT_LINK_UNKNOWN || better_ones == 0)
+        return;
+    vt_link_name(worst, link);
+    vt_buf_puts(out, "GPUs ");
+    for (int32_t i = 0; i < n; i++)
+        vt_buf_printf(out, "%s%d", i ? "," : "", ordinal[i]);
+    vt_buf_printf(out, " have a link %s, %s; better linked are ", link,
+                  vt_link_meaning(worst.kind));
+    put_groups(out, group, better_ones);
+    vt_buf_puts(out, " (vitrine env)");
+}
+
 int32_t vt_gpu_islands(const vt_gpus *g, int32_t island[VT_MAX_GPUS])
 {
     int32_t count = vt_gpus_counted(g), n = 0;

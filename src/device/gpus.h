@@ -81,6 +81,10 @@ typedef struct vt_gpu_group {
  * or an unknown one, are left out. Of GPUs that this process can use, or, if it can use none, of
  * all. */
 int32_t vt_gpu_groups(const vt_gpus *g, int32_t size, vt_gpu_group out[VT_MAX_GPU_GROUPS]);
+/* Tells of GPUs chosen for ranks, by ordinal, that their slowest link is of a worse kind than that
+ * of other GPUs of this machine, and of which. Writes nothing where no others are better, or where
+ * links or one of the GPUs are not known. */
+void vt_gpu_advise(const vt_gpus *g, const int32_t *ordinal, int32_t n, vt_buf *out);
 /* Numbers the sets of GPUs between which every link crosses sockets: island[i] of GPU i. Returns
  * how many sets there are; 1: nothing needs to be avoided. */
 int32_t vt_gpu_islands(const vt_gpus *g, int32_t island[VT_MAX_GPUS]);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/gpus.h"
 #include "engine/engine_inside.h"
 #include "exec/cuda.h"
 #include "exec/ranks.h"
@@ -369,6 +370,21 @@ static vt_status choose_link(const vt_options *o, vt_cuda_options *cuda, vt_err 
     return VT_OK;
 }
 
+/* Tells where other GPUs of this machine are better linked than those of the ranks. */
+static void advise_gpus(const vt_options *o, const vt_cuda_options *cuda)
+{
+    vt_buf text = {0};
+    vt_gpus *g = cuda->n_ranks > 1 ? malloc(sizeof *g) : NULL;
+    if (!g)
+        return;
+    vt_gpus_read("", g);
+    vt_gpu_advise(g, cuda->gpu, cuda->n_ranks, &text);
+    if (text.len > 0 && !text.failed)
+        vt_notice_tell(vt_options_notice(o), "%s", text.data);
+    vt_buf_release(&text);
+    free(g);
+}
+
 /* An error where counters are asked for that no story would show. */
 static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
 {
@@ -421,6 +437,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
         vt_notice_tell(vt_options_notice(o), "%s; kernels are compiled again each time",
                        refused.message);
     TRY(vt_executor_cuda_open(m, cuda, err));
+    advise_gpus(o, cuda);
     return choose_link(o, cuda, err);
 }
 

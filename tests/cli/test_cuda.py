@@ -165,6 +165,25 @@ def test_ranks_on_several_gpus():
     fails(2, "names 2 GPUs for 1 rank", "explain", "--device", "cuda:0,1", *TINY, env=two)
 
 
+def test_ranks_pick_their_link_on_a_machine_of_seven():
+    """The seven GPUs of test_env.py: pairs with NVLink, and two sockets whose GPUs do not reach each other."""
+    need_emulator()
+    links = "\n".join(["X NV12 PXB PXB SYS SYS SYS", "NV12 X PXB PXB SYS SYS SYS", "PXB PXB X NV12 SYS SYS SYS",
+                       "PXB PXB NV12 X SYS SYS SYS", "SYS SYS SYS SYS X PXB PXB", "SYS SYS SYS SYS PXB X NV12",
+                       "SYS SYS SYS SYS PXB NV12 X"])
+    seven = dict(GPU, VITRINE_EMULATOR="devices=7,peers=links", EMULATED_LINKS=links)
+    args = ["run", "--tokens", "1,5,9,44,3", "-n", "4", "--ignore-eos", "--json", "--tp", "2", *TINY, *SMALL]
+    near, across = (ok(*args, "--device", d, env=seven) for d in ("cuda:5,6", "cuda:1,5"))
+    same(across.json["tokens"], near.json["tokens"])
+    assert "cuda" not in near.log and "GPUs" not in near.log, near.log
+    log = " ".join(across.log.split())
+    assert "cuda:1 cannot access the memory of cuda:5: the ranks meet through the host's memory (tp-link host)" in log, log
+    assert "GPUs 1,5 have a link SYS," in log and "better linked are (0,1) by NV12, (2,3) by NV12, (5,6) by NV12" in log, log
+    r = run(*args, "--device", "cuda:1,5", "--tp-link", "p2p", env=seven)
+    same(r.code, 1)
+    assert "cuda:1 cannot access the memory of cuda:5 (no peer access), which tp-link p2p needs" in r.log, r.log
+
+
 def test_a_gpu_that_is_not_there():
     need_emulator()
     fails(1, ["cuda:5", "shows 1 GPU,"], "run", *TINY, *SMALL, "--device", "cuda:5", "--tokens", "1,2", "-q", env=GPU)

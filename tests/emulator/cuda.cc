@@ -86,8 +86,8 @@ static cu_result parse_one(Settings *s, const std::string &item)
         s->sms = (int)n;
     else if (key == "devices" && number && n > 0 && n <= MOST_GPUS)
         s->devices = (int)n;
-    else if (key == "peers" && (value == "on" || value == "none"))
-        s->peers = value == "on";
+    else if (key == "peers" && (value == "on" || value == "none" || value == "links"))
+        s->peers = value == "on" ? PEERS_ON : value == "none" ? PEERS_NONE : PEERS_LINKS;
     else if (key == "memory" && number && n > 0)
         s->memory = n << 20;
     else if (key == "order" && number)
@@ -115,7 +115,7 @@ static cu_result parse_one(Settings *s, const std::string &item)
     else
         return fail(INVALID_VALUE,
                     "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
-                    "devices=1..8, peers=on|none, order=N, fail=N, "
+                    "devices=1..8, peers=on|none|links, order=N, fail=N, "
                     "fault=N, hang=N, "
                     "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, "
                     "nccl=on|broken|failing|wrong, race or "
@@ -559,12 +559,30 @@ cu_result drv_context_set(cu_context c)
 
 /* ---- peers ---- */
 
+/* Returns true if EMULATED_LINKS (nvml.c) has another word than SYS for the two devices. */
+static bool linked(int d, int peer)
+{
+    const char *p = getenv("EMULATED_LINKS");
+    for (int row = 0; p && row < d; row++)
+        p = (p = strchr(p, '\n')) ? p + 1 : nullptr;
+    for (int column = 0; p && column < peer; column++) {
+        p += strcspn(p, " \n");
+        p = *p == ' ' ? p + strspn(p, " ") : nullptr;
+    }
+    return p && strncmp(p, "SYS", 3) != 0;
+}
+
+static bool may_access(int d, int peer)
+{
+    return driver.set.peers == PEERS_ON || (driver.set.peers == PEERS_LINKS && linked(d, peer));
+}
+
 cu_result drv_peer_can(int *can, cu_device d, cu_device peer)
 {
     LOCK("cuDeviceCanAccessPeer");
     if (!gpu_of(d) || !gpu_of(peer))
         return INVALID_DEVICE;
-    *can = d != peer && driver.set.peers;
+    *can = d != peer && may_access(d, peer);
     return SUCCESS;
 }
 
@@ -577,8 +595,8 @@ cu_result drv_peer_enable(cu_context peer, unsigned flags)
         return fail(INVALID_VALUE, "flags %u", flags);
     if (number != g->context || !g->context_lives || g == current_gpu)
         return fail(INVALID_CONTEXT, "this is no context of another device");
-    if (!driver.set.peers)
-        return fail(PEER_ACCESS_UNSUPPORTED, "VITRINE_EMULATOR has peers=none");
+    if (!may_access(gpu.index, g->index))
+        return fail(PEER_ACCESS_UNSUPPORTED, "VITRINE_EMULATOR has peers=none or links");
     if (gpu.reads[g->index])
         return PEER_ACCESS_ALREADY_ENABLED;
     gpu.reads[g->index] = true;

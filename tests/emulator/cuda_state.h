@@ -139,12 +139,16 @@ struct cu_library_st {
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
+/* which devices may access each other's memory */
+enum Peers { PEERS_ON, PEERS_NONE, PEERS_LINKS };
+
 /* the settings of VITRINE_EMULATOR (emulator.h) */
 struct Settings {
     int cc = 90, sms = 4, driver = 13000;
     int devices = 1;
     uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
-    bool lazy = true, peers = true, races = false;
+    bool lazy = true, races = false;
+    Peers peers = PEERS_ON;
 };
 
 struct Backing { /* memory from cuMemCreate */

@@ -45,7 +45,8 @@
  *   memory=MIB      memory of a device (2048)
  *   devices=N       number of devices, 1 to 8 (1); not with race
  *   peers=on        the default: each device may access the memory of the others, once that was
- *                   enabled; none: none may
+ *                   enabled; none: none may; links: those that EMULATED_LINKS (nvml.c) does not
+ *                   join by SYS
  *   order=N         seed of the order in which threads run (0: rising)
  *   stream=lazy     the default: queued work runs as late as order and synchronisation allow, so
  *                   that a host that reads too early or overwrites too soon is caught

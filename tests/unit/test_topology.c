@@ -416,6 +416,39 @@ static void test_groups_prefer_fast_links_and_do_not_overlap(void **state)
     assert_int_not_equal(island[0], island[4]);
 }
 
+/* Returns what is said of ranks on these GPUs of the seven; "" if nothing is. */
+static const char *advice(const vt_gpus *g, const int32_t *ordinal, int32_t n)
+{
+    static char text[512];
+    vt_buf b = {0};
+    vt_gpu_advise(g, ordinal, n, &b);
+    snprintf(text, sizeof text, "%s", b.data ? b.data : "");
+    vt_buf_release(&b);
+    return text;
+}
+
+static void test_ranks_on_worse_links_are_told_of_better_ones(void **state)
+{
+    (void)state;
+    static vt_gpus g;
+    read_gpus(&g, seven, "");
+    g.n_usable = 7;
+    assert_string_equal(advice(&g, (const int32_t[]){5, 6}, 2), "");
+    assert_string_equal(advice(&g, (const int32_t[]){0, 1, 2, 3}, 4), "");
+    assert_string_equal(advice(&g, (const int32_t[]){1, 1}, 2), "");
+    assert_string_equal(advice(&g, (const int32_t[]){1, 9}, 2), "");
+    assert_string_equal(advice(&g, (const int32_t[]){5, 1}, 2),
+                        "GPUs 5,1 have a link SYS, PCIe and the interconnect between sockets (NUMA "
+                        "nodes); better linked are (0,1) by NV12, (2,3) by NV12, (5,6) by NV12 "
+                        "(vitrine env)");
+    assert_non_null(strstr(advice(&g, (const int32_t[]){0, 2}, 2), "have a link PXB"));
+    assert_non_null(strstr(advice(&g, (const int32_t[]){2, 3, 4, 5}, 4), "are (0,1,2,3) by PXB"));
+    g.n_usable = 3; /* the others are hidden from this process */
+    assert_non_null(strstr(advice(&g, (const int32_t[]){1, 2}, 2), "are (0,1) by NV12 ("));
+    memset(g.link, 0, sizeof g.link);
+    assert_string_equal(advice(&g, (const int32_t[]){1, 2}, 2), "");
+}
+
 static void test_groups_of_equal_links_stay_on_a_node(void **state)
 {
     (void)state;
@@ -586,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_users_of_a_gpu),
         cmocka_unit_test(test_wild_answers_leave_values_unknown),
         cmocka_unit_test(test_groups_prefer_fast_links_and_do_not_overlap),
+        cmocka_unit_test(test_ranks_on_worse_links_are_told_of_better_ones),
         cmocka_unit_test(test_groups_of_equal_links_stay_on_a_node),
         cmocka_unit_test(test_groups_without_known_links_are_not_made_up),
         cmocka_unit_test_teardown(test_a_tool_is_found_and_asked, clear),

@@ -5,7 +5,9 @@
  * from a table or a file; else of the device that the model would run on, whose roofs are measured.
  * The expected time needs the efficiency of each row on each class of shapes (story/predict.h).
  * Those of this machine are measured when they are needed first, and kept. Those of other hardware
- * are the ones in its file; nothing is expected of a GPU that only the table knows. */
+ * are the ones in its file; nothing is expected of a GPU that only the table knows.
+ *
+ * With --tp the program is that of a rank (plan_ranks.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include "base/err.h"
 #include "base/term/figure.h"
 #include "cli/cli.h"
+#include "cli/plan_ranks.h"
 #include "cli/models/model_name.h"
 #include "device/hardware.h"
 #include "device/roofs/roofs_cache.h"
@@ -24,6 +27,9 @@
 #include "story/cut.h"
 #include "story/predict.h"
 
+/* A call is bound by a roof of the device, or by the link between ranks. */
+enum { BOUND_LINK = STORY_BOUNDS, BOUNDS };
+
 /* One line of the table: a call, or all calls of a kind. */
 typedef struct line {
     char *name;          /* the line's own */
@@ -32,8 +38,8 @@ typedef struct line {
     int32_t n_calls;
     vt_cost cost, extra;
     double floor_s;
-    double expected_s; /* NAN: the efficiency of a call is not known; the sum: of no line */
-    double by_bound[STORY_BOUNDS]; /* seconds of floor_s that each roof sets */
+    double expected_s;       /* NAN: the efficiency of a call is not known; the sum: of no line */
+    double by_bound[BOUNDS]; /* seconds of floor_s that each roof sets */
 } line;
 
 typedef struct explanation {
@@ -45,6 +51,7 @@ typedef struct explanation {
     int32_t gpu;              /* -1: the program is a CPU's; its number, or 0 for a named GPU */
     size_t cublaslt;          /* the version of the library found on this machine; 0: none */
     vt_described described;
+    plan_ranks ranks; /* instead of `described`, with --tp; of: NULL without it */
     story_step *plan;
     vt_roofs roofs;
     line *line; /* [n_lines] */
@@ -52,17 +59,17 @@ typedef struct explanation {
     line total;
 } explanation;
 
-static story_bound bound_of(const line *l)
+static const char *bound_of(const line *l)
 {
     int best = 0;
-    for (int i = 1; i < STORY_BOUNDS; i++)
+    for (int i = 1; i < BOUNDS; i++)
         if (l->by_bound[i] > l->by_bound[best])
             best = i;
-    return (story_bound)best;
+    return best == BOUND_LINK ? "link" : story_bound_name((story_bound)best);
 }
 
 static void line_add(line *l, const vt_cost *cost, const vt_cost *extra, double floor_s,
-                     double expected_s, story_bound bound)
+                     double expected_s, int bound)
 {
     l->n_calls++;
     vt_cost_add(&l->cost, cost);
@@ -151,6 +158,40 @@ static vt_status make_target(const cli *c, const vt_model *m, const vt_limits *l
 
 enum { ROOM_TOKENS = 8192, ROOM_SEQS = 256 };
 
+static vt_status describe_one(explanation *x, const vt_model *m, const vt_target *target,
+                              vt_dtype kv, const story_seq *seqs, vt_err *err)
+{
+    TRY(vt_describe(m, target, kv, &x->described, err));
+    TRY(story_step_new(x->described.program, seqs[0].q_len * x->n_seqs, x->n_seqs, &x->plan, err));
+    return story_step_set(x->plan, seqs, x->n_seqs, err);
+}
+
+static vt_status describe_ranks(const cli *c, explanation *x, const vt_model *m,
+                                const vt_target *target, vt_dtype kv, const story_seq *seqs,
+                                vt_err *err)
+{
+    TRY(plan_ranks_make(&x->ranks, m, target, kv, (int32_t)vt_options_int(c->options, "tp"),
+                        vt_options_get(c->options, "tp-link"), seqs[0].q_len * x->n_seqs, x->n_seqs,
+                        err));
+    return plan_ranks_set(&x->ranks, seqs, x->n_seqs, err);
+}
+
+/* The description of the device whose calls are the lines. */
+static const vt_described *described_of(const explanation *x)
+{
+    return x->ranks.of ? &x->ranks.of->rank[x->ranks.shown] : &x->described;
+}
+
+/* An error where --tp-link is given for nothing. */
+static vt_status check_link(const cli *c, const explanation *x, vt_err *err)
+{
+    const char *link = vt_options_get(c->options, "tp-link");
+    if (strcmp(link, "auto") == 0 || (x->gpu >= 0 && vt_options_int(c->options, "tp") > 1))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_USAGE, "tp-link is %s, which is for several ranks on GPUs; %s", link,
+                   x->gpu >= 0 ? "tp is 1" : "ranks of a CPU share its memory");
+}
+
 static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     bool gpu = x->gpu >= 0;
@@ -165,6 +206,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
                         .page_size = gpu ? 64 : 16,
                         .n_workers = 1};
     vt_target target;
+    TRY(check_link(c, x, err));
     TRY(make_target(c, m, &limits, x, &target, err));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(kv, err));
@@ -173,11 +215,9 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", x->n_seqs);
     for (int32_t i = 0; i < x->n_seqs; i++)
         seqs[i] = x->seq;
-    vt_status status = vt_describe(m, &target, kv, &x->described, err);
-    if (status == VT_OK)
-        status = story_step_new(x->described.program, tokens, x->n_seqs, &x->plan, err);
-    if (status == VT_OK)
-        status = story_step_set(x->plan, seqs, x->n_seqs, err);
+    int32_t tp = (int32_t)vt_options_int(c->options, "tp");
+    vt_status status = tp > 1 ? describe_ranks(c, x, m, &target, kv, seqs, err)
+                              : describe_one(x, m, &target, kv, seqs, err);
     free(seqs);
     return status;
 }
@@ -241,10 +281,15 @@ static bool add_call(explanation *x, int32_t i, bool all)
     const vt_call *call = &story_step_program(x->plan)->call[i];
     line *l = line_of(x, call, story_step_impl(x->plan, i)->name, all);
     vt_cost cost = {0}, extra = {0};
-    story_bound bound;
+    story_bound roof;
     story_step_cost(x->plan, i, &cost, &extra);
-    double floor_s = story_floor_s(&cost, &x->roofs, &bound),
-           expected_s = story_expected_s(x->plan, i, &x->roofs, efficiencies_of(x));
+    double floor_s = story_floor_s(&cost, &x->roofs, &roof),
+           link_s = x->ranks.of ? plan_ranks_link_s(&x->ranks, i) : 0,
+           expected_s = x->ranks.of
+                            ? plan_ranks_expected_s(&x->ranks, i, &x->roofs, efficiencies_of(x))
+                            : story_expected_s(x->plan, i, &x->roofs, efficiencies_of(x));
+    int bound = link_s > floor_s ? BOUND_LINK : (int)roof;
+    floor_s = fmax(floor_s, link_s);
     if (l)
         line_add(l, &cost, &extra, floor_s, expected_s, bound);
     line_add(&x->total, &cost, &extra, floor_s, 0, bound);
@@ -311,7 +356,7 @@ static void put_roofs(vt_buf *b, const vt_roofs *r)
 /* "Kernels of level 90, 132 SMs, cuBLASLt 13.1.0." */
 static void put_gpu(vt_buf *b, const explanation *x)
 {
-    const vt_target *t = &x->described.program->target;
+    const vt_target *t = &described_of(x)->program->target;
     if (x->named)
         vt_buf_printf(b, " (%s)", x->named->source);
     vt_buf_printf(b, ". The program is for kernels of level %d on %d SMs, ", t->level, t->sm_count);
@@ -356,7 +401,7 @@ static void table_line(vt_table *t, const line *l, const line *total, bool sum)
         cell_text(t, vt_text_time, l->expected_s);
     else
         vt_table_cell(t, "%.1f %%", total->floor_s > 0 ? 100 * l->floor_s / total->floor_s : 0);
-    vt_table_cell(t, "%s", story_bound_name(bound_of(l)));
+    vt_table_cell(t, "%s", bound_of(l));
 }
 
 /* ---- which row runs which size, and how it cuts its work ---- */
@@ -487,7 +532,7 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
 /* Writes what a sequence keeps beside its pages; nothing where layers carry no state. */
 static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
 {
-    const vt_kv_shape *s = &x->described.kv.shape;
+    const vt_kv_shape *s = &described_of(x)->kv.shape;
     vt_buf text = {0};
     if (s->n_state_layers == 0)
         return;
@@ -524,6 +569,8 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         table_line(&t, &x->line[i], &x->total, false);
     table_line(&t, &x->total, &x->total, true);
     vt_table_finish(&t, &b, &c->out, 0);
+    if (x->ranks.of)
+        plan_ranks_put(&x->ranks, &b, &c->out, &x->roofs);
     put_all_choices(&b, &c->out, x);
     if (vt_options_flag(c->options, "all"))
         put_all_cuts(&b, &c->out, x);
@@ -589,7 +636,7 @@ static void write_line(vt_json *w, const char *key, const line *l)
     vt_json_close(w);
     vt_json_fixed(w, "least_us", l->floor_s * 1e6, 3);
     vt_json_tagged(w, "expected_us", l->expected_s * 1e6, 3, "modelled");
-    vt_json_string(w, "bound", story_bound_name(bound_of(l)));
+    vt_json_string(w, "bound", bound_of(l));
     if (l->call)
         write_choices(w, l->call);
     vt_json_close(w);
@@ -598,7 +645,7 @@ static void write_line(vt_json *w, const char *key, const line *l)
 /* The facts of the GPU that decide which rows are chosen. */
 static void write_gpu(vt_json *w, const explanation *x)
 {
-    const vt_target *t = &x->described.program->target;
+    const vt_target *t = &described_of(x)->program->target;
     vt_json_open(w, "gpu", '{');
     vt_json_bool(w, "is_here", !x->named);
     vt_json_int(w, "kernel_level", t->level);
@@ -648,13 +695,15 @@ static int print_object(const vt_model *m, const explanation *x)
     vt_json_int(&w, "new_tokens", x->seq.q_len);
     vt_json_int(&w, "context", x->seq.kv_len);
     vt_json_close(&w);
-    write_state(&w, &x->described.kv.shape);
+    write_state(&w, &described_of(x)->kv.shape);
     write_hardware(&w, x);
     vt_json_open(&w, "calls", '[');
     for (int32_t i = 0; i < x->n_lines; i++)
         write_line(&w, NULL, &x->line[i]);
     vt_json_close(&w);
     write_line(&w, "total", &x->total);
+    if (x->ranks.of)
+        plan_ranks_write(&x->ranks, &w, &x->roofs);
     return cli_object_print(&w);
 }
 
@@ -673,6 +722,11 @@ int cli_explain(cli *c)
         status = make_plan(c, m, &x, &err);
     if (status == VT_OK)
         status = get_roofs(c, m, &x, &err);
+    if (status == VT_OK && x.ranks.of) {
+        plan_ranks_link(&x.ranks, &x.roofs, x.named);
+        plan_ranks_choose(&x.ranks, &x.roofs);
+        x.plan = x.ranks.step[x.ranks.shown];
+    }
     if (status == VT_OK)
         status = get_efficiencies(c, &x, &err);
     if (status == VT_OK)
@@ -687,7 +741,9 @@ int cli_explain(cli *c)
     free(x.line);
     vt_efficiencies_release(&x.here);
     vt_hardware_release(&x.hardware);
-    story_step_free(x.plan);
+    if (!x.ranks.of)
+        story_step_free(x.plan);
+    plan_ranks_release(&x.ranks);
     vt_described_release(&x.described);
     vt_model_free(m);
     return code;

@@ -26,6 +26,8 @@
         VT_ROOF_MEASURED, 0 \
     }
 
+/* Links are told in both directions together: NVLink of Hopper has 900 GB/s, of Ampere 600, PCIe 5
+ * x16 128 GB/s and PCIe 4 x16 64. The PCIe A100 is taken without the bridge that pairs two. */
 static const vt_hardware table[] = {
 #define HOPPER(memory_and_bf16)                                                       \
     .is_gpu = true, .fp32_per_s = 67e12, .fp8_per_s = 1979e12, .int8_per_s = 1979e12, \
@@ -34,7 +36,10 @@ static const vt_hardware table[] = {
              [VT_ROOF_BF16] = memory_and_bf16,                                        \
              [VT_ROOF_FP32] = SHEET,                                                  \
              [VT_ROOF_FP8] = SHEET,                                                   \
-             [VT_ROOF_INT8] = SHEET}
+             [VT_ROOF_INT8] = SHEET,                                                  \
+             [VT_ROOF_TO_DEVICE] = SHEET,                                             \
+             [VT_ROOF_FROM_DEVICE] = SHEET},                                          \
+    .to_device_bytes_per_s = 64e9, .from_device_bytes_per_s = 64e9
     {.roofs = {.name = "h200",
                .memory_bytes_per_s = 4.62e12,
                .bf16_per_s = 966e12,
@@ -42,12 +47,14 @@ static const vt_hardware table[] = {
                HOPPER(MEASURED)},
      .source = "memory and bf16 measured on one by vitrine env; the rest is of " DATA_SHEET,
      .memory_bytes = INT64_C(141000000000),
+     .peer_bytes_per_s = 450e9,
      .kernel_level = 90,
      .sm_count = 132,
      .max_shared_bytes = 227 << 10},
     {.roofs = {.name = "h100", .memory_bytes_per_s = 3.35e12, .bf16_per_s = 989e12, HOPPER(SHEET)},
      .source = DATA_SHEET " of the SXM one with 80 GB",
      .memory_bytes = INT64_C(80000000000),
+     .peer_bytes_per_s = 450e9,
      .kernel_level = 90,
      .sm_count = 132,
      .max_shared_bytes = 227 << 10},
@@ -61,12 +68,14 @@ static const vt_hardware table[] = {
     {.roofs = {.name = "a100-80gb-sxm", .memory_bytes_per_s = 2.039e12, A100},
      .source = DATA_SHEET,
      .memory_bytes = INT64_C(80000000000),
+     .peer_bytes_per_s = 300e9,
      .kernel_level = 80,
      .sm_count = 108,
      .max_shared_bytes = 163 << 10},
     {.roofs = {.name = "a100-80gb-pcie", .memory_bytes_per_s = 1.935e12, A100},
      .source = DATA_SHEET,
      .memory_bytes = INT64_C(80000000000),
+     .peer_bytes_per_s = 32e9,
      .kernel_level = 80,
      .sm_count = 108,
      .max_shared_bytes = 163 << 10},
@@ -95,6 +104,7 @@ const vt_hardware *vt_hardware_find(const char *name, vt_err *err)
 /* Memory bandwidth and bf16 rate from NVIDIA's data sheets, where the table has measured figures
  * instead. */
 static const vt_hardware h200_sheet = {
+    .peer_bytes_per_s = 450e9,
     .roofs = {.name = "h200",
               .memory_bytes_per_s = 4.8e12,
               .bf16_per_s = 989e12,

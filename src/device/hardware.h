@@ -7,9 +7,10 @@
 #include "device/roofs/roofs.h"
 
 typedef struct vt_hardware {
-    vt_roofs roofs;       /* roofs.name is the name; roofs.mark says where each figure comes from */
-    const char *source;   /* where the roofs come from, for people */
-    int64_t memory_bytes; /* by the vendor's data sheet, or as the machine says */
+    vt_roofs roofs;     /* roofs.name is the name; roofs.mark says where each figure comes from */
+    const char *source; /* where the roofs come from, for people */
+    double peer_bytes_per_s; /* GPU: the link to another one, a direction, by the data sheet */
+    int64_t memory_bytes;    /* by the vendor's data sheet, or as the machine says */
     bool is_cpu;
     vt_isa isa; /* CPU */
     /* GPU */

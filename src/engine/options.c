@@ -215,9 +215,10 @@ static vt_status check(const vt_option *opt, const char *value, const char *orig
             TRY(check_size(opt, value, origin, err));
         break;
     case VT_OPTION_FLOAT:
-        if (!parse_float(value, &f) || f < opt->min || f > opt->max)
-            return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected a number from %g to %g",
-                           origin, value, opt->min, opt->max);
+        if (!is_auto(opt, value) && (!parse_float(value, &f) || f < opt->min || f > opt->max))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "%s: '%.60s' found, expected a number from %g to %g%s", origin, value,
+                           opt->min, opt->max, opt->flags & VT_OPTION_AUTO ? ", or auto" : "");
         break;
     case VT_OPTION_CHOICE:
         if (!in_list(opt->choices, value))

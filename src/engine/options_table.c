@@ -51,10 +51,11 @@ static const vt_option table[] = {
         .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB |
                  VT_FOR_LAB_KERNEL,
         .help = "CPU threads that compute; auto: as many as there are cores"),
-    ROW("tp", INT(1, 64), .value_name = "N", .fallback = "1", .verbs = ENGINE,
+    ROW("tp", INT(1, 64), .value_name = "N", .fallback = "1",
+        .verbs = PLANNED | VT_FOR_EXPLAIN,
         .help = "tensor parallelism over N ranks: N GPUs, or parts of the CPU's threads"),
     ROW("tp-link", CHOICE("auto|p2p|host"), .value_name = "LINK", .fallback = "auto",
-        .verbs = ENGINE | VT_FOR_COMM,
+        .verbs = PLANNED | VT_FOR_COMM | VT_FOR_EXPLAIN,
         .help = "how GPUs of a --tp meet; p2p: in each other's memory; host: through the host's; "
                 "auto: p2p where all can"),
     ROW("tp", INT(2, 64), .id = "comm-tp", .value_name = "N", .fallback = "2",
@@ -468,14 +469,17 @@ static const vt_option table[] = {
         .help = "requests to replay, as JSON lines: timestamp, input_length, output_length, "
                 "hash_ids"),
     ROW("gpus", INT(1, 1024), .value_name = "N", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "replicas of the model; a request goes to the one with the least to do"),
+        .help = "replicas of the model, each of --tp ranks; a request goes to the one with the "
+                "least to do"),
     ROW("memory", VT_OPTION_SIZE, .min = 1 << 20, .max = 1e15, .flags = VT_OPTION_AUTO,
         .value_name = "BYTES", .fallback = "auto", .verbs = VT_FOR_SIMULATE,
         .help = "memory of one replica's device; auto: what the hardware is known to have"),
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
-    ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "share of each roof that the hardware reaches; 1: all of it"),
+    ROW("efficiency", FLOAT(0.01, 1), .flags = VT_OPTION_AUTO, .value_name = "F", .fallback = "1",
+        .verbs = VT_FOR_SIMULATE,
+        .help = "share of each roof that the hardware reaches; 1: all of it; auto: of each op, as "
+                "it was measured there"),
 
     /* lab */
     ROW("quick", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LAB,

@@ -417,13 +417,6 @@ vt_status vt_executor_cuda_link(vt_cuda_options *o, const char *link, int32_t *f
     return VT_OK;
 }
 
-/* Bytes of the largest sum that a rank makes for all. */
-static size_t part_bytes(const vt_model *m, const vt_executor_config *c)
-{
-    int64_t vectors = vt_ceil_div((int64_t)c->limits.max_tokens * m->arch.hidden, 8);
-    return c->n_ranks > 2 ? (size_t)vt_ceil_div(vectors, c->n_ranks) * 16 : 0;
-}
-
 static vt_status make(cuda_group *g, const vt_model *m, const vt_executor_config *config,
                       vt_cuda_options *options, vt_err *err)
 {
@@ -432,9 +425,10 @@ static vt_status make(cuda_group *g, const vt_model *m, const vt_executor_config
     TRY(vt_ranks_check(m, g->n, err));
     TRY(vt_comm_new(g->n, &g->comm, err));
     g->limit_s = vt_knob_int(limit);
-    g->gpu = (vt_comm_gpu){.part_bytes = part_bytes(m, config),
-                           .staged = options->staged,
-                           .limit_ns = (uint64_t)g->limit_s * 1000000000};
+    g->gpu = (vt_comm_gpu){
+        .part_bytes = vt_comm_part_bytes(g->n, config->limits.max_tokens, m->arch.hidden),
+        .staged = options->staged,
+        .limit_ns = (uint64_t)g->limit_s * 1000000000};
     for (int32_t r = 0; r < g->n; r++)
         for (int32_t p = 0; p < r; p++)
             g->gpu.together = g->gpu.together || options->gpu[p] == options->gpu[r];

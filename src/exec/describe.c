@@ -1,10 +1,14 @@
 /* Building a program that is only printed and costed (exec/describe.h). */
 #include "exec/describe.h"
 
+#include <stdlib.h>
+
 #include "base/err.h"
+#include "base/mem.h"
 #include "device/cuda/cublaslt.h"
 #include "exec/cuda.h"
 #include "exec/layout.h"
+#include "exec/ranks.h"
 #include "exec/weights_cuda.h"
 
 vt_target vt_target_named(const vt_hardware *h, const vt_limits *limits)
@@ -40,36 +44,93 @@ vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *li
     return status;
 }
 
-static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtype kv_dtype,
-                          vt_described *d, vt_err *err)
+/* `comm`: the group that the program is a rank of; NULL: it runs alone. */
+static vt_status describe(const vt_model *m, const vt_target *t, vt_dtype kv_dtype, vt_comm *comm,
+                          const vt_rank *is, vt_described *d, vt_err *err)
 {
-    const vt_target *t = &c->target;
     vt_kv_shape shape;
-    vt_kv_shape_of(m, kv_dtype, &shape);
+    vt_layout *layout;
+    vt_program_config config = {.target = *t,
+                                .activation = t->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
+                                .end = m->head ? VT_END_LOGITS : VT_END_HIDDEN,
+                                .describe = true,
+                                .comm = comm ? &d->comm : NULL};
+    d->comm = (vt_comm_rank){.group = comm, .rank = is->index};
+    vt_ranks_kv_shape(m, kv_dtype, is, &shape);
     TRY(vt_kv_cache_init(&d->kv, &shape, 1, t->limits.page_size, 0, err));
-    if (t->device == VT_DEVICE_CPU) {
-        TRY(vt_weights_load_cpu(m, NULL, t, NULL, &d->weights, err));
-        return vt_program_build(m, d->weights, &d->kv, c, &d->program, err);
-    }
-    TRY(vt_cuda_weights_load(NULL, m, t->limits.max_context, 1, &d->cuda_weights, err));
-    return vt_program_build(m, &d->cuda_weights->weights, &d->kv, c, &d->program, err);
+    TRY(vt_layout_make(m, &layout, err));
+    vt_ranks_narrow(layout, is);
+    vt_status status = t->device == VT_DEVICE_CPU
+                           ? vt_weights_realise_cpu(layout, NULL, t, NULL, &d->weights, err)
+                           : vt_cuda_weights_realise(NULL, layout, t->limits.max_context, 1,
+                                                     &d->cuda_weights, err);
+    vt_layout_free(layout);
+    TRY(status);
+    const vt_weights *w = d->weights ? d->weights : &d->cuda_weights->weights;
+    return vt_program_build(m, w, &d->kv, &config, &d->program, err);
 }
 
 vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
                       vt_described *out, vt_err *err)
 {
-    vt_program_config config = {.target = *target,
-                                .activation = target->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
-                                .end = m->head ? VT_END_LOGITS : VT_END_HIDDEN,
-                                .describe = true};
     vt_described d = {0};
-    vt_status status = describe(m, &config, kv_dtype, &d, err);
+    vt_status status = describe(m, target, kv_dtype, NULL, &(vt_rank){0, 1}, &d, err);
     if (status != VT_OK) {
         vt_described_release(&d);
         return status;
     }
     *out = d;
     return VT_OK;
+}
+
+static vt_status describe_all(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,
+                              vt_described_ranks *d, vt_err *err)
+{
+    TRY(vt_comm_new(d->n, &d->comm, err));
+    if (t->device == VT_DEVICE_CUDA)
+        d->comm->gpu = &d->gpu;
+    for (int32_t r = 0; r < d->n; r++) {
+        const vt_rank is = {r, d->n};
+        TRY(describe(m, t, kv_dtype, d->comm, &is, &d->rank[r], err));
+        for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
+            d->comm->buffer[s][r] = d->rank[r].program->buffer[s];
+        if (r > 0 && t->device == VT_DEVICE_CPU)
+            d->rank[r - 1].program->next_rank = d->rank[r].program;
+    }
+    return VT_OK;
+}
+
+vt_status vt_describe_ranks(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
+                            int32_t n, bool staged, vt_described_ranks **out, vt_err *err)
+{
+    vt_described_ranks *d = vt_calloc(1, sizeof *d);
+    if (d)
+        d->rank = vt_calloc((size_t)n, sizeof *d->rank);
+    if (!d || !d->rank) {
+        vt_described_ranks_free(d);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d ranks", n);
+    }
+    d->n = n;
+    d->gpu.staged = staged;
+    d->gpu.part_bytes = vt_comm_part_bytes(n, target->limits.max_tokens, m->arch.hidden);
+    vt_status status = describe_all(m, target, kv_dtype, d, err);
+    if (status != VT_OK) {
+        vt_described_ranks_free(d);
+        return status;
+    }
+    *out = d;
+    return VT_OK;
+}
+
+void vt_described_ranks_free(vt_described_ranks *d)
+{
+    if (!d)
+        return;
+    for (int32_t r = 0; r < d->n; r++)
+        vt_described_release(&d->rank[r]);
+    vt_comm_free(d->comm);
+    free(d->rank);
+    free(d);
 }
 
 void vt_described_release(vt_described *d)

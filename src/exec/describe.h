@@ -12,7 +12,17 @@ typedef struct vt_described {
     struct vt_weights *weights;
     struct vt_cuda_weights *cuda_weights; /* instead of `weights` if the target is a GPU */
     vt_kv_cache kv;
+    vt_comm_rank comm; /* of a rank */
 } vt_described;
+
+/* The programs of all ranks of a group. On a CPU they are joined (vt_program.next_rank): what a
+ * step of the first one costs is the cost of all, which share the CPU. */
+typedef struct vt_described_ranks {
+    int32_t n;
+    vt_described *rank; /* [n] */
+    vt_comm *comm;
+    vt_comm_gpu gpu;
+} vt_described_ranks;
 
 /* The target for describing a program on hardware that need not be here. On a GPU cuBLASLt is
  * assumed to be installed. */
@@ -27,5 +37,11 @@ vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *li
 vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
                       vt_described *out, vt_err *err);
 void vt_described_release(vt_described *d);
+
+/* The same for each of `n` ranks, which have passed vt_ranks_check; on GPUs at most COMM_GPU_RANKS.
+ * `staged`: GPUs meet through the host's memory. vt_described_ranks_free frees *out. */
+vt_status vt_describe_ranks(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
+                            int32_t n, bool staged, vt_described_ranks **out, vt_err *err);
+void vt_described_ranks_free(vt_described_ranks *d);
 
 #endif

@@ -88,6 +88,9 @@ int32_t vt_comm_plan_items(const void *args, const vt_target *t, const vt_size *
 size_t vt_comm_plan_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items);
 int32_t vt_comm_plan_fill(const void *args, const vt_target *t, const vt_size *size,
                           const vt_batch *batch, int32_t items, void *out, void *side);
+/* Bytes of the largest sum of `hidden` columns that a rank makes for all; 0: two ranks make
+ * none. */
+size_t vt_comm_part_bytes(int32_t ranks, int32_t max_tokens, int32_t hidden);
 /* Gives a staged group its memory: a block of vt_comm_stage_bytes in pinned host memory, zeroed
  * here, of which the first bytes are *failed. `slot` has for each slot the bytes of the largest
  * buffer that a rank registers for it. */
@@ -101,6 +104,12 @@ void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[CO
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane);
 /* Returns the number of CTAs of a call over so many vectors: the same on all ranks. */
 uint32_t vt_comm_ctas(const vt_comm_rank *c, int64_t vectors);
+
+/* Returns the bytes that a call brings to its rank over the links from its peers; 0 for an op that
+ * joins no ranks. They are part of what the card's cost reads. `row` runs the call; NULL: the least
+ * of any row. Batch as in vt_op.cost. */
+int64_t vt_comm_link_bytes(const vt_op *op, const vt_impl *row, const void *args,
+                           const vt_batch *batch);
 
 /* A group for a card's case: `rank` of n, whose peers have come to every call. NULL: the arena is
  * out of memory. */

@@ -28,6 +28,12 @@ int32_t vt_comm_plan_fill(const void *args, const vt_target *t, const vt_size *s
     return 1;
 }
 
+size_t vt_comm_part_bytes(int32_t ranks, int32_t max_tokens, int32_t hidden)
+{
+    int64_t vectors = vt_ceil_div((int64_t)max_tokens * hidden, 8);
+    return ranks > 2 ? (size_t)vt_ceil_div(vectors, ranks) * 16 : 0;
+}
+
 /* [ *failed | flags of each rank | parts of each rank | slot 0 of each rank | slot 1 ... ] */
 size_t vt_comm_stage_bytes(const vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COMM_SLOTS])
 {

@@ -587,6 +587,33 @@ def test_bench_simulate_saturates_later_with_more_gpus():
         fails(2, "was made for at most 40960", *base, "--max-context", "50000")
 
 
+def test_bench_simulate_of_ranks_follows_explain():
+    """One request at a time: its decode steps are those that explain counts, on one GPU and on several."""
+    gpu = ["-m", "dummy:qwen3-8b", "--hardware", "h200", "--json"]
+    with tempfile.TemporaryDirectory() as d:
+        rows = [{"timestamp": k * 1000, "input_length": 512, "output_length": 3} for k in range(3)]
+        path, seen, kv = write(d, [json.dumps(r) for r in rows], "slow.jsonl"), {}, {}
+        for tp, link in (("1", "auto"), ("2", "p2p"), ("2", "host"), ("4", "p2p")):
+            ranks = ["--tp", tp, "--tp-link", link]
+            r = ok("bench", "simulate", *gpu, *ranks, "--trace", path).json
+            step = ok("explain", *gpu, *ranks, "--context", "512").json["total"]["least_us"]
+            itl = r["rates"][0]["itl_ms"]["p50"] * 1e3
+            assert abs(itl - step) < 0.02 * step + 1, (tp, link, itl, step)
+            same(r["tag"], "modelled")
+            seen[tp, link] = itl
+            kv[int(tp)] = r["kv_bytes"]
+        for tp in (2, 4):
+            same(kv[tp] - kv[1], (tp - 1) * 126900000000, "nine tenths of 141 GB a GPU, and the weights once")
+        assert seen["4", "p2p"] < seen["2", "p2p"] < seen["2", "host"] < seen["1", "auto"], seen
+        text = ok("bench", "simulate", *gpu[:-1], "--tp", "2", "--gpus", "3", "--trace", path).text
+        assert "on 3 x 2 ranks of h200" in text, text
+        fails(2, "tp-link is host, which is for several ranks on GPUs", "bench", "simulate", *gpu, "--tp-link", "host", "--trace", path)
+        fails(2, "expected a number from 0.01 to 1, or auto", "bench", "simulate", *gpu, "--efficiency", "2", "--trace", path)
+        short = write(d, [json.dumps({"timestamp": k * 1000, "input_length": 9, "output_length": 2}) for k in range(2)], "short.jsonl")
+        text = ok("bench", "simulate", *model(), "--threads", "2", "--tp", "2", "--efficiency", "auto", "--trace", short).text
+        assert "Modelled: a step takes what its ops were measured to take alone" in " ".join(text.split()), text
+
+
 def test_bench_simulate_finds_the_border_of_an_overloaded_trace():
     with tempfile.TemporaryDirectory() as d:
         rows = [{"timestamp": k * 10, "input_length": 6000, "output_length": 100} for k in range(100)]

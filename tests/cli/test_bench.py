@@ -52,6 +52,79 @@ def test_explain_tells_sequence_state():
     assert "a slot takes" not in ok("explain", "-m", DUMMY).text
 
 
+def reduced(ranks, buffer_bytes, link):
+    """Bytes that all_reduce brings over a GPU's link: push and one-shot, or two-shot for large buffers of more ranks."""
+    if ranks == 2 or buffer_bytes <= 512 << 10:
+        return (ranks if link == "host" else ranks - 1) * buffer_bytes
+    return -(-(3 * ranks - 1 if link == "host" else 2 * (ranks - 1)) * buffer_bytes // ranks)
+
+
+def test_explain_of_ranks_adds_up_to_one_gpu():
+    """dummy:qwen3-8b: 36 layers of 4096 in BF16, 151936 tokens, of which no shard is uneven on 2, 4 or 8 ranks."""
+    layers, hidden, vocab, gpu = 36, 4096, 151936, ["explain", "--json", "-m", "dummy:qwen3-8b", "--hardware", "h200"]
+    for ranks, link, batch in ((2, "p2p", 1), (4, "p2p", 64), (8, "host", 3), (4, "host", 256)):
+        shape = ["--context", "512", "--batch", str(batch)]
+        one = ok(*gpu, *shape).json
+        r = ok(*gpu, *shape, "--tp", str(ranks), "--tp-link", link).json
+        same((r["tp"], r["link"], len(r["ranks"]), len(r["layers"])), (ranks, link, ranks, layers + 1))
+        whole = {c["name"]: [0, 0, 0] for c in one["calls"]}
+        for c in one["calls"]:
+            w = whole[c["name"]]
+            w[0] += c["read_bytes"]["weights"] + c["write_bytes"]["weights"]
+            w[1] += c["read_bytes"]["kv"] + c["write_bytes"]["kv"]
+            w[2] += sum(c["flops"].values())
+        sharded = [k for k in whole if k.startswith(("linear.", "attention_"))]
+        assert len(sharded) == 6, sharded
+        for k in ("linear.o", "linear.down"):  # ranks add the residual behind the sum
+            whole[k][2] -= layers * batch * hidden
+        for k in sharded:
+            parts = [x["kinds"][k] for x in r["ranks"]]
+            for i, key in enumerate(("weight_bytes", "kv_bytes", "flops")):
+                same(sum(p[key] for p in parts), whole[k][i], (ranks, k, key))
+        rate = {"p2p": 450e9, "host": 64e9}[link]
+        sums = [m for m in r["meetings"] if m["op"] == "all_reduce"]
+        same((len(sums), len(r["meetings"])), (2 * layers + 1, 2 * layers + 2))
+        for m in sums:
+            same(m["link_bytes"], reduced(ranks, batch * hidden * 2, link), m)
+        same(r["meetings"][-1]["op"], "all_gather")
+        same(r["meetings"][-1]["link_bytes"], batch * vocab // ranks * (ranks - 1) * 4)
+        for m in r["meetings"]:
+            assert m["least_us"] >= m["link_bytes"] / rate * 1e6 - 0.001, m
+            if m["op"] == "all_reduce" and m["link_bytes"] > 1 << 20:
+                assert math.isclose(m["least_us"], m["link_bytes"] / rate * 1e6, rel_tol=1e-3), m
+        for key in ("meetings", "link_bytes", "other_least_us", "least_us", "hidden_us"):
+            assert math.isclose(sum(l[key] for l in r["layers"]), r["communication"][key], abs_tol=0.1), key
+        told = r["communication"]
+        assert math.isclose(r["total"]["least_us"], told["least_us"] + told["other_least_us"], abs_tol=0.1), told
+        assert 0 < told["hidden_us"] <= told["least_us"], told
+        same({c["bound"] for c in r["calls"] if c["name"].startswith("all_")}, {"link"})
+    text = ok(*(a for a in gpu if a != "--json"), "--tp", "4").text
+    assert "4 GPUs meet by p2p at 450 GB/s a direction [datasheet]" in " ".join(text.split()), text
+    assert "L00..L35" in text and "outside of layers" in text
+
+
+def test_explain_of_uneven_ranks_shows_the_slowest():
+    """SmolLM2's 9 heads and 3 KV heads: rank 0 of 2 has six and two of them."""
+    gpu = ["explain", "--json", "-m", "dummy:smollm2-135m", "--hardware", "a100-80gb-sxm", "--tp"]
+    r = ok(*gpu, "2", "--context", "400").json
+    kv = [x["kv_bytes"] for x in r["ranks"]]
+    same((kv[0], r["ranks"][0]["shown"]), (2 * kv[1], True))
+    least = [x["least_us"] for x in r["ranks"]]
+    assert math.isclose(max(least), r["total"]["least_us"], abs_tol=0.1), (least, r["total"])
+    fails(1, "tp is 16, expected at most 8 ranks on GPUs", *gpu, "16", "-m", "dummy:qwen3-8b")
+    fails(2, "tp is 1", *gpu[:-1], "--tp-link", "host")
+    fails(2, "share its memory", "explain", "-m", DUMMY, "--device", "cpu", "--tp", "2", "--tp-link", "host")
+
+
+def test_explain_of_ranks_of_a_cpu_counts_all_together():
+    one, two = (ok("explain", "--json", "-m", DUMMY, "--device", "cpu", "--context", "50", "--tp", n).json for n in "12")
+    assert "ranks" not in one and len(two["ranks"]) == 1 and two["link"] == "memory", two
+    for path in (["read_bytes", "kv"], ["write_bytes", "kv"]):
+        same([r["total"][path[0]][path[1]] for r in (one, two)][0], two["total"][path[0]][path[1]], path)
+    same(two["communication"]["meetings"], len(two["meetings"]))
+    assert "hides behind nothing" in ok("explain", "-m", DUMMY, "--device", "cpu", "--tp", "2").text.replace("\n", " ")
+
+
 def gpu_is_here():
     return ok("env", "--json").json["gpu"] is not None
 

@@ -3,23 +3,24 @@
  * The trace is replayed at rising rates, from one at which the hardware idles to one at which it
  * falls behind (sim/capacity.h); the table shows what each rate would feel like. The device is
  * modelled: a step takes the least time that the roofs allow for the bytes and FLOPs of its ops, as
- * `vitrine explain` counts them, divided by --efficiency. */
+ * `vitrine explain` counts them, divided by --efficiency; with `--efficiency auto` what `explain`
+ * expects of them. With --tp each replica is a group of ranks (cli/plan_ranks.h). */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "cli/bench/bench.h"
 #include "cli/models/model_name.h"
+#include "cli/plan_ranks.h"
 #include "device/hardware.h"
 #include "exec/cuda.h"
-#include "exec/describe.h"
+#include "exec/ranks.h"
 #include "kv/cache.h"
 #include "model/model.h"
 #include "ops/shared_kv.h"
 #include "sim/capacity.h"
-#include "story/step.h"
 
-enum { RUNNING = 256, BUDGET = 2048 };
+enum { RUNNING = 256, BUDGET = 2048, SIZE_CLASSES = 20 };
 
 typedef struct simulation {
     const cli *c;
@@ -29,8 +30,11 @@ typedef struct simulation {
     vt_roofs roofs;
     vt_described described;
     story_step *plan;
-    double efficiency;
-    story_seq *seq; /* [max_seqs] */
+    plan_ranks ranks;  /* instead of `described` and `plan`, with --tp; of: NULL without it */
+    double efficiency; /* 0: that of each op, where it is known */
+    vt_efficiencies efficiencies;                            /* of this machine */
+    bool measured[SIZE_CLASSES][SIZE_CLASSES][SIZE_CLASSES]; /* steps by their size_class */
+    story_seq *seq;                                          /* [max_seqs] */
     vt_capacity_setup setup;
     vt_trace_file trace;
     vt_dtype kv_dtype;
@@ -40,14 +44,58 @@ typedef struct simulation {
 
 /* ---- the cost of a step ---- */
 
+static int32_t size_class(int32_t n)
+{
+    int32_t c = 0;
+    while (n > 1 && c + 1 < SIZE_CLASSES) {
+        n /= 2;
+        c++;
+    }
+    return c;
+}
+
+/* Measures the ops of the step that is set, unless one of its class was measured before. */
+static void measure_rows(simulation *s, const vt_batch *b)
+{
+    vt_err err;
+    int32_t longest = 1;
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        longest = b->kv_len[i] > longest ? b->kv_len[i] : longest;
+    bool *seen =
+        &s->measured[size_class(b->n_tokens)][size_class(b->n_decode)][size_class(longest)];
+    if (*seen || s->named)
+        return;
+    *seen = true; /* what cannot be measured takes its roof's time */
+    story_measure_rows(s->ranks.of ? s->ranks.step[0] : s->plan, &s->roofs, -1, &s->efficiencies,
+                       NULL, NULL, &err);
+}
+
+/* Seconds of a step of the sequences s->seq. */
+static double step_s(simulation *s, const vt_batch *b)
+{
+    vt_err err;
+    bool known = s->efficiency == 0;
+    const vt_efficiencies *e = !known     ? NULL
+                               : s->named ? &s->named->efficiencies
+                                          : &s->efficiencies;
+    vt_status status = s->ranks.of ? plan_ranks_set(&s->ranks, s->seq, b->n_seqs, &err)
+                                   : story_step_set(s->plan, s->seq, b->n_seqs, &err);
+    if (status != VT_OK)
+        return 0; /* cannot happen: the plan was made for these limits */
+    if (known)
+        measure_rows(s, b);
+    double share = known ? 1 : s->efficiency;
+    return s->ranks.of ? plan_ranks_step_s(&s->ranks, &s->roofs, e, share)
+                       : plan_step_s(s->plan, &s->roofs, e, share);
+}
+
 /* The time of a step: the sum over its op calls of the least time that the roofs allow for the
- * call's bytes and FLOPs, divided by --efficiency. */
+ * call's bytes and FLOPs, divided by --efficiency, or their expected time. */
 static int64_t step_cost_ns(void *user, const vt_step *step)
 {
     simulation *s = user;
     const vt_batch *b = &step->batch;
     int32_t row = 0, shared[SHARED_MOST_SEQS] = {0};
-    double sum = 0;
     if (b->n_decode <= SHARED_MOST_SEQS)
         shared_kv_find(b, shared);
     for (int32_t i = 0; i < b->n_seqs; i++) {
@@ -58,17 +106,7 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
         for (; row < b->n_rows && b->row_token[row] < b->q_start[i + 1]; row++)
             q->n_rows++;
     }
-    vt_err err;
-    if (story_step_set(s->plan, s->seq, b->n_seqs, &err) != VT_OK)
-        return 1; /* cannot happen: the plan was made for these limits */
-    const vt_program *p = story_step_program(s->plan);
-    for (int32_t i = 0; i < p->n_calls; i++) {
-        vt_cost cost, extra;
-        story_bound bound;
-        if (story_step_cost(s->plan, i, &cost, &extra))
-            sum += story_floor_s(&cost, &s->roofs, &bound);
-    }
-    return (int64_t)(sum / s->efficiency * 1e9) + 1;
+    return (int64_t)(step_s(s, b) * 1e9) + 1;
 }
 
 /* Before each rate: a line on the terminal. False after Ctrl-C. */
@@ -114,7 +152,11 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s has layers with sequence state, which bench simulate does not know",
                        s->model->name);
-    size_t page = vt_kv_page_bytes(&shape, sched->limits.page_size);
+    int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
+    TRY(vt_ranks_check(s->model, tp, err));
+    size_t page = vt_ranks_kv_page_bytes(s->model, s->kv_dtype, tp, sched->limits.page_size);
+    if (gpu) /* of all GPUs of a replica together */
+        bytes *= tp;
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
     int64_t pages = s->kv_bytes / (int64_t)page;
     if (pages < 1)
@@ -123,6 +165,25 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
                        s->model->name, (double)s->model->weight_bytes * 1e-9, (double)bytes * 1e-9);
     sched->n_pages = pages < 1 << 24 ? (int32_t)pages : 1 << 24;
     return VT_OK;
+}
+
+/* Describes the program of a replica, and makes room for its steps. */
+static vt_status describe(simulation *s, const vt_target *target, vt_err *err)
+{
+    const vt_limits *lim = &target->limits;
+    int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
+    const char *link = vt_options_get(s->c->options, "tp-link");
+    if (strcmp(link, "auto") != 0 && (tp == 1 || target->device == VT_DEVICE_CPU))
+        return vt_fail(err, VT_ERR_USAGE, "tp-link is %s, which is for several ranks on GPUs",
+                       link);
+    if (tp > 1) {
+        TRY(plan_ranks_make(&s->ranks, s->model, target, s->kv_dtype, tp, link, lim->max_tokens,
+                            lim->max_seqs, err));
+        plan_ranks_link(&s->ranks, &s->roofs, s->named);
+        return VT_OK;
+    }
+    TRY(vt_describe(s->model, target, s->kv_dtype, &s->described, err));
+    return story_step_new(s->described.program, lim->max_tokens, lim->max_seqs, &s->plan, err);
 }
 
 static vt_status make_setup(simulation *s, vt_err *err)
@@ -151,11 +212,10 @@ static vt_status make_setup(simulation *s, vt_err *err)
                                    .user = s};
     vt_target target = s->named ? vt_target_named(s->named, lim)
                                 : vt_target_cpu(vt_cpu_get()->level, lim);
-    TRY(vt_describe(s->model, &target, s->kv_dtype, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", lim->max_seqs);
-    return story_step_new(s->described.program, lim->max_tokens, lim->max_seqs, &s->plan, err);
+    return describe(s, &target, err);
 }
 
 static vt_status open_all(simulation *s, vt_err *err)
@@ -183,6 +243,8 @@ static vt_status open_all(simulation *s, vt_err *err)
         TRY(vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores), s->model->weight_bytes,
                          &s->roofs, err));
     s->efficiency = vt_options_float(c->options, "efficiency");
+    if (!s->named)
+        vt_efficiencies_read(&s->efficiencies, s->roofs.key);
     return make_setup(s, err);
 }
 
@@ -247,10 +309,13 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
             a->ttft.p90 * 1e3, idle->ttft.p90 * 1e3, z->ttft.p90 * 1e3);
     }
     put_exceptions(&text, s);
-    vt_buf_printf(&text,
-                  "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; the "
-                  "CPU's time and the network are not counted.",
-                  100 * s->efficiency);
+    if (s->efficiency > 0)
+        vt_buf_printf(&text,
+                      "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; ",
+                      100 * s->efficiency);
+    else
+        vt_buf_puts(&text, "Modelled: a step takes what its ops were measured to take alone; ");
+    vt_buf_puts(&text, "the CPU's time and the network are not counted.");
     if (s->named)
         vt_buf_printf(&text, " The roofs of %s: %s.", s->roofs.name, s->named->source);
     vt_buf_putc(b, '\n');
@@ -262,12 +327,18 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
 static int print_text(const simulation *s)
 {
     const vt_limits *lim = &s->setup.sched.limits;
+    int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
+    char replicas[48];
     vt_buf b = {0};
     vt_table t;
+    if (tp == 1)
+        snprintf(replicas, sizeof replicas, "%d x ", s->setup.n_replicas);
+    else
+        snprintf(replicas, sizeof replicas, "%d x %d ranks of ", s->setup.n_replicas, tp);
     vt_buf_printf(&b,
-                  "%s %s on %d x %s: %d request%s, %.1f GB of KV (%d page%s of %d tokens) each\n"
+                  "%s %s on %s%s: %d request%s, %.1f GB of KV (%d page%s of %d tokens) each\n"
                   "Times in ms\n\n",
-                  s->model->name, s->model->quant, s->setup.n_replicas, s->roofs.name, s->trace.n,
+                  s->model->name, s->model->quant, replicas, s->roofs.name, s->trace.n,
                   vt_text_s(s->trace.n), (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages,
                   vt_text_s(s->setup.sched.n_pages), lim->page_size);
     vt_table_init(&t, ">rate|>req/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
@@ -334,6 +405,7 @@ static int print_object(const simulation *s)
     vt_json w;
     cli_bench_begin(&w, s->c, "simulate", s->model->name);
     vt_json_string(&w, "hardware", s->roofs.name);
+    vt_json_string(&w, "tag", "modelled");
     vt_json_int(&w, "requests", s->trace.n);
     vt_json_int(&w, "requests_left_out", s->trace.n_left_out);
     vt_json_int(&w, "requests_with_odd_hash_ids", s->trace.n_odd);
@@ -356,6 +428,10 @@ int cli_bench_simulate(cli *c)
     if (status == VT_OK)
         status = search(&s, &err);
     int code = status != VT_OK ? cli_fail(&err) : c->json ? print_object(&s) : print_text(&s);
+    if (s.roofs.key[0] && !s.named)
+        vt_efficiencies_write(&s.efficiencies, s.roofs.key);
+    vt_efficiencies_release(&s.efficiencies);
+    plan_ranks_release(&s.ranks);
     story_step_free(s.plan);
     vt_described_release(&s.described);
     vt_hardware_release(&s.hardware);

@@ -15,6 +15,11 @@ static vt_cost all_gather_cost(const void *args, const vt_batch *batch)
     return (vt_cost){.read = {.activations = bytes}, .write = {.activations = bytes}};
 }
 
+int64_t all_gather_link_bytes(const all_gather_args *a, const vt_batch *batch)
+{
+    return vt_batch_bytes(a->y, batch) - vt_batch_bytes(a->x, batch);
+}
+
 static void all_gather_reference(const void *args)
 {
     const all_gather_args *a = args;

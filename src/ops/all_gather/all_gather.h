@@ -15,6 +15,9 @@ typedef struct all_gather_args {
 } all_gather_args;
 
 extern const vt_op all_gather_op;
+
+/* Returns the bytes of its peers' columns, which come to the rank over the links. */
+int64_t all_gather_link_bytes(const all_gather_args *a, const vt_batch *batch);
 extern const vt_impl all_gather_cuda;
 
 #endif

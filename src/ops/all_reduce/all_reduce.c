@@ -20,6 +20,19 @@ static vt_cost all_reduce_cost(const void *args, const vt_batch *batch)
     };
 }
 
+/* Rows but two-shot bring all buffers of the peers. Through the host's memory, which all ranks
+ * write and read, the rank's own buffer and the parts that it adds go over its link too. */
+int64_t all_reduce_link_bytes(const all_reduce_args *a, const vt_impl *row, const vt_batch *batch)
+{
+    int64_t n = a->comm->group->n, bytes = vt_batch_bytes(a->y, batch);
+    bool staged = a->comm->group->gpu && a->comm->group->gpu->staged;
+    if (!row)
+        return vt_ceil_div(2 * (n - 1) * bytes, n);
+    if (row == &all_reduce_two_shot)
+        return vt_ceil_div((staged ? 3 * n - 1 : 2 * (n - 1)) * bytes, n);
+    return (staged ? n : n - 1) * bytes;
+}
+
 static void all_reduce_reference(const void *args)
 {
     const all_reduce_args *a = args;

@@ -20,4 +20,8 @@ typedef struct all_reduce_args {
 
 extern const vt_op all_reduce_op;
 
+/* Returns the bytes that the row brings to its rank over the links. NULL: the least of any form,
+ * which is the parts that the rank adds and then the sums of its peers. */
+int64_t all_reduce_link_bytes(const all_reduce_args *a, const vt_impl *row, const vt_batch *batch);
+
 #endif

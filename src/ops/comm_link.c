@@ -1,0 +1,14 @@
+/* Bytes over the links between ranks (ops/comm.h). Forms of a sum differ in them, so a card's cost
+ * cannot tell them. */
+#include "ops/comm.h"
+
+#include "ops/all_gather/all_gather.h"
+#include "ops/all_reduce/all_reduce.h"
+
+int64_t vt_comm_link_bytes(const vt_op *op, const vt_impl *impl, const void *args,
+                           const vt_batch *batch)
+{
+    if (op == &all_reduce_op)
+        return all_reduce_link_bytes(args, impl, batch);
+    return op == &all_gather_op ? all_gather_link_bytes(args, batch) : 0;
+}

@@ -14,7 +14,7 @@
 #include "exec/ranks.h"
 #include "ops/comm.h"
 
-/* What a layer of the shown rank, or all that lies outside the layers, has to do. */
+/* The work of a layer of the shown rank, or of all that lies outside the layers. */
 typedef struct told {
     int32_t n_joins; /* calls that join ranks */
     int64_t link_bytes;
@@ -84,7 +84,7 @@ static double least_s(const plan_ranks *x, const story_step *s, int32_t i, const
     return fmax(story_floor_s(cost, r, &bound), link_s(x, s, i));
 }
 
-/* What a rank, or all ranks of a CPU, have to do. */
+/* The work of a rank, or of all ranks of a CPU. */
 typedef struct work {
     vt_cost cost;
     int64_t link_bytes;
@@ -344,7 +344,7 @@ static bool told_before(const story_step *s, int32_t i)
     return false;
 }
 
-/* What each kind of call has to do, so that the shards of a kind can be added up. */
+/* Writes the work of each kind of call, so that the shards of a kind can be added up. */
 static void write_kinds(vt_json *j, const story_step *s)
 {
     const vt_program *p = story_step_program(s);

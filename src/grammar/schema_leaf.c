@@ -342,7 +342,7 @@ static vt_status try_listed(compiler *c, const schema_set *set, unsigned types, 
     for (int32_t i = 0; i < set->n && !*done; i++) {
         const json_t *list = json_object_get(set->at[i].is, "enum");
         const json_t *one = json_object_get(set->at[i].is, "const");
-        if (list && (!json_is_array(list) || json_array_size(list) == 0))
+        if (list && !json_is_array(list))
             return schema_refuse(c, "enum", "expected a list of values");
         if ((!list && !one) || set->at[i].listed)
             continue;

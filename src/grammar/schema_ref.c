@@ -289,21 +289,51 @@ static const char *base_of(const struct schema_index *x, const json_t *ref)
     return x->root;
 }
 
-/* A $dynamicRef depends on the schemas that led to it only where several have its anchor. */
-static vt_status check_dynamic(compiler *c, const char *anchor)
+/* A $dynamicRef means the first schema with its anchor among the resources that led to it. The
+ * document leads to everything, so its own comes first; else all that have the anchor may be meant,
+ * and there has to be one. */
+static vt_status follow_dynamic(compiler *c, const char *anchor, const json_t **out)
 {
-    const json_t *seen = NULL;
-    for (int32_t i = 0; i < c->index->n_named; i++) {
-        const named *one = &c->index->named[i];
+    const struct schema_index *x = c->index;
+    const json_t *seen[2] = {NULL, NULL}; /* of other resources, of the document's own */
+    bool several[2] = {false, false};
+    for (int32_t i = 0; i < x->n_named; i++) {
+        const named *one = &x->named[i];
         if (!one->dynamic || strcmp(one->anchor, anchor) != 0)
             continue;
-        if (seen && seen != one->is)
-            return schema_refuse(c, "$dynamicRef",
-                                 "more than one schema has the $dynamicAnchor '%.100s', which is "
-                                 "not supported",
-                                 anchor);
-        seen = one->is;
+        int own = strcmp(one->base, x->root) == 0;
+        several[own] |= seen[own] && seen[own] != one->is;
+        seen[own] = one->is;
     }
+    int own = seen[1] != NULL;
+    if (several[own])
+        return schema_refuse(c, "$dynamicRef",
+                             "more than one schema has the $dynamicAnchor '%.100s', which is "
+                             "supported where the document itself has it once",
+                             anchor);
+    *out = seen[own];
+    return VT_OK;
+}
+
+static bool has_recursive_anchor(const json_t *s)
+{
+    return json_is_true(json_object_get(s, "$recursiveAnchor"));
+}
+
+/* The same of a $recursiveRef, whose anchor has no name. */
+static vt_status follow_recursive(compiler *c, const json_t **out)
+{
+    const struct schema_index *x = c->index;
+    if (has_recursive_anchor(c->root)) {
+        *out = c->root;
+        return VT_OK;
+    }
+    for (int32_t i = 0; i < x->n_named; i++)
+        if (!x->named[i].anchor[0] && x->named[i].is != *out &&
+            has_recursive_anchor(x->named[i].is))
+            return schema_refuse(c, "$recursiveRef",
+                                 "more than one schema has a $recursiveAnchor, which is supported "
+                                 "where the document itself has one");
     return VT_OK;
 }
 
@@ -330,6 +360,8 @@ vt_status schema_resolve(compiler *c, const char *keyword, const json_t *ref, co
     if (!*out)
         return schema_refuse(c, keyword, "'%.200s' leads nowhere", text);
     if (strcmp(keyword, "$dynamicRef") == 0 && target->dynamic)
-        TRY(check_dynamic(c, fragment));
+        return follow_dynamic(c, fragment, out);
+    if (strcmp(keyword, "$recursiveRef") == 0 && has_recursive_anchor(*out))
+        return follow_recursive(c, out);
     return VT_OK;
 }

@@ -424,6 +424,32 @@ static const example examples[] = {
      "s\":{\"$dynamicRef\":\"#node\"}}},\"additionalProperties\":false}",
      {"{}", "{\"k\":[{},{\"k\":[]}]}"},
      {"{\"k\":[1]}"}},
+    /* the document's own schema with the anchor comes before that of what it refers to */
+    {S,
+     "{\"$id\":\"http://x/"
+     "root\",\"$ref\":\"list\",\"$defs\":{\"own\":{\"$dynamicAnchor\":\"t\",\"type\":\"null\"},"
+     "\"list\":{\"$id\":\"list\",\"type\":\"array\",\"items\":{\"$dynamicRef\":\"#t\"},\"$defs\":{"
+     "\"any\":{\"$dynamicAnchor\":\"t\"}}}}}",
+     {"[]", "[null,null]"},
+     {"[1]", "[[]]"}},
+    /* without an anchor where it leads to at first it is a $ref */
+    {S,
+     "{\"$ref\":\"list\",\"$defs\":{\"own\":{\"$dynamicAnchor\":\"t\",\"type\":\"null\"},\"list\":{"
+     "\"$id\":\"list\",\"type\":\"array\",\"items\":{\"$dynamicRef\":\"#t\"},\"$defs\":{\"one\":{"
+     "\"$anchor\":\"t\",\"const\":1}}}}}",
+     {"[]", "[1,1]"},
+     {"[null]"}},
+    {S,
+     "{\"$recursiveAnchor\":true,\"$ref\":\"tree\",\"maxItems\":1,\"$defs\":{\"tree\":{\"$id\":"
+     "\"tree\",\"$recursiveAnchor\":true,\"type\":\"array\",\"items\":{\"$recursiveRef\":\"#\"}}}}",
+     {"[]", "[[[]]]"},
+     {"[[],[]]", "[[[],[]]]"}},
+    {S,
+     "{\"$recursiveAnchor\":true,\"$ref\":\"tree\",\"maxItems\":1,\"$defs\":{\"tree\":{\"$id\":"
+     "\"tree\",\"type\":\"array\",\"items\":{\"$recursiveRef\":\"#\"}}}}",
+     {"[]", "[[[],[]]]"},
+     {"[[],[]]"}},
+    {S, "{\"anyOf\":[{\"enum\":[]},{\"const\":1}]}", {"1"}, {"2", "null"}},
     {S,
      "{\"multipleOf\":0.5,\"allOf\":[{\"multipleOf\":0.75}],\"type\":\"number\"}",
      {"1.5", "0", "-3"},
@@ -686,9 +712,19 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
         {S, "{\"not\":{\"format\":\"date\"}}", "#/not/format"},
         {S, "{\"$ref\":\"#x\"}", "leads nowhere"},
         {S,
-         "{\"$defs\":{\"a\":{\"$id\":\"a\",\"$dynamicAnchor\":\"t\"},\"b\":{\"$dynamicAnchor\":"
-         "\"t\"}},\"$dynamicRef\":\"#t\"}",
+         "{\"$defs\":{\"a\":{\"$id\":\"a\",\"$dynamicAnchor\":\"t\"},\"b\":{\"$id\":\"b\",\"$"
+         "dynamicAnchor\":\"t\"}},\"$dynamicRef\":\"a#t\"}",
          "more than one schema has the $dynamicAnchor 't'"},
+        {S,
+         "{\"$defs\":{\"a\":{\"$dynamicAnchor\":\"t\"},\"b\":{\"$dynamicAnchor\":\"t\"}},\"$"
+         "dynamicRef\":\"#t\"}",
+         "more than one schema has the $dynamicAnchor 't'"},
+        {S,
+         "{\"$defs\":{\"a\":{\"$id\":\"a\",\"$recursiveAnchor\":true,\"items\":{\"$recursiveRef\":"
+         "\"#\"}},\"b\":{\"$id\":\"b\",\"$recursiveAnchor\":true}},\"$ref\":\"a\"}",
+         "more than one schema has a $recursiveAnchor"},
+        {S, "{\"enum\":[]}", "no text of finite length"},
+        {S, "{\"enum\":3}", "#/enum: expected a list of values"},
         {S,
          "{\"oneOf\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":\"string\",\"pattern\":"
          "\"2\"}]}",

@@ -73,6 +73,7 @@ static lab_def def = {.track = LAB_MINI_SGLANG,
                                 {"counters", "stalls", true},
                                 {"shapes", "time over shapes", false},
                                 {"card", "the kernel", true}},
+                      .knobs = {{"a knob whose", LAB_OFFERED}, {"", LAB_LOAD}},
                       .kernels = true,
                       .run = run_kernel};
 
@@ -164,6 +165,90 @@ static void test_lab_when_an_item_is_not_told_then_fails(void **state)
     assert_true(failed);
     assert_int_equal(json_array_size(json_object_get(r, "checks")), 4);
     json_decref(r);
+}
+
+static vt_status run_turns(lab *l, vt_err *err)
+{
+    TRY(run_kernel(l, err));
+    lab_turn(l, &(lab_knob){"declared", "--x", "c", NAN, 2e-6, 0.01, 1e-6, 0.01, "declared"});
+    return VT_OK;
+}
+
+/* A knob that its lab does not declare fails the lab; by its name or its place it is found. */
+static void test_lab_when_a_knob_is_not_declared_then_fails(void **state)
+{
+    (void)state;
+    json_t *r;
+    vt_err err = {0};
+    const lab_def whole = def;
+    for (int declared = 0; declared < 2; declared++) {
+        bool failed = false, told = false;
+        size_t i;
+        json_t *c;
+        def.run = run_turns;
+        def.knobs[0] = declared ? (lab_knob_def){"", LAB_LOAD} : (lab_knob_def){"--y", LAB_LOAD};
+        def.knobs[1] = (lab_knob_def){NULL};
+        assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+        json_array_foreach(json_object_get(r, "checks"), i, c)
+            told |= strstr(json_string_value(json_object_get(c, "text")),
+                           "does not declare its knob 'declared' (--x)") != NULL;
+        assert_int_equal(failed, !declared);
+        assert_int_equal(told, !declared);
+        json_decref(r);
+    }
+    def = whole;
+    assert_ptr_equal(lab_knob_find(&def, "a knob whose name", "x"), &def.knobs[0]);
+    assert_ptr_equal(lab_knob_find(&def, "x", "a knob whose place"), &def.knobs[0]);
+    assert_ptr_equal(lab_knob_find(&def, "x", "y"), &def.knobs[1]);
+}
+
+/* One declaration of a lab's knob: whole, and its option is one that a run or a server takes. */
+static void check_declaration(const lab_def *d, const lab_knob_def *k)
+{
+    char key[64];
+    const char *turn = k->turn ? k->turn : "";
+    bool good = (k->kind == LAB_RUNS) == (k->strength != NULL) &&
+                (k->kind == LAB_OFFERED || !k->turn) && (k->kind != LAB_LOAD || !k->of);
+    if (!good)
+        fail_msg("%s %s: the declaration of '%s' is not whole", lab_track_name[d->track], d->number,
+                 k->mark);
+    if (strncmp(turn, "--", 2) != 0)
+        return;
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(turn + 2, " "), turn + 2);
+    if (!vt_option_find(key, VT_FOR_RUN | VT_FOR_SERVE | VT_FOR_ENGINE))
+        fail_msg("%s %s: no verb has the option %s", lab_track_name[d->track], d->number, turn);
+}
+
+/* The committed results of two machines hold no knob that its lab does not declare. */
+static void test_every_knob_of_committed_results_is_declared(void **state)
+{
+    static const char *const machine[] = {"h200", "epyc-2core"};
+    int n = 0;
+    (void)state;
+    for (int t = 0; t < LAB_TRACKS; t++)
+        for (const lab_def *const *d = lab_list_of((lab_track)t); *d; d++) {
+            for (const lab_knob_def *k = (*d)->knobs; k->mark; k++)
+                check_declaration(*d, k);
+            for (int m = 0; m < 2; m++) {
+                char folder[128];
+                json_t *r, *knob;
+                size_t i;
+                vt_err err;
+                snprintf(folder, sizeof folder, "labs/%s/results/%s", lab_track_name[t],
+                         machine[m]);
+                assert_int_equal(lab_result_read(folder, *d, &r, &err), VT_OK);
+                json_array_foreach(json_object_get(r, "knobs"), i, knob)
+                {
+                    const char *name = json_string_value(json_object_get(knob, "name"));
+                    n++;
+                    if (!lab_knob_find(*d, name, json_string_value(json_object_get(knob, "where"))))
+                        fail_msg("%s %s does not declare %s", lab_track_name[t], (*d)->number,
+                                 name);
+                }
+                json_decref(r);
+            }
+        }
+    assert_true(n > 100);
 }
 
 static vt_status run_cells(lab *l, vt_err *err)
@@ -331,6 +416,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lab_tells_all_items),
         cmocka_unit_test(test_lab_when_an_item_is_not_told_then_fails),
+        cmocka_unit_test(test_lab_when_a_knob_is_not_declared_then_fails),
+        cmocka_unit_test(test_every_knob_of_committed_results_is_declared),
         cmocka_unit_test(test_lab_cells_are_texts_and_numbers_by_their_forms),
         cmocka_unit_test(test_lab_when_it_predicts_after_a_run_then_fails),
         cmocka_unit_test(test_lab_reads_a_prediction),

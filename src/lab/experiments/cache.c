@@ -244,6 +244,8 @@ const lab_def lab_experiment_6 = {
     .about = {"Requests share the beginning of their prompts: one after the other, at once, with "
               "longer prefixes, and in too little memory."},
     .alias = {"06_radix_cache_analysis.py"},
+    .knobs = {{"prefix-cache", LAB_RUNS, LAB_FIRST, NULL,
+               "a prefix that prompts share is computed once"}},
     .items = {{"sharing", "requests that share a prefix, first and later", false},
               {"length", "gain by the length of the prefix", false},
               {"concurrent", "requests at once that share a prefix", false},

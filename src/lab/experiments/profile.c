@@ -198,6 +198,7 @@ const lab_def lab_experiment_3 = {
     .about = {"One request is told by the server's story; then several at once, the same prompt "
               "again, and longer prompts."},
     .alias = {"03_profile_with_torch.py", "03_profile_requests"},
+    .knobs = {{"of the clients", LAB_LOAD}},
     .items = {{"breakdown", "latency of one request, part by part", false},
               {"concurrency", "what a batch brings", false},
               {"prefix", "the same prompt again", false},

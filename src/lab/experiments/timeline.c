@@ -235,6 +235,8 @@ const lab_def lab_experiment_4 = {
               "summary.",
               "--nsys runs a bench under nsys where that is installed."},
     .alias = {"04_nsys_profile.sh"},
+    .knobs = {{"--no-overlap", LAB_RUNS, NULL, NULL,
+               "the next step is planned while the device computes this one"}},
     .items = {{"kernels", "share of each kind of kernel", true},
               {"timeline", "the timeline as a file", false},
               {"overlap", "how much of the host's work the device hid", false},

@@ -258,6 +258,8 @@ const lab_def lab_flashinfer_norm = {
               "Each number is read once and written once, with 4 operations in between.",
               "Then the addition to the residual stream joins in, fused and apart."},
     .alias = {"04_profile_rmsnorm.py"},
+    .knobs = {{"fused add", LAB_RUNS, NULL, NULL, "the addition is fused with the norm behind it"},
+              {"VITRINE_ISA", LAB_OFFERED, "what", "VITRINE_ISA"}},
     .items = {{"row_reduction", "how a row is summed", false},
               {"vectorisation", "vector width", false},
               {"rows", "rows over SMs or cores", false},

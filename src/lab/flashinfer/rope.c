@@ -290,6 +290,9 @@ const lab_def lab_flashinfer_rope = {
          "Then the other pairing, the tables of four scaling schemes, and the joined KV store "
          "follow."},
     .alias = {"05_profile_rope.py"},
+    .knobs = {{"interleaved", LAB_LOAD},
+              {"rope fused", LAB_RUNS, "rope_store", NULL,
+               "rope is fused with the store of K and V"}},
     .items = {{"in_place", "in place", false},
               {"cos_sin_cache", "the cos/sin cache", false},
               {"interleaved_half_split", "interleaved against half-split", false},

@@ -264,6 +264,8 @@ const lab_def lab_flashinfer_test = {
               "Each result is compared with a plain reference on the host.",
               "Then the cards are asked which row they would take for other shapes."},
     .alias = {"01_test_kernels.py"},
+    .knobs = {{"VITRINE_ISA", LAB_OFFERED, "what", "VITRINE_ISA"},
+              {"--deterministic", LAB_OFFERED, "attention_decode", "--deterministic"}},
     .items = {{"correctness", "every row and variant against the reference", false},
               {"summary", "how many", false},
               {"tolerance", "what is allowed, and why", false},

@@ -259,6 +259,27 @@ static void begin_result(lab *l)
     json_object_set_new(r, "items", json_object());
 }
 
+const lab_knob_def *lab_knob_find(const lab_def *d, const char *name, const char *where)
+{
+    for (const lab_knob_def *k = d->knobs; k->mark; k++)
+        if (strstr(name, k->mark) || strstr(where, k->mark))
+            return k;
+    return NULL;
+}
+
+static void check_knobs(lab *l)
+{
+    size_t i;
+    json_t *k;
+    json_array_foreach(json_object_get(l->result, "knobs"), i, k)
+    {
+        const char *name = json_string_value(json_object_get(k, "name")),
+                   *where = json_string_value(json_object_get(k, "where"));
+        if (name && where && !lab_knob_find(l->def, name, where))
+            lab_check(l, false, "the lab does not declare its knob '%s' (%s)", name, where);
+    }
+}
+
 /* The lab's own items must all be there, and nothing may be told twice under another name. */
 static void check_items(lab *l)
 {
@@ -343,6 +364,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
     }
     if (status == VT_OK) {
         check_items(&l);
+        check_knobs(&l);
         tell_unused_options(&l);
         if (l.events_left > 0)
             lab_event(&l, vt_now_ns(), "%d events more, which are not listed", l.events_left);

@@ -25,6 +25,7 @@
  *         ...
  *     }
  *
+ * Each knob that it turns must be declared in its lab_def, by name or place.
  * Each item of the lab's table must be told by lab_item, lab_number or a table of that key, or be
  * missing with its reason; lab_run fails the lab otherwise. */
 #ifndef VT_LAB_KIT_LAB_H
@@ -58,7 +59,39 @@ typedef struct lab_item_def {
     bool hardware;    /* of the hardware; else of the process */
 } lab_item_def;
 
-enum { LAB_MAX_ALIASES = 4, LAB_MAX_ITEMS = 32, LAB_MAX_OPTIONS = 256, LAB_MAX_EVENTS = 400 };
+/* The part that a knob plays in the engine, for the report of what would gain. */
+typedef enum lab_knob_kind {
+    LAB_OFFERED = 1, /* not on by default: before is what the engine runs */
+    LAB_RUNS,        /* on by default: after is what the engine runs, before is without it */
+    LAB_LOAD         /* of the load or of the measurement: nothing of the engine to change */
+} lab_knob_kind;
+
+typedef struct lab_knob_def {
+    /* In the knob's name or place; the first declaration that fits is the knob's. */
+    const char *mark;
+    lab_knob_kind kind;
+    /* The part of the whole that its gain is of: an op of the decode step, or "prefill OP", "what"
+     * (the op that the knob names), or one of LAB_STEP, LAB_FIRST, LAB_START. NULL: none. */
+    const char *of;
+    /* Of one that is offered: the option or variable that turns it on, LAB_BY_CARD or LAB_BY_FILE;
+     * NULL: it has to be written. The effort follows. */
+    const char *turn;
+    const char *strength; /* of one that runs: what the design does, as a sentence begins */
+} lab_knob_def;
+
+#define LAB_STEP "a decode step"
+#define LAB_FIRST "a first token"
+#define LAB_START "a start"
+#define LAB_BY_CARD "its card" /* the row is there, and the card has to choose it */
+#define LAB_BY_FILE "another file of the model"
+
+enum {
+    LAB_MAX_ALIASES = 4,
+    LAB_MAX_ITEMS = 32,
+    LAB_MAX_KNOBS = 10,
+    LAB_MAX_OPTIONS = 256,
+    LAB_MAX_EVENTS = 400
+};
 
 typedef struct lab_def {
     lab_track track;
@@ -68,7 +101,9 @@ typedef struct lab_def {
     const char *about[3];               /* what is about to happen, which data will move; or NULL */
     const char *alias[LAB_MAX_ALIASES]; /* familiar names under scripts/, with suffix; or NULL */
     lab_item_def items[LAB_MAX_ITEMS + 1]; /* ends with key NULL */
-    bool kernels;                          /* runs single kernels: on an emulated GPU too */
+    lab_knob_def
+        knobs[LAB_MAX_KNOBS + 1]; /* ends with mark NULL; lab_run fails on any other knob */
+    bool kernels;                 /* runs single kernels: on an emulated GPU too */
     vt_status (*run)(lab *l, vt_err *err);
 } lab_def;
 
@@ -167,6 +202,8 @@ const char *lab_verdict(double before_s, double before_noise, double after_s, do
  * `gain` as in lab_knob. */
 void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,
                       const char *why);
+/* The declaration of a knob of this name and place; NULL: the lab declares none. */
+const lab_knob_def *lab_knob_find(const lab_def *d, const char *name, const char *where);
 /* A finding: an observation, its likely cause, what to do. */
 void lab_finding(lab *l, const char *rule, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

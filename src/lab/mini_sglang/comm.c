@@ -241,6 +241,7 @@ const lab_def mini_profile_comm = {
          "Where two ranks can meet here, theirs are measured beside; else that is named as "
          "missing."},
     .alias = {"05_profile_comm.py", NULL},
+    .knobs = {{"--page-size", LAB_LOAD}, {"--tp", LAB_OFFERED}},
     .items = {{"sizes", "one-shot, two-shot and a ring over sizes", false},
               {"measured", "all-reduces between two ranks that are here", false},
               {"one_shot", "one-shot all-reduce", false},

@@ -168,6 +168,7 @@ const lab_def mini_check_env = {
               "One small instance of each kernel runs and is compared with its reference.",
               "No model is loaded."},
     .alias = {"00_check_env.py", NULL},
+    .knobs = {{"row ", LAB_OFFERED, "rmsnorm", LAB_BY_CARD}},
     .items = {{"compiler", "the compiler of kernels", false},
               {"jit_ready", "whether kernels can be compiled", false},
               {"cache_place", "where compiled kernels are kept", false},

@@ -213,6 +213,13 @@ const lab_def mini_profile_index = {
               "Then batch and row size change, and each variant of the kernel does the same "
               "work."},
     .alias = {"02_profile_index.py", NULL},
+    .knobs = {{"wider vectors, not", LAB_RUNS, "embed", NULL,
+               "rows of the embedding table are copied by the widest vectors"},
+              {"--threads", LAB_RUNS, "embed", NULL, "a gather is cut over all threads"},
+              {"VITRINE_CUDA_PDL", LAB_RUNS, LAB_STEP, NULL,
+               "a kernel starts while the one before it ends (programmatic dependent launch)"},
+              {"variant", LAB_OFFERED, "embed", LAB_BY_CARD},
+              {"the model's file", LAB_OFFERED, "embed", LAB_BY_FILE}},
     .items = {{"variants", "every row and variant of the card beside the engine's own form", false},
               {"warps_splits", "warps and splits a row", false},
               {"vector", "vector width", false},

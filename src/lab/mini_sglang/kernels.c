@@ -337,6 +337,7 @@ const lab_def mini_test_kernels = {
               "Each kernel then runs alone on its shape, with random data.",
               "Its results are compared with a plain reference, element by element."},
     .alias = {"01_test_kernels.py", NULL},
+    .knobs = {{"--linear-backend", LAB_OFFERED, "linear.head", "--linear-backend"}},
     .items = {{"order", "the order in which a forward pass calls its kernels", false},
               {"kernels", "every kernel against its reference", false},
               {"tolerance", "how far a result may be from the reference, and why", false},

@@ -334,6 +334,8 @@ const lab_def mini_profile_radix = {
               "Two streams of 4 bytes an id are read; nothing is written but the length.",
               "Then two requests with one prompt show what share of planning a step this is."},
     .alias = {"profile_radix.py", NULL},
+    .knobs = {{"VITRINE_ISA", LAB_RUNS, NULL, NULL,
+               "prefixes are compared by vectors, many ids at once"}},
     .items = {{"length", "time over length", false},
               {"first_mismatch", "time over the place of the first difference", false},
               {"vector_width", "ids that one load compares", false},

@@ -2,7 +2,7 @@
  * kernels of a decode step, each with its worth for the whole step.
  *
  *   1. the parts of a step: each call with its time in the step and the least its roof allows
- *   2. the knobs, by what the engine does about them today
+ *   2. the knobs, by what the engine does about them today, as their labs declare it (lab_knob_def)
  *   3. what the templates see: each knob with its kind and its worth, each call with what its roof
  *      leaves
  *
@@ -126,116 +126,34 @@ static double share_of(const step *s, const char *op, bool prefill)
 
 /* ---- 2: the knobs ---- */
 
-typedef enum knob_kind {
-    OFFERED, /* not on: an option, or a row that no card chooses; before is what the engine runs */
-    RUNS,    /* on: after is what the engine runs, before is without it */
-    LOAD     /* of the load or of the measurement: nothing of the engine to change */
-} knob_kind;
-
-typedef struct knob_side {
-    const char *lab;  /* "sglang 03", or a track; NULL: any */
-    const char *mark; /* in the knob's name or place */
-    knob_kind kind;
-    /* The part of the whole that its gain is of: an op of the decode step, or "prefill OP", "what"
-     * (the op that the knob names), or one of "a decode step", "a first token", "a start". NULL:
-     * none of them. */
-    const char *of;
-    const char *strength; /* of one that runs: what the design does */
-} knob_side;
-
-#define STEP "a decode step"
-#define FIRST "a first token"
-#define START "a start"
-
-/* The first row that fits is the knob's. */
-static const knob_side sides[] = {
-    {"sglang 01", "--max-running", RUNS, STEP,
-     "sequences decode together, so that a step reads the weights once for all of them"},
-    {"sglang 05", "--max-running", LOAD, NULL, NULL},
-    {NULL, "prefix-cache", RUNS, FIRST, "a prefix that prompts share is computed once"},
-    {"sglang 03", "fa3-tiles", OFFERED, "attention_decode", NULL},
-    {"sglang 03", "prefill, ", RUNS, "prefill attention_prefill",
-     "the attention of a prompt has a kernel of its own for this machine's instructions"},
-    {"sglang 03", "decode, ", RUNS, "attention_decode",
-     "the attention of a decode has a kernel of its own for this machine's instructions"},
-    {NULL, "VITRINE_CUDA_LEVEL", RUNS, FIRST,
-     "kernels are compiled for this GPU, not for the oldest that would do"},
-    {NULL, "VITRINE_CUBLASLT", RUNS, FIRST,
-     "matrix products go to cuBLASLt for the sizes at which it was measured to be faster, and to "
-     "our own kernels for the others"},
-    {"sglang 03", "prompt", RUNS, FIRST, "prompts use the widest vectors that the CPU has"},
-    {"sglang 03", "VITRINE_ISA", RUNS, STEP, "decodes use the widest vectors that the CPU has"},
-    {"sglang 03", "--deterministic", OFFERED, STEP, NULL},
-    {NULL, "--token-budget", OFFERED, NULL, NULL},
-    {"sglang 00", "", LOAD, NULL, NULL},
-    {"sglang 06", "tokens a step", LOAD, NULL, NULL},
-    {"mini-sglang 00", "row ", OFFERED, "rmsnorm", NULL},
-    {"mini-sglang 01", "--linear-backend", OFFERED, "linear.head", NULL},
-    {"mini-sglang 02", "wider vectors, not", RUNS, "embed",
-     "rows of the embedding table are copied by the widest vectors"},
-    {"mini-sglang 02", "--threads", RUNS, "embed", "a gather is cut over all threads"},
-    {NULL, "VITRINE_CUDA_PDL", RUNS, STEP,
-     "a kernel starts while the one before it ends (programmatic dependent launch)"},
-    {"mini-sglang 02", "", OFFERED, "embed", NULL},
-    {"mini-sglang 03", "vectors, not", RUNS, "rope_store",
-     "K and V are stored by the widest vectors"},
-    {"mini-sglang 03", "beside the norm", RUNS, "rope_store",
-     "the norms of q and k, the rotation and the store share one call"},
-    {"mini-sglang 03", "", OFFERED, "rope_store", NULL},
-    {"mini-sglang 04", "", OFFERED, "attention", NULL},
-    {"mini-sglang 05", "--page-size", LOAD, NULL, NULL},
-    {"mini-sglang 06", "--no-graphs", RUNS, STEP,
-     "a whole step is one CUDA graph, which the host launches once"},
-    {"mini-sglang 06", "", OFFERED, STEP, NULL},
-    {"mini-sglang radix", "VITRINE_ISA", RUNS, NULL,
-     "prefixes are compared by vectors, many ids at once"},
-    {NULL, "VITRINE_CACHE", RUNS, START, "compiled kernels are kept for the next start"},
-    {"flashinfer 00", "--max-running", OFFERED, START, NULL},
-    {"flashinfer", "VITRINE_ISA", OFFERED, "what", NULL},
-    {"flashinfer 01", "", OFFERED, "attention_decode", NULL},
-    {"flashinfer 02", "", OFFERED, "prefill attention_prefill", NULL},
-    {"flashinfer 03", "--page-size", LOAD, NULL, NULL},
-    {"flashinfer 03", "shared pages", RUNS, NULL,
-     "pages that sequences share are read once for all of them"},
-    {"flashinfer 03", "", OFFERED, "attention_decode", NULL},
-    {"flashinfer 04", "fused add", RUNS, NULL, "the addition is fused with the norm behind it"},
-    {"flashinfer 05", "interleaved", LOAD, NULL, NULL},
-    {"flashinfer 05", "rope fused", RUNS, "rope_store", "rope is fused with the store of K and V"},
-    {"flashinfer 06", "compiling threads", RUNS, START, "kernels are compiled by many threads"},
-    {"experiments", "of the clients", LOAD, NULL, NULL},
-    {"experiments", "--no-overlap", RUNS, NULL,
-     "the next step is planned while the device computes this one"},
-    {"experiments", "--kv-memory", OFFERED, START, NULL},
-    {"experiments", "--tp", OFFERED, NULL, NULL},
-    {NULL, "", OFFERED, NULL, NULL}};
-
-static const knob_side *side_of(const char *track, const json_t *knob)
+/* The knob as its lab declares it. A result of another version may hold a knob
+ * that no lab declares: nothing is said of what turns it on. */
+static const lab_knob_def *side_of(const report *r, const json_t *knob)
 {
-    char where[64];
-    const knob_side *s = sides;
-    int n = snprintf(where, sizeof where, "%s %.20s", track, report_string(knob, "lab"));
-    for (;; s++) {
-        size_t k = s->lab ? strlen(s->lab) : 0;
-        bool of_lab = !s->lab ||
-                      (strncmp(where, s->lab, k) == 0 && (k == (size_t)n || where[k] == ' '));
-        if (of_lab && (strstr(report_string(knob, "name"), s->mark) ||
-                       strstr(report_string(knob, "where"), s->mark)))
-            return s;
-    }
+    static const lab_knob_def undeclared = {.mark = "", .kind = LAB_OFFERED};
+    const lab_knob_def *side = NULL;
+    for (int i = 0; i < r->n && !side; i++)
+        if (strcmp(r->lab[i]->number, report_string(knob, "lab")) == 0)
+            side = lab_knob_find(r->lab[i], report_string(knob, "name"),
+                                 report_string(knob, "where"));
+    return side ? side : &undeclared;
 }
 
-static const char *effort_of(const json_t *knob)
+static const char *effort_of(const lab_knob_def *side)
 {
-    const char *where = report_string(knob, "where");
-    if (strncmp(where, "--", 2) == 0)
+    if (side->kind == LAB_RUNS)
+        return "none: a choice";
+    if (!*side->mark)
+        return "not known: its lab does not declare it";
+    if (!side->turn)
+        return "large: to be written";
+    if (strncmp(side->turn, "--", 2) == 0)
         return "none: an option";
-    if (strncmp(where, "VITRINE_", 8) == 0)
+    if (strncmp(side->turn, "VITRINE_", 8) == 0)
         return "none: a variable of the environment";
-    if (strncmp(where, "variant", 7) == 0 || strncmp(where, "row ", 4) == 0)
-        return "small: the code is there, the card has to choose it";
-    if (strstr(where, "file"))
-        return "another file of the model";
-    return "large: to be written";
+    return strcmp(side->turn, LAB_BY_CARD) == 0
+               ? "small: the code is there, the card has to choose it"
+               : side->turn;
 }
 
 typedef struct worth {
@@ -246,12 +164,12 @@ typedef struct worth {
 } worth;
 
 /* Computes the gain of the whole from `gain` of a knob's part. */
-static worth worth_of(const step *s, const knob_side *side, const json_t *knob, double gain)
+static worth worth_of(const step *s, const lab_knob_def *side, const json_t *knob, double gain)
 {
     worth w = {.whole = NAN, .share = NAN};
     const char *of = side->of ? side->of : "";
     bool prefill = strncmp(of, "prefill ", 8) == 0;
-    if (strcmp(of, STEP) == 0 || strcmp(of, FIRST) == 0 || strcmp(of, START) == 0) {
+    if (strcmp(of, LAB_STEP) == 0 || strcmp(of, LAB_FIRST) == 0 || strcmp(of, LAB_START) == 0) {
         w.whole = gain;
         snprintf(w.of, sizeof w.of, "%s", of);
         return w;
@@ -266,7 +184,7 @@ static worth worth_of(const step *s, const knob_side *side, const json_t *knob, 
         w.op = of + (prefill ? 8 : 0);
     w.share = share_of(s, w.op, prefill);
     w.whole = 1 / (1 - w.share + w.share / gain);
-    snprintf(w.of, sizeof w.of, "%s", prefill ? "a prompt's step" : STEP);
+    snprintf(w.of, sizeof w.of, "%s", prefill ? "a prompt's step" : LAB_STEP);
     return w;
 }
 
@@ -290,20 +208,21 @@ static json_t *worth_text(const worth *w)
 /* Adds to each knob of the view, beside the knob of its result, what it is to the engine. */
 static bool add_sides(const report *r, const step *s, json_t *knobs)
 {
-    static const char *const kinds[] = {"offered", "runs", "load"};
+    static const char *const kinds[] = {
+        [LAB_OFFERED] = "offered", [LAB_RUNS] = "runs", [LAB_LOAD] = "load"};
     size_t i;
     json_t *knob;
     bool whole = true;
     json_array_foreach(knobs, i, knob)
     {
-        const knob_side *side = side_of(lab_track_name[r->track], knob);
+        const lab_knob_def *side = side_of(r, knob);
         double gain = report_number(knob, "ratio");
-        bool back = side->kind == RUNS; /* it would be taken back */
+        bool back = side->kind == LAB_RUNS; /* it would be taken back */
         worth w = worth_of(s, side, knob, back ? 1 / gain : gain);
-        json_t *more = json_pack("{s:s s:o s:f s:s s:s}", "kind", kinds[side->kind], "worth",
+        json_t *more = json_pack("{s:s s:o s:f s:s s:s s:s?}", "kind", kinds[side->kind], "worth",
                                  worth_text(&w), "whole", isfinite(w.whole) ? w.whole : 0.0,
-                                 "effort", back ? "none: a choice" : effort_of(knob), "strength",
-                                 side->strength ? side->strength : "");
+                                 "effort", effort_of(side), "strength",
+                                 side->strength ? side->strength : "", "turn", side->turn);
         whole = more && json_object_update(knob, more) == 0 && whole;
         json_decref(more);
     }

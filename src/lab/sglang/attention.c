@@ -320,6 +320,7 @@ const lab_def sglang_attention = {
               "A decode reads K and V once for one query; a prefill uses them for many.",
               "On a GPU with ncu, counters say what the shapes cannot: --ncu."},
     .alias = {"05_ncu_attention.sh", "05_attention_deep_dive.py"},
+    .knobs = {{"--max-running", LAB_LOAD}},
     .items = {{"tiles", "tiles of each shape", false},
               {"work", "work distribution: items, workers, waves", false},
               {"roles", "specialised warps, and how split parts are merged", false},

@@ -355,6 +355,8 @@ const lab_def sglang_baseline = {
               "Prefill reads all weights once for many tokens; decode reads them for one.",
               "Then several requests run at once and share each reading of the weights."},
     .alias = {"01_baseline_perf.py"},
+    .knobs = {{"--max-running", LAB_RUNS, LAB_STEP, NULL,
+               "sequences decode together, so that a step reads the weights once for all of them"}},
     .items = {{"tokenise", "from text to ids: time and ids a second", false},
               {"match", "the look-up of the prompt in the prefix cache", false},
               {"plan",

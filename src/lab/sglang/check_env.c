@@ -170,6 +170,7 @@ const lab_def sglang_check_env = {
               "Roofs (the most that this machine can do) are measured once and kept in a file.",
               "Every percentage of the other labs is a share of one of these figures."},
     .alias = {"00_check_env.py"},
+    .knobs = {{"working set", LAB_LOAD}},
     .items = {{"topology", "sockets, NUMA nodes, CPUs and caches", false},
               {"gpus", "GPUs with free memory and other users", false},
               {"links", "matrix of the links between GPUs (NVn, PIX, PXB, PHB, SYS)", false},

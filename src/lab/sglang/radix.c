@@ -433,6 +433,8 @@ const lab_def sglang_radix = {
               "A hit moves no data: pages that are there get another user.",
               "Then more prompts arrive than the KV memory holds, and pages must go."},
     .alias = {"02_radix_cache_analysis.py"},
+    .knobs = {{"prefix-cache", LAB_RUNS, LAB_FIRST, NULL,
+               "a prefix that prompts share is computed once"}},
     .items = {{"hit_miss", "the transition from hit to miss inside one prompt", false},
               {"cold_warm", "the same prompt cold and warm", false},
               {"length_gain", "prefix length against gain: bytes, FLOPs, ms saved", false},

@@ -386,6 +386,7 @@ const lab_def sglang_ranks = {
          "Each layer would send tokens x hidden elements twice, whatever the number of ranks.",
          "Sums are predicted from bytes and measured links; then several ranks run the request."},
     .alias = {"06_tp_scaling.sh"},
+    .knobs = {{"tokens a step", LAB_LOAD}},
     .items = {{"flow", "the all-reduces in the flow of a layer", false},
               {"prediction", "predicted time of an all-reduce, by tokens, ranks and link", false},
               {"share", "share of a layer, and what ranks would gain", false},

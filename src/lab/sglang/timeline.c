@@ -371,6 +371,7 @@ const lab_def sglang_timeline = {
               "Decodes come first in a step, then chunks of prompts up to the token budget.",
               "The recording is told as a story, and written as a trace for Perfetto's page."},
     .alias = {"04_nsys_profile.sh", "04_timeline_profile.py"},
+    .knobs = {{"--token-budget", LAB_OFFERED, NULL, "--token-budget 64"}},
     .items = {{"load", "the requests, and when each was served", false},
               {"steps", "the whole recording step by step", false},
               {"gaps", "the gaps: who waited for whom", false},

@@ -88,6 +88,25 @@ static void turn_two(lab *l, const single *one, const lab_answers *two, const ch
                                            "bytes are the same, and sums come on top"});
 }
 
+/* Tells how far the gain of ranks is from what their bytes allow; nothing where other programs
+ * disturbed one of the two. Ranks of one CPU share its memory, so bytes allow them no gain. */
+static void tell_gain(lab *l, const setup *c, double ratio)
+{
+    static const double close = 0.8, beyond = 1.25;
+    double allowed = c->gpu ? c->ranks : 1;
+    if (l->busy || !(ratio > 0))
+        return;
+    lab_finding(
+        l, "ranks.scaling",
+        "%d ranks give %f ratio of the tokens of one, where their bytes allow %f ratio: %s",
+        c->ranks, ratio, allowed,
+        ratio > beyond * allowed ? "more than bytes explain, so another thing slowed the "
+                                   "single one"
+        : ratio > close * allowed
+            ? "close to what bytes promise"
+            : "sums, launches and the host's work, which ranks do not divide, take the rest");
+}
+
 static vt_status tell_ranks(lab *l, const setup *c, const lab_load *load, const single *one,
                             const lab_answers *a, vt_err *err)
 {
@@ -95,6 +114,7 @@ static vt_status tell_ranks(lab *l, const setup *c, const lab_load *load, const 
     lab_cells(l, "%s|%f tokens/s|%f ratio", c->name, a->sum.output_tokens_per_s, ratio);
     lab_item(l, c->key, "%d ranks: %f tokens/s, %f ratio of one; %f s between two tokens, %s",
              c->ranks, a->sum.output_tokens_per_s, ratio, a->sum.itl.p50, c->file);
+    tell_gain(l, c, ratio);
     if (is_turned(c))
         turn_two(l, one, a, NULL);
     json_t *file = lab_summary_json(load, &a->sum);
@@ -185,6 +205,7 @@ const lab_def lab_experiment_5 = {
     .goal = "what several devices bring over one, by the link between them",
     .about = {"The same load is sent to each configuration that this machine has."},
     .alias = {"05_tp_scaling.sh"},
+    .knobs = {{"--tp", LAB_OFFERED, NULL, "--tp 2"}},
     .items = {{"configurations", "throughput of each configuration of devices", false},
               {"promised", "what the bytes of a step promise for several devices", true},
               {"pairs", "two GPUs that read each other's memory", true},

@@ -25,6 +25,7 @@ typedef struct lab_claim {
     const char *from;    /* how a is computed from the stated shape */
     const char *verdict; /* what follows */
     const char *lab;     /* which lab measures it: "mini-sglang 02" */
+    bool beside;         /* the lab's first prediction is of the same call */
 } lab_claim;
 
 extern const lab_claim lab_claims[]; /* ends with claim NULL */

@@ -55,11 +55,11 @@ const report_kernel report_kernels[] = {
         "chunk_gated_delta_rule (" TRITON ")", NULL, NULL),
     OWN(gated_norm, "gated_norm/gated_norm.cu", "mini-sglang 01", NVRTC,
         "RMSNorm with a gate (" TRITON ")", NULL, NULL),
-    KERNEL("head_split", NULL, GATE, GATE, "head_gate", "mini-sglang 01", NVRTC, "torch slices",
-           NULL, NULL),
-    KERNEL("head_gate", NULL, GATE, GATE, "head_gate", "mini-sglang 01", NVRTC,
+    KERNEL("head_split", GATE ".cu:head_gate", GATE, GATE, "head_gate", "mini-sglang 01", NVRTC,
+           "torch slices", NULL, NULL),
+    KERNEL("head_gate", GATE ".cu:head_gate", GATE, GATE, "head_gate", "mini-sglang 01", NVRTC,
            "torch sigmoid and product", NULL, NULL),
-    KERNEL("row_gate", NULL, GATE, GATE, "row_gate", "mini-sglang 01", NVRTC,
+    KERNEL("row_gate", GATE ".cu:row_gate", GATE, GATE, "row_gate", "mini-sglang 01", NVRTC,
            "torch sigmoid and product", NULL, NULL),
     OWN(add_position, NULL, "mini-sglang 01", "CPU", "BertEmbedding (torch)", NULL, NULL),
     OWN(part_norm, NULL, "mini-sglang 01", "CPU", "Gemma RMSNorm (torch)", NULL, NULL),
@@ -74,7 +74,7 @@ const report_kernel report_kernels[] = {
     KERNEL("moe_linear", "moe/moe_expert.cu", "moe/moe_linear", "moe/moe", "moe_linear",
            "mini-sglang 01", NVRTC, "fused_moe (" TRITON ")", "fused_moe_kernel (" TRITON ")",
            "flashinfer.fused_moe"),
-    OWN(all_reduce, NULL, "mini-sglang 05", NVRTC,
+    OWN(all_reduce, "all_reduce/all_reduce.cu:all_reduce_one_shot", "mini-sglang 05", NVRTC,
         "tensor_model_parallel_all_reduce (NCCL, custom)", "PyNCCLCommunicator.all_reduce",
         "flashinfer.comm"),
     OWN(all_gather, "all_gather/all_gather.cu", "mini-sglang 05", NVRTC,
@@ -127,6 +127,22 @@ static bool is_about(const report *r, const json_t *knob, const report_kernel *k
            strcmp(k->lab + track + 1, report_string(knob, "lab")) == 0;
 }
 
+/* The file of the GPU kernel; null: there is none. */
+static json_t *kernel_file(const report_kernel *k)
+{
+    return k->kernel ? json_stringn(k->kernel, strcspn(k->kernel, ":")) : json_null();
+}
+
+/* The kernel's function: after the colon, or else the file's name. */
+static json_t *kernel_entry(const report_kernel *k)
+{
+    const char *colon = k->kernel ? strchr(k->kernel, ':') : NULL,
+               *slash = k->kernel ? strrchr(k->kernel, '/') : NULL;
+    if (colon)
+        return json_string(colon + 1);
+    return slash ? json_stringn(slash + 1, strcspn(slash + 1, ".")) : json_null();
+}
+
 json_t *report_view_kernels(const report *r, const json_t *knobs)
 {
     json_t *out = json_array(), *knob;
@@ -146,12 +162,13 @@ json_t *report_view_kernels(const report *r, const json_t *knobs)
             peers = report_append(peers, k->peer[i] ? json_string(k->peer[i]) : json_null());
         snprintf(tolerance, sizeof tolerance, "%.1e", op->tolerance);
         out = report_append(
-            out, json_pack("{s:s s:s s:s? s:s s:s s:s s:s s:s# s:s s:s s:s s:o s:o s:o s:o}", "op",
-                           k->op, "what", op->what, "kernel", k->kernel, "card", k->card, "header",
-                           k->header, "args", k->args, "lab", k->lab, "track", k->lab,
-                           (int)strcspn(k->lab, " "), "type", k->type, "tolerance", tolerance,
-                           "reason", op->tolerance_reason, "impls", view_rows(op->impls),
-                           "variants", view_rows(op->variants), "knobs", about, "peers", peers));
+            out,
+            json_pack("{s:s s:s s:o s:o s:s s:s s:s s:s s:s# s:s s:s s:s s:o s:o s:o s:o}", "op",
+                      k->op, "what", op->what, "kernel", kernel_file(k), "entry", kernel_entry(k),
+                      "card", k->card, "header", k->header, "args", k->args, "lab", k->lab, "track",
+                      k->lab, (int)strcspn(k->lab, " "), "type", k->type, "tolerance", tolerance,
+                      "reason", op->tolerance_reason, "impls", view_rows(op->impls), "variants",
+                      view_rows(op->variants), "knobs", about, "peers", peers));
     }
     return out;
 }

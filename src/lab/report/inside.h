@@ -80,8 +80,10 @@ void report_verdict(const json_t *knob, vt_buf *b);
 /* ---- report/catalogue.c: the kernels ---- */
 
 typedef struct report_kernel {
-    const char *op;      /* the card */
-    const char *kernel;  /* the GPU kernel's file under src/ops; NULL: it runs on the host alone */
+    const char *op; /* the card */
+    /* The GPU kernel's file under src/ops, and after a colon its function where that has not the
+     * file's name; NULL: it runs on the host alone. */
+    const char *kernel;
     const char *card;    /* the card's file there: it defines OP_op */
     const char *header;  /* the contract's file there */
     const char *args;    /* the struct of its arguments, in that header */

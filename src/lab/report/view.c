@@ -409,11 +409,12 @@ static json_t *view_published(const report *r)
                      *p = json_array_get(json_object_get(result, "predictions"), 0);
         lab_claim_recompute(c, &recomputed);
         vt_unit_find(report_string(p, "unit"), &unit);
-        out = report_append(out, json_pack("{s:s s:o s:s s:s s:b s:s s:o}", "claim", c->claim,
-                                           "recomputed", report_text(&recomputed), "lab", c->lab,
-                                           "number", number, "run", result != NULL, "what",
-                                           report_string(p, "what"), "measured",
-                                           report_figure(report_number(p, "measured"), unit)));
+        out = report_append(
+            out,
+            json_pack("{s:s s:o s:s s:s s:s s:b s:s s:o}", "claim", c->claim, "recomputed",
+                      report_text(&recomputed), "verdict", c->verdict, "lab", c->lab, "number",
+                      number, "run", result != NULL, "what", report_string(p, "what"), "measured",
+                      report_figure(c->beside ? report_number(p, "measured") : NAN, unit)));
     }
     return out;
 }

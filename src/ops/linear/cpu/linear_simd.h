@@ -37,6 +37,9 @@ enum {
     CHUNK = 24,                /* blocks unpacked at a time: 15 KiB */
     GROUP = 16,                /* panels */
     PANEL_SET_BYTES = 1 << 20, /* half of a second-level cache */
+    /* Float tiles at a time where they are not paired. Three tiles and 8 tokens take 28 of
+     * AVX-512's 32 registers, and 11 loads for 24 fma; two tiles take 10 for 16. */
+    FLOAT_TILES = HALVES == 1 ? 3 : 2,
 };
 
 typedef float tile_sums[PANEL][LINEAR_TILE]; /* [t][row] */
@@ -66,7 +69,7 @@ INLINE void dot_float(vt_dtype type, int R, int t0, int T, int64_t cols, const u
 {
     x += t0 * stride;
     for (int h = 0; h < HALVES; h++) {
-        vf acc[2][8], w[2][2];
+        vf acc[FLOAT_TILES][8], w[FLOAT_TILES][2];
         UNROLL
         for (int i = 0; i < R * T; i++)
             acc[i / T][i % T] = vf_zero();
@@ -167,13 +170,15 @@ INLINE void dot_float_tokens(vt_dtype type, int R, int n, int64_t cols, const ui
         dot_float(type, R, t, 1, cols, tile, tile_bytes, x, stride, out);
 }
 
-/* n <= 16 tokens and `tiles` (1 or 2) tiles of a float type. */
-#define FLOAT_TOKENS(TYPE)                                                        \
-    case TYPE:                                                                    \
-        if (tiles == 2)                                                           \
-            dot_float_tokens(TYPE, 2, n, cols, tile, tile_bytes, x, stride, out); \
-        else                                                                      \
-            dot_float_tokens(TYPE, 1, n, cols, tile, tile_bytes, x, stride, out); \
+/* n <= 16 tokens and `tiles` (1 to FLOAT_TILES) tiles of a float type. */
+#define FLOAT_TOKENS(TYPE)                                                                  \
+    case TYPE:                                                                              \
+        if (tiles == FLOAT_TILES)                                                           \
+            dot_float_tokens(TYPE, FLOAT_TILES, n, cols, tile, tile_bytes, x, stride, out); \
+        else if (tiles == 2)                                                                \
+            dot_float_tokens(TYPE, 2, n, cols, tile, tile_bytes, x, stride, out);           \
+        else                                                                                \
+            dot_float_tokens(TYPE, 1, n, cols, tile, tile_bytes, x, stride, out);           \
         break;
 NOINLINE void dot_float_panel(vt_dtype type, int tiles, int n, int64_t cols, const uint8_t *tile,
                               int64_t tile_bytes, const float *x, int64_t stride, tile_sums *out)
@@ -209,11 +214,11 @@ INLINE vf vf_clamped(vf g, vf u, float limit)
     return vf_mul(vf_div(g, below), vf_add(u, vf_set1(1)));
 }
 
-/* One or two tiles. The two tiles of a pair become one tile of outputs. */
+/* Up to FLOAT_TILES tiles, or the two of a pair, which become one tile of outputs. */
 typedef struct unit {
     int64_t tile; /* the first */
     int tiles;
-    float bias[2][LINEAR_TILE];
+    float bias[FLOAT_TILES][LINEAR_TILE];
 } unit;
 
 static void unit_init(unit *u, const linear_args *a, const linear_layout *l, int64_t i,
@@ -606,7 +611,7 @@ static void dot_segments(const linear_args *a, const linear_layout *l, const uni
     const vt_dtype type = linear_packed_type(w);
     const uint8_t *tile = (uint8_t *)w->packed + u->tile * l->tile_bytes;
     int64_t cols = segment_cols(w), column_bytes = LINEAR_TILE * vt_dtype_get(type)->bytes;
-    tile_sums part[2];
+    tile_sums part[FLOAT_TILES];
     for (int64_t k = 0; k < w->cols; k += cols) {
         int64_t some = w->cols - k < cols ? w->cols - k : cols;
         dot_float_panel(type, u->tiles, n, some, tile + k * column_bytes, l->tile_bytes,
@@ -618,13 +623,14 @@ static void dot_segments(const linear_args *a, const linear_layout *l, const uni
 
 static void run_float(const linear_args *a, const linear_layout *l, const vt_lane *lane)
 {
-    int64_t tokens = a->x->dim[0], units = vt_ceil_div(l->n_tiles, 2);
+    const int per_unit = a->w->paired ? 2 : FLOAT_TILES;
+    int64_t tokens = a->x->dim[0], units = vt_ceil_div(l->n_tiles, per_unit);
     int64_t chunk = units_per_ticket(units, lane);
     for (int64_t i; (i = take(lane) * chunk) < units;)
         for (int64_t j = i; j < i + chunk && j < units; j++) {
             unit u;
-            tile_sums out[2];
-            unit_init(&u, a, l, j, 2);
+            tile_sums out[FLOAT_TILES];
+            unit_init(&u, a, l, j, per_unit);
             for (int64_t t = 0; t < tokens; t += PANEL) {
                 int n = (int)(tokens - t < PANEL ? tokens - t : PANEL);
                 dot_segments(a, l, &u, t, n, out);
@@ -694,7 +700,7 @@ static void simd_describe(const void *args, const vt_target *t, const vt_size *s
     int64_t tokens = vt_size_rows(a->x, size);
     bool quantised = vt_dtype_quantised(a->w->dtype);
     bool streams = tokens == 1 && !linear_scaled(a->w);
-    int32_t per_unit = (quantised || streams) && !a->w->paired ? 1 : 2;
+    int32_t per_unit = a->w->paired ? 2 : quantised || streams ? 1 : FLOAT_TILES;
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);

@@ -123,12 +123,13 @@ static int32_t chunk_to_snapshot(const vt_sched *s, const vt_seq *q, int32_t n)
 }
 
 /* Returns how many tokens of a sequence fit into the step, perhaps 0. Each position that is told
- * needs a row, and so does the sequence's last token. */
+ * needs a row, and so does the last token of a sequence that makes text. */
 static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
     int32_t without = q->n_scored - q->n_computed; /* tokens before the first that needs a row */
-    if (q->n_scored < q->score_end && n > without + f->rows_left)
+    int32_t told = q->score_end - q->n_scored, rows = q->embedding ? told : told + 1;
+    if (told > 0 && rows > f->rows_left && n > without + f->rows_left)
         n = without > f->rows_left ? without : f->rows_left;
     if (n == left && f->rows_left == 0)
         n--; /* the last token waits for a row */

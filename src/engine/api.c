@@ -521,6 +521,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                     .pooling = s.pooling,
                     .unscaled = m->pooled.unscaled,
                     .n_hidden = m->arch.hidden,
+                    .dense = &m->pooled,
                     .n_types = m->arch.n_types},
         .overlap = !vt_options_flag(o, "no-overlap"),
         .notice = *vt_options_notice(o)};

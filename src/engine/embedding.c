@@ -4,10 +4,12 @@
 
 #include "base/quant.h"
 
-vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_rank_head *rank,
-                               const vt_request_params *p, vt_arena *arena)
+vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
+                               const vt_rank_head *rank, const vt_request_params *p,
+                               vt_arena *arena)
 {
     vt_embedding *m = vt_arena_alloc(arena, 1, sizeof *m);
+    size_t most = (size_t)vt_dense_most(dense, n_hidden);
     bool ranks = how == VT_POOLING_RANK;
     if (!m)
         return NULL;
@@ -18,13 +20,15 @@ vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_rank_h
                         .n_hidden = n_hidden,
                         .n_vector = ranks               ? 1
                                     : p->dimensions > 0 ? p->dimensions
-                                                        : n_hidden,
+                                                        : vt_dense_out(dense, n_hidden),
                         .unscaled = p->unscaled,
                         .rank = ranks ? rank : NULL,
-                        .sum = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->sum),
-                        .state = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->state),
-                        .vector = vt_arena_alloc(arena, (size_t)n_hidden, sizeof *m->vector)};
-    return m->sum && m->state && m->vector ? m : NULL;
+                        .dense = dense,
+                        .sum = vt_arena_alloc(arena, most, sizeof *m->sum),
+                        .next = vt_arena_alloc(arena, most, sizeof *m->next),
+                        .state = vt_arena_alloc(arena, most, sizeof *m->state),
+                        .vector = vt_arena_alloc(arena, most, sizeof *m->vector)};
+    return m->sum && m->next && m->state && m->vector ? m : NULL;
 }
 
 void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n)
@@ -44,6 +48,12 @@ bool vt_embedding_finish(vt_embedding *m)
         return isfinite(m->vector[0]);
     }
     double squares = 0, scale = 1.0 / (m->end - m->first);
+    if (m->dense && m->dense->n_dense) {
+        for (int32_t i = 0; i < m->n_hidden; i++)
+            m->sum[i] *= scale;
+        vt_dense_apply(m->dense, m->sum, m->next, m->state);
+        scale = 1;
+    }
     for (int32_t i = 0; i < m->n_vector; i++)
         squares += m->sum[i] * m->sum[i];
     if (!m->unscaled) /* a vector of zeros stays one */

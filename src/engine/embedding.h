@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "base/tensor.h"
+#include "model/dense.h"
 #include "model/rank.h"
 #include "vitrine.h"
 
@@ -23,15 +24,18 @@ typedef struct vt_embedding {
     int32_t n_hidden, n_vector;
     bool unscaled;
     const vt_rank_head *rank; /* reads a score; NULL: none is wanted */
-    double *sum;              /* [n_hidden] */
-    float *state;             /* [n_hidden] one row, widened */
+    const vt_pooled *dense;   /* what the pooled state passes; NULL: nothing */
+    double *sum, *next;       /* [n_hidden, or as many as dense layers need] */
+    float *state;             /* [likewise] one row, widened */
     float *vector;            /* [n_vector] */
 } vt_embedding;
 
 /* A sum of nothing for a prompt of n_prompt tokens; NULL: out of memory. p->dimensions is 0 or at
- * most n_hidden. `rank` is borrowed; only VT_POOLING_RANK needs it. */
-vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_rank_head *rank,
-                               const vt_request_params *p, vt_arena *arena);
+ * most what vt_dense_out says. `dense` and `rank` are borrowed; only VT_POOLING_RANK needs the
+ * latter, and reads no vector that passes dense layers. */
+vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
+                               const vt_rank_head *rank, const vt_request_params *p,
+                               vt_arena *arena);
 /* Adds n rows of hidden states, [n, n_hidden]. */
 void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n);
 /* Makes the vector. false: the states were not numbers. */

@@ -132,9 +132,10 @@ static vt_status check_embed(const vt_request_params *p, const vt_req_limits *li
         (p->n != 1 || p->prompt_logprobs || p->logprobs >= 0 || p->grammar || p->n_stop > 0))
         return vt_fail(err, VT_ERR_USAGE,
                        "embed: not possible with n, prompt_logprobs, logprobs, grammar or stop");
-    if (p->dimensions < 0 || p->dimensions > lim->n_hidden)
+    int32_t most = vt_dense_out(lim->dense, lim->n_hidden);
+    if (p->dimensions < 0 || p->dimensions > most)
         return vt_fail(err, VT_ERR_USAGE, "dimensions is %d, expected 0 (all) to %d", p->dimensions,
-                       lim->n_hidden);
+                       most);
     return VT_OK;
 }
 
@@ -341,7 +342,8 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
         s->score_end = s->n_prompt - 1;
     if (r->p.embed) {
         r->p.unscaled = r->p.unscaled || (lim->unscaled && !r->p.rank);
-        s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, &lim->rank, &r->p, &r->arena);
+        s->embedding = vt_embedding_new(lim->pooling, lim->n_hidden, lim->dense, &lim->rank, &r->p,
+                                        &r->arena);
         if (!s->embedding)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request to embed");
         s->n_scored = s->n_score_done = s->embedding->first;

@@ -106,6 +106,7 @@ typedef struct vt_req_limits {
     vt_pooling pooling;            /* NONE: requests generate; else all of them are to embed */
     bool unscaled;                 /* vectors are not scaled, whatever a request says */
     int32_t n_hidden;              /* the model's, with pooling */
+    const vt_pooled *dense;        /* layers behind pooling, borrowed; NULL: none */
     int32_t n_types;               /* of texts, which the model tells apart */
     vt_rank_head rank;             /* with pooling rank */
 } vt_req_limits;

@@ -259,12 +259,16 @@ static void emit_all_reduce(builder *b, int32_t layer, const char *what, vt_comm
 static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,
                       const vt_tensor *weight, vt_tensor *y)
 {
-    EMIT(b, rmsnorm, layer, what, VT_WHEN_TOKENS,
-         {.x = x,
-          .weight = weight,
-          .y = y,
-          .eps = b->m->arch.norm_eps,
-          .plus_one = b->m->arch.norm_plus_one});
+    if (b->m->arch.layer_norm)
+        EMIT(b, layernorm, layer, what, VT_WHEN_TOKENS,
+             {.x = x, .weight = weight, .y = y, .eps = b->m->arch.norm_eps});
+    else
+        EMIT(b, rmsnorm, layer, what, VT_WHEN_TOKENS,
+             {.x = x,
+              .weight = weight,
+              .y = y,
+              .eps = b->m->arch.norm_eps,
+              .plus_one = b->m->arch.norm_plus_one});
 }
 
 /* x += t; y = norm(x) */
@@ -386,6 +390,24 @@ static bool build_layers(builder *b)
     return !joined;
 }
 
+/* Normalises the rows that are wanted. */
+static void build_final_norm(builder *b)
+{
+    const vt_arch *a = &b->m->arch;
+    const vt_tensor *weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM];
+    const int32_t *const *row = (const int32_t *const *)&b->p->batch.row_token;
+    if (a->layer_norm)
+        emit_layernorm(b, -1, "final", weight, NULL, row, b->p->hidden);
+    else
+        EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
+             {.x = b->x,
+              .row = row,
+              .weight = weight,
+              .y = b->p->hidden,
+              .eps = a->norm_eps,
+              .plus_one = a->norm_plus_one});
+}
+
 static void build_calls(builder *b)
 {
     vt_program *p = b->p;
@@ -415,13 +437,7 @@ static void build_calls(builder *b)
     build_positions(b);
     vt_layer_embeddings(b);
     if (build_layers(b))
-        EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
-             {.x = b->x,
-              .row = &p->batch.row_token,
-              .weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM],
-              .y = p->hidden,
-              .eps = a->norm_eps,
-              .plus_one = a->norm_plus_one});
+        build_final_norm(b);
     if (b->config->end == VT_END_HIDDEN) {
         p->n_forward = p->n_calls;
         return;
@@ -516,6 +532,12 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
                        "%s has no head (lm_head.weight): it makes embeddings and no text (vitrine "
                        "embed); option pooling says how",
                        m->name);
+    if (vt_model_bidirectional(m) && config->end == VT_END_LOGITS)
+        return vt_fail(
+            err, VT_ERR_MODEL,
+            "%s: a token sees those behind it, so the model makes embeddings and no text "
+            "(vitrine embed); option pooling says how",
+            m->name);
     TRY(vt_layer_end_check(m, &config->target, err));
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)

@@ -349,6 +349,8 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
                 (r->other && r->other == l->ffn);
     if (r->kv && l->kv_of != layer)
         return false;
+    if (role == VT_ROLE_ATTN_NORM && layer == 0 && m->family && m->family->first_unnormed)
+        return false;
     if ((is_per_layer(role) && m->arch.per_layer == 0) || (role == VT_ROLE_V && l->head.v_of_k))
         return false;
     if (role >= VT_ROLE_MLA_Q && role <= VT_ROLE_MLA_Q_B &&
@@ -446,14 +448,15 @@ static vt_status split_experts(assembly *a, int32_t layer, const vt_family_stack
 /* Takes a matrix of the file that holds several weights of the layer, if it is there. */
 static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s)
 {
-    char name[160];
+    char front[80], name[160];
     const vt_model *m = a->m;
     const char *last = a->src->hf_names ? s->hf : s->gguf;
     vt_block_kind block = vt_roles[s->first].block;
     int64_t rows = 0;
     if (!last)
         return VT_OK;
-    snprintf(name, sizeof name, a->src->hf_names ? "model.layers.%d.%s" : "blk.%d.%s", layer, last);
+    layer_prefix(m, layer, a->src->hf_names, front, sizeof front);
+    snprintf(name, sizeof name, "%s%s", front, last);
     int64_t i = a->src->find(a->src->file, name);
     if (i < 0 || (m->layer[layer].mixer != block && m->layer[layer].ffn != block))
         return VT_OK;
@@ -639,6 +642,16 @@ vt_status model_make_layers(vt_model *m, vt_err *err)
                                           .after = f && f->encoder ? INT32_MAX : 0},
                                  .kv_of = (int16_t)i};
     return VT_OK;
+}
+
+void model_see_both_ways(vt_model *m)
+{
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        vt_heads *h = &m->layer[i].head;
+        int32_t half = h->window / 2;
+        h->after = h->window > 0 ? half : INT32_MAX;
+        h->window = h->window > 0 ? half + 1 : 0;
+    }
 }
 
 /* Numbers the groups of layers whose keys and values have one shape. */

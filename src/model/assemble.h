@@ -40,6 +40,9 @@ vt_status model_check_factor(const char *path, const char *key, double value, vt
 /* Makes m->layer from m->arch and m->family: all layers alike, without weights. Families then
  * change what differs. */
 vt_status model_make_layers(vt_model *m, vt_err *err);
+/* Makes every layer's window one of both sides: a token sees half of it before itself and half
+ * behind; where there is no window, all of its sequence. */
+void model_see_both_ways(vt_model *m);
 
 /* Returns the bytes of state that a sequence has in a layer with this mixer. */
 int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer);

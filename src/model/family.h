@@ -52,6 +52,10 @@ vt_status hf_read_bool(hf_reader *c, const char *key, bool *out);
 vt_status hf_read_factor(hf_reader *c, const char *key, double *out);
 /* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 vt_status hf_refuse_f64(hf_reader *c, const char *key);
+/* Refuses a flag that is true, likewise. */
+vt_status hf_refuse_flag(hf_reader *c, const char *key);
+/* Sets which layers have the window vt_arch.window, and its rope, by the list "layer_types". */
+vt_status hf_read_layer_types(hf_reader *c, const json_t *types);
 
 /* A weight whose need, names or shape are not those of the table of roles. NULL names and no
  * dimensions are the usual. */
@@ -121,6 +125,8 @@ struct vt_family {
     bool latent;                   /* attention is to latents (model/latent.h) */
     bool no_rope;                  /* q and k are not rotated */
     bool encoder;                  /* every token sees all of its sequence; there is no head */
+    bool first_unnormed;           /* the first layer has no norm before its attention */
+    const char *hf_eps;            /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
     const char *hf_layer;          /* in place of "model.layers." */
     const char *hf_prefix;         /* may stand in front of all names of a folder; NULL: nothing */
     const char *const *hf_ignored; /* parts of names that are not needed, to a NULL; NULL: none */

@@ -44,6 +44,16 @@ vt_status hf_refuse_f64(hf_reader *c, const char *key)
     return VT_OK;
 }
 
+vt_status hf_refuse_flag(hf_reader *c, const char *key)
+{
+    bool set = false;
+    TRY(hf_read_bool(c, key, &set));
+    return set ? vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                         "%s: \"%s\" is true; it is not supported for %s", c->path, key,
+                         c->family->hf)
+               : VT_OK;
+}
+
 vt_status hf_read_factor(hf_reader *c, const char *key, double *out)
 {
     char quoted[80];
@@ -152,7 +162,7 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     TRY(vt_read_str(c->path, o, "rope_type", false, &type, c->err));
     if (strcmp(type, "default") == 0)
         return VT_OK;
-    if (strcmp(type, "proportional") == 0 && c->family->from_shape)
+    if (strcmp(type, "proportional") == 0 && c->family->from_shape && !c->family->encoder)
         return VT_OK; /* the family goes on */
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
         (strcmp(type, "yarn") == 0 && vt_read_member(o, "long_factor")))
@@ -211,7 +221,7 @@ static void set_window(hf_reader *c, int32_t layer, bool windowed)
     h->rope = windowed && c->m->arch.n_ropes > 1;
 }
 
-static vt_status read_layer_types(hf_reader *c, const json_t *types)
+vt_status hf_read_layer_types(hf_reader *c, const json_t *types)
 {
     const vt_arch *a = &c->m->arch;
     if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers)
@@ -262,7 +272,7 @@ static vt_status read_windows(hf_reader *c)
     if (c->family->window_all)
         return VT_OK;
     const json_t *types = vt_read_member(c->root, "layer_types");
-    return types ? read_layer_types(c, types) : read_window_rule(c);
+    return types ? hf_read_layer_types(c, types) : read_window_rule(c);
 }
 
 /* ---- the rest ---- */
@@ -272,7 +282,7 @@ static vt_status read_activation(hf_reader *c)
     const char *name = c->family->activation ? c->family->activation : "silu";
     TRY(vt_read_str(c->path, c->root, "hidden_act", false, &name, c->err));
     TRY(vt_read_str(c->path, c->root, "hidden_activation", false, &name, c->err));
-    if (c->family->mlp) {
+    if (c->family->activation && strcmp(c->family->activation, "gelu") == 0) {
         c->m->arch.activation = VT_ACT_GELU_ERF;
         return strcmp(name, "gelu") == 0
                    ? VT_OK
@@ -295,7 +305,10 @@ static vt_status read_shape(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     bool layer_norm = c->family->layer_norm;
-    double eps = layer_norm ? 1e-12 : 1e-6;
+    const char *eps_key = c->family->hf_eps ? c->family->hf_eps
+                          : layer_norm      ? "layer_norm_eps"
+                                            : "rms_norm_eps";
+    double eps = c->family->hf_eps ? 1e-5 : layer_norm ? 1e-12 : 1e-6;
     TRY(hf_read_i32(c, "num_hidden_layers", true, &a->n_layers));
     if (a->n_layers < 1 || a->n_layers > 1024)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
@@ -314,7 +327,7 @@ static vt_status read_shape(hf_reader *c)
     a->head_dim = c->family->head_dim ? c->family->head_dim : a->hidden / a->n_heads;
     TRY(hf_read_i32(c, "head_dim", false, &a->head_dim));
     TRY(hf_read_i32(c, "max_position_embeddings", true, &a->max_context));
-    TRY(hf_read_f64(c, layer_norm ? "layer_norm_eps" : "rms_norm_eps", false, &eps));
+    TRY(hf_read_f64(c, eps_key, false, &eps));
     a->norm_eps = (float)eps;
     a->layer_norm = layer_norm;
     if (c->family->encoder)

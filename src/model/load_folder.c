@@ -542,7 +542,7 @@ static void find_encoder_prefix(loader *l)
     char name[EXPERT_NAME];
     if (!f->hf_prefix)
         return;
-    snprintf(name, sizeof name, "%sembeddings.word_embeddings.weight", f->hf_prefix);
+    snprintf(name, sizeof name, "%s%s", f->hf_prefix, vt_family_role_of(f, VT_ROLE_EMBED)->hf);
     l->src->encoder = st_find(l->src->set, name) >= 0 ? f->hf_prefix : "";
 }
 

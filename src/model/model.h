@@ -119,10 +119,20 @@ typedef struct vt_named_prompt {
     const char *name, *text;
 } vt_named_prompt;
 
+/* A dense layer behind pooling (model/dense.h). */
+typedef struct vt_dense {
+    const vt_tensor *weight, *bias; /* [out, in], [out] or NULL */
+    bool tanh;
+} vt_dense;
+
+enum { VT_DENSE_MOST = 4 };
+
 /* Facts of a model's files about making vectors (model/pooled.h). */
 typedef struct vt_pooled {
-    vt_pooling how;          /* NONE: they say nothing */
-    bool unscaled;           /* vectors are not scaled to length 1 */
+    vt_pooling how;                /* NONE: they say nothing */
+    bool unscaled;                 /* vectors are not scaled to length 1 */
+    vt_dense dense[VT_DENSE_MOST]; /* [n_dense] what the pooled state passes, in this order */
+    int32_t n_dense;
     vt_named_prompt *prompt; /* [n_prompts] */
     int32_t n_prompts;
     const char *usual; /* the text of the prompt that is taken without being asked for; or NULL */

@@ -6,6 +6,7 @@
 
 #include "files/json.h"
 #include "files/map.h"
+#include "model/dense.h"
 
 enum { MAX_FILE = 1 << 20, MAX_MODULES = 16, MAX_PROMPTS = 256 };
 
@@ -29,22 +30,33 @@ static const char *class_of(const json_t *module)
 }
 
 /* Copies a module's path, which must be the name of a folder beside modules.json. */
-static vt_status take_path(const char *path, const json_t *module, char out[VT_POOLED_FOLDER],
-                           vt_err *err)
+static vt_status take_path(const char *path, const json_t *module, const char *name,
+                           char out[VT_POOLED_FOLDER], vt_err *err)
 {
     const char *folder = json_string_value(json_object_get(module, "path"));
     if (!folder || !*folder || *folder == '.' || strchr(folder, '/') ||
         strlen(folder) >= VT_POOLED_FOLDER)
         return vt_fail(err, VT_ERR_FORMAT,
-                       "%s: the Pooling module has no \"path\" that is a folder's name", path);
+                       "%s: the %s module has no \"path\" that is a folder's name", path, name);
     memcpy(out, folder, strlen(folder) + 1);
     return VT_OK;
 }
 
+/* Takes the folder of a Dense module. */
+static vt_status take_dense(const char *path, const json_t *module, vt_pooled_folders *out,
+                            vt_err *err)
+{
+    if (out->n_dense == VT_DENSE_MOST)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: more than %d Dense modules are not supported",
+                       path, VT_DENSE_MOST);
+    return take_path(path, module, "Dense", out->dense[out->n_dense++], err);
+}
+
 vt_status vt_pooled_modules(vt_model *m, const char *path, const json_t *root,
-                            char pooling[VT_POOLED_FOLDER], vt_err *err)
+                            vt_pooled_folders *out, vt_err *err)
 {
     size_t n = json_array_size(root);
+    *out = (vt_pooled_folders){0};
     bool pooled = false, scaled = false;
     if (!json_is_array(root) || n < 1 || n > MAX_MODULES)
         return vt_fail(err, VT_ERR_FORMAT, "%s: an array of 1 to %d modules was expected", path,
@@ -62,14 +74,16 @@ vt_status vt_pooled_modules(vt_model *m, const char *path, const json_t *root,
                            "supported",
                            path, folder);
         if (i == 1 && strcmp(name, "Pooling") == 0) {
-            TRY(take_path(path, module, pooling, err));
+            TRY(take_path(path, module, "Pooling", out->pooling, err));
             pooled = true;
+        } else if (pooled && !scaled && strcmp(name, "Dense") == 0) {
+            TRY(take_dense(path, module, out, err));
         } else if (pooled && !scaled && strcmp(name, "Normalize") == 0) {
             scaled = true;
         } else if (!first) {
             return vt_fail(err, VT_ERR_UNSUPPORTED,
-                           "%s: module %zu is %.60s; Transformer, Pooling and Normalize in this "
-                           "order are supported",
+                           "%s: module %zu is %.60s; Transformer, Pooling, Dense and Normalize in "
+                           "this order are supported",
                            path, i, name);
         }
     }
@@ -176,8 +190,7 @@ const char *vt_model_prompt(const vt_model *m, const char *name)
 
 /* ---- the files ---- */
 
-static vt_status read_modules(vt_model *m, const char *path, char pooling[VT_POOLED_FOLDER],
-                              vt_err *err)
+static vt_status read_modules(vt_model *m, const char *path, vt_pooled_folders *out, vt_err *err)
 {
     const void *text;
     size_t len;
@@ -190,7 +203,7 @@ static vt_status read_modules(vt_model *m, const char *path, char pooling[VT_POO
                                           &root, err);
     file_unmap(text, len);
     TRY(status);
-    status = vt_pooled_modules(m, path, root, pooling, err);
+    status = vt_pooled_modules(m, path, root, out, err);
     json_decref(root);
     return status;
 }
@@ -208,14 +221,19 @@ static vt_status read_object(vt_model *m, const char *path,
 
 vt_status vt_pooled_read_folder(vt_model *m, const char *folder, vt_err *err)
 {
-    char path[4096], pooling[VT_POOLED_FOLDER];
+    char path[4096];
+    vt_pooled_folders of;
     struct stat st;
     if ((size_t)snprintf(path, sizeof path, "%s/modules.json", folder) >= sizeof path ||
         stat(path, &st) != 0)
         return VT_OK;
-    TRY(read_modules(m, path, pooling, err));
-    snprintf(path, sizeof path, "%s/%s/config.json", folder, pooling);
+    TRY(read_modules(m, path, &of, err));
+    snprintf(path, sizeof path, "%s/%s/config.json", folder, of.pooling);
     TRY(read_object(m, path, vt_pooled_config, err));
+    for (int32_t i = 0; i < of.n_dense; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, of.dense[i]);
+        TRY(vt_dense_read(m, path, err));
+    }
     snprintf(path, sizeof path, "%s/config_sentence_transformers.json", folder);
     return stat(path, &st) == 0 ? read_object(m, path, vt_pooled_prompts, err) : VT_OK;
 }
@@ -228,7 +246,9 @@ vt_status vt_pooled_read_gguf(vt_model *m, const gguf_file *f, const char *archi
     char key[80];
     int64_t type = 0;
     snprintf(key, sizeof key, "%s.pooling_type", architecture);
-    TRY(gguf_get_i64(f, key, false, &type, err));
+    if (!gguf_find(f, key))
+        return VT_OK;
+    TRY(gguf_get_i64(f, key, true, &type, err));
     if (type < 0 || type >= (int64_t)(sizeof how / sizeof *how))
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: %s is %lld; 0 (none), 1 (mean), 2 (cls), 3 (last) and 4 (rank) are "

@@ -124,7 +124,7 @@ def test_a_sentence_transformers_folder_says_how():
 
 
 def test_a_sentence_transformers_folder_is_refused_by_module_and_mode():
-    bad = [({"modules": ("Transformer", "Pooling", "Dense")}, "module 2 is Dense"),
+    bad = [({"modules": ("Transformer", "Pooling", "LSTM")}, "module 2 is LSTM"),
            ({"modules": ("Transformer",)}, "no Pooling module"),
            ({"modules": ("WordEmbeddings", "Pooling")}, "module 0 is WordEmbeddings"),
            ({"pooling": {"pooling_mode": "max"}}, '"max" is not supported'),

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Encoders: vectors against transformers' (tools/fixtures/make_encoders.py), from folders and GGUF files."""
-import json, os, shutil, struct, tempfile
+import json, math, os, shutil, struct, tempfile
 
 from served import *
 from tap import *
 
 GOLDEN = "tests/golden/embedding/"
-BERT, XLM = GOLDEN + "bert", GOLDEN + "xlm_roberta"
-ENCODERS = {BERT: "mean", XLM: "cls"}  # and how their files pool
+BERT, XLM, MODERN, GEMMA = (GOLDEN + name for name in ("bert", "xlm_roberta", "modernbert", "embeddinggemma"))
+ENCODERS = {BERT: "mean", XLM: "cls", MODERN: "cls", GEMMA: "mean"}  # and how their files pool
 EXACT = ["--kv-memory", "4M", "--kv-dtype", "f32"]
 
 
@@ -43,6 +43,12 @@ def test_vectors_are_those_of_transformers():
             is_near(model + ".gguf", want)
 
 
+def test_one_state_needs_one_row_whatever_the_length():
+    want = wanted(BERT)[-1]
+    got = embed(BERT, *tokens(want["ids"]), "--pooling", "cls", "--max-running", "2")
+    assert farthest(got["embedding"], want["cls"]) < 2e-5
+
+
 def test_files_say_how_to_pool_and_texts_get_their_special_tokens():
     for encoder, how in ENCODERS.items():
         for want in wanted(encoder):
@@ -62,6 +68,116 @@ def folder_like(model, d, **change):
     with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
         json.dump({**config, **change}, f)
     return d
+
+
+def test_prompts_and_dense_layers_are_those_of_sentence_transformers():
+    for want in wanted(GEMMA):
+        if want["text"] is not None:
+            got = embed(GEMMA, "--text", "-", "--prompt-name", "query", stdin=want["text"].encode())
+            assert farthest(got["embedding"], want["query"]) < 2e-5, want["text"]
+
+
+def change_json(path, **change):
+    with open(path, encoding="utf-8") as f:
+        value = json.load(f)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({**value, **change}, f)
+
+
+def gemma_with(d, modules):
+    """A copy of the folder with these modules of its pipeline."""
+    folder = shutil.copytree(GEMMA, os.path.join(d, "m"))
+    with open(os.path.join(folder, "modules.json"), encoding="utf-8") as f:
+        all_ = json.load(f)
+    with open(os.path.join(folder, "modules.json"), "w", encoding="utf-8") as f:
+        json.dump([all_[i] for i in modules], f)
+    return folder
+
+
+def test_a_dense_layer_may_change_the_size():
+    """And may have a bias and a tanh: what numpy-free Python makes of the state before it."""
+    ids = wanted(GEMMA)[-1]["ids"]
+    with tempfile.TemporaryDirectory() as d:
+        state = embed(gemma_with(d, [0, 1]), *tokens(ids))["embedding"]
+    with tempfile.TemporaryDirectory() as d:
+        folder = gemma_with(d, [0, 1, 2])
+        at = os.path.join(folder, "2_Dense")
+        change_json(os.path.join(at, "config.json"), bias=True, activation_function="torch.nn.modules.activation.Tanh")
+        weight = [[((i * 31 + j * 17) % 13 - 6) / 8 for j in range(24)] for i in range(56)]
+        bias = [(i % 7 - 3) / 4 for i in range(56)]
+        header = json.dumps({"linear.weight": {"dtype": "F32", "shape": [56, 24], "data_offsets": [0, 56 * 24 * 4]},
+                             "linear.bias": {"dtype": "F32", "shape": [56], "data_offsets": [56 * 24 * 4, 56 * 25 * 4]}}).encode()
+        header += b" " * (-len(header) % 8)
+        with open(os.path.join(at, "model.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header + struct.pack(f"<{56 * 25}f", *[x for row in weight for x in row], *bias))
+        got = embed(folder, *tokens(ids))["embedding"]
+        want = [math.tanh(sum(w * x for w, x in zip(row, state)) + b) for row, b in zip(weight, bias)]
+        assert farthest(got, want) < 1e-5
+        same(len(embed(folder, *tokens(ids), "--dimensions", "56")["embedding"]), 56)
+        fails(2, "expected 0 (all) to 56", "embed", "-m", folder, *EXACT, *tokens(ids), "--dimensions", "57")
+
+
+def test_dense_layers_that_cannot_be_are_refused():
+    for change, says in (({"activation_function": "torch.nn.modules.activation.ReLU"}, '"activation_function" is torch.nn.modules.activation.ReLU'),
+                         ({"in_features": 25}, "has shape [56, 24]; [56, 25] was expected"), ({"out_features": 0}, '"out_features" 0'),
+                         ({"bias": True}, "tensor linear.bias is missing"), ({"module_input_name": "token_embeddings"}, '"module_input_name" is token_embeddings')):
+        with tempfile.TemporaryDirectory() as d:
+            folder = gemma_with(d, range(5))
+            change_json(os.path.join(folder, "2_Dense", "config.json"), **change)
+            fails(1, says, "embed", "-m", folder, *EXACT, *tokens([5]))
+    for modules, says in (([0, 1, 4, 2], "module 3 is Dense"), ([0, 1, 3], "[up to 131072, 24] was expected"),
+                          ([0, 1] + [2, 3] * 2 + [2], "more than 4 Dense")):
+        with tempfile.TemporaryDirectory() as d:
+            fails(1, says, "embed", "-m", gemma_with(d, modules), *EXACT, *tokens([5]))
+
+
+def test_windows_reach_half_to_each_side():
+    """A window of another size, or none, makes other vectors of long texts and the same of short ones."""
+    long, short = [3 + i % 300 for i in range(60)], [7, 8, 9]
+    for model, key in ((MODERN, "local_attention"), (GEMMA, "sliding_window")):
+        with tempfile.TemporaryDirectory() as d:
+            for name in ("modules.json", "1_Pooling", "2_Dense", "3_Dense"):
+                at = os.path.join(model, name)
+                if os.path.exists(at):
+                    (shutil.copytree if os.path.isdir(at) else shutil.copy)(at, os.path.join(d, name))
+            folder_like(model, d, **{key: 40})
+            for ids, differs in ((long, True), (short, False)):
+                got, want = (embed(m, *tokens(ids), "--pooling", "mean")["embedding"] for m in (d, model))
+                same(farthest(got, want) > 1e-3, differs, (model, len(ids)))
+
+
+def test_modernbert_folders_of_older_transformers():
+    """One rule for the layers, ropes by two names, weights beside a head for masked words."""
+    want = wanted(MODERN)[-1]
+    with open(os.path.join(MODERN, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    ropes = config.pop("rope_parameters")
+    config.pop("layer_types")
+    config.update(global_attn_every_n_layers=3, global_rope_theta=ropes["full_attention"]["rope_theta"],
+                  local_rope_theta=ropes["sliding_attention"]["rope_theta"], architectures=["ModernBertForMaskedLM"])
+    with open(os.path.join(MODERN, "model.safetensors"), "rb") as f:
+        n, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(n)), f.read()
+    old = {("" if k == "__metadata__" else "model.") + k: v for k, v in header.items()}
+    old["head.dense.weight"] = {"dtype": "BF16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(config, f)
+        text = json.dumps(old).encode()
+        text += b" " * (-len(text) % 8)
+        with open(os.path.join(d, "model.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + data + bytes(4))
+        got = embed(d, *tokens(want["ids"]))["embedding"]
+        assert farthest(got, want["mean"]) < 2e-5
+
+
+def test_modernbert_that_is_not_computed_is_refused():
+    for change, says in (({"attention_bias": True}, '"attention_bias" is true'), ({"mlp_bias": True}, '"mlp_bias" is true'),
+                         ({"norm_bias": True}, '"norm_bias" is true'), ({"hidden_activation": "silu"}, "activation silu"),
+                         ({"architectures": ["ModernBertForSequenceClassification"]}, '"architectures" is ModernBertForSequenceClassification'),
+                         ({"local_attention": 0}, '"local_attention" is 0'), ({"layer_types": ["full_attention"]}, '"layer_types" is no array of 5')):
+        with tempfile.TemporaryDirectory() as d:
+            fails(1, says, "embed", "-m", folder_like(MODERN, d, **change), *EXACT, *tokens([5]))
 
 
 def test_roberta_is_computed_as_xlm_roberta():
@@ -112,19 +228,22 @@ def test_names_of_other_folders():
 
 
 def test_a_batch_changes_no_bit():
-    want = wanted(BERT)
-    alone = [embed(BERT, *tokens(w["ids"]))["embedding"] for w in want]
-    for args in ([], ["--token-budget", "64", "--max-running", "3", "--page-size", "4"], ["--threads", "1"]):
-        s = Server("--kv-dtype", "f32", *args, model=BERT)
-        got = s.good("/v1/embeddings", {"input": [w["ids"] for w in want]}).json
-        same([d["embedding"] for d in got["data"]], alone, str(args))
-        s.stop()
+    small = ["--token-budget", "64", "--max-running", "3", "--page-size", "4"]
+    for model, runs in ((BERT, ([], small, ["--threads", "1"])), (MODERN, (small,)), (GEMMA, (small + ["--threads", "1"],))):
+        want = wanted(model)
+        alone = [embed(model, *tokens(w["ids"]))["embedding"] for w in want]
+        for args in runs:
+            s = Server("--kv-dtype", "f32", *args, model=model)
+            got = s.good("/v1/embeddings", {"input": [w["ids"] for w in want]}).json
+            same([d["embedding"] for d in got["data"]], alone, model + str(args))
+            s.stop()
 
 
 def test_ranks_agree_with_one():
-    want = wanted(BERT)[-1]
-    got = embed(BERT, *tokens(want["ids"]), "--tp", "3", "--threads", "3")["embedding"]
-    assert farthest(got, want["mean"]) < 2e-5
+    for model in (BERT, MODERN, GEMMA):
+        want = wanted(model)[-1]
+        got = embed(model, *tokens(want["ids"]), "--tp", "3", "--threads", "3", "--pooling", "mean")["embedding"]
+        assert farthest(got, want["mean"]) < 2e-5, model
 
 
 def test_a_text_is_whole_or_refused():
@@ -142,7 +261,9 @@ def test_a_text_is_whole_or_refused():
 def test_what_cannot_be_is_refused():
     fails(2, "vitrine embed prints them", "run", "-m", BERT, *EXACT, *tokens([5]))
     fails(1, "vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]), "--pooling", "none")
-    fails(1, "runs on a CPU only", "embed", "-m", BERT, *EXACT, *tokens([5]), "--device", "cuda")
+    fails(1, "embeddings and no text", "run", "-m", GEMMA, *EXACT, *tokens([5]), "--pooling", "none")
+    for model in (BERT, MODERN, GEMMA):
+        fails(1, "runs on a CPU only", "embed", "-m", model, *EXACT, *tokens([5]), "--device", "cuda")
     for change, says in (({"position_embedding_type": "relative_key"}, '"position_embedding_type" is relative_key'),
                          ({"is_decoder": True}, '"is_decoder" is true'), ({"hidden_act": "relu"}, "activation relu"),
                          ({"max_position_embeddings": 65}, "position_embeddings.weight has shape [64, 24]")):
@@ -157,6 +278,9 @@ def test_a_published_shape_is_explained():
         assert op in text, text
     fails(2, "--context", "explain", "-m", "dummy:minilm-l6", "--context", "9")
     assert "add_position" in ok("explain", "-m", "dummy:bge-m3", "--hardware", "this", "--threads", "1").text
+    text = ok("explain", "-m", "dummy:modernbert-base", "--hardware", "this", "--threads", "1").text
+    for op in ("layernorm.embed", "layernorm.final", "rope_store", "gelu"):
+        assert op in text, text
     vector = ok("embed", "-m", "dummy:minilm-l6", "--kv-memory", "16M", *tokens([1, 2, 3])).text.split()
     same(len(vector), 384)
 

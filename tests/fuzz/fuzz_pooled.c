@@ -5,6 +5,7 @@
 
 #include "files/json.h"
 #include "model/assemble.h"
+#include "model/dense.h"
 #include "model/pooled.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -12,12 +13,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static vt_status read_modules(vt_model *m, const char *text, size_t len, vt_err *err)
 {
     json_t *root;
-    char folder[VT_POOLED_FOLDER];
+    vt_pooled_folders of;
     TRY(vt_json_load("fuzz", text, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, &root, err));
-    vt_status status = vt_pooled_modules(m, "fuzz", root, folder, err);
+    vt_status status = vt_pooled_modules(m, "fuzz", root, &of, err);
     json_decref(root);
-    if (status == VT_OK && (!*folder || strchr(folder, '/') || *folder == '.'))
-        abort();
+    for (int32_t i = -1; status == VT_OK && i < of.n_dense; i++) {
+        const char *folder = i < 0 ? of.pooling : of.dense[i];
+        if (!*folder || strchr(folder, '/') || *folder == '.')
+            abort();
+    }
     return status;
 }
 
@@ -35,8 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         status = vt_read_json_text("fuzz", text, size - 1, &root, &err);
         if (status == VT_OK) {
-            status = data[0] == 'c' ? vt_pooled_config(m, "fuzz", root, &err)
-                                    : vt_pooled_prompts(m, "fuzz", root, &err);
+            vt_dense_said said;
+            status = data[0] == 'c'   ? vt_pooled_config(m, "fuzz", root, &err)
+                     : data[0] == 'd' ? vt_dense_config("fuzz", root, &said, &err)
+                                      : vt_pooled_prompts(m, "fuzz", root, &err);
             json_decref(root);
         }
         if (status == VT_OK && data[0] == 'c' && m->pooled.how == VT_POOLING_NONE)

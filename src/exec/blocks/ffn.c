@@ -9,12 +9,14 @@
 #include "ops/gelu/gelu.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Gate and up are paired where their types are equal and neither has a bias. */
+/* Gate and up are paired where their types are equal, neither has a bias, and linear has the
+ * activation as an epilogue. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = src->weight;
-    if (w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
+    if (l->model->arch.activation != VT_ACT_GELU_ERF &&
+        w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
         !w[VT_ROLE_UP_BIAS]) {
         vt_layout_add_pair(l, VT_ROLE_GATE_UP, VT_ROLE_GATE, VT_ROLE_UP, layer);
     } else {
@@ -71,7 +73,11 @@ static void emit_plain(builder *b, int32_t i, const vt_tensor *x, vt_tensor *f)
                                .bias = lw->tensor[VT_ROLE_UP_BIAS],
                                .y = build_slice(b, "up", g, ffn, ffn)},
                  VT_WHEN_TOKENS);
-    EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .activation = b->m->arch.activation});
+    if (b->m->arch.activation == VT_ACT_GELU_ERF)
+        EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .gated = true});
+    else
+        EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS,
+             {.x = g, .y = f, .activation = b->m->arch.activation});
 }
 
 static void emit_down(builder *b, int32_t i, const vt_tensor *f, vt_tensor *y)

@@ -83,7 +83,7 @@ static vt_status embedding_from_shape(vt_model *m, const vt_family_shape *s, vt_
     a->activation = VT_ACT_GELU_TANH;
     a->embed_scale = sqrtf((float)a->hidden);
     a->rope[1] = a->rope[0];
-    a->rope[1].base = 10000;
+    a->rope[1].base = 1e4;
     a->n_ropes = 2;
     for (int32_t i = 0; i < a->n_layers; i++)
         m->layer[i].head.rope = m->layer[i].head.window > 0;

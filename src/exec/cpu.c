@@ -16,6 +16,7 @@
  * there when the engine reads them. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,8 @@ static bool failed(const cpu_executor *x) { return x->comm && atomic_load(&x->co
 static void *runner_main(void *arg)
 {
     cpu_executor *x = arg;
+    if (x->seat)
+        cpu_sit(x->seat[0]);
     pthread_mutex_lock(&x->lock);
     for (;;) {
         while (!x->quit && x->finished == x->launched)
@@ -345,6 +348,7 @@ static void cpu_free(vt_executor *base)
     for (int32_t r = 0; x->rank && r < x->n_ranks; r++)
         cpu_rank_release(&x->rank[r]);
     free(x->rank);
+    free(x->seat);
     vt_comm_free(x->comm);
     for (int i = 0; i < CPU_RESULTS; i++) {
         free(x->result[i].token);
@@ -429,6 +433,19 @@ static vt_status build_ranks(cpu_executor *x, const vt_executor_config *c, vt_er
     return status;
 }
 
+/* Builds the ranks on their nodes. The caller's thread gets its own CPUs back. */
+static vt_status build_seated(cpu_executor *x, const vt_executor_config *c, vt_err *err)
+{
+    cpu_set_t own;
+    bool known = sched_getaffinity(0, sizeof own, &own) == 0;
+    if (known)
+        cpu_sit_all(x, c->n_threads);
+    vt_status status = build_ranks(x, c, err);
+    if (x->seat)
+        sched_setaffinity(0, sizeof own, &own);
+    return status;
+}
+
 static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
     const vt_knob_row *limit = &vt_knobs[VT_KNOB_RANK_LIMIT];
@@ -440,7 +457,7 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     if (!x->rank)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     TRY(make_teams(x, c->n_threads, err));
-    TRY(build_ranks(x, c, err));
+    TRY(build_seated(x, c, err));
     for (int32_t r = 0; r + 1 < x->n_ranks; r++)
         x->rank[r].prog->next_rank = x->rank[r + 1].prog;
     TRY(reserve_results(x, c, err));

@@ -33,6 +33,7 @@ typedef struct cpu_rank {
     vt_rank is;
     vt_comm_rank comm; /* group NULL: it runs alone */
     vt_team *team;
+    const int32_t *seat; /* [n_workers] its part of the executor's seats; NULL: there are none */
     vt_weights *weights;
     vt_kv_cache kv;
     vt_program *prog;
@@ -82,8 +83,9 @@ typedef struct cpu_executor {
     const vt_model *model;
     cpu_rank *rank; /* [n_ranks] */
     int32_t n_ranks;
-    vt_comm *comm;          /* NULL: one rank */
-    vt_team *leaders;       /* worker 0 of each rank; NULL: one rank */
+    vt_comm *comm;    /* NULL: one rank */
+    vt_team *leaders; /* worker 0 of each rank; NULL: one rank */
+    int32_t *seat;    /* [n_ranks * n_threads] the CPUs of all workers; NULL: as the teams sit */
     int64_t deadline_ticks; /* how long peers wait for a rank; 0: for ever */
     cpu_result result[CPU_RESULTS];
     /* launched >= finished >= waited; guarded by lock when async */
@@ -97,5 +99,16 @@ typedef struct cpu_executor {
     pthread_mutex_t lock;
     pthread_cond_t changed;
 } cpu_executor;
+
+/* ---- cpu_place.c ---- */
+
+/* The CPUs of the workers of ranks, each rank on one NUMA node. `root` as in vt_topology_read.
+ * NULL: there is one node, no room for that, or no memory. The caller frees it. */
+int32_t *cpu_seats(const char *root, int32_t n_ranks, int32_t n_threads);
+/* Keeps the calling thread on a CPU. */
+void cpu_sit(int32_t cpu);
+/* Finds seats for the ranks of an executor that has its teams and, if there are any, keeps every
+ * worker on its own; also the calling thread, which is worker 0 of rank 0 while it builds. */
+void cpu_sit_all(cpu_executor *x, int32_t n_threads);
 
 #endif

@@ -2,6 +2,7 @@
  * GPUs belong together; and other programs that are asked for their version. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +18,11 @@
 
 #include "base/cache_dir.h"
 #include "device/gpus.h"
+#include "device/place.h"
 #include "device/probe.h"
 #include "device/tool.h"
 #include "device/topology.h"
+#include "exec/cpu_inside.h"
 
 static char root[] = "/tmp/vitrine-topology-XXXXXX";
 
@@ -173,6 +176,72 @@ static void test_two_sockets_with_nodes_and_gpus(void **state)
     assert_int_equal(t.gpu[2].node, -1);
     assert_int_equal(vt_topology_pci_node(root, "00000000:41:00.0"), 1);
     assert_int_equal(vt_topology_pci_node(root, "nonsense"), -1);
+}
+
+/* Places ranks on the machine under `root` and tells "8 9 | 0 1"; "" if they have no place. */
+static const char *places(const int32_t *allowed, int32_t n_allowed, int32_t ranks, int32_t threads)
+{
+    static vt_topology t;
+    static char text[256];
+    int32_t cpu[64];
+    vt_topology_read(root, &t);
+    text[0] = '\0';
+    if (!vt_place_ranks(&t, allowed, n_allowed, ranks, threads, cpu))
+        return text;
+    for (int32_t i = 0; i < ranks * threads; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d",
+                 i == 0             ? ""
+                 : i % threads == 0 ? " | "
+                                    : " ",
+                 cpu[i]);
+    return text;
+}
+
+static void test_ranks_of_a_cpu_are_spread_over_its_nodes(void **state)
+{
+    (void)state;
+    int32_t all[16], some[] = {1, 2, 3, 8, 9, 10, 12};
+    for (int32_t i = 0; i < 16; i++)
+        all[i] = i;
+    NODE("0", "cpulist", "0-3,8-11\n"); /* two threads a core, as Linux numbers them */
+    NODE("1", "cpulist", "4-7,12-15\n");
+    NODE("2", "cpulist", "\n"); /* memory alone */
+    assert_string_equal(places(all, 16, 2, 4), "11 10 9 8 | 15 14 13 12");
+    assert_string_equal(places(all, 16, 4, 2), "11 10 | 9 8 | 15 14 | 13 12");
+    assert_string_equal(places(all, 16, 3, 3), "11 10 9 | 8 3 2 | 15 14 13");
+    assert_string_equal(places(all, 16, 2, 8), "11 10 9 8 3 2 1 0 | 15 14 13 12 7 6 5 4");
+    assert_string_equal(places(all, 16, 2, 9), "");
+    assert_string_equal(places(all, 16, 3, 5), ""); /* two of them on node 0, which has 8 CPUs */
+    assert_string_equal(places(some, 7, 2, 1), "10 | 12");
+    assert_string_equal(places(some, 7, 2, 2), ""); /* node 1 has one CPU for this process */
+    assert_string_equal(places(some, 6, 2, 1), ""); /* and here none: one node */
+}
+
+static void test_threads_of_ranks_keep_their_seats(void **state)
+{
+    (void)state;
+    cpu_set_t own, now;
+    int32_t cpu[2] = {-1, -1}, n = 0;
+    char list[32];
+    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+    for (int32_t c = 0; c < CPU_SETSIZE && n < 2; c++)
+        if (CPU_ISSET(c, &own))
+            cpu[n++] = c;
+    if (n < 2)
+        skip(); /* two nodes need two CPUs */
+    snprintf(list, sizeof list, "%d\n", cpu[0]);
+    NODE("0", "cpulist", list);
+    assert_null(cpu_seats(root, 2, 1));
+    snprintf(list, sizeof list, "%d\n", cpu[1]);
+    NODE("1", "cpulist", list);
+    int32_t *seat = cpu_seats(root, 2, 1);
+    assert_non_null(seat);
+    assert_memory_equal(seat, cpu, sizeof cpu);
+    cpu_sit(seat[1]);
+    assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+    assert_true(CPU_COUNT(&now) == 1 && CPU_ISSET(cpu[1], &now));
+    assert_int_equal(sched_setaffinity(0, sizeof own, &own), 0);
+    free(seat);
 }
 
 static void test_nonsense_in_sys_is_unknown(void **state)
@@ -610,6 +679,8 @@ int main(void)
         cmocka_unit_test(test_pci_places),
         cmocka_unit_test(test_first_number_with_a_dot_is_the_version),
         cmocka_unit_test_teardown(test_two_sockets_with_nodes_and_gpus, clear),
+        cmocka_unit_test_teardown(test_ranks_of_a_cpu_are_spread_over_its_nodes, clear),
+        cmocka_unit_test_teardown(test_threads_of_ranks_keep_their_seats, clear),
         cmocka_unit_test_teardown(test_nonsense_in_sys_is_unknown, clear),
         cmocka_unit_test_teardown(test_a_long_list_of_cpus_is_cut_at_a_comma, clear),
         cmocka_unit_test_teardown(test_gpu_counters_are_allowed_as_the_driver_says, clear),

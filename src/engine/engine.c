@@ -29,6 +29,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/use.h"
+#include "device/nvtx.h"
 #include "engine/engine_inside.h"
 #include "ops/shared_kv.h"
 
@@ -144,6 +145,7 @@ static void take_in(vt_engine *e)
     for (int32_t i = 0; i < n_inbox; i++) {
         vt_req *r = e->inbox[i];
         trace_arrival(e, r);
+        r->range = vt_nvtx_begin("request", r->id);
         vt_sched_add(&e->sched, r);
     }
     e->n_inbox = 0;
@@ -328,7 +330,10 @@ static void count_chunks(vt_engine *e, const vt_flight *f)
 static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
 {
     vt_err why = {0};
-    if (e->executor->launch(e->executor, &f.plan->step, &why) != VT_OK) {
+    vt_nvtx_push_number("step", f.plan->step.id);
+    vt_status launched = e->executor->launch(e->executor, &f.plan->step, &why);
+    vt_nvtx_pop();
+    if (launched != VT_OK) {
         /* the step launched before it may have succeeded; if not, that is the failure to act on */
         uint64_t faults = e->sched.stats.faults;
         vt_status status = e->n_flight > 0 ? finish_step(e, err) : VT_OK;

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/random.h"
+#include "device/nvtx.h"
 #include "kv/radix.h"
 
 /* ---- the struct ---- */
@@ -424,6 +425,7 @@ void vt_req_free(vt_req *r)
         if (c && c->rules.free)
             c->rules.free(c->rules.state);
     }
+    vt_nvtx_end(r->range);
     vt_arena_release(&r->arena);
     free(r);
 }

@@ -91,6 +91,7 @@ typedef struct vt_req {
     int32_t n_live;                 /* sequences not DONE */
     int32_t n_inflight;             /* sum over the sequences */
     bool abort;                     /* vt_engine_abort was called; guarded by the engine's lock */
+    uint64_t range;                 /* of a profiler's timeline, while the engine has it; or 0 */
     int32_t live_at;                /* its place in the engine's list; guarded by that lock too */
     vt_seq *seq;                    /* [p.n] */
 } vt_req;

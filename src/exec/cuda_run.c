@@ -1,6 +1,7 @@
 /* Running calls of the bound program on the lane. A call gets its own plan, side data and number of
  * items, the workspace and the tickets that all calls share, and nothing else of the step. */
 #include "base/err.h"
+#include "device/nvtx.h"
 #include "exec/cuda_inside.h"
 
 /* The lane for a call that uses plan number `plan`; -1: it uses none. */
@@ -37,7 +38,9 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
             x->lane.stamps->call = i;
             x->lane.stamps->launch = 0;
         }
+        vt_nvtx_push(c->label);
         vt_status status = c->choice[choice].impl->run(c->args, &lane);
+        vt_nvtx_pop();
         if (status != VT_OK) {
             if (x->lane.err.status != VT_OK && err)
                 *err = x->lane.err;

@@ -10,13 +10,16 @@
  * This holds if no walk from the other state gets deeper than n bytes: then both lead on by the
  * same bytes, and to an end behind the same bytes.
  *
+ * Only states of few parts are looked at: in ambiguous ones, as "(a{30,40}){20}", each byte brings
+ * hundreds of counts, and leaving them out takes longer than a walk.
+ *
  * In an intersection how much has to come may decide whether there is an end at all, and is kept.
  * How much may come is left out there if all tokens, and the way from each to an end, need less. */
 #include <string.h>
 
 #include "grammar/machine.h"
 
-enum { MAX_DEPTH = 100, MAX_SLOTS = 4, MAX_KIDS = 64, MAX_FAR = RX_MAX_REPEAT * 16 };
+enum { MAX_PARTS = 100, MAX_SLOTS = 4, MAX_KIDS = 64, MAX_FAR = RX_MAX_REPEAT * 16 };
 
 /* An expression without counts, and how many bytes its end has come nearer behind any token. */
 typedef struct loose {
@@ -30,7 +33,34 @@ typedef struct loosening {
     int32_t most; /* the least of what may come where it was left out of an intersection */
 } loosening;
 
-static loose loosen(loosening *l, rx a, bool first, int depth);
+/* Returns true if a count in an expression is beyond n bytes. *left: parts that may still be looked
+ * at; below 0: there are more. */
+static bool is_counted(const rx_store *s, rx a, int32_t n, int32_t *left)
+{
+    const rx_node *x = rx_at(s, a);
+    const rx *kid = x->data;
+    bool is = false;
+    if (--*left < 0)
+        return false;
+    switch (x->kind) {
+    case RX_KIND_REPEAT:
+        return x->min > n || x->max >= n;
+    case RX_KIND_CLOSE:
+        return is_counted(s, x->a, n, left);
+    case RX_KIND_CAT:
+        is = is_counted(s, x->a, n, left);
+        return is_counted(s, x->b, n, left) || is;
+    case RX_KIND_ALT:
+    case RX_KIND_AND:
+        for (int32_t i = 0; i < x->n && *left >= 0; i++)
+            is |= is_counted(s, kid[i], n, left);
+        return is;
+    default:
+        return false;
+    }
+}
+
+static loose loosen(loosening *l, rx a, bool first);
 
 /* Bytes of `count` times x and then `behind`, but for the one byte of an end that never comes. */
 static int32_t nearer(rx_store *s, rx x, int32_t count, rx behind)
@@ -51,19 +81,19 @@ static loose loosen_repeat(const loosening *l, rx a, rx behind, bool first)
     return (loose){is, 0};
 }
 
-static loose loosen_cat(loosening *l, rx a, bool first, int depth)
+static loose loosen_cat(loosening *l, rx a, bool first)
 {
     const rx_node x = *rx_at(l->s, a);
     const rx_node head = *rx_at(l->s, x.a);
     if (head.kind == RX_KIND_REPEAT && head.min > l->n) /* no token gets to x.b */
         return loosen_repeat(l, x.a, x.b, first);
-    loose one = loosen(l, x.a, first, depth + 1), two = loosen(l, x.b, false, depth + 1);
+    loose one = loosen(l, x.a, first), two = loosen(l, x.b, false);
     int32_t sum = one.nearer + two.nearer;
     return (loose){one.is == x.a && two.is == x.b ? a : rx_cat(l->s, one.is, two.is),
                    sum < MAX_FAR ? sum : MAX_FAR};
 }
 
-static loose loosen_alt(loosening *l, rx a, bool first, int depth)
+static loose loosen_alt(loosening *l, rx a, bool first)
 {
     const rx_node x = *rx_at(l->s, a);
     const rx *from = x.data;
@@ -73,7 +103,7 @@ static loose loosen_alt(loosening *l, rx a, bool first, int depth)
     if (x.n > MAX_KIDS)
         return made;
     for (int32_t i = 0; i < x.n; i++) {
-        loose one = loosen(l, from[i], first, depth + 1);
+        loose one = loosen(l, from[i], first);
         made.nearer = one.nearer > made.nearer ? one.nearer : made.nearer;
         changed |= one.is != from[i];
         kid[i] = one.is;
@@ -83,21 +113,19 @@ static loose loosen_alt(loosening *l, rx a, bool first, int depth)
     return made;
 }
 
-static loose loosen(loosening *l, rx a, bool first, int depth)
+static loose loosen(loosening *l, rx a, bool first)
 {
     const rx_node x = *rx_at(l->s, a);
     loose in;
-    if (depth == MAX_DEPTH)
-        return (loose){a, 0};
     switch (x.kind) {
     case RX_KIND_REPEAT:
         return loosen_repeat(l, a, RX_EMPTY, first);
     case RX_KIND_CAT:
-        return loosen_cat(l, a, first, depth);
+        return loosen_cat(l, a, first);
     case RX_KIND_ALT:
-        return loosen_alt(l, a, first, depth);
+        return loosen_alt(l, a, first);
     case RX_KIND_CLOSE:
-        in = loosen(l, x.a, first, depth + 1);
+        in = loosen(l, x.a, first);
         return (loose){in.is == x.a ? a : rx_close(l->s, in.is), in.nearer};
     default:
         return (loose){a, 0};
@@ -128,19 +156,25 @@ static loose loosen_any(loosening *l, rx a)
 {
     const rx_node x = *rx_at(l->s, a);
     if (x.plain)
-        return loosen(l, a, true, 0);
+        return loosen(l, a, true);
     return (loose){x.kind == RX_KIND_CLOSE ? rx_close(l->s, loosen_and(l, x.a)) : loosen_and(l, a),
                    0};
 }
 
-/* The same state without the counts that are beyond l->n; 0: there are none. */
+/* The same state without the counts that are beyond l->n; 0: there are none, or it has so many parts
+ * that a walk may be less work. */
 static int32_t loosen_state(loosening *l, machine *m, int32_t lexer, int32_t *nearer)
 {
     const lexer_state *s = m->lexer[lexer];
     lexer_slot slot[MAX_SLOTS];
-    bool changed = false;
+    bool changed = false, counted = false;
+    int32_t left = MAX_PARTS;
     *nearer = 0;
     if (s->n > MAX_SLOTS)
+        return 0;
+    for (int32_t i = 0; i < s->n; i++)
+        counted |= is_counted(l->s, s->slot[i].rest, l->n, &left);
+    if (!counted || left < 0)
         return 0;
     for (int32_t i = 0; i < s->n; i++) {
         loose one = loosen_any(l, s->slot[i].rest);

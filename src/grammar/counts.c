@@ -161,8 +161,8 @@ static loose loosen_any(loosening *l, rx a)
                    0};
 }
 
-/* The same state without the counts that are beyond l->n; 0: there are none, or it has so many parts
- * that a walk may be less work. */
+/* The same state without the counts that are beyond l->n; 0: there are none, or it has so many
+ * parts that a walk may be less work. */
 static int32_t loosen_state(loosening *l, machine *m, int32_t lexer, int32_t *nearer)
 {
     const lexer_state *s = m->lexer[lexer];

@@ -390,15 +390,15 @@ $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_options.c \
 $(B)/gpu/gpu_kernels: bench/gpu_kernels.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
-# Others' programs against the server; their packages are installed into build/clients by pip.
+# Others' programs against the server; pip installs their packages, 1.5 GB, into build/clients and build/older.
 test-clients: build/vitrine
 	@test -x build/clients/bin/python || python3 -m venv build/clients
+	@test -x build/older/bin/python || python3 -m venv build/older
 	@build/clients/bin/python -m pip install -q -r tests/clients/requirements.txt
+	@build/older/bin/python -m pip install -q -r tests/clients/requirements-older.txt
 	@build/clients/bin/python tests/clients/test_clients.py
 	@build/clients/bin/python tests/clients/test_sdks.py
-	@test -x build/agents/bin/python || python3 -m venv build/agents
-	@build/agents/bin/python -m pip install -q -r tests/clients/requirements-agents.txt
-	@build/agents/bin/python tests/clients/test_sdks.py
+	@build/older/bin/python tests/clients/test_sdks.py
 	@build/clients/bin/python tests/cli/test_server.py openai
 # Workers behind a router, and the files of docs/deploy.
 test-fleet: build/vitrine fleet-python

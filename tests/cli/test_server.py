@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`vitrine serve`: what its endpoints honour, refuse and answer, on a tiny model, and others' clients against it."""
-import concurrent.futures, math, subprocess
+import concurrent.futures, math, subprocess, sys
 
 from served import *
 from tap import *
@@ -246,6 +246,13 @@ def test_the_documentation_lists_the_fields_of_the_table():
     known = {name.strip().strip("`") for row in rows for name in row[0].split(",")}
     for name in {*REFUSED, *NUMBERS} - {"temprature", "logit_processors"}:
         assert name in known, f"docs/server.md says nothing about {name}"
+
+
+def test_the_documentation_has_the_table_of_clients_that_its_tests_make():
+    """`tests/clients/table.py --write` brings it up to date."""
+    made = subprocess.run([sys.executable, "tests/clients/table.py"], stdout=subprocess.PIPE, check=True, timeout=LIMIT_S).stdout.decode()
+    with open("docs/server.md", encoding="utf-8") as f:
+        assert "table.py -->\n" + made + "<!-- end -->" in f.read(), made
 
 
 def test_bodies_as_sglang_router_writes_them():

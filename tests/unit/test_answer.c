@@ -4,11 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "text/answer/answer.h"
+#include "text/template/template.h"
 
 static const char tools_json[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
@@ -205,6 +207,20 @@ static const example examples[] = {
      "<|sep|>1\n<|close|>argument<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>2"
      "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|end_of_msg|>",
      "|R:Hm|T:Yes.|C:add={\"\\\"k\": \"1\\n\", \"a\": 2}"},
+    {VT_CALLS_KIMI_K3, 4 * VT_THOUGHTS_KIMI | INSIDE,
+     "<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>"
+     "<|open|>call tool=\"add\" index=\"1\"<|sep|><|open|>json type=\"object\"<|sep|>{\"a\": "
+     "[1]}<|close|>json<|sep|><|close|>call<|sep|><|open|>call tool=\"now\" index=\"2\"<|sep|>"
+     "<|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>",
+     "|C:add={\"a\": [1]}|C:now={}"},
+    {VT_CALLS_KIMI_K3, 0,
+     "<|open|>tools<|sep|><|open|>call tool=\"add\" index=\"1\"<|sep|><|open|>json type=\"object\""
+     "<|sep|>{\"a\" 1}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>So",
+     "|C:add={\"a\" 1}!|T:So"},
+    {VT_CALLS_KIMI_K3, 4 * VT_THOUGHTS_KIMI,
+     "<|open|>think<|sep|><|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>"
+     "<|close|>message<|sep|>",
+     "|T:Yes."},
     {VT_CALLS_GLM, THINK,
      "<think>Hm</think>\n<tool_call>add\n<arg_key>s</arg_key>\n<arg_value>\nx </arg_value>\n"
      "<arg_key>a</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now</tool_call>",
@@ -293,6 +309,97 @@ static void test_answer_split_anywhere_adds_up_to_the_whole(void **state)
     }
 }
 
+/* ---- a template's own turns ---- */
+
+static const struct turn {
+    const char *path;
+    vt_call_form form;
+    vt_thought_form thoughts;
+    const char *end; /* of the turn, a token that ends answers */
+} turns[] = {
+    {"tests/golden/templates/qwen3_5.jinja", VT_CALLS_XML, VT_THOUGHTS_THINK, "<|im_end|>"},
+    {"tests/golden/templates/kimi_k3.jinja", VT_CALLS_KIMI_K3, VT_THOUGHTS_KIMI, "<|end_of_msg|>"},
+};
+
+static const char history[] =
+    "{\"role\": \"assistant\", \"reasoning_content\": \"Hm.\\nSo\", \"content\": \"I look.\", "
+    "\"tool_calls\": [{\"function\": {\"name\": \"add\", \"arguments\": {\"a\": 5, \"s\": \"x "
+    "\\\"y\\\" "
+    "<b>\\n</parameter> &quot; \xc3\xa9\", \"&l\": [1, {\"k\": null}], \"t\": true}}}, "
+    "{\"function\": {\"name\": \"now\", \"arguments\": {}}}]}";
+static const char pieces_of_history[] = "|R:Hm.\nSo|T:I look.|C:add={\"a\": 5, \"s\": \"x "
+                                        "\\\"y\\\" <b>\\n</parameter> &quot; \xc3\xa9\", "
+                                        "\"&l\": [1, {\"k\": null}], \"t\": true}|C:now={}";
+
+/* Renders a question, or that and the answer above. */
+static char *render(const vt_template *t, bool answered)
+{
+    vt_buf vars, out;
+    vt_err err;
+    vt_buf_init(&vars, 0);
+    vt_buf_init(&out, 0);
+    vt_buf_printf(&vars, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}%s%s]%s}",
+                  answered ? ", " : "", answered ? history : "",
+                  answered ? "" : ", \"add_generation_prompt\": true");
+    assert_int_equal(vt_template_render(t, vars.data, vars.len, NULL, &out, &err), VT_OK);
+    vt_buf_release(&vars);
+    vt_buf_putc(&out, 0);
+    return out.data;
+}
+
+static vt_template *load_template(const char *path)
+{
+    vt_template *t = NULL;
+    vt_err err;
+    char source[8192];
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(source, 1, sizeof source - 1, f);
+    fclose(f);
+    source[n] = 0;
+    assert_int_equal(vt_template_parse(path, source, n, &t, &err), VT_OK);
+    return t;
+}
+
+/* A template writes a turn with a thought, text and calls as the model would have written it behind
+ * the turn's prompt: read back, however it is cut, it is the same turn. */
+static void test_turn_of_a_template_read_back_is_the_same_turn(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        vt_template *t = load_template(turns[i].path);
+        char *prompt = render(t, false), *whole = render(t, true);
+        size_t n = strlen(prompt);
+        assert_memory_equal(whole, prompt, n);
+        assert_int_equal(vt_call_form_of(vt_template_source(t)), turns[i].form);
+        assert_int_equal(vt_thought_form_of(vt_template_source(t)), turns[i].thoughts);
+        assert_true(vt_text_ends_thinking(turns[i].thoughts, prompt, n));
+        *strstr(whole + n, turns[i].end) = 0;
+        example x = {turns[i].form, 4 * (int)turns[i].thoughts | INSIDE, whole + n, NULL};
+        for (size_t cut = 0; cut <= strlen(x.answer) + 3; cut++) {
+            size_t each = cut > strlen(x.answer) ? cut - strlen(x.answer) : 0;
+            char *parts = read_answer(&x, cut, each);
+            assert_string_equal(parts, pieces_of_history);
+            free(parts);
+        }
+        free(prompt);
+        free(whole);
+        vt_template_free(t);
+    }
+}
+
+/* ---- forms ---- */
+
+static void test_every_form_has_an_example(void **state)
+{
+    (void)state;
+    bool seen[VT_CALL_FORMS] = {[VT_CALLS_NONE] = true};
+    for (int i = 0; i < N_EXAMPLES; i++)
+        seen[examples[i].form] |= strstr(examples[i].expected, "|C:") != NULL;
+    for (int form = 0; form < VT_CALL_FORMS; form++)
+        assert_true(seen[form]);
+}
+
 static void test_call_that_is_too_long_when_it_comes_then_it_is_text(void **state)
 {
     (void)state;
@@ -332,6 +439,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answer_of_each_form_gives_its_pieces),
         cmocka_unit_test(test_answer_split_anywhere_adds_up_to_the_whole),
+        cmocka_unit_test(test_turn_of_a_template_read_back_is_the_same_turn),
+        cmocka_unit_test(test_every_form_has_an_example),
         cmocka_unit_test(test_call_that_is_too_long_when_it_comes_then_it_is_text),
         cmocka_unit_test(test_form_of_a_template_is_the_one_it_asks_for),
         cmocka_unit_test(test_prompt_that_ends_inside_of_a_thought_is_known),

@@ -73,15 +73,17 @@ static const call_syntax syntaxes[VT_CALL_FORMS] = {
                           .call_end = {"<|tool_call_end|>"},
                           .end = {"<|tool_calls_section_end|>", "<|tool_call_section_end|>"},
                           .special = true},
-    /* <|open|>tools<|sep|><|open|>call tool="N" index="1"<|sep|><|open|>argument key="K" ... */
-    [VT_CALLS_KIMI_K3] = {"kimi-k3", BODY_KEYED, .open = {"<|open|>tools<|sep|>"},
-                          .call = {"<|open|>call tool=\""}, .name_end = {"<|sep|>"},
-                          .key = "<|open|>argument key=\"", .key_end = {"<|sep|>"},
-                          .value_end = "<|close|>argument<|sep|>",
-                          .call_end = {"<|close|>call<|sep|>"}, .end = {"<|close|>tools<|sep|>"},
-                          .drop = {"<|open|>response<|sep|>", "<|close|>response<|sep|>",
-                                   "<|end_of_msg|>"},
-                          .special = true},
+    /* <|open|>tools<|sep|><|open|>call tool="N" index="1"<|sep|><|open|>argument key="K" ..., or
+     * in place of the arguments <|open|>json type="object"<|sep|>A<|close|>json<|sep|> */
+    [VT_CALLS_KIMI_K3] =
+        {"kimi-k3", BODY_KEYED, .open = {"<|open|>tools<|sep|>"}, .call = {"<|open|>call tool=\""},
+         .name_end = {"<|sep|>"}, .key = "<|open|>argument key=\"", .key_end = {"<|sep|>"},
+         .value_end = "<|close|>argument<|sep|>", .json = "<|open|>json type=\"object\"<|sep|>",
+         .call_end = {"<|close|>call<|sep|>", "<|close|>json<|sep|><|close|>call<|sep|>"},
+         .end = {"<|close|>tools<|sep|>"},
+         .drop = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
+                  "<|end_of_msg|>"},
+         .special = true},
     /* <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>, newlines between */
     [VT_CALLS_GLM] = {"glm", BODY_KEYED, .open = {"<tool_call>"},
                       .name_end = {"\n", "<arg_key>", "</tool_call>"}, .key = "<arg_key>",

@@ -23,6 +23,7 @@ typedef struct call_syntax {
     const char *call[MARKERS]; /* begins a call inside of a section */
     const char *name_end[MARKERS];
     const char *key, *key_end[MARKERS], *value_end;
+    const char *json; /* with `key`: here A may follow, all arguments as one object */
     const char *call_end[MARKERS], *end[MARKERS]; /* of a call; of a section */
     const char *drop[MARKERS];                    /* that mean nothing to anybody */
     char whole;    /* at the answer's beginning this character may begin calls without a marker */

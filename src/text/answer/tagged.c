@@ -2,8 +2,8 @@
  * each argument.
  *
  *   IN_SECTION ──> IN_NAME ──> IN_NAMED_ARGUMENTS ──> AFTER_ARGUMENTS
- *        ^            │             └──> IN_BROKEN
- *        │            └──> IN_KEYS ──> IN_KEY ──> IN_VALUE ──> AFTER_VALUE
+ *        ^            │             ^└──> IN_BROKEN
+ *        │            └──> IN_KEYS ┴─> IN_KEY ──> IN_VALUE ──> AFTER_VALUE
  *        └────────────────────┴────────────────────────────────────┘
  *
  * A value that the tool's schema says is a string is told as it comes; others, which are JSON or
@@ -280,12 +280,14 @@ static void ignore(vt_answer_reader *r, char c)
 static void step_keys(vt_answer_reader *r, char c)
 {
     const call_syntax *s = syntax(r);
-    const char *const key[] = {s->key, NULL};
+    const char *const key[] = {s->key, s->json, NULL};
     const char *list[MAX_JOINED];
     int from[MAX_JOINED];
     join(list, from, key, s->call_end, s->end);
     int found = answer_look(r, c, list, ignore);
-    if (found >= 0)
+    if (found >= 0 && list[found] == s->json && !r->filled)
+        r->state = IN_NAMED_ARGUMENTS;
+    else if (found >= 0)
         go_on(r, from[found]);
 }
 

@@ -547,6 +547,31 @@ static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
     vt_buf_release(&text);
 }
 
+/* Writes what a token's keys and values take in layers that read all of them and in those with a
+ * sliding window; nothing where no layer has one. */
+static void put_windows(vt_buf *b, const vt_term *term, const vt_model *m, const explanation *x)
+{
+    const vt_kv_shape *s = &x->described.kv.shape;
+    int32_t all = vt_kv_layers(s), windowed = 0, window = vt_kv_window(m);
+    double bytes = (double)vt_kv_page_bytes(s, 1),
+           in_window = (double)vt_kv_window_page_bytes(s, 1);
+    vt_buf text = {0};
+    for (int32_t g = 0; g < s->n_groups; g++)
+        windowed += s->group[g].windowed ? s->group[g].n_layers : 0;
+    if (windowed == 0 || window == 0)
+        return;
+    vt_text_printf(&text,
+                   "KV: a token takes %f B in %d layer%s that keep%s all tokens, and %f B in %d "
+                   "with a window of %d tokens, which keep %s.",
+                   bytes - in_window, all - windowed, vt_text_s(all - windowed),
+                   all - windowed == 1 ? "s" : "", in_window, windowed, window,
+                   x->gpu >= 0 ? "all of them too on a GPU" : "the last ones alone");
+    vt_buf_putc(b, '\n');
+    vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
+    vt_buf_putc(b, '\n');
+    vt_buf_release(&text);
+}
+
 static int print_text(const cli *c, const vt_model *m, const explanation *x)
 {
     vt_buf b = {0}, roofs = {0};
@@ -574,6 +599,7 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
     put_all_choices(&b, &c->out, x);
     if (vt_options_flag(c->options, "all"))
         put_all_cuts(&b, &c->out, x);
+    put_windows(&b, &c->out, m, x);
     put_state(&b, &c->out, x);
     if (vt_cost_bytes(&x->total.extra) > 0) {
         vt_text_printf(

@@ -23,6 +23,7 @@
 #include "engine/draft_load.h"
 #include "engine/options.h"
 #include "engine/recording.h"
+#include "kv/divide.h"
 #include "model/load.h"
 #include "model/pooled.h"
 #include "ops/knobs.h"
@@ -156,6 +157,8 @@ typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     int32_t n_ranks, n_threads; /* threads of each rank */
     int32_t n_states;           /* state slots; 0: the model has no sequence state */
+    int32_t n_windows,
+        window; /* window pages, of layers that see so many tokens; 0: there are none */
     vt_pooling pooling;
     vt_dtype kv_dtype;
     size_t page_bytes;
@@ -199,13 +202,44 @@ static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *
     return VT_OK;
 }
 
+/* Returns what window pages would need; window 0: there shall be none. */
+static vt_windows_need windows_need(const vt_model *m, const vt_options *o, const sizes *s)
+{
+    bool apart = !s->cuda && !vt_options_flag(o, "keep-window-kv");
+    int32_t seen = apart ? vt_kv_window(m) : 0;
+    size_t window = vt_ranks_kv_window_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
+    return (vt_windows_need){.page_size = s->page_size,
+                             .window = seen,
+                             .page_bytes = s->page_bytes - window,
+                             .window_bytes = window,
+                             .least = vt_sched_windows_least(seen, s->page_size),
+                             .max_context = s->max_context,
+                             .max_running = s->max_running,
+                             .budget = s->budget};
+}
+
+/* A context longer than the pages becomes as long as they are, or is an error where it was asked
+ * for. */
+static vt_status fit_context(const vt_options *o, sizes *s, int64_t bytes, vt_err *err)
+{
+    if (s->n_pages >= vt_ceil_div(s->max_context, s->page_size))
+        return VT_OK;
+    if (vt_options_int(o, "max-context") > 0)
+        return vt_fail(
+            err, VT_ERR_USAGE, "max-context is %d tokens, and kv-memory of %lld MiB holds %lld",
+            s->max_context, (long long)(bytes >> 20), (long long)s->n_pages * s->page_size);
+    s->max_context = s->n_pages * s->page_size;
+    return VT_OK;
+}
+
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     vt_kv_shape shape;
     vt_kv_shape_of(m, s->kv_dtype, &shape);
     s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
     size_t slot = vt_kv_slot_bytes(&shape);
-    int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
+    int64_t most = vt_ceil_div(s->max_context, s->page_size) * s->max_running;
+    vt_windows_need need = windows_need(m, o, s);
     int64_t bytes = vt_options_int(o, "kv-memory");
     if (bytes > 0) {
         TRY(check_kv_memory(m, s, bytes, err));
@@ -213,12 +247,18 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         bytes = vt_cpu_get()->memory_bytes / 8;
         if (s->cuda)
             TRY(vt_executor_cuda_kv_bytes(m, s->cuda, s->max_context, &bytes, err));
-        int64_t wanted = most * (int64_t)s->page_bytes +
+        int64_t kv = most * (int64_t)s->page_bytes,
+                windows = need.window > 0 ? vt_windows_wanted(&need) : kv;
+        int64_t wanted = (windows < kv ? windows : kv) +
                          (int64_t)MOST_SLOTS * s->max_running * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
     }
     if (slot > 0)
         TRY(size_states(m, s, slot, &bytes, err));
+    if (need.window > 0 && vt_windows_divide(&need, bytes, &s->n_pages, &s->n_windows)) {
+        s->window = need.window;
+        return fit_context(o, s, bytes, err);
+    }
     int64_t pages = bytes / (int64_t)s->page_bytes;
     if (pages < 1)
         return vt_fail(err, VT_ERR_USAGE,
@@ -227,14 +267,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
     /* slot numbers are int32_t, and a GPU has one page more, the padding page */
     int64_t most_pages = INT32_MAX / s->page_size - 1;
     s->n_pages = (int32_t)(pages < most_pages ? pages : most_pages);
-    if (s->n_pages >= per_seq)
-        return VT_OK;
-    if (vt_options_int(o, "max-context") > 0)
-        return vt_fail(
-            err, VT_ERR_USAGE, "max-context is %d tokens, and kv-memory of %lld MiB holds %lld",
-            s->max_context, (long long)(bytes >> 20), (long long)s->n_pages * s->page_size);
-    s->max_context = s->n_pages * s->page_size;
-    return VT_OK;
+    return fit_context(o, s, bytes, err);
 }
 
 /* The longest context that is taken without being asked for. Rope tables are filled for all of it
@@ -327,6 +360,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .n_pages = s->n_pages,
                                  .n_pool_slots = s->max_running,
                                  .n_states = s->n_states,
+                                 .n_windows = s->n_windows,
                                  .kv_dtype = s->kv_dtype,
                                  .end = s->pooling ? VT_END_HIDDEN : VT_END_LOGITS,
                                  .n_ranks = s->n_ranks,
@@ -503,6 +537,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .n_states = s.n_states,
                   .state_interval = (int32_t)vt_round_up(
                       (size_t)vt_options_int(o, "state-interval"), (size_t)s.page_size),
+                  .n_windows = s.n_windows,
+                  .window = s.window,
                   .max_queued = (int32_t)vt_options_int(o, "max-queued"),
                   .policy = policy_of(o),
                   .prefix_cache = !whole && !vt_options_flag(o, "no-prefix-cache"),
@@ -567,6 +603,8 @@ vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)
     *out = (vt_recording){.model = e->model,
                           .executor = e->executor,
                           .program = e->executor->program(e->executor),
-                          .n_pages = e->config.sched.n_pages};
+                          .n_pages = e->config.sched.n_pages,
+                          .n_windows = e->config.sched.n_windows,
+                          .window = e->config.sched.window};
     return VT_OK;
 }

@@ -84,6 +84,7 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     pthread_condattr_destroy(&monotonic);
     e->config.request.page_size = c->sched.limits.page_size;
     e->config.request.n_pages = c->sched.n_pages;
+    e->config.request.windows = c->sched.n_windows > 0;
     e->config.request.max_queued = c->sched.max_queued;
     e->config.request.eos = c->sched.eos;
     e->config.request.n_eos = c->sched.n_eos;

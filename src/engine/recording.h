@@ -11,6 +11,7 @@ typedef struct vt_recording {
     const vt_executor *executor; /* its reports, */
     const vt_program *program;   /* and what the calls' indices mean */
     int32_t n_pages;
+    int32_t n_windows, window; /* window pages, of layers that see so many tokens; 0: none */
 } vt_recording;
 
 /* VT_ERR_USAGE where the engine runs no model (vt_engine_create). */

@@ -331,10 +331,12 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
                   .state_to = -1,
                   .state_from = -1};
     s->token = vt_arena_alloc(&r->arena, (size_t)max_len, sizeof *s->token);
-    s->page = vt_arena_alloc(&r->arena, (size_t)vt_ceil_div(max_len, lim->page_size) + 1,
-                             sizeof *s->page);
+    size_t pages = (size_t)vt_ceil_div(max_len, lim->page_size) + 1;
+    s->page = vt_arena_alloc(&r->arena, pages, sizeof *s->page);
+    if (lim->windows)
+        s->window_page = vt_arena_alloc(&r->arena, pages, sizeof *s->window_page);
     bool indexed = !lim->lookup || vt_draft_lookup_init(&s->drafting, max_len, &r->arena);
-    if (!s->token || !s->page || !indexed)
+    if (!s->token || !s->page || (lim->windows && !s->window_page) || !indexed)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request of %d tokens", max_len);
     memcpy(s->token, r->p.prompt, (size_t)r->p.n_prompt * sizeof *s->token);
     uint64_t seed = r->p.has_seed ? r->p.seed : derive_seed(lim->seed ^ derive_seed(r->id));

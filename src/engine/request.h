@@ -56,6 +56,9 @@ typedef struct vt_seq {
     int32_t n_score_done; /* the first whose row has not arrived */
     int32_t n_in_tree;    /* how many of the first pages are in the radix tree */
     int32_t *page, n_pages;
+    /* With window pages: those of places window_begin .. window_end - 1 in its list of pages. The
+     * ones before are behind the window */
+    int32_t *window_page, window_begin, window_end;
     int32_t slot; /* in the device's token pool, while running */
     /* With sequence state, while running: the slot that its next step writes, and the one that this
      * step reads (-1: none, it begins with zeros; the same; or a snapshot that it holds) */
@@ -99,6 +102,7 @@ typedef struct vt_req {
 /* The limits that a request is checked against. */
 typedef struct vt_req_limits {
     int32_t vocab, max_context, page_size, n_pages, max_queued;
+    bool windows;       /* sequences get a list of window pages */
     const int32_t *eos; /* [n_eos] the model's end tokens, borrowed */
     int32_t n_eos;
     const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */

@@ -49,6 +49,13 @@ static bool make_plan(vt_sched *s, vt_plan *p)
         if (!p->state_from || !p->state_to)
             return false;
     }
+    if (s->config.n_windows > 0) {
+        p->window_slot = vt_arena_alloc(a, tokens, sizeof *p->window_slot);
+        p->window_page_ids = vt_arena_alloc(a, all_pages, sizeof *p->window_page_ids);
+        p->window_copy = vt_arena_alloc(a, seqs, sizeof *p->window_copy);
+        if (!p->window_slot || !p->window_page_ids || !p->window_copy)
+            return false;
+    }
     if (s->config.types) {
         p->second = vt_arena_alloc(a, seqs, sizeof *p->second);
         if (!p->second)
@@ -64,6 +71,9 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .page_start = p->page_start,
                                .page_ids = p->page_ids,
                                .row_token = p->row_token,
+                               .window_slot = p->window_slot,
+                               .window_page_ids = p->window_page_ids,
+                               .window_copies = p->window_copy,
                                .state_from = p->state_from,
                                .state_to = p->state_to,
                                .second = p->second};
@@ -84,11 +94,17 @@ static bool make_lists(vt_sched *s)
     s->dead = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->dead);
     s->retracted = vt_arena_alloc(a, seqs, sizeof *s->retracted);
     s->drafted = vt_arena_alloc(a, seqs, sizeof *s->drafted);
-    s->match_page = vt_arena_alloc(
-        a, (size_t)vt_ceil_div(s->config.limits.max_context, s->config.limits.page_size),
-        sizeof *s->match_page);
+    size_t pages = (size_t)vt_ceil_div(s->config.limits.max_context, s->config.limits.page_size);
+    s->match_page = vt_arena_alloc(a, pages, sizeof *s->match_page);
+    if (s->config.n_windows > 0)
+        s->match_window = vt_arena_alloc(a, pages, sizeof *s->match_window);
     return s->queue && s->running && s->free_slot && s->out && s->dead && s->retracted &&
-           s->drafted && s->match_page;
+           s->drafted && s->match_page && (s->config.n_windows == 0 || s->match_window);
+}
+
+int32_t vt_sched_windows_least(int32_t window, int32_t page_size)
+{
+    return vt_radix_window_span(window + VT_DRAFT_MOST, page_size) + 1;
 }
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
@@ -101,6 +117,9 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
     assert(lim->max_rows >= lim->max_seqs && lim->max_seqs >= 1 && c->n_pages >= 1 &&
            c->max_queued >= 1);
     assert(c->state_interval % lim->page_size == 0);
+    assert(c->n_windows == 0 ||
+           (c->window > 0 && !c->whole &&
+            c->n_windows >= vt_sched_windows_least(c->window, lim->page_size)));
     assert(c->n_states == 0 || (c->n_states >= lim->max_seqs && !c->drafter.draft));
     *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
     /* retracted sequences come on top of the max_queued that may wait */
@@ -109,6 +128,8 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
     vt_status status = vt_radix_init(&s->radix, c->n_pages, lim->page_size, VT_TENANTS, err);
     if (status == VT_OK && c->n_states > 0)
         status = vt_radix_add_states(&s->radix, c->n_states, err);
+    if (status == VT_OK && c->n_windows > 0)
+        status = vt_radix_add_windows(&s->radix, c->n_windows, c->window, err);
     if (status == VT_OK &&
         !(make_lists(s) && make_plan(s, &s->plan[0]) && make_plan(s, &s->plan[1])))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a scheduler of %d sequences",
@@ -191,6 +212,37 @@ static int32_t known_positions(const vt_seq *q)
     return q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
 }
 
+/* The page at place i of the sequence's list is in the tree: its window page goes there too, or the
+ * sequence switches to the one that the node has. */
+static void enter_window(vt_sched *s, vt_seq *q, int32_t i, uint64_t step)
+{
+    if (!sched_has_windows(s) || i < q->window_begin || i >= q->window_end)
+        return;
+    int32_t mine = q->window_page[i];
+    int32_t there = vt_radix_keep_window(&s->radix, q->page[i], mine, step);
+    if (there == mine)
+        return;
+    vt_radix_hold_windows(&s->radix, &there, 1);
+    vt_radix_drop_windows(&s->radix, &mine, 1);
+    q->window_page[i] = there;
+}
+
+void sched_slide(vt_sched *s, vt_seq *q)
+{
+    int32_t first = vt_radix_window_first(&s->radix, q->n_computed);
+    for (; q->window_begin < first && q->window_begin < q->window_end; q->window_begin++)
+        vt_radix_drop_windows(&s->radix, &q->window_page[q->window_begin], 1);
+}
+
+int32_t sched_cover(vt_sched *s, vt_seq *q, int32_t n)
+{
+    int32_t size = s->radix.page_size;
+    for (; n > 0 && q->window_end * size < q->n_computed + n; q->window_end++)
+        if (vt_radix_take_windows(&s->radix, 1, &q->window_page[q->window_end]) != VT_OK)
+            return q->window_end * size - q->n_computed;
+    return n;
+}
+
 static void enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
 {
     int32_t size = s->radix.page_size, known = known_positions(q), tenant = q->req->tenant;
@@ -207,6 +259,7 @@ static void enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
             vt_radix_drop(&s->radix, &q->page[i], 1);
             q->page[i] = there;
         }
+        enter_window(s, q, i, step);
         q->n_in_tree++;
     }
 }
@@ -296,10 +349,15 @@ static void stop_running(vt_sched *s, vt_seq *q, bool keep)
         uint64_t planned = s->next_step - 1;
         enter_pages(s, q, planned, true);
         int32_t i = q->n_in_tree, tail = known_positions(q) - i * size;
-        if (q->req->tenant != VT_NO_TENANT && tail > 0)
+        if (q->req->tenant != VT_NO_TENANT && tail > 0 &&
             vt_radix_insert(&s->radix, q->req->tenant, i > 0 ? q->page[i - 1] : -1,
-                            q->token + (int64_t)i * size, tail, q->page[i], planned);
+                            q->token + (int64_t)i * size, tail, q->page[i], planned) == q->page[i])
+            enter_window(s, q, i, planned);
     }
+    if (sched_has_windows(s))
+        vt_radix_drop_windows(&s->radix, q->window_page + q->window_begin,
+                              q->window_end - q->window_begin);
+    q->window_begin = q->window_end = 0;
     if (sched_has_states(s))
         drop_states(s, q, keep);
     vt_radix_drop(&s->radix, q->page, q->n_pages);
@@ -623,6 +681,39 @@ static vt_status check_all_states(const vt_sched *s, vt_err *err)
     return status;
 }
 
+/* A running sequence has the window pages that its next token sees, as far as they are computed.
+ * Counts its window pages in refs. */
+static vt_status check_windows(const vt_sched *s, const vt_seq *q, int32_t *refs, vt_err *err)
+{
+    int32_t size = s->radix.page_size, first = vt_radix_window_first(&s->radix, q->n_computed);
+    for (int32_t i = q->window_begin; i < q->window_end; i++)
+        refs[q->window_page[i]]++;
+    if (q->window_begin <= first && q->window_end <= q->n_pages &&
+        q->window_end * size >= q->n_computed + q->n_drafted)
+        return VT_OK;
+    return vt_fail(
+        err, VT_ERR_FORMAT, "request %llu: window pages %d to %d of %d, %d positions computed",
+        (unsigned long long)q->req->id, q->window_begin, q->window_end, q->n_pages, q->n_computed);
+}
+
+/* Every reference to a window page comes from one running sequence. */
+static vt_status check_all_windows(const vt_sched *s, vt_err *err)
+{
+    if (!sched_has_windows(s))
+        return VT_OK;
+    int32_t *refs = vt_calloc((size_t)s->config.n_windows, sizeof *refs);
+    vt_status status = refs ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
+    for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
+        status = check_windows(s, s->running[i], refs, err);
+    for (int32_t i = 0; status == VT_OK && i < s->config.n_windows; i++)
+        if (refs[i] != s->radix.windows.refs[i])
+            status = vt_fail(err, VT_ERR_FORMAT,
+                             "window page %d: %d references, %d running sequences list it", i,
+                             s->radix.windows.refs[i], refs[i]);
+    free(refs);
+    return status;
+}
+
 /* Every reference to a page comes from one running sequence. */
 static vt_status check_references(const vt_sched *s, int32_t *refs, vt_err *err)
 {
@@ -641,6 +732,7 @@ vt_status vt_sched_check(const vt_sched *s, vt_err *err)
 {
     TRY(vt_radix_check(&s->radix, err));
     TRY(check_all_states(s, err));
+    TRY(check_all_windows(s, err));
     if (s->n_free_slots + s->n_running != s->config.limits.max_seqs)
         return vt_fail(err, VT_ERR_FORMAT, "%d slots free, %d sequences running", s->n_free_slots,
                        s->n_running);

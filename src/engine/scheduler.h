@@ -42,7 +42,10 @@ typedef struct vt_sched_config {
     int32_t n_states;       /* state slots, at least max_seqs; 0: the model has no sequence state */
     int32_t state_interval; /* tokens of a prompt from one snapshot on its way to the next, a
                                multiple of the page size; 0: there are none on its way */
-    int32_t max_queued;     /* sequences */
+    int32_t n_windows;  /* window pages (kv/radix.h), at least vt_sched_windows_least; 0: all layers
+                               use the same pages */
+    int32_t window;     /* tokens that layers with a window see, counting the token itself */
+    int32_t max_queued; /* sequences */
     vt_policy policy;
     bool prefix_cache;
     bool types; /* the model tells the two texts of a pair apart */
@@ -74,8 +77,9 @@ typedef struct vt_plan {
     int32_t *second; /* NULL: no model with types of texts */
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
         *row_token, *state_from, *state_to;
+    int32_t *window_slot, *window_page_ids; /* NULL: no window pages */
     vt_sample_row *row;
-    vt_page_copy *copy;
+    vt_page_copy *copy, *window_copy;
     vt_plan_entry *entry; /* [batch.n_seqs] */
     bool in_flight;       /* launched, and neither committed nor lost to a fault */
     int64_t draft_ns;     /* a device worked on its guesses */
@@ -117,12 +121,15 @@ typedef struct vt_sched {
     vt_draft_record draft_record;
     vt_req **dead; /* every sequence done and out of flight: the engine may free them */
     int32_t n_dead;
-    int32_t *match_page; /* [pages of max_context] scratch of an admission */
-    vt_arena arena;      /* holds every array here */
+    int32_t *match_page;   /* [pages of max_context] scratch of an admission */
+    int32_t *match_window; /* [pages of max_context] likewise; NULL: no window pages */
+    vt_arena arena;        /* holds every array here */
     vt_sched_stats stats;
     vt_step_time step_time;
 } vt_sched;
 
+/* The window pages that a sequence alone needs to go on, with drafts, and one to copy from. */
+int32_t vt_sched_windows_least(int32_t window, int32_t page_size);
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);
 void vt_sched_release(vt_sched *s);
 /* Sets how many of config.n_pages have memory behind them. The number may shrink only while all

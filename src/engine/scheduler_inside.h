@@ -13,6 +13,12 @@ static inline int32_t seq_length(const vt_seq *q) { return q->n_tokens + q->n_pe
  * page lists must not change. */
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap);
 static inline bool sched_has_states(const vt_sched *s) { return s->radix.states.n_slots > 0; }
+static inline bool sched_has_windows(const vt_sched *s) { return s->radix.windows.n_slots > 0; }
+/* A running sequence gives back the window pages that its next token no longer sees. */
+void sched_slide(vt_sched *s, vt_seq *q);
+/* Takes window pages for a running sequence's next n tokens. Returns for how many of them there are
+ * pages now. */
+int32_t sched_cover(vt_sched *s, vt_seq *q, int32_t n);
 /* Tokens at the end of a prompt that the next turn of a chat may have otherwise: templates open an
  * answer with words (a thought's "<think>") that they leave out of the history. */
 enum { SCHED_OPENING = 8 };

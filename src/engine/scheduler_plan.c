@@ -2,8 +2,10 @@
  * before it has left:
  *
  *   1. expire   deadlines
- *   2. enter    full pages of the steps before into the radix tree
- *   3. grow     a page for every decode that needs one; when no page is left, the sequence that
+ *   2. enter    full pages of the steps before into the radix tree; give back window pages that
+ *               nothing sees any more
+ *   3. grow     a page for every decode that needs one, and a window page for every sequence that
+ *               does; when no page is left, the sequence that
  *               matters least is retracted. The batch is still empty, so no sequence in it can lose
  *               a page
  *   4. place    decodes, one token each, then those whose next tokens were guessed
@@ -13,7 +15,9 @@
  *
  * Admission: the pages that are free or evictable must cover the pages of the prompt and one page
  * for every running sequence, which each will want before long. Nothing is reserved for output
- * tokens, which may never come; when too many do come, part 3 retracts.
+ * tokens, which may never come; when too many do come, part 3 retracts. Window pages must cover
+ * what the sequence will hold once it has computed its prompt, and one page for every running one.
+ * They are taken chunk by chunk: a chunk is as long as they last.
  *
  * Riding: a prompt whose next page is being computed by a running sequence of the same tenant waits
  * for that page instead of computing it too. Pages enter the tree when they are placed in a batch,
@@ -81,6 +85,17 @@ static vt_seq *least(const vt_sched *s)
     return worst;
 }
 
+/* Returns true if the sequence has a page for its next token, or gets one. */
+static bool has_page(vt_sched *s, vt_seq *q)
+{
+    if (q->n_computed == q->n_pages * s->radix.page_size) {
+        if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) != VT_OK)
+            return false;
+        q->n_pages++;
+    }
+    return !sched_has_windows(s) || sched_cover(s, q, 1) == 1;
+}
+
 /* Gives every decode that is about to write beyond its last page a new one.
  *
  *   1. walk over the running sequences
@@ -94,11 +109,7 @@ static void grow(vt_sched *s)
     int32_t i = 0;
     while (i < s->n_running) {
         vt_seq *q = s->running[i];
-        bool full = q->n_computed == q->n_pages * s->radix.page_size;
-        if (work_left(q) == 0 || !full) {
-            i++;
-        } else if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) == VT_OK) {
-            q->n_pages++;
+        if (work_left(q) == 0 || has_page(s, q)) {
             i++;
         } else {
             sched_retract(s, least(s));
@@ -122,9 +133,10 @@ static int32_t chunk_to_snapshot(const vt_sched *s, const vt_seq *q, int32_t n)
     return n;
 }
 
-/* Returns how many tokens of a sequence fit into the step, perhaps 0. Each position that is told
- * needs a row, and so does the last token of a sequence that makes text. */
-static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq *q)
+/* Returns how many tokens of a sequence fit into the step, perhaps 0, and takes window pages for
+ * them. Each position that is told needs a row, and so does the last token of a sequence that makes
+ * text. */
+static int32_t chunk_that_fits(vt_sched *s, const filling *f, vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
     int32_t without = q->n_scored - q->n_computed; /* tokens before the first that needs a row */
@@ -135,7 +147,9 @@ static int32_t chunk_that_fits(const vt_sched *s, const filling *f, const vt_seq
         n--; /* the last token waits for a row */
     if (s->config.whole && n < left)
         return 0;
-    return sched_has_states(s) ? chunk_to_snapshot(s, q, n) : n;
+    if (sched_has_states(s))
+        n = chunk_to_snapshot(s, q, n);
+    return sched_has_windows(s) ? sched_cover(s, q, n) : n;
 }
 
 /* A row of sampling for the batch's token `token_index`, with what never changes for the
@@ -190,6 +204,19 @@ static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first,
         add_choices(f, q, entry, first + end - begin - 1);
 }
 
+/* Lists the window pages of a sequence beside its pages, and the places of its tokens in them. */
+static void place_windows(vt_plan *p, const vt_seq *q, int32_t q_len, int32_t n_pages)
+{
+    const vt_batch *b = &p->step.batch;
+    int32_t *out = p->window_page_ids + b->n_pages, size = b->page_size;
+    for (int32_t i = 0; i < n_pages; i++)
+        out[i] = i < q->window_begin ? 0 : q->window_page[i];
+    for (int32_t i = 0; i < q_len; i++) {
+        int32_t pos = q->n_computed + i;
+        p->window_slot[b->n_tokens + i] = out[pos / size] * size + pos % size;
+    }
+}
+
 /* Adds the next q_len tokens of a running sequence to the batch. The last n_drafted of them are
  * guesses, which lie behind the sequence's last token. */
 static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_drafted)
@@ -216,6 +243,8 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
         p->second[at] = q->req->p.second;
     int32_t n_pages = (begin + q_len + size - 1) / size;
     memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
+    if (p->window_slot)
+        place_windows(p, q, q_len, n_pages);
     b->n_pages += n_pages;
     b->n_tokens += q_len;
     b->n_seqs++;
@@ -307,7 +336,7 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
         else
             n = q->n_pages * size - at;
     }
-    return n;
+    return n > 0 && sched_has_windows(s) ? sched_cover(s, q, 1 + n) - 1 : n;
 }
 
 /* Places the decodes: first those of one token, then those with drafts. Drafts get what the tokens
@@ -371,17 +400,49 @@ typedef struct found {
     int32_t n_pages;                /* in s->match_page */
     int32_t n_in_tree;              /* the first of these, which are in the tree */
     int32_t copy_from, copy_tokens; /* a page, -1: none, and how many of its tokens */
-    int32_t state;                  /* with sequence state: the snapshot behind the pages; or -1 */
-    int32_t branch;                 /* and the end of the cached pages, if they reach further */
+    int32_t window_first,
+        window_from; /* with window pages: the first of them in s->match_window, and
+                                          the one to copy from */
+    int32_t state;   /* with sequence state: the snapshot behind the pages; or -1 */
+    int32_t branch;  /* and the end of the cached pages, if they reach further */
 } found;
 
+/* The window page at place i of the first completion's pages; -1: it is no longer there. */
+static int32_t window_of(const vt_sched *s, const vt_seq *first, int32_t i)
+{
+    if (i >= first->window_begin)
+        return first->window_page[i];
+    return i < first->n_in_tree ? s->radix.node[first->page[i]].window : -1;
+}
+
+/* Finds the window pages of the first completion that a further one needs. Returns false if the
+ * first one has gone on too far. */
+static bool find_sibling_windows(vt_sched *s, const vt_seq *first, found *f)
+{
+    f->window_first = vt_radix_window_first(&s->radix, f->n_pages * s->radix.page_size);
+    for (int32_t i = f->window_first; i < f->n_pages; i++)
+        if ((s->match_window[i] = window_of(s, first, i)) < 0)
+            return false;
+    f->window_from = f->copy_tokens > 0 ? window_of(s, first, f->n_pages) : 0;
+    return f->window_from >= 0;
+}
+
+/* The window pages of what the tree has. */
+static void find_windows(vt_sched *s, found *f)
+{
+    f->window_first = vt_radix_window_first(&s->radix, f->n_pages * s->radix.page_size);
+    for (int32_t i = f->window_first; i < f->n_pages; i++)
+        s->match_window[i] = s->radix.node[s->match_page[i]].window;
+    if (f->copy_from >= 0)
+        f->window_from = s->radix.node[f->copy_from].window;
+}
+
 /* A further completion of a request takes the prompt's pages straight from the first one, as soon
- * as an earlier step computes the whole prompt. */
-static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
+ * as an earlier step computes the whole prompt. Returns false if window pages of the prompt are
+ * gone already. */
+static bool find_sibling(vt_sched *s, const vt_seq *q, found *f)
 {
     const vt_seq *first = &q->req->seq[0];
-    if (first->prompt_step == 0 || first->prompt_step >= step)
-        return WAITS;
     int32_t size = s->radix.page_size, n = (q->n_prompt - 1) / size;
     memcpy(s->match_page, first->page, (size_t)n * sizeof *first->page);
     *f = (found){.n_pages = n,
@@ -389,7 +450,7 @@ static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *
                  .copy_from = first->page[n],
                  .state = -1,
                  .copy_tokens = (q->n_prompt - 1) % size};
-    return ADMITTED;
+    return !sched_has_windows(s) || find_sibling_windows(s, first, f);
 }
 
 /* With sequence state: returns true if d, a prefill that begins with the same `n` pages, will keep
@@ -415,6 +476,8 @@ static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32
             continue;
         int32_t most = limit < d->n_prompt ? limit : d->n_prompt;
         int32_t n = (int32_t)vt_prefix_match(q->token, d->token, most) / s->radix.page_size;
+        if (sched_has_windows(s) && n * s->radix.page_size <= d->n_computed)
+            continue; /* what the tree has of these is what it will have */
         if (sched_has_states(s) ? snapshot_to_come(s, d, n, n_matched) : n > n_matched)
             return true;
     }
@@ -424,9 +487,13 @@ static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32
 static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
 {
     const vt_seq *first = &q->req->seq[0];
-    if (q->index > 0 && q->n_tokens == q->n_prompt && first->state != VT_SEQ_DONE)
-        if (first->state != VT_SEQ_RUNNING || !sched_has_states(s))
-            return first->state == VT_SEQ_RUNNING ? find_sibling(s, q, step, f) : WAITS;
+    if (q->index > 0 && q->n_tokens == q->n_prompt && first->state != VT_SEQ_DONE) {
+        bool running = first->state == VT_SEQ_RUNNING, states = sched_has_states(s);
+        if (!running || (!states && (first->prompt_step == 0 || first->prompt_step >= step)))
+            return WAITS;
+        if (!states && find_sibling(s, q, f))
+            return ADMITTED;
+    }
     *f = (found){.copy_from = -1, .state = -1};
     if (q->req->tenant == VT_NO_TENANT)
         return ADMITTED;
@@ -441,7 +508,45 @@ static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f
                  .copy_tokens = m.copy_tokens,
                  .state = m.state,
                  .branch = m.n_known > m.n_pages ? m.n_known * s->radix.page_size : 0};
+    if (sched_has_windows(s))
+        find_windows(s, f);
     return should_ride(s, q, limit, m.n_pages) ? WAITS : ADMITTED;
+}
+
+static void drop_windows(vt_sched *s, const found *f)
+{
+    vt_radix_drop_windows(&s->radix, s->match_window + f->window_first,
+                          f->n_pages - f->window_first);
+    if (f->copy_from >= 0)
+        vt_radix_drop_windows(&s->radix, &f->window_from, 1);
+}
+
+/* Holds the window pages that were found, and takes the one to copy to. Returns false, and holds
+ * none, unless as many are left as the sequence will need beside them: those of the rest of its
+ * prompt, or a window of them. */
+static bool take_windows(vt_sched *s, vt_seq *q, const found *f)
+{
+    if (!sched_has_windows(s))
+        return true;
+    vt_radix *r = &s->radix;
+    int32_t held = f->n_pages - f->window_first, copies = f->copy_from >= 0,
+            all = (int32_t)vt_ceil_div(q->n_tokens, r->page_size) - f->window_first,
+            span = vt_radix_window_span(s->config.window, r->page_size),
+            want = (all < span ? all : span) - held;
+    vt_radix_hold_windows(r, s->match_window + f->window_first, held);
+    vt_radix_hold_windows(r, &f->window_from, copies);
+    want = want > copies ? want : copies;
+    bool room = vt_radix_windows_available(r) >= want + s->n_running &&
+                vt_radix_take_windows(r, copies, &q->window_page[f->n_pages]) == VT_OK;
+    if (!room) {
+        drop_windows(s, f);
+        return false;
+    }
+    memcpy(q->window_page + f->window_first, s->match_window + f->window_first,
+           (size_t)held * sizeof *q->window_page);
+    q->window_begin = f->window_first;
+    q->window_end = f->n_pages + copies;
+    return true;
 }
 
 /* Holds the pages that were found and takes new ones for the rest of the prompt. All or nothing. */
@@ -469,6 +574,15 @@ static bool take_pages(vt_sched *s, vt_seq *q, found *f)
     memcpy(q->page, s->match_page, (size_t)f->n_pages * sizeof *q->page);
     q->n_pages = f->n_pages + want;
     return true;
+}
+
+/* Undoes take_pages. */
+static void return_pages(vt_sched *s, vt_seq *q, const found *f)
+{
+    vt_radix_drop(&s->radix, q->page, q->n_pages);
+    if (f->copy_from >= 0)
+        vt_radix_drop(&s->radix, &f->copy_from, 1);
+    q->n_pages = 0;
 }
 
 /* Gives the sequence a slot to write its state to, and holds the snapshot that was found. Where
@@ -517,7 +631,12 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     bool states = sched_has_states(s);
     if (states && !take_states(s, q, &f))
         return NO_ROOM;
-    if (!take_pages(s, q, &f)) {
+    bool room = take_pages(s, q, &f);
+    if (room && !take_windows(s, q, &f)) {
+        return_pages(s, q, &f);
+        room = false;
+    }
+    if (!room) {
         if (states)
             return_states(s, q);
         return NO_ROOM;
@@ -526,9 +645,12 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     q->n_computed = f.n_pages * s->radix.page_size;
     q->n_in_tree = f.n_in_tree;
     if (f.copy_from >= 0) {
-        vt_step *step = &fill->plan->step;
-        fill->plan->copy[step->batch.n_copies++] = (vt_page_copy){f.copy_from, q->page[f.n_pages],
-                                                                  f.copy_tokens};
+        vt_plan *p = fill->plan;
+        int32_t i = p->step.batch.n_copies++;
+        p->copy[i] = (vt_page_copy){f.copy_from, q->page[f.n_pages], f.copy_tokens};
+        if (p->window_copy)
+            p->window_copy[i] = (vt_page_copy){f.window_from, q->window_page[f.n_pages],
+                                               f.copy_tokens};
         q->n_computed += f.copy_tokens;
     }
     if (q->n_computed >= q->n_prompt) /* it was retracted, and its prompt was still cached */
@@ -629,6 +751,8 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     expire(s, now_ns);
     for (int32_t i = 0; i < s->n_running; i++)
         sched_enter_pages(s, s->running[i], s->next_step - 1, true);
+    for (int32_t i = 0; sched_has_windows(s) && i < s->n_running; i++)
+        sched_slide(s, s->running[i]);
     grow(s);
     vt_plan *p = free_plan(s);
     vt_batch *b = &p->step.batch;
@@ -645,6 +769,8 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     /* sources of copies were held so that this step could not reuse them as fresh pages */
     for (int32_t i = 0; i < p->step.batch.n_copies; i++)
         vt_radix_drop(&s->radix, &p->copy[i].from, 1);
+    for (int32_t i = 0; p->window_copy && i < p->step.batch.n_copies; i++)
+        vt_radix_drop_windows(&s->radix, &p->window_copy[i].from, 1);
     for (int32_t i = 0; sched_has_states(s) && i < b->n_seqs; i++) /* snapshots likewise */
         if (p->state_from[i] >= 0 && p->state_from[i] != p->state_to[i])
             vt_radix_drop_state(&s->radix, p->state_from[i]);

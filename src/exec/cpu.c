@@ -295,16 +295,19 @@ static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
 {
     const cpu_executor *x = (const cpu_executor *)base;
     const vt_kv_cache *kv = &x->rank[0].kv;
-    double page = 0, packed = 0, states = 0;
+    double page = 0, window = 0, packed = 0, states = 0;
     for (int32_t r = 0; r < x->n_ranks; r++) {
         const cpu_rank *k = &x->rank[r];
-        page += (double)vt_kv_page_bytes(&k->kv.shape, k->kv.page_size);
+        page += (double)vt_kv_cache_page_bytes(&k->kv);
+        window += (double)vt_kv_cache_window_bytes(&k->kv);
         packed += (double)k->weights->packed_bytes;
         states += (double)k->kv.state_bytes;
     }
     const vt_report all[] = {{"packed_bytes", packed, "B", NULL},
-                             {"kv_bytes", page * kv->n_pages, "B", NULL},
+                             {"kv_bytes", page * kv->n_pages + window * kv->n_windows, "B", NULL},
                              {"kv_page_bytes", page, "B", NULL},
+                             {"kv_window_page_bytes", window, "B", NULL},
+                             {"kv_window_pages", kv->n_windows, "", NULL},
                              {"state_bytes", states, "B", NULL},
                              {"state_slots", kv->n_states, "", NULL}};
     enum { ALL = sizeof all / sizeof *all };
@@ -318,10 +321,11 @@ static int32_t cpu_ranks(const vt_executor *base, vt_rank_use *out, int32_t max)
     const cpu_executor *x = (const cpu_executor *)base;
     for (int32_t r = 0; r < x->n_ranks && r < max; r++) {
         const cpu_rank *k = &x->rank[r];
-        size_t page = vt_kv_page_bytes(&k->kv.shape, k->kv.page_size);
+        int64_t page = (int64_t)vt_kv_cache_page_bytes(&k->kv),
+                window = (int64_t)vt_kv_cache_window_bytes(&k->kv);
         out[r] = (vt_rank_use){
             .weight_bytes = k->weights->packed_bytes,
-            .kv_bytes = (int64_t)page * k->kv.n_pages,
+            .kv_bytes = page * k->kv.n_pages + window * k->kv.n_windows,
             .wait_ns = atomic_load_explicit(&k->comm_wait_ns, memory_order_relaxed)};
     }
     return x->n_ranks;

@@ -213,7 +213,7 @@ vt_status cpu_rank_build(cpu_rank *k, const vt_model *m, const vt_executor_confi
     target.n_backends = c->n_backends;
     TRY(load_weights(k, m, &target, k->is.index == 0 ? c->progress : NULL, err));
     vt_ranks_kv_shape(m, c->kv_dtype, &k->is, &shape);
-    TRY(vt_kv_cache_init_cpu(&k->kv, &shape, c->n_pages, c->limits.page_size, err));
+    TRY(vt_kv_cache_init_cpu(&k->kv, &shape, c->n_pages, c->n_windows, c->limits.page_size, err));
     TRY(vt_kv_cache_add_states_cpu(&k->kv, c->n_states, err));
     k->comm = (vt_comm_rank){.group = comm, .rank = k->is.index};
     vt_program_config config = {

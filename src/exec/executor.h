@@ -94,7 +94,8 @@ struct vt_executor {
 typedef struct vt_executor_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots;
-    int32_t n_states; /* state slots, of a model with sequence state */
+    int32_t n_windows; /* window pages, which batches then list apart; 0: none. On a CPU alone */
+    int32_t n_states;  /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
     vt_end end;        /* what its programs end in */
     int32_t n_ranks;   /* of a tensor-parallel group; 0 counts as 1 */

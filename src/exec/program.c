@@ -238,6 +238,11 @@ void build_linear(builder *b, int32_t layer, const char *what, linear_args args,
     build_emit(b, &linear_op, &args, sizeof args, layer, what, when);
 }
 
+const vt_batch *build_pages(const builder *b, int32_t kv_group)
+{
+    return b->kv->shape.group[kv_group].windowed ? &b->p->windowed : &b->p->batch;
+}
+
 const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias)
 {
     return b->p->comm && b->p->comm->rank > 0 ? NULL : bias;
@@ -415,7 +420,7 @@ static void build_calls(builder *b)
     for (int32_t g = 0, first = 0; g < b->kv->shape.n_groups; g++) {
         int32_t n = b->kv->shape.group[g].n_layers;
         EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
-             {.batch = &p->batch,
+             {.batch = build_pages(b, g),
               .k = b->kv->k + first,
               .v = b->kv->shape.group[g].v_in_k ? NULL : b->kv->v + first,
               .n_layers = n,
@@ -581,7 +586,12 @@ void vt_program_free(vt_program *p)
 void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                      const vt_sample_row *rows)
 {
-    p->batch = *batch;
+    p->batch = p->windowed = *batch;
+    if (batch->window_slot) {
+        p->windowed.slot = batch->window_slot;
+        p->windowed.page_ids = batch->window_page_ids;
+        p->windowed.copies = batch->window_copies;
+    }
     p->size = *size;
     p->rows = rows;
     for (int32_t i = 0; i < p->n_symbolic; i++)

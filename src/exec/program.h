@@ -77,6 +77,7 @@ typedef struct vt_program {
     vt_target target;
     vt_dtype activation;
     vt_batch batch;            /* the bound batch */
+    vt_batch windowed;         /* the same as layers with a window see it: with their pages */
     vt_size size;              /* and its size */
     const vt_sample_row *rows; /* the bound rows of logits, in host memory: how to sample each */
     int32_t *token_pool;

@@ -304,14 +304,26 @@ void vt_ranks_kv_shape(const vt_model *m, vt_dtype dtype, const vt_rank *r, vt_k
             out->group[m->layer[i].kv_group].kv_heads = (int32_t)heads_of(m, i, r).kv.n;
 }
 
-size_t vt_ranks_kv_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size)
+static size_t sum_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size,
+                        size_t (*of)(const vt_kv_shape *s, int32_t page_size))
 {
     size_t bytes = 0;
     for (int32_t k = 0; k < n; k++) {
         vt_rank r = {k, n};
         vt_kv_shape shape;
         vt_ranks_kv_shape(m, dtype, &r, &shape);
-        bytes += vt_kv_page_bytes(&shape, page_size);
+        bytes += of(&shape, page_size);
     }
     return bytes;
+}
+
+size_t vt_ranks_kv_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size)
+{
+    return sum_bytes(m, dtype, n, page_size, vt_kv_page_bytes);
+}
+
+size_t vt_ranks_kv_window_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n,
+                                     int32_t page_size)
+{
+    return sum_bytes(m, dtype, n, page_size, vt_kv_window_page_bytes);
 }

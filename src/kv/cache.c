@@ -74,14 +74,20 @@ void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
     }
 }
 
+/* Returns how many pages the pools of a group have. */
+static int32_t pages_of(const vt_kv_shape *s, int32_t group, int32_t n_pages, int32_t n_windows)
+{
+    return s->group[group].windowed && n_windows > 0 ? n_windows : n_pages;
+}
+
 /* Sets bytes[g] to the distance of two pools of group g, and *sum to the bytes of all pools. */
-static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t page_size,
+static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t n_windows, int32_t page_size,
                        size_t bytes[VT_KV_GROUPS], size_t *sum)
 {
     *sum = 0;
     for (int32_t g = 0; g < s->n_groups; g++) {
-        size_t all;
-        if (!vt_mul_size(vt_kv_pool_page_bytes(s, g, page_size), (size_t)n_pages, &bytes[g]))
+        size_t all, pages = (size_t)pages_of(s, g, n_pages, n_windows);
+        if (!vt_mul_size(vt_kv_pool_page_bytes(s, g, page_size), pages, &bytes[g]))
             return false;
         bytes[g] = vt_round_up(bytes[g], VT_CACHE_LINE);
         size_t pools = (size_t)(vt_kv_pools(&s->group[g]) * s->group[g].n_layers);
@@ -92,16 +98,27 @@ static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t page_size,
     return true;
 }
 
+/* Gives the pools of the groups with a window pages of their own. */
+static void set_windows(vt_kv_cache *c, int32_t n_windows)
+{
+    c->n_windows = n_windows;
+    for (int32_t g = 0, at = 0; g < c->shape.n_groups; at += c->shape.group[g++].n_layers)
+        for (int32_t i = 0; i < c->shape.group[g].n_layers; i++)
+            c->k[at + i].dim[0] = c->v[at + i].dim[0] = pages_of(&c->shape, g, c->n_pages,
+                                                                 n_windows);
+}
+
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
-                               int32_t page_size, vt_err *err)
+                               int32_t n_windows, int32_t page_size, vt_err *err)
 {
     vt_kv_cache kv;
     size_t pool[VT_KV_GROUPS], bytes;
-    if (!pool_bytes(shape, n_pages, page_size, pool, &bytes))
+    if (!pool_bytes(shape, n_pages, n_windows, page_size, pool, &bytes))
         return vt_fail(err, VT_ERR_MEMORY,
                        "a KV cache of %d pages of %zu bytes is beyond the address space", n_pages,
                        vt_kv_page_bytes(shape, page_size));
     TRY(vt_kv_cache_init(&kv, shape, n_pages, page_size, 0, err));
+    set_windows(&kv, n_windows);
     kv.bytes = bytes;
     kv.base = vt_pages_alloc(bytes);
     if (!kv.base) {
@@ -120,6 +137,16 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t
     }
     *c = kv;
     return VT_OK;
+}
+
+size_t vt_kv_cache_window_bytes(const vt_kv_cache *c)
+{
+    return c->n_windows > 0 ? vt_kv_window_page_bytes(&c->shape, c->page_size) : 0;
+}
+
+size_t vt_kv_cache_page_bytes(const vt_kv_cache *c)
+{
+    return vt_kv_page_bytes(&c->shape, c->page_size) - vt_kv_cache_window_bytes(c);
 }
 
 void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base)

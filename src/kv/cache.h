@@ -14,6 +14,7 @@
 typedef struct vt_kv_cache {
     vt_kv_shape shape;
     int32_t n_pages, page_size;
+    int32_t n_windows;  /* pages of the groups with a window; 0: they have n_pages, as the others */
     int32_t first_page; /* where kv/pool.h's page 0 lies; the pages before it serve padding */
     vt_tensor *k, *v;   /* [vt_kv_layers(shape)], group by group */
     void *base;         /* CPU: the block that holds all pools */
@@ -33,9 +34,14 @@ vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_p
 /* Places the pools of a group from `base` on, `stride` bytes apart: K and V of its first layer, of
  * the second ... */
 void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride);
-/* Makes a cache in CPU memory; the system provides each page of it when it is first written. */
+/* Makes a cache in CPU memory; the system provides each page of it when it is first written. With
+ * n_windows the groups with a window have that many pages, which are numbered apart. */
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
-                               int32_t page_size, vt_err *err);
+                               int32_t n_windows, int32_t page_size, vt_err *err);
+/* Returns the bytes of a page of tokens in the layers whose pages n_pages counts, and of a window
+ * page: 0 where there are none. */
+size_t vt_kv_cache_page_bytes(const vt_kv_cache *c);
+size_t vt_kv_cache_window_bytes(const vt_kv_cache *c);
 /* Gives a cache n_states state slots, vt_kv_slot_bytes each, in memory from `base` on. */
 void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base);
 /* The same in CPU memory of its own, if its model has sequence state. */

@@ -13,7 +13,8 @@
  *   1. a held page's parent is held: sequences hold their whole path;
  *   2. the heap holds exactly the unreferenced leaves;
  *   3. only leaves may be partly filled;
- *   4. a snapshot is a whole page's, and each is named by its node and names it.
+ *   4. a snapshot is a whole page's, and each is named by its node and names it;
+ *   5. a window page names at most one node, which names it.
  * It follows that all cached pages can be evicted, leaf by leaf, so an admission can count on
  * n_free + n_cached pages.
  *
@@ -25,7 +26,7 @@
  * Rejected: a hash of each page's prefix as its key. A lookup would be one probe per page, but it
  * would either trust the hash or compare tokens anyway, and it could not find the sibling to copy
  * from. */
-#include "kv/radix.h"
+#include "kv/radix_inside.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -69,6 +70,7 @@ void vt_radix_release(vt_radix *r)
 {
     vt_pool_release(&r->pool);
     vt_slots_release(&r->states);
+    vt_slots_release(&r->windows);
     free(r->token);
     free(r->node);
     free(r->heap);
@@ -385,7 +387,8 @@ static vt_radix_match end_at_snapshot(const vt_radix *r, vt_radix_match m, uint6
     for (; m.n_pages > 0; m.n_pages--) {
         const vt_radix_node *node = &r->node[page[m.n_pages - 1]];
         m.state = node->state;
-        if (node->state >= 0 && node->state_step < step)
+        if (node->state >= 0 && node->state_step < step &&
+            (r->windows.n_slots == 0 || radix_end_in_windows(r, m.n_pages, page) == m.n_pages))
             return m;
     }
     m.state = -1;
@@ -399,7 +402,8 @@ static vt_radix_match end_at_snapshot(const vt_radix *r, vt_radix_match m, uint6
  *   3. otherwise stop; if it has some of them and an earlier step writes it, it is the page to copy
  *      these tokens from
  *
- * With sequence state only the pages up to the last snapshot count. */
+ * With sequence state only the pages up to the last snapshot count, with window pages only an end
+ * whose window is there. */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page)
 {
@@ -422,7 +426,7 @@ vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *t
             m.copy_from = at;
             m.copy_tokens = common;
         }
-        return m;
+        return r->windows.n_slots > 0 ? radix_end_at_windows(r, m, page) : m;
     }
 }
 
@@ -495,6 +499,7 @@ static void forget(vt_radix *r, int32_t page, vt_evict cause)
     vt_radix_node *node = &r->node[page];
     assert(r->pool.refs[page] == 0 && node->child < 0);
     vt_radix_forget_state(r, page);
+    radix_forget_window(r, page);
     heap_remove(r, page);
     treap_remove(r, children(r, node->tenant, node->parent), page);
     vt_pool_leave_tree(&r->pool, page);
@@ -556,7 +561,8 @@ int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32
                                     .heap_at = -1,
                                     .used = ++r->tick,
                                     .step = step,
-                                    .state = -1};
+                                    .state = -1,
+                                    .window = -1};
     vt_pool_enter_tree(&r->pool, page);
     treap_insert(r, root, page);
     r->stats.inserted_pages++;
@@ -572,6 +578,8 @@ int32_t vt_radix_flush(vt_radix *r)
     int32_t n = 0;
     while (r->states.n_cached > 0) /* also those of pages that sequences use */
         vt_radix_forget_state(r, r->states.page[r->states.oldest]);
+    while (r->windows.n_cached > 0)
+        radix_forget_window(r, r->windows.page[r->windows.oldest]);
     for (; r->n_heap > 0; n++)
         forget(r, r->heap[0], VT_EVICT_FLUSH);
     return n;
@@ -698,6 +706,8 @@ static vt_status check_states(const vt_radix *r, vt_err *err)
 vt_status vt_radix_check(const vt_radix *r, vt_err *err)
 {
     TRY(vt_pool_check(&r->pool, err));
+    if (r->windows.n_slots > 0)
+        TRY(radix_check_windows(r, err));
     if (r->states.n_slots > 0)
         TRY(check_states(r, err));
     int32_t seen = 0, in_tree = 0;

@@ -13,6 +13,12 @@
  * is known. There a node has a snapshot: a state slot. A snapshot may be evicted before its page,
  * and goes with it at the latest.
  *
+ * Layers with a sliding window of w tokens may have pages of their own, window pages, of which a
+ * sequence holds those that its next token or later ones see. A node has the window page of its
+ * tokens until that is evicted, for another sequence's window: long before the node's page, as a
+ * rule. A prefix can be used only if the window pages of the last w - 1 tokens before its end are
+ * there.
+ *
  * The scheduler calls only these functions and never the page pool or the slots themselves. All
  * calls must come from one thread. */
 #ifndef VT_KV_RADIX_H
@@ -43,6 +49,7 @@ typedef struct vt_radix_stats {
     uint64_t inserted_pages, duplicate_pages;
     uint64_t evicted_pages[VT_EVICT_CAUSES];
     uint64_t kept_states, evicted_states; /* snapshots entered, and those evicted for a slot */
+    uint64_t evicted_windows;             /* window pages evicted for another */
 } vt_radix_stats;
 
 typedef struct vt_radix_node {
@@ -57,6 +64,7 @@ typedef struct vt_radix_node {
     uint64_t step;       /* the engine step that writes its last token */
     uint64_t state_step; /* the engine step that writes its snapshot */
     int32_t state;       /* the slot of the sequence state at the page's end; -1: no snapshot */
+    int32_t window;      /* the window page of its tokens; -1: none, or no more */
 } vt_radix_node;
 
 typedef struct vt_tenant {
@@ -77,6 +85,8 @@ typedef struct vt_radix {
     int32_t *heap, n_heap; /* unreferenced leaves, least recently used first */
     vt_tenant *tenant;     /* [n_tenants] */
     vt_slots states;       /* n_slots 0: the model has no sequence state */
+    vt_slots windows;      /* window pages. n_slots 0: all layers use the same pages */
+    int32_t window;        /* tokens that layers with a window see, counting the token itself */
     uint64_t tick;
     vt_radix_stats stats;
 } vt_radix;
@@ -84,7 +94,8 @@ typedef struct vt_radix {
 /* How much of a prompt is cached: `n_pages` whole pages and, following them, the first
  * `copy_tokens` tokens of page `copy_from` (-1: none). With sequence state the pages end at
  * the last snapshot, which is in slot `state` (-1: none was found), and nothing is copied;
- * `n_known` counts the whole pages without regard to snapshots. */
+ * `n_known` counts the whole pages without regard to snapshots. With window pages, those are there
+ * that a sequence needs which goes on behind the whole pages, and that of `copy_from`. */
 typedef struct vt_radix_match {
     int32_t n_pages, copy_from, copy_tokens;
     int32_t state, n_known;
@@ -95,6 +106,8 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
 /* Gives the tree n_slots state slots: the model has sequence state. Called once, before any other
  * call. */
 vt_status vt_radix_add_states(vt_radix *r, int32_t n_slots, vt_err *err);
+/* Gives the tree n_pages window pages, for layers that see `window` tokens. Called likewise. */
+vt_status vt_radix_add_windows(vt_radix *r, int32_t n_pages, int32_t window, vt_err *err);
 void vt_radix_release(vt_radix *r);
 
 /* Requests share prefixes only with requests of the same tenant. Returns the tenant of a salt and
@@ -146,7 +159,25 @@ bool vt_radix_has_spare_state(const vt_radix *r);
 /* Takes the page's snapshot away, if it has one that no sequence uses. */
 void vt_radix_forget_state(vt_radix *r, int32_t page);
 
-/* Forgets all unreferenced pages and snapshots; returns how many pages. */
+/* Returns the first page of a sequence that a token at `position`, or behind it, still sees through
+ * the window. */
+int32_t vt_radix_window_first(const vt_radix *r, int32_t position);
+/* Returns how many window pages a token may see: a sequence that has these can go on. */
+int32_t vt_radix_window_span(int32_t window, int32_t page_size);
+/* The same as vt_radix_take, _available, _hold and _drop for window pages; what is evicted are
+ * those that were used least recently. */
+vt_status vt_radix_take_windows(vt_radix *r, int32_t n, int32_t *ids);
+static inline int32_t vt_radix_windows_available(const vt_radix *r)
+{
+    return r->windows.n_free + r->windows.n_cached;
+}
+void vt_radix_hold_windows(vt_radix *r, const int32_t *window, int32_t n);
+void vt_radix_drop_windows(vt_radix *r, const int32_t *window, int32_t n);
+/* Enters a held window page at a held page in the tree, for the same tokens; `step` writes the last
+ * of them. Returns the window page that the node has now: that one, or one that it already had. */
+int32_t vt_radix_keep_window(vt_radix *r, int32_t page, int32_t window, uint64_t step);
+
+/* Forgets all unreferenced pages, window pages and snapshots; returns how many pages. */
 int32_t vt_radix_flush(vt_radix *r);
 
 /* Writes the tree as text for people: one line for each run of pages without a branch. */

@@ -2,8 +2,11 @@
  * it whole.
  *
  * A layer that stores keys and values has a K and a V pool; one of latent attention has a K pool
- * alone, whose rows hold V too. Layers whose heads are alike are a group, and the pools of a group
- * have one shape. A page of tokens is a page in every pool, so one list of pages serves all groups.
+ * alone, whose rows hold V too. Layers whose heads are alike, and that all have a sliding window or
+ * all have none, are a group, and the pools of a group have one shape. A page of tokens is a page
+ * in every pool, so one list of pages serves all groups. Or two lists do: one for the layers that
+ * read all keys, and one for those with a window, which gives back the pages behind it
+ * (kv/radix.h).
  *
  * A layer with sequence state has state slots in place of pools: one number of bytes for a
  * sequence, however long it is. A slot is a slot in every such layer. */
@@ -14,7 +17,8 @@
 
 typedef struct vt_kv_group {
     int32_t n_layers, kv_heads, head_dim;
-    bool v_in_k; /* K's rows hold V too: there are no V pools */
+    bool v_in_k;   /* K's rows hold V too: there are no V pools */
+    bool windowed; /* its layers have a sliding window */
 } vt_kv_group;
 
 typedef struct vt_kv_shape {
@@ -38,7 +42,12 @@ size_t vt_kv_slot_bytes(const vt_kv_shape *s);
 int32_t vt_kv_pools(const vt_kv_group *g);
 /* Returns the bytes of one page in one pool of the group. */
 size_t vt_kv_pool_page_bytes(const vt_kv_shape *s, int32_t group, int32_t page_size);
-/* Returns the bytes of one page's K and V in all layers. */
+/* Returns the bytes of one page's K and V in all layers, and in those with a window. */
 size_t vt_kv_page_bytes(const vt_kv_shape *s, int32_t page_size);
+size_t vt_kv_window_page_bytes(const vt_kv_shape *s, int32_t page_size);
+/* Returns how many tokens the layers of the groups with a window see at most, counting the token
+ * itself. 0: no keys can be given back, since no layer has a window, or some layer reads all keys
+ * of one that has, or tokens see those behind them. */
+int32_t vt_kv_window(const vt_model *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* State slots (kv/slots.h): a stack of free slots, a reference count for each slot, and a list of
+/* Slots (kv/slots.h): a stack of free slots, a reference count for each slot, and a list of
  * the cached ones in order of last use, so that the one to evict is found at once. */
 #include "kv/slots.h"
 
@@ -21,8 +21,7 @@ vt_status vt_slots_init(vt_slots *s, int32_t n_slots, vt_err *err)
     t.spare = vt_calloc(n, sizeof *t.spare);
     if (!t.free_stack || !t.refs || !t.page || !t.newer || !t.older || !t.spare) {
         vt_slots_release(&t);
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the lists of %d state slots",
-                       n_slots);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the lists of %d slots", n_slots);
     }
     for (int32_t i = 0; i < n_slots; i++) {
         t.free_stack[i] = n_slots - 1 - i; /* slot 0 goes first */
@@ -158,11 +157,11 @@ static vt_status check_list(const vt_slots *s, vt_err *err)
     for (int32_t i = s->oldest; i >= 0 && n <= s->n_cached; before = i, i = s->newer[i], n++)
         if (s->refs[i] > 0 || s->page[i] < 0 || s->older[i] != before)
             return vt_fail(err, VT_ERR_FORMAT,
-                           "state slot %d is in the list of cached slots and should not be, or its "
+                           "slot %d is in the list of cached slots and should not be, or its "
                            "neighbours are wrong",
                            i);
     if (n != s->n_cached || before != s->newest)
-        return vt_fail(err, VT_ERR_FORMAT, "the list of cached state slots has %d, expected %d", n,
+        return vt_fail(err, VT_ERR_FORMAT, "the list of cached slots has %d, expected %d", n,
                        s->n_cached);
     return VT_OK;
 }
@@ -178,20 +177,19 @@ vt_status vt_slots_check(const vt_slots *s, vt_err *err)
         idle += is_idle;
         idle_sum += is_idle ? (uint64_t)i * (uint64_t)i : 0;
         if (s->refs[i] < 0)
-            return vt_fail(err, VT_ERR_FORMAT, "state slot %d has %d references", i, s->refs[i]);
+            return vt_fail(err, VT_ERR_FORMAT, "slot %d has %d references", i, s->refs[i]);
     }
     if (held != s->n_held || cached != s->n_cached || idle != s->n_free)
         return vt_fail(err, VT_ERR_FORMAT,
-                       "state slots counted: %d free, %d held, %d cached; the lists say %d, %d, %d",
-                       idle, held, cached, s->n_free, s->n_held, s->n_cached);
+                       "slots counted: %d free, %d held, %d cached; the lists say %d, %d, %d", idle,
+                       held, cached, s->n_free, s->n_held, s->n_cached);
     for (int32_t i = 0; i < s->n_free; i++) {
         int32_t slot = s->free_stack[i];
         if (slot < 0 || slot >= s->n_slots || s->refs[slot] > 0 || s->page[slot] >= 0)
-            return vt_fail(err, VT_ERR_FORMAT, "state slot %d is on the free stack and in use",
-                           slot);
+            return vt_fail(err, VT_ERR_FORMAT, "slot %d is on the free stack and in use", slot);
         stack_sum += (uint64_t)slot * (uint64_t)slot;
     }
     if (idle_sum != stack_sum)
-        return vt_fail(err, VT_ERR_FORMAT, "the free stack holds a state slot twice");
+        return vt_fail(err, VT_ERR_FORMAT, "the free stack holds a slot twice");
     return check_list(s, err);
 }

@@ -654,15 +654,17 @@ void model_see_both_ways(vt_model *m)
     }
 }
 
-/* Numbers the groups of layers whose keys and values have one shape. */
+/* Numbers the groups of layers whose keys and values have one shape, and are wanted as long: all of
+ * them, or those in a window. */
 static vt_status group_layers(vt_model *m, vt_err *err)
 {
     const vt_heads *group[VT_KV_GROUPS];
     int16_t n = 0, g;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         const vt_heads *h = &m->layer[i].head;
-        for (g = 0; g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim ||
-                              group[g]->v_dim != h->v_dim);
+        for (g = 0;
+             g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim ||
+                       group[g]->v_dim != h->v_dim || (group[g]->window > 0) != (h->window > 0));
              g++)
             ;
         if (g == VT_KV_GROUPS)

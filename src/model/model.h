@@ -164,7 +164,8 @@ typedef struct vt_layer {
     vt_heads head;
     int16_t kv_of;       /* the layer whose keys and values it reads: itself, or one before it */
     int32_t state_bytes; /* of state that a sequence has here in place of keys and values; or 0 */
-    int16_t kv_group;    /* layers whose keys and values have one shape are a group */
+    int16_t kv_group;    /* layers whose keys and values have one shape, with a window or all
+                            without one, are a group */
     int32_t ffn_size;    /* of its dense feed-forward; 0: vt_arch.ffn */
     const vt_tensor *weight[VT_ROLES]; /* NULL: the layer does not have it */
     /* of FP8 weights: one number, or one for each 128 x 128 block; of experts: rank 3, every

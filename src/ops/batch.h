@@ -13,6 +13,9 @@
  *              executor counts them to n_decode where its limits allow (vt_limits.decode_tokens)
  *   kv_len     per sequence, after this step's tokens have been stored
  *   pages      CSR: page_start[s] .. page_start[s+1] index page_ids
+ *   window_..  the same for layers with a sliding window, where these have pages of their own: a
+ *              page that lies behind the window of all tokens here has no number any more, and 0
+ *              stands for it
  *   row_token  the tokens whose logits are wanted, ascending
  *
  * Arrays are int32 so that a device can use them as they are. They belong to the code that built
@@ -45,6 +48,10 @@ typedef struct vt_batch {
     const int32_t *row_token;   /* [n_rows] */
     const vt_page_copy *copies; /* [n_copies], done before the forward pass */
     int32_t n_copies;
+    /* NULL: the layers with a window use the pages of the others */
+    const int32_t *window_slot;        /* [n_tokens] */
+    const int32_t *window_page_ids;    /* [n_pages] */
+    const vt_page_copy *window_copies; /* [n_copies] */
     /* Of a model with sequence state, else NULL: [n_seqs] the state slot that holds the state
      * before the sequence's first token here (-1: it begins at position 0, from zeros), and the
      * slot that gets the state behind its last one. They may be the same. A slot that a sequence

@@ -195,13 +195,25 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
 {
     const vt_executor *x = vt_engine_executor(s->engine);
     int32_t context = vt_engine_max_context(s->engine);
+    const vt_sched_config *sched = &vt_engine_scheduler(s->engine)->config;
     double full = (double)st->pages / (double)vt_ceil_div(context, st->page_size);
+    if (sched->n_windows > 0)
+        full = fmin(full, (double)sched->n_windows /
+                              (double)vt_sched_windows_least(sched->window, st->page_size));
     vt_buf b = {0};
     vt_text_printf(&b,
                    "memory: %f B of weights, %f B of KV, which %.1f sequences of full context "
                    "fill; up to %d run at a time",
                    vt_executor_value(x, "packed_bytes", 0), vt_executor_value(x, "kv_bytes", 0),
-                   full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+                   full, sched->limits.max_seqs);
+    if (sched->n_windows > 0) {
+        vt_text_printf(&b,
+                       "; a token takes %f B of it, and %f B more while it is in the window of %d "
+                       "tokens that some layers have",
+                       vt_executor_value(x, "kv_page_bytes", 0) / st->page_size,
+                       vt_executor_value(x, "kv_window_page_bytes", 0) / st->page_size,
+                       sched->window);
+    }
     if (vt_executor_value(x, "state_slots", 0) > 0) {
         vt_text_printf(&b, "; %f B of sequence state in %.0f slots",
                        vt_executor_value(x, "state_bytes", 0),

@@ -31,7 +31,7 @@ typedef struct fake_device {
     vt_executor base;
     vt_fake_config config;
     uint64_t rng;
-    uint64_t *kv[2];      /* [n_groups][n_pages * page_size] */
+    uint64_t *kv[2]; /* [n_groups][n_pages * page_size]; of window pages in the second, if any */
     uint64_t *written_by; /* [n_pages * page_size] the step that wrote the slot last */
     uint64_t *page_by;    /* [n_pages] the step that wrote any slot of the page last */
     uint64_t *hash;       /* [max_tokens] the hashes of the step being run */
@@ -64,8 +64,6 @@ static uint64_t position_hash(uint64_t before, int32_t token, int32_t position, 
     return mix(mix(before, (uint64_t)(uint32_t)token), mix((uint64_t)position, attended));
 }
 
-enum { WINDOW = 20 }; /* positions that the second group attends to */
-
 /* The hash of a position in the second KV group, from that in the first. */
 static uint64_t second_hash(uint64_t first, uint64_t before, int32_t position, uint64_t attended)
 {
@@ -85,7 +83,7 @@ static int32_t attended_position(uint64_t before, int32_t position)
 
 static int32_t windowed_position(uint64_t before, int32_t position)
 {
-    int32_t n = position < WINDOW ? position : WINDOW;
+    int32_t n = position < VT_FAKE_WINDOW ? position : VT_FAKE_WINDOW - 1;
     return position - 1 - (int32_t)(before % (uint64_t)n);
 }
 
@@ -174,6 +172,14 @@ static void violate(fake_device *x, const char *what, int32_t where)
         snprintf(x->violation, sizeof x->violation, "%s (at %d)", what, where);
 }
 
+static void check_window_slot(fake_device *x, const vt_batch *b, int32_t s, int32_t t)
+{
+    int32_t pos = b->position[t], size = b->page_size,
+            page = b->window_page_ids[b->page_start[s] + pos / size];
+    if (page < 0 || page >= x->config.n_windows || b->window_slot[t] != page * size + pos % size)
+        violate(x, "a token's slot is not in its window page", t);
+}
+
 static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
 {
     int32_t begin = b->q_start[s], end = b->q_start[s + 1], size = b->page_size;
@@ -190,6 +196,8 @@ static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
             violate(x, "a token has the wrong position or sequence", t);
         if (page < 0 || page >= x->config.n_pages || b->slot[t] != page * size + pos % size)
             violate(x, "a token's slot is not in its page", t);
+        if (x->config.n_windows > 0)
+            check_window_slot(x, b, s, t);
     }
 }
 
@@ -225,6 +233,10 @@ static void check_batch(fake_device *x, const vt_step *step)
 {
     const vt_batch *b = &step->batch;
     const vt_limits *lim = &x->config.limits;
+    if ((x->config.n_windows > 0) != (b->window_slot && b->window_page_ids && b->window_copies)) {
+        violate(x, "window pages and the model do not fit", x->config.n_windows);
+        return;
+    }
     if (b->n_tokens < 1 || b->n_tokens > lim->max_tokens || b->n_seqs > lim->max_seqs ||
         b->n_rows > lim->max_rows || b->q_start[b->n_seqs] != b->n_tokens ||
         b->page_start[b->n_seqs] != b->n_pages)
@@ -246,9 +258,11 @@ static void check_batch(fake_device *x, const vt_step *step)
 
 static int32_t resolve(fake_device *x, int32_t id) { return id >= 0 ? id : x->token_pool[-1 - id]; }
 
-/* The second KV group's number of a token, and its logits. */
-static void run_second(fake_device *x, const vt_batch *b, int32_t t, const int32_t *pages)
+/* The second KV group's number of the token t of sequence s, and its logits. */
+static void run_second(fake_device *x, const vt_batch *b, int32_t s, int32_t t)
 {
+    bool apart = x->config.n_windows > 0;
+    const int32_t *pages = (apart ? b->window_page_ids : b->page_ids) + b->page_start[s];
     int32_t p = b->position[t], size = b->page_size;
     uint64_t before = 0, attended = 0;
     if (p > 0) {
@@ -256,7 +270,8 @@ static void run_second(fake_device *x, const vt_batch *b, int32_t t, const int32
         int32_t a = windowed_position(before, p);
         attended = x->kv[1][(int64_t)pages[a / size] * size + a % size];
     }
-    x->hash[t] = x->kv[1][b->slot[t]] = second_hash(x->hash[t], before, p, attended);
+    x->hash[t] = second_hash(x->hash[t], before, p, attended);
+    x->kv[1][apart ? b->window_slot[t] : b->slot[t]] = x->hash[t];
 }
 
 static void run_seq(fake_device *x, const vt_step *step, int32_t s)
@@ -279,7 +294,7 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
         x->written_by[b->slot[t]] = x->page_by[b->slot[t] / size] = step->id;
         x->kv[0][b->slot[t]] = x->hash[t];
         if (x->config.n_groups > 1)
-            run_second(x, b, t, pages);
+            run_second(x, b, s, t);
         if (x->config.n_states > 0) {
             state = next_state(state, resolve(x, b->token[t]));
             x->hash[t] = mix(x->hash[t], state);
@@ -333,11 +348,13 @@ static void run_forward(fake_device *x, fake_flight *f)
     if (x->violation[0])
         return;
     int64_t size = step->batch.page_size;
-    for (int32_t i = 0; i < step->batch.n_copies; i++)
-        for (int32_t g = 0; g < 2 && x->kv[g]; g++)
-            memcpy(x->kv[g] + step->batch.copies[i].to * size,
-                   x->kv[g] + step->batch.copies[i].from * size,
-                   (size_t)step->batch.copies[i].n_tokens * sizeof *x->kv[g]);
+    for (int32_t g = 0; g < 2 && x->kv[g]; g++) {
+        bool apart = g == 1 && x->config.n_windows > 0;
+        const vt_page_copy *c = apart ? step->batch.window_copies : step->batch.copies;
+        for (int32_t i = 0; i < step->batch.n_copies; i++, c++)
+            memcpy(x->kv[g] + c->to * size, x->kv[g] + c->from * size,
+                   (size_t)c->n_tokens * sizeof *x->kv[g]);
+    }
     for (int32_t s = 0; s < step->batch.n_seqs; s++)
         run_seq(x, step, s);
     for (int32_t s = 0; s < step->batch.n_decode + step->batch.n_drafted; s++)
@@ -414,11 +431,17 @@ static vt_status fake_sample(vt_executor *base, vt_err *err)
     return VT_OK;
 }
 
+/* Returns how many tokens have room in a KV group's pages. */
+static int64_t kv_slots(const fake_device *x, int32_t group)
+{
+    bool apart = group == 1 && x->config.n_windows > 0;
+    return (int64_t)(apart ? x->config.n_windows : x->config.n_pages) * x->config.limits.page_size;
+}
+
 static void scramble(fake_device *x)
 {
-    for (int64_t i = 0;
-         !x->config.hollow && i < (int64_t)x->config.n_pages * x->config.limits.page_size; i++)
-        for (int32_t g = 0; g < 2 && x->kv[g]; g++)
+    for (int32_t g = 0; g < 2 && x->kv[g] && !x->config.hollow; g++)
+        for (int64_t i = 0, n = kv_slots(x, g); i < n; i++)
             x->kv[g][i] = mix(x->kv[g][i], 0xbad);
     for (int32_t i = 0; i < x->config.n_states; i++)
         x->state[i] = mix(x->state[i], 0xbad);
@@ -536,7 +559,7 @@ static bool reserve(fake_device *x)
     size_t slots = c->hollow ? 1 : (size_t)c->n_pages * (size_t)c->limits.page_size;
     bool two = c->n_groups > 1;
     x->kv[0] = vt_calloc(slots, sizeof *x->kv[0]);
-    x->kv[1] = two ? vt_calloc(slots, sizeof *x->kv[1]) : NULL;
+    x->kv[1] = two ? vt_calloc(c->hollow ? 1 : (size_t)kv_slots(x, 1), sizeof *x->kv[1]) : NULL;
     x->written_by = vt_calloc(slots, sizeof *x->written_by);
     x->page_by = vt_calloc((size_t)c->n_pages, sizeof *x->page_by);
     x->hash = vt_calloc(tokens, sizeof *x->hash);

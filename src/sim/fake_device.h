@@ -7,7 +7,8 @@
  * vt_fake_reference computes which tokens a request must get, from its prompt and seed alone.
  *
  * With two KV groups a slot has a second number, in memory of its own: a hash of the first one and
- * of what the second numbers of earlier positions in a window hold. The logits are that hash.
+ * of what the second numbers of earlier positions in a window hold. The logits are that hash. It
+ * may have pages of its own, window pages.
  *
  * With state slots a sequence's state, too, is one number, a hash of all its tokens in order, and
  * the logits depend on it.
@@ -27,9 +28,13 @@ typedef struct vt_fake_clock {
 
 int64_t vt_fake_now(void *clock); /* vt_engine_config.now */
 
+/* Tokens that a token of the second KV group sees, counting itself. */
+enum { VT_FAKE_WINDOW = 20 };
+
 typedef struct vt_fake_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots, vocab;
+    int32_t n_windows; /* window pages of the second KV group; 0: it uses the pages of the first */
     int32_t n_groups;  /* of KV: 1 or 2; 0 counts as 1 */
     int32_t n_states;  /* state slots; 0: the fake model has no sequence state */
     uint64_t seed;     /* determines faults and when steps run */

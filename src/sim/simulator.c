@@ -377,6 +377,12 @@ static vt_status make_engine(sim *s, vt_err *err)
                                  .seed = s->seed,
                                  .fault_ppm = s->faulty ? between(s, 500, 20000) : 0,
                                  .clock = &s->clock};
+    if (s->device.n_groups > 1 && s->seed % 5 == 0) { /* from as few window pages as can be */
+        int32_t least = vt_sched_windows_least(VT_FAKE_WINDOW, lim.page_size);
+        s->config.sched.window = VT_FAKE_WINDOW;
+        s->config.sched.n_windows = s->device.n_windows = between(s, least,
+                                                                  least * (1 + lim.max_seqs));
+    }
     TRY(vt_fake_device_new(&s->device, &s->executor, err));
     return vt_engine_create(&s->config, s->executor, &s->engine, err);
 }
@@ -463,6 +469,8 @@ static void check_end(sim *s)
         fail(s, "in the end %d pages are held", pool->n_held);
     if (sched->radix.states.n_held != 0)
         fail(s, "in the end %d state slots are held", sched->radix.states.n_held);
+    if (sched->radix.windows.n_held != 0)
+        fail(s, "in the end %d window pages are held", sched->radix.windows.n_held);
     if (sched->n_running > 0 || sched->n_queue > 0 ||
         sched->n_free_slots != sched->config.limits.max_seqs)
         fail(s, "in the end something runs or waits");
@@ -494,6 +502,11 @@ static void add_report(const sim *s, vt_sim_report *report)
         report->state_hit_tokens += st.cache.hit_tokens;
         report->state_retracted += st.sched.retracted;
     }
+    if (s->config.sched.n_windows > 0) {
+        report->window_hit_tokens += st.cache.hit_tokens;
+        report->window_retracted += st.sched.retracted;
+    }
+    report->evicted_windows += st.cache.evicted_windows;
     report->kept_states += st.cache.kept_states;
     report->evicted_states += st.cache.evicted_states;
     report->evicted_pages += st.cache.evicted_pages[VT_EVICT_ADMIT] +

@@ -1,7 +1,8 @@
 /* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock. A
  * run is a pure function of its seed, so a seed that fails can be run again.
  *
- * A run makes a random engine (pages, page size, budget, policy, overlap, faults, state slots ...),
+ * A run makes a random engine (pages, page size, budget, policy, overlap, faults, state slots,
+ * window pages ...),
  * sends it random requests (shared prefixes, several completions, stop tokens, scores, salts,
  * priorities, timeouts), aborts some, and after every step checks:
  *
@@ -23,6 +24,8 @@ typedef struct vt_sim_report {
     uint64_t draft_tokens, draft_accepted, ruled_out; /* ended by their constraints */
     /* snapshots of sequence state; and in the runs of models that have it: */
     uint64_t kept_states, evicted_states, state_hit_tokens, state_retracted;
+    /* window pages evicted; and in the runs of models that have them: */
+    uint64_t evicted_windows, window_hit_tokens, window_retracted;
     int64_t simulated_ns;
 } vt_sim_report;
 

@@ -244,8 +244,12 @@ static vt_status collect(making *m, vt_err *err)
     in->model = r.model;
     in->program = r.program;
     in->n_pages = r.n_pages;
+    in->n_windows = r.n_windows;
+    in->window = r.window;
+    in->window_page_bytes = vt_executor_value(r.executor, "kv_window_page_bytes", 0);
     in->device = r.executor->name;
-    in->kv_bytes = vt_executor_value(r.executor, "kv_bytes", NAN);
+    in->kv_bytes = vt_executor_value(r.executor, "kv_bytes", NAN) -
+                   in->n_windows * in->window_page_bytes;
     in->packed_bytes = vt_executor_value(r.executor, "packed_bytes", 0);
     c->n = vt_engine_sources(e, NULL, 0);
     c->facts = vt_calloc((size_t)c->n + 1, sizeof *c->facts);

@@ -445,6 +445,13 @@ static void put_memory(vt_json *w, const story_input *in, story_record *r)
     vt_json_string(w, "kv_dtype", kv_dtype(in->program));
     vt_json_int(w, "pages", in->n_pages);
     vt_json_int(w, "page_size", in->program->target.limits.page_size);
+    if (in->n_windows > 0) {
+        vt_json_open(w, "window", '{');
+        vt_json_int(w, "tokens", in->window);
+        vt_json_int(w, "pages", in->n_windows);
+        vt_json_tagged(w, "pool_bytes", in->n_windows * in->window_page_bytes, 0, derived);
+        vt_json_close(w);
+    }
     vt_json_tagged(w, "resident_bytes", resident_bytes(), 0, measured);
     if (story_on_gpu(in)) {
         vt_json_tagged(w, "device_bytes", device_bytes, 0, measured);

@@ -51,7 +51,9 @@ typedef struct story_input {
     int32_t n_sources;
     const char *device; /* "cpu", "cuda" */
     int32_t n_pages;
-    double kv_bytes, packed_bytes;
+    int32_t n_windows, window; /* window pages, of layers that see so many tokens; 0: none */
+    double kv_bytes, window_page_bytes; /* of all n_pages pages; of a window page */
+    double packed_bytes;
     vt_roofs roofs;                /* that ops are judged by: of the first source that has any */
     vt_efficiencies *efficiencies; /* of the same device; NULL: no times are expected */
     /* Adds to the efficiencies those that a step needs. Called for every timed step; NULL: times

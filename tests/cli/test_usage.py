@@ -10,7 +10,7 @@ VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench laten
 OPTIONS = {
     "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
            "batch output retry-failed literal-content system story repeat-penalty presence-penalty frequency-penalty logit-bias samples logprobs file page-size kv-memory kv-dtype max-context max-running max-queued token-budget target-gap policy "
-           "attention-backend linear-backend deterministic no-overlap draft no-graphs no-prefix-cache",
+           "attention-backend linear-backend deterministic no-overlap draft no-graphs no-prefix-cache keep-window-kv",
     "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system literal-content repeat-penalty "
             "presence-penalty frequency-penalty logit-bias",
     "score": "model threads json quiet text tokens top window",

@@ -1,6 +1,7 @@
 /* Determinism on the CPU, as docs/engine.md promises it: a request's tokens and log-probabilities
  * are bitwise the same alone and in any batch, whatever the chunking, the cache hits, the page
- * size, the number of threads, retraction, overlap and drafts.
+ * size, the number of threads, retraction, overlap, drafts, and whether layers with a sliding
+ * window give back the pages behind it.
  *
  * First each request runs alone. Then random engines run random schedules of the requests. A
  * schedule is the order of the requests and the steps between their submissions. It decides, with
@@ -163,6 +164,7 @@ static void run_alone(const vt_model *m, vt_options *o, request *r)
     engine_option_int(o, "page-size", 16);
     engine_option_flag(o, "no-overlap", true);
     engine_option_flag(o, "no-prefix-cache", true);
+    engine_option_flag(o, "keep-window-kv", true);
     vt_engine *e = engine_open(m, o);
     for (int32_t k = 0; k < REQUESTS; k++) {
         submit(e, &r[k]);
@@ -194,6 +196,7 @@ static void random_options(vt_options *o, const vt_model *m)
         kv_bytes = pages + (slots > pages ? slots : pages);
     }
     engine_option_int(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);
+    engine_option_flag(o, "keep-window-kv", false);
     engine_option_flag(o, "no-overlap", between(0, 2) == 0);
     engine_option_flag(o, "no-prefix-cache", between(0, 3) == 0);
     bool draft = between(0, 1) && slot == 0;
@@ -230,6 +233,7 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
     int32_t n = env ? (int32_t)strtol(env, NULL, 10) : SCHEDULES, total = 0;
     uint64_t retracted = 0, hits = 0, copied = 0, drafted = 0, accepted = 0;
     uint64_t state_retracted = 0, state_hits = 0, snapshots = 0;
+    uint64_t window_hits = 0, window_retracted = 0, windows_evicted = 0;
     for (size_t k = 0; k < sizeof models / sizeof models[0]; k++) {
         char path[200];
         vt_options *o;
@@ -261,6 +265,11 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
                 state_hits += st.cache.hit_tokens;
                 snapshots += st.cache.kept_states;
             }
+            if (vt_engine_scheduler(e)->config.n_windows > 0) {
+                window_hits += st.cache.hit_tokens;
+                window_retracted += st.sched.retracted;
+                windows_evicted += st.cache.evicted_windows;
+            }
             retracted += st.sched.retracted;
             hits += st.cache.hit_tokens;
             copied += st.cache.copied_tokens;
@@ -279,7 +288,11 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
     print_message("with sequence state: %llu snapshots, %llu tokens hit, %llu retractions\n",
                   (unsigned long long)snapshots, (unsigned long long)state_hits,
                   (unsigned long long)state_retracted);
+    print_message("with window pages: %llu evicted, %llu tokens hit, %llu retractions\n",
+                  (unsigned long long)windows_evicted, (unsigned long long)window_hits,
+                  (unsigned long long)window_retracted);
     assert_true(hits > 0 && copied > 0);
+    assert_true(window_hits > 0 && windows_evicted > 0);
     assert_true(state_hits > 0);
     assert_true(retracted > 0 || total < 1000); /* a short run under sanitizers may have none */
 #ifndef VT_SANITIZE                             /* too few schedules there */

@@ -314,8 +314,8 @@ static void test_kv_shape_of_mixed_layers_has_two_groups(void **state)
     vt_kv_shape s;
     vt_kv_shape_of(m, VT_F16, &s);
     assert_int_equal(s.n_groups, 2);
-    expect_group(&s.group[0], (vt_kv_group){1, 2, 64, false});
-    expect_group(&s.group[1], (vt_kv_group){2, 4, 32, false});
+    expect_group(&s.group[0], (vt_kv_group){1, 2, 64, false, false});
+    expect_group(&s.group[1], (vt_kv_group){2, 4, 32, false, false});
     for (int32_t i = 0; i < 5; i++)
         assert_int_equal(vt_kv_pool_of(m, i), pool[i]);
     assert_int_equal(vt_kv_page_bytes(&s, 16), 3 * 2 * 128 * 16 * 2);
@@ -335,9 +335,9 @@ static void test_kv_shape_of_latents_has_one_pool_for_a_layer(void **state)
     int32_t layers = m->arch.n_layers, each = 6 + 18;
     vt_kv_shape_of(m, VT_F16, &s);
     assert_int_equal(s.n_groups, 1);
-    expect_group(&s.group[0], (vt_kv_group){layers, 1, each, true});
+    expect_group(&s.group[0], (vt_kv_group){layers, 1, each, true, false});
     assert_int_equal(vt_kv_page_bytes(&s, PAGE), layers * each * PAGE * 2);
-    assert_int_equal(vt_kv_cache_init_cpu(&c, &s, PAGES, PAGE, &err), VT_OK);
+    assert_int_equal(vt_kv_cache_init_cpu(&c, &s, PAGES, 0, PAGE, &err), VT_OK);
     for (int32_t i = 0; i < layers; i++) {
         assert_int_equal(vt_kv_pool_of(m, i), i);
         assert_ptr_equal(c.v[i].data, c.k[i].data);

@@ -216,7 +216,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     emit_qkv(b, i, x, &v);
     if (v.wide != v.q)
         EMIT(b, head_split, i, "q", VT_WHEN_TOKENS, {.x = v.wide, .y = v.q, .dim = l->head.dim});
-    kv_store_args store = {.batch = &b->p->batch,
+    const vt_batch *pages = build_pages(b, b->m->layer[l->kv_of].kv_group);
+    kv_store_args store = {.batch = pages,
                            .k = v.k,
                            .v = v.v,
                            .k_pool = k_pool,
@@ -234,7 +235,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
                             "%s: layer %d has attention sinks, which are computed on CPUs alone",
                             b->m->name, i);
-    attention_args att = {.batch = &b->p->batch,
+    attention_args att = {.batch = pages,
                           .q = v.q,
                           .k_pool = k_pool,
                           .v_pool = v_pool,

@@ -38,6 +38,8 @@ void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int3
                 const char *what, vt_when when);
 #define EMIT(b, op, layer, what, when, ...) \
     build_emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
+/* The batch with the pages of a KV group's layers. */
+const vt_batch *build_pages(const builder *b, int32_t kv_group);
 /* The bias of a product that ranks sum, which one of them adds: NULL on the others. */
 const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias);
 /* A linear call; a scale of 0 counts as 1. */

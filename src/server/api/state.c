@@ -172,6 +172,9 @@ void server_info(vt_server *s, vt_exchange *x)
     vt_json_real(&w, "kv_bytes", vt_executor_value(vt_engine_executor(s->engine), "kv_bytes", NAN));
     vt_json_real(&w, "kv_page_bytes",
                  vt_executor_value(vt_engine_executor(s->engine), "kv_page_bytes", NAN));
+    vt_json_int(&w, "window_pages", vt_engine_scheduler(s->engine)->config.n_windows);
+    vt_json_real(&w, "window_page_bytes",
+                 vt_executor_value(vt_engine_executor(s->engine), "kv_window_page_bytes", 0));
     vt_json_int(&w, "started", s->started_s);
     vt_json_fixed(&w, "uptime_s", (double)(vt_now_ns() - s->ready_ns) * 1e-9, 3);
     vt_json_bool(&w, "needs_key", s->keys.n > 0);

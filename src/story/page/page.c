@@ -281,6 +281,24 @@ static void pages_of(page *p, const char *name, const json_t *list, double page_
     r->cell[2].text = page_take(p, &text);
 }
 
+/* The window pages, and what a token takes; nothing where all layers share their pages. */
+static void window_pages(page *p, const json_t *m)
+{
+    const json_t *window = story_get(m, "window");
+    double pages = story_num(window, "pages"), size = story_num(m, "page_size");
+    vt_buf line = {0};
+    if (!json_is_object(window))
+        return;
+    vt_text_printf(
+        &line,
+        "KV pool %f B more, %.0f page%s, for the last %.0f tokens in layers with a window "
+        "│ a token takes %f B, in its window %f B more",
+        story_num(window, "pool_bytes"), pages, story_s(pages), story_num(window, "tokens"),
+        story_num(m, "kv_pool_bytes") / story_num(m, "pages") / size,
+        story_num(window, "pool_bytes") / pages / size);
+    page_text(p, PAGE_TEXT, &line);
+}
+
 static void memory(page *p)
 {
     const json_t *m = story_get(p->story, "memory");
@@ -306,6 +324,7 @@ static void memory(page *p)
                        story_num(m, "device_bytes"));
         page_text(p, PAGE_TEXT, &line);
     }
+    window_pages(p, m);
     pages_of(p, "KV used", story_get(m, "pages_held"), each);
     pages_of(p, "cached", story_get(m, "pages_cached"), each);
     pages_of(p, "free", story_get(m, "pages_free"), each);

@@ -52,6 +52,20 @@ def test_explain_tells_sequence_state():
     assert "a slot takes" not in ok("explain", "-m", DUMMY).text
 
 
+def test_explain_and_stories_tell_what_a_token_takes_in_a_window():
+    # 3 of 4 layers have a window of 6 tokens; K and V of one head of 12, in FP16
+    model = "tests/golden/models/gemma3-windows"
+    says = lambda *args: " ".join(ok("explain", "-m", model, *args).text.split())
+    kv = "KV: a token takes 48 B in 1 layer that keeps all tokens, and 144 B in 3 with a window of 6 tokens, which keep "
+    assert kv + "the last ones alone." in says(), says()
+    assert kv + "all of them too on a GPU." in says("--hardware", "h200")
+    assert "KV: a token" not in ok("explain", "-m", DUMMY).text
+    run = ["run", "-m", model, "--raw", "--tokens", "1,2,3", "-n", "2", "--story"]
+    told = " ".join(ok(*run).err.decode().split())
+    assert "a token takes 48 B, in its window 144 B more" in told, told
+    assert "in its window" not in ok(*run, "--keep-window-kv").err.decode()
+
+
 def reduced(ranks, buffer_bytes, link):
     """Bytes that all_reduce brings over a GPU's link: push and one-shot, or two-shot for large buffers of more ranks."""
     if ranks == 2 or buffer_bytes <= 512 << 10:

@@ -100,25 +100,12 @@ void lab_env_put_needs(vt_buf *b, const vt_term *term, const lab_env *e)
 
 /* ---- libraries and profiling ---- */
 
-/* Returns true if a row of a card computes with it. */
-static bool used_by_a_row(const char *library)
-{
-    for (const vt_op *const *op = vt_ops; *op; op++)
-        for (const vt_impl *const *i = (*op)->impls; *i; i++)
-            if ((*i)->library && strcmp((*i)->library, library) == 0)
-                return true;
-    return false;
-}
-
 void lab_env_put_libraries(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     vt_buf text = {0};
     for (int32_t i = 0; i < e->n_libraries; i++) {
         const lab_env_library *l = &e->library[i];
-        bool for_rows = strcmp(l->library->name, "cublasLt") == 0 ||
-                        strcmp(l->library->name, "nccl") == 0;
-        vt_buf_printf(&text, "%s%s (%s%s)", l->there ? "" : "no: ", l->found, l->library->purpose,
-                      for_rows && !used_by_a_row(l->library->name) ? "; no op uses it yet" : "");
+        vt_buf_printf(&text, "%s%s (%s)", l->there ? "" : "no: ", l->found, l->library->purpose);
         lab_env_line_of(b, term, l->library->name, &text);
     }
 }

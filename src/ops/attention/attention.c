@@ -354,7 +354,7 @@ static const char *const decode_cases[] = {
     NULL,
 };
 
-#define ANY_LENGTHS "mixed=1 seqs=1..12 q_len=150 kv_len=400 window=0|0|1|17|64|130 "
+#define ANY_LENGTHS "mixed=1 seqs=1..12 q_len=150 kv_len=400 window=0|0|1|17|64|130 sinks=0|0|1 "
 
 static const char *const attention_draws[] = {
     ANY_LENGTHS "heads=32 kv_heads=8 head_dim=128 kv_type=bf16|fp8 page=64",

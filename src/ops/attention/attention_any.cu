@@ -10,9 +10,10 @@
 // items {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every
 // fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising
 // order. The order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
-// Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
+// Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8, SINKS.
 #include "kv.cuh"
 #include "attention_params.h"
+#include "attention_sink.cuh"
 
 constexpr int kWarps = 4, kPer = (HEAD_DIM + 31) / 32;
 
@@ -87,10 +88,14 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
         warp_total[warp] = total;
     }
     __syncthreads();
-    float best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always has a key
+    float sink = sink_of(p.sinks, head), best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always has a key
 #pragma unroll
     for (int w = 1; w < kWarps; w++)
         best = fmaxf(best, warp_top[w]);
+    if constexpr (SINKS) {
+        best = fmaxf(best, sink);
+        sum = exp2_fast(sink - best);
+    }
 #pragma unroll
     for (int w = 0; w < kWarps; w++) {
         factor[w] = exp2_fast(warp_top[w] - best);

@@ -5,6 +5,7 @@
 // A state is (m, l, o): the largest score times log2(e), the sum of 2^(score - m), that sum over V. Joining an empty
 // one (-inf, 0, 0) changes nothing.
 #include "attention_params.h"
+#include "attention_sink.cuh"
 
 struct Joint {
     float m, keep, add; // the maximum of both; the factors of the left and of the right state
@@ -106,9 +107,9 @@ INLINE void join_piece(Piece &x, const Piece &right)
 
 // Stores columns [column, column + 4) of a row. kMixed: registers hold FP8 V, column 4 q + 2 e + x of 16 where BF16
 // has column 8 x + 2 q + e.
-template <bool kMixed> INLINE void store_piece(u16 *row, int column, const Piece &x, float v_scale)
+template <bool kMixed> INLINE void store_piece(u16 *row, int column, const Piece &x, float v_scale, float sink)
 {
-    float inverse = x.ml.y > 0.f ? v_scale / x.ml.y : 0.f, o[4] = {x.o.x, x.o.y, x.o.z, x.o.w};
+    float inverse = row_factor(x.ml.x, x.ml.y, v_scale, sink), o[4] = {x.o.x, x.o.y, x.o.z, x.o.w};
     if constexpr (kMixed) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -121,11 +122,11 @@ template <bool kMixed> INLINE void store_piece(u16 *row, int column, const Piece
     }
 }
 
-// `threads` threads join all chunks of rows [begin, end) of a tile and a head. out(row) is where a row goes. The time
-// is that of loads from L2, so each thread has up to kUnits * kDepth of them under way.
-template <bool kMixed, typename Out>
+// `threads` threads join all chunks of rows [begin, end) of a tile and a head. out(row) is where a row goes, sink(row)
+// its sink. The time is that of loads from L2, so each thread has up to kUnits * kDepth of them under way.
+template <bool kMixed, typename Out, typename Sink>
 INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin, i32 end, int thread,
-                        int threads, Out out)
+                        int threads, Out out, Sink sink)
 {
     constexpr int kPieces = HEAD_DIM / 4, kUnits = HEAD_DIM > 128 ? 1 : 2, kDepth = 4; // as registers allow
     i64 step = (i64)c.kv_heads * c.rows;
@@ -160,6 +161,6 @@ INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 hea
 #pragma unroll
         for (int u = 0; u < kUnits; u++)
             if (first + u * threads <= last)
-                store_piece<kMixed>(out(row[u]), column[u], x[u], c.v_scale);
+                store_piece<kMixed>(out(row[u]), column[u], x[u], c.v_scale, sink(row[u]));
     }
 }

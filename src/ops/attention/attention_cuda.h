@@ -151,7 +151,7 @@ int64_t attention_ranges_tickets(const attention_plan_config *c);
     .page_ids = (a)->batch->page_ids, .q_start = (a)->batch->q_start,                      \
     .q_stride = (int32_t)(a)->q->row_stride, .o_stride = (int32_t)(a)->o->row_stride,      \
     .window = (a)->window, .scale_log2 = (a)->scale * (a)->k_scale * 1.44269504f,          \
-    .v_scale = (a)->v_scale
+    .v_scale = (a)->v_scale, .sinks = (a)->sinks ? (a)->sinks->data : NULL
 
 typedef struct attention_chunk_states {
     float *o, *state;    /* [items][kv_heads][rows][head_dim], [items][kv_heads][rows][2] */

@@ -29,9 +29,11 @@
 // group) pair, row r = token * GROUP + head, so that K and V are read once for 16 of them. Grid y counts items times
 // tiles of 16 rows; a tile that the sequence does not fill has no work. KV of the sequence's own tokens is fetched
 // after pdl_wait, all other KV before it. There are no shared items.
-// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED, MULTI.
+// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED, MULTI,
+// SINKS.
 #include "kv.cuh"
 #include "attention_params.h"
+#include "attention_sink.cuh"
 
 constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
@@ -246,6 +248,12 @@ INLINE u16 *out_row(const attention_decode_params &p, i32 token, i32 r)
     return p.o + (i64)token * p.o_stride + (blockIdx.x * GROUP + r) * HEAD_DIM;
 }
 
+// The sink of row r, of a sequence or of a slot.
+INLINE float sink_of_row(const attention_decode_params &p, i32 r)
+{
+    return sink_of(p.sinks, blockIdx.x * GROUP + r % GROUP);
+}
+
 // The place of row r of a slot among all slots' rows.
 INLINE i64 slot_row(const attention_decode_params &p, i64 slot, i32 r)
 {
@@ -289,12 +297,17 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
         }
         float best = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+        float m = best; // -infinity: no visible key
         best = best == -kInfinity ? 0.f : best;
         total *= exp2_fast(top - best);
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
-        if (row < rows && threadIdx.x % 4 == 0)
-            scale[row] = make_float2(best, total == 0.f ? 0.f : p.v_scale / total); // NaN stays NaN
+        if (row < rows && threadIdx.x % 4 == 0) {
+            float by = total == 0.f ? 0.f : p.v_scale / total; // NaN stays NaN
+            if constexpr (SINKS)
+                by = row_factor(m, total, p.v_scale, sink_of_row(p, head0 + row % heads));
+            scale[row] = make_float2(best, by);
+        }
     }
     __syncthreads();
 #pragma unroll 1
@@ -451,8 +464,10 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
             value += factor * sum_o[(w * kTileHeads + r) * HEAD_DIM + d];
         }
         if (item.n_slots == 1) {
-            out_row(p, token, head0 + r)[d] = f32_bf16(
-                total == 0.f ? 0.f : value / total * p.v_scale); // no visible key: 0; NaN stays NaN
+            float result = total == 0.f ? 0.f : value / total * p.v_scale; // no visible key: 0; NaN stays NaN
+            if constexpr (SINKS)
+                result = value * row_factor(top, total, p.v_scale, sink_of_row(p, head0 + r));
+            out_row(p, token, head0 + r)[d] = f32_bf16(result);
         } else {
             i64 slot = slot_row(p, item.slot, head0 + r);
             p.partial[slot * HEAD_DIM + d] = value;

@@ -55,6 +55,7 @@ typedef struct attention_decode_params {
     int32_t q_stride, o_stride, window;
     int32_t rows;              /* of a slot: GROUP, MULTI: times the most tokens of a decode */
     float scale_log2, v_scale; /* scale * k_scale * log2(e) */
+    const float *sinks;        /* [heads]; NULL: none */
 } attention_decode_params;
 
 /* attention_prefill_sm80.cu */
@@ -69,6 +70,7 @@ typedef struct attention_prefill_sm80_params {
     float *partial, *state;   /* DECODE: see attention_chunk.cuh */
     uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads] */
     int32_t slot_rows, tiles; /* DECODE: rows of a slot, tiles of a decode, at most */
+    const float *sinks;       /* [heads]; NULL: none */
 } attention_prefill_sm80_params;
 
 /* attention_any.cu */
@@ -81,6 +83,7 @@ typedef struct attention_any_params {
     int32_t q_stride, o_stride, window;
     int32_t n_decode, decode_tokens; /* DECODE: as in a step's size; at least 1 */
     float scale_log2, v_scale;
+    const float *sinks; /* [heads]; NULL: none */
 } attention_any_params;
 
 #endif

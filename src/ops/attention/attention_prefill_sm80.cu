@@ -11,7 +11,7 @@
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
 // Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0; in deterministic
 // programs the number of keys in a chunk, attention_chunk.cuh), DECODE (only with CHUNK: items are KV
-// ranges of a decode's tokens).
+// ranges of a decode's tokens), SINKS.
 #include "kv.cuh"
 #include "attention_chunk.cuh"
 
@@ -310,6 +310,11 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
 
 // ---- epilogue ----
 
+INLINE float sink_of_row(const attention_prefill_sm80_params &p, i32 row)
+{
+    return sink_of(p.sinks, (i32)blockIdx.y * GROUP + row % GROUP);
+}
+
 INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, const Rows &x)
 {
     int q4 = threadIdx.x % 4;
@@ -317,7 +322,7 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
     for (int h = 0; h < 2; h++) {
         if (x.row[h] >= t.rows)
             continue;
-        float inverse = x.l[h] > 0.f ? p.v_scale / x.l[h] : 0.f; // a NaN in l is in o too
+        float inverse = row_factor(x.m[h], x.l[h], p.v_scale, sink_of_row(p, x.row[h]));
         u16 *out = p.o + (i64)(t.token0 + x.row[h] / GROUP) * p.o_stride +
                    ((i32)blockIdx.y * GROUP + x.row[h] % GROUP) * HEAD_DIM + q4 * (FP8 ? 4 : 2);
 #if FP8
@@ -343,10 +348,13 @@ INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, c
     i32 rows = min(kRows, t.rows - t.row0);
     store_chunk(c, item.slot, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0], x.m, x.l);
     if (last_of(p.tickets + (item.seq * p.tiles + item.tile) * KV_HEADS + kv_head, item.n_items))
-        join_chunks<FP8>(c, item, kv_head, 0, rows, threadIdx.x, kThreads, [&](i32 r) {
-            i32 row = t.row0 + r;
-            return p.o + (i64)(t.token0 + row / GROUP) * p.o_stride + (kv_head * GROUP + row % GROUP) * HEAD_DIM;
-        });
+        join_chunks<FP8>(
+            c, item, kv_head, 0, rows, threadIdx.x, kThreads,
+            [&](i32 r) {
+                i32 row = t.row0 + r;
+                return p.o + (i64)(t.token0 + row / GROUP) * p.o_stride + (kv_head * GROUP + row % GROUP) * HEAD_DIM;
+            },
+            [&](i32 r) { return sink_of_row(p, t.row0 + r); });
 }
 #endif
 

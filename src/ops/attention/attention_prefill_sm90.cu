@@ -33,7 +33,7 @@
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
 // WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
-// SPLIT 0 | 1, Q_STAGES 1 | 2.
+// SPLIT 0 | 1, Q_STAGES 1 | 2, SINKS 0 | 1.
 //
 // DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
 // SPLIT: the items are KV ranges of prefill tiles (attention_ranges_plan.c), with CHUNK of one chunk each.
@@ -411,6 +411,11 @@ INLINE void sum_rows(float *l)
     }
 }
 
+INLINE float sink_of_row(const attention_prefill_sm90_params &p, const tile &t, int row)
+{
+    return sink_of(p.sinks, t.head * GROUP + row % GROUP);
+}
+
 /* Where a row of O goes. */
 INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row)
 {
@@ -425,15 +430,15 @@ INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row
  *   memory      16 bytes a lane, whole rows
  *
  * Rows behind the sequence's last are left out; they may be another sequence's. */
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *l,
-                    int group, int thread)
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
+                    const float *l, int group, int thread)
 {
     const int chunks = HEAD_DIM / 8; /* of 16 bytes in a row */
     int lane = thread % 32, first = group * 64 + thread / 32 * 16;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
         int row = first + lane / 4 + 8 * half;
+        float inverse = row_factor(m[half], l[half], p.v_scale, sink_of_row(p, t, t.row0 + row));
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
             *(u32 *)(q + j / 8 * Q_TILE + row * 128 + ((j ^ row) % 8) * 16 + lane % 4 * 4) =
@@ -449,16 +454,16 @@ INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char 
     fence_async_shared(); /* before TMA writes the next Q there */
 }
 #else
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o, const float *l,
-                    int group, int thread)
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o, const float *m,
+                    const float *l, int group, int thread)
 {
     int lane = thread % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
         int row = t.row0 + group * 64 + thread / 32 * 16 + lane / 4 + 8 * half;
         if (row >= t.rows)
             continue;
+        float inverse = row_factor(m[half], l[half], p.v_scale, sink_of_row(p, t, row));
         u16 *to = o_row(p, t, row) + lane % 4 * 2;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
@@ -507,7 +512,8 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
         return;
     __threadfence();
     join_chunks<false>(c, it, t.head, first, min(first + 64, rows), thread, 128,
-                       [&](int r) { return o_row(p, t, t.row0 + r); });
+                       [&](int r) { return o_row(p, t, t.row0 + r); },
+                       [&](int r) { return sink_of_row(p, t, t.row0 + r); });
 }
 #endif
 
@@ -518,7 +524,7 @@ INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
         return finish_chunk(p, t, o, m, l, group, thread);
 #endif
-    store_o(p, t, q, o, l, group, thread);
+    store_o(p, t, q, o, m, l, group, thread);
 }
 
 /* Tells the producer that this warp, or its warpgroup, is done with the Q tile of a round, and with its item. The last
@@ -667,7 +673,7 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     if (thread == 0)
         barrier_arrive(&sh.v_empty[last]);
     sum_rows(l);
-#if CHUNK || SPLIT
+#if CHUNK || SPLIT || SINKS
     for (int half = 0; half < 2; half++)
         m[half] = __fmul_rn(m[half], p.scale_log2);
 #endif

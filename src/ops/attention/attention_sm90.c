@@ -52,11 +52,11 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
             tiles = q_stages * ROWS + 2 * STAGES * block;
     int64_t work = (int64_t)items * a->kv_heads;
     return (cuda_launch){
-        .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
-                         {"head_dim", a->head_dim}, {"group", group},
-                         {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-                         {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
-                         {"decode", decode}, {"split", split}, {"q_stages", q_stages}),
+        .spec = JIT_SPEC(
+            "attention_prefill_sm90.cu", "attention_prefill_sm90", {"head_dim", a->head_dim},
+            {"group", group}, {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+            {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode},
+            {"split", split}, {"q_stages", q_stages}, {"sinks", a->sinks != NULL}),
         .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
         .threads = 384,
         .shared_bytes = (uint32_t)((tiles + raw_stages * block) * a->head_dim * 2 + SHARED_SLACK)};

@@ -37,6 +37,7 @@ typedef struct attention_prefill_sm90_params {
     float *partial, *state;         /* DECODE, SPLIT: see attention_chunk.cuh */
     uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads][2]; SPLIT: [slots][kv_heads][2] */
     int32_t slot_rows, tiles; /* rows of a slot; DECODE: tiles of a decode, at most */
+    const float *sinks;       /* [heads]; NULL: none */
 } attention_prefill_sm90_params;
 
 #endif

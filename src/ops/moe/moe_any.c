@@ -13,7 +13,8 @@ static bool route_any_supports(const void *args, const vt_target *t, const vt_si
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return !a->bias && !a->by_expert && a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
+    return (!a->bias || a->bias->dtype == VT_F32) && !a->by_expert && a->x->dtype == VT_BF16 &&
+           a->router->dtype == VT_F32 &&
            (a->sigmoid ? 2 : 1) * a->router->dim[0] + a->groups + a->k <=
                8192; /* all are in shared memory */
 }
@@ -24,7 +25,8 @@ static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
                                           {"hidden", (int32_t)a->router->dim[1]},
                                           {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
                                           {"normalise", a->normalise}, {"sigmoid", a->sigmoid},
-                                          {"groups", a->groups}, {"groups_used", a->groups_used}),
+                                          {"groups", a->groups}, {"groups_used", a->groups_used},
+                                          {"bias", a->bias != NULL}),
                          .grid = {(uint32_t)tokens, 1, 1},
                          .threads = 256};
 }
@@ -52,8 +54,7 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
 {
     (void)t, (void)upto;
     const moe_linear_args *a = args;
-    return !a->bias && a->activation != VT_ACT_CLAMPED && a->x->dtype == VT_BF16 &&
-           a->y->dtype == VT_BF16 && moe_cuda_stacked(a->gate_up, a->n_experts) &&
+    return moe_cuda_knows(a) && moe_cuda_stacked(a->gate_up, a->n_experts) &&
            moe_cuda_stacked(a->down, a->n_experts);
 }
 
@@ -61,13 +62,13 @@ static cuda_launch product_launch_of(const moe_linear_args *a, bool up, int64_t 
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
-    return (cuda_launch){.spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any",
-                                          {"k", (int32_t)w->cols}, {"rows", rows}, {"up", up},
-                                          {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                          {"k_used", (int32_t)a->expert->dim[1]},
-                                          {"accumulate", !up && a->accumulate}),
-                         .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
-                         .threads = 128};
+    return (cuda_launch){
+        .spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any", {"k", (int32_t)w->cols},
+                         {"rows", rows}, {"up", up}, {"act", a->activation},
+                         {"k_used", (int32_t)a->expert->dim[1]},
+                         {"accumulate", !up && a->accumulate}, {"bias", a->bias != NULL}),
+        .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
+        .threads = 128};
 }
 
 static vt_status linear_any_run(const void *args, const vt_lane *lane)
@@ -86,11 +87,13 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
                                 .expert = a->expert->data,
                                 .y = lane->workspace,
                                 .x_stride = (int32_t)a->x->row_stride,
-                                .y_stride = (int32_t)ffn};
+                                .y_stride = (int32_t)ffn,
+                                MOE_EXPERT_EXTRAS(a)};
     moe_expert_any_params down = {.x = lane->workspace,
                                   .weights = a->down[0].part[0]->data,
                                   .expert = a->expert->data,
                                   .route = a->weight->data,
+                                  .bias = a->bias ? a->down_bias->data : NULL,
                                   .y = a->y->data,
                                   .x_stride = (int32_t)ffn,
                                   .y_stride = (int32_t)a->y->row_stride};

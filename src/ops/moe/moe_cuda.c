@@ -145,12 +145,23 @@ static bool grids_fit(const moe_linear_args *a, int64_t tokens)
            f.tiles * product_groups(a, false) <= INT32_MAX;
 }
 
+/* Rows of biases lie one behind the other. */
+static bool bias_fits(const vt_tensor *t)
+{
+    return t->dtype == VT_F32 && t->row_stride == t->dim[1];
+}
+
+bool moe_cuda_knows(const moe_linear_args *a)
+{
+    return a->activation <= VT_ACT_CLAMPED && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
+           (!a->bias || (bias_fits(a->bias) && bias_fits(a->down_bias)));
+}
+
 static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t;
     const moe_linear_args *a = args;
-    return !a->bias && a->activation != VT_ACT_CLAMPED && a->x->dtype == VT_BF16 &&
-           a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 && a->down[0].cols % 8 == 0 &&
+    return moe_cuda_knows(a) && a->x->row_stride % 8 == 0 && a->down[0].cols % 8 == 0 &&
            a->n_experts <= MOE_CUDA_EXPERTS && readable(a->gate_up, a->n_experts) &&
            readable(a->down, a->n_experts) && (!upto || grids_fit(a, upto->tokens));
 }
@@ -179,9 +190,9 @@ static product_form quant_product_of(const moe_linear_args *a, const vt_target *
                                     {"k", (int32_t)w->cols}, {"rows", (int32_t)product_rows(a, up)},
                                     {"warps", f.warps}, {"stages", f.stages},
                                     {"resident", f.resident}, {"slots", f.slots},
-                                    {"tiles", f.tiles}, {"up", up},
-                                    {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted}),
+                                    {"tiles", f.tiles}, {"up", up}, {"act", a->activation},
+                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
+                                    {"bias", a->bias != NULL}),
                    .grid = {(uint32_t)(items < room ? items : room), 1, 1},
                    .threads = (uint32_t)f.warps * 32,
                    .shared_bytes = f.shared_bytes}};
@@ -200,9 +211,9 @@ static product_form product_of(const moe_linear_args *a, const vt_target *t, boo
         .items = items,
         .launch = {.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k},
                                     {"rows", (int32_t)product_rows(a, up)}, {"warps", warps},
-                                    {"up", up}, {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                    {"up", up}, {"act", a->activation},
                                     {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
-                                    {"tiles", columns / 8}),
+                                    {"tiles", columns / 8}, {"bias", a->bias != NULL}),
                    .grid = {(uint32_t)items, 1, 1},
                    .threads = (uint32_t)warps * 32}};
 }
@@ -293,11 +304,13 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                             .route = a->weight->data,
                             .y = w + s.h,
                             .x_stride = (int32_t)a->x->row_stride,
-                            .n_slots = (int32_t)c.slots};
+                            .n_slots = (int32_t)c.slots,
+                            MOE_EXPERT_EXTRAS(a)};
     moe_expert_params down = up;
     down.x = (const uint16_t *)(w + s.h);
     down.x_stride = (int32_t)a->down[0].cols;
     down.weights = a->down[0].part[0]->data;
+    down.bias = a->bias ? a->down_bias->data : NULL;
     down.y = w + s.part;
     vt_status status = c.sorted ? moe_cuda_run_group(a, lane, TILE, GROUP_THREADS) : VT_OK;
     if (status == VT_OK)

@@ -39,6 +39,15 @@ moe_route_params moe_cuda_route_params(const moe_route_args *a, const vt_lane *l
 void moe_cuda_route_shape(const moe_route_args *a, const vt_size *size, vt_cut *out);
 void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *out);
 
+/* Returns true if the kernels of every row know the call's types, activation and biases. */
+bool moe_cuda_knows(const moe_linear_args *a);
+/* The members of a first product's parameters for its biases and its activation. */
+#define MOE_EXPERT_EXTRAS(a)                                                                   \
+    .bias = (a)->bias ? (a)->bias->data : NULL,                                                \
+    .up_bias = (a)->bias ? (const float *)(a)->bias->data + (a)->n_experts * (a)->bias->dim[1] \
+                         : NULL,                                                               \
+    .limit = (a)->limit
+
 /* Returns true if the weights are BF16 matrices of equal size that lie one behind the other. */
 bool moe_cuda_stacked(const vt_weight *w, int32_t n);
 

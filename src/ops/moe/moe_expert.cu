@@ -3,13 +3,14 @@
 //   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])    token = slot / K_USED
 //   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32
 //
+// BIAS: each of the three products has the expert's bias added.
 // weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up. As in linear_small.cu the weights are the 16 rows of
 // mma m16n8k16 and the slots its 8 columns. WARPS warps share out K in chunks of 32, and their sums are added in rising
 // order: a slot's result does not depend on its neighbours.
 // Grid: one CTA for each tile and group of output rows (8 UP, 16 down); the groups of a tile are neighbours. Tiles come
 // from moe_group.cu (SORTED), or there is one for each slot (moe_tiles.cuh). A CTA whose tile is empty leaves.
 // Bytes: the weights of every expert in use, once a tile; the roof is memory bandwidth.
-// Template: K, ROWS, WARPS, UP, GELU, K_USED, SORTED, TILES (of 8 slots, 1 or 2).
+// Template: K, ROWS, WARPS, UP, ACT, K_USED, SORTED, TILES (of 8 slots, 1 or 2), BIAS.
 #include "moe_tiles.cuh"
 
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
@@ -64,5 +65,5 @@ KERNEL __launch_bounds__(WARPS * 32, 16 / WARPS) moe_expert(const __grid_constan
         for (int e = 0; e < 4; e++)
             part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
     __syncthreads();
-    moe_finish(p, tile.count, group, part, [&](int s) { return slot[s]; });
+    moe_finish(p, tile, group, part, [&](int s) { return slot[s]; });
 }

@@ -7,7 +7,8 @@
 // aligned to 2 bytes only. Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
 // the elements lane, lane + 32 ... in rising order, then the lanes are added. Slots of padding tokens (expert -1) have
 // no products. Bytes: an expert's weights, again for every slot that goes to it.
-// Template: K, ROWS, UP, GELU, K_USED, ACCUMULATE (down: adds to y).
+// Template: K, ROWS, UP, ACT, K_USED, ACCUMULATE (down: adds to y), BIAS (each product has the expert's bias added).
+#include "moe_act.cuh"
 #include "moe_params.h"
 
 INLINE float dot(const u16 *w, const u16 *x)
@@ -30,11 +31,20 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
     if constexpr (UP) {
         const u16 *w = p.weights + ((i64)p.expert[item] * 2 * ROWS + j) * K, *x = p.x + item / K_USED * p.x_stride;
         float gate = dot(w, x), up = dot(w + (i64)ROWS * K, x);
-        out = (GELU ? gelu_tanh(gate) : silu(gate)) * up;
+        if constexpr (BIAS) {
+            i64 at = (i64)p.expert[item] * ROWS + j;
+            gate += p.bias[at];
+            up += p.up_bias[at];
+        }
+        out = gated(gate, up, p.limit);
     } else {
         for (i64 slot = item * K_USED; slot < (item + 1) * K_USED; slot++)
-            if (p.expert[slot] >= 0)
-                out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
+            if (p.expert[slot] >= 0) {
+                float sum = dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
+                if constexpr (BIAS)
+                    sum += p.bias[(i64)p.expert[slot] * ROWS + j];
+                out += p.route[slot] * sum;
+            }
     }
     if (threadIdx.x % 32)
         return;

@@ -24,8 +24,10 @@
 // The sum over K runs in steps of 16 in rising order, whatever the tile: a slot's result depends on nothing else.
 // Bytes: the weights of every expert in use, once while its tiles run together; x or h once a group of rows, from L2.
 // Roof: memory bandwidth up to some 100 slots an expert, the bf16 tensor cores beyond.
-// Template: UP, K, ROWS (outputs), K_USED, GELU, WIDTH 32 | 64 | 128 | 256, STAGES.
+// Template: UP, K, ROWS (outputs), K_USED, ACT, WIDTH 32 | 64 | 128 | 256, STAGES, BIAS (each product has the expert's
+// bias added).
 #include "ptx_sm90.cuh"
+#include "moe_act.cuh"
 #include "moe_params.h"
 #include "moe_sm90_params.h"
 
@@ -193,10 +195,21 @@ template <int N> INLINE void multiply(float *acc, u64 a, u64 b, int accumulate)
 // Where row `slot` of a buffer has its 16-byte vector `column`: rows of 128 bytes, swizzled.
 INLINE u32 out_place(u32 buffer, int slot, int column) { return buffer + slot * 128 + (column ^ slot % 8) * 16; }
 
-INLINE float activation(float x) { return GELU ? gelu_tanh(x) : silu(x); }
+// Adds the biases of this thread's two weight rows to its N / 2 sums. UP: a gate row and its up row.
+template <int N> INLINE void add_bias(const moe_gemm_params &p, const Item &item, float *acc)
+{
+    int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
+    int j = item.group * kOutputs + group * (kOutputs / 2) + warp * (UP ? 8 : 16) + row;
+    const float *bias = p.bias + (i64)item.expert * ROWS;
+    float low = bias[min(j, ROWS - 1)];
+    float high = UP ? p.up_bias[(i64)item.expert * ROWS + min(j, ROWS - 1)] : bias[min(j + 8, ROWS - 1)];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        acc[i] += i % 4 < 2 ? low : high;
+}
 
 // Writes the results of slots first .. first + 31 to a buffer: rows are slots, columns this warpgroup's outputs.
-INLINE void turn(const float *acc, int first, u32 buffer)
+INLINE void turn(const float *acc, int first, u32 buffer, float limit)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8, row = lane % 8;
     acc += first / 2;
@@ -205,7 +218,7 @@ INLINE void turn(const float *acc, int first, u32 buffer)
         u32 v[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            v[j] = pack_bf16(activation(acc[4 * j]) * acc[4 * j + 2], activation(acc[4 * j + 1]) * acc[4 * j + 3]);
+            v[j] = pack_bf16(gated(acc[4 * j], acc[4 * j + 2], limit), gated(acc[4 * j + 1], acc[4 * j + 3], limit));
         store_matrix4_transposed(out_place(buffer, to + matrix * 8 + row, warp), v[0], v[1], v[2], v[3]);
     } else { // the warp has 16 outputs: two matrices for 8 slots
 #pragma unroll
@@ -273,14 +286,16 @@ INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         wgmma_touch(acc[i]);
+    if constexpr (BIAS)
+        add_bias<N>(p, item, acc);
 #pragma unroll
     for (int first = 0; first < N; first += kPart) { // the two buffers take turns: one barrier a part
         char *buffer = sh.out + (group * 2 + first / kPart % 2) * kPartBytes;
-        turn(acc, first, shared_address(buffer));
+        turn(acc, first, shared_address(buffer), p.limit);
         if constexpr (N % kPart == 0)
-            turn(acc, first + 32, shared_address(buffer));
+            turn(acc, first + 32, shared_address(buffer), p.limit);
         else if (first + 32 < N)
-            turn(acc, first + 32, shared_address(buffer));
+            turn(acc, first + 32, shared_address(buffer), p.limit);
         named_barrier(1 + group, 128);
         send<N>(p, item, to, first, buffer);
     }

@@ -24,7 +24,8 @@ typedef struct moe_route_params {
     float *logits;         /* moe_route.cu: [tokens, EXPERTS] */
     uint32_t *tickets;     /* moe_route.cu: one for each block of tokens */
     int32_t x_stride, n_tokens;
-    float scale; /* moe_route_any.cu */
+    float scale;       /* moe_route_any.cu */
+    const float *bias; /* BIAS: [EXPERTS], added to the logits */
 } moe_route_params;
 
 /* moe_group.cu */
@@ -46,6 +47,8 @@ typedef struct moe_expert_params {
     const float *route;
     void *y; /* UP: h, BF16; else the slots' results, fp32 */
     int32_t x_stride, n_slots;
+    const float *bias, *up_bias; /* BIAS: [experts, ROWS] of gate or down, and of up */
+    float limit;                 /* ACT 2 */
 } moe_expert_params;
 
 /* moe_sum.cu */
@@ -72,6 +75,8 @@ typedef struct moe_expert_any_params {
     const float *route;
     uint16_t *y; /* UP: h */
     int32_t x_stride, y_stride;
+    const float *bias, *up_bias; /* as in moe_expert_params */
+    float limit;
 } moe_expert_any_params;
 
 #endif

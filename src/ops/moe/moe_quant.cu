@@ -10,7 +10,7 @@
 // Bytes: the quantised tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
 // Tiles of slots come from moe_group.cu (SORTED). A single token needs no sorting: each of its slots is a tile, because
 // it goes to an expert once.
-// Template: BITS, OFFSET, FORM, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
+// Template: BITS, OFFSET, FORM, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, ACT, K_USED, SORTED, BIAS.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
 #include "quant_rows.cuh"
@@ -66,7 +66,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
                 if (n * 8 + 2 * q < kColumns)
                     part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
         __syncthreads();
-        moe_finish(p, tile.count, item % kGroups, part, slot_at);
+        moe_finish(p, tile, item % kGroups, part, slot_at);
         __syncthreads(); // the next item writes `part`
     }
 }

@@ -12,7 +12,7 @@
 // Bytes: the router once for every block of tokens, from L2 after the first; one token is bound by latency (its
 // weights are fetched before the kernel's turn), many by fp32 arithmetic.
 // Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED (up to 16), NORMALISE, TOKENS, PER, TOKEN_WARPS,
-// EXPERT_WARPS.
+// EXPERT_WARPS, BIAS (logits have the expert's bias added).
 #include "moe_choose.cuh"
 #include "moe_params.h"
 
@@ -105,7 +105,7 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
     int number = lane / (32 / kSums), expert = first_expert + number % PER;
     i32 token = first + number / PER;
     if (lane % (32 / kSums) == 0 && token < end && expert < EXPERTS)
-        p.logits[(i64)token * EXPERTS + expert] = logit;
+        p.logits[(i64)token * EXPERTS + expert] = BIAS ? logit + p.bias[expert] : logit;
 }
 
 // A warp's choice for one token. Lane l looks at the experts l, l + 32 ...; lane k keeps the k-th choice.

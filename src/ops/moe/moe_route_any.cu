@@ -7,7 +7,7 @@
 // weight likewise fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0
 // chooses. Bytes: the router once a token from L2.
 // Template: HIDDEN, EXPERTS, K_USED (shared memory: 8192 floats, moe_any.c), NORMALISE, SIGMOID, GROUPS (0: none),
-// GROUPS_USED.
+// GROUPS_USED, BIAS (logits have the expert's bias added).
 #include "moe_choose.cuh"
 #include "moe_params.h"
 
@@ -79,7 +79,7 @@ KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ moe_route_pa
             sum = fmaf(bf16_f32(x[i]), w[i], sum);
         sum = warp_sum(sum);
         if (lane == 0)
-            logit[e] = sum;
+            logit[e] = BIAS ? sum + p.bias[e] : sum;
     }
     __syncthreads();
     if (warp)

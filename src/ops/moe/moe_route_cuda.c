@@ -64,9 +64,10 @@ static bool route_supports(const void *args, const vt_target *t, const vt_size *
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return !a->bias && !a->by_expert && !a->sigmoid && (a->scale == 0 || a->scale == 1) &&
-           a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
-           a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
+    return (!a->bias || a->bias->dtype == VT_F32) && !a->by_expert && !a->sigmoid &&
+           (a->scale == 0 || a->scale == 1) && a->x->dtype == VT_BF16 &&
+           a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 && a->x->row_stride % 8 == 0 &&
+           a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
 }
 
 static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
@@ -77,7 +78,8 @@ static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
         .spec = JIT_SPEC("moe_route.cu", "moe_route", {"hidden", (int32_t)a->router->dim[1]},
                          {"experts", experts}, {"k_used", a->k}, {"normalise", a->normalise},
                          {"tokens", f->tokens}, {"per", f->experts},
-                         {"token_warps", f->token_warps}, {"expert_warps", f->expert_warps}),
+                         {"token_warps", f->token_warps}, {"expert_warps", f->expert_warps},
+                         {"bias", a->bias != NULL}),
         .grid = {(uint32_t)token_blocks(f, tokens),
                  cuda_blocks(experts, (int64_t)f->experts * f->expert_warps), 1},
         .threads = (uint32_t)(f->token_warps * f->expert_warps) * 32};
@@ -87,6 +89,7 @@ moe_route_params moe_cuda_route_params(const moe_route_args *a, const vt_lane *l
 {
     return (moe_route_params){.x = a->x->data,
                               .router = a->router->data,
+                              .bias = a->bias ? a->bias->data : NULL,
                               .choice = a->choice ? a->choice->data : NULL,
                               .scale = a->scale == 0 ? 1 : a->scale,
                               .expert = a->expert->data,

@@ -74,8 +74,8 @@ static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, boo
                                           {"k", (int32_t)(up ? a->gate_up : a->down)->cols},
                                           {"rows", product_rows(a, up)},
                                           {"k_used", (int32_t)a->expert->dim[1]},
-                                          {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                          {"width", kWidth[width]}, {"stages", (int32_t)stages}),
+                                          {"act", a->activation}, {"width", kWidth[width]},
+                                          {"stages", (int32_t)stages}, {"bias", a->bias != NULL}),
                          .grid = {(uint32_t)t->sm_count, 1, 1},
                          .threads = 384,
                          .shared_bytes = stages * stage + fixed};
@@ -137,10 +137,12 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
                           .tile = (const moe_tile *)(w + s.tiles),
                           .y = h,
                           .ticket = lane->tickets,
-                          .x_stride = (int32_t)a->x->row_stride};
+                          .x_stride = (int32_t)a->x->row_stride,
+                          MOE_EXPERT_EXTRAS(a)};
     moe_gemm_params down = up;
     down.x = h;
     down.x_stride = (int32_t)a->down->cols;
+    down.bias = a->bias ? a->down_bias->data : NULL;
     down.y = part;
     TRY(run_gemm(a, lane, &up, true, width));
     TRY(run_gemm(a, lane, &down, false, width));

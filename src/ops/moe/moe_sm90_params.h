@@ -15,6 +15,8 @@ typedef struct moe_gemm_params {
     uint16_t *y;
     uint32_t *ticket;
     int32_t x_stride;
+    const float *bias, *up_bias; /* as in moe_expert_params */
+    float limit;
 } moe_gemm_params;
 
 #endif

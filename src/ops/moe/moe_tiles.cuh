@@ -1,5 +1,6 @@
 // The experts' products (moe_expert.cu, moe_quant.cu) share this: the slots of a tile, and the end of its sums. Needs
-// ROWS, WARPS, UP, GELU, K_USED, SORTED.
+// ROWS, WARPS, UP, ACT, K_USED, SORTED, BIAS.
+#include "moe_act.cuh"
 #include "moe_params.h"
 
 constexpr int kGroupOut = UP ? 8 : 16; // output rows of a group
@@ -56,13 +57,13 @@ INLINE moe_tile moe_tile_of(const moe_expert_params &p, i32 n, i32 (&slot)[kTile
 }
 
 // part[warp][s][row] are the sums of a group's outputs for slot number s of the tile (UP: rows 0 .. 7 gate, 8 .. 15
-// up). Adds the warps' in rising order and writes h, or the slot's result times its routing weight. slot_at(s) is the
-// s-th slot.
+// up). Adds the warps' in rising order, and the expert's bias, and writes h, or the slot's result times its routing
+// weight. slot_at(s) is the s-th slot.
 template <int N, class SlotAt>
-INLINE void moe_finish(const moe_expert_params &p, int count, int group, const float (&part)[WARPS][N][17],
+INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int group, const float (&part)[WARPS][N][17],
                        const SlotAt &slot_at)
 {
-    for (int i = threadIdx.x; i < count * kGroupOut; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < tile.count * kGroupOut; i += WARPS * 32) {
         int s = i / kGroupOut, r = i % kGroupOut, j = group * kGroupOut + r;
         if (j >= ROWS)
             continue;
@@ -74,8 +75,13 @@ INLINE void moe_finish(const moe_expert_params &p, int count, int group, const f
             if constexpr (UP)
                 up += part[k][s][r + 8];
         }
+        if constexpr (BIAS) {
+            sum += p.bias[tile.expert * ROWS + j];
+            if constexpr (UP)
+                up += p.up_bias[tile.expert * ROWS + j];
+        }
         if constexpr (UP)
-            ((u16 *)p.y)[(i64)slot * ROWS + j] = f32_bf16((GELU ? gelu_tanh(sum) : silu(sum)) * up);
+            ((u16 *)p.y)[(i64)slot * ROWS + j] = f32_bf16(gated(sum, up, p.limit));
         else
             ((float *)p.y)[(i64)slot * ROWS + j] = p.route[slot] * sum;
     }

@@ -1,0 +1,11 @@
+// What an expert makes of its gate and up (moe.h). ACT is the vt_activation: 0 silu, 1 gelu, 2 clamped with a limit.
+INLINE float gated(float gate, float up, float limit)
+{
+    if constexpr (ACT == 2) {
+        gate = gate > limit ? limit : gate; // a NaN stays one
+        up = up > limit ? limit : up < -limit ? -limit : up;
+        return __fdividef(gate, 1.f + __expf(-1.702f * gate)) * (up + 1.f);
+    } else {
+        return (ACT == 1 ? gelu_tanh(gate) : silu(gate)) * up;
+    }
+}

@@ -242,25 +242,27 @@ static void produce_dummy_matrix(const void *arg, void *out, size_t begin, size_
     }
 }
 
-/* Makes a norm or a router of a dummy model. Such entries have one part. */
+/* Makes a norm, a router or biases of a dummy model, part after part. */
 static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_t bytes)
 {
     enum { CHUNK = 512 };
     const source *s = arg;
-    const vt_layout_part *p = &s->entry->part[0];
     bool vector = s->entry->kind == VT_KIND_VECTOR;
-    int64_t rows = vector ? 1 : p->rows, cols = vector ? p->rows : p->cols;
     float *to = out;
     uint16_t bf16[CHUNK];
     (void)begin; /* the grain is the whole tensor */
     (void)bytes;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t at = 0; at < cols; at += CHUNK) {
-            int64_t n = cols - at < CHUNK ? cols - at : CHUNK;
-            dummy_elements(s, p, r, at, n, bf16);
-            for (int64_t i = 0; i < n; i++)
-                *to++ = vt_bf16_to_f32(bf16[i]);
+    for (int32_t i = 0; i < s->entry->n_parts; i++) {
+        const vt_layout_part *p = &s->entry->part[i];
+        int64_t rows = vector ? 1 : p->rows, cols = vector ? p->rows : p->cols;
+        for (int64_t at = 0; at < rows * cols;) {
+            int64_t row = at / cols, col = at % cols, n = cols - col < CHUNK ? cols - col : CHUNK;
+            dummy_elements(s, p, row, col, n, bf16);
+            for (int64_t k = 0; k < n; k++)
+                *to++ = vt_bf16_to_f32(bf16[k]);
+            at += n;
         }
+    }
 }
 
 /* Returns true if the kernel can make a dummy's matrix. It makes runs of elements that begin at a

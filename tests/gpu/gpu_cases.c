@@ -361,6 +361,28 @@ const gpu_case gpu_cases[] = {
                              "64,families=1,shared=3,step=37"),
     LARGE("attention_decode", "seqs=64,kv_len=1950,heads=32,kv_heads=8,head_dim=128,kv_type=fp8,"
                               "page=64,families=1,shared=30,step=37"),
+    /* sinks: rows of one range, of ranges that are merged, of several tokens, of shared pages, of a
+     * group larger than a tile; tiles whole, in chunks and cut; windows shorter than a block */
+    CASE("attention_decode", "seqs=3,kv_len=300,heads=64,kv_heads=8,head_dim=64,kv_type=bf16|fp8,"
+                             "page=64,step=37,sinks=1"),
+    CASE("attention_decode", "seqs=1,kv_len=1500,heads=8,kv_heads=1,head_dim=64,kv_type=bf16,page="
+                             "16,window=128,sinks=1"),
+    CASE("attention_decode", "seqs=2,q_len=3,kv_len=400,heads=16,kv_heads=2,head_dim=64,kv_type="
+                             "bf16,page=64,step=37,window=128,sinks=1"),
+    CASE("attention_decode", "seqs=5,kv_len=300,heads=16,kv_heads=2,head_dim=64,kv_type=bf16,page="
+                             "16,families=1,shared=18,step=37,sinks=1"),
+    CASE("attention_decode", "seqs=2,kv_len=90,heads=40,kv_heads=2,head_dim=64,kv_type=bf16,page="
+                             "64,step=37,sinks=1"),
+    CASE("attention_decode", "seqs=3,kv_len=130,heads=35,kv_heads=5,head_dim=13,kv_type=bf16,page="
+                             "5,window=40,step=37,sinks=1"),
+    CASE("attention_prefill", "seqs=3,q_len=70,kv_len=200,heads=16,kv_heads=2,head_dim=64,kv_type="
+                              "bf16|fp8,page=64,step=37,window=128,sinks=1"),
+    CASE("attention_prefill", "seqs=2,q_len=30,kv_len=1100,heads=8,kv_heads=1,head_dim=64,kv_type="
+                              "bf16,page=64,step=400,sinks=1"),
+    CASE("attention_prefill", "seqs=2,q_len=40,kv_len=90,heads=10,kv_heads=2,head_dim=128,kv_type="
+                              "bf16|fp8,page=16,step=37,sinks=1"),
+    CASE("attention_prefill", "seqs=2,q_len=9,kv_len=70,heads=35,kv_heads=5,head_dim=13,kv_type="
+                              "bf16,page=5,window=4,step=37,sinks=1"),
     /* kernels for any shape: rows of odd length, so that most are aligned to 2 bytes only; every
      * epilogue */
     CASE("linear", "tokens=1,type=bf16,cols=43,rows=40,bias=1,residual=1"),
@@ -397,6 +419,17 @@ const gpu_case gpu_cases[] = {
     CASE("moe_route", "tokens=83,hidden=264,experts=21,k=5"),
     CASE("moe_route", "tokens=530,hidden=72,experts=33,k=3"),
     CASE("moe_route", "tokens=5,hidden=8,experts=1024,k=8"),
+    /* gpt-oss: biases of the router and of experts, the clamped activation; every kernel */
+    CASE("moe_route", "tokens=1|37,hidden=264,experts=32,k=4,bias=1"),
+    CASE("moe_linear",
+         "tokens=1|6|45,hidden=160,ffn=96,experts=5,k=3,type=mxfp4,activation=clamped,"
+         "bias=1"),
+    CASE("moe_linear",
+         "tokens=1|9|100,hidden=72,ffn=104,experts=4,k=3,type=bf16,activation=clamped,"
+         "bias=1,padding=1"),
+    CASE("moe_linear", "tokens=40,hidden=200,ffn=136,experts=2,k=1,type=bf16,bias=1,accumulate=1"),
+    CASE("moe_linear",
+         "tokens=5,hidden=42,ffn=27,experts=5,k=3,type=bf16,activation=clamped,bias=1"),
     /* tiles that CTAs find themselves, up to 16 tokens; sorted ones; padding */
     CASE("moe_linear", "tokens=1,hidden=64,ffn=40,experts=9,k=4,type=bf16,padding=1"),
     CASE("moe_linear", "tokens=16,hidden=64,ffn=40,experts=3,k=3,type=bf16"),

@@ -222,13 +222,11 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* No kernel of attention knows sinks or latents yet, and none what Gemma 4 has beside others. */
+/* No kernel of attention knows latents yet, and none what Gemma 4 has beside others. */
 static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"gpt-oss-sinks", "gpt-oss-sinks: layer 0 has attention sinks, which are computed on CPUs "
-                          "alone"},
         {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values, factors of "
                            "layers or capped logits, which are computed on CPUs alone (--device "
                            "cpu)"},

@@ -231,10 +231,6 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
               .dim = l->head.dim,
               .eps = b->m->arch.norm_eps});
     emit_rope_store(b, i, &v, &store);
-    if (lw->tensor[VT_ROLE_SINKS] && b->p->target.device == VT_DEVICE_CUDA && b->status == VT_OK)
-        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
-                            "%s: layer %d has attention sinks, which are computed on CPUs alone",
-                            b->m->name, i);
     attention_args att = {.batch = pages,
                           .q = v.q,
                           .k_pool = k_pool,

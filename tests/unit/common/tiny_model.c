@@ -108,6 +108,16 @@ static void set_arch(vt_model *m, const char *name)
         a->rope[0].base = 1e6;
         a->rope[1] = (vt_rope_params){.base = 10000, .dims = a->head_dim};
         a->n_ropes = 2;
+    } else if (strcmp(name, "gpt-oss") == 0) { /* every expert is used, so that none nearly ties */
+        m->family = vt_family_find("gpt_oss");
+        a->n_experts = 3;
+        a->n_experts_used = 3;
+        a->expert_ffn = 96;
+        a->norm_topk = true;
+        a->activation = VT_ACT_CLAMPED;
+        a->act_limit = 0.9f;
+        a->window = 20;
+        a->tied_head = false;
     } else if (strncmp(name, "mixed", 5) == 0) {
         bool state = strcmp(name, "mixed_state") == 0;
         m->family = vt_family_find(state ? "hybrid" : "llama");
@@ -190,7 +200,8 @@ vt_model *tiny_model(const char *name)
     m->close = close_tiny;
     bool quantised = strcmp(name, "qwen3moe-quantised") == 0;
     bool fp8 = strcmp(name, "qwen3moe-fp8") == 0;
-    set_arch(m, quantised || fp8 ? "qwen3moe" : name);
+    bool mxfp4 = strcmp(name, "gpt-oss-mxfp4") == 0;
+    set_arch(m, quantised || fp8 ? "qwen3moe" : mxfp4 ? "gpt-oss" : name);
     if (fp8)
         m->arch.expert_ffn = 135;
     if (model_make_layers(m, &err) != VT_OK)
@@ -199,6 +210,8 @@ vt_model *tiny_model(const char *name)
         mix_heads(m, m->arch.n_layers);
     if (strcmp(name, "mixed_state") == 0)
         mix_state(m);
+    if (m->arch.activation == VT_ACT_CLAMPED)
+        m->layer[1].head.window = 0;
     if (strcmp(name, "gemma3") == 0) {
         m->layer[0].head.rope = 1;
         m->layer[1].head.window = 0;
@@ -209,6 +222,8 @@ vt_model *tiny_model(const char *name)
         quantise_experts(&s);
     if (fp8)
         make_experts_fp8(m, &s);
+    for (int64_t i = 0; mxfp4 && i < s.n; i++)
+        s.tensor[i].dtype = s.tensor[i].rank == 3 ? VT_MXFP4 : s.tensor[i].dtype;
     for (int64_t i = 0; i < s.n; i++)
         fill(m, &s.tensor[i], &rng);
     weight_source src = {.hf_names = true, .file = &s, .n_tensors = s.n, .find = find, .at = at};

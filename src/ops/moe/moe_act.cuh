@@ -1,4 +1,4 @@
-// What an expert makes of its gate and up (moe.h). ACT is the vt_activation: 0 silu, 1 gelu, 2 clamped with a limit.
+// Joins the gate and the up of an expert (moe.h). ACT is the vt_activation: 0 silu, 1 gelu, 2 clamped with a limit.
 INLINE float gated(float gate, float up, float limit)
 {
     if constexpr (ACT == 2) {

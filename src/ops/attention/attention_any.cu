@@ -88,8 +88,7 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
         warp_total[warp] = total;
     }
     __syncthreads();
-    float sink = sink_of(p.sinks, head), best = warp_top[0], factor[kWarps],
-          sum = 0.f; // warp 0 always has a key
+    float sink = sink_of(p.sinks, head), best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always has a key
 #pragma unroll
     for (int w = 1; w < kWarps; w++)
         best = fmaxf(best, warp_top[w]);

@@ -39,8 +39,8 @@ constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HE
               kRowBytes = kVecs * 16;
 constexpr bool kOneTile = GROUP <= 16 && !MULTI; // a tile's rows are known when compiling
 constexpr int kTileHeads = GROUP < 16 && !MULTI ? GROUP : 16; // rows of a tile
-constexpr u32 kBlockBytes = kBlock * kRowBytes;               // of K, and again of V
-constexpr bool kLow = kTileHeads > 8; // rows 8 .. 15 of the fragments are used too
+constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
+constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments are used too
 constexpr i32 kNoToken = MULTI ? 0x7fffffff : -1;
 
 // 16-byte chunk c of row r; the exclusive or spreads eight rows over all banks (rows of 64 bytes or of
@@ -69,8 +69,8 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
     for (int d = 0; d < kDimSteps; d += 2) // a last odd step is read twice
 #pragma unroll
         for (int b = 0; b < N; b++) {
-            frag4 k = load_matrix4(ks + b * apart +
-                                   at(lane / 16 * 8 + lane % 8, min(d + lane / 8 % 2, kVecs - 1)));
+            frag4 k = load_matrix4(ks + b * apart + at(lane / 16 * 8 + lane % 8,
+                                                       min(d + lane / 8 % 2, kVecs - 1)));
 #pragma unroll
             for (int i = 0; i < 2 && d + i < kDimSteps; i++)
 #pragma unroll
@@ -179,8 +179,8 @@ INLINE void store_row(float *to, const Rows &x, int h)
 }
 
 // Copies this warp's block of 16 tokens to `to`, except token `but` (MULTI: and those after it); zeros from `end` on.
-INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block,
-                        i32 begin, i32 end, i32 but = kNoToken)
+INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block, i32 begin,
+                        i32 end, i32 but = kNoToken)
 {
     constexpr bool kOnePage = PAGE % kBlock == 0; // a block is in one page
     i32 first = block * kBlock, start = first < end ? first : begin;
@@ -269,8 +269,8 @@ INLINE i64 slot_row(const attention_decode_params &p, i64 slot, i32 r)
 // Nearly all of the time is spent waiting for loads from L2, so each thread has UNITS times DEPTH in flight.
 constexpr int kPieces = HEAD_DIM / 4, kMostRows = 64;
 template <int UNITS, int DEPTH>
-INLINE void merge_slots(const attention_decode_params &p, const attention_decode_member *done,
-                        int n_done, int head0, int heads, float2 *scale)
+INLINE void merge_slots(const attention_decode_params &p, const attention_decode_member *done, int n_done, int head0,
+                        int heads, float2 *scale)
 {
     int rows = n_done * heads;
     auto slot_of = [&](int row, int k) {
@@ -335,8 +335,7 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
             for (int j = 0; j < DEPTH; j++)
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
-                    i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS *
-                               (MULTI ? p.rows : GROUP);
+                    i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * (MULTI ? p.rows : GROUP);
                     LOADS_ARE_DISCARDED(n[u] == 0);
                     m[j][u] = __ldcg(state[u] + slot * 2);
                     v[j][u] = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
@@ -359,16 +358,15 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
             if (i >= rows * kPieces)
                 continue;
             float by = scale[row].y;
-            *(uint2 *)(out_row(p, p.q_start[done[row / heads].seq], head0 + row % heads) +
-                       i % kPieces * 4) = make_uint2(pack_bf16(sum[u].x * by, sum[u].y * by),
-                                                     pack_bf16(sum[u].z * by, sum[u].w * by));
+            *(uint2 *)(out_row(p, p.q_start[done[row / heads].seq], head0 + row % heads) + i % kPieces * 4) =
+                make_uint2(pack_bf16(sum[u].x * by, sum[u].y * by),
+                           pack_bf16(sum[u].z * by, sum[u].w * by));
         }
     }
 }
 
 // An own item: a range of one sequence, for the tile of its rows that begins with row head0.
-INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item,
-                       int head0, u8 *shared)
+INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item, int head0, u8 *shared)
 {
     constexpr int kHalves = kLow ? 2 : 1;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
@@ -424,12 +422,12 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         copy_async_commit();
         copy_async_wait<STAGES - 1>();
         __syncwarp();
-        add_blocks<1, kHalves>(
-            x, q, ring + stage * 2 * kBlockBytes, 0, block * kBlock, p.scale_log2,
-            [&](int h, i32 j) {
-                return j < end && j >= begin &&
-                       (!MULTI || (j <= position[h] && (!WINDOWED || j > position[h] - p.window)));
-            });
+        add_blocks<1, kHalves>(x, q, ring + stage * 2 * kBlockBytes, 0, block * kBlock,
+                               p.scale_log2, [&](int h, i32 j) {
+                                   return j < end && j >= begin &&
+                                          (!MULTI || (j <= position[h] &&
+                                                      (!WINDOWED || j > position[h] - p.window)));
+                               });
         __syncwarp(); // all lanes have read the stage that the next fetch overwrites
         stage = (stage + 1) % STAGES;
     }
@@ -466,9 +464,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
             value += factor * sum_o[(w * kTileHeads + r) * HEAD_DIM + d];
         }
         if (item.n_slots == 1) {
-            float result = total == 0.f
-                               ? 0.f
-                               : value / total * p.v_scale; // no visible key: 0; NaN stays NaN
+            float result = total == 0.f ? 0.f : value / total * p.v_scale; // no visible key: 0; NaN stays NaN
             if constexpr (SINKS)
                 result = value * row_factor(top, total, p.v_scale, sink_of_row(p, head0 + r));
             out_row(p, token, head0 + r)[d] = f32_bf16(result);
@@ -490,14 +486,14 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
     constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
     __shared__ float2 scale[kTileHeads];
     attention_decode_member whole = {item.seq, item.first_slot, item.n_slots, 0};
-    merge_slots <
-        kUnits<4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads, scale);
+    merge_slots<kUnits < 4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads,
+                                                                      scale);
 }
 
 #if SHARED
 // Draws the ticket of every member. Members whose last slot this CTA wrote go to `done`; returns how many.
-INLINE int last_of_members(const attention_decode_params &p, const attention_decode_member *member,
-                           int n, attention_decode_member *done)
+INLINE int last_of_members(const attention_decode_params &p, const attention_decode_member *member, int n,
+                           attention_decode_member *done)
 {
     __shared__ u32 last[2];
     if (threadIdx.x < 2)
@@ -526,8 +522,7 @@ INLINE int last_of_members(const attention_decode_params &p, const attention_dec
 
 // A shared item: row r of the tile is head r % GROUP of member r / GROUP. The range ends before every member's
 // newest token.
-INLINE void attend_shared(const attention_decode_params &p, const attention_decode_item &item,
-                          u8 *shared)
+INLINE void attend_shared(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
     const attention_decode_member *member = p.members + item.seq;
@@ -619,8 +614,7 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ attention_decode_params p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
-    static_assert(!SHARED || (GROUP <= 16 && WARPS == 4 && !MULTI),
-                  "a member's heads are in one tile of 64 rows");
+    static_assert(!SHARED || (GROUP <= 16 && WARPS == 4 && !MULTI), "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
     pdl_go();
     u32 tiles = MULTI ? (p.rows + 15) / 16 : 1;
@@ -628,8 +622,7 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     int row0 = 16 * (MULTI ? blockIdx.y % tiles : kOneTile ? 0 : blockIdx.z);
     // CTAs without work leave at once, to make room for the next kernel's. Those of the first item stay, so that
     // this kernel does not end before the one in front of it.
-    if (item.seq < 0 ||
-        (MULTI && row0 >= (p.q_start[item.seq + 1] - p.q_start[item.seq]) * GROUP)) {
+    if (item.seq < 0 || (MULTI && row0 >= (p.q_start[item.seq + 1] - p.q_start[item.seq]) * GROUP)) {
         if (blockIdx.y == 0)
             pdl_wait();
         return;

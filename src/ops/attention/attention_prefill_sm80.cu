@@ -39,10 +39,9 @@ typedef attention_prefill_item Item;
 // ---- what a CTA works on ----
 
 struct Tile {
-    i32 token0, rows,
-        row0;   // first token in the batch; the sequence's packed rows; the tile's first row
-    i32 past;   // KV before the sequence's first new token
-    i32 kv_end; // KV that the tile's last token sees
+    i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; the tile's first row
+    i32 past;                   // KV before the sequence's first new token
+    i32 kv_end;                 // KV that the tile's last token sees
     i32 block_begin, block_end; // of BLOCK keys each
     const i32 *pages;
 };
@@ -62,8 +61,7 @@ INLINE Tile tile_of(const attention_prefill_sm80_params &p, const Item &item)
     t.block_end = (t.kv_end + BLOCK - 1) / BLOCK;
 #if DECODE
     t.block_end = min(t.block_end, (item.end + BLOCK - 1) / BLOCK);
-    t.block_begin = max(t.block_begin,
-                        item.begin / BLOCK); // no block if the chunk lies before the window
+    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no block if the chunk lies before the window
 #endif
     return t;
 }
@@ -87,12 +85,10 @@ INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *s
             a = load16(from);
             b = load16(from + 8);
         }
-        store16(shared + q_at(r, c),
-                make_uint4(__byte_perm(a.x, a.y, 0x5410), __byte_perm(a.z, a.w, 0x5410),
-                           __byte_perm(b.x, b.y, 0x5410), __byte_perm(b.z, b.w, 0x5410)));
-        store16(shared + q_at(r, c + 1),
-                make_uint4(__byte_perm(a.x, a.y, 0x7632), __byte_perm(a.z, a.w, 0x7632),
-                           __byte_perm(b.x, b.y, 0x7632), __byte_perm(b.z, b.w, 0x7632)));
+        store16(shared + q_at(r, c), make_uint4(__byte_perm(a.x, a.y, 0x5410), __byte_perm(a.z, a.w, 0x5410),
+                                                __byte_perm(b.x, b.y, 0x5410), __byte_perm(b.z, b.w, 0x5410)));
+        store16(shared + q_at(r, c + 1), make_uint4(__byte_perm(a.x, a.y, 0x7632), __byte_perm(a.z, a.w, 0x7632),
+                                                    __byte_perm(b.x, b.y, 0x7632), __byte_perm(b.z, b.w, 0x7632)));
 #else
         copy_async16(shared_address(shared) + q_at(r, c), from, inside ? 16 : 0);
 #endif
@@ -107,8 +103,7 @@ INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
         i32 r = i / kVecs, c = i % kVecs, j = block * BLOCK + r;
         bool inside = j < t.kv_end;
         i32 jj = inside ? j : 0;
-        i64 from = (((i64)t.pages[jj / PAGE] * KV_HEADS + (i32)blockIdx.y) * PAGE + jj % PAGE) *
-                       HEAD_DIM +
+        i64 from = (((i64)t.pages[jj / PAGE] * KV_HEADS + (i32)blockIdx.y) * PAGE + jj % PAGE) * HEAD_DIM +
                    c * kKvVec;
         copy_async16(to + at(r, c), pool + from, inside ? 16 : 0);
     }
@@ -157,15 +152,13 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
             a[i] = load_matrix4(qs + q_at(warp * 16 + lane % 16, (d + i) * 2 + lane / 16));
 #pragma unroll
         for (int n = 0; n < kTiles; n += 2) {
-            frag4 k = load_matrix4(
-                ks + at(n * 8 + lane / 16 * 8 + lane % 8, min(d + lane / 8 % 2, kVecs - 1)));
+            frag4 k = load_matrix4(ks + at(n * 8 + lane / 16 * 8 + lane % 8, min(d + lane / 8 % 2, kVecs - 1)));
 #pragma unroll
             for (int i = 0; i < 2 && d + i < kDimSteps; i++)
 #pragma unroll
                 for (int m = 0; m < 2; m++) {
                     u32 w = k.r[2 * m + i];
-                    mma_bf16(s[n + m], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3], e4m3_even(w),
-                             e4m3_odd(w));
+                    mma_bf16(s[n + m], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3], e4m3_even(w), e4m3_odd(w));
                 }
         }
     }
@@ -235,8 +228,7 @@ INLINE void add_values(Rows &x, const float (&s)[kTiles][4], u32 vs)
 #if FP8
 #pragma unroll
         for (int d = 0; d < kDimSteps; d += 2) {
-            frag4 v = load_matrix4_transposed(vs +
-                                              at(n * 8 + lane % 16, min(d + lane / 16, kVecs - 1)));
+            frag4 v = load_matrix4_transposed(vs + at(n * 8 + lane % 16, min(d + lane / 16, kVecs - 1)));
 #pragma unroll
             for (int i = 0; i < 2 && d + i < kDimSteps; i++) {
                 u32 w0 = v.r[2 * i], w1 = v.r[2 * i + 1];
@@ -247,8 +239,7 @@ INLINE void add_values(Rows &x, const float (&s)[kTiles][4], u32 vs)
 #else
 #pragma unroll
         for (int d = 0; d < kDimSteps; d++) {
-            frag4 v = load_matrix4_transposed(
-                vs + at(n * 8 + lane / 8 % 2 * 8 + lane % 8, d * 2 + lane / 16));
+            frag4 v = load_matrix4_transposed(vs + at(n * 8 + lane / 8 % 2 * 8 + lane % 8, d * 2 + lane / 16));
             mma_bf16(x.o[2 * d], a0, a1, a2, a3, v.r[0], v.r[1]);
             mma_bf16(x.o[2 * d + 1], a0, a1, a2, a3, v.r[2], v.r[3]);
         }
@@ -270,8 +261,7 @@ INLINE void sum_rows(Rows &x)
 // Goes over all blocks of the tile, fetching each block while the one before it is used. Afterwards x.l holds the
 // rows' sums.
 
-INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, u32 qs,
-                   Rows &x)
+INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, u32 qs, Rows &x)
 {
     u32 kvs = qs + kRows * kQVecs * 16;
     if (t.block_begin < t.block_end)
@@ -338,9 +328,9 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 #if FP8
 #pragma unroll
         for (int d = 0; d < kDimSteps; d++)
-            *(uint2 *)(out + d * 16) = make_uint2(
-                pack_bf16(x.o[2 * d][2 * h] * inverse, x.o[2 * d + 1][2 * h] * inverse),
-                pack_bf16(x.o[2 * d][2 * h + 1] * inverse, x.o[2 * d + 1][2 * h + 1] * inverse));
+            *(uint2 *)(out + d * 16) =
+                make_uint2(pack_bf16(x.o[2 * d][2 * h] * inverse, x.o[2 * d + 1][2 * h] * inverse),
+                           pack_bf16(x.o[2 * d][2 * h + 1] * inverse, x.o[2 * d + 1][2 * h + 1] * inverse));
 #else
 #pragma unroll
         for (int d = 0; d < kDimSteps * 2; d++)
@@ -351,28 +341,24 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 
 #if DECODE
 // Stores the state of one of a tile's chunks in the workspace. The CTA that stores the last one joins all.
-INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item,
-                        const Rows &x)
+INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, const Rows &x)
 {
     i32 kv_head = blockIdx.y;
     Chunks c = {p.partial, p.state, KV_HEADS, p.slot_rows, p.v_scale};
     i32 rows = min(kRows, t.rows - t.row0);
-    store_chunk(c, item.slot, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0],
-                x.m, x.l);
+    store_chunk(c, item.slot, kv_head, {x.row[0] - t.row0, x.row[1] - t.row0}, rows, &x.o[0][0], x.m, x.l);
     if (last_of(p.tickets + (item.seq * p.tiles + item.tile) * KV_HEADS + kv_head, item.n_items))
         join_chunks<FP8>(
             c, item, kv_head, 0, rows, threadIdx.x, kThreads,
             [&](i32 r) {
                 i32 row = t.row0 + r;
-                return p.o + (i64)(t.token0 + row / GROUP) * p.o_stride +
-                       (kv_head * GROUP + row % GROUP) * HEAD_DIM;
+                return p.o + (i64)(t.token0 + row / GROUP) * p.o_stride + (kv_head * GROUP + row % GROUP) * HEAD_DIM;
             },
             [&](i32 r) { return sink_of_row(p, t.row0 + r); });
 }
 #endif
 
-KERNEL __launch_bounds__(kThreads, 1)
-    attention_prefill_sm80(const __grid_constant__ attention_prefill_sm80_params p)
+KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_constant__ attention_prefill_sm80_params p)
 {
     extern __shared__ __align__(128) u8 shared[]; // Q, then two stages of a K and a V block
     Item item = ((const Item *)p.items)[blockIdx.x];

@@ -59,10 +59,8 @@
 #define S_REGS (BLOCK_N / 2)
 #define Q_BY_TMA (BLOCK_M % GROUP == 0)
 #define STAGE_O (Q_STAGES > 1)
-#define Q_ARRIVALS \
-    (STAGE_O ? 8 : 2) /* a Q tile is empty when each consumer warp, or warpgroup, has said so */
-#define TELL_ITEMS \
-    (Q_BY_TMA && STAGE_O) /* the producer tells the consumers what the item is, with its Q */
+#define Q_ARRIVALS (STAGE_O ? 8 : 2) /* a Q tile is empty when each consumer warp, or warpgroup, has said so */
+#define TELL_ITEMS (Q_BY_TMA && STAGE_O) /* the producer tells the consumers what the item is, with its Q */
 #define O_REGS (HEAD_DIM / 2)
 #define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
 #define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* an E4M3 tile */
@@ -72,20 +70,19 @@
 
 #if CHUNK
 #define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
-#define SCALED(m, scale) \
-    __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
+#define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
 #else
 #define FIRST_OF_CHUNK(block) 0
 #define SCALED(m, scale) ((m) * (scale))
 #endif
 
-typedef struct tile {    /* what an item covers */
-    int seq, head, row0; /* first of its 128 (token, head) rows */
-    int rows, token0;    /* of the sequence: q_len * GROUP, first token in the batch */
-    int position0;       /* absolute position of the sequence's first new token */
-    int block0, block1;  /* KV blocks [block0, block1) */
+typedef struct tile {      /* what an item covers */
+    int seq, head, row0;   /* first of its 128 (token, head) rows */
+    int rows, token0;      /* of the sequence: q_len * GROUP, first token in the batch */
+    int position0;         /* absolute position of the sequence's first new token */
+    int block0, block1;    /* KV blocks [block0, block1) */
     int kv_len;
-    int index; /* the item's place in p.items */
+    int index;             /* the item's place in p.items */
 } tile;
 
 #if BLOCK_N == 128
@@ -131,16 +128,15 @@ INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 #endif
 #if RANGES
     t.block1 = min(t.block1, (it.end + BLOCK_N - 1) / BLOCK_N);
-    t.block0 = min(max(t.block0, it.begin / BLOCK_N),
-                   t.block1); /* equal: the chunk lies before the window */
+    t.block0 = min(max(t.block0, it.begin / BLOCK_N), t.block1); /* equal: the chunk lies before the window */
 #endif
     return t;
 }
 
 /* ---- producer ---- */
 
-INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t,
-                       const cu_tensor_map *map, u64 *full, char *to, int block)
+INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t, const cu_tensor_map *map,
+                                                  u64 *full, char *to, int block)
 {
     int first = p.page_start[t.seq], last = p.page_start[t.seq + 1] - 1;
     barrier_expect(full, KV_BYTES);
@@ -155,11 +151,11 @@ INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t,
 }
 
 typedef struct shared {
-    char *q, *k, *v;                          /* tiles */
-    u64 *q_full, *q_empty;                    /* [Q_STAGES] */
-    u64 *k_full, *k_empty, *v_full, *v_empty; /* [STAGES] */
-    char *raw;                                /* FP8: RAW_STAGES tiles of K, then of V */
-    tile *item;                               /* [Q_STAGES], TELL_ITEMS: the item of each Q tile */
+    char *q, *k, *v;                                   /* tiles */
+    u64 *q_full, *q_empty;                             /* [Q_STAGES] */
+    u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
+    char *raw;                                         /* FP8: RAW_STAGES tiles of K, then of V */
+    tile *item;                                        /* [Q_STAGES], TELL_ITEMS: the item of each Q tile */
 } shared;
 
 /* The item that this CTA computes in its round number `round`; TOTAL or more: none, nor in later rounds. */
@@ -170,14 +166,12 @@ INLINE int item_of(u32 round)
 
 #if Q_BY_TMA
 /* Q of an item, and with TELL_ITEMS the item. An unused item has no Q; it ends the consumers' walk. */
-INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, const shared &sh,
-                        u32 round)
+INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 round)
 {
     u32 s = round % Q_STAGES;
     if (!TELL_ITEMS && t.seq < 0)
         return;
-    barrier_wait(&sh.q_empty[s],
-                 (round / Q_STAGES + 1) & 1); /* passes at once the first time round */
+    barrier_wait(&sh.q_empty[s], (round / Q_STAGES + 1) & 1); /* passes at once the first time round */
     if (TELL_ITEMS) {
         sh.item[s] = t;
         if (t.seq < 0)
@@ -186,8 +180,8 @@ INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, c
     barrier_expect(&sh.q_full[s], Q_BYTES);
 #pragma unroll
     for (int d = 0; d < DT; d++)
-        tma_load_3d(&p.q_map, &sh.q_full[s], sh.q + s * Q_BYTES + d * Q_TILE, d * 64,
-                    t.head * GROUP, t.token0 + t.row0 / GROUP);
+        tma_load_3d(&p.q_map, &sh.q_full[s], sh.q + s * Q_BYTES + d * Q_TILE, d * 64, t.head * GROUP,
+                    t.token0 + t.row0 / GROUP);
 }
 #endif
 
@@ -199,10 +193,10 @@ typedef struct stream { /* 64 threads that bring K, or V, of all blocks of all i
     const u8 *pool;
     char *raw, *tiles;
     u64 *full, *empty;
-    int thread;       /* 0 to 63 */
-    int index, block; /* the item, and its block, to be fetched next */
-    u32 round;        /* the round behind that item's */
-    u32 fetched;      /* how many blocks so far */
+    int thread;         /* 0 to 63 */
+    int index, block;   /* the item, and its block, to be fetched next */
+    u32 round;          /* the round behind that item's */
+    u32 fetched;        /* how many blocks so far */
     tile t;
 } stream;
 
@@ -222,16 +216,14 @@ INLINE void fetch_raw(const attention_prefill_sm90_params &p, stream &s)
 {
     const int pages = BLOCK_N / PAGE, page_bytes = PAGE * HEAD_DIM;
     if (s.index < TOTAL) {
-        int first = p.page_start[s.t.seq] + s.block * pages, last = p.page_start[s.t.seq + 1] - 1,
-            page[pages];
+        int first = p.page_start[s.t.seq] + s.block * pages, last = p.page_start[s.t.seq + 1] - 1, page[pages];
         u32 to = shared_address(s.raw) + s.fetched % RAW_STAGES * RAW_BYTES + s.thread * 16;
 #pragma unroll
         for (int i = 0; i < pages; i++)
             page[i] = p.page_ids[min(first + i, last)];
 #pragma unroll
         for (int i = 0; i < pages; i++) {
-            const u8 *from = s.pool + ((i64)page[i] * p.kv_heads + s.t.head) * page_bytes +
-                             s.thread * 16;
+            const u8 *from = s.pool + ((i64)page[i] * p.kv_heads + s.t.head) * page_bytes + s.thread * 16;
 #pragma unroll
             for (int at = 0; at < page_bytes; at += 64 * 16)
                 copy_async16(to + i * page_bytes + at, from + at, 16);
@@ -257,10 +249,8 @@ INLINE void raw_to_tile(const stream &s, const char *from, char *to)
             pair[2 * k + 1] = __byte_perm(even, odd, 0x7632);
         }
         char *at = to + col / 4 * KV_TILE + row * 128;
-        store16(at + ((col % 4 * 2) ^ (row % 8)) * 16,
-                make_uint4(pair[0], pair[1], pair[2], pair[3]));
-        store16(at + ((col % 4 * 2 + 1) ^ (row % 8)) * 16,
-                make_uint4(pair[4], pair[5], pair[6], pair[7]));
+        store16(at + ((col % 4 * 2) ^ (row % 8)) * 16, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+        store16(at + ((col % 4 * 2 + 1) ^ (row % 8)) * 16, make_uint4(pair[4], pair[5], pair[6], pair[7]));
     }
 }
 
@@ -314,8 +304,7 @@ INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
         if (t.seq < 0)
             break; /* the items behind an unused one are unused too */
         for (int b = t.block0; b < t.block1; b++, at++) {
-            u32 s = at % STAGES,
-                parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
+            u32 s = at % STAGES, parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
             barrier_wait(&sh.k_empty[s], parity);
             load_block(p, t, &p.k, &sh.k_full[s], sh.k + s * KV_BYTES, b);
             barrier_wait(&sh.v_empty[s], parity);
@@ -329,7 +318,7 @@ INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
 #if !Q_BY_TMA
 /* This warpgroup's 64 rows of Q into swizzled tiles; rows beyond the sequence are zeros. */
 INLINE void load_q(const attention_prefill_sm90_params &p, const tile &t, char *q_tiles, int group,
-                   int thread)
+                                              int thread)
 {
     const int chunks = HEAD_DIM / 8; /* of 16 bytes */
 #pragma unroll 4
@@ -361,8 +350,7 @@ INLINE void issue_pv(float *o, const u32 *pr, u32 v, int accumulate)
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < BLOCK_N / 16; i++)
-        PV(o, pr + 4 * i, smem_descriptor(v + i * 2 * SWIZZLE_ATOM, KV_TILE, SWIZZLE_ATOM),
-           accumulate || i != 0);
+        PV(o, pr + 4 * i, smem_descriptor(v + i * 2 * SWIZZLE_ATOM, KV_TILE, SWIZZLE_ATOM), accumulate || i != 0);
     wgmma_commit();
 }
 
@@ -431,8 +419,7 @@ INLINE float sink_of_row(const attention_prefill_sm90_params &p, const tile &t, 
 /* Where a row of O goes. */
 INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row)
 {
-    return p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride +
-           (t.head * GROUP + row % GROUP) * HEAD_DIM;
+    return p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
 }
 
 #if STAGE_O
@@ -443,8 +430,8 @@ INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row
  *   memory      16 bytes a lane, whole rows
  *
  * Rows behind the sequence's last are left out; they may be another sequence's. */
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o,
-                    const float *m, const float *l, int group, int thread)
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
+                    const float *l, int group, int thread)
 {
     const int chunks = HEAD_DIM / 8; /* of 16 bytes in a row */
     int lane = thread % 32, first = group * 64 + thread / 32 * 16;
@@ -454,23 +441,21 @@ INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char 
         float inverse = row_factor(m[half], l[half], p.v_scale, sink_of_row(p, t, t.row0 + row));
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
-            *(u32 *)(q + j / 8 * Q_TILE + row * 128 + ((j ^ row) % 8) * 16 +
-                     lane % 4 * 4) = pack_bf16(o[4 * j + 2 * half] * inverse,
-                                               o[4 * j + 2 * half + 1] * inverse);
+            *(u32 *)(q + j / 8 * Q_TILE + row * 128 + ((j ^ row) % 8) * 16 + lane % 4 * 4) =
+                pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 16 * chunks; i += 32) {
         int row = first + (i + lane) / chunks, c = (i + lane) % chunks;
         if (t.row0 + row < t.rows)
-            store16(o_row(p, t, t.row0 + row) + c * 8,
-                    load16(q + c / 8 * Q_TILE + row * 128 + ((c ^ row) % 8) * 16));
+            store16(o_row(p, t, t.row0 + row) + c * 8, load16(q + c / 8 * Q_TILE + row * 128 + ((c ^ row) % 8) * 16));
     }
     fence_async_shared(); /* before TMA writes the next Q there */
 }
 #else
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o,
-                    const float *m, const float *l, int group, int thread)
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o, const float *m,
+                    const float *l, int group, int thread)
 {
     int lane = thread % 32;
 #pragma unroll
@@ -482,8 +467,7 @@ INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char 
         u16 *to = o_row(p, t, row) + lane % 4 * 2;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
-            *(u32 *)(to + j * 8) = pack_bf16(o[4 * j + 2 * half] * inverse,
-                                             o[4 * j + 2 * half + 1] * inverse);
+            *(u32 *)(to + j * 8) = pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
     }
 }
 #endif
@@ -506,14 +490,13 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
 
 #if RANGES
 /* Stores the state of a range. The warpgroup that stores a tile's last one joins them all into the result. */
-INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o,
-                         const float *m, const float *l, int group, int thread)
+INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
+                         const float *l, int group, int thread)
 {
     __shared__ u32 drawn[2];
     attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
     Chunks c = {p.partial, p.state, p.kv_heads, p.slot_rows, p.v_scale};
-    int first = group * 64, row = first + thread / 32 * 16 + thread % 32 / 4,
-        rows = min(BLOCK_M, t.rows - t.row0);
+    int first = group * 64, row = first + thread / 32 * 16 + thread % 32 / 4, rows = min(BLOCK_M, t.rows - t.row0);
     store_chunk(c, it.slot, t.head, {row, row + 8}, rows, o, m, l);
     __threadfence();
     named_barrier(1 + group, 128);
@@ -528,15 +511,14 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
     if (drawn[group] + 1 != it.n_items)
         return;
     __threadfence();
-    join_chunks<false>(
-        c, it, t.head, first, min(first + 64, rows), thread, 128,
-        [&](int r) { return o_row(p, t, t.row0 + r); },
-        [&](int r) { return sink_of_row(p, t, t.row0 + r); });
+    join_chunks<false>(c, it, t.head, first, min(first + 64, rows), thread, 128,
+                       [&](int r) { return o_row(p, t, t.row0 + r); },
+                       [&](int r) { return sink_of_row(p, t, t.row0 + r); });
 }
 #endif
 
-INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o,
-                   const float *m, const float *l, int group, int thread)
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
+                   const float *l, int group, int thread)
 {
 #if RANGES
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
@@ -595,7 +577,7 @@ INLINE tile next_tile(const attention_prefill_sm90_params &p, const shared &sh, 
 
 /* Computes one item; `at` counts KV blocks over all items, as the producer does. */
 INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 at,
-                   u32 round)
+                                              u32 round)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
     int row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
@@ -603,8 +585,7 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
 #if !Q_BY_TMA
     load_q(p, t, q_tile, group, thread);
 #endif
-    u32 q = shared_address(q_tile) + group * 64 * 128, k = shared_address(sh.k),
-        v = shared_address(sh.v);
+    u32 q = shared_address(q_tile) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
     int position[2];
     for (int half = 0; half < 2; half++)
         position[half] = t.position0 + (t.row0 + row_in_tile + 8 * half) / GROUP;
@@ -615,8 +596,7 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     u32 pr[S_REGS / 2];
     int n = t.block1 - t.block0;
 #if CHUNK
-    float room[O_REGS],
-        *total = room + (t.seq >> 31); /* + 0, which keeps the array out of the registers */
+    float room[O_REGS], *total = room + (t.seq >> 31); /* + 0, which keeps the array out of the registers */
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.0f, 0.0f}, chunk_m[2], chunk_l[2];
     bool more = false; /* total holds the chunks before this one */
 #endif
@@ -629,8 +609,7 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     }
 #endif
     for (int j = 0; j < n; j++, at++) {
-        bool fresh = j > 0 &&
-                     FIRST_OF_CHUNK(t.block0 + j); /* a chunk has ended with the block before */
+        bool fresh = j > 0 && FIRST_OF_CHUNK(t.block0 + j); /* a chunk has ended with the block before */
         u32 stage = at % STAGES, before = (at - 1) % STAGES;
         barrier_wait(&sh.k_full[stage], at / STAGES & 1);
         issue_qk(s, q, k + stage * KV_BYTES);
@@ -707,24 +686,14 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
         release_q(sh, round, thread);
 }
 
-KERNEL __launch_bounds__(384, 1)
-    attention_prefill_sm90(const __grid_constant__ attention_prefill_sm90_params p)
+KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ attention_prefill_sm90_params p)
 {
     extern __shared__ char raw[];
-    __shared__ u64 q_full[Q_STAGES], q_empty[Q_STAGES], k_full[STAGES], k_empty[STAGES],
-        v_full[STAGES], v_empty[STAGES];
+    __shared__ u64 q_full[Q_STAGES], q_empty[Q_STAGES], k_full[STAGES], k_empty[STAGES], v_full[STAGES],
+        v_empty[STAGES];
     __shared__ tile items[Q_STAGES];
-    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)),
-                 0,
-                 0,
-                 q_full,
-                 q_empty,
-                 k_full,
-                 k_empty,
-                 v_full,
-                 v_empty,
-                 0,
-                 items};
+    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, q_full, q_empty,
+                 k_full, k_empty, v_full, v_empty, 0, items};
     sh.k = sh.q + Q_STAGES * Q_BYTES;
     sh.v = sh.k + STAGES * KV_BYTES;
     sh.raw = sh.v + STAGES * KV_BYTES;

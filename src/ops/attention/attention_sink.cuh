@@ -13,8 +13,7 @@ INLINE float sink_of(const float *sinks, i32 head)
 INLINE float row_factor(float m, float l, float v_scale, float sink)
 {
     if constexpr (SINKS) {
-        float top = fmaxf(m, sink), base = top == -kInfinity ? 0.f : top,
-              keep = exp2_fast(m - base);
+        float top = fmaxf(m, sink), base = top == -kInfinity ? 0.f : top, keep = exp2_fast(m - base);
         float sum = __fmaf_rn(l, keep, exp2_fast(sink - base));
         return sum == 0.f ? 0.f : __fmul_rn(keep, v_scale) / sum; // a NaN stays one
     } else {

@@ -18,8 +18,7 @@ constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = TILES == 1 || (kSteps <= 8 && K % (WARPS * 32) == 0) ? 8 : 4;
 constexpr int kPrefetch = kSteps < kMost ? kSteps : kMost;
 
-KERNEL __launch_bounds__(WARPS * 32, 16 / WARPS)
-    moe_expert(const __grid_constant__ moe_expert_params p)
+KERNEL __launch_bounds__(WARPS * 32, 16 / WARPS) moe_expert(const __grid_constant__ moe_expert_params p)
 {
     static_assert(K % 8 == 0, "16-byte loads");
     __shared__ float part[WARPS][TILES * 8][17];

@@ -29,8 +29,7 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
         return;
     float out = 0.f;
     if constexpr (UP) {
-        const u16 *w = p.weights + ((i64)p.expert[item] * 2 * ROWS + j) * K,
-                  *x = p.x + item / K_USED * p.x_stride;
+        const u16 *w = p.weights + ((i64)p.expert[item] * 2 * ROWS + j) * K, *x = p.x + item / K_USED * p.x_stride;
         float gate = dot(w, x), up = dot(w + (i64)ROWS * K, x);
         if constexpr (BIAS) {
             i64 at = (i64)p.expert[item] * ROWS + j;
@@ -41,8 +40,7 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
     } else {
         for (i64 slot = item * K_USED; slot < (item + 1) * K_USED; slot++)
             if (p.expert[slot] >= 0) {
-                float sum = dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K,
-                                p.x + slot * p.x_stride);
+                float sum = dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
                 if constexpr (BIAS)
                     sum += p.bias[(i64)p.expert[slot] * ROWS + j];
                 out += p.route[slot] * sum;

@@ -32,21 +32,16 @@
 #include "moe_sm90_params.h"
 
 constexpr int kBlockK = 64, kTileRows = 128, kSteps = (K + kBlockK - 1) / kBlockK;
-constexpr int kWBytes = kTileRows * kBlockK * 2, kXBytes = WIDTH * kBlockK * 2,
-              kStage = kWBytes + kXBytes;
+constexpr int kWBytes = kTileRows * kBlockK * 2, kXBytes = WIDTH * kBlockK * 2, kStage = kWBytes + kXBytes;
 constexpr int kOutputs = UP ? kTileRows / 2 : kTileRows; // of an item
 constexpr int kGroups = (ROWS + kOutputs - 1) / kOutputs;
 constexpr int kLag = STAGES > 4 ? 2 : 1, kItems = 4;
-constexpr int kCopyRows = 16; // rows that the producers copy at once, 8 threads each
-constexpr int kPart = 64,
-              kPartBytes = kPart *
-                           128; // slots that a warpgroup stores at once, from one of two buffers
+constexpr int kCopyRows = 16;                        // rows that the producers copy at once, 8 threads each
+constexpr int kPart = 64, kPartBytes = kPart * 128; // slots that a warpgroup stores at once, from one of two buffers
 static_assert(K % 8 == 0 && ROWS % 8 == 0, "16-byte vectors");
-static_assert(STAGES >= kLag + 2,
-              "consumers free a stage when they have the next, which is told kLag stages later");
+static_assert(STAGES >= kLag + 2, "consumers free a stage when they have the next, which is told kLag stages later");
 
-struct __align__(16) Item
-{
+struct __align__(16) Item {
     i32 expert, begin, count, group; // expert -1: there are no more
 };
 
@@ -108,8 +103,7 @@ INLINE void rows_of(const moe_gemm_params &p, const Item &item, i32 (&row)[WIDTH
     }
 }
 
-INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRows], int width,
-                      int step, u32 to)
+INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRows], int width, int step, u32 to)
 {
     int vector = threadIdx.x % 8, first = threadIdx.x / 8, k = step * kBlockK + vector * 8;
     u32 place = to + first * 128 + (vector ^ first % 8) * 16;
@@ -117,8 +111,7 @@ INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRo
     for (int j = 0; j < WIDTH / kCopyRows; j++)
         if (j * kCopyRows < width) {
             bool there = row[j] >= 0 && k < K;
-            copy_async16(place + j * kCopyRows * 128,
-                         p.x + (there ? (i64)row[j] * p.x_stride + k : 0), there ? 16 : 0);
+            copy_async16(place + j * kCopyRows * 128, p.x + (there ? (i64)row[j] * p.x_stride + k : 0), there ? 16 : 0);
         }
 }
 
@@ -155,8 +148,7 @@ INLINE void produce(const moe_gemm_params &p, const Shared &sh)
         for (int k = 0; k < kSteps; k++, at++) {
             u32 s = at % STAGES;
             char *to = sh.stages + s * kStage;
-            barrier_wait(&sh.empty[s],
-                         (at / STAGES + 1) & 1); // in the first round this does not wait
+            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); // in the first round this does not wait
             if (threadIdx.x == 0) {
                 load_weights(p, item, k, to, &sh.full[s]);
                 if (k == 0)
@@ -201,10 +193,7 @@ template <int N> INLINE void multiply(float *acc, u64 a, u64 b, int accumulate)
 }
 
 // Where row `slot` of a buffer has its 16-byte vector `column`: rows of 128 bytes, swizzled.
-INLINE u32 out_place(u32 buffer, int slot, int column)
-{
-    return buffer + slot * 128 + (column ^ slot % 8) * 16;
-}
+INLINE u32 out_place(u32 buffer, int slot, int column) { return buffer + slot * 128 + (column ^ slot % 8) * 16; }
 
 // Adds the biases of this thread's two weight rows to its N / 2 sums. UP: a gate row and its up row.
 template <int N> INLINE void add_bias(const moe_gemm_params &p, const Item &item, float *acc)
@@ -213,8 +202,7 @@ template <int N> INLINE void add_bias(const moe_gemm_params &p, const Item &item
     int j = item.group * kOutputs + group * (kOutputs / 2) + warp * (UP ? 8 : 16) + row;
     const float *bias = p.bias + (i64)item.expert * ROWS;
     float low = bias[min(j, ROWS - 1)];
-    float high = UP ? p.up_bias[(i64)item.expert * ROWS + min(j, ROWS - 1)]
-                    : bias[min(j + 8, ROWS - 1)];
+    float high = UP ? p.up_bias[(i64)item.expert * ROWS + min(j, ROWS - 1)] : bias[min(j + 8, ROWS - 1)];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         acc[i] += i % 4 < 2 ? low : high;
@@ -230,18 +218,15 @@ INLINE void turn(const float *acc, int first, u32 buffer, float limit)
         u32 v[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            v[j] = pack_bf16(gated(acc[4 * j], acc[4 * j + 2], limit),
-                             gated(acc[4 * j + 1], acc[4 * j + 3], limit));
-        store_matrix4_transposed(out_place(buffer, to + matrix * 8 + row, warp), v[0], v[1], v[2],
-                                 v[3]);
+            v[j] = pack_bf16(gated(acc[4 * j], acc[4 * j + 2], limit), gated(acc[4 * j + 1], acc[4 * j + 3], limit));
+        store_matrix4_transposed(out_place(buffer, to + matrix * 8 + row, warp), v[0], v[1], v[2], v[3]);
     } else { // the warp has 16 outputs: two matrices for 8 slots
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
             store_matrix4_transposed(
                 out_place(buffer, to + (j + matrix / 2) * 8 + row, warp * 2 + matrix % 2),
                 pack_bf16(acc[4 * j], acc[4 * j + 1]), pack_bf16(acc[4 * j + 2], acc[4 * j + 3]),
-                pack_bf16(acc[4 * j + 4], acc[4 * j + 5]),
-                pack_bf16(acc[4 * j + 6], acc[4 * j + 7]));
+                pack_bf16(acc[4 * j + 4], acc[4 * j + 5]), pack_bf16(acc[4 * j + 6], acc[4 * j + 7]));
     }
 }
 
@@ -249,8 +234,7 @@ INLINE void turn(const float *acc, int first, u32 buffer, float limit)
 constexpr int kColumns = UP ? 4 : 8, kRows = 128 / kColumns;
 
 // The rows of y that this thread stores to, kRows apart; the loads are issued before the results are there.
-template <int N>
-INLINE void rows_out(const moe_gemm_params &p, const Item &item, i32 (&to)[N / kRows])
+template <int N> INLINE void rows_out(const moe_gemm_params &p, const Item &item, i32 (&to)[N / kRows])
 {
 #pragma unroll
     for (int i = 0; i < N / kRows; i++) {
@@ -261,8 +245,7 @@ INLINE void rows_out(const moe_gemm_params &p, const Item &item, i32 (&to)[N / k
 
 // Stores slots first .. of the tile, up to kPart of them, from a buffer.
 template <int N>
-INLINE void send(const moe_gemm_params &p, const Item &item, const i32 (&to)[N / kRows], int first,
-                 const char *buffer)
+INLINE void send(const moe_gemm_params &p, const Item &item, const i32 (&to)[N / kRows], int first, const char *buffer)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, column = thread % kColumns;
     int j = item.group * kOutputs + group * (kOutputs / 2) + column * 8;
@@ -278,8 +261,7 @@ INLINE void send(const moe_gemm_params &p, const Item &item, const i32 (&to)[N /
 // Computes an item whose tile has up to N slots. All widths share their accumulators: the first wgmma names them as its
 // input, which it ignores, so arrays of their own would all stay in registers from item to item.
 template <int N>
-INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at,
-                    float (&acc)[WIDTH / 2])
+INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at, float (&acc)[WIDTH / 2])
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     i32 to[N / kRows];
@@ -307,8 +289,7 @@ INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item
     if constexpr (BIAS)
         add_bias<N>(p, item, acc);
 #pragma unroll
-    for (int first = 0; first < N;
-         first += kPart) { // the two buffers take turns: one barrier a part
+    for (int first = 0; first < N; first += kPart) { // the two buffers take turns: one barrier a part
         char *buffer = sh.out + (group * 2 + first / kPart % 2) * kPartBytes;
         turn(acc, first, shared_address(buffer), p.limit);
         if constexpr (N % kPart == 0)
@@ -322,8 +303,7 @@ INLINE void consume(const moe_gemm_params &p, const Shared &sh, const Item &item
 }
 
 template <int N>
-INLINE void consume_width(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at,
-                          float (&acc)[WIDTH / 2])
+INLINE void consume_width(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 at, float (&acc)[WIDTH / 2])
 {
     if constexpr (N < WIDTH)
         if (item.count > N)
@@ -336,13 +316,8 @@ KERNEL __launch_bounds__(384, 1) moe_gemm_sm90(const __grid_constant__ moe_gemm_
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES], item_full[kItems], item_empty[kItems];
     __shared__ Item items[kItems];
-    Shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)),
-                 0,
-                 full,
-                 empty,
-                 item_full,
-                 item_empty,
-                 items};
+    Shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, full, empty, item_full,
+                 item_empty, items};
     sh.out = sh.stages + STAGES * kStage; // 4 buffers of kPartBytes
     if (threadIdx.x == 0) {
         tma_prefetch_map(&p.w);

@@ -28,8 +28,7 @@ INLINE moe_tile tile_at(const moe_expert_params &p, i32 n)
         return {p.expert[n], n, 1, 0};
 }
 
-KERNEL __launch_bounds__(WARPS * 32, RESIDENT)
-    moe_quant(const __grid_constant__ moe_expert_params p)
+KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ moe_expert_params p)
 {
     __shared__ float part[WARPS][kColumns][17];
     extern __shared__ __align__(128) u8 shared[];
@@ -39,8 +38,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT)
     int items = (SORTED ? *p.n_tiles : p.expert[0] < 0 ? 0 : p.n_slots) * kGroups;
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
-        low = (const u8 *)p.weights + tile_at(p, item / kGroups).expert * kExpertBytes +
-              first * kTileBytes;
+        low = (const u8 *)p.weights + tile_at(p, item / kGroups).expert * kExpertBytes + first * kTileBytes;
         apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);

@@ -16,11 +16,9 @@
 #include "moe_choose.cuh"
 #include "moe_params.h"
 
-constexpr int kWarps = TOKEN_WARPS * EXPERT_WARPS, kBlockTokens = TOKENS * TOKEN_WARPS,
-              kSums = TOKENS * PER;
+constexpr int kWarps = TOKEN_WARPS * EXPERT_WARPS, kBlockTokens = TOKENS * TOKEN_WARPS, kSums = TOKENS * PER;
 constexpr int kChunks = (HIDDEN + 255) / 256, kMostAhead = PER == 1 ? 8 : PER == 2 ? 4 : 1;
-constexpr int kAhead = kChunks < kMostAhead ? kChunks
-                                            : kMostAhead; // chunks of weights in registers
+constexpr int kAhead = kChunks < kMostAhead ? kChunks : kMostAhead; // chunks of weights in registers
 constexpr int kKeys = (EXPERTS + 31) / 32;
 static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0, "a lane ends with one sum");
 
@@ -158,7 +156,7 @@ KERNEL __launch_bounds__(kWarps * 32) moe_route(const __grid_constant__ moe_rout
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i32 begin = blockIdx.x * kBlockTokens, end = min(begin + kBlockTokens, p.n_tokens);
-    i32 real = min(end, *p.n_real);   // the step's block: no kernel writes it
+    i32 real = min(end, *p.n_real); // the step's block: no kernel writes it
     if (begin == 0 || begin < real) { // the first block need not wait for n_real
         score(p, begin + warp / EXPERT_WARPS * TOKENS, real, lane, warp);
         if (!last_of(p.tickets + blockIdx.x, gridDim.y))

@@ -57,8 +57,7 @@ INLINE void drop_groups(float *key, float *sums, int lane)
 KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ moe_route_params p)
 {
     // A logit, and once the sum is known its key; and of sigmoids p.
-    __shared__ float logit[EXPERTS], score[SIGMOID ? EXPERTS : 1], group[GROUPS > 0 ? GROUPS : 1],
-        chosen[K_USED];
+    __shared__ float logit[EXPERTS], score[SIGMOID ? EXPERTS : 1], group[GROUPS > 0 ? GROUPS : 1], chosen[K_USED];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i64 token = blockIdx.x;
     pdl_go();
@@ -105,8 +104,7 @@ KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ moe_route_pa
         drop_groups(logit, group, lane);
     for (int k = 0; k < K_USED; k++) {
         MoeBest best = take_best(logit, EXPERTS, lane);
-        float share = SIGMOID ? score[SIGMOID ? best.expert : 0]
-                              : __expf(moe_logit(best.key) - most) / total;
+        float share = SIGMOID ? score[SIGMOID ? best.expert : 0] : __expf(moe_logit(best.key) - most) / total;
         sum += share;
         if (lane == 0) {
             chosen[k] = share;

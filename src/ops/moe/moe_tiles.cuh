@@ -60,8 +60,8 @@ INLINE moe_tile moe_tile_of(const moe_expert_params &p, i32 n, i32 (&slot)[kTile
 // up). Adds the warps' in rising order, and the expert's bias, and writes h, or the slot's result times its routing
 // weight. slot_at(s) is the s-th slot.
 template <int N, class SlotAt>
-INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int group,
-                       const float (&part)[WARPS][N][17], const SlotAt &slot_at)
+INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int group, const float (&part)[WARPS][N][17],
+                       const SlotAt &slot_at)
 {
     for (int i = threadIdx.x; i < tile.count * kGroupOut; i += WARPS * 32) {
         int s = i / kGroupOut, r = i % kGroupOut, j = group * kGroupOut + r;

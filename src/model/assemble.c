@@ -661,7 +661,12 @@ static vt_status group_layers(vt_model *m, vt_err *err)
     const vt_heads *group[VT_KV_GROUPS];
     int16_t n = 0, g;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
-        const vt_heads *h = &m->layer[i].head;
+        vt_layer *l = &m->layer[i];
+        const vt_heads *h = &l->head;
+        if (l->kv_of != i)
+            l->kv_group = m->layer[l->kv_of].kv_group;
+        if (!vt_layer_attends(l) || l->kv_of != i)
+            continue; /* it keeps nothing: its group would have no layers */
         for (g = 0;
              g < n && (group[g]->kv_heads != h->kv_heads || group[g]->dim != h->dim ||
                        group[g]->v_dim != h->v_dim || (group[g]->window > 0) != (h->window > 0));
@@ -673,7 +678,7 @@ static vt_status group_layers(vt_model *m, vt_err *err)
                            m->path, VT_KV_GROUPS);
         if (g == n)
             group[n++] = h;
-        m->layer[i].kv_group = g;
+        l->kv_group = g;
     }
     return VT_OK;
 }

@@ -323,6 +323,19 @@ static void test_kv_shape_of_mixed_layers_has_two_groups(void **state)
 }
 
 /* Latent attention has one pool a layer; V lies in K's rows: 6 numbers with rope, 18 of V. */
+static void test_kv_shape_when_layers_keep_nothing_then_no_group_is_theirs_alone(void **state)
+{
+    (void)state;
+    vt_model *m = tiny_model("mixed_state"); /* the first layer has a state, and no window */
+    vt_kv_shape s;
+    vt_kv_shape_of(m, VT_F16, &s);
+    for (int32_t g = 0; g < s.n_groups; g++)
+        assert_true(s.group[g].n_layers > 0);
+    for (int32_t i = 0; i < m->arch.n_layers; i++)
+        assert_int_equal(m->layer[i].kv_group, m->layer[m->layer[i].kv_of].kv_group);
+    vt_model_free(m);
+}
+
 static void test_kv_shape_of_latents_has_one_pool_for_a_layer(void **state)
 {
     (void)state;
@@ -405,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_mixed_layers_equal_a_plain_reference),
         cmocka_unit_test(test_hidden_states_equal_a_plain_reference),
         cmocka_unit_test(test_kv_shape_of_mixed_layers_has_two_groups),
+        cmocka_unit_test(test_kv_shape_when_layers_keep_nothing_then_no_group_is_theirs_alone),
         cmocka_unit_test(test_kv_shape_of_latents_has_one_pool_for_a_layer),
         cmocka_unit_test(test_latents_when_the_cache_is_fp8_then_refused_by_name),
         cmocka_unit_test(test_layers_that_make_no_sense_are_refused),

@@ -35,8 +35,8 @@ static bool count_cached(void *user, int32_t done, int32_t total, const char *na
 
 /* Names the kernels and compiles those that the cache does not have, with this many threads (0: as
  * an engine would). cache false: the disk is neither read nor written. */
-static vt_status start_once(const jit_ask *ask, bool whole, int32_t threads, bool cache, start *out,
-                            vt_err *err)
+static vt_status start_once(lab *l, const jit_ask *ask, bool whole, int32_t threads, bool cache,
+                            start *out, vt_err *err)
 {
     *out = (start){0};
     int64_t begin = vt_now_ns();
@@ -54,6 +54,8 @@ static vt_status start_once(const jit_ask *ask, bool whole, int32_t threads, boo
     out->kernels = vt_jit_count(out->cuda->jit);
     for (int32_t i = 0; i < out->kernels; i++)
         out->sum_s += vt_jit_get(out->cuda->jit, i)->compile_ms * 1e-3;
+    lab_event(l, begin, "%d kernels are named; %d are compiled, %d come from disk", out->kernels,
+              out->kernels - out->from_disk, out->from_disk);
     return VT_OK;
 }
 
@@ -271,7 +273,7 @@ static vt_status turn_threads(lab *l, const jit_ask *ask, bool whole, const star
 {
     start one;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    TRY(start_once(ask, whole, 1, false, &one, err));
+    TRY(start_once(l, ask, whole, 1, false, &one, err));
     lab_turn(l, &(lab_knob){.name = "compiling threads",
                             .where = "1 against up to 16, one a CPU",
                             .what = "a cold start",
@@ -289,9 +291,9 @@ static vt_status measure(lab *l, const jit_ask *ask, bool whole, const own_cache
     start cold, warm;
     lab_note(l, "compiling %s into an empty folder",
              whole ? "all kernels of the model" : "this track's kernels");
-    TRY(start_once(ask, whole, 0, true, &cold, err));
+    TRY(start_once(l, ask, whole, 0, true, &cold, err));
     lab_outcome(l, "time of the cold start", l->emulated ? NAN : cold.wall_s, cold.disturbed);
-    vt_status status = start_once(ask, whole, 0, true, &warm, err);
+    vt_status status = start_once(l, ask, whole, 0, true, &warm, err);
     if (status == VT_OK) {
         tell_kernels(l, &cold);
         tell_times(l, &cold, &warm);
@@ -330,7 +332,9 @@ static vt_status run(lab *l, vt_err *err)
     TRY(lab_jit_ask(l, &ask, err));
     if (cuda_nvrtc_open(&nvrtc, &why) != VT_OK) {
         vt_cuda *c;
+        int64_t begin = vt_now_ns();
         TRY(lab_jit_track(&ask, &c, err));
+        lab_event(l, begin, "%d kernels are named, and none is compiled", vt_jit_count(c->jit));
         tell_no_compiler(l, why.message);
         tell_key(l, c->jit);
         vt_cuda_close(c);

@@ -163,7 +163,8 @@ def test_story_measures_what_recording_costs():
     assert o["pairs"] <= 36, o
     if o["pairs"] >= 6:  # on a busy machine all steps may be disturbed
         assert value(o["measured_tax_low"]) <= value(o["measured_tax"]) <= value(o["measured_tax_high"]), o
-        assert f"from {o['pairs']} pairs of steps" in shown, shown
+        # "from 9 pairs of steps", or "9 pairs of steps ... differ by" where the noise is larger than the tax
+        assert f"{o['pairs']} pairs of steps" in " ".join(shown.split()), shown
     else:
         same(value(o["measured_tax"]), None)
 

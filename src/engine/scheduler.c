@@ -663,24 +663,6 @@ static vt_status check_states(const vt_sched *s, const vt_seq *q, int32_t *refs,
     return VT_OK;
 }
 
-/* Every reference to a state slot comes from one running sequence, and no other one holds any. */
-static vt_status check_all_states(const vt_sched *s, vt_err *err)
-{
-    if (!sched_has_states(s))
-        return VT_OK;
-    int32_t *refs = vt_calloc((size_t)s->config.n_states, sizeof *refs);
-    vt_status status = refs ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
-    for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
-        status = check_states(s, s->running[i], refs, err);
-    for (int32_t i = 0; status == VT_OK && i < s->config.n_states; i++)
-        if (refs[i] != s->radix.states.refs[i])
-            status = vt_fail(err, VT_ERR_FORMAT,
-                             "state slot %d: %d references, %d running sequences use it", i,
-                             s->radix.states.refs[i], refs[i]);
-    free(refs);
-    return status;
-}
-
 /* A running sequence has the window pages that its next token sees, as far as they are computed.
  * Counts its window pages in refs. */
 static vt_status check_windows(const vt_sched *s, const vt_seq *q, int32_t *refs, vt_err *err)
@@ -696,20 +678,23 @@ static vt_status check_windows(const vt_sched *s, const vt_seq *q, int32_t *refs
         (unsigned long long)q->req->id, q->window_begin, q->window_end, q->n_pages, q->n_computed);
 }
 
-/* Every reference to a window page comes from one running sequence. */
-static vt_status check_all_windows(const vt_sched *s, vt_err *err)
+/* Every reference to a slot comes from a running sequence; `of` checks one and counts its own. */
+static vt_status check_slots(const vt_sched *s, const vt_slots *slots, const char *what,
+                             vt_status (*of)(const vt_sched *s, const vt_seq *q, int32_t *refs,
+                                             vt_err *err),
+                             vt_err *err)
 {
-    if (!sched_has_windows(s))
+    if (slots->n_slots == 0)
         return VT_OK;
-    int32_t *refs = vt_calloc((size_t)s->config.n_windows, sizeof *refs);
+    int32_t *refs = vt_calloc((size_t)slots->n_slots, sizeof *refs);
     vt_status status = refs ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
     for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
-        status = check_windows(s, s->running[i], refs, err);
-    for (int32_t i = 0; status == VT_OK && i < s->config.n_windows; i++)
-        if (refs[i] != s->radix.windows.refs[i])
+        status = of(s, s->running[i], refs, err);
+    for (int32_t i = 0; status == VT_OK && i < slots->n_slots; i++)
+        if (refs[i] != slots->refs[i])
             status = vt_fail(err, VT_ERR_FORMAT,
-                             "window page %d: %d references, %d running sequences list it", i,
-                             s->radix.windows.refs[i], refs[i]);
+                             "%s %d: %d references, %d running sequences use it", what, i,
+                             slots->refs[i], refs[i]);
     free(refs);
     return status;
 }
@@ -731,8 +716,8 @@ static vt_status check_references(const vt_sched *s, int32_t *refs, vt_err *err)
 vt_status vt_sched_check(const vt_sched *s, vt_err *err)
 {
     TRY(vt_radix_check(&s->radix, err));
-    TRY(check_all_states(s, err));
-    TRY(check_all_windows(s, err));
+    TRY(check_slots(s, &s->radix.states, "state slot", check_states, err));
+    TRY(check_slots(s, &s->radix.windows, "window page", check_windows, err));
     if (s->n_free_slots + s->n_running != s->config.limits.max_seqs)
         return vt_fail(err, VT_ERR_FORMAT, "%d slots free, %d sequences running", s->n_free_slots,
                        s->n_running);

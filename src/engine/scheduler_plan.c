@@ -400,11 +400,10 @@ typedef struct found {
     int32_t n_pages;                /* in s->match_page */
     int32_t n_in_tree;              /* the first of these, which are in the tree */
     int32_t copy_from, copy_tokens; /* a page, -1: none, and how many of its tokens */
-    int32_t window_first,
-        window_from; /* with window pages: the first of them in s->match_window, and
-                                          the one to copy from */
-    int32_t state;   /* with sequence state: the snapshot behind the pages; or -1 */
-    int32_t branch;  /* and the end of the cached pages, if they reach further */
+    int32_t window_first;           /* with window pages: the first of them in s->match_window */
+    int32_t window_from;            /* and the one to copy from */
+    int32_t state;                  /* with sequence state: the snapshot behind the pages; or -1 */
+    int32_t branch;                 /* and the end of the cached pages, if they reach further */
 } found;
 
 /* The window page at place i of the first completion's pages; -1: it is no longer there. */

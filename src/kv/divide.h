@@ -9,10 +9,9 @@
 
 typedef struct vt_windows_need {
     int32_t page_size, window; /* tokens */
-    size_t page_bytes,
-        window_bytes; /* of a page in layers without a window (there may be none), and
-                                        in those with one */
-    int32_t least;    /* window pages that a sequence alone needs to go on */
+    size_t page_bytes;         /* of a page in layers without a window; 0: there are none */
+    size_t window_bytes;       /* of a page in layers with one */
+    int32_t least;             /* window pages that a sequence alone needs to go on */
     int32_t max_context, max_running, budget;
 } vt_windows_need;
 

@@ -603,6 +603,9 @@ static void test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds(void **
         {S, "{\"type\":\"string\",\"pattern\":\"^([a-c]{3,} )+$\",\"maxLength\":40}"},
         {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,20} "
             "?[a-c]{15}$\",\"minLength\":18,\"maxLength\":33}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]*b$\",\"minLength\":60,\"maxLength\":140}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,150}b$\",\"minLength\":45}"},
+        {R, "(?=[a-c]{25,160}$)[a-c]{0,150}b"},
         {S, "{\"enum\":[\"aaaaaaaaaaaaaa\",\"aaaaaaaaaaaaab\"]}"},
         {G, "root ::= [a-c]{14,30} (\"the\" | \" \"{13})"},
     };

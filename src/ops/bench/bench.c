@@ -3,7 +3,7 @@
  * One measurement:
  *
  *   repetition   worker 0:  now ─ run(case) ─ barrier ─ run(case) ─ barrier ─ ... ─ now
- *                others:          run(case) ─ barrier ─ run(case) ─ barrier ─ ...
+ *                others:    now ─ run(case) ─ barrier ─ run(case) ─ barrier ─ ...
  *
  * The first repetition warms up and decides how many calls the others have. Best and median are
  * both kept. On a shared machine the best says how fast the code is, and the distance to the median
@@ -118,18 +118,21 @@ typedef struct bench_job {
     vt_team *team;
     atomic_int *ticket; /* [MAX_CALLS] */
     on_cpu on;          /* one for all copies, which have the same shape */
-    int64_t begin_ns, end_ns;
+    struct began {
+        _Alignas(VT_CACHE_LINE) int64_t ns;
+    } * began; /* [n_workers] when each left the barrier before the calls */
+    int64_t end_ns;
 } bench_job;
 
 /* The clock runs from the moment when all workers are awake: on a virtual machine it may take
- * 100 us to wake one, which a short call must not be charged with. */
+ * 100 us to wake one, which a short call must not be charged with. It is the first worker that
+ * leaves the barrier who starts it: another one may lose its CPU there while that one works. */
 static void job_main(void *p, int32_t worker)
 {
     bench_job *job = p;
     vt_lane lane = on_cpu_lane(&job->on, job->team, worker, NULL);
     vt_team_barrier(job->team, worker);
-    if (worker == 0)
-        job->begin_ns = vt_now_ns();
+    job->began[worker].ns = vt_now_ns();
     for (int32_t i = 0; i < job->n_calls; i++) {
         lane.ticket = &job->ticket[i];
         job->impl->run(job->copy[i % job->n_copies].args, &lane);
@@ -145,7 +148,10 @@ static int64_t time_calls(bench_job *job, int32_t n_calls)
     for (int32_t i = 0; i < n_calls; i++)
         atomic_store_explicit(&job->ticket[i], 0, memory_order_relaxed);
     vt_team_run(job->team, job_main, job);
-    return job->end_ns - job->begin_ns;
+    int64_t begin = job->began[0].ns;
+    for (int32_t w = 1; w < vt_team_size(job->team); w++)
+        begin = job->began[w].ns < begin ? job->began[w].ns : begin;
+    return job->end_ns - begin;
 }
 
 static int by_value(const void *pa, const void *pb)
@@ -195,7 +201,9 @@ static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, cons
 {
     job->copy = vt_calloc(MAX_COPIES, sizeof *job->copy);
     job->ticket = vt_calloc(MAX_CALLS, sizeof *job->ticket);
-    if (!job->copy || !job->ticket)
+    size_t n_workers = (size_t)vt_team_size(job->team);
+    job->began = vt_aligned_alloc(VT_CACHE_LINE, n_workers * sizeof *job->began);
+    if (!job->copy || !job->ticket || !job->began)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name);
     int64_t bytes = 0;
     do {
@@ -216,6 +224,7 @@ static void job_release(bench_job *job)
         vt_arena_release(&job->copy[i].arena);
     free(job->copy);
     free(job->ticket);
+    free(job->began);
     on_cpu_release(&job->on);
 }
 

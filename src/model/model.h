@@ -101,6 +101,7 @@ typedef struct vt_arch {
     bool out_gate;     /* attention's output has a gate, whose numbers come out of q's projection */
     bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
     bool v_norm;       /* each head of v is normalised, without a weight */
+    float scores_within; /* c: scores of attention become c tanh(score / c); 0: they stay */
     float logits_within; /* c: logits become c tanh(logit / c); 0: they stay as they are */
     int32_t per_layer;   /* numbers that a token's embedding has for each layer beside; 0: none */
 } vt_arch;

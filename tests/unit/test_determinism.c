@@ -40,6 +40,7 @@ static const model_case models[] = {
     {"llama-gqa8-llama3-f32", 1},
     {"qwen2-gqa7", 1},
     {"mistral-gqa4-window", 1},
+    {"gemma2-caps", 1},
     {"gemma3-windows", 1},
     {"qwen3-fp8", 1},
     {"gpt-oss-sinks", 1},

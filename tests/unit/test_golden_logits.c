@@ -247,7 +247,8 @@ static void test_logits_of_qwen_with_experts_equal_transformers(void **state)
 static void test_logits_of_gemma_equal_transformers(void **state)
 {
     (void)state;
-    static const golden_case cases[] = {FOLDER("gemma3-windows"), FOLDER("gemma3-six-linear")};
+    static const golden_case cases[] = {FOLDER("gemma2-caps"), FOLDER("gemma3-windows"),
+                                        FOLDER("gemma3-six-linear")};
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
@@ -392,6 +393,7 @@ static void test_logits_of_gguf_twins_equal_transformers(void **state)
         {"qwen2-gqa7-BF16.gguf", "qwen2-gqa7/golden.bin", false, VT_F32, 0, 0},
         {"qwen3-gqa5-yarn-BF16.gguf", "qwen3-gqa5-yarn/golden.bin", false, VT_F32, 0, 0},
         {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0, 0},
+        {"gemma2-caps-BF16.gguf", "gemma2-caps/golden.bin", false, VT_F32, 0, 0},
         {"gemma3-six-linear-BF16.gguf", "gemma3-six-linear/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
@@ -415,6 +417,7 @@ static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
     static const golden_case cases[] = {
         {"llama-gqa3-linear-bias", "llama-gqa3-linear-bias/golden.bin", false, VT_F16, 0, 0},
         {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},
+        {"gemma2-caps", "gemma2-caps/golden.bin", false, VT_F16, 0, 0},
         {"gemma3-windows", "gemma3-windows/golden.bin", false, VT_F16, 0, 0},
         {"deepseekv2-latents", "deepseekv2-latents/golden.bin", false, VT_F16, 0, 0},
     };
@@ -451,6 +454,7 @@ static void test_logits_over_ranks_equal_transformers(void **state)
         FOLDER("qwen3-gqa5-yarn"),
         FOLDER("qwen3moe-norm-mixed"),
         FOLDER("qwen3moe-raw"),
+        FOLDER("gemma2-caps"),
         FOLDER("gemma3-windows"),
         FOLDER("gemma3-six-linear"),
         FOLDER("granite-four-scales"),

@@ -244,7 +244,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .v_scale = v_scale,
                           .window = l->head.window,
                           .after = l->head.after,
-                          .sinks = lw->tensor[VT_ROLE_SINKS]};
+                          .sinks = lw->tensor[VT_ROLE_SINKS],
+                          .cap = b->m->arch.scores_within};
     if (l->head.after == 0) /* else every sequence comes whole */
         build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);

@@ -138,6 +138,8 @@ static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t
     }
     for (int64_t j = first; j < end; j++) {
         p[j - first] = reference_dot(q, k + (j - begin) * d, d) * a->scale * a->k_scale;
+        if (a->cap > 0)
+            p[j - first] = a->cap * tanh(p[j - first] / a->cap);
         max = fmax(max, p[j - first]);
     }
     double sink = a->sinks ? (double)tensor_get(a->sinks, 0, h) : -INFINITY;
@@ -217,7 +219,8 @@ enum {
     MIXED,
     SINKS,
     AFTER,
-    V_DIM
+    V_DIM,
+    CAP
 };
 
 enum { AFTER_ALL = 1 << 16 }; /* more than the tokens of a case */
@@ -240,6 +243,7 @@ static const vt_field attention_fields[] = {
     [SINKS] = {"sinks", 0, false, 1},
     [AFTER] = {"after", 0, false, AFTER_ALL},
     [V_DIM] = {"v_dim", 0, false, 1024},
+    [CAP] = {"cap", 0, false, 1000},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -309,6 +313,9 @@ static const char *const prefill_cases[] = {
     "seqs=2 q_len=40 kv_len=80 heads=5 kv_heads=1 head_dim=20 kv_type=fp8 page=7 window=30 step=37",
     "seqs=2 q_len=70 kv_len=200 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
     "seqs=2 q_len=9 kv_len=9 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
+    "seqs=2 q_len=70 kv_len=200 heads=8 kv_heads=4 head_dim=256 kv_type=f16 page=16 window=64 "
+    "step=37 cap=50",
+    "seqs=2 q_len=33 kv_len=70 heads=3 kv_heads=1 head_dim=20 kv_type=f32 page=7 step=37 cap=1",
     "*seqs=16 q_len=32 kv_len=32 heads=12 kv_heads=12 head_dim=32 kv_type=f32 page=16 "
     "after=65536",
     "seqs=3 q_len=133 kv_len=133 heads=12 kv_heads=12 head_dim=32 kv_type=f16 page=16 step=150 "
@@ -346,6 +353,8 @@ static const char *const decode_cases[] = {
     "seqs=2 q_len=8 kv_len=8 heads=4 kv_heads=2 head_dim=40 kv_type=f32 page=16 window=5 step=37",
     "seqs=3 q_len=1 kv_len=600 heads=8 kv_heads=2 head_dim=64 kv_type=f16 page=16 step=37 sinks=1",
     "seqs=3 q_len=1 kv_len=1 heads=6 kv_heads=2 head_dim=20 page=7 window=4 step=37 sinks=1",
+    "seqs=3 q_len=1 kv_len=300 heads=8 kv_heads=4 head_dim=256 kv_type=f16 page=16 step=37 cap=50",
+    "seqs=3 q_len=2 kv_len=70 heads=3 kv_heads=1 head_dim=20 kv_type=fp8 page=7 step=37 cap=2",
     "*seqs=8 q_len=1 kv_len=1024 heads=16 kv_heads=1 head_dim=576 v_dim=512 kv_type=f16 page=16 "
     "step=37",
     "seqs=3 q_len=1 kv_len=300 heads=4 kv_heads=1 head_dim=80 v_dim=64 kv_type=f16 page=16 step=37",
@@ -493,7 +502,8 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
                                      : p[V_DIM]             ? 1 / 30.0f
                                                             : 20,
                           .window = (int32_t)p[WINDOW],
-                          .after = (int32_t)p[AFTER]};
+                          .after = (int32_t)p[AFTER],
+                          .cap = (float)p[CAP]};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
         pool[i] = i && p[V_DIM] ? pool[0]
@@ -543,6 +553,7 @@ static void shape(const attention_args *a, const vt_batch *b, int32_t first_seq,
     p[WINDOW] = a->window > 0 ? a->window : 0;
     p[SINKS] = a->sinks != NULL;
     p[V_DIM] = a->v_dim;
+    p[CAP] = (int64_t)a->cap;
     p[AFTER] = a->after < AFTER_ALL ? a->after : AFTER_ALL;
     if (a->after) { /* whole sequences */
         p[KV_LEN] = p[Q_LEN] > 0 ? p[Q_LEN] : 1;

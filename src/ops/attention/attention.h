@@ -10,6 +10,8 @@
  * A head may have a sink: a score that takes part in the softmax and has no value, so that its
  * weights sum to less than 1 (gpt-oss).
  *
+ * Scores may have a cap c: they become c tanh(score / c) (Gemma 2).
+ *
  * In the absorbed form of latent attention (DeepSeek-V2, 2024, arXiv:2405.04434) K's rows hold V
  * too: v_pool is k_pool, and V the last v_dim values of a row. A head of o then has v_dim values.
  *
@@ -38,6 +40,7 @@ typedef struct attention_args {
     int32_t window; /* 0: none */
     int32_t after;  /* positions behind a token's own that it sees: 0, or up to INT32_MAX (all) */
     const vt_tensor *sinks; /* [heads] float type, or NULL */
+    float cap;              /* of scores; 0: none */
 } attention_args;
 
 extern const vt_op attention_prefill_op;

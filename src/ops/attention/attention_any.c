@@ -9,7 +9,7 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
 {
     (void)t, (void)upto;
     const attention_args *a = args;
-    return (!a->sinks || a->sinks->dtype == VT_F32) && a->after == 0 && !a->v_dim &&
+    return (!a->sinks || a->sinks->dtype == VT_F32) && a->after == 0 && !a->v_dim && a->cap == 0 &&
            a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }

@@ -309,6 +309,20 @@ static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch 
 
 /* ---- softmax ---- */
 
+/* Caps the scores of some rows in the columns [v0, v1). They and the cap are logits of base 2:
+ *
+ *   c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)) */
+static void cap_scores(float *s, int rows, int v0, int v1, float cap)
+{
+    vf c = vf_set1(cap * LOG2E), twice = vf_set1(2 / cap), one = vf_set1(1);
+    for (int r = 0; r < rows; r++)
+        for (int j = v0; j < v1; j += VF) {
+            float *at = s + r * ATTENTION_BLOCK + j;
+            vf e = vf_exp2(vf_mul(vf_load(at), twice));
+            vf_store(at, vf_sub(c, vf_div(vf_add(c, c), vf_add(one, e))));
+        }
+}
+
 /* Replaces the scores of one row against a block by p (0 outside [begin, end)) and returns the new
  * maximum. [v0, v1) are the columns that hold scores, in whole vectors. */
 static inline float row_softmax(float *s, int v0, int v1, int begin, int end, float m, float *sum)
@@ -345,6 +359,8 @@ static void block_rows(scratch *s, const row_states *state, const kv_view *kv, i
     int v0 = first / VF * VF, v1 = (int)vt_round_up((size_t)last, VF);
     matmul(rows, v1 - v0, s->q + r * stride, stride, s->kt + v0, ATTENTION_BLOCK, 0, head_dim,
            s->s + v0, ATTENTION_BLOCK, NULL);
+    if (kv->args->cap > 0)
+        cap_scores(s->s, rows, v0, v1, kv->args->cap);
     enum { PADDED = (TILE_ROWS + VF - 1) / VF * VF };
     float delta[PADDED] = {0}, sum[TILE_ROWS];
     for (int i = 0; i < rows; i++) {

@@ -376,11 +376,11 @@ clean:
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
-GPU_MAIN := gpu_parity gpu_order
+GPU_MAIN := gpu_parity gpu_order gpu_ranks
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
 .PHONY: test-clients test-fleet fleet-python gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
-$(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
+$(B)/gpu/gpu_order $(B)/gpu/gpu_ranks: $(B)/gpu/%: tests/gpu/%.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_options.c \

@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 BUILD = os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release"))
 EMULATOR = os.path.join(BUILD, "emulator")
 PATIENCE = ["--limit", str(LIMIT_S), "--budget", str(LIMIT_S)]  # the suite's limit, not the scripts' own
-PROGRAMS = [os.path.join(BUILD, "gpu", p) for p in ("gpu_parity", "gpu_kernels", "gpu_order")]
+PROGRAMS = [os.path.join(BUILD, "gpu", p) for p in ("gpu_parity", "gpu_kernels", "gpu_order", "gpu_ranks")]
 
 
 def script(*args, env=None):
@@ -94,10 +94,10 @@ def test_every_row_of_the_tables_is_one_that_is_measured():
 
 def test_programs_refuse_what_is_none_of_their_options():
     need_programs()
-    parity, kernels, order = PROGRAMS
+    parity, kernels, order, ranks = PROGRAMS
     for argv in ([kernels, "--only", "nosuch"], [kernels, "--nosuch"], [order, "--nosuch"], [parity, "--nosuch"],
                  [parity, "--op"], [parity, "--shard", "2/2"], [parity, "--shard", "1/2x"], [parity, "--random", "0"],
-                 [parity, "--seed", "x"]):
+                 [parity, "--seed", "x"], [ranks, "--ranks", "2x"], [ranks, "--ranks", "9"], [ranks, "--link", "wire"]):
         r = subprocess.run(argv, capture_output=True, text=True)
         assert r.returncode == 2 and r.stderr and not r.stdout, (argv, r)
     r = subprocess.run([parity, "--list", "--random", "2", "--seed", "7", "--op", "linear"], capture_output=True, text=True)
@@ -251,9 +251,9 @@ def test_comparisons_find_what_is_beyond_the_bound():
     same((len(golden), {len(g["tokens"]) for g in golden}), (100, {40}))
 
 
-def test_emulated_gpu_passes_the_quantised_section():
-    r = script("tests/gpu/run", "--tiny", "--only", "quantised", "--build", BUILD, *PATIENCE, env=emulated())
-    assert r.returncode == 0 and r.stdout.count("ok ") == 5, r.stdout + r.stderr
+def test_emulated_gpu_passes_sections():
+    r = script("tests/gpu/run", "--tiny", "--only", "quantised,ranks-rows,ranks-sanitizer", "--build", BUILD, *PATIENCE, env=emulated())
+    assert r.returncode == 0 and r.stdout.count("ok ") == 8, r.stdout + r.stderr
 
 
 def test_emulated_gpu_fills_rows_of_the_bench():

@@ -1,6 +1,6 @@
 """Ranks on several GPUs: a section of tests/gpu/run, which takes (device, tap, options). It needs two GPUs; with four it
 takes four ranks too."""
-import json
+import json, os, shutil
 
 from device import *
 
@@ -59,3 +59,53 @@ def ranks(d, tap, o):
             continue
         if not o.tiny:
             collectives(d, tap, tp)
+
+
+# ---- the rows of the communication ops by themselves ----
+
+EMULATED = {"VITRINE_EMULATOR": "devices=2"}
+
+
+def rows_program(d, *args):
+    return [os.path.join(os.path.dirname(d.parity), "gpu_ranks"), *args]
+
+
+def said(tap, r):
+    """Passes on what gpu_ranks says of failures; returns its last words."""
+    lines = r.stdout.decode("utf-8", "replace").splitlines()
+    for line in lines:
+        if line.startswith(("not ok", "# [")):
+            tap.note(line[:300])
+    return lines[-1][2:] if lines else f"exit status {r.returncode}"
+
+
+def rows(d, tap, o):
+    """Every row of the communication ops over odd shapes, on 2 and 4 GPUs, over both links: results right, ranks equal."""
+    for n in (2,) if o.tiny else (2, 4):
+        for link in LINKS:
+            r = d.run(rows_program(d, "--ranks", str(n), "--link", link, *(["--small"] if o.tiny else [])), EMULATED if o.tiny else None)
+            words = said(tap, r)
+            if r.returncode == 77:
+                tap.skip(f"rows, {n} ranks over {link}", words[:200])
+            else:
+                tap.ok(r.returncode == 0, f"rows, {n} ranks over {link}: {words}")
+
+
+def sanitized(d, tap, o):
+    """compute-sanitizer over the communication ops of two GPUs, over both links: memcheck, racecheck, synccheck."""
+    program = shutil.which("compute-sanitizer")
+    if not program or o.tiny:
+        tap.skip("ranks-sanitizer", "an emulated GPU has no sanitizer" if o.tiny else "compute-sanitizer is not here")
+        return
+    for tool in ("memcheck", "racecheck", "synccheck"):
+        for link in LINKS:
+            r = d.run([program, "--tool", tool, "--error-exitcode", "9", *rows_program(d, "--link", link, "--small")], limit=100)
+            text = (r.stdout + r.stderr).decode("utf-8", "replace").splitlines()
+            skips = [line for line in text if line.startswith("1..0")]
+            if skips:
+                tap.skip(f"{tool}, 2 ranks over {link}", skips[0][:200])
+                continue
+            found = [line for line in text if line.startswith("=========")]
+            for line in found[1:9] if r.returncode else []:
+                tap.note(line[:200])
+            tap.ok(r.returncode == 0, f"{tool}, 2 ranks over {link}: {found[-1][9:].strip() if found else said(tap, r)}")

@@ -22,14 +22,16 @@ NAMED = {
         ("matrix of links", "links", "NV|PIX|SYS|no GPU|one GPU"), ("pairs and groups for TP", "groups", "GPU"),
         ("NUMA crossings to avoid", "crossings", "NUMA|node"), ("memory hierarchy", "memory_roofs", "L2"),
         ("memory roof", "memory_roofs", "memory"), ("roofs of units", "compute_roofs", "FLOP/s"),
-        ("interconnect roofs", "interconnect", "meeting|launch|link"), ("profiling tiers allowed", "tiers", "T0")],
+        ("interconnect roofs", "interconnect", "meeting|launch|link"),
+        ("rate of links between GPUs", "peer_links", "GPU"), ("profiling tiers allowed", "tiers", "T0")],
     "sglang/01_baseline_perf": [
         ("tokenise", "tokenise", "ids"), ("match", "match", "cache"), ("plan", "plan", "schedule"),
         ("prefill", "prefill", "linear"), ("each layer's ops", "layer_ops", "attention_decode"),
         ("ITL slope per 100 KV tokens", "itl_slope", "per 100 tokens"), ("what its bytes explain", "itl_slope", "100 tokens of K and V"),
         ("batch composition", "batch", "decodes"), ("prefill -> decode", "transition", "attention_decode|no timed step"),
         ("step by step", "steps", "prefill"), ("TTFT and ITL", "latency", "alone"), ("compute share of a phase", "phase_shares", "fp32"),
-        ("matrix-unit share", "phase_shares", "bf16"), ("memory share", "phase_shares", "memory"), ("what flips", "flips", "share goes from")],
+        ("matrix-unit share", "phase_shares", "bf16"), ("memory share", "phase_shares", "memory"), ("what flips", "flips", "share goes from"),
+        ("busy SMs, matrix unit, memory of each op", "counted", "SMs"), ("the hardware at each call of a layer", "hardware", "SMs")],
     "sglang/02_radix_cache_analysis": [
         ("transition hit -> miss", "hit_miss", "hit -> miss|token"), ("cold against warm", "cold_warm", "warm"),
         ("prefix length: bytes saved", "length_gain", "bytes saved"), ("FLOPs saved", "length_gain", "FLOP saved"),

@@ -297,20 +297,23 @@ static void put_tier(lab *l)
     char why[256], blind[320];
     bool events = vt_probe_perf_events(why, sizeof why);
     snprintf(blind, sizeof blind, "bytes moved, cache misses, stalls: %s", why);
-    json_object_set_new(l->result, "tier",
-                        json_string(l->counted ? "T0: clocks, and exact bytes and FLOPs; T3: "
-                                                 "counters of single kernels, by ncu"
-                                               : "T0: clocks, and exact bytes and FLOPs"));
-    json_object_set_new(
-        l->result, "cannot_see",
-        json_string(l->counted ? "what changes within a kernel, and counters of other kernels than "
-                                 "those that ncu ran"
-                    : l->ordinal >= 0
-                        ? "bytes moved, cache hits, stalls: ncu reads them, in labs of single "
-                          "kernels with --ncu; occupancy is computed from the launch"
-                    : events ? "bytes moved, cache misses, stalls: hardware events are "
-                               "read a step, in stories, and not a case"
-                             : blind));
+    const char *tier = l->counted ? "T0: clocks, and exact bytes and FLOPs; T3: counters of single "
+                                    "kernels, by ncu"
+                       : l->vitals ? "T0: clocks, and exact bytes and FLOPs; T3: counters of each "
+                                     "call of a step, by CUPTI"
+                                   : "T0: clocks, and exact bytes and FLOPs";
+    const char *cannot = l->counted ? "what changes within a kernel, and counters of other kernels "
+                                      "than those that ncu ran"
+                         : l->vitals ? "what changes within a kernel, and why its warps wait: ncu "
+                                       "reads that, in labs of single kernels with --ncu"
+                         : l->ordinal >= 0
+                             ? "bytes moved, cache hits, stalls: ncu reads them, in labs of single "
+                               "kernels with --ncu; occupancy is computed from the launch"
+                         : events ? "bytes moved, cache misses, stalls: hardware events are "
+                                    "read a step, in stories, and not a case"
+                                  : blind;
+    json_object_set_new(l->result, "tier", json_string(tier));
+    json_object_set_new(l->result, "cannot_see", json_string(cannot));
 }
 
 /* Before a person is asked or waits: which lab this is, and what it is about to do. */

@@ -130,6 +130,7 @@ struct lab {
     int64_t thought_ns;        /* the reader's time at the question, no part of the lab's seconds */
     int32_t events_left;       /* events beyond LAB_MAX_EVENTS */
     bool counted;              /* ncu has read counters of a kernel */
+    bool vitals;               /* the GPU's counters were read in each call of a step */
     bool late;                 /* the first prediction came after that */
     vt_err refused;            /* the reader's prediction cannot be read */
     json_t *table;             /* the item that lab_cell adds to */

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "lab/mini_sglang/mini_sglang.h"
-#include "lab/sglang/inside.h"
+#include "lab/sglang/counted.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -212,6 +212,8 @@ vt_status mini_forward(lab *l, vt_err *err)
         status = turn_overlap(l, story, err);
     if (status == VT_OK)
         status = mini_turn_engine(l, story, err);
+    if (status == VT_OK)
+        sglang_counted(l, PROMPT);
     json_decref(story);
     return status;
 }

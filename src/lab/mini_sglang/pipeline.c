@@ -201,7 +201,8 @@ static vt_status nsys(lab *l, vt_err *err)
 /* The pass is a measurement of times, and a whole model takes an emulated GPU very long. */
 static void no_forward(lab *l)
 {
-    static const char *const key[] = {"timeline", "trace", "kernels", "step"};
+    static const char *const key[] = {"timeline", "trace",   "kernels",
+                                      "step",     "counted", "hardware"};
     for (size_t i = 0; i < sizeof key / sizeof *key; i++)
         lab_missing(l, key[i],
                     "the pass is timed, and times mean nothing on an emulated GPU; the labs above "
@@ -254,7 +255,9 @@ const lab_def mini_full_pipeline = {
               {"nsys", "the pass under nsys", false},
               {"report", "one report", false},
               {"kernels", "every kernel's state", true},
-              {"step", "a decode step beside its floor", true}},
+              {"step", "a decode step beside its floor", true},
+              {"counted", "what the hardware did in each op, as its counters say", true},
+              {"hardware", "a layer of each phase, call by call, with the hardware's state", true}},
     .kernels = true,
     .run = run,
 };

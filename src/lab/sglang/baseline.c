@@ -14,7 +14,7 @@
 #include "base/stats.h"
 #include "engine/engine.h"
 #include "lab/report/causes.h"
-#include "lab/sglang/inside.h"
+#include "lab/sglang/counted.h"
 #include "story/read.h"
 
 typedef struct run_of {
@@ -334,6 +334,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
               r->requests);
     tell_process(l, r);
     tell_hardware(l, r);
+    sglang_counted(l, r->prompt);
     return turn_concurrency(l, r, err);
 }
 
@@ -370,6 +371,8 @@ const lab_def sglang_baseline = {
               {"transition", "prefill -> decode: what changes and why", false},
               {"latency", "TTFT, ITL and throughput, alone and together", false},
               {"phase_shares", "compute, matrix-unit and memory share of each phase", true},
-              {"flips", "what flips at the transition", true}},
+              {"flips", "what flips at the transition", true},
+              {"counted", "what the hardware did in each op, as its counters say", true},
+              {"hardware", "a layer of each phase, call by call, with the hardware's state", true}},
     .run = run,
 };

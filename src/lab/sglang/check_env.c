@@ -180,6 +180,7 @@ const lab_def sglang_check_env = {
                true},
               {"compute_roofs", "what the units compute", true},
               {"interconnect", "links: how fast, and what a meeting or a launch costs", true},
+              {"peer_links", "links between GPUs: how fast, by kind and through the host", true},
               {"tiers", "profiling tiers that are allowed here", true}},
     .kernels = true,
     .run = run,

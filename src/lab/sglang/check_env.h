@@ -4,8 +4,8 @@
 
 #include "lab/kit/lab.h"
 
-/* Tells the items topology, gpus, links, groups, crossings and tiers, and whether the environment
- * is ready. */
+/* Tells the items topology, gpus, links, groups, crossings, peer_links and tiers, and whether the
+ * environment is ready. */
 vt_status sglang_topology(lab *l, vt_err *err);
 
 #endif

@@ -110,13 +110,15 @@ typedef struct sglang_scaling_ask {
     int32_t n_ranks;
     const char *const *link; /* [n_links] of GPUs: values of option tp-link */
     int32_t n_links;
-    const char *devices; /* of GPUs: their numbers with commas between them; NULL: the first ones */
     const int32_t *prompt;
     int32_t n_prompt, n_gen;
     double one_s; /* a decode step on one rank */
 } sglang_scaling_ask;
 
-/* Tells the items scaling, skew and transfer (sglang/ranks_measured.c). */
+/* Names the GPUs of n ranks as an option does: the first n of --devices; without it the lab's GPU,
+ * which stands for it and those behind. */
+vt_status sglang_ranks_device(const lab *l, int32_t n, char *out, size_t size, vt_err *err);
+/* Tells the items scaling, skew, transfer and fast_link (sglang/ranks_measured.c). */
 void sglang_scaling(lab *l, const sglang_scaling_ask *a);
 /* Frees prompts that sglang_prompt made and what lab_requests_run filled in. */
 void sglang_release(lab_request *r, int32_t n);

@@ -16,8 +16,10 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "device/choose.h"
 #include "engine/engine.h"
 #include "lab/kit/all_reduce.h"
+#include "lab/kit/peer_links.h"
 #include "lab/sglang/inside.h"
 #include "story/read.h"
 
@@ -268,18 +270,42 @@ static vt_status tell_buffers(lab *l, vt_err *err)
     return VT_OK;
 }
 
+static void tell_link(lab *l)
+{
+    const vt_roofs *r = &l->roofs;
+    char device[64];
+    int32_t gpu[2];
+    lab_peer_link peer, host;
+    vt_err err = {0};
+    vt_status status = sglang_ranks_device(l, 2, device, sizeof device, &err);
+    if (status == VT_OK)
+        status = vt_device_gpus(device, 2, gpu, &err);
+    if (status == VT_OK)
+        status = lab_peer_link_measure(l, gpu, "p2p", &peer, &err);
+    if (status != VT_OK) {
+        lab_item(l, "link_roof",
+                 "to pinned host memory %f B/s, back %f B/s, measured; a sum that is staged "
+                 "through the host pays both. The link between two GPUs is not measured: %s",
+                 r->to_device_bytes_per_s, r->from_device_bytes_per_s, err.message);
+        return;
+    }
+    status = lab_peer_link_measure(l, gpu, "host", &host, &err);
+    lab_item(l, "link_roof",
+             "GPU %d and GPU %d read each other's memory at %f B/s each way at once, measured by "
+             "sums of %f B; a sum of %f B takes %f s. Through pinned host memory, which takes "
+             "%f B/s and gives %f B/s, it takes %f s",
+             gpu[0], gpu[1], peer.per_s, peer.large_bytes, peer.large_bytes, peer.large_s,
+             r->to_device_bytes_per_s, r->from_device_bytes_per_s,
+             status == VT_OK ? host.large_s : NAN);
+}
+
 static void tell_hardware(lab *l)
 {
     const vt_roofs *r = &l->roofs;
     if (r->is_gpu) {
-        lab_item(
-            l, "link_roof",
-            "to pinned host memory %f B/s, back %f B/s, measured; a sum that is staged through the "
-            "host pays both. Links between GPUs are not measured here, because one GPU is here",
-            r->to_device_bytes_per_s, r->from_device_bytes_per_s);
+        tell_link(l);
         lab_item(l, "sync", "an empty kernel in a graph takes %f s: the least that a meeting costs",
                  r->kernel_s);
-        lab_missing(l, "fast_link", "the fast link (NVLink, peer to peer) needs two GPUs");
     } else {
         lab_item(l, "link_roof",
                  "ranks of a CPU share its memory: a copy moves %f B/s, bytes read and written, "
@@ -292,9 +318,6 @@ static void tell_hardware(lab *l)
                      r->threads, meeting_s(l));
         else
             lab_missing(l, "sync", "one thread has nobody to meet (--threads 1)");
-        lab_missing(l, "fast_link",
-                    "ranks of a CPU have one way to each other, its memory; a "
-                    "fast link (NVLink, peer to peer) needs two GPUs");
     }
 }
 
@@ -353,7 +376,6 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
                                             .n_ranks = r->n_ranks,
                                             .link = r->link,
                                             .n_links = r->n_links,
-                                            .devices = lab_text(l, "devices"),
                                             .prompt = ids,
                                             .n_prompt = 500,
                                             .n_gen = gen,

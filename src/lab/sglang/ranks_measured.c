@@ -40,21 +40,22 @@ static joined joined_of(const json_t *story)
     return j;
 }
 
-/* Names the GPUs of the first n numbers of --devices; without it the lab's GPU and those behind. */
-static bool device_of(const lab *l, const char *devices, int32_t n, char *out, size_t size)
+vt_status sglang_ranks_device(const lab *l, int32_t n, char *out, size_t size, vt_err *err)
 {
-    const char *end = devices;
+    const char *devices = lab_text(l, "devices"), *end = devices;
     if (!devices) {
         vt_device_name(l->ordinal, out, size);
-        return true;
+        return VT_OK;
     }
     for (int32_t i = 0; i < n; i++) {
         end += *end == ',';
         if (*end == '\0')
-            return false;
+            return vt_fail(err, VT_ERR_UNSUPPORTED, "--devices %.40s names fewer than %d GPUs",
+                           devices, n);
         end += strcspn(end, ",");
     }
-    return snprintf(out, size, "cuda:%.*s", (int)(end - devices), devices) < (int)size;
+    snprintf(out, size, "cuda:%.*s", (int)(end - devices), devices);
+    return VT_OK;
 }
 
 /* Runs the request on n ranks. Fails with the reason why they cannot be. */
@@ -70,9 +71,8 @@ static vt_status run_on(lab *l, const sglang_scaling_ask *a, int32_t n, const ch
     if (!gpu && l->threads < n)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%d ranks need a thread each (--threads %d)", n,
                        l->threads);
-    if (gpu && !device_of(l, a->devices, n, device, sizeof device))
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "--devices %.40s names fewer than %d GPUs",
-                       a->devices, n);
+    if (gpu)
+        TRY(sglang_ranks_device(l, n, device, sizeof device, err));
     const char *const on_cpu[] = {"tp", ranks, NULL}, *const on_gpus[] = {
                                                           "tp",      ranks, "device", device,
                                                           "tp-link", link,  NULL};
@@ -120,10 +120,32 @@ static void tell_apart(lab *l, int32_t n, const joined *j)
         n, j->transfer_s / j->calls, j->bytes / j->calls, j->bytes / j->transfer_s);
 }
 
+/* The same number of ranks over a fast link and through the host; step_s: by link, NAN where it did
+ * not run. */
+static void tell_fast_link(lab *l, int32_t n, const double step_s[2], const char *why)
+{
+    if (l->ordinal < 0)
+        lab_missing(l, "fast_link",
+                    "ranks of a CPU have one way to each other, its memory; a "
+                    "fast link (NVLink, peer to peer) needs two GPUs");
+    else if (step_s[0] > 0 && step_s[1] > 0)
+        lab_item(l, "fast_link",
+                 "with %d ranks a decode step takes %f s where each GPU reads its peers' memory, "
+                 "and %f s where every sum goes through the host's: the fast link is worth %f "
+                 "ratio of the step",
+                 n, step_s[0], step_s[1], step_s[1] / step_s[0]);
+    else
+        lab_missing(l, "fast_link", "%s",
+                    step_s[0] > 0 || step_s[1] > 0
+                        ? "the request ran over one link alone (--link p2p,host compares two)"
+                        : why);
+}
+
 void sglang_scaling(lab *l, const sglang_scaling_ask *a)
 {
     int32_t n_run = 0, first = 0;
     joined apart = {0};
+    double step_s[2] = {NAN, NAN}; /* of the first number of ranks: p2p, host */
     char why[600] = "no number of ranks above 1 was asked for (--ranks)";
     for (int32_t i = 0; i < a->n_ranks; i++)
         for (int32_t k = 0; k < (l->ordinal >= 0 ? a->n_links : 1) && a->rank[i] > 1; k++) {
@@ -144,7 +166,10 @@ void sglang_scaling(lab *l, const sglang_scaling_ask *a)
                 apart = of.joined;
             }
             put(l, a->rank[i], link, &of, a->one_s);
+            if (a->rank[i] == first)
+                step_s[strcmp(link, "host") == 0] = of.step_s;
         }
+    tell_fast_link(l, first, step_s, why);
     if (n_run > 0) {
         tell_apart(l, first, &apart);
         return;

@@ -1,10 +1,12 @@
 /* Lab sglang 00, first part: what the machine is made of and what may be observed, as `vitrine env`
  * finds it (lab/env/env.h). */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "device/cpu.h"
 #include "lab/env/env.h"
+#include "lab/kit/peer_links.h"
 #include "lab/sglang/check_env.h"
 #include "lab/sglang/inside.h"
 
@@ -93,6 +95,52 @@ static void tell_crossings(lab *l, const lab_env *e, int32_t n)
     vt_buf_release(&b);
 }
 
+/* ---- rates of links ---- */
+
+/* Measures the pair over both ways; `rows` counts those of the table, which the first one opens. */
+static void put_pair(lab *l, const vt_gpus *g, int32_t a, int32_t b, int32_t *rows, vt_err *err)
+{
+    static const char *const way[] = {"p2p", "host"};
+    const int32_t pair[2] = {g->gpu[a].ordinal, g->gpu[b].ordinal};
+    char link[16];
+    vt_link_name(g->link[a][b], link);
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        lab_peer_link m;
+        if (lab_peer_link_measure(l, pair, way[i], &m, err) != VT_OK)
+            continue;
+        if ((*rows)++ == 0)
+            lab_table(l, "peer_links",
+                      "Sums between two GPUs, one pair of each kind of link, peer to peer and "
+                      "through the host; rate: of the bytes by which the larger sum is larger",
+                      "GPUs|link|way|>sum of|>takes|>sum of|>takes|>rate each way");
+        lab_cells(l, "%d, %d|%s|%s|%f B|%f s|%f B|%f s|%f B/s", pair[0], pair[1],
+                  i == 0 ? link : "through the host", way[i], m.small_bytes, m.small_s,
+                  m.large_bytes, m.large_s, m.per_s);
+    }
+}
+
+/* One pair of each kind of link that is here, in the order of the GPUs. */
+static void tell_peers(lab *l, const vt_gpus *g)
+{
+    bool seen[VT_LINK_KINDS] = {false};
+    int32_t rows = 0;
+    vt_err err = {0};
+    snprintf(err.message, sizeof err.message, "%d GPU%s %s usable, and a link needs two",
+             g->n_usable, vt_text_s(g->n_usable), g->n_usable == 1 ? "is" : "are");
+    for (int32_t a = 0; a < g->n_usable && l->ordinal >= 0; a++)
+        for (int32_t b = a + 1; b < g->n_usable; b++) {
+            if (seen[g->link[a][b].kind])
+                continue;
+            seen[g->link[a][b].kind] = true;
+            put_pair(l, g, a, b, &rows, &err);
+        }
+    if (rows == 0)
+        lab_missing(l, "peer_links", "%s",
+                    l->ordinal < 0 && g->n_usable > 1
+                        ? "the lab runs on the CPU: --device cuda measures them"
+                        : err.message);
+}
+
 static void tell_gpus(lab *l, const lab_env *e)
 {
     int32_t n = vt_gpus_counted(&e->gpus);
@@ -109,6 +157,7 @@ static void tell_gpus(lab *l, const lab_env *e)
                         n == 1 ? "one GPU is here" : "no GPU is here");
     }
     tell_crossings(l, e, n);
+    tell_peers(l, &e->gpus);
 }
 
 vt_status sglang_topology(lab *l, vt_err *err)

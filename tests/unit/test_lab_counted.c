@@ -1,5 +1,5 @@
-/* What labs tell of a GPU's hardware counters (lab/sglang/counted.h), from a story that was made up:
- * two phases of two layers, whose counters say that prefill computes and decode reads. */
+/* What labs tell of a GPU's hardware counters (lab/sglang/counted.h), from a story that was made
+ * up: two phases of two layers, whose counters say that prefill computes and decode reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

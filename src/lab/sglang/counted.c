@@ -66,7 +66,7 @@ static double mean_of(const json_t *phase, const char *key)
     return time > 0 ? sum / time : NAN;
 }
 
-/* What binds an op by its counters. */
+/* Names what binds an op, by its counters. */
 static const char *binds(const json_t *op)
 {
     static const double most = 0.6, few = 0.5;

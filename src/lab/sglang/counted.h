@@ -1,4 +1,4 @@
-/* What a GPU's hardware did in each call of a step (sglang/counted.c). */
+/* Tells what a GPU's hardware did in each call of a step (sglang/counted.c). */
 #ifndef VT_LAB_SGLANG_COUNTED_H
 #define VT_LAB_SGLANG_COUNTED_H
 

@@ -504,6 +504,29 @@ typedef struct vt_vital_event {
 
 void vt_trace_vitals(vt_trace_ring *r, const vt_vital_event *e);
 
+/* ---- counters over time: what a whole GPU was doing, at equal intervals ---- */
+
+/* Rows of vt_pm_rows (device/cupti/pm.h), which has their names. */
+typedef enum vt_pm_lane {
+    VT_PM_SM,
+    VT_PM_TENSOR,
+    VT_PM_DRAM_READ,
+    VT_PM_DRAM_WRITTEN,
+    VT_PM_L2_HIT,
+    VT_PM_PCIE_IN,
+    VT_PM_PCIE_OUT,
+    VT_PM_LANES
+} vt_pm_lane;
+
+/* Counts between two moments. NAN stands for a value not counted. */
+typedef struct vt_pm_event {
+    int64_t begin_ns, end_ns;
+    float value[VT_PM_LANES]; /* a share of 1, or bytes a second */
+    float lost_us;            /* before it, of which the hardware's record was overwritten */
+} vt_pm_event;
+
+void vt_trace_pm(vt_trace_ring *r, const vt_pm_event *e);
+
 /* ---- samples: what the whole machine, or a whole GPU, was doing ---- */
 
 /* A value that is not known is -1. */

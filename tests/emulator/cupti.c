@@ -1,6 +1,6 @@
 /* libcupti.so of the emulated GPU: the host's side of the profiler and its range profiler, with
- * planted values. A range's bytes read and its time grow with the number that is its name, so that
- * a test sees which range a value is of:
+ * planted values; cupti_pm.c has its PM sampling. A range's bytes read and its time grow with the
+ * number that is its name, so that a test sees which range a value is of:
  *
  *   gpu__time_duration.sum   2000 + NAME
  *   dram__bytes_read.sum     1000000 + 1000 * NAME
@@ -15,13 +15,12 @@
  *   METRIC=VALUE  what is counted in every range
  *
  * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the two. */
+#include "cupti.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "device/cupti/cupti_api.h"
-
-#define API __attribute__((visibility("default")))
 
 #define DECLARE(member, symbol, params) API int emu_##member params __asm__(symbol);
 CUPTI_FUNCTIONS(DECLARE)
@@ -30,8 +29,7 @@ CUPTI_RANGE_FUNCTIONS(DECLARE)
 #endif
 #undef DECLARE
 
-/* Finds `word` in EMULATED_CUPTI; returns what follows it, or NULL. */
-static const char *planted(const char *word)
+const char *planted(const char *word)
 {
     const char *p = getenv("EMULATED_CUPTI");
     size_t n = strlen(word);
@@ -108,7 +106,9 @@ static const struct {
               {"lts__t_sector_hit_rate.pct", 24},
               {"sm__warps_active.avg.pct_of_peak_sustained_active", 50},
               {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 3},
-              {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 300}};
+              {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 300},
+              {"pcie__read_bytes.sum", 20},
+              {"pcie__write_bytes.sum", 10}};
 
 enum { METRICS = sizeof metric / sizeof *metric, MOST_RANGES = 4096, NAME = 24 };
 
@@ -120,10 +120,6 @@ static int names(const char *before, const char *metric)
     return planted(word) != NULL;
 }
 
-struct cupti_host {
-    size_t n, passes;
-};
-
 static int find(const char *name)
 {
     for (int i = 0; i < METRICS; i++)
@@ -132,12 +128,23 @@ static int find(const char *name)
     return -1;
 }
 
+double planted_value(const char *name, int *told)
+{
+    char word[160];
+    int k = find(name);
+    snprintf(word, sizeof word, "%s=", name);
+    const char *value = planted(word);
+    *told = value != NULL;
+    return k < 0 ? NAN : value ? strtod(value, NULL) : metric[k].value;
+}
+
 int emu_host_new(cupti_host_new *p)
 {
-    if (p->size != cupti_host_new_BYTES || p->type != CUPTI_TYPE_RANGES ||
-        strcmp(p->chip, "GH100") != 0)
+    if (p->size != cupti_host_new_BYTES ||
+        (p->type != CUPTI_TYPE_RANGES && p->type != CUPTI_TYPE_PM) || strcmp(p->chip, "GH100") != 0)
         return CUPTI_ERROR_BAD_PARAMETER;
     p->host = calloc(1, sizeof *p->host);
+    p->host->type = p->type;
     return CUPTI_OK;
 }
 
@@ -153,10 +160,12 @@ int emu_host_add(cupti_host_add *p)
         return CUPTI_ERROR_BAD_PARAMETER;
     p->host->n = p->n;
     p->host->passes = 1;
+    p->host->refused = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (find(p->metric[i]) < 0)
             return CUPTI_ERROR_BAD_PARAMETER;
         p->host->passes += p->n > 1 && names("pass", p->metric[i]);
+        p->host->refused |= names("refused", p->metric[i]);
     }
     return CUPTI_OK;
 }
@@ -320,30 +329,28 @@ int emu_range_info(cupti_range_info *p)
 int emu_evaluate(cupti_evaluate *p)
 {
     const image *from = (const image *)(const void *)p->data;
-    if (p->size != cupti_evaluate_BYTES || p->range >= from->n)
+    if (p->size != cupti_evaluate_BYTES)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    if (emu_is_pm(p->data, p->data_bytes))
+        return emu_pm_evaluate(p);
+    if (p->range >= from->n)
         return CUPTI_ERROR_BAD_PARAMETER;
     double number = strtod(from->name[p->range], NULL);
     for (size_t i = 0; i < p->n; i++) {
-        char word[160];
-        int k = find(p->metric[i]);
-        if (k < 0)
+        int told;
+        p->value[i] = planted_value(p->metric[i], &told);
+        if (isnan(p->value[i]))
             return CUPTI_ERROR_BAD_PARAMETER;
-        snprintf(word, sizeof word, "%s=", metric[k].name);
-        const char *value = planted(word);
-        p->value[i] = value ? strtod(value, NULL) : metric[k].value;
-        if (!value && strcmp(metric[k].name, "dram__bytes_read.sum") == 0)
+        if (!told && strcmp(p->metric[i], "dram__bytes_read.sum") == 0)
             p->value[i] += 1000 * number;
-        if (!value && strcmp(metric[k].name, "gpu__time_duration.sum") == 0)
+        if (!told && strcmp(p->metric[i], "gpu__time_duration.sum") == 0)
             p->value[i] += number;
     }
     return CUPTI_OK;
 }
 
-/* The other profilers are there by name alone: this program asks whether they are. */
-API int emu_pm(void) __asm__("cuptiPmSamplingEnable");
-int emu_pm(void) { return CUPTI_ERROR_UNSUPPORTED; }
-
 #endif
 
+/* That profiler is there by name alone: this program asks whether it is. */
 API int emu_pc(void) __asm__("cuptiPCSamplingEnable");
 int emu_pc(void) { return CUPTI_ERROR_UNSUPPORTED; }

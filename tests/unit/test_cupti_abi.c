@@ -9,11 +9,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#if __has_include("/usr/local/cuda/include/cupti_range_profiler.h") && \
-                  __has_include("/usr/local/cuda/include/cupti_profiler_host.h")
+#if __has_include("/usr/local/cuda/include/cupti_range_profiler.h") &&              \
+                  __has_include("/usr/local/cuda/include/cupti_profiler_host.h") && \
+                                __has_include("/usr/local/cuda/include/cupti_pmsampling.h")
 #define HAVE_CUPTI_H 1
 #define CU_EVENT_DEFAULT THEIR_EVENT_DEFAULT /* two names that both headers have */
 #define CU_STREAM_NON_BLOCKING THEIR_STREAM_NON_BLOCKING
+#include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h> /* includes <string>, which tests/unit/shim has for C */
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
@@ -21,6 +23,7 @@
 #undef CU_STREAM_NON_BLOCKING
 #endif
 
+#include "device/cupti/pm.h"
 #include "device/cupti/vitals.h"
 
 #ifdef HAVE_CUPTI_H
@@ -51,6 +54,38 @@ static void test_abi_when_cupti_h_is_there_then_sizes_and_last_members_agree(voi
         assert_int_equal(offsetof(mine, member), offsetof(their, their_member));           \
         assert_int_equal(sizeof(((mine *)0)->member), sizeof(((their *)0)->their_member)); \
     } while (0)
+
+static void check_pm_members(void)
+{
+    SAME(cupti_pm_availability, device, CUpti_PmSampling_GetCounterAvailability_Params,
+         deviceIndex);
+    SAME(cupti_pm_enable, device, CUpti_PmSampling_Enable_Params, deviceIndex);
+    SAME(cupti_pm_call, pm, CUpti_PmSampling_Disable_Params, pPmSamplingObject);
+    SAME(cupti_pm_call, pm, CUpti_PmSampling_Stop_Params, pPmSamplingObject);
+    SAME(cupti_pm_config, config, CUpti_PmSampling_SetConfig_Params, pConfig);
+    SAME(cupti_pm_config, buffer_bytes, CUpti_PmSampling_SetConfig_Params, hardwareBufferSize);
+    SAME(cupti_pm_config, interval, CUpti_PmSampling_SetConfig_Params, samplingInterval);
+    SAME(cupti_pm_config, trigger, CUpti_PmSampling_SetConfig_Params, triggerMode);
+    SAME(cupti_pm_bytes, metric, CUpti_PmSampling_GetCounterDataSize_Params, pMetricNames);
+    SAME(cupti_pm_bytes, most_samples, CUpti_PmSampling_GetCounterDataSize_Params, maxSamples);
+    SAME(cupti_pm_image, bytes, CUpti_PmSampling_CounterDataImage_Initialize_Params,
+         counterDataSize);
+    SAME(cupti_pm_decode, image, CUpti_PmSampling_DecodeData_Params, pCounterDataImage);
+    SAME(cupti_pm_decode, stopped, CUpti_PmSampling_DecodeData_Params, decodeStopReason);
+    SAME(cupti_pm_info, total, CUpti_PmSampling_GetCounterDataInfo_Params, numTotalSamples);
+    SAME(cupti_pm_info, completed, CUpti_PmSampling_GetCounterDataInfo_Params, numCompletedSamples);
+    SAME(cupti_pm_sample, index, CUpti_PmSampling_CounterData_GetSampleInfo_Params, sampleIndex);
+    SAME(cupti_pm_sample, begin_ns, CUpti_PmSampling_CounterData_GetSampleInfo_Params,
+         startTimestamp);
+    assert_int_equal(CUPTI_TYPE_PM, CUPTI_PROFILER_TYPE_PM_SAMPLING);
+    assert_int_equal(CUPTI_PM_BY_CYCLES, CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_SYSCLK_INTERVAL);
+    assert_int_equal(CUPTI_PM_BY_TIME, CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL);
+    assert_int_equal(CUPTI_PM_KEEP_OLDEST,
+                     CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST);
+    assert_int_equal(CUPTI_PM_KEEP_LATEST,
+                     CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST);
+    assert_int_equal(CUPTI_PM_IMAGE_FULL, CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL);
+}
 
 /* The members in the middle of the structures that have several of different sizes. */
 static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
@@ -94,6 +129,7 @@ static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
     SAME(cupti_range_info, range, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, rangeIndex);
     SAME(cupti_range_info, delimiter, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params,
          rangeDelimiter);
+    check_pm_members();
     assert_int_equal(CUPTI_ERROR_BAD_PARAMETER, CUPTI_ERROR_INVALID_PARAMETER);
     assert_int_equal(CUPTI_ERROR_BAD_OPERATION, CUPTI_ERROR_INVALID_OPERATION);
     assert_int_equal(CUPTI_ERROR_UNSUPPORTED, CUPTI_ERROR_NOT_SUPPORTED);
@@ -193,6 +229,52 @@ static void test_library_when_a_chip_is_unknown_then_it_says_so(void **state)
     assert_non_null(strstr(err.message, "no counter can be read"));
 }
 
+/* Counts the lanes whose first metrics the library gives a chip in one pass, one beside another;
+ * *missing gets the last of the others. */
+static int32_t count_lanes(const char *chip, vt_pm_lane *missing)
+{
+    vt_cupti c;
+    const char *metric[VT_PM_LANES];
+    vt_cupti_config config = {0};
+    int32_t n = 0;
+    if (!open_library(&c) || c.no_pm[0])
+        return -1;
+    for (int i = 0; i < VT_PM_LANES; i++) {
+        size_t passes = 0;
+        metric[n] = vt_pm_rows[i].metric[0];
+        if (vt_cupti_configure(&c, CUPTI_TYPE_PM, chip, NULL, metric, n + 1, &config, &passes,
+                               NULL) == VT_OK &&
+            passes == 1)
+            n++;
+        else
+            *missing = (vt_pm_lane)i;
+    }
+    vt_cupti_config_release(&c, &config);
+    return n;
+}
+
+static void test_library_when_it_is_there_then_hopper_samples_every_lane(void **state)
+{
+    vt_pm_lane missing = VT_PM_LANES;
+    (void)state;
+    int32_t n = count_lanes("GH100", &missing);
+    if (n < 0)
+        skip();
+    assert_int_equal(missing, VT_PM_LANES);
+    assert_int_equal(n, VT_PM_LANES);
+}
+
+static void test_library_when_it_is_there_then_ampere_samples_all_but_the_l2_cache(void **state)
+{
+    vt_pm_lane missing = VT_PM_LANES;
+    (void)state;
+    int32_t n = count_lanes("GA100", &missing);
+    if (n < 0)
+        skip();
+    assert_int_equal(missing, VT_PM_L2_HIT);
+    assert_int_equal(n, VT_PM_LANES - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +282,8 @@ int main(void)
         cmocka_unit_test(test_abi_when_cupti_h_is_there_then_members_agree),
         cmocka_unit_test(test_library_when_it_is_there_then_hopper_counts_every_vital_in_one_pass),
         cmocka_unit_test(test_library_when_it_is_there_then_ampere_lacks_the_l2_cache_alone),
+        cmocka_unit_test(test_library_when_it_is_there_then_hopper_samples_every_lane),
+        cmocka_unit_test(test_library_when_it_is_there_then_ampere_samples_all_but_the_l2_cache),
         cmocka_unit_test(test_library_when_a_chip_is_unknown_then_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

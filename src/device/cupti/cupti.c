@@ -70,10 +70,15 @@ vt_status vt_cupti_open(vt_cupti *c, vt_err *err)
     if (missing)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s has no function %s", c->path, missing);
     CUPTI_RANGE_FUNCTIONS(FIND)
+    const char *no_ranges = missing;
+    missing = NULL;
+    CUPTI_PM_FUNCTIONS(FIND)
 #undef FIND
     TRY(vt_cupti_check(c, c->f.get_version(&c->version), "asking for its version", err));
-    if (missing && vt_cupti_has(c, missing, &lacks) != VT_OK)
+    if (no_ranges && vt_cupti_has(c, no_ranges, &lacks) != VT_OK)
         snprintf(c->no_ranges, sizeof c->no_ranges, "%.159s", lacks.message);
+    if (missing && vt_cupti_has(c, missing, &lacks) != VT_OK)
+        snprintf(c->no_pm, sizeof c->no_pm, "%.159s", lacks.message);
     return VT_OK;
 }
 

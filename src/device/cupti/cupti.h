@@ -20,6 +20,7 @@ typedef struct vt_cupti {
     uint32_t version; /* 23: of CUDA 12.5; 130001: of CUDA 13.0 */
     char path[512];
     char no_ranges[160]; /* why ranges cannot be counted with this library; "": they can */
+    char no_pm[160];     /* why it cannot sample the GPU over time; "": it can */
 } vt_cupti;
 
 /* Opens the library that VITRINE_CUPTI names, or else the newest that is installed.

@@ -1,5 +1,6 @@
 /* The parts of CUPTI that we use, in our own declarations: the profiler's host side, which knows
- * metrics and needs no GPU, and its range profiler, which counts what runs between two calls.
+ * metrics and needs no GPU, its range profiler, which counts what runs between two calls, and its
+ * PM sampling, which counts the whole GPU at equal intervals.
  *
  * Every call takes one structure. Its first member is the structure's size up to the end of its
  * last member, by which CUPTI tells versions apart; CUPTI_PARAMS sets it. The numbers are those of
@@ -13,6 +14,7 @@
 struct cu_context_st; /* device/cuda/cuda_api.h */
 typedef struct cupti_host *cupti_host;
 typedef struct cupti_ranges *cupti_ranges;
+typedef struct cupti_pm *cupti_pm;
 
 enum {
     CUPTI_OK = 0,
@@ -22,6 +24,12 @@ enum {
     CUPTI_ERROR_PRIVILEGES = 35,
     CUPTI_ERROR_SUBSCRIBERS = 39,
     CUPTI_TYPE_RANGES = 0, /* of cupti_host_new */
+    CUPTI_TYPE_PM = 1,
+    CUPTI_PM_BY_CYCLES = 0, /* the interval is in cycles of the system clock, */
+    CUPTI_PM_BY_TIME = 1,   /* or in nanoseconds, which an A100 cannot */
+    CUPTI_PM_KEEP_OLDEST = 0,
+    CUPTI_PM_KEEP_LATEST = 1,
+    CUPTI_PM_IMAGE_FULL = 1, /* a cupti_pm_decode stopped for want of room */
     CUPTI_RANGE_BY_USER = 2,
     CUPTI_REPLAY_BY_USER = 3,
     CUPTI_SUPPORTED = 3,  /* a level of cupti_device_supported */
@@ -204,6 +212,86 @@ typedef struct cupti_range_info {
     const char *name; /* out */
 } cupti_range_info;
 
+/* ---- PM sampling ---- */
+
+typedef struct cupti_pm_availability {
+    size_t size;
+    void *priv;
+    size_t device;
+    size_t image_bytes; /* in and out */
+    uint8_t *image;     /* NULL: image_bytes is asked for */
+} cupti_pm_availability;
+
+typedef struct cupti_pm_enable {
+    size_t size;
+    void *priv;
+    size_t device;
+    cupti_pm pm; /* out */
+} cupti_pm_enable;
+
+/* Of disable, start and stop. */
+typedef struct cupti_pm_call {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+} cupti_pm_call;
+
+typedef struct cupti_pm_config {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+    size_t config_bytes;
+    const uint8_t *config;
+    size_t buffer_bytes; /* of the ring that the hardware writes */
+    uint64_t interval;
+    int trigger, keep;
+} cupti_pm_config;
+
+typedef struct cupti_pm_bytes {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+    const char **metric;
+    size_t n;
+    uint32_t most_samples;
+    size_t bytes; /* out */
+} cupti_pm_bytes;
+
+typedef struct cupti_pm_image {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+    size_t bytes;
+    uint8_t *image;
+} cupti_pm_image;
+
+typedef struct cupti_pm_decode {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+    uint8_t *image;
+    size_t bytes;
+    int stopped;      /* out: why it decoded no more */
+    uint8_t overflow; /* out: the hardware's ring was full */
+} cupti_pm_decode;
+
+typedef struct cupti_pm_info {
+    size_t size;
+    void *priv;
+    const uint8_t *image;
+    size_t bytes;
+    size_t total, populated, completed; /* out: samples */
+} cupti_pm_info;
+
+typedef struct cupti_pm_sample {
+    size_t size;
+    void *priv;
+    cupti_pm pm;
+    const uint8_t *image;
+    size_t bytes, index;
+    uint64_t begin_ns, end_ns; /* out */
+} cupti_pm_sample;
+
 /* Every structure, NVIDIA's name of it, and both names of its last member. */
 #define CUPTI_STRUCTURES(S)                                                                        \
     S(cupti_start, CUpti_Profiler_Initialize_Params, priv, pPriv)                                  \
@@ -228,7 +316,17 @@ typedef struct cupti_range_info {
     S(cupti_ranges_push, CUpti_RangeProfiler_PushRange_Params, name, pRangeName)                   \
     S(cupti_ranges_decode, CUpti_RangeProfiler_DecodeData_Params, dropped, numOfRangeDropped)      \
     S(cupti_data_info, CUpti_RangeProfiler_GetCounterDataInfo_Params, n, numTotalRanges)           \
-    S(cupti_range_info, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, name, rangeName)
+    S(cupti_range_info, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, name, rangeName)      \
+    S(cupti_pm_availability, CUpti_PmSampling_GetCounterAvailability_Params, image,                \
+      pCounterAvailabilityImage)                                                                   \
+    S(cupti_pm_enable, CUpti_PmSampling_Enable_Params, pm, pPmSamplingObject)                      \
+    S(cupti_pm_call, CUpti_PmSampling_Start_Params, pm, pPmSamplingObject)                         \
+    S(cupti_pm_config, CUpti_PmSampling_SetConfig_Params, keep, hwBufferAppendMode)                \
+    S(cupti_pm_bytes, CUpti_PmSampling_GetCounterDataSize_Params, bytes, counterDataSize)          \
+    S(cupti_pm_image, CUpti_PmSampling_CounterDataImage_Initialize_Params, image, pCounterData)    \
+    S(cupti_pm_decode, CUpti_PmSampling_DecodeData_Params, overflow, overflow)                     \
+    S(cupti_pm_info, CUpti_PmSampling_GetCounterDataInfo_Params, completed, numCompletedSamples)   \
+    S(cupti_pm_sample, CUpti_PmSampling_CounterData_GetSampleInfo_Params, end_ns, endTimestamp)
 
 /* CUPTI's size of a structure: it ends with its last member, without what pads it. */
 enum {
@@ -272,10 +370,25 @@ enum {
     F(data_info, "cuptiRangeProfilerGetCounterDataInfo", (cupti_data_info * p))             \
     F(range_info, "cuptiRangeProfilerCounterDataGetRangeInfo", (cupti_range_info * p))
 
+/* Those of PM sampling, which came after CUDA 12.5 too. */
+#define CUPTI_PM_FUNCTIONS(F)                                                                \
+    F(pm_enable, "cuptiPmSamplingEnable", (cupti_pm_enable * p))                             \
+    F(pm_availability, "cuptiPmSamplingGetCounterAvailability", (cupti_pm_availability * p)) \
+    F(pm_disable, "cuptiPmSamplingDisable", (cupti_pm_call * p))                             \
+    F(pm_configure, "cuptiPmSamplingSetConfig", (cupti_pm_config * p))                       \
+    F(pm_start, "cuptiPmSamplingStart", (cupti_pm_call * p))                                 \
+    F(pm_stop, "cuptiPmSamplingStop", (cupti_pm_call * p))                                   \
+    F(pm_bytes, "cuptiPmSamplingGetCounterDataSize", (cupti_pm_bytes * p))                   \
+    F(pm_image, "cuptiPmSamplingCounterDataImageInitialize", (cupti_pm_image * p))           \
+    F(pm_decode, "cuptiPmSamplingDecodeData", (cupti_pm_decode * p))                         \
+    F(pm_info, "cuptiPmSamplingGetCounterDataInfo", (cupti_pm_info * p))                     \
+    F(pm_sample, "cuptiPmSamplingCounterDataGetSampleInfo", (cupti_pm_sample * p))
+
 typedef struct cupti_functions {
 #define CUPTI_MEMBER(member, symbol, params) int(*member) params;
     CUPTI_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_RANGE_FUNCTIONS(CUPTI_MEMBER)
+    CUPTI_PM_FUNCTIONS(CUPTI_MEMBER)
 #undef CUPTI_MEMBER
 } cupti_functions;
 

@@ -82,8 +82,8 @@ static vt_status begin(vt_ranges *r, vt_err *err)
     TRY(make_room(r, err));
     cupti_ranges_config config = {CUPTI_PARAMS(cupti_ranges_config),
                                   .ranges = r->on,
-                                  .config_bytes = r->set.config_bytes,
-                                  .config = r->set.config,
+                                  .config_bytes = r->set.config.bytes,
+                                  .config = r->set.config.image,
                                   .image_bytes = r->data_bytes,
                                   .image = r->data,
                                   .range = CUPTI_RANGE_BY_USER,
@@ -126,10 +126,14 @@ static vt_status tell(vt_ranges *r, size_t range, vt_ranges_seen *seen, void *us
     double counted[VT_VITALS], value[VT_VITALS];
     cupti_range_info info = {CUPTI_PARAMS(cupti_range_info), .data = r->data,
                              .bytes = r->data_bytes, .range = range, .delimiter = "/"};
-    cupti_evaluate evaluate = {
-        CUPTI_PARAMS(cupti_evaluate), .host = r->set.host, .data = r->data,
-        .data_bytes = r->data_bytes,  .range = range,      .metric = r->set.metric,
-        .n = (size_t)r->set.n,        .value = counted};
+    cupti_evaluate evaluate = {CUPTI_PARAMS(cupti_evaluate),
+                               .host = r->set.config.host,
+                               .data = r->data,
+                               .data_bytes = r->data_bytes,
+                               .range = range,
+                               .metric = r->set.metric,
+                               .n = (size_t)r->set.n,
+                               .value = counted};
     TRY(vt_cupti_check(&r->cupti, r->cupti.f.range_info(&info), "naming a range", err));
     TRY(vt_cupti_check(&r->cupti, r->cupti.f.evaluate(&evaluate), "reading a range", err));
     for (int i = 0; i < VT_VITALS; i++)

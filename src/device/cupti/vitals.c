@@ -2,10 +2,8 @@
 #include "device/cupti/vitals.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 
 /* In the order of their use: an earlier one is never given up for a later one. */
 const vt_vital_row vt_vitals[VT_VITALS] = {
@@ -46,50 +44,11 @@ const vt_vital_row vt_vitals[VT_VITALS] = {
                              false},
 };
 
-static void free_host(const vt_cupti *c, cupti_host host)
-{
-    if (host)
-        c->f.host_free(&(cupti_host_free){CUPTI_PARAMS(cupti_host_free), .host = host});
-}
-
-static void release_config(const vt_cupti *c, vt_vital_set *s)
-{
-    free_host(c, s->host);
-    free(s->config);
-    s->host = NULL;
-    s->config = NULL;
-    s->config_bytes = 0;
-}
-
-/* Makes the configuration of the set's metrics; *passes gets how often the work would have to run
- * for them. */
 static vt_status configure(const vt_cupti *c, const char *chip, const uint8_t *availability,
                            vt_vital_set *s, size_t *passes, vt_err *err)
 {
-    enum { MOST_BYTES = 1 << 24 };
-    cupti_host_new made = {CUPTI_PARAMS(cupti_host_new), .type = CUPTI_TYPE_RANGES, .chip = chip,
-                           .availability = availability};
-    release_config(c, s);
-    TRY(vt_cupti_check(c, c->f.host_new(&made), "describing the chip", err));
-    s->host = made.host;
-    cupti_host_add add = {CUPTI_PARAMS(cupti_host_add), .host = s->host, .metric = s->metric,
-                          .n = (size_t)s->n};
-    TRY(vt_cupti_check(c, c->f.host_add(&add), "adding metrics", err));
-    cupti_config_bytes room = {CUPTI_PARAMS(cupti_config_bytes), .host = s->host};
-    TRY(vt_cupti_check(c, c->f.config_bytes(&room), "sizing a configuration", err));
-    if (room.bytes == 0 || room.bytes > MOST_BYTES)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "CUPTI's configuration has %zu bytes", room.bytes);
-    s->config = vt_calloc(1, room.bytes);
-    s->config_bytes = room.bytes;
-    if (!s->config)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for CUPTI's configuration");
-    cupti_config config = {CUPTI_PARAMS(cupti_config), .host = s->host, .bytes = room.bytes,
-                           .image = s->config};
-    TRY(vt_cupti_check(c, c->f.config(&config), "making a configuration", err));
-    cupti_passes count = {CUPTI_PARAMS(cupti_passes), .bytes = room.bytes, .image = s->config};
-    TRY(vt_cupti_check(c, c->f.passes(&count), "counting passes", err));
-    *passes = count.n;
-    return VT_OK;
+    return vt_cupti_configure(c, CUPTI_TYPE_RANGES, chip, availability, s->metric, s->n, &s->config,
+                              passes, err);
 }
 
 /* Tries a vital beside those of the set. True: it is in the set now. */
@@ -159,6 +118,6 @@ vt_status vt_vitals_choose(const vt_cupti *c, const char *chip, const uint8_t *a
 
 void vt_vitals_release(const vt_cupti *c, vt_vital_set *set)
 {
-    release_config(c, set);
+    vt_cupti_config_release(c, &set->config);
     *set = (vt_vital_set){0};
 }

@@ -8,7 +8,7 @@
 #define VT_DEVICE_CUPTI_VITALS_H
 
 #include "base/trace.h"
-#include "device/cupti/cupti.h"
+#include "device/cupti/config.h"
 
 typedef struct vt_vital_row {
     const char *key;       /* "sm", in a story */
@@ -24,9 +24,7 @@ typedef struct vt_vital_set {
     vt_vital is[VT_VITALS];        /* metric[i] is this vital */
     int32_t n;
     char why_not[VT_VITALS][160]; /* by vital; "": it is counted */
-    cupti_host host;
-    uint8_t *config;
-    size_t config_bytes;
+    vt_cupti_config config;
 } vt_vital_set;
 
 /* Chooses the vitals of a chip. `availability`: of vt_cupti_availability; NULL: all that the chip

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "device/cuda/stamps.h"
+#include "device/cupti/pm.h"
 #include "device/cupti/ranges.h"
 #include "lab/env/env.h"
 
@@ -79,6 +80,27 @@ static void tell_vitals(const vt_vital_set *v, lab_env_tier *t)
             vt_append(t->why, sizeof t->why, &n, "; not %s: %s", vt_vitals[i].key, v->why_not[i]);
 }
 
+/* Tries sampling, and names what is sampled and what stands against the rest. */
+static void over_time(const vt_cuda *c, lab_env_tier *t)
+{
+    size_t n = 0;
+    vt_err err = {0};
+    vt_pm *pm = NULL;
+    if (vt_pm_open(c, &pm, &err) != VT_OK) {
+        snprintf(t->why, sizeof t->why, "%s", err.message);
+        return;
+    }
+    const vt_pm_set *s = vt_pm_sampled(pm);
+    t->allowed = true;
+    vt_append(t->why, sizeof t->why, &n, "can be sampled in one pass, and no story reads them: ");
+    for (int32_t i = 0; i < s->n; i++)
+        vt_append(t->why, sizeof t->why, &n, "%s%s", i ? ", " : "", vt_pm_rows[s->is[i]].key);
+    for (int i = 0; i < VT_PM_LANES; i++)
+        if (s->why_not[i][0])
+            vt_append(t->why, sizeof t->why, &n, "; not %s: %s", vt_pm_rows[i].key, s->why_not[i]);
+    vt_pm_close(pm);
+}
+
 /* Tells whether `api` of CUPTI would work, which this program does not read; `symbol` is its first
  * function. */
 static void unread(const vt_cupti *cupti, const vt_cuda *c, int api, const char *symbol,
@@ -110,11 +132,12 @@ static void counters(vt_cuda *c, lab_env_tier *t)
     free(image);
     set(&t[1], "records of every launch and copy", there, false,
         there ? "not read by this program, whose stamps time its kernels" : forbidden);
-    set(&t[2], "counters over time", false, false, "");
+    set(&t[2], "counters over time", false, false, forbidden);
     set(&t[3], "counters of each call", false, false, forbidden);
     set(&t[4], "stall reasons, by samples of the program counter", false, false, "");
-    unread(&cupti, c, CUPTI_API_PM_SAMPLING, "cuptiPmSamplingEnable", forbidden, &t[2]);
     unread(&cupti, c, CUPTI_API_PC_SAMPLING, "cuptiPCSamplingEnable", forbidden, &t[4]);
+    if (there)
+        over_time(c, &t[2]);
     if (forbidden[0])
         return;
     if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {

@@ -1,0 +1,194 @@
+/* PM sampling of the emulated libcupti: samples follow each other from the start on, one an
+ * interval of the real clock. Each fourth one is of a GPU that did nothing: all its shares are 0,
+ * and so are its bytes. The others have the planted values of cupti.c, bytes in proportion to the
+ * interval: so many a microsecond. As on a real GPU the first sample has no beginning.
+ *
+ * Words of EMULATED_CUPTI beside those of cupti.c:
+ *   refused=METRIC  it is in the list of counters, and the GPU does not take it
+ *   ring=N          the hardware's ring holds N samples */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cupti.h"
+
+#define DECLARE(member, symbol, params) API int emu_##member params __asm__(symbol);
+CUPTI_PM_FUNCTIONS(DECLARE)
+#undef DECLARE
+
+enum { MOST_SAMPLES = 1 << 17, SLEEPS = 4 };
+static const uint64_t kMagic = 0x706d73616d706c65;
+
+typedef struct pm_image {
+    uint64_t magic;
+    size_t most, n;
+    uint64_t first, interval_ns, start_ns; /* `first`: the number of its first sample */
+} pm_image;
+
+struct cupti_pm {
+    struct cupti_host config;
+    uint64_t interval_ns, start_ns, next;
+    int configured, started;
+};
+
+static struct cupti_pm the_one;
+static int enabled;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int bad(size_t size, size_t right, const struct cupti_pm *pm)
+{
+    return size != right || pm != &the_one || !enabled;
+}
+
+int emu_pm_availability(cupti_pm_availability *p)
+{
+    static const char image[] = "every counter to sample";
+    if (p->size != cupti_pm_availability_BYTES)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    if (planted("forbidden"))
+        return CUPTI_ERROR_PRIVILEGES;
+    if (p->image && p->image_bytes >= sizeof image)
+        memcpy(p->image, image, sizeof image);
+    p->image_bytes = sizeof image;
+    return CUPTI_OK;
+}
+
+int emu_pm_enable(cupti_pm_enable *p)
+{
+    if (p->size != cupti_pm_enable_BYTES || enabled)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    if (planted("watched"))
+        return CUPTI_ERROR_SUBSCRIBERS;
+    enabled = 1;
+    memset(&the_one, 0, sizeof the_one);
+    p->pm = &the_one;
+    return CUPTI_OK;
+}
+
+int emu_pm_disable(cupti_pm_call *p)
+{
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    enabled = 0;
+    return CUPTI_OK;
+}
+
+int emu_pm_configure(cupti_pm_config *p)
+{
+    if (bad(p->size, cupti_pm_config_BYTES, p->pm) || the_one.started ||
+        p->config_bytes != sizeof the_one.config || p->buffer_bytes < 1 << 20 || p->interval == 0)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    memcpy(&the_one.config, p->config, sizeof the_one.config);
+    the_one.configured = the_one.config.passes == 1 && the_one.config.type == CUPTI_TYPE_PM &&
+                         !the_one.config.refused;
+    the_one.interval_ns = p->interval;
+    return the_one.configured ? CUPTI_OK : 999;
+}
+
+int emu_pm_start(cupti_pm_call *p)
+{
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !the_one.configured || the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.started = 1;
+    the_one.start_ns = now_ns();
+    the_one.next = 0;
+    return CUPTI_OK;
+}
+
+int emu_pm_stop(cupti_pm_call *p)
+{
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !the_one.started)
+        return CUPTI_ERROR_BAD_OPERATION;
+    the_one.started = 0;
+    return CUPTI_OK;
+}
+
+int emu_pm_bytes(cupti_pm_bytes *p)
+{
+    if (bad(p->size, cupti_pm_bytes_BYTES, p->pm) || p->most_samples > MOST_SAMPLES ||
+        p->n != the_one.config.n)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    p->bytes = sizeof(pm_image) + p->most_samples;
+    return CUPTI_OK;
+}
+
+int emu_pm_image(cupti_pm_image *p)
+{
+    if (bad(p->size, cupti_pm_image_BYTES, p->pm) || p->bytes <= sizeof(pm_image))
+        return CUPTI_ERROR_BAD_PARAMETER;
+    *(pm_image *)(void *)p->image = (pm_image){.magic = kMagic,
+                                               .most = p->bytes - sizeof(pm_image)};
+    return CUPTI_OK;
+}
+
+int emu_is_pm(const uint8_t *data, size_t bytes)
+{
+    return bytes > sizeof(pm_image) && ((const pm_image *)(const void *)data)->magic == kMagic;
+}
+
+int emu_pm_decode(cupti_pm_decode *p)
+{
+    if (bad(p->size, cupti_pm_decode_BYTES, p->pm) || !emu_is_pm(p->image, p->bytes))
+        return CUPTI_ERROR_BAD_PARAMETER;
+    pm_image *to = (pm_image *)(void *)p->image;
+    uint64_t done = (now_ns() - the_one.start_ns) / the_one.interval_ns;
+    const char *ring = planted("ring=");
+    uint64_t holds = ring ? strtoull(ring, NULL, 10) : UINT64_MAX;
+    if (done - the_one.next > holds)
+        the_one.next = done - holds;
+    uint64_t n = done - the_one.next;
+    p->overflow = 0; /* the latest are kept */
+    p->stopped = n > to->most ? CUPTI_PM_IMAGE_FULL : 2;
+    n = n > to->most ? to->most : n;
+    to->n = n;
+    to->first = the_one.next;
+    to->interval_ns = the_one.interval_ns;
+    to->start_ns = the_one.start_ns;
+    the_one.next += n;
+    return CUPTI_OK;
+}
+
+int emu_pm_info(cupti_pm_info *p)
+{
+    if (p->size != cupti_pm_info_BYTES || !emu_is_pm(p->image, p->bytes))
+        return CUPTI_ERROR_BAD_PARAMETER;
+    const pm_image *from = (const pm_image *)(const void *)p->image;
+    p->total = from->most;
+    p->populated = p->completed = from->n;
+    return CUPTI_OK;
+}
+
+int emu_pm_sample(cupti_pm_sample *p)
+{
+    const pm_image *from = (const pm_image *)(const void *)p->image;
+    if (bad(p->size, cupti_pm_sample_BYTES, p->pm) || !emu_is_pm(p->image, p->bytes) ||
+        p->index >= from->n)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    uint64_t number = from->first + p->index;
+    p->begin_ns = number == 0 ? 12345 : from->start_ns + number * from->interval_ns;
+    p->end_ns = from->start_ns + (number + 1) * from->interval_ns;
+    return CUPTI_OK;
+}
+
+int emu_pm_evaluate(cupti_evaluate *p)
+{
+    const pm_image *from = (const pm_image *)(const void *)p->data;
+    if (p->range >= from->n)
+        return CUPTI_ERROR_BAD_PARAMETER;
+    for (size_t i = 0; i < p->n; i++) {
+        int told;
+        double v = planted_value(p->metric[i], &told);
+        if (v != v)
+            return CUPTI_ERROR_BAD_PARAMETER;
+        if (!told && strstr(p->metric[i], "bytes"))
+            v *= (double)from->interval_ns * 1e-3;
+        p->value[i] = (from->first + p->range) % SLEEPS == 0 ? 0 : v;
+    }
+    return CUPTI_OK;
+}

@@ -345,18 +345,54 @@ vt_status field_read_tools(reader *r, const field *f, json_t *v)
     return VT_OK;
 }
 
+static bool is_text(const json_t *v)
+{
+    return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v);
+}
+
+/* {"mode": "auto" or "required", "tools": [{"type": "function", "function": {"name": ..}}]} */
+static vt_status read_allowed_tools(reader *r, const field *f, const json_t *v)
+{
+    const char *mode = json_string_value(json_object_get(v, "mode"));
+    r->must_call = mode && strcmp(mode, "required") == 0;
+    if (!r->must_call && (!mode || strcmp(mode, "auto") != 0))
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "tool_choice: mode '%.40s' of allowed_tools found, expected auto "
+                                "or required",
+                                mode ? mode : "missing");
+    r->allowed = json_object_get(v, "tools");
+    if (!json_is_array(r->allowed) || json_array_size(r->allowed) == 0)
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "tool_choice: expected a list of functions as the tools of "
+                                "allowed_tools");
+    for (size_t i = 0; i < json_array_size(r->allowed); i++) {
+        const json_t *tool = json_array_get(r->allowed, i), *type = json_object_get(tool, "type");
+        const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
+        if (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0 ||
+            !is_text(name))
+            return vt_openai_refuse(r->e, 400, f->name,
+                                    "tool_choice: tool %zu of allowed_tools is no function with "
+                                    "its name",
+                                    i);
+    }
+    return VT_OK;
+}
+
 vt_status field_read_tool_choice(reader *r, const field *f, json_t *v)
 {
     const char *s = json_string_value(v);
+    const char *type = json_string_value(json_object_get(v, "type"));
+    if (type && strcmp(type, "allowed_tools") == 0)
+        return read_allowed_tools(r, f, json_object_get(v, "allowed_tools"));
     r->no_calls = s && strcmp(s, "none") == 0;
     r->must_call = (s && strcmp(s, "required") == 0) || json_is_object(v);
     r->function = json_object_get(json_object_get(v, "function"), "name");
-    if (r->no_calls || (s && (r->must_call || strcmp(s, "auto") == 0)) ||
-        json_is_string(r->function))
+    if (r->no_calls || (s && (r->must_call || strcmp(s, "auto") == 0)) || is_text(r->function))
         return VT_OK;
     return vt_openai_refuse(r->e, 400, f->name,
-                            "tool_choice: expected none, auto, required, or {\"type\": "
-                            "\"function\", \"function\": {\"name\": ...}}");
+                            "tool_choice: expected none, auto, required, {\"type\": "
+                            "\"function\", \"function\": {\"name\": ...}}, or an object of type "
+                            "allowed_tools");
 }
 
 vt_status field_read_parallel(reader *r, const field *f, json_t *v)

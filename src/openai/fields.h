@@ -37,6 +37,7 @@ typedef struct reader {
     bool no_calls;          /* "tool_choice": "none" */
     bool must_call;         /* "tool_choice": "required", or a function */
     const json_t *function; /* the one that must be called; NULL: any */
+    const json_t *allowed;  /* "allowed_tools": the list of tools that may be called; NULL: all */
     int32_t max_thought;    /* "thinking_token_budget"; 0: not given */
     bool single_call;       /* "parallel_tool_calls": false */
     bool unsplit;           /* "separate_reasoning": false */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "model/model.h"
 #include "openai/fields.h"
@@ -101,16 +102,50 @@ vt_status field_read_response_format(reader *r, const field *f, json_t *v)
                             f->name, type);
 }
 
-/* The tools that may be called, as VT_GRAMMAR_CALLS wants them. */
-static json_t *callable(const reader *r)
+static const json_t *function_name(const json_t *tool)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(r->tools); i++) {
-        json_t *f = json_object_get(json_array_get(r->tools, i), "function");
-        if (!r->function || json_equal(json_object_get(f, "name"), r->function))
-            json_array_append(list, f);
+    return json_object_get(json_object_get(tool, "function"), "name");
+}
+
+/* The names that "tool_choice" lists, as members of an object; NULL: it lists none. */
+static json_t *listed_names(const reader *r)
+{
+    json_t *names = r->allowed || r->function ? json_object() : NULL;
+    if (r->function)
+        json_object_set_new(names, json_string_value(r->function), json_true());
+    for (size_t i = 0; i < json_array_size(r->allowed); i++)
+        json_object_set_new(names, json_string_value(function_name(json_array_get(r->allowed, i))),
+                            json_true());
+    return names;
+}
+
+/* Refuses names that no tool has: all of them, as far as they fit into a sentence. */
+static vt_status refuse_names(reader *r, json_t *names)
+{
+    char text[256];
+    size_t n = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(names, name, value)
+    {
+        if (!vt_append(text, sizeof text, &n, "%s'%.60s'", n > 0 ? ", " : "", name))
+            break;
     }
-    return list;
+    return vt_openai_refuse(r->e, 400, "tool_choice", "tool_choice: no tool is called %s", text);
+}
+
+/* Makes the list of tools that may be called, as VT_GRAMMAR_CALLS wants them. */
+static vt_status callable(reader *r, json_t *list)
+{
+    json_t *names = listed_names(r);
+    for (size_t i = 0; i < json_array_size(r->tools); i++) {
+        json_t *tool = json_array_get(r->tools, i);
+        if (!names || json_object_del(names, json_string_value(function_name(tool))) == 0)
+            json_array_append(list, json_object_get(tool, "function"));
+    }
+    vt_status status = json_object_size(names) > 0 ? refuse_names(r, names) : VT_OK;
+    json_decref(names);
+    return status;
 }
 
 /* The name of the form for its grammar: some have two shapes, of which the template has one. */
@@ -133,15 +168,13 @@ static const char *form_name(const reader *r)
 
 vt_status field_hold_calls(reader *r, bool optional)
 {
-    json_t *tools = callable(r);
-    bool some = json_array_size(tools) > 0, several = !r->function && !r->single_call;
+    json_t *tools = json_array();
+    bool several = !r->function && !r->single_call;
     json_t *calls = json_pack("{s:s, s:b, s:b, s:o}", "form", form_name(r), "several", several,
                               "optional", optional, "tools", tools);
-    vt_status status = !calls ? field_no_memory(r)
-                       : some ? set_json(r, "tools", VT_GRAMMAR_CALLS, calls)
-                              : vt_openai_refuse(r->e, 400, "tool_choice",
-                                                 "tool_choice: no tool is called '%.100s'",
-                                                 json_string_value(r->function));
+    vt_status status = calls ? callable(r, tools) : field_no_memory(r);
+    if (status == VT_OK)
+        status = set_json(r, "tools", VT_GRAMMAR_CALLS, calls);
     json_decref(calls);
     return status;
 }

@@ -44,15 +44,36 @@ static vt_status check_tool(const json_t *tool, size_t i, vt_openai_error *e)
     return VT_OK;
 }
 
+/* An answer names the function that it calls, so two cannot have one name. */
+static vt_status check_once(const json_t *tool, size_t i, json_t *seen, vt_openai_error *e)
+{
+    const char *name = json_string_value(
+        json_object_get(json_object_get(tool, "function"), "name"));
+    const json_t *first = json_object_get(seen, name);
+    if (first)
+        return vt_openai_refuse(e, 400, "tools",
+                                "tools[%zu].function.name: '%s' is the name of tools[%lld] too", i,
+                                name, (long long)json_integer_value(first));
+    return json_object_set_new(seen, name, json_integer((json_int_t)i)) == 0
+               ? VT_OK
+               : vt_openai_refuse(e, 500, "tools", "out of memory for the tools");
+}
+
 vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e)
 {
     size_t n = json_array_size(tools);
+    vt_status status = VT_OK;
     if (n > MAX_TOOLS)
         return vt_openai_refuse(e, 400, "tools", "tools: %zu found, expected at most %d", n,
                                 MAX_TOOLS);
-    for (size_t i = 0; i < n; i++)
-        TRY(check_tool(json_array_get(tools, i), i, e));
-    return VT_OK;
+    json_t *seen = json_object(); /* {name: index} */
+    for (size_t i = 0; status == VT_OK && i < n; i++) {
+        status = check_tool(json_array_get(tools, i), i, e);
+        if (status == VT_OK)
+            status = check_once(json_array_get(tools, i), i, seen, e);
+    }
+    json_decref(seen);
+    return status;
 }
 
 /* ---- messages ---- */

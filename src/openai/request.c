@@ -322,7 +322,7 @@ static vt_status settle_choice(reader *r)
         return vt_openai_refuse(r->e, 400, q->grammar_field,
                                 "%s: not possible for %s, whose answers have channels",
                                 q->grammar_field, vt_model_name(r->m));
-    if (r->must_call && !q->tools)
+    if ((r->must_call || r->allowed) && !q->tools)
         return vt_openai_refuse(r->e, 400, "tool_choice",
                                 "tool_choice: only allowed together with tools");
     if (r->must_call && channels && r->max_thought > 0)
@@ -337,6 +337,8 @@ static vt_status settle_choice(reader *r)
         return vt_openai_refuse(r->e, 400, q->grammar_field,
                                 "%s: not possible together with tools, unless tool_choice is none",
                                 q->grammar_field);
+    if (r->allowed)
+        return field_hold_calls(r, true);
     for (size_t i = 0; q->calls && i < json_array_size(q->tools); i++) {
         const json_t *f = json_object_get(json_array_get(q->tools, i), "function");
         if (json_is_true(json_object_get(f, "strict")))

@@ -215,16 +215,43 @@ static vt_status read_tools(translation *t, const json_t *v)
     return VT_OK;
 }
 
+/* {"type": "allowed_tools", "mode": .., "tools": [{"type": "function", "name": ..}]}. The list is
+ * one of the tools that the request offers: those that OpenAI itself would run are left out of it
+ * as they are there. */
+static vt_status read_allowed_tools(translation *t, const json_t *v)
+{
+    json_t *mode = json_object_get(v, "mode"), *list = json_array();
+    const json_t *given = json_object_get(v, "tools");
+    json_t *choice = json_pack("{s:s, s:{s:O*, s:o}}", "type", "allowed_tools", "allowed_tools",
+                               "mode", mode, "tools", list);
+    if (!choice)
+        return no_memory(t);
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *tool = json_array_get(given, i), *type = json_object_get(tool, "type");
+        json_t *one = is(type, "function")
+                          ? json_pack("{s:s, s:{s:O*}}", "type", "function", "function", "name",
+                                      json_object_get(tool, "name"))
+                          : json_incref((json_t *)(uintptr_t)tool);
+        if (is(type, "function") || is(type, "custom") || !json_is_string(type))
+            json_array_append(list, one);
+        json_decref(one);
+    }
+    return put(t, t->chat, "tool_choice", choice);
+}
+
 static vt_status read_tool_choice(translation *t, const json_t *v)
 {
     const json_t *name = json_object_get(v, "name");
+    if (is(json_object_get(v, "type"), "allowed_tools"))
+        return read_allowed_tools(t, v);
     if (json_is_string(v))
         return put(t, t->chat, "tool_choice", borrow(v));
     if (is(json_object_get(v, "type"), "function") && json_is_string(name))
         return put(t, t->chat, "tool_choice",
                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
     return vt_openai_refuse(t->e, 400, "tool_choice",
-                            "tool_choice: expected none, auto, required, or a function");
+                            "tool_choice: expected none, auto, required, a function, or "
+                            "allowed_tools");
 }
 
 static vt_status read_text_field(translation *t, const json_t *v)

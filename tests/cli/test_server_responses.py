@@ -95,6 +95,20 @@ def test_items_become_messages():
     assert u["input_tokens_details"]["cached_tokens"] > 0, u
 
 
+def test_allowed_tools_are_the_only_ones_that_can_be_called():
+    """This model always calls add."""
+    other = {**TOOLS[0], "name": "sub"}
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "sub"}, {"type": "web_search"}]}
+    r = respond(tools=TOOLS + [other], tool_choice=choice, max_output_tokens=300)
+    same({i["name"] for i in r["output"] if i["type"] == "function_call"}, {"sub"})
+    same(r["tool_choice"], choice)
+    a = server().post("/v1/responses", body(tools=TOOLS, tool_choice=choice))
+    same((a.status, a.error["param"], a.error["message"]), (400, "tool_choice", "tool_choice: no tool is called 'sub'"))
+    for wrong in {**choice, "mode": "x"}, {**choice, "tools": []}, {**choice, "tools": [{"type": "function"}]}, {"type": "allowed_tools"}:
+        a = server().post("/v1/responses", body(tool_choice=wrong))
+        same((a.status, a.error["param"]), (400, "tool_choice"), str(a.body))
+
+
 def test_wrong_requests_are_refused_by_name():
     for field, value in [("input", None), ("input", []), ("input", [{"type": "image_generation_call"}]), ("input", [{"role": "x", "content": ""}]),
                          ("input", [{"role": "user", "content": [{"type": "input_image"}]}]), ("input", [{"type": "function_call"}]),

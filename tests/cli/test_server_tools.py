@@ -122,7 +122,7 @@ def test_what_is_not_there_is_refused_by_name():
                          ("tools", {}), ("tools", [{"type": "web"}]), ("tools", [{"type": "function", "function": {"name": "a b"}}]),
                          ("tools", [{"type": "function", "function": {"name": "a", "parameters": 3}}]),
                          ("tools", [{"type": "function", "function": {"name": "a", "strict": True, "parameters": {"not": {}}}}]),
-                         ("tools", TOOLS * 600), ("reasoning_effort", "much"), ("parallel_tool_calls", 1), ("separate_reasoning", "x")]:
+                         ("tools", TOOLS * 600), ("tools", TOOLS + TOOLS[:1]), ("reasoning_effort", "much"), ("parallel_tool_calls", 1), ("separate_reasoning", "x")]:
         a = server().post("/v1/chat/completions", body(**{field: value}))
         same((a.status, a.error["param"]), (400, field), str(a.body))
     wrong = [{"role": "assistant", "content": "", "tool_calls": 3}, {"role": "assistant", "content": "", "tool_calls": [{}]},
@@ -161,6 +161,47 @@ def test_a_call_can_be_forced():
         c = ask(tool_choice=choice, tools=strict, max_tokens=120)
         same((c["finish_reason"], calls_of(c["message"])), (finish, [("function", "add", "{\"a\": 1, \"s\": \"x\"}")]))
     s.stop()
+
+
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [{"type": "function", "function": {"name": n}} for n in names]}}
+
+
+def test_allowed_tools_are_the_only_ones_that_can_be_called():
+    three = TOOLS + [{"type": "function", "function": {"name": "sub", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}]
+    s, ask = other(["I call.", "\n<tool_call>\n", "{\"name\": \"", "sub", "\", \"arguments\": ", "{}", "}\n</tool_call>"])
+    same([n for _, n, _ in calls_of(ask(tools=three)["message"])], ["sub"])
+    same([n for _, n, _ in calls_of(ask(tools=three, tool_choice=allowed("auto", "now", "sub"))["message"])], ["sub"])
+    for names in ("now",), ("add", "now"):
+        c = ask(tools=three, tool_choice=allowed("auto", *names), max_tokens=200)
+        called = [n for _, n, _ in calls_of(c["message"])]
+        assert called and set(called) <= set(names) and c["message"]["content"] == "I call.", c
+    c = ask(tools=three, tool_choice=allowed("required", "now", "sub"), max_tokens=200)
+    called = [n for _, n, _ in calls_of(c["message"])]
+    assert called and set(called) <= {"now", "sub"} and c["message"]["content"] is None and c["finish_reason"] in ("tool_calls", "length"), c
+    whole = [s.good("/v1/chat/completions", body(tools=three, **more)).json["usage"]["prompt_tokens"] for more in ({}, {"tool_choice": allowed("auto", "now")})]
+    same(whole[0], whole[1], "the prompt has all tools")
+    s.stop()
+    s, ask = other(["I ", "would ", "rather ", "talk."])
+    c = ask(tool_choice=allowed("auto", "now"))
+    same((c["message"]["content"], c["finish_reason"]), ("I would rather talk.", "stop"))
+    s.stop()
+
+
+def test_wrong_allowed_tools_are_refused_by_name():
+    a = server().post("/v1/chat/completions", body(tool_choice=allowed("auto", "now", "sub", "mul")))
+    same((a.status, a.error["param"], a.error["message"]), (400, "tool_choice", "tool_choice: no tool is called 'sub', 'mul'"))
+    for choice in (allowed("none", "now"), allowed("auto"), {"type": "allowed_tools"}, {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}},
+                   {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "name": "now"}]}},
+                   {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "function": {"name": "now"}}]}},
+                   allowed("auto", "no\0w"), {"type": "function", "function": {"name": "no\0w"}}):
+        for tools in TOOLS, []:
+            a = server().post("/v1/chat/completions", body(tool_choice=choice, tools=tools))
+            same((a.status, a.error["param"]), (400, "tool_choice"), str(a.body))
+    a = server().post("/v1/chat/completions", body(tool_choice=allowed("auto", "now"), tools=[]))
+    same((a.status, a.error["param"]), (400, "tool_choice"), str(a.body))
+    a = server().post("/v1/chat/completions", body(tools=TOOLS + TOOLS[:1]))
+    same(a.error["message"], "tools[2].function.name: 'add' is the name of tools[0] too")
 
 
 def test_a_strict_tool_holds_the_calls_that_the_model_chooses():

@@ -444,7 +444,7 @@ static int32_t intern_config(machine *m, const pairs *p)
     if (!copy)
         return 0;
     memcpy(copy, p->at, (size_t)p->n * sizeof *copy);
-    *c = (config){.pair = copy, .n = p->n, .least = -1};
+    *c = (config){.pair = copy, .n = p->n, .least = -1, .tokens = -1};
     for (int32_t i = 0; i < p->n; i++)
         c->can_end |= p->at[i].end;
     if (!idmap_put(&m->configs, hash, m->n_config))

@@ -96,7 +96,9 @@ typedef struct config {
     int32_t n;
     int32_t least; /* bytes that end the answer; -1: not known yet */
     bool can_end;
-    config_mask *mask; /* NULL: not made yet */
+    config_mask *mask;   /* NULL: not made yet */
+    int32_t tokens;      /* that end the answer; -1: not known yet */
+    int32_t more_tokens; /* it takes at least so many */
 } config;
 
 typedef struct machine {
@@ -163,12 +165,23 @@ way *machine_way(const machine *m, int32_t frontier, int32_t lexeme);
 int32_t machine_least(machine *m, int32_t config);
 size_t machine_bytes(const machine *m);
 
-/* ---- mask.c, split.c, counts.c, seed.c ---- */
+/* ---- mask.c ---- */
 
 const config_mask *machine_mask(machine *m, int32_t config);
 /* Sets the bits of a config's mask of tokens behind which `most` bytes can end the answer. */
 void machine_mask_within(machine *m, int32_t config, int32_t most, uint32_t *words,
                          int32_t n_words);
+
+/* ---- closing.c ---- */
+
+/* Tokens that end the answer from a config; of more than `most`, any number above it. */
+int32_t machine_tokens(machine *m, int32_t config, int32_t most);
+/* Sets the bits of a config's mask of tokens behind which the answer can still be ended, if `left`
+ * tokens are left with this one. False: the answer cannot be ended with so many; no bit is set. */
+bool machine_mask_in_time(machine *m, int32_t config, int32_t left, uint32_t *words,
+                          int32_t n_words);
+
+/* ---- split.c, counts.c, seed.c ---- */
 
 /* Tokens from a lexer state: those that stay inside its lexemes, and those that leave one. */
 typedef struct split {

@@ -43,10 +43,17 @@ static int32_t room_behind(const vt_matcher *m, machine *k, const config_mask *m
 {
     int32_t left = m->most - m->taken, least = machine_least(k, at(m));
     if (m->most <= 0 || least > left)
-        return NOT_NEAR; /* it cannot be ended in time any more */
+        return NOT_NEAR;
     /* one token for the next, and one for the end token where there is room for it */
     int32_t room = least + 1 <= left - 1 || least == 0 ? left - 2 : left - 1;
     return mask->far <= room ? NOT_NEAR : room;
+}
+
+/* Returns true if the end has more bytes than tokens are left: then only counting its tokens tells
+ * whether there is time. */
+static bool counts_tokens(const vt_matcher *m, machine *k)
+{
+    return m->most > 0 && machine_least(k, at(m)) > m->most - m->taken;
 }
 
 static void set_all(const config_mask *mask, uint32_t *words, int32_t n_words)
@@ -82,18 +89,19 @@ static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
     const config_mask *mask = machine_mask(k, at(m));
     int32_t room = mask ? room_behind(m, k, mask) : NOT_NEAR;
     bool near = mask && room != NOT_NEAR;
-    if (near) {
+    bool tokens = mask && !near && counts_tokens(m, k) &&
+                  machine_mask_in_time(k, at(m), m->most - m->taken, words, n);
+    if (near)
         machine_mask_within(k, at(m), room, words, n);
-        m->cost.n_closing++;
-    } else if (mask) {
+    else if (mask && !tokens)
         set_all(mask, words, n);
-    }
+    m->cost.n_closing += near || tokens;
     if (k->config[at(m)]->can_end)
         for (int32_t i = 0; i < k->vocab->n_eos; i++)
             if (k->vocab->eos[i] < 32 * n)
                 words[k->vocab->eos[i] / 32] |= 1u << k->vocab->eos[i] % 32;
     /* a vocabulary without the one token that would be in time: any that the grammar allows */
-    if (near && !k->failed && !any_bit(words, n))
+    if ((near || tokens) && !k->failed && !any_bit(words, n))
         set_all(mask, words, n);
 }
 

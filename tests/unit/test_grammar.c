@@ -696,6 +696,31 @@ static void test_answer_when_tokens_run_out_then_it_has_been_closed(void **state
     }
 }
 
+/* A string is longer in bytes than in tokens. */
+static void test_answer_when_tokens_are_fewer_than_bytes_then_it_has_been_closed(void **state)
+{
+    (void)state;
+    static const char *const schema[] = {
+        "{\"type\":\"object\",\"properties\":{\"the\":{\"type\":\"string\"},\"name the "
+        "name\":{\"enum\":[\"the the the the\",\"aaaaaaaaaaaaaaa\"]},\"z\":{\"const\":\"the "
+        "name\"}},\"required\":[\"the\",\"name the name\",\"z\"],\"additionalProperties\":false}",
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":"
+        "\"string\",\"minLength\":3}},\"the the the the the\":{\"const\":\"the the the\"}},"
+        "\"required\":[\"the the the the the\"]}",
+        "{\"type\":\"string\",\"pattern\":\"^[a-e]{2,}(the ){9}$\"}"};
+    enum { N = sizeof schema / sizeof *schema };
+    for (uint64_t run = 1; run <= 120; run++) {
+        vt_grammar *g = compile(VT_GRAMMAR_JSON_SCHEMA, schema[run % N]);
+        int32_t least = machine_least(&g->m, g->m.start);
+        int32_t tokens = machine_tokens(&g->m, g->m.start, least);
+        assert_in_range(tokens, 2, least - 4);
+        int32_t most = tokens + (int32_t)(run / N % 7);
+        if (!closes_in_time(g, most, run))
+            fail_msg("schema %d: still open after %d tokens", (int)(run % N), most);
+        vt_grammar_unref(g);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(void **state)
@@ -800,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds),
         cmocka_unit_test(test_mask_when_counts_are_beyond_any_token_then_walked_once),
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
+        cmocka_unit_test(test_answer_when_tokens_are_fewer_than_bytes_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
         cmocka_unit_test(test_pattern_when_its_sets_of_characters_are_too_many_then_refused),
     };

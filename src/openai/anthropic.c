@@ -320,6 +320,12 @@ static const translation_member members[] = {
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
+const translation_member *vt_anthropic_members(size_t *n)
+{
+    *n = N_MEMBERS;
+    return members;
+}
+
 static json_t *translate(const json_t *body, bool counts, vt_openai_error *e)
 {
     translation t;

@@ -356,6 +356,12 @@ static const translation_member members[] = {
 
 enum { N_MEMBERS = sizeof members / sizeof *members };
 
+const translation_member *vt_responses_members(size_t *n)
+{
+    *n = N_MEMBERS;
+    return members;
+}
+
 json_t *vt_responses_chat(const json_t *body, vt_openai_error *e)
 {
     translation t;

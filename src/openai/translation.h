@@ -45,6 +45,11 @@ void translation_own_names(const translation_member *member, size_t n, vt_openai
  * its own, `said` stands there. */
 void translation_rename(vt_openai_error *e, const char *param, const char *said);
 
+/* For the documentation's test: the members that each API knows. */
+const translation_member *vt_responses_members(size_t *n);
+const translation_member *vt_anthropic_members(size_t *n);
+const translation_member *vt_ollama_members(size_t *n);
+
 static inline vt_status no_memory(translation *t)
 {
     return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "openai/batch.h"
 #include "openai/client.h"
+#include "openai/translation.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -495,6 +496,64 @@ static void test_openai_fields_are_those_that_the_documentation_lists(void **sta
     free(docs);
 }
 
+/* The text of a section, up to the next heading. */
+static char *section_of(const char *docs, const char *heading)
+{
+    const char *begin = strstr(docs, heading), *end = begin ? strstr(begin + 1, "\n## ") : NULL;
+    if (!begin || !end)
+        fail_msg("docs/server.md has no section %s", heading);
+    return strndup(begin, (size_t)(end - begin));
+}
+
+static bool is_member(const translation_member *member, size_t n, const char *name, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(member[i].name, name, len) == 0 && !member[i].name[len])
+            return true;
+    return false;
+}
+
+/* Every member that an API knows stands in its section, and the first column of its table has no
+ * other. */
+static void check_section(const char *docs, const char *heading, const translation_member *member,
+                          size_t n)
+{
+    char *section = section_of(docs, heading), quoted[80];
+    for (size_t i = 0; i < n; i++) {
+        snprintf(quoted, sizeof quoted, "`%s`", member[i].name);
+        if (!strstr(section, quoted))
+            fail_msg("docs/server.md, %s: nothing about %s", heading + 1, quoted);
+    }
+    int n_names = 0;
+    for (const char *row = strstr(section, "\n| `"); row; row = strstr(row, "\n| `")) {
+        const char *end = strchr(row + 3, '|'), *name = strchr(row, '`');
+        for (; name && name < end; name = strchr(name, '`')) {
+            size_t len = strcspn(++name, "`");
+            if (!is_member(member, n, name, len))
+                fail_msg("docs/server.md, %s: `%.*s` is not known", heading + 1, (int)len, name);
+            name += len + 1;
+            n_names++;
+        }
+        row = end;
+    }
+    assert_in_range(n_names, 8, 100);
+    free(section);
+}
+
+static void test_members_of_other_apis_are_those_that_the_documentation_lists(void **state)
+{
+    (void)state;
+    char *docs = read_docs();
+    size_t n;
+    const translation_member *member = vt_responses_members(&n);
+    check_section(docs, "\n## Responses\n", member, n);
+    member = vt_anthropic_members(&n);
+    check_section(docs, "\n## Anthropic's messages\n", member, n);
+    member = vt_ollama_members(&n);
+    check_section(docs, "\n## Ollama\n", member, n);
+    free(docs);
+}
+
 static void test_openai_field_of_an_engine_sentence(void **state)
 {
     (void)state;
@@ -535,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_openai_client_reads_what_the_server_writes),
         cmocka_unit_test(test_openai_result_is_read_back_whole_or_not_at_all),
         cmocka_unit_test(test_openai_fields_are_those_that_the_documentation_lists),
+        cmocka_unit_test(test_members_of_other_apis_are_those_that_the_documentation_lists),
         cmocka_unit_test(test_openai_field_of_an_engine_sentence),
         cmocka_unit_test(test_openai_chat_says_when_its_template_was_rendered),
     };

@@ -154,15 +154,85 @@ static void add_space(charset *c)
         charset_add(c, range[i][0], range[i][1]);
 }
 
+/* Names of general categories that ECMA-262 takes (Unicode's PropertyValueAliases.txt): the first
+ * 30 in the order of vt_uprop's categories, then groups of them. */
+static const char *const categories[][3] = {{"Lu", "Uppercase_Letter"},
+                                            {"Ll", "Lowercase_Letter"},
+                                            {"Lt", "Titlecase_Letter"},
+                                            {"Lm", "Modifier_Letter"},
+                                            {"Lo", "Other_Letter"},
+                                            {"Mn", "Nonspacing_Mark"},
+                                            {"Mc", "Spacing_Mark"},
+                                            {"Me", "Enclosing_Mark"},
+                                            {"Nd", "Decimal_Number", "digit"},
+                                            {"Nl", "Letter_Number"},
+                                            {"No", "Other_Number"},
+                                            {"Pc", "Connector_Punctuation"},
+                                            {"Pd", "Dash_Punctuation"},
+                                            {"Ps", "Open_Punctuation"},
+                                            {"Pe", "Close_Punctuation"},
+                                            {"Pi", "Initial_Punctuation"},
+                                            {"Pf", "Final_Punctuation"},
+                                            {"Po", "Other_Punctuation"},
+                                            {"Sm", "Math_Symbol"},
+                                            {"Sc", "Currency_Symbol"},
+                                            {"Sk", "Modifier_Symbol"},
+                                            {"So", "Other_Symbol"},
+                                            {"Zs", "Space_Separator"},
+                                            {"Zl", "Line_Separator"},
+                                            {"Zp", "Paragraph_Separator"},
+                                            {"Cc", "Control", "cntrl"},
+                                            {"Cf", "Format"},
+                                            {"Cs", "Surrogate"},
+                                            {"Co", "Private_Use"},
+                                            {"Cn", "Unassigned"},
+                                            {"L", "Letter"},
+                                            {"M", "Mark", "Combining_Mark"},
+                                            {"N", "Number"},
+                                            {"P", "Punctuation", "punct"},
+                                            {"S", "Symbol"},
+                                            {"Z", "Separator"},
+                                            {"C", "Other"},
+                                            {"LC", "Cased_Letter"}};
+
+enum { N_CATEGORIES = sizeof categories / sizeof *categories, N_SINGLE = VT_U_CN + 1 };
+
+/* The four-letter codes of the scripts that unicode_tables.c has. */
+static const char *const scripts[][2] = {
+    {"Hani", "Han"},        {"Hira", "Hiragana"},  {"Kana", "Katakana"}, {"Hang", "Hangul"},
+    {"Bopo", "Bopomofo"},   {"Latn", "Latin"},     {"Grek", "Greek"},    {"Cyrl", "Cyrillic"},
+    {"Armn", "Armenian"},   {"Geor", "Georgian"},  {"Hebr", "Hebrew"},   {"Arab", "Arabic"},
+    {"Deva", "Devanagari"}, {"Beng", "Bengali"},   {"Guru", "Gurmukhi"}, {"Gujr", "Gujarati"},
+    {"Taml", "Tamil"},      {"Telu", "Telugu"},    {"Knda", "Kannada"},  {"Mlym", "Malayalam"},
+    {"Sinh", "Sinhala"},    {"Laoo", "Lao"},       {"Tibt", "Tibetan"},  {"Mymr", "Myanmar"},
+    {"Khmr", "Khmer"},      {"Mong", "Mongolian"}, {"Ethi", "Ethiopic"}, {"Yiii", "Yi"},
+    {"Zyyy", "Common"},     {"Zinh", "Inherited"}, {"Qaai", "Inherited"}};
+
+static bool is_name(const char *known, const char *name, size_t n)
+{
+    return known && strncmp(known, name, n) == 0 && !known[n];
+}
+
+/* The bits of the categories that a name means; 0: none has it. */
+static uint32_t categories_of(const char *name, size_t n)
+{
+    const char *brief = NULL;
+    uint32_t wanted = 0;
+    for (size_t i = 0; i < N_CATEGORIES; i++)
+        for (int k = 0; k < 3; k++)
+            if (is_name(categories[i][k], name, n))
+                brief = categories[i][0];
+    if (brief && strcmp(brief, "LC") == 0)
+        return 1u << VT_U_LU | 1u << VT_U_LL | 1u << VT_U_LT;
+    for (uint32_t i = 0; brief && i < N_SINGLE; i++)
+        if (strncmp(categories[i][0], brief, strlen(brief)) == 0)
+            wanted |= 1u << i;
+    return wanted;
+}
+
 static bool add_category(charset *c, const char *name, size_t n)
 {
-    static const char names[] = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
-    uint32_t wanted = 0, from = 0;
-    if (n < 1 || n > 2)
-        return false;
-    for (uint32_t i = 0; i < sizeof names / 2; i++)
-        if (strncmp(names + 2 * i, name, n) == 0)
-            wanted |= 1u << i;
+    uint32_t wanted = categories_of(name, n), from = 0;
     bool in = false;
     for (uint32_t u = 0; wanted && u <= 0x110000; u++) {
         bool now = u < 0x110000 && (wanted >> vt_uprop_of(u).category & 1);
@@ -177,6 +247,12 @@ static bool add_category(charset *c, const char *name, size_t n)
 
 static bool add_script(charset *c, const char *name, size_t n)
 {
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        if (is_name(scripts[i][0], name, n)) {
+            name = scripts[i][1];
+            n = strlen(name);
+            break;
+        }
     for (const vt_uscript *u = vt_uscripts; u->name; u++) {
         if (strlen(u->name) != n || strncmp(u->name, name, n) != 0)
             continue;
@@ -189,6 +265,33 @@ static bool add_script(charset *c, const char *name, size_t n)
 
 enum { PROPERTY_FUEL = 5000 }; /* all characters are looked at */
 
+/* A property of which ECMA-262 gives the name alone, and which is neither category nor script. */
+static bool add_other(charset *c, const char *name, size_t n)
+{
+    if (is_name("Any", name, n))
+        charset_add(c, 0, 0x10FFFF);
+    else if (is_name("ASCII", name, n))
+        charset_add(c, 0, 0x7F);
+    else if (is_name("Assigned", name, n) && add_category(c, "Cn", 2))
+        charset_negate(c);
+    else
+        return false;
+    return true;
+}
+
+/* Adds the characters of "name" or "name=value". */
+static bool add_property(charset *c, const char *name, size_t n)
+{
+    const char *equals = memchr(name, '=', n), *value = equals ? equals + 1 : name;
+    size_t n_key = equals ? (size_t)(equals - name) : 0, n_value = n - (size_t)(value - name);
+    if (!equals)
+        return add_category(c, name, n) || add_other(c, name, n);
+    if (is_name("Script", name, n_key) || is_name("sc", name, n_key))
+        return add_script(c, value, n_value);
+    return (is_name("General_Category", name, n_key) || is_name("gc", name, n_key)) &&
+           add_category(c, value, n_value);
+}
+
 /* \p{..} or \P{..}, behind the letter. */
 static vt_status property(parser *q, bool negate, charset *c)
 {
@@ -197,17 +300,12 @@ static vt_status property(parser *q, bool negate, charset *c)
     charset mine = {0};
     if (!close)
         return refuse(q, "expected a property such as \\p{L}");
-    const char *name = q->p + 1, *equals = memchr(name, '=', (size_t)(close - name));
-    bool known;
-    if (equals && ((equals - name == 6 && strncmp(name, "Script", 6) == 0) ||
-                   (equals - name == 2 && strncmp(name, "sc", 2) == 0)))
-        known = add_script(&mine, equals + 1, (size_t)(close - equals - 1));
-    else
-        known = !equals && add_category(&mine, name, (size_t)(close - name));
+    bool known = add_property(&mine, q->p + 1, (size_t)(close - q->p - 1));
     q->s->fuel -= PROPERTY_FUEL;
     if (!known) {
         charset_release(&mine);
-        return refuse(q, "an unknown property: expected a general category or Script=..");
+        return refuse(q, "an unknown property: expected a general category, Script=.., Any, ASCII "
+                         "or Assigned");
     }
     q->p = close + 1;
     if (negate)

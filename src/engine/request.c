@@ -120,12 +120,12 @@ static vt_status check_embed(const vt_request_params *p, const vt_req_limits *li
 {
     if (p->embed && lim->pooling == VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "embed is true, and this engine generates text: option pooling makes one "
-                       "that embeds");
+                       "no vectors are made here: this engine generates text; one with option "
+                       "pooling embeds");
     if (!p->embed && lim->pooling != VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "embed is false, and this engine makes embeddings alone (option pooling): "
-                       "vitrine embed prints them");
+                       "no text is made here: this engine makes embeddings alone (option "
+                       "pooling), which vitrine embed and /v1/embeddings give");
     if (!p->embed && (p->unscaled || p->dimensions != 0 || p->rank))
         return vt_fail(err, VT_ERR_USAGE, "unscaled, dimensions and rank: only allowed with embed");
     TRY(check_rank(p, lim, err));

@@ -215,7 +215,7 @@ def test_the_server_refuses_by_field():
     s.stop()
     s = Server()
     r = s.post("/v1/embeddings", {"input": [1, 2]})
-    assert r.status == 400 and "option pooling makes one" in r.error["message"], r.body
+    assert r.status == 400 and "one with option pooling embeds" in r.error["message"], r.body
     s.stop()
 
 

@@ -16,8 +16,9 @@ ITEMS = {
 }
 NAMES = list(ITEMS)
 PAGES = ["0" + name for name in NAMES]
-FILES = {"1": ["server.log", "server.json", "memory_summary.txt"], "2": ["baseline_benchmark.json", "throughput_benchmark.json"],
-         "3": ["profiling_results.json"], "4": ["timeline.json", "kernel_summary.txt", "memory_summary.txt"], "5": ["tp_single.json"],
+FILES = {"1": ["server.log", "server.json", "memory_summary.txt"], "2": ["baseline_benchmark.json", "baseline_benchmark.log",
+         "throughput_benchmark.json", "throughput_benchmark.log"],
+         "3": ["profiling_results.json"], "4": ["timeline.json", "kernel_summary.txt", "memory_summary.txt"], "5": ["tp_single.json", "tp_single.log"],
          "6": ["radix_cache_results.json"]}
 # The documents' commands, run inside the folder of the experiments, and what they must come to.
 COMMANDS = {"bash 01_start_server.sh": "1", "bash 02_baseline_benchmark.sh": "2", "python 03_profile_with_torch.py": "3",
@@ -96,6 +97,10 @@ def test_the_baseline_sends_a_hundred_requests():
         assert 0 < baseline[spread]["p50_ms"] <= baseline[spread]["p99_ms"] <= baseline[spread]["max_ms"], baseline
     same([r["concurrency"] for r in rates], [1, 4, 16])
     assert all(r["output_tokens_per_s"] > 0 for r in [baseline] + rates)
+    log, logs = left("baseline_benchmark.log"), left("throughput_benchmark.log")
+    assert f"100 requests of {baseline['input_tokens_asked']} tokens in" in log and "8 at once, 100 answered" in log, log
+    assert f"{baseline['output_tokens']} output tokens in" in log and log.count("p50") == 3, log
+    same(re.findall(r"(\d+) at once", logs), ["1", "4", "16"])
 
 
 def test_the_profile_tells_parts_batches_prefix_and_lengths():

@@ -91,5 +91,10 @@ double lab_resident_bytes(int pid);
 json_t *lab_spread_json(const vt_load_spread *s);
 /* Returns what was sent and what came, as JSON: the form of baseline_benchmark.json. */
 json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s);
+/* Appends the same as lines of text, for a .log file. */
+void lab_summary_text(vt_buf *b, const char *what, const lab_load *load, const vt_load_summary *s);
+/* Writes both as STEM.json and STEM.log. */
+vt_status lab_write_load(lab *l, const char *stem, const char *what, const lab_load *load,
+                         const vt_load_summary *s, vt_err *err);
 
 #endif

@@ -156,3 +156,42 @@ json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s)
     json_object_set_new(o, "e2e", lab_spread_json(&s->e2e));
     return o;
 }
+
+static void put_spread(vt_buf *b, const char *name, const vt_load_spread *s)
+{
+    vt_buf_printf(b, "  %-24s", name);
+    vt_text_printf(b, "p50 %f s, p90 %f s, p99 %f s, longest %f s, mean %f s\n", s->p50, s->p90,
+                   s->p99, s->max, s->mean);
+}
+
+void lab_summary_text(vt_buf *b, const char *what, const lab_load *load, const vt_load_summary *s)
+{
+    vt_text_printf(b,
+                   "%s: %d requests of %d tokens in and %d out, %d at once, %d answered\n"
+                   "  %lld prompt tokens (%lld of them cached), %lld output tokens in %f s\n"
+                   "  %f tokens/s out, %f tokens/s in and out, %.2f requests a second\n",
+                   what, s->n, load->input, load->output, load->concurrency, s->ended[VT_LOAD_OK],
+                   (long long)s->prompt_tokens, (long long)s->cached_tokens,
+                   (long long)s->output_tokens, s->wall_s, s->output_tokens_per_s,
+                   s->total_tokens_per_s, s->requests_per_s);
+    put_spread(b, "first token (TTFT)", &s->ttft);
+    put_spread(b, "between tokens (ITL)", &s->itl);
+    put_spread(b, "whole request", &s->e2e);
+}
+
+vt_status lab_write_load(lab *l, const char *stem, const char *what, const lab_load *load,
+                         const vt_load_summary *s, vt_err *err)
+{
+    char name[80];
+    vt_buf text = {0};
+    json_t *object = lab_summary_json(load, s);
+    snprintf(name, sizeof name, "%s.json", stem);
+    vt_status status = lab_write_json(l, name, object, what, err);
+    json_decref(object);
+    lab_summary_text(&text, what, load, s);
+    snprintf(name, sizeof name, "%s.log", stem);
+    if (status == VT_OK)
+        status = lab_write_text(l, name, &text, "the same as text", err);
+    vt_buf_release(&text);
+    return status;
+}

@@ -22,19 +22,18 @@ typedef struct single {
 } single;
 
 typedef struct setup {
-    const char *key, *name, *file, *log;
+    const char *key, *name, *stem, *log; /* stem: of its files, .json and .log */
     int32_t ranks;
     bool gpu;
     const char *link; /* option tp-link */
 } setup;
 
 static const setup setups[] = {
-    {"pairs", "2_p2p: two GPUs", "tp_2_p2p.json", "server_2_p2p.log", 2, true, "p2p"},
-    {"host", "2_host: two GPUs, through the host", "tp_2_host.json", "server_2_host.log", 2, true,
+    {"pairs", "2_p2p: two GPUs", "tp_2_p2p", "server_2_p2p.log", 2, true, "p2p"},
+    {"host", "2_host: two GPUs, through the host", "tp_2_host", "server_2_host.log", 2, true,
      "host"},
-    {"four", "4: four GPUs", "tp_4.json", "server_4.log", 4, true, "auto"},
-    {"cpu_ranks", "2_cpu: two ranks of one CPU", "tp_2_cpu.json", "server_2_cpu.log", 2, false,
-     "auto"}};
+    {"four", "4: four GPUs", "tp_4", "server_4.log", 4, true, "auto"},
+    {"cpu_ranks", "2_cpu: two ranks of one CPU", "tp_2_cpu", "server_2_cpu.log", 2, false, "auto"}};
 
 /* A rank of N reads 1/N of the weights and of K and V; sums between ranks come on top. */
 static void tell_promised(lab *l, const lab_server_memory *m, int32_t n, double tokens)
@@ -112,15 +111,12 @@ static vt_status tell_ranks(lab *l, const setup *c, const lab_load *load, const 
 {
     double ratio = a->sum.output_tokens_per_s / one->tokens_per_s;
     lab_cells(l, "%s|%f tokens/s|%f ratio", c->name, a->sum.output_tokens_per_s, ratio);
-    lab_item(l, c->key, "%d ranks: %f tokens/s, %f ratio of one; %f s between two tokens, %s",
-             c->ranks, a->sum.output_tokens_per_s, ratio, a->sum.itl.p50, c->file);
+    lab_item(l, c->key, "%d ranks: %f tokens/s, %f ratio of one; %f s between two tokens, %s.json",
+             c->ranks, a->sum.output_tokens_per_s, ratio, a->sum.itl.p50, c->stem);
     tell_gain(l, c, ratio);
     if (is_turned(c))
         turn_two(l, one, a, NULL);
-    json_t *file = lab_summary_json(load, &a->sum);
-    vt_status status = lab_write_json(l, c->file, file, c->name, err);
-    json_decref(file);
-    return status;
+    return lab_write_load(l, c->stem, c->name, load, &a->sum, err);
 }
 
 /* Starts a server of so many ranks. false: it cannot be, and the item says why. */
@@ -141,7 +137,7 @@ static bool start_ranks(lab *l, const setup *c, lab_server *s)
         snprintf(why, sizeof why, "%s", err.message);
     else
         return true;
-    lab_missing(l, c->key, "%s; its file would be %s", why, c->file);
+    lab_missing(l, c->key, "%s; its file would be %s.json", why, c->stem);
     if (here && is_turned(c))
         turn_two(l, NULL, NULL, why);
     return false;
@@ -186,9 +182,7 @@ static vt_status measure(lab *l, const lab_server *s, vt_err *err)
     TRY(lab_load_run(l, s, &load, &a, err));
     single one = {a.sum.output_tokens_per_s, a.sum.wall_s, lab_answers_noise(&a)};
     tell_single(l, &a);
-    json_t *file = lab_summary_json(&load, &a.sum);
-    vt_status status = lab_write_json(l, "tp_single.json", file, "one device", err);
-    json_decref(file);
+    vt_status status = lab_write_load(l, "tp_single", "one device", &load, &a.sum, err);
     lab_answers_release(&a);
     TRY(status);
     TRY(measure_ranks(l, &load, &one, err));

@@ -220,7 +220,8 @@ static vt_status predict_rates(lab *l, const lab_server *s, double *gain, vt_err
 }
 
 /* One request at a time tells latency; many at once tell throughput. */
-static vt_status run_rates(lab *l, const lab_server *s, double gain, json_t *file, vt_err *err)
+static vt_status run_rates(lab *l, const lab_server *s, double gain, json_t *file, vt_buf *log,
+                           vt_err *err)
 {
     static const int32_t at_once[] = {1, 4, 16};
     enum { N = sizeof at_once / sizeof *at_once };
@@ -238,6 +239,7 @@ static vt_status run_rates(lab *l, const lab_server *s, double gain, json_t *fil
         lab_cells(l, "%f|%f tokens/s|%f s|%f s|%f ratio", (double)at_once[i],
                   a.sum.output_tokens_per_s, a.sum.ttft.p50, a.sum.itl.p50, wall[0] / wall[i]);
         json_array_append_new(file, lab_summary_json(&load, &a.sum));
+        lab_summary_text(log, "throughput by load", &load, &a.sum);
         lab_answers_release(&a);
     }
     lab_outcome(l, "gain of 16 requests at once", wall[0] / wall[N - 1], false);
@@ -282,16 +284,19 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
              "of a median request of %.1f ms, %.0f %% is the wait for its first token (queue and "
              "prefill), %.0f %% decode at the median gap",
              m->e2e.p50 * 1e3, 100 * m->ttft.p50 / m->e2e.p50, 100 * decode / m->e2e.p50);
-    json_t *file = lab_summary_json(&load, m), *rates = json_array();
-    vt_status status = lab_write_json(l, "baseline_benchmark.json", file,
-                                      "latency and throughput of 100 requests", err);
+    json_t *rates = json_array();
+    vt_buf log = {0};
+    vt_status status = lab_write_load(l, "baseline_benchmark",
+                                      "latency and throughput of 100 requests", &load, m, err);
     lab_answers_release(&a);
     if (status == VT_OK)
-        status = run_rates(l, s, gain, rates, err);
+        status = run_rates(l, s, gain, rates, &log, err);
     if (status == VT_OK)
         status = lab_write_json(l, "throughput_benchmark.json", rates, "throughput by load", err);
-    json_decref(file);
+    if (status == VT_OK)
+        status = lab_write_text(l, "throughput_benchmark.log", &log, "the same as text", err);
     json_decref(rates);
+    vt_buf_release(&log);
     return status;
 }
 

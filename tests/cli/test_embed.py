@@ -108,7 +108,7 @@ def test_a_sentence_transformers_folder_says_how():
             r = run("embed", *args, *more, **text)
             assert r.code == 2 and says in r.log, r.log
         r = run("run", *args, *tokens([1, 2]))
-        assert r.code == 2 and "vitrine embed prints them" in r.log, r.log
+        assert r.code == 2 and "which vitrine embed" in r.log, r.log
         s = Server("--kv-dtype", "f32", model=d)
         for body in ({"input": rest}, {"input": [rest], "prompt_name": "query"}, {"input": want["text"], "prompt_name": "document"}):
             assert farthest(s.good("/v1/embeddings", body).json["data"][0]["embedding"], want["mean"]) < 2e-5, body

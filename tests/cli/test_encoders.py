@@ -259,7 +259,7 @@ def test_a_text_is_whole_or_refused():
 
 
 def test_what_cannot_be_is_refused():
-    fails(2, "vitrine embed prints them", "run", "-m", BERT, *EXACT, *tokens([5]))
+    fails(2, "which vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]))
     fails(1, "vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]), "--pooling", "none")
     fails(1, "embeddings and no text", "run", "-m", GEMMA, *EXACT, *tokens([5]), "--pooling", "none")
     for model in (BERT, MODERN, GEMMA):

@@ -106,6 +106,7 @@ typedef struct stamped_steps {
 typedef struct stamped_call {
     int32_t call;
     int64_t begin_ns, end_ns; /* of its first CTA (INT64_MAX: not known), and of its last */
+    int64_t wait_ns;          /* in which it waited for other ranks; -1: not known */
 } stamped_call;
 
 typedef struct result_slot {

@@ -384,7 +384,10 @@ static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_s
         }
         int64_t to = c->end_ns > at ? c->end_ns : at,
                 early = c->begin_ns < at ? at - c->begin_ns : 0;
-        vt_trace_stamped(ring, base, c->call, at, to, early);
+        int64_t wait = c->wait_ns < to - at ? c->wait_ns : to - at;
+        vt_trace_stamped(ring, base, c->call, at, wait > 0 ? to - wait : to, early);
+        if (wait >= 0) /* of a call that joins ranks: told behind it, as a CPU's worker does */
+            vt_trace_wait(ring, base, c->call, to - wait, to);
         write_kernels(cuda_stamped_oldest(x), ring, c->call, &kernel);
         at = to;
     }
@@ -583,8 +586,9 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     s->stamped = vt_calloc((size_t)s->max_marks, sizeof *s->stamped);
     if (!s->stamped)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording %d calls", s->max_marks);
-    /* a base, and for each call a span and its kernels, of which most calls have one */
-    TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
+    /* a base, and for each call a span and its kernels, of which most calls have one, and a wait
+     * where ranks meet */
+    TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks + x->prog->n_comm, err));
     s->most_credit_ns = x->options.story ? kStoryCredit : kMostCredit;
     s->credit_ns = x->options.story ? kStoryCredit : 0;
     TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));

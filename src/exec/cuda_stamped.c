@@ -263,6 +263,7 @@ static vt_status fetch(cuda_executor *x, stamped_step *s, vt_err *err)
 typedef struct raw_call {
     int32_t call;
     uint64_t begin, end; /* begin UINT64_MAX: no kernel of it has stamps */
+    uint64_t waited;     /* 0: none was noted */
 } raw_call;
 
 /* Joins the launches of each call. Returns how many calls there are. */
@@ -280,6 +281,7 @@ static int32_t join(const stamped_step *s, raw_call *out, int32_t most)
         raw_call *c = &out[n - 1];
         if (at.end && at.begin < c->begin)
             c->begin = at.begin;
+        c->waited += at.waited;
         c->end = at.end ? (at.end > c->end ? at.end : c->end) : 0;
     }
     return n;
@@ -300,6 +302,7 @@ static void place(const raw_call *raw, int32_t n, int64_t uploaded_ns, int64_t r
             .call = raw[i].call,
             .begin_ns = raw[i].begin == UINT64_MAX ? INT64_MAX
                                                    : host + (int64_t)(raw[i].begin - timer),
+            .wait_ns = raw[i].waited ? (int64_t)raw[i].waited : -1,
             .end_ns = raw[i].end ? host + (int64_t)(raw[i].end - timer) : INT64_MAX};
 }
 

@@ -105,6 +105,21 @@ INLINE uint2 await_packet(const comm_params &c, const void *p, u32 number, u32 p
     return make_uint2(v.x, v.z);
 }
 
+// A stamped call (device/cuda/stamp.cuh) notes for each of its meetings the shortest time that a CTA waited there: so
+// long no CTA could do anything else. wait_begins() and wait_ended() stand around a wait; others than stamped kernels
+// have nothing of them.
+#ifdef STAMPED
+constexpr bool kNoteWaits = true;
+#else
+constexpr bool kNoteWaits = false;
+#endif
+INLINE u64 wait_begins() { return kNoteWaits ? time_ns() : 0; }
+INLINE void wait_ended(const comm_params &c, u32 meeting, u64 since)
+{
+    if (kNoteWaits && threadIdx.x == 0)
+        atomicMax((u64 *)c.waited + meeting, ~(time_ns() - since));
+}
+
 // The meetings of one call have numbers in a row, of which a call may use MEETINGS.
 INLINE u32 comm_number(const comm_params &c) { return (*c.base + c.order) * COMM_MEETINGS; }
 
@@ -113,9 +128,11 @@ template <u32 kRanks> INLINE void comm_meet(const comm_params &c, u32 number)
 {
     u32 cta = blockIdx.x * COMM_GPU_RANKS, peer = threadIdx.x;
     __syncthreads();
+    u64 since = wait_begins();
     if (peer < kRanks && peer != c.rank) {
         store_flag(c.flag[peer] + cta + c.rank, number);
         await_flag(c, c.flag[c.rank] + cta + peer, number, peer);
     }
     __syncthreads();
+    wait_ended(c, number % COMM_MEETINGS, since);
 }

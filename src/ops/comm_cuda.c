@@ -1,7 +1,10 @@
 /* The rows for GPUs of ops that join ranks have this in common (ops/comm.h, comm.cuh). */
 #include "ops/comm.h"
 
+#include <assert.h>
 #include <string.h>
+
+#include "device/cuda/stamps.h"
 
 enum { STAGE_ALIGN = 256, FLAG_BYTES = COMM_CTAS * COMM_GPU_RANKS * 4 };
 enum { CTAS_TOGETHER = 16 }; /* of a rank that shares its GPU: COMM_GPU_RANKS of them fit */
@@ -66,12 +69,15 @@ void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[CO
     return g->gpu->staged ? g->gpu->stage[slot][c->rank] : NULL;
 }
 
+static_assert(COMM_MEETINGS == STAMP_WAITS, "a meeting has a word for its wait");
+
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane)
 {
     const vt_comm_gpu *g = c->group->gpu;
     comm_params p = {.failed = g->failed,
                      .base = lane->plan,
                      .limit_ns = g->limit_ns,
+                     .waited = cuda_stamps_waits(lane->cuda->stamps),
                      .order = order,
                      .rank = (uint32_t)c->rank};
     for (int32_t r = 0; r < c->group->n; r++)

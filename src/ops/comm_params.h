@@ -22,6 +22,7 @@ typedef struct comm_params {
     uint32_t *failed;               /* in host memory: 0, or what comm_failure made */
     const uint32_t *base;           /* of this step */
     uint64_t limit_ns;              /* how long a rank is waited for; 0: for ever */
+    uint64_t *waited; /* of a stamped call: a word a meeting (stamp_params.h); NULL: none */
     uint32_t order, rank;
 } comm_params;
 

@@ -50,6 +50,24 @@ def test_cuda_story_adds_up():
     same((q["completion_tokens"], q["itl_left_out"]), (20, timed))
 
 
+def test_story_of_two_gpus_tells_waiting_and_moving_apart():
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", "--quiet", "-m", "tests/golden/models/llama-gqa8-llama3-f32", "--device", "cuda", "--tp", "2",
+           *SMALL, *PROMPT, "-n", "6", env={**GPU, "VITRINE_EMULATOR": "devices=2"})
+        s, text = json.load(open(path)), ok("story", "show", path).text
+    ranks = s["ranks"]["items"]
+    same(len(ranks), 2)
+    for r in ranks:
+        c = r["communication"]
+        calls = c["calls"]
+        assert calls > 0 and value(c["wait_ms"]) > 0 and value(c["transfer_ms"]) >= 0 and value(c["bytes"]) > 0, c
+        assert value(c["wait_ms"]) <= value(r["wait_ms"]) + 1e-3 and value(c["transfer_ms"]) <= value(r["busy_ms"]) + 1e-3, r
+        assert value(r["wait_ms"]) + value(r["busy_ms"]) <= value(r["device_ms"]) + 1e-3, r
+    assert text.count(f"in {ranks[0]['communication']['calls']} communication calls it waited") >= 1, text
+
+
 def test_cuda_story_bytes_are_those_of_explain():
     for kv in ((), ("--kv-dtype", "fp8")):
         bytes_are_those_of_explain(kv)

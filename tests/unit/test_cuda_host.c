@@ -853,6 +853,14 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
     places[2 * STAMP_LAUNCHES * STAMP_WORDS + 7] = 2000;
     assert_int_equal(cuda_stamps_read(places, &note[0]).begin, 990);
     assert_int_equal(cuda_stamps_read(places, &note[0]).end, 2000);
+    assert_int_equal(cuda_stamps_read(places, &note[0]).waited, 0);
+    s.launch = 0;
+    assert_null(cuda_stamps_waits(NULL));
+    cuda_stamps_waits(&s)[0] = ~UINT64_C(30);
+    cuda_stamps_waits(&s)[STAMP_WAITS - 1] = ~UINT64_C(12);
+    assert_int_equal(cuda_stamps_read(places, &note[0]).waited, 42);
+    assert_int_equal(cuda_stamps_read(places, &note[0]).end, 2000);
+    assert_int_equal(cuda_stamps_read(places, &note[1]).waited, 0);
 }
 
 int main(void)

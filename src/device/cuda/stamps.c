@@ -42,17 +42,24 @@ vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, s
     return VT_OK;
 }
 
+uint64_t *cuda_stamps_waits(const cuda_stamps *s)
+{
+    return s ? s->at + places_of(s->call, s->launch) + 2 * STAMP_PLACES : NULL;
+}
+
 void cuda_stamps_library(cuda_stamps *s, int32_t kernel) { note(s, kernel, true); }
 
 cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n)
 {
     const uint64_t *at = places + places_of(n->call, n->launch);
-    uint64_t begin = 0, end = 0; /* begin: the complement */
+    uint64_t begin = 0, end = 0, waited = 0; /* begin: the complement */
     for (int i = 0; i < STAMP_PLACES && !n->library; i++) {
         begin = at[2 * i] > begin ? at[2 * i] : begin;
         end = at[2 * i + 1] > end ? at[2 * i + 1] : end;
     }
-    return begin && end ? (cuda_stamp){~begin, end} : (cuda_stamp){0, 0};
+    for (int i = 0; i < STAMP_WAITS && !n->library; i++)
+        waited += at[2 * STAMP_PLACES + i] ? ~at[2 * STAMP_PLACES + i] : 0;
+    return begin && end ? (cuda_stamp){~begin, end, waited} : (cuda_stamp){0};
 }
 
 /* ---- the timer ---- */

@@ -15,7 +15,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/stamp_params.h"
 
-enum { STAMP_LAUNCHES = 2, STAMP_WORDS = 2 * STAMP_PLACES };
+enum { STAMP_LAUNCHES = 2, STAMP_WORDS = 2 * STAMP_PLACES + STAMP_WAITS };
 
 /* The coarsest %globaltimer whose stamps are used. */
 enum { STAMP_MOST_TICK_NS = 100 };
@@ -26,9 +26,10 @@ typedef struct cuda_stamp_note {
     bool library;         /* it has no stamp */
 } cuda_stamp_note;
 
-/* When a launch ran, in ns of %globaltimer; both 0: not known. */
+/* When a launch ran, in ns of %globaltimer; both 0: not known. `waited`: the sum of the waits that
+ * it noted, 0 if it has noted none. */
 typedef struct cuda_stamp {
-    uint64_t begin, end;
+    uint64_t begin, end, waited;
 } cuda_stamp;
 
 typedef struct cuda_stamps {
@@ -55,6 +56,9 @@ typedef struct cuda_stamped_params {
 /* Makes the parameters of the next launch, of kernel `kernel`, and notes it. */
 vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, size_t bytes,
                            cuda_stamped_params *out, vt_err *err);
+/* Returns the device's words, STAMP_WAITS of them, in which the next launch notes how long it
+ * waited; NULL: s is NULL, nothing is stamped. */
+uint64_t *cuda_stamps_waits(const cuda_stamps *s);
 /* Notes the launch of a library's kernel. */
 void cuda_stamps_library(cuda_stamps *s, int32_t kernel);
 

@@ -135,6 +135,7 @@ KERNEL __launch_bounds__(COMM_THREADS) all_reduce_push(const __grid_constant__ a
         store_packet(to + 1, mine.z, mine.w, number);
     }
     Row row;
+    u64 since = wait_begins();
 #pragma unroll
     for (u32 r = 0; r < RANKS; r++) {
         row.x[r] = mine;
@@ -145,6 +146,7 @@ KERNEL __launch_bounds__(COMM_THREADS) all_reduce_push(const __grid_constant__ a
               b = await_packet(p.comm, from + 1, number, r);
         row.x[r] = make_uint4(a.x, a.y, b.x, b.y);
     }
+    wait_ended(p.comm, 0, since);
     finish(p, i, pack8(sum_of(row)));
 }
 

@@ -169,17 +169,12 @@ static void put_waits(page *p, vt_buf *b, const json_t *x)
         story_s(story_num(x, "steps")));
 }
 
-/* Tells of a CPU's rank: "in 61 communication calls it waited 1.10 ms and moved 561 KB in 212 us
- * (2.65 GB/s), beside 6.2 ms of other calls; rank 1 worker 0 came last in 40". Returns false for
- * other ranks. */
-static bool put_communication(page *p, vt_buf *b, const json_t *rank)
+/* "in 61 communication calls it waited 1.10 ms and moved 561 KB in 212 us (2.65 GB/s), beside
+ * 6.2 ms of other calls" */
+static void put_communication(vt_buf *b, const json_t *rank)
 {
     const json_t *c = story_get(rank, "communication");
-    json_t *x;
-    size_t k;
     double busy_ms = story_num(rank, "busy_ms") - story_num(c, "transfer_ms");
-    if (!json_is_object(c))
-        return false;
     vt_text_printf(b, "in %.0f communication calls it waited %f s and moved %f B in %f s",
                    story_num(c, "calls"), story_num(c, "wait_ms") * 1e-3, story_num(c, "bytes"),
                    story_num(c, "transfer_ms") * 1e-3);
@@ -188,43 +183,61 @@ static bool put_communication(page *p, vt_buf *b, const json_t *rank)
                        story_num(c, "bytes") / (story_num(c, "transfer_ms") * 1e-3));
     }
     vt_text_printf(b, ", beside %f s of other calls", busy_ms * 1e-3);
+}
+
+/* Tells of a CPU's rank: its communication, and "; rank 1 worker 0 came last in 40". */
+static void put_cpu_rank(page *p, vt_buf *b, const json_t *rank)
+{
+    json_t *x;
+    size_t k;
+    put_communication(b, rank);
     json_array_foreach(story_get(rank, "waited_for"), k, x)
     {
         if (k < STORY_ROWS)
             vt_buf_printf(b, "; %s came last in %.0f", page_str(p, x, "rank"),
                           story_num(x, "calls"));
     }
-    page_pair(p, PAGE_ITEM, page_str(p, rank, "name"), b);
-    return true;
+}
+
+/* Tells of a GPU: its steps, its communication where it is known, and whom it waited for. */
+static void put_gpu_rank(page *p, vt_buf *b, const json_t *rank)
+{
+    const json_t *waits = story_get(rank, "waited_for");
+    json_t *x;
+    size_t k;
+    vt_text_printf(b, "%s; %.0f step%s of %f s", page_str(p, story_get(rank, "gpu"), "name"),
+                   story_num(rank, "steps"), story_s(story_num(rank, "steps")),
+                   story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);
+    if (json_is_object(story_get(rank, "communication"))) {
+        vt_buf_puts(b, "; ");
+        put_communication(b, rank);
+    }
+    json_array_foreach(waits, k, x)
+    {
+        if (k < STORY_ROWS)
+            put_waits(p, b, x);
+    }
+    if (json_array_size(waits) == 0)
+        vt_buf_puts(b, "; waited for nobody");
 }
 
 void page_ranks(page *p)
 {
     const json_t *items = story_get(story_get(p->story, "ranks"), "items");
-    size_t i, k;
-    json_t *rank, *x;
+    size_t i;
+    json_t *rank;
     vt_buf line = {0};
     if (json_array_size(items) == 0)
         return;
     page_open(p, "ranks", "RANKS", page_tag(p, "[measured]"));
     json_array_foreach(items, i, rank)
     {
-        const json_t *waits = story_get(rank, "waited_for");
         if (i >= STORY_ROWS)
             break;
-        if (put_communication(p, &line, rank))
-            continue;
-        vt_text_printf(&line, "%s; %.0f step%s of %f s",
-                       page_str(p, story_get(rank, "gpu"), "name"), story_num(rank, "steps"),
-                       story_s(story_num(rank, "steps")),
-                       story_num(rank, "device_ms") / story_num(rank, "steps") * 1e-3);
-        json_array_foreach(waits, k, x)
-        {
-            if (k < STORY_ROWS)
-                put_waits(p, &line, x);
-        }
-        if (json_array_size(waits) == 0)
-            vt_buf_puts(&line, "; waited for nobody");
+        if (json_is_object(story_get(rank, "gpu")))
+            put_gpu_rank(p, &line, rank);
+        else
+            put_cpu_rank(p, &line, rank);
         page_pair(p, PAGE_ITEM, page_str(p, rank, "name"), &line);
     }
 }

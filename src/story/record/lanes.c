@@ -197,6 +197,8 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
     if (e->kind != VT_SPAN_CALL) {
         int64_t wait = wait_of(e);
         end += wait;
+        if (w->from->is.kind == VT_SOURCE_STREAM) /* no barrier: its clock alone says when */
+            c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
         c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
         c->left_ns = end > c->left_ns ? end : c->left_ns;
         c->n_waits++;
@@ -291,6 +293,7 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r)
         .from = &in->source[source], .source = source, .program = in->program, .record = r};
     const vt_span *e;
     lane_sum *sum = &r->sum[source];
+    double ran = 0; /* of a call whose wait follows */
     while ((e = next_span(&w))) {
         const step_record *s = w.step;
         if (e->kind == VT_SPAN_KERNEL || !s->chosen || s->n_call == 0)
@@ -303,8 +306,9 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r)
             continue;
         sum->busy_s += busy;
         sum->wait_s += wait;
-        if (joins(&w, c->call)) {
-            sum->join_s += busy;
+        ran = e->kind == VT_SPAN_WAIT ? ran : busy;
+        if (joins(&w, c->call) && e->kind != VT_SPAN_CALL) { /* else its wait is not known */
+            sum->join_s += ran;
             sum->join_wait_s += wait;
             sum->n_joins++;
         }

@@ -31,7 +31,8 @@ NAMED = {
         ("batch composition", "batch", "decodes"), ("prefill -> decode", "transition", "attention_decode|no timed step"),
         ("step by step", "steps", "prefill"), ("TTFT and ITL", "latency", "alone"), ("compute share of a phase", "phase_shares", "fp32"),
         ("matrix-unit share", "phase_shares", "bf16"), ("memory share", "phase_shares", "memory"), ("what flips", "flips", "share goes from"),
-        ("busy SMs, matrix unit, memory of each op", "counted", "SMs"), ("the hardware at each call of a layer", "hardware", "SMs")],
+        ("busy SMs, matrix unit, memory of each op", "counted", "SMs"), ("the hardware at each call of a layer", "hardware", "SMs"),
+        ("why the warps of each kernel wait", "waits", ".")],
     "sglang/02_radix_cache_analysis": [
         ("transition hit -> miss", "hit_miss", "hit -> miss|token"), ("cold against warm", "cold_warm", "warm"),
         ("prefix length: bytes saved", "length_gain", "bytes saved"), ("FLOPs saved", "length_gain", "FLOP saved"),

@@ -17,7 +17,7 @@ ITEMS = {
                              ["card_prefill", "card_decode", "occupancy", "matrix_unit", "stalls"]),
     "05_profile_comm": (["sizes", "measured", "one_shot", "two_shot", "nccl", "buffer_copy", "avoid_copy", "threshold",
                          "layer_share", "pass_share"], ["card", "link", "link_peer", "skew", "sync"]),
-    "06_full_pipeline": (["labs", "timeline", "trace", "nsys", "report"], ["kernels", "step", "counted", "hardware"]),
+    "06_full_pipeline": (["labs", "timeline", "trace", "nsys", "report"], ["kernels", "step", "counted", "hardware", "waits"]),
     "radix_profile_radix": (["length", "first_mismatch", "vector_width", "rows", "step_share"],
                             ["card", "l1_roof", "l2_roof", "l3_roof", "memory_roof"]),
 }

@@ -11,7 +11,7 @@ ITEMS = {
     "00_check_env": ["topology", "gpus", "links", "groups", "crossings", "memory_roofs", "compute_roofs", "interconnect",
                      "peer_links", "tiers"],
     "01_baseline_perf": ["tokenise", "match", "plan", "steps", "prefill", "layer_ops", "itl_slope", "batch", "transition",
-                         "latency", "phase_shares", "flips", "counted", "hardware"],
+                         "latency", "phase_shares", "flips", "counted", "hardware", "waits"],
     "02_radix_cache_analysis": ["hit_miss", "cold_warm", "length_gain", "causal", "concurrent", "eviction", "tree_before",
                                 "tree_after", "pressure", "skipped", "access_hit", "access_miss"],
     "03_backend_comparison": ["chosen", "plan_cost", "same_inputs", "engines", "whole_engine", "stalls", "occupancy",
@@ -22,7 +22,7 @@ ITEMS = {
     "06_tp_scaling": ["flow", "prediction", "share", "scaling", "skew", "transfer", "link_roof", "sync", "fast_link", "buffers"],
 }
 # What a CPU cannot show; every other item is told there.
-MISSING_ON_CPU = {"gpus", "links", "groups", "peer_links", "counted", "hardware", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
+MISSING_ON_CPU = {"gpus", "links", "groups", "peer_links", "counted", "hardware", "waits", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
                   "sync", "interconnect", "scaling"}
 
 

@@ -100,27 +100,6 @@ static void put_counters(vt_buf *t, const lab *l, const lab_counters *c)
         vt_buf_puts(t, "bank conflicts not counted [counted by ncu]");
 }
 
-/* The reasons that make up most of the waits, the largest first, with their meaning. */
-static void put_stalls(vt_buf *t, const lab_counters *c)
-{
-    enum { SHOWN = 3 };
-    static const double worth_a_word = 0.05;
-    bool told[LAB_NCU_STALLS] = {false};
-    if (!(c->stalled > 0))
-        vt_buf_puts(t, "ncu's file has no stall reason of this kernel");
-    for (int n = 0; n < SHOWN; n++) {
-        int32_t top = -1;
-        for (int32_t i = 0; i < LAB_NCU_STALLS; i++)
-            if (!told[i] && isfinite(c->stall[i]) && (top < 0 || c->stall[i] > c->stall[top]))
-                top = i;
-        if (top < 0 || c->stall[top] < worth_a_word * c->stalled)
-            break;
-        told[top] = true;
-        vt_text_printf(t, "%s%s %f share: %s", n ? "; " : "", lab_ncu_stall_name(top),
-                       c->stall[top] / c->stalled, lab_ncu_stall_meaning(top));
-    }
-}
-
 /* ---- the card ---- */
 
 void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *operation,
@@ -142,7 +121,7 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
         card_line(&b, "├──", "counters", &t);
     }
     if (counted) {
-        put_stalls(&t, &c);
+        lab_ncu_put_stalls(&t, &c, 3);
         card_line(&b, "├──", "stalls", &t);
     }
     put_roofline(&t, l, k);

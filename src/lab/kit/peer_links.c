@@ -32,8 +32,8 @@ vt_status lab_peer_link_measure(const lab *l, const int32_t gpu[2], const char *
                                 lab_peer_link *out, vt_err *err)
 {
     comm_gpus *g;
-    lab_peer_link link = {.small_bytes = 16384, .large_bytes = 1 << 24};
-    double middle = 1 << 22, middle_s = NAN;
+    lab_peer_link link = {.small_bytes = 16384, .large_bytes = 1 << 23};
+    double middle = 1 << 21, middle_s = NAN;
     int32_t repetitions = l->quick ? 5 : 20;
     if (l->emulated)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "times mean nothing on an emulated GPU");

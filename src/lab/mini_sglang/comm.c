@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "device/choose.h"
 #include "lab/kit/all_reduce.h"
+#include "lab/kit/peer_links.h"
 #include "lab/mini_sglang/mini_sglang.h"
 #include "model/model.h"
 
@@ -189,6 +191,23 @@ static void tell_hardware(lab *l, const lab_link *m)
     }
 }
 
+/* Where two GPUs are, the model stands on the link between them instead of that to the host. */
+static void take_peers(const lab *l, lab_link *m)
+{
+    char device[16];
+    int32_t gpu[2];
+    lab_peer_link peer;
+    vt_err err;
+    vt_device_name(l->ordinal, device, sizeof device);
+    if (l->ordinal < 0 || vt_device_gpus(device, 2, gpu, &err) != VT_OK ||
+        lab_peer_link_measure(l, gpu, "p2p", &peer, &err) != VT_OK || !(peer.per_s > 0))
+        return;
+    m->per_s = peer.per_s;
+    m->meeting_s = (peer.small_s - peer.small_bytes / peer.per_s) / 2;
+    m->what = "between the memories of two GPUs, measured by sums of two sizes; a meeting is half "
+              "of the smaller sum";
+}
+
 static vt_status run(lab *l, vt_err *err)
 {
     static const char what[] = "time of copying 8 MiB into a registered buffer";
@@ -203,6 +222,7 @@ static vt_status run(lab *l, vt_err *err)
     lab_outcome(l, what, k.median_s, k.disturbed);
     lab_kernel_card(l, "card", &k, "copies 8 MiB inside the memory of one rank",
                     "no copy at all: write where the all-reduce reads");
+    take_peers(l, &m);
     if (m.per_s > 0 && isfinite(m.meeting_s)) {
         sizes_table(l, &m);
         tell_algorithms(l, &m);

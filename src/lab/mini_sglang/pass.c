@@ -10,6 +10,7 @@
 #include "base/stats.h"
 #include "lab/mini_sglang/mini_sglang.h"
 #include "lab/sglang/counted.h"
+#include "lab/sglang/waits.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -212,8 +213,10 @@ vt_status mini_forward(lab *l, vt_err *err)
         status = turn_overlap(l, story, err);
     if (status == VT_OK)
         status = mini_turn_engine(l, story, err);
-    if (status == VT_OK)
+    if (status == VT_OK) {
         sglang_counted(l, PROMPT);
+        sglang_waits(l, story, PROMPT);
+    }
     json_decref(story);
     return status;
 }

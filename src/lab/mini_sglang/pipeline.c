@@ -201,8 +201,8 @@ static vt_status nsys(lab *l, vt_err *err)
 /* The pass is a measurement of times, and a whole model takes an emulated GPU very long. */
 static void no_forward(lab *l)
 {
-    static const char *const key[] = {"timeline", "trace",   "kernels",
-                                      "step",     "counted", "hardware"};
+    static const char *const key[] = {"timeline", "trace",    "kernels", "step",
+                                      "counted",  "hardware", "waits"};
     for (size_t i = 0; i < sizeof key / sizeof *key; i++)
         lab_missing(l, key[i],
                     "the pass is timed, and times mean nothing on an emulated GPU; the labs above "
@@ -257,7 +257,9 @@ const lab_def mini_full_pipeline = {
               {"kernels", "every kernel's state", true},
               {"step", "a decode step beside its floor", true},
               {"counted", "what the hardware did in each op, as its counters say", true},
-              {"hardware", "a layer of each phase, call by call, with the hardware's state", true}},
+              {"hardware", "a layer of each phase, call by call, with the hardware's state", true},
+              {"waits", "each kernel of a step under ncu: its units, and why its warps wait",
+               true}},
     .kernels = true,
     .run = run,
 };

@@ -61,7 +61,7 @@ static void stall_metric(int32_t i, char out[96])
 
 /* ---- running ncu ---- */
 
-static void list_metrics(vt_buf *b)
+void lab_ncu_metrics(vt_buf *b)
 {
     char name[96];
     for (int i = 0; i < N_METRICS; i++)
@@ -80,7 +80,7 @@ static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, co
     const char *argv[MOST];
     vt_buf metrics = {0};
     int n = 0, exit_status = 0;
-    list_metrics(&metrics);
+    lab_ncu_metrics(&metrics);
     snprintf(device, sizeof device, "cuda:%d", l->ordinal);
     snprintf(filter, sizeof filter, "regex:%s", part);
     const char *const always[] = {"ncu",
@@ -131,7 +131,7 @@ static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, co
     return status;
 }
 
-static vt_status read_csv(const char *path, ncu_report *out, vt_err *err)
+vt_status lab_ncu_read_csv(const char *path, ncu_report *out, vt_err *err)
 {
     vt_buf text;
     if (access(path, F_OK) != 0)
@@ -142,7 +142,7 @@ static vt_status read_csv(const char *path, ncu_report *out, vt_err *err)
     return status;
 }
 
-static void take(const lab *l, const ncu_report *r, int32_t at, lab_counters *out)
+void lab_ncu_take(const lab *l, const ncu_report *r, int32_t at, lab_counters *out)
 {
     double v[N_METRICS];
     char name[96];
@@ -171,8 +171,7 @@ static void take(const lab *l, const ncu_report *r, int32_t at, lab_counters *ou
     }
 }
 
-/* Why ncu cannot be started here; NULL: it can. */
-static const char *why_not(lab *l)
+const char *lab_ncu_why_not(lab *l)
 {
     char found[1024];
     if (!lab_flag(l, "ncu"))
@@ -189,7 +188,7 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
     char path[1100];
     ncu_report r = {0};
     vt_err err;
-    const char *no = why_not(l);
+    const char *no = lab_ncu_why_not(l);
     if (no) {
         snprintf(why, LAB_NCU_WHY, "%s", no);
         return false;
@@ -197,7 +196,7 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
     snprintf(path, sizeof path, "%s/%s", l->results, csv);
     vt_status status = run_ncu(l, ask, part, path, &err);
     if (status == VT_OK)
-        status = read_csv(path, &r, &err);
+        status = lab_ncu_read_csv(path, &r, &err);
     int32_t at = status == VT_OK ? ncu_report_find(&r, part) : -1;
     if (status != VT_OK)
         snprintf(why, LAB_NCU_WHY, "%s", err.message);
@@ -205,7 +204,7 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
         snprintf(why, LAB_NCU_WHY, "ncu saw no kernel whose name holds '%s'", part);
     else {
         lab_file(l, csv, "every counter that ncu read, a line for each launch");
-        take(l, &r, at, out);
+        lab_ncu_take(l, &r, at, out);
         l->counted = true;
     }
     ncu_report_release(&r);
@@ -233,6 +232,25 @@ void lab_ncu_stalls(lab *l, const char *key, const lab_counters *c)
     lab_finding(l, "stall.largest", "of the waits that ncu saw %.0f %% are %s: a warp that %s",
                 100 * c->stall[c->largest] / c->stalled, stall[c->largest].name,
                 stall[c->largest].meaning);
+}
+
+void lab_ncu_put_stalls(vt_buf *t, const lab_counters *c, int most)
+{
+    static const double worth_a_word = 0.05;
+    bool told[LAB_NCU_STALLS] = {false};
+    if (!(c->stalled > 0))
+        vt_buf_puts(t, "ncu's file has no stall reason of this kernel");
+    for (int n = 0; n < most; n++) {
+        int32_t top = -1;
+        for (int32_t i = 0; i < LAB_NCU_STALLS; i++)
+            if (!told[i] && isfinite(c->stall[i]) && (top < 0 || c->stall[i] > c->stall[top]))
+                top = i;
+        if (top < 0 || c->stall[top] < worth_a_word * c->stalled)
+            break;
+        told[top] = true;
+        vt_text_printf(t, "%s%s %f share: %s", n ? "; " : "", lab_ncu_stall_name(top),
+                       c->stall[top] / c->stalled, lab_ncu_stall_meaning(top));
+    }
 }
 
 static void put_counter(lab *l, const char *name, double v, double want, vt_unit unit,

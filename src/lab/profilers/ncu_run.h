@@ -45,11 +45,25 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
 /* The stall reasons with their meaning, as a table under this key; missing where ncu's file has
  * none. */
 void lab_ncu_stalls(lab *l, const char *key, const lab_counters *c);
+/* Appends the reasons that make up most of the waits, at most so many, the largest first, with
+ * their meaning. */
+void lab_ncu_put_stalls(vt_buf *t, const lab_counters *c, int most);
 /* The other counters beside what is expected of `k` (may be NULL), as a table under this key. */
 void lab_ncu_counters(lab *l, const char *key, const lab_counters *c, const lab_kernel *k);
 /* lab_ncu_read, then the stalls as this item: the table, or missing with the reason. True: c is
  * filled. */
 bool lab_ncu_item(lab *l, const lab_kernel_ask *ask, const char *part, const char *csv,
                   const char *key, lab_counters *c);
+
+/* ---- for other files that run ncu ---- */
+
+/* Returns why ncu cannot be started here; NULL: it can. */
+const char *lab_ncu_why_not(lab *l);
+/* Appends the metrics that lab_counters is made of, with commas between them. */
+void lab_ncu_metrics(vt_buf *b);
+/* Reads the CSV that ncu left; ncu_report_release(out) afterwards. */
+vt_status lab_ncu_read_csv(const char *path, ncu_report *out, vt_err *err);
+/* Fills in the counters of launch `at`. */
+void lab_ncu_take(const lab *l, const ncu_report *r, int32_t at, lab_counters *out);
 
 #endif

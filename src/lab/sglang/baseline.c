@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "lab/report/causes.h"
 #include "lab/sglang/counted.h"
+#include "lab/sglang/waits.h"
 #include "story/read.h"
 
 typedef struct run_of {
@@ -335,6 +336,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     tell_process(l, r);
     tell_hardware(l, r);
     sglang_counted(l, r->prompt);
+    sglang_waits(l, r->story, r->prompt);
     return turn_concurrency(l, r, err);
 }
 
@@ -373,6 +375,8 @@ const lab_def sglang_baseline = {
               {"phase_shares", "compute, matrix-unit and memory share of each phase", true},
               {"flips", "what flips at the transition", true},
               {"counted", "what the hardware did in each op, as its counters say", true},
-              {"hardware", "a layer of each phase, call by call, with the hardware's state", true}},
+              {"hardware", "a layer of each phase, call by call, with the hardware's state", true},
+              {"waits", "each kernel of a step under ncu: its units, and why its warps wait",
+               true}},
     .run = run,
 };

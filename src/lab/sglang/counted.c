@@ -21,7 +21,7 @@
 
 static const char generated[] = "40"; /* counters are read in every 16th decode step */
 
-enum { LIMIT_S = 120, NAME_AT = 30, TEXT_AT = 41, MARGIN = 4 };
+enum { LIMIT_S = 40, NAME_AT = 30, TEXT_AT = 41, MARGIN = 4 };
 
 static const char *const phase_name[] = {"prefill", "decode"};
 

@@ -19,6 +19,7 @@
 #include "device/choose.h"
 #include "engine/engine.h"
 #include "lab/kit/all_reduce.h"
+#include "lab/kit/comm_ranks.h"
 #include "lab/kit/peer_links.h"
 #include "lab/sglang/inside.h"
 #include "story/read.h"
@@ -35,6 +36,9 @@ typedef struct ranks {
     int32_t n_links;
     int32_t tokens[SIZES]; /* of a step: decodes of as many sequences; the last one a prompt's */
     sglang_cost cost[SIZES];
+    int32_t pair[2];          /* the GPUs whose link was measured */
+    lab_peer_link peer, host; /* peer to peer, and through the host; per_s 0: not measured */
+    char no_link[400];        /* why not */
 } ranks;
 
 /* ---- options ---- */
@@ -93,27 +97,30 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
 /* ---- predictions ---- */
 
 /* Bytes a second at which a rank gets another one's data; NAN: not measured here. */
-static double link_rate(const lab *l, const char *link)
+static double link_rate(const lab *l, const ranks *r, const char *link)
 {
-    double per_s = lab_link_here(l).per_s;
-    return strcmp(link, "host") == 0 && per_s > 0 ? per_s : NAN;
+    double per_s = strcmp(link, "host") == 0 ? lab_link_here(l).per_s : r->peer.per_s;
+    return per_s > 0 ? per_s : NAN;
 }
 
-/* Returns what it costs that all ranks know of each other that they have come. */
-static double meeting_s(const lab *l)
+/* Returns what it costs that all ranks know of each other that they have come. Peers: half of a
+ * sum of few bytes, which is a launch and two meetings. */
+static double meeting_s(const lab *l, const ranks *r, const char *link)
 {
+    if (strcmp(link, "p2p") == 0 && r->peer.per_s > 0)
+        return (r->peer.small_s - r->peer.small_bytes / r->peer.per_s) / 2;
     return l->roofs.is_gpu ? l->roofs.kernel_s : l->roofs.meeting_s;
 }
 
 /* The faster of one-shot and two-shot, as lab mini-sglang 05 computes them, but with a memory of
  * its own for each rank: this lab asks what further devices would gain. */
-static double all_reduce_s(const lab *l, double bytes, int32_t n, const char *link,
+static double all_reduce_s(const lab *l, const ranks *r, double bytes, int32_t n, const char *link,
                            const char **form)
 {
     lab_link own = lab_link_here(l);
     own.shared = false;
-    own.per_s = link_rate(l, link);
-    own.meeting_s = meeting_s(l);
+    own.per_s = link_rate(l, r, link);
+    own.meeting_s = meeting_s(l, r, link);
     double one = lab_all_reduce_s(&own, LAB_ONE_SHOT, n, bytes),
            two = lab_all_reduce_s(&own, LAB_TWO_SHOT, n, bytes);
     *form = n == 1 ? "none" : two < one ? "two-shot" : "one-shot";
@@ -127,10 +134,11 @@ static double sum_bytes(const lab *l, const ranks *r, int32_t tokens)
     return (double)tokens * r->model.hidden * element_bytes(l);
 }
 
-static void put_prediction(lab *l, const char *name, double bytes, int32_t n, const char *link)
+static void put_prediction(lab *l, const ranks *r, const char *name, double bytes, int32_t n,
+                           const char *link)
 {
     const char *form;
-    double s = all_reduce_s(l, bytes, n, link, &form);
+    double s = all_reduce_s(l, r, bytes, n, link, &form);
     if (n == 1)
         return;
     lab_cells(l, "%s|%f B|%d|%s|%s|%f s|%f B/s", name, bytes, n, link, isfinite(s) ? form : "n/a",
@@ -145,7 +153,7 @@ static bool is_predicted(const lab *l, const ranks *r)
     for (int i = 0; i < r->n_ranks; i++)
         several |= r->rank[i] > 1;
     for (int k = 0; k < r->n_links; k++)
-        rate |= isfinite(link_rate(l, r->link[k]));
+        rate |= isfinite(link_rate(l, r, r->link[k]));
     return several && rate;
 }
 
@@ -159,13 +167,13 @@ static void tell_prediction(lab *l, const ranks *r)
                                 "and a meeting's cost, if each rank had a memory of its own",
               "sum of|>bytes|>ranks|link|form|>predicted|>each way");
     for (int k = 0; k < r->n_links; k++)
-        for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r->link[k])); i++) {
+        for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r, r->link[k])); i++) {
             for (int t = 0; t < SIZES; t++) {
                 snprintf(name, sizeof name, "%d token%s", r->tokens[t],
                          r->tokens[t] == 1 ? "" : "s");
-                put_prediction(l, name, sum_bytes(l, r, r->tokens[t]), r->rank[i], r->link[k]);
+                put_prediction(l, r, name, sum_bytes(l, r, r->tokens[t]), r->rank[i], r->link[k]);
             }
-            put_prediction(l, "8 MB", 8 << 20, r->rank[i], r->link[k]);
+            put_prediction(l, r, "8 MB", 8 << 20, r->rank[i], r->link[k]);
         }
 }
 
@@ -194,9 +202,9 @@ static void tell_share(lab *l, const ranks *r)
                 const char *form;
                 int32_t n = r->rank[i];
                 double layer = layer_s(r, t),
-                       sums = 2 *
-                              all_reduce_s(l, sum_bytes(l, r, r->tokens[t]), n, r->link[k], &form);
-                if ((n == 1 && k > 0) || (n > 1 && !isfinite(link_rate(l, r->link[k]))))
+                       sums = 2 * all_reduce_s(l, r, sum_bytes(l, r, r->tokens[t]), n, r->link[k],
+                                               &form);
+                if ((n == 1 && k > 0) || (n > 1 && !isfinite(link_rate(l, r, r->link[k]))))
                     continue;
                 lab_cells(l, "%d|%d|%s|%f s|%f s|%f share|%f ratio", r->tokens[t], n,
                           n == 1 ? "" : r->link[k], layer / n, sums, sums / (layer / n + sums),
@@ -217,7 +225,16 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
     json_array_foreach((json_t *)story_get(story_get(r->story, "typical"), "phases"), i,
                        p) if (strcmp(story_text(p, "name", name), "decode") == 0) phase = p;
     size_t n = story_rows(phase, column);
-    double message = sum_bytes(l, r, 1), s = all_reduce_s(l, message, 2, "host", &form);
+    double message = sum_bytes(l, r, 1), s = all_reduce_s(l, r, message, 2, "host", &form);
+    const char *how = "modelled, through the host";
+    comm_result measured;
+    lab_comm c;
+    lab_comm_open(l, 2, &c);
+    if (lab_comm_sum(&c, NULL, message, COMM_REGISTERED, &measured)) {
+        s = (double)measured.median_ns * 1e-9;
+        how = c.gpus ? "measured between two GPUs" : "measured between two threads";
+    }
+    lab_comm_close(&c);
     vt_buf_printf(b, "LAYER %d of a decode step, one token\n", r->model.layers / 2);
     for (i = 0; i < n && i < json_array_size(labels) && i < json_array_size(layers); i++) {
         double us = story_cell(phase, "us", i);
@@ -233,8 +250,8 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
                        : last               ? "; split by rows: parts of sums\n"
                                             : "; split by columns or heads\n");
         if (last)
-            vt_text_printf(b, "│   └── ALL-REDUCE of %f B: %f s with 2 ranks [modelled]\n", message,
-                           s);
+            vt_text_printf(b, "│   └── ALL-REDUCE of %f B: %f s with 2 ranks [%s]\n", message, s,
+                           how);
     }
     vt_buf_puts(b, "└── next layer\n");
 }
@@ -270,40 +287,51 @@ static vt_status tell_buffers(lab *l, vt_err *err)
     return VT_OK;
 }
 
-static void tell_link(lab *l)
+static void measure_link(lab *l, ranks *r)
 {
-    const vt_roofs *r = &l->roofs;
     char device[64];
-    int32_t gpu[2];
-    lab_peer_link peer, host;
     vt_err err = {0};
+    if (l->ordinal < 0)
+        return;
     vt_status status = sglang_ranks_device(l, 2, device, sizeof device, &err);
     if (status == VT_OK)
-        status = vt_device_gpus(device, 2, gpu, &err);
+        status = vt_device_gpus(device, 2, r->pair, &err);
     if (status == VT_OK)
-        status = lab_peer_link_measure(l, gpu, "p2p", &peer, &err);
-    if (status != VT_OK) {
+        status = lab_peer_link_measure(l, r->pair, "p2p", &r->peer, &err);
+    if (status == VT_OK)
+        status = lab_peer_link_measure(l, r->pair, "host", &r->host, &err);
+    if (status != VT_OK)
+        snprintf(r->no_link, sizeof r->no_link, "%.399s", err.message);
+}
+
+static void tell_link(lab *l, const ranks *r)
+{
+    const vt_roofs *roofs = &l->roofs;
+    char host[320];
+    if (!(r->peer.per_s > 0)) {
         lab_item(l, "link_roof",
                  "to pinned host memory %f B/s, back %f B/s, measured; a sum that is staged "
                  "through the host pays both. The link between two GPUs is not measured: %s",
-                 r->to_device_bytes_per_s, r->from_device_bytes_per_s, err.message);
+                 roofs->to_device_bytes_per_s, roofs->from_device_bytes_per_s, r->no_link);
         return;
     }
-    status = lab_peer_link_measure(l, gpu, "host", &host, &err);
+    if (r->host.large_s > 0)
+        snprintf(host, sizeof host, "it takes %s", vt_figure_of(r->host.large_s, VT_SECONDS).text);
+    else
+        snprintf(host, sizeof host, "it was not measured: %.280s", r->no_link);
     lab_item(l, "link_roof",
              "GPU %d and GPU %d read each other's memory at %f B/s each way at once, measured by "
-             "sums of %f B; a sum of %f B takes %f s. Through pinned host memory, which takes "
-             "%f B/s and gives %f B/s, it takes %f s",
-             gpu[0], gpu[1], peer.per_s, peer.large_bytes, peer.large_bytes, peer.large_s,
-             r->to_device_bytes_per_s, r->from_device_bytes_per_s,
-             status == VT_OK ? host.large_s : NAN);
+             "sums of up to %f B; the largest takes %f s. Through pinned host memory, which takes "
+             "%f B/s and gives %f B/s, %s",
+             r->pair[0], r->pair[1], r->peer.per_s, r->peer.large_bytes, r->peer.large_s,
+             roofs->to_device_bytes_per_s, roofs->from_device_bytes_per_s, host);
 }
 
-static void tell_hardware(lab *l)
+static void tell_hardware(lab *l, const ranks *of)
 {
     const vt_roofs *r = &l->roofs;
     if (r->is_gpu) {
-        tell_link(l);
+        tell_link(l, of);
         lab_item(l, "sync", "an empty kernel in a graph takes %f s: the least that a meeting costs",
                  r->kernel_s);
     } else {
@@ -315,7 +343,7 @@ static void tell_hardware(lab *l)
             lab_item(l, "sync",
                      "all %d threads of one process meet in %f s, measured; processes meet through "
                      "the same cache lines, and not faster",
-                     r->threads, meeting_s(l));
+                     r->threads, meeting_s(l, of, "host"));
         else
             lab_missing(l, "sync", "one thread has nobody to meet (--threads 1)");
     }
@@ -360,6 +388,7 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     lab_outcome(l, "a decode step on one rank", sglang_step_s(r->story),
                 sglang_disturbed(r->story, "decode"));
     lab_check(l, r->r.n_tokens == gen, "one rank ran: %d of %d tokens", r->r.n_tokens, gen);
+    measure_link(l, r);
     draw_flow(&flow, l, r);
     lab_drawing(l, "flow", "Two sums a layer", &flow);
     vt_buf_release(&flow);
@@ -380,7 +409,7 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
                                             .n_prompt = 500,
                                             .n_gen = gen,
                                             .one_s = sglang_step_s(r->story)});
-    tell_hardware(l);
+    tell_hardware(l, r);
     if (lab_text(l, "devices") && l->ordinal < 0)
         lab_finding(l, "ranks.missing",
                     "--devices %.60s: ranks of a CPU have no GPUs; --device cuda",

@@ -29,7 +29,7 @@ enum {
 
 static const char tool_parsers[] =
     "auto|hermes|qwen-xml|llama3-json|pythonic|mistral|granite|phi4|cohere|hunyuan|lfm2|"
-    "deepseek-v3|deepseek-v31|deepseek-dsml|kimi-k2|kimi-k3|glm|gemma4|minimax-m2|harmony";
+    "deepseek-v3|deepseek-v31|deepseek-dsml|kimi-k2|kimi-k3|glm|gemma4|minimax-m2|harmony|olmo3";
 
 #define ROW(name, ...)                   \
     {                                    \

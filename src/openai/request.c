@@ -445,12 +445,28 @@ static vt_status take_ids(reader *r, int32_t *ids, size_t n, const char *param,
     return copy ? VT_OK : field_no_memory(r);
 }
 
+/* SmolLM3's template shows functions only under names of its own, of which chat_template_kwargs may
+ * have one. */
+static bool set_xml_tools(const reader *r, json_t *variables)
+{
+    const char *source = vt_template_source(r->m->chat_template);
+    if (!source || !strstr(source, "xml_tools") || json_object_get(variables, "xml_tools") ||
+        json_object_get(variables, "python_tools"))
+        return true;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < json_array_size(r->r->tools); i++)
+        ok = json_array_append(list, json_object_get(json_array_get(r->r->tools, i), "function")) ==
+             0;
+    return json_object_set_new(variables, "xml_tools", list) == 0 && ok;
+}
+
 /* Adds what other fields than messages say to the template's variables. */
 static bool set_variables(reader *r, json_t *variables)
 {
     bool ok = true;
     if (r->r->tools && !r->no_calls)
-        ok = json_object_set(variables, "tools", r->r->tools) == 0;
+        ok = json_object_set(variables, "tools", r->r->tools) == 0 && set_xml_tools(r, variables);
     if (ok && r->effort) {
         bool thinks = strcmp(r->effort, "none") != 0;
         ok = json_object_set_new(variables, "enable_thinking", json_boolean(thinks)) == 0 &&

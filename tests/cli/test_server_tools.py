@@ -110,6 +110,17 @@ def test_the_template_gets_tools_calls_and_reasoning():
         assert f"<tool_call>add {reached}</tool_call>" in prompt(messages=said), (written, prompt(messages=said))
 
 
+def test_a_template_that_looks_for_xml_tools_is_shown_the_functions():
+    """SmolLM3's."""
+    template = ("{% for t in xml_tools or [] %}<{{ t.name }}>{% endfor %}{% for t in python_tools or [] %}({{ t }}){% endfor %}"
+                "{% for m in messages %}{{ m.content }}{% endfor %}{# tools <tool_call> #}")
+    s = Server(model=scripted_model.make(os.path.join(folder(), "m"), ["I ", "talk."], template))
+    for more, shown in ({}, "<add><now>Hi"), ({"chat_template_kwargs": {"python_tools": ["x"]}}, "(x)Hi"):
+        tokens = s.good("/tokenize", {"messages": body()["messages"], "tools": TOOLS, **more}).json["tokens"]
+        same(s.good("/detokenize", {"tokens": tokens}).json["prompt"], shown)
+    s.stop()
+
+
 def test_reasoning_effort_none_closes_the_thought():
     same(chat(reasoning_effort="none")["choices"][0]["message"]["content"], "I add <b>.")
     a, b = (server().good("/v1/chat/completions", body(reasoning_effort=e)).json["usage"]["prompt_tokens"] for e in ("none", "high"))
@@ -341,6 +352,7 @@ FORCED = {  # what a template knows, and the special tokens of the form
     "deepseek-dsml": (f"<{BAR}DSML{BAR}function_calls>", []),
     "kimi-k3": ("<|open|>tools<|sep|>argument<|close|>", ["<|open|>", "<|close|>", "<|sep|>"]),
     "lfm2": ("<|tool_call_start|>", ["<|tool_call_start|>", "<|tool_call_end|>"]),
+    "olmo3": ("<functions></functions><function_calls>", []),
     "gemma4": ("<|tool_call>call:", ["<|tool_call>", "<tool_call|>", "<|\"|>"]),
     "harmony": ("<|channel|>analysis<|message|>", ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>"]),
     "pythonic": ("no words of a form", []),

@@ -173,6 +173,12 @@ static const example examples[] = {
     {VT_CALLS_COHERE, 0, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "|T:Yes."},
     {VT_CALLS_HUNYUAN, 0, "<tool_calls>[{\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
      "|C:now={}"},
+    {VT_CALLS_OLMO, 0, "<function_calls>add(a=1, s='x')\nnow()\n</function_calls>",
+     "|C:add={\"a\": 1, \"s\": \"x\"}|C:now={}"},
+    {VT_CALLS_OLMO, 0, "Well.\n<function_calls>[add(a=null), now()]</function_calls> So",
+     "|T:Well.|C:add={\"a\": null}|C:now={}|T: So"},
+    {VT_CALLS_OLMO, 0, "<function_calls>add(a=1) and</function_calls>",
+     "|T:<function_calls>add(a=1) and</function_calls>"},
     {VT_CALLS_LFM, 0, "<|tool_call_start|>[add(a=1), now()]<|tool_call_end|>Wait.",
      "|C:add={\"a\": 1}|C:now={}|T:Wait."},
     {VT_CALLS_LFM, 0,
@@ -421,6 +427,8 @@ static void test_form_of_a_template_is_the_one_it_asks_for(void **state)
     assert_int_equal(vt_call_form_of("{{ tools }}<tool_call><function=x>"), VT_CALLS_XML);
     assert_int_equal(vt_call_form_of("tools ipython {\"name\", \"parameters\"}"), VT_CALLS_LLAMA);
     assert_int_equal(vt_call_form_of("tools [func_name1(params_name1"), VT_CALLS_PYTHONIC);
+    assert_int_equal(vt_call_form_of("tools <functions></functions> <function_calls>"),
+                     VT_CALLS_OLMO);
     assert_int_equal(vt_call_form_of("tools [TOOL_CALLS]"), VT_CALLS_MISTRAL);
     assert_int_equal(vt_call_form_of("tools [TOOL_CALLS]N[ARGS]"), VT_CALLS_MISTRAL);
     assert_int_equal(vt_call_form_of("<tool_call>"), VT_CALLS_NONE);

@@ -367,6 +367,8 @@ static const form forms[] = {
     {"pythonic", VT_CALLS_PYTHONIC, write_python, "[", "", "(", .close = ")", .end = "]"},
     {"lfm2", VT_CALLS_LFM, write_python, "<|tool_call_start|>[", "", "(", .close = ")",
      .end = "]<|tool_call_end|>"},
+    {"olmo3", VT_CALLS_OLMO, write_python, "<function_calls>", "", "(", .close = ")",
+     .end = "</function_calls>"},
     {"gemma4", VT_CALLS_GEMMA, write_gemma, "<|tool_call>", "call:", "", .close = "<tool_call|>",
      .end = ""},
     {"harmony", VT_CALLS_HARMONY, write_json, "<|channel|>commentary to=functions.", "",

@@ -40,6 +40,7 @@ typedef enum vt_call_form {
     VT_CALLS_GEMMA,
     VT_CALLS_MINIMAX,
     VT_CALLS_HARMONY,
+    VT_CALLS_OLMO,
     VT_CALL_FORMS
 } vt_call_form;
 

@@ -45,6 +45,9 @@ static const call_syntax syntaxes[VT_CALL_FORMS] = {
     /* <|tool_call_start|>[N(K=V)]<|tool_call_end|>, or a list of JSON inside */
     [VT_CALLS_LFM] = {"lfm2", BODY_PYTHON, .open = {"<|tool_call_start|>"},
                       .end = {"<|tool_call_end|>"}, .special = true},
+    /* <function_calls>N(K=V), a call a line</function_calls> */
+    [VT_CALLS_OLMO] = {"olmo3", BODY_PYTHON, .open = {"<function_calls>"},
+                       .end = {"</function_calls>"}, .special = true},
     /* the markers of V3.1, "function" in front of N, and A in a block of code */
     [VT_CALLS_DEEPSEEK_V3] = {"deepseek-v3", BODY_NAMED, .open = {DS_TOOL("calls", "begin")},
                               .call = {DS_TOOL("call",
@@ -133,6 +136,7 @@ static const struct {
     {VT_CALLS_COHERE, {"<|START_ACTION|>"}, NULL},
     {VT_CALLS_MINIMAX, {"<minimax:tool_call>", "<invoke name="}, NULL},
     {VT_CALLS_LFM, {"<|tool_call_start|>"}, NULL},
+    {VT_CALLS_OLMO, {"<function_calls>", "<functions>"}, NULL},
     {VT_CALLS_GRANITE, {"<|tool_call|>"}, NULL},
     {VT_CALLS_GLM, {"<tool_call>", "<arg_key>"}, NULL},
     {VT_CALLS_XML, {"tool_call>", "<function="}, NULL},

@@ -1,5 +1,5 @@
 /* Calls in Python's spelling, [f(a=1, b="x"), g()], as names and JSON arguments (inside.h). Also
- * Llama's own tools, f.call(a="x"), and a list of JSON calls, which LFM2 writes if asked to. */
+ * Llama's own tools, f.call(a="x"), OLMo's calls without a list, one a line, and a list of JSON calls, which LFM2 writes if asked to. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +165,8 @@ static bool read_call(python *p, vt_buf *arguments, const char **name, size_t *n
     return vt_buf_putc(arguments, '}');
 }
 
-static bool read_calls(python *p, vt_buf *calls)
+/* Calls stand in a list, or without one between semicolons, or one a line where `lines`. */
+static bool read_calls(python *p, bool lines, vt_buf *calls)
 {
     bool list = eat(p, '['), ok = peek(p) != ']';
     for (bool more = true; ok && more;) {
@@ -179,7 +180,7 @@ static bool read_calls(python *p, vt_buf *calls)
             n -= n_call;
         ok = ok && calls_add(calls, name, n, arguments.data, arguments.len);
         vt_buf_release(&arguments);
-        more = ok && eat(p, list ? ',' : ';');
+        more = ok && (eat(p, list ? ',' : ';') || (lines && !list && peek(p)));
     }
     ok = ok && (!list || eat(p, ']'));
     peek(p);
@@ -209,7 +210,7 @@ bool pythonic_read(vt_answer_reader *r, const char *text, size_t n)
     python p = {text, text + n, 0};
     vt_buf calls;
     vt_buf_init(&calls, 0);
-    bool ok = read_calls(&p, &calls);
+    bool ok = read_calls(&p, r->form == VT_CALLS_OLMO, &calls);
     if (!ok) {
         vt_buf_clear(&calls);
         ok = read_json(text, n, &calls);

@@ -46,6 +46,26 @@ def test_a_response_has_items_for_thought_text_and_calls():
     same((r["status"], r["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
 
 
+def test_the_item_that_is_cut_off_is_incomplete():
+    """Whole and streamed, wherever the limit falls; a call that is whole has ended before it."""
+    pieces = PIECES[:6] + ["{\"name\": \"add\", ", "\"arguments\": {\"a\":", " 1}}", "</tool_call>"]
+    s = Server("--served-model-name", "tiny", model=scripted_model.make(os.path.join(folder(), "m"), pieces))
+    seen = set()
+    for most in range(1, len(pieces) + 1):
+        r = s.good("/v1/responses", body(max_output_tokens=most)).json
+        events = s.good("/v1/responses", body(max_output_tokens=most, stream=True)).events
+        done = [e["item"] for e in events if e["type"] == "response.output_item.done"]
+        statuses = [i["status"] for i in r["output"]]
+        same((bare(done), [i["status"] for i in done]), (bare(r["output"]), statuses), str(most))
+        same(set(statuses[:-1]) - {"completed"}, set())
+        if r["output"] and r["status"] == "incomplete":
+            seen.add((r["output"][-1]["type"], statuses[-1]))
+        elif r["output"]:
+            same(statuses[-1], "completed")
+    assert {("reasoning", "incomplete"), ("message", "incomplete"), ("function_call", "incomplete")} <= seen, seen
+    s.stop()
+
+
 def test_instructions_and_developers_are_the_system():
     def tokens(**kw):
         return respond(**kw)["usage"]["input_tokens"]

@@ -51,6 +51,16 @@ static const char *arguments_of(const vt_openai_choice *c, int32_t call)
     return c->call[call].arguments.data ? c->call[call].arguments.data : "";
 }
 
+static bool was_cut(const generation *g) { return g->reply.choice[0].finish == VT_FINISH_LENGTH; }
+
+/* Returns true if max_output_tokens ended the answer inside of item i. */
+static bool is_cut_item(const generation *g, int32_t i, vt_openai_delta p)
+{
+    const vt_openai_choice *c = &g->reply.choice[0];
+    bool last = i == vt_openai_n_parts(c) - 1;
+    return was_cut(g) && last && !(p.kind == VT_PIECE_CALL && c->call[p.call].whole);
+}
+
 /* Item i of the output; `whole` is false where it has just begun. */
 static void write_item(const generation *g, int32_t i, vt_openai_delta p, bool whole, vt_json *w,
                        const char *key)
@@ -59,7 +69,10 @@ static void write_item(const generation *g, int32_t i, vt_openai_delta p, bool w
     const char *text = p.kind == VT_PIECE_CALL ? "" : vt_openai_part_text(c, &p);
     vt_json_open(w, key, '{');
     write_item_id(g, i, p.kind, w, "id");
-    vt_json_string(w, "status", whole ? "completed" : "in_progress");
+    vt_json_string(w, "status",
+                   !whole                 ? "in_progress"
+                   : is_cut_item(g, i, p) ? "incomplete"
+                                          : "completed");
     if (p.kind == VT_PIECE_CALL) {
         vt_json_string(w, "type", "function_call");
         vt_json_string(w, "call_id", c->call[p.call].id);
@@ -112,8 +125,6 @@ static void write_usage(const vt_openai_reply *r, vt_json *w)
     vt_json_int(w, "total_tokens", (int64_t)r->prompt_tokens + r->completion_tokens);
     vt_json_close(w);
 }
-
-static bool was_cut(const generation *g) { return g->reply.choice[0].finish == VT_FINISH_LENGTH; }
 
 static void write_response(const generation *g, bool ended, vt_json *w, const char *key)
 {

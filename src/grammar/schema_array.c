@@ -8,12 +8,19 @@
  *           | "]"                                            where i and k are enough
  *
  * From some i on nothing changes, and (i, k) leads to itself. With uniqueItems the elements have to
- * be of a few values, and the state is which of these are there. */
+ * be of listed values. Of a few, the state is which of these are there; of more, each comes once
+ * because they come in the order of the list, as members of an object come in that of the schema. */
 #include "grammar/schema.h"
 
 #include <stdio.h>
 
-enum { MAX_CONTAINS = 4, MAX_PLACES = 100000, MAX_UNIQUE = 10 };
+enum {
+    MAX_CONTAINS = 4,
+    MAX_PLACES = 100000,
+    MAX_UNIQUE = 10,
+    MAX_ORDERED = 256,
+    MAX_ORDERED_WAYS = 40000
+};
 
 typedef struct counted {
     const schema_member *member;
@@ -308,15 +315,17 @@ static bool add_values(const schema_set *value, json_t *all)
 /* Adds the scalars of all elements, as far as there may be any. */
 static vt_status find_values(compiler *c, const array *l, json_t *all)
 {
+    size_t most = l->same > 0 ? MAX_UNIQUE : MAX_ORDERED;
     for (int64_t i = 0; i <= l->same && (l->max < 0 || i < l->max); i++) {
         schema_set value = {.n = 0};
         TRY(gather(c, l->set, i, &value));
         TRY(schema_flatten(c, &value));
-        if (!value.never && (!add_values(&value, all) || json_array_size(all) > MAX_UNIQUE))
+        if (!value.never && (!add_values(&value, all) || json_array_size(all) > most))
             return schema_refuse(c, "uniqueItems",
-                                 "supported where the elements are of at most %d values, listed by "
-                                 "enum or const and no objects or lists",
-                                 MAX_UNIQUE);
+                                 "supported where the elements are of at most %d values (%d where "
+                                 "they are not all alike), listed by enum or const and no objects "
+                                 "or lists",
+                                 MAX_ORDERED, MAX_UNIQUE);
         if (value.never)
             break;
     }
@@ -347,15 +356,72 @@ static vt_status fill_unique(compiler *c, const array *l, const json_t *all, uns
     return VT_OK;
 }
 
+static vt_status write_sets(compiler *c, array *l, const json_t *all, symbol out)
+{
+    symbol rule[1 << MAX_UNIQUE] = {rules_new(c->g, NULL)}, s[2] = {l->open, rule[0]};
+    rules_add(c->g, out, s, 2);
+    for (unsigned there = 0; there < 1u << json_array_size(all); there++)
+        if (rule[there] && !c->g->failed)
+            TRY(fill_unique(c, l, all, there, rule));
+    return VT_OK;
+}
+
+/* The rules of the places behind value v - 1, by how many elements there are: at [v * (top + 1)].
+ * value[n]: the rules of the values. */
+static void fill_ordered(compiler *c, const array *l, int32_t v, int32_t n, const symbol *value,
+                         symbol *rule)
+{
+    int64_t top = l->top;
+    for (int64_t k = 0; k <= top; k++) {
+        symbol at = rule[v * (top + 1) + k], s[2] = {c->blanks, l->end};
+        if (!at || c->g->failed)
+            continue;
+        for (int32_t u = v; u < n && (l->max < 0 || l->max >= n || k < l->max); u++) {
+            symbol *next = &rule[(u + 1) * (top + 1) + (k < top ? k + 1 : top)];
+            if (!*next)
+                *next = rules_new(c->g, NULL);
+            put_element(c, l, at, v == 0, value[u], *next);
+        }
+        if (k >= l->min)
+            rules_add(c->g, at, s, 2);
+    }
+}
+
+static vt_status write_ordered(compiler *c, array *l, const json_t *all, symbol out)
+{
+    int32_t n = (int32_t)json_array_size(all);
+    symbol value[MAX_ORDERED];
+    if (l->min > n)
+        return VT_OK; /* nothing satisfies it */
+    l->top = l->max >= 0 && l->max < n ? l->max : l->min;
+    if ((l->top + 1) * n * (n + 1) / 2 > MAX_ORDERED_WAYS)
+        return schema_refuse(c, "uniqueItems",
+                             "with minItems and maxItems supported of fewer values than %d", n);
+    symbol *rule = vt_arena_alloc(c->g->arena, (size_t)(l->top + 1) * (size_t)(n + 1),
+                                  sizeof *rule);
+    if (!rule)
+        return vt_fail(c->err, VT_ERR_MEMORY, "the schema takes too much memory");
+    for (int32_t v = 0; v < n; v++) {
+        schema_set one = {.n = 0};
+        TRY(gather(c, l->set, 0, &one));
+        TRY(schema_join(c, &one, &(schema_member){.open = true}, "uniqueItems",
+                        schema_constant(c, json_array_get(all, (size_t)v))));
+        TRY(schema_rule(c, &one, &value[v]));
+    }
+    rule[0] = rules_new(c->g, NULL);
+    rules_add(c->g, out, (symbol[2]){l->open, rule[0]}, 2);
+    for (int32_t v = 0; v <= n; v++)
+        fill_ordered(c, l, v, n, value, rule);
+    return VT_OK;
+}
+
 static vt_status write_unique(compiler *c, array *l, symbol out)
 {
     json_t *all = json_array();
-    symbol rule[1 << MAX_UNIQUE] = {rules_new(c->g, NULL)}, s[2] = {l->open, rule[0]};
     vt_status status = find_values(c, l, all);
-    rules_add(c->g, out, s, 2);
-    for (unsigned there = 0; status == VT_OK && there < 1u << json_array_size(all); there++)
-        if (rule[there] && !c->g->failed)
-            status = fill_unique(c, l, all, there, rule);
+    if (status == VT_OK)
+        status = json_array_size(all) > MAX_UNIQUE ? write_ordered(c, l, all, out)
+                                                   : write_sets(c, l, all, out);
     json_decref(all);
     return status;
 }

@@ -1,25 +1,26 @@
 /* The end of an answer, counted in tokens: see machine.h.
  *
- * An answer is closed in time as long as the bytes of its shortest end are no more than the tokens
- * that are left, which mask.c sees at once. Where max_tokens is smaller than those bytes, this file
- * counts tokens: from a config, the longest token along a shortest end, then the longest one from
- * there, and so on.
+ * mask.c compares the bytes of the shortest end with the tokens that are left: as long as they are
+ * no more, the answer can be ended. Where max_tokens is smaller than those bytes from the
+ * beginning, this file counts the end's tokens: the longest token along a shortest end, then the
+ * longest one from there, and so on.
  *
  *   {"name": "a   ->   ", " | population | ": | 0}       4 tokens, 18 bytes
  *
- * That is not always the least number, but an answer can be ended with so many. The work of a mask is
- * limited: tokens that were not looked at do not come, but the first of that end always may. */
+ * That is not always the least number, but an answer can be ended with so many. The work for a mask
+ * is limited: tokens that were not looked at are not allowed, but the first token of that end always
+ * is. */
 #include "grammar/machine.h"
 
 enum {
     MANY = INT32_MAX / 4,
-    STEP_NODES = 1000,    /* of the vocabulary's trie that one token of an end is looked for in */
-    NOW_NODES = 1000000,  /* ... all tokens of the end from here */
-    MASK_NODES = 100000,  /* ... the ends behind all tokens of a mask */
-    MASK_TOKENS = 1 << 13 /* of a mask that are looked at one by one */
+    STEP_NODES = 1000,    /* nodes of the vocabulary's trie, to find one token of an end */
+    NOW_NODES = 1000000,  /* ... to find all tokens of the end from here */
+    MASK_NODES = 100000,  /* ... to find the ends behind all tokens of a mask */
+    MASK_TOKENS = 1 << 13 /* tokens of a mask that are looked at one by one */
 };
 
-/* What one mask may still cost. */
+/* The work that is left for one mask. */
 typedef struct work {
     machine *m;
     int32_t nodes, tokens;
@@ -61,7 +62,7 @@ static void note_tokens(machine *m, const int32_t *path, int32_t n, int32_t toke
         m->config[path[i]]->tokens = tokens - i;
 }
 
-/* Returns the tokens that end the answer from a config; of more than `most`, any number above it. */
+/* Returns how many tokens end the answer from a config; of more than `most`, any number above. */
 static int32_t tokens_of(work *w, int32_t id, int32_t most)
 {
     enum { PATH = 32 };

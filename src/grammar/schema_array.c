@@ -8,8 +8,8 @@
  *           | "]"                                            where i and k are enough
  *
  * From some i on nothing changes, and (i, k) leads to itself. With uniqueItems the elements have to
- * be of listed values. Of a few, the state is which of these are there; of more, each comes once
- * because they come in the order of the list, as members of an object come in that of the schema. */
+ * be of listed values. With a few, the state is which of these are there; with more, each comes
+ * once because they come in the order of the list, as members of objects come in the schema's. */
 #include "grammar/schema.h"
 
 #include <stdio.h>

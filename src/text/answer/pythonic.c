@@ -1,5 +1,6 @@
 /* Calls in Python's spelling, [f(a=1, b="x"), g()], as names and JSON arguments (inside.h). Also
- * Llama's own tools, f.call(a="x"), OLMo's calls without a list, one a line, and a list of JSON calls, which LFM2 writes if asked to. */
+ * Llama's own tools, f.call(a="x"), OLMo's calls without a list, one a line, and a list of JSON
+ * calls, which LFM2 writes if asked to. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

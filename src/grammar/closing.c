@@ -8,8 +8,8 @@
  *   {"name": "a   ->   ", " | population | ": | 0}       4 tokens, 18 bytes
  *
  * That is not always the least number, but an answer can be ended with so many. The work for a mask
- * is limited: tokens that were not looked at are not allowed, but the first token of that end always
- * is. */
+ * is limited: tokens that were not looked at are not allowed, but the first token of that end is,
+ * always. */
 #include "grammar/machine.h"
 
 enum {

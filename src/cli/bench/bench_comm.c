@@ -51,6 +51,10 @@ static void put_row(comm_report *k, int64_t bytes, comm_how how, const comm_resu
     vt_table_cell(&k->table, "%s", r->row);
     vt_table_cell(&k->table, "%.2f us", (double)r->best_ns * 1e-3);
     vt_table_cell(&k->table, "%.2f us", (double)r->median_ns * 1e-3);
+    if (r->wait_ns >= 0)
+        vt_table_cell(&k->table, "%.2f us", (double)r->wait_ns * 1e-3);
+    else
+        vt_table_cell(&k->table, "-");
     vt_table_cell(&k->table, "%.1f", (double)r->moved_bytes / (double)r->median_ns);
     vt_table_cell(&k->table, wrong ? "%.1e WRONG" : "%.1e", r->error);
     vt_table_cell(&k->table, r->agree ? "yes" : "NO");
@@ -160,7 +164,7 @@ static vt_status bench_on_gpus(comm_report *k, const vt_op *op, int64_t bytes, i
 static vt_status bench_op(comm_report *k, const vt_op *op, vt_err *err)
 {
     int32_t reps = (int32_t)vt_options_int(k->c->options, "reps");
-    vt_table_init(&k->table, "bytes|buffers|runs as|>best|>median|>GB/s|>error|ranks agree");
+    vt_table_init(&k->table, "bytes|buffers|runs as|>best|>median|>waits|>GB/s|>error|ranks agree");
     for (int32_t i = 0; i < N_SIZES; i++) {
         if (k->gpus)
             TRY(bench_on_gpus(k, op, sizes[i], reps, err));

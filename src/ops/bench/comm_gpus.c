@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/quant.h"
 #include "base/stats.h"
+#include "device/cuda/stamps.h"
 #include "device/cuda/nccl.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
@@ -41,6 +42,8 @@ typedef struct member {
     } args[SLOTS];
     cuda_graph graph;
     cu_event event[MOST_REPETITIONS + 1];
+    cuda_stamps stamps; /* of the run that tells waits */
+    cuda_stamp_note note[CALLS];
     nccl_window window[WINDOWS]; /* of `shared_of` */
 } member;
 
@@ -364,6 +367,8 @@ static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int3
 {
     member *m = &g->rank[r];
     int32_t k = (int32_t)(order % SLOTS);
+    m->stamps.call = (int32_t)order - 1;
+    m->stamps.launch = 0;
     vt_size size = {.tokens = (int32_t)a->rows, .rows = (int32_t)a->rows};
     vt_target target = {.device = VT_DEVICE_CUDA, .level = m->cuda->level};
     vt_lane lane = {
@@ -594,6 +599,86 @@ static vt_status measure(comm_gpus *g, const comm_ask *a, const vt_impl *impl, c
     return VT_OK;
 }
 
+/* ---- waiting ---- */
+
+static vt_status begin_stamps(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int32_t r,
+                              vt_err *err)
+{
+    member *m = &g->rank[r];
+    void *places;
+    TRY(vt_cuda_enter(m->cuda, err));
+    TRY(vt_cuda_stamps_check(&m->lane, err));
+    TRY(vt_cuda_alloc(m->cuda, cuda_stamps_bytes(CALLS), &places, err));
+    m->stamps = (cuda_stamps){.at = places, .note = m->note};
+    m->lane.stamps = &m->stamps;
+    TRY(compile(g, a, impl, r, err));
+    m->stamps.max_notes = CALLS;
+    return vt_cuda_check(
+        m->cuda, m->cuda->driver.fill8(at(places), 0, cuda_stamps_bytes(CALLS), m->lane.stream),
+        "clearing stamps", err);
+}
+
+static void end_stamps(comm_gpus *g)
+{
+    for (int32_t r = 0; r < g->n; r++) {
+        member *m = &g->rank[r];
+        if (m->lane.stamps && vt_cuda_enter(m->cuda, NULL) == VT_OK)
+            vt_cuda_free(m->cuda, m->stamps.at);
+        m->lane.stamps = NULL;
+        m->stamps = (cuda_stamps){0};
+    }
+}
+
+/* Returns the mean wait of rank 0's calls but the first, for which the ranks came together. */
+static vt_status mean_wait(comm_gpus *g, int64_t *ns, vt_err *err)
+{
+    enum { FIRST = CALLS / 4 };
+    static const size_t bytes = (size_t)CALLS * STAMP_LAUNCHES * STAMP_WORDS * sizeof(uint64_t);
+    const member *m = &g->rank[0];
+    uint64_t *places = malloc(bytes), sum = 0;
+    if (!places)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for stamps");
+    vt_status status = vt_cuda_enter(m->cuda, err);
+    if (status == VT_OK)
+        status = vt_cuda_check(
+            m->cuda, m->cuda->driver.copy_to_host(places, at(m->stamps.at), bytes, m->lane.stream),
+            "reading stamps", err);
+    if (status == VT_OK)
+        status = vt_cuda_check(m->cuda, m->cuda->driver.stream_sync(m->lane.stream),
+                               "reading stamps", err);
+    for (int32_t i = FIRST; i < CALLS && status == VT_OK; i++)
+        sum += cuda_stamps_read(places, &m->note[i]).waited;
+    free(places);
+    *ns = (int64_t)(sum / (CALLS - FIRST));
+    return status;
+}
+
+static vt_status run_stamped(comm_gpus *g, const comm_ask *a, const vt_impl *impl, comm_result *out,
+                             vt_err *err)
+{
+    for (int32_t r = 0; r < g->n; r++) {
+        TRY(begin_stamps(g, a, impl, r, err));
+        cuda_graph_release(g->rank[r].cuda, &g->rank[r].graph);
+        g->rank[r].graph = (cuda_graph){0};
+    }
+    TRY(capture(g, a, impl, err));
+    TRY(launch_graphs(g, 0, err));
+    TRY(wait_all(g, err));
+    return mean_wait(g, &out->wait_ns, err);
+}
+
+/* Runs the calls once more with stamped kernels, which note how long they wait for their peers. */
+static vt_status measure_waits(comm_gpus *g, const comm_ask *a, const vt_impl *impl,
+                               comm_result *out, vt_err *err)
+{
+    vt_err why = {0};
+    vt_status status = run_stamped(g, a, impl, out, &why);
+    end_stamps(g);
+    if (status != VT_OK && status != VT_ERR_UNSUPPORTED && err)
+        *err = why;
+    return status == VT_ERR_UNSUPPORTED ? VT_OK : status;
+}
+
 /* ---- a run ---- */
 
 static const vt_impl *choose(const comm_gpus *g, const comm_ask *a)
@@ -657,7 +742,10 @@ static vt_status run(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_resu
     out->moved_bytes = vt_cost_bytes(&cost) + (a->how == COMM_COPIED ? 2 * out->message_bytes : 0);
     TRY(run_once(g, a, impl, err));
     TRY(check(g, a, arena, out, err));
-    return a->repetitions > 0 ? measure(g, a, impl, out, err) : VT_OK;
+    if (a->repetitions == 0)
+        return VT_OK;
+    TRY(measure(g, a, impl, out, err));
+    return a->nccl ? VT_OK : measure_waits(g, a, impl, out, err);
 }
 
 vt_status comm_gpus_run(comm_gpus *g, const comm_ask *a, comm_result *out, vt_err *err)

@@ -558,6 +558,9 @@ def test_every_lab_has_a_picture_and_an_observation():
     for path in sorted(glob.glob(os.path.join(LABS, "*", "reports", "*", "experiments.md"))):
         for part in read(path).split("\n## ")[1:]:
             at = f"{os.path.relpath(path, LABS)}: {part.split(chr(10))[0]}"
+            if "\nnot run here yet: `vitrine lab" in part:  # a machine that was there for some labs alone
+                assert "/h100/" in path, at
+                continue
             assert re.search(r"^Run at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ, [\d.]+ (us|ms|s) in all\.$", part, re.M), at
             pictures = part.split("### Process visualisations")[1].split("\n### ")[0]
             assert "\n```" in pictures or "not measured here, because" in pictures, at
@@ -589,13 +592,16 @@ def test_bottlenecks_are_ranked_by_what_their_roofs_leave():
 
 
 def test_a_range_of_arithmetic_is_in_its_unit():
-    """A call that computes has FLOP/s beside its expected time, which are its FLOPs over that time."""
+    """A call that computes has FLOP/s beside its expected time, which are its FLOPs over that time; one that a memory
+    binds has its bytes over it."""
+    bounds = set()
     for path in glob.glob(os.path.join(LABS, "*", "reports", "*", "INDEX.md")):
         row = next(x for x in read(path).split("\n") if x.startswith("| prefill attention")).split(" | ")
-        flops = 4 * 32 * 128 * (512 * 513 / 2)
-        v, unit = re.search(r"to ([\d.]+) ([KMGTP])FLOP/s", row[6]).groups()
-        same(row[4], "compute", path)
-        near(float(v) * SCALE[unit], flops / seconds(row[5]), ROUNDED, path)
+        bounds.add(row[4])
+        work, form = (4 * 32 * 128 * (512 * 513 / 2), "FLOP") if row[4] == "compute" else (2 * 512 * (32 * 128 + 8 * 128) * 2, "B")
+        v, unit = re.search(rf"to ([\d.]+) ([KMGTP]){form}/s", row[6]).groups()
+        near(float(v) * SCALE[unit], work / seconds(row[5]), ROUNDED, path)
+    assert "compute" in bounds, bounds
 
 
 main(globals())

@@ -6,7 +6,7 @@ from labs_named import check_named
 # What each lab must tell: (process, hardware).
 ITEMS = {
     "00_check_env": (["compiler", "jit_ready", "cache_place", "cache", "template_parameters", "compile_flags",
-                      "dependencies", "libraries", "tools", "kernels", "troubleshooting", "ready"],
+                      "dependencies", "libraries", "tools", "kernels", "nccl", "troubleshooting", "ready"],
                      ["gpus", "topology"]),
     "01_test_kernels": (["order", "kernels", "tolerance"], ["state"]),
     "02_profile_index": (["variants", "warps_splits", "vector", "bytes", "sweep", "threads"],

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "lab/env/env.h"
+#include "lab/kit/comm_ranks.h"
 #include "lab/mini_sglang/mini_sglang.h"
 
 /* A part of lab/env/env.h as a drawing; a sentence where there is nothing to draw. */
@@ -132,6 +133,28 @@ static const char *why_row(const char *impl, double *gain)
                  "machine";
 }
 
+/* NCCL joins two GPUs once. */
+static void tell_nccl(lab *l)
+{
+    static const double bytes = 16384;
+    lab_comm c;
+    comm_result r;
+    lab_comm_open(l, 2, &c);
+    if (!c.gpus)
+        lab_missing(l, "nccl", "NCCL joins GPUs: %s",
+                    l->ordinal < 0 ? "the lab runs on the CPU" : c.why);
+    else if (!c.nccl || !lab_comm_sum(&c, "nccl", bytes, COMM_PLAIN, &r))
+        lab_missing(l, "nccl", "libnccl.so.2 is not here, or joins no two of these GPUs");
+    else {
+        lab_check(l, r.agree && r.error <= COMM_BF16_TOLERANCE,
+                  "NCCL's sum on two GPUs differs from the reference by %.1e, allowed %.1e",
+                  r.error, COMM_BF16_TOLERANCE);
+        lab_item(l, "nccl", "NCCL %s joins two GPUs: a sum of %f B takes %f s, OK",
+                 comm_gpus_nccl(c.gpus), bytes, (double)r.median_ns * 1e-9);
+    }
+    lab_comm_close(&c);
+}
+
 static vt_status run(lab *l, vt_err *err)
 {
     lab_env *e;
@@ -146,6 +169,7 @@ static vt_status run(lab *l, vt_err *err)
         tell_jit(l, e);
         tell_tools(l, e);
         tell_kernels(l, e);
+        tell_nccl(l);
         tell_ready(l, e);
         status = write_all(l, e, err);
     }
@@ -179,6 +203,7 @@ const lab_def mini_check_env = {
               {"libraries", "libraries found", false},
               {"tools", "nsys and ncu", false},
               {"kernels", "one compile and run of each kernel", false},
+              {"nccl", "NCCL between two GPUs", false},
               {"troubleshooting", "what to do about what is missing", false},
               {"ready", "whether the environment is READY", false},
               {"gpus", "the GPUs of this machine", true},

@@ -152,7 +152,8 @@ void lab_ncu_take(const lab *l, const ncu_report *r, int32_t at, lab_counters *o
     *out = (lab_counters){.time_s = v[TIME],
                           .dram_bytes = v[DRAM],
                           .l2_bytes = v[L2_SECTORS] * SECTOR,
-                          .l2_hits = v[L2_HITS],
+                          /* hits and sectors are counted in passes of their own */
+                          .l2_hits = v[L2_HITS] > 1 ? 1 : v[L2_HITS],
                           .occupancy = v[OCCUPANCY],
                           .sm_busy = v[SM_BUSY],
                           .bank_conflicts = v[CONFLICTS],

@@ -100,6 +100,10 @@ def test_openai_forces_and_parses():
     m = openai_client(CALL).chat.completions.parse(model="tiny", messages=HI, max_tokens=60, temperature=0, tools=[tool],
                                                    tool_choice={"type": "function", "function": {"name": "Letter"}}).choices[0].message
     same(m.tool_calls[0].function.parsed_arguments.letter, "a")
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "Letter"}}]}}
+    m = openai_client(CALL).chat.completions.create(model="tiny", messages=HI, max_tokens=60, temperature=0, tools=[FUNCTION, tool],
+                                                    tool_choice=allowed).choices[0].message
+    same([c.function.name for c in m.tool_calls], ["Letter"])
 
 
 @shows("openai", "responses", "answer stream tools turn thought forced schema error")
@@ -121,6 +125,10 @@ def test_openai_gets_responses_and_streams_them():
     tool = {"type": "function", "name": "Letter", "parameters": letter().model_json_schema(), "strict": False}
     r = openai_client(CALL).responses.create(**common, tools=[tool], tool_choice={"type": "function", "name": "Letter"})
     same([(i.type, i.arguments) for i in r.output], [("function_call", "{\"letter\": \"a\"}")])
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "Letter"}]}
+    r = openai_client(CALL).responses.create(**common, tools=[tool, {"type": "function", "name": "add", "parameters": SCHEMA, "strict": False}],
+                                             tool_choice=allowed)
+    same([i.name for i in r.output], ["Letter"])
     try:
         client.responses.create(**common, previous_response_id="resp_1")
         assert False, "no error"

@@ -583,11 +583,6 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
     TRY(vt_check_pointer(out, "vt_engine_new: out", err));
     if (!m->layer)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
-    if (on_cuda(o) && vt_model_bidirectional(m))
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: attention to the tokens behind one runs on a CPU only so far; expected "
-                       "device cpu",
-                       m->name);
     vt_cuda_options cuda;
     vt_status status = open_device(m, o, &cuda, err);
     if (status == VT_OK)

@@ -5,7 +5,7 @@
  *   |  unused   |  for the rows         |  for the layers                   |          |
  *   |           |  row_token            |  token, position, seq_of, slot,   | page ids |
  *   |           |  plans of calls       |  q_start, kv_len, page_start,     |          |
- *   |           |  for rows             |  state slots, other calls' plans  |          |
+ *   |           |  for rows             |  state slots, texts, other plans  |          |
  *               <- size from rows only -><- size from tokens, seqs, items --><- varies ->
  *               <------------------- these bytes are copied ---------------------------->
  *
@@ -94,6 +94,9 @@ size_t cuda_step_tail_bytes(const cuda_executor *x, int32_t rows)
     return bytes;
 }
 
+/* Returns true if the model has a vector for each of a sequence's two texts. */
+static bool pairs(const cuda_executor *x) { return x->model->types != NULL; }
+
 /* Lays out the block for a shape (picture above):
  *
  *   1. The part for the rows begins as far before tail_bytes as it needs.
@@ -119,6 +122,7 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     int32_t stateful = x->kv.n_states > 0 ? n->seqs : 0;
     l.state_from = take(&at, stateful, 4);
     l.state_to = take(&at, stateful, 4);
+    l.second = take(&at, pairs(x) ? n->seqs : 0, 4);
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if (x->prog->plan[i].when != VT_WHEN_ROWS)
             l.plan[i] = take(&at, 1, s->used[i] ? plan_bytes(x, i, n, s->items[i]) : 0);
@@ -269,7 +273,8 @@ static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const ste
                       .page_ids = (const void *)(base + l->page_ids),
                       .row_token = (const void *)(base + l->row_token),
                       .state_from = (const void *)(base + l->state_from),
-                      .state_to = (const void *)(base + l->state_to)};
+                      .state_to = (const void *)(base + l->state_to),
+                      .second = pairs(x) ? (const void *)(base + l->second) : NULL};
 }
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
@@ -285,7 +290,8 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
 /* Copies n integers and fills up to `padded` with zeros. */
 static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
 {
-    memcpy(to, from, (size_t)n * 4);
+    if (n > 0)
+        memcpy(to, from, (size_t)n * 4);
     memset(to + n * 4, 0, (size_t)(padded - n) * 4);
 }
 
@@ -364,6 +370,8 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
         copy_ints(out + l.state_from, b->state_from, b->n_seqs, b->n_seqs);
         copy_ints(out + l.state_to, b->state_to, b->n_seqs, b->n_seqs);
     }
+    if (pairs(x))
+        copy_ints(out + l.second, b->second, b->second ? b->n_seqs : 0, b->n_seqs);
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
     TRY(fill_plans(x, step, s, &l, out, err));
     pad_sequences(b, n, &l, out);

@@ -117,6 +117,7 @@ static void add_position_shape(const void *args, const vt_batch *batch, int64_t 
 
 static const vt_impl *const add_position_impls[] = {
     CPU_ROWS(position),
+    &position_cuda,
     NULL,
 };
 

@@ -6,6 +6,8 @@
 
 CPU_ROWS_DECLARE(position);
 
+extern const vt_impl position_cuda;
+
 /* Returns the row of `types` for token t. */
 static inline int64_t position_type(const vt_batch *b, int64_t t)
 {

@@ -3,14 +3,15 @@
 #include "ops/attention/attention_cuda.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
+#include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_params.h"
 
 static bool attention_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
     const attention_args *a = args;
-    return (!a->sinks || a->sinks->dtype == VT_F32) && a->after == 0 && !a->v_dim && a->cap == 0 &&
-           a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
+    return (!a->sinks || a->sinks->dtype == VT_F32) && a->cap == 0 && a->q->dtype == VT_BF16 &&
+           cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
@@ -19,20 +20,24 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
 static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 {
     int32_t group = a->heads / a->kv_heads;
-    return (cuda_launch){
-        .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
-                         {"group", group}, {"kv_heads", a->kv_heads},
-                         {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
-                         {"fp8", a->k_pool->dtype == VT_FP8_E4M3}, {"sinks", a->sinks != NULL}),
-        .grid = {(uint32_t)n, (uint32_t)(decode ? group : ATTENTION_PREFILL_ROWS),
-                 (uint32_t)a->kv_heads},
-        .threads = 128};
+    return (cuda_launch){.spec = JIT_SPEC("attention_any.cu", "attention_any",
+                                          {"head_dim", a->head_dim}, {"v_dim", attention_v_dim(a)},
+                                          {"group", group}, {"kv_heads", a->kv_heads},
+                                          {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
+                                          {"fp8", a->k_pool->dtype == VT_FP8_E4M3},
+                                          {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
+                         .grid = {(uint32_t)n, (uint32_t)(decode ? group : ATTENTION_PREFILL_ROWS),
+                                  (uint32_t)a->kv_heads},
+                         .threads = 128};
 }
 
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, int32_t n)
 {
     const vt_size *size = lane->size;
-    attention_any_params p = {ATTENTION_PARAMS(a), .items = lane->plan, .seq_of = a->batch->seq_of,
+    attention_any_params p = {ATTENTION_PARAMS(a),
+                              .items = lane->plan,
+                              .seq_of = a->batch->seq_of,
+                              .after = a->after,
                               .n_decode = size->decodes,
                               .decode_tokens = size->decode_tokens > 1 ? size->decode_tokens : 1};
     cuda_launch l = launch_of(a, decode, n);

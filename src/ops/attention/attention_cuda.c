@@ -54,7 +54,7 @@ bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size
     (void)t, (void)upto;
     const attention_args *a = args;
     int32_t d = a->head_dim;
-    return (!a->sinks || a->sinks->dtype == VT_F32) && a->after == 0 && !a->v_dim && a->cap == 0 &&
+    return (!a->sinks || a->sinks->dtype == VT_F32) && !a->v_dim && a->cap == 0 &&
            a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }

@@ -65,7 +65,7 @@ typedef struct attention_prefill_sm80_params {
     uint16_t *o;
     const void *items; /* attention_prefill_item; DECODE: attention_chunk_item */
     const int32_t *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
+    int32_t q_stride, o_stride, window, after;
     float scale_log2, v_scale;
     float *partial, *state;   /* DECODE: see attention_chunk.cuh */
     uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads] */
@@ -80,7 +80,7 @@ typedef struct attention_any_params {
     uint16_t *o;
     const attention_prefill_item *items; /* DECODE: none */
     const int32_t *seq_of, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
+    int32_t q_stride, o_stride, window, after;
     int32_t n_decode, decode_tokens; /* DECODE: as in a step's size; at least 1 */
     float scale_log2, v_scale;
     const float *sinks; /* [heads]; NULL: none */

@@ -11,9 +11,10 @@
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
 // Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0; in deterministic
 // programs the number of keys in a chunk, attention_chunk.cuh), DECODE (only with CHUNK: items are KV
-// ranges of a decode's tokens), SINKS.
+// ranges of a decode's tokens), SINKS, AFTER (a token sees keys behind its own: attention_span.cuh).
 #include "kv.cuh"
 #include "attention_chunk.cuh"
+#include "attention_span.cuh"
 
 constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
               kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // 16-byte vectors in a row
@@ -40,7 +41,7 @@ typedef attention_prefill_item Item;
 
 struct Tile {
     i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; the tile's first row
-    i32 past;                   // KV before the sequence's first new token
+    i32 past, kv_len;           // KV before the sequence's first new token, and all of it
     i32 kv_end;                 // KV that the tile's last token sees
     i32 block_begin, block_end; // of BLOCK keys each
     const i32 *pages;
@@ -51,12 +52,13 @@ INLINE Tile tile_of(const attention_prefill_sm80_params &p, const Item &item)
     Tile t;
     t.token0 = p.q_start[item.seq];
     i32 q_len = p.q_start[item.seq + 1] - t.token0;
-    t.past = p.kv_len[item.seq] - q_len;
+    t.kv_len = p.kv_len[item.seq];
+    t.past = t.kv_len - q_len;
     t.rows = q_len * GROUP;
     t.row0 = item.tile * kRows;
     t.pages = p.page_ids + p.page_start[item.seq];
     i32 last_token = (min(t.row0 + kRows, t.rows) - 1) / GROUP, first_token = t.row0 / GROUP;
-    t.kv_end = t.past + last_token + 1;
+    t.kv_end = last_key(t.past + last_token, p.after, t.kv_len) + 1;
     t.block_begin = WINDOWED ? max(0, t.past + first_token - p.window + 1) / BLOCK : 0;
     t.block_end = (t.kv_end + BLOCK - 1) / BLOCK;
 #if DECODE
@@ -121,21 +123,26 @@ INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 
 // A lane's part of rows g and g + 8 of its warp, and the rows' positions.
 struct Rows {
     float o[kDimSteps * 2][4], m[2], l[2];
-    i32 row[2], pos[2]; // packed row, position of its token
-    i32 first, last;    // positions of the warp's first and last row
+    i32 row[2], pos[2], seen[2]; // packed row, position of its token, last key that it sees
+    i32 first, last;             // positions of the warp's first and last row
+    i32 first_seen, last_seen;   // the last keys that these see
 };
 
-INLINE Rows rows_of(const Tile &t)
+INLINE Rows rows_of(const Tile &t, i32 after)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Rows x = {{}, {-kInfinity, -kInfinity}, {0.f, 0.f}};
     x.row[0] = t.row0 + warp * 16 + lane / 4;
     x.row[1] = x.row[0] + 8;
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
         x.pos[h] = t.past + min(x.row[h], t.rows - 1) / GROUP;
+        x.seen[h] = last_key(x.pos[h], after, t.kv_len);
+    }
     x.first = t.past + min(t.row0 + warp * 16, t.rows - 1) / GROUP;
     x.last = t.past + min(t.row0 + warp * 16 + 15, t.rows - 1) / GROUP;
+    x.first_seen = last_key(x.first, after, t.kv_len);
+    x.last_seen = last_key(x.last, after, t.kv_len);
     return x;
 }
 
@@ -180,7 +187,7 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i32 window)
 {
     int q4 = threadIdx.x % 4;
-    bool cut = j0 + BLOCK - 1 > x.first || (WINDOWED && j0 <= x.last - window);
+    bool cut = j0 + BLOCK - 1 > x.first_seen || (WINDOWED && j0 <= x.last - window);
     float top[2] = {x.m[0], x.m[1]};
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
@@ -189,7 +196,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
             s[n][e] *= scale_log2;
             if (cut) {
                 i32 j = j0 + n * 8 + q4 * 2 + e % 2;
-                if (j > x.pos[e / 2] || (WINDOWED && j <= x.pos[e / 2] - window))
+                if (j > x.seen[e / 2] || (WINDOWED && j <= x.pos[e / 2] - window))
                     s[n][e] = -kInfinity;
             }
             top[e / 2] = fmaxf(top[e / 2], s[n][e]);
@@ -293,7 +300,7 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
                 x.o[i / 4][i % 4] = 0.f;
         }
 #endif
-        if (!(j0 > x.last || (WINDOWED && j0 + BLOCK <= x.first - p.window + 1))) {
+        if (!(j0 > x.last_seen || (WINDOWED && j0 + BLOCK <= x.first - p.window + 1))) {
             float s[kTiles][4] = {};
             score(s, qs, ks);
             softmax(x, s, j0, p.scale_log2, p.window);
@@ -368,7 +375,7 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
         return;
     Tile tile = tile_of(p, item);
     fetch_q(p, tile, shared);
-    Rows rows = rows_of(tile);
+    Rows rows = rows_of(tile, p.after);
     attend(p, tile, item, shared_address(shared), rows);
 #if DECODE
     if (item.n_items > 1)

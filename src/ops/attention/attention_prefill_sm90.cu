@@ -1,4 +1,4 @@
-// Causal attention of prefill chunks over paged KV: wgmma and TMA (sm_90a), the FlashAttention-3 form (Shah et al.,
+// Attention of prefill chunks over paged KV: wgmma and TMA (sm_90a), the FlashAttention-3 form (Shah et al.,
 // 2024, arXiv:2407.08608), bf16 in and out, fp32 softmax.
 //
 //   q [tokens, heads * HEAD_DIM], a slice;  pools [pages, kv_heads, PAGE, HEAD_DIM];  o [tokens, heads * HEAD_DIM]
@@ -33,7 +33,7 @@
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
 // WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
-// SPLIT 0 | 1, Q_STAGES 1 | 2, SINKS 0 | 1.
+// SPLIT 0 | 1, Q_STAGES 1 | 2, SINKS 0 | 1, AFTER 0 | 1 (a token sees keys behind its own: attention_span.cuh).
 //
 // DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
 // SPLIT: the items are KV ranges of prefill tiles (attention_ranges_plan.c), with CHUNK of one chunk each.
@@ -42,6 +42,7 @@
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
 #include "attention_chunk.cuh"
+#include "attention_span.cuh"
 #include "attention_sm90_params.h"
 
 #if HEAD_DIM == 256
@@ -122,7 +123,7 @@ INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
     t.kv_len = p.kv_len[t.seq];
     t.position0 = t.kv_len - q_len;
     int last = min(t.row0 + BLOCK_M, t.rows) - 1;
-    t.block1 = (t.position0 + last / GROUP) / BLOCK_N + 1;
+    t.block1 = last_key(t.position0 + last / GROUP, p.after, t.kv_len) / BLOCK_N + 1;
 #if WINDOW
     t.block0 = max(0, t.position0 + t.row0 / GROUP - p.window + 1) / BLOCK_N;
 #endif
@@ -354,13 +355,14 @@ INLINE void issue_pv(float *o, const u32 *pr, u32 v, int accumulate)
     wgmma_commit();
 }
 
-/* Hides keys behind a row's position (and before its window). position[2] of this thread's rows. */
-INLINE void mask(float *s, int block, int lane, const int *position, int window)
+/* Hides keys behind the last one that a row sees (and before its window). position[2] and seen[2] of this thread's
+ * rows. */
+INLINE void mask(float *s, int block, int lane, const int *position, const int *seen, int window)
 {
 #pragma unroll
     for (int i = 0; i < S_REGS; i++) {
         int key = block * BLOCK_N + i / 4 * 8 + lane % 4 * 2 + i % 2, row = i / 2 % 2;
-        bool hidden = key > position[row];
+        bool hidden = key > seen[row];
 #if WINDOW
         hidden |= key <= position[row] - window;
 #endif
@@ -586,11 +588,13 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     load_q(p, t, q_tile, group, thread);
 #endif
     u32 q = shared_address(q_tile) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
-    int position[2];
-    for (int half = 0; half < 2; half++)
+    int position[2], seen[2];
+    for (int half = 0; half < 2; half++) {
         position[half] = t.position0 + (t.row0 + row_in_tile + 8 * half) / GROUP;
+        seen[half] = last_key(position[half], p.after, t.kv_len);
+    }
     /* Blocks before `clear` are visible to every row of the tile (no window). */
-    int clear = (t.position0 + t.row0 / GROUP + 1) / BLOCK_N;
+    int clear = (last_key(t.position0 + t.row0 / GROUP, p.after, t.kv_len) + 1) / BLOCK_N;
 
     float s[S_REGS], o[O_REGS], m[2] = {-kInfinity, -kInfinity}, l[2] = {0.0f, 0.0f}, rescale[2];
     u32 pr[S_REGS / 2];
@@ -628,7 +632,7 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
         if (!STAGE_O && j == n - 1)
             release_q(sh, round, thread);
         if (WINDOW || t.block0 + j >= clear)
-            mask(s, t.block0 + j, lane, position, p.window);
+            mask(s, t.block0 + j, lane, position, seen, p.window);
 #if CHUNK
         if (fresh) {
             sum_rows(l);

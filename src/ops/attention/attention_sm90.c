@@ -52,11 +52,12 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
             tiles = q_stages * ROWS + 2 * STAGES * block;
     int64_t work = (int64_t)items * a->kv_heads;
     return (cuda_launch){
-        .spec = JIT_SPEC(
-            "attention_prefill_sm90.cu", "attention_prefill_sm90", {"head_dim", a->head_dim},
-            {"group", group}, {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-            {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode},
-            {"split", split}, {"q_stages", q_stages}, {"sinks", a->sinks != NULL}),
+        .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
+                         {"head_dim", a->head_dim}, {"group", group},
+                         {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+                         {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
+                         {"decode", decode}, {"split", split}, {"q_stages", q_stages},
+                         {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
         .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
         .threads = 384,
         .shared_bytes = (uint32_t)((tiles + raw_stages * block) * a->head_dim * 2 + SHARED_SLACK)};
@@ -79,10 +80,11 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
     attention_chunk_states chunks = split ? cut_states_of(a, lane)
                                           : attention_chunk_states_of(a, lane, ROWS);
     cuda_launch launch = launch_of(a, lane->target, lane->items, decode, split);
-    attention_prefill_sm90_params p = {
-        ATTENTION_PARAMS(a),      .items = lane->plan,      .n_items = lane->items,
-        .kv_heads = a->kv_heads,  .partial = chunks.o,      .state = chunks.state,
-        .tickets = lane->tickets, .slot_rows = chunks.rows, .tiles = chunks.tiles};
+    attention_prefill_sm90_params p = {ATTENTION_PARAMS(a),      .items = lane->plan,
+                                       .n_items = lane->items,   .kv_heads = a->kv_heads,
+                                       .partial = chunks.o,      .state = chunks.state,
+                                       .tickets = lane->tickets, .slot_rows = chunks.rows,
+                                       .tiles = chunks.tiles,    .after = a->after};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
     return vt_cuda_launch(l, &launch, &p, sizeof p);

@@ -30,7 +30,7 @@ typedef struct attention_prefill_sm90_params {
     uint16_t *o;
     const void *items; /* [n_items] attention_prefill_item; DECODE, SPLIT: attention_chunk_item */
     const int32_t *q_start, *kv_len, *page_start, *page_ids;
-    int32_t n_items, q_stride, o_stride, kv_heads, window;
+    int32_t n_items, q_stride, o_stride, kv_heads, window, after;
     float scale_log2; /* scale * k_scale * log2(e) */
     float v_scale;
     const uint8_t *k_pool, *v_pool; /* FP8 */

@@ -32,7 +32,7 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
                          {"page", (int32_t)a->k_pool->dim[2]}, {"warps", ATTENTION_PREFILL_WARPS},
                          {"block", block}, {"windowed", a->window > 0}, {"fp8", element == 1},
                          {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode},
-                         {"sinks", a->sinks != NULL}),
+                         {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
         .grid = {(uint32_t)items, (uint32_t)a->kv_heads, 1},
         .threads = ATTENTION_PREFILL_WARPS * 32,
         .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
@@ -46,7 +46,7 @@ vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lan
     attention_prefill_sm80_params p = {ATTENTION_PARAMS(a),      .items = lane->plan,
                                        .partial = chunks.o,      .state = chunks.state,
                                        .tickets = lane->tickets, .slot_rows = chunks.rows,
-                                       .tiles = chunks.tiles};
+                                       .tiles = chunks.tiles,    .after = a->after};
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 

@@ -153,7 +153,14 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
 static uint64_t plan_key(const void *args)
 {
     const attention_args *a = args;
-    return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads;
+    return (uint64_t)(a->after > 0) << 63 | (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads;
+}
+
+/* Returns attention_ranges_of a batch, or 0 where tokens see keys behind their own: ranges are cut
+ * of what causal tiles see. */
+static int32_t range_of(const attention_args *a, const attention_plan_config *c, const vt_batch *b)
+{
+    return a->after > 0 ? 0 : attention_ranges_of(c, b);
 }
 
 /* `cuts`: tiles may be cut over KV (attention_ranges_plan.c). */
@@ -165,7 +172,7 @@ static int32_t tiles_items(const void *args, const vt_target *t, const vt_size *
     if (size->prefills == 0)
         return 0;
     int32_t more = cuts ? attention_ranges_more(&c) : 0,
-            range = cuts && batch ? attention_ranges_of(&c, batch) : 0;
+            range = cuts && batch ? range_of(args, &c, batch) : 0;
     if (!batch)
         return attention_tiles_capacity(&c, size->prefills, size->tokens) + more;
     for (int32_t s = batch->n_decode; s < batch->n_seqs && !range; s++)
@@ -218,7 +225,7 @@ static int32_t tiles_128_fill(const void *args, const vt_target *t, const vt_siz
 {
     (void)size, (void)side;
     attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
-    int32_t range = attention_ranges_of(&c, batch);
+    int32_t range = range_of(args, &c, batch);
     return range ? attention_ranges_fill(&c, batch, range, out, items)
                  : attention_tiles_fill(&c, batch, out, items);
 }
@@ -235,7 +242,7 @@ static int32_t tiles_128_variant(const void *args, const vt_target *t, const vt_
 {
     (void)size;
     attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
-    return attention_ranges_of(&c, batch) ? TILES_CUT : TILES_WHOLE;
+    return range_of(args, &c, batch) ? TILES_CUT : TILES_WHOLE;
 }
 
 static int32_t chunks_items(const void *args, const vt_target *t, const vt_size *size,

@@ -95,6 +95,7 @@ static void gelu_shape(const void *args, const vt_batch *batch, int64_t most_wei
 
 static const vt_impl *const gelu_impls[] = {
     CPU_ROWS(gelu),
+    &gelu_cuda,
     NULL,
 };
 

@@ -5,4 +5,6 @@
 
 CPU_ROWS_DECLARE(gelu);
 
+extern const vt_impl gelu_cuda;
+
 #endif

@@ -125,6 +125,7 @@ static void layernorm_shape(const void *args, const vt_batch *batch, int64_t mos
 
 static const vt_impl *const layernorm_impls[] = {
     CPU_ROWS(layernorm),
+    &layernorm_cuda,
     NULL,
 };
 

@@ -5,4 +5,6 @@
 
 CPU_ROWS_DECLARE(layernorm);
 
+extern const vt_impl layernorm_cuda;
+
 #endif

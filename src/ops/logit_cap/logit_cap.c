@@ -70,7 +70,7 @@ static void logit_cap_shape(const void *args, const vt_batch *batch, int64_t mos
     p[N] = a->y->dim[1];
 }
 
-static const vt_impl *const logit_cap_impls[] = {CPU_ROWS(logit_cap), NULL};
+static const vt_impl *const logit_cap_impls[] = {CPU_ROWS(logit_cap), &logit_cap_cuda, NULL};
 
 static const vt_operand logit_cap_operands[] = {
     {"y", offsetof(logit_cap_args, y), VT_OPERAND_F32, true, true, 0},

@@ -5,4 +5,6 @@
 
 CPU_ROWS_DECLARE(logit_cap);
 
+extern const vt_impl logit_cap_cuda;
+
 #endif

@@ -122,7 +122,7 @@ static void part_norm_shape(const void *args, const vt_batch *batch, int64_t mos
     p[GAIN] = a->gain != NULL;
 }
 
-static const vt_impl *const part_norm_impls[] = {CPU_ROWS(part_norm), NULL};
+static const vt_impl *const part_norm_impls[] = {CPU_ROWS(part_norm), &part_norm_cuda, NULL};
 
 static const vt_operand part_norm_operands[] = {
     {"x", offsetof(part_norm_args, x), VT_OPERAND_ACTIVATION, true, false, 0},

@@ -5,4 +5,6 @@
 
 CPU_ROWS_DECLARE(part_norm);
 
+extern const vt_impl part_norm_cuda;
+
 #endif

@@ -66,6 +66,7 @@ static const char *const silu_mul_cases[] = {
 
 static const char *const silu_mul_draws[] = {
     "tokens=~90 n=~3000 activation=silu|gelu spread=2|2|100",
+    "tokens=~90 n=~900 activation=silu|gelu apart=1",
     NULL,
 };
 

@@ -7,9 +7,9 @@
 #endif
 
 typedef struct silu_mul_params {
-    const uint16_t *x;
+    const uint16_t *x, *up; /* up: APART */
     uint16_t *y;
-    int32_t x_stride, y_stride, n_tokens;
+    int32_t x_stride, up_stride, y_stride, n_tokens;
 } silu_mul_params;
 
 #endif

@@ -116,7 +116,8 @@ static const cli_verb verbs[] = {
      VT_FOR_COMM, 0, cli_bench_comm},
     {"bench offline", "", "many sequences of mixed lengths, all at once",
      "Runs random sequences as fast as they go: the engine batches them as it batches requests. "
-     "The lengths come from the seed, or from a file with a pair of numbers a line.",
+     "The lengths come from the seed, or from a file with a pair of numbers a line. With a model "
+     "that makes embeddings (its files or --pooling say so) each sequence becomes a vector.",
      "vitrine bench offline --num 64 --input 100:1024 --output 100:1024 --seed 0\n"
      "vitrine bench offline --lengths offline_256.lengths --max-running 256 --json",
      VT_FOR_OFFLINE, 0, cli_bench_offline},

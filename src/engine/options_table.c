@@ -130,7 +130,7 @@ static const vt_option table[] = {
                 "stay the same"),
     ROW("pooling", CHOICE("auto|none|last|mean|cls|rank"), .value_name = "HOW",
         .fallback = "auto",
-        .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN,
+        .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN | VT_FOR_OFFLINE,
         .help = "make embeddings and no text: the hidden state of the last token, the mean of all, "
                 "or that of the first; rank: scores of pairs of texts; none: text; auto: what the "
                 "model's files say"),

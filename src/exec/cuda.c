@@ -389,6 +389,7 @@ cuda_executor *cuda_new(const vt_model *m, const vt_executor_config *config,
                             .renew = cuda_renew,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
+    x->pairs = m->types != NULL;
     x->is = (vt_rank){0, 1};
     x->config = *config;
     x->options = *options;

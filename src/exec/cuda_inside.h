@@ -127,6 +127,7 @@ typedef struct cuda_executor {
     const vt_model *model;
     vt_executor_config config;
     vt_cuda_options options;
+    bool pairs; /* the model tells a sequence's two texts apart (vt_batch.second) */
     vt_rank is;
     vt_comm_rank comm;                        /* group NULL: it runs alone */
     void *comm_flags, *comm_part;             /* in its memory, for its peers: vt_comm_gpu */

@@ -94,9 +94,6 @@ size_t cuda_step_tail_bytes(const cuda_executor *x, int32_t rows)
     return bytes;
 }
 
-/* Returns true if the model has a vector for each of a sequence's two texts. */
-static bool pairs(const cuda_executor *x) { return x->model->types != NULL; }
-
 /* Lays out the block for a shape (picture above):
  *
  *   1. The part for the rows begins as far before tail_bytes as it needs.
@@ -122,7 +119,7 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     int32_t stateful = x->kv.n_states > 0 ? n->seqs : 0;
     l.state_from = take(&at, stateful, 4);
     l.state_to = take(&at, stateful, 4);
-    l.second = take(&at, pairs(x) ? n->seqs : 0, 4);
+    l.second = take(&at, x->pairs ? n->seqs : 0, 4);
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if (x->prog->plan[i].when != VT_WHEN_ROWS)
             l.plan[i] = take(&at, 1, s->used[i] ? plan_bytes(x, i, n, s->items[i]) : 0);
@@ -274,7 +271,7 @@ static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const ste
                       .row_token = (const void *)(base + l->row_token),
                       .state_from = (const void *)(base + l->state_from),
                       .state_to = (const void *)(base + l->state_to),
-                      .second = pairs(x) ? (const void *)(base + l->second) : NULL};
+                      .second = x->pairs ? (const void *)(base + l->second) : NULL};
 }
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
@@ -370,7 +367,7 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
         copy_ints(out + l.state_from, b->state_from, b->n_seqs, b->n_seqs);
         copy_ints(out + l.state_to, b->state_to, b->n_seqs, b->n_seqs);
     }
-    if (pairs(x))
+    if (x->pairs)
         copy_ints(out + l.second, b->second, b->second ? b->n_seqs : 0, b->n_seqs);
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
     TRY(fill_plans(x, step, s, &l, out, err));

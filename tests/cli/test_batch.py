@@ -552,6 +552,9 @@ def test_bench_offline_counts_what_it_ran():
         same((a["temperature"], r["temperature"]), (0, 0))
         r = ok("bench", "offline", "--lengths", path, "--temperature", "0.6", "--json", *FAST, *model()).json
         same((r["temperature"], r["output_tokens"]), (0.6, 12))
+        r = ok("bench", "offline", "-m", "tests/golden/embedding/bert", "--num", "5", "--input", "3:20", "--kv-memory", "4M", "--json").json
+        same((r["sequences"], r["output_tokens"], r["texts_per_s"] > 0), (5, 0, True), "vectors")
+        fails(2, "makes embeddings", "bench", "offline", "-m", "tests/golden/embedding/bert", "--output", "3", "--kv-memory", "4M")
         fails(2, ["--temperature: '101'", "0 to 100"], "bench", "offline", "--temperature", "101", *model())
         fails(2, ["--input: 'x' found", "100:1024"], "bench", "offline", "--input", "x", *model())
         fails(1, "line 1", "bench", "offline", "--lengths", write(d, ["1"], "bad"), *model())

@@ -262,8 +262,6 @@ def test_what_cannot_be_is_refused():
     fails(2, "which vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]))
     fails(1, "vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]), "--pooling", "none")
     fails(1, "embeddings and no text", "run", "-m", GEMMA, *EXACT, *tokens([5]), "--pooling", "none")
-    for model in (BERT, MODERN, GEMMA):
-        fails(1, "runs on a CPU only", "embed", "-m", model, *EXACT, *tokens([5]), "--device", "cuda")
     for change, says in (({"position_embedding_type": "relative_key"}, '"position_embedding_type" is relative_key'),
                          ({"is_decoder": True}, '"is_decoder" is true'), ({"hidden_act": "relu"}, "activation relu"),
                          ({"max_position_embeddings": 65}, "position_embeddings.weight has shape [64, 24]")):

@@ -9,6 +9,7 @@ from device import *
 TIE = 0.35          # margin at which another arithmetic may choose another token
 MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
 PERPLEXITY = 0.01   # relative
+VECTOR = 0.06       # numbers of a vector, of its largest: the bound of tests/unit/test_cuda_logits.c
 # Experts: where the router's choices are nearly equal, bf16 activations take another expert, which changes the answer at that
 # position only. tiny-moe has four such positions of 199 on the emulated GPU (0.2 to 0.4 apart, all others below 0.1), and one
 # that is 2.07 apart on an H200.
@@ -83,6 +84,29 @@ def logits(d, tap, o):
             continue
         good = e.n > 0 and e.mean <= MEAN and e.worst <= WORST
         tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")
+
+
+def embeddings(d, tap, o):
+    """Vectors of every encoder and of Qwen3, and scores of rankers, against transformers in fp32; on an emulated GPU of one text each."""
+    golden = os.path.join(ROOT, "tests/golden")
+    def ask(model, ids, *args):
+        told = d.call("embed", "--tokens", ",".join(map(str, ids)), "--json", "--kv-memory", "8M", "--max-context", str(len(ids)),
+                      *args, model=model)
+        return json.loads(told)["embedding"]
+    for name in ("bert", "xlm_roberta", "modernbert", "embeddinggemma", "qwen3"):
+        path, worst, n = os.path.join(golden, "embedding", name), 0, 0
+        for want in json.load(open(os.path.join(path, "vectors.json")))[-1 if o.tiny else 0:]:
+            for how in ("last",) if o.tiny else ("mean", "cls", "last"):
+                if how in want:
+                    far = max(abs(a - b) for a, b in zip(ask(path, want["ids"], "--pooling", how), want[how]))
+                    worst, n = max(worst, far / max(map(abs, want[how]))), n + 1
+        tap.ok(n > 0 and worst <= VECTOR, f"embeddings of {name}: {n} vectors, {100 * worst:.1f} % of the largest number at most; "
+               f"{100 * VECTOR:.0f} % allowed")
+    for name in ("xlm_roberta", "qwen3"):
+        path = os.path.join(golden, "rank", name)
+        pairs = json.load(open(os.path.join(path, "pairs.json")))[-1 if o.tiny else 0:]
+        worst = max(abs(ask(path, p["ids"], "--pooling", "rank", "--unscaled")[0] - p["logit"]) for p in pairs)
+        tap.ok(worst <= MEAN, f"scores of {name}: {worst:.4f} from transformers' logits at most; {MEAN} allowed")
 
 
 def architectures(d, tap, o):

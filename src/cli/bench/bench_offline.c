@@ -4,8 +4,10 @@
  * queue: admission, mixed batches, page pressure, the tail when few are left. Prompts are random
  * ids, so the prefix cache does not help unless --shared-prefix makes them begin alike. A sequence
  * generates exactly as many tokens as it was given (no end token). It takes the likeliest token, or
- * samples at --temperature with a seed of its own. */
+ * samples at --temperature with a seed of its own. Where the model's files or --pooling say that
+ * the engine makes embeddings, each sequence is a text that becomes a vector. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -19,6 +21,7 @@
 typedef struct offline {
     int32_t n_done, n_tokens;
     int64_t first_ns;
+    bool embeds; /* each sequence becomes a vector, and no token is generated */
     bool failed;
     char why[256];
 } offline;
@@ -35,6 +38,19 @@ static void on_event(void *user, const vt_event *e)
 }
 
 /* ---- running ---- */
+
+/* Decides whether sequences become vectors. */
+static vt_status settle(const cli *c, const vt_model *m, offline *o, vt_err *err)
+{
+    const char *pooling = vt_options_get(c->options, "pooling");
+    o->embeds = strcmp(pooling, "auto") == 0 ? m->pooled.how != VT_POOLING_NONE
+                                             : strcmp(pooling, "none") != 0;
+    if (o->embeds && vt_options_given(c->options, "output-range"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--output: %s makes embeddings and generates no tokens (--pooling)",
+                       vt_model_name(m));
+    return VT_OK;
+}
 
 /* The first tokens of all prompts, as many as --shared-prefix says, are the same. */
 static vt_status submit_all(const cli *c, cli_session *s, const cli_lengths *l, uint64_t *rng,
@@ -57,7 +73,8 @@ static vt_status submit_all(const cli *c, cli_session *s, const cli_lengths *l, 
             prompt[k] = (int32_t)(vt_random_next(rng) % (uint64_t)vocab);
         p.prompt = prompt;
         p.n_prompt = l->input[i];
-        p.max_tokens = l->output[i];
+        p.embed = o->embeds;
+        p.max_tokens = o->embeds ? 0 : l->output[i];
         p.temperature = temperature;
         p.seed = vt_random_next(rng);
         p.has_seed = true;
@@ -78,8 +95,9 @@ static void show_progress(const cli *c, const offline *o, const cli_lengths *l, 
         return;
     *last_ns = now;
     vt_buf b = {0};
-    vt_text_progress(&b, "sequences", o->n_tokens, (double)l->total_output,
-                     (double)(now - begin_ns) * 1e-9, " tokens");
+    vt_text_progress(&b, "sequences", o->embeds ? o->n_done : o->n_tokens,
+                     o->embeds ? l->n : (double)l->total_output, (double)(now - begin_ns) * 1e-9,
+                     o->embeds ? " texts" : " tokens");
     fprintf(stderr, c->log.tty ? "\r%s\033[K" : "%s\n", b.data ? b.data : "");
     vt_buf_release(&b);
 }
@@ -120,11 +138,20 @@ static int report(const cli *c, cli_session *s, const cli_lengths *l, const offl
         vt_json_int(&w, "output_tokens", o->n_tokens);
         vt_json_fixed(&w, "output_tokens_per_s", out_s, 2);
         vt_json_fixed(&w, "total_tokens_per_s", total_s, 2);
+        if (o->embeds)
+            vt_json_fixed(&w, "texts_per_s", l->n / wall_s, 2);
         vt_json_fixed(&w, "wall_s", wall_s, 3);
         vt_json_fixed(&w, "load_ms", s->load_ms, 3);
         vt_json_int(&w, "steps", (int64_t)st.sched.steps);
         vt_json_int(&w, "retracted", (int64_t)st.sched.retracted);
         return cli_object_print(&w);
+    }
+    if (o->embeds) {
+        printf("%s: %d text%s, %lld token%s in %.2f s\n  %.1f texts/s, %.1f tokens/s; %llu steps\n",
+               vt_model_name(s->model), l->n, vt_text_s(l->n), (long long)l->total_input,
+               vt_text_s(l->total_input), wall_s, l->n / wall_s, total_s,
+               (unsigned long long)st.sched.steps);
+        return CLI_DONE;
     }
     printf("%s: %d sequence%s, %lld token%s in (%llu from the cache), %d out, %.2f s\n",
            vt_model_name(s->model), l->n, vt_text_s(l->n), (long long)l->total_input,
@@ -153,6 +180,8 @@ int cli_bench_offline(cli *c)
         status = vt_options_set(c->options, "max-queued", queued, &err);
     if (status == VT_OK)
         status = cli_open(c, &s, &err);
+    if (status == VT_OK)
+        status = settle(c, s.model, &o, &err);
     if (status == VT_OK)
         status = run_all(c, &s, &l, &rng, &o, &wall_s, &err);
     int code = status == VT_OK ? report(c, &s, &l, &o, wall_s) : cli_fail(&err);

@@ -322,6 +322,12 @@ static const char *const prefill_cases[] = {
     "q_step=150 after=65536",
     "seqs=3 q_len=1 kv_len=1 heads=4 kv_heads=2 head_dim=20 kv_type=f32 page=7 step=90 q_step=90 "
     "window=9 after=8",
+    "seqs=3 q_len=70 kv_len=70 heads=4 kv_heads=4 head_dim=64 kv_type=f16 page=16 step=150 "
+    "q_step=150 after=65536",
+    "seqs=2 q_len=150 kv_len=150 heads=6 kv_heads=2 head_dim=64 page=16 step=90 q_step=90 "
+    "window=41 after=40",
+    "seqs=2 q_len=40 kv_len=40 heads=3 kv_heads=1 head_dim=256 kv_type=fp8 page=64 step=60 "
+    "q_step=60 window=20 after=19",
     "*seqs=1 q_len=128 kv_len=128 heads=16 kv_heads=1 head_dim=576 v_dim=512 kv_type=f16 page=16",
     "seqs=2 q_len=37 kv_len=90 heads=5 kv_heads=1 head_dim=44 v_dim=29 kv_type=f32 page=7 step=37",
     "seqs=2 q_len=9 kv_len=300 heads=3 kv_heads=1 head_dim=80 v_dim=64 page=16 step=37 window=50",
@@ -365,6 +371,9 @@ static const char *const decode_cases[] = {
 
 #define ANY_LENGTHS "mixed=1 seqs=1..12 q_len=150 kv_len=400 window=0|0|1|17|64|130 sinks=0|0|1 "
 
+#define WHOLE \
+    "seqs=1..9 q_len=70 kv_len=70 step=33 q_step=33 window=0|9|64 after=3|70|65536 sinks=0|0|1 "
+
 static const char *const attention_draws[] = {
     ANY_LENGTHS "heads=32 kv_heads=8 head_dim=128 kv_type=bf16|fp8 page=64",
     ANY_LENGTHS "heads=9 kv_heads=3 head_dim=64 kv_type=bf16|fp8 page=16",
@@ -375,6 +384,8 @@ static const char *const attention_draws[] = {
     ANY_LENGTHS "heads=35 kv_heads=5 head_dim=13 kv_type=fp8 page=5",
     ANY_LENGTHS "heads=40 kv_heads=2 head_dim=64 kv_type=bf16 page=64",
     ANY_LENGTHS "heads=16 kv_heads=1 head_dim=64 kv_type=fp8 page=16",
+    WHOLE "heads=8 kv_heads=4 head_dim=64|128|32 kv_type=bf16|fp8 page=16|64",
+    WHOLE "heads=6 kv_heads=2 head_dim=20 kv_type=bf16 page=7",
     NULL,
 };
 

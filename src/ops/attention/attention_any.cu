@@ -4,8 +4,9 @@
 //   j <= position[t] (AFTER: attention_span.cuh) and, with a window w > 0, j > position[t] - w
 //
 // V_DIM < HEAD_DIM: latents. K's rows hold V too, as their last V_DIM values, and v_pool is k_pool.
-// q [tokens, heads * HEAD_DIM], o [tokens, heads * V_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
-// (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
+// q [tokens, heads * HEAD_DIM], o [tokens, heads * V_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with
+// FP8 E4M3 of k / k_scale (in scale_log2) and v / v_scale; all aligned to an element only.
+// Grid: one CTA of four warps a row (token, head).
 // Decode: x = tokens of the step, y = heads of a group, z = KV heads. Decodes are the first sequences of a step, so a
 // CTA leaves where its token belongs to none of n_decode sequences of at most decode_tokens. Prefill: x = the plan's
 // items {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every
@@ -35,7 +36,8 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
         return;
     if (DECODE && (seq >= p.n_decode || end - p.q_start[seq] > p.decode_tokens))
         return;
-    i32 position = p.kv_len[seq] - (end - token), last = last_key(position, p.after, p.kv_len[seq]), head = blockIdx.z * GROUP + row % GROUP;
+    i32 kv_len = p.kv_len[seq], position = kv_len - (end - token), head = blockIdx.z * GROUP + row % GROUP;
+    i32 last = last_key(position, p.after, kv_len);
     i32 first = p.window > 0 ? max(0, position - p.window + 1) : 0;
     const i32 *pages = p.page_ids + p.page_start[seq];
     const u16 *q = p.q + (i64)token * p.q_stride + head * HEAD_DIM;

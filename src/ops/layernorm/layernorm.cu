@@ -18,7 +18,7 @@ KERNEL __launch_bounds__(THREADS) layernorm(const __grid_constant__ layernorm_pa
     pdl_go();
     pdl_wait();
     i32 from = !there ? 0 : ROWS ? p.row[t] : t;
-    load_row(x, p.x + (i64)from * p.x_stride, lane);
+    load_row(x, p.x + (i64)from * p.x_stride, lane, there);
     each_element(lane, [&](int i, int k, u32) { sum += x.v[i][k]; });
     float mean = row_sum(sum, part[0]) / N;
     each_element(lane, [&](int i, int k, u32) {

@@ -3,7 +3,7 @@
 #include "ops/layernorm/layernorm.h"
 #include "ops/layernorm/layernorm_impls.h"
 #include "ops/layernorm/layernorm_params.h"
-#include "ops/row_cuda.h"
+#include "ops/layernorm/row_cuda.h"
 
 static bool layernorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

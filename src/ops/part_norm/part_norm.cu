@@ -17,9 +17,9 @@ KERNEL __launch_bounds__(THREADS) part_norm(const __grid_constant__ part_norm_pa
     float squares = 0.f;
     pdl_go();
     pdl_wait();
-    load_row(x, p.x + (i64)t * p.x_stride + at, lane);
+    load_row(x, p.x + (i64)t * p.x_stride + at, lane, there);
     if constexpr (ADD)
-        load_row(add, p.add + (i64)t * p.add_stride + at, lane);
+        load_row(add, p.add + (i64)t * p.add_stride + at, lane, there);
     each_element(lane, [&](int i, int k, u32) { squares = fmaf(x.v[i][k], x.v[i][k], squares); });
     float scale = p.scale * rsqrtf(row_sum(squares, room) / N + p.eps), gain = GAIN ? __ldg(p.gain) : 1.f;
     each_element(lane, [&](int i, int k, u32 column) {

@@ -3,7 +3,7 @@
 #include "ops/part_norm/part_norm.h"
 #include "ops/part_norm/part_norm_impls.h"
 #include "ops/part_norm/part_norm_params.h"
-#include "ops/row_cuda.h"
+#include "ops/layernorm/row_cuda.h"
 
 static bool is_f32(const vt_tensor *t) { return !t || t->dtype == VT_F32; }
 

@@ -2,7 +2,7 @@
 //
 //   lane l   vectors l, l + LANES, l + 2 LANES ... of VEC elements (8 or 1)
 //
-// THREADS / LANES rows share a CTA. LANES is a power of two up to 32, or THREADS (ops/row_cuda.h chooses). Elements
+// THREADS / LANES rows share a CTA. LANES is a power of two up to 32, or THREADS (row_cuda.h). Elements
 // behind the row's end are zeros. Needs N, VEC, THREADS and LANES.
 constexpr int kPer = ((N + VEC - 1) / VEC + LANES - 1) / LANES, kRows = THREADS / LANES;
 
@@ -24,18 +24,19 @@ template <typename F> INLINE void each_element(u32 lane, F f)
     }
 }
 
-INLINE void load_row(RowPart &r, const u16 *from, u32 lane)
+// Loads a row; zeros where it is not there.
+INLINE void load_row(RowPart &r, const u16 *from, u32 lane, bool there)
 {
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
         u32 at = (i * LANES + lane) * VEC;
         if constexpr (VEC == 8) {
-            f32x8 f = unpack8(at < N ? load16(from + at) : make_uint4(0, 0, 0, 0));
+            f32x8 f = unpack8(there && at < N ? load16(from + at) : make_uint4(0, 0, 0, 0));
 #pragma unroll
             for (int k = 0; k < VEC; k++)
                 r.v[i][k] = f.v[k];
         } else {
-            r.v[i][0] = at < N ? bf16_f32(from[at]) : 0.f;
+            r.v[i][0] = there && at < N ? bf16_f32(from[at]) : 0.f;
         }
     }
 }

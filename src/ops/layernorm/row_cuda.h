@@ -1,7 +1,7 @@
 /* How many threads share a row in the kernels that include row.cuh, and how wide their loads are.
  * A thread holds at most 32 elements of rows of 16-byte vectors up to 16,384 elements. */
-#ifndef VT_OPS_ROW_CUDA_H
-#define VT_OPS_ROW_CUDA_H
+#ifndef VT_OPS_LAYERNORM_ROW_CUDA_H
+#define VT_OPS_LAYERNORM_ROW_CUDA_H
 
 #include "ops/cuda_impls.h"
 

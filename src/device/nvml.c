@@ -6,6 +6,7 @@
 #include "device/nvml.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ vt_status nvml_open(nvml *n, vt_err *err)
     return VT_OK;
 }
 
-vt_status nvml_place(int32_t ordinal, char *out, size_t size, vt_err *err)
+static vt_status ask_place(int32_t ordinal, char *out, size_t size, vt_err *err)
 {
     cuda_driver d;
     cu_device device = 0;
@@ -64,6 +65,24 @@ vt_status nvml_place(int32_t ordinal, char *out, size_t size, vt_err *err)
     snprintf(out, size, "%08x:%02x:%02x.0", (unsigned)place[0], (unsigned)place[1],
              (unsigned)place[2]);
     return VT_OK;
+}
+
+/* The answer is kept: asking opens the driver, and on an H100 cuInit waits for ever once CUPTI has
+ * watched ranges of kernels. Whatever watches a GPU asks before that. */
+vt_status nvml_place(int32_t ordinal, char *out, size_t size, vt_err *err)
+{
+    enum { KEPT = 16, TEXT = 24 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char kept[KEPT][TEXT];
+    vt_status status = VT_OK;
+    if (ordinal < 0 || ordinal >= KEPT)
+        return ask_place(ordinal, out, size, err);
+    pthread_mutex_lock(&lock);
+    if (!kept[ordinal][0])
+        status = ask_place(ordinal, kept[ordinal], TEXT, err);
+    snprintf(out, size, "%s", kept[ordinal]);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void nvml_read_state(const nvml *n, nvml_device d, vt_gpu_state *s)

@@ -7,7 +7,6 @@
 #include "device/cuda/cuda_api.h"
 
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,20 +34,6 @@ static void find_symbol(void *library, const char *symbol, void *slot, const cha
     memcpy(slot, &address, sizeof address); /* ISO C has no cast from object to function pointer */
 }
 
-/* Starts the driver once a process. Asking again is harmless by NVIDIA's documents, but seen on an
- * H100 it waits for ever once CUPTI has watched ranges of kernels. */
-static vt_status start_driver(const cuda_driver *d, vt_err *err)
-{
-    static atomic_bool started;
-    if (atomic_load(&started))
-        return VT_OK;
-    cu_result r = d->init(0);
-    if (r != 0)
-        return cuda_fail(d, r, "starting the NVIDIA driver (cuInit)", err);
-    atomic_store(&started, true);
-    return VT_OK;
-}
-
 vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
 {
     static const char *const names[] = {"libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1",
@@ -72,7 +57,10 @@ vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
                        "the NVIDIA driver's libcuda.so.1 has no %s; a driver of version 545 "
                        "or later is needed",
                        missing);
-    return start_driver(d, err);
+    cu_result r = d->init(0);
+    if (r != 0)
+        return cuda_fail(d, r, "starting the NVIDIA driver (cuInit)", err);
+    return VT_OK;
 }
 
 vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err)

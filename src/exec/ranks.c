@@ -189,11 +189,6 @@ static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r,
                        "yet; expected 1",
                        r->n, layer, m->name);
     TRY(check_heads(m, layer, r, err));
-    if (l->weight[VT_ROLE_SINKS] || l->weight[VT_ROLE_EXPERT_DOWN_BIAS])
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and layer %d of %s has attention sinks or biases of experts, "
-                       "which ranks do not divide yet; expected 1",
-                       r->n, layer, m->name);
     if (m->arch.v_norm || l->weight[VT_ROLE_LAYER_SCALE])
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "tp is %d, and layer %d of %s has normalised values and a factor of its "
@@ -263,6 +258,9 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         case VT_ROLE_V_BIAS:
             narrow_rows(p, times(heads.kv, l->head.dim));
             break;
+        case VT_ROLE_SINKS:
+            narrow_rows(p, heads.q);
+            break;
         case VT_ROLE_O:
             narrow_columns(p, times(heads.q, l->head.dim));
             break;
@@ -273,6 +271,9 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         case VT_ROLE_UP_BIAS:
         case VT_ROLE_EXPERT_GATE_UP:
             narrow_rows(p, ffn_of(l, main_of(l), p->rows, r));
+            break;
+        case VT_ROLE_EXPERT_BIAS: /* a row has those of an expert */
+            narrow_columns(p, ffn_of(l, main_of(l), p->cols, r));
             break;
         case VT_ROLE_DOWN:
         case VT_ROLE_EXPERT_DOWN:

@@ -22,6 +22,8 @@
 #include "exec/ranks.h"
 #include "model/load.h"
 
+#define GOLDEN "tests/golden/models/"
+
 enum { N = 24, PAGES = N / PROGRAM_PAGE, RANKS = 4 };
 
 /* Ranks run here one after the other, call by call: none ever waits. */
@@ -73,10 +75,19 @@ static void run(program_run *r, int32_t n)
     }
 }
 
-/* Compares n ranks with one program that has all weights. */
+static vt_model *load(const char *name)
+{
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load(name, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+/* Compares n ranks with one program that has all weights. `name`: a tiny model, or a path. */
 static void compare(const char *name, int32_t n)
 {
-    vt_model *m = tiny_model(name);
+    vt_model *m = strchr(name, '/') ? load(name) : tiny_model(name);
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         if (n > m->layer[i].head.heads) { /* a rank has a head at least */
             vt_model_free(m);
@@ -176,7 +187,9 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         "mixed",             /* heads of two shapes; q alone in some layers */
         "gemma3",            /* norms after blocks */
         "qwen3moe",          /* experts */
-        "qwen3moe-quantised" /* in blocks of 32 */
+        "qwen3moe-quantised", /* in blocks of 32 */
+        "gpt-oss",            /* sinks; biases of experts */
+        GOLDEN "gpt-oss-sinks",
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int32_t n = 2; n <= RANKS; n++)
@@ -219,15 +232,6 @@ static vt_layout_entry entry_of(const vt_model *m, int32_t rank, int32_t n, vt_r
             e = l->entry[i];
     vt_layout_free(l);
     return e;
-}
-
-static vt_model *load(const char *name)
-{
-    vt_model *m;
-    vt_err err = {0};
-    if (vt_model_load(name, &m, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    return m;
 }
 
 /* 9 query heads and 3 KV heads of 64: first and number of the heads of each rank. */
@@ -279,10 +283,10 @@ static void test_ranks_when_layers_have_more_than_blocks_then_refused_by_name(vo
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"tests/golden/models/gemma4-per-layer", "normalised values"},
-        {"tests/golden/models/gemma4-experts", "normalised values"},
-        {"tests/golden/models/deepseekv3-groups", "attends to latents"},
-        {"tests/golden/models/glm4moelite-latents", "attends to latents"},
+        {GOLDEN "gemma4-per-layer", "normalised values"},
+        {GOLDEN "gemma4-experts", "normalised values"},
+        {GOLDEN "deepseekv3-groups", "attends to latents"},
+        {GOLDEN "glm4moelite-latents", "attends to latents"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vt_err err = {0};
@@ -301,7 +305,7 @@ static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
 {
     (void)state;
     vt_err err = {0};
-    vt_model *m = load("tests/golden/models/llama-quantised-Q4_K.gguf");
+    vt_model *m = load(GOLDEN "llama-quantised-Q4_K.gguf");
     for (int32_t n = 2; n <= 9; n++) {
         if (vt_ranks_check(m, n, &err) != VT_OK) {
             assert_non_null(strstr(err.message, "tp is"));

@@ -129,6 +129,8 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
     compare(MODELS "glm4moe-groups", 1e-2);      /* a shared expert */
     compare(MODELS "qwen2-gqa7", 1e-2);          /* seven query heads to a KV head, with biases */
     compare(MODELS "mistral-gqa4-window", 1e-2);
+    compare(MODELS "gpt-oss-sinks", 1e-2); /* biases of experts too */
+    compare(MODELS "gpt-oss-mxfp4-BF16.gguf", 1e-2);
     compare(NULL, 0.75); /* the default model, if it is there: activations in 8 bits */
 }
 

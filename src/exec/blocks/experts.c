@@ -130,7 +130,7 @@ static void emit_experts(builder *b, int32_t i, const vt_tensor *x, bool accumul
           .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
           .down = lw->weight[VT_ROLE_EXPERT_DOWN],
           .bias = lw->tensor[VT_ROLE_EXPERT_BIAS],
-          .down_bias = lw->tensor[VT_ROLE_EXPERT_DOWN_BIAS],
+          .down_bias = build_joined_bias(b, lw->tensor[VT_ROLE_EXPERT_DOWN_BIAS]),
           .n_experts = a->n_experts,
           .activation = a->activation,
           .limit = a->act_limit,

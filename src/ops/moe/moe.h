@@ -14,7 +14,8 @@
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
  *
- * Where there are biases, gate_e, up_e and down_e are products with their bias added.
+ * Where there are biases, gate_e, up_e and down_e are products with their bias added; down_e
+ * without one where down_bias is NULL (of ranks that share each expert, one adds it).
  *
  * Padding tokens of a GPU's step have expert -1 and weight 0: they go to no expert, and their sum
  * is 0. Only the run knows which experts are read: cost() assumes min(experts, tokens * k)
@@ -45,7 +46,7 @@ typedef struct moe_linear_args {
     const vt_weight *gate_up;         /* [n_experts] paired weights */
     const vt_weight *down;            /* [n_experts] */
     const vt_tensor *bias;            /* [2 n_experts, ffn], of all gates and then of all ups; */
-    const vt_tensor *down_bias;       /* [n_experts, hidden]; float types, both or neither */
+    const vt_tensor *down_bias;       /* [n_experts, hidden], or NULL; float types */
     int32_t n_experts;
     vt_activation activation;
     float limit;  /* of VT_ACT_CLAMPED */

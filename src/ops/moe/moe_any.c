@@ -66,7 +66,7 @@ static cuda_launch product_launch_of(const moe_linear_args *a, bool up, int64_t 
         .spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any", {"k", (int32_t)w->cols},
                          {"rows", rows}, {"up", up}, {"act", a->activation},
                          {"k_used", (int32_t)a->expert->dim[1]},
-                         {"accumulate", !up && a->accumulate}, {"bias", a->bias != NULL}),
+                         {"accumulate", !up && a->accumulate}, {"bias", moe_cuda_bias(a, up)}),
         .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
         .threads = 128};
 }
@@ -93,7 +93,7 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
                                   .weights = a->down[0].part[0]->data,
                                   .expert = a->expert->data,
                                   .route = a->weight->data,
-                                  .bias = a->bias ? a->down_bias->data : NULL,
+                                  .bias = a->down_bias ? a->down_bias->data : NULL,
                                   .y = a->y->data,
                                   .x_stride = (int32_t)ffn,
                                   .y_stride = (int32_t)a->y->row_stride};

@@ -154,7 +154,7 @@ static bool bias_fits(const vt_tensor *t)
 bool moe_cuda_knows(const moe_linear_args *a)
 {
     return a->activation <= VT_ACT_CLAMPED && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
-           (!a->bias || (bias_fits(a->bias) && bias_fits(a->down_bias)));
+           (!a->bias || bias_fits(a->bias)) && (!a->down_bias || bias_fits(a->down_bias));
 }
 
 static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -192,7 +192,7 @@ static product_form quant_product_of(const moe_linear_args *a, const vt_target *
                                     {"resident", f.resident}, {"slots", f.slots},
                                     {"tiles", f.tiles}, {"up", up}, {"act", a->activation},
                                     {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
-                                    {"bias", a->bias != NULL}),
+                                    {"bias", moe_cuda_bias(a, up)}),
                    .grid = {(uint32_t)(items < room ? items : room), 1, 1},
                    .threads = (uint32_t)f.warps * 32,
                    .shared_bytes = f.shared_bytes}};
@@ -213,7 +213,7 @@ static product_form product_of(const moe_linear_args *a, const vt_target *t, boo
                                     {"rows", (int32_t)product_rows(a, up)}, {"warps", warps},
                                     {"up", up}, {"act", a->activation},
                                     {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
-                                    {"tiles", columns / 8}, {"bias", a->bias != NULL}),
+                                    {"tiles", columns / 8}, {"bias", moe_cuda_bias(a, up)}),
                    .grid = {(uint32_t)items, 1, 1},
                    .threads = (uint32_t)warps * 32}};
 }
@@ -310,7 +310,7 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     down.x = (const uint16_t *)(w + s.h);
     down.x_stride = (int32_t)a->down[0].cols;
     down.weights = a->down[0].part[0]->data;
-    down.bias = a->bias ? a->down_bias->data : NULL;
+    down.bias = a->down_bias ? a->down_bias->data : NULL;
     down.y = w + s.part;
     vt_status status = c.sorted ? moe_cuda_run_group(a, lane, TILE, GROUP_THREADS) : VT_OK;
     if (status == VT_OK)

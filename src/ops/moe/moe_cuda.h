@@ -41,6 +41,11 @@ void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *
 
 /* Returns true if the kernels of every row know the call's types, activation and biases. */
 bool moe_cuda_knows(const moe_linear_args *a);
+/* Returns true if the first product, or the second, has biases. */
+static inline bool moe_cuda_bias(const moe_linear_args *a, bool up)
+{
+    return (up ? a->bias : a->down_bias) != NULL;
+}
 /* The members of a first product's parameters for its biases and its activation. */
 #define MOE_EXPERT_EXTRAS(a)                                                                   \
     .bias = (a)->bias ? (a)->bias->data : NULL,                                                \

@@ -54,9 +54,12 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
                           pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
     };
     if (a->bias) {
-        c.read.weights += experts * (vt_dtype_row_bytes(a->bias->dtype, 2 * ffn) +
-                                     vt_dtype_row_bytes(a->down_bias->dtype, hidden));
-        c.flops.fp32 += pairs * (2 * ffn + hidden);
+        c.read.weights += experts * vt_dtype_row_bytes(a->bias->dtype, 2 * ffn);
+        c.flops.fp32 += pairs * 2 * ffn;
+    }
+    if (a->down_bias) {
+        c.read.weights += experts * vt_dtype_row_bytes(a->down_bias->dtype, hidden);
+        c.flops.fp32 += pairs * hidden;
     }
     if (a->accumulate)
         c.read.activations += vt_batch_bytes(a->y, batch);
@@ -111,6 +114,16 @@ static linear_args up_args(const moe_linear_args *a, int32_t e, const vt_tensor 
                          .scale = 1};
 }
 
+/* Its second, whose bias becomes `last`. */
+static linear_args down_args(const moe_linear_args *a, int32_t e, const vt_tensor *h, vt_tensor *o,
+                             vt_tensor *last)
+{
+    if (a->down_bias)
+        *last = bias_row(a->down_bias, e);
+    return (linear_args){
+        .x = h, .w = &a->down[e], .bias = a->down_bias ? last : NULL, .y = o, .scale = 1};
+}
+
 static void moe_linear_reference(const void *args)
 {
     const moe_linear_args *a = args;
@@ -126,11 +139,10 @@ static void moe_linear_reference(const void *args)
                 continue;
             vt_tensor x = vt_tensor_2d(row_f32(a->x, t), VT_F32, 1, hidden);
             vt_tensor h = vt_tensor_2d(he, VT_F32, 1, ffn), o = vt_tensor_2d(oe, VT_F32, 1, hidden);
-            vt_tensor bias = pair_bias(a, e, be), last = a->bias ? bias_row(a->down_bias, e) : bias;
-            linear_args up = up_args(a, e, &x, &h, &bias);
+            vt_tensor bias = pair_bias(a, e, be), last;
+            linear_args up = up_args(a, e, &x, &h, &bias), down = down_args(a, e, &h, &o, &last);
             linear_op.reference(&up);
-            linear_op.reference(&(linear_args){
-                .x = &h, .w = &a->down[e], .bias = a->bias ? &last : NULL, .y = &o, .scale = 1});
+            linear_op.reference(&down);
             for (int64_t i = 0; i < hidden; i++)
                 y[i] += row_f32(a->weight, t)[j] * oe[i];
         }
@@ -241,14 +253,11 @@ static void run_expert(const moe_linear_args *a, int32_t e, const moe_space *s, 
     vt_team_barrier(lane->team, lane->worker);
     vt_tensor bias = {
         .data = s->bias, .dtype = VT_F32, .rank = 1, .dim = {2 * ffn}, .row_stride = 2 * ffn};
-    vt_tensor last = a->bias ? bias_row(a->down_bias, e) : bias;
     vt_tensor x = vt_tensor_2d(s->xe, VT_F32, rows, hidden),
               h = vt_tensor_2d(s->he, VT_F32, rows, ffn);
-    vt_tensor o = vt_tensor_2d(s->oe, VT_F32, rows, hidden);
-    linear_args up = up_args(a, e, &x, &h, &bias);
+    vt_tensor o = vt_tensor_2d(s->oe, VT_F32, rows, hidden), last;
+    linear_args up = up_args(a, e, &x, &h, &bias), down = down_args(a, e, &h, &o, &last);
     run_linear(&up, s, &s->ticket[2 * e], lane);
-    linear_args down = {
-        .x = &h, .w = &a->down[e], .bias = a->bias ? &last : NULL, .y = &o, .scale = 1};
     run_linear(&down, s, &s->ticket[2 * e + 1], lane);
     for (int64_t r = begin; r < end;
          r++) { /* a token is in an expert's list once: rows are this worker's own */
@@ -302,7 +311,7 @@ static const vt_field moe_linear_fields[] = {
     [ACTIVATION] = {"activation", 0, false, VT_ACT_CLAMPED, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
     [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
-    [BIAS] = {"bias", 0, false, 1},
+    [BIAS] = {"bias", 0, false, 2}, /* 2: of gate and up alone */
 };
 
 static const char *moe_linear_refuses(const vt_case *c)
@@ -339,14 +348,15 @@ static const char *const moe_linear_cases[] = {
     "tokens=37 hidden=264 ffn=144 experts=3 k=2 type=fp8 scales=blocks",
     "tokens=9 hidden=96 ffn=64 experts=8 k=4 activation=clamped bias=1",
     "tokens=5 hidden=33 ffn=65 experts=4 k=3 type=f32 bias=1 accumulate=1",
+    "tokens=6 hidden=96 ffn=64 experts=5 k=3 activation=clamped bias=2",
     NULL,
 };
 
 static const char *const moe_linear_draws[] = {
     "tokens=~60 hidden=64|42 ffn=96|27 experts=1..6 k=1..6 activation=silu|gelu|clamped "
-    "accumulate=0|1 padding=0|0..30 bias=0|1",
+    "accumulate=0|1 padding=0|0..30 bias=0|1|2",
     "tokens=~60 hidden=160|96 ffn=96|160 experts=1..6 k=1..6 type=q8_0|q4_0|q4_1|mxfp4 "
-    "activation=silu|gelu|clamped accumulate=0|1 padding=0|0..30 bias=0|1",
+    "activation=silu|gelu|clamped accumulate=0|1 padding=0|0..30 bias=0|1|2",
     "tokens=~60 hidden=256|512 ffn=512|256 experts=1..6 k=1..6 type=q4_k|q6_k "
     "activation=silu|gelu accumulate=0|1 padding=0|0..30",
     "tokens=~60 hidden=136|264|141|40 ffn=40|136|135|35 experts=1..6 k=1..6 type=fp8 "
@@ -428,9 +438,10 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                            .accumulate = p[ACCUMULATE] != 0};
     if (p[BIAS]) {
         a->bias = case_fill(arena, case_tensor_2d(arena, VT_F32, 2 * experts, ffn), 0, 0.5f, &seed);
-        a->down_bias = case_fill(arena, case_tensor_2d(arena, VT_F32, experts, hidden), 0, 0.5f,
-                                 &seed);
-        if (!a->bias || !a->down_bias)
+        if (p[BIAS] == 1)
+            a->down_bias = case_fill(arena, case_tensor_2d(arena, VT_F32, experts, hidden), 0, 0.5f,
+                                     &seed);
+        if (!a->bias || (p[BIAS] == 1 && !a->down_bias))
             return NULL;
     }
     if (a->accumulate)
@@ -456,7 +467,7 @@ static void moe_linear_shape(const void *args, const vt_batch *batch, int64_t mo
     p[SCALES] = case_scales_of(a->gate_up);
     p[ACTIVATION] = a->activation;
     p[ACCUMULATE] = a->accumulate;
-    p[BIAS] = a->bias != NULL;
+    p[BIAS] = !a->bias ? 0 : a->down_bias ? 1 : 2;
 }
 
 /* Experts run one after the other, each as two products that all workers share. The cut describes

@@ -75,7 +75,7 @@ static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, boo
                                           {"rows", product_rows(a, up)},
                                           {"k_used", (int32_t)a->expert->dim[1]},
                                           {"act", a->activation}, {"width", kWidth[width]},
-                                          {"stages", (int32_t)stages}, {"bias", a->bias != NULL}),
+                                          {"stages", (int32_t)stages}, {"bias", moe_cuda_bias(a, up)}),
                          .grid = {(uint32_t)t->sm_count, 1, 1},
                          .threads = 384,
                          .shared_bytes = stages * stage + fixed};
@@ -142,7 +142,7 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
     moe_gemm_params down = up;
     down.x = h;
     down.x_stride = (int32_t)a->down->cols;
-    down.bias = a->bias ? a->down_bias->data : NULL;
+    down.bias = a->down_bias ? a->down_bias->data : NULL;
     down.y = part;
     TRY(run_gemm(a, lane, &up, true, width));
     TRY(run_gemm(a, lane, &down, false, width));

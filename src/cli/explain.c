@@ -529,6 +529,18 @@ static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, i
     vt_buf_release(&text);
 }
 
+/* Returns the bytes of a state slot, of all ranks together. */
+static int64_t slot_bytes(const explanation *x)
+{
+    int64_t bytes = (int64_t)vt_kv_slot_bytes(&described_of(x)->kv.shape);
+    if (!x->ranks.of)
+        return bytes;
+    bytes = 0;
+    for (int32_t r = 0; r < x->ranks.of->n; r++)
+        bytes += (int64_t)vt_kv_slot_bytes(&x->ranks.of->rank[r].kv.shape);
+    return bytes;
+}
+
 /* Writes what a sequence keeps beside its pages; nothing where layers carry no state. */
 static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
 {
@@ -538,9 +550,9 @@ static void put_state(vt_buf *b, const vt_term *term, const explanation *x)
         return;
     vt_text_printf(
         &text,
-        "%d layers keep a state in place of KV: a slot takes %f B, however long the sequence is. "
+        "%d layers keep a state in place of KV: a slot takes %f B%s, however long the sequence is. "
         "Each sequence has one, and so has each snapshot in the prefix cache.",
-        s->n_state_layers, (double)vt_kv_slot_bytes(s));
+        s->n_state_layers, (double)slot_bytes(x), x->ranks.of ? " on all ranks together" : "");
     vt_buf_putc(b, '\n');
     vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
     vt_buf_putc(b, '\n');
@@ -698,15 +710,16 @@ static void write_hardware(vt_json *w, const explanation *x)
 }
 
 /* Writes what a sequence keeps beside its pages, {"layers", "slot_bytes"}; null: nothing. */
-static void write_state(vt_json *w, const vt_kv_shape *s)
+static void write_state(vt_json *w, const explanation *x)
 {
+    const vt_kv_shape *s = &described_of(x)->kv.shape;
     if (s->n_state_layers == 0) {
         vt_json_null(w, "state");
         return;
     }
     vt_json_open(w, "state", '{');
     vt_json_int(w, "layers", s->n_state_layers);
-    vt_json_int(w, "slot_bytes", (int64_t)vt_kv_slot_bytes(s));
+    vt_json_int(w, "slot_bytes", slot_bytes(x));
     vt_json_close(w);
 }
 
@@ -721,7 +734,7 @@ static int print_object(const vt_model *m, const explanation *x)
     vt_json_int(&w, "new_tokens", x->seq.q_len);
     vt_json_int(&w, "context", x->seq.kv_len);
     vt_json_close(&w);
-    write_state(&w, &described_of(x)->kv.shape);
+    write_state(&w, x);
     write_hardware(&w, x);
     vt_json_open(&w, "calls", '[');
     for (int32_t i = 0; i < x->n_lines; i++)

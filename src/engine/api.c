@@ -234,10 +234,8 @@ static vt_status fit_context(const vt_options *o, sizes *s, int64_t bytes, vt_er
 
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
-    vt_kv_shape shape;
-    vt_kv_shape_of(m, s->kv_dtype, &shape);
     s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
-    size_t slot = vt_kv_slot_bytes(&shape);
+    size_t slot = vt_ranks_kv_slot_bytes(m, s->n_ranks);
     int64_t most = vt_ceil_div(s->max_context, s->page_size) * s->max_running;
     vt_windows_need need = windows_need(m, o, s);
     int64_t bytes = vt_options_int(o, "kv-memory");

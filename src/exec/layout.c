@@ -32,6 +32,8 @@ void vt_layout_stack(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *sc
         p.rows = t->dim[t->rank - 2];
         p.cols = t->dim[t->rank - 1];
     }
+    if (e->kind == VT_KIND_EXPERTS)
+        e->matrices = t->dim[0];
     e->part[e->n_parts++] = p;
 }
 
@@ -136,7 +138,7 @@ int64_t vt_layout_rows(const vt_layout_entry *e)
 
 int64_t vt_layout_matrices(const vt_layout_entry *e)
 {
-    return e->kind == VT_KIND_EXPERTS ? e->part[0].tensor->dim[0] : 1;
+    return e->kind == VT_KIND_EXPERTS ? e->matrices : 1;
 }
 
 /* Returns true if [begin, begin + n) lies inside [0, whole), begins at a multiple of `block`, and
@@ -188,10 +190,10 @@ static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, c
                       p->col / SCALE_BLOCK, vt_ceil_div(p->cols, SCALE_BLOCK), out, err);
 }
 
-/* Matrix i of an experts' tensor; the tensor itself in other entries. */
+/* Matrix i of those that the entry has of an experts' tensor; the tensor itself in others. */
 static vt_tensor matrix_of(const vt_layout_entry *e, const vt_tensor *t, int64_t i)
 {
-    return e->kind == VT_KIND_EXPERTS ? vt_tensor_matrix(t, i) : *t;
+    return e->kind == VT_KIND_EXPERTS ? vt_tensor_matrix(t, e->matrix + i) : *t;
 }
 
 vt_status vt_layout_weight(const vt_layout_entry *e, int64_t i, vt_arena *arena, vt_weight *out,

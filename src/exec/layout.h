@@ -40,7 +40,7 @@ typedef struct vt_layout_part {
     int64_t row, rows, col, cols;
 } vt_layout_part;
 
-enum { VT_LAYOUT_PARTS = 3 };
+enum { VT_LAYOUT_PARTS = VT_WEIGHT_PARTS };
 
 typedef struct vt_layout_entry {
     char label[32]; /* "L07.qkv", "head" */
@@ -49,6 +49,7 @@ typedef struct vt_layout_entry {
     int32_t layer; /* -1: outside the layers */
     int32_t n_parts;
     vt_layout_part part[VT_LAYOUT_PARTS];
+    int64_t matrix, matrices;   /* EXPERTS: a range of each tensor's matrices; else 0 */
     bool paired;                /* row i of gate and row i of up are used together */
     const vt_rope_params *rope; /* VT_KIND_ROPE */
 } vt_layout_entry;
@@ -78,7 +79,7 @@ void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, in
 
 /* The number of rows of all parts together. */
 int64_t vt_layout_rows(const vt_layout_entry *e);
-/* Returns how many matrices an entry has: the number of experts, or 1. */
+/* Returns how many matrices an entry has: its part of the experts, or heads, or 1. */
 int64_t vt_layout_matrices(const vt_layout_entry *e);
 /* Fills *out with matrix i of an entry of kind MATRIX, EXPERTS or EMBED. The parts of the weight
  * are views of the file's tensors; the views are allocated in `arena`. VT_ERR_USAGE if a range does

@@ -248,10 +248,16 @@ const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias)
     return b->p->comm && b->p->comm->rank > 0 ? NULL : bias;
 }
 
-/* y = residual + the sum of the ranks' buffers of this slot */
-static void emit_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
-                            const vt_tensor *residual, vt_tensor *y)
+vt_tensor *build_part(const builder *b, vt_comm_slot slot, vt_tensor *y)
 {
+    return b->p->comm ? b->p->buffer[slot] : y;
+}
+
+void build_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
+                      const vt_tensor *residual, vt_tensor *y)
+{
+    if (!b->p->comm)
+        return;
     EMIT(b, all_reduce, layer, what, VT_WHEN_TOKENS,
          {.comm = b->p->comm,
           .slot = slot,
@@ -320,11 +326,9 @@ static void build_joined_block(builder *b, int32_t i, bool ffn)
     const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
     const vt_layer_weights *lw = &b->w->layer[i];
     vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
-    vt_tensor *part = b->p->buffer[slot];
     bool last = ffn && i == b->m->arch.n_layers - 1;
-    block->emit(b, i, b->x, part ? part : b->x);
-    if (part)
-        emit_all_reduce(b, i, block->norm, slot, b->x, b->x);
+    block->emit(b, i, b->x, build_part(b, slot, b->x));
+    build_all_reduce(b, i, block->norm, slot, b->x, b->x);
     emit_layernorm(b, i, block->post_norm, lw->tensor[block->post_norm_role],
                    lw->tensor[block->post_norm_bias_role],
                    last ? (const int32_t *const *)&b->p->batch.row_token : NULL,
@@ -348,10 +352,11 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
         emit_norm(b, i, block->norm, b->x, before, b->h);
     *normed = false;
     vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
-    vt_tensor *y = after ? b->t : b->x, *part = b->p->buffer[slot];
-    block->emit(b, i, before ? b->h : b->x, part ? part : y);
-    if (part)
-        emit_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
+    vt_tensor *y = after ? b->t : b->x;
+    bool joins = block->joins && block->joins(b, i);
+    block->emit(b, i, before ? b->h : b->x, joins ? y : build_part(b, slot, y));
+    if (!joins)
+        build_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
     if (ffn && vt_layer_end(b, i, after))
         return;
     if (!after)
@@ -428,17 +433,16 @@ static void build_calls(builder *b)
         first += n;
     }
     p->n_before = p->n_calls;
-    vt_tensor *rows = p->buffer[VT_SLOT_EMBED];
+    const vt_tensor *rows = p->buffer[VT_SLOT_EMBED];
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
          {.table = b->w->ends.tensor[VT_ROLE_EMBED],
           .tokens = &p->batch.token,
           .token_pool = &p->token_pool,
-          .y = rows ? rows : b->x,
+          .y = build_part(b, VT_SLOT_EMBED, b->x),
           .scale = a->embed_scale,
           .part = rows,
           .first = b->w->first_token});
-    if (rows)
-        emit_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
+    build_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
     build_positions(b);
     vt_layer_embeddings(b);
     if (build_layers(b))

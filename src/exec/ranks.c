@@ -3,7 +3,9 @@
  *   rows     q k v of whole heads with their biases; gate and up; the head; the embedding
  *   columns  o, down: each rank computes a part of the sum, and all_reduce adds the parts
  *   experts  as gate, up and down, of each expert and of a shared one
- *   whole    norms, routers, rope tables; biases of o and down, which rank 0 adds
+ *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of a delta rule
+ *            and of short convolutions: rows of all that goes in, columns of what comes out, state
+ *   whole    norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
  *
  * Heads. Where there are at least as many KV heads as ranks, they are divided, each with its query
  * heads. Where there are fewer, the ranks are divided among the KV heads: those of one KV head each
@@ -56,6 +58,10 @@ typedef struct head_part {
     vt_range q, kv;
 } head_part;
 
+/* Returns the least number of heads of `dim` rows, or columns, whose border is a multiple of
+ * `unit`. */
+static int64_t heads_in(int64_t unit, int64_t dim) { return unit / gcd(unit, dim); }
+
 /* Returns how many KV heads must stay together so that every cut of a layer's q, k, v and o lies on
  * a border; with `of_q`, how many query heads. */
 static int64_t head_unit(const vt_layer *l, bool of_q)
@@ -63,7 +69,7 @@ static int64_t head_unit(const vt_layer *l, bool of_q)
     int64_t group = l->head.heads / l->head.kv_heads, dim = l->head.dim;
     int64_t q = lcm(row_unit(l, VT_ROLE_Q), column_unit(l, VT_ROLE_O)),
             kv = lcm(row_unit(l, VT_ROLE_K), row_unit(l, VT_ROLE_V));
-    int64_t q_heads = q / gcd(q, dim), kv_heads = kv / gcd(kv, dim);
+    int64_t q_heads = heads_in(q, dim), kv_heads = heads_in(kv, dim);
     return of_q ? q_heads : lcm(q_heads / gcd(q_heads, group), kv_heads);
 }
 
@@ -79,12 +85,14 @@ static int64_t kv_unit(const vt_model *m, int32_t layer)
     return unit;
 }
 
-static head_part heads_of(const vt_model *m, int32_t layer, const vt_rank *r)
+/* Divides heads in groups that have one KV head each: KV heads in units of `kv_unit`, or, where
+ * there are fewer than ranks, the heads of each in units of `q_unit`. */
+static head_part divide_heads(int32_t heads, int32_t kv_heads, int64_t q_unit, int64_t kv_unit,
+                              const vt_rank *r)
 {
-    const vt_layer *l = &m->layer[layer];
-    int32_t heads = l->head.heads, kv_heads = l->head.kv_heads, group = heads / kv_heads;
+    int32_t group = heads / kv_heads;
     if (kv_heads >= r->n) {
-        vt_range kv = vt_rank_part(kv_heads, kv_unit(m, layer), r);
+        vt_range kv = vt_rank_part(kv_heads, kv_unit, r);
         return (head_part){{kv.begin * group, kv.n * group}, kv};
     }
     int32_t each = r->n / kv_heads, more = r->n % kv_heads; /* ranks of a KV head */
@@ -99,8 +107,95 @@ static head_part heads_of(const vt_model *m, int32_t layer, const vt_rank *r)
         n = each;
     }
     vt_rank among = {r->index - first, n};
-    vt_range q = vt_rank_part(group, head_unit(l, true), &among);
+    vt_range q = vt_rank_part(group, q_unit, &among);
     return (head_part){{kv * group + q.begin, q.n}, {kv, 1}};
+}
+
+static head_part heads_of(const vt_model *m, int32_t layer, const vt_rank *r)
+{
+    const vt_layer *l = &m->layer[layer];
+    return divide_heads(l->head.heads, l->head.kv_heads, head_unit(l, true), kv_unit(m, layer), r);
+}
+
+/* The heads of latent attention: the same in all such layers. */
+static vt_range latent_heads_of(const vt_model *m, const vt_rank *r)
+{
+    const vt_mla *s = &m->arch.mla;
+    int64_t unit = 1;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        if (l->mixer != VT_BLOCK_MLA)
+            continue;
+        int64_t rows = lcm(row_unit(l, VT_ROLE_MLA_Q), row_unit(l, VT_ROLE_MLA_Q_B));
+        unit = lcm(unit, lcm(heads_in(rows, s->nope + s->rope),
+                             heads_in(column_unit(l, VT_ROLE_MLA_O), s->v)));
+    }
+    return vt_rank_part(m->arch.n_heads, unit, r);
+}
+
+/* ---- sequence state ---- */
+
+/* A rank's heads in the layers with a delta rule: the same in all of them, for they have one size
+ * of state. V heads are a range. Their K heads are up to two, in the order in which the V heads
+ * need them:
+ *
+ *   grouped   V 0 1 | 2 3   K 0 | 1       with fewer K heads than ranks as for KV heads
+ *   tiled     V 0 1 2 | 3 4 5 of K 0 1 0 1 0 1    ranks have K 0 1 and K 1 0 */
+typedef struct delta_part {
+    vt_range v, k[2];
+} delta_part;
+
+static delta_part tiled_part(vt_range v, int64_t k_heads)
+{
+    int64_t first = v.begin % k_heads, n = v.n < k_heads ? v.n : k_heads;
+    int64_t up = n < k_heads - first ? n : k_heads - first; /* to the last K head */
+    return (delta_part){v, {{first, up}, {0, n - up}}};
+}
+
+static delta_part delta_of(const vt_model *m, const vt_rank *r)
+{
+    const vt_delta *d = &m->arch.delta;
+    int64_t k_unit = 1, v_unit = 1, group = d->v_heads / d->k_heads;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        if (l->mixer != VT_BLOCK_DELTA)
+            continue;
+        int64_t both = row_unit(l, VT_ROLE_DELTA_QKV), z = row_unit(l, VT_ROLE_DELTA_Z),
+                gates = lcm(row_unit(l, VT_ROLE_DELTA_A), row_unit(l, VT_ROLE_DELTA_B));
+        k_unit = lcm(k_unit, heads_in(both, d->k_dim));
+        v_unit = lcm(
+            v_unit,
+            lcm(gates, heads_in(lcm(lcm(both, z), column_unit(l, VT_ROLE_DELTA_OUT)), d->v_dim)));
+    }
+    if (d->tiled)
+        return tiled_part(vt_rank_part(d->v_heads, lcm(k_unit, v_unit), r), d->k_heads);
+    head_part p = divide_heads(d->v_heads, d->k_heads, v_unit,
+                               lcm(k_unit, v_unit / gcd(v_unit, group)), r);
+    return (delta_part){p.q, {p.kv}};
+}
+
+/* A rank's channels in the layers of short convolutions. */
+static vt_range channels_of(const vt_model *m, const vt_rank *r)
+{
+    int64_t unit = ROW_UNIT;
+    for (int32_t i = 0; i < m->arch.n_layers; i++)
+        if (m->layer[i].mixer == VT_BLOCK_CONV)
+            unit = lcm(unit, lcm(row_unit(&m->layer[i], VT_ROLE_CONV_IN),
+                                 column_unit(&m->layer[i], VT_ROLE_CONV_OUT)));
+    return vt_rank_part(m->arch.hidden, unit, r);
+}
+
+/* Returns the numbers of a sequence's state in a layer of this kind: a convolution's last inputs,
+ * and a delta rule's matrices. */
+static int64_t state_of(const vt_model *m, vt_block_kind mixer, const vt_rank *r)
+{
+    const vt_delta *d = &m->arch.delta;
+    int64_t before = m->arch.conv_taps - 1;
+    if (mixer == VT_BLOCK_CONV)
+        return before * channels_of(m, r).n;
+    delta_part p = delta_of(m, r);
+    int64_t qkv = 2 * (p.k[0].n + p.k[1].n) * d->k_dim + p.v.n * d->v_dim;
+    return before * qkv + p.v.n * d->k_dim * d->v_dim;
 }
 
 /* ---- other sizes ---- */
@@ -175,25 +270,40 @@ static vt_status check_ffn(const vt_model *m, int32_t layer, const gated *f, con
     return VT_OK;
 }
 
+/* Fails if the rank has no part of what a mixer other than attention divides. */
+static vt_status check_part(const vt_model *m, int32_t layer, const char *what, int64_t of,
+                            int64_t part, vt_role out, const vt_rank *r, vt_err *err)
+{
+    if (part > 0)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "tp is %d, and %s has in layer %d %lld %s, with %s weights behind them: cut "
+                   "between blocks they have no part for rank %d",
+                   r->n, m->name, layer, (long long)of, what,
+                   vt_dtype_get(m->layer[layer].weight[out]->dtype)->name, r->index);
+}
+
+static vt_status check_mixer(const vt_model *m, int32_t layer, const vt_rank *r, vt_err *err)
+{
+    switch ((vt_block_kind)m->layer[layer].mixer) {
+    case VT_BLOCK_MLA:
+        return check_part(m, layer, "heads", m->arch.n_heads, latent_heads_of(m, r).n,
+                          VT_ROLE_MLA_O, r, err);
+    case VT_BLOCK_DELTA:
+        return check_part(m, layer, "value heads", m->arch.delta.v_heads, delta_of(m, r).v.n,
+                          VT_ROLE_DELTA_OUT, r, err);
+    case VT_BLOCK_CONV:
+        return check_part(m, layer, "channels", m->arch.hidden, channels_of(m, r).n,
+                          VT_ROLE_CONV_OUT, r, err);
+    default:
+        return check_heads(m, layer, r, err);
+    }
+}
+
 static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
-    if (l->mixer == VT_BLOCK_MLA)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and layer %d of %s attends to latents, which all heads share and "
-                       "ranks do not divide yet; expected 1",
-                       r->n, layer, m->name);
-    if (l->mixer != VT_BLOCK_ATTENTION)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and layer %d of %s has sequence state, which ranks do not divide "
-                       "yet; expected 1",
-                       r->n, layer, m->name);
-    TRY(check_heads(m, layer, r, err));
-    if (m->arch.v_norm || l->weight[VT_ROLE_LAYER_SCALE])
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and layer %d of %s has normalised values and a factor of its "
-                       "own, which ranks do not divide yet; expected 1",
-                       r->n, layer, m->name);
+    TRY(check_mixer(m, layer, r, err));
     TRY(check_ffn(m, layer, main_of(l), r, err));
     return check_ffn(m, layer, &shared, r, err);
 }
@@ -231,12 +341,93 @@ static vt_range times(vt_range heads, int64_t dim)
     return (vt_range){heads.begin * dim, heads.n * dim};
 }
 
+/* Returns the rows of some of the heads of a part. A head of q may have a gate beside its dim. */
+static vt_range of_heads(const vt_layout_part *p, int32_t n, vt_range heads)
+{
+    return times(heads, p->rows / n);
+}
+
+/* Adds rows [at + to.begin, ...) of part `of` as a part of its own, unless there are none. */
+static void add_rows(vt_layout_entry *e, const vt_layout_part *of, int64_t at, vt_range to)
+{
+    if (to.n == 0)
+        return;
+    vt_layout_part *p = &e->part[e->n_parts++];
+    *p = *of;
+    p->row += at + to.begin;
+    p->rows = to.n;
+}
+
+/* Narrows an entry of a layer with a delta rule. One part of a file's q, k and v becomes up to
+ * five. */
+static void narrow_delta(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_delta *d = &m->arch.delta;
+    delta_part p = delta_of(m, r);
+    if (e->role == VT_ROLE_DELTA_OUT) {
+        narrow_columns(&e->part[0], times(p.v, d->v_dim));
+        return;
+    }
+    const vt_layout_entry whole = *e;
+    int64_t keys = (int64_t)d->k_heads * d->k_dim;
+    e->n_parts = 0;
+    for (int32_t i = 0; i < whole.n_parts; i++) {
+        const vt_layout_part *of = &whole.part[i];
+        int64_t before = of->rows > (int64_t)d->v_heads * d->v_dim ? 2 * keys : 0; /* q and k */
+        for (int32_t k = 0; k < 4 && before > 0; k++)
+            add_rows(e, of, k / 2 * keys, times(p.k[k % 2], d->k_dim));
+        add_rows(e, of, before, times(p.v, (of->rows - before) / d->v_heads));
+    }
+}
+
+/* Narrows an entry of a layer of latent attention. Latents and their norms stay whole. */
+static void narrow_latent(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_mla *s = &m->arch.mla;
+    vt_range heads = latent_heads_of(m, r);
+    if (e->role == VT_ROLE_MLA_Q || e->role == VT_ROLE_MLA_Q_B) {
+        narrow_rows(&e->part[0], times(heads, s->nope + s->rope));
+    } else if (e->role == VT_ROLE_MLA_O) {
+        narrow_columns(&e->part[0], times(heads, s->v));
+    } else if (e->role == VT_ROLE_MLA_K_B || e->role == VT_ROLE_MLA_V_B) {
+        e->matrix += heads.begin;
+        e->matrices = heads.n;
+    }
+}
+
+/* Narrows an entry of a short convolution: the rows of conv_in are gates, gates and inputs. */
+static void narrow_channels(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_layout_part whole = e->part[0];
+    vt_range channels = channels_of(m, r);
+    if (e->role == VT_ROLE_CONV_OUT) {
+        narrow_columns(&e->part[0], channels);
+        return;
+    }
+    e->n_parts = 0;
+    for (int64_t at = 0; at < whole.rows; at += m->arch.hidden)
+        add_rows(e, &whole, at, channels);
+}
+
+/* Returns true for the roles that narrow_delta knows: the norm is one for all heads. */
+static bool is_delta(vt_role role)
+{
+    return (role >= VT_ROLE_DELTA_QKV && role <= VT_ROLE_DELTA_OUT && role != VT_ROLE_DELTA_NORM) ||
+           role == VT_ROLE_DELTA_IN || role == VT_ROLE_DELTA_BA;
+}
+
 static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
 {
     const vt_layer *l = e->layer >= 0 ? &m->layer[e->layer] : NULL;
     head_part heads = {0};
     if (l && l->mixer == VT_BLOCK_ATTENTION)
         heads = heads_of(m, e->layer, r);
+    if (e->role >= VT_ROLE_MLA_Q && e->role <= VT_ROLE_MLA_O)
+        narrow_latent(m, e, r);
+    if (e->role >= VT_ROLE_CONV_IN && e->role <= VT_ROLE_CONV_OUT)
+        narrow_channels(m, e, r);
+    if (is_delta(e->role))
+        narrow_delta(m, e, r);
     for (int32_t k = 0; k < e->n_parts; k++) {
         vt_layout_part *p = &e->part[k];
         switch (e->role) {
@@ -246,11 +437,12 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
             break;
         case VT_ROLE_QKV:
         case VT_ROLE_QKV_BIAS:
-            narrow_rows(p, times(k == 0 ? heads.q : heads.kv, l->head.dim));
+            narrow_rows(p, k == 0 ? of_heads(p, l->head.heads, heads.q)
+                                  : of_heads(p, l->head.kv_heads, heads.kv));
             break;
         case VT_ROLE_Q:
         case VT_ROLE_Q_BIAS:
-            narrow_rows(p, times(heads.q, l->head.dim));
+            narrow_rows(p, of_heads(p, l->head.heads, heads.q));
             break;
         case VT_ROLE_K:
         case VT_ROLE_V:
@@ -300,9 +492,13 @@ void vt_ranks_narrow(vt_layout *l, const vt_rank *r)
 void vt_ranks_kv_shape(const vt_model *m, vt_dtype dtype, const vt_rank *r, vt_kv_shape *out)
 {
     vt_kv_shape_of(m, dtype, out);
-    for (int32_t i = 0; r->n > 1 && i < m->arch.n_layers; i++)
-        if (m->layer[i].mixer == VT_BLOCK_ATTENTION && m->layer[i].kv_of == i)
-            out->group[m->layer[i].kv_group].kv_heads = (int32_t)heads_of(m, i, r).kv.n;
+    for (int32_t i = 0; r->n > 1 && i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        if (l->mixer == VT_BLOCK_ATTENTION && l->kv_of == i)
+            out->group[l->kv_group].kv_heads = (int32_t)heads_of(m, i, r).kv.n;
+        if (l->state_bytes > 0)
+            out->state_bytes = (size_t)state_of(m, (vt_block_kind)l->mixer, r) * sizeof(float);
+    }
 }
 
 static size_t sum_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size,
@@ -321,6 +517,17 @@ static size_t sum_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t pa
 size_t vt_ranks_kv_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size)
 {
     return sum_bytes(m, dtype, n, page_size, vt_kv_page_bytes);
+}
+
+static size_t slot_bytes(const vt_kv_shape *s, int32_t page_size)
+{
+    (void)page_size;
+    return vt_kv_slot_bytes(s);
+}
+
+size_t vt_ranks_kv_slot_bytes(const vt_model *m, int32_t n)
+{
+    return sum_bytes(m, VT_F32, n, 1, slot_bytes);
 }
 
 size_t vt_ranks_kv_window_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n,

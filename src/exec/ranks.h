@@ -29,6 +29,8 @@ void vt_ranks_narrow(vt_layout *l, const vt_rank *r);
 void vt_ranks_kv_shape(const vt_model *m, vt_dtype dtype, const vt_rank *r, vt_kv_shape *out);
 /* The bytes of a page on all ranks together: more than on one, where KV heads are replicated. */
 size_t vt_ranks_kv_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n, int32_t page_size);
+/* The same of a state slot. */
+size_t vt_ranks_kv_slot_bytes(const vt_model *m, int32_t n);
 size_t vt_ranks_kv_window_page_bytes(const vt_model *m, vt_dtype dtype, int32_t n,
                                      int32_t page_size);
 

@@ -29,7 +29,7 @@ enum { ALIGN = 256 };
 /* Where the bytes of a device tensor come from. */
 typedef struct source {
     const vt_layout_entry *entry;
-    int64_t expert;            /* its number in an entry of kind EXPERTS, else 0 */
+    int64_t expert;            /* its number in the tensors of an entry of kind EXPERTS, else 0 */
     const vt_packing *packing; /* how `host` is packed; NULL: a vector, a router or a rope table */
     vt_weight host;            /* the matrix; its parts are views of the file */
     vt_tensor *to;
@@ -124,7 +124,7 @@ static bool same_range(const vt_layout_entry *a, const vt_layout_entry *b)
  * tensor. */
 static vt_status describe_matrix(loader *l, const vt_layout_entry *e, int64_t i, vt_weight *w)
 {
-    source s = {.entry = e, .expert = i};
+    source s = {.entry = e, .expert = e->matrix + i};
     TRY(vt_layout_weight(e, i, &l->arena, &s.host, l->err));
     TRY(find_packing(l, e, &s.host, &s.packing));
     s.bytes = s.packing->bytes(&s.host);

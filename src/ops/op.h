@@ -157,16 +157,19 @@ void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin
  * type (q, k and v; gate and up), packed once at load into the layout its implementation wants. A
  * part may be a view of a larger tensor: row_stride elements from row to row, of which cols are
  * used. */
+enum { VT_WEIGHT_PARTS = 6 }; /* at most */
+
 typedef struct vt_weight {
-    const vt_tensor *part[3]; /* each [rows_i, cols] */
+    const vt_tensor *part[VT_WEIGHT_PARTS]; /* each [rows_i, cols] */
     int32_t n_parts;
     int32_t n_experts;  /* this is the matrix of one of n_experts experts; 0: of no expert */
     bool paired;        /* two parts of equal rows whose rows i belong together (gate, up): the
                            packed form may interleave them; y_i = epilogue(gate_i, up_i) */
     int64_t rows, cols; /* sums over the parts */
     vt_dtype dtype;
-    const vt_tensor *scale[3]; /* FP8: of each part, one number or one a 128x128 block; or NULL */
-    void *packed;              /* made by packing->write; NULL: run() reads part[] directly */
+    /* FP8: of each part, one number or one a 128x128 block; or NULL */
+    const vt_tensor *scale[VT_WEIGHT_PARTS];
+    void *packed; /* made by packing->write; NULL: run() reads part[] directly */
     size_t packed_bytes;
     const struct vt_packing *packing; /* the layout of `packed` */
 } vt_weight;

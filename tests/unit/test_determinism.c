@@ -57,6 +57,10 @@ static const model_case models[] = {
     {"llama-gqa8-llama3-f32", 3},
     {"mixed", 2},
     {"qwen3moe-raw", 2},
+    {"gpt-oss-sinks", 3},
+    {"qwen35-delta", 2}, /* states of ranks in the prefix cache */
+    {"deepseekv3-groups", 2},
+    {"gemma4-experts", 2},
 };
 
 enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOPS = 60 };
@@ -187,11 +191,9 @@ static void random_options(vt_options *o, const vt_model *m)
     engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
     engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
     vt_dtype kv = vt_model_dtype(m) == VT_F32 ? VT_F32 : VT_F16;
-    vt_kv_shape shape;
-    vt_kv_shape_of(m, kv, &shape);
     size_t token_bytes = vt_ranks_kv_page_bytes(m, kv, tp, 1);
     int64_t kv_bytes = between(1, 3) * 256 * (int64_t)token_bytes; /* few sequences: retraction */
-    size_t slot = vt_kv_slot_bytes(&shape);
+    size_t slot = vt_ranks_kv_slot_bytes(m, tp);
     if (slot > 0) { /* room for the longest request, of 174 tokens, beside the slots */
         int64_t pages = between(256, 264) * (int64_t)token_bytes, slots = running * (int64_t)slot;
         kv_bytes = pages + (slots > pages ? slots : pages);

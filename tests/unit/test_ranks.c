@@ -54,6 +54,8 @@ static void guard(const program_run *r, bool buffers, int allowed)
 {
     assert_int_equal(mprotect(r->w->memory, (size_t)r->w->packed_bytes, allowed), 0);
     assert_int_equal(mprotect(r->kv.base, r->kv.bytes, allowed), 0);
+    if (r->kv.state_bytes > 0)
+        assert_int_equal(mprotect(r->kv.state_base, r->kv.state_bytes, allowed), 0);
     if (!buffers)
         assert_int_equal(mprotect(r->p->memory, r->p->activation_bytes, allowed), 0);
 }
@@ -87,7 +89,7 @@ static vt_model *load(const char *name)
 /* Compares n ranks with one program that has all weights. `name`: a tiny model, or a path. */
 static void compare(const char *name, int32_t n)
 {
-    vt_model *m = strchr(name, '/') ? load(name) : tiny_model(name);
+    vt_model *m = strpbrk(name, "/:") ? load(name) : tiny_model(name);
     for (int32_t i = 0; i < m->arch.n_layers; i++)
         if (n > m->layer[i].head.heads) { /* a rank has a head at least */
             vt_model_free(m);
@@ -101,7 +103,8 @@ static void compare(const char *name, int32_t n)
         position[i] = row[i] = i;
         slot[i] = page[i / PROGRAM_PAGE] * PROGRAM_PAGE + i % PROGRAM_PAGE;
     }
-    int32_t q_start[2] = {0, N}, kv_len[1] = {N}, page_start[2] = {0, PAGES};
+    int32_t q_start[2] = {0, N}, kv_len[1] = {N}, page_start[2] = {0, PAGES}, from[1] = {-1},
+            to[1] = {0};
     vt_batch batch = {.n_tokens = N,
                       .n_seqs = 1,
                       .n_rows = N,
@@ -115,7 +118,9 @@ static void compare(const char *name, int32_t n)
                       .kv_len = kv_len,
                       .page_start = page_start,
                       .page_ids = page,
-                      .row_token = row};
+                      .row_token = row,
+                      .state_from = from,
+                      .state_to = to};
     vt_err err = {0};
     vt_comm *comm;
     vt_rank alone = {0, 1};
@@ -183,13 +188,24 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
     (void)state;
     static const char *const models[] = {
         "llama",
-        "qwen3",             /* norms of q and k */
-        "mixed",             /* heads of two shapes; q alone in some layers */
-        "gemma3",            /* norms after blocks */
-        "qwen3moe",          /* experts */
+        "qwen3",              /* norms of q and k */
+        "mixed",              /* heads of two shapes; q alone in some layers */
+        "gemma3",             /* norms after blocks */
+        "qwen3moe",           /* experts */
         "qwen3moe-quantised", /* in blocks of 32 */
         "gpt-oss",            /* sinks; biases of experts */
         GOLDEN "gpt-oss-sinks",
+        "mixed_state",        /* channels of a short convolution */
+        "dummy:qwen3.5-tiny", /* heads of a delta rule; a gate beside q */
+        GOLDEN "qwen35-delta",
+        GOLDEN "qwen35-delta-BF16.gguf", /* tiled heads */
+        GOLDEN "qwen35moe-outer-BF16.gguf",
+        GOLDEN "deepseekv2-latents",
+        GOLDEN "deepseekv3-groups",
+        GOLDEN "glm4moelite-latents",
+        GOLDEN "gemma2-caps",
+        GOLDEN "gemma4-per-layer",
+        GOLDEN "gemma4-experts", /* norms between the experts and their sum */
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int32_t n = 2; n <= RANKS; n++)
@@ -278,15 +294,63 @@ static void test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together
     vt_model_free(m);
 }
 
-/* Parts of a model that ranks do not divide yet are refused by name. */
-static void test_ranks_when_layers_have_more_than_blocks_then_refused_by_name(void **state)
+/* Sixteen K heads and 32 V heads over three ranks, V heads in two tiles of 16: rank 1 has V heads
+ * 11 to 21, whose K heads are 11 to 15 and then 0 to 5, and every weight of the layer follows. */
+static void test_delta_heads_when_tiled_then_k_heads_follow_their_v_heads(void **state)
+{
+    (void)state;
+    enum { DIM = 128, KEYS = 16 * DIM, PARTS = 6 };
+    static const int64_t want[PARTS][2] = {{11 * DIM, 5 * DIM},
+                                           {0, 6 * DIM},
+                                           {KEYS + 11 * DIM, 5 * DIM},
+                                           {KEYS, 6 * DIM},
+                                           {2 * KEYS + 11 * DIM, 11 * DIM},
+                                           {11 * DIM, 11 * DIM}};
+    vt_model *m = load("dummy:qwen3.5-4b");
+    m->arch.delta.tiled = true;
+    vt_layout_entry in = entry_of(m, 1, 3, VT_ROLE_DELTA_IN),
+                    gates = entry_of(m, 1, 3, VT_ROLE_DELTA_BA),
+                    taps = entry_of(m, 1, 3, VT_ROLE_DELTA_CONV),
+                    out = entry_of(m, 1, 3, VT_ROLE_DELTA_OUT),
+                    norm = entry_of(m, 1, 3, VT_ROLE_DELTA_NORM);
+    assert_int_equal(in.n_parts, PARTS);
+    assert_int_equal(taps.n_parts, PARTS - 1); /* z passes no convolution */
+    for (int32_t i = 0; i < PARTS; i++) {
+        assert_int_equal(in.part[i].row, want[i][0]);
+        assert_int_equal(in.part[i].rows, want[i][1]);
+        if (i < taps.n_parts)
+            assert_int_equal(taps.part[i].row, want[i][0]);
+    }
+    assert_int_equal(gates.part[1].row, 11);
+    assert_int_equal(gates.part[1].rows, 11);
+    assert_int_equal(out.part[0].col, 11 * DIM);
+    assert_int_equal(out.part[0].cols, 11 * DIM);
+    assert_int_equal(norm.part[0].rows, DIM); /* the norm is one for all heads */
+    vt_model_free(m);
+}
+
+/* The state slots of all ranks are one model's where heads divide, and more where K heads have
+ * copies. */
+static void test_state_slots_over_ranks_add_up(void **state)
+{
+    (void)state;
+    vt_model *m = load("dummy:qwen3.5-4b");
+    size_t one = vt_ranks_kv_slot_bytes(m, 1), layers = 24;
+    assert_int_equal(one, layers * 4 * (3 * 2 * 2048 + 3 * 4096 + 32 * 128 * 128));
+    assert_int_equal(vt_ranks_kv_slot_bytes(m, 2), one);
+    m->arch.delta.tiled = true; /* both ranks have all K heads */
+    assert_int_equal(vt_ranks_kv_slot_bytes(m, 2), one + layers * 4 * 3 * 2 * 2048);
+    vt_model_free(m);
+}
+
+/* Parts of a model that ranks do not divide are refused by name. */
+static void test_ranks_when_norms_are_over_all_heads_then_refused_by_name(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {GOLDEN "gemma4-per-layer", "normalised values"},
-        {GOLDEN "gemma4-experts", "normalised values"},
-        {GOLDEN "deepseekv3-groups", "attends to latents"},
-        {GOLDEN "glm4moelite-latents", "attends to latents"},
+        {GOLDEN "olmo2-whole-norms", "norms over all heads together"},
+        {GOLDEN "olmo3-windows-yarn", "norms over all heads together"},
+        {GOLDEN "minimaxm2-whole-norms", "norms over all heads together"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vt_err err = {0};
@@ -333,7 +397,9 @@ int main(void)
         cmocka_unit_test(test_parts_when_sizes_do_not_divide_then_cover_the_whole),
         cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),
         cmocka_unit_test(test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together),
-        cmocka_unit_test(test_ranks_when_layers_have_more_than_blocks_then_refused_by_name),
+        cmocka_unit_test(test_delta_heads_when_tiled_then_k_heads_follow_their_v_heads),
+        cmocka_unit_test(test_state_slots_over_ranks_add_up),
+        cmocka_unit_test(test_ranks_when_norms_are_over_all_heads_then_refused_by_name),
         cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);

@@ -129,8 +129,17 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
     compare(MODELS "glm4moe-groups", 1e-2);      /* a shared expert */
     compare(MODELS "qwen2-gqa7", 1e-2);          /* seven query heads to a KV head, with biases */
     compare(MODELS "mistral-gqa4-window", 1e-2);
-    compare(MODELS "gpt-oss-sinks", 1e-2); /* biases of experts too */
-    compare(MODELS "gpt-oss-mxfp4-BF16.gguf", 1e-2);
+    compare(MODELS "gpt-oss-sinks", 1e-2);          /* biases of experts too */
+    compare(MODELS "qwen35-delta", 1e-2);           /* sequence state; heads in groups ... */
+    compare(MODELS "qwen35-delta-BF16.gguf", 1e-2); /* ... and in tiles */
+    compare(MODELS "qwen35moe-outer", 1e-2);
+    compare("dummy:hybrid-tiny", 1e-2);
+    compare(MODELS "deepseekv2-latents-BF16.gguf", 1e-2); /* heads of latent attention */
+    compare(MODELS "deepseekv3-groups", 1e-2);
+    compare(MODELS "glm4moelite-latents", 1e-2); /* three heads */
+    compare(MODELS "gemma2-caps", 1e-2);
+    compare(MODELS "gemma4-per-layer", 1e-2);
+    compare(MODELS "gemma4-experts-BF16.gguf", 1e-2); /* norms before the experts' sum */
     compare(NULL, 0.75); /* the default model, if it is there: activations in 8 bits */
 }
 

@@ -12,6 +12,9 @@ typedef struct vt_block {
     void (*tensors)(builder *b);
     /* Writes calls for y = block(x), or y += block(x) where y is the residual stream. */
     void (*emit)(builder *b, int32_t layer, const vt_tensor *x, vt_tensor *y);
+    /* Returns true if the layer's block sums the parts of ranks itself, since it has norms between
+     * them and its result: y then is the result. NULL: it is a part of the sum. */
+    bool (*joins)(const builder *b, int32_t layer);
     const char *norm, *post_norm; /* labels of the norms before and after it */
     vt_role norm_role, post_norm_role, post_norm_bias_role;
 } vt_block;

@@ -42,6 +42,12 @@ void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int3
 const vt_batch *build_pages(const builder *b, int32_t kv_group);
 /* The bias of a product that ranks sum, which one of them adds: NULL on the others. */
 const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias);
+/* Where a block writes its part of a sum over ranks: the buffer of this slot; y itself where the
+ * program runs alone. */
+vt_tensor *build_part(const builder *b, vt_comm_slot slot, vt_tensor *y);
+/* y = residual + the sum of the ranks' parts of this slot. Nothing where the program runs alone. */
+void build_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
+                      const vt_tensor *residual, vt_tensor *y);
 /* A linear call; a scale of 0 counts as 1. */
 void build_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when);
 

@@ -1,8 +1,10 @@
 /* A gated short convolution between two projections.
  *
- *   bcu [tokens, 3 hidden]   the gates and the input
- *   cv [tokens, hidden]      after the convolution
+ *   bcu [tokens, 3 channels]   the gates and the input
+ *   cv [tokens, channels]      after the convolution
  *
+ * There are as many channels as hidden states have numbers; a rank of a tensor-parallel group has
+ * some of them.
  * Its state is the state tensor of its layer in the KV cache. */
 #include "exec/blocks/block.h"
 #include "ops/short_conv/short_conv.h"
@@ -18,9 +20,12 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 
 static void tensors(builder *b)
 {
-    int64_t hidden = b->m->arch.hidden;
-    b->bcu = build_activation(b, "bcu", VT_FOLLOWS_TOKENS, 3 * hidden, b->p->activation);
-    b->cv = build_activation(b, "cv", VT_FOLLOWS_TOKENS, hidden, b->p->activation);
+    int32_t first = 0;
+    while (b->m->layer[first].mixer != VT_BLOCK_CONV)
+        first++;
+    int64_t channels = b->w->layer[first].weight[VT_ROLE_CONV_OUT]->cols; /* of all such layers */
+    b->bcu = build_activation(b, "bcu", VT_FOLLOWS_TOKENS, 3 * channels, b->p->activation);
+    b->cv = build_activation(b, "cv", VT_FOLLOWS_TOKENS, channels, b->p->activation);
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)

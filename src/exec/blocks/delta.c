@@ -5,6 +5,8 @@
  *   u [tokens, q k v]           after the convolution
  *   d [tokens, V heads v_dim]   the rule's result; its norm and z's gate are applied in place
  *
+ * A rank of a tensor-parallel group has some of the heads: as many as its weights make.
+ *
  * The state tensor of its layer in the KV cache holds, for each slot, the convolution's last inputs
  * and then the heads' matrices. */
 #include "exec/blocks/block.h"
@@ -39,22 +41,32 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     return VT_OK;
 }
 
-static int64_t values_of(const vt_delta *d) { return (int64_t)d->v_heads * d->v_dim; }
+/* Columns of v, and of q, k and v together, and the heads that these are: the same in all layers of
+ * this kind. */
+typedef struct sizes {
+    int64_t v, qkv;
+    int32_t k_heads, v_heads;
+} sizes;
 
-static int64_t channels_of(const vt_delta *d)
+static sizes sizes_of(const builder *b, int32_t layer)
 {
-    return 2 * (int64_t)d->k_heads * d->k_dim + values_of(d);
+    const vt_delta *d = &b->m->arch.delta;
+    const vt_layer_weights *lw = &b->w->layer[layer];
+    int64_t v = lw->weight[VT_ROLE_DELTA_OUT]->cols, qkv = lw->tensor[VT_ROLE_DELTA_CONV]->dim[0];
+    return (sizes){v, qkv, (int32_t)((qkv - v) / (2 * d->k_dim)), (int32_t)(v / d->v_dim)};
 }
 
 static void tensors(builder *b)
 {
-    const vt_delta *d = &b->m->arch.delta;
     vt_dtype type = b->p->activation;
-    int64_t qkv = channels_of(d), v = values_of(d);
-    b->delta = build_activation(b, "delta", VT_FOLLOWS_TOKENS, qkv + v, type);
-    b->ba = build_activation(b, "ba", VT_FOLLOWS_TOKENS, 2 * d->v_heads, type);
-    b->u = build_activation(b, "u", VT_FOLLOWS_TOKENS, qkv, type);
-    b->d = build_activation(b, "d", VT_FOLLOWS_TOKENS, v, type);
+    int32_t first = 0;
+    while (b->m->layer[first].mixer != VT_BLOCK_DELTA)
+        first++;
+    sizes n = sizes_of(b, first);
+    b->delta = build_activation(b, "delta", VT_FOLLOWS_TOKENS, n.qkv + n.v, type);
+    b->ba = build_activation(b, "ba", VT_FOLLOWS_TOKENS, 2 * n.v_heads, type);
+    b->u = build_activation(b, "u", VT_FOLLOWS_TOKENS, n.qkv, type);
+    b->d = build_activation(b, "d", VT_FOLLOWS_TOKENS, n.v, type);
 }
 
 /* Writes the product with two stacked matrices, or with each of them. */
@@ -82,12 +94,12 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     const vt_arch *a = &b->m->arch;
     const vt_delta *d = &a->delta;
     const vt_layer_weights *lw = &b->w->layer[i];
-    int64_t channels = channels_of(d);
+    sizes n = sizes_of(b, i);
     vt_tensor *state = &b->kv->state[vt_kv_state_of(b->m, i)];
-    vt_tensor *qkv = build_slice(b, "qkv", b->delta, 0, channels),
-              *z = build_slice(b, "z", b->delta, channels, values_of(d)),
-              *beta = build_slice(b, "b", b->ba, 0, d->v_heads),
-              *decay = build_slice(b, "a", b->ba, d->v_heads, d->v_heads);
+    vt_tensor *qkv = build_slice(b, "qkv", b->delta, 0, n.qkv),
+              *z = build_slice(b, "z", b->delta, n.qkv, n.v),
+              *beta = build_slice(b, "b", b->ba, 0, n.v_heads),
+              *decay = build_slice(b, "a", b->ba, n.v_heads, n.v_heads);
     emit_both(b, i, x, VT_ROLE_DELTA_IN, VT_ROLE_DELTA_QKV, in, b->delta,
               (vt_tensor *const[]){qkv, z});
     emit_both(b, i, x, VT_ROLE_DELTA_BA, VT_ROLE_DELTA_B, gates, b->ba,
@@ -108,9 +120,9 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
           .dt_bias = lw->tensor[VT_ROLE_DELTA_DT],
           .state = state,
           .y = b->d,
-          .state_at = (a->conv_taps - 1) * channels,
-          .k_heads = d->k_heads,
-          .v_heads = d->v_heads,
+          .state_at = (a->conv_taps - 1) * n.qkv,
+          .k_heads = n.k_heads,
+          .v_heads = n.v_heads,
           .k_dim = d->k_dim,
           .v_dim = d->v_dim,
           .log_decay = d->log_decay,

@@ -8,7 +8,10 @@
  * its own; the router reads the residual stream:
  *
  *   t = norm1(ffn(h)) + norm2(experts(norm(x)))     chosen by router(rms(x) scale / sqrt(hidden))
- *   e [tokens, hidden]                              the experts' result */
+ *   e [tokens, hidden]                              the experts' result
+ *
+ * Ranks sum the parts of both before their norms. The slot of the embedding serves the first: of
+ * two communication calls that follow each other no two then have one slot (ops/comm.h). */
 #include <math.h>
 
 #include "base/err.h"
@@ -157,19 +160,26 @@ static void emit_norm(builder *b, int32_t i, const char *what, const vt_tensor *
 static void emit_beside(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
-    emit_shared(b, i, x, true, y);
+    emit_shared(b, i, x, true, build_part(b, VT_SLOT_EMBED, y));
+    build_all_reduce(b, i, "shared", VT_SLOT_EMBED, NULL, y);
     emit_norm(b, i, "post_shared", y, lw->tensor[VT_ROLE_SHARED_POST_NORM], NULL, 1, y);
     emit_norm(b, i, "router", b->x, lw->tensor[VT_ROLE_ROUTER_NORM], NULL,
               1 / sqrtf((float)b->m->arch.hidden), b->h);
     emit_route(b, i, b->h);
     emit_norm(b, i, "experts", b->x, lw->tensor[VT_ROLE_EXPERT_NORM], NULL, 1, b->h);
-    emit_experts(b, i, b->h, false, b->e);
+    emit_experts(b, i, b->h, false, build_part(b, VT_SLOT_FFN, b->e));
+    build_all_reduce(b, i, "experts", VT_SLOT_FFN, NULL, b->e);
     emit_norm(b, i, "post_experts", b->e, lw->tensor[VT_ROLE_EXPERT_POST_NORM], y, 1, y);
+}
+
+static bool joins(const builder *b, int32_t i)
+{
+    return b->w->layer[i].tensor[VT_ROLE_EXPERT_NORM] != NULL;
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
 {
-    if (b->w->layer[i].tensor[VT_ROLE_EXPERT_NORM]) {
+    if (joins(b, i)) {
         emit_beside(b, i, x, y);
         return;
     }
@@ -179,5 +189,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         emit_shared(b, i, x, false, y);
 }
 
-const vt_block vt_block_experts = {
-    .weights = weights, .tensors = tensors, .emit = emit, VT_BLOCK_NORMS("ffn", FFN)};
+const vt_block vt_block_experts = {.weights = weights,
+                                   .tensors = tensors,
+                                   .emit = emit,
+                                   .joins = joins,
+                                   VT_BLOCK_NORMS("ffn", FFN)};

@@ -7,6 +7,8 @@
  *   o'_h = sum_j softmax_j(q'_h . row_j) c_j   q_latent [tokens, Hq rank]
  *   o_h = Wv_h o'_h, then O                    o [tokens, Hq v]
  *
+ * A rank of a tensor-parallel group has some of the heads and all of the latents.
+ *
  * The cache holds one row a token for all heads, and V is its last `rank` values: one pool, one KV
  * head. Files have c before k_r; the weight's rows are stacked the other way round here, because
  * rope turns the first dimensions of a head. Prefill takes the same form as decode although keys
@@ -49,10 +51,19 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     return VT_OK;
 }
 
+/* Returns how many heads the layer's weights make: as many in all layers of this kind. */
+static int32_t heads_of(const builder *b, int32_t layer)
+{
+    return b->w->layer[layer].weight[VT_ROLE_MLA_K_B]->n_experts;
+}
+
 static void tensors(builder *b)
 {
     const vt_mla *s = &b->m->arch.mla;
-    int64_t heads = b->m->arch.n_heads, row = s->rope + s->kv_rank;
+    int32_t first = 0;
+    while (b->m->layer[first].mixer != VT_BLOCK_MLA)
+        first++;
+    int64_t heads = heads_of(b, first), row = s->rope + s->kv_rank;
     vt_dtype type = b->p->activation;
     if (s->q_rank > 0)
         b->q_rank = build_activation(b, "q_rank", VT_FOLLOWS_TOKENS, s->q_rank, type);
@@ -109,7 +120,7 @@ static void emit_attention(builder *b, int32_t i)
                           .k_pool = pool,
                           .v_pool = pool,
                           .o = b->q_latent,
-                          .heads = h->heads,
+                          .heads = heads_of(b, i),
                           .kv_heads = 1,
                           .head_dim = h->dim,
                           .v_dim = h->v_dim,
@@ -137,7 +148,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
 {
     const vt_mla *s = &b->m->arch.mla;
     vt_weight *const *w = b->w->layer[i].weight;
-    int32_t heads = b->m->layer[i].head.heads;
+    int32_t heads = heads_of(b, i);
     vt_tensor *c = refused(b, i) ? NULL : build_slice(b, "c", b->latent, s->rope, s->kv_rank);
     if (!c)
         return;

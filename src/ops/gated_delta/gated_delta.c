@@ -107,7 +107,9 @@ static const char *gated_delta_refuses(const vt_case *c)
 {
     if (c->p[TYPE] > VT_BF16)
         return "type: f32, f16 or bf16";
-    return c->p[V_HEADS] % c->p[K_HEADS] != 0 ? "v_heads: a multiple of k_heads" : NULL;
+    return !c->p[MAP] && c->p[V_HEADS] % c->p[K_HEADS] != 0
+               ? "v_heads: a multiple of k_heads, where these are grouped"
+               : NULL;
 }
 
 /* tokens: of a prefill, with decodes in the same batch; before: numbers of a slot before the state.
@@ -118,6 +120,7 @@ static const char *const gated_delta_cases[] = {
     "tokens=1|2|33 decodes=5 k_heads=2 v_heads=4 k_dim=16 v_dim=16 before=36",
     "tokens=70 decodes=1 k_heads=1 v_heads=3 k_dim=40 v_dim=72 decay=log",
     "tokens=9 decodes=2 k_heads=3 v_heads=6 k_dim=5 v_dim=7 decay=log map=tiled before=3 type=bf16",
+    "tokens=5 decodes=1 k_heads=4 v_heads=6 k_dim=16 v_dim=16 map=tiled",
     "tokens=3 k_heads=1 v_heads=1 k_dim=256 v_dim=130 map=tiled",
     NULL,
 };

@@ -311,7 +311,7 @@ static const vt_field moe_linear_fields[] = {
     [ACTIVATION] = {"activation", 0, false, VT_ACT_CLAMPED, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
     [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
-    [BIAS] = {"bias", 0, false, 2}, /* 2: of gate and up alone */
+    [BIAS] = {"bias", 0, false, 2},             /* 2: of gate and up alone */
 };
 
 static const char *moe_linear_refuses(const vt_case *c)

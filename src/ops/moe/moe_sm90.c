@@ -70,15 +70,15 @@ static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, boo
     uint32_t stages = ((uint32_t)t->max_shared_bytes - fixed - STATIC_SHARED) / stage;
     if (stages > MAX_STAGES)
         stages = MAX_STAGES;
-    return (cuda_launch){.spec = JIT_SPEC("moe_gemm_sm90.cu", "moe_gemm_sm90", {"up", up},
-                                          {"k", (int32_t)(up ? a->gate_up : a->down)->cols},
-                                          {"rows", product_rows(a, up)},
-                                          {"k_used", (int32_t)a->expert->dim[1]},
-                                          {"act", a->activation}, {"width", kWidth[width]},
-                                          {"stages", (int32_t)stages}, {"bias", moe_cuda_bias(a, up)}),
-                         .grid = {(uint32_t)t->sm_count, 1, 1},
-                         .threads = 384,
-                         .shared_bytes = stages * stage + fixed};
+    return (cuda_launch){
+        .spec = JIT_SPEC("moe_gemm_sm90.cu", "moe_gemm_sm90", {"up", up},
+                         {"k", (int32_t)(up ? a->gate_up : a->down)->cols},
+                         {"rows", product_rows(a, up)}, {"k_used", (int32_t)a->expert->dim[1]},
+                         {"act", a->activation}, {"width", kWidth[width]},
+                         {"stages", (int32_t)stages}, {"bias", moe_cuda_bias(a, up)}),
+        .grid = {(uint32_t)t->sm_count, 1, 1},
+        .threads = 384,
+        .shared_bytes = stages * stage + fixed};
 }
 
 /* Pairs of gate and up rows interleave by eight (moe_gemm_sm90.cu). */

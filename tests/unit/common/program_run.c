@@ -43,6 +43,7 @@ program_run program_run_rank(vt_layout *l, const vt_kv_shape *shape, int32_t tok
     must(vt_team_new(1, &r.team, &err), &err);
     must(vt_weights_realise_cpu(l, r.team, &config.target, NULL, &r.w, &err), &err);
     must(vt_kv_cache_init_cpu(&r.kv, shape, pages, 0, PROGRAM_PAGE, &err), &err);
+    must(vt_kv_cache_add_states_cpu(&r.kv, 1, &err), &err);
     must(vt_program_build(l->model, r.w, &r.kv, &config, &r.p, &err), &err);
     vt_layout_free(l);
     r.workspace = vt_aligned_alloc(VT_CACHE_LINE, r.p->target.workspace_bytes + VT_CACHE_LINE);

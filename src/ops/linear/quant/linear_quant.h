@@ -49,13 +49,13 @@
 
 enum { QUANT_TILE = 8, QUANT_UNIT = 128 };
 
-/* Tiles are made from these: up to three matrices of one type, one below the other. Each may be a
+/* Tiles are made from these: a few matrices of one type, one below the other. Each may be a
  * view of a larger tensor. */
 typedef struct linear_quant_source {
     struct {
         const vt_tensor *rows;  /* [rows, cols] as in the file */
         const vt_tensor *scale; /* FP8: one number, or 128 x 128 blocks; or NULL */
-    } part[3];
+    } part[VT_WEIGHT_PARTS];
     int32_t n_parts;
     bool paired; /* two parts of equal rows; each begins a tile */
 } linear_quant_source;

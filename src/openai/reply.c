@@ -373,9 +373,10 @@ static void write_piece(const vt_openai_choice *c, const vt_openai_delta *p, vt_
     const char *bytes = c->fresh.data ? c->fresh.data + p->at : "";
     if (p->kind == VT_PIECE_CALL || p->kind == VT_PIECE_ARGUMENTS)
         write_call(c, p, bytes, w);
+    else if (p->kind == VT_PIECE_TEXT)
+        vt_json_string_n(w, "content", bytes, p->n);
     else
-        vt_json_string_n(w, p->kind == VT_PIECE_TEXT ? "content" : "reasoning_content", bytes,
-                         p->n);
+        vt_openai_write_reasoning(c, bytes, p->n, w);
 }
 
 /* Opens a chunk and its one choice, up to the delta. */

@@ -35,7 +35,8 @@ typedef struct vt_openai_choice {
     vt_buf content, reasoning; /* of `text` */
     vt_openai_tool_call *call; /* [n_calls] */
     int32_t n_calls;
-    const json_t *call_ids; /* those that calls of the conversation have; borrowed */
+    unsigned reasoning_names; /* VT_REASONING_... */
+    const json_t *call_ids;   /* those that calls of the conversation have; borrowed */
     vt_buf fresh,
         pieces;   /* of the last event: bytes, and vt_openai_delta [] that point into them */
     vt_buf parts; /* vt_openai_delta []: the choice so far, neighbours of one kind joined */
@@ -125,8 +126,10 @@ bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *reque
 void vt_openai_split_release(vt_openai_choice *c);
 /* Takes the text of an event apart. False: memory was short. */
 bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e);
-/* The members "content", "reasoning_content" and "tool_calls" of a whole message. */
+/* The members "content", "tool_calls" and of the reasoning of a whole message. */
 void vt_openai_split_write(const vt_openai_choice *c, vt_json *w);
+/* Writes reasoning under each of its names. */
+void vt_openai_write_reasoning(const vt_openai_choice *c, const char *bytes, size_t n, vt_json *w);
 /* "finish_reason" of a choice: "tool_calls" where it ended with some that it chose to make. */
 const char *vt_openai_finish_name(const vt_openai_reply *reply, const vt_openai_choice *c,
                                   vt_finish finish);

@@ -708,6 +708,7 @@ static void set_defaults(vt_openai_request *r, const vt_model *m, const vt_opena
     r->p.min_p = d->min_p;
     r->p.top_k = d->top_k;
     r->p.ignore_eos = d->ignore_eos;
+    r->reasoning_names = d->reasoning_names ? d->reasoning_names : VT_REASONING_CONTENT;
     r->p.has_seed = d->has_seed;
     r->p.seed = d->seed;
 }

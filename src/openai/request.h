@@ -21,6 +21,9 @@
 #include "openai/error.h"
 #include "text/answer/answer.h"
 
+/* The names under which answers give a chat's reasoning: bits. */
+enum { VT_REASONING_CONTENT = 1, VT_REASONING_BARE = 2 };
+
 /* These hold where a request does not say. */
 typedef struct vt_openai_defaults {
     float temperature, top_p, min_p;
@@ -34,6 +37,7 @@ typedef struct vt_openai_defaults {
     uint64_t seed;
     bool literal_content;                    /* special tokens inside messages stay text */
     vt_call_form call_form;                  /* of tool calls; VT_CALLS_NONE: the template's */
+    unsigned reasoning_names;                /* VT_REASONING_...; 0: reasoning_content */
     bool may_stream;                         /* false: "stream": true is refused */
     const struct vt_template_limits *limits; /* of rendering a chat template; NULL: the usual */
     const char *model_alias; /* a further name that "model" may have, such as what option model
@@ -83,6 +87,7 @@ typedef struct vt_openai_request {
     bool single_call;          /* an answer has one call at most: what follows is left out */
     bool named;                /* one function had to be called */
     vt_thought_form thoughts;  /* that are taken out of the answer */
+    unsigned reasoning_names;  /* VT_REASONING_... */
     bool began_inside;         /* the prompt ends inside of a thought */
     bool pieces;               /* the answer is wanted as parts even if it is text alone */
     int32_t n_top;             /* log-probabilities of the answer's tokens: with so many

@@ -153,6 +153,7 @@ bool vt_openai_split_init(vt_openai_reply *reply, const vt_openai_request *reque
                                         .take = take,
                                         .user = c};
         c->single = request->single_call;
+        c->reasoning_names = request->reasoning_names;
         c->call_ids = reply->call_ids;
         vt_answer_begin(c->reader);
     }
@@ -196,6 +197,14 @@ bool vt_openai_split_event(vt_openai_reply *reply, vt_openai_choice *c, const vt
     return !c->lost && !c->reader->failed;
 }
 
+void vt_openai_write_reasoning(const vt_openai_choice *c, const char *bytes, size_t n, vt_json *w)
+{
+    if (c->reasoning_names & VT_REASONING_CONTENT)
+        vt_json_string_n(w, "reasoning_content", bytes, n);
+    if (c->reasoning_names & VT_REASONING_BARE)
+        vt_json_string_n(w, "reasoning", bytes, n);
+}
+
 void vt_openai_split_write(const vt_openai_choice *c, vt_json *w)
 {
     bool other = c->n_calls > 0 || c->reasoning.len > 0;
@@ -204,7 +213,7 @@ void vt_openai_split_write(const vt_openai_choice *c, vt_json *w)
     else
         vt_json_string_n(w, "content", c->content.data ? c->content.data : "", c->content.len);
     if (c->reasoning.len > 0)
-        vt_json_string_n(w, "reasoning_content", c->reasoning.data, c->reasoning.len);
+        vt_openai_write_reasoning(c, c->reasoning.data, c->reasoning.len, w);
     if (c->n_calls == 0)
         return;
     vt_json_open(w, "tool_calls", '[');

@@ -69,6 +69,10 @@ static void read_defaults(vt_server *s)
     for (int form = VT_CALLS_NONE + 1; form < VT_CALL_FORMS; form++)
         if (strcmp(vt_options_get(s->options, "tool-parser"), vt_call_form_name(form)) == 0)
             d->call_form = (vt_call_form)form;
+    const char *reasoning = vt_options_get(s->options, "reasoning-field");
+    d->reasoning_names = strcmp(reasoning, "both") == 0 ? VT_REASONING_CONTENT | VT_REASONING_BARE
+                         : strcmp(reasoning, "reasoning") == 0 ? VT_REASONING_BARE
+                                                               : VT_REASONING_CONTENT;
     if (strcmp(vt_options_get(s->options, "sampling-defaults"), "model") != 0)
         return;
     if (isfinite(m->gen_temperature))

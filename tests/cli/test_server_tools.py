@@ -64,6 +64,17 @@ def gather(events):
     return m, finish
 
 
+def test_reasoning_has_the_name_that_the_server_is_told():
+    for name, members in ("reasoning", {"reasoning"}), ("both", {"reasoning", "reasoning_content"}):
+        s = Server("--served-model-name", "tiny", "--reasoning-field", name, model=scripted_model.make(os.path.join(folder(), "m"), PIECES))
+        m = s.good("/v1/chat/completions", body()).json["choices"][0]["message"]
+        same({k: m[k] for k in m if k.startswith("reasoning")}, dict.fromkeys(members, "Let me think."))
+        deltas = [c["delta"] for e in s.good("/v1/chat/completions", body(stream=True)).events if e != "[DONE]" for c in e["choices"]]
+        for k in "reasoning", "reasoning_content":
+            same("".join(d.get(k, "") for d in deltas), "Let me think." if k in members else "")
+        s.stop()
+
+
 def test_a_stream_adds_up_to_the_whole_answer():
     events = server().good("/v1/chat/completions", body(stream=True, stream_options={"include_usage": True})).events
     m, finish = gather(events)

@@ -180,7 +180,6 @@ def test_closed_standard_streams_are_not_given_to_files():
 
 def test_what_is_not_there_yet_is_refused_by_name():
     fails(2, ["--record-text", "not there yet"], "serve", "--record-text")
-    fails(1, ["tp is 2", "sequence state"], "run", "--tp", "2", "-m", "dummy:hybrid-tiny", "--tokens", "1", "--device", "cpu")
     fails(2, ["--story: 'x.htm'", ".html"], "run", "--story=x.htm", "x")
     fails(2, ["--story: 'x.txt' found", ".json"], "run", "--story=x.txt", "x")
 

@@ -130,12 +130,13 @@ typedef struct rows {
         QUANT("8B gate+up", type_, 4096, "rows=12288,rows2=12288,epilogue=swiglu"), \
         QUANT("8B down", type_, 12288, "rows=4096,residual=1"),                     \
         QUANT("8B head", type_, 4096, "rows=151936,logits=1")
-#define EXPERTS(what, shape_)                                                    \
-    {                                                                            \
-        "experts", "experts 30B-A3B " what " %d", "moe_linear",                  \
-            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_,             \
-            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, SMALL, 64 \
+#define EXPERTS_OF(model, what, shape_)                                                \
+    {                                                                                  \
+        "experts", "experts " model " " what " %d", "moe_linear", "tokens=%d," shape_, \
+            {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}, SMALL, 64       \
     }
+#define EXPERTS(what, shape_) \
+    EXPERTS_OF("30B-A3B", what, "hidden=2048,ffn=768,experts=128,k=8," shape_)
 #define BOTH(what, cols_, shape_)                                                                 \
     {"cublaslt",                                                                                  \
      "linear " what " %d own",                                                                    \
@@ -194,6 +195,7 @@ static const rows kRows[] = {
     QUANT_8B("fp8"), QUANT_8B("q8_0"), QUANT_8B("q4_k"), QUANT_8B("q6_k"),
     EXPERTS("bf16", "type=bf16"), EXPERTS("fp8", "type=fp8,scales=blocks"),
     EXPERTS("q8_0", "type=q8_0"), EXPERTS("q4_k", "type=q4_k"),
+    EXPERTS_OF("gpt-oss-20b", "mxfp4", "hidden=2880,ffn=2880,experts=32,k=4,type=mxfp4,activation=clamped,bias=1"),
     BOTH("0.6B qkv", 1024, "rows=4096"), BOTH("0.6B o", 2048, "rows=1024,residual=1"),
     BOTH("0.6B down", 3072, "rows=1024,residual=1"), BOTH("8B qkv", 4096, "rows=6144"),
     BOTH("8B o", 4096, "rows=4096,residual=1"), BOTH("8B gate+up", 4096, "rows=24576"),

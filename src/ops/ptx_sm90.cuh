@@ -200,6 +200,7 @@ WGMMA_SS(256, 128, 128, 129, 130)
     }
 WGMMA_RS(32, 16, 16, 17, 18, 19, 20, 21)
 WGMMA_RS(64, 32, 32, 33, 34, 35, 36, 37)
+WGMMA_RS(96, 48, 48, 49, 50, 51, 52, 53)
 WGMMA_RS(128, 64, 64, 65, 66, 67, 68, 69)
 
 INLINE void wgmma_m64n64k16_rs_t(float *d /* [32] */, const u32 *a /* [4] */, u64 b, int accumulate)

@@ -401,6 +401,20 @@ inline float emu_f16(unsigned short v)
     return v >> 15 ? -f : f;
 }
 inline void ptx_cvt_f32_f16(float &d, unsigned short a) { d = emu_f16(a); }
+inline unsigned emu_e4m3_f16(unsigned v) /* exact; the bits of an f16 */
+{
+    unsigned sign = (v & 0x80) << 8, exponent = v >> 3 & 15, mantissa = v & 7;
+    if ((v & 0x7f) == 0x7f)
+        return 0x7fff;
+    if (exponent > 0)
+        return sign | (exponent + 8) << 10 | mantissa << 7;
+    unsigned top = mantissa > 3 ? 2 : mantissa > 1; /* of a subnormal: mantissa * 2^-9 */
+    return mantissa ? sign | (top + 6) << 10 | (mantissa << (10 - top) & 1023) : sign;
+}
+inline void ptx_cvt_rn_f16x2_e4m3x2(unsigned &d, unsigned short a)
+{
+    d = emu_e4m3_f16(a >> 8) << 16 | emu_e4m3_f16(a & 0xff);
+}
 inline unsigned emu_fma_bf16(unsigned a, unsigned b, unsigned c) /* one rounding */
 {
     double exact = (double)__uint_as_float(a << 16) * __uint_as_float(b << 16) +

@@ -489,6 +489,15 @@ const gpu_case gpu_cases[] = {
     CASE("moe_linear",
          "tokens=45,hidden=1032,ffn=152,experts=3,k=2,type=fp8,scales=blocks,accumulate=1"),
     CASE("moe_linear", "tokens=33,hidden=256,ffn=128,experts=40,k=1,type=fp8,scales=blocks"),
+    /* quantised weights and many slots an expert: half a unit at the end, rows that end inside an
+     * item, every width of tiles, several tiles of an expert */
+    CASE("moe_linear",
+         "tokens=45,hidden=192,ffn=320,experts=4,k=3,type=mxfp4,activation=clamped,bias=1"),
+    CASE("moe_linear", "tokens=70,hidden=320,ffn=64,experts=5,k=2,type=q8_0|q4_0|q5_1,padding=3"),
+    CASE("moe_linear", "tokens=100,hidden=256,ffn=512,experts=3,k=2,type=q4_k|q6_k,accumulate=1"),
+    CASE("moe_linear", "tokens=300,hidden=192,ffn=128,experts=3,k=2,type=fp8,scales=blocks"),
+    CASE("moe_linear", "tokens=700,hidden=64,ffn=192,experts=2,k=1,type=fp8,scales=one,padding=100,"
+                       "activation=gelu"),
     LARGE("moe_linear", "tokens=1,hidden=2048,ffn=768,experts=16,k=8,type=q4_k"),
     LARGE("moe_linear", "tokens=64,hidden=2048,ffn=768,experts=16,k=8,type=q4_k"),
     LARGE("moe_linear", "tokens=1,hidden=2048,ffn=768,experts=16,k=8,type=fp8,scales=blocks"),

@@ -179,6 +179,33 @@ static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(voi
     }
 }
 
+/* Every width of tile of the row for many tokens: on it --deterministic relies. */
+static void check_company(const char *shape, int64_t row_bytes)
+{
+    static const int32_t window[] = {1, 9, 60, 140};
+    static call k;
+    call_make(&k, &moe_linear_op, shape, NULL);
+    run(&k, "grouped_sm90");
+    uint8_t *want = (uint8_t *)fetch(&k, 0);
+    for (size_t i = 0; i < sizeof window / sizeof *window; i++) {
+        int32_t at = 3 * (int32_t)i, n = window[i];
+        on_cuda_window(&k.c, at, n);
+        run(&k, "grouped_sm90");
+        uint8_t *got = (uint8_t *)fetch(&k, 0);
+        assert_memory_equal(got + at * row_bytes, want + at * row_bytes, (size_t)(n * row_bytes));
+        free(got);
+    }
+    free(want);
+    call_release(&k);
+}
+
+static void test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits(void **state)
+{
+    (void)state;
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1", 192 * 2);
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q4_0", 192 * 2);
+}
+
 static void test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit(void **state)
 {
     (void)state;
@@ -211,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_moe_route_when_a_token_is_in_other_company_then_the_same_bits),
         cmocka_unit_test(test_moe_route_when_tokens_are_padding_then_they_go_to_no_expert),
         cmocka_unit_test(test_moe_route_when_logits_are_nan_then_experts_exist_and_differ),
+        cmocka_unit_test(test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits),
         cmocka_unit_test(test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit),
     };
     return cmocka_run_group_tests_name("cuda_moe", tests, open_gpu, close_gpu);

@@ -96,11 +96,16 @@ bool moe_cuda_stacked(const vt_weight *w, int32_t n)
     return w->dtype == VT_BF16 && stacked(w, n, w->rows * w->cols * 2);
 }
 
+bool moe_cuda_tiled(const vt_weight *w, int32_t n)
+{
+    return linear_quant_supports(w) && stacked(w, n, (int64_t)w->packed_bytes);
+}
+
 static bool readable(const vt_weight *w, int32_t n)
 {
     if (w->dtype == VT_BF16)
         return w->cols % 8 == 0 && moe_cuda_stacked(w, n);
-    return linear_quant_supports(w) && stacked(w, n, (int64_t)w->packed_bytes);
+    return moe_cuda_tiled(w, n);
 }
 
 /* How a call of this many tokens runs. */
@@ -335,9 +340,7 @@ const vt_packing moe_cuda_packing = {.name = "tiles or bf16",
                                      .type = linear_cuda_pack_type,
                                      .write = linear_cuda_pack};
 
-/* Counts the bytes by which quantised tiles are larger than the file, for the experts that the card
- * counts. */
-static vt_cost linear_extra(const void *args, const vt_batch *batch)
+vt_cost moe_cuda_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
     int64_t pairs = vt_batch_elems(a->expert, batch), more = 0;
@@ -351,4 +354,4 @@ static vt_cost linear_extra(const void *args, const vt_batch *batch)
 
 const vt_impl moe_linear_cuda_impl = {CUDA_ROW("grouped", linear, linear_supports),
                                       .fixed_order = true, .packing = &moe_cuda_packing,
-                                      .workspace = moe_cuda_workspace, .extra = linear_extra};
+                                      .workspace = moe_cuda_workspace, .extra = moe_cuda_extra};

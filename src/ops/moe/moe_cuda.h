@@ -53,7 +53,13 @@ static inline bool moe_cuda_bias(const moe_linear_args *a, bool up)
                          : NULL,                                                               \
     .limit = (a)->limit
 
-/* Returns true if the weights are BF16 matrices of equal size that lie one behind the other. */
+/* Return true if the weights are matrices of equal size that lie one behind the other: in BF16, or
+ * in quantised tiles. */
 bool moe_cuda_stacked(const vt_weight *w, int32_t n);
+bool moe_cuda_tiled(const vt_weight *w, int32_t n);
+
+/* Counts the bytes by which quantised tiles are larger than the file, for the experts that the card
+ * counts. */
+vt_cost moe_cuda_extra(const void *args, const vt_batch *batch);
 
 #endif

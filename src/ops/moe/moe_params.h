@@ -59,6 +59,13 @@ typedef struct moe_sum_params {
     int32_t y_stride;
 } moe_sum_params;
 
+/* moe_permute.cu */
+typedef struct moe_permute_params {
+    const uint16_t *x;
+    uint16_t *out;
+    int32_t x_stride, n_tokens;
+} moe_permute_params;
+
 /* moe_combine.cu */
 typedef struct moe_combine_params {
     const uint16_t *part;

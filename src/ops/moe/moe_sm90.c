@@ -1,8 +1,10 @@
-/* The experts' linears for many tokens on Hopper: four launches a layer.
+/* The experts' linears for many tokens on Hopper: four launches a layer, with quantised tiles five.
  *
  *   moe_group      slots (token, j) sorted by expert; tiles of up to `width` slots of one expert
+ *   moe_permute    quantised tiles: x with its columns in the order of the weights' first operand
  *   moe_gemm_sm90  gate and up, activation -> h, bf16, in the order of the sorted slots
  *   moe_gemm_sm90  down -> part [slots, hidden] bf16, in the order of the tokens
+ *                  (moe_quant_sm90, both of them, where the weights are in quantised tiles)
  *   moe_combine    the parts of a token, each times its routing weight, in order
  *
  * Nothing waits for the host: the second kernel learns from the first how many tiles there are. The
@@ -14,48 +16,69 @@
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
+#include "ops/linear/linear_pack.h"
+#include "ops/linear/quant/linear_quant.h"
 #include "ops/moe/moe_sm90_params.h"
 
 enum {
-    TILE_ROWS = 128, /* of weights */
+    TILE_ROWS = 128,  /* of weights */
+    QUANT_ROWS = 256, /* of weights in quantised tiles, for tiles of up to 128 slots */
     TILE_K = 64,
     OUT_BYTES = 4 * 64 * 128, /* moe_gemm_sm90.cu turns its results around here */
     SHARED_SLACK = 1024,
-    STATIC_SHARED = 512,
+    STATIC_SHARED = 640, /* barriers and items */
     MAX_STAGES = 10,
+    MAX_QUANT_STAGES = 14,
     GROUP_THREADS = 1024,
     COMBINE_THREADS = 256,
-    FEW_SLOTS = 8 /* an expert's, on average: moe_cuda.c's kernels are faster with fewer */
+    PERMUTE_THREADS = 128,
+    /* an expert's slots, on average: moe_cuda.c's kernels are faster with fewer */
+    FEW_SLOTS = 8,
+    FEW_QUANT_SLOTS = 4
 };
 
 enum { N_WIDTHS = 4 };
 static const int32_t kWidth[N_WIDTHS] = {32, 64, 128, 256};
 
-/* The index of the width for this many tokens: the slots of most experts fit into one tile. */
+static bool quantised(const moe_linear_args *a) { return a->gate_up->dtype != VT_BF16; }
+
+/* The index of the width for this many tokens: the slots of most experts fit into one tile, or for
+ * quantised weights, whose items have twice the rows, into two. */
 static int width_of(const moe_linear_args *a, int64_t tokens)
 {
     int64_t slots = tokens * a->expert->dim[1];
-    int i = 0;
-    while (i < N_WIDTHS - 1 && 3 * slots > (int64_t)2 * kWidth[i] * a->n_experts)
+    int i = 0, last = N_WIDTHS - (quantised(a) ? 2 : 1);
+    while (i < last && 3 * slots > (int64_t)2 * kWidth[i] * a->n_experts)
         i++;
     return i;
+}
+
+/* moe_order.cuh: the order of the columns of what a product reads. */
+static int32_t order_of(const vt_weight *w)
+{
+    return w->dtype == VT_BF16 ? 0 : linear_traits_of(w->dtype).halves ? 2 : 1;
 }
 
 static bool sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const moe_linear_args *a = args;
+    int32_t n = a->n_experts;
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols;
-    if (!moe_linear_cuda_impl.supports(args, t, upto))
+    if (!moe_linear_cuda_impl.supports(args, t, upto) || a->y->row_stride % 8 != 0)
         return false;
-    return moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts) &&
-           hidden % 8 == 0 && ffn % 8 == 0 && a->y->row_stride % 8 == 0;
+    if (quantised(a))
+        return moe_cuda_tiled(a->gate_up, n) && moe_cuda_tiled(a->down, n) &&
+               hidden % TILE_K == 0 && ffn % TILE_K == 0;
+    return moe_cuda_stacked(a->gate_up, n) && moe_cuda_stacked(a->down, n) && hidden % 8 == 0 &&
+           ffn % 8 == 0;
 }
 
 static bool sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const moe_linear_args *a = args;
     return t->deterministic ||
-           vt_size_rows(a->x, upto) * a->expert->dim[1] >= (int64_t)FEW_SLOTS * a->n_experts;
+           vt_size_rows(a->x, upto) * a->expert->dim[1] >=
+               (int64_t)(quantised(a) ? FEW_QUANT_SLOTS : FEW_SLOTS) * a->n_experts;
 }
 
 static int32_t product_rows(const moe_linear_args *a, bool up)
@@ -63,29 +86,63 @@ static int32_t product_rows(const moe_linear_args *a, bool up)
     return (int32_t)(up ? a->gate_up->rows / 2 : a->down->rows);
 }
 
+static const vt_weight *product_weight(const moe_linear_args *a, bool up)
+{
+    return up ? a->gate_up : a->down;
+}
+
+/* Shared memory for the stages of the ring or rings. */
+static uint32_t ring_room(const vt_target *t)
+{
+    return (uint32_t)t->max_shared_bytes - SHARED_SLACK - OUT_BYTES - STATIC_SHARED;
+}
+
+/* Two stages of x for one of weights, which are a unit of 128 columns, and one of these more. */
+static cuda_launch quant_launch(const moe_linear_args *a, const vt_target *t, bool up, int width)
+{
+    const vt_weight *w = product_weight(a, up);
+    uint32_t x = (uint32_t)kWidth[width] * TILE_K * 2, room = ring_room(t),
+             stages = MAX_QUANT_STAGES;
+    uint32_t unit = (uint32_t)linear_quant_unit_bytes(w->dtype) * QUANT_ROWS / QUANT_TILE;
+    while (stages * x + (stages / 2 + 1) * unit > room)
+        stages--;
+    uint32_t w_stages = stages / 2 + 1;
+    return (cuda_launch){
+        .spec = JIT_SPEC("moe_quant_sm90.cu", "moe_quant_sm90", LINEAR_QUANT_PARAMS(w->dtype),
+                         {"order", order_of(a->down)}, {"up", up}, {"k", (int32_t)w->cols},
+                         {"rows", product_rows(a, up)}, {"k_used", (int32_t)a->expert->dim[1]},
+                         {"act", a->activation}, {"width", kWidth[width]},
+                         {"stages", (int32_t)stages}, {"w_stages", (int32_t)w_stages},
+                         {"bias", moe_cuda_bias(a, up)}),
+        .grid = {(uint32_t)t->sm_count, 1, 1},
+        .threads = 384,
+        .shared_bytes = stages * x + w_stages * unit + SHARED_SLACK + OUT_BYTES};
+}
+
 static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, bool up, int width)
 {
     uint32_t stage = (uint32_t)(TILE_ROWS + kWidth[width]) * TILE_K * 2;
-    uint32_t fixed = SHARED_SLACK + OUT_BYTES;
-    uint32_t stages = ((uint32_t)t->max_shared_bytes - fixed - STATIC_SHARED) / stage;
+    uint32_t stages = ring_room(t) / stage;
+    if (quantised(a))
+        return quant_launch(a, t, up, width);
     if (stages > MAX_STAGES)
         stages = MAX_STAGES;
     return (cuda_launch){
         .spec = JIT_SPEC("moe_gemm_sm90.cu", "moe_gemm_sm90", {"up", up},
-                         {"k", (int32_t)(up ? a->gate_up : a->down)->cols},
-                         {"rows", product_rows(a, up)}, {"k_used", (int32_t)a->expert->dim[1]},
-                         {"act", a->activation}, {"width", kWidth[width]},
-                         {"stages", (int32_t)stages}, {"bias", moe_cuda_bias(a, up)}),
+                         {"k", (int32_t)product_weight(a, up)->cols}, {"rows", product_rows(a, up)},
+                         {"k_used", (int32_t)a->expert->dim[1]}, {"act", a->activation},
+                         {"width", kWidth[width]}, {"stages", (int32_t)stages},
+                         {"bias", moe_cuda_bias(a, up)}),
         .grid = {(uint32_t)t->sm_count, 1, 1},
         .threads = 384,
-        .shared_bytes = stages * stage + fixed};
+        .shared_bytes = stages * stage + SHARED_SLACK + OUT_BYTES};
 }
 
 /* Pairs of gate and up rows interleave by eight (moe_gemm_sm90.cu). */
 static vt_status encode_map(const moe_linear_args *a, vt_cuda *c, bool up, cu_tensor_map *out,
                             vt_err *err)
 {
-    const vt_weight *w = up ? a->gate_up : a->down;
+    const vt_weight *w = product_weight(a, up);
     int64_t row = w->cols * 2, outputs = product_rows(a, up);
     if (up)
         return vt_cuda_tensor_map(c, w->part[0]->data, 5,
@@ -102,9 +159,24 @@ static vt_status run_gemm(const moe_linear_args *a, const vt_lane *lane, moe_gem
 {
     vt_cuda_lane *l = lane->cuda;
     cuda_launch launch = gemm_launch(a, lane->target, up, width);
-    if (!l->collect)
+    p->weights = product_weight(a, up)->part[0]->data;
+    if (!l->collect && !quantised(a))
         TRY(encode_map(a, l->cuda, up, &p->w, &l->err));
     return vt_cuda_launch(l, &launch, p, sizeof *p);
+}
+
+/* Copies x to `out` in the order of the columns that the weights want. */
+static vt_status run_permute(const moe_linear_args *a, vt_cuda_lane *l, uint16_t *out)
+{
+    int32_t tokens = (int32_t)a->x->dim[0], hidden = (int32_t)a->y->dim[1];
+    moe_permute_params p = {
+        .x = a->x->data, .out = out, .x_stride = (int32_t)a->x->row_stride, .n_tokens = tokens};
+    cuda_launch launch = {
+        .spec = JIT_SPEC("moe_permute.cu", "moe_permute", {"k", hidden},
+                         {"order", order_of(a->gate_up)}, {"threads", PERMUTE_THREADS}),
+        .grid = {cuda_blocks((int64_t)tokens * hidden / 32, PERMUTE_THREADS), 1, 1},
+        .threads = PERMUTE_THREADS};
+    return vt_cuda_launch(l, &launch, &p, sizeof p);
 }
 
 static vt_status run_combine(const moe_linear_args *a, vt_cuda_lane *l, const uint16_t *part)
@@ -130,7 +202,11 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
     moe_cuda_scratch s = moe_cuda_scratch_of(a, a->x->dim[0]);
     char *w = lane->workspace;
     uint16_t *h = (uint16_t *)(w + s.h), *part = (uint16_t *)(w + s.part);
+    /* the parts need half of their room, which is for fp32 */
+    uint16_t *x = part + a->x->dim[0] * a->expert->dim[1] * a->y->dim[1];
     TRY(moe_cuda_run_group(a, lane, kWidth[width], GROUP_THREADS));
+    if (quantised(a))
+        TRY(run_permute(a, l, x));
     moe_gemm_params up = {.x = a->x->data,
                           .order = (const int32_t *)(w + s.order),
                           .n_tiles = (const int32_t *)(w + s.n_tiles),
@@ -139,6 +215,10 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
                           .ticket = lane->tickets,
                           .x_stride = (int32_t)a->x->row_stride,
                           MOE_EXPERT_EXTRAS(a)};
+    if (quantised(a)) {
+        up.x = x;
+        up.x_stride = (int32_t)a->y->dim[1];
+    }
     moe_gemm_params down = up;
     down.x = h;
     down.x_stride = (int32_t)a->down->cols;
@@ -172,17 +252,17 @@ static void sm90_describe(const void *args, const vt_target *t, const vt_size *s
 {
     const moe_linear_args *a = args;
     int64_t tokens = vt_size_rows(a->x, size), slots = tokens * a->expert->dim[1];
-    int width = width_of(a, tokens);
+    int width = width_of(a, tokens), rows = quantised(a) ? QUANT_ROWS : TILE_ROWS;
     int64_t experts = slots < a->n_experts ? slots : a->n_experts,
             tiles = experts ? experts * vt_ceil_div(vt_ceil_div(slots, experts), kWidth[width]) : 0;
     cuda_launch launch = gemm_launch(a, t, true, width);
     moe_cuda_linear_cut(a, size, out);
     out->tile[0] = kWidth[width];
-    out->tile[1] = TILE_ROWS;
+    out->tile[1] = rows;
     out->tile[2] = TILE_K;
     vt_cut_roles(out, "sort by expert, gate and up, down, sum; 1 producer warpgroup, 2 consumers",
                  NULL);
-    vt_cut_cuda(out, t, tiles * vt_ceil_div(product_rows(a, true), TILE_ROWS / 2), &launch, 16);
+    vt_cut_cuda(out, t, tiles * vt_ceil_div(product_rows(a, true), rows / 2), &launch, 16);
     out->resident = 1; /* its registers fill an SM */
     out->waves = (double)out->items / out->workers;
 }
@@ -190,7 +270,9 @@ static void sm90_describe(const void *args, const vt_target *t, const vt_size *s
 const vt_impl moe_linear_sm90_impl = {CUDA_ROW("grouped_sm90", sm90, sm90_supports),
                                       .level = 90,
                                       .fixed_order = true,
+                                      .bf16_weights = true,
                                       .suits = sm90_suits,
                                       .packing = &moe_cuda_packing,
                                       .workspace = moe_cuda_workspace,
-                                      .tickets = sm90_tickets};
+                                      .tickets = sm90_tickets,
+                                      .extra = moe_cuda_extra};

@@ -1,4 +1,5 @@
-/* Parameters of moe_gemm_sm90.cu. The host's code and the kernel include this file. */
+/* Parameters of moe_gemm_sm90.cu and moe_quant_sm90.cu. The host's code and the kernels include
+ * this file. */
 #ifndef VT_OPS_MOE_MOE_SM90_PARAMS_H
 #define VT_OPS_MOE_MOE_SM90_PARAMS_H
 
@@ -7,8 +8,9 @@
 #endif
 
 typedef struct moe_gemm_params {
-    cu_tensor_map w; /* 128-byte swizzle. UP: [experts][ffn / 8][gate, up][8][K], boxes
+    cu_tensor_map w;     /* 128-byte swizzle. UP: [experts][ffn / 8][gate, up][8][K], boxes
                         [1][8][2][8][64]; down: [experts][hidden][K], boxes [1][128][64] */
+    const void *weights; /* in quantised tiles, in place of w */
     const uint16_t *x;
     const int32_t *order, *n_tiles;
     const moe_tile *tile;

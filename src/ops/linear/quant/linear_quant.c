@@ -76,6 +76,12 @@ int64_t linear_quant_tile_bytes(vt_dtype type, int64_t cols)
     return unit_at(&f, chunks / UNIT_CHUNKS) + (tail ? unit_bytes(&f, tail) : 0);
 }
 
+int64_t linear_quant_unit_bytes(vt_dtype type)
+{
+    quant_form f = form_of(type);
+    return unit_bytes(&f, UNIT_CHUNKS) + (f.super ? QUANT_TILE * SUPER_BYTES : 0);
+}
+
 int64_t linear_quant_tiles(int64_t rows) { return vt_ceil_div(rows, QUANT_TILE); }
 
 size_t linear_quant_matrix_bytes(vt_dtype type, int64_t rows, int64_t cols, bool paired)

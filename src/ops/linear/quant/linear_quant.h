@@ -1,7 +1,8 @@
 /* Quantised tiles: the form of quantised and FP8 matrices in device memory. They keep the bits of
  * the file, in the order in which the mma fragments of a warp read them. linear_quant_pack makes
- * them once, at load. linear_quant.cu (few tokens), quant_panel.cu (many), moe/moe_quant.cu
- * (experts) and embed/embed_quant.cu read them, all through quant_tile.cuh.
+ * them once, at load. linear_quant.cu (few tokens), linear_quant_sm90.cu, quant_panel.cu (many),
+ * moe/moe_quant.cu and moe_quant_sm90.cu (experts) and embed/embed_quant.cu read them, all through
+ * quant_tile.cuh.
  *
  *   matrix   tiles of 8 rows, one after the other; rows beyond the last are zeros. In a pair
  *            (gate, up) each half begins a tile of its own.
@@ -40,7 +41,8 @@
  *
  * and padding: rows to 8, columns to 32, a 5-bit format's high bits to 128 columns. (Scales of Q4_K
  * unpacked to f16 would cost 11 %; left in 6 bits, a few more integer instructions a chunk.)
- * FP8's NaN codes (0x7f, 0xff) read as +-480: no quantiser writes them. */
+ * FP8's NaN codes (0x7f, 0xff), which no quantiser writes, read as +-480, by the wgmma kernels as
+ * NaN. */
 #ifndef VT_OPS_LINEAR_QUANT_H
 #define VT_OPS_LINEAR_QUANT_H
 
@@ -71,6 +73,8 @@ typedef struct linear_quant_source {
 /* Returns true if matrices of this type and width have tiles: cols must be a multiple of 8. */
 bool linear_quant_type(vt_dtype type, int64_t cols);
 int64_t linear_quant_tile_bytes(vt_dtype type, int64_t cols);
+/* The bytes of a whole unit of a tile, with the super-scales of its row if the type has some. */
+int64_t linear_quant_unit_bytes(vt_dtype type);
 /* The number of tiles of one matrix, or of one half of a pair. */
 int64_t linear_quant_tiles(int64_t rows);
 size_t linear_quant_matrix_bytes(vt_dtype type, int64_t rows, int64_t cols, bool paired);

@@ -21,6 +21,7 @@
 // PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
 #include "ptx_sm90.cuh"
 #include "quant_tile.cuh"
+#include "quant_wgmma.cuh"
 #include "linear_order.cuh"
 #include "linear_params.h"
 
@@ -134,47 +135,6 @@ INLINE void multiply(float *acc, const u32 *a, u64 b, int accumulate)
         wgmma_m64n128k16_rs(acc, a, b, accumulate);
 }
 
-// Chunk c of a unit as bf16, from the scales of its chunk. a[p]: elements 2 p and 2 p + 1.
-INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
-{
-    u32 v[4];
-    if constexpr (kBytes)
-        quants_of(u, c, v);
-    else
-        magic_quants_of(u, c, v);
-#pragma unroll
-    for (int p = 0; p < 4; p++) {
-        float scale = s.scale[kHalves && p >= 2], add = kMins ? s.min : -kMagicOffset * scale;
-        if constexpr (kBytes)
-            a[p] = pack_bf16(scale * bf16_low(v[p]), scale * bf16_high(v[p]));
-        else
-            a[p] = pack_bf16(fmaf(scale, bf16_low(v[p]), add), fmaf(scale, bf16_high(v[p]), add));
-    }
-}
-
-// The lanes of a quad share this: lane q has made the scales of chunk q.
-INLINE RowScale scale_from(const RowScale &mine, int chunk)
-{
-    if constexpr (kFp8)
-        return mine;
-    RowScale s = {};
-    s.scale[0] = __shfl_sync(~0u, mine.scale[0], chunk, 4);
-    if constexpr (kHalves)
-        s.scale[1] = __shfl_sync(~0u, mine.scale[1], chunk, 4);
-    if constexpr (kMins)
-        s.min = __shfl_sync(~0u, mine.min, chunk, 4);
-    return s;
-}
-
-INLINE RowScale my_scale(const u8 *pair, const u8 *unit)
-{
-    int lane = threadIdx.x % 32;
-    RowScale s = row_scale<4>(pair, unit, lane / 4, lane % 4);
-    if constexpr (kMins)
-        s.min -= kMagicOffset * s.scale[0];
-    return s;
-}
-
 // Multiplies unit i of this CTA.
 INLINE void consume_unit(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32 (&a)[2][8])
 {
@@ -185,7 +145,7 @@ INLINE void consume_unit(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32 
     barrier_wait(&sh.w_full[i / 2 % STAGES], i / 2 / STAGES & 1);
     load_quants<4>(low + at, lane, u);
     load_quants<4>(high + at, lane, v);
-    RowScale scale_low = my_scale(low, low + at), scale_high = my_scale(high, high + at);
+    RowScale scale_low = my_scale<4>(low, low + at), scale_high = my_scale<4>(high, high + at);
     u32 x = shared_address(sh.x + i % X_STAGES * kXStage);
     barrier_wait(&sh.x_full[i % X_STAGES], i / X_STAGES & 1);
 #pragma unroll

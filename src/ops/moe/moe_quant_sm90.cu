@@ -1,0 +1,173 @@
+// The experts' products of moe_gemm_sm90.cu for weights in quantised tiles (ops/linear/quant/linear_quant.h): a weight
+// is made bf16 once for up to WIDTH slots, in the registers from which wgmma takes its first operand.
+//
+// weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row. x and h have their
+// columns in the order of moe_order.cuh. Grid and results are those of moe_gemm_sm90.cu. An item is 256 weight rows
+// (UP: 128 gate rows and their 128 up rows) of a tile of up to 128 slots: x is then read half as often from L2, which
+// costs more than reading the smaller weights again. The roles are the same, with two rings in place of one:
+//
+//   warpgroup 0      the slots' rows, 64 columns a stage, and the units of 32 tiles of 8 weight rows, 128 columns a
+//                    stage. UP: a tile of gate rows and the tile of their up rows are neighbours.
+//   warpgroups 1, 2  two blocks of 64 weight rows each, two tiles a warp of each. Chunks of 32 columns take turns in
+//                    two sets of registers: while wgmma multiplies one, the next is unpacked. A unit's stage is free
+//                    when its quants are in registers.
+//
+// Bytes: the tiles of every expert in use, once while its slots' tiles run together. Roof: memory bandwidth up to tens
+// of slots an expert; then unpacking, and the bf16 tensor cores beyond some 100.
+// Template: BITS, OFFSET, FORM (of the weights), ORDER (of h: that of down's type), UP, K, ROWS, K_USED, ACT, WIDTH
+// 32 | 64 | 128, STAGES (of x), W_STAGES, BIAS.
+constexpr int kXAt = 0, kStage = WIDTH * 64 * 2, kFullArrivals = 4, kBlocks = 2, kOrder = ORDER;
+constexpr bool kRowsEarly = false; // the registers do not suffice for them beside the sums
+#include "quant_tile.cuh"
+#include "quant_wgmma.cuh"
+#include "moe_items_sm90.cuh"
+
+constexpr int kRowTiles = (ROWS + 7) / 8; // of a matrix, or of a half of a pair
+constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+constexpr int kTiles = kTileRows / 8, kTilePart = unit_bytes(4) + 32 * kSuper, kWStage = kTiles * kTilePart;
+static_assert(K % 64 == 0 && ROWS % 32 == 0, "whole stages of x, whole chunks of h");
+
+/* ---- warpgroup 0 ---- */
+
+// Copies a unit of the item's tiles with its super-scales, 16 bytes a thread at once. They belong to the copies of the
+// step's rows. (Bulk copies, one a tile, take ten times as long: the compiler makes a loop over the lanes of them.)
+INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 round, int step)
+{
+    constexpr int kVectors = kTilePart / 16, kWhole = unit_bytes(4) / 16;
+    if (step % 2 == 1)
+        return;
+    int unit = step / 2, there = kTail && unit == kUnits - 1 ? unit_bytes(kTail ? kTail : 4) / 16 : kWhole;
+    u32 at = round * kUnits + unit, s = at % W_STAGES, to = shared_address(sh.w + s * kWStage);
+    const u8 *expert = (const u8 *)p.weights + item.expert * kExpertBytes;
+    int first = item.group * (kOutputs / 8);
+    int thread = threadIdx.x;
+    asm volatile("" : "+r"(thread)); // or the places of all vectors would stay in registers from step to step
+    i64 from = kSuper ? (i64)(unit / 2) * kPairBytes : (i64)unit * unit_bytes(4);
+    barrier_wait(&sh.w_empty[s], (at / W_STAGES + 1) & 1);
+#pragma unroll
+    for (int n = 0; n < kTiles * kVectors; n += 128) {
+        int i = (n + thread) / kVectors, v = (n + thread) % kVectors;
+        int tile = min(first + (UP ? i / 2 : i), kRowTiles - 1) + (UP && i % 2 ? kRowTiles : 0);
+        int place = v * 16 + (!kSuper ? 0 : v >= kWhole ? unit_bytes(4) : unit % 2 * unit_bytes(4));
+        if ((kTiles * kVectors % 128 == 0 || i < kTiles) && (kSuper || v < there))
+            copy_async16(to + (n + thread) * 16, expert + tile * kTileBytes + from + place, 16);
+    }
+}
+
+/* ---- warpgroups 1 and 2 ---- */
+
+template <int N> INLINE void multiply(float *acc, const u32 *a, u64 b, int accumulate)
+{
+    if constexpr (N == 32)
+        wgmma_m64n32k16_rs(acc, a, b, accumulate);
+    else if constexpr (N == 64)
+        wgmma_m64n64k16_rs(acc, a, b, accumulate);
+    else if constexpr (N == 96)
+        wgmma_m64n96k16_rs(acc, a, b, accumulate);
+    else
+        wgmma_m64n128k16_rs(acc, a, b, accumulate);
+}
+
+// Loads the quants of chunks 2 i and 2 i + 1 of a unit. Those of types with 4 to 6 bits come together.
+template <int CHUNKS> INLINE void load_half(const u8 *unit, int lane, int i, Unit &u)
+{
+    if constexpr (kBytes)
+        load_shared<16>(unit + i * 512 + lane * 16, u.low + 4 * i);
+    else if (i == 0)
+        load_quants<CHUNKS>(unit, lane, u);
+}
+
+// Multiplies unit w_at of the weights' ring, CHUNKS chunks of 32 columns, by the stages of x from `at` on.
+template <int N, int CHUNKS>
+INLINE void multiply_unit(const Shared &sh, u32 w_at, u32 at, bool first, float (&acc)[kBlocks * WIDTH / 2],
+                          u32 (&a)[2][8])
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, thread = threadIdx.x % 128;
+    u32 s = w_at % W_STAGES;
+    const u8 *low = (const u8 *)sh.w + s * kWStage + 2 * warp * kTilePart, *high = low + kTilePart;
+    constexpr int kApart = 16 * kTilePart; // of blocks
+#pragma unroll
+    for (int i = 0; i < CHUNKS / 2; i++)
+        barrier_wait(&sh.full[(at + i) % STAGES], (at + i) / STAGES & 1);
+#pragma unroll
+    for (int b = 0; b < kBlocks; b++, low += kApart, high += kApart) {
+        Unit u, v;
+        // super-scales lie behind their unit here
+        RowScale scale_low = my_scale<CHUNKS>(low - unit_bytes(4), low);
+        RowScale scale_high = my_scale<CHUNKS>(high - unit_bytes(4), high);
+        float *sums = acc + b * WIDTH / 2;
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            if (c % 2 == 0) {
+                load_half<CHUNKS>(low, lane, c / 2, u);
+                load_half<CHUNKS>(high, lane, c / 2, v);
+            }
+            if (b == kBlocks - 1 && c == CHUNKS - 2) { // all quants are in registers
+                __syncwarp();
+                if (lane == 0)
+                    barrier_arrive(&sh.w_empty[s]);
+            }
+            u32 l[4], h[4];
+            dequantise(u, c, scale_from(scale_low, c), l);
+            dequantise(v, c, scale_from(scale_high, c), h);
+            u32(&to)[8] = a[c % 2];
+#pragma unroll
+            for (int p = 0; p < 4; p++)
+                to[2 * p] = l[p], to[2 * p + 1] = h[p];
+            u32 x = shared_address(sh.stages + (at + c / 2) % STAGES * kStage) + c % 2 * 64;
+            wgmma_fence();
+            multiply<N>(sums, to, smem_descriptor(x, 16, SWIZZLE_ATOM), !(first && c == 0));
+            multiply<N>(sums, to + 4, smem_descriptor(x + 32, 16, SWIZZLE_ATOM), 1);
+            wgmma_commit();
+            if (b < kBlocks - 1 || c < CHUNKS - 1)
+                WGMMA_WAIT(1); // the chunk before this one
+            else
+                WGMMA_WAIT(0);
+            if (thread == 0 && CHUNKS > 2 && b == kBlocks - 1 && c == 2)
+                barrier_arrive(&sh.empty[at % STAGES]);
+        }
+    }
+    if (thread == 0)
+        barrier_arrive(&sh.empty[(at + CHUNKS / 2 - 1) % STAGES]);
+}
+
+template <int N> INLINE void multiply_item(const Shared &sh, u32 round, float (&acc)[kBlocks * WIDTH / 2])
+{
+    constexpr int kWhole = kUnits - (kTail > 0);
+    u32 at = round * kSteps, w_at = round * kUnits, a[2][8];
+#pragma unroll 1
+    for (int i = 0; i < kWhole; i++)
+        multiply_unit<N, 4>(sh, w_at + i, at + 2 * i, i == 0, acc, a);
+    if constexpr (kTail > 0)
+        multiply_unit<N, 2>(sh, w_at + kWhole, at + 2 * kWhole, kWhole == 0, acc, a);
+}
+
+KERNEL __launch_bounds__(384, 1) moe_quant_sm90(const __grid_constant__ moe_gemm_params p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 full[STAGES], empty[STAGES], w_empty[W_STAGES], item_full[kItems],
+        item_empty[kItems];
+    __shared__ Item items[kItems];
+    Shared sh = {};
+    sh.stages = raw + (-shared_address(raw) & (SWIZZLE_ATOM - 1)); // written so, loads from it are known to be shared
+    sh.out = sh.stages + STAGES * kStage; // 4 buffers of kPartBytes
+    sh.w = sh.out + 4 * kPartBytes;
+    sh.full = full, sh.empty = empty, sh.item_full = item_full, sh.item_empty = item_empty, sh.item = items;
+    sh.w_empty = w_empty;
+    if (threadIdx.x == 0) {
+        init_barriers(sh);
+        for (int s = 0; s < W_STAGES; s++)
+            barrier_init(&w_empty[s], 8); // every warp that multiplies
+        barrier_init_done();
+    }
+    __syncthreads();
+    pdl_wait();
+    if (threadIdx.x < 128) {
+        SETMAXNREG_DEC(88);
+        produce(p, sh);
+    } else {
+        SETMAXNREG_INC(208);
+        consume_items(p, sh);
+    }
+    pdl_go();
+}

@@ -12,7 +12,7 @@ INLINE u32 e4m3x2_f16(u32 v)
 
 // Chunk c of a unit as bf16, from the scales of its chunk. a[p]: elements 2 p and 2 p + 1. Each form takes the fewest
 // instructions that give scale * quant + min with one rounding to bf16: E4M3 by the GPU's own conversion (NaN codes
-// stay NaN), powers of two as bf16, signed bytes by the bits of 2^23 + byte.
+// stay NaN), powers of two as bf16.
 INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
 {
     float scale = s.scale[0];
@@ -30,12 +30,11 @@ INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
         for (int p = 0; p < 4; p++)
             a[p] = fma_bf16x2(v[p], both, 0x80008000u); // exact: a power of two; minus zero added
     } else if constexpr (kBytes) {
+        u32 v[4];
+        quants_of(u, c, v);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            u32 w = u.low[2 * c + i] ^ 0x80808080u;
-            a[2 * i] = pack_bf16(scale * byte_f32(w, 0, 128.f), scale * byte_f32(w, 2, 128.f));
-            a[2 * i + 1] = pack_bf16(scale * byte_f32(w, 1, 128.f), scale * byte_f32(w, 3, 128.f));
-        }
+        for (int p = 0; p < 4; p++)
+            a[p] = pack_bf16(scale * bf16_low(v[p]), scale * bf16_high(v[p]));
     } else {
         u32 v[4];
         magic_quants_of(u, c, v);

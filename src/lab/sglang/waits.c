@@ -180,11 +180,23 @@ static bool fits(const json_t *op, const char *function, const int32_t grid[3], 
     return false;
 }
 
+/* Counts the ops of the phase that launch this function with this grid. */
+static int32_t alike(const listed *p, const char *function, const int32_t grid[3])
+{
+    const json_t *op;
+    size_t i;
+    int32_t n = 0;
+    json_array_foreach((json_t *)(uintptr_t)p->ops, i, op) n += fits(op, function, grid, 2);
+    return n;
+}
+
 /* Finds the launch's call at or behind the first open one; before any was found only the first
  * call counts, so that what a library tries at its start is passed over. */
 static bool find_call(listed *p, const char *function, const int32_t grid[3], char kind[STORY_TEXT])
 {
     int32_t users = users_of(p, function);
+    /* where the grid does not tell ops apart, only the very next call can be meant */
+    bool next_alone = users > 1 && alike(p, function, grid) > 1;
     char text[STORY_TEXT];
     for (size_t i = p->at; i < p->n; i++) {
         if (!isfinite(story_cell(p->us, "us", i)))
@@ -196,7 +208,7 @@ static bool find_call(listed *p, const char *function, const int32_t grid[3], ch
             p->at = i + 1;
             return true;
         }
-        if (p->at == 0)
+        if (p->at == 0 || next_alone)
             return false;
     }
     return false;

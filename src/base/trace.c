@@ -19,7 +19,7 @@
 #include "base/mem.h"
 
 static const uint64_t kMaxCapacity = (uint64_t)1 << 26;
-enum { WORD = sizeof(uint64_t), MAX_EVENT_BYTES = 16 * WORD };
+enum { WORD = sizeof(uint64_t), MAX_EVENT_BYTES = 48 * WORD };
 
 _Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
 _Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");

@@ -480,6 +480,30 @@ void vt_trace_use(vt_trace_ring *r, const vt_use_event *e);
 
 /* ---- vitals: what a GPU's hardware counted while a call ran ---- */
 
+/* Why a warp issues no instruction, by CUPTI's names (device/cupti/stalls.h has the words). */
+typedef enum vt_stall {
+    VT_STALL_long_scoreboard,
+    VT_STALL_short_scoreboard,
+    VT_STALL_barrier,
+    VT_STALL_gmma,
+    VT_STALL_math_pipe_throttle,
+    VT_STALL_wait,
+    VT_STALL_mio_throttle,
+    VT_STALL_lg_throttle,
+    VT_STALL_not_selected,
+    VT_STALL_no_instruction,
+    VT_STALL_selected,
+    VT_STALL_membar,
+    VT_STALL_drain,
+    VT_STALL_dispatch_stall,
+    VT_STALL_branch_resolving,
+    VT_STALL_sleeping,
+    VT_STALL_imc_miss,
+    VT_STALL_misc,
+    VT_STALL_tex_throttle,
+    VT_STALLS
+} vt_stall;
+
 /* Rows of vt_vitals (device/cupti/vitals.h), which has their names. */
 typedef enum vt_vital {
     VT_VITAL_TIME, /* nanoseconds */
@@ -492,6 +516,15 @@ typedef enum vt_vital {
     VT_VITAL_WARPS,
     VT_VITAL_CONFLICTS,
     VT_VITAL_WAVEFRONTS,
+    VT_VITAL_SM_CYCLES,   /* in which an SM had work, of the mean SM */
+    VT_VITAL_SM_MOST,     /* of the SM that had work longest */
+    VT_VITAL_WARP_CYCLES, /* cycles of all warps: those of all stall reasons together */
+    VT_VITAL_INSTRUCTIONS,
+    VT_VITAL_STALLED, /* cycles of the first stall reason; the others follow in their order */
+    VT_VITAL_LOADS = VT_VITAL_STALLED + VT_STALLS,
+    VT_VITAL_LOAD_SECTORS,
+    VT_VITAL_LOCAL_LOADS,
+    VT_VITAL_LOCAL_STORES,
     VT_VITALS
 } vt_vital;
 

@@ -316,6 +316,9 @@ static const vt_option table[] = {
         .verbs = VT_FOR_KERNELS,
         .help = "how a call is timed; graph, pdl: many in a CUDA graph, without and with overlap; "
                 "auto: cold on a GPU, warm on a CPU"),
+    ROW("counters", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
+        .help = "on a GPU: also run each call under CUPTI and show its hardware counters and what "
+                "its warps waited for"),
     ROW("variants", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "implementations that an engine never chooses, too"),
     ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME|FILE", .fallback = "this",

@@ -1,8 +1,12 @@
 /* Which hardware counters a step's calls moved (device/cupti/ranges.h), where options.counters asks
- * for it. An observer of its own, so that these steps and the timed ones are never the same:
+ * for it. An observer of its own, so that these steps and the timed ones are never the same.
  *
- *   counted   the second prompt step, as the first is timed; of decode steps that are not timed the
- *             second, and then every SPACING-th; MOST in all
+ * Counters come in sets of which a step counts one (device/cupti/vitals.h), so sets take turns:
+ *
+ *   prompt steps   from the second on, as the first is timed: set 0, 1, 2 ..., each once; then they
+ *                  are timed again
+ *   decode steps   of those that are not timed the second, and every SPACING-th after it: set 0,
+ *                  MOST times in all; of the steps between these every second: another set, once
  *
  * The calls of a counted step run one by one, as in a step timed by events (cuda_spans.c), and the
  * host waits for the device before and behind each: CUPTI counts what runs between two of its
@@ -18,7 +22,7 @@
 #include "device/cupti/ranges.h"
 #include "exec/cuda_inside.h"
 
-enum { MOST = 8, SPACING = 16, RING_CALLS = 1 << 14 };
+enum { MOST = 7, SPACING = 16, RING_CALLS = 1 << 14 };
 
 typedef struct cuda_vitals {
     vt_observer base;
@@ -27,8 +31,9 @@ typedef struct cuda_vitals {
     vt_trace_ring ring;
     char why_not[320];
     bool counting;
-    uint64_t step; /* that is counted */
-    int32_t n_decodes, n_prompts, n_counted;
+    uint64_t step;                         /* that is counted */
+    int32_t n_decodes, n_leading, n_other; /* decode steps met; counted with set 0; with others */
+    int32_t n_prompts;                     /* prompt steps counted */
 } cuda_vitals;
 
 static vt_status wait(const cuda_vitals *v, vt_err *err)
@@ -46,30 +51,42 @@ static void give_up(cuda_vitals *v, const vt_err *why)
     v->counting = false;
 }
 
-static bool shall_count(cuda_vitals *v, const vt_step *step)
+/* The set for a decode step; -1: it is left alone. */
+static int32_t set_of_decode(cuda_vitals *v)
+{
+    int32_t at = v->n_decodes++;
+    if (at % SPACING == 1 && v->n_leading < MOST) {
+        v->n_leading++;
+        return 0;
+    }
+    return at % 2 == 1 && v->n_other + 1 < vt_ranges_sets(v->ranges)->n ? ++v->n_other : -1;
+}
+
+/* The set with which a step is counted; -1: it is not. */
+static int32_t set_of(cuda_vitals *v, const vt_step *step)
 {
     const vt_batch *b = &step->batch;
     bool timed = v->x->lane.note || v->x->lane.stamps;
-    if (!v->ranges || timed || step->held || b->n_tokens == 0 || v->n_counted == MOST)
-        return false;
-    if (b->n_tokens > b->n_decode)
-        return v->n_prompts++ == 0;
-    return v->n_decodes++ % SPACING == 1;
+    if (!v->ranges || timed || step->held || b->n_tokens == 0)
+        return -1;
+    if (b->n_tokens == b->n_decode)
+        return set_of_decode(v);
+    return v->n_prompts < vt_ranges_sets(v->ranges)->n ? v->n_prompts++ : -1;
 }
 
 static bool vitals_begin(vt_observer *o, const vt_step *step)
 {
     cuda_vitals *v = (cuda_vitals *)o;
     vt_err why = {0};
-    if (!shall_count(v, step) || wait(v, NULL) != VT_OK) /* the launch meets that error again */
+    int32_t set = set_of(v, step);
+    if (set < 0 || wait(v, NULL) != VT_OK) /* the launch meets that error again */
         return false;
-    if (vt_ranges_begin(v->ranges, &why) != VT_OK) {
+    if (vt_ranges_begin(v->ranges, set, &why) != VT_OK) {
         give_up(v, &why);
         return false;
     }
     v->counting = true;
     v->step = step->id;
-    v->n_counted++;
     return true;
 }
 
@@ -142,14 +159,14 @@ static vt_status vitals_renew(vt_observer *o, vt_err *err)
 bool cuda_vitals_wants_prompt(const cuda_executor *x)
 {
     const cuda_vitals *v = x->vitals;
-    return v && v->ranges && v->n_prompts == 0 && v->n_counted < MOST;
+    return v && v->ranges && v->n_prompts < vt_ranges_sets(v->ranges)->n;
 }
 
 void cuda_vitals_tell(const cuda_executor *x, vt_source *out)
 {
     const cuda_vitals *v = x->vitals;
     out->vitals = v ? &v->ring : NULL;
-    out->vital_set = v && v->ranges ? vt_ranges_set(v->ranges) : NULL;
+    out->vital_sets = v && v->ranges ? vt_ranges_sets(v->ranges) : NULL;
     out->no_vitals = v && !v->ranges ? v->why_not : NULL;
 }
 

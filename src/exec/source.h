@@ -51,9 +51,9 @@ typedef struct vt_source {
     const vt_trace_ring *uses, *samples, *launches;
     const vt_trace_ring *vitals; /* counts of a GPU's calls; NULL: nobody asked for them */
     const vt_span_rings *spans;
-    const struct vt_vital_set *vital_set; /* what is counted; NULL: nothing is, */
-    const char *no_vitals;                /* and why; NULL: nobody asked */
-    const char *no_energy;                /* why no sample has energy_mj; NULL: they may have it */
+    const struct vt_vital_sets *vital_sets; /* what is counted; NULL: nothing is, */
+    const char *no_vitals;                  /* and why; NULL: nobody asked */
+    const char *no_energy; /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */

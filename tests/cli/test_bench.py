@@ -346,6 +346,25 @@ def test_bench_kernels_on_a_gpu():
     fails(2, "passes", *shape[:5], "--shape", "tokens=2,cols=256,rows=40", "--impl", "passes", env=gpu)
 
 
+def test_bench_kernels_counts_a_call_by_itself():
+    fails(2, "--counters reads a GPU's counters: add --device cuda", "bench", "kernels", "rmsnorm", "--counters")
+    emulator = os.path.join(os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release")), "emulator")
+    if SANITIZED or not os.path.exists(os.path.join(emulator, "libcuda.so.1")):
+        skip("the emulated GPU is not built here")
+    gpu = {"LD_LIBRARY_PATH": emulator, "VITRINE_CACHE": os.path.join(os.path.dirname(os.path.dirname(emulator)), "emulator-cache")}
+    ask = ("bench", "kernels", "rmsnorm", "--device", "cuda", "--shape", "tokens=2,hidden=256", "--counters")
+    x = ok(*ask, "--json", env=gpu).json["results"][0]
+    same(set(x), KERNELS | {"counters"})
+    c = x["counters"]
+    # what the emulated library counts in every range (tests/emulator/cupti.c)
+    same([c[k] for k in ("dram_read", "dram_written", "tensor", "occupancy", "loads")], [1e6, 20000, 0.125, 0.5, 100])
+    same([(w["reason"], w["share"]) for w in c["waits"][:2]], [("long_scoreboard", 0.25), ("selected", 0.2)])
+    same(round(sum(w["share"] for w in c["waits"]), 6), 1.0)
+    text = " ".join(ok(*ask, env=gpu).text.split())
+    assert "25 % of its warps' cycles a warp waits for data from memory or L2 (long_scoreboard)" in text, text
+    fails(1, "NVreg_RestrictProfilingToAdminUsers=0", *ask, env={**gpu, "EMULATED_CUPTI": "forbidden"})
+
+
 def test_bench_startup_counts_starts():
     r = ok("bench", "startup", "--json", "-r", "2", *model()).json
     assert r["start_ms"] > 0 and r["start_ms_stdev"] is not None and r["resident_bytes"] > 1 << 20

@@ -256,6 +256,24 @@ def test_emulated_gpu_passes_sections():
     assert r.returncode == 0 and r.stdout.count("ok ") == 8, r.stdout + r.stderr
 
 
+def test_counters_that_ncu_does_not_share_are_a_failure():
+    env = emulated()
+    import ncu_agreement
+    head = ",".join(f'"{k}"' for k in ("ID", "Kernel Name", *ncu_agreement.METRICS.values()))
+    with tempfile.TemporaryDirectory() as folder:
+        # an ncu that sees three launches of the norm as the emulated CUPTI does, but for what stands in OCCUPANCY
+        rows = "\n".join(f'"{i}","rmsnorm","2,000","1,000,000","20,000","12.5","$OCCUPANCY"' for i in range(3))
+        path = os.path.join(folder, "ncu")
+        with open(path, "w", encoding="utf-8") as f:
+            units = ",".join(['""'] * 7)
+            f.write(f"#!/bin/sh\necho '==PROF== Connected'\ncat <<END\n{head}\n{units}\n{rows}\nEND\n")
+        os.chmod(path, 0o755)
+        for occupancy, code, says in (("51", 0, "more than 5 % apart: nothing"), ("60", 1, "more than 5 % apart: occupancy")):
+            found = {**env, "PATH": folder + ":" + os.environ["PATH"], "OCCUPANCY": occupancy}
+            r = script("tests/gpu/run", "--tiny", "--only", "ncu", "--build", BUILD, *PATIENCE, env=found)
+            assert r.returncode == code and says in r.stdout and "| 1.02 MB | 1.02 MB | 0.00 % |" in r.stdout, r.stdout + r.stderr
+
+
 def test_emulated_gpu_fills_rows_of_the_bench():
     env = emulated()
     with tempfile.TemporaryDirectory() as folder:

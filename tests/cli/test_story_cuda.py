@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stories of a CUDA engine on the emulated GPU: their sums, their bytes, what they say about graphs and kernels."""
-import json, math, os, tempfile
+import json, math, os, re, tempfile
 
 from tap import *
 
@@ -150,7 +150,7 @@ def planted(**env):
     need_emulator()
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "s.json")
-        r = ok("run", f"--story={path}", "--story-counters", *TINY, *SMALL, *PROMPT, "-n", "24", env={**GPU, **env})
+        r = ok("run", f"--story={path}", "--story-counters", *TINY, *SMALL, *PROMPT, "-n", "40", env={**GPU, **env})
         return json.load(open(path)), ok("story", "show", path).text, r
 
 
@@ -180,9 +180,23 @@ def test_counters_stand_beside_the_calls_that_they_were_counted_in():
     # counted steps are in no time: neither among the timed ones, nor among those left alone
     gpu, n = s["phases"][1]["gpu"], decode["counted_steps"]
     timed = s["phases"][1]["timed_steps"]
-    same((n, gpu["whole_steps"], s["request"]["itl_left_out"]), (2, 23 - timed - n, timed + n))
-    for part in ("COUNTERS of a decode step", "[measured by tier T3 in 2 steps of their own]", "linear.gate+up    90 %    12 %    62 %"):
+    same((n, gpu["whole_steps"], s["request"]["itl_left_out"]), (12, 39 - timed - n, timed + n))
+    for part in ("COUNTERS of a decode step", "[measured by tier T3 in 12 steps of their own]", "linear.gate+up    90 %    12 %    62 %"):
         assert part in text, text
+
+
+def test_counters_tell_what_warps_waited_for_by_sets_that_take_turns():
+    s, text, _ = planted()
+    c = s["gpu_counters"]
+    reasons = {r["reason"]: r for r in c["reasons"]}
+    for o in c["phases"][0]["ops"]:
+        waits = [(w["reason"], value(w["share"])) for w in o["waits"]]
+        same(waits[:4], [("long_scoreboard", 0.25), ("selected", 0.2), ("wait", 0.17), ("barrier", 0.15)], o["kind"])
+        same((len(waits), round(sum(share for _, share in waits), 6)), (19, 1.0), "all reasons, all cycles")
+        assert all(reasons[w["reason"]]["meaning"] for w in o["waits"]), o
+        same([value(o[k]) for k in ("loads", "load_sectors", "local_loads", "instructions")], [100, 1600, 0, 2000], o["kind"])
+    assert re.search(r"WAITS of a decode step's warps.*linear.gate\+up +20 % +memory 25 % +fixed delay 17 % +barrier 15 %", text, re.S), text
+    assert "barrier: a warp waits for other warps of its CTA" in " ".join(text.split()), text
 
 
 def test_counters_of_prompts_come_from_a_prompt_step_that_is_not_timed():
@@ -195,7 +209,8 @@ def test_counters_of_prompts_come_from_a_prompt_step_that_is_not_timed():
         ok("run", f"--story={path}", "--story-counters", *TINY, *SMALL, "--token-budget", "16", *prompt, "-n", "8", env=GPU)
         s = json.load(open(path))
     prefill = s["gpu_counters"]["phases"][0]
-    same((prefill["name"], prefill["counted_steps"]), ("prefill", 1))
+    same((prefill["name"], prefill["counted_steps"]), ("prefill", 2))
+    same([w["reason"] for w in prefill["ops"][0]["waits"]], ["long_scoreboard", "barrier", "short_scoreboard"], "of two sets")
     assert "attention_prefill" in [o["kind"] for o in prefill["ops"]], prefill
 
 

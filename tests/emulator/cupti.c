@@ -14,6 +14,9 @@
  *   pass=METRIC   it takes a pass of its own
  *   METRIC=VALUE  what is counted in every range
  *
+ * As on a Hopper GPU a pass holds two stall reasons, only one beside memory's bytes, and the L1
+ * cache's sectors not beside these.
+ *
  * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the two. */
 #include "cupti.h"
 
@@ -57,7 +60,13 @@ int emu_error_text(int status, const char **text)
     return CUPTI_OK;
 }
 
-int emu_start(cupti_start *p) { return p->size == cupti_start_BYTES ? 0 : 1; }
+static int started; /* the profiler answers nothing before */
+
+int emu_start(cupti_start *p)
+{
+    started = 1;
+    return p->size == cupti_start_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
 
 int emu_chip(cupti_chip *p)
 {
@@ -80,6 +89,8 @@ int emu_availability(cupti_availability *p)
     static const char image[] = "every counter";
     if (p->size != cupti_availability_BYTES || !p->context)
         return CUPTI_ERROR_BAD_PARAMETER;
+    if (!started)
+        return CUPTI_ERROR_NOT_STARTED;
     if (planted("forbidden"))
         return CUPTI_ERROR_PRIVILEGES;
     if (p->image && p->image_bytes >= sizeof image)
@@ -92,7 +103,9 @@ int emu_availability(cupti_availability *p)
 
 /* ---- the host's side ---- */
 
-/* What this GPU counts in one pass, and what in every range. */
+#define STALLED "smsp__warps_issue_stalled_"
+
+/* What this GPU counts, and how much of it in every range. */
 static const struct {
     const char *name;
     double value;
@@ -108,7 +121,35 @@ static const struct {
               {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 3},
               {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 300},
               {"pcie__read_bytes.sum", 20},
-              {"pcie__write_bytes.sum", 10}};
+              {"pcie__write_bytes.sum", 10},
+              {"sm__cycles_active.avg", 900},
+              {"sm__cycles_active.max", 1000},
+              {"smsp__warps_active.sum", 10000},
+              {"smsp__inst_executed.sum", 2000},
+              {"smsp__inst_executed_op_global_ld.sum", 100},
+              {"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", 1600},
+              {"smsp__inst_executed_op_local_ld.sum", 0},
+              {"smsp__inst_executed_op_local_st.sum", 0},
+              /* stall reasons: 10,000 together */
+              {STALLED "long_scoreboard.sum", 2500},
+              {STALLED "short_scoreboard.sum", 500},
+              {STALLED "barrier.sum", 1500},
+              {STALLED "gmma.sum", 0},
+              {STALLED "math_pipe_throttle.sum", 300},
+              {STALLED "wait.sum", 1700},
+              {STALLED "mio_throttle.sum", 200},
+              {STALLED "lg_throttle.sum", 100},
+              {STALLED "not_selected.sum", 600},
+              {STALLED "no_instruction.sum", 400},
+              {STALLED "selected.sum", 2000},
+              {STALLED "membar.sum", 0},
+              {STALLED "drain.sum", 50},
+              {STALLED "dispatch_stall.sum", 60},
+              {STALLED "branch_resolving.sum", 40},
+              {STALLED "sleeping.sum", 0},
+              {STALLED "imc_miss.sum", 30},
+              {STALLED "misc.sum", 20},
+              {STALLED "tex_throttle.sum", 0}};
 
 enum { METRICS = sizeof metric / sizeof *metric, MOST_RANGES = 4096, NAME = 24 };
 
@@ -158,6 +199,7 @@ int emu_host_add(cupti_host_add *p)
 {
     if (p->size != cupti_host_add_BYTES)
         return CUPTI_ERROR_BAD_PARAMETER;
+    int bytes = 0, stalled = 0, sectors = 0;
     p->host->n = p->n;
     p->host->passes = 1;
     p->host->refused = 0;
@@ -166,7 +208,11 @@ int emu_host_add(cupti_host_add *p)
             return CUPTI_ERROR_BAD_PARAMETER;
         p->host->passes += p->n > 1 && names("pass", p->metric[i]);
         p->host->refused |= names("refused", p->metric[i]);
+        bytes |= strncmp(p->metric[i], "dram__bytes", 11) == 0;
+        sectors |= strncmp(p->metric[i], "l1tex__t_sectors", 16) == 0;
+        stalled += strncmp(p->metric[i], STALLED, strlen(STALLED)) == 0;
     }
+    p->host->passes += (size_t)((bytes && sectors) + (stalled > (bytes ? 1 : 2)));
     return CUPTI_OK;
 }
 

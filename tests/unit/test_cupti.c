@@ -46,17 +46,19 @@ static vt_ranges *open_ranges(vt_cuda *c, int32_t most)
 }
 
 /* Two ranges, 7 and 40. */
-static vt_status count(vt_ranges *r, seen *s, vt_err *err)
+static vt_status count_set(vt_ranges *r, int32_t set, seen *s, vt_err *err)
 {
     static const char *const name[] = {"7", "40"};
     *s = (seen){0};
-    TRY(vt_ranges_begin(r, err));
+    TRY(vt_ranges_begin(r, set, err));
     for (int i = 0; i < 2; i++) {
         TRY(vt_ranges_push(r, name[i], err));
         TRY(vt_ranges_pop(r, err));
     }
     return vt_ranges_end(r, note, s, err);
 }
+
+static vt_status count(vt_ranges *r, seen *s, vt_err *err) { return count_set(r, 0, s, err); }
 
 static void test_ranges_when_counted_then_each_has_its_own_values(void **state)
 {
@@ -81,32 +83,72 @@ static void test_ranges_when_counted_then_each_has_its_own_values(void **state)
     vt_cuda_close(c);
 }
 
-static void test_ranges_when_a_metric_is_not_lent_then_the_others_are_counted(void **state)
+/* Half of each range passes without work: shares are of the other half, and none is above 1. */
+static void
+test_ranges_when_they_are_longer_than_their_work_then_shares_are_of_the_work(void **state)
+{
+    seen s;
+    vt_err err = {0};
+    vt_cuda *c = gpu("sm__cycles_active.max=500,sm__cycles_active.avg=450,"
+                     "sm__cycles_active.avg.pct_of_peak_sustained_elapsed=45");
+    vt_ranges *r = open_ranges(c, 4);
+    (void)state;
+    assert_int_equal(count(r, &s, &err), VT_OK);
+    assert_true(fabs(s.value[0][VT_VITAL_SM] - 0.9) < 1e-12);
+    assert_true(fabs(s.value[0][VT_VITAL_TENSOR] - 0.25) < 1e-12);
+    assert_true(s.value[0][VT_VITAL_DRAM] == 1);
+    assert_true(fabs(s.value[0][VT_VITAL_WARPS] - 0.5) < 1e-12);
+    vt_ranges_close(r);
+    vt_cuda_close(c);
+}
+
+/* Every set has the time and the cycles of all warps; the emulated GPU takes two stall reasons in a
+ * pass. All sets together count everything. */
+static void test_sets_when_taken_in_turns_then_every_vital_is_counted(void **state)
+{
+    seen s;
+    vt_err err = {0};
+    bool counted[VT_VITALS] = {false};
+    double stalled = 0, cycles = 0;
+    vt_cuda *c = gpu("");
+    vt_ranges *r = open_ranges(c, 4);
+    const vt_vital_sets *sets = vt_ranges_sets(r);
+    (void)state;
+    assert_int_equal(sets->n, 1 + (VT_STALLS - 1) / 2);
+    assert_int_equal(sets->set[0].n, VT_VITAL_STALLED + 1);
+    for (int32_t i = 0; i < sets->n; i++) {
+        assert_int_equal(count_set(r, i, &s, &err), VT_OK);
+        assert_true(isfinite(s.value[0][VT_VITAL_TIME]));
+        for (int k = 0; k < VT_VITALS; k++)
+            counted[k] = counted[k] || isfinite(s.value[0][k]);
+        for (int k = 0; k < VT_STALLS; k++)
+            if (isfinite(s.value[0][VT_VITAL_STALLED + k]))
+                stalled += s.value[0][VT_VITAL_STALLED + k];
+        cycles = s.value[0][VT_VITAL_WARP_CYCLES];
+    }
+    for (int k = 0; k < VT_VITALS; k++)
+        assert_true(counted[k]);
+    assert_true(stalled == cycles);
+    vt_ranges_close(r);
+    vt_cuda_close(c);
+}
+
+static void test_sets_when_a_metric_is_not_lent_then_the_others_are_counted(void **state)
 {
     seen s;
     vt_err err = {0};
     vt_cuda *c = gpu("no=dram__bytes_write.sum,"
                      "no=LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct,"
-                     "pass=gpu__time_duration.sum,"
+                     "no=smsp__warps_issue_stalled_gmma.sum,"
                      "pass=sm__warps_active.avg.pct_of_peak_sustained_active");
     vt_ranges *r = open_ranges(c, 4);
-    const vt_vital_set *set = vt_ranges_set(r);
+    const vt_vital_sets *sets = vt_ranges_sets(r);
     (void)state;
-    /* the time came first, alone and so in one pass; then nothing else fits beside it */
-    assert_int_equal(set->n, 1);
-    assert_int_equal(set->is[0], VT_VITAL_TIME);
-    assert_non_null(strstr(set->why_not[VT_VITAL_SM], "needs 2 passes beside the others"));
-    vt_ranges_close(r);
-    setenv("EMULATED_CUPTI",
-           "no=dram__bytes_write.sum,"
-           "no=LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct,"
-           "pass=sm__warps_active.avg.pct_of_peak_sustained_active",
-           1);
-    r = open_ranges(c, 4);
-    set = vt_ranges_set(r);
-    assert_int_equal(set->n, VT_VITALS - 2);
-    assert_non_null(strstr(set->why_not[VT_VITAL_DRAM_WRITTEN], "adding metrics"));
-    assert_non_null(strstr(set->why_not[VT_VITAL_WARPS], "needs 2 passes"));
+    assert_int_equal(sets->set[0].n, VT_VITAL_STALLED + 1 - 2);
+    assert_non_null(strstr(sets->why_not[VT_VITAL_DRAM_WRITTEN], "adding metrics"));
+    assert_non_null(strstr(sets->why_not[VT_VITAL_STALLED + VT_STALL_gmma], "adding metrics"));
+    /* it takes a pass more beside whatever it is with */
+    assert_non_null(strstr(sets->why_not[VT_VITAL_WARPS], "needs 2 passes"));
     assert_int_equal(count(r, &s, &err), VT_OK);
     assert_true(isnan(s.value[0][VT_VITAL_DRAM_WRITTEN]));
     assert_true(isnan(s.value[0][VT_VITAL_WARPS]));
@@ -157,7 +199,7 @@ static void test_ranges_when_counting_fails_then_the_next_count_works(void **sta
     assert_int_equal(count(r, &s, &err), VT_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "another profiler"));
     setenv("EMULATED_CUPTI", "", 1);
-    assert_int_equal(vt_ranges_begin(r, &err), VT_OK);
+    assert_int_equal(vt_ranges_begin(r, 0, &err), VT_OK);
     assert_int_equal(vt_ranges_push(r, "1", &err), VT_OK);
     assert_int_equal(vt_ranges_end(r, NULL, NULL, &err), VT_OK); /* without a pop */
     assert_int_equal(count(r, &s, &err), VT_OK);
@@ -182,7 +224,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges_when_counted_then_each_has_its_own_values),
-        cmocka_unit_test(test_ranges_when_a_metric_is_not_lent_then_the_others_are_counted),
+        cmocka_unit_test(
+            test_ranges_when_they_are_longer_than_their_work_then_shares_are_of_the_work),
+        cmocka_unit_test(test_sets_when_taken_in_turns_then_every_vital_is_counted),
+        cmocka_unit_test(test_sets_when_a_metric_is_not_lent_then_the_others_are_counted),
         cmocka_unit_test(test_ranges_when_something_stands_against_them_then_it_is_named),
         cmocka_unit_test(test_ranges_when_counting_fails_then_the_next_count_works),
         cmocka_unit_test(test_release_when_a_version_is_known_then_it_is_cudas),

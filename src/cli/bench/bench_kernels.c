@@ -10,11 +10,14 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/term/figure.h"
 #include "cli/bench/bench.h"
 #include "device/choose.h"
 #include "device/cpu.h"
+#include "device/cupti/stalls.h"
 #include "device/roofs/roofs.h"
 #include "ops/bench/bench.h"
+#include "ops/bench/bench_counters.h"
 
 enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
 
@@ -25,6 +28,7 @@ typedef struct kernels_report {
     int64_t l2_bytes;
     const vt_op *op; /* whose table is open; NULL: none */
     vt_table table;
+    vt_buf counts; /* lines that follow the table */
     vt_json json;
     int32_t n_results, n_wrong;
 } kernels_report;
@@ -69,6 +73,9 @@ static void flush_table(kernels_report *k)
     vt_text_ink(&b, &k->c->out, VT_INK_BOLD, k->op->name);
     vt_buf_printf(&b, "  %s\n", k->op->what);
     vt_table_finish(&k->table, &b, &k->c->out, 1);
+    if (k->counts.len > 0)
+        vt_buf_printf(&b, "\n%s", k->counts.data);
+    vt_buf_release(&k->counts);
     vt_buf_putc(&b, '\n');
     if (b.data)
         fwrite(b.data, 1, b.len, stdout);
@@ -87,6 +94,72 @@ static void cell_time(vt_table *t, const bench_result *r, int64_t ns)
     vt_text_time(&b, (double)ns * 1e-9);
     vt_table_cell(t, "%s", b.data ? b.data : "");
     vt_buf_release(&b);
+}
+
+/* Orders what the call's warps did by its share, the largest first; -1 ends the list. */
+static void order_stalls(const bench_counts *c, int order[VT_STALLS + 1])
+{
+    int n = 0;
+    for (int i = 0; i < VT_STALLS; i++) {
+        int at = n;
+        if (!isfinite(c->stalled[i]))
+            continue;
+        for (; at > 0 && c->stalled[order[at - 1]] < c->stalled[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+        n++;
+    }
+    order[n] = -1;
+}
+
+static void put_share(vt_buf *b, const char *name, double share)
+{
+    if (isfinite(share))
+        vt_buf_printf(b, ", %s %.1f %%", name, 100 * share);
+}
+
+/* Adds a line of counters and one of waits. */
+static void put_counts(kernels_report *k, const bench_result *r)
+{
+    enum { TOLD = 4 };
+    const double *v = r->counts->vital;
+    int order[VT_STALLS + 1];
+    vt_buf *b = &k->counts;
+    vt_text_printf(b, "   %s, %s: %f B from and to memory, %.3f of the least", r->c->name,
+                   r->impl->name, v[VT_VITAL_DRAM_READ] + v[VT_VITAL_DRAM_WRITTEN],
+                   (v[VT_VITAL_DRAM_READ] + v[VT_VITAL_DRAM_WRITTEN]) / (double)r->bytes);
+    put_share(b, "memory", v[VT_VITAL_DRAM]);
+    put_share(b, "tensor cores", v[VT_VITAL_TENSOR]);
+    put_share(b, "SMs", v[VT_VITAL_SM]);
+    put_share(b, "occupancy", v[VT_VITAL_WARPS]);
+    put_share(b, "L2 hits", v[VT_VITAL_L2_HIT]);
+    vt_buf_puts(b, "\n");
+    order_stalls(r->counts, order);
+    for (int i = 0; i < TOLD && order[i] >= 0 && r->counts->stalled[order[i]] >= 0.005; i++)
+        vt_buf_printf(b, "%s%.0f %% of its warps' cycles a warp %s (%s)", i ? "; " : "      ",
+                      100 * r->counts->stalled[order[i]], vt_stalls[order[i]].meaning,
+                      vt_stalls[order[i]].name);
+    vt_buf_puts(b, "\n");
+}
+
+static void put_counts_json(vt_json *w, const bench_counts *c)
+{
+    int order[VT_STALLS + 1];
+    vt_json_open(w, "counters", '{');
+    for (int i = 0; i < VT_VITALS; i++)
+        if (i < VT_VITAL_STALLED || i >= VT_VITAL_STALLED + VT_STALLS)
+            vt_json_real(w, vt_vitals[i].key, c->vital[i]);
+    vt_json_open(w, "waits", '[');
+    order_stalls(c, order);
+    for (int i = 0; order[i] >= 0; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "reason", vt_stalls[order[i]].name);
+        vt_json_fixed(w, "share", c->stalled[order[i]], 4);
+        vt_json_string(w, "meaning", vt_stalls[order[i]].meaning);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+    vt_json_close(w);
 }
 
 static void put_row(kernels_report *k, const bench_result *r, double share, const char *roof)
@@ -110,6 +183,8 @@ static void put_row(kernels_report *k, const bench_result *r, double share, cons
         vt_table_cell(&k->table, "%.0f %% %s", 100 * share, roof);
     else
         vt_table_cell(&k->table, "-");
+    if (r->counts)
+        put_counts(k, r);
 }
 
 /* The kernels that one call launches, by the names and parameters they were compiled with. */
@@ -152,6 +227,8 @@ static void put_json(kernels_report *k, const bench_result *r, double share, con
     vt_json_real(w, "tolerance", r->allowed);
     vt_json_string(w, "wrong", r->wrong ? (r->why[0] ? r->why : "beyond the tolerance") : NULL);
     put_kernels(w, r);
+    if (r->counts)
+        put_counts_json(w, r->counts);
     vt_json_close(w);
 }
 
@@ -179,6 +256,8 @@ static vt_status read_method(const cli *c, bool gpu, bench_options *o, vt_err *e
         if (strcmp(method, on_cuda_method_name[i]) == 0)
             o->method = (on_cuda_method)i;
     o->cold = o->method == ON_CUDA_COLD;
+    if (!gpu && vt_options_flag(c->options, "counters"))
+        return vt_fail(err, VT_ERR_USAGE, "--counters reads a GPU's counters: add --device cuda");
     if (!gpu && o->method != ON_CUDA_COLD && o->method != ON_CUDA_WARM)
         return vt_fail(err, VT_ERR_USAGE, "--method %s: expected warm or cold on a CPU", method);
     return VT_OK;
@@ -213,7 +292,7 @@ static vt_status open_gpu(int32_t ordinal, on_cuda_gpu *gpu, vt_err *err)
     return on_cuda_open(ordinal, &o, gpu, err);
 }
 
-static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_options *o, vt_err *err)
+static vt_status bench_gpu(kernels_report *k, int32_t ordinal, bench_options *o, vt_err *err)
 {
     on_cuda_gpu gpu;
     const cli *c = k->c;
@@ -222,9 +301,12 @@ static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_optio
     vt_status status = VT_OK;
     if (!gpu.emulated)
         status = vt_roofs_cuda(ordinal, 0, false, &k->roofs, err);
+    if (status == VT_OK && vt_options_flag(c->options, "counters"))
+        status = vt_ranges_open(gpu.cuda, BENCH_COUNT_RUNS, &o->counters, err);
     if (status == VT_OK)
         status = bench_kernels_cuda(c->n_args > 0 ? c->arg[0] : NULL, &gpu, o, report, k, err);
     flush_table(k);
+    vt_ranges_close(o->counters);
     on_cuda_close(&gpu);
     return status;
 }

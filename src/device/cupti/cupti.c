@@ -141,7 +141,9 @@ vt_status vt_cupti_availability(const vt_cupti *c, const vt_cuda *gpu, uint8_t *
 {
     enum { MOST_BYTES = 1 << 28 };
     static const char doing[] = "asking for this process's counters";
+    cupti_start start = {CUPTI_PARAMS(cupti_start)};
     cupti_availability p = {CUPTI_PARAMS(cupti_availability), .context = gpu->context};
+    TRY(vt_cupti_check(c, c->f.start(&start), "starting", err));
     TRY(vt_cupti_check(c, c->f.availability(&p), doing, err));
     if (p.image_bytes == 0 || p.image_bytes > MOST_BYTES)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "CUPTI's list of counters has %zu bytes",

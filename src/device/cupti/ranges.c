@@ -1,8 +1,13 @@
 /* Counting the vitals of ranges with CUPTI's range profiler (ranges.h).
  *
- * Ranges are named by the user and nothing is replayed: the vitals take one pass, so the work runs
- * once, as it always does. Seen on an H200: preparing takes about 0.2 s, and a kernel's time in a
- * range is a few per cent longer than in a graph. */
+ * Ranges are named by the user and nothing is replayed: a set of vitals takes one pass, so the work
+ * runs once, as it always does. Ranges of one name are one range to CUPTI, so names differ. Seen
+ * on an H200: preparing takes about 0.2 s, and a kernel's time in a range is a few per cent longer
+ * than in a graph.
+ *
+ * A range begins before its work is launched and ends after the host has seen its end: on an H100
+ * about 35 us of it pass without work. Shares of the range's time would say little of a short
+ * kernel. So they are made shares of the cycles in which the SM that worked longest had work. */
 #include "device/cupti/ranges.h"
 
 #include <math.h>
@@ -14,7 +19,8 @@
 struct vt_ranges {
     vt_cupti cupti;
     const vt_cuda *gpu;
-    vt_vital_set set;
+    vt_vital_sets sets;
+    vt_vital_set *set; /* that is counted now */
     uint8_t *availability;
     int32_t most;
     cupti_ranges on; /* NULL: nothing is watched */
@@ -33,7 +39,7 @@ static vt_status open_ranges(vt_ranges *r, vt_err *err)
     TRY(vt_cupti_supported(&r->cupti, r->gpu, CUPTI_API_RANGES, err));
     TRY(vt_cupti_availability(&r->cupti, r->gpu, &r->availability, &bytes, err));
     TRY(vt_cupti_chip(&r->cupti, r->gpu, &chip, err));
-    return vt_vitals_choose(&r->cupti, chip, r->availability, &r->set, err);
+    return vt_vitals_choose(&r->cupti, chip, r->availability, &r->sets, err);
 }
 
 vt_status vt_ranges_open(const vt_cuda *gpu, int32_t most, vt_ranges **out, vt_err *err)
@@ -51,13 +57,13 @@ vt_status vt_ranges_open(const vt_cuda *gpu, int32_t most, vt_ranges **out, vt_e
     return status;
 }
 
-const vt_vital_set *vt_ranges_set(const vt_ranges *r) { return &r->set; }
+const vt_vital_sets *vt_ranges_sets(const vt_ranges *r) { return &r->sets; }
 
 static vt_status make_room(vt_ranges *r, vt_err *err)
 {
     enum { MOST_BYTES = 1 << 30 };
     cupti_ranges_bytes room = {CUPTI_PARAMS(cupti_ranges_bytes), .ranges = r->on,
-                               .metric = r->set.metric,          .n = (size_t)r->set.n,
+                               .metric = r->set->metric,         .n = (size_t)r->set->n,
                                .most_ranges = (size_t)r->most,   .most_nodes = (uint32_t)r->most};
     TRY(vt_cupti_check(&r->cupti, r->cupti.f.data_bytes(&room), "sizing its counters", err));
     if (room.bytes == 0 || room.bytes > MOST_BYTES)
@@ -82,8 +88,8 @@ static vt_status begin(vt_ranges *r, vt_err *err)
     TRY(make_room(r, err));
     cupti_ranges_config config = {CUPTI_PARAMS(cupti_ranges_config),
                                   .ranges = r->on,
-                                  .config_bytes = r->set.config.bytes,
-                                  .config = r->set.config.image,
+                                  .config_bytes = r->set->config.bytes,
+                                  .config = r->set->config.image,
                                   .image_bytes = r->data_bytes,
                                   .image = r->data,
                                   .range = CUPTI_RANGE_BY_USER,
@@ -98,8 +104,9 @@ static vt_status begin(vt_ranges *r, vt_err *err)
     return VT_OK;
 }
 
-vt_status vt_ranges_begin(vt_ranges *r, vt_err *err)
+vt_status vt_ranges_begin(vt_ranges *r, int32_t set, vt_err *err)
 {
+    r->set = &r->sets.set[set];
     vt_status status = begin(r, err);
     if (status != VT_OK)
         vt_ranges_end(r, NULL, NULL, NULL);
@@ -121,25 +128,35 @@ vt_status vt_ranges_pop(vt_ranges *r, vt_err *err)
     return vt_cupti_check(&r->cupti, r->cupti.f.pop(&pop), "ending a range", err);
 }
 
+static void leave_out_waiting(double value[VT_VITALS])
+{
+    static const vt_vital of_time[] = {VT_VITAL_SM, VT_VITAL_TENSOR, VT_VITAL_DRAM};
+    double cycles = value[VT_VITAL_SM_CYCLES] / value[VT_VITAL_SM]; /* of the range */
+    double longer = cycles / value[VT_VITAL_SM_MOST];
+    for (size_t i = 0; isfinite(longer) && longer > 1 && i < sizeof of_time / sizeof *of_time; i++)
+        value[of_time[i]] = fmin(value[of_time[i]] * longer, 1);
+}
+
 static vt_status tell(vt_ranges *r, size_t range, vt_ranges_seen *seen, void *user, vt_err *err)
 {
     double counted[VT_VITALS], value[VT_VITALS];
     cupti_range_info info = {CUPTI_PARAMS(cupti_range_info), .data = r->data,
                              .bytes = r->data_bytes, .range = range, .delimiter = "/"};
     cupti_evaluate evaluate = {CUPTI_PARAMS(cupti_evaluate),
-                               .host = r->set.config.host,
+                               .host = r->set->config.host,
                                .data = r->data,
                                .data_bytes = r->data_bytes,
                                .range = range,
-                               .metric = r->set.metric,
-                               .n = (size_t)r->set.n,
+                               .metric = r->set->metric,
+                               .n = (size_t)r->set->n,
                                .value = counted};
     TRY(vt_cupti_check(&r->cupti, r->cupti.f.range_info(&info), "naming a range", err));
     TRY(vt_cupti_check(&r->cupti, r->cupti.f.evaluate(&evaluate), "reading a range", err));
     for (int i = 0; i < VT_VITALS; i++)
         value[i] = NAN;
-    for (int32_t i = 0; i < r->set.n; i++)
-        value[r->set.is[i]] = vt_vitals[r->set.is[i]].percent ? counted[i] / 100 : counted[i];
+    for (int32_t i = 0; i < r->set->n; i++)
+        value[r->set->is[i]] = vt_vitals[r->set->is[i]].percent ? counted[i] / 100 : counted[i];
+    leave_out_waiting(value);
     seen(user, info.name ? info.name : "", value);
     return VT_OK;
 }
@@ -191,7 +208,7 @@ void vt_ranges_close(vt_ranges *r)
     if (!r)
         return;
     vt_ranges_end(r, NULL, NULL, NULL);
-    vt_vitals_release(&r->cupti, &r->set);
+    vt_vitals_release(&r->cupti, &r->sets);
     free(r->availability);
     free(r->data);
     free(r);

@@ -1,7 +1,7 @@
 /* Counting the vitals of ranges: of whatever runs on a GPU between two calls of the host.
  *
  *   vt_ranges_open          once: finds out what can be counted here (about a second)
- *   vt_ranges_begin         before the work: from here on the GPU is watched, and slower
+ *   vt_ranges_begin(set)    before the work: from here on the GPU is watched, and slower
  *     vt_ranges_push(name)
  *       ... launches ...
  *     vt_ranges_pop
@@ -23,9 +23,10 @@ typedef void vt_ranges_seen(void *user, const char *name, const double value[VT_
 /* Room for `most` ranges between begin and end. The error says why nothing can be counted. */
 vt_status vt_ranges_open(const vt_cuda *gpu, int32_t most, vt_ranges **out, vt_err *err);
 void vt_ranges_close(vt_ranges *r);
-const vt_vital_set *vt_ranges_set(const vt_ranges *r);
+const vt_vital_sets *vt_ranges_sets(const vt_ranges *r);
 
-vt_status vt_ranges_begin(vt_ranges *r, vt_err *err);
+/* Watches the GPU for one of vt_ranges_sets. */
+vt_status vt_ranges_begin(vt_ranges *r, int32_t set, vt_err *err);
 vt_status vt_ranges_push(vt_ranges *r, const char *name, vt_err *err);
 vt_status vt_ranges_pop(vt_ranges *r, vt_err *err);
 /* Tells `seen` of every range. Watching ends, also if it fails; does nothing without a begin. */

@@ -69,15 +69,25 @@ static void stamps(vt_cuda *c, lab_env_tier *t)
 }
 
 /* Names the vitals, and what stands against those that are missing. */
-static void tell_vitals(const vt_vital_set *v, lab_env_tier *t)
+static void tell_vitals(const vt_vital_sets *sets, lab_env_tier *t)
 {
     size_t n = 0;
+    int32_t stalls = 0;
+    const vt_vital_set *first = &sets->set[0];
     vt_append(t->why, sizeof t->why, &n, "--story-counters counts, in one pass: ");
-    for (int32_t i = 0; i < v->n; i++)
-        vt_append(t->why, sizeof t->why, &n, "%s%s", i ? ", " : "", vt_vitals[v->is[i]].key);
+    for (int32_t i = 0; i < first->n; i++)
+        vt_append(t->why, sizeof t->why, &n, "%s%s", i ? ", " : "", vt_vitals[first->is[i]].key);
+    for (int i = 0; i < VT_STALLS; i++)
+        stalls += !sets->why_not[VT_VITAL_STALLED + i][0];
+    if (sets->n > 1)
+        vt_append(
+            t->why, sizeof t->why, &n,
+            "; and in turns, in %d sets of one pass: %d stall reasons of %d, loads and spills",
+            sets->n, stalls, VT_STALLS);
     for (int i = 0; i < VT_VITALS; i++)
-        if (v->why_not[i][0])
-            vt_append(t->why, sizeof t->why, &n, "; not %s: %s", vt_vitals[i].key, v->why_not[i]);
+        if (sets->why_not[i][0])
+            vt_append(t->why, sizeof t->why, &n, "; not %s: %s", vt_vitals[i].key,
+                      sets->why_not[i]);
 }
 
 /* Tries sampling, and names what is sampled and what stands against the rest. */
@@ -142,7 +152,7 @@ static void counters(vt_cuda *c, lab_env_tier *t)
         return;
     if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {
         t[3].allowed = t[3].read = true;
-        tell_vitals(vt_ranges_set(ranges), &t[3]);
+        tell_vitals(vt_ranges_sets(ranges), &t[3]);
         vt_ranges_close(ranges);
     } else {
         snprintf(t[3].why, sizeof t[3].why, "%s", err.message);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/plain_file.h"
+#include "device/cupti/stalls.h"
 #include "lab/profilers/ncu_csv.h"
 #include "lab/profilers/ncu_run.h"
 #include "lab/sglang/inside.h"
@@ -38,25 +39,14 @@ static const char *const metric[N_METRICS] = {
     [ISSUE] = "smsp__issue_active.avg.pct_of_peak_sustained_active",
     [INSTRUCTIONS] = "smsp__inst_executed.sum"};
 
-static const struct {
-    const char *name, *meaning;
-} stall[LAB_NCU_STALLS] = {{"long_scoreboard", "waits for data from memory or L2"},
-                           {"short_scoreboard", "waits for shared memory or a special unit"},
-                           {"barrier", "waits for other warps of its CTA"},
-                           {"math_pipe_throttle", "its unit is busy: good in a matrix product"},
-                           {"wait", "the fixed time between two dependent instructions"},
-                           {"mio_throttle", "the queue to shared memory is full"},
-                           {"lg_throttle", "the queue to memory is full"},
-                           {"gmma", "waits for a product of the matrix unit (Hopper)"},
-                           {"not_selected", "is ready, another warp was taken: healthy"},
-                           {"no_instruction", "waits for instructions"}};
-
-const char *lab_ncu_stall_name(int32_t i) { return stall[i].name; }
-const char *lab_ncu_stall_meaning(int32_t i) { return stall[i].meaning; }
+/* The first of the reasons tell most. */
+const char *lab_ncu_stall_name(int32_t i) { return vt_stalls[i].name; }
+const char *lab_ncu_stall_meaning(int32_t i) { return vt_stalls[i].meaning; }
 
 static void stall_metric(int32_t i, char out[96])
 {
-    snprintf(out, 96, "smsp__average_warps_issue_stalled_%s_per_issue_active.ratio", stall[i].name);
+    snprintf(out, 96, "smsp__average_warps_issue_stalled_%s_per_issue_active.ratio",
+             vt_stalls[i].name);
 }
 
 /* ---- running ncu ---- */
@@ -227,12 +217,12 @@ void lab_ncu_stalls(lab *l, const char *key, const lab_counters *c)
     for (int i = 0; i < LAB_NCU_STALLS; i++) {
         if (!isfinite(c->stall[i]))
             continue;
-        lab_cells(l, "%s|%.2f|%f share|%s", stall[i].name, c->stall[i], c->stall[i] / c->stalled,
-                  stall[i].meaning);
+        lab_cells(l, "%s|%.2f|%f share|%s", vt_stalls[i].name, c->stall[i],
+                  c->stall[i] / c->stalled, vt_stalls[i].meaning);
     }
     lab_finding(l, "stall.largest", "of the waits that ncu saw %.0f %% are %s: a warp that %s",
-                100 * c->stall[c->largest] / c->stalled, stall[c->largest].name,
-                stall[c->largest].meaning);
+                100 * c->stall[c->largest] / c->stalled, vt_stalls[c->largest].name,
+                vt_stalls[c->largest].meaning);
 }
 
 void lab_ncu_put_stalls(vt_buf *t, const lab_counters *c, int most)

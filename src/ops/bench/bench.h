@@ -22,15 +22,17 @@ typedef struct bench_options {
     const char *impl;      /* only rows of this name or family; NULL: all */
     const char *shape;     /* cases of this text (ops/case_text.h), for one op; NULL: the card's */
     on_cuda_method method; /* GPU */
-    const vt_impl *extra;  /* CPU: a row that is in no card, measured before the others; or NULL */
-    const void *own;       /* its vt_lane.own */
+    struct vt_ranges *counters; /* GPU: counts each row's call (bench_counters.h); NULL: not */
+    const vt_impl *extra; /* CPU: a row that is in no card, measured before the others; or NULL */
+    const void *own;      /* its vt_lane.own */
 } bench_options;
 
 typedef struct bench_result {
     const vt_op *op;
     const vt_case *c;
     const vt_impl *impl;
-    const char *method;         /* "cold" ... */
+    const char *method;                /* "cold" ... */
+    const struct bench_counts *counts; /* NULL: nobody asked for them */
     const on_cuda *cuda;        /* the call on the GPU, for its kernels' names; NULL: on a CPU */
     int32_t n_workers, n_calls; /* CPU; calls per repetition */
     int64_t best_ns, median_ns; /* time of one call */

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "ops/bench/bench.h"
+#include "ops/bench/bench_counters.h"
 #include "ops/cut.h"
 
 enum { MAX_FORMS = 4, SEED = 42 };
@@ -93,6 +94,11 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
     TRY(on_cuda_time(c, b->o->method, emulated, &t, err)); /* an emulated GPU runs this too */
     if (r.timed)
         fill_times(&r, &t);
+    bench_counts counts;
+    if (b->o->counters) {
+        TRY(bench_count(c, b->o->counters, &counts, err));
+        r.counts = &counts;
+    }
     b->report(b->user, &r);
     return VT_OK;
 }

@@ -1,5 +1,7 @@
-/* COUNTERS: a GPU's hardware counters, op by op, of steps that ran apart for them (page.h). */
+/* COUNTERS and WAITS: a GPU's hardware counters, op by op, of steps that ran apart for them, and
+ * what the warps of each op did with their cycles (page.h). */
 #include <math.h>
+#include <string.h>
 
 #include "story/page/page.h"
 #include "base/term/figure.h"
@@ -70,13 +72,109 @@ static void phase_section(page *p, const json_t *phase)
         "share of the least that the op needs";
 }
 
+/* ---- WAITS ---- */
+
+enum { WAIT_OP, WORKS, FIRST, NAMED = 3, WAIT_COLUMNS = FIRST + NAMED, MOST_WORDS = 8 };
+
+static const page_column wait_columns[WAIT_COLUMNS] = {
+    [WAIT_OP] = {"op", false, 0},           [WORKS] = {"works", true, 0},
+    [FIRST] = {"waits most for", false, 0}, [FIRST + 1] = {"then", false, 0},
+    [FIRST + 2] = {"then", false, 1},
+};
+
+/* The row of a reason in the story's list of words; NULL: it has none. */
+static const json_t *words_of(page *p, const char *reason)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(story_get(story_get(p->story, "gpu_counters"), "reasons"), i, row)
+    {
+        if (strcmp(page_str(p, row, "reason"), reason) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+/* Remembers that a reason was named, for the words below the table. */
+static void name(const json_t *words, const json_t *named[MOST_WORDS], int *n)
+{
+    for (int i = 0; i < *n; i++)
+        if (named[i] == words)
+            return;
+    if (*n < MOST_WORDS)
+        named[(*n)++] = words;
+}
+
+static void wait_row(page *p, const json_t *op, const json_t *named[MOST_WORDS], int *n_named)
+{
+    size_t i;
+    json_t *wait;
+    int n = 0;
+    page_row *r = page_add(p, PAGE_TABLE, WAIT_COLUMNS);
+    r->cell[WAIT_OP].text = page_say(p, "%.46s", page_str(p, op, "kind"));
+    r->cell[WORKS].text = "n/a";
+    json_array_foreach(story_get(op, "waits"), i, wait)
+    {
+        const char *reason = page_str(p, wait, "reason");
+        const json_t *words = words_of(p, reason);
+        double share = story_num(wait, "share");
+        if (strcmp(reason, "selected") == 0) {
+            r->cell[WORKS].text = percent(p, share);
+        } else if (words && n < NAMED && share >= 0.005) {
+            r->cell[FIRST + n++].text = page_say(p, "%.20s %s", page_str(p, words, "label"),
+                                                 percent(p, share));
+            name(words, named, n_named);
+        }
+    }
+}
+
+static void waits_section(page *p, const json_t *phase)
+{
+    const json_t *named[MOST_WORDS];
+    int n_named = 0;
+    size_t i;
+    json_t *op;
+    page_section *s = page_open(
+        p, "waits",
+        page_say(p, "WAITS of a %.20s step's warps, op by op", page_str(p, phase, "name")),
+        "[measured by tier T3, some reasons a step]");
+    for (s->n_columns = 0; s->n_columns < WAIT_COLUMNS; s->n_columns++)
+        s->column[s->n_columns] = wait_columns[s->n_columns];
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        if (i < STORY_ROWS && json_array_size(story_get(op, "waits")) > 0)
+            wait_row(p, op, named, &n_named);
+    }
+    vt_buf b = {0};
+    vt_buf_puts(&b, "shares of the cycles in which the op's warps were on an SM");
+    for (int k = 0; k < n_named; k++)
+        vt_buf_printf(&b, "; %.20s: a warp %.100s", page_str(p, named[k], "label"),
+                      page_str(p, named[k], "meaning"));
+    page_text(p, PAGE_TEXT, &b);
+}
+
+static bool has_waits(const json_t *phase)
+{
+    size_t i;
+    json_t *op;
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        if (json_array_size(story_get(op, "waits")) > 0)
+            return true;
+    }
+    return false;
+}
+
 void page_counters(page *p)
 {
     size_t i;
     json_t *phase;
     json_array_foreach(story_get(story_get(p->story, "gpu_counters"), "phases"), i, phase)
     {
-        if (i < 2) /* prefill, decode */
-            phase_section(p, phase);
+        if (i >= 2) /* prefill, decode */
+            break;
+        phase_section(p, phase);
+        if (has_waits(phase))
+            waits_section(p, phase);
     }
 }

@@ -221,14 +221,14 @@ void story_gpu_not_measured(vt_json *w, const phase phases[STORY_PHASES])
         g = lane->source;
     }
     if (g->n_vitals > 0)
-        put_missing(w, "stalls, and counters over time",
+        put_missing(w, "counters over time, and samples of the program counter",
                     "this program does not read them (tiers T2 and T4); counters are of tier T3, "
                     "times of tier T0");
     else
         put_missing(w, "bytes moved, cache hits, occupancy, stalls",
                     g->is.no_vitals ? g->is.no_vitals
-                                    : "--story-counters reads the GPU's counters (tier T3), but "
-                                      "for stalls; times are of tier T0");
+                                    : "--story-counters reads the GPU's counters (tier T3); times "
+                                      "are of tier T0");
     if (whole > 0) {
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
         snprintf(why, sizeof why,

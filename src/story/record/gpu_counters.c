@@ -2,7 +2,8 @@
  *
  * Counts and times never meet here: every value is of the counted steps alone, and so are the
  * compulsory bytes that the counted ones stand beside. A share is the mean over calls, weighted by
- * the time that CUPTI saw each call take; a sum is divided by the number of counted steps. */
+ * the time that CUPTI saw each call take; a sum is the mean over calls times the calls of a step.
+ * What warps waited for is a share of the cycles that they were there in the same calls. */
 #include "story/record/gpu_counters.h"
 
 #include <math.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "device/cupti/stalls.h"
 #include "device/cupti/vitals.h"
 #include "story/record/numbers.h"
 #include "story/record/phases.h"
@@ -35,14 +37,23 @@ static counted_op *op_of(counted_phase *p, const char *kind, const char *op, con
     return &p->op[p->n_ops++];
 }
 
-static void add_call(counted_op *o, const vt_vital_event *e, double bytes)
+/* `cost`: NULL: not known. */
+static void add_call(counted_op *o, const vt_vital_event *e, const vt_cost *cost,
+                     const vt_roofs *roofs)
 {
-    bool whole = bytes >= 0 && isfinite(e->value[VT_VITAL_DRAM_READ]) &&
+    bool whole = cost && isfinite(e->value[VT_VITAL_DRAM_READ]) &&
                  isfinite(e->value[VT_VITAL_DRAM_WRITTEN]);
     double time = isfinite(e->value[VT_VITAL_TIME]) ? e->value[VT_VITAL_TIME] : 1;
     o->n_calls++;
-    o->n_whole += whole;
-    o->bytes += whole ? bytes : 0;
+    if (whole) {
+        double bytes = (double)vt_cost_bytes(cost);
+        o->n_whole++;
+        o->bytes += bytes;
+        o->memory_s += bytes / roofs->memory_bytes_per_s;
+        o->tensor_s += (double)cost->flops.bf16 / roofs->bf16_per_s;
+        if (cost->flops.fp8 > 0)
+            o->tensor_s += (double)cost->flops.fp8 / roofs->fp8_per_s;
+    }
     for (int i = 0; i < VT_VITALS; i++) {
         double v = e->value[i];
         if (!isfinite(v))
@@ -50,6 +61,8 @@ static void add_call(counted_op *o, const vt_vital_event *e, double bytes)
         o->sum[i] += vt_vitals[i].percent ? v * time : v;
         o->time[i] += time;
         o->n[i]++;
+        if (i >= VT_VITAL_STALLED && i < VT_VITAL_STALLED + VT_STALLS)
+            o->warps[i - VT_VITAL_STALLED] += e->value[VT_VITAL_WARP_CYCLES];
     }
 }
 
@@ -75,7 +88,7 @@ static void sum_up(const story_input *in, const story_source *from, const story_
         vt_cost cost, extra;
         bool known = story_step_cost(plan, (int32_t)e->call, &cost, &extra);
         if (o)
-            add_call(o, e, known ? (double)vt_cost_bytes(&cost) : -1);
+            add_call(o, e, known ? &cost : NULL, from->roofs ? from->roofs : &in->roofs);
     }
 }
 
@@ -87,46 +100,96 @@ static int by_time(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+double counted_of_compulsory(const counted_op *o)
+{
+    double moved = o->sum[VT_VITAL_DRAM_READ] + o->sum[VT_VITAL_DRAM_WRITTEN];
+    bool same = o->n_whole == o->n[VT_VITAL_DRAM_READ] && o->n_whole == o->n[VT_VITAL_DRAM_WRITTEN];
+    return same && o->bytes > 0 ? moved / o->bytes : NAN;
+}
+
+double counted_mean(const counted_op *o, vt_vital vital)
+{
+    double of = vt_vitals[vital].percent ? o->time[vital] : o->n[vital];
+    return o->n[vital] > 0 ? o->sum[vital] / of : NAN;
+}
+
+double counted_stalled(const counted_op *o, vt_stall stall)
+{
+    double cycles = o->sum[VT_VITAL_STALLED + stall];
+    return o->warps[stall] > 0 ? cycles / o->warps[stall] : NAN;
+}
+
+/* Writes what the op's warps did with their cycles, the largest share first. */
+static void put_waits(vt_json *w, const counted_op *o)
+{
+    bool told[VT_STALLS] = {false};
+    vt_json_open(w, "waits", '[');
+    for (;;) {
+        int most = -1;
+        for (int i = 0; i < VT_STALLS; i++)
+            if (!told[i] && isfinite(counted_stalled(o, (vt_stall)i)) &&
+                (most < 0 || counted_stalled(o, (vt_stall)i) > counted_stalled(o, (vt_stall)most)))
+                most = i;
+        if (most < 0)
+            break;
+        told[most] = true;
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "reason", vt_stalls[most].name);
+        vt_json_tagged(w, "share", counted_stalled(o, (vt_stall)most), 4, measured);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}
+
 static void put_op(vt_json *w, const counted_op *o, double n_steps)
 {
+    double calls = o->n_calls / n_steps;
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "kind", o->kind);
     vt_json_string(w, "op", o->op);
     vt_json_string(w, "impl", o->impl);
-    vt_json_real(w, "calls", o->n_calls / n_steps);
+    vt_json_real(w, "calls", calls);
     for (int i = 0; i < VT_VITALS; i++) {
-        bool some = o->n[i] == o->n_calls;
-        double v = vt_vitals[i].percent ? o->sum[i] / o->time[i] : o->sum[i] / n_steps;
+        double v = counted_mean(o, (vt_vital)i) * (vt_vitals[i].percent ? 1 : calls);
         if (i == VT_VITAL_TIME)
-            put_us(w, "time_us", some ? v * 1e-9 : NAN, measured);
-        else
-            vt_json_tagged(w, vt_vitals[i].key, some ? v : NAN, vt_vitals[i].percent ? 4 : 0,
-                           measured);
+            put_us(w, "time_us", v * 1e-9, measured);
+        else if (i < VT_VITAL_STALLED || i >= VT_VITAL_STALLED + VT_STALLS)
+            vt_json_tagged(w, vt_vitals[i].key, v, vt_vitals[i].percent ? 4 : 0, measured);
     }
-    bool whole = o->n_whole == o->n_calls;
-    vt_json_tagged(w, "compulsory_bytes", whole ? o->bytes / n_steps : NAN, 0, derived);
+    double bytes = o->n_whole > 0 ? o->bytes / o->n_whole * calls : NAN;
+    vt_json_tagged(w, "compulsory_bytes", bytes, 0, derived);
     vt_json_tagged(w, "of_compulsory", counted_of_compulsory(o), 4, derived);
+    put_waits(w, o);
     vt_json_close(w);
 }
 
 static void put_missing_vitals(vt_json *w, const story_source *from)
 {
     vt_json_open(w, "not_counted", '[');
-    for (int i = 0; from->is.vital_set && i < VT_VITALS; i++) {
-        if (!from->is.vital_set->why_not[i][0])
+    for (int i = 0; from->is.vital_sets && i < VT_VITALS; i++) {
+        if (!from->is.vital_sets->why_not[i][0])
             continue;
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "counter", vt_vitals[i].key);
-        vt_json_string(w, "why", from->is.vital_set->why_not[i]);
+        vt_json_string(w, "why", from->is.vital_sets->why_not[i]);
         vt_json_close(w);
     }
     vt_json_close(w);
 }
 
-double counted_of_compulsory(const counted_op *o)
+/* The words for the reasons, for readers of the file. */
+static void put_reasons(vt_json *w)
 {
-    double moved = o->sum[VT_VITAL_DRAM_READ] + o->sum[VT_VITAL_DRAM_WRITTEN];
-    return o->n_whole == o->n_calls && o->bytes > 0 ? moved / o->bytes : NAN;
+    vt_json_open(w, "reasons", '[');
+    for (int i = 0; i < VT_STALLS; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "reason", vt_stalls[i].name);
+        vt_json_string(w, "label", vt_stalls[i].label);
+        vt_json_string(w, "meaning", vt_stalls[i].meaning);
+        vt_json_bool(w, "waits", vt_stall_waits((vt_stall)i));
+        vt_json_close(w);
+    }
+    vt_json_close(w);
 }
 
 vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
@@ -174,5 +237,6 @@ void story_put_gpu_counters(vt_json *w, const story_input *in,
     }
     vt_json_close(w);
     put_missing_vitals(w, from);
+    put_reasons(w);
     vt_json_close(w);
 }

@@ -310,9 +310,16 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
 
 /* ---- the device ---- */
 
+/* CUPTI has watched ranges of kernels: the emulated libcupti sets it (cupti.c). */
+extern "C" {
+__attribute__((visibility("default"))) int emu_cupti_watched;
+}
+
 cu_result drv_init(unsigned flags)
 {
     LOCK("cuInit");
+    if (emu_cupti_watched)
+        return fail(NOT_INITIALIZED, "cuInit after CUPTI has watched ranges: on an H100 it waits for ever");
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u, expected 0", flags);
     int refs = 0;

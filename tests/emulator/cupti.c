@@ -20,6 +20,7 @@
  * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the two. */
 #include "cupti.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,6 +256,17 @@ struct cupti_ranges {
 static struct cupti_ranges the_one;
 static int enabled;
 
+/* The emulated driver, if that is the one in this process, refuses cuInit from now on. */
+static void tell_driver(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    int *watched = driver ? dlsym(driver, "emu_cupti_watched") : NULL;
+    if (watched)
+        *watched = 1;
+    if (driver)
+        dlclose(driver);
+}
+
 int emu_enable(cupti_ranges_enable *p)
 {
     if (p->size != cupti_ranges_enable_BYTES || !p->context || enabled)
@@ -262,6 +274,7 @@ int emu_enable(cupti_ranges_enable *p)
     if (planted("watched"))
         return CUPTI_ERROR_SUBSCRIBERS;
     enabled = 1;
+    tell_driver();
     memset(&the_one, 0, sizeof the_one);
     p->ranges = &the_one;
     return CUPTI_OK;

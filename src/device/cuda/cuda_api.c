@@ -7,6 +7,7 @@
 #include "device/cuda/cuda_api.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,10 @@ static void find_symbol(void *library, const char *symbol, void *slot, const cha
     memcpy(slot, &address, sizeof address); /* ISO C has no cast from object to function pointer */
 }
 
+static atomic_bool stays_started;
+
+void cuda_driver_stays_started(void) { atomic_store(&stays_started, true); }
+
 vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
 {
     static const char *const names[] = {"libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1",
@@ -57,7 +62,7 @@ vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
                        "the NVIDIA driver's libcuda.so.1 has no %s; a driver of version 545 "
                        "or later is needed",
                        missing);
-    cu_result r = d->init(0);
+    cu_result r = atomic_load(&stays_started) ? 0 : d->init(0);
     if (r != 0)
         return cuda_fail(d, r, "starting the NVIDIA driver (cuInit)", err);
     return VT_OK;

@@ -109,13 +109,21 @@ vt_status vt_cupti_check(const vt_cupti *c, int status, const char *doing, vt_er
                    more);
 }
 
+/* Starts the profiler. The driver runs: whoever asks has a GPU open. */
+static vt_status start_profiler(const vt_cupti *c, vt_err *err)
+{
+    cupti_start start = {CUPTI_PARAMS(cupti_start)};
+    TRY(vt_cupti_check(c, c->f.start(&start), "starting", err));
+    cuda_driver_stays_started();
+    return VT_OK;
+}
+
 vt_status vt_cupti_supported(const vt_cupti *c, const vt_cuda *gpu, int api, vt_err *err)
 {
     static const char *const level[] = {"not known", "not supported", "switched off"};
-    cupti_start start = {CUPTI_PARAMS(cupti_start)};
     cupti_device_supported p = {CUPTI_PARAMS(cupti_device_supported), .device = gpu->device,
                                 .api = api};
-    TRY(vt_cupti_check(c, c->f.start(&start), "starting", err));
+    TRY(start_profiler(c, err));
     TRY(vt_cupti_check(c, c->f.supported(&p), "asking what this GPU supports", err));
     if (p.supported == CUPTI_SUPPORTED)
         return VT_OK;
@@ -141,9 +149,8 @@ vt_status vt_cupti_availability(const vt_cupti *c, const vt_cuda *gpu, uint8_t *
 {
     enum { MOST_BYTES = 1 << 28 };
     static const char doing[] = "asking for this process's counters";
-    cupti_start start = {CUPTI_PARAMS(cupti_start)};
     cupti_availability p = {CUPTI_PARAMS(cupti_availability), .context = gpu->context};
-    TRY(vt_cupti_check(c, c->f.start(&start), "starting", err));
+    TRY(start_profiler(c, err));
     TRY(vt_cupti_check(c, c->f.availability(&p), doing, err));
     if (p.image_bytes == 0 || p.image_bytes > MOST_BYTES)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "CUPTI's list of counters has %zu bytes",

@@ -124,7 +124,7 @@ def test_the_server_says_how_many_ranks_it_has():
 
 def test_embeddings_need_a_model_that_makes_them():
     a = server(2).post("/v1/embeddings", {"input": [1, 2]})
-    assert a.status == 400 and "option pooling makes one" in a.error["message"], a.body
+    assert a.status == 400 and "one with option pooling embeds" in a.error["message"], a.body
 
 
 def test_embeddings_of_two_ranks():

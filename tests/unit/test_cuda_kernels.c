@@ -251,6 +251,7 @@ static void compile_quantised(const char *arch, int32_t level, const vt_dtype *t
         run_linear(&lane, &t, type[i], 32, 8192, true);
         run_linear(&lane, &t, type[i], 65, 8192, true);
         run_experts(&lane, &t, type[i], 1);
+        run_experts(&lane, &t, type[i], 6);
         run_experts(&lane, &t, type[i], 20);
     }
     assert_true(compile_named(cuda) >= 12 * n); /* these, panels and the embedding */

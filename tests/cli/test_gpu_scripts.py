@@ -262,7 +262,7 @@ def test_counters_that_ncu_does_not_share_are_a_failure():
     head = ",".join(f'"{k}"' for k in ("ID", "Kernel Name", *ncu_agreement.METRICS.values()))
     with tempfile.TemporaryDirectory() as folder:
         # an ncu that sees three launches of the norm as the emulated CUPTI does, but for what stands in OCCUPANCY
-        rows = "\n".join(f'"{i}","rmsnorm","2,000","1,000,000","20,000","12.5","$OCCUPANCY"' for i in range(3))
+        rows = "\n".join(f'"{i}","rmsnorm","2,000","1,00{i},000","20,000","12.5","$OCCUPANCY"' for i in range(3))
         path = os.path.join(folder, "ncu")
         with open(path, "w", encoding="utf-8") as f:
             units = ",".join(['""'] * 7)

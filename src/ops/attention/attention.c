@@ -374,20 +374,25 @@ static const char *const decode_cases[] = {
 #define WHOLE \
     "seqs=1..9 q_len=70 kv_len=70 step=33 q_step=33 window=0|9|64 after=3|70|65536 sinks=0|0|1 "
 
-static const char *const attention_draws[] = {
-    ANY_LENGTHS "heads=32 kv_heads=8 head_dim=128 kv_type=bf16|fp8 page=64",
-    ANY_LENGTHS "heads=9 kv_heads=3 head_dim=64 kv_type=bf16|fp8 page=16",
-    ANY_LENGTHS "heads=4 kv_heads=1 head_dim=256 kv_type=bf16|fp8 page=32|64",
-    ANY_LENGTHS "heads=5 kv_heads=5 head_dim=96 kv_type=bf16 page=16",
-    ANY_LENGTHS "heads=6 kv_heads=3 head_dim=112 kv_type=fp8 page=7",
-    ANY_LENGTHS "heads=3 kv_heads=1 head_dim=13 kv_type=bf16 page=5",
-    ANY_LENGTHS "heads=35 kv_heads=5 head_dim=13 kv_type=fp8 page=5",
-    ANY_LENGTHS "heads=40 kv_heads=2 head_dim=64 kv_type=bf16 page=64",
-    ANY_LENGTHS "heads=16 kv_heads=1 head_dim=64 kv_type=fp8 page=16",
+#define DRAWS_OF_BOTH                                                              \
+    ANY_LENGTHS "heads=32 kv_heads=8 head_dim=128 kv_type=bf16|fp8 page=64",       \
+        ANY_LENGTHS "heads=9 kv_heads=3 head_dim=64 kv_type=bf16|fp8 page=16",     \
+        ANY_LENGTHS "heads=4 kv_heads=1 head_dim=256 kv_type=bf16|fp8 page=32|64", \
+        ANY_LENGTHS "heads=5 kv_heads=5 head_dim=96 kv_type=bf16 page=16",         \
+        ANY_LENGTHS "heads=6 kv_heads=3 head_dim=112 kv_type=fp8 page=7",          \
+        ANY_LENGTHS "heads=3 kv_heads=1 head_dim=13 kv_type=bf16 page=5",          \
+        ANY_LENGTHS "heads=35 kv_heads=5 head_dim=13 kv_type=fp8 page=5",          \
+        ANY_LENGTHS "heads=40 kv_heads=2 head_dim=64 kv_type=bf16 page=64",        \
+        ANY_LENGTHS "heads=16 kv_heads=1 head_dim=64 kv_type=fp8 page=16"
+
+static const char *const prefill_draws[] = {
+    DRAWS_OF_BOTH,
     WHOLE "heads=8 kv_heads=4 head_dim=64|128|32 kv_type=bf16|fp8 page=16|64",
     WHOLE "heads=6 kv_heads=2 head_dim=20 kv_type=bf16 page=7",
     NULL,
 };
+
+static const char *const decode_draws[] = {DRAWS_OF_BOTH, NULL};
 
 static void copy_row(vt_tensor *const pool[2], int64_t from, int64_t to)
 {
@@ -618,7 +623,7 @@ static const vt_operand attention_operands[] = {
     .tolerance_reason =                                                                         \
         "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",        \
     .fields = attention_fields, .n_fields = sizeof attention_fields / sizeof *attention_fields, \
-    .draws = attention_draws, .operands = attention_operands,                                   \
+    .operands = attention_operands,                                                             \
     .n_operands = sizeof attention_operands / sizeof *attention_operands, .backend = "attention"
 
 const vt_op attention_prefill_op = {
@@ -629,6 +634,7 @@ const vt_op attention_prefill_op = {
     .reference = prefill_reference,
     .refuses = attention_refuses,
     .cases = prefill_cases,
+    .draws = prefill_draws,
     .make_args = prefill_make_args,
     .shape = prefill_shape,
     .impls = prefill_impls,
@@ -647,6 +653,7 @@ const vt_op attention_decode_op = {
     .reference = decode_reference,
     .refuses = decode_refuses,
     .cases = decode_cases,
+    .draws = decode_draws,
     .make_args = decode_make_args,
     .shape = decode_shape,
     .impls = decode_impls,

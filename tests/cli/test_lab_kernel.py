@@ -79,11 +79,11 @@ LAB_LAUNCH(rmsnorm_params) { launch.grid = p.n_rows; }
 #include "silu_mul_params.h"
 LAB_KERNEL(silu_mul_params, 64)
 {
-    const u16 *x = p.x + (i64)blockIdx.y * p.x_stride;
+    const u16 *x = p.x + (i64)blockIdx.y * p.x_stride, *y = APART ? p.up + (i64)blockIdx.y * p.up_stride : x + N;
     i32 i = blockIdx.x * 64 + threadIdx.x;
     if (i >= N)
         return;
-    float gate = bf16_f32(x[i]), up = bf16_f32(x[N + i]);
+    float gate = bf16_f32(x[i]), up = bf16_f32(y[i]);
     p.y[(i64)blockIdx.y * p.y_stride + i] = f32_bf16((GELU ? gelu_tanh(gate) : silu(gate)) * up);
 }
 LAB_LAUNCH(silu_mul_params) { launch.grid = (N + 63) / 64, launch.grid_y = p.n_tokens; }

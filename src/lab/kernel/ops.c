@@ -88,7 +88,7 @@ static const own_kernel_op contracts[] = {
      .call = embed_call},
     {.name = "silu_mul",
      .kernels = {"silu_mul"},
-     .macros = {"n", "gelu"},
+     .macros = {"n", "gelu", "apart"},
      .shape = "tokens=16384,n=4096"},
     {.name = "kv_store",
      .other_name = "store",

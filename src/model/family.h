@@ -29,6 +29,9 @@ vt_status gguf_read_of_layer(gguf_reader *r, const char *key, int32_t layer, int
 vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out);
 /* A factor that is multiplied in; *out stays where the file does not give it. */
 vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
+/* A cap c of numbers that become c tanh(number / c), which a negative c does not change. *out stays
+ * where the file does not give it; 0: none. */
+vt_status gguf_read_cap(gguf_reader *r, const char *key, float *out);
 /* Sets which layers have the window: all but every period-th, or as
  * attention.sliding_window_pattern says, which is another period or a list. Where the model has two
  * ropes, layers with the window use the second. */
@@ -50,6 +53,8 @@ vt_status hf_read_f64(hf_reader *c, const char *key, bool required, double *out)
 vt_status hf_read_bool(hf_reader *c, const char *key, bool *out);
 /* The same as gguf_read_factor. */
 vt_status hf_read_factor(hf_reader *c, const char *key, double *out);
+/* The same as gguf_read_cap; null is 0. */
+vt_status hf_read_cap(hf_reader *c, const char *key, float *out);
 /* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 vt_status hf_refuse_f64(hf_reader *c, const char *key);
 /* Refuses a flag that is true, likewise. */

@@ -62,6 +62,14 @@ vt_status hf_read_factor(hf_reader *c, const char *key, double *out)
     return model_check_factor(c->path, quoted, *out, c->err);
 }
 
+vt_status hf_read_cap(hf_reader *c, const char *key, float *out)
+{
+    double cap = json_is_null(json_object_get(c->root, key)) ? 0 : (double)*out;
+    TRY(hf_read_f64(c, key, false, &cap));
+    *out = (float)fabs(cap);
+    return cap == 0 ? VT_OK : hf_read_factor(c, key, &cap);
+}
+
 /* ---- rope ---- */
 
 static double yarn_mscale(double factor, double mscale)

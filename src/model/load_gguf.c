@@ -58,6 +58,14 @@ vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out)
     return model_check_factor(r->m->path, r->key, *out, r->err);
 }
 
+vt_status gguf_read_cap(gguf_reader *r, const char *key, float *out)
+{
+    double cap = (double)*out;
+    TRY(gguf_read_f64(r, key, false, &cap));
+    *out = (float)fabs(cap);
+    return cap == 0 ? VT_OK : model_check_factor(r->m->path, r->key, cap, r->err);
+}
+
 /* ---- rope ---- */
 
 /* Returns true if the table divides the first frequencies by 1 and the others by so much that their

@@ -99,6 +99,21 @@ static void test_config_when_keys_are_left_out_then_their_defaults_hold(void **s
     vt_model_free(m);
 }
 
+/* The caps of Gemma 2 are there unless a file says otherwise, and their sign says nothing. */
+static void test_config_of_caps_when_signs_and_nulls_then_sizes(void **state)
+{
+    (void)state;
+#define GEMMA2(more) "{" SHAPE "\"model_type\": \"gemma2\", \"num_hidden_layers\": 1" more "}"
+    vt_model *m = read_config(GEMMA2(""));
+    assert_true(m->arch.scores_within == 50 && m->arch.logits_within == 30);
+    vt_model_free(m);
+    m = read_config(GEMMA2(", \"attn_logit_softcapping\": -20, \"final_logit_softcapping\": null"));
+    assert_true(m->arch.scores_within == 20 && m->arch.logits_within == 0);
+    vt_model_free(m);
+    expect_refused(GEMMA2(", \"attn_logit_softcapping\": 1e300"), "\"attn_logit_softcapping\"");
+    expect_refused(GEMMA2(", \"final_logit_softcapping\": \"30\""), "\"final_logit_softcapping\"");
+}
+
 static void test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold(void **state)
 {
     (void)state;
@@ -326,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_config_gemma_without_layer_types_has_its_pattern),
         cmocka_unit_test(test_config_qwen_without_layer_types_has_its_rule),
         cmocka_unit_test(test_config_when_keys_are_left_out_then_their_defaults_hold),
+        cmocka_unit_test(test_config_of_caps_when_signs_and_nulls_then_sizes),
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),

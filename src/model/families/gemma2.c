@@ -19,14 +19,6 @@ static void set_up(vt_arch *a)
     a->logits_within = 30;
 }
 
-static vt_status read_cap(gguf_reader *r, const char *key, float *cap)
-{
-    double value = (double)*cap;
-    TRY(gguf_read_f64(r, key, false, &value));
-    *cap = (float)value;
-    return value == 0 ? VT_OK : model_check_factor(r->m->path, r->key, value, r->err);
-}
-
 static vt_status from_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
@@ -34,20 +26,9 @@ static vt_status from_gguf(gguf_reader *r)
     /* The 27B model scales by the hidden size's share of a head; its file does not say so. */
     if (a->n_layers == 46)
         a->attn_scale = 1 / sqrtf((float)a->hidden / (float)a->n_heads);
-    TRY(read_cap(r, "attn_logit_softcapping", &a->scores_within));
-    TRY(read_cap(r, "final_logit_softcapping", &a->logits_within));
+    TRY(gguf_read_cap(r, "attn_logit_softcapping", &a->scores_within));
+    TRY(gguf_read_cap(r, "final_logit_softcapping", &a->logits_within));
     return gguf_read_windows(r, 2);
-}
-
-/* null is 0: no cap. */
-static vt_status config_cap(hf_reader *c, const char *key, float *cap)
-{
-    char quoted[64];
-    double value = json_is_null(json_object_get(c->root, key)) ? 0 : (double)*cap;
-    TRY(hf_read_f64(c, key, false, &value));
-    *cap = (float)value;
-    snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    return value == 0 ? VT_OK : model_check_factor(c->path, quoted, value, c->err);
 }
 
 static vt_status from_config(hf_reader *c)
@@ -59,8 +40,8 @@ static vt_status from_config(hf_reader *c)
     TRY(hf_read_f64(c, "query_pre_attn_scalar", false, &scalar));
     TRY(model_check_factor(c->path, "\"query_pre_attn_scalar\"", scalar, c->err));
     a->attn_scale = (float)(1 / sqrt(scalar));
-    TRY(config_cap(c, "attn_logit_softcapping", &a->scores_within));
-    return config_cap(c, "final_logit_softcapping", &a->logits_within);
+    TRY(hf_read_cap(c, "attn_logit_softcapping", &a->scores_within));
+    return hf_read_cap(c, "final_logit_softcapping", &a->logits_within);
 }
 
 static vt_status from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)

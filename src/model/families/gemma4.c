@@ -100,7 +100,6 @@ static vt_status read_layer(gguf_reader *r, int32_t i, int32_t windowed_dim)
 static vt_status from_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
-    double cap = 0;
     int32_t shared = 0, dim = a->head_dim;
     if (a->rope[0].still == 0)
         return vt_fail(r->err, VT_ERR_MODEL,
@@ -117,10 +116,7 @@ static vt_status from_gguf(gguf_reader *r)
     TRY(gguf_read_i32(r, "attention.key_length_swa", false, &dim));
     a->rope[1] = (vt_rope_params){.base = 10000, .dims = dim};
     TRY(gguf_read_f64(r, "rope.freq_base_swa", false, &a->rope[1].base));
-    TRY(gguf_read_f64(r, "final_logit_softcapping", false, &cap));
-    if (cap != 0)
-        TRY(model_check_factor(r->m->path, r->key, cap, r->err));
-    a->logits_within = (float)fabs(cap);
+    TRY(gguf_read_cap(r, "final_logit_softcapping", &a->logits_within));
     TRY(gguf_read_windows(r, 6));
     for (int32_t i = 0; i < a->n_layers; i++)
         TRY(read_layer(r, i, dim));
@@ -245,17 +241,13 @@ static vt_status refuse(hf_reader *c)
 static vt_status from_config(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    double cap = 0;
     int32_t shared = 0;
     bool v_of_k = false, wide = false;
     TRY(refuse(c));
     TRY(read_experts(c));
     set_up(c->m);
     TRY(read_per_layer(c));
-    TRY(hf_read_f64(c, "final_logit_softcapping", false, &cap));
-    if (cap != 0)
-        TRY(model_check_factor(c->path, "\"final_logit_softcapping\"", cap, c->err));
-    a->logits_within = (float)fabs(cap);
+    TRY(hf_read_cap(c, "final_logit_softcapping", &a->logits_within));
     TRY(hf_read_bool(c, "attention_k_eq_v", &v_of_k));
     TRY(hf_read_bool(c, "use_double_wide_mlp", &wide));
     TRY(read_layers(c, v_of_k));

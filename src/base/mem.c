@@ -4,8 +4,9 @@
  *
  * A new block is twice as large as the last one (from 64 KiB up to 4 MiB, or larger if an
  * allocation needs it). So an arena of n bytes costs O(log n) mallocs while it is small, and wastes
- * at most one block when it is large. Blocks come from calloc: large ones are fresh zero pages from
- * the kernel, so zeroing costs nothing until they are touched. */
+ * at most one block when it is large. Each allocation is zeroed when it is made: a block zeroed at
+ * once would make one caller in many wait for megabytes. Only blocks that one large allocation has
+ * to itself come from calloc, as fresh zero pages that cost nothing until they are touched. */
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -61,6 +62,7 @@ enum {
 typedef struct vt_arena_block {
     struct vt_arena_block *next;
     size_t cap, used;
+    bool zeroed; /* when the block was made */
     _Alignas(ARENA_ALIGN) unsigned char bytes[];
 } vt_arena_block;
 
@@ -83,10 +85,15 @@ static vt_arena_block *arena_grow(vt_arena *a, size_t need)
     size_t total;
     if (!vt_add_size(sizeof(vt_arena_block), cap, &total))
         return NULL;
-    vt_arena_block *b = a->on_pages ? vt_pages_alloc(total) : calloc(1, total);
+    bool zeroed = a->on_pages || cap > ARENA_MAX_BLOCK;
+    vt_arena_block *b = a->on_pages ? vt_pages_alloc(total)
+                        : zeroed    ? calloc(1, total)
+                                    : malloc(total);
     if (!b)
         return NULL;
     b->cap = cap;
+    b->zeroed = zeroed;
+    b->used = 0;
     b->next = a->head;
     a->head = b;
     return b;
@@ -111,7 +118,7 @@ void *vt_arena_alloc(vt_arena *a, size_t n, size_t size)
     void *p = b->bytes + b->used;
     b->used += bytes;
     a->used += bytes;
-    return p;
+    return b->zeroed ? p : memset(p, 0, bytes);
 }
 
 char *vt_arena_strdup(vt_arena *a, const char *s, size_t len)

@@ -115,6 +115,14 @@ static bool keep_tails(seeding *g)
     return ok;
 }
 
+/* Memory that is written before it is read: zeros for a whole vocabulary take longer than the walk
+ * of a small set of characters. */
+static void *scratch(size_t n, size_t size)
+{
+    size_t bytes;
+    return vt_mul_size(n, size, &bytes) ? malloc(bytes) : NULL;
+}
+
 static seed *make_seed(machine *m, int32_t lexeme, rx character)
 {
     size_t n = (size_t)m->vocab->n + 1;
@@ -122,11 +130,11 @@ static seed *make_seed(machine *m, int32_t lexeme, rx character)
     seeding g = {.m = m,
                  .s = vt_calloc(1, sizeof *g.s),
                  .start = machine_lexer(m, &slot, 1),
-                 .id = vt_calloc(n, sizeof *g.id),
-                 .need = vt_calloc(n, sizeof *g.need),
-                 .whole = vt_calloc(n, sizeof *g.whole),
-                 .tail = vt_calloc(n, sizeof *g.tail),
-                 .tail_need = vt_calloc(n, sizeof *g.tail_need)};
+                 .id = scratch(n, sizeof *g.id),
+                 .need = scratch(n, sizeof *g.need),
+                 .whole = scratch(n, sizeof *g.whole),
+                 .tail = scratch(n, sizeof *g.tail),
+                 .tail_need = scratch(n, sizeof *g.tail_need)};
     bool ok = g.s && g.id && g.need && g.whole && g.tail && g.tail_need && g.start;
     if (ok) {
         follow(&g);

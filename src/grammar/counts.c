@@ -188,30 +188,37 @@ static int32_t loosen_state(loosening *l, machine *m, int32_t lexer, int32_t *ne
 /* Bytes of the longest token that a split is about. */
 static int32_t deepest(split *s, const vt_grammar_vocab *v)
 {
-    for (int32_t w = 0; !s->all_deep && s->bits && w < v->n_words; w++)
+    int32_t most = __atomic_load_n(&s->longest, __ATOMIC_RELAXED);
+    if (most >= 0)
+        return most;
+    most = s->deepest;
+    for (int32_t w = 0; s->bits && w < v->n_words; w++)
         for (uint32_t left = s->bits[w]; left; left &= left - 1) {
             int32_t n = grammar_piece_len(v, 32 * w + __builtin_ctz(left));
-            s->deepest = n > s->deepest ? n : s->deepest;
+            most = n > most ? n : most;
         }
-    s->all_deep = true;
-    return s->deepest;
+    __atomic_store_n(&s->longest, most, __ATOMIC_RELAXED); /* whoever else counts gets the same */
+    return most;
 }
 
-split *split_uncounted(machine *m, int32_t lexer)
+split_use *split_uncounted(machine *m, int32_t lexer)
 {
     const int32_t longest = m->vocab->longest, tries[] = {16, 32, longest};
     for (int i = 0; i < 3 && !m->failed; i++) {
         loosening l = {&m->g.rx, tries[i] < longest ? tries[i] : longest, INT32_MAX};
         int32_t nearer, other = loosen_state(&l, m, lexer, &nearer);
-        split *s = other ? machine_split(m, other) : NULL;
-        if (!s) /* no count is that high, so none is higher */
+        if (other && !machine_split(m, other))
             return NULL;
+        split_use *use = other ? m->lexer[other]->split : NULL;
+        if (!use) /* no count is that high, so none is higher */
+            return NULL;
+        split *s = use->s;
         int32_t more = nearer + m->lexer[other]->farther, far = s->far + m->lexer[other]->farther;
         bool beyond = longest <= l.n && longest + far <= l.most;
         if (!beyond && (deepest(s, m->vocab) > l.n || deepest(s, m->vocab) + far > l.most))
             continue;
         m->lexer[lexer]->farther = more < MAX_FAR ? more : MAX_FAR;
-        return s;
+        return use;
     }
     return NULL;
 }

@@ -53,9 +53,10 @@ bool machine_init(machine *m, vt_grammar_vocab *v)
 void machine_release(machine *m)
 {
     while (m->splits) {
-        split *s = m->splits;
-        m->splits = s->next;
-        split_free(s, m->vocab);
+        split_use *u = m->splits;
+        m->splits = u->next;
+        split_unref(u->s);
+        free(u);
     }
     free(m->lexer);
     free(m->stack);
@@ -68,6 +69,7 @@ void machine_release(machine *m)
     idmap_release(&m->configs);
     idmap_release(&m->steps);
     idmap_release(&m->seen);
+    idmap_release(&m->kept);
     rules_release(&m->g);
     vt_arena_release(&m->arena);
 }
@@ -78,8 +80,9 @@ size_t machine_bytes(const machine *m)
     return m->arena.used + m->split_bytes + (size_t)x->cap * sizeof *x->node +
            (size_t)x->memo_slots * 12 + (size_t)x->n_slots * 4 + idmap_bytes(&m->steps) +
            idmap_bytes(&m->configs) + idmap_bytes(&m->lexers) + idmap_bytes(&m->frontiers) +
-           idmap_bytes(&m->stacks) + (size_t)m->cap_stack * sizeof *m->stack +
-           (size_t)m->g.cap_symbols * 8 + (size_t)m->cap_config * sizeof *m->config;
+           idmap_bytes(&m->stacks) + idmap_bytes(&m->kept) +
+           (size_t)m->cap_stack * sizeof *m->stack + (size_t)m->g.cap_symbols * 8 +
+           (size_t)m->cap_config * sizeof *m->config;
 }
 
 /* ---- lexer states ---- */
@@ -104,7 +107,7 @@ int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n)
     if (!accept)
         return 0;
     *s = (lexer_state){
-        .slot = copy, .n = n, .accept = accept, .leaf = true, .far = INT32_MAX, .others = -1};
+        .slot = copy, .n = n, .accept = accept, .leaf = true, .far = INT32_MAX, .n_apart = -1};
     for (int32_t i = 0; i < n; i++) {
         int32_t least = rx_least(&m->g.rx, slot[i].rest);
         copy[i] = slot[i];

@@ -37,13 +37,14 @@ typedef struct lexer_state {
     bool made;              /* the ways on are: */
     uint8_t few[LEXER_FEW]; /* their bytes; more of them: in `next` */
     int32_t few_to[LEXER_FEW];
-    int32_t *next;       /* [256] NULL: they are few */
-    uint64_t live[4];    /* bits of the bytes that have a way on */
-    int32_t far;         /* bytes that end the nearest lexeme */
-    bool leaf;           /* nothing follows */
-    struct split *split; /* NULL: not made yet */
-    int32_t farther;     /* bytes by which the end is farther away than the split says, at most */
-    int32_t others;      /* the state of the slots that are no plain strings; -1: not made yet */
+    int32_t *next;           /* [256] NULL: they are few */
+    uint64_t live[4];        /* bits of the bytes that have a way on */
+    int32_t far;             /* bytes that end the nearest lexeme */
+    bool leaf;               /* nothing follows */
+    struct split_use *split; /* NULL: not made yet */
+    int32_t farther; /* bytes by which the end is farther away than the split says, at most */
+    int32_t *apart;  /* [n_apart] states of its slots that are no plain strings */
+    int32_t n_apart; /* -1: not made yet */
 } lexer_state;
 
 typedef struct stack_node {
@@ -111,10 +112,11 @@ typedef struct machine {
     config **config;
     int32_t n_lexer, cap_lexer, n_stack, cap_stack, n_frontier, cap_frontier, n_config, cap_config;
     idmap lexers, stacks, frontiers, configs, steps;
-    struct split *splits; /* a list, to free them */
-    int32_t start;        /* the config of the empty text */
-    int32_t call_states;  /* lexer states that this call may still make */
-    const char *failed;   /* out of memory, or over a limit */
+    struct split_use *splits; /* a list, to free them */
+    idmap kept;               /* the splits in it */
+    int32_t start;            /* the config of the empty text */
+    int32_t call_states;      /* lexer states that this call may still make */
+    const char *failed;       /* out of memory, or over a limit */
     size_t split_bytes;
     /* of closure */
     item *items;
@@ -183,32 +185,41 @@ bool machine_mask_in_time(machine *m, int32_t config, int32_t left, uint32_t *wo
 
 /* ---- split.c, counts.c, seed.c ---- */
 
-/* Tokens from a lexer state: those that stay inside its lexemes, and those that leave one. */
+/* Tokens from a lexer state: those that stay inside its lexemes, and those that leave one. It tells
+ * nothing of the grammar, so that all grammars share it which get to an equal state. */
 typedef struct split {
-    struct split *next;
-    uint32_t *bits; /* of those that stay; NULL: they are in id[] */
+    int32_t refs;    /* of grammars and shelf */
+    int32_t shelved; /* places on the shelf; under its lock */
+    int32_t nodes;   /* that the walk has read */
+    uint32_t *bits;  /* of the tokens that stay; NULL: they are in id[] */
     int32_t *id;
     int32_t n;
     int32_t far;     /* bytes that end the lexeme behind any of them, at most */
-    int32_t deepest; /* bytes of the longest token that was walked; with all_deep of all */
-    bool all_deep;
+    int32_t deepest; /* bytes of the longest token that was walked */
+    int32_t longest; /* of all of them; -1: not known yet */
+    /* Where the lexeme may end, told by the bytes that lead there: `depth` of this token. */
     struct split_tail {
-        int32_t state; /* where the lexeme may end */
-        trie tail;     /* what follows then */
+        int32_t token, depth;
+        trie tail; /* what follows then */
     } * tail;
     int32_t n_tails;
-    struct split_exit {
-        int32_t state,
-            node; /* the same as a place in the vocabulary's trie, whose subtree follows */
-    } * exit;
+    int32_t *exit; /* [n_exits] the same as nodes of the vocabulary's trie, whose subtree follows */
     int32_t n_exits;
 } split;
 
-split *machine_split(machine *m, int32_t lexer);
+/* A split in a grammar: the lexer states behind its tails, and then its exits. */
+typedef struct split_use {
+    struct split_use *next;
+    split *s;
+    int32_t state[]; /* [n_tails + n_exits] */
+} split_use;
+
+const split_use *machine_split(machine *m, int32_t lexer);
 /* That of the same state without counts, where no token gets to the end of one; NULL: there is
  * none, or m->failed. Sets the state's `farther`. */
-split *split_uncounted(machine *m, int32_t lexer);
-void split_free(split *s, const vt_grammar_vocab *v);
+split_use *split_uncounted(machine *m, int32_t lexer);
+void split_unref(split *s);
+size_t split_bytes(const split *s, const vt_grammar_vocab *v);
 
 /* The part of a mask, and the range of a seed's tails, of one slot whose rest is a quoted string
  * of counted characters. False: it is none, or there is no room for another seed. */

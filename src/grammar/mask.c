@@ -175,9 +175,10 @@ static void add_split(gather *g, const pair *p, int32_t lexer)
 {
     machine *m = g->m;
     const trie *t = &m->vocab->all;
-    const split *s = machine_split(m, lexer);
-    if (!s)
+    const split_use *use = machine_split(m, lexer);
+    if (!use)
         return;
+    const split *s = use->s;
     mask_part part = {.bits = s->bits,
                       .id = s->id,
                       .n = s->n,
@@ -185,13 +186,13 @@ static void add_split(gather *g, const pair *p, int32_t lexer)
                              most_behind(m, p, m->lexer[lexer])};
     add_part(g, &part);
     for (int32_t i = 0; i < s->n_tails && !m->failed; i++) {
-        const lexer_state *from = m->lexer[s->tail[i].state];
+        const lexer_state *from = m->lexer[use->state[i]];
         walk_tail(g, &s->tail[i].tail,
                   machine_behind(m, p->frontier, from->accept, from->n_accept));
     }
     for (int32_t i = 0; i < s->n_exits && !m->failed; i++) {
-        const lexer_state *from = m->lexer[s->exit[i].state];
-        int32_t at = s->exit[i].node;
+        const lexer_state *from = m->lexer[use->state[s->n_tails + i]];
+        int32_t at = s->exit[i];
         int32_t start = machine_behind(m, p->frontier, from->accept, from->n_accept);
         const int32_t *child = t->node[at].depth == 1 ? m->vocab->below_child[t->node[at].byte]
                                                       : NULL;
@@ -202,7 +203,37 @@ static void add_split(gather *g, const pair *p, int32_t lexer)
     }
 }
 
-/* Strings of any characters share their walk; the other lexemes of the state have one together. */
+/* Divides the slots of a state that are no plain strings into states of their own: texts that are
+ * fixed, as names, together, and everything else for itself, because whitespace, numbers and
+ * patterns come again beside other names. */
+static bool divide(machine *m, lexer_state *s, const lexer_slot *other, int32_t n)
+{
+    enum { MANY = 4 };
+    int32_t fixed = 0, state[MANY + 1], n_states = 0;
+    lexer_slot few[16], *text = n <= 16 ? few : vt_calloc((size_t)n, sizeof *text);
+    if (!text)
+        return false;
+    for (int32_t i = 0; i < n; i++)
+        if (rx_at(&m->g.rx, other[i].rest)->kind == RX_KIND_STRING)
+            text[fixed++] = other[i];
+    bool apart = n > 1 && n - fixed <= MANY;
+    for (int32_t i = 0; apart && i < n; i++)
+        if (rx_at(&m->g.rx, other[i].rest)->kind != RX_KIND_STRING)
+            state[n_states++] = machine_lexer(m, &other[i], 1);
+    if (!apart && n > 0)
+        state[n_states++] = machine_lexer(m, other, n);
+    else if (apart && fixed > 0)
+        state[n_states++] = machine_lexer(m, text, fixed);
+    if (text != few)
+        free(text);
+    s->apart = vt_arena_alloc(&m->arena, (size_t)n_states + 1, sizeof *s->apart);
+    for (int32_t i = 0; s->apart && i < n_states; i++)
+        s->apart[i] = state[i];
+    s->n_apart = s->apart ? n_states : -1;
+    return s->apart != NULL;
+}
+
+/* Strings of any characters share their walk. */
 static void add_pair(gather *g, const pair *p)
 {
     machine *m = g->m;
@@ -221,12 +252,12 @@ static void add_pair(gather *g, const pair *p)
         else
             other[n++] = slot;
     }
-    if (s->others < 0)
-        s->others = n == s->n ? p->lexer : n > 0 ? machine_lexer(m, other, n) : 0;
+    if (s->n_apart < 0 && !divide(m, s, other, n))
+        g->failed = true;
     if (other != few)
         free(other);
-    if (s->others > 0)
-        add_split(g, p, s->others);
+    for (int32_t i = 0; i < s->n_apart && !m->failed; i++)
+        add_split(g, p, s->apart[i]);
 }
 
 const config_mask *machine_mask(machine *m, int32_t id)

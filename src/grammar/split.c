@@ -1,10 +1,29 @@
-/* One walk of the vocabulary from a lexer state: see machine.h. */
+/* One walk of the vocabulary from a lexer state, which grammars share: see machine.h.
+ *
+ * The whitespace, numbers and many patterns of one schema are those of the next. What tokens do
+ * from such a state does not depend on the grammar, so the walk is done once for all of them and
+ * its split kept on the vocabulary's shelf, under the hash of what may follow in the state, which
+ * is the same in every grammar.
+ *
+ *   grammar 1   use -> states 4, 9 -.
+ *                                    +-> split <- shelf[hash]
+ *   grammar 2   use -> states 7, 3 -'
+ *
+ * Only the numbers of the lexer states behind its exits are a grammar's own; the bytes of a token
+ * lead to each. The shelf is emptied as a clock runs: a place that nobody has asked for since the
+ * hand came by is freed. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "grammar/machine.h"
 
 enum { FEW = 600, MAX_TAIL_NODES = 64, MAX_TAILS = 8192, MAX_GROUPS = 32 };
+
+/* A place where tokens may leave. */
+typedef struct place {
+    int32_t state, node;
+} place;
 
 /* A token that may leave, where it was followed by itself. */
 typedef struct leaving {
@@ -15,9 +34,10 @@ typedef struct leaving {
 typedef struct walk {
     machine *m;
     split *s;
-    int32_t *id, n, cap;     /* tokens that stay */
-    struct split_exit *exit; /* places where they may leave */
+    int32_t *id, n, cap; /* tokens that stay */
+    place *exit;         /* where they may leave */
     leaving *leaving;
+    int32_t *tail_state; /* of the split's tails */
     int32_t n_exits, cap_exits, n_leaving, cap_leaving;
     bool failed;
 } walk;
@@ -48,7 +68,7 @@ static void push_id(walk *w, int32_t id)
 static void push_exit(walk *w, int32_t state, int32_t node)
 {
     if (room(w, &w->exit, w->n_exits, &w->cap_exits, sizeof *w->exit))
-        w->exit[w->n_exits++] = (struct split_exit){state, node};
+        w->exit[w->n_exits++] = (place){state, node};
 }
 
 static void push_leaving(walk *w, int32_t state, const char *rest, int32_t n, int32_t id)
@@ -202,6 +222,7 @@ static void follow_nodes(walk *w, const home *h, int32_t *state, int32_t from, i
     const char_bits *below = w->m->vocab->below;
     for (int32_t i = from; i < to && !w->failed && !w->m->failed;) {
         trie_node n = node[i];
+        w->s->nodes++;
         int32_t before = state[n.depth - 1];
         int32_t next = machine_lexer_step(w->m, before, n.byte);
         bool from_home = h->state && (before == h->state || before == h->via || n.depth == 1);
@@ -241,6 +262,7 @@ static void run_token(walk *w, int32_t id, int32_t state)
     const vt_grammar_vocab *v = w->m->vocab;
     const char *bytes = v->bytes + v->from[id];
     int32_t n = grammar_piece_len(v, id);
+    w->s->nodes += n;
     for (int32_t i = 0; i < n; i++) {
         state = machine_lexer_step(w->m, state, (unsigned char)bytes[i]);
         if (state == 0)
@@ -281,6 +303,13 @@ static int by_leaving(const void *a, const void *b)
     return (x->state > y->state) - (x->state < y->state);
 }
 
+static bool make_tails(walk *w, int32_t most)
+{
+    w->s->tail = vt_calloc((size_t)most, sizeof *w->s->tail);
+    w->tail_state = vt_calloc((size_t)most, sizeof *w->tail_state);
+    return w->s->tail && w->tail_state;
+}
+
 /* Makes a trie of what follows each state where tokens may leave. */
 static bool group_leaving(walk *w)
 {
@@ -292,12 +321,13 @@ static bool group_leaving(walk *w)
     for (int32_t i = 0; i < n; i++)
         groups += i == 0 || w->leaving[i].state != w->leaving[i - 1].state;
     trie_string *rest = vt_calloc((size_t)n, sizeof *rest);
-    s->tail = rest ? vt_calloc((size_t)groups, sizeof *s->tail) : NULL;
-    bool ok = s->tail != NULL;
+    bool ok = rest && make_tails(w, groups);
     for (int32_t i = 0, j; ok && i < n; i = j) {
         for (j = i; j < n && w->leaving[j].state == w->leaving[i].state; j++)
             rest[j - i] = w->leaving[j].rest;
-        s->tail[s->n_tails].state = w->leaving[i].state;
+        int32_t token = rest[0].id, depth = grammar_piece_len(w->m->vocab, token) - rest[0].len;
+        w->tail_state[s->n_tails] = w->leaving[i].state;
+        s->tail[s->n_tails] = (struct split_tail){.token = token, .depth = depth};
         ok = trie_make(&s->tail[s->n_tails].tail, rest, j - i);
         s->n_tails += ok;
     }
@@ -321,13 +351,13 @@ static void follow(walk *w, int32_t start)
 
 static int by_state(const void *a, const void *b)
 {
-    const struct split_exit *x = a, *y = b;
+    const place *x = a, *y = b;
     return x->state != y->state ? (x->state < y->state ? -1 : 1)
                                 : (x->node > y->node) - (x->node < y->node);
 }
 
 /* Makes a trie of what follows exit[from .. to), which are of one state. */
-static bool make_tail(walk *w, int32_t from, int32_t to, trie *out)
+static bool make_tail(walk *w, int32_t from, int32_t to, struct split_tail *out)
 {
     const vt_grammar_vocab *v = w->m->vocab;
     trie_string *s = NULL;
@@ -355,7 +385,9 @@ static bool make_tail(walk *w, int32_t from, int32_t to, trie *out)
             }
         }
     }
-    bool made = trie_make(out, s, n);
+    out->token = s[0].id; /* a subtree has a token at its end */
+    out->depth = grammar_piece_len(v, s[0].id) - s[0].len;
+    bool made = trie_make(&out->tail, s, n);
     free(s);
     return made;
 }
@@ -374,15 +406,14 @@ static bool group_exits(walk *w)
         tails += size;
         if (size <= MAX_TAIL_NODES && tails <= MAX_TAILS)
             continue;
-        struct split_exit swap = w->exit[kept];
+        place swap = w->exit[kept];
         w->exit[kept++] = w->exit[i];
         w->exit[i] = swap;
     }
     int32_t n = w->n_exits - kept;
     if (n > 1)
         qsort(w->exit + kept, (size_t)n, sizeof *w->exit, by_state);
-    s->tail = vt_calloc(MAX_GROUPS, sizeof *s->tail);
-    if (!s->tail)
+    if (!make_tails(w, MAX_GROUPS))
         return false;
     for (int32_t i = kept, j; i < w->n_exits; i = j) {
         for (j = i; j < w->n_exits && w->exit[j].state == w->exit[i].state; j++)
@@ -392,15 +423,16 @@ static bool group_exits(walk *w)
                 w->exit[kept++] = w->exit[k];
             continue;
         }
-        s->tail[s->n_tails].state = w->exit[i].state;
-        if (!make_tail(w, i, j, &s->tail[s->n_tails].tail))
+        w->tail_state[s->n_tails] = w->exit[i].state;
+        if (!make_tail(w, i, j, &s->tail[s->n_tails]))
             return false;
         s->n_tails++;
     }
-    s->exit = w->exit;
-    s->n_exits = kept;
-    w->exit = NULL;
-    return true;
+    s->exit = vt_calloc((size_t)kept + 1, sizeof *s->exit);
+    for (int32_t i = 0; s->exit && i < kept; i++)
+        s->exit[i] = w->exit[i].node;
+    s->n_exits = s->exit ? kept : 0;
+    return s->exit != NULL;
 }
 
 static bool keep_ids(walk *w)
@@ -419,7 +451,18 @@ static bool keep_ids(walk *w)
     return s->bits != NULL;
 }
 
-static size_t split_bytes(const split *s, const vt_grammar_vocab *v)
+/* ---- what all grammars share, and what is one's own ---- */
+
+static uint64_t hash_of(const machine *m, int32_t lexer)
+{
+    const lexer_state *s = m->lexer[lexer];
+    uint64_t hash = 0; /* a sum: the order of lexemes is a grammar's own */
+    for (int32_t i = 0; i < s->n; i++)
+        hash += vt_mix64(rx_at(&m->g.rx, s->slot[i].rest)->hash);
+    return vt_mix64(hash);
+}
+
+size_t split_bytes(const split *s, const vt_grammar_vocab *v)
 {
     size_t n = sizeof *s + (s->bits ? (size_t)v->n_words * 4 : 0) + (size_t)s->n * 4 +
                (size_t)s->n_exits * sizeof *s->exit;
@@ -428,9 +471,16 @@ static size_t split_bytes(const split *s, const vt_grammar_vocab *v)
     return n;
 }
 
-void split_free(split *s, const vt_grammar_vocab *v)
+static split *split_ref(split *s)
 {
-    (void)v;
+    __atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+    return s;
+}
+
+void split_unref(split *s)
+{
+    if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
     free(s->bits);
     free(s->id);
     for (int32_t i = 0; i < s->n_tails; i++)
@@ -440,34 +490,186 @@ void split_free(split *s, const vt_grammar_vocab *v)
     free(s);
 }
 
-split *machine_split(machine *m, int32_t lexer)
+/* Keeps a split for a grammar, which takes over the caller's reference. NULL: m->failed. */
+static split_use *keep(machine *m, split *s)
 {
-    if (m->lexer[lexer]->split)
-        return m->lexer[lexer]->split;
-    split *same = split_uncounted(m, lexer);
-    if (same || m->failed)
-        return m->lexer[lexer]->split = same;
-    walk w = {.m = m, .s = vt_calloc(1, sizeof *w.s)};
-    bool made = w.s != NULL;
-    if (made) {
-        follow(&w, lexer);
-        made = !w.failed && keep_ids(&w) && group_exits(&w);
-    }
-    free(w.id);
-    free(w.exit);
-    free(w.leaving);
-    if (!made || m->failed) {
-        if (w.s)
-            split_free(w.s, m->vocab);
+    size_t n = (size_t)s->n_tails + (size_t)s->n_exits;
+    split_use *u = vt_calloc(1, sizeof *u + n * sizeof *u->state);
+    if (!u) {
+        split_unref(s);
         m->failed = m->failed ? m->failed : "out of memory";
         return NULL;
     }
-    w.s->next = m->splits;
-    m->splits = w.s;
-    m->split_bytes += split_bytes(w.s, m->vocab);
+    u->s = s;
+    u->next = m->splits;
+    m->splits = u;
+    m->split_bytes += sizeof *u + n * sizeof *u->state;
+    uint64_t hash = vt_mix64((uint64_t)(uintptr_t)s); /* a bijection: no other has this hash */
+    int64_t at = -1;
+    if (!idmap_next(&m->kept, hash, &at)) { /* many states may have it; it counts once */
+        m->split_bytes += split_bytes(s, m->vocab);
+        if (!idmap_put(&m->kept, hash, 1)) {
+            m->failed = m->failed ? m->failed : "out of memory";
+            return NULL;
+        }
+    }
     if (m->split_bytes > VT_GRAMMAR_MAX_BYTES) {
         m->failed = "the grammar's states take more than 64 MiB";
         return NULL;
     }
-    return m->lexer[lexer]->split = w.s;
+    return u;
+}
+
+static int32_t behind(machine *m, int32_t state, int32_t token, int32_t depth)
+{
+    const vt_grammar_vocab *v = m->vocab;
+    const char *bytes = v->bytes + v->from[token];
+    for (int32_t i = 0; i < depth && state; i++)
+        state = machine_lexer_step(m, state, (unsigned char)bytes[i]);
+    return state;
+}
+
+/* A token that begins with the bytes of a node. */
+static int32_t token_below(const trie *t, int32_t node)
+{
+    while (t->node[node].entry == TRIE_NONE) /* a leaf has an entry */
+        node++;
+    return t->id[t->id_from[t->node[node].entry]];
+}
+
+/* Finds the states of this grammar behind the exits of a split. */
+static bool find_states(machine *m, int32_t lexer, split_use *u)
+{
+    const split *s = u->s;
+    const trie *t = &m->vocab->all;
+    bool found = true;
+    for (int32_t i = 0; found && i < s->n_tails; i++) {
+        u->state[i] = behind(m, lexer, s->tail[i].token, s->tail[i].depth);
+        found = u->state[i] != 0;
+    }
+    for (int32_t i = 0; found && i < s->n_exits; i++) {
+        int32_t node = s->exit[i];
+        int32_t *to = &u->state[s->n_tails + i];
+        *to = behind(m, lexer, token_below(t, node), (int32_t)t->node[node].depth);
+        found = *to != 0;
+    }
+    return found;
+}
+
+/* ---- the shelf ---- */
+
+static struct shelf_place *places(shelf *f, uint64_t hash)
+{
+    return &f->place[hash % (SHELF_PLACES / SHELF_SIDE) * SHELF_SIDE];
+}
+
+static void clear(shelf *f, struct shelf_place *p, const vt_grammar_vocab *v)
+{
+    if (p->split && --p->split->shelved == 0)
+        f->bytes -= split_bytes(p->split, v);
+    split_unref(p->split);
+    *p = (struct shelf_place){0};
+}
+
+void shelf_release(shelf *f)
+{
+    for (int32_t i = 0; i < SHELF_PLACES; i++)
+        split_unref(f->place[i].split);
+    pthread_mutex_destroy(&f->lock);
+}
+
+/* The split of an equal state that is on the shelf, in this grammar; NULL: there is none, or
+ * m->failed. Sets the state's `farther`. */
+static split_use *find_shared(machine *m, int32_t lexer)
+{
+    shelf *f = &m->vocab->shelf;
+    uint64_t hash = hash_of(m, lexer);
+    struct shelf_place *p = places(f, hash);
+    split *s = NULL;
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < SHELF_SIDE && !s; i++)
+        if (p[i].split && p[i].hash == hash) {
+            p[i].used = true;
+            s = split_ref(p[i].split);
+            m->lexer[lexer]->farther = p[i].farther;
+        }
+    pthread_mutex_unlock(&f->lock);
+    split_use *u = s ? keep(m, s) : NULL;
+    return u && find_states(m, lexer, u) ? u : NULL;
+}
+
+/* Puts a state's split on the shelf. */
+static void put_shared(machine *m, int32_t lexer, split *s)
+{
+    shelf *f = &m->vocab->shelf;
+    uint64_t hash = hash_of(m, lexer);
+    struct shelf_place *p = places(f, hash), *to = NULL;
+    size_t bytes = split_bytes(s, m->vocab);
+    if (bytes > SHELF_BYTES / 16)
+        return;
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < SHELF_SIDE && !to; i++)
+        to = !p[i].split || p[i].hash == hash ? &p[i] : NULL;
+    for (int i = 0; i < SHELF_SIDE && !to; i++)
+        to = p[i].used ? NULL : &p[i];
+    to = to ? to : p;
+    for (int i = 0; i < SHELF_SIDE; i++)
+        p[i].used = false;
+    clear(f, to, m->vocab);
+    *to = (struct shelf_place){hash, split_ref(s), m->lexer[lexer]->farther, true};
+    f->bytes += s->shelved++ == 0 ? bytes : 0;
+    while (f->bytes > SHELF_BYTES) {
+        struct shelf_place *old = &f->place[f->hand];
+        f->hand = (f->hand + 1) % SHELF_PLACES;
+        if (old->used)
+            old->used = false;
+        else
+            clear(f, old, m->vocab);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* The walk from a state, kept for the grammar. */
+static split_use *walked(machine *m, int32_t lexer)
+{
+    walk w = {.m = m, .s = vt_calloc(1, sizeof *w.s)};
+    split_use *u = NULL;
+    bool made = w.s != NULL;
+    if (made) {
+        w.s->refs = 1;
+        w.s->longest = -1;
+        follow(&w, lexer);
+        made = !w.failed && keep_ids(&w) && group_exits(&w);
+    }
+    if (!made || m->failed) {
+        split_unref(w.s);
+        m->failed = m->failed ? m->failed : "out of memory";
+    } else {
+        u = keep(m, w.s);
+    }
+    for (int32_t i = 0; u && i < w.s->n_tails; i++)
+        u->state[i] = w.tail_state[i];
+    for (int32_t i = 0; u && i < w.s->n_exits; i++)
+        u->state[w.s->n_tails + i] = w.exit[i].state;
+    free(w.id);
+    free(w.exit);
+    free(w.leaving);
+    free(w.tail_state);
+    return u;
+}
+
+const split_use *machine_split(machine *m, int32_t lexer)
+{
+    enum { WORTH_NODES = 32 };
+    lexer_state *s = m->lexer[lexer];
+    split_use *u = s->split ? s->split : find_shared(m, lexer);
+    if (u || m->failed)
+        return s->split = u;
+    u = split_uncounted(m, lexer);
+    bool counted = u != NULL;
+    if (!u && !m->failed)
+        u = walked(m, lexer);
+    if (u && (counted || u->s->nodes >= WORTH_NODES))
+        put_shared(m, lexer, u->s);
+    return s->split = u;
 }

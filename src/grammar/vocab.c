@@ -193,6 +193,7 @@ vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_
     if (!v)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
     pthread_mutex_init(&v->lock, NULL);
+    pthread_mutex_init(&v->shelf.lock, NULL);
     v->n = vt_tokenizer_vocab(t) < n_ids ? vt_tokenizer_vocab(t) : n_ids;
     v->n_words = (int32_t)vt_ceil_div(v->n, 32);
     v->n_eos = vt_tokenizer_eos_ids(t, v->eos, VOCAB_MAX_EOS);
@@ -216,6 +217,7 @@ void vt_grammar_vocab_free(vt_grammar_vocab *v)
         return;
     for (int32_t i = 0; i < v->n_seeds; i++)
         seed_free(v->seed[i]);
+    shelf_release(&v->shelf);
     pthread_mutex_destroy(&v->lock);
     trie_release(&v->all);
     for (int b = 0; b < 256; b++)

@@ -40,6 +40,21 @@ typedef struct char_bits {
     uint64_t bit[2];
 } char_bits;
 
+/* Splits (machine.h) that grammars over the vocabulary share. A place belongs to a lexer state by
+ * its hash; four places side by side are one hash's. */
+enum { SHELF_PLACES = 2048, SHELF_SIDE = 4, SHELF_BYTES = 32 << 20 };
+typedef struct shelf {
+    pthread_mutex_t lock;
+    struct shelf_place {
+        uint64_t hash;
+        struct split *split; /* NULL: free */
+        int32_t farther;     /* the state's */
+        bool used;           /* since the hand came by */
+    } place[SHELF_PLACES];
+    size_t bytes;
+    int32_t hand; /* the place that is the next to be freed */
+} shelf;
+
 /* Blocks of 1, 4 and 16 characters. */
 enum { HOLDS_LEVELS = 3, HOLDS_ROWS = 128 + 32 + 8 };
 #define HOLDS_BLOCK(level) (1 << 2 * (level))
@@ -60,6 +75,7 @@ typedef struct vt_grammar_vocab {
     pthread_mutex_t lock; /* of the seeds */
     seed *seed[VOCAB_MAX_SEEDS];
     int32_t n_seeds;
+    shelf shelf;
 } vt_grammar_vocab;
 
 static inline int32_t grammar_piece_len(const vt_grammar_vocab *v, int32_t id)
@@ -79,5 +95,6 @@ int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t
 /* Appends a text, in which each spelling of a special token stands for that token. */
 bool grammar_vocab_mark(const vt_grammar_vocab *v, const char *text, vt_buf *out);
 void seed_free(seed *s);
+void shelf_release(shelf *s);
 
 #endif

@@ -667,7 +667,7 @@ static void test_mask_when_counts_are_beyond_any_token_then_walked_once(void **s
             assert_true(check_mask(m, step, allowed) > 0);
             assert_true(vt_matcher_take(m, 'a'));
         }
-        for (const split *s = g->m.splits; s; s = s->next)
+        for (const split_use *u = g->m.splits; u; u = u->next)
             walks++;
         assert_in_range(walks, 1, 3);
         vt_matcher_free(m);

@@ -218,6 +218,9 @@ const split_use *machine_split(machine *m, int32_t lexer);
 /* That of the same state without counts, where no token gets to the end of one; NULL: there is
  * none, or m->failed. Sets the state's `farther`. */
 split_use *split_uncounted(machine *m, int32_t lexer);
+/* True if every character beyond ASCII leads from a state to another; U+2028 and U+2029, which '.'
+ * has not, may lead elsewhere. */
+bool split_wide_lead(machine *m, int32_t s, int32_t to);
 void split_unref(split *s);
 size_t split_bytes(const split *s, const vt_grammar_vocab *v);
 

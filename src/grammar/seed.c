@@ -12,8 +12,11 @@
 typedef struct seeding {
     machine *m;
     seed *s;
-    int32_t start;         /* the state at a border of characters */
-    int32_t *id, *need, n; /* [vocab->n] tokens that stay, and how many characters they begin */
+    int32_t start; /* the state at a border of characters */
+    char_bits
+        plain; /* ASCII, and all beyond it together, that are one character of R as they are */
+    /* [vocab->n] other tokens that stay, and how many characters they begin */
+    int32_t *id, *need, n;
     bool *whole;
     trie_string *tail; /* [vocab->n] what follows the closing quote */
     int32_t *tail_need, n_tail;
@@ -38,15 +41,53 @@ static void note_tails(seeding *g, int32_t node, int32_t count)
     g->most_tail = count > g->most_tail ? count : g->most_tail;
 }
 
+static bool has(const uint32_t *bits, int32_t id) { return bits[id / 32] >> id % 32 & 1; }
+
+/* Finds the characters that lead from the start back to it. Those beyond ASCII count if their bytes
+ * are told from whole characters. */
+static char_bits plain_of(machine *m, int32_t start)
+{
+    char_bits plain = {{0}};
+    bool apart = true;
+    for (int b = CHARS_WIDE + 1; b < 128; b++)
+        if (machine_lexer_step(m, start, b) == start)
+            plain.bit[b / 64] |= UINT64_C(1) << b % 64;
+    for (int b = 0x80; b < 0xC0; b++)
+        apart &= machine_lexer_step(m, start, b) == 0;
+    if (apart && split_wide_lead(m, start, start))
+        plain.bit[0] |= UINT64_C(1) << CHARS_WIDE;
+    return plain;
+}
+
+/* Adds the tokens of plain characters. */
+static bool set_plain(seeding *g)
+{
+    const vt_grammar_vocab *v = g->m->vocab;
+    seed *s = g->s;
+    g->plain = plain_of(g->m, g->start);
+    s->all = vt_calloc((size_t)v->n_words + 1, sizeof *s->all);
+    s->whole = vt_calloc((size_t)v->n_words + 1, sizeof *s->whole);
+    if (!s->all || !s->whole || g->m->failed)
+        return false;
+    grammar_vocab_of(v, g->plain, s->all);
+    memcpy(s->whole, s->all, (size_t)v->n_words * sizeof *s->all);
+    for (int32_t w = 0; w < v->n_words && s->far == 0; w++)
+        s->far = s->all[w] ? g->m->lexer[g->start]->far : 0;
+    return true;
+}
+
+/* Walks to the tokens that hold anything else than plain characters, and to the closing quotes. */
 static void follow(seeding *g)
 {
     const trie *t = &g->m->vocab->all;
+    const char_bits *below = g->m->vocab->below;
     int32_t state[TRIE_MAX_DEPTH + 1], count[TRIE_MAX_DEPTH + 1];
     state[0] = g->start;
     count[0] = 0;
     for (int32_t i = 0; i < t->n && !g->m->failed;) {
         trie_node n = t->node[i];
-        int32_t from = state[n.depth - 1], to = machine_lexer_step(g->m, from, n.byte);
+        int32_t from = state[n.depth - 1];
+        int32_t to = chars_within(below[i], g->plain) ? 0 : machine_lexer_step(g->m, from, n.byte);
         if (to == 0) {
             i += (int32_t)n.size;
             continue;
@@ -60,6 +101,8 @@ static void follow(seeding *g)
         count[n.depth] = count[n.depth - 1] + (from == g->start);
         for (int32_t k = n.entry == TRIE_NONE ? 0 : t->id_from[n.entry];
              n.entry != TRIE_NONE && k < t->id_from[n.entry + 1]; k++) {
+            if (has(g->s->all, t->id[k]))
+                continue;
             g->need[g->n] = count[n.depth];
             g->whole[g->n] = to == g->start;
             g->id[g->n++] = t->id[k];
@@ -70,30 +113,42 @@ static void follow(seeding *g)
     }
 }
 
+static void keep_id(seed *s, int32_t id, int32_t need)
+{
+    s->id[s->upto[need]++] = id; /* upto[need] is where the next one of them goes */
+    s->all[id / 32] |= 1u << id % 32;
+}
+
 /* Sorts the tokens by the characters that they begin. */
 static bool keep_ids(seeding *g)
 {
+    const vt_grammar_vocab *v = g->m->vocab;
     seed *s = g->s;
-    int32_t n_words = g->m->vocab->n_words;
+    int32_t count[TRIE_MAX_DEPTH + 2] = {0};
+    s->n = g->n;
     for (int32_t i = 0; i < g->n; i++)
-        s->most = g->need[i] > s->most ? g->need[i] : s->most;
+        count[g->need[i]]++;
+    for (int32_t w = 0; w < v->n_words; w++)
+        for (uint32_t left = s->whole[w]; left; left &= left - 1, s->n++)
+            count[v->chars[32 * w + __builtin_ctz(left)]]++;
+    for (int32_t i = 0; i <= TRIE_MAX_DEPTH; i++)
+        s->most = count[i] > 0 ? i : s->most;
     s->upto = vt_calloc((size_t)s->most + 2, sizeof *s->upto);
-    s->id = vt_calloc((size_t)g->n + 1, sizeof *s->id);
-    s->all = vt_calloc((size_t)n_words + 1, sizeof *s->all);
-    s->whole = vt_calloc((size_t)n_words + 1, sizeof *s->whole);
-    if (!s->upto || !s->id || !s->all || !s->whole)
+    s->id = vt_calloc((size_t)s->n + 1, sizeof *s->id);
+    if (!s->upto || !s->id)
         return false;
-    for (int32_t i = 0; i < g->n; i++)
-        s->upto[g->need[i] + 1]++;
     for (int32_t i = 1; i <= s->most + 1; i++)
-        s->upto[i] += s->upto[i - 1];
-    for (int32_t i = 0; i < g->n; i++) { /* upto[need] is now where the next one of them goes */
-        s->id[s->upto[g->need[i]]++] = g->id[i];
-        s->all[g->id[i] / 32] |= 1u << g->id[i] % 32;
+        s->upto[i] = s->upto[i - 1] + count[i - 1];
+    for (int32_t w = 0; w < v->n_words; w++)
+        for (uint32_t left = s->whole[w]; left; left &= left - 1) {
+            int32_t id = 32 * w + __builtin_ctz(left);
+            keep_id(s, id, v->chars[id]);
+        }
+    for (int32_t i = 0; i < g->n; i++) {
+        keep_id(s, g->id[i], g->need[i]);
         if (g->whole[i])
             s->whole[g->id[i] / 32] |= 1u << g->id[i] % 32;
     }
-    s->n = g->n;
     return true;
 }
 
@@ -135,7 +190,7 @@ static seed *make_seed(machine *m, int32_t lexeme, rx character)
                  .whole = scratch(n, sizeof *g.whole),
                  .tail = scratch(n, sizeof *g.tail),
                  .tail_need = scratch(n, sizeof *g.tail_need)};
-    bool ok = g.s && g.id && g.need && g.whole && g.tail && g.tail_need && g.start;
+    bool ok = g.s && g.id && g.need && g.whole && g.tail && g.tail_need && g.start && set_plain(&g);
     if (ok) {
         follow(&g);
         g.s->hash = rx_at(&m->g.rx, character)->hash;

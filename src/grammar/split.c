@@ -98,9 +98,7 @@ static bool all_lead(machine *m, int32_t from, int first, int last, int32_t to)
     return true;
 }
 
-/* True if every character beyond ASCII leads from a state to another; U+2028 and U+2029, which '.'
- * has not, may lead elsewhere. */
-static bool wide_lead(machine *m, int32_t s, int32_t to)
+bool split_wide_lead(machine *m, int32_t s, int32_t to)
 {
     int32_t one = machine_lexer_step(m, s, 0xC2), two = machine_lexer_step(m, s, 0xE1);
     int32_t three = machine_lexer_step(m, s, 0xF1), lines = machine_lexer_step(m, s, 0xE2);
@@ -126,8 +124,8 @@ static bool leads_home(machine *m, int32_t start, const home *h, int b)
 
 static bool wide_leads_home(machine *m, int32_t start, const home *h)
 {
-    return (wide_lead(m, start, h->state) || wide_lead(m, start, h->via)) &&
-           wide_lead(m, h->via, h->state) && wide_lead(m, h->state, h->state);
+    return (split_wide_lead(m, start, h->state) || split_wide_lead(m, start, h->via)) &&
+           split_wide_lead(m, h->via, h->state) && split_wide_lead(m, h->state, h->state);
 }
 
 /* The state that two blanks lead to, or two "e", or two "0": one of them is in most sets. None if
@@ -161,38 +159,16 @@ static home home_of(machine *m, int32_t s)
     return (home){0};
 }
 
-/* Sets the bits of the tokens that hold no other characters than these. Rows of several characters
- * are taken where none of them leads home. */
 static bool set_home(walk *w, const home *h)
 {
     const vt_grammar_vocab *v = w->m->vocab;
-    uint32_t *bits = vt_calloc((size_t)v->n_words + 1, sizeof *bits);
-    if (!bits)
-        return false;
-    for (int k = 0; k < 128;) {
-        int level = HOLDS_LEVELS - 1;
-        uint64_t leads = h->chars.bit[k / 64] >> k % 64, held = v->held.bit[k / 64] >> k % 64;
-        while (level > 0 &&
-               (k % HOLDS_BLOCK(level) != 0 || (leads & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1))))
-            level--;
-        bool none = !(held & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1));
-        const uint32_t *holds = grammar_vocab_holds(v, level, k);
-        if (!none && !(level == 0 && (leads & 1)))
-            for (int32_t i = 0; i < v->n_words; i++)
-                bits[i] |= holds[i];
-        k += HOLDS_BLOCK(level);
-    }
-    for (int32_t i = 0; i < v->n_words; i++)
-        bits[i] = v->text[i] & ~bits[i];
     const lexer_state *at = w->m->lexer[h->state], *via = w->m->lexer[h->via];
-    w->s->bits = bits;
+    w->s->bits = vt_calloc((size_t)v->n_words + 1, sizeof *w->s->bits);
+    if (!w->s->bits)
+        return false;
+    grammar_vocab_of(v, h->chars, w->s->bits);
     w->s->far = at->far > via->far ? at->far : via->far;
     return true;
-}
-
-static bool is_within(char_bits a, char_bits b)
-{
-    return !(a.bit[0] & ~b.bit[0]) && !(a.bit[1] & ~b.bit[1]);
 }
 
 /* ---- the walk ---- */
@@ -226,7 +202,7 @@ static void follow_nodes(walk *w, const home *h, int32_t *state, int32_t from, i
         int32_t before = state[n.depth - 1];
         int32_t next = machine_lexer_step(w->m, before, n.byte);
         bool from_home = h->state && (before == h->state || before == h->via || n.depth == 1);
-        if (next == 0 || (from_home && is_within(below[i], h->chars))) {
+        if (next == 0 || (from_home && chars_within(below[i], h->chars))) {
             i += (int32_t)n.size;
             continue;
         }

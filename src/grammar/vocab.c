@@ -130,6 +130,7 @@ static void note_below(vt_grammar_vocab *v, char_bits *of)
     const trie *t = &v->all;
     int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
     char_bits above[TRIE_MAX_DEPTH + 1] = {{{0}}}, is[256];
+    uint8_t chars[TRIE_MAX_DEPTH + 1] = {0};
     for (int b = 0; b < 256; b++)
         is[b] = char_of(b);
     for (int32_t i = 0; i < t->n; i++) {
@@ -141,6 +142,7 @@ static void note_below(vt_grammar_vocab *v, char_bits *of)
         char_bits c = above[n.depth - 1];
         join(&c, is[n.byte]);
         above[n.depth] = c;
+        chars[n.depth] = (uint8_t)(chars[n.depth - 1] + ((n.byte & 0xC0) != 0x80));
         if (n.entry == TRIE_NONE)
             continue;
         int32_t first = t->id[t->id_from[n.entry]];
@@ -150,7 +152,7 @@ static void note_below(vt_grammar_vocab *v, char_bits *of)
         join(&v->below[i], c);
         join(&v->held, c);
         for (int32_t k = t->id_from[n.entry]; k < t->id_from[n.entry + 1]; k++)
-            of[t->id[k]] = c;
+            of[t->id[k]] = c, v->chars[t->id[k]] = chars[n.depth];
     }
     for (; n_open > 1; n_open--)
         join(&v->below[open[n_open - 2]], v->below[open[n_open - 1]]);
@@ -174,9 +176,10 @@ static bool note_characters(vt_grammar_vocab *v)
 {
     char_bits *of = vt_calloc((size_t)v->n + 1, sizeof *of);
     v->below = vt_calloc((size_t)v->all.n + 1, sizeof *v->below);
+    v->chars = vt_calloc((size_t)v->n + 1, sizeof *v->chars);
     v->holds = vt_calloc((size_t)v->n_words * HOLDS_ROWS + 1, sizeof *v->holds);
     v->text = vt_calloc((size_t)v->n_words + 1, sizeof *v->text);
-    bool ok = of && v->below && v->holds && v->text;
+    bool ok = of && v->below && v->chars && v->holds && v->text;
     if (ok) {
         note_below(v, of);
         note_holds(v, of);
@@ -223,11 +226,33 @@ void vt_grammar_vocab_free(vt_grammar_vocab *v)
     for (int b = 0; b < 256; b++)
         free(v->below_child[b]);
     free(v->below);
+    free(v->chars);
     free(v->holds);
     free(v->text);
     free(v->from);
     free(v->bytes);
     free(v);
+}
+
+/* Rows of several characters are taken where none of them is in the set. */
+void grammar_vocab_of(const vt_grammar_vocab *v, char_bits chars, uint32_t *bits)
+{
+    memset(bits, 0, (size_t)v->n_words * sizeof *bits);
+    for (int k = 0; k < 128;) {
+        int level = HOLDS_LEVELS - 1;
+        uint64_t in = chars.bit[k / 64] >> k % 64, held = v->held.bit[k / 64] >> k % 64;
+        while (level > 0 &&
+               (k % HOLDS_BLOCK(level) != 0 || (in & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1))))
+            level--;
+        bool none = !(held & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1));
+        const uint32_t *holds = grammar_vocab_holds(v, level, k);
+        if (!none && !(level == 0 && (in & 1)))
+            for (int32_t i = 0; i < v->n_words; i++)
+                bits[i] |= holds[i];
+        k += HOLDS_BLOCK(level);
+    }
+    for (int32_t i = 0; i < v->n_words; i++)
+        bits[i] = v->text[i] & ~bits[i];
 }
 
 int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t n)

@@ -68,6 +68,7 @@ typedef struct vt_grammar_vocab {
     int32_t child[256];        /* the root's children; -1 */
     int32_t *below_child[256]; /* [256] theirs, where they are many; NULL */
     char_bits *below;          /* [all.n] the characters of the tokens in a node's subtree */
+    uint8_t *chars;            /* [n] how many characters a token is, if it is whole ones */
     uint32_t *holds;           /* [128][n_words] the tokens with a character */
     char_bits held;            /* the characters that some token holds */
     uint32_t *text;            /* [n_words] the tokens that have bytes */
@@ -90,6 +91,13 @@ static inline uint32_t *grammar_vocab_holds(const vt_grammar_vocab *v, int level
     return v->holds + (size_t)row * (size_t)v->n_words;
 }
 
+static inline bool chars_within(char_bits a, char_bits b)
+{
+    return !(a.bit[0] & ~b.bit[0]) && !(a.bit[1] & ~b.bit[1]);
+}
+
+/* Sets the bits of the tokens that hold no other characters than these, and clears the others. */
+void grammar_vocab_of(const vt_grammar_vocab *v, char_bits chars, uint32_t *bits);
 /* The node that these bytes lead to; -1: no token begins with them. */
 int32_t grammar_vocab_find(const vt_grammar_vocab *v, const char *bytes, int32_t n);
 /* Appends a text, in which each spelling of a special token stands for that token. */

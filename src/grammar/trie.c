@@ -9,77 +9,93 @@
 
 typedef struct keyed {
     uint64_t key; /* the first 8 bytes, big-endian, padded with zeros */
-    trie_string s;
+    int32_t at;   /* in s[] */
 } keyed;
 
+/* TRIE_SLACK bytes can be read at any string. */
 static uint64_t key_of(const trie_string *s)
 {
-    uint64_t key = 0;
-    for (int32_t i = 0; i < 8; i++)
-        key = key << 8 | (i < s->len ? (unsigned char)s->bytes[i] : 0);
-    return key;
+    uint64_t key;
+    memcpy(&key, s->bytes, sizeof key);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    key = __builtin_bswap64(key);
+#endif
+    return s->len >= 8 ? key : s->len <= 0 ? 0 : key & ~UINT64_C(0) << (64 - 8 * s->len);
 }
 
 static int compare(const void *a, const void *b)
 {
-    const keyed *x = a, *y = b;
-    int32_t n = x->s.len < y->s.len ? x->s.len : y->s.len;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    int c = n > 0 ? memcmp(x->s.bytes, y->s.bytes, (size_t)n) : 0;
+    const trie_string *x = a, *y = b;
+    int32_t n = x->len < y->len ? x->len : y->len;
+    int c = n > 0 ? memcmp(x->bytes, y->bytes, (size_t)n) : 0;
     if (c == 0)
-        c = x->s.len != y->s.len ? x->s.len - y->s.len : x->s.id - y->s.id;
+        c = x->len != y->len ? x->len - y->len : x->id - y->id;
     return c;
 }
 
-/* One look at the keys tells where each pass puts them. */
-static void radix_sort(keyed *a, keyed *b, int32_t n)
+static void insertion_sort(keyed *a, int32_t n)
 {
-    int32_t at[8][256] = {{0}};
-    for (int32_t i = 0; i < n; i++)
-        for (int k = 0; k < 8; k++)
-            at[k][a[i].key >> 8 * k & 255]++;
-    for (int k = 0; k < 8; k++) {
-        keyed *from = k % 2 ? b : a, *to = k % 2 ? a : b;
-        for (int32_t c = 0, sum = 0; c < 256; c++) {
-            int32_t here = at[k][c];
-            at[k][c] = sum;
-            sum += here;
-        }
-        for (int32_t i = 0; i < n; i++)
-            to[at[k][from[i].key >> 8 * k & 255]++] = from[i];
+    for (int32_t i = 1; i < n; i++) {
+        keyed x = a[i];
+        int32_t k = i;
+        for (; k > 0 && a[k - 1].key > x.key; k--)
+            a[k] = a[k - 1];
+        a[k] = x;
     }
 }
 
-/* Sorts s, and leaves the keys in key[]. */
-static bool sort(trie_string *s, uint64_t *key, int32_t n)
+/* Returns the one of both arrays that is sorted at the end. Digits that all keys share, as the
+ * zeros behind short strings, take no pass. */
+static keyed *radix_sort(keyed *a, keyed *b, int32_t n)
 {
-    keyed *a = vt_calloc((size_t)n + 1, sizeof *a);
-    keyed *b = n > 2000 ? vt_calloc((size_t)n + 1, sizeof *b) : a;
-    if (!a || !b) {
-        free(a);
-        return false;
-    }
-    for (int32_t i = 0; i < n; i++)
-        a[i] = (keyed){key_of(&s[i]), s[i]};
-    if (b == a) {
-        qsort(a, (size_t)n, sizeof *a, compare);
-    } else {
-        radix_sort(a, b, n);
-        for (int32_t i = 0, j; i < n; i = j) {
-            for (j = i + 1; j < n && a[j].key == a[i].key; j++)
-                ;
-            if (j > i + 1)
-                qsort(a + i, (size_t)(j - i), sizeof *a, compare);
+    enum { MOST_BITS = 11 };
+    const int bits = n > 4000 ? MOST_BITS : 8;
+    const uint64_t digit = (UINT64_C(1) << bits) - 1;
+    for (int shift = 0; shift < 64; shift += bits) {
+        int32_t at[1 << MOST_BITS] = {0}, sum = 0;
+        for (int32_t i = 0; i < n; i++)
+            at[a[i].key >> shift & digit]++;
+        if (at[a[0].key >> shift & digit] == n)
+            continue;
+        for (uint64_t c = 0; c <= digit; c++) {
+            int32_t here = at[c];
+            at[c] = sum;
+            sum += here;
         }
+        for (int32_t i = 0; i < n; i++)
+            b[at[a[i].key >> shift & digit]++] = a[i];
+        keyed *swap = a;
+        a = b;
+        b = swap;
     }
+    return a;
+}
+
+/* Sorts s into to[], and leaves the keys in key[]. The scratch is written before it is read. */
+static bool sort(const trie_string *s, trie_string *to, uint64_t *key, int32_t n)
+{
+    enum { FEW = 32 };
+    keyed few[FEW], *a = n <= FEW ? few : malloc(2 * (size_t)n * sizeof *a), *sorted = a;
+    if (!a)
+        return false;
+    for (int32_t i = 0; i < n; i++)
+        a[i] = (keyed){key_of(&s[i]), i};
+    if (n <= FEW)
+        insertion_sort(a, n);
+    else
+        sorted = radix_sort(a, a + n, n);
     for (int32_t i = 0; i < n; i++) {
-        s[i] = a[i].s;
-        key[i] = a[i].key;
+        to[i] = s[sorted[i].at];
+        key[i] = sorted[i].key;
     }
-    if (b != a)
-        free(b);
-    free(a);
+    for (int32_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && key[j] == key[i]; j++)
+            ;
+        if (j > i + 1)
+            qsort(to + i, (size_t)(j - i), sizeof *to, compare);
+    }
+    if (a != few)
+        free(a);
     return true;
 }
 
@@ -154,18 +170,21 @@ static void fill(trie *t, const trie_string *s, const uint64_t *key, int32_t n, 
         t->node[open[n_open - 1]].size = (uint32_t)(t->n - open[n_open - 1]) & TRIE_NONE;
 }
 
-bool trie_make(trie *t, trie_string *s, int32_t n)
+bool trie_make(trie *t, const trie_string *s, int32_t n)
 {
     *t = (trie){.empty = -1};
     if (n > TRIE_MAX_STRINGS)
         return false;
-    uint64_t *key = vt_calloc((size_t)n + 1, sizeof *key);
-    uint8_t *same = vt_calloc((size_t)n + 1, 1);
-    bool ok = key && same && sort(s, key, n) && make_room(t, s, key, n, same);
+    trie_string *sorted = malloc(((size_t)n + 1) * sizeof *sorted);
+    uint64_t *key = malloc(((size_t)n + 1) * sizeof *key);
+    uint8_t *same = malloc((size_t)n + 1);
+    bool ok = sorted && key && same && sort(s, sorted, key, n) &&
+              make_room(t, sorted, key, n, same);
     if (ok)
-        fill(t, s, key, n, same);
+        fill(t, sorted, key, n, same);
     else
         trie_release(t);
+    free(sorted);
     free(key);
     free(same);
     return ok;

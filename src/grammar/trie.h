@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TRIE_MAX_DEPTH = 255, TRIE_MAX_STRINGS = (1 << 24) - 2 };
+enum { TRIE_MAX_DEPTH = 255, TRIE_MAX_STRINGS = (1 << 24) - 2, TRIE_SLACK = 8 };
 
 /* Two words keep a node at 8 bytes: 330,000 nodes of a vocabulary are 2.7 MB. */
 typedef struct trie_node {
@@ -24,7 +24,7 @@ typedef struct trie_node {
 #define TRIE_NONE ((1u << 24) - 1)
 
 typedef struct trie_string {
-    const char *bytes; /* borrowed while the trie is made */
+    const char *bytes; /* borrowed while the trie is made; TRIE_SLACK of them can be read */
     int32_t len;       /* 0 .. TRIE_MAX_DEPTH */
     int32_t id;
 } trie_string;
@@ -38,8 +38,8 @@ typedef struct trie {
     int32_t empty; /* the entry of the empty string; -1: none */
 } trie;
 
-/* Sorts s[0 .. n) by bytes and makes a trie of them. False: out of memory. */
-bool trie_make(trie *t, trie_string *s, int32_t n);
+/* Makes a trie of s[0 .. n). False: out of memory. */
+bool trie_make(trie *t, const trie_string *s, int32_t n);
 void trie_release(trie *t);
 size_t trie_bytes(const trie *t);
 

@@ -36,6 +36,8 @@ static bool read_pieces(vt_grammar_vocab *v, const vt_tokenizer *t, vt_buf *all)
         }
     }
     v->from[v->n] = (uint32_t)all->len;
+    static const char slack[TRIE_SLACK];
+    vt_buf_add(all, slack, sizeof slack);
     return !all->failed && all->len < UINT32_MAX;
 }
 

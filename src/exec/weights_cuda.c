@@ -99,12 +99,19 @@ static void set_weight(vt_weight *w, const vt_weight *host, const vt_packing *p,
                      .packing = p};
 }
 
+static vt_packs packs_of(const vt_layout_entry *e)
+{
+    if (e->role == VT_ROLE_MLA_K_B || e->role == VT_ROLE_MLA_V_B)
+        return VT_PACKS_HEADS;
+    return e->kind == VT_KIND_EMBED     ? VT_PACKS_TABLE
+           : e->kind == VT_KIND_EXPERTS ? VT_PACKS_EXPERTS
+                                        : VT_PACKS_MATRIX;
+}
+
 static vt_status find_packing(loader *l, const vt_layout_entry *e, const vt_weight *w,
                               const vt_packing **out)
 {
-    const vt_op *op = vt_op_that_packs(e->kind == VT_KIND_EMBED     ? VT_PACKS_TABLE
-                                       : e->kind == VT_KIND_EXPERTS ? VT_PACKS_EXPERTS
-                                                                    : VT_PACKS_MATRIX);
+    const vt_op *op = vt_op_that_packs(packs_of(e));
     vt_target any = {.device = VT_DEVICE_CUDA};
     return vt_op_packing(op, w, &any, out)
                ? VT_OK

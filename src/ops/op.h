@@ -337,6 +337,7 @@ typedef enum vt_packs {
     VT_PACKS_NOTHING,
     VT_PACKS_MATRIX,  /* a matrix that all tokens are multiplied with */
     VT_PACKS_EXPERTS, /* the matrices of experts */
+    VT_PACKS_HEADS,   /* a matrix for each head */
     VT_PACKS_TABLE    /* a matrix that is looked up by rows */
 } vt_packs;
 

@@ -97,7 +97,8 @@ LAB_KERNEL(kv_store_params, 32)
     for (i32 i = threadIdx.x; i < KV_HEADS * HEAD_DIM; i += 32) {
         i64 to = (((i64)(slot / PAGE) * KV_HEADS + i / HEAD_DIM) * PAGE + slot % PAGE) * HEAD_DIM + i % HEAD_DIM;
         p.k_pool[to] = kv_make(bf16_f32(p.k[(i64)t * p.k_stride + i]) * p.k_inverse, kv_t());
-        p.v_pool[to] = kv_make(bf16_f32(p.v[(i64)t * p.v_stride + i]) * p.v_inverse, kv_t());
+        if (!K_ONLY)
+            p.v_pool[to] = kv_make(bf16_f32(p.v[(i64)t * p.v_stride + i]) * p.v_inverse, kv_t());
     }
 }
 LAB_LAUNCH(kv_store_params) { launch.grid = p.n_tokens; }

@@ -222,7 +222,7 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* No kernel of attention knows latents yet, and none what Gemma 4 has beside others. */
+/* No kernel knows what Gemma 4 has beside others. */
 static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void **state)
 {
     (void)state;
@@ -230,8 +230,6 @@ static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void
         {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values, factors of "
                            "layers or capped logits, which are computed on CPUs alone (--device "
                            "cpu)"},
-        {"deepseekv2-latents", "deepseekv2-latents: layer 0 attends to latents (MLA), which is "
-                               "computed on CPUs alone; --device cpu runs it"},
     };
     vt_executor_config config = {.limits = {.max_tokens = 64,
                                             .max_seqs = 2,

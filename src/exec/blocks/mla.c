@@ -134,9 +134,7 @@ static void emit_attention(builder *b, int32_t i)
 static bool refused(builder *b, int32_t i)
 {
     const char *why = NULL;
-    if (b->p->target.device == VT_DEVICE_CUDA)
-        why = "attends to latents (MLA), which is computed on CPUs alone; --device cpu runs it";
-    else if (b->kv->shape.dtype == VT_FP8_E4M3)
+    if (b->kv->shape.dtype == VT_FP8_E4M3)
         why = "attends to latents (MLA), which a KV cache of FP8 does not hold; kv-dtype can be "
               "f16, bf16 or f32";
     if (why && b->status == VT_OK)

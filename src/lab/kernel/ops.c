@@ -93,7 +93,7 @@ static const own_kernel_op contracts[] = {
     {.name = "kv_store",
      .other_name = "store",
      .kernels = {"kv_store", "kv_store_any"},
-     .macros = {"kv_heads", "head_dim", "page", "fp8"},
+     .macros = {"kv_heads", "head_dim", "page", "fp8", "k_only"},
      .shape = "tokens=16384"},
 };
 

@@ -10,6 +10,7 @@
 #include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/cut.h"
+#include "ops/head_linear/head_linear_impls.h"
 #include "ops/linear/linear.h"
 
 static vt_cost head_linear_cost(const void *args, const vt_batch *batch)
@@ -218,7 +219,7 @@ static const vt_impl head_linear_cpu = {.name = "cpu",
                                         .describe = head_linear_describe,
                                         .workspace = head_linear_workspace};
 
-static const vt_impl *const head_linear_impls[] = {&head_linear_cpu, NULL};
+static const vt_impl *const head_linear_impls[] = {&head_linear_cpu, &head_linear_cuda, NULL};
 
 static const vt_operand head_linear_operands[] = {
     {"x", offsetof(head_linear_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
@@ -235,5 +236,6 @@ const vt_op head_linear_op = {
     .quantised_tolerance = 0.02, /* activations become int8: half a percent of a row */
     .refuses = head_linear_refuses,
     .is = VT_OP_HEAVY,
+    .packs = VT_PACKS_HEADS,
     .row_of = linear_row_for,
 };

@@ -9,7 +9,7 @@ static bool any_supports(const void *args, const vt_target *t, const vt_size *up
 {
     (void)t, (void)upto;
     const kv_store_args *a = args;
-    return a->v && a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
+    return a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
 }
 
 static bool kv_store_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -17,7 +17,7 @@ static bool kv_store_supports(const void *args, const vt_target *t, const vt_siz
     (void)t, (void)upto;
     const kv_store_args *a = args;
     return any_supports(a, t, upto) && a->k_pool->dim[3] % 8 == 0 && a->k->row_stride % 8 == 0 &&
-           a->v->row_stride % 8 == 0;
+           (!a->v || a->v->row_stride % 8 == 0);
 }
 
 static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, bool fast)
@@ -28,7 +28,7 @@ static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, bool fast)
         .spec = JIT_SPEC(fast ? "kv_store.cu" : "kv_store_any.cu",
                          fast ? "kv_store" : "kv_store_any", {"kv_heads", kv_heads},
                          {"head_dim", dim}, {"page", page},
-                         {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
+                         {"fp8", a->k_pool->dtype == VT_FP8_E4M3}, {"k_only", !a->v}),
         .grid = {cuda_blocks(tokens * kv_heads * (fast ? dim / 8 : dim), 128), 1, 1},
         .threads = 128};
 }
@@ -37,12 +37,12 @@ static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
 {
     int32_t tokens = a->batch->n_tokens;
     kv_store_params p = {a->k->data,
-                         a->v->data,
+                         a->v ? a->v->data : NULL,
                          a->k_pool->data,
-                         a->v_pool->data,
+                         a->v_pool ? a->v_pool->data : NULL,
                          a->batch->slot,
                          (int32_t)a->k->row_stride,
-                         (int32_t)a->v->row_stride,
+                         a->v ? (int32_t)a->v->row_stride : 0,
                          tokens,
                          1 / a->k_scale,
                          1 / a->v_scale};

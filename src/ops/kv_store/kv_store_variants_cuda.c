@@ -18,7 +18,8 @@ typedef enum store_form { K_THEN_V, ASYNC, BY_SLOT } store_form;
 
 static bool variant_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    return kv_store_cuda_impl.supports(args, t, upto);
+    const kv_store_args *a = args;
+    return a->v && kv_store_cuda_impl.supports(args, t, upto);
 }
 
 static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, store_form form)

@@ -1,0 +1,70 @@
+/* head_linear on CUDA: see head_linear.cu. Weights are BF16 whatever the file has. */
+#include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/head_linear/head_linear.h"
+#include "ops/head_linear/head_linear_impls.h"
+#include "ops/head_linear/head_linear_params.h"
+#include "ops/linear/linear_pack_cuda.h"
+
+enum { FEW_TOKENS = 16, MANY_TILES = 4, OUTPUTS = 64 };
+
+/* The kernel finds a head's matrix behind the one before it. */
+static bool in_a_row(const head_linear_args *a)
+{
+    const char *first = a->w[0].part[0]->data;
+    for (int32_t h = 1; first && h < a->heads; h++)
+        if ((const char *)a->w[h].part[0]->data != first + h * a->w->rows * a->w->cols * 2)
+            return false;
+    return true;
+}
+
+static bool head_linear_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t, (void)upto;
+    const head_linear_args *a = args;
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->part[0]->dtype == VT_BF16 &&
+           a->heads <= 65535 && in_a_row(a);
+}
+
+static cuda_launch launch_of(const head_linear_args *a, int64_t tokens)
+{
+    int64_t in = a->w->cols, out = a->w->rows;
+    bool wide = cuda_vectors_of_8(in, a->x->row_stride) && a->rest % 8 == 0;
+    int32_t tiles = tokens > FEW_TOKENS ? MANY_TILES : 1;
+    return (cuda_launch){
+        .spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
+                         {"out", (int32_t)out}, {"rest", a->rest}, {"tiles", tiles}, {"vec", wide}),
+        .grid = {cuda_blocks(out, OUTPUTS), (uint32_t)a->heads, cuda_blocks(tokens, 16 * tiles)},
+        .threads = 128};
+}
+
+static vt_status head_linear_run(const void *args, const vt_lane *lane)
+{
+    const head_linear_args *a = args;
+    cuda_launch l = launch_of(a, a->x->dim[0]);
+    head_linear_params p = {a->x->data,
+                            a->w[0].part[0]->data,
+                            a->y->data,
+                            (int32_t)a->x->row_stride,
+                            (int32_t)a->y->row_stride,
+                            (int32_t)a->x->dim[0]};
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void head_linear_describe(const void *args, const vt_target *t, const vt_size *size,
+                                 vt_cut *out)
+{
+    const head_linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    cuda_launch l = launch_of(a, tokens);
+    vt_cut_shape(out, "%d heads, [%lld x %lld] x [%lld x %lld]", a->heads, (long long)tokens,
+                 (long long)a->w->cols, (long long)a->w->cols, (long long)a->w->rows);
+    out->tile[0] = tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
+    out->tile[1] = OUTPUTS;
+    out->tile[2] = 32;
+    vt_cut_grid(out, t, &l, 16);
+}
+
+const vt_impl head_linear_cuda = {CUDA_ROW("heads", head_linear, head_linear_supports),
+                                  .fixed_order = true, .bf16_weights = true,
+                                  .packing = &linear_dense_packing};

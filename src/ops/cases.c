@@ -81,6 +81,8 @@ vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int
     return t;
 }
 
+_Thread_local bool case_sizes_alone;
+
 /* The number of rows with random numbers of their own. Later rows repeat these, because filling
  * large tensors would take long. It is a prime, so that a kernel's wrong tile or wrong stride still
  * shows. */
@@ -88,8 +90,8 @@ enum { DISTINCT_ROWS = 1021 };
 
 vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state)
 {
-    if (!t)
-        return NULL;
+    if (!t || case_sizes_alone)
+        return t;
     int64_t cols = t->dim[t->rank - 1], rows = vt_tensor_elems(t) / cols;
     float *row = vt_arena_alloc(arena, (size_t)cols, sizeof *row);
     if (!row)

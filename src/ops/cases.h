@@ -38,6 +38,8 @@ vt_tensor *case_tensor_4d(vt_arena *arena, vt_dtype dtype, int64_t d0, int64_t d
                           int64_t d3);
 /* Columns [begin, begin + cols) of a rank-2 tensor of a non-quantised type: shares its memory. */
 vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int64_t cols);
+/* While true, the thread's cases keep zeros in large tensors: for who asks about sizes alone. */
+extern _Thread_local bool case_sizes_alone;
 /* Fills with scale * normal + mean, rounded to the tensor's type. Returns t; NULL if t is NULL or
  * the arena cannot hold one row. Dense float and quantised types. */
 vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state);

@@ -419,6 +419,8 @@ static bool repeats(const attention_args *a, int32_t s, int64_t pos)
 static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64_t *state)
 {
     const vt_batch *b = a->batch;
+    if (case_sizes_alone)
+        return;
     for (int p = 0; p < 2; p++)
         memset(pool[p]->data, 0xff, (size_t)vt_tensor_bytes(pool[p]));
     for (int32_t s = 0; s < b->n_seqs; s++)

@@ -103,6 +103,80 @@ double op_error(const op_args *got, const op_args *want)
     return bench_error(got->output, want->output, want->n_outputs);
 }
 
+/* The rows of a tensor: how many, their bytes, and from one to the next. */
+typedef struct row_span {
+    int64_t rows, bytes, stride;
+} row_span;
+
+static row_span rows_of(const vt_tensor *t)
+{
+    int64_t bytes = vt_dtype_row_bytes(t->dtype, t->dim[t->rank - 1]);
+    return (row_span){bytes ? vt_tensor_bytes(t) / bytes : 0, bytes,
+                      vt_dtype_row_bytes(t->dtype, t->row_stride)};
+}
+
+static void copy_tensor(op_copy *o, vt_tensor *t)
+{
+    assert_true(o->n < OP_MOST_WRITTEN);
+    row_span s = rows_of(t);
+    char *rows = malloc((size_t)(s.rows * s.bytes) + 1);
+    assert_non_null(rows);
+    for (int64_t r = 0; r < s.rows; r++)
+        memcpy(rows + r * s.bytes, (const char *)t->data + r * s.stride, (size_t)s.bytes);
+    o->tensor[o->n] = t;
+    o->rows[o->n++] = rows;
+}
+
+op_copy op_copy_take(const vt_op *op, const op_args *a)
+{
+    op_copy o = {0};
+    for (int32_t i = 0; i < op->n_operands; i++) {
+        const vt_operand *d = &op->operands[i];
+        char *args = a->args;
+        bool tensor = d->written && d->kind != VT_OPERAND_POOL; /* of the pool, results alone */
+        vt_tensor *t = tensor ? *(vt_tensor **)(args + d->offset) : NULL;
+        int32_t n = d->kind == VT_OPERAND_KV_LAYERS ? *(int32_t *)(args + d->count) : 1;
+        for (int32_t k = 0; t && k < n; k++)
+            copy_tensor(&o, &t[k]);
+    }
+    for (int32_t i = 0; i < a->n_outputs; i++) {
+        int32_t k = 0;
+        while (k < o.n && o.tensor[k]->data != a->output[i]->data)
+            k++;
+        if (k == o.n) /* of an op without operands, which no GPU computes */
+            copy_tensor(&o, a->output[i]);
+    }
+    return o;
+}
+
+void op_copy_put(const op_copy *o)
+{
+    for (int32_t i = 0; i < o->n; i++) {
+        row_span s = rows_of(o->tensor[i]);
+        for (int64_t r = 0; r < s.rows; r++)
+            memcpy((char *)o->tensor[i]->data + r * s.stride, o->rows[i] + r * s.bytes,
+                   (size_t)s.bytes);
+    }
+}
+
+bool op_copy_same(const op_copy *o)
+{
+    for (int32_t i = 0; i < o->n; i++) {
+        row_span s = rows_of(o->tensor[i]);
+        for (int64_t r = 0; r < s.rows; r++)
+            if (memcmp((const char *)o->tensor[i]->data + r * s.stride, o->rows[i] + r * s.bytes,
+                       (size_t)s.bytes))
+                return false;
+    }
+    return true;
+}
+
+void op_copy_release(op_copy *o)
+{
+    for (int32_t i = 0; i < o->n; i++)
+        free(o->rows[i]);
+}
+
 bool op_same_bits(const op_args *a, const op_args *b)
 {
     for (int32_t i = 0; i < a->n_outputs; i++) {

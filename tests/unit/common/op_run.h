@@ -37,6 +37,20 @@ void op_run(const vt_op *op, const vt_impl *impl, op_args *a, const op_teams *te
 /* max |got - want| / (1 + |want|) over all outputs; infinite where one is NaN and the other is not,
  * or where integers differ. */
 double op_error(const op_args *got, const op_args *want);
+/* Copies of the outputs and of all else that a call writes, as the card says: to make the same
+ * call once more. */
+enum { OP_MOST_WRITTEN = 64 };
+typedef struct op_copy {
+    vt_tensor *tensor[OP_MOST_WRITTEN];
+    char *rows[OP_MOST_WRITTEN]; /* dense */
+    int32_t n;
+} op_copy;
+op_copy op_copy_take(const vt_op *op, const op_args *a);
+void op_copy_put(const op_copy *o);
+/* Returns true if the tensors still have these bits. */
+bool op_copy_same(const op_copy *o);
+void op_copy_release(op_copy *o);
+
 bool op_same_bits(const op_args *a, const op_args *b);
 
 #endif

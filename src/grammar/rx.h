@@ -112,5 +112,7 @@ void rx_classes_begin(rx_classes *c);
 void rx_classes_add(const rx_store *s, rx a, rx_classes *c);
 /* Adds the bytes that strings of `a` may begin with, perhaps others. False: they are not told. */
 bool rx_first(const rx_store *s, rx a, uint64_t set[4]);
+/* Adds the bytes that strings of `a` may hold, perhaps others. False: they are not told. */
+bool rx_bytes(const rx_store *s, rx a, uint64_t set[4]);
 
 #endif

@@ -274,6 +274,60 @@ static bool first(const rx_store *s, rx a, uint64_t set[4], int depth)
 
 bool rx_first(const rx_store *s, rx a, uint64_t set[4]) { return first(s, a, set, 0); }
 
+/* `left`: parts that may still be looked at. */
+static bool bytes_of(const rx_store *s, rx a, uint64_t set[4], int32_t *left)
+{
+    const rx_node *x = rx_at(s, a);
+    const rx *kid = x->data;
+    const uint64_t *bits = x->data;
+    const unsigned char *text = x->data;
+    if (--*left < 0)
+        return false;
+    switch (x->kind) {
+    case RX_KIND_NOTHING:
+    case RX_KIND_EMPTY:
+        return true;
+    case RX_KIND_SET:
+        for (int i = 0; i < 4; i++)
+            set[i] |= bits[i];
+        return true;
+    case RX_KIND_STRING:
+        for (int32_t i = 0; i < x->n; i++)
+            set[text[i] >> 6] |= UINT64_C(1) << (text[i] & 63);
+        return true;
+    case RX_KIND_CAT:
+        return bytes_of(s, x->a, set, left) && bytes_of(s, x->b, set, left);
+    case RX_KIND_REPEAT:
+        return bytes_of(s, x->a, set, left);
+    case RX_KIND_CLOSE:
+        set['"' >> 6] |= UINT64_C(1) << '"';
+        return bytes_of(s, x->a, set, left);
+    case RX_KIND_ALT:
+        for (int32_t i = 0; i < x->n; i++)
+            if (!bytes_of(s, kid[i], set, left))
+                return false;
+        return true;
+    case RX_KIND_AND: /* of any one part that tells */
+        for (int32_t i = 0; i < x->n; i++) {
+            uint64_t one[4] = {0};
+            if (!bytes_of(s, kid[i], one, left))
+                continue;
+            for (int k = 0; k < 4; k++)
+                set[k] |= one[k];
+            return true;
+        }
+        return false;
+    default: /* RX_KIND_NOT, RX_KIND_TABLE */
+        return false;
+    }
+}
+
+bool rx_bytes(const rx_store *s, rx a, uint64_t set[4])
+{
+    int32_t left = 300;
+    return bytes_of(s, a, set, &left);
+}
+
 /* ---- a shortest string ---- */
 
 typedef struct search {

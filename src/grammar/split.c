@@ -20,6 +20,10 @@
 
 enum { FEW = 600, MAX_TAIL_NODES = 64, MAX_TAILS = 8192, MAX_GROUPS = 32 };
 
+/* More tokens than these take longer by themselves than a walk of the trie, which reads their
+ * beginnings once, but subtrees of others as well. */
+enum { MANY = 30000, MANY_ASCII = 3000 };
+
 /* A place where tokens may leave. */
 typedef struct place {
     int32_t state, node;
@@ -256,21 +260,87 @@ static void run_token(walk *w, int32_t id, int32_t state)
     }
 }
 
-/* Runs the tokens that do not lead home. False: so many that a walk of the trie is less work. */
-static bool run_tokens(walk *w, int32_t start)
+/* Runs those of some tokens that do not lead home. False: they are more than `most`. */
+static bool run_tokens(walk *w, int32_t start, const uint32_t *some, int32_t most)
 {
-    enum { MANY = 30000 };
+    enum { AHEAD = 8 };
     const vt_grammar_vocab *v = w->m->vocab;
     const uint32_t *sure = w->s->bits;
     int32_t n = 0;
     for (int32_t i = 0; i < v->n_words; i++)
-        n += __builtin_popcount(v->text[i] & ~sure[i]);
-    if (n > MANY)
+        n += __builtin_popcount(some[i] & ~sure[i]);
+    if (n > most)
         return false;
+    int32_t ahead[AHEAD] = {0}, k = 0; /* their bytes are on the way */
     for (int32_t i = 0; i < v->n_words && !w->failed && !w->m->failed; i++)
-        for (uint32_t left = v->text[i] & ~sure[i]; left; left &= left - 1)
-            run_token(w, 32 * i + __builtin_ctz(left), start);
+        for (uint32_t left = some[i] & ~sure[i]; left; left &= left - 1, k++) {
+            int32_t id = 32 * i + __builtin_ctz(left);
+            if (k >= AHEAD)
+                run_token(w, ahead[k % AHEAD], start);
+            __builtin_prefetch(v->bytes + v->from[id]);
+            ahead[k % AHEAD] = id;
+        }
+    for (int32_t i = k > AHEAD ? k - AHEAD : 0; i < k; i++)
+        run_token(w, ahead[i % AHEAD], start);
     return true;
+}
+
+/* Finds the ASCII characters that the strings of a state hold, but for the quote that ends them.
+ * False: a string has others, or does not end with a quote. */
+static bool ascii_of(const machine *m, const lexer_state *s, char_bits *chars)
+{
+    uint64_t bytes[4] = {0};
+    *chars = (char_bits){{0}};
+    for (int32_t i = 0; i < s->n; i++)
+        if (rx_at(&m->g.rx, s->slot[i].rest)->kind != RX_KIND_CLOSE ||
+            !rx_bytes(&m->g.rx, s->slot[i].rest, bytes))
+            return false;
+    for (int b = 0; b < 128; b++)
+        if (b != '"' && byte_in(bytes, b))
+            grammar_vocab_char(chars, b);
+    return !bytes[2] && !bytes[3] && !(chars->bit[0] >> CHARS_ODD & 1);
+}
+
+/* Sets the bits of the tokens that hold a character of a set that does not lead home. False: these
+ * characters are many. */
+static bool set_away(const vt_grammar_vocab *v, const home *h, const char_bits *chars,
+                     uint32_t *bits)
+{
+    enum { MANY_CHARACTERS = 5 };
+    const uint64_t away[2] = {chars->bit[0] & ~h->chars.bit[0], chars->bit[1] & ~h->chars.bit[1]};
+    if (__builtin_popcountll(away[0]) + __builtin_popcountll(away[1]) >= MANY_CHARACTERS)
+        return false;
+    for (int i = 0; i < 2; i++)
+        for (uint64_t left = away[i]; left; left &= left - 1)
+            grammar_vocab_add(v, 0, 64 * i + __builtin_ctzll(left), bits);
+    return true;
+}
+
+/* In strings of ASCII characters of which nearly all lead home: tokens with one of the others are
+ * run by themselves; those with a quote have a small trie. False: the state has other strings. */
+static bool follow_ascii(walk *w, const home *h, int32_t start)
+{
+    const vt_grammar_vocab *v = w->m->vocab;
+    int32_t state[TRIE_MAX_DEPTH + 1];
+    char_bits chars;
+    if (!ascii_of(w->m, w->m->lexer[start], &chars))
+        return false;
+    uint32_t *away = vt_calloc((size_t)v->n_words + 1, sizeof *away);
+    w->failed |= !away;
+    bool run = away && set_away(v, h, &chars, away) && run_tokens(w, start, away, MANY_ASCII);
+    free(away);
+    state[0] = start;
+    for (int32_t i = 0; run && i < v->n_quoted && !w->failed && !w->m->failed;) {
+        trie_node n = v->quoted[i];
+        int32_t next = machine_lexer_step(w->m, state[n.depth - 1], n.byte);
+        w->s->nodes++;
+        if (next) {
+            state[n.depth] = next;
+            note(w, n, v->quoted_at[i], next);
+        }
+        i += next && !w->m->lexer[next]->leaf ? 1 : (int32_t)n.size;
+    }
+    return run;
 }
 
 static int by_leaving(const void *a, const void *b)
@@ -319,7 +389,7 @@ static void follow(walk *w, int32_t start)
         w->failed = true;
         return;
     }
-    if (h.state && run_tokens(w, start))
+    if (h.state && (follow_ascii(w, &h, start) || run_tokens(w, start, w->m->vocab->text, MANY)))
         return;
     state[0] = start;
     follow_children(w, &h, state, 0, w->m->vocab->child);

@@ -88,13 +88,10 @@ static bool is_control(int b)
     return b == 127 || (b < ' ' && b != '\t' && b != '\n' && b != '\r');
 }
 
-/* The bit of what a byte is a character of, or a part of one. */
-static char_bits char_of(int b)
+void grammar_vocab_char(char_bits *c, int byte)
 {
-    char_bits c = {{0}};
-    int k = b >= 128 ? CHARS_WIDE : is_control(b) ? CHARS_ODD : b;
-    c.bit[k / 64] |= UINT64_C(1) << k % 64;
-    return c;
+    int k = byte >= 128 ? CHARS_WIDE : is_control(byte) ? CHARS_ODD : byte;
+    c->bit[k / 64] |= UINT64_C(1) << k % 64;
 }
 
 /* Returns true if bytes are not all whole characters, or hold U+2028 or U+2029. */
@@ -131,10 +128,10 @@ static void note_below(vt_grammar_vocab *v, char_bits *of)
 {
     const trie *t = &v->all;
     int32_t open[TRIE_MAX_DEPTH + 1], n_open = 0;
-    char_bits above[TRIE_MAX_DEPTH + 1] = {{{0}}}, is[256];
+    char_bits above[TRIE_MAX_DEPTH + 1] = {{{0}}}, is[256] = {{{0}}};
     uint8_t chars[TRIE_MAX_DEPTH + 1] = {0};
     for (int b = 0; b < 256; b++)
-        is[b] = char_of(b);
+        grammar_vocab_char(&is[b], b);
     for (int32_t i = 0; i < t->n; i++) {
         const trie_node n = t->node[i];
         for (; n_open >= (int32_t)n.depth; n_open--) /* these are complete */
@@ -174,6 +171,25 @@ static void note_holds(vt_grammar_vocab *v, const char_bits *of)
     note_blocks(v);
 }
 
+/* Lists the tokens of rows that have few: a list is read in a fraction of a row's time. */
+static bool note_few(vt_grammar_vocab *v)
+{
+    int32_t n = 0, most = v->n_words / 4;
+    v->few = vt_calloc((size_t)HOLDS_ROWS * (size_t)most + 1, sizeof *v->few);
+    for (int row = 0; v->few && row < HOLDS_ROWS; row++) {
+        const uint32_t *holds = v->holds + (size_t)row * (size_t)v->n_words;
+        int32_t count = 0;
+        v->few_from[row] = n;
+        for (int32_t w = 0; w < v->n_words && count <= most; w++)
+            for (uint32_t left = holds[w]; left && count <= most; left &= left - 1, count++)
+                if (count < most)
+                    v->few[n + count] = 32 * w + __builtin_ctz(left);
+        v->few_n[row] = count <= most ? count : -1;
+        n += count <= most ? count : 0;
+    }
+    return v->few != NULL;
+}
+
 static bool note_characters(vt_grammar_vocab *v)
 {
     char_bits *of = vt_calloc((size_t)v->n + 1, sizeof *of);
@@ -187,7 +203,33 @@ static bool note_characters(vt_grammar_vocab *v)
         note_holds(v, of);
     }
     free(of);
-    return ok;
+    return ok && note_few(v);
+}
+
+/* Copies the nodes on the way to a quote and behind it: patterns in JSON end there, and a walk of
+ * these few lies close together. */
+static bool note_quoted(vt_grammar_vocab *v)
+{
+    enum { HALF = '"' / 64 };
+    const uint64_t quote = UINT64_C(1) << '"' % 64;
+    int32_t open[TRIE_MAX_DEPTH + 1], n = 0;
+    trie_node *quoted = malloc(((size_t)v->all.n + 1) * sizeof *quoted); /* few of it are used */
+    int32_t *at = malloc(((size_t)v->all.n + 1) * sizeof *at);
+    for (int32_t i = 0; quoted && at && i < v->all.n; i++) {
+        if (!(v->below[i].bit[HALF] & quote))
+            continue;
+        const int32_t depth = (int32_t)v->all.node[i].depth;
+        quoted[n] = v->all.node[i];
+        quoted[n].size = 1;
+        at[n] = i;
+        for (int32_t d = 1; d < depth; d++)
+            quoted[open[d]].size++;
+        open[depth] = n++;
+    }
+    v->n_quoted = n;
+    v->quoted = quoted ? realloc(quoted, ((size_t)n + 1) * sizeof *quoted) : NULL;
+    v->quoted_at = at ? realloc(at, ((size_t)n + 1) * sizeof *at) : NULL;
+    return v->quoted && v->quoted_at;
 }
 
 vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_vocab **out,
@@ -207,7 +249,7 @@ vt_status vt_grammar_vocab_new(const vt_tokenizer *t, int32_t n_ids, vt_grammar_
     v->from = vt_calloc((size_t)v->n + 1, sizeof *v->from);
     bool made = v->from && read_pieces(v, t, &all);
     v->bytes = all.data;
-    if (!made || !make_trie(v) || !note_children(v) || !note_characters(v) ||
+    if (!made || !make_trie(v) || !note_children(v) || !note_characters(v) || !note_quoted(v) ||
         vt_grammar_warm(v, err) != VT_OK) {
         vt_grammar_vocab_free(v);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar's vocabulary");
@@ -229,11 +271,25 @@ void vt_grammar_vocab_free(vt_grammar_vocab *v)
         free(v->below_child[b]);
     free(v->below);
     free(v->chars);
+    free(v->quoted);
+    free(v->quoted_at);
     free(v->holds);
+    free(v->few);
     free(v->text);
     free(v->from);
     free(v->bytes);
     free(v);
+}
+
+void grammar_vocab_add(const vt_grammar_vocab *v, int level, int k, uint32_t *bits)
+{
+    const uint32_t *holds = grammar_vocab_holds(v, level, k);
+    int row = grammar_vocab_row(level, k);
+    const int32_t *few = v->few + v->few_from[row];
+    for (int32_t i = 0; i < v->few_n[row]; i++)
+        bits[few[i] / 32] |= 1u << few[i] % 32;
+    for (int32_t i = 0; v->few_n[row] < 0 && i < v->n_words; i++)
+        bits[i] |= holds[i];
 }
 
 /* Rows of several characters are taken where none of them is in the set. */
@@ -247,10 +303,8 @@ void grammar_vocab_of(const vt_grammar_vocab *v, char_bits chars, uint32_t *bits
                (k % HOLDS_BLOCK(level) != 0 || (in & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1))))
             level--;
         bool none = !(held & ((UINT64_C(1) << HOLDS_BLOCK(level)) - 1));
-        const uint32_t *holds = grammar_vocab_holds(v, level, k);
         if (!none && !(level == 0 && (in & 1)))
-            for (int32_t i = 0; i < v->n_words; i++)
-                bits[i] |= holds[i];
+            grammar_vocab_add(v, level, k, bits);
         k += HOLDS_BLOCK(level);
     }
     for (int32_t i = 0; i < v->n_words; i++)

@@ -68,10 +68,15 @@ typedef struct vt_grammar_vocab {
     int32_t child[256];        /* the root's children; -1 */
     int32_t *below_child[256]; /* [256] theirs, where they are many; NULL */
     char_bits *below;          /* [all.n] the characters of the tokens in a node's subtree */
-    uint8_t *chars;            /* [n] how many characters a token is, if it is whole ones */
-    uint32_t *holds;           /* [128][n_words] the tokens with a character */
-    char_bits held;            /* the characters that some token holds */
-    uint32_t *text;            /* [n_words] the tokens that have bytes */
+    trie_node *quoted;  /* [n_quoted] the nodes of `all` with a quote in them or below them */
+    int32_t *quoted_at; /* [n_quoted] which these are */
+    int32_t n_quoted;
+    uint8_t *chars;  /* [n] how many characters a token is, if it is whole ones */
+    uint32_t *holds; /* [HOLDS_ROWS][n_words] the tokens with a character of a block */
+    int32_t *few;    /* the same as ids, of the rows with few tokens */
+    int32_t few_from[HOLDS_ROWS], few_n[HOLDS_ROWS]; /* where a row's begin; -1: it has many */
+    char_bits held;                                  /* the characters that some token holds */
+    uint32_t *text;                                  /* [n_words] the tokens that have bytes */
     int32_t eos[VOCAB_MAX_EOS], n_eos;
     pthread_mutex_t lock; /* of the seeds */
     seed *seed[VOCAB_MAX_SEEDS];
@@ -85,10 +90,14 @@ static inline int32_t grammar_piece_len(const vt_grammar_vocab *v, int32_t id)
 }
 
 /* The row of the block of a level that character k begins. */
+static inline int grammar_vocab_row(int level, int k)
+{
+    return level == 0 ? k : level == 1 ? 128 + k / 4 : 160 + k / 16;
+}
+
 static inline uint32_t *grammar_vocab_holds(const vt_grammar_vocab *v, int level, int k)
 {
-    int row = level == 0 ? k : level == 1 ? 128 + k / 4 : 160 + k / 16;
-    return v->holds + (size_t)row * (size_t)v->n_words;
+    return v->holds + (size_t)grammar_vocab_row(level, k) * (size_t)v->n_words;
 }
 
 static inline bool chars_within(char_bits a, char_bits b)
@@ -96,6 +105,10 @@ static inline bool chars_within(char_bits a, char_bits b)
     return !(a.bit[0] & ~b.bit[0]) && !(a.bit[1] & ~b.bit[1]);
 }
 
+/* Adds what a byte is a character of, or a part of one. */
+void grammar_vocab_char(char_bits *c, int byte);
+/* Sets the bits of the tokens with a character of a block. */
+void grammar_vocab_add(const vt_grammar_vocab *v, int level, int k, uint32_t *bits);
 /* Sets the bits of the tokens that hold no other characters than these, and clears the others. */
 void grammar_vocab_of(const vt_grammar_vocab *v, char_bits chars, uint32_t *bits);
 /* The node that these bytes lead to; -1: no token begins with them. */

@@ -641,6 +641,10 @@ static void test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds(void **
         {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,150}b$\",\"minLength\":45}"},
         {R, "(?=[a-c]{25,160}$)[a-c]{0,150}b"},
         {S, "{\"enum\":[\"aaaaaaaaaaaaaa\",\"aaaaaaaaaaaaab\"]}"},
+        /* ASCII strings of which nearly all characters lead to one state */
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-z0-9]+(-[a-z0-9]+)*$\",\"maxLength\":90}"},
+        {S, "{\"type\":\"string\",\"pattern\":\"^[a-z]+[:/]{2}[a-zA-Z ]+$\"}"},
+        {S, "{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-z ]*\\\"?[a-z,]*$\"}}"},
         {G, "root ::= [a-c]{14,30} (\"the\" | \" \"{13})"},
     };
     for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {

@@ -264,7 +264,9 @@ void lab_ncu_counters(lab *l, const char *key, const lab_counters *c, const lab_
                 "beside the bytes that the shape needs: fewer are L2 hits");
     put_counter(l, "bytes asked of L2", c->l2_bytes, k ? k->bytes : NAN, VT_BYTES,
                 "in sectors of 32 bytes: more than the shape needs are sectors used in part");
-    put_counter(l, "L2 hits", c->l2_hits, NAN, VT_SHARE, "of the sectors asked for");
+    put_counter(l, "L2 hits", c->l2_hits, NAN, VT_SHARE,
+                "of the sectors asked for; 100 % at most: ncu counts hits and sectors in runs of "
+                "their own, which differ a little");
     put_counter(l, "achieved occupancy", c->occupancy, k ? k->occupancy : NAN, VT_SHARE,
                 "of an SM's warps; below the computed one: a tail, or uneven work");
     put_counter(l, "matrix unit busy", c->tensor, NAN, VT_SHARE,

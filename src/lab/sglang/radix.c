@@ -111,6 +111,19 @@ static bool tell_contradiction(lab *l, const hit *part, const hit *whole)
     return false;
 }
 
+/* Says of a first token that a hit did not bring earlier why its line shows no gain. */
+static void tell_no_gain(lab *l, const hit *part, const hit *whole)
+{
+    double share = 1 - part->cost.flops / whole->cost.flops;
+    if (part->r.ttft_s < whole->r.ttft_s)
+        return;
+    lab_finding(l, "hit.no_gain",
+                "with %d of %d tokens cached the first token came after %f s, with none after "
+                "%f s. Both are single runs, so this line shows neither a gain nor a loss; the "
+                "%f share of the FLOPs that was skipped is exact all the same",
+                part->r.n_cached, PROMPT, part->r.ttft_s, whole->r.ttft_s, share);
+}
+
 static void tell_hits(lab *l, const run_of *r)
 {
     char name[32];
@@ -124,8 +137,12 @@ static void tell_hits(lab *l, const run_of *r)
         put_hit(l, name, &r->length[i], &r->cold);
     }
     bool agree = true;
-    for (int i = 0; i < LENGTHS; i++)
-        agree = tell_contradiction(l, &r->length[i], &r->cold) && agree;
+    for (int i = 0; i < LENGTHS; i++) {
+        bool possible = tell_contradiction(l, &r->length[i], &r->cold);
+        if (possible)
+            tell_no_gain(l, &r->length[i], &r->cold);
+        agree = possible && agree;
+    }
     lab_signs signs = lab_signs_none();
     signs.saved_tokens = r->length[1].r.n_cached / (double)PROMPT;
     signs.saved_time = 1 - prefill_s(r->length[1].story) / prefill_s(r->cold.story);

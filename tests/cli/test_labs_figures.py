@@ -491,7 +491,8 @@ def parts_of_a_step(machine):
 
 
 def test_opportunities_are_worth_what_they_are_of_the_step():
-    """A kernel's: its time less what its roof needs, or less one launch a call. A knob's: its gain for its share of the step."""
+    """A kernel's: the time of its calls less what their roof needs, or less one launch a call. A knob's: its gain for its
+    share of the step."""
     seen = [0, 0, 0]
     for track, machine in itertools.product(("sglang", "mini-sglang", "flashinfer", "experiments"), ("h200", "epyc-2core")):
         text = read(os.path.join(LABS, track, "reports", machine, "final-report.md"))
@@ -503,7 +504,11 @@ def test_opportunities_are_worth_what_they_are_of_the_step():
         for cells in [re.split(r" (?<!\\)\| ", x[2:-2]) for x in
                       text.split("## Opportunities")[1].split("### Not worth it")[0].split("\n") if x.startswith("| ")]:
             if "at most" in cells[3]:
-                call, took, least, bound, calls = next(p for p in parts if p[0] == cells[0].split("`")[1])
+                call = cells[0].split("`")[1]  # "embed", or "linear (o, down)"
+                op, _, of = call.removesuffix(")").partition(" (")
+                its = [p for p in parts if p[0] in ([f"{op}.{c}" for c in of.split(", ")] if of else [call])]
+                same((len(its), len({p[3] for p in its})), (len(of.split(", ")), 1), f"{machine} {call}: its calls, their bound")
+                took, least, bound, calls = sum(p[1] for p in its), sum(p[2] for p in its), its[0][3], sum(p[4] for p in its)
                 near(seconds(cells[1]), took, ROUNDED, f"{machine} {call}: time in a step")
                 saved = min(took, start * calls) if bound == "launch" else took - least
                 near(float(cells[3].split()[2][:-1]), step / (step - saved), ROUNDED, f"{machine} {call}: gain")
@@ -526,7 +531,7 @@ def test_opportunities_are_worth_what_they_are_of_the_step():
             told = re.search(rf"^├── {re.escape(call)} +([\d.]+ \S+) ", text.split("\nDECODE, ")[1], re.M)
             near(seconds(told[1]), took, ROUNDED, f"{track} of {machine}: {call} of the tree")
             seen[2] += 1
-    assert seen[0] >= 30 and seen[1] >= 4 and seen[2] >= 90, seen
+    assert seen[0] >= 18 and seen[1] >= 4 and seen[2] >= 90, seen
 
 
 def test_strengths_are_knobs_that_gain():

@@ -801,7 +801,7 @@ def test_knobs_of_a_result_are_opportunities():
     assert '"a knob|of ours" is not on and gains 2.00x' in section(final, "What to improve"), section(final, "What to improve")
     found = [[n for n in ("a knob", "plain", "hidden", "worse", "unknown", "overlap") if n in p] for p in rest]
     same(found, [["plain", "worse"], ["hidden", "unknown"]])
-    assert "- **plain, worse** (0.50x to 1.01x, lab 4): half of the bytes" in rest[0], rest[0]
+    assert "| plain, worse | 0.50x to 1.01x | half of the bytes" in rest[0], rest[0]
     assert "**unknown** (--page-size, lab 4): not measured" in rest[1], rest[1]
     assert "The next step is planned while the device computes this one: 1.50x for" in section(final, "What the design gets right")
     guide = made["kernel-dev-guide.md"].decode().split("\n### attention_decode\n", 1)[1].split("\n### ", 1)[0]

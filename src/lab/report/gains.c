@@ -4,7 +4,7 @@
  *   1. the parts of a step: each call with its time in the step and the least its roof allows
  *   2. the knobs, by what the engine does about them today, as their labs declare it (lab_knob_def)
  *   3. what the templates see: each knob with its kind and its worth, each call with what its roof
- *      leaves
+ *      leaves, and each kernel with what the calls that it makes leave together
  *
  * A GPU's calls are timed in steps that are taken apart, which last longer than the graph's step.
  * There a call's time in the step is the one that its launch and the efficiency measured of it
@@ -240,14 +240,65 @@ static json_t *view_part(const step *s, const part *p, double launch_s)
     double gain = isfinite(saved) && saved > 0 && saved < whole ? whole / (whole - saved) : NAN;
     double beyond = p->time_s - p->least_s;
     return json_pack(
-        "{s:s s:s s:s s:b s:o s:o s:o s:o s:f s:o s:o s:f s:o s:b}", "call", p->call, "row", p->row,
-        "bound", p->bound, "prefill", p->prefill, "time", report_figure(p->time_s, VT_SECONDS),
-        "each", report_figure(p->calls > 0 ? p->time_s / p->calls : NAN, VT_SECONDS), "share",
+        "{s:s s:s# s:s s:s s:b s:o s:o s:o s:o s:f s:o s:o s:f s:o s:b}", "call", p->call, "op",
+        p->call, (int)strcspn(p->call, ". "), "row", p->row, "bound", p->bound, "prefill",
+        p->prefill, "time", report_figure(p->time_s, VT_SECONDS), "each",
+        report_figure(p->calls > 0 ? p->time_s / p->calls : NAN, VT_SECONDS), "share",
         report_figure(whole > 0 ? p->time_s / whole : NAN, VT_SHARE), "of_roof",
         report_figure(p->least_s < p->time_s ? p->least_s / p->time_s : NAN, VT_SHARE), "whole",
         isfinite(gain) ? gain : 0.0, "gain", report_figure(gain, VT_RATIO), "least",
         report_figure(p->least_s, VT_SECONDS), "beyond_s", beyond > 0 ? beyond : 0.0, "beyond",
         report_figure(beyond, VT_SECONDS), "near", p->least_s >= 0.5 * p->time_s);
+}
+
+/* Returns true if one change of a kernel would serve both: calls of one op ("linear.o" and
+ * "linear.down"), made by one implementation and bound by the same. */
+static bool same_kernel(const part *a, const part *b)
+{
+    size_t op = strcspn(a->call, ".");
+    return a->call[op] == '.' && strncmp(a->call, b->call, op + 1) == 0 &&
+           a->prefill == b->prefill && strcmp(a->row, b->row) == 0 &&
+           strcmp(a->bound, b->bound) == 0;
+}
+
+/* Returns part i with the sums of all parts that the same kernel makes. Its name is
+ * "linear (down, o)", or that of the call where it is alone. */
+static part join_kernel(const step *s, int i, char *name, size_t size)
+{
+    part sum = s->part[i];
+    int op = (int)strcspn(sum.call, ".");
+    char calls[160] = "";
+    for (int k = i; k < s->n; k++) {
+        const part *p = &s->part[k];
+        size_t n = strlen(calls);
+        if (k > i && !same_kernel(&s->part[i], p))
+            continue;
+        snprintf(calls + n, sizeof calls - n, "%s%s", n ? ", " : "",
+                 p->call[op] ? p->call + op + 1 : "");
+        sum.time_s += k > i ? p->time_s : 0;
+        sum.least_s += k > i ? p->least_s : 0;
+        sum.calls += k > i ? p->calls : 0;
+    }
+    snprintf(name, size, strchr(calls, ',') ? "%.*s (%s)" : "%.*s.%s", op, sum.call, calls);
+    sum.call = calls[0] ? name : sum.call;
+    return sum;
+}
+
+/* The kernels of a step: its calls, those that one kernel makes together. */
+static json_t *view_kernels(const step *s, double launch_s)
+{
+    json_t *kernels = json_array();
+    char name[240];
+    for (int i = 0; i < s->n; i++) {
+        bool told = false;
+        for (int k = 0; k < i; k++)
+            told |= same_kernel(&s->part[k], &s->part[i]);
+        if (told)
+            continue;
+        part joined = join_kernel(s, i, name, sizeof name);
+        kernels = report_append(kernels, view_part(s, &joined, launch_s));
+    }
+    return kernels;
 }
 
 bool report_view_gains(const report *r, json_t *view)
@@ -257,16 +308,14 @@ bool report_view_gains(const report *r, json_t *view)
         return false;
     read_step(r->pass, s);
     json_t *parts = json_array();
-    for (int i = 0; i < s->n; i++) {
-        parts = report_append(
-            parts,
-            view_part(s, &s->part[i], r->roofs.is_gpu ? r->roofs.kernel_s : r->roofs.meeting_s));
-    }
-    json_t *told = json_pack("{s:o s:o s:b s:o}", "decode",
-                             report_figure(s->decode_s > 0 ? s->decode_s : NAN, VT_SECONDS),
-                             "prefill",
-                             report_figure(s->prefill_s > 0 ? s->prefill_s : NAN, VT_SECONDS),
-                             "apart", s->apart, "parts", parts);
+    double launch_s = r->roofs.is_gpu ? r->roofs.kernel_s : r->roofs.meeting_s;
+    for (int i = 0; i < s->n; i++)
+        parts = report_append(parts, view_part(s, &s->part[i], launch_s));
+    json_t *told = json_pack(
+        "{s:o s:o s:b s:o s:o}", "decode",
+        report_figure(s->decode_s > 0 ? s->decode_s : NAN, VT_SECONDS), "prefill",
+        report_figure(s->prefill_s > 0 ? s->prefill_s : NAN, VT_SECONDS), "apart", s->apart,
+        "parts", parts, "kernels", view_kernels(s, launch_s));
     bool whole = json_object_set_new(view, "step", told) == 0;
     whole = add_sides(r, s, json_object_get(view, "knobs")) && whole;
     free(s);

@@ -164,7 +164,8 @@ def shown(story):
 
 def test_timings_metrics_and_the_story_tell_of_the_masks():
     schema = {"type": "object", "properties": {"told": {"type": "boolean"}}, "required": ["told"], "additionalProperties": False}
-    before = {name: metric(name) for name in ("vitrine:masks_total", "vitrine:mask_seconds_total", "vitrine:grammars_total")}
+    before = {name: metric(name) for name in ("vitrine:masks_total", "vitrine:mask_seconds_total", "vitrine:grammars_total", "vitrine:slowest_mask_seconds_count",
+                                              "vitrine:slowest_mask_seconds_sum")}
     answers = [check(schema, seed=1) for _ in range(2)]
     for i, a in enumerate(answers):
         t, made = a["timings"], a["usage"]["completion_tokens"]
@@ -179,6 +180,9 @@ def test_timings_metrics_and_the_story_tell_of_the_masks():
     same(metric("vitrine:masks_total") - before["vitrine:masks_total"], sum(a["timings"]["masks"] for a in answers))
     same(metric("vitrine:grammars_total") - before["vitrine:grammars_total"] >= 2, True)
     assert metric("vitrine:mask_seconds_total") >= before["vitrine:mask_seconds_total"]
+    same(metric("vitrine:slowest_mask_seconds_count") - before["vitrine:slowest_mask_seconds_count"], 2)
+    slowest = sum(a["timings"]["slowest_mask_ms"] for a in answers) / 1e3
+    assert abs(metric("vitrine:slowest_mask_seconds_sum") - before["vitrine:slowest_mask_seconds_sum"] - slowest) < 2e-6, (slowest, before)
     body = {"prompt": "x", "max_tokens": 2, "ignore_eos": True}
     plain = server().good("/v1/completions", body).json["timings"]
     assert "masks" not in plain and "masks" not in server().get(f"/story/{plain['story']}").json["request"], plain

@@ -21,8 +21,9 @@
 static void test_histogram_bounds_ascend(void **state)
 {
     (void)state;
-    const server_bounds *all[] = {&server_gap_bounds, &server_time_bounds, &server_token_bounds};
-    for (int k = 0; k < 3; k++) {
+    const server_bounds *all[] = {&server_gap_bounds, &server_time_bounds, &server_mask_bounds,
+                                  &server_token_bounds};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         assert_in_range(all[k]->n, 1, SERVER_MAX_BOUNDS);
         for (int32_t i = 1; i < all[k]->n; i++)
             assert_true(all[k]->bound[i] > all[k]->bound[i - 1]);

@@ -20,6 +20,13 @@ const server_bounds server_time_bounds = {
               5 * S,   10 * S,  20 * S,   30 * S,   60 * S,    120 * S,  600 * S},
 };
 
+const server_bounds server_mask_bounds = {
+    .unit = 1e9,
+    .n = 16,
+    .bound = {1 * US, 2 * US, 5 * US, 10 * US, 20 * US, 50 * US, 100 * US, 200 * US, 500 * US,
+              1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS, 100 * MS},
+};
+
 const server_bounds server_token_bounds = {
     .unit = 1,
     .n = 21,

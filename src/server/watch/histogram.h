@@ -45,7 +45,8 @@ void server_observe(server_histogram *h, int64_t value, uint64_t times);
 void server_observe_of(server_histogram *h, int64_t value, uint64_t times,
                        const server_exemplar *of);
 
-/* 0.1 ms to 10 s, 1 ms to 10 min, and 1 to 1,048,576 tokens. */
-extern const server_bounds server_gap_bounds, server_time_bounds, server_token_bounds;
+/* 0.1 ms to 10 s, 1 ms to 10 min, 1 us to 100 ms, and 1 to 1,048,576 tokens. */
+extern const server_bounds server_gap_bounds, server_time_bounds, server_mask_bounds,
+    server_token_bounds;
 
 #endif

@@ -17,6 +17,7 @@ void server_metrics_init(server_metrics *m)
     *m = (server_metrics){0};
     m->itl.bounds = &server_gap_bounds;
     m->ttft.bounds = m->e2e.bounds = m->queue.bounds = m->read.bounds = &server_time_bounds;
+    m->slowest_mask.bounds = &server_mask_bounds;
     m->prompt.bounds = m->output.bounds = &server_token_bounds;
 }
 
@@ -45,6 +46,8 @@ void server_metrics_end(server_metrics *m, const server_record *r)
     m->cached_tokens += (uint64_t)g->reply.cached_tokens;
     if (r->queue_ns >= 0)
         server_observe_of(&m->queue, r->queue_ns, 1, &of);
+    if (g->n_masks > 0)
+        server_observe_of(&m->slowest_mask, g->slowest_mask_ns, 1, &of);
     if (r->finish > SERVER_LENGTH)
         return;
     server_observe_of(&m->e2e, r->end_ns - r->began_ns, 1, &of);
@@ -199,8 +202,9 @@ static void write_held(server_exposition *w, server_metrics *m, const vt_executo
 }
 
 /* Grammars, and the masks of the answers that followed one. */
-static void write_grammars(server_exposition *w, const vt_engine_stats *e)
+static void write_grammars(server_exposition *w, const server_scrape *c)
 {
+    const vt_engine_stats *e = &c->engine;
     const vt_grammar_store_stats *g = &e->grammars;
     server_family(w, SERVER_COUNTER, "vitrine:grammars",
                   "Grammars that requests came with, by whether they had been compiled before.");
@@ -216,6 +220,8 @@ static void write_grammars(server_exposition *w, const vt_engine_stats *e)
     server_sample(w, (double)(e->masks.n - e->masks.n_new), "how", "found", NULL);
     server_metric(w, SERVER_COUNTER, "vitrine:mask_seconds", "Time of masks, for which steps wait.",
                   (double)e->masks.ns * 1e-9);
+    write_histogram(w, "vitrine:slowest_mask_seconds", "The slowest mask of a request.",
+                    &c->metrics->slowest_mask);
 }
 
 static void write_cache(server_exposition *w, const vt_engine_stats *e)
@@ -315,7 +321,7 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_requests(&w, &c);
     write_batch(&w, &c.engine);
     write_cache(&w, &c.engine);
-    write_grammars(&w, &c.engine);
+    write_grammars(&w, &c);
     write_recorder(&w, &c.engine);
     write_held(&w, s->metrics, &c.engine.held);
     write_ranks(&w, vt_engine_executor(s->engine));

@@ -17,6 +17,7 @@ typedef struct server_http_count {
 
 typedef struct server_metrics {
     server_histogram ttft, itl, e2e, queue, read;
+    server_histogram slowest_mask;   /* of a constrained request */
     server_histogram prompt, output; /* tokens of a request */
     uint64_t finished[SERVER_FINISHES];
     uint64_t prompt_tokens, cached_tokens; /* of requests that have ended */

@@ -252,8 +252,8 @@ def test_comparisons_find_what_is_beyond_the_bound():
 
 
 def test_emulated_gpu_passes_sections():
-    r = script("tests/gpu/run", "--tiny", "--only", "quantised,ranks-rows,ranks-sanitizer", "--build", BUILD, *PATIENCE, env=emulated())
-    assert r.returncode == 0 and r.stdout.count("ok ") == 8, r.stdout + r.stderr
+    r = script("tests/gpu/run", "--tiny", "--only", "greedy,perplexity,ranks-sanitizer", "--build", BUILD, *PATIENCE, env=emulated())
+    assert r.returncode == 0 and r.stdout.count("ok ") == 4, r.stdout + r.stderr
 
 
 def test_counters_that_ncu_does_not_share_are_a_failure():

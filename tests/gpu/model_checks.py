@@ -65,9 +65,9 @@ def read_golden(path):
             yield ids, [struct.unpack(f"<{vocab}f", f.read(4 * vocab)) for _ in range(length)]
 
 
-def logits(d, tap, o):
+def logits(d, tap, o, every=1):
     """Log-probabilities of every model under tests/golden/models against transformers in fp32."""
-    for name, path, golden in fixtures():
+    for name, path, golden in list(fixtures())[::every]:
         e = Errors()
         try:
             for ids, rows in read_golden(golden):
@@ -255,7 +255,7 @@ def level80(d, tap, o):
     before = os.environ.get("VITRINE_CUDA_LEVEL")
     os.environ["VITRINE_CUDA_LEVEL"] = "80"
     try:
-        logits(d, tap, o)
+        logits(d, tap, o, every=6 if o.tiny else 1)  # each compiles kernels of its shapes for the emulated GPU
         prompts, n = (pick_prompts(o)[:2], 4) if o.tiny else (pick_prompts(o)[::5], 40)
         at80 = d.complete(prompts, n)
         os.environ["VITRINE_CUDA_LEVEL"] = ""

@@ -325,9 +325,11 @@ typedef struct vt_request_params {
     /* For an engine whose option pooling is rank, and only there; with `embed`. The prompt is a
      * pair of texts, the vector one number: how well they fit. `unscaled`: the model's logit, else
      * the score that its files make of it: its sigmoid unless they say otherwise. */
-    bool rank;      /* false */
-    int32_t second; /* 0; where in the prompt the second text begins, of a model that tells the
+    bool rank;           /* false */
+    int32_t second;      /* 0; where in the prompt the second text begins, of a model that tells the
                        texts of a pair apart by types */
+    const char *adapter; /* NULL: none; else the name of one that option lora gave. Requests of
+                            different adapters share no prefix */
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

@@ -108,10 +108,10 @@ uint64_t vt_trace_copy(const vt_trace_ring *r, void *out, uint64_t max)
 static void put_request(vt_trace_ring *r, const vt_request_event *e) { put(r, e, sizeof *e); }
 
 void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_prompt,
-                     int32_t n_bytes)
+                     int32_t adapter)
 {
     put_request(r,
-                &(vt_request_event){.arrive = {VT_REQ_ARRIVE, n_prompt, request, at_ns, n_bytes}});
+                &(vt_request_event){.arrive = {VT_REQ_ARRIVE, n_prompt, request, at_ns, adapter}});
 }
 
 void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,

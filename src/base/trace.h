@@ -95,7 +95,7 @@ typedef struct vt_req_arrive {
     int32_t n_prompt; /* tokens */
     uint64_t request;
     int64_t at_ns;
-    int32_t n_bytes; /* of the prompt's text; 0: it came as ids */
+    int32_t adapter; /* 0: none */
 } vt_req_arrive;
 
 typedef struct vt_req_tokenise {
@@ -225,7 +225,7 @@ typedef union vt_request_event {
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
 void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_prompt,
-                     int32_t n_bytes);
+                     int32_t adapter);
 void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                        int32_t n_tokens);
 /* kind: VT_REQ_PARSE or VT_REQ_TEMPLATE. */

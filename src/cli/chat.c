@@ -370,6 +370,8 @@ int cli_chat(cli *c)
         status = cli_open(c, &h.s, &err);
     if (status == VT_OK)
         status = cli_sampling(c, h.s.model, &h.p, &err);
+    if (status == VT_OK)
+        status = cli_use_adapter(&h.s, &h.p, &err);
     int code;
     if (status == VT_OK) {
         greet(&h);

@@ -135,6 +135,9 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
 typedef vt_status (*cli_settle)(const cli *c, const vt_model *m, vt_err *err);
 vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err);
 void cli_close(cli_session *s);
+/* The request uses the adapter that option lora gives, if it gives one. An error where it gives
+ * several. */
+vt_status cli_use_adapter(const cli_session *s, vt_request_params *p, vt_err *err);
 /* Steps the engine until a request's callback has set *finish. Ctrl-C ends the request, and is
  * VT_ERR_CANCELLED. */
 vt_status cli_run_request(cli_session *s, vt_request_id id, const vt_finish *finish, vt_err *err);

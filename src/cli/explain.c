@@ -23,6 +23,7 @@
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"
 #include "kv/cache.h"
+#include "model/lora/lora.h"
 #include "model/model.h"
 #include "story/cut.h"
 #include "story/predict.h"
@@ -213,8 +214,10 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
     story_seq *seqs = calloc((size_t)x->n_seqs, sizeof *seqs);
     if (!seqs)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", x->n_seqs);
-    for (int32_t i = 0; i < x->n_seqs; i++)
+    for (int32_t i = 0; i < x->n_seqs; i++) {
         seqs[i] = x->seq;
+        seqs[i].adapter = m->lora ? 1 + i % m->lora->n : 0; /* in turn */
+    }
     int32_t tp = (int32_t)vt_options_int(c->options, "tp");
     vt_status status = tp > 1 ? describe_ranks(c, x, m, &target, kv, seqs, err)
                               : describe_one(x, m, &target, kv, seqs, err);

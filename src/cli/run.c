@@ -296,6 +296,8 @@ int cli_run(cli *c)
         status = cli_read_prompt(c, &text, &err);
     if (status == VT_OK)
         status = cli_open(c, &s, &err);
+    if (status == VT_OK)
+        status = cli_use_adapter(&s, &p, &err);
     code = status == VT_OK ? complete(c, &s, &text, &p, &err) : cli_fail(&err);
     cli_close(&s);
     free((void *)p.logit_bias);

@@ -70,6 +70,7 @@ static vt_status score_chunk(cli_session *s, const int32_t *prompt, chunk *k, vt
     p.logprobs = k->out->n_top;
     p.callback = on_event;
     p.user = k;
+    TRY(cli_use_adapter(s, &p, err));
     TRY(vt_engine_submit(s->engine, &p, &id, err));
     TRY(cli_run_request(s, id, &k->finish, err));
     if (k->finish != VT_FINISH_LENGTH && k->finish != VT_FINISH_STOP)

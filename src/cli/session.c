@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/models/model_name.h"
 #include "device/cpu.h"
+#include "model/lora/lora.h"
 
 /* A signal handler can reach nothing but these. */
 static volatile sig_atomic_t interrupted, loading_now, at_prompt;
@@ -132,6 +133,16 @@ void cli_close(cli_session *s)
     vt_model_free(s->model);
     s->engine = NULL;
     s->model = NULL;
+}
+
+vt_status cli_use_adapter(const cli_session *s, vt_request_params *p, vt_err *err)
+{
+    const vt_lora *lora = s->model->lora;
+    if (lora && lora->n > 1)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--lora names %d adapters, and this uses one; expected one", lora->n);
+    p->adapter = lora ? lora->name[0] : NULL;
+    return VT_OK;
 }
 
 vt_status cli_run_request(cli_session *s, vt_request_id id, const vt_finish *finish, vt_err *err)

@@ -25,6 +25,7 @@
 #include "engine/recording.h"
 #include "kv/divide.h"
 #include "model/load.h"
+#include "model/lora/lora.h"
 #include "model/pooled.h"
 #include "ops/knobs.h"
 #include "text/tokenizer/tokenizer.h"
@@ -56,7 +57,11 @@ vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err)
     vt_model *m;
     TRY(vt_progress_report(progress, "opening the model", 0, 1, err));
     TRY(vt_model_load(vt_options_get(o, "model"), &m, err));
-    vt_status status = vt_progress_report(progress, "opening the model", 1, 1, err);
+    int32_t n_loras;
+    const char *const *lora = vt_options_list(o, "lora", &n_loras);
+    vt_status status = vt_lora_load(m, lora, n_loras, err);
+    if (status == VT_OK)
+        status = vt_progress_report(progress, "opening the model", 1, 1, err);
     if (status != VT_OK) {
         vt_model_free(m);
         return status;
@@ -434,6 +439,15 @@ static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_rank
     return VT_OK;
 }
 
+/* An error where adapters would run on what does not have them. */
+static vt_status check_adapters(const vt_model *m, int32_t n_ranks, bool on_gpu, vt_err *err)
+{
+    if (!m->lora || (n_ranks == 1 && !on_gpu))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "lora: adapters run on a CPU and without ranks; expected device cpu and tp 1");
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -441,6 +455,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     int32_t n_ranks = option_or(o, "tp", 1);
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
     TRY(vt_ranks_check(m, n_ranks, err));
+    TRY(check_adapters(m, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
@@ -542,6 +557,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .prefix_cache = !whole && !vt_options_flag(o, "no-prefix-cache"),
                   .whole = whole,
                   .types = m->arch.n_types > 1,
+                  .adapters = m->lora != NULL,
                   .eos = m->eos,
                   .n_eos = m->n_eos,
                   .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
@@ -556,7 +572,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                     .unscaled = m->pooled.unscaled,
                     .n_hidden = m->arch.hidden,
                     .dense = &m->pooled,
-                    .n_types = m->arch.n_types},
+                    .n_types = m->arch.n_types,
+                    .adapted = m->lora ? m : NULL},
         .overlap = !vt_options_flag(o, "no-overlap"),
         .notice = *vt_options_notice(o)};
     if (s.pooling == VT_POOLING_RANK)

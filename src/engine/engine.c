@@ -133,7 +133,7 @@ static void trace_arrival(vt_engine *e, const vt_req *r)
         vt_trace_req_part(&e->requests, VT_REQ_TEMPLATE, r->id, p->parsed_ns, p->rendered_ns);
     if (rendered && p->tokenised_ns)
         vt_trace_tokenise(&e->requests, r->id, rendered, p->tokenised_ns, p->n_prompt);
-    vt_trace_arrive(&e->requests, r->id, r->arrive_ns, p->n_prompt, 0);
+    vt_trace_arrive(&e->requests, r->id, r->arrive_ns, p->n_prompt, r->adapter);
 }
 
 /* Moves submitted requests into the scheduler, and ends those that are to be aborted. */

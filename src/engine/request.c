@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "device/nvtx.h"
 #include "kv/radix.h"
+#include "model/lora/lora.h"
 
 /* ---- the struct ---- */
 
@@ -227,6 +228,18 @@ static vt_status check_lists(const vt_request_params *p, const vt_req_limits *li
     return VT_OK;
 }
 
+/* Finds the number of the request's adapter. */
+static vt_status find_adapter(const vt_request_params *p, const vt_req_limits *lim, int32_t *out,
+                              vt_err *err)
+{
+    *out = p->adapter && lim->adapted ? vt_lora_find(lim->adapted, p->adapter) : 0;
+    if (p->adapter && *out == 0)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "adapter is '%.80s', expected the name of one that option lora gave",
+                       p->adapter);
+    return VT_OK;
+}
+
 /* ---- copying ---- */
 
 static void *copy(vt_arena *a, const void *from, int32_t n, size_t size)
@@ -251,6 +264,7 @@ static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limi
 {
     r->p = *p;
     r->p.allowed = NULL;
+    r->p.adapter = NULL;                                          /* its number is known by now */
     r->p.grammar = r->p.thought_open = r->p.thought_close = NULL; /* compiled by now */
     const char **stop = vt_arena_alloc(&r->arena, (size_t)p->n_stop + 1, sizeof *stop);
     r->mask = p->allowed ? mask_of(&r->arena, p->allowed, p->n_allowed, lim->vocab) : NULL;
@@ -367,6 +381,8 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
     TRY(check_sampling(p, lim, err));
     TRY(check_prompt(p, lim, err));
     TRY(check_lists(p, lim, err));
+    int32_t adapter;
+    TRY(find_adapter(p, lim, &adapter, err));
     vt_req *r = vt_calloc(1, sizeof *r);
     if (!r)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
@@ -375,6 +391,7 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
     r->arrive_ns = now_ns;
     r->deadline_ns = p->timeout_s > 0 ? now_ns + (int64_t)(p->timeout_s * 1e9) : INT64_MAX;
     r->tenant = VT_NO_TENANT;
+    r->adapter = adapter;
     vt_status status = copy_params(r, p, lim)
                            ? VT_OK
                            : vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");

@@ -90,6 +90,7 @@ typedef struct vt_req {
     vt_logit_bias *early_bias;      /* [n_early_bias] in place of p.logit_bias for the first */
     int32_t n_early_bias;           /* p.min_tokens tokens; NULL: min_tokens is 0 */
     int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
+    int32_t adapter;                /* the number of p.adapter (vt_batch.adapter); 0: none */
     int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
     int32_t n_live;                 /* sequences not DONE */
     int32_t n_inflight;             /* sum over the sequences */
@@ -113,6 +114,7 @@ typedef struct vt_req_limits {
     int32_t n_hidden;              /* the model's, with pooling */
     const vt_pooled *dense;        /* layers behind pooling, borrowed; NULL: none */
     int32_t n_types;               /* of texts, which the model tells apart */
+    const vt_model *adapted;       /* the model with adapters, borrowed; NULL: it has none */
     vt_rank_head rank;             /* with pooling rank */
 } vt_req_limits;
 

@@ -61,6 +61,11 @@ static bool make_plan(vt_sched *s, vt_plan *p)
         if (!p->second)
             return false;
     }
+    if (s->config.adapters) {
+        p->adapter = vt_arena_alloc(a, seqs, sizeof *p->adapter);
+        if (!p->adapter)
+            return false;
+    }
     p->step.batch = (vt_batch){.page_size = lim->page_size,
                                .token = p->token,
                                .position = p->position,
@@ -76,7 +81,8 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .window_copies = p->window_copy,
                                .state_from = p->state_from,
                                .state_to = p->state_to,
-                               .second = p->second};
+                               .second = p->second,
+                               .adapter = p->adapter};
     p->step.rows = p->row;
     p->step.batch.copies = p->copy;
     return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&
@@ -195,7 +201,7 @@ static void list_remove(vt_seq **list, int32_t *n, const vt_seq *q)
 void vt_sched_add(vt_sched *s, vt_req *r)
 {
     if (s->config.prefix_cache)
-        r->tenant = vt_radix_join(&s->radix, r->p.cache_salt, r->salt_len, 0);
+        r->tenant = vt_radix_join(&s->radix, r->p.cache_salt, r->salt_len, r->adapter);
     if (r->deadline_ns < s->next_deadline)
         s->next_deadline = r->deadline_ns;
     for (int32_t i = 0; i < r->p.n; i++) {

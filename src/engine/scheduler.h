@@ -48,8 +48,9 @@ typedef struct vt_sched_config {
     int32_t max_queued; /* sequences */
     vt_policy policy;
     bool prefix_cache;
-    bool types; /* the model tells the two texts of a pair apart */
-    bool whole; /* a step has all of a sequence's tokens or none: tokens see those behind them */
+    bool types;    /* the model tells the two texts of a pair apart */
+    bool adapters; /* it has adapters: batches say which one a sequence has */
+    bool whole;    /* a step has all of a sequence's tokens or none: tokens see those behind them */
     const int32_t *eos; /* [n_eos] borrowed */
     int32_t n_eos;
     int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its
@@ -73,8 +74,9 @@ typedef struct vt_plan_entry {
 } vt_plan_entry;
 
 typedef struct vt_plan {
-    vt_step step;    /* points at the arrays below */
-    int32_t *second; /* NULL: no model with types of texts */
+    vt_step step;     /* points at the arrays below */
+    int32_t *second;  /* NULL: no model with types of texts */
+    int32_t *adapter; /* NULL: no model with adapters */
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
         *row_token, *state_from, *state_to;
     int32_t *window_slot, *window_page_ids; /* NULL: no window pages */

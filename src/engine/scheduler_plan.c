@@ -241,6 +241,8 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
     }
     if (p->second)
         p->second[at] = q->req->p.second;
+    if (p->adapter)
+        p->adapter[at] = q->req->adapter;
     int32_t n_pages = (begin + q_len + size - 1) / size;
     memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
     if (p->window_slot)

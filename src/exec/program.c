@@ -15,17 +15,20 @@
  */
 #include "exec/program.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "exec/blocks/block.h"
+#include "model/lora/lora.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
 #include "ops/embed/embed.h"
 #include "ops/layernorm/layernorm.h"
 #include "ops/logit_cap/logit_cap.h"
+#include "ops/lora/lora.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -236,6 +239,26 @@ void build_linear(builder *b, int32_t layer, const char *what, linear_args args,
     if (args.scale == 0)
         args.scale = 1;
     build_emit(b, &linear_op, &args, sizeof args, layer, what, when);
+}
+
+void build_lora(builder *b, int32_t layer, vt_role role, const vt_tensor *x, vt_tensor *y,
+                float scale)
+{
+    static_assert((int)VT_LORA_MOST <= LORA_ADAPTERS && (int)VT_LORA_MOST_RANK <= LORA_RANK,
+                  "more than the op takes");
+    const vt_lora_matrix *m = vt_lora_of(b->m, layer, role);
+    if (m)
+        EMIT(b, lora, layer, vt_roles[role].name, VT_WHEN_TOKENS,
+             {.batch = &b->p->batch,
+              .x = x,
+              .a = &m->a,
+              .b = &m->b,
+              .first = m->first,
+              .scale = m->scale,
+              .n = m->n,
+              .most_rank = m->most_rank,
+              .factor = scale == 0 ? 1 : scale,
+              .y = y});
 }
 
 const vt_batch *build_pages(const builder *b, int32_t kv_group)
@@ -547,6 +570,10 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
             "%s: a token sees those behind it, so the model makes embeddings and no text "
             "(vitrine embed); option pooling says how",
             m->name);
+    if (m->lora && (config->comm || config->end == VT_END_HIDDEN))
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: adapters (lora) are not supported with %s; expected none", m->name,
+                       config->comm ? "ranks (tp)" : "embeddings (pooling)");
     TRY(vt_layer_end_check(m, &config->target, err));
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)

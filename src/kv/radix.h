@@ -71,7 +71,7 @@ typedef struct vt_tenant {
     uint64_t hash;
     char salt[VT_SALT_MAX];
     int32_t salt_len;
-    int32_t adapter; /* reserved for adapters: always 0 today */
+    int32_t adapter; /* its requests have it (vt_batch.adapter); 0: none */
     int32_t child;   /* root of the treap of first pages */
     int32_t users;   /* joins without a leave yet */
     bool live;

@@ -196,8 +196,9 @@ struct vt_model {
     struct vt_tokenizer *tokenizer; /* NULL if the file has none */
     struct vt_template *chat_template;
     vt_pooled pooled;
-    int32_t *eos;       /* [n_eos] ids that end a completion */
-    int32_t n_eos, bos; /* bos -1: none */
+    const struct vt_lora *lora; /* adapters (model/lora/lora.h); NULL: there are none */
+    int32_t *eos;               /* [n_eos] ids that end a completion */
+    int32_t n_eos, bos;         /* bos -1: none */
     bool add_bos;
     /* generation defaults from generation_config.json; NAN or -1 where absent */
     float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;

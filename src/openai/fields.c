@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "engine/request.h"
+#include "model/lora/lora.h"
 #include "model/model.h"
 
 enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
@@ -111,7 +112,13 @@ vt_status field_read_model(reader *r, const field *f, json_t *v)
     const char *name = json_string_value(v), *served = r->d->model_name;
     if (!name)
         return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
-    if (vt_openai_is_model(r->m, r->d, name) && strlen(name) == json_string_length(v))
+    bool whole = strlen(name) == json_string_length(v);
+    int32_t adapter = whole ? vt_lora_find(r->m, name) : 0;
+    if (adapter > 0) {
+        r->r->p.adapter = r->r->model_name = r->m->lora->name[adapter - 1];
+        return VT_OK;
+    }
+    if (whole && vt_openai_is_model(r->m, r->d, name))
         return VT_OK;
     vt_openai_refuse(r->e, 404, f->name, "model: '%.80s' is not here, expected '%.200s'", name,
                      served ? served : vt_model_name(r->m));

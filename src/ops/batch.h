@@ -59,7 +59,8 @@ typedef struct vt_batch {
     const int32_t *state_from, *state_to;
     const int32_t *second;    /* [n_seqs] position where the second of a sequence's two texts
                                   begins; 0: it has one text; NULL: all have */
-    const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
+    const int32_t *adapter;   /* [n_seqs] which adapter a sequence has, from 1 (ops/lora/lora.h); 0:
+                                 none; NULL: no sequence has one */
     const int32_t *shared_kv; /* for a batch without pages, of which only costs are asked:
                                   [n_decode] from shared_kv_find (ops/shared_kv.h); may be NULL */
 } vt_batch;

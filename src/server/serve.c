@@ -17,6 +17,7 @@
 #include "base/term/figure.h"
 #include "base/term/term.h"
 #include "model/catalogue.h"
+#include "model/lora/lora.h"
 #include "model/model.h"
 #include "server/api/generation.h"
 #include "server/watch/dumps.h"
@@ -406,6 +407,9 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     const char *name = vt_options_get(o, "served-model-name");
     s.model_name = name ? name : vt_model_name(m);
+    if (vt_lora_find(m, s.model_name) > 0)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "served-model-name is '%s', as an adapter (lora) is called", s.model_name);
     s.owned_by = vt_options_get(o, "owned-by");
     s.request_timeout_s = vt_options_float(o, "request-timeout");
     read_defaults(&s);

@@ -21,6 +21,7 @@ struct story_step {
     int32_t *position, *seq_of;    /* [max_tokens] */
     int32_t *q_start, *page_start; /* [max_seqs + 1] */
     int32_t *kv_len, *shared_kv;   /* [max_seqs] */
+    int32_t *adapter;              /* likewise */
     int32_t *row_token;            /* [max_tokens] */
     story_step_bytes sum;          /* streamed -1: not counted yet */
 };
@@ -43,8 +44,9 @@ vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t 
     p->page_start = vt_calloc(seqs + 1, sizeof *p->page_start);
     p->kv_len = vt_calloc(seqs, sizeof *p->kv_len);
     p->shared_kv = vt_calloc(seqs, sizeof *p->shared_kv);
+    p->adapter = vt_calloc(seqs, sizeof *p->adapter);
     if (!p->zeros || !p->position || !p->seq_of || !p->row_token || !p->q_start || !p->page_start ||
-        !p->kv_len || !p->shared_kv) {
+        !p->kv_len || !p->shared_kv || !p->adapter) {
         story_step_free(p);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a step of %d tokens", max_tokens);
     }
@@ -64,6 +66,7 @@ void story_step_free(story_step *p)
     free(p->page_start);
     free(p->kv_len);
     free(p->shared_kv);
+    free(p->adapter);
     free(p);
 }
 
@@ -93,6 +96,7 @@ static void place(story_step *p, vt_batch *b, const story_seq *s)
     b->n_tokens += s->q_len;
     b->n_pages += pages;
     p->shared_kv[b->n_seqs] = s->shared_pages * b->page_size;
+    p->adapter[b->n_seqs] = s->adapter;
     p->kv_len[b->n_seqs++] = s->kv_len;
     p->q_start[b->n_seqs] = b->n_tokens;
     p->page_start[b->n_seqs] = b->n_pages;
@@ -126,6 +130,7 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
                   .kv_len = p->kv_len,
                   .page_start = p->page_start,
                   .row_token = p->row_token,
+                  .adapter = p->adapter,
                   .shared_kv = p->shared_kv};
     for (int32_t i = 0; i < n; i++)
         if (is_decode(p, &seq[i]))

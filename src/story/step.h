@@ -14,6 +14,7 @@ typedef struct story_seq {
     int32_t q_len, kv_len;
     int32_t n_rows;       /* rows of logits it asks for: 1 where a token is chosen */
     int32_t shared_pages; /* as in vt_step_seq (base/trace.h) */
+    int32_t adapter;      /* the sequence's (vt_batch.adapter); 0: none */
     bool drafted;         /* a decode whose new tokens behind the first are guesses */
 } story_seq;
 

@@ -18,6 +18,33 @@ def byte_characters():
     return out
 
 
+def write_tensors(path, shapes, value):
+    """A safetensors file of F32 tensors; value(name) is called for each number."""
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        begin, data = len(data), data + struct.pack(f"<{n}f", *(value(name) for _ in range(n)))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def make_adapter(folder, seed):
+    """Writes a PEFT adapter for the model, of rank 2 for q and down, and returns its path."""
+    rng = random.Random(seed)
+    os.makedirs(folder, exist_ok=True)
+    shapes = {}
+    for module, rows, cols in (("self_attn.q_proj", HIDDEN, HIDDEN), ("mlp.down_proj", HIDDEN, FF)):
+        shapes[f"base_model.model.model.layers.0.{module}.lora_A.weight"] = [2, cols]
+        shapes[f"base_model.model.model.layers.0.{module}.lora_B.weight"] = [rows, 2]
+    write_tensors(os.path.join(folder, "adapter_model.safetensors"), shapes, lambda name: rng.gauss(0, 1))
+    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+        json.dump({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj", "down_proj"], "bias": "none"}, f)
+    return folder
+
+
 def write_weights(path, vocab, seed):
     rng = random.Random(seed)
     d = HIDDEN // HEADS
@@ -27,16 +54,7 @@ def write_weights(path, vocab, seed):
              "mlp.gate_proj.weight": [FF, HIDDEN], "mlp.up_proj.weight": [FF, HIDDEN], "mlp.down_proj.weight": [HIDDEN, FF]}
     shapes = {"model.embed_tokens.weight": [vocab, HIDDEN], "model.norm.weight": [HIDDEN], "lm_head.weight": [vocab, HIDDEN],
               **{"model.layers.0." + k: v for k, v in layer.items()}}
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = [1.0] * n if "norm" in name else [rng.gauss(0, 0.4) for _ in range(n)]
-        begin, data = len(data), data + struct.pack(f"<{n}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(path, shapes, lambda name: 1.0 if "norm" in name else rng.gauss(0, 0.4))
 
 
 def make(folder, template=CHATML, seed=1, context=CONTEXT):

@@ -175,7 +175,7 @@ static void test_trace_events_read_back(void **state)
     assert_true(q[2].tokenise.begin_ns == 101 && q[2].tokenise.end_ns == 102 &&
                 q[2].tokenise.n_tokens == 20);
     assert_true(q[3].arrive.at_ns == 100 && q[3].arrive.n_prompt == 20 &&
-                q[3].arrive.n_bytes == 80);
+                q[3].arrive.adapter == 80);
     assert_true(q[4].wait.begin_ns == 100 && q[4].wait.end_ns == 103 &&
                 q[4].wait.reason == VT_WAIT_PAGES && q[4].wait.step == 8 && q[4].wait.index == 3);
     assert_true(q[5].match.begin_ns == 103 && q[5].match.end_ns == 104 &&

@@ -125,7 +125,9 @@ static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, benc
         p.ignore_eos = true;
         p.callback = on_event;
         p.user = &seq[b];
-        status = vt_engine_submit(s->engine, &p, &id[b], err);
+        status = cli_use_adapter(s, &p, err);
+        if (status == VT_OK)
+            status = vt_engine_submit(s->engine, &p, &id[b], err);
     }
     free(prompt);
     return status;

@@ -214,6 +214,9 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
     float k_scale = scaled ? kv->kv_k_scale : 1, v_scale = scaled ? kv->kv_v_scale : 1;
     emit_qkv(b, i, x, &v);
+    build_lora(b, i, VT_ROLE_Q, x, v.wide, 1);
+    build_lora(b, i, VT_ROLE_K, x, v.k, 1);
+    build_lora(b, i, VT_ROLE_V, x, v.v, 1);
     if (v.wide != v.q)
         EMIT(b, head_split, i, "q", VT_WHEN_TOKENS, {.x = v.wide, .y = v.q, .dim = l->head.dim});
     const vt_batch *pages = build_pages(b, b->m->layer[l->kv_of].kv_group);
@@ -260,6 +263,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                                .scale = b->m->arch.residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
+    build_lora(b, i, VT_ROLE_O, v.o, y, b->m->arch.residual_scale);
 }
 
 const vt_block vt_block_attention = {

@@ -6,18 +6,20 @@
  *
  * Layers of different sizes share the memory of these. Sizes are those of the weights. */
 #include "exec/blocks/block.h"
+#include "model/lora/lora.h"
 #include "ops/gelu/gelu.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Gate and up are paired where their types are equal, neither has a bias, and linear has the
- * activation as an epilogue. */
+/* Gate and up are paired where their types are equal, neither has a bias or adapters, and linear
+ * has the activation as an epilogue. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = src->weight;
     if (l->model->arch.activation != VT_ACT_GELU_ERF &&
         w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
-        !w[VT_ROLE_UP_BIAS]) {
+        !w[VT_ROLE_UP_BIAS] && !vt_lora_of(l->model, layer, VT_ROLE_GATE) &&
+        !vt_lora_of(l->model, layer, VT_ROLE_UP)) {
         vt_layout_add_pair(l, VT_ROLE_GATE_UP, VT_ROLE_GATE, VT_ROLE_UP, layer);
     } else {
         vt_layout_add_role(l, VT_ROLE_GATE, layer);
@@ -61,18 +63,20 @@ static void emit_plain(builder *b, int32_t i, const vt_tensor *x, vt_tensor *f)
     const vt_layer_weights *lw = &b->w->layer[i];
     int64_t ffn = ffn_of(b, i);
     vt_tensor *g = build_narrow(b, b->g, 2 * ffn);
+    vt_tensor *gate = build_slice(b, "gate", g, 0, ffn), *up = build_slice(b, "up", g, ffn, ffn);
     build_linear(b, i, "gate",
                  (linear_args){.x = x,
                                .w = lw->weight[VT_ROLE_GATE],
                                .bias = lw->tensor[VT_ROLE_GATE_BIAS],
-                               .y = build_slice(b, "gate", g, 0, ffn)},
+                               .y = gate},
                  VT_WHEN_TOKENS);
-    build_linear(b, i, "up",
-                 (linear_args){.x = x,
-                               .w = lw->weight[VT_ROLE_UP],
-                               .bias = lw->tensor[VT_ROLE_UP_BIAS],
-                               .y = build_slice(b, "up", g, ffn, ffn)},
-                 VT_WHEN_TOKENS);
+    build_lora(b, i, VT_ROLE_GATE, x, gate, 1);
+    build_linear(
+        b, i, "up",
+        (linear_args){
+            .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = up},
+        VT_WHEN_TOKENS);
+    build_lora(b, i, VT_ROLE_UP, x, up, 1);
     if (b->m->arch.activation == VT_ACT_GELU_ERF)
         EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .gated = true});
     else
@@ -91,6 +95,7 @@ static void emit_down(builder *b, int32_t i, const vt_tensor *f, vt_tensor *y)
                                .scale = b->m->arch.residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
+    build_lora(b, i, VT_ROLE_DOWN, f, y, b->m->arch.residual_scale);
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
@@ -133,6 +138,7 @@ static void emit_mlp(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         (linear_args){
             .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = f},
         VT_WHEN_TOKENS);
+    build_lora(b, i, VT_ROLE_UP, x, f, 1);
     EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
     emit_down(b, i, f, y);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/lora/lora.h"
 #include "model/model.h"
 #include "server/api/generation.h"
 
@@ -146,7 +147,7 @@ void server_embeddings(vt_server *s, vt_exchange *x) { generation_start(s, x, &e
 
 /* ---- models ---- */
 
-/* The served model under one of its names. */
+/* The served model under one of its names, or an adapter of it, whose parent it is. */
 static void write_model(const vt_server *s, const char *name, vt_json *w)
 {
     vt_json_open(w, NULL, '{');
@@ -155,7 +156,10 @@ static void write_model(const vt_server *s, const char *name, vt_json *w)
     vt_json_int(w, "created", s->started_s);
     vt_json_string(w, "owned_by", s->owned_by);
     vt_json_string(w, "root", vt_model_name(s->model));
-    vt_json_null(w, "parent");
+    if (vt_lora_find(s->model, name) > 0)
+        vt_json_string(w, "parent", s->model_name);
+    else
+        vt_json_null(w, "parent");
     vt_json_int(w, "max_model_len", vt_engine_max_context(s->engine));
     vt_json_close(w);
 }
@@ -169,6 +173,8 @@ void server_models(vt_server *s, vt_exchange *x)
     write_model(s, s->model_name, &w);
     if (s->list_name && strcmp(s->list_name, s->model_name) != 0)
         write_model(s, s->list_name, &w);
+    for (int32_t k = 0; s->model->lora && k < s->model->lora->n; k++)
+        write_model(s, s->model->lora->name[k], &w);
     vt_json_close(&w);
     server_reply_json(x, 200, &w);
 }
@@ -178,7 +184,8 @@ void server_model(vt_server *s, vt_exchange *x)
     static const char prefix[] = "/v1/models/";
     const char *name = vt_web_request(x)->path + sizeof prefix - 1;
     vt_json w;
-    if (strcmp(name, s->model_name) != 0 && !(s->list_name && strcmp(name, s->list_name) == 0)) {
+    if (strcmp(name, s->model_name) != 0 && !(s->list_name && strcmp(name, s->list_name) == 0) &&
+        vt_lora_find(s->model, name) == 0) {
         vt_openai_error e = {0};
         vt_openai_refuse(&e, 404, "model", "model: '%.80s' is not here, expected '%.200s'", name,
                          s->model_name);

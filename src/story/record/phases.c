@@ -181,6 +181,7 @@ static story_seq bound_seq(const story_record *r, const step_seq *q)
                                  : !owner || q->kv_len >= owner->n_prompt ? 1
                                                                           : 0,
                        .shared_pages = q->shared_pages,
+                       .adapter = owner ? owner->adapter : 0,
                        .drafted = drafted};
 }
 

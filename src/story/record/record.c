@@ -164,6 +164,7 @@ static void read_request_event(const story_record *r, request_record *q, const v
     case VT_REQ_ARRIVE:
         q->arrive_ns = e->arrive.at_ns;
         q->n_prompt = e->arrive.n_prompt;
+        q->adapter = e->arrive.adapter;
         break;
     case VT_REQ_MATCH:
         if (q->match.end_ns > 0)

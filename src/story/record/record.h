@@ -117,6 +117,7 @@ typedef struct request_record {
     vt_wait_reason waited_for;
     uint64_t first_step; /* the low 32 bits of the step that it was admitted to */
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
+    int32_t adapter;                               /* 0: none */
     int32_t n_masks, n_new_masks, slowest_mask_us; /* of constrained completions */
     int64_t mask_ns;
     int32_t n_forced;                     /* tokens that a constraint left no choice of */

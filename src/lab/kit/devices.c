@@ -8,7 +8,8 @@
 
 enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
 
-/* An emulated GPU needs a small flush only. */
+/* An emulated GPU needs a small flush only. The GPU is made current each time, because engines and
+ * links of several GPUs leave another's context current. */
 vt_status lab_gpu(lab *l, on_cuda_gpu **out, vt_err *err)
 {
     lab_devices *d = l->device;
@@ -22,6 +23,7 @@ vt_status lab_gpu(lab *l, on_cuda_gpu **out, vt_err *err)
         }
         d->gpu_open = true;
     }
+    TRY(vt_cuda_enter(d->gpu.cuda, err));
     *out = &d->gpu;
     return VT_OK;
 }

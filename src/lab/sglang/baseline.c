@@ -8,6 +8,7 @@
  * apart, so that noise of single steps does not decide it. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -274,12 +275,14 @@ static void tell_hardware(lab *l, const run_of *r)
               "phase|attention|>rows a step|>FLOP/byte|>fp32|>bf16|>int8|>memory");
     put_shares(l, "prefill", before);
     put_shares(l, "decode", after);
+    bool same = strcmp(largest(before), largest(after)) == 0;
     lab_item(l, "flips",
              "a byte that is moved serves %.1f operations before the transition and %.1f after "
              "it, because a weight is read once a step whatever the number of tokens; the largest "
-             "share goes from %s to %s",
-             story_num(before, "flop_per_byte"), story_num(after, "flop_per_byte"), largest(before),
-             largest(after));
+             "share %s%s%s%s",
+             story_num(before, "flop_per_byte"), story_num(after, "flop_per_byte"),
+             same ? "stays with " : "goes from ", largest(before), same ? "" : " to ",
+             same ? "" : largest(after));
 }
 
 /* ---- knob ---- */

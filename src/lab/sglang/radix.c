@@ -137,10 +137,11 @@ static void tell_hits(lab *l, const run_of *r)
         put_hit(l, name, &r->length[i], &r->cold);
     }
     bool agree = true;
-    for (int i = 0; i < LENGTHS; i++) {
-        bool possible = tell_contradiction(l, &r->length[i], &r->cold);
+    for (int i = 0; i <= LENGTHS; i++) {
+        const hit *part = i < LENGTHS ? &r->length[i] : &r->warm;
+        bool possible = tell_contradiction(l, part, &r->cold);
         if (possible)
-            tell_no_gain(l, &r->length[i], &r->cold);
+            tell_no_gain(l, part, &r->cold);
         agree = possible && agree;
     }
     lab_signs signs = lab_signs_none();
@@ -408,6 +409,8 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     lab_predict(l, "gain of a warm prompt", sglang_best_s(&cold) / sglang_best_s(&warm), VT_RATIO,
                 "expected time of the prompt's steps, divided by that of the last token alone");
     TRY(warm_size(l, r, PROMPT, err));
+    if (l->ordinal >= 0) /* once more: a hit's copy of a page and its step of one token */
+        TRY(warm_size(l, r, PROMPT, err));
     for (int i = 0; i < LENGTHS && l->ordinal >= 0; i++) /* a CPU's sizes share their memory */
         TRY(warm_size(l, r, PROMPT - shared[i], err));
     TRY(run_pair(l, r, err));

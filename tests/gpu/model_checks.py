@@ -19,7 +19,7 @@ VECTOR = 0.06       # numbers of a vector, of its largest: the bound of tests/un
 # positions. Positions [from, to) are not compared.
 ROUTER_TIES = {("qwen3moe-norm-mixed", (11, 54, 20, 58)): (4, 5), ("gpt-oss-sinks", (37, 3, 7, 33)): (18, 19),
                ("gpt-oss-mxfp4", (33, 38, 24, 41)): (3, 27), ("gpt-oss-mxfp4-BF16.gguf", (33, 38, 24, 41)): (3, 27)}
-CPU_ALONE = ("gemma2", "gemma4")  # models that a GPU refuses by name
+CPU_ALONE = ("gemma4",)  # models that a GPU refuses by name
 
 
 # ---- greedy text ----

@@ -317,6 +317,8 @@ static void test_logits_of_fixtures_equal_transformers(void **state)
 static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state)
 {
     static const char *const folder[] = {
+        "deepseekv3-fp8",
+        "gemma2-caps",
         "gemma3-six-linear",
         "gemma3-windows",
         "llama-gqa2-yarn",

@@ -154,6 +154,10 @@ static void test_tokens_equal_those_of_one_gpu(void **state)
     answers(MODELS "qwen35-delta", "cuda", 1, one); /* sequence state, a gate beside q */
     compare(MODELS "qwen35-delta", one, "cuda", 2);
     compare(MODELS "qwen35-delta-BF16.gguf", one, "cuda", 3);
+    answers(MODELS "deepseekv2-latents", "cuda", 1, one); /* heads of latents */
+    compare(MODELS "deepseekv2-latents", one, "cuda", 2);
+    answers(MODELS "gemma2-caps", "cuda", 1, one);
+    compare(MODELS "gemma2-caps", one, "cuda", 2);
 }
 
 /* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one

@@ -227,9 +227,8 @@ static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values, factors of "
-                           "layers or capped logits, which are computed on CPUs alone (--device "
-                           "cpu)"},
+        {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values or factors of "
+                           "layers, which are computed on CPUs alone (--device cpu)"},
     };
     vt_executor_config config = {.limits = {.max_tokens = 64,
                                             .max_seqs = 2,

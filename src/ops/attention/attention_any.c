@@ -10,7 +10,7 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
 {
     (void)t, (void)upto;
     const attention_args *a = args;
-    return (!a->sinks || a->sinks->dtype == VT_F32) && a->cap == 0 && a->q->dtype == VT_BF16 &&
+    return (!a->sinks || a->sinks->dtype == VT_F32) && a->q->dtype == VT_BF16 &&
            cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
@@ -20,15 +20,15 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
 static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 {
     int32_t group = a->heads / a->kv_heads;
-    return (cuda_launch){.spec = JIT_SPEC("attention_any.cu", "attention_any",
-                                          {"head_dim", a->head_dim}, {"v_dim", attention_v_dim(a)},
-                                          {"group", group}, {"kv_heads", a->kv_heads},
-                                          {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
-                                          {"fp8", a->k_pool->dtype == VT_FP8_E4M3},
-                                          {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
-                         .grid = {(uint32_t)n, (uint32_t)(decode ? group : ATTENTION_PREFILL_ROWS),
-                                  (uint32_t)a->kv_heads},
-                         .threads = 128};
+    return (cuda_launch){
+        .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
+                         {"v_dim", attention_v_dim(a)}, {"group", group}, {"kv_heads", a->kv_heads},
+                         {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
+                         {"fp8", a->k_pool->dtype == VT_FP8_E4M3}, {"sinks", a->sinks != NULL},
+                         {"cap", a->cap > 0}, {"after", a->after > 0}),
+        .grid = {(uint32_t)n, (uint32_t)(decode ? group : ATTENTION_PREFILL_ROWS),
+                 (uint32_t)a->kv_heads},
+        .threads = 128};
 }
 
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, int32_t n)

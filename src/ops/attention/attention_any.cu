@@ -12,9 +12,10 @@
 // items {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every
 // fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising
 // order. The order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
-// Template: HEAD_DIM (up to 2048), V_DIM, GROUP, KV_HEADS, PAGE, DECODE, FP8, SINKS, AFTER.
+// Template: HEAD_DIM (up to 2048), V_DIM, GROUP, KV_HEADS, PAGE, DECODE, FP8, SINKS, CAP, AFTER.
 #include "kv.cuh"
 #include "attention_params.h"
+#include "attention_cap.cuh"
 #include "attention_sink.cuh"
 #include "attention_span.cuh"
 
@@ -42,7 +43,7 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
     const i32 *pages = p.page_ids + p.page_start[seq];
     const u16 *q = p.q + (i64)token * p.q_stride + head * HEAD_DIM;
     for (int i = tid; i < HEAD_DIM; i += kWarps * 32)
-        query[i] = bf16_f32(q[i]) * p.scale_log2;
+        query[i] = bf16_f32(q[i]) * (CAP ? 1.f : p.scale_log2);
     __syncthreads();
 
     float acc[kPer] = {}, top = -kInfinity, total = 0.f;
@@ -58,6 +59,8 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
 #pragma unroll 4
             for (int i = 0; i < HEAD_DIM; i++)
                 score = fmaf(query[i], kv_f32(k[i]), score);
+            if constexpr (CAP)
+                score = capped(score, p.cap_factor) * p.scale_log2;
         }
         float best = score;
 #pragma unroll

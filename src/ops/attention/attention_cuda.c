@@ -54,9 +54,9 @@ bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size
     (void)t, (void)upto;
     const attention_args *a = args;
     int32_t d = a->head_dim;
-    return (!a->sinks || a->sinks->dtype == VT_F32) && !a->v_dim && a->cap == 0 &&
-           a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
-           d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
+    return (!a->sinks || a->sinks->dtype == VT_F32) && !a->v_dim && a->q->dtype == VT_BF16 &&
+           cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 && d % 16 == 0 && d <= 256 &&
+           a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
 /* The tile kernel for Hopper needs whole swizzled rows, and pages that are TMA boxes. */
@@ -187,12 +187,13 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, con
     return (split_form){
         .shape = k,
         .rows = rows,
-        .launch = {.spec = JIT_SPEC(
-                       "attention_decode.cu", "attention_decode", {"head_dim", a->head_dim},
-                       {"group", group}, {"kv_heads", a->kv_heads},
-                       {"page", (int32_t)a->k_pool->dim[2]}, {"warps", k.warps},
-                       {"stages", k.stages}, {"windowed", a->window > 0}, {"fp8", element == 1},
-                       {"shared", shared}, {"multi", multi}, {"sinks", a->sinks != NULL}),
+        .launch = {.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
+                                    {"head_dim", a->head_dim}, {"group", group},
+                                    {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
+                                    {"warps", k.warps}, {"stages", k.stages},
+                                    {"windowed", a->window > 0}, {"fp8", element == 1},
+                                    {"shared", shared}, {"multi", multi},
+                                    {"sinks", a->sinks != NULL}, {"cap", a->cap > 0}),
                    .grid = {(uint32_t)a->kv_heads, (uint32_t)(multi ? items * tiles : items),
                             (uint32_t)(multi ? 1 : tiles)},
                    .threads = (uint32_t)k.warps * 32,

@@ -143,16 +143,24 @@ int64_t attention_ranges_tickets(const attention_plan_config *c);
 
 /* ---- attention_tiles.c: launches of the tile kernels ---- */
 
-/* Where the kernels store the states of chunks in the workspace. */
+/* The factor that turns a kernel's scores into those of the softmax: with a cap the kernel has
+ * tanh(score / cap). */
+static inline float attention_scale(const attention_args *a)
+{
+    return a->cap > 0 ? a->cap : a->scale * a->k_scale;
+}
+
 /* The parameters that every attention kernel has. */
 #define ATTENTION_PARAMS(a)                                                                \
     .q = (a)->q->data, .k_pool = (a)->k_pool->data, .v_pool = (a)->v_pool->data,           \
     .o = (a)->o->data, .kv_len = (a)->batch->kv_len, .page_start = (a)->batch->page_start, \
     .page_ids = (a)->batch->page_ids, .q_start = (a)->batch->q_start,                      \
     .q_stride = (int32_t)(a)->q->row_stride, .o_stride = (int32_t)(a)->o->row_stride,      \
-    .window = (a)->window, .scale_log2 = (a)->scale * (a)->k_scale * 1.44269504f,          \
+    .window = (a)->window, .scale_log2 = attention_scale(a) * 1.44269504f,                 \
+    .cap_factor = (a)->cap > 0 ? 2.88539008f * (a)->scale * (a)->k_scale / (a)->cap : 0,   \
     .v_scale = (a)->v_scale, .sinks = (a)->sinks ? (a)->sinks->data : NULL
 
+/* Where the kernels store the states of chunks in the workspace. */
 typedef struct attention_chunk_states {
     float *o, *state;    /* [items][kv_heads][rows][head_dim], [items][kv_heads][rows][2] */
     int32_t rows, tiles; /* rows of a tile, tiles of a decode, at most */

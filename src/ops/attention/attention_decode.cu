@@ -30,9 +30,10 @@
 // tiles of 16 rows; a tile that the sequence does not fill has no work. KV of the sequence's own tokens is fetched
 // after pdl_wait, all other KV before it. There are no shared items.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED, MULTI,
-// SINKS.
+// SINKS, CAP.
 #include "kv.cuh"
 #include "attention_params.h"
+#include "attention_cap.cuh"
 #include "attention_sink.cuh"
 
 constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
@@ -60,7 +61,7 @@ struct Rows {
 // says whether row half h sees token j.
 template <int N, int HALVES, typename Keep>
 INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart, i32 first,
-                       float scale_log2, Keep keep)
+                       float scale_log2, float cap_factor, Keep keep)
 {
     int lane = threadIdx.x % 32, q4 = lane % 4;
     float s[2 * N][4] = {};
@@ -96,8 +97,9 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
     for (int n = 0; n < 2 * N; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            s[n][e] = keep(e / 2, first + n * 8 + q4 * 2 + e % 2) ? s[n][e] * scale_log2
-                                                                  : -kInfinity;
+            s[n][e] = keep(e / 2, first + n * 8 + q4 * 2 + e % 2)
+                          ? capped(s[n][e], cap_factor) * scale_log2
+                          : -kInfinity;
             top[e / 2] = fmaxf(top[e / 2], s[n][e]);
         }
 #pragma unroll
@@ -423,7 +425,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         copy_async_wait<STAGES - 1>();
         __syncwarp();
         add_blocks<1, kHalves>(x, q, ring + stage * 2 * kBlockBytes, 0, block * kBlock,
-                               p.scale_log2, [&](int h, i32 j) {
+                               p.scale_log2, p.cap_factor, [&](int h, i32 j) {
                                    return j < end && j >= begin &&
                                           (!MULTI || (j <= position[h] &&
                                                       (!WINDOWED || j > position[h] - p.window)));
@@ -577,7 +579,7 @@ INLINE void attend_shared(const attention_decode_params &p, const attention_deco
 #pragma unroll
             for (int b = 0; b < kWarps; b += kTogether)
                 add_blocks<kTogether, 2>(x, q, rings + b * kApart + stage * 2 * kBlockBytes, kApart,
-                                         (block + b) * kBlock, p.scale_log2, [&](int h, i32 j) {
+                                         (block + b) * kBlock, p.scale_log2, p.cap_factor, [&](int h, i32 j) {
                                              return j < end && j >= begin &&
                                                     (!WINDOWED || j >= first_kept[h]);
                                          });

@@ -54,8 +54,9 @@ typedef struct attention_decode_params {
     uint32_t *tickets; /* [seqs * kv_heads * tiles of 16 rows] */
     int32_t q_stride, o_stride, window;
     int32_t rows;              /* of a slot: GROUP, MULTI: times the most tokens of a decode */
-    float scale_log2, v_scale; /* scale * k_scale * log2(e) */
+    float scale_log2, v_scale; /* scale * k_scale * log2(e), CAP: cap * log2(e) */
     const float *sinks;        /* [heads]; NULL: none */
+    float cap_factor;          /* CAP: see attention_cap.cuh */
 } attention_decode_params;
 
 /* attention_prefill_sm80.cu */
@@ -71,6 +72,7 @@ typedef struct attention_prefill_sm80_params {
     uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads] */
     int32_t slot_rows, tiles; /* DECODE: rows of a slot, tiles of a decode, at most */
     const float *sinks;       /* [heads]; NULL: none */
+    float cap_factor;         /* CAP: see attention_cap.cuh */
 } attention_prefill_sm80_params;
 
 /* attention_any.cu */
@@ -84,6 +86,7 @@ typedef struct attention_any_params {
     int32_t n_decode, decode_tokens; /* DECODE: as in a step's size; at least 1 */
     float scale_log2, v_scale;
     const float *sinks; /* [heads]; NULL: none */
+    float cap_factor;   /* CAP: see attention_cap.cuh */
 } attention_any_params;
 
 #endif

@@ -11,8 +11,9 @@
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
 // Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0; in deterministic
 // programs the number of keys in a chunk, attention_chunk.cuh), DECODE (only with CHUNK: items are KV
-// ranges of a decode's tokens), SINKS, AFTER (a token sees keys behind its own: attention_span.cuh).
+// ranges of a decode's tokens), SINKS, CAP, AFTER (a token sees keys behind its own: attention_span.cuh).
 #include "kv.cuh"
+#include "attention_cap.cuh"
 #include "attention_chunk.cuh"
 #include "attention_span.cuh"
 
@@ -184,7 +185,7 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 }
 
 // Turns the scores of keys from j0 on into weights 2^(score - m), and scales o and l to the new maximum m.
-INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i32 window)
+INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, float cap_factor, i32 window)
 {
     int q4 = threadIdx.x % 4;
     bool cut = j0 + BLOCK - 1 > x.first_seen || (WINDOWED && j0 <= x.last - window);
@@ -193,7 +194,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
     for (int n = 0; n < kTiles; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            s[n][e] *= scale_log2;
+            s[n][e] = capped(s[n][e], cap_factor) * scale_log2;
             if (cut) {
                 i32 j = j0 + n * 8 + q4 * 2 + e % 2;
                 if (j > x.seen[e / 2] || (WINDOWED && j <= x.pos[e / 2] - window))
@@ -303,7 +304,7 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
         if (!(j0 > x.last_seen || (WINDOWED && j0 + BLOCK <= x.first - p.window + 1))) {
             float s[kTiles][4] = {};
             score(s, qs, ks);
-            softmax(x, s, j0, p.scale_log2, p.window);
+            softmax(x, s, j0, p.scale_log2, p.cap_factor, p.window);
             add_values(x, s, vs);
         }
         __syncthreads(); // all warps are done with this stage before the next fetch overwrites it

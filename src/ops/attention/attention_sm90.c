@@ -57,7 +57,7 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
                          {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
                          {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
                          {"decode", decode}, {"split", split}, {"q_stages", q_stages},
-                         {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
+                         {"sinks", a->sinks != NULL}, {"cap", a->cap > 0}, {"after", a->after > 0}),
         .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
         .threads = 384,
         .shared_bytes = (uint32_t)((tiles + raw_stages * block) * a->head_dim * 2 + SHARED_SLACK)};

@@ -32,7 +32,7 @@ static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_
                          {"page", (int32_t)a->k_pool->dim[2]}, {"warps", ATTENTION_PREFILL_WARPS},
                          {"block", block}, {"windowed", a->window > 0}, {"fp8", element == 1},
                          {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode},
-                         {"sinks", a->sinks != NULL}, {"after", a->after > 0}),
+                         {"sinks", a->sinks != NULL}, {"cap", a->cap > 0}, {"after", a->after > 0}),
         .grid = {(uint32_t)items, (uint32_t)a->kv_heads, 1},
         .threads = ATTENTION_PREFILL_WARPS * 32,
         .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *

@@ -1,8 +1,8 @@
 // Scores with a cap (CAP; Gemma 2): a kernel goes on with tanh(score / cap) and scales it by cap log2(e) where it would
 // scale a score. Without CAP nothing is left of it.
 
-// tanh(score / cap), where x is q . k of the pools and factor makes 2 log2(e) score / cap of it: 1 - 2 / (1 + e^2y), off
-// by 3e-7 at most. The rounding is spelled out, so that no two kernels differ.
+// tanh(score / cap), where x is q . k of the pools and factor makes 2 log2(e) score / cap of it: 1 - 2 / (1 + e^2y).
+// The rounding is spelled out, so that no two kernels differ.
 INLINE float capped(float x, float factor)
 {
     if constexpr (CAP)

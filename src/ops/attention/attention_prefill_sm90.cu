@@ -33,7 +33,8 @@
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
 // WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
-// SPLIT 0 | 1, Q_STAGES 1 | 2, SINKS 0 | 1, CAP 0 | 1, AFTER 0 | 1 (a token sees keys behind its own: attention_span.cuh).
+// SPLIT 0 | 1, Q_STAGES 1 | 2, SINKS 0 | 1, CAP 0 | 1, AFTER 0 | 1 (a token sees keys behind its own:
+// attention_span.cuh).
 //
 // DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
 // SPLIT: the items are KV ranges of prefill tiles (attention_ranges_plan.c), with CHUNK of one chunk each.

@@ -326,7 +326,8 @@ static int32_t cpu_ranks(const vt_executor *base, vt_rank_use *out, int32_t max)
         out[r] = (vt_rank_use){
             .weight_bytes = k->weights->packed_bytes,
             .kv_bytes = page * k->kv.n_pages + window * k->kv.n_windows,
-            .wait_ns = atomic_load_explicit(&k->comm_wait_ns, memory_order_relaxed)};
+            .wait_ns = atomic_load_explicit(&k->comm_wait_ns, memory_order_relaxed),
+            .wait_steps = -1};
     }
     return x->n_ranks;
 }

@@ -129,9 +129,10 @@ typedef struct cuda_executor {
     vt_cuda_options options;
     bool pairs; /* the model tells a sequence's two texts apart (vt_batch.second) */
     vt_rank is;
-    vt_comm_rank comm;                        /* group NULL: it runs alone */
-    void *comm_flags, *comm_part;             /* in its memory, for its peers: vt_comm_gpu */
-    void *comm_failed;                        /* of rank 0, in pinned memory: vt_comm_gpu.failed */
+    vt_comm_rank comm;                    /* group NULL: it runs alone */
+    void *comm_flags, *comm_part;         /* in its memory, for its peers: vt_comm_gpu */
+    void *comm_failed;                    /* of rank 0, in pinned memory: vt_comm_gpu.failed */
+    atomic_llong waited_ns, waited_steps; /* for its peers, in stamped steps; and their number */
     void (*look_at_peers)(void *), *look_arg; /* called while a step takes long; or NULL */
     vt_cuda *cuda;
     vt_cuda_weights *weights;

@@ -252,11 +252,12 @@ static int32_t group_ranks(const vt_executor *base, vt_rank_use *out, int32_t ma
 {
     const cuda_group *g = (const cuda_group *)base;
     for (int32_t r = 0; r < g->n && r < max; r++) {
-        const cuda_executor *x = g->rank[r];
+        cuda_executor *x = g->rank[r];
         size_t page = vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
         out[r] = (vt_rank_use){.weight_bytes = (int64_t)x->weights->bytes,
                                .kv_bytes = (int64_t)page * x->config.n_pages,
-                               .wait_ns = -1};
+                               .wait_ns = x->stamped.on ? atomic_load(&x->waited_ns) : -1,
+                               .wait_steps = atomic_load(&x->waited_steps)};
     }
     return g->n;
 }

@@ -368,7 +368,7 @@ static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_s
     cuda_executor *x = s->x;
     double up = 0, ran = 0;
     int32_t n = 0, kernel = 0;
-    int64_t base = step->begin_ns, at = base;
+    int64_t base = step->begin_ns, at = base, waited = 0;
     TRY(elapsed(x->cuda, slot->begin, set->event[0], &up, err));
     TRY(elapsed(x->cuda, slot->begin, set->event[1], &ran, err));
     int64_t uploaded = base + (int64_t)(up * 1e6);
@@ -388,9 +388,12 @@ static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_s
         vt_trace_stamped(ring, base, c->call, at, wait > 0 ? to - wait : to, early);
         if (wait >= 0) /* of a call that joins ranks: told behind it, as a CPU's worker does */
             vt_trace_wait(ring, base, c->call, to - wait, to);
+        waited += wait > 0 ? wait : 0;
         write_kernels(cuda_stamped_oldest(x), ring, c->call, &kernel);
         at = to;
     }
+    atomic_fetch_add(&x->waited_ns, waited);
+    atomic_fetch_add(&x->waited_steps, 1);
     step->move_ns[VT_MOVE_TO_HOST] = step->end_ns > at ? step->end_ns - at : 0;
     return VT_OK;
 }

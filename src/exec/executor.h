@@ -55,8 +55,9 @@ typedef struct vt_executor_held {
 /* A rank of a tensor-parallel group: what it owns, and what it did since the executor was made. */
 typedef struct vt_rank_use {
     int64_t weight_bytes, kv_bytes; /* its shard in the layout of its kernels, and its KV pages */
-    int64_t wait_ns; /* its first worker waited in communication calls for peers to come; negative:
-                        not measured */
+    int64_t wait_ns; /* waited in communication calls for peers to come: on a CPU its first worker,
+                        on a GPU its kernels; negative: not measured */
+    int64_t wait_steps; /* it is the wait of so many steps, the stamped ones; negative: of all */
 } vt_rank_use;
 
 typedef struct vt_executor vt_executor;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`vitrine serve` and `run --batch` over several ranks of a CPU: they answer as one rank does, and end as they should."""
-import concurrent.futures, json, os, signal
+import concurrent.futures, json, os, signal, tempfile
 
 from served import *
 from tap import *
@@ -116,6 +116,35 @@ def test_metrics_are_told_by_rank():
     waits = [w - before[f'vitrine:rank_wait_seconds_total{{rank="{r}"}}'] for r, w in enumerate(ranks("rank_wait_seconds_total"))]
     assert min(waits) >= 0 and sum(waits) > 0, waits
     assert not any("rank_" in k for k in metrics(server(1))), "one rank alone has no metrics of ranks"
+
+
+def gpu_waits(*args):
+    """The series of ranks' waits of a server on two emulated GPUs, after a request."""
+    build = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
+    if not os.path.exists(os.path.join(build, "emulator", "libcuda.so.1")):
+        skip("no emulator here: make emulator")
+    s = Server("--device", "cuda", "--tp", "2", "--max-running", "4", "--max-context", "128", "--token-budget", "64", *args, model=LLAMA,
+               env={"LD_LIBRARY_PATH": os.path.join(build, "emulator"), "VITRINE_EMULATOR": "devices=2",
+                    "VITRINE_CACHE": os.path.join(os.path.dirname(build), "emulator-cache")})
+    s.good("/v1/completions", text(prompt=[1, 2, 3], max_tokens=4))
+    idle(s)
+    m = metrics(s)
+    s.stop()
+    assert m['vitrine:rank_kv_bytes{rank="1"}'] > 0
+    return {k: v for k, v in m.items() if "rank_wait" in k or "rank_stamped" in k}
+
+
+def test_waits_of_gpus_are_those_of_stamped_steps():
+    with tempfile.TemporaryDirectory() as d:
+        m = gpu_waits("--story-dir", d)
+    same(len(m), 4, sorted(m))
+    for r in (0, 1):
+        assert m[f'vitrine:rank_stamped_wait_seconds_total{{rank="{r}"}}'] > 0, m
+        assert m[f'vitrine:rank_stamped_steps_total{{rank="{r}"}}'] >= 2, m  # the prompt and the first decode
+
+
+def test_gpus_without_stamps_have_no_series_of_waits():
+    same(gpu_waits(), {})
 
 
 def test_the_server_says_how_many_ranks_it_has():

@@ -535,7 +535,8 @@ def test_metrics_page_lists_every_metric():
     same(missing, [])
     known = {n for n in m.type} | {n for n in m.names()} | {"vitrine:otlp_spans_total", "vitrine:slo_missed_total",
                                                                "vitrine:rank_weight_bytes", "vitrine:rank_kv_bytes",
-                                                               "vitrine:rank_wait_seconds_total"}  # test_server_ranks.py
+                                                               "vitrine:rank_wait_seconds_total", "vitrine:rank_stamped_wait_seconds_total",
+                                                               "vitrine:rank_stamped_steps_total"}  # test_server_ranks.py, test_story_cuda.py
     gone = [n for n in re.findall(r"`(vitrine:[a-z0-9_]+)", page) if n not in known]
     same(gone, [])
 

@@ -157,12 +157,20 @@ static void write_ranks(server_exposition *w, const vt_executor *x)
     server_family(w, SERVER_GAUGE, "vitrine:rank_kv_bytes", "KV pages of a rank.");
     for (int32_t r = 0; r < n; r++)
         server_sample(w, (double)rank[r].kv_bytes, "rank", label[r], NULL);
-    if (rank[0].wait_ns < 0) /* ranks on GPUs: see stories */
+    if (rank[0].wait_ns < 0) /* GPUs whose kernels are not stamped */
         return;
-    server_family(w, SERVER_COUNTER, "vitrine:rank_wait_seconds",
+    bool stamped = rank[0].wait_steps >= 0;
+    server_family(w, SERVER_COUNTER,
+                  stamped ? "vitrine:rank_stamped_wait_seconds" : "vitrine:rank_wait_seconds",
                   "Time for which a rank waited in communication calls for other ranks.");
     for (int32_t r = 0; r < n; r++)
         server_sample(w, (double)rank[r].wait_ns * 1e-9, "rank", label[r], NULL);
+    if (!stamped)
+        return;
+    server_family(w, SERVER_COUNTER, "vitrine:rank_stamped_steps",
+                  "Steps of which rank_stamped_wait_seconds is the wait.");
+    for (int32_t r = 0; r < n; r++)
+        server_sample(w, (double)rank[r].wait_steps, "rank", label[r], NULL);
 }
 
 /* Looking walks malloc's lists under its locks, so clients that ask all the time get an older

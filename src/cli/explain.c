@@ -444,7 +444,7 @@ static bool told_before(const explanation *x, int32_t i)
 static void put_note(vt_buf *b, const vt_term *term, const char *heading, bool *first,
                      const vt_call *call, const vt_buf *text)
 {
-    enum { COLUMN = 20 };
+    enum { COLUMN = 26 };
     if (*first)
         vt_buf_printf(b, "\n%s\n", heading);
     *first = false;

@@ -25,6 +25,7 @@
 #include "model/lora/lora.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/embed/embed.h"
 #include "ops/layernorm/layernorm.h"
 #include "ops/logit_cap/logit_cap.h"
@@ -358,10 +359,32 @@ static void build_joined_block(builder *b, int32_t i, bool ffn)
                    last ? b->p->hidden : b->x);
 }
 
+/* x += the sum of the ranks' parts; h = norm(x), where the next block has such a norm. Returns true
+ * if h is made. */
+static bool emit_reduce_norm(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
+                             const vt_tensor *next)
+{
+    if (!b->p->comm || !next || b->m->arch.layer_norm)
+        return false;
+    EMIT(b, all_reduce_rmsnorm, layer, what, VT_WHEN_TOKENS,
+         {.sum = {.comm = b->p->comm,
+                  .slot = slot,
+                  .order = ++b->p->n_comm,
+                  .x = b->p->buffer[slot],
+                  .residual = b->x,
+                  .y = b->x},
+          .weight = next,
+          .y = b->h,
+          .eps = b->m->arch.norm_eps,
+          .plus_one = b->m->arch.norm_plus_one});
+    return true;
+}
+
 /* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
  *
  *   norm before         h = norm(x), unless the block before this one made it
- *   no norm after       x += block(h or x), in the epilogue of the block's last product
+ *   no norm after       x += block(h or x), in the epilogue of the block's last product; over
+ *                       ranks with their sum, in a call that makes the next block's h too
  *   norm after          t = norm(block(h or x)); one pass then adds t into x and makes the next
  *                       block's h. Where that has no norm before it, h is not read
  *   more at its end     blocks/layer_end.c */
@@ -377,14 +400,16 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
     vt_tensor *y = after ? b->t : b->x;
     bool joins = block->joins && block->joins(b, i);
+    const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
     block->emit(b, i, before ? b->h : b->x, joins ? y : build_part(b, slot, y));
-    if (!joins)
+    if (!joins && !after)
+        *normed = emit_reduce_norm(b, i, block->norm, slot, next);
+    if (!joins && !*normed)
         build_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
     if (ffn && vt_layer_end(b, i, after))
         return;
     if (!after)
         return;
-    const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
     const char *label = ffn ? vt_blocks[l->mixer]->norm : vt_blocks[l->ffn]->norm;
     emit_norm(b, i, block->post_norm, b->t, after, b->t);
     emit_add_norm(b, i, next ? label : "join", b->t,

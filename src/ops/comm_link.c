@@ -4,11 +4,14 @@
 
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 
 int64_t vt_comm_link_bytes(const vt_op *op, const vt_impl *impl, const void *args,
                            const vt_batch *batch)
 {
     if (op == &all_reduce_op)
         return all_reduce_link_bytes(args, impl, batch);
+    if (op == &all_reduce_rmsnorm_op)
+        return all_reduce_rmsnorm_link_bytes(args, impl, batch);
     return op == &all_gather_op ? all_gather_link_bytes(args, batch) : 0;
 }

@@ -3,7 +3,7 @@
  *   gpu_ranks [--ranks N] [--link p2p|host|auto] [--small] [--together]
  *
  * Each call is compared with the card's reference, and the bits of all ranks with each other
- * (ops/bench/comm_gpus.h); one shape of every row runs as a graph of many calls too, with
+ * (ops/bench/comm_gpus.h) and of all rows of the op; one shape of every row runs as a graph of many calls too, with
  * programmatic launches where the GPU has them. --small leaves out the large buffers: it is what
  * compute-sanitizer and the emulated GPUs get. --together puts all ranks on the first GPU. TAP; 77:
  * not as many GPUs are here, or not so linked. */
@@ -14,12 +14,15 @@
 #include "base/err.h"
 #include "ops/bench/comm_gpus.h"
 
+enum { MOST_SHAPES = 16 };
+
 typedef struct rig {
     comm_gpus *gpus;
     int32_t ranks;
     const char *link;
     bool small, together;
     int32_t number, failed;
+    uint64_t bits[MOST_SHAPES]; /* of the op's rows so far; 0: none took the shape */
 } rig;
 
 /* rows, columns. The first one is timed, so it has a graph. */
@@ -49,8 +52,13 @@ static bool one_shape(rig *r, const vt_op *op, const vt_impl *row, const int64_t
         return true;
     *ran += 1;
     double allowed = gather ? 0 : COMM_BF16_TOLERANCE;
+    bool same = status != VT_OK || r->bits[i] == 0 || r->bits[i] == out.bits;
+    r->bits[i] = status == VT_OK ? out.bits : r->bits[i];
+    if (!same)
+        printf("# [%lld x %lld]: other bits than the rows before\n", (long long)shape[0],
+               (long long)shape[1]);
     if (status == VT_OK && out.agree && out.error <= allowed)
-        return true;
+        return same;
     if (status != VT_OK)
         printf("# [%lld x %lld]: %s\n", (long long)shape[0], (long long)shape[1], err.message);
     else
@@ -75,10 +83,12 @@ static void one_row(rig *r, const vt_op *op, const vt_impl *row)
 
 static void run_all(rig *r)
 {
-    for (const vt_op *const *op = vt_ops; *op; op++)
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        memset(r->bits, 0, sizeof r->bits);
         for (const vt_impl *const *row = (*op)->impls; (*op)->is & VT_OP_JOINS_RANKS && *row; row++)
             if ((*row)->device == VT_DEVICE_CUDA)
                 one_row(r, *op, *row);
+    }
 }
 
 static bool read_number(const char *text, int32_t *out)

@@ -271,8 +271,9 @@ static void test_rank_that_faults_is_made_again(void **state)
 
 /* ---- the rows ---- */
 
-static void run_row(comm_gpus *g, const char *op, const char *row, int64_t rows, int64_t n,
-                    bool residual, comm_how how)
+/* Returns the bits of the result. */
+static uint64_t run_row(comm_gpus *g, const char *op, const char *row, int64_t rows, int64_t n,
+                        bool residual, comm_how how)
 {
     comm_result r;
     vt_err err = {0};
@@ -291,6 +292,20 @@ static void run_row(comm_gpus *g, const char *op, const char *row, int64_t rows,
     if (!r.agree || !(r.error <= allowed))
         fail_msg("%s %s, %lld x %lld: error %g, ranks %s", op, row ? row : "", (long long)rows,
                  (long long)n, r.error, r.agree ? "agree" : "differ");
+    return r.bits;
+}
+
+/* The fused rows have the bits of the two ops, one after the other. */
+static void norm_rows(comm_gpus *g, int64_t rows, int64_t cols, bool fused)
+{
+    static const char op[] = "all_reduce_rmsnorm";
+    uint64_t bits = run_row(g, op, "sum-then-norm", rows, cols, true, COMM_REGISTERED);
+    if (fused && run_row(g, op, "push", rows, cols, true, COMM_REGISTERED) != bits)
+        fail_msg("push, %lld x %lld: other bits than sum-then-norm", (long long)rows,
+                 (long long)cols);
+    if (fused && run_row(g, op, "one-shot", rows, cols, true, COMM_REGISTERED) != bits)
+        fail_msg("one-shot, %lld x %lld: other bits than sum-then-norm", (long long)rows,
+                 (long long)cols);
 }
 
 static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const char *link)
@@ -310,6 +325,8 @@ static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const c
         run_row(g, "all_reduce", "one-shot", rows, cols, i % 2, COMM_REGISTERED);
         run_row(g, "all_reduce", "two-shot", rows, cols, i % 2, COMM_REGISTERED);
         run_row(g, "all_reduce", NULL, rows, cols, true, COMM_COPIED);
+        if (cols < 600 && rows < 7)
+            norm_rows(g, rows, cols, cols % 8 == 0 && !staged);
         if (cols >= n)
             run_row(g, "all_gather", "one-shot", rows, cols, false, COMM_REGISTERED);
     }

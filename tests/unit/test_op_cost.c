@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/op_run.h"
-#include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/attention/attention.h"
 #include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
@@ -192,6 +192,15 @@ static void test_all_reduce_cost_of_four_ranks(void **state)
     assert_int_equal(c.read.activations, 5 * 2 * 576 * 4);
     assert_int_equal(c.write.activations, 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, 4 * 2 * 576);
+    /* With the norm behind it: its weights and its result, and no second read of the sum. */
+    vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {576}, .row_stride = 576};
+    const all_reduce_rmsnorm_args norm = {
+        .sum = {.comm = &rank, .x = &x, .y = &y, .residual = &r}, .weight = &w, .y = &x};
+    c = all_reduce_rmsnorm_op.cost(&norm, NULL);
+    assert_int_equal(c.read.activations, 5 * 2 * 576 * 4);
+    assert_int_equal(c.read.weights, 576 * 4);
+    assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
+    assert_int_equal(c.flops.fp32, (4 + 4) * 2 * 576);
     vt_comm_free(group);
 }
 

@@ -65,8 +65,9 @@ static void put_json(comm_report *k, const vt_op *op, int64_t bytes, comm_how ho
 {
     vt_json *w = &k->json;
     char name[64];
-    snprintf(name, sizeof name, "ranks=%d %s=1 n=%lld", k->ranks, op->fields[1].name,
-             (long long)(bytes / element_bytes(k, op)));
+    int64_t n = bytes / element_bytes(k, op), cols = comm_columns(op, n);
+    snprintf(name, sizeof name, "ranks=%d %s=%lld n=%lld", k->ranks, op->fields[1].name,
+             (long long)(n / cols), (long long)cols);
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "op", op->name);
     vt_json_string(w, "case", name);
@@ -139,7 +140,8 @@ static vt_status bench_on_gpus(comm_report *k, const vt_op *op, int64_t bytes, i
                                vt_err *err)
 {
     comm_result r;
-    comm_ask ask = {.op = op, .rows = 1, .n = bytes / element_bytes(k, op), .repetitions = reps};
+    int64_t n = bytes / element_bytes(k, op), cols = comm_columns(op, n);
+    comm_ask ask = {.op = op, .rows = n / cols, .n = cols, .repetitions = reps};
     for (const vt_impl *const *row = op->impls; *row; row++) {
         vt_err refused;
         ask.row = (*row)->name;

@@ -21,19 +21,7 @@
 // meet through host memory, into which CTA b first copies the vectors that CTAs b of the peers will read).
 #include "comm.cuh"
 #include "all_reduce_params.h"
-
-// One vector of every rank.
-struct Row {
-    uint4 x[RANKS];
-};
-INLINE Row load_row(const all_reduce_params &p, u64 i)
-{
-    Row row;
-#pragma unroll
-    for (u32 r = 0; r < RANKS; r++)
-        row.x[r] = load_peer16(p.x[r] + i * 8);
-    return row;
-}
+#include "all_reduce_sum.cuh"
 
 // Copies a vector to where the peers read it.
 INLINE void stage(const all_reduce_params &p, u64 i)
@@ -42,20 +30,6 @@ INLINE void stage(const all_reduce_params &p, u64 i)
         store16(p.stage + i * 8, load16(p.x[p.comm.rank] + i * 8));
     else
         p.stage[i] = p.x[p.comm.rank][i];
-}
-
-// The sum of the ranks, in their order.
-INLINE f32x8 sum_of(const Row &row)
-{
-    f32x8 sum;
-#pragma unroll
-    for (u32 r = 0; r < RANKS; r++) {
-        f32x8 x = unpack8(row.x[r]);
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            sum.v[k] = r == 0 ? x.v[k] : sum.v[k] + x.v[k];
-    }
-    return sum;
 }
 
 INLINE float sum_of_one(const all_reduce_params &p, u64 i)
@@ -70,13 +44,8 @@ INLINE float sum_of_one(const all_reduce_params &p, u64 i)
 // Stores rounded sums, with the residual if there is one.
 INLINE void finish(const all_reduce_params &p, u64 i, uint4 sums)
 {
-    if (p.residual) {
-        f32x8 a = unpack8(load16(p.residual + i * 8)), b = unpack8(sums);
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            a.v[k] += b.v[k];
-        sums = pack8(a);
-    }
+    if (p.residual)
+        sums = add_residual(load16(p.residual + i * 8), sums);
     store16(p.y + i * 8, sums);
 }
 
@@ -117,35 +86,17 @@ KERNEL __launch_bounds__(COMM_THREADS)
 
 KERNEL __launch_bounds__(COMM_THREADS) all_reduce_push(const __grid_constant__ all_reduce_params p)
 {
-    constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
-    u32 call = *p.comm.base + p.comm.order, number = call | 1u << 31, rank = p.comm.rank;
-    u64 box = call % COMM_INBOXES * RANKS, i = blockIdx.x * COMM_THREADS + threadIdx.x;
+    u32 call = *p.comm.base + p.comm.order;
+    u64 i = blockIdx.x * COMM_THREADS + threadIdx.x;
     if (EARLY)
         pdl_go();
     pdl_wait();
     if (i >= p.n)
         return;
-    uint4 mine = load16(p.x[rank] + i * 8);
-#pragma unroll
-    for (u32 r = 0; r < RANKS; r++) {
-        if (r == rank)
-            continue;
-        uint4 *to = (uint4 *)p.inbox[r] + (box + rank) * kPackets + 2 * i;
-        store_packet(to, mine.x, mine.y, number);
-        store_packet(to + 1, mine.z, mine.w, number);
-    }
-    Row row;
+    uint4 mine = load16(p.x[p.comm.rank] + i * 8);
+    push_vector(p, call, i, mine);
     u64 since = wait_begins();
-#pragma unroll
-    for (u32 r = 0; r < RANKS; r++) {
-        row.x[r] = mine;
-        if (r == rank)
-            continue;
-        const uint4 *from = (const uint4 *)p.inbox[rank] + (box + r) * kPackets + 2 * i;
-        uint2 a = await_packet(p.comm, from, number, r),
-              b = await_packet(p.comm, from + 1, number, r);
-        row.x[r] = make_uint4(a.x, a.y, b.x, b.y);
-    }
+    Row row = await_vectors(p, call, i, mine);
     wait_ended(p.comm, 0, since);
     finish(p, i, pack8(sum_of(row)));
 }

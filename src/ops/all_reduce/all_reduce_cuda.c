@@ -94,14 +94,12 @@ static cuda_launch launch_of(const all_reduce_args *a, int64_t rows, reduce_form
         .threads = COMM_THREADS};
 }
 
-static vt_status launch(const all_reduce_args *a, const vt_lane *lane, reduce_form form)
+all_reduce_params all_reduce_params_of(const all_reduce_args *a, const vt_lane *lane)
 {
-    int32_t vec;
     const vt_comm *g = a->comm->group;
     all_reduce_params p = {.comm = vt_comm_params(a->comm, a->order, lane),
                            .residual = a->residual ? a->residual->data : NULL,
-                           .y = a->y->data,
-                           .n = (uint64_t)vectors_of(a, a->y->dim[0], &vec)};
+                           .y = a->y->data};
     const void *x[COMM_GPU_RANKS];
     p.stage = vt_comm_sources(a->comm, a->slot, x);
     for (int32_t r = 0; r < g->n; r++) {
@@ -109,6 +107,14 @@ static vt_status launch(const all_reduce_args *a, const vt_lane *lane, reduce_fo
         p.part[r] = g->gpu->part[r];
         p.inbox[r] = (char *)g->gpu->part[r] + g->gpu->part_bytes;
     }
+    return p;
+}
+
+static vt_status launch(const all_reduce_args *a, const vt_lane *lane, reduce_form form)
+{
+    int32_t vec;
+    all_reduce_params p = all_reduce_params_of(a, lane);
+    p.n = (uint64_t)vectors_of(a, a->y->dim[0], &vec);
     cuda_launch l = launch_of(a, a->y->dim[0], form);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
@@ -168,3 +174,11 @@ const vt_impl all_reduce_one_shot = {CUDA_ROW("one-shot", one_shot, one_shot_sup
 
 const vt_impl all_reduce_two_shot = {CUDA_ROW("two-shot", two_shot, two_shot_supports),
                                      .fixed_order = true, .plan = &all_reduce_plan};
+
+const vt_impl *all_reduce_gpu_row(const all_reduce_args *a, const vt_target *t, const vt_size *size)
+{
+    if (push_supports(a, t, size) && push_suits(a, t, size))
+        return &all_reduce_push;
+    return one_shot_suits(a, t, size) || !two_shot_supports(a, t, size) ? &all_reduce_one_shot
+                                                                        : &all_reduce_two_shot;
+}

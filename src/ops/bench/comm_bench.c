@@ -11,6 +11,7 @@
 #include "base/stats.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/cases.h"
 #include "ops/comm.h"
 
@@ -23,8 +24,10 @@ static const int64_t kRepetition = 3000000; /* ns, about */
 typedef struct side {
     vt_comm_rank comm;
     vt_tensor *made, *buffer[SLOTS], *y;
+    vt_tensor *residual, *weight, *sum; /* of a norm */
     union {
-        all_reduce_args reduce;
+        all_reduce_args reduce; /* a norm's args begin with it */
+        all_reduce_rmsnorm_args norm;
         all_gather_args gather;
     } args[SLOTS];
 } side;
@@ -59,10 +62,10 @@ static void run_rank(void *arg, int32_t rank)
         memcpy(to->data, s->made->data, (size_t)vt_tensor_bytes(to));
         if (b->how == COMM_REGISTERED)
             begin = vt_now_ns();
-        if (b->op == &all_reduce_op)
-            s->args[i % SLOTS].reduce.order = b->order + (unsigned)i;
-        else
+        if (b->op == &all_gather_op)
             s->args[i % SLOTS].gather.order = b->order + (unsigned)i;
+        else
+            s->args[i % SLOTS].reduce.order = b->order + (unsigned)i;
         b->impl->run(&s->args[i % SLOTS], &lane);
         spent += vt_now_ns() - begin;
     }
@@ -95,17 +98,42 @@ static void run(bench *b, vt_team *team, int32_t n_calls)
     b->order += (unsigned)n_calls;
 }
 
+int64_t comm_columns(const vt_op *op, int64_t n)
+{
+    enum { NORM_COLUMNS = 4096 };
+    return op == &all_reduce_rmsnorm_op && n > NORM_COLUMNS ? NORM_COLUMNS : n;
+}
+
+/* Makes what a norm has beside its sum. */
+static bool make_norm(side *s, vt_arena *arena)
+{
+    uint64_t seed = 7; /* the residual is the same on all ranks */
+    int64_t rows = s->y->dim[0], n = s->y->dim[1];
+    s->sum = case_tensor_2d(arena, VT_F32, rows, n);
+    s->residual = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, n), 0, 1, &seed);
+    s->weight = case_fill(arena, case_tensor_1d(arena, VT_F32, n), 1, 0.3f, &seed);
+    for (int32_t k = 0; k < SLOTS && s->sum; k++) {
+        all_reduce_args sum = s->args[k].reduce;
+        sum.residual = s->residual;
+        sum.y = s->sum;
+        s->args[k].norm = (all_reduce_rmsnorm_args){
+            .sum = sum, .weight = s->weight, .y = s->y, .eps = 1e-6f};
+    }
+    return s->sum && s->residual && s->weight;
+}
+
 static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64_t *seed)
 {
     side *s = &b->side[rank];
     bool gather = b->op == &all_gather_op;
     int32_t ranks = b->comm->n;
-    int64_t mine = gather ? n * (rank + 1) / ranks - n * rank / ranks : n;
+    int64_t cols = comm_columns(b->op, n), rows = n / cols;
+    int64_t mine = gather ? n * (rank + 1) / ranks - n * rank / ranks : cols;
     s->comm = (vt_comm_rank){.group = b->comm, .rank = rank};
-    s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, 1, mine), 0, 1, seed);
-    s->y = case_tensor_2d(arena, VT_F32, 1, n);
+    s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, mine), 0, 1, seed);
+    s->y = case_tensor_2d(arena, VT_F32, rows, cols);
     for (int32_t k = 0; k < SLOTS; k++) {
-        s->buffer[k] = case_tensor_2d(arena, VT_F32, 1, mine);
+        s->buffer[k] = case_tensor_2d(arena, VT_F32, rows, mine);
         if (!s->made || !s->y || !s->buffer[k])
             return false;
         memcpy(s->buffer[k]->data, s->made->data, (size_t)vt_tensor_bytes(s->made));
@@ -117,13 +145,14 @@ static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64
             s->args[k].reduce = (all_reduce_args){
                 .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
     }
-    return true;
+    return b->op != &all_reduce_rmsnorm_op || make_norm(s, arena);
 }
 
 /* Compares what all ranks have now with the reference. */
-static bool check(bench *b, int64_t n, vt_arena *arena, comm_result *out)
+static bool check(bench *b, vt_arena *arena, comm_result *out)
 {
-    vt_tensor *got = b->side[0].y, *want = case_tensor_2d(arena, VT_F32, 1, n);
+    vt_tensor *got = b->side[0].y;
+    vt_tensor *want = case_tensor_2d(arena, VT_F32, got->dim[0], got->dim[1]);
     if (!want)
         return false;
     out->agree = true;
@@ -132,10 +161,12 @@ static bool check(bench *b, int64_t n, vt_arena *arena, comm_result *out)
                      memcmp(got->data, b->side[r].y->data, (size_t)vt_tensor_bytes(got)) == 0;
     if (b->op == &all_gather_op)
         b->side[0].args[0].gather.y = want;
+    else if (b->op == &all_reduce_rmsnorm_op)
+        b->side[0].args[0].norm.y = want;
     else
         b->side[0].args[0].reduce.y = want;
     b->op->reference(&b->side[0].args[0]);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < vt_tensor_elems(got); i++) {
         double w = (double)((float *)want->data)[i], g = (double)((float *)got->data)[i];
         double error = fabs(g - w) / (1 + fabs(w));
         /* No fmax: GCC 12 for aarch64 dies of it here ("vect_transform_reduction"). Kept: a NaN. */
@@ -185,14 +216,14 @@ vt_status comm_bench(const vt_op *op, int32_t ranks, int64_t n, comm_how how, in
     for (int32_t k = 0; k < ranks && status == VT_OK && ok; k++)
         ok = make_side(&b, k, n, &arena, &seed);
     if (status == VT_OK && ok) {
-        vt_size size = {.tokens = 1, .rows = 1};
+        vt_size size = {.tokens = (int32_t)b.side[0].y->dim[0], .rows = 1};
         b.impl = vt_op_select(op, &b.side[0].args[0], &b.target, &size);
         cpu_set_t before;
         bool pinned = pin(ranks, &before);
         measure(&b, team, repetitions < MOST_REPETITIONS ? repetitions : MOST_REPETITIONS, &r);
         if (pinned)
             sched_setaffinity(0, sizeof before, &before);
-        ok = check(&b, n, &arena, &r);
+        ok = check(&b, &arena, &r);
     }
     if (status == VT_OK && !ok)
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for buffers of %lld values",

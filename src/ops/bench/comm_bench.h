@@ -27,8 +27,12 @@ typedef struct comm_result {
     double noise;    /* vt_noise of the repetitions */
     double error;    /* the largest difference from the reference, as the card's tolerance counts */
     bool agree;      /* all ranks have the same bits */
+    uint64_t bits;   /* on GPUs: of rank 0's result; results with the same bits have the same */
     int64_t register_ns; /* NCCL: to register a buffer of all ranks, once; else 0 */
 } comm_result;
+
+/* Columns of a result of n values: norms are of rows as wide as a model's. */
+int64_t comm_columns(const vt_op *op, int64_t n);
 
 /* Runs an op that joins ranks on `n` fp32 values a rank. `all_gather`: n values are those of all
  * ranks together. */

@@ -16,6 +16,7 @@
 #include "device/cuda/nccl.h"
 #include "ops/all_gather/all_gather.h"
 #include "ops/all_reduce/all_reduce.h"
+#include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/cases.h"
 #include "ops/comm.h"
 #include "ops/comm_inbox_params.h"
@@ -36,14 +37,16 @@ typedef struct member {
     vt_comm_rank comm;
     void *flags, *part, *base;
     vt_tensor buffer[SLOTS], made, residual, y;
+    vt_tensor weight, sum; /* of a norm */
     union {
-        all_reduce_args reduce;
+        all_reduce_args reduce; /* a norm's args begin with it */
+        all_reduce_rmsnorm_args norm;
         all_gather_args gather;
     } args[SLOTS];
     cuda_graph graph;
     cu_event event[MOST_REPETITIONS + 1];
     cuda_stamps stamps; /* of the run that tells waits */
-    cuda_stamp_note note[CALLS];
+    cuda_stamp_note note[CALLS * STAMP_LAUNCHES];
     nccl_window window[WINDOWS]; /* of `shared_of` */
 } member;
 
@@ -52,8 +55,8 @@ struct comm_gpus {
     vt_comm_gpu gpu;
     member rank[COMM_GPU_RANKS];
     int32_t n;
-    unsigned base;                                     /* of the next call or graph */
-    vt_tensor *host_x[COMM_GPU_RANKS], *host_residual; /* of the present run */
+    unsigned base;                                                   /* of the next call or graph */
+    vt_tensor *host_x[COMM_GPU_RANKS], *host_residual, *host_weight; /* of the present run */
     int32_t ordinal[COMM_GPU_RANKS];
     vt_nccl *nccl; /* NULL: not added */
     bool theirs;   /* the tensors of the present run lie in memory that NCCL gave */
@@ -242,6 +245,23 @@ static void round_to(vt_dtype type, vt_tensor *t)
         v[i] = vt_bf16_to_f32(vt_f32_to_bf16(v[i]));
 }
 
+static bool is_norm(const comm_ask *a) { return a->op == &all_reduce_rmsnorm_op; }
+static bool has_residual(const comm_ask *a) { return a->residual || is_norm(a); }
+
+/* Makes what a norm has beside its sum. */
+static vt_status make_norm(comm_gpus *g, const comm_ask *a, member *m, vt_err *err)
+{
+    TRY(place(g, m, &m->weight, VT_F32, 1, a->n, g->host_weight, err));
+    TRY(place(g, m, &m->sum, type_of(a), a->rows, a->n, NULL, err));
+    for (int32_t k = 0; k < SLOTS; k++) {
+        all_reduce_args sum = m->args[k].reduce;
+        sum.y = &m->sum;
+        m->args[k].norm = (all_reduce_rmsnorm_args){
+            .sum = sum, .weight = &m->weight, .y = &m->y, .eps = 1e-6f};
+    }
+    return VT_OK;
+}
+
 static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err *err)
 {
     member *m = &g->rank[r];
@@ -249,7 +269,7 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
     TRY(vt_cuda_enter(m->cuda, err));
     TRY(place(g, m, &m->made, type_of(a), a->rows, cols, g->host_x[r], err));
     TRY(place(g, m, &m->y, type_of(a), a->rows, a->n, NULL, err));
-    if (a->residual)
+    if (has_residual(a))
         TRY(place(g, m, &m->residual, type_of(a), a->rows, a->n, g->host_residual, err));
     for (int32_t k = 0; k < SLOTS; k++) {
         vt_comm_slot slot = (vt_comm_slot)k;
@@ -262,10 +282,10 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
             m->args[k].reduce = (all_reduce_args){.comm = &m->comm,
                                                   .slot = slot,
                                                   .x = &m->buffer[k],
-                                                  .residual = a->residual ? &m->residual : NULL,
+                                                  .residual = has_residual(a) ? &m->residual : NULL,
                                                   .y = &m->y};
     }
-    return VT_OK;
+    return is_norm(a) ? make_norm(g, a, m, err) : VT_OK;
 }
 
 /* The tensors that NCCL's peers read or write. */
@@ -309,7 +329,8 @@ static void end_windows(comm_gpus *g, member *m)
 
 static void release_member(comm_gpus *g, member *m)
 {
-    vt_tensor *t[] = {&m->made, &m->residual, &m->y, &m->buffer[0], &m->buffer[1]};
+    vt_tensor *t[] = {&m->made, &m->residual,  &m->y,        &m->weight,
+                      &m->sum,  &m->buffer[0], &m->buffer[1]};
     if (vt_cuda_enter(m->cuda, NULL) != VT_OK)
         return;
     end_windows(g, m);
@@ -334,7 +355,8 @@ static vt_status make_host(comm_gpus *g, const comm_ask *a, vt_arena *arena, vt_
         round_to(type_of(a), t);
         *(r < g->n ? &g->host_x[r] : &g->host_residual) = t;
     }
-    return VT_OK;
+    g->host_weight = case_fill(arena, case_tensor_1d(arena, VT_F32, a->n), 1, 0.3f, &seed);
+    return g->host_weight ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for weights");
 }
 
 /* ---- calls ---- */
@@ -370,7 +392,8 @@ static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int3
     m->stamps.call = (int32_t)order - 1;
     m->stamps.launch = 0;
     vt_size size = {.tokens = (int32_t)a->rows, .rows = (int32_t)a->rows};
-    vt_target target = {.device = VT_DEVICE_CUDA, .level = m->cuda->level};
+    vt_target target = {
+        .device = VT_DEVICE_CUDA, .level = m->cuda->level, .sm_count = m->cuda->sm_count};
     vt_lane lane = {
         .target = &target, .size = &size, .plan = m->base, .items = 1, .cuda = &m->lane};
     if (a->op == &all_gather_op)
@@ -479,9 +502,16 @@ static vt_tensor *reference(const comm_gpus *g, const comm_ask *a, vt_arena *are
     for (int32_t r = 0; r < g->n; r++)
         c->group->buffer[0][r] = g->host_x[r];
     all_gather_args gather = {.comm = c, .x = g->host_x[0], .y = y};
-    all_reduce_args reduce = {
-        .comm = c, .x = g->host_x[0], .residual = a->residual ? g->host_residual : NULL, .y = y};
-    a->op->reference(a->op == &all_gather_op ? (void *)&gather : (void *)&reduce);
+    all_reduce_args reduce = {.comm = c,
+                              .x = g->host_x[0],
+                              .residual = has_residual(a) ? g->host_residual : NULL,
+                              .y = y};
+    all_reduce_rmsnorm_args norm = {.sum = reduce, .weight = g->host_weight, .y = y, .eps = 1e-6f};
+    if (is_norm(a) && !(norm.sum.y = case_tensor_2d(arena, VT_F32, a->rows, a->n)))
+        return NULL;
+    a->op->reference(a->op == &all_gather_op ? (void *)&gather
+                     : is_norm(a)            ? (void *)&norm
+                                             : (void *)&reduce);
     return y;
 }
 
@@ -493,6 +523,9 @@ static vt_status check(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_re
     if (!first)
         return vt_fail(err, VT_ERR_MEMORY, "a result could not be fetched");
     out->agree = true;
+    out->bits = 0xcbf29ce484222325; /* FNV-1a */
+    for (int64_t i = 0; i < vt_tensor_bytes(&g->rank[0].y); i++)
+        out->bits = (out->bits ^ ((const uint8_t *)first)[i]) * 0x100000001b3;
     for (int32_t r = 1; r < g->n; r++) {
         void *other = fetch(g, r, err);
         out->agree = out->agree && other &&
@@ -612,7 +645,7 @@ static vt_status begin_stamps(comm_gpus *g, const comm_ask *a, const vt_impl *im
     m->stamps = (cuda_stamps){.at = places, .note = m->note};
     m->lane.stamps = &m->stamps;
     TRY(compile(g, a, impl, r, err));
-    m->stamps.max_notes = CALLS;
+    m->stamps.max_notes = CALLS * STAMP_LAUNCHES;
     return vt_cuda_check(
         m->cuda, m->cuda->driver.fill8(at(places), 0, cuda_stamps_bytes(CALLS), m->lane.stream),
         "clearing stamps", err);
@@ -646,8 +679,8 @@ static vt_status mean_wait(comm_gpus *g, int64_t *ns, vt_err *err)
     if (status == VT_OK)
         status = vt_cuda_check(m->cuda, m->cuda->driver.stream_sync(m->lane.stream),
                                "reading stamps", err);
-    for (int32_t i = FIRST; i < CALLS && status == VT_OK; i++)
-        sum += cuda_stamps_read(places, &m->note[i]).waited;
+    for (int32_t i = 0; i < m->stamps.n_notes && status == VT_OK; i++)
+        sum += m->note[i].call >= FIRST ? cuda_stamps_read(places, &m->note[i]).waited : 0;
     free(places);
     *ns = (int64_t)(sum / (CALLS - FIRST));
     return status;
@@ -696,7 +729,7 @@ static vt_status nccl_takes(const comm_gpus *g, const comm_ask *a, vt_err *err)
 {
     if (!g->nccl)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL was not added");
-    if (a->rows != 1 || a->residual)
+    if (a->rows != 1 || has_residual(a))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL is measured on one row without a residual");
     if (a->op == &all_gather_op && a->n % g->n != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,

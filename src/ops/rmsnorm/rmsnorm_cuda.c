@@ -4,6 +4,7 @@
 
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
+#include "ops/rmsnorm/rmsnorm_impls.h"
 #include "ops/rmsnorm/rmsnorm_params.h"
 
 enum { NARROW_THREADS = 256, WIDE_THREADS = 512 };
@@ -23,10 +24,10 @@ static bool has_vectors(const rmsnorm_args *a)
            (!a->residual || a->residual->row_stride % 8 == 0);
 }
 
-/* The number of threads among which a row of more than 32 vectors is divided: as few as keep the
- * most vectors of a thread as they are. 5120 elements are 2 vectors for each of 320 threads; 3 in 4
- * of 512 threads would hold registers for a second vector that they never get. */
-static int32_t wide_threads(int32_t vectors)
+/* As few threads as keep the most vectors of a thread as they are. 5120 elements are 2 vectors for
+ * each of 320 threads; 3 in 4 of 512 threads would hold registers for a second vector that they
+ * never get. */
+int32_t rmsnorm_wide_threads(int32_t vectors)
 {
     int64_t each = vt_ceil_div(vectors, WIDE_THREADS);
     return (int32_t)vt_round_up((size_t)vt_ceil_div(vectors, each), 32);
@@ -60,7 +61,7 @@ static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t r
     while (lanes < vectors && lanes < 32)
         lanes *= 2;
     if (vectors > 32)
-        lanes = threads = wide_threads(vectors);
+        lanes = threads = rmsnorm_wide_threads(vectors);
     int32_t elements = vec * (int32_t)vt_ceil_div(vectors, lanes);
     int32_t resident = resident_ctas(threads, vec, elements, a->residual != NULL);
     int64_t ctas = vt_ceil_div(rows, threads / lanes), most = (int64_t)t->sm_count * resident;

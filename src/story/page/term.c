@@ -116,7 +116,9 @@ static void item_row(drawing *d, const page_cell *c, bool label)
     if (!label)
         vt_buf_putc(d->b, ' ');
     vt_text_ink(d->b, &d->term, label ? VT_INK_BOLD : c[0].ink, c[0].text);
-    vt_text_pad(d->b, start, d->style->name);
+    size_t n = d->b->len > start ? d->b->len - start : 0;
+    int32_t behind = n ? vt_text_width(d->b->data + start, n) + 1 : 0;
+    vt_text_pad(d->b, start, behind > d->style->name ? behind : d->style->name);
     wrap(d, c[1].text, d->style->name);
 }
 

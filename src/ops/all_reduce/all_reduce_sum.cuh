@@ -1,0 +1,79 @@
+// What the kernels that sum over ranks have in common (all_reduce.cu): vectors of 8 bf16 of all ranks, their sum, and
+// the packets of push. Included behind comm.cuh and all_reduce_params.h, with RANKS defined.
+
+// One vector of every rank.
+struct Row {
+    uint4 x[RANKS];
+};
+INLINE Row load_row(const all_reduce_params &p, u64 i)
+{
+    Row row;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++)
+        row.x[r] = load_peer16(p.x[r] + i * 8);
+    return row;
+}
+
+// The sum of the ranks, in their order.
+INLINE f32x8 sum_of(const Row &row)
+{
+    f32x8 sum;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        f32x8 x = unpack8(row.x[r]);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sum.v[k] = r == 0 ? x.v[k] : sum.v[k] + x.v[k];
+    }
+    return sum;
+}
+
+INLINE uint4 add_residual(uint4 residual, uint4 sums)
+{
+    f32x8 a = unpack8(residual), b = unpack8(sums);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        a.v[k] += b.v[k];
+    return pack8(a);
+}
+
+// ---- push ----
+constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
+
+// Where the packets of vector i from rank `from` lie in an inbox, in call number `call`.
+INLINE u64 packet_of(u32 call, u32 from, u64 i)
+{
+    return (call % COMM_INBOXES * RANKS + from) * kPackets + 2 * i;
+}
+INLINE u32 packet_number(u32 call) { return call | 1u << 31; }
+
+// Sends vector i of this rank to its peers.
+INLINE void push_vector(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
+{
+    u32 number = packet_number(call), rank = p.comm.rank;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        if (r == rank)
+            continue;
+        uint4 *to = (uint4 *)p.inbox[r] + packet_of(call, rank, i);
+        store_packet(to, mine.x, mine.y, number);
+        store_packet(to + 1, mine.z, mine.w, number);
+    }
+}
+// Waits for vector i of the peers.
+INLINE Row await_vectors(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
+{
+    Row row;
+    u32 number = packet_number(call), rank = p.comm.rank;
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++) {
+        row.x[r] = mine;
+        if (r == rank)
+            continue;
+        const uint4 *from = (const uint4 *)p.inbox[rank] + packet_of(call, r, i);
+        uint2 a = await_packet(p.comm, from, number, r),
+              b = await_packet(p.comm, from + 1, number, r);
+        row.x[r] = make_uint4(a.x, a.y, b.x, b.y);
+    }
+    return row;
+}

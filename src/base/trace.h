@@ -558,6 +558,8 @@ typedef struct vt_pm_event {
     float lost_us;            /* before it, of which the hardware's record was overwritten */
 } vt_pm_event;
 
+void vt_trace_pm(vt_trace_ring *r, const vt_pm_event *e);
+
 /* ---- samples: what the whole machine, or a whole GPU, was doing ---- */
 
 /* A value that is not known is -1. */

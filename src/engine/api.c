@@ -448,6 +448,28 @@ static vt_status check_adapters(const vt_model *m, int32_t n_ranks, bool on_gpu,
                    "lora: adapters run on a CPU and without ranks; expected device cpu and tp 1");
 }
 
+/* The same of counters over time. The GPU has one set of counters, which either is read in steps of
+ * its own or is sampled (CUPTI's answer is then that the hardware is busy). */
+static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+{
+    if (!vt_options_flag(o, "story-lanes"))
+        return VT_OK;
+    if (!vt_options_given(o, "story") && !vt_options_given(o, "story-dir"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "story-lanes needs story or story-dir, whose stories show the lanes");
+    if (vt_options_flag(o, "story-counters"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "story-lanes and story-counters read the same counters of the GPU; ask for "
+                       "one of them in a run");
+    if (!on_gpu)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-lanes samples a GPU's counters, and the device is cpu");
+    if (n_ranks > 1)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "story-lanes samples one GPU, and tp is %d",
+                       n_ranks);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -458,6 +480,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     TRY(check_adapters(m, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_lanes(o, cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -478,6 +501,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->deterministic = vt_options_flag(o, "deterministic");
     cuda->story = vt_options_given(o, "story");
     cuda->counters = cuda->story && vt_options_flag(o, "story-counters");
+    cuda->lanes = vt_options_flag(o, "story-lanes");
     cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;
     if (vt_jit_check_cache(&refused) != VT_OK)

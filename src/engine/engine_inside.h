@@ -71,7 +71,7 @@ int64_t engine_now(const vt_engine *e);
 
 /* ---- recording.c ---- */
 
-enum { ENGINE_SOURCE_RINGS = 11 + VT_SPAN_LEVELS }; /* the most that one source has */
+enum { ENGINE_SOURCE_RINGS = 12 + VT_SPAN_LEVELS }; /* the most that one source has */
 vt_status engine_recording_init(vt_engine *e, vt_err *err);
 void engine_recording_release(vt_engine *e);
 /* Memory that recording has come to use; any thread. */

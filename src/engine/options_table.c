@@ -195,6 +195,10 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "with --story on a GPU: read its hardware counters in some steps, which run apart "
                 "and are left out of all times"),
+    ROW("story-lanes", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE | VT_FOR_SERVE,
+        .help = "with --story or --story-dir on a GPU: sample its counters over time (SMs, tensor "
+                "cores, memory, L2 cache, PCIe); no step runs differently for it"),
     ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
         .verbs = VT_FOR_RUN | VT_FOR_OFFLINE | VT_FOR_LATENCY | VT_FOR_SERVE,
         .help = "where a batch, bench or server writes the story of its last steps when it gets "

@@ -23,17 +23,10 @@ enum {
 /* Copies to ring[] the rings that a source has; returns how many there are. */
 static int32_t rings_of(const vt_source *s, const vt_trace_ring *ring[ENGINE_SOURCE_RINGS])
 {
-    const vt_trace_ring *own[] = {s->requests,
-                                  s->tokens,
-                                  s->writes,
-                                  s->steps,
-                                  s->prompt_steps,
-                                  s->seqs,
-                                  s->uses,
-                                  s->samples,
-                                  s->launches,
-                                  s->vitals,
-                                  s->spans ? &s->spans->prompts : NULL};
+    const vt_trace_ring *own[] = {
+        s->requests,     s->tokens, s->writes, s->steps,
+        s->prompt_steps, s->seqs,   s->uses,   s->samples,
+        s->launches,     s->vitals, s->pm,     s->spans ? &s->spans->prompts : NULL};
     int32_t n = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i])

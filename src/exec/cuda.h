@@ -18,6 +18,7 @@ typedef struct vt_cuda_options {
     bool story;         /* a story of the first steps was asked for: more of them are timed */
     bool stamps;        /* timed steps have stamped kernels, where the GPU's timer is fine enough */
     bool counters;      /* hardware counters of some steps are read (exec/cuda_vitals.c) */
+    bool lanes;         /* those of the whole GPU are sampled over time (exec/cuda_pm.c) */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

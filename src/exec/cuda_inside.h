@@ -189,6 +189,7 @@ typedef struct cuda_executor {
     } startup;
     vt_observers observers;
     struct cuda_vitals *vitals; /* one of them; NULL: nobody asked for counters */
+    struct cuda_pm *pm;         /* another; NULL: nobody asked for counters over time */
     int64_t step_limit_ns;      /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
     bool lost;                  /* the context is gone, and nothing has taken its place */
 } cuda_executor;
@@ -271,6 +272,13 @@ vt_status cuda_vitals_new(cuda_executor *x, vt_err *err);
 bool cuda_vitals_wants_prompt(const cuda_executor *x);
 /* Fills the members of a source that speak of vitals. */
 void cuda_vitals_tell(const cuda_executor *x, vt_source *out);
+
+/* ---- cuda_pm.c ---- */
+
+/* Makes the observer that samples the GPU, where options.lanes asks for it. */
+vt_status cuda_pm_new(cuda_executor *x, vt_err *err);
+/* Fills the members of a source that speak of it, when all samples up to now are in the ring. */
+void cuda_pm_tell(const cuda_executor *x, vt_source *out);
 
 /* ---- cuda_graph.c ---- */
 

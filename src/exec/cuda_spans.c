@@ -560,6 +560,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
                            .free_bytes = free_bytes,
                            .state = state};
         cuda_vitals_tell(s->x, out);
+        cuda_pm_tell(s->x, out);
         snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
     }
     return 1;

@@ -459,7 +459,8 @@ vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
     if (x->observers.n > 0)
         return vt_observers_renew(&x->observers, err);
     TRY(cuda_spans_new(x, err)); /* before that of counters, which leaves timed steps alone */
-    return cuda_vitals_new(x, err);
+    TRY(cuda_vitals_new(x, err));
+    return cuda_pm_new(x, err);
 }
 
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)

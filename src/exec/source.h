@@ -53,7 +53,10 @@ typedef struct vt_source {
     const vt_span_rings *spans;
     const struct vt_vital_sets *vital_sets; /* what is counted; NULL: nothing is, */
     const char *no_vitals;                  /* and why; NULL: nobody asked */
-    const char *no_energy; /* why no sample has energy_mj; NULL: they may have it */
+    const vt_trace_ring *pm;        /* a GPU's counters over time; NULL: nobody asked for them */
+    const struct vt_pm_set *pm_set; /* what is sampled */
+    const char *no_pm;              /* why nothing is, or no longer; NULL: it is */
+    const char *no_energy;          /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */

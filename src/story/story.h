@@ -34,7 +34,8 @@ typedef struct story_source {
     const vt_use_event *use;
     const vt_machine_event *sample;
     const vt_vital_event *vital;
-    uint64_t n_vitals, n_requests, n_steps, n_spans, n_launches, n_uses, n_samples;
+    const vt_pm_event *pm;
+    uint64_t n_pm, n_vitals, n_requests, n_steps, n_spans, n_launches, n_uses, n_samples;
     const vt_kernel_facts *kernel; /* [is.n_kernels] */
     const vt_roofs *roofs;         /* of its device; NULL: those of the input */
     int64_t free_bytes;            /* of the device's memory; -1: not known */

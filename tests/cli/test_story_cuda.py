@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Stories of a CUDA engine on the emulated GPU: their sums, their bytes, what they say about graphs and kernels."""
-import json, math, os, re, tempfile
+import glob, json, math, os, re, signal, tempfile
 
+from served import Server, wait_until
 from tap import *
 
 BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
@@ -241,6 +242,81 @@ def test_counters_that_no_story_would_show_are_refused():
     assert r.code != 0 and "story-counters counts the calls of one GPU, and tp is 2" in r.log, r.log
     r = run("run", "--tp-link", "host", *TINY, *SMALL, *PROMPT, "-n", "2", env=GPU)
     assert r.code == 2 and "tp-link is host, which is for several ranks on GPUs; tp is 1" in r.log, r.log
+
+
+LANES = ["sm", "tensor", "dram_read", "dram_written", "l2_hit", "pcie_in", "pcie_out"]
+
+
+def lanes(*args, **env):
+    """A story with counters over time, the folder's form of it, how its terminal form reads, its chrome trace, and the run."""
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path, trace = os.path.join(d, "s.json"), os.path.join(d, "t.json")
+        r = ok("run", f"--story={path}", "--story-lanes", *TINY, *SMALL, *PROMPT, "-n", "24", *args, env={**GPU, **env})
+        page = ok("story", "export", path, "--to", "html", "-o", os.path.join(d, "p.html")) and open(os.path.join(d, "p.html")).read()
+        ok("story", "export", path, "--to", "chrome", "-o", trace)
+        return json.load(open(path)), ok("story", "show", path).text, json.load(open(trace)), page, r
+
+
+def test_counters_over_time_are_lanes_of_the_steps():
+    s, text, trace, page, _ = lanes()
+    sampled, items = s["lanes"]["sampled"], {i["name"]: i for i in s["lanes"]["items"] if "mean" in i}
+    same((sampled["why"], sampled["not_sampled"], s["lanes"]["why"], s["tiers"]["T2"]["used"]), (None, [], None, True))
+    same(list(items), LANES)
+    first, end = s["steps"]["columns"]["begin_ms"][0], value(s["request"]["total_ms"])
+    for name, planted_value in (("sm", 0.9), ("tensor", 0.125), ("l2_hit", 0.25)):
+        i = items[name]
+        assert sampled["count"] > 8 and 0 < len(i["values"]) <= 512 and len(i["values"]) == len(i["begin_ms"]), (name, sampled)
+        same((value(i["least"]), value(i["most"]), i["tag"]), (0, planted_value, "measured"))
+        # each fourth sample is of a GPU that does nothing
+        assert abs(value(i["mean"]) / planted_value - 0.75) < 0.02 + 3 / sampled["count"], (name, i["mean"], sampled)
+        assert first - 1 <= i["begin_ms"][0] and i["begin_ms"][-1] <= end, (first, i["begin_ms"][0], i["begin_ms"][-1], end)
+        assert i["begin_ms"] == sorted(i["begin_ms"])
+    near(value(items["dram_read"]["most"]) * value(items["dram_read"]["roof_bytes_per_s"]), 1e9, "bytes a second")
+    for part in ("COUNTERS OVER TIME", "min 0.0, mean ", "max 90.0 %", "SM cycles with work"):
+        assert part in text, text
+    counters = {e["name"] for e in trace["traceEvents"] if e["ph"] == "C"}
+    assert counters >= set(LANES), counters
+    assert all(f'"{name}"' in page for name in LANES), "the timeline's data"
+
+
+def test_counters_over_time_that_are_missing_are_told_and_change_no_answer():
+    plain = lanes()[4].text.split("tokens")[0]
+    for word, why in (("forbidden", "NVreg_RestrictProfilingToAdminUsers=0"), ("watched", "another profiler"),
+                      ("vgpu", "a virtual GPU is switched off")):
+        s, text, _, _, r = lanes(EMULATED_CUPTI=word)
+        assert why in s["lanes"]["sampled"]["why"] and why in s["tiers"]["T2"]["why"], (word, s["lanes"]["sampled"])
+        same((s["lanes"]["sampled"]["count"], s["tiers"]["T2"]["used"]), (0, False), word)
+        assert "COUNTERS OVER TIME" not in text and r.text.split("tokens")[0] == plain, text
+    s, text, *_ = lanes(EMULATED_CUPTI="refused=pcie__read_bytes.sum,ring=50")
+    same([x["lane"] for x in s["lanes"]["sampled"]["not_sampled"]], ["pcie_in"])
+    assert "not pcie_in: CUPTI failed at setting what to sample" in " ".join(text.split()), text
+    same([i["name"] for i in s["lanes"]["items"] if "mean" in i], [n for n in LANES if n != "pcie_in"])
+
+
+def test_lanes_are_refused_where_nobody_would_see_them():
+    for args, why in ((TINY, "story-lanes needs story or story-dir"),
+                      ([*TINY, "--story", "--story-counters"], "story-lanes and story-counters read the same counters"),
+                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-lanes samples a GPU's counters, and the device is cpu"),
+                      ([*TINY[:2], "--device", "cuda:0,0", "--tp", "2", "--story"], "story-lanes samples one GPU, and tp is 2")):
+        need_emulator()
+        r = run("run", "--story-lanes", *args, *SMALL, *PROMPT, "-n", "2", env=GPU)
+        assert r.code != 0 and why in r.log, r.log
+
+
+def test_dumps_of_a_server_have_the_lanes_of_its_last_steps():
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        s = Server("--story-dir", d, "--story-lanes", "--device", "cuda", *SMALL[:2], "--max-context", "256", "--token-budget", "64",
+                   model=TINY[1], env=GPU)
+        s.good("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 8, "ignore_eos": True})
+        s.process.send_signal(signal.SIGUSR2)
+        wait_until(lambda: glob.glob(os.path.join(d, "*.json")), "the dump")
+        path, = glob.glob(os.path.join(d, "*.json"))
+        story = json.load(open(path))
+        s.stop()
+    assert story["lanes"]["sampled"]["count"] > 0, story["lanes"]["sampled"]
+    same([i["name"] for i in story["lanes"]["items"] if "mean" in i], LANES)
 
 
 main(globals())

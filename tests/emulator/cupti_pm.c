@@ -1,7 +1,9 @@
-/* PM sampling of the emulated libcupti: samples follow each other from the start on, one an
+/* PM sampling of the emulated libcupti, which does not copy its configuration: as the real one it
+ * decodes by the first that was set after enabling, where that lies. Another one gives no samples
+ * after it, and one that was overwritten ends the process. Samples follow each other from the start on, one an
  * interval of the real clock. Each fourth one is of a GPU that did nothing: all its shares are 0,
  * and so are its bytes. The others have the planted values of cupti.c, bytes in proportion to the
- * interval: so many a microsecond. As on a real GPU the first sample has no beginning.
+ * interval: so many a millisecond. As on a real GPU the first sample has no beginning.
  *
  * Words of EMULATED_CUPTI beside those of cupti.c:
  *   refused=METRIC  it is in the list of counters, and the GPU does not take it
@@ -27,6 +29,7 @@ typedef struct pm_image {
 
 struct cupti_pm {
     struct cupti_host config;
+    const struct cupti_host *first; /* the configuration that the decoder reads */
     uint64_t interval_ns, start_ns, next;
     int configured, started;
 };
@@ -88,6 +91,8 @@ int emu_pm_configure(cupti_pm_config *p)
     the_one.configured = the_one.config.passes == 1 && the_one.config.type == CUPTI_TYPE_PM &&
                          !the_one.config.refused;
     the_one.interval_ns = p->interval;
+    if (!the_one.first)
+        the_one.first = (const void *)p->config;
     return the_one.configured ? CUPTI_OK : 999;
 }
 
@@ -137,6 +142,8 @@ int emu_pm_decode(cupti_pm_decode *p)
     if (bad(p->size, cupti_pm_decode_BYTES, p->pm) || !emu_is_pm(p->image, p->bytes))
         return CUPTI_ERROR_BAD_PARAMETER;
     pm_image *to = (pm_image *)(void *)p->image;
+    if (memcmp(the_one.first, &the_one.config, sizeof the_one.config) != 0)
+        abort();
     uint64_t done = (now_ns() - the_one.start_ns) / the_one.interval_ns;
     const char *ring = planted("ring=");
     uint64_t holds = ring ? strtoull(ring, NULL, 10) : UINT64_MAX;
@@ -187,7 +194,7 @@ int emu_pm_evaluate(cupti_evaluate *p)
         if (v != v)
             return CUPTI_ERROR_BAD_PARAMETER;
         if (!told && strstr(p->metric[i], "bytes"))
-            v *= (double)from->interval_ns * 1e-3;
+            v *= (double)from->interval_ns * 1e-6;
         p->value[i] = (from->first + p->range) % SLEEPS == 0 ? 0 : v;
     }
     return CUPTI_OK;

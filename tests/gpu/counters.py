@@ -32,6 +32,29 @@ def check_phase(tap, phase, l2_bytes, o):
                           f"{MOST} of their bytes: {', '.join(wrong) or 'none'}")
 
 
+def over_time(d, tap, ask, model, plain, tokens):
+    """The same request with lanes: sampling changes no token and no time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "lanes.json")
+        same = json.loads(d.call("run", f"--story={path}", "--story-lanes", *ask, model=model))["tokens"] == tokens
+        s = json.load(open(path))
+    tap.ok(same, "cupti: the same tokens while sampling")
+    sampled = s["lanes"]["sampled"]
+    if sampled["why"]:
+        tap.skip("cupti: counters over time", sampled["why"])
+        return
+    lanes = [x for x in s["lanes"]["items"] if "mean" in x]
+    for x in lanes:
+        tap.note(f"over time {x['name']}: {', '.join(f'{k} {100 * value(x[k]):.1f} %' for k in ('least', 'mean', 'most'))}")
+    wrong = [x["name"] for x in lanes if not 0 <= value(x["least"]) <= value(x["most"]) <= 1.1]
+    tap.ok(lanes and not wrong, f"cupti: {sampled['count']} samples of {len(lanes)} lanes, shares that are none: {', '.join(wrong) or 'none'}; "
+                                f"{value(sampled['lost_ms'])} ms lost; not sampled: "
+                                f"{', '.join(x['lane'] + ' (' + x['why'] + ')' for x in sampled['not_sampled']) or 'nothing'}")
+    step = [value(x["phases"][1]["gpu"]["whole_step_us"]) for x in (plain, s)]
+    tap.note(f"a decode step takes {step[0]} us without sampling and {step[1]} us with it")
+    tap.ok(step[1] / step[0] <= 1.05, "cupti: steps take as long while the GPU is sampled")
+
+
 def cupti(d, tap, o):
     """Which tiers this machine allows; counters of a story's calls, that change no token and no time of other steps."""
     for where, tiers in json.loads(d.run([d.vitrine, "env", "--json"]).stdout)["profiling"]["tiers"].items():
@@ -46,6 +69,8 @@ def cupti(d, tap, o):
         plain = json.loads(d.call("run", f"--story={paths[0]}", *ask, model=model))
         counted = json.loads(d.call("run", f"--story={paths[1]}", "--story-counters", *ask, model=model))
         s, t = (json.load(open(p)) for p in paths)
+    if not o.tiny:  # tests/cli/test_story_cuda.py has lanes on the emulated GPU
+        over_time(d, tap, ask, model, s, plain["tokens"])
     tap.ok(plain["tokens"] == counted["tokens"], f"cupti: the same {n} tokens while counting")
     c = t["gpu_counters"]
     if c["why"]:

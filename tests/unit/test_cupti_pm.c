@@ -27,7 +27,7 @@ static bool near(float a, double b) { return fabs((double)a - b) <= 1e-6 * fabs(
 
 static void note(void *user, const vt_pm_event *e)
 {
-    static const double busy[VT_PM_LANES] = {0.9, 0.125, 1e12, 2e10, 0.25, 2e7, 1e7};
+    static const double busy[VT_PM_LANES] = {0.9, 0.125, 1e9, 2e7, 0.25, 2e9, 1e9};
     seen *s = user;
     bool asleep = e->value[VT_PM_SM] == 0;
     s->n_wrong += e->end_ns - e->begin_ns != INTERVAL;

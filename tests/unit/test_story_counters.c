@@ -1,4 +1,5 @@
 /* What a story says of a GPU's hardware counters: planted ones, in an artificial recording. */
+#include "device/cupti/pm.h"
 #include "device/cupti/stalls.h"
 #include "gpu_story_fixture.h"
 
@@ -166,6 +167,93 @@ static void test_gpu_counters_when_as_they_should_be_then_nothing_is_found(void 
     json_decref(story);
 }
 
+/* ---- counters over time ---- */
+
+enum { PM_SAMPLES = 8 };
+
+/* Samples of 1 ms: one before the story's steps (from 3 ms on), then seven in them, of which the
+ * fifth follows a gap of 2 ms that the hardware lost. SMs: 0.1, 0.2 ... a sample. */
+static json_t *tell_sampled(fake *f, const char *why_not)
+{
+    static vt_pm_event planted[PM_SAMPLES];
+    static vt_pm_set set;
+    set = (vt_pm_set){.n = 2, .why_not[VT_PM_PCIE_IN] = "the GPU does not lend it"};
+    int64_t at = MS;
+    for (int i = 0; i < PM_SAMPLES; i++) {
+        at += i == 1 ? MS : i == 5 ? 2 * MS : 0;
+        planted[i] = (vt_pm_event){.begin_ns = at, .end_ns = at + MS, .lost_us = i == 5 ? 2000 : 0};
+        for (int k = 0; k < VT_PM_LANES; k++)
+            planted[i].value[k] = NAN;
+        planted[i].value[VT_PM_SM] = (float)i / 10;
+        planted[i].value[VT_PM_DRAM_READ] = (float)(vt_roofs_bandwidth(&f->in.roofs) / 4);
+        at += MS;
+    }
+    tell_plain(f, 3, 1, 1);
+    f->source[1].pm = planted;
+    f->source[1].n_pm = why_not ? 0 : PM_SAMPLES;
+    f->source[1].is.pm = &f->span_ring; /* somebody asked */
+    f->source[1].is.pm_set = &set;
+    f->source[1].is.no_pm = why_not;
+    return tell(f);
+}
+
+static const json_t *lane_of(const json_t *story, const char *name)
+{
+    size_t i;
+    json_t *lane;
+    json_array_foreach(json_object_get(json_object_get(story, "lanes"), "items"), i, lane)
+    {
+        if (strcmp(json_string_value(json_object_get(lane, "name")), name) == 0)
+            return lane;
+    }
+    return NULL;
+}
+
+static void test_lanes_when_sampled_then_they_are_of_the_steps_and_have_their_gap(void **state)
+{
+    json_t *story = tell_sampled(*state, NULL);
+    const json_t *sampled = json_object_get(json_object_get(story, "lanes"), "sampled"),
+                 *sm = lane_of(story, "sm"), *begin = json_object_get(sm, "begin_ms"),
+                 *values = json_object_get(sm, "values");
+    assert_int_equal(json_integer_value(json_object_get(sampled, "count")), PM_SAMPLES - 1);
+    NEAR(value(sampled, "lost_ms"), 2.0);
+    NEAR(value(sampled, "interval_us"), 1000.0);
+    NEAR(value(sm, "least"), 0.1);
+    NEAR(value(sm, "mean"), 0.4);
+    NEAR(value(sm, "most"), 0.7);
+    /* seven samples, and a null where the gap begins; times count from the arrival at 1 ms */
+    static const double at[] = {2, 3, 4, 5, 6, 8, 9, 10},
+                        is[] = {0.1, 0.2, 0.3, 0.4, -1, 0.5, 0.6, 0.7};
+    assert_int_equal(json_array_size(values), 8);
+    for (size_t i = 0; i < 8; i++) {
+        NEAR(json_number_value(json_array_get(begin, i)), at[i]);
+        if (is[i] < 0)
+            assert_true(json_is_null(json_array_get(values, i)));
+        else
+            NEAR(json_number_value(json_array_get(values, i)), is[i]);
+    }
+    NEAR(value(lane_of(story, "dram_read"), "mean"), 0.25);
+    assert_null(lane_of(story, "tensor"));
+    assert_true(json_is_true(
+        json_object_get(json_object_get(json_object_get(story, "tiers"), "T2"), "used")));
+    json_t *text = json_object_get(sampled, "not_sampled");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(text, json_array_size(text) - 2), "why")),
+        "the GPU does not lend it");
+    json_decref(story);
+}
+
+static void test_lanes_when_sampling_failed_then_the_story_says_why(void **state)
+{
+    json_t *story = tell_sampled(*state, "CUPTI failed");
+    const json_t *sampled = json_object_get(json_object_get(story, "lanes"), "sampled"),
+                 *tier = json_object_get(json_object_get(story, "tiers"), "T2");
+    assert_string_equal(json_string_value(json_object_get(sampled, "why")), "CUPTI failed");
+    assert_string_equal(json_string_value(json_object_get(tier, "why")), "CUPTI failed");
+    assert_null(lane_of(story, "sm"));
+    json_decref(story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +265,10 @@ int main(void)
             teardown),
         cmocka_unit_test_setup_teardown(
             test_gpu_counters_when_as_they_should_be_then_nothing_is_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_lanes_when_sampled_then_they_are_of_the_steps_and_have_their_gap, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lanes_when_sampling_failed_then_the_story_says_why,
+                                        setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

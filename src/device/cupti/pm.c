@@ -9,6 +9,11 @@
  * A sample begins where the one before it ended. Where it does not, the hardware's ring has wrapped
  * before it was drained, and the next event says how long a time is missing.
  *
+ * CUPTI 13.0 does not copy a configuration: its decoder reads, where it lies, the one that was set
+ * first after enabling, whatever is set later. On an H100 a freed one ended the process in the
+ * decoder, and one that was kept while another was set gave no samples. So each configuration is
+ * set once between an enable and a disable, and lives until then.
+ *
  * CUPTI gives times of CLOCK_REALTIME, which are put on the program's clock by reading both. The
  * first sample after a start has no beginning, so it is dropped. */
 #include "device/cupti/pm.h"
@@ -23,7 +28,7 @@
 #include "base/mem.h"
 
 enum {
-    MOST = 4096,           /* samples that are decoded at once */
+    MOST = 512,            /* samples that are decoded at once */
     MOST_ROUNDS = 256,     /* of a drain, should the hardware be faster than the decoder */
     RING_BYTES = 64 << 20, /* of the hardware's ring */
     LEAST_CYCLES = 20000,  /* the shortest interval that NVIDIA's tools take on an A100 */
@@ -33,26 +38,23 @@ enum {
 /* In the order of their use: an earlier one is never given up for a later one. */
 const vt_pm_row vt_pm_rows[VT_PM_LANES] = {
     [VT_PM_SM] = {"sm",
-                  "cycles in which an SM had work",
+                  "SM cycles with work",
                   {"sm__cycles_active.avg.pct_of_peak_sustained_elapsed"},
                   true},
     [VT_PM_TENSOR] = {"tensor",
-                      "cycles in which the tensor cores worked",
+                      "SM cycles with tensor work",
                       {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
                        "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"},
                       true},
-    [VT_PM_DRAM_READ] = {"dram_read", "bytes read from memory", {"dram__bytes_read.sum"}, false},
-    [VT_PM_DRAM_WRITTEN] = {"dram_written",
-                            "bytes written to memory",
-                            {"dram__bytes_write.sum"},
-                            false},
+    [VT_PM_DRAM_READ] = {"dram_read", "read from memory", {"dram__bytes_read.sum"}, false},
+    [VT_PM_DRAM_WRITTEN] = {"dram_written", "written to memory", {"dram__bytes_write.sum"}, false},
     [VT_PM_L2_HIT] = {"l2_hit",
-                      "sectors that the L2 cache had",
+                      "hits in the L2 cache",
                       {"LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.pct",
                        "lts__t_sector_hit_rate.pct"},
                       true},
-    [VT_PM_PCIE_IN] = {"pcie_in", "bytes that came over PCIe", {"pcie__read_bytes.sum"}, false},
-    [VT_PM_PCIE_OUT] = {"pcie_out", "bytes that went over PCIe", {"pcie__write_bytes.sum"}, false},
+    [VT_PM_PCIE_IN] = {"pcie_in", "read over PCIe", {"pcie__read_bytes.sum"}, false},
+    [VT_PM_PCIE_OUT] = {"pcie_out", "written over PCIe", {"pcie__write_bytes.sum"}, false},
 };
 
 struct vt_pm {
@@ -61,7 +63,7 @@ struct vt_pm {
     const char *chip;
     bool by_cycles;
     uint8_t *availability;
-    cupti_pm on; /* NULL: not enabled */
+    cupti_pm on; /* NULL: not enabled, which it is while it samples */
     vt_pm_set set;
     vt_cupti_config config;
     uint8_t *image;
@@ -103,6 +105,24 @@ static vt_status set_config(vt_pm *p, int64_t interval_ns, vt_err *err)
     return vt_cupti_check(&p->cupti, p->cupti.f.pm_configure(&c), "setting what to sample", err);
 }
 
+static vt_status enable(vt_pm *p, int64_t interval_ns, vt_err *err)
+{
+    cupti_pm_enable enable = {CUPTI_PARAMS(cupti_pm_enable), .device = p->device};
+    TRY(vt_cupti_check(&p->cupti, p->cupti.f.pm_enable(&enable), "beginning to sample the GPU",
+                       err));
+    p->on = enable.pm;
+    return set_config(p, interval_ns, err);
+}
+
+static vt_status disable(vt_pm *p, vt_err *err)
+{
+    cupti_pm_call end = {CUPTI_PARAMS(cupti_pm_call), .pm = p->on};
+    p->on = NULL;
+    return end.pm
+               ? vt_cupti_check(&p->cupti, p->cupti.f.pm_disable(&end), "giving the GPU back", err)
+               : VT_OK;
+}
+
 /* Makes the configuration of the set's metrics and tries whether the GPU takes it. A metric may be
  * in the list of counters and yet be refused here, as PCIe's are in some virtual machines. */
 static vt_status configure(vt_pm *p, vt_err *err)
@@ -115,7 +135,9 @@ static vt_status configure(vt_pm *p, vt_err *err)
     if (passes != 1)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%.60s needs %zu passes beside the others",
                        s->metric[s->n - 1], passes);
-    return set_config(p, TRIED_NS, err);
+    vt_status status = enable(p, TRIED_NS, err);
+    vt_status ended = disable(p, status == VT_OK ? err : NULL);
+    return status != VT_OK ? status : ended;
 }
 
 /* Tries a lane beside those of the set, by one metric and then by the other. */
@@ -145,20 +167,6 @@ static vt_status choose(vt_pm *p, vt_err *err)
 
 /* ---- opening ---- */
 
-static vt_status make_room(vt_pm *p, vt_err *err)
-{
-    enum { MOST_BYTES = 1 << 30 };
-    cupti_pm_bytes room = {CUPTI_PARAMS(cupti_pm_bytes), .pm = p->on, .metric = p->set.metric,
-                           .n = (size_t)p->set.n, .most_samples = MOST};
-    TRY(vt_cupti_check(&p->cupti, p->cupti.f.pm_bytes(&room), "sizing its samples", err));
-    if (room.bytes == 0 || room.bytes > MOST_BYTES)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "CUPTI wants %zu bytes for %d samples", room.bytes,
-                       MOST);
-    p->image = vt_calloc(1, room.bytes);
-    p->image_bytes = room.bytes;
-    return p->image ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d samples", MOST);
-}
-
 static vt_status open_pm(vt_pm *p, const vt_cuda *gpu, vt_err *err)
 {
     TRY(vt_cupti_open(&p->cupti, err));
@@ -167,12 +175,7 @@ static vt_status open_pm(vt_pm *p, const vt_cuda *gpu, vt_err *err)
     TRY(vt_cupti_supported(&p->cupti, gpu, CUPTI_API_PM_SAMPLING, err));
     TRY(vt_cupti_chip(&p->cupti, gpu, &p->chip, err));
     TRY(read_availability(p, err));
-    cupti_pm_enable enable = {CUPTI_PARAMS(cupti_pm_enable), .device = p->device};
-    TRY(vt_cupti_check(&p->cupti, p->cupti.f.pm_enable(&enable), "beginning to sample the GPU",
-                       err));
-    p->on = enable.pm;
-    TRY(choose(p, err));
-    return make_room(p, err);
+    return choose(p, err);
 }
 
 vt_status vt_pm_open(const vt_cuda *gpu, vt_pm **out, vt_err *err)
@@ -195,8 +198,6 @@ void vt_pm_close(vt_pm *p)
     if (!p)
         return;
     vt_pm_stop(p, NULL);
-    if (p->on)
-        p->cupti.f.pm_disable(&(cupti_pm_call){CUPTI_PARAMS(cupti_pm_call), .pm = p->on});
     vt_cupti_config_release(&p->cupti, &p->config);
     free(p->availability);
     free(p->image);
@@ -207,15 +208,39 @@ const vt_pm_set *vt_pm_sampled(const vt_pm *p) { return &p->set; }
 
 /* ---- sampling ---- */
 
-vt_status vt_pm_start(vt_pm *p, int64_t interval_ns, vt_err *err)
+static vt_status make_room(vt_pm *p, vt_err *err)
 {
-    TRY(vt_pm_stop(p, err));
-    TRY(set_config(p, interval_ns, err));
+    enum { MOST_BYTES = 1 << 30 };
+    cupti_pm_bytes room = {CUPTI_PARAMS(cupti_pm_bytes), .pm = p->on, .metric = p->set.metric,
+                           .n = (size_t)p->set.n, .most_samples = MOST};
+    TRY(vt_cupti_check(&p->cupti, p->cupti.f.pm_bytes(&room), "sizing its samples", err));
+    if (room.bytes == 0 || room.bytes > MOST_BYTES)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "CUPTI wants %zu bytes for %d samples", room.bytes,
+                       MOST);
+    free(p->image);
+    p->image = vt_calloc(1, room.bytes);
+    p->image_bytes = room.bytes;
+    return p->image ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d samples", MOST);
+}
+
+static vt_status begin(vt_pm *p, int64_t interval_ns, vt_err *err)
+{
+    TRY(enable(p, interval_ns, err));
+    TRY(make_room(p, err));
     cupti_pm_call start = {CUPTI_PARAMS(cupti_pm_call), .pm = p->on};
     TRY(vt_cupti_check(&p->cupti, p->cupti.f.pm_start(&start), "starting to sample", err));
     p->started = true;
     p->last_end_ns = 0;
     return VT_OK;
+}
+
+vt_status vt_pm_start(vt_pm *p, int64_t interval_ns, vt_err *err)
+{
+    TRY(vt_pm_stop(p, err));
+    vt_status status = begin(p, interval_ns, err);
+    if (status != VT_OK)
+        disable(p, NULL);
+    return status;
 }
 
 vt_status vt_pm_stop(vt_pm *p, vt_err *err)
@@ -224,7 +249,10 @@ vt_status vt_pm_stop(vt_pm *p, vt_err *err)
         return VT_OK;
     p->started = false;
     cupti_pm_call stop = {CUPTI_PARAMS(cupti_pm_call), .pm = p->on};
-    return vt_cupti_check(&p->cupti, p->cupti.f.pm_stop(&stop), "ending to sample", err);
+    vt_status status = vt_cupti_check(&p->cupti, p->cupti.f.pm_stop(&stop), "ending to sample",
+                                      err);
+    vt_status ended = disable(p, status == VT_OK ? err : NULL);
+    return status != VT_OK ? status : ended;
 }
 
 /* The host's clock minus CUPTI's, by the quickest of a few readings: in another this thread may

@@ -8,10 +8,7 @@
  *
  * The samples are of the whole GPU: other processes are in them too. Reading one takes some 7 us of
  * a CPU for each metric, so a thread of its own should drain. The calls must not overlap. While it
- * is open, ranges (ranges.h) cannot be counted on this GPU.
- *
- * Only vt_pm_open is used yet, by `vitrine env`, and only it ran well on a GPU: on an H100 with
- * CUPTI 13.0 the library's decoder ended a process inside vt_pm_drain. */
+ * samples, ranges (ranges.h) cannot be counted on this GPU. */
 #ifndef VT_DEVICE_CUPTI_PM_H
 #define VT_DEVICE_CUPTI_PM_H
 

@@ -101,8 +101,8 @@ static void over_time(const vt_cuda *c, lab_env_tier *t)
         return;
     }
     const vt_pm_set *s = vt_pm_sampled(pm);
-    t->allowed = true;
-    vt_append(t->why, sizeof t->why, &n, "can be sampled in one pass, and no story reads them: ");
+    t->allowed = t->read = true;
+    vt_append(t->why, sizeof t->why, &n, "--story-lanes samples, in one pass: ");
     for (int32_t i = 0; i < s->n; i++)
         vt_append(t->why, sizeof t->why, &n, "%s%s", i ? ", " : "", vt_pm_rows[s->is[i]].key);
     for (int i = 0; i < VT_PM_LANES; i++)

@@ -446,6 +446,8 @@ static void lanes(page *p)
         double most = 0;
         if (i >= STORY_ROWS)
             break;
+        if (story_get(lane, "mean")) /* below, under a heading of their own */
+            continue;
         page_row *r = page_add(p, PAGE_SERIES, 4);
         page_series(p, &r->cell[1], lane, "values");
         for (int32_t k = 0; k < r->cell[1].n_series; k++)
@@ -455,6 +457,63 @@ static void lanes(page *p)
         r->cell[3].text = page_say(p, "%s [%s]", page_str(p, lane, "what"),
                                    p->emulated ? "n/a" : page_str(p, lane, "tag"));
     }
+}
+
+/* Tells what is missing of a GPU's counters over time. */
+static void lanes_left_out(page *p, const json_t *sampled)
+{
+    size_t i;
+    json_t *x;
+    vt_buf line = {0};
+    double lost_ms = story_num(sampled, "lost_ms");
+    if (lost_ms > 0)
+        vt_text_printf(&line,
+                       "the hardware's ring wrapped before it was drained: %f s are missing; ",
+                       lost_ms * 1e-3);
+    json_array_foreach(story_get(sampled, "not_sampled"), i, x)
+    {
+        if (i < STORY_ROWS)
+            vt_buf_printf(&line, "not %.16s: %.160s; ", page_str(p, x, "lane"),
+                          page_str(p, x, "why"));
+    }
+    if (line.len == 0)
+        return;
+    line.len -= 2; /* the last "; " */
+    page_text(p, PAGE_TEXT, &line);
+}
+
+/* A GPU's counters over time. */
+static void sampled_lanes(page *p)
+{
+    size_t i;
+    json_t *lane;
+    const json_t *all = story_get(p->story, "lanes"), *sampled = story_get(all, "sampled");
+    if (!(story_num(sampled, "count") > 0))
+        return;
+    page_open(p, "sampled", "COUNTERS OVER TIME",
+              page_say(p, "[%s by tier T2 of the whole GPU, %.0f samples]",
+                       p->emulated ? "n/a" : "measured", story_num(sampled, "count")));
+    json_array_foreach(story_get(all, "items"), i, lane)
+    {
+        double mean = story_num(lane, "mean"), roof = story_num(lane, "roof_bytes_per_s");
+        vt_buf what = {0};
+        if (i >= STORY_ROWS)
+            break;
+        if (!isfinite(mean))
+            continue;
+        page_row *r = page_add(p, PAGE_SERIES, 4);
+        page_series(p, &r->cell[1], lane, "values");
+        r->cell[0].text = page_say(p, "%.16s", page_str(p, lane, "name"));
+        r->cell[2].text = page_say(p, "min %.1f, mean %.1f, max %.1f %%",
+                                   100 * story_num(lane, "least"), 100 * mean,
+                                   100 * story_num(lane, "most"));
+        vt_buf_puts(&what, page_str(p, lane, "what"));
+        if (isfinite(roof))
+            vt_text_printf(&what, ", of %f B/s", roof);
+        r->cell[3].text = page_say(p, "%.120s", what.data ? what.data : "");
+        vt_buf_release(&what);
+    }
+    lanes_left_out(p, sampled);
 }
 
 /* ---- findings, what was not measured ---- */
@@ -635,6 +694,7 @@ static void make(page *p, bool brief)
         memory(p);
         threads(p);
         lanes(p);
+        sampled_lanes(p);
     }
     findings(p);
     if (!brief) {

@@ -8,6 +8,7 @@
 #include "story/record/columns.h"
 #include "story/record/gpu_counters.h"
 #include "story/record/numbers.h"
+#include "story/record/pm_lanes.h"
 #include "story/record/steps.h"
 #include "story/record/workers.h"
 
@@ -117,8 +118,8 @@ static void put_work(vt_json *w, const story_input *in, const story_record *r, s
 }
 
 /* room: as put_work's; `step` loses those without calls. */
-static void put_lanes(vt_json *w, const story_input *in, const story_record *r, story_step *plan,
-                      int32_t *step, int32_t n, double *v)
+static vt_status put_lanes(vt_json *w, const story_input *in, story_record *r, story_step *plan,
+                           int32_t *step, int32_t n, double *v, vt_err *err)
 {
     int32_t known = 0;
     vt_json_open(w, "lanes", '{');
@@ -131,14 +132,18 @@ static void put_lanes(vt_json *w, const story_input *in, const story_record *r, 
     }
     if (!story_on_gpu(in) && known > 0)
         put_busy(w, in, r, step, known, v);
+    TRY(story_put_pm_items(w, in, r, err));
     vt_json_close(w);
     vt_json_string(w, "why",
-                   story_on_gpu(in)
+                   !story_no_pm(in, r) ? NULL
+                   : story_on_gpu(in)
                        ? "what SMs, tensor cores and memory really did is told by the GPU's "
-                         "counters over time (tier T2), which are not read yet"
+                         "counters over time (tier T2)"
                        : "what the matrix unit and the memory really did is told by hardware "
                          "counters, which are not read yet");
+    story_put_sampled(w, in, r);
     vt_json_close(w);
+    return VT_OK;
 }
 
 /* ---- tiers ---- */
@@ -165,8 +170,9 @@ static const char *why_no_vitals(const story_input *in)
     return g->is.vitals ? "no step was left to count" : "--story-counters reads them";
 }
 
-static void put_tiers(vt_json *w, const story_input *in, unsigned counted)
+static void put_tiers(vt_json *w, const story_input *in, const story_record *r)
 {
+    unsigned counted = story_counted(r);
     char why[256];
     bool events = vt_probe_perf_events(why, sizeof why);
     vt_json_open(w, "tiers", '{');
@@ -176,8 +182,7 @@ static void put_tiers(vt_json *w, const story_input *in, unsigned counted)
              : counted        ? NULL
              : events         ? "they are allowed here, and no step's are in the recording"
                               : why);
-    put_tier(w, "T2", "a GPU's counters over time",
-             story_on_gpu(in) ? "this program does not read them" : "the CPU ran the steps");
+    put_tier(w, "T2", "a GPU's counters over time", story_no_pm(in, r));
     put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
     vt_json_close(w);
 }
@@ -189,7 +194,7 @@ vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, s
     double *v = vt_arena_alloc(&r->arena, (1 + WORK_LANES) * STORY_MAX_LANE, sizeof *v);
     if (!list || !v)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    put_lanes(w, in, r, plan, list, story_pick_steps(r, list, &left_out), v);
-    put_tiers(w, in, story_counted(r));
+    TRY(put_lanes(w, in, r, plan, list, story_pick_steps(r, list, &left_out), v, err));
+    put_tiers(w, in, r);
     return VT_OK;
 }

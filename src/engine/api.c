@@ -448,8 +448,9 @@ static vt_status check_adapters(const vt_model *m, int32_t n_ranks, bool on_gpu,
                    "lora: adapters run on a CPU and without ranks; expected device cpu and tp 1");
 }
 
-/* The same of counters over time. The GPU has one set of counters, which either is read in steps of
- * its own or is sampled (CUPTI's answer is then that the hardware is busy). */
+/* An error where counters over time cannot be sampled, or nobody would see them. The GPU has one
+ * set of counters, which either is read in steps of its own or is sampled (CUPTI's answer to both
+ * is that the hardware is busy). */
 static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
 {
     if (!vt_options_flag(o, "story-lanes"))

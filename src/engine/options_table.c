@@ -328,6 +328,9 @@ static const vt_option table[] = {
     ROW("counters", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "on a GPU: also run each call under CUPTI and show its hardware counters and what "
                 "its warps waited for"),
+    ROW("lines", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
+        .help = "on a GPU: also sample where each call's warps are, and show the lines of our "
+                "kernels with the most samples and what warps waited for there"),
     ROW("variants", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "implementations that an engine never chooses, too"),
     ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME|FILE", .fallback = "this",

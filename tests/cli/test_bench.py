@@ -366,6 +366,32 @@ def test_bench_kernels_counts_a_call_by_itself():
     fails(1, "NVreg_RestrictProfilingToAdminUsers=0", *ask, env={**gpu, "EMULATED_CUPTI": "forbidden"})
 
 
+def test_bench_kernels_shows_the_lines_at_which_warps_wait():
+    fails(2, "--lines samples a GPU's kernels: add --device cuda", "bench", "kernels", "rmsnorm", "--lines")
+    emulator = os.path.join(os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release")), "emulator")
+    if SANITIZED or not os.path.exists(os.path.join(emulator, "libcuda.so.1")):
+        skip("the emulated GPU is not built here")
+    gpu = {"LD_LIBRARY_PATH": emulator, "VITRINE_CACHE": os.path.join(os.path.dirname(os.path.dirname(emulator)), "emulator-cache")}
+    ask = ("bench", "kernels", "rmsnorm", "--device", "cuda", "--shape", "tokens=2,hidden=256", "--impl", "rows", "--lines")
+    source = open("src/ops/rmsnorm/rmsnorm.cu").read().split("\n")
+    hot = next(i for i, line in enumerate(source) if "KERNEL" in line) + 1
+    planted = {**gpu, "EMULATED_CUPTI": f"pc=rmsnorm:rmsnorm.cu:{hot}:long_scoreboard:600,pc=rmsnorm:rmsnorm.cu:{hot}:barrier:200,"
+               "pc=rmsnorm:nothing.cu:5:selected:150,pc=gemm:x.cu:1:wait:50,pclost=3"}
+    x = ok(*ask, "--json", env=planted).json["results"][0]
+    same(set(x), KERNELS | {"samples"})
+    s = x["samples"]
+    same([s[k] for k in ("own", "of_libraries", "at_a_line", "lost", "whole")], [950, 50, 950, 3, True])
+    same([(l["file"], l["line"], l["samples"]) for l in s["lines"]], [("rmsnorm.cu", hot, 800), ("nothing.cu", 5, 150)])
+    same([l["text"] for l in s["lines"]], [source[hot - 1].strip(), None])
+    same([(w["reason"], w["share"]) for w in s["lines"][0]["waits"]], [("long_scoreboard", 0.75), ("barrier", 0.25)])
+    text = " ".join(ok(*ask, env=planted).text.split())
+    assert f"80.0 % rmsnorm.cu:{hot} " in text and "75 % waits for data from memory or L2 (long_scoreboard); 25 %" in text, text
+    assert "1,000 samples" in text or "1000 samples" in text, text
+    fails(1, "NVreg_RestrictProfilingToAdminUsers=0", *ask, env={**gpu, "EMULATED_CUPTI": "forbidden"})
+    text = ok(*ask, env=gpu).text # nothing was sampled
+    assert "nan" not in text and " 0 samples" in text, text
+
+
 def test_bench_startup_counts_starts():
     r = ok("bench", "startup", "--json", "-r", "2", *model()).json
     assert r["start_ms"] > 0 and r["start_ms_stdev"] is not None and r["resident_bytes"] > 1 << 20

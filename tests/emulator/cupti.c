@@ -1,6 +1,7 @@
 /* libcupti.so of the emulated GPU: the host's side of the profiler and its range profiler, with
- * planted values; cupti_pm.c has its PM sampling. A range's bytes read and its time grow with the
- * number that is its name, so that a test sees which range a value is of:
+ * planted values; cupti_pm.c has its PM sampling and cupti_pc.c its PC sampling. A range's bytes
+ * read and its time grow with the number that is its name, so that a test sees which range a value
+ * is of:
  *
  *   gpu__time_duration.sum   2000 + NAME
  *   dram__bytes_read.sum     1000000 + 1000 * NAME
@@ -17,7 +18,7 @@
  * As on a Hopper GPU a pass holds two stall reasons, only one beside memory's bytes, and the L1
  * cache's sectors not beside these.
  *
- * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the two. */
+ * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the first two. */
 #include "cupti.h"
 
 #include <dlfcn.h>
@@ -409,7 +410,3 @@ int emu_evaluate(cupti_evaluate *p)
 }
 
 #endif
-
-/* That profiler is there by name alone: this program asks whether it is. */
-API int emu_pc(void) __asm__("cuptiPCSamplingEnable");
-int emu_pc(void) { return CUPTI_ERROR_UNSUPPORTED; }

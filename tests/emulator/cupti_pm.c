@@ -1,9 +1,10 @@
 /* PM sampling of the emulated libcupti, which does not copy its configuration: as the real one it
  * decodes by the first that was set after enabling, where that lies. Another one gives no samples
- * after it, and one that was overwritten ends the process. Samples follow each other from the start on, one an
- * interval of the real clock. Each fourth one is of a GPU that did nothing: all its shares are 0,
- * and so are its bytes. The others have the planted values of cupti.c, bytes in proportion to the
- * interval: so many a millisecond. As on a real GPU the first sample has no beginning.
+ * after it, and one that was overwritten ends the process. Samples follow each other from the
+ * start on, one an interval of the real clock. Each fourth one is of a GPU that did nothing: all
+ * its shares are 0, and so are its bytes. The others have the planted values of cupti.c, bytes in
+ * proportion to the interval: so many a millisecond. As on a real GPU the first sample has no
+ * beginning.
  *
  * Words of EMULATED_CUPTI beside those of cupti.c:
  *   refused=METRIC  it is in the list of counters, and the GPU does not take it

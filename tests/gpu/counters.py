@@ -55,6 +55,22 @@ def over_time(d, tap, ask, model, plain, tokens):
     tap.ok(step[1] / step[0] <= 1.05, "cupti: steps take as long while the GPU is sampled")
 
 
+def by_line(d, tap):
+    """Samples of the program counter lie at lines of our kernels."""
+    r = d.run([d.vitrine, "bench", "kernels", "rmsnorm", "--device", "cuda", "--shape", "tokens=4096,hidden=4096", "--impl", "rows",
+               "--lines", "--json"])
+    if r.returncode:
+        tap.skip("cupti: lines of kernels", r.stderr.decode("utf-8", "replace").strip().split("\n")[-1])
+        return
+    s = json.loads(r.stdout)["results"][0]["samples"]
+    for x in s["lines"]:
+        tap.note(f"{100 * x['samples'] / max(1, s['own']):.1f} % {x['file']}:{x['line']} {x['text']}: " +
+                 ", ".join(f"{w['reason']} {100 * w['share']:.0f} %" for w in x["waits"][:3]))
+    tap.ok(s["own"] > 1000 and s["at_a_line"] >= 0.95 * s["own"],
+           f"cupti: {s['own']} samples of {s['calls']} calls of rmsnorm, {s['at_a_line']} of them at a line; {s['lost']} lost")
+    tap.ok(any(x["file"] == "rmsnorm.cu" and x["text"] for x in s["lines"]), "cupti: lines of rmsnorm.cu are among the ten hottest")
+
+
 def cupti(d, tap, o):
     """Which tiers this machine allows; counters of a story's calls, that change no token and no time of other steps."""
     for where, tiers in json.loads(d.run([d.vitrine, "env", "--json"]).stdout)["profiling"]["tiers"].items():
@@ -71,6 +87,7 @@ def cupti(d, tap, o):
         s, t = (json.load(open(p)) for p in paths)
     if not o.tiny:  # tests/cli/test_story_cuda.py has lanes on the emulated GPU
         over_time(d, tap, ask, model, s, plain["tokens"])
+        by_line(d, tap)
     tap.ok(plain["tokens"] == counted["tokens"], f"cupti: the same {n} tokens while counting")
     c = t["gpu_counters"]
     if c["why"]:

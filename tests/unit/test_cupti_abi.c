@@ -15,6 +15,7 @@
 #define HAVE_CUPTI_H 1
 #define CU_EVENT_DEFAULT THEIR_EVENT_DEFAULT /* two names that both headers have */
 #define CU_STREAM_NON_BLOCKING THEIR_STREAM_NON_BLOCKING
+#include <cupti_pcsampling.h>
 #include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h> /* includes <string>, which tests/unit/shim has for C */
 #include <cupti_range_profiler.h>
@@ -23,6 +24,8 @@
 #undef CU_STREAM_NON_BLOCKING
 #endif
 
+#include "device/cuda/jit.h"
+#include "device/cupti/pc.h"
 #include "device/cupti/pm.h"
 #include "device/cupti/vitals.h"
 
@@ -35,6 +38,11 @@ static const struct {
 #define ROW(mine, their, last, their_last) \
     {#mine, mine##_BYTES, their##_STRUCT_SIZE, offsetof(mine, last), offsetof(their, their_last)},
     CUPTI_STRUCTURES(ROW)
+#undef ROW
+#define ROW(mine, their, last, their_last)                                                       \
+    {#mine, mine##_BYTES, CUPTI_PCSAMPLING_STRUCT_SIZE(their, their_last), offsetof(mine, last), \
+     offsetof(their, their_last)},
+        CUPTI_PC_STRUCTURES(ROW)
 #undef ROW
 };
 
@@ -87,6 +95,39 @@ static void check_pm_members(void)
     assert_int_equal(CUPTI_PM_IMAGE_FULL, CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL);
 }
 
+static void check_pc_members(void)
+{
+    SAME(cupti_pc_call, context, CUpti_PCSamplingDisableParams, ctx);
+    SAME(cupti_pc_reasons, index, CUpti_PCSamplingGetStallReasonsParams, stallReasonIndex);
+    SAME(cupti_pc_attribute, status, CUpti_PCSamplingConfigurationInfo, attributeStatus);
+    SAME(cupti_pc_config, n, CUpti_PCSamplingConfigurationInfoParams, numAttributes);
+    SAME(cupti_pc_record, cubin_crc, CUpti_PCSamplingPCData, cubinCrc);
+    SAME(cupti_pc_record, pc, CUpti_PCSamplingPCData, pcOffset);
+    SAME(cupti_pc_record, function, CUpti_PCSamplingPCData, functionName);
+    SAME(cupti_pc_record, n, CUpti_PCSamplingPCData, stallReasonCount);
+    SAME(cupti_pc_record, reason, CUpti_PCSamplingPCData, stallReason);
+    SAME(cupti_pc_data, room, CUpti_PCSamplingData, collectNumPcs);
+    SAME(cupti_pc_data, samples, CUpti_PCSamplingData, totalSamples);
+    SAME(cupti_pc_data, dropped, CUpti_PCSamplingData, droppedSamples);
+    SAME(cupti_pc_data, n, CUpti_PCSamplingData, totalNumPcs);
+    SAME(cupti_pc_data, left, CUpti_PCSamplingData, remainingNumPcs);
+    SAME(cupti_pc_data, record, CUpti_PCSamplingData, pPcData);
+    SAME(cupti_pc_data, not_user, CUpti_PCSamplingData, nonUsrKernelsTotalSamples);
+    SAME(cupti_pc_line, function, CUpti_GetSassToSourceCorrelationParams, functionName);
+    SAME(cupti_pc_line, cubin_bytes, CUpti_GetSassToSourceCorrelationParams, cubinSize);
+    SAME(cupti_pc_line, line, CUpti_GetSassToSourceCorrelationParams, lineNumber);
+    SAME(cupti_pc_line, pc, CUpti_GetSassToSourceCorrelationParams, pcOffset);
+    SAME(cupti_pc_line, file, CUpti_GetSassToSourceCorrelationParams, fileName);
+    assert_int_equal(sizeof(cupti_pc_record), sizeof(CUpti_PCSamplingPCData));
+    assert_int_equal(sizeof(cupti_pc_data), sizeof(CUpti_PCSamplingData));
+    assert_int_equal(sizeof(cupti_pc_attribute), sizeof(CUpti_PCSamplingConfigurationInfo));
+    assert_int_equal(CUPTI_PC_PERIOD, CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD);
+    assert_int_equal(CUPTI_PC_MODE, CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_COLLECTION_MODE);
+    assert_int_equal(CUPTI_PC_DATA, CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER);
+    assert_int_equal(CUPTI_PC_CONTINUOUS, CUPTI_PC_SAMPLING_COLLECTION_MODE_CONTINUOUS);
+    assert_int_equal(CUPTI_PC_NAME_BYTES, CUPTI_STALL_REASON_STRING_SIZE);
+}
+
 /* The members in the middle of the structures that have several of different sizes. */
 static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
 {
@@ -130,6 +171,7 @@ static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
     SAME(cupti_range_info, delimiter, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params,
          rangeDelimiter);
     check_pm_members();
+    check_pc_members();
     assert_int_equal(CUPTI_ERROR_BAD_PARAMETER, CUPTI_ERROR_INVALID_PARAMETER);
     assert_int_equal(CUPTI_ERROR_BAD_OPERATION, CUPTI_ERROR_INVALID_OPERATION);
     assert_int_equal(CUPTI_ERROR_NOT_STARTED, CUPTI_ERROR_NOT_INITIALIZED);
@@ -269,6 +311,39 @@ static void test_library_when_it_is_there_then_ampere_samples_all_but_the_l2_cac
     assert_int_equal(n, VT_PM_LANES - 1);
 }
 
+/* NVRTC's -lineinfo and CUPTI agree on which line an instruction of a kernel of ours is of. */
+static void test_library_when_it_is_there_then_our_kernels_have_lines(void **state)
+{
+    vt_cupti c;
+    vt_jit *j;
+    vt_err err = {0};
+    char file[64];
+    int32_t n_own = 0, n_shared = 0;
+    (void)state;
+    if (!open_library(&c) || c.no_pc[0])
+        skip();
+    assert_int_equal(vt_jit_new("sm_90a", &j, &err), VT_OK);
+    vt_jit_set_cache(j, false);
+    vt_jit_set_lines(j, true);
+    jit_spec spec = JIT_SPEC("embed.cu", "embed", {"hidden", 64}, {"vec", 8}, {"scaled", 0},
+                             {"part", 0}, {"level", 90}, {"pdl", 1});
+    int32_t k = vt_jit_want(j, &spec);
+    bool compiled = vt_jit_compile(j, 1, NULL, NULL, &err) == VT_OK;
+    const jit_cubin *cubin = compiled ? vt_jit_get(j, k) : NULL;
+    for (uint64_t pc = 0; cubin && pc < 1024; pc += 16) {
+        int32_t line = vt_cupti_line(&c, cubin->bytes, cubin->size, "embed", pc, file, sizeof file);
+        n_own += line > 0 && strcmp(file, "embed.cu") == 0;
+        n_shared += line > 0 && strcmp(file, "ptx.cuh") == 0;
+    }
+    vt_jit_free(j);
+    if (!compiled && strstr(err.message, "libnvrtc"))
+        skip();
+    if (!compiled)
+        fail_msg("%s", err.message);
+    assert_true(n_own > 0);
+    assert_true(n_shared > 0); /* griddepcontrol is a wrapper's */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_library_when_it_is_there_then_ampere_lacks_the_l2_cache_and_gmma),
         cmocka_unit_test(test_library_when_it_is_there_then_hopper_samples_every_lane),
         cmocka_unit_test(test_library_when_it_is_there_then_ampere_samples_all_but_the_l2_cache),
+        cmocka_unit_test(test_library_when_it_is_there_then_our_kernels_have_lines),
         cmocka_unit_test(test_library_when_a_chip_is_unknown_then_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #include "device/roofs/roofs.h"
 #include "ops/bench/bench.h"
 #include "ops/bench/bench_counters.h"
+#include "ops/bench/bench_lines.h"
 
 enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
 
@@ -97,14 +98,14 @@ static void cell_time(vt_table *t, const bench_result *r, int64_t ns)
 }
 
 /* Orders what the call's warps did by its share, the largest first; -1 ends the list. */
-static void order_stalls(const bench_counts *c, int order[VT_STALLS + 1])
+static void order_stalls(const double stalled[VT_STALLS], int order[VT_STALLS + 1])
 {
     int n = 0;
     for (int i = 0; i < VT_STALLS; i++) {
         int at = n;
-        if (!isfinite(c->stalled[i]))
+        if (!isfinite(stalled[i]))
             continue;
-        for (; at > 0 && c->stalled[order[at - 1]] < c->stalled[i]; at--)
+        for (; at > 0 && stalled[order[at - 1]] < stalled[i]; at--)
             order[at] = order[at - 1];
         order[at] = i;
         n++;
@@ -134,7 +135,7 @@ static void put_counts(kernels_report *k, const bench_result *r)
     put_share(b, "occupancy", v[VT_VITAL_WARPS]);
     put_share(b, "L2 hits", v[VT_VITAL_L2_HIT]);
     vt_buf_puts(b, "\n");
-    order_stalls(r->counts, order);
+    order_stalls(r->counts->stalled, order);
     for (int i = 0; i < TOLD && order[i] >= 0 && r->counts->stalled[order[i]] >= 0.005; i++)
         vt_buf_printf(b, "%s%.0f %% of its warps' cycles a warp %s (%s)", i ? "; " : "      ",
                       100 * r->counts->stalled[order[i]], vt_stalls[order[i]].meaning,
@@ -142,20 +143,92 @@ static void put_counts(kernels_report *k, const bench_result *r)
     vt_buf_puts(b, "\n");
 }
 
-static void put_counts_json(vt_json *w, const bench_counts *c)
+/* Shares of a line's samples; NAN for reasons that none of them has. */
+static void line_shares(const bench_line *l, double out[VT_STALLS])
+{
+    for (int i = 0; i < VT_STALLS; i++)
+        out[i] = l->stalled[i] > 0 ? (double)l->stalled[i] / (double)l->samples : NAN;
+}
+
+/* Adds the lines with the most samples, each with what warps did there. */
+static void put_lines(kernels_report *k, const bench_result *r)
+{
+    enum { TOLD = 3 };
+    const bench_lines *s = r->lines;
+    vt_buf *b = &k->counts;
+    double all = (double)(s->samples + s->other), share[VT_STALLS];
+    int order[VT_STALLS + 1];
+    vt_text_printf(b, "   %s, %s: %llu samples of the program counter in %d calls", r->c->name,
+                   r->impl->name, (unsigned long long)(s->samples + s->other), s->n_calls);
+    if (all > 0)
+        vt_buf_printf(b, ", %.1f %% of them at a line of a source", 100 * (double)s->placed / all);
+    if (s->other > 0)
+        vt_buf_printf(b, ", %.1f %% in a library's kernels", 100 * (double)s->other / all);
+    if (s->totals.dropped > 0 || !s->totals.whole)
+        vt_buf_printf(b, "; the hardware lost %llu%s", (unsigned long long)s->totals.dropped,
+                      s->totals.whole ? "" : ", and not all were handed over");
+    vt_buf_puts(b, "\n");
+    for (int32_t i = 0; i < s->n; i++) {
+        const bench_line *l = &s->line[i];
+        vt_buf_printf(b, "     %5.1f %%  %s:%d  %.*s\n             ",
+                      100 * (double)l->samples / all, l->file, l->line, l->text_bytes,
+                      l->text ? l->text : "");
+        line_shares(l, share);
+        order_stalls(share, order);
+        for (int j = 0; j < TOLD && order[j] >= 0 && share[order[j]] >= 0.005; j++)
+            vt_buf_printf(b, "%s%.0f %% %s (%s)", j ? "; " : "", 100 * share[order[j]],
+                          vt_stalls[order[j]].meaning, vt_stalls[order[j]].name);
+        vt_buf_puts(b, "\n");
+    }
+}
+
+static void put_waits_json(vt_json *w, const double share[VT_STALLS])
 {
     int order[VT_STALLS + 1];
+    vt_json_open(w, "waits", '[');
+    order_stalls(share, order);
+    for (int i = 0; order[i] >= 0; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "reason", vt_stalls[order[i]].name);
+        vt_json_fixed(w, "share", share[order[i]], 4);
+        vt_json_string(w, "meaning", vt_stalls[order[i]].meaning);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}
+
+static void put_counts_json(vt_json *w, const bench_counts *c)
+{
     vt_json_open(w, "counters", '{');
     for (int i = 0; i < VT_VITALS; i++)
         if (i < VT_VITAL_STALLED || i >= VT_VITAL_STALLED + VT_STALLS)
             vt_json_real(w, vt_vitals[i].key, c->vital[i]);
-    vt_json_open(w, "waits", '[');
-    order_stalls(c, order);
-    for (int i = 0; order[i] >= 0; i++) {
+    put_waits_json(w, c->stalled);
+    vt_json_close(w);
+}
+
+static void put_lines_json(vt_json *w, const bench_lines *s)
+{
+    double share[VT_STALLS];
+    char text[160];
+    vt_json_open(w, "samples", '{');
+    vt_json_int(w, "calls", s->n_calls);
+    vt_json_int(w, "own", (int64_t)s->samples);
+    vt_json_int(w, "of_libraries", (int64_t)s->other);
+    vt_json_int(w, "at_a_line", (int64_t)s->placed);
+    vt_json_int(w, "lost", (int64_t)s->totals.dropped);
+    vt_json_bool(w, "whole", s->totals.whole);
+    vt_json_open(w, "lines", '[');
+    for (int32_t i = 0; i < s->n; i++) {
+        const bench_line *l = &s->line[i];
         vt_json_open(w, NULL, '{');
-        vt_json_string(w, "reason", vt_stalls[order[i]].name);
-        vt_json_fixed(w, "share", c->stalled[order[i]], 4);
-        vt_json_string(w, "meaning", vt_stalls[order[i]].meaning);
+        vt_json_string(w, "file", l->file);
+        vt_json_int(w, "line", l->line);
+        snprintf(text, sizeof text, "%.*s", l->text_bytes, l->text ? l->text : "");
+        vt_json_string(w, "text", l->text ? text : NULL);
+        vt_json_int(w, "samples", (int64_t)l->samples);
+        line_shares(l, share);
+        put_waits_json(w, share);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -185,6 +258,8 @@ static void put_row(kernels_report *k, const bench_result *r, double share, cons
         vt_table_cell(&k->table, "-");
     if (r->counts)
         put_counts(k, r);
+    if (r->lines)
+        put_lines(k, r);
 }
 
 /* The kernels that one call launches, by the names and parameters they were compiled with. */
@@ -229,6 +304,8 @@ static void put_json(kernels_report *k, const bench_result *r, double share, con
     put_kernels(w, r);
     if (r->counts)
         put_counts_json(w, r->counts);
+    if (r->lines)
+        put_lines_json(w, r->lines);
     vt_json_close(w);
 }
 
@@ -258,6 +335,8 @@ static vt_status read_method(const cli *c, bool gpu, bench_options *o, vt_err *e
     o->cold = o->method == ON_CUDA_COLD;
     if (!gpu && vt_options_flag(c->options, "counters"))
         return vt_fail(err, VT_ERR_USAGE, "--counters reads a GPU's counters: add --device cuda");
+    if (!gpu && vt_options_flag(c->options, "lines"))
+        return vt_fail(err, VT_ERR_USAGE, "--lines samples a GPU's kernels: add --device cuda");
     if (!gpu && o->method != ON_CUDA_COLD && o->method != ON_CUDA_WARM)
         return vt_fail(err, VT_ERR_USAGE, "--method %s: expected warm or cold on a CPU", method);
     return VT_OK;
@@ -303,10 +382,14 @@ static vt_status bench_gpu(kernels_report *k, int32_t ordinal, bench_options *o,
         status = vt_roofs_cuda(ordinal, 0, false, &k->roofs, err);
     if (status == VT_OK && vt_options_flag(c->options, "counters"))
         status = vt_ranges_open(gpu.cuda, BENCH_COUNT_RUNS, &o->counters, err);
+    if (status == VT_OK && vt_options_flag(c->options, "lines"))
+        status = vt_pc_open(gpu.cuda, &o->pc, err);
+    vt_jit_set_lines(gpu.cuda->jit, o->pc != NULL);
     if (status == VT_OK)
         status = bench_kernels_cuda(c->n_args > 0 ? c->arg[0] : NULL, &gpu, o, report, k, err);
     flush_table(k);
     vt_ranges_close(o->counters);
+    vt_pc_close(o->pc);
     on_cuda_close(&gpu);
     return status;
 }

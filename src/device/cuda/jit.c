@@ -42,7 +42,7 @@ enum { MAX_HEADERS = 64 };
 
 struct vt_jit {
     char arch[16];
-    bool use_cache;
+    bool use_cache, lines;
     jit_entry *entry;
     int32_t n, capacity;
     int32_t *table; /* open addressing, index + 1; table_size a power of two */
@@ -132,6 +132,7 @@ void vt_jit_free(vt_jit *j)
 }
 
 void vt_jit_set_cache(vt_jit *j, bool on) { j->use_cache = on; }
+void vt_jit_set_lines(vt_jit *j, bool on) { j->lines = on; }
 int32_t vt_jit_count(const vt_jit *j) { return j->n; }
 const char *vt_jit_name(const vt_jit *j, int32_t index) { return j->entry[index].name; }
 const char *vt_jit_kernel(const vt_jit *j, int32_t index) { return j->entry[index].kernel; }
@@ -268,6 +269,8 @@ static void options_of(const vt_jit *j, const jit_entry *e, option_list *o)
 {
     char text[OPTION_SIZE];
     common_options(j->arch, o);
+    if (j->lines)
+        option_add(o, "-lineinfo");
     for (int32_t i = 0; i < JIT_MAX_PARAMS && e->param[i].name; i++) {
         int n = snprintf(text, sizeof text, "-D%s=%d", e->param[i].name, e->param[i].value);
         for (int k = 2; k < n && text[k] != '='; k++)

@@ -67,6 +67,10 @@ vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err 
  * output.) */
 void vt_jit_set_cache(vt_jit *j, bool on);
 
+/* Sets whether cubins say which line of a text each instruction is of, by NVRTC's -lineinfo; not
+ * when made. Set it before the first compile. */
+void vt_jit_set_lines(vt_jit *j, bool on);
+
 /* Index of the instance, the same for an equal spec; -1 when out of memory. One thread. */
 int32_t vt_jit_want(vt_jit *j, const jit_spec *spec);
 int32_t vt_jit_count(const vt_jit *j);

@@ -21,6 +21,7 @@ typedef struct vt_cupti {
     char path[512];
     char no_ranges[160]; /* why ranges cannot be counted with this library; "": they can */
     char no_pm[160];     /* why it cannot sample the GPU over time; "": it can */
+    char no_pc[160];     /* why it cannot sample the program counter; "": it can */
 } vt_cupti;
 
 /* Opens the library that VITRINE_CUPTI names, or else the newest that is installed.

@@ -1,6 +1,7 @@
 /* The parts of CUPTI that we use, in our own declarations: the profiler's host side, which knows
- * metrics and needs no GPU, its range profiler, which counts what runs between two calls, and its
- * PM sampling, which counts the whole GPU at equal intervals.
+ * metrics and needs no GPU, its range profiler, which counts what runs between two calls, its PM
+ * sampling, which counts the whole GPU at equal intervals, and its PC sampling, which notes at
+ * equal intervals where warps are in their programs and what they wait for.
  *
  * Every call takes one structure. Its first member is the structure's size up to the end of its
  * last member, by which CUPTI tells versions apart; CUPTI_PARAMS sets it. The numbers are those of
@@ -33,6 +34,11 @@ enum {
     CUPTI_PM_IMAGE_FULL = 1, /* a cupti_pm_decode stopped for want of room */
     CUPTI_RANGE_BY_USER = 2,
     CUPTI_REPLAY_BY_USER = 3,
+    CUPTI_PC_PERIOD = 1, /* types of a cupti_pc_attribute */
+    CUPTI_PC_MODE = 5,
+    CUPTI_PC_DATA = 8,
+    CUPTI_PC_CONTINUOUS = 1, /* a mode: kernels run as always */
+    CUPTI_PC_NAME_BYTES = 128,
     CUPTI_SUPPORTED = 3,  /* a level of cupti_device_supported */
     CUPTI_API_RANGES = 0, /* what it asks about */
     CUPTI_API_PC_SAMPLING = 1,
@@ -293,6 +299,86 @@ typedef struct cupti_pm_sample {
     uint64_t begin_ns, end_ns; /* out */
 } cupti_pm_sample;
 
+/* ---- PC sampling ---- */
+
+/* Of enable and disable. */
+typedef struct cupti_pc_call {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+} cupti_pc_call;
+
+typedef struct cupti_pc_count {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+    size_t *n; /* out: stall reasons */
+} cupti_pc_count;
+
+typedef struct cupti_pc_reasons {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+    size_t n;
+    uint32_t *index; /* [n] out */
+    char **name;     /* [n] out, each of CUPTI_PC_NAME_BYTES */
+} cupti_pc_reasons;
+
+typedef struct cupti_pc_attribute {
+    int type, status;
+    union {
+        int mode;
+        uint32_t period; /* a sample every 2^period cycles */
+        void *data;      /* a cupti_pc_data */
+        uint64_t room[3];
+    } value;
+} cupti_pc_attribute;
+
+typedef struct cupti_pc_config {
+    size_t size;
+    void *priv;
+    struct cu_context_st *context;
+    size_t n;
+    cupti_pc_attribute *attribute;
+} cupti_pc_config;
+
+typedef struct cupti_pc_reason {
+    uint32_t index, samples;
+} cupti_pc_reason;
+
+/* An instruction that was sampled. */
+typedef struct cupti_pc_record {
+    size_t size;
+    uint64_t cubin_crc, pc; /* `pc`: bytes from the function's begin */
+    uint32_t function_index, pad;
+    char *function;
+    size_t n;
+    cupti_pc_reason *reason; /* [n] */
+    uint32_t correlation;
+} cupti_pc_record;
+
+typedef struct cupti_pc_data {
+    size_t size;
+    size_t room; /* of `record` */
+    uint64_t samples, dropped;
+    size_t n, left; /* records here, and those for which there was no room */
+    uint64_t range;
+    cupti_pc_record *record;
+    uint64_t not_user; /* samples outside of this process's kernels */
+    uint8_t full;      /* the hardware's buffer was */
+} cupti_pc_data;
+
+/* Which line of a source an instruction is of; needs no GPU. */
+typedef struct cupti_pc_line {
+    size_t size;
+    const void *cubin;
+    const char *function;
+    size_t cubin_bytes;
+    uint32_t line; /* out */
+    uint64_t pc;
+    char *file, *folder; /* out; free() */
+} cupti_pc_line;
+
 /* Every structure, NVIDIA's name of it, and both names of its last member. */
 #define CUPTI_STRUCTURES(S)                                                                        \
     S(cupti_start, CUpti_Profiler_Initialize_Params, priv, pPriv)                                  \
@@ -329,11 +415,24 @@ typedef struct cupti_pm_sample {
     S(cupti_pm_info, CUpti_PmSampling_GetCounterDataInfo_Params, completed, numCompletedSamples)   \
     S(cupti_pm_sample, CUpti_PmSampling_CounterData_GetSampleInfo_Params, end_ns, endTimestamp)
 
+/* Those of PC sampling, which NVIDIA measures by another macro. */
+#define CUPTI_PC_STRUCTURES(S)                                                      \
+    S(cupti_pc_call, CUpti_PCSamplingEnableParams, context, ctx)                    \
+    S(cupti_pc_count, CUpti_PCSamplingGetNumStallReasonsParams, n, numStallReasons) \
+    S(cupti_pc_reasons, CUpti_PCSamplingGetStallReasonsParams, name, stallReasons)  \
+    S(cupti_pc_config, CUpti_PCSamplingConfigurationInfoParams, attribute,          \
+      pPCSamplingConfigurationInfo)                                                 \
+    S(cupti_pc_attribute, CUpti_PCSamplingConfigurationInfo, value, attributeData)  \
+    S(cupti_pc_reason, CUpti_PCSamplingStallReason, samples, samples)               \
+    S(cupti_pc_record, CUpti_PCSamplingPCData, correlation, correlationId)          \
+    S(cupti_pc_data, CUpti_PCSamplingData, full, hardwareBufferFull)                \
+    S(cupti_pc_line, CUpti_GetSassToSourceCorrelationParams, folder, dirName)
+
 /* CUPTI's size of a structure: it ends with its last member, without what pads it. */
 enum {
 #define CUPTI_SIZE(ours, theirs, last, their_last) \
     ours##_BYTES = offsetof(ours, last) + sizeof(((ours *)0)->last),
-    CUPTI_STRUCTURES(CUPTI_SIZE)
+    CUPTI_STRUCTURES(CUPTI_SIZE) CUPTI_PC_STRUCTURES(CUPTI_SIZE)
 #undef CUPTI_SIZE
 };
 
@@ -385,11 +484,21 @@ enum {
     F(pm_info, "cuptiPmSamplingGetCounterDataInfo", (cupti_pm_info * p))                     \
     F(pm_sample, "cuptiPmSamplingCounterDataGetSampleInfo", (cupti_pm_sample * p))
 
+/* Those of PC sampling. */
+#define CUPTI_PC_FUNCTIONS(F)                                                          \
+    F(pc_enable, "cuptiPCSamplingEnable", (cupti_pc_call * p))                         \
+    F(pc_disable, "cuptiPCSamplingDisable", (cupti_pc_call * p))                       \
+    F(pc_count, "cuptiPCSamplingGetNumStallReasons", (cupti_pc_count * p))             \
+    F(pc_reasons, "cuptiPCSamplingGetStallReasons", (cupti_pc_reasons * p))            \
+    F(pc_configure, "cuptiPCSamplingSetConfigurationAttribute", (cupti_pc_config * p)) \
+    F(pc_line, "cuptiGetSassToSourceCorrelation", (cupti_pc_line * p))
+
 typedef struct cupti_functions {
 #define CUPTI_MEMBER(member, symbol, params) int(*member) params;
     CUPTI_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_RANGE_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_PM_FUNCTIONS(CUPTI_MEMBER)
+    CUPTI_PC_FUNCTIONS(CUPTI_MEMBER)
 #undef CUPTI_MEMBER
 } cupti_functions;
 

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "device/cuda/stamps.h"
+#include "device/cupti/pc.h"
 #include "device/cupti/pm.h"
 #include "device/cupti/ranges.h"
 #include "lab/env/env.h"
@@ -111,19 +112,17 @@ static void over_time(const vt_cuda *c, lab_env_tier *t)
     vt_pm_close(pm);
 }
 
-/* Tells whether `api` of CUPTI would work, which this program does not read; `symbol` is its first
- * function. */
-static void unread(const vt_cupti *cupti, const vt_cuda *c, int api, const char *symbol,
-                   const char *forbidden, lab_env_tier *t)
+/* Tries sampling the program counter. */
+static void by_line(const vt_cuda *c, lab_env_tier *t)
 {
     vt_err err = {0};
-    bool there = !forbidden[0] && vt_cupti_has(cupti, symbol, &err) == VT_OK &&
-                 vt_cupti_supported(cupti, c, api, &err) == VT_OK;
-    t->allowed = there;
+    vt_pc *pc = NULL;
+    if (vt_pc_open(c, &pc, &err) == VT_OK && vt_pc_begin(pc, &err) == VT_OK)
+        vt_pc_end(pc, NULL, NULL, NULL, &err);
+    vt_pc_close(pc);
+    t->allowed = t->read = err.status == VT_OK;
     snprintf(t->why, sizeof t->why, "%s",
-             there          ? "allowed, and not read by this program"
-             : forbidden[0] ? forbidden
-                            : err.message);
+             t->read ? "bench kernels --lines samples an op's kernels, line by line" : err.message);
 }
 
 static void counters(vt_cuda *c, lab_env_tier *t)
@@ -144,10 +143,11 @@ static void counters(vt_cuda *c, lab_env_tier *t)
         there ? "not read by this program, whose stamps time its kernels" : forbidden);
     set(&t[2], "counters over time", false, false, forbidden);
     set(&t[3], "counters of each call", false, false, forbidden);
-    set(&t[4], "stall reasons, by samples of the program counter", false, false, "");
-    unread(&cupti, c, CUPTI_API_PC_SAMPLING, "cuptiPCSamplingEnable", forbidden, &t[4]);
-    if (there)
+    set(&t[4], "stall reasons, by samples of the program counter", false, false, forbidden);
+    if (there) {
         over_time(c, &t[2]);
+        by_line(c, &t[4]);
+    }
     if (forbidden[0])
         return;
     if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {

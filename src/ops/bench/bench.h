@@ -23,6 +23,7 @@ typedef struct bench_options {
     const char *shape;     /* cases of this text (ops/case_text.h), for one op; NULL: the card's */
     on_cuda_method method; /* GPU */
     struct vt_ranges *counters; /* GPU: counts each row's call (bench_counters.h); NULL: not */
+    struct vt_pc *pc;           /* GPU: samples each row's call (bench_lines.h); NULL: not */
     const vt_impl *extra; /* CPU: a row that is in no card, measured before the others; or NULL */
     const void *own;      /* its vt_lane.own */
 } bench_options;
@@ -33,6 +34,7 @@ typedef struct bench_result {
     const vt_impl *impl;
     const char *method;                /* "cold" ... */
     const struct bench_counts *counts; /* NULL: nobody asked for them */
+    const struct bench_lines *lines;   /* the same */
     const on_cuda *cuda;        /* the call on the GPU, for its kernels' names; NULL: on a CPU */
     int32_t n_workers, n_calls; /* CPU; calls per repetition */
     int64_t best_ns, median_ns; /* time of one call */

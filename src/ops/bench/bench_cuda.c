@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "ops/bench/bench.h"
 #include "ops/bench/bench_counters.h"
+#include "ops/bench/bench_lines.h"
 #include "ops/cut.h"
 
 enum { MAX_FORMS = 4, SEED = 42 };
@@ -98,6 +99,11 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
     if (b->o->counters) {
         TRY(bench_count(c, b->o->counters, &counts, err));
         r.counts = &counts;
+    }
+    bench_lines lines;
+    if (b->o->pc) {
+        TRY(bench_sample_lines(c, b->o->pc, &lines, err));
+        r.lines = &lines;
     }
     b->report(b->user, &r);
     return VT_OK;

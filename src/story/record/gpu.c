@@ -223,7 +223,7 @@ void story_gpu_not_measured(vt_json *w, const phase phases[STORY_PHASES])
     if (g->n_vitals > 0)
         put_missing(w, "counters over time, and samples of the program counter",
                     "--story-lanes samples counters over time in a run of its own (tier T2), and "
-                    "this program does not sample the program counter (T4); counters are of tier T3, "
+                    "bench kernels --lines the program counter (T4); counters are of tier T3, "
                     "times of tier T0");
     else
         put_missing(w, "bytes moved, cache hits, occupancy, stalls",

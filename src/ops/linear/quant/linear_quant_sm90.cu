@@ -56,19 +56,22 @@ struct Shared {
 
 /* ---- warpgroup 2 ---- */
 
-// Run by a whole warp: lane i copies a pair's part of tile i.
+// Run by the four warps of the group, each of which copies four tiles: by one lane in turn, because a copy's addresses
+// are those of the warp, and the compiler makes a loop over lanes that differ.
 INLINE void load_pair(const linear_params &p, const Shared &sh, const Part &t, int pair)
 {
-    int lane = threadIdx.x % 32, s = pair % STAGES, tiles = (p.rows + 7) / 8;
+    constexpr int kEach = kTiles / 4;
+    int s = pair % STAGES, tiles = (p.rows + 7) / 8, first = threadIdx.x / 32 % 4 * kEach;
     int bytes = t.first + pair == kPairs - 1 ? kLastPart : kPart;
-    if (lane == 0)
-        barrier_expect(&sh.w_full[s], kTiles * bytes);
-    __syncwarp();
-    if (lane >= kTiles)
+    if (threadIdx.x % 32 > 0)
         return;
-    int tile = min(t.tile + (PAIR ? lane / 2 : lane), tiles - 1) + (PAIR && lane % 2 ? tiles : 0);
-    bulk_load(&sh.w_full[s], sh.w + s * kWStage + lane * kPart,
-              (const u8 *)p.w + tile * kTileBytes + (i64)(t.first + pair) * kPart, bytes);
+    barrier_expect(&sh.w_full[s], kEach * bytes);
+#pragma unroll
+    for (int i = first; i < first + kEach; i++) {
+        int tile = min(t.tile + (PAIR ? i / 2 : i), tiles - 1) + (PAIR && i % 2 ? tiles : 0);
+        bulk_load(&sh.w_full[s], sh.w + s * kWStage + i * kPart,
+                  (const u8 *)p.w + tile * kTileBytes + (i64)(t.first + pair) * kPart, bytes);
+    }
 }
 
 constexpr int kLoads = TOKENS / 8; // vectors of x that a lane brings for a unit: 4 chunks of TOKENS / 32 tokens
@@ -111,7 +114,7 @@ INLINE void produce(const linear_params &p, const Shared &sh, const Part &t)
         int s = i % X_STAGES, done = i - X_STAGES;
         if (done >= 0)
             barrier_wait(&sh.x_empty[s], (i / X_STAGES + 1) & 1);
-        if (done >= 0 && done % 2 == 1 && threadIdx.x < kConsumers + 32 && 2 * (done / 2 + STAGES) < t.units)
+        if (done >= 0 && done % 2 == 1 && 2 * (done / 2 + STAGES) < t.units)
             load_pair(p, sh, t, done / 2 + STAGES);
         store_x(sh, s, v);
         fence_async_shared();
@@ -202,7 +205,8 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
 {
     extern __shared__ char raw[];
     __shared__ u64 x_full[X_STAGES], x_empty[X_STAGES], w_full[STAGES];
-    char *stages = (char *)(((u64)raw + SWIZZLE_ATOM - 1) & ~(u64)(SWIZZLE_ATOM - 1));
+    // written so, the compiler knows that loads from it are from shared memory
+    char *stages = raw + (-shared_address(raw) & (SWIZZLE_ATOM - 1));
     Shared sh = {stages, stages + X_STAGES * kXStage, x_full, x_empty, w_full};
     Part t = my_part(p);
     if (threadIdx.x == kConsumers) {
@@ -211,11 +215,11 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
             barrier_init(&x_empty[s], kWarps);
         }
         for (int s = 0; s < STAGES; s++)
-            barrier_init(&w_full[s], 1);
+            barrier_init(&w_full[s], 4);
         barrier_init_done();
     }
     __syncthreads();
-    if (threadIdx.x / 32 == kWarps)
+    if (threadIdx.x >= kConsumers)
         for (int i = 0; i < STAGES && 2 * i < t.units; i++)
             load_pair(p, sh, t, i);
     pdl_go();

@@ -140,9 +140,8 @@ void vt_team_run(vt_team *t, vt_team_fn fn, void *arg)
         vt_word_wait(&t->done, seen);
 }
 
-void vt_team_barrier(vt_team *t, int32_t worker)
+void vt_team_barrier_ahead(vt_team *t, vt_ahead *ahead)
 {
-    (void)worker;
     if (t->n == 1)
         return;
     unsigned phase = atomic_load_explicit(&t->phase.value, memory_order_acquire);
@@ -150,6 +149,13 @@ void vt_team_barrier(vt_team *t, int32_t worker)
         atomic_store(&t->arrived, 0);
         vt_word_bump(&t->phase);
     } else {
-        vt_word_wait(&t->phase, phase);
+        vt_word_wait_ahead(&t->phase, phase, ahead);
     }
+}
+
+void vt_team_barrier(vt_team *t, int32_t worker)
+{
+    (void)worker;
+    vt_ahead nothing = {.n = 0};
+    vt_team_barrier_ahead(t, &nothing);
 }

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/word.h"
 #include "vitrine.h"
 
 typedef struct vt_team vt_team;
@@ -34,5 +35,7 @@ void vt_team_run(vt_team *t, vt_team_fn fn, void *arg);
 /* Waits until all workers have called it. To be called only inside a run, by every worker the same
  * number of times. */
 void vt_team_barrier(vt_team *t, int32_t worker);
+/* The same; a worker that waits reads ahead meanwhile. */
+void vt_team_barrier_ahead(vt_team *t, vt_ahead *ahead);
 
 #endif

@@ -47,6 +47,17 @@ void vt_word_wait(vt_word *w, unsigned old)
         word_sleep(w, old, false);
 }
 
+void vt_word_wait_ahead(vt_word *w, unsigned old, vt_ahead *ahead)
+{
+    for (; ahead->at < ahead->bytes; ahead->at += VT_CACHE_LINE)
+        for (int32_t i = 0; i < ahead->n; i++) {
+            if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+                return;
+            __builtin_prefetch(ahead->place[i] + ahead->at, 0, 2);
+        }
+    vt_word_wait(w, old);
+}
+
 bool vt_word_reach(vt_word *w, unsigned target, const atomic_int *stop)
 {
     int64_t deadline = vt_now_ns() + SPIN_NS;

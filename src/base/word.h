@@ -15,8 +15,19 @@ typedef struct vt_word {
     atomic_int sleepers;
 } vt_word;
 
+/* Memory that a thread will read soon. It comes into the second-level cache line by line, from the
+ * `n` places in turn, while the thread waits. */
+enum { VT_AHEAD_PLACES = 8 };
+typedef struct vt_ahead {
+    const char *place[VT_AHEAD_PLACES];
+    int32_t n;         /* places; 0: nothing is read ahead */
+    int64_t at, bytes; /* read so far, and in all, of each place */
+} vt_ahead;
+
 /* Returns once the value is no longer `old`. */
 void vt_word_wait(vt_word *w, unsigned old);
+/* The same, and reads ahead meanwhile. */
+void vt_word_wait_ahead(vt_word *w, unsigned old, vt_ahead *ahead);
 /* Adds one and wakes all waiters. */
 void vt_word_bump(vt_word *w);
 

@@ -64,6 +64,25 @@ static int64_t await_masks(cpu_rank *k, int32_t worker, const vt_trace_ring *rin
     return ring ? vt_now_ns() : 0;
 }
 
+/* What this worker may read while it waits behind call i: the first bytes of the next call that
+ * tells them. `at` is that call, so that each is asked once. */
+static void look_ahead(const vt_program *p, const vt_lane *lane, int32_t i, int32_t *at,
+                       vt_ahead *ahead)
+{
+    if (*at > i)
+        return;
+    *ahead = (vt_ahead){.n = 0};
+    for (int32_t k = i + 1; k < p->n_calls; k++) {
+        const vt_impl *impl = p->call[k].choice[0].impl;
+        if (!impl->ahead || !vt_call_active(&p->call[k], &p->size))
+            continue;
+        impl->ahead(p->call[k].args, lane, ahead);
+        *at = k;
+        return;
+    }
+    *at = p->n_calls;
+}
+
 /* One worker's walk through the program. */
 static void run_calls(void *arg, int32_t worker)
 {
@@ -71,6 +90,8 @@ static void run_calls(void *arg, int32_t worker)
     vt_program *p = k->prog;
     cpu_recorder *recorder = &k->recorder[worker];
     int64_t waited = 0, in_step = 0;
+    vt_ahead ahead = {.n = 0};
+    int32_t next = -1; /* the call that `ahead` is of */
     vt_lane lane = {.target = &p->target,
                     .size = &p->size,
                     .team = k->team,
@@ -97,7 +118,9 @@ static void run_calls(void *arg, int32_t worker)
         int64_t ran = ring ? vt_now_ns() : 0;
         if (worker == 0)
             look_at_group(k, status);
-        vt_team_barrier(k->team, worker);
+        if (!alone)
+            look_ahead(p, &lane, i, &next, &ahead);
+        vt_team_barrier_ahead(k->team, &ahead);
         if (ring) {
             int64_t met = alone ? ran : vt_now_ns();
             vt_trace_met(ring, base, i, begin, ran - waited, met);

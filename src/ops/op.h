@@ -263,6 +263,9 @@ typedef struct vt_impl {
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
     const vt_host_plan *plan;  /* NULL: no host work */
     const vt_packing *packing; /* NULL: reads weights as they are */
+    /* CPU: the memory that this worker will read first in a call of the lane's size; places that it
+     * reads in turn. NULL: it is not known. */
+    void (*ahead)(const void *args, const vt_lane *lane, vt_ahead *out);
     /* Shared bytes, and tickets, that any step within the target's limits can need. */
     size_t (*workspace)(const void *args, const vt_target *t);
     int64_t (*tickets)(const void *args, const vt_target *t);

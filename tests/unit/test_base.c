@@ -482,6 +482,7 @@ typedef struct team_probe {
     vt_team *team;
     int32_t n;
     int32_t at[64]; /* barriers passed, by worker */
+    char read[256]; /* by workers that wait */
     atomic_int bad;
     atomic_int runs;
 } team_probe;
@@ -497,7 +498,10 @@ static void team_walk(void *arg, int32_t worker)
         for (int32_t w = 0; w < p->n; w++)
             if (__atomic_load_n(&p->at[w], __ATOMIC_ACQUIRE) < k + 1)
                 atomic_fetch_add(&p->bad, 1);
-        vt_team_barrier(p->team, worker);
+        vt_ahead ahead = {.place = {p->read}, .n = 1, .bytes = sizeof p->read};
+        vt_team_barrier_ahead(p->team, &ahead);
+        if (ahead.at > ahead.bytes || (p->n == 1 && ahead.at > 0))
+            atomic_fetch_add(&p->bad, 1);
     }
 }
 

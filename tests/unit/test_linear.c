@@ -47,6 +47,26 @@ static void call_worker(void *arg, int32_t worker)
     c->status[worker] = c->impl->run(c->args, &lane);
 }
 
+/* What a worker would read ahead lies in the packed weights, and each worker has its own part. One
+ * token's weights alone are read ahead. */
+static void check_ahead(const vt_impl *impl, const linear_args *a, int32_t n_workers)
+{
+    const char *packed = a->w->packed, *behind = packed;
+    if (!impl->ahead)
+        return;
+    for (int32_t worker = 0; worker < n_workers; worker++) {
+        vt_lane lane = {.worker = worker, .n_workers = n_workers};
+        vt_ahead out = {.n = 0};
+        impl->ahead(a, &lane, &out);
+        assert_true(out.n == 0 || a->x->dim[0] == 1);
+        for (int32_t i = 0; i < out.n; i++) {
+            assert_true(out.place[i] >= behind);
+            behind = out.place[i] + out.bytes;
+        }
+    }
+    assert_true(behind <= packed + a->w->packed_bytes);
+}
+
 /* Packs w for impl unless it is packed for it already. */
 static void pack_for(const vt_impl *impl, vt_weight *w)
 {
@@ -77,6 +97,7 @@ static void run_with(const vt_impl *impl, const linear_args *a, vt_team *team)
     c.shared = vt_aligned_alloc(VT_CACHE_LINE, c.shared_bytes);
     assert_non_null(c.shared);
     memset(c.shared, 0xff, c.shared_bytes);
+    check_ahead(impl, a, vt_team_size(team));
     vt_team_run(team, call_worker, &c);
     for (int32_t i = 0; i < vt_team_size(team); i++)
         assert_int_equal(c.status[i], VT_OK);

@@ -432,6 +432,7 @@ const vt_impl linear_amx = {
     .isa = VT_ISA_AMX,
     .supports = simd_supports,
     .run = amx_run,
+    .ahead = simd_ahead,
     .describe = amx_describe,
     .packing = &linear_tile_packing,
     .workspace = amx_workspace,

@@ -7,6 +7,7 @@ const vt_impl linear_avx2 = {
     .isa = VT_ISA_AVX2,
     .supports = simd_supports,
     .run = simd_run,
+    .ahead = simd_ahead,
     .describe = simd_describe,
     .packing = &linear_tile_packing,
     .workspace = simd_workspace,

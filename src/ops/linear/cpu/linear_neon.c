@@ -13,6 +13,7 @@ const vt_impl linear_neon = {
     .isa = VT_ISA_NEON,
     .supports = neon_supports,
     .run = simd_run,
+    .ahead = simd_ahead,
     .describe = simd_describe,
     .packing = &linear_tile_packing,
     .workspace = simd_workspace,

@@ -64,8 +64,8 @@ static int64_t await_masks(cpu_rank *k, int32_t worker, const vt_trace_ring *rin
     return ring ? vt_now_ns() : 0;
 }
 
-/* What this worker may read while it waits behind call i: the first bytes of the next call that
- * tells them. `at` is that call, so that each is asked once. */
+/* Notes in `ahead` what this worker may read while it waits behind call i: the first bytes of the
+ * next call that tells them. `at` is that call, so that each is asked once. */
 static void look_ahead(const vt_program *p, const vt_lane *lane, int32_t i, int32_t *at,
                        vt_ahead *ahead)
 {

@@ -47,8 +47,8 @@ static void call_worker(void *arg, int32_t worker)
     c->status[worker] = c->impl->run(c->args, &lane);
 }
 
-/* What a worker would read ahead lies in the packed weights, and each worker has its own part. One
- * token's weights alone are read ahead. */
+/* Checks that what a worker would read ahead lies in the packed weights, and that each worker has
+ * its own part. For several tokens nothing is read ahead. */
 static void check_ahead(const vt_impl *impl, const linear_args *a, int32_t n_workers)
 {
     const char *packed = a->w->packed, *behind = packed;

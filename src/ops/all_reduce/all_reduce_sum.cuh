@@ -1,5 +1,5 @@
-// What the kernels that sum over ranks have in common (all_reduce.cu): vectors of 8 bf16 of all ranks, their sum, and
-// the packets of push. Included behind comm.cuh and all_reduce_params.h, with RANKS defined.
+// The kernels that sum over ranks (all_reduce.cu) share this: vectors of 8 bf16 of all ranks, their sum, and the
+// packets of push. It is included behind comm.cuh and all_reduce_params.h, with RANKS defined.
 
 // One vector of every rank.
 struct Row {

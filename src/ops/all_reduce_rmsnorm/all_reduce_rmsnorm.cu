@@ -3,8 +3,8 @@
 // The sum of the ranks is all_reduce.cu's: rounded to bf16, then the residual is added and rounded. The norm reads the
 // rounded s and sums as rmsnorm.cu does, so the bits are those of the two kernels, and all ranks have the same.
 //
-// A CTA has a row: THREADS lanes with kPer vectors of 8 elements each, in registers between the sum and the norm. Beside
-// two kernels it saves a launch and the way of s through L2.
+// A CTA has a row: THREADS lanes with kPer vectors of 8 elements each, in registers between the sum and the norm.
+// Beside two kernels it saves a launch and the way of s through L2.
 //
 //   all_reduce_rmsnorm_push       a CTA of its own for each row; packets as in all_reduce_push, no meeting
 //   all_reduce_rmsnorm_one_shot   CTAs walk the rows; one meeting, then each reads its rows of all ranks

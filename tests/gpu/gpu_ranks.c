@@ -5,8 +5,8 @@
  * Each call is compared with the card's reference, and the bits of all ranks with each other
  * (ops/bench/comm_gpus.h) and of all rows of the op; one shape of every row runs as a graph of many
  * calls too, with programmatic launches where the GPU has them. --small leaves out the large
- * buffers: it is what compute-sanitizer and the emulated GPUs get. --together puts all ranks on the first GPU. TAP; 77:
- * not as many GPUs are here, or not so linked. */
+ * buffers: it is what compute-sanitizer and the emulated GPUs get. --together puts all ranks on the
+ * first GPU. TAP; 77: not as many GPUs are here, or not so linked. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -599,7 +599,6 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: adapters (lora) are not supported with %s; expected none", m->name,
                        config->comm ? "ranks (tp)" : "embeddings (pooling)");
-    TRY(vt_layer_end_check(m, &config->target, err));
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);

@@ -18,13 +18,14 @@ VECTOR = 0.06       # numbers of a vector, of its largest: the bound of tests/un
 # activations may take the other expert, which changes the answer there, and where that is not the last layer also at later
 # positions. Positions [from, to) are not compared. glm4moelite-latents is 1.5 apart on an H100 where the margin is 0.007. In the second
 # prompt of deepseekv3-groups, which also chooses groups, transformers in bf16 is up to 1.6 from its own fp32, at many positions.
+# gemma4-experts is 1.354 apart on an H100: the other of two experts that are 0.0003 apart, in layer 1 of position 7, makes 1.375 in fp32.
 ROUTER_TIES = {("qwen3moe-norm-mixed", (11, 54, 20, 58)): (4, 5), ("gpt-oss-sinks", (37, 3, 7, 33)): (18, 19),
                ("gpt-oss-mxfp4", (33, 38, 24, 41)): (3, 27), ("gpt-oss-mxfp4-BF16.gguf", (33, 38, 24, 41)): (3, 27)}
 for file in ("", "-BF16.gguf"):
     ROUTER_TIES["glm4moelite-latents" + file, (22, 32, 23, 0)] = 25, 26
+    ROUTER_TIES["gemma4-experts" + file, (43, 48, 35, 31)] = 7, 27
     ROUTER_TIES["deepseekv3-groups" + file, (32, 1, 30, 18)] = 8, 9
     ROUTER_TIES["deepseekv3-groups" + file, (39, 22, 12, 37)] = 1, 27
-CPU_ALONE = ("gemma4",)  # models that a GPU refuses by name
 
 
 # ---- greedy text ----
@@ -85,7 +86,7 @@ def logits(d, tap, o, every=1):
                 part = against_rows(got, want)
                 e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
         except Refused as r:
-            tap.ok(name.startswith(CPU_ALONE) and "computed on CPUs alone" in str(r), f"logits of {name}: refused: {r}")
+            tap.ok(False, f"logits of {name}: refused: {r}")
             continue
         good = e.n > 0 and e.mean <= MEAN and e.worst <= WORST
         tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")

@@ -222,42 +222,6 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* No kernel knows what Gemma 4 has beside others. */
-static void test_executor_when_no_kernel_knows_a_model_then_refused_by_name(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        {"gemma4-experts", "gemma4-experts: a gemma4 model has normalised values or factors of "
-                           "layers, which are computed on CPUs alone (--device cpu)"},
-    };
-    vt_executor_config config = {.limits = {.max_tokens = 64,
-                                            .max_seqs = 2,
-                                            .max_rows = 4,
-                                            .max_context = 64,
-                                            .page_size = 16,
-                                            .n_workers = 1},
-                                 .n_pages = 8,
-                                 .n_pool_slots = 2,
-                                 .kv_dtype = VT_BF16,
-                                 .n_threads = 1};
-    vt_cuda_options options = {.graphs = true, .pdl = true};
-    setenv("VITRINE_EMULATOR", "memory=256", 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[100];
-        vt_model *m;
-        vt_executor *x = NULL;
-        vt_err err = {0};
-        snprintf(path, sizeof path, "tests/golden/models/%s", cases[i][0]);
-        if (vt_model_load(path, &m, &err) != VT_OK)
-            fail_msg("%s", err.message);
-        assert_int_equal(vt_executor_cuda_new(m, &config, &options, &x, &err), VT_ERR_UNSUPPORTED);
-        assert_string_equal(err.message, cases[i][1]);
-        assert_null(x);
-        assert_int_equal(left_over(), 0);
-        vt_model_free(m);
-    }
-}
-
 /* The number of tickets is the same for every call. Limits that need more are refused at the start,
  * by the first call that needs them. */
 static void test_executor_when_its_limits_need_too_many_tickets_then_refused(void **state)
@@ -305,7 +269,6 @@ int main(void)
         cmocka_unit_test(test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it),
         cmocka_unit_test(
             test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone),
-        cmocka_unit_test(test_executor_when_no_kernel_knows_a_model_then_refused_by_name),
         cmocka_unit_test(test_executor_when_its_limits_need_too_many_tickets_then_refused),
         cmocka_unit_test(test_engine_when_any_call_is_refused_then_nothing_is_lost),
     };

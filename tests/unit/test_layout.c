@@ -87,8 +87,6 @@ static void test_program_of_every_fixture_is_the_same_on_both_devices(void **sta
         const char *dot = strrchr(e->d_name, '.');
         if (e->d_name[0] == '.' || (dot && strcmp(dot, ".bin") == 0))
             continue;
-        if (strncmp(e->d_name, "gemma4", 6) == 0) /* on CPUs alone */
-            continue;
         vt_model *m = load(e->d_name);
         assert_true(same_program(m) > 10);
         vt_model_free(m);

@@ -36,8 +36,6 @@ extern const vt_block *const vt_blocks[VT_BLOCKS];
 
 /* ---- what a layer has after its blocks (layer_end.c) ---- */
 
-/* Refuses a device that cannot compute it. */
-vt_status vt_layer_end_check(const vt_model *m, const vt_target *t, vt_err *err);
 void vt_layer_end_tensors(builder *b);
 /* Writes calls that make a token's embeddings for each layer, if the model has them. */
 void vt_layer_embeddings(builder *b);

@@ -20,17 +20,6 @@
 #include "ops/part_norm/part_norm.h"
 #include "ops/silu_mul/silu_mul.h"
 
-vt_status vt_layer_end_check(const vt_model *m, const vt_target *t, vt_err *err)
-{
-    const vt_arch *a = &m->arch;
-    if (t->device == VT_DEVICE_CPU || (!a->v_norm && a->per_layer == 0))
-        return VT_OK;
-    return vt_fail(err, VT_ERR_UNSUPPORTED,
-                   "%s: a %s model has normalised values or factors of layers, which are computed "
-                   "on CPUs alone (--device cpu)",
-                   m->name, a->family);
-}
-
 void vt_layer_end_tensors(builder *b)
 {
     int64_t p = b->m->arch.per_layer, all = p * b->m->arch.n_layers;

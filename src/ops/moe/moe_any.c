@@ -13,7 +13,8 @@ static bool route_any_supports(const void *args, const vt_target *t, const vt_si
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return (!a->bias || a->bias->dtype == VT_F32) && !a->by_expert && a->x->dtype == VT_BF16 &&
+    return (!a->bias || a->bias->dtype == VT_F32) &&
+           (!a->by_expert || a->by_expert->dtype == VT_F32) && a->x->dtype == VT_BF16 &&
            a->router->dtype == VT_F32 &&
            (a->sigmoid ? 2 : 1) * a->router->dim[0] + a->groups + a->k <=
                8192; /* all are in shared memory */

@@ -91,6 +91,7 @@ moe_route_params moe_cuda_route_params(const moe_route_args *a, const vt_lane *l
                               .router = a->router->data,
                               .bias = a->bias ? a->bias->data : NULL,
                               .choice = a->choice ? a->choice->data : NULL,
+                              .by_expert = a->by_expert ? a->by_expert->data : NULL,
                               .scale = a->scale == 0 ? 1 : a->scale,
                               .expert = a->expert->data,
                               .weight = a->weight->data,

@@ -6,7 +6,7 @@
   const data = JSON.parse(document.getElementById("trace").textContent);
   const canvas = document.getElementById("spans"), told = document.getElementById("told");
   const TRACK = ["request", "steps", "calls"], FACTS = ["tokens", "sequences", "decodes", "prompt tokens", "KV tokens"];
-  const ROW = 26, TOP = 22, LANE = 34;
+  const ROW = 26, TOP = 22, LANE = 44, LABEL = 14; // LABEL: the part of a lane above its curve
   const tracks = TRACK.map((_, k) => data.spans.filter((s) => s[0] === k).sort((a, b) => a[2] - b[2]));
   // the latest end of a track's spans up to each, so that the first one in view is found by halving
   const ends = tracks.map((t) => { let e = -Infinity; return t.map((s) => (e = Math.max(e, s[2] + (s[3] || 0)))); });
@@ -117,7 +117,7 @@
       for (let i = begin; i < points.length; i++) {
         const at = x(points[i][1]), h = height(points[i], k);
         top = at - column < 1 ? Math.max(top, h) : h; // the highest of those that share a column of pixels
-        if (at - column >= 1 || i + 1 === points.length) { g.lineTo(at, foot - top / most * (LANE - 8)); column = last = at; }
+        if (at - column >= 1 || i + 1 === points.length) { g.lineTo(at, foot - top / most * (LANE - LABEL - 8)); column = last = at; }
         if (at > width) break;
       }
       g.lineTo(last, foot); g.closePath();

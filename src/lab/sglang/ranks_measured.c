@@ -85,9 +85,10 @@ static vt_status run_on(lab *l, const sglang_scaling_ask *a, int32_t n, const ch
     if (gpu)
         TRY(sglang_ranks_device(l, n, device, sizeof device, err));
     const char *const on_cpu[] = {"tp", ranks, NULL};
-    /* a server's folder for stories lets kernels stamp their times, those of communication too */
-    const char *const on_gpus[] = {"tp", ranks,       "device",  device, "tp-link",
-                                   link, "story-dir", "stories", NULL};
+    /* with a story asked for, kernels stamp their times, those of communication too, from the first
+     * steps on; a server's folder for stories would let only later ones */
+    const char *const on_gpus[] = {"tp", ranks,   "device",     device, "tp-link",
+                                   link, "story", "ranks.json", NULL};
     TRY(sglang_open(l, gpu ? on_gpus : on_cpu, 64, &e, err));
     vt_status status = lab_engine_warm(l, e, err);
     if (status == VT_OK)

@@ -32,6 +32,8 @@ const report_kernel report_kernels[] = {
     OWN(linear, "linear/gemm_sm90.cu", "sglang 01", NVRTC " and cuBLASLt",
         "ColumnParallelLinear, RowParallelLinear (torch)", "torch.nn.functional.linear",
         "flashinfer.gemm"),
+    OWN(lora, NULL, "mini-sglang 01", "CPU", "sgemm_lora_a_fwd, sgemm_lora_b_fwd (" TRITON ")",
+        NULL, "flashinfer.gemm.SegmentGEMMWrapper"),
     OWN(rope, "rope/rope.cu", "flashinfer 05", NVRTC, "apply_rope_with_cos_sin_cache_inplace",
         "apply_rope_with_cos_sin_cache_inplace",
         "flashinfer.apply_rope_with_cos_sin_cache_inplace"),

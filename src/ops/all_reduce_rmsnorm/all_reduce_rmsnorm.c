@@ -129,7 +129,7 @@ static const vt_operand all_reduce_rmsnorm_operands[] = {
 };
 
 const vt_op all_reduce_rmsnorm_op = {
-    .what = "sums what the ranks computed, adds the residual stream and normalises it",
+    .what = "sums over the ranks, adds the residual, normalises rows",
     .tolerance = 4e-6,
     .tolerance_reason = "as many fp32 roundings as there are ranks, then the norm's partial sums",
     .is = VT_OP_JOINS_RANKS,

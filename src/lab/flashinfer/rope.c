@@ -223,7 +223,7 @@ static vt_status turn_store(lab *l, vt_err *err)
                                    "the activations and read again, and there is one launch or "
                                    "meeting less"});
     lab_item(l, "joined_with_store",
-             "rope and kv_store apart move %.0f bytes, rope_store %.0f: %.2fx by bytes. The engine "
+             "rope and kv_store apart move %f B, rope_store %f B: %.2fx by bytes. The engine "
              "uses the joined form",
              apart, fused.bytes, apart / fused.bytes);
     return VT_OK;

@@ -168,8 +168,9 @@ static void tell_copy(lab *l, const lab_link *m, const lab_kernel *k)
              (double)MAIN_BYTES, k->median_s, k->bytes / k->median_s,
              mini_of_copy(l, k->bytes / k->median_s).text, both, reduce);
     lab_item(l, "avoid_copy",
-             "let linear.o and linear.down write their output into the registered buffer, and the "
-             "norm after them read it there: both copies go, %.0f %% of the whole (%f s of %f s)",
+             "the engine's linear.o and linear.down write their output into the registered buffer, "
+             "and the norm after them reads it there: neither copy is made, which would be %.0f %% "
+             "of the whole (%f s of %f s)",
              100 * both / (both + reduce), both, both + reduce);
 }
 
@@ -261,7 +262,12 @@ const lab_def mini_profile_comm = {
          "Where two ranks can meet here, theirs are measured beside; else that is named as "
          "missing."},
     .alias = {"05_profile_comm.py", NULL},
-    .knobs = {{"--page-size", LAB_LOAD}, {"--tp", LAB_OFFERED}},
+    .knobs = {{"--page-size", LAB_LOAD},
+              {"direct peer access", LAB_RUNS,
+               .strength = "Ranks read each other's memory where a "
+                           "call left its result"},
+              {"adaptive NCCL threshold", LAB_RUNS,
+               .strength = "The form of a sum is chosen by its bytes, in place of NCCL"}},
     .items = {{"sizes", "one-shot, two-shot and a ring over sizes", false},
               {"measured", "all-reduces between two ranks that are here", false},
               {"one_shot", "one-shot all-reduce", false},

@@ -69,7 +69,8 @@ vt_status report_make_safe(json_t *value, bool drawing, vt_err *err);
 void report_put_safe(vt_buf *b, const char *text);
 const char *report_string(const json_t *o, const char *key); /* "" where it is none */
 double report_number(const json_t *o, const char *key);      /* NAN where it is none */
-/* The noise of both sides of a knob together: what its verdict was made with. */
+/* Two standard deviations of the difference of both sides of a knob: a verdict needs more than
+ * that. */
 double report_noise(const json_t *knob);
 /* Returns true if the noise is so large that "no gain here" says little: there may be a gain within
  * it. */

@@ -464,7 +464,8 @@ static void put_page(const knob_table *t, vt_buf *b)
            "- A gain is the time before over the time after: above 1 the knob makes it faster.\n"
            "- The expected gain was computed before the run, from the bytes that each side moves; "
            "\"bytes promise none\" where both move the same, or where bytes do not tell.\n"
-           "- The noise is the spread between repetitions, of both sides together. A gain within "
+           "- The noise is two standard deviations of the difference, from the spread between "
+           "repetitions of both sides. A gain within "
            "it is no gain.\n"
            "- *disturbed*: other programs used the machine meanwhile.\n\n");
     put_table(t, b);

@@ -89,11 +89,11 @@ void report_cell(vt_buf *b, const char *text)
 
 double report_noise(const json_t *knob)
 {
-    return report_number(knob, "before_noise") + report_number(knob, "after_noise");
+    return 2 * hypot(report_number(knob, "before_noise"), report_number(knob, "after_noise"));
 }
 
 /* From this noise on, what lies within it is no verdict. */
-#define MUCH_NOISE 0.1
+#define MUCH_NOISE 0.14
 
 bool report_is_hidden(const json_t *knob)
 {

@@ -170,7 +170,7 @@ static void tell_slope(lab *l, const run_of *r)
         return;
     }
     lab_item(l, "itl_slope",
-             "between contexts of %.0f and %.0f tokens a decode step grows from %f s to %f s: %f s "
+             "between contexts of %.0f and %.0f tokens a decode step goes from %f s to %f s: %f s "
              "per 100 tokens. 100 tokens of K and V are %f B over all layers, which the measured "
              "roofs read in %f s%s",
              near_kv, far_kv, near_ms * 1e-3, far_ms * 1e-3, slope, bytes, explained,

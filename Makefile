@@ -231,7 +231,8 @@ $(B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(B
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libnccl.so.2 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
-$(B)/emulator/libcupti.so.13 $(B)/emulator/cupti-12.5/libcupti.so.12: tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c tests/emulator/cupti.h \
+$(B)/emulator/libcupti.so.13 $(B)/emulator/cupti-12.5/libcupti.so.12: tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c \
+  tests/emulator/cupti_activity.c tests/emulator/activity.h tests/emulator/cupti.h \
   src/device/cupti/cupti_api.h
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Wl,-soname,$(@F) \
@@ -241,7 +242,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
 $(B)/tests/test_cupti_abi: CFLAGS_ALL += -isystem tests/unit/shim -isystem /usr/local/cuda/include
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt cupti cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt cupti cupti_activity cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)

@@ -418,6 +418,8 @@ uint64_t vt_spans_copy(const vt_span_rings *r, vt_span *out, uint64_t max)
 
 void vt_trace_use(vt_trace_ring *r, const vt_use_event *e) { put(r, e, sizeof *e); }
 void vt_trace_pm(vt_trace_ring *r, const vt_pm_event *e) { put(r, e, sizeof *e); }
+
+void vt_trace_activity(vt_trace_ring *r, const vt_activity_event *e) { put(r, e, sizeof *e); }
 void vt_trace_vitals(vt_trace_ring *r, const vt_vital_event *e) { put(r, e, sizeof *e); }
 void vt_trace_machine(vt_trace_ring *r, const vt_machine_event *e) { put(r, e, sizeof *e); }
 

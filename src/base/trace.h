@@ -560,6 +560,25 @@ typedef struct vt_pm_event {
 
 void vt_trace_pm(vt_trace_ring *r, const vt_pm_event *e);
 
+/* ---- activity: when a GPU's kernels and copies ran, as CUPTI tells it ---- */
+
+typedef enum vt_activity_kind {
+    VT_ACTIVITY_KERNEL,
+    VT_ACTIVITY_COPY,
+    VT_ACTIVITY_FILL
+} vt_activity_kind;
+
+/* A kernel, copy or fill of a step that was recorded. */
+typedef struct vt_activity_event {
+    uint64_t step : 40, call : 24; /* call: all bits set: of no call, or not known */
+    int64_t begin_ns, end_ns;
+    uint64_t kind : 2, in_graph : 1, : 5, name : 16, bytes : 40; /* name: vt_activity_facts.name */
+} vt_activity_event;
+
+enum { VT_ACTIVITY_NO_CALL = 0xffffff };
+
+void vt_trace_activity(vt_trace_ring *r, const vt_activity_event *e);
+
 /* ---- samples: what the whole machine, or a whole GPU, was doing ---- */
 
 /* A value that is not known is -1. */
@@ -589,7 +608,8 @@ typedef struct vt_launch_event {
     int64_t move_ns[VT_MOVES];
     int32_t n_kernels;
     int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */
-    bool timed;   /* its calls ran one by one between events, not in the graph: there are spans */
+    bool timed;   /* its calls ran one by one, and there are spans if events lay between them; or it
+                   * was recorded by CUPTI: its length is not that of other steps */
     bool stamped; /* it ran as it always does, and its kernels were stamped: there are spans */
 } vt_launch_event;
 

@@ -471,6 +471,30 @@ static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, 
     return VT_OK;
 }
 
+/* An error where kernels cannot be recorded, or nobody would see it. CUPTI does not count, sample
+ * and record in one process. */
+static vt_status check_activity(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+{
+    static const char *const other[] = {"story-counters", "story-lanes"};
+    if (!vt_options_flag(o, "story-activity"))
+        return VT_OK;
+    if (!vt_options_given(o, "story"))
+        return vt_fail(err, VT_ERR_USAGE, "story-activity needs story, which shows the records");
+    for (int i = 0; i < 2; i++)
+        if (vt_options_flag(o, other[i]))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "story-activity and %s both watch the GPU through CUPTI; ask for one of "
+                           "them in a run",
+                           other[i]);
+    if (!on_gpu)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-activity records a GPU's kernels, and the device is cpu");
+    if (n_ranks > 1)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-activity records the kernels of one GPU, and tp is %d", n_ranks);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -482,6 +506,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
     TRY(check_lanes(o, cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_activity(o, cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -503,6 +528,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->story = vt_options_given(o, "story");
     cuda->counters = cuda->story && vt_options_flag(o, "story-counters");
     cuda->lanes = vt_options_flag(o, "story-lanes");
+    cuda->activity = cuda->story && vt_options_flag(o, "story-activity");
     cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;
     if (vt_jit_check_cache(&refused) != VT_OK)

@@ -355,6 +355,7 @@ static void cuda_exec_free(vt_executor *base)
     if (!x)
         return;
     cuda_release(x);
+    cuda_activity_drop(x);
     vt_observers_free(&x->observers);
     vt_cuda_close(x->cuda);
     free(x);

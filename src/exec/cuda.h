@@ -19,6 +19,7 @@ typedef struct vt_cuda_options {
     bool stamps;        /* timed steps have stamped kernels, where the GPU's timer is fine enough */
     bool counters;      /* hardware counters of some steps are read (exec/cuda_vitals.c) */
     bool lanes;         /* those of the whole GPU are sampled over time (exec/cuda_pm.c) */
+    bool activity;      /* CUPTI records the kernels of some steps (exec/cuda_activity.c) */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

@@ -188,10 +188,11 @@ typedef struct cuda_executor {
         vt_cuda_upload_run *upload;
     } startup;
     vt_observers observers;
-    struct cuda_vitals *vitals; /* one of them; NULL: nobody asked for counters */
-    struct cuda_pm *pm;         /* another; NULL: nobody asked for counters over time */
-    int64_t step_limit_ns;      /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
-    bool lost;                  /* the context is gone, and nothing has taken its place */
+    struct cuda_vitals *vitals;     /* one of them; NULL: nobody asked for counters */
+    struct cuda_pm *pm;             /* another; NULL: nobody asked for counters over time */
+    struct cuda_activity *activity; /* another; NULL: nobody asked for records of kernels */
+    int64_t step_limit_ns;          /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
+    bool lost;                      /* the context is gone, and nothing has taken its place */
 } cuda_executor;
 
 /* Makes an executor of one GPU without anything on the device. */
@@ -272,6 +273,23 @@ vt_status cuda_vitals_new(cuda_executor *x, vt_err *err);
 bool cuda_vitals_wants_prompt(const cuda_executor *x);
 /* Fills the members of a source that speak of vitals. */
 void cuda_vitals_tell(const cuda_executor *x, vt_source *out);
+
+/* ---- cuda_activity.c ---- */
+
+/* Has CUPTI watch graphs from now on, where options.activity asks for it. */
+vt_status cuda_activity_open(cuda_executor *x, vt_err *err);
+/* Puts its observer into the executor's list, once there are others. */
+void cuda_activity_observe(cuda_executor *x);
+/* Frees it, if it is in no list yet. */
+void cuda_activity_drop(cuda_executor *x);
+/* Call `call` is launched or captured next; -1: none is. */
+void cuda_activity_call(const cuda_executor *x, int32_t call);
+/* Returns true if the step that is being launched is recorded. */
+bool cuda_activity_records(const cuda_executor *x);
+/* Returns true if a prompt step should be left to it. */
+bool cuda_activity_wants_prompt(const cuda_executor *x);
+/* Fills the members of a source that speak of it. */
+void cuda_activity_tell(const cuda_executor *x, vt_source *out);
 
 /* ---- cuda_pm.c ---- */
 

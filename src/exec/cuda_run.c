@@ -34,6 +34,7 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
         int32_t choice = vt_call_choice(c, &p->size);
         vt_lane lane = lane_of(x, c->plan[choice]);
         TRY(vt_observe(&x->observers, VT_MARK_BEGIN, i, err));
+        cuda_activity_call(x, i);
         if (x->lane.stamps) {
             x->lane.stamps->call = i;
             x->lane.stamps->launch = 0;
@@ -41,6 +42,7 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
         vt_nvtx_push(c->label);
         vt_status status = c->choice[choice].impl->run(c->args, &lane);
         vt_nvtx_pop();
+        cuda_activity_call(x, -1);
         if (status != VT_OK) {
             if (x->lane.err.status != VT_OK && err)
                 *err = x->lane.err;

@@ -74,10 +74,11 @@ typedef struct mark {
 
 typedef struct span_set {
     bool timed, prompts;
-    bool stamped;  /* timed by stamps, not by events */
-    bool ran;      /* all its calls were launched */
-    bool apart;    /* its calls run one by one, for this observer or for another */
-    bool recorded; /* in a block of steps that are (vt_spans_on), or timed */
+    bool stamped;        /* timed by stamps, not by events */
+    bool ran;            /* all its calls were launched */
+    bool apart;          /* its calls run one by one, for this observer or for another */
+    bool recorded_apart; /* another observer has CUPTI record its kernels */
+    bool recorded;       /* in a block of steps that are (vt_spans_on), or timed */
     int32_t graph_tokens, n_kernels;
     size_t moved[VT_MOVES];
     cu_event *event; /* [max_marks]; made at first need */
@@ -197,7 +198,7 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
     if (b->n_tokens > b->n_decode) {
-        if (s->prompt_timed && cuda_vitals_wants_prompt(s->x))
+        if (s->prompt_timed && (cuda_vitals_wants_prompt(s->x) || cuda_activity_wants_prompt(s->x)))
             return false;
         bool prompt = !s->prompt_timed || has_credit(s);
         s->prompt_timed = s->prompt_timed || prompt;
@@ -229,7 +230,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
-    set->apart = set->ran = false;
+    set->apart = set->ran = set->recorded_apart = false;
     cuda_stamped_end(s->x); /* of a step before that was not launched as a whole */
     set->stamped = set->timed && cuda_stamped_begin(s->x);
     set->graph_tokens = 0;
@@ -295,6 +296,7 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
         break;
     case VT_MARK_LAUNCHED:
         set->n_kernels = s->x->lane.n_launches;
+        set->recorded_apart = cuda_activity_records(s->x);
         s->launching = NULL;
         s->x->lane.note = NULL;
         cuda_stamped_end(s->x);
@@ -418,7 +420,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                                            (int64_t)set->moved[VT_MOVE_TO_HOST]},
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
-                            .timed = set->apart,
+                            .timed = set->apart || set->recorded_apart,
                             .stamped = set->stamped && set->ran};
     s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
     s->timed_ms = set->timed ? ms : 0;
@@ -430,7 +432,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->stamped ? 1 : set->n_marks; /* one copy has all stamps */
         s->credit_ns -= cost_of(s, set, ms * 1e6);
-    } else if (!set->prompts && !set->apart) {
+    } else if (!set->prompts && !set->apart && !set->recorded_apart) {
         s->whole_ns = ms * 1e6;
     }
     if (set->recorded) /* the next reading speaks of the other steps too */
@@ -561,6 +563,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
                            .state = state};
         cuda_vitals_tell(s->x, out);
         cuda_pm_tell(s->x, out);
+        cuda_activity_tell(s->x, out);
         snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
     }
     return 1;

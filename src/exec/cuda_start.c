@@ -450,6 +450,8 @@ vt_status cuda_start_place(cuda_executor *x, vt_err *err)
 vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
 {
     vt_status status = vt_cuda_enter(x->cuda, err);
+    if (status == VT_OK) /* before graphs are captured, which it watches */
+        status = cuda_activity_open(x, err);
     if (status == VT_OK)
         status = make_kernels(x, err);
     vt_status uploaded = end_upload(x, status != VT_OK, status == VT_OK ? err : NULL);
@@ -460,6 +462,7 @@ vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
         return vt_observers_renew(&x->observers, err);
     TRY(cuda_spans_new(x, err)); /* before that of counters, which leaves timed steps alone */
     TRY(cuda_vitals_new(x, err));
+    cuda_activity_observe(x);
     return cuda_pm_new(x, err);
 }
 

@@ -40,6 +40,15 @@ typedef struct vt_device_facts {
     int64_t memory_bytes, l2_bytes;
 } vt_device_facts;
 
+/* CUPTI's records of kernels and copies. */
+typedef struct vt_activity_facts {
+    int32_t steps;         /* recorded so far */
+    int64_t lost;          /* records that had no room */
+    int64_t on_ns, off_ns; /* of the host, for all these steps: beginning, and reading */
+    int32_t n_names;
+    const char *const *name; /* [n_names] of kernels, mangled: vt_activity_event.name */
+} vt_activity_facts;
+
 /* Pointers stay valid as long as the executor. Rings may be written while they are read
  * (vt_trace_copy); the others may be called between steps. */
 typedef struct vt_source {
@@ -56,7 +65,10 @@ typedef struct vt_source {
     const vt_trace_ring *pm;        /* a GPU's counters over time; NULL: nobody asked for them */
     const struct vt_pm_set *pm_set; /* what is sampled */
     const char *no_pm;              /* why nothing is, or no longer; NULL: it is */
-    const char *no_energy;          /* why no sample has energy_mj; NULL: they may have it */
+    const vt_trace_ring *activity;  /* records of kernels; NULL: nobody asked for them */
+    const vt_activity_facts *activity_facts;
+    const char *no_activity; /* why there are none, or no more; NULL: there are */
+    const char *no_energy;   /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */

@@ -34,6 +34,7 @@ static void release(copies *c)
         free((void *)s->sample);
         free((void *)s->vital);
         free((void *)s->pm);
+        free((void *)s->activity);
         free((void *)s->kernel);
     }
     free(c->source);
@@ -111,6 +112,7 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     to->use = copy_ring(from->uses, &to->n_uses, &ok);
     to->vital = copy_ring(from->vitals, &to->n_vitals, &ok);
     to->pm = copy_ring(from->pm, &to->n_pm, &ok);
+    to->activity = copy_ring(from->activity, &to->n_activity, &ok);
     vt_machine_event *sample = copy_ring(from->samples, &to->n_samples, &ok);
     to->sample = sample;
     /* one more, of now: a copy never fills its last place */

@@ -35,7 +35,9 @@ typedef struct story_source {
     const vt_machine_event *sample;
     const vt_vital_event *vital;
     const vt_pm_event *pm;
-    uint64_t n_pm, n_vitals, n_requests, n_steps, n_spans, n_launches, n_uses, n_samples;
+    const vt_activity_event *activity; /* each step's together */
+    uint64_t n_activity, n_pm, n_vitals, n_requests, n_steps, n_spans, n_launches, n_uses,
+        n_samples;
     const vt_kernel_facts *kernel; /* [is.n_kernels] */
     const vt_roofs *roofs;         /* of its device; NULL: those of the input */
     int64_t free_bytes;            /* of the device's memory; -1: not known */

@@ -189,6 +189,9 @@ def test_tiers_of_a_gpu_say_what_they_see_or_what_stands_against_them():
     assert "GPU T0 when every kernel began and ended, inside its graph: stamped by the kernels" in words, words
     assert "time, sm, tensor, dram_read, dram_written, dram, l2_hit, occupancy" in tiers["T3"]["why"], tiers["T3"]
     assert "sm, tensor, dram_read, dram_written, l2_hit, pcie_in, pcie_out" in tiers["T2"]["why"], tiers["T2"]
+    assert "--story-activity has them of some steps" in tiers["T1"]["why"], tiers["T1"]
+    tiers, _ = gpu_tiers(EMULATED_CUPTI="watched")
+    assert not tiers["T1"]["allowed"] and "another profiler" in tiers["T1"]["why"], tiers["T1"]
     tiers, words = gpu_tiers(EMULATED_CUPTI="forbidden")
     same([tiers[t]["allowed"] for t in sorted(tiers)], [True, True, False, False, False])
     assert "GPU T3 counters of each call: no: CUPTI failed" in words and "NVreg_RestrictProfilingToAdminUsers=0" in words, words

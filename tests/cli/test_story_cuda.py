@@ -244,6 +244,81 @@ def test_counters_that_no_story_would_show_are_refused():
     assert r.code == 2 and "tp-link is host, which is for several ranks on GPUs; tp is 1" in r.log, r.log
 
 
+def recorded(*args, **env):
+    """A story with records of the emulated CUPTI, how its terminal form reads, and the run."""
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        r = ok("run", f"--story={path}", "--story-activity", *TINY, *SMALL, *PROMPT, "-n", "40", *args, env={**GPU, **env})
+        return json.load(open(path)), ok("story", "show", path).text, r
+
+
+def test_records_of_kernels_belong_to_the_calls_that_launched_them():
+    s, text, _ = recorded()
+    a = s["activity"]
+    same((a["tier"], a["why"], a["lost"], s["tiers"]["T1"]["used"]), ("T1", None, 0, True))
+    same([p["name"] for p in a["phases"]], ["decode"], "the only prompt step was stamped")
+    p = a["phases"][0]
+    # the emulated library lets a kernel take 1,000 ns, and the next one begin 200 ns later (tests/emulator/cupti_activity.c)
+    for o in p["ops"]:
+        same((o["calls"], value(o["time_us"]), value(o["kernel_us"]), len(o["kernels"])), (1, 1.2, 1, 1), o["kind"])
+        same((o["kernels"][0]["library"], o["kernels"][0]["launches"], value(o["kernels"][0]["each_us"])), (False, 1, 1), o["kind"])
+    same(sorted(o["kind"] for o in p["ops"]), sorted(o["kind"] for o in s["phases"][1]["ops"] if o["kind"] not in ("upload", "results")))
+    same((a["broken_steps"], value(p["unknown"]), value(p["records"]), p["copies"]["count"]), (0, 0, 14, 2))
+    same((value(p["calls_us"]), value(p["step_us"])), (14.4, 15.6), "twelve calls, with two copies around them")
+    columns, labels = p["newest"]["columns"], s["calls"]["labels"]
+    same(columns["in_graph"], [0] + 12 * [1] + [0], "copies lie around the graphs")
+    same((labels[columns["label"][1]], labels[columns["label"][12]], columns["label"][0], columns["label"][13]), ("embed", "sample", None, None))
+    same(columns["end_us"][1], 1.7)
+    # recorded steps are in no time
+    gpu, n = s["phases"][1]["gpu"], p["recorded_steps"]
+    assert 6 <= n <= 8 and gpu["whole_steps"] == 39 - s["phases"][1]["timed_steps"] - n, (n, gpu)
+    for part in ("RECORDS of a decode step", f"[measured by tier T1 in {n} steps of their own]", "2 copies of "):
+        assert part in text, text
+
+
+def test_records_of_prompts_come_from_a_prompt_step_that_is_not_stamped():
+    s, text, _ = recorded("--token-budget", "16", "--tokens", ",".join(str(i % 60 + 1) for i in range(40)))
+    prefill = s["activity"]["phases"][0]
+    same((prefill["name"], prefill["recorded_steps"], s["activity"]["broken_steps"], value(prefill["unknown"])), ("prefill", 2, 0, 0))
+    assert "attention_prefill" in [o["kind"] for o in prefill["ops"]] and "RECORDS of a prefill step" in text, prefill
+
+
+def test_records_outside_graphs_belong_to_their_calls_too():
+    a = recorded("--no-graphs")[0]["activity"]
+    p = a["phases"][0]
+    same((a["broken_steps"], value(p["unknown"]), set(p["newest"]["columns"]["in_graph"])), (0, 0, {0}))
+    same({(o["calls"], value(o["kernel_us"])) for o in p["ops"]}, {(1, 1)})
+
+
+def test_records_that_are_missing_are_told_and_change_no_answer():
+    plain = recorded()[2].text.split("tokens")[0]
+    s, text, r = recorded(EMULATED_CUPTI="watched")
+    assert "another profiler" in s["activity"]["why"] and "another profiler" in s["tiers"]["T1"]["why"], s["activity"]
+    same((s["activity"]["phases"], s["tiers"]["T1"]["used"], "RECORDS of" in text, r.text.split("tokens")[0]), ([], False, False, plain))
+    s, text, r = recorded(EMULATED_CUPTI="lose=40")
+    p = s["activity"]["phases"]
+    assert s["activity"]["lost"] >= 40 and p == [] and r.text.split("tokens")[0] == plain, s["activity"]
+    s, text, r = recorded(EMULATED_CUPTI="nodes=0")
+    assert s["activity"]["broken_steps"] >= 6 and s["activity"]["phases"] == [] and "left out, whose records are not whole" in text, text
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", *TINY, *SMALL, *PROMPT, "-n", "4", env=GPU)
+        s = json.load(open(path))
+    same((s["activity"], s["tiers"]["T1"]["why"]), (None, "--story-activity reads them"))
+
+
+def test_records_are_refused_where_nobody_would_see_them():
+    for args, why in ((TINY, "story-activity needs story"),
+                      ([*TINY, "--story", "--story-counters"], "story-activity and story-counters both watch the GPU through CUPTI"),
+                      ([*TINY, "--story", "--story-lanes"], "story-activity and story-lanes both watch the GPU through CUPTI"),
+                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-activity records a GPU's kernels, and the device is cpu"),
+                      ([*TINY[:2], "--device", "cuda:0,0", "--tp", "2", "--story"], "story-activity records the kernels of one GPU, and tp is 2")):
+        need_emulator()
+        r = run("run", "--story-activity", *args, *SMALL, *PROMPT, "-n", "2", env=GPU)
+        assert r.code != 0 and why in r.log, r.log
+
+
 LANES = ["sm", "tensor", "dram_read", "dram_written", "l2_hit", "pcie_in", "pcie_out"]
 
 

@@ -215,7 +215,7 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     driver.set.order,
                     overlaps,
                     c->stream};
-    return submit(c->stream, *s, [image, copy, l, name = k->name] {
+    Work work = [image, copy, l, name = k->name] {
         emu_launch run = l;
         run.name = name.c_str();
         if (cu_result r = planted_fault(run))
@@ -225,7 +225,8 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
             return (cu_result)SUCCESS;
         fprintf(stderr, "emulator: kernel %s: %s\n", run.name, message);
         return (cu_result)LAUNCH_FAILED;
-    });
+    };
+    return submit(c->stream, *s, told(EMU_KERNEL, k->name, 0, work));
 }
 
 /* ---- tensor maps ---- */

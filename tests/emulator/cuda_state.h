@@ -4,6 +4,7 @@
 #define EMULATOR_CUDA_STATE_H
 
 #define _Alignas alignas
+#include "activity.h"
 #include "device/cuda/cuda_api.h"
 
 #include <pthread.h>
@@ -81,6 +82,7 @@ struct Capture {
     pthread_t thread;
     cu_stream origin;
     std::shared_ptr<WorkList> nodes = std::make_shared<WorkList>();
+    uint64_t first_node = 0; /* the number of nodes[0] */
     bool invalid = false;
 };
 
@@ -115,9 +117,11 @@ typedef std::shared_ptr<cu_event_st> EventRef;
 
 struct cu_graph_st {
     std::shared_ptr<WorkList> nodes;
+    uint64_t first_node;
 };
 struct cu_graph_exec_st {
     std::shared_ptr<const WorkList> nodes;
+    uint64_t first_node;
 };
 
 struct ModuleImage {
@@ -293,5 +297,7 @@ cu_result wait_for_everything();
 /* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that
  * the closure holds. */
 cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged = 0);
+/* The work, which tells the emulated libcupti when it ran: a kernel's name, or bytes moved. */
+Work told(int work, const std::string &name, uint64_t bytes, Work w);
 
 #endif

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 /* ---- streams ---- */
@@ -192,8 +193,45 @@ static cu_result push(cu_stream_st &s, Work w, size_t staged)
     return gpu.failed;
 }
 
+/* ---- what the emulated libcupti is told (activity.h) ---- */
+
+extern "C" {
+__attribute__((visibility("default"))) emu_activity emu_activity_hooks;
+}
+
+enum { NODES_A_GRAPH = 1 << 20 };
+static uint64_t next_node = 1;
+static thread_local uint32_t running_call; /* the number of the call whose work runs */
+static thread_local uint64_t running_node; /* 0: no graph launched it */
+
+Work told(int work, const std::string &name, uint64_t bytes, Work w)
+{
+    static std::set<std::string> names; /* they stay */
+    const char *kept = names.insert(name).first->c_str();
+    return [work, kept, bytes, w] {
+        uint32_t call = running_call;
+        uint64_t node = running_node;
+        cu_result r = w();
+        if (!r && emu_activity_hooks.ran)
+            emu_activity_hooks.ran(work, kept, bytes, node, call);
+        return r;
+    };
+}
+
+static uint64_t new_nodes()
+{
+    uint64_t first = next_node;
+    next_node += NODES_A_GRAPH;
+    return first;
+}
+
 cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged)
 {
+    if (!s.cap && emu_activity_hooks.called)
+        w = [w, call = emu_activity_hooks.called()] {
+            running_call = call;
+            return w();
+        };
     if (!s.cap) {
         order_with_legacy(handle, s);
         return push(s, std::move(w), staged);
@@ -202,6 +240,8 @@ cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged)
         return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
     s.cap->nodes->push_back(std::move(w));
     s.position++;
+    if (emu_activity_hooks.captured)
+        emu_activity_hooks.captured(s.cap->first_node + s.cap->nodes->size() - 1);
     return SUCCESS;
 }
 
@@ -212,10 +252,10 @@ int emu_submit(void *stream, int (*run)(const void *params), const void *params,
     FIND_STREAM(s, handle);
     auto copy = std::make_shared<std::vector<char>>((const char *)params,
                                                     (const char *)params + bytes);
-    return submit(handle, *s, [run, copy, handle] {
+    return submit(handle, *s, told(EMU_KERNEL, "a_library_s_kernel", 0, [run, copy, handle] {
         emu_race_order(handle);
         return (cu_result)run(copy->data());
-    });
+    }));
 }
 
 /* ---- streams and events ---- */
@@ -427,7 +467,7 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
 static Work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
                       bool from_device)
 {
-    return [=] {
+    return told(EMU_COPY, "", bytes, [=] {
         emu_race_order(stream);
         call_name = "a queued copy";
         cu_result r = to_device ? check_device("destination", to, bytes, ILLEGAL_ADDRESS) : SUCCESS;
@@ -436,7 +476,7 @@ static Work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes
         if (!r)
             memcpy((void *)to, (const void *)from, bytes);
         return r;
-    };
+    });
 }
 
 cu_result drv_copy_to_device(cu_ptr to, const void *from, size_t bytes, cu_stream handle)
@@ -503,14 +543,14 @@ cu_result drv_fill8(cu_ptr p, unsigned char value, size_t bytes, cu_stream handl
         return SUCCESS;
     if (cu_result r = check_device("destination", p, bytes))
         return r;
-    return submit(handle, *s, [=] {
+    return submit(handle, *s, told(EMU_FILL, "", bytes, [=] {
         call_name = "a queued fill";
         emu_race_order(handle);
         cu_result r = check_device("destination", p, bytes, ILLEGAL_ADDRESS);
         if (!r)
             memset((void *)p, value, bytes);
         return r;
-    });
+    }));
 }
 
 /* ---- graphs ---- */
@@ -528,6 +568,7 @@ cu_result drv_capture_begin(cu_stream handle, int mode)
     s->cap = std::make_shared<Capture>();
     s->cap->thread = pthread_self();
     s->cap->origin = handle;
+    s->cap->first_node = new_nodes();
     driver.captures.push_back(s->cap);
     return SUCCESS;
 }
@@ -552,7 +593,7 @@ cu_result drv_capture_end(cu_stream handle, cu_graph *out)
         return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
     if (unjoined)
         return fail(STREAM_CAPTURE_UNJOINED, "a stream that joined the capture is not waited for");
-    std::unique_ptr<cu_graph_st> graph(new cu_graph_st{c->nodes});
+    std::unique_ptr<cu_graph_st> graph(new cu_graph_st{c->nodes, c->first_node});
     *out = graph.get();
     gpu.graph[*out] = std::move(graph);
     return SUCCESS;
@@ -566,8 +607,10 @@ cu_result drv_graph_instantiate(cu_graph_exec *x, cu_graph graph, unsigned long 
         return fail(NOT_SUPPORTED, "flags %llu", flags);
     if (cu_result r = outside_capture())
         return r;
-    std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes});
+    std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes, new_nodes()});
     *x = exec.get();
+    if (emu_activity_hooks.cloned)
+        emu_activity_hooks.cloned(exec->first_node, (*from)->first_node, exec->nodes->size());
     gpu.exec[*x] = std::move(exec);
     return SUCCESS;
 }
@@ -603,12 +646,17 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     FIND(exec, exec, x);
     FIND_STREAM(s, handle);
     auto nodes = (*exec)->nodes;
+    uint64_t first_node = (*exec)->first_node;
     auto next = std::make_shared<size_t>(0); /* where to go on after a node that hung */
-    return submit(handle, *s, [nodes, next] {
+    return submit(handle, *s, [nodes, next, first_node] {
         emu_race_order(nullptr); /* a graph's nodes may overlap each other, but no work outside */
-        for (; *next < nodes->size(); ++*next)
-            if (cu_result r = (*nodes)[*next]())
+        for (; *next < nodes->size(); ++*next) {
+            running_node = first_node + *next;
+            cu_result r = (*nodes)[*next]();
+            running_node = 0;
+            if (r)
                 return r;
+        }
         emu_race_order(nullptr);
         return (cu_result)SUCCESS;
     });
@@ -618,7 +666,8 @@ cu_result drv_graph_exec_destroy(cu_graph_exec x)
 {
     ENTER("cuGraphExecDestroy");
     FIND(exec, exec, x);
-    (void)exec; /* a queued launch keeps its own reference */
+    if (emu_activity_hooks.ended) /* a queued launch keeps its own reference */
+        emu_activity_hooks.ended((*exec)->first_node, (*exec)->nodes->size());
     gpu.exec.erase(x);
     return SUCCESS;
 }
@@ -627,7 +676,8 @@ cu_result drv_graph_destroy(cu_graph graph)
 {
     ENTER("cuGraphDestroy");
     FIND(from, graph, graph);
-    (void)from;
+    if (emu_activity_hooks.ended)
+        emu_activity_hooks.ended((*from)->first_node, (*from)->nodes->size());
     gpu.graph.erase(graph);
     return SUCCESS;
 }

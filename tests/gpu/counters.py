@@ -55,6 +55,36 @@ def over_time(d, tap, ask, model, plain, tokens):
     tap.ok(step[1] / step[0] <= 1.05, "cupti: steps take as long while the GPU is sampled")
 
 
+def recorded(d, tap, ask, model, plain, tokens):
+    """The same request with records of its kernels: no token changes, nor the time of steps that are left alone; op times are as
+    stamped."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "records.json")
+        same = json.loads(d.call("run", f"--story={path}", "--story-activity", *ask, model=model))["tokens"] == tokens
+        s = json.load(open(path))
+    tap.ok(same, "cupti: the same tokens while kernels are recorded")
+    a = s["activity"]
+    if a["why"]:
+        tap.skip("cupti: records of kernels", a["why"])
+        return
+    tap.note(f"beginning to record takes {value(a['begin_ms'])} ms a step, reading {value(a['read_ms'])} ms; {a['lost']} records lost")
+    for p in a["phases"]:
+        tap.note(f"{p['name']}: {p['recorded_steps']} steps of {value(p['step_us'])} us, {value(p['unrecorded_step_us'])} us when left alone; "
+                 f"calls {value(p['calls_us'])} us, of stamped {value(p['of_stamped'])}")
+        for x in p["ops"]:
+            tap.note(f"{p['name']} {x['kind']} ({x['impl']}): recorded {value(x['time_us'])} us, kernels {value(x['kernel_us'])} us, stamped "
+                     f"{value(x['stamped_us'])} us; {', '.join(k['name'][:60] + (' (library)' if k['library'] else '') for k in x['kernels'])}")
+        tap.ok(a["broken_steps"] == 0 and value(p["unknown"]) == 0,
+               f"cupti: {p['name']}, {value(p['records'])} records a step, all kernels of known calls")
+    decode = [p for p in a["phases"] if p["name"] == "decode"]
+    tap.ok(decode and a["lost"] == 0, "cupti: decode steps were recorded, and no record was lost")
+    if decode:
+        of = value(decode[0]["of_stamped"])
+        tap.ok(of is not None and abs(of - 1) <= 0.02, f"cupti: recorded and stamped op times agree within 2 % in sum: {of}")
+    step = [value(x["phases"][1]["gpu"]["whole_step_us"]) for x in (plain, s)]
+    tap.note(f"a decode step left alone takes {step[0]} us without records in the run and {step[1]} us with them")
+
+
 def by_line(d, tap):
     """Samples of the program counter lie at lines of our kernels."""
     r = d.run([d.vitrine, "bench", "kernels", "rmsnorm", "--device", "cuda", "--shape", "tokens=4096,hidden=4096", "--impl", "rows",
@@ -87,6 +117,7 @@ def cupti(d, tap, o):
         s, t = (json.load(open(p)) for p in paths)
     if not o.tiny:  # tests/cli/test_story_cuda.py has lanes on the emulated GPU
         over_time(d, tap, ask, model, s, plain["tokens"])
+        recorded(d, tap, ask, model, s, plain["tokens"])
         by_line(d, tap)
     tap.ok(plain["tokens"] == counted["tokens"], f"cupti: the same {n} tokens while counting")
     c = t["gpu_counters"]

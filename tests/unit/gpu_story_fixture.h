@@ -229,12 +229,12 @@ static void collect(fake *f, uint64_t lost)
     f->source[1].span = f->spans + lost;
 }
 
-static json_t *tell_without(fake *f, uint64_t lost)
+/* The story of what was collected. */
+static json_t *tell_collected(fake *f)
 {
     char *text = NULL;
     size_t len = 0;
     vt_err err = {0};
-    collect(f, lost);
     if (story_build(&f->in, 7, &text, &len, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     json_t *story = json_loadb(text, len, 0, NULL);
@@ -243,7 +243,13 @@ static json_t *tell_without(fake *f, uint64_t lost)
     return story;
 }
 
-static json_t *tell(fake *f) { return tell_without(f, 0); }
+static inline json_t *tell_without(fake *f, uint64_t lost)
+{
+    collect(f, lost);
+    return tell_collected(f);
+}
+
+static inline json_t *tell(fake *f) { return tell_without(f, 0); }
 
 static double value(const json_t *o, const char *key)
 {
@@ -265,7 +271,7 @@ static const json_t *op_of(const json_t *p, const char *kind)
 }
 
 /* A finding of this rule, or a symptom of one. */
-static const json_t *finding(const json_t *story, const char *rule)
+static inline const json_t *finding(const json_t *story, const char *rule)
 {
     size_t i, k;
     json_t *f, *symptom;

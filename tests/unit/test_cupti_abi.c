@@ -15,6 +15,7 @@
 #define HAVE_CUPTI_H 1
 #define CU_EVENT_DEFAULT THEIR_EVENT_DEFAULT /* two names that both headers have */
 #define CU_STREAM_NON_BLOCKING THEIR_STREAM_NON_BLOCKING
+#include <cupti.h>
 #include <cupti_pcsampling.h>
 #include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h> /* includes <string>, which tests/unit/shim has for C */
@@ -95,6 +96,50 @@ static void check_pm_members(void)
     assert_int_equal(CUPTI_PM_IMAGE_FULL, CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL);
 }
 
+static void check_activity_members(void)
+{
+    SAME(cupti_record, kind, CUpti_Activity, kind);
+    SAME(cupti_record_kernel, registers, CUpti_ActivityKernel10, registersPerThread);
+    SAME(cupti_record_kernel, begin_ns, CUpti_ActivityKernel10, start);
+    SAME(cupti_record_kernel, end_ns, CUpti_ActivityKernel10, end);
+    SAME(cupti_record_kernel, correlation, CUpti_ActivityKernel10, correlationId);
+    SAME(cupti_record_kernel, name, CUpti_ActivityKernel10, name);
+    SAME(cupti_record_kernel, node, CUpti_ActivityKernel10, graphNodeId);
+    SAME(cupti_record_kernel, begin_ns, CUpti_ActivityKernel8, start); /* CUDA 12.0's */
+    SAME(cupti_record_kernel, correlation, CUpti_ActivityKernel8, correlationId);
+    SAME(cupti_record_kernel, name, CUpti_ActivityKernel8, name);
+    SAME(cupti_record_kernel, node, CUpti_ActivityKernel8, graphNodeId);
+    SAME(cupti_record_kernel, node, CUpti_ActivityKernel9, graphNodeId);
+    SAME(cupti_record_copy, bytes, CUpti_ActivityMemcpy6, bytes);
+    SAME(cupti_record_copy, begin_ns, CUpti_ActivityMemcpy6, start);
+    SAME(cupti_record_copy, end_ns, CUpti_ActivityMemcpy6, end);
+    SAME(cupti_record_copy, correlation, CUpti_ActivityMemcpy6, correlationId);
+    SAME(cupti_record_copy, node, CUpti_ActivityMemcpy6, graphNodeId);
+    SAME(cupti_record_copy, node, CUpti_ActivityMemcpy5, graphNodeId);
+    SAME(cupti_record_fill, bytes, CUpti_ActivityMemset4, bytes);
+    SAME(cupti_record_fill, begin_ns, CUpti_ActivityMemset4, start);
+    SAME(cupti_record_fill, end_ns, CUpti_ActivityMemset4, end);
+    SAME(cupti_record_fill, correlation, CUpti_ActivityMemset4, correlationId);
+    SAME(cupti_record_fill, node, CUpti_ActivityMemset4, graphNodeId);
+    SAME(cupti_record_outside, whose, CUpti_ActivityExternalCorrelation, externalKind);
+    SAME(cupti_record_outside, id, CUpti_ActivityExternalCorrelation, externalId);
+    SAME(cupti_record_outside, correlation, CUpti_ActivityExternalCorrelation, correlationId);
+    SAME(cupti_resource, descriptor, CUpti_ResourceData, resourceDescriptor);
+    SAME(cupti_graph_data, node, CUpti_GraphData, node);
+    SAME(cupti_graph_data, from_node, CUpti_GraphData, originalNode);
+    assert_int_equal(CUPTI_RECORD_COPY, CUPTI_ACTIVITY_KIND_MEMCPY);
+    assert_int_equal(CUPTI_RECORD_FILL, CUPTI_ACTIVITY_KIND_MEMSET);
+    assert_int_equal(CUPTI_RECORD_CALL, CUPTI_ACTIVITY_KIND_DRIVER);
+    assert_int_equal(CUPTI_RECORD_KERNEL, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    assert_int_equal(CUPTI_RECORD_OUTSIDE, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+    assert_int_equal(CUPTI_OUTSIDE_CUSTOM, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
+    assert_int_equal(CUPTI_ERROR_NO_MORE, CUPTI_ERROR_MAX_LIMIT_REACHED);
+    assert_int_equal(CUPTI_DOMAIN_RESOURCE, CUPTI_CB_DOMAIN_RESOURCE);
+    assert_int_equal(CUPTI_NODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
+    assert_int_equal(CUPTI_NODE_ENDS, CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING);
+    assert_int_equal(CUPTI_NODE_CLONED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
+}
+
 static void check_pc_members(void)
 {
     SAME(cupti_pc_call, context, CUpti_PCSamplingDisableParams, ctx);
@@ -170,6 +215,7 @@ static void test_abi_when_cupti_h_is_there_then_members_agree(void **state)
     SAME(cupti_range_info, range, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params, rangeIndex);
     SAME(cupti_range_info, delimiter, CUpti_RangeProfiler_CounterData_GetRangeInfo_Params,
          rangeDelimiter);
+    check_activity_members();
     check_pm_members();
     check_pc_members();
     assert_int_equal(CUPTI_ERROR_BAD_PARAMETER, CUPTI_ERROR_INVALID_PARAMETER);

@@ -76,14 +76,20 @@ vt_status vt_cupti_open(vt_cupti *c, vt_err *err)
     const char *no_pm = missing;
     missing = NULL;
     CUPTI_PC_FUNCTIONS(FIND)
+    const char *no_pc = missing;
+    missing = NULL;
+    CUPTI_ACTIVITY_FUNCTIONS(FIND)
 #undef FIND
     TRY(vt_cupti_check(c, c->f.get_version(&c->version), "asking for its version", err));
     if (no_ranges && vt_cupti_has(c, no_ranges, &lacks) != VT_OK)
         snprintf(c->no_ranges, sizeof c->no_ranges, "%.159s", lacks.message);
     if (no_pm && vt_cupti_has(c, no_pm, &lacks) != VT_OK)
         snprintf(c->no_pm, sizeof c->no_pm, "%.159s", lacks.message);
-    if (missing && vt_cupti_has(c, missing, &lacks) != VT_OK)
+    if (no_pc && vt_cupti_has(c, no_pc, &lacks) != VT_OK)
         snprintf(c->no_pc, sizeof c->no_pc, "%.159s", lacks.message);
+    if (missing)
+        snprintf(c->no_activity, sizeof c->no_activity, "%.80s has no function %.60s", c->path,
+                 missing);
     return VT_OK;
 }
 

@@ -3,8 +3,11 @@
  * Nothing here is needed to run a model. Where the library, the permission or a function is
  * missing, the error says which in one sentence, and whoever asked goes on without counters.
  *
- *   tier   counters                          here
- *   T3     of the kernels between two calls  vitals.h (which), ranges.h (counting) */
+ *   tier   what is told                                here
+ *   T1     when every kernel and copy ran              activity.h
+ *   T2     counters of the whole GPU over time         pm.h
+ *   T3     counters of the kernels between two calls   vitals.h (which), ranges.h (counting)
+ *   T4     what warps waited for, line by line         pc.h */
 #ifndef VT_DEVICE_CUPTI_CUPTI_H
 #define VT_DEVICE_CUPTI_CUPTI_H
 
@@ -19,9 +22,10 @@ typedef struct vt_cupti {
     void *library;
     uint32_t version; /* 23: of CUDA 12.5; 130001: of CUDA 13.0 */
     char path[512];
-    char no_ranges[160]; /* why ranges cannot be counted with this library; "": they can */
-    char no_pm[160];     /* why it cannot sample the GPU over time; "": it can */
-    char no_pc[160];     /* why it cannot sample the program counter; "": it can */
+    char no_ranges[160];   /* why ranges cannot be counted with this library; "": they can */
+    char no_pm[160];       /* why it cannot sample the GPU over time; "": it can */
+    char no_pc[160];       /* why it cannot sample the program counter; "": it can */
+    char no_activity[160]; /* why it writes no records of kernels and copies; "": it does */
 } vt_cupti;
 
 /* Opens the library that VITRINE_CUPTI names, or else the newest that is installed.

@@ -1,7 +1,8 @@
 /* The parts of CUPTI that we use, in our own declarations: the profiler's host side, which knows
  * metrics and needs no GPU, its range profiler, which counts what runs between two calls, its PM
- * sampling, which counts the whole GPU at equal intervals, and its PC sampling, which notes at
- * equal intervals where warps are in their programs and what they wait for.
+ * sampling, which counts the whole GPU at equal intervals, its PC sampling, which notes at equal
+ * intervals where warps are in their programs and what they wait for, and its activity records,
+ * which say when every kernel and copy ran.
  *
  * Every call takes one structure. Its first member is the structure's size up to the end of its
  * last member, by which CUPTI tells versions apart; CUPTI_PARAMS sets it. The numbers are those of
@@ -379,6 +380,95 @@ typedef struct cupti_pc_line {
     char *file, *folder; /* out; free() */
 } cupti_pc_line;
 
+/* ---- activity records ----
+ *
+ * CUPTI asks for a buffer (cupti_room), fills it with records one behind another, and gives it back
+ * (cupti_filled), on whichever thread it likes. Each version of CUPTI may append members to a
+ * record; these are the ones that those of CUDA 12.0 to 13.0 have in the same places. */
+
+enum {
+    CUPTI_RECORD_COPY = 1, /* kinds */
+    CUPTI_RECORD_FILL = 2,
+    CUPTI_RECORD_CALL = 4, /* of the driver's interface */
+    CUPTI_RECORD_KERNEL = 10,
+    CUPTI_RECORD_OUTSIDE = 39,
+    CUPTI_OUTSIDE_CUSTOM = 3, /* cupti_record_outside.whose */
+    CUPTI_ERROR_NO_MORE = 12, /* records in this buffer */
+    CUPTI_DOMAIN_RESOURCE = 3,
+    CUPTI_NODE_CREATED = 13, /* ids of callbacks of this domain */
+    CUPTI_NODE_ENDS = 14,
+    CUPTI_NODE_CLONED = 20
+};
+
+typedef struct cupti_subscribed *cupti_subscriber;
+
+typedef struct cupti_record {
+    int kind;
+} cupti_record;
+
+typedef struct cupti_record_kernel {
+    int kind;
+    uint8_t cache, shared_banks;
+    uint16_t registers;
+    int l1[2];
+    uint64_t begin_ns, end_ns, completed_ns;
+    uint32_t device, context, stream;
+    int32_t grid[3], block[3], static_shared, dynamic_shared;
+    uint32_t local_bytes, all_local_bytes, correlation;
+    int64_t grid_id;
+    const char *name; /* mangled; it stays */
+    void *reserved;
+    uint64_t queued_ns, submitted_ns;
+    uint8_t launch, carveout[2], padding;
+    uint32_t shared_executed;
+    uint64_t node; /* of the graph that launched it; 0: none did */
+} cupti_record_kernel;
+
+typedef struct cupti_record_copy {
+    int kind;
+    uint8_t how, from, to, flags;
+    uint64_t bytes, begin_ns, end_ns;
+    uint32_t device, context, stream, correlation, runtime_correlation, padding;
+    void *reserved;
+    uint64_t node;
+} cupti_record_copy;
+
+typedef struct cupti_record_fill {
+    int kind;
+    uint32_t value;
+    uint64_t bytes, begin_ns, end_ns;
+    uint32_t device, context, stream, correlation;
+    uint16_t flags, memory;
+    uint32_t padding;
+    void *reserved;
+    uint64_t node;
+} cupti_record_fill;
+
+/* The driver's call `correlation` was made while somebody had pushed `id`. */
+typedef struct cupti_record_outside {
+    int kind, whose;
+    uint64_t id;
+    uint32_t correlation, reserved;
+} cupti_record_outside;
+
+/* The data of a callback of CUPTI_DOMAIN_RESOURCE about graphs. */
+typedef struct cupti_resource {
+    struct cu_context_st *context;
+    void *handle;
+    void *descriptor; /* a cupti_graph_data */
+} cupti_resource;
+
+typedef struct cupti_graph_data {
+    void *graph, *from_graph, *node, *from_node; /* from_...: of which it is a clone */
+    int node_kind;
+    void *dependency, *exec;
+} cupti_graph_data;
+
+typedef void cupti_called(void *user, int domain, uint32_t id, const void *data);
+typedef void cupti_room(uint8_t **buffer, size_t *bytes, size_t *most_records);
+typedef void cupti_filled(struct cu_context_st *context, uint32_t stream, uint8_t *buffer,
+                          size_t bytes, size_t filled);
+
 /* Every structure, NVIDIA's name of it, and both names of its last member. */
 #define CUPTI_STRUCTURES(S)                                                                        \
     S(cupti_start, CUpti_Profiler_Initialize_Params, priv, pPriv)                                  \
@@ -493,12 +583,32 @@ enum {
     F(pc_configure, "cuptiPCSamplingSetConfigurationAttribute", (cupti_pc_config * p)) \
     F(pc_line, "cuptiGetSassToSourceCorrelation", (cupti_pc_line * p))
 
+/* Those of activity records, which every CUPTI of CUDA 12 and 13 has. */
+#define CUPTI_ACTIVITY_FUNCTIONS(F)                                                                \
+    F(subscribe, "cuptiSubscribe", (cupti_subscriber * out, cupti_called * called, void *user))    \
+    F(unsubscribe, "cuptiUnsubscribe", (cupti_subscriber subscriber))                              \
+    F(enable_call, "cuptiEnableCallback",                                                          \
+      (uint32_t on, cupti_subscriber subscriber, int domain, uint32_t id))                         \
+    F(node_id, "cuptiGetGraphNodeId", (void *node, uint64_t *out))                                 \
+    F(activity_room, "cuptiActivityRegisterCallbacks", (cupti_room * room, cupti_filled * filled)) \
+    F(activity_on, "cuptiActivityEnable", (int kind))                                              \
+    F(activity_off, "cuptiActivityDisable", (int kind))                                            \
+    F(activity_flush, "cuptiActivityFlushAll", (uint32_t flags))                                   \
+    F(activity_next, "cuptiActivityGetNextRecord",                                                 \
+      (uint8_t * buffer, size_t bytes, cupti_record * *record))                                    \
+    F(activity_dropped, "cuptiActivityGetNumDroppedRecords",                                       \
+      (struct cu_context_st * context, uint32_t stream, size_t * dropped))                         \
+    F(outside_push, "cuptiActivityPushExternalCorrelationId", (int kind, uint64_t id))             \
+    F(outside_pop, "cuptiActivityPopExternalCorrelationId", (int kind, uint64_t *last))            \
+    F(timestamp, "cuptiGetTimestamp", (uint64_t * out))
+
 typedef struct cupti_functions {
 #define CUPTI_MEMBER(member, symbol, params) int(*member) params;
     CUPTI_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_RANGE_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_PM_FUNCTIONS(CUPTI_MEMBER)
     CUPTI_PC_FUNCTIONS(CUPTI_MEMBER)
+    CUPTI_ACTIVITY_FUNCTIONS(CUPTI_MEMBER)
 #undef CUPTI_MEMBER
 } cupti_functions;
 

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "device/cuda/stamps.h"
+#include "device/cupti/activity.h"
 #include "device/cupti/pc.h"
 #include "device/cupti/pm.h"
 #include "device/cupti/ranges.h"
@@ -125,11 +126,37 @@ static void by_line(const vt_cuda *c, lab_env_tier *t)
              t->read ? "bench kernels --lines samples an op's kernels, line by line" : err.message);
 }
 
+/* Tries recording. */
+static void records(const vt_cuda *c, lab_env_tier *t)
+{
+    vt_err err = {0};
+    vt_activity *a = NULL;
+    if (vt_activity_open(c, &a, &err) == VT_OK && vt_activity_begin(a, &err) == VT_OK)
+        vt_activity_end(a, NULL, NULL, NULL, &err);
+    vt_activity_close(a);
+    t->allowed = t->read = err.status == VT_OK;
+    snprintf(t->why, sizeof t->why, "%s",
+             t->read ? "--story-activity has them of some steps, libraries' kernels among them"
+                     : err.message);
+}
+
+static void ranges_of(const vt_cuda *c, lab_env_tier *t)
+{
+    vt_err err = {0};
+    vt_ranges *ranges = NULL;
+    if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {
+        t->allowed = t->read = true;
+        tell_vitals(vt_ranges_sets(ranges), t);
+        vt_ranges_close(ranges);
+    } else {
+        snprintf(t->why, sizeof t->why, "%s", err.message);
+    }
+}
+
 static void counters(vt_cuda *c, lab_env_tier *t)
 {
     vt_err err = {0};
     vt_cupti cupti;
-    vt_ranges *ranges = NULL;
     uint8_t *image = NULL;
     size_t bytes;
     bool there = vt_cupti_open(&cupti, &err) == VT_OK;
@@ -139,8 +166,7 @@ static void counters(vt_cuda *c, lab_env_tier *t)
     else if (vt_cupti_availability(&cupti, c, &image, &bytes, &err) != VT_OK)
         snprintf(forbidden, sizeof forbidden, "%s", err.message);
     free(image);
-    set(&t[1], "records of every launch and copy", there, false,
-        there ? "not read by this program, whose stamps time its kernels" : forbidden);
+    set(&t[1], "records of every launch and copy", false, false, forbidden);
     set(&t[2], "counters over time", false, false, forbidden);
     set(&t[3], "counters of each call", false, false, forbidden);
     set(&t[4], "stall reasons, by samples of the program counter", false, false, forbidden);
@@ -148,15 +174,10 @@ static void counters(vt_cuda *c, lab_env_tier *t)
         over_time(c, &t[2]);
         by_line(c, &t[4]);
     }
-    if (forbidden[0])
-        return;
-    if (vt_ranges_open(c, 1, &ranges, &err) == VT_OK) {
-        t[3].allowed = t[3].read = true;
-        tell_vitals(vt_ranges_sets(ranges), &t[3]);
-        vt_ranges_close(ranges);
-    } else {
-        snprintf(t[3].why, sizeof t[3].why, "%s", err.message);
-    }
+    if (!forbidden[0])
+        ranges_of(c, &t[3]);
+    if (there)
+        records(c, &t[1]);
 }
 
 void lab_env_gpu_tiers(lab_env *e, vt_cuda *c)

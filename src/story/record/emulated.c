@@ -24,9 +24,9 @@ static bool is_time(const char *key)
 {
     static const char *const tail[] = {"_ms", "_us", "_ns", "_per_s", "_j", "_w"};
     static const char *const whole[] = {
-        "share",        "of_roof",          "unexplained",      "tax",     "slower", "busy",
-        "of_memory",    "of_int8",          "of_fp32",          "of_bf16", "steps",  "calls",
-        "measured_tax", "measured_tax_low", "measured_tax_high"};
+        "share",        "of_roof",          "unexplained",       "tax",       "slower", "busy",
+        "of_memory",    "of_int8",          "of_fp32",           "of_bf16",   "steps",  "calls",
+        "measured_tax", "measured_tax_low", "measured_tax_high", "of_stamped"};
     for (size_t i = 0; i < sizeof tail / sizeof tail[0]; i++)
         if (ends_with(key, tail[i]))
             return true;

@@ -1,4 +1,5 @@
 /* "lanes" and "tiers" of a story.json (places.h, docs/story-format.md). */
+#include "story/record/activity.h"
 #include "story/record/places.h"
 
 #include <math.h>
@@ -177,11 +178,13 @@ static void put_tiers(vt_json *w, const story_input *in, const story_record *r)
     bool events = vt_probe_perf_events(why, sizeof why);
     vt_json_open(w, "tiers", '{');
     put_tier(w, "T0", "clocks, and exact bytes and FLOPs", NULL);
-    put_tier(w, "T1", "hardware events of each worker",
-             story_on_gpu(in) ? "a GPU ran the steps"
-             : counted        ? NULL
-             : events         ? "they are allowed here, and no step's are in the recording"
-                              : why);
+    if (story_on_gpu(in))
+        put_tier(w, "T1", "when each kernel and copy ran, by CUPTI", story_no_activity(in));
+    else
+        put_tier(w, "T1", "hardware events of each worker",
+                 counted  ? NULL
+                 : events ? "they are allowed here, and no step's are in the recording"
+                          : why);
     put_tier(w, "T2", "a GPU's counters over time", story_no_pm(in, r));
     put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
     vt_json_close(w);

@@ -181,7 +181,7 @@ $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 examples: $(EXAMPLES)
 
 # A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. TSan does not know its
-# fibers. Kernels that it compiles are kept in build/emulator-cache, by all builds.
+# fibers. Kernels that it compiles are kept in build/emulator-store (nvrtc_store.cc), by all builds.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2 $(B)/emulator/libcupti.so.13 \
@@ -190,7 +190,7 @@ EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulato
 # with ASan is in build/asan/checked, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
-  -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(OPT_$(CONFIG))) $(CXXFLAGS)
+  -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' -DEMU_STORE='"$(CURDIR)/build/emulator-store"' $(patsubst -O1,-O2,$(OPT_$(CONFIG))) $(CXXFLAGS)
 checked = $(patsubst $(B)/%,$(B)/checked/%,$1)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
 .PHONY: emulator checked-emulator

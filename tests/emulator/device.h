@@ -660,7 +660,7 @@ inline void ptx_barrier_sync(unsigned id, unsigned threads = 0)
 
 /* On older levels these exist only for code that is compiled and never runs, such as the other
  * branch of a template. */
-#if __CUDA_ARCH__ < 900
+#if !EMU_HOPPER
 emu_thread *emu_sm90() __attribute__((error("this PTX instruction needs sm_90")));
 #define emu emu_sm90()
 #endif

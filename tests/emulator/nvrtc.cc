@@ -52,25 +52,6 @@ bool races()
 
 /* ---- running g++ ---- */
 
-string read_file(const string &path)
-{
-    string text;
-    char block[65536];
-    FILE *f = fopen(path.c_str(), "rb");
-    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;)
-        text.append(block, n);
-    if (f)
-        fclose(f);
-    return text;
-}
-
-bool write_file(const string &path, const string &text)
-{
-    FILE *f = fopen(path.c_str(), "wb");
-    bool fine = f && fwrite(text.data(), 1, text.size(), f) == text.size();
-    return f ? fclose(f) == 0 && fine : false;
-}
-
 bool run(const std::vector<string> &arguments, const string &errors)
 {
     std::vector<char *> argv;
@@ -93,8 +74,9 @@ bool run(const std::vector<string> &arguments, const string &errors)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* -arch=sm_90a -> 900, and the -D and -I among the options. */
-std::vector<string> preprocessor_options(int n, const char *const *options)
+/* -arch=sm_90a -> 900, and the -D and -I among the options. `hopper`: the level has Hopper's
+ * instructions. */
+std::vector<string> preprocessor_options(int n, const char *const *options, bool *hopper)
 {
     std::vector<string> list;
     string arch = "520";
@@ -113,6 +95,7 @@ std::vector<string> preprocessor_options(int n, const char *const *options)
             feature = o.back() == 'a';
         }
     }
+    *hopper = atoi(arch.c_str()) >= 900;
     list.push_back("-D__CUDA_ARCH__=" + arch);
     if (feature)
         list.push_back("-D__CUDA_ARCH_FEAT_SM" + arch.substr(0, arch.size() - 1) + "_ALL");
@@ -167,14 +150,15 @@ string preprocess(const Program *p, const string &dir, const std::vector<string>
     return text;
 }
 
-/* kernel.cc -> out.so */
-bool compile(const string &dir, const std::vector<string> &defines, const string &errors)
+/* kernel.cc -> out.so. The text has no macros any more, so all that a level means to g++ is whether
+ * Hopper's instructions exist. */
+std::vector<string> compile_command(const string &dir, bool hopper)
 {
     std::vector<string> command = {"g++", "-x", "c++", "-std=gnu++17", "-O1", "-fPIC", "-shared"};
     command.insert(command.end(),
                    {"-w", "-nostdinc", "-fno-strict-aliasing", "-fno-math-errno",
-                    "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden"});
-    command.insert(command.end(), defines.begin(), defines.end());
+                    "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden",
+                    hopper ? "-DEMU_HOPPER=1" : "-DEMU_HOPPER=0"});
     command.insert(command.end(), {dir + "/kernel.cc", "-o", dir + "/out.so", "-lm"});
     std::vector<string> last = {"-nostdlib",
                                 "-lgcc"}; /* saves a quarter of a small kernel's compile time */
@@ -185,13 +169,40 @@ bool compile(const string &dir, const std::vector<string> &defines, const string
     else if (instrumented())
         last = {"-fsanitize=address", "-g1"};
     command.insert(command.end(), last.begin(), last.end());
-    return run(command, errors);
+    return command;
+}
+
+/* Makes p->cubin of kernel.cc's text, or takes it from the store. */
+bool compile(Program *p, const string &dir, const string &text, bool hopper, const string &errors)
+{
+    std::vector<string> key = compile_command("", hopper);
+    key.push_back(text);
+    string path = stored_path(key);
+    p->cubin = read_file(path);
+    if (!p->cubin.empty())
+        return true;
+    if (!write_file(dir + "/kernel.cc", text) || !run(compile_command(dir, hopper), errors))
+        return false;
+    p->cubin = read_file(dir + "/out.so");
+    store(path, p->cubin);
+    return !p->cubin.empty();
+}
+
+/* Returns true if device.h declares one of the text's instructions for Hopper alone. */
+bool has_hopper(const Rewritten &r)
+{
+    static const char *const section = strstr(emu_device_text, "#if !EMU_HOPPER");
+    for (const auto &i : r.instructions)
+        if (i.second.compare(0, 5, "wgmma") == 0 || strstr(section, (i.first + "(").c_str()))
+            return true;
+    return false;
 }
 
 /* The four steps in the folder `dir`. On failure p->log or the file `log` says why. */
 bool compile_in(Program *p, const string &dir, int n, const char *const *options)
 {
-    std::vector<string> defines = preprocessor_options(n, options);
+    bool hopper;
+    std::vector<string> defines = preprocessor_options(n, options, &hopper);
     string errors = dir + "/log", text = preprocess(p, dir, defines, errors);
     if (text.empty())
         return false;
@@ -200,15 +211,17 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
         write_file(errors, p->name + ": error: " + r.error + "\n");
         return false;
     }
-    write_file(dir + "/kernel.cc", string("# 1 \"device.h\"\n") + emu_device_text +
-                                       "\nnamespace {\n" + r.text + r.exports);
-    bool fine = compile(dir, defines, errors);
+    text = string("# 1 \"device.h\"\n") + emu_device_text + "\nnamespace {\n" + r.text + r.exports;
+    /* Without Hopper's instructions if there seem to be none: then the result serves all levels. */
+    bool fine = compile(p, dir, text, hopper && has_hopper(r), errors);
+    if (!fine && hopper && !has_hopper(r)) {
+        unlink(errors.c_str());
+        fine = compile(p, dir, text, true, errors);
+    }
     p->log = read_file(errors);
     if (!fine)
         name_instructions(p, r.instructions);
-    else
-        p->cubin = read_file(dir + "/out.so");
-    return fine && !p->cubin.empty();
+    return fine;
 }
 
 } // namespace

@@ -3,6 +3,7 @@
  *   nvrtc_scan.cc      words, strings and brackets of C text
  *   nvrtc_ptx.cc       the template of one asm statement -> a C++ expression
  *   nvrtc_rewrite.cc   the whole text: asm, __shared__ and __global__ are replaced
+ *   nvrtc_store.cc     compiled kernels on disk
  *   nvrtc.cc           the entry points, and g++ */
 #ifndef EMULATOR_NVRTC_TEXT_H
 #define EMULATOR_NVRTC_TEXT_H
@@ -48,5 +49,13 @@ struct Rewritten {
 
 /* `text` is preprocessed; `races`: the module is for the race detector. */
 Rewritten rewrite_kernels(const std::string &text, bool races);
+
+/* ---- files (nvrtc_store.cc) ---- */
+
+std::string read_file(const std::string &path);
+bool write_file(const std::string &path, const std::string &text);
+/* The file that holds, or will hold, what g++ makes of a text and arguments. */
+std::string stored_path(const std::vector<std::string> &parts);
+void store(const std::string &path, const std::string &object);
 
 #endif

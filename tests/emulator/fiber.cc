@@ -138,8 +138,7 @@ static Warp *ready_warp(Group *g, uint32_t from)
 {
     uint32_t words = (uint32_t)g->ready.size(), n = (uint32_t)g->warp.size();
     from = from >= n ? 0 : from;
-    for (uint32_t i = 0; i <= words; i++) {
-        uint32_t at = (from / 64 + i) % words;
+    for (uint32_t i = 0, at = from / 64; i <= words; i++, at = at + 1 == words ? 0 : at + 1) {
         uint64_t bits = g->ready[at];
         if (i == 0)
             bits &= ~0ull << from % 64;

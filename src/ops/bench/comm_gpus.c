@@ -1,7 +1,9 @@
 /* Running and timing communication ops on GPUs (ops/bench/comm_gpus.h).
  *
- * A graph holds CALLS calls that follow each other on two alternating buffers, as in a step. All
- * ranks get the same graphs in turn; only the first can wait for the launches of the others. */
+ * A graph holds many calls that follow each other on two alternating buffers, as in a step. All
+ * ranks get the same graphs in turn; only the first can wait for the launches of the others.
+ * Through the host's memory a call of some MiB takes so long that FEW_CALLS are enough for a graph,
+ * and with CALLS of them a benchmark over four GPUs would take most of a minute. */
 #include "ops/bench/comm_gpus.h"
 
 #include <math.h>
@@ -24,6 +26,8 @@
 enum {
     SLOTS = 2,
     CALLS = 64,
+    FEW_CALLS = 8,
+    SLOW_BYTES = 1 << 20, /* a staged buffer of this size gets them */
     MOST_REPETITIONS = 200,
     PART_BYTES = 16 << 20,
     STAGE_BYTES = 8 << 20
@@ -55,6 +59,7 @@ struct comm_gpus {
     vt_comm_gpu gpu;
     member rank[COMM_GPU_RANKS];
     int32_t n;
+    int32_t calls;                                                   /* of a graph of this run */
     unsigned base;                                                   /* of the next call or graph */
     vt_tensor *host_x[COMM_GPU_RANKS], *host_residual, *host_weight; /* of the present run */
     int32_t ordinal[COMM_GPU_RANKS];
@@ -560,8 +565,8 @@ static vt_status instantiate(member *m, cu_graph graph, vt_err *err)
                          "uploading a graph", err);
 }
 
-/* Captures CALLS calls on the streams of all ranks at once, since NCCL wants a call of all ranks
- * together. */
+/* Captures a graph's calls on the streams of all ranks at once, since NCCL wants a call of all
+ * ranks together. */
 static vt_status capture(comm_gpus *g, const comm_ask *a, const vt_impl *impl, vt_err *err)
 {
     vt_status status = VT_OK;
@@ -572,7 +577,7 @@ static vt_status capture(comm_gpus *g, const comm_ask *a, const vt_impl *impl, v
             status = cuda_graph_begin(&g->rank[begun].lane, err);
         begun += status == VT_OK;
     }
-    for (unsigned order = 1; order <= CALLS && status == VT_OK; order++)
+    for (unsigned order = 1; order <= (unsigned)g->calls && status == VT_OK; order++)
         status = call_all(g, a, impl, order, err);
     cu_graph graph[COMM_GPU_RANKS] = {0};
     for (int32_t r = 0; r < begun; r++) {
@@ -602,7 +607,7 @@ static vt_status launch_graphs(comm_gpus *g, int32_t i, vt_err *err)
                           "recording an event", err));
         TRY(cuda_graph_launch(&m->lane, &m->graph, err));
     }
-    g->base += CALLS;
+    g->base += (unsigned)g->calls;
     return VT_OK;
 }
 
@@ -624,7 +629,7 @@ static vt_status measure(comm_gpus *g, const comm_ask *a, const vt_impl *impl, c
             first->cuda,
             first->cuda->driver.event_elapsed(&ms, first->event[i], first->event[i + 1]),
             "reading an event", err));
-        ns[i] = (double)ms * 1e6 / CALLS;
+        ns[i] = (double)ms * 1e6 / g->calls;
     }
     out->noise = vt_noise(ns, (size_t)reps);
     out->median_ns = llround(vt_median(ns, (size_t)reps));
@@ -665,7 +670,7 @@ static void end_stamps(comm_gpus *g)
 /* Returns the mean wait of rank 0's calls but the first, for which the ranks came together. */
 static vt_status mean_wait(comm_gpus *g, int64_t *ns, vt_err *err)
 {
-    enum { FIRST = CALLS / 4 };
+    int32_t first = g->calls / 4;
     static const size_t bytes = (size_t)CALLS * STAMP_LAUNCHES * STAMP_WORDS * sizeof(uint64_t);
     const member *m = &g->rank[0];
     uint64_t *places = malloc(bytes), sum = 0;
@@ -680,9 +685,9 @@ static vt_status mean_wait(comm_gpus *g, int64_t *ns, vt_err *err)
         status = vt_cuda_check(m->cuda, m->cuda->driver.stream_sync(m->lane.stream),
                                "reading stamps", err);
     for (int32_t i = 0; i < m->stamps.n_notes && status == VT_OK; i++)
-        sum += m->note[i].call >= FIRST ? cuda_stamps_read(places, &m->note[i]).waited : 0;
+        sum += m->note[i].call >= first ? cuda_stamps_read(places, &m->note[i]).waited : 0;
     free(places);
-    *ns = (int64_t)(sum / (CALLS - FIRST));
+    *ns = (int64_t)(sum / (uint64_t)(g->calls - first));
     return status;
 }
 
@@ -771,6 +776,7 @@ static vt_status run(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_resu
         TRY(make_member(g, a, r, err));
     TRY(prepare(g, a, &impl, out, err));
     out->message_bytes = vt_tensor_bytes(&g->rank[0].made);
+    g->calls = g->gpu.staged && !a->nccl && out->message_bytes >= SLOW_BYTES ? FEW_CALLS : CALLS;
     vt_cost cost = a->op->cost(&g->rank[0].args[0], NULL);
     out->moved_bytes = vt_cost_bytes(&cost) + (a->how == COMM_COPIED ? 2 * out->message_bytes : 0);
     TRY(run_once(g, a, impl, err));

@@ -167,13 +167,18 @@ static vt_status describe_one(explanation *x, const vt_model *m, const vt_target
     return story_step_set(x->plan, seqs, x->n_seqs, err);
 }
 
+static bool whole_experts(const cli *c)
+{
+    return vt_options_flag(c->options, "enable-expert-parallel");
+}
+
 static vt_status describe_ranks(const cli *c, explanation *x, const vt_model *m,
                                 const vt_target *target, vt_dtype kv, const story_seq *seqs,
                                 vt_err *err)
 {
     TRY(plan_ranks_make(&x->ranks, m, target, kv, (int32_t)vt_options_int(c->options, "tp"),
-                        vt_options_get(c->options, "tp-link"), seqs[0].q_len * x->n_seqs, x->n_seqs,
-                        err));
+                        whole_experts(c), vt_options_get(c->options, "tp-link"),
+                        seqs[0].q_len * x->n_seqs, x->n_seqs, err));
     return plan_ranks_set(&x->ranks, seqs, x->n_seqs, err);
 }
 
@@ -208,6 +213,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
                         .n_workers = 1};
     vt_target target;
     TRY(check_link(c, x, err));
+    TRY(vt_ranks_check(m, (int32_t)vt_options_int(c->options, "tp"), whole_experts(c), err));
     TRY(make_target(c, m, &limits, x, &target, err));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(kv, err));

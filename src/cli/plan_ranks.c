@@ -30,16 +30,17 @@ static bool joins(const story_step *s, int32_t i)
 /* ---- making ---- */
 
 vt_status plan_ranks_make(plan_ranks *x, const vt_model *m, const vt_target *t, vt_dtype kv,
-                          int32_t n, const char *link, int32_t max_tokens, int32_t max_seqs,
-                          vt_err *err)
+                          int32_t n, bool whole_experts, const char *link, int32_t max_tokens,
+                          int32_t max_seqs, vt_err *err)
 {
     bool gpus = t->device == VT_DEVICE_CUDA;
-    *x = (plan_ranks){.link = gpus ? (strcmp(link, "host") == 0 ? "host" : "p2p") : "memory"};
-    TRY(vt_ranks_check(m, n, err));
+    *x = (plan_ranks){.whole_experts = whole_experts,
+                      .link = gpus ? (strcmp(link, "host") == 0 ? "host" : "p2p") : "memory"};
+    TRY(vt_ranks_check(m, n, whole_experts, err));
     if (gpus && n > COMM_GPU_RANKS)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "tp is %d, expected at most %d ranks on GPUs", n,
                        COMM_GPU_RANKS);
-    TRY(vt_describe_ranks(m, t, kv, n, strcmp(x->link, "host") == 0, &x->of, err));
+    TRY(vt_describe_ranks(m, t, kv, n, whole_experts, strcmp(x->link, "host") == 0, &x->of, err));
     for (int32_t r = 0; r < (gpus ? n : 1); r++, x->n_steps++)
         TRY(story_step_new(x->of->rank[r].program, max_tokens, max_seqs, &x->step[r], err));
     return VT_OK;
@@ -422,6 +423,7 @@ void plan_ranks_write(const plan_ranks *x, vt_json *w, const vt_roofs *r)
 {
     told all = told_of(x, EVERY_LAYER, r);
     vt_json_int(w, "tp", x->of->n);
+    vt_json_bool(w, "expert_parallel", x->whole_experts);
     vt_json_string(w, "link", x->link);
     vt_json_quantity(w, "link_rate", x->link_bytes_per_s > 0 ? x->link_bytes_per_s : NAN, "B/s",
                      vt_roof_tag_name[x->link_tag]);

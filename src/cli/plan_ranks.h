@@ -17,16 +17,18 @@ typedef struct plan_ranks {
     story_step *step[COMM_GPU_RANKS]; /* [n_steps] */
     int32_t n_steps;                  /* as many as ranks, or 1 on a CPU */
     int32_t shown;                    /* the step that takes longest */
+    bool whole_experts;               /* as in vt_rank */
     const char *link;                 /* "p2p", "host"; "memory" on a CPU */
     double link_bytes_per_s;          /* a direction; 0: not known, or a CPU's memory */
     vt_roof_tag link_tag;
 } plan_ranks;
 
 /* Describes the program of m over n ranks, for steps of at most so many tokens and sequences.
- * `link`: a value of tp-link. plan_ranks_release(out) afterwards, also if this fails. */
+ * `whole_experts`: as in vt_rank. `link`: a value of tp-link. plan_ranks_release(out) afterwards,
+ * also if this fails. */
 vt_status plan_ranks_make(plan_ranks *out, const vt_model *m, const vt_target *t, vt_dtype kv,
-                          int32_t n, const char *link, int32_t max_tokens, int32_t max_seqs,
-                          vt_err *err);
+                          int32_t n, bool whole_experts, const char *link, int32_t max_tokens,
+                          int32_t max_seqs, vt_err *err);
 /* Sets the sequences of all steps. */
 vt_status plan_ranks_set(plan_ranks *x, const story_seq *seq, int32_t n, vt_err *err);
 void plan_ranks_release(plan_ranks *x);

@@ -355,6 +355,11 @@ static vt_policy policy_of(const vt_options *o)
                                            : VT_POLICY_FCFS;
 }
 
+static bool whole_experts(const vt_options *o)
+{
+    return vt_options_flag(o, "enable-expert-parallel");
+}
+
 static vt_status make_executor(const vt_model *m, const vt_options *o, const sizes *s,
                                const vt_limits *limits, vt_cuda_options *cuda, vt_executor **out,
                                vt_err *err)
@@ -367,6 +372,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .kv_dtype = s->kv_dtype,
                                  .end = s->pooling ? VT_END_HIDDEN : VT_END_LOGITS,
                                  .n_ranks = s->n_ranks,
+                                 .whole_experts = whole_experts(o),
                                  .n_threads = s->n_threads,
                                  .async = !vt_options_flag(o, "no-overlap"),
                                  .progress = vt_options_progress(o)};
@@ -501,7 +507,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
 {
     int32_t n_ranks = option_or(o, "tp", 1);
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
-    TRY(vt_ranks_check(m, n_ranks, err));
+    TRY(vt_ranks_check(m, n_ranks, whole_experts(o), err));
     TRY(check_adapters(m, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
@@ -515,6 +521,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
         return vt_fail(err, VT_ERR_UNSUPPORTED, "tp is %d, expected at most %d ranks on GPUs",
                        n_ranks, COMM_GPU_RANKS);
     cuda->n_ranks = n_ranks;
+    cuda->whole_experts = whole_experts(o);
     TRY(vt_options_gpus(o, n_ranks, cuda->gpu, err));
     for (int32_t r = 1; r < n_ranks; r++)
         if (cuda->gpu[r] == cuda->gpu[r - 1])

@@ -63,6 +63,9 @@ static const vt_option table[] = {
         .verbs = PLANNED | VT_FOR_COMM | VT_FOR_EXPLAIN,
         .help = "how GPUs of a --tp meet; p2p: in each other's memory; host: through the host's; "
                 "auto: p2p where all can"),
+    ROW("enable-expert-parallel", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = PLANNED | VT_FOR_EXPLAIN,
+        .help = "give each rank of a --tp whole experts of the model, in place of a part of each"),
     ROW("tp", INT(2, 64), .id = "comm-tp", .value_name = "N", .fallback = "2",
         .verbs = VT_FOR_COMM, .help = "ranks that communicate, of one thread or GPU each"),
     ROW("device", CHOICE("cpu|cuda|cuda:N|cuda:N,N"), .id = "comm-device", .value_name = "DEVICE",

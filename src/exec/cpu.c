@@ -404,11 +404,12 @@ static void build_rank(void *arg, int32_t r)
 }
 
 /* Makes the threads: all teams at once, for a thread inherits the CPUs of the one that makes it. */
-static vt_status make_teams(cpu_executor *x, int32_t n_threads, vt_err *err)
+static vt_status make_teams(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
+    int32_t n_threads = c->n_threads;
     vt_team_seat seat = {.step = n_threads, .of = x->n_ranks * n_threads};
     for (int32_t r = 0; r < x->n_ranks; r++) {
-        x->rank[r].is = (vt_rank){r, x->n_ranks};
+        x->rank[r].is = (vt_rank){r, x->n_ranks, c->whole_experts};
         x->rank[r].masks = &x->masks;
         TRY(cpu_rank_team(&x->rank[r], n_threads, err));
     }
@@ -455,13 +456,13 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
 {
     const vt_knob_row *limit = &vt_knobs[VT_KNOB_RANK_LIMIT];
     x->n_ranks = c->n_ranks > 1 ? c->n_ranks : 1;
-    TRY(vt_ranks_check(x->model, x->n_ranks, err));
+    TRY(vt_ranks_check(x->model, x->n_ranks, c->whole_experts, err));
     TRY(vt_knob_check(limit, err));
     x->deadline_ticks = vt_knob_int(limit) * TICKS_PER_S;
     x->rank = vt_calloc((size_t)x->n_ranks, sizeof *x->rank);
     if (!x->rank)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
-    TRY(make_teams(x, c->n_threads, err));
+    TRY(make_teams(x, c, err));
     TRY(build_seated(x, c, err));
     for (int32_t r = 0; r + 1 < x->n_ranks; r++)
         x->rank[r].prog->next_rank = x->rank[r + 1].prog;

@@ -462,7 +462,8 @@ vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda_optio
 {
     const vt_cuda *c = o->device;
     int32_t ranks = o->n_ranks > 1 ? o->n_ranks : 1;
-    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context, &(vt_rank){0, ranks});
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context,
+                                                     &(vt_rank){0, ranks, o->whole_experts});
     if (bytes <= ((int64_t)c->total_bytes / ranks_beside(o, 0) - weights) * ranks)
         return VT_OK;
     return vt_fail(err, VT_ERR_MEMORY,
@@ -482,7 +483,8 @@ static vt_status kv_bytes_of_rank(const vt_model *m, const vt_cuda_options *o, i
     TRY(vt_cuda_enter(c, err));
     TRY(vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total), "asking for free GPU memory",
                       err));
-    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context, &(vt_rank){rank, ranks});
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context,
+                                                     &(vt_rank){rank, ranks, o->whole_experts});
     int64_t mine = (int64_t)free_bytes / ranks_beside(o, rank);
     *bytes = mine / 10 * 9 - weights - ((int64_t)2 << 30);
     if (*bytes <= 0)

@@ -8,6 +8,7 @@
 typedef struct vt_cuda_options {
     int32_t ordinal;
     int32_t n_ranks;             /* of a tensor-parallel group (docs/ranks.md); 0 counts as 1 */
+    bool whole_experts;          /* ranks divide the experts (vt_rank) */
     int32_t gpu[COMM_GPU_RANKS]; /* [n_ranks] the GPU of each rank; gpu[0] is `ordinal` */
     bool staged;                 /* ranks meet through the host's memory (vt_comm_gpu.staged) */
     bool graphs;                 /* steps of up to 1,024 tokens as graphs */

@@ -387,7 +387,7 @@ static vt_status make_ranks(cuda_group *g, const vt_model *m, const vt_executor_
         cuda_executor *x = cuda_new(m, &c, &each, err);
         if (!x)
             return VT_ERR_MEMORY;
-        x->is = (vt_rank){r, g->n};
+        x->is = (vt_rank){r, g->n, config->whole_experts};
         x->comm = (vt_comm_rank){.group = g->comm, .rank = r};
         x->look_at_peers = look_at_peers;
         x->look_arg = g;
@@ -423,7 +423,7 @@ static vt_status make(cuda_group *g, const vt_model *m, const vt_executor_config
 {
     const vt_knob_row *limit = &vt_knobs[VT_KNOB_RANK_LIMIT];
     TRY(vt_knob_check(limit, err));
-    TRY(vt_ranks_check(m, g->n, err));
+    TRY(vt_ranks_check(m, g->n, config->whole_experts, err));
     TRY(vt_comm_new(g->n, &g->comm, err));
     g->limit_s = vt_knob_int(limit);
     g->gpu = (vt_comm_gpu){

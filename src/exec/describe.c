@@ -84,13 +84,13 @@ vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dt
 }
 
 static vt_status describe_all(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,
-                              vt_described_ranks *d, vt_err *err)
+                              bool whole_experts, vt_described_ranks *d, vt_err *err)
 {
     TRY(vt_comm_new(d->n, &d->comm, err));
     if (t->device == VT_DEVICE_CUDA)
         d->comm->gpu = &d->gpu;
     for (int32_t r = 0; r < d->n; r++) {
-        const vt_rank is = {r, d->n};
+        const vt_rank is = {r, d->n, whole_experts};
         TRY(describe(m, t, kv_dtype, d->comm, &is, &d->rank[r], err));
         for (int32_t s = 0; s < VT_COMM_SLOTS; s++)
             d->comm->buffer[s][r] = d->rank[r].program->buffer[s];
@@ -101,7 +101,8 @@ static vt_status describe_all(const vt_model *m, const vt_target *t, vt_dtype kv
 }
 
 vt_status vt_describe_ranks(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
-                            int32_t n, bool staged, vt_described_ranks **out, vt_err *err)
+                            int32_t n, bool whole_experts, bool staged, vt_described_ranks **out,
+                            vt_err *err)
 {
     vt_described_ranks *d = vt_calloc(1, sizeof *d);
     if (d)
@@ -113,7 +114,7 @@ vt_status vt_describe_ranks(const vt_model *m, const vt_target *target, vt_dtype
     d->n = n;
     d->gpu.staged = staged;
     d->gpu.part_bytes = vt_comm_part_bytes(n, target->limits.max_tokens, m->arch.hidden);
-    vt_status status = describe_all(m, target, kv_dtype, d, err);
+    vt_status status = describe_all(m, target, kv_dtype, whole_experts, d, err);
     if (status != VT_OK) {
         vt_described_ranks_free(d);
         return status;

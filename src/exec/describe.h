@@ -39,9 +39,11 @@ vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dt
 void vt_described_release(vt_described *d);
 
 /* The same for each of `n` ranks, which have passed vt_ranks_check; on GPUs at most COMM_GPU_RANKS.
- * `staged`: GPUs meet through the host's memory. vt_described_ranks_free frees *out. */
+ * `whole_experts`: as in vt_rank. `staged`: GPUs meet through the host's memory.
+ * vt_described_ranks_free frees *out. */
 vt_status vt_describe_ranks(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
-                            int32_t n, bool staged, vt_described_ranks **out, vt_err *err);
+                            int32_t n, bool whole_experts, bool staged, vt_described_ranks **out,
+                            vt_err *err);
 void vt_described_ranks_free(vt_described_ranks *d);
 
 #endif

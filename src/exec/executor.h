@@ -98,10 +98,11 @@ typedef struct vt_executor_config {
     int32_t n_windows; /* window pages, which batches then list apart; 0: none. On a CPU alone */
     int32_t n_states;  /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
-    vt_end end;        /* what its programs end in */
-    int32_t n_ranks;   /* of a tensor-parallel group; 0 counts as 1 */
-    int32_t n_threads; /* CPU: of each rank */
-    bool async;        /* launch returns at once and a thread of its own runs the step */
+    vt_end end;         /* what its programs end in */
+    int32_t n_ranks;    /* of a tensor-parallel group; 0 counts as 1 */
+    bool whole_experts; /* ranks divide the experts (vt_rank) */
+    int32_t n_threads;  /* CPU: of each rank */
+    bool async;         /* launch returns at once and a thread of its own runs the step */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] vt_target.backend */
     int32_t n_backends;
     const vt_progress_hook *progress; /* told while the executor is made; may be NULL */

@@ -2,7 +2,7 @@
  *
  *   rows     q k v of whole heads with their biases; gate and up; the head; the embedding
  *   columns  o, down: each rank computes a part of the sum, and all_reduce adds the parts
- *   experts  as gate, up and down, of each expert and of a shared one
+ *   experts  as gate, up and down, of each expert and of a shared one; or whole experts
  *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of a delta rule
  *            and of short convolutions: rows of all that goes in, columns of what comes out, state
  *   whole    norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
@@ -227,6 +227,17 @@ static vt_range ffn_of(const vt_layer *l, const gated *f, int64_t n, const vt_ra
     return vt_rank_part(n, vt_ceil_div(n, tiles) >= r->n ? tiles : unit, r);
 }
 
+/* The experts that a rank has. */
+static vt_range experts_of(const vt_model *m, const vt_rank *r)
+{
+    return vt_rank_part(m->arch.n_experts, 1, r);
+}
+
+static bool has_whole_experts(const vt_layer *l, const vt_rank *r)
+{
+    return r->whole_experts && l->ffn == VT_BLOCK_EXPERTS;
+}
+
 static vt_range vocab_of(int64_t n, const vt_rank *r)
 {
     return vt_rank_part(n, n >= (int64_t)ROW_UNIT * r->n ? ROW_UNIT : 1, r);
@@ -304,14 +315,25 @@ static vt_status check_layer(const vt_model *m, int32_t layer, const vt_rank *r,
 {
     const vt_layer *l = &m->layer[layer];
     TRY(check_mixer(m, layer, r, err));
-    TRY(check_ffn(m, layer, main_of(l), r, err));
+    if (!has_whole_experts(l, r))
+        TRY(check_ffn(m, layer, main_of(l), r, err));
+    else if (experts_of(m, r).n == 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tp is %d with enable-expert-parallel, and %s has %d experts: there is none "
+                       "for rank %d",
+                       r->n, m->name, m->arch.n_experts, r->index);
     return check_ffn(m, layer, &shared, r, err);
 }
 
-vt_status vt_ranks_check(const vt_model *m, int32_t n, vt_err *err)
+vt_status vt_ranks_check(const vt_model *m, int32_t n, bool whole_experts, vt_err *err)
 {
+    if (whole_experts && (n < 2 || m->arch.n_experts == 0))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "enable-expert-parallel is for models with experts on several ranks; tp is "
+                       "%d and %s has %d experts",
+                       n, m->name, m->arch.n_experts);
     for (int32_t k = 0; k < n && n > 1; k++) {
-        vt_rank r = {k, n};
+        vt_rank r = {k, n, whole_experts};
         if (vocab_of(m->arch.vocab, &r).n == 0)
             return vt_fail(err, VT_ERR_UNSUPPORTED,
                            "tp is %d, and %s has a vocabulary of %d: there is no part for rank %d",
@@ -416,6 +438,22 @@ static bool is_delta(vt_role role)
            role == VT_ROLE_DELTA_IN || role == VT_ROLE_DELTA_BA;
 }
 
+/* Narrows an entry to the rank's experts. Returns false for roles that do not belong to one. */
+static bool narrow_experts(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    vt_range mine = experts_of(m, r);
+    if (e->role == VT_ROLE_EXPERT_GATE_UP || e->role == VT_ROLE_EXPERT_DOWN) {
+        e->matrix += mine.begin;
+        e->matrices = mine.n;
+        return true;
+    }
+    if (e->role != VT_ROLE_EXPERT_BIAS && e->role != VT_ROLE_EXPERT_DOWN_BIAS)
+        return false;
+    for (int32_t k = 0; k < e->n_parts; k++) /* a row has those of an expert */
+        narrow_rows(&e->part[k], mine);
+    return true;
+}
+
 static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
 {
     const vt_layer *l = e->layer >= 0 ? &m->layer[e->layer] : NULL;
@@ -428,6 +466,8 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         narrow_channels(m, e, r);
     if (is_delta(e->role))
         narrow_delta(m, e, r);
+    if (l && has_whole_experts(l, r) && narrow_experts(m, e, r))
+        return;
     for (int32_t k = 0; k < e->n_parts; k++) {
         vt_layout_part *p = &e->part[k];
         switch (e->role) {

@@ -9,7 +9,8 @@
 #include "kv/shape.h"
 
 typedef struct vt_rank {
-    int32_t index, n; /* this rank, of n */
+    int32_t index, n;   /* this rank, of n */
+    bool whole_experts; /* ranks divide the experts; else each has a part of every expert */
 } vt_rank;
 
 /* A range of something that ranks divide. */
@@ -22,7 +23,7 @@ typedef struct vt_range {
 vt_range vt_rank_part(int64_t n, int64_t unit, const vt_rank *r);
 
 /* Fails if the model cannot run over n ranks, with the name of what cannot be divided. */
-vt_status vt_ranks_check(const vt_model *m, int32_t n, vt_err *err);
+vt_status vt_ranks_check(const vt_model *m, int32_t n, bool whole_experts, vt_err *err);
 /* Narrows a layout to a rank's shard. The model has passed vt_ranks_check. */
 void vt_ranks_narrow(vt_layout *l, const vt_rank *r);
 /* The shape of a rank's KV cache. */

@@ -29,9 +29,15 @@ vt_status vt_weights_init(vt_weights *w, const vt_layout *l, vt_err *err)
     w->layer = vt_arena_alloc(&w->arena, (size_t)m->arch.n_layers, sizeof *w->layer);
     if (!w->layer)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s", m->name);
-    for (int32_t i = 0; i < l->n; i++)
-        if (l->entry[i].role == VT_ROLE_EMBED)
-            w->first_token = (int32_t)l->entry[i].part[0].row;
+    for (int32_t i = 0; i < l->n; i++) {
+        const vt_layout_entry *e = &l->entry[i];
+        if (e->role == VT_ROLE_EMBED)
+            w->first_token = (int32_t)e->part[0].row;
+        if (e->role == VT_ROLE_EXPERT_DOWN) {
+            w->first_expert = (int32_t)e->matrix;
+            w->n_experts = (int32_t)vt_layout_matrices(e);
+        }
+    }
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         w->layer[i].kv_k_scale = m->layer[i].kv_k_scale;
         w->layer[i].kv_v_scale = m->layer[i].kv_v_scale;

@@ -22,6 +22,7 @@ typedef struct vt_weights {
     vt_layer_weights *layer; /* [n_layers] */
     vt_layer_weights ends; /* embedding, final norm, head; rope tables, [max_context, dims] fp32 */
     int32_t first_token;   /* the id of the embedding's first row; not 0 in a rank's shard */
+    int32_t first_expert, n_experts; /* of every layer; a rank's shard may have some of them */
     void *memory; /* CPU: all packed weights in the order of the layout, packed_bytes long */
     int64_t packed_bytes;
     vt_arena arena;

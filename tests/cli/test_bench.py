@@ -131,6 +131,19 @@ def test_explain_of_uneven_ranks_shows_the_slowest():
     fails(2, "share its memory", "explain", "-m", DUMMY, "--device", "cpu", "--tp", "2", "--tp-link", "host")
 
 
+def test_explain_of_whole_experts_counts_each_once():
+    """128 experts over three ranks, 43, 43 and 42 of them; a batch that chooses all of them reads each on one rank."""
+    gpu, expert = ["explain", "--json", "-m", "dummy:qwen3-30b-a3b", "--hardware", "h200", "--batch", "64"], 48 * 3 * 2048 * 768 * 2
+    r = ok(*gpu, "--tp", "3", "--enable-expert-parallel").json
+    same([x["kinds"]["moe_linear"]["weight_bytes"] for x in r["ranks"]], [43 * expert, 43 * expert, 42 * expert])
+    same(r["expert_parallel"], True)
+    r = ok(*gpu, "--tp", "3").json
+    same((sum(x["kinds"]["moe_linear"]["weight_bytes"] for x in r["ranks"]), r["expert_parallel"]), (128 * expert, False))
+    fails(2, "models with experts on several ranks; tp is 1", *gpu, "--enable-expert-parallel")
+    fails(2, "has 0 experts", "explain", "-m", DUMMY, "--device", "cpu", "--tp", "2", "--enable-expert-parallel")
+    fails(2, "is not an option of", "bench", "comm", "--enable-expert-parallel")
+
+
 def test_explain_of_ranks_of_a_cpu_counts_all_together():
     one, two = (ok("explain", "--json", "-m", DUMMY, "--device", "cpu", "--context", "50", "--tp", n).json for n in "12")
     assert "ranks" not in one and len(two["ranks"]) == 1 and two["link"] == "memory", two

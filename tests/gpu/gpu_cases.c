@@ -421,6 +421,19 @@ const gpu_case gpu_cases[] = {
     CASE("moe_route", "tokens=5,hidden=8,experts=1024,k=8"),
     /* gpt-oss: biases of the router and of experts, the clamped activation; every kernel */
     CASE("moe_route", "tokens=1|37,hidden=264,experts=32,k=4,bias=1"),
+    /* whole experts of ranks: another rank's are -1 */
+    CASE("moe_route", "tokens=1|37,hidden=264,experts=21,k=5,mine=7"),
+    CASE("moe_route", "tokens=530,hidden=72,experts=33,k=3,mine=1"),
+    CASE("moe_route", "tokens=9,hidden=42,experts=16,k=4,sigmoid=1,choice=1,scaled=1,own=1,mine=5"),
+    CASE("moe_linear", "tokens=1|5|16,hidden=64,ffn=40,experts=3,k=4,all=9,type=bf16,bias=1"),
+    CASE("moe_linear", "tokens=33,hidden=64,ffn=40,experts=3,k=3,all=20,type=bf16,accumulate=1"),
+    CASE("moe_linear", "tokens=300,hidden=200,ffn=136,experts=2,k=2,all=7,type=bf16,padding=30"),
+    CASE("moe_linear", "tokens=9,hidden=42,ffn=27,experts=2,k=3,all=7,type=bf16,bias=1"),
+    CASE("moe_linear", "tokens=1|2|45,hidden=160,ffn=96,experts=3,k=4,all=9,type=q8_0,bias=1"),
+    CASE("moe_linear", "tokens=1,hidden=160,ffn=96,experts=1,k=2,all=40,type=q8_0,accumulate=1"),
+    CASE("moe_linear", "tokens=1,hidden=160,ffn=96,experts=36,k=33,all=40,type=q8_0"),
+    CASE("moe_linear", "tokens=90,hidden=192,ffn=128,experts=2,k=3,all=5,type=q4_0,padding=9"),
+    CASE("moe_linear", "tokens=7,hidden=136,ffn=40,experts=2,k=3,all=5,type=fp8,scales=one"),
     CASE("moe_linear",
          "tokens=1|6|45,hidden=160,ffn=96,experts=5,k=3,type=mxfp4,activation=clamped,"
          "bias=1"),

@@ -52,8 +52,9 @@ static void on_notice(void *user, const char *text)
     snprintf(notice, sizeof notice, "%s", text);
 }
 
-/* Option tp-link of the next options. */
+/* Options tp-link and enable-expert-parallel of the next options. */
 static const char *link_of = "auto";
+static bool whole_experts;
 
 static vt_options *options_of(const char *model, const char *device, int32_t tp)
 {
@@ -63,6 +64,7 @@ static vt_options *options_of(const char *model, const char *device, int32_t tp)
     engine_option(o, "device", device);
     engine_option_int(o, "tp", tp);
     engine_option(o, "tp-link", tp > 1 ? link_of : "auto");
+    engine_option(o, "enable-expert-parallel", tp > 1 && whole_experts ? "true" : "false");
     engine_option_int(o, "max-context", 96);
     engine_option_int(o, "max-running", 4);
     engine_option_int(o, "token-budget", 32);
@@ -158,6 +160,23 @@ static void test_tokens_equal_those_of_one_gpu(void **state)
     compare(MODELS "deepseekv2-latents", one, "cuda", 2);
     answers(MODELS "gemma2-caps", "cuda", 1, one);
     compare(MODELS "gemma2-caps", one, "cuda", 2);
+}
+
+/* Ranks with whole experts: tokens alone, few and many; uneven numbers; a shared expert; biases. */
+static void test_whole_experts_give_the_tokens_of_one_gpu(void **state)
+{
+    (void)state;
+    answer one[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=4", 1);
+    whole_experts = true;
+    answers(MODELS "qwen3moe-raw", "cuda", 1, one);
+    compare(MODELS "qwen3moe-raw", one, "cuda", 2);
+    compare(MODELS "qwen3moe-raw", one, "cuda", 3);
+    answers(MODELS "glm4moe-groups", "cuda", 1, one);
+    compare(MODELS "glm4moe-groups", one, "cuda:0,0", 2);
+    answers(MODELS "gpt-oss-sinks", "cuda", 1, one);
+    compare_within(kExpertTie, MODELS "gpt-oss-sinks", one, "cuda", 2);
+    whole_experts = false;
 }
 
 /* Six query heads and two KV heads: of three ranks two have a copy of one KV head, and two and one
@@ -424,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_nccl_computes_what_our_rows_do),
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
+        cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_link_when_no_peer_access_then_the_host),
         cmocka_unit_test(test_devices_that_do_not_fit_are_refused),

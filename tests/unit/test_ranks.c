@@ -87,7 +87,7 @@ static vt_model *load(const char *name)
 }
 
 /* Compares n ranks with one program that has all weights. `name`: a tiny model, or a path. */
-static void compare(const char *name, int32_t n)
+static void compare(const char *name, int32_t n, bool whole_experts)
 {
     vt_model *m = strpbrk(name, "/:") ? load(name) : tiny_model(name);
     for (int32_t i = 0; i < m->arch.n_layers; i++)
@@ -128,13 +128,13 @@ static void compare(const char *name, int32_t n)
     vt_comm_rank of[RANKS];
     program_run_bind(&whole, &batch);
     run(&whole, 1);
-    if (vt_ranks_check(m, n, &err) != VT_OK || vt_comm_new(n, &comm, &err) != VT_OK)
+    if (vt_ranks_check(m, n, whole_experts, &err) != VT_OK || vt_comm_new(n, &comm, &err) != VT_OK)
         fail_msg("%s", err.message);
     meet_all(comm);
     size_t kv = 0;
     for (int32_t r = 0; r < n; r++) {
         of[r] = (vt_comm_rank){.group = comm, .rank = r};
-        part[r] = make_rank(m, &(vt_rank){r, n}, &of[r]);
+        part[r] = make_rank(m, &(vt_rank){r, n, whole_experts}, &of[r]);
         program_run_bind(&part[r], &batch);
         kv += part[r].kv.bytes;
     }
@@ -209,7 +209,26 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int32_t n = 2; n <= RANKS; n++)
-            compare(models[i], n);
+            compare(models[i], n, false);
+}
+
+/* Ranks have whole experts, in uneven numbers; shared ones and dense layers are in parts. */
+static void test_whole_experts_when_guarded_then_they_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "qwen3moe",
+        "qwen3moe-quantised",
+        "gpt-oss", /* biases of experts, which their rank adds */
+        GOLDEN "gpt-oss-sinks",
+        GOLDEN "glm4moe-groups", /* a shared expert */
+        GOLDEN "qwen35moe-outer-BF16.gguf",
+        GOLDEN "deepseekv3-groups",
+        GOLDEN "gemma4-experts", /* factors of experts */
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int32_t n = 2; n <= 3; n++) /* one has three experts */
+            compare(models[i], n, true);
 }
 
 /* For every size, unit and number of ranks: the parts follow each other, cover all, are cut at
@@ -235,19 +254,25 @@ static void test_parts_when_sizes_do_not_divide_then_cover_the_whole(void **stat
 }
 
 /* Returns entry `role` of layer 0 in a rank's layout. */
-static vt_layout_entry entry_of(const vt_model *m, int32_t rank, int32_t n, vt_role role)
+static vt_layout_entry entry_in(const vt_model *m, int32_t rank, int32_t n, bool whole_experts,
+                                vt_role role)
 {
     vt_err err = {0};
     vt_layout *l;
     vt_layout_entry e = {0};
-    if (vt_ranks_check(m, n, &err) != VT_OK || vt_layout_make(m, &l, &err) != VT_OK)
+    if (vt_ranks_check(m, n, whole_experts, &err) != VT_OK || vt_layout_make(m, &l, &err) != VT_OK)
         fail_msg("%s", err.message);
-    vt_ranks_narrow(l, &(vt_rank){rank, n});
+    vt_ranks_narrow(l, &(vt_rank){rank, n, whole_experts});
     for (int32_t i = l->n - 1; i >= 0; i--)
         if (l->entry[i].role == role && l->entry[i].layer <= 0)
             e = l->entry[i];
     vt_layout_free(l);
     return e;
+}
+
+static vt_layout_entry entry_of(const vt_model *m, int32_t rank, int32_t n, vt_role role)
+{
+    return entry_in(m, rank, n, false, role);
 }
 
 /* 9 query heads and 3 KV heads of 64: first and number of the heads of each rank. */
@@ -281,7 +306,7 @@ static void test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together
     (void)state;
     vt_err err = {0};
     vt_model *m = load("dummy:smollm2-135m");
-    assert_int_equal(vt_ranks_check(m, 2, &err), VT_OK);
+    assert_int_equal(vt_ranks_check(m, 2, false, &err), VT_OK);
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         vt_tensor *o = vt_arena_alloc(&m->arena, 1, sizeof *o);
         assert_non_null(o);
@@ -289,7 +314,7 @@ static void test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together
         o->dtype = VT_Q4_K;
         m->layer[i].weight[VT_ROLE_O] = o;
     }
-    assert_int_equal(vt_ranks_check(m, 2, &err), VT_ERR_UNSUPPORTED);
+    assert_int_equal(vt_ranks_check(m, 2, false, &err), VT_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "for rank"));
     vt_model_free(m);
 }
@@ -343,6 +368,41 @@ static void test_state_slots_over_ranks_add_up(void **state)
     vt_model_free(m);
 }
 
+/* 128 experts over three ranks: 43, 43 and 42, each with all its rows and columns. */
+static void test_whole_experts_when_they_do_not_divide_then_the_first_ranks_have_more(void **state)
+{
+    (void)state;
+    static const int32_t first[] = {0, 43, 86}, count[] = {43, 43, 42};
+    static const vt_role role[] = {VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_DOWN};
+    vt_model *m = load("dummy:qwen3-30b-a3b");
+    for (int32_t r = 0; r < 3; r++)
+        for (int32_t i = 0; i < 2; i++) {
+            vt_layout_entry e = entry_in(m, r, 3, true, role[i]);
+            assert_int_equal(e.matrix, first[r]);
+            assert_int_equal(vt_layout_matrices(&e), count[r]);
+            assert_int_equal(e.part[0].rows, i == 0 ? 768 : 2048);
+            assert_int_equal(e.part[0].cols, i == 0 ? 2048 : 768);
+        }
+    vt_model_free(m);
+}
+
+static void test_whole_experts_when_there_are_none_for_a_rank_then_refused_by_name(void **state)
+{
+    (void)state;
+    vt_err err = {0};
+    vt_model *m = load("dummy:qwen3-30b-a3b");
+    assert_int_equal(vt_ranks_check(m, 1, true, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "tp is 1"));
+    m->arch.n_experts = 3;
+    assert_int_equal(vt_ranks_check(m, 4, true, &err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "has 3 experts: there is none for rank 3"));
+    vt_model_free(m);
+    m = load("dummy:smollm2-135m");
+    assert_int_equal(vt_ranks_check(m, 2, true, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "has 0 experts"));
+    vt_model_free(m);
+}
+
 /* Parts of a model that ranks do not divide are refused by name. */
 static void test_ranks_when_norms_are_over_all_heads_then_refused_by_name(void **state)
 {
@@ -355,8 +415,8 @@ static void test_ranks_when_norms_are_over_all_heads_then_refused_by_name(void *
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vt_err err = {0};
         vt_model *m = load(cases[i][0]);
-        assert_int_equal(vt_ranks_check(m, 1, &err), VT_OK);
-        assert_int_equal(vt_ranks_check(m, 2, &err), VT_ERR_UNSUPPORTED);
+        assert_int_equal(vt_ranks_check(m, 1, false, &err), VT_OK);
+        assert_int_equal(vt_ranks_check(m, 2, false, &err), VT_ERR_UNSUPPORTED);
         assert_non_null(strstr(err.message, "tp is 2"));
         assert_non_null(strstr(err.message, cases[i][1]));
         vt_model_free(m);
@@ -371,7 +431,7 @@ static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
     vt_err err = {0};
     vt_model *m = load(GOLDEN "llama-quantised-Q4_K.gguf");
     for (int32_t n = 2; n <= 9; n++) {
-        if (vt_ranks_check(m, n, &err) != VT_OK) {
+        if (vt_ranks_check(m, n, false, &err) != VT_OK) {
             assert_non_null(strstr(err.message, "tp is"));
             assert_non_null(strstr(err.message, "for rank"));
             continue;
@@ -385,7 +445,7 @@ static void test_cuts_when_quantised_then_lie_between_blocks(void **state)
             }
         }
     }
-    assert_int_equal(vt_ranks_check(m, 64, &err), VT_ERR_UNSUPPORTED);
+    assert_int_equal(vt_ranks_check(m, 64, false, &err), VT_ERR_UNSUPPORTED);
     vt_model_free(m);
 }
 
@@ -393,6 +453,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_when_guarded_then_they_add_up_to_the_whole),
+        cmocka_unit_test(test_whole_experts_when_guarded_then_they_add_up_to_the_whole),
+        cmocka_unit_test(test_whole_experts_when_they_do_not_divide_then_the_first_ranks_have_more),
+        cmocka_unit_test(test_whole_experts_when_there_are_none_for_a_rank_then_refused_by_name),
         cmocka_unit_test(test_rank_that_reads_anothers_kv_when_guarded_then_dies),
         cmocka_unit_test(test_parts_when_sizes_do_not_divide_then_cover_the_whole),
         cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),

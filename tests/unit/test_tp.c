@@ -79,9 +79,11 @@ static vt_model *open_model(const char *name, vt_options **o)
     return m;
 }
 
-static void greedy(const vt_model *m, vt_options *o, int32_t tp, const int32_t *prompt, answer *a)
+static void greedy(const vt_model *m, vt_options *o, int32_t tp, bool whole_experts,
+                   const int32_t *prompt, answer *a)
 {
     engine_option_int(o, "tp", tp);
+    engine_option(o, "enable-expert-parallel", tp > 1 && whole_experts ? "true" : "false");
     engine_option_int(o, "threads", tp == 1 ? 2 : tp);
     vt_engine *e = engine_open(m, o);
     vt_request_params p = ask(prompt, a);
@@ -92,7 +94,7 @@ static void greedy(const vt_model *m, vt_options *o, int32_t tp, const int32_t *
 }
 
 /* `tie`: margins below this are near-ties. */
-static void compare(const char *name, double tie)
+static void compare_as(const char *name, double tie, bool whole_experts)
 {
     vt_options *o;
     vt_model *m = open_model(name, &o);
@@ -101,10 +103,10 @@ static void compare(const char *name, double tie)
         answer one, many;
         for (int32_t i = 0; i < PROMPT; i++)
             prompt[i] = (i * i * 31 + prompt_of * 977 + 5) % vt_model_vocab_size(m);
-        greedy(m, o, 1, prompt, &one);
+        greedy(m, o, 1, false, prompt, &one);
         for (int32_t tp = 2; tp <= 4 && tp <= m->arch.n_heads; tp++) {
             int32_t same = 0;
-            greedy(m, o, tp, prompt, &many);
+            greedy(m, o, tp, whole_experts, prompt, &many);
             while (same < TOKENS && many.token[same] == one.token[same])
                 same++;
             if (same == TOKENS)
@@ -118,6 +120,8 @@ static void compare(const char *name, double tie)
     vt_model_free(m);
     vt_options_free(o);
 }
+
+static void compare(const char *name, double tie) { compare_as(name, tie, false); }
 
 static void test_greedy_tokens_equal_those_of_one_rank(void **state)
 {
@@ -141,6 +145,15 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
     compare(MODELS "gemma4-per-layer", 1e-2);
     compare(MODELS "gemma4-experts-BF16.gguf", 1e-2); /* norms before the experts' sum */
     compare(NULL, 0.75); /* the default model, if it is there: activations in 8 bits */
+}
+
+static void test_whole_experts_give_the_tokens_of_one_rank(void **state)
+{
+    (void)state;
+    compare_as(MODELS "qwen3moe-norm-mixed", 1e-2, true);
+    compare_as(MODELS "glm4moe-groups", 1e-2, true);
+    compare_as(MODELS "gpt-oss-mxfp4", 1e-2, true);
+    compare_as(MODELS "gemma4-experts-BF16.gguf", 1e-2, true);
 }
 
 /* ---- ranks that hang or fail ---- */
@@ -342,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_tokens_equal_those_of_one_rank),
+        cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_rank),
         cmocka_unit_test(test_story_shows_both_ranks),
         cmocka_unit_test(test_rank_that_hangs_is_named_and_ends_requests),
         cmocka_unit_test(test_rank_that_fails_is_named_and_ends_requests),

@@ -134,6 +134,11 @@ static int32_t option_or(const cli *c, const char *key, int64_t otherwise)
     return (int32_t)(v > 0 ? v : otherwise);
 }
 
+static bool whole_experts(const simulation *s)
+{
+    return vt_options_flag(s->c->options, "enable-expert-parallel");
+}
+
 /* KV pages: nine tenths of the memory less the weights. */
 static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
 {
@@ -153,7 +158,7 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
                        "%s has layers with sequence state, which bench simulate does not know",
                        s->model->name);
     int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
-    TRY(vt_ranks_check(s->model, tp, err));
+    TRY(vt_ranks_check(s->model, tp, whole_experts(s), err));
     size_t page = vt_ranks_kv_page_bytes(s->model, s->kv_dtype, tp, sched->limits.page_size);
     if (gpu) /* of all GPUs of a replica together */
         bytes *= tp;
@@ -177,8 +182,8 @@ static vt_status describe(simulation *s, const vt_target *target, vt_err *err)
         return vt_fail(err, VT_ERR_USAGE, "tp-link is %s, which is for several ranks on GPUs",
                        link);
     if (tp > 1) {
-        TRY(plan_ranks_make(&s->ranks, s->model, target, s->kv_dtype, tp, link, lim->max_tokens,
-                            lim->max_seqs, err));
+        TRY(plan_ranks_make(&s->ranks, s->model, target, s->kv_dtype, tp, whole_experts(s), link,
+                            lim->max_tokens, lim->max_seqs, err));
         plan_ranks_link(&s->ranks, &s->roofs, s->named);
         return VT_OK;
     }

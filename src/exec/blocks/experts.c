@@ -100,6 +100,9 @@ static void emit_shared(builder *b, int32_t i, const vt_tensor *x, bool first, v
         VT_WHEN_TOKENS);
 }
 
+/* Returns true if other ranks have experts that this one has not. */
+static bool has_some(const builder *b) { return b->w->n_experts < b->m->arch.n_experts; }
+
 /* Chooses the experts of each token. */
 static void emit_route(builder *b, int32_t i, const vt_tensor *x)
 {
@@ -117,6 +120,8 @@ static void emit_route(builder *b, int32_t i, const vt_tensor *x)
           .groups = a->expert_groups,
           .groups_used = a->expert_groups_used,
           .scale = a->route_scale,
+          .first = b->w->first_expert,
+          .mine = has_some(b) ? b->w->n_experts : 0,
           .expert = b->expert,
           .weight = b->expert_weight});
 }
@@ -126,6 +131,7 @@ static void emit_experts(builder *b, int32_t i, const vt_tensor *x, bool accumul
 {
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
+    const vt_tensor *down_bias = lw->tensor[VT_ROLE_EXPERT_DOWN_BIAS];
     EMIT(b, moe_linear, i, "", VT_WHEN_TOKENS,
          {.x = x,
           .expert = b->expert,
@@ -133,8 +139,9 @@ static void emit_experts(builder *b, int32_t i, const vt_tensor *x, bool accumul
           .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
           .down = lw->weight[VT_ROLE_EXPERT_DOWN],
           .bias = lw->tensor[VT_ROLE_EXPERT_BIAS],
-          .down_bias = build_joined_bias(b, lw->tensor[VT_ROLE_EXPERT_DOWN_BIAS]),
-          .n_experts = a->n_experts,
+          .down_bias = has_some(b) ? down_bias : build_joined_bias(b, down_bias),
+          .n_experts = b->w->n_experts,
+          .all_experts = has_some(b) ? a->n_experts : 0,
           .activation = a->activation,
           .limit = a->act_limit,
           .y = y,

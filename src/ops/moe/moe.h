@@ -11,15 +11,18 @@
  *             p / (sum + 1e-20); one that is not a number stays so.
  *             Weights of either kind are multiplied by `scale` (0 counts as 1), and by their
  *             expert's number in `by_expert`, if there is one.
+ *             With `mine` above 0 a rank has experts [first, first + mine): these are numbered from
+ *             0 in `expert`, and others become -1 with weight 0.
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
  *
  * Where there are biases, gate_e, up_e and down_e are products with their bias added; down_e
  * without one where down_bias is NULL (of ranks that share each expert, one adds it).
  *
- * Padding tokens of a GPU's step have expert -1 and weight 0: they go to no expert, and their sum
- * is 0. Only the run knows which experts are read: cost() assumes min(experts, tokens * k)
- * different ones. */
+ * Choices that are -1, with weight 0, go to no expert: all of a padding token of a GPU's step, and
+ * on a rank those of other ranks' experts. A token without others has the sum 0. Only the run knows
+ * which experts are read: cost() assumes min(experts, choices) different ones, and on a rank that
+ * each expert of all ranks is chosen as often. */
 #ifndef VT_OPS_MOE_H
 #define VT_OPS_MOE_H
 
@@ -36,8 +39,9 @@ typedef struct moe_route_args {
     bool normalise, sigmoid;
     int32_t groups, groups_used; /* of sigmoids alone; 0: there are none */
     float scale;
-    vt_tensor *expert; /* [tokens, k] int32; -1: padding */
-    vt_tensor *weight; /* [tokens, k] fp32 */
+    int32_t first, mine; /* the rank's experts; mine 0: all of them */
+    vt_tensor *expert;   /* [tokens, k] int32; -1: padding, or another rank's */
+    vt_tensor *weight;   /* [tokens, k] fp32 */
 } moe_route_args;
 
 typedef struct moe_linear_args {
@@ -48,11 +52,18 @@ typedef struct moe_linear_args {
     const vt_tensor *bias;            /* [2 n_experts, ffn], of all gates and then of all ups; */
     const vt_tensor *down_bias;       /* [n_experts, hidden], or NULL; float types */
     int32_t n_experts;
+    int32_t all_experts; /* of all ranks, which the choices are divided among; 0: n_experts */
     vt_activation activation;
     float limit;  /* of VT_ACT_CLAMPED */
     vt_tensor *y; /* [tokens, hidden]; y += when accumulate */
     bool accumulate;
 } moe_linear_args;
+
+/* Returns how many of the choices go to the call's experts, if as many go to each expert. */
+static inline int64_t moe_own_pairs(const moe_linear_args *a, int64_t pairs)
+{
+    return a->all_experts > 0 ? vt_ceil_div(pairs * a->n_experts, a->all_experts) : pairs;
+}
 
 extern const vt_op moe_route_op;
 extern const vt_op moe_linear_op;

@@ -1,5 +1,5 @@
-// y[t, i] (+)= sum_j weight[t, j] * part[t, j, i] over the K_USED experts of a token, in rising j. A padding token
-// (expert -1) has no parts, its sum is 0.
+// y[t, i] (+)= sum_j weight[t, j] * part[t, j, i] over the K_USED experts of a token, in rising j. Slots of no
+// expert (-1: all of a padding token, and those of other ranks' experts) have no parts and add nothing.
 //
 // part [tokens, K_USED, HIDDEN] bf16, expert and weight [tokens, K_USED], y [tokens, HIDDEN] bf16. Grid: x = tokens,
 // y = pieces of 8 * THREADS elements, eight a thread. Bytes: 2 * K_USED * HIDDEN a token and y; memory-bound.
@@ -17,9 +17,9 @@ KERNEL __launch_bounds__(THREADS) moe_combine(const __grid_constant__ moe_combin
     const u16 *from = p.part + t * K_USED * HIDDEN + c;
     u16 *y = p.y + t * p.y_stride + c;
     f32x8 sum = {};
-    if (p.expert[t * K_USED] >= 0)
 #pragma unroll
-        for (int k = 0; k < K_USED; k++) {
+    for (int k = 0; k < K_USED; k++)
+        if (p.expert[t * K_USED + k] >= 0) {
             f32x8 v = unpack8(load16(from + k * HIDDEN));
             float weight = p.weight[t * K_USED + k];
 #pragma unroll

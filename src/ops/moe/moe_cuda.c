@@ -29,9 +29,10 @@
 #include "ops/moe/moe_params.h"
 
 enum {
-    TILE = 16,       /* slots of a tile; moe_tiles.cuh has the same number */
-    FEW_TOKENS = 16, /* moe_expert finds tiles itself, likewise ... */
-    FEW_USED = 16,   /* ... where a token has at most this many experts */
+    TILE = 16,           /* slots of a tile; moe_tiles.cuh has the same number */
+    FEW_TOKENS = 16,     /* moe_expert finds tiles itself, likewise ... */
+    FEW_USED = 16,       /* ... where a token has at most this many experts; */
+    FEW_QUANT_USED = 32, /* moe_quant.cu a single token with this many */
     GROUP_THREADS = 256,
     SUM_THREADS = 256
 };
@@ -118,7 +119,7 @@ typedef struct call_form {
 static int64_t unsorted_tokens(const moe_linear_args *a)
 {
     bool up = a->gate_up->dtype == VT_BF16, down = a->down->dtype == VT_BF16;
-    if ((up || down) && a->expert->dim[1] > FEW_USED)
+    if (a->expert->dim[1] > (up || down ? FEW_USED : FEW_QUANT_USED))
         return 0;
     return up && down ? FEW_TOKENS : 1;
 }
@@ -343,7 +344,7 @@ const vt_packing moe_cuda_packing = {.name = "tiles or bf16",
 vt_cost moe_cuda_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
-    int64_t pairs = vt_batch_elems(a->expert, batch), more = 0;
+    int64_t pairs = moe_own_pairs(a, vt_batch_elems(a->expert, batch)), more = 0;
     const vt_weight *w[2] = {a->gate_up, a->down};
     for (int i = 0; i < 2; i++)
         if (w[i]->dtype != VT_BF16)

@@ -39,7 +39,8 @@ static int64_t weight_bytes(const vt_weight *w)
 static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
-    int64_t pairs = vt_batch_elems(a->expert, batch), hidden = a->y->dim[1], ffn = a->down[0].cols;
+    int64_t pairs = moe_own_pairs(a, vt_batch_elems(a->expert, batch)), hidden = a->y->dim[1],
+            ffn = a->down[0].cols;
     int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
     int64_t products = 6 * pairs * hidden * ffn;
     bool bf16 = a->x->dtype == VT_BF16; /* a GPU's: on tensor cores */
@@ -295,7 +296,20 @@ static bool moe_linear_supports(const void *args, const vt_target *t, const vt_s
 
 /* ---- cases ---- */
 
-enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE, PADDING, BIAS };
+enum {
+    TOKENS,
+    HIDDEN,
+    FFN,
+    EXPERTS,
+    USED,
+    TYPE,
+    SCALES,
+    ACTIVATION,
+    ACCUMULATE,
+    PADDING,
+    BIAS,
+    ALL
+};
 
 static const char *const activations[] = {
     [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", [VT_ACT_CLAMPED] = "clamped", NULL};
@@ -312,6 +326,7 @@ static const vt_field moe_linear_fields[] = {
     [ACCUMULATE] = {"accumulate", 0, false, 1},
     [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
     [BIAS] = {"bias", 0, false, 2},             /* 2: of gate and up alone */
+    [ALL] = {"all", 0, false, 1024},            /* experts of all ranks; 0: there are no others */
 };
 
 static const char *moe_linear_refuses(const vt_case *c)
@@ -322,7 +337,9 @@ static const char *moe_linear_refuses(const vt_case *c)
         return "type: hidden and ffn are multiples of its block of columns";
     if (p[SCALES] && p[TYPE] != VT_FP8_E4M3)
         return "scales: of fp8 weights only";
-    if (p[USED] > p[EXPERTS])
+    if (p[ALL] && p[ALL] < p[EXPERTS])
+        return "all: at least as many as experts";
+    if (p[USED] > (p[ALL] ? p[ALL] : p[EXPERTS]))
         return "k: at most as many as experts";
     if (p[PADDING] > p[TOKENS])
         return "padding: at most as many as tokens";
@@ -349,37 +366,42 @@ static const char *const moe_linear_cases[] = {
     "tokens=9 hidden=96 ffn=64 experts=8 k=4 activation=clamped bias=1",
     "tokens=5 hidden=33 ffn=65 experts=4 k=3 type=f32 bias=1 accumulate=1",
     "tokens=6 hidden=96 ffn=64 experts=5 k=3 activation=clamped bias=2",
+    "tokens=9 hidden=96 ffn=64 experts=3 k=4 all=10 bias=1 padding=2",
+    "tokens=1 hidden=64 ffn=96 experts=2 k=5 all=7 accumulate=1",
+    "tokens=7 hidden=33 ffn=65 experts=1 k=3 all=4",
+    "tokens=37 hidden=264 ffn=144 experts=3 k=2 all=8 type=fp8 scales=blocks",
     NULL,
 };
 
 static const char *const moe_linear_draws[] = {
     "tokens=~60 hidden=64|42 ffn=96|27 experts=1..6 k=1..6 activation=silu|gelu|clamped "
-    "accumulate=0|1 padding=0|0..30 bias=0|1|2",
+    "accumulate=0|1 padding=0|0..30 bias=0|1|2 all=0|6..20",
     "tokens=~60 hidden=160|192 ffn=96|64 experts=1..6 k=1..6 type=q8_0|q4_0|q4_1|mxfp4 "
-    "activation=silu|gelu|clamped accumulate=0|1 padding=0|0..30 bias=0|1|2",
+    "activation=silu|gelu|clamped accumulate=0|1 padding=0|0..30 bias=0|1|2 all=0|6..20",
     "tokens=~60 hidden=256|512 ffn=512|256 experts=1..6 k=1..6 type=q4_k|q6_k "
-    "activation=silu|gelu accumulate=0|1 padding=0|0..30",
+    "activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",
     "tokens=~60 hidden=136|264|141|192 ffn=40|64|135|35 experts=1..6 k=1..6 type=fp8 "
-    "scales=none|one|blocks activation=silu|gelu accumulate=0|1 padding=0|0..30",
+    "scales=none|one|blocks activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",
     NULL,
 };
 
 /* k different experts a token, at random, with weights that sum to about 1; for the last `padding`
- * tokens none. */
+ * tokens none. Those of other ranks have the numbers behind the call's own, and become -1. */
 static bool fill_choice(const moe_linear_args *a, int64_t padding, vt_tensor *expert,
                         vt_tensor *weight, vt_arena *arena, uint64_t *state)
 {
-    int32_t *deck = vt_arena_alloc(arena, (size_t)a->n_experts, sizeof *deck);
+    int32_t all = a->all_experts ? a->all_experts : a->n_experts;
+    int32_t *deck = vt_arena_alloc(arena, (size_t)all, sizeof *deck);
     if (!deck)
         return false;
     for (int64_t t = 0; t < expert->dim[0]; t++) {
-        for (int32_t e = 0; e < a->n_experts; e++) {
+        for (int32_t e = 0; e < all; e++) {
             int32_t j = (int32_t)(case_random(state) % (uint64_t)(e + 1));
             deck[e] = deck[j];
             deck[j] = e;
         }
         for (int64_t j = 0; j < expert->dim[1]; j++) {
-            bool none = t >= expert->dim[0] - padding;
+            bool none = t >= expert->dim[0] - padding || deck[j] >= a->n_experts;
             ((int32_t *)expert->data)[t * expert->row_stride + j] = none ? -1 : deck[j];
             row_f32(weight,
                     t)[j] = none ? 0 : 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
@@ -432,6 +454,7 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                            .gate_up = up,
                            .down = down,
                            .n_experts = (int32_t)experts,
+                           .all_experts = (int32_t)p[ALL],
                            .activation = (vt_activation)p[ACTIVATION],
                            .limit = 0.7f,
                            .y = y,
@@ -468,6 +491,7 @@ static void moe_linear_shape(const void *args, const vt_batch *batch, int64_t mo
     p[ACTIVATION] = a->activation;
     p[ACCUMULATE] = a->accumulate;
     p[BIAS] = !a->bias ? 0 : a->down_bias ? 1 : 2;
+    p[ALL] = a->all_experts * p[EXPERTS] / a->n_experts;
 }
 
 /* Experts run one after the other, each as two products that all workers share. The cut describes
@@ -477,7 +501,7 @@ static void moe_linear_describe(const void *args, const vt_target *t, const vt_s
                                 vt_cut *out)
 {
     const moe_linear_args *a = args;
-    int64_t pairs = vt_size_rows(a->x, size) * a->expert->dim[1],
+    int64_t pairs = moe_own_pairs(a, vt_size_rows(a->x, size) * a->expert->dim[1]),
             used = pairs < a->n_experts ? pairs : a->n_experts;
     if (used == 0)
         return;

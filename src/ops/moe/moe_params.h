@@ -24,6 +24,7 @@ typedef struct moe_route_params {
     float *logits;         /* moe_route.cu: [tokens, EXPERTS] */
     uint32_t *tickets;     /* moe_route.cu: one for each block of tokens */
     int32_t x_stride, n_tokens;
+    int32_t first, mine;    /* experts [first, first + mine) are numbered from 0, others get -1 */
     float scale;            /* moe_route_any.cu */
     const float *bias;      /* BIAS: [EXPERTS], added to the logits */
     const float *by_expert; /* moe_route_any.cu: [EXPERTS] factors of weights, or NULL */

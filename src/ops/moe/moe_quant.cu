@@ -9,7 +9,7 @@
 // i + gridDim.x ... Nothing is fetched before the router has ended, because it decides which experts are needed.
 // Bytes: the quantised tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
 // Tiles of slots come from moe_group.cu (SORTED). A single token needs no sorting: each of its slots is a tile, because
-// it goes to an expert once.
+// it goes to an expert once; slots of no expert (-1) are left out.
 // Template: BITS, OFFSET, FORM, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, ACT, K_USED, SORTED, BIAS.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
@@ -20,12 +20,19 @@ constexpr int kRowTiles = (ROWS + 7) / 8;
 static_assert(kGroupRows == kGroupOut, "moe_finish() takes groups of kGroupOut rows");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
 
-INLINE moe_tile tile_at(const moe_expert_params &p, i32 n)
+static_assert(SORTED || K_USED <= 32, "a bit for each slot of the token");
+
+// Tile number n. `own` has a bit for each slot of a single token that goes to an expert.
+INLINE moe_tile tile_at(const moe_expert_params &p, u32 own, i32 n)
 {
-    if constexpr (SORTED)
+    if constexpr (SORTED) {
         return load_tile(p.tile + n);
-    else
-        return {p.expert[n], n, 1, 0};
+    } else {
+        for (; n > 0; n--)
+            own &= own - 1;
+        i32 slot = __ffs(own) - 1;
+        return {p.expert[slot], slot, 1, 0};
+    }
 }
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ moe_expert_params p)
@@ -35,10 +42,11 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     pdl_go();
     pdl_wait();
-    int items = (SORTED ? *p.n_tiles : p.expert[0] < 0 ? 0 : p.n_slots) * kGroups;
+    u32 own = SORTED ? 0 : __ballot_sync(~0u, lane < K_USED && p.expert[lane] >= 0);
+    int items = (SORTED ? *p.n_tiles : __popc(own)) * kGroups;
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
-        low = (const u8 *)p.weights + tile_at(p, item / kGroups).expert * kExpertBytes + first * kTileBytes;
+        low = (const u8 *)p.weights + tile_at(p, own, item / kGroups).expert * kExpertBytes + first * kTileBytes;
         apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
@@ -46,7 +54,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     Columns columns = columns_of(lane);
 #pragma unroll 1
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        moe_tile tile = tile_at(p, item / kGroups);
+        moe_tile tile = tile_at(p, own, item / kGroups);
         auto slot_at = [&](int n) { return SORTED ? p.order[tile.begin + n] : tile.begin; };
         const u16 *x[TILES];
 #pragma unroll

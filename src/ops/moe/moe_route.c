@@ -99,7 +99,9 @@ static void reference_token(const moe_route_args *a, int64_t t, const reference_
     for (int32_t j = 0; j < a->k; j++) {
         double own = a->by_expert ? (double)tensor_get(a->by_expert, 0, expert[j]) : 1;
         double p = s->p[expert[j]] * scale * own / (a->normalise ? chosen : 1);
-        tensor_set(a->weight, t, j, (float)p);
+        bool own_rank = a->mine == 0 || (expert[j] >= a->first && expert[j] < a->first + a->mine);
+        tensor_set(a->weight, t, j, own_rank ? (float)p : 0);
+        expert[j] = own_rank ? expert[j] - a->first : -1;
     }
 }
 
@@ -129,7 +131,8 @@ enum {
     GROUPS,
     KEPT,
     SCALE,
-    OWN
+    OWN,
+    MINE
 };
 
 static const vt_field moe_route_fields[] = {
@@ -146,6 +149,7 @@ static const vt_field moe_route_fields[] = {
     [KEPT] = {"kept", 0, false, 4096},
     [SCALE] = {"scaled", 0, false, 1},
     [OWN] = {"own", 0, false, 1},
+    [MINE] = {"mine", 0, false, 4096},
 };
 
 static const char *moe_route_refuses(const vt_case *c)
@@ -161,10 +165,13 @@ static const char *moe_route_refuses(const vt_case *c)
         return "kept: at least one group, at most all of them";
     if (p[GROUPS] && p[USED] > p[EXPERTS] / p[GROUPS] * p[KEPT])
         return "k: at most as many as experts of the groups that are kept";
+    if (p[MINE] > p[EXPERTS])
+        return "mine: at most as many as experts";
     return p[USED] > p[EXPERTS] ? "k: at most as many as experts" : NULL;
 }
 
-/* `type` is that of the router; own: every expert has a factor of its own. */
+/* `type` is that of the router; own: every expert has a factor of its own; mine: a rank has so many
+ * experts, the last ones. */
 static const char *const moe_route_cases[] = {
     "*tokens=1 hidden=2048 experts=128 k=8",
     "*tokens=512 hidden=2048 experts=128 k=8",
@@ -174,6 +181,8 @@ static const char *const moe_route_cases[] = {
     "tokens=9 hidden=96 experts=32 k=4 bias=1",
     "tokens=9 hidden=96 experts=32 k=4 own=1",
     "tokens=5 hidden=33 experts=7 k=3 normalise=0 type=bf16 bias=1",
+    "tokens=9 hidden=96 experts=32 k=4 own=1 mine=11",
+    "tokens=9 hidden=96 experts=32 k=4 sigmoid=1 choice=1 scaled=1 mine=32",
     "tokens=9 hidden=96 experts=32 k=4 sigmoid=1 choice=1 scaled=1",
     "tokens=6 hidden=40 experts=5 k=3 sigmoid=1 normalise=0 bias=1",
     "tokens=17 hidden=64 experts=24 k=5 sigmoid=1 choice=1 groups=6 kept=2 scaled=1",
@@ -208,6 +217,8 @@ static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
                           .groups = (int32_t)c->p[GROUPS],
                           .groups_used = (int32_t)c->p[KEPT],
                           .scale = c->p[SCALE] ? 2.5f : 0,
+                          .first = c->p[MINE] ? (int32_t)(c->p[EXPERTS] - c->p[MINE]) : 0,
+                          .mine = (int32_t)c->p[MINE],
                           .expert = case_tensor_2d(arena, VT_I32, c->p[TOKENS], c->p[USED]),
                           .weight = case_tensor_2d(arena, VT_F32, c->p[TOKENS], c->p[USED])};
     outputs[0] = a->expert;
@@ -234,6 +245,7 @@ static void moe_route_shape(const void *args, const vt_batch *batch, int64_t mos
     p[KEPT] = a->groups_used;
     p[SCALE] = a->scale != 0 && a->scale != 1;
     p[OWN] = a->by_expert != NULL;
+    p[MINE] = a->mine;
 }
 
 static const vt_impl *const moe_route_impls[] = {

@@ -1,5 +1,6 @@
 // Which experts a token goes to: p = softmax(x Wr^T) in fp32, the K_USED largest (ties: lower index), in falling
-// order, with p or p / (sum of the chosen) as weights. Padding tokens get expert -1 and weight 0.
+// order, with p or p / (sum of the chosen) as weights. Padding tokens, and choices that are another rank's experts, get
+// expert -1 and weight 0.
 //
 //   logits   every warp: TOKENS x PER logits, lanes share out HIDDEN         -> p.logits [tokens, EXPERTS]
 //   choice   the last CTA of a block of tokens: a warp chooses for a token   -> expert, weight
@@ -147,8 +148,9 @@ INLINE void choose(const moe_route_params &p, i32 token, int lane)
         }
     }
     if (lane < K_USED) {
-        p.expert[(i64)token * K_USED + lane] = expert;
-        p.weight[(i64)token * K_USED + lane] = NORMALISE ? share / chosen : share;
+        bool own = (u32)(expert - p.first) < (u32)p.mine;
+        p.expert[(i64)token * K_USED + lane] = own ? expert - p.first : -1;
+        p.weight[(i64)token * K_USED + lane] = !own ? 0.f : NORMALISE ? share / chosen : share;
     }
 }
 

@@ -1,7 +1,7 @@
 // moe_route for rows of any length and any number of experts to use, and for sigmoids: p = softmax(x Wr^T) in fp32, or
 // sigmoid(x Wr^T) with a bias for the choice and groups of experts (moe.h); the K_USED largest (ties: lower index), in
 // falling order, with p or p / (sum of the chosen) as weights, times `scale` and the expert's own factor. Padding
-// tokens get expert -1 and weight 0.
+// tokens, and choices that are another rank's experts, get expert -1 and weight 0.
 //
 // x [tokens, HIDDEN] bf16, aligned to 2 bytes only, router [EXPERTS, HIDDEN] fp32, expert [tokens, K_USED] int32,
 // weight likewise fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0
@@ -112,7 +112,11 @@ KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ moe_route_pa
         }
     }
     __syncwarp();
-    for (int k = lane; k < K_USED; k += 32)
-        weight[k] = (NORMALISE ? chosen[k] / sum : chosen[k]) * p.scale *
-                    (p.by_expert ? p.by_expert[expert[k]] : 1.f);
+    for (int k = lane; k < K_USED; k += 32) {
+        i32 e = expert[k];
+        bool own = (u32)(e - p.first) < (u32)p.mine;
+        float share = (NORMALISE ? chosen[k] / sum : chosen[k]) * p.scale * (p.by_expert ? p.by_expert[e] : 1.f);
+        expert[k] = own ? e - p.first : -1;
+        weight[k] = own ? share : 0.f;
+    }
 }

@@ -97,7 +97,9 @@ moe_route_params moe_cuda_route_params(const moe_route_args *a, const vt_lane *l
                               .weight = a->weight->data,
                               .n_real = lane->plan,
                               .x_stride = (int32_t)a->x->row_stride,
-                              .n_tokens = (int32_t)a->x->dim[0]};
+                              .n_tokens = (int32_t)a->x->dim[0],
+                              .first = a->first,
+                              .mine = a->mine ? a->mine : (int32_t)a->router->dim[0]};
 }
 
 static vt_status route_run(const void *args, const vt_lane *lane)

@@ -137,6 +137,16 @@ static void finish_weights(const moe_route_args *a, const int32_t *expert, float
         weight[j] *= tensor_get(a->by_expert, 0, expert[j]);
 }
 
+/* Renumbers the rank's own experts, and drops those of others. */
+static void keep_mine(const moe_route_args *a, int32_t *expert, float *weight)
+{
+    for (int32_t j = 0; a->mine > 0 && j < a->k; j++) {
+        bool own = expert[j] >= a->first && expert[j] < a->first + a->mine;
+        expert[j] = own ? expert[j] - a->first : -1;
+        weight[j] = own ? weight[j] : 0;
+    }
+}
+
 /* Floats that a token's choice needs: its logits; and for sigmoids what is compared, and the sums
  * of groups. */
 static int64_t floats_of(const moe_route_args *a)
@@ -172,6 +182,7 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
             choose_by_softmax(of, (int32_t)experts, a->k, expert, weight);
         }
         finish_weights(a, expert, weight);
+        keep_mine(a, expert, weight);
     }
     return VT_OK;
 }

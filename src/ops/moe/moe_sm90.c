@@ -46,7 +46,7 @@ static bool quantised(const moe_linear_args *a) { return a->gate_up->dtype != VT
  * quantised weights, whose items have twice the rows, into two. */
 static int width_of(const moe_linear_args *a, int64_t tokens)
 {
-    int64_t slots = tokens * a->expert->dim[1];
+    int64_t slots = moe_own_pairs(a, tokens * a->expert->dim[1]);
     int i = 0, last = N_WIDTHS - (quantised(a) ? 2 : 1);
     while (i < last && 3 * slots > (int64_t)2 * kWidth[i] * a->n_experts)
         i++;
@@ -77,7 +77,7 @@ static bool sm90_suits(const void *args, const vt_target *t, const vt_size *upto
 {
     const moe_linear_args *a = args;
     return t->deterministic ||
-           vt_size_rows(a->x, upto) * a->expert->dim[1] >=
+           moe_own_pairs(a, vt_size_rows(a->x, upto) * a->expert->dim[1]) >=
                (int64_t)(quantised(a) ? FEW_QUANT_SLOTS : FEW_SLOTS) * a->n_experts;
 }
 
@@ -251,7 +251,7 @@ static int64_t sm90_tickets(const void *args, const vt_target *t)
 static void sm90_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const moe_linear_args *a = args;
-    int64_t tokens = vt_size_rows(a->x, size), slots = tokens * a->expert->dim[1];
+    int64_t tokens = vt_size_rows(a->x, size), slots = moe_own_pairs(a, tokens * a->expert->dim[1]);
     int width = width_of(a, tokens), rows = quantised(a) ? QUANT_ROWS : TILE_ROWS;
     int64_t experts = slots < a->n_experts ? slots : a->n_experts,
             tiles = experts ? experts * vt_ceil_div(vt_ceil_div(slots, experts), kWidth[width]) : 0;

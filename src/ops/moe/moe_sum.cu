@@ -1,5 +1,5 @@
-// y[t, i] (+)= sum_j part[t, j, i] over the K_USED experts of a token, in rising j. A padding token (expert -1) has no
-// parts, its sum is 0.
+// y[t, i] (+)= sum_j part[t, j, i] over the K_USED experts of a token, in rising j. Slots of
+// no expert (-1: all of a padding token, and those of other ranks' experts) have no parts and add nothing.
 //
 // part [tokens, K_USED, HIDDEN] fp32, expert [tokens, K_USED], y [tokens, HIDDEN] bf16. Grid: x = tokens, y = pieces of
 // 4 * THREADS elements, four a thread. Bytes: 4 * K_USED * HIDDEN a token and y; memory-bound.
@@ -17,9 +17,9 @@ KERNEL __launch_bounds__(THREADS) moe_sum(const __grid_constant__ moe_sum_params
     const float *from = p.part + t * K_USED * HIDDEN + c;
     u16 *y = p.y + t * p.y_stride + c;
     float sum[4] = {};
-    if (p.expert[t * K_USED] >= 0)
 #pragma unroll
-        for (int k = 0; k < K_USED; k++) {
+    for (int k = 0; k < K_USED; k++)
+        if (p.expert[t * K_USED + k] >= 0) {
             float4 v = *(const float4 *)(from + k * HIDDEN);
             sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
         }

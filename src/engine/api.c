@@ -33,7 +33,6 @@
 enum {
     AUTO_PAGE_SIZE = 16,
     AUTO_RUNNING = 64,
-    MOST_SLOTS = 3, /* state slots for each sequence that may run: its own, and two snapshots */
     AUTO_BUDGET = 512,
     AUTO_PAGE_SIZE_CUDA = 64,
     AUTO_RUNNING_CUDA = 256,
@@ -191,12 +190,10 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
                    (double)bytes / (1 << 30), (double)most / (1 << 30));
 }
 
-/* Takes the state slots out of the memory for KV: one for each sequence that may run, and more
- * for snapshots, as long as all are within half of that memory. */
+/* Takes the state slots out of the memory for KV. */
 static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *bytes, vt_err *err)
 {
-    int64_t n = *bytes / 2 / (int64_t)slot, most = (int64_t)MOST_SLOTS * s->max_running;
-    n = n < s->max_running ? s->max_running : n < most ? n : most;
+    int64_t n = vt_sched_states(*bytes, slot, s->max_running);
     if (n * (int64_t)slot >= *bytes)
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and the state of %d sequences of %s needs %lld "
@@ -253,7 +250,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         int64_t kv = most * (int64_t)s->page_bytes,
                 windows = need.window > 0 ? vt_windows_wanted(&need) : kv;
         int64_t wanted = (windows < kv ? windows : kv) +
-                         (int64_t)MOST_SLOTS * s->max_running * (int64_t)slot;
+                         (int64_t)VT_SCHED_STATES * s->max_running * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
     }
     if (slot > 0)

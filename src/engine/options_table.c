@@ -113,7 +113,7 @@ static const vt_option table[] = {
     ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
         .help = "most tokens in one step: longer prompts are cut into chunks"),
-    ROW("state-interval", INT(0, 1 << 24), .value_name = "N", .fallback = "4096", .verbs = ENGINE,
+    ROW("state-interval", INT(0, 1 << 24), .value_name = "N", .fallback = "4096", .verbs = PLANNED,
         .help = "models with sequence state: keep a prompt's state for the prefix cache every N "
                 "tokens, where memory for it is free; 0: at its end alone"),
     ROW("target-gap", INT(0, 100000), .value_name = "MS", .fallback = "0", .verbs = ENGINE,

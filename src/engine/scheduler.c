@@ -108,6 +108,12 @@ static bool make_lists(vt_sched *s)
            s->drafted && s->match_page && (s->config.n_windows == 0 || s->match_window);
 }
 
+int64_t vt_sched_states(int64_t bytes, size_t slot, int32_t max_seqs)
+{
+    int64_t n = bytes / 2 / (int64_t)slot, most = (int64_t)VT_SCHED_STATES * max_seqs;
+    return n < max_seqs ? max_seqs : n < most ? n : most;
+}
+
 int32_t vt_sched_windows_least(int32_t window, int32_t page_size)
 {
     return vt_radix_window_span(window + VT_DRAFT_MOST, page_size) + 1;

@@ -36,6 +36,9 @@ enum {
     VT_MAX_FAULTS = 2 /* how often a sequence is tried again after a device fault */
 };
 
+/* The most state slots for each sequence that may run: its own, and two snapshots. */
+enum { VT_SCHED_STATES = 3 };
+
 typedef struct vt_sched_config {
     vt_limits limits; /* max_tokens is the token budget, max_seqs the running limit */
     int32_t n_pages;
@@ -130,6 +133,9 @@ typedef struct vt_sched {
     vt_step_time step_time;
 } vt_sched;
 
+/* Returns how many state slots of `slot` bytes an engine has: one for each sequence that may run,
+ * and up to two more for each, for snapshots, as long as all are within half of `bytes`. */
+int64_t vt_sched_states(int64_t bytes, size_t slot, int32_t max_seqs);
 /* The window pages that a sequence alone needs to go on, with drafts, and one to copy from. */
 int32_t vt_sched_windows_least(int32_t window, int32_t page_size);
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);

@@ -69,6 +69,7 @@ static vt_status open_replica(const vt_capacity_setup *s, replica *r, vt_err *er
 {
     vt_fake_config device = {.limits = s->sched.limits,
                              .n_pages = s->sched.n_pages,
+                             .n_states = s->sched.n_states,
                              .n_pool_slots = s->sched.limits.max_seqs,
                              .vocab = 1,
                              .clock = &r->clock,

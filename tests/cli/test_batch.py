@@ -617,6 +617,24 @@ def test_bench_simulate_of_ranks_follows_explain():
         assert "Modelled: a step takes what its ops were measured to take alone" in " ".join(text.split()), text
 
 
+def test_bench_simulate_of_sequence_state_has_slots_and_hits_snapshots():
+    """Qwen3.5's state: three slots for each of 8 sequences. Prompts that begin alike hit the snapshot at a prompt's end."""
+    gpu = ["-m", "dummy:qwen3.5-4b", "--hardware", "h200", "--max-running", "8"]
+    with tempfile.TemporaryDirectory() as d:
+        rows = [{"timestamp": k * 1000, "input_length": 512, "output_length": 3, "hash_ids": [1]} for k in range(3)]
+        base = ["bench", "simulate", *gpu, "--trace", write(d, [json.dumps(r) for r in rows], "state.jsonl")]
+        r = ok(*base, "--json").json
+        step = ok("explain", *gpu[:4], "--context", "512", "--json").json["total"]["least_us"]
+        itl = r["rates"][0]["itl_ms"]["p50"] * 1e3
+        assert abs(itl - step) < 0.02 * step + 1, (itl, step)
+        same(r["state_slots"], 24)
+        assert r["rates"][0]["hit_share"] > 0.5, r["rates"][0]
+        same(ok(*base, "--no-prefix-cache", "--json").json["rates"][0]["hit_share"], 0)
+        assert "24 slots of sequence state each" in ok(*base).text
+        fails(2, "leave no room for KV beside the state", *base, "--max-running", "4000", "--memory", "12G")
+        same(ok("bench", "simulate", "-m", "dummy:qwen3-8b", *base[4:], "--json").json["state_slots"], 0)
+
+
 def test_bench_simulate_finds_the_border_of_an_overloaded_trace():
     with tempfile.TemporaryDirectory() as d:
         rows = [{"timestamp": k * 10, "input_length": 6000, "output_length": 100} for k in range(100)]

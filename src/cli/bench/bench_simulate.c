@@ -139,10 +139,9 @@ static bool whole_experts(const simulation *s)
     return vt_options_flag(s->c->options, "enable-expert-parallel");
 }
 
-/* KV pages: nine tenths of the memory less the weights. */
+/* KV pages, and state slots: nine tenths of the memory less the weights. */
 static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
 {
-    vt_kv_shape shape;
     int64_t bytes = vt_options_int(s->c->options, "memory");
     if (bytes == 0)
         bytes = s->named ? s->named->memory_bytes : vt_cpu_get()->memory_bytes;
@@ -152,22 +151,25 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
                                      vt_model_dtype(s->model));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
-    vt_kv_shape_of(s->model, s->kv_dtype, &shape);
-    if (shape.n_state_layers > 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s has layers with sequence state, which bench simulate does not know",
-                       s->model->name);
     int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
     TRY(vt_ranks_check(s->model, tp, whole_experts(s), err));
     size_t page = vt_ranks_kv_page_bytes(s->model, s->kv_dtype, tp, sched->limits.page_size);
     if (gpu) /* of all GPUs of a replica together */
         bytes *= tp;
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
-    int64_t pages = s->kv_bytes / (int64_t)page;
+    size_t slot = vt_ranks_kv_slot_bytes(s->model, tp);
+    int64_t n_states = slot > 0 && s->kv_bytes > 0
+                           ? vt_sched_states(s->kv_bytes, slot, sched->limits.max_seqs)
+                           : 0;
+    int64_t pages = (s->kv_bytes - n_states * (int64_t)slot) / (int64_t)page;
     if (pages < 1)
         return vt_fail(err, VT_ERR_USAGE,
-                       "%s has %.1f GB of weights, and %.1f GB of memory leave no room for KV",
-                       s->model->name, (double)s->model->weight_bytes * 1e-9, (double)bytes * 1e-9);
+                       "%s has %.1f GB of weights, and %.1f GB of memory leave no room for KV%s",
+                       s->model->name, (double)s->model->weight_bytes * 1e-9, (double)bytes * 1e-9,
+                       n_states > 0 ? " beside the state of max-running sequences" : "");
+    sched->n_states = (int32_t)n_states;
+    sched->state_interval = (int32_t)vt_round_up(
+        (size_t)vt_options_int(s->c->options, "state-interval"), (size_t)sched->limits.page_size);
     sched->n_pages = pages < 1 << 24 ? (int32_t)pages : 1 << 24;
     return VT_OK;
 }
@@ -200,9 +202,9 @@ static vt_status make_setup(simulation *s, vt_err *err)
                              .policy = strcmp(policy, "lpm") == 0        ? VT_POLICY_LPM
                                        : strcmp(policy, "priority") == 0 ? VT_POLICY_PRIORITY
                                                                          : VT_POLICY_FCFS};
-    TRY(size_cache(s, &sched, err));
     vt_limits *lim = &sched.limits;
     lim->max_seqs = option_or(c, "max-running", RUNNING);
+    TRY(size_cache(s, &sched, err));
     lim->max_tokens = option_or(c, "token-budget", lim->max_seqs > BUDGET ? lim->max_seqs : BUDGET);
     lim->max_rows = lim->max_seqs;
     lim->max_context = option_or(c, "max-context", s->model->arch.max_context);
@@ -333,19 +335,22 @@ static int print_text(const simulation *s)
 {
     const vt_limits *lim = &s->setup.sched.limits;
     int32_t tp = (int32_t)vt_options_int(s->c->options, "tp");
-    char replicas[48];
+    char replicas[48], states[64] = "";
     vt_buf b = {0};
     vt_table t;
     if (tp == 1)
         snprintf(replicas, sizeof replicas, "%d x ", s->setup.n_replicas);
     else
         snprintf(replicas, sizeof replicas, "%d x %d ranks of ", s->setup.n_replicas, tp);
+    if (s->setup.sched.n_states > 0)
+        snprintf(states, sizeof states, "; %d slots of sequence state each",
+                 s->setup.sched.n_states);
     vt_buf_printf(&b,
                   "%s %s on %s%s: %d request%s, %.1f GB of KV (%d page%s of %d tokens) each\n"
-                  "Times in ms\n\n",
+                  "Times in ms%s\n\n",
                   s->model->name, s->model->quant, replicas, s->roofs.name, s->trace.n,
                   vt_text_s(s->trace.n), (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages,
-                  vt_text_s(s->setup.sched.n_pages), lim->page_size);
+                  vt_text_s(s->setup.sched.n_pages), lim->page_size, states);
     vt_table_init(&t, ">rate|>req/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
                       ">busy|>retracted");
     for (int32_t i = 0; i < s->table.n; i++) {
@@ -416,6 +421,7 @@ static int print_object(const simulation *s)
     vt_json_int(&w, "requests_with_odd_hash_ids", s->trace.n_odd);
     vt_json_string(&w, "kv_dtype", vt_dtype_get(s->kv_dtype)->name);
     vt_json_int(&w, "kv_bytes", s->kv_bytes);
+    vt_json_int(&w, "state_slots", s->setup.sched.n_states);
     vt_json_fixed(&w, "saturates_at_rate", t->saturated >= 0 ? t->row[t->saturated].rate : NAN, 4);
     vt_json_open(&w, "rates", '[');
     for (int32_t i = 0; i < t->n; i++)

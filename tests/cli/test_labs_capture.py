@@ -294,6 +294,28 @@ def test_a_real_lab_is_captured():
         assert os.path.getsize(os.path.join(p.results, page)) > 500, page
 
 
+def test_words_of_a_page_that_are_printed_no_more_are_told():
+    """tools/check-captures, with a program that prints what the page shows: with other figures, then with another word."""
+    page = os.path.join("labs", "sglang", "00_check_env.md")
+    with open(page) as f:
+        shown = f.read().split("$ vitrine lab sglang 00 --quick\n")[1].split("```")[0]
+    stub = os.path.join(SCRATCH, "shown")
+
+    def check(text):
+        with open(stub, "w") as f:
+            f.write(f"#!{sys.executable}\nprint({text!r})\n")
+        os.chmod(stub, 0o755)
+        p = subprocess.run([sys.executable, os.path.join("tools", "check-captures"), page], env={**os.environ, "VITRINE": stub},
+                           stdout=subprocess.PIPE, text=True)
+        return p.returncode, p.stdout
+    told = "labs/sglang/00_check_env.md: vitrine lab sglang 00 --quick, exit status 0\n"
+    same(check(shown), (0, "equal   " + told))
+    same(check(shown.replace("235 GB/s", "18.1 GB/s")), (0, "equal   " + told))
+    assert "have a measured roof" in shown
+    code, out = check(shown.replace("have a measured roof", "have a roof of their own"))
+    assert code == 1 and out.startswith("differs " + told) and "arithmetic have a [ measured" in out, out
+
+
 try:
     main(globals())
 finally:

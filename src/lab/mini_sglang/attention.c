@@ -107,7 +107,7 @@ static void trail_table(lab *l, const trail *t)
               "mark|step|>bytes|>FLOP|>FLOP/B|>time|>GB/s|>GFLOP/s|>of roof|bound|>linear FLOP/B");
     for (int32_t i = 0; i < t->n; i++) {
         const point *x = &t->at[i];
-        lab_cells(l, "%c|%s|%f B|%.3g M|%.1f|%f s", x->mark, x->name, x->k.bytes, x->k.flops * 1e-6,
+        lab_cells(l, "%c|%s|%f B|%.3g G|%.1f|%f s", x->mark, x->name, x->k.bytes, x->k.flops * 1e-9,
                   intensity(&x->k), x->k.median_s);
         lab_cell(l, isfinite(x->k.median_s) ? "%.1f" : "n/a", x->k.bytes / x->k.median_s * 1e-9);
         lab_cell(l, isfinite(x->k.median_s) ? "%.0f" : "n/a", x->k.flops / x->k.median_s * 1e-9);

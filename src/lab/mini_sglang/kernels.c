@@ -89,7 +89,7 @@ static void add_outside(kernels *all, bool before)
         for (int32_t k = 0; k < all->n; k++)
             met |= all->at[k].op == op;
         if (lookup == before && !met && mini_case_text(op, shape, sizeof shape))
-            add(all, op, lookup ? "scheduler: look-up" : "not in this pass", shape);
+            add(all, op, lookup ? "scheduler: look-up" : "not called", shape);
     }
 }
 

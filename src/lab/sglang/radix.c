@@ -194,7 +194,7 @@ static void tell_skipped(lab *l, const hit *warm, const hit *cold)
     const json_t *prefix = story_get(warm->story, "prefix");
     lab_item(
         l, "skipped",
-        "the warm prompt skips %f B and %.3g GFLOP, %.1f %% of the prompt's: whole steps are not "
+        "the warm prompt skips %f B and %.4g GFLOP, %.1f %% of the prompt's: whole steps are not "
         "run. They were expected to take %f s; measured, the prefill takes %f s cold and %f s warm",
         story_num(prefix, "saved_bytes"), story_num(prefix, "saved_flops") * 1e-9,
         100 * story_num(prefix, "saved_flops") /

@@ -5,6 +5,8 @@ import ctypes, json, os, pty, re, select, shlex, shutil, signal, subprocess, tem
 from tap import *
 
 CHAT = ["chat", "-n", "8", "--max-context", "2048", "--kv-memory", "128M"]
+# Beyond the 4,096 bytes that a terminal's own line may have, in few tokens, since it is the line that is tried and not the model.
+LONG = " ".join(letter + "=" * 256 for letter in "abcdefghijklmnopqrst")
 UP, PASTE, PASTED = "\033[A", "\033[200~", "\033[201~"
 
 
@@ -99,7 +101,7 @@ def saved(t, folder):
 
 
 def test_chat_takes_a_line_of_any_length():
-    line = "word " * 1000 + "and an end?"
+    line = LONG + " and an end?"
     for term in EDITORS:
         with tempfile.TemporaryDirectory() as d:
             t = Terminal(*CHAT, *model(), env={"TERM": term})
@@ -292,7 +294,7 @@ def test_run_reads_a_prompt_from_the_terminal_until_one_ctrl_d():
 
 
 def test_run_reads_a_long_line_from_the_terminal():
-    text = "word " * 1000
+    text = LONG
     want = ok("run", "--json", "-n", "1", "--raw", "--max-context", "2048", "--kv-memory", "128M", *model(), stdin=text)
     t = Terminal("run", "-n", "1", "--raw", "--max-context", "2048", "--kv-memory", "128M", *model())
     t.expect("Ctrl-D ends it")

@@ -104,11 +104,11 @@ static void trail_table(lab *l, const trail *t)
                   ? "attention, 32 heads and 8 KV heads of 128 (decode x 32 with 4096 KV reads 537 "
                     "MB: full form)"
                   : "attention from prefill to decode, 32 heads and 8 KV heads of 128",
-              "mark|step|>bytes|>FLOP|>FLOP/B|>time|>GB/s|>GFLOP/s|>of roof|bound|>linear FLOP/B");
+              "mark|step|>bytes|>FLOP/B|>time|>GB/s|>GFLOP/s|>of roof|bound|>linear");
     for (int32_t i = 0; i < t->n; i++) {
         const point *x = &t->at[i];
-        lab_cells(l, "%c|%s|%f B|%.3g G|%.1f|%f s", x->mark, x->name, x->k.bytes, x->k.flops * 1e-9,
-                  intensity(&x->k), x->k.median_s);
+        lab_cells(l, "%c|%s|%f B|%.1f|%f s", x->mark, x->name, x->k.bytes, intensity(&x->k),
+                  x->k.median_s);
         lab_cell(l, isfinite(x->k.median_s) ? "%.1f" : "n/a", x->k.bytes / x->k.median_s * 1e-9);
         lab_cell(l, isfinite(x->k.median_s) ? "%.0f" : "n/a", x->k.flops / x->k.median_s * 1e-9);
         lab_cells(l, "%f share|%s", x->k.of_roof, x->k.bound ? x->k.bound : "not known");

@@ -44,7 +44,7 @@ OPT_release := -O3 -g1 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOU
 OPT_debug := -O0 -g
 OPT_asan := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
 # Of clang, whose UBSan finds what that of GCC (asan) does not look for.
-OPT_tsan := -O1 -g -fsanitize=thread,undefined -fno-sanitize-recover=undefined -DVT_SANITIZE=1
+OPT_tsan := -O1 -g1 -fsanitize=thread,undefined -fno-sanitize-recover=undefined -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
 # For make test-arm: the libraries of another architecture come from ARM_ROOT.
 ARM_ROOT := $(CURDIR)/build/arm-root
@@ -120,11 +120,19 @@ ifeq ($(ARCH),aarch64)
 $(B)/src/ops/comm_bench.o: CFLAGS_ALL += -fno-tree-loop-vectorize
 endif
 
+# Of builds that are never shipped, the parts that no test waits for are compiled with less effort: for arm64 what is no op, for
+# sanitizers the program's verbs and the labs. The last -O counts.
+ifeq ($(CONFIG),arm64)
+effort = $(if $(filter src/ops/%,$1),,-O1)
+endif
+ifneq ($(filter asan tsan,$(CONFIG)),)
+effort = $(if $(filter src/cli/% src/lab/%,$1),-O0)
+endif
 isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))$(if $(filter %linear_neon.c,$1),$(ISA_neon))
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $<"
-	@$(CC) $(CFLAGS_ALL) $(call isa,$<) -c -o $@ $<
+	@$(CC) $(CFLAGS_ALL) $(call effort,$<) $(call isa,$<) -c -o $@ $<
 $(B)/plain/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $< (plain)"
@@ -160,11 +168,13 @@ $(B)/gen/page.o $(B)/gen/story_page.o $(B)/gen/report_pages.o: %.o: %.S
 	@$(CC) -c -o $@ $<
 
 .SECONDARY: $(TEST_COMMON)
-$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a
+# The tests for arm64 are of ops and models: they need no server, no load generator and no labs.
+TEST_LIBS := $(if $(filter arm64,$(CONFIG)),,$(B)/libserver.a) $(B)/libvitrine_internal.a
+TEST_SYS := $(STATIC_LIBS) $(if $(filter arm64,$(CONFIG)),,$(SERVER_LIBS)) $(SYS_LIBS)
+$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(TEST_LIBS)
 	@mkdir -p $(@D)
 	@echo "  test   $@"
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a -lcmocka \
-	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(TEST_LIBS) -lcmocka $(TEST_SYS)
 $(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a \
@@ -278,12 +288,14 @@ test-all:
 
 # The rows of NEON, cross-compiled and run under qemu-user: results, no times.
 ARM_TESTS := test_op_simd test_linear test_op_parity test_golden_logits
+# Of what those do not link, the files that ask for the architecture.
+ARM_ALSO = $(patsubst %.c,build/arm64/%.o,$(shell grep -rlE '__(x86_64|aarch64)__' --include=*.c src/cli src/server src/load src/lab))
 .PHONY: test-arm
 test-arm:
 	@tools/setup arm
 	@tools/arm-root $(ARM_ROOT)
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=arm64 CC="$(if $(findstring ccache,$(CC)),ccache )aarch64-linux-gnu-gcc" \
-	  $(addprefix build/arm64/tests/,$(ARM_TESTS))
+	  $(addprefix build/arm64/tests/,$(ARM_TESTS)) $(ARM_ALSO)
 	@for t in $(ARM_TESTS); do VITRINE_DEVICE=cpu qemu-aarch64 -L /usr/aarch64-linux-gnu build/arm64/tests/$$t || exit 1; done
 
 # The labs that run kernels, on an emulated GPU: results, no times.

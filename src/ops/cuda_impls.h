@@ -17,7 +17,8 @@ extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, 
     moe_linear_cuda_any_impl;
 
 extern const vt_impl attention_decode_split, attention_decode_fa3, attention_decode_fa2,
-    attention_decode_any, attention_prefill_fa3, attention_prefill_fa2, attention_prefill_any;
+    attention_decode_wide, attention_decode_any, attention_prefill_fa3, attention_prefill_fa2,
+    attention_prefill_wide, attention_prefill_any;
 
 extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublaslt,
     linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,

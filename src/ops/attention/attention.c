@@ -601,13 +601,14 @@ static const vt_impl *const prefill_impls[] = {
     CPU_ROWS(attention_prefill),
     &attention_prefill_fa3,
     &attention_prefill_fa2,
+    &attention_prefill_wide,
     &attention_prefill_any,
     NULL,
 };
 
 static const vt_impl *const decode_impls[] = {
-    CPU_ROWS(attention_decode), &attention_decode_split, &attention_decode_fa3,
-    &attention_decode_fa2,      &attention_decode_any,   NULL,
+    CPU_ROWS(attention_decode), &attention_decode_split, &attention_decode_fa3, &attention_decode_fa2,
+    &attention_decode_wide,     &attention_decode_any,   NULL,
 };
 
 static const vt_operand attention_operands[] = {

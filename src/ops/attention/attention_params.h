@@ -39,6 +39,11 @@ typedef struct attention_chunk_item {
     int32_t tile, slot, spare;
 } attention_chunk_item;
 
+/* A tile that is cut: where its ranges' states lie. Unused: seq -1. */
+typedef struct attention_wide_merge_item {
+    int32_t seq, tile, first_slot, n_slots;
+} attention_wide_merge_item;
+
 /* ---- parameters ---- */
 
 /* attention_decode.cu */
@@ -74,6 +79,22 @@ typedef struct attention_prefill_sm80_params {
     const float *sinks;       /* [heads]; NULL: none */
     float cap_factor;         /* CAP: see attention_cap.cuh */
 } attention_prefill_sm80_params;
+
+/* attention_wide.cu and attention_wide_merge.cu */
+typedef struct attention_wide_params {
+    const uint16_t *q;
+    const kv_t *k_pool, *v_pool;
+    uint16_t *o;
+    const attention_chunk_item *items;
+    const attention_wide_merge_item *merges;
+    const int32_t *kv_len, *page_start, *page_ids, *q_start;
+    int32_t q_stride, o_stride, window;
+    float scale_log2, v_scale;
+    float *partial; /* [slots][kv_heads][rows of a tile][V_DIM] */
+    float *state;   /* [slots][kv_heads][rows of a tile][2]: maximum, sum */
+    const float *sinks;
+    float cap_factor;
+} attention_wide_params;
 
 /* attention_any.cu */
 typedef struct attention_any_params {

@@ -1,0 +1,77 @@
+// Joins the ranges into which attention_wide.cu cut the KV of a tile of rows.
+//
+//   o[row, :] = sum_k 2^(m_k - m) O_k / sum_k 2^(m_k - m) l_k,   m = max_k m_k
+//
+// Grid: x = pieces of 128 columns, y = rows of a tile, z = the plan's merges times KV heads. Four warps take every fourth
+// slot each, a lane four columns; the warps' sums are added in rising order. Nearly all of the time is spent waiting for
+// L2, so a lane has eight loads under way. Bytes: all slots once, from L2.
+// Template: V_DIM, GROUP, KV_HEADS, ROWS (of a tile).
+#include "kv.cuh"
+#include "attention_params.h"
+
+constexpr int kWarps = 4, kDepth = 8;
+
+KERNEL __launch_bounds__(kWarps * 32) attention_wide_merge(const __grid_constant__ attention_wide_params p)
+{
+    __shared__ float4 part[kWarps][32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    pdl_go();
+    attention_wide_merge_item it = p.merges[blockIdx.z / KV_HEADS];
+    if (it.seq < 0 && blockIdx.z > 0)
+        return;
+    pdl_wait();
+    if (it.seq < 0)
+        return;
+    i32 head = blockIdx.z % KV_HEADS, token = p.q_start[it.seq], row = it.tile * ROWS + (i32)blockIdx.y;
+    if (row >= (p.q_start[it.seq + 1] - token) * GROUP)
+        return;
+    i64 first = ((i64)it.first_slot * KV_HEADS + head) * ROWS + blockIdx.y;
+    constexpr i64 kStep = KV_HEADS * ROWS; // rows from a slot to the next
+    const float2 *state = (const float2 *)p.state + first;
+    const float *o = p.partial + first * V_DIM + blockIdx.x * 128 + lane * 4;
+    float top = -kInfinity, total = 0.f;
+    for (int k = lane; k < it.n_slots; k += 32)
+        top = fmaxf(top, __ldcg(state + k * kStep).x);
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+    float zero = top == -kInfinity ? 0.f : top;
+    for (int k = lane; k < it.n_slots; k += 32) {
+        float2 ml = __ldcg(state + k * kStep);
+        total += exp2_fast(ml.x - zero) * ml.y;
+    }
+    total = warp_sum(total);
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 1
+    for (int k0 = warp; k0 < it.n_slots; k0 += kWarps * kDepth) {
+        float4 v[kDepth];
+        float m[kDepth];
+#pragma unroll
+        for (int j = 0; j < kDepth; j++) {
+            i64 k = min(k0 + j * kWarps, it.n_slots - 1);
+            m[j] = __ldcg(&state[k * kStep].x);
+            v[j] = __ldcg((const float4 *)(o + k * kStep * V_DIM));
+        }
+#pragma unroll
+        for (int j = 0; j < kDepth; j++) {
+            float weight = k0 + j * kWarps < it.n_slots ? exp2_fast(m[j] - zero) : 0.f;
+            sum.x += weight * v[j].x;
+            sum.y += weight * v[j].y;
+            sum.z += weight * v[j].z;
+            sum.w += weight * v[j].w;
+        }
+    }
+    part[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0)
+        return;
+#pragma unroll
+    for (int w = 1; w < kWarps; w++) {
+        float4 v = part[w][lane];
+        sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+    }
+    float by = total == 0.f ? 0.f : p.v_scale / total; // NaN stays NaN
+    u16 *to = p.o + (i64)(token + row / GROUP) * p.o_stride + (i64)(head * GROUP + row % GROUP) * V_DIM +
+              blockIdx.x * 128 + lane * 4;
+    *(uint2 *)to = make_uint2(pack_bf16(sum.x * by, sum.y * by), pack_bf16(sum.z * by, sum.w * by));
+}

@@ -400,6 +400,9 @@ const gpu_case gpu_cases[] = {
     /* the kernel for any shape */
     CASE("rope", "tokens=6,heads=5,kv_heads=1,head_dim=12,dims=12,norm=1,type=f32,plus_one=1"),
     CASE("rope", "tokens=4,heads=3,kv_heads=3,head_dim=13,dims=8,interleaved=1,norm=1,type=f32"),
+    /* more columns than a warp of the split form loads at once; columns that are not in eights */
+    CASE("head_linear", "tokens=3,heads=2,in=704,out=40,rest=8,type=bf16"),
+    CASE("head_linear", "tokens=16,heads=2,in=1301,out=17,type=bf16"),
     /* latents and wide heads: one tile of rows, several, a tile that is not full; cut and whole */
     CASE("attention_decode",
          "seqs=1,kv_len=1,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16"),

@@ -6,7 +6,10 @@
 // neighbouring ones, so both operands have them in the same order, which a product does not depend on.
 // Sums are in the order of steps for any number of tokens. Bytes: W once for 16 * TILES tokens (L2 has it for the
 // others), x from L1 for three of four warps. Bound by W's bytes for few tokens.
-// Template: IN, OUT, REST, TILES, VEC (1: heads are rows of 16-byte vectors; 0: elements are loaded one by one).
+// SPLIT (few tokens): a CTA has 16 outputs, and each of its warps every fourth step, so that four times as many CTAs
+// stream W. The first steps' W is loaded before the turn (pdl_wait). The warps' sums are added in rising order.
+// Template: IN, OUT, REST, TILES, SPLIT (with TILES 1), VEC (1: heads are rows of 16-byte vectors; 0: elements are
+// loaded one by one).
 #include "head_linear_params.h"
 
 constexpr int kXHead = IN + REST, kYHead = REST + OUT, kTokens = 16 * TILES;
@@ -36,9 +39,80 @@ INLINE void copy_rest(const head_linear_params &p, i32 token0)
     }
 }
 
+INLINE void store(const head_linear_params &p, i32 t, int out, float v)
+{
+    if (t < p.n_tokens && out < OUT)
+        p.y[(i64)t * p.y_stride + (i64)blockIdx.y * kYHead + REST + out] = f32_bf16(v);
+}
+
+// A step of 32 columns of 16 outputs, for 16 tokens from `token` on. b: the outputs' columns.
+INLINE void add_step(const head_linear_params &p, float (&acc)[2][4], const uint4 (&b)[2], const u16 *x, i32 token, int c)
+{
+    i32 low = token + threadIdx.x % 32 / 4, high = low + 8;
+    uint4 a = columns(x + (i64)min(low, p.n_tokens - 1) * p.x_stride, c, low < p.n_tokens);
+    uint4 d = columns(x + (i64)min(high, p.n_tokens - 1) * p.x_stride, c, high < p.n_tokens);
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        mma_bf16(acc[n], a.x, d.x, a.y, d.y, b[n].x, b[n].y);
+        mma_bf16(acc[n], a.z, d.z, a.w, d.w, b[n].z, b[n].w);
+    }
+}
+
+INLINE void load_step(uint4 (&b)[2], const u16 *w, int out0, int c)
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        int out = out0 + n * 8 + threadIdx.x % 32 / 4;
+        b[n] = columns(w + (i64)min(out, OUT - 1) * IN, c, out < OUT);
+    }
+}
+
+#if SPLIT
 KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_params p)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
+    constexpr int kSteps = (IN + 127) / 128, kAhead = kSteps < 4 ? kSteps : 4; // steps of a warp; that it loads at once
+    __shared__ float part[4][2][4][32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, out0 = blockIdx.x * 16;
+    i32 token0 = blockIdx.z * 16;
+    const u16 *x = p.x + (i64)blockIdx.y * kXHead, *w = p.w + (i64)blockIdx.y * OUT * IN;
+    float acc[2][4] = {};
+    uint4 b[kAhead][2];
+#pragma unroll
+    for (int i = 0; i < kAhead; i++)
+        load_step(b[i], w, out0, (i * 4 + warp) * 32 + lane % 4 * 8);
+    pdl_go();
+    pdl_wait();
+    if (REST && blockIdx.x == 0)
+        copy_rest(p, token0);
+#pragma unroll 1
+    for (int s = 0; s < kSteps; s += kAhead) {
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            int c = ((s + i) * 4 + warp) * 32 + lane % 4 * 8;
+            if (s > 0)
+                load_step(b[i], w, out0, c);
+            add_step(p, acc, b[i], x, token0, c);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            part[warp][n][e][lane] = acc[n][e];
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < 2; n++) { // warp e adds element e of each lane
+        float sum = 0.f;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum += part[k][n][warp][lane];
+        store(p, token0 + lane / 4 + warp / 2 * 8, out0 + n * 8 + lane % 4 * 2 + warp % 2, sum);
+    }
+}
+#else
+KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_params p)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i32 token0 = blockIdx.z * kTokens, out0 = blockIdx.x * 64 + warp * 16;
     const u16 *x = p.x + (i64)blockIdx.y * kXHead, *w = p.w + (i64)blockIdx.y * OUT * IN;
     float acc[TILES][2][4] = {};
@@ -48,33 +122,19 @@ KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_pa
         copy_rest(p, token0);
 #pragma unroll 4
     for (int k = 0; k < IN; k += 32) {
-        int c = k + quad * 8;
+        int c = k + lane % 4 * 8;
         uint4 b[2];
+        load_step(b, w, out0, c);
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int out = out0 + n * 8 + group;
-            b[n] = columns(w + (i64)min(out, OUT - 1) * IN, c, out < OUT);
-        }
-#pragma unroll
-        for (int m = 0; m < TILES; m++) {
-            i32 low = token0 + m * 16 + group, high = low + 8;
-            uint4 a = columns(x + (i64)min(low, p.n_tokens - 1) * p.x_stride, c, low < p.n_tokens);
-            uint4 d = columns(x + (i64)min(high, p.n_tokens - 1) * p.x_stride, c, high < p.n_tokens);
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                mma_bf16(acc[m][n], a.x, d.x, a.y, d.y, b[n].x, b[n].y);
-                mma_bf16(acc[m][n], a.z, d.z, a.w, d.w, b[n].z, b[n].w);
-            }
-        }
+        for (int m = 0; m < TILES; m++)
+            add_step(p, acc[m], b, x, token0 + m * 16, c);
     }
 #pragma unroll
     for (int m = 0; m < TILES; m++)
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                i32 t = token0 + m * 16 + group + e / 2 * 8, out = out0 + n * 8 + quad * 2 + e % 2;
-                if (t < p.n_tokens && out < OUT)
-                    p.y[(i64)t * p.y_stride + (i64)blockIdx.y * kYHead + REST + out] = f32_bf16(acc[m][n][e]);
-            }
+            for (int e = 0; e < 4; e++)
+                store(p, token0 + m * 16 + lane / 4 + e / 2 * 8, out0 + n * 8 + lane % 4 * 2 + e % 2, acc[m][n][e]);
 }
+#endif

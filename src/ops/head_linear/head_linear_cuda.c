@@ -6,7 +6,7 @@
 #include "ops/head_linear/head_linear_params.h"
 #include "ops/linear/linear_pack_cuda.h"
 
-enum { FEW_TOKENS = 16, MANY_TILES = 4, OUTPUTS = 64 };
+enum { FEW_TOKENS = 16, MANY_TILES = 4, OUTPUTS = 64, SPLIT_OUTPUTS = 16 };
 
 /* The kernel finds a head's matrix behind the one before it. */
 static bool in_a_row(const head_linear_args *a)
@@ -26,22 +26,30 @@ static bool head_linear_supports(const void *args, const vt_target *t, const vt_
            a->heads <= 65535 && in_a_row(a);
 }
 
-static cuda_launch launch_of(const head_linear_args *a, int64_t tokens)
+/* Few tokens have warps that split the sum, which a fixed order does not allow. */
+static bool is_split(const vt_target *t, int64_t tokens)
+{
+    return tokens <= FEW_TOKENS && !t->deterministic;
+}
+
+static cuda_launch launch_of(const head_linear_args *a, const vt_target *t, int64_t tokens)
 {
     int64_t in = a->w->cols, out = a->w->rows;
     bool wide = cuda_vectors_of_8(in, a->x->row_stride) && a->rest % 8 == 0;
     int32_t tiles = tokens > FEW_TOKENS ? MANY_TILES : 1;
+    bool split = is_split(t, tokens);
     return (cuda_launch){
         .spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
-                         {"out", (int32_t)out}, {"rest", a->rest}, {"tiles", tiles}, {"vec", wide}),
-        .grid = {cuda_blocks(out, OUTPUTS), (uint32_t)a->heads, cuda_blocks(tokens, 16 * tiles)},
+                         {"out", (int32_t)out}, {"rest", a->rest}, {"tiles", tiles}, {"split", split},
+                         {"vec", wide}),
+        .grid = {cuda_blocks(out, split ? SPLIT_OUTPUTS : OUTPUTS), (uint32_t)a->heads, cuda_blocks(tokens, 16 * tiles)},
         .threads = 128};
 }
 
 static vt_status head_linear_run(const void *args, const vt_lane *lane)
 {
     const head_linear_args *a = args;
-    cuda_launch l = launch_of(a, a->x->dim[0]);
+    cuda_launch l = launch_of(a, lane->target, a->x->dim[0]);
     head_linear_params p = {a->x->data,
                             a->w[0].part[0]->data,
                             a->y->data,
@@ -56,11 +64,11 @@ static void head_linear_describe(const void *args, const vt_target *t, const vt_
 {
     const head_linear_args *a = args;
     int64_t tokens = vt_size_rows(a->x, size);
-    cuda_launch l = launch_of(a, tokens);
+    cuda_launch l = launch_of(a, t, tokens);
     vt_cut_shape(out, "%d heads, [%lld x %lld] x [%lld x %lld]", a->heads, (long long)tokens,
                  (long long)a->w->cols, (long long)a->w->cols, (long long)a->w->rows);
     out->tile[0] = tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
-    out->tile[1] = OUTPUTS;
+    out->tile[1] = is_split(t, tokens) ? SPLIT_OUTPUTS : OUTPUTS;
     out->tile[2] = 32;
     vt_cut_grid(out, t, &l, 16);
 }

@@ -46,7 +46,7 @@ INLINE void fetch(const attention_wide_params &p, const i32 *pages, u32 stage, i
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i32 mine = first + warp * kPer + lane % kPer;
     u32 row_of = mine < end ? ((u32)pages[mine / PAGE] * KV_HEADS + blockIdx.y) * PAGE + mine % PAGE : 0;
-#pragma unroll
+#pragma unroll(TILES < 4 ? KEYS : 6)
     for (int k = 0; k < (kPer * kAll + 31) / 32; k++) {
         int i = k * 32 + lane, r = min(i / kAll, kPer - 1), c = i % kAll, local = warp * kPer + r;
         i64 row = __shfl_sync(~0u, row_of, r);
@@ -75,24 +75,33 @@ INLINE void fetch_queries(const attention_wide_params &p, u32 to, i32 token, i32
     }
 }
 
-// The scores of a warp's 16 rows and kWarpKeys keys.
+// The scores of a warp's 16 rows and kWarpKeys keys. Four steps of 16 dimensions are 128 bytes of a row, over which the
+// swizzle repeats.
 INLINE void make_scores(float (&s)[kKeyTiles][4], u32 q, u32 k)
 {
     int lane = threadIdx.x % 32;
     float sum[kSums][kKeyTiles][4] = {};
+    u32 q_at[4], k_at[2];
 #pragma unroll
-    for (int d = 0; d < HEAD_DIM / 16; d += 2) {
-        frag4 a[2] = {load_matrix4(q + at(lane % 16, d * 2 + lane / 16)),
-                      load_matrix4(q + at(lane % 16, d * 2 + 2 + lane / 16))};
+    for (int i = 0; i < 4; i++)
+        q_at[i] = q + at(lane % 16, i * 2 + lane / 16);
 #pragma unroll
-        for (int n = 0; n < kKeyTiles; n++) {
-            frag4 b = load_matrix4(k + at(n * 8 + lane % 8, d * 2 + lane / 8));
+    for (int i = 0; i < 2; i++)
+        k_at[i] = k + at(lane % 8, i * 4 + lane / 8);
+#pragma unroll(TILES < 4 ? HEAD_DIM / 64 : 3)
+    for (int d = 0; d < HEAD_DIM / 64; d++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                mma_bf16(sum[(d + i) % kSums][n], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3], b.r[2 * i],
-                         b.r[2 * i + 1]);
+        for (int i = 0; i < 4; i += 2) {
+            frag4 a[2] = {load_matrix4(q_at[i] + d * 128), load_matrix4(q_at[i + 1] + d * 128)};
+#pragma unroll
+            for (int n = 0; n < kKeyTiles; n++) {
+                frag4 b = load_matrix4(k_at[i / 2] + n * 8 * HEAD_DIM * 2 + d * 128);
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+                    mma_bf16(sum[(i + j) % kSums][n], a[j].r[0], a[j].r[1], a[j].r[2], a[j].r[3], b.r[2 * j],
+                             b.r[2 * j + 1]);
+            }
         }
-    }
 #pragma unroll
     for (int n = 0; n < kKeyTiles; n++)
 #pragma unroll

@@ -410,26 +410,28 @@ const gpu_case gpu_cases[] = {
          "seqs=1,kv_len=1000,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=64"),
     CASE("attention_decode",
          "seqs=3,kv_len=15,heads=5,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=7,step=1"),
-    CASE("attention_decode",
-         "seqs=5,kv_len=17,heads=20,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=61"),
-    CASE("attention_decode",
-         "seqs=2,kv_len=300,heads=128,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=64,step=37"),
-    CASE("attention_decode",
-         "seqs=2,kv_len=300,heads=64,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=64,step=700"),
-    CASE("attention_decode",
-         "seqs=3,q_len=3,kv_len=300,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=200,q_step=2"),
+    CASE(
+        "attention_decode",
+        "seqs=5,kv_len=17,heads=20,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=61"),
+    CASE("attention_decode", "seqs=2,kv_len=300,heads=128,kv_heads=1,head_dim=576,v_dim=512,kv_"
+                             "type=bf16,page=64,step=37"),
+    CASE("attention_decode", "seqs=2,kv_len=300,heads=64,kv_heads=1,head_dim=576,v_dim=512,kv_type="
+                             "bf16,page=64,step=700"),
+    CASE("attention_decode", "seqs=3,q_len=3,kv_len=300,heads=16,kv_heads=1,head_dim=576,v_dim=512,"
+                             "kv_type=bf16,page=16,step=200,q_step=2"),
     CASE("attention_decode",
          "seqs=2,kv_len=300,heads=1,kv_heads=1,head_dim=320,v_dim=256,kv_type=bf16,page=5,step=37"),
     CASE("attention_decode",
          "seqs=3,kv_len=300,heads=8,kv_heads=2,head_dim=512,kv_type=bf16,page=16,step=137"),
     CASE("attention_decode",
          "seqs=2,q_len=4,kv_len=90,heads=16,kv_heads=1,head_dim=512,kv_type=bf16,page=64,step=437"),
-    CASE("attention_decode",
-         "seqs=40,kv_len=70,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=9"),
-    CASE("attention_prefill",
-         "seqs=3,q_len=9,kv_len=300,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=37"),
-    CASE("attention_prefill",
-         "seqs=2,q_len=70,kv_len=70,heads=20,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=7,step=37"),
+    CASE(
+        "attention_decode",
+        "seqs=40,kv_len=70,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16,step=9"),
+    CASE("attention_prefill", "seqs=3,q_len=9,kv_len=300,heads=16,kv_heads=1,head_dim=576,v_dim="
+                              "512,kv_type=bf16,page=16,step=37"),
+    CASE("attention_prefill", "seqs=2,q_len=70,kv_len=70,heads=20,kv_heads=1,head_dim=576,v_dim="
+                              "512,kv_type=bf16,page=7,step=37"),
     CASE("attention_prefill",
          "seqs=1,q_len=5,kv_len=1200,heads=16,kv_heads=2,head_dim=512,kv_type=bf16,page=64"),
     CASE("attention_prefill", "seqs=2,q_len=70,kv_len=133,heads=35,kv_heads=5,head_dim=13,kv_type="

@@ -22,6 +22,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/embed/embed.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
@@ -505,6 +506,56 @@ static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(vo
     compile_all("sm_80", 80, VT_FP8_E4M3, false, models + 1, 1);
 }
 
+/* Latents and wide heads: every number of tiles that a CTA has, decodes and prompts. */
+static void compile_wide(const char *arch, int32_t level, int32_t heads, int32_t kv_heads,
+                         int32_t dim, int32_t v_dim)
+{
+    vt_err err = {0};
+    vt_cuda *cuda;
+    assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
+    vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = level >= 90};
+    vt_target t = target_of(level);
+    vt_batch batch = {.n_seqs = 1};
+    vt_tensor q = vt_tensor_2d(NULL, VT_BF16, 8, heads * dim), o = q,
+              pool = {.dtype = VT_BF16, .dim = {8, kv_heads, 64, dim}};
+    attention_args a = {.batch = &batch,
+                        .q = &q,
+                        .k_pool = &pool,
+                        .v_pool = &pool,
+                        .o = &o,
+                        .heads = heads,
+                        .kv_heads = kv_heads,
+                        .head_dim = dim,
+                        .v_dim = v_dim,
+                        .scale = 1,
+                        .k_scale = 1,
+                        .v_scale = 1};
+    for (int32_t tokens = 0; tokens <= 8; tokens = tokens ? 2 * tokens : 1) {
+        vt_size size = {.tokens = 8,
+                        .seqs = 1,
+                        .decodes = tokens > 0,
+                        .prefills = tokens == 0,
+                        .decode_tokens = tokens};
+        const vt_op *op = tokens ? &attention_decode_op : &attention_prefill_op;
+        const vt_impl *impl = vt_op_select(op, &a, &t, &size);
+        assert_string_equal(impl->name, "wide");
+        vt_lane l = {.target = &t, .size = &size, .items = 1, .variant = 1, .cuda = &lane};
+        assert_int_equal(impl->run(&a, &l), VT_OK);
+    }
+    assert_true(compile_named(cuda) >= 5);
+    vt_cuda_close(cuda);
+}
+
+static void test_wide_attention_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    if (!have_nvrtc())
+        skip();
+    compile_wide("sm_90a", 90, 16, 1, 576, 512);
+    compile_wide("sm_90a", 90, 16, 2, 512, 0);
+    compile_wide("sm_80", 80, 16, 1, 576, 512);
+}
+
 /* Models whose shapes no fast kernel supports: the first two need every kernel for any shape. The
  * third has FP8 experts whose rows end inside a chunk. */
 static void test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning(void **state)
@@ -558,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_variants_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_norms_when_compiled_for_the_ctas_of_their_grids_then_no_spill),
+        cmocka_unit_test(test_wide_attention_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),
     };
     return cmocka_run_group_tests(tests, make_cache, remove_cache);

@@ -70,8 +70,8 @@ static int32_t check_plan(const scene *s, bool decode)
     static attention_chunk_item plan[MOST_ITEMS];
     const vt_host_plan *p = decode ? &attention_wide_decode_plan : &attention_wide_prefill_plan;
     attention_wide_config c = attention_wide_config_of(&s->args, &s->target, &s->size, decode);
-    int32_t capacity = p->items(&s->args, &s->target, &s->size, &s->batch), rows = 16 * c.shape.tiles,
-            most = p->items(&s->args, &s->target, &s->size, NULL),
+    int32_t capacity = p->items(&s->args, &s->target, &s->size, &s->batch),
+            rows = 16 * c.shape.tiles, most = p->items(&s->args, &s->target, &s->size, NULL),
             most_merges = attention_wide_merges(&c, &s->size), cut = 0, tiles = 0, want = 0;
     bool used[MOST_SLOTS] = {false};
     assert_in_range(capacity, 1, most);
@@ -110,8 +110,8 @@ static int32_t check_plan(const scene *s, bool decode)
         assert_int_equal(merge[i].seq, -1);
     for (int32_t i = n; i < capacity; i++)
         assert_int_equal(plan[i].seq, -1);
-    for (int32_t i = decode ? 0 : s->batch.n_decode; i < (decode ? s->batch.n_decode : s->batch.n_seqs);
-         i++)
+    for (int32_t i = decode ? 0 : s->batch.n_decode;
+         i < (decode ? s->batch.n_decode : s->batch.n_seqs); i++)
         want += ((s->q_start[i + 1] - s->q_start[i]) * c.group + rows - 1) / rows;
     assert_int_equal(tiles, want);
     assert_int_equal(p->variant(&s->args, &s->target, &s->size, &s->batch),

@@ -371,6 +371,8 @@ static const char *const decode_cases[] = {
 
 #define ANY_LENGTHS "mixed=1 seqs=1..12 q_len=150 kv_len=400 window=0|0|1|17|64|130 sinks=0|0|1 "
 
+#define ANY_WIDE "mixed=1 seqs=1..5 q_len=30 kv_len=300 " /* latents and heads of more than 256 */
+
 #define WHOLE \
     "seqs=1..9 q_len=70 kv_len=70 step=33 q_step=33 window=0|9|64 after=3|70|65536 sinks=0|0|1 "
 
@@ -389,10 +391,17 @@ static const char *const prefill_draws[] = {
     DRAWS_OF_BOTH,
     WHOLE "heads=8 kv_heads=4 head_dim=64|128|32 kv_type=bf16|fp8 page=16|64",
     WHOLE "heads=6 kv_heads=2 head_dim=20 kv_type=bf16 page=7",
+    ANY_WIDE "heads=5|16 kv_heads=1 head_dim=576 v_dim=512 kv_type=bf16 page=16|7",
+    ANY_WIDE "heads=8 kv_heads=2 head_dim=512 kv_type=bf16 page=64",
     NULL,
 };
 
-static const char *const decode_draws[] = {DRAWS_OF_BOTH, NULL};
+static const char *const decode_draws[] = {
+    DRAWS_OF_BOTH,
+    ANY_WIDE "heads=1|5|16|20 kv_heads=1 head_dim=576 v_dim=512 kv_type=bf16 page=16|7",
+    ANY_WIDE "heads=8 kv_heads=2 head_dim=512 kv_type=bf16 page=64",
+    NULL,
+};
 
 static void copy_row(vt_tensor *const pool[2], int64_t from, int64_t to)
 {
@@ -598,17 +607,18 @@ static void decode_shape(const void *args, const vt_batch *batch, int64_t most_w
 }
 
 static const vt_impl *const prefill_impls[] = {
-    CPU_ROWS(attention_prefill),
-    &attention_prefill_fa3,
-    &attention_prefill_fa2,
-    &attention_prefill_wide,
-    &attention_prefill_any,
-    NULL,
+    CPU_ROWS(attention_prefill), &attention_prefill_fa3, &attention_prefill_fa2,
+    &attention_prefill_wide,     &attention_prefill_any, NULL,
 };
 
 static const vt_impl *const decode_impls[] = {
-    CPU_ROWS(attention_decode), &attention_decode_split, &attention_decode_fa3, &attention_decode_fa2,
-    &attention_decode_wide,     &attention_decode_any,   NULL,
+    CPU_ROWS(attention_decode),
+    &attention_decode_split,
+    &attention_decode_fa3,
+    &attention_decode_fa2,
+    &attention_decode_wide,
+    &attention_decode_any,
+    NULL,
 };
 
 static const vt_operand attention_operands[] = {

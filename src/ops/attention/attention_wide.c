@@ -38,7 +38,8 @@ attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_t
 attention_wide_config attention_wide_config_of(const attention_args *a, const vt_target *t,
                                                const vt_size *size, bool decode)
 {
-    int32_t group = a->heads / a->kv_heads, tokens = size->decode_tokens > 1 ? size->decode_tokens : 1,
+    int32_t group = a->heads / a->kv_heads,
+            tokens = size->decode_tokens > 1 ? size->decode_tokens : 1,
             at_once = t->sm_count / a->kv_heads;
     return (attention_wide_config){
         .shape = attention_wide_shape_of(a, t, decode ? (int64_t)group * tokens : INT32_MAX),
@@ -90,10 +91,10 @@ static vt_status run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     attention_wide_config c = attention_wide_config_of(a, lane->target, lane->size, decode);
     int32_t items = lane->items, merges = attention_wide_merges(&c, lane->size);
-    size_t states = (size_t)attention_wide_slots(&c) * (size_t)a->kv_heads * 16 * (size_t)c.shape.tiles;
+    size_t states = (size_t)attention_wide_slots(&c) * (size_t)a->kv_heads * 16 *
+                    (size_t)c.shape.tiles;
     const attention_chunk_item *item = lane->plan;
-    attention_wide_params p = {ATTENTION_PARAMS(a),
-                               .items = item,
+    attention_wide_params p = {ATTENTION_PARAMS(a), .items = item,
                                .merges = (const attention_wide_merge_item *)(item + items),
                                .state = lane->workspace,
                                .partial = (float *)lane->workspace + vt_round_up(states * 2, 32)};
@@ -110,7 +111,8 @@ static size_t workspace(const attention_args *a, const vt_target *t, bool decode
     size_t bytes = 0;
     /* Fewer tokens a sequence mean narrower tiles, and as many slots. */
     attention_wide_config c = attention_wide_config_of(a, t, &most, decode);
-    size_t rows = (size_t)attention_wide_slots(&c) * (size_t)a->kv_heads * 16 * (size_t)c.shape.tiles;
+    size_t rows = (size_t)attention_wide_slots(&c) * (size_t)a->kv_heads * 16 *
+                  (size_t)c.shape.tiles;
     bytes = rows * ((size_t)attention_v_dim(a) + 2) * sizeof(float) + 256;
     return bytes;
 }
@@ -134,22 +136,22 @@ static void describe(const attention_args *a, const vt_target *t, const vt_size 
 }
 
 /* A row has functions and no data, so each card has its own. */
-#define WIDE(form, is_decode)                                                                  \
-    static vt_status wide_##form##_run(const void *args, const vt_lane *lane)                  \
-    {                                                                                          \
-        return run(args, lane, is_decode);                                                     \
-    }                                                                                          \
-    static void wide_##form##_describe(const void *args, const vt_target *t,                   \
-                                       const vt_size *size, vt_cut *out)                       \
-    {                                                                                          \
-        describe(args, t, size, is_decode, out);                                               \
-    }                                                                                          \
-    static size_t wide_##form##_workspace(const void *args, const vt_target *t)                \
-    {                                                                                          \
-        return workspace(args, t, is_decode);                                                  \
-    }                                                                                          \
-    const vt_impl attention_##form##_wide = {CUDA_ROW("wide", wide_##form, wide_supports),     \
-                                             .plan = &attention_wide_##form##_plan,            \
+#define WIDE(form, is_decode)                                                                     \
+    static vt_status wide_##form##_run(const void *args, const vt_lane *lane)                     \
+    {                                                                                             \
+        return run(args, lane, is_decode);                                                        \
+    }                                                                                             \
+    static void wide_##form##_describe(const void *args, const vt_target *t, const vt_size *size, \
+                                       vt_cut *out)                                               \
+    {                                                                                             \
+        describe(args, t, size, is_decode, out);                                                  \
+    }                                                                                             \
+    static size_t wide_##form##_workspace(const void *args, const vt_target *t)                   \
+    {                                                                                             \
+        return workspace(args, t, is_decode);                                                     \
+    }                                                                                             \
+    const vt_impl attention_##form##_wide = {CUDA_ROW("wide", wide_##form, wide_supports),        \
+                                             .plan = &attention_wide_##form##_plan,               \
                                              .workspace = wide_##form##_workspace}
 
 WIDE(decode, true);

@@ -2,11 +2,11 @@
 //
 //   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / GROUP]) v[j, h / GROUP],   j <= position[t]
 //
-// q [tokens, KV_HEADS * GROUP * HEAD_DIM] bf16 slice, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, o rows of V_DIM a head.
-// LATENT: K's rows hold V too, as their last V_DIM values, and v_pool is k_pool: a key is copied and kept once.
-// Grid: x = items of the plan, y = KV heads. An item is a KV range [begin, end) of a tile of 16 * TILES rows (token, head
-// of the group) of a sequence, so that keys are read once for all of them. Eight warps share a ring of STAGES blocks of
-// KEYS keys in shared memory (cp.async), and Q. A block has three parts, with a barrier before each:
+// q [tokens, KV_HEADS * GROUP * HEAD_DIM] bf16 slice, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, o rows of V_DIM
+// a head. LATENT: K's rows hold V too, as their last V_DIM values, and v_pool is k_pool: a key is copied and kept once.
+// Grid: x = items of the plan, y = KV heads. An item is a KV range [begin, end) of a tile of 16 * TILES rows (token,
+// head of the group) of a sequence, so that keys are read once for all of them. Eight warps share a ring of STAGES
+// blocks of KEYS keys in shared memory (cp.async), and Q. A block has three parts, with a barrier before each:
 //
 //   scores    A warp has 16 rows and KEYS / kKeyWarps keys, and leaves the rows' maxima.
 //   weights   It knows the new maxima then, and leaves its weights in bf16 and the factor of the sums so far.
@@ -16,8 +16,8 @@
 // sequence of 16 heads needs a slot of 32 KB for each range, so many CTAs merge, and not the last one.
 // DECODE: before its turn (pdl_wait) a CTA fetches keys that earlier steps have stored.
 // Bytes: a sequence's KV once for each tile of its rows.
-// Template: HEAD_DIM (multiple of 64), V_DIM (multiple of 128), LATENT, GROUP, KV_HEADS, PAGE, TILES (1, 2, 4), KEYS (16,
-// 32, 64), STAGES, DECODE.
+// Template: HEAD_DIM (multiple of 64), V_DIM (multiple of 128), LATENT, GROUP, KV_HEADS, PAGE, TILES (1, 2, 4), KEYS
+// (16, 32, 64), STAGES, DECODE.
 #include "kv.cuh"
 #include "attention_params.h"
 

@@ -1,4 +1,5 @@
-/* Between the plan (attention_wide_plan.c) and the launch (attention_wide.c) of attention_wide.cu. */
+/* Between the plan (attention_wide_plan.c) and the launch (attention_wide.c) of
+ * attention_wide.cu. */
 #ifndef VT_OPS_ATTENTION_WIDE_H
 #define VT_OPS_ATTENTION_WIDE_H
 

@@ -2,9 +2,9 @@
 //
 //   o[row, :] = sum_k 2^(m_k - m) O_k / sum_k 2^(m_k - m) l_k,   m = max_k m_k
 //
-// Grid: x = pieces of 128 columns, y = rows of a tile, z = the plan's merges times KV heads. Four warps take every fourth
-// slot each, a lane four columns; the warps' sums are added in rising order. Nearly all of the time is spent waiting for
-// L2, so a lane has eight loads under way. Bytes: all slots once, from L2.
+// Grid: x = pieces of 128 columns, y = rows of a tile, z = the plan's merges times KV heads. Four warps take every
+// fourth slot each, a lane four columns; the warps' sums are added in rising order. Nearly all of the time is spent
+// waiting for L2, so a lane has eight loads under way. Bytes: all slots once, from L2.
 // Template: V_DIM, GROUP, KV_HEADS, ROWS (of a tile).
 #include "kv.cuh"
 #include "attention_params.h"

@@ -4,14 +4,15 @@
  * Where there are fewer pieces than the GPU runs at once, or pieces of very different length, those
  * longer than a range are cut into ranges of equal length. They become items of their own with a
  * slot each for their states, and a second kernel joins these. A range costs about as much as
- * RANGE_KEYS more keys, and the second kernel as MERGE_KEYS: the plan takes the range with which the
- * longest CTA has least to do by this count, or cuts nothing.
+ * RANGE_KEYS more keys, and the second kernel as MERGE_KEYS: the plan takes the range with which
+ * the longest CTA has least to do by this count, or cuts nothing.
  *
  *   items     (0, a) (0, b) (0, c) (1, a) (1, b) (1, c) | pieces that are not cut | seq -1
  *   slots      0      1      2      3      4      5
  *   merges    0: slots 0 to 2   1: slots 3 to 5   seq -1
  *
- * Longest pieces come first. Padding has one range a sequence. */
+ * Pieces that are cut come first, and of a prompt the last tiles, which see most. Padding has one
+ * range a sequence. */
 #include "ops/attention/attention_wide.h"
 
 #include <assert.h>
@@ -38,10 +39,7 @@ static int32_t most_items(const attention_wide_config *c, int64_t pieces)
     return (c->decode && pieces > FEW_PIECES ? 2 : 1) * c->at_once;
 }
 
-int32_t attention_wide_slots(const attention_wide_config *c)
-{
-    return most_items(c, INT32_MAX);
-}
+int32_t attention_wide_slots(const attention_wide_config *c) { return most_items(c, INT32_MAX); }
 
 /* Tiles of a step of this size, at most. */
 static int32_t most_pieces(const attention_wide_config *c, const vt_size *size)
@@ -152,14 +150,13 @@ static void add_piece(const attention_wide_config *c, wide_fill *f, const vt_bat
     }
     for (int32_t k = 0; k < parts; k++, f->items++)
         if (f->items < f->most_items)
-            f->item[f->items] =
-                (attention_chunk_item){.seq = s,
-                                       .begin = k * step,
-                                       .end = k + 1 < parts ? (k + 1) * step : keys,
-                                       .first_slot = first,
-                                       .n_items = parts,
-                                       .tile = tile,
-                                       .slot = f->items};
+            f->item[f->items] = (attention_chunk_item){.seq = s,
+                                                       .begin = k * step,
+                                                       .end = k + 1 < parts ? (k + 1) * step : keys,
+                                                       .first_slot = first,
+                                                       .n_items = parts,
+                                                       .tile = tile,
+                                                       .slot = f->items};
     if (parts > 1 && f->merges < f->most_merges)
         f->merge[f->merges++] = (attention_wide_merge_item){
             .seq = s, .tile = tile, .first_slot = first, .n_slots = parts};
@@ -206,7 +203,8 @@ static int32_t decode_items(const void *args, const vt_target *t, const vt_size 
 {
     (void)batch;
     attention_wide_config c = attention_wide_config_of(args, t, size, true);
-    int64_t pieces = most_pieces(&c, size), grains = pieces * vt_ceil_div(t->limits.max_context, GRAIN),
+    int64_t pieces = most_pieces(&c, size),
+            grains = pieces * vt_ceil_div(t->limits.max_context, GRAIN),
             most = most_items(&c, pieces);
     return (int32_t)(pieces + (grains < most ? grains : most));
 }
@@ -236,31 +234,31 @@ static size_t plan_bytes(const void *args, const vt_target *t, const vt_size *si
            (size_t)attention_wide_merges(&c, size) * sizeof(attention_wide_merge_item);
 }
 
-#define WIDE_PLAN(form, is_decode)                                                            \
-    static size_t form##_bytes(const void *args, const vt_target *t, const vt_size *size,     \
-                               int32_t items)                                                 \
-    {                                                                                         \
-        return plan_bytes(args, t, size, items, is_decode);                                   \
-    }                                                                                         \
-    static int32_t form##_variant(const void *args, const vt_target *t, const vt_size *size,  \
-                                  const vt_batch *batch)                                      \
-    {                                                                                         \
-        attention_wide_config c = attention_wide_config_of(args, t, size, is_decode);         \
-        return range_of(&c, batch) ? WIDE_CUT : WIDE_WHOLE;                                   \
-    }                                                                                         \
-    static int32_t form##_fill(const void *args, const vt_target *t, const vt_size *size,     \
-                               const vt_batch *batch, int32_t items, void *out, void *side)   \
-    {                                                                                         \
-        (void)side;                                                                           \
-        attention_wide_config c = attention_wide_config_of(args, t, size, is_decode);         \
-        return fill(&c, size, batch, items, out);                                             \
-    }                                                                                         \
+#define WIDE_PLAN(form, is_decode)                                                                \
+    static size_t form##_bytes(const void *args, const vt_target *t, const vt_size *size,         \
+                               int32_t items)                                                     \
+    {                                                                                             \
+        return plan_bytes(args, t, size, items, is_decode);                                       \
+    }                                                                                             \
+    static int32_t form##_variant(const void *args, const vt_target *t, const vt_size *size,      \
+                                  const vt_batch *batch)                                          \
+    {                                                                                             \
+        attention_wide_config c = attention_wide_config_of(args, t, size, is_decode);             \
+        return range_of(&c, batch) ? WIDE_CUT : WIDE_WHOLE;                                       \
+    }                                                                                             \
+    static int32_t form##_fill(const void *args, const vt_target *t, const vt_size *size,         \
+                               const vt_batch *batch, int32_t items, void *out, void *side)       \
+    {                                                                                             \
+        (void)side;                                                                               \
+        attention_wide_config c = attention_wide_config_of(args, t, size, is_decode);             \
+        return fill(&c, size, batch, items, out);                                                 \
+    }                                                                                             \
     const vt_host_plan attention_wide_##form##_plan = {.name = "KV ranges of wide heads, " #form, \
-                                                       .key = plan_key,                       \
-                                                       .items = form##_items,                 \
-                                                       .bytes = form##_bytes,                 \
-                                                       .variant = form##_variant,             \
-                                                       .n_variants = WIDE_VARIANTS,           \
+                                                       .key = plan_key,                           \
+                                                       .items = form##_items,                     \
+                                                       .bytes = form##_bytes,                     \
+                                                       .variant = form##_variant,                 \
+                                                       .n_variants = WIDE_VARIANTS,               \
                                                        .fill = form##_fill}
 
 WIDE_PLAN(decode, true);

@@ -46,7 +46,8 @@ INLINE void store(const head_linear_params &p, i32 t, int out, float v)
 }
 
 // A step of 32 columns of 16 outputs, for 16 tokens from `token` on. b: the outputs' columns.
-INLINE void add_step(const head_linear_params &p, float (&acc)[2][4], const uint4 (&b)[2], const u16 *x, i32 token, int c)
+INLINE void add_step(const head_linear_params &p, float (&acc)[2][4], const uint4 (&b)[2], const u16 *x, i32 token,
+                     int c)
 {
     i32 low = token + threadIdx.x % 32 / 4, high = low + 8;
     uint4 a = columns(x + (i64)min(low, p.n_tokens - 1) * p.x_stride, c, low < p.n_tokens);

@@ -38,12 +38,12 @@ static cuda_launch launch_of(const head_linear_args *a, const vt_target *t, int6
     bool wide = cuda_vectors_of_8(in, a->x->row_stride) && a->rest % 8 == 0;
     int32_t tiles = tokens > FEW_TOKENS ? MANY_TILES : 1;
     bool split = is_split(t, tokens);
-    return (cuda_launch){
-        .spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
-                         {"out", (int32_t)out}, {"rest", a->rest}, {"tiles", tiles}, {"split", split},
-                         {"vec", wide}),
-        .grid = {cuda_blocks(out, split ? SPLIT_OUTPUTS : OUTPUTS), (uint32_t)a->heads, cuda_blocks(tokens, 16 * tiles)},
-        .threads = 128};
+    return (cuda_launch){.spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
+                                          {"out", (int32_t)out}, {"rest", a->rest},
+                                          {"tiles", tiles}, {"split", split}, {"vec", wide}),
+                         .grid = {cuda_blocks(out, split ? SPLIT_OUTPUTS : OUTPUTS),
+                                  (uint32_t)a->heads, cuda_blocks(tokens, 16 * tiles)},
+                         .threads = 128};
 }
 
 static vt_status head_linear_run(const void *args, const vt_lane *lane)

@@ -69,7 +69,7 @@ INLINE void load_step(uint4 (&b)[2], const u16 *w, int out0, int c)
 }
 
 #if SPLIT
-KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_params p)
+INLINE void multiply(const head_linear_params &p)
 {
     constexpr int kSteps = (IN + 127) / 128, kAhead = kSteps < 4 ? kSteps : 4; // steps of a warp; that it loads at once
     __shared__ float part[4][2][4][32];
@@ -111,7 +111,7 @@ KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_pa
     }
 }
 #else
-KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_params p)
+INLINE void multiply(const head_linear_params &p)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i32 token0 = blockIdx.z * kTokens, out0 = blockIdx.x * 64 + warp * 16;
@@ -139,3 +139,8 @@ KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_pa
                 store(p, token0 + m * 16 + lane / 4 + e / 2 * 8, out0 + n * 8 + lane % 4 * 2 + e % 2, acc[m][n][e]);
 }
 #endif
+
+KERNEL __launch_bounds__(128) head_linear(const __grid_constant__ head_linear_params p)
+{
+    multiply(p);
+}

@@ -50,9 +50,12 @@ static bool in_pattern(const char *pattern, const char *name, char *path, size_t
 
 bool vt_tool_find(const char *name, char *path, size_t size)
 {
-    static const char *const pattern[] = {"/usr/local/cuda/bin", "/usr/local/cuda-*/bin",
-                                          "/opt/cuda/bin", "/opt/nvidia/nsight-systems/*/bin",
-                                          "/opt/nvidia/nsight-compute/*"};
+    static const char *const pattern[] = {"/usr/local/cuda/bin",
+                                          "/usr/local/cuda-*/bin",
+                                          "/opt/cuda/bin",
+                                          "/opt/nvidia/nsight-systems/*/bin",
+                                          "/opt/nvidia/nsight-compute/*",
+                                          "/opt/nvidia/nsight-compute/*/host/target-linux-x64"};
     char folder[512];
     const char *home = getenv("CUDA_HOME");
     for (const char *p = getenv("PATH"); p;) {

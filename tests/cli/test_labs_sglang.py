@@ -95,11 +95,24 @@ def test_backends_are_compared_by_name():
     assert result["items"]["whole_engine"]["rows"], "no level of a whole engine ran"
 
 
+# `nsys profile` runs the program and leaves a report, or where NSYS_LEAVES says so the stream that it is made of; `nsys stats` prints a CSV.
 NSYS = """[ "$1" = profile ] && {
+    echo "$*" > "$NSYS_ASKED"
     while [ "$1" != --output ]; do shift; done
-    echo report > "$2.nsys-rep"; shift 2; exec "$@" > /dev/null
+    echo report > "$2.${NSYS_LEAVES:-nsys-rep}"; shift 2; exec "$@" > /dev/null
 }
-echo " Time (%)  Total Time (ns)  Instances  Name"; echo "     61.0          1234567         30  gemm_stand_in"
+case "$*" in
+*nvtx_sum*) cat <<END
+Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range
+90.0,9000000,1,9000000.0,9000000.0,9000000,9000000,0.0,StartEnd,request 1
+6.0,600000,1,600000.0,600000.0,600000,600000,0.0,PushPop,step 1
+4.0,400000,1,400000.0,400000.0,400000,400000,0.0,PushPop,step 2
+3.0,300000,3,100000.0,100000.0,100000,100000,0.0,PushPop,L00.linear.qkv
+2.0,200000,2,100000.0,100000.0,100000,100000,0.0,PushPop,L01.linear.qkv
+END
+;;
+*) echo "SKIPPED: there is no kernel" ;;
+esac
 """
 
 
@@ -107,12 +120,49 @@ def test_timeline_writes_a_trace_and_wraps_nsys():
     with tempfile.TemporaryDirectory() as d:
         program("nsys", NSYS, d)
         out = os.path.join(d, "trace.json")
-        result = check_lab("04", "--nsys", "--out", out, env={"PATH": d + ":" + os.environ["PATH"]})
-        assert "gemm_stand_in" in result["items"]["nsys"]["drawing"], result["items"]["nsys"]
+        asked = os.path.join(d, "asked")
+        result = check_lab("04", "--nsys", "--out", out, env={"PATH": d + ":" + os.environ["PATH"], "NSYS_ASKED": asked})
+        lines = [" ".join(line.split()) for line in result["items"]["nsys"]["drawing"].splitlines()]
+        for line in ("timeline.nsys-rep: 7 B; nsys-ui opens it. nsys stats says of it:", "request 1 9.00 ms, 9.00 ms each",
+                     "step 2 1.00 ms, 500 us each", "linear.qkv 5 500 us, 100 us each"):
+            assert line in lines, (line, lines)
+        said = open(asked, encoding="utf-8").read()
+        for word in ("--trace=nvtx ", "--sample=none", "--cpuctxsw=none", "--capture-range=nvtx", "--nvtx-capture=request 1"):
+            assert word in said, (word, said)
+        assert "/proc/self" not in said, said
         trace = json.load(open(out))
         assert len(trace["traceEvents"]) > 100
         steps = rows(result["items"]["steps"])
         assert any(int(r[1]) and int(r[2]) for r in steps if r[1].isdigit()), "no step mixes decodes and a prompt"
+
+
+def test_a_trace_that_nsys_cannot_make_a_report_of_is_kept():
+    """As the nsys in Nsight Compute's folder does: it says that it has no importer, ends with 0 and leaves NAME.qdstrm."""
+    need_model()
+    with tempfile.TemporaryDirectory() as d:
+        program("nsys", NSYS, d)
+        r, result = lab("04", d, "--nsys", env={"PATH": d + ":" + os.environ["PATH"], "NSYS_ASKED": os.devnull, "NSYS_LEAVES": "qdstrm"})
+        same(r.code, 0, r.log)
+        text = result["items"]["nsys"]["text"]
+        for words in ("no importer", "nsys-ui of Nsight Systems opens the file", "QdstrmImporter -i timeline.qdstrm makes timeline.nsys-rep"):
+            assert words in text, (words, text)
+        assert "timeline.qdstrm" in [f["name"] for f in result["files"]], result["files"]
+
+
+def test_an_importer_beside_nsys_makes_the_report():
+    """Nsight Compute has one in a folder where its nsys does not look."""
+    need_model()
+    with tempfile.TemporaryDirectory() as d:
+        for folder in ("target", "host"):
+            os.mkdir(os.path.join(d, folder))
+        program("nsys", NSYS, os.path.join(d, "target"))
+        program("QdstrmImporter", 'cp "$2" "$4"', os.path.join(d, "host"))
+        r, result = lab("04", d, "--nsys", env={"PATH": os.path.join(d, "target") + ":" + os.environ["PATH"], "NSYS_ASKED": os.devnull,
+                                                "NSYS_LEAVES": "qdstrm"})
+        same(r.code, 0, r.log)
+        assert "timeline.nsys-rep: 7 B" in result["items"]["nsys"]["drawing"], result["items"]["nsys"]
+        files = [f["name"] for f in result["files"]]
+        assert "timeline.nsys-rep" in files and "timeline.qdstrm" not in files, files
 
 
 def test_a_failing_nsys_is_a_missing_item():

@@ -1,5 +1,5 @@
-/* ncu's CSV (ncu_csv.h): whatever the bytes, a report whose every field is text of its own, or
- * one sentence. */
+/* The CSV of ncu and of nsys (ncu_csv.h): whatever the bytes, a report whose every field is text of
+ * its own, or one sentence. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,13 +16,16 @@ static void must(int holds)
         abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+typedef vt_status read_fn(const char *name, const char *text, size_t len, ncu_report *out,
+                          vt_err *err);
+
+static void try_reader(read_fn *read, const uint8_t *data, size_t size)
 {
     ncu_report r = {0};
     vt_err err = {0};
-    if (ncu_report_read("fuzz", (const char *)data, size, &r, &err) != VT_OK) {
+    if (read("fuzz", (const char *)data, size, &r, &err) != VT_OK) {
         must(err.message[0] != '\0' && !r.text && !r.field);
-        return 0;
+        return;
     }
     must(r.n_columns >= 1 && r.n_columns <= NCU_MAX_COLUMNS);
     must(r.n_launches >= 0 && r.n_launches <= NCU_MAX_LAUNCHES);
@@ -39,5 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int32_t at = ncu_report_find(&r, "attention");
     must(at >= -1 && at < r.n_launches);
     ncu_report_release(&r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    try_reader(ncu_report_read, data, size);
+    try_reader(nsys_stats_read, data, size);
     return 0;
 }

@@ -48,6 +48,27 @@ static void test_ncu_csv_numbers_are_in_base_units(void **state)
     ncu_report_release(&r);
 }
 
+/* As nsys 2023.4 prints it with --quiet; a kernel's name has commas. */
+static void test_ncu_csv_reads_what_nsys_stats_prints(void **state)
+{
+    (void)state;
+    static const char text[] = "NOTICE: a line of nsys\n"
+                               "Time (%),Total Time (ns),Instances,Name\n"
+                               "60.5,1234567,30,\"gemm<64, 8>\"\n"
+                               "39.5,7,2,fill\n\n";
+    ncu_report r = {0};
+    vt_err err;
+    assert_int_equal(nsys_stats_read("stats", text, sizeof text - 1, &r, &err), VT_OK);
+    assert_int_equal(r.n_launches, 2);
+    assert_string_equal(ncu_report_text(&r, 0, "Name"), "gemm<64, 8>");
+    assert_true(ncu_report_number(&r, 0, "Total Time (ns)") == 1234567);
+    assert_true(ncu_report_number(&r, 1, "Time (%)") == 39.5);
+    ncu_report_release(&r);
+    assert_int_equal(nsys_stats_read("stats", "SKIPPED\n", 8, &r, &err), VT_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "Time (%)"));
+    assert_int_equal(nsys_stats_read("good", good, sizeof good - 1, &r, &err), VT_ERR_FORMAT);
+}
+
 static void test_ncu_csv_what_is_not_there_is_no_number(void **state)
 {
     (void)state;
@@ -106,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ncu_csv_skips_messages_and_reads_rows),
         cmocka_unit_test(test_ncu_csv_numbers_are_in_base_units),
+        cmocka_unit_test(test_ncu_csv_reads_what_nsys_stats_prints),
         cmocka_unit_test(test_ncu_csv_what_is_not_there_is_no_number),
         cmocka_unit_test(test_ncu_csv_finds_the_newest_launch_of_a_kernel),
         cmocka_unit_test(test_ncu_csv_names_what_is_wrong),

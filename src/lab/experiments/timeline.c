@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "lab/experiments/experiments.h"
+#include "lab/profilers/nsys_run.h"
 #include "lab/sglang/inside.h"
-#include "lab/sglang/timeline.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -159,7 +159,7 @@ static vt_status tell_all(lab *l, const json_t *story, const json_t *all, vt_err
     TRY(write_timeline(l, story, err));
     tell_overlap(l, story);
     lab_outcome(l, "a decode step", sglang_step_s(story), false);
-    return sglang_nsys(l, err);
+    return lab_nsys(l, "timeline", err);
 }
 
 /* Before the requests: what the server's weights promise. */

@@ -340,14 +340,14 @@ bool lab_server_answers(const lab_server *s);
 
 /* ---- other programs (tools.c) ---- */
 
-/* Runs a program found on PATH, without a shell, and ends it after limit_s. Its output goes into
- * the file, which vt_open_to_log opens; NULL: it is dropped. VT_ERR_UNSUPPORTED: the program is not
- * there. *status: its exit status. */
+/* Runs a program that lab_tool_find finds, or argv[0] where that is a path, without a shell, and
+ * ends it after limit_s. Its output goes into the file, which vt_open_to_log opens; NULL: it is
+ * dropped. VT_ERR_UNSUPPORTED: the program is not there. *status: its exit status. */
 vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, double limit_s,
                        int *status, vt_err *err);
 /* Removes the file that another program is about to write: it may be a link. */
 vt_status lab_tool_writes(const char *path, vt_err *err);
-/* The path of a program on PATH; false: it is not there. */
+/* The path of a program on PATH or where NVIDIA's packages put it; false: it is not there. */
 bool lab_tool_find(const char *name, char *out, size_t size);
 /* The path of this program. */
 const char *lab_self(void);

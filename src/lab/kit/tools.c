@@ -13,21 +13,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/plain_file.h"
+#include "device/tool.h"
 #include "lab/kit/lab.h"
 
 const char *lab_self(void) { return "/proc/self/exe"; }
 
 bool lab_tool_find(const char *name, char *out, size_t size)
 {
-    const char *path = getenv("PATH");
-    for (const char *s = path ? path : ""; *s;) {
-        size_t n = strcspn(s, ":");
-        if (n > 0 && snprintf(out, size, "%.*s/%s", (int)n, s, name) < (int)size &&
-            access(out, X_OK) == 0)
-            return true;
-        s += n + (s[n] == ':');
-    }
-    return false;
+    return vt_tool_find(name, out, size);
 }
 
 /* The child's part: what it prints goes to the descriptor. */
@@ -77,8 +70,11 @@ vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, doub
             return vt_fail(err, VT_ERR_IO, "%s: %s", argv[0], strerror(errno));
         self[n] = '\0';
         snprintf(path, sizeof path, "%s", self);
+    } else if (argv[0][0] == '/') {
+        snprintf(path, sizeof path, "%s", argv[0]);
     } else if (!lab_tool_find(argv[0], path, sizeof path)) {
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s is not on PATH", argv[0]);
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s is neither on PATH nor where NVIDIA's packages put it", argv[0]);
     }
     lab_note(l, "running %s ...", path);
     if (output)

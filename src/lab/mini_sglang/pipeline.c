@@ -15,10 +15,11 @@
 #include "lab/kit/result.h"
 #include "lab/kit/tracks.h"
 #include "lab/mini_sglang/mini_sglang.h"
+#include "lab/profilers/nsys_run.h"
 #include "story/read.h"
 #include "version.h"
 
-enum { MAX_ARGS = 24, LAB_LIMIT_S = 580, NSYS_LIMIT_S = 120 };
+enum { MAX_ARGS = 24, LAB_LIMIT_S = 580 };
 
 /* ---- the other labs ---- */
 
@@ -157,46 +158,7 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
     return status;
 }
 
-/* ---- nsys ---- */
-
-static vt_status nsys(lab *l, vt_err *err)
-{
-    char path[600], output[700], log[700], file[720], self[600];
-    int code = 0;
-    ssize_t n = readlink(lab_self(), self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0'; /* nsys would take its own name for /proc/self/exe */
-    if (!lab_flag(l, "nsys")) {
-        lab_missing(l, "nsys",
-                    "--nsys was not given: it runs the pass under NVIDIA Nsight Systems");
-        return VT_OK;
-    }
-    if (!lab_tool_find("nsys", path, sizeof path)) {
-        lab_missing(l, "nsys", "nsys is not on PATH; install NVIDIA Nsight Systems to use it");
-        return VT_OK;
-    }
-    snprintf(output, sizeof output, "%s/full_pipeline", l->results);
-    snprintf(log, sizeof log, "%s/nsys.log", l->results);
-    const char *argv[] = {"nsys",     "profile",  "--force-overwrite",
-                          "true",     "--trace",  l->ordinal >= 0 ? "cuda,nvtx,osrt" : "osrt",
-                          "--sample", "none",     "-o",
-                          output,     self,       "bench",
-                          "latency",  "--device", l->ordinal >= 0 ? "cuda" : "cpu",
-                          "--model",  l->model,   "--prompt",
-                          "128",      "--gen",    "16",
-                          "--reps",   "1",        NULL};
-    snprintf(file, sizeof file, "%s.nsys-rep", output);
-    TRY(lab_tool_writes(file, err));
-    TRY(lab_tool_run(l, argv, log, NSYS_LIMIT_S, &code, err));
-    lab_check(l, code == 0, "nsys ended with status %d (expected 0; its output is nsys.log)", code);
-    lab_file(l, "nsys.log", "what nsys printed");
-    if (code == 0)
-        lab_file(l, "full_pipeline.nsys-rep", "the pass as nsys saw it");
-    lab_item(l, "nsys",
-             "%s ran the pass and ended with status %d: full_pipeline.nsys-rep shows gaps "
-             "between kernels, their order and what overlaps",
-             path, code);
-    return VT_OK;
-}
+/* ---- the run ---- */
 
 /* The pass is a measurement of times, and a whole model takes an emulated GPU very long. */
 static void no_forward(lab *l)
@@ -220,7 +182,7 @@ static vt_status run(lab *l, vt_err *err)
     else if (status == VT_OK)
         status = mini_forward(l, err);
     if (status == VT_OK)
-        status = nsys(l, err);
+        status = lab_nsys(l, "full_pipeline", err);
     if (status == VT_OK)
         status = mini_write_file(l, "full_pipeline.txt", "the results of all labs of the track",
                                  &report, err);

@@ -1,4 +1,4 @@
-/* Reading ncu's CSV (lab/profilers/ncu_csv.h).
+/* Reading the CSV of ncu and of nsys (lab/profilers/ncu_csv.h).
  *
  * Fields are kept as text, because ncu writes numbers in several ways: "1,234.5" with commas in
  * some locales, "n/a" or "(!) nan" where a counter was not collected. A field becomes a number when
@@ -20,6 +20,16 @@ typedef struct reader {
     char *out; /* the report's text; fields only get shorter, so it has room */
     size_t used;
 } reader;
+
+/* A kind of table: how its line of names begins, and whether a line of units follows. */
+typedef struct form {
+    const char *first, *quoted, *what;
+    bool units;
+} form;
+
+static const form of_ncu = {"ID,", "\"ID\",", "that begins with ID; ncu's CSV of page raw", true};
+static const form of_nsys = {"Time (%),", "\"Time (%)\",",
+                             "that begins with Time (%); the CSV of nsys stats", false};
 
 /* Reads one field and stops at the comma or line end after it. A field in quotes may hold commas,
  * line ends and doubled quotes. */
@@ -69,13 +79,18 @@ static int32_t read_line(reader *r, uint32_t *field, int32_t most)
     return n;
 }
 
-/* Moves to the line of column names: the first one that begins with a field ID. */
-static bool find_names(reader *r)
+static bool begins(const reader *r, const char *with)
+{
+    size_t n = strlen(with);
+    return (size_t)(r->end - r->at) >= n && memcmp(r->at, with, n) == 0;
+}
+
+/* Moves to the line of column names. */
+static bool find_names(reader *r, const form *f)
 {
     while (r->at < r->end) {
         size_t left = (size_t)(r->end - r->at);
-        if ((left >= 5 && memcmp(r->at, "\"ID\",", 5) == 0) ||
-            (left >= 3 && memcmp(r->at, "ID,", 3) == 0))
+        if (begins(r, f->first) || begins(r, f->quoted))
             return true;
         const char *line = memchr(r->at, '\n', left);
         r->at = line ? line + 1 : r->end;
@@ -88,9 +103,15 @@ static bool find_names(reader *r)
 /* Returns true if a line of the program that ncu ran, or of ncu's own, stands between the rows. */
 static bool is_message(const reader *r) { return r->at < r->end && *r->at == '='; }
 
-static vt_status read_rows(const char *name, reader *r, ncu_report *out, vt_err *err)
+static vt_status read_rows(const char *name, reader *r, const form *f, ncu_report *out, vt_err *err)
 {
     int32_t room = 16, rows = 1; /* the names were read */
+    if (!f->units) {             /* a line of empty ones: there is an empty field at `used` */
+        for (int32_t c = 0; c < out->n_columns; c++)
+            out->field[out->n_columns + c] = (uint32_t)r->used;
+        r->out[r->used++] = '\0';
+        rows++;
+    }
     while (r->at < r->end) {
         if (*r->at == '\n' || *r->at == '\r' || is_message(r)) {
             const char *line = memchr(r->at, '\n', (size_t)(r->end - r->at));
@@ -123,8 +144,8 @@ static vt_status read_rows(const char *name, reader *r, ncu_report *out, vt_err 
     return VT_OK;
 }
 
-vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_report *out,
-                          vt_err *err)
+static vt_status read_table(const char *name, const char *text, size_t len, const form *f,
+                            ncu_report *out, vt_err *err)
 {
     ncu_report report = {0};
     uint32_t names[NCU_MAX_COLUMNS];
@@ -132,13 +153,12 @@ vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_re
         return vt_fail(err, VT_ERR_MEMORY, "%s: %zu bytes, expected at most %d", name, len,
                        NCU_MAX_BYTES);
     reader r = {.at = text, .end = text + len};
-    if (!find_names(&r))
-        return vt_fail(err, VT_ERR_FORMAT,
-                       "%s: there is no line of column names that begins with ID; ncu's CSV of "
-                       "page raw was expected",
-                       name);
-    /* every field ends with a NUL where a comma, a line end or the text's end was */
-    r.out = report.text = malloc((size_t)(r.end - r.at) + 2);
+    if (!find_names(&r, f))
+        return vt_fail(err, VT_ERR_FORMAT, "%s: there is no line of column names %s was expected",
+                       name, f->what);
+    /* every field ends with a NUL where a comma, a line end or the text's end was; one more is the
+     * empty unit */
+    r.out = report.text = malloc((size_t)(r.end - r.at) + 3);
     if (!report.text)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %zu bytes", name, len);
     vt_status status = VT_OK;
@@ -153,13 +173,25 @@ vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_re
     }
     if (status == VT_OK) {
         memcpy(report.field, names, (size_t)report.n_columns * sizeof *names);
-        status = read_rows(name, &r, &report, err);
+        status = read_rows(name, &r, f, &report, err);
     }
     if (status == VT_OK)
         *out = report;
     else
         ncu_report_release(&report);
     return status;
+}
+
+vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_report *out,
+                          vt_err *err)
+{
+    return read_table(name, text, len, &of_ncu, out, err);
+}
+
+vt_status nsys_stats_read(const char *name, const char *text, size_t len, ncu_report *out,
+                          vt_err *err)
+{
+    return read_table(name, text, len, &of_nsys, out, err);
 }
 
 void ncu_report_release(ncu_report *r)

@@ -29,6 +29,11 @@ typedef struct ncu_report {
  * afterwards. */
 vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_report *out,
                           vt_err *err);
+/* The same of what `nsys stats --format csv` prints, which has no line of units: names, the first
+ * of which is "Time (%)", then a line for each kernel or range. Its numbers are as nsys wrote
+ * them. */
+vt_status nsys_stats_read(const char *name, const char *text, size_t len, ncu_report *out,
+                          vt_err *err);
 void ncu_report_release(ncu_report *r);
 
 /* The field of a launch in the column of this name; NULL: there is no such column. */

@@ -1,6 +1,7 @@
 /* Counters of one kernel, read by ncu (ncu_run.h). */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -62,6 +63,26 @@ void lab_ncu_metrics(vt_buf *b)
     }
 }
 
+vt_status lab_ncu_failed(int exit_status, const char *log, vt_err *err)
+{
+    static const char mark[] = "==ERROR== ";
+    char line[300], said[300] = "";
+    FILE *f = fopen(log, "r");
+    while (f && !said[0] && fgets(line, sizeof line, f))
+        if (strncmp(line, mark, sizeof mark - 1) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            vt_text_clean_line(line);
+            snprintf(said, sizeof said, "%s", line + sizeof mark - 1);
+        }
+    if (f)
+        fclose(f);
+    return vt_fail(err, VT_ERR_UNSUPPORTED, "ncu ended with status %d: %s (see %s)", exit_status,
+                   said[0] ? said
+                           : "counters may need the administrator's leave on this machine, and "
+                             "one program at a time reads them",
+                   log);
+}
+
 static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, const char *csv,
                          vt_err *err)
 {
@@ -113,12 +134,7 @@ static vt_status run_ncu(lab *l, const lab_kernel_ask *ask, const char *part, co
     if (status == VT_OK)
         status = lab_tool_run(l, argv, NULL, LIMIT_S, &exit_status, err);
     vt_buf_release(&metrics);
-    if (status == VT_OK && exit_status != 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "ncu ended with status %d: counters may need the administrator's leave on "
-                       "this machine (see %s)",
-                       exit_status, csv);
-    return status;
+    return status == VT_OK && exit_status != 0 ? lab_ncu_failed(exit_status, csv, err) : status;
 }
 
 vt_status lab_ncu_read_csv(const char *path, ncu_report *out, vt_err *err)

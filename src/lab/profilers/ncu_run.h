@@ -61,6 +61,8 @@ bool lab_ncu_item(lab *l, const lab_kernel_ask *ask, const char *part, const cha
 const char *lab_ncu_why_not(lab *l);
 /* Appends the metrics that lab_counters is made of, with commas between them. */
 void lab_ncu_metrics(vt_buf *b);
+/* Fails as ncu did: its exit status, and the first error in the log that it left. */
+vt_status lab_ncu_failed(int exit_status, const char *log, vt_err *err);
 /* Reads the CSV that ncu left; ncu_report_release(out) afterwards. */
 vt_status lab_ncu_read_csv(const char *path, ncu_report *out, vt_err *err);
 /* Fills in the counters of launch `at`. */

@@ -17,8 +17,8 @@
 
 #include "base/err.h"
 #include "base/stats.h"
+#include "lab/profilers/nsys_run.h"
 #include "lab/sglang/inside.h"
-#include "lab/sglang/timeline.h"
 #include "story/forms.h"
 #include "story/read.h"
 
@@ -349,7 +349,7 @@ static vt_status measure(lab *l, load *m, vt_err *err)
     TRY(write_trace(l, m->story, err));
     TRY(write_page(l, m->story, err));
     TRY(turn_budget(l, m, &g, err));
-    return sglang_nsys(l, err);
+    return lab_nsys(l, "timeline", err);
 }
 
 static vt_status run(lab *l, vt_err *err)

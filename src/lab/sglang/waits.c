@@ -85,10 +85,7 @@ static vt_status run_ncu(lab *l, int32_t n_prompt, const char *csv, vt_err *err)
         status = lab_tool_run(l, argv, NULL, LIMIT_S, &exit_status, err);
     vt_buf_release(&metrics);
     vt_buf_release(&tokens);
-    if (status == VT_OK && exit_status != 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "ncu ended with status %d (see %s)", exit_status,
-                       csv);
-    return status;
+    return status == VT_OK && exit_status != 0 ? lab_ncu_failed(exit_status, csv, err) : status;
 }
 
 /* ---- which call a launch belongs to ---- */

@@ -474,27 +474,28 @@ static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, 
     return VT_OK;
 }
 
-/* An error where kernels cannot be recorded, or nobody would see it. CUPTI does not count, sample
- * and record in one process. */
-static vt_status check_activity(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+/* An error where kernels cannot be recorded or sampled, or nobody would see it. CUPTI does one of
+ * its services in a process. */
+static vt_status check_kernels(const vt_options *o, const char *name, bool on_gpu, int32_t n_ranks,
+                               vt_err *err)
 {
-    static const char *const other[] = {"story-counters", "story-lanes"};
-    if (!vt_options_flag(o, "story-activity"))
+    static const char *const other[] = {"story-counters", "story-lanes", "story-activity"};
+    if (!vt_options_flag(o, name))
         return VT_OK;
     if (!vt_options_given(o, "story"))
-        return vt_fail(err, VT_ERR_USAGE, "story-activity needs story, which shows the records");
-    for (int i = 0; i < 2; i++)
-        if (vt_options_flag(o, other[i]))
+        return vt_fail(err, VT_ERR_USAGE, "%s needs story, which shows what it sees", name);
+    for (int i = 0; i < 3; i++)
+        if (strcmp(other[i], name) != 0 && vt_options_flag(o, other[i]))
             return vt_fail(err, VT_ERR_USAGE,
-                           "story-activity and %s both watch the GPU through CUPTI; ask for one of "
-                           "them in a run",
-                           other[i]);
+                           "%s and %s both watch the GPU through CUPTI; ask for one of them in a "
+                           "run",
+                           name, other[i]);
     if (!on_gpu)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "story-activity records a GPU's kernels, and the device is cpu");
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s watches a GPU's kernels, and the device is cpu",
+                       name);
     if (n_ranks > 1)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "story-activity records the kernels of one GPU, and tp is %d", n_ranks);
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s watches the kernels of one GPU, and tp is %d",
+                       name, n_ranks);
     return VT_OK;
 }
 
@@ -509,7 +510,8 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
     TRY(check_lanes(o, cuda->ordinal >= 0, n_ranks, err));
-    TRY(check_activity(o, cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_kernels(o, "story-activity", cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_kernels(o, "story-lines", cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -533,6 +535,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->counters = cuda->story && vt_options_flag(o, "story-counters");
     cuda->lanes = vt_options_flag(o, "story-lanes");
     cuda->activity = cuda->story && vt_options_flag(o, "story-activity");
+    cuda->lines = cuda->story && vt_options_flag(o, "story-lines");
     cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;
     if (vt_jit_check_cache(&refused) != VT_OK)

@@ -202,6 +202,10 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "with --story on a GPU: have CUPTI record when the kernels and copies of some "
                 "steps ran, libraries' too; these steps are left out of all other times"),
+    ROW("story-lines", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
+        .help = "with --story on a GPU: sample in 32 decode steps at which lines of the kernels' "
+                "sources warps are, and what they wait for; these steps are left out of all times"),
     ROW("story-lanes", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE | VT_FOR_SERVE,
         .help = "with --story or --story-dir on a GPU: sample its counters over time (SMs, tensor "

@@ -21,6 +21,7 @@ typedef struct vt_cuda_options {
     bool counters;      /* hardware counters of some steps are read (exec/cuda_vitals.c) */
     bool lanes;         /* those of the whole GPU are sampled over time (exec/cuda_pm.c) */
     bool activity;      /* CUPTI records the kernels of some steps (exec/cuda_activity.c) */
+    bool lines;         /* the program counter is sampled in some steps (exec/cuda_lines.c) */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

@@ -191,6 +191,7 @@ typedef struct cuda_executor {
     struct cuda_vitals *vitals;     /* one of them; NULL: nobody asked for counters */
     struct cuda_pm *pm;             /* another; NULL: nobody asked for counters over time */
     struct cuda_activity *activity; /* another; NULL: nobody asked for records of kernels */
+    struct cuda_lines *lines;       /* another; NULL: nobody asked for lines */
     int64_t step_limit_ns;          /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
     bool lost;                      /* the context is gone, and nothing has taken its place */
 } cuda_executor;
@@ -290,6 +291,15 @@ bool cuda_activity_records(const cuda_executor *x);
 bool cuda_activity_wants_prompt(const cuda_executor *x);
 /* Fills the members of a source that speak of it. */
 void cuda_activity_tell(const cuda_executor *x, vt_source *out);
+
+/* ---- cuda_lines.c ---- */
+
+/* Makes the observer that samples the program counter, where options.lines asks for it. */
+vt_status cuda_lines_new(cuda_executor *x, vt_err *err);
+/* Returns true while steps are sampled. */
+bool cuda_lines_sampling(const cuda_executor *x);
+/* Fills the members of a source that speak of it; sampling ends. */
+void cuda_lines_tell(const cuda_executor *x, vt_source *out);
 
 /* ---- cuda_pm.c ---- */
 

@@ -101,6 +101,7 @@ typedef struct cuda_spans {
     int32_t since_timed; /* decode steps since one was timed, that one included; 0: none was */
     double whole_ns;     /* the newest decode step in its graph; 0: none was */
     bool prompt_timed;   /* a prompt step was timed */
+    bool behind_watched; /* CUPTI watched the step before, so this one takes longer */
     double timed_ms;     /* length of the step before, if it was timed; else 0 */
     double credit_ns, most_credit_ns;
     int64_t credit_at_ns; /* 0: no step has asked for credit yet */
@@ -204,6 +205,8 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
         s->prompt_timed = s->prompt_timed || prompt;
         return prompt;
     }
+    if (cuda_lines_sampling(s->x))
+        return false;
     bool timed = s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s));
     s->since_timed = timed ? 1 : s->since_timed + 1;
     return timed;
@@ -296,7 +299,7 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
         break;
     case VT_MARK_LAUNCHED:
         set->n_kernels = s->x->lane.n_launches;
-        set->recorded_apart = cuda_activity_records(s->x);
+        set->recorded_apart = cuda_activity_records(s->x) || cuda_lines_sampling(s->x);
         s->launching = NULL;
         s->x->lane.note = NULL;
         cuda_stamped_end(s->x);
@@ -412,6 +415,8 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
     TRY(place_step(s, slot, ms, now, &begin_ns, &idle_ns, err));
     view->begin_ns = (int64_t)begin_ns;
     view->end_ns = (int64_t)(begin_ns + ms * 1e6);
+    bool behind = s->behind_watched && !set->timed;
+    s->behind_watched = set->recorded_apart || (set->apart && !set->timed);
     vt_launch_event step = {.step = slot->view.id,
                             .begin_ns = view->begin_ns,
                             .end_ns = view->end_ns,
@@ -420,7 +425,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                                            (int64_t)set->moved[VT_MOVE_TO_HOST]},
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
-                            .timed = set->apart || set->recorded_apart,
+                            .timed = set->apart || set->recorded_apart || behind,
                             .stamped = set->stamped && set->ran};
     s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
     s->timed_ms = set->timed ? ms : 0;
@@ -432,7 +437,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->stamped ? 1 : set->n_marks; /* one copy has all stamps */
         s->credit_ns -= cost_of(s, set, ms * 1e6);
-    } else if (!set->prompts && !set->apart && !set->recorded_apart) {
+    } else if (!set->prompts && !step.timed) {
         s->whole_ns = ms * 1e6;
     }
     if (set->recorded) /* the next reading speaks of the other steps too */
@@ -564,6 +569,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
         cuda_vitals_tell(s->x, out);
         cuda_pm_tell(s->x, out);
         cuda_activity_tell(s->x, out);
+        cuda_lines_tell(s->x, out);
         snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
     }
     return 1;

@@ -452,6 +452,7 @@ vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
     vt_status status = vt_cuda_enter(x->cuda, err);
     if (status == VT_OK) /* before graphs are captured, which it watches */
         status = cuda_activity_open(x, err);
+    vt_jit_set_lines(x->cuda->jit, x->options.lines);
     if (status == VT_OK)
         status = make_kernels(x, err);
     vt_status uploaded = end_upload(x, status != VT_OK, status == VT_OK ? err : NULL);
@@ -463,6 +464,7 @@ vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
     TRY(cuda_spans_new(x, err)); /* before that of counters, which leaves timed steps alone */
     TRY(cuda_vitals_new(x, err));
     cuda_activity_observe(x);
+    TRY(cuda_lines_new(x, err));
     return cuda_pm_new(x, err);
 }
 

@@ -35,7 +35,7 @@ struct vt_observer {
     void (*free)(vt_observer *o);
 };
 
-enum { VT_OBSERVERS = 4 };
+enum { VT_OBSERVERS = 5 };
 
 /* The observers of an executor, in the order in which they are called. */
 typedef struct vt_observers {

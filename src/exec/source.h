@@ -49,6 +49,24 @@ typedef struct vt_activity_facts {
     const char *const *name; /* [n_names] of kernels, mangled: vt_activity_event.name */
 } vt_activity_facts;
 
+/* A line of a kernel instance, with the samples of the program counter in it. */
+typedef struct vt_line_row {
+    int32_t kernel; /* which vt_source.kernel can name */
+    int32_t line;   /* 0: of no line that is known */
+    char file[48];  /* "rmsnorm.cu" */
+    uint64_t samples, stalled[VT_STALLS];
+} vt_line_row;
+
+typedef struct vt_lines_facts {
+    int32_t steps; /* that were sampled */
+    /* Samples: in this program's kernels, of these at a line, and in others; lost by the
+     * hardware. */
+    uint64_t own, placed, other, lost;
+    bool whole; /* every instruction was told */
+    int32_t n;
+    const vt_line_row *row; /* [n] */
+} vt_lines_facts;
+
 /* Pointers stay valid as long as the executor. Rings may be written while they are read
  * (vt_trace_copy); the others may be called between steps. */
 typedef struct vt_source {
@@ -67,8 +85,10 @@ typedef struct vt_source {
     const char *no_pm;              /* why nothing is, or no longer; NULL: it is */
     const vt_trace_ring *activity;  /* records of kernels; NULL: nobody asked for them */
     const vt_activity_facts *activity_facts;
-    const char *no_activity; /* why there are none, or no more; NULL: there are */
-    const char *no_energy;   /* why no sample has energy_mj; NULL: they may have it */
+    const char *no_activity;     /* why there are none, or no more; NULL: there are */
+    const vt_lines_facts *lines; /* samples of the program counter; NULL: nobody asked */
+    const char *no_lines;        /* why there are none; NULL: there are */
+    const char *no_energy;       /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */

@@ -19,7 +19,8 @@
 #include "model/model.h"
 #include "ops/op.h"
 #include "story/record/calls.h"
-#include "story/record/activity.h"
+#include "story/record/watched/activity.h"
+#include "story/record/watched/lines.h"
 #include "story/record/gpu_counters.h"
 #include "story/record/emulated.h"
 #include "story/findings/findings.h"
@@ -665,6 +666,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
     story_put_gpu_counters(&w, in, counted);
     TRY(story_put_activity(&w, in, r, plan, phases, err));
+    TRY(story_put_lines(&w, in, r, &phases[STORY_DECODE], err));
     TRY(story_put_places(&w, in, r, plan, err));
     story_put_ranks(&w, in, r, plan, phases);
     vt_json_close(&w);

@@ -150,6 +150,12 @@ int emu_pc_disable(cupti_pc_call *p)
     return CUPTI_OK;
 }
 
+int emu_pc_sum(cupti_pc_sum *p)
+{
+    p->sum = 0; /* records have none either */
+    return p->size == cupti_pc_sum_BYTES ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+}
+
 int emu_pc_line(cupti_pc_line *p)
 {
     place at;

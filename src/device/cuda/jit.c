@@ -64,6 +64,21 @@ const jit_text *jit_find_text(const char *name)
     return NULL;
 }
 
+const char *jit_find_line(const char *file, int32_t line, int32_t *bytes)
+{
+    const jit_text *t = jit_find_text(file);
+    const char *at = t && line > 0 ? t->text : NULL;
+    for (int32_t i = 1; at && i < line; i++) {
+        at = strchr(at, '\n');
+        at += at != NULL;
+    }
+    if (!at)
+        return NULL;
+    at += strspn(at, " \t");
+    *bytes = (int32_t)strcspn(at, "\n");
+    return at;
+}
+
 vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err *err)
 {
     if (jit_find_text(name))

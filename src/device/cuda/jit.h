@@ -126,5 +126,7 @@ typedef struct jit_text {
 } jit_text;
 extern const jit_text vt_kernel_texts[] __attribute__((visibility("hidden")));
 const jit_text *jit_find_text(const char *name);
+/* A line of an embedded text, without its indent, and its bytes; NULL: there is none. */
+const char *jit_find_line(const char *file, int32_t line, int32_t *bytes);
 
 #endif

@@ -380,6 +380,13 @@ typedef struct cupti_pc_line {
     char *file, *folder; /* out; free() */
 } cupti_pc_line;
 
+/* The sum by which records name a cubin; needs no GPU. */
+typedef struct cupti_pc_sum {
+    size_t size, cubin_bytes;
+    const void *cubin;
+    uint64_t sum; /* out */
+} cupti_pc_sum;
+
 /* ---- activity records ----
  *
  * CUPTI asks for a buffer (cupti_room), fills it with records one behind another, and gives it back
@@ -516,7 +523,8 @@ typedef void cupti_filled(struct cu_context_st *context, uint32_t stream, uint8_
     S(cupti_pc_reason, CUpti_PCSamplingStallReason, samples, samples)               \
     S(cupti_pc_record, CUpti_PCSamplingPCData, correlation, correlationId)          \
     S(cupti_pc_data, CUpti_PCSamplingData, full, hardwareBufferFull)                \
-    S(cupti_pc_line, CUpti_GetSassToSourceCorrelationParams, folder, dirName)
+    S(cupti_pc_line, CUpti_GetSassToSourceCorrelationParams, folder, dirName)       \
+    S(cupti_pc_sum, CUpti_GetCubinCrcParams, sum, cubinCrc)
 
 /* CUPTI's size of a structure: it ends with its last member, without what pads it. */
 enum {
@@ -581,7 +589,8 @@ enum {
     F(pc_count, "cuptiPCSamplingGetNumStallReasons", (cupti_pc_count * p))             \
     F(pc_reasons, "cuptiPCSamplingGetStallReasons", (cupti_pc_reasons * p))            \
     F(pc_configure, "cuptiPCSamplingSetConfigurationAttribute", (cupti_pc_config * p)) \
-    F(pc_line, "cuptiGetSassToSourceCorrelation", (cupti_pc_line * p))
+    F(pc_line, "cuptiGetSassToSourceCorrelation", (cupti_pc_line * p))                 \
+    F(pc_sum, "cuptiGetCubinCrc", (cupti_pc_sum * p))
 
 /* Those of activity records, which every CUPTI of CUDA 12 and 13 has. */
 #define CUPTI_ACTIVITY_FUNCTIONS(F)                                                                \

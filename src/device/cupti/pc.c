@@ -156,7 +156,8 @@ vt_status vt_pc_begin(vt_pc *p, vt_err *err)
 
 static void tell(const vt_pc *p, const cupti_pc_record *r, vt_pc_seen *seen, void *user)
 {
-    vt_pc_place place = {.function = r->function ? r->function : "", .pc = r->pc};
+    vt_pc_place place = {
+        .function = r->function ? r->function : "", .pc = r->pc, .cubin_sum = r->cubin_crc};
     for (size_t i = 0; i < r->n && i < p->n_reasons; i++)
         for (size_t k = 0; k < p->n_reasons; k++)
             if (p->index[k] == r->reason[i].index && p->stall[k] >= 0) {
@@ -185,6 +186,12 @@ vt_status vt_pc_end(vt_pc *p, vt_pc_seen *seen, void *user, vt_pc_totals *totals
 }
 
 const vt_cupti *vt_pc_library(const vt_pc *p) { return &p->cupti; }
+
+uint64_t vt_cupti_cubin_sum(const vt_cupti *c, const void *cubin, size_t bytes)
+{
+    cupti_pc_sum p = {CUPTI_PARAMS(cupti_pc_sum), .cubin_bytes = bytes, .cubin = cubin};
+    return c->f.pc_sum(&p) == CUPTI_OK ? p.sum : 0;
+}
 
 int32_t vt_cupti_line(const vt_cupti *c, const void *cubin, size_t bytes, const char *function,
                       uint64_t pc, char *file, size_t size)

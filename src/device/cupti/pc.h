@@ -18,6 +18,7 @@
 typedef struct vt_pc_place {
     const char *function; /* "rmsnorm" */
     uint64_t pc;          /* bytes from its begin */
+    uint64_t cubin_sum;   /* of vt_cupti_cubin_sum; 0: not known */
     uint64_t samples;
     uint64_t stalled[VT_STALLS]; /* of the samples, those with this reason */
 } vt_pc_place;
@@ -43,6 +44,8 @@ vt_status vt_pc_end(vt_pc *p, vt_pc_seen *seen, void *user, vt_pc_totals *totals
 
 /* The library that samples. */
 const vt_cupti *vt_pc_library(const vt_pc *p);
+/* CUPTI's sum of a cubin; 0: not known. Needs no GPU. */
+uint64_t vt_cupti_cubin_sum(const vt_cupti *c, const void *cubin, size_t bytes);
 /* Writes the name of the file, without its folder, and returns the line; 0: the cubin does not say.
  * Needs no GPU. */
 int32_t vt_cupti_line(const vt_cupti *c, const void *cubin, size_t bytes, const char *function,

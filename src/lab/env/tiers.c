@@ -123,7 +123,10 @@ static void by_line(const vt_cuda *c, lab_env_tier *t)
     vt_pc_close(pc);
     t->allowed = t->read = err.status == VT_OK;
     snprintf(t->why, sizeof t->why, "%s",
-             t->read ? "bench kernels --lines samples an op's kernels, line by line" : err.message);
+             t->read
+                 ? "--story-lines samples decode steps, and bench kernels --lines an op's kernels, "
+                   "line by line"
+                 : err.message);
 }
 
 /* Tries recording. */

@@ -74,22 +74,6 @@ static void add(void *user, const vt_pc_place *place)
         row->stalled[i] += place->stalled[i];
 }
 
-/* Finds the line's text in the embedded sources. */
-static void find_text(bench_line *l)
-{
-    const jit_text *t = jit_find_text(l->file);
-    const char *at = t ? t->text : NULL;
-    for (int32_t i = 1; at && i < l->line; i++) {
-        at = strchr(at, '\n');
-        at += at != NULL;
-    }
-    if (!at)
-        return;
-    at += strspn(at, " \t");
-    l->text = at;
-    l->text_bytes = (int32_t)strcspn(at, "\n");
-}
-
 static int by_samples(const void *a, const void *b)
 {
     const bench_line *x = a, *y = b;
@@ -136,7 +120,8 @@ vt_status bench_sample_lines(on_cuda *c, vt_pc *p, bench_lines *out, vt_err *err
     out->n = s.n < BENCH_LINES ? s.n : BENCH_LINES;
     memcpy(out->line, s.table, (size_t)out->n * sizeof *out->line);
     for (int32_t i = 0; i < out->n; i++)
-        find_text(&out->line[i]);
+        out->line[i].text = jit_find_line(out->line[i].file, out->line[i].line,
+                                          &out->line[i].text_bytes);
     free(s.table);
     return status;
 }

@@ -689,6 +689,7 @@ static void make(page *p, bool brief)
         page_layer(p);
         page_counters(p);
         page_activity(p);
+        page_lines(p);
         page_kernels(p, phase);
         page_gpu_section(p);
         page_ranks(p);

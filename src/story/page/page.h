@@ -135,6 +135,7 @@ void page_cuts(page *p, const json_t *phase);
 void page_layer(page *p);
 void page_counters(page *p);
 void page_activity(page *p);
+void page_lines(page *p);
 void page_kernels(page *p, const json_t *phase);
 void page_gpu_section(page *p);
 void page_ranks(page *p);

@@ -1,5 +1,6 @@
 /* "lanes" and "tiers" of a story.json (places.h, docs/story-format.md). */
-#include "story/record/activity.h"
+#include "story/record/watched/activity.h"
+#include "story/record/watched/lines.h"
 #include "story/record/places.h"
 
 #include <math.h>
@@ -187,6 +188,7 @@ static void put_tiers(vt_json *w, const story_input *in, const story_record *r)
                           : why);
     put_tier(w, "T2", "a GPU's counters over time", story_no_pm(in, r));
     put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
+    put_tier(w, "T4", "at which lines a GPU's warps wait", story_no_lines(in));
     vt_json_close(w);
 }
 

@@ -144,7 +144,7 @@ def test_a_trace_that_nsys_cannot_make_a_report_of_is_kept():
         r, result = lab("04", d, "--nsys", env={"PATH": d + ":" + os.environ["PATH"], "NSYS_ASKED": os.devnull, "NSYS_LEAVES": "qdstrm"})
         same(r.code, 0, r.log)
         text = result["items"]["nsys"]["text"]
-        for words in ("no importer", "nsys-ui of Nsight Systems opens the file", "QdstrmImporter -i timeline.qdstrm makes timeline.nsys-rep"):
+        for words in ("made no report of it: it has no importer", "nsys-ui of Nsight Systems opens the file", "QdstrmImporter -i timeline.qdstrm makes timeline.nsys-rep"):
             assert words in text, (words, text)
         assert "timeline.qdstrm" in [f["name"] for f in result["files"]], result["files"]
 
@@ -156,9 +156,12 @@ def test_an_importer_beside_nsys_makes_the_report():
         for folder in ("target", "host"):
             os.mkdir(os.path.join(d, folder))
         program("nsys", NSYS, os.path.join(d, "target"))
+        program("QdstrmImporter", 'echo "$0: libdw.so.1: cannot open shared object file"; exit 127', os.path.join(d, "host"))
+        env = {"PATH": os.path.join(d, "target") + ":" + os.environ["PATH"], "NSYS_ASKED": os.devnull, "NSYS_LEAVES": "qdstrm"}
+        _, result = lab("04", d, "--nsys", env=env)
+        assert "made no report of it: QdstrmImporter: libdw.so.1: cannot open" in result["items"]["nsys"]["text"], result["items"]["nsys"]
         program("QdstrmImporter", 'cp "$2" "$4"', os.path.join(d, "host"))
-        r, result = lab("04", d, "--nsys", env={"PATH": os.path.join(d, "target") + ":" + os.environ["PATH"], "NSYS_ASKED": os.devnull,
-                                                "NSYS_LEAVES": "qdstrm"})
+        r, result = lab("04", d, "--nsys", env=env)
         same(r.code, 0, r.log)
         assert "timeline.nsys-rep: 7 B" in result["items"]["nsys"]["drawing"], result["items"]["nsys"]
         files = [f["name"] for f in result["files"]]

@@ -106,6 +106,7 @@ static vt_status import(lab *l, const char *name, vt_err *err)
     file_name(l, name, ".nsys-rep", report);
     file_name(l, name, ".qdstrm", stream);
     file_name(l, "nsys_import", ".log", log);
+    TRY(lab_tool_writes(log, err));
     if (bytes_of(report) >= 0 || bytes_of(stream) < 0 ||
         !lab_tool_find("nsys", nsys, sizeof nsys) || !strrchr(nsys, '/'))
         return VT_OK;
@@ -119,6 +120,24 @@ static vt_status import(lab *l, const char *name, vt_err *err)
     }
     globfree(&g);
     return made;
+}
+
+/* Why there is no report: the first line of the importer that was called, without its folder. */
+static void importer_said(const lab *l, char *out, size_t size)
+{
+    char path[PATH_SIZE], line[600] = "";
+    file_name(l, "nsys_import", ".log", path);
+    FILE *f = fopen(path, "r");
+    if (!f || !fgets(line, sizeof line, f)) {
+        snprintf(out, size, "it has no importer, as nsys.log says");
+    } else {
+        const char *name = strstr(line, "QdstrmImporter");
+        line[strcspn(line, "\r\n")] = '\0';
+        vt_text_clean_line(line);
+        snprintf(out, size, "%.250s", name ? name : line);
+    }
+    if (f)
+        fclose(f);
 }
 
 /* Has nsys make a table of its report; ncu_report_release(out) afterwards. */
@@ -260,7 +279,7 @@ static void tell_report(lab *l, const char *name, const char *file, off_t bytes)
 
 static void tell(lab *l, const char *name)
 {
-    char report[PATH_SIZE], stream[PATH_SIZE], file[128];
+    char report[PATH_SIZE], stream[PATH_SIZE], file[128], said[300];
     file_name(l, name, ".nsys-rep", report);
     file_name(l, name, ".qdstrm", stream);
     off_t bytes = bytes_of(report), raw = bytes_of(stream);
@@ -275,11 +294,12 @@ static void tell(lab *l, const char *name)
     }
     snprintf(file, sizeof file, "%.100s.qdstrm", name);
     lab_file(l, file, "a trace that nsys could not make a report of; nsys-ui imports it");
+    importer_said(l, said, sizeof said);
     lab_item(l, "nsys",
-             "%s, %.1f MB: nsys traced the request, but has no importer to make a report of it, as "
-             "the one in Nsight Compute's folder (nsys.log). nsys-ui of Nsight Systems opens the "
-             "file (File, Import), and its QdstrmImporter -i %s makes %.100s.nsys-rep",
-             file, (double)raw * 1e-6, file, name);
+             "%s, %.1f MB: nsys traced the request, but made no report of it: %s. nsys-ui of "
+             "Nsight Systems opens the file (File, Import), and its QdstrmImporter -i %s makes "
+             "%.100s.nsys-rep",
+             file, (double)raw * 1e-6, said, file, name);
 }
 
 vt_status lab_nsys(lab *l, const char *name, vt_err *err)

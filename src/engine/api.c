@@ -207,8 +207,7 @@ static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *
 /* Returns what window pages would need; window 0: there shall be none. */
 static vt_windows_need windows_need(const vt_model *m, const vt_options *o, const sizes *s)
 {
-    bool apart = !s->cuda && !vt_options_flag(o, "keep-window-kv");
-    int32_t seen = apart ? vt_kv_window(m) : 0;
+    int32_t seen = vt_options_flag(o, "keep-window-kv") ? 0 : vt_kv_window(m);
     size_t window = vt_ranks_kv_window_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
     return (vt_windows_need){.page_size = s->page_size,
                              .window = seen,

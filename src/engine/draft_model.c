@@ -226,12 +226,13 @@ static void add_known(draft_model *d, const vt_drafted *ask, int32_t n, bool sin
 static int64_t prepare(void *user, const vt_drafted *ask, int32_t n)
 {
     draft_model *d = user;
+    vt_kv_count taken = {.pages = d->pool.n_pages - d->pool.n_free};
     int64_t ns = 0;
     if (d->failed)
         return 0;
     d->n_prepares++;
     if (d->executor->pages)
-        vt_pool_resize(&d->pool, d->executor->pages(d->executor, d->pool.n_pages - d->pool.n_free));
+        vt_pool_resize(&d->pool, d->executor->pages(d->executor, taken).pages);
     for (int32_t i = 0; i < n; i++)
         take_ask(d, &ask[i]);
     begin_step(d);

@@ -57,9 +57,11 @@ static vt_status reserve(vt_engine *e, vt_err *err)
 static void count_pages(vt_engine *e)
 {
     const vt_pool *pool = &e->sched.radix.pool;
+    const vt_slots *windows = &e->sched.radix.windows;
     vt_executor *x = e->executor;
+    vt_kv_count taken = {pool->n_pages - pool->n_free, windows->n_slots - windows->n_free};
     if (x->pages)
-        vt_sched_set_pages(&e->sched, x->pages(x, pool->n_pages - pool->n_free));
+        vt_sched_set_pages(&e->sched, x->pages(x, taken));
 }
 
 vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err)

@@ -162,10 +162,12 @@ void vt_sched_release(vt_sched *s)
     *s = (vt_sched){0};
 }
 
-void vt_sched_set_pages(vt_sched *s, int32_t n)
+void vt_sched_set_pages(vt_sched *s, vt_kv_count n)
 {
-    if (n != s->radix.pool.n_pages)
-        vt_pool_resize(&s->radix.pool, n);
+    if (n.pages != s->radix.pool.n_pages)
+        vt_pool_resize(&s->radix.pool, n.pages);
+    if (sched_has_windows(s) && n.windows != s->radix.windows.n_slots)
+        vt_slots_resize(&s->radix.windows, n.windows);
 }
 
 /* ---- the queue ---- */

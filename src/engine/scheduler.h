@@ -140,9 +140,9 @@ int64_t vt_sched_states(int64_t bytes, size_t slot, int32_t max_seqs);
 int32_t vt_sched_windows_least(int32_t window, int32_t page_size);
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);
 void vt_sched_release(vt_sched *s);
-/* Sets how many of config.n_pages have memory behind them. The number may shrink only while all
- * pages are free: before the first step, and after vt_sched_fault. */
-void vt_sched_set_pages(vt_sched *s, int32_t n);
+/* Sets how many of config.n_pages and n_windows have memory behind them. A number may shrink only
+ * while all of its pages are free: before the first step, and after vt_sched_fault. */
+void vt_sched_set_pages(vt_sched *s, vt_kv_count n);
 
 /* Puts a request's sequences into the queue. The engine sees to it that at most max_queued wait. */
 void vt_sched_add(vt_sched *s, vt_req *r);

@@ -317,12 +317,13 @@ static const vt_program *cuda_exec_program(const vt_executor *base)
 static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t max)
 {
     const cuda_executor *x = (const cuda_executor *)base;
-    double page = (double)vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
     uint64_t n = x->gaps.n;
     const vt_report all[] = {
         {"packed_bytes", (double)x->weights->bytes, "B", NULL},
-        {"kv_bytes", page * x->config.n_pages, "B", NULL},
-        {"kv_page_bytes", page, "B", NULL},
+        {"kv_bytes", (double)vt_kv_cache_all_bytes(&x->kv), "B", NULL},
+        {"kv_page_bytes", (double)vt_kv_cache_page_bytes(&x->kv), "B", NULL},
+        {"kv_window_page_bytes", (double)vt_kv_cache_window_bytes(&x->kv), "B", NULL},
+        {"kv_window_pages", x->kv.n_windows, "", NULL},
         {"state_bytes", (double)x->kv.state_bytes, "B", NULL},
         {"state_slots", x->kv.n_states, "", NULL},
         {"startup.open_ms", x->startup.open_ms, "ms", NULL},
@@ -390,6 +391,7 @@ cuda_executor *cuda_new(const vt_model *m, const vt_executor_config *config,
                             .renew = cuda_renew,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
+    x->window = vt_kv_window(m);
     x->pairs = m->types != NULL;
     x->is = (vt_rank){0, 1};
     x->config = *config;

@@ -57,10 +57,12 @@ typedef struct step_shape {
 /* Byte offsets in the block; bytes before `begin` are not copied to the device. */
 typedef struct step_layout {
     size_t begin, row_token, token, position, seq_of, slot, q_start, kv_len, page_start;
-    size_t state_from, state_to; /* empty without sequence state */
-    size_t second;               /* empty where the model tells no two texts apart */
+    size_t window_slot, window_page_start; /* empty without window pages */
+    size_t state_from, state_to;           /* empty without sequence state */
+    size_t second;                         /* empty where the model tells no two texts apart */
     size_t plan[VT_MAX_PLANS];
-    size_t page_ids; /* the last array, because its size changes every step */
+    size_t page_ids; /* the last array, because its size changes every step: those of the pages,
+                        then those of the window pages */
 } step_layout;
 
 /* Calls [begin, end) of the program, and all that their launches depend on. */
@@ -127,7 +129,8 @@ typedef struct cuda_executor {
     const vt_model *model;
     vt_executor_config config;
     vt_cuda_options options;
-    bool pairs; /* the model tells a sequence's two texts apart (vt_batch.second) */
+    int32_t window; /* of layers with window pages: the most tokens that one of them sees */
+    bool pairs;     /* the model tells a sequence's two texts apart (vt_batch.second) */
     vt_rank is;
     vt_comm_rank comm;                    /* group NULL: it runs alone */
     void *comm_flags, *comm_part;         /* in its memory, for its peers: vt_comm_gpu */
@@ -137,7 +140,7 @@ typedef struct cuda_executor {
     vt_cuda *cuda;
     vt_cuda_weights *weights;
     cuda_range kv_range[VT_KV_GROUPS]; /* belong to the thread that grows them while there is one */
-    _Atomic int32_t kv_ready;          /* pages that have memory */
+    _Atomic int32_t kv_ready, kv_windows_ready; /* pages, and window pages, that have memory */
     _Atomic int kv_growth;
     int64_t kv_failed_ns; /* when KV_FULL was first seen; 0: not since the last growth */
     pthread_t kv_thread;
@@ -247,8 +250,8 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
 /* ---- cuda_kv.c ---- */
 
 vt_status cuda_kv_make(cuda_executor *x, vt_err *err);
-void cuda_kv_join(cuda_executor *x);                  /* before the range is released */
-int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
+void cuda_kv_join(cuda_executor *x);                          /* before the range is released */
+vt_kv_count cuda_kv_pages(vt_executor *x, vt_kv_count taken); /* vt_executor.pages */
 
 /* ---- cuda_recover.c ---- */
 

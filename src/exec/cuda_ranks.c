@@ -193,13 +193,14 @@ static const vt_program *group_program(const vt_executor *base)
     return ((const cuda_group *)base)->rank[0]->prog;
 }
 
-static int32_t group_pages(vt_executor *base, int32_t taken)
+static vt_kv_count group_pages(vt_executor *base, vt_kv_count taken)
 {
     cuda_group *g = (cuda_group *)base;
-    int32_t least = INT32_MAX;
+    vt_kv_count least = {INT32_MAX, INT32_MAX};
     for (int32_t r = 0; r < g->n; r++) {
-        int32_t n = cuda_kv_pages(&g->rank[r]->base, taken);
-        least = n < least ? n : least;
+        vt_kv_count n = cuda_kv_pages(&g->rank[r]->base, taken);
+        least.pages = n.pages < least.pages ? n.pages : least.pages;
+        least.windows = n.windows < least.windows ? n.windows : least.windows;
     }
     return least;
 }
@@ -253,9 +254,8 @@ static int32_t group_ranks(const vt_executor *base, vt_rank_use *out, int32_t ma
     const cuda_group *g = (const cuda_group *)base;
     for (int32_t r = 0; r < g->n && r < max; r++) {
         cuda_executor *x = g->rank[r];
-        size_t page = vt_kv_page_bytes(&x->kv.shape, x->kv.page_size);
         out[r] = (vt_rank_use){.weight_bytes = (int64_t)x->weights->bytes,
-                               .kv_bytes = (int64_t)page * x->config.n_pages,
+                               .kv_bytes = (int64_t)vt_kv_cache_all_bytes(&x->kv),
                                .wait_ns = x->stamped.on ? atomic_load(&x->waited_ns) : -1,
                                .wait_steps = atomic_load(&x->waited_steps)};
     }

@@ -61,7 +61,7 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Bytes of the largest step, with a page list for every sequence. */
+/* Bytes of the largest step, with a page list for every sequence, and one of window pages. */
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
@@ -71,6 +71,8 @@ static size_t largest_block(const cuda_executor *x)
     size_t most = cuda_step_layout(x, &s).page_ids, other = cuda_step_layout(x, &t).page_ids;
     int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
                     lim->max_seqs;
+    if (x->config.n_windows > 0)
+        pages *= 2;
     return (most > other ? most : other) + (size_t)pages * 4 + 4096;
 }
 

@@ -5,7 +5,8 @@
  *   |  unused   |  for the rows         |  for the layers                   |          |
  *   |           |  row_token            |  token, position, seq_of, slot,   | page ids |
  *   |           |  plans of calls       |  q_start, kv_len, page_start,     |          |
- *   |           |  for rows             |  state slots, texts, other plans  |          |
+ *   |           |  for rows             |  window pages' slots and starts,  |          |
+ *   |           |                       |  state slots, texts, other plans  |          |
  *               <- size from rows only -><- size from tokens, seqs, items --><- varies ->
  *               <------------------- these bytes are copied ---------------------------->
  *
@@ -116,6 +117,9 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     l.q_start = take(&at, n->seqs + 1, 4);
     l.kv_len = take(&at, n->seqs, 4);
     l.page_start = take(&at, n->seqs + 1, 4);
+    bool windows = x->kv.n_windows > 0;
+    l.window_slot = take(&at, windows ? n->tokens : 0, 4);
+    l.window_page_start = take(&at, windows ? n->seqs + 1 : 0, 4);
     int32_t stateful = x->kv.n_states > 0 ? n->seqs : 0;
     l.state_from = take(&at, stateful, 4);
     l.state_to = take(&at, stateful, 4);
@@ -129,6 +133,14 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 
 /* ---- shapes ---- */
 
+/* The batch that a plan is made from. */
+static vt_batch batch_of_plan(const cuda_executor *x, const vt_program_plan *p, const vt_batch *b)
+{
+    vt_batch seen = p->windowed ? vt_program_windowed(b) : *b;
+    seen.window = p->windowed ? x->window : 0;
+    return seen;
+}
+
 /* Sets which plans a step of this size uses, how many items each of them has and which variant of
  * its kernel the batch needs. Where `batch` is NULL the items are the most that any batch of this
  * size could need, and the variant is 0. */
@@ -138,8 +150,10 @@ static void set_items(const cuda_executor *x, const vt_batch *batch, step_shape 
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
         const vt_target *t = &x->prog->target;
-        s->items[i] = s->used[i] ? p->plan->items(p->args, t, &s->size, batch) : 0;
-        s->variant[i] = s->used[i] ? vt_plan_variant(p->plan, p->args, t, &s->size, batch) : 0;
+        vt_batch seen = batch ? batch_of_plan(x, p, batch) : (vt_batch){0};
+        const vt_batch *b = batch ? &seen : NULL;
+        s->items[i] = s->used[i] ? p->plan->items(p->args, t, &s->size, b) : 0;
+        s->variant[i] = s->used[i] ? vt_plan_variant(p->plan, p->args, t, &s->size, b) : 0;
     }
 }
 
@@ -255,23 +269,29 @@ step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *batch)
 static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const step_layout *l)
 {
     const char *base = x->step_block;
-    return (vt_batch){.n_tokens = n->tokens,
-                      .n_seqs = n->seqs,
-                      .n_decode = n->decodes,
-                      .n_rows = n->rows,
-                      .page_size = x->config.limits.page_size,
-                      .token = (const void *)(base + l->token),
-                      .position = (const void *)(base + l->position),
-                      .seq_of = (const void *)(base + l->seq_of),
-                      .slot = (const void *)(base + l->slot),
-                      .q_start = (const void *)(base + l->q_start),
-                      .kv_len = (const void *)(base + l->kv_len),
-                      .page_start = (const void *)(base + l->page_start),
-                      .page_ids = (const void *)(base + l->page_ids),
-                      .row_token = (const void *)(base + l->row_token),
-                      .state_from = (const void *)(base + l->state_from),
-                      .state_to = (const void *)(base + l->state_to),
-                      .second = x->pairs ? (const void *)(base + l->second) : NULL};
+    vt_batch b = {.n_tokens = n->tokens,
+                  .n_seqs = n->seqs,
+                  .n_decode = n->decodes,
+                  .n_rows = n->rows,
+                  .page_size = x->config.limits.page_size,
+                  .token = (const void *)(base + l->token),
+                  .position = (const void *)(base + l->position),
+                  .seq_of = (const void *)(base + l->seq_of),
+                  .slot = (const void *)(base + l->slot),
+                  .q_start = (const void *)(base + l->q_start),
+                  .kv_len = (const void *)(base + l->kv_len),
+                  .page_start = (const void *)(base + l->page_start),
+                  .page_ids = (const void *)(base + l->page_ids),
+                  .row_token = (const void *)(base + l->row_token),
+                  .state_from = (const void *)(base + l->state_from),
+                  .state_to = (const void *)(base + l->state_to),
+                  .second = x->pairs ? (const void *)(base + l->second) : NULL};
+    if (x->kv.n_windows > 0) {
+        b.window_slot = (const void *)(base + l->window_slot);
+        b.window_page_ids = b.page_ids; /* its starts lie behind those of the pages */
+        b.window_page_start = (const void *)(base + l->window_page_start);
+    }
+    return b;
 }
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
@@ -319,6 +339,27 @@ static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout
     }
 }
 
+/* Fills the arrays of the window pages, whose ids come behind all others. A page that the window of
+ * all tokens has passed becomes the padding page. */
+static void fill_windows(const cuda_executor *x, const vt_batch *b, const vt_size *n,
+                         const step_layout *l, char *out)
+{
+    int32_t size = x->config.limits.page_size, seqs = b->n_seqs + n->pad_seqs,
+            all = b->n_pages + n->pad_seqs, window = x->window;
+    const int32_t *page_start = (const int32_t *)(out + l->page_start);
+    int32_t *start = (int32_t *)(out + l->window_page_start),
+            *ids = (int32_t *)(out + l->page_ids) + all;
+    copy_shifted(out + l->window_slot, b->window_slot, b->n_tokens, n->tokens, size);
+    for (int32_t s = 0; s <= seqs; s++)
+        start[s] = all + page_start[s];
+    memset(ids, 0, (size_t)all * sizeof *ids);
+    for (int32_t s = 0; s < b->n_seqs; s++) {
+        int32_t hidden = b->position[b->q_start[s]] - window + 1;
+        for (int32_t i = hidden > 0 ? hidden / size : 0; i < page_start[s + 1] - page_start[s]; i++)
+            ids[page_start[s] + i] = b->window_page_ids[page_start[s] + i] + x->kv.first_page;
+    }
+}
+
 /* A plan that needs more items than the shape has room for would lose the rest. */
 static vt_status check_items(const vt_host_plan *plan, uint64_t step, int32_t n, int32_t room,
                              vt_err *err)
@@ -335,11 +376,12 @@ static vt_status check_items(const vt_host_plan *plan, uint64_t step, int32_t n,
 static vt_status fill_plans(cuda_executor *x, const vt_step *step, const step_shape *s,
                             const step_layout *l, char *out, vt_err *err)
 {
-    const vt_batch b = with_drafts(x, &step->batch);
+    const vt_batch drafts = with_drafts(x, &step->batch);
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
         if (!s->used[i] || p->plan->most_side_bytes)
             continue;
+        const vt_batch b = batch_of_plan(x, p, &drafts);
         int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &b, s->items[i],
                                   out + l->plan[i], NULL);
         TRY(check_items(p->plan, step->id, n, s->items[i], err));
@@ -372,7 +414,10 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
     TRY(fill_plans(x, step, s, &l, out, err));
     pad_sequences(b, n, &l, out);
-    *end = l.page_ids + (size_t)(b->n_pages + n->pad_seqs) * 4;
+    if (x->kv.n_windows > 0)
+        fill_windows(x, b, n, &l, out);
+    size_t ids = (size_t)(b->n_pages + n->pad_seqs) * (x->kv.n_windows > 0 ? 2 : 1);
+    *end = l.page_ids + ids * sizeof(int32_t);
     return VT_OK;
 }
 
@@ -425,7 +470,8 @@ vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const ste
         const vt_program_plan *p = &x->prog->plan[i];
         if (!has_side(x, s, i, rows))
             continue;
-        bytes[i] = p->plan->side_bytes(p->args, &step->batch);
+        const vt_batch b = batch_of_plan(x, p, &step->batch);
+        bytes[i] = p->plan->side_bytes(p->args, &b);
         if (bytes[i] > p->plan->most_side_bytes(p->args, &x->prog->target))
             return vt_fail(err, VT_ERR_USAGE,
                            "step %llu brings %zu bytes of %s, expected at most %zu",
@@ -438,7 +484,8 @@ vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const ste
         const vt_program_plan *p = &x->prog->plan[i];
         if (!has_side(x, s, i, rows))
             continue;
-        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
+        const vt_batch b = batch_of_plan(x, p, &step->batch);
+        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &b, s->items[i],
                                   slot->step_block + l.plan[i], slot->side[rows] + at);
         TRY(check_items(p->plan, step->id, n, s->items[i], err));
         TRY(upload_one(x, slot->side[rows] + at, i, bytes[i], err));

@@ -57,7 +57,7 @@ static vt_status describe(const vt_model *m, const vt_target *t, vt_dtype kv_dty
                                 .comm = comm ? &d->comm : NULL};
     d->comm = (vt_comm_rank){.group = comm, .rank = is->index};
     vt_ranks_kv_shape(m, kv_dtype, is, &shape);
-    TRY(vt_kv_cache_init(&d->kv, &shape, 1, t->limits.page_size, 0, err));
+    TRY(vt_kv_cache_init(&d->kv, &shape, 1, 0, t->limits.page_size, 0, err));
     TRY(vt_layout_make(m, &layout, err));
     vt_ranks_narrow(layout, is);
     vt_status status = t->device == VT_DEVICE_CPU

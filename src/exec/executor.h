@@ -60,6 +60,11 @@ typedef struct vt_rank_use {
     int64_t wait_steps; /* it is the wait of so many steps, the stamped ones; negative: of all */
 } vt_rank_use;
 
+/* Numbers of KV pages, and of window pages. */
+typedef struct vt_kv_count {
+    int32_t pages, windows;
+} vt_kv_count;
+
 typedef struct vt_executor vt_executor;
 struct vt_executor {
     const char *name;
@@ -72,10 +77,10 @@ struct vt_executor {
     void (*free)(vt_executor *x);
     /* The calls' indices in events are explained here; NULL: it runs no program. */
     const vt_program *(*program)(const vt_executor *x);
-    /* How many of config.n_pages may be used from the next launch on; only renew makes it smaller.
-     * `taken` pages are in use now: the executor makes more in time, as far as memory goes. NULL:
-     * all pages may be used from the start. */
-    int32_t (*pages)(vt_executor *x, int32_t taken);
+    /* How many of config.n_pages and n_windows may be used from the next launch on; only renew
+     * makes either smaller. `taken` are in use now: the executor makes more in time, as far as
+     * memory goes. NULL: all pages may be used from the start. */
+    vt_kv_count (*pages)(vt_executor *x, vt_kv_count taken);
     /* After launch or wait failed and nothing is in flight. `lost`: every later step would fail
      * too. `renew` then makes the device's state again: KV pages and the token pool are empty, as
      * in a new executor. NULL: the device cannot be lost. */
@@ -95,7 +100,7 @@ struct vt_executor {
 typedef struct vt_executor_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots;
-    int32_t n_windows; /* window pages, which batches then list apart; 0: none. On a CPU alone */
+    int32_t n_windows; /* window pages, which batches then list apart; 0: none */
     int32_t n_states;  /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
     vt_end end;         /* what its programs end in */

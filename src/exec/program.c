@@ -166,7 +166,7 @@ static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c
     vt_program *p = b->p;
     uint64_t key = plan->key ? plan->key(c->args) : 0;
     for (int32_t i = 0; i < p->n_plans; i++)
-        if (p->plan[i].plan == plan && p->plan[i].key == key)
+        if (p->plan[i].plan == plan && p->plan[i].key == key && p->plan[i].windowed == b->windowed)
             return (int16_t)i;
     if (p->n_plans == VT_MAX_PLANS) {
         b->status = vt_fail(
@@ -175,7 +175,7 @@ static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c
             c->label, VT_MAX_PLANS);
         return -1;
     }
-    p->plan[p->n_plans] = (vt_program_plan){plan, c->args, key, c->when};
+    p->plan[p->n_plans] = (vt_program_plan){plan, c->args, key, c->when, b->windowed};
     return (int16_t)p->n_plans++;
 }
 
@@ -265,6 +265,11 @@ void build_lora(builder *b, int32_t layer, vt_role role, const vt_tensor *x, vt_
 const vt_batch *build_pages(const builder *b, int32_t kv_group)
 {
     return b->kv->shape.group[kv_group].windowed ? &b->p->windowed : &b->p->batch;
+}
+
+bool build_window_pages(const builder *b, int32_t kv_group)
+{
+    return b->kv->n_windows > 0 && b->kv->shape.group[kv_group].windowed;
 }
 
 const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias)
@@ -472,6 +477,7 @@ static void build_calls(builder *b)
     const vt_arch *a = &b->m->arch;
     for (int32_t g = 0, first = 0; g < b->kv->shape.n_groups; g++) {
         int32_t n = b->kv->shape.group[g].n_layers;
+        b->windowed = build_window_pages(b, g);
         EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
              {.batch = build_pages(b, g),
               .k = b->kv->k + first,
@@ -480,6 +486,7 @@ static void build_calls(builder *b)
               .first_page = b->kv->first_page});
         first += n;
     }
+    b->windowed = false;
     p->n_before = p->n_calls;
     const vt_tensor *rows = p->buffer[VT_SLOT_EMBED];
     EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
@@ -638,15 +645,24 @@ void vt_program_free(vt_program *p)
     free(p);
 }
 
+vt_batch vt_program_windowed(const vt_batch *batch)
+{
+    vt_batch b = *batch;
+    if (batch->window_slot) {
+        b.slot = batch->window_slot;
+        b.page_ids = batch->window_page_ids;
+        b.copies = batch->window_copies;
+        if (batch->window_page_start)
+            b.page_start = batch->window_page_start;
+    }
+    return b;
+}
+
 void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                      const vt_sample_row *rows)
 {
-    p->batch = p->windowed = *batch;
-    if (batch->window_slot) {
-        p->windowed.slot = batch->window_slot;
-        p->windowed.page_ids = batch->window_page_ids;
-        p->windowed.copies = batch->window_copies;
-    }
+    p->batch = *batch;
+    p->windowed = vt_program_windowed(batch);
     p->size = *size;
     p->rows = rows;
     for (int32_t i = 0; i < p->n_symbolic; i++)

@@ -50,7 +50,8 @@ typedef struct vt_program_plan {
     const vt_host_plan *plan;
     const void *args;
     uint64_t key;
-    uint8_t when; /* vt_when of its calls */
+    uint8_t when;  /* vt_when of its calls */
+    bool windowed; /* they read window pages: it is made from vt_program_windowed of the batch */
 } vt_program_plan;
 
 enum { VT_MAX_PLANS = 16 };
@@ -114,6 +115,9 @@ void vt_program_free(vt_program *p);
  * padded step `size` is the bucket's, and `batch` is the one that the device sees. */
 void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                      const vt_sample_row *rows);
+
+/* Returns the batch as layers with a window see it: with their pages, if it lists these apart. */
+vt_batch vt_program_windowed(const vt_batch *batch);
 
 /* Returns true if a step of this size runs the call. */
 bool vt_call_active(const vt_call *c, const vt_size *size);

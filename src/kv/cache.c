@@ -29,12 +29,26 @@ vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights)
     return weights == VT_F32 ? VT_F32 : VT_F16;
 }
 
+/* Returns how many pages the pools of a group have. */
+static int32_t pages_of(const vt_kv_shape *s, int32_t group, int32_t n_pages, int32_t n_windows)
+{
+    return s->group[group].windowed && n_windows > 0 ? n_windows : n_pages;
+}
+
+int32_t vt_kv_cache_pages(const vt_kv_cache *c, int32_t group)
+{
+    return pages_of(&c->shape, group, c->n_pages, c->n_windows);
+}
+
 vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
-                           int32_t page_size, int32_t first_page, vt_err *err)
+                           int32_t n_windows, int32_t page_size, int32_t first_page, vt_err *err)
 {
     int32_t n = vt_kv_layers(shape), at = 0;
-    *c = (vt_kv_cache){
-        .shape = *shape, .n_pages = n_pages, .page_size = page_size, .first_page = first_page};
+    *c = (vt_kv_cache){.shape = *shape,
+                       .n_pages = n_pages,
+                       .n_windows = n_windows,
+                       .page_size = page_size,
+                       .first_page = first_page};
     c->k = vt_calloc((size_t)n, sizeof *c->k);
     c->v = vt_calloc((size_t)n, sizeof *c->v);
     size_t states = (size_t)shape->n_state_layers;
@@ -50,12 +64,12 @@ vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_p
     for (int32_t g = 0; g < shape->n_groups; g++)
         for (int32_t i = 0; i < shape->group[g].n_layers; i++, at++) {
             const vt_kv_group *group = &shape->group[g];
-            c->k[at] = (vt_tensor){
-                .dtype = shape->dtype,
-                .rank = 4,
-                .dim = {first_page + n_pages, group->kv_heads, page_size, group->head_dim},
-                .row_stride = group->head_dim,
-                .name = "k_pool"};
+            c->k[at] = (vt_tensor){.dtype = shape->dtype,
+                                   .rank = 4,
+                                   .dim = {first_page + vt_kv_cache_pages(c, g), group->kv_heads,
+                                           page_size, group->head_dim},
+                                   .row_stride = group->head_dim,
+                                   .name = "k_pool"};
             c->v[at] = c->k[at];
             c->v[at].name = "v_pool";
         }
@@ -72,12 +86,6 @@ void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride)
         c->k[first + i].data = (char *)base + (size_t)(pools * i) * stride;
         c->v[first + i].data = (char *)base + (size_t)(pools * (i + 1) - 1) * stride;
     }
-}
-
-/* Returns how many pages the pools of a group have. */
-static int32_t pages_of(const vt_kv_shape *s, int32_t group, int32_t n_pages, int32_t n_windows)
-{
-    return s->group[group].windowed && n_windows > 0 ? n_windows : n_pages;
 }
 
 /* Sets bytes[g] to the distance of two pools of group g, and *sum to the bytes of all pools. */
@@ -98,16 +106,6 @@ static bool pool_bytes(const vt_kv_shape *s, int32_t n_pages, int32_t n_windows,
     return true;
 }
 
-/* Gives the pools of the groups with a window pages of their own. */
-static void set_windows(vt_kv_cache *c, int32_t n_windows)
-{
-    c->n_windows = n_windows;
-    for (int32_t g = 0, at = 0; g < c->shape.n_groups; at += c->shape.group[g++].n_layers)
-        for (int32_t i = 0; i < c->shape.group[g].n_layers; i++)
-            c->k[at + i].dim[0] = c->v[at + i].dim[0] = pages_of(&c->shape, g, c->n_pages,
-                                                                 n_windows);
-}
-
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
                                int32_t n_windows, int32_t page_size, vt_err *err)
 {
@@ -117,8 +115,7 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t
         return vt_fail(err, VT_ERR_MEMORY,
                        "a KV cache of %d pages of %zu bytes is beyond the address space", n_pages,
                        vt_kv_page_bytes(shape, page_size));
-    TRY(vt_kv_cache_init(&kv, shape, n_pages, page_size, 0, err));
-    set_windows(&kv, n_windows);
+    TRY(vt_kv_cache_init(&kv, shape, n_pages, n_windows, page_size, 0, err));
     kv.bytes = bytes;
     kv.base = vt_pages_alloc(bytes);
     if (!kv.base) {
@@ -147,6 +144,12 @@ size_t vt_kv_cache_window_bytes(const vt_kv_cache *c)
 size_t vt_kv_cache_page_bytes(const vt_kv_cache *c)
 {
     return vt_kv_page_bytes(&c->shape, c->page_size) - vt_kv_cache_window_bytes(c);
+}
+
+size_t vt_kv_cache_all_bytes(const vt_kv_cache *c)
+{
+    return vt_kv_cache_page_bytes(c) * (size_t)c->n_pages +
+           vt_kv_cache_window_bytes(c) * (size_t)c->n_windows;
 }
 
 void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base)

@@ -28,14 +28,16 @@ typedef struct vt_kv_cache {
 /* The element type that option kv-dtype names: "f32", "f16", "bf16", "fp8". "auto" is bf16 on a
  * GPU; on a CPU it is f32 for a model whose matrices (`weights`) are f32, else f16. */
 vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights);
-/* Makes a cache whose pools have shapes and no memory. first_page pages come before the n_pages. */
+/* Makes a cache whose pools have shapes and no memory. first_page pages come before the n_pages.
+ * With n_windows the groups with a window have that many pages, which are numbered apart. */
 vt_status vt_kv_cache_init(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
-                           int32_t page_size, int32_t first_page, vt_err *err);
+                           int32_t n_windows, int32_t page_size, int32_t first_page, vt_err *err);
+/* Returns how many pages the pools of a group have, without the first_page before them. */
+int32_t vt_kv_cache_pages(const vt_kv_cache *c, int32_t group);
 /* Places the pools of a group from `base` on, `stride` bytes apart: K and V of its first layer, of
  * the second ... */
 void vt_kv_cache_place(vt_kv_cache *c, int32_t group, void *base, size_t stride);
-/* Makes a cache in CPU memory; the system provides each page of it when it is first written. With
- * n_windows the groups with a window have that many pages, which are numbered apart. */
+/* Makes a cache in CPU memory; the system provides each page of it when it is first written. */
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, const vt_kv_shape *shape, int32_t n_pages,
                                int32_t n_windows, int32_t page_size, vt_err *err);
 /* Returns the bytes of a page of tokens in the layers whose pages n_pages counts, and of a window
@@ -46,6 +48,8 @@ size_t vt_kv_cache_window_bytes(const vt_kv_cache *c);
 void vt_kv_cache_place_states(vt_kv_cache *c, int32_t n_states, void *base);
 /* The same in CPU memory of its own, if its model has sequence state. */
 vt_status vt_kv_cache_add_states_cpu(vt_kv_cache *c, int32_t n_states, vt_err *err);
+/* Returns the bytes of all pages of both kinds. */
+size_t vt_kv_cache_all_bytes(const vt_kv_cache *c);
 void vt_kv_cache_release(vt_kv_cache *c);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -29,6 +30,21 @@ vt_status vt_slots_init(vt_slots *s, int32_t n_slots, vt_err *err)
     }
     *s = t;
     return VT_OK;
+}
+
+void vt_slots_resize(vt_slots *s, int32_t n_slots)
+{
+    int32_t more = n_slots - s->n_slots;
+    assert(more >= 0 || s->n_free == s->n_slots);
+    if (more < 0) { /* fewer, and all are free: write the whole stack again */
+        more = n_slots;
+        s->n_free = 0;
+    }
+    memmove(s->free_stack + more, s->free_stack, (size_t)s->n_free * sizeof *s->free_stack);
+    for (int32_t i = 0; i < more; i++)
+        s->free_stack[i] = n_slots - 1 - i;
+    s->n_free += more;
+    s->n_slots = n_slots;
 }
 
 void vt_slots_release(vt_slots *s)

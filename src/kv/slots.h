@@ -30,6 +30,9 @@ typedef struct vt_slots {
 } vt_slots;
 
 vt_status vt_slots_init(vt_slots *s, int32_t n_slots, vt_err *err);
+/* Changes the number of slots, to at most as many as it was made for. The new ones are free and go
+ * after those that are free now. Fewer only while all are free. */
+void vt_slots_resize(vt_slots *s, int32_t n_slots);
 void vt_slots_release(vt_slots *s);
 
 /* Takes a free slot with one reference; -1 if none is free. */

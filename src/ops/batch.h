@@ -51,7 +51,10 @@ typedef struct vt_batch {
     /* NULL: the layers with a window use the pages of the others */
     const int32_t *window_slot;        /* [n_tokens] */
     const int32_t *window_page_ids;    /* [n_pages] */
+    const int32_t *window_page_start;  /* [n_seqs + 1]; NULL: they are page_start */
     const vt_page_copy *window_copies; /* [n_copies] */
+    int32_t window; /* of a batch whose page_ids are window pages: what its layers see of a
+                       sequence, in tokens; 0: they see all */
     /* Of a model with sequence state, else NULL: [n_seqs] the state slot that holds the state
      * before the sequence's first token here (-1: it begins at position 0, from zeros), and the
      * slot that gets the state behind its last one. They may be the same. A slot that a sequence

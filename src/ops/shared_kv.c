@@ -23,9 +23,11 @@ typedef struct length_count {
     int32_t pages, n;
 } length_count;
 
+/* A sequence whose window has passed its first page shares none: the list has no page there. */
 static int32_t whole_pages(const vt_batch *b, int32_t s)
 {
-    return (b->kv_len[s] - 1) / b->page_size;
+    bool passed = b->window > 0 && b->kv_len[s] - b->window >= b->page_size;
+    return passed ? 0 : (b->kv_len[s] - 1) / b->page_size;
 }
 
 static const int32_t *pages_of(const vt_batch *b, int32_t s)

@@ -157,6 +157,20 @@ static void test_slots_check_when_an_account_is_wrong_then_says_so(void **state)
     check(s);
 }
 
+static void test_slots_resize_when_more_then_new_ones_go_after_free_ones(void **state)
+{
+    vt_slots *s = *state;
+    vt_slots_resize(s, 2); /* all are free */
+    check(s);
+    assert_int_equal(vt_slots_take(s), 0);
+    vt_slots_resize(s, SLOTS);
+    check(s);
+    for (int32_t i = 1; i < SLOTS; i++)
+        assert_int_equal(vt_slots_take(s), i);
+    assert_int_equal(vt_slots_take(s), -1);
+    check(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +184,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slots_when_random_then_counts_hold, make, unmake),
         cmocka_unit_test_setup_teardown(test_slots_check_when_an_account_is_wrong_then_says_so,
                                         make, unmake),
+        cmocka_unit_test_setup_teardown(
+            test_slots_resize_when_more_then_new_ones_go_after_free_ones, make, unmake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,7 +219,8 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     build_lora(b, i, VT_ROLE_V, x, v.v, 1);
     if (v.wide != v.q)
         EMIT(b, head_split, i, "q", VT_WHEN_TOKENS, {.x = v.wide, .y = v.q, .dim = l->head.dim});
-    const vt_batch *pages = build_pages(b, b->m->layer[l->kv_of].kv_group);
+    int32_t group = b->m->layer[l->kv_of].kv_group;
+    const vt_batch *pages = build_pages(b, group);
     kv_store_args store = {.batch = pages,
                            .k = v.k,
                            .v = v.v,
@@ -233,6 +234,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
               .y = v.v,
               .dim = l->head.dim,
               .eps = b->m->arch.norm_eps});
+    b->windowed = build_window_pages(b, group);
     emit_rope_store(b, i, &v, &store);
     attention_args att = {.batch = pages,
                           .q = v.q,
@@ -252,6 +254,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     if (l->head.after == 0) /* else every sequence comes whole */
         build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
+    b->windowed = false;
     if (v.wide != v.q)
         EMIT(b, head_gate, i, "o", VT_WHEN_TOKENS, {.x = v.wide, .y = v.o, .dim = l->head.dim});
     const vt_tensor *residual = y == b->x ? y : NULL;

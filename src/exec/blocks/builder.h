@@ -16,6 +16,7 @@ typedef struct builder {
     vt_err *err;
     int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
     vt_status status;
+    bool windowed; /* plans of the calls that are emitted now are made from window pages */
     /* Activations, in the order of a layer (program.c). A block makes its own. */
     vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
         *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent, *latent,
@@ -40,6 +41,8 @@ void build_emit(builder *b, const vt_op *op, const void *args, size_t size, int3
     build_emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
 /* The batch with the pages of a KV group's layers. */
 const vt_batch *build_pages(const builder *b, int32_t kv_group);
+/* Returns true if these layers have window pages of their own. */
+bool build_window_pages(const builder *b, int32_t kv_group);
 /* The bias of a product that ranks sum, which one of them adds: NULL on the others. */
 const vt_tensor *build_joined_bias(const builder *b, const vt_tensor *bias);
 /* Where a block writes its part of a sum over ranks: the buffer of this slot; y itself where the

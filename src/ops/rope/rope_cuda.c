@@ -39,7 +39,7 @@ vt_status rope_cuda_launch(const rope_args *a, const kv_store_args *store, vt_cu
     rope_params p = {.q = a->q->data,
                      .k = a->k->data,
                      .position = a->batch->position,
-                     .slot = a->batch->slot,
+                     .slot = store ? store->batch->slot : NULL,
                      .cos_sin = a->cos_sin->data,
                      .q_cos_sin = (a->q_cos_sin ? a->q_cos_sin : a->cos_sin)->data,
                      .q_norm = a->q_norm ? a->q_norm->data : NULL,

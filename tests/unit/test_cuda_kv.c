@@ -37,14 +37,15 @@ static cuda_executor *open_executor(vt_model **m, int32_t seqs)
 }
 
 /* Asks for growth like the engine, until the cache does not grow any more. */
-static int32_t settle(cuda_executor *x, int32_t taken)
+static int32_t settle(cuda_executor *x, int32_t n)
 {
+    const vt_kv_count taken = {.pages = n};
     int32_t before;
     do {
-        before = x->base.pages(&x->base, taken);
+        before = x->base.pages(&x->base, taken).pages;
         while (atomic_load(&x->kv_growth) == KV_GROWING)
             usleep(200);
-    } while (x->base.pages(&x->base, taken) > before);
+    } while (x->base.pages(&x->base, taken).pages > before);
     return before;
 }
 

@@ -94,9 +94,7 @@ static vt_status check_kv(const cli_session *s, const shape *sh, vt_err *err)
             each = (sh->prompt + most_tokens(s, sh) + page - 1) / page, pages = each * sh->batch;
     if (pages <= sched->n_pages)
         return VT_OK;
-    vt_stats now;
-    TRY(vt_engine_get_stats(s->engine, &now, err));
-    double bytes = vt_executor_value(vt_engine_executor(s->engine), "kv_bytes", 0) / now.pages;
+    double bytes = vt_executor_value(vt_engine_executor(s->engine), "kv_bytes", 0) / sched->n_pages;
     return vt_fail(
         err, VT_ERR_USAGE,
         "--batch: %d sequences of up to %lld tokens need %lld pages of KV, and there are "

@@ -25,9 +25,10 @@ static vt_status set_all(lab *l, vt_options *o, const char *const *settings, vt_
     if (l->ordinal < 0)
         TRY(vt_options_set(o, "threads", threads, err));
     for (; settings && settings[0]; settings += 2) {
-        const vt_option *served = vt_option_find(settings[0], VT_FOR_SERVE);
-        if (served && !(served->verbs & VT_FOR_ENGINE))
-            TRY(vt_options_assign(o, served, settings[1], "the lab", err));
+        /* what a command asks of an engine: a story of its first steps, a folder for stories */
+        const vt_option *other = vt_option_find(settings[0], ~0u);
+        if (other && !(other->verbs & VT_FOR_ENGINE))
+            TRY(vt_options_assign(o, other, settings[1], "the lab", err));
         else
             TRY(vt_options_set(o, settings[0], settings[1], err));
     }

@@ -295,7 +295,7 @@ def test_a_real_lab_is_captured():
 
 
 def test_words_of_a_page_that_are_printed_no_more_are_told():
-    """tools/check-captures, with a program that prints what the page shows: with other figures, then with another word."""
+    """tools/compare-captures, with a program that prints what the page shows: with other figures, then with another word."""
     page = os.path.join("labs", "sglang", "00_check_env.md")
     with open(page) as f:
         shown = f.read().split("$ vitrine lab sglang 00 --quick\n")[1].split("```")[0]
@@ -305,7 +305,7 @@ def test_words_of_a_page_that_are_printed_no_more_are_told():
         with open(stub, "w") as f:
             f.write(f"#!{sys.executable}\nprint({text!r})\n")
         os.chmod(stub, 0o755)
-        p = subprocess.run([sys.executable, os.path.join("tools", "check-captures"), page], env={**os.environ, "VITRINE": stub},
+        p = subprocess.run([sys.executable, os.path.join("tools", "compare-captures"), page], env={**os.environ, "VITRINE": stub},
                            stdout=subprocess.PIPE, text=True)
         return p.returncode, p.stdout
     told = "labs/sglang/00_check_env.md: vitrine lab sglang 00 --quick, exit status 0\n"

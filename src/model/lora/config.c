@@ -118,10 +118,11 @@ static vt_status check_rank(const char *path, const char *field, double r, vt_er
                    r, VT_LORA_MOST_RANK);
 }
 
-static vt_status read_root(const char *path, const json_t *root, vt_arena *arena, vt_lora_config *c,
-                           vt_err *err)
+vt_status vt_lora_config_of(const char *path, const json_t *root, vt_arena *arena,
+                            vt_lora_config *c, vt_err *err)
 {
     const char *type, *bias = "none";
+    *c = (vt_lora_config){0};
     TRY(vt_read_str(path, root, "peft_type", true, &type, err));
     if (strcmp(type, "LORA") != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: peft_type is \"%.40s\", expected \"LORA\"",
@@ -148,9 +149,8 @@ static vt_status read_root(const char *path, const json_t *root, vt_arena *arena
 vt_status vt_lora_config_read(const char *path, vt_arena *arena, vt_lora_config *out, vt_err *err)
 {
     json_t *root = NULL;
-    *out = (vt_lora_config){0};
     TRY(vt_read_json(path, MAX_CONFIG, &root, err));
-    vt_status status = read_root(path, root, arena, out, err);
+    vt_status status = vt_lora_config_of(path, root, arena, out, err);
     json_decref(root);
     return status;
 }

@@ -11,6 +11,7 @@
 #define VT_MODEL_LORA_H
 
 #include "base/err.h"
+#include "files/json.h"
 #include "model/model.h"
 
 enum {
@@ -59,6 +60,9 @@ typedef struct vt_lora_config {
 
 /* Reads the file; patterns lie in `arena`. */
 vt_status vt_lora_config_read(const char *path, vt_arena *arena, vt_lora_config *out, vt_err *err);
+/* The same of a file's value; `path` is used in messages. */
+vt_status vt_lora_config_of(const char *path, const json_t *root, vt_arena *arena,
+                            vt_lora_config *out, vt_err *err);
 /* The rank and the scale of a module, such as "model.layers.0.self_attn.q_proj". */
 int32_t vt_lora_config_rank(const vt_lora_config *c, const char *module);
 float vt_lora_config_scale(const vt_lora_config *c, const char *module);

@@ -9,7 +9,9 @@
  *   cuda_recover.c what to do when the GPU fails: a lost context, a step that does not end
  *   cuda_ranks.c   an executor of several GPUs: a cuda_executor for each rank
  *   cuda_spans.c   an observer: which steps are timed, and when their calls ran
- *   cuda_stamped.c steps whose kernels stamp their begin and end, in graphs as well */
+ *   cuda_stamped.c steps whose kernels stamp their begin and end, in graphs as well
+ *   cuda_vitals.c, cuda_pm.c, cuda_activity.c, cuda_lines.c
+ *                  observers that have CUPTI count, sample, record and look at lines */
 #ifndef VT_EXEC_CUDA_INSIDE_H
 #define VT_EXEC_CUDA_INSIDE_H
 

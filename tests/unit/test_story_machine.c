@@ -209,18 +209,23 @@ static void collect(fake *f)
     }
 }
 
-static json_t *tell(fake *f)
+static json_t *build(fake *f)
 {
     char *text = NULL;
     size_t len = 0;
     vt_err err = {0};
-    collect(f);
     if (story_build(&f->in, ID, &text, &len, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     json_t *story = json_loadb(text, len, 0, NULL);
     free(text);
     assert_non_null(story);
     return story;
+}
+
+static json_t *tell(fake *f)
+{
+    collect(f);
+    return build(f);
 }
 
 static double value(const json_t *o, const char *key)
@@ -487,6 +492,31 @@ static void test_machine_when_a_clock_falls_then_its_steps_are_disturbed(void **
     story_record_release(&r);
 }
 
+/* A GPU that stays within its power is told of as a note, one that is too hot as a warning. */
+static void test_machine_when_clocks_are_held_then_a_finding_says_by_what(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k < 12; k++)
+        vt_trace_machine(&f->samples, &(vt_machine_event){.at_ns = k * 10 * MS,
+                                                          .sm_mhz = 1930 + 10 * (int32_t)(k % 2),
+                                                          .power_mw = 690000,
+                                                          .energy_mj = -1,
+                                                          .throttle = k < 6 ? 1 : 4 | 32,
+                                                          .others_percent = -1});
+    collect(f);
+    story_source *g = &f->source[STREAM];
+    g->is.kind = VT_SOURCE_STREAM;
+    g->sample = copy(&f->samples, &g->n_samples);
+    f->in.n_sources = SOURCES;
+    json_t *s = build(f), *first = json_array_get(json_object_get(s, "findings"), 0);
+    assert_string_equal(string(first, "rule"), "machine.clocks");
+    assert_int_equal(string(first, "id")[0], 'W');
+    assert_non_null(strstr(string(first, "text"),
+                           "held by power-cap and thermal-cap: SMs at 1930 to 1940 MHz, 690 W"));
+    json_decref(s);
+}
+
 /* Samples of the energy counter alone say nothing of the machine's load. */
 static void
 test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others(void **state)
@@ -709,6 +739,7 @@ int main(void)
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
         TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),
         TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
+        TEST(test_machine_when_clocks_are_held_then_a_finding_says_by_what),
         TEST(test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others),
         TEST(test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens),
         TEST(test_energy_of_a_gpu_when_not_read_then_the_true_reason_is_told),

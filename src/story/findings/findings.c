@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/nvml.h"
 #include "story/record/ranks.h"
 
 static const double near_roof = 0.60;     /* from here on an op counts as bound by its roof */
@@ -346,6 +347,31 @@ static void judge_machine(findings *f, const story_machine *m)
     finding_end(f);
 }
 
+/* The GPU held its clocks down in these steps: to stay within its power, or for its temperature. */
+static void judge_clocks(findings *f, const story_machine *m)
+{
+    enum { POWER_CAP = 1 << 2, HELD = POWER_CAP | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 };
+    if (m->throttle <= 0 || !(m->throttle & HELD))
+        return;
+    char by[128] = "", power[48] = "";
+    size_t len = 0;
+    for (int32_t i = 0; vt_nvml_reason(i); i++)
+        if (m->throttle & HELD & INT64_C(1) << i)
+            (void)vt_append(by, sizeof by, &len, "%s%s", len ? " and " : "", vt_nvml_reason(i));
+    if (isfinite(m->power_w))
+        snprintf(power, sizeof power, ", %.0f W in the mean", m->power_w);
+    finding_begin(
+        f, m->throttle & HELD & ~POWER_CAP ? 'W' : 'N', "machine.clocks",
+        "a reason other than idle, in a sample of these steps",
+        "the GPU's clocks were held by %s: SMs at %d to %d MHz%s; what the SMs bind takes "
+        "longer by that, what memory binds does not",
+        by, m->mhz_least, m->mhz_most, power);
+    vt_json_string(f->w, "held_by", by);
+    vt_json_int(f->w, "sm_mhz_least", m->mhz_least);
+    vt_json_int(f->w, "sm_mhz_most", m->mhz_most);
+    finding_end(f);
+}
+
 void story_findings(vt_json *w, const story_input *in, const story_record *r,
                     const phase phases[STORY_PHASES], const story_facts *t)
 {
@@ -356,6 +382,7 @@ void story_findings(vt_json *w, const story_input *in, const story_record *r,
     }
     f->tokens = phases[STORY_DECODE].n_tokens > 0 ? phases[STORY_DECODE].n_tokens : 1;
     judge_machine(f, &t->machine);
+    judge_clocks(f, &t->machine);
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
         const phase_lane *stream = phase_stream(p);

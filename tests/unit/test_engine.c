@@ -643,13 +643,13 @@ static struct {
     int32_t ready, most;
 } growth;
 
-static int32_t growing_pages(vt_executor *x, int32_t taken)
+static vt_kv_count growing_pages(vt_executor *x, vt_kv_count taken)
 {
     (void)x;
-    assert_in_range(taken, 0, growth.ready);
-    if (taken > growth.ready / 2 && growth.ready < growth.most)
+    assert_in_range(taken.pages, 0, growth.ready);
+    if (taken.pages > growth.ready / 2 && growth.ready < growth.most)
         growth.ready += 3;
-    return growth.ready;
+    return (vt_kv_count){.pages = growth.ready};
 }
 
 static void

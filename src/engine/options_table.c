@@ -147,7 +147,7 @@ static const vt_option table[] = {
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
         .help = "keep no KV of finished requests"),
     ROW("keep-window-kv", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
-        .help = "keep the KV of layers with a sliding window that lies behind it (as GPUs do)"),
+        .help = "keep the KV of layers with a sliding window that lies behind it"),
 
     /* run and chat */
     ROW("max-tokens", INT(1, 1 << 24), .letter = 'n', .value_name = "N", .fallback = "128",

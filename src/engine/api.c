@@ -441,15 +441,6 @@ static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_rank
     return VT_OK;
 }
 
-/* An error where adapters would run on what does not have them. */
-static vt_status check_adapters(const vt_model *m, int32_t n_ranks, bool on_gpu, vt_err *err)
-{
-    if (!m->lora || (n_ranks == 1 && !on_gpu))
-        return VT_OK;
-    return vt_fail(err, VT_ERR_UNSUPPORTED,
-                   "lora: adapters run on a CPU and without ranks; expected device cpu and tp 1");
-}
-
 /* An error where counters over time cannot be sampled, or nobody would see them. The GPU has one
  * set of counters, which either is read in steps of its own or is sampled (CUPTI's answer to both
  * is that the hardware is busy). */
@@ -505,7 +496,6 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     int32_t n_ranks = option_or(o, "tp", 1);
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
     TRY(vt_ranks_check(m, n_ranks, whole_experts(o), err));
-    TRY(check_adapters(m, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
     TRY(check_lanes(o, cuda->ordinal >= 0, n_ranks, err));

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/quant.h"
 #include "exec/blocks/block.h"
+#include "model/lora/lora.h"
 
 enum { SCALE_BLOCK = 128 }; /* rows and columns that one FP8 scale covers */
 
@@ -60,6 +61,18 @@ void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, in
     e->paired = true;
 }
 
+void vt_layout_add_adapters(vt_layout *l, vt_role role, int32_t layer)
+{
+    const vt_lora_matrix *m = vt_lora_of(l->model, layer, role);
+    for (int32_t i = 0; i < 2 && m; i++) {
+        vt_layout_entry *e = vt_layout_add(l, role, layer);
+        e->kind = i == 0 ? VT_KIND_LORA_A : VT_KIND_LORA_B;
+        snprintf(e->label, sizeof e->label, "L%02d.%s.lora_%c", layer, vt_roles[role].name,
+                 "ab"[i]);
+        vt_layout_stack(e, i == 0 ? &m->a : &m->b, NULL);
+    }
+}
+
 /* Adds a block's weights between its norms. */
 static vt_status add_block(vt_layout *l, const vt_block *block, int32_t layer, vt_err *err)
 {
@@ -85,7 +98,7 @@ static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
 {
     const vt_arch *a = &m->arch;
-    size_t most = ((size_t)a->n_layers + 1) * VT_ROLES;
+    size_t most = ((size_t)a->n_layers + 1) * VT_ROLES * (m->lora ? 3 : 1);
     vt_layout *l = vt_calloc(1, sizeof *l);
     if (l)
         l->entry = vt_calloc(most, sizeof *l->entry);

@@ -13,7 +13,8 @@
  *   - q, k and v are one matrix where their types in the file are equal. A missing bias of one of
  *     them counts as zeros if another has one.
  *   - gate and up are one paired matrix where their types are equal and neither has a bias: the
- *     linear op then applies the activation where both values of a pair meet.
+ *     linear op then applies the activation where both values of a pair meet. With adapters they
+ *     are one matrix, and not paired.
  *   - the experts' gate and up are always paired; files in which their types differ are refused.
  * These rules compare the types in the file, not those on the device. A GPU, which turns both F16
  * and BF16 into BF16, could stack more, but then one file would have two programs; a file with both
@@ -74,6 +75,8 @@ void vt_layout_stack(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *sc
 void vt_layout_add_role(vt_layout *l, vt_role role, int32_t layer);
 /* Adds gate and up as one paired entry. */
 void vt_layout_add_pair(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer);
+/* Adds the adapters' A and B for the layer's weight of this role, if there are any. */
+void vt_layout_add_adapters(vt_layout *l, vt_role role, int32_t layer);
 
 /* ---- entries ---- */
 

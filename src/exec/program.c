@@ -242,24 +242,27 @@ void build_linear(builder *b, int32_t layer, const char *what, linear_args args,
     build_emit(b, &linear_op, &args, sizeof args, layer, what, when);
 }
 
-void build_lora(builder *b, int32_t layer, vt_role role, const vt_tensor *x, vt_tensor *y,
-                float scale)
+void build_lora(builder *b, int32_t layer, const char *what, vt_role role, const vt_tensor *x,
+                vt_tensor *const *y, int32_t n, float scale)
 {
     static_assert((int)VT_LORA_MOST <= LORA_ADAPTERS && (int)VT_LORA_MOST_RANK <= LORA_RANK,
                   "more than the op takes");
-    const vt_lora_matrix *m = vt_lora_of(b->m, layer, role);
-    if (m)
-        EMIT(b, lora, layer, vt_roles[role].name, VT_WHEN_TOKENS,
-             {.batch = &b->p->batch,
-              .x = x,
-              .a = &m->a,
-              .b = &m->b,
-              .first = m->first,
-              .scale = m->scale,
-              .n = m->n,
-              .most_rank = m->most_rank,
-              .factor = scale == 0 ? 1 : scale,
-              .y = y});
+    const vt_layer_weights *lw = &b->w->layer[layer];
+    lora_args a = {.batch = &b->p->batch, .x = x, .factor = scale == 0 ? 1 : scale};
+    for (int32_t i = 0; i < n; i++) {
+        const vt_lora_matrix *m = vt_lora_of(b->m, layer, (vt_role)(role + i));
+        if (!m)
+            continue;
+        a.n = m->n;
+        a.part[a.n_parts++] = (lora_part){.a = lw->lora_a[role + i],
+                                          .b = lw->lora_b[role + i],
+                                          .y = y[i],
+                                          .first = m->first,
+                                          .scale = m->scale,
+                                          .most_rank = m->most_rank};
+    }
+    if (a.n_parts > 0)
+        build_emit(b, &lora_op, &a, sizeof a, layer, what, VT_WHEN_TOKENS);
 }
 
 const vt_batch *build_pages(const builder *b, int32_t kv_group)
@@ -602,10 +605,11 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
             "%s: a token sees those behind it, so the model makes embeddings and no text "
             "(vitrine embed); option pooling says how",
             m->name);
-    if (m->lora && (config->comm || config->end == VT_END_HIDDEN))
+    if (m->lora && config->end == VT_END_HIDDEN)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: adapters (lora) are not supported with %s; expected none", m->name,
-                       config->comm ? "ranks (tp)" : "embeddings (pooling)");
+                       "%s: adapters (lora) are not supported with embeddings (pooling); expected "
+                       "none",
+                       m->name);
     vt_program *p = vt_calloc(1, sizeof *p);
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);

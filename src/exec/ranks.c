@@ -6,6 +6,7 @@
  *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of a delta rule
  *            and of short convolutions: rows of all that goes in, columns of what comes out, state
  *   whole    norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
+ *   adapters B with the rows of its weight, A with the columns; the other one is whole
  *
  * Heads. Where there are at least as many KV heads as ranks, they are divided, each with its query
  * heads. Where there are fewer, the ranks are divided among the KV heads: those of one KV head each
@@ -454,10 +455,33 @@ static bool narrow_experts(const vt_model *m, vt_layout_entry *e, const vt_rank 
     return true;
 }
 
+/* Narrows the adapters' part for a weight as that weight: B, which lies turned, where its rows are
+ * cut; A where its columns are. */
+static void narrow_adapters(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_layer *l = &m->layer[e->layer];
+    vt_layout_part *p = &e->part[0], turned = {.rows = p->cols};
+    bool columns = e->role == VT_ROLE_O || e->role == VT_ROLE_DOWN;
+    if (columns != (e->kind == VT_KIND_LORA_A))
+        return;
+    if (e->role == VT_ROLE_O)
+        narrow_columns(p, times(heads_of(m, e->layer, r).q, l->head.dim));
+    else if (e->role == VT_ROLE_Q)
+        narrow_columns(p, of_heads(&turned, l->head.heads, heads_of(m, e->layer, r).q));
+    else if (e->role == VT_ROLE_K || e->role == VT_ROLE_V)
+        narrow_columns(p, times(heads_of(m, e->layer, r).kv, l->head.dim));
+    else
+        narrow_columns(p, ffn_of(l, main_of(l), p->cols, r));
+}
+
 static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
 {
     const vt_layer *l = e->layer >= 0 ? &m->layer[e->layer] : NULL;
     head_part heads = {0};
+    if (e->kind == VT_KIND_LORA_A || e->kind == VT_KIND_LORA_B) {
+        narrow_adapters(m, e, r);
+        return;
+    }
     if (l && l->mixer == VT_BLOCK_ATTENTION)
         heads = heads_of(m, e->layer, r);
     if (e->role >= VT_ROLE_MLA_Q && e->role <= VT_ROLE_MLA_O)

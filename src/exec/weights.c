@@ -18,7 +18,10 @@ vt_weight *vt_weights_matrix(vt_weights *w, const vt_layout_entry *e)
 
 const vt_tensor **vt_weights_tensor(vt_weights *w, const vt_layout_entry *e)
 {
-    return &place(w, e)->tensor[e->role];
+    vt_layer_weights *at = place(w, e);
+    return e->kind == VT_KIND_LORA_A   ? &at->lora_a[e->role]
+           : e->kind == VT_KIND_LORA_B ? &at->lora_b[e->role]
+                                       : &at->tensor[e->role];
 }
 
 vt_status vt_weights_init(vt_weights *w, const vt_layout *l, vt_err *err)

@@ -14,6 +14,8 @@
 typedef struct vt_layer_weights {
     vt_weight *weight[VT_ROLES];       /* entries of kind MATRIX, and of EXPERTS: [n_experts] */
     const vt_tensor *tensor[VT_ROLES]; /* all others; routers: [n_experts, hidden] float type */
+    /* adapters' parts for a weight: fp32, on a GPU bf16 */
+    const vt_tensor *lora_a[VT_ROLES], *lora_b[VT_ROLES];
     float kv_k_scale, kv_v_scale; /* what a 1 stored in an FP8 cache stands for; 1 by default */
 } vt_layer_weights;
 

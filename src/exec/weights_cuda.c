@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/quant.h"
 #include "device/cuda/dummy_fill_params.h"
 #include "model/dummy.h"
 #include "model/rope_table.h"
@@ -52,6 +53,11 @@ typedef struct loader {
 
 /* ---- describing ---- */
 
+static bool is_adapter(const vt_layout_entry *e)
+{
+    return e->kind == VT_KIND_LORA_A || e->kind == VT_KIND_LORA_B;
+}
+
 static source *add_source(loader *l)
 {
     if (l->n == l->capacity) {
@@ -77,7 +83,8 @@ static vt_status describe_source(loader *l, const source *s, vt_tensor t, vt_ten
     *added = *s;
     added->to = to;
     added->offset = l->w->bytes;
-    added->dummy = vt_model_is_dummy(l->layout->model) && s->entry->kind != VT_KIND_ROPE;
+    added->dummy = vt_model_is_dummy(l->layout->model) && s->entry->kind != VT_KIND_ROPE &&
+                   !is_adapter(s->entry);
     l->w->bytes += s->bytes;
     *out = to;
     return VT_OK;
@@ -165,7 +172,7 @@ static vt_status describe_matrices(loader *l, const vt_layout_entry *e)
 }
 
 /* Describes a vector, a router or a rope table, which all become F32. (A router does not become
- * BF16, because rounding must not decide which expert wins.) */
+ * BF16, because rounding must not decide which expert wins.) An adapter's part becomes BF16. */
 static vt_status describe_floats(loader *l, const vt_layout_entry *e)
 {
     int64_t rows = vt_layout_rows(e);
@@ -174,6 +181,8 @@ static vt_status describe_floats(loader *l, const vt_layout_entry *e)
         t = vt_tensor_2d(NULL, VT_F32, rows, e->part[0].cols);
     else if (e->kind == VT_KIND_ROPE)
         t = vt_tensor_2d(NULL, VT_F32, l->max_context, e->rope->dims);
+    else if (is_adapter(e))
+        t = vt_tensor_2d(NULL, VT_BF16, rows, e->part[0].cols);
     source s = {.entry = e, .bytes = (size_t)vt_tensor_bytes(&t)};
     vt_tensor *to;
     TRY(describe_source(l, &s, t, &to));
@@ -211,6 +220,19 @@ static void produce_floats(const void *arg, void *out, size_t begin, size_t byte
     (void)begin; /* the grain is the whole tensor, so this is called once for all of it */
     (void)bytes;
     vt_layout_floats(s->entry, out);
+}
+
+/* Makes whole rows of an adapter's part in BF16. */
+static void produce_adapter(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    const vt_layout_part *p = &s->entry->part[0];
+    size_t row = (size_t)p->cols * sizeof(uint16_t);
+    for (size_t at = 0; at < bytes; at += row) {
+        int64_t i = p->row + (int64_t)((begin + at) / row);
+        const float *from = (const float *)p->tensor->data + i * p->tensor->row_stride + p->col;
+        vt_quant_row(VT_BF16, from, (char *)out + at, p->cols);
+    }
 }
 
 static void produce_table(const void *arg, void *out, size_t begin, size_t bytes)
@@ -321,6 +343,9 @@ static cuda_upload upload_of(const loader *l, const source *s)
     } else if (s->entry->kind == VT_KIND_ROPE) {
         u.grain = (size_t)s->entry->rope->dims * sizeof(float);
         u.produce = produce_table;
+    } else if (is_adapter(s->entry)) {
+        u.grain = (size_t)s->entry->part[0].cols * sizeof(uint16_t);
+        u.produce = produce_adapter;
     } else {
         u.grain = s->bytes;
         u.produce = s->dummy ? produce_dummy_floats : produce_floats;

@@ -15,7 +15,9 @@ typedef enum vt_weight_kind {
     VT_KIND_ROUTER,  /* a matrix that stays in a float type: a router's, a convolution's, of
                         positions */
     VT_KIND_VECTOR,  /* norms and biases */
-    VT_KIND_ROPE     /* computed, not in the file */
+    VT_KIND_ROPE,    /* computed, not in the file */
+    VT_KIND_LORA_A,  /* the adapters' parts for a matrix: A, and B (model/lora/lora.h) */
+    VT_KIND_LORA_B
 } vt_weight_kind;
 
 /* The kinds of blocks that layers are made of. exec/blocks has a row for each. */

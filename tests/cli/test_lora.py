@@ -91,20 +91,23 @@ def test_batches_name_adapters_by_line():
 
 def test_explain_and_stories_have_the_calls_of_adapters():
     out = ok("explain", "--device", "cpu", "-m", files()["model"], "--lora", files()["a"], "--all").text
-    assert "L00.lora.q" in out and "L00.lora.down" in out and "L00.lora.k" not in out, out
+    assert "L00.lora.qkv" in out and "L00.lora.down" in out and "L00.lora.o" not in out, out
     assert "lora" not in ok("explain", "--device", "cpu", "-m", files()["model"], "--all").text
     with tempfile.TemporaryDirectory() as d:
         story = os.path.join(d, "s.json")
         run_text("--lora", files()["a"], f"--story={story}")
         lora = [o for p in json.load(open(story))["phases"] for o in p["ops"] if o["op"].startswith("lora")]
         weights = {o["kind"]: o["expected_bytes"]["weights"] for o in lora}
-        same(weights, {"lora.q": 2 * (32 + 32) * 4, "lora.down": 2 * (48 + 32) * 4}, "bytes of the adapter, once a step")
+        same(weights, {"lora.qkv": 2 * (32 + 32) * 4, "lora.down": 2 * (48 + 32) * 4}, "bytes of the adapter, once a step")
 
 
-def test_what_has_no_adapters_refuses_them():
+def test_names_that_clash_are_refused():
     f = files()
     fails(2, "served-model-name", "serve", "--device", "cpu", "--port", "0", "-m", f["model"], "--lora", f["a"], "--served-model-name", "a")
-    fails(1, "lora", "run", "--device", "cpu", "--threads", "2", "--tp", "2", "-m", f["model"], "--lora", f["a"], "x")
+
+
+def test_ranks_give_the_same_text():
+    same(run_text("--lora", files()["a"], "--threads", "2", "--tp", "2"), run_text("--lora", files()["a"]))
 
 
 if __name__ == "__main__":

@@ -10,55 +10,16 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <math.h>
 
 #include "common/engine_run.h"
+#include "common/lora_run.h"
 #include "engine/engine.h"
 #include "exec/describe.h"
 #include "model/load.h"
 #include "model/lora/lora.h"
 
-#define MODELS "tests/golden/models/"
-#define LORA "tests/golden/lora/"
-
-enum { MOST = 64 };
-
-typedef struct golden {
-    int32_t n, ids[MOST];
-    float logprob[MOST];
-} golden;
-
-static void read_golden(const char *name, golden *g)
-{
-    char path[256];
-    snprintf(path, sizeof path, LORA "%s/golden.bin", name);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fread(&g->n, sizeof g->n, 1, f), 1);
-    assert_in_range(g->n, 2, MOST);
-    assert_int_equal(fread(g->ids, sizeof *g->ids, (size_t)g->n, f), g->n);
-    assert_int_equal(fread(g->logprob, sizeof *g->logprob, (size_t)g->n - 1, f), g->n - 1);
-    fclose(f);
-}
-
-/* What a request was told. */
-typedef struct heard {
-    float score[MOST];
-    int32_t token[MOST], n_scores, n_tokens, cached, finish;
-} heard;
-
-static void hear(void *user, const vt_event *e)
-{
-    heard *h = user;
-    bool scores = e->completion_tokens == 0 && e->logprobs;
-    for (int32_t i = 0; i < e->n_tokens; i++)
-        if (scores)
-            h->score[h->n_scores++] = e->logprobs[i].logprob;
-        else
-            h->token[h->n_tokens++] = e->tokens[i];
-    h->cached = e->cached_tokens;
-    h->finish = (int32_t)e->finish;
-}
+#define MODELS LORA_MODELS
+#define LORA LORA_GOLDEN
 
 typedef struct opened {
     vt_options *o;
@@ -66,8 +27,9 @@ typedef struct opened {
     vt_engine *e;
 } opened;
 
-/* An engine of a model under MODELS with adapters NAME=PATH. */
-static void open_with(opened *x, const char *model, const char *const *lora, const char *draft)
+/* An engine over `tp` ranks of a model under MODELS, with adapters NAME=PATH. */
+static void open_ranks(opened *x, const char *model, const char *const *lora, const char *draft,
+                       int32_t tp)
 {
     char path[256];
     vt_err err;
@@ -76,7 +38,8 @@ static void open_with(opened *x, const char *model, const char *const *lora, con
     engine_option(x->o, "model", path);
     engine_option(x->o, "device", "cpu");
     engine_option(x->o, "kv-dtype", "f32");
-    engine_option(x->o, "threads", "2");
+    engine_option_int(x->o, "threads", tp > 2 ? tp : 2);
+    engine_option_int(x->o, "tp", tp);
     engine_option(x->o, "page-size", "4");
     engine_option(x->o, "token-budget", "16");
     engine_option(x->o, "max-running", "8");
@@ -89,6 +52,11 @@ static void open_with(opened *x, const char *model, const char *const *lora, con
     x->e = engine_open(x->m, x->o);
 }
 
+static void open_with(opened *x, const char *model, const char *const *lora, const char *draft)
+{
+    open_ranks(x, model, lora, draft, 1);
+}
+
 static void close_all(opened *x)
 {
     vt_engine_free(x->e);
@@ -96,42 +64,28 @@ static void close_all(opened *x)
     vt_options_free(x->o);
 }
 
-static vt_request_params ask(const golden *g, const char *adapter, bool scores, heard *h)
+/* Scores the golden prompt on `tp` ranks, and answers it: *h. */
+static void check_ranks(const char *model, const char *adapter, int32_t tp, lora_heard *h)
 {
-    vt_request_params p;
-    vt_request_init(&p);
-    p.prompt = g->ids;
-    p.n_prompt = g->n;
-    p.max_tokens = 8;
-    p.ignore_eos = true;
-    p.prompt_logprobs = scores;
-    p.logprobs = scores ? 0 : -1;
-    p.adapter = adapter;
-    p.callback = hear;
-    p.user = h;
-    *h = (heard){0};
-    return p;
+    char text[256];
+    lora_golden g;
+    opened x;
+    lora_read_golden(adapter, &g);
+    snprintf(text, sizeof text, "a=" LORA "%s", adapter);
+    open_ranks(&x, model, (const char *const[]){text, NULL}, NULL, tp);
+    vt_request_params p = lora_ask(&g, "a", true, h);
+    engine_submit(x.e, &p);
+    engine_run(x.e);
+    double worst = lora_worst(&g, h);
+    print_message("%s, %s, %d ranks: log-probabilities within %.2g\n", model, adapter, tp, worst);
+    assert_true(worst <= 1e-4);
+    close_all(&x);
 }
 
 static void check_parity(const char *model, const char *adapter)
 {
-    char text[256];
-    golden g;
-    heard h;
-    opened x;
-    read_golden(adapter, &g);
-    snprintf(text, sizeof text, "a=" LORA "%s", adapter);
-    open_with(&x, model, (const char *const[]){text, NULL}, NULL);
-    vt_request_params p = ask(&g, "a", true, &h);
-    engine_submit(x.e, &p);
-    engine_run(x.e);
-    assert_int_equal(h.n_scores, g.n - 1);
-    double worst = 0;
-    for (int32_t i = 0; i < h.n_scores; i++)
-        worst = fmax(worst, fabs((double)h.score[i] - (double)g.logprob[i]));
-    print_message("%s, %s: log-probabilities within %.2g\n", model, adapter, worst);
-    assert_true(worst <= 1e-4);
-    close_all(&x);
+    lora_heard h;
+    check_ranks(model, adapter, 1, &h);
 }
 
 static void test_log_probabilities_are_those_of_peft(void **state)
@@ -151,48 +105,62 @@ static void test_log_probabilities_are_the_same_on_gguf_files(void **state)
     check_parity("granite-four-scales-BF16.gguf", "granite-all");
 }
 
+/* Column-parallel matrices cut B, row-parallel ones A. */
+static void test_ranks_give_the_tokens_of_one(void **state)
+{
+    (void)state;
+    static const char *const row[][2] = {{"llama-mha-llama3", "llama-all"},
+                                         {"llama-mha-llama3-BF16.gguf", "llama-patterns"},
+                                         {"granite-four-scales", "granite-all"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        lora_heard one, many;
+        check_ranks(row[i][0], row[i][1], 1, &one);
+        for (int32_t tp = 2; tp <= 3; tp++) {
+            check_ranks(row[i][0], row[i][1], tp, &many);
+            assert_memory_equal(many.token, one.token, sizeof one.token);
+        }
+    }
+}
+
 static const char *const both[] = {"a=" LORA "llama-all", "b=" LORA "llama-patterns", NULL};
 
-/* Two adapters and none in the same steps, with chunks and drafts: bit by bit as each is alone. */
+/* Two adapters and none in the same steps, with chunks and drafts. */
 static void test_requests_of_several_adapters_beside_each_other_are_as_alone(void **state)
 {
     (void)state;
     static const char *const name[] = {"a", NULL, "b", "a", "b", NULL};
-    enum { N = sizeof name / sizeof *name };
     for (int drafts = 0; drafts < 2; drafts++) {
-        golden g[N];
-        heard alone[N], together[N];
         opened x;
-        for (int i = 0; i < N; i++) {
-            read_golden(i % 2 ? "llama-all" : "llama-patterns", &g[i]);
-            g[i].n -= 3 * i;
-        }
         open_with(&x, "llama-mha-llama3", both, drafts ? "lookup" : NULL);
-        for (int i = 0; i < N; i++) {
-            vt_request_params p = ask(&g[i], name[i], true, &alone[i]);
-            engine_submit(x.e, &p);
-            engine_run(x.e);
-            vt_engine_flush_cache(x.e);
-        }
-        for (int i = 0; i < N; i++) {
-            vt_request_params p = ask(&g[i], name[i], true, &together[i]);
-            engine_submit(x.e, &p);
-        }
-        engine_run(x.e);
-        for (int i = 0; i < N; i++) {
-            assert_int_equal(together[i].n_tokens, 8);
-            assert_memory_equal(together[i].token, alone[i].token, sizeof alone[i].token);
-            assert_memory_equal(together[i].score, alone[i].score, sizeof alone[i].score);
-        }
-        assert_memory_not_equal(alone[0].score, alone[4].score, 8 * sizeof(float));
+        lora_compare_alone(x.e, name, sizeof name / sizeof *name);
         close_all(&x);
     }
 }
 
-static int32_t cached_tokens(opened *x, const golden *g, const char *adapter)
+static void test_an_adapter_changes_scores(void **state)
 {
-    heard h;
-    vt_request_params p = ask(g, adapter, false, &h);
+    (void)state;
+    static const char *const name[] = {NULL, "a", "b"};
+    lora_golden g;
+    lora_heard h[3];
+    opened x;
+    lora_read_golden("llama-all", &g);
+    open_with(&x, "llama-mha-llama3", both, NULL);
+    for (int i = 0; i < 3; i++) {
+        vt_request_params p = lora_ask(&g, name[i], true, &h[i]);
+        engine_submit(x.e, &p);
+        engine_run(x.e);
+    }
+    assert_memory_not_equal(h[0].score, h[1].score, 8 * sizeof(float));
+    assert_memory_not_equal(h[0].score, h[2].score, 8 * sizeof(float));
+    assert_memory_not_equal(h[1].score, h[2].score, 8 * sizeof(float));
+    close_all(&x);
+}
+
+static int32_t cached_tokens(opened *x, const lora_golden *g, const char *adapter)
+{
+    lora_heard h;
+    vt_request_params p = lora_ask(g, adapter, false, &h);
     engine_submit(x->e, &p);
     engine_run(x->e);
     return h.cached;
@@ -201,9 +169,9 @@ static int32_t cached_tokens(opened *x, const golden *g, const char *adapter)
 static void test_adapters_share_no_prefixes(void **state)
 {
     (void)state;
-    golden g;
+    lora_golden g;
     opened x;
-    read_golden("llama-all", &g);
+    lora_read_golden("llama-all", &g);
     open_with(&x, "llama-mha-llama3", both, NULL);
     assert_int_equal(cached_tokens(&x, &g, "a"), 0);
     assert_int_equal(cached_tokens(&x, &g, "b"), 0);
@@ -217,13 +185,13 @@ static void test_adapters_share_no_prefixes(void **state)
 static void test_unknown_adapters_are_refused(void **state)
 {
     (void)state;
-    golden g;
-    heard h;
+    lora_golden g;
+    lora_heard h;
     opened x;
     vt_err err;
-    read_golden("llama-all", &g);
+    lora_read_golden("llama-all", &g);
     open_with(&x, "llama-mha-llama3", both, NULL);
-    vt_request_params p = ask(&g, "c", false, &h);
+    vt_request_params p = lora_ask(&g, "c", false, &h);
     assert_int_equal(vt_engine_submit(x.e, &p, NULL, &err), VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "adapter is 'c'"));
     close_all(&x);
@@ -251,14 +219,15 @@ static int32_t calls_of(const char *model, const char *const *lora, int32_t n, c
     return found;
 }
 
-/* llama-patterns has parts for q, v, up and down of two layers: gate and up come apart for it. */
+/* llama-patterns has parts for q, v, up and down of two layers: a call for q and v, one for up, for
+ * which the activation comes apart, and one for down. */
 static void test_programs_have_calls_for_the_parts_alone(void **state)
 {
     (void)state;
     int32_t plain = calls_of(MODELS "llama-mha-llama3", NULL, 0, NULL);
     assert_int_equal(calls_of(MODELS "llama-mha-llama3", NULL, 0, "lora"), 0);
-    assert_int_equal(calls_of(MODELS "llama-mha-llama3", both + 1, 1, "lora"), 2 * 4);
-    assert_int_equal(calls_of(MODELS "llama-mha-llama3", both + 1, 1, NULL), plain + 2 * (4 + 2));
+    assert_int_equal(calls_of(MODELS "llama-mha-llama3", both + 1, 1, "lora"), 2 * 3);
+    assert_int_equal(calls_of(MODELS "llama-mha-llama3", both + 1, 1, NULL), plain + 2 * (3 + 1));
 }
 
 /* ---- folders that are refused ---- */
@@ -451,26 +420,22 @@ static void test_wrong_names_are_refused(void **state)
     assert_non_null(strstr(err.message, "at most 32"));
 }
 
-/* Ranks and embeddings have no adapters. */
-static void test_what_cannot_have_adapters_says_so(void **state)
+static void test_embeddings_have_no_adapters(void **state)
 {
     (void)state;
-    static const char *const option[][2] = {{"tp", "2"}, {"pooling", "mean"}};
-    for (int i = 0; i < 2; i++) {
-        opened x = {0};
-        vt_err err;
-        assert_int_equal(vt_options_new(&x.o, NULL), VT_OK);
-        engine_option(x.o, "model", MODELS "granite-four-scales");
-        engine_option(x.o, "device", "cpu");
-        engine_option(x.o, "threads", "2");
-        engine_option(x.o, "lora", "a=" LORA "granite-all");
-        engine_option(x.o, option[i][0], option[i][1]);
-        assert_int_equal(vt_model_open(x.o, &x.m, NULL), VT_OK);
-        assert_int_equal(vt_engine_new(x.m, x.o, &x.e, &err), VT_ERR_UNSUPPORTED);
-        assert_non_null(strstr(err.message, "lora"));
-        vt_model_free(x.m);
-        vt_options_free(x.o);
-    }
+    opened x = {0};
+    vt_err err;
+    assert_int_equal(vt_options_new(&x.o, NULL), VT_OK);
+    engine_option(x.o, "model", MODELS "granite-four-scales");
+    engine_option(x.o, "device", "cpu");
+    engine_option(x.o, "threads", "2");
+    engine_option(x.o, "lora", "a=" LORA "granite-all");
+    engine_option(x.o, "pooling", "mean");
+    assert_int_equal(vt_model_open(x.o, &x.m, NULL), VT_OK);
+    assert_int_equal(vt_engine_new(x.m, x.o, &x.e, &err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "lora"));
+    vt_model_free(x.m);
+    vt_options_free(x.o);
 }
 
 int main(void)
@@ -478,7 +443,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log_probabilities_are_those_of_peft),
         cmocka_unit_test(test_log_probabilities_are_the_same_on_gguf_files),
+        cmocka_unit_test(test_ranks_give_the_tokens_of_one),
         cmocka_unit_test(test_requests_of_several_adapters_beside_each_other_are_as_alone),
+        cmocka_unit_test(test_an_adapter_changes_scores),
         cmocka_unit_test(test_adapters_share_no_prefixes),
         cmocka_unit_test(test_unknown_adapters_are_refused),
         cmocka_unit_test(test_programs_have_calls_for_the_parts_alone),
@@ -488,7 +455,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tensors_of_other_modules_are_refused_by_name,
                                         make_folder, remove_folder),
         cmocka_unit_test(test_wrong_names_are_refused),
-        cmocka_unit_test(test_what_cannot_have_adapters_says_so),
+        cmocka_unit_test(test_embeddings_have_no_adapters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

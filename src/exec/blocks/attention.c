@@ -78,8 +78,11 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     else
         for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
             vt_layout_add_role(l, apart[i], layer);
+    for (int32_t i = 0; i < 3; i++)
+        vt_layout_add_adapters(l, (vt_role)(VT_ROLE_Q + i), layer);
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         vt_layout_add_role(l, rest[i], layer);
+    vt_layout_add_adapters(l, VT_ROLE_O, layer);
     return vt_block_check_scale(l, layer, VT_ROLE_O_BIAS, err);
 }
 
@@ -214,9 +217,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
     float k_scale = scaled ? kv->kv_k_scale : 1, v_scale = scaled ? kv->kv_v_scale : 1;
     emit_qkv(b, i, x, &v);
-    build_lora(b, i, VT_ROLE_Q, x, v.wide, 1);
-    build_lora(b, i, VT_ROLE_K, x, v.k, 1);
-    build_lora(b, i, VT_ROLE_V, x, v.v, 1);
+    build_lora(b, i, "qkv", VT_ROLE_Q, x, (vt_tensor *[]){v.wide, v.k, v.v}, 3, 1);
     if (v.wide != v.q)
         EMIT(b, head_split, i, "q", VT_WHEN_TOKENS, {.x = v.wide, .y = v.q, .dim = l->head.dim});
     int32_t group = b->m->layer[l->kv_of].kv_group;
@@ -266,7 +267,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                                .scale = b->m->arch.residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
-    build_lora(b, i, VT_ROLE_O, v.o, y, b->m->arch.residual_scale);
+    build_lora(b, i, "o", VT_ROLE_O, v.o, &y, 1, b->m->arch.residual_scale);
 }
 
 const vt_block vt_block_attention = {

@@ -51,10 +51,11 @@ vt_tensor *build_part(const builder *b, vt_comm_slot slot, vt_tensor *y);
 /* y = residual + the sum of the ranks' parts of this slot. Nothing where the program runs alone. */
 void build_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
                       const vt_tensor *residual, vt_tensor *y);
-/* y += what adapters make of x, the input of the layer's matrix of this role, times scale (0 counts
- * as 1). Nothing where no adapter has a part for it. */
-void build_lora(builder *b, int32_t layer, vt_role role, const vt_tensor *x, vt_tensor *y,
-                float scale);
+/* y[i] += what adapters make of x, the input of the layer's matrices of the n roles from `role` on,
+ * times scale (0 counts as 1). One call for all of them; none where no adapter has a part for
+ * any. */
+void build_lora(builder *b, int32_t layer, const char *what, vt_role role, const vt_tensor *x,
+                vt_tensor *const *y, int32_t n, float scale);
 /* A linear call; a scale of 0 counts as 1. */
 void build_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when);
 

@@ -2,7 +2,7 @@
  * down(gelu(up x)).
  *
  *   f [tokens, ffn]     after the activation
- *   g [tokens, 2 ffn]   gate and up, where they could not be paired
+ *   g [tokens, 2 ffn]   gate and up, where they are not paired
  *
  * Layers of different sizes share the memory of these. Sizes are those of the weights. */
 #include "exec/blocks/block.h"
@@ -10,33 +10,45 @@
 #include "ops/gelu/gelu.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Gate and up are paired where their types are equal, neither has a bias or adapters, and linear
- * has the activation as an epilogue. */
+/* Gate and up are one matrix where their types are equal, neither has a bias, and linear has the
+ * activation as an epilogue. They are paired, for that epilogue, where they have no adapters. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *const *w = src->weight;
     if (l->model->arch.activation != VT_ACT_GELU_ERF &&
         w[VT_ROLE_GATE]->dtype == w[VT_ROLE_UP]->dtype && !w[VT_ROLE_GATE_BIAS] &&
-        !w[VT_ROLE_UP_BIAS] && !vt_lora_of(l->model, layer, VT_ROLE_GATE) &&
-        !vt_lora_of(l->model, layer, VT_ROLE_UP)) {
+        !w[VT_ROLE_UP_BIAS]) {
         vt_layout_add_pair(l, VT_ROLE_GATE_UP, VT_ROLE_GATE, VT_ROLE_UP, layer);
+        l->entry[l->n - 1].paired = !vt_lora_of(l->model, layer, VT_ROLE_GATE) &&
+                                    !vt_lora_of(l->model, layer, VT_ROLE_UP);
     } else {
         vt_layout_add_role(l, VT_ROLE_GATE, layer);
         vt_layout_add_role(l, VT_ROLE_UP, layer);
         vt_layout_add_role(l, VT_ROLE_GATE_BIAS, layer);
         vt_layout_add_role(l, VT_ROLE_UP_BIAS, layer);
     }
+    vt_layout_add_adapters(l, VT_ROLE_GATE, layer);
+    vt_layout_add_adapters(l, VT_ROLE_UP, layer);
     vt_layout_add_role(l, VT_ROLE_DOWN, layer);
     vt_layout_add_role(l, VT_ROLE_DOWN_BIAS, layer);
+    vt_layout_add_adapters(l, VT_ROLE_DOWN, layer);
     return vt_block_check_scale(l, layer, VT_ROLE_DOWN_BIAS, err);
 }
 
-/* Returns true if a layer has gate and up as two weights that could not be paired. */
+/* Returns true if the layer's gate and up are paired: linear applies the activation. */
+static bool is_paired(const builder *b, int32_t layer)
+{
+    const vt_weight *both = b->w->layer[layer].weight[VT_ROLE_GATE_UP];
+    return both && both->paired;
+}
+
+/* Returns true if a layer has gate and up that are not paired. */
 static bool needs_plain_gate_up(const builder *b)
 {
     for (int32_t i = 0; i < b->m->arch.n_layers; i++)
-        if (b->w->layer[i].weight[VT_ROLE_GATE])
+        if (b->w->layer[i].weight[VT_ROLE_GATE] ||
+            (b->w->layer[i].weight[VT_ROLE_GATE_UP] && !is_paired(b, i)))
             return true;
     return false;
 }
@@ -57,26 +69,31 @@ static void tensors(builder *b)
         b->g = build_activation(b, "g", VT_FOLLOWS_TOKENS, 2 * ffn, b->p->activation);
 }
 
-/* Writes gate and up apart, and what joins them. */
+/* Writes gate and up, what adapters add to them, and what joins them. */
 static void emit_plain(builder *b, int32_t i, const vt_tensor *x, vt_tensor *f)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
     int64_t ffn = ffn_of(b, i);
     vt_tensor *g = build_narrow(b, b->g, 2 * ffn);
     vt_tensor *gate = build_slice(b, "gate", g, 0, ffn), *up = build_slice(b, "up", g, ffn, ffn);
-    build_linear(b, i, "gate",
-                 (linear_args){.x = x,
-                               .w = lw->weight[VT_ROLE_GATE],
-                               .bias = lw->tensor[VT_ROLE_GATE_BIAS],
-                               .y = gate},
-                 VT_WHEN_TOKENS);
-    build_lora(b, i, VT_ROLE_GATE, x, gate, 1);
-    build_linear(
-        b, i, "up",
-        (linear_args){
-            .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = up},
-        VT_WHEN_TOKENS);
-    build_lora(b, i, VT_ROLE_UP, x, up, 1);
+    if (lw->weight[VT_ROLE_GATE_UP]) {
+        build_linear(b, i, "gate+up",
+                     (linear_args){.x = x, .w = lw->weight[VT_ROLE_GATE_UP], .y = g},
+                     VT_WHEN_TOKENS);
+    } else {
+        build_linear(b, i, "gate",
+                     (linear_args){.x = x,
+                                   .w = lw->weight[VT_ROLE_GATE],
+                                   .bias = lw->tensor[VT_ROLE_GATE_BIAS],
+                                   .y = gate},
+                     VT_WHEN_TOKENS);
+        build_linear(
+            b, i, "up",
+            (linear_args){
+                .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = up},
+            VT_WHEN_TOKENS);
+    }
+    build_lora(b, i, "gate+up", VT_ROLE_GATE, x, (vt_tensor *[]){gate, up}, 2, 1);
     if (b->m->arch.activation == VT_ACT_GELU_ERF)
         EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = g, .y = f, .gated = true});
     else
@@ -95,7 +112,7 @@ static void emit_down(builder *b, int32_t i, const vt_tensor *f, vt_tensor *y)
                                .scale = b->m->arch.residual_scale,
                                .y = y},
                  VT_WHEN_TOKENS);
-    build_lora(b, i, VT_ROLE_DOWN, f, y, b->m->arch.residual_scale);
+    build_lora(b, i, "down", VT_ROLE_DOWN, f, &y, 1, b->m->arch.residual_scale);
 }
 
 static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
@@ -103,7 +120,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     const vt_arch *a = &b->m->arch;
     const vt_layer_weights *lw = &b->w->layer[i];
     vt_tensor *f = build_narrow(b, b->f, ffn_of(b, i));
-    if (lw->weight[VT_ROLE_GATE_UP])
+    if (is_paired(b, i))
         build_linear(
             b, i, "gate+up",
             (linear_args){.x = x,
@@ -123,9 +140,12 @@ const vt_block vt_block_ffn = {
 
 static vt_status mlp_weights(vt_layout *l, int32_t layer, vt_err *err)
 {
-    static const vt_role role[] = {VT_ROLE_UP, VT_ROLE_UP_BIAS, VT_ROLE_DOWN, VT_ROLE_DOWN_BIAS};
-    for (size_t i = 0; i < sizeof role / sizeof *role; i++)
-        vt_layout_add_role(l, role[i], layer);
+    vt_layout_add_role(l, VT_ROLE_UP, layer);
+    vt_layout_add_role(l, VT_ROLE_UP_BIAS, layer);
+    vt_layout_add_adapters(l, VT_ROLE_UP, layer);
+    vt_layout_add_role(l, VT_ROLE_DOWN, layer);
+    vt_layout_add_role(l, VT_ROLE_DOWN_BIAS, layer);
+    vt_layout_add_adapters(l, VT_ROLE_DOWN, layer);
     return vt_block_check_scale(l, layer, VT_ROLE_DOWN_BIAS, err);
 }
 
@@ -138,7 +158,7 @@ static void emit_mlp(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         (linear_args){
             .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = f},
         VT_WHEN_TOKENS);
-    build_lora(b, i, VT_ROLE_UP, x, f, 1);
+    build_lora(b, i, "up", VT_ROLE_UP, x, &f, 1, 1);
     EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
     emit_down(b, i, f, y);
 }

@@ -1,6 +1,6 @@
 /* Adapters over the vector type: see simd_portable.h for how this header is compiled.
  *
- *   1. s[t, j] = scale * A_k[j, :] . x[t, :]        pairs (t, j) are dealt out to the workers
+ *   1. s[t, j] = scale * A_k[j, :] . x[t, :]        each part's pairs (t, j) are dealt out
  *   2. y[t, i] += sum over j of s[t, j] B_k[i, j]   pieces of LORA_PIECE columns i are dealt out
  *
  * Each sum is made by one worker in one order, so it does not depend on the other tokens of the
@@ -41,39 +41,56 @@ static void lora_add(const vt_tensor *b, int32_t first, int32_t rank, const floa
     }
 }
 
-/* Returns true if a sequence of the step has a part here. All workers find the same. */
+/* Returns true if a sequence of the step has an adapter. All workers find the same. */
 static bool lora_wanted(const lora_args *a)
 {
     for (int32_t s = 0; s < a->batch->n_seqs; s++)
-        if (lora_rank(a, lora_of_seq(a, a->batch, s)) > 0)
+        if (lora_of_seq(a, a->batch, s) > 0)
             return true;
     return false;
+}
+
+/* The worker's pairs (t, j) of a part: s[t * most_rank + j]. */
+static void lora_shrink(const lora_args *a, const lora_part *p, const vt_lane *lane, float *s)
+{
+    int64_t most = p->most_rank, begin, end;
+    vt_lane_share(lane, a->x->dim[0] * most, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t t = i / most, j = i % most;
+        int32_t k = lora_of_seq(a, a->batch, a->batch->seq_of[t]);
+        if (j < lora_rank(p, k))
+            s[i] = a->factor * p->scale[k - 1] *
+                   lora_dot(row_f32(p->a, p->first[k - 1] + j), row_f32(a->x, t), a->x->dim[1]);
+    }
+}
+
+/* The worker's columns of a part's y, of all tokens. */
+static void lora_expand(const lora_args *a, const lora_part *p, const vt_lane *lane, const float *s)
+{
+    int64_t begin, end;
+    vt_lane_share(lane, p->y->dim[1], LORA_PIECE, &begin, &end);
+    for (int64_t t = 0; t < a->x->dim[0] && begin < end; t++) {
+        int32_t k = lora_of_seq(a, a->batch, a->batch->seq_of[t]);
+        if (lora_rank(p, k) > 0)
+            lora_add(p->b, p->first[k - 1], lora_rank(p, k), s + t * p->most_rank, row_f32(p->y, t),
+                     begin, end);
+    }
 }
 
 static vt_status lora_run(const void *args, const vt_lane *lane)
 {
     const lora_args *a = args;
-    const vt_batch *batch = a->batch;
-    int64_t tokens = a->x->dim[0], rows = a->y->dim[1], most = a->most_rank, begin, end;
-    float *s = lane->workspace;
+    float *s[LORA_PARTS] = {lane->workspace};
     if (!lora_wanted(a))
         return VT_OK;
-    vt_lane_share(lane, tokens * most, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t t = i / most, j = i % most;
-        int32_t k = lora_of_seq(a, batch, batch->seq_of[t]);
-        if (j < lora_rank(a, k))
-            s[i] = a->factor * a->scale[k - 1] *
-                   lora_dot(row_f32(a->a, a->first[k - 1] + j), row_f32(a->x, t), a->x->dim[1]);
+    for (int32_t i = 0; i < a->n_parts; i++) {
+        if (i > 0)
+            s[i] = s[i - 1] + a->x->dim[0] * a->part[i - 1].most_rank;
+        lora_shrink(a, &a->part[i], lane, s[i]);
     }
     vt_team_barrier(lane->team, lane->worker);
-    vt_lane_share(lane, rows, LORA_PIECE, &begin, &end);
-    for (int64_t t = 0; t < tokens && begin < end; t++) {
-        int32_t k = lora_of_seq(a, batch, batch->seq_of[t]);
-        if (lora_rank(a, k) > 0)
-            lora_add(a->b, a->first[k - 1], lora_rank(a, k), s + t * most, row_f32(a->y, t), begin,
-                     end);
-    }
+    for (int32_t i = 0; i < a->n_parts; i++)
+        lora_expand(a, &a->part[i], lane, s[i]);
     return VT_OK;
 }
 
@@ -81,23 +98,27 @@ static bool lora_supports(const void *args, const vt_target *t, const vt_size *u
 {
     (void)t, (void)upto;
     const lora_args *a = args;
-    return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && a->a->dtype == VT_F32 &&
-           a->b->dtype == VT_F32;
+    for (int32_t i = 0; i < a->n_parts; i++)
+        if (a->part[i].a->dtype != VT_F32 || a->part[i].b->dtype != VT_F32 ||
+            a->part[i].y->dtype != VT_F32)
+            return false;
+    return a->x->dtype == VT_F32;
 }
 
 static size_t lora_workspace(const void *args, const vt_target *t)
 {
-    return (size_t)t->limits.max_tokens * (size_t)((const lora_args *)args)->most_rank *
-           sizeof(float);
+    return (size_t)t->limits.max_tokens * (size_t)lora_most_ranks(args) * sizeof(float);
 }
 
 static void lora_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const lora_args *a = args;
-    int64_t tokens = vt_size_rows(a->x, size);
+    int64_t tokens = vt_size_rows(a->x, size), rows = 0;
+    for (int32_t i = 0; i < a->n_parts; i++)
+        rows += a->part[i].y->dim[1];
     vt_cut_shape(out, "[%lld x %lld] x ranks up to %d x [%lld]", (long long)tokens,
-                 (long long)a->x->dim[1], a->most_rank, (long long)a->y->dim[1]);
-    vt_cut_cpu(out, t, tokens * a->most_rank, (int32_t)(VF * sizeof(float)));
+                 (long long)a->x->dim[1], a->part[0].most_rank, (long long)rows);
+    vt_cut_cpu(out, t, tokens * lora_most_ranks(a), (int32_t)(VF * sizeof(float)));
     vt_cut_roles(out, NULL, "in order");
 }
 

@@ -1,11 +1,12 @@
 /* Sharding (exec/ranks.h, docs/ranks.md).
  *
- *   rows     q k v of whole heads with their biases; gate and up; the head; the embedding
+ *   rows     q k v of whole heads with their biases, and with the part of norms over all heads;
+ *            gate and up; the head; the embedding
  *   columns  o, down: each rank computes a part of the sum, and all_reduce adds the parts
  *   experts  as gate, up and down, of each expert and of a shared one; or whole experts
  *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of a delta rule
  *            and of short convolutions: rows of all that goes in, columns of what comes out, state
- *   whole    norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
+ *   whole    other norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
  *   adapters B with the rows of its weight, A with the columns; the other one is whole
  *
  * Heads. Where there are at least as many KV heads as ranks, they are divided, each with its query
@@ -116,6 +117,12 @@ static head_part heads_of(const vt_model *m, int32_t layer, const vt_rank *r)
 {
     const vt_layer *l = &m->layer[layer];
     return divide_heads(l->head.heads, l->head.kv_heads, head_unit(l, true), kv_unit(m, layer), r);
+}
+
+bool vt_ranks_counts_kv(const vt_model *m, int32_t layer, const vt_rank *r)
+{
+    const vt_layer *l = &m->layer[layer];
+    return heads_of(m, layer, r).q.begin % (l->head.heads / l->head.kv_heads) == 0;
 }
 
 /* The heads of latent attention: the same in all such layers. */
@@ -250,12 +257,6 @@ static vt_status check_heads(const vt_model *m, int32_t layer, const vt_rank *r,
 {
     const vt_layer *l = &m->layer[layer];
     head_part p = heads_of(m, layer, r);
-    const vt_tensor *norm = l->weight[VT_ROLE_Q_NORM];
-    if (norm && norm->dim[0] != l->head.dim)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "tp is %d, and %s has norms over all heads together (layer %d), which a "
-                       "rank cannot compute from some of them; expected 1",
-                       r->n, m->name, layer);
     if (p.q.n == 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "tp is %d, and %s has in layer %d %d query heads and %d KV heads of %d, %s "
@@ -362,6 +363,13 @@ static void narrow_columns(vt_layout_part *p, vt_range to)
 static vt_range times(vt_range heads, int64_t dim)
 {
     return (vt_range){heads.begin * dim, heads.n * dim};
+}
+
+/* Narrows the weights of a norm to some heads, unless it is of each head and all heads share it. */
+static void narrow_norm(vt_layout_part *p, vt_range heads, int64_t dim)
+{
+    if (p->rows != dim)
+        narrow_rows(p, times(heads, dim));
 }
 
 /* Returns the rows of some of the heads of a part. A head of q may have a gate beside its dim. */
@@ -513,6 +521,12 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         case VT_ROLE_K_BIAS:
         case VT_ROLE_V_BIAS:
             narrow_rows(p, times(heads.kv, l->head.dim));
+            break;
+        case VT_ROLE_Q_NORM:
+            narrow_norm(p, heads.q, l->head.dim);
+            break;
+        case VT_ROLE_K_NORM:
+            narrow_norm(p, heads.kv, l->head.dim);
             break;
         case VT_ROLE_SINKS:
             narrow_rows(p, heads.q);

@@ -24,6 +24,9 @@ vt_range vt_rank_part(int64_t n, int64_t unit, const vt_rank *r);
 
 /* Fails if the model cannot run over n ranks, with the name of what cannot be divided. */
 vt_status vt_ranks_check(const vt_model *m, int32_t n, bool whole_experts, vt_err *err);
+/* Returns true if the rank is the first that has its KV heads of an attention layer: of copies one
+ * counts in a sum over ranks. */
+bool vt_ranks_counts_kv(const vt_model *m, int32_t layer, const vt_rank *r);
 /* Narrows a layout to a rank's shard. The model has passed vt_ranks_check. */
 void vt_ranks_narrow(vt_layout *l, const vt_rank *r);
 /* The shape of a rank's KV cache. */

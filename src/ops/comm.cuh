@@ -96,6 +96,15 @@ INLINE uint4 load_packet(const void *p)
                  : "memory");
     return v;
 }
+constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
+
+// Where packet i of rank `from` lies in an inbox, in call number `call`.
+template <u32 kRanks> INLINE u64 packet_of(u32 call, u32 from, u64 i)
+{
+    return (call % COMM_INBOXES * kRanks + from) * kPackets + i;
+}
+INLINE u32 packet_number(u32 call) { return call | 1u << 31; }
+
 INLINE uint2 await_packet(const comm_params &c, const void *p, u32 number, u32 peer)
 {
     Wait w = {0, 0};

@@ -30,6 +30,7 @@ typedef enum vt_comm_slot {
     VT_SLOT_EMBED,  /* the rows of the embedding */
     VT_SLOT_MIXER,  /* partial sums of the layer's attention */
     VT_SLOT_FFN,    /* of its feed-forward */
+    VT_SLOT_NORM,   /* sums of squares of its part of q and k */
     VT_SLOT_LOGITS, /* the logits of the rank's part of the vocabulary */
     VT_COMM_SLOTS
 } vt_comm_slot;
@@ -100,6 +101,8 @@ void vt_comm_stage_place(vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COM
 /* Fills in where a call reads what each rank registered, and where it copies its own; NULL: it does
  * not. */
 void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[COMM_GPU_RANKS]);
+/* Returns where rank r of a group that is not staged is sent packets. */
+void *vt_comm_inbox(const vt_comm_rank *c, int32_t r);
 /* Makes what call number `order` of a step tells its kernel. */
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane);
 /* Returns the number of CTAs of a call over so many vectors: the same on all ranks. */

@@ -69,6 +69,12 @@ void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[CO
     return g->gpu->staged ? g->gpu->stage[slot][c->rank] : NULL;
 }
 
+void *vt_comm_inbox(const vt_comm_rank *c, int32_t r)
+{
+    const vt_comm_gpu *g = c->group->gpu;
+    return g->staged ? NULL : (char *)g->part[r] + g->part_bytes;
+}
+
 static_assert(COMM_MEETINGS == STAMP_WAITS, "a meeting has a word for its wait");
 
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane)

@@ -320,7 +320,7 @@ def test_bench_kernels_takes_shapes():
 def test_bench_comm_agrees_over_ranks():
     for ranks in ("2", "3"):
         results = ok("bench", "comm", "--tp", ranks, "--json", "-r", "1", "--quiet").json["results"]
-        same({x["op"] for x in results}, {"all_reduce", "all_reduce_rmsnorm", "all_gather"})
+        same({x["op"] for x in results}, {"all_reduce", "all_reduce_rmsnorm", "sharded_rmsnorm", "all_gather"})
         same({x["method"] for x in results}, {"registered", "copied"})
         for x in results:
             same((str(x["ranks"]), x["ranks_agree"], x["wrong"]), (ranks, True, None))

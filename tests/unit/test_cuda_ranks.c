@@ -162,6 +162,25 @@ static void test_tokens_equal_those_of_one_gpu(void **state)
     compare(MODELS "gemma2-caps", one, "cuda", 2);
 }
 
+/* Norms of q and k over the heads of all ranks. Of three ranks two have a copy of one KV head. */
+static void test_norms_over_all_heads_give_the_tokens_of_one_gpu(void **state)
+{
+    (void)state;
+    answer one[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=3", 1);
+    answers(MODELS "olmo2-whole-norms", "cuda", 1, one);
+    compare(MODELS "olmo2-whole-norms", one, "cuda", 2);
+    compare(MODELS "olmo2-whole-norms", one, "cuda", 3);
+    compare(MODELS "olmo2-whole-norms", one, "cuda:0,0", 2);
+    answers(MODELS "olmo3-windows-yarn", "cuda", 1, one);
+    compare(MODELS "olmo3-windows-yarn", one, "cuda", 3);
+    answers(MODELS "minimaxm2-whole-norms", "cuda", 1, one);
+    compare_within(kExpertTie, MODELS "minimaxm2-whole-norms", one, "cuda", 2);
+    link_of = "host";
+    compare_within(kExpertTie, MODELS "minimaxm2-whole-norms", one, "cuda", 3);
+    link_of = "auto";
+}
+
 /* Ranks with whole experts: tokens alone, few and many; uneven numbers; a shared expert; biases. */
 static void test_whole_experts_give_the_tokens_of_one_gpu(void **state)
 {
@@ -327,6 +346,15 @@ static void norm_rows(comm_gpus *g, int64_t rows, int64_t cols, bool fused)
                  (long long)cols);
 }
 
+/* Sums of squares as packets have the bits of those behind a meeting. */
+static void sharded_norm_rows(comm_gpus *g, int64_t rows, int64_t cols, bool staged)
+{
+    static const char op[] = "sharded_rmsnorm";
+    uint64_t bits = run_row(g, op, "one-shot", rows, cols, false, COMM_REGISTERED);
+    if (!staged && run_row(g, op, "push", rows, cols, false, COMM_REGISTERED) != bits)
+        fail_msg("push, %lld x %lld: other bits than one-shot", (long long)rows, (long long)cols);
+}
+
 static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const char *link)
 {
     static const int64_t shape[][2] = {{1, 1},   {1, 64},  {3, 129},  {5, 7},
@@ -346,6 +374,8 @@ static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const c
         run_row(g, "all_reduce", NULL, rows, cols, true, COMM_COPIED);
         if (cols < 600 && rows < 7)
             norm_rows(g, rows, cols, cols % 8 == 0 && !staged);
+        if (cols < 600 || rows > 7)
+            sharded_norm_rows(g, rows, cols, staged);
         if (cols >= n)
             run_row(g, "all_gather", "one-shot", rows, cols, false, COMM_REGISTERED);
     }
@@ -443,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_nccl_computes_what_our_rows_do),
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
+        cmocka_unit_test(test_norms_over_all_heads_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_link_when_no_peer_access_then_the_host),

@@ -10,6 +10,7 @@
 
 #include "common/op_run.h"
 #include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
+#include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 #include "ops/attention/attention.h"
 #include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
@@ -201,6 +202,36 @@ static void test_all_reduce_cost_of_four_ranks(void **state)
     assert_int_equal(c.read.weights, 576 * 4);
     assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, (4 + 4) * 2 * 576);
+    vt_comm_free(group);
+}
+
+/* A norm of q and k over three ranks: the sums of a rank's columns, and then two numbers a token of
+ * each rank. */
+static void test_norm_over_three_ranks_cost(void **state)
+{
+    (void)state;
+    vt_comm *group;
+    assert_int_equal(vt_comm_new(3, &group, NULL), VT_OK);
+    vt_tensor q = vt_tensor_2d(NULL, VT_F32, 5, 512), k = vt_tensor_2d(NULL, VT_F32, 5, 128),
+              sums = vt_tensor_2d(NULL, VT_F32, 5, 2);
+    vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {512}, .row_stride = 512}, kw = w;
+    kw.dim[0] = kw.row_stride = 128;
+    vt_cost c = square_sums_op.cost(&(square_sums_args){{&q, &k}, &sums}, NULL);
+    assert_int_equal(c.read.activations, 5 * (512 + 128) * 4);
+    assert_int_equal(c.write.activations, 5 * 2 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 5 * (512 + 128));
+    c = square_sums_op.cost(&(square_sums_args){{&q}, &sums}, NULL); /* k is a copy of a peer's */
+    assert_int_equal(c.read.activations, 5 * 512 * 4);
+    assert_int_equal(c.write.activations, 5 * 2 * 4);
+    const vt_comm_rank rank = {.group = group};
+    const sharded_rmsnorm_args norm = {
+        .comm = &rank, .sums = &sums, .part = {{&q, &w, &q, 1536}, {&k, &kw, &k, 384}}};
+    c = sharded_rmsnorm_op.cost(&norm, NULL);
+    assert_int_equal(c.read.activations, 5 * (512 + 128) * 4 + 3 * 5 * 2 * 4);
+    assert_int_equal(c.read.weights, (512 + 128) * 4);
+    assert_int_equal(c.write.activations, 5 * (512 + 128) * 4);
+    assert_int_equal(c.flops.fp32, 2 * 5 * (512 + 128) + 2 * 5 * 2);
+    assert_int_equal(sharded_rmsnorm_link_bytes(&norm, NULL, NULL), 2 * 5 * 8);
     vt_comm_free(group);
 }
 
@@ -571,6 +602,7 @@ int main(void)
         cmocka_unit_test(test_latent_attention_costs),
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_all_reduce_cost_of_four_ranks),
+        cmocka_unit_test(test_norm_over_three_ranks_cost),
         cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),

@@ -205,7 +205,10 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         GOLDEN "glm4moelite-latents",
         GOLDEN "gemma2-caps",
         GOLDEN "gemma4-per-layer",
-        GOLDEN "gemma4-experts", /* norms between the experts and their sum */
+        GOLDEN "gemma4-experts",    /* norms between the experts and their sum */
+        GOLDEN "olmo2-whole-norms", /* norms over all heads; KV heads have copies */
+        GOLDEN "olmo3-windows-yarn",
+        GOLDEN "minimaxm2-whole-norms",
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int32_t n = 2; n <= RANKS; n++)
@@ -403,24 +406,32 @@ static void test_whole_experts_when_there_are_none_for_a_rank_then_refused_by_na
     vt_model_free(m);
 }
 
-/* Parts of a model that ranks do not divide are refused by name. */
-static void test_ranks_when_norms_are_over_all_heads_then_refused_by_name(void **state)
+/* A norm over all heads has on each rank the part of its heads; of the ranks with copies of a KV
+ * head one counts it. */
+static void test_norms_over_all_heads_follow_the_heads(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {
-        {GOLDEN "olmo2-whole-norms", "norms over all heads together"},
-        {GOLDEN "olmo3-windows-yarn", "norms over all heads together"},
-        {GOLDEN "minimaxm2-whole-norms", "norms over all heads together"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        vt_err err = {0};
-        vt_model *m = load(cases[i][0]);
-        assert_int_equal(vt_ranks_check(m, 1, false, &err), VT_OK);
-        assert_int_equal(vt_ranks_check(m, 2, false, &err), VT_ERR_UNSUPPORTED);
-        assert_non_null(strstr(err.message, "tp is 2"));
-        assert_non_null(strstr(err.message, cases[i][1]));
-        vt_model_free(m);
+    vt_model *m = load(GOLDEN "olmo2-whole-norms");
+    const vt_layer *l = &m->layer[0];
+    int32_t dim = l->head.dim;
+    for (int32_t n = 2; n <= l->head.heads; n++) {
+        int64_t q = 0, counted = 0;
+        for (int32_t r = 0; r < n; r++) {
+            vt_rank is = {r, n};
+            vt_layout_part norm[2] = {entry_of(m, r, n, VT_ROLE_Q_NORM).part[0],
+                                      entry_of(m, r, n, VT_ROLE_K_NORM).part[0]};
+            vt_layout_entry qkv = entry_of(m, r, n, VT_ROLE_QKV);
+            for (int32_t i = 0; i < 2; i++) {
+                assert_int_equal(norm[i].row, qkv.part[i].row);
+                assert_int_equal(norm[i].rows, qkv.part[i].rows);
+            }
+            q += norm[0].rows;
+            counted += vt_ranks_counts_kv(m, 0, &is) ? norm[1].rows : 0;
+        }
+        assert_int_equal(q, (int64_t)l->head.heads * dim);
+        assert_int_equal(counted, (int64_t)l->head.kv_heads * dim);
     }
+    vt_model_free(m);
 }
 
 /* Q4_K has blocks of 256 columns: the columns of o and of down are cut between them, or the model
@@ -462,7 +473,7 @@ int main(void)
         cmocka_unit_test(test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together),
         cmocka_unit_test(test_delta_heads_when_tiled_then_k_heads_follow_their_v_heads),
         cmocka_unit_test(test_state_slots_over_ranks_add_up),
-        cmocka_unit_test(test_ranks_when_norms_are_over_all_heads_then_refused_by_name),
+        cmocka_unit_test(test_norms_over_all_heads_follow_the_heads),
         cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),
     };
     return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);

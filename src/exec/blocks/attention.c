@@ -13,15 +13,18 @@
  * layer without a projection of v).
  *
  * Norms of q and k are of each head, in one call with rope, or of all heads together: the size of
- * their weights says which. */
+ * the model's weights says which. Of the latter a rank has a part, so that ranks meet before they
+ * normalise: each brings the sums of squares of its part. */
 #include "base/err.h"
 #include "exec/blocks/block.h"
+#include "exec/ranks.h"
 #include "ops/attention/attention.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/part_norm/part_norm.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope_store/rope_store.h"
+#include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 /* Adds q, k and v as one matrix. A missing bias counts as zeros if another is there. */
 static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
@@ -41,16 +44,28 @@ static void add_stacked(vt_layout *l, int32_t layer, const vt_layer *src)
                                                      .cols = 1};
 }
 
-/* Returns true if the norm of q or k is of each head. */
-static bool by_head(const vt_tensor *norm, const vt_layer *l)
+/* Returns true if the norm of q or k is of each head. A rank's part of a norm may be that of one
+ * head, so this asks the model. */
+static bool by_head(const vt_layer *l, vt_role norm)
 {
-    return norm && norm->dim[0] == l->head.dim;
+    return l->weight[norm] && l->weight[norm]->dim[0] == l->head.dim;
+}
+
+/* Returns true if it is of all heads together. */
+static bool over_heads(const vt_layer *l, vt_role norm)
+{
+    return l->weight[norm] && !by_head(l, norm);
+}
+
+static bool has_norm_over_heads(const vt_layer *l)
+{
+    return over_heads(l, VT_ROLE_Q_NORM) || over_heads(l, VT_ROLE_K_NORM);
 }
 
 static vt_status check(const vt_model *m, int32_t layer, vt_err *err)
 {
     const vt_layer *l = &m->layer[layer];
-    if (l->head.rope < 0 && by_head(l->weight[VT_ROLE_Q_NORM], l))
+    if (l->head.rope < 0 && by_head(l, VT_ROLE_Q_NORM))
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: layer %d has norms of the heads of q and k and does not rotate them; "
                        "that is not supported",
@@ -108,17 +123,22 @@ static sizes sizes_of(const builder *b, int32_t layer)
 static void tensors(builder *b)
 {
     int64_t qkv = 0, o = 0;
+    bool joint = false;
     for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
         if (b->m->layer[i].mixer != VT_BLOCK_ATTENTION)
             continue;
         sizes n = sizes_of(b, i);
         qkv = n.wide + 2 * n.kv > qkv ? n.wide + 2 * n.kv : qkv;
         o = n.q > o ? n.q : o;
+        joint = joint || has_norm_over_heads(&b->m->layer[i]);
     }
     b->qkv = build_activation(b, "qkv", VT_FOLLOWS_TOKENS, qkv, b->p->activation);
     b->o = build_activation(b, "o", VT_FOLLOWS_TOKENS, o, b->p->activation);
     if (b->m->arch.out_gate)
         b->q = build_activation(b, "q", VT_FOLLOWS_TOKENS, o, b->p->activation);
+    if (b->p->comm && joint)
+        b->p->buffer[VT_SLOT_NORM] = build_activation(b, "norm part", VT_FOLLOWS_TOKENS,
+                                                      SHARDED_PARTS, VT_F32);
 }
 
 static views make_views(builder *b, int32_t layer)
@@ -158,16 +178,41 @@ static void emit_qkv(builder *b, int32_t i, const vt_tensor *x, const views *a)
 }
 
 /* Normalises all heads together, in place. */
-static void emit_norm(builder *b, int32_t i, const char *what, const vt_tensor *weight,
-                      vt_tensor *x)
+static void emit_norm(builder *b, int32_t i, const char *what, vt_role norm, vt_tensor *x)
 {
-    if (weight && !by_head(weight, &b->m->layer[i]))
+    if (over_heads(&b->m->layer[i], norm))
         EMIT(b, rmsnorm, i, what, VT_WHEN_TOKENS,
              {.x = x,
-              .weight = weight,
+              .weight = b->w->layer[i].tensor[norm],
               .y = x,
               .eps = b->m->arch.norm_eps,
               .plus_one = b->m->arch.norm_plus_one});
+}
+
+/* The same over ranks, of which each has a part of the heads. One meeting serves q and k. */
+static void emit_norms_over_ranks(builder *b, int32_t i, const views *v)
+{
+    static const vt_role role[SHARDED_PARTS] = {VT_ROLE_Q_NORM, VT_ROLE_K_NORM};
+    const vt_rank is = {b->p->comm->rank, b->p->comm->group->n};
+    vt_tensor *const x[SHARDED_PARTS] = {v->q, v->k}, *buffer = b->p->buffer[VT_SLOT_NORM];
+    square_sums_args sums = {.y = buffer};
+    sharded_rmsnorm_args norm = {.comm = b->p->comm,
+                                 .slot = VT_SLOT_NORM,
+                                 .order = ++b->p->n_comm,
+                                 .sums = buffer,
+                                 .eps = b->m->arch.norm_eps,
+                                 .plus_one = b->m->arch.norm_plus_one};
+    for (int32_t k = 0, n = 0; k < SHARDED_PARTS; k++) {
+        if (!over_heads(&b->m->layer[i], role[k]))
+            continue;
+        sums.x[n] = k == 0 || vt_ranks_counts_kv(b->m, i, &is) ? x[k] : NULL;
+        norm.part[n++] = (sharded_rmsnorm_part){.x = x[k],
+                                                .weight = b->w->layer[i].tensor[role[k]],
+                                                .y = x[k],
+                                                .whole = b->m->layer[i].weight[role[k]]->dim[0]};
+    }
+    build_emit(b, &square_sums_op, &sums, sizeof sums, i, "qk", VT_WHEN_TOKENS);
+    build_emit(b, &sharded_rmsnorm_op, &norm, sizeof norm, i, "qk", VT_WHEN_TOKENS);
 }
 
 /* Normalises and rotates q and k, and stores k and v where the layer has its own. */
@@ -176,9 +221,12 @@ static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_stor
     const vt_arch *a = &b->m->arch;
     const vt_layer *l = &b->m->layer[i];
     const vt_layer_weights *lw = &b->w->layer[i];
-    const vt_tensor *q_norm = lw->tensor[VT_ROLE_Q_NORM], *k_norm = lw->tensor[VT_ROLE_K_NORM];
-    emit_norm(b, i, "q", q_norm, v->q);
-    emit_norm(b, i, "k", k_norm, v->k);
+    if (b->p->comm && has_norm_over_heads(l)) {
+        emit_norms_over_ranks(b, i, v);
+    } else {
+        emit_norm(b, i, "q", VT_ROLE_Q_NORM, v->q);
+        emit_norm(b, i, "k", VT_ROLE_K_NORM, v->k);
+    }
     if (l->head.rope < 0) {
         if (l->kv_of == i)
             build_emit(b, &kv_store_op, store, sizeof *store, i, "", VT_WHEN_TOKENS);
@@ -195,8 +243,8 @@ static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_stor
                         .q_cos_sin = l->head.q_rope_next
                                          ? b->w->ends.tensor[VT_ROLE_ROPE + l->head.rope + 1]
                                          : NULL,
-                        .q_norm = by_head(q_norm, l) ? q_norm : NULL,
-                        .k_norm = by_head(k_norm, l) ? k_norm : NULL,
+                        .q_norm = by_head(l, VT_ROLE_Q_NORM) ? lw->tensor[VT_ROLE_Q_NORM] : NULL,
+                        .k_norm = by_head(l, VT_ROLE_K_NORM) ? lw->tensor[VT_ROLE_K_NORM] : NULL,
                         .eps = a->norm_eps,
                         .plus_one = a->norm_plus_one};
     if (l->kv_of == i)

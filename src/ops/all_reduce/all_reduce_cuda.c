@@ -105,7 +105,7 @@ all_reduce_params all_reduce_params_of(const all_reduce_args *a, const vt_lane *
     for (int32_t r = 0; r < g->n; r++) {
         p.x[r] = x[r];
         p.part[r] = g->gpu->part[r];
-        p.inbox[r] = (char *)g->gpu->part[r] + g->gpu->part_bytes;
+        p.inbox[r] = vt_comm_inbox(a->comm, r);
     }
     return p;
 }

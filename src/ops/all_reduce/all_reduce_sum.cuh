@@ -38,15 +38,6 @@ INLINE uint4 add_residual(uint4 residual, uint4 sums)
 }
 
 // ---- push ----
-constexpr u64 kPackets = COMM_INBOX_BYTES / 16; // of a rank in an inbox
-
-// Where the packets of vector i from rank `from` lie in an inbox, in call number `call`.
-INLINE u64 packet_of(u32 call, u32 from, u64 i)
-{
-    return (call % COMM_INBOXES * RANKS + from) * kPackets + 2 * i;
-}
-INLINE u32 packet_number(u32 call) { return call | 1u << 31; }
-
 // Sends vector i of this rank to its peers.
 INLINE void push_vector(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
 {
@@ -55,7 +46,7 @@ INLINE void push_vector(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
     for (u32 r = 0; r < RANKS; r++) {
         if (r == rank)
             continue;
-        uint4 *to = (uint4 *)p.inbox[r] + packet_of(call, rank, i);
+        uint4 *to = (uint4 *)p.inbox[r] + packet_of<RANKS>(call, rank, 2 * i);
         store_packet(to, mine.x, mine.y, number);
         store_packet(to + 1, mine.z, mine.w, number);
     }
@@ -70,7 +61,7 @@ INLINE Row await_vectors(const all_reduce_params &p, u32 call, u64 i, uint4 mine
         row.x[r] = mine;
         if (r == rank)
             continue;
-        const uint4 *from = (const uint4 *)p.inbox[rank] + packet_of(call, r, i);
+        const uint4 *from = (const uint4 *)p.inbox[rank] + packet_of<RANKS>(call, r, 2 * i);
         uint2 a = await_packet(p.comm, from, number, r),
               b = await_packet(p.comm, from + 1, number, r);
         row.x[r] = make_uint4(a.x, a.y, b.x, b.y);

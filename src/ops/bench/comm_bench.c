@@ -14,6 +14,7 @@
 #include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/cases.h"
 #include "ops/comm.h"
+#include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 const char *const comm_how_name[COMM_HOWS] = {"registered", "copied", "plain"};
 
@@ -24,10 +25,11 @@ static const int64_t kRepetition = 3000000; /* ns, about */
 typedef struct side {
     vt_comm_rank comm;
     vt_tensor *made, *buffer[SLOTS], *y;
-    vt_tensor *residual, *weight, *sum; /* of a norm */
+    vt_tensor *residual, *weight, *sum; /* of a norm; of a sharded one the residual is x */
     union {
         all_reduce_args reduce; /* a norm's args begin with it */
         all_reduce_rmsnorm_args norm;
+        sharded_rmsnorm_args sharded;
         all_gather_args gather;
     } args[SLOTS];
 } side;
@@ -64,6 +66,8 @@ static void run_rank(void *arg, int32_t rank)
             begin = vt_now_ns();
         if (b->op == &all_gather_op)
             s->args[i % SLOTS].gather.order = b->order + (unsigned)i;
+        else if (b->op == &sharded_rmsnorm_op)
+            s->args[i % SLOTS].sharded.order = b->order + (unsigned)i;
         else
             s->args[i % SLOTS].reduce.order = b->order + (unsigned)i;
         b->impl->run(&s->args[i % SLOTS], &lane);
@@ -101,7 +105,8 @@ static void run(bench *b, vt_team *team, int32_t n_calls)
 int64_t comm_columns(const vt_op *op, int64_t n)
 {
     enum { NORM_COLUMNS = 4096 };
-    return op == &all_reduce_rmsnorm_op && n > NORM_COLUMNS ? NORM_COLUMNS : n;
+    bool norm = op == &all_reduce_rmsnorm_op || op == &sharded_rmsnorm_op;
+    return norm && n > NORM_COLUMNS ? NORM_COLUMNS : n;
 }
 
 /* Makes what a norm has beside its sum. */
@@ -122,15 +127,36 @@ static bool make_norm(side *s, vt_arena *arena)
     return s->sum && s->residual && s->weight;
 }
 
+/* Makes what a norm over ranks has beside its sums: the ranks have the same rows, so that their
+ * results can be compared. */
+static bool make_sharded(bench *b, side *s, vt_arena *arena)
+{
+    uint64_t seed = 7;
+    int64_t rows = s->y->dim[0], n = s->y->dim[1];
+    s->residual = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, n), 0, 1, &seed);
+    s->weight = case_fill(arena, case_tensor_1d(arena, VT_F32, n), 1, 0.3f, &seed);
+    for (int32_t k = 0; k < SLOTS; k++)
+        s->args[k].sharded = (sharded_rmsnorm_args){
+            .comm = &s->comm,
+            .slot = (vt_comm_slot)k,
+            .sums = s->buffer[k],
+            .part = {{.x = s->residual, .weight = s->weight, .y = s->y, .whole = n * b->comm->n}},
+            .eps = 1e-6f};
+    return s->residual && s->weight;
+}
+
 static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64_t *seed)
 {
     side *s = &b->side[rank];
-    bool gather = b->op == &all_gather_op;
+    bool gather = b->op == &all_gather_op, sharded = b->op == &sharded_rmsnorm_op;
     int32_t ranks = b->comm->n;
     int64_t cols = comm_columns(b->op, n), rows = n / cols;
-    int64_t mine = gather ? n * (rank + 1) / ranks - n * rank / ranks : cols;
+    int64_t mine = gather    ? n * (rank + 1) / ranks - n * rank / ranks
+                   : sharded ? SHARDED_PARTS
+                             : cols;
+    float mean = sharded ? (float)cols : 0, scale = sharded ? 0.1f * (float)cols : 1;
     s->comm = (vt_comm_rank){.group = b->comm, .rank = rank};
-    s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, mine), 0, 1, seed);
+    s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, mine), mean, scale, seed);
     s->y = case_tensor_2d(arena, VT_F32, rows, cols);
     for (int32_t k = 0; k < SLOTS; k++) {
         s->buffer[k] = case_tensor_2d(arena, VT_F32, rows, mine);
@@ -145,6 +171,8 @@ static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64
             s->args[k].reduce = (all_reduce_args){
                 .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
     }
+    if (sharded)
+        return make_sharded(b, s, arena);
     return b->op != &all_reduce_rmsnorm_op || make_norm(s, arena);
 }
 
@@ -163,6 +191,8 @@ static bool check(bench *b, vt_arena *arena, comm_result *out)
         b->side[0].args[0].gather.y = want;
     else if (b->op == &all_reduce_rmsnorm_op)
         b->side[0].args[0].norm.y = want;
+    else if (b->op == &sharded_rmsnorm_op)
+        b->side[0].args[0].sharded.part[0].y = want;
     else
         b->side[0].args[0].reduce.y = want;
     b->op->reference(&b->side[0].args[0]);

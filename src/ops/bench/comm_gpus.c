@@ -22,6 +22,7 @@
 #include "ops/cases.h"
 #include "ops/comm.h"
 #include "ops/comm_inbox_params.h"
+#include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 enum {
     SLOTS = 2,
@@ -41,10 +42,11 @@ typedef struct member {
     vt_comm_rank comm;
     void *flags, *part, *base;
     vt_tensor buffer[SLOTS], made, residual, y;
-    vt_tensor weight, sum; /* of a norm */
+    vt_tensor weight, sum; /* of a norm; of a sharded one `residual` is x */
     union {
         all_reduce_args reduce; /* a norm's args begin with it */
         all_reduce_rmsnorm_args norm;
+        sharded_rmsnorm_args sharded;
         all_gather_args gather;
     } args[SLOTS];
     cuda_graph graph;
@@ -200,7 +202,12 @@ const char *comm_gpus_nccl(const comm_gpus *g) { return g->nccl ? g->nccl->versi
 
 /* ---- the tensors of a run ---- */
 
-static vt_dtype type_of(const comm_ask *a) { return a->op == &all_gather_op ? VT_F32 : VT_BF16; }
+static bool is_gather(const comm_ask *a) { return a->op == &all_gather_op; }
+static bool is_sharded(const comm_ask *a) { return a->op == &sharded_rmsnorm_op; }
+
+/* The type of results, and that of the buffers that peers read. */
+static vt_dtype type_of(const comm_ask *a) { return is_gather(a) ? VT_F32 : VT_BF16; }
+static vt_dtype buffer_type(const comm_ask *a) { return is_sharded(a) ? VT_F32 : type_of(a); }
 
 /* Takes device memory for the present run, of NCCL in whole pages, which are what it registers. */
 static vt_status take(const comm_gpus *g, member *m, size_t bytes, void **p, vt_err *err)
@@ -251,7 +258,7 @@ static void round_to(vt_dtype type, vt_tensor *t)
 }
 
 static bool is_norm(const comm_ask *a) { return a->op == &all_reduce_rmsnorm_op; }
-static bool has_residual(const comm_ask *a) { return a->residual || is_norm(a); }
+static bool has_residual(const comm_ask *a) { return a->residual || is_norm(a) || is_sharded(a); }
 
 /* Makes what a norm has beside its sum. */
 static vt_status make_norm(comm_gpus *g, const comm_ask *a, member *m, vt_err *err)
@@ -267,20 +274,35 @@ static vt_status make_norm(comm_gpus *g, const comm_ask *a, member *m, vt_err *e
     return VT_OK;
 }
 
+/* Makes what a norm over ranks has beside its sums: x is `residual`, the same on all ranks, so that
+ * their results can be compared. */
+static vt_status make_sharded(comm_gpus *g, const comm_ask *a, member *m, vt_err *err)
+{
+    TRY(place(g, m, &m->weight, VT_F32, 1, a->n, g->host_weight, err));
+    for (int32_t k = 0; k < SLOTS; k++)
+        m->args[k].sharded = (sharded_rmsnorm_args){
+            .comm = &m->comm,
+            .slot = (vt_comm_slot)k,
+            .sums = &m->buffer[k],
+            .part = {{.x = &m->residual, .weight = &m->weight, .y = &m->y, .whole = a->n * g->n}},
+            .eps = 1e-6f};
+    return VT_OK;
+}
+
 static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err *err)
 {
     member *m = &g->rank[r];
     int64_t cols = g->host_x[r]->dim[1];
     TRY(vt_cuda_enter(m->cuda, err));
-    TRY(place(g, m, &m->made, type_of(a), a->rows, cols, g->host_x[r], err));
+    TRY(place(g, m, &m->made, buffer_type(a), a->rows, cols, g->host_x[r], err));
     TRY(place(g, m, &m->y, type_of(a), a->rows, a->n, NULL, err));
     if (has_residual(a))
         TRY(place(g, m, &m->residual, type_of(a), a->rows, a->n, g->host_residual, err));
     for (int32_t k = 0; k < SLOTS; k++) {
         vt_comm_slot slot = (vt_comm_slot)k;
-        TRY(place(g, m, &m->buffer[k], type_of(a), a->rows, cols, g->host_x[r], err));
+        TRY(place(g, m, &m->buffer[k], buffer_type(a), a->rows, cols, g->host_x[r], err));
         g->comm->buffer[k][r] = &m->buffer[k];
-        if (a->op == &all_gather_op)
+        if (is_gather(a))
             m->args[k].gather = (all_gather_args){
                 .comm = &m->comm, .slot = slot, .x = &m->buffer[k], .y = &m->y};
         else
@@ -290,6 +312,8 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
                                                   .residual = has_residual(a) ? &m->residual : NULL,
                                                   .y = &m->y};
     }
+    if (is_sharded(a))
+        return make_sharded(g, a, m, err);
     return is_norm(a) ? make_norm(g, a, m, err) : VT_OK;
 }
 
@@ -350,14 +374,18 @@ static void release_member(comm_gpus *g, member *m)
 static vt_status make_host(comm_gpus *g, const comm_ask *a, vt_arena *arena, vt_err *err)
 {
     uint64_t seed = 1;
-    bool gather = a->op == &all_gather_op;
     for (int32_t r = 0; r <= g->n; r++) {
-        int64_t cols = gather && r < g->n ? a->n * (r + 1) / g->n - a->n * r / g->n : a->n;
-        vt_tensor *t = case_fill(arena, case_tensor_2d(arena, VT_F32, a->rows, cols), 0, 1, &seed);
+        bool mine = r < g->n, sums = mine && is_sharded(a);
+        int64_t cols = mine && is_gather(a) ? a->n * (r + 1) / g->n - a->n * r / g->n
+                       : sums               ? SHARDED_PARTS
+                                            : a->n;
+        float mean = sums ? (float)a->n : 0, scale = sums ? 0.1f * (float)a->n : 1;
+        vt_tensor *t = case_fill(arena, case_tensor_2d(arena, VT_F32, a->rows, cols), mean, scale,
+                                 &seed);
         if (!t)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for %lld values",
                            (long long)(a->rows * cols));
-        round_to(type_of(a), t);
+        round_to(mine ? buffer_type(a) : type_of(a), t);
         *(r < g->n ? &g->host_x[r] : &g->host_residual) = t;
     }
     g->host_weight = case_fill(arena, case_tensor_1d(arena, VT_F32, a->n), 1, 0.3f, &seed);
@@ -380,7 +408,7 @@ static vt_status call_nccl(comm_gpus *g, const comm_ask *a, int32_t r, int32_t s
     vt_tensor *x = &m->buffer[slot];
     size_t n = (size_t)vt_tensor_elems(x);
     int type = x->dtype == VT_BF16 ? NCCL_BF16 : NCCL_F32;
-    if (a->op == &all_gather_op)
+    if (is_gather(a))
         return vt_nccl_check(c,
                              c->f.gather(x->data, m->y.data, n, type, c->comm[r], m->lane.stream),
                              "ncclAllGather", err);
@@ -401,8 +429,10 @@ static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int3
         .device = VT_DEVICE_CUDA, .level = m->cuda->level, .sm_count = m->cuda->sm_count};
     vt_lane lane = {
         .target = &target, .size = &size, .plan = m->base, .items = 1, .cuda = &m->lane};
-    if (a->op == &all_gather_op)
+    if (is_gather(a))
         m->args[k].gather.order = order;
+    else if (is_sharded(a))
+        m->args[k].sharded.order = order;
     else
         m->args[k].reduce.order = order;
     if (a->how == COMM_COPIED && !m->lane.collect)
@@ -514,9 +544,15 @@ static vt_tensor *reference(const comm_gpus *g, const comm_ask *a, vt_arena *are
     all_reduce_rmsnorm_args norm = {.sum = reduce, .weight = g->host_weight, .y = y, .eps = 1e-6f};
     if (is_norm(a) && !(norm.sum.y = case_tensor_2d(arena, VT_F32, a->rows, a->n)))
         return NULL;
-    a->op->reference(a->op == &all_gather_op ? (void *)&gather
-                     : is_norm(a)            ? (void *)&norm
-                                             : (void *)&reduce);
+    sharded_rmsnorm_args sharded = {
+        .comm = c,
+        .sums = g->host_x[0],
+        .part = {{.x = g->host_residual, .weight = g->host_weight, .y = y, .whole = a->n * g->n}},
+        .eps = 1e-6f};
+    a->op->reference(is_gather(a)    ? (void *)&gather
+                     : is_norm(a)    ? (void *)&norm
+                     : is_sharded(a) ? (void *)&sharded
+                                     : (void *)&reduce);
     return y;
 }
 
@@ -736,7 +772,7 @@ static vt_status nccl_takes(const comm_gpus *g, const comm_ask *a, vt_err *err)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL was not added");
     if (a->rows != 1 || has_residual(a))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL is measured on one row without a residual");
-    if (a->op == &all_gather_op && a->n % g->n != 0)
+    if (is_gather(a) && a->n % g->n != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "NCCL gathers equal parts, and %lld values are not "
                        "%d of them",

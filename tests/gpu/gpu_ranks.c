@@ -1,6 +1,6 @@
 /* gpu_ranks: the rows of the communication ops on several GPUs, over odd shapes.
  *
- *   gpu_ranks [--ranks N] [--link p2p|host|auto] [--small] [--together]
+ *   gpu_ranks [--ranks N] [--link p2p|host|auto] [--op NAME] [--small] [--together]
  *
  * Each call is compared with the card's reference, and the bits of all ranks with each other
  * (ops/bench/comm_gpus.h) and of all rows of the op; one shape of every row runs as a graph of many
@@ -20,6 +20,7 @@ typedef struct rig {
     comm_gpus *gpus;
     int32_t ranks;
     const char *link;
+    const vt_op *only; /* NULL: all ops that join ranks */
     bool small, together;
     int32_t number, failed;
     uint64_t bits[MOST_SHAPES]; /* of the op's rows so far; 0: none took the shape */
@@ -84,6 +85,8 @@ static void one_row(rig *r, const vt_op *op, const vt_impl *row)
 static void run_all(rig *r)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {
+        if (r->only && r->only != *op)
+            continue;
         memset(r->bits, 0, sizeof r->bits);
         for (const vt_impl *const *row = (*op)->impls; (*op)->is & VT_OP_JOINS_RANKS && *row; row++)
             if ((*row)->device == VT_DEVICE_CUDA)
@@ -111,6 +114,8 @@ static bool read_options(rig *r, char **argv)
             good = read_number(*++argv, &r->ranks) && good;
         else if (strcmp(*argv, "--link") == 0 && argv[1])
             r->link = *++argv;
+        else if (strcmp(*argv, "--op") == 0 && argv[1])
+            good = (r->only = vt_op_find(*++argv)) != NULL && good;
         else
             return false;
     }
@@ -127,7 +132,7 @@ int main(int argc, char **argv)
     (void)argc;
     if (!read_options(&r, argv)) {
         fprintf(stderr,
-                "gpu_ranks: expected [--ranks 2..%d] [--link p2p|host|auto] [--small] "
+                "gpu_ranks: expected [--ranks 2..%d] [--link p2p|host|auto] [--op NAME] [--small] "
                 "[--together]\n",
                 COMM_GPU_RANKS);
         return 2;

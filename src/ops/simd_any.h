@@ -13,7 +13,8 @@ static inline vf vf_load_any(const void *base, vt_dtype dtype, int64_t at, int n
     if (dtype == VT_F32)
         return n == VF ? vf_load((const float *)base + at) : vf_load_n((const float *)base + at, n);
     if (dtype == VT_FP8_E4M3)
-        return vf_load_e4m3_n((const uint8_t *)base + at, n);
+        return n == VF ? vf_load_e4m3_n((const uint8_t *)base + at, VF) /* a constant length */
+                       : vf_load_e4m3_n((const uint8_t *)base + at, n);
     const uint16_t *half = (const uint16_t *)base + at;
     if (dtype == VT_F16)
         return n == VF ? vf_load_f16(half) : vf_load_f16_n(half, n);

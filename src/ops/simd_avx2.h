@@ -126,15 +126,15 @@ static inline vf vf_exp2(vf x)
 }
 
 /* An e4m3 is an f16 with a different exponent bias: its bits are moved to their places and the
- * result multiplied by 2^8. */
+ * result multiplied by 2^8. The byte's sign is extended, which puts it into bit 15 of the f16. */
 static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
 {
-    uint64_t bytes = 0;
-    memcpy(&bytes, p, (size_t)n);
-    __m128i b = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)bytes)), low = _mm_set1_epi16(0x7f);
-    __m128i size = _mm_and_si128(b, low), sign = _mm_slli_epi16(_mm_andnot_si128(low, b), 8);
-    __m128i h = _mm_or_si128(sign, _mm_slli_epi16(size, 7));
-    h = _mm_or_si128(h, _mm_cmpeq_epi16(size, low)); /* NaN */
+    uint64_t loaded = 0;
+    memcpy(&loaded, p, (size_t)n);
+    __m128i b = _mm_cvtsi64_si128((long long)loaded), low = _mm_set1_epi8(0x7f);
+    __m128i nan = _mm_cvtepi8_epi16(_mm_cmpeq_epi8(_mm_and_si128(b, low), low));
+    __m128i h = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);
+    h = _mm_or_si128(_mm_and_si128(h, _mm_set1_epi16((short)0xbfff)), nan);
     return _mm256_mul_ps(_mm256_cvtph_ps(h), _mm256_set1_ps(256));
 }
 

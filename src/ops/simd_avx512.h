@@ -119,14 +119,16 @@ static inline vf vf_load_bf16_n(const uint16_t *p, int n)
 }
 
 /* An e4m3 is an f16 with a different exponent bias: its bits are moved to their places and the
- * result multiplied by 2^8. */
+ * result multiplied by 2^8. The byte's sign is extended, which puts it into bit 15 of the f16. */
 static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
 {
-    __m256i b = _mm256_cvtepu8_epi16(_mm_maskz_loadu_epi8(lanes_below(n), p));
-    __m256i low = _mm256_set1_epi16(0x7f), size = _mm256_and_si256(b, low);
-    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(low, b), 8);
-    __m256i h = _mm256_or_si256(sign, _mm256_slli_epi16(size, 7));
-    h = _mm256_or_si256(h, _mm256_cmpeq_epi16(size, low)); /* NaN */
+    __m128i b = n == VF ? _mm_loadu_si128((const __m128i *)p)
+                        : _mm_maskz_loadu_epi8(lanes_below(n), p);
+    __m128i low = _mm_set1_epi8(0x7f);
+    __mmask16 nan = _mm_cmpeq_epi8_mask(_mm_and_si128(b, low), low);
+    __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+    h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbfff));
+    h = _mm256_mask_set1_epi16(h, nan, -1);
     return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
 }
 

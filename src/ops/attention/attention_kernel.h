@@ -5,7 +5,8 @@
  *   for each chunk of 256 KV positions          (absolute multiples: the state starts empty)
  *     for each block of 64                      (absolute multiples)
  *       K block -> kt [head_dim][64] fp32, transposed    once for all rows of the tile, from pages
- *       V block -> v  [64][head_dim] fp32                (a decode reads 16-bit V where it lies)
+ *       V block -> v  [64][head_dim] fp32                (up to TILE_ROWS rows read both where
+ *                                                        they lie: a decode uses each key once)
  *       for each TILE_ROWS rows
  *         s = q kt                             q carries scale * log2(e): base-2 logits
  *         mask to the row's span; m' = max(m, s); p = 2^(s - m'); l = l 2^(m - m') + sum p
@@ -44,13 +45,18 @@ typedef struct row_states {
     float *acc;   /* [rows][stride] */
 } row_states;
 
+/* Rows of K and V of one block, by their first element in the pools, and the next block's. */
+typedef struct block_rows_at {
+    int64_t now[ATTENTION_BLOCK], ahead[ATTENTION_BLOCK];
+} block_rows_at;
+
 typedef struct scratch {
-    float *q;                           /* [ATTENTION_ROWS][stride] */
-    float *kt;                          /* [stride][ATTENTION_BLOCK] */
-    float *v;                           /* [ATTENTION_BLOCK][stride] */
-    float *s;                           /* [TILE_ROWS][ATTENTION_BLOCK] */
-    const char *v_row[ATTENTION_BLOCK]; /* V rows in the pool; used instead of v when v_in_pool */
-    bool v_in_pool;
+    float *q;    /* [ATTENTION_ROWS][stride] */
+    float *kt;   /* [stride][ATTENTION_BLOCK] */
+    float *v;    /* [ATTENTION_BLOCK][stride] */
+    float *s;    /* [TILE_ROWS][ATTENTION_BLOCK] */
+    bool direct; /* K and V are read where they lie: kt and v are not used */
+    block_rows_at at;
     row_states chunk, total;
     int32_t *begin, *end; /* [ATTENTION_ROWS] the span of KV positions a row sees */
 } scratch;
@@ -84,14 +90,55 @@ static scratch scratch_at(float *p, int32_t stride)
     return s;
 }
 
+/* A call for each number of rows and each type, so that both are constants where they are used. */
+#define FOR_ROWS(rows, call, ...)         \
+    do {                                  \
+        switch (rows) {                   \
+        case 1:                           \
+            call(1, __VA_ARGS__);         \
+            break;                        \
+        case 2:                           \
+            call(2, __VA_ARGS__);         \
+            break;                        \
+        case 3:                           \
+            call(3, __VA_ARGS__);         \
+            break;                        \
+        case 4:                           \
+            call(4, __VA_ARGS__);         \
+            break;                        \
+        case 5:                           \
+            call(5, __VA_ARGS__);         \
+            break;                        \
+        default:                          \
+            call(TILE_ROWS, __VA_ARGS__); \
+        }                                 \
+    } while (0)
+#define FOR_KV_TYPE(type, call) \
+    do {                        \
+        switch (type) {         \
+        case VT_F16:            \
+            call(VT_F16);       \
+            break;              \
+        case VT_BF16:           \
+            call(VT_BF16);      \
+            break;              \
+        case VT_FP8_E4M3:       \
+            call(VT_FP8_E4M3);  \
+            break;              \
+        default:                \
+            call(VT_F32);       \
+        }                       \
+    } while (0)
+
 /* ---- the register tile ---- */
 
 /* The right-hand side: fp32 rows `stride` apart in scratch, or rows of a pool where they lie. */
 typedef struct right_side {
     const float *packed; /* NULL: rows */
     int64_t stride;
-    const char *const *row; /* [ATTENTION_BLOCK] */
-    vt_dtype dtype;         /* of rows */
+    const void *pool;
+    const int64_t *row; /* [ATTENTION_BLOCK] where each begins in the pool, in elements */
+    vt_dtype dtype;     /* of the pool */
 } right_side;
 
 /* C[rows][vecs * VF] = C * scale[row] + A[rows][k0..k1) B[k0..k1)[col ...]; scale NULL: C starts at
@@ -110,7 +157,7 @@ static inline __attribute__((always_inline)) void matmul_tile(int rows, int vecs
         vf row[TILE_VECS];
         for (int j = 0; j < vecs; j++)
             row[j] = b.packed ? vf_load(b.packed + k * b.stride + col + j * VF)
-                              : vf_load_any(b.row[k], b.dtype, col + j * VF, VF);
+                              : vf_load_any(b.pool, b.dtype, b.row[k] + col + j * VF, VF);
         for (int r = 0; r < rows; r++) {
             vf x = vf_set1(a[r * lda + k]);
             for (int j = 0; j < vecs; j++)
@@ -122,33 +169,6 @@ static inline __attribute__((always_inline)) void matmul_tile(int rows, int vecs
             vf_store(c + r * ldc + j * VF, acc[r][j]);
 }
 
-static inline __attribute__((always_inline)) void matmul_rows(int rows, int vecs, const float *a,
-                                                              int64_t lda, right_side b,
-                                                              int64_t col, int k0, int k1, float *c,
-                                                              int64_t ldc, const float *scale)
-{
-    switch (rows) {
-    case 1:
-        matmul_tile(1, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    case 2:
-        matmul_tile(2, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    case 3:
-        matmul_tile(3, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    case 4:
-        matmul_tile(4, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    case 5:
-        matmul_tile(5, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    case TILE_ROWS:
-        matmul_tile(TILE_ROWS, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
-        break;
-    }
-}
-
 /* The same for any number of columns; column j of the result reads column j of B. */
 static inline __attribute__((always_inline)) void matmul_cols(int rows, int cols, const float *a,
                                                               int64_t lda, right_side b, int k0,
@@ -157,9 +177,9 @@ static inline __attribute__((always_inline)) void matmul_cols(int rows, int cols
 {
     int j = 0;
     for (; cols - j >= TILE_VECS * VF; j += TILE_VECS * VF)
-        matmul_rows(rows, TILE_VECS, a, lda, b, j, k0, k1, c + j, ldc, scale);
+        FOR_ROWS(rows, matmul_tile, TILE_VECS, a, lda, b, j, k0, k1, c + j, ldc, scale);
     for (; cols - j >= VF; j += VF)
-        matmul_rows(rows, 1, a, lda, b, j, k0, k1, c + j, ldc, scale);
+        FOR_ROWS(rows, matmul_tile, 1, a, lda, b, j, k0, k1, c + j, ldc, scale);
 }
 
 static void matmul(int rows, int cols, const float *a, int64_t lda, const float *b, int64_t ldb,
@@ -169,17 +189,20 @@ static void matmul(int rows, int cols, const float *a, int64_t lda, const float 
     matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
 }
 
-/* B's rows in a pool of 16-bit floats. */
-static void matmul_pool(int rows, int cols, const float *a, int64_t lda, const char *const *row,
-                        vt_dtype dtype, int k0, int k1, float *c, int64_t ldc, const float *scale)
+/* B's rows in a pool, `first` elements behind those of `row`. */
+static void matmul_pool(int rows, int cols, const float *a, int64_t lda, const vt_tensor *pool,
+                        const int64_t *row, int64_t first, int k0, int k1, float *c, int64_t ldc,
+                        const float *scale)
 {
-    right_side right = {.row = row, .dtype = VT_F16};
-    if (dtype == VT_F16) { /* a constant type for each copy of the loops */
-        matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
-        return;
-    }
-    right.dtype = VT_BF16;
-    matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
+    right_side right = {.pool = (const char *)pool->data + vt_dtype_row_bytes(pool->dtype, first),
+                        .row = row};
+#define MATMUL(type)                                                   \
+    do {                                                               \
+        right.dtype = type;                                            \
+        matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale); \
+    } while (0)
+    FOR_KV_TYPE(pool->dtype, MATMUL);
+#undef MATMUL
 }
 
 /* ---- K and V blocks out of the pages ---- */
@@ -201,45 +224,66 @@ static inline int64_t page_offset(const kv_view *kv, int32_t pos, int32_t *run)
     return ((page * kv->args->kv_heads + kv->kv_head) * size + in_page) * kv->args->head_dim;
 }
 
-/* Starts loading the K and V rows of [pos, pos + ATTENTION_BLOCK). A page is too short for the
- * hardware's prefetchers, and the next page may lie anywhere. */
-static void prefetch_block(const kv_view *kv, int32_t pos)
+/* Finds where the K rows [base + j0, base + j1) begin in their pool. */
+static void find_rows(const kv_view *kv, int32_t base, int j0, int j1, int64_t *at)
 {
-    const attention_args *a = kv->args;
-    int64_t size = vt_dtype_get(a->k_pool->dtype)->bytes;
-    int32_t end = pos + ATTENTION_BLOCK < kv->last ? pos + ATTENTION_BLOCK : kv->last;
-    for (int32_t run; pos < end; pos += run) {
-        int64_t at = page_offset(kv, pos, &run) * size;
-        run = run < end - pos ? run : end - pos;
-        for (int64_t i = 0; i < run * a->head_dim * size; i += VT_CACHE_LINE) {
-            __builtin_prefetch((const char *)a->k_pool->data + at + i, 0, 2);
-            __builtin_prefetch((const char *)a->v_pool->data + at + i, 0, 2);
-        }
+    for (int j = j0, run; j < j1; j += run) {
+        int64_t first = page_offset(kv, base + j, &run);
+        run = run < j1 - j ? run : j1 - j;
+        for (int i = 0; i < run; i++)
+            at[j + i] = first + (int64_t)i * kv->args->head_dim;
     }
 }
 
-/* kt[d][j] = K[base + j][d] for j in [j0, j1), and 0 up to whole vectors on both sides. */
-static inline __attribute__((always_inline)) void pack_keys(const kv_view *kv, vt_dtype dtype,
-                                                            int32_t base, int j0, int j1, float *kt)
+/* The rows of the next block are found too, for loading them ahead: a page is too short for the
+ * hardware's prefetchers, and the next page may lie anywhere. */
+static void find_block(const kv_view *kv, int32_t base, int j0, int j1, block_rows_at *rows)
 {
-    const char *row[ATTENTION_BLOCK];
-    int32_t d = kv->args->head_dim;
-    int64_t row_bytes = vt_dtype_row_bytes(dtype, d);
-    for (int j = j0, run; j < j1; j += run) {
-        const char *p = (const char *)kv->args->k_pool->data +
-                        vt_dtype_row_bytes(dtype, page_offset(kv, base + j, &run));
-        run = run < j1 - j ? run : j1 - j;
-        for (int i = 0; i < run; i++)
-            row[j + i] = p + i * row_bytes;
-    }
+    int32_t next = base + ATTENTION_BLOCK, left = kv->last - next;
+    int n = left < ATTENTION_BLOCK ? left > 0 ? (int)left : 0 : ATTENTION_BLOCK;
+    find_rows(kv, base, j0, j1, rows->now);
+    find_rows(kv, next, 0, n, rows->ahead);
+    for (int j = n; j < ATTENTION_BLOCK; j++)
+        rows->ahead[j] = rows->now[j < j0 ? j0 : j < j1 ? j : j1 - 1];
+}
+
+/* Starts loading a part of the next block: of VF rows the cache line of K that begins at element i,
+ * and that of V that ends with the vector at i. So the loads are spread over the work on this
+ * block; all at once they would only queue for the few misses that a core can have open. */
+static inline __attribute__((always_inline)) void prefetch_rows(const kv_view *kv, vt_dtype dtype,
+                                                                const int64_t *ahead, int32_t i)
+{
+    int64_t size = vt_dtype_row_bytes(dtype, 1), first = i * size, last = first + VF * size;
+    bool begins = first % VT_CACHE_LINE == 0,
+         ends = last % VT_CACHE_LINE == 0 || i + VF >= kv->args->head_dim;
+    for (int k = 0; begins && k < VF; k++)
+        __builtin_prefetch((const char *)kv->args->k_pool->data + ahead[k] * size + first, 0, 2);
+    for (int k = 0; ends && k < VF; k++)
+        __builtin_prefetch((const char *)kv->args->v_pool->data + ahead[k] * size + first, 0, 2);
+}
+
+/* block[k][lane] = K[j + lane][i + k], 0 for positions outside of [j0, j1). */
+static inline __attribute__((always_inline)) void load_keys(const kv_view *kv, vt_dtype dtype,
+                                                            const block_rows_at *at, int j, int j0,
+                                                            int j1, int32_t i, vf block[VF])
+{
+    int lanes = lanes_left(i, kv->args->head_dim);
+    prefetch_rows(kv, dtype, at->ahead + j, i);
+    for (int k = 0; k < VF; k++)
+        block[k] = j + k >= j0 && j + k < j1
+                       ? vf_load_any(kv->args->k_pool->data, dtype, at->now[j + k] + i, lanes)
+                       : vf_zero();
+    vf_transpose(block);
+}
+
+/* kt[d][j] = K[base + j][d] for j in [j0, j1), and 0 up to whole vectors on both sides. */
+static inline __attribute__((always_inline)) void
+pack_keys(const kv_view *kv, vt_dtype dtype, const block_rows_at *at, int j0, int j1, float *kt)
+{
     for (int j = j0 / VF * VF; j < j1; j += VF)
-        for (int32_t i = 0; i < d; i += VF) {
+        for (int32_t i = 0; i < kv->args->head_dim; i += VF) {
             vf block[VF];
-            int lanes = lanes_left(i, d);
-            for (int k = 0; k < VF; k++)
-                block[k] = j + k >= j0 && j + k < j1 ? vf_load_any(row[j + k], dtype, i, lanes)
-                                                     : vf_zero();
-            vf_transpose(block);
+            load_keys(kv, dtype, at, j, j0, j1, i, block);
             for (int k = 0; k < VF; k++)
                 vf_store(kt + (i + k) * ATTENTION_BLOCK + j, block[k]);
         }
@@ -253,58 +297,57 @@ static int32_t v_columns(const attention_args *a)
 
 /* v[j][d] = V[base + j][d] for j in [j0, j1), 0 where d passes the row of V. */
 static inline __attribute__((always_inline)) void
-pack_values(const kv_view *kv, vt_dtype dtype, int32_t base, int j0, int j1, float *v)
+pack_values(const kv_view *kv, vt_dtype dtype, const block_rows_at *at, int j0, int j1, float *v)
 {
-    int32_t row = kv->args->head_dim, d = attention_v_dim(kv->args), stride = kv->stride,
+    int32_t d = attention_v_dim(kv->args), first = kv->args->head_dim - d,
             columns = v_columns(kv->args);
-    for (int j = j0, run; j < j1; j += run) {
-        int64_t at = page_offset(kv, base + j, &run) + row - d;
-        run = run < j1 - j ? run : j1 - j;
-        for (int k = 0; k < run; k++, at += row)
-            for (int32_t i = 0; i < columns; i += VF)
-                vf_store(v + (j + k) * stride + i,
-                         i < d
-                             ? vf_load_any(kv->args->v_pool->data, dtype, at + i, lanes_left(i, d))
-                             : vf_zero());
+    for (int j = j0; j < j1; j++)
+        for (int32_t i = 0; i < columns; i += VF)
+            vf_store(v + j * kv->stride + i,
+                     i < d ? vf_load_any(kv->args->v_pool->data, dtype, at->now[j] + first + i,
+                                         lanes_left(i, d))
+                           : vf_zero());
+}
+
+static void pack_block(const kv_view *kv, int j0, int j1, scratch *s)
+{
+#define PACK(type)                                   \
+    do {                                             \
+        pack_values(kv, type, &s->at, j0, j1, s->v); \
+        pack_keys(kv, type, &s->at, j0, j1, s->kt);  \
+    } while (0)
+    FOR_KV_TYPE(kv->args->k_pool->dtype, PACK);
+#undef PACK
+}
+
+/* s[rows][j0..j1) = q K^T without kt: what the transposition leaves in registers is multiplied
+ * there. The sums are those of matmul_tile. */
+static inline __attribute__((always_inline)) void score_rows(int rows, const kv_view *kv,
+                                                             vt_dtype dtype,
+                                                             const block_rows_at *at, int j0,
+                                                             int j1, const float *q, float *s)
+{
+    for (int j = j0 / VF * VF; j < j1; j += VF) {
+        vf acc[TILE_ROWS];
+        for (int r = 0; r < rows; r++)
+            acc[r] = vf_zero();
+        for (int32_t i = 0; i < kv->args->head_dim; i += VF) {
+            vf block[VF];
+            load_keys(kv, dtype, at, j, j0, j1, i, block);
+            for (int k = 0; k < VF; k++)
+                for (int r = 0; r < rows; r++)
+                    acc[r] = vf_fma(vf_set1(q[r * kv->stride + i + k]), block[k], acc[r]);
+        }
+        for (int r = 0; r < rows; r++)
+            vf_store(s + r * ATTENTION_BLOCK + j, acc[r]);
     }
 }
 
-/* Finds the addresses of V's rows [base + j0, base + j1). */
-static void find_values(const kv_view *kv, int32_t base, int j0, int j1, const char **row)
+static void score_pool(int rows, const kv_view *kv, int j0, int j1, scratch *s)
 {
-    int32_t first = kv->args->head_dim - attention_v_dim(kv->args); /* of V in a row */
-    for (int j = j0, run; j < j1; j += run) {
-        const char *p = (const char *)kv->args->v_pool->data +
-                        (page_offset(kv, base + j, &run) + first) * 2;
-        run = run < j1 - j ? run : j1 - j;
-        for (int i = 0; i < run; i++)
-            row[j + i] = p + (int64_t)i * kv->args->head_dim * 2;
-    }
-}
-
-/* A decode, which is a single tile of rows, reads 16-bit V from the pool: it would not pay to
- * unpack it. */
-static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch *s)
-{
-    vt_dtype dtype = kv->args->k_pool->dtype;
-    if (s->v_in_pool)
-        find_values(kv, base, j0, j1, s->v_row);
-    else if (dtype == VT_F16) /* a constant type for each copy of the loops */
-        pack_values(kv, VT_F16, base, j0, j1, s->v);
-    else if (dtype == VT_BF16)
-        pack_values(kv, VT_BF16, base, j0, j1, s->v);
-    else if (dtype == VT_FP8_E4M3)
-        pack_values(kv, VT_FP8_E4M3, base, j0, j1, s->v);
-    else
-        pack_values(kv, VT_F32, base, j0, j1, s->v);
-    if (dtype == VT_F16)
-        pack_keys(kv, VT_F16, base, j0, j1, s->kt);
-    else if (dtype == VT_BF16)
-        pack_keys(kv, VT_BF16, base, j0, j1, s->kt);
-    else if (dtype == VT_FP8_E4M3)
-        pack_keys(kv, VT_FP8_E4M3, base, j0, j1, s->kt);
-    else
-        pack_keys(kv, VT_F32, base, j0, j1, s->kt);
+#define SCORE(type) FOR_ROWS(rows, score_rows, kv, type, &s->at, j0, j1, s->q, s->s)
+    FOR_KV_TYPE(kv->args->k_pool->dtype, SCORE);
+#undef SCORE
 }
 
 /* ---- softmax ---- */
@@ -357,8 +400,11 @@ static void block_rows(scratch *s, const row_states *state, const kv_view *kv, i
     if (first >= last)
         return;
     int v0 = first / VF * VF, v1 = (int)vt_round_up((size_t)last, VF);
-    matmul(rows, v1 - v0, s->q + r * stride, stride, s->kt + v0, ATTENTION_BLOCK, 0, head_dim,
-           s->s + v0, ATTENTION_BLOCK, NULL);
+    if (s->direct) /* all rows of the task */
+        score_pool(rows, kv, first, last, s);
+    else
+        matmul(rows, v1 - v0, s->q + r * stride, stride, s->kt + v0, ATTENTION_BLOCK, 0, head_dim,
+               s->s + v0, ATTENTION_BLOCK, NULL);
     if (kv->args->cap > 0)
         cap_scores(s->s, rows, v0, v1, kv->args->cap);
     enum { PADDED = (TILE_ROWS + VF - 1) / VF * VF };
@@ -375,9 +421,9 @@ static void block_rows(scratch *s, const row_states *state, const kv_view *kv, i
         state->l[r + i] = state->l[r + i] * delta[i] + sum[i];
     float *acc = state->acc + r * stride;
     int32_t columns = v_columns(kv->args);
-    if (s->v_in_pool)
-        matmul_pool(rows, columns, s->s, ATTENTION_BLOCK, s->v_row, kv->args->v_pool->dtype, first,
-                    last, acc, stride, delta);
+    if (s->direct)
+        matmul_pool(rows, columns, s->s, ATTENTION_BLOCK, kv->args->v_pool, s->at.now,
+                    head_dim - attention_v_dim(kv->args), first, last, acc, stride, delta);
     else
         matmul(rows, columns, s->s, ATTENTION_BLOCK, s->v, stride, first, last, acc, stride, delta);
 }
@@ -469,16 +515,17 @@ static void attend_chunk(const attention_plan *p, const attention_task *t, int32
     int32_t first, last, base = chunk * ATTENTION_CHUNK;
     attention_task_span(p, t, &first, &last);
     kv.last = last;
-    s->v_in_pool = t->n_rows <= TILE_ROWS && v_columns(p->args) == attention_v_dim(p->args) &&
-                   vt_dtype_get(p->args->v_pool->dtype)->bytes == 2;
+    /* A single tile of rows, as a decode has, uses each key and value once. */
+    s->direct = t->n_rows <= TILE_ROWS && v_columns(p->args) == attention_v_dim(p->args);
     states_clear(state, t->n_rows, stride);
     for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
         int j0 = first > base ? first - base : 0;
         int j1 = last - base < ATTENTION_BLOCK ? last - base : ATTENTION_BLOCK;
         if (j0 >= j1)
             continue;
-        prefetch_block(&kv, base + ATTENTION_BLOCK);
-        pack_block(&kv, base, j0, j1, s);
+        find_block(&kv, base, j0, j1, &s->at);
+        if (!s->direct)
+            pack_block(&kv, j0, j1, s);
         for (int32_t r = 0; r < t->n_rows; r += TILE_ROWS)
             block_rows(s, state, &kv, r, t->n_rows - r < TILE_ROWS ? t->n_rows - r : TILE_ROWS,
                        base);

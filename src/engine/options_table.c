@@ -50,8 +50,8 @@ static const vt_option table[] = {
     ROW("lora", VT_OPTION_TEXT, .flags = VT_OPTION_REPEAT, .value_name = "NAME=PATH",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_SERVE |
                  VT_FOR_EXPLAIN | VT_FOR_LATENCY,
-        .help = "an adapter in a PEFT folder; may be given several times. Requests name "
-                "theirs as the model; run, chat, score and bench latency take the only one"),
+        .help = "an adapter: a PEFT folder or a GGUF file; may be given several times. Requests "
+                "name theirs as the model; run, chat, score and bench latency take the only one"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB |
                  VT_FOR_LAB_KERNEL,

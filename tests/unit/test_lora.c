@@ -42,6 +42,7 @@ static void open_ranks(opened *x, const char *model, const char *const *lora, co
     engine_option_int(x->o, "tp", tp);
     engine_option(x->o, "page-size", "4");
     engine_option(x->o, "token-budget", "16");
+    engine_option(x->o, "max-context", "96"); /* Phi-3's factors for short contexts */
     engine_option(x->o, "max-running", "8");
     if (draft)
         engine_option(x->o, "draft", draft);
@@ -67,10 +68,11 @@ static void close_all(opened *x)
 /* Scores the golden prompt on `tp` ranks, and answers it: *h. */
 static void check_ranks(const char *model, const char *adapter, int32_t tp, lora_heard *h)
 {
-    char text[256];
+    char text[256], name[64];
     lora_golden g;
     opened x;
-    lora_read_golden(adapter, &g);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(adapter, "."), adapter);
+    lora_read_golden(name, &g);
     snprintf(text, sizeof text, "a=" LORA "%s", adapter);
     open_ranks(&x, model, (const char *const[]){text, NULL}, NULL, tp);
     vt_request_params p = lora_ask(&g, "a", true, h);
@@ -105,17 +107,38 @@ static void test_log_probabilities_are_the_same_on_gguf_files(void **state)
     check_parity("granite-four-scales-BF16.gguf", "granite-all");
 }
 
+/* Adapters as llama.cpp's converter writes them: rows of q and k are in the order of GGUF files,
+ * whatever the model's file is. */
+static void test_log_probabilities_are_the_same_of_gguf_adapters(void **state)
+{
+    (void)state;
+    check_parity("llama-mha-llama3", "llama-all.gguf");
+    check_parity("llama-mha-llama3-BF16.gguf", "llama-all.gguf");
+    check_parity("granite-four-scales", "granite-all.gguf");
+    check_parity("granite-four-scales-BF16.gguf", "granite-all.gguf");
+}
+
+/* q, k and v, and gate and up, are one module each (tools/fixtures/make_lora_fused.py). */
+static void test_log_probabilities_of_fused_projections_are_those_of_merged_weights(void **state)
+{
+    (void)state;
+    check_parity("phi3-longrope", "phi3-fused");
+    check_parity("phi3-longrope-BF16.gguf", "phi3-fused");
+}
+
 /* Column-parallel matrices cut B, row-parallel ones A. */
 static void test_ranks_give_the_tokens_of_one(void **state)
 {
     (void)state;
     static const char *const row[][2] = {{"llama-mha-llama3", "llama-all"},
                                          {"llama-mha-llama3-BF16.gguf", "llama-patterns"},
-                                         {"granite-four-scales", "granite-all"}};
+                                         {"granite-four-scales", "granite-all"},
+                                         {"phi3-longrope", "phi3-fused"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         lora_heard one, many;
         check_ranks(row[i][0], row[i][1], 1, &one);
-        for (int32_t tp = 2; tp <= 3; tp++) {
+        int32_t most = strstr(row[i][0], "phi3") ? 2 : 3; /* it has two query heads */
+        for (int32_t tp = 2; tp <= most; tp++) {
             check_ranks(row[i][0], row[i][1], tp, &many);
             assert_memory_equal(many.token, one.token, sizeof one.token);
         }
@@ -393,6 +416,83 @@ static void test_tensors_of_other_modules_are_refused_by_name(void **state)
     free(config);
 }
 
+/* ---- GGUF files ---- */
+
+static vt_status load_gguf(const void *bytes, size_t n, vt_err *err)
+{
+    char text[160];
+    put("adapter_model.safetensors", bytes, n); /* the name says nothing */
+    snprintf(text, sizeof text, "a=%s/adapter_model.safetensors", folder);
+    const char *texts[] = {text};
+    return load(texts, 1, err);
+}
+
+static char *gguf_bytes(size_t *n)
+{
+    char *bytes = malloc(1 << 16);
+    FILE *f = fopen(LORA "llama-all.gguf", "rb");
+    assert_non_null(bytes);
+    assert_non_null(f);
+    *n = fread(bytes, 1, 1 << 16, f);
+    fclose(f);
+    return bytes;
+}
+
+/* `from` becomes `to` of equal length where it first stands behind `after`. */
+static void test_wrong_gguf_adapters_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *after, *from, *to, *says;
+    } row[] = {
+        {"general.type", "adapter", "adaptor", "general.type is \"adaptor\""},
+        {"adapter.type", "lora", "loha", "adapter.type is \"loha\""},
+        {"general.architecture", "llama", "qwen2", "general.architecture is \"qwen2\""},
+        {"", "adapter.lora.alpha", "adapter.lora.alpho", "adapter.lora.alpha"},
+        {"", "blk.0.attn_q.weight.lora_a", "blk.0.attn_r.weight.lora_a", "blk.0.attn_r"},
+        {"", "blk.0.attn_q.weight.lora_a", "blk.7.attn_q.weight.lora_a", "blk.7.attn_q"},
+        {"", "blk.0.ffn_down.weight.lora_a", "blk.0.ffn_exps.weight.lora_a", "adapters of experts"},
+        {"", "blk.0.attn_v.weight.lora_b", "blk.0.attn_v.weight.lora_c", "lora_c"},
+        {"", "blk.0.attn_v.weight.lora_b", "blk.0.attn_q.weight.lora_b", "blk.0.attn_q"},
+        {"", "blk.0.attn_k.weight.lora_a", "blk.0.ffn_up.weight..lora_a", "blk.0.ffn_up"},
+    };
+    size_t n;
+    vt_err err;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char *bytes = gguf_bytes(&n);
+        char *at = memmem(bytes, n, row[i].after, strlen(row[i].after));
+        assert_non_null(at);
+        at += strlen(row[i].after);
+        at = memmem(at, (size_t)(bytes + n - at), row[i].from, strlen(row[i].from));
+        assert_non_null(at);
+        memcpy(at, row[i].to, strlen(row[i].from));
+        assert_int_not_equal(load_gguf(bytes, n, &err), VT_OK);
+        if (!strstr(err.message, row[i].says))
+            fail_msg("'%s' does not say '%s'", err.message, row[i].says);
+        free(bytes);
+    }
+}
+
+static void test_broken_gguf_adapters_do_no_harm(void **state)
+{
+    (void)state;
+    size_t n;
+    vt_err err;
+    char *bytes = gguf_bytes(&n);
+    if (load_gguf(bytes, n, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < 3000; i += 7) {
+        char old = bytes[i];
+        bytes[i] = (char)(old ^ (1 << i % 8));
+        vt_status status = load_gguf(bytes, n, &err);
+        assert_true(status == VT_OK || err.message[0]);
+        bytes[i] = old;
+    }
+    for (size_t end = 0; end < n; end += 977)
+        assert_int_not_equal(load_gguf(bytes, end, &err), VT_OK);
+    free(bytes);
+}
+
 static void test_wrong_names_are_refused(void **state)
 {
     (void)state;
@@ -443,6 +543,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log_probabilities_are_those_of_peft),
         cmocka_unit_test(test_log_probabilities_are_the_same_on_gguf_files),
+        cmocka_unit_test(test_log_probabilities_are_the_same_of_gguf_adapters),
+        cmocka_unit_test(test_log_probabilities_of_fused_projections_are_those_of_merged_weights),
         cmocka_unit_test(test_ranks_give_the_tokens_of_one),
         cmocka_unit_test(test_requests_of_several_adapters_beside_each_other_are_as_alone),
         cmocka_unit_test(test_an_adapter_changes_scores),
@@ -454,6 +556,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_broken_weights_do_no_harm, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_tensors_of_other_modules_are_refused_by_name,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_wrong_gguf_adapters_are_refused_by_name, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(test_broken_gguf_adapters_do_no_harm, make_folder,
+                                        remove_folder),
         cmocka_unit_test(test_wrong_names_are_refused),
         cmocka_unit_test(test_embeddings_have_no_adapters),
     };

@@ -1,12 +1,15 @@
-/* Low-rank adapters of a model: PEFT folders (adapter_config.json, adapter_model.safetensors).
+/* Low-rank adapters of a model: PEFT folders (adapter_config.json, adapter_model.safetensors), and
+ * GGUF files of llama.cpp's convert_lora_to_gguf.
  *
  *   PEFT: layers.3.self_attn.q_proj.lora_A [r, in], .lora_B [out, r]
+ *   GGUF: blk.3.attn_q.weight.lora_a [r, in], .lora_b [out, r]; scale: adapter.lora.alpha / r
  *   here: by layer and role, the matrices of all adapters one below the other, as the op reads them
  *         (ops/lora/lora.h), in fp32
  *
  * A request names one adapter or none. Adapters are numbered from 1, so that 0 stands for none.
  * Adapted can be the projections of attention (q, k, v, o) and of a dense feed-forward (gate, up,
- * down). Whatever else a folder asks for is refused by its name. */
+ * down), also where a family's files hold several as one. Whatever else a folder asks for is
+ * refused by its name. */
 #ifndef VT_MODEL_LORA_H
 #define VT_MODEL_LORA_H
 

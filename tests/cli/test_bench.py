@@ -118,6 +118,15 @@ def test_explain_of_ranks_adds_up_to_one_gpu():
     assert "L01..L35" in text and "outside of layers" in text  # the first layer has a norm of its own more
 
 
+def test_explain_of_norms_over_all_heads_has_a_third_meeting_in_a_layer():
+    """Two sums a token: a packet of 16 bytes to each peer, or 8 bytes of each rank through the host."""
+    for link, each in (("p2p", 3 * 16), ("host", 4 * 8)):
+        r = ok("explain", "--json", "-m", "dummy:minimax-m2", "--hardware", "h200", "--tp", "4", "--tp-link", link, "--batch", "5").json
+        norms = [m for m in r["meetings"] if m["op"] == "sharded_rmsnorm"]
+        same((len(norms), {m["link_bytes"] for m in norms}), (62, {5 * each}))
+        same(sum(l["meetings"] == 3 for l in r["layers"]), 62)  # beside those outside of layers
+
+
 def test_explain_of_uneven_ranks_shows_the_slowest():
     """SmolLM2's 9 heads and 3 KV heads: rank 0 of 2 has six and two of them."""
     gpu = ["explain", "--json", "-m", "dummy:smollm2-135m", "--hardware", "a100-80gb-sxm", "--tp"]

@@ -123,7 +123,7 @@ endif
 # Of builds that are never shipped, the parts that no test waits for are compiled with less effort: for arm64 what is no op, for
 # sanitizers the program's verbs and the labs. The last -O counts.
 ifeq ($(CONFIG),arm64)
-effort = $(if $(filter src/ops/%,$1),,-O1)
+effort = $(if $(filter src/ops/%,$1),,-O0)
 endif
 ifneq ($(filter asan tsan,$(CONFIG)),)
 effort = $(if $(filter src/cli/% src/lab/%,$1),-O0)
@@ -279,23 +279,26 @@ test:
 # Every test. AFTER=test leaves out what `make test` runs, for those who have just run it (.ci/run).
 test-all:
 	@tools/setup sanitize
+	@tools/setup arm
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs emulator
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity checked-emulator
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
+	@$(MAKE) --no-print-directory arm-programs ARM_TESTS="$$(tools/run-tests --all --targets build/arm64 | xargs -n 1 basename | xargs)"
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
-	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan
-	@$(MAKE) --no-print-directory test-arm ARM_TESTS="test_op_simd test_linear"
+	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan build/arm64
 
 # The rows of NEON, cross-compiled and run under qemu-user: results, no times.
 ARM_TESTS := test_op_simd test_linear test_op_parity test_golden_logits
 # Of what those do not link, the files that ask for the architecture.
 ARM_ALSO = $(patsubst %.c,build/arm64/%.o,$(shell grep -rlE '__(x86_64|aarch64)__' --include=*.c src/cli src/server src/load src/lab))
-.PHONY: test-arm
-test-arm:
-	@tools/setup arm
+.PHONY: test-arm arm-programs
+arm-programs:
 	@tools/arm-root $(ARM_ROOT)
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=arm64 CC="$(if $(findstring ccache,$(CC)),ccache )aarch64-linux-gnu-gcc" \
 	  $(addprefix build/arm64/tests/,$(ARM_TESTS)) $(ARM_ALSO)
+test-arm:
+	@tools/setup arm
+	@$(MAKE) --no-print-directory arm-programs ARM_TESTS="$(ARM_TESTS)"
 	@for t in $(ARM_TESTS); do VITRINE_DEVICE=cpu qemu-aarch64 -L /usr/aarch64-linux-gnu build/arm64/tests/$$t || exit 1; done
 
 # The labs that run kernels, on an emulated GPU: results, no times.

@@ -61,7 +61,7 @@ def runner(folder):
     loader = importlib.machinery.SourceFileLoader("run_tests", os.path.join(ROOT, "tools", "run-tests"))
     m = importlib.util.module_from_spec(importlib.util.spec_from_loader("run_tests", loader))
     loader.exec_module(m)
-    builds = [os.path.join(folder, name) for name in ("release", "asan", "tsan")]
+    builds = [os.path.join(folder, name) for name in ("release", "asan", "tsan", "arm64")]
     for build in builds:
         for path in m.targets(build, None) + [os.path.join(build, "gpu", name) for name in ("gpu_parity", "gpu_order")]:
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -341,9 +341,16 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
         "qwen3-gqa5-yarn",
         "qwen3moe-raw",
     };
+#ifdef VT_SANITIZE /* the kernels are not sanitized, and the host's side is much the same */
+    enum { EVERY = 3 };
+#else
+    enum { EVERY = 1 };
+#endif
     (void)state;
+    if (EVERY > 1)
+        print_message("every %d. model\n", EVERY);
     set_emulator("cc=90,memory=512");
-    for (size_t i = 0; i < sizeof folder / sizeof *folder; i++) {
+    for (size_t i = 0; i < sizeof folder / sizeof *folder; i += EVERY) {
         char golden[100];
         snprintf(golden, sizeof golden, "%s/golden.bin", folder[i]);
         run_golden(folder[i], golden, VT_BF16, 0);
@@ -502,10 +509,12 @@ static void test_logits_when_deterministic_then_bitwise_the_same_in_any_company(
     vt_model *m;
     vt_err err = {0};
     run_deterministic(tiny_model("qwen3"), VT_BF16);
+    run_deterministic(tiny_model("gpt-oss-mxfp4"), VT_FP8_E4M3);
+#ifndef VT_SANITIZE
     run_deterministic(tiny_model("qwen3"), VT_FP8_E4M3);
     run_deterministic(tiny_model("qwen3moe-quantised"), VT_BF16);
     run_deterministic(tiny_model("gpt-oss"), VT_BF16);
-    run_deterministic(tiny_model("gpt-oss-mxfp4"), VT_FP8_E4M3);
+#endif
     must(vt_model_load(MODELS "llama-quantised-Q4_K.gguf", &m, &err), &err);
     run_deterministic(m, VT_BF16);
 }

@@ -1,6 +1,7 @@
 /* What a story says of CUPTI's records of a step's kernels: planted ones, in an artificial
  * recording. */
 #include "gpu_story_fixture.h"
+#include "story/forms/trace.h"
 
 enum { MAX_RECORDS = 2048, COPY_NS = 2000, GAP_NS = 10 };
 
@@ -110,6 +111,39 @@ static void test_activity_when_recorded_then_ops_stand_beside_their_stamps(void 
     json_decref(story);
 }
 
+/* Each record is a span of the trace, on a track where nothing overlaps it. */
+static void test_activity_when_exported_then_each_record_is_a_span_of_its_step(void **state)
+{
+    json_t *story = tell_recorded(*state, &(plant){.slower = 1.01});
+    const json_t *p = phase_of(story), *newest = json_object_get(p, "newest"), *columns, *begin;
+    size_t n = 0;
+    double last[TRACE_TRACKS] = {0}, first = INFINITY;
+    trace t;
+    /* the second kernel began while the first one ran */
+    columns = json_object_get(newest, "columns");
+    begin = json_object_get(columns, "begin_us");
+    json_array_set_new((json_t *)(uintptr_t)begin, 2,
+                       json_real(json_number_value(json_array_get(begin, 1)) + 0.001));
+    assert_int_equal(trace_of_story(story, &t, NULL), VT_OK);
+    assert_int_equal(t.n_tracks, TRACE_BESIDE + 1);
+    for (size_t i = 0; i < t.n_spans; i++) {
+        const trace_span *s = &t.span[i];
+        if (s->track == TRACE_STEPS && s->step == (int64_t)value(newest, "step"))
+            first = s->begin_us;
+        if (s->track < TRACE_KERNELS)
+            continue;
+        assert_true(isfinite(first) && s->begin_us >= fmax(first, last[s->track]));
+        assert_int_equal(s->step, (int64_t)value(newest, "step"));
+        if (n++ == 0)
+            assert_string_equal(s->name, "copy");
+        last[s->track] = s->begin_us + s->us - 1e-6;
+    }
+    assert_int_equal(n, (size_t)value(p, "records"));
+    assert_string_equal(t.span[t.n_spans - 1].name, "L00.rmsnorm.attn");
+    trace_release(&t);
+    json_decref(story);
+}
+
 static void test_activity_when_records_are_lost_then_the_step_is_left_out(void **state)
 {
     json_t *story = tell_recorded(*state, &(plant){.slower = 1, .lost_from = 100});
@@ -132,6 +166,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_activity_when_recorded_then_ops_stand_beside_their_stamps, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_activity_when_exported_then_each_record_is_a_span_of_its_step, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_activity_when_records_are_lost_then_the_step_is_left_out, setup, teardown),
         cmocka_unit_test_setup_teardown(

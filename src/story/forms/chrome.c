@@ -59,7 +59,7 @@ void trace_to_chrome(const trace *t, vt_buf *out)
     vt_json_string(&w, "displayTimeUnit", "ms");
     vt_json_open(&w, "traceEvents", '[');
     put_name(&w, "process_name", 0, *t->process ? t->process : "vitrine");
-    for (int k = 0; k < TRACE_TRACKS; k++)
+    for (int k = 0; k < t->n_tracks; k++)
         put_name(&w, "thread_name", 1 + k, trace_track_names[k]);
     for (size_t i = 0; i < t->n_spans; i++)
         put_span(&w, &t->span[i]);

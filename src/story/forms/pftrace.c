@@ -6,6 +6,7 @@
  *
  *   process (the model)
  *     request, steps, calls   slices and moments; a flow leads from a step to its calls
+ *     kernels recorded        slices, in some steps
  *     pages held, cached, free and a track for each lane: counters */
 #include <math.h>
 #include <string.h>
@@ -166,7 +167,7 @@ void trace_to_pftrace(const trace *t, vt_buf *out)
     for (size_t i = 0; i < t->n_counts; i++)
         zero_us = fmin(zero_us, t->count[i].at_us);
     put_process(t, out);
-    for (int k = 0; k < TRACE_TRACKS; k++)
+    for (int k = 0; k < t->n_tracks; k++)
         put_track(out, FIRST_TRACK + (uint64_t)k, trace_track_names[k], "", false);
     for (size_t i = 0; i < t->n_spans; i++)
         put_span(&t->span[i], zero_us, out);

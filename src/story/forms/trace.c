@@ -2,15 +2,19 @@
 #include "story/forms/trace.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/trace.h"
 #include "story/forms.h"
 
-const char *const trace_track_names[TRACE_TRACKS] = {"request", "steps", "calls"};
+const char *const trace_track_names[TRACE_TRACKS] = {
+    "request", "steps", "calls", "kernels recorded", "kernels beside", "kernels beside those"};
 
 static const char *const step_columns[] = {"id", "begin_ms", "ms", NULL};
 static const char *const call_columns[] = {"step", "label", "begin_us", "us", NULL};
+static const char *const kernel_columns[] = {"label", "begin_us", "end_us", "kind", NULL};
 static const char *const step_facts[] = {"id", "tokens", "seqs", "decodes", "new", "kv"};
 static const char *const call_facts[] = {"step"};
 static const char *const page_kinds[] = {"held", "cached", "free"};
@@ -95,6 +99,73 @@ static void add_calls(trace *t, const json_t *story, size_t n_calls, size_t n_st
     }
 }
 
+/* ---- kernels as they were recorded ---- */
+
+/* "L03.linear.qkv", or what moved bytes. */
+static const char *kernel_name(trace *t, const json_t *labels, const json_t *newest, size_t i)
+{
+    char text[STORY_TEXT];
+    double label = story_cell(newest, "label", i), kind = story_cell(newest, "kind", i);
+    if (label >= 0 && label < (double)json_array_size(labels))
+        return keep(t, story_clean(json_array_get(labels, (size_t)label), text));
+    return kind == VT_ACTIVITY_COPY ? "copy" : kind == VT_ACTIVITY_FILL ? "fill" : "a kernel";
+}
+
+/* The records of the newest step of a phase, which are in the order of their begins. Its first one
+ * begins with the step. */
+static void add_kernels(trace *t, const json_t *story, const json_t *newest)
+{
+    const json_t *steps = story_get(story, "steps"),
+                 *labels = story_get(story_get(story, "calls"), "labels");
+    size_t n = story_rows(newest, kernel_columns), n_steps = story_rows(steps, step_columns),
+           at = 0;
+    double step = story_num(newest, "step"), free_us[TRACE_TRACKS - TRACE_KERNELS] = {0};
+    while (at < n_steps && story_cell(steps, "id", at) != step)
+        at++;
+    double step_at = story_cell(steps, "begin_ms", at) * 1e3;
+    for (size_t i = 0; i < n && at < n_steps && isfinite(step_at); i++) {
+        double begin = story_cell(newest, "begin_us", i), end = story_cell(newest, "end_us", i);
+        int32_t k = 0;
+        while (k + 1 < TRACE_TRACKS - TRACE_KERNELS && free_us[k] > begin)
+            k++;
+        begin = fmax(begin, free_us[k]);
+        if (!isfinite(begin) || !(end >= begin))
+            continue;
+        free_us[k] = end;
+        t->n_tracks = t->n_tracks > TRACE_KERNELS + k ? t->n_tracks : TRACE_KERNELS + k + 1;
+        t->span[t->n_spans++] = (trace_span){.track = (trace_track)(TRACE_KERNELS + k),
+                                             .name = kernel_name(t, labels, newest, i),
+                                             .begin_us = step_at + begin,
+                                             .us = end - begin,
+                                             .text = "",
+                                             .step = fabs(step) < 9e15 ? (int64_t)step : -1,
+                                             .fact_name = call_facts,
+                                             .fact = {step},
+                                             .n_facts = 1};
+    }
+}
+
+static const json_t *newest_of(const json_t *phases, size_t i)
+{
+    return story_get(json_array_get(phases, i), "newest");
+}
+
+static int by_track(const void *a, const void *b)
+{
+    const trace_span *x = a, *y = b;
+    if (x->track != y->track)
+        return x->track < y->track ? -1 : 1;
+    return (x->begin_us > y->begin_us) - (x->begin_us < y->begin_us);
+}
+
+static void add_phases(trace *t, const json_t *story, const json_t *phases, size_t n_phases)
+{
+    size_t first = t->n_spans;
+    for (size_t i = 0; i < n_phases; i++)
+        add_kernels(t, story, newest_of(phases, i));
+    qsort(t->span + first, t->n_spans - first, sizeof *t->span, by_track);
+}
+
 /* The points of a lane: a time and a number each. */
 static size_t lane_points(const json_t *lane)
 {
@@ -126,12 +197,19 @@ vt_status trace_of_story(const json_t *story, trace *out, vt_err *err)
     const json_t *lanes = story_get(story_get(story, "lanes"), "items");
     size_t n_steps = story_rows(steps, step_columns), i,
            n_calls = story_rows(story_get(story, "calls"), call_columns), n_points = 0;
-    size_t n_events = json_array_size(story_get(story, "timeline"));
+    size_t n_events = json_array_size(story_get(story, "timeline")), n_kernels = 0;
+    const json_t *phases = story_get(story_get(story, "activity"), "phases");
+    size_t n_phases = json_array_size(phases);
+    n_phases = n_phases < 2 ? n_phases : 2; /* prefill and decode */
     char name[STORY_TEXT];
     *out = (trace){0};
     vt_arena_init(&out->arena, 0);
     json_array_foreach(lanes, i, lane) { n_points += i < STORY_ROWS ? lane_points(lane) : 0; }
-    out->span = vt_arena_alloc(&out->arena, n_events + n_steps + n_calls + 1, sizeof *out->span);
+    for (i = 0; i < n_phases; i++)
+        n_kernels += story_rows(newest_of(phases, i), kernel_columns);
+    out->n_tracks = TRACE_KERNELS;
+    out->span = vt_arena_alloc(&out->arena, n_events + n_steps + n_calls + n_kernels + 1,
+                               sizeof *out->span);
     out->count = vt_arena_alloc(&out->arena, n_steps + n_points + 1, sizeof *out->count);
     if (!out->span || !out->count) {
         trace_release(out);
@@ -142,6 +220,7 @@ vt_status trace_of_story(const json_t *story, trace *out, vt_err *err)
     for (i = 0; i < n_steps; i++)
         add_step(out, steps, i);
     add_calls(out, story, n_calls, n_steps);
+    add_phases(out, story, phases, n_phases);
     json_array_foreach(lanes, i, lane)
     {
         if (i < STORY_ROWS)

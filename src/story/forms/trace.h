@@ -5,6 +5,8 @@
  *   request   timeline                   spans where an event lasts, else moments
  *   steps     steps                      spans
  *   calls     calls                      spans, each below the step that ran it
+ *   kernels   activity: newest           spans, as CUPTI recorded them in a step of each phase;
+ *                                        what overlaps lies on further tracks
  *   pages     steps: held, cached, free  a counter of three values
  *   lanes     lanes                      a counter each
  *
@@ -16,7 +18,15 @@
 #include "base/mem.h"
 #include "story/read.h"
 
-typedef enum trace_track { TRACE_REQUEST, TRACE_STEPS, TRACE_CALLS, TRACE_TRACKS } trace_track;
+typedef enum trace_track {
+    TRACE_REQUEST,
+    TRACE_STEPS,
+    TRACE_CALLS,
+    TRACE_KERNELS,
+    TRACE_BESIDE,   /* kernels that began before the one in front of them had ended */
+    TRACE_BESIDE_2, /* as many as overlap on a GPU at most; a fourth begins where it finds room */
+    TRACE_TRACKS
+} trace_track;
 
 enum { TRACE_FACTS = 6 };
 
@@ -25,7 +35,7 @@ typedef struct trace_span {
     const char *name;
     double begin_us, us; /* us is NAN: a moment, which only the track of the request has */
     const char *text;    /* of the request's track; "" elsewhere */
-    int64_t step;        /* the step's number on the two other tracks; -1 on the request's */
+    int64_t step;        /* the step's number on the other tracks; -1 on the request's */
     const char *const *fact_name; /* [n_facts] */
     double fact[TRACE_FACTS];     /* NAN where the story has none */
     int32_t n_facts;
@@ -44,6 +54,7 @@ typedef struct trace {
     const char *process; /* the model's name */
     trace_span *span;    /* track by track; calls in the order of their steps */
     size_t n_spans;
+    int32_t n_tracks; /* TRACE_KERNELS, or more where kernels were recorded */
     trace_count *count; /* those of one name stand together */
     size_t n_counts;
 } trace;

@@ -1,13 +1,14 @@
 "use strict";
-// Draws the timeline of a story: three tracks of spans and the counters below them, on one axis of time.
+// Draws the timeline of a story: the tracks of spans and the counters below them, on one axis of time.
 // Times are microseconds from the request's arrival. A span is [track, name, begin, us, step, text, facts of a step ...];
 // us is null for a moment. A counter's point is [name, at, value ...].
 (() => {
   const data = JSON.parse(document.getElementById("trace").textContent);
   const canvas = document.getElementById("spans"), told = document.getElementById("told");
-  const TRACK = ["request", "steps", "calls"], FACTS = ["tokens", "sequences", "decodes", "prompt tokens", "KV tokens"];
+  const TRACK = ["request", "steps", "calls", "kernels", "kernels", "kernels"], FACTS = ["tokens", "sequences", "decodes", "prompt tokens", "KV tokens"];
   const ROW = 26, TOP = 22, LANE = 44, LABEL = 14; // LABEL: the part of a lane above its curve
   const tracks = TRACK.map((_, k) => data.spans.filter((s) => s[0] === k).sort((a, b) => a[2] - b[2]));
+  while (tracks.length > 3 && !tracks[tracks.length - 1].length) tracks.pop(); // no kernels were recorded
   // the latest end of a track's spans up to each, so that the first one in view is found by halving
   const ends = tracks.map((t) => { let e = -Infinity; return t.map((s) => (e = Math.max(e, s[2] + (s[3] || 0)))); });
   const lanes = new Map();
@@ -32,7 +33,8 @@
   const describe = (s) => {
     let text = s[1] + ": " + (s[3] === null ? "at " + say(s[2]) : say(s[3]) + " from " + say(s[2]));
     if (s[0] === 1) text += " · step " + s[4] + s.slice(6).map((v, k) => v === null ? "" : " · " + v + " " + FACTS[k]).join("");
-    if (s[0] === 2) text += " · in step " + s[4];
+    if (s[0] >= 2) text += " · in step " + s[4];
+    if (s[0] > 2) text += " · recorded by CUPTI";
     return s[5] ? text + " · " + s[5] : text;
   };
   const colour = (name) => {
@@ -62,7 +64,7 @@
     const began = performance.now(), style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft"), line = style.getPropertyValue("--line");
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = TOP + 3 * ROW + lanes.size * LANE + 6;
+    const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = TOP + tracks.length * ROW + lanes.size * LANE + 6;
     canvas.style.height = height + "px";
     canvas.width = width * ratio; canvas.height = height * ratio;
     const g = canvas.getContext("2d");
@@ -90,7 +92,7 @@
         drawn = b;
       }
     });
-    let y = TOP + 3 * ROW + 2;
+    let y = TOP + tracks.length * ROW + 2;
     for (const [name, points] of lanes) { drawLane(g, name, points, x, y, width, soft); y += LANE; }
     took.push(performance.now() - began);
     canvas.dataset.ms = took.slice(-9).sort((a, b) => a - b)[Math.min(took.length, 9) >> 1].toFixed(2); // the median

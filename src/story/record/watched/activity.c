@@ -251,18 +251,20 @@ static void put_moved(vt_json *w, const char *key, const recorded_phase *p, vt_a
 static void put_newest(vt_json *w, const recorded_phase *p, double *v)
 {
     static const story_column column[] = {
-        {"label", 0}, {"begin_us", 3}, {"end_us", 3}, {"in_graph", 0}};
+        {"label", 0}, {"begin_us", 3}, {"end_us", 3}, {"in_graph", 0}, {"kind", 0}};
+    enum { COLUMNS = sizeof column / sizeof *column };
     const vt_activity_event *e = p->newest;
     vt_json_open(w, "newest", '{');
     vt_json_int(w, "step", (int64_t)e->step);
     vt_json_string(w, "tag", measured);
     vt_json_open(w, "columns", '{');
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < COLUMNS; c++) {
         for (int32_t i = 0; i < p->n_newest; i++)
             v[i] = c == 0   ? is_called(&e[i]) ? (double)e[i].call : NAN
                    : c == 1 ? (double)(e[i].begin_ns - e->begin_ns) * 1e-3
                    : c == 2 ? (double)(e[i].end_ns - e->begin_ns) * 1e-3
-                            : e[i].in_graph;
+                   : c == 3 ? e[i].in_graph
+                            : e[i].kind;
         story_put_column(w, column[c].key, v, p->n_newest, column[c].digits);
     }
     vt_json_close(w);

@@ -23,6 +23,20 @@ static vt_lane lane_of(cuda_executor *x, int16_t plan)
     return lane;
 }
 
+/* Tells the lane's stamps which call is launched next. Its end is told by the first launch of the
+ * next call, unless that is a library's or there is none before call `end`. */
+static void stamp_call(const cuda_executor *x, int32_t call, int32_t end)
+{
+    const vt_program *p = x->prog;
+    int32_t next = call + 1;
+    while (next < end && !vt_call_active(&p->call[next], &p->size))
+        next++;
+    const vt_call *c = next < end ? &p->call[next] : NULL;
+    x->lane.stamps->call = call;
+    x->lane.stamps->launch = 0;
+    x->lane.stamps->ends = !c || c->choice[vt_call_choice(c, &p->size)].impl->library;
+}
+
 vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err)
 {
     vt_program *p = x->prog;
@@ -35,10 +49,8 @@ vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *e
         vt_lane lane = lane_of(x, c->plan[choice]);
         TRY(vt_observe(&x->observers, VT_MARK_BEGIN, i, err));
         cuda_activity_call(x, i);
-        if (x->lane.stamps) {
-            x->lane.stamps->call = i;
-            x->lane.stamps->launch = 0;
-        }
+        if (x->lane.stamps)
+            stamp_call(x, i, end);
         vt_nvtx_push(c->label);
         vt_status status = c->choice[choice].impl->run(c->args, &lane);
         vt_nvtx_pop();

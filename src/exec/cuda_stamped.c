@@ -1,9 +1,9 @@
 /* Steps whose kernels are stamped (device/cuda/stamps.h).
  *
  * A stamped step runs as it does otherwise: the same pieces as graphs, the same grids, neighbours
- * that overlap. Only its kernels are twins of the others', which write down when their first CTA
- * began and when their last one ended. So a step has the times of its calls without being taken
- * apart.
+ * that overlap. Only its kernels are twins of the others', which write down when they began and when
+ * they had waited for the kernel before them. So a step has the times of its calls without being
+ * taken apart.
  *
  *   plain     | begin | upload |       graph of the piece        | results | end
  *   stamped   | begin | upload | E |   its stamped twin      | E | results | end    (E: an event)
@@ -12,15 +12,16 @@
  * (options.stamps): compiling takes twice as long then, the first time. Twins of graphs are
  * captured when a step that is to be stamped first needs them, before its begin: about 1 ms of the
  * host. At most MAX_STAMPED are kept; another takes the place of the one that was launched longest
- * ago. All write to the same places. Where a stamped step is still in flight when another begins,
+ * ago. All write to the same words. Where a stamped step is still in flight when another begins,
  * the stream copies its stamps between the two; else they are copied when it has ended.
  *
- * When a call ran. Its end is the end of its last kernel's last CTA. Stamps are on the device's own
- * timer; the end of the step's last call is taken for the moment of the event behind it, and all
- * other times follow from the differences. A call runs from its predecessor's end to its own, so
- * that calls sum to the step. That it began earlier, beside the end of its predecessor, is told
- * apart: its first CTA stamps when it comes to an SM, which with programmatic dependent launch is
- * before it waits for its predecessor.
+ * When a call ran. It ends when the first kernel behind it sees that it may go on; where that one
+ * is in another graph, or a library's, its last kernel's CTAs stamp their ends themselves, which
+ * costs them some 0.2 us. Stamps are on the device's own timer; the end of the step's last call is
+ * taken for the moment of the event behind it, and all other times follow from the differences. A
+ * call runs from its predecessor's end to its own, so that calls sum to the step. That it began
+ * earlier, beside the end of its predecessor, is told apart: its first CTA stamps when it comes to
+ * an SM, which with programmatic dependent launch is before it waits for its predecessor.
  *
  * A library's kernel has no stamps. It is taken to end when the next stamped kernel begins; several
  * in a row share that time in equal parts. */
@@ -266,23 +267,26 @@ typedef struct raw_call {
     uint64_t waited;     /* 0: none was noted */
 } raw_call;
 
-/* Joins the launches of each call. Returns how many calls there are. */
+/* Joins the launches of each call. A launch without a stamp of its end ended when the next one had
+ * waited for it. Returns how many calls there are. */
 static int32_t join(const stamped_step *s, raw_call *out, int32_t most)
 {
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->stamps.n_notes; i++) {
-        const cuda_stamp_note *note = &s->stamps.note[i];
-        cuda_stamp at = cuda_stamps_read(s->copy, note);
-        if (n == 0 || out[n - 1].call != note->call) {
+    int32_t n = 0, n_notes = s->stamps.n_notes;
+    const cuda_stamp_note *note = s->stamps.note;
+    cuda_stamp at, next = n_notes > 0 ? cuda_stamps_read(s->copy, &note[0]) : (cuda_stamp){0};
+    for (int32_t i = 0; i < n_notes; i++) {
+        at = next;
+        next = i + 1 < n_notes ? cuda_stamps_read(s->copy, &note[i + 1]) : (cuda_stamp){0};
+        if (n == 0 || out[n - 1].call != note[i].call) {
             if (n == most)
                 break;
-            out[n++] = (raw_call){.call = note->call, .begin = UINT64_MAX};
+            out[n++] = (raw_call){.call = note[i].call, .begin = UINT64_MAX};
         }
         raw_call *c = &out[n - 1];
-        if (at.end && at.begin < c->begin)
+        if (at.begin && at.begin < c->begin)
             c->begin = at.begin;
         c->waited += at.waited;
-        c->end = at.end ? (at.end > c->end ? at.end : c->end) : 0;
+        c->end = !at.begin ? 0 : at.end ? at.end : next.before;
     }
     return n;
 }

@@ -83,7 +83,8 @@ enum { /* flags of wgmma */
 struct emu_thread {
     emu_dim thread, block, block_dim, grid_dim;
     const emu_api *api;
-    char *shared; /* of this CTA */
+    const void *params; /* of the launch */
+    char *shared;       /* of this CTA */
     unsigned shared_base, shared_bytes;
     unsigned lane, cluster_rank, cluster_size;
     char *stack; /* of this thread: its own variables */

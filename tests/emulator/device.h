@@ -519,6 +519,8 @@ inline void ptx_ld_volatile_global_v4_u32(unsigned &a, unsigned &b, unsigned &c,
     a = v.x, b = v.y, c = v.z, d = v.w;
 }
 inline void ptx_mov_u64(emu_u64 &d, emu_u64 v) { d = v; }
+inline void ptx_st_global_u64(emu_u64 p, emu_u64 v) { *(emu_u64 *)p = v; }
+inline void ptx_ld_param_u64(emu_u64 &d, emu_u64 p) { d = *(const emu_u64 *)p; }
 inline emu_u64 ptx_sreg_globaltimer() { return emu->api->now_ns(emu); }
 inline void ptx_red_release_gpu_global_add_u32(emu_u64 p, unsigned v)
 {

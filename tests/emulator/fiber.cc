@@ -380,6 +380,7 @@ static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, uint32_t 
             t->block_dim = {l->block[0], l->block[1], l->block[2]};
             t->grid_dim = {l->grid[0], l->grid[1], l->grid[2]};
             t->api = &emu_runtime;
+            t->params = l->params;
             t->shared = c->shared;
             t->shared_base = r << 24;
             t->shared_bytes = shared_bytes;

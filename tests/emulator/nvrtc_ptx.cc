@@ -43,6 +43,14 @@ static string operand_code(const AsmOperand &o)
 namespace
 {
 
+/* The first parameter of entry `add` is add_param_0. */
+bool is_parameter(const string &word)
+{
+    static const string end = "_param_0";
+    return word.size() > end.size() &&
+           word.compare(word.size() - end.size(), end.size(), end) == 0;
+}
+
 /* Reads the template of one asm statement from left to right. */
 class Ptx
 {
@@ -210,7 +218,8 @@ class Ptx
                 item += w == "_" ? "ptx_sink()"
                         : w.compare(0, 2, "0f") == 0 && w.size() == 10
                             ? "__uint_as_float(0x" + w.substr(2) + "u)"
-                            : w;
+                        : is_parameter(w) ? "(emu_u64)emu->params"
+                                          : w;
             } else {
                 item += c;
                 at++;

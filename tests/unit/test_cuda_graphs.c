@@ -611,26 +611,29 @@ static void test_stamps_when_on_then_answers_are_bitwise_those_without(void **st
     vt_model_free(m);
 }
 
-/* Checks the stamps of the step that was read last: here kernels run one after the other. Returns
- * how many calls it has. */
+/* Checks the stamps of the step that was read last: here kernels run one after the other. Two of
+ * its launches stamp their ends: the last one of each piece. Returns how many calls it has. */
 static int32_t check_stamps(const cuda_executor *x)
 {
     const stamped_step *step = &x->stamped.step[0];
     step += x->stamped.step[1].number > step->number;
     const cuda_stamps *s = &step->stamps;
     uint64_t last = 0;
-    int32_t calls = 0;
+    int32_t calls = 0, ends = 0;
     assert_true(s->n_notes > 10 && !step->pending);
     for (int32_t i = 0; i < s->n_notes; i++) {
         const cuda_stamp_note *note = &s->note[i];
         cuda_stamp at = cuda_stamps_read(step->copy, note);
-        assert_true(0 < at.begin && at.begin <= at.end);
+        assert_true(0 < at.begin && at.begin <= at.before);
         assert_true(note->launch > 0 || last <= at.begin);
+        assert_true(!at.end || at.before <= at.end);
         assert_true(i == 0 || note->call >= s->note[i - 1].call);
         assert_null(strstr(vt_jit_name(x->cuda->jit, note->kernel), JIT_STAMPED));
         calls += note->launch == 0;
-        last = at.end;
+        ends += at.end > 0;
+        last = at.end ? at.end : at.before;
     }
+    assert_int_equal(ends, 2);
     return calls;
 }
 

@@ -1,15 +1,18 @@
 /* The text of a stamped kernel (stamp.cuh); private to the JIT.
  *
- * The kernel's entry becomes a function, and a new entry of the same name calls it between the two
- * stamps. Its returns, also early ones, so end the function and not the kernel:
+ * The kernel's entry becomes a function, and a new entry of the same name calls it between stamps.
+ * Its returns, also early ones, so end the function and not the kernel. pdl_wait(), which may be
+ * called anywhere in it, finds the address of the stamps in the entry's parameter:
  *
  *   KERNEL __launch_bounds__(256) add(const __grid_constant__ add_params p)
  *   { ...
  *
  *   INLINE void add_body(const add_params &p);
- *   struct alignas(64) add_stamped { add_params p; u64 *at; };
+ *   struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; };
+ *   INLINE void stamp_waited()
+ *   { u64 *at; asm("ld.param.u64 %0, [add_param_0 + offset];"); stamp_once(at + STAMP_WAITED); }
  *   KERNEL __launch_bounds__(256) add(const __grid_constant__ add_stamped s)
- *   { stamp_begin(s.at); add_body(s.p); stamp_end(s.at); }
+ *   { stamp_begin(s.at); add_body(s.p); if (s.ends) stamp_end(s.at); }
  *   INLINE void add_body(const add_params &p)
  *   { ...
  *

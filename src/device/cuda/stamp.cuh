@@ -1,36 +1,41 @@
-// Stamps: when a launch's first CTA began and when its last one ended, in nanoseconds of %globaltimer. The JIT pastes
-// this file in front of a kernel that is compiled with STAMPED, and wraps the kernel's entry in stamp_begin() and
-// stamp_end() (jit_stamp.h). Kernels without STAMPED have none of it.
+// Stamps: when a launch began, when it had waited for the launch before it, and, where the host asks for it, when its last
+// CTA ended, in nanoseconds of %globaltimer. The JIT pastes this file in front of a kernel that is compiled with STAMPED,
+// and wraps the kernel's entry (jit_stamp.h). Kernels without STAMPED have none of it.
 //
-// A launch has STAMP_PLACES places, among which its CTAs spread by their SM, so that few of them meet at one address:
+// The CTAs of a graph's kernel are awake before the kernel in front of it has ended, and wait for that end. So the end of
+// a launch is what the next one sees when it has waited, and a kernel need not stamp its own: that would be work between
+// its last store and its end, which every kernel behind it waits for. The first CTA stamps for all of its launch, in two
+// plain stores that nothing waits for.
 //
-//   at[0]  the largest ~begin of the CTAs of this place    at[1]  the largest end
-//
-// Zero means that no CTA has stamped: so a begin is kept as its complement, and clearing the places is a memset.
+// Where no kernel of ours follows, CTAs stamp their ends too. They spread over STAMP_PLACES words by their SM, so that few
+// of them meet at one address. STAMP_WAITS words are the kernel's own (ops/comm.cuh). A word is 0 until it is stamped.
 #include "stamp_params.h"
 
-INLINE u64 *stamp_place(u64 *at)
-{
-    u32 sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    return at + sm % STAMP_PLACES * 2;
-}
 INLINE u64 stamp_now()
 {
     u64 t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
     return t;
 }
-// Called by all threads of a CTA before anything else, so also before the kernel waits for the one before it.
-INLINE void stamp_begin(u64 *at)
+INLINE bool stamp_first()
 {
-    if (threadIdx.x == 0)
-        atomicMax(stamp_place(at), ~stamp_now());
+    return threadIdx.x == 0 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
 }
+// Written so, it takes no registers from kernels that hold weights in all of theirs: with the condition in the branch and
+// an assignment, linear_small spills some of them (tests/unit/test_cuda_kernels.c looks).
+INLINE void stamp_once(u64 *word)
+{
+    if (stamp_first())
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(word), "l"(stamp_now()) : "memory");
+}
+// Called by all threads before anything else.
+INLINE void stamp_begin(u64 *at) { stamp_once(at + STAMP_BEGAN); }
 // Called by all threads of a CTA when they have done everything else.
 INLINE void stamp_end(u64 *at)
 {
+    u32 sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
     __syncthreads();
     if (threadIdx.x == 0)
-        atomicMax(stamp_place(at) + 1, stamp_now());
+        atomicMax(at + STAMP_ENDED + sm % STAMP_PLACES, stamp_now());
 }

@@ -6,11 +6,16 @@
 #include <stdint.h>
 #endif
 
-/* Places of a launch, of two words each. */
+/* The words of a launch: its begin; when it had waited for the launch before it; the ends of its
+ * CTAs, where they are stamped; and words for what it may wait for itself, each the complement of
+ * the shortest wait of its CTAs, 0 if none was noted. */
 #define STAMP_PLACES 16
-/* Behind them a launch has words for what it may wait for itself: each the complement of the
- * shortest wait of its CTAs, 0 if none was noted. */
 #define STAMP_WAITS 2
+#define STAMP_BEGAN 0
+#define STAMP_WAITED 1
+#define STAMP_ENDED 2
+#define STAMP_NOTED (STAMP_ENDED + STAMP_PLACES)
+#define STAMP_WORDS (STAMP_NOTED + STAMP_WAITS)
 
 /* Parameters of stamp_tick.cu: where the tick goes. */
 typedef struct stamp_tick_params {

@@ -10,7 +10,7 @@ size_t cuda_stamps_bytes(int32_t n_calls)
     return (size_t)n_calls * STAMP_LAUNCHES * STAMP_WORDS * sizeof(uint64_t);
 }
 
-static size_t places_of(int32_t call, int32_t launch)
+static size_t words_of(int32_t call, int32_t launch)
 {
     int32_t last = launch < STAMP_LAUNCHES ? launch : STAMP_LAUNCHES - 1;
     return ((size_t)call * STAMP_LAUNCHES + (size_t)last) * STAMP_WORDS;
@@ -27,9 +27,9 @@ static void note(cuda_stamps *s, int32_t kernel, bool library)
 vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, size_t bytes,
                            cuda_stamped_params *out, vt_err *err)
 {
-    uint64_t *at = s->at + places_of(s->call, s->launch);
+    uint64_t *at = s->at + words_of(s->call, s->launch), ends = s->ends;
     size_t behind = vt_round_up(bytes, sizeof at);
-    out->n = vt_round_up(behind + sizeof at, 64);
+    out->n = vt_round_up(behind + sizeof at + sizeof ends, 64);
     if (out->n > sizeof out->bytes)
         return vt_fail(err, VT_ERR_DEVICE,
                        "a stamped kernel has %zu bytes of parameters, at most "
@@ -38,28 +38,29 @@ vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, s
     memset(out->bytes, 0, out->n);
     memcpy(out->bytes, params, bytes);
     memcpy(out->bytes + behind, &at, sizeof at);
+    memcpy(out->bytes + behind + sizeof at, &ends, sizeof ends);
     note(s, kernel, false);
     return VT_OK;
 }
 
 uint64_t *cuda_stamps_waits(const cuda_stamps *s)
 {
-    return s ? s->at + places_of(s->call, s->launch) + 2 * STAMP_PLACES : NULL;
+    return s ? s->at + words_of(s->call, s->launch) + STAMP_NOTED : NULL;
 }
 
 void cuda_stamps_library(cuda_stamps *s, int32_t kernel) { note(s, kernel, true); }
 
-cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n)
+cuda_stamp cuda_stamps_read(const uint64_t *words, const cuda_stamp_note *n)
 {
-    const uint64_t *at = places + places_of(n->call, n->launch);
-    uint64_t begin = 0, end = 0, waited = 0; /* begin: the complement */
-    for (int i = 0; i < STAMP_PLACES && !n->library; i++) {
-        begin = at[2 * i] > begin ? at[2 * i] : begin;
-        end = at[2 * i + 1] > end ? at[2 * i + 1] : end;
-    }
-    for (int i = 0; i < STAMP_WAITS && !n->library; i++)
-        waited += at[2 * STAMP_PLACES + i] ? ~at[2 * STAMP_PLACES + i] : 0;
-    return begin && end ? (cuda_stamp){~begin, end, waited} : (cuda_stamp){0};
+    const uint64_t *at = words + words_of(n->call, n->launch);
+    if (n->library)
+        return (cuda_stamp){0};
+    cuda_stamp s = {.begin = at[STAMP_BEGAN], .before = at[STAMP_WAITED]};
+    for (int i = STAMP_ENDED; i < STAMP_ENDED + STAMP_PLACES; i++)
+        s.end = at[i] > s.end ? at[i] : s.end;
+    for (int i = STAMP_NOTED; i < STAMP_NOTED + STAMP_WAITS; i++)
+        s.waited += at[i] ? ~at[i] : 0;
+    return s;
 }
 
 /* ---- the timer ---- */

@@ -1,10 +1,11 @@
-/* Stamps of launches (stamp.cuh): when the first CTA of each began and its last one ended, on the
+/* Stamps of launches (stamp.cuh): when the first CTA of each began and when the launch ended, on the
  * device's own clock, in graphs as well.
  *
  * A lane whose `stamps` are set launches the stamped twins of its kernels. Each launch stamps the
- * places of its call: `call` is set by whoever runs the calls, and launches of a call that are more
- * than STAMP_LAUNCHES share the last places. A note for each launch says which kernel it was; a
- * library's kernel has a note and no stamp. What is captured into a graph stamps the same places at
+ * words of its call: `call` is set by whoever runs the calls, and launches of a call that are more
+ * than STAMP_LAUNCHES share the last words. So does `ends`: behind the call comes no launch that
+ * stamps, by which its end could be known. A note for each launch says which kernel it was; a
+ * library's kernel has a note and no stamp. What is captured into a graph stamps the same words at
  * every launch of the graph.
  *
  * Where %globaltimer grows in steps of 1 us (before compute capability 9.0), stamps say little
@@ -15,7 +16,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/stamp_params.h"
 
-enum { STAMP_LAUNCHES = 2, STAMP_WORDS = 2 * STAMP_PLACES + STAMP_WAITS };
+enum { STAMP_LAUNCHES = 2 };
 
 /* The coarsest %globaltimer whose stamps are used. */
 enum { STAMP_MOST_TICK_NS = 100 };
@@ -26,15 +27,18 @@ typedef struct cuda_stamp_note {
     bool library;         /* it has no stamp */
 } cuda_stamp_note;
 
-/* When a launch ran, in ns of %globaltimer; both 0: not known. `waited`: the sum of the waits that
- * it noted, 0 if it has noted none. */
+/* What a launch stamped, in ns of %globaltimer; 0: it did not. */
 typedef struct cuda_stamp {
-    uint64_t begin, end, waited;
+    uint64_t begin;  /* of its first CTA */
+    uint64_t before; /* the launch before it had ended then */
+    uint64_t end;    /* of its last CTA */
+    uint64_t waited; /* the sum of the waits that it noted */
 } cuda_stamp;
 
 typedef struct cuda_stamps {
     uint64_t *at;          /* the device's: [n_calls][STAMP_LAUNCHES][STAMP_WORDS] */
     int32_t call, launch;  /* of the next launch */
+    bool ends;             /* the next launches stamp their ends too */
     cuda_stamp_note *note; /* [max_notes] */
     int32_t n_notes, max_notes;
 } cuda_stamps;
@@ -42,12 +46,13 @@ typedef struct cuda_stamps {
 /* Measures how finely the device's timer ticks. Fails with VT_ERR_UNSUPPORTED and a sentence where
  * that is too coarse for stamps. */
 vt_status vt_cuda_stamps_check(vt_cuda_lane *lane, vt_err *err);
-/* Bytes of the places of n_calls calls. */
+/* Bytes of the words of n_calls calls. */
 size_t cuda_stamps_bytes(int32_t n_calls);
-/* Reads a launch from `places`, a copy of the device's. */
-cuda_stamp cuda_stamps_read(const uint64_t *places, const cuda_stamp_note *n);
+/* Reads a launch from `words`, a copy of the device's. */
+cuda_stamp cuda_stamps_read(const uint64_t *words, const cuda_stamp_note *n);
 
-/* A stamped kernel's parameters: the kernel's own, and the address of the launch's places. */
+/* A stamped kernel's parameters: the kernel's own, the address of the launch's words, and 1 if it
+ * stamps its end. */
 typedef struct cuda_stamped_params {
     _Alignas(64) char bytes[4096]; /* the most that a launch may bring */
     size_t n;

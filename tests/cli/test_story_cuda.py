@@ -330,11 +330,11 @@ def sampled(words, *args):
         path = os.path.join(d, "s.json")
         r = ok("run", f"--story={path}", "--story-lines", *TINY, *SMALL, *PROMPT, "-n", "40", *args, env={**GPU, "EMULATED_CUPTI": words})
         page = ok("story", "export", path, "--to", "html", "-o", os.path.join(d, "p.html")) and open(os.path.join(d, "p.html")).read()
-        return json.load(open(path)), ok("story", "show", path).text, page, r
+        return json.load(open(path)), ok("story", "show", path).text, page, r, ok("story", "show", path, "--op", "rmsnorm.attn").text
 
 
 def test_lines_at_which_warps_wait_stand_at_the_ops_that_run_them():
-    s, text, page, _ = sampled("pc=rmsnorm:rmsnorm.cu:40:barrier:30,pc=rmsnorm:rmsnorm.cu:41:long_scoreboard:60,"
+    s, text, page, _, card = sampled("pc=rmsnorm:rmsnorm.cu:40:barrier:30,pc=rmsnorm:rmsnorm.cu:41:long_scoreboard:60,"
                                "pc=rmsnorm:rmsnorm.cu:41:wait:10,pc=attention_decode:attention_decode.cu:9:selected:20,pc=nvjet:x.cu:1:wait:5")
     x = s["lines"]
     same((x["tier"], x["why"], x["own"], x["at_a_line"], x["of_libraries"], x["lost"], x["whole"]), ("T4", None, 120, 120, 5, 0, True))
@@ -349,7 +349,11 @@ def test_lines_at_which_warps_wait_stand_at_the_ops_that_run_them():
     same([l["text"] for l in norm["lines"]], [source[40].strip(), source[39].strip()])
     for part in ("LINES at which the warps of decode steps were", "70.0 % rmsnorm.cu:41", "86 % memory", "4.0 % in a library's kernels"):
         assert part in " ".join(text.split()), text
-    assert "rmsnorm.cu:41" in page
+    # in the op's card: of its kernel, in the page, and where the op is shown alone
+    before, kernels = text.split("KERNELS of a decode step")
+    assert "70.0 % rmsnorm.cu:41" in kernels and "rmsnorm.cu:41" not in before, text
+    assert "70.0 % rmsnorm.cu:41" in card and "attention_decode.cu:9" not in card, card
+    assert "rmsnorm.cu:41" in page.split('id="kernels"')[1].split("</section>")[0], page
     # sampled steps, and the one behind them, are in no time
     assert s["phases"][1]["gpu"]["whole_steps"] <= 39 - 32 - s["phases"][1]["timed_steps"], s["phases"][1]
 
@@ -357,7 +361,7 @@ def test_lines_at_which_warps_wait_stand_at_the_ops_that_run_them():
 def test_lines_that_are_missing_are_told_and_change_no_answer():
     plain = sampled("")[3].text.split("tokens")[0]
     for word, why in (("forbidden", "NVreg_RestrictProfilingToAdminUsers=0"), ("watched", "another profiler"), ("", "no sample was taken")):
-        s, text, _, r = sampled(word)
+        s, text, _, r, _ = sampled(word)
         assert why in s["lines"]["why"] and why in s["tiers"]["T4"]["why"], (word, s["lines"])
         same((s["lines"]["kernels"], s["tiers"]["T4"]["used"], "LINES at" in text, r.text.split("tokens")[0]), ([], False, False, plain))
     r = run("run", "--story-lines", *TINY, *SMALL, *PROMPT, "-n", "2", env=GPU)

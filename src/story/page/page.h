@@ -136,6 +136,10 @@ void page_layer(page *p);
 void page_counters(page *p);
 void page_activity(page *p);
 void page_lines(page *p);
+/* Adds the lines at which warps of this kernel instance, "rmsnorm<hidden=1024,...>", were. */
+void page_lines_of_kernel(page *p, const char *kernel);
+/* Adds those of all kernels that calls of an op launch, "linear.qkv". */
+void page_lines_of_op(page *p, const char *op);
 void page_kernels(page *p, const json_t *phase);
 void page_gpu_section(page *p);
 void page_ranks(page *p);

@@ -1,5 +1,6 @@
 /* A GPU's sections of a story: KERNELS, GPU, and RANKS where there are several (page.h). */
 #include <math.h>
+#include <string.h>
 
 #include "story/page/page.h"
 #include "base/term/figure.h"
@@ -47,7 +48,8 @@ static void put_launch(page *p, vt_buf *b, const json_t *l, double n_sms)
         vt_buf_printf(b, "; %s", more);
 }
 
-static void kernel_rows(page *p, const json_t *op)
+/* `lines`: where its warps were is told too. */
+static void kernel_rows(page *p, const json_t *op, bool lines)
 {
     size_t i;
     json_t *k;
@@ -67,6 +69,8 @@ static void kernel_rows(page *p, const json_t *op)
             vt_buf_printf(&line, ", %.0f bytes spilled", story_num(k, "spill_bytes"));
         put_launch(p, &line, story_get(k, "launch"), n_sms);
         page_pair(p, PAGE_ITEM, i == 0 ? page_str(p, op, "kind") : "", &line);
+        if (lines)
+            page_lines_of_kernel(p, page_str(p, k, "name"));
     }
 }
 
@@ -74,13 +78,14 @@ void page_kernels(page *p, const json_t *phase)
 {
     size_t i;
     json_t *op;
+    bool decode = strcmp(page_str(p, phase, "name"), "decode") == 0; /* whose steps are sampled */
     if (!json_is_object(story_get(phase, "gpu")) || !story_has_ops(phase))
         return;
     page_open(p, "kernels", page_say(p, "KERNELS of a %.20s step", page_str(p, phase, "name")), "");
     json_array_foreach(story_get(phase, "ops"), i, op)
     {
         if (i < STORY_ROWS)
-            kernel_rows(p, op);
+            kernel_rows(p, op, decode);
     }
 }
 

@@ -260,6 +260,7 @@ static vt_status show_op(level_view *p, const char *op, vt_err *err)
         if (i < 8)
             op_sums(p, phase, op, n);
     }
+    page_lines_of_op(p->p, op);
     return VT_OK;
 }
 

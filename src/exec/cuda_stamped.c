@@ -1,9 +1,9 @@
 /* Steps whose kernels are stamped (device/cuda/stamps.h).
  *
  * A stamped step runs as it does otherwise: the same pieces as graphs, the same grids, neighbours
- * that overlap. Only its kernels are twins of the others', which write down when they began and when
- * they had waited for the kernel before them. So a step has the times of its calls without being
- * taken apart.
+ * that overlap. Only its kernels are twins of the others', which write down when they began and
+ * when they had waited for the kernel before them. So a step has the times of its calls without
+ * being taken apart.
  *
  *   plain     | begin | upload |       graph of the piece        | results | end
  *   stamped   | begin | upload | E |   its stamped twin      | E | results | end    (E: an event)

@@ -94,8 +94,8 @@ INLINE uint4 load_weights16(const void *p)
 
 // ---- programmatic dependent launch ----
 // A kernel calls pdl_wait() before it reads what another kernel wrote, and before it writes what another kernel may
-// still read. pdl_go() allows the next kernel of the stream to start. A stamped kernel (device/cuda/stamp.cuh) notes when
-// it has waited.
+// still read. pdl_go() allows the next kernel of the stream to start. A stamped kernel (device/cuda/stamp.cuh) notes
+// when it has waited.
 #ifdef STAMPED
 INLINE void stamp_waited();
 #else

@@ -798,7 +798,8 @@ static void test_stamp_text_when_an_entry_spans_lines_then_its_body_stays_on_its
     assert_true(jit_stamp_text(&b, text, "add"));
     assert_int_equal(lines_before(b.data, "if (q.n)"), lines_before(text, "if (q.n)"));
     assert_non_null(strstr(b.data, "KERNEL other(const __grid_constant__ other_params p)\n{\n}\n"));
-    assert_non_null(strstr(b.data, "struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; };"));
+    assert_non_null(
+        strstr(b.data, "struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; };"));
     assert_non_null(strstr(b.data, "KERNEL __launch_bounds__(kWarps * (16 + 16), 2)     add(const "
                                    "__grid_constant__ add_stamped s) { stamp_begin(s.at); "
                                    "add_body(s.p); if (s.ends) stamp_end(s.at); }"));
@@ -828,8 +829,8 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
     (void)state;
     static const struct {
         size_t bytes, behind, all;
-    } want[] = {{4, 8, 64},     {48, 48, 64},    {49, 56, 128},
-                 {56, 56, 128}, {128, 128, 192}, {4032, 4032, 4096}};
+    } want[] = {{4, 8, 64},    {48, 48, 64},    {49, 56, 128},
+                {56, 56, 128}, {128, 128, 192}, {4032, 4032, 4096}};
     static char params[4096];
     cuda_stamp_note note[8];
     uint64_t places[3 * STAMP_LAUNCHES * STAMP_WORDS] = {0};

@@ -92,8 +92,8 @@ bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel)
     vt_buf_printf(out, "%.*s", (int)(e.begin - text), text);
     vt_buf_printf(out, "INLINE void %s_body(const %.*s &%.*s); ", kernel, type, e.type, parameter,
                   e.parameter);
-    vt_buf_printf(out, "struct alignas(64) %s_stamped { %.*s p; u64 *at; u64 ends; }; ", kernel, type,
-                  e.type);
+    vt_buf_printf(out, "struct alignas(64) %s_stamped { %.*s p; u64 *at; u64 ends; }; ", kernel,
+                  type, e.type);
     vt_buf_printf(out,
                   "INLINE void stamp_waited() { u64 *at; asm volatile(\"ld.param.u64 %%0, "
                   "[%s_param_0+%%1];\" : \"=l\"(at) : \"n\"((int)(sizeof(%.*s) + 7) / 8 * 8)); "

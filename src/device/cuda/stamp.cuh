@@ -1,14 +1,15 @@
-// Stamps: when a launch began, when it had waited for the launch before it, and, where the host asks for it, when its last
-// CTA ended, in nanoseconds of %globaltimer. The JIT pastes this file in front of a kernel that is compiled with STAMPED,
-// and wraps the kernel's entry (jit_stamp.h). Kernels without STAMPED have none of it.
+// Stamps: when a launch began, when it had waited for the launch before it, and, where the host asks for it, when its
+// last CTA ended, in nanoseconds of %globaltimer. The JIT pastes this file in front of a kernel that is compiled with
+// STAMPED, and wraps the kernel's entry (jit_stamp.h). Kernels without STAMPED have none of it.
 //
-// The CTAs of a graph's kernel are awake before the kernel in front of it has ended, and wait for that end. So the end of
-// a launch is what the next one sees when it has waited, and a kernel need not stamp its own: that would be work between
-// its last store and its end, which every kernel behind it waits for. The first CTA stamps for all of its launch, in two
-// plain stores that nothing waits for.
+// The CTAs of a graph's kernel are awake before the kernel in front of it has ended, and wait for that end. So the end
+// of a launch is what the next one sees when it has waited, and a kernel need not stamp its own: that would be work
+// between its last store and its end, which every kernel behind it waits for. The first CTA stamps for all of its
+// launch, in two plain stores that nothing waits for.
 //
-// Where no kernel of ours follows, CTAs stamp their ends too. They spread over STAMP_PLACES words by their SM, so that few
-// of them meet at one address. STAMP_WAITS words are the kernel's own (ops/comm.cuh). A word is 0 until it is stamped.
+// Where no kernel of ours follows, CTAs stamp their ends too. They spread over STAMP_PLACES words by their SM, so that
+// few of them meet at one address. STAMP_WAITS words are the kernel's own (ops/comm.cuh). A word is 0 until it is
+// stamped.
 #include "stamp_params.h"
 
 INLINE u64 stamp_now()
@@ -21,8 +22,8 @@ INLINE bool stamp_first()
 {
     return threadIdx.x == 0 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
 }
-// Written so, it takes no registers from kernels that hold weights in all of theirs: with the condition in the branch and
-// an assignment, linear_small spills some of them (tests/unit/test_cuda_kernels.c looks).
+// Written so, it takes no registers from kernels that hold weights in all of theirs: with the condition in the branch
+// and an assignment, linear_small spills some of them (tests/unit/test_cuda_kernels.c looks).
 INLINE void stamp_once(u64 *word)
 {
     if (stamp_first())

@@ -1,5 +1,5 @@
-/* Stamps of launches (stamp.cuh): when the first CTA of each began and when the launch ended, on the
- * device's own clock, in graphs as well.
+/* Stamps of launches (stamp.cuh): when the first CTA of each began and when the launch ended, on
+ * the device's own clock, in graphs as well.
  *
  * A lane whose `stamps` are set launches the stamped twins of its kernels. Each launch stamps the
  * words of its call: `call` is set by whoever runs the calls, and launches of a call that are more
@@ -27,7 +27,7 @@ typedef struct cuda_stamp_note {
     bool library;         /* it has no stamp */
 } cuda_stamp_note;
 
-/* What a launch stamped, in ns of %globaltimer; 0: it did not. */
+/* The stamps of a launch, in ns of %globaltimer; 0: there is none. */
 typedef struct cuda_stamp {
     uint64_t begin;  /* of its first CTA */
     uint64_t before; /* the launch before it had ended then */

@@ -33,9 +33,9 @@ enum { TRACE_FACTS = 6 };
 typedef struct trace_span {
     trace_track track;
     const char *name;
-    double begin_us, us; /* us is NAN: a moment, which only the track of the request has */
-    const char *text;    /* of the request's track; "" elsewhere */
-    int64_t step;        /* the step's number on the other tracks; -1 on the request's */
+    double begin_us, us;          /* us is NAN: a moment, which only the track of the request has */
+    const char *text;             /* of the request's track; "" elsewhere */
+    int64_t step;                 /* the step's number on the other tracks; -1 on the request's */
     const char *const *fact_name; /* [n_facts] */
     double fact[TRACE_FACTS];     /* NAN where the story has none */
     int32_t n_facts;
@@ -54,7 +54,7 @@ typedef struct trace {
     const char *process; /* the model's name */
     trace_span *span;    /* track by track; calls in the order of their steps */
     size_t n_spans;
-    int32_t n_tracks; /* TRACE_KERNELS, or more where kernels were recorded */
+    int32_t n_tracks;   /* TRACE_KERNELS, or more where kernels were recorded */
     trace_count *count; /* those of one name stand together */
     size_t n_counts;
 } trace;

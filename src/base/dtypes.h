@@ -10,7 +10,7 @@
  * quant as kernels read it: where a file has places in a table (IQ4_NL, IQ4_XS, MXFP4), the values
  * themselves; Q3_K is read in the form of Q6_K, which holds it exactly. Flags:
  *
- *   VT_FORM_MIN     each block of 32 has a minimum beside its scale
+ *   VT_FORM_MIN     each scale has a minimum beside it
  *   VT_FORM_HALVES  a scale covers 16 columns
  *   VT_FORM_SUPER   scales are integers, multiplied by one scale for all 256 columns
  *   VT_FORM_POWER   a scale is a power of two, which kernels read as BF16 (others are F16) */
@@ -33,6 +33,7 @@ VT_QUANT(Q4_K, 256, 144, 12, 4, 0, VT_FORM_MIN | VT_FORM_SUPER)
 VT_QUANT(Q5_K, 256, 176, 13, 5, 0, VT_FORM_MIN | VT_FORM_SUPER)
 VT_QUANT(Q6_K, 256, 210, 14, 6, 32, VT_FORM_HALVES | VT_FORM_SUPER)
 VT_QUANT(Q3_K, 256, 110, 11, 6, 32, VT_FORM_HALVES | VT_FORM_SUPER)
+VT_QUANT(Q2_K, 256, 84, 10, 2, 0, VT_FORM_MIN | VT_FORM_HALVES | VT_FORM_SUPER)
 VT_QUANT(IQ4_NL, 32, 18, 20, 8, 128, 0)
 VT_QUANT(IQ4_XS, 256, 136, 23, 8, 128, VT_FORM_SUPER)
 VT_QUANT(MXFP4, 32, 17, 39, 8, 128, VT_FORM_POWER)

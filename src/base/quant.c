@@ -11,6 +11,7 @@
  *   Q5_K  d:f16 m:f16 s:u6[16] h:u1[256] q:u4[256]
  *   Q6_K  q:u4[256] h:u2[256] s:i8[16] d:f16     x = (d s_i) (q + 16 h - 32),  i: 16 groups of 16
  *   Q3_K  h:u1[256] q:u2[256] s:u6[16] d:f16     x = (d (s_i - 32)) (q + 4 h - 4),  i: as Q6_K
+ *   Q2_K  s:u4[16] s':u4[16] q:u2[256] d:f16 m:f16   x = (d s_i) q - (m s'_i),  i: as Q6_K
  *   IQ4_NL  d:f16 q:u4[32]                       x = d vt_iq4_nl[q]
  *   IQ4_XS  d:f16 h:u2[8] s:u4[8] q:u4[256]      x = (d (s_i + 16 h_i - 32)) vt_iq4_nl[q]
  *   MXFP4   e:u8 q:u4[32]                        x = 2^(e - 128) vt_mxfp4[q]
@@ -278,10 +279,14 @@ void vt_q3_k_scales(const uint8_t *b, int8_t s[16])
     }
 }
 
+int vt_k_two_bits(const uint8_t *q, int e)
+{
+    return q[e / 128 * 32 + e % 32] >> (e / 32 % 4 * 2) & 3;
+}
+
 int vt_q3_k_quant(const uint8_t *b, int e)
 {
-    int n = e / 128, k = e / 32 % 4, j = e % 32;
-    return (b[32 + n * 32 + j] >> (2 * k) & 3) + (b[j] >> (4 * n + k) & 1) * 4 - 4;
+    return vt_k_two_bits(b + 32, e) + (b[e % 32] >> (e / 32) & 1) * 4 - 4;
 }
 
 static void dequant_q3_k(const uint8_t *b, float *x)
@@ -293,17 +298,34 @@ static void dequant_q3_k(const uint8_t *b, float *x)
         x[e] = d * (float)s[e / 16] * (float)vt_q3_k_quant(b, e);
 }
 
+/* A byte of scales holds the scale of 16 elements in its low nibble and their minimum in the high
+ * one. */
+static void dequant_q2_k(const uint8_t *b, float *x)
+{
+    float d = load_f16(b + 80), dmin = load_f16(b + 82);
+    for (int e = 0; e < QK_K; e++) {
+        uint8_t s = b[e / 16];
+        x[e] = d * (float)(s & 15) * (float)vt_k_two_bits(b + 16, e) - dmin * (float)(s >> 4);
+    }
+}
+
+/* The scale and the minimum with which levels 0 .. top cover a group of n elements. */
+static void group_range(const float *x, int n, int top, float *scale, float *min)
+{
+    float lo, hi;
+    range_of(x, n, &lo, &hi);
+    lo = fminf(lo, 0); /* a minimum is subtracted and unsigned, so it cannot lie above zero */
+    hi = fmaxf(hi, lo);
+    *scale = (hi - lo) / (float)top;
+    *min = -lo;
+}
+
 /* Group scales and minima of a Q4_K or Q5_K block, and the level of each element: 0 .. top. */
 static void levels_k(const float *x, uint8_t *b, int top, uint8_t *u /* [256] */)
 {
     float scale[8], min[8], scale_max = 0, min_max = 0;
     for (int i = 0; i < 8; i++) {
-        float lo, hi;
-        range_of(x + i * 32, 32, &lo, &hi);
-        lo = fminf(lo, 0); /* a minimum is subtracted and unsigned, so it cannot lie above zero */
-        hi = fmaxf(hi, lo);
-        scale[i] = (hi - lo) / (float)top;
-        min[i] = -lo;
+        group_range(x + i * 32, 32, top, &scale[i], &min[i]);
         scale_max = fmaxf(scale_max, scale[i]);
         min_max = fmaxf(min_max, min[i]);
     }
@@ -380,6 +402,22 @@ static void quant_q3_k(const float *x, uint8_t *b)
             b[96 + i % 8] |= (uint8_t)(((s + 32) & 15) << (i < 8 ? 0 : 4));
             b[104 + i % 4] |= (uint8_t)((s + 32) >> 4 << (i / 4 * 2));
         }
+    }
+}
+
+static void quant_q2_k(const float *x, uint8_t *b)
+{
+    float scale[16], min[16];
+    for (int i = 0; i < 16; i++)
+        group_range(x + i * 16, 16, 3, &scale[i], &min[i]);
+    float d = store_f16(b + 80, peak_of(scale, 16) / 15),
+          dmin = store_f16(b + 82, peak_of(min, 16) / 15);
+    memset(b, 0, 80);
+    for (int e = 0; e < QK_K; e++) {
+        int i = e / 16, s = level(scale[i], d, 0, 15), m = level(min[i], dmin, 0, 15);
+        int u = level(x[e] + dmin * (float)m, d * (float)s, 0, 3);
+        b[i] = (uint8_t)(s | m << 4);
+        b[16 + e / 128 * 32 + e % 32] |= (uint8_t)(u << (e / 32 % 4 * 2));
     }
 }
 
@@ -482,8 +520,9 @@ static const struct {
     [VT_Q4_1] = {dequant_q4_1, quant_q4_1},       [VT_Q5_0] = {dequant_q5_0, quant_q5_0},
     [VT_Q5_1] = {dequant_q5_1, quant_q5_1},       [VT_Q4_K] = {dequant_q4_k, quant_q4_k},
     [VT_Q5_K] = {dequant_q5_k, quant_q5_k},       [VT_Q6_K] = {dequant_q6_k, quant_q6_k},
-    [VT_Q3_K] = {dequant_q3_k, quant_q3_k},       [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl},
-    [VT_IQ4_XS] = {dequant_iq4_xs, quant_iq4_xs}, [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
+    [VT_Q3_K] = {dequant_q3_k, quant_q3_k},       [VT_Q2_K] = {dequant_q2_k, quant_q2_k},
+    [VT_IQ4_NL] = {dequant_iq4_nl, quant_iq4_nl}, [VT_IQ4_XS] = {dequant_iq4_xs, quant_iq4_xs},
+    [VT_MXFP4] = {dequant_mxfp4, quant_mxfp4},
 };
 
 void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n)

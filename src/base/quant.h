@@ -17,6 +17,8 @@ extern const int8_t vt_iq4_nl[16], vt_mxfp4[16];
 uint16_t vt_mxfp4_scale(uint8_t e);
 /* The scale (-32 .. 31) of a group of 32 in an IQ4_XS block. */
 int vt_iq4_xs_scale(const uint8_t *block, int group);
+/* The two bits (0 .. 3) of element e in the 64 bytes of them that Q2_K and Q3_K blocks have. */
+int vt_k_two_bits(const uint8_t *q, int e);
 /* The quant of element e (-4 .. 3) of a Q3_K block; and the 16 scales (-32 .. 31) from the block's
  * 12 bytes of them. */
 int vt_q3_k_quant(const uint8_t *block, int e);

@@ -52,9 +52,9 @@ static const uint8_t type_bytes[] = {
 /* Tensor types that are known and not supported, by their number in the file. base/dtypes.h has
  * the numbers of those that are supported. */
 static const char *const other_type[] = {
-    [9] = "Q8_1",     [10] = "Q2_K",  [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS",
-    [18] = "IQ3_XXS", [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [25] = "I16",
-    [28] = "F64",     [29] = "IQ1_M", [34] = "TQ1_0", [35] = "TQ2_0",   [40] = "NVFP4",
+    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [25] = "I16",    [28] = "F64",
+    [29] = "IQ1_M", [34] = "TQ1_0", [35] = "TQ2_0",   [40] = "NVFP4",
 };
 
 /* ---- the cursor ---- */

@@ -173,7 +173,7 @@ static void test_gguf_broken_files_are_refused_with_the_reason(void **state)
         {"bad_dim_bytes", "impossible size: dimension 1 is 67729916271001600", VT_ERR_FORMAT},
         {"bad_type_unknown", "tensor t has unknown type 4", VT_ERR_FORMAT},
         {"bad_type_big", "tensor t has unknown type 4000000000", VT_ERR_FORMAT},
-        {"bad_type_unsupported", "tensor t has type Q2_K; supported are", VT_ERR_UNSUPPORTED},
+        {"bad_type_unsupported", "tensor t has type IQ2_XXS; supported are", VT_ERR_UNSUPPORTED},
         {"bad_block", "rows of 33 elements, not a multiple of Q8_0's 32", VT_ERR_FORMAT},
         {"bad_offset_unaligned", "offset 16, not a multiple of the alignment 32", VT_ERR_FORMAT},
         {"bad_offset_beyond", "the file is truncated", VT_ERR_FORMAT},

@@ -217,10 +217,10 @@ static void test_layout_floats_when_a_bias_is_missing_then_zeros(void **state)
 
 /* ---- ranges ---- */
 
-enum { TYPES = 16, ROWS = 300, COLS = 768, MATRICES = 2 };
+enum { TYPES = 17, ROWS = 300, COLS = 768, MATRICES = 2 };
 static const vt_dtype types[TYPES] = {VT_F32,    VT_F16,   VT_BF16, VT_FP8_E4M3, VT_Q8_0, VT_Q4_0,
                                       VT_Q4_1,   VT_Q5_0,  VT_Q5_1, VT_Q4_K,     VT_Q5_K, VT_Q6_K,
-                                      VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
+                                      VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS,   VT_Q2_K};
 
 static vt_tensor *dense_copy(vt_arena *arena, const vt_tensor *view)
 {

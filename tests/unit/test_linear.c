@@ -18,7 +18,7 @@
 
 static const vt_dtype types[] = {VT_F32,    VT_F16,   VT_BF16, VT_FP8_E4M3, VT_Q8_0, VT_Q4_0,
                                  VT_Q4_1,   VT_Q5_0,  VT_Q5_1, VT_Q4_K,     VT_Q5_K, VT_Q6_K,
-                                 VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
+                                 VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS,   VT_Q2_K};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* ---- running an implementation as the executor does ---- */
@@ -311,7 +311,7 @@ static void test_linear_result_of_a_token_is_independent_of_the_batch(void **sta
  * sets. */
 static void test_linear_result_of_a_token_is_independent_of_the_batch_when_k_is_large(void **state)
 {
-    static const vt_dtype some[] = {VT_F16, VT_BF16, VT_Q8_0, VT_Q4_1, VT_Q6_K};
+    static const vt_dtype some[] = {VT_F16, VT_BF16, VT_Q8_0, VT_Q4_1, VT_Q6_K, VT_Q2_K};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         check_rows_alone(*state, some[i], 9, 19, 2560, LINEAR_SWIGLU);
         check_rows_alone(*state, some[i], 150, 19, 8192, LINEAR_NONE);

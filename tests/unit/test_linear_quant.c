@@ -14,21 +14,22 @@
 #include "ops/cases.h"
 #include "ops/linear/quant/linear_quant.h"
 
-enum { TYPES = 13, LANE_WORD = 4 };
-static const vt_dtype types[TYPES] = {VT_Q8_0,  VT_Q4_0, VT_Q4_1,  VT_Q5_0,     VT_Q5_1,
-                                      VT_Q4_K,  VT_Q5_K, VT_Q6_K,  VT_FP8_E4M3, VT_IQ4_NL,
-                                      VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
+enum { TYPES = 14, LANE_WORD = 4 };
+static const vt_dtype types[TYPES] = {VT_Q8_0,  VT_Q4_0, VT_Q4_1,   VT_Q5_0,     VT_Q5_1,
+                                      VT_Q4_K,  VT_Q5_K, VT_Q6_K,   VT_FP8_E4M3, VT_IQ4_NL,
+                                      VT_MXFP4, VT_Q3_K, VT_IQ4_XS, VT_Q2_K};
 
 static bool is_k(vt_dtype t) { return vt_dtype_get(t)->block == 256; }
 /* Q3_K is read in the form of Q6_K. */
 static bool has_form_of_q6_k(vt_dtype t) { return t == VT_Q6_K || t == VT_Q3_K; }
+static bool has_halves(vt_dtype t) { return has_form_of_q6_k(t) || t == VT_Q2_K; }
 static bool has_min(vt_dtype t)
 {
     return t == VT_Q4_1 || t == VT_Q5_1 || t == VT_Q4_K || t == VT_Q5_K;
 }
 static int high_bits(vt_dtype t)
 {
-    return has_form_of_q6_k(t) ? 2 : t == VT_Q5_0 || t == VT_Q5_1 || t == VT_Q5_K;
+    return has_halves(t) ? 2 : t == VT_Q5_0 || t == VT_Q5_1 || t == VT_Q5_K;
 }
 static bool is_bytes(vt_dtype t)
 {
@@ -44,12 +45,17 @@ static uint32_t word(const uint8_t *p)
 
 static float half(const uint8_t *p) { return vt_f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
+static int low_size(vt_dtype t, int n)
+{
+    return is_bytes(t) ? 256 * n : t == VT_Q2_K ? 0 : 128 * (n == 3 ? 4 : n);
+}
+
 /* The element at column k of chunk c, of `n` in the unit. */
 static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int n, int c, int g,
                      int k)
 {
-    int words = n == 3 ? 4 : n, low = is_bytes(t) ? 256 * n : 128 * words;
-    bool halves = has_form_of_q6_k(t);
+    int words = n == 3 ? 4 : n, low = low_size(t, n);
+    bool halves = has_halves(t);
     int q = halves ? k % 16 / 4 : k / 8, e = halves ? k / 16 * 4 + k % 4 : k % 8;
     int lane = 4 * g + q, pair = e / 2, odd = e % 2 * 16;
     uint32_t u;
@@ -58,12 +64,12 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
         int beside = n - c / 2 * 2 > 1 ? 16 : 8;
         u = unit[c / 2 * 512 + lane * beside + c % 2 * 8 + e / 4 * 4 + kPlace[e % 4]];
     } else {
-        u = word(unit + (lane * words + c) * LANE_WORD) >> (4 * pair + odd) & 15;
+        u = low ? word(unit + (lane * words + c) * LANE_WORD) >> (4 * pair + odd) & 15 : 0;
         if (high_bits(t) == 1)
             u |= (word(unit + low + lane * LANE_WORD) >> (4 * c + pair + odd) & 1) << 4;
         if (high_bits(t) == 2)
             u |= (word(unit + low + lane * 8 + c / 2 * 4) >> (2 * (4 * (c % 2) + pair) + odd) & 3)
-                 << 4;
+                 << (low ? 4 : 0);
     }
     const uint8_t *s = unit + low + 128 * high_bits(t);
     float d32;
@@ -89,6 +95,9 @@ static float element(vt_dtype t, const uint8_t *unit, const uint8_t *super, int 
     case VT_Q3_K:
         memcpy(&d32, super + 4 * g, 4);
         return d32 * (float)(s[8 * g + 2 * c + k / 16] - 128) * (float)((int)u - 32);
+    case VT_Q2_K:
+        return half(super + 4 * g) * (float)(s[8 * g + 2 * c + k / 16] & 15) * (float)u -
+               half(super + 4 * g + 2) * (float)(s[8 * g + 2 * c + k / 16] >> 4);
     case VT_IQ4_XS:
         return half(super + 4 * g) * (float)s[8 * g + c] * (float)(int8_t)u;
     default:
@@ -101,7 +110,7 @@ static int unit_size(vt_dtype t, int n)
 {
     int words = n == 3 ? 4 : n;
     int scales = t == VT_FP8_E4M3 ? 4 : is_k(t) ? 8 : words * (has_min(t) ? 4 : 2);
-    return (is_bytes(t) ? 256 * n : 128 * words) + 128 * high_bits(t) + 8 * scales;
+    return low_size(t, n) + 128 * high_bits(t) + 8 * scales;
 }
 
 static float at(vt_dtype t, const uint8_t *tile, int64_t cols, int g, int64_t k)
@@ -186,8 +195,8 @@ static void test_fp8_tiles_when_scales_are_blocks_and_columns_end_inside_a_chunk
 static void test_tile_sizes_are_those_of_the_header(void **state)
 {
     (void)state;
-    static const int bytes[TYPES] = {1088, 576,  640,  704,  768, 592, 720,
-                                     848,  1056, 1088, 1088, 848, 1104};
+    static const int bytes[TYPES] = {1088, 576,  640,  704,  768, 592,  720,
+                                     848,  1056, 1088, 1088, 848, 1104, 336};
     for (int i = 0; i < TYPES; i++)
         assert_int_equal(linear_quant_tile_bytes(types[i], 1024), 8 * bytes[i]);
     assert_int_equal(linear_quant_matrix_bytes(VT_Q4_0, 17, 128, false), 3 * 576);

@@ -160,8 +160,9 @@ static void test_tensor_sizes_follow_type_and_shape(void **state)
 
 enum { N = 1024 };
 
-static const vt_dtype quantised[] = {VT_Q8_0, VT_Q4_0, VT_Q4_1,   VT_Q5_0,  VT_Q5_1, VT_Q4_K,
-                                     VT_Q5_K, VT_Q6_K, VT_IQ4_NL, VT_MXFP4, VT_Q3_K, VT_IQ4_XS};
+static const vt_dtype quantised[] = {VT_Q8_0, VT_Q4_0,   VT_Q4_1, VT_Q5_0,   VT_Q5_1,
+                                     VT_Q4_K, VT_Q5_K,   VT_Q6_K, VT_IQ4_NL, VT_MXFP4,
+                                     VT_Q3_K, VT_IQ4_XS, VT_Q2_K};
 
 static void test_dequant_of_every_type_equals_the_gguf_package_bit_for_bit(void **state)
 {
@@ -192,7 +193,7 @@ static void test_dequant_of_every_type_equals_the_gguf_package_bit_for_bit(void 
 static void test_quant_row_stays_within_the_step_of_the_type(void **state)
 {
     (void)state;
-    static const double levels[] = {254, 16, 15, 32, 31, 15, 31, 64, 16, 7, 8, 16};
+    static const double levels[] = {254, 16, 15, 32, 31, 15, 31, 64, 16, 7, 8, 16, 3};
     uint64_t seed = 3;
     for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++) {
         vt_dtype t = quantised[i];

@@ -211,7 +211,7 @@ static const char *const embed_cases[] = {
     "tokens=9 type=bf16 vocab=12 hidden=4096",
     "tokens=5 type=q4_0 vocab=33 hidden=96 scaled=1",
     "tokens=5 type=q4_1|q5_0|q5_1|iq4_nl|mxfp4 vocab=33 hidden=96",
-    "tokens=5 type=q4_k|q5_k|q6_k|q3_k|iq4_xs vocab=9 hidden=512",
+    "tokens=5 type=q4_k|q5_k|q6_k|q3_k|q2_k|iq4_xs vocab=9 hidden=512",
     "*tokens=1|512 type=q8_0 vocab=4096 hidden=576",
     NULL,
 };

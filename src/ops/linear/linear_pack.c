@@ -126,6 +126,15 @@ static void plain_Q3_K(const uint8_t *b, linear_plain_block *p)
     memcpy(p->d, b + 108, 2);
 }
 
+static void plain_Q2_K(const uint8_t *b, linear_plain_block *p)
+{
+    for (int e = 0; e < LINEAR_SUPER; e++)
+        p->q[e] = (uint8_t)vt_k_two_bits(b + 16, e);
+    memcpy(p->s, b, 16);
+    memcpy(p->d, b + 80, 2);
+    memcpy(p->m, b + 82, 2);
+}
+
 static void table_values(const uint8_t *src, const int8_t *table, uint8_t *q)
 {
     for (int j = 0; j < 16; j++) {
@@ -185,18 +194,20 @@ static void deal_quants(int bits, const uint8_t *q, int r, uint8_t *dst)
             memcpy(dst + 64 * g + 4 * r, q + 4 * g, 4);
         return;
     }
+    const int nibbles = bits == 2 ? 0 : 4; /* bits of a quant that are not in a plane */
     uint8_t low[16];
     for (int j = 0; j < 16; j++)
         low[j] = (uint8_t)((q[j] & 15) | q[j + 16] << 4);
-    for (int g = 0; g < 4; g++)
+    for (int g = 0; g < nibbles; g++)
         memcpy(dst + 64 * g + 4 * r, low + 4 * g, 4);
-    for (int i = 0; i < 4 && bits > 4; i++) {
+    dst += 64 * nibbles + 4 * r;
+    for (int i = 0; i < 4 && bits != 4; i++) {
         unsigned plane = 0;
         for (int g = 0; g < 8; g++)
-            plane |= (unsigned)(q[4 * g + i] >> 4) << (bits == 5 ? g : 2 * g);
-        dst[256 + 4 * r + i] = (uint8_t)plane;
-        if (bits == 6)
-            dst[320 + 4 * r + i] = (uint8_t)(plane >> 8);
+            plane |= (unsigned)(q[4 * g + i] >> nibbles) << (bits == 5 ? g : 2 * g);
+        dst[i] = (uint8_t)plane;
+        if (bits != 5)
+            dst[64 + i] = (uint8_t)(plane >> 8);
     }
 }
 

@@ -11,10 +11,13 @@
  *                   group 4 .. group 7 in the high ones
  *            5 bit  and 64 bytes whose bit g is the fifth bit of group g
  *            6 bit  and 2 x 64 bytes: two bits a group, groups 0 .. 3, then 4 .. 7
+ *            2 bit  these 2 x 64 bytes alone                  128
  *   scales   blocks of 32:  f16 d[16] (bf16 for MXFP4), and f16 m[16] where the type has a minimum
  *            K types:       u8 s[16], u8 t[16]; each 256 columns: f16 d[16], f16 m[16]
  *                           Q4_K, Q5_K: x = (d s) q - (m t);  IQ4_XS: x = (d s) q
  *                           Q6_K, Q3_K: x = (d s) q, (d t) q for the first and last 16 columns
+ *                           Q2_K: the same, of the low nibbles of s and t, less the high ones
+ *                           times m
  *   F32 F16  columns one after the other, 16 rows each
  *   BF16     pairs of columns, 16 rows of 2 each; padded with zeros to 32 columns
  *   FP8      as BF16, which holds its values exactly; scales stay outside
@@ -32,7 +35,7 @@ enum { LINEAR_TILE = 16, LINEAR_BLOCK = 32, LINEAR_SUPER = 256 };
 typedef struct linear_traits {
     int bits;    /* of a stored quant; 0: a float type */
     int offset;  /* the value is quant - offset */
-    bool min;    /* each block has a minimum beside its scale */
+    bool min;    /* each scale has a minimum beside it */
     bool halves; /* a scale covers 16 columns */
     bool k;      /* scales of 32 columns are integers, multiplied by one scale for 256 columns */
     bool power;  /* scales are BF16, not F16 */
@@ -70,7 +73,7 @@ static inline __attribute__((always_inline)) int linear_scale_bytes(linear_trait
 /* A block of a quantised row, unpacked to bytes in column order: 32 columns, for K types 256. */
 typedef struct linear_plain_block {
     uint8_t q[LINEAR_SUPER]; /* of 8 bits: q + 128 */
-    uint8_t s[16], t[8];     /* K types: scales, minima */
+    uint8_t s[16], t[8];     /* K types: scales, minima; Q2_K: both in s, as stored */
     uint8_t d[2], m[2];      /* f16, as stored; or bf16 (linear_traits.power) */
 } linear_plain_block;
 

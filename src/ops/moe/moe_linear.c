@@ -378,7 +378,7 @@ static const char *const moe_linear_draws[] = {
     "accumulate=0|1 padding=0|0..30 bias=0|1|2 all=0|6..20",
     "tokens=~60 hidden=160|192 ffn=96|64 experts=1..6 k=1..6 type=q8_0|q4_0|q4_1|mxfp4 "
     "activation=silu|gelu|clamped accumulate=0|1 padding=0|0..30 bias=0|1|2 all=0|6..20",
-    "tokens=~60 hidden=256|512 ffn=512|256 experts=1..6 k=1..6 type=q4_k|q6_k "
+    "tokens=~60 hidden=256|512 ffn=512|256 experts=1..6 k=1..6 type=q4_k|q6_k|q2_k "
     "activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",
     "tokens=~60 hidden=136|264|141|192 ffn=40|64|135|35 experts=1..6 k=1..6 type=fp8 "
     "scales=none|one|blocks activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",

@@ -11,7 +11,8 @@
  *
  *   unpacked block:    q [8 groups][16 rows][4] unsigned | d [16] fp32 | e [16] fp32
  *
- * where e is the minimum, or the scale of the last 16 columns. */
+ * where e is the minimum, or the scale of the last 16 columns. Q2_K, whose scales of 16 columns
+ * have minima, has two more vectors: of the first and of the last 16 columns. */
 #ifndef VT_OPS_LINEAR_DOT_H
 #define VT_OPS_LINEAR_DOT_H
 
@@ -21,7 +22,8 @@
 
 enum {
     PANEL = 16,                    /* tokens */
-    UNPACKED_BLOCK = 512 + 2 * 64, /* bytes */
+    UNPACKED_BLOCK = 512 + 2 * 64, /* bytes, without the minima of 16 columns each */
+    UNPACKED_MOST = UNPACKED_BLOCK + 2 * 64,
     /* One token: tiles at once, and bytes ahead in the stream of each. Two Xeon cores read Q4_0 at
      * 40 GB/s as four streams, at 37 as two, and at 27 as one with 2 KiB ahead and the scales left
      * to the hardware. 4 and 16 KiB ahead are up to 10 % slower. */
@@ -34,6 +36,7 @@ enum {
 typedef struct weight_block {
     vi q[8]; /* groups of 4 columns, unsigned */
     vf d, e; /* scale; minimum, or the scale of the last 16 columns */
+    vf m[2]; /* minima of the first and of the last 16 columns, if they have some */
 } weight_block;
 
 INLINE void load_quants(int bits, const uint8_t *p, vi *q)
@@ -44,7 +47,18 @@ INLINE void load_quants(int bits, const uint8_t *p, vi *q)
             q[g] = vi_load(p + 64 * g);
         return;
     }
-    const vi low = vi_set8(15), fifth = vi_set8(16), top = vi_set8(48);
+    const vi low = vi_set8(15), fifth = vi_set8(16), top = vi_set8(48), two = vi_set8(3);
+    if (bits == 2) {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            vi h = vi_load(p + 64 * i);
+            q[4 * i] = vi_and(h, two);
+            q[4 * i + 1] = vi_and(VI_SRLI16(h, 2), two);
+            q[4 * i + 2] = vi_and(VI_SRLI16(h, 4), two);
+            q[4 * i + 3] = vi_and(VI_SRLI16(h, 6), two);
+        }
+        return;
+    }
     UNROLL
     for (int g = 0; g < 4; g++) {
         vi both = vi_load(p + 64 * g);
@@ -89,13 +103,26 @@ INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *ti
     }
     const uint8_t *d = tile + l->supers_at + b / 8 * 64;
     vf of_256 = vf_load_f16(d + 2 * VF * h);
-    if (tr.halves) {
+    if (tr.halves && tr.min) {
+        const vi low = vi_set(15);
+        vf m_of_256 = vf_load_f16(d + 32 + 2 * VF * h);
+        vi first = vi_of_u8(s + VF * h), last = vi_of_u8(s + 16 + VF * h);
+        w->d = vf_mul(of_256, vf_of_int(vi_and(first, low)));
+        w->e = vf_mul(of_256, vf_of_int(vi_and(last, low)));
+        w->m[0] = vf_mul(m_of_256, vf_of_int(VI_SRLI16(first, 4)));
+        w->m[1] = vf_mul(m_of_256, vf_of_int(VI_SRLI16(last, 4)));
+    } else if (tr.halves) {
         w->d = vf_mul(of_256, vf_of_int(vi_of_i8(s + VF * h)));
         w->e = vf_mul(of_256, vf_of_int(vi_of_i8(s + 16 + VF * h)));
     } else {
         w->d = vf_mul(of_256, vf_of_int(vi_of_u8(s + VF * h)));
         w->e = vf_mul(vf_load_f16(d + 32 + 2 * VF * h), vf_of_int(vi_of_u8(s + 16 + VF * h)));
     }
+}
+
+INLINE int unpacked_bytes(linear_traits tr)
+{
+    return tr.halves && tr.min ? UNPACKED_MOST : UNPACKED_BLOCK;
 }
 
 INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
@@ -111,7 +138,8 @@ INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
 INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t first,
                    int64_t n, uint8_t *dst)
 {
-    for (int64_t b = first; b < first + n; b++, dst += UNPACKED_BLOCK)
+    const linear_traits tr = linear_traits_of(type);
+    for (int64_t b = first; b < first + n; b++, dst += unpacked_bytes(tr))
         for (int h = 0; h < HALVES; h++) {
             weight_block w;
             load_packed(type, l, tile, b, h, &w);
@@ -120,6 +148,8 @@ INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, i
                 vi_store(dst + 64 * g + 4 * VF * h, w.q[g]);
             vf_store((float *)(dst + 512) + VF * h, w.d);
             vf_store((float *)(dst + 576) + VF * h, w.e);
+            for (int i = 0; i < 2 && tr.halves && tr.min; i++)
+                vf_store((float *)(dst + 640 + 64 * i) + VF * h, w.m[i]);
         }
 }
 
@@ -164,7 +194,7 @@ INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const ui
                 vi *sum)
 {
     const vi one = _mm256_set1_epi16(1);
-    const int fit = tr.bits == 8 ? 1 : tr.bits == 4 ? 8 : tr.bits == 5 ? 4 : 2;
+    const int fit = tr.bits == 8 ? 1 : tr.bits == 4 ? 8 : tr.bits == 6 ? 2 : 4;
     vi part[8];
     UNROLL
     for (int g = g0; g < g0 + n; g++) {
@@ -249,7 +279,9 @@ INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t 
         s[panel] = (tr.k ? -d : d) * (float)sum;
     else
         memcpy(s + panel, &c[0], sizeof c[0]);
-    if (tr.halves)
+    if (tr.halves && tr.min)
+        s[2 * panel] = -d * (float)vi_sum_all(last);
+    else if (tr.halves)
         memcpy(s + 2 * panel, &c[1], sizeof c[1]);
 }
 
@@ -292,6 +324,14 @@ INLINE void add_block(linear_traits tr, const weight_block *w, const uint8_t *q,
     }
 }
 
+/* low + the share of a block's minima; c: the token's corrections, P apart. */
+INLINE vf add_minima(linear_traits tr, vf e, const vf *m, const float *c, int P, vf low)
+{
+    if (!tr.halves)
+        return vf_fma(e, vf_set1(c[0]), low);
+    return vf_fma(m[1], vf_set1(c[P]), vf_fma(m[0], vf_set1(c[0]), low));
+}
+
 /* One token times R tiles (a constant, 1 or STREAMS) that lie apart in memory: their bytes come as
  * several streams, all of them prefetched, scales too. */
 INLINE void dot_packed(vt_dtype type, int R, const linear_layout *l, const uint8_t *const *tile,
@@ -319,7 +359,7 @@ INLINE void dot_packed(vt_dtype type, int R, const linear_layout *l, const uint8
             load_packed(type, l, tile[r], b, h, &w);
             add_block(tr, &w, q, s, 1, 1, &acc[r][h]);
             if (tr.min)
-                low[r][h] = vf_fma(w.e, vf_set1(s[1]), low[r][h]);
+                low[r][h] = add_minima(tr, w.e, w.m, s + 1, 1, low[r][h]);
         }
     }
     UNROLL
@@ -393,7 +433,7 @@ INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
             acc[t] = c->resume ? vf_load(sum[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
             weight_block w;
-            load_unpacked(c->tile + b * UNPACKED_BLOCK, h, &w);
+            load_unpacked(c->tile + b * unpacked_bytes(tr), h, &w);
             if (t0 == 0 && h == 0)
                 prefetch_ahead(c, b);
             add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
@@ -428,7 +468,9 @@ NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_T
     const linear_traits t = linear_traits_of(type);
     const bool any = VF == 16; /* AVX-512 does not ask how many bits there are */
     assert(t.bits == 8 || (t.bits > 0 && t.bits <= (t.halves ? 6 : 5)));
-    if (t.halves)
+    if (t.halves && t.min)
+        dot_sets((linear_traits){.bits = 2, .halves = true, .min = true}, c, sum);
+    else if (t.halves)
         dot_sets((linear_traits){.bits = 6, .halves = true}, c, sum);
     else if (t.min && (any || t.bits <= 4))
         dot_sets((linear_traits){.bits = 4, .min = true}, c, sum);
@@ -443,7 +485,8 @@ NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_T
 }
 
 /* low[t][row] += the share of the minima, for T tokens (a constant <= 8) from t0 on. */
-INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TILE])
+INLINE void min_tokens(linear_traits tr, const block_run *c, int t0, int T,
+                       float (*low)[LINEAR_TILE])
 {
     for (int h = 0; h < HALVES; h++) {
         const float *s = (const float *)(c->panel + 32 * PANEL) + PANEL + t0;
@@ -452,10 +495,13 @@ INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TI
         for (int t = 0; t < T; t++)
             acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
-            vf e = vf_load(c->tile + b * UNPACKED_BLOCK + 576 + 4 * VF * h);
+            const uint8_t *at = c->tile + b * unpacked_bytes(tr) + 576 + 4 * VF * h;
+            vf m[2] = {vf_zero(), vf_zero()};
+            for (int i = 0; i < 2 && tr.halves; i++)
+                m[i] = vf_load(at + 64 + 64 * i);
             UNROLL
             for (int t = 0; t < T; t++)
-                acc[t] = vf_fma(e, vf_set1(s[t]), acc[t]);
+                acc[t] = add_minima(tr, vf_load(at), m, s + t, PANEL, acc[t]);
         }
         UNROLL
         for (int t = 0; t < T; t++)
@@ -463,14 +509,22 @@ INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TI
     }
 }
 
-/* low[t][row] for at least the panel's tokens. */
-NOINLINE void min_panel(const block_run *c, float (*low)[LINEAR_TILE])
+INLINE void min_sets(linear_traits tr, const block_run *c, float (*low)[LINEAR_TILE])
 {
     if (c->n <= 2)
-        min_tokens(c, 0, 2, low);
+        min_tokens(tr, c, 0, 2, low);
     else
         for (int t = 0; t < c->n; t += 8)
-            min_tokens(c, t, 8, low);
+            min_tokens(tr, c, t, 8, low);
+}
+
+/* low[t][row] for at least the panel's tokens. */
+NOINLINE void min_panel(bool halves, const block_run *c, float (*low)[LINEAR_TILE])
+{
+    if (halves)
+        min_sets((linear_traits){.min = true, .halves = true}, c, low);
+    else
+        min_sets((linear_traits){.min = true}, c, low);
 }
 
 #endif

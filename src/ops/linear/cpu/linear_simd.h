@@ -389,7 +389,7 @@ static bool schedule_next(const schedule *s, const vt_lane *lane, share *out)
 static size_t worker_bytes(const vt_weight *w)
 {
     size_t panel = (size_t)(w->cols / LINEAR_BLOCK * panel_block_bytes(1));
-    size_t unpacked = 2 * CHUNK * UNPACKED_BLOCK;
+    size_t unpacked = 2 * CHUNK * (size_t)unpacked_bytes(linear_traits_of(w->dtype));
     return vt_round_up(panel > unpacked ? panel : unpacked, VT_CACHE_LINE);
 }
 
@@ -559,15 +559,17 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
                       tile_sums (*low)[2])
 {
     const vt_weight *w = j->a->w;
-    const bool min = linear_traits_of(w->dtype).min, all = n == j->l->blocks;
+    const linear_traits tr = linear_traits_of(w->dtype);
+    const bool all = n == j->l->blocks;
+    const int64_t apart = CHUNK * unpacked_bytes(tr); /* one tile's blocks from the other's */
     const uint8_t *packed = (uint8_t *)w->packed + j->u->tile * j->l->tile_bytes;
     int64_t panel_bytes = j->l->blocks * panel_block_bytes(PANEL);
     block_run c = {.blocks = n, .resume = first > 0};
     c.ahead_bytes = j->l->tile_bytes / j->l->blocks;
     for (int k = 0; k < j->u->tiles; k++)
         unpack_blocks(w->dtype, j->l, packed + k * j->l->tile_bytes, first, n,
-                      j->unpacked + k * CHUNK * UNPACKED_BLOCK);
-    for (int pass = min ? 0 : 1; pass < 2; pass++)
+                      j->unpacked + k * apart);
+    for (int pass = tr.min ? 0 : 1; pass < 2; pass++)
         for (int p = 0; p < j->n_panels; p++) {
             int s = all ? 0 : p; /* sums that are finished at once share one place */
             c.panel = j->panels + (j->first + p) * panel_bytes + first * panel_block_bytes(PANEL);
@@ -575,17 +577,18 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
             if (pass == 1)
                 unit_prefetch(j->u, j->a, (j->first + p) * PANEL, c.n);
             for (int k = 0; k < j->u->tiles; k++) {
-                c.tile = j->unpacked + k * CHUNK * UNPACKED_BLOCK;
+                c.tile = j->unpacked + k * apart;
                 c.ahead = NULL;
                 if (j->ahead && p == 0) /* its place in the unit after this one */
                     c.ahead = packed + (j->u->tiles + k) * j->l->tile_bytes + first * c.ahead_bytes;
                 if (pass == 0)
-                    min_panel(&c, low[p][k]);
+                    min_panel(tr.halves, &c, low[p][k]);
                 else
                     LINEAR_PANEL(w->dtype, &c, sum[s][k]);
             }
             if (pass == 1 && first + n == j->l->blocks)
-                unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s], min ? low[p] : NULL);
+                unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s],
+                            tr.min ? low[p] : NULL);
         }
 }
 

@@ -14,19 +14,24 @@ enum { CHUNK = 32, UNIT_CHUNKS = 4, LANES_OF_ROW = 4, SUPER_BYTES = 4 };
 /* The properties of a type that decide where its bits go. */
 typedef struct quant_form {
     vt_dtype type;
-    bool bytes, halves, super;
-    int high_bits, row_scale_bytes; /* in a full unit */
+    bool bytes, halves, super, mins;
+    int low_bits, high_bits;
+    int row_scale_bytes; /* in a full unit */
 } quant_form;
 
 static quant_form form_of(vt_dtype type)
 {
     linear_traits t = linear_traits_of(type);
-    bool fp8 = type == VT_FP8_E4M3;
+    bool fp8 = type == VT_FP8_E4M3, bytes = fp8 || t.bits == 8;
     return (quant_form){.type = type,
-                        .bytes = fp8 || t.bits == 8,
+                        .bytes = bytes,
                         .halves = t.halves,
                         .super = t.k,
-                        .high_bits = t.bits > 4 && t.bits < 8 ? t.bits - 4 : 0,
+                        .mins = t.min,
+                        .low_bits = bytes || t.bits == 2 ? 0 : 4,
+                        .high_bits = t.bits == 2                ? 2
+                                     : t.bits > 4 && t.bits < 8 ? t.bits - 4
+                                                                : 0,
                         .row_scale_bytes = fp8     ? 4
                                            : t.k   ? 8
                                            : t.min ? 16
@@ -37,7 +42,7 @@ static int words_of(int chunks) { return chunks == 3 ? 4 : chunks; }
 
 static int low_bytes(const quant_form *f, int chunks)
 {
-    return f->bytes ? chunks * 256 : words_of(chunks) * 128;
+    return f->bytes ? chunks * 256 : words_of(chunks) * 32 * f->low_bits;
 }
 
 static int scales_at(const quant_form *f, int chunks)
@@ -162,7 +167,7 @@ static void deal_high_bits(const quant_form *f, const uint8_t *quant, int g, int
     uint8_t *to = unit + low_bytes(f, chunks) + LANES_OF_ROW * g * f->high_bits * 4 +
                   (one ? 0 : c / 2 * 4);
     for (int q = 0; q < LANES_OF_ROW; q++, to += f->high_bits * 4) {
-        uint64_t v = elements(f, quant, q) >> 4;
+        uint64_t v = elements(f, quant, q) >> f->low_bits;
         or_u32(to, (one ? pairs(v, 1) : pairs(v, 2)) << bit);
     }
 }
@@ -179,7 +184,7 @@ static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, 
     }
     int stride = words_of(chunks) * 4;
     uint8_t *to = unit + LANES_OF_ROW * g * stride + c * 4;
-    for (int q = 0; q < LANES_OF_ROW; q++, to += stride) {
+    for (int q = 0; q < LANES_OF_ROW && f->low_bits; q++, to += stride) {
         uint32_t low = pairs(elements(f, quant, q), 4);
         memcpy(to, &low, sizeof low);
     }
@@ -191,14 +196,14 @@ static void deal_scales(const quant_form *f, const linear_plain_block *p, int i,
                         int chunks, uint8_t *unit)
 {
     uint8_t *to = unit + scales_at(f, chunks) + g * row_scale_bytes(f, chunks);
-    linear_traits t = linear_traits_of(f->type);
     if (f->halves) {
-        to[2 * c] = p->s[2 * i] ^ 0x80;
-        to[2 * c + 1] = p->s[2 * i + 1] ^ 0x80;
+        const uint8_t flip = f->mins ? 0 : 0x80;
+        to[2 * c] = p->s[2 * i] ^ flip;
+        to[2 * c + 1] = p->s[2 * i + 1] ^ flip;
     } else if (f->super) {
         to[c] = p->s[i];
         to[4 + c] = p->t[i];
-    } else if (t.min) {
+    } else if (f->mins) {
         memcpy(to + 4 * c, p->d, 2);
         memcpy(to + 4 * c + 2, p->m, 2);
     } else {
@@ -236,7 +241,7 @@ static void pack_quantised_row(const quant_form *f, const uint8_t *src, int64_t 
             uint8_t *d = tile + unit_at(f, b / UNIT_CHUNKS + 2) - QUANT_TILE * SUPER_BYTES +
                          SUPER_BYTES * g;
             float d32 = vt_f16_to_f32((uint16_t)(p.d[0] | p.d[1] << 8));
-            if (f->halves) {
+            if (f->halves && !f->mins) {
                 memcpy(d, &d32, sizeof d32);
             } else {
                 memcpy(d, p.d, 2);

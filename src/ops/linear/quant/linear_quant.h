@@ -11,15 +11,16 @@
  *   chunk    32 columns; one block of the formats with 32
  *
  * Lane 4 g + q of a warp reads row g of a tile. It has 8 elements of every chunk: columns 8 q to
- * 8 q + 7 (Q6_K, whose scales cover 16 columns: 4 q to 4 q + 3 and 16 + 4 q to 16 + 4 q + 3).
+ * 8 q + 7 (types whose scales cover 16 columns: 4 q to 4 q + 3 and 16 + 4 q to 16 + 4 q + 3).
  * Its pair p is elements 2 p (the low half of a bf16 pair) and 2 p + 1 (the high half).
  *
  *   low bits    [32 lanes][chunks] words of 8 nibbles: element 2 p in bits 4 p .., 2 p + 1 in bits
  *               16 + 4 p ..  A unit of 4 chunks is 16 bytes a lane. (3 chunks take the room of 4.)
  *               Q8_0, FP8: bytes, 2 words a chunk, word i holding elements 4 i, 4 i + 2, 4 i + 1,
  *               4 i + 3; [32 lanes] of chunks 0 and 1, then [32 lanes] of chunks 2 and 3.
+ *               Q2_K: none.
  *   high bits   Q5: [32 lanes] one word: pair p of chunk c in bits 4 c + p and 16 + 4 c + p
- *               Q6: [32 lanes] two words, chunks 0 and 1, then 2 and 3: pair p of chunk c in the
+ *               Q6 Q2: [32 lanes] two words, chunks 0 and 1, then 2 and 3: pair p of chunk c in the
  *               two bits from 2 (4 (c % 2) + p) and 16 + 2 (4 (c % 2) + p)
  *   scales      [8 rows] of
  *               Q8_0 Q4_0 Q5_0   f16 d, for each chunk
@@ -28,13 +29,14 @@
  *               Q4_K Q5_K        u8 s[4], u8 m[4]: the 6-bit scales and minima of the 4 chunks
  *               IQ4_XS           as Q4_K, without minima; the values are bytes, as in Q8_0
  *               Q6_K Q3_K        u8 s[8]: the 8-bit scales + 128 of 8 groups of 16
+ *               Q2_K             u8 s[8]: those of 8 groups of 16, minima in the high nibbles
  *               FP8              f32: the row's scale for these 128 columns (per tensor: the same
  *                                everywhere; stacked matrices keep their own)
  *   K types     after each two units: [8 rows] f16 d, f16 m (Q6_K, Q3_K: f32 d)
  *
  * Bytes of a 128 x 8 unit, compared with the file:
  *
- *   Q8_0 1088, Q4_0 576, Q4_1 640, Q5_0 704, Q5_1 768    the same
+ *   Q8_0 1088, Q4_0 576, Q4_1 640, Q5_0 704, Q5_1 768    the same (Q2_K 336, all in all, too)
  *   Q4_K 592, Q5_K 720, Q6_K 848                         +2.8 %, +2.3 %, +1.0 %
  *   IQ4_XS 1104                                          twice the file's 544
  *   FP8 1056                                             +3.1 % (a scale for a row of 128 columns)

@@ -71,7 +71,8 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
     vt_dtype type = w->dtype;
     f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
     linear_traits tr = linear_traits_of(type);
-    bool wide = tr.k ? tr.bits > 4 : tr.min; /* the types whose unpacking takes more registers */
+    /* the types whose unpacking takes more registers */
+    bool wide = tr.k ? tr.bits > 4 || tr.halves : tr.min;
     int32_t sm_warps = f.tiles == 4           ? SM_WARPS / 2 /* the registers allow no more */
                        : f.tiles == 2 && wide ? SM_WARPS * 3 / 4
                                               : SM_WARPS;

@@ -18,7 +18,7 @@
 //
 // Quants are exact integers; the sums of a chunk (Q6_K: of 16 columns) are scaled in fp32. A minimum adds min *
 // sum(x over the chunk). The tensor core makes that sum too, from rows of ones (HALF leaves 8 rows free for them). The
-// offset of a type is subtracted first, by a product with rows of that number.
+// offset of a type is subtracted first, by a product with rows of that number. Q2_K has all of it for 16 columns.
 // Order of the sums for a row and a token: a warp adds its chunks in four sums, by chunk % 4, each in rising order;
 // then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES, HALF and SLOTS do not change this
 // order.
@@ -159,9 +159,9 @@ INLINE void add_scaled(float (&c)[4], const float (&s)[4], float low, float high
 }
 
 // One set of a unit's sums, for 8 columns: sums of quants times x, the same for the second 16 columns of each chunk
-// (Q6_K), and sums of x (for minima).
+// (Q6_K), and sums of x (for minima), likewise.
 struct Sums {
-    float quants[4], second[4], x[4];
+    float quants[4], second[4], x[4], second_x[4];
 };
 
 // a, b: the quants of a chunk in the low and in the high rows; x: the chunk's x times its factors.
@@ -175,7 +175,7 @@ INLINE void chunk_products(const u32 (&a)[4], const u32 (&b)[4], const uint4 &x,
     }
     if constexpr (kMins && !HALF) {
         mma_bf16(s.x, raw_pair(1, 0), raw_pair(1, 0), raw_pair(1, 1), raw_pair(1, 1), x.x, x.y);
-        mma_bf16(s.x, raw_pair(1, 0), raw_pair(1, 0), raw_pair(1, 1), raw_pair(1, 1), x.z, x.w);
+        mma_bf16(kHalves ? s.second_x : s.x, raw_pair(1, 0), raw_pair(1, 0), raw_pair(1, 1), raw_pair(1, 1), x.z, x.w);
     }
     mma_bf16(s.quants, a[0], b[0], a[1], b[1], x.x, x.y);
     mma_bf16(second, a[2], b[2], a[3], b[3], x.z, x.w);
@@ -187,10 +187,16 @@ INLINE void scale_sums(const Sums &s, const RowScale &low, const RowScale &high,
     if constexpr (kHalves)
         add_scaled(acc, s.second, low.scale[1], high.scale[1]);
     if constexpr (kMins && HALF) { // the high rows were ones, so rows 8 .. 15 hold the sums of x
-        acc[0] = fmaf(low.min, s.quants[2], acc[0]);
-        acc[1] = fmaf(low.min, s.quants[3], acc[1]);
+        acc[0] = fmaf(low.min[0], s.quants[2], acc[0]);
+        acc[1] = fmaf(low.min[0], s.quants[3], acc[1]);
+        if constexpr (kHalves) {
+            acc[0] = fmaf(low.min[1], s.second[2], acc[0]);
+            acc[1] = fmaf(low.min[1], s.second[3], acc[1]);
+        }
     } else if constexpr (kMins) {
-        add_scaled(acc, s.x, low.min, high.min);
+        add_scaled(acc, s.x, low.min[0], high.min[0]);
+        if constexpr (kHalves)
+            add_scaled(acc, s.second_x, low.min[1], high.min[1]);
     }
 }
 

@@ -4,10 +4,10 @@
 //   Unit u; load_unit(tile, index, lane, u)     loads 16 to 40 bytes of row lane / 4 of the tile
 //   quants_of(u, chunk, a)                      this lane's 8 exact integers (FP8: values) of 32 columns, as bf16 pairs
 //   raw_quants_of(u, chunk, a)                  the same in fewer instructions, for products with scaled x (below)
-//   scale_of(u, chunk, half), min_of(u, chunk)  x = scale * quant + min
+//   scale_of(u, chunk, half), min_of(...)       x = scale * quant + min
 //   values_of(u, chunk, v)                      the 8 values, fp32
 //
-// The 8 elements of lane q of a quad are columns 8 q .. 8 q + 7 of the 32. In Q6_K, whose scales cover 16 columns, they
+// The 8 elements of lane q of a quad are columns 8 q .. 8 q + 7 of the 32. In types whose scales cover 16 columns, they
 // are 4 q .. 4 q + 3 and 16 + 4 q .. 16 + 4 q + 3, so that an m16n8k16 stays within one scale.
 //
 // quants_of() makes bf16 by bit operations. A nibble n: 0x4300 | n is the bf16 128 + n, and one fma.rn.bf16x2 subtracts
@@ -21,7 +21,7 @@
 // and the sums by 2^37. Types of 4 bits leave pairs 1 and 3 in bits 4 .. 7, which is 16 times their value; x of those
 // columns is multiplied by 2^92.
 
-static_assert((BITS == 0 || (BITS >= 4 && BITS <= 6) || BITS == 8) && K % 8 == 0, "types that have tiles");
+static_assert((BITS == 0 || BITS == 2 || (BITS >= 4 && BITS <= 6) || BITS == 8) && K % 8 == 0, "types that have tiles");
 
 constexpr bool kFp8 = BITS == 0;
 constexpr bool kBytes = kFp8 || BITS == 8;
@@ -29,12 +29,13 @@ constexpr bool kMins = (FORM & 1) != 0;   // VT_FORM_MIN
 constexpr bool kHalves = (FORM & 2) != 0; // VT_FORM_HALVES: a scale covers 16 columns
 constexpr bool kSuper = (FORM & 4) != 0;  // VT_FORM_SUPER: scales are integers, times a super-scale for 256 columns
 constexpr bool kPower = (FORM & 8) != 0;  // VT_FORM_POWER: scales are bf16
-constexpr int kHighBits = kBytes ? 0 : BITS - 4;
+constexpr int kLowBits = kBytes || BITS == 2 ? 0 : 4; // of the nibbles; Q2_K has high bits alone
+constexpr int kHighBits = kBytes ? 0 : BITS - kLowBits;
 constexpr int kOffset = kBytes ? 0 : OFFSET; // bytes are stored less their offset
 
 constexpr int kChunks = (K + 31) / 32, kUnits = (kChunks + 3) / 4, kTail = kChunks % 4;
 constexpr int words_of(int chunks) { return chunks == 3 ? 4 : chunks; } // 1, 2 or 4
-constexpr int low_bytes(int chunks) { return kBytes ? chunks * 256 : words_of(chunks) * 128; }
+constexpr int low_bytes(int chunks) { return kBytes ? chunks * 256 : words_of(chunks) * 32 * kLowBits; }
 constexpr int scales_at(int chunks) { return low_bytes(chunks) + kHighBits * 128; }
 constexpr int scale_bytes(int chunks) // per row
 {
@@ -83,9 +84,9 @@ template <int N> INLINE void load_words(const u8 *p, u32 *to)
 
 template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
 {
-    if constexpr (!kBytes) {
+    if constexpr (kLowBits > 0) {
         load_words<words_of(CHUNKS) * 4>(p + lane * words_of(CHUNKS) * 4, u.low);
-    } else {
+    } else if constexpr (kBytes) {
         load_words<CHUNKS == 1 ? 8 : 16>(p + lane * (CHUNKS == 1 ? 8 : 16), u.low);
         if constexpr (CHUNKS > 2)
             load_words<CHUNKS == 3 ? 8 : 16>(p + 512 + lane * (CHUNKS == 3 ? 8 : 16), u.low + 4);
@@ -98,9 +99,9 @@ template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
 // Loads the quants of a unit that was copied to shared memory. row_scale() reads the scales.
 template <int CHUNKS> INLINE void load_quants(const u8 *p, int lane, Unit &u)
 {
-    if constexpr (!kBytes) {
+    if constexpr (kLowBits > 0) {
         load_shared<words_of(CHUNKS) * 4>(p + lane * words_of(CHUNKS) * 4, u.low);
-    } else {
+    } else if constexpr (kBytes) {
         load_shared<CHUNKS == 1 ? 8 : 16>(p + lane * (CHUNKS == 1 ? 8 : 16), u.low);
         if constexpr (CHUNKS > 2)
             load_shared<CHUNKS == 3 ? 8 : 16>(p + 512 + lane * (CHUNKS == 3 ? 8 : 16), u.low + 4);
@@ -125,6 +126,19 @@ INLINE void load_unit(const u8 *tile, int index, int lane, Unit &u)
 // The bits of `w`, moved right by `by` (left if it is negative) and masked.
 INLINE u32 field(u32 w, int by, u32 mask) { return (by >= 0 ? w >> by : w << -by) & mask; }
 
+// The integers of pair p in chunk c, as stored, of a type of 2 to 6 bits.
+INLINE u32 integers_of(const Unit &u, int c, int p)
+{
+    u32 v = 0;
+    if constexpr (kLowBits > 0)
+        v = field(u.low[c], 4 * p, 0x000f000fu);
+    if constexpr (kHighBits == 1)
+        v |= field(u.high[0], 4 * c + p - 4, 0x00100010u);
+    if constexpr (kHighBits == 2)
+        v |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - kLowBits, 0x00030003u << kLowBits);
+    return v;
+}
+
 // a[p]: elements 2 p (low half) and 2 p + 1 of chunk c.
 INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
 {
@@ -139,28 +153,18 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
             u32 w = u.low[2 * c + p / 2] >> (p % 2 * 8);
             a[p] = fma_bf16x2((w & 0x007f007fu) | kMagic, kOne, (w & 0x00800080u) | kMagic | 0x80008000u);
         } else {
-            u32 v = field(u.low[c], 4 * p, 0x000f000fu) | kMagic;
-            if constexpr (kHighBits == 1)
-                v |= field(u.high[0], 4 * c + p - 4, 0x00100010u);
-            if constexpr (kHighBits == 2)
-                v |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
-            a[p] = fma_bf16x2(v, kOne, (kMagic | 0x80008000u) + kOffset * 0x00010001u);
+            a[p] = fma_bf16x2(integers_of(u, c, p) | kMagic, kOne, (kMagic | 0x80008000u) + kOffset * 0x00010001u);
         }
     }
 }
 
-// a[p] of a type of 4 to 6 bits: as quants_of(), but the integers are too large by kMagicOffset.
+// a[p] of a type of 2 to 6 bits: as quants_of(), but the integers are too large by kMagicOffset.
 constexpr float kMagicOffset = 128.f + kOffset;
 INLINE void magic_quants_of(const Unit &u, int c, u32 (&a)[4])
 {
 #pragma unroll
-    for (int p = 0; p < 4; p++) {
-        a[p] = field(u.low[kBytes ? 0 : c], 4 * p, 0x000f000fu) | 0x43004300u;
-        if constexpr (kHighBits == 1)
-            a[p] |= field(u.high[0], 4 * c + p - 4, 0x00100010u);
-        if constexpr (kHighBits == 2)
-            a[p] |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
-    }
+    for (int p = 0; p < 4; p++)
+        a[p] = integers_of(u, c, p) | 0x43004300u;
 }
 
 // raw_quants_of() returns n times 2^-133 (FP8: times 2^-120) in pairs 0 and 2, and 2^kOddShift times that in 1 and 3.
@@ -184,9 +188,7 @@ INLINE void raw_quants_of(const Unit &u, int c, u32 (&a)[4])
         } else if constexpr (kHighBits == 0) {
             a[p] = field(u.low[c], p / 2 * 8, p % 2 ? 0x00f000f0u : 0x000f000fu);
         } else {
-            a[p] = field(u.low[c], 4 * p, 0x000f000fu) |
-                   (kHighBits == 1 ? field(u.high[0], 4 * c + p - 4, 0x00100010u)
-                                   : field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u));
+            a[p] = integers_of(u, c, p);
         }
     }
 }
@@ -199,11 +201,15 @@ INLINE float byte_f32(u32 w, int i, float zero)
 
 INLINE float scale_f32(u16 v) { return kPower ? bf16_f32(v) : f16_f32(v); }
 
-// The scale of chunk c. In Q6_K `half` selects the scale of its second 16 columns; other types have one for all 32.
+constexpr u32 kNibbles = 0x0f0f0f0fu; // of Q2_K's bytes: minima are the high nibbles
+
+// The scale of chunk c. `half` selects that of its second 16 columns where scales cover 16; others have one for all 32.
 INLINE float scale_of(const Unit &u, int c, int half)
 {
     if constexpr (kFp8)
         return __uint_as_float(u.scale[0]);
+    else if constexpr (kHalves && kMins)
+        return f16_f32((u16)u.super) * byte_f32(u.scale[c / 2] & kNibbles, c % 2 * 2 + half, 0.f);
     else if constexpr (kHalves)
         return __uint_as_float(u.super) * byte_f32(u.scale[c / 2], c % 2 * 2 + half, 128.f);
     else if constexpr (kSuper)
@@ -214,10 +220,12 @@ INLINE float scale_of(const Unit &u, int c, int half)
         return scale_f32((u16)(u.scale[c / 2] >> (c % 2 * 16)));
 }
 
-INLINE float min_of(const Unit &u, int c)
+INLINE float min_of(const Unit &u, int c, int half)
 {
     if constexpr (!kMins)
         return 0.f;
+    else if constexpr (kHalves)
+        return -(f16_f32((u16)(u.super >> 16)) * byte_f32(u.scale[c / 2] >> 4 & kNibbles, c % 2 * 2 + half, 0.f));
     else if constexpr (kSuper)
         return -(f16_f32((u16)(u.super >> 16)) * byte_f32(u.scale[1], c, 0.f));
     else
@@ -225,7 +233,7 @@ INLINE float min_of(const Unit &u, int c)
 }
 
 struct RowScale {
-    float scale[2], min;
+    float scale[2], min[2]; // of a chunk; the second: of its second 16 columns, where scales cover 16
 };
 
 // The scales of chunk c in row g of a unit in shared memory. c may differ from lane to lane.
@@ -235,6 +243,13 @@ template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, 
     RowScale r = {};
     if constexpr (kFp8) {
         r.scale[0] = *(const float *)row;
+    } else if constexpr (kHalves && kMins) {
+        u32 s = *(const u16 *)(row + 2 * c), d = *(const u32 *)super;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.scale[i] = f16_f32((u16)d) * byte_f32(s & kNibbles, i, 0.f);
+            r.min[i] = -(f16_f32((u16)(d >> 16)) * byte_f32(s >> 4 & kNibbles, i, 0.f));
+        }
     } else if constexpr (kHalves) {
         u32 s = *(const u16 *)(row + 2 * c);
         float d = *(const float *)super;
@@ -244,11 +259,11 @@ template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, 
         uint2 s = *(const uint2 *)row;
         u32 d = *(const u32 *)super;
         r.scale[0] = f16_f32((u16)d) * byte_f32(s.x, c, 0.f);
-        r.min = -(f16_f32((u16)(d >> 16)) * byte_f32(s.y, c, 0.f));
+        r.min[0] = -(f16_f32((u16)(d >> 16)) * byte_f32(s.y, c, 0.f));
     } else if constexpr (kMins) {
         u32 s = *(const u32 *)(row + 4 * c);
         r.scale[0] = f16_f32((u16)s);
-        r.min = f16_f32((u16)(s >> 16));
+        r.min[0] = f16_f32((u16)(s >> 16));
     } else {
         r.scale[0] = scale_f32(*(const u16 *)(row + 2 * c));
     }
@@ -259,10 +274,11 @@ INLINE void values_of(const Unit &u, int c, float (&v)[8])
 {
     u32 a[4];
     quants_of(u, c, a);
-    float low = scale_of(u, c, 0), high = kHalves ? scale_of(u, c, 1) : low, min = min_of(u, c);
+    float low = scale_of(u, c, 0), high = kHalves ? scale_of(u, c, 1) : low;
+    float low_min = min_of(u, c, 0), high_min = kHalves ? min_of(u, c, 1) : low_min;
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        float scale = p < 2 ? low : high;
+        float scale = p < 2 ? low : high, min = p < 2 ? low_min : high_min;
         v[2 * p] = kMins ? scale * bf16_low(a[p]) + min : scale * bf16_low(a[p]);
         v[2 * p + 1] = kMins ? scale * bf16_high(a[p]) + min : scale * bf16_high(a[p]);
     }

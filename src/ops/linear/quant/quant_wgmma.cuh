@@ -40,7 +40,7 @@ INLINE void dequantise(const Unit &u, int c, const RowScale &s, u32 (&a)[4])
         magic_quants_of(u, c, v);
 #pragma unroll
         for (int p = 0; p < 4; p++) {
-            float of = s.scale[kHalves && p >= 2], add = kMins ? s.min : -kMagicOffset * of;
+            float of = s.scale[kHalves && p >= 2], add = kMins ? s.min[kHalves && p >= 2] : -kMagicOffset * of;
             a[p] = pack_bf16(fmaf(of, bf16_low(v[p]), add), fmaf(of, bf16_high(v[p]), add));
         }
     }
@@ -56,7 +56,9 @@ INLINE RowScale scale_from(const RowScale &mine, int chunk)
     if constexpr (kHalves)
         s.scale[1] = __shfl_sync(~0u, mine.scale[1], chunk, 4);
     if constexpr (kMins)
-        s.min = __shfl_sync(~0u, mine.min, chunk, 4);
+        s.min[0] = __shfl_sync(~0u, mine.min[0], chunk, 4);
+    if constexpr (kMins && kHalves)
+        s.min[1] = __shfl_sync(~0u, mine.min[1], chunk, 4);
     return s;
 }
 
@@ -65,7 +67,9 @@ template <int CHUNKS> INLINE RowScale my_scale(const u8 *pair, const u8 *unit)
 {
     int lane = threadIdx.x % 32;
     RowScale s = row_scale<CHUNKS>(pair, unit, lane / 4, min(lane % 4, CHUNKS - 1));
-    if constexpr (kMins)
-        s.min -= kMagicOffset * s.scale[0];
+    if constexpr (kMins) {
+        s.min[0] -= kMagicOffset * s.scale[0];
+        s.min[1] -= kMagicOffset * s.scale[1];
+    }
     return s;
 }

@@ -48,6 +48,36 @@ static void put_launch(page *p, vt_buf *b, const json_t *l, double n_sms)
         vt_buf_printf(b, "; %s", more);
 }
 
+/* True of a parameter that tells nothing here: a switch that is off, or one that all kernels of this
+ * GPU have alike. */
+static bool is_plain(const char *parameter, size_t n)
+{
+    return (n > 2 && strncmp(parameter + n - 2, "=0", 2) == 0) ||
+           strncmp(parameter, "level=", 6) == 0 || strncmp(parameter, "pdl=", 4) == 0;
+}
+
+/* "rmsnorm<hidden=1024, vec=8>" of "rmsnorm<hidden=1024,vec=8,add=0,level=90,pdl=1>": the others, and
+ * a blank to break at. The story has the whole name. */
+static void put_instance(vt_buf *b, const char *name)
+{
+    size_t n = strcspn(name, "<");
+    const char *at = name + n, *before = "<";
+    vt_buf_add(b, name, n);
+    if (*at != '<' || !strchr(at, '>')) {
+        vt_buf_puts(b, at);
+        return;
+    }
+    for (at++; *at && *at != '>'; at += n + (at[n] == ',')) {
+        n = strcspn(at, ",>");
+        if (is_plain(at, n))
+            continue;
+        vt_buf_puts(b, before);
+        vt_buf_add(b, at, n);
+        before = ", ";
+    }
+    vt_buf_puts(b, *before == ',' ? ">" : "");
+}
+
 /* `lines`: where its warps were is told too. */
 static void kernel_rows(page *p, const json_t *op, bool lines)
 {
@@ -59,9 +89,7 @@ static void kernel_rows(page *p, const json_t *op, bool lines)
         vt_buf line = {0};
         if (i >= STORY_ROWS)
             break;
-        /* parameters are read best with blanks to break at */
-        for (const char *c = page_str(p, k, "name"); *c; c++)
-            vt_buf_puts(&line, *c == ',' ? ", " : (char[2]){*c, '\0'});
+        put_instance(&line, page_str(p, k, "name"));
         vt_buf_printf(&line, " x%.3g", story_num(k, "launches"));
         if (story_num(k, "registers") > 0)
             vt_buf_printf(&line, ", %.0f registers", story_num(k, "registers"));

@@ -48,16 +48,16 @@ static void put_launch(page *p, vt_buf *b, const json_t *l, double n_sms)
         vt_buf_printf(b, "; %s", more);
 }
 
-/* True of a parameter that tells nothing here: a switch that is off, or one that all kernels of this
- * GPU have alike. */
+/* True of a parameter that tells nothing here: a switch that is off, or one that all kernels of
+ * this GPU have alike. */
 static bool is_plain(const char *parameter, size_t n)
 {
     return (n > 2 && strncmp(parameter + n - 2, "=0", 2) == 0) ||
            strncmp(parameter, "level=", 6) == 0 || strncmp(parameter, "pdl=", 4) == 0;
 }
 
-/* "rmsnorm<hidden=1024, vec=8>" of "rmsnorm<hidden=1024,vec=8,add=0,level=90,pdl=1>": the others, and
- * a blank to break at. The story has the whole name. */
+/* "rmsnorm<hidden=1024, vec=8>" of "rmsnorm<hidden=1024,vec=8,add=0,level=90,pdl=1>": the others,
+ * and a blank to break at. The story has the whole name. */
 static void put_instance(vt_buf *b, const char *name)
 {
     size_t n = strcspn(name, "<");

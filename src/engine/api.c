@@ -160,7 +160,9 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
 typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     int32_t n_ranks, n_threads; /* threads of each rank */
+    bool drafts;                /* its steps verify guesses */
     int32_t n_states;           /* state slots; 0: the model has no sequence state */
+    int32_t n_guess_states;     /* how many of them are for the states behind guesses */
     int32_t n_windows,
         window; /* window pages, of layers that see so many tokens; 0: there are none */
     vt_pooling pooling;
@@ -193,13 +195,17 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
 /* Takes the state slots out of the memory for KV. */
 static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *bytes, vt_err *err)
 {
-    int64_t n = vt_sched_states(*bytes, slot, s->max_running);
+    int64_t guesses = s->drafts ? vt_sched_guess_states(*bytes, slot, s->max_running) : 0,
+            n = vt_sched_states(*bytes, slot, s->max_running) + guesses;
     if (n * (int64_t)slot >= *bytes)
         return vt_fail(err, VT_ERR_USAGE,
-                       "kv-memory is %lld bytes, and the state of %d sequences of %s needs %lld "
+                       "kv-memory is %lld bytes, and the state of %d sequences of %s%s needs %lld "
                        "beside their pages (max-running sets how many)",
-                       (long long)*bytes, s->max_running, m->name, (long long)n * (int64_t)slot);
+                       (long long)*bytes, s->max_running, m->name,
+                       s->drafts ? ", with that behind guesses (draft)," : "",
+                       (long long)n * (int64_t)slot);
     s->n_states = (int32_t)n;
+    s->n_guess_states = (int32_t)guesses;
     *bytes -= n * (int64_t)slot;
     return VT_OK;
 }
@@ -233,6 +239,13 @@ static vt_status fit_context(const vt_options *o, sizes *s, int64_t bytes, vt_er
     return VT_OK;
 }
 
+/* The most state slots that an engine of these sizes has a use for. */
+static int32_t most_states(const sizes *s)
+{
+    int32_t guessing = s->max_running < VT_SCHED_GUESSING ? s->max_running : VT_SCHED_GUESSING;
+    return VT_SCHED_STATES * s->max_running + (s->drafts ? VT_DRAFT_MOST * guessing : 0);
+}
+
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
@@ -248,8 +261,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
             TRY(vt_executor_cuda_kv_bytes(m, s->cuda, s->max_context, &bytes, err));
         int64_t kv = most * (int64_t)s->page_bytes,
                 windows = need.window > 0 ? vt_windows_wanted(&need) : kv;
-        int64_t wanted = (windows < kv ? windows : kv) +
-                         (int64_t)VT_SCHED_STATES * s->max_running * (int64_t)slot;
+        int64_t wanted = (windows < kv ? windows : kv) + (int64_t)most_states(s) * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
     }
     if (slot > 0)
@@ -536,13 +548,8 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
 }
 
 /* An error if an engine of these sizes cannot verify guesses. */
-static vt_status check_drafts(const vt_model *m, const sizes *s, const char *draft, vt_err *err)
+static vt_status check_drafts(const sizes *s, const char *draft, vt_err *err)
 {
-    if (s->n_states > 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "draft is %s, and %s has sequence state, which a wrong guess would spoil; "
-                       "expected off",
-                       draft, m->name);
     if (s->pooling != VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
                        "draft is %s, and an engine with pooling chooses no tokens to guess", draft);
@@ -577,24 +584,25 @@ static vt_status open_draft_model(const vt_model *m, const vt_options *o, sizes 
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                             vt_engine **out, vt_err *err)
 {
-    sizes s = {.cuda = cuda->device ? cuda : NULL};
-    TRY(choose_sizes(m, o, &s, err));
     const char *draft = vt_options_get(o, "draft");
     bool lookup = strcmp(draft, "lookup") == 0, drafts = lookup || vt_draft_is_model(draft),
          whole = vt_model_bidirectional(m);
+    sizes s = {.cuda = cuda->device ? cuda : NULL, .drafts = drafts};
+    TRY(choose_sizes(m, o, &s, err));
     if (drafts)
-        TRY(check_drafts(m, &s, draft, err));
+        TRY(check_drafts(&s, draft, err));
     vt_drafter drafter = lookup ? vt_draft_lookup : (vt_drafter){0};
     TRY(open_draft_model(m, o, &s, &drafter, err));
     vt_limits limits = limits_of(&s);
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
     /* on a GPU, decodes of several tokens need kernels that only --draft compiles */
-    bool forced = s.n_states == 0 && (drafts || cuda->ordinal < 0);
+    bool forced = drafts || (s.n_states == 0 && cuda->ordinal < 0);
     limits.decode_tokens = drafts || forced ? 1 + VT_DRAFT_MOST : 1;
     vt_engine_config c = {
         .sched = {.limits = limits,
                   .n_pages = s.n_pages,
                   .n_states = s.n_states,
+                  .n_guess_states = s.n_guess_states,
                   .state_interval = (int32_t)vt_round_up(
                       (size_t)vt_options_int(o, "state-interval"), (size_t)s.page_size),
                   .n_windows = s.n_windows,

@@ -63,6 +63,8 @@ typedef struct vt_seq {
     /* With sequence state, while running: the slot that its next step writes, and the one that this
      * step reads (-1: none, it begins with zeros; the same; or a snapshot that it holds) */
     int32_t state_to, state_from;
+    int32_t guess_state[VT_DRAFT_MOST]; /* [n_guess_states] which the step in flight writes: the */
+    int32_t n_guess_states;             /* states behind its guesses */
     int32_t branch;  /* where its prompt left the cached pages: a snapshot there may be used */
     int32_t kept_at; /* where its newest snapshot behind the prompt is; 0: none */
     int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */

@@ -49,6 +49,11 @@ static bool make_plan(vt_sched *s, vt_plan *p)
         if (!p->state_from || !p->state_to)
             return false;
     }
+    if (s->config.n_guess_states > 0) {
+        p->state_behind = vt_arena_alloc(a, tokens, sizeof *p->state_behind);
+        if (!p->state_behind)
+            return false;
+    }
     if (s->config.n_windows > 0) {
         p->window_slot = vt_arena_alloc(a, tokens, sizeof *p->window_slot);
         p->window_page_ids = vt_arena_alloc(a, all_pages, sizeof *p->window_page_ids);
@@ -81,6 +86,7 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .window_copies = p->window_copy,
                                .state_from = p->state_from,
                                .state_to = p->state_to,
+                               .state_behind = p->state_behind,
                                .second = p->second,
                                .adapter = p->adapter};
     p->step.rows = p->row;
@@ -114,6 +120,13 @@ int64_t vt_sched_states(int64_t bytes, size_t slot, int32_t max_seqs)
     return n < max_seqs ? max_seqs : n < most ? n : most;
 }
 
+int64_t vt_sched_guess_states(int64_t bytes, size_t slot, int32_t max_seqs)
+{
+    int64_t n = bytes / 4 / (int64_t)slot,
+            most = VT_DRAFT_MOST * (max_seqs < VT_SCHED_GUESSING ? max_seqs : VT_SCHED_GUESSING);
+    return n < VT_DRAFT_MOST ? VT_DRAFT_MOST : n < most ? n : most;
+}
+
 int32_t vt_sched_windows_least(int32_t window, int32_t page_size)
 {
     return vt_radix_window_span(window + VT_DRAFT_MOST, page_size) + 1;
@@ -132,7 +145,7 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
     assert(c->n_windows == 0 ||
            (c->window > 0 && !c->whole &&
             c->n_windows >= vt_sched_windows_least(c->window, lim->page_size)));
-    assert(c->n_states == 0 || (c->n_states >= lim->max_seqs && !c->drafter.draft));
+    assert(c->n_states == 0 || c->n_states - c->n_guess_states >= lim->max_seqs);
     *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
     /* retracted sequences come on top of the max_queued that may wait */
     s->queue_cap = c->max_queued + lim->max_seqs;
@@ -347,6 +360,39 @@ static void drop_states(vt_sched *s, vt_seq *q, bool keep)
     q->branch = q->kept_at = 0;
 }
 
+int32_t sched_take_guess_states(vt_sched *s, vt_seq *q, int32_t n)
+{
+    q->n_guess_states = 0;
+    while (q->n_guess_states < n && s->n_guess_states < s->config.n_guess_states) {
+        int32_t slot = vt_radix_take_state(&s->radix);
+        if (slot < 0)
+            break;
+        q->guess_state[q->n_guess_states++] = slot;
+        s->n_guess_states++;
+    }
+    return q->n_guess_states;
+}
+
+/* Gives up the states behind guesses that the sequence has not taken over. */
+static void drop_guess_states(vt_sched *s, vt_seq *q)
+{
+    for (int32_t i = 0; i < q->n_guess_states; i++)
+        if (q->guess_state[i] >= 0)
+            vt_radix_drop_state(&s->radix, q->guess_state[i]);
+    s->n_guess_states -= q->n_guess_states;
+    q->n_guess_states = 0;
+}
+
+/* Guess i of a running sequence held: the state behind it becomes the sequence's. */
+static void take_guess_state(vt_sched *s, vt_seq *q, int32_t i)
+{
+    if (q->state_from >= 0 && q->state_from != q->state_to)
+        vt_radix_drop_state(&s->radix, q->state_from);
+    vt_radix_drop_state(&s->radix, q->state_to);
+    q->state_from = q->state_to = q->guess_state[i];
+    q->guess_state[i] = -1;
+}
+
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
 {
     enter_pages(s, q, step, may_swap);
@@ -494,9 +540,14 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
     out->from = q->n_tokens;
     for (;;) {
         bool right = accepted < entry->n_drafted && draft[accepted] == chosen[accepted];
-        if (right && running)
+        if (right && running) {
             q->n_computed++;
+            if (sched_has_states(s))
+                take_guess_state(s, q, accepted);
+        }
         take_token(s, q, chosen[accepted], out);
+        if (right && q->state == VT_SEQ_RUNNING && sched_has_states(s))
+            sched_enter_pages(s, q, s->next_step - 1, true); /* its state may be due to be kept */
         accepted += right;
         if (q->constrained && q->state != VT_SEQ_DONE)
             constrain_next(s, q, right);
@@ -572,6 +623,8 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
                 s->out[s->n_out++] = out;
             tokens += out.n;
         }
+        if (entry->n_drafted > 0)
+            drop_guess_states(s, q);
         retire_if_over(s, q->req);
     }
     if (steady)
@@ -587,6 +640,8 @@ static void forget_plan(vt_sched *s, vt_plan *p)
         vt_seq *q = p->entry[i].seq;
         q->n_inflight--;
         q->req->n_inflight--;
+        if (p->entry[i].n_drafted > 0)
+            drop_guess_states(s, q);
         if (q->state == VT_SEQ_DONE) {
             retire_if_over(s, q->req);
             continue;
@@ -677,6 +732,22 @@ static vt_status check_states(const vt_sched *s, const vt_seq *q, int32_t *refs,
     return VT_OK;
 }
 
+/* Counts in refs the states behind guesses of the steps in flight. */
+static vt_status check_guess_states(const vt_sched *s, int32_t *refs, vt_err *err)
+{
+    int32_t n = 0;
+    for (int32_t p = 0; p < VT_PLANS; p++)
+        for (int32_t i = 0; s->plan[p].in_flight && i < s->plan[p].step.batch.n_seqs; i++) {
+            const vt_plan_entry *entry = &s->plan[p].entry[i];
+            for (int32_t k = 0; entry->n_drafted > 0 && k < entry->seq->n_guess_states; k++, n++)
+                refs[entry->seq->guess_state[k]]++;
+        }
+    if (n == s->n_guess_states && n <= s->config.n_guess_states)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_FORMAT, "%d states behind guesses are in flight, counted %d of %d",
+                   n, s->n_guess_states, s->config.n_guess_states);
+}
+
 /* A running sequence has the window pages that its next token sees, as far as they are computed.
  * Counts its window pages in refs. */
 static vt_status check_windows(const vt_sched *s, const vt_seq *q, int32_t *refs, vt_err *err)
@@ -692,7 +763,8 @@ static vt_status check_windows(const vt_sched *s, const vt_seq *q, int32_t *refs
         (unsigned long long)q->req->id, q->window_begin, q->window_end, q->n_pages, q->n_computed);
 }
 
-/* Every reference to a slot comes from a running sequence; `of` checks one and counts its own. */
+/* Every reference to a slot comes from a running sequence, of which `of` checks one and counts its
+ * own, or is to a state behind a guess. */
 static vt_status check_slots(const vt_sched *s, const vt_slots *slots, const char *what,
                              vt_status (*of)(const vt_sched *s, const vt_seq *q, int32_t *refs,
                                              vt_err *err),
@@ -704,10 +776,11 @@ static vt_status check_slots(const vt_sched *s, const vt_slots *slots, const cha
     vt_status status = refs ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
     for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
         status = of(s, s->running[i], refs, err);
+    if (status == VT_OK && slots == &s->radix.states)
+        status = check_guess_states(s, refs, err);
     for (int32_t i = 0; status == VT_OK && i < slots->n_slots; i++)
         if (refs[i] != slots->refs[i])
-            status = vt_fail(err, VT_ERR_FORMAT,
-                             "%s %d: %d references, %d running sequences use it", what, i,
+            status = vt_fail(err, VT_ERR_FORMAT, "%s %d: %d references, %d uses counted", what, i,
                              slots->refs[i], refs[i]);
     free(refs);
     return status;

@@ -36,13 +36,16 @@ enum {
     VT_MAX_FAULTS = 2 /* how often a sequence is tried again after a device fault */
 };
 
-/* The most state slots for each sequence that may run: its own, and two snapshots. */
-enum { VT_SCHED_STATES = 3 };
+/* The most state slots for each sequence that may run: its own, and two snapshots; and how many
+ * sequences have slots for their guesses at a time. Where many run, few steps have guesses. */
+enum { VT_SCHED_STATES = 3, VT_SCHED_GUESSING = 8 };
 
 typedef struct vt_sched_config {
     vt_limits limits; /* max_tokens is the token budget, max_seqs the running limit */
     int32_t n_pages;
-    int32_t n_states;       /* state slots, at least max_seqs; 0: the model has no sequence state */
+    int32_t n_states; /* state slots, at least max_seqs beside n_guess_states; 0: the model has
+                               no sequence state */
+    int32_t n_guess_states; /* how many of them may hold states behind guesses */
     int32_t state_interval; /* tokens of a prompt from one snapshot on its way to the next, a
                                multiple of the page size; 0: there are none on its way */
     int32_t n_windows;  /* window pages (kv/radix.h), at least vt_sched_windows_least; 0: all layers
@@ -58,9 +61,8 @@ typedef struct vt_sched_config {
     int32_t n_eos;
     int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its
                               prefill chunks can see to it; 0: the token budget alone bounds it */
-    bool forced; /* a token that a constraint leaves no choice of is guessed; never with sequence
-                    state */
-    vt_drafter drafter; /* .draft NULL: no token is ever guessed; always with sequence state */
+    bool forced;           /* a token that a constraint leaves no choice of is guessed */
+    vt_drafter drafter;    /* .draft NULL: none is guessed but for that */
 } vt_sched_config;
 
 /* One sequence in a plan. */
@@ -81,7 +83,7 @@ typedef struct vt_plan {
     int32_t *second;  /* NULL: no model with types of texts */
     int32_t *adapter; /* NULL: no model with adapters */
     int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
-        *row_token, *state_from, *state_to;
+        *row_token, *state_from, *state_to, *state_behind;
     int32_t *window_slot, *window_page_ids; /* NULL: no window pages */
     vt_sample_row *row;
     vt_page_copy *copy, *window_copy;
@@ -124,7 +126,8 @@ typedef struct vt_sched {
     int32_t n_retracted;
     vt_drafted *drafted; /* [max_seqs] scratch of a plan */
     vt_draft_record draft_record;
-    vt_req **dead; /* every sequence done and out of flight: the engine may free them */
+    int32_t n_guess_states; /* state slots that hold states behind guesses of steps in flight */
+    vt_req **dead;          /* every sequence done and out of flight: the engine may free them */
     int32_t n_dead;
     int32_t *match_page;   /* [pages of max_context] scratch of an admission */
     int32_t *match_window; /* [pages of max_context] likewise; NULL: no window pages */
@@ -136,6 +139,9 @@ typedef struct vt_sched {
 /* Returns how many state slots of `slot` bytes an engine has: one for each sequence that may run,
  * and up to two more for each, for snapshots, as long as all are within half of `bytes`. */
 int64_t vt_sched_states(int64_t bytes, size_t slot, int32_t max_seqs);
+/* Returns how many more an engine that drafts has, for the states behind guesses: those of a few
+ * sequences at a time, as long as they are within a quarter of `bytes`, or of one sequence. */
+int64_t vt_sched_guess_states(int64_t bytes, size_t slot, int32_t max_seqs);
 /* The window pages that a sequence alone needs to go on, with drafts, and one to copy from. */
 int32_t vt_sched_windows_least(int32_t window, int32_t page_size);
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);

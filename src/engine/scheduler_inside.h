@@ -16,6 +16,9 @@ static inline bool sched_has_states(const vt_sched *s) { return s->radix.states.
 static inline bool sched_has_windows(const vt_sched *s) { return s->radix.windows.n_slots > 0; }
 /* A running sequence gives back the window pages that its next token no longer sees. */
 void sched_slide(vt_sched *s, vt_seq *q);
+/* Takes state slots for a sequence's next n guesses. Returns for how many of them there are slots
+ * now. */
+int32_t sched_take_guess_states(vt_sched *s, vt_seq *q, int32_t n);
 /* Takes window pages for a running sequence's next n tokens. Returns for how many of them there are
  * pages now. */
 int32_t sched_cover(vt_sched *s, vt_seq *q, int32_t n);

@@ -217,6 +217,27 @@ static void place_windows(vt_plan *p, const vt_seq *q, int32_t q_len, int32_t n_
     }
 }
 
+/* Lists the state slots of the sequence at `at`, whose q_len tokens begin at the batch's token
+ * `first`. A snapshot that is read stays held until the plan is whole. Where the sequence brings
+ * guesses, the state behind its last known token goes to its own slot:
+ *
+ *   tokens         t         d0        d1
+ *   written to   state_to  guess[0]  guess[1]
+ */
+static void place_states(vt_plan *p, vt_seq *q, int32_t at, int32_t first, int32_t q_len)
+{
+    p->state_from[at] = q->state_from;
+    p->state_to[at] = q->state_from = q->state_to;
+    for (int32_t i = 0; p->state_behind && i < q_len; i++)
+        p->state_behind[first + i] = -1;
+    if (q->n_guess_states == 0)
+        return;
+    p->state_behind[first] = q->state_to;
+    for (int32_t i = 1; i < q->n_guess_states; i++)
+        p->state_behind[first + i] = q->guess_state[i - 1];
+    p->state_to[at] = q->guess_state[q->n_guess_states - 1];
+}
+
 /* Adds the next q_len tokens of a running sequence to the batch. The last n_drafted of them are
  * guesses, which lie behind the sequence's last token. */
 static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_drafted)
@@ -235,10 +256,8 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len, int32_t n_d
         p->slot[t] = q->page[pos / size] * size + pos % size;
     }
     add_rows(f, q, entry, first, q_len);
-    if (sched_has_states(s)) { /* a snapshot that is read stays held until the plan is whole */
-        p->state_from[at] = q->state_from;
-        p->state_to[at] = q->state_from = q->state_to;
-    }
+    if (sched_has_states(s))
+        place_states(p, q, at, first, q_len);
     if (p->second)
         p->second[at] = q->req->p.second;
     if (p->adapter)
@@ -338,7 +357,9 @@ static int32_t guess(vt_sched *s, vt_seq *q, int32_t most)
         else
             n = q->n_pages * size - at;
     }
-    return n > 0 && sched_has_windows(s) ? sched_cover(s, q, 1 + n) - 1 : n;
+    if (n > 0 && sched_has_windows(s))
+        n = sched_cover(s, q, 1 + n) - 1;
+    return n > 0 && sched_has_states(s) ? sched_take_guess_states(s, q, n) : n;
 }
 
 /* Places the decodes: first those of one token, then those with drafts. Drafts get what the tokens
@@ -350,6 +371,9 @@ static void place_decodes(vt_sched *s, filling *f)
     for (int32_t i = 0; i < s->n_running; i++)
         n += is_decode(s->running[i]);
     int32_t spare = (f->tokens_left < f->rows_left ? f->tokens_left : f->rows_left) - n;
+    int32_t states = s->config.n_guess_states - s->n_guess_states;
+    if (sched_has_states(s) && states < spare)
+        spare = states;
     want_drafts(s, f->plan, spare);
     for (int32_t i = 0; i < s->n_running && f->rows_left > 0; i++) {
         vt_seq *q = s->running[i];
@@ -746,6 +770,13 @@ static vt_plan *free_plan(vt_sched *s)
     return NULL;
 }
 
+/* The slot of its own that sequence i of a plan writes. */
+static int32_t own_state(const vt_plan *p, int32_t i)
+{
+    int32_t behind = p->state_behind ? p->state_behind[p->q_start[i]] : -1;
+    return behind >= 0 ? behind : p->state_to[i];
+}
+
 vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
 {
     s->n_retracted = 0;
@@ -773,7 +804,7 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     for (int32_t i = 0; p->window_copy && i < p->step.batch.n_copies; i++)
         vt_radix_drop_windows(&s->radix, &p->window_copy[i].from, 1);
     for (int32_t i = 0; sched_has_states(s) && i < b->n_seqs; i++) /* snapshots likewise */
-        if (p->state_from[i] >= 0 && p->state_from[i] != p->state_to[i])
+        if (p->state_from[i] >= 0 && p->state_from[i] != own_state(p, i))
             vt_radix_drop_state(&s->radix, p->state_from[i]);
     if (b->n_tokens == 0)
         return NULL;

@@ -61,6 +61,7 @@ typedef struct step_layout {
     size_t begin, row_token, token, position, seq_of, slot, q_start, kv_len, page_start;
     size_t window_slot, window_page_start; /* empty without window pages */
     size_t state_from, state_to;           /* empty without sequence state */
+    size_t state_behind;                   /* empty where no step can have guesses, too */
     size_t second;                         /* empty where the model tells no two texts apart */
     size_t plan[VT_MAX_PLANS];
     size_t page_ids; /* the last array, because its size changes every step: those of the pages,

@@ -95,6 +95,12 @@ size_t cuda_step_tail_bytes(const cuda_executor *x, int32_t rows)
     return bytes;
 }
 
+/* Returns true if steps can have guesses of a model with sequence state. */
+static bool states_behind(const cuda_executor *x)
+{
+    return x->kv.n_states > 0 && x->config.limits.decode_tokens > 1;
+}
+
 /* Lays out the block for a shape (picture above):
  *
  *   1. The part for the rows begins as far before tail_bytes as it needs.
@@ -123,6 +129,7 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     int32_t stateful = x->kv.n_states > 0 ? n->seqs : 0;
     l.state_from = take(&at, stateful, 4);
     l.state_to = take(&at, stateful, 4);
+    l.state_behind = take(&at, states_behind(x) ? n->tokens : 0, 4);
     l.second = take(&at, x->pairs ? n->seqs : 0, 4);
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if (x->prog->plan[i].when != VT_WHEN_ROWS)
@@ -285,6 +292,7 @@ static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const ste
                   .row_token = (const void *)(base + l->row_token),
                   .state_from = (const void *)(base + l->state_from),
                   .state_to = (const void *)(base + l->state_to),
+                  .state_behind = states_behind(x) ? (const void *)(base + l->state_behind) : NULL,
                   .second = x->pairs ? (const void *)(base + l->second) : NULL};
     if (x->kv.n_windows > 0) {
         b.window_slot = (const void *)(base + l->window_slot);
@@ -408,6 +416,11 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
     if (x->kv.n_states > 0) {
         copy_ints(out + l.state_from, b->state_from, b->n_seqs, b->n_seqs);
         copy_ints(out + l.state_to, b->state_to, b->n_seqs, b->n_seqs);
+    }
+    if (states_behind(x)) {
+        memset(out + l.state_behind, 0xff, (size_t)n->tokens * 4); /* -1: none */
+        copy_ints(out + l.state_behind, b->state_behind, b->state_behind ? b->n_tokens : 0,
+                  b->state_behind ? b->n_tokens : 0);
     }
     if (x->pairs)
         copy_ints(out + l.second, b->second, b->second ? b->n_seqs : 0, b->n_seqs);

@@ -60,6 +60,10 @@ typedef struct vt_batch {
      * slot that gets the state behind its last one. They may be the same. A slot that a sequence
      * writes is neither read nor written by another one of the step. */
     const int32_t *state_from, *state_to;
+    /* [n_tokens] of a sequence that brings guesses, for each of its tokens but the last: the slot
+     * that gets the state behind it. -1: none; NULL: no sequence brings guesses. The first of them
+     * may be the sequence's state_from. */
+    const int32_t *state_behind;
     const int32_t *second;    /* [n_seqs] position where the second of a sequence's two texts
                                   begins; 0: it has one text; NULL: all have */
     const int32_t *adapter;   /* [n_seqs] which adapter a sequence has, from 1 (ops/lora/lora.h); 0:

@@ -232,7 +232,36 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
     return b;
 }
 
-vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, uint64_t *state)
+/* Lists the slots behind the tokens of the batch's last sequence, of which the last `guesses` are
+ * guesses. False: out of memory. */
+static bool keep_behind(vt_arena *arena, vt_batch *b, int32_t guesses)
+{
+    int32_t *behind = vt_arena_alloc(arena, (size_t)b->n_tokens, sizeof *behind),
+            last = b->n_seqs - 1;
+    for (int32_t t = 0; behind && t < b->n_tokens; t++) {
+        int32_t nth = t - (b->n_tokens - 1 - guesses); /* 0: the token before the guesses */
+        bool own = nth == 0 && b->state_from[last] >= 0;
+        behind[t] = t == b->n_tokens - 1 || nth < 0 ? -1
+                    : own                           ? b->state_from[last]
+                                                    : 2 * b->n_seqs + nth;
+    }
+    b->state_behind = behind;
+    return behind != NULL;
+}
+
+int64_t case_state_slots(const vt_batch *b)
+{
+    return 2 * (int64_t)b->n_seqs + vt_batch_states_behind(b);
+}
+
+int64_t case_guesses_of(const vt_batch *b, int64_t tokens)
+{
+    int64_t n = vt_batch_states_behind(b);
+    return n < tokens ? n : tokens - 1;
+}
+
+vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, int32_t guesses,
+                              uint64_t *state)
 {
     int32_t n = decodes + 1, *from = vt_arena_alloc(arena, (size_t)n, sizeof *from),
             *to = vt_arena_alloc(arena, (size_t)n, sizeof *to);
@@ -250,6 +279,11 @@ vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, 
     if (b) {
         b->state_from = from;
         b->state_to = to;
+    }
+    if (b && guesses > 0) {
+        to[decodes] = 2 * decodes + 1; /* never the slot that it reads, which one behind takes */
+        if (!keep_behind(arena, b, guesses))
+            return NULL;
     }
     return b;
 }

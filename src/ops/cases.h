@@ -77,8 +77,15 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
 int64_t case_decodes_of(const vt_batch *b);
 /* A batch for ops with sequence state: `decodes` decodes and a prefill of `tokens`. A sequence that
  * begins at position 0 begins from zeros; others read a slot of their own. Every second one writes
- * the slot that it reads, the rest write another; 2 n_seqs slots are in use. */
-vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, uint64_t *state);
+ * the slot that it reads, the rest write another. The last `guesses` tokens of the prefill are
+ * guesses: the state behind the token before them goes to the slot that the sequence reads, if it
+ * reads one, and the states behind them to slots of their own. */
+vt_batch *case_stateful_batch(vt_arena *arena, int32_t decodes, int32_t tokens, int32_t guesses,
+                              uint64_t *state);
+/* The number of slots that a state for such a batch must have, and the guesses in any batch, for
+ * the shape of a case of that many tokens. */
+int64_t case_state_slots(const vt_batch *b);
+int64_t case_guesses_of(const vt_batch *b, int64_t tokens);
 /* The number of pages that pools for this batch must have: those that it uses and a few more. */
 int32_t case_batch_pages(const vt_batch *b);
 /* Numbers the batch's pages anew, from 0 in the order in which its sequences list them. That is the

@@ -108,6 +108,14 @@ int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch)
     return vt_tensor_bytes(&sized);
 }
 
+int64_t vt_batch_states_behind(const vt_batch *batch)
+{
+    int64_t n = 0;
+    for (int32_t t = 0; batch->state_behind && t < batch->n_tokens; t++)
+        n += batch->state_behind[t] >= 0;
+    return n;
+}
+
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto)
 {
     if (impl->device != t->device)

@@ -118,6 +118,8 @@ int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
 int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
 int64_t vt_batch_elems(const vt_tensor *t, const vt_batch *batch);
 int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch);
+/* The number of states that the batch keeps beside those of state_to (vt_batch.state_behind). */
+int64_t vt_batch_states_behind(const vt_batch *batch);
 
 /* ---- lanes: where a row runs ---- */
 

@@ -201,6 +201,29 @@ static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
     }
 }
 
+/* Notes that a sequence writes a state slot, which no other token of the step may do. */
+static void note_state(fake_device *x, const vt_step *step, int32_t s, int32_t slot)
+{
+    if (slot >= x->config.n_states || x->state_by[slot] == step->id) {
+        violate(x, "a state slot is not there, or is written twice", s);
+        return;
+    }
+    x->state_by[slot] = step->id;
+    x->state_seq[slot] = s;
+}
+
+/* Checks that the states behind all tokens of a sequence with guesses are kept, and none of
+ * others. */
+static void check_behind(fake_device *x, const vt_batch *b, int32_t s)
+{
+    bool drafted = s >= b->n_decode && s < b->n_decode + b->n_drafted;
+    for (int32_t t = b->q_start[s]; t < b->q_start[s + 1]; t++) {
+        bool kept = b->state_behind && b->state_behind[t] >= 0;
+        if (kept != (drafted && t + 1 < b->q_start[s + 1]))
+            violate(x, "the state behind a token is kept, or is not", t);
+    }
+}
+
 /* Checks that every sequence has state slots, that it begins with zeros where it begins, and that
  * no slot which a sequence writes is read or written by another one. */
 static void check_states(fake_device *x, const vt_step *step)
@@ -217,10 +240,11 @@ static void check_states(fake_device *x, const vt_step *step)
             violate(x, "a sequence's state slots are wrong", s);
             return;
         }
-        if (x->state_by[to] == step->id)
-            violate(x, "two sequences write one state slot", s);
-        x->state_by[to] = step->id;
-        x->state_seq[to] = s;
+        note_state(x, step, s, to);
+        for (int32_t t = b->q_start[s]; b->state_behind && t < b->q_start[s + 1]; t++)
+            if (b->state_behind[t] >= 0)
+                note_state(x, step, s, b->state_behind[t]);
+        check_behind(x, b, s);
     }
     for (int32_t s = 0; n > 0 && s < b->n_seqs; s++) {
         int32_t from = b->state_from[s];
@@ -298,6 +322,8 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
         if (x->config.n_states > 0) {
             state = next_state(state, resolve(x, b->token[t]));
             x->hash[t] = mix(x->hash[t], state);
+            if (b->state_behind && b->state_behind[t] >= 0)
+                x->state[b->state_behind[t]] = state;
         }
     }
     if (x->config.n_states > 0)

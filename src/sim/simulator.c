@@ -332,6 +332,20 @@ static void write_script(sim *s)
     }
 }
 
+/* A quarter of the seeds run a model with sequence state, from no slot to spare to three for each
+ * sequence. Half of these draft, with slots for one guess to all of them. */
+static void vary_states(sim *s)
+{
+    vt_sched_config *c = &s->config.sched;
+    int32_t seqs = c->limits.max_seqs;
+    c->state_interval = (int32_t)(s->seed / 8 % 5) * 2 * c->limits.page_size;
+    if (s->seed / 2 % 4 != 0)
+        return;
+    c->n_states = seqs + (int32_t)(s->seed / 8 % (uint64_t)(2 * seqs + 1));
+    c->n_guess_states = s->right_percent > 0 ? between(s, 1, VT_DRAFT_MOST * seqs) : 0;
+    c->n_states += c->n_guess_states;
+}
+
 static vt_status make_engine(sim *s, vt_err *err)
 {
     static const int32_t page_sizes[] = {1, 2, 4, 8, 16};
@@ -361,13 +375,10 @@ static vt_status make_engine(sim *s, vt_err *err)
         s->config.sched.target_gap_ns = 90000 + (int64_t)(s->seed % 7) * 10000;
     if (s->right_percent > 0)
         s->config.sched.drafter = (vt_drafter){.user = s, .draft = draft};
-    /* a quarter of the seeds run a model with sequence state, from no slot to spare to three for
-     * each sequence */
-    if (s->seed % 4 == 0)
-        s->config.sched.n_states = lim.max_seqs +
-                                   (int32_t)(s->seed / 4 % (uint64_t)(2 * lim.max_seqs + 1));
-    s->config.sched.state_interval = (int32_t)(s->seed / 4 % 5) * 2 * lim.page_size;
-    s->config.sched.forced = s->config.sched.n_states == 0 && s->seed % 3 != 1;
+    vary_states(s);
+    s->config.sched.forced = (s->config.sched.n_states == 0 ||
+                              s->config.sched.n_guess_states > 0) &&
+                             s->seed % 3 != 1;
     s->device = (vt_fake_config){.limits = lim,
                                  .n_states = s->config.sched.n_states,
                                  .n_groups = s->seed % 5 < 2 ? 2 : 1,
@@ -495,6 +506,8 @@ static void add_report(const sim *s, vt_sim_report *report)
     report->draft_tokens += st.sched.draft_tokens;
     report->ruled_out += s->n_ruled_out;
     report->draft_accepted += st.sched.draft_accepted;
+    if (s->config.sched.n_states > 0)
+        report->state_accepted += st.sched.draft_accepted;
     report->forced_tokens += st.sched.forced_tokens;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;

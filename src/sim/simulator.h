@@ -23,7 +23,7 @@ typedef struct vt_sim_report {
     uint64_t forced_tokens; /* computed together because a constraint allowed no others */
     uint64_t draft_tokens, draft_accepted, ruled_out; /* ended by their constraints */
     /* snapshots of sequence state; and in the runs of models that have it: */
-    uint64_t kept_states, evicted_states, state_hit_tokens, state_retracted;
+    uint64_t kept_states, evicted_states, state_hit_tokens, state_retracted, state_accepted;
     /* window pages evicted; and in the runs of models that have them: */
     uint64_t evicted_windows, window_hit_tokens, window_retracted;
     int64_t simulated_ns;

@@ -23,7 +23,8 @@ struct story_step {
     int32_t *kv_len, *shared_kv;   /* [max_seqs] */
     int32_t *adapter;              /* likewise */
     int32_t *row_token;            /* [max_tokens] */
-    story_step_bytes sum;          /* streamed -1: not counted yet */
+    int32_t *state_behind; /* [max_tokens] 0 where the state behind a token is kept, or -1 */
+    story_step_bytes sum;  /* streamed -1: not counted yet */
 };
 
 vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t max_seqs,
@@ -45,8 +46,9 @@ vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t 
     p->kv_len = vt_calloc(seqs, sizeof *p->kv_len);
     p->shared_kv = vt_calloc(seqs, sizeof *p->shared_kv);
     p->adapter = vt_calloc(seqs, sizeof *p->adapter);
+    p->state_behind = vt_calloc(tokens, sizeof *p->state_behind);
     if (!p->zeros || !p->position || !p->seq_of || !p->row_token || !p->q_start || !p->page_start ||
-        !p->kv_len || !p->shared_kv || !p->adapter) {
+        !p->kv_len || !p->shared_kv || !p->adapter || !p->state_behind) {
         story_step_free(p);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a step of %d tokens", max_tokens);
     }
@@ -67,6 +69,7 @@ void story_step_free(story_step *p)
     free(p->kv_len);
     free(p->shared_kv);
     free(p->adapter);
+    free(p->state_behind);
     free(p);
 }
 
@@ -90,6 +93,7 @@ static void place(story_step *p, vt_batch *b, const story_seq *s)
     for (int32_t i = 0; i < s->q_len; i++) {
         p->position[b->n_tokens + i] = s->kv_len - s->q_len + i;
         p->seq_of[b->n_tokens + i] = b->n_seqs;
+        p->state_behind[b->n_tokens + i] = s->drafted && i < s->q_len - 1 ? 0 : -1;
     }
     for (int32_t i = s->q_len - s->n_rows; i < s->q_len; i++)
         p->row_token[b->n_rows++] = b->n_tokens + i;
@@ -131,6 +135,7 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
                   .page_start = p->page_start,
                   .row_token = p->row_token,
                   .adapter = p->adapter,
+                  .state_behind = p->state_behind,
                   .shared_kv = p->shared_kv};
     for (int32_t i = 0; i < n; i++)
         if (is_decode(p, &seq[i]))

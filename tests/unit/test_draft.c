@@ -127,17 +127,27 @@ static int32_t know(void *user, vt_seq *q, int32_t *out, int32_t max)
 
 static const int32_t prompt[7] = {1, 2, 3, 4, 5, 6, 7};
 
-static void open_with_oracle(fixture *f, oracle *o, bool overlap, const vt_sample_row *row)
+/* With `states` of a fake model with sequence state: so many slots hold states behind guesses. */
+static void open_stateful(fixture *f, oracle *o, bool overlap, const vt_sample_row *row,
+                          int32_t states)
 {
     float logprob[OUTPUT], score[8];
     uint64_t scratch[OUTPUT + 8];
     fixture_defaults(f);
     f->config.overlap = overlap;
+    f->config.sched.n_guess_states = states;
+    f->config.sched.n_states = f->device.n_states = states > 0 ? states + 12 : 0;
     f->config.request.vocab = ASCII;
     f->config.request.tokenizer = tokenizer;
     f->config.sched.drafter = (vt_drafter){.user = o, .draft = know};
-    vt_fake_reference(prompt, 7, row, ASCII, OUTPUT, o->expected, logprob, score, scratch, false);
+    vt_fake_reference(prompt, 7, row, ASCII, OUTPUT, o->expected, logprob, score, scratch,
+                      states > 0);
     fixture_open(f);
+}
+
+static void open_with_oracle(fixture *f, oracle *o, bool overlap, const vt_sample_row *row)
+{
+    open_stateful(f, o, overlap, row, 0);
 }
 
 static void test_steps_when_guesses_hold_then_fewer_and_the_same_tokens(void **state)
@@ -165,6 +175,40 @@ static void test_steps_when_guesses_hold_then_fewer_and_the_same_tokens(void **s
             if (wrong != 1) /* else every guess is wrong */
                 assert_true(st.draft_accepted > 0);
             assert_int_equal(h.n_events, st.steps); /* an event has all tokens of its step */
+            fixture_close(&f);
+        }
+}
+
+/* A wrong guess leaves no trace in the state, and the state behind a page that ends among guesses
+ * which held is kept for the next turn, as it is without drafts. */
+static void test_tokens_when_the_model_has_state_then_the_same_and_snapshots_stay(void **state)
+{
+    (void)state;
+    for (int32_t states = 1; states <= VT_DRAFT_MOST; states += 2)
+        for (int32_t wrong = 0; wrong < 6; wrong++) {
+            fixture f;
+            static heard h[2];
+            oracle o = {.wrong = wrong};
+            int32_t next[7 + OUTPUT];
+            memset(h, 0, sizeof h);
+            open_stateful(&f, &o, wrong % 2, &(vt_sample_row){0}, states);
+            vt_request_params p = ask(prompt, 7, OUTPUT - 10, &h[0]);
+            submit(&f, &p);
+            run_all(&f);
+            assert_int_equal(h[0].n, OUTPUT - 10);
+            assert_memory_equal(h[0].token, o.expected, (OUTPUT - 10) * sizeof *h[0].token);
+            vt_engine_stats st;
+            vt_engine_copy_stats(f.engine, &st);
+            assert_true(st.sched.draft_tokens > 0);
+            if (wrong != 1)
+                assert_true(st.sched.draft_accepted > 0);
+            memcpy(next, prompt, sizeof prompt);
+            memcpy(next + 7, h[0].token, (OUTPUT - 10) * sizeof *next);
+            p = ask(next, 7 + OUTPUT - 10, 10, &h[1]); /* o's guesses are others there */
+            submit(&f, &p);
+            run_all(&f);
+            assert_memory_equal(h[1].token, o.expected + OUTPUT - 10, 10 * sizeof *h[1].token);
+            assert_int_equal(h[1].cached, (7 + OUTPUT - 10 - 1) / 4 * 4);
             fixture_close(&f);
         }
 }
@@ -321,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_pace_when_many_run_then_guesses_must_hold),
         cmocka_unit_test(test_pace_when_all_guesses_hold_then_longer_up_to_the_most),
         cmocka_unit_test(test_steps_when_guesses_hold_then_fewer_and_the_same_tokens),
+        cmocka_unit_test(test_tokens_when_the_model_has_state_then_the_same_and_snapshots_stay),
         cmocka_unit_test(test_stop_string_when_it_ends_inside_a_step_then_the_rest_is_dropped),
         cmocka_unit_test(test_end_token_when_it_is_inside_a_step_then_nothing_after_it),
         cmocka_unit_test(test_penalties_when_drafted_then_rows_see_the_guesses),

@@ -274,6 +274,14 @@ static void test_delta_layer_cost_of_two_sequences(void **state)
     assert_int_equal(c.read.weights, 2 * 32 * 4);
     assert_int_equal(c.write.activations, 4 * 4096 * 4);
     assert_int_equal(c.flops.fp32, 4 * (7 * 32 * 128 * 128 + 3 * 4096 + 6 * 2048));
+    b.state_behind = (const int32_t[]){3, -1, 4, -1}; /* each sequence brings a guess */
+    c = gated_delta_op.cost(&a, NULL);
+    assert_int_equal(c.read.kv, 2 * 32 * 128 * 128 * 4);
+    assert_int_equal(c.write.kv, 4 * 32 * 128 * 128 * 4);
+    c = short_conv_op.cost(
+        &(short_conv_args){.batch = &b, .x = &x, .w = &w, .state = &slots, .y = &u, .silu = true},
+        NULL);
+    assert_int_equal(c.write.kv, 4 * 3 * 8192 * 4);
     c = gated_norm_op.cost(&(gated_norm_args){.x = &y, .z = &y, .weight = &norm, .y = &y}, NULL);
     assert_int_equal(c.read.activations, 2 * 4 * 4096 * 4);
     assert_int_equal(c.read.weights, 128 * 4);

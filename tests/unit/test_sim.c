@@ -39,7 +39,8 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
         "%llu error), %llu tokens, %llu retracted, %llu faults, %llu hit and %llu copied tokens, "
         "%llu pages evicted, %llu of %llu drafts right, %llu tokens forced, %llu snapshots kept "
         "and %llu evicted, with "
-        "state %llu tokens hit and %llu retracted, %llu window pages evicted, with these %llu "
+        "state %llu tokens hit, %llu retracted and %llu drafts right, %llu window pages evicted, "
+        "with these %llu "
         "tokens "
         "hit and %llu retracted\n",
         (unsigned long long)n, (unsigned long long)sum.steps, (unsigned long long)sum.requests,
@@ -53,8 +54,8 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
         (unsigned long long)sum.draft_tokens, (unsigned long long)sum.forced_tokens,
         (unsigned long long)sum.kept_states, (unsigned long long)sum.evicted_states,
         (unsigned long long)sum.state_hit_tokens, (unsigned long long)sum.state_retracted,
-        (unsigned long long)sum.evicted_windows, (unsigned long long)sum.window_hit_tokens,
-        (unsigned long long)sum.window_retracted);
+        (unsigned long long)sum.state_accepted, (unsigned long long)sum.evicted_windows,
+        (unsigned long long)sum.window_hit_tokens, (unsigned long long)sum.window_retracted);
     assert_int_equal(failed, 0);
     if (n < SEEDS)
         return;
@@ -63,7 +64,7 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
     assert_true(sum.evicted_pages > 0 && sum.finished[VT_FINISH_ABORT] > 0 &&
                 sum.finished[VT_FINISH_ERROR] > 0);
     assert_true(sum.kept_states > 0 && sum.evicted_states > 0 && sum.state_hit_tokens > 0 &&
-                sum.state_retracted > 0);
+                sum.state_retracted > 0 && sum.state_accepted > 0);
     assert_true(sum.evicted_windows > 0 && sum.window_hit_tokens > 0 && sum.window_retracted > 0);
     assert_true(sum.ruled_out > 0);
     assert_true(sum.forced_tokens > 0);

@@ -80,11 +80,27 @@ static void refused(const char *why)
         fail_msg("\"%s\" is not in: %s", why, err.message);
 }
 
-static void test_engine_when_drafts_are_asked_for_then_refused(void **state)
+/* A quarter of the memory is 64 slots, more than the 28 for all guesses of four sequences; then
+ * fewer, but never less than those of one. */
+static void test_engine_when_it_drafts_then_it_has_slots_for_states_behind_guesses(void **state)
 {
     (void)state;
-    assert_int_equal(vt_options_set(f.o, "draft", "lookup", NULL), VT_OK);
-    refused("sequence state");
+    const struct {
+        int64_t memory;
+        int32_t states, guesses;
+    } want[] = {{1 << 20, 12 + 28, 28}, {80 * 4096, 12 + 20, 20}, {20 * 4096, 10 + 7, 7}};
+    engine_option(f.o, "draft", "lookup");
+    for (int i = 0; i < 3; i++) {
+        engine_option_int(f.o, "kv-memory", want[i].memory);
+        vt_engine *e = engine_open(f.m, f.o);
+        assert_int_equal(vt_engine_scheduler(e)->config.n_states, want[i].states);
+        assert_int_equal(vt_engine_scheduler(e)->config.n_guess_states, want[i].guesses);
+        vt_engine_free(e);
+    }
+    engine_option_int(f.o, "kv-memory", 65536);
+    engine_option_int(f.o, "max-running", 9);
+    refused("the state of 9 sequences of dummy:hybrid-tiny, with that behind guesses (draft), "
+            "needs 65536");
 }
 
 static void test_engine_when_memory_is_less_than_the_slots_then_refused(void **state)
@@ -190,8 +206,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_layers_whose_state_is_not_what_their_block_uses_are_refused, open_model,
             close_model),
-        cmocka_unit_test_setup_teardown(test_engine_when_drafts_are_asked_for_then_refused,
-                                        open_model, close_model),
+        cmocka_unit_test_setup_teardown(
+            test_engine_when_it_drafts_then_it_has_slots_for_states_behind_guesses, open_model,
+            close_model),
         cmocka_unit_test_setup_teardown(test_engine_when_memory_is_less_than_the_slots_then_refused,
                                         open_model, close_model),
         cmocka_unit_test_setup_teardown(test_engine_takes_slots_out_of_the_memory_for_kv,

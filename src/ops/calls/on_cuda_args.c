@@ -248,6 +248,7 @@ static vt_status make_batch(on_cuda *c, const vt_batch *b, vt_err *err)
                  {b->row_token, &d->row_token, (size_t)b->n_rows},
                  {b->state_from, &d->state_from, seqs},
                  {b->state_to, &d->state_to, seqs},
+                 {b->state_behind, &d->state_behind, tokens},
                  {b->second, &d->second, seqs}};
     *d = *b;
     for (size_t i = 0; i < sizeof array / sizeof *array; i++) {

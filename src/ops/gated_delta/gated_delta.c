@@ -20,7 +20,8 @@ static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
     const gated_delta_args *a = args;
     const vt_batch *b = batch ? batch : a->batch;
     int64_t size = (int64_t)a->v_heads * a->k_dim * a->v_dim;
-    int64_t state = b->n_seqs * vt_dtype_row_bytes(a->state->dtype, size);
+    int64_t slot = vt_dtype_row_bytes(a->state->dtype, size), state = b->n_seqs * slot,
+            behind = vt_batch_states_behind(b) * slot;
     int64_t each = 7 * size + 3 * (int64_t)a->v_heads * a->v_dim +
                    6 * (int64_t)a->k_heads * a->k_dim;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->x, batch) +
@@ -28,7 +29,7 @@ static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
                                              vt_batch_bytes(a->b, batch),
                               .weights = vt_tensor_bytes(a->decay) + vt_tensor_bytes(a->dt_bias),
                               .kv = state},
-                     .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state},
+                     .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state + behind},
                      .flops = {.fp32 = vt_batch_rows(a->y, batch) * each}};
 }
 
@@ -63,6 +64,13 @@ static void reference_column(const gated_delta_args *a, int64_t t, int32_t j, in
     tensor_set(a->y, t, (int64_t)j * a->v_dim + col, (float)y);
 }
 
+/* Writes one column of a head's state to a slot; -1: to none. */
+static void reference_store(const gated_delta_args *a, int32_t slot, int64_t at, const double *s)
+{
+    for (int32_t i = 0; slot >= 0 && i < a->k_dim; i++)
+        tensor_set(a->state, slot, at + (int64_t)i * a->v_dim, (float)s[i]);
+}
+
 static void gated_delta_reference(const void *args)
 {
     const gated_delta_args *a = args;
@@ -76,16 +84,17 @@ static void gated_delta_reference(const void *args)
                     s[i] = b->state_from[q] < 0 ? 0
                                                 : (double)tensor_get(a->state, b->state_from[q],
                                                                      at + (int64_t)i * a->v_dim);
-                for (int64_t t = b->q_start[q]; t < b->q_start[q + 1]; t++)
+                for (int64_t t = b->q_start[q]; t < b->q_start[q + 1]; t++) {
                     reference_column(a, t, j, col, s);
-                for (int32_t i = 0; i < a->k_dim; i++)
-                    tensor_set(a->state, b->state_to[q], at + (int64_t)i * a->v_dim, (float)s[i]);
+                    reference_store(a, b->state_behind ? b->state_behind[t] : -1, at, s);
+                }
+                reference_store(a, b->state_to[q], at, s);
             }
 }
 
 /* ---- the card ---- */
 
-enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE, TYPE };
+enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE, TYPE, GUESSES };
 
 static const char *const decays[] = {"plain", "log", NULL};
 static const char *const maps[] = {"grouped", "tiled", NULL};
@@ -101,19 +110,23 @@ static const vt_field gated_delta_fields[] = {
     [MAP] = {"map", 0, false, 1, maps},
     [BEFORE] = {"before", 0, false, 1 << 16},
     [TYPE] = {"type", VT_F32, true},
+    [GUESSES] = {"guesses", 0, false, 1 << 16},
 };
 
 static const char *gated_delta_refuses(const vt_case *c)
 {
     if (c->p[TYPE] > VT_BF16)
         return "type: f32, f16 or bf16";
+    if (c->p[GUESSES] >= c->p[TOKENS])
+        return "guesses: fewer than tokens";
     return !c->p[MAP] && c->p[V_HEADS] % c->p[K_HEADS] != 0
                ? "v_heads: a multiple of k_heads, where these are grouped"
                : NULL;
 }
 
-/* tokens: of a prefill, with decodes in the same batch; before: numbers of a slot before the state.
- * The benched ones are of Qwen3.5-4B. */
+/* tokens: of a prefill, with decodes in the same batch; before: numbers of a slot before the state;
+ * guesses: the last tokens of the prefill are guesses, and the state behind each is kept. The
+ * benched ones are of Qwen3.5-4B. */
 static const char *const gated_delta_cases[] = {
     "*tokens=1|256 k_heads=16 v_heads=32",
     "*tokens=1 decodes=15 k_heads=16 v_heads=32",
@@ -122,12 +135,15 @@ static const char *const gated_delta_cases[] = {
     "tokens=9 decodes=2 k_heads=3 v_heads=6 k_dim=5 v_dim=7 decay=log map=tiled before=3 type=bf16",
     "tokens=5 decodes=1 k_heads=4 v_heads=6 k_dim=16 v_dim=16 map=tiled",
     "tokens=3 k_heads=1 v_heads=1 k_dim=256 v_dim=130 map=tiled",
+    "tokens=2|8 guesses=1 decodes=3 k_heads=2 v_heads=4 k_dim=16 v_dim=16 before=36",
+    "tokens=8 guesses=7 k_heads=3 v_heads=3 k_dim=20 v_dim=70 decay=log",
     NULL,
 };
 
 static const char *const gated_delta_draws[] = {
     "tokens=~60 decodes=0|0|3 k_heads=1|2|3 v_heads=6 k_dim=~48 v_dim=~80 decay=plain|log "
     "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16",
+    "tokens=8 guesses=0..7 decodes=0|2 k_heads=1|2 v_heads=2 k_dim=~48 v_dim=~80 decay=plain|log",
     "tokens=~20 decodes=0|2 k_heads=2 v_heads=4 k_dim=128 v_dim=128|64 decay=log",
     NULL,
 };
@@ -153,10 +169,11 @@ static void *gated_delta_make_args(const vt_case *c, uint64_t seed, vt_arena *ar
 {
     int64_t q_size = c->p[K_HEADS] * c->p[K_DIM], v_size = c->p[V_HEADS] * c->p[V_DIM];
     gated_delta_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_batch *b = case_stateful_batch(arena, (int32_t)c->p[DECODES], (int32_t)c->p[TOKENS], &seed);
+    vt_batch *b = case_stateful_batch(arena, (int32_t)c->p[DECODES], (int32_t)c->p[TOKENS],
+                                      (int32_t)c->p[GUESSES], &seed);
     if (!a || !b)
         return NULL;
-    vt_tensor *state = case_tensor_2d(arena, VT_F32, 2 * b->n_seqs,
+    vt_tensor *state = case_tensor_2d(arena, VT_F32, case_state_slots(b),
                                       c->p[BEFORE] + v_size * c->p[K_DIM]);
     *a = (gated_delta_args){
         .batch = b,
@@ -192,6 +209,7 @@ static void gated_delta_shape(const void *args, const vt_batch *batch, int64_t m
     p[MAP] = a->tiled;
     p[BEFORE] = a->state_at;
     p[TYPE] = a->decay->dtype;
+    p[GUESSES] = case_guesses_of(batch ? batch : a->batch, p[TOKENS]);
 }
 
 static const vt_impl *const gated_delta_impls[] = {

@@ -9,8 +9,9 @@
 // and the gates.
 // Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
 // is enough for memory's roof. A prefill is bound by the latency of a token: two sums over rows, one after the other.
+// The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
 // Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
-// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED.
+// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND.
 #include "gated_delta_params.h"
 
 constexpr int kRows = (KDIM + 15) / 16 * 4; // of S a lane has; rows behind KDIM are zeros
@@ -20,6 +21,7 @@ constexpr int kPer = (4 * kRows + 31) / 32; // elements of q that a lane normali
 
 struct Staged {
     float q[TOKENS][4 * kStride], k[TOKENS][4 * kStride], v[TOKENS][kBlock], keep[TOKENS], beta[TOKENS];
+    int behind[BEHIND ? TOKENS : 1];
 };
 
 // to = x * scale / sqrt(sum x^2 + 1e-6), in the lanes' layout; one warp.
@@ -61,6 +63,8 @@ INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, 
         float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
         s.keep[t] = expf(step * decay);
         s.beta[t] = 1.f / (1.f + expf(-bf16_f32(p.b[(i64)(t0 + t) * p.b_stride + j])));
+        if constexpr (BEHIND)
+            s.behind[t] = p.state_behind[t0 + t];
     }
 }
 
@@ -167,6 +171,10 @@ KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_pa
             for (int c = 0; c < COLS; c++)
                 if (part == 0 && mine)
                     to[c] = f32_bf16(y[c]);
+            if constexpr (BEHIND) {
+                if (mine && in.behind[t] >= 0)
+                    store_state(p.state + in.behind[t] * p.state_stride + at, part, s);
+            }
         }
     }
     if (mine)

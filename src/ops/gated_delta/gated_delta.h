@@ -9,7 +9,8 @@
  *
  * S before a sequence's first token is read from slot batch.state_from (-1: zeros), and S behind
  * its last one is written to slot batch.state_to. There it lies head by head, its rows of v_dim
- * numbers one after the other, from column state_at of the slot on.
+ * numbers one after the other, from column state_at of the slot on. S behind a token whose
+ * batch.state_behind says so is written to that slot too.
  *
  * Tokens are taken one by one in their order, so a result does not depend on how a prompt is cut
  * into chunks. fp32 throughout. */
@@ -21,7 +22,7 @@
 enum { GATED_DELTA_K_DIM_MOST = 256 };
 
 typedef struct gated_delta_args {
-    const vt_batch *batch;    /* q_start, state_from, state_to */
+    const vt_batch *batch;    /* q_start, state_from, state_to, state_behind */
     const vt_tensor *x;       /* [tokens, 2 k_heads k_dim + v_heads v_dim] */
     const vt_tensor *a, *b;   /* [tokens, v_heads] */
     const vt_tensor *decay;   /* [v_heads], of a float type */

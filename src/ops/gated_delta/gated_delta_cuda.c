@@ -40,7 +40,7 @@ static cuda_launch launch_of(const gated_delta_args *a, int32_t cols, int32_t se
     return (cuda_launch){
         .spec = JIT_SPEC("gated_delta.cu", "gated_delta", {"kdim", a->k_dim}, {"vdim", a->v_dim},
                          {"cols", cols}, {"tokens", tokens}, {"log_decay", a->log_decay},
-                         {"tiled", a->tiled}),
+                         {"tiled", a->tiled}, {"behind", a->batch->state_behind != NULL}),
         .grid = {(uint32_t)a->v_heads * cuda_blocks(a->v_dim, 32 * cols), (uint32_t)seqs, 1},
         .threads = 128};
 }
@@ -61,6 +61,7 @@ static vt_status run(const void *args, const vt_lane *lane, int32_t cols)
                             .q_start = b->q_start,
                             .state_from = b->state_from,
                             .state_to = b->state_to,
+                            .state_behind = b->state_behind,
                             .x_stride = (int32_t)a->x->row_stride,
                             .a_stride = (int32_t)a->a->row_stride,
                             .b_stride = (int32_t)a->b->row_stride,

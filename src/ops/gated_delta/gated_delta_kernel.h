@@ -106,9 +106,8 @@ static inline void load_tile(delta_piece *p, const delta_token *x, vf r[DELTA_VE
     }
 }
 
-static inline void store_tile(const delta_piece *p)
+static inline void store_tile(const delta_piece *p, int32_t to)
 {
-    int32_t to = p->a->batch->state_to[p->s];
     for (int64_t i = 0; i < p->a->k_dim; i++)
         for (int c = 0; c * VF < p->n; c++)
             vf_store_n(state_row(p, to, i) + c * VF, vf_load(p->tile[i] + c * VF),
@@ -158,8 +157,10 @@ static inline void run_piece(delta_piece *p)
         if (t + 1 < end)
             read_token(p, t + 1, next);
         run_token(p, t, x, next, r);
+        if (b->state_behind && b->state_behind[t] >= 0)
+            store_tile(p, b->state_behind[t]);
     }
-    store_tile(p);
+    store_tile(p, b->state_to[p->s]);
 }
 
 static vt_status gated_delta_run(const void *args, const vt_lane *lane)

@@ -12,7 +12,7 @@ typedef struct gated_delta_params {
     const float *decay, *dt_bias;
     float *state; /* of slot 0, from column state_at on */
     int64_t state_stride;
-    const int32_t *seq_of, *q_start, *state_from, *state_to;
+    const int32_t *seq_of, *q_start, *state_from, *state_to, *state_behind;
     int32_t x_stride, a_stride, b_stride, y_stride, k_heads, v_heads;
 } gated_delta_params;
 

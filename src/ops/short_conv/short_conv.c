@@ -14,12 +14,13 @@ static vt_cost short_conv_cost(const void *args, const vt_batch *batch)
 {
     const short_conv_args *a = args;
     int64_t n = vt_batch_elems(a->y, batch), taps = a->w->dim[1];
-    int64_t state = (int64_t)(batch ? batch : a->batch)->n_seqs *
-                    vt_dtype_row_bytes(a->state->dtype, (taps - 1) * a->y->dim[1]);
+    const vt_batch *b = batch ? batch : a->batch;
+    int64_t slot = vt_dtype_row_bytes(a->state->dtype, (taps - 1) * a->y->dim[1]),
+            state = b->n_seqs * slot, behind = vt_batch_states_behind(b) * slot;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->x, batch),
                               .weights = vt_tensor_bytes(a->w),
                               .kv = state},
-                     .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state},
+                     .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state + behind},
                      .flops = {.fp32 = (2 * taps + (a->silu ? 3 : 1)) * n}};
 }
 
@@ -42,12 +43,23 @@ static double earlier(const short_conv_args *a, int64_t s, int64_t t, int64_t ba
     return from < 0 ? 0 : (double)tensor_get(a->state, from, row * hidden + i);
 }
 
+/* Writes a channel's state before token `end` of sequence s to a slot. */
+static void reference_store(const short_conv_args *a, int64_t s, int64_t end, int64_t i,
+                            int32_t slot)
+{
+    int64_t hidden = a->y->dim[1], taps = a->w->dim[1];
+    double next[SHORT_CONV_TAPS_MOST];
+    for (int64_t j = 0; j < taps - 1; j++)
+        next[j] = earlier(a, s, end, taps - 1 - j, i);
+    for (int64_t j = 0; j < taps - 1; j++)
+        tensor_set(a->state, slot, j * hidden + i, (float)next[j]);
+}
+
 static void short_conv_reference(const void *args)
 {
     const short_conv_args *a = args;
     const vt_batch *b = a->batch;
     int64_t hidden = a->y->dim[1], taps = a->w->dim[1];
-    double next[SHORT_CONV_TAPS_MOST];
     for (int64_t s = 0; s < b->n_seqs; s++)
         for (int64_t i = 0; i < hidden; i++) {
             int64_t end = b->q_start[s + 1];
@@ -58,14 +70,14 @@ static void short_conv_reference(const void *args)
                 double gate = a->silu ? 1 / (1 + exp(-sum)) : tensor_get(a->x, t, hidden + i);
                 tensor_set(a->y, t, i, (float)(gate * sum));
             }
-            for (int64_t j = 0; j < taps - 1; j++)
-                next[j] = earlier(a, s, end, taps - 1 - j, i);
-            for (int64_t j = 0; j < taps - 1; j++)
-                tensor_set(a->state, b->state_to[s], j * hidden + i, (float)next[j]);
+            reference_store(a, s, end, i, b->state_to[s]);
+            for (int64_t t = end - 1; b->state_behind && t >= b->q_start[s]; t--)
+                if (b->state_behind[t] >= 0) /* the first may write over what the others read */
+                    reference_store(a, s, t + 1, i, b->state_behind[t]);
         }
 }
 
-enum { TOKENS, DECODES, HIDDEN, TAPS, TYPE, FORM };
+enum { TOKENS, DECODES, HIDDEN, TAPS, TYPE, FORM, GUESSES };
 
 static const char *const forms[] = {"gated", "silu", NULL};
 
@@ -76,25 +88,32 @@ static const vt_field short_conv_fields[] = {
     [TAPS] = {"taps", 3, false, SHORT_CONV_TAPS_MOST},
     [TYPE] = {"type", VT_BF16, true},
     [FORM] = {"form", 0, false, 1, forms},
+    [GUESSES] = {"guesses", 0, false, 1 << 16},
 };
 
 static const char *short_conv_refuses(const vt_case *c)
 {
+    if (c->p[GUESSES] >= c->p[TOKENS])
+        return "guesses: fewer than tokens";
     return c->p[TYPE] > VT_BF16 ? "type: f32, f16 or bf16" : NULL;
 }
 
-/* tokens: of a prefill, with decodes in the same batch */
+/* tokens: of a prefill, with decodes in the same batch; guesses: the last tokens of the prefill are
+ * guesses, and the state behind each is kept */
 static const char *const short_conv_cases[] = {
     "*tokens=1|512 hidden=2048",
     "*tokens=1|512 hidden=8192 taps=4 type=f32 form=silu",
     "tokens=1|2|33 decodes=5 hidden=100 taps=3",
     "tokens=9 decodes=2 hidden=64 taps=1|2|8 type=f32",
     "tokens=3|7 decodes=4 hidden=75 taps=4 form=silu",
+    "tokens=2|8 guesses=1 decodes=3 hidden=70 taps=4 form=silu",
+    "tokens=8 guesses=7 hidden=70 taps=2|3",
     NULL,
 };
 
 static const char *const short_conv_draws[] = {
     "tokens=~90 decodes=0|0|3 hidden=~300 taps=1..8 type=f32|f16|bf16 form=gated|silu",
+    "tokens=8 guesses=0..7 decodes=0|3 hidden=~300 taps=1..8 form=gated|silu",
     NULL,
 };
 
@@ -104,7 +123,8 @@ static void *short_conv_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     int64_t hidden = c->p[HIDDEN], taps = c->p[TAPS], kept = taps > 1 ? (taps - 1) * hidden : 1,
             parts = c->p[FORM] ? 1 : 3;
     short_conv_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_batch *b = case_stateful_batch(arena, (int32_t)c->p[DECODES], (int32_t)c->p[TOKENS], &seed);
+    vt_batch *b = case_stateful_batch(arena, (int32_t)c->p[DECODES], (int32_t)c->p[TOKENS],
+                                      (int32_t)c->p[GUESSES], &seed);
     if (!a || !b)
         return NULL;
     *a = (short_conv_args){
@@ -113,7 +133,8 @@ static void *short_conv_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                        &seed),
         .w = case_fill(arena, case_tensor_2d(arena, (vt_dtype)c->p[TYPE], hidden, taps), 0, 0.5f,
                        &seed),
-        .state = case_fill(arena, case_tensor_2d(arena, VT_F32, 2 * b->n_seqs, kept), 0, 1, &seed),
+        .state = case_fill(arena, case_tensor_2d(arena, VT_F32, case_state_slots(b), kept), 0, 1,
+                           &seed),
         .y = case_tensor_2d(arena, VT_F32, b->n_tokens, hidden),
         .silu = c->p[FORM] != 0};
     outputs[0] = a->y;
@@ -133,6 +154,7 @@ static void short_conv_shape(const void *args, const vt_batch *batch, int64_t mo
     p[TAPS] = a->w->dim[1];
     p[TYPE] = a->w->dtype;
     p[FORM] = a->silu;
+    p[GUESSES] = case_guesses_of(batch ? batch : a->batch, p[TOKENS]);
 }
 
 static const vt_impl *const short_conv_impls[] = {

@@ -3,10 +3,11 @@
 //
 // Grid: one thread for each token and channel. A token behind the first TAPS - 1 of its sequence finds all its v in x.
 // The others need the state, which the sequence may write to the slot that it reads. So the thread of a sequence's
-// first token does the first TAPS - 1 tokens, and then writes the state: nobody else reads it. Padding tokens lie
+// first token does the first TAPS - 1 tokens, and then writes the state: nobody else reads it. The state behind a token
+// that says so (BEHIND) is what its own taps see, and goes to a slot of its own. Padding tokens lie
 // behind the end of the sequence that seq_of says, and are left alone. Bytes: 8 N per token, and the state of each
 // sequence twice (SILU: 4 N); the v of earlier tokens come from L2. fp32 inside, the products summed from the oldest
-// tap on. Template: N, TAPS, SILU.
+// tap on. Template: N, TAPS, SILU, BEHIND.
 #include "short_conv_params.h"
 
 constexpr int kBefore = TAPS - 1; // rows of the state, oldest first
@@ -28,6 +29,19 @@ INLINE void output(const short_conv_params &p, int t, u32 i, const float (&w)[TA
     p.y[(i64)t * p.y_stride + i] = f32_bf16(y);
 }
 
+// Writes the state behind token t to the token's slot, if it has one; v[j] is what its tap j multiplies.
+INLINE void store_behind(const short_conv_params &p, int t, u32 i, const float (&v)[TAPS])
+{
+    if constexpr (BEHIND) {
+        int slot = p.state_behind[t];
+        if (slot < 0)
+            return;
+#pragma unroll
+        for (int j = 0; j < kBefore; j++)
+            p.state[slot * p.state_stride + j * N + i] = v[j + 1];
+    }
+}
+
 // The first tokens of a sequence, tokens [begin, begin + n), n <= TAPS - 1 or 1, and its state behind token end - 1.
 INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, u32 i, const float (&w)[TAPS])
 {
@@ -45,6 +59,7 @@ INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, 
             v[j] = v[j + 1];
         v[TAPS - 1] = input(p, begin + k, i);
         output(p, begin + k, i, w, v);
+        store_behind(p, begin + k, i, v);
     }
     float *to = p.state + p.state_to[s] * p.state_stride + i;
 #pragma unroll
@@ -74,4 +89,5 @@ KERNEL __launch_bounds__(256) short_conv(const __grid_constant__ short_conv_para
     for (int j = 0; j < TAPS; j++)
         v[j] = input(p, (int)t - kBefore + j, i);
     output(p, (int)t, i, w, v);
+    store_behind(p, (int)t, i, v);
 }

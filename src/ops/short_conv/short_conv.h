@@ -10,7 +10,8 @@
  * p is the position in the token's sequence. The values of v at the last taps - 1 positions before
  * a sequence's first token here are its state: they are read from slot batch.state_from, oldest
  * first, and those before the next token are written to slot batch.state_to. They are the first
- * numbers of a slot. fp32 throughout. */
+ * numbers of a slot. The state behind a token whose batch.state_behind says so is written to that
+ * slot too. fp32 throughout. */
 #ifndef VT_OPS_SHORT_CONV_H
 #define VT_OPS_SHORT_CONV_H
 
@@ -19,7 +20,7 @@
 enum { SHORT_CONV_TAPS_MOST = 8 };
 
 typedef struct short_conv_args {
-    const vt_batch *batch; /* seq_of, q_start, state_from, state_to */
+    const vt_batch *batch; /* seq_of, q_start, state_from, state_to, state_behind */
     const vt_tensor *x;    /* [tokens, 3 hidden]; silu: [tokens, hidden] */
     const vt_tensor *w;    /* [hidden, taps], of a float type */
     vt_tensor *state;      /* [slots, (taps - 1) hidden or more] */

@@ -18,7 +18,8 @@ static cuda_launch launch_of(const short_conv_args *a, int64_t tokens)
 {
     int32_t n = (int32_t)a->y->dim[1];
     return (cuda_launch){.spec = JIT_SPEC("short_conv.cu", "short_conv", {"n", n},
-                                          {"taps", (int32_t)a->w->dim[1]}, {"silu", a->silu}),
+                                          {"taps", (int32_t)a->w->dim[1]}, {"silu", a->silu},
+                                          {"behind", a->batch->state_behind != NULL}),
                          .grid = {cuda_blocks(tokens * n, 256), 1, 1},
                          .threads = 256};
 }
@@ -36,6 +37,7 @@ static vt_status short_conv_run(const void *args, const vt_lane *lane)
                            .q_start = b->q_start,
                            .state_from = b->state_from,
                            .state_to = b->state_to,
+                           .state_behind = b->state_behind,
                            .x_stride = (int32_t)a->x->row_stride,
                            .y_stride = (int32_t)a->y->row_stride,
                            .n_tokens = b->n_tokens};

@@ -37,11 +37,22 @@ static inline void conv_token(const short_conv_args *a, int64_t t, int64_t i, in
     }
 }
 
+/* Writes the state of channels [i, i + n) to a slot; v[j] is what tap j multiplied last. */
+static inline void conv_store(const short_conv_args *a, int32_t slot, int64_t i, int64_t n,
+                              float (*v)[CONV_CHANNELS])
+{
+    int64_t hidden = a->y->dim[1], taps = a->w->dim[1];
+    for (int64_t j = 1; j < taps; j++)
+        for (int64_t k = 0; k < n; k++)
+            row_f32(a->state, slot)[(j - 1) * hidden + i + k] = v[j][k];
+}
+
 /* Channels [i, i + n) of a sequence, from its first token to its last. */
 static inline void conv_channels(const short_conv_args *a, int64_t s, int64_t i, int64_t n)
 {
     int64_t hidden = a->y->dim[1], taps = a->w->dim[1];
-    int32_t from = a->batch->state_from[s], to = a->batch->state_to[s];
+    const vt_batch *b = a->batch;
+    int32_t from = b->state_from[s];
     float v[SHORT_CONV_TAPS_MOST][CONV_CHANNELS] = {0},
           w[SHORT_CONV_TAPS_MOST][CONV_CHANNELS] = {0};
     for (int64_t j = 0; j < taps; j++)
@@ -49,11 +60,12 @@ static inline void conv_channels(const short_conv_args *a, int64_t s, int64_t i,
             w[j][k] = tensor_get(a->w, i + k, j);
             v[j][k] = j == 0 || from < 0 ? 0 : row_f32(a->state, from)[(j - 1) * hidden + i + k];
         }
-    for (int64_t t = a->batch->q_start[s]; t < a->batch->q_start[s + 1]; t++)
+    for (int64_t t = b->q_start[s]; t < b->q_start[s + 1]; t++) {
         conv_token(a, t, i, n, w, v);
-    for (int64_t j = 1; j < taps; j++)
-        for (int64_t k = 0; k < n; k++)
-            row_f32(a->state, to)[(j - 1) * hidden + i + k] = v[j][k];
+        if (b->state_behind && b->state_behind[t] >= 0)
+            conv_store(a, b->state_behind[t], i, n, v);
+    }
+    conv_store(a, b->state_to[s], i, n, v);
 }
 
 static vt_status short_conv_run(const void *args, const vt_lane *lane)

@@ -12,7 +12,7 @@ typedef struct short_conv_params {
     const float *w;
     float *state;
     int64_t state_stride;
-    const int32_t *seq_of, *q_start, *state_from, *state_to;
+    const int32_t *seq_of, *q_start, *state_from, *state_to, *state_behind;
     int32_t x_stride, y_stride, n_tokens;
 } short_conv_params;
 

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "engine/scheduler.h"
+
 void engine_option(vt_options *o, const char *key, const char *value)
 {
     vt_err err;
@@ -55,4 +57,16 @@ void engine_run(vt_engine *e)
 {
     while (engine_step(e))
         ;
+}
+
+int64_t engine_state_memory(int64_t pages, size_t slot, int32_t running, int32_t least, bool drafts)
+{
+    int64_t bytes = pages + least * (int64_t)slot, n = least;
+    for (; slot > 0; n++, bytes += (int64_t)slot) {
+        int64_t taken = vt_sched_states(bytes, slot, running) +
+                        (drafts ? vt_sched_guess_states(bytes, slot, running) : 0);
+        if (taken <= n)
+            break;
+    }
+    return bytes;
 }

@@ -14,5 +14,10 @@ void engine_submit(vt_engine *e, const vt_request_params *p);
 bool engine_step(vt_engine *e);
 /* Steps until nothing is left. */
 void engine_run(vt_engine *e);
+/* Returns the kv-memory of an engine of `running` sequences, each of which has `slot` bytes of
+ * state: at least `pages` bytes of KV beside the slots that it takes, of which there are `least` or
+ * more. */
+int64_t engine_state_memory(int64_t pages, size_t slot, int32_t running, int32_t least,
+                            bool drafts);
 
 #endif

@@ -63,6 +63,24 @@ static vt_status check_pair(const vt_model *target, const vt_model *m, vt_err *e
     return target->tokenizer && m->tokenizer ? same_words(target, m, err) : VT_OK;
 }
 
+/* Takes the state slots out of the memory, where the model has sequence state: up to half of it. */
+static vt_status size_states(const vt_model *m, size_t slot, int64_t *bytes, vt_executor_config *c,
+                             vt_err *err)
+{
+    if (slot == 0)
+        return VT_OK;
+    int64_t each = VT_DRAFT_MOST * (int64_t)slot, seqs = *bytes / 2 / each;
+    seqs = seqs < c->limits.max_seqs ? seqs : c->limits.max_seqs;
+    if (seqs < 1)
+        return vt_fail(err, VT_ERR_MEMORY,
+                       "draft: the states of %s for one sequence need %lld bytes, and the memory "
+                       "for its KV and states is %lld; expected twice as much (kv-memory)",
+                       m->name, (long long)each, (long long)*bytes);
+    c->n_states = (int32_t)(VT_DRAFT_MOST * seqs);
+    *bytes -= seqs * each;
+    return VT_OK;
+}
+
 /* The executor's configuration, with as many pages as `bytes` hold. */
 static vt_status configure(const vt_model *m, const vt_options *o, const vt_limits *limits,
                            int64_t bytes, vt_executor_config *c, vt_err *err)
@@ -81,11 +99,7 @@ static vt_status configure(const vt_model *m, const vt_options *o, const vt_limi
                                                               : lim->max_context;
     vt_kv_shape shape;
     vt_kv_shape_of(m, c->kv_dtype, &shape);
-    if (vt_kv_slot_bytes(&shape) > 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "draft: %s has sequence state, which a wrong guess would spoil; expected a "
-                       "model with attention alone",
-                       m->name);
+    TRY(size_states(m, vt_kv_slot_bytes(&shape), &bytes, c, err));
     int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size),
             most = (int64_t)((lim->max_context + lim->page_size - 1) / lim->page_size) *
                    lim->max_seqs,
@@ -147,6 +161,7 @@ vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_li
     }
     vt_draft_model_config c = {.limits = config.limits,
                                .n_pages = config.n_pages,
+                               .n_states = config.n_states,
                                .vocab = m->arch.vocab,
                                .target_vocab = target->arch.vocab,
                                .notice = *vt_options_notice(o)};

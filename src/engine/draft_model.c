@@ -20,6 +20,8 @@ typedef struct draft_slot {
     int32_t *page; /* [n_pages] */
     int32_t n_pages;
     int32_t n_known;  /* tokens whose KV is in the pages: draft_model.token has which */
+    int32_t state_at; /* tokens behind which the first of its states is, */
+    int32_t n_states; /* and how many there are: each of the others is one token further */
     int32_t tenant;   /* whose they are, */
     uint64_t request; /* and of which sequence: one without a tenant shares with no other */
     int32_t index;
@@ -44,7 +46,7 @@ typedef struct draft_model {
     /* The step being made; arrays as in vt_batch. */
     vt_step step;
     int32_t *in, *position, *seq_of, *kv_slot, *q_start, *kv_len, *page_start, *page_ids,
-        *row_token;
+        *row_token, *state_from, *state_to;
     vt_sample_row *row;
     draft_slot **row_slot; /* [n_rows] whose guess a row makes */
     int32_t tokens_left;
@@ -75,6 +77,20 @@ static bool may_share(const draft_slot *k, const vt_seq *q)
     return same || (q->req->tenant != VT_NO_TENANT && k->tenant == q->req->tenant);
 }
 
+/* Returns true if a slot of the engine has state slots, or needs none. */
+static bool has_states(const draft_model *d, int32_t slot)
+{
+    return d->config.n_states == 0 || slot < d->config.n_states / VT_DRAFT_MOST;
+}
+
+/* Returns how many of n tokens that the slot holds it can go on behind: all of them if it has their
+ * state, else none. */
+static int32_t with_state(const draft_model *d, const draft_slot *k, int32_t n)
+{
+    bool there = n >= k->state_at && n < k->state_at + k->n_states;
+    return d->config.n_states == 0 || there ? n : 0;
+}
+
 /* Keeps what the slot holds of q's tokens but the last, which is computed again for its logits. */
 static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
 {
@@ -82,7 +98,7 @@ static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
     if (may_share(k, q))
         while (n < most && d->token[place_of(d, k, n)] == q->token[n])
             n++;
-    k->n_known = n;
+    k->n_known = with_state(d, k, n);
     k->tenant = q->req->tenant;
     k->request = q->req->id;
     k->index = q->index;
@@ -126,12 +142,28 @@ static void begin_step(draft_model *d)
     d->tokens_left = d->config.limits.max_tokens;
 }
 
+/* Lists the states of a slot's next n tokens. The step that computes what it does not know begins
+ * its states anew; each further one adds a state. */
+static void add_states(draft_model *d, draft_slot *k, int32_t s, int32_t n)
+{
+    if (d->config.n_states == 0)
+        return;
+    int32_t first = (int32_t)(k - d->slot) * VT_DRAFT_MOST, known = k->n_known;
+    d->state_from[s] = known == 0 ? -1 : first + known - k->state_at;
+    if (k->n_guesses == 0) {
+        k->state_at = known + n;
+        k->n_states = 0;
+    }
+    d->state_to[s] = first + k->n_states++;
+}
+
 /* Adds the next n tokens of a slot to the step, and a row if they are all that q has so far. */
 static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
 {
     vt_batch *b = &d->step.batch;
     const vt_seq *q = k->seq;
     int32_t s = b->n_seqs++, end = k->n_known + n, length = k->at + k->n_guesses;
+    add_states(d, k, s, n);
     for (int32_t i = k->n_known; i < end; i++) {
         int32_t t = b->n_tokens++, place = place_of(d, k, i);
         d->in[t] = d->token[place] = q->token[i];
@@ -195,7 +227,7 @@ static void take_ask(draft_model *d, const vt_drafted *ask)
     k->seq = q;
     k->at = q->n_tokens;
     k->n_wanted = k->n_guesses = 0;
-    if (q->n_tokens + ask->n > d->config.limits.max_context)
+    if (q->n_tokens + ask->n > d->config.limits.max_context || !has_states(d, q->slot))
         return;
     keep_common(d, k, q);
     for (int32_t i = k->n_known; i < q->n_tokens; i++)
@@ -288,6 +320,8 @@ static bool make_step(draft_model *d)
     d->row_token = vt_arena_alloc(a, seqs, sizeof *d->row_token);
     d->row = vt_arena_alloc(a, seqs, sizeof *d->row);
     d->row_slot = vt_arena_alloc(a, seqs, sizeof *d->row_slot);
+    d->state_from = vt_arena_alloc(a, seqs, sizeof *d->state_from);
+    d->state_to = vt_arena_alloc(a, seqs, sizeof *d->state_to);
     d->step = (vt_step){.rows = d->row,
                         .batch = {.page_size = lim->page_size,
                                   .token = d->in,
@@ -299,8 +333,13 @@ static bool make_step(draft_model *d)
                                   .page_start = d->page_start,
                                   .page_ids = d->page_ids,
                                   .row_token = d->row_token}};
+    if (d->config.n_states > 0) {
+        d->step.batch.state_from = d->state_from;
+        d->step.batch.state_to = d->state_to;
+    }
     return d->in && d->position && d->seq_of && d->kv_slot && d->q_start && d->kv_len &&
-           d->page_start && d->page_ids && d->row_token && d->row && d->row_slot;
+           d->page_start && d->page_ids && d->row_token && d->row && d->row_slot && d->state_from &&
+           d->state_to;
 }
 
 static bool make_slots(draft_model *d)

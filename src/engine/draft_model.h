@@ -17,6 +17,10 @@
  * While a token of the sequence is pending it cannot be guessed what follows it, so the sequence
  * waits one step, as one with penalties does.
  *
+ * A draft model with sequence state has a few state slots for each slot of the engine: the state
+ * behind the known tokens, and those behind the guesses that it has read itself. What holds of a
+ * draft always ends at one of them, so the next draft begins there.
+ *
  * A step of the draft model that fails ends its guesses, and nothing else: text goes on without. */
 #ifndef VT_ENGINE_DRAFT_MODEL_H
 #define VT_ENGINE_DRAFT_MODEL_H
@@ -26,10 +30,12 @@
 #include "exec/executor.h"
 
 typedef struct vt_draft_model_config {
-    vt_limits limits;      /* of its executor; max_seqs is the engine's max-running */
-    int32_t n_pages;       /* of its executor */
-    int32_t vocab;         /* its own */
-    int32_t target_vocab;  /* guesses beyond it end a draft */
+    vt_limits limits;     /* of its executor; max_seqs is the engine's max-running */
+    int32_t n_pages;      /* of its executor */
+    int32_t n_states;     /* likewise: VT_DRAFT_MOST for each slot of the engine whose sequences get
+                              guesses, from slot 0 on; 0: it has no sequence state */
+    int32_t vocab;        /* its own */
+    int32_t target_vocab; /* guesses beyond it end a draft */
     vt_notice_hook notice; /* told once if its device fails */
 } vt_draft_model_config;
 

@@ -56,8 +56,9 @@ typedef struct pair {
     fixture f;
     watched w;
     char told[256];
-    int32_t from;  /* the first prompt begins with this token */
-    int32_t vocab; /* the draft model's; 0: VOCAB, the target's */
+    int32_t from;   /* the first prompt begins with this token */
+    int32_t vocab;  /* the draft model's; 0: VOCAB, the target's */
+    int32_t states; /* slots of the engine that have the draft model's states; 0: it has none */
 } pair;
 
 static void hear_notice(void *user, const char *text)
@@ -77,12 +78,17 @@ static void open_pair(pair *p, int32_t n_pages, int32_t budget, bool overlap)
     p->f.config.overlap = overlap;
     p->f.config.request.vocab = VOCAB;
     p->f.config.sched.limits.max_rows = 64;
+    if (p->states > 0) { /* the target, too, has sequence state: else they would not agree */
+        p->f.config.sched.n_guess_states = 4 * VT_DRAFT_MOST;
+        p->f.config.sched.n_states = p->f.device.n_states = 12 + 4 * VT_DRAFT_MOST;
+    }
     vt_limits lim = p->f.config.sched.limits;
     lim.max_tokens = budget;
     lim.max_rows = lim.max_seqs;
     int32_t vocab = p->vocab > 0 ? p->vocab : VOCAB;
     vt_fake_config device = {.limits = lim,
                              .n_pages = n_pages,
+                             .n_states = VT_DRAFT_MOST * p->states,
                              .n_pool_slots = lim.max_seqs,
                              .vocab = vocab,
                              .seed = 7,
@@ -92,6 +98,7 @@ static void open_pair(pair *p, int32_t n_pages, int32_t budget, bool overlap)
         .name = "watched", .launch = watch_launch, .wait = watch_wait, .free = watch_free};
     vt_draft_model_config c = {.limits = lim,
                                .n_pages = n_pages,
+                               .n_states = VT_DRAFT_MOST * p->states,
                                .vocab = vocab,
                                .target_vocab = VOCAB,
                                .notice = {.call = hear_notice, .user = p}};
@@ -129,7 +136,7 @@ static void run_and_check(pair *p, int32_t n, int32_t n_prompt, float temperatur
         static uint64_t scratch[OUTPUT + 200];
         vt_sample_row row = {.temperature = temperature, .seed = 11};
         vt_fake_reference(prompt[i], n_prompt, &row, VOCAB, OUTPUT, want, logprob, score, scratch,
-                          false);
+                          p->states > 0);
         assert_int_equal(h[i].n, OUTPUT);
         assert_memory_equal(h[i].token, want, sizeof want);
     }
@@ -174,6 +181,29 @@ static void test_guesses_when_some_are_wrong_then_the_same_tokens(void **state)
         assert_true(st.draft_accepted < st.draft_tokens);
         close_pair(&p);
     }
+}
+
+/* The draft model goes on from the state behind the last token that held, so its guesses are those
+ * of a model that has read the text alone. */
+static void test_guesses_when_it_has_state_then_they_hold_also_behind_wrong_ones(void **state)
+{
+    (void)state;
+    for (int32_t wrong = 0; wrong < 6; wrong++)
+        for (int32_t states = 1; states <= 4; states += 3) {
+            static pair p;
+            memset(&p, 0, sizeof p);
+            p.states = states;
+            open_pair(&p, 256, 16, wrong % 2);
+            p.w.wrong = wrong;
+            run_and_check(&p, 4, 40, 0); /* prompts in chunks */
+            vt_stats st = stats_of(&p);
+            assert_true(st.draft_tokens > 0);
+            if (wrong == 0)
+                assert_int_equal(st.draft_accepted, st.draft_tokens);
+            if (wrong > 1) /* of every second step or fewer */
+                assert_true(st.draft_accepted > st.draft_tokens / 4);
+            close_pair(&p);
+        }
 }
 
 static void test_pages_when_too_few_for_all_then_the_same_tokens(void **state)
@@ -297,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guesses_when_both_agree_then_all_hold_also_when_sampled),
         cmocka_unit_test(test_guesses_when_some_are_wrong_then_the_same_tokens),
+        cmocka_unit_test(test_guesses_when_it_has_state_then_they_hold_also_behind_wrong_ones),
         cmocka_unit_test(test_pages_when_too_few_for_all_then_the_same_tokens),
         cmocka_unit_test(test_prompt_when_longer_than_the_budget_then_in_chunks_and_guesses_after),
         cmocka_unit_test(test_next_turn_when_it_begins_alike_then_only_the_rest_is_computed),

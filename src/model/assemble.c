@@ -639,7 +639,8 @@ vt_status model_make_layers(vt_model *m, vt_err *err)
                                           .dim = a->head_dim,
                                           .window = a->window,
                                           .rope = f && f->no_rope ? -1 : 0,
-                                          .after = f && f->encoder ? INT32_MAX : 0},
+                                          .after = f && f->encoder ? INT32_MAX : 0,
+                                          .norm_rotated = f && f->norm_rotated},
                                  .kv_of = (int16_t)i};
     return VT_OK;
 }

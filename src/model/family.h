@@ -129,6 +129,7 @@ struct vt_family {
     bool layer_norm;               /* vt_arch.layer_norm */
     bool latent;                   /* attention is to latents (model/latent.h) */
     bool no_rope;                  /* q and k are not rotated */
+    bool norm_rotated;             /* vt_heads.norm_rotated of every layer */
     bool encoder;                  /* every token sees all of its sequence; there is no head */
     bool first_unnormed;           /* the first layer has no norm before its attention */
     const char *hf_eps;            /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
@@ -146,6 +147,7 @@ struct vt_family {
     double rope_partial;    /* the part of a head that is rotated; 0: all of it, and no other part
                                can be asked for but in rope_parameters */
     bool rope_local;        /* layers with a window have a rope of their own */
+    bool rope_alpha;        /* rope type dynamic: the base grows by "alpha", whatever the length */
     bool window_used;       /* use_sliding_window */
     bool window_all;        /* sliding_window holds for every layer */
     int32_t window_period;  /* for all but every so many-th, unless sliding_window_pattern gives

@@ -153,6 +153,21 @@ static vt_status read_longrope(hf_reader *c, const json_t *o, vt_rope_params *p)
     return model_check_factor(c->path, "the attention factor of longrope", p->attn_factor, c->err);
 }
 
+/* Rope type dynamic where an alpha makes it independent of the length of a text: the base times
+ * alpha^(dims / (dims - 2)). */
+static vt_status read_alpha(hf_reader *c, const json_t *o, vt_rope_params *p)
+{
+    double alpha = 0;
+    TRY(vt_read_f64(c->path, o, "alpha", false, &alpha, c->err));
+    if (!(alpha > 0) || p->dims <= 2)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: rope type dynamic has \"alpha\" %g and %d dimensions; above 0 and "
+                       "more than 2 are supported for %s",
+                       c->path, alpha, p->dims, c->family->hf);
+    p->base *= pow(alpha, (double)p->dims / (p->dims - 2));
+    return VT_OK;
+}
+
 /* A rope_scaling object, or one of rope_parameters; NULL: nothing is scaled. */
 static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial, vt_rope_params *p)
 {
@@ -172,6 +187,8 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
         return VT_OK;
     if (strcmp(type, "proportional") == 0 && c->family->from_shape && !c->family->encoder)
         return VT_OK; /* the family goes on */
+    if (strcmp(type, "dynamic") == 0 && c->family->rope_alpha)
+        return read_alpha(c, o, p);
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
         (strcmp(type, "yarn") == 0 && vt_read_member(o, "long_factor")))
         return read_longrope(c, o, p);

@@ -155,6 +155,7 @@ typedef struct vt_heads {
     int32_t v_dim;    /* K's rows hold V too, as their last v_dim values; 0: they do not */
     bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
     bool v_of_k;      /* v is k as it is projected: there is no projection of v */
+    bool norm_rotated; /* norms of q and k are of rotated heads; else of heads to be rotated */
 } vt_heads;
 
 /* Matrices are [out, in]; norms and biases have rank 1; the experts' matrices rank 3,

@@ -401,10 +401,10 @@ const gpu_case gpu_cases[] = {
     CASE("kv_store", "tokens=5,decodes=2,kv_heads=3,head_dim=13,kv_type=bf16,page=5"),
     /* the fast kernel, for which the card has only large cases */
     CASE("rope", "tokens=5,heads=3,kv_heads=1,head_dim=32,dims=32,type=f32"),
-    CASE("rope", "tokens=6,heads=2,kv_heads=1,head_dim=64,dims=64,norm=1,type=f32,plus_one=1"),
+    CASE("rope", "tokens=6,heads=2,kv_heads=1,head_dim=64,dims=64,norm=1|2,type=f32,plus_one=1"),
     /* the kernel for any shape */
-    CASE("rope", "tokens=6,heads=5,kv_heads=1,head_dim=12,dims=12,norm=1,type=f32,plus_one=1"),
-    CASE("rope", "tokens=4,heads=3,kv_heads=3,head_dim=13,dims=8,interleaved=1,norm=1,type=f32"),
+    CASE("rope", "tokens=6,heads=5,kv_heads=1,head_dim=12,dims=12,norm=1|2,type=f32,plus_one=1"),
+    CASE("rope", "tokens=4,heads=3,kv_heads=3,head_dim=13,dims=8,interleaved=1,norm=1|2,type=f32"),
     /* more columns than a warp of the split form loads at once; columns that are not in eights */
     CASE("head_linear", "tokens=3,heads=2,in=704,out=40,rest=8,type=bf16"),
     CASE("head_linear", "tokens=16,heads=2,in=1301,out=17,type=bf16"),

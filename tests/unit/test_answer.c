@@ -173,6 +173,7 @@ static const example examples[] = {
     {VT_CALLS_COHERE, 0, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "|T:Yes."},
     {VT_CALLS_HUNYUAN, 0, "<tool_calls>[{\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
      "|C:now={}"},
+    {VT_CALLS_HUNYUAN, THINK, "<think>\nHm\n</think>\n<answer>\nYes.\n</answer>", "|R:Hm|T:Yes."},
     {VT_CALLS_OLMO, 0, "<function_calls>add(a=1, s='x')\nnow()\n</function_calls>",
      "|C:add={\"a\": 1, \"s\": \"x\"}|C:now={}"},
     {VT_CALLS_OLMO, 0, "Well.\n<function_calls>[add(a=null), now()]</function_calls> So",

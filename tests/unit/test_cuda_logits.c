@@ -329,6 +329,7 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
         "mistral-gqa4-window",
         "exaone4-windows-nope",
         "glm4-interleaved",
+        "hunyuan-rotated-norms",
         "glm4moe-groups",
         "minimaxm2-whole-norms",
         "ministral3-temper",

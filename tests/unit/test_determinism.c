@@ -61,6 +61,7 @@ static const model_case models[] = {
     {"qwen35-delta", 2}, /* states of ranks in the prefix cache */
     {"deepseekv3-groups", 2},
     {"gemma4-experts", 2},
+    {"hunyuan-rotated-norms", 1},
 };
 
 enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOPS = 60 };

@@ -314,8 +314,8 @@ static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state
 }
 
 /* Windows whose layers rotate otherwise, or alone; q, k and v, or gate and up, in one matrix; both
- * lists of longrope; pairs of half a head; queries that grow with their position; a text model
- * among others. */
+ * lists of longrope; pairs of half a head; norms of rotated heads; queries that grow with their
+ * position; a text model among others. */
 static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void **state)
 {
     (void)state;
@@ -329,6 +329,9 @@ static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void *
         {"glm4-interleaved-BF16.gguf", "glm4-interleaved/golden.bin", false, VT_F32, 0, 0},
         FOLDER("exaone4-windows-nope"),
         {"exaone4-windows-nope-BF16.gguf", "exaone4-windows-nope/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("hunyuan-rotated-norms"),
+        {"hunyuan-rotated-norms-BF16.gguf", "hunyuan-rotated-norms/golden.bin", false, VT_F32, 0,
+         0},
         FOLDER("ministral3-temper"),
         {"ministral3-temper-BF16.gguf", "ministral3-temper/golden.bin", false, VT_F32, 0, 0},
         FOLDER("mistral3-nested"),
@@ -462,6 +465,7 @@ static void test_logits_over_ranks_equal_transformers(void **state)
         FOLDER("phi3-longrope"),
         FOLDER("glm4-interleaved"),
         FOLDER("exaone4-windows-nope"),
+        FOLDER("hunyuan-rotated-norms"),
         FOLDER("ministral3-temper"),
         {"qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", false, VT_F32, 0, 0},
         {"mistral-gqa4-window", "mistral-gqa4-window/golden.bin", false, VT_F16, 0, 0},

@@ -246,7 +246,8 @@ static void emit_rope_store(builder *b, int32_t i, const views *v, const kv_stor
                         .q_norm = by_head(l, VT_ROLE_Q_NORM) ? lw->tensor[VT_ROLE_Q_NORM] : NULL,
                         .k_norm = by_head(l, VT_ROLE_K_NORM) ? lw->tensor[VT_ROLE_K_NORM] : NULL,
                         .eps = a->norm_eps,
-                        .plus_one = a->norm_plus_one};
+                        .plus_one = a->norm_plus_one,
+                        .norm_after = l->head.norm_rotated};
     if (l->kv_of == i)
         EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = *store});
     else

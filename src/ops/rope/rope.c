@@ -36,21 +36,27 @@ static vt_cost rope_cost(const void *args, const vt_batch *batch)
     return c;
 }
 
+static void reference_norm(const rope_args *a, vt_tensor *x, const vt_tensor *norm, int64_t t,
+                           int64_t at)
+{
+    int32_t d = a->head_dim;
+    double sum = 0;
+    for (int32_t i = 0; i < d; i++)
+        sum += (double)tensor_get(x, t, at + i) * tensor_get(x, t, at + i);
+    double inv = 1 / sqrt(sum / d + a->eps);
+    for (int32_t i = 0; i < d; i++) {
+        double w = (double)tensor_get(norm, 0, i) + (a->plus_one ? 1 : 0);
+        tensor_set(x, t, at + i, (float)(tensor_get(x, t, at + i) * inv * w));
+    }
+}
+
 static void reference_head(const rope_args *a, vt_tensor *x, const vt_tensor *norm, int64_t t,
                            int64_t at)
 {
-    int32_t d = a->head_dim, half = a->dims / 2;
+    int32_t half = a->dims / 2;
     const vt_tensor *table = x == a->q && a->q_cos_sin ? a->q_cos_sin : a->cos_sin;
-    double inv = 1, sum = 0;
-    if (norm) {
-        for (int32_t i = 0; i < d; i++)
-            sum += (double)tensor_get(x, t, at + i) * tensor_get(x, t, at + i);
-        inv = 1 / sqrt(sum / d + a->eps);
-        for (int32_t i = 0; i < d; i++) {
-            double w = (double)tensor_get(norm, 0, i) + (a->plus_one ? 1 : 0);
-            tensor_set(x, t, at + i, (float)(tensor_get(x, t, at + i) * inv * w));
-        }
-    }
+    if (norm && !a->norm_after)
+        reference_norm(a, x, norm, t, at);
     int32_t pos = a->batch->position[t];
     for (int32_t i = 0; i < half; i++) {
         int64_t ia = at + (a->interleaved ? 2 * i : i),
@@ -60,6 +66,8 @@ static void reference_head(const rope_args *a, vt_tensor *x, const vt_tensor *no
         tensor_set(x, t, ia, (float)(va * c - vb * s));
         tensor_set(x, t, ib, (float)(va * s + vb * c));
     }
+    if (norm && a->norm_after)
+        reference_norm(a, x, norm, t, at);
 }
 
 static void rope_reference(const void *args)
@@ -82,7 +90,7 @@ static const vt_field rope_fields[] = {
     [HEAD_DIM] = {"head_dim", 128, false, 1024},
     [DIMS] = {"dims", 0, false, 1024},
     [INTERLEAVED] = {"interleaved", 0, false, 1},
-    [NORM] = {"norm", 0, false, 1},
+    [NORM] = {"norm", 0, false, 2}, /* 1: before the rotation, 2: after it */
     [TYPE] = {"type", VT_F32, true},
     [PLUS_ONE] = {"plus_one", 0, false, 1},
     [OWN] = {"q_table", 0, false, 1},
@@ -109,6 +117,9 @@ static const char *const rope_cases[] = {
     "tokens=7 heads=3 kv_heads=1 head_dim=20 dims=20",
     "tokens=9 heads=4 kv_heads=0 head_dim=64",
     "tokens=6 heads=2 kv_heads=0 head_dim=32 norm=1",
+    "tokens=7 heads=4 kv_heads=2 head_dim=64 norm=2",
+    "tokens=6 heads=3 kv_heads=1 head_dim=20 norm=2 plus_one=1 q_table=1",
+    "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 interleaved=1 norm=2 type=bf16",
     "tokens=5 heads=4 kv_heads=2 head_dim=40 dims=20",
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 interleaved=1 norm=1 type=f16",
     "tokens=33 heads=4 kv_heads=2 head_dim=64 interleaved=1",
@@ -120,7 +131,7 @@ static const char *const rope_cases[] = {
 
 static const char *const rope_draws[] = {
     "tokens=~90 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|13 dims=0|0|8|40 "
-    "interleaved=0|0|1 norm=0|1 plus_one=0|1 q_table=0|0|1",
+    "interleaved=0|0|1 norm=0|1|2 plus_one=0|1 q_table=0|0|1",
     NULL,
 };
 
@@ -144,7 +155,8 @@ bool rope_case_args(const rope_case *c, vt_arena *arena, uint64_t *seed, rope_ar
                        .interleaved = c->interleaved,
                        .cos_sin = table,
                        .q_cos_sin = c->own ? own : NULL,
-                       .eps = 1e-6f};
+                       .eps = 1e-6f,
+                       .norm_after = c->norm == 2};
     if (c->norm) {
         out->q_norm = case_fill(arena, case_tensor_1d(arena, c->norm_type, d), 1, 0.3f, seed);
         out->k_norm = case_fill(arena, case_tensor_1d(arena, c->norm_type, d), 1, 0.3f, seed);
@@ -170,7 +182,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
         .dims = p[DIMS],
         .context = context,
         .interleaved = p[INTERLEAVED] != 0,
-        .norm = p[NORM] != 0,
+        .norm = (int)p[NORM],
         .own = p[OWN] != 0,
         .norm_type = (vt_dtype)p[TYPE]};
     if (!a || !rope_case_args(&sizes, arena, &seed, a))
@@ -192,7 +204,7 @@ static void rope_shape(const void *args, const vt_batch *batch, int64_t most_wei
     p[HEAD_DIM] = a->head_dim;
     p[DIMS] = a->dims == a->head_dim ? 0 : a->dims;
     p[INTERLEAVED] = a->interleaved;
-    p[NORM] = a->q_norm != NULL;
+    p[NORM] = a->q_norm ? 1 + a->norm_after : 0;
     p[OWN] = a->q_cos_sin != NULL;
     if (a->q_norm)
         p[TYPE] = a->q_norm->dtype;
@@ -219,7 +231,7 @@ static const vt_operand rope_operands[] = {
 
 const vt_op rope_op = {
     CARD_OF(rope),
-    .what = "rotates q and k by their positions, after an optional norm of each head",
+    .what = "rotates q and k by their positions, with an optional norm of each head",
     .tolerance = 2e-6,
     .tolerance_reason = "three fp32 roundings against one; with norms an fp32 sum against double",
     .refuses = rope_refuses,

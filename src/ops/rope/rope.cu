@@ -1,5 +1,5 @@
-// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM) and the KV store after it
-// (STORE). FP8 pools hold k / k_scale and v / v_scale as E4M3; k is rounded from fp32 directly.
+// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM 1) or after it (NORM 2) and the KV store at its
+// end (STORE). FP8 pools hold k / k_scale and v / v_scale as E4M3; k is rounded from fp32 directly.
 //
 // q [tokens, HEADS * HEAD_DIM], k and v [tokens, KV_HEADS * HEAD_DIM] bf16 slices, in place; with
 // STORE the rotated k and v go to their page slots instead, and no kernel reads k and v of the
@@ -56,30 +56,42 @@ INLINE void load_fixed(Fixed &f, const float *norm, const float *cos_sin, int c)
     load8(cos_sin + kHalf + c * 8, f.sine);
 }
 
+// The norm of a head of which this lane holds a and b.
+INLINE void normalise(f32x8 &a, f32x8 &b, const Fixed &f, float eps)
+{
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sum += a.v[i] * a.v[i] + b.v[i] * b.v[i];
+    float scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        a.v[i] *= scale * (f.norm_a[i] + (float)PLUS_ONE);
+        b.v[i] *= scale * (f.norm_b[i] + (float)PLUS_ONE);
+    }
+}
+
 // Rotates the 8 elements at c * 8 of the first half with the 8 of the second half. T is the type of the result: bf16,
 // or E4M3 of the values times `inverse`.
 template <class T>
 INLINE void rotate_fast(const u16 *from, T *to, const Fixed &f, float eps, float inverse, int c)
 {
     f32x8 a = unpack8(load16(from + c * 8)), b = unpack8(load16(from + kHalf + c * 8));
-    if constexpr (NORM) {
-        float sum = 0.f;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            sum += a.v[i] * a.v[i] + b.v[i] * b.v[i];
-        float scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            a.v[i] *= scale * (f.norm_a[i] + (float)PLUS_ONE);
-            b.v[i] *= scale * (f.norm_b[i] + (float)PLUS_ONE);
-        }
-    }
+    if constexpr (NORM == 1)
+        normalise(a, b, f, eps);
     f32x8 x, y;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float cosine = f.cosine[i], sine = f.sine[i];
-        x.v[i] = over_scale(a.v[i] * cosine - b.v[i] * sine, inverse, T());
-        y.v[i] = over_scale(a.v[i] * sine + b.v[i] * cosine, inverse, T());
+        x.v[i] = a.v[i] * cosine - b.v[i] * sine;
+        y.v[i] = a.v[i] * sine + b.v[i] * cosine;
+    }
+    if constexpr (NORM == 2)
+        normalise(x, y, f, eps);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        x.v[i] = over_scale(x.v[i], inverse, T());
+        y.v[i] = over_scale(y.v[i], inverse, T());
     }
     kv_store8(to + c * 8, x);
     kv_store8(to + kHalf + c * 8, y);
@@ -90,7 +102,7 @@ INLINE void rotate_slow(const u16 *from, T *to, const float *norm, const float *
                         float inverse, int lane)
 {
     float scale = 1.f;
-    if constexpr (NORM) {
+    if constexpr (NORM == 1) {
         float sum = 0.f;
         for (int i = lane; i < HEAD_DIM; i += 32)
             sum += bf16_f32(from[i]) * bf16_f32(from[i]);
@@ -98,7 +110,7 @@ INLINE void rotate_slow(const u16 *from, T *to, const float *norm, const float *
     }
     auto element = [&](int i) {
         float v = bf16_f32(from[i]);
-        return NORM ? v * scale * (norm[i] + (float)PLUS_ONE) : v;
+        return NORM == 1 ? v * scale * (norm[i] + (float)PLUS_ONE) : v;
     };
     float x[kPer], y[kPer]; // the whole head is read before any of it is written
 #pragma unroll
@@ -114,16 +126,27 @@ INLINE void rotate_slow(const u16 *from, T *to, const float *norm, const float *
             x[n] = element(i + kHalf);
         }
     }
-    auto element_of = [&](float v) { return kv_make(over_scale(v, inverse, T()), T()); };
+    if constexpr (NORM == 2) { // x and y are zero where there is no element
+        float sum = 0.f;
+#pragma unroll
+        for (int n = 0; n < kPer; n++)
+            sum += x[n] * x[n] + y[n] * y[n];
+        scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
+    }
+    auto put = [&](int i, float v) {
+        if constexpr (NORM == 2)
+            v *= scale * (norm[i] + (float)PLUS_ONE);
+        to[i] = kv_make(over_scale(v, inverse, T()), T());
+    };
     __syncwarp();
 #pragma unroll
     for (int n = 0; n < kPer; n++) {
         int i = n * 32 + lane;
         if (i < kHalf) {
-            to[INTERLEAVED ? 2 * i : i] = element_of(x[n]);
-            to[INTERLEAVED ? 2 * i + 1 : i + kHalf] = element_of(y[n]);
+            put(INTERLEAVED ? 2 * i : i, x[n]);
+            put(INTERLEAVED ? 2 * i + 1 : i + kHalf, y[n]);
         } else if (i < HEAD_DIM - kHalf) {
-            to[i + kHalf] = element_of(x[n]);
+            put(i + kHalf, x[n]);
         }
     }
 }

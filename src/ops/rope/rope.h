@@ -1,5 +1,5 @@
 /* Rotary position embedding of q and k, in place, with the optional per-head RMSNorm of q and k
- * before it (Qwen3, Gemma 3). (Su et al., 2021, arXiv:2104.09864.)
+ * before it (Qwen3, Gemma 3) or after it (Hunyuan). (Su et al., 2021, arXiv:2104.09864.)
  *
  * For a pair (a, b) of a head at position p with angle index i:  a' = a cos - b sin,  b' = a sin +
  * b cos, cos_sin[p] = [cos(0..dims/2) | sin(0..dims/2)], made on the host in double (model scaling
@@ -23,6 +23,7 @@ typedef struct rope_args {
     const vt_tensor *q_norm, *k_norm; /* [head_dim] or NULL */
     float eps;
     bool plus_one;
+    bool norm_after; /* the norms are of rotated heads */
 } rope_args;
 
 extern const vt_op rope_op;

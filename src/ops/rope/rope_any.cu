@@ -1,11 +1,11 @@
-// rope for heads and rows of any length, with the per-head RMSNorm of q and of k before it if a weight is
-// given. It works in place.
+// rope for heads and rows of any length, with the per-head RMSNorm of q and of k before it (NORM_AFTER: after it) if a
+// weight is given. It works in place.
 //
 // q [tokens, HEADS * HEAD_DIM], k [tokens, KV_HEADS * HEAD_DIM] bf16 slices, aligned to 2 bytes only; cos_sin
 // [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2). Grid: one warp for each head of a token, 128
 // threads per CTA. A lane reads and writes the same elements, and the norm's sum is complete before any lane
 // writes, so no copy of the head is kept. Bytes: 6 * (HEADS + KV_HEADS) * HEAD_DIM per token.
-// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, PLUS_ONE.
+// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, PLUS_ONE, NORM_AFTER.
 #include "rope_any_params.h"
 
 KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p)
@@ -21,25 +21,38 @@ KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p
     u16 *x = h < HEADS ? p.q + (i64)t * p.q_stride + h * HEAD_DIM
                        : p.k + (i64)t * p.k_stride + (h - HEADS) * HEAD_DIM;
     const float *norm = h < HEADS ? p.q_norm : p.k_norm;
+    const float *cos_sin = (h < HEADS ? p.q_cos_sin : p.cos_sin) + (i64)p.position[t] * DIMS;
     float scale = 1.f;
+    auto weighed = [&](float v, int c) { return v * scale * (norm[c] + (float)PLUS_ONE); };
+    auto element = [&](int c) {
+        float v = bf16_f32(x[c]);
+        return norm && !NORM_AFTER ? weighed(v, c) : v;
+    };
+    auto rotated = [&](int c, int ia, int ib, float &a, float &b) {
+        float from_a = element(ia), from_b = element(ib), cosine = cos_sin[c], sine = cos_sin[kHalf + c];
+        a = from_a * cosine - from_b * sine;
+        b = from_a * sine + from_b * cosine;
+    };
+    auto first_of = [](int c) { return INTERLEAVED ? 2 * c : c; };
+    auto second_of = [](int c) { return INTERLEAVED ? 2 * c + 1 : c + kHalf; };
     if (norm) {
-        float sum = 0.f;
-        for (int c = lane; c < HEAD_DIM; c += 32)
+        float sum = 0.f, a, b;
+        for (int c = lane; c < kHalf && NORM_AFTER; c += 32) {
+            rotated(c, first_of(c), second_of(c), a, b);
+            sum = fmaf(a, a, fmaf(b, b, sum));
+        }
+        for (int c = lane + (NORM_AFTER ? 2 * kHalf : 0); c < HEAD_DIM; c += 32)
             sum = fmaf(bf16_f32(x[c]), bf16_f32(x[c]), sum);
         scale = rsqrtf(warp_sum(sum) / HEAD_DIM + p.eps);
         __syncwarp(); // all lanes have read what other lanes write next; a shuffle alone does not order memory
     }
-    auto element = [&](int c) {
-        float v = bf16_f32(x[c]);
-        return norm ? v * scale * (norm[c] + (float)PLUS_ONE) : v;
-    };
-    const float *cos_sin = (h < HEADS ? p.q_cos_sin : p.cos_sin) + (i64)p.position[t] * DIMS;
+    auto put = [&](int c, float v) { x[c] = f32_bf16(norm && NORM_AFTER ? weighed(v, c) : v); };
     for (int c = lane; c < kHalf; c += 32) {
-        int ia = INTERLEAVED ? 2 * c : c, ib = INTERLEAVED ? 2 * c + 1 : c + kHalf;
-        float a = element(ia), b = element(ib), cosine = cos_sin[c], sine = cos_sin[kHalf + c];
-        x[ia] = f32_bf16(a * cosine - b * sine);
-        x[ib] = f32_bf16(a * sine + b * cosine);
+        float a, b;
+        rotated(c, first_of(c), second_of(c), a, b);
+        put(first_of(c), a);
+        put(second_of(c), b);
     }
     for (int c = 2 * kHalf + lane; c < HEAD_DIM; c += 32)
-        x[c] = f32_bf16(element(c));
+        put(c, element(c));
 }

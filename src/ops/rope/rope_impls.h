@@ -13,7 +13,8 @@ typedef struct rope_case {
     vt_tensor *qkv; /* [tokens, q | k | v], fused as in a program */
     int64_t heads, kv_heads, head_dim, dims;
     int32_t context;
-    bool interleaved, norm, own; /* own: q has a table of its own */
+    bool interleaved, own; /* own: q has a table of its own */
+    int norm;              /* 1: before the rotation, 2: after it */
     vt_dtype norm_type;
 } rope_case;
 /* Returns why head_dim and dims do not go together; NULL: they do. */

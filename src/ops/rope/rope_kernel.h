@@ -51,13 +51,16 @@ static inline void rope_head(const rope_args *a, bool is_q, float *x, int64_t t)
 {
     const vt_tensor *norm = is_q ? a->q_norm : a->k_norm;
     const vt_tensor *table = is_q && a->q_cos_sin ? a->q_cos_sin : a->cos_sin;
-    if (norm)
-        norm_head(x, a->head_dim, norm, a->plus_one ? 1 : 0, a->eps);
+    const float plus = a->plus_one ? 1 : 0;
+    if (norm && !a->norm_after)
+        norm_head(x, a->head_dim, norm, plus, a->eps);
     const float *cos_sin = row_f32(table, a->batch->position[t]);
     if (a->interleaved)
         rotate_pairs(x, cos_sin, a->dims / 2);
     else
         rotate_halves(x, cos_sin, a->dims / 2);
+    if (norm && a->norm_after)
+        norm_head(x, a->head_dim, norm, plus, a->eps);
 }
 
 static inline vt_status rope_run(const void *args, const vt_lane *lane)

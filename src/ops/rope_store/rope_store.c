@@ -56,7 +56,7 @@ static const vt_field rope_store_fields[] = {
     [POOL] = {"kv_type", VT_F16, true},
     [PAGE] = {"page", 16, false, 1024},
     [INTERLEAVED] = {"interleaved", 0, false, 1},
-    [NORM] = {"norm", 0, false, 1},
+    [NORM] = {"norm", 0, false, 2}, /* 1: before the rotation, 2: after it */
     [SCALED] = {"scaled", 0, false, 1},
     [OWN] = {"q_table", 0, false, 1},
 };
@@ -79,13 +79,15 @@ static const char *const rope_store_cases[] = {
     "tokens=5 heads=2 kv_heads=2 head_dim=24 dims=16 page=16 interleaved=1",
     "tokens=70 heads=4 kv_heads=2 head_dim=64 kv_type=fp8 page=16 scaled=1",
     "tokens=41 decodes=3 heads=4 kv_heads=2 head_dim=64 page=16 q_table=1",
+    "tokens=9 decodes=3 heads=4 kv_heads=2 head_dim=128 page=16 norm=2",
+    "tokens=7 decodes=2 heads=3 kv_heads=1 head_dim=20 page=7 norm=2",
     "tokens=9 decodes=3 heads=3 kv_heads=1 head_dim=20 page=7 q_table=1",
     NULL,
 };
 
 static const char *const rope_store_draws[] = {
     "tokens=~60 decodes=0..5 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|14 dims=0|0|8|40 "
-    "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1 scaled=0|1 "
+    "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1|2 scaled=0|1 "
     "q_table=0|0|1",
     NULL,
 };
@@ -116,7 +118,7 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                        .dims = p[DIMS],
                        .context = context,
                        .interleaved = p[INTERLEAVED] != 0,
-                       .norm = p[NORM] != 0,
+                       .norm = (int)p[NORM],
                        .own = p[OWN] != 0,
                        .norm_type = VT_F32};
     if (!rope_case_args(&sizes, arena, &seed, &a->rope))
@@ -154,7 +156,7 @@ static void rope_store_shape(const void *args, const vt_batch *batch, int64_t mo
     p[POOL] = a->store.k_pool->dtype;
     p[PAGE] = a->store.k_pool->dim[2];
     p[INTERLEAVED] = r->interleaved;
-    p[NORM] = r->q_norm != NULL;
+    p[NORM] = r->q_norm ? 1 + r->norm_after : 0;
     p[OWN] = r->q_cos_sin != NULL;
 }
 

@@ -41,7 +41,8 @@ static const call_syntax syntaxes[VT_CALL_FORMS] = {
                          .drop = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>"},
                          .special = true},
     /* <tool_calls>[{"name": N, "arguments": A}]</tool_calls> */
-    [VT_CALLS_HUNYUAN] = {"hunyuan", BODY_JSON, .open = {"<tool_calls>"}, .end = {"</tool_calls>"}},
+    [VT_CALLS_HUNYUAN] = {"hunyuan", BODY_JSON, .open = {"<tool_calls>"}, .end = {"</tool_calls>"},
+                          .drop = {"<answer>\n", "\n</answer>"}},
     /* <|tool_call_start|>[N(K=V)]<|tool_call_end|>, or a list of JSON inside */
     [VT_CALLS_LFM] = {"lfm2", BODY_PYTHON, .open = {"<|tool_call_start|>"},
                       .end = {"<|tool_call_end|>"}, .special = true},

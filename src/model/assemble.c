@@ -645,6 +645,18 @@ vt_status model_make_layers(vt_model *m, vt_err *err)
     return VT_OK;
 }
 
+void model_temper(vt_model *m, double temper)
+{
+    vt_arch *a = &m->arch;
+    if (temper == 0)
+        return;
+    a->n_ropes = 2;
+    a->rope[1] = a->rope[0];
+    a->rope[1].temper = temper;
+    for (int32_t i = 0; i < a->n_layers; i++)
+        m->layer[i].head.q_rope_next = true;
+}
+
 void model_see_both_ways(vt_model *m)
 {
     for (int32_t i = 0; i < m->arch.n_layers; i++) {

@@ -43,6 +43,8 @@ vt_status model_make_layers(vt_model *m, vt_err *err);
 /* Makes every layer's window one of both sides: a token sees half of it before itself and half
  * behind; where there is no window, all of its sequence. */
 void model_see_both_ways(vt_model *m);
+/* Gives q of every layer a rope of its own, which is k's with a temper (vt_rope_params); 0: not. */
+void model_temper(vt_model *m, double temper);
 
 /* Returns the bytes of state that a sequence has in a layer with this mixer. */
 int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer);

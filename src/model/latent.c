@@ -53,6 +53,24 @@ vt_status model_attend_latents(vt_model *m, vt_err *err)
     return VT_OK;
 }
 
+vt_status model_temper_latents(vt_model *m, double temper, vt_err *err)
+{
+    vt_rope_params *p = &m->arch.rope[0];
+    if (temper == 0)
+        return VT_OK;
+    if (!p->interleaved || (p->scaling != VT_ROPE_PLAIN && p->attn_factor != 1))
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: queries of latent attention grow with their position, and rope turns "
+                       "%s with an amplitude of %g; only neighbouring pairs with an amplitude of 1 "
+                       "are supported",
+                       m->path, p->interleaved ? "neighbouring pairs" : "halves", p->attn_factor);
+    p->span = m->arch.mla.rope;
+    p->dims = m->arch.mla.rope + m->arch.mla.kv_rank;
+    p->still = m->arch.mla.kv_rank / 2;
+    model_temper(m, temper);
+    return VT_OK;
+}
+
 /* Returns a copy of FP8 kv_b in F32; NULL: out of memory. */
 static float *scaled(vt_model *m, const vt_tensor *w, const vt_tensor *scale)
 {

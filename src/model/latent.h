@@ -10,6 +10,11 @@
  */
 vt_status model_attend_latents(vt_model *m, vt_err *err);
 
+/* Makes queries grow with their position, as vt_rope_params.temper says; 0: not at all. Rope then
+ * goes over whole rows of the cache, whose latents keep still, so that its amplitude is that of all
+ * of a query. Comes after model_attend_latents. */
+vt_status model_temper_latents(vt_model *m, double temper, vt_err *err);
+
 /* Hugging Face folders hold the matrices of all heads that make k and v of a latent as one, kv_b
  * [heads (nope + v), kv_rank]: of each head the rows of k, then those of v. Makes of it
  *

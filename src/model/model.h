@@ -47,6 +47,7 @@ typedef struct vt_rope_params {
      * in longer ones */
     const float *short_factor, *long_factor;
     int32_t still; /* so many of the last pairs are not rotated: their angle is 0 */
+    int32_t span;  /* the dimensions that frequencies are spread over; 0: dims */
     /* cos and sin times 1 + temper ln(1 + floor(position / original_context)); 0: times 1 */
     double temper;
 } vt_rope_params;
@@ -149,12 +150,12 @@ typedef struct vt_ranker {
 /* How a layer attends. */
 typedef struct vt_heads {
     int32_t heads, kv_heads, dim;
-    int32_t window;   /* tokens that a token sees, counting itself; 0: all before it */
-    int8_t rope;      /* which of the model's ropes; -1: q and k are not rotated */
-    int32_t after;    /* tokens behind it that a token sees: 0, or up to INT32_MAX (all) */
-    int32_t v_dim;    /* K's rows hold V too, as their last v_dim values; 0: they do not */
-    bool q_rope_next; /* q is rotated by the rope after k's, whose amplitude alone differs */
-    bool v_of_k;      /* v is k as it is projected: there is no projection of v */
+    int32_t window;    /* tokens that a token sees, counting itself; 0: all before it */
+    int8_t rope;       /* which of the model's ropes; -1: q and k are not rotated */
+    int32_t after;     /* tokens behind it that a token sees: 0, or up to INT32_MAX (all) */
+    int32_t v_dim;     /* K's rows hold V too, as their last v_dim values; 0: they do not */
+    bool q_rope_next;  /* q is rotated by the rope after k's, whose amplitude alone differs */
+    bool v_of_k;       /* v is k as it is projected: there is no projection of v */
     bool norm_rotated; /* norms of q and k are of rotated heads; else of heads to be rotated */
 } vt_heads;
 

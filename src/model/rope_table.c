@@ -2,7 +2,7 @@
  * the last rounding: at position 100,000 an fp32 angle is off by 0.004 rad, which is visible in the
  * logits.
  *
- *   inverse frequency of pair i:  f_i = base^(-2 i / dims)
+ *   inverse frequency of pair i:  f_i = base^(-2 i / span)
  *   linear   f_i / factor                                   (Chen et al. 2306.15595)
  *   llama3   long waves / factor, short ones untouched, a ramp between (Llama 3.1)
  *   yarn     a ramp over i between f_i / factor and f_i; cos and sin times attn_factor
@@ -34,10 +34,12 @@ static double llama3_frequency(const vt_rope_params *p, double f)
     return (1 - smooth) * f / p->factor + smooth * f;
 }
 
+static int32_t span_of(const vt_rope_params *p) { return p->span > 0 ? p->span : p->dims; }
+
 /* The pair index whose wave makes `turns` turns over the original context. */
 static double yarn_index(const vt_rope_params *p, double turns)
 {
-    return p->dims * log(p->original_context / (turns * 2 * PI)) / (2 * log(p->base));
+    return span_of(p) * log(p->original_context / (turns * 2 * PI)) / (2 * log(p->base));
 }
 
 static double yarn_frequency(const vt_rope_params *p, double f, int32_t i)
@@ -48,7 +50,7 @@ static double yarn_frequency(const vt_rope_params *p, double f, int32_t i)
         high = ceil(high);
     }
     low = fmax(low, 0);
-    high = fmin(high, p->dims - 1);
+    high = fmin(high, span_of(p) - 1);
     if (low == high)
         high += 0.001; /* no division by zero */
     double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
@@ -57,7 +59,7 @@ static double yarn_frequency(const vt_rope_params *p, double f, int32_t i)
 
 static double frequency(const vt_rope_params *p, int32_t i)
 {
-    double f = pow(p->base, -2.0 * i / p->dims);
+    double f = pow(p->base, -2.0 * i / span_of(p));
     if (i >= p->dims / 2 - p->still)
         return 0;
     switch (p->scaling) {

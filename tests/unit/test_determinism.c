@@ -62,6 +62,7 @@ static const model_case models[] = {
     {"deepseekv3-groups", 2},
     {"gemma4-experts", 2},
     {"hunyuan-rotated-norms", 1},
+    {"mistral4-temper", 1},
 };
 
 enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOPS = 60 };

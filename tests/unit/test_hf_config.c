@@ -225,6 +225,63 @@ static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **st
     expect_refused(MINIMAX(", \"shared_intermediate_size\": 8"), "\"shared_intermediate_size\"");
 }
 
+/* Hunyuan's rope has a base of 10^4 times 1000^(dims / (dims - 2)), whatever the length of a text;
+ * what its code can leave out or have besides is refused. */
+static void test_config_of_hunyuan_stretches_the_base_of_rope(void **state)
+{
+    (void)state;
+#define HUNYUAN(more) \
+    "{" SHAPE "\"model_type\": \"hunyuan_v1_dense\", \"num_hidden_layers\": 2" more "}"
+#define DYNAMIC(more) "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 1.0" more "}"
+    vt_model *m = read_config(HUNYUAN(", " DYNAMIC(", \"alpha\": 1000.0")));
+    assert_true(fabs(m->arch.rope[0].base / (1e4 * pow(1000, 64.0 / 62)) - 1) < 1e-12);
+    assert_int_equal(m->arch.rope[0].scaling, VT_ROPE_PLAIN);
+    assert_true(m->layer[0].head.norm_rotated && m->layer[1].head.norm_rotated);
+    assert_true(m->arch.norm_eps == 1e-5f);
+    vt_model_free(m);
+    m = read_config(HUNYUAN(""));
+    assert_true(m->arch.rope[0].base == 1e4);
+    vt_model_free(m);
+    expect_refused(HUNYUAN(", " DYNAMIC("")), "rope type dynamic has \"alpha\" 0");
+    expect_refused(HUNYUAN(", \"use_qk_norm\": false"), "\"use_qk_norm\" is false");
+    expect_refused(HUNYUAN(", \"use_cla\": true"), "\"use_cla\" is true");
+}
+
+/* Mistral 4: rope goes over whole rows of latents where queries grow with their position; groups of
+ * experts behind a softmax and amplitudes of rope are refused. */
+static void test_config_of_mistral4_tempers_whole_queries(void **state)
+{
+    (void)state;
+#define MISTRAL4(groups, more)                                                                    \
+    "{" SHAPE "\"model_type\": \"mistral4\", \"num_hidden_layers\": 2, \"n_routed_experts\": 8, " \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"kv_lora_rank\": 10, "            \
+    "\"qk_nope_head_dim\": 12, \"qk_rope_head_dim\": 4, \"v_head_dim\": 6, \"n_group\": " groups  \
+    ", \"topk_group\": 1, \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": "        \
+    "10000.0, "                                                                                   \
+    "\"factor\": 4.0, \"original_max_position_embeddings\": 64, \"mscale\": 1.0" more "}}"
+    vt_model *m = read_config(
+        MISTRAL4("1", ", \"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1"));
+    const vt_rope_params *p = m->arch.rope;
+    assert_int_equal(m->arch.n_ropes, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(p[i].span, 4);
+        assert_int_equal(p[i].dims, 14);
+        assert_int_equal(p[i].still, 5);
+        assert_true(p[i].temper == (i ? 0.1 : 0));
+    }
+    assert_true(m->layer[1].head.q_rope_next && !m->arch.route_sigmoid && m->arch.norm_topk);
+    vt_model_free(m);
+    m = read_config(MISTRAL4("1", ", \"partial_rotary_factor\": 0.25"));
+    assert_int_equal(m->arch.n_ropes, 1);
+    assert_int_equal(m->arch.rope[0].dims, 4);
+    vt_model_free(m);
+    expect_refused(MISTRAL4("1", ", \"partial_rotary_factor\": 0.5"),
+                   "\"partial_rotary_factor\" 0.5");
+    expect_refused(MISTRAL4("2", ""), "\"n_group\" is 2");
+    expect_refused(MISTRAL4("1", ", \"llama_4_scaling_beta\": 0.1"), "with an amplitude of 1.13");
+    expect_refused(MISTRAL4("1", ", \"llama_4_scaling_beta\": 1e9"), "llama_4_scaling_beta");
+}
+
 /* Keys of Gemma 4, in the spelling of published files and in that of newer ones. */
 static void test_config_of_gemma4_says_what_each_layer_has(void **state)
 {
@@ -346,6 +403,8 @@ int main(void)
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
+        cmocka_unit_test(test_config_of_hunyuan_stretches_the_base_of_rope),
+        cmocka_unit_test(test_config_of_mistral4_tempers_whole_queries),
         cmocka_unit_test(test_config_of_gemma4_says_what_each_layer_has),
         cmocka_unit_test(test_config_of_latents_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),

@@ -110,9 +110,10 @@ static void emit_attention(builder *b, int32_t i)
           .q = b->q,
           .k = b->latent,
           .head_dim = h->dim,
-          .dims = a->mla.rope,
+          .dims = a->rope[h->rope].dims,
           .interleaved = a->rope[h->rope].interleaved,
-          .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope]});
+          .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope],
+          .q_cos_sin = h->q_rope_next ? b->w->ends.tensor[VT_ROLE_ROPE + h->rope + 1] : NULL});
     EMIT(b, kv_store, i, "", VT_WHEN_TOKENS,
          {.batch = &b->p->batch, .k = b->latent, .k_pool = pool, .k_scale = 1, .v_scale = 1});
     attention_args att = {.batch = &b->p->batch,

@@ -96,7 +96,7 @@ vt_status deepseek_read_latents(hf_reader *c)
     vt_arch *a = &c->m->arch;
     const json_t *rope = vt_read_member(c->root, "rope_parameters");
     bool bias = false;
-    double all = 0, partial = 1;
+    double all = 0, partial = 1, whole = 1;
     TRY(hf_read_i32(c, "q_lora_rank", false, &a->mla.q_rank));
     TRY(hf_read_i32(c, "kv_lora_rank", true, &a->mla.kv_rank));
     TRY(hf_read_i32(c, "qk_nope_head_dim", true, &a->mla.nope));
@@ -109,8 +109,10 @@ vt_status deepseek_read_latents(hf_reader *c)
     TRY(hf_read_bool(c, "rope_interleave", &a->rope[0].interleaved));
     TRY(model_attend_latents(c->m, c->err));
     rope = rope ? rope : vt_read_member(c->root, "rope_scaling");
+    if (c->family->rope_partial > 0) /* of the head, not of its part with rope */
+        partial = whole = (double)a->mla.rope / (a->mla.nope + a->mla.rope);
     TRY(vt_read_f64(c->path, rope, "partial_rotary_factor", false, &partial, c->err));
-    if (partial != 1)
+    if (partial != whole)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->hf);
@@ -181,9 +183,9 @@ static vt_status read_gating(gguf_reader *r)
     a->route_sigmoid = gating == 2;
     if (!a->route_sigmoid && a->expert_groups > 0)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: deepseek2.expert_group_count is %d; with a softmax, groups of experts "
-                       "are not supported",
-                       r->m->path, a->expert_groups);
+                       "%s: %s.expert_group_count is %d; with a softmax, groups of experts are not "
+                       "supported",
+                       r->m->path, r->family->gguf, a->expert_groups);
     if (a->route_sigmoid != has_choice(r))
         return vt_fail(r->err, VT_ERR_MODEL,
                        "%s: %s is %d, and the last layer has %s bias for the choice of experts",
@@ -193,7 +195,7 @@ static vt_status read_gating(gguf_reader *r)
 
 /* The file gives the size of a head with and without rope together. YaRN's factor of scores is
  * there as a multiple of a logarithm, and rope's amplitude is 1. */
-static vt_status from_gguf(gguf_reader *r)
+vt_status deepseek_read_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
     vt_rope_params *p = &a->rope[0];
@@ -223,7 +225,7 @@ const vt_family vt_family_deepseek2 = {DEEPSEEK_FAMILY,
                                        .gguf = "deepseek2",
                                        .roles = gguf_roles,
                                        .n_roles = sizeof gguf_roles / sizeof *gguf_roles,
-                                       .from_gguf = from_gguf};
+                                       .from_gguf = deepseek_read_gguf};
 
 const vt_family vt_family_deepseek_v2 = {DEEPSEEK_FAMILY,
                                          .name = "deepseek_v2",

@@ -12,6 +12,8 @@ extern const vt_family_role deepseek_roles[DEEPSEEK_ROLES];
 /* Reads the keys of latent attention, after which all layers have it, and YaRN's part of the
  * factor of scores. */
 vt_status deepseek_read_latents(hf_reader *c);
+/* The same of a GGUF file, with its experts. */
+vt_status deepseek_read_gguf(gguf_reader *r);
 
 /* The members of a family whose experts are DeepSeek's. */
 #define DEEPSEEK_FAMILY                                                                     \

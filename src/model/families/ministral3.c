@@ -22,19 +22,6 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
-/* Gives q a rope of its own, with the temperature. */
-static void set_temper(vt_model *m, double temper)
-{
-    vt_arch *a = &m->arch;
-    if (temper == 0)
-        return;
-    a->n_ropes = 2;
-    a->rope[1] = a->rope[0];
-    a->rope[1].temper = temper;
-    for (int32_t i = 0; i < a->n_layers; i++)
-        m->layer[i].head.q_rope_next = true;
-}
-
 static vt_status from_gguf(gguf_reader *r)
 {
     vt_rope_params *p = &r->m->arch.rope[0];
@@ -45,7 +32,7 @@ static vt_status from_gguf(gguf_reader *r)
     TRY(gguf_read_f64(r, "attention.temperature_scale", false, &temper));
     if (temper != 0)
         TRY(model_check_factor(r->m->path, r->key, temper, r->err));
-    set_temper(r->m, temper);
+    model_temper(r->m, temper);
     return VT_OK;
 }
 
@@ -59,7 +46,7 @@ static vt_status from_config(hf_reader *c)
     TRY(vt_read_f64(c->path, rope, key, false, &temper, c->err));
     if (temper != 0)
         TRY(model_check_factor(c->path, key, temper, c->err));
-    set_temper(c->m, temper);
+    model_temper(c->m, temper);
     return VT_OK;
 }
 

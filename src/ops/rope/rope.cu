@@ -1,5 +1,5 @@
-// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM 1) or after it (NORM 2) and the KV store at its
-// end (STORE). FP8 pools hold k / k_scale and v / v_scale as E4M3; k is rounded from fp32 directly.
+// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM 1) or after it (NORM 2), and the KV store at
+// the end (STORE). FP8 pools hold k / k_scale and v / v_scale as E4M3; k is rounded from fp32 directly.
 //
 // q [tokens, HEADS * HEAD_DIM], k and v [tokens, KV_HEADS * HEAD_DIM] bf16 slices, in place; with
 // STORE the rotated k and v go to their page slots instead, and no kernel reads k and v of the

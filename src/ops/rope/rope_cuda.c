@@ -25,8 +25,8 @@ static cuda_launch launch_of(const rope_args *a, const kv_store_args *store, int
     return (cuda_launch){.spec = JIT_SPEC("rope.cu", "rope", {"heads", heads},
                                           {"kv_heads", kv_heads}, {"head_dim", dim},
                                           {"dims", a->dims}, {"interleaved", a->interleaved},
-                                          {"norm", a->q_norm ? 1 + a->norm_after : 0}, {"plus_one", a->plus_one},
-                                          {"store", store != NULL},
+                                          {"norm", a->q_norm ? 1 + a->norm_after : 0},
+                                          {"plus_one", a->plus_one}, {"store", store != NULL},
                                           {"page", store ? (int32_t)store->k_pool->dim[2] : 1},
                                           {"fp8", store && store->k_pool->dtype == VT_FP8_E4M3}),
                          .grid = {cuda_blocks(items * lanes, 128), 1, 1},
@@ -97,8 +97,7 @@ static cuda_launch any_launch_of(const rope_args *a, int64_t tokens)
     return (cuda_launch){.spec = JIT_SPEC("rope_any.cu", "rope_any", {"heads", heads},
                                           {"kv_heads", kv_heads}, {"head_dim", dim},
                                           {"dims", a->dims}, {"interleaved", a->interleaved},
-                                          {"plus_one", a->plus_one},
-                                          {"norm_after", a->norm_after}),
+                                          {"plus_one", a->plus_one}, {"norm_after", a->norm_after}),
                          .grid = {cuda_blocks(tokens * (heads + kv_heads), 4), 1, 1},
                          .threads = 128};
 }

@@ -231,7 +231,7 @@ static const vt_operand rope_operands[] = {
 
 const vt_op rope_op = {
     CARD_OF(rope),
-    .what = "rotates q and k by their positions, with an optional norm of each head",
+    .what = "rotates q and k by their positions, after an optional norm of each head",
     .tolerance = 2e-6,
     .tolerance_reason = "three fp32 roundings against one; with norms an fp32 sum against double",
     .refuses = rope_refuses,

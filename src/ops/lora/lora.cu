@@ -3,7 +3,7 @@
 //   x [tokens, cols], A [ranks, cols], B [ranks, rows], y [tokens, rows] bf16; sums fp32
 //
 // Grid: (SPLIT CTAs, or without a cluster any number, items, parts). An item is up to 16 tokens of one adapter
-// (lora_plan.c). The CTAs of an item and part do this:
+// (lora_cuda.c). The CTAs of an item and part do this:
 //
 //   1. s[t, j] = A[j, :] . x[t, :]. mma m16n8k16: 16 rows of A times 8 tokens, twice. Chunks of 32 columns are dealt
 //      out to the warps of all SPLIT CTAs. A lane reads 16 contiguous bytes of a row: elements 8 q .. 8 q + 7 of quad

@@ -61,8 +61,8 @@ typedef struct vt_batch {
      * writes is neither read nor written by another one of the step. */
     const int32_t *state_from, *state_to;
     /* [n_tokens] of a sequence that brings guesses, for each of its tokens but the last: the slot
-     * that gets the state behind it. -1: none; NULL: no sequence brings guesses. The first of them
-     * may be the sequence's state_from. */
+     * that gets the state behind it. -1: none; NULL: no sequence brings guesses. That of the
+     * sequence's first token here, and no other, may be its state_from. */
     const int32_t *state_behind;
     const int32_t *second;    /* [n_seqs] position where the second of a sequence's two texts
                                   begins; 0: it has one text; NULL: all have */

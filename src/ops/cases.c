@@ -240,9 +240,9 @@ static bool keep_behind(vt_arena *arena, vt_batch *b, int32_t guesses)
             last = b->n_seqs - 1;
     for (int32_t t = 0; behind && t < b->n_tokens; t++) {
         int32_t nth = t - (b->n_tokens - 1 - guesses); /* 0: the token before the guesses */
-        bool own = nth == 0 && b->state_from[last] >= 0;
+        bool own = t == b->q_start[last] && b->state_from[last] >= 0;
         behind[t] = t == b->n_tokens - 1 || nth < 0 ? -1
-                    : own                           ? b->state_from[last]
+                    : own                           ? b->state_from[last] /* as in the engine */
                                                     : 2 * b->n_seqs + nth;
     }
     b->state_behind = behind;

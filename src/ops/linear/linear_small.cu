@@ -23,8 +23,11 @@ constexpr int kColumns = TILES * 8;
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
 
-// CTAs that an SM shall hold: enough to keep many loads in flight, and not more than the registers allow
-constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
+// CTAs that an SM shall hold: enough to keep many loads in flight, and not more than the registers allow.
+// Two tiles of tokens fit into the registers of 16 warps. ptxas spills where nothing is added and no pair made, and
+// pairs below level 90.
+constexpr int kTwoTiles = (PAIR && LEVEL >= 90) || RESIDUAL || HALF ? 16 : 8;
+constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? kTwoTiles / WARPS : 20 / WARPS;
 
 KERNEL __launch_bounds__(WARPS * 32, kResident)
     linear_small(const __grid_constant__ linear_params p)

@@ -37,6 +37,7 @@
 // attention_span.cuh).
 //
 // DECODE, with CHUNK: the items are KV ranges of a decode's rows (attention_cuda.h), a chunk or a whole sequence each.
+// Before its turn a CTA brings the first blocks of KV that earlier steps have stored, and lets the next kernel start.
 // SPLIT: the items are KV ranges of prefill tiles (attention_ranges_plan.c), with CHUNK of one chunk each.
 // A warpgroup without rows, as in every decode of one token, only releases the tiles: a block costs the tensor cores a
 // third of the time that its 64 KB need from memory.
@@ -295,10 +296,32 @@ INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh
 }
 #endif
 
+#if DECODE
+/* Before this kernel's turn: the first item's first blocks of KV that earlier steps have stored. Returns how many. */
+INLINE u32 load_early(const attention_prefill_sm90_params &p, const shared &sh)
+{
+    int i = item_of(0);
+    u32 n = 0;
+    if (i >= TOTAL)
+        return 0;
+    tile t = tile_of(p, i);
+    for (int b = t.block0; n < STAGES && b < t.block1 && (b + 1) * BLOCK_N <= t.position0; b++, n++) {
+        load_block(p, t, &p.k, &sh.k_full[n], sh.k + n * KV_BYTES, b);
+        load_block(p, t, &p.v, &sh.v_full[n], sh.v + n * KV_BYTES, b);
+    }
+    return n;
+}
+#endif
+
 INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
 {
-    u32 at = 0;
+    u32 at = 0, early = 0;
     int i;
+#if DECODE
+    early = load_early(p, sh);
+    pdl_go();
+    pdl_wait();
+#endif
     for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
         tile t = tile_of(p, i);
 #if Q_BY_TMA
@@ -307,6 +330,8 @@ INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
         if (t.seq < 0)
             break; /* the items behind an unused one are unused too */
         for (int b = t.block0; b < t.block1; b++, at++) {
+            if (DECODE && at < early)
+                continue;
             u32 s = at % STAGES, parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
             barrier_wait(&sh.k_empty[s], parity);
             load_block(p, t, &p.k, &sh.k_full[s], sh.k + s * KV_BYTES, b);
@@ -726,7 +751,8 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
         barrier_init_done();
     }
     __syncthreads();
-    pdl_wait();
+    if (!DECODE || FP8 || threadIdx.x >= 128)
+        pdl_wait(); /* a producer of decodes waits by itself */
     if (threadIdx.x < 128) {
 #if FP8
         SETMAXNREG_DEC(56);

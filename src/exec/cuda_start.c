@@ -189,11 +189,11 @@ static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, in
     return status;
 }
 
-/* The size after n in the ladder 1 2 4 ... 32 64 96 ... most, then 0. The choice of a kernel
+/* The size after n in the ladder 1 2 4 ... 32 64 80 96 128 ... most, then 0. The choice of a kernel
  * changes only at these sizes. */
 static int32_t next_size(int32_t n, int32_t most)
 {
-    int32_t next = n < 32 ? n * 2 : n + 32;
+    int32_t next = n < 32 ? n * 2 : n == 64 || n == 80 ? n + 16 : n + 32;
     return n == most ? 0 : next < most ? next : most;
 }
 

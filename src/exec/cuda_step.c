@@ -26,8 +26,8 @@
  *            one KV token in the padding page, greedy sampling and no pool slot. Where decodes
  *            bring several tokens, tokens and rows are then padded to the next size in kBuckets,
  *            and the most tokens of a decode to 2, 4 or 8
- *   others   the tokens are padded to 16, 32 or the next multiple of 64. Padding tokens belong to
- *            no sequence: their K and V go to the padding page and nothing attends to or from them.
+ *   others   the tokens are padded as vt_padded_tokens() says. Padding tokens belong to no
+ *            sequence: their K and V go to the padding page and nothing attends to or from them.
  *            The number of decodes is rounded up to 1, 4, 16 ...; plans round their numbers of
  *            items (vt_size.bucket)
  *   rows     the rows are padded to the next size in kBuckets. A padding row computes the norm of
@@ -207,8 +207,7 @@ static int32_t power_of_4(int32_t n)
 static void pad_body(const cuda_executor *x, vt_size *n)
 {
     const vt_limits *lim = &x->config.limits;
-    int32_t t = n->tokens <= 16 ? 16 : n->tokens <= 32 ? 32 : (n->tokens + 63) / 64 * 64;
-    n->tokens = least(t, lim->max_tokens);
+    n->tokens = least(vt_padded_tokens(n->tokens), lim->max_tokens);
     n->seqs = lim->max_seqs;
     if (n->decodes > 0)
         n->decodes = least(power_of_4(n->decodes), lim->max_seqs);

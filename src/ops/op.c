@@ -168,6 +168,14 @@ const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *nam
     return NULL;
 }
 
+int32_t vt_padded_tokens(int32_t n)
+{
+    int32_t step = n <= 96 ? 16 : n <= 256 ? 32 : 64;
+    if (n <= 64)
+        return n <= 16 ? 16 : n <= 32 ? 32 : 64;
+    return (n + step - 1) / step * step;
+}
+
 /* The size after n in 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. Between two of these
  * sizes no row changes its answer. Every bucket that a step may be padded to is one of them
  * (exec/cuda_step.c). */

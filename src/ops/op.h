@@ -114,6 +114,11 @@ vt_size vt_size_most(const vt_limits *limits);
 /* The number of rows of a tensor in a step of this size: its own, or that of what it follows
  * (vt_tensor.follows). */
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
+
+/* Returns what n tokens of a step on a GPU are padded to where a graph runs: 16, 32, 64, 80, 96,
+ * 128, then multiples of 32 up to 256, and of 64. All numbers that are padded to one size have the
+ * same bits, padded or not (exec/cuda_step.c). */
+int32_t vt_padded_tokens(int32_t n);
 /* Rows, elements and bytes of a tensor in this batch; batch NULL: the tensor's own. */
 int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
 int64_t vt_batch_elems(const vt_tensor *t, const vt_batch *batch);

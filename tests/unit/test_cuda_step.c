@@ -420,7 +420,7 @@ static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **
         assert_in_range(p, n, n + 63);
         assert_int_equal(p <= 16, n <= 16);
         assert_int_equal(p <= 32, n <= 32);
-        assert_int_equal((p + 63) / 64, (n + 63) / 64);
+        assert_int_equal(vt_padded_tokens(p), vt_padded_tokens(n));
         if (n > GRAPH_TOKENS)
             assert_int_equal(p, n);
     }
@@ -429,7 +429,7 @@ static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **
         assert_true(p >= n);
         assert_int_equal(p <= 16, n <= 16);
         assert_int_equal(p <= 32, n <= 32);
-        assert_int_equal((p + 63) / 64, (n + 63) / 64);
+        assert_int_equal(vt_padded_tokens(p), vt_padded_tokens(n));
     }
     assert_int_equal(cuda_step_bucket(5, 6), 6);
     assert_int_equal(cuda_step_bucket(7, 6), 0);

@@ -177,8 +177,8 @@ int32_t vt_padded_tokens(int32_t n)
 }
 
 /* The size after n in 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. Between two of these
- * sizes no row changes its answer. Every bucket that a step may be padded to is one of them
- * (exec/cuda_step.c). */
+ * sizes no row changes its answer. Every size that a step may be padded to (vt_padded_tokens) is
+ * one of them, but 80, where the answer is that for 96. */
 static int32_t next_border(int32_t n) { return n < 32 ? n * 2 : n < 1024 ? n + 32 : n + 512; }
 
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,

@@ -215,6 +215,7 @@ static void *sharded_rmsnorm_make_args(const vt_case *c, uint64_t seed, vt_arena
     a->sums = comm->group->buffer[VT_SLOT_NORM][rank];
     a->eps = 1e-5f;
     a->plus_one = c->p[PLUS_ONE] != 0;
+    *n_outputs = 0;
     for (int32_t k = 0; k < SHARDED_PARTS && a->part[k].x; k++)
         outputs[(*n_outputs)++] = a->part[k].y;
     return a;

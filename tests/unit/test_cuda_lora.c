@@ -1,6 +1,6 @@
 /* Adapters on the emulated GPU (tests/emulator): log-probabilities near those of PEFT in fp32, over
- * one and several ranks, requests of several adapters bit by bit as alone with --deterministic, and
- * no data races. */
+ * one and several ranks, requests of several adapters bit by bit as alone with --deterministic, no
+ * data races, and rows that compute the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,9 @@
 #include "common/engine_run.h"
 #include "common/lora_run.h"
 #include "engine/engine.h"
+#include "ops/calls/on_cuda.h"
+#include "ops/case_text.h"
+#include "ops/lora/lora.h"
 
 /* Activations, KV and adapters are BF16, and these models have sharp distributions; without its
  * adapter a token differs by several units. */
@@ -152,9 +155,68 @@ static void test_kernels_when_adapters_mix_then_no_race(void **state)
     close_all(&x);
 }
 
+/* ---- rows ---- */
+
+/* Runs a row; bytes[i] are those of output i, for the caller to free. */
+static void run_row(on_cuda *c, const char *row, vt_tensor *const *output, int32_t n,
+                    void *bytes[VT_MAX_OUTPUTS])
+{
+    vt_err err = {0};
+    const vt_impl *impl = vt_op_row(&lora_op, VT_DEVICE_CUDA, row);
+    assert_non_null(impl);
+    if (on_cuda_take(c, impl, &err) != VT_OK || on_cuda_run(c, &err) != VT_OK)
+        fail_msg("%s: %s", row, err.message);
+    for (int32_t i = 0; i < n; i++)
+        assert_int_equal(on_cuda_fetch(c, output[i], &bytes[i], &err), VT_OK);
+}
+
+static void compare_rows(on_cuda_gpu *gpu, const char *shape)
+{
+    vt_case text;
+    vt_arena arena;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    void *cluster[VT_MAX_OUTPUTS], *alone[VT_MAX_OUTPUTS];
+    int32_t n;
+    on_cuda c;
+    vt_err err = {0};
+    vt_arena_init(&arena, 0);
+    assert_int_equal(vt_case_from_text(&lora_op, shape, &text, &err), VT_OK);
+    void *args = lora_op.make_args(&text, 3, &arena, output, &n);
+    assert_non_null(args);
+    assert_int_equal(on_cuda_round(&lora_op, args, &err), VT_OK);
+    assert_int_equal(on_cuda_make(&c, gpu, &lora_op, args, NULL, &err), VT_OK);
+    run_row(&c, "cluster", output, n, cluster);
+    run_row(&c, "alone", output, n, alone);
+    for (int32_t i = 0; i < n; i++) {
+        size_t bytes = on_cuda_find(&c, output[i])->bytes;
+        assert_memory_equal(cluster[i], alone[i], bytes);
+        free(cluster[i]);
+        free(alone[i]);
+    }
+    on_cuda_release(&c);
+    vt_arena_release(&arena);
+}
+
+/* The number of tokens decides between the rows, and may change no bit. */
+static void test_rows_when_a_cluster_shares_then_the_same_bits(void **state)
+{
+    (void)state;
+    on_cuda_gpu gpu;
+    on_cuda_options o = {0};
+    vt_err err = {0};
+    setenv("VITRINE_EMULATOR", "cc=90,memory=512", 1);
+    assert_int_equal(on_cuda_open(0, &o, &gpu, &err), VT_OK);
+    compare_rows(&gpu, "tokens=21 none=2 adapters=2 rank=19 step=3 cols=1000 rows=520 parts=2 "
+                       "next_rows=130");
+    compare_rows(&gpu, "tokens=9 rank=8 cols=4104 rows=64");
+    compare_rows(&gpu, "tokens=3 rank=16 cols=67 rows=33");
+    on_cuda_close(&gpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_when_a_cluster_shares_then_the_same_bits),
         cmocka_unit_test(test_log_probabilities_are_near_those_of_peft),
         cmocka_unit_test(test_log_probabilities_over_ranks_are_near_those_of_peft),
         cmocka_unit_test(test_requests_when_deterministic_then_bitwise_as_alone),

@@ -2,13 +2,14 @@
 //
 //   x [tokens, cols], A [ranks, cols], B [ranks, rows], y [tokens, rows] bf16; sums fp32
 //
-// Grid: (SPLIT CTAs, or without a cluster any number, items, parts). An item is up to 16 tokens of one adapter
+// Grid: (any multiple of SPLIT CTAs, items, parts). An item is up to 16 tokens of one adapter
 // (lora_cuda.c). The CTAs of an item and part do this:
 //
 //   1. s[t, j] = A[j, :] . x[t, :]. mma m16n8k16: 16 rows of A times 8 tokens, twice. Chunks of 32 columns are dealt
-//      out to the warps of all SPLIT CTAs. A lane reads 16 contiguous bytes of a row: elements 8 q .. 8 q + 7 of quad
-//      lane q serve as k = 2q, 2q+1, 2q+8, 2q+9 of two steps, for A and x alike. Sums of the warps meet in shared
-//      memory, those of the CTAs through the cluster, both in rising order. SPLIT 1: each CTA makes all of s itself.
+//      out to 8 units of 8 warps. Each of SPLIT CTAs makes a unit; SPLIT 1: a CTA makes all of them in turn. A lane
+//      reads 16 contiguous bytes of a row: elements 8 q .. 8 q + 7 of quad lane q serve as k = 2q, 2q+1, 2q+8, 2q+9
+//      of two steps, for A and x alike. Sums of the warps meet in shared memory, those of the units there or through
+//      the cluster, both in rising order: SPLIT changes no bit.
 //   2. y += scale * s B. 16 tokens times 64 columns a warp: s is the 16-row operand, in two bf16 pieces (high and low)
 //      so that it is not rounded. Lane (g, q) reads 16 bytes at columns 8 g .. 8 g + 7 of rows 4 q .. 4 q + 3 of B.
 //      As tile c of 8, columns 8 n + c of the 64 stand for n, so that a lane has 16 neighbouring columns of y.
@@ -22,7 +23,7 @@
 #include "ptx_sm90.cuh"
 #endif
 
-constexpr i32 kWarps = 8, kSumRow = 20; // kSumRow: floats, 16 ranks of a token and 4 that shift banks
+constexpr i32 kWarps = 8, kUnits = 8, kSumRow = 20; // kSumRow: floats, 16 ranks of a token and 4 that shift banks
 
 // Elements [at, at + 8) of a row of n, zeros behind its end.
 INLINE uint4 load8(const u16 *row, i32 at, i32 n)
@@ -62,7 +63,7 @@ INLINE void add8(u16 *row, i32 at, i32 n, const float (&v)[8])
 struct Work {
     const u16 *a, *b; // the adapter's own rows
     i32 rank, rows, cols, n;
-    i32 unit, units; // this CTA among those that share the sums of step 1
+    i32 unit; // the first of kUnits parts of step 1 that this CTA makes; it makes kUnits / SPLIT of them
 };
 
 // The first vectors of A and of B that a lane needs. They are loaded before the kernel in front has ended.
@@ -87,26 +88,28 @@ INLINE void load_b(const Work &w, i32 j0, i32 first, uint4 (&b)[4])
         b[i] = j + i < w.rank ? load8(w.b + (i64)(j + i) * w.rows, first + 8 * g, w.rows) : make_uint4(0, 0, 0, 0);
 }
 
-INLINE i32 first_chunk(const Work &w) { return (w.unit * kWarps + (i32)threadIdx.x / 32) * 32; }
+INLINE i32 first_chunk(i32 unit) { return (unit * kWarps + (i32)threadIdx.x / 32) * 32; }
 INLINE i32 first_columns() { return (blockIdx.x * kWarps + threadIdx.x / 32) * 64; }
 
 INLINE void load_ahead(const Work &w, Ahead &a)
 {
-    load_a(w, 0, first_chunk(w), a.low, a.high);
+    load_a(w, 0, first_chunk(w.unit), a.low, a.high);
     load_b(w, 0, first_columns(), a.b);
 }
 
-// Sums of this warp's chunks: 16 rows of A from j0 on, times the item's tokens, to sums[token * kSumRow + row].
-INLINE void multiply(const lora_params &p, const Work &w, const Ahead &ahead, i32 j0, const i32 *tokens, float *sums)
+// Sums of this warp's chunks of a unit: 16 rows of A from j0 on, times the item's tokens, to sums[token * kSumRow +
+// row].
+INLINE void multiply(const lora_params &p, const Work &w, const Ahead &ahead, i32 j0, i32 unit, const i32 *tokens,
+                     float *sums)
 {
-    i32 lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, begin = first_chunk(w);
+    i32 lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, begin = first_chunk(unit);
     const u16 *x[2] = {p.x + (i64)tokens[g] * p.x_stride, p.x + (i64)tokens[8 + g] * p.x_stride};
     float c[2][4] = {};
     bool both = w.n > 8;
-#pragma unroll 2
-    for (i32 k = begin; k < w.cols; k += w.units * kWarps * 32) {
+#pragma unroll 4
+    for (i32 k = begin; k < w.cols; k += kUnits * kWarps * 32) {
         uint4 l = ahead.low, h = ahead.high;
-        if (j0 > 0 || k > begin)
+        if (j0 > 0 || k > begin || unit > w.unit)
             load_a(w, j0, k, l, h);
         uint4 b = load8(x[0], k + q * 8, w.cols);
         mma_bf16(c[0], l.x, h.x, l.y, h.y, b.x, b.y);
@@ -133,14 +136,18 @@ INLINE void shrink(const lora_params &p, const Work &w, const Ahead &ahead, cons
     __shared__ float sums[kWarps][LORA_ITEM_TOKENS * kSumRow];
     i32 token = threadIdx.x / 16, j = threadIdx.x % 16;
     for (i32 j0 = 0; j0 < w.rank; j0 += 16) {
-        multiply(p, w, ahead, j0, tokens, sums[threadIdx.x / 32]);
-        __syncthreads();
-        float sum = 0.f;
+        float total = 0.f;
+        for (i32 unit = w.unit; unit < w.unit + kUnits / SPLIT && unit * kWarps * 32 < w.cols; unit++) {
+            multiply(p, w, ahead, j0, unit, tokens, sums[threadIdx.x / 32]);
+            __syncthreads();
+            float sum = 0.f;
 #pragma unroll
-        for (i32 i = 0; i < kWarps; i++)
-            sum += sums[i][token * kSumRow + j];
-        part[token * p.sum_stride + j0 + j] = j0 + j < w.rank ? sum : 0.f;
-        __syncthreads();
+            for (i32 i = 0; i < kWarps; i++)
+                sum += sums[i][token * kSumRow + j];
+            total += sum;
+            __syncthreads();
+        }
+        part[token * p.sum_stride + j0 + j] = j0 + j < w.rank ? total : 0.f;
     }
 }
 
@@ -264,8 +271,7 @@ KERNEL __launch_bounds__(kWarps * 32) lora(const __grid_constant__ lora_params p
               part.rows,
               p.cols,
               item.n,
-              SPLIT > 1 ? (i32)blockIdx.x : 0,
-              SPLIT};
+              SPLIT > 1 ? (i32)blockIdx.x % SPLIT : 0};
     Ahead ahead;
     load_ahead(w, ahead);
     pdl_go();

@@ -1,7 +1,10 @@
 /* lora on CUDA: see lora.cu. Two rows of one kernel:
  *
- *   cluster   sm_90: eight CTAs of a cluster share the first product of an item
- *   alone     each CTA makes all of it; those of an item share the second product's columns
+ *   cluster   sm_90, up to CLUSTER_TOKENS tokens: eight CTAs of a cluster share the first product
+ *             of an item
+ *   alone     each CTA makes all of it, which takes longer, and fewer CTAs do the same work
+ *
+ * Both add in one order. CTAs of an item share the second product's columns.
  *
  * The plan of a step says which tokens have which adapter. All calls share it. A step in which no
  * sequence has an adapter has no items, and launches nothing. */
@@ -14,7 +17,7 @@
 #include "ops/lora/lora_impls.h"
 #include "ops/lora/lora_params.h"
 
-enum { CLUSTER = 8, THREADS = 256, CTA_COLUMNS = 8 * 64 };
+enum { CLUSTER = 8, CLUSTER_TOKENS = 1024, THREADS = 256, CTA_COLUMNS = 8 * 64 };
 
 /* ---- the plan: items, then the tokens in their order ---- */
 
@@ -95,6 +98,12 @@ static bool supports(const void *args, const vt_target *t, const vt_size *upto)
     return a->x->dtype == VT_BF16 && a->n <= LORA_ADAPTERS;
 }
 
+static bool cluster_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)args, (void)t;
+    return upto->tokens <= CLUSTER_TOKENS;
+}
+
 /* Returns true if a tensor's rows are 16-byte vectors. */
 static bool has_vectors(const vt_tensor *t)
 {
@@ -118,14 +127,16 @@ static cuda_launch launch_of(const lora_args *a, const vt_target *t, int32_t ite
         vectors = vectors && has_vectors(a->part[i].y);
         rows = a->part[i].y->dim[1] > rows ? a->part[i].y->dim[1] : rows;
     }
-    uint32_t ctas = cuda_blocks(rows, CTA_COLUMNS);
-    if (ctas > CLUSTER)
-        ctas = CLUSTER;
-    if (items * a->n_parts >= t->sm_count)
-        ctas = 1;
+    uint32_t ctas = cuda_blocks(rows, CTA_COLUMNS), most = cluster ? 4 * CLUSTER : CLUSTER;
+    if (cluster)
+        ctas = (uint32_t)vt_round_up(ctas, CLUSTER);
+    if (ctas > most)
+        ctas = most;
+    if (items * a->n_parts * (cluster ? CLUSTER : 1) >= t->sm_count)
+        ctas = cluster ? CLUSTER : 1;
     return (cuda_launch){.spec = JIT_SPEC("lora.cu", "lora", {"split", cluster ? CLUSTER : 1},
                                           {"vec", vectors ? 8 : 1}),
-                         .grid = {cluster ? CLUSTER : ctas, (uint32_t)items, (uint32_t)a->n_parts},
+                         .grid = {ctas, (uint32_t)items, (uint32_t)a->n_parts},
                          .threads = THREADS,
                          .shared_bytes = 2 * LORA_ITEM_TOKENS * (uint32_t)sum_stride(a) *
                                          sizeof(float),
@@ -198,6 +209,6 @@ static void alone_describe(const void *args, const vt_target *t, const vt_size *
 }
 
 const vt_impl lora_cuda_cluster = {CUDA_ROW("cluster", cluster, supports), .level = 90,
-                                   .fixed_order = true, .plan = &lora_plan};
+                                   .fixed_order = true, .suits = cluster_suits, .plan = &lora_plan};
 const vt_impl lora_cuda_alone = {CUDA_ROW("alone", alone, supports), .fixed_order = true,
                                  .plan = &lora_plan};

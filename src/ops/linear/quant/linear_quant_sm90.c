@@ -103,18 +103,32 @@ bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t to
            tokens <= MOST_TOKENS;
 }
 
+/* The most tokens for which this row was measured to be faster than the others, by type and number
+ * of elements; 0: it was not. Smaller weights were not measured. Panels are better for 129 tokens
+ * and more of all but large weights. Q2_K and Q3_K were measured up to 64 tokens. */
+static int64_t most_tokens(vt_dtype type, int64_t elements)
+{
+    enum { LEAST = 16 << 20, LARGE = 48 << 20 };
+    if (elements < LEAST)
+        return 0;
+    switch (type) {
+    case VT_FP8_E4M3:
+    case VT_Q8_0:
+    case VT_Q4_K:
+    case VT_Q6_K:
+    case VT_MXFP4:
+        return elements < LARGE ? WIDE_TOKENS : MOST_TOKENS;
+    case VT_Q2_K:
+    case VT_Q3_K:
+        return 64;
+    default:
+        return 0;
+    }
+}
+
 bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens)
 {
-    /* elements of a weight: smaller ones were not measured; panels are better for 129 tokens and
-     * more of all but large ones */
-    enum { LEAST = 16 << 20, LARGE = 48 << 20 };
-    int64_t elements = a->w->rows * a->w->cols;
-    vt_dtype type = a->w->dtype;
-    if (type != VT_FP8_E4M3 && type != VT_Q8_0 && type != VT_Q4_K && type != VT_Q6_K &&
-        type != VT_MXFP4)
-        return false;
-    return elements >= LEAST && tokens >= LEAST_TOKENS &&
-           tokens <= (elements < LARGE ? WIDE_TOKENS : MOST_TOKENS);
+    return tokens >= LEAST_TOKENS && tokens <= most_tokens(a->w->dtype, a->w->rows * a->w->cols);
 }
 
 static vt_status launch(const linear_args *a, const vt_lane *lane, int64_t tokens)

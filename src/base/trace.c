@@ -24,7 +24,7 @@ enum { WORD = sizeof(uint64_t), MAX_EVENT_BYTES = 48 * WORD };
 _Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
 _Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");
 _Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
-_Static_assert(sizeof(vt_launch_event) == 80, "base/trace.h says so");
+_Static_assert(sizeof(vt_launch_event) == 88, "base/trace.h says so");
 _Static_assert(sizeof(vt_packed_token) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_packed_seq) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_use_event) == 64, "base/trace.h says so");

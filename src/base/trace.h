@@ -12,7 +12,7 @@
  *   steps      vt_step_event     the engine's thread                  56
  *   seqs       vt_packed_seq     the engine's thread                  16
  *   spans      vt_span           each CPU worker, each GPU stream     16
- *   launches   vt_launch_event   each GPU stream                      80
+ *   launches   vt_launch_event   each GPU stream                      88
  *   use        vt_use_event      each CPU worker                      64
  *   samples    vt_machine_event  whoever watches the machine          64
  *
@@ -606,6 +606,8 @@ typedef struct vt_launch_event {
     int64_t move_bytes[VT_MOVES];
     /* The time that a timed step spent before its first call and after its last one. */
     int64_t move_ns[VT_MOVES];
+    int64_t
+        launch_ns; /* of a stamped step: from the end of its upload until its first call began */
     int32_t n_kernels;
     int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */
     bool timed;   /* its calls ran one by one, and there are spans if events lay between them; or it

@@ -280,7 +280,8 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     put_us(w, "floor_us", o->floor_s / n, derived);
     put_us(w, "expected_us", o->link ? NAN : o->expected_s / n, modelled);
     vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
-    vt_json_string(w, "bound", o->link ? "link" : story_bound_name(op_bound(o)));
+    vt_json_string(w, "bound",
+                   o->link ? (op_bytes(o) > 0 ? "link" : "host") : story_bound_name(op_bound(o)));
     vt_json_string(w, "cut", o->cut);
     story_put_imbalance(w, in, o);
     vt_json_open(w, "slowest", '{');

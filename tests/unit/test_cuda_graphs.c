@@ -676,6 +676,71 @@ static void test_stamps_when_a_decode_is_stamped_then_every_kernel_of_its_graph_
     vt_model_free(m);
 }
 
+/* An observer that lets the device end the uploads and wait for the host. */
+typedef struct late_host {
+    vt_observer base;
+    const cuda_executor *x;
+} late_host;
+
+enum { LATE_NS = 20000000 };
+
+static bool late_begin(vt_observer *o, const vt_step *step)
+{
+    (void)o, (void)step;
+    return false;
+}
+
+static vt_status late_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err)
+{
+    const cuda_executor *x = ((late_host *)o)->x;
+    (void)value, (void)err;
+    if (kind != VT_MARK_UPLOADED)
+        return VT_OK;
+    assert_int_equal(x->cuda->driver.stream_sync(x->lane.stream), 0);
+    for (int64_t until = vt_now_ns() + LATE_NS; vt_now_ns() < until;)
+        ;
+    return VT_OK;
+}
+
+static vt_status late_end(vt_observer *o, vt_step_result *view, vt_err *err)
+{
+    (void)o, (void)view, (void)err;
+    return VT_OK;
+}
+
+/* The first call begins with its first CTA: what the device waited for the launch is none of its
+ * time. */
+static void test_stamps_when_the_host_launches_late_then_no_call_is_blamed(void **state)
+{
+    enum { MAX = 8, SPANS = 512 };
+    (void)state;
+    vt_model *m = open_model();
+    vt_cuda_options options = {.graphs = true, .pdl = true, .stamps = true, .story = true};
+    cuda_executor *x;
+    vt_launch_event launch[MAX];
+    vt_span span[SPANS];
+    vt_source from;
+    vt_engine *e = open_small_with(m, &options, &x);
+    late_host late = {.base = {.begin = late_begin, .mark = late_mark, .end = late_end}, .x = x};
+    x->observers.one[x->observers.n++] = &late.base;
+    ask(e, 12, m->arch.vocab); /* the prefill, and the first decode, are stamped */
+    x->observers.n--;
+    assert_int_equal(vt_observers_sources(&x->observers, &from, 1), 1);
+    uint64_t n = vt_trace_copy(from.launches, launch, MAX);
+    assert_true(n >= 2 && launch[0].stamped && launch[1].stamped);
+    for (int i = 0; i < 2; i++) {
+        const vt_launch_event *l = &launch[i];
+        assert_true(l->launch_ns >= LATE_NS - 1000); /* two clocks that count in steps */
+        uint64_t n_spans = vt_spans_copy(from.spans, span, SPANS), k = 0;
+        while (k < n_spans && !(span[k].kind == VT_SPAN_BASE && span[k].base.step == l->step))
+            k++;
+        assert_true(k + 1 < n_spans && span[k + 1].kind == VT_SPAN_CALL);
+        assert_int_equal(span[k + 1].call.begin_ns, l->move_ns[VT_MOVE_TO_DEVICE] + l->launch_ns);
+    }
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -692,6 +757,7 @@ int main(void)
         cmocka_unit_test(test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overlap),
         cmocka_unit_test(test_stamps_when_on_then_answers_are_bitwise_those_without),
         cmocka_unit_test(test_stamps_when_a_decode_is_stamped_then_every_kernel_of_its_graph_is),
+        cmocka_unit_test(test_stamps_when_the_host_launches_late_then_no_call_is_blamed),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

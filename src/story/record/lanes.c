@@ -246,6 +246,7 @@ static void read_launches(const story_input *in, int32_t source, story_record *r
             lane->move_s[m] = (double)e->move_ns[m] * 1e-9;
             lane->move_bytes[m] = e->move_bytes[m];
         }
+        lane->launch_s = (double)e->launch_ns * 1e-9;
         if (!s->stream || lane->device.end_ns > s->stream->device.end_ns)
             s->stream = lane;
     }

@@ -238,25 +238,35 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
-/* Adds what a GPU's step did before and after its calls, on the stream that ended last. */
+/* Adds what a GPU's step did outside of its calls. */
+static void add_outside(story_record *r, const step_record *s, phase *p, const char *kind,
+                        const char *op, double took_s, int64_t bytes)
+{
+    op_sum *o = sum_of(r, 0, p, kind, op, op, -1);
+    if (!o)
+        return;
+    o->link = true;
+    o->n_calls++;
+    o->s += took_s;
+    o->cost.read.activations += bytes;
+    p->ops_s += took_s;
+    if (took_s > o->slowest_s || !o->slowest) {
+        o->slowest_s = took_s;
+        o->slowest = kind;
+        o->slowest_step = s->id;
+    }
+}
+
+/* Adds what it did before and after its calls, on the stream that ended last; of a stamped step
+ * also the wait for the launch of its first graph. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};
-    for (int i = 0; i < VT_MOVES; i++) {
-        op_sum *o = sum_of(r, 0, p, kind[i], "copy", "copy", -1);
-        if (!o)
-            continue;
-        o->link = true;
-        o->n_calls++;
-        o->s += s->stream->move_s[i];
-        o->cost.read.activations += s->stream->move_bytes[i];
-        p->ops_s += s->stream->move_s[i];
-        if (s->stream->move_s[i] > o->slowest_s || !o->slowest) {
-            o->slowest_s = s->stream->move_s[i];
-            o->slowest = kind[i];
-            o->slowest_step = s->id;
-        }
-    }
+    const step_lane *g = s->stream;
+    for (int i = 0; i < VT_MOVES; i++)
+        add_outside(r, s, p, kind[i], "copy", g->move_s[i], g->move_bytes[i]);
+    if (g->stamped)
+        add_outside(r, s, p, "launch", "wait", g->launch_s, 0);
 }
 
 bool phase_too_few(const phase *p)

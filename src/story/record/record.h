@@ -31,6 +31,7 @@ typedef struct step_lane {
     span device;
     double idle_s; /* of the device before it */
     double move_s[VT_MOVES];
+    double launch_s;
     int64_t move_bytes[VT_MOVES];
 } step_lane;
 

@@ -456,7 +456,7 @@ static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_rank
 /* An error where counters over time cannot be sampled, or nobody would see them. The GPU has one
  * set of counters, which either is read in steps of its own or is sampled (CUPTI's answer to both
  * is that the hardware is busy). */
-static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+static vt_status check_lanes(const vt_options *o, bool on_gpu, vt_err *err)
 {
     if (!vt_options_flag(o, "story-lanes"))
         return VT_OK;
@@ -470,16 +470,12 @@ static vt_status check_lanes(const vt_options *o, bool on_gpu, int32_t n_ranks, 
     if (!on_gpu)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "story-lanes samples a GPU's counters, and the device is cpu");
-    if (n_ranks > 1)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "story-lanes samples one GPU, and tp is %d",
-                       n_ranks);
     return VT_OK;
 }
 
 /* An error where kernels cannot be recorded or sampled, or nobody would see it. CUPTI does one of
  * its services in a process. */
-static vt_status check_kernels(const vt_options *o, const char *name, bool on_gpu, int32_t n_ranks,
-                               vt_err *err)
+static vt_status check_kernels(const vt_options *o, const char *name, bool on_gpu, vt_err *err)
 {
     static const char *const other[] = {"story-counters", "story-lanes", "story-activity"};
     if (!vt_options_flag(o, name))
@@ -495,9 +491,6 @@ static vt_status check_kernels(const vt_options *o, const char *name, bool on_gp
     if (!on_gpu)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s watches a GPU's kernels, and the device is cpu",
                        name);
-    if (n_ranks > 1)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s watches the kernels of one GPU, and tp is %d",
-                       name, n_ranks);
     return VT_OK;
 }
 
@@ -510,9 +503,9 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     TRY(vt_ranks_check(m, n_ranks, whole_experts(o), err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
     TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
-    TRY(check_lanes(o, cuda->ordinal >= 0, n_ranks, err));
-    TRY(check_kernels(o, "story-activity", cuda->ordinal >= 0, n_ranks, err));
-    TRY(check_kernels(o, "story-lines", cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_lanes(o, cuda->ordinal >= 0, err));
+    TRY(check_kernels(o, "story-activity", cuda->ordinal >= 0, err));
+    TRY(check_kernels(o, "story-lines", cuda->ordinal >= 0, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));

@@ -3,7 +3,10 @@
  * stamped ones and the others are never the same:
  *
  *   prompt steps   from the second on, as the first is stamped: MOST_PROMPTS
- *   decode steps   of those that are not stamped the second, and every SPACING-th after it: MOST
+ *   decode steps   the second, and every SPACING-th after it: MOST; they are not stamped
+ *
+ * So the ranks of an engine record the same steps, in each of which their records are told apart
+ * (cuda_ranks.c waits for all of them before).
  *
  * A recorded step runs as it does otherwise, from its graphs. Before it the host waits until the
  * device is idle and has CUPTI record; behind it the host waits for its end and reads. So the
@@ -31,54 +34,49 @@ typedef struct cuda_activity {
     vt_activity *records; /* NULL: nothing can be recorded */
     vt_trace_ring ring;
     char why_not[320];
-    bool recording;
-    uint64_t step; /* that is recorded */
+    bool recording, failed; /* failed: why_not says how, and records are given up next */
+    uint64_t step;          /* that is recorded */
     int32_t n_decodes, n_recorded, n_prompts;
     vt_activity_facts facts;
     const char *name[NAMES];
 } cuda_activity;
 
-static vt_status wait(const cuda_activity *a, vt_err *err)
+vt_status cuda_activity_wait(const cuda_executor *x, vt_err *err)
 {
-    return vt_cuda_check(a->x->cuda, a->x->cuda->driver.stream_sync(a->x->lane.stream),
+    return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream),
                          "waiting for a step that is recorded", err);
 }
 
 /* Ends recording for good. */
 static void give_up(cuda_activity *a, const vt_err *why)
 {
-    snprintf(a->why_not, sizeof a->why_not, "%.319s", why->message);
+    if (why)
+        snprintf(a->why_not, sizeof a->why_not, "%.319s", why->message);
     vt_activity_close(a->records);
     a->records = NULL;
     a->recording = false;
 }
 
-static bool shall_record(cuda_activity *a, const vt_step *step)
+bool cuda_activity_takes(const cuda_executor *x, const vt_step *step)
 {
+    const cuda_activity *a = x->activity;
     const vt_batch *b = &step->batch;
-    bool stamped = a->x->lane.note || a->x->lane.stamps;
-    if (!a->records || stamped || step->held || b->n_tokens == 0)
+    if (!a || !a->records || a->failed || step->held || b->n_tokens == 0)
         return false;
     if (b->n_tokens > b->n_decode)
-        return a->n_prompts < MOST_PROMPTS && ++a->n_prompts;
-    return a->n_decodes++ % SPACING == 1 && a->n_recorded < MOST && ++a->n_recorded;
+        return a->n_prompts > 0 && a->n_prompts <= MOST_PROMPTS;
+    return a->n_decodes % SPACING == 1 && a->n_recorded < MOST;
 }
 
-static bool activity_begin(vt_observer *o, const vt_step *step)
+/* Counts the step, behind the decision. */
+static void count(cuda_activity *a, const vt_step *step, bool takes)
 {
-    cuda_activity *a = (cuda_activity *)o;
-    vt_err why = {0};
-    if (!shall_record(a, step) || wait(a, NULL) != VT_OK) /* the launch meets that error again */
-        return false;
-    int64_t begin = vt_now_ns();
-    if (vt_activity_begin(a->records, &why) != VT_OK) {
-        give_up(a, &why);
-        return false;
-    }
-    a->facts.on_ns += vt_now_ns() - begin;
-    a->recording = true;
-    a->step = step->id;
-    return false;
+    const vt_batch *b = &step->batch;
+    if (b->n_tokens > b->n_decode)
+        a->n_prompts += a->n_prompts <= MOST_PROMPTS;
+    else if (b->n_tokens > 0)
+        a->n_decodes++;
+    a->n_recorded += takes && b->n_tokens == b->n_decode;
 }
 
 /* The number of a kernel's name; the last one stands for all that have no room. */
@@ -110,23 +108,49 @@ static void note(void *user, const vt_activity_record *r)
     vt_trace_activity(&a->ring, &e);
 }
 
+/* Maybe on another rank's thread, while this one's waits for it. */
+static void ended(void *user, const vt_activity_totals *totals, const vt_err *why)
+{
+    cuda_activity *a = user;
+    a->facts.off_ns += totals->read_ns;
+    a->facts.steps++;
+    a->facts.lost += totals->lost;
+    a->failed = why != NULL;
+    if (why)
+        snprintf(a->why_not, sizeof a->why_not, "%.319s", why->message);
+}
+
+static bool activity_begin(vt_observer *o, const vt_step *step)
+{
+    cuda_activity *a = (cuda_activity *)o;
+    const vt_activity_reader reader = {.seen = note, .ended = ended, .user = a};
+    vt_err why = {0};
+    bool takes = cuda_activity_takes(a->x, step);
+    count(a, step, takes);
+    if (a->failed && a->records)
+        give_up(a, NULL);
+    if (!takes || cuda_activity_wait(a->x, NULL) != VT_OK) /* the launch meets that error again */
+        return false;
+    int64_t begin = vt_now_ns();
+    a->step = step->id;
+    if (vt_activity_begin(a->records, &reader, &why) != VT_OK) {
+        give_up(a, &why);
+        return false;
+    }
+    a->facts.on_ns += vt_now_ns() - begin;
+    a->recording = true;
+    return false;
+}
+
 static vt_status activity_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err)
 {
     cuda_activity *a = (cuda_activity *)o;
-    vt_activity_totals totals = {0};
-    vt_err why = {0};
     (void)value;
     if (!a->recording || kind != VT_MARK_LAUNCHED)
         return VT_OK;
     a->recording = false;
-    TRY(wait(a, err));
-    int64_t begin = vt_now_ns();
-    vt_status status = vt_activity_end(a->records, note, a, &totals, &why);
-    a->facts.off_ns += vt_now_ns() - begin;
-    a->facts.steps++;
-    a->facts.lost += totals.lost;
-    if (status != VT_OK)
-        give_up(a, &why);
+    TRY(cuda_activity_wait(a->x, err));
+    vt_activity_end(a->records);
     return VT_OK;
 }
 
@@ -162,11 +186,6 @@ static vt_status activity_renew(vt_observer *o, vt_err *err)
 
 bool cuda_activity_records(const cuda_executor *x) { return x->activity && x->activity->recording; }
 
-bool cuda_activity_wants_prompt(const cuda_executor *x)
-{
-    return x->activity && x->activity->records && x->activity->n_prompts < MOST_PROMPTS;
-}
-
 void cuda_activity_call(const cuda_executor *x, int32_t call)
 {
     if (x->activity && x->activity->records)
@@ -178,7 +197,7 @@ void cuda_activity_tell(const cuda_executor *x, vt_source *out)
     const cuda_activity *a = x->activity;
     out->activity = a ? &a->ring : NULL;
     out->activity_facts = a ? &a->facts : NULL;
-    out->no_activity = a && !a->records ? a->why_not : NULL;
+    out->no_activity = a && (a->failed || !a->records) ? a->why_not : NULL;
 }
 
 static vt_status make(cuda_executor *x, vt_err *err)
@@ -206,8 +225,11 @@ vt_status cuda_activity_open(cuda_executor *x, vt_err *err)
         return VT_OK;
     if (!x->activity)
         TRY(make(x, err));
-    if (!x->activity->records && vt_activity_open(x->cuda, &x->activity->records, &why) != VT_OK)
+    if (!x->activity->records &&
+        vt_activity_open(x->cuda, x->is.index, x->is.n, &x->activity->records, &why) != VT_OK)
         give_up(x->activity, &why);
+    else
+        x->activity->failed = false;
     return VT_OK;
 }
 

@@ -213,6 +213,8 @@ void cuda_made(cuda_executor *x);
 /* Makes an executor of config->n_ranks GPUs. */
 vt_status cuda_ranks_new(const vt_model *m, const vt_executor_config *config,
                          const vt_cuda_options *options, vt_executor **out, vt_err *err);
+/* Returns the first rank before this one that has the same GPU; -1: none has. */
+int32_t cuda_shares_with(const cuda_executor *x);
 /* Ends all waits for this rank, whose step cannot be launched as a whole. */
 void cuda_ranks_fail(cuda_executor *x);
 
@@ -293,8 +295,10 @@ void cuda_activity_drop(cuda_executor *x);
 void cuda_activity_call(const cuda_executor *x, int32_t call);
 /* Returns true if the step that is being launched is recorded. */
 bool cuda_activity_records(const cuda_executor *x);
-/* Returns true if a prompt step should be left to it. */
-bool cuda_activity_wants_prompt(const cuda_executor *x);
+/* Returns true if it records the step that is launched next, which is not stamped then. */
+bool cuda_activity_takes(const cuda_executor *x, const vt_step *step);
+/* Waits until the stream is empty, as it must be before a step that is recorded. */
+vt_status cuda_activity_wait(const cuda_executor *x, vt_err *err);
 /* Fills the members of a source that speak of it. */
 void cuda_activity_tell(const cuda_executor *x, vt_source *out);
 

@@ -200,6 +200,10 @@ static void pm_free(vt_observer *o)
 
 static vt_status start(cuda_pm *p, vt_err *err)
 {
+    int32_t other = cuda_shares_with(p->x);
+    if (other >= 0)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "rank %d, on the same GPU, samples for both",
+                       other);
     TRY(vt_pm_open(p->x->cuda, &p->pm, err));
     p->set = *vt_pm_sampled(p->pm);
     TRY(vt_pm_start(p->pm, INTERVAL_NS, err));

@@ -60,6 +60,14 @@ void cuda_ranks_fail(cuda_executor *x)
         fail_on_host(x->comm.group->gpu);
 }
 
+int32_t cuda_shares_with(const cuda_executor *x)
+{
+    for (int32_t r = 0; r < x->is.index; r++)
+        if (x->options.gpu[r] == x->options.gpu[x->is.index])
+            return r;
+    return -1;
+}
+
 /* While one rank is waited for: a peer whose context has failed will not come. */
 static void look_at_peers(void *arg)
 {
@@ -130,6 +138,12 @@ static vt_status group_launch(vt_executor *base, const vt_step *step, vt_err *er
         return vt_fail(err, VT_ERR_DEVICE, "a rank of %d failed, and the group was not made again",
                        g->n);
     g->step = step;
+    for (int32_t r = 0; r < g->n;
+         r++) /* no rank records what another still runs of the step before */
+        if (cuda_activity_takes(g->rank[r], step)) {
+            TRY(vt_cuda_enter(g->rank[r]->cuda, err));
+            TRY(cuda_activity_wait(g->rank[r], err));
+        }
     vt_status status = on_all(g, launch_rank, err);
     g->calls += g->rank[0]->prog->n_comm;
     if (status == VT_OK)

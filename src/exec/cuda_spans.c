@@ -194,12 +194,14 @@ static bool has_credit(cuda_spans *s)
 }
 
 /* There are many decode steps and they are alike: timing a sample of them is enough. */
-static bool shall_time(cuda_spans *s, const vt_batch *b)
+static bool shall_time(cuda_spans *s, const vt_step *step)
 {
+    const vt_batch *b = &step->batch;
+    bool recorded = cuda_activity_takes(s->x, step);
     if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
     if (b->n_tokens > b->n_decode) {
-        if (s->prompt_timed && (cuda_vitals_wants_prompt(s->x) || cuda_activity_wants_prompt(s->x)))
+        if (s->prompt_timed && (cuda_vitals_wants_prompt(s->x) || recorded))
             return false;
         bool prompt = !s->prompt_timed || has_credit(s);
         s->prompt_timed = s->prompt_timed || prompt;
@@ -207,7 +209,7 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     }
     if (cuda_lines_sampling(s->x))
         return false;
-    bool timed = s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s));
+    bool timed = !recorded && (s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s)));
     s->since_timed = timed ? 1 : s->since_timed + 1;
     return timed;
 }
@@ -230,7 +232,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     span_set *set = &s->set[s->x->launched % SETS];
     vt_nvml_watch_step(s->watch);
     vt_use_begin(&s->use, step->id);
-    set->timed = shall_time(s, &step->batch);
+    set->timed = shall_time(s, step);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
     set->apart = set->ran = set->recorded_apart = false;

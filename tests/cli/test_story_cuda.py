@@ -316,8 +316,7 @@ def test_records_are_refused_where_nobody_would_see_them():
     for args, why in ((TINY, "story-activity needs story"),
                       ([*TINY, "--story", "--story-counters"], "story-activity and story-counters both watch the GPU through CUPTI"),
                       ([*TINY, "--story", "--story-lanes"], "story-activity and story-lanes both watch the GPU through CUPTI"),
-                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-activity watches a GPU's kernels, and the device is cpu"),
-                      ([*TINY[:2], "--device", "cuda:0,0", "--tp", "2", "--story"], "story-activity watches the kernels of one GPU, and tp is 2")):
+                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-activity watches a GPU's kernels, and the device is cpu")):
         need_emulator()
         r = run("run", "--story-activity", *args, *SMALL, *PROMPT, "-n", "2", env=GPU)
         assert r.code != 0 and why in r.log, r.log
@@ -423,11 +422,72 @@ def test_counters_over_time_that_are_missing_are_told_and_change_no_answer():
 def test_lanes_are_refused_where_nobody_would_see_them():
     for args, why in ((TINY, "story-lanes needs story or story-dir"),
                       ([*TINY, "--story", "--story-counters"], "story-lanes and story-counters read the same counters"),
-                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-lanes samples a GPU's counters, and the device is cpu"),
-                      ([*TINY[:2], "--device", "cuda:0,0", "--tp", "2", "--story"], "story-lanes samples one GPU, and tp is 2")):
+                      (["-m", TINY[1], "--device", "cpu", "--story"], "story-lanes samples a GPU's counters, and the device is cpu")):
         need_emulator()
         r = run("run", "--story-lanes", *args, *SMALL, *PROMPT, "-n", "2", env=GPU)
         assert r.code != 0 and why in r.log, r.log
+
+
+def of_ranks(option, devices, words="", *args):
+    """A story of two ranks on so many emulated GPUs, how its terminal form reads, its chrome trace, and the run's words."""
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        path, trace = os.path.join(d, "s.json"), os.path.join(d, "t.json")
+        r = ok("run", f"--story={path}", option, "-m", "tests/golden/models/llama-gqa8-llama3-f32", "--device",
+               "cuda" if devices == 2 else "cuda:0,0", "--tp", "2", *SMALL, *PROMPT, "-n", "40", *args,
+               env={**GPU, "VITRINE_EMULATOR": f"devices={devices}", "EMULATED_CUPTI": words})
+        ok("story", "export", path, "--to", "chrome", "-o", trace)
+        return json.load(open(path)), ok("story", "show", path).text, json.load(open(trace)), r
+
+
+def test_records_of_ranks_are_told_rank_by_rank():
+    for devices in (2, 1):
+        s, text, trace, _ = of_ranks("--story-activity", devices)
+        a = s["activity"]
+        same((a["why"], a["lost"], a["broken_steps"], s["tiers"]["T1"]["used"]), (None, 0, 0, True))
+        same([(p["name"], p["rank"]) for p in a["phases"]], [("decode", "rank 0"), ("decode", "rank 1")])
+        ops = sorted(o["kind"] for o in s["phases"][1]["ops"] if o["bound"] not in ("link", "host"))
+        for p in a["phases"]:
+            # each rank records the same steps, and each of its calls has its own kernels: 1,000 ns each (tests/emulator/cupti_activity.c)
+            same((p["recorded_steps"], value(p["unknown"]), p["copies"]["count"]), (8, 0, 2), p["rank"])
+            same(sorted(o["kind"] for o in p["ops"]), ops, p["rank"])
+            for o in p["ops"]:
+                same((value(o["kernel_us"]), len(o["kernels"])), (o["calls"], 1), o["kind"])
+                same((o["stamped_us"]["value"], o["of_stamped"]["value"]), (None, None), "stamps are of both ranks together")
+            assert f"RECORDS of a decode step of {p['rank']}, op by op" in text, text
+        same({e["name"] for e in trace["traceEvents"] if e["ph"] == "X"} >= {"L00.all_reduce_rmsnorm.ffn", "L01.linear.qkv"}, True)
+
+
+def test_lines_of_ranks_are_told_rank_by_rank():
+    words = "pc=rmsnorm:rmsnorm.cu:40:barrier:30,pc=rmsnorm:rmsnorm.cu:41:wait:70"
+    s, text, *_ = of_ranks("--story-lines", 2, words)
+    same((s["lines"]["why"], s["lines"]["own"], s["lines"]["at_a_line"], s["lines"]["steps"]), (None, 200, 200, 32))
+    same([(k["rank"], k["samples"], len(k["lines"])) for k in s["lines"]["kernels"]], [("rank 0", 100, 2), ("rank 1", 100, 2)])
+    assert "rmsnorm, 100.0 % of all samples of rank 1" in text, text
+    # a context is sampled once: here both ranks have the GPU's
+    s, text, *_ = of_ranks("--story-lines", 1, words)
+    same([(k["rank"], k["samples"]) for k in s["lines"]["kernels"]], [("rank 0", 100)])
+
+
+def test_lanes_of_ranks_are_told_rank_by_rank():
+    s, text, trace, _ = of_ranks("--story-lanes", 2)
+    names = [f"rank {r} {n}" for r in (0, 1) for n in LANES]
+    same([i["name"] for i in s["lanes"]["items"] if "mean" in i], names)
+    same((s["lanes"]["sampled"]["why"], s["lanes"]["sampled"]["not_sampled"]), (None, []))
+    assert {e["name"] for e in trace["traceEvents"] if e["ph"] == "C"} >= set(names), "counters of the trace"
+    s, text, *_ = of_ranks("--story-lanes", 1)
+    same([i["name"] for i in s["lanes"]["items"] if "mean" in i], names[:len(LANES)])
+    same(s["lanes"]["sampled"]["not_sampled"], [{"lane": "rank 1", "why": "rank 0, on the same GPU, samples for both"}])
+    assert "not rank 1: rank 0, on the same GPU, samples for both" in " ".join(text.split()), text
+
+
+def test_ranks_that_nobody_may_watch_answer_all_the_same():
+    plain = of_ranks("--story-lanes", 2)[3].text.split("tokens")[0]
+    for option, tier, words in (("--story-activity", "T1", "watched"), ("--story-lines", "T4", "forbidden"), ("--story-lanes", "T2", "forbidden")):
+        s, text, _, r = of_ranks(option, 2, words)
+        why = s["tiers"][tier]["why"]
+        assert ("another profiler" if words == "watched" else "NVreg_RestrictProfilingToAdminUsers=0") in why, why
+        same((s["tiers"][tier]["used"], r.text.split("tokens")[0]), (False, plain), option)
 
 
 def test_dumps_of_a_server_have_the_lanes_of_its_last_steps():

@@ -7,6 +7,7 @@
  *
  * Each word is an instruction. As of a real GPU it has two counts for each reason: of all samples,
  * and a smaller one of those in which the scheduler issued nothing. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,27 @@ typedef struct place {
     int reason; /* -1: none of that name */
 } place;
 
-static int enabled;
-static cupti_pc_data *data;
+/* A context is sampled once at a time, beside others; each gets all planted samples. */
+typedef struct sampled {
+    struct cu_context_st *context; /* NULL: free */
+    cupti_pc_data *data;
+} sampled;
+
+enum { MOST_SAMPLED = 8 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static sampled all[MOST_SAMPLED];
+
+/* The entry of the context; NULL: it is not sampled. */
+static sampled *entry_of(const struct cu_context_st *context)
+{
+    sampled *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST_SAMPLED && !found; i++)
+        if (all[i].context == context)
+            found = &all[i];
+    pthread_mutex_unlock(&lock);
+    return found;
+}
 
 /* Reads planted word `i`; 0: there are not so many. */
 static int planted_place(size_t i, place *out)
@@ -71,19 +91,24 @@ static int bad(const cupti_pc_call *p) { return p->size != cupti_pc_call_BYTES |
 
 int emu_pc_enable(cupti_pc_call *p)
 {
-    if (bad(p) || enabled)
+    if (bad(p) || entry_of(p->context))
         return CUPTI_ERROR_BAD_PARAMETER;
     if (planted("forbidden"))
         return CUPTI_ERROR_PRIVILEGES;
     if (planted("watched"))
         return CUPTI_ERROR_SUBSCRIBERS;
-    enabled = 1;
+    pthread_mutex_lock(&lock);
+    sampled *s = all;
+    while (s < all + MOST_SAMPLED - 1 && s->context)
+        s++;
+    *s = (sampled){.context = p->context};
+    pthread_mutex_unlock(&lock);
     return CUPTI_OK;
 }
 
 int emu_pc_count(cupti_pc_count *p)
 {
-    if (p->size != cupti_pc_count_BYTES || !enabled)
+    if (p->size != cupti_pc_count_BYTES || !entry_of(p->context))
         return CUPTI_ERROR_BAD_PARAMETER;
     *p->n = 2 * REASONS;
     return CUPTI_OK;
@@ -91,7 +116,7 @@ int emu_pc_count(cupti_pc_count *p)
 
 int emu_pc_reasons(cupti_pc_reasons *p)
 {
-    if (p->size != cupti_pc_reasons_BYTES || !enabled || p->n != 2 * REASONS)
+    if (p->size != cupti_pc_reasons_BYTES || !entry_of(p->context) || p->n != 2 * REASONS)
         return CUPTI_ERROR_BAD_PARAMETER;
     for (uint32_t i = 0; i < 2 * REASONS; i++) {
         p->index[i] = FIRST_INDEX + i;
@@ -103,24 +128,25 @@ int emu_pc_reasons(cupti_pc_reasons *p)
 
 int emu_pc_configure(cupti_pc_config *p)
 {
-    if (p->size != cupti_pc_config_BYTES || !enabled)
+    sampled *s = entry_of(p->context);
+    if (p->size != cupti_pc_config_BYTES || !s)
         return CUPTI_ERROR_BAD_PARAMETER;
     for (size_t i = 0; i < p->n; i++) {
         cupti_pc_attribute *a = &p->attribute[i];
         a->status = CUPTI_OK;
         if (a->type == CUPTI_PC_DATA)
-            data = a->value.data;
+            s->data = a->value.data;
         else if ((a->type == CUPTI_PC_MODE && a->value.mode != CUPTI_PC_CONTINUOUS) ||
                  (a->type == CUPTI_PC_PERIOD && (a->value.period < 5 || a->value.period > 31)))
             return CUPTI_ERROR_BAD_PARAMETER;
     }
-    return data && data->size == sizeof *data ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
+    return s->data && s->data->size == sizeof *s->data ? CUPTI_OK : CUPTI_ERROR_BAD_PARAMETER;
 }
 
 /* Writes the record of a planted place. Its instruction is named by its number. */
-static void write_record(size_t i, const place *from, cupti_pc_record *to)
+static void write_record(cupti_pc_data *data, size_t i, const place *from, cupti_pc_record *to)
 {
-    static char function[64][64];
+    static _Thread_local char function[64][64];
     snprintf(function[i % 64], sizeof function[0], "%s", from->function);
     to->function = function[i % 64];
     to->pc = 16 * i;
@@ -137,16 +163,19 @@ static void write_record(size_t i, const place *from, cupti_pc_record *to)
 int emu_pc_disable(cupti_pc_call *p)
 {
     place at;
-    if (bad(p) || !enabled)
+    sampled *s = bad(p) ? NULL : entry_of(p->context);
+    cupti_pc_data *data = s ? s->data : NULL;
+    if (!data)
         return CUPTI_ERROR_BAD_OPERATION;
-    enabled = 0;
     const char *lost = planted("pclost=");
     data->dropped = lost ? strtoull(lost, NULL, 10) : 0;
     data->left = planted("pcmore") ? 3 : 0;
     data->samples = data->dropped;
     for (data->n = 0; data->n < data->room && planted_place(data->n, &at); data->n++)
-        write_record(data->n, &at, &data->record[data->n]);
-    data = NULL;
+        write_record(data, data->n, &at, &data->record[data->n]);
+    pthread_mutex_lock(&lock);
+    *s = (sampled){0};
+    pthread_mutex_unlock(&lock);
     return CUPTI_OK;
 }
 

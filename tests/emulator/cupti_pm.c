@@ -4,7 +4,7 @@
  * start on, one an interval of the real clock. Each fourth one is of a GPU that did nothing: all
  * its shares are 0, and so are its bytes. The others have the planted values of cupti.c, bytes in
  * proportion to the interval: so many a millisecond. As on a real GPU the first sample has no
- * beginning.
+ * beginning. Each device is sampled by itself.
  *
  * Words of EMULATED_CUPTI beside those of cupti.c:
  *   refused=METRIC  it is in the list of counters, and the GPU does not take it
@@ -32,11 +32,11 @@ struct cupti_pm {
     struct cupti_host config;
     const struct cupti_host *first; /* the configuration that the decoder reads */
     uint64_t interval_ns, start_ns, next;
-    int configured, started;
+    int configured, started, enabled;
 };
 
-static struct cupti_pm the_one;
-static int enabled;
+enum { DEVICES = 8 };
+static struct cupti_pm of_device[DEVICES];
 
 static uint64_t now_ns(void)
 {
@@ -47,7 +47,7 @@ static uint64_t now_ns(void)
 
 static int bad(size_t size, size_t right, const struct cupti_pm *pm)
 {
-    return size != right || pm != &the_one || !enabled;
+    return size != right || pm < of_device || pm >= of_device + DEVICES || !pm->enabled;
 }
 
 int emu_pm_availability(cupti_pm_availability *p)
@@ -65,60 +65,60 @@ int emu_pm_availability(cupti_pm_availability *p)
 
 int emu_pm_enable(cupti_pm_enable *p)
 {
-    if (p->size != cupti_pm_enable_BYTES || enabled)
+    if (p->size != cupti_pm_enable_BYTES || p->device >= DEVICES || of_device[p->device].enabled)
         return CUPTI_ERROR_BAD_PARAMETER;
     if (planted("watched"))
         return CUPTI_ERROR_SUBSCRIBERS;
-    enabled = 1;
-    memset(&the_one, 0, sizeof the_one);
-    p->pm = &the_one;
+    p->pm = &of_device[p->device];
+    memset(p->pm, 0, sizeof *p->pm);
+    p->pm->enabled = 1;
     return CUPTI_OK;
 }
 
 int emu_pm_disable(cupti_pm_call *p)
 {
-    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || the_one.started)
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || p->pm->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    enabled = 0;
+    p->pm->enabled = 0;
     return CUPTI_OK;
 }
 
 int emu_pm_configure(cupti_pm_config *p)
 {
-    if (bad(p->size, cupti_pm_config_BYTES, p->pm) || the_one.started ||
-        p->config_bytes != sizeof the_one.config || p->buffer_bytes < 1 << 20 || p->interval == 0)
+    if (bad(p->size, cupti_pm_config_BYTES, p->pm) || p->pm->started ||
+        p->config_bytes != sizeof p->pm->config || p->buffer_bytes < 1 << 20 || p->interval == 0)
         return CUPTI_ERROR_BAD_PARAMETER;
-    memcpy(&the_one.config, p->config, sizeof the_one.config);
-    the_one.configured = the_one.config.passes == 1 && the_one.config.type == CUPTI_TYPE_PM &&
-                         !the_one.config.refused;
-    the_one.interval_ns = p->interval;
-    if (!the_one.first)
-        the_one.first = (const void *)p->config;
-    return the_one.configured ? CUPTI_OK : 999;
+    memcpy(&p->pm->config, p->config, sizeof p->pm->config);
+    p->pm->configured = p->pm->config.passes == 1 && p->pm->config.type == CUPTI_TYPE_PM &&
+                        !p->pm->config.refused;
+    p->pm->interval_ns = p->interval;
+    if (!p->pm->first)
+        p->pm->first = (const void *)p->config;
+    return p->pm->configured ? CUPTI_OK : 999;
 }
 
 int emu_pm_start(cupti_pm_call *p)
 {
-    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !the_one.configured || the_one.started)
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !p->pm->configured || p->pm->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.started = 1;
-    the_one.start_ns = now_ns();
-    the_one.next = 0;
+    p->pm->started = 1;
+    p->pm->start_ns = now_ns();
+    p->pm->next = 0;
     return CUPTI_OK;
 }
 
 int emu_pm_stop(cupti_pm_call *p)
 {
-    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !the_one.started)
+    if (bad(p->size, cupti_pm_call_BYTES, p->pm) || !p->pm->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.started = 0;
+    p->pm->started = 0;
     return CUPTI_OK;
 }
 
 int emu_pm_bytes(cupti_pm_bytes *p)
 {
     if (bad(p->size, cupti_pm_bytes_BYTES, p->pm) || p->most_samples > MOST_SAMPLES ||
-        p->n != the_one.config.n)
+        p->n != p->pm->config.n)
         return CUPTI_ERROR_BAD_PARAMETER;
     p->bytes = sizeof(pm_image) + p->most_samples;
     return CUPTI_OK;
@@ -143,22 +143,22 @@ int emu_pm_decode(cupti_pm_decode *p)
     if (bad(p->size, cupti_pm_decode_BYTES, p->pm) || !emu_is_pm(p->image, p->bytes))
         return CUPTI_ERROR_BAD_PARAMETER;
     pm_image *to = (pm_image *)(void *)p->image;
-    if (memcmp(the_one.first, &the_one.config, sizeof the_one.config) != 0)
+    if (memcmp(p->pm->first, &p->pm->config, sizeof p->pm->config) != 0)
         abort();
-    uint64_t done = (now_ns() - the_one.start_ns) / the_one.interval_ns;
+    uint64_t done = (now_ns() - p->pm->start_ns) / p->pm->interval_ns;
     const char *ring = planted("ring=");
     uint64_t holds = ring ? strtoull(ring, NULL, 10) : UINT64_MAX;
-    if (done - the_one.next > holds)
-        the_one.next = done - holds;
-    uint64_t n = done - the_one.next;
+    if (done - p->pm->next > holds)
+        p->pm->next = done - holds;
+    uint64_t n = done - p->pm->next;
     p->overflow = 0; /* the latest are kept */
     p->stopped = n > to->most ? CUPTI_PM_IMAGE_FULL : 2;
     n = n > to->most ? to->most : n;
     to->n = n;
-    to->first = the_one.next;
-    to->interval_ns = the_one.interval_ns;
-    to->start_ns = the_one.start_ns;
-    the_one.next += n;
+    to->first = p->pm->next;
+    to->interval_ns = p->pm->interval_ns;
+    to->start_ns = p->pm->start_ns;
+    p->pm->next += n;
     return CUPTI_OK;
 }
 

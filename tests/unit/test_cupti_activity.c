@@ -16,8 +16,10 @@
 enum { BYTES = 64, SECOND = 1000000000 };
 
 typedef struct seen {
-    int n;
+    int n, ended;
     vt_activity_record at[32];
+    vt_activity_totals totals;
+    vt_err why;
 } seen;
 
 typedef struct fixture {
@@ -26,7 +28,6 @@ typedef struct fixture {
     void *memory;
     vt_activity *a;
     seen seen;
-    vt_activity_totals totals;
     vt_err err;
 } fixture;
 
@@ -35,6 +36,14 @@ static void note(void *user, const vt_activity_record *r)
     seen *s = user;
     assert_in_range(s->n, 0, 31);
     s->at[s->n++] = *r;
+}
+
+static void count(void *user, const vt_activity_totals *totals, const vt_err *why)
+{
+    seen *s = user;
+    s->ended++;
+    s->totals = *totals;
+    s->why = why ? *why : (vt_err){0};
 }
 
 static void ok(fixture *f, vt_status status)
@@ -51,8 +60,15 @@ static fixture begin(const char *planted)
     f.lane.cuda = f.c;
     ok(&f, vt_cuda_alloc(f.c, BYTES, &f.memory, &f.err));
     assert_int_equal(f.c->driver.stream_create(&f.lane.stream, CU_STREAM_NON_BLOCKING, 0), 0);
-    ok(&f, vt_activity_open(f.c, &f.a, &f.err));
+    ok(&f, vt_activity_open(f.c, 0, 1, &f.a, &f.err));
     return f;
+}
+
+static void start(fixture *f)
+{
+    const vt_activity_reader reader = {.seen = note, .ended = count, .user = &f->seen};
+    f->seen = (seen){0};
+    ok(f, vt_activity_begin(f->a, &reader, &f->err));
 }
 
 static void end(fixture *f)
@@ -83,11 +99,11 @@ static cuda_graph capture(fixture *f)
     return g;
 }
 
-static vt_status stop(fixture *f)
+static void stop(fixture *f)
 {
-    f->seen = (seen){0};
     assert_int_equal(f->c->driver.stream_sync(f->lane.stream), 0);
-    return vt_activity_end(f->a, note, &f->seen, &f->totals, &f->err);
+    vt_activity_end(f->a);
+    assert_int_equal(f->seen.why.status, VT_OK);
 }
 
 static void check(const fixture *f, int i, int32_t call, int64_t bytes, bool in_graph)
@@ -107,12 +123,12 @@ static void test_activity_when_a_graph_runs_then_each_node_is_told_by_its_call(v
     (void)state;
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err)); /* before: nobody is told */
     assert_int_equal(f.c->driver.stream_sync(f.lane.stream), 0);
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     fill(&f, 3, 10);
     ok(&f, cuda_graph_launch(&f.lane, &other, &f.err));
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
     fill(&f, -1, 11);
-    ok(&f, stop(&f));
+    stop(&f);
     assert_int_equal(f.seen.n, 8);
     check(&f, 0, 3, 10, false);
     for (int i = 0; i < 2; i++) {
@@ -121,9 +137,9 @@ static void test_activity_when_a_graph_runs_then_each_node_is_told_by_its_call(v
         check(&f, 3 + 3 * i, 9, 3, true);
     }
     check(&f, 7, -1, 11, false);
-    assert_int_equal(f.totals.records, 8);
-    assert_int_equal(f.totals.lost, 0);
-    assert_int_equal(f.totals.unknown, 0); /* kernels alone are missed */
+    assert_int_equal(f.seen.totals.records, 8);
+    assert_int_equal(f.seen.totals.lost, 0);
+    assert_int_equal(f.seen.totals.unknown, 0); /* kernels alone are missed */
     for (int i = 1; i < 8; i++)
         assert_int_equal(f.seen.at[i].begin_ns - f.seen.at[i - 1].end_ns, 200);
     cuda_graph_release(f.c, &g);
@@ -137,20 +153,21 @@ static void test_activity_when_it_ended_then_it_can_begin_again(void **state)
     cuda_graph g = capture(&f);
     (void)state;
     for (int i = 0; i < 3; i++) {
-        ok(&f, vt_activity_begin(f.a, &f.err));
+        start(&f);
         ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-        ok(&f, stop(&f));
+        stop(&f);
         assert_int_equal(f.seen.n, 3);
         check(&f, 2, 9, 3, true);
     }
+    f.seen = (seen){0};
     fill(&f, 1, 1); /* not recorded */
-    ok(&f, stop(&f));
-    assert_int_equal(f.seen.n, 0);
+    stop(&f);
+    assert_int_equal(f.seen.n + f.seen.ended, 0);
     cuda_graph_release(f.c, &g);
     g = capture(&f); /* after nodes of the same numbers are gone */
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-    ok(&f, stop(&f));
+    stop(&f);
     check(&f, 0, 7, 1, true);
     cuda_graph_release(f.c, &g);
     end(&f);
@@ -161,17 +178,17 @@ static void test_activity_when_records_are_lost_then_they_are_counted(void **sta
     (void)state;
     fixture f = begin("lose=2");
     cuda_graph g = capture(&f);
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-    ok(&f, stop(&f));
-    assert_int_equal(f.seen.n, 1);
-    assert_int_equal(f.totals.lost, 2);
+    stop(&f);
+    assert_int_equal(f.seen.n, 2); /* the launch's own record, and a fill's, are lost */
+    assert_int_equal(f.seen.totals.lost, 2);
     setenv("EMULATED_CUPTI", "records=0", 1);
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-    ok(&f, stop(&f));
+    stop(&f);
     assert_int_equal(f.seen.n, 0);
-    assert_int_equal(f.totals.lost, 3);
+    assert_int_equal(f.seen.totals.lost, 4);
     cuda_graph_release(f.c, &g);
     end(&f);
 }
@@ -182,14 +199,16 @@ static void test_activity_when_there_are_many_then_the_buffers_take_turns(void *
     enum { MANY = 40000, ROOM = 1 << 15 };
     (void)state;
     fixture f = begin("");
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    const vt_activity_reader reader = {.ended = count, .user = &f.seen};
+    ok(&f, vt_activity_begin(f.a, &reader, &f.err));
     vt_activity_call(f.a, 4);
     for (int i = 0; i < MANY; i++)
         assert_int_equal(f.c->driver.fill8(cuda_address(f.memory), 0, BYTES, f.lane.stream), 0);
     assert_int_equal(f.c->driver.stream_sync(f.lane.stream), 0);
-    ok(&f, vt_activity_end(f.a, NULL, NULL, &f.totals, &f.err));
-    assert_int_equal(f.totals.records, ROOM);
-    assert_int_equal(f.totals.lost, 2 * (MANY - ROOM)); /* the fills, and whose they were */
+    vt_activity_end(f.a);
+    assert_int_equal(f.seen.n, 0);
+    assert_int_equal(f.seen.totals.records, ROOM);
+    assert_int_equal(f.seen.totals.lost, 2 * (MANY - ROOM)); /* the fills, and whose they were */
     end(&f);
 }
 
@@ -198,9 +217,9 @@ static void test_activity_when_nodes_are_not_told_then_no_call_is_guessed(void *
     (void)state;
     fixture f = begin("nodes=0");
     cuda_graph g = capture(&f);
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-    ok(&f, stop(&f));
+    stop(&f);
     assert_int_equal(f.seen.n, 3);
     check(&f, 0, -1, 1, true);
     cuda_graph_release(f.c, &g);
@@ -211,9 +230,9 @@ static void test_activity_when_times_are_told_then_they_are_the_host_s(void **st
 {
     (void)state;
     fixture f = begin("");
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     fill(&f, 1, 1);
-    ok(&f, stop(&f));
+    stop(&f);
     int64_t away = f.seen.at[0].begin_ns - vt_now_ns();
     assert_true(away > -60 * (int64_t)SECOND && away < SECOND);
     end(&f);
@@ -224,16 +243,69 @@ static void test_activity_when_something_stands_against_it_then_it_is_named(void
     (void)state;
     vt_activity *second = NULL;
     fixture f = begin("");
-    assert_int_equal(vt_activity_open(f.c, &second, &f.err), VT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(f.err.message, "another engine of this process"));
+    for (int32_t n = 1; n < 3; n++) { /* the same rank, and a rank of another group */
+        assert_int_equal(vt_activity_open(f.c, n - 1, n, &second, &f.err), VT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(f.err.message, "another engine of this process"));
+    }
+    assert_int_equal(vt_activity_open(f.c, 0, 9, &second, &f.err), VT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(f.err.message, "of at most 8 ranks, not 9"));
     vt_activity_close(f.a);
     f.a = NULL;
     setenv("EMULATED_CUPTI", "watched", 1);
-    assert_int_equal(vt_activity_open(f.c, &second, &f.err), VT_ERR_UNSUPPORTED);
+    assert_int_equal(vt_activity_open(f.c, 0, 1, &second, &f.err), VT_ERR_UNSUPPORTED);
     assert_non_null(strstr(f.err.message, "another profiler"));
     setenv("EMULATED_CUPTI", "", 1);
-    ok(&f, vt_activity_open(f.c, &f.a, &f.err));
+    ok(&f, vt_activity_open(f.c, 0, 1, &f.a, &f.err));
     end(&f);
+}
+
+/* Two ranks, of which each has a graph: their records go to each, and are told when the second has
+ * ended. A rank that does not record gets none. */
+static void test_activity_when_there_are_ranks_then_each_has_its_own(void **state)
+{
+    (void)state;
+    fixture f[2] = {begin("")};
+    cuda_graph g[2];
+    vt_activity_close(f[0].a);
+    f[1] = f[0];
+    for (int r = 0; r < 2; r++) {
+        ok(&f[r], vt_activity_open(f[r].c, r, 2, &f[r].a, &f[r].err));
+        g[r] = capture(&f[r]);
+    }
+    for (int r = 0; r < 2; r++) {
+        start(&f[r]);
+        fill(&f[r], 3 + r, (size_t)(10 + r));
+        ok(&f[r], cuda_graph_launch(&f[r].lane, &g[r], &f[r].err));
+        assert_int_equal(
+            f[r].c->driver.fill8(cuda_address(f[r].memory), 0, (size_t)(20 + r), f[r].lane.stream),
+            0); /* of no call, and this rank's */
+    }
+    stop(&f[0]);
+    assert_int_equal(f[0].seen.n + f[0].seen.ended, 0);
+    stop(&f[1]);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(f[r].seen.ended, 1);
+        assert_int_equal(f[r].seen.n, 5);
+        assert_int_equal(f[r].seen.totals.records, 5);
+        check(&f[r], 0, 3 + r, 10 + r, false);
+        check(&f[r], 1, 7, 1, true);
+        check(&f[r], 3, 9, 3, true);
+        check(&f[r], 4, -1, 20 + r, false);
+    }
+    start(&f[1]);
+    fill(&f[0], 5, 1);
+    ok(&f[0], cuda_graph_launch(&f[0].lane, &g[0], &f[0].err));
+    fill(&f[1], 6, 2);
+    stop(&f[1]);
+    assert_int_equal(f[1].seen.totals.unknown, 0);
+    for (int i = 0; i < f[1].seen.n; i++)
+        assert_true(f[1].seen.at[i].call == 6 || f[1].seen.at[i].call == -1);
+    for (int r = 0; r < 2; r++) {
+        cuda_graph_release(f[r].c, &g[r]);
+        if (r == 0)
+            vt_activity_close(f[0].a);
+    }
+    end(&f[1]);
 }
 
 /* CUPTI of CUDA 12.5 has no range profiler, but it has these records. */
@@ -245,9 +317,9 @@ static void test_activity_when_cupti_is_old_then_it_records_too(void **state)
     setenv("VITRINE_CUPTI", old, 1);
     fixture f = begin("");
     cuda_graph g = capture(&f);
-    ok(&f, vt_activity_begin(f.a, &f.err));
+    start(&f);
     ok(&f, cuda_graph_launch(&f.lane, &g, &f.err));
-    ok(&f, stop(&f));
+    stop(&f);
     check(&f, 2, 9, 3, true);
     cuda_graph_release(f.c, &g);
     end(&f);
@@ -264,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_activity_when_nodes_are_not_told_then_no_call_is_guessed),
         cmocka_unit_test(test_activity_when_times_are_told_then_they_are_the_host_s),
         cmocka_unit_test(test_activity_when_something_stands_against_it_then_it_is_named),
+        cmocka_unit_test(test_activity_when_there_are_ranks_then_each_has_its_own),
         cmocka_unit_test(test_activity_when_cupti_is_old_then_it_records_too),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

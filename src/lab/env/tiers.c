@@ -129,13 +129,22 @@ static void by_line(const vt_cuda *c, lab_env_tier *t)
                  : err.message);
 }
 
+static void records_ended(void *user, const vt_activity_totals *totals, const vt_err *why)
+{
+    (void)totals;
+    if (why)
+        *(vt_err *)user = *why;
+}
+
 /* Tries recording. */
 static void records(const vt_cuda *c, lab_env_tier *t)
 {
     vt_err err = {0};
     vt_activity *a = NULL;
-    if (vt_activity_open(c, &a, &err) == VT_OK && vt_activity_begin(a, &err) == VT_OK)
-        vt_activity_end(a, NULL, NULL, NULL, &err);
+    const vt_activity_reader reader = {.ended = records_ended, .user = &err};
+    if (vt_activity_open(c, 0, 1, &a, &err) == VT_OK &&
+        vt_activity_begin(a, &reader, &err) == VT_OK)
+        vt_activity_end(a);
     vt_activity_close(a);
     t->allowed = t->read = err.status == VT_OK;
     snprintf(t->why, sizeof t->why, "%s",

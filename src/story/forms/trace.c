@@ -2,6 +2,7 @@
 #include "story/forms/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,21 +113,23 @@ static const char *kernel_name(trace *t, const json_t *labels, const json_t *new
 }
 
 /* The records of the newest step of a phase, which are in the order of their begins. Its first one
- * begins with the step. */
-static void add_kernels(trace *t, const json_t *story, const json_t *newest)
+ * begins with the step. Those of rank `rank` lie on one track, those of a single GPU on as many as
+ * overlap (rank -1). */
+static void add_kernels(trace *t, const json_t *story, const json_t *newest, int32_t rank)
 {
+    enum { KERNEL_TRACKS = TRACE_TRACKS - TRACE_KERNELS };
     const json_t *steps = story_get(story, "steps"),
                  *labels = story_get(story_get(story, "calls"), "labels");
     size_t n = story_rows(newest, kernel_columns), n_steps = story_rows(steps, step_columns),
            at = 0;
-    double step = story_num(newest, "step"), free_us[TRACE_TRACKS - TRACE_KERNELS] = {0};
+    double step = story_num(newest, "step"), free_us[KERNEL_TRACKS] = {0};
     while (at < n_steps && story_cell(steps, "id", at) != step)
         at++;
     double step_at = story_cell(steps, "begin_ms", at) * 1e3;
     for (size_t i = 0; i < n && at < n_steps && isfinite(step_at); i++) {
         double begin = story_cell(newest, "begin_us", i), end = story_cell(newest, "end_us", i);
-        int32_t k = 0;
-        while (k + 1 < TRACE_TRACKS - TRACE_KERNELS && free_us[k] > begin)
+        int32_t k = rank < 0 ? 0 : rank;
+        while (rank < 0 && k + 1 < KERNEL_TRACKS && free_us[k] > begin)
             k++;
         begin = fmax(begin, free_us[k]);
         if (!isfinite(begin) || !(end >= begin))
@@ -158,11 +161,19 @@ static int by_track(const void *a, const void *b)
     return (x->begin_us > y->begin_us) - (x->begin_us < y->begin_us);
 }
 
+/* Each rank's phases stand together. As many ranks are drawn as there are tracks. */
 static void add_phases(trace *t, const json_t *story, const json_t *phases, size_t n_phases)
 {
     size_t first = t->n_spans;
-    for (size_t i = 0; i < n_phases; i++)
-        add_kernels(t, story, newest_of(phases, i));
+    int32_t rank = -1;
+    char before[STORY_TEXT] = "", now[STORY_TEXT];
+    for (size_t i = 0; i < n_phases; i++) {
+        const char *name = story_text(json_array_get(phases, i), "rank", now);
+        rank += name[0] && strcmp(name, before) != 0;
+        snprintf(before, sizeof before, "%s", name);
+        if (rank < TRACE_TRACKS - TRACE_KERNELS)
+            add_kernels(t, story, newest_of(phases, i), rank);
+    }
     qsort(t->span + first, t->n_spans - first, sizeof *t->span, by_track);
 }
 
@@ -200,7 +211,7 @@ vt_status trace_of_story(const json_t *story, trace *out, vt_err *err)
     size_t n_events = json_array_size(story_get(story, "timeline")), n_kernels = 0;
     const json_t *phases = story_get(story_get(story, "activity"), "phases");
     size_t n_phases = json_array_size(phases);
-    n_phases = n_phases < 2 ? n_phases : 2; /* prefill and decode */
+    n_phases = n_phases < STORY_ROWS ? n_phases : STORY_ROWS; /* prefill and decode of each rank */
     char name[STORY_TEXT];
     *out = (trace){0};
     vt_arena_init(&out->arena, 0);

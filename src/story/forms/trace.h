@@ -6,7 +6,7 @@
  *   steps     steps                      spans
  *   calls     calls                      spans, each below the step that ran it
  *   kernels   activity: newest           spans, as CUPTI recorded them in a step of each phase;
- *                                        what overlaps lies on further tracks
+ *                                        what overlaps, or another rank's, lies on further tracks
  *   pages     steps: held, cached, free  a counter of three values
  *   lanes     lanes                      a counter each
  *

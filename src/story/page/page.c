@@ -473,13 +473,20 @@ static void lanes_left_out(page *p, const json_t *sampled)
     json_array_foreach(story_get(sampled, "not_sampled"), i, x)
     {
         if (i < STORY_ROWS)
-            vt_buf_printf(&line, "not %.16s: %.160s; ", page_str(p, x, "lane"),
+            vt_buf_printf(&line, "not %.24s: %.160s; ", page_str(p, x, "lane"),
                           page_str(p, x, "why"));
     }
     if (line.len == 0)
         return;
     line.len -= 2; /* the last "; " */
     page_text(p, PAGE_TEXT, &line);
+}
+
+/* A lane's name; of one of several ranks "1 sm" for "rank 1 sm", which has no room. */
+static const char *lane_label(page *p, const json_t *lane)
+{
+    const char *name = page_str(p, lane, "name");
+    return strncmp(name, "rank ", 5) == 0 ? name + 5 : name;
 }
 
 /* A GPU's counters over time. */
@@ -503,7 +510,7 @@ static void sampled_lanes(page *p)
             continue;
         page_row *r = page_add(p, PAGE_SERIES, 4);
         page_series(p, &r->cell[1], lane, "values");
-        r->cell[0].text = page_say(p, "%.16s", page_str(p, lane, "name"));
+        r->cell[0].text = page_say(p, "%.20s", lane_label(p, lane));
         r->cell[2].text = page_say(p, "min %.1f, mean %.1f, max %.1f %%",
                                    100 * story_num(lane, "least"), 100 * mean,
                                    100 * story_num(lane, "most"));

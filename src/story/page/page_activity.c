@@ -85,10 +85,12 @@ static void phase_section(page *p, const json_t *phase)
     size_t i;
     json_t *op;
     double n = story_num(phase, "recorded_steps");
-    page_section *s = page_open(
-        p, "activity", page_say(p, "RECORDS of a %.20s step, op by op", page_str(p, phase, "name")),
-        page_say(p, "[measured by tier T1 in %.0f step%s of %s own]", n, story_s(n),
-                 n == 1 ? "its" : "their"));
+    const char *rank = page_str(p, phase, "rank");
+    page_section *s = page_open(p, "activity",
+                                page_say(p, "RECORDS of a %.20s step%s%.20s, op by op",
+                                         page_str(p, phase, "name"), rank[0] ? " of " : "", rank),
+                                page_say(p, "[measured by tier T1 in %.0f step%s of %s own]", n,
+                                         story_s(n), n == 1 ? "its" : "their"));
     for (s->n_columns = 0; s->n_columns < COLUMNS; s->n_columns++)
         s->column[s->n_columns] = columns[s->n_columns];
     json_array_foreach(story_get(phase, "ops"), i, op)

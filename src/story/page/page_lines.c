@@ -57,12 +57,19 @@ static void line_rows(page *p, const json_t *kernel)
     }
 }
 
+/* " of rank 1", where ranks were sampled apart. */
+static const char *whose(page *p, const json_t *kernel)
+{
+    const char *rank = page_str(p, kernel, "rank");
+    return rank[0] ? page_say(p, " of %.20s", rank) : "";
+}
+
 /* The share of all samples, or of this kernel's alone. */
 static void kernel_rows(page *p, const json_t *kernel, const char *name)
 {
     vt_buf line = {0};
-    vt_buf_printf(&line, "%s, %.1f %% of all samples", page_kernel_base(p, kernel, "name"),
-                  100 * story_num(kernel, "share"));
+    vt_buf_printf(&line, "%s, %.1f %% of all samples%s", page_kernel_base(p, kernel, "name"),
+                  100 * story_num(kernel, "share"), whose(p, kernel));
     put_waits(p, &line, "; ", kernel);
     page_pair(p, PAGE_ITEM, name, &line);
     line_rows(p, kernel);
@@ -95,7 +102,7 @@ void page_lines_of_kernel(page *p, const char *kernel)
         vt_buf line = {0};
         if (i >= STORY_ROWS || strcmp(page_str(p, k, "name"), kernel) != 0)
             continue;
-        vt_buf_printf(&line, "%.1f %% of all samples", 100 * story_num(k, "share"));
+        vt_buf_printf(&line, "%.1f %% of all samples%s", 100 * story_num(k, "share"), whose(p, k));
         put_waits(p, &line, "; warps: ", k);
         page_pair(p, PAGE_ITEM, "", &line);
         line_rows(p, k);
@@ -117,8 +124,8 @@ void page_lines_of_op(page *p, const char *op)
 static void told_row(page *p, const json_t *kernel)
 {
     vt_buf line = {0};
-    vt_buf_printf(&line, "%s, %.1f %% of all samples", page_kernel_base(p, kernel, "name"),
-                  100 * story_num(kernel, "share"));
+    vt_buf_printf(&line, "%s, %.1f %% of all samples%s", page_kernel_base(p, kernel, "name"),
+                  100 * story_num(kernel, "share"), whose(p, kernel));
     put_waits(p, &line, "; ", kernel);
     page_pair(p, PAGE_ITEM, ops_of(p, kernel), &line);
 }

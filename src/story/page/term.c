@@ -41,7 +41,7 @@ static const style styles[] = {
     {.key = "memory", .lead = 1, .name = 9, .hang = 1, .cells = {24, 24}, .gap = 1},
     {.key = "threads", .lead = 1, .hang = 1},
     {.key = "lanes", .lead = 1, .name = 9, .cells = {16, 24}, .gap = 2, .scale = 18},
-    {.key = "sampled", .lead = 1, .name = 14, .cells = {12, 20}, .gap = 2, .scale = 37},
+    {.key = "sampled", .lead = 1, .name = 15, .cells = {12, 20}, .gap = 2, .scale = 37},
     {.key = "findings", .lead = 1, .name = 5, .hang = 1},
     {.key = "not_measured", .lead = 1, .hang = 3},
     {.key = "observer", .lead = 1, .hang = 3},

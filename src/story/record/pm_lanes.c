@@ -9,12 +9,22 @@
 #include "story/record/pm_lanes.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "device/cupti/pm.h"
 #include "story/record/columns.h"
 #include "story/record/numbers.h"
 #include "story/record/places.h"
+
+/* The next GPU from `from` on; NULL: there is no other. */
+static const story_source *next_gpu(const story_input *in, const story_source *from)
+{
+    for (const story_source *s = from; s < in->source + in->n_sources; s++)
+        if (s->is.kind == VT_SOURCE_STREAM)
+            return s;
+    return NULL;
+}
 
 /* The samples between the begin of the first chosen step and the end of the last one. */
 typedef struct sampled {
@@ -24,9 +34,9 @@ typedef struct sampled {
     double lost_s;
 } sampled;
 
-static sampled samples_of(const story_input *in, const story_record *r)
+static sampled samples_of(const story_source *from, const story_record *r)
 {
-    sampled s = {.from = story_find_source(in, VT_SOURCE_STREAM)};
+    sampled s = {.from = from};
     int64_t begin = INT64_MAX, end = INT64_MIN;
     for (int32_t i = 0; i < r->n_steps; i++)
         if (r->step[i].chosen) {
@@ -45,12 +55,12 @@ static sampled samples_of(const story_input *in, const story_record *r)
 
 /* Returns the bytes a second that a lane's values become shares of; 1 for those that are shares.
  * NAN: not known. */
-static double roof_of(const story_input *in, vt_pm_lane lane)
+static double roof_of(const story_input *in, const sampled *s, vt_pm_lane lane)
 {
-    double roof = lane == VT_PM_DRAM_READ || lane == VT_PM_DRAM_WRITTEN
-                      ? vt_roofs_bandwidth(&in->roofs)
-                  : lane == VT_PM_PCIE_IN  ? in->roofs.to_device_bytes_per_s
-                  : lane == VT_PM_PCIE_OUT ? in->roofs.from_device_bytes_per_s
+    const vt_roofs *of = story_roofs(in, s->from);
+    double roof = lane == VT_PM_DRAM_READ || lane == VT_PM_DRAM_WRITTEN ? vt_roofs_bandwidth(of)
+                  : lane == VT_PM_PCIE_IN                               ? of->to_device_bytes_per_s
+                  : lane == VT_PM_PCIE_OUT ? of->from_device_bytes_per_s
                                            : 1;
     return roof > 0 ? roof : NAN;
 }
@@ -106,9 +116,18 @@ static int32_t fill(const sampled *s, vt_pm_lane lane, double roof, int64_t orig
     return n;
 }
 
+/* The lane's name: "sm", or of one of several ranks "rank 1 sm". */
+static const char *lane_name(const story_source *from, vt_pm_lane lane, char out[48])
+{
+    snprintf(out, 48, "%s%s%s", from->is.n_ranks > 1 ? from->is.name : "",
+             from->is.n_ranks > 1 ? " " : "", vt_pm_rows[lane].key);
+    return out;
+}
+
 static void put_item(vt_json *w, const sampled *s, vt_pm_lane lane, double roof, int64_t origin,
                      lane_room *room)
 {
+    char name[48];
     double least = INFINITY, most = -INFINITY, sum = 0, time = 0;
     for (int64_t i = 0; i < s->n; i++) {
         double v = (double)s->at[i].value[lane] / roof,
@@ -120,7 +139,7 @@ static void put_item(vt_json *w, const sampled *s, vt_pm_lane lane, double roof,
     }
     int32_t n = fill(s, lane, roof, origin, room);
     vt_json_open(w, NULL, '{');
-    vt_json_string(w, "name", vt_pm_rows[lane].key);
+    vt_json_string(w, "name", lane_name(s->from, lane, name));
     vt_json_string(w, "what", vt_pm_rows[lane].what);
     story_put_column(w, "begin_ms", room->begin_ms, n, 4);
     story_put_column(w, "values", room->value, n, 4);
@@ -136,70 +155,103 @@ static void put_item(vt_json *w, const sampled *s, vt_pm_lane lane, double roof,
 /* Returns true if the lane was sampled and can be told as a share. */
 static bool is_told(const story_input *in, const sampled *s, vt_pm_lane lane)
 {
-    return isfinite(s->at[s->n - 1].value[lane]) && isfinite(roof_of(in, lane));
+    return isfinite(s->at[s->n - 1].value[lane]) && isfinite(roof_of(in, s, lane));
 }
 
 vt_status story_put_pm_items(vt_json *w, const story_input *in, story_record *r, vt_err *err)
 {
-    sampled s = samples_of(in, r);
-    if (s.n == 0)
-        return VT_OK;
     lane_room *room = vt_arena_alloc(&r->arena, 1, sizeof *room);
     if (!room)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    room->n_groups = cut(&s, room->group);
-    for (int k = 0; k < VT_PM_LANES; k++)
-        if (is_told(in, &s, (vt_pm_lane)k))
-            put_item(w, &s, (vt_pm_lane)k, roof_of(in, (vt_pm_lane)k), story_origin(r), room);
+    for (const story_source *g = next_gpu(in, in->source); g; g = next_gpu(in, g + 1)) {
+        sampled s = samples_of(g, r);
+        room->n_groups = s.n > 0 ? cut(&s, room->group) : 0;
+        for (int k = 0; k < VT_PM_LANES && s.n > 0; k++)
+            if (is_told(in, &s, (vt_pm_lane)k))
+                put_item(w, &s, (vt_pm_lane)k, roof_of(in, &s, (vt_pm_lane)k), story_origin(r),
+                         room);
+    }
     return VT_OK;
+}
+
+/* Why a GPU has no sample in the story; NULL: it has. */
+static const char *why_not(const sampled *s)
+{
+    if (s->n > 0)
+        return NULL;
+    if (s->from->is.no_pm)
+        return s->from->is.no_pm;
+    return s->from->is.pm ? "no sample lies in the story's steps: they are older than its ring"
+                          : "--story-lanes samples them";
 }
 
 const char *story_no_pm(const story_input *in, const story_record *r)
 {
-    sampled s = samples_of(in, r);
-    if (!s.from)
-        return "the CPU ran the steps";
-    if (s.n > 0)
-        return NULL;
-    if (s.from->is.no_pm)
-        return s.from->is.no_pm;
-    return s.from->is.pm ? "no sample lies in the story's steps: they are older than its ring"
-                         : "--story-lanes samples them";
+    const char *first = "the CPU ran the steps", *why;
+    for (const story_source *g = next_gpu(in, in->source); g; g = next_gpu(in, g + 1)) {
+        sampled s = samples_of(g, r);
+        why = why_not(&s);
+        if (!why)
+            return NULL;
+        first = g == next_gpu(in, in->source) ? why : first;
+    }
+    return first;
 }
 
+static void put_one_not_sampled(vt_json *w, const char *lane, const char *why)
+{
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "lane", lane);
+    vt_json_string(w, "why", why);
+    vt_json_close(w);
+}
+
+/* Of a rank without any sample its name alone. */
 static void put_not_sampled(vt_json *w, const story_input *in, const sampled *s)
 {
     const vt_pm_set *set = s->from->is.pm_set;
-    vt_json_open(w, "not_sampled", '[');
+    char name[48];
+    if (s->n == 0 && s->from->is.n_ranks > 1) {
+        put_one_not_sampled(w, s->from->is.name, why_not(s));
+        return;
+    }
     for (int k = 0; k < VT_PM_LANES; k++) {
         const char *why = set && set->why_not[k][0] ? set->why_not[k]
                           : s->n && !is_told(in, s, (vt_pm_lane)k)
                               ? "the roof that it would be a share of is not known"
                               : NULL;
-        if (!why)
-            continue;
-        vt_json_open(w, NULL, '{');
-        vt_json_string(w, "lane", vt_pm_rows[k].key);
-        vt_json_string(w, "why", why);
-        vt_json_close(w);
+        if (why)
+            put_one_not_sampled(w, lane_name(s->from, (vt_pm_lane)k, name), why);
     }
-    vt_json_close(w);
 }
 
 void story_put_sampled(vt_json *w, const story_input *in, const story_record *r)
 {
-    sampled s = samples_of(in, r);
-    if (!s.from || !s.from->is.pm) {
+    const story_source *first = next_gpu(in, in->source);
+    int64_t n = 0;
+    double length = 0, lost = 0;
+    if (!first || !first->is.pm) {
         vt_json_null(w, "sampled");
         return;
     }
-    double length = s.n ? (double)(s.at[s.n - 1].end_ns - s.at[s.n - 1].begin_ns) * 1e-9 : NAN;
+    for (const story_source *g = first; g; g = next_gpu(in, g + 1)) {
+        sampled s = samples_of(g, r);
+        n += s.n;
+        length = s.n && length == 0 ? (double)(s.at[s.n - 1].end_ns - s.at[s.n - 1].begin_ns) * 1e-9
+                                    : length;
+        lost = fmax(lost, s.lost_s);
+    }
     vt_json_open(w, "sampled", '{');
     vt_json_string(w, "tier", "T2");
-    vt_json_string(w, "why", s.n ? NULL : story_no_pm(in, r));
-    vt_json_int(w, "count", s.n);
-    put_us(w, "interval_us", length, measured);
-    put_ms(w, "lost_ms", s.lost_s, measured);
-    put_not_sampled(w, in, &s);
+    vt_json_string(w, "why", n ? NULL : story_no_pm(in, r));
+    vt_json_int(w, "count", n);
+    put_us(w, "interval_us", length > 0 ? length : NAN, measured);
+    put_ms(w, "lost_ms", lost, measured);
+    vt_json_open(w, "not_sampled", '[');
+    for (const story_source *g = first; g; g = next_gpu(in, g + 1)) {
+        sampled s = samples_of(g, r);
+        put_not_sampled(w, in, &s);
+    }
+    vt_json_close(w);
     vt_json_close(w);
 }

@@ -11,7 +11,10 @@
  * busy with the graph's launch, 0.3 ms on an H200.
  *
  * A step whose records are not whole is left out of the sums: records that were lost would make its
- * other calls longer. */
+ * other calls longer.
+ *
+ * Each rank of several has records of its own, and phases of its own here. Stamped times of an op
+ * are of all ranks together, so they do not stand beside one rank's records. */
 #include "story/record/watched/activity.h"
 
 #include <math.h>
@@ -183,9 +186,13 @@ static int by_time(const void *a, const void *b)
 
 /* ---- writing ---- */
 
-/* Seconds of a step that stamps tell of an op; NAN: none do. */
+static bool has_ranks(const phase *p) { return p->n_lanes > 1; }
+
+/* Seconds of a step that stamps tell of an op; NAN: none do, or they are of several ranks. */
 static double stamped_s(const phase *p, const recorded_op *o)
 {
+    if (has_ranks(p))
+        return NAN;
     for (int32_t i = 0; i < p->n_ops && phase_is_stamped(p) && p->n_timed > 0; i++)
         if (strcmp(p->op[i].kind, o->kind) == 0 && strcmp(p->op[i].impl, o->impl) == 0)
             return p->op[i].s / p->n_timed;
@@ -296,6 +303,7 @@ static void put_phase(vt_json *w, const story_source *from, const recorded_phase
     double n = p->n_steps;
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "name", p->name);
+    vt_json_string(w, "rank", has_ranks(of) ? from->is.name : NULL);
     vt_json_int(w, "recorded_steps", p->n_steps);
     vt_json_tagged(w, "records", (double)p->records / n, 1, measured);
     vt_json_tagged(w, "unknown", (double)p->unknown / n, 1, measured);
@@ -313,28 +321,35 @@ static void put_phase(vt_json *w, const story_source *from, const recorded_phase
     vt_json_close(w);
 }
 
-const char *story_no_activity(const story_input *in)
+/* The next source from `from` on whose kernels were to be recorded; NULL: there is no other. */
+static const story_source *next_recorded(const story_input *in, const story_source *from)
 {
-    const story_source *g = story_find_source(in, VT_SOURCE_STREAM);
-    if (!g)
-        return "the CPU ran the steps";
-    if (g->n_activity > 0)
-        return NULL;
-    if (g->is.no_activity)
-        return g->is.no_activity;
-    return g->is.activity ? "no step was left to record" : "--story-activity reads them";
+    for (const story_source *s = from; s < in->source + in->n_sources; s++)
+        if (s->is.kind == VT_SOURCE_STREAM && s->is.activity)
+            return s;
+    return NULL;
 }
 
-vt_status story_put_activity(vt_json *w, const story_input *in, story_record *r, story_step *plan,
-                             const phase phases[STORY_PHASES], vt_err *err)
+const char *story_no_activity(const story_input *in)
+{
+    const story_source *g = story_find_source(in, VT_SOURCE_STREAM), *first;
+    if (!g)
+        return "the CPU ran the steps";
+    first = next_recorded(in, in->source);
+    for (const story_source *s = first; s; s = next_recorded(in, s + 1))
+        if (s->n_activity > 0)
+            return NULL;
+    if (first && first->is.no_activity)
+        return first->is.no_activity;
+    return first ? "no step was left to record" : "--story-activity reads them";
+}
+
+/* The phases of a source's records. `v`: room for as many values as it has. */
+static vt_status put_source(vt_json *w, const story_source *from, story_record *r, story_step *plan,
+                            const phase phases[STORY_PHASES], int32_t *broken, vt_err *err)
 {
     static const char *const name[STORY_PHASES] = {"prefill", "decode"};
-    const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
     recorded_phase recorded[STORY_PHASES] = {{0}};
-    if (!from || !from->is.activity) {
-        vt_json_null(w, "activity");
-        return VT_OK;
-    }
     double *v = vt_arena_alloc(&r->arena, from->n_activity + 1, sizeof *v);
     for (int i = 0; i < STORY_PHASES; i++) {
         recorded[i].name = name[i];
@@ -342,23 +357,40 @@ vt_status story_put_activity(vt_json *w, const story_input *in, story_record *r,
         if (!v || !recorded[i].op)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
-    int32_t broken = sum_up(from, r, plan, recorded);
-    const vt_activity_facts *facts = from->is.activity_facts;
-    vt_json_open(w, "activity", '{');
-    vt_json_string(w, "tier", "T1");
-    vt_json_string(w, "why", story_no_activity(in));
-    vt_json_int(w, "lost", facts->lost);
-    vt_json_int(w, "broken_steps", broken);
-    put_ms(w, "begin_ms", (double)facts->on_ns * 1e-9 / facts->steps, measured);
-    put_ms(w, "read_ms", (double)facts->off_ns * 1e-9 / facts->steps, measured);
-    vt_json_open(w, "phases", '[');
+    *broken += sum_up(from, r, plan, recorded);
     for (int i = 0; i < STORY_PHASES; i++) {
         recorded_phase *p = &recorded[i];
         qsort(p->op, (size_t)p->n_ops, sizeof *p->op, by_time);
         if (p->n_steps > 0)
             put_phase(w, from, p, &phases[i], v);
     }
+    return VT_OK;
+}
+
+vt_status story_put_activity(vt_json *w, const story_input *in, story_record *r, story_step *plan,
+                             const phase phases[STORY_PHASES], vt_err *err)
+{
+    const story_source *first = next_recorded(in, in->source);
+    int32_t broken = 0;
+    int64_t lost = 0;
+    if (!first) {
+        vt_json_null(w, "activity");
+        return VT_OK;
+    }
+    const vt_activity_facts *facts = first->is.activity_facts;
+    vt_json_open(w, "activity", '{');
+    vt_json_string(w, "tier", "T1");
+    vt_json_string(w, "why", story_no_activity(in));
+    put_ms(w, "begin_ms", (double)facts->on_ns * 1e-9 / facts->steps, measured);
+    put_ms(w, "read_ms", (double)facts->off_ns * 1e-9 / facts->steps, measured);
+    vt_json_open(w, "phases", '[');
+    for (const story_source *s = first; s; s = next_recorded(in, s + 1)) {
+        lost = s->is.activity_facts->lost > lost ? s->is.activity_facts->lost : lost;
+        TRY(put_source(w, s, r, plan, phases, &broken, err));
+    }
     vt_json_close(w);
+    vt_json_int(w, "lost", lost);
+    vt_json_int(w, "broken_steps", broken);
     vt_json_close(w);
     return VT_OK;
 }

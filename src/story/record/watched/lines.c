@@ -112,6 +112,7 @@ static void put_kernel(vt_json *w, const story_source *from, const kernel_lines 
     const char *name = k->kernel < from->is.n_kernels ? from->kernel[k->kernel].name : "";
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "name", name);
+    vt_json_string(w, "rank", p->n_lanes > 1 ? from->is.name : NULL);
     put_ops(w, p, name);
     vt_json_int(w, "samples", (int64_t)k->samples);
     vt_json_tagged(w, "share", (double)k->samples / (double)from->is.lines->own, 4, measured);
@@ -126,23 +127,31 @@ static void put_kernel(vt_json *w, const story_source *from, const kernel_lines 
     vt_json_close(w);
 }
 
-const char *story_no_lines(const story_input *in)
+/* The next source from `from` on whose lines were to be sampled; NULL: there is no other. */
+static const story_source *next_sampled(const story_input *in, const story_source *from)
 {
-    const story_source *g = story_find_source(in, VT_SOURCE_STREAM);
-    if (!g)
-        return "the CPU ran the steps";
-    return g->is.lines ? g->is.no_lines : "--story-lines samples them";
+    for (const story_source *s = from; s < in->source + in->n_sources; s++)
+        if (s->is.kind == VT_SOURCE_STREAM && s->is.lines)
+            return s;
+    return NULL;
 }
 
-vt_status story_put_lines(vt_json *w, const story_input *in, story_record *r, const phase *decode,
-                          vt_err *err)
+const char *story_no_lines(const story_input *in)
 {
-    const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
-    const vt_lines_facts *f = from ? from->is.lines : NULL;
-    if (!f) {
-        vt_json_null(w, "lines");
-        return VT_OK;
-    }
+    const story_source *first = next_sampled(in, in->source);
+    if (!story_find_source(in, VT_SOURCE_STREAM))
+        return "the CPU ran the steps";
+    for (const story_source *s = first; s; s = next_sampled(in, s + 1))
+        if (!s->is.no_lines)
+            return NULL;
+    return first ? first->is.no_lines : "--story-lines samples them";
+}
+
+/* The kernels of a source, those with the most samples first. */
+static vt_status put_kernels(vt_json *w, const story_source *from, story_record *r,
+                             const phase *decode, vt_err *err)
+{
+    const vt_lines_facts *f = from->is.lines;
     vt_line_row *row = vt_arena_alloc(&r->arena, (size_t)f->n + 1, sizeof *row);
     kernel_lines *kernel = vt_arena_alloc(&r->arena, (size_t)f->n + 1, sizeof *kernel);
     if (!row || !kernel)
@@ -152,18 +161,41 @@ vt_status story_put_lines(vt_json *w, const story_input *in, story_record *r, co
     qsort(row, (size_t)f->n, sizeof *row, by_row);
     int32_t n = sum_up(row, f->n, kernel);
     qsort(kernel, (size_t)n, sizeof *kernel, by_kernel);
-    vt_json_open(w, "lines", '{');
-    vt_json_string(w, "tier", "T4");
-    vt_json_string(w, "why", from->is.no_lines);
-    vt_json_int(w, "steps", f->steps);
-    vt_json_int(w, "own", (int64_t)f->own);
-    vt_json_int(w, "at_a_line", (int64_t)f->placed);
-    vt_json_int(w, "of_libraries", (int64_t)f->other);
-    vt_json_int(w, "lost", (int64_t)f->lost);
-    vt_json_bool(w, "whole", f->whole);
-    vt_json_open(w, "kernels", '[');
     for (int32_t i = 0; i < n && i < TOLD_KERNELS; i++)
         put_kernel(w, from, &kernel[i], row, f->n, decode);
+    return VT_OK;
+}
+
+vt_status story_put_lines(vt_json *w, const story_input *in, story_record *r, const phase *decode,
+                          vt_err *err)
+{
+    const story_source *first = next_sampled(in, in->source);
+    vt_lines_facts sum = {.whole = true};
+    if (!first) {
+        vt_json_null(w, "lines");
+        return VT_OK;
+    }
+    for (const story_source *s = first; s; s = next_sampled(in, s + 1)) {
+        const vt_lines_facts *f = s->is.lines;
+        sum.steps = f->steps > sum.steps ? f->steps : sum.steps;
+        sum.own += f->own;
+        sum.placed += f->placed;
+        sum.other += f->other;
+        sum.lost += f->lost;
+        sum.whole = sum.whole && (f->whole || !f->steps);
+    }
+    vt_json_open(w, "lines", '{');
+    vt_json_string(w, "tier", "T4");
+    vt_json_string(w, "why", story_no_lines(in));
+    vt_json_int(w, "steps", sum.steps);
+    vt_json_int(w, "own", (int64_t)sum.own);
+    vt_json_int(w, "at_a_line", (int64_t)sum.placed);
+    vt_json_int(w, "of_libraries", (int64_t)sum.other);
+    vt_json_int(w, "lost", (int64_t)sum.lost);
+    vt_json_bool(w, "whole", sum.steps > 0 && sum.whole);
+    vt_json_open(w, "kernels", '[');
+    for (const story_source *s = first; s; s = next_sampled(in, s + 1))
+        TRY(put_kernels(w, s, r, decode, err));
     vt_json_close(w);
     vt_json_close(w);
     return VT_OK;

@@ -657,6 +657,14 @@ void model_temper(vt_model *m, double temper)
         m->layer[i].head.q_rope_next = true;
 }
 
+void model_keep_state(vt_model *m, int32_t layer, vt_block_kind mixer)
+{
+    vt_layer *l = &m->layer[layer];
+    int64_t state = model_state_bytes(&m->arch, mixer);
+    l->mixer = (uint8_t)mixer;
+    l->state_bytes = state > 0 && state < INT32_MAX ? (int32_t)state : 0; /* arch_check compares */
+}
+
 void model_see_both_ways(vt_model *m)
 {
     for (int32_t i = 0; i < m->arch.n_layers; i++) {

@@ -48,6 +48,8 @@ void model_temper(vt_model *m, double temper);
 
 /* Returns the bytes of state that a sequence has in a layer with this mixer. */
 int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer);
+/* Gives the layer a mixer that keeps a state, whose sizes are in m->arch. */
+void model_keep_state(vt_model *m, int32_t layer, vt_block_kind mixer);
 
 /* Ranges and divisibility of every number in m->arch and, once they are made, of the layers. */
 vt_status arch_check(const vt_model *m, vt_err *err);

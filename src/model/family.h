@@ -26,6 +26,8 @@ vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t 
 /* The same of a layer, where the key has a list with a number for each layer; a number counts for
  * all of them. */
 vt_status gguf_read_of_layer(gguf_reader *r, const char *key, int32_t layer, int32_t *out);
+/* Returns false if the key has a list with 0 for this layer (vt_family.gguf_zeros). */
+bool gguf_layer_has(const gguf_reader *r, const char *key, int32_t layer);
 vt_status gguf_read_f64(gguf_reader *r, const char *key, bool required, double *out);
 /* A factor that is multiplied in; *out stays where the file does not give it. */
 vt_status gguf_read_factor(gguf_reader *r, const char *key, double *out);
@@ -59,6 +61,9 @@ vt_status hf_read_cap(hf_reader *c, const char *key, float *out);
 vt_status hf_refuse_f64(hf_reader *c, const char *key);
 /* Refuses a flag that is true, likewise. */
 vt_status hf_refuse_flag(hf_reader *c, const char *key);
+/* Sets which layers attend and which have this mixer, which keeps a state and which the list
+ * "layer_types" calls `name`; newer files may call it linear_attention. */
+vt_status hf_read_mixers(hf_reader *c, const char *name, vt_block_kind mixer);
 /* Sets which layers have the window vt_arch.window, and its rope, by the list "layer_types". */
 vt_status hf_read_layer_types(hf_reader *c, const json_t *types);
 
@@ -91,6 +96,7 @@ typedef struct vt_family_shape {
     int32_t conv_taps;
     int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest have a delta rule, or
                               convolve if there is none; 0: all attend */
+    const char *kinds; /* in place of that rule, a letter for each layer: a attends, c convolves */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
     int32_t first_dense;           /* the first layers have no experts */
     bool route_sigmoid;
@@ -125,14 +131,18 @@ struct vt_family {
     bool experts_transposed;
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
     const char *hf_experts, *hf_projection[3];
-    bool mlp;                      /* the feed-forward has no gate */
-    bool layer_norm;               /* vt_arch.layer_norm */
-    bool latent;                   /* attention is to latents (model/latent.h) */
-    bool no_rope;                  /* q and k are not rotated */
-    bool norm_rotated;             /* vt_heads.norm_rotated of every layer */
-    bool encoder;                  /* every token sees all of its sequence; there is no head */
-    bool first_unnormed;           /* the first layer has no norm before its attention */
-    const char *hf_eps;            /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
+    bool mlp;            /* the feed-forward has no gate */
+    bool layer_norm;     /* vt_arch.layer_norm */
+    bool latent;         /* attention is to latents (model/latent.h) */
+    bool no_rope;        /* q and k are not rotated */
+    bool norm_rotated;   /* vt_heads.norm_rotated of every layer */
+    bool encoder;        /* every token sees all of its sequence; there is no head */
+    bool first_unnormed; /* the first layer has no norm before its attention */
+    const char *hf_eps;  /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
+    const char *hf_ffn;  /* config.json: another name of intermediate_size, or NULL */
+    /* GGUF: lists of KV heads, and of sizes of feed-forwards, have a number for each layer, 0 where
+     * it has none */
+    bool gguf_zeros;
     const char *hf_layer;          /* in place of "model.layers." */
     const char *hf_prefix;         /* may stand in front of all names of a folder; NULL: nothing */
     const char *const *hf_ignored; /* parts of names that are not needed, to a NULL; NULL: none */

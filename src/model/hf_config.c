@@ -265,6 +265,26 @@ vt_status hf_read_layer_types(hf_reader *c, const json_t *types)
     return VT_OK;
 }
 
+static bool is_type(const char *type, const char *name) { return type && strcmp(type, name) == 0; }
+
+vt_status hf_read_mixers(hf_reader *c, const char *name, vt_block_kind mixer)
+{
+    const json_t *types = vt_read_member(c->root, "layer_types");
+    int32_t n = c->m->arch.n_layers;
+    if (!json_is_array(types) || json_array_size(types) != (size_t)n)
+        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"layer_types\" is no array of %d", c->path, n);
+    for (int32_t i = 0; i < n; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        if (is_type(type, name) || is_type(type, "linear_attention"))
+            model_keep_state(c->m, i, mixer);
+        else if (!is_type(type, "full_attention"))
+            return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                           "%s: layer %d has type %.40s (full_attention, %s are supported)",
+                           c->path, i, type ? type : "null", name);
+    }
+    return VT_OK;
+}
+
 /* Sets which layers have the window where layer_types does not say it. */
 static vt_status read_window_rule(hf_reader *c)
 {
@@ -339,7 +359,9 @@ static vt_status read_shape(hf_reader *c)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
                        c->path, a->n_layers);
     TRY(hf_read_i32(c, "hidden_size", true, &a->hidden));
-    TRY(hf_read_i32(c, "intermediate_size", !c->family->experts, &a->ffn));
+    if (c->family->hf_ffn)
+        TRY(hf_read_i32(c, c->family->hf_ffn, false, &a->ffn));
+    TRY(hf_read_i32(c, "intermediate_size", !c->family->experts && a->ffn == 0, &a->ffn));
     TRY(hf_read_i32(c, "num_attention_heads", true, &a->n_heads));
     if (a->n_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_attention_heads\" is %d", c->path,

@@ -219,11 +219,44 @@ vt_status gguf_read_windows(gguf_reader *r, int32_t period)
 
 /* ---- the architecture ---- */
 
+bool gguf_layer_has(const gguf_reader *r, const char *key, int32_t layer)
+{
+    char full[sizeof r->key];
+    snprintf(full, sizeof full, "%s.%s", r->family->gguf, key);
+    const gguf_value *v = gguf_find(r->file, full);
+    return !v || !v->is_array || (uint64_t)layer >= v->n || gguf_array_i64(v, (uint64_t)layer) != 0;
+}
+
+/* *out = the number that is the same in all layers that have one. */
+static vt_status read_nonzero(gguf_reader *r, const gguf_value *v, int32_t *out)
+{
+    int64_t found = 0;
+    for (uint64_t i = 0; i < v->n; i++) {
+        int64_t n = gguf_array_i64(v, i);
+        if (n < 0 || n > INT32_MAX || (n && found && n != found))
+            return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                           "%s: %s has %lld for layer %llu and %lld for one before it; 0 and one "
+                           "other number are supported",
+                           r->m->path, r->key, (long long)n, (unsigned long long)i,
+                           (long long)found);
+        found = n ? n : found;
+    }
+    if (v->n != (uint64_t)r->m->arch.n_layers || found == 0)
+        return vt_fail(r->err, VT_ERR_MODEL,
+                       "%s: %s has %llu elements, the largest %lld (%d expected, not all 0)",
+                       r->m->path, r->key, (unsigned long long)v->n, (long long)found,
+                       r->m->arch.n_layers);
+    *out = (int32_t)found;
+    return VT_OK;
+}
+
 /* A number that is there; where a family's files may have a list, the first of it. */
 static vt_status read_first(gguf_reader *r, const char *key, int32_t *out)
 {
     const gguf_value *v = gguf_find(r->file, gguf_reader_key(r, key));
     bool lists = r->family->experts_by_file;
+    if (v && v->is_array && r->family->gguf_zeros)
+        return read_nonzero(r, v, out);
     return v && v->is_array && lists ? gguf_read_of_layer(r, key, 0, out)
                                      : gguf_read_i32(r, key, true, out);
 }

@@ -368,6 +368,14 @@ static void test_logits_of_delta_rules_equal_transformers(void **state)
     run_golden("qwen35-delta-BF16.gguf", "qwen35-delta/golden.bin", VT_BF16, 0);
 }
 
+static void test_logits_of_short_convolutions_equal_transformers(void **state)
+{
+    (void)state;
+    set_emulator("cc=90,memory=512");
+    run_golden("lfm2-conv", "lfm2-conv/golden.bin", VT_BF16, 0);
+    run_golden("lfm2moe-conv-BF16.gguf", "lfm2moe-conv/golden.bin", VT_BF16, 0);
+}
+
 /* Fast kernels and those for any shape; the store fused with rope and alone; windows; the scales of
  * a file. */
 static void test_logits_with_fp8_kv_stay_near_transformers(void **state)
@@ -522,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_fixtures_of_odd_sizes_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_delta_rules_equal_transformers),
+        cmocka_unit_test(test_logits_of_short_convolutions_equal_transformers),
         cmocka_unit_test(test_logits_of_delta_rules_when_deterministic_then_bitwise_the_same),
         cmocka_unit_test(test_logits_with_fp8_kv_stay_near_transformers),
         cmocka_unit_test(test_logits_of_mixed_steps_equal_the_cpus),

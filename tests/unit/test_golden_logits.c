@@ -313,6 +313,20 @@ static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Short convolutions, whose sequences have a state, beside attention; experts behind a dense layer.
+ */
+static void test_logits_of_lfm2_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("lfm2-conv"),
+        {"lfm2-conv-BF16.gguf", "lfm2-conv/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("lfm2moe-conv"),
+        {"lfm2moe-conv-BF16.gguf", "lfm2moe-conv/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* Windows whose layers rotate otherwise, or alone; q, k and v, or gate and up, in one matrix; both
  * lists of longrope; pairs of half a head; norms of rotated heads; queries that grow with their
  * position; a text model among others. */
@@ -491,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_smollm3_equal_transformers),
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
+        cmocka_unit_test(test_logits_of_lfm2_equal_transformers),
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_sigmoid_routers_equal_transformers),

@@ -193,6 +193,41 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
                    "\"text_config\" is no object");
 }
 
+/* Keys of LFM2, in the spelling of published files and in that of newer ones. */
+static void test_config_of_lfm2_says_which_layers_convolve(void **state)
+{
+    (void)state;
+#define LFM2(more) "{" SHAPE "\"model_type\": \"lfm2\", \"num_hidden_layers\": 3" more "}"
+#define LFM2_MOE(more)                                                                       \
+    "{" SHAPE "\"model_type\": \"lfm2_moe\", \"num_hidden_layers\": 3, \"num_experts\": 8, " \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, \"layer_types\": [\"conv\", " \
+    "\"conv\", \"full_attention\"]" more "}"
+#define ATTENDS(list) ", \"full_attn_idxs\": " list
+    vt_model *m = read_config(LFM2(ATTENDS("[1]") ", \"conv_L_cache\": 4, \"norm_eps\": 1e-4, "
+                                                  "\"block_multiple_of\": 5"));
+    const vt_layer *l = m->layer;
+    assert_int_equal(l[0].mixer, VT_BLOCK_CONV);
+    assert_int_equal(l[1].mixer, VT_BLOCK_ATTENTION);
+    assert_int_equal(l[0].state_bytes, 4 * 3 * m->arch.hidden);
+    assert_int_equal(l[1].state_bytes, 0);
+    assert_true(m->arch.norm_eps == 1e-4f && m->arch.tied_head && m->arch.rope[0].base == 1e6);
+    assert_int_equal(m->arch.ffn % 5, 0);
+    vt_model_free(m);
+    m = read_config(LFM2_MOE(", \"num_dense_layers\": 1, \"routed_scaling_factor\": 2.5"));
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_FFN);
+    assert_int_equal(m->layer[1].ffn, VT_BLOCK_EXPERTS);
+    assert_true(m->arch.route_sigmoid && m->arch.norm_topk && m->arch.route_scale == 2.5f);
+    vt_model_free(m);
+    expect_refused(LFM2(""), "neither \"layer_types\" nor \"full_attn_idxs\"");
+    expect_refused(LFM2(ATTENDS("[3]")), "\"full_attn_idxs\" holds");
+    expect_refused(LFM2(ATTENDS("[0]") ", \"conv_bias\": true"), "\"conv_bias\" is true");
+    expect_refused(LFM2(ATTENDS("[0]") ", \"block_multiple_of\": 0"), "\"block_multiple_of\" is 0");
+    expect_refused(LFM2(", \"layer_types\": [\"conv\", \"mamba\", \"conv\"]"),
+                   "layer 1 has type mamba (full_attention, conv are supported)");
+    expect_refused(LFM2_MOE(", \"use_expert_bias\": false"), "\"use_expert_bias\" is false");
+    expect_refused(LFM2_MOE(", \"num_dense_layers\": 4"), "4 of 3 layers are dense");
+}
+
 /* Keys of routers of sigmoids are read, or refused by name where they ask for something else. */
 static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **state)
 {
@@ -402,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
+        cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_hunyuan_stretches_the_base_of_rope),
         cmocka_unit_test(test_config_of_mistral4_tempers_whole_queries),

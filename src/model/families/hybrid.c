@@ -1,5 +1,5 @@
-/* Short convolutions and attention in turn, as LFM2 has them. No files of this family are read yet:
- * its made-up model is what sequence state is tested with (docs/engine.md). */
+/* Short convolutions and attention in turn, made up: there are no files of this family. Its model
+ * is what sequence state is tested with (docs/engine.md). */
 #include "model/family.h"
 
 static const vt_family_shape shapes[] = {

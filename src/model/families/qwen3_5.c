@@ -18,11 +18,8 @@
 
 static void set_layer(vt_model *m, int32_t layer, bool attends)
 {
-    vt_layer *l = &m->layer[layer];
-    vt_block_kind mixer = attends ? VT_BLOCK_ATTENTION : VT_BLOCK_DELTA;
-    int64_t state = model_state_bytes(&m->arch, mixer);
-    l->mixer = (uint8_t)mixer;
-    l->state_bytes = state > 0 && state < INT32_MAX ? (int32_t)state : 0; /* arch_check compares */
+    if (!attends)
+        model_keep_state(m, layer, VT_BLOCK_DELTA);
 }
 
 static vt_status set_interval(vt_model *m, const char *key, int32_t interval, vt_err *err)
@@ -90,25 +87,11 @@ vt_status qwen3_5_from_gguf(gguf_reader *r)
 
 static vt_status read_layer_types(hf_reader *c)
 {
-    int32_t interval = 4, n = c->m->arch.n_layers;
-    const json_t *types = vt_read_member(c->root, "layer_types");
-    if (!types) {
-        TRY(hf_read_i32(c, "full_attention_interval", false, &interval));
-        return set_interval(c->m, "\"full_attention_interval\"", interval, c->err);
-    }
-    if (!json_is_array(types) || json_array_size(types) != (size_t)n)
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"layer_types\" is no array of %d", c->path, n);
-    for (int32_t i = 0; i < n; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool attends = type && strcmp(type, "full_attention") == 0;
-        if (!attends && (!type || strcmp(type, "linear_attention") != 0))
-            return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                           "%s: layer %d has type %.40s (full_attention, linear_attention are "
-                           "supported)",
-                           c->path, i, type ? type : "null");
-        set_layer(c->m, i, attends);
-    }
-    return VT_OK;
+    int32_t interval = 4;
+    if (vt_read_member(c->root, "layer_types"))
+        return hf_read_mixers(c, "linear_attention", VT_BLOCK_DELTA);
+    TRY(hf_read_i32(c, "full_attention_interval", false, &interval));
+    return set_interval(c->m, "\"full_attention_interval\"", interval, c->err);
 }
 
 vt_status qwen3_5_from_config(hf_reader *c)

@@ -161,6 +161,7 @@ typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     int32_t n_ranks, n_threads; /* threads of each rank */
     bool drafts;                /* its steps verify guesses */
+    bool shows;                 /* and show their hidden states to a drafter */
     int32_t n_states;           /* state slots; 0: the model has no sequence state */
     int32_t n_guess_states;     /* how many of them are for the states behind guesses */
     int32_t n_windows,
@@ -379,6 +380,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .n_windows = s->n_windows,
                                  .kv_dtype = s->kv_dtype,
                                  .end = s->pooling ? VT_END_HIDDEN : VT_END_LOGITS,
+                                 .states = s->shows ? VT_STATES_TOKENS : VT_STATES_NONE,
                                  .n_ranks = s->n_ranks,
                                  .whole_experts = whole_experts(o),
                                  .n_threads = s->n_threads,
@@ -546,6 +548,10 @@ static vt_status check_drafts(const sizes *s, const char *draft, vt_err *err)
     if (s->pooling != VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
                        "draft is %s, and an engine with pooling chooses no tokens to guess", draft);
+    if (vt_draft_is_mtp(draft) && s->cuda)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "draft is mtp, which is not supported on a GPU; expected off, lookup or a "
+                       "model");
     return VT_OK;
 }
 
@@ -586,6 +592,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
         TRY(check_drafts(&s, draft, err));
     vt_drafter drafter = lookup ? vt_draft_lookup : (vt_drafter){0};
     TRY(open_draft_model(m, o, &s, &drafter, err));
+    s.shows = drafter.learn != NULL;
     vt_limits limits = limits_of(&s);
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
     /* on a GPU, decodes of several tokens need kernels that only --draft compiles */
@@ -610,6 +617,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .n_eos = m->n_eos,
                   .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
                   .forced = forced,
+                  .n_hidden = m->arch.hidden,
                   .drafter = drafter},
         .request = {.vocab = m->arch.vocab,
                     .max_context = s.max_context,

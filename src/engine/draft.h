@@ -36,6 +36,10 @@ typedef struct vt_drafter {
      * most. It may write into their tokens behind the last known one. Returns the nanoseconds that
      * a device worked on it. NULL: it has no use for that. */
     int64_t (*prepare)(void *user, const vt_drafted *ask, int32_t n);
+    /* The model has computed n tokens of q, guesses among them, from position `from` on; `states`
+     * are their hidden states (vt_step_result.hidden). Called before its tokens are taken in. NULL:
+     * it has no use for them. */
+    void (*learn)(void *user, const struct vt_seq *q, int32_t from, int32_t n, const void *states);
     void (*free)(void *user); /* NULL: nothing to free */
 } vt_drafter;
 

@@ -23,6 +23,8 @@ bool vt_draft_is_model(const char *value)
     return strcmp(value, "off") != 0 && strcmp(value, "lookup") != 0;
 }
 
+bool vt_draft_is_mtp(const char *value) { return strcmp(value, "mtp") == 0; }
+
 /* An error unless both vocabularies spell each token alike, as far as both reach. */
 static vt_status same_words(const vt_model *target, const vt_model *m, vt_err *err)
 {
@@ -81,6 +83,13 @@ static vt_status size_states(const vt_model *m, size_t slot, int64_t *bytes, vt_
     return VT_OK;
 }
 
+/* Returns the bytes of a hidden state that an MTP head gets; 0: it is a model. */
+static size_t state_bytes(const vt_model *m, const vt_options *o)
+{
+    size_t each = vt_options_cuda(o) < 0 ? sizeof(float) : sizeof(uint16_t);
+    return m->mtp.behind > 0 ? (size_t)m->arch.hidden * each : 0;
+}
+
 /* The executor's configuration, with as many pages as `bytes` hold. */
 static vt_status configure(const vt_model *m, const vt_options *o, const vt_limits *limits,
                            int64_t bytes, vt_executor_config *c, vt_err *err)
@@ -100,7 +109,10 @@ static vt_status configure(const vt_model *m, const vt_options *o, const vt_limi
     vt_kv_shape shape;
     vt_kv_shape_of(m, c->kv_dtype, &shape);
     TRY(size_states(m, vt_kv_slot_bytes(&shape), &bytes, c, err));
-    int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size),
+    if (m->mtp.behind > 0)
+        c->states = VT_STATES_ROWS;
+    int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size) +
+                   (int64_t)state_bytes(m, o) * lim->page_size,
             most = (int64_t)((lim->max_context + lim->page_size - 1) / lim->page_size) *
                    lim->max_seqs,
             pages = bytes / page;
@@ -149,9 +161,12 @@ vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_li
     vt_limits lim = *limits;
     lim.n_workers = n_threads;
     vt_err why;
-    vt_status status = vt_model_load(vt_options_get(o, "draft"), &m, &why);
+    const char *draft = vt_options_get(o, "draft");
+    vt_status status = vt_draft_is_mtp(draft) ? vt_model_load_mtp(target, &m, &why)
+                                              : vt_model_load(draft, &m, &why);
     if (status != VT_OK)
-        return vt_fail(err, status, "draft: %s (expected off, lookup or a model)", why.message);
+        return vt_fail(err, status, "draft: %s (expected off, lookup, mtp or a model)",
+                       why.message);
     status = check_pair(target, m, err);
     if (status == VT_OK)
         status = make_executor(m, o, &lim, &config, &x, err);
@@ -162,6 +177,7 @@ vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_li
     vt_draft_model_config c = {.limits = config.limits,
                                .n_pages = config.n_pages,
                                .n_states = config.n_states,
+                               .state_bytes = state_bytes(m, o),
                                .vocab = m->arch.vocab,
                                .target_vocab = target->arch.vocab,
                                .notice = *vt_options_notice(o)};

@@ -7,8 +7,10 @@
 #include "exec/executor.h"
 #include "model/model.h"
 
-/* True if the option names a model; false for off and lookup. */
+/* True if the option names a model, or the model's own MTP head ("mtp"); false for off and lookup.
+ */
 bool vt_draft_is_model(const char *value);
+bool vt_draft_is_mtp(const char *value);
 
 /* Loads the model that option `draft` names and makes a drafter of it for an engine of `target`
  * whose executor has these limits and `n_threads` threads. It runs where the options say that the

@@ -19,13 +19,17 @@
 typedef struct draft_slot {
     int32_t *page; /* [n_pages] */
     int32_t n_pages;
+    /* Of an MTP head: its first token here (0: it has none), and the one behind the last whose
+     * hidden state is there. first_token: the one at position 0, if `first` is 1 */
+    int32_t first, n_shown, first_token;
     int32_t n_known;  /* tokens whose KV is in the pages: draft_model.token has which */
     int32_t state_at; /* tokens behind which the first of its states is, */
     int32_t n_states; /* and how many there are: each of the others is one token further */
     int32_t tenant;   /* whose they are, */
     uint64_t request; /* and of which sequence: one without a tenant shares with no other */
     int32_t index;
-    uint64_t used;     /* the prepare that last used it */
+    uint64_t used;     /* the prepare that last used it, */
+    uint64_t touched;  /* and when that or a learn was */
     int32_t n_wanted;  /* guesses that this prepare is to make; 0: none */
     int32_t n_guesses; /* made so far, in the sequence's tokens */
     const vt_seq *seq; /* whom they are for, */
@@ -38,8 +42,9 @@ typedef struct draft_model {
     vt_executor *executor;
     vt_pool pool;
     int32_t *token;   /* [n_pages * page_size] the token whose KV a place of a page holds */
+    char *state;      /* [n_pages * page_size][state_bytes] of an MTP head; else NULL */
     draft_slot *slot; /* [max_seqs] */
-    uint64_t n_prepares;
+    uint64_t n_prepares, n_touched;
     uint64_t step_id;
     bool failed;
     vt_arena arena; /* holds every array here but the pool's */
@@ -47,6 +52,7 @@ typedef struct draft_model {
     vt_step step;
     int32_t *in, *position, *seq_of, *kv_slot, *q_start, *kv_len, *page_start, *page_ids,
         *row_token, *state_from, *state_to;
+    char *before; /* [max_tokens][state_bytes] */
     vt_sample_row *row;
     draft_slot **row_slot; /* [n_rows] whose guess a row makes */
     int32_t tokens_left;
@@ -54,9 +60,12 @@ typedef struct draft_model {
 
 static int32_t page_size(const draft_model *d) { return d->config.limits.page_size; }
 
+static bool is_mtp(const draft_model *d) { return d->config.state_bytes > 0; }
+
 /* The place of a slot's token i. */
 static int32_t place_of(const draft_model *d, const draft_slot *k, int32_t i)
 {
+    i -= k->first;
     return k->page[i / page_size(d)] * page_size(d) + i % page_size(d);
 }
 
@@ -65,8 +74,11 @@ static void cut(draft_model *d, draft_slot *k, int32_t n)
 {
     while (k->n_pages > n)
         vt_pool_unref(&d->pool, k->page[--k->n_pages]);
-    if (k->n_known > n * page_size(d))
-        k->n_known = n * page_size(d);
+    int32_t held = n > 0 ? k->first + n * page_size(d) : 0;
+    if (k->n_known > held)
+        k->n_known = held;
+    if (k->n_shown > held)
+        k->n_shown = held;
 }
 
 /* Returns true if q may use what the slot holds: how fast it is would tell a stranger what another
@@ -91,6 +103,35 @@ static int32_t with_state(const draft_model *d, const draft_slot *k, int32_t n)
     return d->config.n_states == 0 || there ? n : 0;
 }
 
+static void take_over(draft_slot *k, const vt_seq *q)
+{
+    k->tenant = q->req->tenant;
+    k->request = q->req->id;
+    k->index = q->index;
+}
+
+/* Of an MTP head: makes the slot q's. It keeps what it holds of the first tokens of another
+ * sequence if they are q's too, and nothing if it does not have that one from its beginning. */
+static void take_over_states(draft_model *d, draft_slot *k, const vt_seq *q)
+{
+    if (k->request == q->req->id && k->index == q->index)
+        return;
+    if (k->n_known > k->at)
+        k->n_known = k->at;
+    int32_t most = q->n_tokens < k->n_shown ? q->n_tokens : k->n_shown, n = 1;
+    bool same = may_share(k, q) && k->first == 1 && k->first_token == q->token[0];
+    while (same && n < most && d->token[place_of(d, k, n)] == q->token[n])
+        n++;
+    if (!same)
+        cut(d, k, 0);
+    if (k->n_shown > n + 1)
+        k->n_shown = n + 1; /* what stands beside token n is of the tokens before it */
+    if (k->n_known > n)
+        k->n_known = n;
+    k->at = k->n_known;
+    take_over(k, q);
+}
+
 /* Keeps what the slot holds of q's tokens but the last, which is computed again for its logits. */
 static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
 {
@@ -99,33 +140,34 @@ static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
         while (n < most && d->token[place_of(d, k, n)] == q->token[n])
             n++;
     k->n_known = with_state(d, k, n);
-    k->tenant = q->req->tenant;
-    k->request = q->req->id;
-    k->index = q->index;
+    take_over(k, q);
 }
 
-/* The slot that was not used in this prepare, holds pages, and was used the longest time ago. */
-static draft_slot *idle_slot(const draft_model *d)
+/* The slot that was not used in this prepare, holds pages, and was used the longest time ago. Not
+ * `own`. */
+static draft_slot *idle_slot(const draft_model *d, const draft_slot *own)
 {
     draft_slot *best = NULL;
     for (int32_t i = 0; i < d->config.limits.max_seqs; i++) {
         draft_slot *k = &d->slot[i];
-        if (k->used < d->n_prepares && k->n_pages > 0 && (!best || k->used < best->used))
+        if (k != own && k->used < d->n_prepares && k->n_pages > 0 &&
+            (!best || k->touched < best->touched))
             best = k;
     }
     return best;
 }
 
-/* Gives a slot pages for n tokens, taking them from idle slots when none are free. */
+/* Gives a slot pages for the tokens up to the n-th, taking them from idle slots when none are
+ * free. */
 static bool take_pages(draft_model *d, draft_slot *k, int32_t n)
 {
-    int32_t want = (n + page_size(d) - 1) / page_size(d);
+    int32_t want = (n - k->first + page_size(d) - 1) / page_size(d);
     while (k->n_pages < want) {
         if (vt_pool_take(&d->pool, 1, &k->page[k->n_pages]) == VT_OK) {
             k->n_pages++;
             continue;
         }
-        draft_slot *idle = idle_slot(d);
+        draft_slot *idle = idle_slot(d, k);
         if (!idle)
             return false;
         cut(d, idle, 0);
@@ -157,6 +199,14 @@ static void add_states(draft_model *d, draft_slot *k, int32_t s, int32_t n)
     d->state_to[s] = first + k->n_states++;
 }
 
+/* Copies a hidden state, of an MTP head. */
+static void copy_state(const draft_model *d, char *to, int32_t i, const char *from, int32_t k)
+{
+    size_t n = d->config.state_bytes;
+    if (is_mtp(d))
+        memcpy(to + (size_t)i * n, from + (size_t)k * n, n);
+}
+
 /* Adds the next n tokens of a slot to the step, and a row if they are all that q has so far. */
 static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
 {
@@ -167,15 +217,17 @@ static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
     for (int32_t i = k->n_known; i < end; i++) {
         int32_t t = b->n_tokens++, place = place_of(d, k, i);
         d->in[t] = d->token[place] = q->token[i];
-        d->position[t] = i;
+        d->position[t] = i - k->first;
+        copy_state(d, d->before, t, d->state, place);
         d->seq_of[t] = s;
         d->kv_slot[t] = place;
     }
-    int32_t n_pages = (end + page_size(d) - 1) / page_size(d);
+    int32_t n_pages = (end - k->first + page_size(d) - 1) / page_size(d);
     memcpy(d->page_ids + b->n_pages, k->page, (size_t)n_pages * sizeof *k->page);
     b->n_pages += n_pages;
     b->n_decode += n == 1 && b->n_decode == s;
-    d->kv_len[s] = k->n_known = end;
+    k->n_known = end;
+    d->kv_len[s] = end - k->first;
     d->q_start[s + 1] = b->n_tokens;
     d->page_start[s + 1] = b->n_pages;
     d->tokens_left -= n;
@@ -208,10 +260,15 @@ static bool run_step(draft_model *d, int64_t *ns)
     *ns += r.end_ns - r.begin_ns;
     for (int32_t i = 0; i < d->step.batch.n_rows; i++) {
         draft_slot *k = d->row_slot[i];
-        if (r.token[i] >= 0 && r.token[i] < d->config.target_vocab)
-            k->seq->token[k->at + k->n_guesses++] = r.token[i];
-        else
+        int32_t at = k->at + k->n_guesses;
+        if (r.token[i] < 0 || r.token[i] >= d->config.target_vocab) {
             k->n_wanted = k->n_guesses;
+            continue;
+        }
+        k->seq->token[at] = r.token[i];
+        k->n_guesses++;
+        if (k->n_guesses < k->n_wanted)
+            copy_state(d, d->state, place_of(d, k, at), r.hidden, i);
     }
     return true;
 }
@@ -224,12 +281,21 @@ static void take_ask(draft_model *d, const vt_drafted *ask)
     vt_seq *q = ask->seq;
     draft_slot *k = &d->slot[q->slot];
     k->used = d->n_prepares;
+    k->touched = ++d->n_touched;
     k->seq = q;
     k->at = q->n_tokens;
     k->n_wanted = k->n_guesses = 0;
+    if (is_mtp(d)) {
+        take_over_states(d, k, q);
+        if (k->n_shown < q->n_tokens)
+            return; /* it was not shown what this needs */
+        /* those behind are of guesses that did not hold */
+        k->n_shown = q->n_tokens;
+    }
     if (q->n_tokens + ask->n > d->config.limits.max_context || !has_states(d, q->slot))
         return;
-    keep_common(d, k, q);
+    if (!is_mtp(d))
+        keep_common(d, k, q);
     for (int32_t i = k->n_known; i < q->n_tokens; i++)
         if (q->token[i] >= d->config.vocab)
             return; /* the draft model does not have this token */
@@ -293,11 +359,48 @@ static int32_t draft(void *user, struct vt_seq *q, int32_t *out, int32_t max)
     return k->n_guesses < max ? k->n_guesses : max;
 }
 
+/* Keeps the hidden states of q's tokens, each for the token behind it. */
+static void learn(void *user, const vt_seq *q, int32_t from, int32_t n, const void *states)
+{
+    draft_model *d = user;
+    draft_slot *k = &d->slot[q->slot];
+    if (d->failed || from + n >= d->config.limits.max_context)
+        return;
+    take_over_states(d, k, q);
+    if (k->n_known > k->at)
+        k->n_known = k->at; /* it was computed with hidden states of its own */
+    if (k->first == 0 || from < k->first - 1 || from + 1 > k->n_shown) {
+        cut(d, k, 0);
+        k->first = k->n_known = k->at = from + 1;
+        k->first_token = q->token[0];
+    }
+    k->touched = ++d->n_touched;
+    k->n_shown = take_pages(d, k, from + n + 1) ? from + n + 1 : 0;
+    if (k->n_shown == 0) {
+        cut(d, k, 0);
+        k->first = 0;
+        return;
+    }
+    if (k->n_known > k->n_shown)
+        k->n_known = k->n_shown;
+    for (int32_t i = 0; i < n; i++)
+        copy_state(d, d->state, place_of(d, k, from + i + 1), states, i);
+    for (int32_t i = from < k->first ? k->first : from; i < from + n; i++)
+        d->token[place_of(d, k, i)] = q->token[i];
+    d->token[place_of(d, k, from + n)] = -1; /* what this step chose is not taken in yet */
+}
+
+static size_t states_size(const draft_model *d)
+{
+    return (size_t)d->config.n_pages * (size_t)page_size(d) * d->config.state_bytes;
+}
+
 static void free_model(void *user)
 {
     draft_model *d = user;
     d->executor->free(d->executor);
     vt_model_free(d->model);
+    vt_pages_free(d->state, states_size(d));
     vt_pool_release(&d->pool);
     vt_arena_release(&d->arena);
     free(d);
@@ -333,13 +436,15 @@ static bool make_step(draft_model *d)
                                   .page_start = d->page_start,
                                   .page_ids = d->page_ids,
                                   .row_token = d->row_token}};
+    d->before = is_mtp(d) ? vt_arena_alloc(a, tokens, d->config.state_bytes) : NULL;
+    d->step.batch.hidden = d->before;
     if (d->config.n_states > 0) {
         d->step.batch.state_from = d->state_from;
         d->step.batch.state_to = d->state_to;
     }
     return d->in && d->position && d->seq_of && d->kv_slot && d->q_start && d->kv_len &&
            d->page_start && d->page_ids && d->row_token && d->row && d->row_slot && d->state_from &&
-           d->state_to;
+           d->state_to && (!is_mtp(d) || d->before);
 }
 
 static bool make_slots(draft_model *d)
@@ -352,7 +457,9 @@ static bool make_slots(draft_model *d)
     int32_t *page = vt_arena_alloc(&d->arena, each * (size_t)lim->max_seqs, sizeof *page);
     for (int32_t i = 0; d->slot && page && i < lim->max_seqs; i++)
         d->slot[i].page = page + (size_t)i * each;
-    return d->slot && d->token && page;
+    if (is_mtp(d)) /* the system provides each page of it when it is first written */
+        d->state = vt_pages_alloc(states_size(d));
+    return d->slot && d->token && page && (!is_mtp(d) || d->state);
 }
 
 vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_executor *x,
@@ -376,6 +483,10 @@ vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_exe
         free_model(d);
         return status;
     }
-    *out = (vt_drafter){.user = d, .draft = draft, .prepare = prepare, .free = free_model};
+    *out = (vt_drafter){.user = d,
+                        .draft = draft,
+                        .prepare = prepare,
+                        .learn = is_mtp(d) ? learn : NULL,
+                        .free = free_model};
     return VT_OK;
 }

@@ -21,6 +21,18 @@
  * behind the known tokens, and those behind the guesses that it has read itself. What holds of a
  * draft always ends at one of them, so the next draft begins there.
  *
+ * An MTP head (model/mtp.h) drafts likewise, with the hidden states of the engine's model. Each
+ * step of the engine shows them (learn); they wait here for the tokens behind them:
+ *
+ *   position                 0   1   2   3
+ *   token                    t0  t1  t2  t3     t0 has no place in an MTP head
+ *   hidden state beside it       h0  h1  h2     h2 came out of the step that chose t3
+ *
+ * Its own guesses go on with its own hidden states. What it computed of them is computed again,
+ * with the model's hidden states, once these are known. Where tokens are taken from the prefix
+ * cache their hidden states are not known, unless the slot had them before: it then begins behind
+ * them, and does not see what came earlier.
+ *
  * A step of the draft model that fails ends its guesses, and nothing else: text goes on without. */
 #ifndef VT_ENGINE_DRAFT_MODEL_H
 #define VT_ENGINE_DRAFT_MODEL_H
@@ -35,6 +47,7 @@ typedef struct vt_draft_model_config {
     int32_t n_states;     /* likewise: VT_DRAFT_MOST for each slot of the engine whose sequences get
                               guesses, from slot 0 on; 0: it has no sequence state */
     int32_t vocab;        /* its own */
+    size_t state_bytes;   /* of a hidden state, of an MTP head; 0: it is a model */
     int32_t target_vocab; /* guesses beyond it end a draft */
     vt_notice_hook notice; /* told once if its device fails */
 } vt_draft_model_config;

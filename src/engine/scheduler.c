@@ -597,6 +597,18 @@ static void note_drafts(vt_sched *s, const vt_plan *p, const vt_step_result *res
         vt_draft_took(&s->draft_record, b->n_seqs, true, ns + p->draft_ns, tokens);
 }
 
+/* Shows the drafter the hidden states of an entry's tokens. */
+static void show_states(vt_sched *s, const vt_plan *p, int32_t i, const vt_step_result *result)
+{
+    const vt_drafter *d = &s->config.drafter;
+    const vt_seq *q = p->entry[i].seq;
+    if (!d->learn || q->state != VT_SEQ_RUNNING)
+        return;
+    int32_t first = p->q_start[i], n = p->q_start[i + 1] - first;
+    size_t row = (size_t)s->config.n_hidden * (size_t)vt_dtype_get(result->hidden_dtype)->bytes;
+    d->learn(d->user, q, p->position[first], n, (const char *)result->hidden + (size_t)first * row);
+}
+
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
 {
     int32_t tokens = 0;
@@ -608,6 +620,7 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
         vt_seq *q = entry->seq;
         q->n_inflight--;
         q->req->n_inflight--;
+        show_states(s, p, i, result);
         if (q->state != VT_SEQ_DONE) {
             vt_output out = {.seq = q,
                              .row = entry->row,

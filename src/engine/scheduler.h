@@ -62,6 +62,7 @@ typedef struct vt_sched_config {
     int64_t target_gap_ns; /* no step with decodes shall take longer, as far as the size of its
                               prefill chunks can see to it; 0: the token budget alone bounds it */
     bool forced;           /* a token that a constraint leaves no choice of is guessed */
+    int32_t n_hidden;      /* numbers of a hidden state, for a drafter that learns them */
     vt_drafter drafter;    /* .draft NULL: none is guessed but for that */
 } vt_sched_config;
 

@@ -34,10 +34,10 @@ static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
 {
     const vt_program *p = x->rank[0].prog;
     size_t n = (size_t)n_rows, top = n * VT_MAX_TOP_LOGPROBS;
-    if (r->hidden) {
-        memcpy(r->hidden, p->hidden->data, n * (size_t)p->hidden->dim[1] * sizeof *r->hidden);
+    if (r->hidden)
+        memcpy(r->hidden, p->states->data, (size_t)vt_tensor_elems(p->states) * sizeof *r->hidden);
+    if (!r->token)
         return;
-    }
     memcpy(r->token, p->token->data, n * sizeof *r->token);
     memcpy(r->logprob, p->logprob->data, n * sizeof *r->logprob);
     memcpy(r->top_id, p->top_id->data, top * sizeof *r->top_id);
@@ -369,15 +369,17 @@ static void cpu_free(vt_executor *base)
 
 static vt_status reserve_results(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
-    size_t rows = (size_t)c->limits.max_rows;
+    size_t rows = (size_t)c->limits.max_rows,
+           states = c->states == VT_STATES_TOKENS ? (size_t)c->limits.max_tokens : rows;
     bool ok = true;
     for (int i = 0; i < CPU_RESULTS; i++) {
         cpu_result *r = &x->result[i];
-        if (c->end == VT_END_HIDDEN) {
-            r->hidden = vt_calloc(rows * (size_t)x->model->arch.hidden, sizeof *r->hidden);
+        if (c->end == VT_END_HIDDEN || c->states != VT_STATES_NONE) {
+            r->hidden = vt_calloc(states * (size_t)x->model->arch.hidden, sizeof *r->hidden);
             ok = ok && r->hidden;
-            continue;
         }
+        if (c->end == VT_END_HIDDEN)
+            continue;
         r->token = vt_calloc(rows, sizeof *r->token);
         r->logprob = vt_calloc(rows, sizeof *r->logprob);
         r->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *r->top_id);

@@ -239,8 +239,11 @@ vt_status cpu_rank_build(cpu_rank *k, const vt_model *m, const vt_executor_confi
     TRY(vt_kv_cache_init_cpu(&k->kv, &shape, c->n_pages, c->n_windows, c->limits.page_size, err));
     TRY(vt_kv_cache_add_states_cpu(&k->kv, c->n_states, err));
     k->comm = (vt_comm_rank){.group = comm, .rank = k->is.index};
-    vt_program_config config = {
-        .target = target, .activation = VT_F32, .end = c->end, .comm = comm ? &k->comm : NULL};
+    vt_program_config config = {.target = target,
+                                .activation = VT_F32,
+                                .end = c->end,
+                                .states = c->states,
+                                .comm = comm ? &k->comm : NULL};
     TRY(vt_program_build(m, k->weights, &k->kv, &config, &k->prog, err));
     for (int32_t s = 0; comm && s < VT_COMM_SLOTS; s++)
         comm->buffer[s][k->is.index] = k->prog->buffer[s];

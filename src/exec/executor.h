@@ -37,7 +37,9 @@ typedef struct vt_step_result {
     const float *logprob;  /* [n_rows] */
     const int32_t *top_id; /* [n_rows][VT_MAX_TOP_LOGPROBS] */
     const float *top_logprob;
-    const void *hidden;       /* [n_rows, hidden] of one that ends in hidden states, else NULL: */
+    /* [n_rows, hidden], or [n_tokens, hidden]: hidden states that the program gives (vt_states; all
+     * that one gives which ends in them), else NULL: */
+    const void *hidden;
     vt_dtype hidden_dtype;    /* F32 or BF16 */
     int64_t begin_ns, end_ns; /* of the device's work */
 } vt_step_result;
@@ -103,7 +105,8 @@ typedef struct vt_executor_config {
     int32_t n_windows; /* window pages, which batches then list apart; 0: none */
     int32_t n_states;  /* state slots, of a model with sequence state */
     vt_dtype kv_dtype;
-    vt_end end;         /* what its programs end in */
+    vt_end end;         /* what its programs end in, */
+    vt_states states;   /* and hidden states that they give beside it */
     int32_t n_ranks;    /* of a tensor-parallel group; 0 counts as 1 */
     bool whole_experts; /* ranks divide the experts (vt_rank) */
     int32_t n_threads;  /* CPU: of each rank */

@@ -116,6 +116,9 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     add_one(l, VT_ROLE_PER_LAYER, -1, m->per_layer, NULL);
     add_one(l, VT_ROLE_PER_LAYER_IN, -1, m->per_layer_in, NULL);
     add_one(l, VT_ROLE_PER_LAYER_NORM, -1, m->per_layer_norm, NULL);
+    add_one(l, VT_ROLE_MTP_EMBED_NORM, -1, m->mtp.embed_norm, NULL);
+    add_one(l, VT_ROLE_MTP_HIDDEN_NORM, -1, m->mtp.hidden_norm, NULL);
+    add_one(l, VT_ROLE_MTP_IN, -1, m->mtp.in, NULL);
     for (int32_t i = 0; i < a->n_layers; i++) {
         vt_status status = add_layer(l, i, err);
         if (status != VT_OK) {

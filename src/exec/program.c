@@ -89,6 +89,18 @@ vt_tensor *build_activation(builder *b, const char *name, vt_follows follows, in
     return t;
 }
 
+vt_tensor *build_input(builder *b, const char *name, int64_t cols)
+{
+    vt_tensor *t = build_alloc(b, 1, sizeof *t);
+    if (!t)
+        return NULL;
+    *t = vt_tensor_2d(NULL, b->p->activation, b->p->target.limits.max_tokens, cols);
+    t->name = name;
+    t->follows = VT_FOLLOWS_TOKENS;
+    add_symbolic(b, t);
+    return t;
+}
+
 vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols)
 {
     vt_tensor *t = build_alloc(b, 1, sizeof *t);
@@ -144,10 +156,15 @@ static void make_tensors(builder *b)
     b->t = after ? build_activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
     make_buffers(b);
     vt_layer_end_tensors(b);
+    vt_mtp_tensors(b);
     for (int k = 0; k < VT_BLOCKS; k++)
         if (has[k] && vt_blocks[k])
             vt_blocks[k]->tensors(b);
     b->p->hidden = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
+    if (b->config->end == VT_END_HIDDEN || b->config->states == VT_STATES_ROWS)
+        b->p->states = b->p->hidden;
+    else if (b->config->states == VT_STATES_TOKENS)
+        b->p->states = b->s = build_activation(b, "s", VT_FOLLOWS_TOKENS, a->hidden, act);
     if (b->config->end == VT_END_HIDDEN)
         return;
     b->p->logits = build_activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
@@ -456,11 +473,13 @@ static bool build_layers(builder *b)
     return !joined;
 }
 
-/* Normalises the rows that are wanted. */
+/* Normalises the rows that are wanted, and all tokens where their hidden states are. */
 static void build_final_norm(builder *b)
 {
     const vt_arch *a = &b->m->arch;
     const vt_tensor *weight = b->w->ends.tensor[VT_ROLE_FINAL_NORM];
+    if (b->s)
+        emit_norm(b, -1, "states", b->x, weight, b->s);
     const int32_t *const *row = (const int32_t *const *)&b->p->batch.row_token;
     if (a->layer_norm)
         emit_layernorm(b, -1, "final", weight, NULL, row, b->p->hidden);
@@ -503,6 +522,7 @@ static void build_calls(builder *b)
     build_all_reduce(b, -1, "embed", VT_SLOT_EMBED, NULL, b->x);
     build_positions(b);
     vt_layer_embeddings(b);
+    vt_mtp_input(b);
     if (build_layers(b))
         build_final_norm(b);
     if (b->config->end == VT_END_HIDDEN) {
@@ -539,7 +559,8 @@ static void build_calls(builder *b)
 void vt_program_place(vt_program *p, void *memory)
 {
     for (int32_t i = 0; i < p->n_symbolic; i++)
-        p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
+        if (p->symbolic[i] != p->before)
+            p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
 }
 
 /* The first implementation chosen for calls of op `op`, in this layer or (-1) in any, whose name or
@@ -669,6 +690,8 @@ void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
     p->windowed = vt_program_windowed(batch);
     p->size = *size;
     p->rows = rows;
+    if (p->before)
+        p->before->data = (void *)batch->hidden;
     for (int32_t i = 0; i < p->n_symbolic; i++)
         p->symbolic[i]->dim[0] = p->symbolic[i]->follows == VT_FOLLOWS_TOKENS ? size->tokens
                                                                               : size->rows;

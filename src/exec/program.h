@@ -63,10 +63,14 @@ typedef enum vt_end {
     VT_END_HIDDEN  /* the last layer's output, after the final norm; there is no head */
 } vt_end;
 
+/* Hidden states, after the final norm, that a program which ends in logits gives beside them. */
+typedef enum vt_states { VT_STATES_NONE, VT_STATES_ROWS, VT_STATES_TOKENS } vt_states;
+
 typedef struct vt_program_config {
     vt_target target;
     vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
     vt_end end;
+    vt_states states;
     bool describe; /* the program will not run: allocate no activations */
     /* The group that the program is a rank of, which outlives it; NULL: it runs alone. The weights
      * and the cache are the rank's shard (exec/ranks.h). */
@@ -96,8 +100,11 @@ typedef struct vt_program {
     /* The program of the next rank on the same device, whose calls have the same order; NULL: this
      * is the last, or the only one. What a step moves and computes is the sum over them. */
     const struct vt_program *next_rank;
-    vt_tensor *hidden;                                 /* [rows, hidden], after the final norm */
-    vt_tensor *logits;                                 /* [rows, vocab] fp32 */
+    vt_tensor *hidden;       /* [rows, hidden], after the final norm */
+    const vt_tensor *states; /* the hidden states that results have: `hidden`, those of all tokens,
+                                or NULL */
+    vt_tensor *before;       /* of an MTP head: batch.hidden; or NULL */
+    vt_tensor *logits;       /* [rows, vocab] fp32 */
     vt_tensor *token, *logprob, *top_id, *top_logprob; /* results of sampling */
     size_t activation_bytes;
     void *memory;

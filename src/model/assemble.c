@@ -17,6 +17,7 @@
 #include "base/quant.h"
 #include "files/gguf_split.h"
 #include "model/family.h"
+#include "model/mtp.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -126,6 +127,8 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->per_layer;
     case VT_DIM_PER_LAYERS:
         return (int64_t)a->per_layer * a->n_layers;
+    case VT_DIM_MTP_IN:
+        return 2 * (int64_t)a->hidden;
     case VT_DIM_NONE:
         break;
     }
@@ -216,13 +219,20 @@ static vt_status squeeze(assembly *a, int32_t layer, const vt_dim *dims, const v
     return VT_OK;
 }
 
+static vt_status missing(const assembly *a, const char *name)
+{
+    char own[MODEL_MTP_NAME];
+    name = model_mtp_name(a->m, a->src->hf_names, name, own);
+    return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s is missing", a->m->path, name);
+}
+
 /* *out = the tensor `name` or NULL, checked, counted. */
 static vt_status take(assembly *a, int32_t layer, const char *name, const vt_dim *dims,
                       bool required, const vt_tensor **out)
 {
     int64_t i = a->src->find(a->src->file, name);
     if (i < 0 && required)
-        return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s is missing", a->m->path, name);
+        return missing(a, name);
     if (i < 0)
         return VT_OK;
     const vt_tensor *t = a->src->at(a->src->file, i);
@@ -508,11 +518,23 @@ static vt_status take_layer(assembly *a, int32_t layer)
 }
 
 /* The tensors that are no layer's, in the order of a forward pass. */
-static const vt_role end_role[] = {
-    VT_ROLE_EMBED,           VT_ROLE_POSITIONS,    VT_ROLE_TYPES,        VT_ROLE_EMBED_NORM,
-    VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_PER_LAYER,    VT_ROLE_PER_LAYER_IN, VT_ROLE_PER_LAYER_NORM,
-    VT_ROLE_FINAL_NORM,      VT_ROLE_HEAD,         VT_ROLE_RANK_DENSE,   VT_ROLE_RANK_DENSE_BIAS,
-    VT_ROLE_RANK_OUT,        VT_ROLE_RANK_OUT_BIAS};
+static const vt_role end_role[] = {VT_ROLE_EMBED,
+                                   VT_ROLE_POSITIONS,
+                                   VT_ROLE_TYPES,
+                                   VT_ROLE_EMBED_NORM,
+                                   VT_ROLE_EMBED_NORM_BIAS,
+                                   VT_ROLE_PER_LAYER,
+                                   VT_ROLE_PER_LAYER_IN,
+                                   VT_ROLE_PER_LAYER_NORM,
+                                   VT_ROLE_MTP_EMBED_NORM,
+                                   VT_ROLE_MTP_HIDDEN_NORM,
+                                   VT_ROLE_MTP_IN,
+                                   VT_ROLE_FINAL_NORM,
+                                   VT_ROLE_HEAD,
+                                   VT_ROLE_RANK_DENSE,
+                                   VT_ROLE_RANK_DENSE_BIAS,
+                                   VT_ROLE_RANK_OUT,
+                                   VT_ROLE_RANK_OUT_BIAS};
 enum { END_ROLES = sizeof end_role / sizeof *end_role };
 
 /* Returns true for roles that the model may have outside its layers. *required: it must. */
@@ -524,6 +546,8 @@ static bool end_wanted(const vt_model *m, vt_role role, bool *required)
     if (role >= VT_ROLE_RANK_DENSE && role <= VT_ROLE_RANK_OUT_BIAS && m->arch.n_labels == 0)
         return false;
     if (is_per_layer(role) && m->arch.per_layer == 0)
+        return false;
+    if (role >= VT_ROLE_MTP_EMBED_NORM && role <= VT_ROLE_MTP_IN && m->mtp.behind == 0)
         return false;
     return need != VT_NEED_BY_FAMILY && !(role == VT_ROLE_HEAD && m->arch.tied_head);
 }
@@ -547,6 +571,12 @@ static const vt_tensor **end_at(vt_model *m, vt_role role)
         return &m->per_layer_in;
     case VT_ROLE_PER_LAYER_NORM:
         return &m->per_layer_norm;
+    case VT_ROLE_MTP_EMBED_NORM:
+        return &m->mtp.embed_norm;
+    case VT_ROLE_MTP_HIDDEN_NORM:
+        return &m->mtp.hidden_norm;
+    case VT_ROLE_MTP_IN:
+        return &m->mtp.in;
     case VT_ROLE_FINAL_NORM:
         return &m->final_norm;
     case VT_ROLE_RANK_DENSE:
@@ -588,6 +618,10 @@ static vt_status take_ends(assembly *a)
     }
     if (m->arch.tied_head)
         m->head = m->embed;
+    if (m->mtp.in && m->mtp.in->dtype == VT_FP8_E4M3)
+        return vt_fail(a->err, VT_ERR_UNSUPPORTED,
+                       "%s: tensor %s has type FP8; another float or quantised type was expected",
+                       m->path, m->mtp.in->name);
     return VT_OK;
 }
 
@@ -607,9 +641,10 @@ static vt_status refuse_unknown(const assembly *a)
 {
     for (int64_t i = 0; i < a->src->n_tensors; i++) {
         const vt_tensor *t = a->src->at(a->src->file, i);
-        if (a->used[i] || (a->src->skip && a->src->skip(a->src->file, i)))
+        if (a->used[i] || (a->src->skip && a->src->skip(a->src->file, i)) ||
+            !model_mtp_owns(a->m, t->name))
             continue;
-        const char *part = part_not_run(a, i, t->name);
+        const char *part = a->m->mtp.behind ? NULL : part_not_run(a, i, t->name);
         if (part) {
             a->m->skipped = part;
             a->m->skipped_bytes += vt_tensor_bytes(t);

@@ -113,6 +113,10 @@ typedef struct vt_family_shape {
     vt_mla mla; /* kv_rank 0: none */
 } vt_family_shape;
 
+/* Where folders have an MTP head (model/mtp.h): nowhere that is known; beside the model, under
+ * "mtp."; as its next layer. In GGUF files it is the next layer. */
+typedef enum vt_mtp_form { VT_MTP_NONE, VT_MTP_BESIDE, VT_MTP_NEXT_LAYER } vt_mtp_form;
+
 struct vt_family {
     const char *name;            /* vt_arch.family */
     const char *gguf;            /* general.architecture; NULL: no files have it for such models */
@@ -166,6 +170,7 @@ struct vt_family {
      * `skipped` says which parts these are. */
     bool (*skips)(const vt_model *m, const char *tensor);
     const char *skipped;
+    vt_mtp_form mtp; /* of the MTP heads that files may have */
     /* Read what no other family has, after everything else. NULL: nothing. */
     vt_status (*from_gguf)(gguf_reader *r);
     vt_status (*from_config)(hf_reader *c);

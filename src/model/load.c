@@ -133,6 +133,17 @@ vt_status vt_model_load_words(const char *name_or_path, vt_model **out, vt_err *
     return load(name_or_path, false, out, err);
 }
 
+vt_status vt_model_load_mtp(const vt_model *of, vt_model **out, vt_err *err)
+{
+    struct stat st;
+    if (strncmp(of->path, "dummy:", 6) == 0)
+        return vt_model_load_dummy_mtp(of->path + 6, out, err);
+    if (stat(of->path, &st) != 0)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", of->path, strerror(errno));
+    return S_ISDIR(st.st_mode) ? vt_model_load_folder_mtp(of->path, out, err)
+                               : vt_model_load_gguf_mtp(of->path, out, err);
+}
+
 void vt_model_free(vt_model *m)
 {
     if (m)

@@ -9,10 +9,17 @@
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err);
 /* The same without weights: metadata, tokenizer and template (a vocabulary-only GGUF works). */
 vt_status vt_model_load_words(const char *name_or_path, vt_model **out, vt_err *err);
+/* The MTP head of a model that was loaded, as a model of its own (model/mtp.h). VT_ERR_MODEL says
+ * which tensor its files do not have, VT_ERR_UNSUPPORTED which kind of head is not known here. */
+vt_status vt_model_load_mtp(const vt_model *of, vt_model **out, vt_err *err);
 /* Each of the forms; `weights` false as in vt_model_load_words. */
 vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err);
 vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err);
 vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err);
+
+vt_status vt_model_load_gguf_mtp(const char *path, vt_model **out, vt_err *err);
+vt_status vt_model_load_folder_mtp(const char *path, vt_model **out, vt_err *err);
+vt_status vt_model_load_dummy_mtp(const char *name, vt_model **out, vt_err *err);
 
 /* A model of an open file. The file belongs to the model then, and is closed if this fails. */
 vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);

@@ -20,6 +20,7 @@
 #include "model/family.h"
 #include "model/latent.h"
 #include "model/load.h"
+#include "model/mtp.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -265,6 +266,8 @@ static vt_status build(vt_model *m, dummy_source *s, vt_err *err)
     weight_source src = {
         .hf_names = true, .file = s, .n_tensors = s->n, .find = source_find, .at = source_at};
     TRY(model_assemble(m, &src, err));
+    if (m->mtp.behind > 0)
+        return VT_OK;
     TRY(vt_tokenizer_synthetic(m->arch.vocab, &m->tokenizer, err));
     TRY(vt_template_parse("chatml", chatml, sizeof chatml - 1, &m->chat_template, err));
     return model_set_special(m, NULL, 0, err);
@@ -294,7 +297,7 @@ static vt_status unknown(const char *name, vt_err *err)
     return vt_fail(err, VT_ERR_USAGE, "dummy:%.60s is not known; known are%s", name, all);
 }
 
-vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
+static vt_status load_dummy(const char *name, bool mtp, vt_model **out, vt_err *err)
 {
     const vt_family *const *f = vt_families;
     const vt_family_shape *found = next_shape(&f, NULL);
@@ -315,6 +318,8 @@ vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
     m->close = close_dummy;
     set_arch(m, *f, found);
     vt_status status = make_layers(m, found, err);
+    if (status == VT_OK && mtp)
+        status = model_mtp_make(m, err);
     if (status == VT_OK)
         status = build(m, s, err);
     if (status != VT_OK) {
@@ -323,4 +328,14 @@ vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
     }
     *out = m;
     return VT_OK;
+}
+
+vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err)
+{
+    return load_dummy(name, false, out, err);
+}
+
+vt_status vt_model_load_dummy_mtp(const char *name, vt_model **out, vt_err *err)
+{
+    return load_dummy(name, true, out, err);
 }

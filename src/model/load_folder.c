@@ -31,6 +31,7 @@
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "model/latent.h"
+#include "model/mtp.h"
 #include "model/transposed.h"
 #include "model/pooled.h"
 #include "text/template/template.h"
@@ -55,7 +56,10 @@ typedef struct folder_source {
     const char *prefix;  /* what names have in the place of "model."; "": a model without a head */
     bool nested;         /* the files hold other models too */
     const char *encoder; /* an encoder's: what stands in front of all names; NULL: no encoder */
+    const vt_model *m;   /* whose they are */
 } folder_source;
+
+typedef enum part { WORDS, WEIGHTS, MTP } part; /* MTP: the weights of the MTP head alone */
 
 typedef struct loader {
     vt_model *m;
@@ -106,9 +110,10 @@ static int64_t find_renamed(const folder_source *s, const char *name)
  * none. */
 static int64_t find_in_files(const folder_source *s, const char *name)
 {
-    char full[EXPERT_NAME + 64];
+    char full[MODEL_MTP_NAME + 64], own[MODEL_MTP_NAME];
     if (s->encoder)
         return find_renamed(s, name);
+    name = model_mtp_name(s->m, true, name, own);
     const char *tail = strncmp(name, "model.", 6) == 0 ? name + 6 : NULL;
     int64_t i = st_find(s->set, name);
     if (i >= 0 || strcmp(s->prefix, "model.") == 0)
@@ -735,9 +740,36 @@ static vt_status load_generation(loader *l, const char *config_path, const json_
 
 /* ---- loading ---- */
 
-static vt_status read_folder(loader *l, const char *path, const json_t *config, bool weights)
+/* Makes of the model's description that of its MTP head. */
+static vt_status read_mtp(loader *l, const char *path, const json_t *config)
+{
+    static const char *const keys[] = {"mtp_num_hidden_layers", "num_nextn_predict_layers"};
+    const json_t *text = vt_read_member(config, "text_config"), *root = text ? text : config;
+    bool own = false;
+    TRY(vt_read_bool(path, root, "mtp_use_dedicated_embeddings", false, &own, l->err));
+    if (own)
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"mtp_use_dedicated_embeddings\" is true; an MTP head with the model's "
+                       "embedding was expected",
+                       path);
+    TRY(model_mtp_make(l->m, l->err));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int32_t n = 1;
+        TRY(vt_read_i32(path, root, keys[i], false, &n, l->err));
+        TRY(model_mtp_check(l->m, keys[i], n, l->err));
+    }
+    return VT_OK;
+}
+
+static vt_status read_folder(loader *l, const char *path, const json_t *config, part what)
 {
     int32_t ids[MAX_EOS], n = 0;
+    bool weights = what != WORDS;
+    if (what == MTP) {
+        TRY(hf_config_read(path, config, l->m, &l->extra, l->err));
+        TRY(read_mtp(l, path, config));
+        return load_weights(l);
+    }
     if (weights) {
         TRY(hf_config_read(path, config, l->m, &l->extra, l->err));
         TRY(load_weights(l));
@@ -752,11 +784,11 @@ static vt_status read_folder(loader *l, const char *path, const json_t *config, 
     return model_set_special(l->m, ids, n, l->err);
 }
 
-static vt_status load(loader *l, bool weights)
+static vt_status load(loader *l, part what)
 {
     char path[4096];
     json_t *config;
-    if (!has_file(l, "config.json", path, sizeof path) && weights)
+    if (!has_file(l, "config.json", path, sizeof path) && what != WORDS)
         return vt_fail(l->err, VT_ERR_IO, "%s: the folder holds no config.json", l->folder);
     if (!has_file(l, "config.json", path, sizeof path)) {
         config = json_object();
@@ -765,7 +797,7 @@ static vt_status load(loader *l, bool weights)
     } else {
         TRY(vt_read_json(path, MAX_CONFIG, &config, l->err));
     }
-    vt_status status = read_folder(l, path, config, weights);
+    vt_status status = read_folder(l, path, config, what);
     json_decref(config);
     return status;
 }
@@ -778,7 +810,7 @@ static void close_folder(vt_model *m)
     st_close_set(set);
 }
 
-vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err)
+static vt_status load_folder(const char *path, part what, vt_model **out, vt_err *err)
 {
     vt_model *m;
     TRY(model_new(path, &m, err));
@@ -788,13 +820,24 @@ vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, v
         model_release(m);
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
     }
+    l.src->m = m;
     m->source = l.src;
     m->close = close_folder;
-    vt_status status = load(&l, weights);
+    vt_status status = load(&l, what);
     if (status != VT_OK) {
         close_folder(m);
         return status;
     }
     *out = m;
     return VT_OK;
+}
+
+vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err)
+{
+    return load_folder(path, weights ? WEIGHTS : WORDS, out, err);
+}
+
+vt_status vt_model_load_folder_mtp(const char *path, vt_model **out, vt_err *err)
+{
+    return load_folder(path, MTP, out, err);
 }

@@ -11,6 +11,7 @@
 
 #include "model/assemble.h"
 #include "model/family.h"
+#include "model/mtp.h"
 #include "model/pooled.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -370,16 +371,26 @@ static vt_status read_special(gguf_reader *r)
 
 static int64_t source_find(const void *file, const char *name)
 {
-    const vt_tensor *t = gguf_tensor(file, name);
-    return t ? t - ((const gguf_file *)file)->tensor : -1;
+    const gguf_reader *r = file;
+    char own[MODEL_MTP_NAME];
+    const vt_tensor *t = gguf_tensor(r->file, model_mtp_name(r->m, false, name, own));
+    return t ? t - r->file->tensor : -1;
 }
 
 static const vt_tensor *source_at(const void *file, int64_t i)
 {
-    return &((const gguf_file *)file)->tensor[i];
+    return &((const gguf_reader *)file)->file->tensor[i];
 }
 
-static vt_status read_weights(gguf_reader *r)
+static vt_status read_mtp(gguf_reader *r)
+{
+    int32_t n = 0;
+    TRY(gguf_read_i32(r, "nextn_predict_layers", false, &n));
+    TRY(model_mtp_make(r->m, r->err));
+    return model_mtp_check(r->m, gguf_reader_key(r, "nextn_predict_layers"), n, r->err);
+}
+
+static vt_status read_weights(gguf_reader *r, bool mtp)
 {
     int64_t parts = 1;
     if (r->file->n_tensors == 0)
@@ -391,14 +402,16 @@ static vt_status read_weights(gguf_reader *r)
                        "%s: one of %lld parts, and the others are not open", r->m->path,
                        (long long)parts);
     TRY(read_arch(r));
-    weight_source src = {.file = r->file,
-                         .n_tensors = (int64_t)r->file->n_tensors,
-                         .find = source_find,
-                         .at = source_at};
+    if (mtp)
+        TRY(read_mtp(r));
+    weight_source src = {
+        .file = r, .n_tensors = (int64_t)r->file->n_tensors, .find = source_find, .at = source_at};
     return model_assemble(r->m, &src, r->err);
 }
 
 /* ---- loading ---- */
+
+typedef enum part { WORDS, WEIGHTS, MTP } part; /* MTP: the weights of the MTP head alone */
 
 static vt_status find_family(gguf_reader *r, bool weights)
 {
@@ -423,11 +436,14 @@ static vt_status find_family(gguf_reader *r, bool weights)
     return VT_OK;
 }
 
-static vt_status read_model(gguf_reader *r, bool weights)
+static vt_status read_model(gguf_reader *r, part what)
 {
+    bool weights = what != WORDS;
     TRY(find_family(r, weights));
+    if (what == MTP)
+        return read_weights(r, true);
     if (weights) {
-        TRY(read_weights(r));
+        TRY(read_weights(r, false));
         TRY(vt_pooled_read_gguf(r->m, r->file, r->family->gguf, r->err));
         TRY(read_text(r));
     } else {
@@ -444,7 +460,7 @@ static void close_gguf(vt_model *m)
     gguf_close(file);
 }
 
-vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err)
+static vt_status from_gguf(gguf_file *file, part what, vt_model **out, vt_err *err)
 {
     vt_model *m;
     vt_status status = model_new(file->path, &m, err);
@@ -456,13 +472,25 @@ vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_e
     m->close = close_gguf;
     m->mapped = file->view.mapped;
     gguf_reader r = {.file = file, .m = m, .err = err};
-    status = read_model(&r, weights);
+    status = read_model(&r, what);
     if (status != VT_OK) {
         close_gguf(m);
         return status;
     }
     *out = m;
     return VT_OK;
+}
+
+vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err)
+{
+    return from_gguf(file, weights ? WEIGHTS : WORDS, out, err);
+}
+
+vt_status vt_model_load_gguf_mtp(const char *path, vt_model **out, vt_err *err)
+{
+    gguf_file *file;
+    TRY(gguf_open_parts(path, &file, err));
+    return from_gguf(file, MTP, out, err);
 }
 
 vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err)

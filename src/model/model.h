@@ -140,6 +140,12 @@ typedef struct vt_pooled {
     const char *usual; /* the text of the prompt that is taken without being asked for; or NULL */
 } vt_pooled;
 
+/* An MTP head, as a model of one layer (model/mtp.h). */
+typedef struct vt_mtp {
+    int32_t behind; /* the number of layers of the model that it belongs to; 0: this is none */
+    const vt_tensor *embed_norm, *hidden_norm, *in; /* [hidden], [hidden], [hidden, 2 hidden] */
+} vt_mtp;
+
 /* The weights of a classifier that scores pairs of texts. */
 typedef struct vt_ranker {
     const vt_tensor *dense, *dense_bias; /* [hidden, hidden], [hidden] */
@@ -189,6 +195,7 @@ struct vt_model {
     /* embeddings for each layer: their table, what of the first embedding is added, its norm */
     const vt_tensor *per_layer, *per_layer_in, *per_layer_norm;
     vt_ranker ranker;
+    vt_mtp mtp;
     vt_layer *layer;             /* [n_layers] */
     int64_t weight_bytes;        /* of all tensors, as stored */
     int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */

@@ -72,7 +72,8 @@ typedef enum vt_dim {
     VT_DIM_DELTA_HEAD,
     VT_DIM_ONE,
     VT_DIM_PER_LAYER, /* of a layer's own embedding; of those of all layers */
-    VT_DIM_PER_LAYERS
+    VT_DIM_PER_LAYERS,
+    VT_DIM_MTP_IN /* of an MTP head: twice the hidden size */
 } vt_dim;
 
 typedef enum vt_need {
@@ -91,6 +92,9 @@ typedef enum vt_role {
     VT_ROLE_PER_LAYER, /* of embeddings for each layer: outside the layers */
     VT_ROLE_PER_LAYER_IN,
     VT_ROLE_PER_LAYER_NORM,
+    VT_ROLE_MTP_EMBED_NORM, /* of an MTP head (model/mtp.h): outside the layers */
+    VT_ROLE_MTP_HIDDEN_NORM,
+    VT_ROLE_MTP_IN,
     VT_ROLE_ATTN_NORM,
     VT_ROLE_Q,
     VT_ROLE_K,

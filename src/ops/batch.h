@@ -64,7 +64,9 @@ typedef struct vt_batch {
      * that gets the state behind it. -1: none; NULL: no sequence brings guesses. That of the
      * sequence's first token here, and no other, may be its state_from. */
     const int32_t *state_behind;
-    const int32_t *second;    /* [n_seqs] position where the second of a sequence's two texts
+    const void *hidden;    /* of an MTP head, else NULL: [n_tokens, hidden], the hidden state of the
+                           token before each of them, in the program's type */
+    const int32_t *second; /* [n_seqs] position where the second of a sequence's two texts
                                   begins; 0: it has one text; NULL: all have */
     const int32_t *adapter;   /* [n_seqs] which adapter a sequence has, from 1 (ops/lora/lora.h); 0:
                                  none; NULL: no sequence has one */

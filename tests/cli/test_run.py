@@ -58,7 +58,7 @@ def test_run_draft_by_a_model_keeps_the_text():
         assert r["timings"]["draft_tokens"] > 0, r["timings"]  # how many depends on what steps took
     state = ("--tokens", ",".join(str(i % 7) for i in range(40)), "--ignore-eos", "-n", "40", "-m", "dummy:qwen3.5-tiny")
     plain = ok("run", "--json", *FAST, *state).json["tokens"]
-    for draft in "lookup", "dummy:qwen3.5-tiny":  # both have sequence state
+    for draft in "lookup", "mtp", "dummy:qwen3.5-tiny":  # the model has sequence state
         same(ok("run", "--json", *FAST, *state, "--draft", draft).json["tokens"], plain, f"tokens with {draft}")
     fails(1, "draft: no model magic", "run", "--draft", "magic", *FAST, *model(), COUNT)
     fails(2, "same vocabulary", "run", "--draft", "dummy:qwen3-0.6b", *FAST, *model(), COUNT)

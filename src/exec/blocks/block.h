@@ -34,6 +34,13 @@ extern const vt_block vt_block_attention, vt_block_ffn, vt_block_experts, vt_blo
 /* By kind; the first is NULL: no block. */
 extern const vt_block *const vt_blocks[VT_BLOCKS];
 
+/* ---- the input of an MTP head (mtp.c) ---- */
+
+void vt_mtp_tensors(builder *b);
+/* Writes calls that make of embeddings, in x, and the hidden states before them the input of the
+ * layers. Nothing in other programs. */
+void vt_mtp_input(builder *b);
+
 /* ---- what a layer has after its blocks (layer_end.c) ---- */
 
 void vt_layer_end_tensors(builder *b);

@@ -20,13 +20,15 @@ typedef struct builder {
     /* Activations, in the order of a layer (program.c). A block makes its own. */
     vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
         *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent, *latent,
-        *wide;
+        *wide, *s, *pair;
 } builder;
 
 /* Makes an activation of its own: a new buffer of `cols` columns, with one row for each token or
  * row of logits. */
 vt_tensor *build_activation(builder *b, const char *name, vt_follows follows, int64_t cols,
                             vt_dtype dtype);
+/* Makes a tensor with a row for each token, whose memory the batch brings. */
+vt_tensor *build_input(builder *b, const char *name, int64_t cols);
 /* Makes a view of columns [at, at + cols) of a wider activation. */
 vt_tensor *build_slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols);
 

@@ -168,5 +168,6 @@ const vt_family vt_family_qwen3_5 = {.name = "qwen3_5",
                                      .rope_partial = 0.25,
                                      .skips = qwen3_5_skips,
                                      .skipped = QWEN3_5_SKIPPED,
+                                     .mtp = VT_MTP_BESIDE,
                                      .from_gguf = qwen3_5_from_gguf,
                                      .from_config = qwen3_5_from_config};

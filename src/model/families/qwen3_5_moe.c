@@ -61,5 +61,6 @@ const vt_family vt_family_qwen3_5_moe = {.name = "qwen3_5_moe",
                                          .rope_partial = 0.25,
                                          .skips = qwen3_5_skips,
                                          .skipped = QWEN3_5_SKIPPED,
+                                         .mtp = VT_MTP_BESIDE,
                                          .from_gguf = from_gguf,
                                          .from_config = from_config};

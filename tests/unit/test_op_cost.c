@@ -29,6 +29,7 @@
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
 #include "ops/shared_kv.h"
+#include "ops/selective_state/selective_state.h"
 #include "ops/short_conv/short_conv.h"
 #include "ops/part_norm/part_norm.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
@@ -286,6 +287,51 @@ static void test_delta_layer_cost_of_two_sequences(void **state)
     assert_int_equal(c.read.activations, 2 * 4 * 4096 * 4);
     assert_int_equal(c.read.weights, 128 * 4);
     assert_int_equal(c.flops.fp32, 9 * 4 * 4096);
+}
+
+/* Two sequences with 4 tokens, of Granite 4 H-Tiny: 48 heads of 64, a state of 128, one group; a
+ * convolution of 4 taps with a bias; a norm of one group. */
+static void test_state_space_layer_cost_of_two_sequences(void **state)
+{
+    (void)state;
+    vt_batch b = {.n_tokens = 4, .n_seqs = 2};
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 4, 3328), y = vt_tensor_2d(NULL, VT_F32, 4, 3072);
+    vt_tensor w = vt_tensor_2d(NULL, VT_F32, 3328, 4), dt = vt_tensor_2d(NULL, VT_F32, 4, 48);
+    vt_tensor slots = vt_tensor_2d(NULL, VT_F32, 9, 3 * 3328 + 48 * 128 * 64);
+    vt_tensor heads = {.dtype = VT_F32, .rank = 1, .dim = {48}, .row_stride = 48}, bias = heads,
+              norm = heads;
+    bias.dim[0] = 3328;
+    norm.dim[0] = 3072;
+    short_conv_args conv = {.batch = &b, .x = &x, .w = &w, .state = &slots, .y = &x, .silu = true};
+    conv.bias = &bias;
+    vt_cost c = short_conv_op.cost(&conv, NULL);
+    assert_int_equal(c.read.weights, 3328 * 5 * 4);
+    assert_int_equal(c.flops.fp32, 4 * 3328 * (4 + 4 + 4)); /* taps, their sum and bias, silu */
+    selective_state_args a = {.batch = &b,
+                              .x = &x,
+                              .dt = &dt,
+                              .decay = &heads,
+                              .dt_bias = &heads,
+                              .skip = &heads,
+                              .state = &slots,
+                              .y = &y,
+                              .heads = 48,
+                              .groups = 1,
+                              .head_dim = 64,
+                              .state_dim = 128};
+    c = selective_state_op.cost(&a, NULL);
+    assert_int_equal(c.read.kv, 2 * 48 * 128 * 64 * 4);
+    assert_int_equal(c.write.kv, 2 * 48 * 128 * 64 * 4);
+    assert_int_equal(c.read.activations, 4 * (3328 + 48) * 4);
+    assert_int_equal(c.read.weights, 3 * 48 * 4);
+    assert_int_equal(c.write.activations, 4 * 3072 * 4);
+    assert_int_equal(c.flops.fp32, 4 * (5 * 48 * 128 * 64 + 3 * 3072));
+    b.state_behind = (const int32_t[]){3, -1, 4, -1}; /* each sequence brings a guess */
+    c = selective_state_op.cost(&a, NULL);
+    assert_int_equal(c.write.kv, 4 * 48 * 128 * 64 * 4);
+    gated_norm_args n = {.x = &y, .z = &y, .weight = &norm, .y = &y, .groups = 1};
+    c = gated_norm_op.cost(&n, NULL);
+    assert_int_equal(c.read.weights, 3072 * 4);
 }
 
 /* Two tokens: heads of q and gate, 3 of 8; an expert of 20 whose share comes from 100 numbers. */
@@ -613,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_norm_over_three_ranks_cost),
         cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
+        cmocka_unit_test(test_state_space_layer_cost_of_two_sequences),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
         cmocka_unit_test(test_attention_cost_of_shared_pages),
         cmocka_unit_test(test_kv_store_rope_and_silu_costs),

@@ -56,6 +56,8 @@ const report_kernel report_kernels[] = {
         "causal_conv1d_fn, causal_conv1d_update", NULL, NULL),
     OWN(gated_delta, "gated_delta/gated_delta.cu", "mini-sglang 01", NVRTC,
         "chunk_gated_delta_rule (" TRITON ")", NULL, NULL),
+    OWN(selective_state, "selective_state/selective_state.cu", "mini-sglang 01", NVRTC,
+        "selective_state_update, mamba_chunk_scan_combined (" TRITON ")", NULL, NULL),
     OWN(gated_norm, "gated_norm/gated_norm.cu", "mini-sglang 01", NVRTC,
         "RMSNorm with a gate (" TRITON ")", NULL, NULL),
     KERNEL("head_split", GATE ".cu:head_gate", GATE, GATE, "head_gate", "mini-sglang 01", NVRTC,

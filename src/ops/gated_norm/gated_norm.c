@@ -22,42 +22,57 @@ static vt_cost gated_norm_cost(const void *args, const vt_batch *batch)
     };
 }
 
+static double gate(const gated_norm_args *a, int64_t t, int64_t i)
+{
+    double z = tensor_get(a->z, t, i);
+    return z / (1 + exp(-z));
+}
+
 static void gated_norm_reference(const void *args)
 {
     const gated_norm_args *a = args;
-    int64_t n = a->weight->dim[0];
+    int64_t n = gated_norm_dim(a);
+    bool first = a->groups > 0;
     for (int64_t t = 0; t < a->y->dim[0]; t++)
         for (int64_t at = 0; at < a->y->dim[1]; at += n) {
             double sum = 0;
-            for (int64_t i = 0; i < n; i++)
-                sum += (double)tensor_get(a->x, t, at + i) * tensor_get(a->x, t, at + i);
+            for (int64_t i = 0; i < n; i++) {
+                double v = tensor_get(a->x, t, at + i) * (first ? gate(a, t, at + i) : 1);
+                sum += v * v;
+            }
             double inv = 1 / sqrt(sum / (double)n + a->eps);
             for (int64_t i = 0; i < n; i++) {
-                double z = tensor_get(a->z, t, at + i), w = tensor_get(a->weight, 0, i);
-                double y = tensor_get(a->x, t, at + i) * inv * w * z / (1 + exp(-z));
+                double w = tensor_get(a->weight, 0, first ? at + i : i);
+                double y = tensor_get(a->x, t, at + i) * inv * w * gate(a, t, at + i);
                 tensor_set(a->y, t, at + i, (float)y);
             }
         }
 }
 
-enum { TOKENS, HEADS, DIM };
+enum { TOKENS, HEADS, DIM, FORM };
+
+static const char *const forms[] = {"heads", "groups", NULL};
 
 static const vt_field gated_norm_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HEADS] = {"heads", 32, false, 1024},
-    [DIM] = {"dim", 128, false, 1024},
+    [DIM] = {"dim", 128, false, 1 << 14},
+    [FORM] = {"form", 0, false, 1, forms},
 };
 
 static const char *const gated_norm_cases[] = {
     "*tokens=1|512 heads=32 dim=128",
     "tokens=3 heads=1|5 dim=1|37",
     "tokens=2 heads=3 dim=256",
+    "*tokens=1|512 heads=1 dim=3072 form=groups",
+    "tokens=3 heads=1|4 dim=37|600 form=groups",
     NULL,
 };
 
 static const char *const gated_norm_draws[] = {
     "tokens=~60 heads=~12 dim=~200",
     "tokens=~60 heads=~12 dim=64|128",
+    "tokens=~20 heads=1|2|8 dim=~900 form=groups",
     NULL,
 };
 
@@ -73,9 +88,11 @@ static void *gated_norm_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     *a = (gated_norm_args){
         .x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n), 0, 1, &seed),
         .z = case_slice(arena, wide, n, n),
-        .weight = case_fill(arena, case_tensor_1d(arena, VT_F32, c->p[DIM]), 1, 0.1f, &seed),
+        .weight = case_fill(arena, case_tensor_1d(arena, VT_F32, c->p[FORM] ? n : c->p[DIM]), 1,
+                            0.1f, &seed),
         .y = case_tensor_2d(arena, VT_F32, tokens, n),
-        .eps = 1e-6f};
+        .eps = 1e-6f,
+        .groups = c->p[FORM] ? (int32_t)c->p[HEADS] : 0};
     outputs[0] = a->y;
     *n_outputs = 1;
     return a->x && a->z && a->weight && a->y ? a : NULL;
@@ -87,8 +104,9 @@ static void gated_norm_shape(const void *args, const vt_batch *batch, int64_t mo
     const gated_norm_args *a = args;
     (void)most_weights;
     p[TOKENS] = vt_batch_rows(a->y, batch);
-    p[DIM] = a->weight->dim[0];
+    p[DIM] = gated_norm_dim(a);
     p[HEADS] = a->y->dim[1] / p[DIM];
+    p[FORM] = a->groups > 0;
 }
 
 static const vt_impl *const gated_norm_impls[] = {
@@ -106,8 +124,10 @@ static const vt_operand gated_norm_operands[] = {
 
 const vt_op gated_norm_op = {
     CARD_OF(gated_norm),
-    .what = "divides each head by its root mean square, and multiplies it by the activated gate",
+    .what =
+        "divides each head, or each gated group, by its root mean square; gates heads behind it",
     .tolerance = 4e-6,
-    .tolerance_reason = "a sum of up to 1024 fp32 squares, a polynomial exponential within 1.5e-7 "
+    .tolerance_reason = "sums of fp32 squares, 16 or more of which stand side by side, a "
+                        "polynomial exponential within 1.5e-7 "
                         "and eight roundings",
 };

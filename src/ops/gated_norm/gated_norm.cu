@@ -1,11 +1,12 @@
 // y[t, h, :] = w * x[t, h, :] / rms(x[t, h, :]) * silu(z[t, h, :])     DIM bf16 a head, w [DIM] fp32
+// FIRST: y[t, h, :] = w[h, :] * v / rms(v), v = x[t, h, :] * silu(z[t, h, :])
 //
-// Grid: one warp for each head of each token, 8 warps per CTA; a lane has every 32nd vector of VEC elements of the
-// head in registers. Bytes: 6 DIM per head; between the delta rule and a product, bound by launch latency.
-// Template: DIM, VEC (4 or 1).
+// Grid: WARPS warps for each head of each token, 8 warps per CTA; a lane has every (32 WARPS)th vector of VEC elements
+// of the head in registers. Bytes: 6 DIM per head; between the delta rule and a product, bound by launch latency.
+// Template: DIM, VEC (4 or 1), WARPS (1 or 8), FIRST.
 #include "gated_norm_params.h"
 
-constexpr int kVectors = DIM / VEC, kPer = (kVectors + 31) / 32;
+constexpr int kVectors = DIM / VEC, kLanes = 32 * WARPS, kPer = (kVectors + kLanes - 1) / kLanes;
 
 INLINE void load(const u16 *p, float (&v)[VEC])
 {
@@ -25,9 +26,26 @@ INLINE void store(u16 *p, const float (&v)[VEC])
         *p = f32_bf16(v[0]);
 }
 
+// The sum over the warps of a head, from the first to the last.
+INLINE float sum_of_all(float of_warp)
+{
+    if constexpr (WARPS == 1)
+        return of_warp;
+    __shared__ float part[8];
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sum += part[i];
+    return sum;
+}
+
 KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_params p)
 {
-    int at = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32, t = at / p.heads, head = at % p.heads * DIM;
+    int at = blockIdx.x * (8 / WARPS) + threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+    int t = at / p.heads, head = at % p.heads * DIM;
     float x[kPer][VEC], z[kPer][VEC], sum = 0.f;
     pdl_go();
     pdl_wait();
@@ -35,24 +53,27 @@ KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_para
         return;
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        int c = (i * 32 + lane) * VEC;
+        int c = (i * kLanes + lane) * VEC;
         if (c >= DIM)
             continue;
         load(p.x + (i64)t * p.x_stride + head + c, x[i]);
         load(p.z + (i64)t * p.z_stride + head + c, z[i]);
 #pragma unroll
-        for (int e = 0; e < VEC; e++)
+        for (int e = 0; e < VEC; e++) {
+            if constexpr (FIRST)
+                x[i][e] *= silu(z[i][e]);
             sum += x[i][e] * x[i][e];
+        }
     }
-    float inv = rsqrtf(warp_sum(sum) / DIM + p.eps);
+    float inv = rsqrtf(sum_of_all(warp_sum(sum)) / DIM + p.eps);
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        int c = (i * 32 + lane) * VEC;
+        int c = (i * kLanes + lane) * VEC;
         if (c >= DIM)
             continue;
 #pragma unroll
         for (int e = 0; e < VEC; e++)
-            x[i][e] *= inv * p.weight[c + e] * silu(z[i][e]);
+            x[i][e] *= FIRST ? inv * p.weight[head + c + e] : inv * p.weight[c + e] * silu(z[i][e]);
         store(p.y + (i64)t * p.y_stride + head + c, x[i]);
     }
 }

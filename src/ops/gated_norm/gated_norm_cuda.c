@@ -6,6 +6,8 @@
 #include "ops/gated_norm/gated_norm_impls.h"
 #include "ops/gated_norm/gated_norm_params.h"
 
+enum { WARP_DIM = 1024 /* numbers that a warp has in registers; more are of a CTA */ };
+
 static bool gated_norm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
@@ -16,17 +18,18 @@ static bool gated_norm_supports(const void *args, const vt_target *t, const vt_s
 
 static bool has_vectors(const gated_norm_args *a)
 {
-    return a->weight->dim[0] % 4 == 0 && a->x->row_stride % 4 == 0 && a->z->row_stride % 4 == 0 &&
+    return gated_norm_dim(a) % 4 == 0 && a->x->row_stride % 4 == 0 && a->z->row_stride % 4 == 0 &&
            a->y->row_stride % 4 == 0;
 }
 
 static cuda_launch launch_of(const gated_norm_args *a, int64_t tokens)
 {
-    int64_t heads = a->y->dim[1] / a->weight->dim[0];
-    return (cuda_launch){.spec = JIT_SPEC("gated_norm.cu", "gated_norm",
-                                          {"dim", (int32_t)a->weight->dim[0]},
-                                          {"vec", has_vectors(a) ? 4 : 1}),
-                         .grid = {cuda_blocks(tokens * heads, 8), 1, 1},
+    int64_t dim = gated_norm_dim(a), heads = a->y->dim[1] / dim;
+    int32_t warps = dim > WARP_DIM ? 8 : 1;
+    return (cuda_launch){.spec = JIT_SPEC("gated_norm.cu", "gated_norm", {"dim", (int32_t)dim},
+                                          {"vec", has_vectors(a) ? 4 : 1}, {"warps", warps},
+                                          {"first", a->groups > 0}),
+                         .grid = {cuda_blocks(tokens * heads, 8 / warps), 1, 1},
                          .threads = 256};
 }
 
@@ -34,7 +37,7 @@ static vt_status gated_norm_run(const void *args, const vt_lane *lane)
 {
     const gated_norm_args *a = args;
     int64_t tokens = a->y->dim[0];
-    int32_t heads = (int32_t)(a->y->dim[1] / a->weight->dim[0]);
+    int32_t heads = (int32_t)(a->y->dim[1] / gated_norm_dim(a));
     gated_norm_params p = {.x = a->x->data,
                            .z = a->z->data,
                            .weight = a->weight->data,
@@ -53,7 +56,7 @@ static void gated_norm_describe(const void *args, const vt_target *t, const vt_s
                                 vt_cut *out)
 {
     const gated_norm_args *a = args;
-    int64_t dim = a->weight->dim[0], rows = vt_size_rows(a->y, size);
+    int64_t dim = gated_norm_dim(a), rows = vt_size_rows(a->y, size);
     cuda_launch l = launch_of(a, rows);
     vt_cut_shape(out, "%lld rows of %lld heads of %lld", (long long)rows,
                  (long long)(a->y->dim[1] / dim), (long long)dim);

@@ -17,11 +17,12 @@ static vt_cost short_conv_cost(const void *args, const vt_batch *batch)
     const vt_batch *b = batch ? batch : a->batch;
     int64_t slot = vt_dtype_row_bytes(a->state->dtype, (taps - 1) * a->y->dim[1]),
             state = b->n_seqs * slot, behind = vt_batch_states_behind(b) * slot;
-    return (vt_cost){.read = {.activations = vt_batch_bytes(a->x, batch),
-                              .weights = vt_tensor_bytes(a->w),
-                              .kv = state},
-                     .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state + behind},
-                     .flops = {.fp32 = (2 * taps + (a->silu ? 3 : 1)) * n}};
+    return (vt_cost){
+        .read = {.activations = vt_batch_bytes(a->x, batch),
+                 .weights = vt_tensor_bytes(a->w) + (a->bias ? vt_tensor_bytes(a->bias) : 0),
+                 .kv = state},
+        .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state + behind},
+        .flops = {.fp32 = (2 * taps + (a->silu ? 3 : 1) + (a->bias != NULL)) * n}};
 }
 
 /* Returns v of a channel at a token of the batch. */
@@ -64,7 +65,7 @@ static void short_conv_reference(const void *args)
         for (int64_t i = 0; i < hidden; i++) {
             int64_t end = b->q_start[s + 1];
             for (int64_t t = b->q_start[s]; t < end; t++) {
-                double sum = 0;
+                double sum = a->bias ? (double)tensor_get(a->bias, 0, i) : 0;
                 for (int64_t j = 0; j < taps; j++)
                     sum += (double)tensor_get(a->w, i, j) * earlier(a, s, t, taps - 1 - j, i);
                 double gate = a->silu ? 1 / (1 + exp(-sum)) : tensor_get(a->x, t, hidden + i);
@@ -77,7 +78,7 @@ static void short_conv_reference(const void *args)
         }
 }
 
-enum { TOKENS, DECODES, HIDDEN, TAPS, TYPE, FORM, GUESSES };
+enum { TOKENS, DECODES, HIDDEN, TAPS, TYPE, FORM, GUESSES, BIAS };
 
 static const char *const forms[] = {"gated", "silu", NULL};
 
@@ -89,6 +90,7 @@ static const vt_field short_conv_fields[] = {
     [TYPE] = {"type", VT_BF16, true},
     [FORM] = {"form", 0, false, 1, forms},
     [GUESSES] = {"guesses", 0, false, 1 << 16},
+    [BIAS] = {"bias", 0, false, 1},
 };
 
 static const char *short_conv_refuses(const vt_case *c)
@@ -106,13 +108,15 @@ static const char *const short_conv_cases[] = {
     "tokens=1|2|33 decodes=5 hidden=100 taps=3",
     "tokens=9 decodes=2 hidden=64 taps=1|2|8 type=f32",
     "tokens=3|7 decodes=4 hidden=75 taps=4 form=silu",
+    "tokens=1|6 decodes=2 hidden=75 taps=4 form=gated|silu bias=1",
     "tokens=2|8 guesses=1 decodes=3 hidden=70 taps=4 form=silu",
     "tokens=8 guesses=7 hidden=70 taps=2|3",
     NULL,
 };
 
 static const char *const short_conv_draws[] = {
-    "tokens=~90 decodes=0|0|3 hidden=~300 taps=1..8 type=f32|f16|bf16 form=gated|silu",
+    "tokens=~90 decodes=0|0|3 hidden=~300 taps=1..8 type=f32|f16|bf16 form=gated|silu "
+    "bias=0|1",
     "tokens=8 guesses=0..7 decodes=0|3 hidden=~300 taps=1..8 form=gated|silu",
     NULL,
 };
@@ -133,6 +137,8 @@ static void *short_conv_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                        &seed),
         .w = case_fill(arena, case_tensor_2d(arena, (vt_dtype)c->p[TYPE], hidden, taps), 0, 0.5f,
                        &seed),
+        .bias = c->p[BIAS] ? case_fill(arena, case_tensor_1d(arena, VT_F32, hidden), 0, 0.5f, &seed)
+                           : NULL,
         .state = case_fill(arena, case_tensor_2d(arena, VT_F32, case_state_slots(b), kept), 0, 1,
                            &seed),
         .y = case_tensor_2d(arena, VT_F32, b->n_tokens, hidden),
@@ -154,6 +160,7 @@ static void short_conv_shape(const void *args, const vt_batch *batch, int64_t mo
     p[TAPS] = a->w->dim[1];
     p[TYPE] = a->w->dtype;
     p[FORM] = a->silu;
+    p[BIAS] = a->bias != NULL;
     p[GUESSES] = case_guesses_of(batch ? batch : a->batch, p[TOKENS]);
 }
 
@@ -167,6 +174,7 @@ static const vt_operand short_conv_operands[] = {
     {"batch", offsetof(short_conv_args, batch), VT_OPERAND_BATCH, true, false, 0},
     {"x", offsetof(short_conv_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
     {"w", offsetof(short_conv_args, w), VT_OPERAND_F32, true, false, 0},
+    {"bias", offsetof(short_conv_args, bias), VT_OPERAND_F32, true, false, 0},
     {"state", offsetof(short_conv_args, state), VT_OPERAND_F32, true, true, 0},
     {"y", offsetof(short_conv_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
 };

@@ -1,4 +1,4 @@
-// s[t, i] = sum over j of w[i, j] * v[t - TAPS + 1 + j, i]
+// s[t, i] = bias[i] + sum over j of w[i, j] * v[t - TAPS + 1 + j, i]
 // SILU: v = x, y = silu(s); else x = [b | c | u], N bf16 each, v = b * u, y = c * s
 //
 // Grid: one thread for each token and channel. A token behind the first TAPS - 1 of its sequence finds all its v in x.
@@ -7,7 +7,7 @@
 // that says so (BEHIND) is what its own taps see, and goes to a slot of its own. Padding tokens lie
 // behind the end of the sequence that seq_of says, and are left alone. Bytes: 8 N per token, and the state of each
 // sequence twice (SILU: 4 N); the v of earlier tokens come from L2. fp32 inside, the products summed from the oldest
-// tap on. Template: N, TAPS, SILU, BEHIND.
+// tap on. Template: N, TAPS, SILU, BIAS, BEHIND.
 #include "short_conv_params.h"
 
 constexpr int kBefore = TAPS - 1; // rows of the state, oldest first
@@ -21,7 +21,7 @@ INLINE float input(const short_conv_params &p, int t, u32 i)
 // Writes token t's output; v[j] is what tap j multiplies.
 INLINE void output(const short_conv_params &p, int t, u32 i, const float (&w)[TAPS], const float (&v)[TAPS])
 {
-    float sum = 0.f;
+    float sum = BIAS ? p.bias[i] : 0.f;
 #pragma unroll
     for (int j = 0; j < TAPS; j++)
         sum = fmaf(w[j], v[j], sum);

@@ -4,7 +4,7 @@
  *   gated (LFM2's, without its projections)        silu (before delta rules and state spaces)
  *   x = [b | c | u], `hidden` each                 x = v
  *   v[p, i] = b[p, i] * u[p, i]
- *   s[p, i] = sum over j of w[i, j] * v[p - taps + 1 + j, i]        v is 0 before p = 0
+ *   s[p, i] = bias[i] + sum over j of w[i, j] * v[p - taps + 1 + j, i]        v is 0 before p = 0
  *   y[p, i] = c[p, i] * s[p, i]                    y[p, i] = silu(s[p, i])
  *
  * p is the position in the token's sequence. The values of v at the last taps - 1 positions before
@@ -23,6 +23,7 @@ typedef struct short_conv_args {
     const vt_batch *batch; /* seq_of, q_start, state_from, state_to, state_behind */
     const vt_tensor *x;    /* [tokens, 3 hidden]; silu: [tokens, hidden] */
     const vt_tensor *w;    /* [hidden, taps], of a float type */
+    const vt_tensor *bias; /* [hidden], of a float type, or NULL: none */
     vt_tensor *state;      /* [slots, (taps - 1) hidden or more] */
     vt_tensor *y;          /* [tokens, hidden] */
     bool silu;

@@ -11,7 +11,7 @@ static bool short_conv_supports(const void *args, const vt_target *t, const vt_s
     (void)t, (void)upto;
     const short_conv_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32 &&
-           a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
+           (!a->bias || a->bias->dtype == VT_F32) && a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
 }
 
 static cuda_launch launch_of(const short_conv_args *a, int64_t tokens)
@@ -19,6 +19,7 @@ static cuda_launch launch_of(const short_conv_args *a, int64_t tokens)
     int32_t n = (int32_t)a->y->dim[1];
     return (cuda_launch){.spec = JIT_SPEC("short_conv.cu", "short_conv", {"n", n},
                                           {"taps", (int32_t)a->w->dim[1]}, {"silu", a->silu},
+                                          {"bias", a->bias != NULL},
                                           {"behind", a->batch->state_behind != NULL}),
                          .grid = {cuda_blocks(tokens * n, 256), 1, 1},
                          .threads = 256};
@@ -31,6 +32,7 @@ static vt_status short_conv_run(const void *args, const vt_lane *lane)
     short_conv_params p = {.x = a->x->data,
                            .y = a->y->data,
                            .w = a->w->data,
+                           .bias = a->bias ? a->bias->data : NULL,
                            .state = a->state->data,
                            .state_stride = a->state->row_stride,
                            .seq_of = b->seq_of,

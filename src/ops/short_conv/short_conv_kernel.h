@@ -13,14 +13,15 @@ enum { CONV_CHANNELS = 64 /* of a sequence that are one piece of work */ };
 
 /* Token t's outputs of channels [i, i + n); v[j] + k is what tap j multiplies. */
 static inline void conv_token(const short_conv_args *a, int64_t t, int64_t i, int64_t n,
-                              float (*w)[CONV_CHANNELS], float (*v)[CONV_CHANNELS])
+                              float (*w)[CONV_CHANNELS], const float *bias,
+                              float (*v)[CONV_CHANNELS])
 {
     int64_t hidden = a->y->dim[1], last = a->w->dim[1] - 1;
     const float *x = row_f32(a->x, t) + i, *c = x + hidden, *u = c + hidden;
     float *y = row_f32(a->y, t) + i;
     for (int64_t k = 0; k < n; k += VF) {
         int lanes = lanes_left(k, n);
-        vf sum = vf_zero(), in = vf_load_n(x + k, lanes);
+        vf sum = vf_load(bias + k), in = vf_load_n(x + k, lanes);
         for (int64_t j = 0; j < last; j++) {
             vf before = vf_load(v[j + 1] + k);
             vf_store(v[j] + k, before);
@@ -54,14 +55,16 @@ static inline void conv_channels(const short_conv_args *a, int64_t s, int64_t i,
     const vt_batch *b = a->batch;
     int32_t from = b->state_from[s];
     float v[SHORT_CONV_TAPS_MOST][CONV_CHANNELS] = {0},
-          w[SHORT_CONV_TAPS_MOST][CONV_CHANNELS] = {0};
+          w[SHORT_CONV_TAPS_MOST][CONV_CHANNELS] = {0}, bias[CONV_CHANNELS] = {0};
+    for (int64_t k = 0; a->bias && k < n; k++)
+        bias[k] = tensor_get(a->bias, 0, i + k);
     for (int64_t j = 0; j < taps; j++)
         for (int64_t k = 0; k < n; k++) {
             w[j][k] = tensor_get(a->w, i + k, j);
             v[j][k] = j == 0 || from < 0 ? 0 : row_f32(a->state, from)[(j - 1) * hidden + i + k];
         }
     for (int64_t t = b->q_start[s]; t < b->q_start[s + 1]; t++) {
-        conv_token(a, t, i, n, w, v);
+        conv_token(a, t, i, n, w, bias, v);
         if (b->state_behind && b->state_behind[t] >= 0)
             conv_store(a, b->state_behind[t], i, n, v);
     }
@@ -85,7 +88,8 @@ static bool short_conv_supports(const void *args, const vt_target *t, const vt_s
     (void)t, (void)upto;
     const short_conv_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && a->state->dtype == VT_F32 &&
-           dtype_is_float(a->w->dtype) && a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
+           dtype_is_float(a->w->dtype) && (!a->bias || dtype_is_float(a->bias->dtype)) &&
+           a->w->dim[1] <= SHORT_CONV_TAPS_MOST;
 }
 
 static void short_conv_describe(const void *args, const vt_target *t, const vt_size *size,

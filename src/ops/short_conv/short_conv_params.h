@@ -9,7 +9,7 @@
 typedef struct short_conv_params {
     const uint16_t *x;
     uint16_t *y;
-    const float *w;
+    const float *w, *bias;
     float *state;
     int64_t state_stride;
     const int32_t *seq_of, *q_start, *state_from, *state_to, *state_behind;

@@ -580,6 +580,18 @@ static vt_status open_draft_model(const vt_model *m, const vt_options *o, sizes 
     return status;
 }
 
+/* Says at the start why a GPU cannot be sampled: a server may run for days before somebody looks at
+ * a story. */
+static void tell_of_lanes(const vt_options *o, const vt_executor *x)
+{
+    vt_source from[COMM_GPU_RANKS];
+    int32_t n = x->sources ? x->sources(x, from, COMM_GPU_RANKS) : 0;
+    for (int32_t i = 0; i < n && i < COMM_GPU_RANKS; i++)
+        if (from[i].no_pm)
+            vt_notice_tell(vt_options_notice(o), "story-lanes: no lanes of %s: %s", from[i].name,
+                           from[i].no_pm);
+}
+
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                             vt_engine **out, vt_err *err)
 {
@@ -641,6 +653,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
         vt_drafter_free(&drafter);
         return made;
     }
+    if (vt_options_flag(o, "story-lanes"))
+        tell_of_lanes(o, x);
     TRY(vt_engine_create(&c, x, &e, err));
     e->model = m;
     *out = e;

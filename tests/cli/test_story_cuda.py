@@ -505,4 +505,40 @@ def test_dumps_of_a_server_have_the_lanes_of_its_last_steps():
     same([i["name"] for i in story["lanes"]["items"] if "mean" in i], LANES)
 
 
+def serve_lanes(d, *args, **env):
+    return Server("--story-dir", d, "--story-lanes", "--device", "cuda", *SMALL[:2], "--max-context", "256", "--token-budget", "64", *args,
+                  model=TINY[1], env={**GPU, **env})
+
+
+def test_a_running_server_tells_the_lanes_of_a_request():
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        s = serve_lanes(d)
+        ask = {"prompt": [1, 2, 3], "max_tokens": 8, "ignore_eos": True}
+        ids = [s.good("/v1/completions", ask).json["id"] for _ in range(3)]
+        for one in ids:
+            story = s.get(f"/story/{one}").json
+            same((story["lanes"]["sampled"]["why"], story["tiers"]["T2"]["used"]), (None, True), one)
+            same([i["name"] for i in story["lanes"]["items"] if "mean" in i], LANES)
+            steps = story["steps"]["columns"]
+            first, last = steps["begin_ms"][0], steps["begin_ms"][-1] + steps["ms"][-1]
+            sm = next(i for i in story["lanes"]["items"] if i["name"] == "sm")
+            assert first - 1 <= sm["begin_ms"][0] and sm["begin_ms"][-1] <= last + 0.001, (first, sm["begin_ms"], last)
+        page = s.get(f"/story/{ids[0]}?format=html").body.decode()
+        assert '"dram_read"' in page, page[:200]
+        s.stop()
+    assert b"no lanes of" not in s.log, s.log
+
+
+def test_a_server_says_at_once_why_it_has_no_lanes():
+    need_emulator()
+    with tempfile.TemporaryDirectory() as d:
+        s = serve_lanes(d, EMULATED_CUPTI="forbidden")
+        one = s.good("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 4}).json["id"]
+        story = s.get(f"/story/{one}").json
+        assert "NVreg_RestrictProfilingToAdminUsers=0" in story["lanes"]["sampled"]["why"], story["lanes"]["sampled"]
+        s.stop()
+    assert b"story-lanes: no lanes of rank 0: CUPTI failed" in s.log, s.log
+
+
 main(globals())

@@ -548,10 +548,6 @@ static vt_status check_drafts(const sizes *s, const char *draft, vt_err *err)
     if (s->pooling != VT_POOLING_NONE)
         return vt_fail(err, VT_ERR_USAGE,
                        "draft is %s, and an engine with pooling chooses no tokens to guess", draft);
-    if (vt_draft_is_mtp(draft) && s->cuda)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "draft is mtp, which is not supported on a GPU; expected off, lookup or a "
-                       "model");
     return VT_OK;
 }
 

@@ -16,7 +16,12 @@
 #include "model/load.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { FIRST_COMPARED = 5 }; /* the ids below are often reserved, and differ between releases */
+enum {
+    FIRST_COMPARED = 5, /* the ids below are often reserved, and differ between releases */
+    /* of a step of an MTP head on a GPU: their hidden states come with the step, from pinned memory
+     * that has room for the most */
+    MOST_TOKENS = 1024
+};
 
 bool vt_draft_is_model(const char *value)
 {
@@ -111,6 +116,8 @@ static vt_status configure(const vt_model *m, const vt_options *o, const vt_limi
     TRY(size_states(m, vt_kv_slot_bytes(&shape), &bytes, c, err));
     if (m->mtp.behind > 0)
         c->states = VT_STATES_ROWS;
+    if (m->mtp.behind > 0 && vt_options_cuda(o) >= 0 && lim->max_tokens > MOST_TOKENS)
+        lim->max_tokens = MOST_TOKENS;
     int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size) +
                    (int64_t)state_bytes(m, o) * lim->page_size,
             most = (int64_t)((lim->max_context + lim->page_size - 1) / lim->page_size) *

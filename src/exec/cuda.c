@@ -19,18 +19,36 @@
 #include "exec/cuda_inside.h"
 #include "ops/knobs.h"
 
-static size_t hidden_bytes(const cuda_executor *x)
+static vt_status fetch(cuda_executor *x, void *to, const vt_tensor *from, size_t bytes, vt_err *err)
 {
-    return (size_t)vt_dtype_row_bytes(x->prog->hidden->dtype, x->prog->hidden->dim[1]);
+    TRY(vt_cuda_check(
+        x->cuda, x->cuda->driver.copy_to_host(to, cuda_address(from->data), bytes, x->lane.stream),
+        "fetching results", err));
+    return vt_observe(&x->observers, VT_MARK_OUT, (int64_t)bytes, err);
+}
+
+/* The hidden states that the program gives: of the rows, or of all tokens. */
+static vt_status fetch_states(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
+{
+    const vt_tensor *t = x->prog->states;
+    int32_t n = !t                                ? 0
+                : t->follows == VT_FOLLOWS_TOKENS ? step->batch.n_tokens
+                                                  : step->batch.n_rows;
+    if (n == 0)
+        return VT_OK;
+    size_t row = (size_t)vt_dtype_row_bytes(t->dtype, t->dim[1]);
+    return fetch(x, slot->hidden, t, (size_t)n * row, err);
 }
 
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
                                vt_err *err)
 {
-    const cuda_driver *d = &x->cuda->driver;
     size_t n = (size_t)step->batch.n_rows;
-    bool logprobs = false, tops = false, hidden = slot->hidden != NULL;
-    for (size_t i = 0; i < n && !hidden; i++) {
+    bool logprobs = false, tops = false;
+    TRY(fetch_states(x, step, slot, err));
+    if (!slot->token)
+        return VT_OK;
+    for (size_t i = 0; i < n; i++) {
         logprobs = logprobs || step->rows[i].n_top >= 0 || step->rows[i].target >= 0;
         tops = tops || step->rows[i].n_top > 0;
     }
@@ -39,20 +57,14 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
         const vt_tensor *from;
         size_t each;
         bool wanted;
-    } part[] = {{slot->hidden, x->prog->hidden, hidden_bytes(x), hidden},
-                {slot->token, x->prog->token, 4, !hidden},
+    } part[] = {{slot->token, x->prog->token, 4, true},
                 {slot->logprob, x->prog->logprob, 4, logprobs},
                 {slot->top_id, x->prog->top_id, 4 * VT_MAX_TOP_LOGPROBS, tops},
                 {slot->top_logprob, x->prog->top_logprob, 4 * VT_MAX_TOP_LOGPROBS, tops}};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].wanted && n > 0) {
-            TRY(vt_cuda_check(x->cuda,
-                              d->copy_to_host(part[i].to, cuda_address(part[i].from->data),
-                                              n * part[i].each, x->lane.stream),
-                              "fetching results", err));
-            TRY(vt_observe(&x->observers, VT_MARK_OUT, (int64_t)(n * part[i].each), err));
-        }
-    if (!logprobs && !hidden)
+        if (part[i].wanted && n > 0)
+            TRY(fetch(x, part[i].to, part[i].from, n * part[i].each, err));
+    if (!logprobs)
         memset(slot->logprob, 0, n * 4);
     return VT_OK;
 }

@@ -62,6 +62,7 @@ typedef struct step_layout {
     size_t window_slot, window_page_start; /* empty without window pages */
     size_t state_from, state_to;           /* empty without sequence state */
     size_t state_behind;                   /* empty where no step can have guesses, too */
+    size_t hidden;                         /* of an MTP head; else empty */
     size_t second;                         /* empty where the model tells no two texts apart */
     size_t plan[VT_MAX_PLANS];
     size_t page_ids; /* the last array, because its size changes every step: those of the pages,
@@ -121,7 +122,8 @@ typedef struct result_slot {
     size_t side_bytes[2]; /* more than any before */
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
-    void *hidden; /* in place of these, of a program that ends in hidden states */
+    void *hidden; /* hidden states that the program gives; of one that ends in them, in place of
+                     all these */
     cu_event begin, end;
     vt_step_result view;
     int32_t n_rows;

@@ -28,11 +28,14 @@ static vt_status make_results(cuda_executor *x, result_slot *s, vt_err *err)
 {
     size_t rows = (size_t)x->config.limits.max_rows;
     void *p;
-    if (x->config.end == VT_END_HIDDEN) {
-        const vt_tensor *h = x->prog->hidden;
-        size_t bytes = rows * (size_t)vt_dtype_row_bytes(h->dtype, h->dim[1]);
-        return vt_cuda_pinned(x->cuda, bytes, &s->hidden, err);
+    const vt_tensor *h = x->prog->states;
+    if (h) {
+        size_t most = h->follows == VT_FOLLOWS_TOKENS ? (size_t)x->config.limits.max_tokens : rows;
+        TRY(vt_cuda_pinned(x->cuda, most * (size_t)vt_dtype_row_bytes(h->dtype, h->dim[1]),
+                           &s->hidden, err));
     }
+    if (x->config.end == VT_END_HIDDEN)
+        return VT_OK;
     TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
     s->token = p;
     TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
@@ -316,6 +319,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     vt_program_config config = {.target = target_of(x),
                                 .activation = VT_BF16,
                                 .end = x->config.end,
+                                .states = x->config.states,
                                 .comm = x->comm.group ? &x->comm : NULL};
     TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
     x->tail_bytes = cuda_step_tail_bytes(x, x->config.limits.max_rows);

@@ -6,7 +6,8 @@
  *   |           |  row_token            |  token, position, seq_of, slot,   | page ids |
  *   |           |  plans of calls       |  q_start, kv_len, page_start,     |          |
  *   |           |  for rows             |  window pages' slots and starts,  |          |
- *   |           |                       |  state slots, texts, other plans  |          |
+ *   |           |                       |  state slots, hidden states,      |          |
+ *   |           |                       |  texts, other plans               |          |
  *               <- size from rows only -><- size from tokens, seqs, items --><- varies ->
  *               <------------------- these bytes are copied ---------------------------->
  *
@@ -101,6 +102,13 @@ static bool states_behind(const cuda_executor *x)
     return x->kv.n_states > 0 && x->config.limits.decode_tokens > 1;
 }
 
+/* Returns the bytes of the hidden state that an MTP head reads beside a token; 0: it is none. */
+static size_t before_bytes(const cuda_executor *x)
+{
+    const vt_tensor *t = x->prog->before;
+    return t ? (size_t)vt_dtype_row_bytes(t->dtype, t->dim[1]) : 0;
+}
+
 /* Lays out the block for a shape (picture above):
  *
  *   1. The part for the rows begins as far before tail_bytes as it needs.
@@ -130,6 +138,7 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     l.state_from = take(&at, stateful, 4);
     l.state_to = take(&at, stateful, 4);
     l.state_behind = take(&at, states_behind(x) ? n->tokens : 0, 4);
+    l.hidden = take(&at, n->tokens, before_bytes(x));
     l.second = take(&at, x->pairs ? n->seqs : 0, 4);
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if (x->prog->plan[i].when != VT_WHEN_ROWS)
@@ -292,6 +301,7 @@ static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const ste
                   .state_from = (const void *)(base + l->state_from),
                   .state_to = (const void *)(base + l->state_to),
                   .state_behind = states_behind(x) ? (const void *)(base + l->state_behind) : NULL,
+                  .hidden = base + l->hidden,
                   .second = x->pairs ? (const void *)(base + l->second) : NULL};
     if (x->kv.n_windows > 0) {
         b.window_slot = (const void *)(base + l->window_slot);
@@ -415,6 +425,12 @@ vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape
     if (x->kv.n_states > 0) {
         copy_ints(out + l.state_from, b->state_from, b->n_seqs, b->n_seqs);
         copy_ints(out + l.state_to, b->state_to, b->n_seqs, b->n_seqs);
+    }
+    size_t before = before_bytes(x);
+    if (before > 0) {
+        memcpy(out + l.hidden, b->hidden, (size_t)b->n_tokens * before);
+        memset(out + l.hidden + (size_t)b->n_tokens * before, 0,
+               (size_t)(n->tokens - b->n_tokens) * before);
     }
     if (states_behind(x)) {
         memset(out + l.state_behind, 0xff, (size_t)n->tokens * 4); /* -1: none */

@@ -14,7 +14,7 @@
  *   spans      vt_span           each CPU worker, each GPU stream     16
  *   launches   vt_launch_event   each GPU stream                      88
  *   use        vt_use_event      each CPU worker                      64
- *   samples    vt_machine_event  whoever watches the machine          64
+ *   samples    vt_machine_event  whoever watches the machine          88
  *
  * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each
  * step and worker. They have several rings (vt_span_rings, below), so that old steps are thinned
@@ -584,10 +584,12 @@ void vt_trace_activity(vt_trace_ring *r, const vt_activity_event *e);
 /* A value that is not known is -1. */
 typedef struct vt_machine_event {
     int64_t at_ns;
-    int64_t pressure_us;        /* some task had to wait for a CPU: a sum since the start */
-    int64_t steal_ticks, ticks; /* that a hypervisor took; all. Sums since the start */
-    int64_t energy_mj;          /* of the GPU, or of all CPU packages: a sum */
-    int64_t throttle;           /* bits: vt_nvml_reason */
+    int64_t pressure_us;               /* some task had to wait for a CPU: a sum since the start */
+    int64_t steal_ticks, ticks;        /* that a hypervisor took; all. Sums since the start */
+    int64_t energy_mj;                 /* of the GPU, or of all CPU packages: a sum */
+    int64_t controllers;               /* memory controllers that were read; 0: none, */
+    int64_t read_bytes, written_bytes; /* and what they moved: sums since the start */
+    int64_t throttle;                  /* bits: vt_nvml_reason */
     int32_t sm_mhz, memory_mhz;
     int32_t power_mw, others_percent; /* of the GPU's time that other processes used */
 } vt_machine_event;

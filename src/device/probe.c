@@ -97,21 +97,31 @@ static bool find_device(const char *root, const char *begins, char *found, size_
     return e != NULL;
 }
 
-void vt_probe_cpu_uncore(const char *root, char *out, size_t size)
+bool vt_probe_cpu_uncore(const char *root, vt_uncore_opener *opener, char *out, size_t size)
 {
-    static const char *const begins[] = {"uncore_imc", "amd_umc", "amd_df", "arm_cmn"};
+    static const char *const others[] = {"amd_umc", "amd_df", "arm_cmn"};
     char name[64];
+    vt_uncore u;
     int paranoid = read_number(root, "/proc/sys/kernel/perf_event_paranoid");
-    bool found = false;
-    for (size_t i = 0; i < sizeof begins / sizeof begins[0] && !found; i++)
-        found = find_device(root, begins[i], name, sizeof name);
-    if (!found)
-        snprintf(out, size, "the kernel names no memory controller among its event devices");
-    else
+    vt_uncore_open(root, opener, &u);
+    bool opened = u.n > 0, found = false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && !found; i++)
+        found = find_device(root, others[i], name, sizeof name);
+    if (opened)
         snprintf(out, size,
-                 "not read: perf stat reads %s, which counts for the whole machine and so needs "
-                 "kernel.perf_event_paranoid 0 (it is %d) or CAP_PERFMON",
-                 name, paranoid);
+                 "in every story: bytes that %d memory controllers read and wrote, of all programs",
+                 u.n_controllers);
+    else if (find_device(root, "uncore_imc", name, sizeof name))
+        snprintf(out, size,
+                 "%.160s; it counts for the whole machine, which needs kernel.perf_event_paranoid "
+                 "0 (it is %d) or CAP_PERFMON",
+                 u.why, paranoid);
+    else if (found)
+        snprintf(out, size, "not read: the kernel names no events of bytes for %s", name);
+    else
+        snprintf(out, size, "%s", u.why);
+    vt_uncore_close(&u);
+    return opened;
 }
 
 void vt_probe_cpu_topdown(const char *root, char *out, size_t size)

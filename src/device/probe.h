@@ -6,15 +6,17 @@
 #include <stddef.h>
 
 #include "base/counters.h"
+#include "device/uncore.h"
 
 /* True if this process can count its own hardware events (cycles); else `why` gets the reason. */
 bool vt_probe_perf_events(char *why, size_t size);
 /* The same of one event. */
 bool vt_probe_counter(vt_counter which, char *why, size_t size);
-/* Tells of the two kinds of CPU events that belong to no thread, or not to every CPU: bytes by the
- * memory controllers, and top-down slots. `out` gets which of their devices the kernel names below
- * root/sys, and what else they need. This program reads neither. */
-void vt_probe_cpu_uncore(const char *root, char *out, size_t size);
+/* Returns true if bytes by the memory controllers can be read (device/uncore.h); `out` gets of how
+ * many, or what stands against it. */
+bool vt_probe_cpu_uncore(const char *root, vt_uncore_opener *opener, char *out, size_t size);
+/* Tells of top-down slots, which not every CPU has: `out` gets which device the kernel names below
+ * root/sys. This program does not read them. */
 void vt_probe_cpu_topdown(const char *root, char *out, size_t size);
 /* Says why perf_event_open gave this errno: no hardware, a setting, or a container. `root` is put
  * in front of /proc: "" for this machine. */

@@ -76,8 +76,10 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     e->config = *c;
     e->executor = x;
     e->next_id = 1;
-    if (!c->now)
+    if (!c->now) {
         vt_energy_open(NULL, &e->energy);
+        vt_uncore_open("", NULL, &e->uncore);
+    }
     pthread_mutex_init(&e->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -379,8 +381,8 @@ static void publish_stats(vt_engine *e)
 }
 
 /* Looks at the whole machine once a second, and at its energy counter, if it has one, 20 times a
- * second and when the engine has nothing left to do (`idle`). Not with a clock of the simulator's.
- */
+ * second; at both counters also when the engine has nothing left to do (`idle`). Not with a clock
+ * of the simulator's. */
 static void sample_machine(vt_engine *e, bool idle)
 {
     vt_machine_event sample = {.pressure_us = -1,
@@ -395,13 +397,16 @@ static void sample_machine(vt_engine *e, bool idle)
         return;
     int64_t now = vt_now_ns();
     bool whole = now - e->sampled_ns >= kSampleEvery,
-         meter = e->energy.n > 0 && (idle || now - e->metered_ns >= kMeterEvery);
+         meter = (e->energy.n > 0 && (idle || now - e->metered_ns >= kMeterEvery)) ||
+                 (e->uncore.n > 0 && idle);
     if (!whole && !meter)
         return;
     if (whole) {
         vt_use_machine(&sample);
         e->sampled_ns = sample.at_ns;
     }
+    if ((whole || idle) && vt_uncore_read(&e->uncore, &sample.read_bytes, &sample.written_bytes))
+        sample.controllers = e->uncore.n_controllers;
     e->metered_ns = sample.at_ns = vt_now_ns();
     sample.energy_mj = vt_energy_read_mj(&e->energy);
     vt_trace_machine(&e->samples, &sample);
@@ -796,6 +801,7 @@ void vt_engine_free(vt_engine *e)
     e->executor->free(e->executor);
     engine_recording_release(e);
     vt_energy_close(&e->energy);
+    vt_uncore_close(&e->uncore);
     vt_grammar_store_free(e->grammars);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "device/energy.h"
+#include "device/uncore.h"
 #include "engine/engine.h"
 #include "grammar/store.h"
 
@@ -30,6 +31,7 @@ struct vt_engine {
     int64_t sampled_ns; /* when the machine was last looked at, */
     int64_t metered_ns; /* and its energy counter */
     vt_energy energy;
+    vt_uncore uncore;
     int64_t ended_ns; /* when the last step's end was learned */
     int64_t text_ns;  /* when the text of its tokens was made */
     vt_token_logprob *logprob,

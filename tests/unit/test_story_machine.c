@@ -543,6 +543,43 @@ test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others(voi
     story_record_release(&r);
 }
 
+/* Controllers move 3 MB in and 1 MB out every 10 ms; of other samples nothing is taken. */
+static void test_machine_when_controllers_are_read_then_bytes_a_second_are_told(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    story_machine m;
+    vt_buf out = {0};
+    vt_json w;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k <= 40; k++)
+        vt_trace_machine(&f->samples, &(vt_machine_event){.at_ns = 1 + k * 10 * MS,
+                                                          .pressure_us = -1,
+                                                          .ticks = -1,
+                                                          .controllers = k % 2 ? 0 : 16,
+                                                          .read_bytes = k * 3000000,
+                                                          .written_bytes = k * 1000000});
+    collect(f);
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    story_sum_machine(&f->in, &r, &m);
+    assert_int_equal(m.controllers, 0);
+    f->source[ENGINE].sample = copy(&f->samples, &f->source[ENGINE].n_samples);
+    story_sum_machine(&f->in, &r, &m);
+    assert_int_equal(m.controllers, 16);
+    NEAR(m.controllers_read / m.controllers_s, 3e8);
+    NEAR(m.controllers_written / m.controllers_s, 1e8);
+    int64_t begin = r.step[0].device.begin_ns, end = r.step[r.n_steps - 1].device.end_ns;
+    assert_true(m.controllers_s * 1e9 >= (double)(end - begin));
+    assert_true(m.controllers_s * 1e9 <= (double)(end - begin + 40 * MS));
+    vt_json_begin(&w, &out, -1);
+    vt_json_open(&w, NULL, '{');
+    story_put_machine(&w, &m);
+    vt_json_close(&w);
+    assert_non_null(strstr(out.data, "16 memory controllers read 300 MB/s and wrote 100 MB/s for"));
+    vt_buf_release(&out);
+    story_record_release(&r);
+}
+
 /* 500 W, sampled every 10 ms: 2.5 J a decode step of 5 ms, and what the prefill step takes. Samples
  * that lie 200 ms apart say nothing about a prefill of 10 ms. */
 static void test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens(void **state)
@@ -741,6 +778,7 @@ int main(void)
         TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
         TEST(test_machine_when_clocks_are_held_then_a_finding_says_by_what),
         TEST(test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others),
+        TEST(test_machine_when_controllers_are_read_then_bytes_a_second_are_told),
         TEST(test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens),
         TEST(test_energy_of_a_gpu_when_not_read_then_the_true_reason_is_told),
         TEST(test_tax_when_steps_grow_then_the_growth_is_not_in_it),

@@ -325,17 +325,144 @@ static void test_what_stands_against_a_cpus_events_is_told_apart(void **state)
     put("proc/sys/kernel/perf_event_paranoid", "2\n", 0644);
     vt_probe_perf_reason(root, EPERM, why, sizeof why);
     assert_non_null(strstr(why, "seccomp"));
-    vt_probe_cpu_uncore(root, why, sizeof why);
+    assert_false(vt_probe_cpu_uncore(root, NULL, why, sizeof why));
     assert_non_null(strstr(why, "names no memory controller"));
     vt_probe_cpu_topdown(root, why, sizeof why);
     assert_non_null(strstr(why, "names no counters of a CPU"));
     put("sys/bus/event_source/devices/uncore_imc_3/type", "24\n", 0644);
     put("sys/bus/event_source/devices/cpu_core/type", "4\n", 0644);
-    vt_probe_cpu_uncore(root, why, sizeof why);
-    assert_non_null(strstr(why, "uncore_imc_3"));
+    assert_false(vt_probe_cpu_uncore(root, NULL, why, sizeof why));
+    assert_non_null(strstr(why, "uncore_imc_3: the kernel names no events of bytes"));
     assert_non_null(strstr(why, "(it is 2)"));
     vt_probe_cpu_topdown(root, why, sizeof why);
     assert_non_null(strstr(why, "cpu_core"));
+}
+
+/* ---- memory controllers ---- */
+
+/* Counters that were opened: each is a pipe whose counts are planted. */
+static struct {
+    uint32_t type;
+    uint64_t config;
+    int cpu, end;
+} counter[8];
+static int n_counters, refused_errno;
+
+static int open_planted(uint32_t type, uint64_t config, int cpu)
+{
+    int end[2];
+    if (refused_errno) {
+        errno = refused_errno;
+        return -1;
+    }
+    assert_true(n_counters < 8);
+    assert_int_equal(pipe(end), 0);
+    counter[n_counters].type = type;
+    counter[n_counters].config = config;
+    counter[n_counters].cpu = cpu;
+    counter[n_counters++].end = end[1];
+    return end[0];
+}
+
+static void plant_counts(void)
+{
+    for (int i = 0; i < n_counters; i++) {
+        uint64_t count = (uint64_t)(1000 * (i + 1));
+        assert_int_equal(write(counter[i].end, &count, sizeof count), sizeof count);
+    }
+}
+
+static void put_controller(const char *name, const char *type, const char *reads)
+{
+    static const char *const file[][2] = {{"cpumask", "0,32\n"},
+                                          {"format/event", "config:0-7\n"},
+                                          {"format/umask", "config:8-15\n"},
+                                          {"format/fast", "config:63\n"},
+                                          {"events/cas_count_read.scale", "6.103515625e-5\n"},
+                                          {"events/cas_count_read.unit", "MiB\n"},
+                                          {"events/cas_count_write", "event=0x05,umask=0x0c\n"},
+                                          {"events/cas_count_write.scale", "6.103515625e-5\n"},
+                                          {"events/cas_count_write.unit", "MiB\n"}};
+    char path[256];
+    snprintf(path, sizeof path, "sys/bus/event_source/devices/%s/type", name);
+    put(path, type, 0644);
+    snprintf(path, sizeof path, "sys/bus/event_source/devices/%s/events/cas_count_read", name);
+    put(path, reads, 0644);
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        snprintf(path, sizeof path, "sys/bus/event_source/devices/%s/%s", name, file[i][0]);
+        put(path, file[i][1], 0644);
+    }
+}
+
+static void forget_counters(void)
+{
+    for (int i = 0; i < n_counters; i++)
+        close(counter[i].end);
+    n_counters = 0;
+}
+
+/* Two sockets share a controller's description: one counter on each of the CPUs 0 and 32. */
+static void test_memory_controllers_are_read_by_the_events_that_the_kernel_names(void **state)
+{
+    vt_uncore u;
+    char why[320];
+    int64_t in = 0, out = 0;
+    (void)state;
+    put_controller("uncore_imc_3", "24\n", "event=0x04,umask=0x03,fast\n");
+    put_controller("uncore_imc_free_running_0", "77\n", "event=0xff\n"); /* the same bytes again */
+    vt_uncore_open(root, open_planted, &u);
+    assert_int_equal(u.n, 4);
+    assert_int_equal(u.n_controllers, 2);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(counter[i].type, 24);
+        assert_int_equal(counter[i].cpu, i % 2 ? 32 : 0);
+        assert_true(counter[i].config == (i < 2 ? 0x8000000000000304u : 0x0c05u));
+    }
+    plant_counts();
+    assert_true(vt_uncore_read(&u, &in, &out)); /* a count is 64 bytes: 2^-14 MiB */
+    assert_int_equal(in, 64 * 3000);
+    assert_int_equal(out, 64 * 7000);
+    vt_uncore_close(&u);
+    forget_counters();
+    assert_true(vt_probe_cpu_uncore(root, open_planted, why, sizeof why));
+    assert_non_null(strstr(why, "2 memory controllers"));
+    forget_counters();
+}
+
+static void test_memory_controllers_that_cannot_be_read_say_why(void **state)
+{
+    static const struct {
+        const char *reads, *why;
+    } broken[] = {{"event=0x104,umask=0x03\n", "is not an event of the form that is known"},
+                  {"event=0x04,edge=1\n", "is not an event of the form that is known"},
+                  {"\n", "is not an event of the form that is known"}};
+    vt_uncore u;
+    char why[320];
+    int64_t in, out;
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        put_controller("uncore_imc_3", "24\n", broken[i].reads);
+        vt_uncore_open(root, open_planted, &u);
+        assert_int_equal(u.n, 0);
+        assert_non_null(strstr(u.why, broken[i].why));
+        forget_counters();
+    }
+    put_controller("uncore_imc_3", "24\n", "event=0x04,umask=0x03\n");
+    put("sys/bus/event_source/devices/uncore_imc_3/cpumask", "0;1\n", 0644);
+    vt_uncore_open(root, open_planted, &u);
+    assert_non_null(strstr(u.why, "its list of CPUs is 0;1"));
+    assert_false(vt_uncore_read(&u, &in, &out));
+    forget_counters();
+    put("sys/bus/event_source/devices/uncore_imc_3/cpumask", "0\n", 0644);
+    put("sys/bus/event_source/devices/uncore_imc_3/events/cas_count_read.unit", "Joules\n", 0644);
+    vt_uncore_open(root, open_planted, &u);
+    assert_non_null(strstr(u.why, "the unit of cas_count_read is not MiB"));
+    put("sys/bus/event_source/devices/uncore_imc_3/events/cas_count_read.unit", "MiB\n", 0644);
+    refused_errno = EACCES;
+    assert_false(vt_probe_cpu_uncore(root, open_planted, why, sizeof why));
+    assert_non_null(
+        strstr(why, "uncore_imc_3: Permission denied; it counts for the whole machine"));
+    refused_errno = 0;
 }
 
 /* ---- NVML ---- */
@@ -685,6 +812,9 @@ int main(void)
         cmocka_unit_test_teardown(test_a_long_list_of_cpus_is_cut_at_a_comma, clear),
         cmocka_unit_test_teardown(test_gpu_counters_are_allowed_as_the_driver_says, clear),
         cmocka_unit_test_teardown(test_what_stands_against_a_cpus_events_is_told_apart, clear),
+        cmocka_unit_test_teardown(
+            test_memory_controllers_are_read_by_the_events_that_the_kernel_names, clear),
+        cmocka_unit_test_teardown(test_memory_controllers_that_cannot_be_read_say_why, clear),
         cmocka_unit_test_teardown(test_links_are_those_of_the_matrix, clear),
         cmocka_unit_test(test_links_by_switches_join_all_pairs),
         cmocka_unit_test(test_users_of_a_gpu),

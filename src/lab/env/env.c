@@ -156,7 +156,7 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
     for (int i = 0; i < VT_COUNTERS; i++)
         e->counted[i] = vt_probe_counter((vt_counter)i, e->counted_why[i],
                                          sizeof e->counted_why[i]);
-    vt_probe_cpu_uncore("", e->uncore, sizeof e->uncore);
+    e->controllers = vt_probe_cpu_uncore("", NULL, e->uncore, sizeof e->uncore);
     vt_probe_cpu_topdown("", e->topdown, sizeof e->topdown);
     e->counters = vt_probe_gpu_counters("", e->counters_why, sizeof e->counters_why);
     lab_env_cpu_tiers(e);

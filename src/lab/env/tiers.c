@@ -44,7 +44,8 @@ static void look_at_cpu(lab_env *e)
     bool sampled = e->perf;
     set(&t[0], "clocks, and exact bytes and FLOPs of every op", true, true, "in every story");
     cpu_events(e, &t[1]);
-    set(&t[2], "bytes over time, by the memory controllers", false, false, e->uncore);
+    set(&t[2], "bytes over time, by the memory controllers", e->controllers, e->controllers,
+        e->uncore);
     set(&t[3], "where an op's cycles went (top-down slots)", false, false, e->topdown);
     set(&t[4], "samples of the program counter", sampled, false,
         sampled ? "not read: perf record takes them" : e->perf_why);

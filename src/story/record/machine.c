@@ -150,6 +150,29 @@ static void sum_host(const story_source *s, int64_t begin, int64_t end, story_ma
         m->steal = (double)(b->steal_ticks - a->steal_ticks) / (double)(b->ticks - a->ticks);
 }
 
+/* Tells what memory controllers moved between the samples around the steps. These may be a second
+ * apart, so bytes and time are both told. */
+static void sum_controllers(const story_source *s, int64_t begin, int64_t end, story_machine *m)
+{
+    const vt_machine_event *a = NULL, *b = NULL;
+    for (uint64_t i = 0; i < s->n_samples; i++) {
+        const vt_machine_event *e = &s->sample[i];
+        if (e->controllers <= 0)
+            continue;
+        if (!a || e->at_ns <= begin)
+            a = e;
+        if (!b || b->at_ns < end)
+            b = e;
+    }
+    if (!a || b->at_ns <= a->at_ns || b->read_bytes < a->read_bytes ||
+        b->written_bytes < a->written_bytes)
+        return;
+    m->controllers = a->controllers;
+    m->controllers_s = (double)(b->at_ns - a->at_ns) * 1e-9;
+    m->controllers_read = (double)(b->read_bytes - a->read_bytes);
+    m->controllers_written = (double)(b->written_bytes - a->written_bytes);
+}
+
 static void sum_gpu(const story_source *s, int64_t begin, int64_t end, story_machine *m)
 {
     const vt_machine_event *a = sample_before(s, begin), *b = sample_after(s, end);
@@ -210,10 +233,12 @@ void story_sum_machine(const story_input *in, const story_record *r, story_machi
     if (m.delay_s + m.cpu_s > 0)
         m.withheld = m.delay_s / (m.delay_s + m.cpu_s);
     for (int32_t k = 0; k < in->n_sources && m.n_steps; k++) {
-        if (in->source[k].is.kind == VT_SOURCE_ENGINE)
+        if (in->source[k].is.kind == VT_SOURCE_ENGINE) {
             sum_host(&in->source[k], begin, end, &m);
-        else if (in->source[k].is.kind == VT_SOURCE_STREAM)
+            sum_controllers(&in->source[k], begin, end, &m);
+        } else if (in->source[k].is.kind == VT_SOURCE_STREAM) {
             sum_gpu(&in->source[k], begin, end, &m);
+        }
     }
     story_find_energy(in, r, &m.energy);
     *out = m;
@@ -286,6 +311,11 @@ static void put_text(vt_buf *b, const story_machine *m)
                       100 * fmin(m->pressure, 1));
     if (m->steal > 0.01)
         vt_buf_printf(b, "; %.0f %% stolen by the hypervisor", 100 * m->steal);
+    if (m->controllers > 0) {
+        vt_text_printf(b, "; %.0f memory controllers read %f B/s and wrote %f B/s for all programs",
+                       (double)m->controllers, m->controllers_read / m->controllers_s,
+                       m->controllers_written / m->controllers_s);
+    }
 }
 
 static void put_gpu(vt_json *w, const story_machine *m)
@@ -307,6 +337,22 @@ static void put_gpu(vt_json *w, const story_machine *m)
         if (m->throttle >> i & 1)
             vt_json_string(w, NULL, vt_nvml_reason(i));
     vt_json_close(w);
+    vt_json_close(w);
+}
+
+static void put_controllers(vt_json *w, const story_machine *m)
+{
+    if (m->controllers <= 0) {
+        vt_json_null(w, "memory_controllers");
+        return;
+    }
+    vt_json_open(w, "memory_controllers", '{');
+    vt_json_int(w, "count", m->controllers);
+    put_ms(w, "ms", m->controllers_s, measured);
+    vt_json_tagged(w, "read_bytes", m->controllers_read, 0, measured);
+    vt_json_tagged(w, "written_bytes", m->controllers_written, 0, measured);
+    vt_json_tagged(w, "read_bytes_per_s", m->controllers_read / m->controllers_s, 0, derived);
+    vt_json_tagged(w, "written_bytes_per_s", m->controllers_written / m->controllers_s, 0, derived);
     vt_json_close(w);
 }
 
@@ -334,6 +380,7 @@ void story_put_machine(vt_json *w, const story_machine *m)
     vt_json_int(w, "major_faults", m->major_faults);
     vt_json_tagged(w, "pressure", m->pressure, 4, measured);
     vt_json_tagged(w, "steal", m->steal, 4, measured);
+    put_controllers(w, m);
     put_gpu(w, m);
     story_put_energy(w, &m->energy);
     vt_json_close(w);

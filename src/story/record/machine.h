@@ -19,6 +19,9 @@ typedef struct story_machine {
     uint64_t longest_step;
     int64_t switches, minor_faults, major_faults;
     double pressure, steal; /* shares of the time between two samples around the story */
+    /* memory controllers that were read, and what they moved in so long around the story */
+    int64_t controllers;
+    double controllers_s, controllers_read, controllers_written;
     /* a GPU's samples during these steps */
     int32_t n_samples, mhz_least, mhz_most;
     int64_t throttle;         /* bits of all samples; -1: not known */

@@ -305,6 +305,12 @@ static vt_status check_mixer(const vt_model *m, int32_t layer, const vt_rank *r,
     case VT_BLOCK_DELTA:
         return check_part(m, layer, "value heads", m->arch.delta.v_heads, delta_of(m, r).v.n,
                           VT_ROLE_DELTA_OUT, r, err);
+    case VT_BLOCK_MAMBA:
+        return vt_fail(
+            err, VT_ERR_UNSUPPORTED,
+            "tp is %d, and layer %d of %s is a state space (Mamba-2), which is not divided "
+            "among ranks",
+            r->n, layer, m->name);
     case VT_BLOCK_CONV:
         return check_part(m, layer, "channels", m->arch.hidden, channels_of(m, r).n,
                           VT_ROLE_CONV_OUT, r, err);

@@ -143,6 +143,9 @@ int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer)
     int64_t before = a->conv_taps - 1, each = sizeof(float);
     if (mixer == VT_BLOCK_CONV)
         return before * a->hidden * each;
+    if (mixer == VT_BLOCK_MAMBA)
+        return (before * mamba_channels(&a->mamba) + mamba_inner(&a->mamba) * a->mamba.state_dim) *
+               each;
     if (mixer != VT_BLOCK_DELTA)
         return 0;
     return (before * delta_channels(d) + (int64_t)d->v_heads * d->k_dim * d->v_dim) * each;
@@ -165,15 +168,34 @@ static vt_status check_delta(const vt_model *m, vt_err *err)
     return VT_OK;
 }
 
+static vt_status check_mamba(const vt_model *m, vt_err *err)
+{
+    const vt_mamba *s = &m->arch.mamba;
+    const number numbers[] = {
+        {"number of heads of a state space", s->heads, 1, MAX_DELTA_HEADS},
+        {"number of groups of a state space", s->groups, 1, MAX_DELTA_HEADS},
+        {"head dimension of a state space", s->head_dim, 1, MAX_HEAD_DIM},
+        {"state dimension of a state space", s->state_dim, 1, MAX_DELTA_DIM},
+    };
+    TRY(check_numbers(m, numbers, sizeof numbers / sizeof *numbers, err));
+    if (s->heads % s->groups != 0)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: %d heads of a state space are not a multiple of %d groups", m->path,
+                       s->heads, s->groups);
+    return VT_OK;
+}
+
 /* The state of a layer must be as large as its block uses it. */
 static vt_status check_state(const vt_model *m, int32_t i, vt_err *err)
 {
     const vt_layer *l = &m->layer[i];
     const number taps = {"number of taps of a convolution", m->arch.conv_taps, 2, MAX_TAPS};
-    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA)
+    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA || l->mixer == VT_BLOCK_MAMBA)
         TRY(check_numbers(m, &taps, 1, err));
     if (l->mixer == VT_BLOCK_DELTA)
         TRY(check_delta(m, err));
+    if (l->mixer == VT_BLOCK_MAMBA)
+        TRY(check_mamba(m, err));
     int64_t want = model_state_bytes(&m->arch, (vt_block_kind)l->mixer);
     if (l->state_bytes != want)
         return vt_fail(err, VT_ERR_MODEL,

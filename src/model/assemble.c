@@ -121,6 +121,14 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->delta.v_heads;
     case VT_DIM_DELTA_HEAD:
         return a->delta.v_dim;
+    case VT_DIM_MAMBA_ROWS:
+        return mamba_rows(&a->mamba);
+    case VT_DIM_MAMBA_CHANNELS:
+        return mamba_channels(&a->mamba);
+    case VT_DIM_MAMBA_HEADS:
+        return a->mamba.heads;
+    case VT_DIM_MAMBA_INNER:
+        return mamba_inner(&a->mamba);
     case VT_DIM_ONE:
         return 1;
     case VT_DIM_PER_LAYER:
@@ -199,6 +207,12 @@ static bool is_squeezed(const vt_tensor *t, const int64_t *want, int32_t rank)
     return at == rank;
 }
 
+/* Returns true for a norm of groups that the file has as a matrix, with a row for each group. */
+static bool is_grouped(const vt_tensor *t, const vt_dim *dims, int64_t want)
+{
+    return dims[0] == VT_DIM_MAMBA_INNER && t->rank == 2 && vt_tensor_elems(t) == want;
+}
+
 /* Sets *t to a view without those dimensions, if it has any beyond the role's. */
 static vt_status squeeze(assembly *a, int32_t layer, const vt_dim *dims, const vt_tensor **t)
 {
@@ -206,7 +220,8 @@ static vt_status squeeze(assembly *a, int32_t layer, const vt_dim *dims, const v
     int32_t rank = 0;
     for (; rank < 3 && dims[rank] != VT_DIM_NONE; rank++)
         want[rank] = dim_of(a->m, layer, dims[rank]);
-    if ((*t)->rank <= rank || (*t)->matrix || !is_squeezed(*t, want, rank))
+    if ((*t)->rank <= rank || (*t)->matrix ||
+        !(is_squeezed(*t, want, rank) || (rank == 1 && is_grouped(*t, dims, want[0]))))
         return VT_OK;
     vt_tensor *view = vt_arena_alloc(&a->m->arena, 1, sizeof *view);
     if (!view)
@@ -655,59 +670,6 @@ static vt_status refuse_unknown(const assembly *a)
         }
     }
     return VT_OK;
-}
-
-vt_status model_make_layers(vt_model *m, vt_err *err)
-{
-    const vt_arch *a = &m->arch;
-    const vt_family *f = m->family;
-    m->layer = vt_arena_alloc(&m->arena, (size_t)a->n_layers, sizeof *m->layer);
-    if (!m->layer)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    uint8_t ffn = f && f->experts ? VT_BLOCK_EXPERTS : f && f->mlp ? VT_BLOCK_MLP : VT_BLOCK_FFN;
-    for (int32_t i = 0; i < a->n_layers; i++)
-        m->layer[i] = (vt_layer){.mixer = VT_BLOCK_ATTENTION,
-                                 .ffn = ffn,
-                                 .norms = f && f->norms ? f->norms : VT_NORM_BEFORE,
-                                 .head = {.heads = a->n_heads,
-                                          .kv_heads = a->n_kv_heads,
-                                          .dim = a->head_dim,
-                                          .window = a->window,
-                                          .rope = f && f->no_rope ? -1 : 0,
-                                          .after = f && f->encoder ? INT32_MAX : 0,
-                                          .norm_rotated = f && f->norm_rotated},
-                                 .kv_of = (int16_t)i};
-    return VT_OK;
-}
-
-void model_temper(vt_model *m, double temper)
-{
-    vt_arch *a = &m->arch;
-    if (temper == 0)
-        return;
-    a->n_ropes = 2;
-    a->rope[1] = a->rope[0];
-    a->rope[1].temper = temper;
-    for (int32_t i = 0; i < a->n_layers; i++)
-        m->layer[i].head.q_rope_next = true;
-}
-
-void model_keep_state(vt_model *m, int32_t layer, vt_block_kind mixer)
-{
-    vt_layer *l = &m->layer[layer];
-    int64_t state = model_state_bytes(&m->arch, mixer);
-    l->mixer = (uint8_t)mixer;
-    l->state_bytes = state > 0 && state < INT32_MAX ? (int32_t)state : 0; /* arch_check compares */
-}
-
-void model_see_both_ways(vt_model *m)
-{
-    for (int32_t i = 0; i < m->arch.n_layers; i++) {
-        vt_heads *h = &m->layer[i].head;
-        int32_t half = h->window / 2;
-        h->after = h->window > 0 ? half : INT32_MAX;
-        h->window = h->window > 0 ? half + 1 : 0;
-    }
 }
 
 /* Numbers the groups of layers whose keys and values have one shape, and are wanted as long: all of

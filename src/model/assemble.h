@@ -26,6 +26,20 @@ static inline int64_t delta_channels(const vt_delta *d)
     return 2 * (int64_t)d->k_heads * d->k_dim + (int64_t)d->v_heads * d->v_dim;
 }
 
+/* The same of a state space: all that its heads have; what is convolved, x, B and C; what its
+ * projection makes. */
+static inline int64_t mamba_inner(const vt_mamba *s) { return (int64_t)s->heads * s->head_dim; }
+
+static inline int64_t mamba_channels(const vt_mamba *s)
+{
+    return mamba_inner(s) + 2 * (int64_t)s->groups * s->state_dim;
+}
+
+static inline int64_t mamba_rows(const vt_mamba *s)
+{
+    return mamba_inner(s) + mamba_channels(s) + s->heads;
+}
+
 /* An empty model with its arena, path and name (the path's last part without .gguf) set, knobs at
  * their neutral values. */
 vt_status model_new(const char *path, vt_model **out, vt_err *err);

@@ -96,7 +96,7 @@ typedef struct vt_family_shape {
     int32_t conv_taps;
     int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest have a delta rule, or
                               convolve if there is none; 0: all attend */
-    const char *kinds; /* in place of that rule, a letter for each layer: a attends, c convolves */
+    const char *kinds;     /* in place of that rule, a letter for each layer: a attends */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
     int32_t first_dense;           /* the first layers have no experts */
     bool route_sigmoid;
@@ -105,6 +105,7 @@ typedef struct vt_family_shape {
     int32_t window, window_period; /* all but every window_period-th layer have the window */
     float act_limit;               /* above 0: VT_ACT_CLAMPED */
     vt_delta delta;
+    vt_mamba mamba; /* heads 0: none */
     /* Gemma 4: heads of layers without a window, and their KV heads if values are made of their
      * keys; the last layers that read others' keys and values; numbers of an embedding that each
      * layer has; whether layers that share have feed-forwards twice as wide */
@@ -135,15 +136,16 @@ struct vt_family {
     bool experts_transposed;
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
     const char *hf_experts, *hf_projection[3];
-    bool mlp;            /* the feed-forward has no gate */
-    bool layer_norm;     /* vt_arch.layer_norm */
-    bool latent;         /* attention is to latents (model/latent.h) */
-    bool no_rope;        /* q and k are not rotated */
-    bool norm_rotated;   /* vt_heads.norm_rotated of every layer */
-    bool encoder;        /* every token sees all of its sequence; there is no head */
-    bool first_unnormed; /* the first layer has no norm before its attention */
-    const char *hf_eps;  /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
-    const char *hf_ffn;  /* config.json: another name of intermediate_size, or NULL */
+    const char *hf_fused[2]; /* likewise all experts' gate and up together, and their down */
+    bool mlp;                /* the feed-forward has no gate */
+    bool layer_norm;         /* vt_arch.layer_norm */
+    bool latent;             /* attention is to latents (model/latent.h) */
+    bool no_rope;            /* q and k are not rotated */
+    bool norm_rotated;       /* vt_heads.norm_rotated of every layer */
+    bool encoder;            /* every token sees all of its sequence; there is no head */
+    bool first_unnormed;     /* the first layer has no norm before its attention */
+    const char *hf_eps;      /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
+    const char *hf_ffn;      /* config.json: another name of intermediate_size, or NULL */
     /* GGUF: lists of KV heads, and of sizes of feed-forwards, have a number for each layer, 0 where
      * it has none */
     bool gguf_zeros;

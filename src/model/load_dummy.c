@@ -47,7 +47,7 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->attn_scale = 1 / __builtin_sqrtf((float)s->head_dim);
     a->rope[0] = (vt_rope_params){.base = s->rope_base,
                                   .dims = s->rope_dims ? s->rope_dims : s->head_dim};
-    a->n_ropes = f->no_rope ? 0 : 1;
+    a->n_ropes = f->no_rope || s->rope_base == 0 ? 0 : 1;
     a->layer_norm = f->layer_norm;
     if (f->mlp)
         a->activation = VT_ACT_GELU_ERF;
@@ -75,6 +75,7 @@ static void set_arch(vt_model *m, const vt_family *f, const vt_family_shape *s)
     a->activation = s->act_limit > 0 ? VT_ACT_CLAMPED : a->activation;
     a->act_limit = s->act_limit;
     a->delta = s->delta;
+    a->mamba = s->mamba;
     a->out_gate = s->out_gate;
     a->mla = s->mla;
 }
@@ -85,6 +86,12 @@ static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
     TRY(model_make_layers(m, err));
     if (s->mla.kv_rank > 0)
         TRY(model_attend_latents(m, err));
+    for (int32_t i = 0; i < s->n_layers; i++) {
+        if (m->family->experts_by_file && s->n_experts > 0)
+            m->layer[i].ffn = VT_BLOCK_EXPERTS;
+        if (m->arch.n_ropes == 0)
+            m->layer[i].head.rope = -1;
+    }
     for (int32_t i = 0; i < s->first_dense; i++)
         m->layer[i].ffn = VT_BLOCK_FFN;
     for (int32_t i = 0; s->window_period > 0 && i < s->n_layers; i++)
@@ -93,7 +100,10 @@ static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
         bool keeps = s->kinds ? s->kinds[i] != 'a'
                               : s->attends_every > 0 && (i + 1) % s->attends_every != 0;
         if (keeps)
-            model_keep_state(m, i, s->delta.k_heads ? VT_BLOCK_DELTA : VT_BLOCK_CONV);
+            model_keep_state(m, i,
+                             s->delta.k_heads ? VT_BLOCK_DELTA
+                             : s->mamba.heads ? VT_BLOCK_MAMBA
+                                              : VT_BLOCK_CONV);
     }
     return m->family->from_shape ? m->family->from_shape(m, s, err) : VT_OK;
 }

@@ -261,8 +261,10 @@ static vt_status take_fused_experts(loader *l, int32_t layer, bool *found)
     folder_source *s = l->src;
     for (int p = 0; p < 3; p++) {
         const char *experts = l->m->family->hf_experts;
+        const char *const *own = l->m->family->hf_fused;
+        const char *usual = p < 2 ? "gate_up_proj" : "down_proj";
         snprintf(name, sizeof name, "model.layers.%d.%s.%s", layer,
-                 experts ? experts : "mlp.experts", p < 2 ? "gate_up_proj" : "down_proj");
+                 experts ? experts : "mlp.experts", own[0] ? own[p / 2] : usual);
         int64_t i = find_in_files(s, name);
         *found = i >= 0;
         if (i < 0 && p == 0)

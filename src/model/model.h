@@ -69,6 +69,13 @@ typedef struct vt_delta {
     bool tiled;     /* V head j has K head j mod k_heads, for the files have them in that order */
 } vt_delta;
 
+/* Layers of selective state spaces, Mamba-2 (ops/selective_state/selective_state.h). */
+typedef struct vt_mamba {
+    int32_t heads, groups, head_dim, state_dim;
+    float step_min, step_max; /* of a token's step; step_max 0: no limit */
+    bool log_decay;           /* the files hold the decay's logarithm */
+} vt_mamba;
+
 typedef struct vt_arch {
     char family[32]; /* "llama", "qwen3", "gemma3", ... */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
@@ -99,6 +106,7 @@ typedef struct vt_arch {
     int32_t conv_taps; /* of layers that mix tokens by a short convolution; 0: none does */
     vt_mla mla;        /* kv_rank 0: no layer attends to latents */
     vt_delta delta;    /* k_heads 0: no layer has a delta rule */
+    vt_mamba mamba;    /* heads 0: no layer has a state space */
     bool out_gate;     /* attention's output has a gate, whose numbers come out of q's projection */
     bool norm_topk;    /* the weights of the chosen experts are rescaled to a sum of 1 */
     bool v_norm;       /* each head of v is normalised, without a weight */

@@ -12,6 +12,7 @@
 #define CONV VT_BLOCK_CONV
 #define DELTA VT_BLOCK_DELTA
 #define MLA VT_BLOCK_MLA
+#define MAMBA VT_BLOCK_MAMBA
 #define MATRIX VT_KIND_MATRIX
 #define VECTOR VT_KIND_VECTOR
 #define MAY .need = VT_NEED_NOT
@@ -107,6 +108,22 @@ const vt_role_row vt_roles[VT_ROLES] = {
         {VT_DIM_DELTA_HEAD}, DELTA},
     [VT_ROLE_DELTA_OUT] = {"delta_out", MATRIX, "ssm_out.weight", "linear_attn.out_proj.weight",
         {HIDDEN, VT_DIM_DELTA_V}, DELTA},
+    [VT_ROLE_MAMBA_IN] = {"mamba_in", MATRIX, "ssm_in.weight", "mamba.in_proj.weight",
+        {VT_DIM_MAMBA_ROWS, HIDDEN}, MAMBA},
+    [VT_ROLE_MAMBA_CONV] = {"mamba_conv", VT_KIND_ROUTER, "ssm_conv1d.weight",
+        "mamba.conv1d.weight", {VT_DIM_MAMBA_CHANNELS, VT_DIM_TAPS}, MAMBA},
+    [VT_ROLE_MAMBA_CONV_BIAS] = {"mamba_conv_bias", VECTOR, "ssm_conv1d.bias",
+        "mamba.conv1d.bias", {VT_DIM_MAMBA_CHANNELS}, MAMBA},
+    [VT_ROLE_MAMBA_DECAY] = {"mamba_decay", VECTOR, "ssm_a", "mamba.A_log",
+        {VT_DIM_MAMBA_HEADS}, MAMBA},
+    [VT_ROLE_MAMBA_SKIP] = {"mamba_skip", VECTOR, "ssm_d", "mamba.D", {VT_DIM_MAMBA_HEADS},
+        MAMBA},
+    [VT_ROLE_MAMBA_DT] = {"mamba_dt", VECTOR, "ssm_dt.bias", "mamba.dt_bias",
+        {VT_DIM_MAMBA_HEADS}, MAMBA},
+    [VT_ROLE_MAMBA_NORM] = {"mamba_norm", VECTOR, "ssm_norm.weight", "mamba.norm.weight",
+        {VT_DIM_MAMBA_INNER}, MAMBA},
+    [VT_ROLE_MAMBA_OUT] = {"mamba_out", MATRIX, "ssm_out.weight", "mamba.out_proj.weight",
+        {HIDDEN, VT_DIM_MAMBA_INNER}, MAMBA},
     [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VECTOR, "post_attention_norm.weight",
         "post_attention_layernorm.weight", {HIDDEN}, .norm = VT_NORM_AFTER | VT_NORM_JOINED},
     [VT_ROLE_POST_ATTN_NORM_BIAS] = {"post_attn_norm_bias", VECTOR, "attn_output_norm.bias",

@@ -30,6 +30,7 @@ typedef enum vt_block_kind {
     VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
     VT_BLOCK_MLA,     /* attention to latents of keys and values */
     VT_BLOCK_DELTA,   /* linear attention by the gated delta rule: likewise */
+    VT_BLOCK_MAMBA,   /* a selective state space (Mamba-2): likewise */
     VT_BLOCKS
 } vt_block_kind;
 
@@ -70,6 +71,11 @@ typedef enum vt_dim {
     VT_DIM_DELTA_V,
     VT_DIM_DELTA_HEADS,
     VT_DIM_DELTA_HEAD,
+    /* of a state space: what its projection makes, what is convolved, its heads, all they have */
+    VT_DIM_MAMBA_ROWS,
+    VT_DIM_MAMBA_CHANNELS,
+    VT_DIM_MAMBA_HEADS,
+    VT_DIM_MAMBA_INNER,
     VT_DIM_ONE,
     VT_DIM_PER_LAYER, /* of a layer's own embedding; of those of all layers */
     VT_DIM_PER_LAYERS,
@@ -128,6 +134,14 @@ typedef enum vt_role {
     VT_ROLE_DELTA_DT,
     VT_ROLE_DELTA_NORM,
     VT_ROLE_DELTA_OUT,
+    VT_ROLE_MAMBA_IN,
+    VT_ROLE_MAMBA_CONV,
+    VT_ROLE_MAMBA_CONV_BIAS,
+    VT_ROLE_MAMBA_DECAY,
+    VT_ROLE_MAMBA_SKIP,
+    VT_ROLE_MAMBA_DT,
+    VT_ROLE_MAMBA_NORM,
+    VT_ROLE_MAMBA_OUT,
     VT_ROLE_POST_ATTN_NORM,
     VT_ROLE_POST_ATTN_NORM_BIAS,
     VT_ROLE_FFN_NORM,

@@ -368,6 +368,14 @@ static void test_logits_of_delta_rules_equal_transformers(void **state)
     run_golden("qwen35-delta-BF16.gguf", "qwen35-delta/golden.bin", VT_BF16, 0);
 }
 
+static void test_logits_of_state_spaces_equal_transformers(void **state)
+{
+    (void)state;
+    set_emulator("cc=90,memory=512");
+    run_golden("granite4-mamba", "granite4-mamba/golden.bin", VT_BF16, 0);
+    run_golden("granite4moe-mamba-BF16.gguf", "granite4moe-mamba/golden.bin", VT_BF16, 0);
+}
+
 static void test_logits_of_short_convolutions_equal_transformers(void **state)
 {
     (void)state;
@@ -530,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_fixtures_of_odd_sizes_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_delta_rules_equal_transformers),
+        cmocka_unit_test(test_logits_of_state_spaces_equal_transformers),
         cmocka_unit_test(test_logits_of_short_convolutions_equal_transformers),
         cmocka_unit_test(test_logits_of_delta_rules_when_deterministic_then_bitwise_the_same),
         cmocka_unit_test(test_logits_with_fp8_kv_stay_near_transformers),

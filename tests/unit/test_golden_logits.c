@@ -327,6 +327,20 @@ static void test_logits_of_lfm2_equal_transformers(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* State spaces beside attention without positions, and with them beside experts, to whose shares
+ * the factor of the residual stream belongs. */
+static void test_logits_of_granite_with_state_spaces_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("granite4-mamba"),
+        {"granite4-mamba-BF16.gguf", "granite4-mamba/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("granite4moe-mamba"),
+        {"granite4moe-mamba-BF16.gguf", "granite4moe-mamba/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* Windows whose layers rotate otherwise, or alone; q, k and v, or gate and up, in one matrix; both
  * lists of longrope; pairs of half a head; norms of rotated heads; queries that grow with their
  * position; a text model among others. */
@@ -506,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_olmo2_equal_transformers),
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_lfm2_equal_transformers),
+        cmocka_unit_test(test_logits_of_granite_with_state_spaces_equal_transformers),
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_sigmoid_routers_equal_transformers),

@@ -228,6 +228,43 @@ static void test_config_of_lfm2_says_which_layers_convolve(void **state)
     expect_refused(LFM2_MOE(", \"num_dense_layers\": 4"), "4 of 3 layers are dense");
 }
 
+/* Keys of Granite 4 with state spaces; what is not computed here is refused by its key. */
+static void test_config_of_granite_says_which_layers_have_state_spaces(void **state)
+{
+    (void)state;
+#define GRANITE4(more)                                                           \
+    "{" SHAPE "\"model_type\": \"granitemoehybrid\", \"num_hidden_layers\": 2, " \
+    "\"mamba_n_heads\": 4, \"mamba_d_state\": 6, \"layer_types\": "              \
+    "[\"mamba\", \"full_attention\"], \"shared_intermediate_size\": 20" more "}"
+    vt_model *m = read_config(GRANITE4(", \"num_local_experts\": 0"));
+    const vt_mamba *s = &m->arch.mamba;
+    assert_int_equal(m->layer[0].mixer, VT_BLOCK_MAMBA);
+    assert_int_equal(m->layer[1].mixer, VT_BLOCK_ATTENTION);
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_FFN);
+    assert_int_equal(m->layer[1].head.rope, -1);
+    assert_int_equal(s->heads * s->head_dim, 2 * m->arch.hidden);
+    assert_int_equal(m->layer[0].state_bytes,
+                     4 * (3 * (2 * m->arch.hidden + 2 * 6) + 2 * m->arch.hidden * 6));
+    assert_int_equal(m->arch.ffn, 20);
+    assert_int_equal(m->arch.n_ropes, 0);
+    vt_model_free(m);
+    m = read_config(GRANITE4(", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+                             "\"position_embedding_type\": \"rope\""));
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_EXPERTS);
+    assert_int_equal(m->arch.shared_ffn, 20);
+    assert_int_equal(m->layer[1].head.rope, 0);
+    vt_model_free(m);
+#define DENSE4(more) GRANITE4(", \"num_local_experts\": 0, " more)
+    expect_refused(DENSE4("\"mamba_proj_bias\": true"), "\"mamba_proj_bias\" is true");
+    expect_refused(DENSE4("\"mamba_conv_bias\": false"), "\"mamba_conv_bias\" is false");
+    expect_refused(DENSE4("\"time_step_limit\": [0.0, 0.1]"), "\"time_step_limit\" is 0 to 0.1");
+    expect_refused(DENSE4("\"time_step_limit\": [0.1, 1e30]"), "\"time_step_limit\" is 0.1 to");
+    expect_refused(DENSE4("\"position_embedding_type\": \"alibi\""),
+                   "\"position_embedding_type\" is alibi");
+    expect_refused(DENSE4("\"mamba_expand\": 0"), "is not a multiple of 4 heads");
+    expect_refused(GRANITE4(""), "num_local_experts");
+}
+
 /* Keys of routers of sigmoids are read, or refused by name where they ask for something else. */
 static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **state)
 {
@@ -438,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),
+        cmocka_unit_test(test_config_of_granite_says_which_layers_have_state_spaces),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_hunyuan_stretches_the_base_of_rope),
         cmocka_unit_test(test_config_of_mistral4_tempers_whole_queries),

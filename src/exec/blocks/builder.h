@@ -19,8 +19,8 @@ typedef struct builder {
     bool windowed; /* plans of the calls that are emitted now are made from window pages */
     /* Activations, in the order of a layer (program.c). A block makes its own. */
     vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
-        *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent, *latent,
-        *wide, *s, *pair;
+        *mamba, *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent,
+        *latent, *wide, *s, *pair;
 } builder;
 
 /* Makes an activation of its own: a new buffer of `cols` columns, with one row for each token or

@@ -62,7 +62,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
     }
     if (src->weight[VT_ROLE_SHARED_GATE])
         TRY(shared_weights(l, layer, err));
-    return vt_block_check_scale(l, layer, VT_ROLES, err);
+    return VT_OK;
 }
 
 static void tensors(builder *b)
@@ -93,17 +93,22 @@ static void emit_shared(builder *b, int32_t i, const vt_tensor *x, bool first, v
     if (lw->tensor[VT_ROLE_SHARED_SHARE])
         EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
              {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = f});
-    build_linear(
-        b, i, "shared.down",
-        (linear_args){
-            .x = f, .w = lw->weight[VT_ROLE_SHARED_DOWN], .residual = first ? NULL : y, .y = y},
-        VT_WHEN_TOKENS);
+    build_linear(b, i, "shared.down",
+                 (linear_args){.x = f,
+                               .w = lw->weight[VT_ROLE_SHARED_DOWN],
+                               .residual = first ? NULL : y,
+                               .scale = b->m->arch.residual_scale,
+                               .y = y},
+                 VT_WHEN_TOKENS);
 }
 
 /* Returns true if other ranks have experts that this one has not. */
 static bool has_some(const builder *b) { return b->w->n_experts < b->m->arch.n_experts; }
 
-/* Chooses the experts of each token. */
+static float factor(float x) { return x == 0 ? 1 : x; } /* 0: not set */
+
+/* Chooses the experts of each token. Their shares have the factor of what a block adds to the
+ * residual stream. */
 static void emit_route(builder *b, int32_t i, const vt_tensor *x)
 {
     const vt_arch *a = &b->m->arch;
@@ -119,7 +124,7 @@ static void emit_route(builder *b, int32_t i, const vt_tensor *x)
           .sigmoid = a->route_sigmoid,
           .groups = a->expert_groups,
           .groups_used = a->expert_groups_used,
-          .scale = a->route_scale,
+          .scale = factor(a->route_scale) * factor(a->residual_scale),
           .first = b->w->first_expert,
           .mine = has_some(b) ? b->w->n_experts : 0,
           .expert = b->expert,

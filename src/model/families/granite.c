@@ -1,6 +1,6 @@
 /* Granite 3 and 4, dense: Llama with four factors, of the embedding, of attention's scores, of what
  * a block adds to the residual stream, and of the logits. Its files divide by the last one. */
-#include "model/family.h"
+#include "model/families/granite.h"
 
 /* The factors, as read; logits are divided by the last. */
 typedef struct factors {
@@ -15,7 +15,7 @@ static void set_factors(vt_arch *a, const factors *f)
     a->logit_scale = (float)(1 / f->logits);
 }
 
-static vt_status from_gguf(gguf_reader *r)
+vt_status granite_from_gguf(gguf_reader *r)
 {
     factors f = {1, 1, (double)r->m->arch.attn_scale, 1};
     TRY(gguf_read_factor(r, "embedding_scale", &f.embed));
@@ -26,7 +26,7 @@ static vt_status from_gguf(gguf_reader *r)
     return VT_OK;
 }
 
-static vt_status from_config(hf_reader *c)
+vt_status granite_from_config(hf_reader *c)
 {
     factors f = {1, 1, 1, 1};
     TRY(hf_read_factor(c, "embedding_multiplier", &f.embed));
@@ -42,5 +42,5 @@ const vt_family vt_family_granite = {.name = "granite",
                                      .hf = "granite",
                                      .rope_interleaved = true,
                                      .kv_heads_optional = true,
-                                     .from_gguf = from_gguf,
-                                     .from_config = from_config};
+                                     .from_gguf = granite_from_gguf,
+                                     .from_config = granite_from_config};

@@ -14,7 +14,8 @@ vt_status model_mtp_make(vt_model *m, vt_err *err)
             last = &m->layer[i];
     if (!last || m->family->mtp == VT_MTP_NONE)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: no MTP heads of %s models are known here (those of Qwen3.5 are)",
+                       "%s: no MTP heads of %s models are known here (those of Qwen3.5, "
+                       "DeepSeek V3 and GLM-4.5 are)",
                        m->path, m->arch.family);
     m->mtp.behind = m->arch.n_layers;
     m->layer[0] = *last;

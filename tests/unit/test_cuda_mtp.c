@@ -23,6 +23,7 @@ static void test_mtp_tokens_on_a_gpu_are_those_without_drafts(void **state)
     static const mtp_setting all[] = {
         {.model = "qwen35", .n_seqs = 3, .n_prompt = 60, .turns = 2, .budget = 32},
         {.model = "qwen35moe", .n_seqs = 2, .n_prompt = 50, .turns = 1, .no_graphs = true},
+        {.model = "glm4moe", .n_seqs = 2, .n_prompt = 50, .turns = 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -29,6 +29,13 @@ static void test_mtp_logits_of_a_gguf_file(void **state)
     assert_true(mtp_worst_logit("qwen35.gguf", "qwen35", false) <= 1e-4);
 }
 
+static void test_mtp_logits_where_the_head_is_the_next_layer(void **state)
+{
+    (void)state;
+    assert_true(mtp_worst_logit("glm4moe", "glm4moe", false) <= 1e-4);
+    assert_true(mtp_worst_logit("deepseekv3", "deepseekv3", false) <= 1e-4);
+}
+
 static void test_mtp_logits_with_experts_in_a_published_folder(void **state)
 {
     (void)state;
@@ -96,6 +103,8 @@ static void test_mtp_tokens_are_those_without_drafts(void **state)
         {.model = "qwen35", .n_seqs = 4, .n_prompt = 50, .turns = 2, .kv_memory = 1 << 20},
         {.model = "qwen35.gguf", .n_seqs = 1, .n_prompt = 40, .turns = 1},
         {.model = "qwen35moe", .n_seqs = 3, .n_prompt = 60, .turns = 2},
+        {.model = "glm4moe", .n_seqs = 3, .n_prompt = 60, .turns = 2},
+        {.model = "deepseekv3", .n_seqs = 3, .n_prompt = 60, .turns = 2},
         {.model = "dummy:qwen3.5-tiny", .n_seqs = 3, .n_prompt = 40, .turns = 1},
         {.model = "dummy:qwen3.5-tiny", .n_seqs = 3, .n_prompt = 40, .turns = 1, .ranks = 2},
     };
@@ -161,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mtp_logits_of_a_folder),
         cmocka_unit_test(test_mtp_logits_of_a_gguf_file),
+        cmocka_unit_test(test_mtp_logits_where_the_head_is_the_next_layer),
         cmocka_unit_test(test_mtp_logits_with_experts_in_a_published_folder),
         cmocka_unit_test(test_mtp_drafter_guesses_what_its_head_says),
         cmocka_unit_test(test_mtp_tokens_are_those_without_drafts),

@@ -18,6 +18,7 @@ vt_status deepseek_read_gguf(gguf_reader *r);
 /* The members of a family whose experts are DeepSeek's. */
 #define DEEPSEEK_FAMILY                                                                     \
     .experts = true, .latent = true, .rope_interleaved = true, .hf_rope_interleaved = true, \
-    .kv_heads_optional = true, .skips = glm4_moe_skips, .skipped = "multi-token prediction"
+    .kv_heads_optional = true, .mtp = VT_MTP_NEXT_LAYER, .skips = glm4_moe_skips,           \
+    .skipped = "multi-token prediction"
 
 #endif

@@ -148,5 +148,6 @@ const vt_family vt_family_glm4_moe = {.name = "glm4_moe",
                                       .rope_partial = 0.5,
                                       .skips = glm4_moe_skips,
                                       .skipped = "multi-token prediction",
+                                      .mtp = VT_MTP_NEXT_LAYER,
                                       .from_gguf = from_gguf,
                                       .from_config = from_config};

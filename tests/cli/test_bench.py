@@ -48,6 +48,11 @@ def test_explain_tells_sequence_state():
         same(r["state"], {"layers": 4, "slot_bytes": 4 * 2 * 128 * 4}, args)
         text = " ".join(ok("explain", "-m", "dummy:hybrid-tiny", "--context", "50", *args).text.split())
         assert "4 layers keep a state in place of KV: a slot takes 4.10 KB" in text, text
+    # Mamba-2: 3 inputs of a convolution over 48 x 64 + 2 x 128 channels, and 48 matrices of 128 x 64
+    tiny = ("-m", "dummy:granite-4.0-h-tiny", "--device", "cpu")
+    r = ok("explain", "--json", *tiny).json
+    same(r["state"], {"layers": 36, "slot_bytes": 36 * 4 * (3 * 3328 + 48 * 128 * 64)})
+    fails(1, "layer 0 of dummy:granite-4.0-h-tiny is a state space (Mamba-2), which is not divided among ranks", "explain", *tiny, "--tp", "2")
     same(ok("explain", "--json", "-m", DUMMY).json["state"], None)
     assert "a slot takes" not in ok("explain", "-m", DUMMY).text
 

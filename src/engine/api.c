@@ -496,6 +496,22 @@ static vt_status check_kernels(const vt_options *o, const char *name, bool on_gp
     return VT_OK;
 }
 
+/* Stamps of CTAs need nothing of CUPTI, so they go with all that does. */
+static vt_status check_ctas(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+{
+    if (!vt_options_flag(o, "story-ctas"))
+        return VT_OK;
+    if (!vt_options_given(o, "story"))
+        return vt_fail(err, VT_ERR_USAGE, "story-ctas needs story, which shows what it sees");
+    if (!on_gpu)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-ctas stamps a GPU's kernels, and the device is cpu");
+    if (n_ranks > 1)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "story-ctas stamps the kernels of one GPU, and tp is %d", n_ranks);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -508,6 +524,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     TRY(check_lanes(o, cuda->ordinal >= 0, err));
     TRY(check_kernels(o, "story-activity", cuda->ordinal >= 0, err));
     TRY(check_kernels(o, "story-lines", cuda->ordinal >= 0, err));
+    TRY(check_ctas(o, cuda->ordinal >= 0, n_ranks, err));
     if (cuda->ordinal < 0)
         return VT_OK;
     TRY(vt_knob_check_all(err));
@@ -531,6 +548,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->counters = cuda->story && vt_options_flag(o, "story-counters");
     cuda->lanes = vt_options_flag(o, "story-lanes");
     cuda->activity = cuda->story && vt_options_flag(o, "story-activity");
+    cuda->ctas = cuda->story && vt_options_flag(o, "story-ctas");
     cuda->lines = cuda->story && vt_options_flag(o, "story-lines");
     cuda->stamps = cuda->story || vt_options_given(o, "story-dir");
     vt_err refused;

@@ -206,6 +206,10 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "with --story on a GPU: sample in 32 decode steps at which lines of the kernels' "
                 "sources warps are, and what they wait for; these steps are left out of all times"),
+    ROW("story-ctas", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE,
+        .help = "with --story on a GPU: tell when every CTA of a prompt's step and of a decode "
+                "step ran, and on which SM; the decode step is left out of all times"),
     ROW("story-lanes", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_RUN | VT_FOR_LATENCY | VT_FOR_OFFLINE | VT_FOR_SERVE,
         .help = "with --story or --story-dir on a GPU: sample its counters over time (SMs, tensor "

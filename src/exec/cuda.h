@@ -18,6 +18,7 @@ typedef struct vt_cuda_options {
     bool untimed;       /* no step runs call by call to be timed (exec/cuda_spans.c) */
     bool story;         /* a story of the first steps was asked for: more of them are timed */
     bool stamps;        /* timed steps have stamped kernels, where the GPU's timer is fine enough */
+    bool ctas;          /* all CTAs of a step of each kind are stamped (exec/cuda_stamped.c) */
     bool counters;      /* hardware counters of some steps are read (exec/cuda_vitals.c) */
     bool lanes;         /* those of the whole GPU are sampled over time (exec/cuda_pm.c) */
     bool activity;      /* CUPTI records the kernels of some steps (exec/cuda_activity.c) */

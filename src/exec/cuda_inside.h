@@ -86,15 +86,25 @@ typedef struct stamped_graph {
     piece_graph is;
     cuda_stamp_note *note; /* [n_notes] */
     int32_t n_notes;
+    uint64_t mapped; /* its launches have rows of this step's table of CTAs; 0: they have none */
 } stamped_graph;
+
+/* The CTAs of one step, of a kind of which no other is told. */
+typedef struct mapped_step {
+    cuda_cta_table table;
+    vt_cta_launch *launch; /* what was read of it; NULL: nothing was yet */
+    vt_cta *cta;
+    uint64_t number; /* as x->launched counts, plus 1; 0: none was chosen */
+} mapped_step;
 
 /* The stamps of a step in flight. */
 typedef struct stamped_step {
-    cuda_stamps stamps; /* what it launches */
-    uint64_t *copy;     /* pinned: of the places, when they were read */
-    cu_event copied;    /* behind a copy that the next stamped step brought */
-    uint64_t number;    /* as x->launched counts */
-    bool pending;       /* they are in the places still */
+    cuda_stamps stamps;        /* what it launches */
+    uint64_t *copy;            /* pinned: of the places, when they were read */
+    cu_event copied;           /* behind a copy that the next stamped step brought */
+    uint64_t number;           /* as x->launched counts */
+    bool pending;              /* they are in the places still */
+    int64_t host_ns, timer_ns; /* one moment, on the host's clock and on the device's timer */
 } stamped_step;
 
 /* Steps whose kernels are stamped: see cuda_stamped.c. */
@@ -106,7 +116,10 @@ typedef struct stamped_steps {
     stamped_step step[MAX_IN_FLIGHT];
     stamped_graph graph[MAX_STAMPED];
     int32_t n_graphs, max_graphs; /* max_graphs: MAX_STAMPED; tests set less */
-    int64_t prepare_ns; /* of the host, for graphs of a step that took the place of others */
+    int64_t prepare_ns;    /* of the host, for graphs of a step that took the place of others */
+    mapped_step mapped[2]; /* with prompt tokens, and of decodes alone */
+    int32_t n_decodes;     /* that could have been mapped */
+    vt_cta_facts ctas;
 } stamped_steps;
 
 /* A call of a stamped step, on the host's clock. */
@@ -361,6 +374,15 @@ const cuda_stamps *cuda_stamped_oldest(const cuda_executor *x);
  * call at ran_ns. */
 vt_status cuda_stamped_read(cuda_executor *x, int64_t uploaded_ns, int64_t ran_ns,
                             stamped_call *out, int32_t most, int32_t *n, vt_err *err);
+/* Returns true if the CTAs of a step should be told apart: options.ctas asks for it, and it is the
+ * first with prompt tokens, or the second of decodes alone that is not stamped otherwise. */
+bool cuda_ctas_want(cuda_executor *x, const vt_step *step, bool timed);
+/* The step for which cuda_stamped_begin was called will have a table of its CTAs. */
+void cuda_ctas_begin(cuda_executor *x, bool prompt);
+/* Reads the table of the oldest step in flight, which has ended. After cuda_stamped_read. */
+vt_status cuda_ctas_read(cuda_executor *x, uint64_t step, bool prompt, vt_err *err);
+/* Fills the members of a source that speak of CTAs. */
+void cuda_ctas_tell(const cuda_executor *x, vt_source *out);
 void cuda_stamped_release(cuda_executor *x, bool live);
 
 /* ---- cuda_start.c ---- */

@@ -75,6 +75,7 @@ typedef struct mark {
 typedef struct span_set {
     bool timed, prompts;
     bool stamped;        /* timed by stamps, not by events */
+    bool mapped;         /* stamped, and all its CTAs are told apart (cuda_ctas_want) */
     bool ran;            /* all its calls were launched */
     bool apart;          /* its calls run one by one, for this observer or for another */
     bool recorded_apart; /* another observer has CUPTI record its kernels */
@@ -237,7 +238,12 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
     set->apart = set->ran = set->recorded_apart = false;
     cuda_stamped_end(s->x); /* of a step before that was not launched as a whole */
-    set->stamped = set->timed && cuda_stamped_begin(s->x);
+    set->mapped = cuda_ctas_want(s->x, step, set->timed);
+    set->stamped = (set->timed || set->mapped) && cuda_stamped_begin(s->x);
+    set->mapped = set->mapped && set->stamped;
+    set->timed = set->timed || set->mapped;
+    if (set->mapped)
+        cuda_ctas_begin(s->x, set->prompts);
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
@@ -376,19 +382,31 @@ static int64_t first_begin(const stamped_call *c, int64_t uploaded_ns)
     return c->begin_ns > uploaded_ns && c->begin_ns < c->end_ns ? c->begin_ns : uploaded_ns;
 }
 
+/* Reads the calls of a stamped step into s->stamped. *uploaded_ns: when its uploads had ended. */
+static vt_status read_stamps(cuda_spans *s, const span_set *set, const result_slot *slot,
+                             const vt_launch_event *step, int64_t *uploaded_ns, int32_t *n,
+                             vt_err *err)
+{
+    cuda_executor *x = s->x;
+    double up = 0, ran = 0;
+    TRY(elapsed(x->cuda, slot->begin, set->event[0], &up, err));
+    TRY(elapsed(x->cuda, slot->begin, set->event[1], &ran, err));
+    *uploaded_ns = step->begin_ns + (int64_t)(up * 1e6);
+    TRY(cuda_stamped_read(x, *uploaded_ns, step->begin_ns + (int64_t)(ran * 1e6), s->stamped,
+                          s->max_marks, n, err));
+    return set->mapped ? cuda_ctas_read(x, step->step, set->prompts, err) : VT_OK;
+}
+
 /* The spans of a stamped step, which sum to the step too. Page copies ran before the upload. */
 static vt_status write_stamps(cuda_spans *s, const span_set *set, const result_slot *slot,
                               vt_launch_event *step, vt_err *err)
 {
     cuda_executor *x = s->x;
-    double up = 0, ran = 0;
     int32_t n = 0, kernel = 0;
-    int64_t base = step->begin_ns, at = base, waited = 0;
-    TRY(elapsed(x->cuda, slot->begin, set->event[0], &up, err));
-    TRY(elapsed(x->cuda, slot->begin, set->event[1], &ran, err));
-    int64_t uploaded = base + (int64_t)(up * 1e6);
-    TRY(cuda_stamped_read(x, uploaded, base + (int64_t)(ran * 1e6), s->stamped, s->max_marks, &n,
-                          err));
+    int64_t base = step->begin_ns, at = base, waited = 0, uploaded = 0;
+    TRY(read_stamps(s, set, slot, step, &uploaded, &n, err));
+    if (set->mapped && !set->prompts) /* it is left out of all times */
+        return VT_OK;
     vt_trace_ring *ring = vt_spans_of(&s->spans, set->prompts ? 0 : s->n_timed++, set->prompts);
     vt_trace_base(ring, step->step, base);
     for (int32_t i = 0; i < n; i++) {
@@ -426,7 +444,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
     TRY(place_step(s, slot, ms, now, &begin_ns, &idle_ns, err));
     view->begin_ns = (int64_t)begin_ns;
     view->end_ns = (int64_t)(begin_ns + ms * 1e6);
-    bool behind = s->behind_watched && !set->timed;
+    bool behind = s->behind_watched && !set->timed, own_map = set->mapped && !set->prompts;
     s->behind_watched = set->recorded_apart || (set->apart && !set->timed);
     vt_launch_event step = {.step = slot->view.id,
                             .begin_ns = view->begin_ns,
@@ -436,8 +454,8 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                                            (int64_t)set->moved[VT_MOVE_TO_HOST]},
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
-                            .timed = set->apart || set->recorded_apart || behind,
-                            .stamped = set->stamped && set->ran};
+                            .timed = set->apart || set->recorded_apart || behind || own_map,
+                            .stamped = set->stamped && set->ran && !own_map};
     s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
     s->timed_ms = set->timed ? ms : 0;
     if (set->timed) {
@@ -581,6 +599,7 @@ static int32_t spans_sources(const vt_observer *o, vt_source *out, int32_t max)
         cuda_pm_tell(s->x, out);
         cuda_activity_tell(s->x, out);
         cuda_lines_tell(s->x, out);
+        cuda_ctas_tell(s->x, out);
         snprintf(out->name, sizeof out->name, "rank %d", s->x->is.index);
     }
     return 1;

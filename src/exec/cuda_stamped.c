@@ -23,6 +23,11 @@
  * earlier, beside the end of its predecessor, is told apart: its first CTA stamps when it comes to
  * an SM, which with programmatic dependent launch is before it waits for its predecessor.
  *
+ * Where options.ctas asks for it, every CTA of two steps is told apart: of the first step with
+ * prompt tokens, whose times include what this costs (two stores a CTA), and of a decode step of
+ * its own, which a story leaves out of all times. Their launches take rows of a table; a twin graph
+ * whose launches have rows is launched once.
+ *
  * A library's kernel has no stamps. It is taken to end when the next stamped kernel begins; several
  * in a row share that time in equal parts. */
 #include <assert.h>
@@ -34,7 +39,11 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
-enum { NOTES_A_CALL = 4 };
+enum {
+    NOTES_A_CALL = 4,
+    MOST_CTAS = 1 << 17, /* of a step: 3 MiB of the device */
+    MAPPED_DECODE = 2    /* which of the decode steps that are not stamped is mapped */
+};
 
 /* ---- its part of the device ---- */
 
@@ -59,6 +68,11 @@ static vt_status make_places(cuda_executor *x, vt_err *err)
                       "making a stream", err));
     for (int i = 0; i < MAX_IN_FLIGHT; i++)
         TRY(make_step(x, &s->step[i], err));
+    for (int i = 0; i < 2 && x->options.ctas; i++) {
+        void *table;
+        TRY(vt_cuda_alloc(x->cuda, cuda_stamps_table(MOST_CTAS), &table, err));
+        s->mapped[i].table = (cuda_cta_table){.at = table, .most = MOST_CTAS};
+    }
     return VT_OK;
 }
 
@@ -89,6 +103,14 @@ static void release_graph(cuda_executor *x, stamped_graph *g, bool live)
     *g = (stamped_graph){0};
 }
 
+static void free_maps(stamped_steps *s)
+{
+    for (int i = 0; i < 2; i++) {
+        free(s->mapped[i].launch);
+        free(s->mapped[i].cta);
+    }
+}
+
 void cuda_stamped_release(cuda_executor *x, bool live)
 {
     stamped_steps *s = &x->stamped;
@@ -105,6 +127,9 @@ void cuda_stamped_release(cuda_executor *x, bool live)
         x->cuda->driver.stream_destroy(s->stream);
     if (live)
         vt_cuda_free(x->cuda, s->places);
+    for (int i = 0; i < 2 && live; i++)
+        vt_cuda_free(x->cuda, s->mapped[i].table.at);
+    free_maps(s);
     *s = (stamped_steps){0};
 }
 
@@ -154,16 +179,24 @@ bool cuda_stamped_begin(cuda_executor *x)
     s->pending = true;
     s->number = x->launched;
     s->stamps.n_notes = 0;
+    s->stamps.ctas = NULL;
     x->stamped.prepare_ns = 0;
     x->lane.stamps = &s->stamps;
     return true;
 }
 
+/* The step that is being launched, if its CTAs are told apart; else 0. */
+static uint64_t mapped_now(const cuda_executor *x)
+{
+    return x->lane.stamps->ctas ? x->launched + 1 : 0;
+}
+
 static stamped_graph *find(cuda_executor *x, const step_piece *p)
 {
     stamped_steps *s = &x->stamped;
+    uint64_t mapped = mapped_now(x);
     for (int32_t i = 0; i < s->n_graphs; i++)
-        if (memcmp(&s->graph[i].is.piece, p, sizeof *p) == 0)
+        if (s->graph[i].mapped == mapped && memcmp(&s->graph[i].is.piece, p, sizeof *p) == 0)
             return &s->graph[i];
     return NULL;
 }
@@ -190,9 +223,10 @@ static stamped_graph *make_place(cuda_executor *x)
 static vt_status capture(cuda_executor *x, const step_piece *p, stamped_graph *g)
 {
     cuda_stamps *step = x->lane.stamps;
-    cuda_stamps notes = {.at = step->at, .max_notes = step->max_notes};
+    cuda_stamps notes = {.at = step->at, .max_notes = step->max_notes, .ctas = step->ctas};
     notes.note = vt_calloc((size_t)notes.max_notes, sizeof *notes.note);
-    *g = (stamped_graph){.is = {.piece = *p, .used = x->launched}, .note = notes.note};
+    *g = (stamped_graph){
+        .is = {.piece = *p, .used = x->launched}, .note = notes.note, .mapped = mapped_now(x)};
     if (!g->note)
         return VT_ERR_MEMORY;
     int32_t n = x->lane.n_launches;
@@ -291,9 +325,9 @@ static int32_t join(const stamped_step *s, raw_call *out, int32_t most)
     return n;
 }
 
-/* Puts the calls on the host's clock, by one moment that both know. */
-static void place(const raw_call *raw, int32_t n, int64_t uploaded_ns, int64_t ran_ns,
-                  stamped_call *out)
+/* Puts the calls on the host's clock, by one moment that both know, which the step keeps. */
+static void place(stamped_step *s, const raw_call *raw, int32_t n, int64_t uploaded_ns,
+                  int64_t ran_ns, stamped_call *out)
 {
     int32_t first = 0;
     while (first < n && raw[first].begin == UINT64_MAX)
@@ -301,6 +335,8 @@ static void place(const raw_call *raw, int32_t n, int64_t uploaded_ns, int64_t r
     bool last = n > 0 && raw[n - 1].end > 0; /* else the last kernel is a library's */
     uint64_t timer = last ? raw[n - 1].end : first < n ? raw[first].begin : 0;
     int64_t host = last ? ran_ns : uploaded_ns;
+    s->host_ns = host;
+    s->timer_ns = (int64_t)timer;
     for (int32_t i = 0; i < n; i++)
         out[i] = (stamped_call){
             .call = raw[i].call,
@@ -334,8 +370,98 @@ vt_status cuda_stamped_read(cuda_executor *x, int64_t uploaded_ns, int64_t ran_n
     if (!raw)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the stamps of %d calls", most);
     *n = join(s, raw, most);
-    place(raw, *n, uploaded_ns, ran_ns, out);
+    place(s, raw, *n, uploaded_ns, ran_ns, out);
     settle(out, *n, uploaded_ns, ran_ns);
     free(raw);
     return VT_OK;
+}
+
+/* ---- all CTAs of a step ---- */
+
+bool cuda_ctas_want(cuda_executor *x, const vt_step *step, bool timed)
+{
+    stamped_steps *s = &x->stamped;
+    const vt_batch *b = &step->batch;
+    bool prompt = b->n_tokens > b->n_decode;
+    if (!s->on || !s->mapped[!prompt].table.at || s->mapped[!prompt].number || b->n_tokens == 0)
+        return false;
+    return prompt ? timed : !timed && ++s->n_decodes == MAPPED_DECODE;
+}
+
+void cuda_ctas_begin(cuda_executor *x, bool prompt)
+{
+    mapped_step *m = &x->stamped.mapped[!prompt];
+    m->number = x->launched + 1;
+    x->lane.stamps->ctas = &m->table;
+}
+
+/* Copies the rows that are taken to the host. */
+static vt_status fetch_rows(cuda_executor *x, const cuda_cta_table *t, uint64_t *out, vt_err *err)
+{
+    const cuda_driver *d = &x->cuda->driver;
+    if (t->n == 0)
+        return VT_OK;
+    TRY(vt_cuda_check(
+        x->cuda,
+        d->copy_to_host(out, cuda_address(t->at), cuda_stamps_table(t->n), x->stamped.stream),
+        "reading stamps of CTAs", err));
+    return vt_cuda_check(x->cuda, d->stream_sync(x->stamped.stream), "reading stamps of CTAs", err);
+}
+
+/* Puts the CTAs on the host's clock, and finds those of each launch. */
+static void sort_rows(const stamped_step *s, mapped_step *m, const uint64_t *row)
+{
+    for (int32_t i = 0; i < m->table.n; i++, row += STAMP_CTA_WORDS) {
+        int64_t begin = (int64_t)row[STAMP_CTA_BEGAN], end = (int64_t)row[STAMP_CTA_ENDED];
+        bool known = row[STAMP_CTA_SM] > 0 && begin > 0 && end >= begin;
+        if (known)
+            m->cta[i] = (vt_cta){.begin_ns = s->host_ns + (begin - s->timer_ns),
+                                 .end_ns = s->host_ns + (end - s->timer_ns),
+                                 .sm = (int32_t)(row[STAMP_CTA_SM] - 1)};
+    }
+    for (int32_t i = 0; i < s->stamps.n_notes; i++) {
+        const cuda_stamp_note *n = &s->stamps.note[i];
+        m->launch[i] = (vt_cta_launch){.call = n->call,
+                                       .kernel = n->kernel,
+                                       .library = n->library,
+                                       .n = n->n_ctas,
+                                       .cta = m->cta + n->cta};
+    }
+}
+
+vt_status cuda_ctas_read(cuda_executor *x, uint64_t step, bool prompt, vt_err *err)
+{
+    stamped_steps *all = &x->stamped;
+    mapped_step *m = &all->mapped[!prompt];
+    stamped_step *s = &all->step[x->waited % MAX_IN_FLIGHT];
+    if (m->number != x->waited + 1 || m->launch)
+        return VT_OK;
+    size_t n = (size_t)m->table.n + 1;
+    uint64_t *row = vt_calloc(n * STAMP_CTA_WORDS, sizeof *row);
+    m->launch = vt_calloc((size_t)s->stamps.n_notes + 1, sizeof *m->launch);
+    m->cta = vt_calloc(n, sizeof *m->cta);
+    vt_status status = row && m->launch && m->cta
+                           ? fetch_rows(x, &m->table, row, err)
+                           : vt_fail(err, VT_ERR_MEMORY, "out of memory for %zu CTAs", n);
+    if (status == VT_OK) {
+        sort_rows(s, m, row);
+        all->ctas.step[all->ctas.n++] = (vt_cta_step){.step = step,
+                                                      .prompt = prompt,
+                                                      .n_launches = s->stamps.n_notes,
+                                                      .launch = m->launch,
+                                                      .left_out = m->table.n_left_out};
+    }
+    free(row);
+    return status;
+}
+
+void cuda_ctas_tell(const cuda_executor *x, vt_source *out)
+{
+    const stamped_steps *s = &x->stamped;
+    if (!x->options.ctas)
+        return;
+    out->ctas = &s->ctas;
+    out->no_ctas = !s->on       ? s->why_not
+                   : !s->ctas.n ? "no step was left whose CTAs could be stamped"
+                                : NULL;
 }

@@ -67,6 +67,34 @@ typedef struct vt_lines_facts {
     const vt_line_row *row; /* [n] */
 } vt_lines_facts;
 
+/* A CTA of a stamped launch. */
+typedef struct vt_cta {
+    int64_t begin_ns, end_ns; /* on the host's clock; end_ns 0: it is not known */
+    int32_t sm;
+} vt_cta;
+
+/* A launch of a step whose CTAs were stamped. */
+typedef struct vt_cta_launch {
+    int32_t call, kernel; /* which vt_source.kernel can name */
+    bool library;         /* its kernels have no stamps */
+    int32_t n;            /* 0: a library's, or the table of CTAs had no room left */
+    const vt_cta *cta;    /* [n] in the order of blockIdx */
+} vt_cta_launch;
+
+typedef struct vt_cta_step {
+    uint64_t step;
+    bool prompt;
+    int32_t n_launches;
+    const vt_cta_launch *launch; /* [n_launches] in their order */
+    int32_t left_out;            /* launches for which the table had no room */
+} vt_cta_step;
+
+/* The CTAs of a step with prompt tokens and of a step of decodes alone. */
+typedef struct vt_cta_facts {
+    int32_t n;
+    vt_cta_step step[2];
+} vt_cta_facts;
+
 /* Pointers stay valid as long as the executor. Rings may be written while they are read
  * (vt_trace_copy); the others may be called between steps. */
 typedef struct vt_source {
@@ -88,6 +116,8 @@ typedef struct vt_source {
     const char *no_activity;     /* why there are none, or no more; NULL: there are */
     const vt_lines_facts *lines; /* samples of the program counter; NULL: nobody asked */
     const char *no_lines;        /* why there are none; NULL: there are */
+    const vt_cta_facts *ctas;    /* NULL: nobody asked */
+    const char *no_ctas;         /* why there are none; NULL: there are */
     const char *no_energy;       /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */

@@ -20,6 +20,7 @@
 #include "ops/op.h"
 #include "story/record/calls.h"
 #include "story/record/watched/activity.h"
+#include "story/record/watched/ctas.h"
 #include "story/record/watched/lines.h"
 #include "story/record/gpu_counters.h"
 #include "story/record/emulated.h"
@@ -668,6 +669,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_put_gpu_counters(&w, in, counted);
     TRY(story_put_activity(&w, in, r, plan, phases, err));
     TRY(story_put_lines(&w, in, r, &phases[STORY_DECODE], err));
+    TRY(story_put_ctas(&w, in, r, plan, err));
     TRY(story_put_places(&w, in, r, plan, err));
     story_put_ranks(&w, in, r, plan, phases);
     vt_json_close(&w);

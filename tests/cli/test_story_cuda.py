@@ -322,6 +322,72 @@ def test_records_are_refused_where_nobody_would_see_them():
         assert r.code != 0 and why in r.log, r.log
 
 
+def waves_of(ctas):
+    """How many CTAs are in each wave: one more than those of the same SM that had ended when they began."""
+    wave, count = [0] * len(ctas), {}
+    for i in sorted(range(len(ctas)), key=lambda k: ctas[k][1]):
+        sm, begin, _ = ctas[i]
+        wave[i] = 1 + max([wave[k] for k, (s, _, end) in enumerate(ctas) if s == sm and end <= begin and k != i], default=0)
+        count[wave[i]] = count.get(wave[i], 0) + 1
+    return [count[k] for k in sorted(count)]
+
+
+def test_maps_of_ctas_say_where_each_of_them_ran():
+    s, text, r = story("-n", "20", "--story-ctas")
+    same(r.text.split("tokens")[0], story("-n", "20")[2].text.split("tokens")[0])
+    x, kernels = s["ctas"], {k["name"]: k for p in s["phases"] for o in p["ops"] for k in o["kernels"]}
+    same((x["why"], x["sms"], [t["phase"] for t in x["steps"]]), (None, 4, ["prefill", "decode"]))
+    for t in x["steps"]:
+        same((t["of_libraries"], t["left_out"]), (0, 0))
+        kinds = {o["kind"] for p in s["phases"] if p["name"] == t["phase"] for o in p["ops"]} - {"upload", "launch", "results"}
+        same({m["kind"] for m in t["maps"]}, kinds)
+        for m in t["maps"]:
+            c = list(zip(*(m["columns"][k] for k in ("sm", "begin_ns", "end_ns"))))
+            same((len(c), m["not_known"], m["sms"]), (m["ctas"], 0, len({sm for sm, _, _ in c})))
+            # the emulated GPU gives CTAs to its SMs in turn
+            same([sm for sm, _, _ in c], [i % x["sms"] for i in range(m["ctas"])])
+            same(min(b for _, b, _ in c), 0)
+            assert all(e > b for _, b, e in c), m
+            same((m["in_wave"], m["waves"]), (waves_of(c), len(waves_of(c))))
+            last = max(e for _, _, e in c)
+            near(value(m["time_us"]), last / 1e3, m["label"])
+            done = min(max(e for s_, _, e in c if s_ == sm) for sm, _, _ in c)
+            near(value(m["tail_us"]), (last - done) / 1e3, m["label"])
+            busy = sum(e - b for _, b, e in c)  # CTAs of the emulator do not overlap
+            near(value(m["busy"]), busy / last / x["sms"], m["label"])
+            if m["kernel"] in kernels and t["phase"] == "decode":
+                same(m["ctas"], math.prod(kernels[m["kernel"]]["launch"]["grid"]))
+    # the decode step is in no time
+    same(s["phases"][1]["gpu"]["whole_steps"], 19 - 1 - s["phases"][1]["timed_steps"])
+    lane, = [l for l in s["lanes"]["items"] if l["name"] == "SM busy"]
+    same(len(lane["values"]), 512)
+    for i, t in enumerate(x["steps"]):
+        begin, ms = next((b, ms) for k, b, ms in zip(*(s["steps"]["columns"][k] for k in ("id", "begin_ms", "ms"))) if k == t["step"])
+        at, values = lane["begin_ms"][256 * i:256 * i + 256], lane["values"][256 * i:256 * i + 256]
+        assert abs(at[0] - begin) < 2e-3 and abs(at[-1] - begin - ms) < 2e-3 and values[-1] is None, (at[0], begin, at[-1], ms)
+        assert all(0 <= v <= 0.2501 for v in values[:-1]) and max(values[:-1]) > 0.1, values  # one CTA at a time, of four SMs
+    flat = " ".join(text.split())
+    gate = next(m for m in x["steps"][1]["maps"] if m["kind"] == "linear.gate+up")
+    assert f"CTAS of step {x['steps'][1]['step']}, a decode step, SM by SM" in text, text
+    assert f"{gate['ctas']} CTAs on 4 of 4 SMs in 5 waves of 4, 4, 4, 4 and 2" in flat and "SM 3 " in text, text
+
+
+def test_ctas_that_cannot_be_stamped_are_refused():
+    need_emulator()
+    for args, why in (((), "story-ctas needs story, which shows what it sees"),
+                      (("--story", "--tp", "2"), "story-ctas stamps the kernels of one GPU, and tp is 2")):
+        r = run("run", "--story-ctas", *args, *TINY, *SMALL, *PROMPT, "-n", "2", env={**GPU, "VITRINE_EMULATOR": "devices=2"})
+        assert r.code != 0 and why in r.log, r.log
+    r = run("run", "--story-ctas", "--story", *FAST, *model(), "-n", "2", "x")
+    assert r.code != 0 and "story-ctas stamps a GPU's kernels, and the device is cpu" in r.log, r.log
+    with tempfile.TemporaryDirectory() as d:  # a timer of 1 us
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", "--quiet", "--story-ctas", *TINY, *SMALL, *PROMPT, "-n", "6", env={**GPU, "VITRINE_EMULATOR": "cc=80"})
+        s = json.load(open(path))
+    assert s["ctas"]["steps"] == [] and "too coarse to stamp kernels" in s["ctas"]["why"], s["ctas"]
+    assert any("too coarse" in m["why"] for m in s["not_measured"]), s["not_measured"]
+
+
 def sampled(words, *args):
     """A story with lines, of samples that are planted (tests/emulator/cupti_pc.c), how its terminal form reads, and the run."""
     need_emulator()

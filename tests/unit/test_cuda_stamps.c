@@ -31,11 +31,13 @@ static void test_stamp_text_when_an_entry_spans_lines_then_its_body_stays_on_its
     assert_true(jit_stamp_text(&b, text, "add"));
     assert_int_equal(lines_before(b.data, "if (q.n)"), lines_before(text, "if (q.n)"));
     assert_non_null(strstr(b.data, "KERNEL other(const __grid_constant__ other_params p)\n{\n}\n"));
-    assert_non_null(
-        strstr(b.data, "struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; };"));
+    assert_non_null(strstr(
+        b.data, "struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; u64 *ctas; };"));
     assert_non_null(strstr(b.data, "KERNEL __launch_bounds__(kWarps * (16 + 16), 2)     add(const "
-                                   "__grid_constant__ add_stamped s) { stamp_begin(s.at); "
-                                   "add_body(s.p); if (s.ends) stamp_end(s.at); }"));
+                                   "__grid_constant__ add_stamped s) { if (s.ctas) "
+                                   "stamp_cta_begin(s.ctas); stamp_begin(s.at); add_body(s.p); "
+                                   "if (s.ends) stamp_end(s.at); "
+                                   "if (s.ctas) stamp_cta_end(s.ctas); }"));
     assert_non_null(strstr(b.data, "INLINE void stamp_waited() {"));
     assert_non_null(strstr(b.data, "[add_param_0+%1]"));
     assert_non_null(strstr(b.data, "INLINE void add_body(const add_params &q)\n{"));
@@ -62,7 +64,7 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
     (void)state;
     static const struct {
         size_t bytes, behind, all;
-    } want[] = {{4, 8, 64},    {48, 48, 64},    {49, 56, 128},
+    } want[] = {{4, 8, 64},    {48, 48, 128},   {49, 56, 128},
                 {56, 56, 128}, {128, 128, 192}, {4032, 4032, 4096}};
     static char params[4096];
     cuda_stamp_note note[8];
@@ -74,7 +76,7 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         uint64_t *at, ends;
         s.ends = i % 2;
-        assert_int_equal(cuda_stamps_take(&s, 40, params, want[i].bytes, &out, NULL), VT_OK);
+        assert_int_equal(cuda_stamps_take(&s, 40, 12, params, want[i].bytes, &out, NULL), VT_OK);
         memcpy(&at, out.bytes + want[i].behind, sizeof at);
         memcpy(&ends, out.bytes + want[i].behind + sizeof at, sizeof ends);
         assert_int_equal(ends, i % 2);
@@ -83,7 +85,7 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
         assert_memory_equal(out.bytes, params, want[i].bytes);
         assert_int_equal(out.n, want[i].all);
     }
-    assert_int_equal(cuda_stamps_take(&s, 40, params, 4090, &out, NULL), VT_ERR_DEVICE);
+    assert_int_equal(cuda_stamps_take(&s, 40, 12, params, 4090, &out, NULL), VT_ERR_DEVICE);
     cuda_stamps_library(&s, 41);
     assert_int_equal(s.n_notes, 7);
     assert_true(note[6].library && note[6].kernel == 41 && note[6].call == 2);
@@ -107,11 +109,35 @@ static void test_stamped_params_when_taken_then_as_the_kernel_declares_them(void
     assert_int_equal(cuda_stamps_read(places, &note[1]).waited, 0);
 }
 
+/* Launches take rows of the table as long as there are enough, and their notes say which. */
+static void test_table_of_ctas_when_a_launch_has_too_many_then_it_takes_none(void **state)
+{
+    (void)state;
+    uint64_t rows[8 * STAMP_CTA_WORDS], *row, places[STAMP_LAUNCHES * STAMP_WORDS] = {0};
+    cuda_cta_table table = {.at = rows, .most = 8};
+    cuda_stamp_note note[4];
+    cuda_stamps s = {.at = places, .ctas = &table, .note = note, .max_notes = 4};
+    cuda_stamped_params out;
+    static const int64_t ctas[] = {5, 4, INT64_C(1) << 40, 3};
+    static const int32_t first[] = {0, 0, 0, 5}, n[] = {5, 0, 0, 3};
+    assert_int_equal(cuda_stamps_table(8), sizeof rows);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(cuda_stamps_take(&s, 7, ctas[i], "12345678", 8, &out, NULL), VT_OK);
+        memcpy(&row, out.bytes + 8 + 2 * sizeof(uint64_t), sizeof row);
+        assert_ptr_equal(row, n[i] ? rows + first[i] * STAMP_CTA_WORDS : NULL);
+        assert_int_equal(note[i].n_ctas, n[i]);
+        assert_int_equal(note[i].cta, first[i]);
+    }
+    assert_int_equal(table.n, 8);
+    assert_int_equal(table.n_left_out, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stamp_text_when_an_entry_spans_lines_then_its_body_stays_on_its_line),
         cmocka_unit_test(test_stamped_params_when_taken_then_as_the_kernel_declares_them),
+        cmocka_unit_test(test_table_of_ctas_when_a_launch_has_too_many_then_it_takes_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

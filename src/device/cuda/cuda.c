@@ -475,7 +475,8 @@ static vt_status launch_stamped(vt_cuda_lane *lane, int32_t index, int32_t twin,
 {
     cuda_stamped_params stamped;
     TRY(check_launch(lane->cuda, index, l, params_bytes, err));
-    TRY(cuda_stamps_take(lane->stamps, index, params, params_bytes, &stamped, err));
+    TRY(cuda_stamps_take(lane->stamps, index, (int64_t)l->grid[0] * l->grid[1] * l->grid[2], params,
+                         params_bytes, &stamped, err));
     return launch_kernel(lane, twin, l, stamped.bytes, stamped.n, err);
 }
 

@@ -10,6 +10,8 @@
 // Where no kernel of ours follows, CTAs stamp their ends too. They spread over STAMP_PLACES words by their SM, so that
 // few of them meet at one address. STAMP_WAITS words are the kernel's own (ops/comm.cuh). A word is 0 until it is
 // stamped.
+//
+// Where the host gives a table of CTAs, each CTA writes its own begin, end and SM into it, in the order of blockIdx.
 #include "stamp_params.h"
 
 INLINE u64 stamp_now()
@@ -39,4 +41,26 @@ INLINE void stamp_end(u64 *at)
     __syncthreads();
     if (threadIdx.x == 0)
         atomicMax(at + STAMP_ENDED + sm % STAMP_PLACES, stamp_now());
+}
+// The words of this CTA.
+INLINE u64 *stamp_cta(u64 *table)
+{
+    return table + (u64)((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * STAMP_CTA_WORDS;
+}
+// Called by all threads before anything else, where there is a table.
+INLINE void stamp_cta_begin(u64 *table)
+{
+    if (threadIdx.x == 0)
+        stamp_cta(table)[STAMP_CTA_BEGAN] = stamp_now();
+}
+// Called by all threads of a CTA when they have done everything else, where there is a table.
+INLINE void stamp_cta_end(u64 *table)
+{
+    u32 sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        stamp_cta(table)[STAMP_CTA_ENDED] = stamp_now();
+        stamp_cta(table)[STAMP_CTA_SM] = (u64)sm + 1;
+    }
 }

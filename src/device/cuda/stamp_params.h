@@ -17,6 +17,13 @@
 #define STAMP_NOTED (STAMP_ENDED + STAMP_PLACES)
 #define STAMP_WORDS (STAMP_NOTED + STAMP_WAITS)
 
+/* The words of a CTA in a table of all CTAs of a launch (cuda_stamps_table): its begin, its end,
+ * and its SM + 1, which is 0 until it has ended. */
+#define STAMP_CTA_BEGAN 0
+#define STAMP_CTA_ENDED 1
+#define STAMP_CTA_SM 2
+#define STAMP_CTA_WORDS 3
+
 /* Parameters of stamp_tick.cu: where the tick goes. */
 typedef struct stamp_tick_params {
     uint64_t *tick_ns;

@@ -17,19 +17,44 @@ static size_t words_of(int32_t call, int32_t launch)
 }
 
 /* Notes the next launch; a launch without room for its note is only stamped. */
-static void note(cuda_stamps *s, int32_t kernel, bool library)
+static void note(cuda_stamps *s, cuda_stamp_note n)
 {
+    n.call = s->call;
+    n.launch = s->launch++;
     if (s->n_notes < s->max_notes)
-        s->note[s->n_notes++] = (cuda_stamp_note){s->call, s->launch, kernel, library};
-    s->launch++;
+        s->note[s->n_notes++] = n;
 }
 
-vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, size_t bytes,
-                           cuda_stamped_params *out, vt_err *err)
+size_t cuda_stamps_table(int32_t n_ctas)
 {
-    uint64_t *at = s->at + words_of(s->call, s->launch), ends = s->ends;
-    size_t behind = vt_round_up(bytes, sizeof at);
-    out->n = vt_round_up(behind + sizeof at + sizeof ends, 64);
+    return (size_t)n_ctas * STAMP_CTA_WORDS * sizeof(uint64_t);
+}
+
+/* Takes the rows of a launch; its note tells which. Returns the address of the first; NULL: there
+ * are too few. */
+static uint64_t *take_rows(cuda_cta_table *t, int64_t ctas, cuda_stamp_note *n)
+{
+    if (!t)
+        return NULL;
+    if (ctas > t->most - t->n) {
+        t->n_left_out++;
+        return NULL;
+    }
+    n->cta = t->n;
+    n->n_ctas = (int32_t)ctas;
+    t->n += n->n_ctas;
+    return t->at + (size_t)n->cta * STAMP_CTA_WORDS;
+}
+
+vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, int64_t ctas, const void *params,
+                           size_t bytes, cuda_stamped_params *out, vt_err *err)
+{
+    struct {
+        uint64_t *at, ends, *row;
+    } more = {.at = s->at + words_of(s->call, s->launch), .ends = s->ends};
+    cuda_stamp_note n = {.kernel = kernel};
+    size_t behind = vt_round_up(bytes, sizeof more.at);
+    out->n = vt_round_up(behind + sizeof more, 64);
     if (out->n > sizeof out->bytes)
         return vt_fail(err, VT_ERR_DEVICE,
                        "a stamped kernel has %zu bytes of parameters, at most "
@@ -37,9 +62,9 @@ vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, const void *params, s
                        out->n, sizeof out->bytes);
     memset(out->bytes, 0, out->n);
     memcpy(out->bytes, params, bytes);
-    memcpy(out->bytes + behind, &at, sizeof at);
-    memcpy(out->bytes + behind + sizeof at, &ends, sizeof ends);
-    note(s, kernel, false);
+    more.row = take_rows(s->ctas, ctas, &n);
+    memcpy(out->bytes + behind, &more, sizeof more);
+    note(s, n);
     return VT_OK;
 }
 
@@ -48,7 +73,10 @@ uint64_t *cuda_stamps_waits(const cuda_stamps *s)
     return s ? s->at + words_of(s->call, s->launch) + STAMP_NOTED : NULL;
 }
 
-void cuda_stamps_library(cuda_stamps *s, int32_t kernel) { note(s, kernel, true); }
+void cuda_stamps_library(cuda_stamps *s, int32_t kernel)
+{
+    note(s, (cuda_stamp_note){.kernel = kernel, .library = true});
+}
 
 cuda_stamp cuda_stamps_read(const uint64_t *words, const cuda_stamp_note *n)
 {

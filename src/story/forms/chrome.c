@@ -64,7 +64,8 @@ void trace_to_chrome(const trace *t, vt_buf *out)
     for (size_t i = 0; i < t->n_spans; i++)
         put_span(&w, &t->span[i]);
     for (size_t i = 0; i < t->n_counts; i++)
-        put_count(&w, &t->count[i]);
+        if (isfinite(t->count[i].value[0]))
+            put_count(&w, &t->count[i]);
     vt_json_close(&w);
     vt_json_close(&w);
     out->failed |= !vt_json_end(&w);

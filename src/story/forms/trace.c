@@ -193,12 +193,13 @@ static void add_lane(trace *t, const json_t *lane)
     for (size_t k = 0; k < n; k++) {
         const json_t *at = json_array_get(story_get(lane, "begin_ms"), k),
                      *v = json_array_get(story_get(lane, "values"), k);
-        if (json_is_number(at) && json_is_number(v))
-            t->count[t->n_counts++] = (trace_count){.name = name,
-                                                    .at_us = json_number_value(at) * 1e3,
-                                                    .value_name = lane_value,
-                                                    .value = {json_number_value(v)},
-                                                    .n_values = 1};
+        if (json_is_number(at) && (json_is_number(v) || json_is_null(v)))
+            t->count[t->n_counts++] = (trace_count){
+                .name = name,
+                .at_us = json_number_value(at) * 1e3,
+                .value_name = lane_value,
+                .value = {json_is_null(v) ? NAN : json_number_value(v)},
+                .n_values = 1};
     }
 }
 

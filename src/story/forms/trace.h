@@ -45,7 +45,7 @@ typedef struct trace_count {
     const char *name;
     double at_us;
     const char *const *value_name; /* [n_values] */
-    double value[3];
+    double value[3];               /* NAN: from here on it is not known */
     int32_t n_values;
 } trace_count;
 

@@ -141,6 +141,42 @@ static void barred(vt_buf *b, const page_row *r)
     vt_buf_puts(b, "</div>\n");
 }
 
+/* Draws the CTAs of a launch, a line each in the row of its SM. Those that follow each other there
+ * have three colours in turn. */
+static void map(vt_buf *b, const page_row *r)
+{
+    const page_cell *c = &r->cell[1];
+    int sms = (int)c->value;
+    vt_buf_puts(b, "<div class=\"row map\">");
+    element(b, "span", "name", &r->cell[0]);
+    element(b, "span", "text", &r->cell[2]);
+    vt_buf_puts(b, "</div>\n");
+    if (c->n_series == 0)
+        return;
+    vt_buf_printf(b,
+                  "<svg class=\"map\" viewBox=\"0 0 1000 %d\" height=\"%d\" "
+                  "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"SMs from top to bottom, "
+                  "time from left to right\">",
+                  sms,
+                  sms < 24   ? 8 * sms
+                  : sms < 96 ? 3 * sms
+                             : 2 * sms);
+    for (int turn = 0; turn < 3; turn++) {
+        vt_buf_printf(b, "<path class=\"turn%d\" d=\"", turn);
+        for (int32_t i = 0; i + 3 < c->n_series; i += 4) {
+            const double *v = c->series + i;
+            int at = (int)(1000 * v[1]), to = (int)ceil(1000 * v[2]);
+            if ((int)fmod(v[3], 3) == turn)
+                vt_buf_printf(b, "M%d %d.5h%d", at, (int)v[0], to > at ? to - at : 1);
+        }
+        vt_buf_puts(b, "\"/>");
+    }
+    vt_buf_printf(b,
+                  "</svg>\n<div class=\"axis\"><span>SM 0 at the top, SM %d at the bottom</span>"
+                  "<span>0 to %s</span></div>\n",
+                  sms - 1, c->text);
+}
+
 /* Draws a row; returns the one behind it. */
 static const page_row *draw_row(vt_buf *b, const page_section *s, const page_row *r)
 {
@@ -172,6 +208,9 @@ static const page_row *draw_row(vt_buf *b, const page_section *s, const page_row
     case PAGE_CALL:
     case PAGE_OP:
         barred(b, r);
+        break;
+    case PAGE_MAP:
+        map(b, r);
         break;
     case PAGE_TABLE:
         return table(b, s, r);

@@ -697,6 +697,7 @@ static void make(page *p, bool brief)
         page_counters(p);
         page_activity(p);
         page_lines(p);
+        page_ctas(p);
         page_kernels(p, phase);
         page_gpu_section(p);
         page_ranks(p);

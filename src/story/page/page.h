@@ -13,6 +13,9 @@
  *   PAGE_SERIES   name | series | text | note (or only the first three)
  *   PAGE_SPAN     name | time | bar, from `value` on, `share` long: of the section's whole time
  *   PAGE_TABLE    a cell for each of the section's columns
+ *   PAGE_MAP      a launch | when its CTAs ran (four numbers each: SM, begin and end as shares of
+ *                 the length, how many ran on this SM before), the length, and in `value` the SMs
+ *                 | text
  *   PAGE_CALL     a call: name | how it runs | time and `share` | part of its roof | mark
  *
  * In a section that is a tree over time (TIME of a request):
@@ -32,7 +35,7 @@
 #include "base/mem.h"
 #include "story/read.h"
 
-enum { PAGE_CELLS = 10, PAGE_SECTIONS = 24 };
+enum { PAGE_CELLS = 10, PAGE_SECTIONS = 32 };
 
 typedef enum page_row_kind {
     PAGE_TITLE,
@@ -44,6 +47,7 @@ typedef enum page_row_kind {
     PAGE_SERIES,
     PAGE_SPAN,
     PAGE_TABLE,
+    PAGE_MAP,
     PAGE_CALL,
     PAGE_EVENT,
     PAGE_CHANGE,
@@ -136,6 +140,9 @@ void page_layer(page *p);
 void page_counters(page *p);
 void page_activity(page *p);
 void page_lines(page *p);
+void page_ctas(page *p);
+/* Adds the maps of the CTAs of an op's launches, "linear.qkv". */
+void page_ctas_of_op(page *p, const char *op);
 /* Adds the lines at which warps of this kernel instance, "rmsnorm<hidden=1024,...>", were. */
 void page_lines_of_kernel(page *p, const char *kernel);
 /* Adds those of all kernels that calls of an op launch, "linear.qkv". */

@@ -261,6 +261,7 @@ static vt_status show_op(level_view *p, const char *op, vt_err *err)
             op_sums(p, phase, op, n);
     }
     page_lines_of_op(p->p, op);
+    page_ctas_of_op(p->p, op);
     return VT_OK;
 }
 

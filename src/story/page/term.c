@@ -36,6 +36,8 @@ static const style styles[] = {
     {.key = "slow", .lead = 1, .hang = 3, .joined = true},
     {.key = "cuts", .name = 20},
     {.key = "kernels", .name = 24},
+    {.key = "ctas-prefill", .lead = 1, .hang = 3},
+    {.key = "ctas-decode", .lead = 1, .hang = 3},
     {.key = "gpu", .lead = 1, .hang = 3},
     {.key = "ranks", .name = 12},
     {.key = "memory", .lead = 1, .name = 9, .hang = 1, .cells = {24, 24}, .gap = 1},
@@ -199,6 +201,78 @@ static void call_row(drawing *d, const page_row *r)
         vt_text_ink(d->b, &d->term, c[4].ink, mark);
     }
     vt_buf_putc(d->b, '\n');
+}
+
+/* ---- maps of CTAs ---- */
+
+enum { MAP_BANDS = 8, MAP_WIDTH = 128 };
+
+/* Adds a CTA's time to the cells of its band. */
+static void add_cta(double cell[MAP_WIDTH], int32_t cells, double begin, double end)
+{
+    for (int32_t i = (int32_t)(begin * cells); i < cells && i < end * cells; i++)
+        cell[i] += fmax(0, fmin(end * cells, i + 1) - fmax(begin * cells, i));
+}
+
+/* For how much of a cell the SMs from `first` to `last` had a CTA, in their mean. The CTAs are in
+ * the order of SMs and begins. */
+static void fill_band(const page_cell *c, int32_t first, int32_t last, double *cell, int32_t cells)
+{
+    double sm = -1, until = 0;
+    memset(cell, 0, (size_t)cells * sizeof *cell);
+    for (int32_t i = 0; i + 3 < c->n_series; i += 4) {
+        const double *v = c->series + i;
+        if (v[0] < first || v[0] > last)
+            continue;
+        until = v[0] == sm ? until : 0;
+        sm = v[0];
+        if (v[2] > until)
+            add_cta(cell, cells, fmax(v[1], until), v[2]);
+        until = fmax(until, v[2]);
+    }
+    for (int32_t i = 0; i < cells; i++)
+        cell[i] /= last - first + 1;
+}
+
+/* Bands of SMs from top to bottom, time from left to right: the fuller a cell, the darker. */
+static void draw_map(drawing *d, const page_cell *c)
+{
+    static const char *const shade[] = {"·", "░", "▒", "▓", "█"};
+    double cell[MAP_WIDTH];
+    int32_t sms = (int32_t)c->value, bands = sms < MAP_BANDS ? sms : MAP_BANDS,
+            cells = d->term.width - 20 < MAP_WIDTH ? d->term.width - 20 : MAP_WIDTH;
+    for (int32_t k = 0; k < bands; k++) {
+        int32_t first = (int32_t)((int64_t)k * sms / bands),
+                last = (int32_t)((int64_t)(k + 1) * sms / bands) - 1;
+        size_t start = d->b->len;
+        fill_band(c, first, last, cell, cells);
+        vt_buf_printf(d->b, "   SM %d", first);
+        if (last > first)
+            vt_buf_printf(d->b, " to %d", last);
+        vt_text_pad(d->b, start, 17);
+        for (int32_t i = 0; i < cells; i++)
+            vt_buf_puts(d->b, shade[cell[i] <= 0 ? 0 : 1 + (int)fmin(3, 4 * cell[i])]);
+        vt_buf_putc(d->b, '\n');
+    }
+    size_t start = d->b->len;
+    vt_text_pad(d->b, start, 17);
+    vt_buf_putc(d->b, '0');
+    vt_text_pad(d->b, start, 17 + cells - vt_text_width(c->text, strlen(c->text)));
+    vt_buf_printf(d->b, "%s\n", c->text);
+}
+
+/* A launch in words; the two longest of a step are drawn too. */
+static void map_row(drawing *d, const page_section *s, const page_row *r)
+{
+    int32_t before = 0;
+    for (const page_row *at = s->row; at != r; at = at->next)
+        before += at->kind == PAGE_MAP;
+    vt_buf_putc(d->b, ' ');
+    vt_text_ink(d->b, &d->term, VT_INK_BOLD, r->cell[0].text);
+    vt_buf_puts(d->b, "\n   ");
+    wrap(d, r->cell[2].text, 3);
+    if (before < 2 && r->cell[1].n_series > 0)
+        draw_map(d, &r->cell[1]);
 }
 
 /* ---- tables ---- */
@@ -437,6 +511,9 @@ static const page_row *draw_row(drawing *d, const page_section *s, const page_ro
         break;
     case PAGE_SPAN:
         span_row(d, r->cell);
+        break;
+    case PAGE_MAP:
+        map_row(d, s, r);
         break;
     case PAGE_TABLE:
         return table(d, s, r);

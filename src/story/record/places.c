@@ -1,5 +1,6 @@
 /* "lanes" and "tiers" of a story.json (places.h, docs/story-format.md). */
 #include "story/record/watched/activity.h"
+#include "story/record/watched/ctas.h"
 #include "story/record/watched/lines.h"
 #include "story/record/places.h"
 
@@ -135,6 +136,7 @@ static vt_status put_lanes(vt_json *w, const story_input *in, story_record *r, s
     if (!story_on_gpu(in) && known > 0)
         put_busy(w, in, r, step, known, v);
     TRY(story_put_pm_items(w, in, r, err));
+    TRY(story_put_cta_lane(w, in, r, err));
     vt_json_close(w);
     vt_json_string(w, "why",
                    !story_no_pm(in, r) ? NULL

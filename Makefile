@@ -252,7 +252,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
 $(B)/tests/test_cupti_abi: CFLAGS_ALL += -isystem tests/unit/shim -isystem /usr/local/cuda/include
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt cupti cupti_activity cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_lora cuda_moe cuda_mtp cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_peers emulator_driver emulator_faults cublaslt cupti cupti_activity cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_lora cuda_moe cuda_mtp cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)

@@ -63,12 +63,16 @@ struct emu_api {
     /* called by code that is compiled for the race detector: for every access, and for atomics */
     void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
     void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
+    /* flags of other devices' kernels: ld.acquire.sys, st.release.sys */
+    unsigned (*take_flag)(emu_thread *, const unsigned *p, const void *site);
+    void (*give_flag)(emu_thread *, unsigned *p, unsigned value, const void *site);
 };
 
 enum { /* kinds of access and atomic */
        EMU_WRITE = 1,
        EMU_READ = 2, /* in atomics: publishes if it writes, takes if it reads */
-       EMU_ACQUIRE = 4
+       EMU_ACQUIRE = 4,
+       EMU_PACKET = 8 /* data and its number in one access: tells which kernels have ended */
 };
 
 enum { /* flags of wgmma */

@@ -134,11 +134,6 @@ static cu_result parse_settings()
             return r;
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
-    if (s.races && s.devices > 1)
-        return fail(INVALID_VALUE,
-                    "VITRINE_EMULATOR has race and devices=%d: the race detector "
-                    "follows one device",
-                    s.devices);
     if (driver.setting != (at ? at : "")) {
         driver.setting = at ? at : "";
         driver.all_kernels = 0;
@@ -319,7 +314,8 @@ cu_result drv_init(unsigned flags)
 {
     LOCK("cuInit");
     if (emu_cupti_watched)
-        return fail(NOT_INITIALIZED, "cuInit after CUPTI has watched ranges: on an H100 it waits for ever");
+        return fail(NOT_INITIALIZED,
+                    "cuInit after CUPTI has watched ranges: on an H100 it waits for ever");
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u, expected 0", flags);
     int refs = 0;
@@ -465,6 +461,7 @@ cu_result drv_context_retain(cu_context *c, cu_device d)
 static void destroy_context()
 {
     emu_race_order(nullptr);
+    emu_race_after(-1, gpu.index);
     for (auto *map : {&gpu.block, &gpu.reserved})
         for (auto &b : *map)
             emu_race_memory(b.first, 0);
@@ -683,7 +680,6 @@ cu_result drv_mem_free(cu_ptr p)
     gpu.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
     free((void *)it->first);
     emu_race_memory(it->first, 0);
-    emu_race_order(nullptr);
     gpu.block.erase(it);
     return gpu.failed;
 }

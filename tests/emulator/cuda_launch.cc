@@ -214,7 +214,8 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     driver.set.cc,
                     driver.set.order,
                     overlaps,
-                    c->stream};
+                    c->stream,
+                    (uint32_t)gpu.index};
     Work work = [image, copy, l, name = k->name] {
         emu_launch run = l;
         run.name = name.c_str();

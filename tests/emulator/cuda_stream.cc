@@ -52,16 +52,17 @@ static void help(StreamRef s)
     }).detach();
 }
 
-void emu_others_go_on()
+int emu_others_go_on()
 {
     if (running_work == 0)
-        return;
+        return 0;
     for (int i = 0; i < driver.set.devices; i++)
         for (auto &s : all_gpus[i].stream)
             if (!s.second->queue.empty() && !s.second->running && !s.second->helped &&
                 !all_gpus[i].hung)
                 help(s.second);
     let_others_go_on();
+    return 1;
 }
 
 void run_until(cu_stream_st &s, uint64_t number)
@@ -125,6 +126,7 @@ cu_result wait_until(StreamRef s, uint64_t number)
     for (run_until(*s, number); s->done < number; run_until(*s, number))
         if (cu_result r = wait_for_change(context))
             return r;
+    emu_race_after(-1, s->on->index);
     return gpu.failed;
 }
 
@@ -134,6 +136,8 @@ cu_result wait_for_everything()
     for (run_everything(); gpu.hung && !gpu.failed; run_everything())
         if (cu_result r = wait_for_change(context))
             return r;
+    emu_race_order(nullptr);
+    emu_race_after(-1, gpu.index);
     return gpu.failed;
 }
 
@@ -234,6 +238,11 @@ cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged)
         };
     if (!s.cap) {
         order_with_legacy(handle, s);
+        if (driver.set.races)
+            w = [w, number = emu_race_queue()] {
+                emu_race_queued(gpu.index, number);
+                return w();
+            };
         return push(s, std::move(w), staged);
     }
     if (s.cap->invalid)
@@ -253,9 +262,9 @@ int emu_submit(void *stream, int (*run)(const void *params), const void *params,
     auto copy = std::make_shared<std::vector<char>>((const char *)params,
                                                     (const char *)params + bytes);
     return submit(handle, *s, told(EMU_KERNEL, "a_library_s_kernel", 0, [run, copy, handle] {
-        emu_race_order(handle);
-        return (cu_result)run(copy->data());
-    }));
+                      emu_race_order(handle);
+                      return (cu_result)run(copy->data());
+                  }));
 }
 
 /* ---- streams and events ---- */
@@ -390,6 +399,8 @@ static cu_result poll(cu_event_st &e)
 {
     if (!complete(e) && ++e.polls > POLLS)
         run_until(*e.on, e.number);
+    if (complete(e) && e.on)
+        emu_race_after(-1, e.on->on->index);
     return gpu.failed ? gpu.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
 }
 
@@ -544,13 +555,13 @@ cu_result drv_fill8(cu_ptr p, unsigned char value, size_t bytes, cu_stream handl
     if (cu_result r = check_device("destination", p, bytes))
         return r;
     return submit(handle, *s, told(EMU_FILL, "", bytes, [=] {
-        call_name = "a queued fill";
-        emu_race_order(handle);
-        cu_result r = check_device("destination", p, bytes, ILLEGAL_ADDRESS);
-        if (!r)
-            memset((void *)p, value, bytes);
-        return r;
-    }));
+                      call_name = "a queued fill";
+                      emu_race_order(handle);
+                      cu_result r = check_device("destination", p, bytes, ILLEGAL_ADDRESS);
+                      if (!r)
+                          memset((void *)p, value, bytes);
+                      return r;
+                  }));
 }
 
 /* ---- graphs ---- */
@@ -648,8 +659,8 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     auto nodes = (*exec)->nodes;
     uint64_t first_node = (*exec)->first_node;
     auto next = std::make_shared<size_t>(0); /* where to go on after a node that hung */
-    return submit(handle, *s, [nodes, next, first_node] {
-        emu_race_order(nullptr); /* a graph's nodes may overlap each other, but no work outside */
+    return submit(handle, *s, [nodes, next, first_node, handle] {
+        emu_race_order(handle); /* a graph's nodes may overlap each other, but no work outside */
         for (; *next < nodes->size(); ++*next) {
             running_node = first_node + *next;
             cu_result r = (*nodes)[*next]();
@@ -657,7 +668,7 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
             if (r)
                 return r;
         }
-        emu_race_order(nullptr);
+        emu_race_order(handle);
         return (cu_result)SUCCESS;
     });
 }

@@ -141,6 +141,8 @@ inline void emu_stores_are_equal(bool yes) { emu->equals = yes; }
  * sanitizer's own. Atomics report themselves, in functions that are not instrumented. */
 #ifdef EMU_RACE
 #define EMU_QUIET __attribute__((noinline, no_sanitize("thread")))
+#define EMU_TAKE_FLAG(p) emu->api->take_flag(emu, p, __builtin_return_address(0))
+#define EMU_GIVE_FLAG(p, v) emu->api->give_flag(emu, p, v, __builtin_return_address(0))
 #define EMU_IS_ATOMIC(p, kind) \
     emu->api->atomic(emu, p, sizeof *(p), kind, __builtin_return_address(0))
 #define EMU_HOOK(name, bytes, kind, call)                                     \
@@ -179,6 +181,8 @@ void __tsan_init() {}
 }
 #else
 #define EMU_QUIET inline
+#define EMU_TAKE_FLAG(p) __atomic_load_n(p, __ATOMIC_SEQ_CST)
+#define EMU_GIVE_FLAG(p, v) __atomic_store_n(p, v, __ATOMIC_SEQ_CST)
 #define EMU_IS_ATOMIC(p, kind) (void)0
 #endif
 
@@ -477,8 +481,7 @@ inline void ptx_st_release_gpu_global_u32(emu_u64 p, unsigned v)
 EMU_QUIET void ptx_ld_acquire_sys_global_u32(unsigned &d, emu_u64 p)
 {
     emu->api->others(emu); /* a kernel of another device may change it */
-    EMU_IS_ATOMIC((unsigned *)p, EMU_READ | EMU_ACQUIRE);
-    d = __atomic_load_n((unsigned *)p, __ATOMIC_SEQ_CST);
+    d = EMU_TAKE_FLAG((unsigned *)p);
 }
 EMU_QUIET void ptx_ld_relaxed_sys_global_u32(unsigned &d, emu_u64 p)
 {
@@ -489,9 +492,9 @@ EMU_QUIET void ptx_ld_relaxed_sys_global_u32(unsigned &d, emu_u64 p)
 EMU_QUIET void ptx_st_release_sys_global_u32(emu_u64 p, unsigned v)
 {
     emu->api->peer(emu, (const void *)p);
-    EMU_IS_ATOMIC((unsigned *)p, EMU_WRITE);
-    __atomic_store_n((unsigned *)p, v, __ATOMIC_SEQ_CST);
+    EMU_GIVE_FLAG((unsigned *)p, v);
 }
+/* For the race detector these two are ordinary loads: what a peer wrote must be ordered before. */
 inline void ptx_ld_relaxed_sys_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
                                              emu_u64 p)
 {
@@ -506,15 +509,18 @@ inline void ptx_ld_relaxed_sys_global_u16(unsigned short &d, emu_u64 p)
     emu->api->peer(emu, (const void *)p);
     d = *(const unsigned short *)p;
 }
-inline void ptx_st_volatile_global_v4_u32(emu_u64 p, unsigned a, unsigned b, unsigned c, unsigned d)
+EMU_QUIET void ptx_st_volatile_global_v4_u32(emu_u64 p, unsigned a, unsigned b, unsigned c,
+                                             unsigned d)
 {
     emu->api->peer(emu, (const void *)p);
+    EMU_IS_ATOMIC((uint4 *)p, EMU_WRITE | EMU_PACKET);
     *(uint4 *)p = uint4{a, b, c, d};
 }
-inline void ptx_ld_volatile_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
-                                          emu_u64 p)
+EMU_QUIET void ptx_ld_volatile_global_v4_u32(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
+                                             emu_u64 p)
 {
     emu->api->others(emu); /* a kernel of another device may change it */
+    EMU_IS_ATOMIC((uint4 *)p, EMU_READ | EMU_PACKET);
     uint4 v = *(const uint4 *)p;
     a = v.x, b = v.y, c = v.z, d = v.w;
 }

@@ -43,7 +43,7 @@
  *   driver=N        what cuDriverGetVersion says (13000)
  *   nvrtc=N         the newest capability that NVRTC compiles for (120)
  *   memory=MIB      memory of a device (2048)
- *   devices=N       number of devices, 1 to 8 (1); not with race
+ *   devices=N       number of devices, 1 to 8 (1)
  *   peers=on        the default: each device may access the memory of the others, once that was
  *                   enabled; none: none may; links: those that EMULATED_LINKS (nvml.c) does not
  *                   join by SYS
@@ -107,6 +107,7 @@ typedef struct emu_launch {
     /* for the race detector: */
     int overlaps;       /* launched with programmatic stream serialisation */
     const void *stream; /* any pointer that is different for each stream */
+    uint32_t device;
 } emu_launch;
 
 /* Bytes of shared memory, static and dynamic together, that a block may have on a device of compute
@@ -121,8 +122,9 @@ static inline uint32_t emu_max_shared(int cc)
 int emu_run(const emu_launch *l, char *message, size_t message_size);
 
 /* A kernel waits for what a kernel of another stream does: threads run the queues of all other
- * streams, and the lock is released for a moment. */
-void emu_others_go_on(void);
+ * streams, and the lock is released for a moment. Returns 0 if there is no driver that runs the
+ * kernel. */
+int emu_others_go_on(void);
 /* Returns whether the current device may access this address: it is not another device's, or its
  * peers' memory was enabled. */
 int emu_may_access(const void *p);
@@ -130,10 +132,16 @@ int emu_may_access(const void *p);
  * 1000 before, as on devices). */
 uint32_t emu_sm_count(void), emu_tick_ns(void);
 
-/* For the race detector. emu_race_order: what runs on the stream (NULL: on any) from now on begins
- * after everything before it is done. emu_race_memory: names a block of memory for its messages (0
- * bytes: the block is gone). */
+/* For the race detector; the caller holds the driver's lock. emu_race_order: what runs on the
+ * stream (NULL: on any) from now on begins after everything before it on its device is done.
+ * emu_race_after: it is known on device `to` (-1: by the host, for what it queues later) that
+ * all is done that has run on device `from`. emu_race_queue returns a number for what the host
+ * knows now; with this number emu_race_queued says that what was queued then runs now on a device.
+ * emu_race_memory: names a block of memory for its messages (0 bytes: the block is gone). */
 void emu_race_order(const void *stream);
+void emu_race_after(int to, int from);
+uint32_t emu_race_queue(void);
+void emu_race_queued(int device, uint32_t number);
 void emu_race_memory(uint64_t address, uint64_t bytes);
 
 /* Queues another library's work on a stream, or adds it to its capture. run() gets a copy of the

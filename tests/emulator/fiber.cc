@@ -220,16 +220,28 @@ void yield(Thread *t)
         go(g, next->lane[lane]);
 }
 
+/* Held while a kernel is followed by the race detector, and let go while others run. */
+static std::mutex &one_at_a_time = *new std::mutex;
+
+static bool others_go_on(Group *g)
+{
+    if (!g->races)
+        return emu_others_go_on() || true;
+    RaceLaunch own = race_suspend();
+    one_at_a_time.unlock();
+    bool some = emu_others_go_on();
+    one_at_a_time.lock();
+    race_resume(std::move(own));
+    return some;
+}
+
 void yield_to_others(Thread *t)
 {
     enum { OFTEN = 8 };
     Group *g = t->group;
     g->idle_yields = 0; /* the kernel ends such waits by its own clock */
-    if (++g->waits_for_others % OFTEN == 0) {
-        if (g->races)
-            fail(t, "waits for another kernel, which the race detector does not follow");
-        emu_others_go_on();
-    }
+    if (++g->waits_for_others % OFTEN == 0 && !others_go_on(g))
+        fail(t, "waits for another kernel, and no driver runs one");
     yield(t);
 }
 
@@ -590,15 +602,18 @@ int emu_run(const emu_launch *l, char *message, size_t message_size)
     if (!acceptable(l, k, cluster, shared_bytes, message, message_size))
         return -1;
     catch_faults();
-    static std::mutex one_at_a_time;
     std::unique_lock<std::mutex> alone(one_at_a_time, std::defer_lock);
     Group *g = take();
     set_up(g, l, k, cluster, l->block[0] * l->block[1] * l->block[2], shared_bytes);
+    bool fine = true;
     if ((g->races = looks_for_races(l->module))) {
         alone.lock();
-        race_launch_begin(g);
+        const char *why = race_launch_begin(g);
+        if (why)
+            snprintf(g->message, sizeof g->message, "%s: %s", l->name, why);
+        fine = !why;
+        g->races = fine;
     }
-    bool fine = true;
     for (uint32_t z = 0; z < l->grid[2] && fine; z++)
         for (uint32_t y = 0; y < l->grid[1] && fine; y++)
             for (uint32_t x = 0; x < l->grid[0] && fine; x += cluster) {

@@ -75,8 +75,8 @@ struct Pool {
 
 enum { REGION_BITS = 22, NEAR = 256 };
 struct Shadow {
-    Pool shared, global;
-    Cell *shared_cells = nullptr;
+    Pool shared[RACE_DEVICES], global; /* a device's launch keeps its own while others run */
+    Cell *shared_cells[RACE_DEVICES] = {nullptr};
     std::unordered_map<uint64_t, Cell *> regions; /* of 4 MiB each */
     uint64_t near_number[NEAR];
     Cell *near_cells[NEAR];
@@ -192,9 +192,13 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
         who = text_of("CTA (%u, %u, %u)", r.x, r.y, r.z);
     else
         who = thread_of(r, warp, unknown_lanes(a, e, r, proxied));
-    if (r.launch != race.launch)
-        who = text_of("kernel %s, %u before it, ",
-                      race.launches[r.launch - race.first_launch].c_str(), race.launch - r.launch) +
+    uint32_t device = r.launch % RACE_DEVICES, own = race.launch % RACE_DEVICES;
+    const RaceDevice &d = race.devices[device];
+    const char *name = d.names[r.launch / RACE_DEVICES - d.first].c_str();
+    if (device != own)
+        who = text_of("kernel %s of device %u, ", name, device) + who;
+    else if (r.launch != race.launch)
+        who = text_of("kernel %s, %u before it, ", name, (race.launch - r.launch) / RACE_DEVICES) +
               who;
     bool only_proxy = proxied &&
                       race_knows(t, e.actor >> WARP_BITS, r.launch, warp, e.lanes, e.clock, false);
@@ -203,10 +207,11 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
                        place(a.site, a.kind) +
                        text_of(": a race: it %s %u bytes, ", verb(a.kind, false), a.size) + where +
                        " was " + verb(e.kind, true) + " by " + who + ", " + place(e.site, e.kind) +
-                       (only_proxy                ? ", and no fence.proxy.async is between them"
-                        : e.clock == PENDING      ? ", which no thread has waited for"
-                        : r.launch != race.launch ? ", and no griddepcontrol.wait is between them"
-                                                  : ", and nothing orders the two");
+                       (only_proxy           ? ", and no fence.proxy.async is between them"
+                        : e.clock == PENDING ? ", which no thread has waited for"
+                        : device != own || r.launch == race.launch
+                            ? ", and nothing orders the two"
+                            : ", and no griddepcontrol.wait is between them");
     if (race.races == 1)
         race.first = text;
     else
@@ -215,13 +220,13 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
 
 /* ---- an access to a cell ---- */
 
-/* Returns true if t is ordered after all groups of this launch that have begun. */
+/* Returns true if t is ordered after all groups of this launch that have begun, beside its own. */
 bool knows_all_groups(const Thread *t)
 {
     uint32_t n = 0;
     for (auto &g : t->race.k.far->groups)
-        n += g.first >= race.first_record;
-    return n == race.record - race.first_record;
+        n += race.records[g.first].launch == race.launch && g.first != race.record;
+    return n == race.groups - 1;
 }
 
 bool conflict(uint8_t a, uint8_t b) { return ((a | b) & RACE_WRITE) && !(a & b & RACE_ATOMIC); }
@@ -283,16 +288,17 @@ void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, 
              ordered = false;
         if (conflict(a.kind, e.kind) && (e.bytes & bytes)) {
             bool proxied = (a.kind & RACE_ASYNC) && !(e.kind & RACE_ASYNC) && (e.kind & RACE_WRITE);
-            if (e.kind & RACE_MANY && launch == race.launch)
-                ordered = knows_all_groups(a.t);
+            if (e.kind & RACE_MANY)
+                ordered = launch == race.launch ? knows_all_groups(a.t)
+                                                : a.t->race.k.far->over.has(launch);
             else
                 ordered = race_knows(a.t, record, launch, e.actor & 1023, e.lanes, e.clock,
                                      proxied);
             if (!ordered && !is_excused(c, pool, bytes, a, e, proxied))
                 report(a, e, offset, proxied);
         } else if (covered && !both_atomic) {
-            ordered = e.kind & RACE_MANY && launch == race.launch
-                          ? false
+            ordered = e.kind & RACE_MANY
+                          ? launch != race.launch && a.t->race.k.far->over.has(launch)
                           : race_knows(a.t, record, launch, e.actor & 1023, e.lanes, e.clock,
                                        false);
         }
@@ -327,8 +333,14 @@ void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, 
 
 Cell &cell_of(uint64_t address, bool shared)
 {
-    return shared ? shadow.shared_cells[(address - (uint64_t)(uintptr_t)race.group->arenas) >> 2]
+    return shared ? shadow.shared_cells[race.launch % RACE_DEVICES]
+                                       [(address - (uint64_t)(uintptr_t)race.group->arenas) >> 2]
                   : *shadow.global_cell(address);
+}
+
+Pool &pool_of(bool shared)
+{
+    return shared ? shadow.shared[race.launch % RACE_DEVICES] : shadow.global;
 }
 
 bool is_shared(uint64_t address)
@@ -348,7 +360,7 @@ template <class F> void each_cell(uint64_t address, uint32_t bytes, F f)
 
 void access(const Access &a)
 {
-    Pool &pool = a.shared ? shadow.shared : shadow.global;
+    Pool &pool = pool_of(a.shared);
     uint32_t stamp = a.shared ? race.stamp : race.epoch;
     each_cell(a.address, a.size, [&](uint64_t at, uint8_t bytes, uint32_t offset) {
         touch(cell_of(at, a.shared), pool, stamp, bytes, offset, a);
@@ -391,7 +403,7 @@ void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind)
     bool shared = is_shared(address);
     uint32_t actor = race.record << WARP_BITS | t->warp->index,
              stamp = shared ? race.stamp : race.epoch;
-    Pool &pool = shared ? shadow.shared : shadow.global;
+    Pool &pool = pool_of(shared);
     each_cell(address, bytes, [&](uint64_t at, uint8_t, uint32_t) {
         Cell &c = cell_of(at, shared);
         for (uint32_t i = c.stamp == stamp ? c.head : 0; i; i = pool.at[i].next) {
@@ -405,23 +417,68 @@ void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind)
 
 /* ---- launches ---- */
 
-/* From now on, all accesses so far count as ordered before all that follow. */
+/* All accesses so far are ordered before all that follow, so they are forgotten. */
 static void new_epoch()
 {
-    race.chained = false;
     race.epoch++;
     race.records.clear();
-    race.launches.clear();
-    race.first_launch = race.launch + 1;
+    for (RaceDevice &d : race.devices) {
+        d.names.clear();
+        d.first = d.launches + 1;
+        for (Ref<Far> *at : {&d.at_go, &d.at_end}) /* the groups' records are gone */
+            *at = *at ? race_far((*at)->over) : Ref<Far>();
+        d.last_go = d.last_end = Ref<Far>();
+    }
     race.published.clear();
+    race.flags.clear();
     shadow.global.clear();
 }
 
-/* The caller holds the driver's mutex or emu_run's. */
+/* What is known once all has ended that has run on a device. */
+static Horizon all_of(const RaceDevice &d)
+{
+    Horizon h = d.told;
+    if (d.at_end)
+        h.join(d.at_end->over);
+    h.device[&d - race.devices].all = d.launches - d.runs;
+    h.device[&d - race.devices].more = 0;
+    return h;
+}
+
+static bool knows_everything(const Horizon &h)
+{
+    for (int i = 0; i < RACE_DEVICES; i++)
+        if (h.device[i].all < race.devices[i].launches)
+            return false;
+    return true;
+}
+
 void emu_race_order(const void *stream)
 {
-    if (race.stream == stream || !stream)
-        race.chained = false;
+    for (RaceDevice &d : race.devices)
+        if (d.stream == stream || !stream)
+            d.chained = false;
+}
+
+void emu_race_after(int to, int from)
+{
+    Horizon h = all_of(race.devices[from]);
+    if (to < 0)
+        race.host.join(h);
+    else if (to != from)
+        race.devices[to].told.join(h);
+}
+
+uint32_t emu_race_queue()
+{
+    if (race.queued.empty() || !(race.queued.back() == race.host))
+        race.queued.push_back(race.host);
+    return (uint32_t)race.queued.size() - 1;
+}
+
+void emu_race_queued(int device, uint32_t number)
+{
+    race.devices[device].told.join(race.queued[number]);
 }
 
 void emu_race_memory(uint64_t address, uint64_t bytes)
@@ -431,51 +488,74 @@ void emu_race_memory(uint64_t address, uint64_t bytes)
         memory[address] = bytes;
 }
 
-void race_launch_begin(Group *g)
+const char *race_launch_begin(Group *g)
 {
     const emu_launch *l = g->launch;
-    Horizon before, after;
-    if (!shadow.shared_cells)
-        shadow.shared_cells = (Cell *)room((size_t)16 * ARENA / 4 * sizeof(Cell));
-    if (!l->overlaps || !race.chained || race.stream != l->stream ||
-        race.records.size() > MOST_RECORDS / 2)
-        new_epoch();
-    if (race.chained) {
-        before = race.at_go;
-        after = race.at_end;
-        after.add(race.launch);
-    } else {
-        before.all = after.all = race.launch;
+    RaceDevice &d = race.devices[l->device];
+    if (d.runs)
+        return "two kernels of one device run at once, which the race detector does not follow";
+    Cell *&cells = shadow.shared_cells[l->device];
+    if (!cells)
+        cells = (Cell *)room((size_t)16 * ARENA / 4 * sizeof(Cell));
+    bool alone = true;
+    for (RaceDevice &other : race.devices)
+        alone = alone && !other.runs;
+    if (race.records.size() > MOST_RECORDS / 2 && alone) { /* no more can be told apart */
+        for (RaceDevice &other : race.devices)
+            emu_race_after((int)l->device, (int)(&other - race.devices));
+        d.chained = false;
     }
-    race.launch++;
-    race.first_record = (uint32_t)race.records.size();
-    race.launches.push_back(l->name);
-    race.group = g;
-    race.nothing = Dense::make((uint32_t)g->warp.size() + RACE_EXTRA);
-    race.begun = race_far(before);
-    race.waited = before == after ? race.begun : race_far(after);
-    race.at_go = race.at_end = before;
-    race.chained = true;
-    race.stream = l->stream;
-    race.races = 0;
+    Ref<Far> before, after;
+    if (l->overlaps && d.chained && d.stream == l->stream) {
+        before = race_join(d.at_go, race_far(d.told));
+        Horizon ended = d.told;
+        ended.join(d.at_end->over);
+        ended.add(launch_name(d.launches, l->device));
+        after = race_join(d.at_end, race_far(ended));
+    } else {
+        before = after = race_join(race_far(all_of(d)), d.at_end);
+        if (knows_everything(before->over)) {
+            new_epoch();
+            before = after = race_far(before->over);
+        }
+    }
+    d.launches++;
+    d.names.push_back(l->name);
+    d.runs = d.chained = true;
+    d.stream = l->stream;
+    d.at_go = d.at_end = d.last_go = d.last_end = before;
+    RaceLaunch fresh;
+    fresh.group = g;
+    fresh.device = &d;
+    fresh.launch = launch_name(d.launches, l->device);
+    fresh.nothing = Dense::make((uint32_t)g->warp.size() + RACE_EXTRA);
+    fresh.begun = before;
+    fresh.waited = after;
+    race_resume(std::move(fresh));
+    return nullptr;
 }
 
 bool race_launch_end(Group *)
 {
     race.group = nullptr;
+    race.device->runs = false;
     if (race.races > 1)
         race.first += text_of(" (and %u races more)", race.races - 1);
     return race.races == 0;
 }
+
+RaceLaunch race_suspend() { return std::move(static_cast<RaceLaunch &>(race)); }
+
+void race_resume(RaceLaunch &&l) { static_cast<RaceLaunch &>(race) = std::move(l); }
 
 void race_group_begin(Group *g)
 {
     const Cta &c = g->cta[0];
     race.record = (uint32_t)race.records.size();
     race.records.push_back({race.launch, c.block.x, c.block.y, c.block.z, c.n_warps});
-    if (++race.stamp == 0)
-        race.stamp = 1;
-    shadow.shared.clear();
+    race.groups++;
+    race.stamp = ++race.stamps ? race.stamps : ++race.stamps;
+    pool_of(true).clear();
     race.mbar.clear();
     race.early.clear();
     race.published_shared.clear();

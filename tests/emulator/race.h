@@ -1,4 +1,5 @@
-/* Data races between a kernel's threads, and between kernels that overlap: VITRINE_EMULATOR=race.
+/* Data races between a kernel's threads, between kernels that overlap, and between kernels of
+ * several devices: VITRINE_EMULATOR=race.
  *
  *   kernel text ──g++ -fsanitize=thread──> every load and store calls device.h's __tsan_...
  *     ──> race_access (race.cc): the accesses so far to each 4 bytes, and whether this thread knows
@@ -16,10 +17,16 @@
  *             this when they touch bytes that ordinary writes have written
  *   pending   what its atomics have read of others' publications: seen from its next fence on
  *   far       in each: other CTAs (by publications), and earlier kernels (by the launch or by
- *             griddepcontrol.wait)
+ *             griddepcontrol.wait, and those that a publishing thread knew)
  *
  * Barriers join all layers of all threads that take part. Clocks of a CTA are a dense table, which
- * threads share as long as they know the same. */
+ * threads share as long as they know the same.
+ *
+ * Devices run at the same time. The emulator has their kernels take turns where one waits for
+ * another's flag, so a launch can be suspended (race_suspend) while one of another device runs. A
+ * launch knows those before it on its device, and of other devices what it has taken from flags,
+ * what its device waited for (cuStreamWaitEvent), and what the host had waited for when it queued
+ * the launch. The host counts as one thread. */
 #ifndef EMU_RACE_H
 #define EMU_RACE_H
 
@@ -81,23 +88,36 @@ struct Dense {
     void settle(); /* computes least */
 };
 
-/* Which launches a thread knows to have ended: all up to a number, and some of the 64 after it. */
+/* A launch's name is its number on its device, from 1 on, and the device. */
+enum { RACE_DEVICES = 8 };
+inline uint32_t launch_name(uint32_t number, uint32_t device)
+{
+    return number * RACE_DEVICES + device;
+}
+
+/* Which launches a thread knows to have ended: of each device all up to a number, and some of the
+ * 64 after it. */
 struct Horizon {
-    uint32_t all = 0;
-    uint64_t more = 0;
+    struct Of {
+        uint32_t all = 0;
+        uint64_t more = 0;
+    } device[RACE_DEVICES];
     bool has(uint32_t launch) const
     {
-        return launch <= all || (launch - all - 1 < 64 && (more >> (launch - all - 1) & 1));
+        const Of &d = device[launch % RACE_DEVICES];
+        uint32_t n = launch / RACE_DEVICES;
+        return n <= d.all || (n - d.all - 1 < 64 && (d.more >> (n - d.all - 1) & 1));
     }
     void add(uint32_t launch);
     void join(const Horizon &o);
-    bool operator==(const Horizon &o) const { return all == o.all && more == o.more; }
+    bool operator==(const Horizon &o) const;
 };
 
 struct Far {
     uint32_t refs;
     Horizon over;
-    std::vector<std::pair<uint32_t, Ref<Dense>>> groups; /* of this launch, by rising number */
+    /* by rising number; of launches in `over` there are none */
+    std::vector<std::pair<uint32_t, Ref<Dense>>> groups;
     static void destroy(Far *f);
 };
 
@@ -148,32 +168,55 @@ struct RaceMbar {
     bool any = false, any_done = false;
 };
 
-/* The detector's state. One launch at a time uses it, under a mutex. */
-struct Race {
+/* A device's launches. */
+struct RaceDevice {
+    uint32_t launches = 0; /* that have begun */
+    bool runs = false;     /* the last of them has not ended */
+    /* what is known where the last launch lets the next one begin, and where it ends: launches, and
+     * groups of other devices */
+    Ref<Far> at_go, at_end, last_go, last_end;
+    bool chained = false; /* a launch may overlap the last one: nothing between them orders all */
+    const void *stream = nullptr; /* of the last one */
+    Horizon told; /* what later launches know besides: by the host, and by other devices' events */
+    std::vector<std::string> names; /* of this epoch's launches; the first is number first */
+    uint32_t first = 1;
+};
+
+/* The state of one launch and its present group. */
+struct RaceLaunch {
     Group *group = nullptr;
-    uint32_t launch = 0, first_record = 0, record = 0, epoch = 1, stamp = 0;
-    /* this launch */
+    RaceDevice *device = nullptr;
+    uint32_t launch = 0, groups = 0 /* that have begun */, record = 0, stamp = 0;
     Ref<Dense> nothing;
     Ref<Far> begun, waited; /* what a thread knows at first, and after griddepcontrol.wait */
-    Horizon at_go, at_end;
-    /* the last one, until something orders all */
-    bool chained = false;
-    const void *stream = nullptr;
-    std::vector<std::string> launches; /* names, of this epoch; the first is number first_launch */
-    uint32_t first_launch = 1;
-    struct Record {
-        uint32_t launch, x, y, z, warps_a_cta;
-    };
-    std::vector<Record> records;
-    /* this group */
+    /* the group */
     std::unordered_map<uint32_t, RaceMbar> mbar;
     std::unordered_map<uint32_t, Gather> early; /* barriers: from threads that only arrive */
     Gather cluster;
     Known cluster_done;
-    std::unordered_map<const void *, Ref<Far>> published, published_shared;
+    std::unordered_map<const void *, Ref<Far>> published_shared;
     /* reports */
     uint32_t races = 0;
     std::string first;
+};
+
+/* The detector's state. One launch at a time uses it, under a mutex. */
+struct Race : RaceLaunch {
+    uint32_t epoch = 1, stamps = 0;
+    RaceDevice devices[RACE_DEVICES];
+    Horizon host;                /* what the host has waited for */
+    std::vector<Horizon> queued; /* host, at moments when something was queued */
+    struct Record {
+        uint32_t launch, x, y, z, warps_a_cta;
+    };
+    std::vector<Record> records;
+    std::unordered_map<const void *, Ref<Far>> published;
+    /* What st.release.sys has written to each address, in order. */
+    struct Given {
+        uint32_t value, record, warp, lanes, clock;
+        Ref<Far> known;
+    };
+    std::unordered_map<const void *, std::vector<Given>> flags;
 };
 extern Race &race;
 
@@ -200,7 +243,11 @@ void race_touch_as(Thread *t, uint32_t which, uint32_t lane, uint32_t clock, con
 /* Accesses that t issued as pending are done, as far as t knows. */
 void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
 
-void race_launch_begin(Group *g);
+/* Returns NULL, or why the launch cannot be followed. */
+const char *race_launch_begin(Group *g);
+/* Another device's kernels run between the two. */
+RaceLaunch race_suspend();
+void race_resume(RaceLaunch &&l);
 /* False when there were races: their text is in race.first. */
 bool race_launch_end(Group *g);
 void race_group_begin(Group *g);
@@ -224,10 +271,21 @@ void race_wgmma_done(Thread *t, Warp *four, uint32_t groups);
 void race_fence(Thread *t, bool proxy);
 /* An atomic or volatile access: what it publishes and takes. */
 void race_atomic(Thread *t, const void *p, bool reads, bool writes, bool acquires);
+/* A packet to another device, which carries its number: whoever has received it knows that the
+ * launches have ended that its sender had waited for, and nothing of what their stores wrote
+ * since. */
+void race_packet(Thread *t, const void *p, bool writes);
+/* Flags between devices. A flag is read as late as allowed: race_take_flag returns the oldest value
+ * that this thread does not know to be overwritten. So a thread that waits for too small a number
+ * does not know of more than that number tells, however far the other device has gone on. */
+uint32_t race_take_flag(Thread *t, const uint32_t *p);
+void race_give_flag(Thread *t, uint32_t *p, uint32_t value);
 void race_pdl_go(Thread *t);
 void race_pdl_wait(Thread *t);
 void race_thread_end(Thread *t);
 Ref<Far> race_far(const Horizon &over);
+/* Adds to *at the launches of `far` and its groups of other devices. *last: what was added last. */
+void race_carry(Ref<Far> *at, Ref<Far> *last, const Ref<Far> &far);
 Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b);
 
 enum { RACE_MBARS = 0, RACE_WGMMAS = 1, RACE_EXTRA = 2 }; /* extra warps */

@@ -4,6 +4,7 @@
  *   bar.sync, bar.arrive, __syncthreads; __syncwarp; barrier.cluster; mbarrier arrive -> wait
  *   __threadfence(); ... atomic -> atomic or ld.acquire; ... __threadfence(): also with barriers
  *       between the parts ("the last CTA merges")
+ *   st.release -> ld.acquire, of kernels of other devices too
  *   wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group: for work that this thread (for
  *       wgmma: this warpgroup) issued; other threads need a barrier after it
  *   griddepcontrol.wait: everything that the predecessor did, and what that had waited for
@@ -121,27 +122,41 @@ Ref<Far> race_far(const Horizon &over)
     return Ref<Far>(f);
 }
 
+static void settle(Horizon::Of &d)
+{
+    while (d.more & 1) {
+        d.more >>= 1;
+        d.all++;
+    }
+}
+
 void Horizon::add(uint32_t launch)
 {
-    if (launch > all && launch - all - 1 < 64)
-        more |= 1ull << (launch - all - 1);
-    while (more & 1) {
-        more >>= 1;
-        all++;
-    }
+    Of &d = device[launch % RACE_DEVICES];
+    uint32_t n = launch / RACE_DEVICES;
+    if (n > d.all && n - d.all - 1 < 64)
+        d.more |= 1ull << (n - d.all - 1);
+    settle(d);
 }
 
 void Horizon::join(const Horizon &o)
 {
-    Horizon low = all < o.all ? *this : o;
-    if (all < o.all)
-        *this = o;
-    uint32_t shift = all - low.all;
-    more |= shift < 64 ? low.more >> shift : 0;
-    while (more & 1) {
-        more >>= 1;
-        all++;
+    for (int i = 0; i < RACE_DEVICES; i++) {
+        Of &d = device[i], low = d.all < o.device[i].all ? d : o.device[i];
+        if (d.all < o.device[i].all)
+            d = o.device[i];
+        uint32_t shift = d.all - low.all;
+        d.more |= shift < 64 ? low.more >> shift : 0;
+        settle(d);
     }
+}
+
+bool Horizon::operator==(const Horizon &o) const
+{
+    for (int i = 0; i < RACE_DEVICES; i++)
+        if (device[i].all != o.device[i].all || device[i].more != o.device[i].more)
+            return false;
+    return true;
 }
 
 Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b)
@@ -160,7 +175,11 @@ Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b)
     while (i < a->groups.size() || j < b->groups.size()) {
         uint32_t x = i < a->groups.size() ? a->groups[i].first : ~0u,
                  y = j < b->groups.size() ? b->groups[j].first : ~0u;
-        if (x < y)
+        uint32_t least = x < y ? x : y;
+        bool needed = !over.has(race.records[least].launch);
+        if (!needed)
+            i += x == least, j += y == least;
+        else if (x < y)
             f->groups.push_back(a->groups[i++]);
         else if (y < x)
             f->groups.push_back(b->groups[j++]);
@@ -174,6 +193,18 @@ Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b)
 }
 
 /* ---- handing over ---- */
+
+void race_carry(Ref<Far> *at, Ref<Far> *last, const Ref<Far> &far)
+{
+    if (far == *last)
+        return;
+    Ref<Far> of_others = race_far(far->over);
+    for (auto &g : far->groups)
+        if ((race.records[g.first].launch ^ race.launch) % RACE_DEVICES)
+            of_others->groups.push_back(g);
+    *at = race_join(*at, of_others);
+    *last = far;
+}
 
 static uint32_t index_of(const Thread *t) { return t->warp->index * 32 + t->lane; }
 
@@ -337,6 +368,15 @@ void race_wgmma_done(Thread *t, Warp *four, uint32_t groups)
 
 /* ---- fences and atomics ---- */
 
+/* What the thread's atomics have read becomes known. */
+static void take_pending(RaceThread &r)
+{
+    for (auto &g : r.k.pending->groups)
+        if (g.first == race.record)
+            r.k.seen = maximum(r.k.seen, g.second);
+    r.k.far = race_join(r.k.far, r.k.pending);
+}
+
 void race_fence(Thread *t, bool proxy)
 {
     RaceThread &r = t->race;
@@ -346,10 +386,7 @@ void race_fence(Thread *t, bool proxy)
         return;
     }
     if (r.k.pending) {
-        for (auto &g : r.k.pending->groups)
-            if (g.first == race.record)
-                r.k.seen = maximum(r.k.seen, g.second);
-        r.k.far = race_join(r.k.far, r.k.pending);
+        take_pending(r);
         r.k.pending = Ref<Far>();
     }
     r.k.fenced = r.k.seen;
@@ -367,12 +404,8 @@ void race_atomic(Thread *t, const void *p, bool reads, bool writes, bool acquire
         auto found = map.find(p);
         if (found != map.end())
             r.k.pending = race_join(r.k.pending, found->second);
-        if (acquires && r.k.pending) {
-            for (auto &g : r.k.pending->groups)
-                if (g.first == race.record)
-                    r.k.seen = maximum(r.k.seen, g.second);
-            r.k.far = race_join(r.k.far, r.k.pending);
-        }
+        if (acquires && r.k.pending)
+            take_pending(r);
     }
     if (writes && (r.fenced_now || r.k.fenced != race.nothing)) {
         Joiner j;
@@ -384,12 +417,57 @@ void race_atomic(Thread *t, const void *p, bool reads, bool writes, bool acquire
     }
 }
 
+void race_packet(Thread *t, const void *p, bool writes)
+{
+    Ref<Far> &far = t->race.k.far;
+    if (writes) {
+        race.published[p] = far->groups.empty() ? far : race_far(far->over);
+        return;
+    }
+    auto found = race.published.find(p);
+    if (found != race.published.end())
+        far = race_join(far, found->second);
+}
+
+uint32_t race_take_flag(Thread *t, const uint32_t *p)
+{
+    auto found = race.flags.find(p);
+    if (found == race.flags.end())
+        return *p;
+    const std::vector<Race::Given> &all = found->second;
+    size_t next = all.size();
+    while (next > 0) {
+        const Race::Given &g = all[next - 1];
+        if (race_knows(t, g.record, race.records[g.record].launch, g.warp, g.lanes, g.clock, false))
+            break;
+        next--;
+    }
+    if (next == all.size())
+        return *p;
+    t->race.k.pending = race_join(t->race.k.pending, all[next].known);
+    take_pending(t->race);
+    return all[next].value;
+}
+
+void race_give_flag(Thread *t, uint32_t *p, uint32_t value)
+{
+    RaceThread &r = t->race;
+    Joiner j;
+    j.add(r.k.seen, index_of(t), r.now);
+    Ref<Far> mine = race_far(Horizon());
+    mine->groups.emplace_back(race.record, j.publish());
+    race.flags[p].push_back(
+        {value, race.record, t->warp->index, 1u << t->lane, r.now, race_join(r.k.far, mine)});
+    r.now++;
+    *p = value;
+}
+
 /* ---- programmatic dependent launch ---- */
 
 void race_pdl_go(Thread *t)
 {
     if (!t->cta->race_went)
-        race.at_go.join(t->race.k.far->over);
+        race_carry(&race.device->at_go, &race.device->last_go, t->race.k.far);
     t->cta->race_went = true;
 }
 
@@ -397,9 +475,9 @@ void race_pdl_wait(Thread *t) { t->race.k.far = race_join(t->race.k.far, race.wa
 
 void race_thread_end(Thread *t)
 {
-    race.at_end.join(t->race.k.far->over);
+    race_carry(&race.device->at_end, &race.device->last_end, t->race.k.far);
     if (!t->cta->race_went)
-        race.at_go.join(t->race.k.far->over);
+        race_carry(&race.device->at_go, &race.device->last_go, t->race.k.far);
 }
 
 /* ---- the question ---- */
@@ -421,14 +499,14 @@ bool race_knows(const Thread *t, uint32_t record, uint32_t launch, uint32_t warp
         return true;
     }
     const Far *f = r.k.far.get();
-    if (launch != race.launch)
-        return f->over.has(launch);
-    for (auto &g : f->groups)
-        if (g.first == record) {
-            for (; lanes; lanes &= lanes - 1)
-                if (clock > g.second->clock[warp * 32 + (uint32_t)__builtin_ctz(lanes)])
-                    return false;
-            return true;
-        }
-    return false;
+    if (f->over.has(launch))
+        return true;
+    auto g = std::lower_bound(f->groups.begin(), f->groups.end(), record,
+                              [](const auto &x, uint32_t number) { return x.first < number; });
+    if (g == f->groups.end() || g->first != record)
+        return false;
+    for (; lanes; lanes &= lanes - 1)
+        if (clock > g->second->clock[warp * 32 + (uint32_t)__builtin_ctz(lanes)])
+            return false;
+    return true;
 }

@@ -460,7 +460,20 @@ static unsigned sm(emu_thread *e)
 static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, const void *site)
 {
     race_access(e, p, bytes, (kind & EMU_WRITE ? RACE_WRITE : 0) | RACE_ATOMIC, site);
-    race_atomic((Thread *)e, p, kind & EMU_READ, kind & EMU_WRITE, kind & EMU_ACQUIRE);
+    if (kind & EMU_PACKET)
+        race_packet((Thread *)e, p, kind & EMU_WRITE);
+    else
+        race_atomic((Thread *)e, p, kind & EMU_READ, kind & EMU_WRITE, kind & EMU_ACQUIRE);
+}
+static unsigned take_flag(emu_thread *e, const unsigned *p, const void *site)
+{
+    race_access(e, p, sizeof *p, RACE_ATOMIC, site);
+    return race_take_flag((Thread *)e, p);
+}
+static void give_flag(emu_thread *e, unsigned *p, unsigned value, const void *site)
+{
+    race_access(e, p, sizeof *p, RACE_WRITE | RACE_ATOMIC, site);
+    race_give_flag((Thread *)e, p, value);
 }
 
 emu_api emu_sm90(); /* sm90.cc's part of the table */
@@ -490,6 +503,8 @@ static emu_api whole_table()
     a.sm = sm;
     a.access = race_access;
     a.atomic = atomic;
+    a.take_flag = take_flag;
+    a.give_flag = give_flag;
     return a;
 }
 const emu_api emu_runtime = whole_table();

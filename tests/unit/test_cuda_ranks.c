@@ -357,15 +357,16 @@ static void sharded_norm_rows(comm_gpus *g, int64_t rows, int64_t cols, bool sta
 
 static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const char *link)
 {
-    static const int64_t shape[][2] = {{1, 1},   {1, 64},  {3, 129},  {5, 7},
-                                       {7, 333}, {2, 576}, {1, 4096}, {33, 2048}};
+    static const int64_t shape[][2] = {{1, 64},  {3, 129}, {2, 576},  {1, 1},
+                                       {7, 333}, {5, 7},   {1, 4096}, {33, 2048}};
+    size_t n_shapes = strstr(emulator, "race") ? 3 : sizeof shape / sizeof *shape;
     comm_gpus *g = NULL;
     vt_err err = {0};
     setenv("VITRINE_EMULATOR", emulator, 1);
     if (comm_gpus_open(gpu, n, link, &g, &err) != VT_OK)
         fail_msg("%s", err.message);
     bool staged = strcmp(comm_gpus_link(g), "host") == 0;
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+    for (size_t i = 0; i < n_shapes; i++) {
         int64_t rows = shape[i][0], cols = shape[i][1];
         if (cols % 8 == 0 && cols < 2000 && !staged) /* it sends into peers' memory */
             run_row(g, "all_reduce", "push", rows, cols, i % 2, COMM_REGISTERED);
@@ -391,6 +392,22 @@ static void test_rows_over_odd_shapes(void **state)
     rows_on("devices=1,order=3", (const int32_t[]){0, 0}, 2, "p2p");
     rows_on("devices=2,peers=none,order=5", (const int32_t[]){0, 1}, 2, "auto");
     rows_on("devices=3,peers=none,cc=80", (const int32_t[]){1, 2, 0}, 3, "host");
+}
+
+/* Under the race detector: what a rank reads of another's memory lies behind a flag. */
+static void test_rows_when_races_are_looked_for_then_none(void **state)
+{
+    (void)state;
+    rows_on("devices=2,race", (const int32_t[]){0, 1}, 2, "p2p");
+}
+
+/* Whole steps: what is between the meetings, and buffers that are written again. */
+static void test_steps_when_races_are_looked_for_then_none(void **state)
+{
+    (void)state;
+    answer a[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=2,race", 1);
+    answers(MODELS "llama-gqa8-llama3-f32", "cuda", 2, a);
 }
 
 /* ---- NCCL beside them ---- */
@@ -470,6 +487,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_over_odd_shapes),
+        cmocka_unit_test(test_rows_when_races_are_looked_for_then_none),
+        cmocka_unit_test(test_steps_when_races_are_looked_for_then_none),
         cmocka_unit_test(test_nccl_computes_what_our_rows_do),
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),

@@ -47,7 +47,7 @@ int emulated_kernels_open(void **state)
     return 0;
 }
 
-emu_module *emulated_compile(const char *kernel, const char *arch)
+char *emulated_cubin(const char *kernel, const char *arch, size_t *cubin_size)
 {
     const jit_text *ptx = jit_find_text("ptx.cuh"), *sm90 = jit_find_text("ptx_sm90.cuh");
     size_t size = ptx->size + strlen(kernel) + 200;
@@ -59,7 +59,7 @@ emu_module *emulated_compile(const char *kernel, const char *arch)
     assert_int_equal(emu.nvrtc.create(&p, text, "test.cu", 1, &sm90->text, &sm90->name), 0);
     free(text);
     int r = emu.nvrtc.compile(p, 2, options);
-    emu_module *m = NULL;
+    char *cubin = NULL;
     if (r != 0) {
         assert_int_equal(emu.nvrtc.log_size(p, &size), 0);
         char *log = malloc(size);
@@ -67,12 +67,19 @@ emu_module *emulated_compile(const char *kernel, const char *arch)
         snprintf(emu.message, sizeof emu.message, "%s", log);
         free(log);
     } else {
-        assert_int_equal(emu.nvrtc.cubin_size(p, &size), 0);
-        char *cubin = malloc(size);
+        assert_int_equal(emu.nvrtc.cubin_size(p, cubin_size), 0);
+        cubin = malloc(*cubin_size);
         emu.nvrtc.cubin(p, cubin);
-        m = emu.load(cubin, size, emu.message, sizeof emu.message);
-        free(cubin);
     }
     emu.nvrtc.destroy(&p);
+    return cubin;
+}
+
+emu_module *emulated_compile(const char *kernel, const char *arch)
+{
+    size_t size;
+    char *cubin = emulated_cubin(kernel, arch, &size);
+    emu_module *m = cubin ? emu.load(cubin, size, emu.message, sizeof emu.message) : NULL;
+    free(cubin);
     return m;
 }

@@ -20,7 +20,8 @@ extern emulated_runtime emu;
 int emulated_kernels_open(void **state);
 
 /* Compiles `kernel` after ptx.cuh (and ptx_sm90.cuh). NULL on failure, with the log in
- * emu.message. */
+ * emu.message. The caller frees a cubin, and unloads a module. */
+char *emulated_cubin(const char *kernel, const char *arch, size_t *size);
 emu_module *emulated_compile(const char *kernel, const char *arch);
 
 #endif

@@ -23,6 +23,7 @@
 #include "base/quant.h"
 #include "device/cuda/dummy_fill_params.h"
 #include "model/dummy.h"
+#include "model/load.h"
 #include "model/rope_table.h"
 
 enum { ALIGN = 256 };
@@ -421,6 +422,8 @@ static void *upload(void *arg)
     vt_cuda_upload_run *run = arg;
     vt_cuda *c = run->cuda;
     run->status = vt_cuda_enter(c, &run->err);
+    if (run->status == VT_OK && !vt_model_is_dummy(run->l.layout->model))
+        run->status = vt_model_host_weights(run->l.layout->model, &run->err);
     if (run->status == VT_OK)
         run->status = vt_cuda_upload(c, run->piece, run->n_pieces, run->n_threads, &run->stop,
                                      &run->err);

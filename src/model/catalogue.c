@@ -23,7 +23,8 @@ static void most_bytes(const int64_t *bytes, char quant[32])
     int most = 0;
     for (int t = 1; t < VT_DTYPE_COUNT; t++)
         most = bytes[t] > bytes[most] ? t : most;
-    snprintf(quant, 32, "%s", bytes[most] ? vt_dtype_get((vt_dtype)most)->name : "");
+    const char *name = most == VT_I32 ? "int4" : vt_dtype_get((vt_dtype)most)->name; /* packed */
+    snprintf(quant, 32, "%s", bytes[most] ? name : "");
 }
 
 static void read_quant(vt_cached_model *m)

@@ -393,9 +393,14 @@ static vt_status read_quantisation(hf_reader *c)
     TRY(vt_read_str(c->path, q, "quant_method", true, &method, c->err));
     if (strcmp(method, "mxfp4") == 0 && c->family->experts_transposed)
         return VT_OK;
+    TRY(int4_read_config(c->path, q, method, &c->extra->int4, c->err));
+    if (c->extra->int4.kind != INT4_NONE)
+        return VT_OK;
     if (strcmp(method, "fp8") != 0)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: quantisation %.40s is not supported (fp8 is)", c->path, method);
+                       "%s: quantisation %.40s is not supported (fp8, awq, gptq and "
+                       "compressed-tensors are)",
+                       c->path, method);
     const json_t *block = vt_read_member(q, "weight_block_size");
     if (block &&
         (json_array_size(block) != 2 || json_number_value(json_array_get(block, 0)) != 128 ||

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base/err.h"
+#include "model/int4/int4.h"
 #include "model/model.h"
 
 /* Facts of the file that vt_arch has no place for. */
@@ -12,6 +13,7 @@ typedef struct hf_extra {
     bool
         nested; /* the text model is part of one that sees images: its weights stand among others */
     bool fp8;   /* matrices are in FP8, and tensors with their scales stand beside them */
+    int4_form int4;                  /* matrices are packed integers of 4 bits */
     bool qkv_bias, o_bias, mlp_bias; /* the model has these biases: they must be in the weights */
     bool qk_norm;                    /* likewise norms of q and k */
 } hf_extra;

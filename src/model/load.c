@@ -144,6 +144,11 @@ vt_status vt_model_load_mtp(const vt_model *of, vt_model **out, vt_err *err)
                                : vt_model_load_gguf_mtp(of->path, out, err);
 }
 
+vt_status vt_model_host_weights(const vt_model *m, vt_err *err)
+{
+    return m->make_weights ? m->make_weights(m, err) : VT_OK;
+}
+
 void vt_model_free(vt_model *m)
 {
     if (m)

@@ -24,9 +24,9 @@ vt_status vt_model_load_dummy_mtp(const char *name, vt_model **out, vt_err *err)
 /* A model of an open file. The file belongs to the model then, and is closed if this fails. */
 vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);
 
-/* Makes sure that the weights are in host memory. A dummy model generates its weights here, in
- * parallel, the first time; for other models it does nothing. To be called before weights are read
- * on the CPU. */
+/* Makes sure that the weights are in host memory. A dummy model generates its weights here, and a
+ * folder makes blocks of packed 4-bit matrices (int4/int4.h), in parallel, the first time; for
+ * other models it does nothing. To be called before weights are read on the CPU. */
 vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
 
 /* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */

@@ -256,10 +256,8 @@ static void close_dummy(vt_model *m)
 
 bool vt_model_is_dummy(const vt_model *m) { return m->close == close_dummy; }
 
-vt_status vt_model_host_weights(const vt_model *m, vt_err *err)
+static vt_status make_weights(const vt_model *m, vt_err *err)
 {
-    if (!vt_model_is_dummy(m))
-        return VT_OK;
     dummy_source *s = m->source;
     pthread_mutex_lock(&s->lock);
     vt_status status = s->filled ? VT_OK : fill(m, s, err);
@@ -326,6 +324,7 @@ static vt_status load_dummy(const char *name, bool mtp, vt_model **out, vt_err *
     }
     m->source = s;
     m->close = close_dummy;
+    m->make_weights = make_weights;
     set_arch(m, *f, found);
     vt_status status = make_layers(m, found, err);
     if (status == VT_OK && mtp)

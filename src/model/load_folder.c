@@ -9,7 +9,8 @@
  * Folders store each expert as a tensor of its own; the engine takes [experts, out, in]. The
  * experts of a layer become one tensor with a pointer to each matrix, wherever they lie in the
  * files: no weight is copied, and none is read while loading but for FP8 scales, which are copied
- * together and checked for NaN.
+ * together and checked for NaN. Packed 4-bit matrices are made anew where weights are wanted
+ * (int4/int4.h).
  *
  * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
  * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may repeat every added token,
@@ -30,6 +31,7 @@
 #include "model/assemble.h"
 #include "model/family.h"
 #include "model/hf_config.h"
+#include "model/int4/int4.h"
 #include "model/latent.h"
 #include "model/mtp.h"
 #include "model/transposed.h"
@@ -46,13 +48,16 @@ enum {
     EXPERT_NAME = 128,
 };
 
-/* All tensors as model_assemble sees them: those of the files, then the stacked experts. */
+/* All tensors as model_assemble sees them: those of the files, the matrices that packed 4-bit
+ * weights become, the stacked experts. */
 typedef struct folder_source {
     st_set *set;
+    int4_set *int4;     /* NULL: the folder has none */
+    int64_t n_own;      /* tensors of the files and of int4 */
     vt_tensor *stacked; /* [n_stacked] */
     name_entry *stacked_index;
     int64_t n_stacked;
-    uint8_t *absorbed;   /* [set->n_tensors] 1: part of a stack */
+    uint8_t *absorbed;   /* [n_own] 1: part of a stack, or of a packed matrix */
     const char *prefix;  /* what names have in the place of "model."; "": a model without a head */
     bool nested;         /* the files hold other models too */
     const char *encoder; /* an encoder's: what stands in front of all names; NULL: no encoder */
@@ -68,6 +73,18 @@ typedef struct loader {
     hf_extra extra;
     vt_err *err;
 } loader;
+
+/* Returns the index of the tensor that the folder has under this name; -1: none. */
+static int64_t find_own(const folder_source *s, const char *name)
+{
+    int64_t i = int4_index(s->int4, name);
+    return i >= 0 ? s->set->n_tensors + i : st_find(s->set, name);
+}
+
+static const vt_tensor *own_at(const folder_source *s, int64_t i)
+{
+    return i < s->set->n_tensors ? s->set->tensor[i] : int4_at(s->int4, i - s->set->n_tensors);
+}
 
 /* Writes folder/name to `out`; true if that file exists. */
 static bool has_file(const loader *l, const char *name, char *out, size_t size)
@@ -90,18 +107,18 @@ static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 static int64_t find_renamed(const folder_source *s, const char *name)
 {
     if (strncmp(name, "classifier.", 11) == 0) /* it stands beside the encoder */
-        return st_find(s->set, name);
+        return find_own(s, name);
     static const char *const old[2][2] = {{"LayerNorm.weight", "gamma"},
                                           {"LayerNorm.bias", "beta"}};
     char full[EXPERT_NAME];
     size_t len = (size_t)snprintf(full, sizeof full, "%s%s", s->encoder, name);
-    int64_t i = st_find(s->set, full);
+    int64_t i = find_own(s, full);
     for (int k = 0; k < 2 && i < 0 && len < sizeof full; k++) {
         size_t end = strlen(old[k][0]), norm = strlen("LayerNorm.");
         if (len < end || strcmp(full + len - end, old[k][0]) != 0)
             continue;
         snprintf(full + len - end + norm, sizeof full - (len - end + norm), "%s", old[k][1]);
-        i = st_find(s->set, full);
+        i = find_own(s, full);
     }
     return i;
 }
@@ -115,11 +132,11 @@ static int64_t find_in_files(const folder_source *s, const char *name)
         return find_renamed(s, name);
     name = model_mtp_name(s->m, true, name, own);
     const char *tail = strncmp(name, "model.", 6) == 0 ? name + 6 : NULL;
-    int64_t i = st_find(s->set, name);
+    int64_t i = find_own(s, name);
     if (i >= 0 || strcmp(s->prefix, "model.") == 0)
         return i;
     snprintf(full, sizeof full, "%s%s", tail ? s->prefix : "language_model.", tail ? tail : name);
-    return st_find(s->set, full);
+    return find_own(s, full);
 }
 
 /* Finds out what names begin with. */
@@ -132,7 +149,7 @@ static void find_prefix(folder_source *s, bool nested)
     s->nested = nested;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         snprintf(name, sizeof name, "%sembed_tokens.weight", all[i]);
-        if (st_find(s->set, name) < 0)
+        if (find_own(s, name) < 0)
             continue;
         s->prefix = all[i];
         return;
@@ -152,7 +169,7 @@ static const vt_tensor *expert_tensor(folder_source *s, const vt_family *f, int3
     if (i < 0)
         return NULL;
     s->absorbed[i] = 1;
-    return s->set->tensor[i];
+    return own_at(s, i);
 }
 
 static vt_status add_tensor(loader *l, const char *name, vt_tensor t)
@@ -271,7 +288,7 @@ static vt_status take_fused_experts(loader *l, int32_t layer, bool *found)
             return VT_OK;
         if (i < 0)
             return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
-        const vt_tensor *t = s->set->tensor[i];
+        const vt_tensor *t = own_at(s, i);
         int64_t n = l->m->arch.n_experts, parts = p < 2 ? 2 : 1;
         if (t->rank != 3 || t->dim[0] != n || t->dim[1] % parts != 0 || t->dtype == VT_FP8_E4M3)
             return vt_fail(l->err, VT_ERR_UNSUPPORTED,
@@ -311,7 +328,7 @@ static vt_status take_of_experts(loader *l, int32_t layer, const char *what, int
         return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
     if (i < 0)
         return VT_OK;
-    const vt_tensor *t = s->set->tensor[i];
+    const vt_tensor *t = own_at(s, i);
     if (t->rank != rank || t->dim[0] != l->m->arch.n_experts)
         return vt_fail(l->err, VT_ERR_MODEL,
                        "%s: tensor %s has rank %d and first dimension %lld; rank %d and %d were "
@@ -420,7 +437,7 @@ static const vt_tensor *kv_b_tensor(loader *l, int32_t layer, const char *suffix
     int64_t i = find_in_files(l->src, name);
     if (i >= 0)
         l->src->absorbed[i] = 1;
-    return i < 0 ? NULL : l->src->set->tensor[i];
+    return i < 0 ? NULL : own_at(l->src, i);
 }
 
 static vt_status take_kv_b(loader *l, int32_t layer)
@@ -453,9 +470,11 @@ static vt_status make_tensors(loader *l)
                   (a->mla.kv_rank ? 2 * (size_t)a->n_layers : 0);
     s->stacked = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked);
     s->stacked_index = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked_index);
-    s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->set->n_tensors, 1);
+    s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->n_own, 1);
     if (!s->stacked || !s->stacked_index || !s->absorbed)
         return no_memory(l);
+    for (int64_t i = 0; i < s->set->n_tensors; i++)
+        s->absorbed[i] = int4_took(s->int4, i);
     for (int32_t i = 0; i < a->n_layers && a->n_experts; i++) {
         bool fused = l->m->family->experts_transposed;
         if (fused)
@@ -479,27 +498,27 @@ static int64_t source_find(const void *file, const char *name)
 {
     const folder_source *s = file;
     int64_t i = name_index_find(s->stacked_index, (size_t)s->n_stacked, name, strlen(name));
-    return i >= 0 ? s->set->n_tensors + i : find_in_files(s, name);
+    return i >= 0 ? s->n_own + i : find_in_files(s, name);
 }
 
 static const vt_tensor *source_at(const void *file, int64_t i)
 {
     const folder_source *s = file;
-    return i >= s->set->n_tensors ? &s->stacked[i - s->set->n_tensors] : s->set->tensor[i];
+    return i >= s->n_own ? &s->stacked[i - s->n_own] : own_at(s, i);
 }
 
 static bool source_skip(const void *file, int64_t i)
 {
     const folder_source *s = file;
-    return i < s->set->n_tensors && s->absorbed[i];
+    return i < s->n_own && s->absorbed[i];
 }
 
 static bool source_beside(const void *file, int64_t i)
 {
     const folder_source *s = file;
-    if (i >= s->set->n_tensors || !s->nested)
+    if (i >= s->n_own || !s->nested)
         return false;
-    const char *name = s->set->tensor[i]->name;
+    const char *name = own_at(s, i)->name;
     return strncmp(name, s->prefix, strlen(s->prefix)) != 0 && !strstr(name, "lm_head.");
 }
 
@@ -550,7 +569,17 @@ static void find_encoder_prefix(loader *l)
     if (!f->hf_prefix)
         return;
     snprintf(name, sizeof name, "%s%s", f->hf_prefix, vt_family_role_of(f, VT_ROLE_EMBED)->hf);
-    l->src->encoder = st_find(l->src->set, name) >= 0 ? f->hf_prefix : "";
+    l->src->encoder = find_own(l->src, name) >= 0 ? f->hf_prefix : "";
+}
+
+/* Says beside the type of most matrices by which method they were quantised. */
+static void name_method(loader *l)
+{
+    char type[16];
+    if (!l->src->int4 || strcmp(l->m->quant, vt_dtype_get(int4_at(l->src->int4, 0)->dtype)->name))
+        return;
+    snprintf(type, sizeof type, "%.15s", l->m->quant);
+    snprintf(l->m->quant, sizeof l->m->quant, "%s of %s", type, int4_name(l->extra.int4.kind));
 }
 
 static vt_status load_weights(loader *l)
@@ -563,6 +592,9 @@ static vt_status load_weights(loader *l)
                        "model.safetensors.index.json",
                        l->folder);
     TRY(st_open_folder(l->folder, &l->src->set, l->err));
+    if (l->extra.int4.kind != INT4_NONE)
+        TRY(int4_find(l->m, l->src->set, &l->extra.int4, &l->src->int4, l->err));
+    l->src->n_own = l->src->set->n_tensors + int4_count(l->src->int4);
     find_prefix(l->src, l->extra.nested);
     find_encoder_prefix(l);
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
@@ -576,9 +608,10 @@ static vt_status load_weights(loader *l)
                          .at = source_at,
                          .skip = source_skip,
                          .beside = source_beside,
-                         .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
+                         .n_tensors = l->src->n_own + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
     l->m->n_tensors = l->src->set->n_tensors;
+    name_method(l);
     return check_announced(l);
 }
 
@@ -808,8 +841,15 @@ static void close_folder(vt_model *m)
 {
     folder_source *s = m->source;
     st_set *set = s->set;
+    int4_release(s->int4);
     model_release(m); /* s is in its arena */
     st_close_set(set);
+}
+
+static vt_status make_weights(const vt_model *m, vt_err *err)
+{
+    const folder_source *s = m->source;
+    return s->int4 ? int4_make(s->int4, m->path, err) : VT_OK;
 }
 
 static vt_status load_folder(const char *path, part what, vt_model **out, vt_err *err)
@@ -825,6 +865,7 @@ static vt_status load_folder(const char *path, part what, vt_model **out, vt_err
     l.src->m = m;
     m->source = l.src;
     m->close = close_folder;
+    m->make_weights = make_weights;
     vt_status status = load(&l, what);
     if (status != VT_OK) {
         close_folder(m);

@@ -222,6 +222,8 @@ struct vt_model {
     int32_t gen_top_k;
     /* what holds the weights, and how it is released */
     void (*close)(struct vt_model *m);
+    /* makes the weights that lie in no file as rows read them; NULL: all do */
+    vt_status (*make_weights)(const struct vt_model *m, vt_err *err);
     bool mapped;  /* every tensor lies in a mapped file: pages that are dropped can be read again */
     void *source; /* the open file(s), private to the loader */
 };

@@ -310,6 +310,20 @@ static void test_logits_of_fixtures_equal_transformers(void **state)
     run_golden("llama-quantised-Q4_K.gguf", "llama-quantised-Q4_K.bin", VT_BF16, 0);
 }
 
+/* AWQ, GPTQ and compressed-tensors, dense and with experts, at both levels. */
+static void test_logits_of_packed_4_bit_folders_equal_transformers(void **state)
+{
+    (void)state;
+    set_emulator("cc=90,memory=512");
+    run_golden("int4-awq", "int4-awq/golden.bin", VT_BF16, 0);
+    run_golden("int4-awq-experts", "int4-awq-experts/golden.bin", VT_BF16, 0);
+    run_golden("int4-gptq", "int4-gptq/golden.bin", VT_BF16, 0);
+    run_golden("int4-packed-experts", "int4-packed-experts/golden.bin", VT_BF16, 0);
+    set_emulator("cc=80,memory=512");
+    run_golden("int4-gptq-zeros", "int4-gptq-zeros/golden.bin", VT_BF16, 0);
+    run_golden("int4-packed-zeros", "int4-packed-zeros/golden.bin", VT_BF16, 0);
+}
+
 /* Rows and heads of sizes that no published model has. They run on the kernels for any shape, mixed
  * with fast ones where these fit. The model with experts of mixed types is tested as its BF16 twin:
  * in the prompts of its folder a token has two experts so close to each other that BF16 takes the
@@ -536,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_of_fixtures_equal_transformers),
         cmocka_unit_test(test_logits_of_fixtures_of_odd_sizes_equal_transformers),
+        cmocka_unit_test(test_logits_of_packed_4_bit_folders_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_state_spaces_equal_transformers),

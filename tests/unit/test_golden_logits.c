@@ -442,6 +442,36 @@ static void test_logits_of_quantised_models_stay_near_their_dequantised_twins(vo
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+#define INT4(name, ranks)                                \
+    {                                                    \
+        name, name "/golden.bin", true, VT_F32, 0, ranks \
+    }
+
+/* AWQ, GPTQ and compressed-tensors: with zeros and without, groups of 32, 64, 128 and whole rows,
+ * scales in F16 and BF16, both formats of GPTQ's zeros, modules left out, biases, experts. */
+static void test_logits_of_packed_4_bit_folders_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        INT4("int4-awq", 0),        INT4("int4-awq-experts", 0),  INT4("int4-gptq", 0),
+        INT4("int4-gptq-zeros", 0), INT4("int4-gptq-v2", 0),      INT4("int4-gptq-experts", 0),
+        INT4("int4-packed", 0),     INT4("int4-packed-zeros", 0), INT4("int4-packed-experts", 0),
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_logits_of_packed_4_bit_folders_over_ranks_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        INT4("int4-awq", 2),
+        INT4("int4-awq-experts", 2),
+        INT4("int4-gptq-zeros", 2),
+        INT4("int4-packed-experts", 2),
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* The default KV type. Rounding K and V to 11 bits moves the logits of these models, whose
  * attention is sharp, by up to 2e-3 of a row's peak. */
 static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
@@ -529,6 +559,8 @@ int main(void)
         cmocka_unit_test(test_logits_with_an_f16_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_with_an_fp8_cache_move_by_its_rounding),
         cmocka_unit_test(test_logits_of_quantised_models_stay_near_their_dequantised_twins),
+        cmocka_unit_test(test_logits_of_packed_4_bit_folders_equal_transformers),
+        cmocka_unit_test(test_logits_of_packed_4_bit_folders_over_ranks_equal_transformers),
         cmocka_unit_test(test_logits_over_ranks_equal_transformers),
     };
     return cmocka_run_group_tests_name("golden_logits", tests, NULL, NULL);

@@ -464,9 +464,81 @@ static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **sta
     expect_refused(YARN("\"mscale\": 1e300, \"mscale_all_dim\": 1"), "the factor of \"mscale\"");
 }
 
+#define PACKED(quantisation)                                       \
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, " SHAPE \
+    "\"rms_norm_eps\": 1e-5, \"quantization_config\": {" quantisation "}}"
+#define AWQ "\"quant_method\": \"awq\", \"bits\": 4"
+#define GPTQ "\"quant_method\": \"gptq\", \"bits\": 4"
+#define GROUPS                                                                   \
+    "\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", " \
+    "\"config_groups\": {\"group_0\": {"
+#define WEIGHTS GROUPS "\"weights\": {\"num_bits\": 4, \"type\": \"int\""
+
+static int4_form read_form(const char *config)
+{
+    json_t *root;
+    vt_model *m;
+    hf_extra extra;
+    vt_err err = {0};
+    assert_int_equal(model_new("test", &m, &err), VT_OK);
+    if (vt_read_json_text("config", config, strlen(config), &root, &err) != VT_OK ||
+        hf_config_read("config", root, m, &extra, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    json_decref(root);
+    vt_model_free(m);
+    return extra.int4;
+}
+
+static void test_packed_forms_have_the_defaults_of_their_methods(void **state)
+{
+    (void)state;
+    int4_form f = read_form(PACKED(AWQ));
+    assert_true(f.kind == INT4_AWQ && f.group == 128 && !f.symmetric);
+    f = read_form(PACKED(GPTQ ", \"group_size\": -1"));
+    assert_true(f.kind == INT4_GPTQ && f.group == 0 && f.symmetric && !f.plain_zeros);
+    f = read_form(PACKED(GPTQ ", \"format\": \"gptq_v2\", \"sym\": false"));
+    assert_true(f.group == 128 && !f.symmetric && f.plain_zeros);
+    f = read_form(PACKED(WEIGHTS ", \"strategy\": \"channel\"}}}"));
+    assert_true(f.kind == INT4_PACKED && f.group == 0 && f.symmetric);
+    f = read_form(PACKED(WEIGHTS ", \"group_size\": 32, \"symmetric\": false}}}"));
+    assert_true(f.group == 32 && !f.symmetric);
+}
+
+static void test_packed_forms_that_are_not_run_are_refused_by_name(void **state)
+{
+    (void)state;
+    expect_refused(PACKED("\"quant_method\": \"gptq\", \"bits\": 8"),
+                   "\"bits\" of quantization_config is 8; 4, the only one supported, was expected");
+    expect_refused(PACKED("\"quant_method\": \"awq\""), "\"bits\" is missing");
+    expect_refused(PACKED(AWQ ", \"version\": \"GEMV\""),
+                   "\"version\" of quantization_config is \"GEMV\"; \"gemm\" was expected");
+    expect_refused(PACKED(AWQ ", \"zero_point\": false"), "\"zero_point\" of");
+    expect_refused(PACKED(GPTQ ", \"group_size\": 16"),
+                   "\"group_size\" of quantization_config is 16; a multiple of 32, or -1");
+    expect_refused(PACKED(GPTQ ", \"checkpoint_format\": \"marlin\""),
+                   "is \"marlin\"; \"gptq\" or \"gptq_v2\" was expected");
+    expect_refused(PACKED(GPTQ ", \"is_marlin_format\": true"), "\"is_marlin_format\" of");
+    expect_refused(PACKED(GPTQ ", \"dynamic\": {\"+:.*down.*\": {\"bits\": 8}}"),
+                   "\"dynamic\" of quantization_config has settings of its own for \"+:.*down.*\"");
+    expect_refused(PACKED("\"quant_method\": \"compressed-tensors\", \"format\": "
+                          "\"marlin-24\""),
+                   "is \"marlin-24\"; \"pack-quantized\" was expected");
+    expect_refused(PACKED("\"quant_method\": \"compressed-tensors\", \"config_groups\": {}"),
+                   "\"config_groups\" of quantization_config has 0 groups; 1 was expected");
+    expect_refused(PACKED(GROUPS "}}"), "\"weights\" of config_groups is missing");
+    expect_refused(PACKED(GROUPS "\"weights\": {\"num_bits\": 8}}}"),
+                   "\"num_bits\" of config_groups' weights is 8");
+    expect_refused(PACKED(WEIGHTS ", \"strategy\": \"tensor\"}}}"), "is \"tensor\"");
+    expect_refused(PACKED(WEIGHTS ", \"actorder\": \"group\"}}}"), "is \"group\"; \"weight\" or");
+    expect_refused(PACKED(WEIGHTS "}, \"input_activations\": {\"num_bits\": 8}}}"),
+                   "\"input_activations\" of config_groups is set");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packed_forms_have_the_defaults_of_their_methods),
+        cmocka_unit_test(test_packed_forms_that_are_not_run_are_refused_by_name),
         cmocka_unit_test(test_config_gemma_without_layer_types_has_its_pattern),
         cmocka_unit_test(test_config_qwen_without_layer_types_has_its_rule),
         cmocka_unit_test(test_config_when_keys_are_left_out_then_their_defaults_hold),

@@ -152,7 +152,7 @@ static void test_folder_that_is_wrong_is_refused_with_the_reason(void **state)
         {"bad_activation", "activation relu is not supported", VT_ERR_UNSUPPORTED},
         {"bad_rope_type", "rope type dynamic is not supported", VT_ERR_UNSUPPORTED},
         {"bad_rope_factor", "\"factor\" is missing", VT_ERR_FORMAT},
-        {"bad_quantisation", "quantisation gptq is not supported", VT_ERR_UNSUPPORTED},
+        {"bad_quantisation", "quantisation eetq is not supported", VT_ERR_UNSUPPORTED},
         {"bad_bias", "layer 0 has no q, k or v bias", VT_ERR_MODEL},
         {"bad_shape", "mlp.gate_proj.weight has shape [12, 8]; [16, 8] was expected", VT_ERR_MODEL},
         {"bad_eos", "end-of-text id 10 lies outside the vocabulary of 10", VT_ERR_MODEL},

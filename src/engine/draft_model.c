@@ -143,6 +143,15 @@ static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
     take_over(k, q);
 }
 
+/* The pages that the executor has memory for by now. It comes before any page is taken: at first
+ * the pool counts pages that have none yet. */
+static void count_pages(draft_model *d)
+{
+    vt_kv_count taken = {.pages = d->pool.n_pages - d->pool.n_free};
+    if (d->executor->pages)
+        vt_pool_resize(&d->pool, d->executor->pages(d->executor, taken).pages);
+}
+
 /* The slot that was not used in this prepare, holds pages, and was used the longest time ago. Not
  * `own`. */
 static draft_slot *idle_slot(const draft_model *d, const draft_slot *own)
@@ -324,13 +333,11 @@ static void add_known(draft_model *d, const vt_drafted *ask, int32_t n, bool sin
 static int64_t prepare(void *user, const vt_drafted *ask, int32_t n)
 {
     draft_model *d = user;
-    vt_kv_count taken = {.pages = d->pool.n_pages - d->pool.n_free};
     int64_t ns = 0;
     if (d->failed)
         return 0;
     d->n_prepares++;
-    if (d->executor->pages)
-        vt_pool_resize(&d->pool, d->executor->pages(d->executor, taken).pages);
+    count_pages(d);
     for (int32_t i = 0; i < n; i++)
         take_ask(d, &ask[i]);
     begin_step(d);
@@ -366,6 +373,7 @@ static void learn(void *user, const vt_seq *q, int32_t from, int32_t n, const vo
     draft_slot *k = &d->slot[q->slot];
     if (d->failed || from + n >= d->config.limits.max_context)
         return;
+    count_pages(d);
     take_over_states(d, k, q);
     if (k->n_known > k->at)
         k->n_known = k->at; /* it was computed with hidden states of its own */

@@ -51,12 +51,29 @@ static void test_mtp_guesses_on_a_gpu_of_a_head_that_is_right_all_hold(void **st
     }
 }
 
+/* The head's KV has more pages than get memory at once. */
+static void test_mtp_tokens_on_a_gpu_whose_kv_grows_are_those_without_drafts(void **state)
+{
+    static mtp_outcome out;
+    mtp_setting s = {.model = "qwen35-certain",
+                     .n_seqs = 2,
+                     .n_prompt = 40,
+                     .turns = 1,
+                     .max_running = 256,
+                     .kv_memory = 64 << 20,
+                     .gpu = true};
+    (void)state;
+    mtp_compare(&s, &out);
+    assert_true(out.stats.draft_tokens > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mtp_logits_on_a_gpu),
         cmocka_unit_test(test_mtp_tokens_on_a_gpu_are_those_without_drafts),
         cmocka_unit_test(test_mtp_guesses_on_a_gpu_of_a_head_that_is_right_all_hold),
+        cmocka_unit_test(test_mtp_tokens_on_a_gpu_whose_kv_grows_are_those_without_drafts),
     };
     return cmocka_run_group_tests_name("cuda_mtp", tests, emulated_gpu_open, NULL);
 }

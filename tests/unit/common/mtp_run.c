@@ -268,7 +268,7 @@ static vt_engine *open_engine(const mtp_setting *s, vt_options *o, vt_model **m)
     engine_option_int(o, "threads", 2);
     engine_option_int(o, "tp", s->ranks > 0 ? s->ranks : 1);
     engine_option_int(o, "page-size", 4);
-    engine_option_int(o, "max-running", 4);
+    engine_option_int(o, "max-running", s->max_running > 0 ? s->max_running : 4);
     engine_option_int(o, "max-context", 256);
     engine_option_flag(o, "no-overlap", s->no_overlap);
     engine_option_flag(o, "no-prefix-cache", s->no_cache);

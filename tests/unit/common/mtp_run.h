@@ -43,8 +43,8 @@ typedef struct mtp_heard {
 typedef struct mtp_setting {
     const char *model, *draft;
     int32_t n_seqs, n_prompt, turns;
-    int32_t budget, ranks; /* 0: as usual */
-    int64_t kv_memory;     /* likewise */
+    int32_t budget, ranks, max_running; /* 0: as usual */
+    int64_t kv_memory;                  /* likewise */
     float temperature;
     bool no_overlap, no_cache, gpu, no_graphs; /* on a GPU deterministic */
 } mtp_setting;

@@ -498,6 +498,44 @@ static void test_kernels_when_stamped_then_few_spills_and_no_warning(void **stat
     compile_all("sm_90a", 90, VT_BF16, true, models, 1);
 }
 
+/* Texts with several entries, of which one is stamped. */
+static void test_kernels_when_stamped_beside_other_entries_then_they_compile(void **state)
+{
+#define STAMPED_TWIN \
+    {"level", 90}, {"pdl", 1}, { JIT_STAMPED, 1 }
+#define SUM(form)                                                                         \
+    JIT_SPEC("all_reduce.cu", "all_reduce_" form, {"ranks", 2}, {"vec", 8}, {"early", 1}, \
+             {"staged", 0}, STAMPED_TWIN)
+#define SUM_AND_NORM(form)                                                                        \
+    JIT_SPEC("all_reduce_rmsnorm.cu", "all_reduce_rmsnorm_" form, {"ranks", 2}, {"hidden", 1024}, \
+             {"threads", 128}, {"plus_one", 0}, {"early", 1}, STAMPED_TWIN)
+#define SHARDED_NORM(form)                                                            \
+    JIT_SPEC("sharded_rmsnorm.cu", "sharded_rmsnorm_" form, {"ranks", 2}, {"vec", 8}, \
+             {"plus_one", 0}, {"early", 1}, {"staged", 0}, STAMPED_TWIN)
+    const jit_spec all[] = {
+        SUM("push"),
+        SUM("one_shot"),
+        SUM("two_shot"),
+        SUM_AND_NORM("push"),
+        SUM_AND_NORM("one_shot"),
+        SHARDED_NORM("push"),
+        SHARDED_NORM("one_shot"),
+        JIT_SPEC("sigmoid_gate.cu", "head_gate", {"n", 1024}, {"dim", 128}, {"vec", 8},
+                 {"split", 0}, STAMPED_TWIN),
+        JIT_SPEC("sigmoid_gate.cu", "row_gate", STAMPED_TWIN),
+    };
+    vt_err err = {0};
+    vt_cuda *cuda;
+    (void)state;
+    if (!have_nvrtc())
+        skip();
+    assert_int_equal(vt_cuda_offline("sm_90a", 90, 132, &cuda, &err), VT_OK);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_int_equal(vt_jit_want(cuda->jit, &all[i]), i);
+    assert_int_equal(compile_named(cuda), sizeof all / sizeof *all);
+    vt_cuda_close(cuda);
+}
+
 static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -604,6 +642,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_when_stamped_then_few_spills_and_no_warning),
+        cmocka_unit_test(test_kernels_when_stamped_beside_other_entries_then_they_compile),
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
         cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),

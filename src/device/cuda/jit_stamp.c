@@ -99,6 +99,7 @@ bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel)
                   "[%s_param_0+%%1];\" : \"=l\"(at) : \"n\"((int)(sizeof(%.*s) + 7) / 8 * 8)); "
                   "stamp_once(at + STAMP_WAITED); } ",
                   kernel, type, e.type);
+    vt_buf_puts(out, "STAMPED_");
     for (const char *p = e.begin; p < e.parameters; p++) /* one line of its several */
         vt_buf_printf(out, "%c", *p == '\n' ? ' ' : *p);
     vt_buf_printf(out,

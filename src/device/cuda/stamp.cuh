@@ -12,7 +12,14 @@
 // stamped.
 //
 // Where the host gives a table of CTAs, each CTA writes its own begin, end and SM into it, in the order of blockIdx.
+//
+// A text's other entries cannot be compiled: what they share with the stamped one names its parameters. So they become
+// templates that nobody uses.
 #include "stamp_params.h"
+
+#undef KERNEL
+#define KERNEL template <int> __global__ void
+#define STAMPED_KERNEL extern "C" __global__ void
 
 INLINE u64 stamp_now()
 {

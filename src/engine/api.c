@@ -512,6 +512,21 @@ static vt_status check_ctas(const vt_options *o, bool on_gpu, int32_t n_ranks, v
     return VT_OK;
 }
 
+/* Ranks wait for each other's kernels. Where they shared an H200, a sampled run did not end. */
+static vt_status check_lines_of_ranks(const vt_options *o, const vt_cuda_options *cuda, vt_err *err)
+{
+    if (!vt_options_flag(o, "story-lines"))
+        return VT_OK;
+    for (int32_t r = 1; r < cuda->n_ranks; r++)
+        for (int32_t p = 0; p < r; p++)
+            if (cuda->gpu[p] == cuda->gpu[r])
+                return vt_fail(err, VT_ERR_UNSUPPORTED,
+                               "story-lines samples ranks that have a GPU each, and ranks %d and "
+                               "%d share cuda:%d",
+                               p, r, cuda->gpu[r]);
+    return VT_OK;
+}
+
 /* Opens the GPU and says how it runs; does nothing where the engine runs on the CPU. */
 static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
                              vt_err *err)
@@ -535,6 +550,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->n_ranks = n_ranks;
     cuda->whole_experts = whole_experts(o);
     TRY(vt_options_gpus(o, n_ranks, cuda->gpu, err));
+    TRY(check_lines_of_ranks(o, cuda, err));
     for (int32_t r = 1; r < n_ranks; r++)
         if (cuda->gpu[r] == cuda->gpu[r - 1])
             vt_notice_tell(

@@ -261,11 +261,7 @@ vt_status cuda_lines_new(cuda_executor *x, vt_err *err)
     l->facts.row = l->row;
     if (!l->place || !l->row)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for samples of the program counter");
-    int32_t other = cuda_shares_with(x);
-    vt_status status = other >= 0 ? vt_fail(&why, VT_ERR_UNSUPPORTED,
-                                            "rank %d, on the same GPU, samples for both", other)
-                                  : vt_pc_open(x->cuda, &l->pc, &why);
-    if (status != VT_OK) /* models run all the same */
+    if (vt_pc_open(x->cuda, &l->pc, &why) != VT_OK) /* models run all the same */
         give_up(l, &why);
     return VT_OK;
 }

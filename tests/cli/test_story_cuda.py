@@ -530,9 +530,8 @@ def test_lines_of_ranks_are_told_rank_by_rank():
     same((s["lines"]["why"], s["lines"]["own"], s["lines"]["at_a_line"], s["lines"]["steps"]), (None, 200, 200, 32))
     same([(k["rank"], k["samples"], len(k["lines"])) for k in s["lines"]["kernels"]], [("rank 0", 100, 2), ("rank 1", 100, 2)])
     assert "rmsnorm, 100.0 % of all samples of rank 1" in text, text
-    # a context is sampled once: here both ranks have the GPU's
-    s, text, *_ = of_ranks("--story-lines", 1, words)
-    same([(k["rank"], k["samples"]) for k in s["lines"]["kernels"]], [("rank 0", 100)])
+    r = run("run", "--story-lines", "--story", *TINY, *SMALL, *PROMPT, "-n", "2", "--tp", "2", "--device", "cuda:0,0", env=GPU)
+    assert r.code == 1 and "story-lines samples ranks that have a GPU each, and ranks 0 and 1 share cuda:0" in r.log, (r.code, r.log)
 
 
 def test_lanes_of_ranks_are_told_rank_by_rank():

@@ -178,10 +178,12 @@ class Rewriter
     }
 
     /* __global__ void __launch_bounds__(128) name(const __grid_constant__ T p): the parameter
-     * becomes a reference, and the kernel is noted for the table. */
+     * becomes a reference, and the kernel is noted for the table. A template is not: nobody makes an
+     * instance of it (device/cuda/stamp.cuh). */
     void rewrite_kernel()
     {
-        size_t i = at + 10;
+        size_t i = at + 10, before = s.find_last_not_of(" \n", at - 1);
+        bool is_template = at > 0 && before != string::npos && s[before] == '>';
         Kernel k = {"", "1024"};
         size_t open = 0;
         while (i < s.size() && s[i] != '{' && s[i] != ';') {
@@ -217,7 +219,7 @@ class Rewriter
         }
         copy(open);
         replace(end, parameters);
-        if (s[skip_space(s, end)] != ';')
+        if (s[skip_space(s, end)] != ';' && !is_template)
             kernels.push_back(k);
     }
 };

@@ -4,7 +4,7 @@
 //   PAIR 1, 2: W is gate [N/2, K] over up [N/2, K]; y [M, N/2] = silu(gate) * up, or gelu_tanh
 //
 // Few tokens make few tiles, and too few SMs would stream the weights. So the SPLIT CTAs of a cluster
-// share a tile of BM x 64 along K:
+// share a tile of BM x BN along K:
 //
 //   1. Each CTA runs its K range through STAGES stages of TMA. The last warp loads; a warpgroup for
 //      every 64 rows of x multiplies.
@@ -25,12 +25,13 @@
 // 306). Four boxes of 32 rows in place of one of 128 lose up to 30 % at 64 tokens and more.
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
-// Template: BM 64 | 128, X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+// Template: BM 64 | 128, BN 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 #include "linear_sm90_params.h"
 
-constexpr i32 BN = 64, BK = 64; // BK: 128 bytes, one swizzle atom
+constexpr i32 BK = 64; // 128 bytes, one swizzle atom
+static_assert(BN == 64 || BN == 96, "see multiply_stage()");
 
 constexpr i32 kConsumers = BM * 2, kThreads = kConsumers + 32;
 constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + kWBytes;
@@ -96,7 +97,10 @@ INLINE void multiply_stage(float (&acc)[BN / 2], u32 x, u32 w, i32 first)
     for (i32 k = 0; k < BK / 16; k++) {
         u64 a = smem_descriptor(x + k * 32, 16, SWIZZLE_ATOM),
             b = smem_descriptor(w + k * 32, 16, SWIZZLE_ATOM);
-        wgmma_m64n64k16_ss(acc, a, b, !(first && k == 0));
+        if constexpr (BN == 64)
+            wgmma_m64n64k16_ss(acc, a, b, !(first && k == 0));
+        else
+            wgmma_m64n96k16_ss(acc, a, b, !(first && k == 0));
     }
     wgmma_commit();
 }

@@ -102,6 +102,16 @@ vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t mo
     return VT_OK;
 }
 
+/* The chunks of a warp's ring: all of its segment, at most `most`, and rings that any GPU's shared
+ * memory can hold. */
+static int32_t ordered_slots(int32_t k, int32_t warps, int32_t slot_bytes, int32_t most)
+{
+    enum { RINGS = 96 << 10 };
+    int32_t chunks = (int32_t)vt_ceil_div(vt_ceil_div(k, ORDERED_CHUNK), warps),
+            room = RINGS / (warps * slot_bytes), slots = chunks < most ? chunks : most;
+    return slots < room ? slots : room;
+}
+
 /* The launch of linear_ordered.cu: few tokens with the GEMMs' order of sums. */
 static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
@@ -109,11 +119,15 @@ static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, i
     int32_t tiles = tokens <= 8 ? 1 : 2;
     /* half as many rows per CTA if there are too few warps to keep memory busy */
     bool half = !pair && linear_outputs(a) / 16 * warps < 6 * t->sm_count;
+    int32_t slot = ORDERED_SLOT_BYTES(half ? 8 : 16, tiles * 8);
+    int32_t slots = ordered_slots(k, warps, slot, half ? 12 : 8);
     jit_spec spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps},
-                             {"tiles", tiles}, {"half", half}, {"pair", pair},
+                             {"tiles", tiles}, {"half", half}, {"slots", slots}, {"pair", pair},
                              {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
                              {"residual", a->residual != NULL});
-    return few_launch(a, spec, half, warps);
+    cuda_launch l = few_launch(a, spec, half, warps);
+    l.shared_bytes = (uint32_t)(warps * slots * slot);
+    return l;
 }
 
 static vt_status run_ordered(const linear_args *a, const vt_lane *lane)

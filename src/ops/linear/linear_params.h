@@ -38,4 +38,9 @@ typedef struct quant_panel_params {
     int32_t rows;
 } quant_panel_params;
 
+/* The rings of linear_ordered.cu in shared memory: a slot has ORDERED_CHUNK columns of some rows of
+ * the weight and of some tokens. */
+enum { ORDERED_CHUNK = 64 };
+#define ORDERED_SLOT_BYTES(rows, tokens) (((rows) + (tokens)) * ORDERED_CHUNK * 2)
+
 #endif

@@ -38,7 +38,8 @@ enum {
     SHARED_SLACK = 1024,
     STATIC_SHARED = 512,
     MAX_STAGES = 6,
-    SPLIT_COLUMNS = 64,      /* width of a tile of the split kernel */
+    SPLIT_COLUMNS = 64,      /* widths of a tile of the split kernel */
+    SPLIT_WIDE = 96,
     SPLIT_SHARED = 96 << 10, /* bytes of its stages: an SM has room for two CTAs */
     MAX_SPLIT = 8            /* CTAs that a cluster may have on every GPU */
 };
@@ -165,7 +166,7 @@ static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t
 
 /* How the split kernel cuts a weight for a number of tokens. */
 typedef struct split_tile {
-    int32_t bm, split;
+    int32_t bm, bn, split;
     bool suits; /* false: the persistent kernel is faster */
 } split_tile;
 
@@ -178,7 +179,7 @@ static split_tile split_of(const linear_args *a, const vt_target *target, int64_
     bool pair = a->epilogue != LINEAR_NONE;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows, steps = vt_ceil_div(a->w->cols, 64);
     int32_t sms = target->sm_count, segments = target->deterministic ? linear_segments(a) : 0;
-    split_tile t = {tokens <= 64 ? 64 : 128, 1, tokens <= SPLIT_TOKENS};
+    split_tile t = {tokens <= 64 ? 64 : 128, SPLIT_COLUMNS, 1, tokens <= SPLIT_TOKENS};
     int64_t tiles = tiles_of(tokens, columns, t.bm, out_columns(SPLIT_COLUMNS, pair));
     if (segments > 0)
         t.split = segments;
@@ -214,15 +215,14 @@ static split_form split_form_of(const linear_args *a, split_tile t, int64_t toke
 {
     enum { FEW_ROWS = 32 };
     int32_t pair = linear_pair(a);
-    uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
+    uint32_t stage = (uint32_t)(t.bm + t.bn) * TILE_K_BYTES;
     uint32_t stages = SPLIT_SHARED / stage;
     int32_t x_rows = tokens <= FEW_ROWS ? FEW_ROWS : t.bm;
-    int64_t tiles = tiles_of(tokens, linear_outputs(a), t.bm,
-                             out_columns(SPLIT_COLUMNS, pair != 0));
+    int64_t tiles = tiles_of(tokens, linear_outputs(a), t.bm, out_columns(t.bn, pair != 0));
     return (split_form){
         .x_rows = x_rows,
         .launch = {.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
-                                    {"x_rows", x_rows}, {"split", t.split},
+                                    {"bn", t.bn}, {"x_rows", x_rows}, {"split", t.split},
                                     {"stages", (int32_t)stages}, {"pair", pair},
                                     {"bias", a->bias != NULL}, {"residual", a->residual != NULL},
                                     {"out_f32", a->y->dtype == VT_F32}),
@@ -249,7 +249,7 @@ static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_t
                            .residual_stride = r ? (int32_t)r->row_stride : 0,
                            .scale = a->scale};
     if (!l->collect) {
-        uint32_t out = (uint32_t)out_columns(SPLIT_COLUMNS, linear_pair(a) != 0);
+        uint32_t out = (uint32_t)out_columns(t.bn, linear_pair(a) != 0);
         TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)f.x_rows,
                                   64, &p.x, &l->err));
         TRY(vt_cuda_tensor_map_2d(l->cuda, a->w->part[0]->data, p.n, p.k, (int64_t)p.k * 2, out, 64,
@@ -316,7 +316,7 @@ void linear_split_sm90_describe(const void *args, const vt_target *t, const vt_s
     split_form f = split_form_of(a, tile, tokens);
     linear_cut_shape(a, size, out);
     out->tile[0] = tile.bm;
-    out->tile[1] = SPLIT_COLUMNS;
+    out->tile[1] = tile.bn;
     out->tile[2] = 64;
     out->split = tile.split;
     vt_cut_roles(out,

@@ -25,7 +25,8 @@
 // 306). Four boxes of 32 rows in place of one of 128 lose up to 30 % at 64 tokens and more.
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
-// Template: BM 64 | 128, BN 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+// Template: BM 64 | 128, BN 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8,
+// STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 #include "linear_sm90_params.h"

@@ -76,6 +76,8 @@ static bool faster(const linear_args *a, int32_t bucket, const vt_target *t)
         return false;
     if (t->level < 90 && bucket > 64)
         return true;
+    if (a->epilogue != LINEAR_NONE && linear_split_is_wide(a, t, bucket))
+        return false;
     if (a->epilogue != LINEAR_NONE)
         return weights >= LARGE_PAIR &&
                (bucket <= 192 ||

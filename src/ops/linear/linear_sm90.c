@@ -38,7 +38,7 @@ enum {
     SHARED_SLACK = 1024,
     STATIC_SHARED = 512,
     MAX_STAGES = 6,
-    SPLIT_COLUMNS = 64,      /* widths of a tile of the split kernel */
+    SPLIT_COLUMNS = 64, /* widths of a tile of the split kernel */
     SPLIT_WIDE = 96,
     SPLIT_SHARED = 96 << 10, /* bytes of its stages: an SM has room for two CTAs */
     MAX_SPLIT = 8            /* CTAs that a cluster may have on every GPU */
@@ -172,6 +172,19 @@ typedef struct split_tile {
 
 enum { SPLIT_TOKENS = 256 };
 
+/* The width of tiles of up to 64 tokens whose K is not split. An SM has two CTAs at a time, and a
+ * wave of them takes as long as a tile is wide: of the two widths, the one with less of both. */
+static int32_t split_width(int64_t tokens, int64_t columns, bool pair, int32_t sms)
+{
+    int64_t time[2];
+    for (int i = 0; i < 2; i++) {
+        int32_t bn = i == 0 ? SPLIT_COLUMNS : SPLIT_WIDE;
+        int64_t tiles = tiles_of(tokens, columns, 64, out_columns(bn, pair));
+        time[i] = vt_ceil_div(tiles, 2 * sms) * bn;
+    }
+    return time[1] < time[0] ? SPLIT_WIDE : SPLIT_COLUMNS;
+}
+
 /* Deterministic programs have as many parts as the weight has segments (linear_segments), others
  * as many as make enough SMs stream. */
 static split_tile split_of(const linear_args *a, const vt_target *target, int64_t tokens)
@@ -186,6 +199,8 @@ static split_tile split_of(const linear_args *a, const vt_target *target, int64_
     else
         while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
             t.split *= 2;
+    if (segments == 0 && t.split == 1 && t.bm == 64)
+        t.bn = split_width(tokens, columns, pair, sms);
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles for pairs */
         t.suits = false;
     if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)
@@ -202,6 +217,12 @@ bool linear_split_fits(const linear_args *a, int64_t tokens)
 bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     return split_of(a, t, tokens).suits;
+}
+
+bool linear_split_is_wide(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    return linear_sm90_fits(a, t) && linear_split_fits(a, tokens) &&
+           split_of(a, t, tokens).bn == SPLIT_WIDE;
 }
 
 typedef struct split_form {

@@ -14,9 +14,8 @@
 // Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND.
 #include "gated_delta_params.h"
 
-constexpr int kRows = (KDIM + 15) / 16 * 4; // of S a lane has; rows behind KDIM are zeros
-constexpr int kStride = kRows + 4;          // floats between the lanes' parts of q or k in shared memory
-constexpr int kWarpCols = 8 * COLS, kBlock = 4 * kWarpCols, kBlocks = (VDIM + kBlock - 1) / kBlock;
+constexpr int kStateRows = KDIM, kStateCols = VDIM;
+#include "state_columns.cuh"
 constexpr int kPer = (4 * kRows + 31) / 32; // elements of q that a lane normalises
 
 struct Staged {
@@ -68,14 +67,6 @@ INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, 
     }
 }
 
-// The sums of a column's four lanes.
-INLINE float column_sum(const float (&part)[4])
-{
-    float sum = (part[0] + part[1]) + (part[2] + part[3]);
-    sum += __shfl_xor_sync(~0u, sum, 8);
-    return sum + __shfl_xor_sync(~0u, sum, 16);
-}
-
 // One token: the thread's part of S, and y of its columns.
 INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kRows], float (&y)[COLS])
 {
@@ -111,37 +102,6 @@ INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kR
 #pragma unroll
     for (int c = 0; c < COLS; c++)
         y[c] = column_sum(sum[c]);
-}
-
-// The thread's rows and columns of S, from or to a slot.
-INLINE void load_state(const float *from, u32 part, float (&s)[COLS][kRows])
-{
-#pragma unroll
-    for (int i = 0; i < kRows; i++) {
-        u32 row = part * kRows + i;
-        bool has = from && row < KDIM;
-        if constexpr (COLS == 2) {
-            float2 v = has ? *(const float2 *)(from + (i64)row * VDIM) : make_float2(0.f, 0.f);
-            s[0][i] = v.x;
-            s[1][i] = v.y;
-        } else {
-            s[0][i] = has ? from[(i64)row * VDIM] : 0.f;
-        }
-    }
-}
-
-INLINE void store_state(float *to, u32 part, const float (&s)[COLS][kRows])
-{
-#pragma unroll
-    for (int i = 0; i < kRows; i++) {
-        u32 row = part * kRows + i;
-        if (row >= KDIM)
-            continue;
-        if constexpr (COLS == 2)
-            *(float2 *)(to + (i64)row * VDIM) = make_float2(s[0][i], s[1][i]);
-        else
-            to[(i64)row * VDIM] = s[0][i];
-    }
 }
 
 KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_params p)

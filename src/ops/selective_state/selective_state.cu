@@ -13,9 +13,8 @@
 // Template: SDIM, HDIM, COLS (1 or 2), TOKENS, LOG_DECAY, BEHIND.
 #include "selective_state_params.h"
 
-constexpr int kRows = (SDIM + 15) / 16 * 4; // of S a lane has; rows behind SDIM are zeros
-constexpr int kStride = kRows + 4;          // floats between the lanes' parts of q or k in shared memory
-constexpr int kWarpCols = 8 * COLS, kBlock = 4 * kWarpCols, kBlocks = (HDIM + kBlock - 1) / kBlock;
+constexpr int kStateRows = SDIM, kStateCols = HDIM;
+#include "state_columns.cuh"
 
 struct Staged {
     float b[TOKENS][4 * kStride], c[TOKENS][4 * kStride], x[TOKENS][kBlock], keep[TOKENS], step[TOKENS];
@@ -47,14 +46,6 @@ INLINE void stage(const selective_state_params &p, int t0, int n, int j, int fir
     }
 }
 
-// The sums of a column's four lanes.
-INLINE float column_sum(const float (&part)[4])
-{
-    float sum = (part[0] + part[1]) + (part[2] + part[3]);
-    sum += __shfl_xor_sync(~0u, sum, 8);
-    return sum + __shfl_xor_sync(~0u, sum, 16);
-}
-
 // One token: the thread's part of S, and y of its columns.
 INLINE void step(const Staged &in, int t, u32 part, u32 col, float skip, float (&s)[COLS][kRows], float (&y)[COLS])
 {
@@ -78,37 +69,6 @@ INLINE void step(const Staged &in, int t, u32 part, u32 col, float skip, float (
 #pragma unroll
     for (int i = 0; i < COLS; i++)
         y[i] = fmaf(skip, in.x[t][col + i], column_sum(sum[i]));
-}
-
-// The thread's rows and columns of S, from or to a slot.
-INLINE void load_state(const float *from, u32 part, float (&s)[COLS][kRows])
-{
-#pragma unroll
-    for (int i = 0; i < kRows; i++) {
-        u32 row = part * kRows + i;
-        bool has = from && row < SDIM;
-        if constexpr (COLS == 2) {
-            float2 v = has ? *(const float2 *)(from + (i64)row * HDIM) : make_float2(0.f, 0.f);
-            s[0][i] = v.x;
-            s[1][i] = v.y;
-        } else {
-            s[0][i] = has ? from[(i64)row * HDIM] : 0.f;
-        }
-    }
-}
-
-INLINE void store_state(float *to, u32 part, const float (&s)[COLS][kRows])
-{
-#pragma unroll
-    for (int i = 0; i < kRows; i++) {
-        u32 row = part * kRows + i;
-        if (row >= SDIM)
-            continue;
-        if constexpr (COLS == 2)
-            *(float2 *)(to + (i64)row * HDIM) = make_float2(s[0][i], s[1][i]);
-        else
-            to[(i64)row * HDIM] = s[0][i];
-    }
 }
 
 KERNEL __launch_bounds__(128) selective_state(const __grid_constant__ selective_state_params p)

@@ -439,7 +439,7 @@ static void advise_gpus(const vt_options *o, const vt_cuda_options *cuda)
 }
 
 /* An error where counters are asked for that no story would show. */
-static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_ranks, vt_err *err)
+static vt_status check_counters(const vt_options *o, bool on_gpu, vt_err *err)
 {
     if (!vt_options_flag(o, "story-counters"))
         return VT_OK;
@@ -449,9 +449,6 @@ static vt_status check_counters(const vt_options *o, bool on_gpu, int32_t n_rank
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "story-counters reads a GPU's counters, and the device is cpu; a story of a "
                        "CPU has its events where the machine gives them (vitrine env)");
-    if (n_ranks > 1)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "story-counters counts the calls of one GPU, and tp is %d", n_ranks);
     return VT_OK;
 }
 
@@ -512,18 +509,22 @@ static vt_status check_ctas(const vt_options *o, bool on_gpu, int32_t n_ranks, v
     return VT_OK;
 }
 
-/* Ranks wait for each other's kernels. Where they shared an H200, a sampled run did not end. */
-static vt_status check_lines_of_ranks(const vt_options *o, const vt_cuda_options *cuda, vt_err *err)
+/* Refuses what sees a GPU's kernels rank by rank where ranks share a GPU. Ranks wait for each
+ * other's kernels: where they shared an H200, a run whose program counter was sampled did not end;
+ * and one GPU has one set of counters, which would count both ranks' kernels in a call of one. */
+static vt_status check_shared(const vt_options *o, const vt_cuda_options *cuda, vt_err *err)
 {
-    if (!vt_options_flag(o, "story-lines"))
-        return VT_OK;
-    for (int32_t r = 1; r < cuda->n_ranks; r++)
-        for (int32_t p = 0; p < r; p++)
-            if (cuda->gpu[p] == cuda->gpu[r])
-                return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "story-lines samples ranks that have a GPU each, and ranks %d and "
-                               "%d share cuda:%d",
-                               p, r, cuda->gpu[r]);
+    static const struct {
+        const char *name, *does;
+    } alone[] = {{"story-lines", "samples"}, {"story-counters", "counts on"}};
+    for (int i = 0; i < 2; i++)
+        for (int32_t r = 1; r < cuda->n_ranks && vt_options_flag(o, alone[i].name); r++)
+            for (int32_t p = 0; p < r; p++)
+                if (cuda->gpu[p] == cuda->gpu[r])
+                    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                                   "%s %s ranks that have a GPU each, and ranks %d and %d share "
+                                   "cuda:%d",
+                                   alone[i].name, alone[i].does, p, r, cuda->gpu[r]);
     return VT_OK;
 }
 
@@ -535,7 +536,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
     TRY(vt_ranks_check(m, n_ranks, whole_experts(o), err));
     TRY(check_link(o, n_ranks, cuda->ordinal >= 0, err));
-    TRY(check_counters(o, cuda->ordinal >= 0, n_ranks, err));
+    TRY(check_counters(o, cuda->ordinal >= 0, err));
     TRY(check_lanes(o, cuda->ordinal >= 0, err));
     TRY(check_kernels(o, "story-activity", cuda->ordinal >= 0, err));
     TRY(check_kernels(o, "story-lines", cuda->ordinal >= 0, err));
@@ -550,7 +551,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
     cuda->n_ranks = n_ranks;
     cuda->whole_experts = whole_experts(o);
     TRY(vt_options_gpus(o, n_ranks, cuda->gpu, err));
-    TRY(check_lines_of_ranks(o, cuda, err));
+    TRY(check_shared(o, cuda, err));
     for (int32_t r = 1; r < n_ranks; r++)
         if (cuda->gpu[r] == cuda->gpu[r - 1])
             vt_notice_tell(

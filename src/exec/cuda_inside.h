@@ -293,8 +293,10 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
 
 /* Makes the observer that reads counters, where options.counters asks for it. */
 vt_status cuda_vitals_new(cuda_executor *x, vt_err *err);
-/* Returns true if a prompt step should be left to it: no prompt was counted yet. */
-bool cuda_vitals_wants_prompt(const cuda_executor *x);
+/* Returns true if it counts the step that is launched next, which is not stamped then. */
+bool cuda_vitals_takes(const cuda_executor *x, const vt_step *step);
+/* Ends counting on all ranks if one of them cannot count. */
+void cuda_vitals_agree(cuda_executor *const *rank, int32_t n);
 /* Fills the members of a source that speak of vitals. */
 void cuda_vitals_tell(const cuda_executor *x, vt_source *out);
 

@@ -138,9 +138,9 @@ static vt_status group_launch(vt_executor *base, const vt_step *step, vt_err *er
         return vt_fail(err, VT_ERR_DEVICE, "a rank of %d failed, and the group was not made again",
                        g->n);
     g->step = step;
-    for (int32_t r = 0; r < g->n;
-         r++) /* no rank records what another still runs of the step before */
-        if (cuda_activity_takes(g->rank[r], step)) {
+    cuda_vitals_agree(g->rank, g->n);
+    for (int32_t r = 0; r < g->n; r++) /* none sees what another still runs of the step before */
+        if (cuda_activity_takes(g->rank[r], step) || cuda_vitals_takes(g->rank[r], step)) {
             TRY(vt_cuda_enter(g->rank[r]->cuda, err));
             TRY(cuda_activity_wait(g->rank[r], err));
         }

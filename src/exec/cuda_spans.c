@@ -198,11 +198,11 @@ static bool has_credit(cuda_spans *s)
 static bool shall_time(cuda_spans *s, const vt_step *step)
 {
     const vt_batch *b = &step->batch;
-    bool recorded = cuda_activity_takes(s->x, step);
+    bool apart = cuda_activity_takes(s->x, step) || cuda_vitals_takes(s->x, step);
     if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
     if (b->n_tokens > b->n_decode) {
-        if (s->prompt_timed && (cuda_vitals_wants_prompt(s->x) || recorded))
+        if (s->prompt_timed && apart)
             return false;
         bool prompt = !s->prompt_timed || has_credit(s);
         s->prompt_timed = s->prompt_timed || prompt;
@@ -210,7 +210,7 @@ static bool shall_time(cuda_spans *s, const vt_step *step)
     }
     if (cuda_lines_sampling(s->x))
         return false;
-    bool timed = !recorded && (s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s)));
+    bool timed = !apart && (s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s)));
     s->since_timed = timed ? 1 : s->since_timed + 1;
     return timed;
 }

@@ -5,8 +5,12 @@
  *
  *   prompt steps   from the second on, as the first is timed: set 0, 1, 2 ..., each once; then they
  *                  are timed again
- *   decode steps   of those that are not timed the second, and every SPACING-th after it: set 0,
- *                  MOST times in all; of the steps between these every second: another set, once
+ *   decode steps   the second, and every SPACING-th after it: set 0, MOST times in all; of the
+ *                  steps between these every second: another set, once; they are not timed
+ *
+ * So the ranks of an engine count the same set in the same steps. A rank whose GPU waits in a
+ * communication call for one that is counted counts too, and its calls have that wait in them. If
+ * one rank cannot count, none does (cuda_vitals_agree): its steps would have the others' waits.
  *
  * The calls of a counted step run one by one, as in a step timed by events (cuda_spans.c), and the
  * host waits for the device before and behind each: CUPTI counts what runs between two of its
@@ -33,7 +37,7 @@ typedef struct cuda_vitals {
     bool counting;
     uint64_t step;                         /* that is counted */
     int32_t n_decodes, n_leading, n_other; /* decode steps met; counted with set 0; with others */
-    int32_t n_prompts;                     /* prompt steps counted */
+    int32_t n_prompts;                     /* prompt steps met */
 } cuda_vitals;
 
 static vt_status wait(const cuda_vitals *v, vt_err *err)
@@ -51,27 +55,38 @@ static void give_up(cuda_vitals *v, const vt_err *why)
     v->counting = false;
 }
 
-/* The set for a decode step; -1: it is left alone. */
-static int32_t set_of_decode(cuda_vitals *v)
-{
-    int32_t at = v->n_decodes++;
-    if (at % SPACING == 1 && v->n_leading < MOST) {
-        v->n_leading++;
-        return 0;
-    }
-    return at % 2 == 1 && v->n_other + 1 < vt_ranges_sets(v->ranges)->n ? ++v->n_other : -1;
-}
-
-/* The set with which a step is counted; -1: it is not. */
-static int32_t set_of(cuda_vitals *v, const vt_step *step)
+/* The set with which the step is counted; -1: it is not. */
+static int32_t set_of(const cuda_vitals *v, const vt_step *step)
 {
     const vt_batch *b = &step->batch;
-    bool timed = v->x->lane.note || v->x->lane.stamps;
-    if (!v->ranges || timed || step->held || b->n_tokens == 0)
+    if (!v->ranges || step->held || b->n_tokens == 0)
         return -1;
-    if (b->n_tokens == b->n_decode)
-        return set_of_decode(v);
-    return v->n_prompts < vt_ranges_sets(v->ranges)->n ? v->n_prompts++ : -1;
+    int32_t n = vt_ranges_sets(v->ranges)->n;
+    if (b->n_tokens > b->n_decode)
+        return v->n_prompts > 0 && v->n_prompts <= n ? v->n_prompts - 1 : -1;
+    if (v->n_decodes % SPACING == 1 && v->n_leading < MOST)
+        return 0;
+    return v->n_decodes % 2 == 1 && v->n_other + 1 < n ? v->n_other + 1 : -1;
+}
+
+bool cuda_vitals_takes(const cuda_executor *x, const vt_step *step)
+{
+    return x->vitals && set_of(x->vitals, step) >= 0;
+}
+
+/* Counts the step, behind the decision. */
+static void count(cuda_vitals *v, const vt_step *step, int32_t set)
+{
+    const vt_batch *b = &step->batch;
+    if (step->held || b->n_tokens == 0)
+        return;
+    if (b->n_tokens > b->n_decode) {
+        v->n_prompts += v->n_prompts < INT32_MAX;
+        return;
+    }
+    v->n_decodes++;
+    v->n_leading += set == 0;
+    v->n_other += set > 0;
 }
 
 static bool vitals_begin(vt_observer *o, const vt_step *step)
@@ -79,6 +94,7 @@ static bool vitals_begin(vt_observer *o, const vt_step *step)
     cuda_vitals *v = (cuda_vitals *)o;
     vt_err why = {0};
     int32_t set = set_of(v, step);
+    count(v, step, set);
     if (set < 0 || wait(v, NULL) != VT_OK) /* the launch meets that error again */
         return false;
     if (vt_ranges_begin(v->ranges, set, &why) != VT_OK) {
@@ -156,10 +172,18 @@ static vt_status vitals_renew(vt_observer *o, vt_err *err)
     return VT_OK;
 }
 
-bool cuda_vitals_wants_prompt(const cuda_executor *x)
+void cuda_vitals_agree(cuda_executor *const *rank, int32_t n)
 {
-    const cuda_vitals *v = x->vitals;
-    return v && v->ranges && v->n_prompts < vt_ranges_sets(v->ranges)->n;
+    vt_err why = {0};
+    const cuda_vitals *none = NULL;
+    for (int32_t r = 0; r < n && !none; r++)
+        if (rank[r]->vitals && !rank[r]->vitals->ranges) {
+            none = rank[r]->vitals;
+            vt_fail(&why, VT_ERR_UNSUPPORTED, "rank %d cannot count: %.280s", r, none->why_not);
+        }
+    for (int32_t r = 0; none && r < n; r++)
+        if (rank[r]->vitals && rank[r]->vitals->ranges)
+            give_up(rank[r]->vitals, &why);
 }
 
 void cuda_vitals_tell(const cuda_executor *x, vt_source *out)

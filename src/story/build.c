@@ -666,7 +666,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
-    story_put_gpu_counters(&w, in, counted);
+    TRY(story_put_gpu_counters(&w, in, r, plan, counted, err));
     TRY(story_put_activity(&w, in, r, plan, phases, err));
     TRY(story_put_lines(&w, in, r, &phases[STORY_DECODE], err));
     TRY(story_put_ctas(&w, in, r, plan, err));

@@ -5,6 +5,7 @@
  *
  *   gpu__time_duration.sum   2000 + NAME
  *   dram__bytes_read.sum     1000000 + 1000 * NAME
+ *   dram__bytes_write.sum    20000 + 10 * PLACE     0 for the first context that was watched, ...
  *
  * EMULATED_CUPTI, words with ',' between them:
  *   forbidden     no permission to read counters
@@ -23,6 +24,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,16 +248,33 @@ int emu_passes(cupti_passes *p)
 
 typedef struct image {
     size_t n, most, dropped;
+    long place; /* of the context */
     char name[][NAME];
 } image;
 
+/* Of a context: the ranks of an engine have one each. */
 struct cupti_ranges {
+    const void *context;
     image *to;
-    int configured, started, pushed;
+    int enabled, configured, started, pushed;
 };
 
-static struct cupti_ranges the_one;
-static int enabled;
+static struct cupti_ranges of_context[8];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The context's place, or the first that no context has; NULL: all are taken. */
+static struct cupti_ranges *place_of(const void *context)
+{
+    struct cupti_ranges *r = of_context;
+    pthread_mutex_lock(&lock);
+    while (r < of_context + 8 && r->context && r->context != context)
+        r++;
+    r = r < of_context + 8 ? r : NULL;
+    if (r)
+        r->context = context;
+    pthread_mutex_unlock(&lock);
+    return r;
+}
 
 /* The emulated driver, if that is the one in this process, refuses cuInit from now on. */
 static void tell_driver(void)
@@ -270,27 +289,27 @@ static void tell_driver(void)
 
 int emu_enable(cupti_ranges_enable *p)
 {
-    if (p->size != cupti_ranges_enable_BYTES || !p->context || enabled)
+    struct cupti_ranges *r = place_of(p->context);
+    if (p->size != cupti_ranges_enable_BYTES || !p->context || !r || r->enabled)
         return CUPTI_ERROR_BAD_PARAMETER;
     if (planted("watched"))
         return CUPTI_ERROR_SUBSCRIBERS;
-    enabled = 1;
     tell_driver();
-    memset(&the_one, 0, sizeof the_one);
-    p->ranges = &the_one;
+    *r = (struct cupti_ranges){.context = p->context, .enabled = 1};
+    p->ranges = r;
     return CUPTI_OK;
 }
 
 static int bad(size_t size, size_t right, const struct cupti_ranges *r)
 {
-    return size != right || r != &the_one || !enabled;
+    return size != right || r < of_context || r >= of_context + 8 || !r->enabled;
 }
 
 int emu_disable(cupti_ranges_call *p)
 {
-    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || the_one.started)
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || p->ranges->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    enabled = 0;
+    p->ranges->enabled = 0;
     return CUPTI_OK;
 }
 
@@ -308,7 +327,7 @@ int emu_data_begin(cupti_ranges_image *p)
     if (bad(p->size, cupti_ranges_image_BYTES, p->ranges) || p->bytes < sizeof(image))
         return CUPTI_ERROR_BAD_PARAMETER;
     image *to = (image *)(void *)p->image;
-    *to = (image){.most = (p->bytes - sizeof(image)) / NAME};
+    *to = (image){.most = (p->bytes - sizeof(image)) / NAME, .place = p->ranges - of_context};
     return CUPTI_OK;
 }
 
@@ -320,34 +339,37 @@ int emu_configure(cupti_ranges_config *p)
         p->least_level != 1)
         return CUPTI_ERROR_BAD_PARAMETER;
     memcpy(&h, p->config, sizeof h);
-    the_one.to = (image *)(void *)p->image;
-    the_one.configured = h.passes == 1;
-    return the_one.configured ? CUPTI_OK : CUPTI_ERROR_UNSUPPORTED;
+    p->ranges->to = (image *)(void *)p->image;
+    p->ranges->configured = h.passes == 1;
+    return p->ranges->configured ? CUPTI_OK : CUPTI_ERROR_UNSUPPORTED;
 }
 
 int emu_range_start(cupti_ranges_call *p)
 {
-    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !the_one.configured || the_one.started)
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !p->ranges->configured ||
+        p->ranges->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.started = 1;
+    p->ranges->started = 1;
     return CUPTI_OK;
 }
 
 int emu_range_stop(cupti_ranges_stop *p)
 {
-    if (bad(p->size, cupti_ranges_stop_BYTES, p->ranges) || !the_one.started || the_one.pushed)
+    if (bad(p->size, cupti_ranges_stop_BYTES, p->ranges) || !p->ranges->started ||
+        p->ranges->pushed)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.started = 0;
+    p->ranges->started = 0;
     p->all_submitted = 1;
     return CUPTI_OK;
 }
 
 int emu_push(cupti_ranges_push *p)
 {
-    image *to = the_one.to;
-    if (bad(p->size, cupti_ranges_push_BYTES, p->ranges) || !the_one.started || the_one.pushed)
+    if (bad(p->size, cupti_ranges_push_BYTES, p->ranges) || !p->ranges->started ||
+        p->ranges->pushed)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.pushed = 1;
+    image *to = p->ranges->to;
+    p->ranges->pushed = 1;
     if (to->n == to->most || (planted("drop") && to->n == 1))
         to->dropped++;
     else
@@ -357,17 +379,17 @@ int emu_push(cupti_ranges_push *p)
 
 int emu_pop(cupti_ranges_call *p)
 {
-    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !the_one.pushed)
+    if (bad(p->size, cupti_ranges_call_BYTES, p->ranges) || !p->ranges->pushed)
         return CUPTI_ERROR_BAD_OPERATION;
-    the_one.pushed = 0;
+    p->ranges->pushed = 0;
     return CUPTI_OK;
 }
 
 int emu_decode(cupti_ranges_decode *p)
 {
-    if (bad(p->size, cupti_ranges_decode_BYTES, p->ranges) || the_one.started)
+    if (bad(p->size, cupti_ranges_decode_BYTES, p->ranges) || p->ranges->started)
         return CUPTI_ERROR_BAD_OPERATION;
-    p->dropped = the_one.to->dropped;
+    p->dropped = p->ranges->to->dropped;
     return CUPTI_OK;
 }
 
@@ -403,6 +425,8 @@ int emu_evaluate(cupti_evaluate *p)
             return CUPTI_ERROR_BAD_PARAMETER;
         if (!told && strcmp(p->metric[i], "dram__bytes_read.sum") == 0)
             p->value[i] += 1000 * number;
+        if (!told && strcmp(p->metric[i], "dram__bytes_write.sum") == 0)
+            p->value[i] += 10 * (double)from->place;
         if (!told && strcmp(p->metric[i], "gpu__time_duration.sum") == 0)
             p->value[i] += number;
     }

@@ -7,10 +7,15 @@
  *
  * A range begins before its work is launched and ends after the host has seen its end: on an H100
  * about 35 us of it pass without work. Shares of the range's time would say little of a short
- * kernel. So they are made shares of the cycles in which the SM that worked longest had work. */
+ * kernel. So they are made shares of the cycles in which the SM that worked longest had work.
+ *
+ * The ranks of an engine count at once, each on its own GPU and its own thread. NVIDIA does not say
+ * that the profiler may be called by several threads, so one at a time calls it: no call waits for
+ * a kernel, as the stream is empty by then. */
 #include "device/cupti/ranges.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -28,6 +33,8 @@ struct vt_ranges {
     uint8_t *data;
     size_t data_bytes;
 };
+
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
 static vt_status open_ranges(vt_ranges *r, vt_err *err)
 {
@@ -49,7 +56,9 @@ vt_status vt_ranges_open(const vt_cuda *gpu, int32_t most, vt_ranges **out, vt_e
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for counting %d ranges", most);
     r->gpu = gpu;
     r->most = most;
+    pthread_mutex_lock(&one_at_a_time);
     vt_status status = open_ranges(r, err);
+    pthread_mutex_unlock(&one_at_a_time);
     if (status == VT_OK)
         *out = r;
     else
@@ -107,7 +116,9 @@ static vt_status begin(vt_ranges *r, vt_err *err)
 vt_status vt_ranges_begin(vt_ranges *r, int32_t set, vt_err *err)
 {
     r->set = &r->sets.set[set];
+    pthread_mutex_lock(&one_at_a_time);
     vt_status status = begin(r, err);
+    pthread_mutex_unlock(&one_at_a_time);
     if (status != VT_OK)
         vt_ranges_end(r, NULL, NULL, NULL);
     return status;
@@ -116,16 +127,27 @@ vt_status vt_ranges_begin(vt_ranges *r, int32_t set, vt_err *err)
 vt_status vt_ranges_push(vt_ranges *r, const char *name, vt_err *err)
 {
     cupti_ranges_push push = {CUPTI_PARAMS(cupti_ranges_push), .ranges = r->on, .name = name};
-    TRY(vt_cupti_check(&r->cupti, r->cupti.f.push(&push), "beginning a range", err));
+    pthread_mutex_lock(&one_at_a_time);
+    int got = r->cupti.f.push(&push);
+    pthread_mutex_unlock(&one_at_a_time);
+    TRY(vt_cupti_check(&r->cupti, got, "beginning a range", err));
     r->pushed = true;
     return VT_OK;
 }
 
-vt_status vt_ranges_pop(vt_ranges *r, vt_err *err)
+static vt_status pop(vt_ranges *r, vt_err *err)
 {
     cupti_ranges_call pop = {CUPTI_PARAMS(cupti_ranges_call), .ranges = r->on};
     r->pushed = false;
     return vt_cupti_check(&r->cupti, r->cupti.f.pop(&pop), "ending a range", err);
+}
+
+vt_status vt_ranges_pop(vt_ranges *r, vt_err *err)
+{
+    pthread_mutex_lock(&one_at_a_time);
+    vt_status status = pop(r, err);
+    pthread_mutex_unlock(&one_at_a_time);
+    return status;
 }
 
 static void leave_out_waiting(double value[VT_VITALS])
@@ -176,12 +198,12 @@ static vt_status read_all(vt_ranges *r, vt_ranges_seen *seen, void *user, vt_err
     return VT_OK;
 }
 
-vt_status vt_ranges_end(vt_ranges *r, vt_ranges_seen *seen, void *user, vt_err *err)
+static vt_status end(vt_ranges *r, vt_ranges_seen *seen, void *user, vt_err *err)
 {
     const cupti_functions *f = &r->cupti.f;
     vt_status status = VT_OK;
     if (r->pushed) /* the work failed on its way */
-        status = vt_ranges_pop(r, err);
+        status = pop(r, err);
     if (r->started) {
         cupti_ranges_stop stop = {CUPTI_PARAMS(cupti_ranges_stop), .ranges = r->on};
         vt_status stopped = vt_cupti_check(&r->cupti, f->range_stop(&stop), "ending to count",
@@ -203,12 +225,22 @@ vt_status vt_ranges_end(vt_ranges *r, vt_ranges_seen *seen, void *user, vt_err *
     return status;
 }
 
+vt_status vt_ranges_end(vt_ranges *r, vt_ranges_seen *seen, void *user, vt_err *err)
+{
+    pthread_mutex_lock(&one_at_a_time);
+    vt_status status = end(r, seen, user, err);
+    pthread_mutex_unlock(&one_at_a_time);
+    return status;
+}
+
 void vt_ranges_close(vt_ranges *r)
 {
     if (!r)
         return;
-    vt_ranges_end(r, NULL, NULL, NULL);
+    pthread_mutex_lock(&one_at_a_time);
+    end(r, NULL, NULL, NULL);
     vt_vitals_release(&r->cupti, &r->sets);
+    pthread_mutex_unlock(&one_at_a_time);
     free(r->availability);
     free(r->data);
     free(r);

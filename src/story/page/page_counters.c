@@ -50,16 +50,23 @@ static void op_row(page *p, const json_t *op)
         r->cell[c].text = text[c];
 }
 
+/* "decode step", of several ranks "decode step of rank 1". */
+static const char *step_of(page *p, const json_t *phase)
+{
+    const char *rank = page_str(p, phase, "rank");
+    return page_say(p, "%.20s step%s%.20s", page_str(p, phase, "name"), rank[0] ? " of " : "",
+                    rank);
+}
+
 static void phase_section(page *p, const json_t *phase)
 {
     size_t i;
     json_t *op;
     double n = story_num(phase, "counted_steps");
-    page_section *s = page_open(
-        p, "counters",
-        page_say(p, "COUNTERS of a %.20s step, op by op", page_str(p, phase, "name")),
-        page_say(p, "[measured by tier T3 in %.0f step%s of %s own]", n, story_s(n),
-                 n == 1 ? "its" : "their"));
+    page_section *s = page_open(p, "counters",
+                                page_say(p, "COUNTERS of a %s, op by op", step_of(p, phase)),
+                                page_say(p, "[measured by tier T3 in %.0f step%s of %s own]", n,
+                                         story_s(n), n == 1 ? "its" : "their"));
     for (s->n_columns = 0; s->n_columns < COLUMNS; s->n_columns++)
         s->column[s->n_columns] = columns[s->n_columns];
     json_array_foreach(story_get(phase, "ops"), i, op)
@@ -74,7 +81,15 @@ static void phase_section(page *p, const json_t *phase)
 
 /* ---- WAITS ---- */
 
-enum { WAIT_OP, WORKS, FIRST, NAMED = 3, WAIT_COLUMNS = FIRST + NAMED, MOST_WORDS = 8 };
+enum {
+    WAIT_OP,
+    WORKS,
+    FIRST,
+    NAMED = 3,
+    WAIT_COLUMNS = FIRST + NAMED,
+    MOST_WORDS = 8,
+    MOST_RANKS = 8
+};
 
 static const page_column wait_columns[WAIT_COLUMNS] = {
     [WAIT_OP] = {"op", false, 0},           [WORKS] = {"works", true, 0},
@@ -135,8 +150,7 @@ static void waits_section(page *p, const json_t *phase)
     size_t i;
     json_t *op;
     page_section *s = page_open(
-        p, "waits",
-        page_say(p, "WAITS of a %.20s step's warps, op by op", page_str(p, phase, "name")),
+        p, "waits", page_say(p, "WAITS of the warps of a %s, op by op", step_of(p, phase)),
         "[measured by tier T3, some reasons a step]");
     for (s->n_columns = 0; s->n_columns < WAIT_COLUMNS; s->n_columns++)
         s->column[s->n_columns] = wait_columns[s->n_columns];
@@ -171,7 +185,7 @@ void page_counters(page *p)
     json_t *phase;
     json_array_foreach(story_get(story_get(p->story, "gpu_counters"), "phases"), i, phase)
     {
-        if (i >= 2) /* prefill, decode */
+        if (i >= 2 * MOST_RANKS) /* prefill, decode */
             break;
         phase_section(p, phase);
         if (has_waits(phase))

@@ -1,5 +1,8 @@
 /* A GPU's hardware counters (gpu_counters.h).
  *
+ * Each rank of several has counts of its own, and phases of its own here. Findings are made from
+ * those of the first rank, whose work is the others'.
+ *
  * Counts and times never meet here: every value is of the counted steps alone, and so are the
  * compulsory bytes that the counted ones stand beside. A share is the mean over calls, weighted by
  * the time that CUPTI saw each call take; a sum is the mean over calls times the calls of a step.
@@ -163,17 +166,30 @@ static void put_op(vt_json *w, const counted_op *o, double n_steps)
     vt_json_close(w);
 }
 
-static void put_missing_vitals(vt_json *w, const story_source *from)
+static bool has_ranks(const story_input *in) { return story_count(in, VT_SOURCE_STREAM) > 1; }
+
+/* The next source from `from` on whose calls were to be counted; NULL: there is no other. */
+static const story_source *next_counted(const story_input *in, const story_source *from)
+{
+    for (const story_source *s = from; s < in->source + in->n_sources; s++)
+        if (s->is.kind == VT_SOURCE_STREAM && (s->is.vitals || s->is.no_vitals))
+            return s;
+    return NULL;
+}
+
+static void put_missing_vitals(vt_json *w, const story_input *in)
 {
     vt_json_open(w, "not_counted", '[');
-    for (int i = 0; from->is.vital_sets && i < VT_VITALS; i++) {
-        if (!from->is.vital_sets->why_not[i][0])
-            continue;
-        vt_json_open(w, NULL, '{');
-        vt_json_string(w, "counter", vt_vitals[i].key);
-        vt_json_string(w, "why", from->is.vital_sets->why_not[i]);
-        vt_json_close(w);
-    }
+    for (const story_source *s = next_counted(in, in->source); s; s = next_counted(in, s + 1))
+        for (int i = 0; s->is.vital_sets && i < VT_VITALS; i++) {
+            if (!s->is.vital_sets->why_not[i][0])
+                continue;
+            vt_json_open(w, NULL, '{');
+            vt_json_string(w, "rank", has_ranks(in) ? s->is.name : NULL);
+            vt_json_string(w, "counter", vt_vitals[i].key);
+            vt_json_string(w, "why", s->is.vital_sets->why_not[i]);
+            vt_json_close(w);
+        }
     vt_json_close(w);
 }
 
@@ -192,11 +208,11 @@ static void put_reasons(vt_json *w)
     vt_json_close(w);
 }
 
-vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
-                            counted_phase out[STORY_PHASES], vt_err *err)
+/* The counts of a source; NULL: there is none. */
+static vt_status count_calls(const story_input *in, const story_source *from, story_record *r,
+                             story_step *plan, counted_phase out[STORY_PHASES], vt_err *err)
 {
     static const char *const name[STORY_PHASES] = {"prefill", "decode"};
-    const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (counted_phase){.name = name[i]};
         out[i].op = vt_arena_alloc(&r->arena, MAX_OPS, sizeof *out[i].op);
@@ -210,24 +226,21 @@ vt_status story_count_calls(const story_input *in, story_record *r, story_step *
     return VT_OK;
 }
 
-void story_put_gpu_counters(vt_json *w, const story_input *in,
-                            const counted_phase phases[STORY_PHASES])
+vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
+                            counted_phase out[STORY_PHASES], vt_err *err)
 {
-    const story_source *from = story_find_source(in, VT_SOURCE_STREAM);
-    if (!from || (!from->is.vitals && !from->is.no_vitals)) {
-        vt_json_null(w, "gpu_counters");
-        return;
-    }
-    vt_json_open(w, "gpu_counters", '{');
-    vt_json_string(w, "tier", "T3");
-    vt_json_string(w, "why", from->is.no_vitals);
-    vt_json_open(w, "phases", '[');
+    return count_calls(in, next_counted(in, in->source), r, plan, out, err);
+}
+
+static void put_phases(vt_json *w, const char *rank, const counted_phase phases[STORY_PHASES])
+{
     for (int i = 0; i < STORY_PHASES; i++) {
         const counted_phase *p = &phases[i];
         if (p->n_steps == 0)
             continue;
         vt_json_open(w, NULL, '{');
         vt_json_string(w, "name", p->name);
+        vt_json_string(w, "rank", rank);
         vt_json_int(w, "counted_steps", p->n_steps);
         vt_json_open(w, "ops", '[');
         for (int32_t k = 0; k < p->n_ops; k++)
@@ -235,8 +248,30 @@ void story_put_gpu_counters(vt_json *w, const story_input *in,
         vt_json_close(w);
         vt_json_close(w);
     }
+}
+
+vt_status story_put_gpu_counters(vt_json *w, const story_input *in, story_record *r,
+                                 story_step *plan, const counted_phase phases[STORY_PHASES],
+                                 vt_err *err)
+{
+    const story_source *first = next_counted(in, in->source);
+    if (!first) {
+        vt_json_null(w, "gpu_counters");
+        return VT_OK;
+    }
+    vt_json_open(w, "gpu_counters", '{');
+    vt_json_string(w, "tier", "T3");
+    vt_json_string(w, "why", first->is.no_vitals);
+    vt_json_open(w, "phases", '[');
+    put_phases(w, has_ranks(in) ? first->is.name : NULL, phases);
+    for (const story_source *s = next_counted(in, first + 1); s; s = next_counted(in, s + 1)) {
+        counted_phase other[STORY_PHASES];
+        TRY(count_calls(in, s, r, plan, other, err));
+        put_phases(w, s->is.name, other);
+    }
     vt_json_close(w);
-    put_missing_vitals(w, from);
+    put_missing_vitals(w, in);
     put_reasons(w);
     vt_json_close(w);
+    return VT_OK;
 }

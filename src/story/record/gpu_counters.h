@@ -27,7 +27,8 @@ typedef struct counted_phase {
     uint64_t last;
 } counted_phase;
 
-/* Sums up the counts by phase and kind of op; `plan` is set for each counted step. */
+/* Sums up the counts of a GPU, of ranks the first one's, by phase and kind of op; `plan` is set for
+ * each counted step. */
 vt_status story_count_calls(const story_input *in, story_record *r, story_step *plan,
                             counted_phase out[STORY_PHASES], vt_err *err);
 /* Bytes read and written by those that the same calls must move; NAN: not known. */
@@ -36,9 +37,10 @@ double counted_of_compulsory(const counted_op *o);
 double counted_mean(const counted_op *o, vt_vital vital);
 /* The share of its cycles that the op's warps spent on a stall reason; NAN: not counted. */
 double counted_stalled(const counted_op *o, vt_stall stall);
-/* Writes null where nobody asked for them. */
-void story_put_gpu_counters(vt_json *w, const story_input *in,
-                            const counted_phase phases[STORY_PHASES]);
+/* Writes the first GPU's phases, and those of the other ranks; null where nobody asked for them. */
+vt_status story_put_gpu_counters(vt_json *w, const story_input *in, story_record *r,
+                                 story_step *plan, const counted_phase phases[STORY_PHASES],
+                                 vt_err *err);
 /* Returns true if the recording has counts of some call. */
 bool story_is_counted(const story_input *in);
 

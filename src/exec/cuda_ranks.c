@@ -33,6 +33,7 @@ typedef struct cuda_group {
     unsigned calls;  /* communication calls of all steps that were launched */
     bool failed;     /* its ranks do not fit together any more: it must be made again */
     int64_t limit_s; /* VITRINE_RANK_LIMIT */
+    int64_t end_ns;  /* of the newest step that was waited for */
     /* what the team's workers are told, and what they answer */
     const vt_step *step;
     vt_status status[COMM_GPU_RANKS];
@@ -179,20 +180,34 @@ static int32_t other_token(const cuda_group *g)
     return 0;
 }
 
+/* Makes the time of rank 0's step that of all ranks: from the first begin, but not before the end
+ * of the step before it, to the last end. */
+static void span_all(cuda_group *g, vt_step_result *step, const vt_step_result *other)
+{
+    for (int32_t r = 1; r < g->n; r++) {
+        step->begin_ns = other[r].begin_ns < step->begin_ns ? other[r].begin_ns : step->begin_ns;
+        step->end_ns = other[r].end_ns > step->end_ns ? other[r].end_ns : step->end_ns;
+    }
+    if (step->begin_ns < g->end_ns && g->end_ns < step->end_ns)
+        step->begin_ns = g->end_ns;
+    g->end_ns = step->end_ns;
+}
+
 static vt_status group_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 {
     cuda_group *g = (cuda_group *)base;
-    vt_step_result other;
+    vt_step_result other[COMM_GPU_RANKS];
     bool good = true;
     for (int32_t r = 0; r < g->n; r++) {
         cuda_executor *x = g->rank[r];
-        g->status[r] = x->base.wait(&x->base, r == 0 ? out : &other, &g->err[r]);
+        g->status[r] = x->base.wait(&x->base, r == 0 ? out : &other[r], &g->err[r]);
         if (g->status[r] != VT_OK)
             fail_on_host(&g->gpu);
         good = good && g->status[r] == VT_OK;
     }
     if (!good || failure(g) != 0)
         return tell_failure(g, err);
+    span_all(g, out, other);
     int32_t r = other_token(g);
     if (r == 0)
         return VT_OK;

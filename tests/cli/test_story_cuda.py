@@ -69,6 +69,26 @@ def test_story_of_two_gpus_tells_waiting_and_moving_apart():
     assert text.count(f"in {ranks[0]['communication']['calls']} communication calls it waited") >= 1, text
 
 
+def test_story_of_ranks_sums_to_its_step():
+    """The first call of a step takes in neither uploads nor waits: whatever a rank does before its first kernel is an op of its own."""
+    for devices in (2, 1):
+        s, *_ = of_ranks("--quiet", devices)
+        same([p["name"] for p in s["phases"]], ["prefill", "decode"])
+        for p in s["phases"]:
+            ops = {o["kind"]: o for o in p["ops"]}
+            same(ops["ranks"]["bound"], "host")
+            near(sum(value(o["time_us"]) for o in p["ops"]), value(p["ops_us"]), p["name"])
+            near(value(p["ops_us"]), value(p["step_us"]), p["name"])
+            assert abs(value(p["unexplained"])) < 1e-3, p["unexplained"]
+        c = s["calls"]["columns"]
+        ends = {}
+        for step, begin, us in zip(c["step"], c["begin_us"], c["us"]):
+            assert begin >= ends.get(step, 0) - 0.02, (step, begin, ends[step])
+            ends[step] = begin + us
+        length = dict(zip(s["steps"]["columns"]["id"], s["steps"]["columns"]["ms"]))
+        assert all(end <= length[step] * 1e3 + 0.02 for step, end in ends.items()), (ends, length)
+
+
 def test_cuda_story_bytes_are_those_of_explain():
     for kv in ((), ("--kv-dtype", "fp8")):
         bytes_are_those_of_explain(kv)

@@ -344,6 +344,7 @@ typedef struct second {
     vt_launch_event launches[64];
     vt_roofs roofs;
     int64_t inside_ns; /* so long after the first rank its calls begin, and before it they end */
+    int64_t late_ns; /* so long after the first rank it sets out; its upload takes a half of that */
 } second;
 
 /* A timed step of one rank: each call takes its slot, of which the rank works for `share` and waits
@@ -387,11 +388,14 @@ static void step_of_two(fake *f, second *b, int32_t kv_len, bool timed, int64_t 
                                                 .n_decode = 1});
     if (timed) {
         plant_calls(f, &f->span_ring, begin, end, 0.75);
-        plant_calls(f, &b->span_ring, begin + b->inside_ns, end - b->inside_ns, 1);
+        plant_calls(f, &b->span_ring, begin + b->inside_ns + b->late_ns * 3 / 2, end - b->inside_ns,
+                    1);
     }
     vt_trace_launch(&f->launch_ring, &e);
+    e.begin_ns += b->inside_ns + b->late_ns;
     e.end_ns = end;
     e.n_kernels = 230;
+    e.move_ns[VT_MOVE_TO_DEVICE] = b->late_ns / 2;
     vt_trace_launch(&b->launch_ring, &e);
 }
 
@@ -467,9 +471,47 @@ static void test_ranks_when_one_is_late_then_the_other_waited_for_it(void **stat
     free(b);
 }
 
-/* A step's calls take from the first rank's begin to the last one's end. */
+/* Time of an op of the decode phase in a step, in us. */
+static double op_us(const json_t *story, const char *kind)
+{
+    size_t i;
+    json_t *op;
+    json_array_foreach(json_object_get(json_array_get(json_object_get(story, "phases"), 1), "ops"),
+                       i, op)
+    {
+        if (strcmp(json_string_value(json_object_get(op, "kind")), kind) == 0)
+            return value(op, "time_us");
+    }
+    fail_msg("no op %s", kind);
+    return 0;
+}
+
+/* Rank 1 sets out 0.4 ms after rank 0 and uploads for 0.2 ms more. Its first call takes a share of
+ * what is left of the step, and takes in neither: they are ops of their own, and all sum to the
+ * step. */
+static void test_ranks_when_one_sets_out_late_then_that_is_no_time_of_the_first_call(void **state)
+{
+    fake *f = *state;
+    second *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->late_ns = 4 * MS / 10;
+    json_t *s = tell_two(f, b);
+    const json_t *decode = json_array_get(json_object_get(s, "phases"), 1);
+    int32_t n_calls = 0;
+    for (int32_t i = 0; i < story_step_program(f->plan)->n_calls; i++)
+        n_calls += story_step_impl(f->plan, i) != NULL;
+    NEAR(op_us(s, "ranks"), 400.0);
+    NEAR(op_us(s, "upload"), 200.0);
+    NEAR(op_us(s, "embed"), 3400.0 / n_calls);
+    NEAR(value(decode, "ops_us"), 4000.0);
+    NEAR(value(decode, "step_us"), 4000.0);
+    json_decref(s);
+    free(b);
+}
+
+/* A step's calls take from the last rank's begin to the last one's end. */
 static void
-test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_the_longer_time(void **state)
+test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_from_its_begin(void **state)
 {
     fake *f = *state;
     second *b = calloc(1, sizeof *b);
@@ -482,7 +524,8 @@ test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_the_longer_time(v
     for (size_t i = 0; i < json_array_size(us); i++)
         if (json_equal(json_array_get(step, i), json_array_get(step, 0)))
             sum += json_number_value(json_array_get(us, i));
-    NEAR(sum, 4000.0);
+    NEAR(sum, 3900.0);
+    NEAR(op_us(s, "ranks"), 100.0);
     json_decref(s);
     free(b);
 }
@@ -573,7 +616,8 @@ int main(void)
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
         TEST(test_gpu_render_when_told_then_sections_within_width),
         TEST(test_ranks_when_one_is_late_then_the_other_waited_for_it),
-        TEST(test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_the_longer_time),
+        TEST(test_ranks_when_one_sets_out_late_then_that_is_no_time_of_the_first_call),
+        TEST(test_calls_of_two_ranks_when_one_runs_inside_of_the_other_then_from_its_begin),
         TEST(test_ranks_are_shown_with_whom_they_waited_for),
         TEST(test_ranks_are_judged_by_the_roofs_of_their_own_hardware),
         TEST(test_ranks_of_one_device_are_an_empty_list),

@@ -93,13 +93,11 @@ static int32_t list_calls(const story_record *r, const picked *p, int column, do
     for (int32_t i = 0; i < r->n_steps; i++) {
         const step_record *s = &r->step[i];
         const call_time *t = &r->call[s->first_call];
-        double at = p->step[i] ? (double)(t[0].begin_ns - s->device.begin_ns) * 1e-3 : 0;
         for (int32_t m = 0; p->step[i] && m < s->n_call; m++) {
             v[k++] = column == 0   ? (double)s->id
                      : column == 1 ? t[m].call
-                     : column == 2 ? at
+                     : column == 2 ? (double)(t[m].begin_ns - s->device.begin_ns) * 1e-3
                                    : t[m].s * 1e6;
-            at += t[m].s * 1e6;
         }
     }
     return k;

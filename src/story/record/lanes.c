@@ -84,8 +84,15 @@ step_lane step_workers(const story_input *in, const step_record *s)
  * a wait. By worker 0's own times call 7 would get the time that it slept after the barrier, and
  * call 8 almost none. A call begins where the one before it ended, so that the ops of a step sum to
  * the step; the first begins with the earliest worker, and the last one ends with the latest.
- * Streams have no barriers: there a call ends when the last stream has run it. A stream that waits
- * for others within a call writes that as workers do. */
+ *
+ *   rank 0    | upload |e| call 1 =|..... waits for rank 1 .....|
+ *   rank 1          |.. ranks ..| upload | launch |e| call 1 ===|
+ *   op time                                       |e|- call 1 --|
+ *
+ * Streams have no barriers: there a call ends when the last stream has run it, and it begins no
+ * earlier than the last stream began it. What lies before that is no call's time: the uploads, the
+ * launch, and how much later than the others the last rank set out. A stream that waits for others
+ * within a call writes that as workers do. */
 
 /* A source's spans in their order, each with the step that it belongs to. */
 typedef struct span_walk {
@@ -94,10 +101,10 @@ typedef struct span_walk {
     const vt_program *program;
     story_record *record;
     uint64_t at;
-    step_record *step; /* NULL: unknown */
-    step_lane *lane;   /* of the step */
-    int64_t base_ns;
-    int32_t n_call; /* calls of the step so far, the current one among them */
+    step_record *step;       /* NULL: unknown */
+    step_lane *lane;         /* of the step */
+    int64_t base_ns, end_ns; /* end_ns: of the lane's call before the current one */
+    int32_t n_call;          /* calls of the step so far, the current one among them */
 } span_walk;
 
 /* The next span that is no base and belongs to a known step; NULL at the end. */
@@ -109,6 +116,7 @@ static const vt_span *next_span(span_walk *w)
             w->step = story_find_step(w->record, e->base.step);
             w->lane = w->step ? lane_of(w->step, w->source) : NULL;
             w->base_ns = e->base.begin_ns;
+            w->end_ns = 0;
             w->n_call = 0;
         } else if (w->step) {
             w->n_call += e->kind == VT_SPAN_CALL || e->kind == VT_SPAN_MET;
@@ -174,6 +182,14 @@ static void read_kernel(span_walk *w, const vt_span_kernel *e)
     r->kernel[r->n_kernels++] = (kernel_call){(int32_t)e->call, (int32_t)e->kernel};
 }
 
+/* Notes when a stream began a call. Behind an upload there is time before it. */
+static void begin_on_stream(span_walk *w, call_time *c, int64_t begin)
+{
+    c->last_begin_ns = begin > c->last_begin_ns ? begin : c->last_begin_ns;
+    if (begin > w->end_ns)
+        w->lane->first_ns = begin;
+}
+
 static void read_span(span_walk *w, const vt_span *e, bool first)
 {
     if (e->kind == VT_SPAN_KERNEL) {
@@ -193,6 +209,8 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
         c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
         if (e->kind == VT_SPAN_CALL && (int64_t)e->call.early_ns > c->early_ns)
             c->early_ns = (int64_t)e->call.early_ns;
+        if (w->from->is.kind == VT_SOURCE_STREAM)
+            begin_on_stream(w, c, begin);
     }
     if (e->kind != VT_SPAN_CALL) {
         int64_t wait = wait_of(e);
@@ -208,13 +226,19 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
             c->least_wait_ns = wait;
         }
     }
+    w->end_ns = end;
 }
 
-static void time_calls(story_record *r, const step_record *s)
+static void time_calls(story_record *r, step_record *s)
 {
     call_time *c = &r->call[s->first_call];
-    int64_t at = s->n_call ? c[0].begin_ns : 0;
+    int64_t at = !s->n_call ? 0 : c[0].last_begin_ns ? s->device.begin_ns : c[0].begin_ns;
     for (int32_t i = 0; i < s->n_call; i++) {
+        if (c[i].last_begin_ns > at) { /* of streams alone */
+            s->outside_s += (double)(c[i].last_begin_ns - at) * 1e-9;
+            at = c[i].last_begin_ns;
+        }
+        c[i].begin_ns = at;
         int64_t end = c[i].ran_ns > c[i].met_ns ? c[i].ran_ns : c[i].met_ns;
         if (i + 1 == s->n_call && c[i].left_ns > end)
             end = c[i].left_ns;
@@ -222,6 +246,7 @@ static void time_calls(story_record *r, const step_record *s)
         c[i].s = (double)(end - at) * 1e-9;
         at = end;
     }
+    s->calls_end_ns = at;
 }
 
 /* ---- a GPU's launches ---- */

@@ -238,6 +238,8 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
+enum { OUTSIDE = 4 }; /* kinds of what a GPU's step does outside of its calls */
+
 /* Adds what a GPU's step did outside of its calls. */
 static void add_outside(story_record *r, const step_record *s, phase *p, const char *kind,
                         const char *op, double took_s, int64_t bytes)
@@ -257,16 +259,29 @@ static void add_outside(story_record *r, const step_record *s, phase *p, const c
     }
 }
 
-/* Adds what it did before and after its calls, on the stream that ended last; of a stamped step
- * also the wait for the launch of its first graph. */
+/* Adds what it did before and after its calls: the results on the stream that ended last; the
+ * upload, and of a stamped step the wait for the launch of its first graph, on the one whose calls
+ * began last. Where there are several, the last rank sets out later than the first: what that takes
+ * is a kind of its own. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
-    static const char *const kind[VT_MOVES] = {"upload", "results"};
-    const step_lane *g = s->stream;
-    for (int i = 0; i < VT_MOVES; i++)
-        add_outside(r, s, p, kind[i], "copy", g->move_s[i], g->move_bytes[i]);
-    if (g->stamped)
-        add_outside(r, s, p, "launch", "wait", g->launch_s, 0);
+    const step_lane *last = s->stream, *begun = s->stream;
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_lanes; i++) {
+        n += s->lane[i].launched;
+        if (s->lane[i].launched && s->lane[i].first_ns > begun->first_ns)
+            begun = &s->lane[i];
+    }
+    double results_s = n > 1 ? (double)(last->device.end_ns - s->calls_end_ns) * 1e-9
+                             : last->move_s[VT_MOVE_TO_HOST],
+           launch_s = fmin(begun->launch_s, s->outside_s),
+           upload_s = fmin(begun->move_s[VT_MOVE_TO_DEVICE], s->outside_s - launch_s);
+    add_outside(r, s, p, "upload", "copy", upload_s, begun->move_bytes[VT_MOVE_TO_DEVICE]);
+    add_outside(r, s, p, "results", "copy", fmax(results_s, 0), last->move_bytes[VT_MOVE_TO_HOST]);
+    if (begun->stamped)
+        add_outside(r, s, p, "launch", "wait", launch_s, 0);
+    if (n > 1)
+        add_outside(r, s, p, "ranks", "wait", s->outside_s - upload_s - launch_s, 0);
 }
 
 bool phase_too_few(const phase *p)
@@ -500,7 +515,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     step_record **list = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, sizeof *list);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (phase){.name = name[i],
-                         .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op),
+                         .op = vt_arena_alloc(&r->arena, n_calls + OUTSIDE, sizeof *out[i].op),
                          .mark = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].mark),
                          .times = vt_arena_alloc(&r->arena, n_calls + 1, sizeof *out[i].times)};
         if (!r->bound || !list || !out[i].op || !out[i].mark || !out[i].times ||

@@ -30,8 +30,8 @@ typedef struct call_mark {
 } call_mark;
 
 /* All calls of a kind ("linear.qkv") in a phase, as sums over its typical steps. What a GPU's step
- * spends outside calls is a kind too ("upload", "launch", "results"): its cost is the bytes that
- * crossed the link, and it has no roof. */
+ * spends outside calls is a kind too ("upload", "launch", "ranks", "results"): its cost is the
+ * bytes that crossed the link, and it has no roof. */
 typedef struct op_sum {
     const char *kind, *op, *impl;
     bool link;

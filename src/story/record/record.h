@@ -32,6 +32,7 @@ typedef struct step_lane {
     double idle_s; /* of the device before it */
     double move_s[VT_MOVES];
     double launch_s;
+    int64_t first_ns; /* when its first call behind the uploads began; 0: no call is known */
     int64_t move_bytes[VT_MOVES];
 } step_lane;
 
@@ -60,6 +61,9 @@ typedef struct step_record {
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
+    double outside_s;           /* of streams: before the first call and between calls, when none
+                                   of them ran one */
+    int64_t calls_end_ns;       /* the end of the last call */
     bool typical;               /* the op tables are the mean of these steps (phases.c), which
                                    are chosen, but for those that a phase borrows */
     step_lane *lane; /* [n_lanes] of the sources that have something of it, in their order */
@@ -73,7 +77,8 @@ typedef struct step_record {
 typedef struct call_time {
     int32_t call;            /* index in the program */
     double s;                /* from the end of the call before it to its own end (record.c) */
-    int64_t begin_ns;        /* earliest */
+    int64_t begin_ns;        /* where that time begins */
+    int64_t last_begin_ns;   /* when the last stream began it; 0: CPU workers ran it */
     int64_t ran_ns;          /* latest end of the work */
     int64_t met_ns, left_ns; /* earliest and latest end of a wait after it; 0: no one waits */
     int64_t least_wait_ns;   /* the shortest wait after it, */

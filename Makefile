@@ -193,9 +193,14 @@ examples: $(EXAMPLES)
 # A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. TSan does not know its
 # fibers. Kernels that it compiles are kept in build/emulator-store (nvrtc_store.cc), by all builds.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
+# Older CUPTIs, by CUDA's version, and the version that each says of itself.
+CUPTI_12 := 12.1 12.5 12.6
+CUPTI_VERSION_12.1 := 18
+CUPTI_VERSION_12.5 := 23
+CUPTI_VERSION_12.6 := 24
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2 $(B)/emulator/libcupti.so.13 \
-  $(B)/emulator/cupti-12.5/libcupti.so.12
+  $(CUPTI_12:%=$(B)/emulator/cupti-%/libcupti.so.12)
 # The emulator has no sanitizer, which would make its fibers several times as slow; the program that loads it keeps its own. One
 # with ASan is in build/asan/checked, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
@@ -241,12 +246,13 @@ $(B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(B
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libnccl.so.2 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
-$(B)/emulator/libcupti.so.13 $(B)/emulator/cupti-12.5/libcupti.so.12: tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c \
+$(B)/emulator/libcupti.so.13 $(CUPTI_12:%=$(B)/emulator/cupti-%/libcupti.so.12): tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c \
   tests/emulator/cupti_activity.c tests/emulator/activity.h tests/emulator/cupti.h \
   src/device/cupti/cupti_api.h
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Wl,-soname,$(@F) \
-	  $(if $(findstring 12.5,$@),-DCUPTI_12_5,) $(filter-out $(if $(findstring 12.5,$@),%_pm.c),$(filter %.c,$^)) -o $@
+	  -DEMULATED_VERSION=$(or $(CUPTI_VERSION_$(@D:$(B)/emulator/cupti-%=%)),130001) \
+	  $(filter-out $(if $(filter 12.1 12.5,$(@D:$(B)/emulator/cupti-%=%)),%_pm.c),$(filter %.c,$^)) -o $@
 $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<

@@ -205,9 +205,19 @@ def test_tiers_of_an_a100_with_the_cupti_of_cuda_12_5():
     same([tiers[t]["allowed"] for t in sorted(tiers)], [False, True, False, False, True])
     assert "timer grows in steps of 1000 ns, which is too coarse to stamp kernels" in tiers["T0"]["why"], tiers["T0"]
     for tier, function in (("T2", "cuptiPmSamplingEnable"), ("T3", "cuptiProfilerHostInitialize")):
-        same(tiers[tier]["why"], f"CUPTI 12.5 has no function {function}, which CUDA 12.8's and later have")
+        same(tiers[tier]["why"], f"CUPTI 12.5 has no function {function}, which CUDA 12.6's and later have")
     tiers, _ = gpu_tiers(VITRINE_CUPTI="/nowhere/libcupti.so")
     assert "VITRINE_CUPTI=/nowhere/libcupti.so cannot be opened" in tiers["T3"]["why"], tiers["T3"]
+
+
+def test_tiers_with_the_cupti_of_cuda_12_1_and_12_6():
+    tiers, _ = gpu_tiers(VITRINE_CUPTI=EMULATOR + "/cupti-12.1/libcupti.so.12")
+    same([tiers[t]["allowed"] for t in sorted(tiers)], [True, True, False, False, False])
+    same(tiers["T4"]["why"], "CUPTI 12.1 writes shorter records of samples than are read here, which CUDA 12.4's and later write")
+    tiers, _ = gpu_tiers(VITRINE_CUPTI=EMULATOR + "/cupti-12.6/libcupti.so.12")
+    same([tiers[t]["allowed"] for t in sorted(tiers)], [True] * 5)
+    for lane in ("dram_read", "dram_written"):  # as CUPTI 12.6's and 12.8's own lists of what can be sampled
+        assert f"; not {lane}: CUPTI failed at adding metrics" in tiers["T2"]["why"], tiers["T2"]
 
 
 def test_an_op_that_fails_is_told_and_the_exit_status_is_one():

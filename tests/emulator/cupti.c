@@ -16,10 +16,12 @@
  *   pass=METRIC   it takes a pass of its own
  *   METRIC=VALUE  what is counted in every range
  *
+ * As the real ones before 12.9 an older one samples no bytes of memory.
  * As on a Hopper GPU a pass holds two stall reasons, only one beside memory's bytes, and the L1
  * cache's sectors not beside these.
  *
- * Built with CUPTI_12_5 it is the library of CUDA 12.5, which had neither of the first two. */
+ * Built with EMULATED_VERSION=18, 23 or 24 it is the library of CUDA 12.1, 12.5 or 12.6: the first
+ * two have neither of the first two parts, and some structures are shorter (cupti_api.h). */
 #include "cupti.h"
 
 #include <dlfcn.h>
@@ -31,7 +33,7 @@
 
 #define DECLARE(member, symbol, params) API int emu_##member params __asm__(symbol);
 CUPTI_FUNCTIONS(DECLARE)
-#ifndef CUPTI_12_5
+#if EMULATED_VERSION >= 24
 CUPTI_RANGE_FUNCTIONS(DECLARE)
 #endif
 #undef DECLARE
@@ -48,11 +50,7 @@ const char *planted(const char *word)
 
 int emu_get_version(uint32_t *version)
 {
-#ifdef CUPTI_12_5
-    *version = 23;
-#else
-    *version = 130001;
-#endif
+    *version = EMULATED_VERSION;
     return CUPTI_OK;
 }
 
@@ -80,7 +78,10 @@ int emu_chip(cupti_chip *p)
 
 int emu_supported(cupti_device_supported *p)
 {
-    if (p->size != cupti_device_supported_BYTES)
+    size_t bytes = EMULATED_VERSION < CUPTI_HAS_API
+                       ? CUPTI_UP_TO(cupti_device_supported, confidential)
+                       : (size_t)cupti_device_supported_BYTES;
+    if (p->size != bytes)
         return CUPTI_ERROR_BAD_PARAMETER;
     p->architecture = p->sli = p->vgpu = p->confidential = p->cmp = p->wsl = CUPTI_SUPPORTED;
     p->vgpu = planted("vgpu") ? 2 : CUPTI_SUPPORTED;
@@ -103,7 +104,7 @@ int emu_availability(cupti_availability *p)
     return CUPTI_OK;
 }
 
-#ifndef CUPTI_12_5
+#if EMULATED_VERSION >= 24
 
 /* ---- the host's side ---- */
 
@@ -217,6 +218,8 @@ int emu_host_add(cupti_host_add *p)
         stalled += strncmp(p->metric[i], STALLED, strlen(STALLED)) == 0;
     }
     p->host->passes += (size_t)((bytes && sectors) + (stalled > (bytes ? 1 : 2)));
+    if (EMULATED_VERSION < 28 && p->host->type == CUPTI_TYPE_PM && bytes)
+        return CUPTI_ERROR_BAD_PARAMETER;
     return CUPTI_OK;
 }
 

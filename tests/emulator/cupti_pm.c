@@ -85,8 +85,10 @@ int emu_pm_disable(cupti_pm_call *p)
 
 int emu_pm_configure(cupti_pm_config *p)
 {
-    if (bad(p->size, cupti_pm_config_BYTES, p->pm) || p->pm->started ||
-        p->config_bytes != sizeof p->pm->config || p->buffer_bytes < 1 << 20 || p->interval == 0)
+    size_t bytes = EMULATED_VERSION < CUPTI_HAS_KEEP ? CUPTI_UP_TO(cupti_pm_config, trigger)
+                                                     : (size_t)cupti_pm_config_BYTES;
+    if (bad(p->size, bytes, p->pm) || p->pm->started || p->config_bytes != sizeof p->pm->config ||
+        p->buffer_bytes < 1 << 20 || p->interval == 0)
         return CUPTI_ERROR_BAD_PARAMETER;
     memcpy(&p->pm->config, p->config, sizeof p->pm->config);
     p->pm->configured = p->pm->config.passes == 1 && p->pm->config.type == CUPTI_TYPE_PM &&

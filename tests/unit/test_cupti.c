@@ -180,7 +180,47 @@ static void test_ranges_when_something_stands_against_them_then_it_is_named(void
     expect_refused("", "VITRINE_CUPTI=/nowhere/libcupti.so cannot be opened");
     assert_true(emulated_gpu_file("cupti-12.5/libcupti.so.12", old, sizeof old));
     setenv("VITRINE_CUPTI", old, 1);
-    expect_refused("", "CUPTI 12.5 has no function cuptiProfilerHostInitialize");
+    expect_refused("", "CUPTI 12.5 has no function cuptiProfilerHostInitialize, which CUDA 12.6's "
+                       "and later have");
+    unsetenv("VITRINE_CUPTI");
+}
+
+static void test_ranges_when_cupti_is_of_cuda_12_6_then_they_are_counted(void **state)
+{
+    char old[1100];
+    seen s;
+    vt_err err = {0};
+    (void)state;
+    assert_true(emulated_gpu_file("cupti-12.6/libcupti.so.12", old, sizeof old));
+    setenv("VITRINE_CUPTI", old, 1);
+    vt_cuda *c = gpu("");
+    vt_ranges *r = open_ranges(c, 4);
+    assert_int_equal(count(r, &s, &err), VT_OK);
+    assert_int_equal(s.n, 2);
+    vt_ranges_close(r);
+    vt_cuda_close(c);
+    unsetenv("VITRINE_CUPTI");
+}
+
+/* CUDA 12.1's question what a GPU supports has no member for the part that is asked about. */
+static void test_supported_when_cupti_is_of_cuda_12_1_then_its_shorter_question_is_asked(void **st)
+{
+    char old[1100];
+    vt_cupti cupti;
+    vt_err err = {0};
+    (void)st;
+    assert_true(emulated_gpu_file("cupti-12.1/libcupti.so.12", old, sizeof old));
+    setenv("VITRINE_CUPTI", old, 1);
+    vt_cuda *c = gpu("");
+    assert_int_equal(vt_cupti_open(&cupti, &err), VT_OK);
+    assert_int_equal(cupti.version, 18);
+    assert_int_equal(vt_cupti_supported(&cupti, c, CUPTI_API_PC_SAMPLING, &err), VT_OK);
+    setenv("EMULATED_CUPTI", "vgpu", 1);
+    assert_int_equal(vt_cupti_supported(&cupti, c, CUPTI_API_PC_SAMPLING, &err),
+                     VT_ERR_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "CUPTI cannot count on this GPU: a virtual GPU is switched off");
+    vt_cuda_close(c);
     unsetenv("VITRINE_CUPTI");
 }
 
@@ -212,6 +252,8 @@ static void test_release_when_a_version_is_known_then_it_is_cudas(void **state)
 {
     char text[32];
     (void)state;
+    vt_cupti_release(18, text, sizeof text);
+    assert_string_equal(text, "12.1");
     vt_cupti_release(23, text, sizeof text);
     assert_string_equal(text, "12.5");
     vt_cupti_release(130001, text, sizeof text);
@@ -230,6 +272,9 @@ int main(void)
         cmocka_unit_test(test_sets_when_a_metric_is_not_lent_then_the_others_are_counted),
         cmocka_unit_test(test_ranges_when_something_stands_against_them_then_it_is_named),
         cmocka_unit_test(test_ranges_when_counting_fails_then_the_next_count_works),
+        cmocka_unit_test(test_ranges_when_cupti_is_of_cuda_12_6_then_they_are_counted),
+        cmocka_unit_test(
+            test_supported_when_cupti_is_of_cuda_12_1_then_its_shorter_question_is_asked),
         cmocka_unit_test(test_release_when_a_version_is_known_then_it_is_cudas),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

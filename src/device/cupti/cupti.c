@@ -36,12 +36,13 @@ static void *open_library(char *path, size_t size, vt_err *err)
 
 void vt_cupti_release(uint32_t version, char *out, size_t size)
 {
-    /* before 13.0 versions count up; NVIDIA's header lists which toolkit has which */
+    /* before 13.0 versions count up; NVIDIA's header lists which toolkit has which, and 12.1's own
+     * library says 18 */
     static const struct {
         uint32_t version;
         const char *cuda;
-    } known[] = {{19, "12.0"}, {20, "12.2"}, {21, "12.3"}, {22, "12.4"}, {23, "12.5"},
-                 {24, "12.6"}, {26, "12.8"}, {27, "12.9"}, {28, "12.9"}};
+    } known[] = {{18, "12.1"}, {19, "12.0"}, {20, "12.2"}, {21, "12.3"}, {22, "12.4"},
+                 {23, "12.5"}, {24, "12.6"}, {26, "12.8"}, {27, "12.9"}, {28, "12.9"}};
     snprintf(out, size, "of API version %u", version);
     if (version >= 130000)
         snprintf(out, size, "%u.%u", version / 10000, version / 100 % 100);
@@ -100,7 +101,7 @@ vt_status vt_cupti_has(const vt_cupti *c, const char *symbol, vt_err *err)
     return dlsym(c->library, symbol)
                ? VT_OK
                : vt_fail(err, VT_ERR_UNSUPPORTED,
-                         "CUPTI %s has no function %s, which CUDA 12.8's and later have", release,
+                         "CUPTI %s has no function %s, which CUDA 12.6's and later have", release,
                          symbol);
 }
 
@@ -134,6 +135,8 @@ vt_status vt_cupti_supported(const vt_cupti *c, const vt_cuda *gpu, int api, vt_
     static const char *const level[] = {"not known", "not supported", "switched off"};
     cupti_device_supported p = {CUPTI_PARAMS(cupti_device_supported), .device = gpu->device,
                                 .api = api};
+    if (c->version < CUPTI_HAS_API)
+        p.size = CUPTI_UP_TO(cupti_device_supported, confidential);
     TRY(start_profiler(c, err));
     TRY(vt_cupti_check(c, c->f.supported(&p), "asking what this GPU supports", err));
     if (p.supported == CUPTI_SUPPORTED)

@@ -6,7 +6,16 @@
  *
  * Every call takes one structure. Its first member is the structure's size up to the end of its
  * last member, by which CUPTI tells versions apart; CUPTI_PARAMS sets it. The numbers are those of
- * CUDA 13.0; tests/unit/test_cupti_abi.c checks them where NVIDIA's headers are installed. */
+ * CUDA 13.0; tests/unit/test_cupti_abi.c checks them where NVIDIA's headers are installed. NVIDIA's
+ * headers of 12.1, 12.2, 12.3, 12.4, 12.5, 12.6, 12.8 and 12.9 have the same but for three, which
+ * CUPTI_HAS_... tell:
+ *
+ *   CUDA                        12.1   12.2, 12.3   12.4, 12.5   12.6   from 12.8 on
+ *   version                     18     20, 21       22, 23       24     26 ...
+ *   cupti_device_supported.api  none   there        there        there  there
+ *   cupti_pc_record             56     56           64           64     64 bytes
+ *   ranges, PM sampling         none   none         none         there  there
+ *   cupti_pm_config.keep        -      -            -            none   there */
 #ifndef VT_DEVICE_CUPTI_API_H
 #define VT_DEVICE_CUPTI_API_H
 
@@ -43,7 +52,10 @@ enum {
     CUPTI_SUPPORTED = 3,  /* a level of cupti_device_supported */
     CUPTI_API_RANGES = 0, /* what it asks about */
     CUPTI_API_PC_SAMPLING = 1,
-    CUPTI_API_PM_SAMPLING = 3
+    CUPTI_API_PM_SAMPLING = 3,
+    CUPTI_HAS_API = 20, /* the first versions whose structures have a member */
+    CUPTI_HAS_CORRELATION = 22,
+    CUPTI_HAS_KEEP = 26
 };
 
 typedef struct cupti_start {
@@ -526,10 +538,12 @@ typedef void cupti_filled(struct cu_context_st *context, uint32_t stream, uint8_
     S(cupti_pc_line, CUpti_GetSassToSourceCorrelationParams, folder, dirName)       \
     S(cupti_pc_sum, CUpti_GetCubinCrcParams, sum, cubinCrc)
 
+/* The size of a structure that ends with `last`, as those of older versions do. */
+#define CUPTI_UP_TO(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
+
 /* CUPTI's size of a structure: it ends with its last member, without what pads it. */
 enum {
-#define CUPTI_SIZE(ours, theirs, last, their_last) \
-    ours##_BYTES = offsetof(ours, last) + sizeof(((ours *)0)->last),
+#define CUPTI_SIZE(ours, theirs, last, their_last) ours##_BYTES = CUPTI_UP_TO(ours, last),
     CUPTI_STRUCTURES(CUPTI_SIZE) CUPTI_PC_STRUCTURES(CUPTI_SIZE)
 #undef CUPTI_SIZE
 };
@@ -546,7 +560,7 @@ enum {
     F(supported, "cuptiProfilerDeviceSupported", (cupti_device_supported * p)) \
     F(availability, "cuptiProfilerGetCounterAvailability", (cupti_availability * p))
 
-/* Those of the range profiler and of its host side, which came after CUDA 12.5. */
+/* Those of the range profiler and of its host side, which came with CUDA 12.6. */
 #define CUPTI_RANGE_FUNCTIONS(F)                                                            \
     F(host_new, "cuptiProfilerHostInitialize", (cupti_host_new * p))                        \
     F(host_free, "cuptiProfilerHostDeinitialize", (cupti_host_free * p))                    \
@@ -568,7 +582,7 @@ enum {
     F(data_info, "cuptiRangeProfilerGetCounterDataInfo", (cupti_data_info * p))             \
     F(range_info, "cuptiRangeProfilerCounterDataGetRangeInfo", (cupti_range_info * p))
 
-/* Those of PM sampling, which came after CUDA 12.5 too. */
+/* Those of PM sampling, which came with CUDA 12.6 too. */
 #define CUPTI_PM_FUNCTIONS(F)                                                                \
     F(pm_enable, "cuptiPmSamplingEnable", (cupti_pm_enable * p))                             \
     F(pm_availability, "cuptiPmSamplingGetCounterAvailability", (cupti_pm_availability * p)) \

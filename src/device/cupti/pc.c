@@ -41,6 +41,14 @@ static vt_status open_pc(vt_pc *p, vt_err *err)
     TRY(vt_cupti_open(&p->cupti, err));
     if (p->cupti.no_pc[0])
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s", p->cupti.no_pc);
+    if (p->cupti.version < CUPTI_HAS_CORRELATION) {
+        char release[32];
+        vt_cupti_release(p->cupti.version, release, sizeof release);
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "CUPTI %s writes shorter records of samples than are read here, which CUDA "
+                       "12.4's and later write",
+                       release);
+    }
     return vt_cupti_supported(&p->cupti, p->gpu, CUPTI_API_PC_SAMPLING, err);
 }
 

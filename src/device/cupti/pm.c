@@ -102,6 +102,8 @@ static vt_status set_config(vt_pm *p, int64_t interval_ns, vt_err *err)
                          .interval = (uint64_t)(p->by_cycles ? cycles : interval_ns),
                          .trigger = p->by_cycles ? CUPTI_PM_BY_CYCLES : CUPTI_PM_BY_TIME,
                          .keep = CUPTI_PM_KEEP_LATEST};
+    if (p->cupti.version < CUPTI_HAS_KEEP) /* its ring keeps what it can: it is drained in time */
+        c.size = CUPTI_UP_TO(cupti_pm_config, trigger);
     return vt_cupti_check(&p->cupti, p->cupti.f.pm_configure(&c), "setting what to sample", err);
 }
 

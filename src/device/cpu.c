@@ -121,25 +121,52 @@ static void detect_caches(vt_cpu *c)
     }
 }
 
-/* Counts the physical cores among the CPUs that this process may use: distinct (package, core)
- * pairs. A CPU that /sys does not describe counts as a core. */
-static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
+/* Fills *out with the number at the head of a file of a CPU's folder under /sys. */
+static bool read_cpu_number(int cpu, const char *file, int32_t *out)
+{
+    char path[128], line[32];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", cpu, file);
+    if (!read_line(path, line, sizeof line))
+        return false;
+    *out = (int32_t)strtol(line, NULL, 10);
+    return true;
+}
+
+/* The pair (package, core). A CPU that /sys does not describe counts as a core. */
+static int64_t core_of(int cpu)
+{
+    int32_t package = cpu, core = cpu;
+    (void)read_cpu_number(cpu, "topology/physical_package_id", &package);
+    (void)read_cpu_number(cpu, "topology/core_id", &core);
+    return (int64_t)package * 65536 + core;
+}
+
+/* The first of the CPUs that share this one's L3. If /sys does not tell, there is one L3. */
+static int64_t l3_of(int cpu)
+{
+    int32_t level, first = 0;
+    for (int i = 0; i < 8; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "cache/index%d/level", i);
+        if (!read_cpu_number(cpu, file, &level))
+            break;
+        snprintf(file, sizeof file, "cache/index%d/shared_cpu_list", i);
+        if (level == 3 && read_cpu_number(cpu, file, &first))
+            return first;
+    }
+    return 0;
+}
+
+/* Counts the different answers for the CPUs that this process may use. */
+static int32_t count_different(const cpu_set_t *allowed, int64_t (*of)(int cpu), int32_t unknown)
 {
     enum { MAX_CPUS = 1024 };
-    static const char *const kFile[2] = {"physical_package_id", "core_id"};
     int64_t *seen = calloc(MAX_CPUS, sizeof *seen);
     int32_t n = 0;
     for (int cpu = 0; seen && cpu < MAX_CPUS; cpu++) {
         if (!CPU_ISSET(cpu, allowed))
             continue;
-        int64_t key = 0;
-        for (int k = 0; k < 2; k++) {
-            char path[128], line[32] = "0";
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, kFile[k]);
-            if (!read_line(path, line, sizeof line))
-                snprintf(line, sizeof line, "%d", cpu);
-            key = key * 65536 + (int32_t)strtol(line, NULL, 10);
-        }
+        int64_t key = of(cpu);
         int32_t i = 0;
         while (i < n && seen[i] != key)
             i++;
@@ -147,7 +174,7 @@ static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
             seen[n++] = key;
     }
     free(seen);
-    return n > 0 ? n : n_cpus;
+    return n > 0 ? n : unknown;
 }
 
 /* A container limited to 2 CPUs on a machine of 64 may run on all 64, but for a thirty-second of
@@ -211,7 +238,8 @@ static void cpu_detect(void)
     g_cpu.n_cpus = known ? CPU_COUNT(&allowed) : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (g_cpu.n_cpus < 1)
         g_cpu.n_cpus = 1;
-    g_cpu.n_cores = known ? count_cores(&allowed, g_cpu.n_cpus) : g_cpu.n_cpus;
+    g_cpu.n_cores = known ? count_different(&allowed, core_of, g_cpu.n_cpus) : g_cpu.n_cpus;
+    g_cpu.n_l3 = known ? count_different(&allowed, l3_of, 1) : 1;
     int32_t quota = vt_cpu_quota("/sys/fs/cgroup");
     if (quota > 0 && quota < g_cpu.n_cores)
         g_cpu.n_cores = quota;

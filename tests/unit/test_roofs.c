@@ -1,6 +1,7 @@
 /* Roofs: which samples are believed, what is kept in a file and read again, what hardware files
  * hold. Nothing here depends on how busy this machine is. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -143,8 +144,60 @@ static void test_roofs_get_when_measured_then_every_figure_has_a_tag(void **stat
     assert_non_null(a.fp32_how);
     assert_true((a.bf16_per_s > 0) == (a.bf16_how != NULL));
     assert_true(a.meeting_s == 0 && a.kernel_s == 0); /* one thread meets nobody */
-    assert_true(a.far_bytes >= 64 << 20 && a.near_bytes == 4 << 20);
+    assert_true(a.far_bytes == roofs_far_bytes(vt_cpu_get()) && a.near_bytes == 4 << 20);
     roofs_file(path, sizeof path);
+}
+
+static void test_roofs_far_passes_exceed_all_caches_several_times(void **state)
+{
+    (void)state;
+    enum { M = 1 << 20 };
+    static const struct {
+        int64_t l2, l3, memory; /* MiB */
+        int32_t cores, l3s;
+        int64_t far;
+    } row[] = {
+        {1, 32, 65536, 2, 1, 256},    /* a virtual machine in one core complex */
+        {1, 32, 65536, 32, 2, 512},   /* two core complexes have two caches */
+        {2, 300, 262144, 16, 1, 768}, /* the cache of a whole host: the maximum */
+        {1, 0, 65536, 8, 1, 128},     /* no L3 */
+        {4, 0, 65536, 8, 1, 256},     /* no L3, and large L2s */
+        {1, 32, 1600, 2, 1, 200},     /* an eighth of the memory */
+        {1, 32, 512, 2, 1, 128},      /* the minimum */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_cpu c = {.n_cores = row[i].cores,
+                    .n_l3 = row[i].l3s,
+                    .l2_bytes = row[i].l2 * M,
+                    .l3_bytes = row[i].l3 * M,
+                    .memory_bytes = row[i].memory * M};
+        assert_int_equal(roofs_far_bytes(&c), row[i].far * M);
+    }
+}
+
+/* A shell sums up what this machine's third-level caches hold. */
+static void test_roofs_far_passes_exceed_the_caches_of_this_machine(void **state)
+{
+    (void)state;
+    const vt_cpu *cpu = vt_cpu_get();
+    int caches = 0;
+    int64_t kib = 0, memory = sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    FILE *f = popen("cd /sys/devices/system/cpu; for d in cpu*/cache/index3; do"
+                    " [ ! -e $d/size ] || echo $(cat $d/shared_cpu_list $d/size); done"
+                    " | sort -u | awk '{s += $2} END {print NR, s + 0}'",
+                    "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d %" SCNd64, &caches, &kib), 2);
+    pclose(f);
+    if (cpu->n_cpus < sysconf(_SC_NPROCESSORS_ONLN)) { /* some of the caches may be others' */
+        assert_in_range(cpu->n_l3, 1, caches > 0 ? caches : 1);
+        return;
+    }
+    assert_int_equal(cpu->n_l3, caches > 0 ? caches : 1);
+    int64_t least = 8 * kib << 10;
+    least = least < memory / 8 ? least : memory / 8;
+    least = least < 768 << 20 ? least : 768 << 20;
+    assert_true(roofs_far_bytes(cpu) >= least && roofs_far_bytes(cpu) >= 128 << 20);
 }
 
 /* Plants a file with every figure of this machine, one of them disturbed. */
@@ -261,7 +314,7 @@ static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_
     FILE *f = fopen(path, "r+");
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof text - 1, f);
-    char *version = strstr(text, "\"version\": 3");
+    char *version = strstr(text, "\"version\": 4");
     assert_non_null(version);
     version[strlen("\"version\": ")] = '1';
     rewind(f);
@@ -471,6 +524,8 @@ int main(void)
         cmocka_unit_test(test_roof_better_keeps_the_best_and_its_mark),
         cmocka_unit_test(test_roofs_launch_is_the_shortest_undisturbed_one),
         cmocka_unit_test(test_roofs_get_when_measured_then_every_figure_has_a_tag),
+        cmocka_unit_test(test_roofs_far_passes_exceed_all_caches_several_times),
+        cmocka_unit_test(test_roofs_far_passes_exceed_the_caches_of_this_machine),
         cmocka_unit_test(
             test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again),
         cmocka_unit_test(test_roofs_memory_now_replaces_a_lower_figure_only),

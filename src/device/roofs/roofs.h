@@ -142,6 +142,10 @@ double vt_roofs_bandwidth(const vt_roofs *r);
  * or measured only disturbed, because such a time is too long to be a least one. */
 double vt_roofs_launch_s(const vt_roofs *r, bool pdl);
 
+/* The bytes that VT_ROOF_MEMORY and VT_ROOF_COPY are measured with on such a machine: several times
+ * what all its caches hold. */
+int64_t roofs_far_bytes(const vt_cpu *cpu);
+
 enum { ROOFS_READS = 6 };
 
 /* The kernels of one instruction set (roofs_*.c). They return a checksum (read) or their number of

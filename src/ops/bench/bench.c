@@ -17,13 +17,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/stats.h"
+#include "device/roofs/roofs.h"
 #include "ops/access.h"
 #include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
 
-enum { MAX_CALLS = 4096, MAX_REPETITIONS = 64, MAX_COPIES = 64, SEED = 42 };
-#define COLD_BYTES ((int64_t)64 << 20)
+enum { MAX_CALLS = 4096, MAX_REPETITIONS = 64, MAX_COPIES = 1024, SEED = 42 };
 
 typedef struct case_args {
     vt_arena arena;
@@ -205,14 +205,14 @@ static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, cons
     job->began = vt_aligned_alloc(VT_CACHE_LINE, n_workers * sizeof *job->began);
     if (!job->copy || !job->ticket || !job->began)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name);
-    int64_t bytes = 0;
+    int64_t bytes = 0, least = o->cold ? roofs_far_bytes(vt_cpu_get()) : 1;
     do {
         case_args *a = &job->copy[job->n_copies];
         TRY(case_args_make(a, op, c, job->impl, err));
         job->n_copies++;
         vt_cost cost = op->cost(a->args, NULL);
         bytes += vt_cost_bytes(&cost);
-    } while (o->cold && bytes < COLD_BYTES && job->n_copies < MAX_COPIES);
+    } while (bytes < least && job->n_copies < MAX_COPIES);
     TRY(on_cpu_make(&job->on, op, job->impl, job->copy[0].args, vt_team_size(job->team), err));
     job->on.own = job->impl == o->extra ? o->own : NULL;
     return VT_OK;

@@ -4,8 +4,8 @@
  * A measurement on a CPU calls run() many times inside one run of the team, with a barrier after
  * each call, as an executor does. A repetition has so many calls that it lasts min_rep_ns. All
  * calls use the arguments of the case, so everything that fits into the cache is there. With
- * `cold`, calls rotate through enough copies of the arguments to pass COLD_BYTES, which is more
- * than a core's L2. */
+ * `cold`, calls rotate through as many copies of the arguments (at most 1,024) as memory's roof is
+ * measured with bytes: several times what all caches hold. */
 #ifndef VT_OPS_BENCH_BENCH_H
 #define VT_OPS_BENCH_BENCH_H
 

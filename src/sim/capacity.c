@@ -2,9 +2,10 @@
  *
  * Each replica has a clock of its own, which its device moves. Before a request is dispatched,
  * every replica is run up to the time of the request's arrival, so that the choice is based on what
- * a real dispatcher would see. A replica in the middle of a step accepts the request when that step
- * is over. The CPU's own time (scheduling, text) is not modelled: on a real machine it is hidden
- * behind the device's. */
+ * a real dispatcher would see. The one whose clock is furthest behind goes first, so that a step
+ * knows how many replicas are busy beside it. A replica in the middle of a step accepts the request
+ * when that step is over. The CPU's own time (scheduling, text) is not modelled: on a real machine
+ * it is hidden behind the device's. */
 #include "sim/capacity.h"
 
 #include <math.h>
@@ -23,6 +24,8 @@
 typedef struct replica {
     vt_fake_clock clock;
     vt_engine *engine;
+    struct replaying *of;
+    bool idle;           /* it has nothing left to do before the time that all are run to */
     int64_t open_tokens; /* prompt and output tokens of its requests that have not ended */
 } replica;
 
@@ -35,6 +38,7 @@ typedef struct flight {
 } flight;
 
 typedef struct replaying {
+    const vt_capacity_setup *setup;
     replica *replica; /* [n] */
     int32_t n;
     flight *flight; /* [trace lines] */
@@ -65,16 +69,28 @@ static void on_event(void *user, const vt_event *e)
     p->end_ns = now > p->end_ns ? now : p->end_ns;
 }
 
-static vt_status open_replica(const vt_capacity_setup *s, replica *r, vt_err *err)
+static int64_t step_cost_ns(void *user, const vt_step *step)
 {
+    const replica *r = user;
+    const replaying *p = r->of;
+    int32_t n_busy = 0;
+    for (int32_t i = 0; i < p->n; i++)
+        n_busy += p->replica[i].open_tokens > 0 || &p->replica[i] == r;
+    return p->setup->cost_ns(p->setup->user, step, n_busy);
+}
+
+static vt_status open_replica(replaying *p, replica *r, vt_err *err)
+{
+    const vt_capacity_setup *s = p->setup;
+    r->of = p;
     vt_fake_config device = {.limits = s->sched.limits,
                              .n_pages = s->sched.n_pages,
                              .n_states = s->sched.n_states,
                              .n_pool_slots = s->sched.limits.max_seqs,
                              .vocab = 1,
                              .clock = &r->clock,
-                             .cost_ns = s->cost_ns,
-                             .user = s->user,
+                             .cost_ns = step_cost_ns,
+                             .user = r,
                              .hollow = true};
     vt_engine_config config = {
         .sched = s->sched,
@@ -87,17 +103,31 @@ static vt_status open_replica(const vt_capacity_setup *s, replica *r, vt_err *er
     return vt_engine_create(&config, x, &r->engine, err);
 }
 
-/* Runs steps of a replica until its clock reaches `until_ns` or nothing is left to do. */
-static vt_status run_until(replaying *p, replica *r, int64_t until_ns, vt_err *err)
+/* The replica that is furthest behind of those with work before `until_ns`; NULL: none has. */
+static replica *furthest_behind(replaying *p, int64_t until_ns)
 {
-    bool idle = false;
-    while (!idle && r->clock.now_ns < until_ns) {
-        TRY(vt_engine_step(r->engine, &idle, err));
+    replica *best = NULL;
+    for (int32_t k = 0; k < p->n; k++) {
+        replica *r = &p->replica[k];
+        if (!r->idle && r->clock.now_ns < (best ? best->clock.now_ns : until_ns))
+            best = r;
+    }
+    return best;
+}
+
+/* Runs steps of all replicas until their clocks reach `until_ns` or nothing is left to do. */
+static vt_status run_until(replaying *p, int64_t until_ns, vt_err *err)
+{
+    for (int32_t k = 0; k < p->n; k++)
+        p->replica[k].idle = false;
+    for (replica *r; (r = furthest_behind(p, until_ns));) {
+        TRY(vt_engine_step(r->engine, &r->idle, err));
         int32_t running = vt_engine_scheduler(r->engine)->n_running;
         p->most_running = running > p->most_running ? running : p->most_running;
     }
-    if (until_ns != INT64_MAX && r->clock.now_ns < until_ns)
-        r->clock.now_ns = until_ns;
+    for (int32_t k = 0; k < p->n && until_ns != INT64_MAX; k++)
+        if (p->replica[k].clock.now_ns < until_ns)
+            p->replica[k].clock.now_ns = until_ns;
     return VT_OK;
 }
 
@@ -174,14 +204,11 @@ static vt_status replay(replaying *p, const vt_capacity_setup *s, const vt_trace
 {
     for (int32_t i = 0; i < t->n; i++) {
         int64_t at = (int64_t)((double)t->line[i].arrive_ns / rate);
-        for (int32_t k = 0; k < p->n; k++)
-            TRY(run_until(p, &p->replica[k], at, err));
+        TRY(run_until(p, at, err));
         if (check_room(s, &t->line[i], out))
             TRY(send(p, t, i, at, token, err));
     }
-    for (int32_t k = 0; k < p->n; k++)
-        TRY(run_until(p, &p->replica[k], INT64_MAX, err));
-    return VT_OK;
+    return run_until(p, INT64_MAX, err);
 }
 
 /* ---- the result ---- */
@@ -256,12 +283,12 @@ static vt_status make_room(replaying *p, const vt_trace_file *t, int32_t **token
 vt_status vt_capacity_run(const vt_capacity_setup *s, const vt_trace_file *t, double rate,
                           vt_capacity_result *out, vt_err *err)
 {
-    replaying p = {.n = s->n_replicas};
+    replaying p = {.setup = s, .n = s->n_replicas};
     vt_capacity_result result = {0};
     int32_t *token = NULL;
     vt_status status = make_room(&p, t, &token, err);
     for (int32_t k = 0; status == VT_OK && k < p.n; k++)
-        status = open_replica(s, &p.replica[k], err);
+        status = open_replica(&p, &p.replica[k], err);
     if (status == VT_OK)
         status = replay(&p, s, t, rate, token, &result, err);
     if (status == VT_OK) {

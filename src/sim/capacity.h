@@ -16,7 +16,8 @@ typedef struct vt_capacity_setup {
     vt_sched_config sched; /* the same for each replica */
     bool overlap;
     int32_t n_replicas;
-    int64_t (*cost_ns)(void *user, const vt_step *step);
+    /* The time of a step of one replica while n_busy of them, this one counted, have requests. */
+    int64_t (*cost_ns)(void *user, const vt_step *step, int32_t n_busy);
     /* Asked before a rate is tried; false stops the search. NULL: never stop. */
     bool (*go_on)(void *user, double rate);
     void *user; /* passed to both functions */

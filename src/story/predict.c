@@ -45,23 +45,41 @@ static int32_t set_class(const story_step *s, const vt_roofs *r)
     return mib;
 }
 
-/* "linear avx512 tokens=1,type=Q4_1,... set=128M"; false: the op has no shape. Only rows on a CPU
- * that read weights or KV have a set. */
+/* Returns the teams of threads that run a call at once on this CPU: those of all ranks of all
+ * replicas. A call that joins ranks has all threads of its replica, and is measured so. */
+static int32_t n_teams(const story_step *s, int32_t call)
+{
+    if (story_step_program(s)->call[call].op->is & VT_OP_JOINS_RANKS)
+        return 1;
+    int32_t n = story_step_ranks(s) * story_step_replicas(s);
+    return n < VT_BENCH_TEAMS ? n : VT_BENCH_TEAMS;
+}
+
+/* "linear avx512 tokens=1,type=Q4_1,... set=128M teams=4"; false: the op has no shape. Only rows on
+ * a CPU that read weights or KV have a set, and only those of several teams tell their number. */
 static bool class_of(const story_step *s, int32_t call, const vt_roofs *r,
                      char key[VT_EFFICIENCY_KEY])
 {
-    char shape[VT_SHAPE_TEXT], set[24] = "";
+    char shape[VT_SHAPE_TEXT], set[24] = "", teams[24] = "";
     const vt_call *c = &story_step_program(s)->call[call];
     const vt_impl *impl = story_step_impl(s, call);
     if (!impl || !vt_shape_of(c->op, c->args, story_step_batch(s), MOST_ON_GPU, true, shape))
         return false;
     if (impl->device == VT_DEVICE_CPU && vt_bench_one_streams(c->op))
         snprintf(set, sizeof set, " set=%dM", set_class(s, r));
-    int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s%s", c->op->name, impl->name, shape, set);
+    if (impl->device == VT_DEVICE_CPU && n_teams(s, call) > 1)
+        snprintf(teams, sizeof teams, " teams=%d", n_teams(s, call));
+    int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s%s%s", c->op->name, impl->name, shape, set,
+                     teams);
     return n > 0 && n < VT_EFFICIENCY_KEY;
 }
 
-static double launch_s(const vt_roofs *r) { return vt_roofs_launch_s(r, true); }
+/* The launch's part of a measured time. A call that took less than a launch proves that the launch
+ * was measured too long. */
+static double launch_s(const vt_efficiency *x, const vt_roofs *r)
+{
+    return fmin(vt_roofs_launch_s(r, true), 0.95 * x->seconds);
+}
 
 /* Returns what the measured call had to do, as a cost. Reads and writes, weights and KV are one for
  * the roofs. */
@@ -72,13 +90,13 @@ static vt_cost cost_of(const vt_efficiency *x)
         .flops = {.fp32 = (int64_t)x->fp32, .bf16 = (int64_t)x->bf16, .int8 = (int64_t)x->int8}};
 }
 
-/* Share of its roof that the measured call reached. A call that takes hardly longer than a launch
- * still counts a twentieth of its time as work. */
+/* Share of its roof that the measured call reached. At least a twentieth of its time counts as
+ * work. */
 static double efficiency(const vt_efficiency *x, const vt_roofs *r)
 {
     story_bound bound;
     vt_cost cost = cost_of(x);
-    return story_work_s(&cost, r, &bound) / fmax(x->seconds - launch_s(r), x->seconds / 20);
+    return story_work_s(&cost, r, &bound) / (x->seconds - launch_s(x, r));
 }
 
 double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
@@ -91,7 +109,7 @@ double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
     if (!found || !story_step_cost(s, call, &cost, &extra))
         return NAN;
     double share = efficiency(found, r);
-    return share > 0 ? launch_s(r) + story_work_s(&cost, r, &bound) / share : NAN;
+    return share > 0 ? launch_s(found, r) + story_work_s(&cost, r, &bound) / share : NAN;
 }
 
 /* ---- measuring ---- */
@@ -124,7 +142,8 @@ static vt_status time_on_gpu(on_cuda_gpu *gpu, const vt_op *op, const vt_impl *i
 typedef struct measuring {
     const story_step *s;
     const vt_roofs *r;
-    vt_team *team; /* CPU */
+    vt_team *team;           /* CPU: all threads */
+    vt_bench_teams together; /* the teams of several ranks or replicas, once some call needs them */
     on_cuda_gpu *gpu;
     vt_efficiencies *e;
 } measuring;
@@ -157,13 +176,42 @@ static vt_status look_at_memory(measuring *m, bool *starved, vt_err *err)
     return VT_OK;
 }
 
+/* Times the row as the step's ranks and replicas run it, all at once. A rank has its part of the
+ * step's weights and of the threads. */
+static vt_status time_together(measuring *m, int32_t call, const vt_impl *impl, const char *shape,
+                               const bench_step *step, bench_one *out, vt_err *err)
+{
+    int32_t n = n_teams(m->s, call), ranks = story_step_ranks(m->s), each = m->r->threads / ranks;
+    const bench_step own = {.set_bytes = step->set_bytes / ranks,
+                            .passing_bytes = step->passing_bytes / ranks};
+    if (m->together.n != n) {
+        vt_bench_teams_free(&m->together);
+        TRY(vt_bench_teams_new(n, each > 1 ? each : 1, &m->together, err));
+    }
+    TRY(vt_bench_together(story_step_program(m->s)->call[call].op, impl, shape, &m->together, &own,
+                          cpu_budget_s, out, err));
+    const vt_cost one = out->cost;
+    for (int32_t i = 1; i < ranks; i++) /* a step's costs are those of all ranks */
+        vt_cost_add(&out->cost, &one);
+    return VT_OK;
+}
+
+static vt_status time_on_cpu(measuring *m, int32_t call, const vt_impl *impl, const char *shape,
+                             bench_one *out, vt_err *err)
+{
+    const bench_step step = {.set_bytes = set_bytes(m->s, m->r),
+                             .passing_bytes = passing_bytes(m->s, call)};
+    if (n_teams(m->s, call) > 1)
+        return time_together(m, call, impl, shape, &step, out, err);
+    return vt_bench_one(story_step_program(m->s)->call[call].op, impl, shape, m->team, &step,
+                        cpu_budget_s, out, err);
+}
+
 static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
 {
     char shape[VT_SHAPE_TEXT];
     bool starved = false;
     bench_one one = {0};
-    const bench_step step = {.set_bytes = set_bytes(m->s, m->r),
-                             .passing_bytes = passing_bytes(m->s, call)};
     const vt_call *c = &story_step_program(m->s)->call[call];
     const vt_impl *impl = story_step_impl(m->s, call);
     vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,
@@ -171,7 +219,7 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
     if (!m->gpu && vt_bench_one_streams(c->op))
         TRY(look_at_memory(m, &starved, err));
     TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
-               : vt_bench_one(c->op, impl, shape, m->team, &step, cpu_budget_s, &one, err));
+               : time_on_cpu(m, call, impl, shape, &one, err));
     const vt_cost *k = &one.cost;
     int64_t activations = k->read.activations + k->write.activations;
     vt_efficiency x = {.seconds = one.seconds,
@@ -232,6 +280,7 @@ vt_status story_measure_rows(const story_step *s, const vt_roofs *r, int32_t ord
     m.gpu = ordinal >= 0 ? &gpu : NULL;
     vt_status status = measure_all(&m, tell, user, err);
     vt_team_free(m.team);
+    vt_bench_teams_free(&m.together);
     if (m.gpu)
         on_cuda_close(m.gpu);
     return status;

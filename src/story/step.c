@@ -14,7 +14,7 @@
 
 struct story_step {
     const vt_program *program;
-    int32_t max_tokens, max_seqs;
+    int32_t max_tokens, max_seqs, n_replicas;
     vt_batch batch;
     vt_size size;
     int32_t *zeros;                /* [max_tokens] tokens and slots, which costs do not read */
@@ -35,6 +35,7 @@ vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t 
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a step");
     p->program = program;
+    p->n_replicas = 1;
     p->max_tokens = max_tokens;
     p->max_seqs = max_seqs;
     p->zeros = vt_calloc(tokens, sizeof *p->zeros);
@@ -74,6 +75,18 @@ void story_step_free(story_step *p)
 }
 
 const vt_program *story_step_program(const story_step *p) { return p->program; }
+
+void story_step_set_replicas(story_step *p, int32_t n) { p->n_replicas = n; }
+
+int32_t story_step_replicas(const story_step *p) { return p->n_replicas; }
+
+int32_t story_step_ranks(const story_step *p)
+{
+    int32_t n = 0;
+    for (const vt_program *rank = p->program; rank; rank = rank->next_rank)
+        n++;
+    return n;
+}
 
 const vt_size *story_step_size(const story_step *p) { return &p->size; }
 

@@ -27,6 +27,13 @@ vt_status story_step_new(const vt_program *p, int32_t max_tokens, int32_t max_se
 void story_step_free(story_step *s);
 const vt_program *story_step_program(const story_step *s);
 
+/* Sets how many replicas of the program run at once on this CPU, each with weights and threads of
+ * its own: 1 in a new step. It changes what is expected of calls, not what they cost. */
+void story_step_set_replicas(story_step *s, int32_t n);
+/* The ranks on the device of the program, and the replicas. */
+int32_t story_step_ranks(const story_step *s);
+int32_t story_step_replicas(const story_step *s);
+
 /* Sets the sequences. A sequence with one new token and a longer context is a decode, and on a GPU
  * one with guesses; decodes come first in the batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);

@@ -1,6 +1,7 @@
 /* One CPU row measured alone: which memory its calls get, and which calls count. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -111,6 +112,48 @@ static void test_bench_one_kv_pages_lie_in_the_order_of_a_new_engine(void **stat
     assert_true(seen.same_x);
 }
 
+enum { TEAMS = 2, EACH = 2 };
+
+static struct {
+    const vt_team *team[TEAMS];
+    const void *weight[TEAMS]; /* that the team's worker 0 saw first */
+    atomic_int calls[TEAMS];   /* of all its workers */
+} together;
+
+static vt_status see_team(const void *p, const vt_lane *lane)
+{
+    const linear_args *a = p;
+    int32_t i = lane->team == together.team[1];
+    assert_ptr_equal(lane->team, together.team[i]);
+    assert_int_equal(lane->n_workers, EACH);
+    if (lane->worker == 0 && !together.weight[i])
+        together.weight[i] = a->w->part[0]->data;
+    atomic_fetch_add(&together.calls[i], 1);
+    return VT_OK;
+}
+
+static void test_bench_together_each_team_has_weights_of_its_own(void **state)
+{
+    (void)state;
+    const vt_impl impl = {.name = "spy", .device = VT_DEVICE_CPU, .run = see_team};
+    const bench_step step = {.set_bytes = 1, .passing_bytes = 4096, .least_calls = LEAST_CALLS};
+    vt_bench_teams teams;
+    bench_one one;
+    assert_int_equal(vt_bench_teams_new(TEAMS, EACH, &teams, NULL), VT_OK);
+    for (int32_t i = 0; i < TEAMS; i++)
+        together.team[i] = teams.team[i];
+    assert_int_equal(vt_bench_together(&linear_op, &impl, "tokens=2,type=F32,cols=64,rows=64",
+                                       &teams, &step, 0.01, &one, NULL),
+                     VT_OK);
+    vt_bench_teams_free(&teams);
+    assert_true(one.seconds > 0);
+    assert_true(one.cost.read.weights == 64 * 64 * 4); /* of one team */
+    assert_true(together.weight[0] && together.weight[1]);
+    assert_ptr_not_equal(together.weight[0], together.weight[1]);
+    assert_true(together.calls[0] >= EACH * LEAST_CALLS);
+    assert_int_equal(together.calls[0], together.calls[1]);
+}
+
 static void test_bench_one_streams_where_weights_or_kv_are_read(void **state)
 {
     (void)state;
@@ -179,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_bench_one_weights_fill_the_set_one_after_the_other),
         cmocka_unit_test(test_bench_one_set_smaller_than_a_call_then_one_copy),
         cmocka_unit_test(test_bench_one_kv_pages_lie_in_the_order_of_a_new_engine),
+        cmocka_unit_test(test_bench_together_each_team_has_weights_of_its_own),
         cmocka_unit_test(test_bench_one_streams_where_weights_or_kv_are_read),
         cmocka_unit_test(test_bench_calls_mean_leaves_interrupted_calls_out),
         cmocka_unit_test(test_case_batch_in_order_keeps_slots_on_their_pages),

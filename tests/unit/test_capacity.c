@@ -12,10 +12,11 @@
 
 enum { STEP_NS = 10000000 };
 
-static int64_t always_10_ms(void *user, const vt_step *step)
+static int64_t always_10_ms(void *user, const vt_step *step, int32_t n_busy)
 {
     (void)user;
     (void)step;
+    (void)n_busy;
     return STEP_NS;
 }
 
@@ -169,9 +170,10 @@ static void test_capacity_when_outputs_do_not_fit_then_cut_and_counted(void **st
 }
 
 /* Step k takes k ms, so all gaps between tokens differ and no two percentiles are equal. */
-static int64_t ever_slower(void *user, const vt_step *step)
+static int64_t ever_slower(void *user, const vt_step *step, int32_t n_busy)
 {
     (void)user;
+    (void)n_busy;
     return (int64_t)step->id * 1000000;
 }
 
@@ -188,6 +190,34 @@ static void test_capacity_when_gaps_differ_then_percentiles_are_nearest_rank(voi
     near(r.itl.p90, 0.091);
     near(r.itl.p99, 0.100);
     near(r.itl.mean, 0.0515);
+    vt_trace_file_release(&t);
+}
+
+/* Counts the steps by how many replicas are busy. */
+static int64_t count_busy(void *user, const vt_step *step, int32_t n_busy)
+{
+    (void)step;
+    ((int32_t *)user)[n_busy]++;
+    return STEP_NS;
+}
+
+/* Two requests of four steps come at one moment, a third when both are done. */
+static void test_capacity_when_replicas_are_busy_then_steps_know_how_many(void **state)
+{
+    (void)state;
+    vt_trace_file t = parse("{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 4}\n"
+                            "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 4}\n"
+                            "{\"timestamp\": 900, \"input_length\": 10, \"output_length\": 4}\n");
+    int32_t steps[4] = {0};
+    vt_capacity_setup s = setup(3);
+    vt_capacity_result r;
+    s.cost_ns = count_busy;
+    s.user = steps;
+    assert_int_equal(vt_capacity_run(&s, &t, 1, &r, NULL), VT_OK);
+    assert_int_equal(r.steps, 12);
+    assert_int_equal(steps[0] + steps[3], 0);
+    assert_int_equal(steps[1] + steps[2], 12);
+    assert_int_equal(steps[1], 4);
     vt_trace_file_release(&t);
 }
 
@@ -367,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_capacity_when_a_prompt_just_fits_the_context_then_it_is_served),
         cmocka_unit_test(test_capacity_when_kv_memory_is_too_small_then_that_is_counted),
         cmocka_unit_test(test_capacity_when_outputs_do_not_fit_then_cut_and_counted),
+        cmocka_unit_test(test_capacity_when_replicas_are_busy_then_steps_know_how_many),
         cmocka_unit_test(test_capacity_when_gaps_differ_then_percentiles_are_nearest_rank),
         cmocka_unit_test(test_search_when_the_trace_is_slow_or_far_too_fast_then_the_same_border),
         cmocka_unit_test(test_search_when_the_trace_is_short_then_the_last_answer_does_not_count),

@@ -642,6 +642,26 @@ static void test_measured_rows_when_the_memory_is_starved_then_not_kept(void **s
     vt_efficiencies_release(&e);
 }
 
+/* Rows that several replicas run at once are measured so, and known under another name. */
+static void test_measured_rows_when_replicas_share_the_cpu_then_by_their_number(void **state)
+{
+    fake *f = *state;
+    vt_efficiencies e = {0};
+    vt_roofs r = f->in.roofs;
+    r.threads = 1;
+    const story_seq decode = {1, PROMPT + 1, 1, 0};
+    assert_int_equal(story_step_set(f->plan, &decode, 1, NULL), VT_OK);
+    story_step_set_replicas(f->plan, 2);
+    assert_int_equal(story_measure_rows(f->plan, &r, -1, &e, NULL, NULL, NULL), VT_OK);
+    assert_true(e.n >= 5);
+    for (int32_t i = 0; i < e.n; i++)
+        assert_non_null(strstr(e.item[i].key, " teams=2"));
+    assert_true(story_expected_s(f->plan, call_of(f, "L00.linear.qkv"), &r, &e) > 0);
+    story_step_set_replicas(f->plan, 1);
+    assert_true(isnan(story_expected_s(f->plan, call_of(f, "L00.linear.qkv"), &r, &e)));
+    vt_efficiencies_release(&e);
+}
+
 /* A share is one of the ops' times: what lies outside of them is told apart, as unexplained. */
 static void test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one(void **state)
 {
@@ -855,6 +875,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_expects_times_where_efficiencies_are_known,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_measured_rows_when_replicas_share_the_cpu_then_by_their_number, setup, teardown),
         cmocka_unit_test_setup_teardown(test_measured_rows_when_the_memory_is_starved_then_not_kept,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(

@@ -4,7 +4,11 @@
  * falls behind (sim/capacity.h); the table shows what each rate would feel like. The device is
  * modelled: a step takes the least time that the roofs allow for the bytes and FLOPs of its ops, as
  * `vitrine explain` counts them, divided by --efficiency; with `--efficiency auto` what `explain`
- * expects of them. With --tp each replica is a group of ranks (cli/plan_ranks.h). */
+ * expects of them. With --tp each replica is a group of ranks (cli/plan_ranks.h).
+ *
+ * Replicas on this machine's CPU share it as long as each has cores of its own: with --efficiency
+ * auto a step takes the time that its ops take while as many teams as are busy run them at once.
+ * Replicas beyond that are on other machines of the kind. */
 #include <math.h>
 #include <string.h>
 
@@ -17,10 +21,11 @@
 #include "exec/ranks.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "ops/bench/bench_one.h"
 #include "ops/shared_kv.h"
 #include "sim/capacity.h"
 
-enum { RUNNING = 256, BUDGET = 2048, SIZE_CLASSES = 20 };
+enum { RUNNING = 256, BUDGET = 2048, SIZE_CLASSES = 20, SHARE_CLASSES = 8 };
 
 typedef struct simulation {
     const cli *c;
@@ -32,9 +37,11 @@ typedef struct simulation {
     story_step *plan;
     plan_ranks ranks;  /* instead of `described` and `plan`, with --tp; of: NULL without it */
     double efficiency; /* 0: that of each op, where it is known */
-    vt_efficiencies efficiencies;                            /* of this machine */
-    bool measured[SIZE_CLASSES][SIZE_CLASSES][SIZE_CLASSES]; /* steps by their size_class */
-    story_seq *seq;                                          /* [max_seqs] */
+    int32_t n_sharing; /* replicas that have room on one machine */
+    vt_efficiencies efficiencies; /* of this machine */
+    /* steps by the size_class of their replicas, tokens, decodes and longest context */
+    bool measured[SHARE_CLASSES][SIZE_CLASSES][SIZE_CLASSES][SIZE_CLASSES];
+    story_seq *seq; /* [max_seqs] */
     vt_capacity_setup setup;
     vt_trace_file trace;
     vt_dtype kv_dtype;
@@ -55,25 +62,37 @@ static int32_t size_class(int32_t n)
 }
 
 /* Measures the ops of the step that is set, unless one of its class was measured before. */
-static void measure_rows(simulation *s, const vt_batch *b)
+static void measure_rows(simulation *s, const vt_batch *b, story_step *plan)
 {
     vt_err err;
+    int32_t sharing = size_class(story_step_replicas(plan));
     int32_t longest = 1;
     for (int32_t i = 0; i < b->n_seqs; i++)
         longest = b->kv_len[i] > longest ? b->kv_len[i] : longest;
-    bool *seen =
-        &s->measured[size_class(b->n_tokens)][size_class(b->n_decode)][size_class(longest)];
+    bool *seen = &s->measured[sharing < SHARE_CLASSES ? sharing : SHARE_CLASSES - 1][size_class(
+        b->n_tokens)][size_class(b->n_decode)][size_class(longest)];
     if (*seen || s->named)
         return;
     *seen = true; /* what cannot be measured takes its roof's time */
-    story_measure_rows(s->ranks.of ? s->ranks.step[0] : s->plan, &s->roofs, -1, &s->efficiencies,
-                       NULL, NULL, &err);
+    story_measure_rows(plan, &s->roofs, -1, &s->efficiencies, NULL, NULL, &err);
+}
+
+/* Returns the replicas that run at once on the machine of one: a power of two, so that few numbers
+ * are measured, or all that have room. */
+static int32_t n_sharing(const simulation *s, int32_t n_busy)
+{
+    int32_t n = 1;
+    while (n < n_busy)
+        n *= 2;
+    return n < s->n_sharing ? n : s->n_sharing;
 }
 
 /* Seconds of a step of the sequences s->seq. */
-static double step_s(simulation *s, const vt_batch *b)
+static double step_s(simulation *s, const vt_batch *b, int32_t n_busy)
 {
     vt_err err;
+    story_step *plan = s->ranks.of ? s->ranks.step[0] : s->plan;
+    story_step_set_replicas(plan, n_sharing(s, n_busy));
     bool known = s->efficiency == 0;
     const vt_efficiencies *e = !known     ? NULL
                                : s->named ? &s->named->efficiencies
@@ -83,7 +102,7 @@ static double step_s(simulation *s, const vt_batch *b)
     if (status != VT_OK)
         return 0; /* cannot happen: the plan was made for these limits */
     if (known)
-        measure_rows(s, b);
+        measure_rows(s, b, plan);
     double share = known ? 1 : s->efficiency;
     return s->ranks.of ? plan_ranks_step_s(&s->ranks, &s->roofs, e, share)
                        : plan_step_s(s->plan, &s->roofs, e, share);
@@ -91,7 +110,7 @@ static double step_s(simulation *s, const vt_batch *b)
 
 /* The time of a step: the sum over its op calls of the least time that the roofs allow for the
  * call's bytes and FLOPs, divided by --efficiency, or their expected time. */
-static int64_t step_cost_ns(void *user, const vt_step *step)
+static int64_t step_cost_ns(void *user, const vt_step *step, int32_t n_busy)
 {
     simulation *s = user;
     const vt_batch *b = &step->batch;
@@ -106,7 +125,7 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
         for (; row < b->n_rows && b->row_token[row] < b->q_start[i + 1]; row++)
             q->n_rows++;
     }
-    return (int64_t)(step_s(s, b) * 1e9) + 1;
+    return (int64_t)(step_s(s, b, n_busy) * 1e9) + 1;
 }
 
 /* Before each rate: a line on the terminal. False after Ctrl-C. */
@@ -225,6 +244,18 @@ static vt_status make_setup(simulation *s, vt_err *err)
     return describe(s, &target, err);
 }
 
+/* Returns how many of the replicas have room on one machine: on this CPU as many as it has cores
+ * for their threads, and elsewhere one. */
+static int32_t sharing_of(const simulation *s)
+{
+    if (s->named)
+        return 1;
+    int64_t n = vt_cpu_get()->n_cores / s->roofs.threads,
+            all = vt_options_int(s->c->options, "gpus");
+    n = n < all ? n : all;
+    return n < 1 ? 1 : n < VT_BENCH_TEAMS ? (int32_t)n : VT_BENCH_TEAMS;
+}
+
 static vt_status open_all(simulation *s, vt_err *err)
 {
     const cli *c = s->c;
@@ -250,6 +281,7 @@ static vt_status open_all(simulation *s, vt_err *err)
         TRY(vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores), s->model->weight_bytes,
                          &s->roofs, err));
     s->efficiency = vt_options_float(c->options, "efficiency");
+    s->n_sharing = sharing_of(s);
     if (!s->named)
         vt_efficiencies_read(&s->efficiencies, s->roofs.key);
     return make_setup(s, err);
@@ -321,7 +353,9 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
                       "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; ",
                       100 * s->efficiency);
     else
-        vt_buf_puts(&text, "Modelled: a step takes what its ops were measured to take alone; ");
+        vt_buf_printf(&text, "Modelled: a step takes what its ops were measured to take %s; ",
+                      s->n_sharing > 1 ? "while the busy replicas of this CPU run them too"
+                                       : "alone");
     vt_buf_puts(&text, "the CPU's time and the network are not counted.");
     if (s->named)
         vt_buf_printf(&text, " The roofs of %s: %s.", s->roofs.name, s->named->source);
@@ -416,6 +450,7 @@ static int print_object(const simulation *s)
     cli_bench_begin(&w, s->c, "simulate", s->model->name);
     vt_json_string(&w, "hardware", s->roofs.name);
     vt_json_string(&w, "tag", "modelled");
+    vt_json_int(&w, "replicas_on_a_machine", s->n_sharing);
     vt_json_int(&w, "requests", s->trace.n);
     vt_json_int(&w, "requests_left_out", s->trace.n_left_out);
     vt_json_int(&w, "requests_with_odd_hash_ids", s->trace.n_odd);

@@ -9,7 +9,9 @@
  * moment, so that a roof that was measured too low does not spoil what is expected. A key names the
  * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". On a CPU a row
  * that reads weights or KV has the class of its step too, because what caches still hold of them
- * depends on how much else the step reads: "linear avx512 tokens=1,... set=128M". */
+ * depends on how much else the step reads: "linear avx512 tokens=1,... set=128M".
+ * Calls of ranks, and of replicas that share a machine, are measured by all their teams at once:
+ * "... teams=4". */
 #ifndef VT_DEVICE_ROOFS_EFFICIENCY_H
 #define VT_DEVICE_ROOFS_EFFICIENCY_H
 

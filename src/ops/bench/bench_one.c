@@ -17,7 +17,10 @@
  *
  * Between two calls the caches are brought into the state that the rest of a step leaves
  * (come_from_elsewhere). A norm over 512 tokens takes 23 us without that, 43 us with it and 60 us
- * in a step. */
+ * in a step.
+ *
+ * Several teams, such as those of ranks, share the memory and the last cache. Each has copies of
+ * its own, all begin each call at one moment, and the time is the mean of theirs. */
 #include "ops/bench/bench_one.h"
 
 #include <math.h>
@@ -60,17 +63,38 @@ typedef struct job {
     room weights, kv;
     room passing; /* come_from_elsewhere; a copy is a worker's */
     void *copy[MAX_COPIES];
-    int32_t n_copies, n_calls, first; /* the call that the run begins with */
+    int32_t n_copies, first; /* the copy that the run begins with */
     vt_team *team;
+    struct group *group;
     atomic_int ticket[MAX_CALLS];
     on_cpu on;
     struct began {
         _Alignas(VT_CACHE_LINE) int64_t ns;
     } * began; /* [n_workers] when each began the call */
     double call_ns[MAX_CALLS];
-    _Alignas(VT_CACHE_LINE) atomic_int met; /* how often workers have met, of all together */
     _Alignas(VT_CACHE_LINE) _Atomic int64_t delay_ns;
+    vt_status status; /* of its making */
+    vt_err err;
 } job;
+
+/* The jobs of all teams, which do the same calls at the same time. */
+typedef struct group {
+    job *job[VT_BENCH_TEAMS];
+    int32_t n_jobs, n_workers, n_calls;
+    vt_team *leaders; /* NULL: one job, which the caller leads */
+    const vt_case *shape;
+    const bench_step *step;
+    _Alignas(VT_CACHE_LINE) atomic_int met; /* how often workers have met, of all together */
+} group;
+
+/* Calls fn(g, i) for each job, all at once. */
+static void each_job(group *g, vt_team_fn fn)
+{
+    if (g->leaders)
+        vt_team_run(g->leaders, fn, g);
+    else
+        fn(g, 0);
+}
 
 /* ---- copies ---- */
 
@@ -289,12 +313,12 @@ static void come_from_elsewhere(const job *j, const vt_lane *lane)
 
 /* Waits, without sleeping, until all workers have come here `n` times. The team's barrier sleeps
  * when a worker is 20 us late, and waking up takes longer than many a call. */
-static void meet(job *j, int32_t n)
+static void meet(group *g, int32_t n)
 {
     enum { SPINS = 2000 };
-    int32_t all = n * vt_team_size(j->team);
-    atomic_fetch_add(&j->met, 1);
-    for (int32_t i = 0; atomic_load(&j->met) < all; i++)
+    int32_t all = n * g->n_workers;
+    atomic_fetch_add(&g->met, 1);
+    for (int32_t i = 0; atomic_load(&g->met) < all; i++)
         if (i >= SPINS) /* the other worker may need this CPU */
             sched_yield();
 }
@@ -307,10 +331,10 @@ static void job_main(void *p, int32_t worker)
     job *j = p;
     vt_lane lane = on_cpu_lane(&j->on, j->team, worker, NULL);
     int64_t before = vt_run_delay_ns();
-    for (int32_t i = 0; i < j->n_calls; i++) {
+    for (int32_t i = 0; i < j->group->n_calls; i++) {
         lane.ticket = &j->ticket[i];
         come_from_elsewhere(j, &lane);
-        meet(j, i + 1);
+        meet(j->group, i + 1);
         j->began[worker].ns = vt_now_ns();
         j->impl->run(j->copy[(j->first + i) % j->n_copies], &lane);
         vt_team_barrier(j->team, worker);
@@ -326,15 +350,22 @@ static void job_main(void *p, int32_t worker)
         atomic_fetch_add(&j->delay_ns, after - before);
 }
 
-static void run(job *j, int32_t n_calls)
+static void run_job(void *p, int32_t i)
 {
-    j->n_calls = n_calls;
-    atomic_store(&j->met, 0);
+    group *g = p;
+    job *j = g->job[i];
     atomic_store(&j->delay_ns, 0);
-    for (int32_t i = 0; i < n_calls; i++)
-        atomic_store_explicit(&j->ticket[i], 0, memory_order_relaxed);
+    for (int32_t k = 0; k < g->n_calls; k++)
+        atomic_store_explicit(&j->ticket[k], 0, memory_order_relaxed);
     vt_team_run(j->team, job_main, j);
-    j->first = (j->first + n_calls) % j->n_copies;
+    j->first = (j->first + g->n_calls) % j->n_copies;
+}
+
+static void run(group *g, int32_t n_calls)
+{
+    g->n_calls = n_calls;
+    atomic_store(&g->met, 0);
+    each_job(g, run_job);
 }
 
 double bench_calls_mean(double *ns, int32_t n, int32_t *n_counted)
@@ -351,38 +382,43 @@ double bench_calls_mean(double *ns, int32_t n, int32_t *n_counted)
 
 /* Adds a run of `wall_s`. The calls' part of the workers' delay counts: calls take the smaller part
  * of many runs. */
-static void add_run(roof_samples *s, job *j, double wall_s)
+static void add_run(roof_samples *s, group *g, double wall_s)
 {
-    int32_t n = j->n_calls, counted;
-    double seconds = 1e-9 * n * bench_calls_mean(j->call_ns, n, &counted);
-    double delay = (double)atomic_load(&j->delay_ns) * fmin(seconds / wall_s, 1);
-    roof_samples_add(s, n, seconds, (int64_t)delay);
+    double seconds = 0, delay = 0;
+    for (int32_t i = 0; i < g->n_jobs; i++) {
+        job *j = g->job[i];
+        int32_t counted;
+        seconds += 1e-9 * g->n_calls * bench_calls_mean(j->call_ns, g->n_calls, &counted);
+        delay += (double)atomic_load(&j->delay_ns);
+    }
+    seconds /= g->n_jobs;
+    roof_samples_add(s, g->n_calls, seconds, (int64_t)(delay * fmin(seconds / wall_s, 1)));
 }
 
 /* Doubles the number of calls until a run is long enough and has `least` calls. A longer run is
  * rarely undisturbed on a busy machine. */
-static int32_t calls_of_a_run(job *j, int32_t least)
+static int32_t calls_of_a_run(group *g, int32_t least)
 {
     for (int32_t n = 1;; n = 2 * n) {
         int64_t begin = vt_now_ns();
-        run(j, n);
+        run(g, n);
         if ((n >= least && vt_now_ns() - begin >= least_run_ns) || 2 * n > MAX_CALLS)
             return n;
     }
 }
 
-static void measure(job *j, int32_t least_calls, double budget_s, bench_one *out)
+static void measure(group *g, double budget_s, bench_one *out)
 {
     enum { LEAST = 3 };
     roof_samples s = {0};
     int64_t begin = vt_now_ns(), until = begin + (int64_t)(budget_s * 1e9);
-    int32_t n = calls_of_a_run(j, least_calls);
+    int32_t n = calls_of_a_run(g, g->step->least_calls);
     for (int32_t i = 0; i < ROOF_MAX_SAMPLES; i++) {
         int32_t disturbed = s.n_disturbed;
         int64_t start = vt_now_ns();
-        run(j, n);
+        run(g, n);
         int64_t now = vt_now_ns();
-        add_run(&s, j, (double)(now - start) * 1e-9);
+        add_run(&s, g, (double)(now - start) * 1e-9);
         if (i + 1 >= LEAST && now >= begin + least_measure_ns &&
             (roof_samples_agree(&s) || now >= until))
             break;
@@ -409,24 +445,23 @@ static vt_status make_passing(job *j, int64_t bytes, vt_err *err)
     return VT_OK;
 }
 
-vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
-                       const bench_step *step, double budget_s, bench_one *out, vt_err *err)
+static vt_status make_job(job *j, const group *g, vt_err *err)
 {
-    vt_case text;
-    vt_status status;
-    TRY(vt_case_from_text(op, shape, &text, err));
-    job *j = vt_aligned_alloc(VT_CACHE_LINE, sizeof *j);
+    TRY(make_copies(j, g->shape, g->step->set_bytes, err));
+    TRY(on_cpu_make(&j->on, j->op, j->impl, j->copy[0], vt_team_size(j->team), err));
+    return make_passing(j, g->step->passing_bytes, err);
+}
+
+static void make_one(void *p, int32_t i)
+{
+    group *g = p;
+    g->job[i]->status = make_job(g->job[i], g, &g->job[i]->err);
+}
+
+static void free_job(job *j)
+{
     if (!j)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name);
-    memset(j, 0, sizeof *j);
-    j->op = op, j->impl = impl, j->team = team;
-    vt_arena_init_on_pages(&j->arena, 0);
-    TRY_GOTO(status, make_copies(j, &text, step->set_bytes, err), out);
-    TRY_GOTO(status, on_cpu_make(&j->on, op, impl, j->copy[0], vt_team_size(team), err), out);
-    TRY_GOTO(status, make_passing(j, step->passing_bytes, err), out);
-    *out = (bench_one){.cost = op->cost(j->copy[0], NULL)};
-    measure(j, step->least_calls, budget_s, out);
-out:
+        return;
     on_cpu_release(&j->on);
     vt_pages_free(j->weights.base, j->weights.bytes);
     vt_pages_free(j->kv.base, j->kv.bytes);
@@ -434,5 +469,67 @@ out:
     free(j->began);
     vt_arena_release(&j->arena);
     free(j);
+}
+
+static vt_status make_jobs(group *g, const vt_op *op, const vt_impl *impl,
+                           const vt_bench_teams *teams, vt_err *err)
+{
+    for (int32_t i = 0; i < teams->n; i++) {
+        job *j = vt_aligned_alloc(VT_CACHE_LINE, sizeof *j);
+        if (!j)
+            return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name);
+        memset(j, 0, sizeof *j);
+        j->op = op, j->impl = impl, j->team = teams->team[i], j->group = g;
+        vt_arena_init_on_pages(&j->arena, 0);
+        g->job[g->n_jobs++] = j;
+        g->n_workers += vt_team_size(j->team);
+    }
+    each_job(g, make_one); /* memory lies near those that write it first */
+    for (int32_t i = 0; i < g->n_jobs; i++)
+        if (g->job[i]->status != VT_OK)
+            return vt_fail(err, g->job[i]->status, "%s", g->job[i]->err.message);
+    return VT_OK;
+}
+
+vt_status vt_bench_together(const vt_op *op, const vt_impl *impl, const char *shape,
+                            const vt_bench_teams *teams, const bench_step *step, double budget_s,
+                            bench_one *out, vt_err *err)
+{
+    vt_case text;
+    TRY(vt_case_from_text(op, shape, &text, err));
+    group g = {.leaders = teams->leaders, .shape = &text, .step = step};
+    vt_status status = make_jobs(&g, op, impl, teams, err);
+    if (status == VT_OK) {
+        *out = (bench_one){.cost = op->cost(g.job[0]->copy[0], NULL)};
+        measure(&g, budget_s, out);
+    }
+    for (int32_t i = 0; i < g.n_jobs; i++)
+        free_job(g.job[i]);
     return status;
+}
+
+vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
+                       const bench_step *step, double budget_s, bench_one *out, vt_err *err)
+{
+    const vt_bench_teams alone = {.n = 1, .team = {team}};
+    return vt_bench_together(op, impl, shape, &alone, step, budget_s, out, err);
+}
+
+vt_status vt_bench_teams_new(int32_t n, int32_t n_threads, vt_bench_teams *out, vt_err *err)
+{
+    *out = (vt_bench_teams){0};
+    for (; out->n < n; out->n++) {
+        vt_team_seat seat = {.first = out->n * n_threads, .step = 1, .of = n * n_threads};
+        TRY(vt_team_new_at(n_threads, &seat, &out->team[out->n], err));
+    }
+    vt_team_seat seat = {.step = n_threads, .of = n * n_threads};
+    return n > 1 ? vt_team_new_at(n, &seat, &out->leaders, err) : VT_OK;
+}
+
+void vt_bench_teams_free(vt_bench_teams *teams)
+{
+    for (int32_t i = 0; i < teams->n; i++)
+        vt_team_free(teams->team[i]);
+    vt_team_free(teams->leaders);
+    *teams = (vt_bench_teams){0};
 }

@@ -28,7 +28,8 @@ enum {
 #define CHOICE(list) VT_OPTION_CHOICE, .choices = (list)
 
 static const char tool_parsers[] =
-    "auto|hermes|qwen-xml|llama3-json|pythonic|mistral|granite|phi4|cohere|hunyuan|lfm2|"
+    "auto|hermes|qwen-xml|llama3-json|pythonic|mistral|granite|phi4|cohere|hunyuan|"
+    "nemotron|lfm2|"
     "deepseek-v3|deepseek-v31|deepseek-dsml|kimi-k2|kimi-k3|glm|gemma4|minimax-m2|harmony|olmo3";
 
 #define ROW(name, ...)                   \

@@ -73,9 +73,11 @@ void vt_layout_add_adapters(vt_layout *l, vt_role role, int32_t layer)
     }
 }
 
-/* Adds a block's weights between its norms. */
+/* Adds a block's weights between its norms. NULL: the layer has no such block. */
 static vt_status add_block(vt_layout *l, const vt_block *block, int32_t layer, vt_err *err)
 {
+    if (!block)
+        return VT_OK;
     vt_layout_add_role(l, block->norm_role, layer);
     TRY(block->weights(l, layer, err));
     vt_layout_add_role(l, block->post_norm_role, layer);

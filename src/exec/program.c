@@ -344,14 +344,28 @@ static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_
     build_emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
 }
 
+/* Returns the layer's mixer or feed-forward; NULL if it has none. */
+static const vt_block *block_of(const builder *b, int32_t layer, bool ffn)
+{
+    const vt_layer *l = &b->m->layer[layer];
+    return vt_blocks[ffn ? l->ffn : l->mixer];
+}
+
 /* Returns the weight of the norm before the layer's block; NULL if it has none there. */
 static const vt_tensor *norm_before(const builder *b, int32_t layer, bool ffn)
 {
-    if (layer == b->m->arch.n_layers)
-        return NULL;
-    const vt_layer *l = &b->m->layer[layer];
-    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
-    return b->w->layer[layer].tensor[block->norm_role];
+    return b->w->layer[layer].tensor[block_of(b, layer, ffn)->norm_role];
+}
+
+/* Returns the weight of the norm before the block that comes after this one; NULL if there is no
+ * such norm or block. */
+static const vt_tensor *norm_behind(const builder *b, int32_t layer, bool ffn)
+{
+    do {
+        layer += ffn;
+        ffn = !ffn;
+    } while (layer < b->m->arch.n_layers && !block_of(b, layer, ffn));
+    return layer < b->m->arch.n_layers ? norm_before(b, layer, ffn) : NULL;
 }
 
 /* y = the layer's norm of x, the sum of a block's result and what it was added to. */
@@ -367,14 +381,21 @@ static void emit_layernorm(builder *b, int32_t layer, const char *what, const vt
           .eps = b->m->arch.norm_eps});
 }
 
+/* Returns the slot of the next block's sum: not that of the one before it. Mixers and feed-forwards
+ * that take turns have one each. */
+static vt_comm_slot next_slot(builder *b)
+{
+    b->slot = b->slot == VT_SLOT_MIXER ? VT_SLOT_FFN : VT_SLOT_MIXER;
+    return b->slot;
+}
+
 /* A block whose sum with its input is normalised (VT_NORM_JOINED). The last norm of the model is
  * of the rows that are wanted. */
 static void build_joined_block(builder *b, int32_t i, bool ffn)
 {
-    const vt_layer *l = &b->m->layer[i];
-    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
+    const vt_block *block = block_of(b, i, ffn);
     const vt_layer_weights *lw = &b->w->layer[i];
-    vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
+    vt_comm_slot slot = next_slot(b);
     bool last = ffn && i == b->m->arch.n_layers - 1;
     block->emit(b, i, b->x, build_part(b, slot, b->x));
     build_all_reduce(b, i, block->norm, slot, b->x, b->x);
@@ -415,17 +436,16 @@ static bool emit_reduce_norm(builder *b, int32_t layer, const char *what, vt_com
  *   more at its end     blocks/layer_end.c */
 static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
 {
-    const vt_layer *l = &b->m->layer[i];
-    const vt_block *block = vt_blocks[ffn ? l->ffn : l->mixer];
+    const vt_block *block = block_of(b, i, ffn);
     const vt_tensor *before = norm_before(b, i, ffn),
                     *after = b->w->layer[i].tensor[block->post_norm_role];
     if (before && !*normed)
         emit_norm(b, i, block->norm, b->x, before, b->h);
     *normed = false;
-    vt_comm_slot slot = ffn ? VT_SLOT_FFN : VT_SLOT_MIXER;
+    vt_comm_slot slot = next_slot(b);
     vt_tensor *y = after ? b->t : b->x;
     bool joins = block->joins && block->joins(b, i);
-    const vt_tensor *next = norm_before(b, ffn ? i + 1 : i, !ffn);
+    const vt_tensor *next = norm_behind(b, i, ffn);
     block->emit(b, i, before ? b->h : b->x, joins ? y : build_part(b, slot, y));
     if (!joins && !after)
         *normed = emit_reduce_norm(b, i, block->norm, slot, next);
@@ -435,9 +455,9 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
         return;
     if (!after)
         return;
-    const char *label = ffn ? vt_blocks[l->mixer]->norm : vt_blocks[l->ffn]->norm;
+    const vt_block *other = block_of(b, i, !ffn);
     emit_norm(b, i, block->post_norm, b->t, after, b->t);
-    emit_add_norm(b, i, next ? label : "join", b->t,
+    emit_add_norm(b, i, next && other ? other->norm : "join", b->t,
                   next ? next : b->w->ends.tensor[VT_ROLE_FINAL_NORM], b->h);
     *normed = next != NULL;
 }
@@ -465,7 +485,9 @@ static bool build_layers(builder *b)
     for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
         joined = b->m->layer[i].norms & VT_NORM_JOINED;
         for (int ffn = 0; ffn < 2; ffn++)
-            if (joined)
+            if (!block_of(b, i, ffn))
+                continue; /* the layer has one block alone */
+            else if (joined)
                 build_joined_block(b, i, ffn);
             else
                 build_block(b, i, ffn, &normed);

@@ -299,6 +299,8 @@ static vt_status check_part(const vt_model *m, int32_t layer, const char *what, 
 static vt_status check_mixer(const vt_model *m, int32_t layer, const vt_rank *r, vt_err *err)
 {
     switch ((vt_block_kind)m->layer[layer].mixer) {
+    case VT_BLOCK_NONE:
+        return VT_OK;
     case VT_BLOCK_MLA:
         return check_part(m, layer, "heads", m->arch.n_heads, latent_heads_of(m, r).n,
                           VT_ROLE_MLA_O, r, err);

@@ -360,6 +360,14 @@ static bool is_per_layer(vt_role role)
            (role >= VT_ROLE_PER_LAYER_GATE && role <= VT_ROLE_PER_LAYER_POST_NORM);
 }
 
+/* Returns true for the norms around a block that the layer does not have. */
+static bool norms_nothing(const vt_layer *l, vt_role role)
+{
+    bool mixer = role == VT_ROLE_ATTN_NORM || role == VT_ROLE_POST_ATTN_NORM ||
+                 role == VT_ROLE_POST_ATTN_NORM_BIAS;
+    return vt_roles[role].norm && (mixer ? l->mixer : l->ffn) == VT_BLOCK_NONE;
+}
+
 /* Returns true for roles that a layer may have. *required: it must have it. */
 static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *required)
 {
@@ -372,7 +380,7 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
         return false;
     bool here = r->block == VT_BLOCK_NONE || r->block == l->mixer || r->block == l->ffn ||
                 (r->other && r->other == l->ffn);
-    if (r->kv && l->kv_of != layer)
+    if ((r->kv && l->kv_of != layer) || norms_nothing(l, role))
         return false;
     if (role == VT_ROLE_ATTN_NORM && layer == 0 && m->family && m->family->first_unnormed)
         return false;

@@ -96,7 +96,8 @@ typedef struct vt_family_shape {
     int32_t conv_taps;
     int32_t attends_every; /* layers 3, 6 ... attend if it is 3; the rest have a delta rule, or
                               convolve if there is none; 0: all attend */
-    const char *kinds;     /* in place of that rule, a letter for each layer: a attends */
+    const char *kinds;     /* in place of that rule, a letter for each layer: a attends; others are
+                              the family's own */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
     int32_t first_dense;           /* the first layers have no experts */
     bool route_sigmoid;
@@ -136,16 +137,18 @@ struct vt_family {
     bool experts_transposed;
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
     const char *hf_experts, *hf_projection[3];
-    const char *hf_fused[2]; /* likewise all experts' gate and up together, and their down */
-    bool mlp;                /* the feed-forward has no gate */
-    bool layer_norm;         /* vt_arch.layer_norm */
-    bool latent;             /* attention is to latents (model/latent.h) */
-    bool no_rope;            /* q and k are not rotated */
-    bool norm_rotated;       /* vt_heads.norm_rotated of every layer */
-    bool encoder;            /* every token sees all of its sequence; there is no head */
-    bool first_unnormed;     /* the first layer has no norm before its attention */
-    const char *hf_eps;      /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
-    const char *hf_ffn;      /* config.json: another name of intermediate_size, or NULL */
+    const char *hf_fused[2];   /* likewise all experts' gate and up together, and their down */
+    bool mlp;                  /* the feed-forward has no gate */
+    bool layer_norm;           /* vt_arch.layer_norm */
+    bool latent;               /* attention is to latents (model/latent.h) */
+    bool no_rope;              /* q and k are not rotated */
+    bool norm_rotated;         /* vt_heads.norm_rotated of every layer */
+    bool encoder;              /* every token sees all of its sequence; there is no head */
+    bool first_unnormed;       /* the first layer has no norm before its attention */
+    const char *hf_eps;        /* config.json: of norms; NULL: layer_norm_eps or rms_norm_eps */
+    const char *hf_ffn;        /* config.json: another name of intermediate_size, or NULL */
+    const char *hf_layer_list; /* config.json: a list with an entry for each layer, which stands
+                                  for num_hidden_layers where that is missing; or NULL */
     /* GGUF: lists of KV heads, and of sizes of feed-forwards, have a number for each layer, 0 where
      * it has none */
     bool gguf_zeros;

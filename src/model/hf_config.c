@@ -346,6 +346,17 @@ static vt_status read_activation(hf_reader *c)
     return VT_OK;
 }
 
+static vt_status read_layer_count(hf_reader *c)
+{
+    int32_t *n = &c->m->arch.n_layers;
+    const json_t *list = c->family->hf_layer_list
+                             ? vt_read_member(c->root, c->family->hf_layer_list)
+                             : NULL;
+    if (json_is_array(list) && json_array_size(list) <= INT32_MAX)
+        *n = (int32_t)json_array_size(list);
+    return hf_read_i32(c, "num_hidden_layers", !json_is_array(list), n);
+}
+
 static vt_status read_shape(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
@@ -354,7 +365,7 @@ static vt_status read_shape(hf_reader *c)
                           : layer_norm      ? "layer_norm_eps"
                                             : "rms_norm_eps";
     double eps = c->family->hf_eps ? 1e-5 : layer_norm ? 1e-12 : 1e-6;
-    TRY(hf_read_i32(c, "num_hidden_layers", true, &a->n_layers));
+    TRY(read_layer_count(c));
     if (a->n_layers < 1 || a->n_layers > 1024)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_hidden_layers\" is %d (1 to 1024 allowed)",
                        c->path, a->n_layers);

@@ -15,12 +15,14 @@ struct vt_tokenizer;                /* text/tokenizer/tokenizer.h */
 struct vt_template;                 /* text/template/template.h */
 typedef struct vt_family vt_family; /* model/family.h */
 
-/* VT_ACT_CLAMPED: of gated pairs, with a limit (ops/linear/linear.h) */
+/* VT_ACT_CLAMPED: of gated pairs, with a limit (ops/linear/linear.h). VT_ACT_RELU2: the square of
+ * ReLU, without a gate */
 typedef enum vt_activation {
     VT_ACT_SILU,
     VT_ACT_GELU_TANH,
     VT_ACT_CLAMPED,
-    VT_ACT_GELU_ERF
+    VT_ACT_GELU_ERF,
+    VT_ACT_RELU2
 } vt_activation;
 typedef enum vt_rope_scaling {
     VT_ROPE_PLAIN,

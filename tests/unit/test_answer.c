@@ -171,6 +171,8 @@ static const example examples[] = {
      "\"tool_name\": \"add\", \"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
      "|R:Hm|C:add={\"a\": 1}"},
     {VT_CALLS_COHERE, 0, "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "|T:Yes."},
+    {VT_CALLS_NEMOTRON, 0, "Now.\n<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>",
+     "|T:Now.|C:now={}"},
     {VT_CALLS_HUNYUAN, 0, "<tool_calls>[{\"name\": \"now\", \"arguments\": {}}]</tool_calls>",
      "|C:now={}"},
     {VT_CALLS_HUNYUAN, THINK, "<think>\nHm\n</think>\n<answer>\nYes.\n</answer>", "|R:Hm|T:Yes."},

@@ -388,6 +388,8 @@ static void test_logits_of_state_spaces_equal_transformers(void **state)
     set_emulator("cc=90,memory=512");
     run_golden("granite4-mamba", "granite4-mamba/golden.bin", VT_BF16, 0);
     run_golden("granite4moe-mamba-BF16.gguf", "granite4moe-mamba/golden.bin", VT_BF16, 0);
+    run_golden("nemotronh-mamba", "nemotronh-mamba/golden.bin", VT_BF16, 0);
+    run_golden("nemotronh-mamba-BF16.gguf", "nemotronh-mamba/golden.bin", VT_BF16, 0);
 }
 
 static void test_logits_of_short_convolutions_equal_transformers(void **state)

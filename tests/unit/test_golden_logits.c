@@ -341,6 +341,17 @@ static void test_logits_of_granite_with_state_spaces_equal_transformers(void **s
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* Layers of one block each: state spaces, attention, and feed-forwards without a gate. */
+static void test_logits_of_layers_with_one_block_equal_transformers(void **state)
+{
+    (void)state;
+    static const golden_case cases[] = {
+        FOLDER("nemotronh-mamba"),
+        {"nemotronh-mamba-BF16.gguf", "nemotronh-mamba/golden.bin", false, VT_F32, 0, 0},
+    };
+    run_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* Windows whose layers rotate otherwise, or alone; q, k and v, or gate and up, in one matrix; both
  * lists of longrope; pairs of half a head; norms of rotated heads; queries that grow with their
  * position; a text model among others. */
@@ -551,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_qwen_with_delta_rules_equal_transformers),
         cmocka_unit_test(test_logits_of_lfm2_equal_transformers),
         cmocka_unit_test(test_logits_of_granite_with_state_spaces_equal_transformers),
+        cmocka_unit_test(test_logits_of_layers_with_one_block_equal_transformers),
         cmocka_unit_test(test_logits_of_families_with_a_knob_or_two_equal_transformers),
         cmocka_unit_test(test_logits_of_gpt_oss_equal_transformers),
         cmocka_unit_test(test_logits_of_sigmoid_routers_equal_transformers),

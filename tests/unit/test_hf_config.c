@@ -265,6 +265,55 @@ static void test_config_of_granite_says_which_layers_have_state_spaces(void **st
     expect_refused(GRANITE4(""), "num_local_experts");
 }
 
+/* Nemotron-H's layers have the block that a list of words, or a text of letters, says; what is not
+ * computed here is refused by its key. */
+static void test_config_of_nemotron_h_says_which_block_a_layer_has(void **state)
+{
+    (void)state;
+#define NEMOTRON(more)                                                                   \
+    "{\"model_type\": \"nemotron_h\", \"hidden_size\": 16, \"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 1, \"intermediate_size\": 20, \"vocab_size\": 8, "         \
+    "\"max_position_embeddings\": 64, \"mamba_num_heads\": 4, \"mamba_head_dim\": 6, "   \
+    "\"n_groups\": 2, \"ssm_state_size\": 10, " more "}"
+#define WORDS "\"layers_block_type\": [\"mamba\", \"mlp\", \"full_attention\"]"
+#define LETTERS(letters)                                                                  \
+    "\"num_hidden_layers\": 3, \"attention_head_dim\": 24, \"hybrid_override_pattern\": " \
+    "\"" letters "\""
+    const char *both[] = {NEMOTRON(WORDS ", \"head_dim\": 24"), NEMOTRON(LETTERS("M-*"))};
+    for (int k = 0; k < 2; k++) {
+        vt_model *m = read_config(both[k]);
+        static const uint8_t mixer[] = {VT_BLOCK_MAMBA, VT_BLOCK_NONE, VT_BLOCK_ATTENTION},
+                             ffn[] = {VT_BLOCK_NONE, VT_BLOCK_MLP, VT_BLOCK_NONE};
+        assert_int_equal(m->arch.n_layers, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(m->layer[i].mixer, mixer[i]);
+            assert_int_equal(m->layer[i].ffn, ffn[i]);
+        }
+        assert_int_equal(m->layer[0].state_bytes, 4 * (3 * (24 + 2 * 2 * 10) + 24 * 10));
+        assert_int_equal(m->layer[1].state_bytes, 0);
+        assert_int_equal(m->layer[2].head.dim, 24);
+        assert_int_equal(m->layer[2].head.rope, -1);
+        assert_true(m->arch.attn_scale > 0.204f && m->arch.attn_scale < 0.2042f);
+        assert_int_equal(m->arch.activation, VT_ACT_RELU2);
+        vt_model_free(m);
+    }
+    expect_refused(NEMOTRON(LETTERS("M-")), "\"hybrid_override_pattern\" has 2 entries; 3 layers");
+    expect_refused(NEMOTRON(LETTERS("MX*")), "\"hybrid_override_pattern\" has X for layer 1");
+    expect_refused(NEMOTRON("\"layers_block_type\": [\"mamba\", \"wave\"]"),
+                   "has wave for layer 1");
+    expect_refused(NEMOTRON("\"layers_block_type\": [\"mamba\", 3]"), "has (no text) for layer 1");
+    expect_refused(NEMOTRON("\"head_dim\": 24"), "num_hidden_layers");
+    expect_refused(NEMOTRON(WORDS ", \"mlp_hidden_act\": \"silu\""), "\"mlp_hidden_act\" is silu");
+    expect_refused(NEMOTRON(WORDS ", \"mamba_hidden_act\": \"gelu\""),
+                   "\"mamba_hidden_act\" is gelu");
+    expect_refused(NEMOTRON(WORDS ", \"use_bias\": true"), "\"use_bias\" is true");
+    expect_refused(NEMOTRON(WORDS ", \"mlp_bias\": true"), "\"mlp_bias\" is true");
+    expect_refused(NEMOTRON(WORDS ", \"use_conv_bias\": false"), "\"use_conv_bias\" is false");
+    expect_refused(NEMOTRON(WORDS ", \"sliding_window\": 128"), "\"sliding_window\"");
+    expect_refused(NEMOTRON(WORDS ", \"time_step_limit\": [0.0, 0.1]"),
+                   "\"time_step_limit\" is 0 to");
+}
+
 /* Keys of routers of sigmoids are read, or refused by name where they ask for something else. */
 static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **state)
 {
@@ -548,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),
         cmocka_unit_test(test_config_of_granite_says_which_layers_have_state_spaces),
+        cmocka_unit_test(test_config_of_nemotron_h_says_which_block_a_layer_has),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_hunyuan_stretches_the_base_of_rope),
         cmocka_unit_test(test_config_of_mistral4_tempers_whole_queries),

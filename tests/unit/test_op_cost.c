@@ -32,6 +32,7 @@
 #include "ops/selective_state/selective_state.h"
 #include "ops/short_conv/short_conv.h"
 #include "ops/part_norm/part_norm.h"
+#include "ops/relu2/relu2.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/silu_mul/silu_mul.h"
 
@@ -60,6 +61,9 @@ static void test_encoder_ops_cost(void **state)
     vt_tensor half = vt_tensor_2d(NULL, VT_F32, 5, 12);
     c = gelu_op.cost(&(gelu_args){.x = &x, .y = &half, .gated = true}, NULL);
     assert_int_equal(vt_cost_bytes(&c), 5 * 12 * 12);
+    c = relu2_op.cost(&(relu2_args){.x = &x, .y = &x}, NULL);
+    assert_int_equal(vt_cost_bytes(&c), 5 * 24 * 8);
+    assert_int_equal(c.flops.fp32, 5 * 24 * 2);
 }
 
 /* 5 tokens of 3 parts of 8, and of 24 logits. */

@@ -16,7 +16,8 @@ typedef struct builder {
     vt_err *err;
     int32_t room_calls, room_symbolic; /* of the program's arrays, which grow */
     vt_status status;
-    bool windowed; /* plans of the calls that are emitted now are made from window pages */
+    vt_comm_slot slot; /* that the last block's sum over ranks had */
+    bool windowed;     /* plans of the calls that are emitted now are made from window pages */
     /* Activations, in the order of a layer (program.c). A block makes its own. */
     vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
         *mamba, *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent,

@@ -1,5 +1,5 @@
 /* A dense feed-forward with a gate, y = down(act(gate x) * up x), and the mlp, which has none: y =
- * down(gelu(up x)).
+ * down(act(up x)).
  *
  *   f [tokens, ffn]     after the activation
  *   g [tokens, 2 ffn]   gate and up, where they are not paired
@@ -8,6 +8,7 @@
 #include "exec/blocks/block.h"
 #include "model/lora/lora.h"
 #include "ops/gelu/gelu.h"
+#include "ops/relu2/relu2.h"
 #include "ops/silu_mul/silu_mul.h"
 
 /* Gate and up are one matrix where their types are equal, neither has a bias, and linear has the
@@ -159,7 +160,10 @@ static void emit_mlp(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
             .x = x, .w = lw->weight[VT_ROLE_UP], .bias = lw->tensor[VT_ROLE_UP_BIAS], .y = f},
         VT_WHEN_TOKENS);
     build_lora(b, i, "up", VT_ROLE_UP, x, &f, 1, 1);
-    EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
+    if (b->m->arch.activation == VT_ACT_RELU2)
+        EMIT(b, relu2, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
+    else
+        EMIT(b, gelu, i, "", VT_WHEN_TOKENS, {.x = f, .y = f});
     emit_down(b, i, f, y);
 }
 

@@ -75,6 +75,7 @@ const report_kernel report_kernels[] = {
     OWN(layernorm, "layernorm/layernorm.cu", "mini-sglang 01", NVRTC, "torch.nn.LayerNorm", NULL,
         NULL),
     OWN(gelu, "gelu/gelu.cu", "mini-sglang 01", NVRTC, "torch.nn.functional.gelu", NULL, NULL),
+    OWN(relu2, "relu2/relu2.cu", "mini-sglang 01", NVRTC, "relu2_no_mul (vLLM)", NULL, NULL),
     OWN(silu_mul, "silu_mul/silu_mul.cu", "mini-sglang 01", NVRTC, "sgl_kernel.silu_and_mul",
         "flashinfer.silu_and_mul", "flashinfer.silu_and_mul"),
     KERNEL("moe_route", "moe/moe_route.cu", "moe/moe_route", "moe/moe", "moe_route",

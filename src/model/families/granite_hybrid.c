@@ -6,6 +6,7 @@
 #include "files/json.h"
 #include "model/assemble.h"
 #include "model/families/granite.h"
+#include "model/state_space.h"
 
 static const vt_family_role roles[] = {
     {VT_ROLE_DOWN, VT_NEED_ALWAYS, NULL, "shared_mlp.output_linear.weight"},
@@ -42,31 +43,15 @@ static vt_status set_up(vt_model *m, int32_t shared, bool positions, vt_err *err
     return VT_OK;
 }
 
-static vt_status set_inner(vt_model *m, const char *key, int64_t inner, vt_err *err)
-{
-    vt_mamba *s = &m->arch.mamba;
-    if (s->heads < 1 || inner < 1 || inner % s->heads != 0)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %s %lld is not a multiple of %d heads", m->path, key,
-                       (long long)inner, s->heads);
-    s->head_dim = (int32_t)(inner / s->heads);
-    return VT_OK;
-}
-
 /* ---- GGUF ---- */
 
 static vt_status from_gguf(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
-    vt_mamba *s = &a->mamba;
-    int32_t inner = 0, shared = a->ffn;
+    int32_t shared = a->ffn;
     bool positions = false;
     TRY(granite_from_gguf(r));
-    TRY(gguf_read_i32(r, "ssm.conv_kernel", true, &a->conv_taps));
-    TRY(gguf_read_i32(r, "ssm.state_size", true, &s->state_dim));
-    TRY(gguf_read_i32(r, "ssm.group_count", true, &s->groups));
-    TRY(gguf_read_i32(r, "ssm.time_step_rank", true, &s->heads));
-    TRY(gguf_read_i32(r, "ssm.inner_size", true, &inner));
-    TRY(set_inner(r->m, r->key, inner, r->err));
+    TRY(gguf_read_state_space(r));
     TRY(gguf_read_i32(r, "expert_count", false, &a->n_experts));
     if (a->n_experts > 0) {
         a->expert_ffn = a->ffn;
@@ -83,26 +68,11 @@ static vt_status from_gguf(gguf_reader *r)
 
 /* ---- config.json ---- */
 
-/* A token's step has no limits: [0, infinity], however the file spells that. */
-static vt_status refuse_limits(hf_reader *c)
-{
-    const json_t *limits = json_object_get(c->root, "time_step_limit");
-    double low = json_number_value(json_array_get(limits, 0));
-    const json_t *high = json_array_get(limits, 1);
-    if (low > 0 || (json_is_number(high) && json_number_value(high) < 1e30))
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: \"time_step_limit\" is %g to %g; without limits (0 to infinity) it is "
-                       "supported for %s",
-                       c->path, low, json_number_value(high), c->family->hf);
-    return VT_OK;
-}
-
 static vt_status read_mamba(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     vt_mamba *s = &a->mamba;
     int32_t expand = 2;
-    bool bias = true;
     s->log_decay = true;
     s->heads = 128;
     s->groups = 1;
@@ -113,15 +83,10 @@ static vt_status read_mamba(hf_reader *c)
     TRY(hf_read_i32(c, "mamba_d_state", false, &s->state_dim));
     TRY(hf_read_i32(c, "mamba_d_conv", false, &a->conv_taps));
     TRY(hf_read_i32(c, "mamba_expand", false, &expand));
-    TRY(set_inner(c->m, "\"mamba_expand\" times the hidden size", (int64_t)expand * a->hidden,
-                  c->err));
-    TRY(hf_refuse_flag(c, "mamba_proj_bias"));
-    TRY(hf_read_bool(c, "mamba_conv_bias", &bias));
-    if (!bias)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: \"mamba_conv_bias\" is false; that is not supported for %s", c->path,
-                       c->family->hf);
-    return refuse_limits(c);
+    TRY(model_set_inner(c->m, "\"mamba_expand\" times the hidden size", (int64_t)expand * a->hidden,
+                        c->err));
+    TRY(hf_refuse_state_space_biases(c, "mamba_conv_bias", "mamba_proj_bias"));
+    return hf_refuse_step_limit(c);
 }
 
 static vt_status from_config(hf_reader *c)

@@ -30,6 +30,7 @@ typedef enum vt_call_form {
     VT_CALLS_PHI,
     VT_CALLS_COHERE,
     VT_CALLS_HUNYUAN,
+    VT_CALLS_NEMOTRON,
     VT_CALLS_LFM,
     VT_CALLS_DEEPSEEK_V3,
     VT_CALLS_DEEPSEEK_V31,

@@ -43,6 +43,8 @@ static const call_syntax syntaxes[VT_CALL_FORMS] = {
     /* <tool_calls>[{"name": N, "arguments": A}]</tool_calls> */
     [VT_CALLS_HUNYUAN] = {"hunyuan", BODY_JSON, .open = {"<tool_calls>"}, .end = {"</tool_calls>"},
                           .drop = {"<answer>\n", "\n</answer>"}},
+    /* <TOOLCALL>[{"name": N, "arguments": A}]</TOOLCALL> */
+    [VT_CALLS_NEMOTRON] = {"nemotron", BODY_JSON, .open = {"<TOOLCALL>"}, .end = {"</TOOLCALL>"}},
     /* <|tool_call_start|>[N(K=V)]<|tool_call_end|>, or a list of JSON inside */
     [VT_CALLS_LFM] = {"lfm2", BODY_PYTHON, .open = {"<|tool_call_start|>"},
                       .end = {"<|tool_call_end|>"}, .special = true},
@@ -143,6 +145,7 @@ static const struct {
     {VT_CALLS_XML, {"tool_call>", "<function="}, NULL},
     {VT_CALLS_HERMES, {"<tool_call>"}, "]<]minimax[>["},
     {VT_CALLS_HUNYUAN, {"<tool_calls>"}, NULL},
+    {VT_CALLS_NEMOTRON, {"<TOOLCALL>"}, NULL},
     {VT_CALLS_MISTRAL, {"[TOOL_CALLS]"}, NULL},
     {VT_CALLS_PHI, {"functools"}, "<|start_header_id|>"},
     {VT_CALLS_PYTHONIC, {"[func_name1("}, NULL},

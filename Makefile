@@ -291,6 +291,7 @@ test-all:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
 	@$(MAKE) --no-print-directory arm-programs ARM_TESTS="$$(tools/run-tests --all --targets build/arm64 | xargs -n 1 basename | xargs)"
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
+	@$(MAKE) --no-print-directory fleet-python || echo "make test-all: without the router: the tests of a fleet that need it are skipped" >&2
 	@tools/run-tests $(if $(filter test,$(AFTER)),--rest,--all) build/release build/asan build/tsan build/arm64
 
 # The rows of NEON, cross-compiled and run under qemu-user: results, no times.
@@ -428,7 +429,7 @@ test-fleet: build/vitrine fleet-python
 	@build/fleet/bin/python tests/clients/test_fleet.py
 fleet-python:
 	@test -x build/fleet/bin/python || python3 -m venv build/fleet
-	@build/fleet/bin/python -m pip install -q -r tests/clients/requirements-fleet.txt
+	@build/fleet/bin/python -m pip install -q --disable-pip-version-check --timeout 20 --retries 2 -r tests/clients/requirements-fleet.txt
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
 bench-gpu: all gpu-programs

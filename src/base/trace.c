@@ -218,6 +218,16 @@ void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_
         r, &(vt_request_event){.write = {VT_REQ_WRITE, n, request, begin_ns, end_ns, spent_ns}});
 }
 
+void vt_trace_left(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t page, uint64_t step)
+{
+    put_request(r, &(vt_request_event){.cache = {.kind = VT_REQ_CACHE,
+                                                 .n = page,
+                                                 .request = request,
+                                                 .at_ns = at_ns,
+                                                 .what = VT_CACHE_LEFT,
+                                                 .why = (int32_t)(uint32_t)step}});
+}
+
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n)
 {

@@ -87,7 +87,12 @@ typedef enum vt_wait_reason {
 /* "tokens", "pages"; NULL: no such reason. */
 const char *vt_wait_reason_name(int32_t reason);
 
-typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
+typedef enum vt_trace_cache {
+    VT_CACHE_HIT = 0,
+    VT_CACHE_INSERT,
+    VT_CACHE_EVICT,
+    VT_CACHE_LEFT /* a sequence ended; its KV stays cached, up to this page */
+} vt_trace_cache;
 
 /* vt_engine_submit was called. */
 typedef struct vt_req_arrive {
@@ -174,11 +179,11 @@ typedef struct vt_req_write {
 
 typedef struct vt_req_cache {
     vt_request_kind kind;
-    int32_t n;        /* HIT: tokens; INSERT, EVICT: pages */
+    int32_t n;        /* HIT: tokens; INSERT, EVICT: pages; LEFT: the number of the page */
     uint64_t request; /* 0: of no request in particular */
     int64_t at_ns;
     vt_trace_cache what;
-    int32_t why; /* EVICT: vt_evict (kv/radix.h) */
+    int32_t why; /* EVICT: vt_evict (kv/radix.h); LEFT: the low half of the step that writes it */
 } vt_req_cache;
 
 /* The masks of a constrained completion, which has ended. */
@@ -247,6 +252,8 @@ void vt_trace_drafts(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_accepted, int32_t n_forced);
 void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int64_t spent_ns, int64_t n_bytes);
+/* A sequence ended; the prefix tree has its KV up to this page, whose last token the step wrote. */
+void vt_trace_left(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t page, uint64_t step);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
 /* Pages were evicted; why: vt_evict. */

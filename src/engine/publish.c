@@ -106,6 +106,8 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     if (event->draft_tokens > 0 || event->forced_tokens > 0)
         vt_trace_drafts(&e->requests, q->req->id, engine_now(e), event->draft_tokens,
                         event->draft_accepted, event->forced_tokens);
+    if (q->left_page >= 0)
+        vt_trace_left(&e->requests, q->req->id, engine_now(e), q->left_page, q->left_step);
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 

@@ -342,6 +342,7 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
                   .n_tokens = r->p.n_prompt,
                   .max_len = max_len,
                   .slot = -1,
+                  .left_page = -1,
                   .state_to = -1,
                   .state_from = -1};
     s->token = vt_arena_alloc(&r->arena, (size_t)max_len, sizeof *s->token);

@@ -77,6 +77,8 @@ typedef struct vt_seq {
     uint64_t prompt_step; /* the step that computes its last prompt token; 0: not planned */
     uint64_t admit_step;  /* the step that last admitted it */
     int32_t hit_copied;   /* tokens copied from part of a page then */
+    int32_t left_page;    /* the last page that it left in the tree when it stopped; -1: none */
+    uint64_t left_step;   /* the step that writes that page's last token */
     vt_sample_row row;    /* the fields of its sampling rows that never change */
     vt_drafting drafting;
     vt_constrained *constrained; /* NULL: any token may come */

@@ -409,10 +409,14 @@ static void stop_running(vt_sched *s, vt_seq *q, bool keep)
         uint64_t planned = s->next_step - 1;
         enter_pages(s, q, planned, true);
         int32_t i = q->n_in_tree, tail = known_positions(q) - i * size;
-        if (q->req->tenant != VT_NO_TENANT && tail > 0 &&
-            vt_radix_insert(&s->radix, q->req->tenant, i > 0 ? q->page[i - 1] : -1,
-                            q->token + (int64_t)i * size, tail, q->page[i], planned) == q->page[i])
-            enter_window(s, q, i, planned);
+        q->left_page = i > 0 ? q->page[i - 1] : -1;
+        if (q->req->tenant != VT_NO_TENANT && tail > 0) {
+            q->left_page = vt_radix_insert(&s->radix, q->req->tenant, q->left_page,
+                                           q->token + (int64_t)i * size, tail, q->page[i], planned);
+            if (q->left_page == q->page[i])
+                enter_window(s, q, i, planned);
+        }
+        q->left_step = q->left_page >= 0 ? s->radix.node[q->left_page].step : 0;
     }
     if (sched_has_windows(s))
         vt_radix_drop_windows(&s->radix, q->window_page + q->window_begin,

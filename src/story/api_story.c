@@ -193,6 +193,7 @@ typedef struct making {
     int64_t since_ns; /* steps that began earlier are left out; 0: none */
     int32_t n_known;  /* efficiencies that the cache had */
     copies c;
+    vt_radix_nodes tree;
 } making;
 
 static const int64_t learn_ns = INT64_C(1500000000);
@@ -271,6 +272,10 @@ static vt_status collect(making *m, vt_err *err)
     if (story_count(in, VT_SOURCE_WORKER) > STORY_MAX_WORKERS)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
                        STORY_MAX_WORKERS, story_count(in, VT_SOURCE_WORKER));
+    const vt_radix *radix = &vt_engine_scheduler(e)->radix;
+    TRY(vt_radix_nodes_init(&m->tree, radix->pool.n_pages, err));
+    vt_radix_nodes_copy(&m->tree, radix);
+    in->tree = &m->tree;
     in->event_cost_ns = event_cost_ns();
     TRY(get_roofs(c, false, &in->roofs, err));
     vt_efficiencies_read(in->efficiencies, in->roofs.key);
@@ -302,6 +307,7 @@ static vt_status build(making *m, vt_request_id id, char **json, size_t *len, vt
             status = story_build(&m->in, id, &text, &n, NULL, err);
     }
     release(&m->c);
+    vt_radix_nodes_release(&m->tree);
     if (efficiencies.n > m->n_known)
         vt_efficiencies_write(&efficiencies, m->in.roofs.key);
     vt_efficiencies_release(&efficiencies);

@@ -33,7 +33,9 @@
 #include "story/record/ranks.h"
 #include "story/record/steps.h"
 #include "story/record/timeline.h"
+#include "story/record/drawn/trail.h"
 #include "story/record/transitions.h"
+#include "story/record/drawn/tree.h"
 #include "story/record/workers.h"
 #include "version.h"
 
@@ -283,6 +285,10 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
     vt_json_string(w, "bound",
                    o->link ? (op_bytes(o) > 0 ? "link" : "host") : story_bound_name(op_bound(o)));
+    put_us(w, "if_twice_us", o->if_twice_s, modelled);
+    put_us(w, "if_small_us", o->if_small_s, modelled);
+    if (o->small_type && isfinite(o->if_small_s))
+        vt_json_string(w, "small_type", o->small_type);
     vt_json_string(w, "cut", o->cut);
     story_put_imbalance(w, in, o);
     vt_json_open(w, "slowest", '{');
@@ -625,13 +631,14 @@ static void put_model(vt_json *w, const vt_model *m)
 }
 
 static vt_status assemble(const story_input *in, story_record *r, story_step *plan,
-                          const phase phases[STORY_PHASES], vt_buf *out, vt_err *err)
+                          phase phases[STORY_PHASES], vt_buf *out, vt_err *err)
 {
     story_facts f;
     observer_tax tax;
     counted_phase counted[STORY_PHASES];
     vt_json w;
     TRY(find_facts(in, r, &f, err));
+    TRY(story_model_ops(in, r, plan, phases, err));
     TRY(story_measure_tax(in, r, &tax, err));
     TRY(story_count_calls(in, r, plan, counted, err));
     f.counted = counted;
@@ -657,9 +664,11 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
         if (phases[i].n_steps)
             put_phase(&w, in, r, &phases[i]);
     vt_json_close(&w);
+    TRY(story_put_trail(&w, in, r, plan, phases, err));
     story_put_transition(&w, in, phases);
     story_put_transitions(&w, in, r, plan);
     put_memory(&w, in, r);
+    story_put_tree(&w, in, r);
     story_put_threads(&w, in, r);
     story_findings(&w, in, r, phases, &f);
     put_not_measured(&w, in, r, phases, &f);

@@ -20,6 +20,7 @@
 #include "base/term/term.h"
 #include "device/roofs/efficiency.h"
 #include "exec/source.h"
+#include "kv/radix_runs.h"
 #include "story/step.h"
 
 enum { STORY_VERSION = 1, STORY_MAX_WORKERS = 256 };
@@ -63,7 +64,8 @@ typedef struct story_input {
      * are expected only where all are known already. */
     void (*learn)(const struct story_input *in, const story_step *step);
     int64_t learn_until_ns; /* when learning must end */
-    double event_cost_ns;   /* of recording one op call, measured; NAN: unknown */
+    vt_radix_nodes *tree; /* the prefix tree, as it is now; NULL: not known. Runs are made in it */
+    double event_cost_ns; /* of recording one op call, measured; NAN: unknown */
 } story_input;
 
 /* A story needs the roofs of the machine and the efficiency of each row. What no file in the cache

@@ -323,6 +323,85 @@ def test_html_points_of_the_roofline_are_the_ops():
             assert a.startswith(b), (a, b)
 
 
+def test_html_and_terminal_have_the_trail_of_the_step():
+    """Measured stops are full squares, modelled ones hollow; the terminal has the same in a table, and says which is which."""
+    s = json.load(open(stories()[0]))
+    s["trail"] = [dict(t, steps=steps, sequences=n, step_us={"value": us, "tag": tag}) for t, steps, n, us, tag in
+                  zip([s["trail"][0]] + [s["trail"][1]] * 3, (1, 19, 4, 0), (1, 1, 2, 4), (9000, 4000, 5000, 6000), ("measured",) * 3 + ("modelled",))]
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "a.json")
+        with open(path, "w") as f:
+            json.dump(s, f)
+        text, shown = export(path, "html").decode(), ok("story", "show", path, env={"COLUMNS": "140"}).text
+    stops = [t for t in Page(text).titles if "FLOP a byte" in t]
+    want = []
+    for t in s["trail"]:
+        flops, us = t["flops"]["value"], t["step_us"]["value"]
+        want.append(f"{t['step_us']['tag']} {t['phase']} step of {t['sequences']} sequences: {flops / t['bytes']['value']:.3g} FLOP a byte, {flops / us / 1e3:.3g} GFLOP/s, {us:.1f} us")
+    same(stops, want)
+    same((text.count('class="step"'), text.count('class="step hollow"'), text.count('class="trail"'), text.count('class="trail model"')), (3, 1, 2, 1))
+    rows = shown[shown.index("TRAIL ON THE ROOFLINE"):].split("\n")[2:6]
+    same([r.split()[:2] for r in rows], [["prefill", "1"], ["decode", "1"], ["decode", "2"], ["decode", "4"]])
+    same(["modelled" in r for r in rows], [False, False, False, True])
+
+
+def test_trail_of_a_batch_is_measured_at_each_size():
+    """Requests that end one after the other leave steps of four, two and one sequence, whose bytes and FLOPs grow with them."""
+    with tempfile.TemporaryDirectory() as d:
+        batch, path = os.path.join(d, "b.jsonl"), os.path.join(d, "b.json")
+        with open(batch, "w") as f:
+            for i, n in enumerate((4, 8, 12, 16)):
+                body = {"model": os.path.basename(MODEL)[:-5] if have_model() else DUMMY[6:], "prompt": [5 + k for k in range(40)] + [100 + i], "max_tokens": n,
+                        "ignore_eos": True}
+                f.write(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}) + "\n")
+        ok("run", "--batch", batch, f"--story={path}", "-o", os.path.join(d, "o.jsonl"), *FAST, *model())
+        s = json.load(open(path))
+        shown = ok("story", "show", path).text
+    decodes = [t for t in s["trail"] if t["phase"] == "decode" and t["steps"] > 0]
+    sizes = [t["sequences"] for t in decodes]
+    assert len(sizes) >= 3 and sizes[0] == 1 and sizes[1] == 2 and 2 < sizes[2] <= 4, sizes
+    assert all(a["flops"]["value"] < b["flops"]["value"] and a["bytes"]["value"] < b["bytes"]["value"] for a, b in zip(decodes, decodes[1:]))
+    same({t["step_us"]["tag"] for t in decodes}, {"measured"})
+    # four prompts with 40 tokens in common: two whole pages and a branch for each
+    runs = s["tree"]["shown"]
+    assert s["tree"]["runs"] == len(runs) >= 5, runs
+    same(sum(r["pages"] for r in runs), s["tree"]["pages"])
+    roots = [i for i, r in enumerate(runs) if r["parent"] < 0]
+    same((len(roots), runs[roots[0]]["pages"], sum(r["parent"] == roots[0] for r in runs)), (1, 2, 4))
+    assert "PREFIX TREE" in shown and shown.count("○") >= 5, shown
+
+
+def test_a_requests_path_in_the_prefix_tree():
+    """The pages of its prompt and answer but the last token, all of which it wrote."""
+    s = json.load(open(stories()[0]))
+    q, tree = s["request"], s["tree"]
+    tokens = q["prompt_tokens"] + q["completion_tokens"] - 1
+    same((tree["path_known"], tree["runs"], tree["shown"][0]["tokens"]), (True, 1, tokens))
+    same((tree["shown"][0]["path"], tree["shown"][0]["found"]), (-(-tokens // s["memory"]["page_size"]), 0))
+    shown = ok("story", "show", stories()[0]).text
+    assert "└─ ● " in shown and "all of it is this request's path: found 0, wrote " in " ".join(shown.split()), shown
+
+
+def test_html_numbers_of_the_headline_lead_to_sections_and_ops_to_their_cards():
+    for path in stories():
+        text = export(path, "html").decode()
+        page = Page(text)
+        ids = {a["id"] for _, a in page.tags if "id" in a}
+        head = re.search(r'<section id="headline">.*?</section>', text, re.S)[0]
+        links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', head)
+        assert all(to in ids and re.match(r"[\d.,]+ ?\S+$", number) for to, number in links), links
+        assert links or "First token" not in head, head
+        cards = {a["href"][1:] for t, a in page.tags if t == "a" and a["href"].startswith("#op-")}
+        assert cards <= ids, cards - ids
+
+
+def test_html_layers_open_to_their_calls():
+    s = json.load(open(stories()[0]))
+    page = Page(export(stories()[0], "html").decode())
+    layers = max(s["calls"]["layers"]) + 1
+    same(sum(t == "details" for t, _ in page.tags), layers + 1)
+
+
 def test_html_of_a_hostile_story_is_inert():
     s = json.load(open(GOLDEN[0]))
     attack = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>\"'&lt;"

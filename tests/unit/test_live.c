@@ -1,97 +1,9 @@
-/* Looks at an engine on the fake device, and the cut of the prefix tree. */
+/* Looks at an engine on the fake device. */
 #include "engine_fixture.h"
 
 #include <jansson.h>
 
-#include "base/random.h"
 #include "server/watch/live_look.h"
-
-/* ---- the tree ---- */
-
-static void nodes_open(live_nodes *n, int32_t pages)
-{
-    memset(n, 0, sizeof *n);
-    n->n_pages = pages;
-    n->in_tree = calloc((size_t)pages, 1);
-    n->hits = calloc((size_t)pages, sizeof *n->hits);
-    n->size = calloc((size_t)pages, sizeof *n->size);
-    n->run = calloc((size_t)pages, sizeof *n->run);
-    int32_t **array[] = {&n->parent,  &n->fill,       &n->refs,   &n->child,
-                         &n->sibling, &n->n_children, &n->run_of, &n->order};
-    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
-        *array[i] = calloc((size_t)pages, sizeof **array[i]);
-}
-
-static void nodes_close(live_nodes *n)
-{
-    free(n->in_tree), free(n->hits), free(n->size), free(n->run);
-    free(n->parent), free(n->fill), free(n->refs), free(n->child);
-    free(n->sibling), free(n->n_children), free(n->run_of), free(n->order);
-}
-
-static void put(live_nodes *n, int32_t page, int32_t parent, int32_t fill)
-{
-    n->in_tree[page] = 1;
-    n->parent[page] = parent;
-    n->fill[page] = fill;
-}
-
-static void test_tree_pages_without_a_branch_are_one_run(void **state)
-{
-    (void)state;
-    live_nodes n;
-    live_look *k = calloc(1, sizeof *k);
-    nodes_open(&n, 10);
-    put(&n, 7, -1, 4);
-    put(&n, 2, 7, 4);
-    put(&n, 3, 2, 4); /* 7 2 3, then the branches 9 1 and 5 */
-    put(&n, 9, 3, 4);
-    put(&n, 1, 9, 2);
-    put(&n, 5, 3, 4);
-    live_tree_build(&n, k);
-    assert_int_equal(k->n_runs, 3);
-    assert_int_equal(k->all_runs, 3);
-    assert_int_equal(k->tree_pages, 6);
-    assert_int_equal(k->run[0].page, 7);
-    assert_int_equal(k->run[0].n_tokens, 12);
-    assert_int_equal(k->run[0].subtree, 6);
-    for (int i = 1; i < 3; i++) {
-        assert_int_equal(k->run[i].parent, 0);
-        assert_int_equal(k->run[i].n_tokens, k->run[i].page == 9 ? 6 : 4);
-    }
-    nodes_close(&n);
-    free(k);
-}
-
-/* Whatever the tree, what is shown is closed upwards, and hidden runs are told at a parent that is
- * shown or lie below one. */
-static void test_tree_cut_keeps_parents_and_counts_all_pages(void **state)
-{
-    (void)state;
-    uint64_t seed = 5;
-    live_look *k = calloc(1, sizeof *k);
-    for (int round = 0; round < 50; round++) {
-        live_nodes n;
-        int32_t pages = 400;
-        nodes_open(&n, pages);
-        for (int32_t p = 0; p < pages; p++) {
-            uint64_t r = vt_random_next(&seed);
-            put(&n, p, p == 0 || r % 16 == 0 ? -1 : (int32_t)((r >> 8) % (uint64_t)p), 4);
-        }
-        live_tree_build(&n, k);
-        assert_int_equal(k->tree_pages, pages);
-        assert_true(k->n_runs <= LIVE_RUNS && k->n_runs > 0);
-        assert_true(k->n_runs == LIVE_RUNS || k->n_runs == k->all_runs);
-        for (int32_t i = 0; i < k->n_runs; i++) {
-            int32_t parent = k->run[i].parent;
-            assert_true(parent < i);
-            if (parent >= 0)
-                assert_true(k->run[parent].subtree > k->run[i].subtree);
-        }
-        nodes_close(&n);
-    }
-    free(k);
-}
 
 /* ---- looks ---- */
 
@@ -282,8 +194,6 @@ static void test_times_are_of_first_tokens_and_of_gaps_between_steps(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree_pages_without_a_branch_are_one_run),
-        cmocka_unit_test(test_tree_cut_keeps_parents_and_counts_all_pages),
         cmocka_unit_test(test_look_at_a_full_batch_tells_pages_and_why_others_wait),
         cmocka_unit_test(test_looks_tell_each_step_once_and_the_history_tells_all),
         cmocka_unit_test(test_look_at_ended_requests_tells_latency_and_cache),

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "kv/radix.h"
+#include "kv/radix_runs.h"
 
 enum { SIZE = 4, PAGES = 64 };
 
@@ -344,6 +344,77 @@ static void test_radix_check_when_a_snapshot_is_lost_then_says_so(void **state)
     vt_radix_release(&r);
 }
 
+/* ---- runs ---- */
+
+enum { RUNS = 40 };
+
+static void put(vt_radix_nodes *n, int32_t page, int32_t parent, int32_t fill)
+{
+    n->in_tree[page] = 1;
+    n->parent[page] = parent;
+    n->fill[page] = fill;
+}
+
+static void test_runs_pages_without_a_branch_are_one_run(void **state)
+{
+    (void)state;
+    vt_radix_nodes n;
+    vt_radix_run run[RUNS];
+    int32_t all, pages;
+    assert_int_equal(vt_radix_nodes_init(&n, 10, NULL), VT_OK);
+    put(&n, 7, -1, 4);
+    put(&n, 2, 7, 4);
+    put(&n, 3, 2, 4); /* 7 2 3, then the branches 9 1 and 5 */
+    put(&n, 9, 3, 4);
+    put(&n, 1, 9, 2);
+    put(&n, 5, 3, 4);
+    assert_int_equal(vt_radix_runs(&n, 9, run, RUNS, &all, &pages), 3);
+    assert_int_equal(all, 3);
+    assert_int_equal(pages, 6);
+    assert_int_equal(run[0].page, 7);
+    assert_int_equal(run[0].n_tokens, 12);
+    assert_int_equal(run[0].subtree, 6);
+    assert_int_equal(run[0].marked, 3);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(run[i].parent, 0);
+        assert_int_equal(run[i].n_tokens, run[i].page == 9 ? 6 : 4);
+        assert_int_equal(run[i].marked, run[i].page == 9); /* the path ends in the middle of it */
+    }
+    vt_radix_nodes_release(&n);
+}
+
+/* Whatever the tree, what is kept is closed upwards, and of a path all runs are kept while there is
+ * room. */
+static void test_runs_cut_keeps_parents_and_the_path_and_counts_all_pages(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int round = 0; round < 50; round++) {
+        vt_radix_nodes n;
+        vt_radix_run run[RUNS];
+        int32_t count = 400, all, pages, marked = 0, depth = 0;
+        assert_int_equal(vt_radix_nodes_init(&n, count, NULL), VT_OK);
+        for (int32_t p = 0; p < count; p++) {
+            uint64_t r = vt_random_next(&seed);
+            put(&n, p, p == 0 || r % 16 == 0 ? -1 : (int32_t)((r >> 8) % (uint64_t)p), 4);
+        }
+        int32_t leaf = (int32_t)(vt_random_next(&seed) % (uint64_t)count);
+        for (int32_t p = leaf; p >= 0; p = n.parent[p])
+            depth++;
+        int32_t kept = vt_radix_runs(&n, leaf, run, RUNS, &all, &pages);
+        assert_int_equal(pages, count);
+        assert_true(kept > 0 && kept <= RUNS && (kept == RUNS || kept == all));
+        for (int32_t i = 0; i < kept; i++) {
+            marked += run[i].marked;
+            assert_true(run[i].parent < i);
+            if (run[i].parent >= 0)
+                assert_true(run[run[i].parent].subtree > run[i].subtree);
+        }
+        assert_int_equal(marked, depth);
+        vt_radix_nodes_release(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +432,8 @@ int main(void)
         cmocka_unit_test(test_radix_find_with_states_then_ends_at_the_last_snapshot),
         cmocka_unit_test(test_radix_take_state_when_full_then_the_oldest_snapshot_goes),
         cmocka_unit_test(test_radix_check_when_a_snapshot_is_lost_then_says_so),
+        cmocka_unit_test(test_runs_pages_without_a_branch_are_one_run),
+        cmocka_unit_test(test_runs_cut_keeps_parents_and_the_path_and_counts_all_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,35 +26,12 @@ struct live_copy {
     vt_request_event *request, *token; /* [LIVE_EVENTS] */
     vt_step_event *step;               /* [3 * LIVE_EVENTS] */
     uint64_t n_request, n_token, n_step;
-    live_nodes nodes;
+    vt_radix_nodes nodes;
     int32_t *tally; /* [LIVE_CELLS] pages of the sequence that is being counted */
     int32_t *most;  /* [LIVE_CELLS] pages of the owner so far */
-    void *block;    /* holds the arrays of nodes */
 };
 
 /* ---- making and freeing ---- */
-
-static vt_status reserve_nodes(struct live_copy *c, int32_t n, vt_err *err)
-{
-    live_nodes *d = &c->nodes;
-    size_t words = (size_t)n * sizeof(int32_t);
-    size_t bytes = 10 * words + (size_t)n * (sizeof(live_run) + sizeof(int64_t) + 1);
-    char *at = c->block = vt_calloc(1, bytes);
-    if (!at)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the live page");
-    d->n_pages = n;
-    d->run = (live_run *)(void *)at;
-    at += (size_t)n * sizeof *d->run;
-    d->size = (int64_t *)(void *)at;
-    at += (size_t)n * sizeof *d->size;
-    int32_t **array[] = {&d->parent,  &d->fill,       &d->refs,   &d->child,
-                         &d->sibling, &d->n_children, &d->run_of, &d->order};
-    for (size_t i = 0; i < sizeof array / sizeof *array; i++, at += words)
-        *array[i] = (int32_t *)(void *)at;
-    d->hits = (uint32_t *)(void *)at;
-    d->in_tree = (uint8_t *)at + words;
-    return VT_OK;
-}
 
 vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err)
 {
@@ -74,7 +51,7 @@ vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err)
         !(c->most = vt_calloc(LIVE_CELLS, sizeof *c->most)))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the live page");
     if (status == VT_OK)
-        status = reserve_nodes(c, sc->n_pages, err);
+        status = vt_radix_nodes_init(&c->nodes, sc->n_pages, err);
     if (status != VT_OK) {
         if (!k)
             free(c);
@@ -104,7 +81,7 @@ void live_look_free(live_look *k)
         free(c->step);
         free(c->tally);
         free(c->most);
-        free(c->block);
+        vt_radix_nodes_release(&c->nodes);
     }
     free(c);
     if (k)
@@ -173,16 +150,7 @@ static void copy_pages(live_look *k, const vt_sched *s)
     k->n_cells = (pool->n_pages + k->pages_per_cell - 1) / k->pages_per_cell;
     memset(k->cell, 0, sizeof k->cell);
     memset(c->most, 0, LIVE_CELLS * sizeof *c->most);
-    c->nodes.n_pages = pool->n_pages;
-    memcpy(c->nodes.refs, pool->refs, (size_t)pool->n_pages * sizeof *pool->refs);
-    memcpy(c->nodes.in_tree, pool->in_tree, (size_t)pool->n_pages);
-    for (int32_t p = 0; p < pool->n_pages; p++) {
-        if (!pool->in_tree[p])
-            continue;
-        c->nodes.parent[p] = r->node[p].parent;
-        c->nodes.fill[p] = r->node[p].fill;
-        c->nodes.hits[p] = r->node[p].hits;
-    }
+    vt_radix_nodes_copy(&c->nodes, r);
     for (int32_t i = 0; i < s->n_running; i++)
         map_sequence(k, s->running[i]);
 }
@@ -226,7 +194,7 @@ static void copy_sequences(live_look *k, const vt_sched *s)
 
 static void count_cells(live_look *k)
 {
-    const live_nodes *n = &k->copy->nodes;
+    const vt_radix_nodes *n = &k->copy->nodes;
     for (int32_t p = 0; p < n->n_pages; p++) {
         live_cell *c = &k->cell[p / k->pages_per_cell];
         c->n_used += n->refs[p] > 0;
@@ -327,7 +295,7 @@ vt_status live_look_take(live_look *k, vt_err *err)
     read_tokens(k);
     find_budget(k);
     count_cells(k);
-    live_tree_build(&c->nodes, k);
+    k->n_runs = vt_radix_runs(&c->nodes, -1, k->run, LIVE_RUNS, &k->all_runs, &k->tree_pages);
     live_times_tell(k->times, k->at_ns, k);
     return VT_OK;
 }

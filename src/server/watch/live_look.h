@@ -15,6 +15,7 @@
 
 #include "base/json_write.h"
 #include "engine/engine.h"
+#include "kv/radix_runs.h"
 
 enum {
     LIVE_CELLS = 480,     /* squares of the page map */
@@ -60,17 +61,6 @@ typedef struct live_cell {
     uint64_t owner;   /* the request that has most of the used pages; 0: none is known */
 } live_cell;
 
-/* Pages of the prefix tree that follow each other without a branch. */
-typedef struct live_run {
-    int32_t parent; /* index of the run that it continues; -1: prompts begin with it */
-    int32_t n_pages, n_tokens;
-    int32_t users;   /* sequences that have its first page now */
-    uint32_t hits;   /* how often its first page was found */
-    int64_t subtree; /* pages in it and below */
-    int32_t hidden;  /* runs that continue it and were cut */
-    int32_t page;    /* its first page */
-} live_run;
-
 typedef struct live_step {
     uint64_t id;
     int64_t begin_ns, end_ns;
@@ -105,7 +95,7 @@ typedef struct live_look {
     int32_t n_queued;
     live_cell cell[LIVE_CELLS];
     int32_t n_cells, pages_per_cell;
-    live_run run[LIVE_RUNS];
+    vt_radix_run run[LIVE_RUNS];
     int32_t n_runs, all_runs, tree_pages;
     live_step step[LIVE_STEPS]; /* a ring: step[i % LIVE_STEPS] is the i-th seen */
     uint64_t n_steps, told_steps;
@@ -126,23 +116,6 @@ vt_status live_look_take(live_look *k, vt_err *err);
 /* Writes members into the object that is open. With `history`, the steps are all that are kept, for
  * a watcher that has just come; else those since the look before. */
 void live_look_write(const live_look *k, bool history, vt_json *w);
-
-/* ---- live_tree.c ---- */
-
-/* A copy of the prefix tree's nodes: arrays of n_pages, indexed by page. */
-typedef struct live_nodes {
-    int32_t n_pages;
-    uint8_t *in_tree;
-    int32_t *parent, *fill, *refs;
-    uint32_t *hits;
-    /* scratch */
-    int32_t *child, *sibling, *n_children, *run_of, *order;
-    int64_t *size;
-    live_run *run;
-} live_nodes;
-
-/* Makes runs of pages and keeps the LIVE_RUNS with the largest subtrees, parents first. */
-void live_tree_build(live_nodes *n, live_look *out);
 
 /* ---- live_times.c ---- */
 

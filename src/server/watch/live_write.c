@@ -60,7 +60,7 @@ static void put_tree(const live_look *k, vt_json *w)
     vt_json_int(w, "runs", k->all_runs);
     vt_json_open(w, "shown", '[');
     for (int32_t i = 0; i < k->n_runs; i++) {
-        const live_run *r = &k->run[i];
+        const vt_radix_run *r = &k->run[i];
         vt_json_open(w, NULL, '{');
         vt_json_int(w, "parent", r->parent);
         vt_json_int(w, "pages", r->n_pages);

@@ -190,14 +190,14 @@ static void put_page(vt_buf *out, const page *p, const trace *t)
     /* what comes before the first heading is about the whole */
     vt_buf_puts(out, "<header>\n");
     for (; i < p->n_sections && !*p->section[i].title; i++)
-        html_section(out, &p->section[i]);
+        html_section(out, p, &p->section[i]);
     put_contents(out, p);
     vt_buf_puts(out, "</header>\n<main>\n");
     html_ribbon(out, p->story);
     put_timeline(out);
     html_roofline(out, p->story);
     for (; i < p->n_sections; i++)
-        html_section(out, &p->section[i]);
+        html_section(out, p, &p->section[i]);
     vt_buf_puts(out, "</main>\n");
     put_data(out, t);
     const page_file *script = file_named("page.js");

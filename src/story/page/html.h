@@ -14,7 +14,7 @@ void html_head(vt_buf *b, const char *title, const char *style, bool scripted);
 /* A bar of a share of the whole, from `from` on; nothing where one of them is NAN. */
 void html_bar(vt_buf *b, double from, double share);
 /* A section with all of its rows. */
-void html_section(vt_buf *b, const page_section *s);
+void html_section(vt_buf *b, const page *p, const page_section *s);
 /* The gaps between the tokens of the request; nothing where the story has fewer than two. */
 void html_ribbon(vt_buf *b, const json_t *story);
 /* The ops of all phases under the measured roofs; nothing where there are no roofs or no ops. */

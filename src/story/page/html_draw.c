@@ -195,8 +195,64 @@ static void put_axes(const roofline *r)
                       at_y(r, pow(10, e)) + 4, pow(10, e - 9));
 }
 
+/* ---- the trail: the step as a whole, from prefill to decodes of more and more sequences ---- */
+
+/* False where the point has no place in the drawing. */
+static bool read_stop(const json_t *trail, size_t i, point *out)
+{
+    const json_t *x = json_array_get(trail, i);
+    double flops = story_num(x, "flops");
+    *out = (point){x, flops / story_num(x, "bytes"), flops / story_num(x, "step_us") * 1e6};
+    return isfinite(out->intensity) && isfinite(out->rate) && out->intensity > 1e-6 &&
+           out->intensity < 1e9 && out->rate > 1 && out->rate < 1e18;
+}
+
+static bool is_measured(const json_t *stop) { return story_num(stop, "steps") > 0; }
+
+static void put_stop(const roofline *r, const point *at)
+{
+    char phase[STORY_TEXT];
+    double n = story_num(at->op, "sequences");
+    vt_buf_printf(
+        r->b, "<rect class=\"step%s\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\"><title>",
+        is_measured(at->op) ? "" : " hollow", at_x(r, at->intensity) - 4, at_y(r, at->rate) - 4);
+    html_text(r->b, is_measured(at->op) ? "measured " : "modelled ");
+    html_text(r->b, story_text(at->op, "phase", phase));
+    vt_buf_printf(r->b, " step of %.4g sequences: %.3g FLOP a byte, %.3g GFLOP/s, %.1f us", n,
+                  at->intensity, at->rate / 1e9, story_num(at->op, "step_us"));
+    vt_buf_printf(r->b, "</title></rect><text class=\"stop\" x=\"%.1f\" y=\"%.1f\">",
+                  at_x(r, at->intensity) + 7, at_y(r, at->rate) + 14);
+    html_text(r->b, strcmp(phase, "prefill") == 0 ? "prefill" : "");
+    if (strcmp(phase, "prefill") != 0)
+        vt_buf_printf(r->b, "%.4g", n);
+    vt_buf_puts(r->b, "</text>\n");
+}
+
+/* A line from stop to stop, in the order of the list; where it leads to a modelled one it is
+ * dashed. */
+static void put_trail(roofline *r, const json_t *trail)
+{
+    point before = {0}, now;
+    for (size_t i = 0; i < json_array_size(trail) && i < STORY_ROWS; i++) {
+        if (!read_stop(trail, i, &now))
+            continue;
+        if (before.op)
+            vt_buf_printf(r->b,
+                          "<line class=\"trail%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
+                          "y2=\"%.1f\"/>\n",
+                          is_measured(now.op) ? "" : " model", at_x(r, before.intensity),
+                          at_y(r, before.rate), at_x(r, now.intensity), at_y(r, now.rate));
+        before = now;
+    }
+    for (size_t i = 0; i < json_array_size(trail) && i < STORY_ROWS; i++)
+        if (read_stop(trail, i, &now))
+            put_stop(r, &now);
+}
+
 void html_roofline(vt_buf *b, const json_t *story)
 {
+    const json_t *trail = story_get(story, "trail");
+    point stop;
     const json_t *roofs = story_get(story, "roofs");
     static const char *const peak[] = {"fp32_per_s", "bf16_per_s", "fp8_per_s", "int8_per_s"};
     roofline r = {.b = b,
@@ -208,6 +264,9 @@ void html_roofline(vt_buf *b, const json_t *story)
     if (!(r.memory > 1 && r.memory < 1e18))
         return;
     each_point(story, widen, &r);
+    for (size_t i = 0; i < json_array_size(trail) && i < STORY_ROWS; i++)
+        if (read_stop(trail, i, &stop))
+            widen(&r, "", &stop);
     if (!(r.x[1] >= r.x[0]))
         return;
     for (size_t i = 0; i < sizeof peak / sizeof *peak; i++) {
@@ -225,12 +284,14 @@ void html_roofline(vt_buf *b, const json_t *story)
         b,
         "<section id=\"roofline\"><h2>ROOFLINE <small>FLOP/byte that each op must do, and "
         "GFLOP/s that it did, under measured roofs; larger circles take more of the "
-        "step</small></h2>\n<div class=\"scroll\"><svg class=\"roofline\" viewBox=\"0 0 "
+        "step; squares are whole steps, prefill and decodes of so many sequences, hollow where "
+        "modelled</small></h2>\n<div class=\"scroll\"><svg class=\"roofline\" viewBox=\"0 -10 "
         "%d %d\">",
-        80 + r.width, 50 + r.height);
+        80 + r.width, 60 + r.height);
     put_axes(&r);
     put_roofs(&r, roofs);
     each_point(story, put_point, &r);
+    put_trail(&r, trail);
     vt_buf_printf(b,
                   "<text x=\"60\" y=\"%d\">FLOP/byte</text><circle class=\"prefill\" cx=\"160\" "
                   "cy=\"%d\" r=\"5\"/><text x=\"170\" y=\"%d\">prefill</text><circle "

@@ -7,6 +7,7 @@
  *   page_batch.c   REQUESTS, BATCH of a whole recording
  *   page_step.c    the op table, cuts, a layer, late tokens
  *   page_gpu.c     KERNELS, GPU, RANKS
+ *   page_trees.c   PREFIX TREE, LAYERS, TRAIL
  *   page_level.c   a step, a layer or an op instead of the whole
  *
  * The JSON may come from a file of unknown origin: see story/read.h. */
@@ -693,7 +694,9 @@ static void make(page *p, bool brief)
         page_step(p, phase, decode ? "ONE DECODE STEP, op by op" : "ONE PREFILL STEP, op by op");
         page_slow(p);
         page_cuts(p, phase);
+        page_trail(p);
         page_layer(p);
+        page_layers(p);
         page_counters(p);
         page_activity(p);
         page_lines(p);
@@ -702,6 +705,7 @@ static void make(page *p, bool brief)
         page_gpu_section(p);
         page_ranks(p);
         memory(p);
+        page_tree(p);
         threads(p);
         lanes(p);
         sampled_lanes(p);

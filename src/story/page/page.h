@@ -16,6 +16,7 @@
  *   PAGE_MAP      a launch | when its CTAs ran (four numbers each: SM, begin and end as shares of
  *                 the length, how many ran on this SM before), the length, and in `value` the SMs
  *                 | text
+ *   PAGE_NODE     a node of a tree, whose depth is `value`: name | how much, and `share` | text
  *   PAGE_CALL     a call: name | how it runs | time and `share` | part of its roof | mark
  *
  * In a section that is a tree over time (TIME of a request):
@@ -48,6 +49,7 @@ typedef enum page_row_kind {
     PAGE_SPAN,
     PAGE_TABLE,
     PAGE_MAP,
+    PAGE_NODE,
     PAGE_CALL,
     PAGE_EVENT,
     PAGE_CHANGE,
@@ -67,6 +69,7 @@ typedef struct page_cell {
 
 typedef struct page_row {
     page_row_kind kind;
+    bool folded; /* detail: a terminal leaves it out, a page of HTML opens it on demand */
     int32_t n_cells;
     page_cell *cell;
     struct page_row *next;
@@ -137,6 +140,10 @@ void page_step(page *p, const json_t *phase, const char *title);
 void page_slow(page *p);
 void page_cuts(page *p, const json_t *phase);
 void page_layer(page *p);
+void page_layers(page *p);
+/* The prefix tree; the step as a whole on the roofline. */
+void page_tree(page *p);
+void page_trail(page *p);
 void page_counters(page *p);
 void page_activity(page *p);
 void page_lines(page *p);

@@ -35,6 +35,8 @@ static const style styles[] = {
     {.key = "step", .lead = 1, .hang = 1},
     {.key = "slow", .lead = 1, .hang = 3, .joined = true},
     {.key = "cuts", .name = 20},
+    {.key = "layers", .lead = 1, .name = 8, .cells = {36, 48}, .gap = 2},
+    {.key = "tree", .lead = 1, .hang = 1},
     {.key = "kernels", .name = 24},
     {.key = "ctas-prefill", .lead = 1, .hang = 3},
     {.key = "ctas-decode", .lead = 1, .hang = 3},
@@ -201,6 +203,36 @@ static void call_row(drawing *d, const page_row *r)
         vt_text_ink(d->b, &d->term, c[4].ink, mark);
     }
     vt_buf_putc(d->b, '\n');
+}
+
+/* Returns true if a node of the same depth follows with the same parent. */
+static bool has_next_sibling(const page_row *r)
+{
+    double depth = r->cell[0].value;
+    for (r = r->next; r && r->kind == PAGE_NODE && r->cell[0].value >= depth; r = r->next)
+        if (r->cell[0].value == depth)
+            return true;
+    return false;
+}
+
+/* A node of a tree, below its parent. */
+static void node_row(drawing *d, const page_row *r)
+{
+    enum { DEEPEST = 16, AMOUNT = 30, TEXT = 45 };
+    const page_cell *c = r->cell;
+    size_t start = d->b->len;
+    int32_t depth = (int32_t)fmin(c[0].value, DEEPEST);
+    vt_text_pad(d->b, start, 1 + 3 * depth);
+    vt_buf_puts(d->b, has_next_sibling(r) ? "├─ " : "└─ ");
+    vt_text_ink(d->b, &d->term, c[0].ink, c[0].text);
+    vt_text_pad(d->b, start, AMOUNT);
+    vt_buf_puts(d->b, c[1].text);
+    if (*c[2].text) {
+        vt_text_pad(d->b, start, TEXT);
+        wrap(d, c[2].text, TEXT);
+    } else {
+        vt_buf_putc(d->b, '\n');
+    }
 }
 
 /* ---- maps of CTAs ---- */
@@ -482,6 +514,8 @@ static void tree_series(drawing *d, const page_cell *c)
 static const page_row *draw_row(drawing *d, const page_section *s, const page_row *r)
 {
     bool tree = strcmp(s->key, "time") == 0;
+    if (r->folded)
+        return r->next;
     switch (r->kind) {
     case PAGE_TITLE:
         title_row(d, r->cell);
@@ -514,6 +548,9 @@ static const page_row *draw_row(drawing *d, const page_section *s, const page_ro
         break;
     case PAGE_MAP:
         map_row(d, s, r);
+        break;
+    case PAGE_NODE:
+        node_row(d, r);
         break;
     case PAGE_TABLE:
         return table(d, s, r);

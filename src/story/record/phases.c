@@ -170,7 +170,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
 /* A sequence asks for a row of logits once the step has reached the end of its prompt. Behind the
  * prompt a step of few new tokens verifies guesses and asks for a row for each. (The last tokens of
  * a retracted sequence look the same: that is rare, and costs a few rows too many.) */
-static story_seq bound_seq(const story_record *r, const step_seq *q)
+story_seq story_seq_of(const story_record *r, const step_seq *q)
 {
     const request_record *owner = story_find_request(r, q->request);
     bool drafted = owner && q->q_len > 1 && q->q_len <= VT_DECODE_MOST &&
@@ -191,7 +191,7 @@ bool story_bind_step(const story_record *r, const step_record *s, story_step *pl
     if (!seq || s->n_seq != s->n_seqs)
         return false;
     for (int32_t i = 0; i < s->n_seq; i++)
-        seq[i] = bound_seq(r, &r->seq[s->first_seq + i]);
+        seq[i] = story_seq_of(r, &r->seq[s->first_seq + i]);
     return story_step_set(plan, seq, s->n_seq, NULL) == VT_OK;
 }
 

@@ -51,6 +51,9 @@ typedef struct op_sum {
     double slowest_s;              /* the call that took longest */
     const char *slowest;           /* its label, */
     uint64_t slowest_step;         /* and its step */
+    double if_twice_s;      /* a step's, modelled: with twice the sequences; NAN: not known */
+    double if_small_s;      /* the same with weights of `small_type`, */
+    const char *small_type; /* NULL: they get no smaller */
     op_once once;
     vt_cut first_cut; /* how its first call was cut; all 0: its row does not say */
     const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
@@ -112,6 +115,8 @@ typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_pha
  * from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
+/* A recorded sequence of a step, as costs are counted for it. */
+story_seq story_seq_of(const story_record *r, const step_seq *q);
 /* Sets the sequences of a recorded step. False: not all of them are in the recording. */
 bool story_bind_step(const story_record *r, const step_record *s, story_step *plan);
 story_bound op_bound(const op_sum *o);

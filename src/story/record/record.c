@@ -222,6 +222,10 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_forced += e->drafts.n_forced;
         break;
     case VT_REQ_CACHE:
+        if (e->cache.what == VT_CACHE_LEFT) {
+            q->left_page = e->cache.n;
+            q->left_step = (uint32_t)e->cache.why;
+        }
         break;
     }
 }
@@ -241,7 +245,8 @@ static vt_status read_requests(const story_source *from, vt_request_id id, story
         return out_of_memory(err);
     for (uint64_t i = 0; i < from->n_requests; i++)
         if (from->request[i].kind == VT_REQ_ARRIVE)
-            r->request[r->n_requests++].id = from->request[i].request;
+            r->request[r->n_requests++] = (request_record){.id = from->request[i].request,
+                                                           .left_page = -1};
     qsort(r->request, (size_t)r->n_requests, sizeof *r->request, by_id);
     r->mine = id ? (request_record *)story_find_request(r, id) : NULL;
     if (id && !r->mine)

@@ -188,8 +188,14 @@
   for (const b of document.querySelectorAll("[data-do]"))
     b.addEventListener("click", () => b.dataset.do === "all" ? show(first, last) : zoom(b.dataset.do === "in" ? 0.5 : 2, (from + to) / 2));
 
-  // "#t=100-200" is a stretch of time in microseconds, "#t=100" a moment with a fiftieth of the whole around it.
+  // "#step=41" is a step and what it called, "#t=100-200" is a stretch of time in microseconds, "#t=100" a moment with a fiftieth of the whole around it.
   function follow() {
+    const step = /^#step=(\d+)$/.exec(location.hash), found = step && tracks[1].find((s) => s[4] === +step[1]);
+    if (found) {
+      document.getElementById("timeline").scrollIntoView();
+      choose(found);
+      return show(found[2] - found[3] / 8, found[2] + found[3] * 9 / 8);
+    }
     const m = /^#t=(-?[\d.]+)(?:-([\d.]+))?$/.exec(location.hash);
     if (!m) return;
     const a = +m[1], around = (last - first) / 100;

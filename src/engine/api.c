@@ -596,16 +596,32 @@ static vt_limits limits_of(const sizes *s)
                        .n_workers = s->n_threads};
 }
 
+/* Replaces *m by a model that computes `aux` too. It is *m in all else, whose arrays it has, and
+ * *own is to be freed. */
+static vt_status add_aux(const vt_model **m, const vt_aux *aux, vt_model **own, vt_err *err)
+{
+    vt_model *with = malloc(sizeof *with);
+    if (!with)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
+    *with = **m;
+    with->aux = *aux;
+    *m = *own = with;
+    return VT_OK;
+}
+
 /* Opens the draft model, if one is named. On a GPU it takes its memory before the KV of the engine
  * is sized. */
-static vt_status open_draft_model(const vt_model *m, const vt_options *o, sizes *s,
+static vt_status open_draft_model(const vt_model **m, vt_model **own, const vt_options *o, sizes *s,
                                   vt_drafter *drafter, vt_err *err)
 {
+    vt_aux aux = {.in = NULL};
     if (!vt_draft_is_model(vt_options_get(o, "draft")))
         return VT_OK;
     vt_limits limits = limits_of(s);
-    TRY(vt_draft_load(m, o, &limits, s->n_threads * s->n_ranks, drafter, err));
-    vt_status status = s->cuda ? choose_sizes(m, o, s, err) : VT_OK;
+    TRY(vt_draft_load(*m, o, &limits, s->n_threads * s->n_ranks, drafter, &aux, err));
+    vt_status status = aux.in ? add_aux(m, &aux, own, err) : VT_OK;
+    if (status == VT_OK && s->cuda)
+        status = choose_sizes(*m, o, s, err);
     if (status != VT_OK)
         vt_drafter_free(drafter);
     return status;
@@ -623,8 +639,9 @@ static void tell_of_lanes(const vt_options *o, const vt_executor *x)
                            from[i].no_pm);
 }
 
+/* *own: a model that was made for the engine, and is to be freed after it; NULL: none was. */
 static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
-                            vt_engine **out, vt_err *err)
+                            vt_model **own, vt_engine **out, vt_err *err)
 {
     const char *draft = vt_options_get(o, "draft");
     bool lookup = strcmp(draft, "lookup") == 0, drafts = lookup || vt_draft_is_model(draft),
@@ -634,7 +651,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
     if (drafts)
         TRY(check_drafts(&s, draft, err));
     vt_drafter drafter = lookup ? vt_draft_lookup : (vt_drafter){0};
-    TRY(open_draft_model(m, o, &s, &drafter, err));
+    TRY(open_draft_model(&m, own, o, &s, &drafter, err));
     s.shows = drafter.learn != NULL;
     vt_limits limits = limits_of(&s);
     static_assert(1 + VT_DRAFT_MOST <= VT_DECODE_MOST, "a decode and its guesses");
@@ -660,7 +677,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                   .n_eos = m->n_eos,
                   .target_gap_ns = vt_options_int(o, "target-gap") * 1000000,
                   .forced = forced,
-                  .n_hidden = m->arch.hidden,
+                  .n_hidden = m->aux.in ? (int32_t)m->aux.in->dim[0] : m->arch.hidden,
                   .drafter = drafter},
         .request = {.vocab = m->arch.vocab,
                     .max_context = s.max_context,
@@ -701,8 +718,13 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
     vt_cuda_options cuda;
     vt_status status = open_device(m, o, &cuda, err);
+    vt_model *own = NULL;
     if (status == VT_OK)
-        status = new_engine(m, o, &cuda, out, err);
+        status = new_engine(m, o, &cuda, &own, out, err);
+    if (status == VT_OK)
+        (*out)->own_model = own;
+    else
+        free(own);
     vt_cuda_options_close(&cuda);
     return vt_options_device_failed(o, status, err);
 }

@@ -13,12 +13,13 @@
 #include "exec/cuda.h"
 #include "exec/ranks.h"
 #include "kv/cache.h"
+#include "model/eagle.h"
 #include "model/load.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {
     FIRST_COMPARED = 5, /* the ids below are often reserved, and differ between releases */
-    /* of a step of an MTP head on a GPU: their hidden states come with the step, from pinned memory
+    /* of a step of a head on a GPU: their hidden states come with the step, from pinned memory
      * that has room for the most */
     MOST_TOKENS = 1024
 };
@@ -57,7 +58,8 @@ static vt_status same_words(const vt_model *target, const vt_model *m, vt_err *e
 
 static vt_status check_pair(const vt_model *target, const vt_model *m, vt_err *err)
 {
-    int32_t a = target->arch.vocab, b = m->arch.vocab, apart = a > b ? a - b : b - a;
+    int32_t a = target->arch.vocab, b = m->eagle.is ? m->eagle.words : m->arch.vocab,
+            apart = a > b ? a - b : b - a;
     if (!m->layer)
         return vt_fail(err, VT_ERR_MODEL, "draft: %s holds a vocabulary and no weights", m->name);
     if (vt_model_bidirectional(m))
@@ -88,11 +90,11 @@ static vt_status size_states(const vt_model *m, size_t slot, int64_t *bytes, vt_
     return VT_OK;
 }
 
-/* Returns the bytes of a hidden state that an MTP head gets; 0: it is a model. */
+/* Returns the bytes of a hidden state that a head gets; 0: it is a model. */
 static size_t state_bytes(const vt_model *m, const vt_options *o)
 {
     size_t each = vt_options_cuda(o) < 0 ? sizeof(float) : sizeof(uint16_t);
-    return m->mtp.behind > 0 ? (size_t)m->arch.hidden * each : 0;
+    return vt_model_is_head(m) ? (size_t)m->arch.hidden * each : 0;
 }
 
 /* The executor's configuration, with as many pages as `bytes` hold. */
@@ -109,14 +111,14 @@ static vt_status configure(const vt_model *m, const vt_options *o, const vt_limi
     vt_limits *lim = &c->limits;
     lim->max_rows = lim->max_seqs;
     lim->decode_tokens = 1;
-    lim->max_context = m->arch.max_context < lim->max_context ? m->arch.max_context
-                                                              : lim->max_context;
+    if (!m->eagle.is && m->arch.max_context < lim->max_context)
+        lim->max_context = m->arch.max_context; /* such heads were trained on short texts */
     vt_kv_shape shape;
     vt_kv_shape_of(m, c->kv_dtype, &shape);
     TRY(size_states(m, vt_kv_slot_bytes(&shape), &bytes, c, err));
-    if (m->mtp.behind > 0)
-        c->states = VT_STATES_ROWS;
-    if (m->mtp.behind > 0 && vt_options_cuda(o) >= 0 && lim->max_tokens > MOST_TOKENS)
+    if (vt_model_is_head(m))
+        c->states = m->eagle.is ? VT_STATES_STREAM : VT_STATES_ROWS;
+    if (vt_model_is_head(m) && vt_options_cuda(o) >= 0 && lim->max_tokens > MOST_TOKENS)
         lim->max_tokens = MOST_TOKENS;
     int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size) +
                    (int64_t)state_bytes(m, o) * lim->page_size,
@@ -159,24 +161,41 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const vt_
     return vt_executor_cuda_new(m, config, &cuda, out, err);
 }
 
-vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_limits *limits,
-                        int32_t n_threads, vt_drafter *out, vt_err *err)
+/* Loads what `draft` names and fits it to the model. */
+static vt_status load(const vt_model *target, const vt_options *o, vt_model **out, vt_aux *aux,
+                      vt_err *err)
 {
     vt_model *m;
+    vt_err why;
+    const char *draft = vt_options_get(o, "draft");
+    vt_status status = vt_draft_is_mtp(draft) ? vt_model_load_mtp(target, &m, &why)
+                                              : vt_model_load_drafter(draft, &m, &why);
+    if (status != VT_OK)
+        return vt_fail(err, status, "draft: %s (expected off, lookup, mtp or a model)",
+                       why.message);
+    if (m->eagle.is)
+        status = model_eagle_fit(m, target, aux, err);
+    if (status == VT_OK && m->embed == target->embed && vt_options_cuda(o) < 0)
+        status = vt_model_host_weights(target, err); /* the head is made first */
+    if (status == VT_OK)
+        status = check_pair(target, m, err);
+    if (status == VT_OK)
+        *out = m;
+    else
+        vt_model_free(m);
+    return status;
+}
+
+vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_limits *limits,
+                        int32_t n_threads, vt_drafter *out, vt_aux *aux, vt_err *err)
+{
+    vt_model *m = NULL;
     vt_executor *x;
     vt_executor_config config;
     vt_limits lim = *limits;
     lim.n_workers = n_threads;
-    vt_err why;
-    const char *draft = vt_options_get(o, "draft");
-    vt_status status = vt_draft_is_mtp(draft) ? vt_model_load_mtp(target, &m, &why)
-                                              : vt_model_load(draft, &m, &why);
-    if (status != VT_OK)
-        return vt_fail(err, status, "draft: %s (expected off, lookup, mtp or a model)",
-                       why.message);
-    status = check_pair(target, m, err);
-    if (status == VT_OK)
-        status = make_executor(m, o, &lim, &config, &x, err);
+    TRY(load(target, o, &m, aux, err));
+    vt_status status = make_executor(m, o, &lim, &config, &x, err);
     if (status != VT_OK) {
         vt_model_free(m);
         return status;
@@ -185,7 +204,9 @@ vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_li
                                .n_pages = config.n_pages,
                                .n_states = config.n_states,
                                .state_bytes = state_bytes(m, o),
-                               .vocab = m->arch.vocab,
+                               .vocab = m->eagle.is ? m->eagle.words : m->arch.vocab,
+                               .word = m->eagle.word,
+                               .stream = m->eagle.is,
                                .target_vocab = target->arch.vocab,
                                .notice = *vt_options_notice(o)};
     return vt_draft_model_new(&c, m, x, out, err);

@@ -14,9 +14,10 @@ bool vt_draft_is_mtp(const char *value);
 
 /* Loads the model that option `draft` names and makes a drafter of it for an engine of `target`
  * whose executor has these limits and `n_threads` threads. It runs where the options say that the
- * engine runs, on the first GPU of several. VT_ERR_USAGE or VT_ERR_UNSUPPORTED says why a model
+ * engine runs, on the first GPU of several. *aux: what the model is to compute for it (an EAGLE-3
+ * head); else left alone. VT_ERR_USAGE or VT_ERR_UNSUPPORTED says why a model
  * cannot draft for this one. */
 vt_status vt_draft_load(const vt_model *target, const vt_options *o, const vt_limits *limits,
-                        int32_t n_threads, vt_drafter *out, vt_err *err);
+                        int32_t n_threads, vt_drafter *out, vt_aux *aux, vt_err *err);
 
 #endif

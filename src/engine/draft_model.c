@@ -19,7 +19,7 @@
 typedef struct draft_slot {
     int32_t *page; /* [n_pages] */
     int32_t n_pages;
-    /* Of an MTP head: its first token here (0: it has none), and the one behind the last whose
+    /* Of a head: its first token here (0: it has none), and the one behind the last whose
      * hidden state is there. first_token: the one at position 0, if `first` is 1 */
     int32_t first, n_shown, first_token;
     int32_t n_known;  /* tokens whose KV is in the pages: draft_model.token has which */
@@ -42,7 +42,7 @@ typedef struct draft_model {
     vt_executor *executor;
     vt_pool pool;
     int32_t *token;   /* [n_pages * page_size] the token whose KV a place of a page holds */
-    char *state;      /* [n_pages * page_size][state_bytes] of an MTP head; else NULL */
+    char *state;      /* [n_pages * page_size][state_bytes] of a head; else NULL */
     draft_slot *slot; /* [max_seqs] */
     uint64_t n_prepares, n_touched;
     uint64_t step_id;
@@ -60,7 +60,7 @@ typedef struct draft_model {
 
 static int32_t page_size(const draft_model *d) { return d->config.limits.page_size; }
 
-static bool is_mtp(const draft_model *d) { return d->config.state_bytes > 0; }
+static bool is_head(const draft_model *d) { return d->config.state_bytes > 0; }
 
 /* The place of a slot's token i. */
 static int32_t place_of(const draft_model *d, const draft_slot *k, int32_t i)
@@ -110,7 +110,7 @@ static void take_over(draft_slot *k, const vt_seq *q)
     k->index = q->index;
 }
 
-/* Of an MTP head: makes the slot q's. It keeps what it holds of the first tokens of another
+/* Of a head: makes the slot q's. It keeps what it holds of the first tokens of another
  * sequence if they are q's too, and nothing if it does not have that one from its beginning. */
 static void take_over_states(draft_model *d, draft_slot *k, const vt_seq *q)
 {
@@ -208,12 +208,24 @@ static void add_states(draft_model *d, draft_slot *k, int32_t s, int32_t n)
     d->state_to[s] = first + k->n_states++;
 }
 
-/* Copies a hidden state, of an MTP head. */
+/* Copies a hidden state, of a head. */
 static void copy_state(const draft_model *d, char *to, int32_t i, const char *from, int32_t k)
 {
     size_t n = d->config.state_bytes;
-    if (is_mtp(d))
+    if (is_head(d))
         memcpy(to + (size_t)i * n, from + (size_t)k * n, n);
+}
+
+/* A head with a vocabulary of its own has other ids for what the settings name, and for draws: its
+ * guess is the token that it holds for the likeliest. */
+static void choose_likeliest(vt_sample_row *row)
+{
+    row->temperature = 0;
+    row->repetition_penalty = 1;
+    row->presence_penalty = row->frequency_penalty = 0;
+    row->context = NULL;
+    row->n_context = row->n_prompt = row->n_bias = 0;
+    row->pending_slot = -1;
 }
 
 /* Adds the next n tokens of a slot to the step, and a row if they are all that q has so far. */
@@ -247,6 +259,8 @@ static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
     row->n_context = length;
     row->mask = NULL; /* what is not allowed is dropped when the guesses are taken */
     row->n_top = -1;
+    if (d->config.word)
+        choose_likeliest(row);
     if (d->config.vocab < d->config.target_vocab)
         row->n_bias = 0; /* it may name tokens that the draft model does not have */
     d->row_slot[b->n_rows] = k;
@@ -269,15 +283,18 @@ static bool run_step(draft_model *d, int64_t *ns)
     *ns += r.end_ns - r.begin_ns;
     for (int32_t i = 0; i < d->step.batch.n_rows; i++) {
         draft_slot *k = d->row_slot[i];
-        int32_t at = k->at + k->n_guesses;
-        if (r.token[i] < 0 || r.token[i] >= d->config.target_vocab) {
+        int32_t at = k->at + k->n_guesses, token = r.token[i];
+        if (d->config.word && token >= 0)
+            token = d->config.word[token];
+        if (token < 0 || token >= d->config.target_vocab) {
             k->n_wanted = k->n_guesses;
             continue;
         }
-        k->seq->token[at] = r.token[i];
+        k->seq->token[at] = token;
         k->n_guesses++;
         if (k->n_guesses < k->n_wanted)
-            copy_state(d, d->state, place_of(d, k, at), r.hidden, i);
+            copy_state(d, d->state, place_of(d, k, at), r.hidden,
+                       d->config.stream ? d->row_token[i] : i);
     }
     return true;
 }
@@ -294,7 +311,7 @@ static void take_ask(draft_model *d, const vt_drafted *ask)
     k->seq = q;
     k->at = q->n_tokens;
     k->n_wanted = k->n_guesses = 0;
-    if (is_mtp(d)) {
+    if (is_head(d)) {
         take_over_states(d, k, q);
         if (k->n_shown < q->n_tokens)
             return; /* it was not shown what this needs */
@@ -303,7 +320,7 @@ static void take_ask(draft_model *d, const vt_drafted *ask)
     }
     if (q->n_tokens + ask->n > d->config.limits.max_context || !has_states(d, q->slot))
         return;
-    if (!is_mtp(d))
+    if (!is_head(d))
         keep_common(d, k, q);
     for (int32_t i = k->n_known; i < q->n_tokens; i++)
         if (q->token[i] >= d->config.vocab)
@@ -444,7 +461,7 @@ static bool make_step(draft_model *d)
                                   .page_start = d->page_start,
                                   .page_ids = d->page_ids,
                                   .row_token = d->row_token}};
-    d->before = is_mtp(d) ? vt_arena_alloc(a, tokens, d->config.state_bytes) : NULL;
+    d->before = is_head(d) ? vt_arena_alloc(a, tokens, d->config.state_bytes) : NULL;
     d->step.batch.hidden = d->before;
     if (d->config.n_states > 0) {
         d->step.batch.state_from = d->state_from;
@@ -452,7 +469,7 @@ static bool make_step(draft_model *d)
     }
     return d->in && d->position && d->seq_of && d->kv_slot && d->q_start && d->kv_len &&
            d->page_start && d->page_ids && d->row_token && d->row && d->row_slot && d->state_from &&
-           d->state_to && (!is_mtp(d) || d->before);
+           d->state_to && (!is_head(d) || d->before);
 }
 
 static bool make_slots(draft_model *d)
@@ -465,9 +482,9 @@ static bool make_slots(draft_model *d)
     int32_t *page = vt_arena_alloc(&d->arena, each * (size_t)lim->max_seqs, sizeof *page);
     for (int32_t i = 0; d->slot && page && i < lim->max_seqs; i++)
         d->slot[i].page = page + (size_t)i * each;
-    if (is_mtp(d)) /* the system provides each page of it when it is first written */
+    if (is_head(d)) /* the system provides each page of it when it is first written */
         d->state = vt_pages_alloc(states_size(d));
-    return d->slot && d->token && page && (!is_mtp(d) || d->state);
+    return d->slot && d->token && page && (!is_head(d) || d->state);
 }
 
 vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_executor *x,
@@ -494,7 +511,7 @@ vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_exe
     *out = (vt_drafter){.user = d,
                         .draft = draft,
                         .prepare = prepare,
-                        .learn = is_mtp(d) ? learn : NULL,
+                        .learn = is_head(d) ? learn : NULL,
                         .free = free_model};
     return VT_OK;
 }

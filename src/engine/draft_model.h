@@ -46,8 +46,10 @@ typedef struct vt_draft_model_config {
     int32_t n_pages;      /* of its executor */
     int32_t n_states;     /* likewise: VT_DRAFT_MOST for each slot of the engine whose sequences get
                               guesses, from slot 0 on; 0: it has no sequence state */
-    int32_t vocab;        /* its own */
-    size_t state_bytes;   /* of a hidden state, of an MTP head; 0: it is a model */
+    int32_t vocab;        /* tokens that it reads */
+    const int32_t *word;  /* the ids of those that it names, of an EAGLE-3 head; NULL: the same */
+    size_t state_bytes;   /* of a hidden state, of an MTP or EAGLE-3 head; 0: it is a model */
+    bool stream;          /* its steps show hidden states of all tokens, else of rows */
     int32_t target_vocab; /* guesses beyond it end a draft */
     vt_notice_hook notice; /* told once if its device fails */
 } vt_draft_model_config;

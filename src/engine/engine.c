@@ -797,8 +797,9 @@ void vt_engine_free(vt_engine *e)
         abort_all(e);
         vt_sched_release(&e->sched);
     }
+    e->executor->free(e->executor); /* it may read an EAGLE-3 head's matrix */
     vt_drafter_free(&e->config.sched.drafter);
-    e->executor->free(e->executor);
+    free(e->own_model);
     engine_recording_release(e);
     vt_energy_close(&e->energy);
     vt_uncore_close(&e->uncore);

@@ -20,6 +20,7 @@ struct vt_engine {
     vt_engine_config config;
     vt_executor *executor;
     const vt_model *model; /* NULL if the engine was made by vt_engine_create */
+    vt_model *own_model;   /* what was allocated for it, and shares all else; or NULL */
     /* used by the thread that runs the step alone */
     vt_sched sched;
     bool has_sched;

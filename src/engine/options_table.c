@@ -135,8 +135,8 @@ static const vt_option table[] = {
         .help = "prepare a step only when the one before it has ended"),
     ROW("draft", VT_OPTION_TEXT, .value_name = "HOW", .fallback = "off", .verbs = ENGINE,
         .help = "guess tokens and verify several in one step; lookup: what followed the last three "
-                "tokens before; mtp: what the model's own MTP head says; a model's name or file: "
-                "what that smaller model says. The tokens stay the same"),
+                "tokens before; mtp: what the model's own MTP head says; a name, file or "
+                "folder: what that smaller model or EAGLE-3 head says. The tokens stay the same"),
     ROW("pooling", CHOICE("auto|none|last|mean|cls|rank"), .value_name = "HOW",
         .fallback = "auto",
         .verbs = VT_FOR_ENGINE | VT_FOR_SERVE | VT_FOR_EMBED | VT_FOR_RUN | VT_FOR_OFFLINE,

@@ -369,13 +369,16 @@ static void cpu_free(vt_executor *base)
 
 static vt_status reserve_results(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
-    size_t rows = (size_t)c->limits.max_rows,
-           states = c->states == VT_STATES_TOKENS ? (size_t)c->limits.max_tokens : rows;
+    const vt_tensor *states = x->rank[0].prog->states;
+    size_t rows = (size_t)c->limits.max_rows, n = 0;
+    if (states)
+        n = (states->follows == VT_FOLLOWS_TOKENS ? (size_t)c->limits.max_tokens : rows) *
+            (size_t)states->dim[1];
     bool ok = true;
     for (int i = 0; i < CPU_RESULTS; i++) {
         cpu_result *r = &x->result[i];
-        if (c->end == VT_END_HIDDEN || c->states != VT_STATES_NONE) {
-            r->hidden = vt_calloc(states * (size_t)x->model->arch.hidden, sizeof *r->hidden);
+        if (states) {
+            r->hidden = vt_calloc(n, sizeof *r->hidden);
             ok = ok && r->hidden;
         }
         if (c->end == VT_END_HIDDEN)

@@ -97,6 +97,19 @@ static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
     return VT_OK;
 }
 
+/* Adds the matrix of an EAGLE-3 head that its model runs, in parts: one for each layer that it
+ * reads. */
+static void add_aux(vt_layout *l)
+{
+    const vt_tensor *in = l->model->aux.in;
+    for (int32_t k = 0; k < VT_AUX_LAYERS && in && !l->model->eagle.is; k++) {
+        add_one(l, (vt_role)(VT_ROLE_AUX + k), -1, in, NULL);
+        vt_layout_part *p = &l->entry[l->n - 1].part[0];
+        p->cols = in->dim[1] / VT_AUX_LAYERS;
+        p->col = k * p->cols;
+    }
+}
+
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
 {
     const vt_arch *a = &m->arch;
@@ -121,6 +134,7 @@ vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
     add_one(l, VT_ROLE_MTP_EMBED_NORM, -1, m->mtp.embed_norm, NULL);
     add_one(l, VT_ROLE_MTP_HIDDEN_NORM, -1, m->mtp.hidden_norm, NULL);
     add_one(l, VT_ROLE_MTP_IN, -1, m->mtp.in, NULL);
+    add_aux(l);
     for (int32_t i = 0; i < a->n_layers; i++) {
         vt_status status = add_layer(l, i, err);
         if (status != VT_OK) {

@@ -163,6 +163,11 @@ static void make_tensors(builder *b)
     b->p->hidden = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
     if (b->config->end == VT_END_HIDDEN || b->config->states == VT_STATES_ROWS)
         b->p->states = b->p->hidden;
+    else if (b->config->states == VT_STATES_STREAM)
+        b->p->states = b->x;
+    else if (b->config->states == VT_STATES_TOKENS && b->m->aux.in)
+        b->p->states = b->aux = build_activation(b, "aux", VT_FOLLOWS_TOKENS, b->m->aux.in->dim[0],
+                                                 act);
     else if (b->config->states == VT_STATES_TOKENS)
         b->p->states = b->s = build_activation(b, "s", VT_FOLLOWS_TOKENS, a->hidden, act);
     if (b->config->end == VT_END_HIDDEN)
@@ -446,7 +451,8 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     vt_tensor *y = after ? b->t : b->x;
     bool joins = block->joins && block->joins(b, i);
     const vt_tensor *next = norm_behind(b, i, ffn);
-    block->emit(b, i, before ? b->h : b->x, joins ? y : build_part(b, slot, y));
+    const vt_tensor *x = b->pair && b->m->eagle.is && !ffn ? b->pair : b->x;
+    block->emit(b, i, before ? b->h : x, joins ? y : build_part(b, slot, y));
     if (!joins && !after)
         *normed = emit_reduce_norm(b, i, block->norm, slot, next);
     if (!joins && !*normed)
@@ -478,11 +484,25 @@ static void build_positions(builder *b)
                        w->tensor[VT_ROLE_EMBED_NORM_BIAS], NULL, b->x);
 }
 
+/* Adds to `aux` what an EAGLE-3 head reads of the input of layer i. */
+static void build_aux(builder *b, int32_t i)
+{
+    for (int32_t k = 0; b->aux && k < VT_AUX_LAYERS; k++)
+        if (b->m->aux.layer[k] == i)
+            build_linear(b, -1, vt_roles[VT_ROLE_AUX + k].name,
+                         (linear_args){.x = b->x,
+                                       .w = b->w->ends.weight[VT_ROLE_AUX + k],
+                                       .residual = b->n_aux++ > 0 ? b->aux : NULL,
+                                       .y = b->aux},
+                         VT_WHEN_TOKENS);
+}
+
 /* Returns true if the rows that are wanted still have to be normalised. */
 static bool build_layers(builder *b)
 {
     bool normed = false, joined = false;
     for (int32_t i = 0; i < b->m->arch.n_layers; i++) {
+        build_aux(b, i);
         joined = b->m->layer[i].norms & VT_NORM_JOINED;
         for (int ffn = 0; ffn < 2; ffn++)
             if (!block_of(b, i, ffn))
@@ -492,6 +512,7 @@ static bool build_layers(builder *b)
             else
                 build_block(b, i, ffn, &normed);
     }
+    build_aux(b, b->m->arch.n_layers);
     return !joined;
 }
 

@@ -63,8 +63,14 @@ typedef enum vt_end {
     VT_END_HIDDEN  /* the last layer's output, after the final norm; there is no head */
 } vt_end;
 
-/* Hidden states, after the final norm, that a program which ends in logits gives beside them. */
-typedef enum vt_states { VT_STATES_NONE, VT_STATES_ROWS, VT_STATES_TOKENS } vt_states;
+/* Hidden states that a program which ends in logits gives beside them. */
+typedef enum vt_states {
+    VT_STATES_NONE,
+    VT_STATES_ROWS,   /* after the final norm */
+    VT_STATES_TOKENS, /* the same of all tokens; of a model with an EAGLE-3 head, what that reads
+                         (vt_aux) */
+    VT_STATES_STREAM  /* of all tokens, before the final norm: the next input of such a head */
+} vt_states;
 
 typedef struct vt_program_config {
     vt_target target;

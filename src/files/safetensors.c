@@ -30,8 +30,8 @@ static const struct {
     const char *name;
     vt_dtype dtype;
 } st_type[] = {
-    {"F32", VT_F32}, {"F16", VT_F16}, {"BF16", VT_BF16}, {"F8_E4M3", VT_FP8_E4M3},
-    {"I8", VT_I8},   {"U8", VT_U8},   {"I32", VT_I32},   {"I64", VT_I64},
+    {"F32", VT_F32}, {"F16", VT_F16}, {"BF16", VT_BF16}, {"F8_E4M3", VT_FP8_E4M3}, {"I8", VT_I8},
+    {"U8", VT_U8},   {"I32", VT_I32}, {"I64", VT_I64},   {"BOOL", VT_U8},
 };
 
 /* ---- one tensor of the header ---- */
@@ -72,7 +72,7 @@ static vt_status read_dtype(const header *h, const vt_flat_node *entry, vt_tenso
         }
     return vt_fail(
         h->err, VT_ERR_UNSUPPORTED,
-        "%s: tensor %.80s has type %.*s; supported are F32 F16 BF16 F8_E4M3 I8 U8 I32 I64",
+        "%s: tensor %.80s has type %.*s; supported are F32 F16 BF16 F8_E4M3 I8 U8 I32 I64 BOOL",
         h->file->view.path, t->name, (int)(name->len < 20 ? name->len : 20), name->s);
 }
 

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/quant.h"
 #include "files/gguf_split.h"
+#include "model/eagle.h"
 #include "model/family.h"
 #include "model/mtp.h"
 #include "text/template/template.h"
@@ -137,6 +138,10 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return (int64_t)a->per_layer * a->n_layers;
     case VT_DIM_MTP_IN:
         return 2 * (int64_t)a->hidden;
+    case VT_DIM_WORDS:
+        return m->eagle.is ? m->eagle.words : a->vocab;
+    case VT_DIM_AUX_IN:
+        return VT_AUX_LAYERS * (int64_t)m->eagle.aux_hidden;
     case VT_DIM_NONE:
         break;
     }
@@ -149,6 +154,9 @@ static void print_shape(char *out, size_t size, const int64_t *dim, int32_t rank
     for (int32_t i = 0; i < rank; i++)
         vt_append(out, size, &used, "%s%lld", i ? ", " : "", (long long)dim[i]);
 }
+
+/* Returns true for a dimension that is a number of tokens. */
+static bool is_vocabulary(vt_dim d) { return d == VT_DIM_VOCAB || d == VT_DIM_WORDS; }
 
 static bool is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
 
@@ -169,7 +177,7 @@ static vt_status check_tensor(const assembly *a, int32_t layer, const vt_tensor 
                        a->m->path, t->name, got_text, want_text);
     }
     bool scalable = a->src->hf_names && rank >= 2 &&
-                    dims[0] != VT_DIM_VOCAB; /* has a place for FP8's scale */
+                    !is_vocabulary(dims[0]); /* has a place for FP8's scale */
     bool is_vector = rank == 1 ||
                      (rank == 2 && (dims[0] == VT_DIM_EXPERTS || dims[0] == VT_DIM_POSITIONS ||
                                     dims[0] == VT_DIM_TYPES || dims[0] == VT_DIM_LABELS ||
@@ -237,7 +245,8 @@ static vt_status squeeze(assembly *a, int32_t layer, const vt_dim *dims, const v
 static vt_status missing(const assembly *a, const char *name)
 {
     char own[MODEL_MTP_NAME];
-    name = model_mtp_name(a->m, a->src->hf_names, name, own);
+    name = a->m->eagle.names ? model_eagle_name(a->m->eagle.names, name, own)
+                             : model_mtp_name(a->m, a->src->hf_names, name, own);
     return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s is missing", a->m->path, name);
 }
 
@@ -253,7 +262,7 @@ static vt_status take(assembly *a, int32_t layer, const char *name, const vt_dim
     const vt_tensor *t = a->src->at(a->src->file, i);
     TRY(squeeze(a, layer, dims, &t));
     TRY(check_tensor(a, layer, t, dims));
-    count(a, i, dims[0] != VT_DIM_VOCAB);
+    count(a, i, !is_vocabulary(dims[0]));
     *out = t;
     return VT_OK;
 }
@@ -541,23 +550,15 @@ static vt_status take_layer(assembly *a, int32_t layer)
 }
 
 /* The tensors that are no layer's, in the order of a forward pass. */
-static const vt_role end_role[] = {VT_ROLE_EMBED,
-                                   VT_ROLE_POSITIONS,
-                                   VT_ROLE_TYPES,
-                                   VT_ROLE_EMBED_NORM,
-                                   VT_ROLE_EMBED_NORM_BIAS,
-                                   VT_ROLE_PER_LAYER,
-                                   VT_ROLE_PER_LAYER_IN,
-                                   VT_ROLE_PER_LAYER_NORM,
-                                   VT_ROLE_MTP_EMBED_NORM,
-                                   VT_ROLE_MTP_HIDDEN_NORM,
-                                   VT_ROLE_MTP_IN,
-                                   VT_ROLE_FINAL_NORM,
-                                   VT_ROLE_HEAD,
-                                   VT_ROLE_RANK_DENSE,
-                                   VT_ROLE_RANK_DENSE_BIAS,
-                                   VT_ROLE_RANK_OUT,
-                                   VT_ROLE_RANK_OUT_BIAS};
+static const vt_role end_role[] = {VT_ROLE_EMBED,           VT_ROLE_POSITIONS,
+                                   VT_ROLE_TYPES,           VT_ROLE_EMBED_NORM,
+                                   VT_ROLE_EMBED_NORM_BIAS, VT_ROLE_PER_LAYER,
+                                   VT_ROLE_PER_LAYER_IN,    VT_ROLE_PER_LAYER_NORM,
+                                   VT_ROLE_MTP_EMBED_NORM,  VT_ROLE_MTP_HIDDEN_NORM,
+                                   VT_ROLE_MTP_IN,          VT_ROLE_AUX_IN,
+                                   VT_ROLE_FINAL_NORM,      VT_ROLE_HEAD,
+                                   VT_ROLE_RANK_DENSE,      VT_ROLE_RANK_DENSE_BIAS,
+                                   VT_ROLE_RANK_OUT,        VT_ROLE_RANK_OUT_BIAS};
 enum { END_ROLES = sizeof end_role / sizeof *end_role };
 
 /* Returns true for roles that the model may have outside its layers. *required: it must. */
@@ -570,7 +571,10 @@ static bool end_wanted(const vt_model *m, vt_role role, bool *required)
         return false;
     if (is_per_layer(role) && m->arch.per_layer == 0)
         return false;
-    if (role >= VT_ROLE_MTP_EMBED_NORM && role <= VT_ROLE_MTP_IN && m->mtp.behind == 0)
+    if (role >= VT_ROLE_MTP_EMBED_NORM && role <= VT_ROLE_MTP_IN && !vt_model_is_head(m))
+        return false;
+    if ((role == VT_ROLE_MTP_IN || role == VT_ROLE_AUX_IN) &&
+        m->eagle.is != (role == VT_ROLE_AUX_IN))
         return false;
     return need != VT_NEED_BY_FAMILY && !(role == VT_ROLE_HEAD && m->arch.tied_head);
 }
@@ -600,6 +604,8 @@ static const vt_tensor **end_at(vt_model *m, vt_role role)
         return &m->mtp.hidden_norm;
     case VT_ROLE_MTP_IN:
         return &m->mtp.in;
+    case VT_ROLE_AUX_IN:
+        return &m->aux.in;
     case VT_ROLE_FINAL_NORM:
         return &m->final_norm;
     case VT_ROLE_RANK_DENSE:
@@ -615,21 +621,32 @@ static const vt_tensor **end_at(vt_model *m, vt_role role)
     }
 }
 
+/* *out = the rows of a role's tensor, one for each token of a vocabulary; as it was where the files
+ * have none. */
+static vt_status take_vocabulary(assembly *a, vt_role role, int32_t *out)
+{
+    char name[160];
+    role_name(a->m, -1, role, a->src->hf_names, name, sizeof name);
+    int64_t i = a->src->find(a->src->file, name);
+    if (i < 0)
+        return VT_OK;
+    int64_t rows = a->src->at(a->src->file, i)->dim[0];
+    if (rows > MAX_VOCAB)
+        return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has %lld rows (at most %d allowed)",
+                       a->m->path, name, (long long)rows, MAX_VOCAB);
+    *out = (int32_t)rows;
+    return VT_OK;
+}
+
 /* Takes the embedding and what is beside it, the final norm and the head. The embedding has one row
- * for each token of the vocabulary. */
+ * for each token of the vocabulary; of an EAGLE-3 head the output matrix has. */
 static vt_status take_ends(assembly *a)
 {
     vt_model *m = a->m;
     char name[160];
-    role_name(m, -1, VT_ROLE_EMBED, a->src->hf_names, name, sizeof name);
-    int64_t i = a->src->find(a->src->file, name);
-    if (i >= 0) {
-        int64_t rows = a->src->at(a->src->file, i)->dim[0];
-        if (rows > MAX_VOCAB)
-            return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has %lld rows (at most %d allowed)",
-                           m->path, name, (long long)rows, MAX_VOCAB);
-        m->arch.vocab = (int32_t)rows;
-    }
+    TRY(take_vocabulary(a, VT_ROLE_EMBED, m->eagle.is ? &m->eagle.words : &m->arch.vocab));
+    if (m->eagle.is)
+        TRY(take_vocabulary(a, VT_ROLE_HEAD, &m->arch.vocab));
     for (int k = 0; k < END_ROLES; k++) {
         bool required;
         if (!end_wanted(m, end_role[k], &required))
@@ -641,10 +658,11 @@ static vt_status take_ends(assembly *a)
     }
     if (m->arch.tied_head)
         m->head = m->embed;
-    if (m->mtp.in && m->mtp.in->dtype == VT_FP8_E4M3)
+    const vt_tensor *in = m->mtp.in ? m->mtp.in : m->aux.in;
+    if (in && in->dtype == VT_FP8_E4M3)
         return vt_fail(a->err, VT_ERR_UNSUPPORTED,
                        "%s: tensor %s has type FP8; another float or quantised type was expected",
-                       m->path, m->mtp.in->name);
+                       m->path, in->name);
     return VT_OK;
 }
 

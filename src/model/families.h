@@ -39,4 +39,5 @@ VT_FAMILY(bert)
 VT_FAMILY(roberta)
 VT_FAMILY(xlm_roberta)
 VT_FAMILY(modernbert)
+VT_FAMILY(eagle3)
 #undef VT_FAMILY

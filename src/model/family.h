@@ -98,6 +98,7 @@ typedef struct vt_family_shape {
                               convolve if there is none; 0: all attend */
     const char *kinds;     /* in place of that rule, a letter for each layer: a attends; others are
                               the family's own */
+    int32_t words;         /* of an EAGLE-3 head: tokens of its model; `vocab` are its own */
     int32_t shared_ffn, rope_dims; /* rope_dims 0: the whole head */
     int32_t first_dense;           /* the first layers have no experts */
     bool route_sigmoid;
@@ -123,6 +124,8 @@ struct vt_family {
     const char *name;            /* vt_arch.family */
     const char *gguf;            /* general.architecture; NULL: no files have it for such models */
     const char *hf;              /* model_type; NULL: likewise */
+    const char *hf_class;        /* its class under "architectures", where model_type is that of
+                                    another family; NULL: none is */
     const char *hf_outer;        /* model_type of files that hold its config.json as "text_config",
                                     beside other parts; NULL: none do */
     const vt_family_role *roles; /* [n_roles] */

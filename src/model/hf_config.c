@@ -441,6 +441,16 @@ static const vt_family *family_of(const char *type)
     return NULL;
 }
 
+/* Returns the family whose class of models the file names; NULL: none of those that are told so. */
+static const vt_family *family_of_class(const json_t *root)
+{
+    const char *name = json_string_value(json_array_get(vt_read_member(root, "architectures"), 0));
+    for (int i = 0; name && vt_families[i]; i++)
+        if (vt_families[i]->hf_class && strcmp(name, vt_families[i]->hf_class) == 0)
+            return vt_families[i];
+    return NULL;
+}
+
 /* Goes on in "text_config" where that describes the model, beside parts as a vision encoder: under
  * the outer name that a family knows, or under any name whose text_config is of a family. */
 static vt_status enter_text_config(hf_reader *c, const char **type)
@@ -469,7 +479,8 @@ static vt_status find_family(hf_reader *c)
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
     TRY(enter_text_config(c, &type));
-    c->family = c->m->family = family_of(type);
+    const vt_family *named = family_of_class(c->outer);
+    c->family = c->m->family = named ? named : family_of(type);
     if (!c->family) {
         char all[400];
         vt_family_names(false, all, sizeof all);

@@ -125,6 +125,22 @@ static vt_status load(const char *name_or_path, bool weights, vt_model **out, vt
 
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err)
 {
+    vt_model *m;
+    TRY(load(name_or_path, true, &m, err));
+    if (vt_model_is_head(m)) {
+        vt_status status = vt_fail(err, VT_ERR_UNSUPPORTED,
+                                   "%s is an EAGLE-3 head, which drafts for another model (draft) "
+                                   "and is none by itself",
+                                   m->path);
+        vt_model_free(m);
+        return status;
+    }
+    *out = m;
+    return VT_OK;
+}
+
+vt_status vt_model_load_drafter(const char *name_or_path, vt_model **out, vt_err *err)
+{
     return load(name_or_path, true, out, err);
 }
 

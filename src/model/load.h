@@ -9,6 +9,8 @@
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err);
 /* The same without weights: metadata, tokenizer and template (a vocabulary-only GGUF works). */
 vt_status vt_model_load_words(const char *name_or_path, vt_model **out, vt_err *err);
+/* A model, or an EAGLE-3 head (model/eagle.h), which the function above refuses. */
+vt_status vt_model_load_drafter(const char *name_or_path, vt_model **out, vt_err *err);
 /* The MTP head of a model that was loaded, as a model of its own (model/mtp.h). VT_ERR_MODEL says
  * which tensor its files do not have, VT_ERR_UNSUPPORTED which kind of head is not known here. */
 vt_status vt_model_load_mtp(const vt_model *of, vt_model **out, vt_err *err);

@@ -274,7 +274,7 @@ static vt_status build(vt_model *m, dummy_source *s, vt_err *err)
     weight_source src = {
         .hf_names = true, .file = s, .n_tensors = s->n, .find = source_find, .at = source_at};
     TRY(model_assemble(m, &src, err));
-    if (m->mtp.behind > 0)
+    if (vt_model_is_head(m))
         return VT_OK;
     TRY(vt_tokenizer_synthetic(m->arch.vocab, &m->tokenizer, err));
     TRY(vt_template_parse("chatml", chatml, sizeof chatml - 1, &m->chat_template, err));

@@ -29,6 +29,7 @@
 #include "files/map.h"
 #include "files/safetensors.h"
 #include "model/assemble.h"
+#include "model/eagle.h"
 #include "model/family.h"
 #include "model/hf_config.h"
 #include "model/int4/int4.h"
@@ -61,7 +62,7 @@ typedef struct folder_source {
     const char *prefix;  /* what names have in the place of "model."; "": a model without a head */
     bool nested;         /* the files hold other models too */
     const char *encoder; /* an encoder's: what stands in front of all names; NULL: no encoder */
-    const vt_model *m;   /* whose they are */
+    vt_model *m;         /* whose they are */
 } folder_source;
 
 typedef enum part { WORDS, WEIGHTS, MTP } part; /* MTP: the weights of the MTP head alone */
@@ -130,6 +131,8 @@ static int64_t find_in_files(const folder_source *s, const char *name)
     char full[MODEL_MTP_NAME + 64], own[MODEL_MTP_NAME];
     if (s->encoder)
         return find_renamed(s, name);
+    if (s->m->eagle.names)
+        return find_own(s, model_eagle_name(s->m->eagle.names, name, own));
     name = model_mtp_name(s->m, true, name, own);
     const char *tail = strncmp(name, "model.", 6) == 0 ? name + 6 : NULL;
     int64_t i = find_own(s, name);
@@ -154,6 +157,18 @@ static void find_prefix(folder_source *s, bool nested)
         s->prefix = all[i];
         return;
     }
+}
+
+/* Finds out how an EAGLE-3 head's files name its tensors. */
+static void find_eagle_names(folder_source *s)
+{
+    char own[MODEL_EAGLE_NAME];
+    if (!s->m->eagle.is)
+        return;
+    const vt_eagle_names *n = model_eagle_names;
+    while (n->front && find_own(s, model_eagle_name(n, "mtp.pre_fc_norm_hidden.weight", own)) < 0)
+        n++;
+    s->m->eagle.names = n->front ? n : model_eagle_names;
 }
 
 /* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
@@ -582,6 +597,13 @@ static void name_method(loader *l)
     snprintf(l->m->quant, sizeof l->m->quant, "%s of %s", type, int4_name(l->extra.int4.kind));
 }
 
+/* Reads which tokens an EAGLE-3 head names. */
+static vt_status load_eagle_words(loader *l)
+{
+    int64_t i = find_in_files(l->src, "model.d2t");
+    return model_eagle_words(l->m, i >= 0 ? own_at(l->src, i) : NULL, l->err);
+}
+
 static vt_status load_weights(loader *l)
 {
     char path[4096];
@@ -597,6 +619,7 @@ static vt_status load_weights(loader *l)
     l->src->n_own = l->src->set->n_tensors + int4_count(l->src->int4);
     find_prefix(l->src, l->extra.nested);
     find_encoder_prefix(l);
+    find_eagle_names(l->src);
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     TRY(arch_check(l->m, l->err));
@@ -611,6 +634,8 @@ static vt_status load_weights(loader *l)
                          .n_tensors = l->src->n_own + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
     l->m->n_tensors = l->src->set->n_tensors;
+    if (l->m->eagle.is)
+        TRY(load_eagle_words(l));
     name_method(l);
     return check_announced(l);
 }
@@ -775,34 +800,13 @@ static vt_status load_generation(loader *l, const char *config_path, const json_
 
 /* ---- loading ---- */
 
-/* Makes of the model's description that of its MTP head. */
-static vt_status read_mtp(loader *l, const char *path, const json_t *config)
-{
-    static const char *const keys[] = {"mtp_num_hidden_layers", "num_nextn_predict_layers"};
-    const json_t *text = vt_read_member(config, "text_config"), *root = text ? text : config;
-    bool own = false;
-    TRY(vt_read_bool(path, root, "mtp_use_dedicated_embeddings", false, &own, l->err));
-    if (own)
-        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                       "%s: \"mtp_use_dedicated_embeddings\" is true; an MTP head with the model's "
-                       "embedding was expected",
-                       path);
-    TRY(model_mtp_make(l->m, l->err));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int32_t n = 1;
-        TRY(vt_read_i32(path, root, keys[i], false, &n, l->err));
-        TRY(model_mtp_check(l->m, keys[i], n, l->err));
-    }
-    return VT_OK;
-}
-
 static vt_status read_folder(loader *l, const char *path, const json_t *config, part what)
 {
     int32_t ids[MAX_EOS], n = 0;
     bool weights = what != WORDS;
     if (what == MTP) {
         TRY(hf_config_read(path, config, l->m, &l->extra, l->err));
-        TRY(read_mtp(l, path, config));
+        TRY(model_mtp_read_config(l->m, path, config, l->err));
         return load_weights(l);
     }
     if (weights) {

@@ -33,6 +33,7 @@ typedef enum vt_rope_scaling {
 } vt_rope_scaling;
 
 enum { VT_ROPES = 2, VT_KV_GROUPS = 4 }; /* at most: ropes of a model, shapes of its K and V */
+enum { VT_AUX_LAYERS = 3 };              /* whose input an EAGLE-3 head reads */
 
 typedef struct vt_rope_params {
     double base;      /* theta */
@@ -156,6 +157,26 @@ typedef struct vt_mtp {
     const vt_tensor *embed_norm, *hidden_norm, *in; /* [hidden], [hidden], [hidden, 2 hidden] */
 } vt_mtp;
 
+/* An EAGLE-3 head, as a model of one layer (model/eagle.h). Its vocabulary may be a part of that of
+ * the model which it drafts for. Its norms are `mtp`'s. */
+typedef struct vt_eagle {
+    bool is;                            /* false: this is none */
+    const struct vt_eagle_names *names; /* how its files name its tensors; NULL: as a model's */
+    bool normed_stream;  /* its residual stream begins with the normed hidden state */
+    int32_t words;       /* tokens of the model */
+    const int32_t *word; /* [vocab] the model's ids of its own tokens; NULL: they are the same */
+    int32_t aux_hidden;  /* the hidden size of the model */
+    int32_t n_aux;       /* layers of the model that its files name; 0: the usual ones */
+    int32_t aux[VT_AUX_LAYERS];
+} vt_eagle;
+
+/* An EAGLE-3 head has its model compute this beside the logits: the residual stream as it enters
+ * these layers, side by side, through a matrix [hidden of the head, layers * hidden]. */
+typedef struct vt_aux {
+    int32_t layer[VT_AUX_LAYERS]; /* the number of layers: behind the last */
+    const vt_tensor *in;          /* NULL: nothing */
+} vt_aux;
+
 /* The weights of a classifier that scores pairs of texts. */
 typedef struct vt_ranker {
     const vt_tensor *dense, *dense_bias; /* [hidden, hidden], [hidden] */
@@ -206,7 +227,9 @@ struct vt_model {
     const vt_tensor *per_layer, *per_layer_in, *per_layer_norm;
     vt_ranker ranker;
     vt_mtp mtp;
-    vt_layer *layer;             /* [n_layers] */
+    vt_eagle eagle;
+    vt_aux aux;      /* of a head: its own; of the model that it drafts for: what that computes */
+    vt_layer *layer; /* [n_layers] */
     int64_t weight_bytes;        /* of all tensors, as stored */
     int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */
     int64_t skipped_bytes;       /* of tensors whose part of the model is not run here ... */
@@ -229,6 +252,9 @@ struct vt_model {
     bool mapped;  /* every tensor lies in a mapped file: pages that are dropped can be read again */
     void *source; /* the open file(s), private to the loader */
 };
+
+/* Returns true if the model is a head that reads hidden states of another and drafts for it. */
+static inline bool vt_model_is_head(const vt_model *m) { return m->mtp.behind > 0 || m->eagle.is; }
 
 /* Returns true if the layer stores keys and values in the cache, or reads another's. */
 static inline bool vt_layer_attends(const vt_layer *l)

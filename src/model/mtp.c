@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "files/json.h"
 #include "model/family.h"
 
 vt_status model_mtp_make(vt_model *m, vt_err *err)
@@ -30,6 +31,26 @@ vt_status model_mtp_check(const vt_model *m, const char *key, int32_t n, vt_err 
         return VT_OK;
     return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: %s is %d; an MTP head of 1 layer was expected",
                    m->path, key, n);
+}
+
+vt_status model_mtp_read_config(vt_model *m, const char *path, const json_t *config, vt_err *err)
+{
+    static const char *const keys[] = {"mtp_num_hidden_layers", "num_nextn_predict_layers"};
+    const json_t *text = vt_read_member(config, "text_config"), *root = text ? text : config;
+    bool own = false;
+    TRY(vt_read_bool(path, root, "mtp_use_dedicated_embeddings", false, &own, err));
+    if (own)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: \"mtp_use_dedicated_embeddings\" is true; an MTP head with the model's "
+                       "embedding was expected",
+                       path);
+    TRY(model_mtp_make(m, err));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int32_t n = 1;
+        TRY(vt_read_i32(path, root, keys[i], false, &n, err));
+        TRY(model_mtp_check(m, keys[i], n, err));
+    }
+    return VT_OK;
 }
 
 /* One name of a model of one layer, and of the MTP head: "%d" stands for its layer. */

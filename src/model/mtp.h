@@ -11,6 +11,8 @@
 #ifndef VT_MODEL_MTP_H
 #define VT_MODEL_MTP_H
 
+#include <jansson.h>
+
 #include "base/err.h"
 #include "model/model.h"
 
@@ -18,6 +20,8 @@ enum { MODEL_MTP_NAME = 192 };
 
 /* Makes of a description of a model, whose layers are there, that of its MTP head. */
 vt_status model_mtp_make(vt_model *m, vt_err *err);
+/* The same of a folder's config.json, which may have such heads of other forms. */
+vt_status model_mtp_read_config(vt_model *m, const char *path, const json_t *config, vt_err *err);
 /* An error unless files that say "`key` is n" have a head of one layer. */
 vt_status model_mtp_check(const vt_model *m, const char *key, int32_t n, vt_err *err);
 /* Returns what the files call the tensor of an MTP head that a model of one layer calls `name`:

@@ -21,7 +21,7 @@
 
 const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_EMBED] = {"embed", VT_KIND_EMBED, "token_embd.weight", "model.embed_tokens.weight",
-        {VT_DIM_VOCAB, HIDDEN}},
+        {VT_DIM_WORDS, HIDDEN}},
     [VT_ROLE_POSITIONS] = {"positions", VT_KIND_ROUTER, "position_embd.weight",
         "embeddings.position_embeddings.weight", {VT_DIM_POSITIONS, HIDDEN}, FAMILY},
     [VT_ROLE_TYPES] = {"types", VT_KIND_ROUTER, "token_types.weight",
@@ -42,6 +42,7 @@ const vt_role_row vt_roles[VT_ROLES] = {
         "mtp.pre_fc_norm_hidden.weight", {HIDDEN}},
     [VT_ROLE_MTP_IN] = {"mtp.in", MATRIX, "nextn.eh_proj.weight", "mtp.fc.weight",
         {HIDDEN, VT_DIM_MTP_IN}},
+    [VT_ROLE_AUX_IN] = {"aux.in", MATRIX, "fc.weight", "fc.weight", {HIDDEN, VT_DIM_AUX_IN}},
     [VT_ROLE_ATTN_NORM] = {"attn_norm", VECTOR, "attn_norm.weight", "input_layernorm.weight",
         {HIDDEN}, .norm = VT_NORM_BEFORE},
     [VT_ROLE_Q] = {"q", MATRIX, "attn_q.weight", "self_attn.q_proj.weight",
@@ -209,6 +210,9 @@ const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_SHARED_GATE_UP] = {"shared.gate+up", MATRIX},
     [VT_ROLE_DELTA_IN] = {"delta_in", MATRIX},
     [VT_ROLE_DELTA_BA] = {"delta_ba", MATRIX},
+    [VT_ROLE_AUX] = {"aux.a", MATRIX},
+    [VT_ROLE_AUX + 1] = {"aux.b", MATRIX},
+    [VT_ROLE_AUX_LAST] = {"aux.c", MATRIX},
     [VT_ROLE_ROPE] = {"rope", VT_KIND_ROPE},
     [VT_ROLE_ROPE_LOCAL] = {"rope_local", VT_KIND_ROPE},
 };

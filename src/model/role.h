@@ -79,7 +79,10 @@ typedef enum vt_dim {
     VT_DIM_ONE,
     VT_DIM_PER_LAYER, /* of a layer's own embedding; of those of all layers */
     VT_DIM_PER_LAYERS,
-    VT_DIM_MTP_IN /* of an MTP head: twice the hidden size */
+    VT_DIM_MTP_IN, /* of an MTP head: twice the hidden size */
+    VT_DIM_WORDS,  /* tokens that an embedding has a row for: the vocabulary, or of an EAGLE-3 head
+                      that of its model */
+    VT_DIM_AUX_IN  /* of an EAGLE-3 head: as many hidden states of its model as it reads */
 } vt_dim;
 
 typedef enum vt_need {
@@ -101,6 +104,7 @@ typedef enum vt_role {
     VT_ROLE_MTP_EMBED_NORM, /* of an MTP head (model/mtp.h): outside the layers */
     VT_ROLE_MTP_HIDDEN_NORM,
     VT_ROLE_MTP_IN,
+    VT_ROLE_AUX_IN, /* of an EAGLE-3 head (model/eagle.h): likewise */
     VT_ROLE_ATTN_NORM,
     VT_ROLE_Q,
     VT_ROLE_K,
@@ -190,6 +194,8 @@ typedef enum vt_role {
     VT_ROLE_SHARED_GATE_UP, /* paired */
     VT_ROLE_DELTA_IN,       /* q, k, v and z */
     VT_ROLE_DELTA_BA,       /* b and a */
+    VT_ROLE_AUX, /* and the next ones: a part of the columns of VT_ROLE_AUX_IN for each layer */
+    VT_ROLE_AUX_LAST = VT_ROLE_AUX + 2,
     /* computed */
     VT_ROLE_ROPE, /* and its next: the model's ropes, by index */
     VT_ROLE_ROPE_LOCAL,

@@ -55,7 +55,7 @@ static void test_mtp_drafter_guesses_what_its_head_says(void **state)
     (void)state;
     for (int32_t i = 0; i < 2; i++) {
         mtp_runner target;
-        int32_t n = mtp_read_prompt("qwen35", i + 1, ids[i]);
+        int32_t n = mtp_read_prompt(MTP_MODELS, "qwen35", i + 1, ids[i]);
         mtp_open_target(&target, "qwen35", false);
         memcpy(states[i], mtp_run_tokens(&target, ids[i], n, NULL), (size_t)n * target.row);
         memcpy(token[i], ids[i], (size_t)n * sizeof *token[i]);

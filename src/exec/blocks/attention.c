@@ -307,7 +307,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     b->windowed = false;
     if (v.wide != v.q)
         EMIT(b, head_gate, i, "o", VT_WHEN_TOKENS, {.x = v.wide, .y = v.o, .dim = l->head.dim});
-    const vt_tensor *residual = y == b->x ? y : NULL;
+    const vt_tensor *residual = y != b->x ? NULL : b->stream ? b->stream : y;
     build_linear(b, i, "o",
                  (linear_args){.x = v.o,
                                .w = lw->weight[VT_ROLE_O],

@@ -16,6 +16,7 @@
 #include "base/quant.h"
 #include "engine_run.h"
 #include "exec/cuda.h"
+#include "model/eagle.h"
 #include "model/load.h"
 
 enum { MAX_VOCAB = 96 };
@@ -42,22 +43,42 @@ static void open_executor(mtp_runner *r, int32_t n_seqs, int32_t n_states, vt_st
                             .n_threads = 2};
     vt_cuda_options options;
     vt_cuda_options_init(&options);
-    r->row = (size_t)r->m->arch.hidden * (gpu ? sizeof(uint16_t) : sizeof(float));
-    assert_in_range(r->m->arch.hidden, 1, MTP_HIDDEN);
+    int64_t hidden = r->m->eagle.is || !r->m->aux.in ? r->m->arch.hidden : r->m->aux.in->dim[0];
+    r->row = (size_t)hidden * (gpu ? sizeof(uint16_t) : sizeof(float));
+    assert_in_range(hidden, 1, MTP_HIDDEN);
     vt_status status = gpu ? vt_executor_cuda_new(r->m, &c, &options, &r->x, &err)
                            : vt_executor_cpu_new(r->m, &c, &r->x, &err);
     if (status != VT_OK)
         fail_msg("%s", err.message);
 }
 
-void mtp_open_target(mtp_runner *r, const char *model, bool gpu)
+static vt_model *load(const char *folder, const char *name)
 {
     char path[256];
+    vt_model *m;
     vt_err err;
-    snprintf(path, sizeof path, MTP_MODELS "%s", model);
-    if (vt_model_load(path, &r->m, &err) != VT_OK)
+    snprintf(path, sizeof path, "%s%s", folder, name);
+    if (vt_model_load_drafter(path, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
+    return m;
+}
+
+void mtp_open_target(mtp_runner *r, const char *model, bool gpu)
+{
+    r->m = load(MTP_MODELS, model);
     open_executor(r, 1, 2, VT_STATES_TOKENS, gpu);
+}
+
+void mtp_open_eagle(mtp_runner *target, mtp_runner *head, const char *model, const char *name,
+                    int32_t n_seqs, bool gpu)
+{
+    vt_err err;
+    target->m = load(EAGLE_MODELS, model);
+    head->m = load(EAGLE_MODELS, name);
+    if (model_eagle_fit(head->m, target->m, &target->m->aux, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    open_executor(target, 1, 0, VT_STATES_TOKENS, false);
+    open_executor(head, n_seqs, 0, VT_STATES_STREAM, gpu);
 }
 
 void mtp_open_head(mtp_runner *r, const vt_model *of, int32_t n_seqs, bool gpu)
@@ -112,8 +133,8 @@ const char *mtp_run_tokens(mtp_runner *r, const int32_t *ids, int32_t n, const v
                               .page_start = page_start,
                               .page_ids = page_ids,
                               .hidden = before,
-                              .state_from = before ? NULL : &from,
-                              .state_to = before ? NULL : &to,
+                              .state_from = before || r->m->aux.in ? NULL : &from,
+                              .state_to = before || r->m->aux.in ? NULL : &to,
                               .row_token = row_token}};
     vt_step_result result;
     vt_err err = {0};
@@ -124,6 +145,20 @@ const char *mtp_run_tokens(mtp_runner *r, const int32_t *ids, int32_t n, const v
 }
 
 /* ---- logits ---- */
+
+/* The final norm of an EAGLE-3 head, whose hidden states are those before it. */
+static void norm_state(const vt_model *m, float *state)
+{
+    int32_t n = m->arch.hidden;
+    float weight[MTP_HIDDEN];
+    double squares = 0;
+    vt_dequant_row(m->final_norm->dtype, m->final_norm->data, weight, n);
+    for (int32_t i = 0; i < n; i++)
+        squares += (double)state[i] * (double)state[i];
+    double by = 1 / sqrt(squares / n + (double)m->arch.norm_eps);
+    for (int32_t i = 0; i < n; i++)
+        state[i] = (float)((double)state[i] * by) * weight[i];
+}
 
 /* The largest difference of n rows of logits, which the head makes of hidden states, in parts of
  * the largest in its row. */
@@ -138,6 +173,8 @@ static double worst_of(const mtp_runner *head, const char *states, const float *
     for (int32_t i = 0; i < n; i++, want += vocab) {
         double peak = 0, error = 0;
         vt_dequant_row(type, states + (size_t)i * head->row, state, hidden);
+        if (m->eagle.is)
+            norm_state(m, state);
         for (int32_t v = 0; v < vocab; v++) {
             double logit = 0;
             vt_dequant_row(m->head->dtype,
@@ -155,7 +192,7 @@ static double worst_of(const mtp_runner *head, const char *states, const float *
     return worst;
 }
 
-static double check_prompt(FILE *f, const char *model, int32_t vocab, bool gpu)
+static double check_prompt(FILE *f, const char *model, const char *eagle, int32_t vocab, bool gpu)
 {
     static float want[(MTP_PROMPT + MTP_AHEAD) * MAX_VOCAB];
     static _Alignas(16) char states[MTP_PROMPT * MTP_HIDDEN * sizeof(float)];
@@ -166,10 +203,14 @@ static double check_prompt(FILE *f, const char *model, int32_t vocab, bool gpu)
     size_t logits = (size_t)((n - 1 + MTP_AHEAD) * vocab);
     assert_int_equal(fread(ids, 4, (size_t)(n + MTP_AHEAD), f), n + MTP_AHEAD);
     assert_int_equal(fread(want, 4, logits, f), logits);
-    mtp_open_target(&target, model, false);
-    mtp_open_head(&head, target.m, 1, gpu);
+    if (eagle) {
+        mtp_open_eagle(&target, &head, model, eagle, 1, gpu);
+    } else {
+        mtp_open_target(&target, model, false);
+        mtp_open_head(&head, target.m, 1, gpu);
+    }
     const float *of = (const float *)mtp_run_tokens(&target, ids, n, NULL);
-    for (int32_t i = 0; i < n * target.m->arch.hidden; i++)
+    for (int32_t i = 0; i < n * head.m->arch.hidden; i++)
         if (gpu)
             ((uint16_t *)states)[i] = vt_f32_to_bf16(of[i]);
         else
@@ -187,33 +228,44 @@ static double check_prompt(FILE *f, const char *model, int32_t vocab, bool gpu)
         own = mtp_run_tokens(&head, ids + n + k, 1, states);
         worst = fmax(worst, worst_of(&head, own, want + (n - 1 + k) * vocab, 1, vocab));
     }
+    mtp_close(&target); /* it reads the head's matrix */
     mtp_close(&head);
-    mtp_close(&target);
     return worst;
 }
 
-double mtp_worst_logit(const char *model, const char *golden, bool gpu)
+static double worst_logit(const char *folder, const char *model, const char *eagle,
+                          const char *golden, bool gpu)
 {
     char path[256];
     int32_t n, vocab;
-    snprintf(path, sizeof path, MTP_MODELS "%s/golden.bin", golden);
+    snprintf(path, sizeof path, "%s%s/golden.bin", folder, golden);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     assert_int_equal(fread(&n, 4, 1, f) + fread(&vocab, 4, 1, f), 2);
     assert_in_range(vocab, 1, MAX_VOCAB);
     double worst = 0;
     for (int32_t i = 0; i < n; i++)
-        worst = fmax(worst, check_prompt(f, model, vocab, gpu));
+        worst = fmax(worst, check_prompt(f, model, eagle, vocab, gpu));
     fclose(f);
-    print_message("# %s: %.2g\n", model, worst);
+    print_message("# %s: %.2g\n", eagle ? eagle : model, worst);
     return worst;
 }
 
-int32_t mtp_read_prompt(const char *model, int32_t index, int32_t *ids)
+double mtp_worst_logit(const char *model, const char *golden, bool gpu)
+{
+    return worst_logit(MTP_MODELS, model, NULL, golden, gpu);
+}
+
+double eagle_worst_logit(const char *model, const char *eagle, bool gpu)
+{
+    return worst_logit(EAGLE_MODELS, model, eagle, eagle, gpu);
+}
+
+int32_t mtp_read_prompt(const char *folder, const char *model, int32_t index, int32_t *ids)
 {
     char path[256];
     int32_t n_prompts, vocab, n;
-    snprintf(path, sizeof path, MTP_MODELS "%s/golden.bin", model);
+    snprintf(path, sizeof path, "%s%s/golden.bin", folder, model);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
     assert_int_equal(fread(&n_prompts, 4, 1, f) + fread(&vocab, 4, 1, f), 2);
@@ -258,8 +310,8 @@ static vt_engine *open_engine(const mtp_setting *s, vt_options *o, vt_model **m)
 {
     char path[256];
     vt_err err;
-    bool dummy = strncmp(s->model, "dummy:", 6) == 0;
-    snprintf(path, sizeof path, "%s%s", dummy ? "" : MTP_MODELS, s->model);
+    bool whole = strncmp(s->model, "dummy:", 6) == 0 || strchr(s->model, '/');
+    snprintf(path, sizeof path, "%s%s", whole ? "" : MTP_MODELS, s->model);
     engine_option(o, "model", path);
     engine_option(o, "device", s->gpu ? "cuda" : "cpu");
     engine_option_flag(o, "deterministic", s->gpu);
@@ -319,7 +371,7 @@ void mtp_compare(const mtp_setting *of, mtp_outcome *out)
     static mtp_outcome plain;
     s.draft = "off";
     run_turns(&s, &plain);
-    s.draft = "mtp";
+    s.draft = of->draft ? of->draft : "mtp";
     run_turns(&s, out);
     for (int32_t turn = 0; turn < s.turns; turn++)
         for (int32_t i = 0; i < s.n_seqs; i++) {

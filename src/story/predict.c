@@ -24,14 +24,17 @@ static const double cpu_budget_s = 0.3;  /* for one shape, on a busy machine */
 static const double enough_memory = 0.5; /* share of the roof, for rows that stream */
 static const int64_t look_lasts_ns = 1000000000;
 
+static int64_t most_set(const vt_roofs *r)
+{
+    int64_t l3 = 2 * r->l3_size;
+    return l3 < MOST_SET_FLOOR ? MOST_SET_FLOOR : l3 > MOST_SET_CEILING ? MOST_SET_CEILING : l3;
+}
+
 /* The weights and KV that the step reads, for measuring. Larger sets are cut: the caches hold
  * nothing of a set of twice their size, and writing it takes long. */
 static int64_t set_bytes(const story_step *s, const vt_roofs *r)
 {
-    int64_t l3 = 2 * r->l3_size, bytes = story_step_sum(s).streamed,
-            most = l3 < MOST_SET_FLOOR     ? MOST_SET_FLOOR
-                   : l3 > MOST_SET_CEILING ? MOST_SET_CEILING
-                                           : l3;
+    int64_t bytes = story_step_sum(s).streamed, most = most_set(r);
     return bytes < most ? bytes : most;
 }
 
@@ -177,12 +180,13 @@ static vt_status look_at_memory(measuring *m, bool *starved, vt_err *err)
 }
 
 /* Times the row as the step's ranks and replicas run it, all at once. A rank has its part of the
- * step's weights and of the threads. */
+ * step's weights and of the threads. The largest set is that of all together. */
 static vt_status time_together(measuring *m, int32_t call, const vt_impl *impl, const char *shape,
                                const bench_step *step, bench_one *out, vt_err *err)
 {
     int32_t n = n_teams(m->s, call), ranks = story_step_ranks(m->s), each = m->r->threads / ranks;
-    const bench_step own = {.set_bytes = step->set_bytes / ranks,
+    int64_t set = step->set_bytes / ranks, most = most_set(m->r) / n;
+    const bench_step own = {.set_bytes = set < most ? set : most,
                             .passing_bytes = step->passing_bytes / ranks};
     if (m->together.n != n) {
         vt_bench_teams_free(&m->together);

@@ -351,7 +351,7 @@ def test_trail_of_a_batch_is_measured_at_each_size():
         batch, path = os.path.join(d, "b.jsonl"), os.path.join(d, "b.json")
         with open(batch, "w") as f:
             for i, n in enumerate((4, 8, 12, 16)):
-                body = {"model": os.path.basename(MODEL)[:-5] if have_model() else DUMMY[6:], "prompt": [5 + k for k in range(40)] + [100 + i], "max_tokens": n,
+                body = {"model": os.path.basename(MODEL)[:-5] if have_model() else DUMMY, "prompt": [5 + k for k in range(40)] + [100 + i], "max_tokens": n,
                         "ignore_eos": True}
                 f.write(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": body}) + "\n")
         ok("run", "--batch", batch, f"--story={path}", "-o", os.path.join(d, "o.jsonl"), *FAST, *model())
@@ -445,7 +445,7 @@ def test_html_timeline_is_drawn_by_a_browser():
     with tempfile.TemporaryDirectory() as d:
         story, page = os.path.join(d, "a.json"), os.path.join(d, "a.html")
         with open(story, "w") as f:
-            json.dump(big_story(8000), f)
+            json.dump(big_story(10000), f)
         ok("story", "export", story, "--to", "html", "-o", page)
         assert os.path.getsize(page) < 1 << 20
         for size in ("1280,900", "390,800"):
@@ -454,7 +454,9 @@ def test_html_timeline_is_drawn_by_a_browser():
                                capture_output=True, text=True, timeout=120)
             drawn = re.search(r'<canvas[^>]*data-ms="([\d.]+)"', r.stdout)
             assert drawn, r.stderr[-2000:]
-            print(f"# {size}: a drawing of 8,000 spans takes {drawn[1]} ms of script")
+            over = re.search(r'<canvas[^>]*data-over="(-?\d+)"', r.stdout)
+            assert over and int(over[1]) <= 0, f"the page is {over and over[1]} pixels wider than a window of {size}"
+            print(f"# {size}: a drawing of 10,000 spans takes {drawn[1]} ms of script")
             same([line for line in r.stderr.splitlines() if "Uncaught" in line or "Security Policy" in line], [])
 
 

@@ -100,7 +100,7 @@ void page_trail(page *p)
     static const page_column column[] = {{"step", false, 0},     {"sequences", true, 0},
                                          {"time", true, 0},      {"tokens/s", true, 3},
                                          {"FLOP/byte", true, 0}, {"speed", true, 2},
-                                         {"of floor", true, 0},  {"told by", false, 1}};
+                                         {"of roof", true, 0},   {"told by", false, 1}};
     enum { COLUMNS = sizeof column / sizeof *column };
     size_t i;
     json_t *x;

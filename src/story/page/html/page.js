@@ -96,6 +96,7 @@
     for (const [name, points] of lanes) { drawLane(g, name, points, x, y, width, soft); y += LANE; }
     took.push(performance.now() - began);
     canvas.dataset.ms = took.slice(-9).sort((a, b) => a - b)[Math.min(took.length, 9) >> 1].toFixed(2); // the median
+    canvas.dataset.over = document.documentElement.scrollWidth - innerWidth; // pixels that the page is too wide
   }
 
   // A counter of several values is a stack of areas, as high as their sum at most; one of a single value is a line's area.

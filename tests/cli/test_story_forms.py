@@ -238,6 +238,22 @@ def test_speedscope_spans_lie_within_each_other():
         same(sorted(opened), sorted(n for _, n, _, _ in spans_of(json.load(open(path)))))
 
 
+def test_speedscope_is_valid_by_its_schema():
+    """docs/speedscope.schema.json; that it refuses what speedscope would, a spoilt profile shows."""
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
+        skip("python3-jsonschema is not installed")
+    valid = Draft202012Validator(json.load(open("docs/speedscope.schema.json")))
+    for path in stories():
+        p = json.loads(export(path, "speedscope"))
+        same([e.message for e in valid.iter_errors(p)], [])
+        for spoil in (lambda p: p["profiles"][0].pop("unit"), lambda p: p["shared"]["frames"].append({}), lambda p: p["profiles"][0]["events"].append({"type": "X", "frame": 0, "at": 1})):
+            q = json.loads(json.dumps(p))
+            spoil(q)
+            assert not valid.is_valid(q)
+
+
 # ---- the page ----
 
 class Page(html.parser.HTMLParser):

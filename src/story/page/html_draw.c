@@ -224,7 +224,7 @@ static void put_stop(const roofline *r, const point *at)
                   at_x(r, at->intensity) + 7, at_y(r, at->rate) + 14);
     html_text(r->b, strcmp(phase, "prefill") == 0 ? "prefill" : "");
     if (strcmp(phase, "prefill") != 0)
-        vt_buf_printf(r->b, "%.4g", n);
+        vt_buf_printf(r->b, "%.3g", n);
     vt_buf_puts(r->b, "</text>\n");
 }
 

@@ -435,6 +435,8 @@ static vt_status build_ranks(cpu_executor *x, const vt_executor_config *c, vt_er
     vt_status status = vt_model_host_weights(x->model, err);
     if (status == VT_OK)
         vt_team_run(x->leaders, build_rank, job);
+    if (status == VT_OK)
+        vt_model_host_weights_done(x->model, false); /* each rank had a use of its own */
     for (int32_t r = 0; r < x->n_ranks && status == VT_OK; r++) {
         status = job->status[r];
         if (status != VT_OK)

@@ -193,11 +193,25 @@ static vt_status fill_entries(weights_loader *l, int32_t max_context)
     return l->team ? pack_all(l) : VT_OK;
 }
 
+/* Returns true if rows read quantised weights where the model has them. */
+static bool reads_in_place(const vt_weights *w, const vt_layout *layout)
+{
+    for (int32_t i = 0; i < layout->n; i++) {
+        const vt_layout_entry *e = &layout->entry[i];
+        bool matrix = e->kind == VT_KIND_EXPERTS || e->kind == VT_KIND_MATRIX;
+        const vt_weight *of = matrix ? vt_weights_matrix((vt_weights *)w, e) : NULL;
+        if (e->kind == VT_KIND_ROPE || !vt_dtype_quantised(e->part[0].tensor->dtype))
+            continue;
+        for (int64_t k = 0; k < (matrix ? vt_layout_matrices(e) : 1); k++)
+            if (!of || !of[k].packed)
+                return true;
+    }
+    return false;
+}
+
 vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, const vt_target *target,
                                  const vt_progress_hook *progress, vt_weights **out, vt_err *err)
 {
-    if (team) /* costing reads no weight */
-        TRY(vt_model_host_weights(layout->model, err));
     vt_weights *w = vt_calloc(1, sizeof *w);
     if (!w)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
@@ -209,8 +223,15 @@ vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, const v
                         .err = err,
                         .progress = progress};
     vt_status status = vt_weights_init(w, layout, err);
+    bool made = false;
+    if (status == VT_OK && team) { /* costing reads no weight */
+        status = vt_model_host_weights(layout->model, err);
+        made = status == VT_OK;
+    }
     if (status == VT_OK)
         status = fill_entries(&l, target->limits.max_context);
+    if (made)
+        vt_model_host_weights_done(layout->model, status == VT_OK && reads_in_place(w, layout));
     if (status != VT_OK) {
         vt_weights_free(w);
         return status;

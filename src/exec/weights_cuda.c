@@ -422,11 +422,16 @@ static void *upload(void *arg)
     vt_cuda_upload_run *run = arg;
     vt_cuda *c = run->cuda;
     run->status = vt_cuda_enter(c, &run->err);
-    if (run->status == VT_OK && !vt_model_is_dummy(run->l.layout->model))
-        run->status = vt_model_host_weights(run->l.layout->model, &run->err);
+    const vt_model *m = run->l.layout->model;
+    bool reads = run->status == VT_OK && !vt_model_is_dummy(m);
+    if (reads)
+        run->status = vt_model_host_weights(m, &run->err);
+    bool made = reads && run->status == VT_OK;
     if (run->status == VT_OK)
         run->status = vt_cuda_upload(c, run->piece, run->n_pieces, run->n_threads, &run->stop,
                                      &run->err);
+    if (made)
+        vt_model_host_weights_done(m, false);
     if (run->status == VT_OK)
         run->status = vt_cuda_check(c, c->driver.stream_sync(run->lane.stream),
                                     "making dummy weights", &run->err);

@@ -165,6 +165,12 @@ vt_status vt_model_host_weights(const vt_model *m, vt_err *err)
     return m->make_weights ? m->make_weights(m, err) : VT_OK;
 }
 
+void vt_model_host_weights_done(const vt_model *m, bool keep)
+{
+    if (m->drop_weights)
+        m->drop_weights(m, keep);
+}
+
 void vt_model_free(vt_model *m)
 {
     if (m)

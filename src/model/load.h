@@ -26,10 +26,14 @@ vt_status vt_model_load_dummy_mtp(const char *name, vt_model **out, vt_err *err)
 /* A model of an open file. The file belongs to the model then, and is closed if this fails. */
 vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);
 
-/* Makes sure that the weights are in host memory. A dummy model generates its weights here, and a
- * folder makes blocks of packed 4-bit matrices (int4/int4.h), in parallel, the first time; for
- * other models it does nothing. To be called before weights are read on the CPU. */
+/* Makes sure that the weights are in host memory until vt_model_host_weights_done. A dummy model
+ * generates its weights here, and a folder makes blocks of packed 4-bit matrices (int4/int4.h), in
+ * parallel, unless they are there; for other models it does nothing. To be called before weights
+ * are read on the CPU. */
 vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
+/* Ends what a vt_model_host_weights that succeeded began: weights that a folder made are given up
+ * when nobody reads them any more. keep: they will be read where they lie until the model ends. */
+void vt_model_host_weights_done(const vt_model *m, bool keep);
 
 /* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err);

@@ -856,6 +856,13 @@ static vt_status make_weights(const vt_model *m, vt_err *err)
     return s->int4 ? int4_make(s->int4, m->path, err) : VT_OK;
 }
 
+static void drop_weights(const vt_model *m, bool keep)
+{
+    const folder_source *s = m->source;
+    if (s->int4)
+        int4_done(s->int4, keep);
+}
+
 static vt_status load_folder(const char *path, part what, vt_model **out, vt_err *err)
 {
     vt_model *m;
@@ -870,6 +877,7 @@ static vt_status load_folder(const char *path, part what, vt_model **out, vt_err
     m->source = l.src;
     m->close = close_folder;
     m->make_weights = make_weights;
+    m->drop_weights = drop_weights;
     vt_status status = load(&l, what);
     if (status != VT_OK) {
         close_folder(m);

@@ -249,6 +249,9 @@ struct vt_model {
     void (*close)(struct vt_model *m);
     /* makes the weights that lie in no file as rows read them; NULL: all do */
     vt_status (*make_weights)(const struct vt_model *m, vt_err *err);
+    /* ends what a make_weights that succeeded began; keep: they are read until the model ends;
+     * NULL: nothing is given up before */
+    void (*drop_weights)(const struct vt_model *m, bool keep);
     bool mapped;  /* every tensor lies in a mapped file: pages that are dropped can be read again */
     void *source; /* the open file(s), private to the loader */
 };

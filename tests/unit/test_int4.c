@@ -133,6 +133,37 @@ static void test_gptq_becomes_exact_blocks(void **state)
     expect_values(f, &zeros, VT_Q5_0, 15);
 }
 
+/* Returns true if the first row has its values; memory that was given back reads as zeros. */
+static bool has_values(const int4_set *s)
+{
+    float row[COLS];
+    vt_dequant_row(VT_Q4_0, int4_at(s, 0)->data, row, COLS);
+    return row[0] == -4 && row[COLS - 1] == 14;
+}
+
+static void test_matrices_are_given_up_behind_their_last_use(void **state)
+{
+    (void)state;
+    int4_set *s;
+    vt_err err = {0};
+    folder *f = make_folder();
+    assert_int_equal(find(f, &gptq, &s, &err), VT_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(int4_make(s, "folder", &err), VT_OK);
+    int4_done(s, false);
+    assert_true(has_values(s)); /* there is one use left */
+    int4_done(s, false);
+    assert_false(has_values(s));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(int4_make(s, "folder", &err), VT_OK);
+    assert_true(has_values(s));
+    int4_done(s, true); /* whoever reads them where they lie keeps them */
+    int4_done(s, false);
+    assert_true(has_values(s));
+    int4_release(s);
+    free_folder(f);
+}
+
 /* BF16 scales keep 8 bits of 11; a scale that F16 rounds moves a weight by less than 2^-21. */
 static void test_bf16_scales_are_exact_from_two_to_the_minus_17(void **state)
 {
@@ -214,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gptq_becomes_exact_blocks),
+        cmocka_unit_test(test_matrices_are_given_up_behind_their_last_use),
         cmocka_unit_test(test_bf16_scales_are_exact_from_two_to_the_minus_17),
         cmocka_unit_test(test_scales_and_zeros_that_blocks_cannot_hold_are_refused),
         cmocka_unit_test(test_shapes_and_orders_that_do_not_fit_are_refused),

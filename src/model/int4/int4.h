@@ -49,9 +49,13 @@ vt_status int4_find(vt_model *m, const st_set *files, const int4_form *form, int
                     vt_err *err);
 void int4_release(int4_set *s);
 
-/* Makes the matrices, with all CPUs, the first time. Threads may call it at the same time. A scale
- * that is not finite or too large, or a zero that is none of a symmetric form, is an error. */
+/* Makes the matrices, with all CPUs, unless they are there, and counts one more use of them.
+ * Threads may call it at the same time. A scale that is not finite or too large, or a zero that is
+ * none of a symmetric form, is an error. */
 vt_status int4_make(int4_set *s, const char *path, vt_err *err);
+/* Ends a use. After the last one the matrices' memory is given back, unless one of them said that
+ * it keeps them; int4_make makes them again. */
+void int4_done(int4_set *s, bool keep);
 
 int64_t int4_count(const int4_set *s);
 const vt_tensor *int4_at(const int4_set *s, int64_t i);

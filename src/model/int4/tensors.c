@@ -3,7 +3,7 @@
  *   "X.qweight" or "X.weight_packed", and the tensors beside it  ->  "X.weight"
  *
  * What they become takes at most 11/8 of the codes' bytes, which lie in mapped files: no size
- * overflows. The memory is reserved here and filled by int4_make. */
+ * overflows. The memory is reserved here, filled by int4_make and emptied by int4_done. */
 #include "model/int4/int4.h"
 
 #include <pthread.h>
@@ -27,8 +27,9 @@ struct int4_set {
     uint8_t *took; /* [tensors in the files] */
     char *memory;
     size_t bytes;
-    pthread_mutex_t lock; /* for made */
-    bool made;
+    pthread_mutex_t lock; /* for what follows */
+    bool made, keep;
+    int32_t uses;
 };
 
 /* The last parts of names, by int4_kind; NULL: the form has no such tensor. */
@@ -320,6 +321,18 @@ vt_status int4_make(int4_set *s, const char *path, vt_err *err)
     pthread_mutex_lock(&s->lock);
     vt_status status = s->made ? VT_OK : make(s, path, err);
     s->made = status == VT_OK;
+    s->uses += status == VT_OK;
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+void int4_done(int4_set *s, bool keep)
+{
+    pthread_mutex_lock(&s->lock);
+    s->keep = s->keep || keep;
+    if (--s->uses == 0 && !s->keep) {
+        madvise(s->memory, s->bytes, MADV_DONTNEED); /* failure costs memory and nothing else */
+        s->made = false;
+    }
+    pthread_mutex_unlock(&s->lock);
 }

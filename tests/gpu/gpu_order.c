@@ -170,6 +170,7 @@ static void linear_cases(rig *r, const char *shape)
 typedef struct attention_case {
     int32_t heads, kv_heads, head_dim, window, tokens;
     vt_dtype kv;
+    int32_t v_dim; /* of latents, whose values are the end of their keys; 0: other heads */
 } attention_case;
 
 static const attention_case kAttention[] = {
@@ -177,12 +178,14 @@ static const attention_case kAttention[] = {
     {9, 3, 64, 0, 1100, VT_BF16},       {40, 8, 128, 0, 700, VT_BF16},
     {8, 4, 256, 0, 1300, VT_BF16},      {8, 4, 256, 200, 900, VT_BF16},
     {16, 8, 128, 600, 1500, VT_BF16},   {24, 8, 96, 0, 1100, VT_BF16},
-    {32, 8, 128, 0, 1200, VT_FP8_E4M3},
+    {32, 8, 128, 0, 1200, VT_FP8_E4M3}, {16, 1, 576, 0, 900, VT_BF16, 512},
+    {20, 1, 320, 0, 700, VT_BF16, 256}, {16, 2, 512, 0, 800, VT_BF16},
 };
 static const attention_case kTinyAttention[] = {
     {4, 2, 64, 0, 1100, VT_BF16},       {2, 1, 128, 600, 1300, VT_BF16},
     {3, 1, 32, 0, 1030, VT_BF16},       {4, 2, 32, 0, 1030, VT_FP8_E4M3},
-    {2, 1, 64, 300, 1100, VT_FP8_E4M3},
+    {2, 1, 64, 300, 1100, VT_FP8_E4M3}, {3, 1, 192, 0, 300, VT_BF16, 128},
+    {2, 1, 384, 0, 220, VT_BF16},
 };
 
 /* One sequence's KV, and the queries of all its positions. */
@@ -259,6 +262,11 @@ static void run_op(rig *r, const vt_op *op, const attention_args *args, int32_t 
     on_cuda_release(&c);
 }
 
+static int64_t out_width(const attention_case *c)
+{
+    return (int64_t)c->heads * (c->v_dim ? c->v_dim : c->head_dim);
+}
+
 /* Computes o of the pieces, in the order of a step. The caller frees it. */
 static char *run_pieces(rig *r, const prompt *p, const pieces *s)
 {
@@ -266,7 +274,7 @@ static char *run_pieces(rig *r, const prompt *p, const pieces *s)
     vt_arena arena;
     vt_arena_init(&arena, 0);
     vt_batch *b = batch_of(p, s, &arena);
-    int64_t width = (int64_t)c->heads * c->head_dim;
+    int64_t width = (int64_t)c->heads * c->head_dim, out = out_width(c);
     vt_tensor *q = must_have(case_tensor_2d(&arena, VT_BF16, b->n_tokens, width));
     for (int32_t t = 0; t < b->n_tokens; t++)
         memcpy((char *)q->data + (size_t)(t * width) * 2,
@@ -275,7 +283,7 @@ static char *run_pieces(rig *r, const prompt *p, const pieces *s)
                            .q = q,
                            .k_pool = p->k,
                            .v_pool = p->v,
-                           .o = must_have(case_tensor_2d(&arena, VT_BF16, b->n_tokens, width)),
+                           .o = must_have(case_tensor_2d(&arena, VT_BF16, b->n_tokens, out)),
                            .heads = c->heads,
                            .kv_heads = c->kv_heads,
                            .head_dim = c->head_dim,
@@ -283,8 +291,9 @@ static char *run_pieces(rig *r, const prompt *p, const pieces *s)
                                     sqrtf((float)c->head_dim), /* large scores: weights far apart */
                            .k_scale = 1,
                            .v_scale = 1,
+                           .v_dim = c->v_dim,
                            .window = c->window};
-    char *o = must_have(calloc((size_t)(b->n_tokens * width), 2));
+    char *o = must_have(calloc((size_t)(b->n_tokens * out), 2));
     int32_t decodes = b->q_start[b->n_decode];
     run_op(r, &attention_decode_op, &args, 0, decodes, o);
     run_op(r, &attention_prefill_op, &args, decodes, b->n_tokens, o);
@@ -294,7 +303,7 @@ static char *run_pieces(rig *r, const prompt *p, const pieces *s)
 
 static bool same_pieces(rig *r, const prompt *p, const pieces *s, const char *name)
 {
-    int64_t width = (int64_t)p->c->heads * p->c->head_dim, at = 0;
+    int64_t width = out_width(p->c), at = 0;
     bool good = true;
     char *o = run_pieces(r, p, s);
     for (int32_t i = 0; i < s->n; i++) {
@@ -369,7 +378,7 @@ static void attention_rows(rig *r, const attention_case *c)
         pool[i] = must_have(case_fill(
             a, case_tensor_4d(a, c->kv, pages, c->kv_heads, PAGE, c->head_dim), 0, 0.5f, &seed));
     p.k = pool[0];
-    p.v = pool[1];
+    p.v = c->v_dim ? pool[0] : pool[1];
     p.q = must_have(case_fill(a, case_tensor_2d(a, VT_BF16, c->tokens, width), 0, 0.5f, &seed));
     pieces all = {.n = 1, .end = {c->tokens}};
     p.want = run_pieces(r, &p, &all);

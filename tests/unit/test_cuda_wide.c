@@ -203,12 +203,37 @@ static void test_shape_when_shared_memory_is_small_then_the_cta_fits(void **stat
             }
 }
 
+/* Deterministic programs: decodes and prompts read the same blocks, and nothing is cut. */
+static void test_plan_when_deterministic_then_no_tile_is_cut_and_blocks_are_equal(void **state)
+{
+    (void)state;
+    uint32_t seed = 3;
+    for (int round = 0; round < 60; round++) {
+        scene s = {0};
+        bool decode = round % 2, latent = round % 3;
+        scene_make(&s, round % 5 ? 16 : 128, 1, latent ? 576 : 512, latent ? 512 : 0);
+        s.target.deterministic = true;
+        s.target.max_shared_bytes = (round % 4 ? 227 : 99) << 10;
+        int32_t n = 1 + round % SEQS;
+        draw(&s, &seed, n, decode ? n : 0, decode ? 1 + round % 4 : 60, 20000);
+        assert_int_equal(check_plan(&s, decode), 0);
+        attention_wide_shape first = attention_wide_shape_of(&s.args, &s.target, 1);
+        assert_int_equal(first.tiles, 1);
+        for (int32_t rows = 2; rows <= 512; rows *= 2) {
+            attention_wide_shape x = attention_wide_shape_of(&s.args, &s.target, rows);
+            assert_true(x.ordered && x.keys == first.keys && x.stages == first.stages);
+            assert_in_range(attention_wide_shared_bytes(&s.args, x), 1, s.target.max_shared_bytes);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_when_batches_are_random_then_it_covers_each_tile_once),
         cmocka_unit_test(test_plan_when_one_sequence_decodes_then_its_length_decides),
         cmocka_unit_test(test_plan_when_a_bucket_is_larger_then_padding_has_items),
+        cmocka_unit_test(test_plan_when_deterministic_then_no_tile_is_cut_and_blocks_are_equal),
         cmocka_unit_test(test_shape_when_shared_memory_is_small_then_the_cta_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

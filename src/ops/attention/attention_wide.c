@@ -6,7 +6,7 @@
 #include "ops/cut.h"
 #include "ops/attention/attention_impls.h"
 
-enum { WARPS = 8, MERGE_COLUMNS = 128 };
+enum { WARPS = 8, MERGE_COLUMNS = 128, ORDERED_TILES = 2 };
 
 static int32_t key_warps(attention_wide_shape s)
 {
@@ -18,21 +18,34 @@ uint32_t attention_wide_shared_bytes(const attention_args *a, attention_wide_sha
 {
     int32_t rows = 16 * s.tiles, value = a->v_dim ? 0 : a->head_dim;
     return (uint32_t)(s.stages * s.keys * (a->head_dim + value) * 2 + rows * a->head_dim * 2 +
-                      rows * (s.keys * 2 + 16) + (key_warps(s) + 1) * rows * 4);
+                      rows * (s.keys * 2 + 16) +
+                      ((s.ordered ? s.keys / 8 : key_warps(s)) + 1) * rows * 4);
 }
 
-attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_target *t,
-                                             int64_t rows)
+/* The first ring, with as many tiles as fit and no more than `most`. */
+static attention_wide_shape shape_that_fits(const attention_args *a, const vt_target *t,
+                                            int32_t most, bool ordered)
 {
     static const int32_t ring[][2] = {{64, 2}, {32, 3}, {32, 2}, {16, 2}};
-    for (int32_t tiles = rows <= 16 ? 1 : rows <= 32 ? 2 : 4; tiles > 0; tiles /= 2)
+    for (int32_t tiles = most; tiles > 0; tiles /= 2)
         for (size_t i = 0; i < sizeof ring / sizeof *ring; i++) {
-            attention_wide_shape s = {tiles, ring[i][0], ring[i][1]};
+            attention_wide_shape s = {tiles, ring[i][0], ring[i][1], ordered};
             if (t->max_shared_bytes <= 0 ||
                 attention_wide_shared_bytes(a, s) <= (uint32_t)t->max_shared_bytes)
                 return s;
         }
     return (attention_wide_shape){0};
+}
+
+attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_target *t,
+                                             int64_t rows)
+{
+    int32_t most = rows <= 16 ? 1 : rows <= 32 ? 2 : 4;
+    if (!t->deterministic)
+        return shape_that_fits(a, t, most, false);
+    attention_wide_shape s = shape_that_fits(a, t, ORDERED_TILES, true);
+    s.tiles = most < s.tiles ? most : s.tiles;
+    return s;
 }
 
 attention_wide_config attention_wide_config_of(const attention_args *a, const vt_target *t,
@@ -70,7 +83,7 @@ static cuda_launch launch_of(const attention_args *a, const attention_wide_confi
                          {"group", c->group}, {"kv_heads", a->kv_heads},
                          {"page", (int32_t)a->k_pool->dim[2]}, {"tiles", c->shape.tiles},
                          {"keys", c->shape.keys}, {"stages", c->shape.stages},
-                         {"decode", c->decode}, {"fp8", 0}),
+                         {"decode", c->decode}, {"ordered", c->shape.ordered}, {"fp8", 0}),
         .grid = {(uint32_t)items, (uint32_t)a->kv_heads, 1},
         .threads = WARPS * 32,
         .shared_bytes = attention_wide_shared_bytes(a, c->shape)};
@@ -150,9 +163,9 @@ static void describe(const attention_args *a, const vt_target *t, const vt_size 
     {                                                                                             \
         return workspace(args, t, is_decode);                                                     \
     }                                                                                             \
-    const vt_impl attention_##form##_wide = {CUDA_ROW("wide", wide_##form, wide_supports),        \
-                                             .plan = &attention_wide_##form##_plan,               \
-                                             .workspace = wide_##form##_workspace}
+    const vt_impl attention_##form##_wide = {                                                     \
+        CUDA_ROW("wide", wide_##form, wide_supports), .family = "wide", .fixed_order = true,      \
+        .plan = &attention_wide_##form##_plan, .workspace = wide_##form##_workspace}
 
 WIDE(decode, true);
 WIDE(prefill, false);

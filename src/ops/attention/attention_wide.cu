@@ -14,10 +14,13 @@
 //
 // An item that is not its tile's whole KV leaves (m, l, O) in fp32 in a slot; attention_wide_merge.cu joins them. A
 // sequence of 16 heads needs a slot of 32 KB for each range, so many CTAs merge, and not the last one.
+// ORDERED (--deterministic): the plan cuts nothing, and no order of sums depends on TILES. So a row has the same bits
+// in any tile, of a decode and of a prompt: blocks begin at multiples of KEYS, a row's weights are summed in chains of
+// 8 keys of a block, and what a row does not see adds zeros.
 // DECODE: before its turn (pdl_wait) a CTA fetches keys that earlier steps have stored.
 // Bytes: a sequence's KV once for each tile of its rows.
 // Template: HEAD_DIM (multiple of 64), V_DIM (multiple of 128), LATENT, GROUP, KV_HEADS, PAGE, TILES (1, 2, 4), KEYS
-// (16, 32, 64), STAGES, DECODE.
+// (16, 32, 64), STAGES, DECODE, ORDERED.
 #include "kv.cuh"
 #include "attention_params.h"
 
@@ -26,7 +29,8 @@ constexpr int kKeyWarps = kWarps / TILES < KEYS / 8 ? kWarps / TILES : KEYS / 8;
 constexpr int kWarpKeys = KEYS / kKeyWarps, kKeyTiles = kWarpKeys / 8;
 constexpr int kColumnTiles = V_DIM / kWarps / 8;                 // 8 columns each
 constexpr int kFirstValue = LATENT ? (HEAD_DIM - V_DIM) / 8 : 0; // 16-byte chunk in a row
-constexpr int kSums = kKeyTiles >= 4 ? 1 : 4 / kKeyTiles;        // chains of products beside each other
+constexpr int kSums = ORDERED ? 2 : kKeyTiles >= 4 ? 1 : 4 / kKeyTiles; // chains of products beside each other
+constexpr int kChains = ORDERED ? kKeyTiles : 1;                 // of a row's weights in a warp
 constexpr u32 kKeyBytes = KEYS * HEAD_DIM * 2, kStageBytes = kKeyBytes + KEYS * kValueVecs * 16;
 constexpr u32 kWeightRow = KEYS * 2 + 16; // bytes: eight rows lie in all banks
 
@@ -35,7 +39,7 @@ INLINE u32 at(u32 row, u32 chunk, u32 vecs = kVecs) { return (row * vecs + (chun
 
 struct Shared { // offsets in shared memory
     static constexpr u32 q = STAGES * kStageBytes, weights = q + kRows * HEAD_DIM * 2,
-                         tops = weights + kRows * kWeightRow, factors = tops + kKeyWarps * kRows * 4;
+                         tops = weights + kRows * kWeightRow, factors = tops + kKeyWarps * kChains * kRows * 4;
 };
 
 // Copies rows [from, to) of a block that begins with key `first` to `stage`; ZEROS: and zeros from `end` on.
@@ -158,7 +162,7 @@ INLINE void add_values(float (&o)[TILES][kColumnTiles][4], u32 weights, const fl
     }
 }
 
-// Stores a warp's columns: a whole row to o, a part of one to its slot. sums: [kKeyWarps][kRows].
+// Stores a warp's columns: a whole row to o, a part of one to its slot. sums: [kKeyWarps * kChains][kRows].
 INLINE void store_rows(const attention_wide_params &p, const attention_chunk_item &item,
                        const float (&o)[TILES][kColumnTiles][4], const float *sums, i32 token, i32 n_rows)
 {
@@ -172,7 +176,7 @@ INLINE void store_rows(const attention_wide_params &p, const attention_chunk_ite
                 continue;
             float total = 0.f;
 #pragma unroll
-            for (int w = 0; w < kKeyWarps; w++)
+            for (int w = 0; w < kKeyWarps * kChains; w++)
                 total += sums[w * kRows + r];
             if (item.n_items == 1) {
                 float by = total == 0.f ? 0.f : p.v_scale / total; // no visible key: 0; NaN stays NaN
@@ -230,7 +234,7 @@ KERNEL __launch_bounds__(kWarps * 32, 1) attention_wide(const __grid_constant__ 
 #pragma unroll
     for (int h = 0; h < 2; h++)
         last[h] = min(newest + (row0 + m_tile * 16 + g + 8 * h) / GROUP, end - 1);
-    float o[TILES][kColumnTiles][4] = {}, m[2] = {-kInfinity, -kInfinity}, l[2] = {0.f, 0.f};
+    float o[TILES][kColumnTiles][4] = {}, m[2] = {-kInfinity, -kInfinity}, l[kChains][2] = {};
     int stage = 0;
     for (i32 first = item.begin; first < end; first += KEYS) {
         copy_async_wait<STAGES - 2>();
@@ -267,16 +271,18 @@ KERNEL __launch_bounds__(kWarps * 32, 1) attention_wide(const __grid_constant__ 
 #pragma unroll
                 for (int w = 0; w < kKeyWarps; w++)
                     top = fmaxf(top, tops[w * kRows + r]);
-                float zero = top == -kInfinity ? 0.f : top, keep = exp2_fast(m[h] - zero), sum = 0.f;
+                float zero = top == -kInfinity ? 0.f : top, keep = exp2_fast(m[h] - zero), sum[kChains] = {};
                 m[h] = top;
 #pragma unroll
                 for (int n = 0; n < kKeyTiles; n++) {
                     float a = exp2_fast(s[n][2 * h] - zero), b = exp2_fast(s[n][2 * h + 1] - zero);
-                    sum += a + b;
+                    sum[n % kChains] += a + b;
                     *(u32 *)(shared + Shared::weights + r * kWeightRow + (key_warp * kWarpKeys + n * 8 + q4 * 2) * 2) =
                         pack_bf16(a, b);
                 }
-                l[h] = l[h] * keep + sum; // this lane's keys only
+#pragma unroll
+                for (int n = 0; n < kChains; n++)
+                    l[n][h] = __fmaf_rn(l[n][h], keep, sum[n]); // this lane's keys only
                 if (key_warp == 0 && q4 == 0)
                     factors[r] = keep;
             }
@@ -291,10 +297,13 @@ KERNEL __launch_bounds__(kWarps * 32, 1) attention_wide(const __grid_constant__ 
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int r = m_tile * 16 + g + 8 * h;
-            l[h] += __shfl_xor_sync(~0u, l[h], 1);
-            l[h] += __shfl_xor_sync(~0u, l[h], 2);
-            if (q4 == 0)
-                tops[key_warp * kRows + r] = l[h];
+#pragma unroll
+            for (int n = 0; n < kChains; n++) {
+                l[n][h] += __shfl_xor_sync(~0u, l[n][h], 1);
+                l[n][h] += __shfl_xor_sync(~0u, l[n][h], 2);
+                if (q4 == 0)
+                    tops[(key_warp * kChains + n) * kRows + r] = l[n][h];
+            }
             if (q4 == 0 && key_warp == 0 && item.n_items > 1 && r < n_rows)
                 p.state[(((i64)item.slot * KV_HEADS + blockIdx.y) * kRows + r) * 2] = m[h];
         }

@@ -5,9 +5,11 @@
 
 #include "ops/attention/attention_cuda.h"
 
-/* A CTA of the kernel: tiles of 16 rows, the keys of a block, the blocks of its ring. */
+/* A CTA of the kernel: tiles of 16 rows, the keys of a block, the blocks of its ring. ordered: the
+ * order of sums does not depend on tiles. */
 typedef struct attention_wide_shape {
     int32_t tiles, keys, stages;
+    bool ordered;
 } attention_wide_shape;
 
 /* The plan depends on these besides the batch. */
@@ -21,7 +23,8 @@ typedef struct attention_wide_config {
 
 enum { WIDE_WHOLE, WIDE_CUT, WIDE_VARIANTS }; /* WIDE_CUT: there are ranges to join */
 
-/* The CTA for tiles of up to `rows` rows that fits into max_shared_bytes; tiles 0: none does. */
+/* The CTA for tiles of up to `rows` rows that fits into max_shared_bytes; tiles 0: none does. In
+ * deterministic programs keys and stages do not depend on the rows. */
 attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_target *t,
                                              int64_t rows);
 uint32_t attention_wide_shared_bytes(const attention_args *a, attention_wide_shape s);

@@ -12,7 +12,8 @@
  *   merges    0: slots 0 to 2   1: slots 3 to 5   seq -1
  *
  * Pieces that are cut come first, and of a prompt the last tiles, which see most. Padding has one
- * range a sequence. */
+ * range a sequence. Deterministic programs cut nothing: a row's keys are then summed in blocks that
+ * begin at the same keys whatever is in the batch, and the kernel's shape does the rest. */
 #include "ops/attention/attention_wide.h"
 
 #include <assert.h>
@@ -39,7 +40,10 @@ static int32_t most_items(const attention_wide_config *c, int64_t pieces)
     return (c->decode && pieces > FEW_PIECES ? 2 : 1) * c->at_once;
 }
 
-int32_t attention_wide_slots(const attention_wide_config *c) { return most_items(c, INT32_MAX); }
+int32_t attention_wide_slots(const attention_wide_config *c)
+{
+    return c->shape.ordered ? 0 : most_items(c, INT32_MAX);
+}
 
 /* Tiles of a step of this size, at most. */
 static int32_t most_pieces(const attention_wide_config *c, const vt_size *size)
@@ -112,6 +116,8 @@ static int32_t shortest_range(const attention_wide_config *c, const vt_batch *b,
 /* Returns how many keys the ranges have into which a batch's pieces are cut; 0: none is cut. */
 static int32_t range_of(const attention_wide_config *c, const vt_batch *b)
 {
+    if (c->shape.ordered)
+        return 0;
     wide_count all = count(c, b, GRAIN);
     if (all.pieces == 0 || all.longest <= GRAIN)
         return 0;
@@ -205,7 +211,7 @@ static int32_t decode_items(const void *args, const vt_target *t, const vt_size 
     attention_wide_config c = attention_wide_config_of(args, t, size, true);
     int64_t pieces = most_pieces(&c, size),
             grains = pieces * vt_ceil_div(t->limits.max_context, GRAIN),
-            most = most_items(&c, pieces);
+            most = c.shape.ordered ? 0 : most_items(&c, pieces);
     return (int32_t)(pieces + (grains < most ? grains : most));
 }
 

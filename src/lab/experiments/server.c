@@ -136,6 +136,16 @@ static vt_status end_server(lab *l, vt_err *err)
     return VT_OK;
 }
 
+/* One request to the server that is left, whose steps are drawn. */
+static vt_status first_request(lab *l, const lab_server *s, vt_err *err)
+{
+    lab_answers a;
+    lab_load load = {1, 1, 64, (int32_t)lab_int(l, "gen", 16, 32), 1, 0, 1, 3001};
+    TRY(lab_load_run(l, s, &load, &a, err));
+    lab_answers_release(&a);
+    return VT_OK;
+}
+
 static vt_status run_start(lab *l, vt_err *err)
 {
     lab_server s;
@@ -152,6 +162,8 @@ static vt_status run_start(lab *l, vt_err *err)
     lab_item(l, "device", "%s, %d thread%s", l->ordinal >= 0 ? l->roofs.name : "the CPU",
              l->threads, l->threads == 1 ? "" : "s");
     vt_status status = tell_server(l, &s, err);
+    if (status == VT_OK)
+        status = first_request(l, &s, err);
     if (status == VT_OK) {
         lab_draw_server(l, &s);
         lab_file(l, "server.log", "what the server said");
@@ -171,7 +183,7 @@ const lab_def lab_experiment_1 = {
     .about =
         {"vitrine serve is started as a process of its own and asked /health until it answers,",
          "once to fill caches and four times to measure; the last one stays for the other",
-         "experiments, and --stop ends it."},
+         "experiments, and --stop ends it. One request shows what its steps do."},
     .alias = {"01_start_server.sh"},
     .knobs = {{"--kv-memory", LAB_OFFERED, LAB_START, "--kv-memory 256M"}},
     .items = {{"ready", "time from its start until it answered", false},

@@ -2,14 +2,26 @@
  *
  *   leader ── cycles         one read() of the leader gives the values of the whole group
  *     ├────── instructions   { n, enabled ns, running ns, (value, id) x n }
- *     └────── misses
+ *     ├────── misses
+ *     └────── AMX busy
+ *   leader ── slots          another read()
+ *     ├────── retiring
+ *     └────── bad, front, back
  *
- * As a group they are counted at the same times, so instructions by cycles is a true quotient. */
+ * As a group they are counted at the same times, so instructions by cycles is a true quotient. The
+ * kernel reads what became of slots as shares of them, so their group begins with slots. */
 #include "base/counters.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+#define OF_SOME_CPUS                                                                             \
+    [VT_COUNT_AMX] = {"AMX busy", VT_NO_EVENT, 0}, [VT_COUNT_SLOTS] = {"slots", VT_NO_EVENT, 0}, \
+    [VT_COUNT_RETIRING] = {"slots that retired an instruction", VT_NO_EVENT, 0},                 \
+    [VT_COUNT_BAD] = {"slots of instructions that were thrown away", VT_NO_EVENT, 0},            \
+    [VT_COUNT_FRONT] = {"slots without an instruction", VT_NO_EVENT, 0},                         \
+    [VT_COUNT_BACK] = {"slots whose instruction waited", VT_NO_EVENT, 0}
 
 #if defined(__linux__)
 #include <linux/perf_event.h>
@@ -24,7 +36,8 @@ enum {
 const vt_counter_kind vt_counter_kinds[VT_COUNTERS] = {
     [VT_COUNT_CYCLES] = {"cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES},
     [VT_COUNT_INSTRUCTIONS] = {"instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS},
-    [VT_COUNT_MISSES] = {"cache misses", PERF_TYPE_HW_CACHE, LAST_LEVEL_READ_MISS}};
+    [VT_COUNT_MISSES] = {"cache misses", PERF_TYPE_HW_CACHE, LAST_LEVEL_READ_MISS},
+    OF_SOME_CPUS};
 
 /* A counter of this thread on any CPU; -1 and errno: the kernel does not give it. */
 static int open_one(const vt_counter_kind *k, int leader, uint64_t *id)
@@ -51,7 +64,8 @@ static int open_one(const vt_counter_kind *k, int leader, uint64_t *id)
 const vt_counter_kind vt_counter_kinds[VT_COUNTERS] = {
     [VT_COUNT_CYCLES] = {"cycles", 0, 0},
     [VT_COUNT_INSTRUCTIONS] = {"instructions", 0, 0},
-    [VT_COUNT_MISSES] = {"cache misses", 0, 0}};
+    [VT_COUNT_MISSES] = {"cache misses", 0, 0},
+    OF_SOME_CPUS};
 
 static int open_one(const vt_counter_kind *k, int leader, uint64_t *id)
 {
@@ -61,26 +75,36 @@ static int open_one(const vt_counter_kind *k, int leader, uint64_t *id)
 }
 #endif
 
+static int group_of(int counter) { return counter >= VT_COUNT_SLOTS; }
+
+/* Opens a counter into its group. The first that opens leads it; of slots none but themselves. */
+static void open_counter(vt_counters *c, const vt_counter_kind *k, int i)
+{
+    int *leader = &c->leader[group_of(i)];
+    bool led = i <= VT_COUNT_SLOTS || *leader >= 0;
+    errno = ENOENT;
+    c->fd[i] = k->type != VT_NO_EVENT && led ? open_one(k, *leader, &c->id[i]) : -1;
+    c->error[i] = c->fd[i] < 0 ? errno : 0;
+    *leader = *leader < 0 ? c->fd[i] : *leader;
+}
+
 bool vt_counters_open(vt_counters *c, const vt_counter_kind *kind)
 {
-    *c = (vt_counters){.leader = -1};
-    for (int i = 0; i < VT_COUNTERS; i++) {
-        c->fd[i] = open_one(&kind[i], c->leader, &c->id[i]);
-        c->error[i] = c->fd[i] < 0 ? errno : 0;
-        c->leader = c->leader < 0 ? c->fd[i] : c->leader;
-    }
-    return c->leader >= 0;
+    *c = (vt_counters){.leader = {-1, -1}};
+    for (int i = 0; i < VT_COUNTERS; i++)
+        open_counter(c, &kind[i], i);
+    return c->leader[0] >= 0 || c->leader[1] >= 0;
 }
 
 void vt_counters_close(vt_counters *c)
 {
-    for (int i = 0; c->leader >= 0 && i < VT_COUNTERS; i++)
-        if (c->fd[i] >= 0)
+    for (int i = 0; i < VT_COUNTERS; i++)
+        if (c->leader[group_of(i)] >= 0 && c->fd[i] >= 0)
             close(c->fd[i]);
-    c->leader = -1;
+    c->leader[0] = c->leader[1] = -1;
 }
 
-void vt_counters_read(const vt_counters *c, vt_counts *out)
+static void read_group(const vt_counters *c, int group, vt_counts *out)
 {
     struct {
         uint64_t n, enabled_ns, running_ns;
@@ -88,25 +112,32 @@ void vt_counters_read(const vt_counters *c, vt_counts *out)
             uint64_t value, id;
         } of[VT_COUNTERS];
     } got;
-    *out = (vt_counts){0};
-    ssize_t n = c->leader >= 0 ? read(c->leader, &got, sizeof got) : -1;
+    ssize_t n = c->leader[group] >= 0 ? read(c->leader[group], &got, sizeof got) : -1;
     if (n < (ssize_t)(3 * sizeof(uint64_t)) || got.n > VT_COUNTERS)
         return;
-    out->enabled_ns = got.enabled_ns;
-    out->running_ns = got.running_ns;
+    out->enabled_ns[group] = got.enabled_ns;
+    out->running_ns[group] = got.running_ns;
     for (uint64_t k = 0; k < got.n; k++)
         for (int i = 0; i < VT_COUNTERS; i++)
-            if (c->fd[i] >= 0 && c->id[i] == got.of[k].id) {
+            if (group_of(i) == group && c->fd[i] >= 0 && c->id[i] == got.of[k].id) {
                 out->value[i] = got.of[k].value;
                 out->known |= 1u << i;
             }
 }
 
+void vt_counters_read(const vt_counters *c, vt_counts *out)
+{
+    *out = (vt_counts){0};
+    for (int g = 0; g < VT_COUNTER_GROUPS; g++)
+        read_group(c, g, out);
+}
+
 bool vt_counts_grown(const vt_counts *from, const vt_counts *to, vt_counter c, uint64_t *out)
 {
-    uint64_t enabled = to->enabled_ns - from->enabled_ns,
-             running = to->running_ns - from->running_ns;
-    if (!(from->known & to->known & 1u << c) || to->running_ns <= from->running_ns ||
+    int g = group_of((int)c);
+    uint64_t enabled = to->enabled_ns[g] - from->enabled_ns[g],
+             running = to->running_ns[g] - from->running_ns[g];
+    if (!(from->known & to->known & 1u << c) || to->running_ns[g] <= from->running_ns[g] ||
         to->value[c] < from->value[c])
         return false;
     uint64_t grown = to->value[c] - from->value[c];

@@ -27,7 +27,7 @@ _Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_launch_event) == 88, "base/trace.h says so");
 _Static_assert(sizeof(vt_packed_token) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_packed_seq) == 16, "base/trace.h says so");
-_Static_assert(sizeof(vt_use_event) == 64, "base/trace.h says so");
+_Static_assert(sizeof(vt_use_event) == 112, "base/trace.h says so");
 _Static_assert(sizeof(vt_machine_event) == 88, "base/trace.h says so");
 
 vt_status vt_trace_init(vt_trace_ring *r, size_t event_bytes, uint64_t capacity, vt_err *err)

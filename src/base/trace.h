@@ -467,7 +467,16 @@ typedef enum vt_counter {
     VT_COUNT_CYCLES,
     VT_COUNT_INSTRUCTIONS,
     VT_COUNT_MISSES, /* reads that the last-level cache did not have, without a prefetcher's */
-    VT_COUNTERS
+    VT_COUNT_AMX,    /* cycles in which AMX had work */
+    /* Slots, of which a core issues several a cycle, and what became of them (Intel's top-down
+     * method). A CPU counts all of them at the same times, or none. */
+    VT_COUNT_SLOTS,
+    VT_COUNT_RETIRING, /* their instruction was carried out */
+    VT_COUNT_BAD,      /* or thrown away: a wrong guess of a branch */
+    VT_COUNT_FRONT,    /* there was no instruction to issue */
+    VT_COUNT_BACK,     /* the instruction waited: for memory, or for a unit of the core */
+    VT_COUNTERS,
+    VT_COUNTERS_OF_STEPS = VT_COUNT_AMX /* that a story tells step by step */
 } vt_counter;
 
 /* About the steps step - n_steps + 1 .. step, and what lies between them. A value too large for its
@@ -479,7 +488,7 @@ typedef struct vt_use_event {
     uint64_t delay_ns : 44, major_faults : 20; /* ready to run, and no CPU was free */
     /* counted: bit c is set where count[c] is known. cpu, node: where the thread was at the end;
      * they are known where `placed` is set. */
-    uint64_t counted : 8, placed : 1, cpu : 20, node : 12, : 23;
+    uint64_t counted : 16, placed : 1, cpu : 20, node : 12, : 15;
     uint64_t count[VT_COUNTERS];
 } vt_use_event;
 

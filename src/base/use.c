@@ -24,7 +24,7 @@
 
 void vt_use_init(vt_use *u, const vt_counter_kind *kind)
 {
-    *u = (vt_use){.fd = -1, .kind = kind, .counters.leader = -1};
+    *u = (vt_use){.fd = -1, .kind = kind, .counters.leader = {-1, -1}};
 }
 
 void vt_use_release(vt_use *u)
@@ -109,7 +109,7 @@ void vt_use_end(vt_use *u, uint64_t step, vt_trace_ring *ring)
     };
     for (int c = 0; c < VT_COUNTERS; c++)
         if (vt_counts_grown(&before.counts, &u->counts, (vt_counter)c, &e.count[c]))
-            e.counted |= 1u << c & 0xff;
+            e.counted |= 1u << c & 0xffff;
     vt_trace_use(ring, &e);
     u->step = step;
 }

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/events.h"
+
 /* The number in a file that has nothing else; -1: there is none. */
 static int read_number(const char *root, const char *path)
 {
@@ -52,16 +54,19 @@ bool vt_probe_counter(vt_counter which, char *why, size_t size)
 {
     vt_counters c;
     vt_counts from, to;
+    vt_counter_kind kind[VT_COUNTERS];
     uint64_t grown = 0;
-    vt_counters_open(&c, vt_counter_kinds);
+    vt_cpu_events("", kind);
+    vt_counters_open(&c, kind);
     int error = c.error[which];
-    bool some = c.leader >= 0;
+    bool some = c.leader[0] >= 0;
     vt_counters_read(&c, &from);
     for (volatile int i = 0; i < 10000; i++)
         ;
     vt_counters_read(&c, &to);
     bool counts = vt_counts_grown(&from, &to, which, &grown) &&
-                  (grown > 0 || which == VT_COUNT_MISSES);
+                  (grown > 0 || which == VT_COUNT_MISSES || which == VT_COUNT_AMX ||
+                   which > VT_COUNT_SLOTS);
     vt_counters_close(&c);
     if (counts)
         return true;
@@ -124,13 +129,21 @@ bool vt_probe_cpu_uncore(const char *root, vt_uncore_opener *opener, char *out, 
     return opened;
 }
 
-void vt_probe_cpu_topdown(const char *root, char *out, size_t size)
+bool vt_probe_cpu_topdown(const char *root, char *out, size_t size)
 {
     char name[64];
+    vt_counter_kind kind[VT_COUNTERS];
+    vt_cpu_events(root, kind);
+    bool named = kind[VT_COUNT_SLOTS].type != VT_NO_EVENT;
     if (!find_device(root, "cpu", name, sizeof name))
         snprintf(out, size, "the kernel names no counters of a CPU among its event devices");
+    else if (!named)
+        snprintf(out, size, "the kernel names no slots among the events of %s", name);
+    else if (vt_probe_counter(VT_COUNT_SLOTS, out, size))
+        snprintf(out, size, "in every story: what became of each worker's slots");
     else
-        snprintf(out, size, "not read: perf stat --topdown reads %s where the CPU has slots", name);
+        named = false;
+    return named;
 }
 
 /* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not

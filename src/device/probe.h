@@ -15,9 +15,9 @@ bool vt_probe_counter(vt_counter which, char *why, size_t size);
 /* Returns true if bytes by the memory controllers can be read (device/uncore.h); `out` gets of how
  * many, or what stands against it. */
 bool vt_probe_cpu_uncore(const char *root, vt_uncore_opener *opener, char *out, size_t size);
-/* Tells of top-down slots, which not every CPU has: `out` gets which device the kernel names below
- * root/sys. This program does not read them. */
-void vt_probe_cpu_topdown(const char *root, char *out, size_t size);
+/* Returns true if top-down slots, which not every CPU has, can be counted: the kernel names them
+ * below root/sys, and they grow here. `out` gets where they are told, or what stands against it. */
+bool vt_probe_cpu_topdown(const char *root, char *out, size_t size);
 /* Says why perf_event_open gave this errno: no hardware, a setting, or a container. `root` is put
  * in front of /proc: "" for this machine. */
 void vt_probe_perf_reason(const char *root, int error, char *why, size_t size);

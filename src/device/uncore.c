@@ -20,6 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/events.h"
+
 #if defined(__linux__)
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
@@ -39,23 +41,9 @@ static int open_counter(uint32_t type, uint64_t config, int cpu)
 }
 #endif
 
-enum { PATH = 512, TEXT = 128, MOST_CPUS = 4096 };
+enum { PATH = 512, TEXT = VT_EVENT_TEXT, MOST_CPUS = 4096 };
 
 static const char folder[] = "sys/bus/event_source/devices";
-
-/* Reads a file's first line. False: there is none, or it is too long. */
-static bool read_line(const char *root, const char *device, const char *file, char out[TEXT])
-{
-    char path[PATH];
-    int n = snprintf(path, sizeof path, "%s/%s/%s/%s", root, folder, device, file);
-    FILE *f = n < (int)sizeof path ? fopen(path, "r") : NULL;
-    bool read = f && fgets(out, TEXT, f);
-    if (f)
-        fclose(f);
-    if (read)
-        out[strcspn(out, "\n")] = '\0';
-    return read && strlen(out) < TEXT - 1;
-}
 
 static bool says_why(vt_uncore *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -68,36 +56,6 @@ static bool says_why(vt_uncore *u, const char *fmt, ...)
     return false;
 }
 
-/* Puts a term, "umask=0x03", into its bits of the configuration ("config:8-15"). */
-static bool put_term(const char *root, const char *device, const char *term, uint64_t *config)
-{
-    char name[TEXT], file[TEXT + 8], format[TEXT];
-    unsigned from = 0, to = 0;
-    size_t n = strcspn(term, "=");
-    unsigned long long value = term[n] == '=' ? strtoull(term + n + 1, NULL, 0) : 1;
-    snprintf(name, sizeof name, "%.*s", (int)n, term);
-    snprintf(file, sizeof file, "format/%s", name);
-    if (!read_line(root, device, file, format))
-        return false;
-    int got = sscanf(format, "config:%u-%u", &from, &to);
-    to = got == 1 ? from : to;
-    if (got < 1 || from > to || to > 63 || (to - from < 63 && value >> (to - from + 1)))
-        return false;
-    *config |= (uint64_t)value << from;
-    return true;
-}
-
-/* Reads "event=0x04,umask=0x03". */
-static bool read_config(const char *root, const char *device, char *terms, uint64_t *config)
-{
-    char *rest = NULL;
-    bool good = terms[0] != '\0';
-    *config = 0;
-    for (char *t = strtok_r(terms, ",", &rest); t && good; t = strtok_r(NULL, ",", &rest))
-        good = put_term(root, device, t, config);
-    return good;
-}
-
 /* Opens one event of a controller on each CPU of its list, "0,32" or "0-1": one a socket. */
 static bool open_event(const char *root, const char *device, const char *event, bool writes,
                        vt_uncore_opener *opener, vt_uncore *u)
@@ -105,15 +63,15 @@ static bool open_event(const char *root, const char *device, const char *event, 
     char file[TEXT], text[TEXT], cpus[TEXT];
     uint64_t config;
     snprintf(file, sizeof file, "events/%s.unit", event);
-    if (!read_line(root, device, file, text) || strcmp(text, "MiB") != 0)
+    if (!vt_event_line(root, device, file, text) || strcmp(text, "MiB") != 0)
         return says_why(u, "%.60s: the unit of %.30s is not MiB", device, event);
     snprintf(file, sizeof file, "events/%s.scale", event);
-    double scale = read_line(root, device, file, text) ? strtod(text, NULL) : 0;
+    double scale = vt_event_line(root, device, file, text) ? strtod(text, NULL) : 0;
     snprintf(file, sizeof file, "events/%s", event);
-    if (!(scale > 0 && scale < 1e6) || !read_line(root, device, file, text) ||
-        !read_config(root, device, text, &config))
+    if (!(scale > 0 && scale < 1e6) || !vt_event_line(root, device, file, text) ||
+        !vt_event_config(root, device, text, &config))
         return says_why(u, "%.60s: %.30s is not an event of the form that is known", device, event);
-    if (!read_line(root, device, "type", text) || !read_line(root, device, "cpumask", cpus))
+    if (!vt_event_line(root, device, "type", text) || !vt_event_line(root, device, "cpumask", cpus))
         return says_why(u, "%.60s: the kernel does not name its type or its CPUs", device);
     uint32_t type = (uint32_t)strtoul(text, NULL, 10);
     for (char *at = cpus; *at;) {

@@ -42,8 +42,9 @@ typedef struct cpu_rank {
     void *workspace;
     char *plans; /* the step's plans, one after the other */
     size_t plan_at[VT_MAX_PLANS];
-    int32_t items[VT_MAX_PLANS]; /* how many items each of these plans has */
-    cpu_recorder *recorder;      /* [n_workers] */
+    int32_t items[VT_MAX_PLANS];          /* how many items each of these plans has */
+    cpu_recorder *recorder;               /* [n_workers] */
+    vt_counter_kind counted[VT_COUNTERS]; /* events that each of them counts */
     vt_step
         step; /* the step that the team runs: the caller's may be gone before a rank that hung */
     int64_t begin_ns;          /* and when it began */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "device/events.h"
 #include "ops/calls/on_cpu.h"
 
 enum {
@@ -200,8 +201,9 @@ static vt_status reserve(cpu_rank *k, const vt_executor_config *c, vt_err *err)
     if (!k->token_pool || !k->ticket || !k->workspace || !k->plans || !k->recorder)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     k->prog->token_pool = k->token_pool;
+    vt_cpu_events("", k->counted);
     for (size_t w = 0; w < n; w++)
-        vt_use_init(&k->recorder[w].use, vt_counter_kinds);
+        vt_use_init(&k->recorder[w].use, k->counted);
     for (size_t w = 0; w < n; w++) { /* a base, and a span a call */
         TRY(vt_spans_init(&k->recorder[w].spans, k->prog->n_calls + 1, err));
         TRY(vt_trace_init(&k->recorder[w].uses, sizeof(vt_use_event), RING_USES, err));

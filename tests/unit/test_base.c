@@ -1,4 +1,5 @@
 /* base: errors, checked memory, buffers, the trace ring and the team. */
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -358,9 +359,17 @@ static void test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps(void
 enum { FAULTS = 64 };
 
 /* Events of the kernel's own, which need no hardware, in place of a CPU's: page faults, an event
- * that no kernel has, and the faults that needed no disk. */
+ * that no kernel has, and the faults that needed no disk. Slots lead a group of their own. */
 static const vt_counter_kind planted_kinds[VT_COUNTERS] = {
-    {"page faults", 1 /* PERF_TYPE_SOFTWARE */, 2}, {"none", 1, 999}, {"minor faults", 1, 5}};
+    [VT_COUNT_CYCLES] = {"page faults", 1 /* PERF_TYPE_SOFTWARE */, 2},
+    [VT_COUNT_INSTRUCTIONS] = {"none", 1, 999},
+    [VT_COUNT_MISSES] = {"minor faults", 1, 5},
+    [VT_COUNT_AMX] = {"no AMX", VT_NO_EVENT, 0},
+    [VT_COUNT_SLOTS] = {"page faults", 1, 2},
+    [VT_COUNT_RETIRING] = {"minor faults", 1, 5},
+    [VT_COUNT_BAD] = {"major faults", 1, 6},
+    [VT_COUNT_FRONT] = {"none", 1, 999},
+    [VT_COUNT_BACK] = {"minor faults", 1, 5}};
 
 static void *fault_a_while(void *arg)
 {
@@ -400,7 +409,12 @@ static void test_use_when_events_are_counted_then_each_that_there_is(void **stat
     assert_int_equal(pthread_create(&thread, NULL, fault_a_while, &r), 0);
     pthread_join(thread, NULL);
     assert_int_equal(vt_trace_copy(&r, e, 4), 1);
-    assert_int_equal(e[0].counted, 1 << 0 | 1 << 2);
+    assert_int_equal(e[0].counted, 1 << VT_COUNT_CYCLES | 1 << VT_COUNT_MISSES |
+                                       1 << VT_COUNT_SLOTS | 1 << VT_COUNT_RETIRING |
+                                       1 << VT_COUNT_BAD | 1 << VT_COUNT_BACK);
+    assert_true(e[0].count[VT_COUNT_SLOTS] >= FAULTS);
+    assert_true(e[0].count[VT_COUNT_RETIRING] >= FAULTS);
+    assert_int_equal(e[0].count[VT_COUNT_BACK], e[0].count[VT_COUNT_RETIRING]);
     assert_true(e[0].count[0] >= FAULTS && e[0].count[0] < 100 * FAULTS);
     assert_true(e[0].minor_faults >= FAULTS);
     assert_true(e[0].count[2] >= FAULTS && e[0].count[2] <= e[0].count[0]);
@@ -408,20 +422,41 @@ static void test_use_when_events_are_counted_then_each_that_there_is(void **stat
     vt_trace_release(&r);
 }
 
+/* The shares are of slots, so without slots none of them is opened. */
+static void test_counters_when_slots_are_missing_then_nothing_of_them_is_opened(void **state)
+{
+    (void)state;
+    vt_counters c;
+    vt_counter_kind kind[VT_COUNTERS];
+    memcpy(kind, planted_kinds, sizeof kind);
+    kind[VT_COUNT_SLOTS].type = VT_NO_EVENT;
+    vt_counters_open(&c, kind);
+    for (int i = VT_COUNT_SLOTS; i < VT_COUNTERS; i++)
+        assert_int_equal(c.error[i], ENOENT);
+    assert_int_equal(c.leader[1], -1);
+    assert_int_equal(c.error[VT_COUNT_AMX], ENOENT);
+    vt_counters_close(&c);
+}
+
 /* Two programs took turns: what was counted half of the time is projected to all of it. */
 static void test_counts_when_they_took_turns_then_projected(void **state)
 {
     (void)state;
     uint64_t grown = 0;
-    vt_counts from = {.known = 3, .value = {100, 5}, .enabled_ns = 1000, .running_ns = 1000};
-    vt_counts to = {.known = 7, .value = {400, 5, 9}, .enabled_ns = 3000, .running_ns = 2000};
+    vt_counts from = {.known = 3, .value = {100, 5}, .enabled_ns = {1000}, .running_ns = {1000}};
+    vt_counts to = {
+        .known = 7, .value = {400, 5, 9}, .enabled_ns = {3000, 9}, .running_ns = {2000, 9}};
     assert_true(vt_counts_grown(&from, &to, VT_COUNT_CYCLES, &grown));
     assert_int_equal(grown, 600);
     assert_true(vt_counts_grown(&from, &to, VT_COUNT_INSTRUCTIONS, &grown));
     assert_int_equal(grown, 0);
     assert_false(vt_counts_grown(&from, &to, VT_COUNT_MISSES, &grown)); /* known at the end alone */
-    to.running_ns = from.running_ns;
+    to.running_ns[0] = from.running_ns[0];
     assert_false(vt_counts_grown(&from, &to, VT_COUNT_CYCLES, &grown)); /* it never ran */
+    from.known = to.known = 1 << VT_COUNT_SLOTS; /* the other group ran all the time */
+    to.value[VT_COUNT_SLOTS] = 70;
+    assert_true(vt_counts_grown(&from, &to, VT_COUNT_SLOTS, &grown));
+    assert_int_equal(grown, 70);
 }
 
 enum { RACE = 4096 };
@@ -553,6 +588,7 @@ int main(void)
         cmocka_unit_test(test_spans_when_an_answer_is_long_then_old_steps_are_thinned),
         cmocka_unit_test(test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps),
         cmocka_unit_test(test_use_when_events_are_counted_then_each_that_there_is),
+        cmocka_unit_test(test_counters_when_slots_are_missing_then_nothing_of_them_is_opened),
         cmocka_unit_test(test_counts_when_they_took_turns_then_projected),
         cmocka_unit_test(test_trace_copy_beside_a_writer_holds_whole_events),
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),

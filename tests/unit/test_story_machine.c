@@ -94,12 +94,20 @@ static void add_step(fake *f, int32_t q_len, int32_t kv_len, told_step t, double
                                      .delay_ns = w ? (uint64_t)t.delay_ns : 0,
                                      .switches = w && t.delay_ns,
                                      .minor_faults = 3,
-                                     .counted = f->counted & 0xff,
+                                     .counted = f->counted & 0xffff,
                                      .placed = 1,
                                      .cpu = (unsigned)w * 8 + (id > 20 && w),
                                      .node = f->one_node ? 0 : (unsigned)w,
                                      .major_faults = (unsigned)f->n_pages & 0xfffff,
-                                     .count = {cycles_of(f, w, t), MS + id, 40}});
+                                     .count = {[VT_COUNT_CYCLES] = cycles_of(f, w, t),
+                                               [VT_COUNT_INSTRUCTIONS] = MS + id,
+                                               [VT_COUNT_MISSES] = 40,
+                                               [VT_COUNT_AMX] = cycles_of(f, w, t) / 4,
+                                               [VT_COUNT_SLOTS] = 6000,
+                                               [VT_COUNT_RETIRING] = 1500,
+                                               [VT_COUNT_BAD] = 300,
+                                               [VT_COUNT_FRONT] = 600,
+                                               [VT_COUNT_BACK] = 3600}});
     vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
                                             .begin_ns = f->at_ns,
                                             .end_ns = f->at_ns + t.length_ns,
@@ -364,6 +372,49 @@ static void test_workers_when_events_are_counted_then_told_of_steps_and_phases(v
     assert_int_equal(value(w, "moves"), 1);
     assert_true(
         json_is_true(json_object_get(json_object_get(json_object_get(s, "tiers"), "T1"), "used")));
+    json_decref(s);
+}
+
+/* A quarter of each worker's slots retired an instruction; AMX worked in a fourth of the time. */
+static void test_workers_when_slots_and_amx_are_counted_then_their_shares_are_told(void **state)
+{
+    fake *f = *state;
+    f->counted = (1 << VT_COUNTERS) - 1;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f);
+    const json_t *c = json_object_get(find(json_object_get(s, "phases"), "name", "decode"),
+                                      "counters"),
+                 *w = json_array_get(json_object_get(s, "threads"), 1),
+                 *part[] = {json_object_get(c, "topdown"), json_object_get(w, "topdown")};
+    NEAR(value(c, "amx_busy"), 5e6);
+    NEAR(value(c, "amx"), 0.25);
+    NEAR(value(part[0], "slots"), 2 * 6000.0);
+    NEAR(value(part[1], "slots"), 41 * 6000.0);
+    for (int i = 0; i < 2; i++) {
+        NEAR(value(part[i], "retiring"), 0.25);
+        NEAR(value(part[i], "bad_speculation"), 0.05);
+        NEAR(value(part[i], "front_end"), 0.1);
+        NEAR(value(part[i], "back_end"), 0.6);
+    }
+    assert_true(
+        json_is_true(json_object_get(json_object_get(json_object_get(s, "tiers"), "T3"), "used")));
+    assert_null(json_object_get(json_object_get(json_object_get(s, "steps"), "columns"), "slots"));
+    json_decref(s);
+}
+
+/* A CPU that counts slots, and not all that became of them. */
+static void test_workers_when_a_part_of_the_slots_is_missing_then_no_share_is_told(void **state)
+{
+    fake *f = *state;
+    f->counted = 1 << VT_COUNT_CYCLES | 1 << VT_COUNT_SLOTS | 1 << VT_COUNT_BACK;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f);
+    const json_t *c = json_object_get(find(json_object_get(s, "phases"), "name", "decode"),
+                                      "counters");
+    assert_true(json_is_null(json_object_get(c, "topdown")));
+    assert_true(json_is_null(json_object_get(json_object_get(c, "amx"), "value")));
+    assert_false(
+        json_is_true(json_object_get(json_object_get(json_object_get(s, "tiers"), "T3"), "used")));
     json_decref(s);
 }
 
@@ -769,6 +820,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_machine_when_quiet_then_said_and_ops_are_judged),
         TEST(test_workers_when_events_are_counted_then_told_of_steps_and_phases),
+        TEST(test_workers_when_slots_and_amx_are_counted_then_their_shares_are_told),
+        TEST(test_workers_when_a_part_of_the_slots_is_missing_then_no_share_is_told),
         TEST(test_workers_when_an_event_is_missing_then_the_others_are_told),
         TEST(test_workers_when_one_comes_last_then_ops_name_it),
         TEST(test_workers_when_something_sets_them_apart_then_a_finding_names_it),

@@ -19,6 +19,7 @@
 #include "base/cache_dir.h"
 #include "device/gpus.h"
 #include "device/place.h"
+#include "device/events.h"
 #include "device/probe.h"
 #include "device/tool.h"
 #include "device/topology.h"
@@ -334,8 +335,52 @@ static void test_what_stands_against_a_cpus_events_is_told_apart(void **state)
     assert_false(vt_probe_cpu_uncore(root, NULL, why, sizeof why));
     assert_non_null(strstr(why, "uncore_imc_3: the kernel names no events of bytes"));
     assert_non_null(strstr(why, "(it is 2)"));
-    vt_probe_cpu_topdown(root, why, sizeof why);
-    assert_non_null(strstr(why, "cpu_core"));
+    assert_false(vt_probe_cpu_topdown(root, why, sizeof why));
+    assert_string_equal(why, "the kernel names no slots among the events of cpu_core");
+}
+
+/* A Sapphire Rapids as its kernel tells of it. */
+static void put_cpu(const char *cpuinfo)
+{
+    put("proc/cpuinfo", cpuinfo, 0644);
+    put("sys/bus/event_source/devices/cpu/type", "4\n", 0644);
+    put("sys/bus/event_source/devices/cpu/format/event", "config:0-7\n", 0644);
+    put("sys/bus/event_source/devices/cpu/format/umask", "config:8-15\n", 0644);
+}
+
+static void test_events_of_a_cpu_are_those_that_it_counts(void **state)
+{
+    static const char spr[] = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
+                              "model\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n\nmodel\t: 1\n";
+    vt_counter_kind k[VT_COUNTERS];
+    (void)state;
+    vt_cpu_events(root, k); /* no such files */
+    assert_int_equal(k[VT_COUNT_CYCLES].config, vt_counter_kinds[VT_COUNT_CYCLES].config);
+    assert_true(k[VT_COUNT_AMX].type == VT_NO_EVENT && k[VT_COUNT_SLOTS].type == VT_NO_EVENT);
+    put_cpu(spr);
+    vt_cpu_events(root, k);
+    assert_int_equal(k[VT_COUNT_AMX].type, 4);
+    assert_int_equal(k[VT_COUNT_AMX].config, 0x2b7); /* EXE.AMX_BUSY */
+    assert_true(k[VT_COUNT_SLOTS].type == VT_NO_EVENT);
+    put("sys/bus/event_source/devices/cpu/events/slots", "event=0x00,umask=0x4\n", 0644);
+    put("sys/bus/event_source/devices/cpu/events/topdown-retiring", "event=0x00,umask=0x80\n",
+        0644);
+    put("sys/bus/event_source/devices/cpu/events/topdown-be-bound", "event=0x00,umask=0x83\n",
+        0644);
+    put("sys/bus/event_source/devices/cpu/events/topdown-bad-spec", "edge=7\n", 0644);
+    vt_cpu_events(root, k);
+    assert_int_equal(k[VT_COUNT_SLOTS].config, 0x400);
+    assert_int_equal(k[VT_COUNT_RETIRING].config, 0x8000);
+    assert_int_equal(k[VT_COUNT_BACK].config, 0x8300);
+    assert_true(k[VT_COUNT_BAD].type == VT_NO_EVENT); /* a term without a format */
+    assert_true(k[VT_COUNT_FRONT].type == VT_NO_EVENT);
+    assert_string_equal(k[VT_COUNT_SLOTS].name, "slots");
+    put_cpu("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\n\n"); /* no AMX */
+    vt_cpu_events(root, k);
+    assert_true(k[VT_COUNT_AMX].type == VT_NO_EVENT && k[VT_COUNT_SLOTS].type == 4);
+    put_cpu("vendor_id\t: AuthenticAMD\ncpu family\t: 6\nmodel\t\t: 143\n\n");
+    vt_cpu_events(root, k);
+    assert_true(k[VT_COUNT_AMX].type == VT_NO_EVENT);
 }
 
 /* ---- memory controllers ---- */
@@ -812,6 +857,7 @@ int main(void)
         cmocka_unit_test_teardown(test_a_long_list_of_cpus_is_cut_at_a_comma, clear),
         cmocka_unit_test_teardown(test_gpu_counters_are_allowed_as_the_driver_says, clear),
         cmocka_unit_test_teardown(test_what_stands_against_a_cpus_events_is_told_apart, clear),
+        cmocka_unit_test_teardown(test_events_of_a_cpu_are_those_that_it_counts, clear),
         cmocka_unit_test_teardown(
             test_memory_controllers_are_read_by_the_events_that_the_kernel_names, clear),
         cmocka_unit_test_teardown(test_memory_controllers_that_cannot_be_read_say_why, clear),

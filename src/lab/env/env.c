@@ -157,7 +157,7 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
         e->counted[i] = vt_probe_counter((vt_counter)i, e->counted_why[i],
                                          sizeof e->counted_why[i]);
     e->controllers = vt_probe_cpu_uncore("", NULL, e->uncore, sizeof e->uncore);
-    vt_probe_cpu_topdown("", e->topdown, sizeof e->topdown);
+    e->slots = vt_probe_cpu_topdown("", e->topdown, sizeof e->topdown);
     e->counters = vt_probe_gpu_counters("", e->counters_why, sizeof e->counters_why);
     lab_env_cpu_tiers(e);
     look_at_cache(e);

@@ -81,6 +81,7 @@ typedef struct lab_env {
     bool counted[VT_COUNTERS];          /* each event of a CPU's worker, */
     char counted_why[VT_COUNTERS][256]; /* and why not */
     bool controllers; /* bytes of memory controllers can be read; `uncore` says of how many */
+    bool slots;       /* top-down slots can be counted; `topdown` says where they are told */
     char uncore[320], topdown[256];
     lab_env_tier cpu_tier[LAB_ENV_TIERS], gpu_tier[LAB_ENV_TIERS]; /* T0 to T4 */
     char perf_why[256], counters_why[256];

@@ -26,13 +26,13 @@ static void cpu_events(const lab_env *e, lab_env_tier *t)
     size_t n = 0;
     bool all = true;
     set(t, "hardware events of the workers", e->perf, e->perf, e->perf ? "" : e->perf_why);
-    for (int i = 0; i < VT_COUNTERS && e->perf; i++)
+    for (int i = 0; i < VT_COUNT_SLOTS && e->perf; i++)
         if (e->counted[i])
             vt_append(t->why, sizeof t->why, &n, "%s%s",
                       n ? ", " : "in every story: ", vt_counter_kinds[i].name);
         else
             all = false;
-    for (int i = 0; i < VT_COUNTERS && e->perf && !all; i++)
+    for (int i = 0; i < VT_COUNT_SLOTS && e->perf && !all; i++)
         if (!e->counted[i])
             vt_append(t->why, sizeof t->why, &n, "; %s: %s", vt_counter_kinds[i].name,
                       e->counted_why[i]);
@@ -46,7 +46,7 @@ static void look_at_cpu(lab_env *e)
     cpu_events(e, &t[1]);
     set(&t[2], "bytes over time, by the memory controllers", e->controllers, e->controllers,
         e->uncore);
-    set(&t[3], "where an op's cycles went (top-down slots)", false, false, e->topdown);
+    set(&t[3], "where the workers' cycles went (top-down slots)", e->slots, e->slots, e->topdown);
     set(&t[4], "samples of the program counter", sampled, false,
         sampled ? "not read: perf record takes them" : e->perf_why);
 }

@@ -182,6 +182,25 @@ static void counter_row(page *p, const json_t *phase)
     if (isfinite(misses))
         vt_buf_printf(&line, "%s%.3g thousand reads that missed the last cache",
                       isfinite(cycles) || isfinite(instructions) ? ", " : "", misses * 1e-3);
+    if (isfinite(story_num(c, "amx")))
+        vt_buf_printf(&line, "; AMX was busy in %.0f %% of the cycles", 100 * story_num(c, "amx"));
+    page_text(p, PAGE_TEXT, &line);
+}
+
+/* Tells what became of the slots in which the workers' cores could have issued an instruction. */
+static void topdown_row(page *p, const json_t *phase)
+{
+    const json_t *t = story_get(story_get(phase, "counters"), "topdown");
+    vt_buf line = {0};
+    if (!isfinite(story_num(t, "retiring")))
+        return;
+    vt_buf_printf(
+        &line,
+        "of the workers' slots %.0f %% retired an instruction, %.0f %% were thrown away "
+        "after a wrong guess, %.0f %% had no instruction, %.0f %% waited for memory or for "
+        "a unit of the core",
+        100 * story_num(t, "retiring"), 100 * story_num(t, "bad_speculation"),
+        100 * story_num(t, "front_end"), 100 * story_num(t, "back_end"));
     page_text(p, PAGE_TEXT, &line);
 }
 
@@ -233,6 +252,7 @@ void page_step(page *p, const json_t *phase, const char *title)
     op_rows(p, s, phase);
     sum_rows(p, phase);
     counter_row(p, phase);
+    topdown_row(p, phase);
     straggler_row(p, phase);
     if (!(story_num(phase, "borrowed_steps") >= 1))
         return;

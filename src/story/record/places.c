@@ -165,8 +165,6 @@ static void put_tier(vt_json *w, const char *name, const char *what, const char 
 static const char *why_no_vitals(const story_input *in)
 {
     const story_source *g = story_find_source(in, VT_SOURCE_STREAM);
-    if (!g)
-        return "the CPU ran the steps";
     if (story_is_counted(in))
         return NULL;
     if (g->is.no_vitals)
@@ -177,7 +175,7 @@ static const char *why_no_vitals(const story_input *in)
 static void put_tiers(vt_json *w, const story_input *in, const story_record *r)
 {
     unsigned counted = story_counted(r);
-    char why[256];
+    char why[256], slots[256];
     bool events = vt_probe_perf_events(why, sizeof why);
     vt_json_open(w, "tiers", '{');
     put_tier(w, "T0", "clocks, and exact bytes and FLOPs", NULL);
@@ -189,7 +187,13 @@ static void put_tiers(vt_json *w, const story_input *in, const story_record *r)
                  : events ? "they are allowed here, and no step's are in the recording"
                           : why);
     put_tier(w, "T2", "a GPU's counters over time", story_no_pm(in, r));
-    put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
+    if (story_on_gpu(in))
+        put_tier(w, "T3", "a GPU's counters of each call", why_no_vitals(in));
+    else
+        put_tier(w, "T3", "what became of each worker's slots",
+                 story_has_slots(counted)                        ? NULL
+                 : vt_probe_cpu_topdown("", slots, sizeof slots) ? "no step's are in the recording"
+                                                                 : slots);
     put_tier(w, "T4", "at which lines a GPU's warps wait", story_no_lines(in));
     vt_json_close(w);
 }

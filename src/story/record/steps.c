@@ -14,8 +14,8 @@ static double part_us(const step_record *s, vt_trace_part part)
     return s->part[part].end_ns ? span_s(s->part[part]) * 1e6 : NAN;
 }
 
-/* The last VT_COUNTERS are there where those hardware events were counted. */
-enum { STEP_COLUMNS = 20 + VT_COUNTERS };
+/* The last VT_COUNTERS_OF_STEPS are there where those hardware events were counted. */
+enum { STEP_COLUMNS = 20 + VT_COUNTERS_OF_STEPS };
 
 static const story_column step_column[STEP_COLUMNS] = {
     {"id", 0},     {"begin_ms", 4},     {"ms", 4},          {"wait_us", 2},    {"prefill", 0},
@@ -94,7 +94,7 @@ static void put_steps(vt_json *w, const story_record *r, int32_t *list, int32_t 
     vt_json_open(w, "columns", '{');
     unsigned counted = story_counted(r);
     for (int c = 0; c < STEP_COLUMNS; c++) {
-        int counter = c - (STEP_COLUMNS - VT_COUNTERS);
+        int counter = c - (STEP_COLUMNS - VT_COUNTERS_OF_STEPS);
         if (counter >= 0 && !(counted >> counter & 1))
             continue;
         for (int32_t i = 0; i < n; i++)

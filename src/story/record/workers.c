@@ -65,9 +65,37 @@ static void add_reading(const story_record *r, const vt_use_event *e, worker_use
     to->node = (int32_t)e->node;
 }
 
-static const char *const counter_key[VT_COUNTERS] = {[VT_COUNT_CYCLES] = "cycles",
-                                                     [VT_COUNT_INSTRUCTIONS] = "instructions",
-                                                     [VT_COUNT_MISSES] = "cache_misses"};
+static const char *const counter_key[VT_COUNT_SLOTS] = {[VT_COUNT_CYCLES] = "cycles",
+                                                        [VT_COUNT_INSTRUCTIONS] = "instructions",
+                                                        [VT_COUNT_MISSES] = "cache_misses",
+                                                        [VT_COUNT_AMX] = "amx_busy"};
+
+bool story_has_slots(unsigned counted)
+{
+    const unsigned all = (1u << VT_COUNTERS) - (1u << VT_COUNT_SLOTS);
+    return (counted & all) == all;
+}
+
+/* Writes what became of the slots, as shares of them; null where they were not counted. */
+static void put_topdown(vt_json *w, const double count[VT_COUNTERS], unsigned counted)
+{
+    static const struct {
+        vt_counter is;
+        const char *key;
+    } part[] = {{VT_COUNT_RETIRING, "retiring"},
+                {VT_COUNT_BAD, "bad_speculation"},
+                {VT_COUNT_FRONT, "front_end"},
+                {VT_COUNT_BACK, "back_end"}};
+    if (!story_has_slots(counted) || !(count[VT_COUNT_SLOTS] > 0)) {
+        vt_json_null(w, "topdown");
+        return;
+    }
+    vt_json_open(w, "topdown", '{');
+    vt_json_tagged(w, "slots", count[VT_COUNT_SLOTS], 0, measured);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        vt_json_tagged(w, part[i].key, count[part[i].is] / count[VT_COUNT_SLOTS], 4, measured);
+    vt_json_close(w);
+}
 
 static void put_place(vt_json *w, const char *key, int32_t v)
 {
@@ -96,9 +124,10 @@ static void put_use(vt_json *w, const story_record *r, const story_source *s)
     vt_json_tagged(w, "involuntary_switches", read ? u.switches : NAN, 0, measured);
     vt_json_tagged(w, "minor_faults", read ? u.minor_faults : NAN, 0, measured);
     vt_json_tagged(w, "major_faults", read ? u.major_faults : NAN, 0, measured);
-    for (int c = 0; c < VT_COUNTERS; c++)
+    for (int c = 0; c < VT_COUNT_SLOTS; c++)
         vt_json_tagged(w, counter_key[c], read && u.counted >> c & 1 ? u.count[c] : NAN, 0,
                        measured);
+    put_topdown(w, u.count, read ? u.counted : 0);
     put_place(w, "cpu", u.cpu);
     put_place(w, "node", u.node);
     vt_json_int(w, "moves", u.n_moves);
@@ -148,13 +177,17 @@ void story_put_counters(vt_json *w, const story_input *in, const story_record *r
     }
     for (int c = 0; c < VT_COUNTERS; c++)
         sum[c] = counted >> c & 1 ? sum[c] : NAN;
-    double cycles = sum[VT_COUNT_CYCLES];
     vt_json_open(w, "counters", '{');
     vt_json_int(w, "steps", n);
     for (int c = 0; c < VT_COUNTERS; c++)
-        vt_json_tagged(w, counter_key[c], sum[c] / n, 0, measured);
-    vt_json_tagged(w, "ipc", cycles > 0 ? sum[VT_COUNT_INSTRUCTIONS] / cycles : NAN, 3, derived);
-    vt_json_tagged(w, "clock_hz", cpu_s > 0 ? cycles / cpu_s : NAN, 0, derived);
+        sum[c] /= n;
+    for (int c = 0; c < VT_COUNT_SLOTS; c++)
+        vt_json_tagged(w, counter_key[c], sum[c], 0, measured);
+    double cycles = sum[VT_COUNT_CYCLES] > 0 ? sum[VT_COUNT_CYCLES] : NAN;
+    vt_json_tagged(w, "ipc", sum[VT_COUNT_INSTRUCTIONS] / cycles, 3, derived);
+    vt_json_tagged(w, "amx", sum[VT_COUNT_AMX] / cycles, 4, derived);
+    vt_json_tagged(w, "clock_hz", cpu_s > 0 ? cycles * n / cpu_s : NAN, 0, derived);
+    put_topdown(w, sum, counted);
     vt_json_close(w);
 }
 

@@ -24,6 +24,8 @@ void story_put_counters(vt_json *w, const story_input *in, const story_record *r
 void story_put_imbalance(vt_json *w, const story_input *in, const op_sum *o);
 /* Returns the bits of the hardware events that were counted in a chosen step. */
 unsigned story_counted(const story_record *r);
+/* Returns true if slots and all that became of them are among the counted events. */
+bool story_has_slots(unsigned counted);
 /* The hardware event's value in a step, as a sum over the workers; NAN: it was not counted. */
 double step_count(const step_record *s, vt_counter c);
 

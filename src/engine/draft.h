@@ -16,7 +16,12 @@
 
 #include "base/mem.h"
 
-enum { VT_DRAFT_MOST = 7 /* guesses of a sequence in a step */ };
+enum {
+    VT_DRAFT_MOST = 7, /* guesses of a sequence in a step */
+    /* sequences from which on guesses have to be worth the rows of the step that they take, also
+     * where they cost no computing (prompt lookup) */
+    VT_DRAFT_CROWD = 16
+};
 
 struct vt_seq;
 
@@ -87,9 +92,9 @@ int32_t vt_draft_length(const vt_drafting *d);
 /* Returns true if guesses of this kind hold often enough to pay beside `running` sequences: as far
  * as the sequence's own guesses tell, or else all of them. One plan in 64 tries all the same. */
 bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
-/* Asked once a plan where guesses have to be computed: true if the steps of `running` sequences are
- * known to give tokens faster with guesses than without, and for a few plans in 64, so that both
- * are known. */
+/* Asked once a plan where guesses have to be computed, or sequences are many: true if the steps of
+ * `running` sequences are known to give tokens faster with guesses than without, and for a few
+ * plans in 64, so that both are known. */
 bool vt_draft_worth(vt_draft_record *all, int32_t running);
 /* A decode step of n sequences took this long, and gave this many tokens. */
 void vt_draft_took(vt_draft_record *all, int32_t n, bool drafted, int64_t ns, int32_t tokens);

@@ -593,11 +593,13 @@ static void note_drafts(vt_sched *s, const vt_plan *p, const vt_step_result *res
 {
     const vt_batch *b = &p->step.batch;
     int64_t ns = result->end_ns - result->begin_ns;
-    if (!s->config.drafter.prepare || b->n_decode + b->n_drafted < b->n_seqs)
+    const vt_drafter *d = &s->config.drafter;
+    bool forced = d->prepare && p->draft_ns == 0; /* constraints left no choice of such tokens */
+    if (!d->draft || b->n_decode + b->n_drafted < b->n_seqs)
         return;
     if (b->n_drafted == 0)
         vt_draft_took(&s->draft_record, b->n_seqs, false, ns, tokens);
-    else if (p->draft_ns > 0) /* else these are tokens that constraints left no choice of */
+    else if (!forced)
         vt_draft_took(&s->draft_record, b->n_seqs, true, ns + p->draft_ns, tokens);
 }
 
@@ -631,7 +633,8 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
                              .n_scored = entry->n_scored,
                              .scored_from = entry->scored_from};
             q->n_score_done += entry->n_scored;
-            steady = steady && (entry->n_drafted == 0 || q->drafting.tokens > 0);
+            steady = steady && (entry->n_drafted == 0 || q->drafting.tokens > 0 ||
+                                !s->config.drafter.prepare);
             if (entry->samples)
                 take_tokens(s, q, entry, result->token + entry->row + entry->n_scored, &out);
             else if (entry->ends_prompt && q->max_len == q->n_prompt)

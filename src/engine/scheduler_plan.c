@@ -301,7 +301,8 @@ static void want_drafts(vt_sched *s, vt_plan *p, int32_t spare)
 {
     const vt_drafter *d = &s->config.drafter;
     int32_t n = 0;
-    bool worth = d->draft && (!d->prepare || vt_draft_worth(&s->draft_record, s->n_running));
+    bool timed = d->prepare || s->n_running >= VT_DRAFT_CROWD,
+         worth = d->draft && (!timed || vt_draft_worth(&s->draft_record, s->n_running));
     p->draft_ns = 0;
     for (int32_t i = 0; i < s->n_running && d->draft; i++) {
         vt_seq *q = s->running[i];

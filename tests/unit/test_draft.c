@@ -179,6 +179,61 @@ static void test_steps_when_guesses_hold_then_fewer_and_the_same_tokens(void **s
         }
 }
 
+/* Times of a step on a device where rows of guesses cost more than they give, and where little. */
+static int64_t dear(void *user, const vt_step *step)
+{
+    (void)user;
+    return step->batch.n_drafted > 0 ? 10000000 : 100000;
+}
+
+static int64_t cheap(void *user, const vt_step *step)
+{
+    (void)user;
+    return step->batch.n_drafted > 0 ? 110000 : 100000;
+}
+
+/* Returns the guesses of as many sequences, all of which hold. */
+static uint64_t guesses_of(int32_t n, int64_t (*cost)(void *, const vt_step *))
+{
+    fixture f;
+    static heard h[VT_DRAFT_CROWD];
+    oracle o = {0};
+    memset(h, 0, sizeof h);
+    fixture_defaults(&f);
+    f.config.sched.limits.max_seqs = n;
+    f.config.sched.limits.max_tokens = f.config.sched.limits.max_rows = 8 * n;
+    f.config.sched.n_pages = 64 * n;
+    f.config.request.vocab = ASCII;
+    f.config.request.tokenizer = tokenizer;
+    f.config.sched.drafter = (vt_drafter){.user = &o, .draft = know};
+    f.device.cost_ns = cost;
+    float logprob[OUTPUT], score[8];
+    uint64_t scratch[OUTPUT + 8];
+    vt_fake_reference(prompt, 7, &(vt_sample_row){0}, ASCII, OUTPUT, o.expected, logprob, score,
+                      scratch, false);
+    fixture_open(&f);
+    for (int32_t i = 0; i < n; i++) {
+        vt_request_params p = ask(prompt, 7, OUTPUT, &h[i]);
+        submit(&f, &p);
+    }
+    run_all(&f);
+    vt_stats st;
+    assert_int_equal(vt_engine_get_stats(f.engine, &st, NULL), VT_OK);
+    for (int32_t i = 0; i < n; i++)
+        assert_memory_equal(h[i].token, o.expected, sizeof o.expected);
+    fixture_close(&f);
+    return st.draft_tokens;
+}
+
+static void test_guesses_beside_many_when_steps_with_them_cost_more_then_few(void **state)
+{
+    (void)state;
+    uint64_t all = (uint64_t)VT_DRAFT_CROWD * OUTPUT;
+    assert_true(guesses_of(VT_DRAFT_CROWD, cheap) > all / 2);
+    assert_true(guesses_of(VT_DRAFT_CROWD, dear) < all / 4);
+    assert_true(guesses_of(VT_DRAFT_CROWD - 1, dear) > (all - OUTPUT) / 2);
+}
+
 /* A wrong guess leaves no trace in the state, and the state behind a page that ends among guesses
  * which held is kept for the next turn, as it is without drafts. */
 static void test_tokens_when_the_model_has_state_then_the_same_and_snapshots_stay(void **state)
@@ -364,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_pace_when_first_guesses_are_wrong_then_pauses_double),
         cmocka_unit_test(test_pace_when_many_run_then_guesses_must_hold),
         cmocka_unit_test(test_pace_when_all_guesses_hold_then_longer_up_to_the_most),
+        cmocka_unit_test(test_guesses_beside_many_when_steps_with_them_cost_more_then_few),
         cmocka_unit_test(test_steps_when_guesses_hold_then_fewer_and_the_same_tokens),
         cmocka_unit_test(test_tokens_when_the_model_has_state_then_the_same_and_snapshots_stay),
         cmocka_unit_test(test_stop_string_when_it_ends_inside_a_step_then_the_rest_is_dropped),

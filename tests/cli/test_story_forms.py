@@ -464,14 +464,15 @@ def test_html_timeline_is_drawn_by_a_browser():
             json.dump(big_story(10000), f)
         ok("story", "export", story, "--to", "html", "-o", page)
         assert os.path.getsize(page) < 1 << 20
-        for size in ("1280,900", "390,800"):
+        for size, place, told in (("1280,900", "t=3000-90000", " spans from 0.0 us"), ("390,800", "step=40", "decode step: 2.500 ms from 117.000 ms · step 40")):
             r = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + os.path.join(d, "home"),
-                                "--window-size=" + size, "--enable-logging=stderr", "--dump-dom", f"file://{page}#t=3000-90000"],
+                                "--window-size=" + size, "--enable-logging=stderr", "--dump-dom", f"file://{page}#{place}"],
                                capture_output=True, text=True, timeout=120)
             drawn = re.search(r'<canvas[^>]*data-ms="([\d.]+)"', r.stdout)
             assert drawn, r.stderr[-2000:]
             over = re.search(r'<canvas[^>]*data-over="(-?\d+)"', r.stdout)
             assert over and int(over[1]) <= 0, f"the page is {over and over[1]} pixels wider than a window of {size}"
+            assert re.search(r'<p id="told"[^>]*>[^<]*' + re.escape(told), r.stdout), "the place of the address is not there"
             print(f"# {size}: a drawing of 10,000 spans takes {drawn[1]} ms of script")
             same([line for line in r.stderr.splitlines() if "Uncaught" in line or "Security Policy" in line], [])
 

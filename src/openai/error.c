@@ -29,6 +29,14 @@ vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, cons
     return fill(e, http, param, text);
 }
 
+vt_status vt_openai_refuse_unknown(vt_openai_error *e, const char *param, const char *in,
+                                   const vt_nearest *near)
+{
+    const char *best = near->best;
+    return vt_openai_refuse(e, 400, param, "%s%.60s: not supported%s%s%s", in, near->asked,
+                            best ? ", did you mean " : "", best ? best : "", best ? "?" : "");
+}
+
 /* `text` with every `from` replaced by `to`, cut where it does not fit. */
 static void replace(char *out, size_t size, const char *text, const char *from, const char *to)
 {

@@ -6,6 +6,7 @@
 #define VT_OPENAI_ERROR_H
 
 #include "base/json_write.h"
+#include "base/term/nearest.h"
 #include "vitrine.h"
 
 typedef struct vt_openai_error {
@@ -19,6 +20,11 @@ typedef struct vt_openai_error {
  * characters in the message become spaces. */
 vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Refuses a member that nothing reads, `near->asked`, and names the nearest one that something
+ * does. The sentence begins with `in`, such as "options.". */
+vt_status vt_openai_refuse_unknown(vt_openai_error *e, const char *param, const char *in,
+                                   const vt_nearest *near);
 
 /* Turns the engine's error into one: a full queue is 503, a device, file or memory failure 500,
  * everything else 400. Where the sentence names the model's file, it names the model instead: a

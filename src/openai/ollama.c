@@ -70,7 +70,10 @@ static vt_status read_option(translation *t, const char *name, const json_t *v)
                                     options[i].neutral);
         return options[i].as ? put(t, t->chat, options[i].as, borrow(v)) : VT_OK;
     }
-    return vt_openai_refuse(t->e, 400, "options", "options.%.60s: not supported", name);
+    vt_nearest near = vt_nearest_begin(name);
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        vt_nearest_try(&near, options[i].name);
+    return vt_openai_refuse_unknown(t->e, "options", "options.", &near);
 }
 
 static vt_status read_options(translation *t, const json_t *v)

@@ -204,10 +204,7 @@ static vt_status refuse_unknown(reader *r, unsigned where, const char *name)
     for (size_t i = 0; i < N_FIELDS; i++)
         if (fields[i].where & where)
             vt_nearest_try(&near, fields[i].name);
-    return vt_openai_refuse(r->e, 400, name, "%s%.60s: not supported%s%s%s",
-                            where == SAMPLING ? "sampling_params." : "", name,
-                            near.best ? ", did you mean " : "", near.best ? near.best : "",
-                            near.best ? "?" : "");
+    return vt_openai_refuse_unknown(r->e, name, where == SAMPLING ? "sampling_params." : "", &near);
 }
 
 /* Reads the members of an object. A member that is null counts as not given. */

@@ -7,6 +7,16 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+static vt_status refuse_unknown(const char *name, const translation_member *member, size_t n,
+                                unsigned where, vt_openai_error *e)
+{
+    vt_nearest near = vt_nearest_begin(name);
+    for (size_t i = 0; i < n; i++)
+        if (member[i].where & where)
+            vt_nearest_try(&near, member[i].name);
+    return vt_openai_refuse_unknown(e, name, "", &near);
+}
+
 vt_status translation_begin(translation *t, const json_t *body, const translation_member *member,
                             size_t n, unsigned where, vt_openai_error *e)
 {
@@ -25,7 +35,7 @@ vt_status translation_begin(translation *t, const json_t *body, const translatio
         while (i < n && !((member[i].where & where) && strcmp(member[i].name, name) == 0))
             i++;
         if (i == n && !json_is_null(v))
-            return vt_openai_refuse(e, 400, name, "%.60s: not supported", name);
+            return refuse_unknown(name, member, n, where, e);
     }
     return VT_OK;
 }

@@ -46,6 +46,16 @@ def test_a_field_that_is_misspelt_is_told_its_name():
     same(message("POST", "/generate", {"text": "a", "sampling_params": {"top_pp": 1}}, 400),
          "sampling_params.top_pp: not supported, did you mean top_p?")
     same(message("POST", "/v1/completions", {"prompt": "a", "quux": 1}, 400), "quux: not supported")
+    turns = [{"role": "user", "content": "a"}]
+    for path, body, wrong, right in (("/v1/messages", {"messages": turns, "max_tokens": 1}, "temprature", "temperature"),
+                                     ("/v1/messages", {"messages": turns, "max_tokens": 1}, "stop_sequence", "stop_sequences"),
+                                     ("/v1/responses", {"input": "a"}, "max_output_token", "max_output_tokens")):
+        said = server().post(path, {**body, wrong: 1})
+        same((said.status, said.error["message"]), (400, f"{wrong}: not supported, did you mean {right}?"))
+    for body, sentence in (({"options": {"num_predic": 1}}, "options.num_predic: not supported, did you mean num_predict?"),
+                           ({"streem": False}, "streem: not supported, did you mean stream?")):
+        said = server().post("/api/chat", {"messages": turns, **body})
+        same((said.status, said.json["error"]), (400, sentence))
     said = message("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "store": True}, 400)
     same(said, "store: not supported; leave it out, or give one of these, which ask for what is done anyway: false")
 

@@ -178,8 +178,8 @@ static int post(const place *p, const char *path, const char *body)
     return fd;
 }
 
-/* Reads until `what` has come. */
-static void hear_until(int fd, const char *what)
+/* Reads until `what` has come, or `other` if that is not NULL. Returns true if it was `what`. */
+static bool hear_either(int fd, const char *what, const char *other)
 {
     char text[65536];
     size_t n = 0;
@@ -189,10 +189,15 @@ static void hear_until(int fd, const char *what)
         n += (size_t)got;
         text[n] = '\0';
         if (strstr(text, what))
-            return;
+            return true;
+        if (other && strstr(text, other))
+            return false;
     }
     fail_msg("'%s' did not come", what);
+    return false;
 }
+
+static void hear_until(int fd, const char *what) { hear_either(fd, what, NULL); }
 
 /* Returns when the loop has dealt with everything that came before. */
 static void ask_something(const place *p)
@@ -344,9 +349,12 @@ static void test_serve_many_clients_that_leave(void **state)
         open_gate(p);
         close(fd);
     }
-    int fd = ask_for(p, 9, 3, false);
-    hear_until(fd, "\"completion_tokens\":3");
-    close(fd);
+    for (bool answered = false; !answered;) {
+        int fd = ask_for(p, 9, 3, false);
+        /* the queue may still be full of those whose end the server has not seen */
+        answered = hear_either(fd, "\"completion_tokens\":3", "option max-queued");
+        close(fd);
+    }
     close_place(p);
 }
 

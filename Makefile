@@ -80,9 +80,14 @@ plain = $(filter-out -fsanitize% -fno-sanitize%,$1)
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o) $(B)/gen/story_page.o
 CLI_OBJ := $(call obj,$(CLI_SRC))
 SERVER_OBJ := $(call obj,$(SERVER_SRC))
-# The sanitized program links its linears and the loops that measure roofs without sanitizers, which make them seven times as slow:
-# most tests of the command line run a model. The unit programs, which try linears over odd shapes, link the instrumented ones.
-PLAIN := $(if $(filter asan,$(CONFIG)),$(patsubst %.c,$(B)/plain/%.o,$(filter src/ops/linear/% src/device/roofs/%,$(SRC))))
+# The sanitized program, and with QUICK=1 (make test) the sanitized unit programs, link the kernels of CPUs and the loops that measure
+# roofs as the release build has them: sanitized, they take long to compile and are seven times as slow, and most tests run a
+# model. Without QUICK, the unit programs, which try kernels over odd shapes, link the instrumented ones.
+PLAIN_SRC := $(if $(filter asan,$(CONFIG)),$(filter-out %/roofs_table.c,$(filter src/ops/linear/% src/ops/attention/attention.c src/device/roofs/%,$(SRC)) \
+  $(filter %_avx2.c %_avx512.c %_amx.c %_neon.c,$(filter src/ops/%,$(SRC)))))
+PLAIN_B := $(if $(filter asan,$(CONFIG)),build/release,$(B))
+PLAIN := $(patsubst %.c,$(PLAIN_B)/%.o,$(sort $(PLAIN_SRC)))
+PLAIN_LIB := $(B)/libvitrine_$(if $(PLAIN),plain,internal).a
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
@@ -92,7 +97,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all portable wheel deb dist run test test-all test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: always all portable wheel deb dist run test test-all test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -103,6 +108,8 @@ build/vitrine: $(B)/vitrine
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && $(AR) rcs $@ $^
+$(B)/libvitrine_plain.a: $(filter-out $(call obj,$(PLAIN_SRC)),$(LIB_OBJ)) $(PLAIN)
+	@rm -f $@ && $(AR) rcs $@ $^
 $(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o $(B)/gen/report_pages.o
 	@rm -f $@ && $(AR) rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
@@ -111,7 +118,7 @@ $(B)/libvitrine.a: $(LIB_OBJ)
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
 	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
-$(B)/vitrine: $(CLI_OBJ) $(PLAIN) $(B)/libserver.a $(B)/libvitrine_internal.a
+$(B)/vitrine: $(CLI_OBJ) $(B)/libserver.a $(PLAIN_LIB)
 	@echo "  link   $@"
 	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(SERVER_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
@@ -120,23 +127,27 @@ ifeq ($(ARCH),aarch64)
 $(B)/src/ops/comm_bench.o: CFLAGS_ALL += -fno-tree-loop-vectorize
 endif
 
-# Of builds that are never shipped, the parts that no test waits for are compiled with less effort: for arm64 what is no op, for
-# sanitizers the program's verbs and the labs. The last -O counts.
+# What is never shipped and what no test waits for is compiled with less effort: for arm64 what is no op, for sanitizers what neither
+# computes nor reads every byte of a text, and unit programs but those in BUSY, whose own loops take long. The last -O counts.
+BUSY := $(patsubst %,tests/unit/test_%.c,op_parity linear linear_quant op_simd)
+effort = $(if $(filter-out $(BUSY),$(filter tests/unit/test_% tests/fuzz/%,$1)),-O0 -U_FORTIFY_SOURCE)
 ifeq ($(CONFIG),arm64)
-effort = $(if $(filter src/ops/%,$1),,-O0)
+effort = $(if $(filter src/ops/% tests/%,$1),,-O0)
 endif
 ifneq ($(filter asan tsan,$(CONFIG)),)
-effort = $(if $(filter src/cli/% src/lab/%,$1),-O0)
+effort = $(if $(filter-out $(BUSY),$(filter-out src/base/% src/kv/% src/exec/% src/text/% src/grammar/% src/ops/% tests/unit/common/%,$1)),-O0)
 endif
 isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))$(if $(filter %linear_neon.c,$1),$(ISA_neon))
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $<"
 	@$(CC) $(CFLAGS_ALL) $(call effort,$<) $(call isa,$<) -c -o $@ $<
-$(B)/plain/%.o: %.c Makefile | $(B)/gen/version.h
+ifeq ($(CONFIG),asan)
+$(PLAIN_B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
-	@echo "  cc     $< (plain)"
-	@$(CC) $(call plain,$(CFLAGS_ALL)) -O2 $(call isa,$<) -c -o $@ $<
+	@echo "  cc     $< (release)"
+	@$(CC) $(BASE) $(WARN) $(OPT_release) $(CFLAGS) $(call isa,$<) -c -o $@ $<
+endif
 
 # The commit, for benchmarks' JSON. In a worktree .git is a file, so git tells where HEAD and its log are.
 $(B)/gen/version.h: $(wildcard $(shell git rev-parse --git-path HEAD --git-path logs/HEAD 2>/dev/null))
@@ -169,16 +180,44 @@ $(B)/gen/page.o $(B)/gen/story_page.o $(B)/gen/report_pages.o: %.o: %.S
 
 .SECONDARY: $(TEST_COMMON)
 # The tests for arm64 are of ops and models: they need no server, no load generator and no labs.
-TEST_LIBS := $(if $(filter arm64,$(CONFIG)),,$(B)/libserver.a) $(B)/libvitrine_internal.a
+TEST_LIBS := $(if $(filter arm64,$(CONFIG)),,$(B)/libserver.a) $(if $(QUICK),$(PLAIN_LIB),$(B)/libvitrine_internal.a)
 TEST_SYS := $(STATIC_LIBS) $(if $(filter arm64,$(CONFIG)),,$(SERVER_LIBS)) $(SYS_LIBS)
-$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(TEST_LIBS)
+# Unit programs and corpus replays. `make units` links those of UNITS together, as one program that has a name (a hard link) for
+# each: to link each alone takes as long as to compile them all. `make unit T=x` links one alone, from the same object.
+UNITS ?= $(UNIT) $(REPLAY)
+# It replaces malloc, where no sanitizer does.
+ALONE := $(if $(findstring -fsanitize,$(OPT_$(CONFIG))),,$(B)/tests/test_engine_alloc)
+TOGETHER := $(filter-out $(ALONE),$(UNITS))
+TEST_OBJ := $(patsubst $(B)/tests/%,$(B)/tests/obj/%.o,$(UNIT) $(REPLAY))
+link_tests = $(CC) $(CFLAGS_ALL) -I. $(LDFLAGS_ALL) -o $@ $1 $(B)/tests/obj/replay.o $(TEST_COMMON) $(TEST_LIBS) -lcmocka $(TEST_SYS)
+.SECONDARY: $(TEST_OBJ) $(B)/tests/obj/replay.o
+$(B)/tests/obj/%.o: tests/unit/%.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
-	@echo "  test   $@"
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(TEST_LIBS) -lcmocka $(TEST_SYS)
-$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a
+	@echo "  test   $<"
+	@$(CC) $(CFLAGS_ALL) $(call effort,$<) -MF $(@:.o=.d) -MT $@ -Itests/unit -c -o $@.tmp $<
+	@$(OBJCOPY) --redefine-sym main=$*_main $@.tmp $@ && rm $@.tmp
+$(B)/tests/obj/replay_%.o: tests/fuzz/fuzz_%.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a \
-	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
+	@echo "  test   $<"
+	@$(CC) $(CFLAGS_ALL) $(call effort,$<) -MF $(@:.o=.d) -MT $@ -c -o $@.tmp $<
+	@$(OBJCOPY) --redefine-sym LLVMFuzzerTestOneInput=replay_$*_target $@.tmp $@ && rm $@.tmp
+$(B)/tests/obj/replay.o: tests/fuzz/replay.c Makefile
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -c -o $@ $<
+$(B)/tests/%: $(B)/tests/obj/%.o $(B)/tests/obj/replay.o tools/unit-main $(TEST_COMMON) $(TEST_LIBS)
+	@echo "  link   $@"
+	@tools/unit-main $* >$(B)/tests/obj/$*_main.c && rm -f $@
+	@$(call link_tests,$(B)/tests/obj/$*_main.c $<)
+# Written anew where another set is asked for.
+$(B)/tests/obj/units.c: tools/unit-main always
+	@mkdir -p $(@D)
+	@(echo "/* with $(notdir $(TEST_LIBS)) */" && tools/unit-main $(notdir $(TOGETHER))) >$@.tmp
+	@cmp -s $@.tmp $@ || mv $@.tmp $@
+$(B)/tests/units: $(B)/tests/obj/units.c $(B)/tests/obj/replay.o $(patsubst $(B)/tests/%,$(B)/tests/obj/%.o,$(TOGETHER)) $(TEST_COMMON) $(TEST_LIBS)
+	@echo "  link   $@"
+	@$(call link_tests,$(filter %units.c $(B)/tests/obj/test_%.o $(B)/tests/obj/replay_%.o,$^))
+units: $(B)/tests/units $(filter $(ALONE),$(UNITS))
+	@for t in $(TOGETHER); do ln -f $< $$t || exit 1; done
 # Coverage-guided fuzzing: make CONFIG=fuzz CC=clang fuzz; then build/fuzz/fuzz/gguf tests/fuzz/corpus/gguf
 $(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
@@ -198,70 +237,86 @@ CUPTI_12 := 12.1 12.5 12.6
 CUPTI_VERSION_12.1 := 18
 CUPTI_VERSION_12.5 := 23
 CUPTI_VERSION_12.6 := 24
-EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
-  $(B)/emulator/libcublasLt.so.13 $(B)/emulator/libnccl.so.2 $(B)/emulator/libcupti.so.13 \
-  $(CUPTI_12:%=$(B)/emulator/cupti-%/libcupti.so.12)
-# The emulator has no sanitizer, which would make its fibers several times as slow; the program that loads it keeps its own. One
-# with ASan is in build/asan/checked, for kernels whose own loads and stores are checked (EMULATOR_ASAN=1).
+EMULATOR := $(PLAIN_B)/emulator/libcuda.so.1 $(PLAIN_B)/emulator/libnvrtc.so.13 $(PLAIN_B)/emulator/libnvidia-ml.so.1 \
+  $(PLAIN_B)/emulator/libcublasLt.so.13 $(PLAIN_B)/emulator/libnccl.so.2 $(PLAIN_B)/emulator/libcupti.so.13 \
+  $(CUPTI_12:%=$(PLAIN_B)/emulator/cupti-%/libcupti.so.12)
+# The emulator has no sanitizer, which would make its fibers several times as slow; the program that loads it keeps its own, so that
+# build/asan/emulator is the release build's. One with ASan is in build/asan/checked, for kernels whose own loads and stores are checked
+# (EMULATOR_ASAN=1).
 # initial-exec: GCC's LeakSanitizer takes some addresses of a library's own thread-local block for glibc 2.19's, and dies.
-CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
-  -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' -DEMU_STORE='"$(CURDIR)/build/emulator-store"' $(patsubst -O1,-O2,$(OPT_$(CONFIG))) $(CXXFLAGS)
-checked = $(patsubst $(B)/%,$(B)/checked/%,$1)
-EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
+CXX_BASE := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
+  -ftls-model=initial-exec -DEMU_DIR='"$(CURDIR)/tests/emulator"' -DEMU_STORE='"$(CURDIR)/build/emulator-store"' $(CXXFLAGS)
+cxx_opt = $(patsubst -O1,-O2,$(OPT_$(notdir $1)))
+checked = $(patsubst $(PLAIN_B)/%,$(B)/checked/%,$1)
+EMULATOR_OBJ := $(patsubst %.cc,$(PLAIN_B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
+ifeq ($(CONFIG),asan)
+.PHONY: $(B)/emulator
+$(B)/emulator:
+	@[ -L $@ ] || rm -rf $@
+	@mkdir -p $(@D) && ln -sfn ../release/emulator $@
+EMULATED := $(EMULATOR) $(B)/emulator
+else
+EMULATED := $(EMULATOR)
+endif
 .PHONY: emulator checked-emulator
-emulator: $(EMULATOR)
+emulator: $(EMULATED)
 checked-emulator: $(call checked,$(EMULATOR))
-$(B)/%.o: %.cc Makefile
+# What runs for each access of a kernel is optimised, the entry points are not.
+cxx_effort = $(if $(filter %/cuda.cc %/cuda_stream.cc %/cuda_launch.cc %/module.cc %/nvrtc%.cc,$1),-O1)
+$(PLAIN_B)/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	@echo "  c++    $<"
-	@$(CXX) $(call plain,$(CXXFLAGS_ALL)) -c -o $@ $<
+	@$(CXX) $(CXX_BASE) $(call plain,$(call cxx_opt,$(PLAIN_B))) $(call cxx_effort,$<) -c -o $@ $<
 $(B)/checked/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	@echo "  c++    $< (checked)"
-	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
+	@$(CXX) $(CXX_BASE) $(call cxx_opt,$(B)) -c -o $@ $<
 # Cubins in a cache are of one emulator: the sum is in NVRTC's version, and so in their files' names.
 NVRTC_SRC := $(sort $(wildcard tests/emulator/nvrtc*.cc))
-NVRTC_OBJ := $(patsubst %.cc,$(B)/%.o,$(NVRTC_SRC))
+NVRTC_OBJ := $(patsubst %.cc,$(PLAIN_B)/%.o,$(NVRTC_SRC))
 EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h $(NVRTC_SRC)
-$(B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
-$(B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
-$(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
-$(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
+$(PLAIN_B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: CXX_BASE += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
+$(PLAIN_B)/tests/emulator/nvrtc.o $(B)/checked/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
+$(PLAIN_B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
+$(PLAIN_B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
 $(B)/checked/emulator/libcuda.so.1: $(call checked,$(EMULATOR_OBJ))
 $(B)/checked/emulator/libnvrtc.so.13: $(call checked,$(NVRTC_OBJ))
-$(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13:
+$(PLAIN_B)/emulator/libcuda.so.1 $(PLAIN_B)/emulator/libnvrtc.so.13:
 	@mkdir -p $(@D)
 	@$(CXX) -shared -Wl,-soname,$(@F) $(call plain,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 $(B)/checked/emulator/libcuda.so.1 $(B)/checked/emulator/libnvrtc.so.13:
 	@mkdir -p $(@D)
 	@$(CXX) -shared -Wl,-soname,$(@F) $(LDFLAGS_ALL) -o $@ $^ -ldl
-$(B)/checked/emulator/%: $(B)/emulator/%
+$(B)/checked/emulator/%: $(PLAIN_B)/emulator/%
 	@mkdir -p $(@D) && cp -f $< $@
 
-$(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cuda/cublaslt_api.h $(B)/emulator/libcuda.so.1
+$(PLAIN_B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cuda/cublaslt_api.h $(PLAIN_B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O3 -Wno-psabi -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
-$(B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(B)/emulator/libcuda.so.1
+$(PLAIN_B)/emulator/libnccl.so.2: tests/emulator/nccl.c src/device/cuda/nccl_api.h $(PLAIN_B)/emulator/libcuda.so.1
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libnccl.so.2 \
 	  -o $@ $< -L$(@D) -l:libcuda.so.1
-$(B)/emulator/libcupti.so.13 $(CUPTI_12:%=$(B)/emulator/cupti-%/libcupti.so.12): tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c \
+$(PLAIN_B)/emulator/libcupti.so.13 $(CUPTI_12:%=$(PLAIN_B)/emulator/cupti-%/libcupti.so.12): tests/emulator/cupti.c tests/emulator/cupti_pm.c tests/emulator/cupti_pc.c \
   tests/emulator/cupti_activity.c tests/emulator/activity.h tests/emulator/cupti.h \
   src/device/cupti/cupti_api.h
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Wl,-soname,$(@F) \
-	  -DEMULATED_VERSION=$(or $(CUPTI_VERSION_$(@D:$(B)/emulator/cupti-%=%)),130001) \
-	  $(filter-out $(if $(filter 12.1 12.5,$(@D:$(B)/emulator/cupti-%=%)),%_pm.c),$(filter %.c,$^)) -o $@
-$(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
+	  -DEMULATED_VERSION=$(or $(CUPTI_VERSION_$(@D:$(PLAIN_B)/emulator/cupti-%=%)),130001) \
+	  $(filter-out $(if $(filter 12.1 12.5,$(@D:$(PLAIN_B)/emulator/cupti-%=%)),%_pm.c),$(filter %.c,$^)) -o $@
+$(PLAIN_B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(B)/tests/test_cupti_abi: CFLAGS_ALL += -isystem tests/unit/shim -isystem /usr/local/cuda/include
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_peers emulator_driver emulator_faults cublaslt cupti cupti_activity cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_lora cuda_moe cuda_mtp cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
-  $(EMULATOR)
-units: $(UNIT) $(REPLAY)
-unit: $(B)/tests/test_$(T)
+$(B)/tests/obj/test_cupti_abi.o: CFLAGS_ALL += -isystem tests/unit/shim -isystem /usr/local/cuda/include
+ON_EMULATOR := $(addprefix $(B)/tests/test_,emulator emulator_race emulator_peers emulator_driver emulator_faults cublaslt cupti cupti_activity cupti_pc cupti_pm auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_lora cuda_moe cuda_mtp cuda_ranks cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try)
+$(ON_EMULATOR): | $(EMULATED)
+$(if $(filter $(ON_EMULATOR),$(UNITS)),units: | $(EMULATED))
+# A sanitized one that `make test` linked with plain kernels is linked anew.
+unit:
+	@$(if $(PLAIN),if [ $(B)/tests/test_$(T) -ef $(B)/tests/units ]; then rm $(B)/tests/test_$(T); fi)
+	@$(MAKE) --no-print-directory $(B)/tests/test_$(T)
 	@VITRINE_DEVICE=cpu CMOCKA_MESSAGE_OUTPUT=STDOUT $(if $(ONLY),VITRINE_UNIT_ONLY='$(ONLY)') $(B)/tests/test_$(T)
 
 run:
@@ -278,7 +333,7 @@ check: all units examples gpu-programs
 test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs
-	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine $$(tools/run-tests --quick --targets build/asan)
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan QUICK=1 build/asan/vitrine units UNITS="$$(tools/run-tests --quick --targets build/asan)"
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests --quick build/release build/asan
 
@@ -288,7 +343,7 @@ test-all:
 	@tools/setup arm
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs emulator
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity checked-emulator
-	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine $$(tools/run-tests --all --targets build/tsan)
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine units UNITS="$$(tools/run-tests --all --targets build/tsan)"
 	@$(MAKE) --no-print-directory arm-programs ARM_TESTS="$$(tools/run-tests --all --targets build/arm64 | xargs -n 1 basename | xargs)"
 	@tools/get-model || echo "make test-all: without the model: the tests that need it are skipped" >&2
 	@$(MAKE) --no-print-directory fleet-python || echo "make test-all: without the router: the tests of a fleet that need it are skipped" >&2
@@ -302,7 +357,7 @@ ARM_ALSO = $(patsubst %.c,build/arm64/%.o,$(shell grep -rlE '__(x86_64|aarch64)_
 arm-programs:
 	@tools/arm-root $(ARM_ROOT)
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=arm64 CC="$(if $(findstring ccache,$(CC)),ccache )aarch64-linux-gnu-gcc" \
-	  $(addprefix build/arm64/tests/,$(ARM_TESTS)) $(ARM_ALSO)
+	  units UNITS="$(addprefix build/arm64/tests/,$(ARM_TESTS))" $(ARM_ALSO)
 test-arm:
 	@tools/setup arm
 	@$(MAKE) --no-print-directory arm-programs ARM_TESTS="$(ARM_TESTS)"
@@ -395,7 +450,7 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(EMULATOR_OBJ:.o=.d) $(PLAIN:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(PLAIN:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(TEST_OBJ:.o=.d) $(B)/tests/obj/replay.d
 
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Stories: their sums, their tags, their two forms."""
-import json, math, os, subprocess, sys, tempfile, time
+import functools, json, math, os, subprocess, sys, tempfile, time
 
 from tap import *
 
 
+@functools.cache
 def story(*args):
+    """A run's story, how it is shown, and the run. Tests that ask for the same run share it, and only read."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "s.json")
         r = ok("run", f"--story={path}", "--quiet", *FAST, *model(), *args)

@@ -1,16 +1,14 @@
-/* Replays a corpus through a fuzz target without a fuzzer: replay_NAME FOLDER. TAP, one line a
- * file. */
+/* Replays a corpus through a fuzz target: replay_NAME FOLDER. */
+#include "replay.h"
+
 #include <dirent.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 /* The bytes are copied to an exact-size block, so that the address sanitizer sees a read past the
  * end. */
-static int replay_file(const char *path)
+static int replay_file(const char *path, int (*target)(const uint8_t *data, size_t size))
 {
     FILE *f = fopen(path, "rb");
     if (!f)
@@ -22,12 +20,12 @@ static int replay_file(const char *path)
     int ok = data && size >= 0 && fread(data, 1, (size_t)size, f) == (size_t)size;
     fclose(f);
     if (ok)
-        LLVMFuzzerTestOneInput(data, (size_t)size);
+        target(data, (size_t)size);
     free(data);
     return ok;
 }
 
-int main(int argc, char **argv)
+int replay(int argc, char **argv, int (*target)(const uint8_t *data, size_t size))
 {
     struct dirent **names = NULL;
     int n = argc == 2 ? scandir(argv[1], &names, NULL, alphasort) : -1;
@@ -41,7 +39,7 @@ int main(int argc, char **argv)
         char path[1024];
         snprintf(path, sizeof path, "%s/%s", argv[1], names[i]->d_name);
         if (names[i]->d_name[0] != '.') {
-            int ok = replay_file(path);
+            int ok = replay_file(path, target);
             failed += !ok;
             printf("%s %d - %s\n", ok ? "ok" : "not ok", ++count, names[i]->d_name);
             fflush(stdout);

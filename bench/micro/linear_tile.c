@@ -5,14 +5,17 @@
  *     build/release/libvitrine_internal.a -ljansson -lm -ldl -lpthread -o build/bench_linear_tile
  * taskset -c 1 build/bench_linear_tile
  *
- * (AVX2: -DAVX2, and no option after -mbmi2 that begins with -mavx512 or -mamx.)
+ * (AVX2: -DAVX2, and no option after -mbmi2 that begins with -mavx512 or -mamx. AVX-512: -DAVX512.)
  *
  * Cycles of the time stamp counter for the pieces of linear, all in cache, one thread, best of
  * many: a tile of 16 rows and one block of 32 columns. And what the matrix unit leaves to others.
  * */
-#ifdef AVX2
+#if defined(AVX2)
 #include "ops/linear/cpu/linear_avx2.c"
+#elif defined(AVX512)
+#include "ops/linear/cpu/linear_avx512.c"
 #else
+#define TILES
 #include "ops/linear/cpu/linear_amx.c"
 #endif
 
@@ -65,8 +68,8 @@ static void kernels(vt_dtype type, int64_t cols)
     }
     c.n = 16;
     if (linear_traits_of(type).min)
-        BEST("16 tokens, minima", l.blocks, min_panel(&c, sum));
-#ifndef AVX2
+        BEST("16 tokens, minima", l.blocks, min_panel(linear_traits_of(type).halves, &c, sum));
+#ifdef TILES
     for (c.n = 8; c.n <= 16; c.n += 4) {
         char what[64];
         snprintf(what, sizeof what, "%d tokens, tiles", c.n);
@@ -78,7 +81,7 @@ static void kernels(vt_dtype type, int64_t cols)
     free(packed), free(tile), free(panel), free(sum), free(x);
 }
 
-#ifndef AVX2
+#ifdef TILES
 /* Eight chains of eight. */
 #define FMA_64                                                                               \
     UNROLL                                                                                   \
@@ -132,17 +135,21 @@ int main(void)
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-#ifdef AVX2
-    if (vt_cpu_get()->best < VT_ISA_AVX2)
+#if defined(AVX2)
+    const vt_isa least = VT_ISA_AVX2;
+#elif defined(AVX512)
+    const vt_isa least = VT_ISA_AVX512;
 #else
-    if (vt_cpu_get()->best < VT_ISA_AMX)
+    const vt_isa least = VT_ISA_AMX;
 #endif
+    if (vt_cpu_get()->best < least)
         return puts("this machine does not have the instruction set"), 1;
+    kernels(VT_Q4_0, 1024);
     kernels(VT_Q4_1, 576);
     kernels(VT_Q4_1, 1536);
     kernels(VT_Q8_0, 576);
     kernels(VT_Q6_K, 512);
-#ifndef AVX2
+#ifdef TILES
     matrix_unit();
 #endif
     return 0;

@@ -414,11 +414,12 @@ NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t
     }
 }
 
-/* Prefetches block b's share of the weights that are needed next, so that memory stays busy. */
+/* Prefetches block b's share of the weights that are needed next, so that memory stays busy. They
+ * go into L2, because a panel and the unpacked blocks fill L1. */
 INLINE void prefetch_ahead(const block_run *c, int64_t b)
 {
     for (int64_t i = 0; c->ahead && i < c->ahead_bytes; i += 64)
-        PREFETCH(c->ahead + b * c->ahead_bytes + i);
+        PREFETCH_L2(c->ahead + b * c->ahead_bytes + i);
 }
 
 /* sum[t][row] for T tokens (a constant <= 8) from t0 on. */

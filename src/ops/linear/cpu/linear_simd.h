@@ -17,7 +17,8 @@
  * For one token, weights go from their packed form through registers into the product, and every
  * worker quantises the token itself (0.12 us for 576 columns; a barrier costs more). Each has a
  * fixed share of the weights, which it reads as STREAMS streams. Several tokens are quantised by
- * the workers together. Then
+ * the workers together. Then, where a panel holds them all, each worker takes its share of the
+ * units, and else
  *
  *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
  *     for each GROUP of panels
@@ -348,6 +349,11 @@ static int64_t units_per_ticket(int64_t n, const vt_lane *lane)
     return chunk > 1 ? chunk : 1;
 }
 
+/* Returns true if each worker has a fixed share of the weights, which it reads from one end to the
+ * other: the weights of so few tokens come from memory while their products are computed. Cores of
+ * different speeds take tickets. */
+static bool has_fixed_shares(int64_t tokens) { return tokens <= PANEL && !vt_cpu_get()->uneven; }
+
 /* Panels in a set. */
 static int64_t set_of(int64_t panel_bytes)
 {
@@ -461,14 +467,13 @@ static void one_token_units(const linear_args *a, const linear_layout *l, const 
     }
 }
 
-/* Computes this worker's units of one token. Cores of one speed get fixed shares, whose streams
- * never break off: 40 GB/s where eight tickets a worker gave 37. Cores of different speeds take
- * tickets. */
+/* Computes this worker's units of one token. Fixed shares have streams that never break off: 40
+ * GB/s where eight tickets a worker gave 37. */
 static void one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane,
                       const void *x)
 {
     int64_t begin, end, units = vt_ceil_div(l->n_tiles, a->w->paired ? 2 : 1);
-    if (!vt_cpu_get()->uneven) {
+    if (has_fixed_shares(1)) {
         vt_lane_share(lane, units, 1, &begin, &end);
         one_token_units(a, l, x, begin, end);
         return;
@@ -619,7 +624,14 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
     vt_team_barrier(lane->team, lane->worker);
 
     int per_unit = w->paired ? 2 : 1;
-    schedule s = schedule_of(lane, vt_ceil_div(l->n_tiles, per_unit), n_panels, panel_bytes);
+    int64_t units = vt_ceil_div(l->n_tiles, per_unit), begin, end;
+    if (has_fixed_shares(tokens)) {
+        vt_lane_share(lane, units, 1, &begin, &end);
+        for (int64_t i = begin; i < end; i++)
+            run_unit(a, l, i, per_unit, unpacked, panels, 0, n_panels);
+        return;
+    }
+    schedule s = schedule_of(lane, units, n_panels, panel_bytes);
     for (share sh; schedule_next(&s, lane, &sh);)
         for (int64_t i = sh.unit; i < sh.unit_end; i++)
             run_unit(a, l, i, per_unit, unpacked, panels, sh.panel, sh.panel_end);
@@ -726,7 +738,7 @@ static void simd_describe(const void *args, const vt_target *t, const vt_size *s
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);
-    if (streams && !vt_cpu_get()->uneven)
+    if ((streams || quantised) && has_fixed_shares(tokens))
         items = units < lane.n_workers ? units : lane.n_workers;
     else if (quantised && tokens > 1)
         items = schedule_of(&lane, units, vt_ceil_div(tokens, PANEL),

@@ -121,7 +121,7 @@ static vt_status configure(const vt_model *m, const vt_options *o, const vt_limi
     if (vt_model_is_head(m) && vt_options_cuda(o) >= 0 && lim->max_tokens > MOST_TOKENS)
         lim->max_tokens = MOST_TOKENS;
     int64_t page = (int64_t)vt_ranks_kv_page_bytes(m, c->kv_dtype, 1, lim->page_size) +
-                   (int64_t)state_bytes(m, o) * lim->page_size,
+                   (int64_t)state_bytes(m, o) * (lim->page_size + 1),
             most = (int64_t)((lim->max_context + lim->page_size - 1) / lim->page_size) *
                    lim->max_seqs,
             pages = bytes / page;

@@ -14,14 +14,16 @@
 #include "kv/radix.h"
 #include "model/model.h"
 
+enum { SHARERS = 64 /* tenants, by their first token, whose pages a head keeps */ };
+
 /* The KV of one slot of the engine. It stays when the slot's sequence ends, because the next one of
  * the same tenant may begin with the same tokens, as the next turn of a chat does. */
 typedef struct draft_slot {
     int32_t *page; /* [n_pages] */
     int32_t n_pages;
     /* Of a head: its first token here (0: it has none), and the one behind the last whose
-     * hidden state is there. first_token: the one at position 0, if `first` is 1 */
-    int32_t first, n_shown, first_token;
+     * hidden state is there; the pages that the tree has, and for whom (VT_NO_TENANT: none) */
+    int32_t first, n_shown, n_in_tree, sharer;
     int32_t n_known;  /* tokens whose KV is in the pages: draft_model.token has which */
     int32_t state_at; /* tokens behind which the first of its states is, */
     int32_t n_states; /* and how many there are: each of the others is one token further */
@@ -40,9 +42,12 @@ typedef struct draft_model {
     vt_draft_model_config config;
     vt_model *model;
     vt_executor *executor;
-    vt_pool pool;
-    int32_t *token;   /* [n_pages * page_size] the token whose KV a place of a page holds */
-    char *state;      /* [n_pages * page_size][state_bytes] of a head; else NULL */
+    vt_radix tree;       /* of a head's pages; those of a model are never entered */
+    int32_t *page_known; /* [n_pages] of a head: tokens at the page's front whose KV is there */
+    int32_t *token;      /* [n_pages * page_size] the token whose KV a place of a page holds */
+    /* [n_pages * (page_size + 1)][state_bytes] of a head; else NULL. The last of a page is that of
+     * the token behind it, for the next page may have been another sequence's */
+    char *state;
     draft_slot *slot; /* [max_seqs] */
     uint64_t n_prepares, n_touched;
     uint64_t step_id;
@@ -69,11 +74,28 @@ static int32_t place_of(const draft_model *d, const draft_slot *k, int32_t i)
     return k->page[i / page_size(d)] * page_size(d) + i % page_size(d);
 }
 
+/* The place of the hidden state beside a slot's token i. */
+static int32_t state_of(const draft_model *d, const draft_slot *k, int32_t i)
+{
+    i -= k->first;
+    return k->page[i / page_size(d)] * (page_size(d) + 1) + i % page_size(d);
+}
+
+/* Copies a hidden state, of a head. */
+static void copy_state(const draft_model *d, char *to, int32_t i, const char *from, int32_t k)
+{
+    size_t n = d->config.state_bytes;
+    if (is_head(d))
+        memcpy(to + (size_t)i * n, from + (size_t)k * n, n);
+}
+
 /* Gives up all pages from the n-th on, and what they held. */
 static void cut(draft_model *d, draft_slot *k, int32_t n)
 {
-    while (k->n_pages > n)
-        vt_pool_unref(&d->pool, k->page[--k->n_pages]);
+    if (k->n_pages > n)
+        vt_radix_drop(&d->tree, k->page + n, k->n_pages - n);
+    k->n_pages = k->n_pages < n ? k->n_pages : n;
+    k->n_in_tree = k->n_in_tree < n ? k->n_in_tree : n;
     int32_t held = n > 0 ? k->first + n * page_size(d) : 0;
     if (k->n_known > held)
         k->n_known = held;
@@ -110,26 +132,48 @@ static void take_over(draft_slot *k, const vt_seq *q)
     k->index = q->index;
 }
 
-/* Of a head: makes the slot q's. It keeps what it holds of the first tokens of another
- * sequence if they are q's too, and nothing if it does not have that one from its beginning. */
+/* Of a head: makes the slot q's, empty if it was another one's. A page depends on the tokens before
+ * it, so sequences that begin with another token share none. */
 static void take_over_states(draft_model *d, draft_slot *k, const vt_seq *q)
 {
-    if (k->request == q->req->id && k->index == q->index)
+    char salt[VT_SALT_MAX];
+    const vt_req *r = q->req;
+    size_t n = (size_t)r->salt_len;
+    if (k->request == r->id && k->index == q->index)
         return;
-    if (k->n_known > k->at)
-        k->n_known = k->at;
-    int32_t most = q->n_tokens < k->n_shown ? q->n_tokens : k->n_shown, n = 1;
-    bool same = may_share(k, q) && k->first == 1 && k->first_token == q->token[0];
-    while (same && n < most && d->token[place_of(d, k, n)] == q->token[n])
-        n++;
-    if (!same)
-        cut(d, k, 0);
-    if (k->n_shown > n + 1)
-        k->n_shown = n + 1; /* what stands beside token n is of the tokens before it */
-    if (k->n_known > n)
-        k->n_known = n;
-    k->at = k->n_known;
+    cut(d, k, 0);
+    vt_radix_leave(&d->tree, k->sharer);
+    k->sharer = VT_NO_TENANT;
+    if (r->tenant != VT_NO_TENANT && n + sizeof *q->token <= sizeof salt) {
+        if (n > 0)
+            memcpy(salt, r->p.cache_salt, n);
+        memcpy(salt + n, q->token, sizeof *q->token);
+        k->sharer = vt_radix_join(&d->tree, salt, (int32_t)(n + sizeof *q->token), r->adapter);
+    }
+    k->first = k->n_shown = k->n_known = k->at = 0;
     take_over(k, q);
+}
+
+/* Of a head: enters the slot's whole pages into the tree, up to token `last`: these are known, and
+ * so is the hidden state behind them. */
+static void enter_pages(draft_model *d, draft_slot *k, const vt_seq *q, int32_t last)
+{
+    int32_t size = page_size(d);
+    if (k->first != 1 || k->sharer == VT_NO_TENANT)
+        return;
+    for (; (k->n_in_tree + 1) * size <= last && k->n_in_tree < k->n_pages; k->n_in_tree++) {
+        int32_t i = k->n_in_tree, *page = &k->page[i],
+                there = vt_radix_insert(&d->tree, k->sharer, i > 0 ? page[-1] : -1,
+                                        q->token + 1 + (int64_t)i * size, size, *page, 0);
+        if (there == *page)
+            continue;
+        vt_radix_hold(&d->tree, &there, 1);
+        vt_radix_drop(&d->tree, page, 1);
+        *page = there;
+        int32_t known = 1 + i * size + d->page_known[there];
+        if (d->page_known[there] < size && k->n_known > known)
+            k->n_known = known;
+    }
 }
 
 /* Keeps what the slot holds of q's tokens but the last, which is computed again for its logits. */
@@ -147,9 +191,10 @@ static void keep_common(draft_model *d, draft_slot *k, const vt_seq *q)
  * the pool counts pages that have none yet. */
 static void count_pages(draft_model *d)
 {
-    vt_kv_count taken = {.pages = d->pool.n_pages - d->pool.n_free};
+    vt_pool *pool = &d->tree.pool;
+    vt_kv_count taken = {.pages = pool->n_pages - pool->n_free};
     if (d->executor->pages)
-        vt_pool_resize(&d->pool, d->executor->pages(d->executor, taken).pages);
+        vt_pool_resize(pool, d->executor->pages(d->executor, taken).pages);
 }
 
 /* The slot that was not used in this prepare, holds pages, and was used the longest time ago. Not
@@ -172,8 +217,8 @@ static bool take_pages(draft_model *d, draft_slot *k, int32_t n)
 {
     int32_t want = (n - k->first + page_size(d) - 1) / page_size(d);
     while (k->n_pages < want) {
-        if (vt_pool_take(&d->pool, 1, &k->page[k->n_pages]) == VT_OK) {
-            k->n_pages++;
+        if (vt_radix_take(&d->tree, 1, &k->page[k->n_pages], VT_EVICT_GROW) == VT_OK) {
+            d->page_known[k->page[k->n_pages++]] = 0;
             continue;
         }
         draft_slot *idle = idle_slot(d, k);
@@ -181,6 +226,53 @@ static bool take_pages(draft_model *d, draft_slot *k, int32_t n)
             return false;
         cut(d, idle, 0);
     }
+    return true;
+}
+
+/* Copies the hidden states of the first n tokens behind the slot's pages into a page of its own:
+ * from page `from`, or (-1) the one state behind the slot's last page. */
+static bool copy_page(draft_model *d, draft_slot *k, const vt_seq *q, int32_t from, int32_t n)
+{
+    int32_t size = page_size(d), whole = k->n_pages,
+            source = from >= 0 ? from * (size + 1)
+                               : k->page[whole > 0 ? whole - 1 : 0] * (size + 1) + size;
+    if (from < 0 && (whole == 0 || n > 1))
+        return false;
+    if (from >= 0)
+        vt_radix_hold(&d->tree, &from, 1);
+    bool taken = take_pages(d, k, k->first + whole * size + n);
+    for (int32_t i = 0; i < n && taken; i++) {
+        copy_state(d, d->state, k->page[whole] * (size + 1) + i, d->state, source + i);
+        d->token[k->page[whole] * size + i] = q->token[k->first + whole * size + i];
+    }
+    if (from >= 0)
+        vt_radix_drop(&d->tree, &from, 1);
+    return taken;
+}
+
+/* Of a head: gives an empty slot what the tree has of q's tokens up to `n`, whose hidden states q's
+ * steps do not show, since the engine's prefix cache had them. False: it does not have all. */
+static bool adopt(draft_model *d, draft_slot *k, const vt_seq *q, int32_t n)
+{
+    int32_t size = page_size(d);
+    if (n == 0 || k->sharer == VT_NO_TENANT)
+        return false;
+    vt_radix_match m = vt_radix_find(&d->tree, k->sharer, q->token + 1, n, UINT64_MAX, k->page);
+    int32_t whole = m.n_pages * size, part = m.copy_from >= 0 ? m.copy_tokens : 0;
+    if (whole + part + 1 < n)
+        return false;
+    vt_radix_hold(&d->tree, k->page, m.n_pages);
+    k->n_pages = k->n_in_tree = m.n_pages;
+    k->first = 1;
+    if (n > whole && !copy_page(d, k, q, part > 0 ? m.copy_from : -1, n - whole)) {
+        cut(d, k, 0);
+        return false;
+    }
+    k->n_known = 1;
+    for (int32_t i = 0; i < m.n_pages && k->n_known == 1 + i * size; i++)
+        k->n_known += d->page_known[k->page[i]];
+    k->at = k->n_known;
+    k->n_shown = n + 1;
     return true;
 }
 
@@ -208,14 +300,6 @@ static void add_states(draft_model *d, draft_slot *k, int32_t s, int32_t n)
     d->state_to[s] = first + k->n_states++;
 }
 
-/* Copies a hidden state, of a head. */
-static void copy_state(const draft_model *d, char *to, int32_t i, const char *from, int32_t k)
-{
-    size_t n = d->config.state_bytes;
-    if (is_head(d))
-        memcpy(to + (size_t)i * n, from + (size_t)k * n, n);
-}
-
 /* A head with a vocabulary of its own has other ids for what the settings name, and for draws: its
  * guess is the token that it holds for the likeliest. */
 static void choose_likeliest(vt_sample_row *row)
@@ -226,6 +310,17 @@ static void choose_likeliest(vt_sample_row *row)
     row->context = NULL;
     row->n_context = row->n_prompt = row->n_bias = 0;
     row->pending_slot = -1;
+}
+
+/* Notes in the pages that the KV of tokens [begin, end) is in them. */
+static void note_known(draft_model *d, const draft_slot *k, int32_t begin, int32_t end)
+{
+    int32_t size = page_size(d);
+    for (int32_t i = (begin - k->first) / size; i * size < end - k->first; i++) {
+        int32_t n = end - k->first - i * size, *known = &d->page_known[k->page[i]];
+        n = n < size ? n : size;
+        *known = *known > n ? *known : n;
+    }
 }
 
 /* Adds the next n tokens of a slot to the step, and a row if they are all that q has so far. */
@@ -239,7 +334,7 @@ static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
         int32_t t = b->n_tokens++, place = place_of(d, k, i);
         d->in[t] = d->token[place] = q->token[i];
         d->position[t] = i - k->first;
-        copy_state(d, d->before, t, d->state, place);
+        copy_state(d, d->before, t, d->state, is_head(d) ? state_of(d, k, i) : 0);
         d->seq_of[t] = s;
         d->kv_slot[t] = place;
     }
@@ -248,6 +343,8 @@ static void add_tokens(draft_model *d, draft_slot *k, int32_t n)
     b->n_pages += n_pages;
     b->n_decode += n == 1 && b->n_decode == s;
     k->n_known = end;
+    if (is_head(d) && k->n_guesses == 0)
+        note_known(d, k, end - n, end);
     d->kv_len[s] = end - k->first;
     d->q_start[s + 1] = b->n_tokens;
     d->page_start[s + 1] = b->n_pages;
@@ -293,7 +390,7 @@ static bool run_step(draft_model *d, int64_t *ns)
         k->seq->token[at] = token;
         k->n_guesses++;
         if (k->n_guesses < k->n_wanted)
-            copy_state(d, d->state, place_of(d, k, at), r.hidden,
+            copy_state(d, d->state, is_head(d) ? state_of(d, k, at) : 0, r.hidden,
                        d->config.stream ? d->row_token[i] : i);
     }
     return true;
@@ -396,8 +493,8 @@ static void learn(void *user, const vt_seq *q, int32_t from, int32_t n, const vo
         k->n_known = k->at; /* it was computed with hidden states of its own */
     if (k->first == 0 || from < k->first - 1 || from + 1 > k->n_shown) {
         cut(d, k, 0);
-        k->first = k->n_known = k->at = from + 1;
-        k->first_token = q->token[0];
+        if (!adopt(d, k, q, from))
+            k->first = k->n_known = k->at = from + 1;
     }
     k->touched = ++d->n_touched;
     k->n_shown = take_pages(d, k, from + n + 1) ? from + n + 1 : 0;
@@ -408,16 +505,22 @@ static void learn(void *user, const vt_seq *q, int32_t from, int32_t n, const vo
     }
     if (k->n_known > k->n_shown)
         k->n_known = k->n_shown;
-    for (int32_t i = 0; i < n; i++)
-        copy_state(d, d->state, place_of(d, k, from + i + 1), states, i);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t to = state_of(d, k, from + i + 1), on = from + i + 1 - k->first;
+        copy_state(d, d->state, to, states, i);
+        if (on > 0 && on % page_size(d) == 0) /* the page before has it as well */
+            copy_state(d, d->state, state_of(d, k, from + i) + 1, states, i);
+    }
     for (int32_t i = from < k->first ? k->first : from; i < from + n; i++)
         d->token[place_of(d, k, i)] = q->token[i];
     d->token[place_of(d, k, from + n)] = -1; /* what this step chose is not taken in yet */
+    int32_t last = from + n < q->n_prompt ? from + n - 1 : q->n_prompt - 1;
+    enter_pages(d, k, q, last > from ? last : from);
 }
 
 static size_t states_size(const draft_model *d)
 {
-    return (size_t)d->config.n_pages * (size_t)page_size(d) * d->config.state_bytes;
+    return (size_t)d->config.n_pages * (size_t)(page_size(d) + 1) * d->config.state_bytes;
 }
 
 static void free_model(void *user)
@@ -426,7 +529,7 @@ static void free_model(void *user)
     d->executor->free(d->executor);
     vt_model_free(d->model);
     vt_pages_free(d->state, states_size(d));
-    vt_pool_release(&d->pool);
+    vt_radix_release(&d->tree);
     vt_arena_release(&d->arena);
     free(d);
 }
@@ -479,12 +582,15 @@ static bool make_slots(draft_model *d)
     d->slot = vt_arena_alloc(&d->arena, (size_t)lim->max_seqs, sizeof *d->slot);
     d->token = vt_arena_alloc(&d->arena, (size_t)d->config.n_pages * (size_t)lim->page_size,
                               sizeof *d->token);
+    d->page_known = vt_arena_alloc(&d->arena, (size_t)d->config.n_pages, sizeof *d->page_known);
     int32_t *page = vt_arena_alloc(&d->arena, each * (size_t)lim->max_seqs, sizeof *page);
-    for (int32_t i = 0; d->slot && page && i < lim->max_seqs; i++)
+    for (int32_t i = 0; d->slot && page && i < lim->max_seqs; i++) {
         d->slot[i].page = page + (size_t)i * each;
+        d->slot[i].sharer = VT_NO_TENANT;
+    }
     if (is_head(d)) /* the system provides each page of it when it is first written */
         d->state = vt_pages_alloc(states_size(d));
-    return d->slot && d->token && page && (!is_head(d) || d->state);
+    return d->slot && d->token && d->page_known && page && (!is_head(d) || d->state);
 }
 
 vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_executor *x,
@@ -500,7 +606,7 @@ vt_status vt_draft_model_new(const vt_draft_model_config *c, vt_model *m, vt_exe
     d->executor = x;
     d->model = m;
     vt_arena_init(&d->arena, 0);
-    vt_status status = vt_pool_init(&d->pool, c->n_pages, err);
+    vt_status status = vt_radix_init(&d->tree, c->n_pages, c->limits.page_size, SHARERS, err);
     if (status == VT_OK && !(make_slots(d) && make_step(d)))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a draft model of %d sequences",
                          c->limits.max_seqs);

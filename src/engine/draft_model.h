@@ -29,9 +29,11 @@
  *   hidden state beside it       h0  h1  h2     h2 came out of the step that chose t3
  *
  * Its own guesses go on with its own hidden states. What it computed of them is computed again,
- * with the model's hidden states, once these are known. Where tokens are taken from the prefix
- * cache their hidden states are not known, unless the slot had them before: it then begins behind
- * them, and does not see what came earlier.
+ * with the model's hidden states, once these are known. Where the engine takes tokens from its
+ * prefix cache it shows no hidden states of them. They are in the drafter's own: a radix tree
+ * (kv/radix.h) over the tokens from position 1 on, of those who share pages and begin with the same
+ * token. Its pages keep the KV, as far as it was computed, and the hidden states, so that the rest
+ * can be. A head that finds less than the engine begins behind, and does not see what came earlier.
  *
  * A step of the draft model that fails ends its guesses, and nothing else: text goes on without. */
 #ifndef VT_ENGINE_DRAFT_MODEL_H

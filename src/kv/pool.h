@@ -5,8 +5,7 @@
  *   on the free stack     refs > 0: sequences use it    refs == 0: kept by the radix tree
  *
  * Always true:  n_free + n_held + n_cached == n_pages.  An engine's pool is called by
- * the radix tree (kv/radix.h) only: everyone else takes and drops pages through the tree. A draft
- * model has a pool without a tree (engine/draft_model.c). */
+ * the radix tree (kv/radix.h) only: everyone else takes and drops pages through the tree. */
 #ifndef VT_KV_POOL_H
 #define VT_KV_POOL_H
 

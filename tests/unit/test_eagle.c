@@ -60,6 +60,77 @@ static void test_eagle_drafter_guesses_what_its_head_says(void **state)
     vt_drafter_free(&d);
 }
 
+/* Opens a drafter of llama's head for four slots. *target is open then. */
+static void open_drafter(mtp_runner *target, vt_drafter *d)
+{
+    mtp_runner head;
+    mtp_open_eagle(target, &head, "llama", "llama-eagle3", 4, false);
+    vt_draft_model_config c = {.limits = head.limits,
+                               .n_pages = 4 * MTP_PAGES,
+                               .vocab = target->m->arch.vocab,
+                               .word = head.m->eagle.word,
+                               .state_bytes = head.row,
+                               .stream = true,
+                               .target_vocab = target->m->arch.vocab};
+    assert_int_equal(vt_draft_model_new(&c, head.m, head.x, d, NULL), VT_OK);
+}
+
+static vt_seq sequence(vt_req *req, int32_t *token, int32_t n, int32_t slot)
+{
+    return (vt_seq){.req = req,
+                    .state = VT_SEQ_RUNNING,
+                    .token = token,
+                    .n_prompt = n,
+                    .n_tokens = n,
+                    .slot = slot,
+                    .row = {.top_p = 1, .repetition_penalty = 1, .target = -1}};
+}
+
+/* A sequence whose first `cached` tokens were another one's, which had this many in common with it:
+ * the drafter is shown the hidden states behind them alone. Returns its guesses. */
+static int32_t guesses_behind_cache(int32_t common, int32_t cached, bool ask_first, int32_t tenant,
+                                    int32_t *out)
+{
+    static char states[MTP_PROMPT * MTP_HIDDEN * sizeof(float)];
+    int32_t ids[MTP_PROMPT + 2], other[MTP_PROMPT + 8];
+    vt_req req[2] = {{.id = 5}, {.id = 6, .tenant = tenant}};
+    mtp_runner target;
+    vt_drafter d;
+    int32_t n = mtp_read_prompt(EAGLE_MODELS, "llama-eagle3", 2, ids);
+    for (int32_t i = 0; i < n; i++)
+        other[i] = i < common ? ids[i] : (ids[i] + 1) % 67;
+    open_drafter(&target, &d);
+    vt_seq first = sequence(&req[0], other, n, 0), q = sequence(&req[1], ids, n, 1);
+    d.learn(d.user, &first, 0, n - 1, mtp_run_tokens(&target, other, n, NULL));
+    if (ask_first) /* else the head's KV of these tokens is not there, and is computed now */
+        d.prepare(d.user, (vt_drafted[]){{&first, 1}}, 1);
+    target.at = 0;
+    memcpy(states, mtp_run_tokens(&target, ids, n, NULL), (size_t)n * target.row);
+    d.learn(d.user, &q, cached, n - 1 - cached, states + (size_t)cached * target.row);
+    d.prepare(d.user, (vt_drafted[]){{&q, 2}}, 1);
+    int32_t found = d.draft(d.user, &q, ids + n, 2);
+    memcpy(out, ids + n, 2 * sizeof *out);
+    mtp_close(&target);
+    vt_drafter_free(&d);
+    return found;
+}
+
+/* Pages have four tokens: the common ones end at a border of the head's pages, or of the engine's,
+ * or anywhere. */
+static void test_eagle_guesses_behind_cached_tokens_are_those_without_a_cache(void **state)
+{
+    int32_t ids[MTP_PROMPT + 2], got[2];
+    (void)state;
+    int32_t n = mtp_read_prompt(EAGLE_MODELS, "llama-eagle3", 2, ids);
+    for (int32_t cached = 1; cached < n - 1; cached++)
+        for (int32_t ask = 0; ask < 2; ask++) {
+            assert_int_equal(guesses_behind_cache(cached, cached, ask, 0, got), 2);
+            assert_memory_equal(got, ids + n, sizeof got);
+            assert_int_equal(guesses_behind_cache(n, cached, ask, 0, got), 2);
+            assert_memory_equal(got, ids + n, sizeof got);
+        }
+}
+
 #define LLAMA .model = EAGLE_MODELS "llama", .draft = EAGLE_MODELS "llama-eagle3"
 #define QWEN3 .model = EAGLE_MODELS "qwen3", .draft = EAGLE_MODELS "qwen3-eagle3"
 #define CYCLE .model = EAGLE_MODELS "cycle", .draft = EAGLE_MODELS "cycle-eagle3"
@@ -208,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eagle_logits),
         cmocka_unit_test(test_eagle_drafter_guesses_what_its_head_says),
+        cmocka_unit_test(test_eagle_guesses_behind_cached_tokens_are_those_without_a_cache),
         cmocka_unit_test(test_eagle_tokens_are_those_without_drafts),
         cmocka_unit_test(test_eagle_guesses_of_a_head_that_is_right_all_hold),
         cmocka_unit_test(test_eagle_heads_that_do_not_fit_are_refused),

@@ -54,7 +54,8 @@ static vt_status make_step(cuda_executor *x, stamped_step *s, vt_err *err)
     s->copy = copy;
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->copied, CU_EVENT_DEFAULT),
                       "making an event", err));
-    s->stamps = (cuda_stamps){.at = x->stamped.places,
+    s->stamps = (cuda_stamps){.with_ctas = x->options.ctas,
+                              .at = x->stamped.places,
                               .max_notes = x->prog->n_calls * NOTES_A_CALL};
     s->stamps.note = vt_calloc((size_t)s->stamps.max_notes, sizeof *s->stamps.note);
     return s->stamps.note ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for stamps");
@@ -223,7 +224,10 @@ static stamped_graph *make_place(cuda_executor *x)
 static vt_status capture(cuda_executor *x, const step_piece *p, stamped_graph *g)
 {
     cuda_stamps *step = x->lane.stamps;
-    cuda_stamps notes = {.at = step->at, .max_notes = step->max_notes, .ctas = step->ctas};
+    cuda_stamps notes = {.at = step->at,
+                         .max_notes = step->max_notes,
+                         .with_ctas = step->with_ctas,
+                         .ctas = step->ctas};
     notes.note = vt_calloc((size_t)notes.max_notes, sizeof *notes.note);
     *g = (stamped_graph){
         .is = {.piece = *p, .used = x->launched}, .note = notes.note, .mapped = mapped_now(x)};

@@ -25,7 +25,8 @@
 enum { JIT_MAX_PARAMS = 18, JIT_NAME_MAX = 256, JIT_MAX_TEXTS = 4 };
 
 /* A template parameter that is 1 for an instance with stamps (stamp.cuh): its parameter struct has
- * the address of the launch's places behind it (cuda_stamped_params). */
+ * the address of the launch's places behind it (cuda_stamped_params). It is 2 for an instance that
+ * fills a table of CTAs too. */
 #define JIT_STAMPED "stamped"
 
 typedef struct jit_param {

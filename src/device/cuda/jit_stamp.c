@@ -103,9 +103,10 @@ bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel)
     for (const char *p = e.begin; p < e.parameters; p++) /* one line of its several */
         vt_buf_printf(out, "%c", *p == '\n' ? ' ' : *p);
     vt_buf_printf(out,
-                  "(const __grid_constant__ %s_stamped s) { if (s.ctas) stamp_cta_begin(s.ctas); "
+                  "(const __grid_constant__ %s_stamped s) { "
+                  "if (STAMPED == 2 && s.ctas) stamp_cta_begin(s.ctas); "
                   "stamp_begin(s.at); %s_body(s.p); if (s.ends) stamp_end(s.at); "
-                  "if (s.ctas) stamp_cta_end(s.ctas); } ",
+                  "if (STAMPED == 2 && s.ctas) stamp_cta_end(s.ctas); } ",
                   kernel, kernel);
     for (const char *p = e.begin; p < e.end; p++)
         if (*p == '\n')

@@ -11,7 +11,8 @@
 // few of them meet at one address. STAMP_WAITS words are the kernel's own (ops/comm.cuh). A word is 0 until it is
 // stamped.
 //
-// Where the host gives a table of CTAs, each CTA writes its own begin, end and SM into it, in the order of blockIdx.
+// With STAMPED 2, where the host gives a table of CTAs, each CTA writes its own begin, end and SM into it, in the order
+// of blockIdx. Others have none of it: asking for the table at both ends is work of every CTA.
 //
 // A text's other entries cannot be compiled: what they share with the stamped one names its parameters. So they become
 // templates that nobody uses.

@@ -48,6 +48,7 @@ typedef struct cuda_cta_table {
 } cuda_cta_table;
 
 typedef struct cuda_stamps {
+    bool with_ctas;        /* kernels are compiled so that they can fill a table */
     cuda_cta_table *ctas;  /* NULL: CTAs are not told apart */
     uint64_t *at;          /* the device's: [n_calls][STAMP_LAUNCHES][STAMP_WORDS] */
     int32_t call, launch;  /* of the next launch */

@@ -53,7 +53,7 @@ vt_malloc_use vt_malloc_look(void)
 }
 
 enum {
-    ARENA_FIRST_BLOCK = 64 << 10,
+    ARENA_FIRST_BLOCK = 4 << 10, /* many requests need no more, and there may be many of them */
     ARENA_MAX_BLOCK = 4 << 20,
     ARENA_PAGES_BLOCK = 8 << 20, /* several huge pages */
     ARENA_ALIGN = 16

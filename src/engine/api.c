@@ -379,7 +379,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .n_states = s->n_states,
                                  .n_windows = s->n_windows,
                                  .kv_dtype = s->kv_dtype,
-                                 .end = s->pooling ? VT_END_HIDDEN : VT_END_LOGITS,
+                                 .end = s->pooling ? VT_END_POOLED : VT_END_LOGITS,
                                  .states = s->shows ? VT_STATES_TOKENS : VT_STATES_NONE,
                                  .n_ranks = s->n_ranks,
                                  .whole_experts = whole_experts(o),

@@ -1,15 +1,33 @@
 #include "engine/embedding.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-#include "base/quant.h"
+bool vt_pooler_init(vt_pooler *p, vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
+                    const vt_rank_head *rank)
+{
+    *p = (vt_pooler){.n_hidden = n_hidden,
+                     .rank = how == VT_POOLING_RANK ? rank : NULL,
+                     .dense = dense,
+                     .most = vt_dense_most(dense, n_hidden)};
+    p->next = vt_calloc((size_t)p->most, sizeof *p->next);
+    p->work = vt_calloc((size_t)p->most, sizeof *p->work);
+    p->vector = vt_calloc((size_t)p->most, sizeof *p->vector);
+    return p->next && p->work && p->vector;
+}
+
+void vt_pooler_release(vt_pooler *p)
+{
+    free(p->next);
+    free(p->work);
+    free(p->vector);
+}
 
 vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
                                const vt_rank_head *rank, const vt_request_params *p,
                                vt_arena *arena)
 {
     vt_embedding *m = vt_arena_alloc(arena, 1, sizeof *m);
-    size_t most = (size_t)vt_dense_most(dense, n_hidden);
     bool ranks = how == VT_POOLING_RANK;
     if (!m)
         return NULL;
@@ -17,41 +35,41 @@ vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_pooled
         how = vt_rank_reads_last(rank) ? VT_POOLING_LAST : VT_POOLING_CLS;
     *m = (vt_embedding){.first = how == VT_POOLING_LAST ? p->n_prompt - 1 : 0,
                         .end = how == VT_POOLING_CLS ? 1 : p->n_prompt,
-                        .n_hidden = n_hidden,
                         .n_vector = ranks               ? 1
                                     : p->dimensions > 0 ? p->dimensions
                                                         : vt_dense_out(dense, n_hidden),
-                        .unscaled = p->unscaled,
-                        .rank = ranks ? rank : NULL,
-                        .dense = dense,
-                        .sum = vt_arena_alloc(arena, most, sizeof *m->sum),
-                        .next = vt_arena_alloc(arena, most, sizeof *m->next),
-                        .state = vt_arena_alloc(arena, most, sizeof *m->state),
-                        .vector = vt_arena_alloc(arena, most, sizeof *m->vector)};
-    return m->sum && m->next && m->state && m->vector ? m : NULL;
+                        .unscaled = p->unscaled};
+    return m;
 }
 
-void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n)
+void vt_embedding_release(vt_embedding *m)
 {
-    size_t row = (size_t)vt_dtype_row_bytes(dtype, m->n_hidden);
-    for (int32_t r = 0; r < n; r++) {
-        vt_dequant_row(dtype, (const char *)hidden + (size_t)r * row, m->state, m->n_hidden);
-        for (int32_t i = 0; i < m->n_hidden; i++)
-            m->sum[i] += (double)m->state[i];
-    }
+    if (m)
+        free(m->sum);
 }
 
-bool vt_embedding_finish(vt_embedding *m)
+bool vt_embedding_add(const vt_pooler *p, vt_embedding *m, const float *sum, const float *rest)
 {
-    if (m->rank) {
-        m->vector[0] = vt_rank_score(m->rank, m->sum, m->state, m->unscaled);
-        return isfinite(m->vector[0]);
+    if (!m->sum)
+        m->sum = vt_calloc((size_t)p->most, sizeof *m->sum);
+    if (!m->sum)
+        return false;
+    for (int32_t i = 0; i < p->n_hidden; i++)
+        m->sum[i] += (double)sum[i] + (double)rest[i];
+    return true;
+}
+
+bool vt_embedding_finish(const vt_pooler *p, vt_embedding *m)
+{
+    if (p->rank) {
+        p->vector[0] = vt_rank_score(p->rank, m->sum, p->work, m->unscaled);
+        return isfinite(p->vector[0]);
     }
     double squares = 0, scale = 1.0 / (m->end - m->first);
-    if (m->dense && m->dense->n_dense) {
-        for (int32_t i = 0; i < m->n_hidden; i++)
+    if (p->dense && p->dense->n_dense) {
+        for (int32_t i = 0; i < p->n_hidden; i++)
             m->sum[i] *= scale;
-        vt_dense_apply(m->dense, m->sum, m->next, m->state);
+        vt_dense_apply(p->dense, m->sum, p->next, p->work);
         scale = 1;
     }
     for (int32_t i = 0; i < m->n_vector; i++)
@@ -60,8 +78,8 @@ bool vt_embedding_finish(vt_embedding *m)
         scale = squares > 0 ? 1 / sqrt(squares) : 0;
     bool finite = isfinite(squares);
     for (int32_t i = 0; i < m->n_vector; i++) {
-        m->vector[i] = (float)(m->sum[i] * scale);
-        finite = finite && isfinite(m->vector[i]);
+        p->vector[i] = (float)(m->sum[i] * scale);
+        finite = finite && isfinite(p->vector[i]);
     }
     return finite;
 }

@@ -5,10 +5,9 @@
  *   cls    the state of its first token
  *   rank   one number, the score of a pair of texts, from one token's state (model/rank.h)
  *
- * The executor hands over the states of the positions [first, end) as it computes them, chunk by
- * chunk. They are summed here, in their order and in double precision. So the vector does not
- * depend on how the prompt was cut into chunks. Pooling on the device would save the rows' way to
- * the host. Mean pooling would then need a place on the device for each sequence's sum. */
+ * The executor sums the states of the positions [first, end) that a step computes, and these sums
+ * are added here, in double precision. They have twice the digits of fp32, so the vector does not
+ * depend on how the prompt was cut into chunks. */
 #ifndef VT_ENGINE_EMBEDDING_H
 #define VT_ENGINE_EMBEDDING_H
 
@@ -18,27 +17,41 @@
 #include "model/rank.h"
 #include "vitrine.h"
 
-/* A prompt's vector is made of these. All arrays belong to the request. */
-typedef struct vt_embedding {
-    int32_t first, end; /* positions whose states are pooled */
-    int32_t n_hidden, n_vector;
-    bool unscaled;
+/* The part of an engine that pools. One thread uses it, which publishes. It borrows `dense` and
+ * `rank`. Only VT_POOLING_RANK needs the latter, and then there are no dense layers. */
+typedef struct vt_pooler {
+    int32_t n_hidden;
     const vt_rank_head *rank; /* reads a score; NULL: none is wanted */
     const vt_pooled *dense;   /* what the pooled state passes; NULL: nothing */
-    double *sum, *next;       /* [n_hidden, or as many as dense layers need] */
-    float *state;             /* [likewise] one row, widened */
-    float *vector;            /* [n_vector] */
+    int32_t most;             /* vt_dense_most */
+    double *next;             /* [most] */
+    float *work;              /* [most] */
+    float *vector;            /* [most] the one that was made last */
+} vt_pooler;
+
+/* A prompt's vector is made of these. */
+typedef struct vt_embedding {
+    int32_t first, end; /* positions whose states are pooled */
+    int32_t n_vector;
+    bool unscaled;
+    double *sum; /* [most] NULL: no state came yet */
 } vt_embedding;
 
-/* A sum of nothing for a prompt of n_prompt tokens; NULL: out of memory. p->dimensions is 0 or at
- * most what vt_dense_out says. `dense` and `rank` are borrowed; only VT_POOLING_RANK needs the
- * latter, and reads no vector that passes dense layers. */
+/* Makes a pooler; false: out of memory. */
+bool vt_pooler_init(vt_pooler *p, vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
+                    const vt_rank_head *rank);
+void vt_pooler_release(vt_pooler *p);
+
+/* A sum of nothing for a prompt of p->n_prompt tokens; NULL: out of memory. The other arguments are
+ * those of the pooler. p->dimensions is 0 or at most what vt_dense_out says. */
 vt_embedding *vt_embedding_new(vt_pooling how, int32_t n_hidden, const vt_pooled *dense,
                                const vt_rank_head *rank, const vt_request_params *p,
                                vt_arena *arena);
-/* Adds n rows of hidden states, [n, n_hidden]. */
-void vt_embedding_add(vt_embedding *m, const void *hidden, vt_dtype dtype, int32_t n);
-/* Makes the vector. false: the states were not numbers. */
-bool vt_embedding_finish(vt_embedding *m);
+void vt_embedding_release(vt_embedding *m);
+/* Adds the sum of some hidden states, [n_hidden] and [n_hidden] (ops/segment_sum). false: out of
+ * memory. */
+bool vt_embedding_add(const vt_pooler *p, vt_embedding *m, const float *sum, const float *rest);
+/* Makes p->vector of the sum. false: the states were not numbers. */
+bool vt_embedding_finish(const vt_pooler *p, vt_embedding *m);
 
 #endif

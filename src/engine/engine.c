@@ -48,7 +48,10 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->inbox = vt_calloc((size_t)e->config.sched.max_queued, sizeof *e->inbox);
     e->logprob = vt_calloc(rows, sizeof *e->logprob);
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
-    if (!e->inbox || !e->logprob || !e->top)
+    const vt_req_limits *r = &e->config.request;
+    bool pools = r->pooling == VT_POOLING_NONE ||
+                 vt_pooler_init(&e->pooler, r->pooling, r->n_hidden, r->dense, &r->rank);
+    if (!e->inbox || !e->logprob || !e->top || !pools)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
     return engine_recording_init(e, err);
 }
@@ -810,6 +813,7 @@ void vt_engine_free(vt_engine *e)
     free(e->live);
     free(e->logprob);
     free(e->top);
+    vt_pooler_release(&e->pooler);
     free(e);
 }
 

@@ -37,6 +37,7 @@ struct vt_engine {
     int64_t text_ns;  /* when the text of its tokens was made */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
+    vt_pooler pooler;
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
     vt_mask_cost masks; /* of sequences that have ended */
     /* pages that recorded cache events have counted */

@@ -67,19 +67,24 @@ static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *
     call_back(q, &event);
 }
 
-static void pool(const vt_output *o, const vt_step_result *result)
+/* Adds the sum of its tokens' hidden states to an output's vector. */
+static void pool(vt_engine *e, const vt_output *o, const vt_step_result *result)
 {
-    vt_embedding *m = o->seq->embedding;
-    int64_t row = vt_dtype_row_bytes(result->hidden_dtype, m->n_hidden);
-    vt_embedding_add(m, (const char *)result->hidden + o->row * row, result->hidden_dtype,
-                     o->n_scored);
+    vt_seq *q = o->seq;
+    int64_t n = e->pooler.n_hidden;
+    const float *sum = (const float *)result->hidden + o->row * 2 * n;
+    if (vt_embedding_add(&e->pooler, q->embedding, sum, sum + n))
+        return;
+    vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, NULL);
+    q->finish = VT_FINISH_ERROR; /* also of one that had ended */
+    q->error = "out of memory for the vector";
 }
 
 /* Makes the vector of a request to embed whose prompt is computed. */
 static void tell_vector(vt_engine *e, vt_seq *q, vt_event *event)
 {
-    if (vt_embedding_finish(q->embedding)) {
-        event->vector = q->embedding->vector;
+    if (vt_embedding_finish(&e->pooler, q->embedding)) {
+        event->vector = e->pooler.vector;
         event->n_vector = q->embedding->n_vector;
         return;
     }
@@ -142,7 +147,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
 {
     vt_seq *q = o->seq;
     if (o->n_scored > 0 && q->embedding)
-        pool(o, result);
+        pool(e, o, result);
     else if (o->n_scored > 0)
         tell_scores(e, o, result);
     vt_event event = event_of(q);

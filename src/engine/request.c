@@ -441,6 +441,7 @@ void vt_req_free(vt_req *r)
         return;
     for (int32_t i = 0; r->seq && i < r->p.n; i++) {
         vt_stream_release(&r->seq[i].stream);
+        vt_embedding_release(r->seq[i].embedding);
         vt_constrained *c = r->seq[i].constrained;
         if (c && c->rules.free)
             c->rules.free(c->rules.state);

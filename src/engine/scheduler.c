@@ -617,7 +617,7 @@ static void show_states(vt_sched *s, const vt_plan *p, int32_t i, const vt_step_
 
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
 {
-    int32_t tokens = 0;
+    int32_t tokens = 0, segment = 0;
     bool steady = true;
     p->in_flight = false;
     note_time(s, p, result);
@@ -629,7 +629,7 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
         show_states(s, p, i, result);
         if (q->state != VT_SEQ_DONE) {
             vt_output out = {.seq = q,
-                             .row = entry->row,
+                             .row = q->embedding ? segment : entry->row,
                              .n_scored = entry->n_scored,
                              .scored_from = entry->scored_from};
             q->n_score_done += entry->n_scored;
@@ -643,6 +643,7 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
                 s->out[s->n_out++] = out;
             tokens += out.n;
         }
+        segment += entry->n_scored > 0;
         if (entry->n_drafted > 0)
             drop_guess_states(s, q);
         retire_if_over(s, q->req);

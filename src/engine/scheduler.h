@@ -96,7 +96,7 @@ typedef struct vt_plan {
 /* Something to publish about a sequence: scores, new tokens, its end, or several of these. */
 typedef struct vt_output {
     vt_seq *seq;
-    int32_t row; /* its first row in the step's result */
+    int32_t row; /* its first row in the step's result; of a sequence that is pooled its segment */
     int32_t n_scored, scored_from;
     int32_t from, n; /* seq->token[from .. from + n) are new; their rows follow the scored ones */
     bool silent;     /* the last of them is a stop token: it has no text */

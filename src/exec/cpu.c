@@ -34,8 +34,10 @@ static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
 {
     const vt_program *p = x->rank[0].prog;
     size_t n = (size_t)n_rows, top = n * VT_MAX_TOP_LOGPROBS;
-    if (r->hidden)
-        memcpy(r->hidden, p->states->data, (size_t)vt_tensor_elems(p->states) * sizeof *r->hidden);
+    if (r->hidden) {
+        int64_t rows = r->token ? p->states->dim[0] : vt_segment_count(&p->batch);
+        memcpy(r->hidden, p->states->data, (size_t)(rows * p->states->dim[1]) * sizeof *r->hidden);
+    }
     if (!r->token)
         return;
     memcpy(r->token, p->token->data, n * sizeof *r->token);
@@ -381,7 +383,7 @@ static vt_status reserve_results(cpu_executor *x, const vt_executor_config *c, v
             r->hidden = vt_calloc(n, sizeof *r->hidden);
             ok = ok && r->hidden;
         }
-        if (c->end == VT_END_HIDDEN)
+        if (c->end == VT_END_POOLED)
             continue;
         r->token = vt_calloc(rows, sizeof *r->token);
         r->logprob = vt_calloc(rows, sizeof *r->logprob);

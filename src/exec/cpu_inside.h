@@ -75,7 +75,7 @@ enum { CPU_IN_FLIGHT = 2, CPU_RESULTS = 4 };
 typedef struct cpu_result {
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
-    float *hidden; /* in place of the others, of a program that ends in hidden states */
+    float *hidden; /* in place of the others, of a program that ends in their sums */
     vt_step_result view;
 } cpu_result;
 

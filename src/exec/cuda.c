@@ -27,11 +27,12 @@ static vt_status fetch(cuda_executor *x, void *to, const vt_tensor *from, size_t
     return vt_observe(&x->observers, VT_MARK_OUT, (int64_t)bytes, err);
 }
 
-/* The hidden states that the program gives: of the rows, or of all tokens. */
+/* The hidden states that the program gives: of the rows, of all tokens, or the sums of segments. */
 static vt_status fetch_states(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const vt_tensor *t = x->prog->states;
     int32_t n = !t                                ? 0
+                : x->config.end == VT_END_POOLED  ? vt_segment_count(&step->batch)
                 : t->follows == VT_FOLLOWS_TOKENS ? step->batch.n_tokens
                                                   : step->batch.n_rows;
     if (n == 0)
@@ -297,7 +298,7 @@ static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result
                                   .top_id = slot->top_id,
                                   .top_logprob = slot->top_logprob,
                                   .hidden = slot->hidden,
-                                  .hidden_dtype = x->prog->hidden->dtype,
+                                  .hidden_dtype = x->prog->states ? x->prog->states->dtype : VT_F32,
                                   .begin_ns = now - (int64_t)((double)ms * 1e6),
                                   .end_ns = now};
     TRY(vt_observers_end(&x->observers, &slot->view, err));

@@ -79,8 +79,8 @@ static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, s
 
 /* 1. at[] becomes the borders of the pieces: always n_before and n_calls; n_body where the head is
  *    apart from the layers, n_forward where sampling is apart from the head. A step without rows of
- *    logits runs neither head nor sampling, so it is one piece. A program that ends in hidden
- *    states has the norm of the rows in place of the head, and no sampling.
+ *    logits runs neither head nor sampling, so it is one piece. A program that ends in sums of
+ *    hidden states has the norm of the rows and these sums in place of the head, and no sampling.
  * 2. A piece's key gets the sizes that its calls depend on. All other fields stay 0, which lets
  *    steps that differ only in those share the graph. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES])

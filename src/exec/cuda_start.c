@@ -34,7 +34,7 @@ static vt_status make_results(cuda_executor *x, result_slot *s, vt_err *err)
         TRY(vt_cuda_pinned(x->cuda, most * (size_t)vt_dtype_row_bytes(h->dtype, h->dim[1]),
                            &s->hidden, err));
     }
-    if (x->config.end == VT_END_HIDDEN)
+    if (x->config.end == VT_END_POOLED)
         return VT_OK;
     TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
     s->token = p;

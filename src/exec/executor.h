@@ -37,8 +37,9 @@ typedef struct vt_step_result {
     const float *logprob;  /* [n_rows] */
     const int32_t *top_id; /* [n_rows][VT_MAX_TOP_LOGPROBS] */
     const float *top_logprob;
-    /* [n_rows, hidden], or [n_tokens, hidden]: hidden states that the program gives (vt_states; all
-     * that one gives which ends in them), else NULL: */
+    /* [n_rows, hidden], or [n_tokens, hidden]: hidden states that the program gives (vt_states); of
+     * one that ends in their sums (VT_END_POOLED), and gives nothing else, [segments][2][hidden]
+     * F32: sum and rest of ops/segment_sum; else NULL: */
     const void *hidden;
     vt_dtype hidden_dtype;    /* F32 or BF16 */
     int64_t begin_ns, end_ns; /* of the device's work */

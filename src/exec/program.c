@@ -34,6 +34,7 @@
 #include "ops/add_position/add_position.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
+#include "ops/segment_sum/segment_sum.h"
 
 static void *build_alloc(builder *b, size_t n, size_t size)
 {
@@ -161,7 +162,9 @@ static void make_tensors(builder *b)
         if (has[k] && vt_blocks[k])
             vt_blocks[k]->tensors(b);
     b->p->hidden = build_activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
-    if (b->config->end == VT_END_HIDDEN || b->config->states == VT_STATES_ROWS)
+    if (b->config->end == VT_END_POOLED)
+        b->p->states = build_activation(b, "sums", VT_FOLLOWS_ROWS, 2 * a->hidden, VT_F32);
+    else if (b->config->states == VT_STATES_ROWS)
         b->p->states = b->p->hidden;
     else if (b->config->states == VT_STATES_STREAM)
         b->p->states = b->x;
@@ -170,7 +173,7 @@ static void make_tensors(builder *b)
                                                  act);
     else if (b->config->states == VT_STATES_TOKENS)
         b->p->states = b->s = build_activation(b, "s", VT_FOLLOWS_TOKENS, a->hidden, act);
-    if (b->config->end == VT_END_HIDDEN)
+    if (b->config->end == VT_END_POOLED)
         return;
     b->p->logits = build_activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
     b->p->token = build_activation(b, "token", VT_FOLLOWS_ROWS, 1, VT_I32);
@@ -568,7 +571,12 @@ static void build_calls(builder *b)
     vt_mtp_input(b);
     if (build_layers(b))
         build_final_norm(b);
-    if (b->config->end == VT_END_HIDDEN) {
+    if (b->config->end == VT_END_POOLED) {
+        EMIT(b, segment_sum, -1, "", VT_WHEN_ROWS,
+             {.batch = &p->batch,
+              .x = p->hidden,
+              .sum = build_slice(b, "sum", p->states, 0, a->hidden),
+              .rest = build_slice(b, "rest", p->states, a->hidden, a->hidden)});
         p->n_forward = p->n_calls;
         return;
     }
@@ -669,7 +677,7 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
             "%s: a token sees those behind it, so the model makes embeddings and no text "
             "(vitrine embed); option pooling says how",
             m->name);
-    if (m->lora && config->end == VT_END_HIDDEN)
+    if (m->lora && config->end == VT_END_POOLED)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: adapters (lora) are not supported with embeddings (pooling); expected "
                        "none",

@@ -60,7 +60,8 @@ enum { VT_MAX_PLANS = 16 };
  * (engine/embedding.h). */
 typedef enum vt_end {
     VT_END_LOGITS, /* logits, and a sampled token */
-    VT_END_HIDDEN  /* the last layer's output, after the final norm; there is no head */
+    VT_END_POOLED  /* sums of the last layer's output after the final norm, one of the rows of each
+                      sequence that has some (ops/segment_sum); there is no head */
 } vt_end;
 
 /* Hidden states that a program which ends in logits gives beside them. */
@@ -108,7 +109,7 @@ typedef struct vt_program {
     const struct vt_program *next_rank;
     vt_tensor *hidden;       /* [rows, hidden], after the final norm */
     const vt_tensor *states; /* the hidden states that results have: `hidden`, those of all tokens,
-                                or NULL */
+                                the sums of segments ([rows, 2 * hidden] F32), or NULL */
     vt_tensor *before;       /* of an MTP head: batch.hidden; or NULL */
     vt_tensor *logits;       /* [rows, vocab] fp32 */
     vt_tensor *token, *logprob, *top_id, *top_logprob; /* results of sampling */

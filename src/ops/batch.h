@@ -74,4 +74,23 @@ typedef struct vt_batch {
                                   [n_decode] from shared_kv_find (ops/shared_kv.h); may be NULL */
 } vt_batch;
 
+/* Returns the row behind the segment that begins with row `first`. A segment is the rows of one
+ * sequence, which follow each other. */
+static inline int32_t vt_segment_end(const vt_batch *b, int32_t first)
+{
+    int32_t end = first + 1, seq = b->seq_of[b->row_token[first]];
+    while (end < b->n_rows && b->seq_of[b->row_token[end]] == seq)
+        end++;
+    return end;
+}
+
+/* Returns how many segments a batch with host arrays has. */
+static inline int32_t vt_segment_count(const vt_batch *b)
+{
+    int32_t n = 0;
+    for (int32_t row = 0; row < b->n_rows; row = vt_segment_end(b, row))
+        n++;
+    return n;
+}
+
 #endif

@@ -243,7 +243,7 @@ static void test_logits_of_mixed_layers_equal_a_plain_reference(void **state)
     vt_model_free(m);
 }
 
-/* A program that ends in hidden states has no head; the rows may be any tokens. */
+/* A program that ends in sums of hidden states has no head; the rows may be any tokens. */
 static void test_hidden_states_equal_a_plain_reference(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
     reference(m, id, logits, want);
     assert_int_equal(vt_layout_make(m, &l, &err), VT_OK);
     vt_kv_shape_of(m, VT_F32, &shape);
-    program_run r = program_run_new(l, &shape, N, VT_END_HIDDEN);
+    program_run r = program_run_new(l, &shape, N, VT_END_POOLED);
     int32_t q_start[2] = {0, N}, kv_len[1] = {N}, page_start[2] = {0, PAGES_8};
     vt_batch batch = {.n_tokens = N,
                       .n_seqs = 1,
@@ -286,11 +286,14 @@ static void test_hidden_states_equal_a_plain_reference(void **state)
     for (int32_t i = 0; i < r.p->n_calls; i++)
         program_run_call(&r, i);
     assert_null(r.p->logits);
-    assert_string_equal(r.p->call[r.p->n_calls - 1].label, "rmsnorm.final");
+    assert_string_equal(r.p->call[r.p->n_calls - 1].label, "segment_sum");
     const float *got = r.p->hidden->data;
     for (int32_t k = 0; k < 2; k++)
         for (int32_t c = 0; c < hidden; c++)
             assert_float_equal(got[k * hidden + c], want[at[k] * hidden + c], 1e-4);
+    got = r.p->states->data; /* both rows are of one sequence */
+    for (int32_t c = 0; c < hidden; c++)
+        assert_float_equal(got[c], want[at[0] * hidden + c] + want[at[1] * hidden + c], 2e-4);
     program_run_free(&r);
     free(logits);
     free(want);

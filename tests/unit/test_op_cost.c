@@ -29,6 +29,7 @@
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
 #include "ops/shared_kv.h"
+#include "ops/segment_sum/segment_sum.h"
 #include "ops/selective_state/selective_state.h"
 #include "ops/short_conv/short_conv.h"
 #include "ops/part_norm/part_norm.h"
@@ -56,6 +57,11 @@ static void test_encoder_ops_cost(void **state)
     assert_int_equal(c.read.activations, 5 * 24 * 4 + 5 * 8);
     assert_int_equal(c.write.activations, 5 * 24 * 4);
     assert_int_equal(c.flops.fp32, 2 * 5 * 24);
+    const vt_batch two = {.n_seqs = 2, .n_tokens = 5, .n_rows = 5};
+    c = segment_sum_op.cost(&(segment_sum_args){.x = &x}, &two);
+    assert_int_equal(c.read.activations, 5 * 24 * 4 + 5 * 4);
+    assert_int_equal(c.write.activations, 2 * 2 * 24 * 4);
+    assert_int_equal(c.flops.fp32, 5 * 24);
     c = gelu_op.cost(&(gelu_args){.x = &x, .y = &x}, NULL);
     assert_int_equal(vt_cost_bytes(&c), 5 * 24 * 8);
     vt_tensor half = vt_tensor_2d(NULL, VT_F32, 5, 12);

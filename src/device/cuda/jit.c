@@ -38,7 +38,7 @@ typedef struct jit_entry {
     bool ready;
 } jit_entry;
 
-enum { MAX_HEADERS = 64 };
+enum { MAX_HEADERS = 128 };
 
 struct vt_jit {
     char arch[16];

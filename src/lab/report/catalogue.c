@@ -70,6 +70,8 @@ const report_kernel report_kernels[] = {
         "BertEmbedding (torch)", NULL, NULL),
     OWN(part_norm, "part_norm/part_norm.cu", "mini-sglang 01", NVRTC, "Gemma RMSNorm (torch)", NULL,
         NULL),
+    OWN(segment_sum, "segment_sum/segment_sum.cu", "mini-sglang 01", NVRTC,
+        "Pooling of sentence-transformers (torch)", NULL, NULL),
     OWN(logit_cap, "logit_cap/logit_cap.cu", "mini-sglang 01", NVRTC, "torch.tanh of logits", NULL,
         NULL),
     OWN(layernorm, "layernorm/layernorm.cu", "mini-sglang 01", NVRTC, "torch.nn.LayerNorm", NULL,

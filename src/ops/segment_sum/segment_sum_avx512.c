@@ -1,0 +1,4 @@
+/* Sums of segments for avx512: segment_sum_kernel.h over this instruction set's vectors. */
+#include "ops/simd_avx512.h"
+
+#include "ops/segment_sum/segment_sum_kernel.h"

@@ -17,8 +17,8 @@
  * For one token, weights go from their packed form through registers into the product, and every
  * worker quantises the token itself (0.12 us for 576 columns; a barrier costs more). Each has a
  * fixed share of the weights, which it reads as STREAMS streams. Several tokens are quantised by
- * the workers together. Then, where a panel holds them all, each worker takes its share of the
- * units, and else
+ * the workers together. Then, where a panel holds them all and the workers are few, each takes
+ * its share of the units, and else
  *
  *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
  *     for each GROUP of panels
@@ -351,8 +351,14 @@ static int64_t units_per_ticket(int64_t n, const vt_lane *lane)
 
 /* Returns true if each worker has a fixed share of the weights, which it reads from one end to the
  * other: the weights of so few tokens come from memory while their products are computed. Cores of
- * different speeds take tickets. */
-static bool has_fixed_shares(int64_t tokens) { return tokens <= PANEL && !vt_cpu_get()->uneven; }
+ * different speeds take tickets, and so do many workers with several tokens: with 16 of them on an
+ * Intel Xeon shares cost 4 to 6 %, since all wait for the one whose core is busy. */
+static bool has_fixed_shares(int64_t tokens, const vt_lane *lane)
+{
+    enum { FEW = 4 };
+    bool few = tokens == 1 || (tokens <= PANEL && lane->n_workers <= FEW);
+    return few && !vt_cpu_get()->uneven;
+}
 
 /* Panels in a set. */
 static int64_t set_of(int64_t panel_bytes)
@@ -473,7 +479,7 @@ static void one_token(const linear_args *a, const linear_layout *l, const vt_lan
                       const void *x)
 {
     int64_t begin, end, units = vt_ceil_div(l->n_tiles, a->w->paired ? 2 : 1);
-    if (has_fixed_shares(1)) {
+    if (has_fixed_shares(1, lane)) {
         vt_lane_share(lane, units, 1, &begin, &end);
         one_token_units(a, l, x, begin, end);
         return;
@@ -625,7 +631,7 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
 
     int per_unit = w->paired ? 2 : 1;
     int64_t units = vt_ceil_div(l->n_tiles, per_unit), begin, end;
-    if (has_fixed_shares(tokens)) {
+    if (has_fixed_shares(tokens, lane)) {
         vt_lane_share(lane, units, 1, &begin, &end);
         for (int64_t i = begin; i < end; i++)
             run_unit(a, l, i, per_unit, unpacked, panels, 0, n_panels);
@@ -738,7 +744,7 @@ static void simd_describe(const void *args, const vt_target *t, const vt_size *s
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);
-    if ((streams || quantised) && has_fixed_shares(tokens))
+    if ((streams || quantised) && has_fixed_shares(tokens, &lane))
         items = units < lane.n_workers ? units : lane.n_workers;
     else if (quantised && tokens > 1)
         items = schedule_of(&lane, units, vt_ceil_div(tokens, PANEL),

@@ -27,7 +27,7 @@
 enum {
     LAB_ENV_LIBRARIES = 8,
     LAB_ENV_ADVICE = 24,
-    LAB_ENV_TRIES = 64,
+    LAB_ENV_TRIES = 128,
     LAB_ENV_TIERS = 5,
     LAB_ENV_TOOL_MS = 5000 /* for `nsys --version`, which starts slowly */
 };

@@ -7,15 +7,18 @@
 #include "ops/simd_portable.h"
 #include "ops/segment_sum/segment_sum_kernel.h"
 
-/* A batch of which only sizes are known counts as one segment a sequence. */
+/* Returns the segments of the batch, or of the call's; one a sequence where only sizes are known. */
+static int64_t segments_of(const segment_sum_args *a, const vt_batch *batch)
+{
+    const vt_batch *b = batch ? batch : a->batch;
+    int64_t rows = vt_batch_rows(a->x, batch);
+    return b->row_token ? vt_segment_count(b) : rows < b->n_seqs ? rows : b->n_seqs;
+}
+
 static vt_cost segment_sum_cost(const void *args, const vt_batch *batch)
 {
     const segment_sum_args *a = args;
-    const vt_batch *b = batch ? batch : a->batch;
-    int64_t rows = vt_batch_rows(a->x, batch), n = a->x->dim[1],
-            seqs = b->row_token       ? vt_segment_count(b)
-                   : rows < b->n_seqs ? rows
-                                      : b->n_seqs;
+    int64_t rows = vt_batch_rows(a->x, batch), n = a->x->dim[1], seqs = segments_of(a, batch);
     return (vt_cost){
         .read = {.activations = vt_batch_bytes(a->x, batch) + rows * (int64_t)sizeof(int32_t)},
         .write = {.activations = 2 * seqs * n * (int64_t)sizeof(float)},
@@ -121,8 +124,8 @@ static void segment_sum_shape(const void *args, const vt_batch *batch, int64_t m
     p[ROWS] = vt_batch_rows(a->x, batch);
     p[ROWS] = p[ROWS] < 1 ? 1 : p[ROWS];
     p[HIDDEN] = a->x->dim[1];
-    p[SEQS] = batch && batch->n_seqs > 0 ? batch->n_seqs : 1;
-    p[SEQS] = p[SEQS] < p[ROWS] ? p[SEQS] : p[ROWS];
+    p[SEQS] = segments_of(a, batch);
+    p[SEQS] = p[SEQS] < 1 ? 1 : p[SEQS];
 }
 
 static const vt_impl *const segment_sum_impls[] = {

@@ -7,7 +7,7 @@
 #include "ops/simd_portable.h"
 #include "ops/segment_sum/segment_sum_kernel.h"
 
-/* Returns the segments of the batch, or of the call's; one a sequence where only sizes are known. */
+/* Returns the segments of the batch, or of the call; one a sequence where only sizes are known. */
 static int64_t segments_of(const segment_sum_args *a, const vt_batch *batch)
 {
     const vt_batch *b = batch ? batch : a->batch;

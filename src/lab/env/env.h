@@ -25,9 +25,17 @@
 #include "ops/calls/try.h"
 
 enum {
+    LAB_ENV_CARDS = 0
+#define VT_CARD(name) +1
+#include "ops/cards.h"
+#undef VT_CARD
+};
+
+enum {
     LAB_ENV_LIBRARIES = 8,
     LAB_ENV_ADVICE = 24,
-    LAB_ENV_TRIES = 128,
+    /* each op on the CPU and on a GPU, and rows with a library */
+    LAB_ENV_TRIES = 2 * LAB_ENV_CARDS + LAB_ENV_LIBRARIES,
     LAB_ENV_TIERS = 5,
     LAB_ENV_TOOL_MS = 5000 /* for `nsys --version`, which starts slowly */
 };

@@ -2,8 +2,8 @@
  *
  * A segment is the rows of one sequence of the batch, which follow each other; sequences without
  * rows have none, and segments are numbered in the order of their sequences. Sums are made in
- * double precision; `sum` is the nearest fp32 number, and `rest` what it leaves out. So whoever
- * adds the sums of a prompt's chunks gets (nearly always) the bits of the prompt's sum in one. */
+ * double precision; `sum` is the nearest fp32 number, and `rest` what it leaves out, which
+ * makes 48 bits. So the sums of a prompt's chunks add up to its sum but for the last of them. */
 #ifndef VT_OPS_SEGMENT_SUM_H
 #define VT_OPS_SEGMENT_SUM_H
 

@@ -162,7 +162,7 @@ struct vt_family {
     bool rope_interleaved;
     bool hf_rope_interleaved; /* config.json: likewise */
     /* config.json: what holds where it does not say otherwise */
-    bool tied, qkv_bias, kv_heads_optional;
+    bool tied, kv_heads_optional;
     const char *activation; /* hidden_act; NULL: silu */
     int32_t head_dim;       /* 0: hidden / heads */
     double rope_base;       /* 0: 10,000 */

@@ -429,7 +429,7 @@ static vt_status read_biases(hf_reader *c)
     TRY(hf_read_bool(c, "attention_bias", &attention));
     TRY(hf_read_bool(c, "mlp_bias", &c->extra->mlp_bias));
     c->extra->o_bias = attention;
-    c->extra->qkv_bias = attention || c->family->qkv_bias;
+    c->extra->qkv_bias = attention;
     return VT_OK;
 }
 

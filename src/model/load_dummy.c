@@ -294,15 +294,27 @@ static const vt_family_shape *next_shape(const vt_family *const **f, const vt_fa
     return s;
 }
 
+/* Names the shapes that begin like `name`, then the others, as many as a message holds. */
 static vt_status unknown(const char *name, vt_err *err)
 {
-    char all[800] = "";
+    enum { LIKE = 4, ROOM = 360 };
+    char all[ROOM + 80] = "";
     size_t used = 0;
-    const vt_family *const *f = vt_families;
-    for (const vt_family_shape *s = next_shape(&f, NULL); s; s = next_shape(&f, s))
-        if (!strstr(s->name, "-tiny")) /* made up, for tests */
-            vt_append(all, sizeof all, &used, " %s", s->name);
-    return vt_fail(err, VT_ERR_USAGE, "dummy:%.60s is not known; known are%s", name, all);
+    int32_t more = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const vt_family *const *f = vt_families;
+        for (const vt_family_shape *s = next_shape(&f, NULL); s; s = next_shape(&f, s)) {
+            bool like = strncmp(s->name, name, LIKE) == 0;
+            if (like != (pass == 0) || strstr(s->name, "-tiny")) /* made up, for tests */
+                continue;
+            if (used + strlen(s->name) < ROOM)
+                vt_append(all, sizeof all, &used, " %s", s->name);
+            else
+                more++;
+        }
+    }
+    return vt_fail(err, VT_ERR_USAGE, "dummy:%.60s is not known; known are%s, and %d more", name,
+                   all, more);
 }
 
 static vt_status load_dummy(const char *name, bool mtp, vt_model **out, vt_err *err)

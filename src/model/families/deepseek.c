@@ -75,6 +75,29 @@ static const vt_family_shape v3_shapes[] = {
     {.name = NULL},
 };
 
+static const vt_family_shape k2_shapes[] = {
+    {.name = "kimi-k2",
+     .n_layers = 61,
+     .hidden = 7168,
+     .n_heads = 64,
+     .n_kv_heads = 1,
+     .head_dim = 192,
+     .ffn = 18432,
+     .vocab = 163840,
+     .max_context = 32768,
+     .rope_base = 5e4,
+     .eps = 1e-6f,
+     .n_experts = 384,
+     .n_experts_used = 8,
+     .expert_ffn = 2048,
+     .shared_ffn = 2048,
+     .first_dense = 1,
+     .route_sigmoid = true,
+     .route_scale = 2.827f,
+     .mla = {.q_rank = 1536, .kv_rank = 512, .nope = 128, .rope = 64, .v = 128}},
+    {.name = NULL},
+};
+
 static double mscale(double factor, double k)
 {
     return factor <= 1 ? 1 : 0.1 * k * log(factor) + 1;
@@ -243,6 +266,10 @@ const vt_family vt_family_deepseek_v3 = {DEEPSEEK_FAMILY,
                                          .shapes = v3_shapes,
                                          .from_config = v3_from_config};
 
-const vt_family vt_family_kimi_k2 = {DEEPSEEK_FAMILY,           .name = "kimi_k2",
-                                     .hf = "kimi_k2",           .roles = deepseek_roles,
-                                     .n_roles = DEEPSEEK_ROLES, .from_config = v3_from_config};
+const vt_family vt_family_kimi_k2 = {DEEPSEEK_FAMILY,
+                                     .name = "kimi_k2",
+                                     .hf = "kimi_k2",
+                                     .roles = deepseek_roles,
+                                     .n_roles = DEEPSEEK_ROLES,
+                                     .shapes = k2_shapes,
+                                     .from_config = v3_from_config};

@@ -76,7 +76,7 @@ static vt_status embedding_from_gguf(gguf_reader *r)
     return vt_dense_add(r->m, r->m->path, second, NULL, false, r->err);
 }
 
-static vt_status embedding_from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)
+static vt_status from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)
 {
     vt_arch *a = &m->arch;
     (void)s, (void)err;
@@ -87,10 +87,50 @@ static vt_status embedding_from_shape(vt_model *m, const vt_family_shape *s, vt_
     a->n_ropes = 2;
     for (int32_t i = 0; i < a->n_layers; i++)
         m->layer[i].head.rope = m->layer[i].head.window > 0;
+    return VT_OK;
+}
+
+static vt_status embedding_from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)
+{
+    TRY(from_shape(m, s, err));
     model_see_both_ways(m);
     m->pooled.how = VT_POOLING_MEAN;
     return VT_OK;
 }
+
+/* From the models' published config.json, the text models alone, without what stretches the
+ * context. */
+static const vt_family_shape shapes[] = {
+    {.name = "gemma-3-1b",
+     .n_layers = 26,
+     .hidden = 1152,
+     .n_heads = 4,
+     .n_kv_heads = 1,
+     .head_dim = 256,
+     .ffn = 6912,
+     .vocab = 262144,
+     .max_context = 32768,
+     .rope_base = 1e6,
+     .eps = 1e-6f,
+     .tied = true,
+     .window = 512,
+     .window_period = 6},
+    {.name = "gemma-3-4b",
+     .n_layers = 34,
+     .hidden = 2560,
+     .n_heads = 8,
+     .n_kv_heads = 4,
+     .head_dim = 256,
+     .ffn = 10240,
+     .vocab = 262208,
+     .max_context = 32768,
+     .rope_base = 1e6,
+     .eps = 1e-6f,
+     .tied = true,
+     .window = 1024,
+     .window_period = 6},
+    {.name = NULL},
+};
 
 /* From the model's published config.json; its dense layers are not part of a dummy. */
 static const vt_family_shape embedding_shapes[] = {
@@ -118,6 +158,7 @@ const vt_family vt_family_gemma3 = {.name = "gemma3",
                                     .hf = "gemma3_text",
                                     .roles = roles,
                                     .n_roles = sizeof roles / sizeof *roles,
+                                    .shapes = shapes,
                                     .norms = VT_NORM_BEFORE | VT_NORM_AFTER,
                                     .tied = true,
                                     .activation = "gelu_pytorch_tanh",
@@ -127,7 +168,8 @@ const vt_family vt_family_gemma3 = {.name = "gemma3",
                                     .window_used = true,
                                     .window_period = 6,
                                     .from_gguf = from_gguf,
-                                    .from_config = from_config};
+                                    .from_config = from_config,
+                                    .from_shape = from_shape};
 
 const vt_family vt_family_gemma_embedding = {.name = "gemma_embedding",
                                              .gguf = "gemma-embedding",

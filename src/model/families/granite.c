@@ -37,10 +37,31 @@ vt_status granite_from_config(hf_reader *c)
     return VT_OK;
 }
 
+static vt_status from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)
+{
+    bool small = s->hidden < 4096;
+    factors f = {12, 0.22, small ? 0.015625 : 0.0078125, small ? 8 : 16};
+    (void)err;
+    set_factors(&m->arch, &f);
+    return VT_OK;
+}
+
+/* From the models' published config.json. */
+#define GRANITE3                                                                           \
+    .n_layers = 40, .n_heads = 32, .n_kv_heads = 8, .vocab = 49159, .max_context = 131072, \
+    .rope_base = 1e7, .eps = 1e-5f, .tied = true
+static const vt_family_shape shapes[] = {
+    {GRANITE3, .name = "granite-3.3-2b", .hidden = 2048, .head_dim = 64, .ffn = 8192},
+    {GRANITE3, .name = "granite-3.3-8b", .hidden = 4096, .head_dim = 128, .ffn = 12800},
+    {.name = NULL},
+};
+
 const vt_family vt_family_granite = {.name = "granite",
                                      .gguf = "granite",
                                      .hf = "granite",
+                                     .shapes = shapes,
                                      .rope_interleaved = true,
                                      .kv_heads_optional = true,
                                      .from_gguf = granite_from_gguf,
-                                     .from_config = granite_from_config};
+                                     .from_config = granite_from_config,
+                                     .from_shape = from_shape};

@@ -27,9 +27,26 @@ static vt_status from_config(hf_reader *c)
     return VT_OK;
 }
 
+/* From the model's published config.json. */
+static const vt_family_shape shapes[] = {
+    {.name = "olmo-2-7b",
+     .n_layers = 32,
+     .hidden = 4096,
+     .n_heads = 32,
+     .n_kv_heads = 32,
+     .head_dim = 128,
+     .ffn = 11008,
+     .vocab = 100352,
+     .max_context = 4096,
+     .rope_base = 5e5,
+     .eps = 1e-6f},
+    {.name = NULL},
+};
+
 const vt_family vt_family_olmo2 = {.name = "olmo2",
                                    .gguf = "olmo2",
                                    .hf = "olmo2",
+                                   .shapes = shapes,
                                    .roles = roles,
                                    .n_roles = sizeof roles / sizeof *roles,
                                    .norms = VT_NORM_AFTER,

@@ -41,11 +41,37 @@ static vt_status from_config(hf_reader *c)
     return VT_OK;
 }
 
+static vt_status from_shape(vt_model *m, const vt_family_shape *s, vt_err *err)
+{
+    (void)s, (void)err;
+    set_layers(m, 4);
+    return VT_OK;
+}
+
+/* From the model's published config.json. */
+static const vt_family_shape shapes[] = {
+    {.name = "smollm3-3b",
+     .n_layers = 36,
+     .hidden = 2048,
+     .n_heads = 16,
+     .n_kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 11008,
+     .vocab = 128256,
+     .max_context = 65536,
+     .rope_base = 5e6,
+     .eps = 1e-6f,
+     .tied = true},
+    {.name = NULL},
+};
+
 const vt_family vt_family_smollm3 = {.name = "smollm3",
                                      .gguf = "smollm3",
                                      .hf = "smollm3",
+                                     .shapes = shapes,
                                      .rope_interleaved = true,
                                      .tied = true,
                                      .rope_base = 2e6,
                                      .from_gguf = from_gguf,
-                                     .from_config = from_config};
+                                     .from_config = from_config,
+                                     .from_shape = from_shape};

@@ -716,11 +716,11 @@ static void test_answer_when_tokens_run_out_then_it_has_been_closed(void **state
         "{\"$defs\":{\"t\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"minItems\":9,"
         "\"items\":{\"$ref\":\"#/$defs/t\"}}]}},\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
         "t\"}}",
-        "{}",
-        "{\"type\":\"object\"}",
-        "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
+        "{}", "{\"type\":\"object\"}", "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
         "{\"type\":\"string\",\"pattern\":\"^([a-c]{1,90} ){0,90}x{20}(aaaa){1,50}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^([a-c]{20} |b{30}c{0,200})$\"}",
+        /* counts that no token gets to the end of */
+        "{\"type\":\"string\",\"pattern\":\"^(x|[7-9]{90})$\"}",
         "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"minLength\":5},\"b\":{"
         "\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"integer\"}}},\"required\":[\"a\","
         "\"b\"],\"additionalProperties\":false}"};

@@ -163,16 +163,19 @@ struct vt_family {
     bool hf_rope_interleaved; /* config.json: likewise */
     /* config.json: what holds where it does not say otherwise */
     bool tied, kv_heads_optional;
-    const char *activation; /* hidden_act; NULL: silu */
-    int32_t head_dim;       /* 0: hidden / heads */
-    double rope_base;       /* 0: 10,000 */
-    double rope_partial;    /* the part of a head that is rotated; 0: all of it, and no other part
+    const char *activation;                   /* hidden_act; NULL: silu */
+    int32_t head_dim;                         /* 0: hidden / heads */
+    int32_t n_heads, n_kv_heads, max_context; /* 0: it has to say them, KV heads unless
+                                                 kv_heads_optional */
+    double rope_base;                         /* 0: 10,000 */
+    double rope_partial;   /* the part of a head that is rotated; 0: all of it, and no other part
                                can be asked for but in rope_parameters */
-    bool rope_local;        /* layers with a window have a rope of their own */
-    bool rope_alpha;        /* rope type dynamic: the base grows by "alpha", whatever the length */
-    bool window_used;       /* use_sliding_window */
-    bool window_all;        /* sliding_window holds for every layer */
-    int32_t window_period;  /* for all but every so many-th, unless sliding_window_pattern gives
+    bool rope_local;       /* layers with a window have a rope of their own */
+    bool rope_alpha;       /* rope type dynamic: the base grows by "alpha", whatever the length */
+    bool window_used;      /* use_sliding_window */
+    bool window_all;       /* sliding_window holds for every layer */
+    int32_t window;        /* sliding_window */
+    int32_t window_period; /* for all but every so many-th, unless sliding_window_pattern gives
                                another number; 0: from max_window_layers on */
     /* Returns true if a tensor belongs to a part of the model that is not run here. NULL: to none.
      * `skipped` says which parts these are. */

@@ -77,6 +77,16 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
+/* Reads the context of the training, by which ropes are stretched. It may stand outside of the
+ * object, and counts there; where it is missing *out stays. */
+static vt_status read_original(hf_reader *c, const json_t *o, int32_t *out)
+{
+    static const char key[] = "original_max_position_embeddings";
+    if (vt_read_member(c->root, key))
+        return hf_read_i32(c, key, true, out);
+    return vt_read_i32(c->path, o, key, false, out, c->err);
+}
+
 static vt_status read_yarn(hf_reader *c, const json_t *o, vt_rope_params *p)
 {
     double mscale = 0, mscale_all = 0;
@@ -85,8 +95,7 @@ static vt_status read_yarn(hf_reader *c, const json_t *o, vt_rope_params *p)
     p->beta_slow = 1;
     p->yarn_truncate = true;
     p->original_context = c->m->arch.max_context;
-    TRY(vt_read_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
-                    c->err));
+    TRY(read_original(c, o, &p->original_context));
     TRY(vt_read_f64(c->path, o, "beta_fast", false, &p->beta_fast, c->err));
     TRY(vt_read_f64(c->path, o, "beta_slow", false, &p->beta_slow, c->err));
     TRY(vt_read_bool(c->path, o, "truncate", false, &p->yarn_truncate, c->err));
@@ -108,8 +117,7 @@ static vt_status read_llama3(hf_reader *c, const json_t *o, vt_rope_params *p)
     p->original_context = c->m->arch.max_context;
     TRY(vt_read_f64(c->path, o, "low_freq_factor", true, &p->low_freq_factor, c->err));
     TRY(vt_read_f64(c->path, o, "high_freq_factor", true, &p->high_freq_factor, c->err));
-    return vt_read_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
-                       c->err);
+    return read_original(c, o, &p->original_context);
 }
 
 /* One of longrope's lists of factors. */
@@ -133,16 +141,15 @@ static vt_status read_factors(hf_reader *c, const json_t *o, const char *key, in
     return VT_OK;
 }
 
-/* Longrope, which older files call su, and yarn in those of Phi-3. The original context may stand
- * outside of the object. */
+/* Longrope, which older files call su, and yarn in those of Phi-3. */
 static vt_status read_longrope(hf_reader *c, const json_t *o, vt_rope_params *p)
 {
-    const char *key = "original_max_position_embeddings";
     p->scaling = VT_ROPE_LONGROPE;
-    TRY(hf_read_i32(c, key, false, &p->original_context));
-    TRY(vt_read_i32(c->path, o, key, p->original_context == 0, &p->original_context, c->err));
+    TRY(read_original(c, o, &p->original_context));
     if (p->dims < 2 || p->original_context < 2)
-        return vt_fail(c->err, VT_ERR_MODEL, "%s: longrope of %d dimensions and a context of %d",
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: longrope of %d dimensions and an \"original_max_position_embeddings\" "
+                       "of %d (2 or more expected)",
                        c->path, p->dims, p->original_context);
     TRY(read_factors(c, o, "short_factor", p->dims / 2, &p->short_factor));
     TRY(read_factors(c, o, "long_factor", p->dims / 2, &p->long_factor));
@@ -161,7 +168,7 @@ static vt_status read_alpha(hf_reader *c, const json_t *o, vt_rope_params *p)
     TRY(vt_read_f64(c->path, o, "alpha", false, &alpha, c->err));
     if (!(alpha > 0) || p->dims <= 2)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: rope type dynamic has \"alpha\" %g and %d dimensions; above 0 and "
+                       "%s: \"rope_type\" dynamic has \"alpha\" %g and %d dimensions; above 0 and "
                        "more than 2 are supported for %s",
                        c->path, alpha, p->dims, c->family->hf);
     p->base *= pow(alpha, (double)p->dims / (p->dims - 2));
@@ -173,7 +180,8 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
 {
     const char *type = "default";
     if (o && !json_is_object(o))
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: the rope parameters are no object", c->path);
+        return vt_fail(c->err, VT_ERR_FORMAT,
+                       "%s: \"rope_parameters\" or \"rope_scaling\" is no object", c->path);
     TRY(vt_read_f64(c->path, o, "rope_theta", false, &p->base, c->err));
     TRY(vt_read_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
     if (!(partial > 0 && partial <= 1))
@@ -196,7 +204,7 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     if (!linear && !llama3 && strcmp(type, "yarn") != 0)
         return vt_fail(
             c->err, VT_ERR_UNSUPPORTED,
-            "%s: rope type %.40s is not supported (default, linear, llama3, yarn, longrope "
+            "%s: \"rope_type\" %.40s is not supported (default, linear, llama3, yarn, longrope "
             "are)",
             c->path, type);
     TRY(vt_read_f64(c->path, o, "factor", true, &p->factor, c->err));
@@ -208,33 +216,60 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     return VT_OK;
 }
 
+/* Finds the objects of the ropes: *global of all layers, or of those without a window, and *local
+ * of those with one. */
+static vt_status find_ropes(hf_reader *c, const json_t **global, const json_t **local)
+{
+    const json_t *all = vt_read_member(c->root, "rope_parameters"),
+                 *scaling = vt_read_member(c->root, "rope_scaling"),
+                 *full = vt_read_member(all, "full_attention");
+    *global = full ? full : all ? all : scaling;
+    *local = vt_read_member(all, "sliding_attention");
+    if (all && scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0))
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: has both \"rope_parameters\" and \"rope_scaling\", which say the same",
+                       c->path);
+    if ((full || *local) && !c->family->rope_local)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"rope_parameters\" has \"%s\"; a rope for some layers is not "
+                       "supported for %s",
+                       c->path, full ? "full_attention" : "sliding_attention", c->family->hf);
+    return VT_OK;
+}
+
+static vt_status check_base(hf_reader *c, const char *key, double base)
+{
+    return base > 1 ? VT_OK
+                    : vt_fail(c->err, VT_ERR_MODEL, "%s: \"%s\" is %g (more than 1 expected)",
+                              c->path, key, base);
+}
+
 static vt_status read_rope(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    const json_t *all = vt_read_member(c->root, "rope_parameters");
-    const json_t *global = all, *local = NULL;
+    const json_t *global, *local;
     double partial = c->family->rope_partial > 0 ? c->family->rope_partial : 1;
-    if (vt_read_member(all, "full_attention")) {
-        global = vt_read_member(all, "full_attention");
-        local = vt_read_member(all, "sliding_attention");
-    } else if (!all) {
-        global = vt_read_member(c->root, "rope_scaling");
-    }
+    TRY(find_ropes(c, &global, &local));
     a->rope[0] = (vt_rope_params){.base = c->family->rope_base > 0 ? c->family->rope_base : 1e4,
                                   .dims = a->head_dim,
                                   .interleaved = c->family->hf_rope_interleaved};
     a->rope[1] = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
     a->n_ropes = c->family->rope_local ? 2 : 1;
+    double own = partial;
     TRY(hf_read_f64(c, "partial_rotary_factor", false, &partial));
-    if (partial != 1 && !c->family->rope_partial &&
-        !vt_read_member(global, "partial_rotary_factor"))
+    TRY(vt_read_f64(c->path, global, "partial_rotary_factor", false, &own, c->err));
+    partial = vt_read_member(global, "partial_rotary_factor") ? own : partial;
+    if (partial != 1 && !c->family->rope_partial && !c->family->rope_local)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->hf);
     TRY(hf_read_f64(c, "rope_theta", false, &a->rope[0].base));
     TRY(hf_read_f64(c, "rope_local_base_freq", false, &a->rope[1].base));
+    TRY(check_base(c, "rope_local_base_freq", a->rope[1].base));
     TRY(read_rope_object(c, global, partial, &a->rope[0]));
-    return read_rope_object(c, local, 1, &a->rope[1]);
+    TRY(read_rope_object(c, local, 1, &a->rope[1]));
+    TRY(check_base(c, "rope_theta", a->rope[0].base));
+    return check_base(c, "rope_theta", a->rope[1].base);
 }
 
 /* ---- windows ---- */
@@ -304,11 +339,12 @@ static vt_status read_window_rule(hf_reader *c)
 static vt_status read_windows(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    bool use = c->family->window_used;
+    bool use = c->family->window_used, given = json_object_get(c->root, "sliding_window") != NULL;
     TRY(hf_read_bool(c, "use_sliding_window", &use));
-    if (!use || !vt_read_member(c->root, "sliding_window"))
+    if (!use || (given ? !vt_read_member(c->root, "sliding_window") : !c->family->window))
         return VT_OK;
-    TRY(hf_read_i32(c, "sliding_window", true, &a->window));
+    a->window = c->family->window;
+    TRY(hf_read_i32(c, "sliding_window", false, &a->window));
     if (a->window < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"sliding_window\" is %d (1 or more expected)",
                        c->path, a->window);
@@ -324,15 +360,16 @@ static vt_status read_windows(hf_reader *c)
 
 static vt_status read_activation(hf_reader *c)
 {
-    const char *name = c->family->activation ? c->family->activation : "silu";
-    TRY(vt_read_str(c->path, c->root, "hidden_act", false, &name, c->err));
-    TRY(vt_read_str(c->path, c->root, "hidden_activation", false, &name, c->err));
+    const char *name = c->family->activation ? c->family->activation : "silu", *key = "hidden_act";
+    if (c->family->activation && vt_read_member(c->root, "hidden_activation"))
+        key = "hidden_activation";
+    TRY(vt_read_str(c->path, c->root, key, false, &name, c->err));
     if (c->family->activation && strcmp(c->family->activation, "gelu") == 0) {
         c->m->arch.activation = VT_ACT_GELU_ERF;
         return strcmp(name, "gelu") == 0
                    ? VT_OK
                    : vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                             "%s: activation %.40s is not supported for %s (gelu is)", c->path,
+                             "%s: \"%s\" %.40s is not supported for %s (gelu is)", c->path, key,
                              name, c->family->hf);
     }
     if (strcmp(name, "silu") == 0)
@@ -341,8 +378,8 @@ static vt_status read_activation(hf_reader *c)
         c->m->arch.activation = VT_ACT_GELU_TANH;
     else
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: activation %.40s is not supported (silu, gelu_pytorch_tanh are)",
-                       c->path, name);
+                       "%s: \"%s\" %.40s is not supported (silu, gelu_pytorch_tanh are)", c->path,
+                       key, name);
     return VT_OK;
 }
 
@@ -373,19 +410,25 @@ static vt_status read_shape(hf_reader *c)
     if (c->family->hf_ffn)
         TRY(hf_read_i32(c, c->family->hf_ffn, false, &a->ffn));
     TRY(hf_read_i32(c, "intermediate_size", !c->family->experts && a->ffn == 0, &a->ffn));
-    TRY(hf_read_i32(c, "num_attention_heads", true, &a->n_heads));
+    a->n_heads = c->family->n_heads;
+    TRY(hf_read_i32(c, "num_attention_heads", a->n_heads == 0, &a->n_heads));
     if (a->n_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_attention_heads\" is %d", c->path,
                        a->n_heads);
-    a->n_kv_heads = a->n_heads;
-    TRY(hf_read_i32(c, "num_key_value_heads", !c->family->kv_heads_optional, &a->n_kv_heads));
+    a->n_kv_heads = c->family->n_kv_heads ? c->family->n_kv_heads : a->n_heads;
+    TRY(hf_read_i32(c, "num_key_value_heads",
+                    !c->family->kv_heads_optional && !c->family->n_kv_heads, &a->n_kv_heads));
     if (a->n_kv_heads < 1)
         return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_key_value_heads\" is %d", c->path,
                        a->n_kv_heads);
     a->head_dim = c->family->head_dim ? c->family->head_dim : a->hidden / a->n_heads;
     TRY(hf_read_i32(c, "head_dim", false, &a->head_dim));
-    TRY(hf_read_i32(c, "max_position_embeddings", true, &a->max_context));
+    a->max_context = c->family->max_context;
+    TRY(hf_read_i32(c, "max_position_embeddings", a->max_context == 0, &a->max_context));
     TRY(hf_read_f64(c, eps_key, false, &eps));
+    if (!(eps > 0 && eps < 1))
+        return vt_fail(c->err, VT_ERR_MODEL, "%s: \"%s\" is %g (between 0 and 1 expected)", c->path,
+                       eps_key, eps);
     a->norm_eps = (float)eps;
     a->layer_norm = layer_norm;
     if (c->family->encoder)
@@ -399,6 +442,7 @@ static vt_status read_quantisation(hf_reader *c)
 {
     const json_t *q = vt_read_member(c->outer, "quantization_config");
     const char *method = "";
+    q = q ? q : vt_read_member(c->root, "quantization_config");
     if (!q)
         return VT_OK;
     TRY(vt_read_str(c->path, q, "quant_method", true, &method, c->err));
@@ -409,7 +453,7 @@ static vt_status read_quantisation(hf_reader *c)
         return VT_OK;
     if (strcmp(method, "fp8") != 0)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: quantisation %.40s is not supported (fp8, awq, gptq and "
+                       "%s: \"quant_method\" %.40s is not supported (fp8, awq, gptq and "
                        "compressed-tensors are)",
                        c->path, method);
     const json_t *block = vt_read_member(q, "weight_block_size");
@@ -421,6 +465,18 @@ static vt_status read_quantisation(hf_reader *c)
                        c->path);
     c->extra->fp8 = true;
     return VT_OK;
+}
+
+/* Decoders that were made encoders say so. */
+static vt_status check_causal(hf_reader *c)
+{
+    bool causal = true;
+    TRY(hf_read_bool(c, "is_causal", &causal));
+    return causal || c->family->encoder
+               ? VT_OK
+               : vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                         "%s: \"is_causal\" is false, which is not supported for %s", c->path,
+                         c->family->hf);
 }
 
 static vt_status read_biases(hf_reader *c)
@@ -506,6 +562,7 @@ vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_e
     else
         TRY(read_rope(&c));
     TRY(read_windows(&c));
+    TRY(check_causal(&c));
     TRY(read_biases(&c));
     TRY(read_quantisation(&c));
     return c.family->from_config ? c.family->from_config(&c) : VT_OK;

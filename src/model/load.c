@@ -176,3 +176,11 @@ void vt_model_free(vt_model *m)
     if (m)
         m->close(m);
 }
+
+void model_untie(vt_model *m, const vt_tensor *head, const vt_tensor *embed)
+{
+    if (m->arch.tied_head && head && embed)
+        m->arch.tied_head = head->dtype == embed->dtype &&
+                            vt_tensor_bytes(head) == vt_tensor_bytes(embed) &&
+                            memcmp(head->data, embed->data, (size_t)vt_tensor_bytes(head)) == 0;
+}

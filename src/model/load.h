@@ -35,6 +35,10 @@ vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
  * when nobody reads them any more. keep: they will be read where they lie until the model ends. */
 void vt_model_host_weights_done(const vt_model *m, bool keep);
 
+/* A tied head that a file has all the same, with other numbers than the embedding's, is no tied
+ * one, whatever its configuration says: so transformers has it. `head` and `embed` may be NULL. */
+void model_untie(vt_model *m, const vt_tensor *head, const vt_tensor *embed);
+
 /* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err);
 /* Resolves a name to a path in the cache ("smollm2-135m" is known by its file name). */

@@ -597,11 +597,10 @@ static void name_method(loader *l)
     snprintf(l->m->quant, sizeof l->m->quant, "%s of %s", type, int4_name(l->extra.int4.kind));
 }
 
-/* Reads which tokens an EAGLE-3 head names. */
-static vt_status load_eagle_words(loader *l)
+static const vt_tensor *tensor_in_files(const folder_source *s, const char *name)
 {
-    int64_t i = find_in_files(l->src, "model.d2t");
-    return model_eagle_words(l->m, i >= 0 ? own_at(l->src, i) : NULL, l->err);
+    int64_t i = find_in_files(s, name);
+    return i >= 0 ? own_at(s, i) : NULL;
 }
 
 static vt_status load_weights(loader *l)
@@ -622,6 +621,8 @@ static vt_status load_weights(loader *l)
     find_eagle_names(l->src);
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
+    model_untie(l->m, tensor_in_files(l->src, "lm_head.weight"),
+                tensor_in_files(l->src, "model.embed_tokens.weight"));
     TRY(arch_check(l->m, l->err));
     TRY(make_tensors(l));
     weight_source src = {.hf_names = true,
@@ -634,8 +635,8 @@ static vt_status load_weights(loader *l)
                          .n_tensors = l->src->n_own + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
     l->m->n_tensors = l->src->set->n_tensors;
-    if (l->m->eagle.is)
-        TRY(load_eagle_words(l));
+    if (l->m->eagle.is) /* which tokens it names */
+        TRY(model_eagle_words(l->m, tensor_in_files(l->src, "model.d2t"), l->err));
     name_method(l);
     return check_announced(l);
 }

@@ -182,7 +182,10 @@ static vt_status v3_from_config(hf_reader *c)
     TRY(want_word(c, "topk_method", "noaux_tc"));
     TRY(want_word(c, "scoring_func", "sigmoid"));
     c->m->arch.route_sigmoid = true;
-    return read_common(c, 3);
+    TRY(read_common(c, 3));
+    if (!vt_read_member(c->root, "routed_scaling_factor"))
+        c->m->arch.route_scale = 2.5f;
+    return VT_OK;
 }
 
 /* Returns true if the last layer has a bias for the choice of experts. A file that names no gating

@@ -66,6 +66,7 @@ const vt_family vt_family_exaone4 = {.name = "exaone4",
                                      .shapes = shapes,
                                      .norms = VT_NORM_AFTER,
                                      .window_used = true,
+                                     .window = 4096,
                                      .window_period = PERIOD,
                                      .from_gguf = from_gguf,
                                      .from_config = from_config};

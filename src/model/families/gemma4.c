@@ -181,7 +181,7 @@ static vt_status read_rope(hf_reader *c)
                  *full = vt_read_member(all, "full_attention");
     const char *type = "proportional";
     double part = all ? 1 : 0.25, factor = 1;
-    TRY(vt_read_str(c->path, full, "rope_type", false, &type, c->err));
+    TRY(vt_read_str(c->path, full, "rope_type", full != NULL, &type, c->err));
     TRY(vt_read_f64(c->path, full, "partial_rotary_factor", false, &part, c->err));
     TRY(vt_read_f64(c->path, full, "factor", false, &factor, c->err));
     if (strcmp(type, "proportional") != 0 || factor != 1 || (all && !full))
@@ -363,6 +363,7 @@ const vt_family vt_family_gemma4 = {
     .rope_base = 1e6,
     .rope_local = true,
     .window_used = true,
+    .window = 512,
     .window_period = 6,
     .skips = skips,
     .skipped = "keys and values of layers that read those of another",

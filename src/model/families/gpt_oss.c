@@ -86,6 +86,7 @@ const vt_family vt_family_gpt_oss = {.name = "gpt_oss",
                                      .rope_base = 150000,
                                      .head_dim = 64,
                                      .window_used = true,
+                                     .window = 128,
                                      .window_period = 2,
                                      .from_gguf = from_gguf,
                                      .from_config = from_config};

@@ -91,5 +91,6 @@ const vt_family vt_family_minimax_m2 = {.name = "minimax_m2",
                                         .hf_experts = "block_sparse_moe.experts",
                                         .hf_projection = {"w1", "w3", "w2"},
                                         .rope_base = 5e6,
+                                        .rope_partial = 1,
                                         .from_gguf = from_gguf,
                                         .from_config = from_config};

@@ -43,6 +43,8 @@ static vt_status from_config(hf_reader *c)
     double temper = 0, eps = 1e-5;
     TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
     c->m->arch.norm_eps = (float)eps;
+    if (rope && !vt_read_member(rope, "rope_theta") && !vt_read_member(c->root, "rope_theta"))
+        c->m->arch.rope[0].base = 1e4; /* the family's own base is that of files without ropes */
     TRY(vt_read_f64(c->path, rope, key, false, &temper, c->err));
     if (temper != 0)
         TRY(model_check_factor(c->path, key, temper, c->err));

@@ -28,5 +28,9 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
-const vt_family vt_family_mistral = {
-    .name = "mistral", .hf = "mistral", .shapes = shapes, .window_used = true, .window_all = true};
+const vt_family vt_family_mistral = {.name = "mistral",
+                                     .hf = "mistral",
+                                     .shapes = shapes,
+                                     .window_used = true,
+                                     .window = 4096,
+                                     .window_all = true};

@@ -46,5 +46,6 @@ const vt_family vt_family_olmo3 = {.name = "olmo3",
                                    .rope_base = 5e5,
                                    .rope_local = true,
                                    .window_used = true,
+                                   .window = 4096,
                                    .window_period = 4,
                                    .from_config = from_config};

@@ -7,6 +7,13 @@ static const vt_family_role roles[] = {
     {VT_ROLE_V_BIAS, VT_NEED_ALWAYS, NULL, NULL},
 };
 
+/* The biases are there whatever "attention_bias" says, and the output's projection has none. */
+static vt_status from_config(hf_reader *c)
+{
+    c->extra->o_bias = false;
+    return VT_OK;
+}
+
 /* From the models' published config.json. */
 static const vt_family_shape shapes[] = {
     {.name = "qwen2.5-0.5b",
@@ -40,4 +47,5 @@ const vt_family vt_family_qwen2 = {.name = "qwen2",
                                    .hf = "qwen2",
                                    .roles = roles,
                                    .n_roles = sizeof roles / sizeof *roles,
-                                   .shapes = shapes};
+                                   .shapes = shapes,
+                                   .from_config = from_config};

@@ -154,11 +154,20 @@
     told.textContent = s ? describe(s) : `${data.spans.length} spans from ${say(first)} to ${say(last)}`;
     requestAnimationFrame(draw);
   }
-  function stepTo(by) {
-    const list = tracks[chosen ? chosen[0] : 1], i = chosen ? list.indexOf(chosen) + by : 0, s = list[i];
+  function chooseInView(s) {
     if (!s) return;
     choose(s);
     if (s[2] < from || s[2] + (s[3] || 0) > to) show(s[2] - (to - from) / 4, s[2] + (to - from) * 3 / 4);
+  }
+  function stepTo(by) {
+    const k = chosen ? chosen[0] : 1;
+    chooseInView(tracks[k][chosen ? tracks[k].indexOf(chosen) + by : firstInView(k)]);
+  }
+  // To the span of the next track that has any, at the begin of the chosen one: the first that ends behind it.
+  function trackTo(by) {
+    let k = chosen[0] + by;
+    while (tracks[k] && !tracks[k].length) k += by;
+    if (tracks[k]) chooseInView(tracks[k].find((s) => s[2] + (s[3] || 0) > chosen[2]) || tracks[k][tracks[k].length - 1]);
   }
 
   let held = null;
@@ -179,11 +188,13 @@
     }
   });
   canvas.addEventListener("pointerup", (e) => { if (held && !held.moved) choose(spanAt(e)); held = null; });
+  canvas.addEventListener("pointercancel", () => { held = null; }); // the page scrolls instead
   canvas.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.altKey || e.metaKey) return; // the browser's own
     const span = to - from, middle = (from + to) / 2;
     const act = { ArrowLeft: () => show(from - span / 8, to - span / 8), ArrowRight: () => show(from + span / 8, to + span / 8),
       "+": () => zoom(0.7, middle), "=": () => zoom(0.7, middle), "-": () => zoom(1.4, middle), 0: () => show(first, last),
-      n: () => stepTo(1), p: () => stepTo(-1), Escape: () => choose(null) }[e.key];
+      n: () => stepTo(1), p: () => stepTo(-1), ArrowDown: chosen && (() => trackTo(1)), ArrowUp: chosen && (() => trackTo(-1)), Escape: () => choose(null) }[e.key];
     if (act) { e.preventDefault(); act(); }
   });
   for (const b of document.querySelectorAll("[data-do]"))

@@ -87,8 +87,18 @@ bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t run
     /* Measured with lookup at 64: it pays where 87 % hold and costs where half do
      * (docs/performance.md). Up to 4 sequences a step of a few rows more takes hardly longer. */
     float need = (float)(running - 4) / 64;
-    float held = d->tokens >= KNOWN ? (float)d->accepted / (float)d->tokens : 1 - all->wrong;
-    return held >= (need < 0.7f ? need : 0.7f) || all->waited >= RETRY;
+    bool own = d->tokens >= KNOWN;
+    float held = own ? (float)d->accepted / (float)d->tokens : 1 - all->wrong;
+    return need <= 0 || ((own || all->verified >= KNOWN) && held >= (need < 0.7f ? need : 0.7f));
+}
+
+/* A few tell as much as all of them would, and cost less: a head reads a prompt before it guesses,
+ * and a wrong guess is a row of a step that all wait for. */
+int32_t vt_draft_trials(const vt_draft_record *all, int32_t running)
+{
+    if (all->verified >= KNOWN && all->waited < RETRY)
+        return 0;
+    return running < 16 ? 1 : running / 8;
 }
 
 static int32_t size_of(int32_t n)
@@ -123,6 +133,7 @@ void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, in
     if (drafted == 0)
         return;
     all->wrong += ((float)(drafted - accepted) / (float)drafted - all->wrong) / 8;
+    all->verified += all->verified < KNOWN ? drafted : 0;
     d->tokens += drafted;
     d->accepted += accepted;
     if (accepted == 0) {

@@ -64,6 +64,7 @@ typedef struct vt_drafting {
     int32_t pause;     /* plans to go until it may guess again */
     int32_t wanted;    /* guesses to ask for in the plan being made */
     int32_t misses;    /* drafts in a row whose first guess was wrong */
+    bool trial;        /* what is wanted is not known to pay */
     int32_t tokens, accepted; /* guesses verified so far, and those that held */
 } vt_drafting;
 
@@ -71,8 +72,9 @@ enum { VT_DRAFT_SIZES = 12 /* of batches: 1, 2 to 3, 4 to 7 sequences, ... */ };
 
 /* The guesses of all sequences of an engine. Begin with zeros. */
 typedef struct vt_draft_record {
-    float wrong;    /* the share that did not hold, of the latest drafts */
-    int32_t waited; /* plans since the last guess */
+    float wrong;      /* the share that did not hold, of the latest drafts */
+    int32_t waited;   /* plans since the last guess */
+    int32_t verified; /* guesses of all sequences so far, as long as they are few */
     /* Of decode steps of this many sequences: nanoseconds a token, with guesses (what preparing
      * them took included) and without; 0: not known. plans: how many asked. */
     float with_ns[VT_DRAFT_SIZES], without_ns[VT_DRAFT_SIZES];
@@ -89,9 +91,12 @@ bool vt_draft_lookup_init(vt_drafting *d, int32_t max_len, vt_arena *arena);
 bool vt_draft_due(vt_drafting *d);
 /* Returns how many guesses to ask for: 1 .. VT_DRAFT_MOST. */
 int32_t vt_draft_length(const vt_drafting *d);
-/* Returns true if guesses of this kind hold often enough to pay beside `running` sequences: as far
- * as the sequence's own guesses tell, or else all of them. One plan in 64 tries all the same. */
+/* Returns true if guesses of this kind are known to hold often enough to pay beside `running`
+ * sequences: as far as the sequence's own guesses tell, or else all of them. */
 bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
+/* Returns how many sequences of a plan may guess although that is not known to pay: an eighth of
+ * them where nothing is known yet, and after 64 plans without a guess. */
+int32_t vt_draft_trials(const vt_draft_record *all, int32_t running);
 /* Asked once a plan where guesses have to be computed, or sequences are many: true if the steps of
  * `running` sequences are known to give tokens faster with guesses than without, and for a few
  * plans in 64, so that both are known. */

@@ -588,19 +588,20 @@ static void note_time(vt_sched *s, const vt_plan *p, const vt_step_result *resul
 }
 
 /* Notes what a token of a step of decodes alone cost, unless sequences had their first guesses: the
- * drafter had to learn their prompts for that. */
+ * drafter had to learn their prompts for that. A step of few of the sequences that run, because the
+ * others wait for another step's tokens, tells nothing of all of them. */
 static void note_drafts(vt_sched *s, const vt_plan *p, const vt_step_result *result, int32_t tokens)
 {
     const vt_batch *b = &p->step.batch;
     int64_t ns = result->end_ns - result->begin_ns;
     const vt_drafter *d = &s->config.drafter;
     bool forced = d->prepare && p->draft_ns == 0; /* constraints left no choice of such tokens */
-    if (!d->draft || b->n_decode + b->n_drafted < b->n_seqs)
+    if (!d->draft || b->n_decode + b->n_drafted < b->n_seqs || 4 * b->n_seqs < 3 * p->n_running)
         return;
     if (b->n_drafted == 0)
-        vt_draft_took(&s->draft_record, b->n_seqs, false, ns, tokens);
-    else if (!forced)
-        vt_draft_took(&s->draft_record, b->n_seqs, true, ns + p->draft_ns, tokens);
+        vt_draft_took(&s->draft_record, p->n_running, false, ns, tokens);
+    else if (!forced && !p->draft_trial) /* few guesses tell little about what many cost */
+        vt_draft_took(&s->draft_record, p->n_running, true, ns + p->draft_ns, tokens);
 }
 
 /* Shows the drafter the hidden states of an entry's tokens. */

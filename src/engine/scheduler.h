@@ -91,6 +91,8 @@ typedef struct vt_plan {
     vt_plan_entry *entry; /* [batch.n_seqs] */
     bool in_flight;       /* launched, and neither committed nor lost to a fault */
     int64_t draft_ns;     /* a device worked on its guesses */
+    bool draft_trial;     /* among its guesses are such of a few sequences that try */
+    int32_t n_running;    /* sequences that ran when it was made */
 } vt_plan;
 
 /* Something to publish about a sequence: scores, new tokens, its end, or several of these. */
@@ -127,6 +129,7 @@ typedef struct vt_sched {
     int32_t n_retracted;
     vt_drafted *drafted; /* [max_seqs] scratch of a plan */
     vt_draft_record draft_record;
+    int32_t draft_trials;   /* sequences that may still try in the plan being made */
     int32_t n_guess_states; /* state slots that hold states behind guesses of steps in flight */
     vt_req **dead;          /* every sequence done and out of flight: the engine may free them */
     int32_t n_dead;

@@ -300,22 +300,27 @@ static int32_t most_guesses(const vt_seq *q)
 static void want_drafts(vt_sched *s, vt_plan *p, int32_t spare)
 {
     const vt_drafter *d = &s->config.drafter;
-    int32_t n = 0;
+    int32_t n = 0, trials = vt_draft_trials(&s->draft_record, s->n_running);
     bool timed = d->prepare || s->n_running >= VT_DRAFT_CROWD,
          worth = d->draft && (!timed || vt_draft_worth(&s->draft_record, s->n_running));
     p->draft_ns = 0;
+    p->draft_trial = false;
+    p->n_running = s->n_running;
     for (int32_t i = 0; i < s->n_running && d->draft; i++) {
         vt_seq *q = s->running[i];
         int32_t most = is_decode(q) ? most_guesses(q) : 0, length = vt_draft_length(&q->drafting);
         most = most < spare ? most : spare;
-        bool asks = worth && most > 0 && vt_draft_due(&q->drafting) &&
-                    vt_draft_pays(&s->draft_record, &q->drafting, s->n_running);
+        bool asks = worth && most > 0 && vt_draft_due(&q->drafting);
+        q->drafting.trial = asks && !vt_draft_pays(&s->draft_record, &q->drafting, s->n_running);
+        asks = asks && (!q->drafting.trial || trials > 0);
         q->drafting.wanted = !asks ? 0 : length < most ? length : most;
         if (q->drafting.wanted > 0 && d->prepare) {
             s->drafted[n++] = (vt_drafted){q, q->drafting.wanted};
             spare -= q->drafting.wanted;
+            trials -= q->drafting.trial;
         }
     }
+    s->draft_trials = d->prepare ? s->n_running : trials;
     if (n > 0)
         p->draft_ns = d->prepare(d->user, s->drafted, n);
     s->stats.draft_ns += p->draft_ns;
@@ -328,6 +333,8 @@ static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
     int32_t *out = q->token + seq_length(q);
     most = q->drafting.wanted < most ? q->drafting.wanted : most;
     int32_t n = most > 0 ? s->config.drafter.draft(s->config.drafter.user, q, out, most) : 0;
+    if (n > 0 && q->drafting.trial && s->draft_trials-- <= 0)
+        return 0;
     if (n > 0)
         s->draft_record.waited = 0;
     if (n > 0 && q->n_pending > 0 && (q->row.context || q->constrained))
@@ -384,6 +391,7 @@ static void place_decodes(vt_sched *s, filling *f)
         if (guesses > 0) {
             s->drafted[n_later++] = (vt_drafted){q, guesses};
             spare -= guesses;
+            f->plan->draft_trial = f->plan->draft_trial || (q->drafting.trial && !q->forced);
         } else if (guesses == 0) {
             place(s, f, q, 1, 0);
         }

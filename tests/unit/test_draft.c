@@ -4,7 +4,7 @@
 
 #include "text/tokenizer/tokenizer.h"
 
-enum { ASCII = 120, OUTPUT = 60 };
+enum { ASCII = 120, MANY = 64, OUTPUT = 60 };
 
 static vt_tokenizer *tokenizer;
 
@@ -192,17 +192,18 @@ static int64_t cheap(void *user, const vt_step *step)
     return step->batch.n_drafted > 0 ? 110000 : 100000;
 }
 
-/* Returns the guesses of as many sequences, all of which hold. */
-static uint64_t guesses_of(int32_t n, int64_t (*cost)(void *, const vt_step *))
+/* Returns the guesses of as many sequences, of which every `wrong`-th is wrong; 0: all hold. */
+static uint64_t guesses_of(int32_t n, int64_t (*cost)(void *, const vt_step *), int32_t wrong)
 {
     fixture f;
-    static heard h[VT_DRAFT_CROWD];
-    oracle o = {0};
+    static heard h[MANY];
+    oracle o = {.wrong = wrong};
     memset(h, 0, sizeof h);
     fixture_defaults(&f);
     f.config.sched.limits.max_seqs = n;
     f.config.sched.limits.max_tokens = f.config.sched.limits.max_rows = 8 * n;
     f.config.sched.n_pages = 64 * n;
+    f.config.sched.max_queued = n;
     f.config.request.vocab = ASCII;
     f.config.request.tokenizer = tokenizer;
     f.config.sched.drafter = (vt_drafter){.user = &o, .draft = know};
@@ -229,9 +230,17 @@ static void test_guesses_beside_many_when_steps_with_them_cost_more_then_few(voi
 {
     (void)state;
     uint64_t all = (uint64_t)VT_DRAFT_CROWD * OUTPUT;
-    assert_true(guesses_of(VT_DRAFT_CROWD, cheap) > all / 2);
-    assert_true(guesses_of(VT_DRAFT_CROWD, dear) < all / 4);
-    assert_true(guesses_of(VT_DRAFT_CROWD - 1, dear) > (all - OUTPUT) / 2);
+    assert_true(guesses_of(VT_DRAFT_CROWD, cheap, 0) > all / 2);
+    assert_true(guesses_of(VT_DRAFT_CROWD, dear, 0) < all / 4);
+    assert_true(guesses_of(VT_DRAFT_CROWD - 1, dear, 0) > (all - OUTPUT) / 2);
+}
+
+/* A few sequences learn that guesses are wrong, not all at once, whatever the steps take. */
+static void test_guesses_beside_many_when_none_holds_then_those_of_a_few(void **state)
+{
+    (void)state;
+    assert_in_range(guesses_of(MANY, cheap, 1), 1, MANY / 8 * 4 * (OUTPUT / 64 + 2));
+    assert_true(guesses_of(MANY, cheap, 0) > (uint64_t)MANY * OUTPUT / 2);
 }
 
 /* A wrong guess leaves no trace in the state, and the state behind a page that ends among guesses
@@ -386,15 +395,18 @@ static int close_tokenizer(void **state)
     return 0;
 }
 
-/* Beside few sequences all guess; beside many those whose guesses mostly hold, and now and then one
- * that tries again. */
+/* Beside few sequences all guess; beside many those whose guesses mostly hold, and now and then an
+ * eighth of them tries again. */
 static void test_pace_when_many_run_then_guesses_must_hold(void **state)
 {
     (void)state;
     vt_drafting fresh = {0}, good = {.tokens = 20, .accepted = 18},
                 bad = {.tokens = 20, .accepted = 10};
     vt_draft_record all = {0};
-    assert_true(vt_draft_pays(&all, &fresh, 64));
+    assert_false(vt_draft_pays(&all, &fresh, 64)); /* nothing is known yet */
+    assert_true(vt_draft_pays(&all, &fresh, 4));
+    assert_int_equal(vt_draft_trials(&all, 64), 8);
+    assert_int_equal(vt_draft_trials(&all, 15), 1);
     assert_true(vt_draft_pays(&all, &bad, 32));
     assert_false(vt_draft_pays(&all, &bad, 64));
     for (int32_t i = 0; i < 20; i++) {
@@ -405,8 +417,9 @@ static void test_pace_when_many_run_then_guesses_must_hold(void **state)
     assert_false(vt_draft_pays(&all, &fresh, 16));
     assert_true(vt_draft_pays(&all, &fresh, 4));
     assert_true(vt_draft_pays(&all, &good, 64));
+    assert_int_equal(vt_draft_trials(&all, 64), 0);
     all.waited = 64;
-    assert_true(vt_draft_pays(&all, &fresh, 64) && vt_draft_pays(&all, &bad, 64));
+    assert_int_equal(vt_draft_trials(&all, 64), 8);
 }
 
 int main(void)
@@ -420,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_pace_when_many_run_then_guesses_must_hold),
         cmocka_unit_test(test_pace_when_all_guesses_hold_then_longer_up_to_the_most),
         cmocka_unit_test(test_guesses_beside_many_when_steps_with_them_cost_more_then_few),
+        cmocka_unit_test(test_guesses_beside_many_when_none_holds_then_those_of_a_few),
         cmocka_unit_test(test_steps_when_guesses_hold_then_fewer_and_the_same_tokens),
         cmocka_unit_test(test_tokens_when_the_model_has_state_then_the_same_and_snapshots_stay),
         cmocka_unit_test(test_stop_string_when_it_ends_inside_a_step_then_the_rest_is_dropped),

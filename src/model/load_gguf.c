@@ -145,21 +145,45 @@ static vt_status read_longrope(gguf_reader *r)
     return gguf_read_factor(r, "rope.scaling.attn_factor", &p->attn_factor);
 }
 
+static bool is(gguf_str s, const char *word)
+{
+    return s.len == strlen(word) && memcmp(s.data, word, s.len) == 0;
+}
+
+/* Refuses an amplitude of rope where nothing is stretched by it. */
+static vt_status refuse_attn_factor(gguf_reader *r)
+{
+    double factor = 1;
+    TRY(gguf_read_f64(r, "rope.scaling.attn_factor", false, &factor));
+    return factor == 1 ? VT_OK
+                       : vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                                 "%s: %s is %g; without yarn or longrope only 1 is supported",
+                                 r->m->path, r->key, factor);
+}
+
+/* A file that names no type stretches linearly by its factor, which old ones call scale_linear. */
 static vt_status read_rope_scaling(gguf_reader *r)
 {
     vt_rope_params *p = &r->m->arch.rope[0];
-    gguf_str type = {"none", 4};
+    gguf_str type = {NULL, 0};
+    double factor = 0;
     TRY(gguf_get_str(r->file, gguf_reader_key(r, "rope.scaling.type"), false, &type, r->err));
     if (gguf_tensor(r->file, "rope_factors_long.weight")) /* whatever the type says */
         return read_longrope(r);
-    if (type.len == 4 && memcmp(type.data, "none", 4) == 0)
+    TRY(gguf_read_f64(r, "rope.scale_linear", false, &factor));
+    TRY(gguf_read_f64(r, "rope.scaling.factor", type.data && !is(type, "none"), &factor));
+    if (!type.data)
+        type = factor == 0 || factor == 1 ? (gguf_str){"none", 4} : (gguf_str){"linear", 6};
+    if (is(type, "none")) {
+        TRY(refuse_attn_factor(r));
         return read_rope_freqs(r);
-    TRY(gguf_read_f64(r, "rope.scaling.factor", true, &p->factor));
-    if (type.len == 6 && memcmp(type.data, "linear", 6) == 0) {
-        p->scaling = VT_ROPE_LINEAR;
-        return VT_OK;
     }
-    if (type.len != 4 || memcmp(type.data, "yarn", 4) != 0)
+    p->factor = factor;
+    if (is(type, "linear")) {
+        p->scaling = VT_ROPE_LINEAR;
+        return refuse_attn_factor(r);
+    }
+    if (!is(type, "yarn"))
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
                        "%s: rope.scaling.type %.*s is not supported (none, linear, yarn are)",
                        r->m->path, type.len > 40 ? 40 : (int)type.len, type.data);
@@ -183,6 +207,9 @@ static vt_status read_rope(gguf_reader *r)
     a->rope[0].dims = a->head_dim;
     a->rope[0].interleaved = r->family->rope_interleaved;
     TRY(gguf_read_f64(r, "rope.freq_base", false, &a->rope[0].base));
+    if (!(a->rope[0].base > 1))
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %g (more than 1 expected)", r->m->path,
+                       r->key, a->rope[0].base);
     TRY(gguf_read_i32(r, "rope.dimension_count", false, &a->rope[0].dims));
     return read_rope_scaling(r);
 }
@@ -292,6 +319,18 @@ static vt_status read_heads(gguf_reader *r)
     return VT_OK;
 }
 
+/* Decoders that were made encoders say so. */
+static vt_status refuse_both_ways(gguf_reader *r)
+{
+    bool causal = true;
+    TRY(gguf_get_bool(r->file, gguf_reader_key(r, "attention.causal"), false, &causal, r->err));
+    bool known = causal || r->family->encoder || strcmp(r->family->name, "gemma_embedding") == 0;
+    return known ? VT_OK
+                 : vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                           "%s: %s is false, which is not supported for %s", r->m->path, r->key,
+                           r->family->gguf);
+}
+
 static vt_status refuse_experts(gguf_reader *r)
 {
     int32_t n = 0;
@@ -318,7 +357,11 @@ static vt_status read_arch(gguf_reader *r)
     TRY(gguf_read_f64(
         r, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
         true, &eps));
+    if (!(eps > 0 && eps < 1))
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %g (between 0 and 1 expected)", r->m->path,
+                       r->key, eps);
     a->norm_eps = (float)eps;
+    TRY(refuse_both_ways(r));
     TRY(read_heads(r));
     TRY(gguf_read_i32(r, "attention.sliding_window", false, &a->window));
     scale = 1 / sqrt((double)a->head_dim);

@@ -72,7 +72,10 @@ static void test_load_gguf_of_models_we_do_not_run_names_the_reason(void **state
         {"model_heads", "4 heads are not a multiple of 3 KV heads", VT_ERR_MODEL},
         {"model_zero_heads", "0 attention heads", VT_ERR_MODEL},
         {"model_layers", "llama.block_count is 2147483648", VT_ERR_MODEL},
-        {"model_eps", "epsilon is 0", VT_ERR_MODEL},
+        {"model_eps", "attention.layer_norm_rms_epsilon is 0", VT_ERR_MODEL},
+        {"model_rope_base", "llama.rope.freq_base is 0", VT_ERR_MODEL},
+        {"model_both_ways", "llama.attention.causal is false", VT_ERR_UNSUPPORTED},
+        {"model_amplitude", "llama.rope.scaling.attn_factor is 2", VT_ERR_UNSUPPORTED},
         {"model_rope_dims", "10 rotated dimensions of a head of 8", VT_ERR_MODEL},
         {"model_rope_type", "rope.scaling.type longrope is not supported", VT_ERR_UNSUPPORTED},
         {"model_rope_freqs", "rope_freqs.weight[0] is 0, Llama 3's rule gives 1",
@@ -97,6 +100,19 @@ static void test_load_gguf_of_models_we_do_not_run_names_the_reason(void **state
             !strstr(err.message, cases[i].file))
             fail_msg("%s: status %d, \"%s\"", cases[i].file, status, err.message);
     }
+}
+
+/* Old files give a linear stretch alone. */
+static void test_load_gguf_with_a_factor_and_no_type_stretches_linearly(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load(CORPUS "ok_scale_linear.gguf", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(m->arch.rope[0].scaling, VT_ROPE_LINEAR);
+    assert_true(m->arch.rope[0].factor == 4);
+    vt_model_free(m);
 }
 
 static void test_load_gguf_without_weights_needs_only_an_architecture(void **state)
@@ -367,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_gguf_reads_every_knob_of_a_tiny_llama),
         cmocka_unit_test(test_load_gguf_of_models_we_do_not_run_names_the_reason),
+        cmocka_unit_test(test_load_gguf_with_a_factor_and_no_type_stretches_linearly),
         cmocka_unit_test(test_load_gguf_without_weights_needs_only_an_architecture),
         cmocka_unit_test(
             test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken),

@@ -459,7 +459,8 @@ static bool is_delta(vt_role role)
 static bool narrow_experts(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
 {
     vt_range mine = experts_of(m, r);
-    if (e->role == VT_ROLE_EXPERT_GATE_UP || e->role == VT_ROLE_EXPERT_DOWN) {
+    if (e->role == VT_ROLE_EXPERT_GATE_UP || e->role == VT_ROLE_EXPERT_UP ||
+        e->role == VT_ROLE_EXPERT_DOWN) {
         e->matrix += mine.begin;
         e->matrices = mine.n;
         return true;
@@ -548,6 +549,7 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         case VT_ROLE_GATE_BIAS:
         case VT_ROLE_UP_BIAS:
         case VT_ROLE_EXPERT_GATE_UP:
+        case VT_ROLE_EXPERT_UP:
             narrow_rows(p, ffn_of(l, main_of(l), p->rows, r));
             break;
         case VT_ROLE_EXPERT_BIAS: /* a row has those of an expert */
@@ -558,6 +560,7 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
             narrow_columns(p, ffn_of(l, main_of(l), p->cols, r));
             break;
         case VT_ROLE_SHARED_GATE_UP:
+        case VT_ROLE_SHARED_UP:
             narrow_rows(p, ffn_of(l, &shared, p->rows, r));
             break;
         case VT_ROLE_SHARED_DOWN:

@@ -404,9 +404,7 @@ static bool wanted(const vt_model *m, int32_t layer, vt_role role, bool *require
 /* Writes what stands in front of a layer's names. */
 static void layer_prefix(const vt_model *m, int32_t layer, bool hf, char *out, size_t size)
 {
-    const char *usual = hf ? "model.layers." : "blk.",
-               *own = hf && m->family ? m->family->hf_layer : NULL;
-    snprintf(out, size, "%s%d.", own ? own : usual, layer);
+    snprintf(out, size, "%s%d.", hf ? vt_family_layers(m->family) : "blk.", layer);
 }
 
 /* Writes the name that a role's tensor has in the file; layer -1: outside the layers. */

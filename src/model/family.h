@@ -195,6 +195,11 @@ extern const vt_family *const vt_families[];
 const vt_family *vt_family_find(const char *name);
 /* Returns what the family says of a role; NULL: nothing. */
 const vt_family_role *vt_family_role_of(const vt_family *f, vt_role role);
+/* Returns what stands in front of a layer's number in the names of a Hugging Face folder. */
+static inline const char *vt_family_layers(const vt_family *f)
+{
+    return f && f->hf_layer ? f->hf_layer : "model.layers.";
+}
 /* Writes "llama, qwen2 and so on": the families' names in GGUF files, or in config.json. */
 void vt_family_names(bool gguf, char *out, size_t size);
 

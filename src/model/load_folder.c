@@ -177,7 +177,7 @@ static const vt_tensor *expert_tensor(folder_source *s, const vt_family *f, int3
                                       int32_t expert, int p, const char *suffix,
                                       char name[EXPERT_NAME])
 {
-    snprintf(name, EXPERT_NAME, "model.layers.%d.%s.%d.%s.weight%s", layer,
+    snprintf(name, EXPERT_NAME, "%s%d.%s.%d.%s.weight%s", vt_family_layers(f), layer,
              f->hf_experts ? f->hf_experts : "mlp.experts", expert,
              f->hf_experts ? f->hf_projection[p] : projection[p], suffix);
     int64_t i = find_in_files(s, name);
@@ -201,8 +201,8 @@ static vt_status add_tensor(loader *l, const char *name, vt_tensor t)
 static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, vt_tensor t)
 {
     char name[EXPERT_NAME];
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s.weight%s", layer, projection[p],
-             suffix);
+    snprintf(name, sizeof name, "%s%d.mlp.experts.%s.weight%s", vt_family_layers(l->m->family),
+             layer, projection[p], suffix);
     return add_tensor(l, name, t);
 }
 
@@ -496,7 +496,7 @@ static vt_status make_tensors(loader *l)
             TRY(turn_experts(l, i));
         else if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
             TRY(take_fused_experts(l, i, &fused));
-        for (int p = 0; p < 3 && !fused; p++)
+        for (int p = a->activation == VT_ACT_RELU2; p < 3 && !fused; p++) /* some have no gate */
             if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
                 TRY(stack_experts(l, i, p));
     }

@@ -21,8 +21,8 @@ typedef enum vt_activation {
     VT_ACT_SILU,
     VT_ACT_GELU_TANH,
     VT_ACT_CLAMPED,
-    VT_ACT_GELU_ERF,
-    VT_ACT_RELU2
+    VT_ACT_RELU2,
+    VT_ACT_GELU_ERF
 } vt_activation;
 typedef enum vt_rope_scaling {
     VT_ROPE_PLAIN,

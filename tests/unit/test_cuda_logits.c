@@ -390,6 +390,7 @@ static void test_logits_of_state_spaces_equal_transformers(void **state)
     run_golden("granite4moe-mamba-BF16.gguf", "granite4moe-mamba/golden.bin", VT_BF16, 0);
     run_golden("nemotronh-mamba", "nemotronh-mamba/golden.bin", VT_BF16, 0);
     run_golden("nemotronh-mamba-BF16.gguf", "nemotronh-mamba/golden.bin", VT_BF16, 0);
+    run_golden("nemotronh-experts", "nemotronh-experts/golden.bin", VT_BF16, 0);
 }
 
 static void test_logits_of_short_convolutions_equal_transformers(void **state)

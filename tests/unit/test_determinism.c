@@ -53,7 +53,7 @@ static const model_case models[] = {
     {"dummy:hybrid-tiny", 1}, /* sequence state alone */
     {"lfm2moe-conv", 1},
     {"granite4moe-mamba", 1},
-    {"nemotronh-mamba", 1},
+    {"nemotronh-experts", 1},
     {"dummy:qwen3.5-tiny", 1},
     {"dummy:gemma4-tiny", 1}, /* two groups, layers that share */
     {"gemma4-experts", 1},

@@ -341,13 +341,16 @@ static void test_logits_of_granite_with_state_spaces_equal_transformers(void **s
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
-/* Layers of one block each: state spaces, attention, and feed-forwards without a gate. */
+/* Layers of one block each: state spaces, attention, and feed-forwards and
+ * experts without a gate. */
 static void test_logits_of_layers_with_one_block_equal_transformers(void **state)
 {
     (void)state;
     static const golden_case cases[] = {
         FOLDER("nemotronh-mamba"),
         {"nemotronh-mamba-BF16.gguf", "nemotronh-mamba/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("nemotronh-experts"),
+        {"nemotronh-experts-BF16.gguf", "nemotronh-experts/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -131,14 +131,14 @@ static void test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold(
 static void test_config_of_experts_says_which_layers_have_them(void **state)
 {
     (void)state;
-#define EXPERTS(more)                                                                         \
+#define SPARSE(more)                                                                          \
     "{" SHAPE "\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 6, \"num_experts\": 4, " \
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8" more "}"
     static const struct {
         const char *config, *want;
-    } row[] = {{EXPERTS(""), "111111"},
-               {EXPERTS(", \"decoder_sparse_step\": 2"), "010101"},
-               {EXPERTS(", \"decoder_sparse_step\": 3, \"mlp_only_layers\": [5]"), "001000"}};
+    } row[] = {{SPARSE(""), "111111"},
+               {SPARSE(", \"decoder_sparse_step\": 2"), "010101"},
+               {SPARSE(", \"decoder_sparse_step\": 3, \"mlp_only_layers\": [5]"), "001000"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         vt_model *m = read_config(row[i].config);
         for (int32_t k = 0; k < 6; k++)
@@ -146,7 +146,7 @@ static void test_config_of_experts_says_which_layers_have_them(void **state)
                 fail_msg("%s: layer %d has block %d", row[i].config, k, m->layer[k].ffn);
         vt_model_free(m);
     }
-    expect_refused(EXPERTS(", \"mlp_only_layers\": [6]"), "names no layer of 6");
+    expect_refused(SPARSE(", \"mlp_only_layers\": [6]"), "names no layer of 6");
 }
 
 /* Qwen3.5: every fourth layer attends, or those that layer_types names; all of it may be a part of
@@ -297,6 +297,18 @@ static void test_config_of_nemotron_h_says_which_block_a_layer_has(void **state)
         assert_int_equal(m->arch.activation, VT_ACT_RELU2);
         vt_model_free(m);
     }
+#define NANO3(more)                                                                      \
+    NEMOTRON(LETTERS(                                                                    \
+        "ME*") ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"n_group\": 1, " \
+               "\"moe_intermediate_size\": 6, \"moe_shared_expert_intermediate_size\": 10" more)
+    vt_model *e = read_config(NANO3(""));
+    assert_int_equal(e->layer[1].ffn, VT_BLOCK_EXPERTS);
+    assert_int_equal(e->arch.shared_ffn, 10);
+    assert_int_equal(e->arch.expert_groups, 0);
+    assert_true(e->arch.route_sigmoid && e->arch.norm_topk);
+    vt_model_free(e);
+    expect_refused(NANO3(", \"moe_latent_size\": 4"), "\"moe_latent_size\"");
+    expect_refused(NANO3(", \"n_shared_experts\": 2"), "\"n_shared_experts\" is 2");
     expect_refused(NEMOTRON(LETTERS("M-")), "\"hybrid_override_pattern\" has 2 entries; 3 layers");
     expect_refused(NEMOTRON(LETTERS("MX*")), "\"hybrid_override_pattern\" has X for layer 1");
     expect_refused(NEMOTRON("\"layers_block_type\": [\"mamba\", \"wave\"]"),

@@ -1,4 +1,5 @@
-/* Experts: a router chooses some of them for each token; gated feed-forwards.
+/* Experts: a router chooses some of them for each token; feed-forwards with gates, or without them
+ * where the activation is the square of ReLU.
  *
  *   expert, expert_weight [tokens, experts used]   which, and their shares
  *   shared [tokens, shared ffn]                    of an expert that every token has, if there is
@@ -18,37 +19,47 @@
 #include "exec/blocks/block.h"
 #include "ops/moe/moe.h"
 #include "ops/part_norm/part_norm.h"
+#include "ops/relu2/relu2.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
+
+/* Adds an expert's two first matrices as a pair, or one alone if there are no gates. */
+static void add_up(vt_layout *l, vt_role pair, vt_role gate, vt_role up, int32_t layer)
+{
+    if (l->model->layer[layer].weight[gate])
+        vt_layout_add_pair(l, pair, gate, up, layer);
+    else
+        vt_layout_add_role(l, up, layer);
+}
 
 static vt_status shared_weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *gate = src->weight[VT_ROLE_SHARED_GATE], *up = src->weight[VT_ROLE_SHARED_UP];
-    if (gate->dtype != up->dtype)
+    if (gate && gate->dtype != up->dtype)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: a shared expert in layer %d whose gate is %s and up is %s is not "
                        "supported; both must have one type",
                        l->model->name, layer, vt_dtype_get(gate->dtype)->name,
                        vt_dtype_get(up->dtype)->name);
     vt_layout_add_role(l, VT_ROLE_SHARED_SHARE, layer);
-    vt_layout_add_pair(l, VT_ROLE_SHARED_GATE_UP, VT_ROLE_SHARED_GATE, VT_ROLE_SHARED_UP, layer);
+    add_up(l, VT_ROLE_SHARED_GATE_UP, VT_ROLE_SHARED_GATE, VT_ROLE_SHARED_UP, layer);
     vt_layout_add_role(l, VT_ROLE_SHARED_DOWN, layer);
     return VT_OK;
 }
 
-/* Gate and up are always paired. */
+/* Gate and up are always paired, if there are gates. */
 static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
 {
     const vt_layer *src = &l->model->layer[layer];
     const vt_tensor *gate = src->weight[VT_ROLE_EXPERT_GATE], *up = src->weight[VT_ROLE_EXPERT_UP];
-    if (gate->dtype != up->dtype)
+    if (gate && gate->dtype != up->dtype)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: experts of layer %d whose gate is %s and up is %s are not supported; "
                        "both must have one type",
                        l->model->name, layer, vt_dtype_get(gate->dtype)->name,
                        vt_dtype_get(up->dtype)->name);
     vt_layout_add_role(l, VT_ROLE_ROUTER, layer);
-    vt_layout_add_pair(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
+    add_up(l, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_GATE, VT_ROLE_EXPERT_UP, layer);
     vt_layout_add_role(l, VT_ROLE_EXPERT_DOWN, layer);
     vt_layout_add_role(l, VT_ROLE_ROUTER_BIAS, layer);
     vt_layout_add_role(l, VT_ROLE_ROUTER_CHOICE, layer);
@@ -60,7 +71,7 @@ static vt_status weights(vt_layout *l, int32_t layer, vt_err *err)
         vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_GATE_BIAS], NULL);
         vt_layout_stack(e, src->weight[VT_ROLE_EXPERT_UP_BIAS], NULL);
     }
-    if (src->weight[VT_ROLE_SHARED_GATE])
+    if (src->weight[VT_ROLE_SHARED_UP])
         TRY(shared_weights(l, layer, err));
     return VT_OK;
 }
@@ -78,18 +89,33 @@ static void tensors(builder *b)
             b->e = build_activation(b, "e", VT_FOLLOWS_TOKENS, b->m->arch.hidden, b->p->activation);
 }
 
+/* Returns the placed weight of an expert's first product: a pair, or up alone. */
+static const vt_weight *first_of(const builder *b, int32_t layer, vt_role pair, vt_role up)
+{
+    const vt_layer_weights *lw = &b->w->layer[layer];
+    return lw->weight[pair] ? lw->weight[pair] : lw->weight[up];
+}
+
+static linear_epilogue epilogue_of(const builder *b)
+{
+    vt_activation a = b->m->arch.activation;
+    return a == VT_ACT_RELU2 ? LINEAR_NONE : a == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU;
+}
+
 /* y += share * ffn(x), of the expert that every token has; y = if it is `first` */
 static void emit_shared(builder *b, int32_t i, const vt_tensor *x, bool first, vt_tensor *y)
 {
     const vt_layer_weights *lw = &b->w->layer[i];
     vt_tensor *f = build_narrow(b, b->shared, lw->weight[VT_ROLE_SHARED_DOWN]->cols);
-    build_linear(b, i, "shared.gate+up",
+    bool gates = b->m->arch.activation != VT_ACT_RELU2;
+    build_linear(b, i, gates ? "shared.gate+up" : "shared.up",
                  (linear_args){.x = x,
-                               .w = lw->weight[VT_ROLE_SHARED_GATE_UP],
+                               .w = first_of(b, i, VT_ROLE_SHARED_GATE_UP, VT_ROLE_SHARED_UP),
                                .y = f,
-                               .epilogue = b->m->arch.activation == VT_ACT_SILU ? LINEAR_SWIGLU
-                                                                                : LINEAR_GEGLU},
+                               .epilogue = epilogue_of(b)},
                  VT_WHEN_TOKENS);
+    if (!gates)
+        EMIT(b, relu2, i, "shared", VT_WHEN_TOKENS, {.x = f, .y = f});
     if (lw->tensor[VT_ROLE_SHARED_SHARE])
         EMIT(b, row_gate, i, "shared", VT_WHEN_TOKENS,
              {.x = x, .w = lw->tensor[VT_ROLE_SHARED_SHARE], .y = f});
@@ -141,7 +167,7 @@ static void emit_experts(builder *b, int32_t i, const vt_tensor *x, bool accumul
          {.x = x,
           .expert = b->expert,
           .weight = b->expert_weight,
-          .gate_up = lw->weight[VT_ROLE_EXPERT_GATE_UP],
+          .gate_up = first_of(b, i, VT_ROLE_EXPERT_GATE_UP, VT_ROLE_EXPERT_UP),
           .down = lw->weight[VT_ROLE_EXPERT_DOWN],
           .bias = lw->tensor[VT_ROLE_EXPERT_BIAS],
           .down_bias = has_some(b) ? down_bias : build_joined_bias(b, down_bias),
@@ -197,7 +223,7 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     }
     emit_route(b, i, x);
     emit_experts(b, i, x, y == b->x, y);
-    if (b->w->layer[i].weight[VT_ROLE_SHARED_GATE_UP])
+    if (b->w->layer[i].weight[VT_ROLE_SHARED_DOWN])
         emit_shared(b, i, x, false, y);
 }
 

@@ -1,6 +1,7 @@
 /* Nemotron-H and Nemotron Nano: a layer has one block alone, a state space (Mamba-2), attention
- * without positions, or a feed-forward without a gate, whose activation is the square of ReLU.
- * Kinds are letters, as in "hybrid_override_pattern": M, *, -, in this order. */
+ * without positions, experts, or a feed-forward. Neither of the last two has a gate, and their
+ * activation is the square of ReLU. Kinds are letters, as in "hybrid_override_pattern": M, *, E, -,
+ * in this order. */
 #include <string.h>
 
 #include "files/json.h"
@@ -18,6 +19,11 @@ static const vt_family_role roles[] = {
     {VT_ROLE_O, VT_NEED_ALWAYS, NULL, "mixer.o_proj.weight"},
     {VT_ROLE_UP, VT_NEED_ALWAYS, NULL, "mixer.up_proj.weight"},
     {VT_ROLE_DOWN, VT_NEED_ALWAYS, NULL, "mixer.down_proj.weight"},
+    {VT_ROLE_ROUTER, VT_NEED_ALWAYS, NULL, "mixer.gate.weight"},
+    {VT_ROLE_ROUTER_CHOICE, VT_NEED_ALWAYS, NULL, "mixer.gate.e_score_correction_bias"},
+    {VT_ROLE_EXPERT_GATE, VT_NEED_BY_FAMILY, NULL, NULL}, /* there are no gates */
+    {VT_ROLE_SHARED_UP, VT_NEED_ALWAYS, NULL, "mixer.shared_experts.up_proj.weight"},
+    {VT_ROLE_SHARED_DOWN, VT_NEED_ALWAYS, NULL, "mixer.shared_experts.down_proj.weight"},
     {VT_ROLE_MAMBA_IN, VT_NEED_ALWAYS, NULL, "mixer.in_proj.weight"},
     {VT_ROLE_MAMBA_CONV, VT_NEED_ALWAYS, NULL, "mixer.conv1d.weight"},
     {VT_ROLE_MAMBA_CONV_BIAS, VT_NEED_ALWAYS, NULL, "mixer.conv1d.bias"},
@@ -40,15 +46,52 @@ static bool set_kind(vt_model *m, int32_t layer, char kind)
 {
     vt_layer *l = &m->layer[layer];
     l->mixer = kind == '*' ? VT_BLOCK_ATTENTION : VT_BLOCK_NONE;
-    l->ffn = kind == '-' ? VT_BLOCK_MLP : VT_BLOCK_NONE;
+    l->ffn = kind == '-' ? VT_BLOCK_MLP : kind == 'E' ? VT_BLOCK_EXPERTS : VT_BLOCK_NONE;
     l->state_bytes = 0;
     l->head.rope = -1;
     if (kind == 'M')
         model_keep_state(m, layer, VT_BLOCK_MAMBA);
-    return kind && strchr("M*-", kind);
+    return kind && strchr("M*E-", kind);
+}
+
+/* Routers are of sigmoids, with a bias for the choice. One group is the same as none. */
+static vt_status set_experts(vt_model *m, double scale)
+{
+    vt_arch *a = &m->arch;
+    a->route_sigmoid = true;
+    a->route_scale = (float)scale;
+    if (a->expert_groups == 1)
+        a->expert_groups = a->expert_groups_used = 0;
+    return VT_OK;
 }
 
 /* ---- GGUF ---- */
+
+static vt_status gguf_experts(gguf_reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    double scale = 1;
+    int32_t latent = 0, mtp = 0;
+    TRY(gguf_read_i32(r, "moe_latent_size", false, &latent));
+    if (latent > 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: %s is %d; experts of latents are not supported for %s", r->m->path,
+                       r->key, latent, r->family->gguf);
+    TRY(gguf_read_i32(r, "nextn_predict_layers", false, &mtp));
+    if (mtp > 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED, "%s: %s is %d; 0 is supported for %s",
+                       r->m->path, r->key, mtp, r->family->gguf);
+    TRY(gguf_read_i32(r, "expert_count", true, &a->n_experts));
+    TRY(gguf_read_i32(r, "expert_used_count", true, &a->n_experts_used));
+    TRY(gguf_read_i32(r, "expert_feed_forward_length", true, &a->expert_ffn));
+    TRY(gguf_read_i32(r, "expert_shared_feed_forward_length", true, &a->shared_ffn));
+    TRY(gguf_read_i32(r, "expert_group_count", false, &a->expert_groups));
+    TRY(gguf_read_i32(r, "expert_group_used_count", false, &a->expert_groups_used));
+    TRY(gguf_get_bool(r->file, gguf_reader_key(r, "expert_weights_norm"), false, &a->norm_topk,
+                      r->err));
+    TRY(gguf_read_factor(r, "expert_weights_scale", &scale));
+    return set_experts(r->m, scale);
+}
 
 /* Lists of KV heads and of sizes of feed-forwards have 0 where a layer has none. */
 static vt_status from_gguf(gguf_reader *r)
@@ -63,9 +106,11 @@ static vt_status from_gguf(gguf_reader *r)
                            r->key, r->m->arch.n_layers);
     }
     TRY(gguf_read_state_space(r));
+    if (r->family->experts_by_file)
+        TRY(gguf_experts(r));
     for (int32_t i = 0; i < r->m->arch.n_layers; i++)
         set_kind(r->m, i,
-                 gguf_layer_has(r, lists[1], i)   ? '-'
+                 gguf_layer_has(r, lists[1], i)   ? (r->m->arch.n_experts ? 'E' : '-')
                  : gguf_layer_has(r, lists[0], i) ? '*'
                                                   : 'M');
     return VT_OK;
@@ -107,8 +152,8 @@ static vt_status read_kinds(hf_reader *c)
         const char *word = letters ? letter : json_string_value(json_array_get(words, i));
         if (!set_kind(c->m, (int32_t)i, kind))
             return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                           "%s: \"%s\" has %.20s for layer %zu (state spaces, attention and "
-                           "feed-forwards are supported: mamba, attention, mlp, or M, *, -)",
+                           "%s: \"%s\" has %.20s for layer %zu (mamba, attention, moe and mlp "
+                           "are supported, or M, *, E, -)",
                            c->path, key, word ? word : "(no text)", i);
     }
     return VT_OK;
@@ -136,6 +181,29 @@ static vt_status read_mamba(hf_reader *c)
     return hf_refuse_step_limit(c);
 }
 
+static vt_status read_experts(hf_reader *c)
+{
+    vt_arch *a = &c->m->arch;
+    int32_t shared = 1;
+    double scale = 1;
+    a->norm_topk = true;
+    TRY(hf_refuse_f64(c, "moe_latent_size"));
+    TRY(hf_read_i32(c, "n_shared_experts", false, &shared));
+    if (shared != 1)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"n_shared_experts\" is %d (1 is supported for %s)", c->path, shared,
+                       c->family->hf);
+    TRY(hf_read_i32(c, "n_routed_experts", true, &a->n_experts));
+    TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
+    TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
+    TRY(hf_read_i32(c, "moe_shared_expert_intermediate_size", true, &a->shared_ffn));
+    TRY(hf_read_i32(c, "n_group", false, &a->expert_groups));
+    TRY(hf_read_i32(c, "topk_group", false, &a->expert_groups_used));
+    TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
+    TRY(hf_read_factor(c, "routed_scaling_factor", &scale));
+    return set_experts(c->m, scale);
+}
+
 static vt_status from_config(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
@@ -153,7 +221,11 @@ static vt_status from_config(hf_reader *c)
     TRY(hf_refuse_f64(c, "sliding_window"));
     TRY(hf_refuse_flag(c, "mlp_bias"));
     TRY(read_mamba(c));
-    return read_kinds(c);
+    TRY(read_kinds(c));
+    for (int32_t i = 0; i < a->n_layers; i++)
+        if (c->m->layer[i].ffn == VT_BLOCK_EXPERTS)
+            return read_experts(c);
+    return VT_OK;
 }
 
 /* ---- published shapes ---- */
@@ -195,8 +267,38 @@ static const vt_family_shape shapes[] = {
      .conv_taps = 4,
      .mamba = {128, 8, 80, 128, .log_decay = true},
      .kinds = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-"},
+    {.name = "nemotron-3-nano-30b-a3b",
+     .n_layers = 52,
+     .hidden = 2688,
+     .n_heads = 32,
+     .n_kv_heads = 2,
+     .head_dim = 128,
+     .ffn = 1856,
+     .vocab = 131072,
+     .max_context = 262144,
+     .eps = 1e-5f,
+     .conv_taps = 4,
+     .mamba = {64, 8, 64, 128, .log_decay = true},
+     .n_experts = 128,
+     .n_experts_used = 6,
+     .expert_ffn = 1856,
+     .shared_ffn = 3712,
+     .route_sigmoid = true,
+     .route_scale = 2.5f,
+     .kinds = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"},
     {.name = NULL},
 };
+
+/* The family of GGUF files with experts; folders of both kinds are the other's. */
+const vt_family vt_family_nemotron_h_moe = {.name = "nemotron_h_moe",
+                                            .gguf = "nemotron_h_moe",
+                                            .roles = roles,
+                                            .n_roles = sizeof roles / sizeof *roles,
+                                            .mlp = true,
+                                            .no_rope = true,
+                                            .experts_by_file = true,
+                                            .gguf_zeros = true,
+                                            .from_gguf = from_gguf};
 
 const vt_family vt_family_nemotron_h = {.name = "nemotron_h",
                                         .gguf = "nemotron_h",
@@ -210,6 +312,8 @@ const vt_family vt_family_nemotron_h = {.name = "nemotron_h",
                                         .hf_eps = "layer_norm_epsilon",
                                         .hf_layer = "backbone.layers.",
                                         .hf_layer_list = "layers_block_type",
+                                        .hf_experts = "mixer.experts",
+                                        .hf_projection = {"gate_proj", "up_proj", "down_proj"},
                                         .gguf_zeros = true,
                                         .kv_heads_optional = true,
                                         .skips = is_mtp,

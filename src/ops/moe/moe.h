@@ -15,9 +15,10 @@
  *             0 in `expert`, and others become -1 with weight 0.
  * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
  *             e = expert[t, j].
+ *             Experts without a gate (VT_ACT_RELU2): down_e( act(up_e x[t]) ).
  *
- * Where there are biases, gate_e, up_e and down_e are products with their bias added; down_e
- * without one where down_bias is NULL (of ranks that share each expert, one adds it).
+ * Where there are biases (with gates alone), gate_e, up_e and down_e are products with their bias
+ * added; down_e without one where down_bias is NULL (of ranks that share each expert, one adds it).
  *
  * Choices that are -1, with weight 0, go to no expert: all of a padding token of a GPU's step, and
  * on a rank those of other ranks' experts. A token without others has the sum 0. Only the run knows
@@ -47,7 +48,7 @@ typedef struct moe_route_args {
 typedef struct moe_linear_args {
     const vt_tensor *x;               /* [tokens, hidden] */
     const vt_tensor *expert, *weight; /* of moe_route */
-    const vt_weight *gate_up;         /* [n_experts] paired weights */
+    const vt_weight *gate_up;         /* [n_experts] paired weights; without gates up alone */
     const vt_weight *down;            /* [n_experts] */
     const vt_tensor *bias;            /* [2 n_experts, ffn], of all gates and then of all ups; */
     const vt_tensor *down_bias;       /* [n_experts, hidden], or NULL; float types */
@@ -58,6 +59,9 @@ typedef struct moe_linear_args {
     vt_tensor *y; /* [tokens, hidden]; y += when accumulate */
     bool accumulate;
 } moe_linear_args;
+
+/* Returns true if the experts have gates. */
+static inline bool moe_gated(const moe_linear_args *a) { return a->activation != VT_ACT_RELU2; }
 
 /* Returns how many of the choices go to the call's experts, if as many go to each expert. */
 static inline int64_t moe_own_pairs(const moe_linear_args *a, int64_t pairs)

@@ -62,7 +62,7 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
 static cuda_launch product_launch_of(const moe_linear_args *a, bool up, int64_t items)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
-    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
+    int32_t rows = (int32_t)(up ? a->down->cols : w->rows);
     return (cuda_launch){
         .spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any", {"k", (int32_t)w->cols},
                          {"rows", rows}, {"up", up}, {"act", a->activation},

@@ -136,11 +136,11 @@ static call_form form_of(const moe_linear_args *a, int64_t tokens)
 /* Outputs of a product, and how many of them a group has. */
 static int64_t product_rows(const moe_linear_args *a, bool up)
 {
-    return up ? a->gate_up->rows / 2 : a->down->rows;
+    return up ? a->down->cols : a->down->rows;
 }
 static int64_t product_groups(const moe_linear_args *a, bool up)
 {
-    return vt_ceil_div(product_rows(a, up), up ? 8 : 16);
+    return vt_ceil_div(product_rows(a, up), up && moe_gated(a) ? 8 : 16);
 }
 
 /* Grids and slot numbers are 32-bit. */
@@ -159,8 +159,9 @@ static bool bias_fits(const vt_tensor *t)
 
 bool moe_cuda_knows(const moe_linear_args *a)
 {
-    return a->activation <= VT_ACT_CLAMPED && a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
-           (!a->bias || bias_fits(a->bias)) && (!a->down_bias || bias_fits(a->down_bias));
+    return (a->activation <= VT_ACT_CLAMPED || !moe_gated(a)) && a->x->dtype == VT_BF16 &&
+           a->y->dtype == VT_BF16 && (!a->bias || bias_fits(a->bias)) &&
+           (!a->down_bias || bias_fits(a->down_bias));
 }
 
 static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)

@@ -4,7 +4,8 @@
 //   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32
 //
 // BIAS: each of the three products has the expert's bias added.
-// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up. As in linear_small.cu the weights are the 16 rows of
+// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up;
+// without gates (moe_act.cuh) UP has ROWS of up alone. As in linear_small.cu the weights are the 16 rows of
 // mma m16n8k16 and the slots its 8 columns. WARPS warps share out K in chunks of 32, and their sums are added in rising
 // order: a slot's result does not depend on its neighbours.
 // Grid: one CTA for each tile and group of output rows (8 UP, 16 down); the groups of a tile are neighbours. Tiles come
@@ -30,8 +31,8 @@ KERNEL __launch_bounds__(WARPS * 32, 16 / WARPS) moe_expert(const __grid_constan
     if (tile.count == 0)
         return;
     int group = blockIdx.x % kGroups, j0 = group * kGroupOut;
-    const u16 *w = (const u16 *)p.weights + (i64)tile.expert * (UP ? 2 : 1) * ROWS * K;
-    int row_low = min(j0 + g, ROWS - 1), row_high = UP ? ROWS + row_low : min(j0 + 8 + g, ROWS - 1);
+    const u16 *w = (const u16 *)p.weights + (i64)tile.expert * (kGate ? 2 : 1) * ROWS * K;
+    int row_low = min(j0 + g, ROWS - 1), row_high = kGate ? ROWS + row_low : min(j0 + 8 + g, ROWS - 1);
     const u16 *low = w + (i64)row_low * K + q * 8, *high = w + (i64)row_high * K + q * 8;
     const u16 *x[TILES];
 #pragma unroll

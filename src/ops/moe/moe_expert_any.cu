@@ -4,7 +4,8 @@
 //   down:  y[token, j] (+)= sum over the token's slots, in rising order, of weight[slot] * down_e[j, :] . h[slot]
 //
 // weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up; x [tokens, K], h [slots, ROWS], y bf16, all
-// aligned to 2 bytes only. Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
+// aligned to 2 bytes only; without gates (moe_act.cuh) UP has ROWS of up alone.
+// Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
 // the elements lane, lane + 32 ... in rising order, then the lanes are added. Slots of padding tokens (expert -1) have
 // no products. Bytes: an expert's weights, again for every slot that goes to it.
 // Template: K, ROWS, UP, ACT, K_USED, ACCUMULATE (down: adds to y), BIAS (each product has the expert's bias added).
@@ -29,12 +30,14 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
         return;
     float out = 0.f;
     if constexpr (UP) {
-        const u16 *w = p.weights + ((i64)p.expert[item] * 2 * ROWS + j) * K, *x = p.x + item / K_USED * p.x_stride;
-        float gate = dot(w, x), up = dot(w + (i64)ROWS * K, x);
+        const u16 *w = p.weights + ((i64)p.expert[item] * (kGate ? 2 : 1) * ROWS + j) * K;
+        const u16 *x = p.x + item / K_USED * p.x_stride;
+        float gate = dot(w, x), up = kGate ? dot(w + (i64)ROWS * K, x) : 0.f;
         if constexpr (BIAS) {
             i64 at = (i64)p.expert[item] * ROWS + j;
             gate += p.bias[at];
-            up += p.up_bias[at];
+            if constexpr (kGate)
+                up += p.up_bias[at];
         }
         out = gated(gate, up, p.limit);
     } else {

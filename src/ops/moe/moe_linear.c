@@ -42,7 +42,7 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
     int64_t pairs = moe_own_pairs(a, vt_batch_elems(a->expert, batch)), hidden = a->y->dim[1],
             ffn = a->down[0].cols;
     int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
-    int64_t products = 6 * pairs * hidden * ffn;
+    int64_t products = (moe_gated(a) ? 6 : 4) * pairs * hidden * ffn;
     bool bf16 = a->x->dtype == VT_BF16; /* a GPU's: on tensor cores */
     bool int8 = !bf16 && vt_dtype_quantised(a->down[0].dtype);
     vt_cost c = {
@@ -52,7 +52,8 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
         .flops = {.int8 = int8 ? products : 0,
                   .bf16 = bf16 ? products : 0,
                   .fp32 = (int8 || bf16 ? 0 : products) +
-                          pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
+                          /* the activation; the weighted sum */
+                          pairs * ((moe_gated(a) ? 4 : 2) * ffn + 2 * hidden)},
     };
     if (a->bias) {
         c.read.weights += experts * vt_dtype_row_bytes(a->bias->dtype, 2 * ffn);
@@ -71,9 +72,17 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
 
 static linear_epilogue epilogue_of(const moe_linear_args *a)
 {
-    return a->activation == VT_ACT_CLAMPED ? LINEAR_CLAMPED
-           : a->activation == VT_ACT_SILU  ? LINEAR_SWIGLU
-                                           : LINEAR_GEGLU;
+    return !moe_gated(a)                     ? LINEAR_NONE
+           : a->activation == VT_ACT_CLAMPED ? LINEAR_CLAMPED
+           : a->activation == VT_ACT_SILU    ? LINEAR_SWIGLU
+                                             : LINEAR_GEGLU;
+}
+
+/* The activation of experts without gates, in place; others have it in the epilogue. */
+static void square_relu(const moe_linear_args *a, float *h, int64_t n)
+{
+    for (int64_t i = 0; i < n && !moe_gated(a); i++)
+        h[i] = h[i] > 0 ? h[i] * h[i] : 0;
 }
 
 /* Row `row` of a matrix of biases as a vector. */
@@ -143,6 +152,7 @@ static void moe_linear_reference(const void *args)
             vt_tensor bias = pair_bias(a, e, be), last;
             linear_args up = up_args(a, e, &x, &h, &bias), down = down_args(a, e, &h, &o, &last);
             linear_op.reference(&up);
+            square_relu(a, he, ffn);
             linear_op.reference(&down);
             for (int64_t i = 0; i < hidden; i++)
                 y[i] += row_f32(a->weight, t)[j] * oe[i];
@@ -259,6 +269,10 @@ static void run_expert(const moe_linear_args *a, int32_t e, const moe_space *s, 
     vt_tensor o = vt_tensor_2d(s->oe, VT_F32, rows, hidden), last;
     linear_args up = up_args(a, e, &x, &h, &bias), down = down_args(a, e, &h, &o, &last);
     run_linear(&up, s, &s->ticket[2 * e], lane);
+    if (!moe_gated(a)) {
+        square_relu(a, s->he + begin * ffn, (end - begin) * ffn);
+        vt_team_barrier(lane->team, lane->worker);
+    }
     run_linear(&down, s, &s->ticket[2 * e + 1], lane);
     for (int64_t r = begin; r < end;
          r++) { /* a token is in an expert's list once: rows are this worker's own */
@@ -311,8 +325,11 @@ enum {
     ALL
 };
 
-static const char *const activations[] = {
-    [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", [VT_ACT_CLAMPED] = "clamped", NULL};
+static const char *const activations[] = {[VT_ACT_SILU] = "silu",
+                                          [VT_ACT_GELU_TANH] = "gelu",
+                                          [VT_ACT_CLAMPED] = "clamped",
+                                          [VT_ACT_RELU2] = "relu2",
+                                          NULL};
 
 static const vt_field moe_linear_fields[] = {
     [TOKENS] = {"tokens", 1, false, 1 << 14, .grows = VT_GROWS_TOKENS},
@@ -322,7 +339,7 @@ static const vt_field moe_linear_fields[] = {
     [USED] = {"k", 8, false, 1024},
     [TYPE] = {"type", VT_BF16, true},
     [SCALES] = {"scales", 0, false, 2, case_scale_words},
-    [ACTIVATION] = {"activation", 0, false, VT_ACT_CLAMPED, activations},
+    [ACTIVATION] = {"activation", 0, false, VT_ACT_RELU2, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
     [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
     [BIAS] = {"bias", 0, false, 2},             /* 2: of gate and up alone */
@@ -339,6 +356,8 @@ static const char *moe_linear_refuses(const vt_case *c)
         return "scales: of fp8 weights only";
     if (p[ALL] && p[ALL] < p[EXPERTS])
         return "all: at least as many as experts";
+    if (p[BIAS] && p[ACTIVATION] == VT_ACT_RELU2)
+        return "bias: of experts with gates alone";
     if (p[USED] > (p[ALL] ? p[ALL] : p[EXPERTS]))
         return "k: at most as many as experts";
     if (p[PADDING] > p[TOKENS])
@@ -370,6 +389,10 @@ static const char *const moe_linear_cases[] = {
     "tokens=1 hidden=64 ffn=96 experts=2 k=5 all=7 accumulate=1",
     "tokens=7 hidden=33 ffn=65 experts=1 k=3 all=4",
     "tokens=37 hidden=264 ffn=144 experts=3 k=2 all=8 type=fp8 scales=blocks",
+    "tokens=1 hidden=96 ffn=72 experts=8 k=4 activation=relu2 accumulate=1",
+    "tokens=37 hidden=64 ffn=40 experts=5 k=3 activation=relu2 padding=2",
+    "tokens=7 hidden=33 ffn=65 experts=4 k=3 activation=relu2 all=9",
+    "tokens=1|20 hidden=256 ffn=64 experts=4 k=2 type=q8_0 activation=relu2",
     NULL,
 };
 
@@ -382,6 +405,8 @@ static const char *const moe_linear_draws[] = {
     "activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",
     "tokens=~60 hidden=136|264|141|192 ffn=40|64|135|35 experts=1..6 k=1..6 type=fp8 "
     "scales=none|one|blocks activation=silu|gelu accumulate=0|1 padding=0|0..30 all=0|6..20",
+    "tokens=~60 hidden=64|192 ffn=96|27 experts=1..6 k=1..6 activation=relu2 accumulate=0|1 "
+    "padding=0|0..30 all=0|6..20",
     NULL,
 };
 
@@ -436,8 +461,9 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
             down[e] = down[e % distinct];
             continue;
         }
-        vt_weight *u = case_weight(arena, (vt_dtype)p[TYPE], 2, (int64_t[]){ffn, ffn}, hidden, true,
-                                   &seed);
+        bool gates = p[ACTIVATION] != VT_ACT_RELU2;
+        vt_weight *u = case_weight(arena, (vt_dtype)p[TYPE], gates ? 2 : 1, (int64_t[]){ffn, ffn},
+                                   hidden, gates, &seed);
         vt_weight *d = case_weight(arena, (vt_dtype)p[TYPE], 1, &hidden, ffn, false, &seed);
         if (!u || !d)
             return NULL;

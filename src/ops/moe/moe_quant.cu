@@ -12,13 +12,13 @@
 // it goes to an expert once; slots of no expert (-1) are left out.
 // Template: BITS, OFFSET, FORM, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, ACT, K_USED, SORTED, BIAS.
 constexpr bool HALF = false;
-constexpr int PAIR = UP;
+constexpr int PAIR = UP && ACT != 3; // the square of ReLU has no gate
 #include "quant_rows.cuh"
 #include "moe_tiles.cuh"
 
 constexpr int kRowTiles = (ROWS + 7) / 8;
 static_assert(kGroupRows == kGroupOut, "moe_finish() takes groups of kGroupOut rows");
-constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+constexpr i64 kExpertBytes = (kGate ? 2 : 1) * kRowTiles * kTileBytes;
 
 static_assert(SORTED || K_USED <= 32, "a bit for each slot of the token");
 
@@ -47,7 +47,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
         low = (const u8 *)p.weights + tile_at(p, own, item / kGroups).expert * kExpertBytes + first * kTileBytes;
-        apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
+        apart = (kGate ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
     stream.begin();

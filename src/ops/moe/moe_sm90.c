@@ -64,7 +64,7 @@ static bool sm90_supports(const void *args, const vt_target *t, const vt_size *u
     const moe_linear_args *a = args;
     int32_t n = a->n_experts;
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols;
-    if (!moe_linear_cuda_impl.supports(args, t, upto) || a->y->row_stride % 8 != 0)
+    if (!moe_linear_cuda_impl.supports(args, t, upto) || !moe_gated(a) || a->y->row_stride % 8 != 0)
         return false;
     if (quantised(a))
         return moe_cuda_tiled(a->gate_up, n) && moe_cuda_tiled(a->down, n) &&

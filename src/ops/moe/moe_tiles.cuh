@@ -3,7 +3,7 @@
 #include "moe_act.cuh"
 #include "moe_params.h"
 
-constexpr int kGroupOut = UP ? 8 : 16; // output rows of a group
+constexpr int kGroupOut = kGate ? 8 : 16; // output rows of a group
 constexpr int kGroups = (ROWS + kGroupOut - 1) / kGroupOut;
 constexpr int kTileSlots = 16, kFewTokens = 16;
 
@@ -56,8 +56,8 @@ INLINE moe_tile moe_tile_of(const moe_expert_params &p, i32 n, i32 (&slot)[kTile
     }
 }
 
-// part[warp][s][row] are the sums of a group's outputs for slot number s of the tile (UP: rows 0 .. 7 gate, 8 .. 15
-// up). Adds the warps' in rising order, and the expert's bias, and writes h, or the slot's result times its routing
+// part[warp][s][row] are the sums of a group's outputs for slot number s of the tile (gates: rows 0 .. 7 gate, 8 ..
+// 15 up). Adds the warps' in rising order, and the expert's bias, and writes h, or the slot's result times its routing
 // weight. slot_at(s) is the s-th slot.
 template <int N, class SlotAt>
 INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int group, const float (&part)[WARPS][N][17],
@@ -72,12 +72,12 @@ INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int gro
 #pragma unroll
         for (int k = 0; k < WARPS; k++) {
             sum += part[k][s][r];
-            if constexpr (UP)
+            if constexpr (kGate)
                 up += part[k][s][r + 8];
         }
         if constexpr (BIAS) {
             sum += p.bias[tile.expert * ROWS + j];
-            if constexpr (UP)
+            if constexpr (kGate)
                 up += p.up_bias[tile.expert * ROWS + j];
         }
         if constexpr (UP)

@@ -101,8 +101,8 @@ static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
     if (vt_roofs_disturbed(r))
         lab_env_line(b, term, "disturbed",
                      "other programs used this machine meanwhile: such a figure may "
-                     "be too low; it is not kept, and is measured again when it is "
-                     "needed or by the next vitrine env");
+                     "be too low; it is kept for a minute, and is measured again when "
+                     "it is needed later or by the next vitrine env");
 }
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
@@ -271,7 +271,7 @@ static void write_roofs(vt_json *w, const vt_roofs *r)
     int32_t n = roofs_cache_weights(r, weights, MOST);
     vt_json_open(w, "roofs", '{');
     vt_json_int(w, "threads", r->threads);
-    roofs_put_figures(w, "figures", r, false);
+    roofs_put_figures(w, "figures", r);
     vt_json_open(w, "weights", '[');
     for (int32_t i = 0; i < n; i++) {
         vt_json_open(w, NULL, '{');

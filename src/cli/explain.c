@@ -710,7 +710,7 @@ static void write_hardware(vt_json *w, const explanation *x)
     vt_json_int(w, "threads", r->threads);
     vt_json_bool(w, "measured", r->measured);
     vt_json_fixed(w, "read_bytes_per_s", vt_roofs_bandwidth(r), 0);
-    roofs_put_figures(w, "figures", r, false);
+    roofs_put_figures(w, "figures", r);
     if (x->gpu >= 0)
         write_gpu(w, x);
     else

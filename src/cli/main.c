@@ -207,8 +207,8 @@ static const cli_verb verbs[] = {
      "paragraph says for what the environment is READY, or why it is not. Roofs are "
      "measured, which takes one to six seconds; the best figures ever seen on this machine are "
      "kept. A figure tagged disturbed was measured while other programs used the machine: it is "
-     "not kept. With --json the output describes this machine to explain --hardware elsewhere. "
-     "With --try the exit status is 1 if an op fails.",
+     "kept for a minute. With --json the output describes this machine to explain --hardware "
+     "elsewhere. With --try the exit status is 1 if an op fails.",
      "vitrine env --try\n"
      "vitrine env --json > machine.json", VT_FOR_ENV, 0, cli_env},
     {"pull", "NAME", "fetch a model into the cache",

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -200,15 +201,16 @@ static void test_roofs_far_passes_exceed_the_caches_of_this_machine(void **state
     assert_true(roofs_far_bytes(cpu) >= least && roofs_far_bytes(cpu) >= 128 << 20);
 }
 
-/* Plants a file with every figure of this machine, one of them disturbed. */
-static vt_roofs plant(int64_t working_set, vt_roof_kind disturbed)
+/* Plants a file with every figure of this machine, one of them disturbed `age` seconds ago. */
+static vt_roofs plant(int64_t working_set, vt_roof_kind disturbed, int64_t age)
 {
     vt_roofs r;
     assert_int_equal(vt_roofs_get(1, working_set, &r, NULL), VT_OK);
     for (int i = 0; i < VT_ROOFS; i++)
         if (vt_roof_get(&r, (vt_roof_kind)i) > 0) /* far more than any machine reaches */
             vt_roof_set(&r, (vt_roof_kind)i, 1e17 + i * 1e15,
-                        i == (int)disturbed ? VT_ROOF_DISTURBED : VT_ROOF_MEASURED, 1000 + i);
+                        i == (int)disturbed ? VT_ROOF_DISTURBED : VT_ROOF_MEASURED,
+                        i == (int)disturbed ? (int64_t)time(NULL) - age : 1000 + i);
     roofs_cache_write(r.key, &r);
     return r;
 }
@@ -217,7 +219,7 @@ static void
 test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again(void **state)
 {
     (void)state;
-    vt_roofs a = plant(4 << 20, VT_ROOF_COPY), b;
+    vt_roofs a = plant(4 << 20, VT_ROOF_COPY, 3600), b;
     assert_int_equal(vt_roofs_get(1, 4 << 20, &b, NULL), VT_OK);
     for (int i = 0; i < VT_ROOFS; i++) {
         if (i == VT_ROOF_COPY)
@@ -229,11 +231,31 @@ test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again(void
     assert_true(b.mark[VT_ROOF_COPY].when > 1000000);
 }
 
+/* On a busy machine each run would measure for 3 s otherwise. */
+static void test_roofs_get_when_disturbed_a_moment_ago_then_measured_again_if_asked(void **state)
+{
+    (void)state;
+    static const vt_roof_kind kinds[] = {VT_ROOF_COPY, VT_ROOF_WEIGHTS};
+    for (size_t i = 0; i < 2; i++) {
+        vt_roof_kind kind = kinds[i];
+        vt_roofs a = plant(4 << 20, kind, 0), b;
+        assert_int_equal(vt_roofs_get(1, 4 << 20, &b, NULL), VT_OK);
+        assert_true(vt_roof_get(&a, kind) == vt_roof_get(&b, kind));
+        assert_int_equal(b.mark[kind].tag, VT_ROOF_DISTURBED);
+        vt_roofs weights[4];
+        assert_int_equal(roofs_cache_weights(&a, weights, 4), 1);
+        assert_int_equal(weights[0].mark[VT_ROOF_WEIGHTS].tag, a.mark[VT_ROOF_WEIGHTS].tag);
+        assert_int_equal(vt_roofs_again(1, 4 << 20, &b, NULL), VT_OK);
+        if (kind == VT_ROOF_COPY)
+            assert_true(b.copy_bytes_per_s < 1e15); /* not the planted one */
+    }
+}
+
 static void test_roofs_memory_now_replaces_a_lower_figure_only(void **state)
 {
     (void)state;
     double now = 0;
-    vt_roofs planted = plant(4 << 20, VT_ROOF_COPY), after = {0};
+    vt_roofs planted = plant(4 << 20, VT_ROOF_COPY, 3600), after = {0};
     assert_int_equal(vt_roofs_memory_now(1, &now, NULL), VT_OK);
     assert_true(now > 0 && now < 1e15); /* not the planted one */
     roofs_cache_read(planted.key, &after, 4 << 20);
@@ -250,7 +272,7 @@ static void test_roofs_memory_now_replaces_a_lower_figure_only(void **state)
 static void test_roofs_again_when_the_file_is_better_then_it_stays(void **state)
 {
     (void)state;
-    vt_roofs a = plant(4 << 20, VT_ROOFS), b;
+    vt_roofs a = plant(4 << 20, VT_ROOFS, 0), b;
     assert_int_equal(vt_roofs_again(1, 4 << 20, &b, NULL), VT_OK);
     assert_true(b.memory_bytes_per_s == a.memory_bytes_per_s);
     assert_int_equal(b.mark[VT_ROOF_MEMORY].when, 1000 + VT_ROOF_MEMORY);
@@ -330,7 +352,7 @@ static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_
 static void test_roofs_get_when_new_working_set_then_rest_kept(void **state)
 {
     (void)state;
-    vt_roofs a = plant(4 << 20, VT_ROOFS), b;
+    vt_roofs a = plant(4 << 20, VT_ROOFS, 0), b;
     assert_int_equal(vt_roofs_get(1, 2 << 20, &b, NULL), VT_OK);
     assert_true(b.memory_bytes_per_s == a.memory_bytes_per_s);
     assert_int_equal(b.near_bytes, 2 << 20);
@@ -457,7 +479,8 @@ static void test_hardware_file_when_bad_then_one_sentence(void **state)
 
 /* ---- efficiencies ---- */
 
-static void test_efficiencies_when_written_then_the_steady_ones_are_read_again(void **state)
+static void
+test_efficiencies_when_written_then_the_steady_and_the_young_are_read_again(void **state)
 {
     (void)state;
     vt_efficiencies e = {0}, back = {0};
@@ -465,15 +488,20 @@ static void test_efficiencies_when_written_then_the_steady_ones_are_read_again(v
     vt_efficiency x = {.seconds = 1e-6, .bytes = 8, .activations = 7, .int8 = 6, .steady = true};
     assert_true(vt_efficiency_add(&e, "b", &x) && vt_efficiency_add(&e, "a", &x));
     x.steady = false;
+    x.when = (int64_t)time(NULL) - 3600;
     assert_true(vt_efficiency_add(&e, "c", &x));
+    x.when = (int64_t)time(NULL) - 1;
+    assert_true(vt_efficiency_add(&e, "d", &x));
     x.steady = true;
     x.when = 10;
     x.seconds = 2e-6;
     assert_true(vt_efficiency_add(&e, "b", &x));
-    assert_int_equal(e.n, 3);
+    assert_int_equal(e.n, 4);
     vt_efficiencies_write(&e, "some machine");
     vt_efficiencies_read(&back, "some machine");
-    assert_int_equal(back.n, 2);
+    assert_int_equal(back.n, 3);
+    assert_false(vt_efficiency_find(&back, "d")->steady);
+    assert_true(vt_efficiency_find(&back, "a")->steady);
     assert_true(vt_efficiency_find(&back, "b")->seconds == 2e-6);
     assert_int_equal(vt_efficiency_find(&back, "b")->when, 10);
     assert_null(vt_efficiency_find(&back, "c"));
@@ -528,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_roofs_far_passes_exceed_the_caches_of_this_machine),
         cmocka_unit_test(
             test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again),
+        cmocka_unit_test(test_roofs_get_when_disturbed_a_moment_ago_then_measured_again_if_asked),
         cmocka_unit_test(test_roofs_memory_now_replaces_a_lower_figure_only),
         cmocka_unit_test(test_roofs_again_when_the_file_is_better_then_it_stays),
         cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
@@ -538,7 +567,8 @@ int main(void)
         cmocka_unit_test(test_hardware_file_when_of_a_cpu_then_its_figures_with_their_marks),
         cmocka_unit_test(test_hardware_file_when_of_a_gpu_then_the_gpu_unless_the_cpu_is_asked_for),
         cmocka_unit_test(test_hardware_file_when_bad_then_one_sentence),
-        cmocka_unit_test(test_efficiencies_when_written_then_the_steady_ones_are_read_again),
+        cmocka_unit_test(
+            test_efficiencies_when_written_then_the_steady_and_the_young_are_read_again),
         cmocka_unit_test(test_efficiencies_when_full_then_no_more),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -81,7 +81,7 @@ void vt_efficiencies_put(vt_json *w, const char *key, const vt_efficiencies *e)
     vt_json_open(w, key, '{');
     for (int32_t i = 0; i < e->n; i++) {
         const vt_efficiency *x = &e->item[i];
-        if (!x->steady)
+        if (!x->steady && !roofs_moment_ago(x->when))
             continue;
         vt_json_open(w, x->key, '{');
         vt_json_fixed(w, "us", x->seconds * 1e6, 4);
@@ -91,6 +91,8 @@ void vt_efficiencies_put(vt_json *w, const char *key, const vt_efficiencies *e)
         vt_json_fixed(w, "bf16", x->bf16, 0);
         vt_json_fixed(w, "int8", x->int8, 0);
         roofs_put_date(w, "date", x->when);
+        if (!x->steady)
+            vt_json_bool(w, "steady", false);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -116,10 +118,11 @@ void vt_efficiencies_get(vt_efficiencies *e, const json_t *object)
                            .fp32 = amount(o, "fp32"),
                            .bf16 = amount(o, "bf16"),
                            .int8 = amount(o, "int8"),
-                           .steady = true,
+                           .steady = !json_is_false(json_object_get(o, "steady")),
                            .when = roofs_get_date(o, "date")};
-        bool sane = x.seconds > 0 && x.bytes >= 0 && x.activations >= 0 && x.fp32 >= 0 &&
-                    x.bf16 >= 0 && x.int8 >= 0 && strlen(key) < VT_EFFICIENCY_KEY;
+        bool sane = x.seconds > 0 && (x.steady || roofs_moment_ago(x.when)) && x.bytes >= 0 &&
+                    x.activations >= 0 && x.fp32 >= 0 && x.bf16 >= 0 && x.int8 >= 0 &&
+                    strlen(key) < VT_EFFICIENCY_KEY;
         if (sane && !vt_efficiency_add(e, key, &x))
             return;
     }

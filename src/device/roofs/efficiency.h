@@ -29,7 +29,7 @@ typedef struct vt_efficiency {
     double seconds;
     double bytes, activations; /* moved: weights and KV; activations */
     double fp32, bf16, int8;   /* operations */
-    bool steady;               /* measured undisturbed; others are not kept */
+    bool steady;               /* measured undisturbed; others are kept for a minute */
     int64_t when;              /* seconds since 1970 */
 } vt_efficiency;
 
@@ -50,10 +50,11 @@ bool vt_efficiency_add(vt_efficiencies *e, const char *key, const vt_efficiency 
 /* Adds those in the cache for the machine of these roofs (vt_roofs.key). A file that is missing or
  * broken adds none. */
 void vt_efficiencies_read(vt_efficiencies *e, const char *machine);
-/* Writes the steady ones. Failing to write is no error. */
+/* Writes them, unsteady ones for a minute only. Failing to write is no error. */
 void vt_efficiencies_write(const vt_efficiencies *e, const char *machine);
 
-/* As JSON: {"key": {"us", "bytes", "activation_bytes", "fp32", "bf16", "int8", "date"}, ...} */
+/* As JSON: {"key": {"us", "bytes", "activation_bytes", "fp32", "bf16", "int8", "date"}, ...}; one
+ * that is not steady says so. */
 void vt_efficiencies_put(vt_json *w, const char *key, const vt_efficiencies *e);
 /* Adds those of the object that make sense. */
 void vt_efficiencies_get(vt_efficiencies *e, const json_t *object);

@@ -422,8 +422,7 @@ static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs 
         r.near_bytes = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
     roofs_cache_read(r.key, &r, r.near_bytes);
     for (int i = 0; i < VT_ROOFS; i++) {
-        want[i] = wanted(&r, (vt_roof_kind)i, &k, r.near_bytes) &&
-                  (again || r.mark[i].tag != VT_ROOF_MEASURED);
+        want[i] = wanted(&r, (vt_roof_kind)i, &k, r.near_bytes) && roofs_lacks(&r, i, again);
         n += want[i];
     }
     if (n > 0) {

@@ -17,8 +17,9 @@
  * Roofs are measured when first needed and kept in a file named after CPU, level and number of
  * threads. Each figure is measured again and again until two undisturbed runs agree
  * (roofs/roofs_sample.h); all figures together get at most 3 s. A figure whose runs do not agree
- * is tagged `disturbed`. It is used, because it is the best there is, but it is not kept: whoever
- * needs it next measures it again. */
+ * is tagged `disturbed`. It is used, because it is the best there is, but it is kept for a minute
+ * only: whoever needs it later measures it again. Without that minute each run on a busy machine
+ * would take 3 s longer. */
 #ifndef VT_DEVICE_ROOFS_ROOFS_H
 #define VT_DEVICE_ROOFS_ROOFS_H
 

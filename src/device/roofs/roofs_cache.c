@@ -68,7 +68,7 @@ int64_t roofs_get_date(const json_t *o, const char *key)
     return t > 0 ? (int64_t)t : 0;
 }
 
-void roofs_put_figures(vt_json *w, const char *key, const vt_roofs *r, bool only_measured)
+void roofs_put_figures(vt_json *w, const char *key, const vt_roofs *r)
 {
     vt_json_open(w, key, '{');
     for (int i = 0; i < VT_ROOFS; i++) {
@@ -76,7 +76,7 @@ void roofs_put_figures(vt_json *w, const char *key, const vt_roofs *r, bool only
         bool time = !vt_roof_rows[i].unit;
         double v = vt_roof_get(r, kind);
         const int64_t *set = vt_roof_working_set((vt_roofs *)(uintptr_t)r, kind);
-        if (v <= 0 || (only_measured && r->mark[i].tag != VT_ROOF_MEASURED))
+        if (v <= 0)
             continue;
         vt_json_open(w, vt_roof_rows[i].key, '{');
         vt_json_real(w, "value", time ? v * 1e6 : v);
@@ -131,6 +131,17 @@ int32_t roofs_get_figures(const json_t *figures, vt_roofs *r)
 
 /* ---- the file ---- */
 
+bool roofs_moment_ago(int64_t when)
+{
+    int64_t age = (int64_t)time(NULL) - when;
+    return age >= 0 && age < 60;
+}
+
+static bool is_over(vt_roof_mark mark)
+{
+    return mark.tag == VT_ROOF_DISTURBED && !roofs_moment_ago(mark.when);
+}
+
 void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
 {
     char set[32];
@@ -146,9 +157,19 @@ void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
         if (working_set > 0 &&
             read_figure(json_object_get(near, set), false, &value, &bytes, &mark))
             vt_roof_set(r, VT_ROOF_WEIGHTS, value, mark.tag, mark.when);
+        for (int i = 0; i < VT_ROOFS; i++)
+            if (is_over(r->mark[i]))
+                vt_roof_set(r, (vt_roof_kind)i, 0, VT_ROOF_ABSENT, 0);
     }
     r->near_bytes = working_set;
     json_decref(j);
+}
+
+bool roofs_lacks(vt_roofs *r, int kind, bool again)
+{
+    if (again && r->mark[kind].tag == VT_ROOF_DISTURBED)
+        vt_roof_set(r, (vt_roof_kind)kind, 0, VT_ROOF_ABSENT, 0);
+    return again || vt_roof_get(r, (vt_roof_kind)kind) <= 0;
 }
 
 int32_t roofs_cache_weights(const vt_roofs *r, vt_roofs *out, int32_t most)
@@ -162,7 +183,7 @@ int32_t roofs_cache_weights(const vt_roofs *r, vt_roofs *out, int32_t most)
             vt_roof_mark mark;
             double value;
             int64_t bytes;
-            if (n == most || !read_figure(o, false, &value, &bytes, &mark))
+            if (n == most || !read_figure(o, false, &value, &bytes, &mark) || is_over(mark))
                 continue;
             out[n] = (vt_roofs){.near_bytes = strtoll(set, NULL, 10)};
             vt_roof_set(&out[n++], VT_ROOF_WEIGHTS, value, mark.tag, mark.when);
@@ -171,15 +192,12 @@ int32_t roofs_cache_weights(const vt_roofs *r, vt_roofs *out, int32_t most)
     return n;
 }
 
-static void put_near(vt_json *w, const char *set, double value, const char *date, int64_t when)
+static void put_near(vt_json *w, const char *set, double value, vt_roof_mark mark)
 {
     vt_json_open(w, set, '{');
     vt_json_real(w, "value", value);
-    if (date)
-        vt_json_string(w, "date", date);
-    else
-        roofs_put_date(w, "date", when);
-    vt_json_string(w, "tag", vt_roof_tag_name[VT_ROOF_MEASURED]);
+    roofs_put_date(w, "date", mark.when);
+    vt_json_string(w, "tag", vt_roof_tag_name[mark.tag]);
     vt_json_close(w);
 }
 
@@ -193,13 +211,14 @@ static void put_all_near(vt_json *w, const json_t *near, const vt_roofs *r)
     vt_json_open(w, "weights", '{');
     json_object_foreach((json_t *)(uintptr_t)near, key, o)
     {
-        double value = json_number_value(json_object_get(o, "value"));
-        const char *date = json_string_value(json_object_get(o, "date"));
-        if (strcmp(key, set) != 0 && value > 0)
-            put_near(w, key, value, date, 0);
+        vt_roof_mark mark;
+        double value;
+        int64_t bytes;
+        if (strcmp(key, set) != 0 && read_figure(o, false, &value, &bytes, &mark) && !is_over(mark))
+            put_near(w, key, value, mark);
     }
-    if (r->near_bytes > 0 && r->mark[VT_ROOF_WEIGHTS].tag == VT_ROOF_MEASURED)
-        put_near(w, set, r->near_bytes_per_s, NULL, r->mark[VT_ROOF_WEIGHTS].when);
+    if (r->near_bytes > 0 && r->near_bytes_per_s > 0)
+        put_near(w, set, r->near_bytes_per_s, r->mark[VT_ROOF_WEIGHTS]);
     vt_json_close(w);
 }
 
@@ -231,7 +250,7 @@ void roofs_cache_write(const char *key, const vt_roofs *r)
     vt_json_string(&w, "device", r->name);
     vt_json_string(&w, "level", r->level);
     vt_json_int(&w, "threads", r->threads);
-    roofs_put_figures(&w, "figures", &kept, true);
+    roofs_put_figures(&w, "figures", &kept);
     put_all_near(&w, same ? json_object_get(old, "weights") : NULL, r);
     vt_json_close(&w);
     json_decref(old);

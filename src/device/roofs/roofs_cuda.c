@@ -401,8 +401,7 @@ static vt_status get(vt_cuda *c, vt_roofs *r, bool again, vt_err *err)
     TRY(make_key(c, r->key, sizeof r->key, err));
     roofs_cache_read(r->key, r, r->near_bytes);
     for (int i = 0; i < VT_ROOFS; i++) {
-        want[i] = wanted(c, (vt_roof_kind)i, r->near_bytes) &&
-                  (again || r->mark[i].tag != VT_ROOF_MEASURED);
+        want[i] = wanted(c, (vt_roof_kind)i, r->near_bytes) && roofs_lacks(r, i, again);
         n += want[i];
     }
     if (n == 0)

@@ -45,10 +45,10 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
         out->result = o.result;
         o.result = NULL;
         lab_event(l, begin_ns,
-                  "%d requests, %d at once: %f tokens/s out; median first token after %f s, then "
+                  "%d request%s, %d at once: %f tokens/s out; median first token after %f s, then "
                   "one every %f s",
-                  plan->n_turns, load->concurrency, out->sum.output_tokens_per_s, out->sum.ttft.p50,
-                  out->sum.itl.p50);
+                  plan->n_turns, plan->n_turns == 1 ? "" : "s", load->concurrency,
+                  out->sum.output_tokens_per_s, out->sum.ttft.p50, out->sum.itl.p50);
         lab_check(l, out->sum.ended[VT_LOAD_OK] == plan->n_turns, "%d of %d requests were answered",
                   out->sum.ended[VT_LOAD_OK], plan->n_turns);
     }

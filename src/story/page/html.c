@@ -150,7 +150,9 @@ static void put_timeline(vt_buf *out)
 {
     vt_buf_puts(
         out,
-        "<section id=\"timeline\"><h2>TIMELINE</h2>\n"
+        "<section id=\"timeline\"><h2>TIMELINE <small>the request, its steps, the calls of those "
+        "that were timed, kernels where they were recorded; under them what was counted</small>"
+        "</h2>\n"
         "<p class=\"keys\"><button data-do=\"in\">zoom in</button> "
         "<button data-do=\"out\">zoom out</button> <button data-do=\"all\">all</button> "
         "<span>wheel or + and - zoom, 0 shows all, drag or left and right move, n and p go from "

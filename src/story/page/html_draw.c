@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/term/figure.h"
+
 #include "story/page/html.h"
 
 void html_spark(vt_buf *b, const double *value, int32_t n)
@@ -64,6 +66,9 @@ void html_ribbon(vt_buf *b, const json_t *story)
 
 /* ---- the roofline ---- */
 
+/* Pixels beside the plot: the rates on its left, the names of roofs on its right. */
+enum { LEFT = 84, RIGHT = 132 };
+
 typedef struct roofline {
     vt_buf *b;
     double memory;         /* bytes/s */
@@ -73,7 +78,7 @@ typedef struct roofline {
 
 static double at_x(const roofline *r, double v)
 {
-    return 60 + r->width * (log10(v) - r->x[0]) / (r->x[1] - r->x[0]);
+    return LEFT + r->width * (log10(v) - r->x[0]) / (r->x[1] - r->x[0]);
 }
 
 static double at_y(const roofline *r, double v)
@@ -159,24 +164,28 @@ static void put_roofs(const roofline *r, const json_t *roofs)
                 {"bf16_per_s", "bf16"},
                 {"fp8_per_s", "fp8"},
                 {"int8_per_s", "int8"}};
-    double end = pow(10, r->x[1]), top = 0;
+    double end = pow(10, r->x[1]), top = 0, label = INFINITY;
     for (size_t i = 0; i < sizeof roof / sizeof *roof; i++) {
         double peak = story_num(roofs, roof[i].key);
         if (!(peak > 1 && peak < 1e18))
             continue;
         top = fmax(top, peak);
+        /* beside the plot, above the label before it: two roofs may lie close together */
+        label = fmin(at_y(r, peak) + 4, label - 13);
         vt_buf_printf(r->b,
                       "<line class=\"roof\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>"
-                      "<text x=\"%.1f\" y=\"%.1f\" class=\"end\">%s %.3g GFLOP/s</text>\n",
+                      "<text x=\"%.1f\" y=\"%.1f\">%s %s</text>\n",
                       at_x(r, fmin(peak / r->memory, end)), at_y(r, peak), at_x(r, end),
-                      at_y(r, peak), at_x(r, end), at_y(r, peak) - 4, roof[i].name, peak / 1e9);
+                      at_y(r, peak), at_x(r, end) + 6, label, roof[i].name,
+                      vt_figure_of(peak, VT_FLOP_PER_S).text);
     }
     double begin = pow(10, r->x[0]), knee = top > 0 ? fmin(top / r->memory, end) : end;
     vt_buf_printf(r->b,
                   "<line class=\"roof\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>"
-                  "<text x=\"64\" y=\"24\">memory %.3g GB/s</text>\n",
+                  "<text x=\"%d\" y=\"24\">memory %s</text>\n",
                   at_x(r, begin), at_y(r, begin * r->memory), at_x(r, knee),
-                  at_y(r, knee * r->memory), r->memory / 1e9);
+                  at_y(r, knee * r->memory), LEFT + 4,
+                  vt_figure_of(r->memory, VT_BYTES_PER_S).text);
 }
 
 static void put_axes(const roofline *r)
@@ -189,10 +198,10 @@ static void put_axes(const roofline *r)
                       26 + r->height, pow(10, e));
     for (double e = ceil(r->y[0]); e <= r->y[1]; e++)
         vt_buf_printf(r->b,
-                      "<line class=\"grid\" x1=\"60\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/><text "
-                      "class=\"end\" x=\"54\" y=\"%.1f\">%g</text>\n",
-                      at_y(r, pow(10, e)), 60 + r->width, at_y(r, pow(10, e)),
-                      at_y(r, pow(10, e)) + 4, pow(10, e - 9));
+                      "<line class=\"grid\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/><text "
+                      "class=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
+                      LEFT, at_y(r, pow(10, e)), LEFT + r->width, at_y(r, pow(10, e)), LEFT - 6,
+                      at_y(r, pow(10, e)) + 4, vt_figure_of(pow(10, e), VT_FLOP_PER_S).text);
 }
 
 /* ---- the trail: the step as a whole, from prefill to decodes of more and more sequences ---- */
@@ -209,7 +218,9 @@ static bool read_stop(const json_t *trail, size_t i, point *out)
 
 static bool is_measured(const json_t *stop) { return story_num(stop, "steps") > 0; }
 
-static void put_stop(const roofline *r, const point *at)
+/* *labelled is where the newest label of a modelled stop begins: the next one needs room beside
+ * it, or has none. Measured ones always have theirs. */
+static void put_stop(const roofline *r, const point *at, double *labelled)
 {
     char phase[STORY_TEXT];
     double n = story_num(at->op, "sequences");
@@ -220,10 +231,17 @@ static void put_stop(const roofline *r, const point *at)
     html_text(r->b, story_text(at->op, "phase", phase));
     vt_buf_printf(r->b, " step of %.4g sequences: %.3g FLOP a byte, %.3g GFLOP/s, %.1f us", n,
                   at->intensity, at->rate / 1e9, story_num(at->op, "step_us"));
-    vt_buf_printf(r->b, "</title></rect><text class=\"stop\" x=\"%.1f\" y=\"%.1f\">",
-                  at_x(r, at->intensity) + 7, at_y(r, at->rate) + 14);
-    html_text(r->b, strcmp(phase, "prefill") == 0 ? "prefill" : "");
-    if (strcmp(phase, "prefill") != 0)
+    vt_buf_puts(r->b, "</title></rect>\n");
+    bool prefill = strcmp(phase, "prefill") == 0;
+    double x = at_x(r, at->intensity) + 7;
+    if (!prefill && !is_measured(at->op) && x < *labelled + 22)
+        return;
+    *labelled = prefill ? *labelled : x;
+    vt_buf_printf(r->b, "<text class=\"stop\" x=\"%.1f\" y=\"%.1f\">", x,
+                  at_y(r, at->rate) + (prefill ? 26 : 14));
+    if (prefill)
+        vt_buf_puts(r->b, "prefill");
+    else
         vt_buf_printf(r->b, "%.3g", n);
     vt_buf_puts(r->b, "</text>\n");
 }
@@ -233,6 +251,7 @@ static void put_stop(const roofline *r, const point *at)
 static void put_trail(roofline *r, const json_t *trail)
 {
     point before = {0}, now;
+    double labelled = -INFINITY;
     for (size_t i = 0; i < json_array_size(trail) && i < STORY_ROWS; i++) {
         if (!read_stop(trail, i, &now))
             continue;
@@ -246,7 +265,7 @@ static void put_trail(roofline *r, const json_t *trail)
     }
     for (size_t i = 0; i < json_array_size(trail) && i < STORY_ROWS; i++)
         if (read_stop(trail, i, &now))
-            put_stop(r, &now);
+            put_stop(r, &now, &labelled);
 }
 
 void html_roofline(vt_buf *b, const json_t *story)
@@ -276,26 +295,27 @@ void html_roofline(vt_buf *b, const json_t *story)
             r.x[1] = fmax(r.x[1], log10(v / r.memory));
         }
     }
-    r.x[0] = floor(r.x[0]);
-    r.x[1] = floor(r.x[1]) + 1;
-    r.y[0] = floor(r.y[0]);
-    r.y[1] = floor(r.y[1]) + 1;
+    /* whole decades, with room for a circle on their borders */
+    r.x[0] = floor(r.x[0] - 0.05);
+    r.x[1] = floor(r.x[1] + 0.05) + 1;
+    r.y[0] = floor(r.y[0] - 0.05);
+    r.y[1] = floor(r.y[1] + 0.05) + 1;
     vt_buf_printf(
         b,
         "<section id=\"roofline\"><h2>ROOFLINE <small>FLOP/byte that each op must do, and "
-        "GFLOP/s that it did, under measured roofs; larger circles take more of the "
+        "FLOP/s that it did, under measured roofs; larger circles take more of the "
         "step; squares are whole steps, prefill and decodes of so many sequences, hollow where "
         "modelled</small></h2>\n<div class=\"scroll\"><svg class=\"roofline\" viewBox=\"0 -10 "
         "%d %d\">",
-        80 + r.width, 60 + r.height);
+        LEFT + r.width + RIGHT, 60 + r.height);
     put_axes(&r);
     put_roofs(&r, roofs);
     each_point(story, put_point, &r);
     put_trail(&r, trail);
     vt_buf_printf(b,
-                  "<text x=\"60\" y=\"%d\">FLOP/byte</text><circle class=\"prefill\" cx=\"160\" "
-                  "cy=\"%d\" r=\"5\"/><text x=\"170\" y=\"%d\">prefill</text><circle "
-                  "class=\"decode\" cx=\"240\" cy=\"%d\" r=\"5\"/><text x=\"250\" y=\"%d\">decode"
-                  "</text></svg></div></section>\n",
-                  44 + r.height, 40 + r.height, 44 + r.height, 40 + r.height, 44 + r.height);
+                  "<text x=\"%d\" y=\"%d\">FLOP/byte</text><g transform=\"translate(%d, %d)\">"
+                  "<circle class=\"prefill\" r=\"5\"/><text x=\"10\" y=\"4\">prefill</text>"
+                  "<circle class=\"decode\" cx=\"80\" r=\"5\"/><text x=\"90\" y=\"4\">decode"
+                  "</text></g></svg></div></section>\n",
+                  LEFT, 44 + r.height, LEFT + 100, 40 + r.height);
 }

@@ -73,7 +73,7 @@
     const x = (t) => (t - from) / (to - from) * width;
     for (const t of ticks(width)) {
       g.fillStyle = line; g.fillRect(x(t), TOP - 4, 1, height);
-      g.fillStyle = soft; g.fillText(say(t), x(t) + 3, 9);
+      if (x(t) + 3 + g.measureText(say(t)).width <= width) { g.fillStyle = soft; g.fillText(say(t), x(t) + 3, 9); }
     }
     tracks.forEach((spans, k) => {
       const y = TOP + k * ROW;

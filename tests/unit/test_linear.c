@@ -112,16 +112,31 @@ static bool can_run(const vt_impl *impl)
     return impl->isa == VT_ISA_PORTABLE || (best != VT_ISA_NEON && impl->isa <= best);
 }
 
-/* The next implementation that runs here and takes args, from *at on; NULL after the last. */
+#ifdef __x86_64__
+extern const vt_impl linear_amx_in_c; /* common/linear_in_c_amx.c */
+
+static const vt_impl *amx_in_c(void)
+{
+    bool runs = vt_cpu_get()->best >= VT_ISA_AVX512 && __builtin_cpu_supports("avx512bf16");
+    return runs ? &linear_amx_in_c : NULL;
+}
+#else
+static const vt_impl *amx_in_c(void) { return NULL; }
+#endif
+
+/* The next implementation that runs here and takes args, from *at on; the last of them is AMX's row
+ * over tiles in C. NULL after it. */
 static const vt_impl *next_impl(int *at, const linear_args *a)
 {
     const vt_impl *impl;
-    while ((impl = linear_op.impls[*at]) != NULL) {
+    while (*at >= 0 && (impl = linear_op.impls[*at]) != NULL) {
         ++*at;
         if (can_run(impl) && (!impl->supports || impl->supports(a, NULL, NULL)))
             return impl;
     }
-    return NULL;
+    bool more = *at >= 0;
+    *at = -1;
+    return more ? amx_in_c() : NULL;
 }
 
 typedef struct fixture {
@@ -314,36 +329,49 @@ static void test_linear_result_of_a_token_is_independent_of_the_batch_when_k_is_
     static const vt_dtype some[] = {VT_F16, VT_BF16, VT_Q8_0, VT_Q4_1, VT_Q6_K, VT_Q2_K};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         check_rows_alone(*state, some[i], 9, 19, 2560, LINEAR_SWIGLU);
+        check_rows_alone(*state, some[i], 65, 19, 1536, LINEAR_SWIGLU);
         check_rows_alone(*state, some[i], 150, 19, 8192, LINEAR_NONE);
     }
 }
 
-/* Property: with quantised weights every vector implementation gives the same bits. */
-static void test_linear_quantised_result_is_independent_of_the_instruction_set(void **state)
+static void check_rows_agree(fixture *f, vt_dtype type, int64_t tokens, int64_t cols,
+                             linear_epilogue epilogue)
 {
     const vt_impl *impl;
-    fixture *f = *state;
+    vt_arena_init(&f->arena, 0);
+    linear_args a = random_args(&f->arena, type, tokens, 70, cols, epilogue, 12);
+    float *want = NULL;
+    for (int at = 0; (impl = next_impl(&at, &a)) != NULL;) {
+        if (impl->isa == VT_ISA_PORTABLE) /* it does not quantise activations */
+            continue;
+        poison(a.y);
+        run_with(impl, &a, f->team[1]);
+        if (want) {
+            char what[80];
+            snprintf(what, sizeof what, "%s %s, %d tokens", impl->name, vt_dtype_get(type)->name,
+                     (int)tokens);
+            assert_rows_equal(a.y, want, what);
+        } else {
+            want = vt_calloc((size_t)vt_tensor_elems(a.y), sizeof *want);
+            copy_rows(a.y, want);
+        }
+    }
+    free(want);
+    release_args(&a);
+    vt_arena_release(&f->arena);
+}
+
+/* Property: with quantised weights every vector implementation gives the same bits, for few tokens
+ * and for many. */
+static void test_linear_quantised_result_is_independent_of_the_instruction_set(void **state)
+{
     for (int i = 0; i < N_TYPES; i++) {
         if (!vt_dtype_quantised(types[i]))
             continue;
-        vt_arena_init(&f->arena, 0);
-        linear_args a = random_args(&f->arena, types[i], 21, 70, odd_cols(types[i]), LINEAR_SWIGLU,
-                                    12);
-        float *want = NULL;
-        for (int at = 0; (impl = next_impl(&at, &a)) != NULL;) {
-            if (impl->isa == VT_ISA_PORTABLE) /* it does not quantise activations */
-                continue;
-            run_with(impl, &a, f->team[1]);
-            if (want) {
-                assert_rows_equal(a.y, want, impl->name);
-            } else {
-                want = vt_calloc((size_t)vt_tensor_elems(a.y), sizeof *want);
-                copy_rows(a.y, want);
-            }
-        }
-        free(want);
-        release_args(&a);
-        vt_arena_release(&f->arena);
+        check_rows_agree(*state, types[i], 21, odd_cols(types[i]), LINEAR_SWIGLU);
+        check_rows_agree(*state, types[i], 64, odd_cols(types[i]), LINEAR_SWIGLU);
+        check_rows_agree(*state, types[i], 83, 768, LINEAR_NONE);
+        check_rows_agree(*state, types[i], 130, 1280, LINEAR_SWIGLU);
     }
 }
 

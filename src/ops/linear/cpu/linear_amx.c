@@ -27,39 +27,14 @@
  * vpdpbf16 and fma round differently, so here one token is a tile of one row.
  *
  * Tiles are configured when a call begins and released when it ends, because the operating system
- * has to save 8 KiB at each switch of a thread that holds tile data. GCC 12's _tile_loadconfig
- * tells the compiler that it reads 8 of the 64 bytes, so we have wrappers of our own. */
+ * has to save 8 KiB at each switch of a thread that holds tile data. */
 #define LINEAR_PANEL amx_panel
 #define LINEAR_BF16 dot_bf16_streams
 #include "ops/linear/cpu/linear_simd.h"
+#include "ops/linear/cpu/amx_tile.h"
 
 /* A panel with fewer tokens than this takes the AVX-512 kernels. */
 enum { AMX_TOKENS = 5 };
-
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
-INLINE void tile_configure(const tile_config *c) { __asm__ volatile("ldtilecfg %0" : : "m"(*c)); }
-INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
-
-#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define TILE_LOAD(t, p, stride)                       \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t  \
-                     :                                \
-                     : "r"(p), "r"((int64_t)(stride)) \
-                     : "memor"                        \
-                       "y")
-#define TILE_STORE(t, p, stride)                         \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" \
-                     :                                   \
-                     : "r"(p), "r"((int64_t)(stride))    \
-                     : "memory")
-/* c += a b: a signed, b unsigned. */
-#define TILE_DOT_SU(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
-#define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 /* ---- quantised weights ---- */
 

@@ -52,7 +52,8 @@ static vt_status describe(const vt_model *m, const vt_target *t, vt_dtype kv_dty
     vt_layout *layout;
     vt_program_config config = {.target = *t,
                                 .activation = t->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
-                                .end = m->head ? VT_END_LOGITS : VT_END_POOLED,
+                                .end = m->head && !vt_model_bidirectional(m) ? VT_END_LOGITS
+                                                                             : VT_END_POOLED,
                                 .describe = true,
                                 .comm = comm ? &d->comm : NULL};
     d->comm = (vt_comm_rank){.group = comm, .rank = is->index};

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Every family of models, as docs/models.md lists them: its names, tiny models and shapes are those of the program, and each tiny
+model computes the log-probabilities of transformers, is explained, and tells a story."""
+import glob, json, math, os, re, shutil, struct, tempfile
+
+from tap import *
+
+GOLDEN = "tests/golden"
+BOUND = 1e-4  # of a log-probability, in fp32
+PAGE = open("docs/models.md", encoding="utf-8").read()
+ENOUGH = ["--max-context", "64", "--kv-memory", "8M", "--kv-dtype", "f32"]
+QUANTISED = re.compile(r"int4|mxfp4|quantised")  # weights that fast rows multiply in 8 bits
+HEADS = {"hybrid", "eagle3"}  # made up for tests; a part of other models
+
+
+def words(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def table():
+    """[(family, model_type, GGUF, tiny models, difference on a CPU, shapes, parsers)]"""
+    rows = []
+    for line in PAGE.split("\n## ")[1].splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if len(cells) == 9 and cells[0].startswith("`"):
+            rows.append((words(cells[0])[0], words(cells[2]), words(cells[3]), words(cells[4]), float(cells[5]) if cells[5] else None,
+                         words(cells[7]), words(cells[8])))
+    return rows
+
+
+ROWS = table()
+
+
+def path_of(tiny):
+    return os.path.join(GOLDEN, tiny if "/" in tiny else "models/" + tiny)
+
+
+def generators():
+    """Each tiny model that makes text, once."""
+    return sorted({t for row in ROWS for t in row[3] if "/" not in t})
+
+
+def sources():
+    """{family: (model_type, GGUF, shapes)} by the sources"""
+    found = {}
+    for path in glob.glob("src/model/families/*.c"):
+        text = open(path, encoding="utf-8").read()
+        lists = {name: re.findall(r'\.name = "([^"]+)"', body)
+                 for name, body in re.findall(r"vt_family_shape (\w+)\[\] = \{(.*?)\n\};", text, re.S)}
+        for name, body in re.findall(r"const vt_family vt_family_(\w+) = \{(.*?)\};", text, re.S):
+            def one(key, pattern=r'"([^"]*)"'):
+                return re.findall(rf"\.{key}\s*=\s*{pattern}", body)
+            shapes = [s for n in one("shapes", r"(\w+)") for s in lists[n] if not s.endswith("-tiny")]
+            found[name] = one("hf"), one("gguf"), shapes
+    return found
+
+
+def test_rows_are_the_families_of_the_program():
+    """docs/models.md has a row for each family of the program, with its names and shapes"""
+    listed = re.findall(r"VT_FAMILY\((\w+)\)", open("src/model/families.h", encoding="utf-8").read())
+    same([r[0] for r in ROWS], [f for f in listed if f not in HEADS])
+    known = sources()
+    for family, hf, gguf, _, _, shapes, _ in ROWS:
+        same((family, hf, gguf, shapes), (family, *known[family]))
+
+
+def test_tiny_models_are_those_of_the_tests():
+    """each tiny model of the page exists, each one of tests/golden/models is in a row, and each family has one"""
+    for row in ROWS:
+        assert row[3], row[0]
+        for tiny in row[3]:
+            assert os.path.exists(path_of(tiny)), f"{row[0]}: {tiny}"
+    there = {n for n in os.listdir(os.path.join(GOLDEN, "models")) if not n.endswith(".bin")}
+    same(sorted(there - set(generators())), [])
+
+
+def test_both_forms_of_each_family_are_there():
+    """a family that folders have has a tiny folder, and one that GGUF files have a tiny file"""
+    for family, hf, gguf, tiny, *_ in ROWS:
+        files = [t for t in tiny if t.endswith(".gguf")]
+        assert not hf or len(files) < len(tiny), f"{family} has no folder"
+        assert not gguf or files, f"{family} has no GGUF file"
+
+
+def test_each_family_is_compared_with_itself_in_batches():
+    """a tiny model of each family that makes text is in the list of tests/unit/test_determinism.c"""
+    there = open("tests/unit/test_determinism.c", encoding="utf-8").read()
+    for family, _, _, tiny, *_ in ROWS:
+        texts = [t.replace("-BF16.gguf", "") for t in tiny if "/" not in t]
+        assert not texts or any(f'"{t}' in there for t in texts), family
+
+
+def read_golden(tiny):
+    """[(ids, logits of each position)] as transformers computed them"""
+    path = path_of(tiny)
+    golden = os.path.join(path, "golden.bin")
+    if tiny.endswith(".gguf"):
+        golden = path[:-5] + ".bin"
+        golden = golden if os.path.exists(golden) else os.path.join(path[:-5].rsplit("-", 1)[0], "golden.bin")
+    with open(golden, "rb") as f:
+        n, vocab = struct.unpack("<ii", f.read(8))
+        for _ in range(n):
+            length, = struct.unpack("<i", f.read(4))
+            ids = struct.unpack(f"<{length}i", f.read(4 * length))
+            yield ids, [struct.unpack(f"<{vocab}f", f.read(4 * vocab)) for _ in range(length)]
+
+
+def log_softmax(row):
+    most = max(row)
+    total = most + math.log(sum(math.exp(x - most) for x in row))
+    return [x - total for x in row]
+
+
+def farthest(tiny, path=None):
+    """The largest difference of a log-probability of the longest prompt: of its tokens, and of the 20 likeliest."""
+    ids, rows = list(read_golden(tiny))[-1]
+    env = {"VITRINE_ISA": "portable"} if QUANTISED.search(tiny) else None
+    got = ok("score", "-q", "--json", "--top", "20", "--tokens", ",".join(map(str, ids)), "-m", path or path_of(tiny), *ENOUGH, env=env).json
+    worst = 0
+    for i in range(1, len(ids)):
+        want = log_softmax(rows[i - 1])
+        pairs = [(got["logprobs"][i], want[ids[i]])] + [(t["logprob"], want[t["id"]]) for t in got["top"][i]]
+        worst = max([worst] + [abs(a - b) for a, b in pairs])
+    return worst
+
+
+def test_log_probabilities_are_those_of_transformers():
+    """log-probabilities of every tiny model are within 1e-4 of transformers' in fp32, and about as far off as the page says"""
+    told = {}
+    for row in ROWS:
+        for tiny in row[3]:
+            if "/" not in tiny and not QUANTISED.search(tiny):
+                told[tiny] = max(told.get(tiny, 0), row[4] or 0)
+    for tiny in generators():
+        far = farthest(tiny)
+        assert far <= BOUND, f"{tiny}: {far}"
+        assert tiny not in told or far <= 4 * told[tiny], f"{tiny}: {far}, and docs/models.md says {told[tiny]}"
+
+
+def test_a_head_with_other_numbers_is_no_tied_one():
+    """a folder that says that its head is tied, and holds another one, computes with that one"""
+    tiny = "mistral-full-f16-sharded"
+    with tempfile.TemporaryDirectory() as d:
+        folder = shutil.copytree(path_of(tiny), os.path.join(d, "m"))
+        config = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
+        same(config["tie_word_embeddings"], False)
+        config["tie_word_embeddings"] = True
+        json.dump(config, open(os.path.join(folder, "config.json"), "w", encoding="utf-8"))
+        assert farthest(tiny, folder) <= BOUND
+
+
+def test_each_family_is_explained_and_tells_a_story():
+    """the first tiny model of each family is explained, makes text, and tells a story with its steps and ops"""
+    with tempfile.TemporaryDirectory() as d:
+        for family, _, _, tiny, *_ in ROWS:
+            model, path = path_of(tiny[0]), os.path.join(d, "story.json")
+            calls = ok("explain", "-q", "--json", "--hardware", "h200", "-m", model).json["calls"]
+            assert len(calls) > 5, family
+            if "/" in tiny[0]:
+                ok("bench", "offline", "-q", "--num", "2", "--input", "3:3", "--max-context", "16", "--kv-memory", "8M", f"--story={path}", "-m",
+                   model)
+            else:
+                ok("run", "-q", "--tokens", "1,2,3", "-n", "4", "--ignore-eos", f"--story={path}", "-m", model, *ENOUGH)
+            story = json.load(open(path, encoding="utf-8"))
+            assert story["requests"] and story["steps"], family
+            assert len(story["calls"]["labels"]) > 3, family
+
+
+def test_each_shape_is_explained():
+    """each dummy shape of the page has a program for an H200"""
+    for family, _, _, _, _, shapes, _ in ROWS:
+        for shape in shapes:
+            total = ok("explain", "-q", "--json", "--hardware", "h200", "-m", "dummy:" + shape).json["total"]
+            assert total["least_us"] > 0, shape
+
+
+def test_parsers_are_known():
+    """each form of calls of the page is one that serve takes, and none that serve takes is known for no family here"""
+    known = re.search(r"--tool-parser FORM.*?auto\|([^\[]+)\[", ok("serve", "--help").text, re.S)[1]
+    known = set("".join(known.split()).split("|"))
+    used = {p for row in ROWS for p in row[6]}
+    same(sorted(used - known), [])
+
+
+main(globals())

@@ -446,6 +446,27 @@ static void test_jit_want_when_asked_twice_then_one_instance(void **state)
     vt_jit_free(j);
 }
 
+static void
+test_jit_want_when_names_lie_elsewhere_or_places_are_shared_then_same_instance(void **state)
+{
+    (void)state;
+    enum { MANY = 600 }; /* more than the JIT finds by addresses alone */
+    vt_jit *j;
+    char source[] = "embed.cu", kernel[] = "embed", param[] = "hidden";
+    assert_int_equal(vt_jit_new("sm_80", &j, NULL), VT_OK);
+    for (int turn = 0; turn < 2; turn++)
+        for (int32_t i = 0; i < MANY; i++) {
+            jit_spec literal = JIT_SPEC("embed.cu", "embed", {"hidden", 8 * i}, {"vec", i % 3});
+            jit_spec copy = JIT_SPEC(source, kernel, {param, 8 * i}, {"vec", i % 3});
+            assert_int_equal(vt_jit_want(j, turn ? &copy : &literal), i);
+            assert_int_equal(vt_jit_want(j, turn ? &literal : &copy), i);
+        }
+    jit_spec fewer = JIT_SPEC("embed.cu", "embed", {"hidden", 8});
+    assert_int_equal(vt_jit_want(j, &fewer), MANY);
+    assert_int_equal(vt_jit_count(j), MANY + 1);
+    vt_jit_free(j);
+}
+
 static void test_jit_add_text_when_the_name_is_embedded_then_refused(void **state)
 {
     (void)state;
@@ -788,6 +809,8 @@ int main(void)
         cmocka_unit_test(test_sample_plan_when_rows_bring_everything_then_each_finds_its_own),
         cmocka_unit_test(test_sample_plan_when_padded_then_the_rest_asks_for_nothing),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
+        cmocka_unit_test(
+            test_jit_want_when_names_lie_elsewhere_or_places_are_shared_then_same_instance),
         cmocka_unit_test(test_jit_add_text_when_the_name_is_embedded_then_refused),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_jit_cache_when_others_could_have_written_it_then_it_is_not_used),

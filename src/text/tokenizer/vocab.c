@@ -60,10 +60,10 @@ static void slot_put(vocab *v, int32_t id)
 static vt_status slot_grow(vocab *v, size_t want, vt_err *err)
 {
     size_t size = 64;
+    if (v->slot && want * 2 <= (size_t)v->mask + 1)
+        return VT_OK;
     while (size < want * 2)
         size *= 2;
-    if (v->slot && size <= (size_t)v->mask + 1)
-        return VT_OK;
     uint64_t *old = v->slot, *grown = vt_calloc(size, sizeof *grown);
     size_t n_old = old ? (size_t)v->mask + 1 : 0;
     if (!grown)

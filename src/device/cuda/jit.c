@@ -472,9 +472,15 @@ static vt_status compile_entry(vt_jit *j, jit_entry *e, vt_err *err)
 
 /* ---- all of them ---- */
 
+/* An instance still to compile, and how long its text is. */
+typedef struct compile_task {
+    int32_t entry;
+    uint64_t text_bytes;
+} compile_task;
+
 typedef struct compile_job {
     vt_jit *jit;
-    int32_t *todo; /* [n] indices still to compile */
+    compile_task *todo; /* [n] */
     int32_t n;
     atomic_int next;
     pthread_mutex_t lock; /* guards the fields below */
@@ -497,7 +503,7 @@ static void *compile_thread(void *arg)
 {
     compile_job *job = arg;
     for (int32_t i; (i = atomic_fetch_add(&job->next, 1)) < job->n;) {
-        jit_entry *e = &job->jit->entry[job->todo[i]];
+        jit_entry *e = &job->jit->entry[job->todo[i].entry];
         vt_err err = {0};
         vt_status status = compile_entry(job->jit, e, &err);
         if (status == VT_OK && job->jit->use_cache)
@@ -516,9 +522,20 @@ static void *compile_thread(void *arg)
     return NULL;
 }
 
+/* The longest text first. It takes the longest to compile, as a rule (sample.cu 1.0 to 1.4 s, small
+ * kernels 0.1 s), and if it came last the other threads would wait for it. */
+static int by_text(const void *pa, const void *pb)
+{
+    const compile_task *a = pa, *b = pb;
+    if (a->text_bytes != b->text_bytes)
+        return a->text_bytes < b->text_bytes ? 1 : -1;
+    return (a->entry > b->entry) - (a->entry < b->entry);
+}
+
 static void compile_parallel(compile_job *job, int32_t n_threads)
 {
     enum { MOST = 16 };
+    qsort(job->todo, (size_t)job->n, sizeof *job->todo, by_text);
     pthread_t thread[MOST];
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     int32_t want = n_threads > 0 ? n_threads : cpus > 0 ? (int32_t)cpus : 1;
@@ -596,7 +613,7 @@ vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, vo
         if (status == VT_OK && from_cache(j, e))
             status = report(&job, e, err);
         else if (status == VT_OK)
-            job.todo[job.n++] = i;
+            job.todo[job.n++] = (compile_task){i, find_text(j, e->source)->size};
     }
     if (status == VT_OK && job.n > 0 && !j->nvrtc_there) {
         if (err)

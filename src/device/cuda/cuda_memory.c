@@ -174,7 +174,9 @@ void cuda_range_release(vt_cuda *c, cuda_range *r)
 
 /* ---- upload ---- */
 
-enum { PART_BYTES = 2 << 20, MAX_UPLOAD_THREADS = 16 };
+/* A thread's stream and pinned buffers take milliseconds to make, one thread after the other, so it
+ * is worth them only for THREAD_BYTES. */
+enum { PART_BYTES = 2 << 20, MAX_UPLOAD_THREADS = 16, THREAD_BYTES = 4 << 20 };
 
 typedef struct upload_job {
     vt_cuda *cuda;
@@ -282,14 +284,18 @@ vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32
     int64_t *first = vt_calloc((size_t)n + 1, sizeof *first);
     if (!first)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of %d uploads", n);
-    for (int32_t i = 0; i < n; i++)
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < n; i++) {
         first[i + 1] = first[i] +
                        vt_ceil_div((int64_t)pieces[i].bytes, (int64_t)part_size(&pieces[i]));
+        bytes += (int64_t)pieces[i].bytes;
+    }
     upload_job job = {.cuda = c, .piece = pieces, .first_part = first, .n = n, .stop = stop};
     pthread_mutex_init(&job.lock, NULL);
     pthread_t thread[MAX_UPLOAD_THREADS];
     int64_t most = n_threads < MAX_UPLOAD_THREADS ? n_threads : MAX_UPLOAD_THREADS;
     most = most < first[n] ? most : first[n];
+    most = most < 1 + bytes / THREAD_BYTES ? most : 1 + bytes / THREAD_BYTES;
     int32_t started = 0;
     while (started < most - 1 && pthread_create(&thread[started], NULL, upload_thread, &job) == 0)
         started++;

@@ -207,6 +207,8 @@ typedef struct cuda_executor {
         double open_ms, weights_ms, compile_ms, capture_ms;
         vt_layout *layout; /* while it is made */
         vt_cuda_upload_run *upload;
+        pthread_t opener; /* opens cuBLASLt; joined where `opening` is set */
+        bool opening;
     } startup;
     vt_observers observers;
     struct cuda_vitals *vitals;     /* one of them; NULL: nobody asked for counters */

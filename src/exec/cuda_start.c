@@ -1,6 +1,7 @@
 /* Making a CUDA executor.
  *
- *   1. open the device; the file of cuBLASLt is loaded meanwhile
+ *   1. open the device; the file of cuBLASLt is loaded meanwhile, and the library is opened
+ *      until step 6 begins
  *   2. describe the weights and give them memory; threads begin to upload them
  *                                                           weights cross the bus
  *   3. describe: target, KV cache, program                            |
@@ -8,7 +9,8 @@
  *   5. a dry run (lane.collect) over a ladder of tokens and of rows   |
  *      notes every kernel that steps can need; all of them are        |
  *      compiled together, or come from the cubin cache, and loaded    |
- *   6. capture a graph for every decode bucket                        |
+ *   6. run once what cuBLASLt has in decode graphs, and capture a      |
+ *      graph for every decode bucket                                  |
  *   7. wait for the weights                                 <---------+
  *
  * Steps 3 to 6 need the weights' addresses and none of their values. After a lost context
@@ -200,20 +202,28 @@ static int32_t next_size(int32_t n, int32_t most)
     return n == most ? 0 : next < most ? next : most;
 }
 
-vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
+/* Dry runs of steps with at most this many tokens and rows. */
+static vt_status collect_up_to(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
 {
     const vt_limits *lim = &x->config.limits;
     vt_status status = VT_OK;
     x->lane.collect = true;
-    cuda_stamped_collect(x);
-    for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_tokens))
+    for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, tokens))
         status = collect_size(x, t, 1, 0, err);
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
         if (lim->decode_tokens > 1)
             status = collect_size(x, t, 1, lim->decode_tokens, err);
-    for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, lim->max_rows))
+    for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, rows))
         status = collect_size(x, 1, r, 0, err);
     x->lane.collect = false;
+    return status;
+}
+
+vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
+{
+    const vt_limits *lim = &x->config.limits;
+    cuda_stamped_collect(x);
+    vt_status status = collect_up_to(x, lim->max_tokens, lim->max_rows, err);
     cuda_stamped_end(x);
     return status;
 }
@@ -338,11 +348,41 @@ static void *preload_library(void *arg)
     return NULL;
 }
 
-static void open_library(cuda_executor *x)
+/* Body of the thread that opens the library. */
+static void *open_library(void *arg)
+{
+    vt_cublaslt_prepare(arg);
+    return NULL;
+}
+
+/* Opens the library, if it is there, in a thread. */
+static void begin_library(cuda_executor *x)
 {
     char why[160];
-    vt_cublaslt_prepare(x->cuda);
-    x->library = vt_cublaslt_open(x->cuda, why, sizeof why) > 0;
+    x->library = vt_cublaslt_find(x->cuda, why, sizeof why);
+    if (!x->library)
+        return;
+    x->startup.opening = pthread_create(&x->startup.opener, NULL, open_library, x->cuda) == 0;
+    if (!x->startup.opening)
+        open_library(x->cuda);
+}
+
+/* Nothing may use the library before this. */
+static void end_library(cuda_executor *x)
+{
+    if (x->startup.opening)
+        pthread_join(x->startup.opener, NULL);
+    x->startup.opening = false;
+}
+
+/* Has the library load its kernels of decode graphs. */
+static vt_status collect_library(cuda_executor *x, vt_err *err)
+{
+    const vt_limits *lim = &x->config.limits;
+    int32_t tokens = lim->max_tokens < CUBLASLT_WARM ? lim->max_tokens : CUBLASLT_WARM;
+    int32_t rows = lim->max_rows < CUBLASLT_WARM ? lim->max_rows : CUBLASLT_WARM;
+    end_library(x);
+    return x->library ? collect_up_to(x, tokens, rows, err) : VT_OK;
 }
 
 static vt_status open_device(int32_t ordinal, bool library, vt_cuda **out, vt_err *err)
@@ -396,7 +436,7 @@ static vt_status place(cuda_executor *x, vt_err *err)
                               &x->weights, &x->startup.upload, err));
     int64_t t = vt_now_ns();
     if (vt_cuda_may_use_library(x->cuda, &x->options, layout))
-        open_library(x);
+        begin_library(x);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
     x->startup.compile_ms = ms_since(&t);
@@ -408,8 +448,12 @@ static vt_status make_kernels(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
     TRY(cuda_stamped_start(x, err));
-    TRY(cuda_start_collect(x, err));
+    x->lane.own = true;
+    vt_status status = cuda_start_collect(x, err);
+    x->lane.own = false;
+    TRY(status);
     TRY(vt_cuda_compile(x->cuda, on_compiled, x, err));
+    TRY(collect_library(x, err));
     x->startup.compile_ms += ms_since(&t);
     if (x->options.graphs)
         TRY(capture(x, err));
@@ -433,6 +477,7 @@ static vt_status end_upload(cuda_executor *x, bool stop, vt_err *err)
 
 void cuda_start_give_up(cuda_executor *x)
 {
+    end_library(x);
     if (x->cuda && vt_cuda_enter(x->cuda, NULL) == VT_OK)
         (void)end_upload(x, true, NULL);
 }
@@ -461,6 +506,7 @@ vt_status cuda_start_finish(cuda_executor *x, vt_err *err)
     vt_jit_set_lines(x->cuda->jit, x->options.lines);
     if (status == VT_OK)
         status = make_kernels(x, err);
+    end_library(x);
     vt_status uploaded = end_upload(x, status != VT_OK, status == VT_OK ? err : NULL);
     TRY(status);
     TRY(uploaded);

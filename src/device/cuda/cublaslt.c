@@ -21,10 +21,10 @@
 #include "device/cuda/cublaslt_api.h"
 
 /* While kernels are collected, products are launched once to make the library load their kernels:
- * those for buckets of up to WARM_BUCKET tokens, which decode graphs may have, with at most
+ * those for buckets of up to CUBLASLT_WARM tokens, which decode graphs may have, with at most
  * WARM_TOKENS tokens. Decode graphs are captured before any step; all other graphs are captured
  * after a step that ran without them and so loaded the kernels. */
-enum { WARM_TOKENS = 16, WARM_BUCKET = 256, MAX_ALGORITHMS = 4096 };
+enum { WARM_TOKENS = 16, MAX_ALGORITHMS = 4096 };
 
 /* Everything that an algorithm depends on. The struct has no padding, since it is compared as
  * bytes. */
@@ -41,6 +41,7 @@ typedef struct algorithm {
 
 struct cublaslt {
     cublaslt_functions f;
+    bool found, tried; /* the file has all functions; making the handles was tried */
     size_t version;
     lt_handle handle;
     lt_desc product; /* transposed A, fp32 sums */
@@ -136,24 +137,31 @@ void vt_cublaslt_preload(void)
         (void)open_library(why, sizeof why); /* stays open */
 }
 
-size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size)
+bool vt_cublaslt_find(vt_cuda *c, char *why, size_t size)
 {
     if (!c->context || c->cublaslt_use == CUBLASLT_NEVER) {
         snprintf(why, size, c->context ? "VITRINE_CUBLASLT=0" : "there is no device");
-        return 0;
+        return false;
     }
-    if (!c->cublaslt) {
-        struct cublaslt *lt = c->cublaslt = vt_calloc(1, sizeof *lt);
-        if (!lt) {
-            snprintf(why, size, "out of memory");
-            return 0;
-        }
+    struct cublaslt *lt = c->cublaslt;
+    if (!lt && (lt = c->cublaslt = vt_calloc(1, sizeof *lt))) {
         void *library = open_library(lt->why, sizeof lt->why);
-        if (library && find_functions(lt, library) && make_handles(lt))
-            lt->version = lt->f.version();
+        lt->found = library && find_functions(lt, library);
     }
-    snprintf(why, size, "%s", c->cublaslt->why);
-    return c->cublaslt->version;
+    snprintf(why, size, "%s", lt ? lt->why : "out of memory");
+    return lt && lt->found;
+}
+
+size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size)
+{
+    if (!vt_cublaslt_find(c, why, size))
+        return 0;
+    struct cublaslt *lt = c->cublaslt;
+    if (!lt->tried && make_handles(lt))
+        lt->version = lt->f.version();
+    lt->tried = true;
+    snprintf(why, size, "%s", lt->why);
+    return lt->version;
 }
 
 void vt_cublaslt_close(vt_cuda *c)
@@ -296,7 +304,7 @@ vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, void *w
 {
     char why[160];
     *ran = false;
-    if ((lane->collect && p->bucket > WARM_BUCKET) ||
+    if ((lane->collect && (lane->own || p->bucket > CUBLASLT_WARM)) ||
         !vt_cublaslt_open(lane->cuda, why, sizeof why))
         return VT_OK;
     struct cublaslt *lt = lane->cuda->cublaslt;

@@ -1,7 +1,7 @@
 /* NVIDIA's cuBLASLt, opened by dlopen: y = alpha x W^T + c, with bf16 inputs and fp32 sums. It is
  * used only if it is installed.
  *
- * The first call of vt_cublaslt_open for a vt_cuda looks for the library. Our own kernels run, and
+ * The first call of vt_cublaslt_find or _open for a vt_cuda looks for the library. Our own kernels run, and
  * it is no error, if there is no library, if it has no algorithm for a product, or if it cannot
  * launch a product the first time. It is an error if it launched a product before and cannot now.
  *
@@ -26,6 +26,9 @@ typedef enum cublaslt_use { CUBLASLT_FASTER, CUBLASLT_NEVER, CUBLASLT_ALL } cubl
  * to be faster in the library. A model that has only such products does not open it. */
 enum { CUBLASLT_LEAST = 2 << 20, CUBLASLT_LEAST_COLS = 1024 };
 
+/* The largest bucket whose products run once while a lane collects. */
+enum { CUBLASLT_WARM = 256 };
+
 /* Bytes of workspace that the library may use. */
 #define CUBLASLT_WORKSPACE ((size_t)32 << 20)
 
@@ -45,11 +48,14 @@ typedef struct cublaslt_product {
 vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err);
 /* Loads the library's file (0.05 s). To be called in a thread while the device is being opened. */
 void vt_cublaslt_preload(void);
+/* Loads the library's file and returns true if it can be used; else writes the reason to why[size].
+ */
+bool vt_cublaslt_find(vt_cuda *c, char *why, size_t size);
 /* Opens the library and returns its version, such as 130100 for 13.1.0. Returns 0 and writes the
  * reason to why[size] if the library is missing or not wanted. */
 size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size);
-/* Opens the library and asks it for one algorithm, because the first question takes it 0.07 s. May
- * be called in a thread if nothing else uses the library meanwhile. */
+/* Opens the library (0.05 s) and asks it for one algorithm, because the first question takes it 0.1 s.
+ * May be called in a thread if nothing else uses the library meanwhile. */
 void vt_cublaslt_prepare(vt_cuda *c);
 void vt_cublaslt_close(vt_cuda *c);
 /* For how many shapes and buckets the library was asked for an algorithm; 4,096 at most. */

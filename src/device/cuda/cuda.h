@@ -172,6 +172,7 @@ struct vt_cuda_lane {
     vt_cuda *cuda;
     cu_stream stream;
     bool collect;       /* note the kernels, launch nothing */
+    bool own;           /* while it collects, cuBLASLt is not asked */
     bool pdl;           /* programmatic dependent launch between this stream's kernels */
     bool apart;         /* kernels do not overlap, so that each can be timed */
     int32_t n_launches; /* kernels launched, with those of graphs, since the caller zeroed this */

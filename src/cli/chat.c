@@ -357,6 +357,12 @@ static void greet(const chat *h)
     vt_buf_release(&how);
 }
 
+static vt_status settle(const cli *c, const vt_model *m, vt_err *err)
+{
+    (void)m;
+    return cli_fit_running(c, 1, err);
+}
+
 int cli_chat(cli *c)
 {
     vt_err err = {0};
@@ -367,7 +373,7 @@ int cli_chat(cli *c)
     vt_request_init(&h.p);
     vt_status status = conversation_begin(&h.v, vt_options_get(c->options, "system"), &err);
     if (status == VT_OK)
-        status = cli_open(c, &h.s, &err);
+        status = cli_open_as(c, &h.s, settle, &err);
     if (status == VT_OK)
         status = cli_sampling(c, h.s.model, &h.p, &err);
     if (status == VT_OK)

@@ -134,6 +134,9 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
  * model. */
 typedef vt_status (*cli_settle)(const cli *c, const vt_model *m, vt_err *err);
 vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err);
+/* On a GPU, lets as many sequences run together as the one request of this verb has, unless option
+ * max-running is given: the engine starts sooner and takes less memory. For a cli_settle. */
+vt_status cli_fit_running(const cli *c, int32_t n, vt_err *err);
 void cli_close(cli_session *s);
 /* The request uses the adapter that option lora gives, if it gives one. An error where it gives
  * several. */

@@ -276,6 +276,12 @@ static vt_status read_options(const cli *c, vt_request_params *p, vt_err *err)
     return cli_sampling(c, NULL, p, err);
 }
 
+static vt_status settle(const cli *c, const vt_model *m, vt_err *err)
+{
+    (void)m;
+    return cli_fit_running(c, (int32_t)vt_options_int(c->options, "samples"), err);
+}
+
 int cli_run(cli *c)
 {
     vt_err err = {0};
@@ -295,7 +301,7 @@ int cli_run(cli *c)
     else if (status == VT_OK && !vt_options_given(c->options, "tokens"))
         status = cli_read_prompt(c, &text, &err);
     if (status == VT_OK)
-        status = cli_open(c, &s, &err);
+        status = cli_open_as(c, &s, settle, &err);
     if (status == VT_OK)
         status = cli_use_adapter(&s, &p, &err);
     code = status == VT_OK ? complete(c, &s, &text, &p, &err) : cli_fail(&err);

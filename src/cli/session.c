@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/models/model_name.h"
 #include "device/cpu.h"
+#include "device/cuda/cuda.h"
 #include "model/lora/lora.h"
 
 /* A signal handler can reach nothing but these. */
@@ -101,6 +102,46 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
     return cli_open_as(c, s, NULL, err);
 }
 
+vt_status cli_fit_running(const cli *c, int32_t n, vt_err *err)
+{
+    char text[16];
+    if (vt_options_cuda(c->options) < 0 || vt_options_given(c->options, "max-running"))
+        return VT_OK;
+    snprintf(text, sizeof text, "%d", n);
+    return vt_options_set(c->options, "max-running", text, err);
+}
+
+/* The GPU, opened while the model is read; the engine opens it once more, which takes no time. */
+typedef struct early_gpu {
+    const vt_options *options;
+    pthread_t thread;
+    bool started;
+    vt_cuda *gpu; /* NULL: none */
+} early_gpu;
+
+static void *open_early(void *arg)
+{
+    early_gpu *e = arg;
+    int32_t ordinal = vt_options_cuda(e->options);
+    if (ordinal >= 0 && vt_cuda_open(ordinal, &e->gpu, NULL) != VT_OK)
+        e->gpu = NULL; /* the engine says why */
+    return NULL;
+}
+
+static void early_begin(early_gpu *e, const vt_options *o)
+{
+    *e = (early_gpu){.options = o};
+    if (strcmp(vt_options_get(o, "device"), "cpu") != 0)
+        e->started = pthread_create(&e->thread, NULL, open_early, e) == 0;
+}
+
+static void early_end(early_gpu *e)
+{
+    if (e->started)
+        pthread_join(e->thread, NULL);
+    vt_cuda_close(e->gpu);
+}
+
 vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *err)
 {
     *s = (cli_session){0};
@@ -110,6 +151,8 @@ vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *e
     cli_tell_model(c);
     announce_loading(c, true);
     loading_now = 1;
+    early_gpu early;
+    early_begin(&early, c->options);
     vt_status status = interrupted ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;
     if (status == VT_OK)
         status = vt_model_open(c->options, &s->model, err);
@@ -117,6 +160,7 @@ vt_status cli_open_as(const cli *c, cli_session *s, cli_settle settle, vt_err *e
         status = settle(c, s->model, err);
     if (status == VT_OK)
         status = vt_engine_new(s->model, c->options, &s->engine, err);
+    early_end(&early);
     loading_now = 0;
     announce_loading(c, false);
     if (status == VT_OK && cli_interrupted())

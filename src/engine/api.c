@@ -559,6 +559,7 @@ static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_opt
                 "ranks %d and %d share cuda:%d: good for tests, and slower than one rank", r - 1, r,
                 cuda->gpu[r]);
     cuda->ordinal = cuda->gpu[0];
+    cuda->brief = option_or(o, "max-running", 0) == 1;
     cuda->graphs = !vt_options_flag(o, "no-graphs");
     cuda->deterministic = vt_options_flag(o, "deterministic");
     cuda->story = vt_options_given(o, "story");

@@ -14,6 +14,7 @@ typedef struct vt_cuda_options {
     bool graphs;                 /* steps of up to 1,024 tokens as graphs */
     bool pdl;
     bool one_graph;     /* sampling joined to the forward pass */
+    bool brief;         /* one sequence runs at a time: cuBLASLt is not worth opening at level 90 */
     bool deterministic; /* a row's result does not depend on what else is in the batch */
     bool untimed;       /* no step runs call by call to be timed (exec/cuda_spans.c) */
     bool story;         /* a story of the first steps was asked for: more of them are timed */

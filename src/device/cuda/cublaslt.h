@@ -1,9 +1,10 @@
 /* NVIDIA's cuBLASLt, opened by dlopen: y = alpha x W^T + c, with bf16 inputs and fp32 sums. It is
  * used only if it is installed.
  *
- * The first call of vt_cublaslt_find or _open for a vt_cuda looks for the library. Our own kernels run, and
- * it is no error, if there is no library, if it has no algorithm for a product, or if it cannot
- * launch a product the first time. It is an error if it launched a product before and cannot now.
+ * The first call of vt_cublaslt_find or vt_cublaslt_open for a vt_cuda looks for the library. Our
+ * own kernels run, and it is no error, if there is no library, if it has no algorithm for a
+ * product, or if it cannot launch a product the first time. It is an error if it launched a product
+ * before and cannot now.
  *
  * An algorithm is chosen once for each shape and bucket of tokens, by the library's own heuristics.
  * All numbers of tokens in a bucket use it, so the sums of a row are added in the same order
@@ -54,8 +55,8 @@ bool vt_cublaslt_find(vt_cuda *c, char *why, size_t size);
 /* Opens the library and returns its version, such as 130100 for 13.1.0. Returns 0 and writes the
  * reason to why[size] if the library is missing or not wanted. */
 size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size);
-/* Opens the library (0.05 s) and asks it for one algorithm, because the first question takes it 0.1 s.
- * May be called in a thread if nothing else uses the library meanwhile. */
+/* Opens the library (0.05 s) and asks it for one algorithm, because the first question takes it
+ * 0.1 s. May be called in a thread if nothing else uses the library meanwhile. */
 void vt_cublaslt_prepare(vt_cuda *c);
 void vt_cublaslt_close(vt_cuda *c);
 /* For how many shapes and buckets the library was asked for an algorithm; 4,096 at most. */

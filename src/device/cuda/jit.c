@@ -273,8 +273,8 @@ static int32_t want(vt_jit *j, const jit_spec *spec)
     return j->n - 1;
 }
 
-/* Each layer of a model wants the same instances, for each size of a step: 65,000 calls that find 43
- * at the start of a Qwen3-0.6B. Almost all are found by their addresses. */
+/* Each layer of a model wants the same instances, for each size of a step: 65,000 calls that find
+ * 43 at the start of a Qwen3-0.6B. Almost all are found by their addresses. */
 int32_t vt_jit_want(vt_jit *j, const jit_spec *spec)
 {
     int32_t *recent = &j->recent[address_hash(spec)];

@@ -12,6 +12,7 @@
 
 #include "common/emulated_gpu.h"
 #include "common/engine_run.h"
+#include "common/prefix_hits.h"
 #include "engine/engine_inside.h"
 #include "ops/bench/comm_gpus.h"
 
@@ -208,6 +209,36 @@ static void test_uneven_heads(void **state)
     answers(MODELS "llama-gqa3-linear-bias", "cuda", 1, one);
     compare(MODELS "llama-gqa3-linear-bias", one, "cuda", 2);
     compare(MODELS "llama-gqa3-linear-bias", one, "cuda", 3);
+}
+
+static void hits(const char *model, const char *device, int32_t tp, prefix_hits *out)
+{
+    vt_model *m;
+    vt_err err = {0};
+    vt_options *o = options_of(model, device, tp);
+    engine_option_int(o, "page-size", PREFIX_PAGE);
+    if (vt_model_open(o, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    prefix_hits_of(m, o, out);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+/* The prefix cache has as much of each prompt as on one GPU. */
+static void test_prefix_hits_equal_those_of_one_gpu(void **state)
+{
+    (void)state;
+    static const char *const model[] = {MODELS "llama-gqa8-llama3-f32", MODELS "qwen35-delta"};
+    setenv("VITRINE_EMULATOR", "devices=2", 1);
+    for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
+        prefix_hits one, two;
+        hits(model[i], "cuda", 1, &one);
+        hits(model[i], "cuda", 2, &two);
+        assert_memory_equal(two.cached, one.cached, sizeof one.cached);
+        assert_int_equal(one.cached[0], 0);
+        for (int32_t k = 1; k < PREFIX_ASKS; k++)
+            assert_true(one.cached[k] >= PREFIX_PAGE);
+    }
 }
 
 /* GPUs that cannot access each other's memory meet through the host's, and have the bits of those
@@ -495,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_norms_over_all_heads_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
+        cmocka_unit_test(test_prefix_hits_equal_those_of_one_gpu),
         cmocka_unit_test(test_link_when_no_peer_access_then_the_host),
         cmocka_unit_test(test_devices_that_do_not_fit_are_refused),
         cmocka_unit_test(test_rank_that_faults_is_made_again),

@@ -15,6 +15,7 @@
 #include <jansson.h>
 
 #include "common/engine_run.h"
+#include "common/prefix_hits.h"
 #include "engine/engine_inside.h"
 #include "exec/cpu_inside.h"
 #include "story/read.h"
@@ -31,6 +32,7 @@ enum { PROMPTS = 4 };
 typedef struct answer {
     int32_t token[TOKENS], n;
     double margin[TOKENS]; /* of the best token over the second, in log-probability */
+    float logprob[TOKENS]; /* of the best token */
     vt_finish finish;
     char error[200];
 } answer;
@@ -41,6 +43,7 @@ static void on_event(void *user, const vt_event *e)
     for (int32_t i = 0; i < e->n_tokens; i++) {
         const vt_token_logprob *top = e->top_logprobs + i * e->n_top;
         a->margin[a->n] = (double)(top[0].logprob - top[1].logprob);
+        a->logprob[a->n] = top[0].logprob;
         a->token[a->n++] = e->tokens[i];
     }
     if (e->finish != VT_FINISH_NONE) {
@@ -157,6 +160,70 @@ static void test_whole_experts_give_the_tokens_of_one_rank(void **state)
     compare_as(MODELS "glm4moe-groups", 1e-2, true);
     compare_as(MODELS "gpt-oss-mxfp4", 1e-2, true);
     compare_as(MODELS "gemma4-experts-BF16.gguf", 1e-2, true);
+}
+
+/* Sums over another number of ranks are in another order, no more: F32 weights, values and KV. With
+ * the same number the bits are the same. */
+static void test_logprobs_differ_in_the_last_places(void **state)
+{
+    (void)state;
+    vt_options *o;
+    vt_model *m = open_model(MODELS "llama-gqa8-llama3-f32", &o);
+    double worst = 0;
+    int32_t prompt[PROMPT];
+    answer one, many, again;
+    for (int32_t i = 0; i < PROMPT; i++)
+        prompt[i] = (i * i * 31 + 5) % vt_model_vocab_size(m);
+    greedy(m, o, 1, false, prompt, &one);
+    for (int32_t tp = 2; tp <= 4; tp++) {
+        greedy(m, o, tp, false, prompt, &many);
+        greedy(m, o, tp, false, prompt, &again);
+        assert_memory_equal(again.logprob, many.logprob, sizeof many.logprob);
+        for (int32_t i = 0; i < TOKENS && many.token[i] == one.token[i]; i++)
+            worst = fmax(worst, fabs((double)many.logprob[i] - (double)one.logprob[i]));
+    }
+    print_message("log-probabilities over ranks differ by %.2g\n", worst);
+    assert_true(worst <= 1e-5);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+/* ---- the prefix cache ---- */
+
+/* The cache has as much of each prompt as with one rank, and an answer behind a hit has the bits of
+ * one without a cache. */
+static void compare_hits(const char *name)
+{
+    vt_options *o;
+    vt_model *m = open_model(name, &o);
+    prefix_hits one, many, none;
+    engine_option_int(o, "page-size", PREFIX_PAGE);
+    for (int32_t tp = 1; m && tp <= 3 && tp <= m->arch.n_heads; tp++) {
+        engine_option_int(o, "tp", tp);
+        engine_option_int(o, "threads", tp);
+        prefix_hits_of(m, o, &many);
+        engine_option_flag(o, "no-prefix-cache", true);
+        prefix_hits_of(m, o, &none);
+        engine_option_flag(o, "no-prefix-cache", false);
+        if (tp == 1)
+            one = many;
+        assert_memory_equal(many.cached, one.cached, sizeof one.cached);
+        assert_memory_equal(many.token, none.token, sizeof none.token);
+    }
+    assert_non_null(m);
+    assert_int_equal(one.cached[0], 0);
+    for (int32_t k = 1; k < PREFIX_ASKS; k++)
+        assert_true(one.cached[k] >= PREFIX_PAGE);
+    vt_model_free(m);
+    vt_options_free(o);
+}
+
+static void test_prefix_hits_equal_those_of_one_rank(void **state)
+{
+    (void)state;
+    compare_hits(MODELS "llama-gqa8-llama3-f32");
+    compare_hits(MODELS "deepseekv3-groups");
+    compare_hits(MODELS "qwen35-delta"); /* snapshots of its state */
 }
 
 /* ---- ranks that hang or fail ---- */
@@ -359,6 +426,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy_tokens_equal_those_of_one_rank),
         cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_rank),
+        cmocka_unit_test(test_logprobs_differ_in_the_last_places),
+        cmocka_unit_test(test_prefix_hits_equal_those_of_one_rank),
         cmocka_unit_test(test_story_shows_both_ranks),
         cmocka_unit_test(test_rank_that_hangs_is_named_and_ends_requests),
         cmocka_unit_test(test_rank_that_fails_is_named_and_ends_requests),

@@ -118,4 +118,34 @@ def test_what_is_left_out_of_the_quick_run_is_not_built_for_it():
     with_runner(look)
 
 
+def test_a_program_hangs_that_works_too_long_or_not_at_all():
+    def look(m, _):
+        same(m.hangs([(0, 0), (50, 4), (99, 9)], 100), False)  # young
+        same(m.hangs([(0, 0), (100, 5)], 100), False)  # it has few processors, and works
+        same(m.hangs([(0, 0), (60, 90), (100, 99)], 100), False)
+        same(m.hangs([(0, 0), (60, 90), (100, 100)], 100), True)  # it works without an end
+        same(m.hangs([(0, 0), (100, 4)], 100), True)  # it waits
+        same(m.hangs([(0, 0), (100, 50), (200, 54), (201, 54.1)], 100), True)
+        same(m.hangs([(0, 0), (100, 50), (150, 54), (249, 55)], 100), False)
+        m.TIMEOUT_S = 0.5
+        name, passed, failed, *_ = m.run(m.Command("one that waits", ["sh", "-c", "sleep 1000 & wait"], {}))
+        same((name, passed, failed), ("one that waits", 0, ["died (timeout)"]))
+        same(m.run(m.Command("one that ends", ["echo", "ok 1 - all"], {}))[1:3], (1, []))
+    with_runner(look)
+
+
+def test_processor_time_of_a_program_is_that_of_what_it_started_too():
+    def look(m, _):
+        work = "import time\nwhile time.process_time() < 0.3: pass\ntime.sleep(1000)"
+        p = subprocess.Popen(["sh", "-c", '"$@" & wait', "sh", sys.executable, "-c", work])
+        try:
+            wait_until(lambda: sum(m.family(p.pid).values()) >= 0.2, "the child's time counts")
+            same(len(m.family(p.pid)), 2)
+        finally:
+            for member in m.family(p.pid):
+                os.kill(member, signal.SIGKILL)
+            p.wait()
+    with_runner(look)
+
+
 main(globals())

@@ -211,7 +211,8 @@ typedef struct kv_view {
     const attention_args *args;
     const int32_t *pages; /* of the sequence */
     int32_t kv_head, stride;
-    int32_t last; /* one beyond the last position that will be wanted */
+    int32_t first, last;         /* positions that are wanted, [first, last) */
+    const struct kv_view *after; /* the view that is read next, or NULL */
 } kv_view;
 
 /* Elements before position `pos` of this head's rows in a pool; *run: how many rows follow on the
@@ -236,13 +237,16 @@ static void find_rows(const kv_view *kv, int32_t base, int j0, int j1, int64_t *
 }
 
 /* The rows of the next block are found too, for loading them ahead: a page is too short for the
- * hardware's prefetchers, and the next page may lie anywhere. */
+ * hardware's prefetchers, and the next page may lie anywhere. After the last block comes the first
+ * one of the next view. */
 static void find_block(const kv_view *kv, int32_t base, int j0, int j1, block_rows_at *rows)
 {
-    int32_t next = base + ATTENTION_BLOCK, left = kv->last - next;
+    const bool ends = base + ATTENTION_BLOCK >= kv->last;
+    const kv_view *then = ends && kv->after ? kv->after : kv;
+    int32_t next = then == kv ? base + ATTENTION_BLOCK : then->first, left = then->last - next;
     int n = left < ATTENTION_BLOCK ? left > 0 ? (int)left : 0 : ATTENTION_BLOCK;
     find_rows(kv, base, j0, j1, rows->now);
-    find_rows(kv, next, 0, n, rows->ahead);
+    find_rows(then, next, 0, n, rows->ahead);
     for (int j = n; j < ATTENTION_BLOCK; j++)
         rows->ahead[j] = rows->now[j < j0 ? j0 : j < j1 ? j : j1 - 1];
 }
@@ -504,17 +508,28 @@ static void store_rows(const attention_plan *p, const attention_task *t, int32_t
     }
 }
 
-/* Computes the rows in `s` over one chunk, into `state`. */
-static void attend_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
-                         int32_t chunk, scratch *s, const row_states *state)
+/* Returns the keys and values that a task reads. */
+static kv_view view_of(const attention_plan *p, const attention_task *t, int32_t stride)
 {
     kv_view kv = {.args = p->args,
                   .pages = p->args->batch->page_ids + p->args->batch->page_start[t->seq],
                   .kv_head = t->kv_head,
                   .stride = stride};
-    int32_t first, last, base = chunk * ATTENTION_CHUNK;
-    attention_task_span(p, t, &first, &last);
-    kv.last = last;
+    attention_task_span(p, t, &kv.first, &kv.last);
+    return kv;
+}
+
+/* Computes the rows in `s` over one chunk, into `state`. after: the worker's next task, or NULL. */
+static void attend_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
+                         int32_t chunk, scratch *s, const row_states *state,
+                         const attention_task *after)
+{
+    kv_view kv = view_of(p, t, stride), then;
+    int32_t first = kv.first, last = kv.last, base = chunk * ATTENTION_CHUNK;
+    if (after) {
+        then = view_of(p, after, stride);
+        kv.after = &then;
+    }
     /* A single tile of rows, as a decode has, uses each key and value once. */
     s->direct = t->n_rows <= TILE_ROWS && v_columns(p->args) == attention_v_dim(p->args);
     states_clear(state, t->n_rows, stride);
@@ -532,14 +547,15 @@ static void attend_chunk(const attention_plan *p, const attention_task *t, int32
     }
 }
 
-static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
+static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s,
+                     const attention_task *after)
 {
     int32_t first, last;
     attention_task_span(p, t, &first, &last);
     load_rows(p, t, stride, s);
     states_clear(&s->total, t->n_rows, stride);
     for (int32_t c = first / ATTENTION_CHUNK; c <= (last - 1) / ATTENTION_CHUNK; c++) {
-        attend_chunk(p, t, stride, c, s, &s->chunk);
+        attend_chunk(p, t, stride, c, s, &s->chunk, after);
         states_merge(&s->total, &s->chunk, t->n_rows, stride);
     }
     store_rows(p, t, stride, &s->total);
@@ -565,7 +581,7 @@ static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stri
         attention_task t = attention_plan_item(p, i, &chunk);
         load_rows(p, &t, stride, s);
         row_states state = part_at(parts, p, i, t.n_rows, stride);
-        attend_chunk(p, &t, stride, chunk, s, &state);
+        attend_chunk(p, &t, stride, chunk, s, &state, NULL);
     }
     vt_team_barrier(lane->team, lane->worker);
     for (int32_t i = 0, item = 0; i < p->n_tasks; i++) {
@@ -637,9 +653,15 @@ static vt_status attention_run(const void *args, const vt_lane *lane)
         run_split(&p, lane, stride, &s, shared + workers);
         return VT_OK;
     }
-    for (int32_t i; (i = atomic_fetch_add(lane->ticket, 1)) < p.n_tasks;) {
-        attention_task t = attention_plan_task(&p, i);
-        run_task(&p, &t, stride, &s);
+    /* Where tasks are alike each worker takes a ticket ahead, to load what comes next. */
+    int32_t i = atomic_fetch_add(lane->ticket, 1);
+    while (i < p.n_tasks) {
+        int32_t next = p.one_each ? atomic_fetch_add(lane->ticket, 1) : p.n_tasks;
+        attention_task t = attention_plan_task(&p, i), after = t;
+        if (next < p.n_tasks)
+            after = attention_plan_task(&p, next);
+        run_task(&p, &t, stride, &s, next < p.n_tasks ? &after : NULL);
+        i = p.one_each ? next : atomic_fetch_add(lane->ticket, 1);
     }
     return VT_OK;
 }

@@ -1,6 +1,7 @@
 /* Engines over several emulated GPUs (tests/emulator): greedy tokens are those of one GPU except at
  * near-ties, also where two ranks share a GPU; a rank that hangs, or whose kernel faults, is named;
  * GPUs without peer access are refused. And the rows of the communication ops, over odd shapes. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,9 +25,13 @@ enum { PROMPT = 24, TOKENS = 16, REQUESTS = 3 };
  * choose the other of two experts that nearly tie. */
 static const double kTie = 0.06, kExpertTie = 0.4;
 
+/* How far log-probabilities may be from those of one GPU: twice the farthest that was seen. */
+static const double kFar = 0.4;
+
 typedef struct answer {
     int32_t token[TOKENS], n;
     double margin[TOKENS];
+    float logprob[TOKENS]; /* of the chosen tokens */
     vt_finish finish;
     char error[300];
 } answer;
@@ -39,6 +44,7 @@ static void on_event(void *user, const vt_event *e)
     for (int32_t i = 0; i < e->n_tokens && a->n < TOKENS; i++) {
         const vt_token_logprob *top = e->top_logprobs + i * e->n_top;
         a->margin[a->n] = (double)(top[0].logprob - top[1].logprob);
+        a->logprob[a->n] = e->logprobs[i].logprob;
         a->token[a->n++] = e->tokens[i];
     }
     if (e->finish != VT_FINISH_NONE)
@@ -114,16 +120,23 @@ static void answers(const char *model, const char *device, int32_t tp, answer *a
     vt_options_free(o);
 }
 
-/* The tokens of one GPU up to the first near-tie, which is printed. */
+/* The tokens of one GPU up to the first near-tie, which is printed, with log-probabilities near
+ * those of one GPU. */
 static void compare_within(double tie, const char *model, const answer *one, const char *device,
                            int32_t tp)
 {
     answer many[REQUESTS];
+    double farthest = 0;
     answers(model, device, tp, many);
     for (int32_t k = 0; k < REQUESTS; k++) {
         int32_t same = 0;
-        while (same < TOKENS && many[k].token[same] == one[k].token[same])
+        while (same < TOKENS && many[k].token[same] == one[k].token[same]) {
+            double far = fabs((double)(many[k].logprob[same] - one[k].logprob[same]));
+            if (!(far <= kFar))
+                fail_msg("log-probabilities of token %d are %g apart, not %g", same, far, kFar);
+            farthest = fmax(farthest, far);
             same++;
+        }
         if (same == TOKENS)
             continue;
         print_message("%s, request %d, tp %d on %s: token %d is another, its margin is %.2g\n",
@@ -131,6 +144,8 @@ static void compare_within(double tie, const char *model, const answer *one, con
         if (!(one[k].margin[same] <= tie))
             fail_msg("a margin of %g is no near-tie (%g)", one[k].margin[same], tie);
     }
+    print_message("%s, tp %d on %s: log-probabilities within %.2g of one GPU\n", model, tp, device,
+                  farthest);
 }
 
 static void compare(const char *model, const answer *one, const char *device, int32_t tp)
@@ -254,8 +269,10 @@ static void test_link_when_no_peer_access_then_the_host(void **state)
     answers(MODELS "llama-gqa3-linear-bias", "cuda", 3, host);
     assert_non_null(strstr(notice, "cuda:0 cannot access the memory of cuda:1: the ranks meet "
                                    "through the host's memory"));
-    for (int32_t k = 0; k < REQUESTS; k++)
+    for (int32_t k = 0; k < REQUESTS; k++) {
         assert_memory_equal(p2p[k].token, host[k].token, sizeof p2p[k].token);
+        assert_memory_equal(p2p[k].logprob, host[k].logprob, sizeof p2p[k].logprob);
+    }
 }
 
 /* ---- what goes wrong ---- */

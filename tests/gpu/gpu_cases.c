@@ -456,6 +456,12 @@ const gpu_case gpu_cases[] = {
     CASE("moe_route", "tokens=37,hidden=72,experts=9,k=8"),
     CASE("moe_route", "tokens=64,hidden=1288,experts=10,k=2,normalise=0"),
     CASE("moe_route", "tokens=83,hidden=264,experts=21,k=5"),
+    CASE("moe_route", "tokens=1,hidden=2048,experts=64,k=4,sigmoid=1,choice=1,scaled=1"),
+    CASE("moe_route",
+         "tokens=64,hidden=264,experts=256,k=8,sigmoid=1,choice=1,groups=8,kept=4,scaled=1"),
+    CASE("moe_route", "tokens=530,hidden=72,experts=64,k=4,sigmoid=1,groups=32,kept=9,normalise=0"),
+    CASE("moe_route", "tokens=5,hidden=8,experts=1024,k=16,sigmoid=1,choice=1,groups=4,kept=1"),
+    CASE("moe_route", "tokens=37,hidden=264,experts=40,k=3,sigmoid=1,choice=1,own=1,mine=7"),
     CASE("moe_route", "tokens=530,hidden=72,experts=33,k=3"),
     CASE("moe_route", "tokens=5,hidden=8,experts=1024,k=8"),
     /* gpt-oss: biases of the router and of experts, the clamped activation; every kernel */

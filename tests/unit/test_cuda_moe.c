@@ -161,10 +161,12 @@ static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(voi
 {
     (void)state;
     enum { USED = 4 };
+    static const char *const shape[] = {"tokens=2,hidden=64,experts=5,k=4",
+                                        "tokens=2,hidden=64,experts=5,k=4,sigmoid=1,choice=1"};
     static call k;
-    for (int r = 0; r < 2; r++) {
-        call_make(&k, &moe_route_op, "tokens=2,hidden=64,experts=5,k=4", spoil_x);
-        run(&k, kRows[r]);
+    for (int r = 0; r < 4; r++) {
+        call_make(&k, &moe_route_op, shape[r / 2], spoil_x);
+        run(&k, kRows[r % 2]);
         uint32_t *expert = fetch(&k, 0), *weight = fetch(&k, 1), seen = 0;
         for (int i = 0; i < USED; i++) {
             assert_in_range(expert[i], 0, 4);

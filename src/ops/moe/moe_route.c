@@ -186,6 +186,7 @@ static const char *const moe_route_cases[] = {
     "tokens=9 hidden=96 experts=32 k=4 sigmoid=1 choice=1 scaled=1",
     "tokens=6 hidden=40 experts=5 k=3 sigmoid=1 normalise=0 bias=1",
     "tokens=17 hidden=64 experts=24 k=5 sigmoid=1 choice=1 groups=6 kept=2 scaled=1",
+    "tokens=33 hidden=128 experts=256 k=8 sigmoid=1 choice=1 groups=8 kept=4 scaled=1",
     "tokens=5 hidden=33 experts=70 k=9 sigmoid=1 choice=1 groups=35 kept=20 normalise=0",
     NULL,
 };

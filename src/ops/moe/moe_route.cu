@@ -1,5 +1,6 @@
-// Which experts a token goes to: p = softmax(x Wr^T) in fp32, the K_USED largest (ties: lower index), in falling
-// order, with p or p / (sum of the chosen) as weights. Padding tokens, and choices that are another rank's experts, get
+// Which experts a token goes to: p = softmax(x Wr^T) in fp32, or sigmoid(x Wr^T) with a bias for the choice and groups
+// of experts (moe.h); the K_USED largest (ties: lower index), in falling order, with p or p / (sum of the chosen) as
+// weights, times `scale` and the expert's own factor. Padding tokens, and choices that are another rank's experts, get
 // expert -1 and weight 0.
 //
 //   logits   every warp: TOKENS x PER logits, lanes share out HIDDEN         -> p.logits [tokens, EXPERTS]
@@ -13,7 +14,7 @@
 // Bytes: the router once for every block of tokens, from L2 after the first; one token is bound by latency (its
 // weights are fetched before the kernel's turn), many by fp32 arithmetic.
 // Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED (up to 16), NORMALISE, TOKENS, PER, TOKEN_WARPS,
-// EXPERT_WARPS, BIAS (logits have the expert's bias added).
+// EXPERT_WARPS, BIAS (logits have the expert's bias added), SIGMOID, GROUPS (0: none, up to 32), GROUPS_USED.
 #include "moe_choose.cuh"
 #include "moe_params.h"
 
@@ -109,48 +110,106 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
         p.logits[(i64)token * EXPERTS + expert] = BIAS ? logit + p.bias[expert] : logit;
 }
 
-// A warp's choice for one token. Lane l looks at the experts l, l + 32 ...; lane k keeps the k-th choice.
+// The lane's best expert of [begin, end) by its keys.
+INLINE MoeBest lane_best(const u32 (&key)[kKeys], int lane, int begin, int end)
+{
+    MoeBest mine = {0, EXPERTS};
+#pragma unroll
+    for (int i = 0; i < kKeys; i++) {
+        int e = lane + 32 * i;
+        if (e >= begin && e < end && key[i] > mine.key)
+            mine = {key[i], e};
+    }
+    return mine;
+}
+
+// Makes the keys of all experts outside of the best groups that of -infinity. A group counts as much as the sum of its
+// two best experts; lane g keeps group g's.
+INLINE void drop_groups(u32 (&key)[kKeys], int lane)
+{
+    constexpr int kGroups = GROUPS > 0 ? GROUPS : 1, kSize = EXPERTS / kGroups;
+    u32 group = 0;
+#pragma unroll 1
+    for (int g = 0; g < kGroups; g++) {
+        MoeBest best = moe_best(lane_best(key, lane, g * kSize, (g + 1) * kSize));
+        u32 second = 0;
+#pragma unroll
+        for (int i = 0; i < kKeys; i++) {
+            int e = lane + 32 * i;
+            if (e / kSize == g && e < EXPERTS && e != best.expert)
+                second = max(second, key[i]);
+        }
+        second = __reduce_max_sync(~0u, second);
+        if (lane == g)
+            group = moe_key(moe_logit(best.key) + moe_logit(second));
+    }
+    u32 kept = 0;
+#pragma unroll 1
+    for (int k = 0; k < GROUPS_USED; k++) {
+        MoeBest best = moe_best({group, lane < kGroups ? lane : EXPERTS});
+        kept |= 1u << best.expert;
+        if (lane == best.expert)
+            group = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys; i++) {
+        int e = lane + 32 * i;
+        if (e < EXPERTS && !(kept >> (e / kSize) & 1))
+            key[i] = moe_key(-kInfinity);
+    }
+}
+
+// A warp's choice for one token. Lane l looks at the experts l, l + 32 ...; lane k keeps the k-th choice. v becomes
+// what an expert's weight is made of: exponentials, or sigmoids.
 INLINE void choose(const moe_route_params &p, i32 token, int lane)
 {
     const float *logit = p.logits + (i64)token * EXPERTS;
-    float v[kKeys], total = 0.f, chosen = 0.f, share = 0.f;
+    float v[kKeys], total = 0.f, chosen = SIGMOID ? 1e-20f : 0.f, share = 0.f;
     u32 key[kKeys], top = 0;
     i32 expert = 0;
 #pragma unroll
     for (int i = 0; i < kKeys; i++) {
         bool inside = lane + 32 * i < EXPERTS;
         v[i] = inside ? logit[lane + 32 * i] : -kInfinity;
-        key[i] = inside ? moe_key(v[i]) : 0;
+        if constexpr (SIGMOID) {
+            v[i] = 1.f / (1.f + __expf(-v[i]));
+            key[i] = inside ? moe_key(v[i] + (p.choice ? p.choice[lane + 32 * i] : 0.f)) : 0;
+        } else {
+            key[i] = inside ? moe_key(v[i]) : 0;
+        }
         top = max(top, key[i]);
     }
     float most = moe_logit(__reduce_max_sync(~0u, top));
+    if constexpr (!SIGMOID) {
 #pragma unroll
-    for (int i = 0; i < kKeys; i++)
-        total += lane + 32 * i < EXPERTS ? __expf(v[i] - most) : 0.f;
-    total = warp_sum(total);
+        for (int i = 0; i < kKeys; i++)
+            total += lane + 32 * i < EXPERTS ? __expf(v[i] - most) : 0.f;
+        total = warp_sum(total);
+    }
+    if constexpr (GROUPS > 0)
+        drop_groups(key, lane);
 #pragma unroll 1
     for (int k = 0; k < K_USED; k++) {
-        MoeBest mine = {0, EXPERTS};
+        MoeBest best = moe_best(lane_best(key, lane, 0, EXPERTS));
+        float own = 0.f;
 #pragma unroll
         for (int i = 0; i < kKeys; i++)
-            if (key[i] > mine.key)
-                mine = {key[i], lane + 32 * i};
-        MoeBest best = moe_best(mine);
-#pragma unroll
-        for (int i = 0; i < kKeys; i++)
-            if (lane + 32 * i == best.expert)
+            if (lane + 32 * i == best.expert) {
                 key[i] = 0;
-        float probability = __expf(moe_logit(best.key) - most) / total;
-        chosen += probability;
+                own = v[i];
+            }
+        float weight = SIGMOID ? __shfl_sync(~0u, own, best.expert % 32) : __expf(moe_logit(best.key) - most) / total;
+        chosen += weight;
         if (lane == k) {
             expert = best.expert;
-            share = probability;
+            share = weight;
         }
     }
     if (lane < K_USED) {
         bool own = (u32)(expert - p.first) < (u32)p.mine;
+        share = (NORMALISE ? share / chosen : share) * p.scale * (p.by_expert ? p.by_expert[expert] : 1.f);
         p.expert[(i64)token * K_USED + lane] = own ? expert - p.first : -1;
-        p.weight[(i64)token * K_USED + lane] = !own ? 0.f : NORMALISE ? share / chosen : share;
+        p.weight[(i64)token * K_USED + lane] = own ? share : 0.f;
     }
 }
 

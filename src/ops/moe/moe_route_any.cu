@@ -1,4 +1,4 @@
-// moe_route for rows of any length and any number of experts to use, and for sigmoids: p = softmax(x Wr^T) in fp32, or
+// moe_route for rows of any length, any number of experts to use and any groups: p = softmax(x Wr^T) in fp32, or
 // sigmoid(x Wr^T) with a bias for the choice and groups of experts (moe.h); the K_USED largest (ties: lower index), in
 // falling order, with p or p / (sum of the chosen) as weights, times `scale` and the expert's own factor. Padding
 // tokens, and choices that are another rank's experts, get expert -1 and weight 0.

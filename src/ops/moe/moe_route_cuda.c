@@ -64,10 +64,10 @@ static bool route_supports(const void *args, const vt_target *t, const vt_size *
 {
     (void)t, (void)upto;
     const moe_route_args *a = args;
-    return (!a->bias || a->bias->dtype == VT_F32) && !a->by_expert && !a->sigmoid &&
-           (a->scale == 0 || a->scale == 1) && a->x->dtype == VT_BF16 &&
+    return (!a->bias || a->bias->dtype == VT_F32) &&
+           (!a->by_expert || a->by_expert->dtype == VT_F32) && a->x->dtype == VT_BF16 &&
            a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 && a->x->row_stride % 8 == 0 &&
-           a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
+           a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16 && a->groups <= 32;
 }
 
 static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
@@ -79,7 +79,8 @@ static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
                          {"experts", experts}, {"k_used", a->k}, {"normalise", a->normalise},
                          {"tokens", f->tokens}, {"per", f->experts},
                          {"token_warps", f->token_warps}, {"expert_warps", f->expert_warps},
-                         {"bias", a->bias != NULL}),
+                         {"bias", a->bias != NULL}, {"sigmoid", a->sigmoid}, {"groups", a->groups},
+                         {"groups_used", a->groups_used}),
         .grid = {(uint32_t)token_blocks(f, tokens),
                  cuda_blocks(experts, (int64_t)f->experts * f->expert_warps), 1},
         .threads = (uint32_t)(f->token_warps * f->expert_warps) * 32};

@@ -519,43 +519,52 @@ static kv_view view_of(const attention_plan *p, const attention_task *t, int32_t
     return kv;
 }
 
-/* Computes the rows in `s` over one chunk, into `state`. after: the worker's next task, or NULL. */
-static void attend_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
-                         int32_t chunk, scratch *s, const row_states *state,
-                         const attention_task *after)
+/* The same of one chunk alone. */
+static kv_view view_of_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
+                             int32_t chunk)
+{
+    kv_view kv = view_of(p, t, stride);
+    int32_t begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
+    kv.first = kv.first > begin ? kv.first : begin;
+    kv.last = kv.last < end ? kv.last : end;
+    return kv;
+}
+
+/* Computes n_rows rows in `s` over one chunk, into `state`. */
+static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scratch *s,
+                         const row_states *state)
+{
+    const attention_args *a = kv->args;
+    int32_t base = chunk * ATTENTION_CHUNK;
+    /* A single tile of rows, as a decode has, uses each key and value once. */
+    s->direct = n_rows <= TILE_ROWS && v_columns(a) == attention_v_dim(a);
+    states_clear(state, n_rows, kv->stride);
+    for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
+        int j0 = kv->first > base ? kv->first - base : 0;
+        int j1 = kv->last - base < ATTENTION_BLOCK ? kv->last - base : ATTENTION_BLOCK;
+        if (j0 >= j1)
+            continue;
+        find_block(kv, base, j0, j1, &s->at);
+        if (!s->direct)
+            pack_block(kv, j0, j1, s);
+        for (int32_t r = 0; r < n_rows; r += TILE_ROWS)
+            block_rows(s, state, kv, r, n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS, base);
+    }
+}
+
+/* after: the worker's next task, or NULL. */
+static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s,
+                     const attention_task *after)
 {
     kv_view kv = view_of(p, t, stride), then;
-    int32_t first = kv.first, last = kv.last, base = chunk * ATTENTION_CHUNK;
     if (after) {
         then = view_of(p, after, stride);
         kv.after = &then;
     }
-    /* A single tile of rows, as a decode has, uses each key and value once. */
-    s->direct = t->n_rows <= TILE_ROWS && v_columns(p->args) == attention_v_dim(p->args);
-    states_clear(state, t->n_rows, stride);
-    for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
-        int j0 = first > base ? first - base : 0;
-        int j1 = last - base < ATTENTION_BLOCK ? last - base : ATTENTION_BLOCK;
-        if (j0 >= j1)
-            continue;
-        find_block(&kv, base, j0, j1, &s->at);
-        if (!s->direct)
-            pack_block(&kv, j0, j1, s);
-        for (int32_t r = 0; r < t->n_rows; r += TILE_ROWS)
-            block_rows(s, state, &kv, r, t->n_rows - r < TILE_ROWS ? t->n_rows - r : TILE_ROWS,
-                       base);
-    }
-}
-
-static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s,
-                     const attention_task *after)
-{
-    int32_t first, last;
-    attention_task_span(p, t, &first, &last);
     load_rows(p, t, stride, s);
     states_clear(&s->total, t->n_rows, stride);
-    for (int32_t c = first / ATTENTION_CHUNK; c <= (last - 1) / ATTENTION_CHUNK; c++) {
-        attend_chunk(p, t, stride, c, s, &s->chunk, after);
+    for (int32_t c = kv.first / ATTENTION_CHUNK; c <= (kv.last - 1) / ATTENTION_CHUNK; c++) {
+        attend_chunk(&kv, t->n_rows, c, s, &s->chunk);
         states_merge(&s->total, &s->chunk, t->n_rows, stride);
     }
     store_rows(p, t, stride, &s->total);
@@ -572,17 +581,33 @@ static row_states part_at(float *parts, const attention_plan *p, int32_t item, i
                         .l = base + (size_t)rows * (size_t)(stride + 1)};
 }
 
+/* Computes the states of this worker's (task, chunk) items. It takes a ticket ahead: the last block
+ * of one item loads the first block of the next. */
+static void run_items(const attention_plan *p, const vt_lane *lane, int32_t stride, scratch *s,
+                      float *parts)
+{
+    int32_t i = atomic_fetch_add(lane->ticket, 1);
+    while (i < p->n_items) {
+        int32_t chunk, next_chunk, next = atomic_fetch_add(lane->ticket, 1);
+        attention_task t = attention_plan_item(p, i, &chunk);
+        kv_view kv = view_of_chunk(p, &t, stride, chunk), then;
+        if (next < p->n_items) {
+            attention_task after = attention_plan_item(p, next, &next_chunk);
+            then = view_of_chunk(p, &after, stride, next_chunk);
+            kv.after = &then;
+        }
+        load_rows(p, &t, stride, s);
+        row_states state = part_at(parts, p, i, t.n_rows, stride);
+        attend_chunk(&kv, t.n_rows, chunk, s, &state);
+        i = next;
+    }
+}
+
 /* For few tasks: deals their chunks out to the workers, then merges each task's states in order. */
 static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stride, scratch *s,
                       float *parts)
 {
-    for (int32_t i; (i = atomic_fetch_add(lane->ticket, 1)) < p->n_items;) {
-        int32_t chunk;
-        attention_task t = attention_plan_item(p, i, &chunk);
-        load_rows(p, &t, stride, s);
-        row_states state = part_at(parts, p, i, t.n_rows, stride);
-        attend_chunk(p, &t, stride, chunk, s, &state, NULL);
-    }
+    run_items(p, lane, stride, s, parts);
     vt_team_barrier(lane->team, lane->worker);
     for (int32_t i = 0, item = 0; i < p->n_tasks; i++) {
         attention_task t = attention_plan_task(p, i);

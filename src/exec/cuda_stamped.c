@@ -16,12 +16,12 @@
  * the stream copies its stamps between the two; else they are copied when it has ended.
  *
  * When a call ran. It ends when the first kernel behind it sees that it may go on; where that one
- * is in another graph, or a library's, its last kernel's CTAs stamp their ends themselves, which
- * costs them some 0.2 us. Stamps are on the device's own timer; the end of the step's last call is
- * taken for the moment of the event behind it, and all other times follow from the differences. A
- * call runs from its predecessor's end to its own, so that calls sum to the step. That it began
- * earlier, beside the end of its predecessor, is told apart: its first CTA stamps when it comes to
- * an SM, which with programmatic dependent launch is before it waits for its predecessor.
+ * is in another graph, or a library's, the last CTAs of its last kernel stamp their ends. Stamps
+ * are on the device's own timer; the end of the step's last call is taken for the moment of the
+ * event behind it, and all other times follow from the differences. A call runs from its
+ * predecessor's end to its own, so that calls sum to the step. That it began earlier, beside the
+ * end of its predecessor, is told apart: its first CTA stamps when it comes to an SM, which with
+ * programmatic dependent launch is before it waits for its predecessor.
  *
  * Where options.ctas asks for it, every CTA of two steps is told apart: of the first step with
  * prompt tokens, whose times include what this costs (two stores a CTA), and of a decode step of

@@ -159,6 +159,18 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     return make_slots(x, err);
 }
 
+/* A dry run of all calls. A stamped call that is the last of a graph stamps its end, by another
+ * kernel than in the middle of one: so once more, graph by graph. */
+static vt_status collect_calls(cuda_executor *x, vt_err *err)
+{
+    const vt_program *p = x->prog;
+    const int32_t border[] = {0, p->n_before, x->n_body, p->n_forward, p->n_calls};
+    TRY(cuda_run_calls(x, 0, p->n_calls, err));
+    for (int i = 0; i < 4 && x->lane.stamps; i++)
+        TRY(cuda_run_calls(x, border[i], border[i + 1], err));
+    return VT_OK;
+}
+
 /* A dry run of the bound shape's calls for each variant of its plans. */
 static vt_status collect_variants(cuda_executor *x, step_shape *s, vt_err *err)
 {
@@ -170,19 +182,21 @@ static vt_status collect_variants(cuda_executor *x, step_shape *s, vt_err *err)
             s->variant[i] = v < n ? v : 0;
             most = n > most ? n : most;
         }
-        status = cuda_run_calls(x, 0, x->prog->n_calls, err);
+        status = collect_calls(x, err);
     }
     return status;
 }
 
-/* A dry run of all calls with this many tokens and rows. It has as many decodes as that many tokens
- * can have, because the choice of attention's kernel depends on their number too. */
+/* A dry run of all calls with this many tokens and rows, and at most so many decodes. It has as
+ * many as that many tokens can have, because the choice of attention's kernel depends on their
+ * number too. */
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, int32_t decode_tokens,
-                              vt_err *err)
+                              int32_t most, vt_err *err)
 {
-    int32_t most = x->config.limits.max_seqs;
     vt_size size = {.tokens = tokens,
-                    .seqs = tokens < most ? tokens : most,
+                    .seqs = most == 0       ? 1
+                            : tokens < most ? tokens
+                                            : most,
                     .rows = rows,
                     .decodes = tokens < most ? tokens : most,
                     .decode_tokens = decode_tokens,
@@ -210,12 +224,15 @@ static vt_status collect_up_to(cuda_executor *x, int32_t tokens, int32_t rows, v
     vt_status status = VT_OK;
     x->lane.collect = true;
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, tokens))
-        status = collect_size(x, t, 1, 0, err);
+        status = collect_size(x, t, 1, 0, lim->max_seqs, err);
+    /* without decodes another call may stand before a library's, and stamp its end */
+    for (int32_t t = 1; t > 0 && status == VT_OK && x->lane.stamps; t = next_size(t, tokens))
+        status = collect_size(x, t, 1, 0, 0, err);
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
         if (lim->decode_tokens > 1)
-            status = collect_size(x, t, 1, lim->decode_tokens, err);
+            status = collect_size(x, t, 1, lim->decode_tokens, lim->max_seqs, err);
     for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, rows))
-        status = collect_size(x, 1, r, 0, err);
+        status = collect_size(x, 1, r, 0, lim->max_seqs, err);
     x->lane.collect = false;
     return status;
 }

@@ -502,7 +502,7 @@ static void test_kernels_when_stamped_then_few_spills_and_no_warning(void **stat
 static void test_kernels_when_stamped_beside_other_entries_then_they_compile(void **state)
 {
 #define STAMPED_TWIN \
-    {"level", 90}, {"pdl", 1}, { JIT_STAMPED, 2 }
+    {"level", 90}, {"pdl", 1}, { JIT_STAMPED, 7 }
 #define SUM(form)                                                                         \
     JIT_SPEC("all_reduce.cu", "all_reduce_" form, {"ranks", 2}, {"vec", 8}, {"early", 1}, \
              {"staged", 0}, STAMPED_TWIN)

@@ -380,7 +380,7 @@ static int32_t kernel_of(vt_cuda_lane *lane, const cuda_launch *l, bool stamped)
     spec.param[n] = (jit_param){"level", lane->cuda->level};
     spec.param[n + 1] = (jit_param){"pdl", overlaps(lane, l)};
     if (stamped)
-        spec.param[n + 2] = (jit_param){JIT_STAMPED, lane->stamps->with_ctas ? 2 : 1};
+        spec.param[n + 2] = (jit_param){JIT_STAMPED, cuda_stamps_form(lane->stamps)};
     return vt_jit_want(lane->cuda->jit, &spec);
 }
 

@@ -92,8 +92,8 @@ bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel)
     vt_buf_printf(out, "%.*s", (int)(e.begin - text), text);
     vt_buf_printf(out, "INLINE void %s_body(const %.*s &%.*s); ", kernel, type, e.type, parameter,
                   e.parameter);
-    vt_buf_printf(out, "struct alignas(64) %s_stamped { %.*s p; u64 *at; u64 ends; u64 *ctas; }; ",
-                  kernel, type, e.type);
+    vt_buf_printf(out, "struct alignas(64) %s_stamped { %.*s p; u64 *at, *ctas; }; ", kernel, type,
+                  e.type);
     vt_buf_printf(out,
                   "INLINE void stamp_waited() { u64 *at; asm volatile(\"ld.param.u64 %%0, "
                   "[%s_param_0+%%1];\" : \"=l\"(at) : \"n\"((int)(sizeof(%.*s) + 7) / 8 * 8)); "
@@ -104,9 +104,9 @@ bool jit_stamp_text(vt_buf *out, const char *text, const char *kernel)
         vt_buf_printf(out, "%c", *p == '\n' ? ' ' : *p);
     vt_buf_printf(out,
                   "(const __grid_constant__ %s_stamped s) { "
-                  "if (STAMPED == 2 && s.ctas) stamp_cta_begin(s.ctas); "
-                  "stamp_begin(s.at); %s_body(s.p); if (s.ends) stamp_end(s.at); "
-                  "if (STAMPED == 2 && s.ctas) stamp_cta_end(s.ctas); } ",
+                  "if (STAMPED & STAMP_CTAS && s.ctas) stamp_cta_begin(s.ctas); "
+                  "stamp_begin(s.at); %s_body(s.p); if (STAMPED & STAMP_ENDS) stamp_end(s.at); "
+                  "if (STAMPED & STAMP_CTAS && s.ctas) stamp_cta_end(s.ctas); } ",
                   kernel, kernel);
     for (const char *p = e.begin; p < e.end; p++)
         if (*p == '\n')

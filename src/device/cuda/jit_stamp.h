@@ -8,12 +8,13 @@
  *   { ...
  *
  *   INLINE void add_body(const add_params &p);
- *   struct alignas(64) add_stamped { add_params p; u64 *at; u64 ends; u64 *ctas; };
+ *   struct alignas(64) add_stamped { add_params p; u64 *at, *ctas; };
  *   INLINE void stamp_waited()
  *   { u64 *at; asm("ld.param.u64 %0, [add_param_0 + offset];"); stamp_once(at + STAMP_WAITED); }
  *   STAMPED_KERNEL __launch_bounds__(256) add(const __grid_constant__ add_stamped s)
- *   { if (STAMPED == 2 && s.ctas) stamp_cta_begin(s.ctas); stamp_begin(s.at); add_body(s.p);
- *     if (s.ends) stamp_end(s.at); if (STAMPED == 2 && s.ctas) stamp_cta_end(s.ctas); }
+ *   { if (STAMPED & STAMP_CTAS && s.ctas) stamp_cta_begin(s.ctas);
+ *     stamp_begin(s.at); add_body(s.p); if (STAMPED & STAMP_ENDS) stamp_end(s.at);
+ *     if (STAMPED & STAMP_CTAS && s.ctas) stamp_cta_end(s.ctas); }
  *   INLINE void add_body(const add_params &p)
  *   { ...
  *

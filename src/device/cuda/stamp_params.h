@@ -6,9 +6,15 @@
 #include <stdint.h>
 #endif
 
+/* Bits of STAMPED, which say what a kernel stamps: its begin and when it had waited; its end too,
+ * where no launch behind it tells that; each CTA, where the host gives a table of them. */
+#define STAMP_LAUNCHED 1
+#define STAMP_ENDS 2
+#define STAMP_CTAS 4
+
 /* The words of a launch: its begin; when it had waited for the launch before it; the ends of its
- * CTAs, where they are stamped; and words for what it may wait for itself, each the complement of
- * the shortest wait of its CTAs, 0 if none was noted. */
+ * last CTAs, where they are stamped; and words for what it may wait for itself, each the complement
+ * of the shortest wait of its CTAs, 0 if none was noted. */
 #define STAMP_PLACES 16
 #define STAMP_WAITS 2
 #define STAMP_BEGAN 0

@@ -16,6 +16,11 @@ static size_t words_of(int32_t call, int32_t launch)
     return ((size_t)call * STAMP_LAUNCHES + (size_t)last) * STAMP_WORDS;
 }
 
+int32_t cuda_stamps_form(const cuda_stamps *s)
+{
+    return STAMP_LAUNCHED | (s->ends ? STAMP_ENDS : 0) | (s->with_ctas ? STAMP_CTAS : 0);
+}
+
 /* Notes the next launch; a launch without room for its note is only stamped. */
 static void note(cuda_stamps *s, cuda_stamp_note n)
 {
@@ -50,8 +55,8 @@ vt_status cuda_stamps_take(cuda_stamps *s, int32_t kernel, int64_t ctas, const v
                            size_t bytes, cuda_stamped_params *out, vt_err *err)
 {
     struct {
-        uint64_t *at, ends, *row;
-    } more = {.at = s->at + words_of(s->call, s->launch), .ends = s->ends};
+        uint64_t *at, *row;
+    } more = {.at = s->at + words_of(s->call, s->launch)};
     cuda_stamp_note n = {.kernel = kernel};
     size_t behind = vt_round_up(bytes, sizeof more.at);
     out->n = vt_round_up(behind + sizeof more, 64);

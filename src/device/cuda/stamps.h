@@ -36,7 +36,7 @@ typedef struct cuda_stamp_note {
 typedef struct cuda_stamp {
     uint64_t begin;  /* of its first CTA */
     uint64_t before; /* the launch before it had ended then */
-    uint64_t end;    /* of its last CTA */
+    uint64_t end;    /* the latest of its last CTAs */
     uint64_t waited; /* the sum of the waits that it noted */
 } cuda_stamp;
 
@@ -62,11 +62,13 @@ typedef struct cuda_stamps {
 vt_status vt_cuda_stamps_check(vt_cuda_lane *lane, vt_err *err);
 /* Bytes of the words of n_calls calls. */
 size_t cuda_stamps_bytes(int32_t n_calls);
+/* The form of the next launch's twin, its value of JIT_STAMPED. */
+int32_t cuda_stamps_form(const cuda_stamps *s);
 /* Reads a launch from `words`, a copy of the device's. */
 cuda_stamp cuda_stamps_read(const uint64_t *words, const cuda_stamp_note *n);
 
-/* A stamped kernel's parameters: the kernel's own, the address of the launch's words, 1 if it
- * stamps its end, and the address of its first CTA's row (NULL: it has none). */
+/* A stamped kernel's parameters: the kernel's own, the address of the launch's words, and the
+ * address of its first CTA's row (NULL: it has none). */
 typedef struct cuda_stamped_params {
     _Alignas(64) char bytes[4096]; /* the most that a launch may bring */
     size_t n;

@@ -35,6 +35,7 @@
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
 #include "ops/segment_sum/segment_sum.h"
+#include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 static void *build_alloc(builder *b, size_t n, size_t size)
 {
@@ -322,6 +323,13 @@ void build_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot 
           .x = b->p->buffer[slot],
           .residual = residual,
           .y = y});
+}
+
+void build_norm_buffer(builder *b)
+{
+    vt_tensor **sums = &b->p->buffer[VT_SLOT_NORM];
+    if (!*sums)
+        *sums = build_activation(b, "norm part", VT_FOLLOWS_TOKENS, SHARDED_PARTS, VT_F32);
 }
 
 static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,

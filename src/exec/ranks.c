@@ -4,8 +4,9 @@
  *            gate and up; the head; the embedding
  *   columns  o, down: each rank computes a part of the sum, and all_reduce adds the parts
  *   experts  as gate, up and down, of each expert and of a shared one; or whole experts
- *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of a delta rule
- *            and of short convolutions: rows of all that goes in, columns of what comes out, state
+ *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of delta rules,
+ *            of state spaces and of short convolutions: rows of all that goes in, columns of what
+ *            comes out, state
  *   whole    other norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
  *   adapters B with the rows of its weight, A with the columns; the other one is whole
  *
@@ -31,6 +32,11 @@ vt_range vt_rank_part(int64_t n, int64_t unit, const vt_rank *r)
     begin = begin * unit < n ? begin * unit : n;
     end = end * unit < n ? end * unit : n;
     return (vt_range){begin, end - begin};
+}
+
+static vt_range times(vt_range heads, int64_t dim)
+{
+    return (vt_range){heads.begin * dim, heads.n * dim};
 }
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
@@ -182,6 +188,31 @@ static delta_part delta_of(const vt_model *m, const vt_rank *r)
     return (delta_part){p.q, {p.kv}};
 }
 
+/* A rank's heads in the layers with a state space (Mamba-2), and the groups whose B and C they
+ * read: the same in all such layers. Ranks have whole groups; a single group has a copy on every
+ * rank, and its heads are divided. */
+typedef struct mamba_part {
+    vt_range heads, groups;
+} mamba_part;
+
+static mamba_part mamba_of(const vt_model *m, const vt_rank *r)
+{
+    const vt_mamba *s = &m->arch.mamba;
+    int64_t unit = 1, each = s->heads / s->groups;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        if (l->mixer != VT_BLOCK_MAMBA)
+            continue;
+        if (row_unit(l, VT_ROLE_MAMBA_IN) > 1) /* its last rows are one for each head */
+            unit = s->heads;
+        unit = lcm(unit, heads_in(column_unit(l, VT_ROLE_MAMBA_OUT), s->head_dim));
+    }
+    if (s->groups == 1)
+        return (mamba_part){vt_rank_part(s->heads, unit, r), {0, 1}};
+    vt_range groups = vt_rank_part(s->groups, heads_in(unit, each), r);
+    return (mamba_part){times(groups, each), groups};
+}
+
 /* A rank's channels in the layers of short convolutions. */
 static vt_range channels_of(const vt_model *m, const vt_rank *r)
 {
@@ -194,13 +225,19 @@ static vt_range channels_of(const vt_model *m, const vt_rank *r)
 }
 
 /* Returns the numbers of a sequence's state in a layer of this kind: a convolution's last inputs,
- * and a delta rule's matrices. */
+ * and the matrices of a delta rule or a state space. */
 static int64_t state_of(const vt_model *m, vt_block_kind mixer, const vt_rank *r)
 {
     const vt_delta *d = &m->arch.delta;
     int64_t before = m->arch.conv_taps - 1;
     if (mixer == VT_BLOCK_CONV)
         return before * channels_of(m, r).n;
+    if (mixer == VT_BLOCK_MAMBA) {
+        const vt_mamba *s = &m->arch.mamba;
+        mamba_part p = mamba_of(m, r);
+        int64_t inner = p.heads.n * s->head_dim;
+        return before * (inner + 2 * p.groups.n * s->state_dim) + inner * s->state_dim;
+    }
     delta_part p = delta_of(m, r);
     int64_t qkv = 2 * (p.k[0].n + p.k[1].n) * d->k_dim + p.v.n * d->v_dim;
     return before * qkv + p.v.n * d->k_dim * d->v_dim;
@@ -308,11 +345,9 @@ static vt_status check_mixer(const vt_model *m, int32_t layer, const vt_rank *r,
         return check_part(m, layer, "value heads", m->arch.delta.v_heads, delta_of(m, r).v.n,
                           VT_ROLE_DELTA_OUT, r, err);
     case VT_BLOCK_MAMBA:
-        return vt_fail(
-            err, VT_ERR_UNSUPPORTED,
-            "tp is %d, and layer %d of %s is a state space (Mamba-2), which is not divided "
-            "among ranks",
-            r->n, layer, m->name);
+        return check_part(m, layer, m->arch.mamba.groups > 1 ? "groups of heads" : "heads",
+                          m->arch.mamba.groups > 1 ? m->arch.mamba.groups : m->arch.mamba.heads,
+                          mamba_of(m, r).heads.n, VT_ROLE_MAMBA_OUT, r, err);
     case VT_BLOCK_CONV:
         return check_part(m, layer, "channels", m->arch.hidden, channels_of(m, r).n,
                           VT_ROLE_CONV_OUT, r, err);
@@ -368,11 +403,6 @@ static void narrow_columns(vt_layout_part *p, vt_range to)
     p->cols = to.n;
 }
 
-static vt_range times(vt_range heads, int64_t dim)
-{
-    return (vt_range){heads.begin * dim, heads.n * dim};
-}
-
 /* Narrows the weights of a norm to some heads, unless it is of each head and all heads share it. */
 static void narrow_norm(vt_layout_part *p, vt_range heads, int64_t dim)
 {
@@ -417,6 +447,36 @@ static void narrow_delta(const vt_model *m, vt_layout_entry *e, const vt_rank *r
             add_rows(e, of, k / 2 * keys, times(p.k[k % 2], d->k_dim));
         add_rows(e, of, before, times(p.v, (of->rows - before) / d->v_heads));
     }
+}
+
+/* Narrows an entry of a layer with a state space. The rows of mamba_in are z, x, B, C and dt, and
+ * the convolution's channels x, B and C. */
+static void narrow_mamba(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_mamba *s = &m->arch.mamba;
+    const vt_layout_part whole = e->part[0];
+    mamba_part p = mamba_of(m, r);
+    vt_range inner = times(p.heads, s->head_dim), keys = times(p.groups, s->state_dim);
+    int64_t all = (int64_t)s->heads * s->head_dim, all_keys = (int64_t)s->groups * s->state_dim;
+    int64_t at = 0; /* of x */
+    if (e->role == VT_ROLE_MAMBA_OUT) {
+        narrow_columns(&e->part[0], inner);
+        return;
+    }
+    if (e->role >= VT_ROLE_MAMBA_DECAY && e->role <= VT_ROLE_MAMBA_NORM) {
+        narrow_rows(&e->part[0], times(p.heads, whole.rows / s->heads));
+        return;
+    }
+    e->n_parts = 0;
+    if (e->role == VT_ROLE_MAMBA_IN) {
+        add_rows(e, &whole, 0, inner);
+        at = all;
+    }
+    add_rows(e, &whole, at, inner);
+    add_rows(e, &whole, at + all, keys);
+    add_rows(e, &whole, at + all + all_keys, keys);
+    if (e->role == VT_ROLE_MAMBA_IN)
+        add_rows(e, &whole, at + all + 2 * all_keys, p.heads);
 }
 
 /* Narrows an entry of a layer of latent attention. Latents and their norms stay whole. */
@@ -507,6 +567,8 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         narrow_channels(m, e, r);
     if (is_delta(e->role))
         narrow_delta(m, e, r);
+    if (e->role >= VT_ROLE_MAMBA_IN && e->role <= VT_ROLE_MAMBA_OUT)
+        narrow_mamba(m, e, r);
     if (l && has_whole_experts(l, r) && narrow_experts(m, e, r))
         return;
     for (int32_t k = 0; k < e->n_parts; k++) {

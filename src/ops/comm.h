@@ -30,7 +30,7 @@ typedef enum vt_comm_slot {
     VT_SLOT_EMBED,  /* the rows of the embedding */
     VT_SLOT_MIXER,  /* partial sums of the layer's attention */
     VT_SLOT_FFN,    /* of its feed-forward */
-    VT_SLOT_NORM,   /* sums of squares of its part of q and k */
+    VT_SLOT_NORM,   /* sums of squares of its part of what is normalised */
     VT_SLOT_LOGITS, /* the logits of the rank's part of the vocabulary */
     VT_COMM_SLOTS
 } vt_comm_slot;

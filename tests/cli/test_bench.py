@@ -52,7 +52,12 @@ def test_explain_tells_sequence_state():
     tiny = ("-m", "dummy:granite-4.0-h-tiny", "--device", "cpu")
     r = ok("explain", "--json", *tiny).json
     same(r["state"], {"layers": 36, "slot_bytes": 36 * 4 * (3 * 3328 + 48 * 128 * 64)})
-    fails(1, "layer 0 of dummy:granite-4.0-h-tiny is a state space (Mamba-2), which is not divided among ranks", "explain", *tiny, "--tp", "2")
+    # of two ranks each has half of the heads, and B and C of the one group
+    r = ok("explain", "--json", *tiny, "--tp", "2").json
+    same(r["state"]["slot_bytes"], 2 * 36 * 4 * (3 * (24 * 64 + 256) + 24 * 128 * 64))
+    nemotron = ("-m", "dummy:nemotron-h-8b", "--device", "cpu")
+    fails(1, "tp is 9, and dummy:nemotron-h-8b has in layer 0 8 groups of heads, with BF16 weights behind them: cut between blocks they have no "
+             "part for rank 8", "explain", *nemotron, "--tp", "9")
     same(ok("explain", "--json", "-m", DUMMY).json["state"], None)
     assert "a slot takes" not in ok("explain", "-m", DUMMY).text
 

@@ -197,6 +197,19 @@ static void test_norms_over_all_heads_give_the_tokens_of_one_gpu(void **state)
     link_of = "auto";
 }
 
+/* State spaces: the heads of one group are divided, and their norm; two ranks have a group each. */
+static void test_state_spaces_give_the_tokens_of_one_gpu(void **state)
+{
+    (void)state;
+    answer one[REQUESTS];
+    setenv("VITRINE_EMULATOR", "devices=3", 1);
+    answers(MODELS "granite4-mamba", "cuda", 1, one);
+    compare(MODELS "granite4-mamba", one, "cuda", 2);
+    compare(MODELS "granite4-mamba-BF16.gguf", one, "cuda", 3);
+    answers(MODELS "nemotronh-experts", "cuda", 1, one); /* experts without gates */
+    compare_within(kExpertTie, MODELS "nemotronh-experts", one, "cuda", 2);
+}
+
 /* Ranks with whole experts: tokens alone, few and many; uneven numbers; a shared expert; biases. */
 static void test_whole_experts_give_the_tokens_of_one_gpu(void **state)
 {
@@ -541,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),
         cmocka_unit_test(test_norms_over_all_heads_give_the_tokens_of_one_gpu),
+        cmocka_unit_test(test_state_spaces_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_whole_experts_give_the_tokens_of_one_gpu),
         cmocka_unit_test(test_uneven_heads),
         cmocka_unit_test(test_prefix_hits_equal_those_of_one_gpu),

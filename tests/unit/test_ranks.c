@@ -91,7 +91,8 @@ static void compare(const char *name, int32_t n, bool whole_experts)
 {
     vt_model *m = strpbrk(name, "/:") ? load(name) : tiny_model(name);
     for (int32_t i = 0; i < m->arch.n_layers; i++)
-        if (n > m->layer[i].head.heads) { /* a rank has a head at least */
+        if (n > m->layer[i].head.heads || /* a rank has a head at least, or a group of them */
+            (m->arch.mamba.groups > 1 && n > m->arch.mamba.groups)) {
             vt_model_free(m);
             return;
         }
@@ -200,6 +201,10 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         GOLDEN "qwen35-delta",
         GOLDEN "qwen35-delta-BF16.gguf", /* tiled heads */
         GOLDEN "qwen35moe-outer-BF16.gguf",
+        GOLDEN "granite4-mamba", /* state spaces: heads of one group, their norm divided */
+        GOLDEN "granite4moe-mamba-BF16.gguf",
+        GOLDEN "nemotronh-mamba", /* whole groups */
+        GOLDEN "nemotronh-experts-BF16.gguf",
         GOLDEN "deepseekv2-latents",
         GOLDEN "deepseekv3-groups",
         GOLDEN "glm4moelite-latents",
@@ -226,6 +231,7 @@ static void test_whole_experts_when_guarded_then_they_add_up_to_the_whole(void *
         GOLDEN "gpt-oss-sinks",
         GOLDEN "glm4moe-groups", /* a shared expert */
         GOLDEN "qwen35moe-outer-BF16.gguf",
+        GOLDEN "nemotronh-experts", /* without gates */
         GOLDEN "deepseekv3-groups",
         GOLDEN "gemma4-experts", /* factors of experts */
     };

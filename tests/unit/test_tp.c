@@ -107,7 +107,8 @@ static void compare_as(const char *name, double tie, bool whole_experts)
         for (int32_t i = 0; i < PROMPT; i++)
             prompt[i] = (i * i * 31 + prompt_of * 977 + 5) % vt_model_vocab_size(m);
         greedy(m, o, 1, 2, false, prompt, &one);
-        for (int32_t tp = 2; tp <= 4 && tp <= m->arch.n_heads; tp++) {
+        const int32_t groups = m->arch.mamba.groups, most = groups > 1 ? groups : m->arch.n_heads;
+        for (int32_t tp = 2; tp <= 4 && tp <= most; tp++) {
             int32_t same = 0;
             greedy(m, o, tp, tp, whole_experts, prompt, &many);
             while (same < TOKENS && many.token[same] == one.token[same])
@@ -141,6 +142,8 @@ static void test_greedy_tokens_equal_those_of_one_rank(void **state)
     compare(MODELS "qwen35-delta-BF16.gguf", 1e-2); /* ... and in tiles */
     compare(MODELS "qwen35moe-outer", 1e-2);
     compare("dummy:hybrid-tiny", 1e-2);
+    compare(MODELS "granite4-mamba", 1e-2);    /* a state space's heads ... */
+    compare(MODELS "nemotronh-experts", 1e-2); /* ... and its groups; experts without gates */
     compare(MODELS "deepseekv2-latents-BF16.gguf", 1e-2); /* heads of latent attention */
     compare(MODELS "deepseekv3-groups", 1e-2);
     compare(MODELS "glm4moelite-latents", 1e-2); /* three heads */

@@ -137,8 +137,7 @@ static void tensors(builder *b)
     if (b->m->arch.out_gate)
         b->q = build_activation(b, "q", VT_FOLLOWS_TOKENS, o, b->p->activation);
     if (b->p->comm && joint)
-        b->p->buffer[VT_SLOT_NORM] = build_activation(b, "norm part", VT_FOLLOWS_TOKENS,
-                                                      SHARDED_PARTS, VT_F32);
+        build_norm_buffer(b);
 }
 
 static views make_views(builder *b, int32_t layer)

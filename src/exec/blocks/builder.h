@@ -56,6 +56,8 @@ vt_tensor *build_part(const builder *b, vt_comm_slot slot, vt_tensor *y);
 /* y = residual + the sum of the ranks' parts of this slot. Nothing where the program runs alone. */
 void build_all_reduce(builder *b, int32_t layer, const char *what, vt_comm_slot slot,
                       const vt_tensor *residual, vt_tensor *y);
+/* Makes the buffer of VT_SLOT_NORM, unless a block before this one has made it. */
+void build_norm_buffer(builder *b);
 /* y[i] += what adapters make of x, the input of the layer's matrices of the n roles from `role` on,
  * times scale (0 counts as 1). One call for all of them; none where no adapter has a part for
  * any. */

@@ -442,6 +442,43 @@ static bool emit_reduce_norm(builder *b, int32_t layer, const char *what, vt_com
     return true;
 }
 
+/* Returns true if a call reads the tensor. */
+static bool call_reads(const vt_call *c, const vt_tensor *t)
+{
+    for (int32_t i = 0; i < c->op->n_operands; i++) {
+        const vt_operand *o = &c->op->operands[i];
+        bool tensor = o->kind == VT_OPERAND_ACTIVATION && o->read;
+        const vt_tensor *const *at = (const void *)((const char *)c->args + o->offset);
+        if (tensor && *at && (*at)->data == t->data)
+            return true;
+    }
+    return false;
+}
+
+/* Lets the linear call behind the norm at `at` make that norm itself, if no other call reads the
+ * normed rows. Which rows of linear do is their affair (vt_impl.norms). */
+static void offer_norm(builder *b, int32_t at)
+{
+    vt_program *p = b->p;
+    vt_call *norm = &p->call[at], *next = norm + 1;
+    if (b->status != VT_OK || p->n_calls < at + 2 || norm->op != &rmsnorm_op ||
+        next->op != &linear_op || p->target.device != VT_DEVICE_CUDA)
+        return;
+    const rmsnorm_args *n = norm->args;
+    linear_args *a = next->args;
+    bool reads = a->x == n->y && !a->residual;
+    for (int32_t i = at + 2; i < p->n_calls; i++)
+        reads = reads && !call_reads(&p->call[i], n->y);
+    if (!reads)
+        return;
+    a->before = n->x;
+    a->norm = n->weight;
+    a->eps = n->eps;
+    a->plus_one = n->plus_one;
+    choose(b, next);
+    norm->norm = true;
+}
+
 /* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
  *
  *   norm before         h = norm(x), unless the block before this one made it
@@ -455,7 +492,9 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     const vt_block *block = block_of(b, i, ffn);
     const vt_tensor *before = norm_before(b, i, ffn),
                     *after = b->w->layer[i].tensor[block->post_norm_role];
-    if (before && !*normed)
+    bool norms = before && !*normed;
+    int32_t first = b->p->n_calls;
+    if (norms)
         emit_norm(b, i, block->norm, b->x, before, b->h);
     *normed = false;
     vt_comm_slot slot = next_slot(b);
@@ -464,6 +503,8 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     const vt_tensor *next = norm_behind(b, i, ffn);
     const vt_tensor *x = b->pair && b->m->eagle.is && !ffn ? b->pair : b->x;
     block->emit(b, i, before ? b->h : x, joins ? y : build_part(b, slot, y));
+    if (norms)
+        offer_norm(b, first);
     if (!joins && !after)
         *normed = emit_reduce_norm(b, i, block->norm, slot, next);
     if (!joins && !*normed)
@@ -774,7 +815,10 @@ static int32_t deciding(const vt_call *c, const vt_size *size)
     return size->tokens;
 }
 
-bool vt_call_active(const vt_call *c, const vt_size *size) { return deciding(c, size) > 0; }
+bool vt_call_active(const vt_call *c, const vt_size *size)
+{
+    return deciding(c, size) > 0 && !(c->norm && vt_call_impl(c + 1, size)->norms);
+}
 
 int32_t vt_call_choice(const vt_call *c, const vt_size *size)
 {

@@ -171,6 +171,8 @@ const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *nam
 int32_t vt_padded_tokens(int32_t n)
 {
     int32_t step = n <= 96 ? 16 : n <= 256 ? 32 : 64;
+    if (n <= 4)
+        return n <= 2 ? n : 4;
     if (n <= 64)
         return n <= 16 ? 16 : n <= 32 ? 32 : 64;
     return (n + step - 1) / step * step;

@@ -115,9 +115,9 @@ vt_size vt_size_most(const vt_limits *limits);
  * (vt_tensor.follows). */
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
 
-/* Returns what n tokens of a step on a GPU are padded to where a graph runs: 16, 32, 64, 80, 96,
- * 128, then multiples of 32 up to 256, and of 64. All numbers that are padded to one size have the
- * same bits, padded or not (exec/cuda_step.c). */
+/* Returns what n tokens of a step on a GPU are padded to where a graph runs: 1, 2, 4, 16, 32, 64,
+ * 80, 96, 128, then multiples of 32 up to 256, and of 64. All numbers that are padded to one size
+ * have the same bits, padded or not (exec/cuda_step.c). */
 int32_t vt_padded_tokens(int32_t n);
 /* Rows, elements and bytes of a tensor in this batch; batch NULL: the tensor's own. */
 int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
@@ -258,6 +258,7 @@ typedef struct vt_impl {
     vt_device_kind device;
     vt_isa isa;       /* CPU: the instruction set it needs */
     int32_t level;    /* CUDA: the compute level it needs, 80 or 90; 0: any */
+    bool norms;       /* CUDA: makes the norm in front of it (linear_args.before) */
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
     bool
         bf16_weights; /* CUDA: makes quantised weights BF16; others use their integers and scales */

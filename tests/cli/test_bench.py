@@ -123,7 +123,7 @@ def test_explain_of_ranks_adds_up_to_one_gpu():
         assert math.isclose(r["total"]["least_us"], told["least_us"] + told["other_least_us"], abs_tol=0.1), told
         assert 0 < told["hidden_us"] <= told["least_us"], told
         same({c["bound"] for c in r["calls"] if c["name"].startswith("all_")}, {"link"})
-    text = ok(*(a for a in gpu if a != "--json"), "--tp", "4").text
+    text = ok(*(a for a in gpu if a != "--json"), "--tp", "4", "--batch", "8").text
     assert "4 GPUs meet by p2p at 450 GB/s a direction [datasheet]" in " ".join(text.split()), text
     assert "L01..L35" in text and "outside of layers" in text  # the first layer has a norm of its own more
 

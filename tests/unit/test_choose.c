@@ -120,7 +120,11 @@ static void test_table_of_a_linear_agrees_with_the_card_at_every_size(void **sta
 /* Returns what a step of n tokens is padded to (exec/cuda_step.c), when it is not all decodes. */
 static int32_t padded_body(int32_t n)
 {
-    return n > GRAPH_TOKENS ? n : n <= 16 ? 16 : n <= 32 ? 32 : (n + 63) / 64 * 64;
+    return n > GRAPH_TOKENS || n <= 2 ? n
+           : n <= 4                   ? 4
+           : n <= 16                  ? 16
+           : n <= 32                  ? 32
+                                      : (n + 63) / 64 * 64;
 }
 
 static void expect_same_row(const vt_program *p, const vt_call *c, int32_t n, int32_t padded)
@@ -183,8 +187,8 @@ static bool took_wanted(const vt_program *p, const vt_call *c, int32_t n, const 
 static void test_row_when_wanted_then_it_is_taken_wherever_it_fits(void **state)
 {
     (void)state;
-    static const char *const want[] = {"small",      "gemm_sm80", "gemm_sm90",
-                                       "split_sm90", "sm90",      "cublaslt"};
+    static const char *const want[] = {"normed",     "small", "gemm_sm80", "gemm_sm90",
+                                       "split_sm90", "sm90",  "cublaslt"};
     vt_target t = gpu(3);
     for (size_t w = 0; w < sizeof want / sizeof *want; w++) {
         vt_described d;

@@ -168,7 +168,21 @@ static void linear_reference(const void *args)
 
 /* ---- cases ---- */
 
-enum { TOKENS, TYPE, COLS, ROWS, ROWS2, ROWS3, EPILOGUE, BIAS, RESIDUAL, SLICED, SCALES, LOGITS };
+enum {
+    TOKENS,
+    TYPE,
+    COLS,
+    ROWS,
+    ROWS2,
+    ROWS3,
+    EPILOGUE,
+    BIAS,
+    RESIDUAL,
+    SLICED,
+    SCALES,
+    LOGITS,
+    NORM
+};
 
 static const char *const epilogues[] = {[LINEAR_NONE] = "none",
                                         [LINEAR_SWIGLU] = "swiglu",
@@ -189,6 +203,7 @@ static const vt_field linear_fields[] = {
     [SLICED] = {"sliced", 0, false, 1},
     [SCALES] = {"scales", 0, false, 2, case_scale_words},
     [LOGITS] = {"logits", 0, false, 1},
+    [NORM] = {"norm", 0, false, 1},
 };
 
 static const char *linear_refuses(const vt_case *c)
@@ -204,12 +219,15 @@ static const char *linear_refuses(const vt_case *c)
         return "scales: of fp8 weights only";
     if (p[LOGITS] && (p[RESIDUAL] || p[EPILOGUE]))
         return "logits: without residual and epilogue";
+    if (p[NORM] && (p[RESIDUAL] || vt_dtype_quantised((vt_dtype)p[TYPE])))
+        return "norm: without residual, and of float weights";
     return (p[ROWS] + p[ROWS2] + p[ROWS3]) * p[COLS] > (int64_t)1 << 32
                ? "rows: rows times cols is at most 2^32"
                : NULL;
 }
 
-/* rows2, rows3: rows of further parts; logits: the result is F32 on a GPU too, as for the head */
+/* rows2, rows3: rows of further parts; logits: the result is F32 on a GPU too, as for the head;
+ * norm: x comes with what it is the norm of */
 
 /* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
 static void fill_on_grid(vt_tensor *x, uint64_t *rng)
@@ -232,6 +250,39 @@ static vt_tensor *activations(vt_arena *arena, int64_t tokens, int64_t cols, boo
     if (!sliced)
         return case_tensor_2d(arena, VT_F32, tokens, cols);
     return case_slice(arena, case_tensor_2d(arena, VT_F32, tokens, cols + 24), 8, cols);
+}
+
+/* Adds what x is the norm of, in values that BF16 has, and makes x of it. The norm's weights are
+ * powers of two, so that before * weight is exact in BF16, and eps is large enough to be seen.
+ * Returns false when out of memory. */
+static bool add_norm(vt_arena *arena, linear_args *a, vt_tensor *x, uint64_t *rng)
+{
+    int64_t tokens = x->dim[0], cols = x->dim[1];
+    vt_tensor *before = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, cols), 0, 3, rng);
+    vt_tensor *norm = case_tensor_1d(arena, VT_F32, cols);
+    a->before = before;
+    a->norm = norm;
+    a->eps = 2;
+    a->plus_one = case_random(rng) & 1;
+    if (!before || !norm)
+        return false;
+    for (int64_t k = 0; k < cols; k++)
+        ((float *)norm->data)[k] = (case_random(rng) & 1 ? 1.0f : -1.0f) *
+                                       (case_random(rng) & 1 ? 0.5f : 0.25f) -
+                                   (float)a->plus_one;
+    for (int64_t t = 0; t < tokens; t++) {
+        float *b = (float *)before->data + t * cols, *to = (float *)x->data + t * x->row_stride;
+        double squares = 0;
+        for (int64_t k = 0; k < cols; k++) {
+            b[k] = vt_bf16_to_f32(vt_f32_to_bf16(b[k]));
+            squares += (double)b[k] * (double)b[k];
+        }
+        double by = 1 / sqrt(squares / (double)cols + (double)a->eps);
+        for (int64_t k = 0; k < cols; k++)
+            to[k] = (float)((double)b[k] * by *
+                            ((double)((const float *)norm->data)[k] + a->plus_one));
+    }
+    return true;
 }
 
 static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -269,6 +320,8 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                        .scale = p[BIAS] ? 0.5f : 1};
     if (p[LOGITS])
         y->follows = VT_FOLLOWS_ROWS;
+    if (p[NORM] && !add_norm(arena, a, x, &rng))
+        return NULL;
     outputs[0] = y;
     *n_outputs = 1;
     return a;
@@ -295,6 +348,7 @@ static void linear_shape(const void *args, const vt_batch *batch, int64_t most_w
     p[RESIDUAL] = a->residual != NULL;
     p[SCALES] = case_scales_of(w);
     p[LOGITS] = a->y->follows == VT_FOLLOWS_ROWS;
+    p[NORM] = a->before != NULL;
 }
 
 static const char *const linear_cases[] = {
@@ -322,6 +376,9 @@ static const char *const linear_cases[] = {
     "tokens=9 type=q4_1 cols=64 rows=16 rows2=16 epilogue=geglu bias=1",
     "tokens=6 type=bf16 cols=96 rows=40 rows2=40 epilogue=clamped bias=1",
     "tokens=0 type=q4_1 cols=64 rows=16",
+    "tokens=1|3|4|5 type=bf16 cols=200|1000 rows=150 rows2=9 rows3=140 bias=1 norm=1",
+    "tokens=1|2|4 type=bf16 cols=1096 rows=90 rows2=90 epilogue=swiglu norm=1",
+    "tokens=1|2|3 type=bf16 cols=2560 rows=40 rows2=40 epilogue=geglu norm=1",
     /* SmolLM2-135M: qkv, o, gate+up, down, head */
     "*tokens=1|64|512 type=q4_1 cols=576 rows=576 rows2=192 rows3=192",
     "*tokens=1 type=q4_1 cols=576 rows=576 residual=1",
@@ -330,6 +387,7 @@ static const char *const linear_cases[] = {
     "*tokens=1 type=q8_0 cols=576 rows=49152",
     /* Qwen3-0.6B */
     "*tokens=1|64 type=bf16 cols=1024 rows=2048 rows2=1024 rows3=1024",
+    "*tokens=1 type=bf16 cols=1024 rows=2048 rows2=1024 rows3=1024 norm=1",
     "*tokens=1 type=q4_k cols=1024 rows=3072 rows2=3072 epilogue=swiglu",
     "*tokens=64 type=q6_k cols=3072 rows=1024 residual=1",
     /* Qwen3-8B */
@@ -345,6 +403,8 @@ static const char *const linear_cases[] = {
 
 static const char *const linear_draws[] = {
     ANY_LINEAR "type=bf16 cols=24|200|1000|43",
+    "tokens=1..6 rows=~700 rows2=0|rows|~100 rows3=0|~100 epilogue=none|swiglu|geglu bias=0|1 "
+    "type=bf16 cols=24|200|1000|1544|4096 norm=1",
     ANY_LINEAR "type=fp8 cols=40|136|648|43 scales=none|one|blocks",
     ANY_LINEAR "type=q8_0|q4_0|q4_1|q5_0|q5_1 cols=32|96|160|544|576|1056",
     ANY_LINEAR "type=q4_k|q5_k|q6_k|q3_k|q2_k|iq4_xs cols=256|512|768|2304",
@@ -361,6 +421,7 @@ static const vt_impl *const linear_impls[] = {
 #endif
     &linear_portable,
     &linear_cuda_ordered,
+    &linear_cuda_normed,
     &linear_cuda_small,
     &linear_cuda_cublaslt,
     &linear_cuda_split_sm90,
@@ -378,6 +439,8 @@ static const vt_operand linear_operands[] = {
     {"w", offsetof(linear_args, w), VT_OPERAND_WEIGHT, true, false, 0},
     {"bias", offsetof(linear_args, bias), VT_OPERAND_F32, true, false, 0},
     {"residual", offsetof(linear_args, residual), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"before", offsetof(linear_args, before), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"norm", offsetof(linear_args, norm), VT_OPERAND_F32, true, false, 0},
     {"y", offsetof(linear_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
 };
 

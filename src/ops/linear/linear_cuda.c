@@ -76,6 +76,22 @@ static bool ordered_suits(const void *args, const vt_target *t, const vt_size *u
            vt_size_rows(a->x, upto) <= (split ? ORDERED_TOKENS_SPLIT : ORDERED_TOKENS);
 }
 
+static bool normed_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return a->before && bf16_supports(a, t, upto) && a->before->dtype == VT_BF16 &&
+           a->before->row_stride % 8 == 0 && a->norm->dtype == VT_F32 && !a->residual &&
+           linear_normed_fits(a, vt_size_rows(a->x, upto));
+}
+
+/* The norm's weights, and its work. */
+static vt_cost normed_extra(const void *args, const vt_batch *batch)
+{
+    const linear_args *a = args;
+    return (vt_cost){.read = {.weights = vt_tensor_bytes(a->norm)},
+                     .flops = {.fp32 = 4 * vt_batch_elems(a->x, batch)}};
+}
+
 static bool small_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
@@ -147,6 +163,9 @@ vt_status linear_gemm_run(const linear_args *a, const vt_lane *lane)
 const vt_impl linear_cuda_ordered = {CUDA_ROW("ordered", linear_ordered, bf16_supports),
                                      .fixed_order = true, .suits = ordered_suits,
                                      .packing = &linear_cuda_packing, .workspace = workspace};
+const vt_impl linear_cuda_normed = {CUDA_ROW("normed", linear_normed, normed_supports),
+                                    .norms = true, .packing = &linear_cuda_packing,
+                                    .workspace = workspace, .extra = normed_extra};
 const vt_impl linear_cuda_small = {CUDA_ROW("small", linear_small, bf16_supports),
                                    .suits = small_suits, .packing = &linear_cuda_packing,
                                    .workspace = workspace};

@@ -43,15 +43,17 @@ void linear_cut_pieces(const linear_args *a, const vt_size *size, int32_t most, 
 typedef vt_status linear_run_fn(const void *args, const vt_lane *lane);
 typedef void linear_describe_fn(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out);
-linear_run_fn linear_small_run, linear_ordered_run, linear_gemm_sm80_run, linear_split_sm90_run,
-    linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_passes_run, linear_quant_panels_run,
-    linear_quant_sm90_run;
-linear_describe_fn linear_small_describe, linear_ordered_describe, linear_cublaslt_describe,
-    linear_split_sm90_describe, linear_gemm_sm90_describe, linear_gemm_sm80_describe,
-    linear_quant_passes_describe, linear_quant_panels_describe, linear_quant_sm90_describe;
+linear_run_fn linear_small_run, linear_normed_run, linear_ordered_run, linear_gemm_sm80_run,
+    linear_split_sm90_run, linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_passes_run,
+    linear_quant_panels_run, linear_quant_sm90_run;
+linear_describe_fn linear_small_describe, linear_normed_describe, linear_ordered_describe,
+    linear_cublaslt_describe, linear_split_sm90_describe, linear_gemm_sm90_describe,
+    linear_gemm_sm80_describe, linear_quant_passes_describe, linear_quant_panels_describe,
+    linear_quant_sm90_describe;
 
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);
+bool linear_normed_fits(const linear_args *a, int64_t tokens);
 /* Deterministic programs: the number of segments in which a row of the weight is summed
  * (linear_order.cuh). It depends on the weight's shape alone, not on the number of tokens. */
 int32_t linear_segments(const linear_args *a);

@@ -39,7 +39,8 @@ linear_params linear_params_of(const linear_args *a)
                            .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
                            .n_tokens = (int32_t)a->x->dim[0],
                            .rows = linear_outputs(a),
-                           .scale = a->scale};
+                           .scale = a->scale,
+                           .eps = a->eps};
 }
 
 /* A CTA takes 16 rows of the weight: 8 of gate and 8 of up for a pair, else 16 outputs; with `half`
@@ -71,6 +72,51 @@ static vt_status run_small(const linear_args *a, const vt_lane *lane)
 {
     linear_params p = linear_params_of(a);
     cuda_launch l = small_launch_of(a, lane->target, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+/* linear_normed.cu keeps all tokens' x in shared memory, and each of its CTAs makes the norm anew:
+ * it reads (2 tokens + 4) K bytes for that, where its weights have 32 K. Steps of whole models with
+ * it and without, ms, by the bytes of x (H200):
+ *
+ *   2, 4, 8 KiB   0.6B, 1, 2, 4 tokens   0.526 / 0.568   0.567 / 0.601   0.620 / 0.630
+ *   4, 8 KiB      30B-A3B 1, 1.7B 2      2.48 / 2.50     1.134 / 1.142
+ *   5, 8 KiB      4B 1, 8B 1             2.305 / 2.320   3.836 / 3.894
+ *   10 KiB        14B 1, 4B 2            7.352 / 7.334   2.504 / 2.367
+ *   16 KiB        1.7B 4, 8B 2           1.233 / 1.182   4.013 / 3.914 */
+enum { NORMED_TOKENS = 4, NORMED_SHARED = 8 << 10 };
+
+static int32_t normed_tokens(int64_t tokens)
+{
+    return tokens <= 1 ? 1 : tokens <= 2 ? 2 : NORMED_TOKENS;
+}
+
+bool linear_normed_fits(const linear_args *a, int64_t tokens)
+{
+    return tokens <= NORMED_TOKENS && normed_tokens(tokens) * a->w->cols * 2 <= NORMED_SHARED;
+}
+
+static cuda_launch normed_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    int32_t k = (int32_t)a->w->cols, warps = vt_ceil_div(k, 32) > 48 ? 8 : 4, pair = linear_pair(a);
+    bool half = !pair && linear_outputs(a) / 16 < t->sm_count;
+    jit_spec spec = JIT_SPEC("linear_normed.cu", "linear_normed", {"k", k}, {"warps", warps},
+                             {"tokens", normed_tokens(tokens)}, {"half", half}, {"pair", pair},
+                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
+                             {"plus_one", a->plus_one});
+    cuda_launch l = few_launch(a, spec, half, warps);
+    l.shared_percent = SMALL_SHARED_PERCENT;
+    return l;
+}
+
+vt_status linear_normed_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    linear_params p = linear_params_of(a);
+    p.x = a->before->data;
+    p.x_stride = (int32_t)a->before->row_stride;
+    p.norm = a->norm->data;
+    cuda_launch l = normed_launch_of(a, lane->target, a->x->dim[0]);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
@@ -169,6 +215,14 @@ void linear_small_describe(const void *args, const vt_target *t, const vt_size *
 {
     int32_t most = linear_small_tokens(args);
     few_describe(args, t, size, most, small_launch_of(args, t, piece_of(args, size, most)), out);
+}
+
+void linear_normed_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    few_describe(a, t, size, NORMED_TOKENS, normed_launch_of(a, t, tokens), out);
+    vt_cut_roles(out, "each CTA makes the norm", NULL);
 }
 
 void linear_ordered_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)

@@ -7,7 +7,7 @@
 #include "ops/params_host.h"
 #endif
 
-/* linear_small.cu, linear_ordered.cu, linear_any.cu, linear_quant.cu */
+/* linear_small.cu, linear_normed.cu, linear_ordered.cu, linear_any.cu, linear_quant.cu */
 typedef struct linear_params {
     const uint16_t *x;
     const void *w;            /* BF16 rows, or quantised tiles */
@@ -15,8 +15,9 @@ typedef struct linear_params {
     const uint16_t *residual; /* linear_any.cu: may be NULL; may be y */
     void *y;
     int32_t x_stride, y_stride, residual_stride, n_tokens;
-    int32_t rows; /* outputs; for a pair their number after the activation */
-    float scale;
+    int32_t rows;      /* outputs; for a pair their number after the activation */
+    float scale, eps;  /* eps: linear_normed.cu */
+    const float *norm; /* linear_normed.cu: [cols] */
 } linear_params;
 
 /* gemm_sm80.cu */

@@ -504,8 +504,9 @@ static void simd_ahead(const void *args, const vt_lane *lane, vt_ahead *out)
     const int64_t part = vt_ceil_div(end - begin, STREAMS), one = per_unit * l.tile_bytes;
     for (int64_t j = begin; j < end; j += part)
         out->place[out->n++] = (const char *)a->w->packed + j * one;
+    const int64_t last = end - begin - (out->n - 1) * part; /* units of the last stream */
     int64_t most = cpu->l2_bytes / 8 / STREAMS;
-    out->bytes = part * one < most ? part * one : most;
+    out->bytes = last * one < most ? last * one : most;
 }
 
 static void run_one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane)

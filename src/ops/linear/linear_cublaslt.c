@@ -66,6 +66,18 @@ static int32_t bucket_of(int64_t tokens)
                                       : (tokens + 511) / 512 * 512);
 }
 
+/* Returns true if gemm_split_sm90.cu runs up to 64 tokens in one wave of two CTAs an SM, of K in
+ * two parts and no longer than was measured. In steps, where kernels follow each other without a
+ * gap, that beats the library: qkv of the 8B shape [6144 x 4096], 24, 32, 48 and 64 sequences
+ * 4.606, 4.669, 4.945 and 5.036 ms a step with the library, 4.523, 4.601, 4.839 and 4.978 without
+ * (H200). Longer K loses (14B: qkv [7168 x 5120] 8.98 and 9.18 ms, o [5120 x 5120] 9.09), fewer
+ * CTAs too (8B: o 1 %). */
+static bool one_split_wave(const linear_args *a, const vt_target *t)
+{
+    return t->level >= 90 && a->w->cols <= 4096 && a->w->rows > 4096 &&
+           a->w->rows <= 64 * t->sm_count;
+}
+
 /* Returns true if the library is faster than the rows behind it: those of level 90 as measured
  * above. At level 80 they are gemm_sm80.cu alone. With it an H200 prefills at 28 % of level 90's
  * speed, so from 65 tokens on the library runs everything. */
@@ -85,7 +97,7 @@ static bool faster(const linear_args *a, int32_t bucket, const vt_target *t)
     if (a->y->dtype == VT_F32)
         return bucket > 128;
     if (bucket <= 64)
-        return weights >= LARGE;
+        return weights >= LARGE && !one_split_wave(a, t);
     return bucket <= 2048 || rows <= 2048;
 }
 

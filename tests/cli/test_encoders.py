@@ -173,7 +173,7 @@ def test_modernbert_folders_of_older_transformers():
 
 def test_modernbert_that_is_not_computed_is_refused():
     for change, says in (({"attention_bias": True}, '"attention_bias" is true'), ({"mlp_bias": True}, '"mlp_bias" is true'),
-                         ({"norm_bias": True}, '"norm_bias" is true'), ({"hidden_activation": "silu"}, "activation silu"),
+                         ({"norm_bias": True}, '"norm_bias" is true'), ({"hidden_activation": "silu"}, "\"hidden_activation\" silu"),
                          ({"architectures": ["ModernBertForSequenceClassification"]}, '"architectures" is ModernBertForSequenceClassification'),
                          ({"local_attention": 0}, '"local_attention" is 0'), ({"layer_types": ["full_attention"]}, '"layer_types" is no array of 5')):
         with tempfile.TemporaryDirectory() as d:
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused():
     fails(1, "vitrine embed", "run", "-m", BERT, *EXACT, *tokens([5]), "--pooling", "none")
     fails(1, "embeddings and no text", "run", "-m", GEMMA, *EXACT, *tokens([5]), "--pooling", "none")
     for change, says in (({"position_embedding_type": "relative_key"}, '"position_embedding_type" is relative_key'),
-                         ({"is_decoder": True}, '"is_decoder" is true'), ({"hidden_act": "relu"}, "activation relu"),
+                         ({"is_decoder": True}, '"is_decoder" is true'), ({"hidden_act": "relu"}, "\"hidden_act\" relu"),
                          ({"max_position_embeddings": 65}, "position_embeddings.weight has shape [64, 24]")):
         with tempfile.TemporaryDirectory() as d:
             r = run("embed", "-m", folder_like(BERT, d, **change), *EXACT, *tokens([5]))

@@ -18,6 +18,7 @@
 #include "device/nvml.h"
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
+#include "model/load.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_sm90_params.h"
 #include "ops/cut.h"
@@ -424,6 +425,29 @@ static void test_sample_plan_when_padded_then_the_rest_asks_for_nothing(void **s
     }
 }
 
+/* ---- cuBLASLt ---- */
+
+static void
+test_library_when_one_sequence_runs_at_level_90_then_only_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_layout *layout;
+    unsetenv("VITRINE_CUBLASLT");
+    assert_int_equal(vt_model_load("dummy:qwen3-0.6b", &m, NULL), VT_OK);
+    assert_int_equal(vt_layout_make(m, &layout, NULL), VT_OK);
+    vt_cuda h200 = {.level = 90}, older = {.level = 80};
+    vt_cuda_options many = {.brief = false}, one = {.brief = true};
+    assert_true(vt_cuda_may_use_library(&h200, &many, layout));
+    assert_false(vt_cuda_may_use_library(&h200, &one, layout));
+    assert_true(vt_cuda_may_use_library(&older, &one, layout));
+    setenv("VITRINE_CUBLASLT", "all", 1);
+    assert_true(vt_cuda_may_use_library(&h200, &one, layout));
+    unsetenv("VITRINE_CUBLASLT");
+    vt_layout_free(layout);
+    vt_model_free(m);
+}
+
 /* ---- the JIT ---- */
 
 static void test_jit_want_when_asked_twice_then_one_instance(void **state)
@@ -808,6 +832,8 @@ int main(void)
         cmocka_unit_test(test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_sample_plan_when_rows_bring_everything_then_each_finds_its_own),
         cmocka_unit_test(test_sample_plan_when_padded_then_the_rest_asks_for_nothing),
+        cmocka_unit_test(
+            test_library_when_one_sequence_runs_at_level_90_then_only_where_it_is_asked_for),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(
             test_jit_want_when_names_lie_elsewhere_or_places_are_shared_then_same_instance),

@@ -41,14 +41,18 @@ int cli_serve(cli *c)
 {
     vt_err err = {0};
     cli_session s = {0};
+    server_key_sets keys = {0};
     signal(SIGUSR2, SIG_IGN); /* asks for a dump, and while the model loads there is none */
     vt_status status = check_usage(c, &err);
+    if (status == VT_OK) /* before the model, which may take long to load */
+        status = server_key_sets_load(&keys, c->options, &err);
     if (status == VT_OK)
         status = cli_open(c, &s, &err);
     if (status == VT_OK) {
         vt_serve_words words = {.say = say, .user = c, .load_s = s.load_ms * 1e-3};
-        status = vt_serve(s.model, s.engine, c->options, &words, &err);
+        status = vt_serve(s.model, s.engine, c->options, &keys, &words, &err);
     }
     cli_close(&s);
+    server_key_sets_release(&keys);
     return status == VT_OK ? CLI_DONE : cli_fail(&err);
 }

@@ -37,7 +37,7 @@ typedef struct vt_server {
     vt_web *web;
     server_work *work;
     struct server_events *events;
-    server_keys keys, admin_keys;
+    server_keys keys, admin_keys;   /* the caller's */
     server_sites sites;             /* that may ask */
     struct server_metrics *metrics; /* these five: see observe.h */
     struct server_stories *stories;

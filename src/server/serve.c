@@ -179,10 +179,6 @@ static vt_status start(vt_server *s, vt_err *err)
 {
     vt_web_options w;
     TRY(start_observing(s, err));
-    TRY(server_keys_load(&s->keys, vt_options_get(s->options, "api-key-file"), "VITRINE_API_KEY",
-                         err));
-    TRY(server_keys_load(&s->admin_keys, vt_options_get(s->options, "admin-key-file"),
-                         "VITRINE_ADMIN_KEY", err));
     TRY(read_sites(s, err));
     web_options(s, &w);
     TRY(vt_web_new(&w, &s->web, err));
@@ -392,16 +388,19 @@ static void release(vt_server *s)
     free(s->metrics);
     free(s->stories);
     free(s->dumps);
-    server_keys_release(&s->keys);
-    server_keys_release(&s->admin_keys);
 }
 
 vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
-                   const vt_serve_words *words, vt_err *err)
+                   const server_key_sets *keys, const vt_serve_words *words, vt_err *err)
 {
     char where[256];
-    vt_server s = {
-        .options = o, .model = m, .engine = e, .words = words, .next_id = vt_hash_seed()};
+    vt_server s = {.options = o,
+                   .model = m,
+                   .engine = e,
+                   .keys = keys->users,
+                   .admin_keys = keys->admins,
+                   .words = words,
+                   .next_id = vt_hash_seed()};
     /* Making a story takes blocks of some MB. By default glibc keeps such blocks for later once a
      * few were freed: 47 MB for each helper thread. */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);

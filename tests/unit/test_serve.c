@@ -70,7 +70,7 @@ static void *serve(void *arg)
     place *p = arg;
     vt_err err;
     vt_serve_words words = {.say = say_ready, .user = p, .load_s = 0};
-    p->ended = vt_serve(&p->model, p->f.engine, p->options, &words, &err);
+    p->ended = vt_serve(&p->model, p->f.engine, p->options, &(server_key_sets){0}, &words, &err);
     if (p->ended != VT_OK) { /* whoever waits for it would wait for ever */
         fprintf(stderr, "Error: the server ended: %s\n", err.message);
         abort();

@@ -100,6 +100,19 @@ void server_keys_release(server_keys *k)
     *k = (server_keys){0};
 }
 
+vt_status server_key_sets_load(server_key_sets *k, const vt_options *o, vt_err *err)
+{
+    TRY(server_keys_load(&k->users, vt_options_get(o, "api-key-file"), "VITRINE_API_KEY", err));
+    return server_keys_load(&k->admins, vt_options_get(o, "admin-key-file"), "VITRINE_ADMIN_KEY",
+                            err);
+}
+
+void server_key_sets_release(server_key_sets *k)
+{
+    server_keys_release(&k->users);
+    server_keys_release(&k->admins);
+}
+
 int32_t server_keys_find(const server_keys *k, const char *presented)
 {
     char padded[SERVER_MAX_KEY + 1] = {0};

@@ -10,7 +10,9 @@
  * The barrier is a counter and a phase word; the last worker to arrive resets the counter and
  * increments the phase. Pinning: worker i of 1..n-1 gets the i-th CPU from the end of the process's
  * set, or where several teams share the CPUs, the one that vt_team_seat names; worker 0 is the
- * caller's thread and keeps its CPUs. If there are more seats than CPUs no worker is pinned. */
+ * caller's thread and keeps its CPUs. If there are more seats than CPUs no worker is pinned. Where
+ * the process has more CPUs than seats, those that other processes claimed are left out
+ * (base/claim/cpu_claim.h), and no worker is pinned if too few remain. */
 #include "base/team.h"
 
 #include <pthread.h>
@@ -18,6 +20,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/claim/cpu_claim.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/word.h"
@@ -39,6 +42,8 @@ struct vt_team {
         int32_t worker;
     } * thread; /* [n - 1], thread i is worker i + 1 */
     int32_t n_started;
+    int32_t *seat;     /* the CPUs of seats 1 and on; NULL: none is pinned */
+    int32_t n_claimed; /* of these */
 };
 
 static void *team_main(void *p)
@@ -54,26 +59,38 @@ static void *team_main(void *p)
     }
 }
 
-/* Returns the CPU of a seat: seat 1 is the last CPU of the set, seat 2 the one before it. */
-static int cpu_of_seat(const cpu_set_t *allowed, int32_t seat)
+/* Finds the CPU of each seat but the first: cpu[0] is that of seat 1. False: there are too few. */
+static bool find_seats(vt_team *t, const cpu_set_t *allowed, int32_t n, int32_t *cpu)
 {
-    int cpu = CPU_SETSIZE;
-    while (seat > 0 && cpu > 0)
-        seat -= CPU_ISSET(--cpu, allowed) ? 1 : 0;
-    return cpu;
+    int32_t found = 0;
+    if (CPU_COUNT(allowed) > n + 1) {
+        t->n_claimed = vt_cpu_claim(VT_CPU_CLAIMS, allowed, n, cpu);
+        if (t->n_claimed == n)
+            return true;
+        vt_cpu_unclaim(cpu, t->n_claimed);
+        t->n_claimed = 0;
+        return false;
+    }
+    for (int32_t c = CPU_SETSIZE - 1; c >= 0 && found < n; c--)
+        if (CPU_ISSET(c, allowed))
+            cpu[found++] = c;
+    return found == n;
 }
 
+/* Pins the threads. That is a hint: no failure is an error. */
 static void team_pin(vt_team *t, const vt_team_seat *seat)
 {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < seat->of)
         return;
+    t->seat = vt_calloc((size_t)seat->of, sizeof *t->seat);
+    if (!t->seat || !find_seats(t, &allowed, seat->of - 1, t->seat))
+        return;
     for (int32_t i = 0; i < t->n_started; i++) {
         cpu_set_t one;
         CPU_ZERO(&one);
-        CPU_SET(cpu_of_seat(&allowed, seat->first + (i + 1) * seat->step), &one);
-        pthread_setaffinity_np(t->thread[i].thread, sizeof one,
-                               &one); /* a hint: failure is no error */
+        CPU_SET(t->seat[seat->first + (i + 1) * seat->step - 1], &one);
+        pthread_setaffinity_np(t->thread[i].thread, sizeof one, &one);
     }
 }
 
@@ -119,6 +136,8 @@ void vt_team_free(vt_team *t)
     vt_word_bump(&t->generation);
     for (int32_t i = 0; i < t->n_started; i++)
         pthread_join(t->thread[i].thread, NULL);
+    vt_cpu_unclaim(t->seat, t->n_claimed);
+    free(t->seat);
     free(t->thread);
     free(t);
 }

@@ -16,11 +16,11 @@ typedef struct vt_team vt_team;
 typedef void (*vt_team_fn)(void *arg, int32_t worker);
 
 /* Makes a team of n >= 1 workers. Its threads are pinned to the last n - 1 CPUs that this process
- * may use, if it has n of them. */
+ * may use, if it has n of them; if it has more, to the last ones that no other process claimed. */
 vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err);
 
-/* Where the workers of one of several teams sit. Seat 1 is the last CPU that this process may use,
- * seat 2 the one before it; worker i >= 1 gets seat first + i * step. */
+/* Where the workers of one of several teams sit. Seat 1 is the last of these CPUs, seat 2 the one
+ * before it; worker i >= 1 gets seat first + i * step. */
 typedef struct vt_team_seat {
     int32_t first, step;
     int32_t of; /* the workers of all teams: with fewer CPUs than these, no worker is pinned */

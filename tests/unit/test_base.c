@@ -6,14 +6,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/claim/cpu_claim.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/team.h"
@@ -570,6 +573,48 @@ static void test_team_of_impossible_size_is_refused(void **state)
     vt_team_free(NULL);
 }
 
+/* Another process claims the last three of eight CPUs, and ends. */
+static void test_claimed_cpus_are_left_to_their_process(void **state)
+{
+    (void)state;
+    enum { FIRST = 40, N = 8 };
+    cpu_set_t set;
+    char name[32], byte = 0;
+    int32_t cpu[N] = {0};
+    int ready[2], end[2];
+    CPU_ZERO(&set);
+    for (int32_t i = 0; i < N; i++)
+        CPU_SET(FIRST + i, &set);
+    snprintf(name, sizeof name, "vitrine-test-%d", (int)getpid());
+    assert_true(pipe(ready) == 0 && pipe(end) == 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(end[1]);
+        bool ok = vt_cpu_claim(name, &set, 3, cpu) == 3 && cpu[0] == 47 && cpu[2] == 45 &&
+                  write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) == 0;
+        _exit(ok ? 0 : 1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(vt_cpu_claim(name, &set, 2, cpu), 2);
+    assert_true(cpu[0] == 44 && cpu[1] == 43);
+    vt_cpu_unclaim(cpu, 2);
+    assert_int_equal(vt_cpu_claim(name, &set, N, cpu), 5); /* all that are left ... */
+    assert_int_equal(vt_cpu_claim(name, &set, 2, cpu + 5), 2);
+    assert_int_equal(cpu[5], 44); /* ... and this process's own once more */
+    vt_cpu_unclaim(cpu, 7);
+    close(end[1]);
+    int status;
+    assert_true(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(vt_cpu_claim(name, &set, 2, cpu), 2);
+    assert_true(cpu[0] == 47 && cpu[1] == 46);
+    vt_cpu_unclaim(cpu, 2);
+    close(ready[0]);
+    close(end[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),
         cmocka_unit_test(test_team_barrier_holds_everybody_back),
         cmocka_unit_test(test_team_of_impossible_size_is_refused),
+        cmocka_unit_test(test_claimed_cpus_are_left_to_their_process),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
  *   rank   one number, the score of a pair of texts, from one token's state (model/rank.h)
  *
  * The executor sums the states of the positions [first, end) that a step computes, and these sums
- * are added here, in double precision. They have twice the digits of fp32, so that
- * where a prompt is cut into chunks changes a number of its vector by its last bit at most. */
+ * are added here, in double precision. They have twice the digits of fp32: other chunks of a prompt
+ * change a number of its vector by its last bit at most. */
 #ifndef VT_ENGINE_EMBEDDING_H
 #define VT_ENGINE_EMBEDDING_H
 

@@ -225,9 +225,10 @@ static vt_status find_ropes(hf_reader *c, const json_t **global, const json_t **
                  *full = vt_read_member(all, "full_attention");
     *global = full ? full : all ? all : scaling;
     *local = vt_read_member(all, "sliding_attention");
-    if (all && scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0))
+    if (all && scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0) &&
+        !json_equal(all, scaling))
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: has both \"rope_parameters\" and \"rope_scaling\", which say the same",
+                       "%s: has both \"rope_parameters\" and \"rope_scaling\", and they differ",
                        c->path);
     if ((full || *local) && !c->family->rope_local)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,

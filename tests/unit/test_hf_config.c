@@ -670,6 +670,17 @@ static void test_config_of_gemma3_without_heads_has_those_of_4b(void **state)
     vt_model_free(m);
 }
 
+/* A folder that was saved under both names says the same twice. */
+static void test_config_with_equal_ropes_under_both_names_is_read(void **state)
+{
+    (void)state;
+    vt_model *m = read_config(OF("llama",
+                                 "\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2}, "
+                                 "\"rope_scaling\": {\"factor\": 2, \"rope_type\": \"linear\"}"));
+    assert_true(m->arch.rope[0].scaling == VT_ROPE_LINEAR && m->arch.rope[0].factor == 2);
+    vt_model_free(m);
+}
+
 /* The context of the training counts where it stands outside of the ropes' object. */
 static void test_config_of_stretched_ropes_says_their_context_outside(void **state)
 {
@@ -711,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_config_that_means_another_model_is_refused_by_its_key),
         cmocka_unit_test(test_config_without_a_window_has_its_familys),
         cmocka_unit_test(test_config_of_gemma3_without_heads_has_those_of_4b),
+        cmocka_unit_test(test_config_with_equal_ropes_under_both_names_is_read),
         cmocka_unit_test(test_config_of_stretched_ropes_says_their_context_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,9 +18,9 @@
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
 #include "linear_finish.cuh"
+#include "linear_stream.cuh"
 #include "linear_params.h"
 
-constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
 
 // CTAs that an SM shall hold: enough to keep many loads in flight, and not more than the registers allow.
@@ -36,22 +36,12 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     int j0 = blockIdx.x * kRowsOut;
-    // Lanes for rows beyond the last read the last row again; their sums are thrown away.
-    int row_low = min(j0 + g, p.rows - 1),
-        row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
-    const u16 *w = (const u16 *)p.w, *low = w + (i64)row_low * K + q * 8,
-              *high = w + (i64)row_high * K + q * 8;
+    const WeightStream w(p, j0, g, q, warp);
 
     uint4 wl[kPrefetch], wh[kPrefetch];
-    auto fetch = [&](int step, uint4 &l, uint4 &h) {
-        int k = (step * WARPS + warp) * 32;
-        bool inside = K % 32 == 0 && kChunks % WARPS == 0 ? true : k + q * 8 < K;
-        l = inside ? load_weights16(low + k) : make_uint4(0, 0, 0, 0);
-        h = inside && !HALF ? load_weights16(high + k) : make_uint4(0, 0, 0, 0);
-    };
 #pragma unroll
     for (int i = 0; i < kPrefetch; i++)
-        fetch(i, wl[i], wh[i]);
+        w.fetch(i, wl[i], wh[i]);
     pdl_go();
     pdl_wait();
 
@@ -64,10 +54,10 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
     for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
 #pragma unroll
         for (int i = 0; i < kPrefetch; i++) {
-            int step = s0 + i, k = (step * WARPS + warp) * 32;
+            int step = s0 + i, k = w.column(step);
             if (kSteps % kPrefetch && step >= kSteps)
                 break;
-            bool inside = K % 32 == 0 && kChunks % WARPS == 0 ? true : k + q * 8 < K;
+            bool inside = w.inside(k);
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 uint4 b = inside ? load16(x[n] + k) : make_uint4(0, 0, 0, 0);
@@ -75,7 +65,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
                 mma_bf16(c[n], wl[i].z, wh[i].z, wl[i].w, wh[i].w, b.z, b.w);
             }
             if (step + kPrefetch < kSteps)
-                fetch(step + kPrefetch, wl[i], wh[i]);
+                w.fetch(step + kPrefetch, wl[i], wh[i]);
             // Four tiles of x, eight steps ahead, would not fit into the registers. Two steps do.
             if (TILES > 2 && i % 2)
                 asm volatile("" ::: "memory");

@@ -2,8 +2,13 @@
  * names the file, the key, what was found and what was expected. */
 #include "files/json.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/buf.h"
 #include "files/map.h"
 
 /* Bytes that jansson 2.14 takes on a 64-bit machine, malloc's own included, rounded up: an empty
@@ -40,6 +45,71 @@ uint64_t vt_json_tree_bytes(const char *text, size_t len)
     return bytes;
 }
 
+/* The length of a number's text. */
+static size_t number_length(const char *text, size_t len)
+{
+    size_t n = 0;
+    while (n < len && (isdigit((unsigned char)text[n]) || (text[n] && strchr("+-.eE", text[n]))))
+        n++;
+    return n;
+}
+
+/* Returns true where the number is an integer that 64 bits with a sign do not hold. */
+static bool is_wide(const char *text, size_t n)
+{
+    enum { DIGITS = 20 }; /* of INT64_MIN, its sign included */
+    char copy[DIGITS + 1];
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '.' || text[i] == 'e' || text[i] == 'E')
+            return false;
+    if (n > DIGITS)
+        return true;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    errno = 0;
+    strtoll(copy, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* Copies JSON with ".0" behind each integer that 64 bits do not hold. */
+static bool widen(const char *text, size_t len, vt_buf *out)
+{
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        size_t n = in_string ? 0 : number_length(text + i, len - i);
+        if (n > 0) {
+            vt_buf_add(out, text + i, n);
+            if (is_wide(text + i, n))
+                vt_buf_puts(out, ".0");
+            i += n - 1;
+            continue;
+        }
+        vt_buf_putc(out, c);
+        if (in_string && c == '\\' && i + 1 < len)
+            vt_buf_putc(out, text[++i]);
+        else if (c == '"')
+            in_string = !in_string;
+    }
+    return !out->failed;
+}
+
+json_t *vt_json_parse(const char *text, size_t len, size_t flags, json_error_t *why)
+{
+    json_error_t first;
+    json_t *json = json_loadb(text, len, flags, &first);
+    vt_buf wide;
+    if (why)
+        *why = first;
+    if (json || json_error_code(&first) != json_error_numeric_overflow)
+        return json;
+    vt_buf_init(&wide, 0);
+    if (widen(text, len, &wide))
+        json = json_loadb(wide.data, wide.len, flags, why);
+    vt_buf_release(&wide);
+    return json;
+}
+
 vt_status vt_json_load(const char *name, const char *text, size_t len, size_t flags,
                        uint64_t max_tree, json_t **out, vt_err *err)
 {
@@ -48,7 +118,7 @@ vt_status vt_json_load(const char *name, const char *text, size_t len, size_t fl
         return vt_fail(err, VT_ERR_FORMAT,
                        "%s: the JSON has so many values that they would take more than %llu MiB",
                        name, (unsigned long long)max_tree >> 20);
-    json_t *root = json_loadb(text, len, flags, &why);
+    json_t *root = vt_json_parse(text, len, flags, &why);
     if (!root)
         return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %.200s", name,
                        why.line, why.column, why.text);

@@ -18,11 +18,15 @@
  * counted too. */
 uint64_t vt_json_tree_bytes(const char *text, size_t len);
 
+/* Parses as json_loadb does. An integer beyond 64 bits, which jansson refuses, becomes the nearest
+ * double: schemas have bounds such as 18446744073709551615. */
+json_t *vt_json_parse(const char *text, size_t len, size_t flags, json_error_t *why);
+
 /* Limits on what others' JSON may take in memory where a program reads a file that a person
  * named. */
 #define VT_JSON_MAX_TREE (UINT64_C(256) << 20)
 
-/* Parses one value; `flags` are jansson's. A text whose values would take more than max_tree bytes
+/* Parses one value as vt_json_parse does. A text whose values would take more than max_tree bytes
  * is refused before anything is allocated. `name` stands in messages. */
 vt_status vt_json_load(const char *name, const char *text, size_t len, size_t flags,
                        uint64_t max_tree, json_t **out, vt_err *err);

@@ -164,7 +164,9 @@ vt_status field_read_top_k(reader *r, const field *f, json_t *v)
 vt_status field_read_seed(reader *r, const field *f, json_t *v)
 {
     if (!json_is_integer(v))
-        return vt_openai_refuse(r->e, 400, f->name, "seed: expected a whole number of 64 bits");
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "seed: expected a whole number of 64 bits, its sign "
+                                "included");
     r->r->p.has_seed = true;
     r->r->p.seed = (uint64_t)json_integer_value(v);
     return VT_OK;

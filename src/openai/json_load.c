@@ -19,7 +19,7 @@ vt_status vt_openai_json_load(const char *text, size_t len, json_t **out, vt_ope
         return vt_openai_refuse(e, 400, NULL,
                                 "the JSON has so many values that they would take more than %d MiB",
                                 VT_OPENAI_MAX_TREE >> 20);
-    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *j = vt_json_parse(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!j)
         return vt_openai_refuse(e, 400, NULL, "not JSON: %s (line %d, column %d)", why.text,
                                 why.line, why.column);

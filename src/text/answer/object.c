@@ -149,7 +149,7 @@ static bool end_value(vt_answer_reader *r)
         r->has_name = true;
         ok = vt_buf_add(&r->name, s, n);
     } else if (ok) { /* arguments as a string of JSON */
-        json_t *object = json_loadb(s, n, JSON_ALLOW_NUL, NULL);
+        json_t *object = json_loadb(s, n, CALLS_JSON, NULL);
         ok = json_is_object(object) && settle(r, s, n);
         json_decref(object);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "files/json.h"
 #include "text/answer/inside.h"
 
 enum { MAX_DEPTH = 64 };
@@ -191,7 +192,7 @@ static bool read_calls(python *p, bool lines, vt_buf *calls)
 /* A list of JSON objects, each with a name and arguments. */
 static bool read_json(const char *text, size_t n, vt_buf *calls)
 {
-    json_t *list = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *list = vt_json_parse(text, n, JSON_REJECT_DUPLICATES, NULL);
     bool ok = json_array_size(list) > 0;
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         const json_t *call = json_array_get(list, i), *name = json_object_get(call, "name");

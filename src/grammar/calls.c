@@ -344,19 +344,39 @@ static symbol behind_reasoning(rules *g, const vt_grammar_vocab *v, symbol answe
     return whole;
 }
 
+static bool is_object(const json_t *type)
+{
+    const char *name = json_string_value(type);
+    return name && strcmp(name, "object") == 0;
+}
+
+/* Narrows a schema to objects. One whose type leaves objects out is refused: what its function
+ * would be called with were no arguments. */
+static vt_status objects_only(json_t *schema, vt_err *why)
+{
+    const json_t *type = json_object_get(schema, "type");
+    bool allows = !type || is_object(type);
+    for (size_t i = 0; i < json_array_size(type); i++)
+        allows |= is_object(json_array_get(type, i));
+    if (!allows)
+        return vt_fail(why, VT_ERR_USAGE, "#/type: arguments are an object, which it leaves out");
+    return json_object_set_new(schema, "type", json_string("object")) == 0
+               ? VT_OK
+               : vt_fail(why, VT_ERR_MEMORY, "out of memory for a grammar");
+}
+
 /* The arguments are an object, whatever else the schema says. */
 static vt_status arguments(rules *g, const vt_grammar_vocab *v, const call_form *form,
                            const json_t *tool, symbol *out, vt_err *err)
 {
     const json_t *given = json_object_get(tool, "parameters");
     json_t *schema = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
-    if (!json_object_get(schema, "type") && !json_object_get(schema, "$ref"))
-        json_object_set_new(schema, "type", json_string("object"));
     vt_err why;
     bool closed = json_is_true(json_object_get(tool, "strict"));
-    vt_status status = schema ? schema_compile_arguments(g, schema, closed, &form->arguments, v,
-                                                         out, &why)
+    vt_status status = schema ? objects_only(schema, &why)
                               : vt_fail(&why, VT_ERR_MEMORY, "out of memory for a grammar");
+    if (status == VT_OK)
+        status = schema_compile_arguments(g, schema, closed, &form->arguments, v, out, &why);
     json_decref(schema);
     return status == VT_OK ? VT_OK
                            : vt_fail(err, status, "%.60s: %s",

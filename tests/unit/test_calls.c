@@ -589,6 +589,10 @@ static void test_tool_when_a_form_cannot_write_it_then_refused_with_its_place(vo
         {"minimax-m2", "{\"const\":{\"a\":1}}", "all arguments"},
         {"kimi-k3", "{\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}",
          "#/properties/a/not/format"},
+        {"hermes", "{\"type\":\"string\"}", "#/type: arguments are an object"},
+        {"qwen-xml", "{\"type\":[\"string\",\"null\"]}", "#/type: arguments are an object"},
+        {"hermes", "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":\"string\"}}}",
+         "no text of finite length"},
         {"nothing", "{}", "no grammar"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -13,12 +13,26 @@
 
 /* ---- collecting ---- */
 
+/* Copies those stop_token_ids that the model would not end at anyway. */
+static bool copy_stop_ids(vt_openai_reply *reply, const vt_request_params *p)
+{
+    reply->stop_ids = vt_calloc((size_t)p->n_stop_ids + 1, sizeof *reply->stop_ids);
+    for (int32_t i = 0; reply->stop_ids && i < p->n_stop_ids; i++) {
+        bool eos = false;
+        for (int32_t k = 0; k < reply->m->n_eos && !p->ignore_eos; k++)
+            eos |= reply->m->eos[k] == p->stop_ids[i];
+        if (!eos)
+            reply->stop_ids[reply->n_stop_ids++] = p->stop_ids[i];
+    }
+    return reply->stop_ids;
+}
+
 /* Copies of what the reply repeats of its request. */
 static bool copy_request(vt_openai_reply *reply, const vt_openai_request *request)
 {
     reply->stop = vt_calloc((size_t)request->p.n_stop + 1, sizeof *reply->stop);
     reply->prompt = vt_calloc((size_t)request->n_prompts, sizeof *reply->prompt);
-    if (!reply->stop || !reply->prompt)
+    if (!reply->stop || !reply->prompt || !copy_stop_ids(reply, &request->p))
         return false;
     for (; reply->n_stop < request->p.n_stop; reply->n_stop++)
         if (!(reply->stop[reply->n_stop] = strdup(request->p.stop[reply->n_stop])))
@@ -44,7 +58,6 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
                                .echo = request->echo,
                                .include_usage = request->include_usage,
                                .continuous_usage = request->continuous_usage,
-                               .ignore_eos = request->p.ignore_eos,
                                .created = (int64_t)time(NULL),
                                .n_each = request->p.n,
                                .n = request->p.n * request->n_prompts,
@@ -85,6 +98,7 @@ void vt_openai_reply_release(vt_openai_reply *reply)
     json_decref(reply->tools);
     json_decref(reply->call_ids);
     free(reply->stop);
+    free(reply->stop_ids);
     free(reply->prompt);
     free(reply->choice);
     free(reply->model);
@@ -198,12 +212,12 @@ static void write_finish(const vt_openai_reply *reply, const vt_openai_choice *c
                          int32_t stop, int32_t last, vt_json *w)
 {
     vt_json_string(w, "finish_reason", vt_openai_finish_name(reply, c, finish));
-    bool is_eos = false;
-    for (int32_t i = 0; i < reply->m->n_eos && !reply->ignore_eos; i++)
-        is_eos |= reply->m->eos[i] == last;
+    bool asked = false;
+    for (int32_t i = 0; i < reply->n_stop_ids; i++)
+        asked |= reply->stop_ids[i] == last;
     if (finish == VT_FINISH_STOP && stop >= 0)
         vt_json_string(w, "stop_reason", reply->stop[stop]);
-    else if (finish == VT_FINISH_STOP && last >= 0 && !is_eos)
+    else if (finish == VT_FINISH_STOP && asked)
         vt_json_int(w, "stop_reason", last);
     else
         vt_json_null(w, "stop_reason");

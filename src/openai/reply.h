@@ -64,7 +64,7 @@ typedef struct vt_openai_reply {
     bool splits; /* reasoning and calls are taken out of the text */
     json_t *tools, *call_ids;
     int32_t reasoning_tokens;
-    bool chat, echo, include_usage, continuous_usage, ignore_eos;
+    bool chat, echo, include_usage, continuous_usage;
     int64_t created;          /* seconds since the epoch */
     int32_t n_each;           /* choices for each prompt */
     int32_t n, n_open;        /* choices of all prompts; those that have not ended */
@@ -75,6 +75,8 @@ typedef struct vt_openai_reply {
     vt_openai_prompt_part *prompt; /* [n / n_each] */
     char **stop;                   /* [n_stop] the request's stop strings */
     int32_t n_stop;
+    int32_t *stop_ids; /* [n_stop_ids] its stop_token_ids that are no end of its own */
+    int32_t n_stop_ids;
     int32_t prompt_tokens, completion_tokens, cached_tokens;
     bool aborted;          /* a choice was aborted: this is no answer */
     vt_openai_error error; /* http 0: none */

@@ -185,6 +185,9 @@ def test_why_an_answer_ended():
     same(got["text"], free[:free.index(cut)])
     eos = server().good("/v1/completions", text(ignore_eos=False, allowed_token_ids=[258])).json["choices"][0]
     same((eos["finish_reason"], eos["stop_reason"], eos["text"]), ("stop", None, ""))
+    for more, reasons in ({}, [None]), ({"stop_token_ids": [256, 257, 258]}, [256, 257, 258]):
+        held = server().good("/v1/completions", text(ignore_eos=True, guided_choice=["a"], **more)).json["choices"][0]
+        same((held["finish_reason"], held["stop_reason"] in reasons, held["text"]), ("stop", True, "a"), f"an answer that its grammar ends: {held}")
     streamed = server().good("/v1/completions", text(max_tokens=30, stop=["zz", cut], stream=True, **letters)).events[-2]["choices"][0]
     same((streamed["finish_reason"], streamed["stop_reason"]), ("stop", cut))
 

@@ -113,6 +113,29 @@ static void test_openai_json_when_it_would_take_much_memory_then_it_is_refused_f
     json_set_alloc_funcs(malloc, free);
 }
 
+static void
+test_openai_json_when_an_integer_is_beyond_64_bits_then_it_is_the_nearest_double(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\": 18446744073709551615, \"18446744073709551615\": \"18446744073709551615\", "
+        "\"b\": [-9223372036854775809,9223372036854775807, -9223372036854775808,1.5,"
+        "123456789012345678901234567890], \"\\\"\": 99999999999999999999}";
+    vt_openai_error e;
+    json_t *j = NULL;
+    assert_int_equal(vt_openai_json_load(text, sizeof text - 1, &j, &e), VT_OK);
+    char *read = json_dumps(j, JSON_COMPACT);
+    assert_string_equal(
+        read,
+        "{\"a\":1.8446744073709552e19,\"18446744073709551615\":\"18446744073709551615\",\"b\":"
+        "[-9.2233720368547758e18,9223372036854775807,-9223372036854775808,1.5,"
+        "1.2345678901234568e29],\"\\\"\":1e20}");
+    free(read);
+    json_decref(j);
+    assert_int_equal(vt_openai_json_load("[99999999999999999999, 1e999]", 29, &j, &e),
+                     VT_ERR_USAGE);
+}
+
 /* ---- replies ---- */
 
 static void read_request(const char *body, bool chat, vt_openai_request *r)
@@ -197,7 +220,8 @@ static void test_openai_reply_of_completions_has_the_lists_of_log_probabilities(
 {
     (void)state;
     vt_event e = event_of(VT_FINISH_STOP);
-    vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
+    vt_openai_reply reply = reply_to(
+        "{\"prompt\": [1], \"logprobs\": 2, \"stop_token_ids\": [5, 105]}");
     reply.created = 7;
     vt_openai_reply_event(&reply, 0, &e);
     char *text = text_of(&reply);
@@ -583,6 +607,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_openai_json_when_it_would_take_much_memory_then_it_is_refused_first),
+        cmocka_unit_test(
+            test_openai_json_when_an_integer_is_beyond_64_bits_then_it_is_the_nearest_double),
         cmocka_unit_test(test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_error),
         cmocka_unit_test(test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path),
         cmocka_unit_test(test_openai_reply_of_completions_has_the_lists_of_log_probabilities),

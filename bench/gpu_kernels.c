@@ -6,12 +6,13 @@
  * is wall time of host code, median. `vitrine bench kernels --device cuda` runs any one of them by
  * hand, checks it, and runs the other implementations too.
  *
- *   gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] [--list]
+ *   gpu_kernels [--only SECTION,...] [--row REGEX] [--deterministic] [--tiny] [--list]
  *
- * --list prints the rows without a GPU. --tiny takes shapes that an emulated GPU can run, whose
- * figures mean nothing. The section `jit` compiles every kernel of the chosen sections anew, cache
- * or not, and reports the times. Exit status: 0, 1 when a row failed, 2 wrong usage, 77 without a
- * GPU. */
+ * --row takes the rows in whose names the extended regular expression matches. --list prints the
+ * rows without a GPU. --tiny takes shapes that an emulated GPU can run, whose figures mean nothing.
+ * The section `jit` compiles every kernel of the chosen sections anew, cache or not, and reports
+ * the times. Exit status: 0, 1 when a row failed, 2 wrong usage, 77 without a GPU. */
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ typedef struct bench {
     on_cuda_gpu gpu;
     bool tiny, list, jit;
     const char *section;
+    const regex_t *row; /* rows of other names are left out; NULL: none is */
     int32_t n_failed, n_compiled;
 } bench;
 
@@ -249,6 +251,11 @@ static void print_failure(bench *b, const char *name, const char *method, const 
 
 /* ---- one row ---- */
 
+static bool wanted(const bench *b, const char *name)
+{
+    return !b->row || regexec(b->row, name, 0, NULL, 0) == 0;
+}
+
 /* Settings of a request, for rows of the sampling section. */
 typedef struct sampling_kind {
     const char *name;
@@ -336,6 +343,8 @@ static void run_shape(bench *b, const char *name, const char *op_name, const cha
     int32_t n_outputs;
     vt_arena arena;
     vt_err err = {0};
+    if (!wanted(b, name))
+        return;
     if (b->list) {
         printf("%s\t%s\n", b->section, name);
         return;
@@ -456,6 +465,8 @@ static void copy_row(bench *b, const char *name, size_t bytes, bool from_host)
     void *from = NULL, *to = NULL;
     cu_event mark[2] = {0};
     vt_err err = {0};
+    if (!wanted(b, name))
+        return;
     if (b->list) {
         printf("%s\t%s\n", b->section, name);
         return;
@@ -598,10 +609,17 @@ int main(int argc, char **argv)
     static bench b;
     vt_err err = {0};
     const char *only = NULL;
+    regex_t row;
     on_cuda_options o = {.library = true, .always = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--row") == 0 && i + 1 < argc && !b.row) {
+            if (regcomp(&row, argv[++i], REG_EXTENDED | REG_NOSUB) != 0) {
+                fprintf(stderr, "gpu_kernels: --row: '%s' is no regular expression\n", argv[i]);
+                return 2;
+            }
+            b.row = &row;
         } else if (strcmp(argv[i], "--tiny") == 0) {
             b.tiny = true;
         } else if (strcmp(argv[i], "--deterministic") == 0) {
@@ -609,8 +627,9 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--list") == 0) {
             b.list = true;
         } else {
-            fprintf(stderr, "usage: gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] "
-                            "[--list]\n");
+            fprintf(stderr,
+                    "usage: gpu_kernels [--only SECTION,...] [--row REGEX] [--deterministic] "
+                    "[--tiny] [--list]\n");
             return 2;
         }
     }
@@ -633,5 +652,7 @@ int main(int argc, char **argv)
         if (in_list(only, kSections[i]))
             run_section(&b, kSections[i]);
     on_cuda_close(&b.gpu);
+    if (b.row)
+        regfree(&row);
     return b.n_failed != 0;
 }

@@ -3,6 +3,7 @@
 #
 #   bench/serve_h200.sh [MODEL]           # dummy:qwen3-0.6b where none is given; about a minute
 #
+# STREAMS: the numbers of clients; ROUNDS: requests of each client (6); SERVE: more options of the server.
 # The clients' program runs on cores of its own (CLIENT_CORES; the server has the others), so that what is measured is the
 # server. Prompts are random ids below 10,000, temperature 0.6, no end token: the load that other servers were given.
 # Prints each table, and the CPU time of the server's threads for the last and largest one.
@@ -37,7 +38,7 @@ cpu() { # "name ticks" of each thread of the server
 
 load 256 256 1 >/dev/null # graphs and page tables are made here
 for n in ${STREAMS:-1 16 64 256}; do
-    requests=$((n == 1 ? 8 : n * 6))
+    requests=$((n == 1 ? 8 : n * ${ROUNDS:-6}))
     echo "== $n streams, $requests requests"
     cpu >"$out/before"
     load "$n" "$requests" $((n + 1))

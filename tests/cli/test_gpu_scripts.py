@@ -95,13 +95,15 @@ def test_every_row_of_the_tables_is_one_that_is_measured():
 def test_programs_refuse_what_is_none_of_their_options():
     need_programs()
     parity, kernels, order, ranks = PROGRAMS
-    for argv in ([kernels, "--only", "nosuch"], [kernels, "--nosuch"], [order, "--nosuch"], [parity, "--nosuch"],
+    for argv in ([kernels, "--only", "nosuch"], [kernels, "--nosuch"], [kernels, "--row", "("], [order, "--nosuch"], [parity, "--nosuch"],
                  [parity, "--op"], [parity, "--shard", "2/2"], [parity, "--shard", "1/2x"], [parity, "--random", "0"],
                  [parity, "--seed", "x"], [ranks, "--ranks", "2x"], [ranks, "--ranks", "9"], [ranks, "--link", "wire"]):
         r = subprocess.run(argv, capture_output=True, text=True)
         assert r.returncode == 2 and r.stderr and not r.stdout, (argv, r)
     r = subprocess.run([parity, "--list", "--random", "2", "--seed", "7", "--op", "linear"], capture_output=True, text=True)
     same((r.returncode, len(r.stdout.splitlines())), (0, 2))
+    r = subprocess.run([kernels, "--list", "--only", "prefill,decode", "--row", "16/8 (1|32) x 4096$"], capture_output=True, text=True)
+    same([line.split("\t")[1] for line in r.stdout.splitlines()], ["prefill 16/8 1 x 4096", "decode 16/8 32 x 4096", "decode fp8 16/8 32 x 4096"])
 
 
 def test_list_of_cases_names_the_ops_with_rows_for_a_gpu():

@@ -619,6 +619,7 @@ static vt_status load_weights(loader *l)
     find_prefix(l->src, l->extra.nested);
     find_encoder_prefix(l);
     find_eagle_names(l->src);
+    TRY(model_mtp_found(l->m, find_in_files(l->src, "mtp.pre_fc_norm_hidden.weight") >= 0, l->err));
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     model_untie(l->m, tensor_in_files(l->src, "lm_head.weight"),
@@ -830,13 +831,10 @@ static vt_status load(loader *l, part what)
     json_t *config;
     if (!has_file(l, "config.json", path, sizeof path) && what != WORDS)
         return vt_fail(l->err, VT_ERR_IO, "%s: the folder holds no config.json", l->folder);
-    if (!has_file(l, "config.json", path, sizeof path)) {
-        config = json_object();
-        if (!config)
-            return no_memory(l);
-    } else {
+    if (has_file(l, "config.json", path, sizeof path))
         TRY(vt_read_json(path, MAX_CONFIG, &config, l->err));
-    }
+    else if (!(config = json_object()))
+        return no_memory(l);
     vt_status status = read_folder(l, path, config, what);
     json_decref(config);
     return status;

@@ -445,8 +445,10 @@ static vt_status read_weights(gguf_reader *r, bool mtp)
                        "%s: one of %lld parts, and the others are not open", r->m->path,
                        (long long)parts);
     TRY(read_arch(r));
-    if (mtp)
+    if (mtp) {
         TRY(read_mtp(r));
+        TRY(model_mtp_found(r->m, source_find(r, "nextn.hnorm.weight") >= 0, r->err));
+    }
     weight_source src = {
         .file = r, .n_tensors = (int64_t)r->file->n_tensors, .find = source_find, .at = source_at};
     return model_assemble(r->m, &src, r->err);

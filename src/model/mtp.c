@@ -33,6 +33,13 @@ vt_status model_mtp_check(const vt_model *m, const char *key, int32_t n, vt_err 
                    m->path, key, n);
 }
 
+vt_status model_mtp_found(const vt_model *m, bool found, vt_err *err)
+{
+    if (m->mtp.behind == 0 || found)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: holds no MTP head, only the model", m->path);
+}
+
 vt_status model_mtp_read_config(vt_model *m, const char *path, const json_t *config, vt_err *err)
 {
     static const char *const keys[] = {"mtp_num_hidden_layers", "num_nextn_predict_layers"};

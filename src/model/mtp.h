@@ -24,6 +24,9 @@ vt_status model_mtp_make(vt_model *m, vt_err *err);
 vt_status model_mtp_read_config(vt_model *m, const char *path, const json_t *config, vt_err *err);
 /* An error unless files that say "`key` is n" have a head of one layer. */
 vt_status model_mtp_check(const vt_model *m, const char *key, int32_t n, vt_err *err);
+/* An error where m is an MTP head, and one of its tensors was looked for and not found: files may
+ * leave out a head that their configuration announces. */
+vt_status model_mtp_found(const vt_model *m, bool found, vt_err *err);
 /* Returns what the files call the tensor of an MTP head that a model of one layer calls `name`:
  * `name` itself, or `out`. */
 const char *model_mtp_name(const vt_model *m, bool hf, const char *name, char out[MODEL_MTP_NAME]);

@@ -36,10 +36,11 @@ static void test_mtp_logits_where_the_head_is_the_next_layer(void **state)
     assert_true(mtp_worst_logit("deepseekv3", "deepseekv3", false) <= 1e-4);
 }
 
+/* AMX keeps 16 bits of each activation beside BF16 weights: 1.1e-4 there, 7.1e-6 elsewhere. */
 static void test_mtp_logits_with_experts_in_a_published_folder(void **state)
 {
     (void)state;
-    assert_true(mtp_worst_logit("qwen35moe", "qwen35moe", false) <= 1e-4);
+    assert_true(mtp_worst_logit("qwen35moe", "qwen35moe", false) <= 2e-4);
 }
 
 /* Guesses of the drafter are the fixture's, however the prompts' hidden states come, in slots that
@@ -158,8 +159,13 @@ static void refused(const char *model, const char *draft, const char *why)
 static void test_mtp_of_a_model_without_a_head_is_refused(void **state)
 {
     (void)state;
-    refused("tests/golden/models/qwen35-delta", "mtp",
-            "tensor mtp.pre_fc_norm_embedding.weight is missing");
+    static const char *const without[] = {"qwen35-delta", "qwen35moe-outer", "deepseekv3-groups",
+                                          "deepseekv3-groups-BF16.gguf", "glm4moe-groups"};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "tests/golden/models/%s", without[i]);
+        refused(path, "mtp", "holds no MTP head, only the model");
+    }
     refused("tests/golden/models/qwen35-delta-BF16.gguf", "mtp",
             "nextn_predict_layers is 0; an MTP head of 1 layer was expected");
     refused("tests/golden/models/llama-mha-llama3", "mtp", "no MTP heads of llama models");

@@ -503,6 +503,15 @@ const gpu_case gpu_cases[] = {
     CASE("moe_linear", "tokens=300,hidden=200,ffn=136,experts=3,k=2,type=bf16,accumulate=1"),
     CASE("moe_linear", "tokens=700,hidden=64,ffn=72,experts=2,k=1,type=bf16,padding=100"),
     LARGE("moe_linear", "tokens=512,hidden=512,ffn=256,experts=8,k=4,type=bf16"),
+    CASE("moe_linear", "tokens=40|300,hidden=200,ffn=136,experts=3,k=2,type=bf16,activation=relu2"),
+    CASE("moe_linear", "tokens=100,hidden=72,ffn=328,experts=4,k=3,type=bf16,activation=relu2,"
+                       "accumulate=1,padding=20"),
+    CASE("moe_linear", "tokens=90,hidden=192,ffn=320,experts=2,k=2,type=q8_0|q4_0|mxfp4,"
+                       "activation=relu2"),
+    CASE("moe_linear", "tokens=90,hidden=256,ffn=256,experts=4,k=2,type=q4_k|q6_k,activation=relu2,"
+                       "padding=9"),
+    CASE("moe_linear", "tokens=40,hidden=192,ffn=64,experts=3,k=2,all=7,type=fp8,scales=one,"
+                       "activation=relu2,accumulate=1"),
     CASE("moe_linear", "tokens=1,hidden=160,ffn=96,experts=9,k=4,type=q8_0,padding=1"),
     CASE("moe_linear", "tokens=6,hidden=160,ffn=96,experts=5,k=3,type=q8_0,padding=2"),
     CASE("moe_linear", "tokens=9,hidden=42,ffn=27,experts=5,k=3,type=bf16,padding=4,accumulate=1"),

@@ -201,21 +201,24 @@ static void run_linear(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, in
     run_card(lane, t, &embed_op, &e, tokens);
 }
 
-/* Experts of 2048 columns, and of 768 on their way down. */
-static void run_experts(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, int32_t tokens)
+/* Experts of 2048 columns, and of 768 on their way down; of relu2 they have no gate. */
+static void run_experts(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, vt_activation act,
+                        int32_t tokens)
 {
     enum { N = 4, HIDDEN = 2048, FFN = 768, USED = 2 };
+    bool gates = act != VT_ACT_RELU2;
+    int64_t rows = gates ? 2 * FFN : FFN;
     vt_tensor x = vt_tensor_2d(NULL, VT_BF16, tokens, HIDDEN),
               expert = vt_tensor_2d(NULL, VT_I32, tokens, USED),
               route = vt_tensor_2d(NULL, VT_F32, tokens, USED),
-              up = vt_tensor_2d(NULL, type, 2 * FFN, HIDDEN),
+              up = vt_tensor_2d(NULL, type, rows, HIDDEN),
               down = vt_tensor_2d(NULL, type, HIDDEN, FFN);
     vt_weight gate_up[N], back[N];
     for (int e = 0; e < N; e++) {
         gate_up[e] = (vt_weight){.part = {&up},
                                  .n_parts = 1,
-                                 .paired = true,
-                                 .rows = 2 * FFN,
+                                 .paired = gates,
+                                 .rows = rows,
                                  .cols = HIDDEN,
                                  .dtype = type,
                                  .packing = &linear_cuda_packing};
@@ -232,6 +235,7 @@ static void run_experts(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, i
                          .gate_up = gate_up,
                          .down = back,
                          .n_experts = N,
+                         .activation = act,
                          .y = &x};
     run_card(lane, t, &moe_linear_op, &a, tokens);
 }
@@ -252,9 +256,9 @@ static void compile_quantised(const char *arch, int32_t level, const vt_dtype *t
         run_linear(&lane, &t, type[i], 16, 8192, false);
         run_linear(&lane, &t, type[i], 32, 8192, true);
         run_linear(&lane, &t, type[i], 65, 8192, true);
-        run_experts(&lane, &t, type[i], 1);
-        run_experts(&lane, &t, type[i], 6);
-        run_experts(&lane, &t, type[i], 20);
+        run_experts(&lane, &t, type[i], VT_ACT_SILU, 1);
+        run_experts(&lane, &t, type[i], VT_ACT_SILU, 6);
+        run_experts(&lane, &t, type[i], VT_ACT_SILU, 20);
     }
     assert_true(compile_named(cuda) >= 12 * n); /* these, panels and the embedding */
     vt_cuda_close(cuda);
@@ -312,8 +316,10 @@ static void test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning(void
     vt_target t = target_of(90);
     for (size_t i = 0; i < sizeof type / sizeof *type; i++)
         run_in_registers(&lane, &t, type[i], i % 2 == 1);
-    run_experts(&lane, &t, VT_FP8_E4M3, 400);
-    run_experts(&lane, &t, VT_Q4_K, 400);
+    run_experts(&lane, &t, VT_FP8_E4M3, VT_ACT_SILU, 400);
+    run_experts(&lane, &t, VT_Q4_K, VT_ACT_SILU, 400);
+    run_experts(&lane, &t, VT_Q8_0, VT_ACT_RELU2, 400);
+    run_experts(&lane, &t, VT_BF16, VT_ACT_RELU2, 400);
     assert_true(compile_named(cuda) >= 3 * (int32_t)(sizeof type / sizeof *type) + 12);
     vt_cuda_close(cuda);
 }

@@ -206,6 +206,8 @@ static void test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits(
     (void)state;
     check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1", 192 * 2);
     check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q4_0", 192 * 2);
+    check_company("tokens=150,hidden=192,ffn=72,experts=2,k=1,activation=relu2", 192 * 2);
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q8_0,activation=relu2", 192 * 2);
 }
 
 static void test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit(void **state)

@@ -5,11 +5,11 @@
 //
 // i is a place in `order`; token = order[i] / K_USED.
 //
-// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up. moe_group.cu has sorted the slots by expert, and has
-// cut each expert's into tiles of up to WIDTH. As in moe_expert.cu the weights are the rows of a product and the
-// slots its
-// columns: an item is 128 weight rows (64 gate rows and their 64 up rows) of a tile of slots. wgmma takes any multiple
-// of 32 columns, so a tile costs what its slots need, and few slots of many experts stream the weights.
+// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up; without gates (moe_act.cuh) UP has ROWS of up alone,
+// which are read like down's. moe_group.cu has sorted the slots by expert, and has cut each expert's into tiles of up
+// to WIDTH. As in moe_expert.cu the weights are the rows of a product and the slots its columns: an item is 128
+// weight rows (64 gate rows and their 64 up rows) of a tile of slots. wgmma takes any multiple of 32 columns, so a
+// tile costs what its slots need, and few slots of many experts stream the weights.
 //
 // Grid: one CTA of 384 threads an SM; items are drawn from a ticket, because their sizes differ. The groups of rows of
 // a tile are neighbours: its slots, and the weights of an expert with several tiles, come from L2.
@@ -39,7 +39,7 @@ INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item
     if (threadIdx.x > 0)
         return;
     barrier_expect(full, kWBytes);
-    if constexpr (UP)
+    if constexpr (kGate)
         tma_load_5d(&p.w, full, to, step * kBlockK, 0, 0, item.group * (kOutputs / 8), item.expert);
     else
         tma_load_3d(&p.w, full, to, step * kBlockK, item.group * kOutputs, item.expert);

@@ -14,7 +14,7 @@
 #include "moe_sm90_params.h"
 
 constexpr int kBlockK = 64, kTileRows = 128 * kBlocks, kSteps = (K + kBlockK - 1) / kBlockK;
-constexpr int kBlockOutputs = UP ? 64 : 128, kOutputs = kBlocks * kBlockOutputs; // of a block and of an item
+constexpr int kBlockOutputs = kGate ? 64 : 128, kOutputs = kBlocks * kBlockOutputs; // of a block and of an item
 constexpr int kGroups = (ROWS + kOutputs - 1) / kOutputs;
 constexpr int kLag = STAGES > 4 ? 2 : 1, kItems = 4;
 constexpr int kCopyRows = 16;                        // rows that the producers copy at once, 8 threads each
@@ -149,17 +149,25 @@ INLINE void produce(const moe_gemm_params &p, const Shared &sh)
 // Where row `slot` of a buffer has its 16-byte vector `column`: rows of 128 bytes, swizzled.
 INLINE u32 out_place(u32 buffer, int slot, int column) { return buffer + slot * 128 + (column ^ slot % 8) * 16; }
 
-// Adds the biases of this thread's two weight rows to its N / 2 sums. UP: a gate row and its up row.
+// Adds the biases of this thread's two weight rows to its N / 2 sums. kGate: a gate row and its up row.
 template <int N> INLINE void add_bias(const moe_gemm_params &p, const Item &item, int block, float *acc)
 {
     int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
-    int j = item.group * kOutputs + block * kBlockOutputs + group * (kBlockOutputs / 2) + warp * (UP ? 8 : 16) + row;
+    int j = item.group * kOutputs + block * kBlockOutputs + group * (kBlockOutputs / 2) + warp * (kGate ? 8 : 16) + row;
     const float *bias = p.bias + (i64)item.expert * ROWS;
     float low = bias[min(j, ROWS - 1)];
-    float high = UP ? p.up_bias[(i64)item.expert * ROWS + min(j, ROWS - 1)] : bias[min(j + 8, ROWS - 1)];
+    float high = kGate ? p.up_bias[(i64)item.expert * ROWS + min(j, ROWS - 1)] : bias[min(j + 8, ROWS - 1)];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         acc[i] += i % 4 < 2 ? low : high;
+}
+
+// Two sums of a product without pairs. UP: experts without a gate, whose sums pass through the activation.
+INLINE u32 pack_outputs(const float *sum, float limit)
+{
+    if constexpr (UP)
+        return pack_bf16(gated(sum[0], 0.f, limit), gated(sum[1], 0.f, limit));
+    return pack_bf16(sum[0], sum[1]);
 }
 
 // Writes the results of slots first .. first + 31 to a buffer: rows are slots, columns this warpgroup's outputs.
@@ -168,7 +176,7 @@ INLINE void turn(const float *acc, int first, u32 buffer, float limit)
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8, row = lane % 8;
     acc += first / 2;
     int to = first % kPart;
-    if constexpr (UP) { // a matrix has the warp's 8 outputs of 8 slots
+    if constexpr (kGate) { // a matrix has the warp's 8 outputs of 8 slots
         u32 v[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -177,15 +185,14 @@ INLINE void turn(const float *acc, int first, u32 buffer, float limit)
     } else { // the warp has 16 outputs: two matrices for 8 slots
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
-            store_matrix4_transposed(
-                out_place(buffer, to + (j + matrix / 2) * 8 + row, warp * 2 + matrix % 2),
-                pack_bf16(acc[4 * j], acc[4 * j + 1]), pack_bf16(acc[4 * j + 2], acc[4 * j + 3]),
-                pack_bf16(acc[4 * j + 4], acc[4 * j + 5]), pack_bf16(acc[4 * j + 6], acc[4 * j + 7]));
+            store_matrix4_transposed(out_place(buffer, to + (j + matrix / 2) * 8 + row, warp * 2 + matrix % 2),
+                                     pack_outputs(acc + 4 * j, limit), pack_outputs(acc + 4 * j + 2, limit),
+                                     pack_outputs(acc + 4 * j + 4, limit), pack_outputs(acc + 4 * j + 6, limit));
     }
 }
 
 // How a warpgroup stores: vectors of a slot, each by a thread, and slots at once.
-constexpr int kColumns = UP ? 4 : 8, kRows = 128 / kColumns;
+constexpr int kColumns = kGate ? 4 : 8, kRows = 128 / kColumns;
 
 // The rows of y that this thread stores to, kRows apart; the loads are issued before the results are there.
 template <int N> INLINE void rows_out(const moe_gemm_params &p, const Item &item, i32 (&to)[N / kRows])
@@ -204,7 +211,7 @@ INLINE uint4 vector_out(const char *buffer, int r, int column)
         u32 v[4];
 #pragma unroll
         for (int q = 0; q < 4; q++) {
-            int pair = moe_order_pair<kOrder>(column, q);
+            int pair = column / 4 * 16 + moe_order_pair<kOrder>(column % 4, q);
             v[q] = *(const u32 *)(buffer + r * 128 + (pair / 4 ^ r % 8) * 16 + pair % 4 * 4);
         }
         return make_uint4(v[0], v[1], v[2], v[3]);

@@ -447,7 +447,10 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     moe_linear_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_weight *up = vt_arena_alloc(arena, (size_t)experts, sizeof *up);
     vt_weight *down = vt_arena_alloc(arena, (size_t)experts, sizeof *down);
-    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0, 1, &seed);
+    bool gates = p[ACTIVATION] != VT_ACT_RELU2;
+    float spread = gates ? 1.0f : 0.7f; /* squares are then as large as gated products */
+    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0, spread,
+                             &seed);
     vt_tensor *y = case_tensor_2d(arena, VT_F32, tokens, hidden);
     vt_tensor *expert = case_tensor_2d(arena, VT_I32, tokens, k),
               *weight = case_tensor_2d(arena, VT_F32, tokens, k);
@@ -461,7 +464,6 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
             down[e] = down[e % distinct];
             continue;
         }
-        bool gates = p[ACTIVATION] != VT_ACT_RELU2;
         vt_weight *u = case_weight(arena, (vt_dtype)p[TYPE], gates ? 2 : 1, (int64_t[]){ffn, ffn},
                                    hidden, gates, &seed);
         vt_weight *d = case_weight(arena, (vt_dtype)p[TYPE], 1, &hidden, ffn, false, &seed);

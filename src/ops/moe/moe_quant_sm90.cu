@@ -1,7 +1,8 @@
 // The experts' products of moe_gemm_sm90.cu for weights in quantised tiles (ops/linear/quant/linear_quant.h): a weight
 // is made bf16 once for up to WIDTH slots, in the registers from which wgmma takes its first operand.
 //
-// weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row. x and h have their
+// weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row, or without gates
+// (moe_act.cuh) ROWS of up. x and h have their
 // columns in the order of moe_order.cuh. Grid and results are those of moe_gemm_sm90.cu. An item is 256 weight rows
 // (UP: 128 gate rows and their 128 up rows) of a tile of up to 128 slots: x is then read half as often from L2, which
 // costs more than reading the smaller weights again. The roles are the same, with two rings in place of one:
@@ -23,7 +24,7 @@ constexpr bool kRowsEarly = false; // the registers do not suffice for them besi
 #include "moe_items_sm90.cuh"
 
 constexpr int kRowTiles = (ROWS + 7) / 8; // of a matrix, or of a half of a pair
-constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+constexpr i64 kExpertBytes = (kGate ? 2 : 1) * kRowTiles * kTileBytes;
 constexpr int kTiles = kTileRows / 8, kTilePart = unit_bytes(4) + 32 * kSuper, kWStage = kTiles * kTilePart;
 static_assert(K % 64 == 0 && ROWS % 32 == 0, "whole stages of x, whole chunks of h");
 
@@ -47,7 +48,7 @@ INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item
 #pragma unroll
     for (int n = 0; n < kTiles * kVectors; n += 128) {
         int i = (n + thread) / kVectors, v = (n + thread) % kVectors;
-        int tile = min(first + (UP ? i / 2 : i), kRowTiles - 1) + (UP && i % 2 ? kRowTiles : 0);
+        int tile = min(first + (kGate ? i / 2 : i), kRowTiles - 1) + (kGate && i % 2 ? kRowTiles : 0);
         int place = v * 16 + (!kSuper ? 0 : v >= kWhole ? unit_bytes(4) : unit % 2 * unit_bytes(4));
         if ((kTiles * kVectors % 128 == 0 || i < kTiles) && (kSuper || v < there))
             copy_async16(to + (n + thread) * 16, expert + tile * kTileBytes + from + place, 16);

@@ -64,7 +64,7 @@ static bool sm90_supports(const void *args, const vt_target *t, const vt_size *u
     const moe_linear_args *a = args;
     int32_t n = a->n_experts;
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols;
-    if (!moe_linear_cuda_impl.supports(args, t, upto) || !moe_gated(a) || a->y->row_stride % 8 != 0)
+    if (!moe_linear_cuda_impl.supports(args, t, upto) || a->y->row_stride % 8 != 0)
         return false;
     if (quantised(a))
         return moe_cuda_tiled(a->gate_up, n) && moe_cuda_tiled(a->down, n) &&
@@ -83,7 +83,7 @@ static bool sm90_suits(const void *args, const vt_target *t, const vt_size *upto
 
 static int32_t product_rows(const moe_linear_args *a, bool up)
 {
-    return (int32_t)(up ? a->gate_up->rows / 2 : a->down->rows);
+    return (int32_t)(up ? a->down->cols : a->down->rows);
 }
 
 static const vt_weight *product_weight(const moe_linear_args *a, bool up)
@@ -138,13 +138,13 @@ static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, boo
         .shared_bytes = stages * stage + SHARED_SLACK + OUT_BYTES};
 }
 
-/* Pairs of gate and up rows interleave by eight (moe_gemm_sm90.cu). */
+/* Pairs of gate and up rows interleave by eight (moe_gemm_sm90.cu); gateless experts have none. */
 static vt_status encode_map(const moe_linear_args *a, vt_cuda *c, bool up, cu_tensor_map *out,
                             vt_err *err)
 {
     const vt_weight *w = product_weight(a, up);
     int64_t row = w->cols * 2, outputs = product_rows(a, up);
-    if (up)
+    if (up && moe_gated(a))
         return vt_cuda_tensor_map(c, w->part[0]->data, 5,
                                   (const int64_t[]){w->cols, 8, 2, outputs / 8, a->n_experts},
                                   (const int64_t[]){row, outputs * row, 8 * row, 2 * outputs * row},
@@ -262,7 +262,8 @@ static void sm90_describe(const void *args, const vt_target *t, const vt_size *s
     out->tile[2] = TILE_K;
     vt_cut_roles(out, "sort by expert, gate and up, down, sum; 1 producer warpgroup, 2 consumers",
                  NULL);
-    vt_cut_cuda(out, t, tiles * vt_ceil_div(product_rows(a, true), rows / 2), &launch, 16);
+    vt_cut_cuda(out, t, tiles * vt_ceil_div(product_rows(a, true), moe_gated(a) ? rows / 2 : rows),
+                &launch, 16);
     out->resident = 1; /* its registers fill an SM */
     out->waves = (double)out->items / out->workers;
 }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/plain_file.h"
 #include "base/random.h"
 #include "cli/batch_out.h"
 #include "cli/term/lines.h"
@@ -72,10 +73,16 @@ typedef struct work {
 /* Opens IN. It is read twice, so what cannot be (a pipe) is copied to a temporary file first. */
 static vt_status open_in(batch *b, struct stat *st, vt_err *err)
 {
-    bool is_stdin = strcmp(b->in_path, "-") == 0;
-    int fd = is_stdin ? dup(0) : open(b->in_path, O_RDONLY | O_CLOEXEC);
-    if (is_stdin)
+    FILE *f = NULL;
+    int fd = -1;
+    if (strcmp(b->in_path, "-") == 0) {
+        fd = dup(0);
         b->in_path = "stdin";
+    } else {
+        TRY(vt_open_to_read(b->in_path, &f, err));
+        fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+        fclose(f);
+    }
     b->in_fd = fd;
     if (fd < 0 || fstat(fd, st) != 0)
         return vt_fail(err, VT_ERR_IO, "%s: %s", b->in_path, strerror(errno));

@@ -180,6 +180,7 @@ def test_fifos_in_place_of_files_are_refused():
         f.write("{}")
     for args in (["story", "show", p], ["story", "diff", p, golden], ["story", "diff", golden, p],
                  ["bench", "serve", "--url", "http://127.0.0.1:1", "--trace", p],
+                 ["run", "-m", DUMMY, "--batch", p, "-o", golden + "l"],
                  ["serve", "-m", DUMMY, "--port", "0", "--api-key-file", p],
                  ["serve", "-m", DUMMY, "--port", "0", "--tls-cert", p, "--tls-key", p]):
         r = run(*args)

@@ -525,6 +525,21 @@ def test_story_tables_use_the_width_that_columns_gives():
     assert all("%  " in l or l.startswith(" op ") for l in wide), wide
 
 
+def test_story_lines_fit_the_narrowest_page():
+    """A page of 80 cells has no longer line, of whichever level; nor has one of 100, but for its tables."""
+    for name in ("cpu-smollm2", "h200-qwen3-8b"):
+        path = f"docs/examples/{name}.json"
+        late = json.load(open(path))
+        late["slow_tokens"] = {"limit_ms": 267, "tokens": [{"token": 9, "ms": 1090, "text": "off the CPU for 1047.23 ms in step 10"}]}
+        with tempfile.TemporaryDirectory() as d:
+            path = write(d, "s.json", late)
+            for width in (80, 100):
+                for level in ([], ["--short"], ["--token", "9"], ["--step", "9"], ["--layer", "3"], ["--op", "linear.qkv"]):
+                    text = ok("story", "show", path, *level, env={"COLUMNS": str(width)}).text
+                    lines = [l for l in text.split("\n") if len(l) > width]
+                    assert not lines, (name, width, level, lines)
+
+
 def changes(text, title):
     """{op: factor} of the table below this line of story whatif."""
     table = text.split(title)[1].split("\n\n")[0].split("\n")

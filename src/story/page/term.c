@@ -108,10 +108,33 @@ static void title_row(drawing *d, const page_cell *c)
     vt_buf_release(&all);
 }
 
+/* Returns how many cells the line that began at byte `start` has. */
+static int32_t cells_of(const drawing *d, size_t start)
+{
+    return d->b->len > start ? vt_text_width(d->b->data + start, d->b->len - start) : 0;
+}
+
+/* Ends a line that began at byte `start`. The text stays as it is where it fits; else it is
+ * wrapped, and further lines begin at `column`. */
+static void end_line(drawing *d, size_t start, const char *text, int32_t column)
+{
+    if (cells_of(d, start) + vt_text_width(text, strlen(text)) > d->term.width)
+        wrap(d, text, column);
+    else
+        vt_buf_printf(d->b, "%s\n", text);
+}
+
 static void text_row(drawing *d, const page_cell *c)
 {
     vt_text_pad(d->b, d->b->len, d->style->lead);
     wrap(d, c->text, d->style->hang);
+}
+
+static void line_row(drawing *d, const page_cell *c)
+{
+    size_t start = d->b->len;
+    vt_text_pad(d->b, start, d->style->lead);
+    end_line(d, start, c->text, d->style->hang);
 }
 
 /* A name, and text beside it. */
@@ -121,8 +144,7 @@ static void item_row(drawing *d, const page_cell *c, bool label)
     if (!label)
         vt_buf_putc(d->b, ' ');
     vt_text_ink(d->b, &d->term, label ? VT_INK_BOLD : c[0].ink, c[0].text);
-    size_t n = d->b->len > start ? d->b->len - start : 0;
-    int32_t behind = n ? vt_text_width(d->b->data + start, n) + 1 : 0;
+    int32_t at = cells_of(d, start), behind = at ? at + 1 : 0;
     vt_text_pad(d->b, start, behind > d->style->name ? behind : d->style->name);
     wrap(d, c[1].text, d->style->name);
 }
@@ -151,12 +173,12 @@ static void series_row(drawing *d, const page_row *r)
         vt_text_pad(d->b, start, s->name + cells);
     for (int32_t i = 0; i < s->gap && *c[2].text; i++)
         vt_buf_putc(d->b, ' ');
-    vt_buf_puts(d->b, c[2].text);
     if (r->n_cells > 3) {
+        vt_buf_puts(d->b, c[2].text);
         vt_text_pad(d->b, start, s->name + cells + s->scale);
         wrap(d, c[3].text, s->name + cells + s->scale);
     } else {
-        vt_buf_putc(d->b, '\n');
+        end_line(d, start, c[2].text, cells_of(d, start));
     }
 }
 
@@ -502,10 +524,16 @@ static void change_row(drawing *d, const page_cell *c)
 /* A series of the event above it. */
 static void tree_series(drawing *d, const page_cell *c)
 {
+    size_t start = d->b->len;
     time_column(d, NAN);
     vt_buf_printf(d->b, "│   %s ", c[0].text);
     vt_text_spark(d->b, c[1].series, c[1].n_series, d->style->cells[is_wide(d)]);
-    vt_buf_printf(d->b, "  %s\n", c[2].text);
+    vt_buf_puts(d->b, "  ");
+    int32_t at = cells_of(d, start);
+    if (at + vt_text_width(c[2].text, strlen(c[2].text)) > d->term.width)
+        tree_wrap(d, c[2].text, at, "│");
+    else
+        vt_buf_printf(d->b, "%s\n", c[2].text);
 }
 
 /* ---- all of it ---- */
@@ -524,8 +552,7 @@ static const page_row *draw_row(drawing *d, const page_section *s, const page_ro
         text_row(d, r->cell);
         break;
     case PAGE_LINE:
-        vt_text_pad(d->b, d->b->len, d->style->lead);
-        vt_buf_printf(d->b, "%s\n", r->cell->text);
+        line_row(d, r->cell);
         break;
     case PAGE_CALL:
         call_row(d, r);

@@ -393,7 +393,7 @@ static vt_status settle_answer(reader *r)
         TRY(vt_openai_check_tools(r->tools, r->e));
         q->tools = json_incref(r->tools);
         q->call_ids = ids_of_calls(r->messages);
-        if (!q->call_form)
+        if (!q->call_form && !r->no_calls)
             return vt_openai_refuse(r->e, 400, "tools",
                                     "tools: the chat template of %s asks for no form of calls that "
                                     "is known here; option tool-parser can choose one",

@@ -270,6 +270,7 @@ def test_a_template_without_calls_is_refused_by_name():
     s = Server()
     a = s.post("/v1/chat/completions", body())
     same((a.status, a.error["param"]), (400, "tools"), str(a.body))
+    s.good("/v1/chat/completions", body(tool_choice="none", max_tokens=2))  # which asks for text alone
     a = s.post("/v1/chat/completions", body(tools=[], reasoning_effort="low"))
     same((a.status, a.error["param"]), (400, "reasoning_effort"), str(a.body))
     a = s.post("/v1/chat/completions", body(tools=[], thinking_token_budget=9))

@@ -203,6 +203,13 @@ static vt_status range_view(const vt_layout_entry *e, const vt_tensor *whole, in
     return VT_OK;
 }
 
+/* Returns true if [begin, begin + n) lies on borders of scales, or inside of one block. */
+static bool on_scales(int64_t begin, int64_t n, int64_t whole)
+{
+    bool inside = n > 0 && begin / SCALE_BLOCK == (begin + n - 1) / SCALE_BLOCK;
+    return on_borders(begin, n, whole, SCALE_BLOCK) || (inside && on_borders(begin, n, whole, 1));
+}
+
 /* The scales of a part of FP8 tensor `of`: all of `scale` if the part is the whole tensor or there
  * is one scale for it, else those of the blocks that the part covers. */
 static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, const vt_tensor *of,
@@ -212,7 +219,7 @@ static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, c
     bool whole = p->rows == of->dim[0] && p->cols == of->dim[1];
     if (whole || vt_tensor_elems(scale) == 1)
         return VT_OK;
-    if (!on_borders(p->row, p->rows, of->dim[0], SCALE_BLOCK) ||
+    if (!on_scales(p->row, p->rows, of->dim[0]) ||
         !on_borders(p->col, p->cols, of->dim[1], SCALE_BLOCK))
         return vt_fail(err, VT_ERR_USAGE,
                        "%s: row %lld, column %lld of an FP8 tensor lies inside a block of %d x %d "

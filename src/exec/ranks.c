@@ -195,6 +195,20 @@ typedef struct mamba_part {
     vt_range heads, groups;
 } mamba_part;
 
+/* Returns how many heads lie between two cuts of an FP8 mamba_in with scales of blocks: z, x, B
+ * and C begin at borders and are cut there; the last rows, one for each head, are few enough that
+ * each rank's lie inside a block, or are cut at borders too. All heads, if they begin at none. */
+static int64_t scaled_heads(const vt_mamba *s)
+{
+    int64_t inner = (int64_t)s->heads * s->head_dim, keys = (int64_t)s->groups * s->state_dim,
+            unit = heads_in(SCALE_BLOCK, s->head_dim);
+    if (inner % SCALE_BLOCK != 0 || keys % SCALE_BLOCK != 0)
+        return s->heads;
+    if (s->groups > 1)
+        unit = lcm(unit, heads_in(SCALE_BLOCK, s->state_dim) * (s->heads / s->groups));
+    return s->heads > SCALE_BLOCK ? lcm(unit, SCALE_BLOCK) : unit;
+}
+
 static mamba_part mamba_of(const vt_model *m, const vt_rank *r)
 {
     const vt_mamba *s = &m->arch.mamba;
@@ -203,8 +217,8 @@ static mamba_part mamba_of(const vt_model *m, const vt_rank *r)
         const vt_layer *l = &m->layer[i];
         if (l->mixer != VT_BLOCK_MAMBA)
             continue;
-        if (row_unit(l, VT_ROLE_MAMBA_IN) > 1) /* its last rows are one for each head */
-            unit = s->heads;
+        if (row_unit(l, VT_ROLE_MAMBA_IN) > 1)
+            unit = scaled_heads(s);
         unit = lcm(unit, heads_in(column_unit(l, VT_ROLE_MAMBA_OUT), s->head_dim));
     }
     if (s->groups == 1)

@@ -19,6 +19,7 @@
 
 #include "common/program_run.h"
 #include "common/tiny_model.h"
+#include "device/cpu.h"
 #include "exec/ranks.h"
 #include "model/load.h"
 
@@ -151,7 +152,8 @@ static void compare(const char *name, int32_t n, bool whole_experts)
     }
     for (int32_t r = 0; r < n; r++)
         program_run_free(&part[r]);
-    if (!(worst <= 1e-4))
+    /* AMX makes BF16 pieces of activations, which drop what is below 2^-16 of a value */
+    if (!(worst <= (vt_cpu_get()->level == VT_ISA_AMX ? 5e-4 : 1e-4)))
         fail_msg("%s: over %d ranks a logit is off by %g", name, n, worst);
     vt_comm_free(comm);
     program_run_free(&whole);
@@ -204,6 +206,8 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         GOLDEN "granite4-mamba", /* state spaces: heads of one group, their norm divided */
         GOLDEN "granite4moe-mamba-BF16.gguf",
         GOLDEN "nemotronh-mamba", /* whole groups */
+        "mamba-fp8",              /* scales of blocks: two ranks cut them, four have 2 heads each */
+        "mamba-fp8-groups",
         GOLDEN "nemotronh-experts-BF16.gguf",
         GOLDEN "deepseekv2-latents",
         GOLDEN "deepseekv3-groups",

@@ -79,6 +79,15 @@ static void mix_state(vt_model *m)
     l->state_bytes = (int32_t)model_state_bytes(&m->arch, VT_BLOCK_CONV);
 }
 
+/* State spaces and an attention layer: 8 heads in one group, or in two. */
+static void set_mamba(vt_arch *a, bool groups)
+{
+    a->n_layers = 3;
+    a->mamba = (vt_mamba){
+        .heads = 8, .groups = groups ? 2 : 1, .head_dim = 64, .state_dim = 128, .log_decay = true};
+    a->conv_taps = 4;
+}
+
 static void set_arch(vt_model *m, const char *name)
 {
     vt_arch *a = &m->arch;
@@ -126,6 +135,9 @@ static void set_arch(vt_model *m, const char *name)
         a->n_ropes = 2;
         a->rope[0].dims = 32; /* of a head of 64: half of it */
         a->rope[1] = (vt_rope_params){.base = 500, .dims = 32};
+    } else if (strncmp(name, "mamba-fp8", 9) == 0) {
+        m->family = vt_family_find("granite_hybrid");
+        set_mamba(a, strcmp(name, "mamba-fp8-groups") == 0);
     } else {
         assert_string_equal(name, "llama");
         m->family = vt_family_find("llama");
@@ -145,19 +157,23 @@ static void quantise_experts(tiny_source *s)
             s->tensor[i].dtype = strstr(s->tensor[i].name, "down") ? VT_Q8_0 : VT_Q4_1;
 }
 
-/* FP8 with a scale per block, in sizes that no fast kernel supports. */
-static void make_experts_fp8(vt_model *m, tiny_source *s)
+/* FP8 with a scale per block: matrices of experts (rank 3), in sizes that no fast kernel supports,
+ * or the inputs of state spaces. */
+static void make_fp8(vt_model *m, tiny_source *s, int32_t rank)
 {
     for (int64_t i = 0, n = s->n; i < n; i++) {
         vt_tensor *t = &s->tensor[i];
         char name[160];
-        if (t->rank != 3)
+        if (t->rank != rank || (rank == 2 && !strstr(t->name, "mamba.in_proj")))
             continue;
         t->dtype = VT_FP8_E4M3;
         snprintf(name, sizeof name, "%s_scale_inv", t->name);
         vt_tensor scale = {.dtype = VT_F32,
-                           .rank = 3,
-                           .dim = {t->dim[0], (t->dim[1] + 127) / 128, (t->dim[2] + 127) / 128},
+                           .rank = rank,
+                           .row_stride = (t->dim[rank - 1] + 127) / 128,
+                           .dim = {rank == 3 ? t->dim[0] : (t->dim[0] + 127) / 128,
+                                   (t->dim[1] + 127) / 128,
+                                   rank == 3 ? (t->dim[2] + 127) / 128 : 1},
                            .name = vt_arena_strdup(&m->arena, name, strlen(name))};
         assert_non_null(scale.name);
         s->tensor[s->n++] = scale; /* uses the room of optional tensors */
@@ -210,6 +226,8 @@ vt_model *tiny_model(const char *name)
         mix_heads(m, m->arch.n_layers);
     if (strcmp(name, "mixed_state") == 0)
         mix_state(m);
+    for (int32_t i = 0; m->arch.mamba.heads > 0 && i < m->arch.n_layers; i += 2)
+        model_keep_state(m, i, VT_BLOCK_MAMBA);
     if (m->arch.activation == VT_ACT_CLAMPED)
         m->layer[1].head.window = 0;
     if (strcmp(name, "gemma3") == 0) {
@@ -221,7 +239,9 @@ vt_model *tiny_model(const char *name)
     if (quantised)
         quantise_experts(&s);
     if (fp8)
-        make_experts_fp8(m, &s);
+        make_fp8(m, &s, 3);
+    if (m->arch.mamba.heads > 0)
+        make_fp8(m, &s, 2);
     for (int64_t i = 0; mxfp4 && i < s.n; i++)
         s.tensor[i].dtype = s.tensor[i].rank == 3 ? VT_MXFP4 : s.tensor[i].dtype;
     for (int64_t i = 0; i < s.n; i++)

@@ -339,12 +339,12 @@ def test_bench_kernels_takes_shapes():
 def test_bench_comm_agrees_over_ranks():
     for ranks in ("2", "3"):
         results = ok("bench", "comm", "--tp", ranks, "--json", "-r", "1", "--quiet").json["results"]
-        same({x["op"] for x in results}, {"all_reduce", "all_reduce_rmsnorm", "sharded_rmsnorm", "all_gather"})
+        same({x["op"] for x in results}, {"all_reduce", "all_reduce_rmsnorm", "sharded_rmsnorm", "reduce_scatter", "all_gather"})
         same({x["method"] for x in results}, {"registered", "copied"})
         for x in results:
             same((str(x["ranks"]), x["ranks_agree"], x["wrong"]), (ranks, True, None))
             assert x["error"] <= x["tolerance"] and 0 < x["best_ns"] <= x["median_ns"], x
-            assert x["message_bytes"] > 0 and x["bytes"] >= 2 * x["message_bytes"], x
+            assert x["message_bytes"] > 0 and x["bytes"] >= (1.5 if x["op"] == "reduce_scatter" and ranks == "2" else 1.25 if x["op"] == "reduce_scatter" else 2) * x["message_bytes"], x
     text = ok("bench", "comm", "-r", "1").text
     assert "registered" in text and max(map(len, text.split("\n"))) <= 100
     fails(2, "2 to 64", "bench", "comm", "--tp", "1")

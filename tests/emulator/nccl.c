@@ -1,7 +1,7 @@
-/* libnccl.so.2 of the emulated GPU: sums and gathers of ranks that one thread speaks for, which is
- * all that src/device/cuda/nccl.c asks for; anything else is refused. A call computes when the last
- * rank's stream comes to it; until then a rank's result is NaNs. What would hang on GPUs is
- * refused: a call outside of a group, and a group that lacks a rank.
+/* libnccl.so.2 of the emulated GPU: sums, parts of sums and gathers of ranks that one thread speaks
+ * for, which is all that src/device/cuda/nccl.c asks for; anything else is refused. A call computes
+ * when the last rank's stream comes to it; until then a rank's result is NaNs. What would hang on
+ * GPUs is refused: a call outside of a group, and a group that lacks a rank.
  * VITRINE_EMULATOR=nccl=... makes it fail (emulator.h). */
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ typedef struct call {
     const void *x;
     void *y;
     size_t n; /* values of x */
-    int type, gather;
+    int type, gather, scatter;
 } call;
 
 /* The calls that a rank's stream has come to and its peers' have not. */
@@ -204,10 +204,12 @@ static void compute(const call *of, int n)
     for (int r = 0; r < n; r++) {
         for (int k = 0; k < n && of[r].gather; k++)
             memcpy((char *)of[r].y + (size_t)k * each, of[k].x, each);
-        for (size_t i = 0; i < of[r].n && !of[r].gather; i++) {
+        size_t part = of[r].scatter ? of[r].n / (size_t)n : of[r].n,
+               first = of[r].scatter ? (size_t)r * part : 0;
+        for (size_t i = 0; i < part && !of[r].gather; i++) {
             float sum = is_set("wrong") ? 1 : 0;
             for (int k = 0; k < n; k++)
-                sum += value(&of[k], i);
+                sum += value(&of[k], first + i);
             put(&of[r], i, sum);
         }
     }
@@ -224,7 +226,9 @@ static int arrive(const void *params)
     group *g = a.c->g;
     queue *q = &g->came[a.c->rank];
     call of[MOST_RANKS];
-    memset(a.call.y, 0xff, a.call.n * bytes_of(a.call.type) * (size_t)(a.call.gather ? g->n : 1));
+    memset(a.call.y, 0xff,
+           a.call.n * bytes_of(a.call.type) * (size_t)(a.call.gather ? g->n : 1) /
+               (size_t)(a.call.scatter ? g->n : 1));
     if (q->n == q->room) {
         q->room = 2 * q->room + 64;
         q->call = realloc(q->call, q->room * sizeof *q->call);
@@ -239,7 +243,8 @@ static int arrive(const void *params)
         queue *k = &g->came[r];
         if (++k->first == k->n)
             k->first = k->n = 0;
-        if (of[r].n != of[0].n || of[r].type != of[0].type || of[r].gather != of[0].gather)
+        if (of[r].n != of[0].n || of[r].type != of[0].type || of[r].gather != of[0].gather ||
+            of[r].scatter != of[0].scatter)
             return refuse(719, "ranks that make different calls");
     }
     compute(of, g->n);
@@ -261,10 +266,18 @@ int emu_sum(const void *x, void *y, size_t n, int type, int op, nccl_comm c, str
 {
     if (op != NCCL_SUM)
         return refuse(INVALID_ARGUMENT, "another operation than the sum");
-    return submit(c, &(call){x, y, n, type, 0}, s);
+    return submit(c, &(call){x, y, n, type, 0, 0}, s);
+}
+
+int emu_scatter(const void *x, void *y, size_t n_each, int type, int op, nccl_comm c,
+                struct cu_stream_st *s)
+{
+    if (op != NCCL_SUM)
+        return refuse(INVALID_ARGUMENT, "another operation than the sum");
+    return submit(c, &(call){x, y, n_each * (size_t)c->g->n, type, 0, 1}, s);
 }
 
 int emu_gather(const void *x, void *y, size_t n_each, int type, nccl_comm c, struct cu_stream_st *s)
 {
-    return submit(c, &(call){x, y, n_each, type, 1}, s);
+    return submit(c, &(call){x, y, n_each, type, 1, 0}, s);
 }

@@ -38,15 +38,15 @@ static bool one_shape(rig *r, const vt_op *op, const vt_impl *row, const int64_t
 {
     comm_result out;
     vt_err err = {0};
-    bool gather = op->tolerance == 0; /* of parts: each rank has one */
+    bool gather = op->tolerance == 0, parts = op->refuses != NULL; /* each rank has one */
     comm_ask a = {.op = op,
                   .row = row->name,
                   .rows = shape[0],
                   .n = shape[1],
-                  .residual = !gather && i % 2,
+                  .residual = !parts && i % 2,
                   .how = i % 3 == 2 ? COMM_COPIED : COMM_REGISTERED,
                   .repetitions = i == 0 ? 1 : 0};
-    if (gather && shape[1] < r->ranks)
+    if (parts && shape[1] < r->ranks)
         return true;
     vt_status status = comm_gpus_run(r->gpus, &a, &out, &err);
     if (status == VT_ERR_UNSUPPORTED)

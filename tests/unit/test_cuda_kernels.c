@@ -518,6 +518,9 @@ static void test_kernels_when_stamped_beside_other_entries_then_they_compile(voi
 #define SHARDED_NORM(form)                                                            \
     JIT_SPEC("sharded_rmsnorm.cu", "sharded_rmsnorm_" form, {"ranks", 2}, {"vec", 8}, \
              {"plus_one", 0}, {"early", 1}, {"staged", 0}, STAMPED_TWIN)
+#define PART_OF_SUM(form)                                                                         \
+    JIT_SPEC("reduce_scatter.cu", "reduce_scatter_" form, {"ranks", 2}, {"vec", 8}, {"early", 1}, \
+             {"staged", 0}, STAMPED_TWIN)
     const jit_spec all[] = {
         SUM("push"),
         SUM("one_shot"),
@@ -526,6 +529,8 @@ static void test_kernels_when_stamped_beside_other_entries_then_they_compile(voi
         SUM_AND_NORM("one_shot"),
         SHARDED_NORM("push"),
         SHARDED_NORM("one_shot"),
+        PART_OF_SUM("push"),
+        PART_OF_SUM("one_shot"),
         JIT_SPEC("sigmoid_gate.cu", "head_gate", {"n", 1024}, {"dim", 128}, {"vec", 8},
                  {"split", 0}, STAMPED_TWIN),
         JIT_SPEC("sigmoid_gate.cu", "row_gate", STAMPED_TWIN),

@@ -416,6 +416,22 @@ static void sharded_norm_rows(comm_gpus *g, int64_t rows, int64_t cols, bool sta
         fail_msg("push, %lld x %lld: other bits than one-shot", (long long)rows, (long long)cols);
 }
 
+/* The parts of all ranks together have the bits of all_reduce. */
+static void parts_of_sums(comm_gpus *g, int64_t rows, int64_t cols, bool push)
+{
+    static const char op[] = "reduce_scatter";
+    uint64_t bits = run_row(g, "all_reduce", "one-shot", rows, cols, false, COMM_REGISTERED);
+    if (run_row(g, "all_reduce", "two-shot", rows, cols, false, COMM_COPIED) != bits)
+        fail_msg("two-shot, %lld x %lld: other bits than one-shot", (long long)rows,
+                 (long long)cols);
+    if (run_row(g, op, "one-shot", rows, cols, false, COMM_REGISTERED) != bits)
+        fail_msg("%s, %lld x %lld: other bits than all_reduce", op, (long long)rows,
+                 (long long)cols);
+    if (push && run_row(g, op, "push", rows, cols, false, COMM_COPIED) != bits)
+        fail_msg("%s push, %lld x %lld: other bits than all_reduce", op, (long long)rows,
+                 (long long)cols);
+}
+
 static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const char *link)
 {
     static const int64_t shape[][2] = {{1, 64},  {3, 129}, {2, 576},  {1, 1},
@@ -438,6 +454,8 @@ static void rows_on(const char *emulator, const int32_t *gpu, int32_t n, const c
             norm_rows(g, rows, cols, cols % 8 == 0 && !staged);
         if (cols < 600 || rows > 7)
             sharded_norm_rows(g, rows, cols, staged);
+        if (cols >= n)
+            parts_of_sums(g, rows, cols, cols % 8 == 0 && cols / 8 >= n && cols < 2000 && !staged);
         if (cols >= n)
             run_row(g, "all_gather", "one-shot", rows, cols, false, COMM_REGISTERED);
     }
@@ -497,17 +515,23 @@ static void test_nccl_computes_what_our_rows_do(void **state)
             fail_msg("%s", err.message);
         assert_string_equal(comm_gpus_nccl(g), "2.28.9");
         for (size_t i = 0; i < 3; i++)
-            for (int32_t k = 0; k < 2; k++) {
-                const char *op = k ? "all_gather" : "all_reduce";
-                if (run_nccl(g, op, k ? 15 * n : 517, how[i], &r, &err) != VT_OK)
+            for (int32_t k = 0; k < 3; k++) {
+                const char *op = k == 0 ? "all_reduce" : k == 1 ? "all_gather" : "reduce_scatter";
+                if (run_nccl(g, op,
+                             k == 0   ? 517
+                             : k == 1 ? 15 * n
+                                      : 48 * n,
+                             how[i], &r, &err) != VT_OK)
                     fail_msg("%s: %s", op, err.message);
                 assert_string_equal(r.row, "nccl");
-                assert_true(r.agree && r.error <= (k ? 0 : COMM_BF16_TOLERANCE));
+                assert_true(r.agree && r.error <= (k == 1 ? 0 : COMM_BF16_TOLERANCE));
                 assert_true(r.best_ns > 0 && r.best_ns <= r.median_ns);
                 assert_int_equal(r.register_ns > 0, how[i] != COMM_PLAIN);
             }
         assert_int_equal(run_nccl(g, "all_gather", 64 * n + 1, COMM_PLAIN, &r, &err),
                          VT_ERR_UNSUPPORTED);
+        assert_int_equal(run_nccl(g, "reduce_scatter", 8 * (n + 1), COMM_PLAIN, &r, &err),
+                         VT_ERR_UNSUPPORTED); /* parts of whole vectors are not equal */
         comm_gpus_close(g);
     }
 }

@@ -10,6 +10,7 @@
 
 #include "common/op_run.h"
 #include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 #include "ops/attention/attention.h"
 #include "ops/calls/on_cpu.h"
@@ -243,6 +244,33 @@ static void test_norm_over_three_ranks_cost(void **state)
     assert_int_equal(c.write.activations, 5 * (512 + 128) * 4);
     assert_int_equal(c.flops.fp32, 2 * 5 * (512 + 128) + 2 * 5 * 2);
     assert_int_equal(sharded_rmsnorm_link_bytes(&norm, NULL, NULL), 2 * 5 * 8);
+    vt_comm_free(group);
+}
+
+/* Parts of a sum over three ranks, of 40 columns in units of 8: the first rank has 8, the others
+ * 16. */
+static void test_parts_of_a_sum_cost(void **state)
+{
+    (void)state;
+    vt_comm *group;
+    assert_int_equal(vt_comm_new(3, &group, NULL), VT_OK);
+    assert_int_equal(reduce_scatter_begin(40, 3, 0), 0);
+    assert_int_equal(reduce_scatter_begin(40, 3, 1), 8);
+    assert_int_equal(reduce_scatter_begin(40, 3, 2), 24);
+    assert_int_equal(reduce_scatter_begin(40, 3, 3), 40);
+    assert_int_equal(reduce_scatter_begin(8, 3, 1), 2); /* too few units: columns one by one */
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 40), y = vt_tensor_2d(NULL, VT_F32, 5, 16);
+    const vt_comm_rank rank = {.group = group, .rank = 1};
+    const reduce_scatter_args a = {.comm = &rank, .x = &x, .y = &y};
+    vt_cost c = reduce_scatter_op.cost(&a, NULL);
+    assert_int_equal(c.read.activations, 3 * 5 * 16 * 4);
+    assert_int_equal(c.write.activations, 5 * 16 * 4);
+    assert_int_equal(c.flops.fp32, 2 * 5 * 16);
+    assert_int_equal(vt_comm_link_bytes(&reduce_scatter_op, NULL, &a, NULL), 2 * 5 * 16 * 4);
+    vt_comm_gpu host = {.staged = true}; /* what its peers read goes there first */
+    group->gpu = &host;
+    assert_int_equal(vt_comm_link_bytes(&reduce_scatter_op, NULL, &a, NULL),
+                     2 * 5 * 16 * 4 + 5 * 24 * 4);
     vt_comm_free(group);
 }
 
@@ -667,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_all_reduce_cost_of_four_ranks),
         cmocka_unit_test(test_norm_over_three_ranks_cost),
+        cmocka_unit_test(test_parts_of_a_sum_cost),
         cmocka_unit_test(test_gate_costs_of_two_tokens),
         cmocka_unit_test(test_delta_layer_cost_of_two_sequences),
         cmocka_unit_test(test_state_space_layer_cost_of_two_sequences),

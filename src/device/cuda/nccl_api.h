@@ -21,6 +21,9 @@ enum { NCCL_F32 = 7, NCCL_BF16 = 9, NCCL_SUM = 0, NCCL_WINDOW_SYMMETRIC = 1 };
     F(int, group_end, "ncclGroupEnd", (void))                                                    \
     F(int, sum, "ncclAllReduce",                                                                 \
       (const void *x, void *y, size_t n, int type, int op, nccl_comm c, struct cu_stream_st *s)) \
+    F(int, scatter, "ncclReduceScatter",                                                         \
+      (const void *x, void *y, size_t n_each, int type, int op, nccl_comm c,                     \
+       struct cu_stream_st *s))                                                                  \
     F(int, gather, "ncclAllGather",                                                              \
       (const void *x, void *y, size_t n_each, int type, nccl_comm c, struct cu_stream_st *s))    \
     F(int, mem_alloc, "ncclMemAlloc", (void **p, size_t bytes))                                  \

@@ -19,6 +19,10 @@ typedef struct lab_comm {
 void lab_comm_open(const lab *l, int32_t n, lab_comm *c);
 void lab_comm_close(lab_comm *c);
 
+/* Times reduce_scatter of `bytes` on every rank and all_gather of the parts, one after the other:
+ * the two halves of a two-shot all_reduce as ops of their own. *out has their times added. */
+bool lab_comm_halves(const lab_comm *c, double bytes, comm_result *out);
+
 /* Times an all_reduce of `bytes` on every rank. `row`: of the card; NULL: what a program takes;
  * "nccl". False: nothing here can run it. */
 bool lab_comm_sum(const lab_comm *c, const char *row, double bytes, comm_how how, comm_result *out);

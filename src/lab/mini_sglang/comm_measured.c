@@ -37,17 +37,18 @@ static void table(lab *l, const lab_comm *c, const lab_link *m, comm_result *sma
                   comm_result *large)
 {
     static const double sizes[] = {SMALL_BYTES, 1 << 20, MAIN_BYTES};
-    char title[200];
+    char title[280];
     snprintf(
         title, sizeof title,
         "two ranks, %s, measured; waiting: for the peer, of the measured time; modelled: as in "
-        "the table above",
+        "the table above; in halves: reduce_scatter, then all_gather, which is two-shot in two "
+        "calls",
         c->gpus ? "a GPU each" : "a thread each");
     lab_table(l, "measured", title,
               "bytes|runs as|buffers|>measured|>waiting|>modelled|>register once");
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        comm_result r;
         for (int f = 0; f < FORMS; f++) {
-            comm_result r;
             if (!lab_comm_sum(c, forms[f].row, sizes[s], forms[f].how, &r))
                 continue;
             if (f == 0)
@@ -57,6 +58,11 @@ static void table(lab *l, const lab_comm *c, const lab_link *m, comm_result *sma
                       lab_all_reduce_s(m, forms[f].model, RANKS, sizes[s]),
                       r.register_ns > 0 ? seconds(r.register_ns) : NAN);
         }
+        if (lab_comm_halves(c, sizes[s], &r))
+            lab_cells(l, "%f B|%s|%s|%f s|%f s|%f s|%f s", sizes[s], r.row,
+                      comm_how_name[COMM_REGISTERED], seconds(r.median_ns), seconds(r.wait_ns),
+                      lab_all_reduce_s(m, LAB_TWO_SHOT, RANKS, sizes[s]), NAN);
+    }
 }
 
 /* Waiting and moving apart, and the rate at which a peer's bytes come. */

@@ -1,11 +1,11 @@
 // The kernels that sum over ranks (all_reduce.cu) share this: vectors of 8 bf16 of all ranks, their sum, and the
-// packets of push. It is included behind comm.cuh and all_reduce_params.h, with RANKS defined.
+// packets of push. It is included behind comm.cuh, with RANKS defined; P: their parameters, with x, inbox and comm.
 
 // One vector of every rank.
 struct Row {
     uint4 x[RANKS];
 };
-INLINE Row load_row(const all_reduce_params &p, u64 i)
+template <class P> INLINE Row load_row(const P &p, u64 i)
 {
     Row row;
 #pragma unroll
@@ -38,21 +38,23 @@ INLINE uint4 add_residual(uint4 residual, uint4 sums)
 }
 
 // ---- push ----
-// Sends vector i of this rank to its peers.
-INLINE void push_vector(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
+// Sends a vector to rank r, as vector i of this rank.
+template <class P> INLINE void push_to(const P &p, u32 call, u32 r, u64 i, uint4 v)
 {
-    u32 number = packet_number(call), rank = p.comm.rank;
+    uint4 *to = (uint4 *)p.inbox[r] + packet_of<RANKS>(call, p.comm.rank, 2 * i);
+    store_packet(to, v.x, v.y, packet_number(call));
+    store_packet(to + 1, v.z, v.w, packet_number(call));
+}
+// Sends vector i of this rank to its peers.
+template <class P> INLINE void push_vector(const P &p, u32 call, u64 i, uint4 mine)
+{
 #pragma unroll
-    for (u32 r = 0; r < RANKS; r++) {
-        if (r == rank)
-            continue;
-        uint4 *to = (uint4 *)p.inbox[r] + packet_of<RANKS>(call, rank, 2 * i);
-        store_packet(to, mine.x, mine.y, number);
-        store_packet(to + 1, mine.z, mine.w, number);
-    }
+    for (u32 r = 0; r < RANKS; r++)
+        if (r != p.comm.rank)
+            push_to(p, call, r, i, mine);
 }
 // Waits for vector i of the peers.
-INLINE Row await_vectors(const all_reduce_params &p, u32 call, u64 i, uint4 mine)
+template <class P> INLINE Row await_vectors(const P &p, u32 call, u64 i, uint4 mine)
 {
     Row row;
     u32 number = packet_number(call), rank = p.comm.rank;

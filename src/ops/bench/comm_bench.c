@@ -14,6 +14,7 @@
 #include "ops/all_reduce_rmsnorm/all_reduce_rmsnorm.h"
 #include "ops/cases.h"
 #include "ops/comm.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 const char *const comm_how_name[COMM_HOWS] = {"registered", "copied", "plain"};
@@ -30,6 +31,7 @@ typedef struct side {
         all_reduce_args reduce; /* a norm's args begin with it */
         all_reduce_rmsnorm_args norm;
         sharded_rmsnorm_args sharded;
+        reduce_scatter_args scatter;
         all_gather_args gather;
     } args[SLOTS];
 } side;
@@ -66,6 +68,8 @@ static void run_rank(void *arg, int32_t rank)
             begin = vt_now_ns();
         if (b->op == &all_gather_op)
             s->args[i % SLOTS].gather.order = b->order + (unsigned)i;
+        else if (b->op == &reduce_scatter_op)
+            s->args[i % SLOTS].scatter.order = b->order + (unsigned)i;
         else if (b->op == &sharded_rmsnorm_op)
             s->args[i % SLOTS].sharded.order = b->order + (unsigned)i;
         else
@@ -148,7 +152,8 @@ static bool make_sharded(bench *b, side *s, vt_arena *arena)
 static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64_t *seed)
 {
     side *s = &b->side[rank];
-    bool gather = b->op == &all_gather_op, sharded = b->op == &sharded_rmsnorm_op;
+    bool gather = b->op == &all_gather_op, sharded = b->op == &sharded_rmsnorm_op,
+         scatter = b->op == &reduce_scatter_op;
     int32_t ranks = b->comm->n;
     int64_t cols = comm_columns(b->op, n), rows = n / cols;
     int64_t mine = gather    ? n * (rank + 1) / ranks - n * rank / ranks
@@ -157,7 +162,10 @@ static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64
     float mean = sharded ? (float)cols : 0, scale = sharded ? 0.1f * (float)cols : 1;
     s->comm = (vt_comm_rank){.group = b->comm, .rank = rank};
     s->made = case_fill(arena, case_tensor_2d(arena, VT_F32, rows, mine), mean, scale, seed);
-    s->y = case_tensor_2d(arena, VT_F32, rows, cols);
+    int64_t got = scatter ? reduce_scatter_begin(cols, ranks, rank + 1) -
+                                reduce_scatter_begin(cols, ranks, rank)
+                          : cols;
+    s->y = case_tensor_2d(arena, VT_F32, rows, got);
     for (int32_t k = 0; k < SLOTS; k++) {
         s->buffer[k] = case_tensor_2d(arena, VT_F32, rows, mine);
         if (!s->made || !s->y || !s->buffer[k])
@@ -166,6 +174,9 @@ static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64
         b->comm->buffer[k][rank] = s->buffer[k];
         if (gather)
             s->args[k].gather = (all_gather_args){
+                .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
+        else if (scatter)
+            s->args[k].scatter = (reduce_scatter_args){
                 .comm = &s->comm, .slot = (vt_comm_slot)k, .x = s->buffer[k], .y = s->y};
         else
             s->args[k].reduce = (all_reduce_args){
@@ -176,9 +187,49 @@ static bool make_side(bench *b, int32_t rank, int64_t n, vt_arena *arena, uint64
     return b->op != &all_reduce_rmsnorm_op || make_norm(s, arena);
 }
 
+/* Notes how far `got` is from `want`. */
+static void note_error(comm_result *out, const vt_tensor *want, const vt_tensor *got)
+{
+    for (int64_t i = 0; i < vt_tensor_elems(got); i++) {
+        double w = (double)((float *)want->data)[i], g = (double)((float *)got->data)[i];
+        double error = fabs(g - w) / (1 + fabs(w));
+        /* No fmax: GCC 12 for aarch64 dies of it here ("vect_transform_reduction"). Kept: a NaN. */
+        if (!(error <= out->error))
+            out->error = error;
+    }
+}
+
+/* The same for parts of a sum, of which each rank has its own: they agree if they have the bits of
+ * the fp32 sum in the order of the ranks, which are all_reduce's. */
+static bool check_parts(bench *b, vt_arena *arena, comm_result *out)
+{
+    int32_t ranks = b->comm->n;
+    out->agree = true;
+    for (int32_t k = 0; k < ranks; k++) {
+        side *s = &b->side[k];
+        vt_tensor *got = s->y, *want = case_tensor_2d(arena, VT_F32, got->dim[0], got->dim[1]);
+        int64_t n = s->buffer[0]->dim[1], first = reduce_scatter_begin(n, ranks, k);
+        if (!want)
+            return false;
+        s->args[0].scatter.y = want;
+        b->op->reference(&s->args[0]);
+        note_error(out, want, got);
+        for (int64_t i = 0; i < vt_tensor_elems(got); i++) {
+            int64_t at = i / got->dim[1] * n + first + i % got->dim[1];
+            float sum = ((float *)b->side[0].made->data)[at];
+            for (int32_t r = 1; r < ranks; r++)
+                sum += ((float *)b->side[r].made->data)[at];
+            out->agree = out->agree && memcmp(&sum, (float *)got->data + i, sizeof sum) == 0;
+        }
+    }
+    return true;
+}
+
 /* Compares what all ranks have now with the reference. */
 static bool check(bench *b, vt_arena *arena, comm_result *out)
 {
+    if (b->op == &reduce_scatter_op)
+        return check_parts(b, arena, out);
     vt_tensor *got = b->side[0].y;
     vt_tensor *want = case_tensor_2d(arena, VT_F32, got->dim[0], got->dim[1]);
     if (!want)
@@ -196,13 +247,7 @@ static bool check(bench *b, vt_arena *arena, comm_result *out)
     else
         b->side[0].args[0].reduce.y = want;
     b->op->reference(&b->side[0].args[0]);
-    for (int64_t i = 0; i < vt_tensor_elems(got); i++) {
-        double w = (double)((float *)want->data)[i], g = (double)((float *)got->data)[i];
-        double error = fabs(g - w) / (1 + fabs(w));
-        /* No fmax: GCC 12 for aarch64 dies of it here ("vect_transform_reduction"). Kept: a NaN. */
-        if (!(error <= out->error))
-            out->error = error;
-    }
+    note_error(out, want, got);
     return true;
 }
 

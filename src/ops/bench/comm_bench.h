@@ -26,7 +26,7 @@ typedef struct comm_result {
                         not known (NCCL, and GPUs whose kernels cannot be stamped) */
     double noise;    /* vt_noise of the repetitions */
     double error;    /* the largest difference from the reference, as the card's tolerance counts */
-    bool agree;      /* all ranks have the same bits */
+    bool agree;      /* all ranks have the same bits; of parts: the bits of the sum in order */
     uint64_t bits;   /* on GPUs: of rank 0's result; results with the same bits have the same */
     int64_t register_ns; /* NCCL: to register a buffer of all ranks, once; else 0 */
 } comm_result;

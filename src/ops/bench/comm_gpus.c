@@ -22,6 +22,7 @@
 #include "ops/cases.h"
 #include "ops/comm.h"
 #include "ops/comm_inbox_params.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/sharded_rmsnorm/sharded_rmsnorm.h"
 
 enum {
@@ -47,6 +48,7 @@ typedef struct member {
         all_reduce_args reduce; /* a norm's args begin with it */
         all_reduce_rmsnorm_args norm;
         sharded_rmsnorm_args sharded;
+        reduce_scatter_args scatter;
         all_gather_args gather;
     } args[SLOTS];
     cuda_graph graph;
@@ -204,6 +206,7 @@ const char *comm_gpus_nccl(const comm_gpus *g) { return g->nccl ? g->nccl->versi
 
 static bool is_gather(const comm_ask *a) { return a->op == &all_gather_op; }
 static bool is_sharded(const comm_ask *a) { return a->op == &sharded_rmsnorm_op; }
+static bool is_scatter(const comm_ask *a) { return a->op == &reduce_scatter_op; }
 
 /* The type of results, and that of the buffers that peers read. */
 static vt_dtype type_of(const comm_ask *a) { return is_gather(a) ? VT_F32 : VT_BF16; }
@@ -289,13 +292,21 @@ static vt_status make_sharded(comm_gpus *g, const comm_ask *a, member *m, vt_err
     return VT_OK;
 }
 
+/* The columns of a rank's result. */
+static int64_t columns_of(const comm_gpus *g, const comm_ask *a, int32_t r)
+{
+    return !is_scatter(a)
+               ? a->n
+               : reduce_scatter_begin(a->n, g->n, r + 1) - reduce_scatter_begin(a->n, g->n, r);
+}
+
 static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err *err)
 {
     member *m = &g->rank[r];
     int64_t cols = g->host_x[r]->dim[1];
     TRY(vt_cuda_enter(m->cuda, err));
     TRY(place(g, m, &m->made, buffer_type(a), a->rows, cols, g->host_x[r], err));
-    TRY(place(g, m, &m->y, type_of(a), a->rows, a->n, NULL, err));
+    TRY(place(g, m, &m->y, type_of(a), a->rows, columns_of(g, a, r), NULL, err));
     if (has_residual(a))
         TRY(place(g, m, &m->residual, type_of(a), a->rows, a->n, g->host_residual, err));
     for (int32_t k = 0; k < SLOTS; k++) {
@@ -304,6 +315,9 @@ static vt_status make_member(comm_gpus *g, const comm_ask *a, int32_t r, vt_err 
         g->comm->buffer[k][r] = &m->buffer[k];
         if (is_gather(a))
             m->args[k].gather = (all_gather_args){
+                .comm = &m->comm, .slot = slot, .x = &m->buffer[k], .y = &m->y};
+        else if (is_scatter(a))
+            m->args[k].scatter = (reduce_scatter_args){
                 .comm = &m->comm, .slot = slot, .x = &m->buffer[k], .y = &m->y};
         else
             m->args[k].reduce = (all_reduce_args){.comm = &m->comm,
@@ -412,6 +426,11 @@ static vt_status call_nccl(comm_gpus *g, const comm_ask *a, int32_t r, int32_t s
         return vt_nccl_check(c,
                              c->f.gather(x->data, m->y.data, n, type, c->comm[r], m->lane.stream),
                              "ncclAllGather", err);
+    if (is_scatter(a))
+        return vt_nccl_check(c,
+                             c->f.scatter(x->data, m->y.data, n / (size_t)g->n, type, NCCL_SUM,
+                                          c->comm[r], m->lane.stream),
+                             "ncclReduceScatter", err);
     return vt_nccl_check(
         c, c->f.sum(x->data, m->y.data, n, type, NCCL_SUM, c->comm[r], m->lane.stream),
         "ncclAllReduce", err);
@@ -431,6 +450,8 @@ static vt_status call(comm_gpus *g, const comm_ask *a, const vt_impl *impl, int3
         .target = &target, .size = &size, .plan = m->base, .items = 1, .cuda = &m->lane};
     if (is_gather(a))
         m->args[k].gather.order = order;
+    else if (is_scatter(a))
+        m->args[k].scatter.order = order;
     else if (is_sharded(a))
         m->args[k].sharded.order = order;
     else
@@ -527,6 +548,26 @@ static void *fetch(comm_gpus *g, int32_t r, vt_err *err)
     return to;
 }
 
+/* Fetches the parts of all ranks and puts them side by side. */
+static void *fetch_parts(comm_gpus *g, const comm_ask *a, vt_err *err)
+{
+    size_t each = (size_t)vt_dtype_row_bytes(type_of(a), a->n), at = 0;
+    char *to = malloc((size_t)a->rows * each);
+    for (int32_t r = 0; r < g->n; r++) {
+        size_t cols = (size_t)vt_dtype_row_bytes(type_of(a), columns_of(g, a, r));
+        char *part = to ? fetch(g, r, err) : NULL;
+        for (size_t t = 0; t < (size_t)a->rows && part; t++)
+            memcpy(to + t * each + at, part + t * cols, cols);
+        at += cols;
+        if (!part) {
+            free(to);
+            return NULL;
+        }
+        free(part);
+    }
+    return to;
+}
+
 /* The reference works on the host's tensors, through a group of its own. */
 static vt_tensor *reference(const comm_gpus *g, const comm_ask *a, vt_arena *arena)
 {
@@ -549,25 +590,35 @@ static vt_tensor *reference(const comm_gpus *g, const comm_ask *a, vt_arena *are
         .sums = g->host_x[0],
         .part = {{.x = g->host_residual, .weight = g->host_weight, .y = y, .whole = a->n * g->n}},
         .eps = 1e-6f};
-    a->op->reference(is_gather(a)    ? (void *)&gather
-                     : is_norm(a)    ? (void *)&norm
-                     : is_sharded(a) ? (void *)&sharded
-                                     : (void *)&reduce);
+    const vt_op *op = is_scatter(a) ? &all_reduce_op : a->op; /* of all parts together */
+    op->reference(is_gather(a)    ? (void *)&gather
+                  : is_norm(a)    ? (void *)&norm
+                  : is_sharded(a) ? (void *)&sharded
+                                  : (void *)&reduce);
     return y;
+}
+
+/* The sum of value i of all ranks as all_reduce makes it. */
+static uint16_t sum_in_order(const comm_gpus *g, int64_t i)
+{
+    float sum = ((const float *)g->host_x[0]->data)[i];
+    for (int32_t r = 1; r < g->n; r++)
+        sum += ((const float *)g->host_x[r]->data)[i];
+    return vt_f32_to_bf16(sum);
 }
 
 static vt_status check(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_result *out,
                        vt_err *err)
 {
     vt_tensor *want = reference(g, a, arena);
-    void *first = want ? fetch(g, 0, err) : NULL;
+    void *first = !want ? NULL : is_scatter(a) ? fetch_parts(g, a, err) : fetch(g, 0, err);
     if (!first)
         return vt_fail(err, VT_ERR_MEMORY, "a result could not be fetched");
     out->agree = true;
     out->bits = 0xcbf29ce484222325; /* FNV-1a */
-    for (int64_t i = 0; i < vt_tensor_bytes(&g->rank[0].y); i++)
+    for (int64_t i = 0; i < a->rows * vt_dtype_row_bytes(type_of(a), a->n); i++)
         out->bits = (out->bits ^ ((const uint8_t *)first)[i]) * 0x100000001b3;
-    for (int32_t r = 1; r < g->n; r++) {
+    for (int32_t r = 1; r < g->n && !is_scatter(a); r++) {
         void *other = fetch(g, r, err);
         out->agree = out->agree && other &&
                      memcmp(first, other, (size_t)vt_tensor_bytes(&g->rank[0].y)) == 0;
@@ -577,6 +628,8 @@ static vt_status check(comm_gpus *g, const comm_ask *a, vt_arena *arena, comm_re
         double w = (double)((const float *)want->data)[i],
                v = type_of(a) == VT_F32 ? (double)((const float *)first)[i]
                                         : (double)vt_bf16_to_f32(((const uint16_t *)first)[i]);
+        if (is_scatter(a))
+            out->agree = out->agree && ((const uint16_t *)first)[i] == sum_in_order(g, i);
         out->error = fmax(out->error, isfinite(v) ? fabs(v - w) / (1 + fabs(w)) : INFINITY);
     }
     free(first);
@@ -772,10 +825,10 @@ static vt_status nccl_takes(const comm_gpus *g, const comm_ask *a, vt_err *err)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL was not added");
     if (a->rows != 1 || has_residual(a))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "NCCL is measured on one row without a residual");
-    if (is_gather(a) && a->n % g->n != 0)
+    int64_t part = is_gather(a) ? a->n / g->n : columns_of(g, a, 0);
+    if ((is_gather(a) || is_scatter(a)) && part * g->n != a->n)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "NCCL gathers equal parts, and %lld values are not "
-                       "%d of them",
+                       "the parts of NCCL's ranks are equal, and %lld values are not %d such parts",
                        (long long)a->n, g->n);
     return VT_OK;
 }

@@ -29,7 +29,7 @@ typedef struct comm_ask {
     const char *row; /* NULL: the one that a program takes */
     bool nccl;       /* NCCL in place of a row: one row of values, no residual */
     int64_t rows, n; /* of the result */
-    bool residual;
+    bool residual; /* of sums of whole rows */
     comm_how how;
     int32_t repetitions; /* of the timing; 0: none */
 } comm_ask;

@@ -1,0 +1,4 @@
+/* Parts of a sum for avx512: reduce_scatter_kernel.h over this instruction set's vectors. */
+#include "ops/simd_avx512.h"
+
+#include "ops/reduce_scatter/reduce_scatter_kernel.h"

@@ -51,6 +51,12 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                             .expected = "a number of seconds from 0 to 86400",
                             .help = "a rank that others wait for longer has failed; 0: they wait "
                                     "for ever"},
+    [VT_KNOB_COMM_TIMES] = {.env = "VITRINE_COMM_TIMES",
+                            .choices = "0|1",
+                            .preset = 1,
+                            .expected = "0 or 1",
+                            .help = "0: sums over GPUs take the forms that are fixed for their "
+                                    "sizes, and nothing is measured"},
 };
 
 const char *vt_knob_text(const vt_knob_row *k)

@@ -19,6 +19,7 @@ typedef enum vt_knob {
     VT_KNOB_NVRTC,
     VT_KNOB_CUPTI,
     VT_KNOB_RANK_LIMIT,
+    VT_KNOB_COMM_TIMES,
     VT_N_KNOBS
 } vt_knob;
 

@@ -13,6 +13,8 @@
 #include "device/roofs/roofs_cache.h"
 #include "lab/env/env.h"
 #include "model/load.h"
+#include "ops/bench/comm_measure.h"
+#include "ops/comm_params.h"
 #include "version.h"
 
 static int32_t threads_wanted(const cli *c)
@@ -213,6 +215,67 @@ static void put_caches(vt_buf *b, const vt_term *term, const lab_env *e)
     lab_env_put_cache(b, term, e);
 }
 
+/* ---- sums over ranks ---- */
+
+/* The limits of the forms of sums on the first GPUs, for a number of them and a link. */
+typedef struct sums {
+    int32_t n;
+    const char *link;
+    vt_comm_limits limits;
+} sums;
+
+enum { MOST_SUMS = 6 }; /* of 2, 4 and 8 GPUs, over both links */
+
+/* Returns how many there are; those through the host only where they were measured. */
+static int32_t find_sums(const lab_env *e, sums out[MOST_SUMS])
+{
+    static const int32_t gpu[COMM_GPU_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    vt_cuda *first;
+    int32_t at = 0, most = vt_gpus_counted(&e->gpus);
+    if (most < 2 || vt_cuda_open(0, &first, NULL) != VT_OK)
+        return 0;
+    for (int32_t n = 2; n <= most && n <= COMM_GPU_RANKS; n *= 2)
+        for (int host = 0; host < 2; host++) {
+            sums s = {.n = n, .link = host ? "host" : "p2p"};
+            const comm_set set = {first, gpu, n, host != 0};
+            if (vt_comm_limits_get(&set, false, &s.limits) || !host)
+                out[at++] = s;
+        }
+    vt_cuda_close(first);
+    return at;
+}
+
+static void put_sums(vt_buf *b, const vt_term *term, const lab_env *e)
+{
+    sums s[MOST_SUMS];
+    int32_t n = find_sums(e, s);
+    if (n > 0)
+        heading(b, term, "Sums over ranks, by GPUs and link (an engine's first use measures them)");
+    for (int32_t i = 0; i < n; i++) {
+        vt_buf text = {0};
+        char name[16];
+        snprintf(name, sizeof name, "%d, %s", s[i].n, s[i].link);
+        vt_comm_limits_tell(&text, &s[i].limits);
+        lab_env_line(b, term, name, text.data ? text.data : "");
+        vt_buf_release(&text);
+    }
+}
+
+static void write_sums(vt_json *w, const lab_env *e)
+{
+    sums s[MOST_SUMS];
+    int32_t n = find_sums(e, s);
+    vt_json_open(w, "rank_sums", '[');
+    for (int32_t i = 0; i < n; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_int(w, "gpus", s[i].n);
+        vt_json_string(w, "link", s[i].link);
+        vt_comm_limits_put(w, "limits", &s[i].limits);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}
+
 /* Writes what lab/env/env.h tells, part by part. */
 static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
 {
@@ -224,6 +287,7 @@ static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
         heading(b, term, "Links between GPUs, and groups for tensor parallelism");
         lab_env_put_links(b, term, e);
     }
+    put_sums(b, term, e);
     heading(b, term, "Libraries, loaded only where they are needed");
     lab_env_put_libraries(b, term, e);
     heading(b, term, "Compiling GPU kernels");
@@ -346,6 +410,7 @@ static int print_object(const vt_options *o, const vt_roofs *r, const lab_env *e
     write_gpu(&w);
     write_default_device(&w, o);
     lab_env_write(&w, e);
+    write_sums(&w, e);
     vt_json_string(&w, "models", vt_cache_dir(cache, sizeof cache, NULL) == VT_OK ? cache : NULL);
     return cli_object_print(&w);
 }

@@ -22,6 +22,7 @@
 #include "base/knob.h"
 #include "base/team.h"
 #include "exec/cuda_inside.h"
+#include "ops/bench/comm_measure.h"
 
 typedef struct cuda_group {
     vt_executor base;
@@ -466,6 +467,8 @@ static vt_status make(cuda_group *g, const vt_model *m, const vt_executor_config
     TRY(vt_team_new(g->n, &g->team, err));
     if (!options->device)
         TRY(vt_executor_cuda_open(m, options, err));
+    const comm_set set = {options->device, options->gpu, g->n, options->staged};
+    vt_comm_limits_get(&set, true, &g->gpu.limits);
     TRY(make_ranks(g, m, config, options, err));
     for (int32_t r = 0; r < g->n; r++) { /* from here on the ranks own them */
         vt_cuda **device = r == 0 ? &options->device : &options->peer[r];

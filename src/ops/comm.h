@@ -20,6 +20,7 @@
 #define VT_OPS_COMM_H
 
 #include "base/word.h"
+#include "device/roofs/comm_limits.h"
 #include "ops/comm_params.h"
 #include "ops/op.h"
 
@@ -45,6 +46,7 @@ typedef struct vt_comm_gpu {
     uint32_t *failed;
     uint64_t limit_ns; /* how long a rank is waited for; 0: for ever */
     bool together;     /* two ranks are on one GPU: their grids must fit there at the same time */
+    vt_comm_limits limits; /* of the forms of a sum; all 0: the fixed ones */
     /* The link is the host's memory: flags and parts lie in it, there are no inboxes, and a call
      * first copies what its rank registered to stage[slot][rank], where the peers read it. */
     bool staged;
@@ -103,6 +105,8 @@ void vt_comm_stage_place(vt_comm_gpu *g, int32_t ranks, const size_t slot[VT_COM
 void *vt_comm_sources(const vt_comm_rank *c, vt_comm_slot slot, const void *x[COMM_GPU_RANKS]);
 /* Returns where rank r of a group that is not staged is sent packets. */
 void *vt_comm_inbox(const vt_comm_rank *c, int32_t r);
+/* Returns the limits of a group on GPUs. */
+vt_comm_limits vt_comm_limits_of(const vt_comm *c);
 /* Makes what call number `order` of a step tells its kernel. */
 comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane *lane);
 /* Returns the number of CTAs of a call over so many vectors: the same on all ranks. */

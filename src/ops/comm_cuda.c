@@ -91,6 +91,11 @@ comm_params vt_comm_params(const vt_comm_rank *c, unsigned order, const vt_lane 
     return p;
 }
 
+vt_comm_limits vt_comm_limits_of(const vt_comm *c)
+{
+    return c->gpu->limits.when > 0 ? c->gpu->limits : vt_comm_fixed_limits(c->n);
+}
+
 uint32_t vt_comm_ctas(const vt_comm_rank *c, int64_t vectors)
 {
     int64_t n = vt_ceil_div(vectors, COMM_THREADS),

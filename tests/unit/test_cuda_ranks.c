@@ -16,6 +16,7 @@
 #include "common/prefix_hits.h"
 #include "engine/engine_inside.h"
 #include "ops/bench/comm_gpus.h"
+#include "ops/bench/comm_measure.h"
 
 #define MODELS "tests/golden/models/"
 
@@ -489,6 +490,112 @@ static void test_steps_when_races_are_looked_for_then_none(void **state)
     answers(MODELS "llama-gqa8-llama3-f32", "cuda", 2, a);
 }
 
+/* ---- limits of the forms, from planted times ---- */
+
+/* Times by which one form is the fastest at every size. */
+static comm_times planted(comm_form fastest)
+{
+    comm_times t = {.when = 1764000000};
+    for (int form = 0; form < COMM_FORMS; form++)
+        for (int32_t i = 0; i < COMM_SIZES; i++) {
+            double s = form == (int)fastest ? 1e-6 : 9e-6;
+            t.norm[form][i] = s;
+            t.sum[form][i] = s;
+        }
+    return t;
+}
+
+static const char *taken(const int32_t *gpu, int32_t n, const char *op)
+{
+    static comm_result r;
+    comm_gpus *g;
+    vt_err err = {0};
+    assert_int_equal(comm_gpus_open(gpu, n, "p2p", &g, &err), VT_OK);
+    comm_ask a = {.op = vt_op_find(op), .rows = 2, .n = 64, .residual = true};
+    if (comm_gpus_run(g, &a, &r, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    comm_gpus_close(g);
+    return r.row;
+}
+
+static void plant(int32_t n, const int32_t *gpu, comm_form fastest)
+{
+    char key[192];
+    vt_cuda *first;
+    comm_times t = planted(fastest);
+    assert_int_equal(vt_cuda_open(gpu[0], &first, NULL), VT_OK);
+    vt_comm_times_key(&(comm_set){first, gpu, n, false}, key, sizeof key);
+    vt_cuda_close(first);
+    vt_comm_times_write(key, &t);
+}
+
+/* The times themselves mean nothing here; which there are does. */
+static void test_forms_are_timed_where_engines_have_them(void **state)
+{
+    static const int32_t gpu[] = {0, 1, 2};
+    (void)state;
+    for (int32_t n = 2; n <= 3; n++)
+        for (int staged = 0; staged < 2; staged++) {
+            comm_times t;
+            vt_cuda *first;
+            vt_err err = {0};
+            setenv("VITRINE_EMULATOR", "devices=3", 1);
+            assert_int_equal(vt_cuda_open(0, &first, NULL), VT_OK);
+            if (vt_comm_times_measure(&(comm_set){first, gpu, n, staged != 0}, 1, &t, &err) !=
+                VT_OK)
+                fail_msg("%s", err.message);
+            vt_cuda_close(first);
+            for (int form = 0; form < COMM_FORMS; form++) {
+                bool there = form == COMM_ONE_SHOT || (form == COMM_PUSH && !staged);
+                assert_int_equal(t.sum[form][0] > 0, there || (form == COMM_OTHER && n > 2));
+                assert_int_equal(t.norm[form][0] > 0, form == COMM_OTHER || (there && !staged));
+                assert_true(t.sum[form][1] == 0);
+            }
+            assert_true(t.when > 0);
+        }
+}
+
+/* Kept times decide which form a call takes, and change no bit. */
+static void test_kept_times_choose_the_form_and_change_no_token(void **state)
+{
+    static const int32_t gpu[] = {0, 1, 2};
+    static const struct {
+        comm_form fastest;
+        const char *sum, *norm;
+    } row[] = {{COMM_PUSH, "push", "push"},
+               {COMM_ONE_SHOT, "one-shot", "one-shot"},
+               {COMM_OTHER, "two-shot", "sum-then-norm"}};
+    static char folder[] = "/tmp/vitrine-limits-XXXXXX";
+    answer want[REQUESTS], a[REQUESTS];
+    char command[64];
+    (void)state;
+    setenv("VITRINE_EMULATOR", "devices=3", 1);
+    answers(MODELS "llama-gqa8-llama3-f32", "cuda", 3, want);
+    const char *before = getenv("VITRINE_CACHE");
+    assert_non_null(mkdtemp(folder));
+    setenv("VITRINE_CACHE", folder, 1);
+    assert_string_equal(taken(gpu, 3, "all_reduce"), "one-shot"); /* nothing is kept */
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        plant(3, gpu, row[i].fastest);
+        assert_string_equal(taken(gpu, 3, "all_reduce"), row[i].sum);
+        assert_string_equal(taken(gpu, 3, "all_reduce_rmsnorm"), row[i].norm);
+        answers(MODELS "llama-gqa8-llama3-f32", "cuda", 3, a);
+        for (int32_t k = 0; k < REQUESTS; k++) {
+            assert_memory_equal(a[k].token, want[k].token, sizeof a[k].token);
+            assert_memory_equal(a[k].logprob, want[k].logprob, sizeof a[k].logprob);
+        }
+    }
+    setenv("VITRINE_COMM_TIMES", "0", 1); /* they are there, and forbidden */
+    assert_string_equal(taken(gpu, 3, "all_reduce"), "one-shot");
+    unsetenv("VITRINE_COMM_TIMES");
+    if (before)
+        setenv("VITRINE_CACHE", before, 1);
+    else
+        unsetenv("VITRINE_CACHE");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- NCCL beside them ---- */
 
 static vt_status run_nccl(comm_gpus *g, const char *op, int64_t n, comm_how how, comm_result *r,
@@ -574,6 +681,8 @@ int main(void)
         cmocka_unit_test(test_rows_over_odd_shapes),
         cmocka_unit_test(test_rows_when_races_are_looked_for_then_none),
         cmocka_unit_test(test_steps_when_races_are_looked_for_then_none),
+        cmocka_unit_test(test_forms_are_timed_where_engines_have_them),
+        cmocka_unit_test(test_kept_times_choose_the_form_and_change_no_token),
         cmocka_unit_test(test_nccl_computes_what_our_rows_do),
         cmocka_unit_test(test_nccl_that_fails_is_an_error_of_its_own),
         cmocka_unit_test(test_tokens_equal_those_of_one_gpu),

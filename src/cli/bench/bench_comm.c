@@ -9,6 +9,7 @@
 #include "device/choose.h"
 #include "device/cpu.h"
 #include "ops/bench/comm_gpus.h"
+#include "ops/bench/comm_measure.h"
 
 /* Bytes of a rank's buffer; of an op that joins parts, of all ranks' together. */
 static const int64_t sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20};
@@ -230,6 +231,24 @@ static vt_status open_gpus(comm_report *k, vt_err *err)
     return VT_OK;
 }
 
+/* Says which forms the sums of programs take. */
+static void print_limits(const comm_gpus *gpus)
+{
+    vt_buf b = {0};
+    vt_comm_limits limits = comm_gpus_limits(gpus);
+    vt_buf_puts(&b, "programs take, by bytes: ");
+    vt_comm_limits_tell(&b, &limits);
+    if (b.data)
+        puts(b.data);
+    vt_buf_release(&b);
+}
+
+static void put_limits(vt_json *w, const comm_gpus *gpus)
+{
+    vt_comm_limits limits = comm_gpus_limits(gpus);
+    vt_comm_limits_put(w, "limits", &limits);
+}
+
 int cli_bench_comm(cli *c)
 {
     vt_err err = {0};
@@ -252,10 +271,14 @@ int cli_bench_comm(cli *c)
             vt_buf_release(&k.table.text);
     }
     vt_json_close(&k.json);
+    if (k.gpus && !c->json && status == VT_OK)
+        print_limits(k.gpus);
     int code = CLI_DONE;
     if (status == VT_OK && c->json) {
         cli_bench_begin(&w, c, "comm", NULL);
         vt_json_take(&w, "results", &k.json);
+        if (k.gpus)
+            put_limits(&w, k.gpus);
         code = cli_object_print(&w);
     }
     vt_json_release(&k.json);

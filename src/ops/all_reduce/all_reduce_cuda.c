@@ -8,11 +8,6 @@
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 
-enum {
-    MOST_PUSH = 64 << 10,     /* bytes of a buffer, of two ranks; more ranks push too often */
-    MOST_ONE_SHOT = 512 << 10 /* of more than two ranks */
-};
-
 typedef enum reduce_form { PUSH, ONE_SHOT, TWO_SHOT } reduce_form;
 static const char *const entry_of[] = {"all_reduce_push", "all_reduce_one_shot",
                                        "all_reduce_two_shot"};
@@ -60,20 +55,20 @@ static bool push_suits(const void *args, const vt_target *t, const vt_size *upto
 {
     (void)t;
     const all_reduce_args *a = args;
-    return a->comm->group->n <= 2 && bytes_of(a, upto) <= MOST_PUSH;
-}
-
-static bool one_shot_suits(const void *args, const vt_target *t, const vt_size *upto)
-{
-    (void)t;
-    const all_reduce_args *a = args;
-    return a->comm->group->n <= 2 || bytes_of(a, upto) <= MOST_ONE_SHOT;
+    return bytes_of(a, upto) <= vt_comm_limits_of(a->comm->group).sum.push;
 }
 
 static bool two_shot_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const all_reduce_args *a = args;
     return one_shot_supports(args, t, upto) && a->comm->group->gpu->part_bytes > 0;
+}
+
+static bool one_shot_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const all_reduce_args *a = args;
+    return bytes_of(a, upto) <= vt_comm_limits_of(a->comm->group).sum.one_shot ||
+           !two_shot_supports(args, t, upto);
 }
 
 static int64_t vectors_of(const all_reduce_args *a, int64_t rows, int32_t *vec)
@@ -179,6 +174,5 @@ const vt_impl *all_reduce_gpu_row(const all_reduce_args *a, const vt_target *t, 
 {
     if (push_supports(a, t, size) && push_suits(a, t, size))
         return &all_reduce_push;
-    return one_shot_suits(a, t, size) || !two_shot_supports(a, t, size) ? &all_reduce_one_shot
-                                                                        : &all_reduce_two_shot;
+    return one_shot_suits(a, t, size) ? &all_reduce_one_shot : &all_reduce_two_shot;
 }

@@ -11,12 +11,6 @@
 #include "ops/cut.h"
 #include "ops/rmsnorm/rmsnorm_impls.h"
 
-enum {
-    MOST_PUSH = 128 << 10,    /* bytes of a buffer, of two ranks; more ranks push too often */
-    MOST_TWO_RANKS = 8 << 20, /* one-shot, of two ranks */
-    MOST_ONE_SHOT = 512 << 10 /* of more */
-};
-
 static const vt_host_plan all_reduce_rmsnorm_plan = {.name = "the ranks' normed sums",
                                                      .items = vt_comm_plan_items,
                                                      .bytes = vt_comm_plan_bytes,
@@ -46,7 +40,7 @@ static bool one_shot_suits(const void *args, const vt_target *t, const vt_size *
 {
     (void)t;
     const all_reduce_rmsnorm_args *a = args;
-    return bytes_of(a, upto) <= (a->sum.comm->group->n <= 2 ? MOST_TWO_RANKS : MOST_ONE_SHOT);
+    return bytes_of(a, upto) <= vt_comm_limits_of(a->sum.comm->group).norm.one_shot;
 }
 
 /* Every row has a CTA of its own, all of them at the same time. */
@@ -62,7 +56,7 @@ static bool push_suits(const void *args, const vt_target *t, const vt_size *upto
 {
     (void)t;
     const all_reduce_rmsnorm_args *a = args;
-    return a->sum.comm->group->n <= 2 && bytes_of(a, upto) <= MOST_PUSH;
+    return bytes_of(a, upto) <= vt_comm_limits_of(a->sum.comm->group).norm.push;
 }
 
 static cuda_launch launch_of(const all_reduce_rmsnorm_args *a, int64_t rows, bool push)

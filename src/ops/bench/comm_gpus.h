@@ -20,6 +20,8 @@ vt_status comm_gpus_open(const int32_t *gpu, int32_t n, const char *link, comm_g
 const char *comm_gpus_link(const comm_gpus *g); /* p2p or host */
 void comm_gpus_close(comm_gpus *g);
 const char *comm_gpus_name(const comm_gpus *g); /* of the first one */
+/* The limits of the forms of its sums: an engine's, as far as times are kept. */
+vt_comm_limits comm_gpus_limits(const comm_gpus *g);
 /* Makes NCCL's communicators beside. VT_ERR_UNSUPPORTED: it is not here, or takes no such ranks. */
 vt_status comm_gpus_add_nccl(comm_gpus *g, vt_err *err);
 const char *comm_gpus_nccl(const comm_gpus *g); /* its version; NULL: not added */
@@ -29,9 +31,10 @@ typedef struct comm_ask {
     const char *row; /* NULL: the one that a program takes */
     bool nccl;       /* NCCL in place of a row: one row of values, no residual */
     int64_t rows, n; /* of the result */
-    bool residual; /* of sums of whole rows */
+    bool residual;   /* of sums of whole rows */
     comm_how how;
     int32_t repetitions; /* of the timing; 0: none */
+    bool unchecked;      /* timed alone: on zeros, without waits */
 } comm_ask;
 
 vt_status comm_gpus_run(comm_gpus *g, const comm_ask *ask, comm_result *out, vt_err *err);

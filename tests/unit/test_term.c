@@ -91,6 +91,29 @@ static void test_text_spark_when_fewer_cells_then_means(void **state)
     EXPECT("", vt_text_spark(&b, v, 0, 2));
 }
 
+static void test_table_wider_than_the_terminal_then_its_text_goes_on_below(void **state)
+{
+    (void)state;
+    vt_term narrow = {.width = 40};
+    vt_buf b = {0};
+    vt_table t;
+    vt_table_init(&t, "case|>time|of roof");
+    vt_table_cell(&t, "tokens=512 type=BF16 a_long_word_without_a_blank");
+    vt_table_cell(&t, "12.3 ms");
+    vt_table_cell(&t, "20 %% memory");
+    vt_table_cell(&t, "short");
+    vt_table_cell(&t, "4 us");
+    vt_table_cell(&t, "1 %%");
+    vt_table_finish(&t, &b, &narrow, 1);
+    assert_string_equal(b.data, " case                  time  of roof\n"
+                                " tokens=512         12.3 ms  20 % memory\n"
+                                " type=BF16\n"
+                                " a_long_word_witho\n"
+                                " ut_a_blank\n"
+                                " short                 4 us  1 %\n");
+    vt_buf_release(&b);
+}
+
 static void test_table_when_finished_then_aligned_and_cut(void **state)
 {
     (void)state;
@@ -204,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_text_bar_when_share_small_then_visible),
         cmocka_unit_test(test_text_spark_when_fewer_cells_then_means),
         cmocka_unit_test(test_table_when_finished_then_aligned_and_cut),
+        cmocka_unit_test(test_table_wider_than_the_terminal_then_its_text_goes_on_below),
         cmocka_unit_test(test_text_ink_when_no_colour_then_bare),
         cmocka_unit_test(test_text_show_when_harmless_then_unchanged),
         cmocka_unit_test(test_text_show_when_controls_then_replaced_however_it_is_cut),

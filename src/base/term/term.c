@@ -334,24 +334,66 @@ static void cut_line(vt_buf *b, size_t start, int32_t width)
         b->data[end] = '\0';
 }
 
+/* Returns the bytes of `cell` that fit into `width` cells: all, or up to a blank, or what fits. */
+static size_t fitting(const char *cell, int32_t width)
+{
+    size_t len = strlen(cell), blank = 0, n = 0;
+    if (vt_text_width(cell, len) <= width)
+        return len;
+    for (size_t used; n < len; n += used) {
+        decode((const unsigned char *)cell + n, len - n, &used);
+        if (n > 0 && vt_text_width(cell, n + used) > width)
+            break;
+        blank = cell[n] == ' ' ? n : blank;
+    }
+    return blank > 0 ? blank : n;
+}
+
+/* Writes one row; *cell moves behind its cells. What does not fit into its column stands on lines
+ * of its own below. */
 static void table_row(vt_table *t, const char **cell, const int32_t *wide, vt_buf *b,
                       const vt_term *term, int32_t indent, vt_ink ink)
 {
-    vt_buf line;
-    vt_buf_init(&line, 0);
-    repeat(&line, " ", indent);
+    const char *rest[VT_TABLE_COLUMNS];
     for (int32_t c = 0; c < t->n_columns; c++) {
-        int32_t gap = wide[c] - vt_text_width(*cell, strlen(*cell));
-        repeat(&line, " ", (c ? 2 : 0) + (t->right[c] ? gap : 0));
-        vt_buf_puts(&line, *cell);
-        repeat(&line, " ", t->right[c] ? 0 : gap);
+        rest[c] = *cell;
         *cell += strlen(*cell) + 1;
     }
-    cut_line(&line, 0, vt_term_wide(term));
-    if (line.data)
-        vt_text_ink(b, term, ink, line.data);
-    vt_buf_putc(b, '\n');
-    vt_buf_release(&line);
+    for (bool more = true; more;) {
+        vt_buf line;
+        vt_buf_init(&line, 0);
+        repeat(&line, " ", indent);
+        more = false;
+        for (int32_t c = 0; c < t->n_columns; c++) {
+            size_t n = fitting(rest[c], wide[c]);
+            int32_t gap = wide[c] - vt_text_width(rest[c], n);
+            repeat(&line, " ", (c ? 2 : 0) + (t->right[c] ? gap : 0));
+            vt_buf_add(&line, rest[c], n);
+            repeat(&line, " ", t->right[c] ? 0 : gap);
+            rest[c] += n + strspn(rest[c] + n, " ");
+            more |= *rest[c] != '\0';
+        }
+        cut_line(&line, 0, vt_term_wide(term));
+        if (line.data)
+            vt_text_ink(b, term, ink, line.data);
+        vt_buf_putc(b, '\n');
+        vt_buf_release(&line);
+    }
+}
+
+/* Narrows the widest column of text where a row would be wider than the terminal. */
+static void narrow(const vt_table *t, int32_t *wide, int32_t width)
+{
+    enum { LEAST = 16 };
+    int32_t widest = 0, all = 0;
+    for (int32_t c = 0; c < t->n_columns; c++) {
+        all += wide[c] + (c ? 2 : 0);
+        widest = !t->right[c] && wide[c] > wide[widest] ? c : widest;
+    }
+    if (all <= width || wide[widest] <= LEAST)
+        return;
+    int32_t left = wide[widest] - (all - width);
+    wide[widest] = left > LEAST ? left : LEAST;
 }
 
 void vt_table_finish(vt_table *t, vt_buf *b, const vt_term *term, int32_t indent)
@@ -362,6 +404,7 @@ void vt_table_finish(vt_table *t, vt_buf *b, const vt_term *term, int32_t indent
         int32_t w = vt_text_width(cell, strlen(cell)), c = i % t->n_columns;
         wide[c] = w > wide[c] ? w : wide[c];
     }
+    narrow(t, wide, vt_term_wide(term) - indent);
     cell = t->text.data;
     for (int32_t r = 0; !t->text.failed && r < t->n_cells / t->n_columns; r++)
         table_row(t, &cell, wide, b, term, indent, r == 0 ? VT_INK_DIM : VT_INK_PLAIN);

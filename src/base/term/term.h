@@ -98,8 +98,9 @@ typedef struct vt_table {
 void vt_table_init(vt_table *t, const char *titles);
 /* Adds a cell of at most 255 bytes, made safe by vt_text_clean_line. */
 void vt_table_cell(vt_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Appends the table, each line indented by `indent` spaces, and releases it. Lines wider than the
- * terminal are cut. */
+/* Appends the table, each line indented by `indent` spaces, and releases it. Where rows are wider
+ * than the terminal, the widest column of text goes on below its row; lines that are still wider
+ * are cut. */
 void vt_table_finish(vt_table *t, vt_buf *b, const vt_term *term, int32_t indent);
 
 /* Appends "loading  [#####.....]  50 %  12.3 MB/s  4 s left", without a newline. total 0:

@@ -32,9 +32,9 @@ def emulated():
     return {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
 
 
-def load_script(name):
-    loader = importlib.machinery.SourceFileLoader("bench_" + name, os.path.join(ROOT, "bench", name))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_" + name, loader))
+def load_script(name, folder="bench"):
+    loader = importlib.machinery.SourceFileLoader("script_" + name, os.path.join(ROOT, folder, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("script_" + name, loader))
     loader.exec_module(module)
     return module
 
@@ -61,6 +61,18 @@ def test_without_a_gpu_the_scripts_skip():
         for args in (["tests/gpu/run"], ["bench/gpu", "--out", os.path.join(folder, "b")]):
             r = script(*args, *PATIENCE, "--build", BUILD, "--only", "roof" if "bench" in args[0] else "parity", env=hidden)
             assert r.returncode == 77 and "skip" in (r.stdout + r.stderr).lower(), (r.returncode, r.stdout, r.stderr)
+
+
+def test_random_shapes_are_others_at_each_run_and_their_seeds_are_printed():
+    run, lines = load_script("run", "tests/gpu"), []
+    run.parity_lines = lambda d, tap, o, what, args, env: lines.append((what, args, env["VITRINE_CUDA_LEVEL"]))
+    for seed in ([], [], ["--seed", "21"]):
+        run.parity_random(None, None, run.parse(["--list", *seed]))
+    seeds = [args[args.index("--seed") + 1] for _, args, _ in lines]
+    same([level for _, _, level in lines], ["90", "80"] * 3)
+    same(seeds[4:], ["21", "22"])
+    assert len(set(seeds[:4])) == 4, seeds
+    assert all(f"seed {seed}," in what for seed, (what, _, _) in zip(seeds, lines)), lines
 
 
 def test_a_family_of_sections_has_one_name():

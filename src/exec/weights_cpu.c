@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "exec/weights.h"
+#include "files/map.h"
 #include "model/load.h"
 #include "model/rope_table.h"
 #include "ops/op.h"
@@ -48,12 +49,12 @@ static void pack_worker(void *arg, int32_t worker)
 /* Gives up the file's pages behind a packed weight: they are not needed again and need not count as
  * this process's memory. (If the embedding is also the head, its pages come back when tokens are
  * looked up.) The pages of a part with gaps between its rows stay, because other ranges lie in the
- * gaps. */
+ * gaps. So do those of a part that was copied, for no file has them. */
 static void drop_pages(const vt_weight *w)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (int32_t i = 0; i < w->n_parts; i++) {
-        if (w->part[i]->row_stride != w->cols)
+        if (w->part[i]->row_stride != w->cols || !file_is_mapped(w->part[i]->data))
             continue;
         uintptr_t begin = (uintptr_t)w->part[i]->data,
                   end = begin + (uintptr_t)vt_tensor_bytes(w->part[i]);

@@ -74,6 +74,8 @@ static mapping *find_mapping(uintptr_t address)
     return NULL;
 }
 
+bool file_is_mapped(const void *at) { return find_mapping((uintptr_t)at) != NULL; }
+
 static void write_text(const char *text)
 {
     if (write(2, text, strlen(text)) < 0)

@@ -14,6 +14,10 @@
 vt_status file_map(const char *path, const void **out, size_t *size, vt_err *err);
 void file_unmap(const void *map, size_t size);
 
+/* Returns true for an address inside a mapping of file_map. (A mapping that there was no memory to
+ * note counts as none.) */
+bool file_is_mapped(const void *at);
+
 /* A mapped file that was cut short raises SIGBUS where its missing pages are read. After this call
  * a SIGBUS inside a mapping of file_map writes one line that names the file and ends the process
  * with status 1; any other SIGBUS does what it did before. For programs: a library must leave its

@@ -18,6 +18,7 @@
 #include "files/gguf_split.h"
 #include "model/eagle.h"
 #include "model/family.h"
+#include "model/key_heads.h"
 #include "model/mtp.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -515,12 +516,18 @@ static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s
                        "%s: tensor %s has shape [%lld, %lld]; [%lld, %d] was expected", m->path,
                        name, (long long)t->dim[0], (long long)t->dim[1], (long long)rows,
                        m->arch.hidden);
+    count(a, i, true);
+    if (s->by_key_head) {
+        const vt_tensor *scale = NULL;
+        if (t->dtype == VT_FP8_E4M3 && a->src->hf_names)
+            TRY(take_scale(a, t, &scale));
+        return model_take_key_heads(a->m, layer, s->first, t, scale, a->err);
+    }
     if (!is_float(t->dtype) && !vt_dtype_quantised(t->dtype))
         return vt_fail(a->err, VT_ERR_UNSUPPORTED,
                        "%s: tensor %s, which holds several matrices, has type %s; a float or "
                        "quantised type was expected",
                        m->path, name, vt_dtype_get(t->dtype)->name);
-    count(a, i, true);
     return split_stack(a, layer, s, t);
 }
 
@@ -539,7 +546,7 @@ static vt_status take_layer(assembly *a, int32_t layer)
         TRY(take(a, layer, name, role_dims(a->m, (vt_role)r), required, &l->weight[r]));
     }
     for (int r = 0; r < VT_ROLES; r++)
-        if (l->weight[r] && l->weight[r]->dtype == VT_FP8_E4M3)
+        if (l->weight[r] && l->weight[r]->dtype == VT_FP8_E4M3 && !l->scale[r])
             TRY(take_scale(a, l->weight[r], &l->scale[r]));
     TRY(take_kv_scale(a, layer, (const char *const[]){"k_scale", "k_proj.k_scale"},
                       &l->kv_k_scale));

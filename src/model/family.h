@@ -64,6 +64,9 @@ vt_status hf_refuse_flag(hf_reader *c, const char *key);
 /* Sets which layers attend and which have this mixer, which keeps a state and which the list
  * "layer_types" calls `name`; newer files may call it linear_attention. */
 vt_status hf_read_mixers(hf_reader *c, const char *name, vt_block_kind mixer);
+/* Sets which layers have a dense feed-forward in place of experts, by "decoder_sparse_step" and
+ * "mlp_only_layers". */
+vt_status hf_read_dense_layers(hf_reader *c);
 /* Sets which layers have the window vt_arch.window, and its rope, by the list "layer_types". */
 vt_status hf_read_layer_types(hf_reader *c, const json_t *types);
 
@@ -83,6 +86,7 @@ typedef struct vt_family_stack {
     const char *gguf, *hf; /* NULL: no such files have it */
     vt_role first;         /* and the n - 1 roles after it */
     int32_t n;
+    bool by_key_head; /* rows of a delta rule, key head by key head (model/key_heads.h) */
 } vt_family_stack;
 
 /* The shape of a published model, for dummy:NAME. */

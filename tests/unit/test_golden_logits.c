@@ -300,7 +300,7 @@ static void test_logits_of_olmo2_equal_transformers(void **state)
 
 /* Linear attention, which has a state in place of keys and values; the folder with experts is as
  * published ones are: names, config and stacked experts of a larger model, of which parts are not
- * run. */
+ * run. Qwen3-Next has the projections key head by key head, in FP8 with scales of blocks. */
 static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state)
 {
     (void)state;
@@ -309,6 +309,9 @@ static void test_logits_of_qwen_with_delta_rules_equal_transformers(void **state
         FOLDER("qwen35moe-outer"),
         {"qwen35-delta-BF16.gguf", "qwen35-delta/golden.bin", false, VT_F32, 0, 0},
         {"qwen35moe-outer-BF16.gguf", "qwen35moe-outer/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("qwen3next-key-heads"),
+        {"qwen3next-key-heads-BF16.gguf", "qwen3next-key-heads/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("qwen3next-fp8"),
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -193,6 +193,46 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
                    "\"text_config\" is no object");
 }
 
+/* Keys of Qwen3-Next: those of Qwen3.5 with experts, and of Qwen3 with some dense layers. */
+static void test_config_of_qwen3_next_says_which_layers_are_dense(void **state)
+{
+    (void)state;
+#define NEXT(shared, more)                                                                      \
+    "{" SHAPE "\"model_type\": \"qwen3_next\", \"num_hidden_layers\": 4, "                      \
+    "\"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 8, \"linear_value_head_dim\": 6, " \
+    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"num_experts\": 8, "          \
+    "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 6, "                                \
+    "\"shared_expert_intermediate_size\": " #shared more "}"
+    vt_model *m = read_config(NEXT(10, ", \"mlp_only_layers\": [2]"));
+    const vt_arch *a = &m->arch;
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(m->layer[i].mixer, i == 3 ? VT_BLOCK_ATTENTION : VT_BLOCK_DELTA);
+        assert_int_equal(m->layer[i].ffn, i == 2 ? VT_BLOCK_FFN : VT_BLOCK_EXPERTS);
+    }
+    assert_true(a->norm_plus_one && a->out_gate && a->norm_topk && a->delta.log_decay);
+    assert_true(!a->delta.tiled && a->rope[0].base == 1e4 && a->rope[0].dims == a->head_dim / 4);
+    assert_int_equal(a->n_experts, 8);
+    assert_int_equal(a->n_experts_used, 3);
+    assert_int_equal(a->shared_ffn, 10);
+    vt_model_free(m);
+    m = read_config(NEXT(10, ", \"norm_topk_prob\": false, \"full_attention_interval\": 1, "
+                             "\"decoder_sparse_step\": 2"));
+    assert_true(!m->arch.norm_topk);
+    assert_int_equal(m->layer[0].mixer, VT_BLOCK_ATTENTION);
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_FFN);
+    assert_int_equal(m->layer[1].ffn, VT_BLOCK_EXPERTS);
+    vt_model_free(m);
+    expect_refused(NEXT(10, ", \"mlp_only_layers\": [4]"),
+                   "\"mlp_only_layers\" names no layer of 4");
+    expect_refused(NEXT(10, ", \"decoder_sparse_step\": 0"), "\"decoder_sparse_step\" is 0");
+    expect_refused(NEXT(10, ", \"full_attention_interval\": 0"),
+                   "\"full_attention_interval\" is 0");
+    expect_refused(NEXT(10, ", \"hidden_act\": \"relu\""), "\"hidden_act\" relu");
+    expect_refused(NEXT(0, ""), "the shared expert has 0 rows");
+    expect_refused("{" SHAPE "\"model_type\": \"qwen3_next\", \"num_hidden_layers\": 4}",
+                   "linear_conv_kernel_dim");
+}
+
 /* Keys of LFM2, in the spelling of published files and in that of newer ones. */
 static void test_config_of_lfm2_says_which_layers_convolve(void **state)
 {
@@ -710,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
+        cmocka_unit_test(test_config_of_qwen3_next_says_which_layers_are_dense),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),
         cmocka_unit_test(test_config_of_granite_says_which_layers_have_state_spaces),
         cmocka_unit_test(test_config_of_nemotron_h_says_which_block_a_layer_has),

@@ -203,7 +203,8 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         GOLDEN "qwen35-delta",
         GOLDEN "qwen35-delta-BF16.gguf", /* tiled heads */
         GOLDEN "qwen35moe-outer-BF16.gguf",
-        GOLDEN "granite4-mamba", /* state spaces: heads of one group, their norm divided */
+        GOLDEN "qwen3next-key-heads", /* key head by key head in the file */
+        GOLDEN "granite4-mamba",      /* state spaces: heads of one group, their norm divided */
         GOLDEN "granite4moe-mamba-BF16.gguf",
         GOLDEN "nemotronh-mamba", /* whole groups */
         "mamba-fp8",              /* scales of blocks: two ranks cut them, four have 2 heads each */

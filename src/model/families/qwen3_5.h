@@ -1,4 +1,4 @@
-/* The dense and the expert models of Qwen3.5 have this in common. */
+/* The dense and the expert models of Qwen3.5, and Qwen3-Next, have this in common. */
 #ifndef VT_MODEL_FAMILIES_QWEN3_5_H
 #define VT_MODEL_FAMILIES_QWEN3_5_H
 

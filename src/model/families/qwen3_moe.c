@@ -19,30 +19,13 @@ static vt_status from_gguf(gguf_reader *r)
 static vt_status from_config(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    int32_t step = 1;
-    const json_t *dense = vt_read_member(c->root, "mlp_only_layers");
     const char *count = vt_read_member(c->root, "num_experts") ? "num_experts"
                                                                : "num_local_experts";
     TRY(hf_read_i32(c, count, true, &a->n_experts));
     TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
     TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
     TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
-    TRY(hf_read_i32(c, "decoder_sparse_step", false, &step));
-    if (step < 1)
-        return vt_fail(c->err, VT_ERR_MODEL,
-                       "%s: \"decoder_sparse_step\" is %d (1 or more expected)", c->path, step);
-    for (int32_t i = 0; i < a->n_layers; i++)
-        if ((i + 1) % step != 0)
-            c->m->layer[i].ffn = VT_BLOCK_FFN;
-    for (size_t i = 0; i < json_array_size(dense); i++) {
-        const json_t *layer = json_array_get(dense, i);
-        double l = json_number_value(layer);
-        if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
-            return vt_fail(c->err, VT_ERR_MODEL, "%s: \"mlp_only_layers\" names no layer of %d",
-                           c->path, a->n_layers);
-        c->m->layer[(int32_t)l].ffn = VT_BLOCK_FFN;
-    }
-    return VT_OK;
+    return hf_read_dense_layers(c);
 }
 
 static const vt_family_shape shapes[] = {

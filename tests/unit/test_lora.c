@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "common/bound.h"
 #include "common/engine_run.h"
 #include "common/lora_run.h"
-#include "device/cpu.h"
 #include "engine/engine.h"
 #include "exec/describe.h"
 #include "model/load.h"
@@ -66,10 +66,6 @@ static void close_all(opened *x)
     vt_options_free(x->o);
 }
 
-/* Log-probabilities may be off by this much. AMX keeps 16 bits of each activation beside BF16
- * weights: 2.7e-4 there, 1.9e-5 elsewhere. */
-static double tolerance(void) { return vt_cpu_get()->level == VT_ISA_AMX ? 4e-4 : 1e-4; }
-
 /* Scores the golden prompt on `tp` ranks, and answers it: *h. */
 static void check_ranks(const char *model, const char *adapter, int32_t tp, lora_heard *h)
 {
@@ -85,7 +81,7 @@ static void check_ranks(const char *model, const char *adapter, int32_t tp, lora
     engine_run(x.e);
     double worst = lora_worst(&g, h);
     print_message("%s, %s, %d ranks: log-probabilities within %.2g\n", model, adapter, tp, worst);
-    assert_true(worst <= tolerance());
+    assert_true(worst <= fp32_bound());
     close_all(&x);
 }
 

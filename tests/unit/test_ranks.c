@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/bound.h"
 #include "common/program_run.h"
 #include "common/tiny_model.h"
-#include "device/cpu.h"
 #include "exec/ranks.h"
 #include "model/load.h"
 
@@ -152,8 +152,7 @@ static void compare(const char *name, int32_t n, bool whole_experts)
     }
     for (int32_t r = 0; r < n; r++)
         program_run_free(&part[r]);
-    /* AMX makes BF16 pieces of activations, which drop what is below 2^-16 of a value */
-    if (!(worst <= (vt_cpu_get()->level == VT_ISA_AMX ? 5e-4 : 1e-4)))
+    if (!(worst <= fp32_bound()))
         fail_msg("%s: over %d ranks a logit is off by %g", name, n, worst);
     vt_comm_free(comm);
     program_run_free(&whole);

@@ -232,8 +232,11 @@ static int32_t find_sums(const lab_env *e, sums out[MOST_SUMS])
     static const int32_t gpu[COMM_GPU_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
     vt_cuda *first;
     int32_t at = 0, most = vt_gpus_counted(&e->gpus);
+    int seen = 0; /* by the driver: fewer where CUDA_VISIBLE_DEVICES says so */
     if (most < 2 || vt_cuda_open(0, &first, NULL) != VT_OK)
         return 0;
+    if (first->driver.device_count(&seen) == 0 && seen < most)
+        most = seen;
     for (int32_t n = 2; n <= most && n <= COMM_GPU_RANKS; n *= 2)
         for (int host = 0; host < 2; host++) {
             sums s = {.n = n, .link = host ? "host" : "p2p"};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """vitrine env: the machine, links between GPUs, other programs, attempts, advice, the last line."""
-import os, re, shutil, tempfile
+import json, os, re, shutil, tempfile
 
 from tap import *
 
@@ -150,6 +150,25 @@ def test_links_groups_and_users_of_seven_gpus():
     same(j["islands"], [[0, 1, 2, 3], [4, 5, 6]])
     same(j["gpus"][1]["users"], [{"pid": 4242, "name": "python3", "bytes": 64424509440}])
     same(j["gpus"][1]["free_bytes"], 20 << 30)
+
+
+def test_limits_of_sums_over_ranks_are_the_fixed_ones_or_those_of_kept_times():
+    env = {**emulated(), "VITRINE_EMULATOR": "cc=90,memory=512,devices=2", "EMULATED_LINKS": "X NV12\nNV12 X",
+           "VITRINE_CACHE": SCRATCH + "/sums"}
+    j = ok("env", "--json", env=env).json
+    fixed = {"sum": {"push": 65536, "one_shot": None}, "norm": {"push": 131072, "one_shot": 8 << 20}, "measured": None}
+    same(j["rank_sums"], [{"gpus": 2, "link": "p2p", "limits": fixed}])
+    one, slow, none = [1.0] * 11, [9.0] * 11, [None] * 11  # one-shot is the fastest at every size
+    times = {"push": [9.0] * 6 + [None] * 5, "one_shot": one, "other": none}
+    version = re.search(r"CUDA driver +(\d+)\.(\d+)", ok("env", env=env).text)
+    driver = int(version[1]) * 1000 + int(version[2]) * 10
+    with open(f"{SCRATCH}/sums/comm-Emulated-GPU-driver{driver}-p2p-0-1.json", "w") as f:
+        json.dump({"version": 1, "date": "2026-11-29T18:00:00Z", "sum": times, "norm": {**times, "other": slow}}, f)
+    kept = {"sum": {"push": 0, "one_shot": None}, "norm": {"push": 0, "one_shot": 8 << 20}, "measured": "2026-11-29T18:00:00Z"}
+    same(ok("env", "--json", env=env).json["rank_sums"], [{"gpus": 2, "link": "p2p", "limits": kept}])
+    text = flat(ok("env", env=env).text)
+    assert "2, p2p sums: one-shot; with the norm: one-shot to 8 MiB, then sum and norm apart (measured 2026-11-29)" in text, text
+    same(ok("env", "--json", env={**env, "VITRINE_COMM_TIMES": "0"}).json["rank_sums"][0]["limits"], fixed, "forbidden")
 
 
 def test_nonsense_from_the_library_is_told_as_unknown():

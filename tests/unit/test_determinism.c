@@ -81,6 +81,7 @@ static const model_case models[] = {
     {"lfm2-conv", 1, true},
     {"qwen35moe-outer", 1, true},
     {"qwen3next-key-heads", 1, true},
+    {"hunyuanmoe-shared", 1, true},
     {"gemma4-per-layer", 1, true},
     {"mistral3-nested", 1, true},
 };

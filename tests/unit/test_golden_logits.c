@@ -377,6 +377,8 @@ static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void *
         FOLDER("hunyuan-rotated-norms"),
         {"hunyuan-rotated-norms-BF16.gguf", "hunyuan-rotated-norms/golden.bin", false, VT_F32, 0,
          0},
+        FOLDER("hunyuanmoe-shared"),
+        {"hunyuanmoe-shared-BF16.gguf", "hunyuanmoe-shared/golden.bin", false, VT_F32, 0, 0},
         FOLDER("ministral3-temper"),
         {"ministral3-temper-BF16.gguf", "ministral3-temper/golden.bin", false, VT_F32, 0, 0},
         FOLDER("mistral3-nested"),

@@ -420,6 +420,49 @@ static void test_config_of_hunyuan_stretches_the_base_of_rope(void **state)
     expect_refused(HUNYUAN(", \"use_cla\": true"), "\"use_cla\" is true");
 }
 
+/* Hunyuan A13B gives numbers of experts once or for each layer. Lists whose numbers differ are
+ * refused by the key, and so is what its code can leave out or have besides. */
+static void test_config_of_hunyuan_with_experts_has_even_layers(void **state)
+{
+    (void)state;
+#define A13B(more) "{" SHAPE "\"model_type\": \"hunyuan_v1_moe\", \"num_hidden_layers\": 2" more "}"
+    vt_model *m = read_config(A13B(", \"num_experts\": 8, \"moe_topk\": [3, 3], "
+                                   "\"moe_intermediate_size\": [6, 6], \"num_shared_expert\": 2"));
+    const vt_arch *a = &m->arch;
+    assert_int_equal(a->n_experts, 8);
+    assert_int_equal(a->n_experts_used, 3);
+    assert_int_equal(a->expert_ffn, 6);
+    assert_int_equal(a->shared_ffn, 12);
+    assert_true(a->norm_topk && !a->route_sigmoid && m->layer[1].head.norm_rotated);
+    assert_int_equal(m->layer[0].ffn, VT_BLOCK_EXPERTS);
+    vt_model_free(m);
+    m = read_config(A13B(", \"num_experts\": [4, 4], \"moe_topk\": 2"));
+    assert_int_equal(m->arch.n_experts, 4);
+    assert_int_equal(m->arch.expert_ffn, m->arch.ffn);
+    assert_int_equal(m->arch.shared_ffn, m->arch.ffn);
+    vt_model_free(m);
+    static const char *const refused[][2] = {
+        {A13B(", \"num_experts\": [4, 8]"), "\"num_experts\" is 8 in layer 1"},
+        {A13B(", \"num_experts\": 4, \"moe_topk\": [2, 1]"), "\"moe_topk\" is 1 in layer 1"},
+        {A13B(", \"num_experts\": 4, \"moe_topk\": [2]"), "\"moe_topk\" has 1 numbers"},
+        {A13B(", \"moe_intermediate_size\": [4, 6]"), "\"moe_intermediate_size\" is 6"},
+        {A13B(", \"num_shared_expert\": [1, 2]"), "\"num_shared_expert\" is 2"},
+        {A13B(", \"num_shared_expert\": 0"), "0 shared experts"},
+        {A13B(", \"use_cla\": true"), "\"use_cla\" is true"},
+        {A13B(", \"use_mla\": true"), "\"use_mla\" is true"},
+        {A13B(", \"use_qk_norm\": false"), "\"use_qk_norm\" is false"},
+        {A13B(", \"use_mixed_mlp_moe\": false"), "\"use_mixed_mlp_moe\" is false"},
+        {A13B(", \"norm_topk_prob\": false"), "\"norm_topk_prob\" is false"},
+        {A13B(", \"group_limited_greedy\": true"), "\"group_limited_greedy\" is true"},
+        {A13B(", \"moe_drop_tokens\": true"), "\"moe_drop_tokens\" is true"},
+        {A13B(", \"moe_layer_num_skipped\": 1"), "\"moe_layer_num_skipped\" is 1"},
+        {A13B(", \"routed_scaling_factor\": 2.0"), "\"routed_scaling_factor\" is 2"},
+        {A13B(", \"attention_head_dim\": 32"), "\"attention_head_dim\" is 32"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect_refused(refused[i][0], refused[i][1]);
+}
+
 /* Mistral 4: rope goes over whole rows of latents where queries grow with their position; groups of
  * experts behind a softmax and amplitudes of rope are refused. */
 static void test_config_of_mistral4_tempers_whole_queries(void **state)
@@ -756,6 +799,7 @@ int main(void)
         cmocka_unit_test(test_config_of_nemotron_h_says_which_block_a_layer_has),
         cmocka_unit_test(test_config_of_sigmoid_routers_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_hunyuan_stretches_the_base_of_rope),
+        cmocka_unit_test(test_config_of_hunyuan_with_experts_has_even_layers),
         cmocka_unit_test(test_config_of_mistral4_tempers_whole_queries),
         cmocka_unit_test(test_config_of_gemma4_says_what_each_layer_has),
         cmocka_unit_test(test_config_of_latents_is_read_or_its_key_is_named),

@@ -9,7 +9,8 @@
 #
 # The peers come from the sources inside the PyPI sdists of llama-cpp-python 0.3.36 and ik-llama-cpp-python 0.1.5, built
 # outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine: llama.cpp with clang, because
-# GCC 12 miscompiles its AMX path; ik_llama.cpp with GCC, because clang 14 refuses its AVX-512 files. `build` only does that, with JOBS
+# GCC 12 miscompiles its AMX path, and with the names by which llama.cpp asks for AMX, since clang 14 has others for them
+# (builds of 29 November 2026 and before lack AMX: remove them); ik_llama.cpp with GCC, because clang 14 refuses its AVX-512 files. `build` only does that, with JOBS
 # compilers at a time, at nice 19. Both run with flash attention, ik_llama.cpp also with -rtr 1 (it repacks weights when it
 # loads them). PEERS="llama.cpp" leaves ik_llama.cpp out.
 set -eu
@@ -44,9 +45,14 @@ build() {
         exit 1
     fi
 }
+# GCC's names of what clang 14 calls __AMXTILE__, __AMXINT8__ and __AMXBF16__.
+amx=
+if clang -march=native -dM -E -x c /dev/null 2>/dev/null | grep -q __AMXINT8__; then
+    amx="-D__AMX_TILE__=1 -D__AMX_INT8__=1 -D__AMX_BF16__=1"
+fi
 for p in $peers; do
     case $p in
-    llama.cpp) build llama.cpp llama-cpp-python 0.3.36 clang clang++ ;;
+    llama.cpp) (export CFLAGS="$amx" CXXFLAGS="$amx" && build llama.cpp llama-cpp-python 0.3.36 clang clang++) ;;
     ik_llama.cpp) build ik_llama.cpp ik-llama-cpp-python 0.1.5 gcc g++ -DGGML_IQK_FA_ALL_QUANTS=OFF ;;
     *) echo "PEERS: '$p' found, expected llama.cpp or ik_llama.cpp" >&2; exit 2 ;;
     esac

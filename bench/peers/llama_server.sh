@@ -22,7 +22,11 @@ mkdir -p "$out"
 build_peer() {
     [ -d "$dir/tools/server" ] || { echo "run bench/peers/llama.cpp.sh first: it fetches llama.cpp into $dir" >&2; exit 1; }
     echo "building llama-server in $dir (once, many minutes)" >&2
-    cmake -S "$dir" -B "$dir/build-server" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release \
+    amx= # as in llama.cpp.sh
+    if clang -march=native -dM -E -x c /dev/null | grep -q __AMXINT8__; then
+        amx="-D__AMX_TILE__=1 -D__AMX_INT8__=1 -D__AMX_BF16__=1"
+    fi
+    CFLAGS="$amx" CXXFLAGS="$amx" cmake -S "$dir" -B "$dir/build-server" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release \
         -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
         -DLLAMA_USE_PREBUILT_UI=OFF -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF >"$dir.server.log" 2>&1
     cmake --build "$dir/build-server" -j"$(nproc)" --target llama-server >>"$dir.server.log" 2>&1

@@ -2,7 +2,7 @@
 """A GGUF file of a Qwen3 shape with random weights that llama.cpp, ik_llama.cpp and vitrine all load: every matrix, embedding
 and head in one type, norms 1, a tokenizer of bytes and made-up words.
 
-    python3 bench/peers/random_gguf.py SHAPE TYPE OUT.gguf       SHAPE: qwen3-0.6b qwen3-8b tiny    TYPE: q4_0 q8_0 q4_k
+    python3 bench/peers/random_gguf.py SHAPE TYPE OUT.gguf       SHAPE: qwen3-0.6b qwen3-8b tiny    TYPE: q4_0 q8_0 q4_k bf16
 
 A matrix is made of random blocks whose weights have a standard deviation of about 0.02, as those of trained models; the
 blocks repeat after 65,536. A model with such weights writes nonsense at a real model's speed. Prints OUT.gguf."""
@@ -17,6 +17,7 @@ TYPES = {  # GGUF type, file type, weights of a block, bytes of a block
     "q4_0": (2, 2, 32, 18),
     "q8_0": (8, 7, 32, 34),
     "q4_k": (12, 14, 256, 144),
+    "bf16": (30, 32, 32, 64),
 }
 DEVIATION, HEAD_DIM, BLOCKS = 0.02, 128, 1 << 16
 
@@ -25,6 +26,9 @@ def random_blocks(kind, r):
     """BLOCKS blocks, one behind the other: random quants under a scale that varies by 30 %."""
     size, out = TYPES[kind][3], bytearray()
     for _ in range(BLOCKS):
+        if kind == "bf16":  # the high halves of floats
+            out += b"".join(struct.pack("<f", r.gauss(0, DEVIATION))[2:] for _ in range(TYPES[kind][2]))
+            continue
         vary = DEVIATION * r.uniform(0.7, 1.3)
         if kind == "q8_0":  # quants -128 .. 127
             head = struct.pack("<e", vary / 74)

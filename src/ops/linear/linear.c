@@ -365,6 +365,8 @@ static const char *const linear_cases[] = {
     "tokens=3 type=q4_k|q5_k|q6_k cols=512 rows=21 rows2=21 epilogue=swiglu",
     "tokens=33 type=q4_k|q5_k|q6_k cols=512 rows=40 residual=1",
     "tokens=1|17|33 type=iq4_nl|mxfp4 cols=96 rows=48 bias=1",
+    "tokens=40 type=q8_0|q4_0|q4_1|q5_0|q5_1|iq4_nl|mxfp4 cols=384 rows=72 residual=1",
+    "tokens=70 type=q4_0|q5_1 cols=640 rows=136 rows2=136 epilogue=swiglu",
     "tokens=1|17|33 type=q3_k|q2_k|iq4_xs cols=512 rows=33 rows2=9 rows3=10 bias=1",
     "tokens=3 type=q3_k|q2_k|iq4_xs cols=256 rows=21 rows2=21 epilogue=swiglu",
     "tokens=3 type=iq4_nl|mxfp4 cols=160 rows=21 rows2=21 epilogue=swiglu",
@@ -406,7 +408,7 @@ static const char *const linear_draws[] = {
     "tokens=1..6 rows=~700 rows2=0|rows|~100 rows3=0|~100 epilogue=none|swiglu|geglu bias=0|1 "
     "type=bf16 cols=24|200|1000|1544|4096 norm=1",
     ANY_LINEAR "type=fp8 cols=40|136|648|43 scales=none|one|blocks",
-    ANY_LINEAR "type=q8_0|q4_0|q4_1|q5_0|q5_1 cols=32|96|160|544|576|1056",
+    ANY_LINEAR "type=q8_0|q4_0|q4_1|q5_0|q5_1 cols=32|96|160|384|544|576|1056|1152",
     ANY_LINEAR "type=q4_k|q5_k|q6_k|q3_k|q2_k|iq4_xs cols=256|512|768|2304",
     NULL,
 };

@@ -94,8 +94,8 @@ INLINE void multiply_unit(const Shared &sh, u32 w_at, u32 at, bool first, float 
     for (int b = 0; b < kBlocks; b++, low += kApart, high += kApart) {
         Unit u, v;
         // super-scales lie behind their unit here
-        RowScale scale_low = my_scale<CHUNKS>(low - unit_bytes(4), low);
-        RowScale scale_high = my_scale<CHUNKS>(high - unit_bytes(4), high);
+        LaneScale scale_low = my_scale<CHUNKS>(low - unit_bytes(4), low);
+        LaneScale scale_high = my_scale<CHUNKS>(high - unit_bytes(4), high);
         float *sums = acc + b * WIDTH / 2;
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {

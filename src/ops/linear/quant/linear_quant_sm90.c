@@ -63,38 +63,55 @@ static int32_t split_of(const linear_args *a, const vt_target *t, int64_t tiles,
     return split;
 }
 
+/* The stages of shared memory: x_units units of x in each of x_stages, two units of weights in each
+ * of the others. */
+typedef struct quant_sm90_stages {
+    int32_t x_units, x_stages, stages;
+    int64_t bytes;
+} quant_sm90_stages;
+
+static quant_sm90_stages stages_of(int64_t room, int64_t x_unit, int64_t pair, bool two)
+{
+    quant_sm90_stages s = {.x_units = two ? 2 : 1, .x_stages = two ? 2 : X_STAGES};
+    int64_t stages = (room - s.x_units * s.x_stages * x_unit) / pair;
+    if (two && stages < s.x_stages) /* a pair of weights is asked for as often as one of x */
+        return stages_of(room, x_unit, pair, false);
+    if (stages < 2) {
+        s.x_stages--;
+        stages = (room - s.x_stages * x_unit) / pair;
+    }
+    s.stages = stages > MAX_STAGES ? MAX_STAGES : (int32_t)stages;
+    s.bytes = s.x_units * s.x_stages * x_unit + s.stages * pair;
+    return s;
+}
+
 static quant_sm90_form form_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t pair = linear_pair(a), width = width_of(tokens), resident = width <= 64 ? 2 : 1;
     int64_t tiles = vt_ceil_div(linear_outputs(a), pair ? TILE_ROWS / 2 : TILE_ROWS) *
                     vt_ceil_div(tokens, width);
     int32_t split = split_of(a, t, tiles, width);
-    int64_t x_stage = (int64_t)width * 2 * QUANT_UNIT,
-            stage = linear_quant_tile_bytes(a->w->dtype, 2 * QUANT_UNIT) * TILE_ROWS / QUANT_TILE;
     int64_t room = ((int64_t)t->max_shared_bytes + STATIC_SHARED) / resident - STATIC_SHARED -
                    SHARED_SLACK;
-    int64_t stages = (room - X_STAGES * x_stage) / stage;
-    int32_t x_stages = X_STAGES;
-    if (stages < 2) {
-        x_stages--;
-        stages = (room - x_stages * x_stage) / stage;
-    }
-    if (stages > MAX_STAGES)
-        stages = MAX_STAGES;
+    quant_sm90_stages s = stages_of(room, (int64_t)width * 2 * QUANT_UNIT,
+                                    linear_quant_tile_bytes(a->w->dtype, 2 * QUANT_UNIT) *
+                                        TILE_ROWS / QUANT_TILE,
+                                    resident > 1);
     return (quant_sm90_form){
         .width = width,
         .split = split,
         .resident = resident,
-        .launch = {
-            .spec = JIT_SPEC("linear_quant_sm90.cu", "linear_quant_sm90",
-                             LINEAR_QUANT_PARAMS(a->w->dtype), {"k", (int32_t)a->w->cols},
-                             {"tokens", width}, {"split", split}, {"stages", (int32_t)stages},
-                             {"x_stages", x_stages}, {"pair", pair}, {"bias", a->bias != NULL},
-                             {"residual", a->residual != NULL}, {"out_f32", a->y->dtype == VT_F32}),
-            .grid = {(uint32_t)(tiles * split), 1, 1},
-            .cluster = (uint32_t)split,
-            .threads = 384,
-            .shared_bytes = (uint32_t)(x_stages * x_stage + stages * stage + SHARED_SLACK)}};
+        .launch = {.spec = JIT_SPEC("linear_quant_sm90.cu", "linear_quant_sm90",
+                                    LINEAR_QUANT_PARAMS(a->w->dtype), {"k", (int32_t)a->w->cols},
+                                    {"tokens", width}, {"split", split}, {"stages", s.stages},
+                                    {"x_stages", s.x_stages}, {"x_units", s.x_units},
+                                    {"pair", pair}, {"bias", a->bias != NULL},
+                                    {"residual", a->residual != NULL},
+                                    {"out_f32", a->y->dtype == VT_F32}),
+                   .grid = {(uint32_t)(tiles * split), 1, 1},
+                   .cluster = (uint32_t)split,
+                   .threads = 384,
+                   .shared_bytes = (uint32_t)s.bytes + SHARED_SLACK}};
 }
 
 bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens)
@@ -114,6 +131,8 @@ static int64_t most_tokens(vt_dtype type, int64_t elements)
     switch (type) {
     case VT_FP8_E4M3:
     case VT_Q8_0:
+    case VT_Q4_0:
+    case VT_Q5_0:
     case VT_Q4_K:
     case VT_Q6_K:
     case VT_MXFP4:

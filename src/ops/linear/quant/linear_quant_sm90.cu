@@ -8,17 +8,17 @@
 // share a tile along K and add their sums as gemm_split_sm90.cu does.
 //
 //   warpgroups 0, 1   64 weight rows each, 16 a warp: two tiles of 8. A lane unpacks its 8 elements of a chunk of 32
-//                     columns, scales them in fp32 and rounds to bf16, as quant_panel.cu does. They lie in the
-//                     registers in which wgmma wants its first operand; chunks take turns in two sets of registers.
-//   warpgroup 2       brings tiles, 256 columns a stage, by bulk copies that begin before pdl_wait(), and x, 128
-//                     columns a stage. A lane has 8 neighbouring columns of a weight, so x is permuted: k 2 q, 2 q + 1
-//                     of step p of a chunk are columns 8 q + 2 p, 8 q + 2 p + 1. stmatrix writes it so: register p of
-//                     the lanes of a quad becomes a vector of 16 bytes.
+//                     columns and scales them (quant_wgmma.cuh). They lie in the registers in which wgmma wants its
+//                     first operand; chunks take turns in two sets of registers.
+//   warpgroup 2       brings tiles, 256 columns a stage, by bulk copies that begin before pdl_wait(), and x, X_UNITS
+//                     units of 128 columns a stage. A lane has 8 neighbouring columns of a weight, so x is permuted:
+//                     k 2 q, 2 q + 1 of step p of a chunk are columns 8 q + 2 p, 8 q + 2 p + 1. stmatrix writes it so:
+//                     register p of the lanes of a quad becomes a vector of 16 bytes.
 //
 // Grid: row tiles x token tiles x SPLIT, the token tiles of a row tile neighbours. Up to 64 tokens two CTAs share an
 // SM. Bytes: the tiles of W once, from L2 for each further tile of tokens; x once for each 128 rows, from L2.
 // Template: BITS, OFFSET, FORM, K, TOKENS 32 | 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, X_STAGES,
-// PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
+// X_UNITS 1 | 2 (units between two waits for all of wgmma), // PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
 #include "ptx_sm90.cuh"
 #include "quant_tile.cuh"
 #include "quant_wgmma.cuh"
@@ -31,7 +31,7 @@ constexpr int kColumns = PAIR ? 64 : 128;      // of y
 constexpr int kPairs = (kUnits + 1) / 2;       // steps of 256 columns
 constexpr int kPart = 2 * unit_bytes(4) + 32 * kSuper;
 constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart);
-constexpr int kWStage = kTiles * kPart, kXHalf = TOKENS * 128, kXStage = 2 * kXHalf;
+constexpr int kWStage = kTiles * kPart, kXHalf = TOKENS * 128, kXStage = X_UNITS * 2 * kXHalf;
 constexpr int kSumStride = 128 + 4; // floats: lanes of a store hit 32 banks
 constexpr bool kTwoCtas = TOKENS <= 64;
 static_assert(kTail == 0, "whole units");
@@ -76,15 +76,29 @@ INLINE void load_pair(const linear_params &p, const Shared &sh, const Part &t, i
 
 constexpr int kLoads = TOKENS / 8; // vectors of x that a lane brings for a unit: 4 chunks of TOKENS / 32 tokens
 
-// The x of a unit: chunk i % 4 of token group i / 4 * 4 + warp.
-INLINE void load_x(const linear_params &p, const Part &t, int unit, uint4 (&v)[kLoads])
+// Where a lane's first columns of its tokens lie: those of token group 4 i + warp.
+struct Rows {
+    const u16 *at[kLoads / 4];
+};
+
+INLINE Rows rows_of(const linear_params &p, const Part &t)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Rows rows;
+#pragma unroll
+    for (int i = 0; i < kLoads / 4; i++) {
+        int token = min(t.token + (i * 4 + warp) * 8 + lane / 4, p.n_tokens - 1);
+        rows.at[i] = p.x + (i64)token * p.x_stride + t.first * 256 + (kHalves ? 4 : 8) * (lane % 4);
+    }
+    return rows;
+}
+
+// The x of unit `unit` of this CTA: chunk i % 4 of token group i / 4 * 4 + warp.
+INLINE void load_x(const Rows &rows, int unit, uint4 (&v)[kLoads])
+{
 #pragma unroll
     for (int i = 0; i < kLoads; i++) {
-        int token = min(t.token + (i / 4 * 4 + warp) * 8 + g, p.n_tokens - 1);
-        int k = unit * 128 + i % 4 * 32 + (kHalves ? 4 : 8) * q;
-        const u16 *from = p.x + (i64)token * p.x_stride + k;
+        const u16 *from = rows.at[i / 4] + unit * 128 + i % 4 * 32;
         if constexpr (kHalves) {
             uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
             v[i] = make_uint4(low.x, low.y, high.x, high.y);
@@ -94,35 +108,37 @@ INLINE void load_x(const linear_params &p, const Part &t, int unit, uint4 (&v)[k
     }
 }
 
-INLINE void store_x(const Shared &sh, int stage, const uint4 (&v)[kLoads])
+INLINE void store_x(const Shared &sh, int stage, int unit, const uint4 (&v)[kLoads])
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8, r = lane % 8;
-    u32 to = shared_address(sh.x + stage * kXStage);
+    u32 to = shared_address(sh.x + stage * kXStage + unit * 2 * kXHalf);
 #pragma unroll
     for (int i = 0; i < kLoads; i++)
         store_matrix4(to + i % 4 / 2 * kXHalf + ((i / 4 * 4 + warp) * 8 + r) * 128 + ((i % 2 * 4 + matrix) ^ r) * 16,
                       v[i].x, v[i].y, v[i].z, v[i].w);
 }
 
-// A unit's x stage is free when its weights have been read too, so the stage of a pair is free with its last unit.
+// A stage of x is free when its units' weights have been read too, so the stage of a pair is free with its last unit.
 INLINE void produce(const linear_params &p, const Shared &sh, const Part &t)
 {
+    static_assert(X_UNITS == 1 || STAGES >= X_STAGES, "the pair of a unit has been asked for");
     uint4 v[kLoads]; // of the next unit: on its way while this one waits for its stage
-    load_x(p, t, 2 * t.first, v);
+    Rows rows = rows_of(p, t);
+    load_x(rows, 0, v);
 #pragma unroll 1
     for (int i = 0; i < t.units; i++) {
-        int s = i % X_STAGES, done = i - X_STAGES;
-        if (done >= 0)
-            barrier_wait(&sh.x_empty[s], (i / X_STAGES + 1) & 1);
-        if (done >= 0 && done % 2 == 1 && 2 * (done / 2 + STAGES) < t.units)
+        int group = i / X_UNITS, s = group % X_STAGES, done = i - X_STAGES * X_UNITS;
+        if (done >= 0 && i % X_UNITS == 0)
+            barrier_wait(&sh.x_empty[s], (group / X_STAGES + 1) & 1);
+        if (done >= 0 && done % 2 == (X_UNITS == 1) && 2 * (done / 2 + STAGES) < t.units)
             load_pair(p, sh, t, done / 2 + STAGES);
-        store_x(sh, s, v);
+        store_x(sh, s, i % X_UNITS, v);
         fence_async_shared();
         __syncwarp();
-        if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % 32 == 0 && (i % X_UNITS == X_UNITS - 1 || i + 1 == t.units))
             barrier_arrive(&sh.x_full[s]);
         if (i + 1 < t.units)
-            load_x(p, t, 2 * t.first + i + 1, v);
+            load_x(rows, i + 1, v);
     }
 }
 
@@ -138,40 +154,43 @@ INLINE void multiply(float *acc, const u32 *a, u64 b, int accumulate)
         wgmma_m64n128k16_rs(acc, a, b, accumulate);
 }
 
-// Multiplies unit i of this CTA.
-INLINE void consume_unit(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32 (&a)[2][8])
+// Multiplies units i to i + N - 1 of this CTA, which share a stage of x.
+template <int N>
+INLINE void consume_units(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32 (&a)[2][8])
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = i / X_UNITS % X_STAGES;
     const u8 *low = (const u8 *)sh.w + i / 2 % STAGES * kWStage + 2 * warp * kPart, *high = low + kPart;
-    int at = i % 2 * unit_bytes(4);
-    Unit u, v;
+    u64 columns = smem_descriptor(shared_address(sh.x + s * kXStage), 16, SWIZZLE_ATOM);
     barrier_wait(&sh.w_full[i / 2 % STAGES], i / 2 / STAGES & 1);
-    load_quants<4>(low + at, lane, u);
-    load_quants<4>(high + at, lane, v);
-    RowScale scale_low = my_scale<4>(low, low + at), scale_high = my_scale<4>(high, high + at);
-    u32 x = shared_address(sh.x + i % X_STAGES * kXStage);
-    barrier_wait(&sh.x_full[i % X_STAGES], i / X_STAGES & 1);
+    barrier_wait(&sh.x_full[s], i / X_UNITS / X_STAGES & 1);
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-        u32 l[4], h[4];
-        dequantise(u, c, scale_from(scale_low, c), l);
-        dequantise(v, c, scale_from(scale_high, c), h);
-        u32(&to)[8] = a[c % 2];
+    for (int n = 0; n < N; n++) {
+        int at = (i + n) % 2 * unit_bytes(4);
+        Unit u, v;
+        load_quants<4>(low + at, lane, u);
+        load_quants<4>(high + at, lane, v);
+        LaneScale scale_low = my_scale<4>(low, low + at), scale_high = my_scale<4>(high, high + at);
 #pragma unroll
-        for (int p = 0; p < 4; p++)
-            to[2 * p] = l[p], to[2 * p + 1] = h[p];
-        wgmma_fence();
-        u32 at_x = x + c / 2 * kXHalf + c % 2 * 64;
-        multiply(acc, to, smem_descriptor(at_x, 16, SWIZZLE_ATOM), !(i == 0 && c == 0));
-        multiply(acc, to + 4, smem_descriptor(at_x + 32, 16, SWIZZLE_ATOM), 1);
-        wgmma_commit();
-        if (c < 3)
+        for (int c = 0; c < 4; c++) {
+            u32 l[4], h[4];
+            dequantise(u, c, scale_from(scale_low, c), l);
+            dequantise(v, c, scale_from(scale_high, c), h);
+            u32(&to)[8] = a[c % 2];
+#pragma unroll
+            for (int p = 0; p < 4; p++)
+                to[2 * p] = l[p], to[2 * p + 1] = h[p];
+            wgmma_fence();
+            u64 x = columns + ((2 * n + c / 2) * kXHalf + c % 2 * 64) / 16;
+            multiply(acc, to, x, i + n > 0 || c > 0);
+            multiply(acc, to + 4, x + 32 / 16, 1);
+            wgmma_commit();
             WGMMA_WAIT(1); // the chunk before this one
+        }
     }
     WGMMA_WAIT(0);
     __syncwarp(); // all lanes have read the tiles before lane 0 says so
     if (lane == 0)
-        barrier_arrive(&sh.x_empty[i % X_STAGES]);
+        barrier_arrive(&sh.x_empty[s]);
 }
 
 // Leaves this CTA's sums [TOKENS][kSumStride] where the stages were; columns are weight rows, with PAIR gate, then up.
@@ -181,8 +200,10 @@ INLINE void consume(const Shared &sh, const Part &t)
     float acc[TOKENS / 2];
     u32 a[2][8];
 #pragma unroll 1
-    for (int i = 0; i < t.units; i++)
-        consume_unit(sh, i, acc, a);
+    for (int i = 0; i + X_UNITS <= t.units; i += X_UNITS)
+        consume_units<X_UNITS>(sh, i, acc, a);
+    if (kUnits % X_UNITS && t.units % X_UNITS)
+        consume_units<1>(sh, t.units - 1, acc, a);
     WGMMA_WAIT(0);
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)

@@ -15,9 +15,10 @@ enum {
     GRAM = 3, /* tokens that must agree before the next ones are guessed */
     FIRST_LENGTH = 4,
     FIRST_PAUSE = 4,
-    MOST_MISSES = 6, /* the pause doubles so often: 4 << 6 is 256 plans */
-    KNOWN = 8,       /* guesses after which a sequence is judged by its own */
-    RETRY = 64,      /* plans without a guess after which one is tried */
+    MOST_MISSES = 6,    /* the pause doubles so often: 4 << 6 is 256 plans */
+    KNOWN = 8,          /* guesses after which a sequence is judged by its own */
+    RETRY = 64,         /* plans without a guess after which one is tried, */
+    MOST_FRUITLESS = 4, /* and which double so often where no guess of such trials held */
     LOOK = 4 /* of RETRY plans go the way that is known to be slower. The first of them only lets
                 sequences wait for a pending token, which computed guesses have to know */
 };
@@ -96,9 +97,16 @@ bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t run
  * and a wrong guess is a row of a step that all wait for. */
 int32_t vt_draft_trials(const vt_draft_record *all, int32_t running)
 {
-    if (all->verified >= KNOWN && all->waited < RETRY)
+    if (all->verified >= KNOWN && all->waited < RETRY << all->fruitless)
         return 0;
     return running < 16 ? 1 : running / 8;
+}
+
+void vt_draft_guessed(vt_draft_record *all)
+{
+    if (all->waited >= RETRY && all->fruitless < MOST_FRUITLESS)
+        all->fruitless++; /* until one holds */
+    all->waited = 0;
 }
 
 static int32_t size_of(int32_t n)
@@ -142,6 +150,7 @@ void vt_draft_verified(vt_draft_record *all, vt_drafting *d, int32_t drafted, in
         d->length = 2;
         return;
     }
+    all->fruitless = 0;
     d->misses = 0;
     d->length = accepted < drafted ? accepted + 1 : 2 * drafted;
     if (d->length > VT_DRAFT_MOST)

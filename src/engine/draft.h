@@ -72,9 +72,10 @@ enum { VT_DRAFT_SIZES = 12 /* of batches: 1, 2 to 3, 4 to 7 sequences, ... */ };
 
 /* The guesses of all sequences of an engine. Begin with zeros. */
 typedef struct vt_draft_record {
-    float wrong;      /* the share that did not hold, of the latest drafts */
-    int32_t waited;   /* plans since the last guess */
-    int32_t verified; /* guesses of all sequences so far, as long as they are few */
+    float wrong;       /* the share that did not hold, of the latest drafts */
+    int32_t waited;    /* plans since the last guess */
+    int32_t fruitless; /* trials since a guess held, up to a few */
+    int32_t verified;  /* guesses of all sequences so far, as long as they are few */
     /* Of decode steps of this many sequences: nanoseconds a token, with guesses (what preparing
      * them took included) and without; 0: not known. plans: how many asked. */
     float with_ns[VT_DRAFT_SIZES], without_ns[VT_DRAFT_SIZES];
@@ -95,8 +96,11 @@ int32_t vt_draft_length(const vt_drafting *d);
  * sequences: as far as the sequence's own guesses tell, or else all of them. */
 bool vt_draft_pays(const vt_draft_record *all, const vt_drafting *d, int32_t running);
 /* Returns how many sequences of a plan may guess although that is not known to pay: an eighth of
- * them where nothing is known yet, and after 64 plans without a guess. */
+ * them where nothing is known yet, and after 64 plans without a guess; after 128, 256 ... 1,024
+ * where no guess held since. */
 int32_t vt_draft_trials(const vt_draft_record *all, int32_t running);
+/* A plan has a guess that the drafter made. */
+void vt_draft_guessed(vt_draft_record *all);
 /* Asked once a plan where guesses have to be computed, or sequences are many: true if the steps of
  * `running` sequences are known to give tokens faster with guesses than without, and for a few
  * plans in 64, so that both are known. */

@@ -336,7 +336,7 @@ static int32_t ask_drafter(vt_sched *s, vt_seq *q, int32_t most)
     if (n > 0 && q->drafting.trial && s->draft_trials-- <= 0)
         return 0;
     if (n > 0)
-        s->draft_record.waited = 0;
+        vt_draft_guessed(&s->draft_record);
     if (n > 0 && q->n_pending > 0 && (q->row.context || q->constrained))
         return -1; /* the rows behind guesses need the pending token: penalties count it */
     return n > 0 && q->constrained ? vt_constrained_drafts(q->constrained, out, n) : n;

@@ -422,6 +422,31 @@ static void test_pace_when_many_run_then_guesses_must_hold(void **state)
     assert_int_equal(vt_draft_trials(&all, 64), 8);
 }
 
+/* Beside 64 sequences a head that never guesses right costs less and less: a trial takes time that
+ * all of them wait for. */
+static void test_trials_when_none_holds_then_they_become_rare_until_one_does(void **state)
+{
+    (void)state;
+    static const int32_t wait[] = {64, 128, 256, 512, 1024, 1024};
+    vt_draft_record all = {0};
+    vt_drafting d = {0};
+    vt_draft_guessed(&all); /* the first, which waited for nothing */
+    vt_draft_verified(&all, &d, 8, 0);
+    for (size_t i = 0; i < sizeof wait / sizeof *wait; i++) {
+        all.waited = wait[i] - 1;
+        assert_int_equal(vt_draft_trials(&all, 64), 0);
+        all.waited = wait[i];
+        assert_int_equal(vt_draft_trials(&all, 64), 8);
+        for (int32_t k = 0; k < 8; k++) {
+            vt_draft_guessed(&all);
+            vt_draft_verified(&all, &d, 4, 0);
+        }
+    }
+    vt_draft_verified(&all, &d, 4, 1);
+    all.waited = 64;
+    assert_int_equal(vt_draft_trials(&all, 64), 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_lookup_when_they_stood_twice_then_the_later_place),
         cmocka_unit_test(test_pace_when_first_guesses_are_wrong_then_pauses_double),
         cmocka_unit_test(test_pace_when_many_run_then_guesses_must_hold),
+        cmocka_unit_test(test_trials_when_none_holds_then_they_become_rare_until_one_does),
         cmocka_unit_test(test_pace_when_all_guesses_hold_then_longer_up_to_the_most),
         cmocka_unit_test(test_guesses_beside_many_when_steps_with_them_cost_more_then_few),
         cmocka_unit_test(test_guesses_beside_many_when_none_holds_then_those_of_a_few),

@@ -6,7 +6,17 @@
 #include "ops/head_linear/head_linear_params.h"
 #include "ops/linear/linear_pack_cuda.h"
 
-enum { FEW_TOKENS = 16, MANY_TILES = 4, OUTPUTS = 64, SPLIT_OUTPUTS = 16 };
+enum {
+    FEW_TOKENS = 16,
+    MANY_TILES = 4,
+    OUTPUTS = 64,
+    SPLIT_OUTPUTS = 16,
+    /* The split form is faster up to so many tokens while the other has at most so many CTAs a SM:
+     * one H200, 20 heads, 512 to 256 columns, 64 tokens 10.5 us and 31.4, 256 tokens 26.2 and 34.6;
+     * 192 to 512 columns, 256 tokens (640 CTAs) 30.2 and 38.2. */
+    MOST_SPLIT = 256,
+    FEW_CTAS = 5
+};
 
 /* The kernel finds a head's matrix behind the one before it. */
 static bool in_a_row(const head_linear_args *a)
@@ -27,17 +37,21 @@ static bool head_linear_supports(const void *args, const vt_target *t, const vt_
 }
 
 /* Few tokens have warps that split the sum, which a fixed order does not allow. */
-static bool is_split(const vt_target *t, int64_t tokens)
+static bool is_split(const head_linear_args *a, const vt_target *t, int64_t tokens)
 {
-    return tokens <= FEW_TOKENS && !t->deterministic;
+    int64_t ctas = vt_ceil_div(a->w->rows, OUTPUTS) * a->heads *
+                   vt_ceil_div(tokens, 16 * MANY_TILES);
+    if (t->deterministic || tokens > MOST_SPLIT)
+        return false;
+    return tokens <= FEW_TOKENS || ctas <= FEW_CTAS * (int64_t)t->sm_count;
 }
 
 static cuda_launch launch_of(const head_linear_args *a, const vt_target *t, int64_t tokens)
 {
     int64_t in = a->w->cols, out = a->w->rows;
     bool wide = cuda_vectors_of_8(in, a->x->row_stride) && a->rest % 8 == 0;
-    int32_t tiles = tokens > FEW_TOKENS ? MANY_TILES : 1;
-    bool split = is_split(t, tokens);
+    bool split = is_split(a, t, tokens);
+    int32_t tiles = !split && tokens > FEW_TOKENS ? MANY_TILES : 1;
     return (cuda_launch){.spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
                                           {"out", (int32_t)out}, {"rest", a->rest},
                                           {"tiles", tiles}, {"split", split}, {"vec", wide}),
@@ -67,8 +81,9 @@ static void head_linear_describe(const void *args, const vt_target *t, const vt_
     cuda_launch l = launch_of(a, t, tokens);
     vt_cut_shape(out, "%d heads, [%lld x %lld] x [%lld x %lld]", a->heads, (long long)tokens,
                  (long long)a->w->cols, (long long)a->w->cols, (long long)a->w->rows);
-    out->tile[0] = tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
-    out->tile[1] = is_split(t, tokens) ? SPLIT_OUTPUTS : OUTPUTS;
+    bool split = is_split(a, t, tokens);
+    out->tile[0] = !split && tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
+    out->tile[1] = split ? SPLIT_OUTPUTS : OUTPUTS;
     out->tile[2] = 32;
     vt_cut_grid(out, t, &l, 16);
 }

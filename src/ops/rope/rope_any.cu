@@ -11,34 +11,46 @@
 KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p)
 {
     constexpr u32 kHeads = HEADS + KV_HEADS;
-    constexpr int kHalf = DIMS / 2;
+    constexpr int kHalf = DIMS / 2, kPairs = (kHalf + 31) / 32; // of a head, and of a lane
     u32 i = blockIdx.x * 4 + threadIdx.x / 32, t = i / kHeads, h = i % kHeads;
     int lane = threadIdx.x % 32;
     pdl_go();
+    bool there = t < (u32)p.n_tokens;
+    // no kernel of a step writes these, so they are loaded before the turn
+    const float *cos_sin = (h < HEADS ? p.q_cos_sin : p.cos_sin) + (i64)(there ? p.position[t] : 0) * DIMS;
+    float cosine[kPairs], sine[kPairs];
+#pragma unroll
+    for (int n = 0; n < kPairs; n++) {
+        int c = min(n * 32 + lane, kHalf - 1);
+        cosine[n] = cos_sin[c], sine[n] = cos_sin[kHalf + c];
+    }
     pdl_wait();
-    if (t >= (u32)p.n_tokens)
+    if (!there)
         return;
     u16 *x = h < HEADS ? p.q + (i64)t * p.q_stride + h * HEAD_DIM
                        : p.k + (i64)t * p.k_stride + (h - HEADS) * HEAD_DIM;
     const float *norm = h < HEADS ? p.q_norm : p.k_norm;
-    const float *cos_sin = (h < HEADS ? p.q_cos_sin : p.cos_sin) + (i64)p.position[t] * DIMS;
     float scale = 1.f;
     auto weighed = [&](float v, int c) { return v * scale * (norm[c] + (float)PLUS_ONE); };
     auto element = [&](int c) {
         float v = bf16_f32(x[c]);
         return norm && !NORM_AFTER ? weighed(v, c) : v;
     };
-    auto rotated = [&](int c, int ia, int ib, float &a, float &b) {
-        float from_a = element(ia), from_b = element(ib), cosine = cos_sin[c], sine = cos_sin[kHalf + c];
-        a = from_a * cosine - from_b * sine;
-        b = from_a * sine + from_b * cosine;
+    auto rotated = [&](int n, int ia, int ib, float &a, float &b) {
+        float from_a = element(ia), from_b = element(ib);
+        a = from_a * cosine[n] - from_b * sine[n];
+        b = from_a * sine[n] + from_b * cosine[n];
     };
     auto first_of = [](int c) { return INTERLEAVED ? 2 * c : c; };
     auto second_of = [](int c) { return INTERLEAVED ? 2 * c + 1 : c + kHalf; };
     if (norm) {
         float sum = 0.f, a, b;
-        for (int c = lane; c < kHalf && NORM_AFTER; c += 32) {
-            rotated(c, first_of(c), second_of(c), a, b);
+#pragma unroll
+        for (int n = 0; n < kPairs; n++) {
+            int c = n * 32 + lane;
+            if (c >= kHalf || !NORM_AFTER)
+                continue;
+            rotated(n, first_of(c), second_of(c), a, b);
             sum = fmaf(a, a, fmaf(b, b, sum));
         }
         for (int c = lane + (NORM_AFTER ? 2 * kHalf : 0); c < HEAD_DIM; c += 32)
@@ -47,12 +59,16 @@ KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p
         __syncwarp(); // all lanes have read what other lanes write next; a shuffle alone does not order memory
     }
     auto put = [&](int c, float v) { x[c] = f32_bf16(norm && NORM_AFTER ? weighed(v, c) : v); };
-    for (int c = lane; c < kHalf; c += 32) {
+#pragma unroll
+    for (int n = 0; n < kPairs; n++) {
+        int c = n * 32 + lane;
         float a, b;
-        rotated(c, first_of(c), second_of(c), a, b);
+        if (c >= kHalf)
+            continue;
+        rotated(n, first_of(c), second_of(c), a, b);
         put(first_of(c), a);
         put(second_of(c), b);
     }
-    for (int c = 2 * kHalf + lane; c < HEAD_DIM; c += 32)
+    for (int c = 2 * kHalf + lane; norm && c < HEAD_DIM; c += 32) // without a norm they stay as they are
         put(c, element(c));
 }

@@ -497,8 +497,8 @@ static void test_kv_store_rope_and_silu_costs(void **state)
     assert_int_equal(vt_cost_bytes(&c), 7 * 1536 * 12);
 }
 
-/* The type of the activations decides which unit multiplies: on a GPU they are bf16, and tensor
- * cores multiply them. */
+/* The types decide which unit multiplies: on a GPU activations are bf16, and tensor cores multiply
+ * them; on a CPU AMX multiplies bf16 weights. */
 static void test_linear_products_count_for_the_unit_that_does_them(void **state)
 {
     (void)state;
@@ -510,6 +510,11 @@ static void test_linear_products_count_for_the_unit_that_does_them(void **state)
     assert_int_equal(c.flops.int8, 2 * 5 * 96 * 64);
     assert_int_equal(c.flops.fp32 + c.flops.bf16, 0);
     x.dtype = VT_BF16;
+    c = linear_op.cost(&a, NULL);
+    assert_int_equal(c.flops.bf16, 2 * 5 * 96 * 64);
+    assert_int_equal(c.flops.fp32 + c.flops.int8, 0);
+    x.dtype = VT_F32;
+    weight.dtype = w.dtype = VT_BF16;
     c = linear_op.cost(&a, NULL);
     assert_int_equal(c.flops.bf16, 2 * 5 * 96 * 64);
     assert_int_equal(c.flops.fp32 + c.flops.int8, 0);

@@ -566,8 +566,7 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
     f->in.roofs.meeting_s = 1e-3;
     const story_seq decode = {1, PROMPT + 1, 1, 0};
     assert_int_equal(story_step_set(f->plan, &decode, 1, NULL), VT_OK);
-    double work_s = 0;
-    int32_t n = 0;
+    double work_s = 0, n = 0;
     for (int32_t i = 0; i < f->in.program->n_calls; i++) {
         vt_cost cost, extra;
         story_bound bound;
@@ -585,6 +584,7 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
             .bytes = (double)(cost.read.weights + cost.read.kv + cost.write.kv),
             .activations = (double)(cost.read.activations + cost.write.activations),
             .fp32 = (double)cost.flops.fp32,
+            .bf16 = (double)cost.flops.bf16,
             .int8 = (double)cost.flops.int8};
         if (strcmp(c->op->name, "sample") == 0) {
             snprintf(missing, sizeof missing, "%s", key);

@@ -48,7 +48,8 @@ static vt_cost linear_cost(const void *args, const vt_batch *batch)
         .write = {.activations = vt_batch_bytes(a->y, batch)},
     };
     int64_t products = 2 * outputs * w->cols;
-    if (a->x->dtype == VT_BF16) /* on a GPU: tensor cores, for every type of weights */
+    /* on a GPU: tensor cores, for every type of weights; on a CPU: AMX, where it is there */
+    if (a->x->dtype == VT_BF16 || w->dtype == VT_BF16)
         c.flops.bf16 = products;
     else if (vt_dtype_quantised(w->dtype))
         c.flops.int8 = products;

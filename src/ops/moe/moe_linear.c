@@ -43,7 +43,8 @@ static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
             ffn = a->down[0].cols;
     int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
     int64_t products = (moe_gated(a) ? 6 : 4) * pairs * hidden * ffn;
-    bool bf16 = a->x->dtype == VT_BF16; /* a GPU's: on tensor cores */
+    /* on tensor cores of a GPU; on AMX, where a CPU has it */
+    bool bf16 = a->x->dtype == VT_BF16 || a->down[0].dtype == VT_BF16;
     bool int8 = !bf16 && vt_dtype_quantised(a->down[0].dtype);
     vt_cost c = {
         .read = {.weights = experts * (weight_bytes(&a->gate_up[0]) + weight_bytes(&a->down[0])),

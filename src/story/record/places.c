@@ -66,7 +66,7 @@ static bool step_shares(const story_input *in, const story_record *r, const step
             continue;
         work[LANE_MEMORY] += (double)vt_cost_bytes(&cost);
         work[LANE_FP32] += (double)cost.flops.fp32;
-        work[LANE_BF16] += (double)cost.flops.bf16;
+        work[roof[LANE_BF16] > 0 ? LANE_BF16 : LANE_FP32] += (double)cost.flops.bf16;
         work[LANE_INT8] += (double)cost.flops.int8;
     }
     for (int k = 0; k < WORK_LANES; k++)

@@ -4,18 +4,15 @@
 //
 // A weight is d * (n - c) + e: n an integer, d its scale, c an integer of the chunk, e what is left of the minimum.
 // Types without minima have c = OFFSET and e = 0; the others c = -min / d, rounded, so that e is at most d / 2.
-// Two weights
-// take three instructions behind the bit operations that cut n out of a word:
+// Two weights take three instructions behind the bit operations that cut n out of a word:
 //
 //   m = n - c               exact in bf16, from the word's bits (quant_tile.cuh, raw_quants_of()), times 2^-6
 //   t = m * low + e         d is the sum of two bf16, high + low: low has d's bits behind the eighth
 //   w = m * high + t        the one rounding that counts
 //
 // m * low is exact where m and low have 8 bits together, as in Q4_0 and Q5_0: w is d * (n - c), rounded once.
-// Elsewhere
-// t is rounded to 8 bits, of at most 2^-8 of m * d and of e: an error of 2^-17 of the weight, and with minima
-// 2^-10 of
-// d or less, where w's own rounding has 2^-9 of the weight.
+// Elsewhere t is rounded to 8 bits, of at most 2^-8 of m * d and of e: an error of 2^-17 of the weight, and with
+// minima 2^-10 of d or less, where w's own rounding has 2^-9 of the weight.
 
 // Two E4M3 as f16, exactly.
 INLINE u32 e4m3x2_f16(u32 v)

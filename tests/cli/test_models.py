@@ -213,7 +213,7 @@ def test_list_names_the_models_of_the_cache():
             if m["type"]:  # every name is one that -m takes, and means that file
                 same(os.path.realpath(p.ok("show", m["name"], "--json").json["path"]), os.path.realpath(m["path"]))
         text = p.ok("list").text
-        same(text.count("\n"), 1 + len(types))
+        same(sum(line[:1] != " " for line in text.splitlines()), 1 + len(types))  # a long path goes on below its row
         assert "unreadable" in text
 
 

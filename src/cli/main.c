@@ -77,7 +77,7 @@ static const cli_verb verbs[] = {
      "Renders messages with the model's chat template, or with --template without any model.",
      "echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | vitrine template --messages -",
      VT_FOR_TEMPLATE, 0, cli_template},
-    {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs nothing",
+    {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs no model",
      "Lists the op calls of one forward pass with the bytes each has to move and the FLOPs it "
      "has to do, its least time by the roofs of the hardware, and the time that it is expected to "
      "take. The program is the one for the device that the model would run on, or for the hardware "

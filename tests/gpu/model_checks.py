@@ -82,7 +82,7 @@ def logits(d, tap, o, every=1):
                 want = [None] + [log_softmax(r) for r in rows[:-1]]
                 for i in range(*ROUTER_TIES.get((name, tuple(ids[:4])), (0, 0))):
                     want[i] = None
-                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "8M", model=path)
+                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "64M", model=path)
                 part = against_rows(got, want)
                 e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
         except Refused as r:

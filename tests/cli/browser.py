@@ -20,7 +20,7 @@ class Browser:
 
     def __init__(self, url, size=(1280, 900), dark=False):
         browser = find_browser()
-        self.home = tempfile.TemporaryDirectory()
+        self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         here_read, there_write = os.pipe()
         there_read, here_write = os.pipe()
 

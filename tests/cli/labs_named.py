@@ -30,7 +30,7 @@ NAMED = {
         ("ITL slope per 100 KV tokens", "itl_slope", "per 100 tokens"), ("what its bytes explain", "itl_slope", "100 tokens of K and V"),
         ("batch composition", "batch", "decodes"), ("prefill -> decode", "transition", "attention_decode|no timed step"),
         ("step by step", "steps", "prefill"), ("TTFT and ITL", "latency", "alone"), ("compute share of a phase", "phase_shares", "fp32"),
-        ("matrix-unit share", "phase_shares", "bf16"), ("memory share", "phase_shares", "memory"), ("what flips", "flips", "share goes from"),
+        ("matrix-unit share", "phase_shares", "bf16"), ("memory share", "phase_shares", "memory"), ("what flips", "flips", "largest share (goes from|stays with)"),
         ("busy SMs, matrix unit, memory of each op", "counted", "SMs"), ("the hardware at each call of a layer", "hardware", "SMs"),
         ("why the warps of each kernel wait", "waits", ".")],
     "sglang/02_radix_cache_analysis": [

@@ -1,31 +1,26 @@
-/* Hunyuan: Llama with norms of the heads of q and k behind their rotation, and
- * a rope whose base a factor stretches for long contexts. Its GGUF files have
- * that factor in the base.
+/* Hunyuan: Llama with norms of the heads of q and k behind their rotation, and a rope whose base a
+ * factor stretches for long contexts. Its GGUF files have that factor in the base.
  *
- * A13B has experts in all layers, and beside them a feed-forward that every
- * token has. Its config.json gives their sizes and numbers once, or as a list
- * with one for each layer. */
+ * A13B has experts in all layers, and beside them a feed-forward that every token has. Its
+ * config.json gives their sizes and numbers once, or as a list with one for each layer. */
 #include "files/json.h"
 #include "model/family.h"
 
-#define NORMS                                                                   \
-    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, NULL, "self_attn.query_layernorm.weight"}, \
-    {                                                                           \
-        VT_ROLE_K_NORM, VT_NEED_ALWAYS, NULL, "self_attn.key_layernorm.weight"  \
-    }
-
-static const vt_family_role roles[] = {NORMS};
+static const vt_family_role roles[] = {
+    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, NULL, "self_attn.query_layernorm.weight"},
+    {VT_ROLE_K_NORM, VT_NEED_ALWAYS, NULL, "self_attn.key_layernorm.weight"},
+};
 
 static const vt_family_role moe_roles[] = {
-    NORMS,
+    {VT_ROLE_Q_NORM, VT_NEED_ALWAYS, NULL, "self_attn.query_layernorm.weight"},
+    {VT_ROLE_K_NORM, VT_NEED_ALWAYS, NULL, "self_attn.key_layernorm.weight"},
     {VT_ROLE_ROUTER, VT_NEED_ALWAYS, NULL, "mlp.gate.wg.weight"},
     {VT_ROLE_SHARED_GATE, VT_NEED_ALWAYS, NULL, "mlp.shared_mlp.gate_proj.weight"},
     {VT_ROLE_SHARED_UP, VT_NEED_ALWAYS, NULL, "mlp.shared_mlp.up_proj.weight"},
     {VT_ROLE_SHARED_DOWN, VT_NEED_ALWAYS, NULL, "mlp.shared_mlp.down_proj.weight"},
 };
 
-/* From the model's published config.json; the base is 10,000 times 1000^(128 /
- * 126). */
+/* From the model's published config.json; the base is 10,000 times 1000^(128 / 126). */
 static const vt_family_shape shapes[] = {
     {.name = "hunyuan-7b",
      .n_layers = 32,
@@ -83,8 +78,7 @@ static vt_status from_config(hf_reader *c)
     return hf_refuse_flag(c, "use_cla");
 }
 
-/* A number that may be a list of equal ones, one for each layer. *out stays
- * where it is missing. */
+/* A number that may be a list of equal ones, one for each layer. *out stays where it is missing. */
 static vt_status read_even(hf_reader *c, const char *key, int32_t *out)
 {
     const json_t *v = vt_read_member(c->root, key);
@@ -99,9 +93,8 @@ static vt_status read_even(hf_reader *c, const char *key, int32_t *out)
                first = json_number_value(json_array_get(v, 0));
         if (!(n >= 0 && n <= INT32_MAX) || n != first)
             return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                           "%s: \"%s\" is %g in layer %d and %g in layer 0; equal "
-                           "numbers from 0 on "
-                           "are supported for %s",
+                           "%s: \"%s\" is %g in layer %d and %g in layer 0; equal numbers from 0 "
+                           "on are supported for %s",
                            c->path, key, n, i, first, c->family->hf);
         *out = (int32_t)n;
     }

@@ -108,13 +108,8 @@ INLINE void multiply_unit(const Shared &sh, u32 w_at, u32 at, bool first, float 
                 if (lane == 0)
                     barrier_arrive(&sh.w_empty[s]);
             }
-            u32 l[4], h[4];
-            dequantise(u, c, scale_from(scale_low, c), l);
-            dequantise(v, c, scale_from(scale_high, c), h);
             u32(&to)[8] = a[c % 2];
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-                to[2 * p] = l[p], to[2 * p + 1] = h[p];
+            dequantise_pair(u, v, c, scale_low, scale_high, to);
             u32 x = shared_address(sh.stages + (at + c / 2) % STAGES * kStage) + c % 2 * 64;
             wgmma_fence();
             multiply<N>(sums, to, smem_descriptor(x, 16, SWIZZLE_ATOM), !(first && c == 0));

@@ -18,7 +18,7 @@
 // Grid: row tiles x token tiles x SPLIT, the token tiles of a row tile neighbours. Up to 64 tokens two CTAs share an
 // SM. Bytes: the tiles of W once, from L2 for each further tile of tokens; x once for each 128 rows, from L2.
 // Template: BITS, OFFSET, FORM, K, TOKENS 32 | 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, X_STAGES,
-// X_UNITS 1 | 2 (units between two waits for all of wgmma), // PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
+// X_UNITS 1 | 2 (units between two waits for all of wgmma), PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
 #include "ptx_sm90.cuh"
 #include "quant_tile.cuh"
 #include "quant_wgmma.cuh"
@@ -172,13 +172,8 @@ INLINE void consume_units(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32
         LaneScale scale_low = my_scale<4>(low, low + at), scale_high = my_scale<4>(high, high + at);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            u32 l[4], h[4];
-            dequantise(u, c, scale_from(scale_low, c), l);
-            dequantise(v, c, scale_from(scale_high, c), h);
             u32(&to)[8] = a[c % 2];
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-                to[2 * p] = l[p], to[2 * p + 1] = h[p];
+            dequantise_pair(u, v, c, scale_low, scale_high, to);
             wgmma_fence();
             u64 x = columns + ((2 * n + c / 2) * kXHalf + c % 2 * 64) / 16;
             multiply(acc, to, x, i + n > 0 || c > 0);

@@ -84,6 +84,18 @@ INLINE LaneScale scale_from(const LaneScale &mine, int chunk)
     return s;
 }
 
+// Chunk c of a lane's two rows, low and high, as wgmma deals its first operand to lanes.
+INLINE void dequantise_pair(const Unit &low, const Unit &high, int c, const LaneScale &scale_low,
+                            const LaneScale &scale_high, u32 (&to)[8])
+{
+    u32 l[4], h[4];
+    dequantise(low, c, scale_from(scale_low, c), l);
+    dequantise(high, c, scale_from(scale_high, c), h);
+#pragma unroll
+    for (int p = 0; p < 4; p++)
+        to[2 * p] = l[p], to[2 * p + 1] = h[p];
+}
+
 INLINE float reciprocal(float x)
 {
     float y;

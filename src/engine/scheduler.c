@@ -99,7 +99,7 @@ static bool make_lists(vt_sched *s)
 {
     size_t seqs = (size_t)s->config.limits.max_seqs, cap = (size_t)s->queue_cap;
     vt_arena *a = &s->arena;
-    s->queue = vt_arena_alloc(a, cap, sizeof *s->queue);
+    s->queue = s->queue_room = vt_arena_alloc(a, 2 * cap, sizeof *s->queue);
     s->running = vt_arena_alloc(a, seqs, sizeof *s->running);
     s->free_slot = vt_arena_alloc(a, seqs, sizeof *s->free_slot);
     s->out = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->out);
@@ -193,20 +193,52 @@ static bool goes_before(const vt_sched *s, const vt_seq *a, const vt_seq *b)
     return a->order < b->order;
 }
 
+/* The place in the queue at which q belongs. */
+static int32_t place_of(const vt_sched *s, const vt_seq *q)
+{
+    int32_t low = 0, high = s->n_queue;
+    if (high > 0 && goes_before(s, s->queue[high - 1], q)) /* nearly always */
+        return high;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (goes_before(s, s->queue[middle], q))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The queue lies somewhere in room for twice as many. So it can grow and shrink at both ends, and
+ * moves to the room's start only after queue_cap sequences left it in front. */
 static void enqueue(vt_sched *s, vt_seq *q)
 {
     assert(s->n_queue < s->queue_cap);
-    int32_t at = s->n_queue++;
-    for (; at > 0 && goes_before(s, q, s->queue[at - 1]); at--)
-        s->queue[at] = s->queue[at - 1];
+    int32_t at = place_of(s, q);
+    if (at < s->n_queue / 2 && s->queue > s->queue_room) {
+        s->queue--;
+        memmove(s->queue, s->queue + 1, (size_t)at * sizeof *s->queue);
+    } else {
+        if (s->queue + s->n_queue == s->queue_room + 2 * (size_t)s->queue_cap) {
+            memmove(s->queue_room, s->queue, (size_t)s->n_queue * sizeof *s->queue);
+            s->queue = s->queue_room;
+        }
+        memmove(s->queue + at + 1, s->queue + at, (size_t)(s->n_queue - at) * sizeof *s->queue);
+    }
     s->queue[at] = q;
+    s->n_queue++;
     q->state = VT_SEQ_QUEUED;
 }
 
 void sched_unqueue(vt_sched *s, int32_t at)
 {
     s->n_queue--;
-    memmove(s->queue + at, s->queue + at + 1, (size_t)(s->n_queue - at) * sizeof *s->queue);
+    if (at < s->n_queue / 2) {
+        memmove(s->queue + 1, s->queue, (size_t)at * sizeof *s->queue);
+        s->queue++;
+    } else {
+        memmove(s->queue + at, s->queue + at + 1, (size_t)(s->n_queue - at) * sizeof *s->queue);
+    }
 }
 
 /* Removes a pointer that must be in list[0..*n), keeping the order. */

@@ -114,9 +114,10 @@ typedef struct vt_sched_stats {
 typedef struct vt_sched {
     vt_sched_config config;
     vt_radix radix;
-    vt_seq **queue; /* [queue_cap] in the policy's order */
+    vt_seq **queue; /* [n_queue] in the policy's order, in queue_room */
     int32_t n_queue, queue_cap;
-    vt_seq **running; /* [max_seqs] in order of admission */
+    vt_seq **queue_room; /* [2 * queue_cap] */
+    vt_seq **running;    /* [max_seqs] in order of admission */
     int32_t n_running;
     int32_t *free_slot, n_free_slots;
     vt_plan plan[VT_PLANS];

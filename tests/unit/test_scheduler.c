@@ -408,6 +408,36 @@ static void test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved(void
     fixture_close(&f);
 }
 
+/* The queue walks through its room several times over; sequences enter it at any place, and each
+ * step checks their order. */
+static void test_queue_when_many_pass_through_then_in_order(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[2000];
+    memset(h, 0, sizeof h);
+    int32_t prompt[4], n = 0;
+    fixture_defaults(&f);
+    f.config.sched.policy = VT_POLICY_PRIORITY;
+    f.config.sched.limits.max_seqs = 2;
+    f.config.sched.n_pages = 12; /* of 3 sequences' some are retracted and wait again */
+    fixture_open(&f);
+    count_up(prompt, 4, 0);
+    while (n < 2000) {
+        vt_request_params p = ask(prompt, 4, 1 + n % 30, &h[n]);
+        p.priority = n * 7 % 5;
+        vt_request_id id;
+        if (vt_engine_submit(f.engine, &p, &id, NULL) == VT_OK)
+            n++;
+        else
+            step(&f);
+    }
+    run_all(&f);
+    for (int32_t i = 0; i < n; i++)
+        assert_int_equal(h[i].n, 1 + i % 30);
+    fixture_close(&f);
+}
+
 static void test_timeout_when_it_passes_then_error_wherever_the_request_is(void **state)
 {
     (void)state;
@@ -524,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_policy_priority_when_pages_run_out_then_the_lowest_is_retracted),
         cmocka_unit_test(test_policy_lpm_when_a_prefix_is_cached_then_it_goes_first),
         cmocka_unit_test(test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved),
+        cmocka_unit_test(test_queue_when_many_pass_through_then_in_order),
         cmocka_unit_test(test_timeout_when_it_passes_then_error_wherever_the_request_is),
         cmocka_unit_test(test_timeout_when_the_clock_is_at_the_deadline_then_it_has_passed),
         cmocka_unit_test(test_scores_when_prompt_is_cached_then_every_position_is_computed),

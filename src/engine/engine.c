@@ -56,13 +56,16 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     return engine_recording_init(e, err);
 }
 
-/* Tells the scheduler how many KV pages the executor has made so far. */
+/* Tells the scheduler how many KV pages the executor has made so far. Where a sequence waits for
+ * room, all pages count as taken, so that the executor makes more. */
 static void count_pages(vt_engine *e)
 {
     const vt_pool *pool = &e->sched.radix.pool;
     const vt_slots *windows = &e->sched.radix.windows;
     vt_executor *x = e->executor;
-    vt_kv_count taken = {pool->n_pages - pool->n_free, windows->n_slots - windows->n_free};
+    bool full = e->sched.no_room;
+    vt_kv_count taken = {pool->n_pages - (full ? 0 : pool->n_free),
+                         windows->n_slots - (full ? 0 : windows->n_free)};
     if (x->pages)
         vt_sched_set_pages(&e->sched, x->pages(x, taken));
 }

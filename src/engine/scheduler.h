@@ -120,6 +120,7 @@ typedef struct vt_sched {
     vt_seq **running;    /* [max_seqs] in order of admission */
     int32_t n_running;
     int32_t *free_slot, n_free_slots;
+    bool no_room; /* the last plan left a sequence in the queue for want of pages */
     vt_plan plan[VT_PLANS];
     uint64_t next_step; /* id of the next plan, from 1 */
     uint64_t next_order;

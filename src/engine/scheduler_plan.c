@@ -588,16 +588,17 @@ static bool take_pages(vt_sched *s, vt_seq *q, found *f)
 {
     vt_radix *r = &s->radix;
     int32_t want = (int32_t)vt_ceil_div(q->n_tokens, r->page_size) - f->n_pages;
+    int32_t spare = s->config.whole ? 0 : s->n_running; /* of which each may want a page soon */
     vt_radix_hold(r, s->match_page, f->n_pages);
     if (f->copy_from >= 0)
         vt_radix_hold(r, &f->copy_from, 1);
     if (f->copy_from >= 0 &&
-        vt_radix_available(r) < want + s->n_running) { /* do without the copy: holding its source
+        vt_radix_available(r) < want + spare) { /* do without the copy: holding its source
                                                           may be what makes a page too few */
         vt_radix_drop(r, &f->copy_from, 1);
         f->copy_from = -1;
     }
-    bool room = vt_radix_available(r) >= want + s->n_running &&
+    bool room = vt_radix_available(r) >= want + spare &&
                 vt_radix_take(r, want, q->page + f->n_pages, VT_EVICT_ADMIT) == VT_OK;
     if (!room) {
         if (f->copy_from >= 0)
@@ -673,6 +674,7 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     if (!room) {
         if (states)
             return_states(s, q);
+        s->no_room = true;
         return NO_ROOM;
     }
     count_hit(s, q, &f);
@@ -789,6 +791,7 @@ static int32_t own_state(const vt_plan *p, int32_t i)
 vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
 {
     s->n_retracted = 0;
+    s->no_room = false;
     expire(s, now_ns);
     for (int32_t i = 0; i < s->n_running; i++)
         sched_enter_pages(s, s->running[i], s->next_step - 1, true);

@@ -700,6 +700,44 @@ test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes(
     }
 }
 
+/* Whole texts end with their step: no page is kept for tokens to come. */
+static void test_pages_when_whole_texts_wait_for_them_then_all_are_used_and_more_made(void **state)
+{
+    (void)state;
+    fixture f;
+    vt_err err;
+    vt_engine_stats stats;
+    static heard h[24];
+    memset(h, 0, sizeof h);
+    int32_t prompt[4];
+    fixture_defaults(&f);
+    f.config.overlap = false;
+    f.config.sched.whole = true;
+    f.config.sched.prefix_cache = false;
+    f.config.sched.max_queued = 24;
+    f.config.sched.limits = (vt_limits){
+        .max_tokens = 128, .max_seqs = 24, .max_rows = 32, .max_context = 64, .page_size = 4};
+    fixture_open(&f);
+    vt_engine_free(f.engine); /* again, with an executor that grows */
+    assert_int_equal(vt_fake_device_new(&f.device, &f.executor, &err), VT_OK);
+    growth.ready = 16;
+    growth.most = 22;
+    f.executor->pages = growing_pages;
+    assert_int_equal(vt_engine_create(&f.config, f.executor, &f.engine, &err), VT_OK);
+    for (int32_t k = 0; k < 24; k++) {
+        count_up(prompt, 4, 3 * k);
+        vt_request_params p = ask(prompt, 4, 1, &h[k]);
+        submit(&f, &p);
+    }
+    step(&f);
+    assert_int_equal(last_plan(&f)->step.batch.n_seqs, 16);
+    run_all(&f);
+    vt_engine_copy_stats(f.engine, &stats);
+    assert_int_equal(stats.pages, 16 + 3);
+    assert_int_equal(stats.sched.steps, 2);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -726,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_start_when_several_threads_submit_then_all_end),
         cmocka_unit_test(
             test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes),
+        cmocka_unit_test(test_pages_when_whole_texts_wait_for_them_then_all_are_used_and_more_made),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

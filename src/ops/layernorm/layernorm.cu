@@ -13,9 +13,12 @@ KERNEL __launch_bounds__(THREADS) layernorm(const __grid_constant__ layernorm_pa
     u32 lane = threadIdx.x % LANES;
     i32 t = (i32)blockIdx.x * kRows + (i32)threadIdx.x / LANES;
     bool there = t < p.n_rows; // else the lanes take part in the sums of others alone
-    RowPart x;
+    RowPart x, weight, bias;
     float sum = 0.f, squares = 0.f;
     pdl_go();
+    load_weights(weight, p.weight, lane);
+    if constexpr (BIAS)
+        load_weights(bias, p.bias, lane);
     pdl_wait();
     i32 from = !there ? 0 : ROWS ? p.row[t] : t;
     load_row(x, p.x + (i64)from * p.x_stride, lane, there);
@@ -26,8 +29,8 @@ KERNEL __launch_bounds__(THREADS) layernorm(const __grid_constant__ layernorm_pa
         squares = fmaf(x.v[i][k], x.v[i][k], squares);
     });
     float scale = rsqrtf(row_sum(squares, part[1]) / N + p.eps);
-    each_element(lane, [&](int i, int k, u32 at) {
-        x.v[i][k] = fmaf(x.v[i][k] * scale, __ldg(p.weight + at), BIAS ? __ldg(p.bias + at) : 0.f);
+    each_element(lane, [&](int i, int k, u32) {
+        x.v[i][k] = fmaf(x.v[i][k] * scale, weight.v[i][k], BIAS ? bias.v[i][k] : 0.f);
     });
     if (there)
         store_row(x, p.y + (i64)t * p.y_stride, lane);

@@ -13,19 +13,21 @@ KERNEL __launch_bounds__(THREADS) part_norm(const __grid_constant__ part_norm_pa
     i32 number = (i32)blockIdx.x * kRows + (i32)threadIdx.x / LANES;
     bool there = number < p.n_parts; // else the lanes take part in the sums of others alone
     i32 t = there ? number / p.parts : 0, at = there ? number % p.parts * N : 0;
-    RowPart x, add;
+    RowPart x, add, weight;
     float squares = 0.f;
     pdl_go();
+    if constexpr (WEIGHT)
+        load_weights(weight, p.weight, lane);
     pdl_wait();
     load_row(x, p.x + (i64)t * p.x_stride + at, lane, there);
     if constexpr (ADD)
         load_row(add, p.add + (i64)t * p.add_stride + at, lane, there);
     each_element(lane, [&](int i, int k, u32) { squares = fmaf(x.v[i][k], x.v[i][k], squares); });
     float scale = p.scale * rsqrtf(row_sum(squares, room) / N + p.eps), gain = GAIN ? __ldg(p.gain) : 1.f;
-    each_element(lane, [&](int i, int k, u32 column) {
+    each_element(lane, [&](int i, int k, u32) {
         float v = x.v[i][k] * scale;
         if constexpr (WEIGHT)
-            v *= __ldg(p.weight + column);
+            v *= weight.v[i][k];
         if constexpr (ADD)
             v += add.v[i][k];
         x.v[i][k] = v * gain;

@@ -14,7 +14,7 @@
 #include "ops/gated_delta/gated_delta_kernel.h"
 
 /* Flops of a token: for each number of S two sums, the outer product and the decay; for each of d
- * three, of q and k three. */
+ * three, of q and k three, and of a decay of its own six. */
 static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
 {
     const gated_delta_args *a = args;
@@ -23,7 +23,8 @@ static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
     int64_t slot = vt_dtype_row_bytes(a->state->dtype, size), state = b->n_seqs * slot,
             behind = vt_batch_states_behind(b) * slot;
     int64_t each = 7 * size + 3 * (int64_t)a->v_heads * a->v_dim +
-                   6 * (int64_t)a->k_heads * a->k_dim;
+                   6 * (int64_t)a->k_heads * a->k_dim +
+                   (a->channels ? 6 * (int64_t)a->v_heads * a->k_dim : 0);
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->x, batch) +
                                              vt_batch_bytes(a->a, batch) +
                                              vt_batch_bytes(a->b, batch),
@@ -43,6 +44,15 @@ static double inverse_length(const vt_tensor *x, int64_t t, int64_t at, int32_t 
     return 1 / sqrt(sum);
 }
 
+/* Returns e^g of row i of head j. */
+static double reference_keep(const gated_delta_args *a, int64_t t, int32_t j, int32_t i)
+{
+    int64_t at = a->channels ? (int64_t)j * a->k_dim + i : j;
+    double z = (double)tensor_get(a->a, t, at) + tensor_get(a->dt_bias, 0, at),
+           decay = tensor_get(a->decay, 0, j);
+    return exp((a->log_decay ? -exp(decay) : decay) * (z > 20 ? z : log1p(exp(z))));
+}
+
 /* One column of a head's state and one token. */
 static void reference_column(const gated_delta_args *a, int64_t t, int32_t j, int32_t col,
                              double *s)
@@ -51,12 +61,12 @@ static void reference_column(const gated_delta_args *a, int64_t t, int32_t j, in
             k_at = q_at + (int64_t)a->k_heads * a->k_dim,
             v_at = 2 * (int64_t)a->k_heads * a->k_dim + (int64_t)j * a->v_dim + col;
     double q_by = inverse_length(a->x, t, q_at, a->k_dim) / sqrt(a->k_dim),
-           k_by = inverse_length(a->x, t, k_at, a->k_dim), decay = tensor_get(a->decay, 0, j);
-    double z = (double)tensor_get(a->a, t, j) + tensor_get(a->dt_bias, 0, j);
-    double g = (a->log_decay ? -exp(decay) : decay) * (z > 20 ? z : log1p(exp(z)));
-    double beta = 1 / (1 + exp(-(double)tensor_get(a->b, t, j))), keep = exp(g), r = 0, y = 0;
-    for (int32_t i = 0; i < a->k_dim; i++)
-        r += (s[i] *= keep) * tensor_get(a->x, t, k_at + i) * k_by;
+           k_by = inverse_length(a->x, t, k_at, a->k_dim);
+    double beta = 1 / (1 + exp(-(double)tensor_get(a->b, t, j))), r = 0, y = 0;
+    for (int32_t i = 0; i < a->k_dim; i++) {
+        s[i] *= reference_keep(a, t, j, i);
+        r += s[i] * tensor_get(a->x, t, k_at + i) * k_by;
+    }
     for (int32_t i = 0; i < a->k_dim; i++) {
         s[i] += tensor_get(a->x, t, k_at + i) * k_by * beta * (tensor_get(a->x, t, v_at) - r);
         y += s[i] * tensor_get(a->x, t, q_at + i) * q_by;
@@ -94,10 +104,11 @@ static void gated_delta_reference(const void *args)
 
 /* ---- the card ---- */
 
-enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE, TYPE, GUESSES };
+enum { TOKENS, DECODES, K_HEADS, V_HEADS, K_DIM, V_DIM, DECAY, MAP, BEFORE, TYPE, GUESSES, GATES };
 
 static const char *const decays[] = {"plain", "log", NULL};
 static const char *const maps[] = {"grouped", "tiled", NULL};
+static const char *const gates[] = {"heads", "channels", NULL};
 
 static const vt_field gated_delta_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
@@ -111,6 +122,7 @@ static const vt_field gated_delta_fields[] = {
     [BEFORE] = {"before", 0, false, 1 << 16},
     [TYPE] = {"type", VT_F32, true},
     [GUESSES] = {"guesses", 0, false, 1 << 16},
+    [GATES] = {"gates", 0, false, 1, gates},
 };
 
 static const char *gated_delta_refuses(const vt_case *c)
@@ -125,8 +137,9 @@ static const char *gated_delta_refuses(const vt_case *c)
 }
 
 /* tokens: of a prefill, with decodes in the same batch; before: numbers of a slot before the state;
- * guesses: the last tokens of the prefill are guesses, and the state behind each is kept. The
- * benched ones are of Qwen3.5-4B. */
+ * guesses: the last tokens of the prefill are guesses, and the state behind each is kept; gates:
+ * each head has a decay, or each of its channels has; of the latter some leave nothing of a state
+ * and some all of it. The benched ones are of Qwen3.5-4B and Kimi Linear. */
 static const char *const gated_delta_cases[] = {
     "*tokens=1|256 k_heads=16 v_heads=32",
     "*tokens=1 decodes=15 k_heads=16 v_heads=32",
@@ -137,6 +150,14 @@ static const char *const gated_delta_cases[] = {
     "tokens=3 k_heads=1 v_heads=1 k_dim=256 v_dim=130 map=tiled",
     "tokens=2|8 guesses=1 decodes=3 k_heads=2 v_heads=4 k_dim=16 v_dim=16 before=36",
     "tokens=8 guesses=7 k_heads=3 v_heads=3 k_dim=20 v_dim=70 decay=log",
+    "*tokens=1|256 k_heads=32 v_heads=32 decay=log gates=channels",
+    "tokens=1|2|33 decodes=5 k_heads=4 v_heads=4 k_dim=16 v_dim=16 before=36 gates=channels",
+    "tokens=70 decodes=1 k_heads=1 v_heads=3 k_dim=40 v_dim=72 decay=log gates=channels",
+    "tokens=9 decodes=2 k_heads=2 v_heads=2 k_dim=5 v_dim=7 decay=log before=3 type=bf16 "
+    "gates=channels",
+    "tokens=19 k_heads=1 v_heads=1 k_dim=256 v_dim=130 gates=channels",
+    "tokens=90 decodes=2 k_heads=3 v_heads=3 k_dim=128 v_dim=33 decay=log gates=channels",
+    "tokens=8 guesses=7 k_heads=3 v_heads=3 k_dim=20 v_dim=70 decay=log gates=channels",
     NULL,
 };
 
@@ -145,22 +166,27 @@ static const char *const gated_delta_draws[] = {
     "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16",
     "tokens=8 guesses=0..7 decodes=0|2 k_heads=1|2 v_heads=2 k_dim=~48 v_dim=~80 decay=plain|log",
     "tokens=~20 decodes=0|2 k_heads=2 v_heads=4 k_dim=128 v_dim=128|64 decay=log",
+    "tokens=~60 decodes=0|0|3 k_heads=1|2|3 v_heads=6 k_dim=~140 v_dim=~80 decay=plain|log "
+    "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16 gates=channels",
     NULL,
 };
 
 static bool make_gates(gated_delta_args *a, const vt_case *c, vt_arena *arena, uint64_t *seed)
 {
-    int64_t heads = c->p[V_HEADS];
-    vt_tensor *ba = case_tensor_2d(arena, VT_F32, a->batch->n_tokens, 2 * heads);
+    int64_t heads = c->p[V_HEADS], steps = a->channels ? heads * c->p[K_DIM] : heads;
+    vt_tensor *ba = case_tensor_2d(arena, VT_F32, a->batch->n_tokens, heads + steps);
     vt_tensor *decay = case_tensor_1d(arena, (vt_dtype)c->p[TYPE], heads);
     ba = case_fill(arena, ba, 0, 1.5f, seed);
     decay = case_fill(arena, decay, 0, 1, seed);
-    a->dt_bias = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], heads), 0, 1, seed);
+    a->dt_bias = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], steps), 0, 1, seed);
     a->b = case_slice(arena, ba, 0, heads);
-    a->a = case_slice(arena, ba, heads, heads);
+    a->a = case_slice(arena, ba, heads, steps);
     a->decay = decay;
     for (int64_t i = 0; decay && !a->log_decay && i < heads; i++)
         tensor_set(decay, 0, i, -expf(tensor_get(decay, 0, i)));
+    for (int64_t i = 0; a->a && a->channels && i < a->batch->n_tokens * steps; i++)
+        tensor_set((vt_tensor *)a->a, i / steps, i % steps,
+                   8 * tensor_get(a->a, i / steps, i % steps));
     return a->a && a->b && decay && a->dt_bias;
 }
 
@@ -187,7 +213,8 @@ static void *gated_delta_make_args(const vt_case *c, uint64_t seed, vt_arena *ar
         .k_dim = (int32_t)c->p[K_DIM],
         .v_dim = (int32_t)c->p[V_DIM],
         .log_decay = c->p[DECAY] != 0,
-        .tiled = c->p[MAP] != 0};
+        .tiled = c->p[MAP] != 0,
+        .channels = c->p[GATES] != 0};
     outputs[0] = a->y;
     outputs[1] = a->state;
     *n_outputs = 2;
@@ -210,6 +237,7 @@ static void gated_delta_shape(const void *args, const vt_batch *batch, int64_t m
     p[BEFORE] = a->state_at;
     p[TYPE] = a->decay->dtype;
     p[GUESSES] = case_guesses_of(batch ? batch : a->batch, p[TOKENS]);
+    p[GATES] = a->channels;
 }
 
 static const vt_impl *const gated_delta_impls[] = {

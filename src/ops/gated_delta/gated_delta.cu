@@ -1,5 +1,6 @@
 // S = e^g S + k d^T, d = beta (v - e^g S^T k), y = S^T q: one head's state S [KDIM, VDIM] fp32, token by token
 // x [tokens, q | k | v] bf16, a, b [tokens, V heads] bf16, y [tokens, V heads VDIM] bf16
+// CHANNELS: a [tokens, V heads KDIM] bf16, and e^g is a number for each row of S.
 //
 // Grid: (V heads * blocks of kBlock columns, sequences), 128 threads. A column of S needs no other column, so a warp
 // keeps 8 COLS of them in registers from a sequence's first token to its last: 4 lanes share a column, kRows rows each,
@@ -11,7 +12,7 @@
 // is enough for memory's roof. A prefill is bound by the latency of a token: two sums over rows, one after the other.
 // The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
 // Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
-// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND.
+// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND, CHANNELS.
 #include "gated_delta_params.h"
 
 constexpr int kStateRows = KDIM, kStateCols = VDIM;
@@ -20,8 +21,17 @@ constexpr int kPer = (4 * kRows + 31) / 32; // elements of q that a lane normali
 
 struct Staged {
     float q[TOKENS][4 * kStride], k[TOKENS][4 * kStride], v[TOKENS][kBlock], keep[TOKENS], beta[TOKENS];
+    float keeps[CHANNELS ? TOKENS : 1][CHANNELS ? 4 * kStride : 1]; // laid out as q and k
     int behind[BEHIND ? TOKENS : 1];
 };
+
+// e^g, what a step leaves of a number of S: of head j, from element `at` of a and dt_bias.
+INLINE float kept(const gated_delta_params &p, i64 t, int at, int j)
+{
+    float z = bf16_f32(p.a[t * p.a_stride + at]) + p.dt_bias[at];
+    float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
+    return expf(step * decay);
+}
 
 // to = x * scale / sqrt(sum x^2 + 1e-6), in the lanes' layout; one warp.
 INLINE void stage_unit(const u16 *x, float scale, u32 lane, float *to)
@@ -57,10 +67,13 @@ INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, 
         const u16 *v = p.x + (i64)(t0 + t) * p.x_stride + 2 * p.k_heads * KDIM + j * VDIM;
         s.v[t][i % kBlock] = col < VDIM ? bf16_f32(v[col]) : 0.f;
     }
+    for (int i = threadIdx.x; CHANNELS && i < n * 4 * kRows; i += 128) {
+        int t = i / (4 * kRows), at = i % (4 * kRows);
+        s.keeps[t][at / kRows * kStride + at % kRows] = at < KDIM ? kept(p, t0 + t, j * KDIM + at, j) : 0.f;
+    }
     for (int t = threadIdx.x; t < n; t += 128) {
-        float z = bf16_f32(p.a[(i64)(t0 + t) * p.a_stride + j]) + p.dt_bias[j];
-        float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
-        s.keep[t] = expf(step * decay);
+        if constexpr (!CHANNELS)
+            s.keep[t] = kept(p, t0 + t, j, j);
         s.beta[t] = 1.f / (1.f + expf(-bf16_f32(p.b[(i64)(t0 + t) * p.b_stride + j])));
         if constexpr (BEHIND)
             s.behind[t] = p.state_behind[t0 + t];
@@ -71,7 +84,8 @@ INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, 
 INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kRows], float (&y)[COLS])
 {
     const float *k = in.k[t] + part * kStride, *q = in.q[t] + part * kStride;
-    float keep = in.keep[t], beta = in.beta[t], d[COLS], sum[COLS][4];
+    const float *keeps = in.keeps[CHANNELS ? t : 0] + (CHANNELS ? part * kStride : 0);
+    float keep = CHANNELS ? 1.f : in.keep[t], beta = in.beta[t], d[COLS], sum[COLS][4];
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
 #pragma unroll
@@ -81,8 +95,11 @@ INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kR
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
 #pragma unroll
-        for (int c = 0; c < COLS; c++)
+        for (int c = 0; c < COLS; c++) {
+            if constexpr (CHANNELS)
+                s[c][i] *= keeps[i];
             sum[c][i % 4] = fmaf(k[i], s[c][i], sum[c][i % 4]);
+        }
     }
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
@@ -95,7 +112,7 @@ INLINE void step(const Staged &in, int t, u32 part, u32 col, float (&s)[COLS][kR
     for (int i = 0; i < kRows; i++) {
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
-            s[c][i] = fmaf(k[i], d[c], keep * s[c][i]);
+            s[c][i] = fmaf(k[i], d[c], CHANNELS ? s[c][i] : keep * s[c][i]);
             sum[c][i % 4] = fmaf(q[i], s[c][i], sum[c][i % 4]);
         }
     }

@@ -35,12 +35,14 @@ static bool decode_suits(const void *args, const vt_target *t, const vt_size *up
 
 static cuda_launch launch_of(const gated_delta_args *a, int32_t cols, int32_t seqs)
 {
-    /* of 48 KiB of shared memory */
-    int32_t tokens = cols == 2 ? 8 : a->k_dim <= 128 ? 32 : 16;
+    /* of 48 KiB of shared memory, of which a token with decays of its channels takes half as much
+     * again */
+    int32_t tokens = cols == 2 ? 8 : (a->k_dim <= 128 ? 32 : 16) / (a->channels ? 2 : 1);
     return (cuda_launch){
         .spec = JIT_SPEC("gated_delta.cu", "gated_delta", {"kdim", a->k_dim}, {"vdim", a->v_dim},
                          {"cols", cols}, {"tokens", tokens}, {"log_decay", a->log_decay},
-                         {"tiled", a->tiled}, {"behind", a->batch->state_behind != NULL}),
+                         {"tiled", a->tiled}, {"behind", a->batch->state_behind != NULL},
+                         {"channels", a->channels}),
         .grid = {(uint32_t)a->v_heads * cuda_blocks(a->v_dim, 32 * cols), (uint32_t)seqs, 1},
         .threads = 128};
 }

@@ -7,7 +7,8 @@
  *   load S, sum r = S^T k[0]   | token 0: S, y[0], r = S^T k[1] | token 1: S, y[1] ... | store S
  *
  * The sums over a column run from its first row to its last, whichever pass makes them. So neither
- * chunks nor the other sequences change a bit. */
+ * chunks nor the other sequences change a bit. Where each row of S has a decay of its own, r is the
+ * sum over rows that have decayed: k in it is k e^g. */
 #include <math.h>
 
 #include "ops/access.h"
@@ -22,6 +23,8 @@ enum { DELTA_VECS = 4, DELTA_COLS = DELTA_VECS * VF };
 typedef struct delta_token {
     float q[GATED_DELTA_K_DIM_MOST], k[GATED_DELTA_K_DIM_MOST];
     float beta, keep; /* sigmoid(b), e^g */
+    /* with channels: e^g of each row, and k times it */
+    float keeps[GATED_DELTA_K_DIM_MOST], kept_k[GATED_DELTA_K_DIM_MOST];
 } delta_token;
 
 /* Columns [first, first + n) of head j of sequence s. */
@@ -49,6 +52,35 @@ static inline void unit_vector(const float *x, int64_t n, float scale, float *ou
     }
 }
 
+/* softplus(z) = max(z, 0) + log(1 + e^-|z|), the logarithm by s = u / (2 + u), u = e^-|z|:
+ * log(1 + u) = 2 (s + s^3 / 3 + s^5 / 5 ...). s is at most 1/3, so that the terms which are left
+ * out are 2e-9 of the sum. */
+static inline vf softplus(vf z)
+{
+    static const float c[] = {1 / 13.0f, 1 / 11.0f, 1 / 9.0f, 1 / 7.0f, 1 / 5.0f, 1 / 3.0f, 1};
+    vf size = vf_max(z, vf_sub(vf_zero(), z)), u = vf_exp2(vf_mul(size, vf_set1(-LOG2E)));
+    vf s = vf_div(u, vf_add(u, vf_set1(2))), square = vf_mul(s, s), p = vf_set1(1 / 15.0f);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        p = vf_fma(p, square, vf_set1(c[i]));
+    return vf_fma(vf_add(s, s), p, vf_max(z, vf_zero()));
+}
+
+/* The decays of a head's rows, and k times them. */
+static inline void read_channels(const delta_piece *p, int64_t t, float decay, delta_token *out)
+{
+    const gated_delta_args *a = p->a;
+    int64_t n = a->k_dim, from = p->head * n;
+    const float *z = row_f32(a->a, t) + from;
+    vf by = vf_set1(decay * LOG2E);
+    for (int64_t i = 0; i < n; i += VF) {
+        int lanes = lanes_left(i, n);
+        vf bias = vf_load_any(a->dt_bias->data, a->dt_bias->dtype, from + i, lanes);
+        vf keep = vf_exp2(vf_mul(by, softplus(vf_add(vf_load_n(z + i, lanes), bias))));
+        vf_store_n(out->keeps + i, keep, lanes);
+        vf_store_n(out->kept_k + i, vf_mul(keep, vf_load_n(out->k + i, lanes)), lanes);
+    }
+}
+
 static inline void read_token(const delta_piece *p, int64_t t, delta_token *out)
 {
     const gated_delta_args *a = p->a;
@@ -56,10 +88,15 @@ static inline void read_token(const delta_piece *p, int64_t t, delta_token *out)
     const float *x = row_f32(a->x, t);
     unit_vector(x + from, dim, 1 / sqrtf((float)dim), out->q);
     unit_vector(x + a->k_heads * dim + from, dim, 1, out->k);
-    float z = row_f32(a->a, t)[p->head] + tensor_get(a->dt_bias, 0, p->head);
-    float step = z > 20 ? z : log1pf(expf(z)), decay = tensor_get(a->decay, 0, p->head);
-    out->keep = expf(step * (a->log_decay ? -expf(decay) : decay));
     out->beta = 1 / (1 + expf(-row_f32(a->b, t)[p->head]));
+    float decay = tensor_get(a->decay, 0, p->head);
+    decay = a->log_decay ? -expf(decay) : decay;
+    if (a->channels) {
+        read_channels(p, t, decay, out);
+        return;
+    }
+    float z = row_f32(a->a, t)[p->head] + tensor_get(a->dt_bias, 0, p->head);
+    out->keep = expf((z > 20 ? z : log1pf(expf(z))) * decay);
 }
 
 /* Fetches what a later token of the piece reads and writes: rows of x are far apart. */
@@ -76,6 +113,8 @@ static inline void prefetch_token(const delta_piece *p, int64_t t)
         __builtin_prefetch(row_f32(a->x, t) + 2 * keys + col + i);
         __builtin_prefetch(row_f32(a->y, t) + col + i, 1);
     }
+    for (int64_t i = 0; a->channels && i < a->k_dim; i += 16)
+        __builtin_prefetch(row_f32(a->a, t) + p->head * (int64_t)a->k_dim + i);
     __builtin_prefetch(row_f32(a->a, t) + p->head);
     __builtin_prefetch(row_f32(a->b, t) + p->head);
 }
@@ -96,7 +135,7 @@ static inline void load_tile(delta_piece *p, const delta_token *x, vf r[DELTA_VE
         r[c] = vf_zero();
     for (int64_t i = 0; i < p->a->k_dim; i++) {
         const float *row = from < 0 ? NULL : state_row(p, from, i);
-        vf k = vf_set1(x->k[i]);
+        vf k = vf_set1(p->a->channels ? x->kept_k[i] : x->k[i]);
         for (int c = 0; c < DELTA_VECS; c++) {
             vf s = row && c * VF < p->n ? vf_load_n(row + c * VF, lanes_left(c * VF, p->n))
                                         : vf_zero();
@@ -115,21 +154,26 @@ static inline void store_tile(const delta_piece *p, int32_t to)
 }
 
 /* One token: S, its y, and r = S^T k for the next one. r comes in for this token. */
-static inline void run_token(delta_piece *p, int64_t t, const delta_token *x,
-                             const delta_token *next, vf r[DELTA_VECS])
+static inline __attribute__((always_inline)) void run_token(delta_piece *p, int64_t t,
+                                                            const delta_token *x,
+                                                            const delta_token *next, bool channels,
+                                                            vf r[DELTA_VECS])
 {
     const gated_delta_args *a = p->a;
     int64_t v_at = 2 * (int64_t)a->k_heads * a->k_dim, col = p->head * (int64_t)a->v_dim + p->first;
     const float *v = row_f32(a->x, t) + v_at + col;
     float *y = row_f32(a->y, t) + col;
-    vf keep = vf_set1(x->keep), beta = vf_set1(x->beta), d[DELTA_VECS], sum[DELTA_VECS];
+    vf keep = vf_set1(channels ? 1 : x->keep), beta = vf_set1(x->beta), d[DELTA_VECS],
+       sum[DELTA_VECS];
     for (int c = 0; c < DELTA_VECS; c++) {
         vf want = c * VF < p->n ? vf_load_n(v + c * VF, lanes_left(c * VF, p->n)) : vf_zero();
-        d[c] = vf_mul(beta, vf_sub(want, vf_mul(keep, r[c])));
+        d[c] = vf_mul(beta, vf_sub(want, channels ? r[c] : vf_mul(keep, r[c])));
         sum[c] = r[c] = vf_zero();
     }
     for (int64_t i = 0; i < a->k_dim; i++) {
-        vf k = vf_set1(x->k[i]), q = vf_set1(x->q[i]), k_next = vf_set1(next->k[i]);
+        vf k = vf_set1(x->k[i]), q = vf_set1(x->q[i]);
+        vf k_next = vf_set1(channels ? next->kept_k[i] : next->k[i]);
+        keep = channels ? vf_set1(x->keeps[i]) : keep;
         for (int c = 0; c < DELTA_VECS; c++) {
             float *at = p->tile[i] + c * VF;
             vf s = vf_fma(k, d[c], vf_mul(keep, vf_load(at)));
@@ -156,7 +200,10 @@ static inline void run_piece(delta_piece *p)
             prefetch_token(p, t + 3);
         if (t + 1 < end)
             read_token(p, t + 1, next);
-        run_token(p, t, x, next, r);
+        if (p->a->channels)
+            run_token(p, t, x, next, true, r);
+        else
+            run_token(p, t, x, next, false, r);
         if (b->state_behind && b->state_behind[t] >= 0)
             store_tile(p, b->state_behind[t]);
     }

@@ -25,7 +25,7 @@ static vt_cost gated_norm_cost(const void *args, const vt_batch *batch)
 static double gate(const gated_norm_args *a, int64_t t, int64_t i)
 {
     double z = tensor_get(a->z, t, i);
-    return z / (1 + exp(-z));
+    return (a->sigmoid ? 1 : z) / (1 + exp(-z));
 }
 
 static void gated_norm_reference(const void *args)
@@ -49,16 +49,23 @@ static void gated_norm_reference(const void *args)
         }
 }
 
-enum { TOKENS, HEADS, DIM, FORM };
+enum { TOKENS, HEADS, DIM, FORM, GATE };
 
 static const char *const forms[] = {"heads", "groups", NULL};
+static const char *const gates[] = {"silu", "sigmoid", NULL};
 
 static const vt_field gated_norm_fields[] = {
     [TOKENS] = {"tokens", 1, .grows = VT_GROWS_TOKENS},
     [HEADS] = {"heads", 32, false, 1024},
     [DIM] = {"dim", 128, false, 1 << 14},
     [FORM] = {"form", 0, false, 1, forms},
+    [GATE] = {"gate", 0, false, 1, gates},
 };
+
+static const char *gated_norm_refuses(const vt_case *c)
+{
+    return c->p[GATE] && c->p[FORM] ? "gate: sigmoid of heads, not of groups" : NULL;
+}
 
 static const char *const gated_norm_cases[] = {
     "*tokens=1|512 heads=32 dim=128",
@@ -66,6 +73,8 @@ static const char *const gated_norm_cases[] = {
     "tokens=2 heads=3 dim=256",
     "*tokens=1|512 heads=1 dim=3072 form=groups",
     "tokens=3 heads=1|4 dim=37|600 form=groups",
+    "*tokens=1|512 heads=32 dim=128 gate=sigmoid",
+    "tokens=3 heads=1|5 dim=1|37 gate=sigmoid",
     NULL,
 };
 
@@ -73,6 +82,7 @@ static const char *const gated_norm_draws[] = {
     "tokens=~60 heads=~12 dim=~200",
     "tokens=~60 heads=~12 dim=64|128",
     "tokens=~20 heads=1|2|8 dim=~900 form=groups",
+    "tokens=~60 heads=~12 dim=~200 gate=sigmoid",
     NULL,
 };
 
@@ -92,7 +102,8 @@ static void *gated_norm_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                             0.1f, &seed),
         .y = case_tensor_2d(arena, VT_F32, tokens, n),
         .eps = 1e-6f,
-        .groups = c->p[FORM] ? (int32_t)c->p[HEADS] : 0};
+        .groups = c->p[FORM] ? (int32_t)c->p[HEADS] : 0,
+        .sigmoid = c->p[GATE] != 0};
     outputs[0] = a->y;
     *n_outputs = 1;
     return a->x && a->z && a->weight && a->y ? a : NULL;
@@ -107,6 +118,7 @@ static void gated_norm_shape(const void *args, const vt_batch *batch, int64_t mo
     p[DIM] = gated_norm_dim(a);
     p[HEADS] = a->y->dim[1] / p[DIM];
     p[FORM] = a->groups > 0;
+    p[GATE] = a->sigmoid;
 }
 
 static const vt_impl *const gated_norm_impls[] = {
@@ -130,4 +142,5 @@ const vt_op gated_norm_op = {
     .tolerance_reason = "sums of fp32 squares, 16 or more of which stand side by side, a "
                         "polynomial exponential within 1.5e-7 "
                         "and eight roundings",
+    .refuses = gated_norm_refuses,
 };

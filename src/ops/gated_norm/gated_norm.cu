@@ -1,9 +1,10 @@
 // y[t, h, :] = w * x[t, h, :] / rms(x[t, h, :]) * silu(z[t, h, :])     DIM bf16 a head, w [DIM] fp32
+// SIGMOID: sigmoid(z) in the place of silu(z)
 // FIRST: y[t, h, :] = w[h, :] * v / rms(v), v = x[t, h, :] * silu(z[t, h, :])
 //
 // Grid: WARPS warps for each head of each token, 8 warps per CTA; a lane has every (32 WARPS)th vector of VEC elements
 // of the head in registers. Bytes: 6 DIM per head; between the delta rule and a product, bound by launch latency.
-// Template: DIM, VEC (4 or 1), WARPS (1 or 8), FIRST.
+// Template: DIM, VEC (4 or 1), WARPS (1 or 8), FIRST, SIGMOID (not with FIRST).
 #include "gated_norm_params.h"
 
 constexpr int kVectors = DIM / VEC, kLanes = 32 * WARPS, kPer = (kVectors + kLanes - 1) / kLanes;
@@ -25,6 +26,8 @@ INLINE void store(u16 *p, const float (&v)[VEC])
     else
         *p = f32_bf16(v[0]);
 }
+
+INLINE float gate(float z) { return SIGMOID ? __fdividef(1.f, 1.f + __expf(-z)) : silu(z); }
 
 // The sum over the warps of a head, from the first to the last.
 INLINE float sum_of_all(float of_warp)
@@ -73,7 +76,7 @@ KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_para
             continue;
 #pragma unroll
         for (int e = 0; e < VEC; e++)
-            x[i][e] *= FIRST ? inv * p.weight[head + c + e] : inv * p.weight[c + e] * silu(z[i][e]);
+            x[i][e] *= FIRST ? inv * p.weight[head + c + e] : inv * p.weight[c + e] * gate(z[i][e]);
         store(p.y + (i64)t * p.y_stride + head + c, x[i]);
     }
 }

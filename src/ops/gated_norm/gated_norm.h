@@ -3,7 +3,9 @@
  *   heads (behind a delta rule)                       groups (behind a state space)
  *   y = w * x / sqrt(mean(x^2) + eps) * silu(z)       v = x * silu(z)
  *                                                     y = w * v / sqrt(mean(v^2) + eps)
- *   w is the same for all heads                       w has a number for each of a row */
+ *   w is the same for all heads                       w has a number for each of a row
+ *
+ * Heads may have sigmoid(z) in the place of silu(z). */
 #ifndef VT_OPS_GATED_NORM_GATED_NORM_H
 #define VT_OPS_GATED_NORM_GATED_NORM_H
 
@@ -16,6 +18,7 @@ typedef struct gated_norm_args {
     vt_tensor *y;            /* [tokens, heads dim]; may be x */
     float eps;
     int32_t groups; /* 0: the parts are heads */
+    bool sigmoid;   /* of heads: the gate is sigmoid(z) */
 } gated_norm_args;
 
 /* Returns how many numbers a part has. */

@@ -28,7 +28,7 @@ static cuda_launch launch_of(const gated_norm_args *a, int64_t tokens)
     int32_t warps = dim > WARP_DIM ? 8 : 1;
     return (cuda_launch){.spec = JIT_SPEC("gated_norm.cu", "gated_norm", {"dim", (int32_t)dim},
                                           {"vec", has_vectors(a) ? 4 : 1}, {"warps", warps},
-                                          {"first", a->groups > 0}),
+                                          {"first", a->groups > 0}, {"sigmoid", a->sigmoid}),
                          .grid = {cuda_blocks(tokens * heads, 8 / warps), 1, 1},
                          .threads = 256};
 }

@@ -21,7 +21,7 @@ static inline void norm_head(const gated_norm_args *a, const float *x, const flo
         int lanes = lanes_left(i, n);
         vf g = vf_load_n(z + i, lanes), e = vf_exp2(vf_mul(g, vf_set1(-LOG2E)));
         vf w = vf_mul(vf_load_any(a->weight->data, a->weight->dtype, i, lanes), inv);
-        vf gate = vf_div(g, vf_add(vf_set1(1), e));
+        vf gate = vf_div(a->sigmoid ? vf_set1(1) : g, vf_add(vf_set1(1), e));
         vf_store_n(y + i, vf_mul(vf_mul(vf_load_n(x + i, lanes), w), gate), lanes);
     }
 }

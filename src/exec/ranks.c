@@ -7,7 +7,8 @@
  *   heads    of latent attention: rows of q, columns of o, matrices of k_b and v_b; of delta rules,
  *            of state spaces and of short convolutions: rows of all that goes in, columns of what
  *            comes out, state
- *   whole    other norms, routers, rope tables, latents; biases of o and down, which rank 0 adds
+ *   whole    other norms, routers, rope tables, latents, those of gates; biases of o and down, that
+ *            rank 0 adds
  *   adapters B with the rows of its weight, A with the columns; the other one is whole
  *
  * Heads. Where there are at least as many KV heads as ranks, they are divided, each with its query
@@ -188,6 +189,24 @@ static delta_part delta_of(const vt_model *m, const vt_rank *r)
     return (delta_part){p.q, {p.kv}};
 }
 
+/* A rank's heads in the layers of Kimi delta attention: the same in all of them. */
+static vt_range kda_of(const vt_model *m, const vt_rank *r)
+{
+    const vt_delta *d = &m->arch.delta;
+    int64_t unit = 1;
+    for (int32_t i = 0; i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        int64_t rows = lcm(row_unit(l, VT_ROLE_KDA_F_B), row_unit(l, VT_ROLE_KDA_G_B));
+        if (l->mixer != VT_BLOCK_KDA)
+            continue;
+        for (int32_t role = VT_ROLE_KDA_Q; role <= VT_ROLE_KDA_V; role++)
+            rows = lcm(rows, row_unit(l, (vt_role)role));
+        rows = lcm(rows, column_unit(l, VT_ROLE_KDA_OUT));
+        unit = lcm(unit, lcm(row_unit(l, VT_ROLE_KDA_B), heads_in(rows, d->v_dim)));
+    }
+    return vt_rank_part(d->v_heads, unit, r);
+}
+
 /* A rank's heads in the layers with a state space (Mamba-2), and the groups whose B and C they
  * read: the same in all such layers. Ranks have whole groups; a single group has a copy on every
  * rank, and its heads are divided. */
@@ -251,6 +270,10 @@ static int64_t state_of(const vt_model *m, vt_block_kind mixer, const vt_rank *r
         mamba_part p = mamba_of(m, r);
         int64_t inner = p.heads.n * s->head_dim;
         return before * (inner + 2 * p.groups.n * s->state_dim) + inner * s->state_dim;
+    }
+    if (mixer == VT_BLOCK_KDA) {
+        int64_t heads = kda_of(m, r).n;
+        return before * 3 * heads * d->v_dim + heads * d->k_dim * d->v_dim;
     }
     delta_part p = delta_of(m, r);
     int64_t qkv = 2 * (p.k[0].n + p.k[1].n) * d->k_dim + p.v.n * d->v_dim;
@@ -358,6 +381,9 @@ static vt_status check_mixer(const vt_model *m, int32_t layer, const vt_rank *r,
     case VT_BLOCK_DELTA:
         return check_part(m, layer, "value heads", m->arch.delta.v_heads, delta_of(m, r).v.n,
                           VT_ROLE_DELTA_OUT, r, err);
+    case VT_BLOCK_KDA:
+        return check_part(m, layer, "heads of linear attention", m->arch.delta.v_heads,
+                          kda_of(m, r).n, VT_ROLE_KDA_OUT, r, err);
     case VT_BLOCK_MAMBA:
         return check_part(m, layer, m->arch.mamba.groups > 1 ? "groups of heads" : "heads",
                           m->arch.mamba.groups > 1 ? m->arch.mamba.groups : m->arch.mamba.heads,
@@ -460,6 +486,26 @@ static void narrow_delta(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         for (int32_t k = 0; k < 4 && before > 0; k++)
             add_rows(e, of, k / 2 * keys, times(p.k[k % 2], d->k_dim));
         add_rows(e, of, before, times(p.v, (of->rows - before) / d->v_heads));
+    }
+}
+
+/* Narrows an entry of a layer of Kimi delta attention. What f and g are made with stays whole, and
+ * so does the norm, which all heads share. */
+static void narrow_kda(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
+{
+    const vt_delta *d = &m->arch.delta;
+    vt_range heads = kda_of(m, r);
+    if (e->role == VT_ROLE_KDA_OUT) {
+        narrow_columns(&e->part[0], times(heads, d->v_dim));
+        return;
+    }
+    if (e->role == VT_ROLE_KDA_F_A || e->role == VT_ROLE_KDA_G_A || e->role == VT_ROLE_KDA_NORM)
+        return;
+    for (int32_t k = 0; k < e->n_parts; k++) {
+        bool whole = e->role == VT_ROLE_KDA_IN &&
+                     (k == VT_ROLE_KDA_F_A - VT_ROLE_KDA_Q || k == VT_ROLE_KDA_G_A - VT_ROLE_KDA_Q);
+        if (!whole)
+            narrow_rows(&e->part[k], of_heads(&e->part[k], d->v_heads, heads));
     }
 }
 
@@ -581,6 +627,9 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         narrow_channels(m, e, r);
     if (is_delta(e->role))
         narrow_delta(m, e, r);
+    if ((e->role >= VT_ROLE_KDA_Q && e->role <= VT_ROLE_KDA_OUT) || e->role == VT_ROLE_KDA_IN ||
+        e->role == VT_ROLE_KDA_CONV)
+        narrow_kda(m, e, r);
     if (e->role >= VT_ROLE_MAMBA_IN && e->role <= VT_ROLE_MAMBA_OUT)
         narrow_mamba(m, e, r);
     if (l && has_whole_experts(l, r) && narrow_experts(m, e, r))

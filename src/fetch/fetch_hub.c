@@ -94,8 +94,8 @@ static bool in_subfolder(const vt_flat_node *name)
 /* Returns true if we read a file of that name in a Hugging Face folder. */
 static bool belongs_to_folder(const vt_flat_node *name)
 {
-    static const char *const names[] = {"tokenizer.model", "merges.txt", "vocab.txt",
-                                        "chat_template.jinja"};
+    static const char *const names[] = {"tokenizer.model", "tiktoken.model", "merges.txt",
+                                        "vocab.txt", "chat_template.jinja"};
     if (in_subfolder(name))
         return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

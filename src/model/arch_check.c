@@ -146,7 +146,7 @@ int64_t model_state_bytes(const vt_arch *a, vt_block_kind mixer)
     if (mixer == VT_BLOCK_MAMBA)
         return (before * mamba_channels(&a->mamba) + mamba_inner(&a->mamba) * a->mamba.state_dim) *
                each;
-    if (mixer != VT_BLOCK_DELTA)
+    if (mixer != VT_BLOCK_DELTA && mixer != VT_BLOCK_KDA)
         return 0;
     return (before * delta_channels(d) + (int64_t)d->v_heads * d->k_dim * d->v_dim) * each;
 }
@@ -165,6 +165,21 @@ static vt_status check_delta(const vt_model *m, vt_err *err)
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: %d value heads of linear attention are not a multiple of %d key heads",
                        m->path, d->v_heads, d->k_heads);
+    return VT_OK;
+}
+
+/* Kimi delta attention has one number of heads, of one size, and narrow products for its gates. */
+static vt_status check_kda(const vt_model *m, vt_err *err)
+{
+    const vt_delta *d = &m->arch.delta;
+    const number rank = {"rank of the gates of linear attention", d->gate_rank, 1, MAX_DELTA_DIM};
+    TRY(check_delta(m, err));
+    TRY(check_numbers(m, &rank, 1, err));
+    if (d->k_heads != d->v_heads || d->k_dim != d->v_dim)
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: linear attention has %d key heads of %d and %d value heads of %d; "
+                       "equal ones were expected",
+                       m->path, d->k_heads, d->k_dim, d->v_heads, d->v_dim);
     return VT_OK;
 }
 
@@ -190,10 +205,13 @@ static vt_status check_state(const vt_model *m, int32_t i, vt_err *err)
 {
     const vt_layer *l = &m->layer[i];
     const number taps = {"number of taps of a convolution", m->arch.conv_taps, 2, MAX_TAPS};
-    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA || l->mixer == VT_BLOCK_MAMBA)
+    if (l->mixer == VT_BLOCK_CONV || l->mixer == VT_BLOCK_DELTA || l->mixer == VT_BLOCK_KDA ||
+        l->mixer == VT_BLOCK_MAMBA)
         TRY(check_numbers(m, &taps, 1, err));
     if (l->mixer == VT_BLOCK_DELTA)
         TRY(check_delta(m, err));
+    if (l->mixer == VT_BLOCK_KDA)
+        TRY(check_kda(m, err));
     if (l->mixer == VT_BLOCK_MAMBA)
         TRY(check_mamba(m, err));
     int64_t want = model_state_bytes(&m->arch, (vt_block_kind)l->mixer);

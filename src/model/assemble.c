@@ -123,6 +123,8 @@ static int64_t dim_of(const vt_model *m, int32_t layer, vt_dim d)
         return a->delta.v_heads;
     case VT_DIM_DELTA_HEAD:
         return a->delta.v_dim;
+    case VT_DIM_DELTA_RANK:
+        return a->delta.gate_rank;
     case VT_DIM_MAMBA_ROWS:
         return mamba_rows(&a->mamba);
     case VT_DIM_MAMBA_CHANNELS:

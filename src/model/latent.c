@@ -6,6 +6,7 @@
 
 #include "base/quant.h"
 #include "model/assemble.h"
+#include "model/family.h"
 
 enum { MAX_RANK = 1 << 14, MAX_ROW = 1024, MAX_DIM = 1024, SCALE_BLOCK = 128 };
 
@@ -48,7 +49,8 @@ vt_status model_attend_latents(vt_model *m, vt_err *err)
         m->layer[i].head = (vt_heads){.heads = a->n_heads,
                                       .kv_heads = 1,
                                       .dim = a->mla.rope + a->mla.kv_rank,
-                                      .v_dim = a->mla.kv_rank};
+                                      .v_dim = a->mla.kv_rank,
+                                      .rope = m->family && m->family->no_rope ? -1 : 0};
     }
     return VT_OK;
 }

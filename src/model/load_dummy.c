@@ -101,9 +101,10 @@ static vt_status make_layers(vt_model *m, const vt_family_shape *s, vt_err *err)
                               : s->attends_every > 0 && (i + 1) % s->attends_every != 0;
         if (keeps)
             model_keep_state(m, i,
-                             s->delta.k_heads ? VT_BLOCK_DELTA
-                             : s->mamba.heads ? VT_BLOCK_MAMBA
-                                              : VT_BLOCK_CONV);
+                             s->delta.gate_rank ? VT_BLOCK_KDA
+                             : s->delta.k_heads ? VT_BLOCK_DELTA
+                             : s->mamba.heads   ? VT_BLOCK_MAMBA
+                                                : VT_BLOCK_CONV);
     }
     return m->family->from_shape ? m->family->from_shape(m, s, err) : VT_OK;
 }

@@ -644,28 +644,30 @@ static vt_status load_weights(loader *l)
 
 /* ---- text ---- */
 
-/* tokenizer.json, or a tokenizer.model in tiktoken's form (a SentencePiece one is refused by
- * name), or vocab.txt. */
+/* From the first of these files; a SentencePiece tokenizer.model is refused by its line. */
 static vt_status load_tokenizer(loader *l, const void *config, size_t config_len)
 {
     char path[4096];
     const void *text;
-    size_t len;
-    vt_status (*const read[])(const char *, const char *, size_t, const char *, size_t,
-                              vt_tokenizer **, vt_err *) = {
-        vt_tokenizer_from_json, vt_tokenizer_from_tiktoken, vt_tokenizer_from_vocab};
-    static const char *const file[] = {"tokenizer.json", "tokenizer.model", "vocab.txt"};
-    int form = 0;
-    while (form < 3 && !has_file(l, file[form], path, sizeof path))
-        form++;
-    if (form == 3)
+    size_t len, i = 0;
+    static const struct {
+        const char *file;
+        vt_status (*read)(const char *, const char *, size_t, const char *, size_t, vt_tokenizer **,
+                          vt_err *);
+    } form[] = {{"tokenizer.json", vt_tokenizer_from_json},
+                {"tokenizer.model", vt_tokenizer_from_tiktoken},
+                {"tiktoken.model", vt_tokenizer_from_tiktoken},
+                {"vocab.txt", vt_tokenizer_from_vocab}};
+    while (i < sizeof form / sizeof *form && !has_file(l, form[i].file, path, sizeof path))
+        i++;
+    if (i == sizeof form / sizeof *form)
         return VT_OK;
     TRY(file_map(path, &text, &len, l->err));
     vt_status status = len > MAX_TOKENIZER
                            ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
                                      path, len, MAX_TOKENIZER)
-                           : read[form](path, text, len, config, config_len, &l->m->tokenizer,
-                                        l->err);
+                           : form[i].read(path, text, len, config, config_len, &l->m->tokenizer,
+                                          l->err);
     file_unmap(text, len);
     return status;
 }

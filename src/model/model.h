@@ -68,8 +68,9 @@ typedef struct vt_mla {
 /* Layers of linear attention (ops/gated_delta/gated_delta.h). */
 typedef struct vt_delta {
     int32_t k_heads, v_heads, k_dim, v_dim;
-    bool log_decay; /* the files hold the decay's logarithm */
-    bool tiled;     /* V head j has K head j mod k_heads, for the files have them in that order */
+    int32_t gate_rank; /* of the products that make decays and gates (exec/blocks/kda.c); else 0 */
+    bool log_decay;    /* the files hold the decay's logarithm */
+    bool tiled; /* V head j has K head j mod k_heads, for the files have them in that order */
 } vt_delta;
 
 /* Layers of selective state spaces, Mamba-2 (ops/selective_state/selective_state.h). */

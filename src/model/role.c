@@ -11,6 +11,7 @@
 #define EXPERTS VT_BLOCK_EXPERTS
 #define CONV VT_BLOCK_CONV
 #define DELTA VT_BLOCK_DELTA
+#define KDA VT_BLOCK_KDA
 #define MLA VT_BLOCK_MLA
 #define MAMBA VT_BLOCK_MAMBA
 #define MATRIX VT_KIND_MATRIX
@@ -109,6 +110,36 @@ const vt_role_row vt_roles[VT_ROLES] = {
         {VT_DIM_DELTA_HEAD}, DELTA},
     [VT_ROLE_DELTA_OUT] = {"delta_out", MATRIX, "ssm_out.weight", "linear_attn.out_proj.weight",
         {HIDDEN, VT_DIM_DELTA_V}, DELTA},
+    [VT_ROLE_KDA_Q] = {"kda_q", MATRIX, "attn_q.weight", "self_attn.q_proj.weight",
+        {VT_DIM_DELTA_V, HIDDEN}, KDA},
+    [VT_ROLE_KDA_K] = {"kda_k", MATRIX, "attn_k.weight", "self_attn.k_proj.weight",
+        {VT_DIM_DELTA_V, HIDDEN}, KDA},
+    [VT_ROLE_KDA_V] = {"kda_v", MATRIX, "attn_v.weight", "self_attn.v_proj.weight",
+        {VT_DIM_DELTA_V, HIDDEN}, KDA},
+    [VT_ROLE_KDA_F_A] = {"kda_f_a", MATRIX, "ssm_f_a.weight", "self_attn.f_a_proj.weight",
+        {VT_DIM_DELTA_RANK, HIDDEN}, KDA},
+    [VT_ROLE_KDA_G_A] = {"kda_g_a", MATRIX, "ssm_g_a.weight", "self_attn.g_a_proj.weight",
+        {VT_DIM_DELTA_RANK, HIDDEN}, KDA},
+    [VT_ROLE_KDA_B] = {"kda_b", MATRIX, "ssm_beta.weight", "self_attn.b_proj.weight",
+        {VT_DIM_DELTA_HEADS, HIDDEN}, KDA},
+    [VT_ROLE_KDA_F_B] = {"kda_f_b", MATRIX, "ssm_f_b.weight", "self_attn.f_b_proj.weight",
+        {VT_DIM_DELTA_V, VT_DIM_DELTA_RANK}, KDA},
+    [VT_ROLE_KDA_G_B] = {"kda_g_b", MATRIX, "ssm_g_b.weight", "self_attn.g_b_proj.weight",
+        {VT_DIM_DELTA_V, VT_DIM_DELTA_RANK}, KDA},
+    [VT_ROLE_KDA_CONV_Q] = {"kda_conv_q", VT_KIND_ROUTER, "ssm_conv1d_q.weight",
+        "self_attn.q_conv1d.weight", {VT_DIM_DELTA_V, VT_DIM_TAPS}, KDA},
+    [VT_ROLE_KDA_CONV_K] = {"kda_conv_k", VT_KIND_ROUTER, "ssm_conv1d_k.weight",
+        "self_attn.k_conv1d.weight", {VT_DIM_DELTA_V, VT_DIM_TAPS}, KDA},
+    [VT_ROLE_KDA_CONV_V] = {"kda_conv_v", VT_KIND_ROUTER, "ssm_conv1d_v.weight",
+        "self_attn.v_conv1d.weight", {VT_DIM_DELTA_V, VT_DIM_TAPS}, KDA},
+    [VT_ROLE_KDA_DECAY] = {"kda_decay", VECTOR, "ssm_a", "self_attn.A_log", {VT_DIM_DELTA_HEADS},
+        KDA},
+    [VT_ROLE_KDA_DT] = {"kda_dt", VECTOR, "ssm_dt.bias", "self_attn.dt_bias", {VT_DIM_DELTA_V},
+        KDA},
+    [VT_ROLE_KDA_NORM] = {"kda_norm", VECTOR, "ssm_norm.weight", "self_attn.o_norm.weight",
+        {VT_DIM_DELTA_HEAD}, KDA},
+    [VT_ROLE_KDA_OUT] = {"kda_out", MATRIX, "attn_output.weight", "self_attn.o_proj.weight",
+        {HIDDEN, VT_DIM_DELTA_V}, KDA},
     [VT_ROLE_MAMBA_IN] = {"mamba_in", MATRIX, "ssm_in.weight", "mamba.in_proj.weight",
         {VT_DIM_MAMBA_ROWS, HIDDEN}, MAMBA},
     [VT_ROLE_MAMBA_CONV] = {"mamba_conv", VT_KIND_ROUTER, "ssm_conv1d.weight",
@@ -210,6 +241,8 @@ const vt_role_row vt_roles[VT_ROLES] = {
     [VT_ROLE_SHARED_GATE_UP] = {"shared.gate+up", MATRIX},
     [VT_ROLE_DELTA_IN] = {"delta_in", MATRIX},
     [VT_ROLE_DELTA_BA] = {"delta_ba", MATRIX},
+    [VT_ROLE_KDA_IN] = {"kda_in", MATRIX},
+    [VT_ROLE_KDA_CONV] = {"kda_conv", VT_KIND_ROUTER},
     [VT_ROLE_AUX] = {"aux.a", MATRIX},
     [VT_ROLE_AUX + 1] = {"aux.b", MATRIX},
     [VT_ROLE_AUX_LAST] = {"aux.c", MATRIX},

@@ -30,6 +30,7 @@ typedef enum vt_block_kind {
     VT_BLOCK_CONV,    /* a gated short convolution: a mixer with sequence state */
     VT_BLOCK_MLA,     /* attention to latents of keys and values */
     VT_BLOCK_DELTA,   /* linear attention by the gated delta rule: likewise */
+    VT_BLOCK_KDA,     /* the same with a decay for each channel (Kimi delta attention): likewise */
     VT_BLOCK_MAMBA,   /* a selective state space (Mamba-2): likewise */
     VT_BLOCKS
 } vt_block_kind;
@@ -66,11 +67,13 @@ typedef enum vt_dim {
     VT_DIM_MLA_NOPE,
     VT_DIM_MLA_V,
     VT_DIM_MLA_O,
-    /* of a delta rule: q, k and v together; v; its heads; one of them */
+    /* of a delta rule: q, k and v together; v; its heads; one of them; what decays and gates are
+     * made of */
     VT_DIM_DELTA_QKV,
     VT_DIM_DELTA_V,
     VT_DIM_DELTA_HEADS,
     VT_DIM_DELTA_HEAD,
+    VT_DIM_DELTA_RANK,
     /* of a state space: what its projection makes, what is convolved, its heads, all they have */
     VT_DIM_MAMBA_ROWS,
     VT_DIM_MAMBA_CHANNELS,
@@ -138,6 +141,21 @@ typedef enum vt_role {
     VT_ROLE_DELTA_DT,
     VT_ROLE_DELTA_NORM,
     VT_ROLE_DELTA_OUT,
+    VT_ROLE_KDA_Q, /* to b: of the first product */
+    VT_ROLE_KDA_K,
+    VT_ROLE_KDA_V,
+    VT_ROLE_KDA_F_A,
+    VT_ROLE_KDA_G_A,
+    VT_ROLE_KDA_B,
+    VT_ROLE_KDA_F_B,
+    VT_ROLE_KDA_G_B,
+    VT_ROLE_KDA_CONV_Q,
+    VT_ROLE_KDA_CONV_K,
+    VT_ROLE_KDA_CONV_V,
+    VT_ROLE_KDA_DECAY,
+    VT_ROLE_KDA_DT,
+    VT_ROLE_KDA_NORM,
+    VT_ROLE_KDA_OUT,
     VT_ROLE_MAMBA_IN,
     VT_ROLE_MAMBA_CONV,
     VT_ROLE_MAMBA_CONV_BIAS,
@@ -194,6 +212,8 @@ typedef enum vt_role {
     VT_ROLE_SHARED_GATE_UP, /* paired */
     VT_ROLE_DELTA_IN,       /* q, k, v and z */
     VT_ROLE_DELTA_BA,       /* b and a */
+    VT_ROLE_KDA_IN,         /* q, k, v, f_a, g_a and b */
+    VT_ROLE_KDA_CONV,       /* of q, k and v */
     VT_ROLE_AUX, /* and the next ones: a part of the columns of VT_ROLE_AUX_IN for each layer */
     VT_ROLE_AUX_LAST = VT_ROLE_AUX + 2,
     /* computed */

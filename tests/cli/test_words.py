@@ -31,6 +31,8 @@ def test_tokenize_refuses_a_tokenizer_model_that_is_not_tiktokens():
         fails(1, "tokenizer.model: line", "tokenize", "-m", folder, stdin="x")
         open(path, "w").write("YQ== 0\nYg== 1\n")
         fails(1, "2 ranks", "tokenize", "-m", folder, stdin="x")
+        os.rename(path, os.path.join(folder, "tiktoken.model"))  # as Kimi's folders call it
+        fails(1, "tiktoken.model", "tokenize", "-m", folder, stdin="x")
 
 
 def test_template_needs_no_model_with_a_template():

@@ -389,6 +389,8 @@ static void test_logits_of_delta_rules_equal_transformers(void **state)
     run_golden("qwen3next-key-heads", "qwen3next-key-heads/golden.bin", VT_BF16, 0);
     run_golden("qwen3next-key-heads-BF16.gguf", "qwen3next-key-heads/golden.bin", VT_BF16, 0);
     run_golden("qwen3next-fp8", "qwen3next-fp8/golden.bin", VT_BF16, 0);
+    run_golden("kimi-linear-channels", "kimi-linear-channels/golden.bin", VT_BF16, 0);
+    run_golden("kimi-linear-channels-BF16.gguf", "kimi-linear-channels/golden.bin", VT_BF16, 0);
 }
 
 /* In the prompt of 9 tokens of the model with experts, the first token's second and third expert of

@@ -62,7 +62,8 @@ static const model_case models[] = {
     {"mixed", 2},
     {"qwen3moe-raw", 2},
     {"gpt-oss-sinks", 3},
-    {"qwen35-delta", 2}, /* states of ranks in the prefix cache */
+    {"qwen35-delta", 2},         /* states of ranks in the prefix cache */
+    {"kimi-linear-channels", 1}, /* states beside latents */
     {"deepseekv3-groups", 2},
     {"gemma4-experts", 2},
     {"hunyuan-rotated-norms", 1},

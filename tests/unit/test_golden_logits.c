@@ -429,6 +429,8 @@ static void test_logits_of_latent_attention_equal_transformers(void **state)
         FOLDER("deepseekv3-fp8"),
         FOLDER("glm4moelite-latents"),
         {"glm4moelite-latents-BF16.gguf", "glm4moelite-latents/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("kimi-linear-channels"), /* not rotated, beside delta attention */
+        {"kimi-linear-channels-BF16.gguf", "kimi-linear-channels/golden.bin", false, VT_F32, 0, 0},
         FOLDER("mistral4-temper"),
         {"mistral4-temper-BF16.gguf", "mistral4-temper/golden.bin", false, VT_F32, 0, 0},
     };

@@ -233,6 +233,79 @@ static void test_config_of_qwen3_next_says_which_layers_are_dense(void **state)
                    "linear_conv_kernel_dim");
 }
 
+/* Keys of Kimi Linear, by their published names and by those of transformers' class. Layers are
+ * counted from 1 in its lists. */
+static void test_config_of_kimi_linear_is_read_or_its_key_is_named(void **state)
+{
+    (void)state;
+#define KIMI_SHAPE                                                                            \
+    SHAPE                                                                                     \
+    "\"model_type\": \"kimi_linear\", \"num_hidden_layers\": 4, \"kv_lora_rank\": 24, "       \
+    "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 10, \"q_lora_rank\": " \
+    "null, \"moe_intermediate_size\": 6, "
+#define KIMI_OF(delta, kda, full, more)                                                        \
+    "{" KIMI_SHAPE "\"model_max_length\": 77, \"num_experts\": 8, \"num_experts_per_token\": " \
+    "3, \"num_expert_group\": 1, \"topk_group\": 1, \"moe_renormalize\": true, "               \
+    "\"routed_scaling_factor\": 2.5, \"linear_attn_config\": {\"kda_layers\": " kda            \
+    ", \"full_attn_layers\": " full delta                                                      \
+    ", \"head_dim\": 12, \"num_heads\": 5, \"short_conv_kernel_size\": 3}" more "}"
+#define KIMI(more) KIMI_OF("", "[1, 2, 4]", "[3]", more)
+    vt_model *m = read_config(KIMI(", \"mla_use_nope\": true, \"num_shared_experts\": 2, "
+                                   "\"moe_router_activation_func\": \"sigmoid\", "
+                                   "\"num_nextn_predict_layers\": 0"));
+    const vt_arch *a = &m->arch;
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(m->layer[i].mixer, i == 2 ? VT_BLOCK_MLA : VT_BLOCK_KDA);
+        assert_int_equal(m->layer[i].ffn, i == 0 ? VT_BLOCK_FFN : VT_BLOCK_EXPERTS);
+    }
+    assert_int_equal(m->layer[2].head.rope, -1);
+    assert_int_equal(a->n_ropes, 0);
+    assert_int_equal(a->max_context, 77);
+    assert_int_equal(a->conv_taps, 3);
+    assert_true(a->delta.k_heads == 5 && a->delta.v_heads == 5 && a->delta.k_dim == 12 &&
+                a->delta.v_dim == 12 && a->delta.gate_rank == 12 && a->delta.log_decay);
+    assert_int_equal(m->layer[0].state_bytes, 4 * (2 * 3 * 60 + 5 * 12 * 12));
+    assert_int_equal(a->n_experts, 8);
+    assert_int_equal(a->n_experts_used, 3);
+    assert_int_equal(a->shared_ffn, 12);
+    assert_int_equal(a->expert_groups, 0);
+    assert_true(a->route_sigmoid && a->norm_topk && a->route_scale == 2.5f);
+    assert_float_equal(a->norm_eps, 1e-5, 1e-9);
+    vt_model_free(m);
+    m = read_config("{" KIMI_SHAPE "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+                    "\"norm_topk_prob\": false, \"n_group\": 2, \"topk_group\": 1, "
+                    "\"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\", \"sparse\"], "
+                    "\"layer_types\": [\"full_attention\", \"linear_attention\", "
+                    "\"linear_attention\", \"full_attention\"], \"linear_num_heads\": 3, "
+                    "\"linear_head_dim\": 8, \"linear_conv_kernel_dim\": 2}");
+    assert_int_equal(m->layer[0].mixer, VT_BLOCK_MLA);
+    assert_int_equal(m->layer[1].mixer, VT_BLOCK_KDA);
+    assert_int_equal(m->layer[1].ffn, VT_BLOCK_FFN);
+    assert_int_equal(m->arch.delta.v_heads, 3);
+    assert_int_equal(m->arch.n_experts_used, 2);
+    assert_int_equal(m->arch.expert_groups, 2);
+    assert_true(!m->arch.norm_topk);
+    vt_model_free(m);
+    static const char *const refused[][2] = {
+        {KIMI(", \"mla_use_nope\": false"), "\"mla_use_nope\" is false"},
+        {KIMI(", \"moe_layer_freq\": 2"), "\"moe_layer_freq\" is 2"},
+        {KIMI(", \"moe_router_activation_func\": \"softmax\""), "_activation_func\" is softmax"},
+        {KIMI(", \"mla_use_output_gate\": true"), "\"mla_use_output_gate\" is true"},
+        {KIMI(", \"num_nextn_predict_layers\": 1"), "\"num_nextn_predict_layers\" is 1"},
+        {KIMI(", \"attention_bias\": true"), "\"attention_bias\""},
+        {KIMI(", \"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\", \"sparse\"]"),
+         "\"mlp_layer_types\" is no list"},
+        {KIMI(", \"num_shared_experts\": 0"), "0 shared experts"},
+        {KIMI_OF(", \"gate_lower_bound\": -5.0", "[1, 2, 4]", "[3]", ""), "\"gate_lower_bound\""},
+        {KIMI_OF(", \"use_full_rank_gate\": true", "[1, 2, 4]", "[3]", ""), "\"use_full_rank_gate"},
+        {KIMI_OF("", "[1, 2]", "[3]", ""), "are no lists of the 4 layers"},
+        {KIMI_OF("", "[1, 2, 5]", "[3]", ""), "\"kda_layers\" names layer 5"},
+        {KIMI_OF("", "[1, 2, 4]", "[4]", ""), "\"full_attn_layers\" names layer 4"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect_refused(refused[i][0], refused[i][1]);
+}
+
 /* Keys of LFM2, in the spelling of published files and in that of newer ones. */
 static void test_config_of_lfm2_says_which_layers_convolve(void **state)
 {
@@ -794,6 +867,7 @@ int main(void)
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_qwen3_next_says_which_layers_are_dense),
+        cmocka_unit_test(test_config_of_kimi_linear_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),
         cmocka_unit_test(test_config_of_granite_says_which_layers_have_state_spaces),
         cmocka_unit_test(test_config_of_nemotron_h_says_which_block_a_layer_has),

@@ -203,7 +203,9 @@ static void test_ranks_when_guarded_then_they_add_up_to_the_whole(void **state)
         GOLDEN "qwen35-delta-BF16.gguf", /* tiled heads */
         GOLDEN "qwen35moe-outer-BF16.gguf",
         GOLDEN "qwen3next-key-heads", /* key head by key head in the file */
-        GOLDEN "granite4-mamba",      /* state spaces: heads of one group, their norm divided */
+        GOLDEN "kimi-linear-channels",
+        GOLDEN "kimi-linear-channels-BF16.gguf",
+        GOLDEN "granite4-mamba", /* state spaces: heads of one group, their norm divided */
         GOLDEN "granite4moe-mamba-BF16.gguf",
         GOLDEN "nemotronh-mamba", /* whole groups */
         "mamba-fp8",              /* scales of blocks: two ranks cut them, four have 2 heads each */
@@ -367,6 +369,42 @@ static void test_delta_heads_when_tiled_then_k_heads_follow_their_v_heads(void *
     vt_model_free(m);
 }
 
+/* Kimi delta attention over two ranks: each has half of the rows of q, k, v, b and of what decays
+ * and gates are made by, and all of what these are made from. */
+static void test_channel_decays_over_ranks_keep_the_narrow_products_whole(void **state)
+{
+    (void)state;
+    enum { HALF = 16 * 128, PARTS = 6 };
+    static const int64_t want[PARTS][2] = {{HALF, HALF}, {HALF, HALF}, {HALF, HALF},
+                                           {0, 128},     {0, 128},     {16, 16}};
+    vt_model *m = load("dummy:kimi-linear-48b-a3b");
+    vt_layout_entry in = entry_of(m, 1, 2, VT_ROLE_KDA_IN),
+                    taps = entry_of(m, 1, 2, VT_ROLE_KDA_CONV),
+                    bias = entry_of(m, 1, 2, VT_ROLE_KDA_DT),
+                    decay = entry_of(m, 1, 2, VT_ROLE_KDA_DECAY),
+                    gate = entry_of(m, 1, 2, VT_ROLE_KDA_G_B),
+                    norm = entry_of(m, 1, 2, VT_ROLE_KDA_NORM),
+                    out = entry_of(m, 1, 2, VT_ROLE_KDA_OUT);
+    assert_int_equal(in.n_parts, PARTS);
+    assert_int_equal(taps.n_parts, 3);
+    for (int32_t i = 0; i < PARTS; i++) {
+        assert_int_equal(in.part[i].row, want[i][0]);
+        assert_int_equal(in.part[i].rows, want[i][1]);
+        if (i < taps.n_parts)
+            assert_int_equal(taps.part[i].row, HALF);
+    }
+    assert_int_equal(bias.part[0].row, HALF);
+    assert_int_equal(decay.part[0].row, 16);
+    assert_int_equal(gate.part[0].row, HALF);
+    assert_int_equal(gate.part[0].cols, 128);
+    assert_int_equal(norm.part[0].rows, 128);
+    assert_int_equal(out.part[0].col, HALF);
+    size_t one = 20 * 4 * (3 * 3 * 4096 + 32 * 128 * 128); /* of 20 layers */
+    assert_int_equal(vt_ranks_kv_slot_bytes(m, 1), one);
+    assert_int_equal(vt_ranks_kv_slot_bytes(m, 2), one);
+    vt_model_free(m);
+}
+
 /* The state slots of all ranks are one model's where heads divide, and more where K heads have
  * copies. */
 static void test_state_slots_over_ranks_add_up(void **state)
@@ -482,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_smollm2_heads_over_two_to_four_ranks),
         cmocka_unit_test(test_heads_when_blocks_of_o_hold_several_then_kv_heads_stay_together),
         cmocka_unit_test(test_delta_heads_when_tiled_then_k_heads_follow_their_v_heads),
+        cmocka_unit_test(test_channel_decays_over_ranks_keep_the_narrow_products_whole),
         cmocka_unit_test(test_state_slots_over_ranks_add_up),
         cmocka_unit_test(test_norms_over_all_heads_follow_the_heads),
         cmocka_unit_test(test_cuts_when_quantised_then_lie_between_blocks),

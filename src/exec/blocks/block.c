@@ -9,6 +9,7 @@ const vt_block *const vt_blocks[VT_BLOCKS] = {
     [VT_BLOCK_EXPERTS] = &vt_block_experts,
     [VT_BLOCK_CONV] = &vt_block_conv,
     [VT_BLOCK_DELTA] = &vt_block_delta,
+    [VT_BLOCK_KDA] = &vt_block_kda,
     [VT_BLOCK_MAMBA] = &vt_block_mamba,
     [VT_BLOCK_MLP] = &vt_block_mlp,
     [VT_BLOCK_MLA] = &vt_block_mla,

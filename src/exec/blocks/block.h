@@ -30,7 +30,7 @@ typedef struct vt_block {
 vt_status vt_block_check_scale(const vt_layout *l, int32_t layer, vt_role bias, vt_err *err);
 
 extern const vt_block vt_block_attention, vt_block_ffn, vt_block_experts, vt_block_conv,
-    vt_block_delta, vt_block_mamba, vt_block_mlp, vt_block_mla;
+    vt_block_delta, vt_block_kda, vt_block_mamba, vt_block_mlp, vt_block_mla;
 /* By kind; the first is NULL: no block. */
 extern const vt_block *const vt_blocks[VT_BLOCKS];
 

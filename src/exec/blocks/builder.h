@@ -21,7 +21,7 @@ typedef struct builder {
     /* Activations, in the order of a layer (program.c). A block makes its own. */
     vt_tensor *x, *h, *t, *qkv, *o, *f, *g, *expert, *expert_weight, *bcu, *cv, *q, *shared, *delta,
         *mamba, *ba, *u, *d, *per_layer, *per_layer_in, *per_layer_gate, *e, *q_rank, *q_latent,
-        *latent, *wide, *s, *pair, *aux;
+        *latent, *wide, *s, *pair, *aux, *kda, *decay, *z;
     const vt_tensor *stream; /* of an EAGLE-3 head: what attention adds its output to; or NULL */
     int32_t n_aux;           /* layers whose input is in `aux` by now */
 } builder;

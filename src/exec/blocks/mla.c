@@ -3,7 +3,7 @@
  *   q = x Wq, or norm(x Wqa) Wqb               wide [tokens, Hq (nope + rope)]
  *   (k_r | c) = x Wkva, c normalised           latent [tokens, rope + rank]: a row of the cache
  *   q'_h = (q_r | Wk_h q_n)                    q [tokens, Hq (rope + rank)]
- *   rope of q_r and k_r; the row is stored
+ *   rope of q_r and k_r, unless the layer has none; the row is stored
  *   o'_h = sum_j softmax_j(q'_h . row_j) c_j   q_latent [tokens, Hq rank]
  *   o_h = Wv_h o'_h, then O                    o [tokens, Hq v]
  *
@@ -105,15 +105,16 @@ static void emit_attention(builder *b, int32_t i)
     const vt_arch *a = &b->m->arch;
     const vt_heads *h = &b->m->layer[i].head;
     vt_tensor *pool = &b->kv->k[vt_kv_pool_of(b->m, i)];
-    EMIT(b, rope, i, "", VT_WHEN_TOKENS,
-         {.batch = &b->p->batch,
-          .q = b->q,
-          .k = b->latent,
-          .head_dim = h->dim,
-          .dims = a->rope[h->rope].dims,
-          .interleaved = a->rope[h->rope].interleaved,
-          .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope],
-          .q_cos_sin = h->q_rope_next ? b->w->ends.tensor[VT_ROLE_ROPE + h->rope + 1] : NULL});
+    if (h->rope >= 0)
+        EMIT(b, rope, i, "", VT_WHEN_TOKENS,
+             {.batch = &b->p->batch,
+              .q = b->q,
+              .k = b->latent,
+              .head_dim = h->dim,
+              .dims = a->rope[h->rope].dims,
+              .interleaved = a->rope[h->rope].interleaved,
+              .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope],
+              .q_cos_sin = h->q_rope_next ? b->w->ends.tensor[VT_ROLE_ROPE + h->rope + 1] : NULL});
     EMIT(b, kv_store, i, "", VT_WHEN_TOKENS,
          {.batch = &b->p->batch, .k = b->latent, .k_pool = pool, .k_scale = 1, .v_scale = 1});
     attention_args att = {.batch = &b->p->batch,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files/json.h"
 #include "model/assemble.h"
 #include "model/families/glm4_moe.h"
 
@@ -122,6 +123,25 @@ static vt_status from_config(hf_reader *c)
     c->extra->o_bias = false; /* whatever attention_bias says */
     TRY(hf_read_bool(c, "use_qk_norm", &c->extra->qk_norm));
     return glm4_moe_read_config(c, 1);
+}
+
+int32_t glm4_moe_dense_layers(hf_reader *c)
+{
+    const json_t *types = vt_read_member(c->root, "mlp_layer_types");
+    int32_t n = c->m->arch.n_layers, dense = 0;
+    bool known = !types || (json_is_array(types) && json_array_size(types) == (size_t)n);
+    for (int32_t i = 0; known && types && i < n; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        bool is_dense = type && strcmp(type, "dense") == 0;
+        known = is_dense ? dense == i : type && strcmp(type, "sparse") == 0;
+        dense += is_dense;
+    }
+    if (known)
+        return types ? dense : 1;
+    vt_fail(c->err, VT_ERR_UNSUPPORTED,
+            "%s: \"mlp_layer_types\" is no list of %d \"dense\" and then \"sparse\" layers",
+            c->path, n);
+    return -1;
 }
 
 bool glm4_moe_skips(const vt_model *m, const char *tensor)

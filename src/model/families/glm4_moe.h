@@ -11,6 +11,9 @@ vt_status glm4_moe_set_up(vt_model *m, int32_t dense, int32_t shared, double sca
  * layers of a GGUF file counts those of multi-token prediction, which are taken off. */
 vt_status glm4_moe_read_gguf(gguf_reader *r);
 vt_status glm4_moe_read_config(hf_reader *c, int32_t dense);
+/* Returns how many of the first layers are dense by the list "mlp_layer_types"; 1 without one. -1:
+ * other layers are dense too, and *c->err says so. */
+int32_t glm4_moe_dense_layers(hf_reader *c);
 /* Returns true for the tensors of layers behind the last one: those of multi-token prediction. */
 bool glm4_moe_skips(const vt_model *m, const char *tensor);
 

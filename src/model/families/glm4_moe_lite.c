@@ -1,9 +1,5 @@
 /* GLM-4.7-Flash: the experts of GLM-4.5, and DeepSeek's attention to latents. Its GGUF files say
  * deepseek2. */
-#include <string.h>
-
-#include "files/json.h"
-#include "model/assemble.h"
 #include "model/families/deepseek.h"
 #include "model/families/glm4_moe.h"
 
@@ -31,37 +27,15 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
-/* Returns how many of the first layers are dense, by the list of their kinds; -1: they are not the
- * first ones. Without a list it is one. */
-static int32_t dense_layers(const json_t *types, int32_t n_layers)
-{
-    int32_t dense = 0;
-    if (!types)
-        return 1;
-    if (!json_is_array(types) || json_array_size(types) != (size_t)n_layers)
-        return -1;
-    for (int32_t i = 0; i < n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool is_dense = type && strcmp(type, "dense") == 0;
-        if (is_dense ? dense < i : !type || strcmp(type, "sparse") != 0)
-            return -1;
-        dense += is_dense;
-    }
-    return dense;
-}
-
 static vt_status from_config(hf_reader *c)
 {
     double eps = 1e-5;
-    int32_t dense = dense_layers(vt_read_member(c->root, "mlp_layer_types"), c->m->arch.n_layers);
+    int32_t dense = glm4_moe_dense_layers(c);
     TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
     c->m->arch.norm_eps = (float)eps;
     c->m->arch.route_sigmoid = true;
     if (dense < 0)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: \"mlp_layer_types\" is no list of %d \"dense\" and then \"sparse\" "
-                       "layers",
-                       c->path, c->m->arch.n_layers);
+        return VT_ERR_UNSUPPORTED;
     TRY(deepseek_read_latents(c));
     return glm4_moe_read_config(c, dense);
 }

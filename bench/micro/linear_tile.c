@@ -59,7 +59,7 @@ static void kernels(vt_dtype type, int64_t cols)
     BEST("quantise one token", l.blocks, quantise(type, x, cols, PANEL, 3, panel));
     BEST("one token", l.blocks,
          dot_one(type, 1, &l, &(const uint8_t *){packed}, panel, &(float *){sum[0]}));
-    BEST("unpack", l.blocks, unpack_blocks(type, &l, packed, 0, l.blocks, tile));
+    BEST("unpack", l.blocks, unpack_blocks(type, false, &l, packed, 0, l.blocks, tile));
     block_run c = {.blocks = l.blocks, .tile = tile, .panel = panel};
     for (c.n = 1; c.n <= 16; c.n *= 2) {
         char what[64];
@@ -74,7 +74,7 @@ static void kernels(vt_dtype type, int64_t cols)
         char what[64];
         snprintf(what, sizeof what, "%d tokens, tiles", c.n);
         configure_quantised(c.n);
-        BEST(what, l.blocks, amx_panel(type, &c, sum));
+        BEST(what, l.blocks, amx_panel(type, c.n, &c, sum));
         tile_release();
     }
 #endif
@@ -105,8 +105,8 @@ static void matrix_unit(void)
     TILE_LOAD(2, p, 64);
     printf("the matrix unit and 512-bit fp32, cycles:\n");
     BEST("multiply two tiles", 1, TILE_DOT_SU(0, 1, 2));
-    BEST("load A and B, multiply, store C", 1, block_sums(p, p + 4096);
-         TILE_STORE(0, p + 8192, 64));
+    BEST("load A and B, multiply, store C", 1, TILE_LOAD(1, p, 32); TILE_LOAD(2, p + 4096, 64);
+         TILE_ZERO(0); TILE_DOT_SU(0, 1, 2); TILE_STORE(0, p + 8192, 64));
     BEST("64 fma", 1, FMA_64);
     BEST("64 fma and a tilezero", 1, TILE_ZERO(0); FMA_64);
     tile_release();

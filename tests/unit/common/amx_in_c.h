@@ -98,6 +98,22 @@ static void tiles_dot_su(int c, int a, int b)
     }
 }
 
+/* Signed b: with 128 added to it vpdpbusd has unsigned bytes, and the same of a is taken away. */
+static void tiles_dot_ss(int c, int a, int b)
+{
+    const vi flip = vi_set8(-128);
+    tiles_shapes(c, a, b);
+    for (int m = 0; m < unit_tiles.config.rows[c]; m++) {
+        vi sum = tiles_row(c, m), more = vi_set(0);
+        for (int k = 0; k < unit_tiles.config.rows[b]; k++) {
+            vi x = tiles_spread(a, m, k);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(tiles_row(b, k), flip), x);
+            more = _mm512_dpbusd_epi32(more, flip, x);
+        }
+        vi_store(unit_tiles.tile[c][m], _mm512_sub_epi32(sum, more));
+    }
+}
+
 /* The first or the second bf16 of each pair. */
 static vf tiles_half(vi pairs, int half)
 {
@@ -133,6 +149,7 @@ static void tiles_dot_bf16(int c, int a, int b)
 #define TILE_LOAD(t, p, stride) tiles_load(t, p, stride)
 #define TILE_STORE(t, p, stride) tiles_store(t, p, stride)
 #define TILE_DOT_SU(c, a, b) tiles_dot_su(c, a, b)
+#define TILE_DOT_SS(c, a, b) tiles_dot_ss(c, a, b)
 #define TILE_DOT_BF16(c, a, b) tiles_dot_bf16(c, a, b)
 
 #endif

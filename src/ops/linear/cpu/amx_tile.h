@@ -29,8 +29,9 @@ INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory");
                      :                                   \
                      : "r"(p), "r"((int64_t)(stride))    \
                      : "memory")
-/* c += a b: a signed, b unsigned. */
+/* c += a b: a signed, b unsigned or signed. */
 #define TILE_DOT_SU(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define TILE_DOT_SS(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 #define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif

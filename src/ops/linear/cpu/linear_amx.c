@@ -3,24 +3,26 @@
  * Quantised types take 32 columns at a time, because every 32 have a scale of their own:
  *
  *   A  16 tokens x 32 int8     the panel's quants, as they lie in memory
- *   B  8 groups x 16 rows x 4  an unpacked block, as it lies in memory
+ *   B  8 groups x 16 rows x 4  an unpacked block, signed where the type has no minima
  *   C  16 tokens x 16 rows     int32, stored to a buffer of 1 KiB, read back row by row,
  *                              converted, scaled and added to 16 vectors of fp32 sums
  *
- * The int32 sums equal those of vpdpbusd, and the arithmetic after them is the same. So few tokens
- * take the AVX-512 kernels and get the same bits.
+ * The int32 sums equal those of vpdpbusd with its correction, and the arithmetic after them is the
+ * same. So few tokens take the AVX-512 kernels and get the same bits.
  *
- * Limits (bench/micro/linear_tile.c; Sapphire Rapids, one thread, everything in cache, cycles of
- * the 2.6 GHz time stamp counter): a 16 x 16 x 32 block takes 46, and 80 with vpdpbusd. Loading,
- * multiplying and storing tiles would take 25. But while the matrix unit is in use, the second
- * 512-bit fp32 unit is not available (64 fma take 23 alone, and 45 beside a mere tilezero), so the
- * 48 conversions, products and sums of a block cannot take less than 37. Therefore the minima,
- * which would be a fourth operation, are summed separately (run_chunk).
+ * Limits (bench/notes/cpu.md; a Xeon with AMX, one thread, everything in cache, ticks of the time
+ * stamp counter, 0.76 to 0.79 a cycle): a 16 x 16 x 32 block takes 46. Loading, multiplying and
+ * storing tiles take 31 alone, scaling and adding sums 26. While the matrix unit is in use, the
+ * second 512-bit fp32 unit is not available (64 fma take twice as long beside a mere tilezero), so
+ * the 48 conversions, products and sums of a block cannot take less than 37. A fourth operation for
+ * each 16 results costs 5: so quants are signed, which needs no correction of the int32 sums, and
+ * minima are summed separately (run_chunk). Sums that are added in the step that stores them, with
+ * loads behind the store, took 11 more.
  *
- * Rejected: converting weights to bf16, with C summing over all of K and no scaling in the loop. It
- * would be three times as fast here. But a single token would have to do the same to get the same
- * bits, and unpacking to bf16 takes about 130 instructions per block where the product needs 28:
- * decode would then be bound by that and no longer by memory.
+ * Rejected: converting weights to bf16, with C summing over all of K and no scaling in the loop. A
+ * single token would have to do the same to get the same bits. Built and measured: prompts gain
+ * where the matrix unit runs at its full rate, but the machines at hand mostly run it at a quarter
+ * of that. There prompts gain nothing, and one token takes twice as long.
  *
  * BF16 weights stay exact; activations are split into two bf16, x = hi + lo, which keeps 16 bits of
  * their mantissa, and C holds fp32 sums over all of K:  C += hi B, C += lo B, 32 columns after 32.
@@ -29,41 +31,55 @@
  * Tiles are configured when a call begins and released when it ends, because the operating system
  * has to save 8 KiB at each switch of a thread that holds tile data. */
 #define LINEAR_PANEL amx_panel
+#define LINEAR_SIGNED amx_signed
 #define LINEAR_BF16 dot_bf16_streams
 #include "ops/linear/cpu/linear_simd.h"
 #include "ops/linear/cpu/amx_tile.h"
 
-/* A panel with fewer tokens than this takes the AVX-512 kernels. */
+/* A call with fewer tokens than this takes the AVX-512 kernels. */
 enum { AMX_TOKENS = 5 };
 
 /* ---- quantised weights ---- */
 
 typedef int32_t sums[PANEL][LINEAR_TILE];
 
-/* C = A B for one block. */
-INLINE void block_sums(const uint8_t *w, const uint8_t *q)
-{
-    TILE_LOAD(1, q, 32);
-    TILE_LOAD(2, w, 64);
-    TILE_ZERO(0);
-    TILE_DOT_SU(0, 1, 2);
-}
-
-/* acc[t] += the sums of a block, like add_block. s: d [16] | c [16] */
-INLINE void add_sums(linear_traits tr, int T, sums sum, const uint8_t *w, const float *s, vf *acc)
+/* acc[t] += the sums of a block, like add_block: what add_block adds to the int32 sums for the
+ * offset of the type is in the signed quants here. s: d [16] */
+INLINE void add_sums(int T, sums sum, const uint8_t *w, const float *s, vf *acc)
 {
     vf d = vf_load(w + 512);
     UNROLL16
-    for (int t = 0; t < T; t++) {
-        vi v = vi_load(sum[t]);
-        if (!tr.min)
-            v = vi_add(v, vi_set(load_i32(s + PANEL + t)));
-        acc[t] = vf_fma(vf_of_int(v), vf_mul(d, vf_set1(s[t])), acc[t]);
-    }
+    for (int t = 0; t < T; t++)
+        acc[t] = vf_fma(vf_of_int(vi_load(sum[t])), vf_mul(d, vf_set1(s[t])), acc[t]);
 }
 
-/* The first T tokens (a constant) of a panel. While the matrix unit works on one block, the sums of
- * the block before are scaled and added. */
+/* Block b, whose product is in tile register c; c2, a2 and b2 become those of the block after it.
+ * Its loads come before the store: a load after it waits for it wherever their addresses have the
+ * same last 12 bits. The sums that are added are those of the block before, so neither the store
+ * nor the product is waited for. */
+#define AMX_BLOCK(c, c2, a2, b2)                                   \
+    do {                                                           \
+        if (b + 1 < blocks) {                                      \
+            TILE_LOAD(a2, q + step, 32);                           \
+            TILE_LOAD(b2, w + UNPACKED_BLOCK, 64);                 \
+        }                                                          \
+        TILE_STORE(c, sum[b & 1], 64);                             \
+        if (b + 1 < blocks) {                                      \
+            TILE_ZERO(c2);                                         \
+            if (tr.min)                                            \
+                TILE_DOT_SU(c2, a2, b2);                           \
+            else                                                   \
+                TILE_DOT_SS(c2, a2, b2);                           \
+        }                                                          \
+        prefetch_ahead(&ahead, b);                                 \
+        if (b > 0)                                                 \
+            add_sums(T, sum[(b - 1) & 1], w - UNPACKED_BLOCK,      \
+                     (const float *)(q - step + 32 * PANEL), acc); \
+        b++, w += UNPACKED_BLOCK, q += step;                       \
+    } while (0)
+
+/* The first T tokens (a constant) of a panel. The matrix unit works on one block while the sums of
+ * the block before the one just stored are scaled and added. */
 INLINE void amx_tokens(linear_traits tr, int T, const block_run *c, float (*out)[LINEAR_TILE])
 {
     _Alignas(64) sums sum[2];
@@ -74,15 +90,20 @@ INLINE void amx_tokens(linear_traits tr, int T, const block_run *c, float (*out)
     const int64_t step = panel_block_bytes(PANEL), blocks = c->blocks;
     const uint8_t *w = c->tile, *q = c->panel;
     const block_run ahead = *c; /* in registers: the tile instructions clobber memory */
-    block_sums(w, q);
-    TILE_STORE(0, sum[0], 64);
-    for (int64_t b = 0; b < blocks; b++, w += UNPACKED_BLOCK, q += step) {
-        if (b + 1 < blocks)
-            block_sums(w + UNPACKED_BLOCK, q + step);
-        prefetch_ahead(&ahead, b);
-        add_sums(tr, T, sum[b & 1], w, (const float *)(q + 32 * PANEL), acc);
-        TILE_STORE(0, sum[(b + 1) & 1], 64);
+    TILE_LOAD(1, q, 32);
+    TILE_LOAD(2, w, 64);
+    TILE_ZERO(0);
+    if (tr.min)
+        TILE_DOT_SU(0, 1, 2);
+    else
+        TILE_DOT_SS(0, 1, 2);
+    for (int64_t b = 0; b < blocks;) {
+        AMX_BLOCK(0, 3, 4, 5);
+        if (b < blocks)
+            AMX_BLOCK(3, 0, 1, 2);
     }
+    add_sums(T, sum[(blocks - 1) & 1], w - UNPACKED_BLOCK, (const float *)(q - step + 32 * PANEL),
+             acc);
     UNROLL16
     for (int t = 0; t < T; t++)
         vf_store(out[t], acc[t]);
@@ -109,10 +130,16 @@ static bool uses_tiles(vt_dtype type, int64_t tokens)
     return tr.bits && !tr.halves && tokens >= AMX_TOKENS;
 }
 
-/* dot_panel, with tiles if they are faster. */
-NOINLINE void amx_panel(vt_dtype type, const block_run *c, float (*out)[LINEAR_TILE])
+static bool amx_signed(vt_dtype type, int64_t tokens)
 {
-    if (!uses_tiles(type, c->n))
+    return uses_tiles(type, tokens) && !linear_traits_of(type).min;
+}
+
+/* dot_panel, with tiles if they are faster for a call of `tokens`: quants are signed then. */
+NOINLINE void amx_panel(vt_dtype type, int64_t tokens, const block_run *c,
+                        float (*out)[LINEAR_TILE])
+{
+    if (!uses_tiles(type, tokens))
         dot_panel(type, c, out);
     else if (linear_traits_of(type).min)
         amx_sets(linear_traits_of(VT_Q4_1), c, out);
@@ -120,11 +147,12 @@ NOINLINE void amx_panel(vt_dtype type, const block_run *c, float (*out)[LINEAR_T
         amx_sets(linear_traits_of(VT_Q8_0), c, out);
 }
 
-/* C 0, A 1, B 2. */
+/* C 0, A 1, B 2 of the even blocks, C 3, A 4, B 5 of the odd ones. */
 static void configure_quantised(int64_t tokens)
 {
-    tile_config c = {.palette = 1, .row_bytes = {64, 32, 64}, .rows = {0, 0, 8}};
-    c.rows[0] = c.rows[1] = (uint8_t)tile_tokens(tokens);
+    tile_config c = {
+        .palette = 1, .row_bytes = {64, 32, 64, 64, 32, 64}, .rows = {0, 0, 8, 0, 0, 8}};
+    c.rows[0] = c.rows[1] = c.rows[3] = c.rows[4] = (uint8_t)tile_tokens(tokens);
     tile_configure(&c);
 }
 

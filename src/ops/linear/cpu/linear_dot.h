@@ -120,6 +120,17 @@ INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *ti
     }
 }
 
+/* Bytes less the offset of their type. Only AMX has products of two signed bytes. */
+INLINE vi less_offset(vi q, int offset)
+{
+#if defined(__AVX512F__)
+    return _mm512_sub_epi8(q, vi_set8(offset));
+#else
+    assert(!"signed quants");
+    return (void)offset, q;
+#endif
+}
+
 INLINE int unpacked_bytes(linear_traits tr)
 {
     return tr.halves && tr.min ? UNPACKED_MOST : UNPACKED_BLOCK;
@@ -134,9 +145,10 @@ INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
     w->e = vf_load(block + 576 + 4 * VF * h);
 }
 
-/* Blocks first .. first + n - 1 of a packed tile. */
-INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t first,
-                   int64_t n, uint8_t *dst)
+/* Blocks first .. first + n - 1 of a packed tile, whose quants become signed if `plain`: quant -
+ * offset. */
+INLINE void unpack(vt_dtype type, bool plain, const linear_layout *l, const uint8_t *tile,
+                   int64_t first, int64_t n, uint8_t *dst)
 {
     const linear_traits tr = linear_traits_of(type);
     for (int64_t b = first; b < first + n; b++, dst += unpacked_bytes(tr))
@@ -145,7 +157,8 @@ INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, i
             load_packed(type, l, tile, b, h, &w);
             UNROLL
             for (int g = 0; g < 8; g++)
-                vi_store(dst + 64 * g + 4 * VF * h, w.q[g]);
+                vi_store(dst + 64 * g + 4 * VF * h,
+                         plain ? less_offset(w.q[g], tr.offset) : w.q[g]);
             vf_store((float *)(dst + 512) + VF * h, w.d);
             vf_store((float *)(dst + 576) + VF * h, w.e);
             for (int i = 0; i < 2 && tr.halves && tr.min; i++)
@@ -400,13 +413,16 @@ typedef struct block_run {
     int64_t ahead_bytes;         /* a block's share of them */
 } block_run;
 
-NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t *tile,
+NOINLINE void unpack_blocks(vt_dtype type, bool plain, const linear_layout *l, const uint8_t *tile,
                             int64_t first, int64_t n, uint8_t *dst)
 {
     switch (type) {
-#define VT_QUANT(name, ...)                        \
-    case VT_##name:                                \
-        unpack(VT_##name, l, tile, first, n, dst); \
+#define VT_QUANT(name, ...)                                   \
+    case VT_##name:                                           \
+        if (plain)                                            \
+            unpack(VT_##name, true, l, tile, first, n, dst);  \
+        else                                                  \
+            unpack(VT_##name, false, l, tile, first, n, dst); \
         break;
 #include "base/dtypes.h"
     default:

@@ -540,10 +540,13 @@ static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *p
                    4 * (size_t)(PANEL - used));
 }
 
-#ifdef LINEAR_PANEL /* the including file has its own function for a panel */
-static void LINEAR_PANEL(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE]);
+#ifdef LINEAR_PANEL /* the including file has its own function for a panel of a call */
+static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c,
+                         float (*sum)[LINEAR_TILE]);
+static bool LINEAR_SIGNED(vt_dtype type, int64_t tokens); /* it wants signed quants */
 #else
-#define LINEAR_PANEL dot_panel
+#define LINEAR_PANEL(type, tokens, c, sum) ((void)(tokens), dot_panel(type, c, sum))
+#define LINEAR_SIGNED(type, tokens) ((void)(tokens), false)
 #endif
 
 /* One unit and the panels of a group. */
@@ -575,12 +578,12 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
     const bool all = n == j->l->blocks;
     const int64_t apart = CHUNK * unpacked_bytes(tr); /* one tile's blocks from the other's */
     const uint8_t *packed = (uint8_t *)w->packed + j->u->tile * j->l->tile_bytes;
-    int64_t panel_bytes = j->l->blocks * panel_block_bytes(PANEL);
+    int64_t panel_bytes = j->l->blocks * panel_block_bytes(PANEL), tokens = j->a->x->dim[0];
     block_run c = {.blocks = n, .resume = first > 0};
     c.ahead_bytes = j->l->tile_bytes / j->l->blocks;
     for (int k = 0; k < j->u->tiles; k++)
-        unpack_blocks(w->dtype, j->l, packed + k * j->l->tile_bytes, first, n,
-                      j->unpacked + k * apart);
+        unpack_blocks(w->dtype, LINEAR_SIGNED(w->dtype, tokens), j->l,
+                      packed + k * j->l->tile_bytes, first, n, j->unpacked + k * apart);
     for (int pass = tr.min ? 0 : 1; pass < 2; pass++)
         for (int p = 0; p < j->n_panels; p++) {
             int s = all ? 0 : p; /* sums that are finished at once share one place */
@@ -596,7 +599,7 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
                 if (pass == 0)
                     min_panel(tr.halves, &c, low[p][k]);
                 else
-                    LINEAR_PANEL(w->dtype, &c, sum[s][k]);
+                    LINEAR_PANEL(w->dtype, tokens, &c, sum[s][k]);
             }
             if (pass == 1 && first + n == j->l->blocks)
                 unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s],

@@ -1,5 +1,5 @@
 """Whole models on the device: each function is a section of tests/gpu/run and takes (device, tap, options)."""
-import math, os, random, struct, subprocess, sys, tempfile
+import concurrent.futures, math, os, random, struct, subprocess, sys, tempfile
 
 from device import *
 
@@ -9,6 +9,7 @@ from device import *
 TIE = 0.35          # margin at which another arithmetic may choose another token
 MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
 PERPLEXITY = 0.01   # relative
+BESIDE = 4          # tiny models at a time: most of their time is the start of a process, and compiling
 VECTOR = 0.06       # numbers of a vector, of its largest: the bound of tests/unit/test_cuda_logits.c
 # Experts: where the router's choices are nearly equal, bf16 activations take another expert, which changes the answer at that
 # position only. tiny-moe has four such positions of 199 on the emulated GPU (0.2 to 0.4 apart, all others below 0.1), and one
@@ -71,25 +72,34 @@ def read_golden(path):
             yield ids, [struct.unpack(f"<{vocab}f", f.read(4 * vocab)) for _ in range(length)]
 
 
+def logits_of(d, o, name, path, golden):
+    """Errors of one model's log-probabilities against transformers in fp32, or why the model is refused."""
+    e = Errors()
+    try:
+        for ids, rows in read_golden(golden):
+            if len(ids) < 2 or (o.tiny and len(ids) > 9):
+                continue
+            want = [None] + [log_softmax(r) for r in rows[:-1]]
+            for i in range(*ROUTER_TIES.get((name, tuple(ids[:4])), (0, 0))):
+                want[i] = None
+            got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "64M", model=path)
+            part = against_rows(got, want)
+            e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
+    except Refused as r:
+        return str(r)
+    return e
+
+
 def logits(d, tap, o, every=1):
-    """Log-probabilities of every model under tests/golden/models against transformers in fp32."""
-    for name, path, golden in list(fixtures())[::every]:
-        e = Errors()
-        try:
-            for ids, rows in read_golden(golden):
-                if len(ids) < 2 or (o.tiny and len(ids) > 9):
-                    continue
-                want = [None] + [log_softmax(r) for r in rows[:-1]]
-                for i in range(*ROUTER_TIES.get((name, tuple(ids[:4])), (0, 0))):
-                    want[i] = None
-                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "64M", model=path)
-                part = against_rows(got, want)
-                e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
-        except Refused as r:
-            tap.ok(False, f"logits of {name}: refused: {r}")
-            continue
-        good = e.n > 0 and e.mean <= MEAN and e.worst <= WORST
-        tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")
+    """Log-probabilities of every model under tests/golden/models against transformers in fp32, BESIDE models at a time."""
+    models = list(fixtures())[::every]
+    with concurrent.futures.ThreadPoolExecutor(1 if o.tiny else BESIDE) as pool:
+        for (name, _, _), e in zip(models, pool.map(lambda m: logits_of(d, o, *m), models)):
+            if isinstance(e, str):
+                tap.ok(False, f"logits of {name}: refused: {e}")
+                continue
+            good = e.n > 0 and e.mean <= MEAN and e.worst <= WORST
+            tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")
 
 
 def embeddings(d, tap, o):

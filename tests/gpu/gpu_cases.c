@@ -117,6 +117,9 @@ const gpu_case gpu_cases[] = {
     /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs per tile, every epilogue, ragged edges */
     CASE("linear", "tokens=17,type=bf16,cols=4104,rows=200,residual=1"),
     CASE("linear", "tokens=40,type=bf16,cols=1000,rows=1000,residual=1"),
+    CASE("linear", "tokens=40,type=bf16,cols=456,rows=3304,residual=1"), /* tiles of 32 rows */
+    CASE("linear", "tokens=20,type=bf16,cols=264,rows=1600,rows2=1600,epilogue=swiglu"),
+    CASE("linear", "tokens=70,type=bf16,cols=2048,rows=1000,residual=1"), /* of 64 tokens */
     CASE("linear", "tokens=64,type=bf16,cols=1000,rows=1504,rows2=1504,epilogue=swiglu"),
     CASE("linear", "tokens=50,type=bf16,cols=200,rows=4096,rows2=4096,epilogue=geglu"),
     CASE("linear", "tokens=64,type=bf16,cols=320,rows=6144,bias=1,residual=1"),

@@ -154,6 +154,63 @@ static void test_bucket_never_lies_across_a_change_of_rows(void **state)
     for_each_call(check_buckets);
 }
 
+/* ---- how the split kernel cuts ---- */
+
+/* Expects the row for n tokens, and, where bm is given, tiles of bm tokens and bn weight rows with
+ * K in `split` parts. */
+static void expect_cut(const vt_program *p, const char *label, int32_t n, const char *row,
+                       int64_t bm, int64_t bn, int32_t split)
+{
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const vt_call *c = &p->call[i];
+        vt_size size = of(n);
+        vt_cut cut = {0};
+        if (c->op != &linear_op || !strstr(c->label, label))
+            continue;
+        const vt_impl *impl = vt_call_impl(c, &size);
+        assert_string_equal(impl->name, row);
+        if (bm == 0)
+            return;
+        impl->describe(c->args, &p->target, &size, &cut);
+        assert_int_equal(cut.tile[0], bm);
+        assert_int_equal(cut.tile[1], bn);
+        assert_int_equal(cut.split, split);
+        return;
+    }
+    fail_msg("no call %s", label);
+}
+
+static void
+test_split_kernel_when_a_weight_is_small_then_tiles_are_narrow_or_of_64_tokens(void **state)
+{
+    (void)state;
+    enum { LIBRARY = 3 };
+    vt_target t = gpu(LIBRARY);
+    vt_described d;
+    vt_err err = {0};
+    vt_model *m = load("dummy:qwen3-0.6b");
+    assert_int_equal(vt_describe(m, &t, VT_BF16, &d, &err), VT_OK);
+    for (int32_t n = 17; n <= 64; n += 47) { /* a K of 1,024 is not cut */
+        expect_cut(d.program, "linear.qkv", n, "split_sm90", 64, 32, 1);
+        expect_cut(d.program, "linear.gate+up", n, "split_sm90", 64, 32, 1);
+        expect_cut(d.program, "linear.o", n, "split_sm90", 64, 64, 8);
+    }
+    for (int32_t n = 65; n <= 128; n += 63) { /* two tiles of tokens, not one of 128 */
+        expect_cut(d.program, "linear.o", n, "split_sm90", 64, 64, 4);
+        expect_cut(d.program, "linear.down", n, "split_sm90", 64, 64, 4);
+        expect_cut(d.program, "linear.qkv", n, "cublaslt", 0, 0, 0);
+    }
+    expect_cut(d.program, "linear.o", 129, "cublaslt", 0, 0, 0);
+    vt_described_release(&d);
+    vt_model_free(m);
+    m = load("dummy:qwen3-8b");
+    assert_int_equal(vt_describe(m, &t, VT_BF16, &d, &err), VT_OK);
+    expect_cut(d.program, "linear.o", 128, "cublaslt", 0, 0, 0);
+    expect_cut(d.program, "linear.qkv", 64, "split_sm90", 64, 64, 2);
+    vt_described_release(&d);
+    vt_model_free(m);
+}
+
 /* ---- rows that are wanted ---- */
 
 static vt_status describe_wanting(const char *model, const vt_target *t, const char *op,
@@ -241,6 +298,8 @@ int main(void)
         cmocka_unit_test(test_table_ascends_to_the_largest_number_and_keeps_a_fixed_order),
         cmocka_unit_test(test_table_of_a_linear_agrees_with_the_card_at_every_size),
         cmocka_unit_test(test_bucket_never_lies_across_a_change_of_rows),
+        cmocka_unit_test(
+            test_split_kernel_when_a_weight_is_small_then_tiles_are_narrow_or_of_64_tokens),
         cmocka_unit_test(test_row_when_wanted_then_it_is_taken_wherever_it_fits),
         cmocka_unit_test(test_row_when_wanted_and_it_fits_nowhere_then_the_message_names_it),
     };

@@ -25,14 +25,14 @@
 // 306). Four boxes of 32 rows in place of one of 128 lose up to 30 % at 64 tokens and more.
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
-// Template: BM 64 | 128, BN 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8,
-// STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+// Template: BM 64 | 128, BN 32 | 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM,
+// SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 #include "linear_sm90_params.h"
 
 constexpr i32 BK = 64; // 128 bytes, one swizzle atom
-static_assert(BN == 64 || BN == 96, "see multiply_stage()");
+static_assert(BN == 32 || BN == 64 || BN == 96, "see multiply_stage()");
 
 constexpr i32 kConsumers = BM * 2, kThreads = kConsumers + 32;
 constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + kWBytes;
@@ -98,7 +98,9 @@ INLINE void multiply_stage(float (&acc)[BN / 2], u32 x, u32 w, i32 first)
     for (i32 k = 0; k < BK / 16; k++) {
         u64 a = smem_descriptor(x + k * 32, 16, SWIZZLE_ATOM),
             b = smem_descriptor(w + k * 32, 16, SWIZZLE_ATOM);
-        if constexpr (BN == 64)
+        if constexpr (BN == 32)
+            wgmma_m64n32k16_ss(acc, a, b, !(first && k == 0));
+        else if constexpr (BN == 64)
             wgmma_m64n64k16_ss(acc, a, b, !(first && k == 0));
         else
             wgmma_m64n96k16_ss(acc, a, b, !(first && k == 0));

@@ -90,6 +90,8 @@ static bool faster(const linear_args *a, int32_t bucket, const vt_target *t)
         return true;
     if (a->epilogue != LINEAR_NONE && linear_split_is_wide(a, t, bucket))
         return false;
+    if (linear_sm90_fits(a, t) && linear_split_fits(a, bucket) && linear_split_halves(a, t, bucket))
+        return false;
     if (a->epilogue != LINEAR_NONE)
         return weights >= LARGE_PAIR &&
                (bucket <= 192 ||

@@ -68,6 +68,9 @@ bool linear_split_fits(const linear_args *a, int64_t tokens);
 bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens);
 /* Returns true if the split kernel takes its wider tiles: it is then faster than the library. */
 bool linear_split_is_wide(const linear_args *a, const vt_target *t, int64_t tokens);
+/* Returns true if the split kernel cuts 65 to 128 tokens into two tiles of 64 for weights of few
+ * rows: it is then faster than the library. */
+bool linear_split_halves(const linear_args *a, const vt_target *t, int64_t tokens);
 /* Returns true if the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 

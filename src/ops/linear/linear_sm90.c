@@ -23,7 +23,14 @@
  *   128 x 4096 x 4096            18.8 / 29.8  18.5  20.5  25.7     64 tiles: persistent
  *   128 x 1024 x 3072            14.3 / 17.6  10.4   8.1   7.7     16 tiles: 8
  *   128 x 6144 x 1024 SwiGLU     10.6 / 11.1   8.5  14.3           96 tiles: 2
- *   256 x 1024 x 3072            14.2 / 17.6  12.0  10.2  13.5     32 tiles: 4 */
+ *   256 x 1024 x 3072            14.2 / 17.6  12.0  10.2  13.5     32 tiles: 4
+ *
+ * Whole steps decide where kernels overlap (Qwen3-0.6B, H200). A short K is not cut in two: narrow
+ * tiles make as many CTAs, and no sums are exchanged. 64 sequences 1.144 ms a step with tiles of 64
+ * in two parts, 1.141 with tiles of 32 for qkv [4096 x 1024], 1.120 for gate+up [6144 x 1024] too.
+ * From 65 to 128 tokens o [1024 x 2048] and down [1024 x 3072] take two tiles of 64 tokens in 4
+ * parts of K: the first token of 128 comes after 1.187 ms, with the library after 1.224 to 1.243,
+ * with tiles of 128 tokens in 8 parts after 1.239. */
 #include "ops/linear/linear_cuda.h"
 
 #include "base/err.h"
@@ -40,6 +47,8 @@ enum {
     MAX_STAGES = 6,
     SPLIT_COLUMNS = 64, /* widths of a tile of the split kernel */
     SPLIT_WIDE = 96,
+    SPLIT_NARROW = 32,
+    NARROW_COLS = 1024,      /* the longest K for which narrow tiles were measured */
     SPLIT_SHARED = 96 << 10, /* bytes of its stages: an SM has room for two CTAs */
     MAX_SPLIT = 8            /* CTAs that a cluster may have on every GPU */
 };
@@ -185,6 +194,23 @@ static int32_t split_width(int64_t tokens, int64_t columns, bool pair, int32_t s
     return time[1] < time[0] ? SPLIT_WIDE : SPLIT_COLUMNS;
 }
 
+/* Returns true if tiles of half the width, with K whole, make as many CTAs as two parts of K do. */
+static bool narrow_is_enough(const linear_args *a, int64_t tokens, int64_t columns, bool pair,
+                             int32_t sms)
+{
+    int64_t tiles = tiles_of(tokens, columns, 64, out_columns(SPLIT_NARROW, pair));
+    return a->w->cols <= NARROW_COLS && 4 * tiles >= 3 * sms;
+}
+
+bool linear_split_halves(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    enum { LEAST_COLS = 2048, MOST_COLS = 3072, PARTS = 4 };
+    int64_t tiles = tiles_of(tokens, a->w->rows, 64, SPLIT_COLUMNS);
+    return t->level >= 90 && !t->deterministic && a->epilogue == LINEAR_NONE && tokens > 64 &&
+           tokens <= 128 && a->w->cols >= LEAST_COLS && a->w->cols <= MOST_COLS &&
+           PARTS * tiles <= t->sm_count && 4 * PARTS * tiles >= 3 * t->sm_count;
+}
+
 /* Deterministic programs have as many parts as the weight has segments (linear_segments), others
  * as many as make enough SMs stream. */
 static split_tile split_of(const linear_args *a, const vt_target *target, int64_t tokens)
@@ -192,7 +218,8 @@ static split_tile split_of(const linear_args *a, const vt_target *target, int64_
     bool pair = a->epilogue != LINEAR_NONE;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows, steps = vt_ceil_div(a->w->cols, 64);
     int32_t sms = target->sm_count, segments = target->deterministic ? linear_segments(a) : 0;
-    split_tile t = {tokens <= 64 ? 64 : 128, SPLIT_COLUMNS, 1, tokens <= SPLIT_TOKENS};
+    bool halves = linear_split_halves(a, target, tokens);
+    split_tile t = {tokens <= 64 || halves ? 64 : 128, SPLIT_COLUMNS, 1, tokens <= SPLIT_TOKENS};
     int64_t tiles = tiles_of(tokens, columns, t.bm, out_columns(SPLIT_COLUMNS, pair));
     if (segments > 0)
         t.split = segments;
@@ -201,6 +228,11 @@ static split_tile split_of(const linear_args *a, const vt_target *target, int64_
             t.split *= 2;
     if (segments == 0 && t.split == 1 && t.bm == 64)
         t.bn = split_width(tokens, columns, pair, sms);
+    if (segments == 0 && t.split == 2 && tokens <= 64 &&
+        narrow_is_enough(a, tokens, columns, pair, sms)) {
+        t.bn = SPLIT_NARROW;
+        t.split = 1;
+    }
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles for pairs */
         t.suits = false;
     if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)

@@ -42,8 +42,16 @@ void vt_pages_free(void *p, size_t size)
         munmap(p, size ? size : 1);
 }
 
+/* Of the allocator that a sanitizer puts in malloc's place; without one the addresses are NULL. */
+__attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void);
+__attribute__((weak)) size_t __sanitizer_get_heap_size(void);
+
 vt_malloc_use vt_malloc_look(void)
 {
+    if (__sanitizer_get_current_allocated_bytes && __sanitizer_get_heap_size) {
+        size_t used = __sanitizer_get_current_allocated_bytes(), all = __sanitizer_get_heap_size();
+        return (vt_malloc_use){.used = used, .free = all > used ? all - used : 0};
+    }
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
     struct mallinfo2 m = mallinfo2();
     return (vt_malloc_use){.used = m.uordblks, .free = m.fordblks, .mapped = m.hblkhd};

@@ -7,8 +7,9 @@ again until they are done. After a quarter of the time the server is killed the 
     tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
 
 At the end every batch must have each of its results once. The server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
-used + cached + free = all; after /flush_cache all are free), must not have grown since its second start but by its recorder's rings and CUDA graphs (judge.py), and must end with status 0 upon
-SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
+used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings and CUDA graphs, and must end with status 0 upon
+SIGTERM. Two thirds of the second server's time after its start all clients rest, caches are flushed, and what malloc has handed out is
+looked at; at the end again, after half as many requests more: it must be the same (judge.py). No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
 
 It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
 import argparse, atexit, collections, http.client, json, os, random, re, shutil, signal, socket, struct, subprocess, sys, tempfile
@@ -30,11 +31,13 @@ args = ap.parse_args()
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
 # The quarantine keeps freed memory, up to 256 MiB by default: with that, growth would be seen after many minutes only.
 KEYS, ADMIN = ("soak-alice", "soak-bob"), "soak-admin"
-ENV.update({"VITRINE_DEVICE": args.device, "SOAK_KEY": KEYS[1], "ASAN_OPTIONS": "quarantine_size_mb=8:detect_leaks=1:abort_on_error=0"})
+ENV.update({"VITRINE_DEVICE": args.device, "SOAK_KEY": KEYS[1], "ASAN_OPTIONS": "quarantine_size_mb=8:thread_local_quarantine_size_kb=64:detect_leaks=1:abort_on_error=0"})
 SHORT = (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-API-Key: soak-bob\r\nContent-Length: 100\r\n\r\n"
          b"{\"messages\"")
 statuses, stages, failures = collections.Counter(), collections.Counter(), []
-stop, lock = threading.Event(), threading.Lock()
+stop, rest, lock = threading.Event(), threading.Event(), threading.Lock()  # rest: clients begin nothing until it is cleared
+at_rest = set()  # seeds of clients
+serving = threading.Event()  # before, a server has no handler of signals yet
 
 
 def note(counter, key):
@@ -112,19 +115,32 @@ def wait_for_start(times):
 
 
 HOST, PORT = wait_for_start(1)
+serving.set()
 
 
 def resident_kib():
     return int(open(f"/proc/{server.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def memory_sample():
-    """(seconds, KiB resident, KiB of the recorder's rings, KiB of CUDA graphs) for judge.py, or None where /metrics was not
-    answered."""
-    said = counters()
-    if said is None:
-        return None
-    return time.monotonic() - begin, resident_kib(), said.get("rings", 0) * 1024, said.get("graph memory", 0) * 1024
+def look_at_rest():
+    """(KiB handed out by malloc, KiB resident, of the recorder's rings, of CUDA graphs) for judge.py, of a server that nobody asks for
+    anything and that keeps nothing for later, or None if it did not come to rest. Clients go on afterwards."""
+    rest.set()
+    until, found = time.monotonic() + 330, None
+    while time.monotonic() < until and server.poll() is None and len(at_rest) < len(threads):
+        time.sleep(0.2)
+    try:
+        for _ in range(2):  # pages are given back before the engine's next step, and their tree's memory with them
+            get("/flush_cache", "POST")
+            time.sleep(2.5)  # /metrics looks at malloc once in two seconds
+        said = counters()
+        if said and "malloc used" in said and len(at_rest) == len(threads):
+            mib = said["malloc used"] + said["malloc mapped"], said.get("rings", 0), said.get("graph memory", 0)
+            found = mib[0] * 1024, resident_kib(), mib[1] * 1024, mib[2] * 1024
+    except (OSError, http.client.HTTPException):
+        pass  # the server has ended
+    rest.clear()
+    return found
 
 
 # ---- what memory the server holds, by kind ----
@@ -466,7 +482,8 @@ def looker(rng):
     what = rng.choice(("/metrics", "/v1/loads", "/story", "/story/0", "/story/0?format=text", "/live", "signal"))
     note(stages, "looks at " + what)
     if what == "signal":
-        server.send_signal(signal.SIGUSR2)
+        if serving.is_set():
+            server.send_signal(signal.SIGUSR2)
     elif what == "/live":
         with connect() as s:
             s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nX-API-Key: %s\r\n\r\n" % ADMIN.encode())
@@ -481,6 +498,11 @@ def looker(rng):
 def client(work, seed):
     rng = random.Random(seed)
     while not stop.is_set():
+        if rest.is_set():
+            at_rest.add(seed)
+            stop.wait(0.1)
+            continue
+        at_rest.discard(seed)
         try:
             work(rng)
         except (OSError, http.client.HTTPException) as e:
@@ -494,25 +516,28 @@ def client(work, seed):
 
 PLAN = [whole] * 4 + [vanish] * 4 + [unread] + [slow] + [wrong] * 2 + [without_key] + [crowd] + [generator] * 2 + [looker] + [batch]
 threads = [threading.Thread(target=client, args=(w, args.seed * 1000 + i), daemon=True) for i, w in enumerate(PLAN)]
-begin, memory, second = time.monotonic(), [], None
+begin, second, at_rest_looks = time.monotonic(), None, []
 for t in threads:
     t.start()
 while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
     if second is None and time.monotonic() - begin > 15 * args.minutes:
+        serving.clear()
         server.kill()  # in the middle of everything; nothing of it may keep the next one from its port or its files
         server.wait()
         server = start_server(PORT, "--draft", "lookup")
         wait_for_start(2)
-        second, looks, memory = time.monotonic(), [], []
+        serving.set()
+        second, looks = time.monotonic(), []
         print(f"# killed and started again after {second - begin:.0f} s", flush=True)
+    if second and not at_rest_looks and time.monotonic() - second > 30 * args.minutes:
+        at_rest_looks.append(look_at_rest())
+        print(f"# at rest after {time.monotonic() - begin:.0f} s", flush=True)
     if not looks or time.monotonic() - begin - looks[-1][0] >= EVERY:
         look()
-    sample = memory_sample()
-    if sample:
-        memory.append(sample)
     time.sleep(2)
 look()
 growth()
+at_rest_looks.append(look_at_rest())
 stop.set()
 for t in threads:
     t.join(330)
@@ -564,7 +589,7 @@ if alive:
                 time.sleep(0.5)
                 p = pages()
             result(p[0] == p[1] == 0 and p[2] == p[3], "after a flush all pages are free", "used %d, cached %d, free %d of %d" % p)
-grown, why = judge.grown(memory, args.minutes * 3 / 4)
+grown, why = judge.grown(at_rest_looks, args.minutes * 3 / 4)
 result(not grown, "memory does not grow", why)
 if alive:
     server.send_signal(signal.SIGTERM)

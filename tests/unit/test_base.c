@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "base/trace.h"
+#include "base/trim.h"
 #include "base/use.h"
 
 static void test_fail_with_control_characters_gives_one_line(void **state)
@@ -615,6 +616,38 @@ static void test_claimed_cpus_are_left_to_their_process(void **state)
     close(end[0]);
 }
 
+static int64_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d %ld", &pages), 1);
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* 32 MiB in blocks that are not mapped for themselves, below one that stays. */
+static void test_malloc_trim_when_much_was_freed_then_it_goes_back_to_the_system(void **state)
+{
+    (void)state;
+#if defined VT_SANITIZE && !defined __SANITIZE_ADDRESS__
+    skip(); /* the thread sanitizer's allocator gives nothing back when it is asked */
+#endif
+    enum { N = 512, BYTES = 64 << 10, MIB = 1 << 20 };
+    void *block[N];
+    size_t before = vt_malloc_look().used;
+    for (int i = 0; i < N; i++)
+        memset(block[i] = malloc(BYTES), 1, BYTES);
+    assert_true(vt_malloc_look().used >= before + (size_t)N * BYTES);
+    for (int i = 0; i < N - 1; i++)
+        free(block[i]);
+    int64_t then = resident_bytes();
+    vt_malloc_trim();
+    assert_true(resident_bytes() < then - 16 * MIB);
+    assert_true(vt_malloc_look().used < before + 2 * MIB);
+    free(block[N - 1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -622,6 +655,7 @@ int main(void)
         cmocka_unit_test(test_fail_longer_than_the_message_is_cut),
         cmocka_unit_test(test_arena_blocks_are_zeroed_aligned_and_apart),
         cmocka_unit_test(test_arena_beyond_limit_or_overflow_returns_null),
+        cmocka_unit_test(test_malloc_trim_when_much_was_freed_then_it_goes_back_to_the_system),
         cmocka_unit_test(test_buf_beyond_max_fails_and_stays_valid),
         cmocka_unit_test(test_buf_printf_and_detach_hand_over_the_bytes),
         cmocka_unit_test(test_append_when_it_does_not_fit_then_cuts_and_goes_on),

@@ -1,16 +1,19 @@
 /* Routes for an administrator: /flush_cache, /abort_request (a user too, with his own requests). */
 #include <string.h>
 
+#include "base/trim.h"
 #include "server/api/generation.h"
 
 /* Before the next step the prefix cache forgets what no sequence uses. SGLang answers 400 while
- * requests run; here pages in use stay, so that it need not. */
+ * requests run; here pages in use stay, so that it need not. Free memory of malloc goes back to the
+ * system as well. */
 void server_flush_cache(vt_server *s, vt_exchange *x)
 {
     vt_engine_stats e;
     vt_json w;
     vt_engine_copy_stats(s->engine, &e);
     vt_engine_flush_cache(s->engine);
+    vt_malloc_trim();
     vt_json_object(&w);
     vt_json_bool(&w, "success", true);
     vt_json_int(&w, "cached_pages", e.pages_cached);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <map>
+#include <set>
 #include <spawn.h>
 #include <string>
 #include <sys/wait.h>
@@ -40,6 +41,7 @@ namespace
 struct Program {
     string text, name, log, cubin;
     std::vector<string> headers, header_names;
+    std::set<string> written; /* headers that lie in the folder */
 };
 
 /* Returns true if VITRINE_EMULATOR has `race`: then code is instrumented for the race detector
@@ -128,14 +130,31 @@ bool instrumented()
 #endif
 }
 
+/* Writes the program's headers that the text includes, and those that these include. A program
+ * comes with the headers of all kernels, of which each reads a few; to make and remove a hundred
+ * files took as long as to preprocess them. */
+void write_included(const Program *p, const string &text, const string &dir,
+                    std::set<string> *written)
+{
+    static const char include[] = "#include \"";
+    for (size_t at = 0; (at = text.find(include, at)) != string::npos;) {
+        at += sizeof include - 1;
+        string name = text.substr(at, text.find('"', at) - at);
+        for (size_t i = 0; i < p->headers.size(); i++)
+            if (p->header_names[i] == name && written->insert(name).second) {
+                write_file(dir + "/" + name, p->headers[i]);
+                write_included(p, p->headers[i], dir, written);
+            }
+    }
+}
+
 /* Makes in.ii of in.cu and returns it: the text without macros and includes. Empty if g++
  * failed. */
-string preprocess(const Program *p, const string &dir, const std::vector<string> &defines,
+string preprocess(Program *p, const string &dir, const std::vector<string> &defines,
                   const string &errors)
 {
     write_file(dir + "/in.cu", p->text);
-    for (size_t i = 0; i < p->headers.size(); i++)
-        write_file(dir + "/" + p->header_names[i], p->headers[i]);
+    write_included(p, p->text, dir, &p->written);
     std::vector<string> command = {"g++", "-E", "-x", "c++", "-std=gnu++17", "-nostdinc", "-w"};
     command.insert(command.end(), {"-I", dir, "-D__CUDACC__", "-D__CUDACC_RTC__", "-D__NVCC__",
                                    "-D__EMULATED_GPU__"});
@@ -310,7 +329,7 @@ EXPORT int nvrtcCompileProgram(Program *p, int n, const char *const *options)
                fine ? SUCCESS : COMPILATION;
     for (const char *file : {"in.cu", "in.ii", "kernel.cc", "kernel.o", "out.so", "log"})
         unlink((dir + "/" + file).c_str());
-    for (const string &h : p->header_names)
+    for (const string &h : p->written)
         unlink((dir + "/" + h).c_str());
     rmdir(dir.c_str());
     return fine ? SUCCESS : COMPILATION;

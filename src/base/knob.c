@@ -57,6 +57,13 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                             .expected = "0 or 1",
                             .help = "0: sums over GPUs take the forms that are fixed for their "
                                     "sizes, and nothing is measured"},
+    [VT_KNOB_DISTURBED_LIMIT] = {.env = "VITRINE_DISTURBED_LIMIT",
+                                 .number = true,
+                                 .most = 86400,
+                                 .preset = 60,
+                                 .expected = "a number of seconds from 0 to 86400",
+                                 .help = "a roof that other programs disturbed is measured again "
+                                         "after this time"},
 };
 
 const char *vt_knob_text(const vt_knob_row *k)

@@ -231,6 +231,18 @@ test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again(void
     assert_true(b.mark[VT_ROOF_COPY].when > 1000000);
 }
 
+static void test_roofs_get_when_the_limit_is_longer_then_a_disturbed_figure_is_kept(void **state)
+{
+    (void)state;
+    vt_roofs a = plant(4 << 20, VT_ROOF_COPY, 3600), b;
+    setenv("VITRINE_DISTURBED_LIMIT", "7200", 1);
+    vt_status status = vt_roofs_get(1, 4 << 20, &b, NULL);
+    unsetenv("VITRINE_DISTURBED_LIMIT");
+    assert_int_equal(status, VT_OK);
+    assert_true(a.copy_bytes_per_s == b.copy_bytes_per_s);
+    assert_int_equal(a.mark[VT_ROOF_COPY].when, b.mark[VT_ROOF_COPY].when);
+}
+
 /* On a busy machine each run would measure for 3 s otherwise. */
 static void test_roofs_get_when_disturbed_a_moment_ago_then_measured_again_if_asked(void **state)
 {
@@ -531,6 +543,7 @@ static void test_efficiencies_when_full_then_no_more(void **state)
 static int setup(void **state)
 {
     (void)state;
+    unsetenv("VITRINE_DISTURBED_LIMIT");
     return mkdtemp(folder) && setenv("VITRINE_CACHE", folder, 1) == 0 && vt_cpu_init(NULL) == VT_OK
                ? 0
                : -1;
@@ -556,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_roofs_far_passes_exceed_the_caches_of_this_machine),
         cmocka_unit_test(
             test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again),
+        cmocka_unit_test(test_roofs_get_when_the_limit_is_longer_then_a_disturbed_figure_is_kept),
         cmocka_unit_test(test_roofs_get_when_disturbed_a_moment_ago_then_measured_again_if_asked),
         cmocka_unit_test(test_roofs_memory_now_replaces_a_lower_figure_only),
         cmocka_unit_test(test_roofs_again_when_the_file_is_better_then_it_stays),

@@ -18,8 +18,8 @@
  * threads. Each figure is measured again and again until two undisturbed runs agree
  * (roofs/roofs_sample.h); all figures together get at most 3 s. A figure whose runs do not agree
  * is tagged `disturbed`. It is used, because it is the best there is, but it is kept for a minute
- * only: whoever needs it later measures it again. Without that minute each run on a busy machine
- * would take 3 s longer. */
+ * only (VITRINE_DISTURBED_LIMIT): whoever needs it later measures it again. Without that minute
+ * each run on a busy machine would take 3 s longer. */
 #ifndef VT_DEVICE_ROOFS_ROOFS_H
 #define VT_DEVICE_ROOFS_ROOFS_H
 

@@ -11,6 +11,7 @@
 
 #include "base/cache_dir.h"
 #include "base/json_write.h"
+#include "base/knob.h"
 
 enum { FILE_VERSION = 4 }; /* 4: the far passes go over eight times the caches */
 
@@ -134,7 +135,7 @@ int32_t roofs_get_figures(const json_t *figures, vt_roofs *r)
 bool roofs_moment_ago(int64_t when)
 {
     int64_t age = (int64_t)time(NULL) - when;
-    return age >= 0 && age < 60;
+    return age >= 0 && age < vt_knob_int(&vt_knobs[VT_KNOB_DISTURBED_LIMIT]);
 }
 
 static bool is_over(vt_roof_mark mark)

@@ -36,8 +36,8 @@ int32_t roofs_get_figures(const json_t *figures, vt_roofs *r);
 void roofs_put_date(vt_json *w, const char *key, int64_t when);
 int64_t roofs_get_date(const json_t *o, const char *key); /* 0: there is none */
 
-/* True within a minute of that time: as long as a figure is kept that was measured while other
- * programs were in the way. */
+/* True within a minute (VITRINE_DISTURBED_LIMIT) of that time: as long as a figure is kept that was
+ * measured while other programs were in the way. */
 bool roofs_moment_ago(int64_t when);
 
 /* The JSON in the cache's file <kind>-<key>.json, or NULL; and writing one. */

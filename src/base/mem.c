@@ -16,6 +16,8 @@
 #include <malloc.h>
 #endif
 
+#include "base/trim.h"
+
 void *vt_calloc(size_t n, size_t size) { return calloc(n ? n : 1, size ? size : 1); }
 
 void *vt_aligned_alloc(size_t align, size_t size)
@@ -43,6 +45,7 @@ void vt_pages_free(void *p, size_t size)
 }
 
 /* Of the allocator that a sanitizer puts in malloc's place; without one the addresses are NULL. */
+__attribute__((weak)) void __sanitizer_purge_allocator(void);
 __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void);
 __attribute__((weak)) size_t __sanitizer_get_heap_size(void);
 
@@ -57,6 +60,17 @@ vt_malloc_use vt_malloc_look(void)
     return (vt_malloc_use){.used = m.uordblks, .free = m.fordblks, .mapped = m.hblkhd};
 #else
     return (vt_malloc_use){0};
+#endif
+}
+
+void vt_malloc_trim(void)
+{
+    if (__sanitizer_purge_allocator) {
+        __sanitizer_purge_allocator();
+        return;
+    }
+#ifdef __GLIBC__
+    malloc_trim(0);
 #endif
 }
 

@@ -1,4 +1,4 @@
-/* Giving memory back that malloc keeps for later. */
+/* Giving memory back that malloc keeps for later (base/mem.c). */
 #ifndef VT_BASE_TRIM_H
 #define VT_BASE_TRIM_H
 

@@ -6,8 +6,9 @@
  *   r [rows, hidden], logits [rows, vocab]
  *
  * and those of the blocks (exec/blocks). All layers share these buffers. Without norms after them,
- * blocks add their results into x in their epilogues. With them (Gemma), add_rmsnorm adds t into x
- * and makes the next block's input in one pass.
+ * blocks add their results into x in their epilogues. With them (Gemma), part_norm adds norm(t)
+ * into x in one pass. A norm before a block may be made by the calls that read it
+ * (build_offer_norm).
  *
  * A rank of a group has buffers that its peers read (ops/comm.h): blocks write their part of the
  * sum into one, and all_reduce adds the parts into x or t. The embedding's rows are summed
@@ -32,6 +33,7 @@
 #include "ops/lora/lora.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/add_position/add_position.h"
+#include "ops/part_norm/part_norm.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
 #include "ops/segment_sum/segment_sum.h"
@@ -347,17 +349,17 @@ static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tens
               .plus_one = b->m->arch.norm_plus_one});
 }
 
-/* x += t; y = norm(x) */
-static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_tensor *t,
-                          const vt_tensor *weight, vt_tensor *y)
+/* x += norm(t) */
+static void emit_join(builder *b, int32_t layer, const char *what, const vt_tensor *weight)
 {
-    rmsnorm_args args = {.x = t,
-                         .residual = b->x,
-                         .weight = weight,
-                         .y = y,
-                         .eps = b->m->arch.norm_eps,
-                         .plus_one = b->m->arch.norm_plus_one};
-    build_emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
+    EMIT(b, part_norm, layer, what, VT_WHEN_TOKENS,
+         {.x = b->t,
+          .weight = weight,
+          .add = b->x,
+          .y = b->x,
+          .dim = b->m->arch.hidden,
+          .eps = b->m->arch.norm_eps,
+          .plus_one = b->m->arch.norm_plus_one});
 }
 
 /* Returns the layer's mixer or feed-forward; NULL if it has none. */
@@ -455,28 +457,38 @@ static bool call_reads(const vt_call *c, const vt_tensor *t)
     return false;
 }
 
-/* Lets the linear call behind the norm at `at` make that norm itself, if no other call reads the
- * normed rows. Which rows of linear do is their affair (vt_impl.norms). */
-static void offer_norm(builder *b, int32_t at)
+/* Returns true for a linear call of x that could make x, a norm, itself. */
+static bool reads_norm(const vt_call *c, const vt_tensor *x)
+{
+    const linear_args *a = c->args;
+    return c->op == &linear_op && a->x == x && !a->residual;
+}
+
+/* Lets the linear calls right behind the norm at `at` make that norm themselves, if no other call
+ * reads the normed rows. Which rows of linear do is their affair (vt_impl.norms). */
+void build_offer_norm(builder *b, int32_t at)
 {
     vt_program *p = b->p;
-    vt_call *norm = &p->call[at], *next = norm + 1;
-    if (b->status != VT_OK || p->n_calls < at + 2 || norm->op != &rmsnorm_op ||
-        next->op != &linear_op || p->target.device != VT_DEVICE_CUDA)
+    vt_call *norm = &p->call[at];
+    if (b->status != VT_OK || at >= p->n_calls || norm->op != &rmsnorm_op ||
+        p->target.device != VT_DEVICE_CUDA)
         return;
     const rmsnorm_args *n = norm->args;
-    linear_args *a = next->args;
-    bool reads = a->x == n->y && !a->residual;
-    for (int32_t i = at + 2; i < p->n_calls; i++)
-        reads = reads && !call_reads(&p->call[i], n->y);
-    if (!reads)
-        return;
-    a->before = n->x;
-    a->norm = n->weight;
-    a->eps = n->eps;
-    a->plus_one = n->plus_one;
-    choose(b, next);
-    norm->norm = true;
+    int32_t end = at + 1;
+    while (end < p->n_calls && reads_norm(&p->call[end], n->y))
+        end++;
+    for (int32_t i = end; i < p->n_calls; i++)
+        if (call_reads(&p->call[i], n->y))
+            return;
+    for (int32_t i = at + 1; i < end; i++) {
+        linear_args *a = p->call[i].args;
+        a->before = n->x;
+        a->norm = n->weight;
+        a->eps = n->eps;
+        a->plus_one = n->plus_one;
+        choose(b, &p->call[i]);
+    }
+    norm->norm = (uint8_t)(end - at - 1);
 }
 
 /* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
@@ -484,8 +496,7 @@ static void offer_norm(builder *b, int32_t at)
  *   norm before         h = norm(x), unless the block before this one made it
  *   no norm after       x += block(h or x), in the epilogue of the block's last product; over
  *                       ranks with their sum, in a call that makes the next block's h too
- *   norm after          t = norm(block(h or x)); one pass then adds t into x and makes the next
- *                       block's h. Where that has no norm before it, h is not read
+ *   norm after          t = block(h or x); one pass then adds norm(t) into x
  *   more at its end     blocks/layer_end.c */
 static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
 {
@@ -504,20 +515,15 @@ static void build_block(builder *b, int32_t i, bool ffn, bool *normed)
     const vt_tensor *x = b->pair && b->m->eagle.is && !ffn ? b->pair : b->x;
     block->emit(b, i, before ? b->h : x, joins ? y : build_part(b, slot, y));
     if (norms)
-        offer_norm(b, first);
+        build_offer_norm(b, first);
     if (!joins && !after)
         *normed = emit_reduce_norm(b, i, block->norm, slot, next);
     if (!joins && !*normed)
         build_all_reduce(b, i, block->norm, slot, after ? NULL : b->x, y);
     if (ffn && vt_layer_end(b, i, after))
         return;
-    if (!after)
-        return;
-    const vt_block *other = block_of(b, i, !ffn);
-    emit_norm(b, i, block->post_norm, b->t, after, b->t);
-    emit_add_norm(b, i, next && other ? other->norm : "join", b->t,
-                  next ? next : b->w->ends.tensor[VT_ROLE_FINAL_NORM], b->h);
-    *normed = next != NULL;
+    if (after)
+        emit_join(b, i, block->post_norm, after);
 }
 
 /* Adds to the embedding's rows the vectors of their positions, and normalises the sum. */
@@ -817,7 +823,10 @@ static int32_t deciding(const vt_call *c, const vt_size *size)
 
 bool vt_call_active(const vt_call *c, const vt_size *size)
 {
-    return deciding(c, size) > 0 && !(c->norm && vt_call_impl(c + 1, size)->norms);
+    bool reads = c->norm == 0; /* a call reads it that does not make it */
+    for (int32_t i = 1; i <= c->norm; i++)
+        reads = reads || !vt_call_impl(c + i, size)->norms;
+    return deciding(c, size) > 0 && reads;
 }
 
 int32_t vt_call_choice(const vt_call *c, const vt_size *size)

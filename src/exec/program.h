@@ -41,7 +41,7 @@ typedef struct vt_call {
     int16_t n_choices;
     int16_t layer;  /* -1: outside the layers */
     uint8_t when;   /* vt_when */
-    bool norm;      /* a norm whose only reader is the next call: left out where that makes it */
+    uint8_t norm;   /* a norm that the next so many calls alone read: left out where all make it */
     char label[40]; /* "L07.linear.qkv" */
 } vt_call;
 

@@ -460,6 +460,7 @@ EMU_LOAD4(ld_global_nc_L1__no_allocate_L2__256B_v4_u32)
 EMU_LOAD4(ld_global_nc_L1__no_allocate_v4_u32)
 EMU_LOAD4(ld_global_nc_v4_u32)
 EMU_LOAD4(ld_global_v4_u32)
+inline void ptx_ld_global_cg_u32(unsigned &d, emu_u64 p) { d = *(const unsigned *)p; }
 inline void ptx_ld_global_cg_v4_f32(float &a, float &b, float &c, float &d, emu_u64 p)
 {
     if (p % 16)

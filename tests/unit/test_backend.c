@@ -136,6 +136,56 @@ static void test_a_program_runs_on_what_was_asked_for(void **state)
     }
 }
 
+/* Returns how many calls of rmsnorm a decode of so many tokens runs on an H200. */
+static int32_t norms_of(const char *dummy, bool deterministic, int32_t tokens)
+{
+    vt_model *m;
+    vt_described d;
+    vt_err err = {0};
+    vt_limits limits = {.max_tokens = 2048,
+                        .max_seqs = 64,
+                        .max_rows = 64,
+                        .max_context = 4096,
+                        .page_size = 64,
+                        .n_workers = 1};
+    vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
+    vt_size size = {.tokens = tokens, .decodes = tokens, .rows = tokens};
+    int32_t n = 0;
+    target.deterministic = deterministic;
+    if (vt_model_load_dummy(dummy, &m, &err) != VT_OK ||
+        vt_describe(m, &target, VT_BF16, &d, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int32_t i = 0; i < d.program->n_calls; i++) {
+        const vt_call *c = &d.program->call[i];
+        n += strcmp(c->op->name, "rmsnorm") == 0 && vt_call_active(c, &size);
+    }
+    vt_described_release(&d);
+    vt_model_free(m);
+    return n;
+}
+
+static void test_norms_that_their_readers_make_are_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dummy;
+        bool deterministic;
+        int32_t tokens, norms; /* the last norm's rows among them */
+    } row[] = {
+        /* before q_a and kv_a, behind q_a, before one layer's gate and up; not before routers */
+        {"glm-4.7-flash", false, 1, 46 + 1},     {"glm-4.7-flash", false, 2, 46 + 1},
+        {"glm-4.7-flash", false, 8, 3 * 47 + 1}, {"glm-4.7-flash", true, 1, 3 * 47 + 1},
+        {"qwen3.5-35b-a3b", false, 1, 40 + 1},   {"qwen3.5-35b-a3b", false, 8, 2 * 40 + 1},
+        {"exaone-4.0-1.2b", false, 1, 1}, /* norms of results, which part_norm adds */
+        {"exaone-4.0-1.2b", false, 64, 1},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int32_t got = norms_of(row[i].dummy, row[i].deterministic, row[i].tokens);
+        if (got != row[i].norms)
+            fail_msg("%s, %d tokens: %d norms", row[i].dummy, row[i].tokens, got);
+    }
+}
+
 static void test_what_cannot_run_is_refused(void **state)
 {
     (void)state;
@@ -226,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_names_are_those_of_the_card),
         cmocka_unit_test(test_an_unknown_name_lists_the_known_ones),
         cmocka_unit_test(test_a_program_runs_on_what_was_asked_for),
+        cmocka_unit_test(test_norms_that_their_readers_make_are_left_out),
         cmocka_unit_test(test_what_cannot_run_is_refused),
         cmocka_unit_test(test_knobs_take_what_they_declare),
         cmocka_unit_test(test_knob_of_a_card_is_listed_and_reaches_the_target),

@@ -1,9 +1,9 @@
 /* Multi-head latent attention (DeepSeek-V2, 2024, arXiv:2405.04434), in its absorbed form.
  *
  *   q = x Wq, or norm(x Wqa) Wqb               wide [tokens, Hq (nope + rope)]
- *   (k_r | c) = x Wkva, c normalised           latent [tokens, rope + rank]: a row of the cache
+ *   (k_r | c) = x Wkva                         latent [tokens, rope + rank]: a row of the cache
  *   q'_h = (q_r | Wk_h q_n)                    q [tokens, Hq (rope + rank)]
- *   rope of q_r and k_r, unless the layer has none; the row is stored
+ *   rope of q_r and k_r, unless the layer has none; norm of c; the row is stored
  *   o'_h = sum_j softmax_j(q'_h . row_j) c_j   q_latent [tokens, Hq rank]
  *   o_h = Wv_h o'_h, then O                    o [tokens, Hq v]
  *
@@ -21,6 +21,7 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
+#include "ops/rope_store/rope_store.h"
 
 /* Adds the weight of the latent and k_r, with k_r's rows first. */
 static void add_latent(vt_layout *l, int32_t layer)
@@ -80,23 +81,65 @@ static void emit_norm(builder *b, int32_t i, const char *what, vt_role role, vt_
          {.x = x, .weight = b->w->layer[i].tensor[role], .y = x, .eps = b->m->arch.mla.norm_eps});
 }
 
-/* q of all heads, and the latent with the part of k that is rotated. */
-static void emit_projections(builder *b, int32_t i, const vt_tensor *x, vt_tensor *c)
+/* q of all heads, and the latent with the part of k that is rotated. The products with x stand one
+ * behind the other, so that they can make its norm. */
+static void emit_projections(builder *b, int32_t i, const vt_tensor *x)
 {
     vt_weight *const *w = b->w->layer[i].weight;
     const vt_weight *q = w[VT_ROLE_MLA_Q];
-    const vt_tensor *from = x;
-    if (!q) {
+    if (q)
+        build_linear(b, i, "q", (linear_args){.x = x, .w = q, .y = b->wide}, VT_WHEN_TOKENS);
+    else
         build_linear(b, i, "q_a", (linear_args){.x = x, .w = w[VT_ROLE_MLA_Q_A], .y = b->q_rank},
                      VT_WHEN_TOKENS);
-        emit_norm(b, i, "q_a", VT_ROLE_MLA_Q_A_NORM, b->q_rank);
-        q = w[VT_ROLE_MLA_Q_B];
-        from = b->q_rank;
-    }
-    build_linear(b, i, "q", (linear_args){.x = from, .w = q, .y = b->wide}, VT_WHEN_TOKENS);
     build_linear(b, i, "kv_a", (linear_args){.x = x, .w = w[VT_ROLE_MLA_KV_A], .y = b->latent},
                  VT_WHEN_TOKENS);
-    emit_norm(b, i, "kv_a", VT_ROLE_MLA_KV_A_NORM, c);
+    if (!q) {
+        int32_t norm = b->p->n_calls;
+        emit_norm(b, i, "q_a", VT_ROLE_MLA_Q_A_NORM, b->q_rank);
+        build_linear(b, i, "q",
+                     (linear_args){.x = b->q_rank, .w = w[VT_ROLE_MLA_Q_B], .y = b->wide},
+                     VT_WHEN_TOKENS);
+        build_offer_norm(b, norm);
+    }
+}
+
+/* The row of the cache, with k_r rotated and c normalised; q is rotated too. One call does all
+ * where the rotation ends in front of c. Otherwise there is none, or q's table has a factor for all
+ * dimensions (Mistral 4). */
+static void emit_row(builder *b, int32_t i)
+{
+    const vt_arch *a = &b->m->arch;
+    const vt_heads *h = &b->m->layer[i].head;
+    rope_args rope = {.batch = &b->p->batch,
+                      .q = b->q,
+                      .k = b->latent,
+                      .head_dim = h->dim,
+                      .eps = a->mla.norm_eps};
+    kv_store_args store = {.batch = &b->p->batch,
+                           .k = b->latent,
+                           .k_pool = &b->kv->k[vt_kv_pool_of(b->m, i)],
+                           .k_scale = 1,
+                           .v_scale = 1};
+    if (h->rope >= 0) {
+        rope.dims = a->rope[h->rope].dims;
+        rope.interleaved = a->rope[h->rope].interleaved;
+        rope.cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope];
+        rope.q_cos_sin = h->q_rope_next ? b->w->ends.tensor[VT_ROLE_ROPE + h->rope + 1] : NULL;
+    }
+    if (rope.dims == a->mla.rope) {
+        EMIT(b, rope_store, i, "", VT_WHEN_TOKENS,
+             {.rope = rope,
+              .store = store,
+              .latent_norm = b->w->layer[i].tensor[VT_ROLE_MLA_KV_A_NORM]});
+        return;
+    }
+    vt_tensor *c = build_slice(b, "c", b->latent, a->mla.rope, a->mla.kv_rank);
+    if (c)
+        emit_norm(b, i, "kv_a", VT_ROLE_MLA_KV_A_NORM, c);
+    if (h->rope >= 0)
+        build_emit(b, &rope_op, &rope, sizeof rope, i, "", VT_WHEN_TOKENS);
+    build_emit(b, &kv_store_op, &store, sizeof store, i, "", VT_WHEN_TOKENS);
 }
 
 /* Rotates q and k, stores the row and attends. */
@@ -105,18 +148,7 @@ static void emit_attention(builder *b, int32_t i)
     const vt_arch *a = &b->m->arch;
     const vt_heads *h = &b->m->layer[i].head;
     vt_tensor *pool = &b->kv->k[vt_kv_pool_of(b->m, i)];
-    if (h->rope >= 0)
-        EMIT(b, rope, i, "", VT_WHEN_TOKENS,
-             {.batch = &b->p->batch,
-              .q = b->q,
-              .k = b->latent,
-              .head_dim = h->dim,
-              .dims = a->rope[h->rope].dims,
-              .interleaved = a->rope[h->rope].interleaved,
-              .cos_sin = b->w->ends.tensor[VT_ROLE_ROPE + h->rope],
-              .q_cos_sin = h->q_rope_next ? b->w->ends.tensor[VT_ROLE_ROPE + h->rope + 1] : NULL});
-    EMIT(b, kv_store, i, "", VT_WHEN_TOKENS,
-         {.batch = &b->p->batch, .k = b->latent, .k_pool = pool, .k_scale = 1, .v_scale = 1});
+    emit_row(b, i);
     attention_args att = {.batch = &b->p->batch,
                           .q = b->q,
                           .k_pool = pool,
@@ -149,10 +181,9 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
     const vt_mla *s = &b->m->arch.mla;
     vt_weight *const *w = b->w->layer[i].weight;
     int32_t heads = heads_of(b, i);
-    vt_tensor *c = refused(b, i) ? NULL : build_slice(b, "c", b->latent, s->rope, s->kv_rank);
-    if (!c)
+    if (refused(b, i))
         return;
-    emit_projections(b, i, x, c);
+    emit_projections(b, i, x);
     EMIT(b, head_linear, i, "k_b", VT_WHEN_TOKENS,
          {.x = b->wide, .w = w[VT_ROLE_MLA_K_B], .y = b->q, .heads = heads, .rest = s->rope});
     emit_attention(b, i);

@@ -35,7 +35,7 @@ static void part_norm_reference(const void *args)
                 sum += (double)tensor_get(a->x, t, at + i) * (double)tensor_get(a->x, t, at + i);
             double inv = scale / sqrt(sum / a->dim + (double)a->eps);
             for (int64_t i = 0; i < a->dim; i++) {
-                double w = a->weight ? (double)tensor_get(a->weight, 0, i) : 1,
+                double w = a->weight ? (double)tensor_get(a->weight, 0, i) + a->plus_one : 1,
                        add = a->add ? (double)tensor_get(a->add, t, at + i) : 0,
                        v = (double)tensor_get(a->x, t, at + i) * inv * w;
                 tensor_set(a->y, t, at + i, (float)(gain * (add + v)));
@@ -43,7 +43,7 @@ static void part_norm_reference(const void *args)
         }
 }
 
-enum { TOKENS, PARTS, DIM, WEIGHT, ADD, GAIN, ONTO };
+enum { TOKENS, PARTS, DIM, WEIGHT, ADD, GAIN, ONTO, PLUS };
 
 static const char *const ontos[] = {"own", "x", "add", NULL};
 
@@ -55,6 +55,7 @@ static const vt_field part_norm_fields[] = {
     [ADD] = {"add", 0, false, 1},
     [GAIN] = {"gain", 0, false, 1},
     [ONTO] = {"onto", 0, false, 2, ontos},
+    [PLUS] = {"plus_one", 0, false, 1},
 };
 
 static const char *part_norm_refuses(const vt_case *c)
@@ -70,12 +71,13 @@ static const char *const part_norm_cases[] = {
     "tokens=7 parts=3 dim=37 weight=0",
     "tokens=3 parts=1 dim=1 gain=1",
     "tokens=17 parts=1 dim=391 add=1",
+    "tokens=3 parts=2 dim=72 add=1 plus_one=1 onto=add",
     NULL,
 };
 
 static const char *const part_norm_draws[] = {
     "tokens=~60 parts=~12 dim=~200 weight=0|1 add=0 gain=0|1 onto=own|x",
-    "tokens=~60 parts=1|2 dim=~3000 weight=0|1 add=1 gain=0|1 onto=own|x|add",
+    "tokens=~60 parts=1|2 dim=~3000 weight=0|1 add=1 gain=0|1 onto=own|x|add plus_one=0|1",
     NULL,
 };
 
@@ -103,7 +105,8 @@ static void *part_norm_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
                                                  : y,
                           .dim = (int32_t)dim,
                           .eps = 1e-6f,
-                          .scale = c->p[ADD] ? 0.7f : 0};
+                          .scale = c->p[ADD] ? 0.7f : 0,
+                          .plus_one = c->p[PLUS] != 0};
     outputs[0] = a->y;
     *n_outputs = 1;
     return a;
@@ -120,6 +123,7 @@ static void part_norm_shape(const void *args, const vt_batch *batch, int64_t mos
     p[WEIGHT] = a->weight != NULL;
     p[ADD] = a->add != NULL;
     p[GAIN] = a->gain != NULL;
+    p[PLUS] = a->plus_one;
 }
 
 static const vt_impl *const part_norm_impls[] = {CPU_ROWS(part_norm), &part_norm_cuda, NULL};

@@ -1,4 +1,4 @@
-// y[t, i] = gain (add[t, i] + scale x[t, i] / rms(part of x that i is in) w[i mod N])
+// y[t, i] = gain (add[t, i] + scale x[t, i] / rms(part of x that i is in) (w[i mod N] + plus))
 //
 // x, add, y [tokens, parts * N] bf16, w [N] and gain [1] fp32. LANES threads share a part and keep it in registers
 // (row.cuh). Grid: THREADS / LANES parts a CTA. Bytes: 4 N a part, 6 N with `add`; bound by memory, by latency for few.
@@ -27,7 +27,7 @@ KERNEL __launch_bounds__(THREADS) part_norm(const __grid_constant__ part_norm_pa
     each_element(lane, [&](int i, int k, u32) {
         float v = x.v[i][k] * scale;
         if constexpr (WEIGHT)
-            v *= weight.v[i][k];
+            v *= weight.v[i][k] + p.plus;
         if constexpr (ADD)
             v += add.v[i][k];
         x.v[i][k] = v * gain;

@@ -18,6 +18,7 @@ typedef struct part_norm_args {
     vt_tensor *y;            /* [tokens, parts dim]; may be x or `add` */
     int32_t dim;
     float eps, scale; /* a scale of 0 counts as 1 */
+    bool plus_one;    /* weight is stored as w - 1 */
 } part_norm_args;
 
 extern const vt_op part_norm_op;

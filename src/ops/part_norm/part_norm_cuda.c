@@ -45,7 +45,8 @@ static vt_status part_norm_run(const void *args, const vt_lane *lane)
                           .parts = (int32_t)parts,
                           .n_parts = (int32_t)(a->y->dim[0] * parts),
                           .eps = a->eps,
-                          .scale = a->scale == 0 ? 1 : a->scale};
+                          .scale = a->scale == 0 ? 1 : a->scale,
+                          .plus = a->plus_one ? 1 : 0};
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 

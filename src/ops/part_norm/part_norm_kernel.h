@@ -27,12 +27,13 @@ static void part_norm_part(const part_norm_args *a, const float *x, const float 
 {
     int64_t n = a->dim;
     float scale = a->scale == 0 ? 1 : a->scale;
+    vf plus = vf_set1(a->plus_one ? 1 : 0);
     vf inv = vf_set1(scale / sqrtf(mean_square(x, n) + a->eps)), times = vf_set1(gain);
     for (int64_t i = 0; i < n; i += VF) {
         int lanes = lanes_left(i, n);
         vf v = vf_mul(vf_load_n(x + i, lanes), inv);
         if (a->weight)
-            v = vf_mul(v, vf_load_any(a->weight->data, a->weight->dtype, i, lanes));
+            v = vf_mul(v, vf_add(vf_load_any(a->weight->data, a->weight->dtype, i, lanes), plus));
         if (add)
             v = vf_add(v, vf_load_n(add + i, lanes));
         vf_store_n(y + i, a->gain ? vf_mul(v, times) : v, lanes);

@@ -12,7 +12,7 @@ typedef struct part_norm_params {
     uint16_t *y;
     int32_t x_stride, add_stride, y_stride;
     int32_t parts, n_parts; /* of a row, of all rows */
-    float eps, scale;
+    float eps, scale, plus; /* plus: added to each weight */
 } part_norm_params;
 
 #endif

@@ -3,6 +3,9 @@
  * have one more barrier. */
 #include "ops/rope_store/rope_store.h"
 
+#include <math.h>
+
+#include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/rope/rope_impls.h"
@@ -19,13 +22,35 @@ static vt_cost rope_store_cost(const void *args, const vt_batch *batch)
     vt_cost_add(&c, &store);
     c.write.activations -= k; /* k goes to its page instead */
     c.read.activations -= k;
+    if (a->latent_norm) {
+        c.read.weights += vt_tensor_bytes(a->latent_norm);
+        c.flops.fp32 += 4 * tokens * a->latent_norm->dim[0];
+    }
     return c;
+}
+
+static void norm_latents(const rope_store_args *a)
+{
+    const vt_tensor *k = a->rope.k;
+    int64_t dims = a->rope.dims, n = a->latent_norm->dim[0];
+    for (int64_t t = 0; t < a->rope.batch->n_tokens; t++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)tensor_get(k, t, dims + i) * (double)tensor_get(k, t, dims + i);
+        double inv = 1 / sqrt(sum / (double)n + (double)a->rope.eps);
+        for (int64_t i = 0; i < n; i++)
+            tensor_set((vt_tensor *)(uintptr_t)k, t, dims + i,
+                       (float)((double)tensor_get(k, t, dims + i) * inv *
+                               (double)tensor_get(a->latent_norm, 0, i)));
+    }
 }
 
 static void rope_store_reference(const void *args)
 {
     const rope_store_args *a = args;
     rope_op.reference(&a->rope);
+    if (a->latent_norm)
+        norm_latents(a);
     kv_store_op.reference(&a->store);
 }
 
@@ -43,7 +68,8 @@ enum {
     INTERLEAVED,
     NORM,
     SCALED,
-    OWN
+    OWN,
+    LATENT
 };
 
 static const vt_field rope_store_fields[] = {
@@ -59,12 +85,17 @@ static const vt_field rope_store_fields[] = {
     [NORM] = {"norm", 0, false, 2}, /* 1: before the rotation, 2: after it */
     [SCALED] = {"scaled", 0, false, 1},
     [OWN] = {"q_table", 0, false, 1},
+    [LATENT] = {"latent", 0, false, 2}, /* no v; 2: and a norm */
 };
 
 static const char *rope_store_refuses(const vt_case *c)
 {
     if (c->p[SCALED] && c->p[POOL] != VT_FP8_E4M3)
         return "scaled: of an fp8 pool only";
+    int64_t dims = c->p[DIMS];
+    if (c->p[LATENT] && (c->p[KV_HEADS] != 1 || dims == 0 || dims >= c->p[HEAD_DIM] || c->p[NORM] ||
+                         c->p[POOL] == VT_FP8_E4M3))
+        return "latent: kv_heads=1, dims below head_dim, no norm of heads and no fp8";
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8"
                                     : rope_dims_refuse(c->p[HEAD_DIM], c->p[DIMS]);
 }
@@ -82,6 +113,11 @@ static const char *const rope_store_cases[] = {
     "tokens=9 decodes=3 heads=4 kv_heads=2 head_dim=128 page=16 norm=2",
     "tokens=7 decodes=2 heads=3 kv_heads=1 head_dim=20 page=7 norm=2",
     "tokens=9 decodes=3 heads=3 kv_heads=1 head_dim=20 page=7 q_table=1",
+    "*tokens=1|512 heads=16 kv_heads=1 head_dim=576 dims=64 kv_type=bf16 page=64 interleaved=1 "
+    "latent=2",
+    "tokens=9 decodes=2 heads=3 kv_heads=1 head_dim=43 dims=10 kv_type=bf16 page=5 latent=2",
+    "tokens=4 heads=5 kv_heads=1 head_dim=136 dims=72 kv_type=bf16 page=16 latent=2 q_table=1",
+    "tokens=3 decodes=1 heads=1 kv_heads=1 head_dim=33 dims=32 kv_type=bf16 page=7 latent=1",
     NULL,
 };
 
@@ -89,6 +125,8 @@ static const char *const rope_store_draws[] = {
     "tokens=~60 decodes=0..5 heads=1..9 kv_heads=1..3 head_dim=64|128|256|96|14 dims=0|0|8|40 "
     "kv_type=bf16|fp8 page=16|64|5 interleaved=0|0|1 norm=0|1|2 scaled=0|1 "
     "q_table=0|0|1",
+    "tokens=~60 decodes=0..5 heads=1..9 kv_heads=1 head_dim=96|75|130 dims=2|8|74 kv_type=bf16 "
+    "page=16|64|5 interleaved=0|1 q_table=0|1 latent=1|2",
     NULL,
 };
 
@@ -137,8 +175,15 @@ static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     outputs[0] = a->rope.q;
     outputs[1] = pool[0];
     outputs[2] = pool[1];
-    *n_outputs = 3;
-    return a->store.v && pool[0] && pool[1] ? a : NULL;
+    *n_outputs = p[LATENT] ? 2 : 3;
+    if (!a->store.v || !pool[0] || !pool[1])
+        return NULL;
+    if (p[LATENT])
+        a->store.v = a->store.v_pool = NULL;
+    if (p[LATENT] == 2)
+        a->latent_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d - p[DIMS]), 1, 0.3f,
+                                   &seed);
+    return p[LATENT] == 2 && !a->latent_norm ? NULL : a;
 }
 
 static void rope_store_shape(const void *args, const vt_batch *batch, int64_t most_weights,
@@ -158,6 +203,7 @@ static void rope_store_shape(const void *args, const vt_batch *batch, int64_t mo
     p[INTERLEAVED] = r->interleaved;
     p[NORM] = r->q_norm ? 1 + r->norm_after : 0;
     p[OWN] = r->q_cos_sin != NULL;
+    p[LATENT] = a->store.v ? 0 : a->latent_norm ? 2 : 1;
 }
 
 static const vt_operand rope_store_operands[] = {
@@ -171,6 +217,7 @@ static const vt_operand rope_store_operands[] = {
     {"q_cos_sin", offsetof(rope_store_args, rope.q_cos_sin), VT_OPERAND_F32, true, false, 0},
     {"q_norm", offsetof(rope_store_args, rope.q_norm), VT_OPERAND_F32, true, false, 0},
     {"k_norm", offsetof(rope_store_args, rope.k_norm), VT_OPERAND_F32, true, false, 0},
+    {"latent_norm", offsetof(rope_store_args, latent_norm), VT_OPERAND_F32, true, false, 0},
     {"k_pool", offsetof(rope_store_args, store.k_pool), VT_OPERAND_KV, true, true, 0},
     {"v_pool", offsetof(rope_store_args, store.v_pool), VT_OPERAND_KV, true, true, 0},
 };

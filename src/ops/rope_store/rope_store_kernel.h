@@ -1,6 +1,6 @@
 /* rope_store over the vector type: see simd_portable.h for how this header is compiled. The unit of
  * work is one head of one token, q heads first, then k, then v. A k head is rotated in place and
- * stored while it is in L1, so no worker waits for another one. */
+ * stored while it is in L1, so no worker waits for another one. Latents have no v. */
 #include "ops/rope_store/rope_store.h"
 #include "ops/rope_store/rope_store_impls.h"
 
@@ -14,7 +14,7 @@ static vt_status rope_store_run(const void *args, const vt_lane *lane)
     const rope_args *r = &a->rope;
     const kv_store_args *s = &a->store;
     int64_t d = r->head_dim, n_q = r->q->dim[1] / d, n_k = r->k->dim[1] / d, begin, end;
-    int64_t units = n_q + 2 * n_k;
+    int64_t units = n_q + n_k + (s->v ? n_k : 0), rest = d - r->dims;
     vf k_inverse = vf_set1(1 / s->k_scale), v_inverse = vf_set1(1 / s->v_scale);
     vt_lane_share(lane, r->batch->n_tokens * units, 1, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
@@ -25,6 +25,8 @@ static vt_status rope_store_run(const void *args, const vt_lane *lane)
         } else if (h < n_q + n_k) {
             float *k = row_f32(r->k, t) + (h - n_q) * d;
             rope_head(r, false, k, t);
+            if (a->latent_norm)
+                norm_head(k + r->dims, rest, a->latent_norm, 0, r->eps);
             store_head(k, h - n_q, s->k_pool, k_inverse, slot);
         } else {
             int64_t head = h - n_q - n_k;
@@ -55,7 +57,13 @@ static inline vt_cost apart_extra(const void *args, const vt_batch *batch)
 static bool rope_store_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_store_args *a = args;
-    return rope_supports(&a->rope, t, upto) && kv_store_supports(&a->store, t, upto);
+    return rope_supports(&a->rope, t, upto) && kv_store_supports(&a->store, t, upto) &&
+           (!a->latent_norm || dtype_is_float(a->latent_norm->dtype));
+}
+
+static inline bool apart_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    return ((const rope_store_args *)args)->store.v && rope_store_supports(args, t, upto);
 }
 
 static void rope_store_describe(const void *args, const vt_target *t, const vt_size *size,
@@ -75,7 +83,7 @@ const vt_impl SIMD_ROW(rope_store) = {SIMD_IMPL(rope_store, rope_store_supports)
 const vt_impl SIMD_ROW(rope_store_apart) = {.name = "apart-" SIMD_NAME,
                                             .device = VT_DEVICE_CPU,
                                             .isa = SIMD_ISA,
-                                            .supports = rope_store_supports,
+                                            .supports = apart_supports,
                                             .run = apart_run,
                                             .describe = rope_store_describe,
                                             .extra = apart_extra};

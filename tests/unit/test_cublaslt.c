@@ -222,7 +222,8 @@ static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(
         int32_t tokens, rows, cols;
         bool pair, f32, chosen, at_80;
     } row[] = {{64, 1024, 2048, false, false, false, false},
-               {128, 1024, 2048, false, false, true, true},
+               {128, 1024, 2048, false, false, false, true},
+               {256, 1024, 2048, false, false, true, true},
                {8192, 1024, 2048, false, false, true, true},
                {16, 4096, 4096, false, false, false, false},
                {64, 4096, 4096, false, false, true, true},

@@ -16,8 +16,6 @@
 #include <malloc.h>
 #endif
 
-#include "base/trim.h"
-
 void *vt_calloc(size_t n, size_t size) { return calloc(n ? n : 1, size ? size : 1); }
 
 void *vt_aligned_alloc(size_t align, size_t size)

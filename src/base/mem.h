@@ -39,6 +39,9 @@ typedef struct vt_malloc_use {
     size_t mapped;     /* large blocks, each mapped for itself */
 } vt_malloc_use;
 vt_malloc_use vt_malloc_look(void);
+/* Gives the pages of malloc that are free back to the system, of all threads, and empties a
+ * sanitizer's quarantine. Takes milliseconds, and as long again to touch the pages anew. */
+void vt_malloc_trim(void);
 
 /* Bump arena: everything allocated from it is freed together. Allocations are 16-byte aligned and
  * zeroed. */

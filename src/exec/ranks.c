@@ -196,9 +196,9 @@ static vt_range kda_of(const vt_model *m, const vt_rank *r)
     int64_t unit = 1;
     for (int32_t i = 0; i < m->arch.n_layers; i++) {
         const vt_layer *l = &m->layer[i];
-        int64_t rows = lcm(row_unit(l, VT_ROLE_KDA_F_B), row_unit(l, VT_ROLE_KDA_G_B));
         if (l->mixer != VT_BLOCK_KDA)
             continue;
+        int64_t rows = lcm(row_unit(l, VT_ROLE_KDA_F_B), row_unit(l, VT_ROLE_KDA_G_B));
         for (int32_t role = VT_ROLE_KDA_Q; role <= VT_ROLE_KDA_V; role++)
             rows = lcm(rows, row_unit(l, (vt_role)role));
         rows = lcm(rows, column_unit(l, VT_ROLE_KDA_OUT));
@@ -575,6 +575,13 @@ static bool is_delta(vt_role role)
            role == VT_ROLE_DELTA_IN || role == VT_ROLE_DELTA_BA;
 }
 
+/* Returns true for the roles that narrow_kda knows. */
+static bool is_kda(vt_role role)
+{
+    return (role >= VT_ROLE_KDA_Q && role <= VT_ROLE_KDA_OUT) || role == VT_ROLE_KDA_IN ||
+           role == VT_ROLE_KDA_CONV;
+}
+
 /* Narrows an entry to the rank's experts. Returns false for roles that do not belong to one. */
 static bool narrow_experts(const vt_model *m, vt_layout_entry *e, const vt_rank *r)
 {
@@ -627,8 +634,7 @@ static void narrow_entry(const vt_model *m, vt_layout_entry *e, const vt_rank *r
         narrow_channels(m, e, r);
     if (is_delta(e->role))
         narrow_delta(m, e, r);
-    if ((e->role >= VT_ROLE_KDA_Q && e->role <= VT_ROLE_KDA_OUT) || e->role == VT_ROLE_KDA_IN ||
-        e->role == VT_ROLE_KDA_CONV)
+    if (is_kda(e->role))
         narrow_kda(m, e, r);
     if (e->role >= VT_ROLE_MAMBA_IN && e->role <= VT_ROLE_MAMBA_OUT)
         narrow_mamba(m, e, r);

@@ -21,7 +21,6 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "base/trace.h"
-#include "base/trim.h"
 #include "base/use.h"
 
 static void test_fail_with_control_characters_gives_one_line(void **state)

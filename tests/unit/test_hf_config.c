@@ -301,6 +301,9 @@ static void test_config_of_kimi_linear_is_read_or_its_key_is_named(void **state)
         {KIMI_OF("", "[1, 2]", "[3]", ""), "are no lists of the 4 layers"},
         {KIMI_OF("", "[1, 2, 5]", "[3]", ""), "\"kda_layers\" names layer 5"},
         {KIMI_OF("", "[1, 2, 4]", "[4]", ""), "\"full_attn_layers\" names layer 4"},
+        {KIMI_OF("", "[1, 2, 2]", "[3]", ""), "\"kda_layers\" names layer 2"},
+        {KIMI_OF("", "[1, 2]", "[3, 3]", ""), "\"full_attn_layers\" names layer 3"},
+        {KIMI_OF("", "[1, 2, \"4\"]", "[3]", ""), "\"kda_layers\" names layer 0"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect_refused(refused[i][0], refused[i][1]);

@@ -61,18 +61,21 @@ static vt_status read_either(hf_reader *c, const char *published, const char *ot
     return hf_read_i32(c, published, required, out);
 }
 
-/* Gives delta attention to the layers that a list names. */
-static vt_status read_list(hf_reader *c, const json_t *list)
+/* Reads entry i of a list of layers. Fails unless it is the number of a layer that no list has
+ * named: no entry before it, and not "kda_layers" if this is the other list. */
+static vt_status read_listed(hf_reader *c, const json_t *list, const char *key, size_t i,
+                             int32_t *out)
 {
-    int32_t n = c->m->arch.n_layers;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        double layer = json_number_value(json_array_get(list, i));
-        if (!(layer >= 1 && layer <= n))
-            return vt_fail(c->err, VT_ERR_MODEL,
-                           "%s: \"kda_layers\" names layer %g (1 to %d expected)", c->path, layer,
-                           n);
-        model_keep_state(c->m, (int32_t)layer - 1, VT_BLOCK_KDA);
-    }
+    double layer = json_number_value(json_array_get(list, i));
+    bool is_new = layer >= 1 && layer <= c->m->arch.n_layers && layer == (int32_t)layer &&
+                  c->m->layer[(int32_t)layer - 1].mixer != VT_BLOCK_KDA;
+    for (size_t k = 0; k < i; k++)
+        is_new = is_new && json_number_value(json_array_get(list, k)) != layer;
+    if (!is_new)
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"%s\" names layer %g, which is none of 1 to %d or was named before",
+                       c->path, key, layer, c->m->arch.n_layers);
+    *out = (int32_t)layer - 1;
     return VT_OK;
 }
 
@@ -81,7 +84,7 @@ static vt_status read_layers(hf_reader *c, const json_t *o)
 {
     const json_t *kda = vt_read_member(o, "kda_layers"),
                  *full = vt_read_member(o, "full_attn_layers");
-    int32_t n = c->m->arch.n_layers;
+    int32_t n = c->m->arch.n_layers, layer;
     if (vt_read_member(c->root, "layer_types"))
         return hf_read_mixers(c, "linear_attention", VT_BLOCK_KDA);
     if (!json_is_array(kda) || !json_is_array(full) ||
@@ -89,15 +92,12 @@ static vt_status read_layers(hf_reader *c, const json_t *o)
         return vt_fail(c->err, VT_ERR_FORMAT,
                        "%s: \"kda_layers\" and \"full_attn_layers\" are no lists of the %d layers",
                        c->path, n);
-    TRY(read_list(c, kda));
-    for (size_t i = 0; i < json_array_size(full); i++) {
-        double layer = json_number_value(json_array_get(full, i));
-        if (!(layer >= 1 && layer <= n) || c->m->layer[(int32_t)layer - 1].mixer != VT_BLOCK_MLA)
-            return vt_fail(c->err, VT_ERR_MODEL,
-                           "%s: \"full_attn_layers\" names layer %g, which is none of %d or in "
-                           "\"kda_layers\" too",
-                           c->path, layer, n);
+    for (size_t i = 0; i < json_array_size(kda); i++) {
+        TRY(read_listed(c, kda, "kda_layers", i, &layer));
+        model_keep_state(c->m, layer, VT_BLOCK_KDA);
     }
+    for (size_t i = 0; i < json_array_size(full); i++)
+        TRY(read_listed(c, full, "full_attn_layers", i, &layer));
     return VT_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Routes for an administrator: /flush_cache, /abort_request (a user too, with his own requests). */
 #include <string.h>
 
-#include "base/trim.h"
+#include "base/mem.h"
 #include "server/api/generation.h"
 
 /* Before the next step the prefix cache forgets what no sequence uses. SGLang answers 400 while

@@ -53,6 +53,16 @@ INLINE void add_sums(int T, sums sum, const uint8_t *w, const float *s, vf *acc)
         acc[t] = vf_fma(vf_of_int(vi_load(sum[t])), vf_mul(d, vf_set1(s[t])), acc[t]);
 }
 
+/* c = a b; the quants of types without minima are signed. */
+#define AMX_PRODUCT(c, a, b)      \
+    do {                          \
+        TILE_ZERO(c);             \
+        if (tr.min)               \
+            TILE_DOT_SU(c, a, b); \
+        else                      \
+            TILE_DOT_SS(c, a, b); \
+    } while (0)
+
 /* Block b, whose product is in tile register c; c2, a2 and b2 become those of the block after it.
  * Its loads come before the store: a load after it waits for it wherever their addresses have the
  * same last 12 bits. The sums that are added are those of the block before, so neither the store
@@ -65,11 +75,7 @@ INLINE void add_sums(int T, sums sum, const uint8_t *w, const float *s, vf *acc)
         }                                                          \
         TILE_STORE(c, sum[b & 1], 64);                             \
         if (b + 1 < blocks) {                                      \
-            TILE_ZERO(c2);                                         \
-            if (tr.min)                                            \
-                TILE_DOT_SU(c2, a2, b2);                           \
-            else                                                   \
-                TILE_DOT_SS(c2, a2, b2);                           \
+            AMX_PRODUCT(c2, a2, b2);                               \
         }                                                          \
         prefetch_ahead(&ahead, b);                                 \
         if (b > 0)                                                 \
@@ -92,11 +98,7 @@ INLINE void amx_tokens(linear_traits tr, int T, const block_run *c, float (*out)
     const block_run ahead = *c; /* in registers: the tile instructions clobber memory */
     TILE_LOAD(1, q, 32);
     TILE_LOAD(2, w, 64);
-    TILE_ZERO(0);
-    if (tr.min)
-        TILE_DOT_SU(0, 1, 2);
-    else
-        TILE_DOT_SS(0, 1, 2);
+    AMX_PRODUCT(0, 1, 2);
     for (int64_t b = 0; b < blocks;) {
         AMX_BLOCK(0, 3, 4, 5);
         if (b < blocks)

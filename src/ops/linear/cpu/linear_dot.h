@@ -145,9 +145,8 @@ INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
     w->e = vf_load(block + 576 + 4 * VF * h);
 }
 
-/* Blocks first .. first + n - 1 of a packed tile, whose quants become signed if `plain`: quant -
- * offset. */
-INLINE void unpack(vt_dtype type, bool plain, const linear_layout *l, const uint8_t *tile,
+/* Blocks first .. first + n - 1 of a packed tile, quant - offset if `is_signed`. */
+INLINE void unpack(vt_dtype type, bool is_signed, const linear_layout *l, const uint8_t *tile,
                    int64_t first, int64_t n, uint8_t *dst)
 {
     const linear_traits tr = linear_traits_of(type);
@@ -158,7 +157,7 @@ INLINE void unpack(vt_dtype type, bool plain, const linear_layout *l, const uint
             UNROLL
             for (int g = 0; g < 8; g++)
                 vi_store(dst + 64 * g + 4 * VF * h,
-                         plain ? less_offset(w.q[g], tr.offset) : w.q[g]);
+                         is_signed ? less_offset(w.q[g], tr.offset) : w.q[g]);
             vf_store((float *)(dst + 512) + VF * h, w.d);
             vf_store((float *)(dst + 576) + VF * h, w.e);
             for (int i = 0; i < 2 && tr.halves && tr.min; i++)
@@ -413,13 +412,13 @@ typedef struct block_run {
     int64_t ahead_bytes;         /* a block's share of them */
 } block_run;
 
-NOINLINE void unpack_blocks(vt_dtype type, bool plain, const linear_layout *l, const uint8_t *tile,
-                            int64_t first, int64_t n, uint8_t *dst)
+NOINLINE void unpack_blocks(vt_dtype type, bool is_signed, const linear_layout *l,
+                            const uint8_t *tile, int64_t first, int64_t n, uint8_t *dst)
 {
     switch (type) {
 #define VT_QUANT(name, ...)                                   \
     case VT_##name:                                           \
-        if (plain)                                            \
+        if (is_signed)                                        \
             unpack(VT_##name, true, l, tile, first, n, dst);  \
         else                                                  \
             unpack(VT_##name, false, l, tile, first, n, dst); \

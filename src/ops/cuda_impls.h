@@ -12,9 +12,9 @@
 
 extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, silu_mul_cuda_impl,
     rope_cuda_impl, rope_cuda_any_impl, kv_store_cuda_impl, kv_store_cuda_any_impl,
-    rope_store_cuda_impl, rope_store_cuda_any_impl, page_copy_cuda_impl, sample_cuda_impl,
-    moe_route_cuda_impl, moe_route_cuda_any_impl, moe_linear_sm90_impl, moe_linear_cuda_impl,
-    moe_linear_cuda_any_impl;
+    rope_store_cuda_impl, rope_store_cuda_latent_impl, rope_store_cuda_any_impl,
+    page_copy_cuda_impl, sample_cuda_impl, moe_route_cuda_impl, moe_route_cuda_any_impl,
+    moe_linear_sm90_impl, moe_linear_cuda_impl, moe_linear_cuda_any_impl;
 
 extern const vt_impl attention_decode_split, attention_decode_fa3, attention_decode_fa2,
     attention_decode_wide, attention_decode_any, attention_prefill_fa3, attention_prefill_fa2,

@@ -225,6 +225,7 @@ static const vt_operand rope_store_operands[] = {
 static const vt_impl *const rope_store_impls[] = {
     CPU_ROWS(rope_store),
     &rope_store_cuda_impl,
+    &rope_store_cuda_latent_impl,
     &rope_store_cuda_any_impl,
     NULL,
 };

@@ -32,7 +32,7 @@ static void fused_describe(const void *args, const vt_target *t, const vt_size *
     rope_cuda_describe(&a->rope, &a->store, t, size, out);
 }
 
-/* ---- any shape, and latents ---- */
+/* ---- latents ---- */
 
 static cuda_launch latent_launch_of(const rope_store_args *a, int64_t tokens)
 {
@@ -45,8 +45,9 @@ static cuda_launch latent_launch_of(const rope_store_args *a, int64_t tokens)
         .threads = 128};
 }
 
-static vt_status latent_run(const rope_store_args *a, const vt_lane *lane)
+static vt_status latent_run(const void *args, const vt_lane *lane)
 {
+    const rope_store_args *a = args;
     const rope_args *r = &a->rope;
     int32_t tokens = r->batch->n_tokens;
     rope_latent_params p = {.q = r->q->data,
@@ -65,43 +66,46 @@ static vt_status latent_run(const rope_store_args *a, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-static bool latent_supports(const rope_store_args *a)
+static bool latent_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    return !a->rope.q_norm && !a->rope.k_norm && a->store.k_pool->dtype == VT_BF16 &&
-           a->store.k_pool->dim[1] == 1 && a->rope.k->dim[1] == a->rope.head_dim &&
-           a->rope.dims > 0 && a->rope.dims < a->rope.head_dim && a->rope.head_dim <= 2048 &&
+    const rope_store_args *a = args;
+    return !a->store.v && rope_cuda_any_impl.supports(&a->rope, t, upto) && !a->rope.q_norm &&
+           !a->rope.k_norm && a->store.k_pool->dtype == VT_BF16 && a->store.k_pool->dim[1] == 1 &&
+           a->rope.k->dim[1] == a->rope.head_dim && a->rope.dims > 0 &&
+           a->rope.dims < a->rope.head_dim && a->rope.head_dim <= 2048 &&
            (!a->latent_norm || a->latent_norm->dtype == VT_F32);
 }
+
+static void latent_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const rope_store_args *a = args;
+    int64_t tokens = vt_size_rows(a->rope.q, size);
+    cuda_launch l = latent_launch_of(a, tokens);
+    vt_cut_shape(out, "%lld tokens, %lld heads of %d and a latent", (long long)tokens,
+                 (long long)(a->rope.q->dim[1] / a->rope.head_dim), a->rope.head_dim);
+    vt_cut_grid(out, t, &l, 2);
+}
+
+/* ---- any shape ---- */
 
 static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_store_args *a = args;
-    bool fits = a->store.v ? kv_store_cuda_any_impl.supports(&a->store, t, upto)
-                           : latent_supports(a);
-    return fits && rope_cuda_any_impl.supports(&a->rope, t, upto);
+    return a->store.v && rope_cuda_any_impl.supports(&a->rope, t, upto) &&
+           kv_store_cuda_any_impl.supports(&a->store, t, upto);
 }
 
 static vt_status any_run(const void *args, const vt_lane *lane)
 {
     const rope_store_args *a = args;
-    if (!a->store.v)
-        return latent_run(a, lane);
     vt_status status = rope_cuda_any_impl.run(&a->rope, lane);
     return status == VT_OK ? kv_store_cuda_any_impl.run(&a->store, lane) : status;
 }
 
-/* Where there are two launches, this describes the first. */
+/* There are two launches; this describes the first. */
 static void any_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const rope_store_args *a = args;
-    if (!a->store.v) {
-        int64_t tokens = vt_size_rows(a->rope.q, size);
-        cuda_launch l = latent_launch_of(a, tokens);
-        vt_cut_shape(out, "%lld tokens, %lld heads of %d and a latent", (long long)tokens,
-                     (long long)(a->rope.q->dim[1] / a->rope.head_dim), a->rope.head_dim);
-        vt_cut_grid(out, t, &l, 2);
-        return;
-    }
     rope_cuda_any_impl.describe(&a->rope, t, size, out);
     vt_cut_roles(out, "rope_any, then kv_store_any", NULL);
 }
@@ -143,4 +147,6 @@ const vt_impl rope_store_cuda_apart = {CUDA_ROW("apart", apart, apart_supports),
                                        .fixed_order = true, .extra = apart_extra};
 const vt_impl rope_store_cuda_impl = {CUDA_ROW("heads", fused, fused_supports),
                                       .fixed_order = true};
+const vt_impl rope_store_cuda_latent_impl = {CUDA_ROW("latent", latent, latent_supports),
+                                             .fixed_order = true};
 const vt_impl rope_store_cuda_any_impl = {CUDA_ROW("any", any, any_supports), .fixed_order = true};

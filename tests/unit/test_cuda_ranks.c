@@ -24,7 +24,7 @@ enum { PROMPT = 24, TOKENS = 16, REQUESTS = 3 };
 
 /* A margin, in log-probability, below which BF16 may choose the other token; and where BF16 may
  * choose the other of two experts that nearly tie. */
-static const double kTie = 0.06, kExpertTie = 0.4;
+static const double kTie = 0.08, kExpertTie = 0.4;
 
 /* How far log-probabilities may be from those of one GPU: twice the farthest that was seen. */
 static const double kFar = 0.4;

@@ -1,13 +1,7 @@
 #include "openai/anthropic.h"
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "openai/translation.h"
-
-static json_t *text_of(const vt_buf *b)
-{
-    return b->failed ? NULL : json_stringn(b->data ? b->data : "", b->len);
-}
 
 /* ---- content ---- */
 

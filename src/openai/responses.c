@@ -1,6 +1,5 @@
 #include "openai/responses.h"
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "openai/translation.h"
 
@@ -47,8 +46,7 @@ static vt_status read_text(translation *t, size_t i, const json_t *v, json_t **o
 {
     vt_buf text = {0};
     vt_status status = add_text(t, i, v, &text);
-    *out = status == VT_OK && !text.failed ? json_stringn(text.data ? text.data : "", text.len)
-                                           : NULL;
+    *out = status == VT_OK ? text_of(&text) : NULL;
     vt_buf_release(&text);
     return status != VT_OK || *out ? status : no_memory(t);
 }
@@ -57,15 +55,19 @@ static vt_status read_text(translation *t, size_t i, const json_t *v, json_t **o
 static vt_status end_turn(translation *t)
 {
     json_t *turn = t->turn;
+    if (!turn)
+        return VT_OK;
+    TRY(put(t, turn, "content", text_of(&t->said)));
+    vt_buf_clear(&t->said);
     t->turn = NULL;
-    return !turn || json_array_append_new(t->messages, turn) == 0 ? VT_OK : no_memory(t);
+    return json_array_append_new(t->messages, turn) == 0 ? VT_OK : no_memory(t);
 }
 
 /* The assistant's turn that the next items belong to. */
 static vt_status turn(translation *t)
 {
     if (!t->turn)
-        t->turn = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+        t->turn = json_pack("{s:s}", "role", "assistant");
     return t->turn ? VT_OK : no_memory(t);
 }
 
@@ -79,21 +81,13 @@ static vt_status read_message(translation *t, size_t i, const json_t *item)
                                 "input[%zu].role: '%.40s' found, expected user, assistant, system "
                                 "or developer",
                                 i, name_of(role));
-    TRY(read_text(t, i, json_object_get(item, "content"), &text));
-    if (!is(role, "assistant")) {
-        vt_status status = end_turn(t);
-        if (status != VT_OK)
-            json_decref(text);
-        return status == VT_OK ? add_message(t, is(role, "user") ? "user" : "system", text)
-                               : status;
+    if (is(role, "assistant")) {
+        TRY(turn(t));
+        return add_text(t, i, json_object_get(item, "content"), &t->said);
     }
-    vt_status status = turn(t);
-    const char *before = json_string_value(json_object_get(t->turn, "content"));
-    if (status == VT_OK)
-        status = put(t, t->turn, "content",
-                     json_sprintf("%s%s", before ? before : "", json_string_value(text)));
-    json_decref(text);
-    return status;
+    TRY(end_turn(t));
+    TRY(read_text(t, i, json_object_get(item, "content"), &text));
+    return add_message(t, is(role, "user") ? "user" : "system", text);
 }
 
 static vt_status read_call(translation *t, size_t i, const json_t *item)

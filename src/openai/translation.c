@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "base/buf.h"
 #include "base/err.h"
 
 static vt_status refuse_unknown(const char *name, const translation_member *member, size_t n,
@@ -64,6 +63,7 @@ json_t *translation_end(translation *t, vt_status status, bool chat)
     json_decref(t->messages);
     json_decref(t->kwargs);
     json_decref(t->turn);
+    vt_buf_release(&t->said);
     if (status == VT_OK)
         return t->chat;
     json_decref(t->chat);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "openai/error.h"
 
 /* A body on its way to a chat's. */
@@ -19,6 +20,7 @@ typedef struct translation {
     const json_t *body;
     json_t *chat, *messages, *kwargs; /* kwargs: of the chat template */
     json_t *turn;                     /* Responses: the assistant's message that items join */
+    vt_buf said;                      /* its content so far */
     vt_openai_error *e;
 } translation;
 
@@ -59,6 +61,12 @@ static inline vt_status no_memory(translation *t)
 static inline vt_status put(translation *t, json_t *object, const char *key, json_t *value)
 {
     return value && json_object_set_new(object, key, value) == 0 ? VT_OK : no_memory(t);
+}
+
+/* A buffer as a JSON string; NULL: out of memory. */
+static inline json_t *text_of(const vt_buf *b)
+{
+    return b->failed ? NULL : json_stringn(b->data ? b->data : "", b->len);
 }
 
 static inline json_t *borrow(const json_t *v) { return json_incref((json_t *)(uintptr_t)v); }

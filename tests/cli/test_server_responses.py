@@ -115,6 +115,21 @@ def test_items_become_messages():
     assert u["input_tokens_details"]["cached_tokens"] > 0, u
 
 
+def test_an_assistants_items_are_one_turn_whatever_they_hold():
+    def tokens(*said):
+        items = [{"role": "assistant", "content": t} for t in said]
+        return respond(input=items + [{"role": "user", "content": "Hi"}], max_output_tokens=1)["usage"]["input_tokens"]
+    same(tokens("a\0b", "c\0d"), tokens("aXb", "cXd"))
+    same(tokens("ab", "cd"), tokens("abcd"))
+
+
+def test_many_items_of_the_assistant_take_no_longer_than_their_text():
+    """Were the turn copied for each of its items, this would take an hour."""
+    items = [{"role": "assistant", "content": "a" * 1000}] * 12000
+    r = server().post("/v1/responses", body(input=items + [{"role": "user", "content": "Hi"}]))
+    same((r.status, r.error["param"], r.error["code"]), (400, "input", "context_length_exceeded"))
+
+
 def test_allowed_tools_are_the_only_ones_that_can_be_called():
     """This model always calls add."""
     other = {**TOOLS[0], "name": "sub"}

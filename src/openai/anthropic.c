@@ -32,7 +32,7 @@ static vt_status add_text(translation *t, const json_t *v, const char *where, bo
 
 static vt_status add_message(translation *t, const char *role, const vt_buf *text)
 {
-    json_t *m = json_pack("{s:s, s:o*}", "role", role, "content", text_of(text));
+    json_t *m = json_pack("{s:s, s:o*}", "role", role, "content", string_of(text));
     if (!m || !json_object_get(m, "content") || json_array_append_new(t->messages, m) != 0)
         return no_memory(t);
     return VT_OK;
@@ -71,7 +71,7 @@ static vt_status read_result(translation *t, const json_t *block)
     json_t *m = NULL;
     if (status == VT_OK) {
         m = json_pack("{s:s, s:O, s:o*}", "role", "tool", "tool_call_id", id, "content",
-                      text_of(&text));
+                      string_of(&text));
         status = m && json_array_append_new(t->messages, m) == 0 ? VT_OK : no_memory(t);
     }
     vt_buf_release(&text);
@@ -140,9 +140,9 @@ static vt_status read_assistant(translation *t, size_t i, const json_t *blocks)
     for (size_t k = 0; status == VT_OK && k < json_array_size(blocks); k++)
         status = read_assistant_block(t, i, k, json_array_get(blocks, k), &text, &thinking, calls);
     if (status == VT_OK)
-        status = put(t, m, "content", text_of(&text));
+        status = put(t, m, "content", string_of(&text));
     if (status == VT_OK && thinking.len > 0)
-        status = put(t, m, "reasoning_content", text_of(&thinking));
+        status = put(t, m, "reasoning_content", string_of(&thinking));
     if (status == VT_OK && json_array_size(calls) > 0)
         status = put(t, m, "tool_calls", json_incref(calls));
     if (status == VT_OK && json_array_append(t->messages, m) != 0)
@@ -252,8 +252,11 @@ static vt_status read_output(translation *t, const json_t *v)
     json_t *effort = json_object_get(v, "effort"), *format = json_object_get(v, "format");
     if (!json_is_object(v))
         return vt_openai_refuse(t->e, 400, "output_config", "output_config: expected an object");
-    if (json_is_string(effort)) /* templates without the variable have no effort */
+    if (effort && !json_is_null(effort)) {
+        TRY(vt_openai_check_effort(effort, "output_config", "output_config.effort", t->e));
+        /* templates without the variable have no effort */
         TRY(put(t, t->kwargs, "reasoning_effort", json_incref(effort)));
+    }
     if (!format || json_is_null(format))
         return VT_OK;
     json_t *schema = json_object_get(format, "schema");
@@ -320,15 +323,21 @@ const translation_member *vt_anthropic_members(size_t *n)
     return members;
 }
 
+static bool is_missing(const json_t *body, const char *name)
+{
+    const json_t *v = json_object_get(body, name);
+    return !v || json_is_null(v);
+}
+
 static json_t *translate(const json_t *body, bool counts, vt_openai_error *e)
 {
     translation t;
     vt_status status = translation_begin(&t, body, members, N_MEMBERS, MESSAGES, e);
     if (status == VT_OK)
         status = translation_read(&t, members, N_MEMBERS, counts ? COUNT : MESSAGES);
-    if (status == VT_OK && !json_object_get(body, "messages"))
+    if (status == VT_OK && is_missing(body, "messages"))
         status = vt_openai_refuse(e, 400, "messages", "messages: missing");
-    if (status == VT_OK && !counts && !json_object_get(body, "max_tokens"))
+    if (status == VT_OK && !counts && is_missing(body, "max_tokens"))
         status = vt_openai_refuse(e, 400, "max_tokens", "max_tokens: missing");
     if (counts)
         json_object_del(t.chat, "thinking_token_budget");

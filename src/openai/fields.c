@@ -10,6 +10,7 @@
 #include "engine/request.h"
 #include "model/lora/lora.h"
 #include "model/model.h"
+#include "openai/translation.h"
 
 enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
@@ -20,13 +21,25 @@ vt_status field_refuse_bool(reader *r, const char *name)
     return vt_openai_refuse(r->e, 400, name, "%s: expected true or false", name);
 }
 
+/* A whole number, which some clients' libraries write as 16.0. False: it is none of 64 bits. */
+static bool read_whole(const json_t *v, int64_t *out)
+{
+    const double limit = 9223372036854775808.0; /* 2^63 */
+    double x = json_real_value(v);
+    if (json_is_real(v) && !(x >= -limit && x < limit && trunc(x) == x))
+        return false;
+    *out = json_is_real(v) ? (int64_t)x : json_integer_value(v);
+    return json_is_number(v);
+}
+
 vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
                     int32_t *out)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi)
+    int64_t n;
+    if (!read_whole(v, &n) || n < lo || n > hi)
         return vt_openai_refuse(r->e, 400, name, "%s: expected a whole number from %lld to %lld",
                                 name, (long long)lo, (long long)hi);
-    *out = (int32_t)json_integer_value(v);
+    *out = (int32_t)n;
     return VT_OK;
 }
 
@@ -59,13 +72,12 @@ vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most
     if (!out)
         return field_no_memory(r);
     for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
-            json_integer_value(v) >= r->m->arch.vocab)
+        int64_t id;
+        if (!read_whole(json_array_get(list, i), &id) || id < 0 || id >= r->m->arch.vocab)
             return vt_openai_refuse(r->e, 400, name,
                                     "%s: entry %zu is not a token id, expected 0 to %d", name, i,
                                     r->m->arch.vocab - 1);
-        out[i] = (int32_t)json_integer_value(v);
+        out[i] = (int32_t)id;
     }
     *ids = out;
     *n_ids = (int32_t)n;
@@ -163,12 +175,13 @@ vt_status field_read_top_k(reader *r, const field *f, json_t *v)
 
 vt_status field_read_seed(reader *r, const field *f, json_t *v)
 {
-    if (!json_is_integer(v))
+    int64_t seed;
+    if (!read_whole(v, &seed))
         return vt_openai_refuse(r->e, 400, f->name,
                                 "seed: expected a whole number of 64 bits, its sign "
                                 "included");
     r->r->p.has_seed = true;
-    r->r->p.seed = (uint64_t)json_integer_value(v);
+    r->r->p.seed = (uint64_t)seed;
     return VT_OK;
 }
 
@@ -427,14 +440,8 @@ vt_status field_read_budget(reader *r, const field *f, json_t *v)
 
 vt_status field_read_effort(reader *r, const field *f, json_t *v)
 {
-    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     r->effort = json_string_value(v);
-    for (size_t i = 0; r->effort && i < sizeof efforts / sizeof *efforts; i++)
-        if (strcmp(r->effort, efforts[i]) == 0)
-            return VT_OK;
-    return vt_openai_refuse(r->e, 400, f->name,
-                            "reasoning_effort: expected one of none, minimal, low, medium, high, "
-                            "xhigh");
+    return vt_openai_check_effort(v, f->name, f->name, r->e);
 }
 
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v)

@@ -156,6 +156,16 @@ static bool set_reasoning(json_t *message)
     return true;
 }
 
+/* OpenAI's newer name for the system's role. Templates that do not know it would leave the message
+ * out without a word. False: memory is short. */
+static bool set_developer(json_t *message, const char *template)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!role || strcmp(role, "developer") != 0 || !template || strstr(template, "developer"))
+        return true;
+    return json_object_set_new(message, "role", json_string("system")) == 0;
+}
+
 /* The text of a list of {"type": "text", "text": "..."}; NULL with `e` filled. */
 static json_t *join_parts(const json_t *parts, size_t message, vt_openai_error *e)
 {
@@ -185,7 +195,8 @@ static json_t *join_parts(const json_t *parts, size_t message, vt_openai_error *
 
 /* Message number i, checked, its content a string; NULL with `e` filled. *left: how many bytes of
  * arguments may still come. */
-static json_t *read_message(json_t *message, size_t i, size_t *left, vt_openai_error *e)
+static json_t *read_message(json_t *message, size_t i, const char *template, size_t *left,
+                            vt_openai_error *e)
 {
     const json_t *content = json_object_get(message, "content");
     const json_t *role = json_object_get(message, "role");
@@ -207,7 +218,8 @@ static json_t *read_message(json_t *message, size_t i, size_t *left, vt_openai_e
     if (!none && !text)
         return NULL;
     json_t *copy = json_copy(message);
-    if (json_object_set_new(copy, "content", text) != 0 || (assistant && !set_reasoning(copy))) {
+    if (json_object_set_new(copy, "content", text) != 0 || (assistant && !set_reasoning(copy)) ||
+        !set_developer(copy, template)) {
         json_decref(copy);
         vt_openai_refuse(e, 500, "messages", "out of memory for messages[%zu]", i);
         return NULL;
@@ -219,7 +231,8 @@ static json_t *read_message(json_t *message, size_t i, size_t *left, vt_openai_e
     return copy;
 }
 
-json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, vt_openai_error *e)
+json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, const char *template,
+                                     vt_openai_error *e)
 {
     size_t n = json_array_size(messages); /* 0 where it is no list */
     if (n == 0 || n > MAX_MESSAGES) {
@@ -230,7 +243,7 @@ json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, vt_
     size_t left = MAX_ARGUMENTS;
     json_t *list = json_array(), *variables = kwargs ? json_copy(kwargs) : json_object();
     for (size_t i = 0; list && i < n; i++) {
-        json_t *message = read_message(json_array_get(messages, i), i, &left, e);
+        json_t *message = read_message(json_array_get(messages, i), i, template, &left, e);
         if (!message || json_array_append_new(list, message) != 0) {
             json_decref(list);
             json_decref(variables);

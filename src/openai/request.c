@@ -134,11 +134,14 @@ static const field fields[] = {
     {"stream_reasoning", CHAT, NEUTRAL, .only = "[false, true]"},
     {"suffix", TEXT, NEUTRAL, .only = "[\"\"]"},
     {"use_beam_search", BOTH, NEUTRAL, .only = "[false]"},
+    {"verbosity", CHAT, NEUTRAL, .only = "[\"medium\"]"},
     /* notes for the sender's own books; they change no answer */
     {"user", BOTH | EMBED | RANK | SCORE, .kind = BOOKKEEPING},
     {"metadata", BOTH, .kind = BOOKKEEPING},
     {"safety_identifier", BOTH, .kind = BOOKKEEPING},
     {"prompt_cache_key", BOTH, .kind = BOOKKEEPING},
+    {"prompt_cache_options", BOTH, .kind = BOOKKEEPING},
+    {"prompt_cache_retention", BOTH, .kind = BOOKKEEPING},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -382,11 +385,17 @@ static json_t *ids_of_calls(const json_t *messages)
     return ids;
 }
 
+/* The source of the model's chat template; NULL: it has none. */
+static const char *template_of(const vt_model *m)
+{
+    return m->chat_template ? vt_template_source(m->chat_template) : NULL;
+}
+
 /* Settles into which parts the answer is to be taken apart. */
 static vt_status settle_answer(reader *r)
 {
     vt_openai_request *q = r->r;
-    const char *template = r->m->chat_template ? vt_template_source(r->m->chat_template) : NULL;
+    const char *template = template_of(r->m);
     TRY(settle_thoughts(r, template));
     q->call_form = r->d->call_form ? r->d->call_form : vt_call_form_of(template);
     if (r->tools && json_array_size(r->tools) > 0) {
@@ -510,7 +519,8 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     int32_t *ids = NULL;
     size_t n = 0;
     vt_err why;
-    json_t *variables = vt_openai_template_variables(r->messages, r->kwargs, r->e);
+    json_t *variables = vt_openai_template_variables(r->messages, r->kwargs, template_of(r->m),
+                                                     r->e);
     if (!variables)
         return VT_ERR_USAGE;
     if (!set_variables(r, variables)) {

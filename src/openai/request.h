@@ -151,7 +151,9 @@ vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e);
 
 /* The variables of a chat template from "messages" and "chat_template_kwargs" (NULL: not given).
  * A content that is a list of text parts becomes one string, the parts joined by newlines, since
- * most templates expect a string. A new object, or NULL with `e` filled. */
-json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, vt_openai_error *e);
+ * most templates expect a string. The role "developer" becomes "system" where the source of the
+ * chat template (NULL: none) does not know it. A new object, or NULL with `e` filled. */
+json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, const char *template,
+                                     vt_openai_error *e);
 
 #endif

@@ -46,7 +46,7 @@ static vt_status read_text(translation *t, size_t i, const json_t *v, json_t **o
 {
     vt_buf text = {0};
     vt_status status = add_text(t, i, v, &text);
-    *out = status == VT_OK ? text_of(&text) : NULL;
+    *out = status == VT_OK ? string_of(&text) : NULL;
     vt_buf_release(&text);
     return status != VT_OK || *out ? status : no_memory(t);
 }
@@ -57,7 +57,7 @@ static vt_status end_turn(translation *t)
     json_t *turn = t->turn;
     if (!turn)
         return VT_OK;
-    TRY(put(t, turn, "content", text_of(&t->said)));
+    TRY(put(t, turn, "content", string_of(&t->said)));
     vt_buf_clear(&t->said);
     t->turn = NULL;
     return json_array_append_new(t->messages, turn) == 0 ? VT_OK : no_memory(t);
@@ -248,9 +248,30 @@ static vt_status read_tool_choice(translation *t, const json_t *v)
                             "allowed_tools");
 }
 
+/* Refuses what is no object, and members of it that are none of `known`. */
+static vt_status check_object(translation *t, const char *name, const json_t *v,
+                              const char *const *known, size_t n)
+{
+    const char *key;
+    json_t *member;
+    if (!json_is_object(v))
+        return vt_openai_refuse(t->e, 400, name, "%s: expected an object", name);
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    {
+        size_t i = 0;
+        while (i < n && strcmp(known[i], key) != 0)
+            i++;
+        if (i == n && !json_is_null(member))
+            return vt_openai_refuse(t->e, 400, name, "%s.%.60s: not supported", name, key);
+    }
+    return VT_OK;
+}
+
 static vt_status read_text_field(translation *t, const json_t *v)
 {
+    static const char *const known[] = {"format", "verbosity"};
     const json_t *format = json_object_get(v, "format"), *verbosity;
+    TRY(check_object(t, "text", v, known, sizeof known / sizeof *known));
     verbosity = json_object_get(v, "verbosity");
     if (verbosity && !json_is_null(verbosity) && !is(verbosity, "medium"))
         return vt_openai_refuse(t->e, 400, "text", "text.verbosity: only medium is supported");
@@ -266,9 +287,12 @@ static vt_status read_text_field(translation *t, const json_t *v)
 
 static vt_status read_reasoning_field(translation *t, const json_t *v)
 {
+    static const char *const known[] = {"effort", "summary", "generate_summary"};
     const json_t *effort = json_object_get(v, "effort");
-    if (!json_is_string(effort)) /* "summary": a thought is told whole */
+    TRY(check_object(t, "reasoning", v, known, sizeof known / sizeof *known));
+    if (!effort || json_is_null(effort)) /* "summary": a thought is told whole */
         return VT_OK;
+    TRY(vt_openai_check_effort(effort, "reasoning", "reasoning.effort", t->e));
     TRY(put(t, t->kwargs, "enable_thinking", json_boolean(!is(effort, "none"))));
     TRY(put(t, t->kwargs, "thinking", json_boolean(!is(effort, "none"))));
     return put(t, t->kwargs, "reasoning_effort", borrow(effort));
@@ -310,6 +334,8 @@ static vt_status read_top_logprobs(translation *t, const json_t *v)
 
 static vt_status read_include(translation *t, const json_t *v)
 {
+    if (!json_is_array(v))
+        return vt_openai_refuse(t->e, 400, "include", "include: expected a list");
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!is(json_array_get(v, i), "reasoning.encrypted_content"))
             return vt_openai_refuse(t->e, 400, "include",
@@ -343,6 +369,8 @@ static const translation_member members[] = {
     {"user", 1},
     {"safety_identifier", 1},
     {"prompt_cache_key", 1},
+    {"prompt_cache_options", 1},
+    {"prompt_cache_retention", 1},
     {"client_metadata", 1},
     {"service_tier", 1},
     {"stream_options", 1},

@@ -127,7 +127,7 @@ def test_only_enabled_thinking_has_a_budget():
 
 
 def test_wrong_requests_are_refused_in_anthropics_form():
-    for kw, part in [({"max_tokens": None}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": 3}, "messages"),
+    for kw, part in [({"max_tokens": None}, "max_tokens: missing"), ({"messages": None}, "messages: missing"), ({"messages": []}, "messages"), ({"messages": 3}, "messages"),
                      ({"messages": [{"role": "x", "content": ""}]}, "role"), ({"mcp_servers": []}, "mcp_servers"),
                      ({"messages": [{"role": "assistant", "content": "I"}]}, "continued"), ({"system": 3}, "system"),
                      ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
@@ -138,9 +138,9 @@ def test_wrong_requests_are_refused_in_anthropics_form():
                      ({"temperature": "x"}, "temperature"), ({"stop_sequences": ["a"] * 99}, "stop_sequences: "),
                      ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
                      ({"tools": [], "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}}},
-                      "in output_config.format: "), ({"stop": "x"}, "stop: "), ({"output_config": 1}, "output_config"), ({"model": "other"}, "model")]:
-        given = {k: v for k, v in body(**kw).items() if v is not None}
-        a = server().post("/v1/messages", given)
+                      "in output_config.format: "), ({"stop": "x"}, "stop: "), ({"output_config": 1}, "output_config"),
+                     ({"output_config": {"effort": "x"}}, "output_config.effort: "), ({"model": "other"}, "model")]:
+        a = server().post("/v1/messages", body(**kw))
         assert a.status in (400, 404) and a.json["type"] == "error", (kw, a.status, a.body)
         same(a.error["type"], "not_found_error" if "model" in kw else "invalid_request_error")
         assert part in a.error["message"], (kw, a.error)

@@ -150,6 +150,8 @@ def test_wrong_requests_are_refused_by_name():
                          ("input", [{"type": "function_call_output"}]), ("previous_response_id", "resp_1"), ("conversation", "c"),
                          ("background", True), ("truncation", "auto"), ("top_logprobs", 2), ("include", ["file_search_call.results"]),
                          ("tools", 3), ("tools", [{"type": "custom"}]), ("tool_choice", {"type": "x"}), ("text", {"verbosity": "low"}),
+                         ("text", "x"), ("text", {"forma": {}}), ("include", "x"), ("reasoning", "high"), ("reasoning", {"effort": 3}),
+                         ("reasoning", {"effort": "huge"}), ("reasoning", {"eff": "low"}),
                          ("instructions", 3), ("temperature", "x"), ("max_output_tokens", 0), ("max_tokens", 9), ("input", "a" * 9000)]:
         a = server().post("/v1/responses", body(**{field: value}))
         same((a.status, a.error["param"]), (400, field), str(a.body))

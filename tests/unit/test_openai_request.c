@@ -142,6 +142,27 @@ static void test_request_messages_when_of_text_parts_then_joined_by_newlines(voi
     prompt_is(CHAT(", \"chat_template_kwargs\": {\"shout\": true}"), "u:hi;!");
 }
 
+static void test_request_role_developer_when_no_role_of_the_template_then_system(void **state)
+{
+    (void)state;
+    prompt_is("{\"messages\": [{\"role\": \"developer\", \"content\": \"x\"}, {\"role\": \"user\", "
+              "\"content\": \"hi\"}]}",
+              "s:x;u:hi;");
+}
+
+static void test_request_whole_numbers_may_have_a_point(void **state)
+{
+    (void)state;
+    vt_openai_request r;
+    read_with("{\"prompt\": [1.0, 7], \"max_tokens\": 3.0, \"seed\": -5e0, \"top_k\": -1.0}", false,
+              defaults(0), &r);
+    assert_int_equal(r.p.prompt[0], 1);
+    assert_int_equal(r.p.max_tokens, 3);
+    assert_int_equal((int64_t)r.p.seed, -5);
+    assert_int_equal(r.p.top_k, 0);
+    vt_openai_request_release(&r);
+}
+
 static void test_request_model_when_it_has_several_names_then_each_is_known(void **state)
 {
     (void)state;
@@ -241,6 +262,8 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
     refuse(TEXT(", \"n\": 0"), false, 400, "n", "from 1 to");
     refuse(TEXT(", \"max_tokens\": 0"), false, 400, "max_tokens", "expected at least 1");
     refuse(TEXT(", \"seed\": 1.5"), false, 400, "seed", "whole number");
+    refuse(TEXT(", \"seed\": 1e19"), false, 400, "seed", "whole number");
+    refuse(TEXT(", \"max_tokens\": 2.5"), false, 400, "max_tokens", "whole number");
     refuse(TEXT(", \"stop\": [\"a\\u0000b\"]"), false, 400, "stop", "U+0000");
     refuse(TEXT(", \"logit_bias\": {\"1024\": 1}"), false, 400, "logit_bias", "below 1024");
     refuse(TEXT(", \"logit_bias\": {\"7\": 101}"), false, 400, "logit_bias", "from -100 to 100");
@@ -389,6 +412,8 @@ int main(void)
         cmocka_unit_test(test_request_max_completion_tokens_when_both_are_given_then_it_wins),
         cmocka_unit_test(test_request_logprobs_when_chat_then_two_fields_and_else_one),
         cmocka_unit_test(test_request_messages_when_of_text_parts_then_joined_by_newlines),
+        cmocka_unit_test(test_request_role_developer_when_no_role_of_the_template_then_system),
+        cmocka_unit_test(test_request_whole_numbers_may_have_a_point),
         cmocka_unit_test(test_request_model_when_it_has_several_names_then_each_is_known),
         cmocka_unit_test(test_request_text_that_cannot_fit_is_refused_by_its_length),
         cmocka_unit_test(test_request_tokenize_has_a_limit_of_its_own),

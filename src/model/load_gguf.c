@@ -255,18 +255,21 @@ bool gguf_layer_has(const gguf_reader *r, const char *key, int32_t layer)
     return !v || !v->is_array || (uint64_t)layer >= v->n || gguf_array_i64(v, (uint64_t)layer) != 0;
 }
 
-/* *out = the number that is the same in all layers that have one. */
-static vt_status read_nonzero(gguf_reader *r, const gguf_value *v, int32_t *out)
+/* *out = the number that a list has for every layer; where the family's files may have zeros, for
+ * every layer that has one. */
+static vt_status read_same(gguf_reader *r, const gguf_value *v, int32_t *out)
 {
+    bool zeros = r->family->gguf_zeros;
     int64_t found = 0;
     for (uint64_t i = 0; i < v->n; i++) {
         int64_t n = gguf_array_i64(v, i);
-        if (n < 0 || n > INT32_MAX || (n && found && n != found))
+        if (n < 0 || n > INT32_MAX || (n == 0 && !zeros) || (n && found && n != found))
             return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                           "%s: %s has %lld for layer %llu and %lld for one before it; 0 and one "
-                           "other number are supported",
+                           "%s: %s has %lld for layer %llu and %lld for one before it; %s",
                            r->m->path, r->key, (long long)n, (unsigned long long)i,
-                           (long long)found);
+                           (long long)found,
+                           zeros ? "0 and one other number are supported"
+                                 : "one number for all layers is supported");
         found = n ? n : found;
     }
     if (v->n != (uint64_t)r->m->arch.n_layers || found == 0)
@@ -278,15 +281,15 @@ static vt_status read_nonzero(gguf_reader *r, const gguf_value *v, int32_t *out)
     return VT_OK;
 }
 
-/* A number that is there; where a family's files may have a list, the first of it. */
+/* A number that is there. Of a list the first where layers differ by design, else the one number
+ * that it repeats: llama.cpp writes Granite 4's KV heads so, dense models' too. */
 static vt_status read_first(gguf_reader *r, const char *key, int32_t *out)
 {
     const gguf_value *v = gguf_find(r->file, gguf_reader_key(r, key));
-    bool lists = r->family->experts_by_file;
-    if (v && v->is_array && r->family->gguf_zeros)
-        return read_nonzero(r, v, out);
-    return v && v->is_array && lists ? gguf_read_of_layer(r, key, 0, out)
-                                     : gguf_read_i32(r, key, true, out);
+    if (!v || !v->is_array)
+        return gguf_read_i32(r, key, true, out);
+    return r->family->experts_by_file && !r->family->gguf_zeros ? gguf_read_of_layer(r, key, 0, out)
+                                                                : read_same(r, v, out);
 }
 
 static vt_status read_heads(gguf_reader *r)
@@ -342,6 +345,16 @@ static vt_status refuse_experts(gguf_reader *r)
                                      r->family->gguf, n);
 }
 
+/* Files of Nemotron-H call the epsilon of their RMS norms after layernorms if config.json does. */
+static const char *eps_key(gguf_reader *r)
+{
+    static const char of_rms[] = "attention.layer_norm_rms_epsilon",
+                      of_layer[] = "attention.layer_norm_epsilon";
+    bool renamed = !gguf_find(r->file, gguf_reader_key(r, of_rms)) &&
+                   gguf_find(r->file, gguf_reader_key(r, of_layer));
+    return r->m->arch.layer_norm || renamed ? of_layer : of_rms;
+}
+
 static vt_status read_arch(gguf_reader *r)
 {
     vt_arch *a = &r->m->arch;
@@ -354,9 +367,7 @@ static vt_status read_arch(gguf_reader *r)
     else
         TRY(read_first(r, "feed_forward_length", &a->ffn));
     a->layer_norm = r->family->layer_norm;
-    TRY(gguf_read_f64(
-        r, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-        true, &eps));
+    TRY(gguf_read_f64(r, eps_key(r), true, &eps));
     if (!(eps > 0 && eps < 1))
         return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %g (between 0 and 1 expected)", r->m->path,
                        r->key, eps);

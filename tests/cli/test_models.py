@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Models as files: which file a name means, hostile files, list, show and rm."""
-import json, os, resource, shutil, struct, subprocess, sys, tempfile
+import json, os, re, resource, shutil, struct, subprocess, sys, tempfile
 
 from tap import *
 
@@ -236,6 +236,22 @@ def test_show_describes_a_model():
         dummy = p.ok("show", "dummy:qwen3-0.6b", "--json").json
         same((dummy["layers"], dummy["context"]), (28, 40960))
         p.fails(1, ["no model nothing"], "show", "nothing")
+
+
+def test_show_tells_which_layers_attend_and_what_the_others_keep():
+    with Place() as p:
+        rows = lambda name: dict(re.split(r"  +", line, maxsplit=1) for line in p.ok("show", name).text.splitlines())
+        kimi = rows("dummy:kimi-linear-48b-a3b")
+        same(kimi["parameters"], "49.12 billion in 610 tensors")
+        same(kimi["attention"], "in 7 of 27 layers: 32 heads of 192 to latents of 512, without rope")
+        same(kimi["state"], "in 20 of 27 layers: delta rule with a decay for each channel, 44.9 MB a sequence")
+        same(rows("dummy:deepseek-v3")["attention"], "128 heads of 192 to latents of 512, 64 of the 192 rotated")
+        same(rows("dummy:smollm3-3b")["attention"], "16 heads of 128, 4 KV heads, without rope in 9")
+        d = p.ok("show", "dummy:kimi-linear-48b-a3b", "--json").json
+        same((d["attention_layers"], d["state_layers"]), (7, 20))
+        same(d["state_bytes"], p.ok("explain", "-m", "dummy:kimi-linear-48b-a3b", "--hardware", "h200", "--json").json["state"]["slot_bytes"])
+        longrope = os.path.abspath("tests/golden/models/phi3-longrope")
+        assert rows(longrope)["context"].endswith("rope scaling longrope"), rows(longrope)
 
 
 def tree(folder):

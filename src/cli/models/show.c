@@ -3,19 +3,53 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/term/figure.h"
 #include "cli/cli.h"
 #include "model/load.h"
 #include "text/tokenizer/tokenizer.h"
 
 static const char *scaling_name(vt_rope_scaling s)
 {
-    static const char *const name[] = {"none", "linear", "llama3", "yarn"};
+    static const char *const name[] = {"none", "linear", "llama3", "yarn", "longrope"};
     return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown";
+}
+
+/* Counts of a model's layers. */
+typedef struct {
+    int32_t attend, rotated, windowed; /* of those that attend: with rope, with a window */
+    int32_t keep_state;
+    const char *state;   /* the kind of state */
+    int64_t state_bytes; /* a sequence's, of all layers */
+} layer_counts;
+
+static layer_counts count_layers(const vt_model *m)
+{
+    static const char *const kind[] = {
+        [VT_BLOCK_CONV] = "short convolution",
+        [VT_BLOCK_DELTA] = "delta rule",
+        [VT_BLOCK_KDA] = "delta rule with a decay for each channel",
+        [VT_BLOCK_MAMBA] = "selective state space",
+    };
+    layer_counts n = {0};
+    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++) {
+        const vt_layer *l = &m->layer[i];
+        bool attends = vt_layer_attends(l);
+        n.attend += attends;
+        n.rotated += attends && l->head.rope >= 0;
+        n.windowed += attends && l->head.window > 0;
+        if (l->state_bytes > 0) {
+            n.keep_state++;
+            n.state_bytes += l->state_bytes;
+            n.state = l->mixer < sizeof kind / sizeof *kind ? kind[l->mixer] : NULL;
+        }
+    }
+    return n;
 }
 
 static int print_object(const vt_model *m)
 {
     const vt_arch *a = &m->arch;
+    layer_counts n = count_layers(m);
     vt_json w;
     vt_json_object(&w);
     vt_json_string(&w, "name", m->name);
@@ -31,6 +65,9 @@ static int print_object(const vt_model *m)
     vt_json_string(&w, "type", m->quant);
     vt_json_int(&w, "context", a->max_context);
     vt_json_int(&w, "layers", a->n_layers);
+    vt_json_int(&w, "attention_layers", n.attend);
+    vt_json_int(&w, "state_layers", n.keep_state);
+    vt_json_int(&w, "state_bytes", n.state_bytes);
     vt_json_int(&w, "hidden", a->hidden);
     vt_json_int(&w, "heads", a->n_heads);
     vt_json_int(&w, "kv_heads", a->n_kv_heads);
@@ -63,16 +100,52 @@ static void row(vt_buf *b, const vt_term *term, const char *name, const char *fm
     vt_buf_printf(b, "%s\n", text);
 }
 
+/* Writes the rows of what mixes tokens: attention, and states in place of keys and values. */
+static void put_mixers(vt_buf *b, const vt_term *term, const vt_model *m)
+{
+    const vt_arch *a = &m->arch;
+    layer_counts n = count_layers(m);
+    vt_buf text = {0};
+    if (n.attend > 0) {
+        if (n.attend < a->n_layers)
+            vt_text_printf(&text, "in %d of %d layers: ", n.attend, a->n_layers);
+        vt_text_printf(&text, "%d heads of %d", a->n_heads, a->head_dim);
+        if (a->mla.kv_rank > 0)
+            vt_text_printf(&text, " to latents of %d", a->mla.kv_rank);
+        else
+            vt_text_printf(&text, ", %d KV head%s", a->n_kv_heads, vt_text_s(a->n_kv_heads));
+        if (n.rotated > 0 && a->mla.kv_rank > 0)
+            vt_text_printf(&text, ", %d of the %d rotated", a->mla.rope, a->head_dim);
+        if (n.rotated == 0)
+            vt_text_printf(&text, ", without rope");
+        else if (n.rotated < n.attend)
+            vt_text_printf(&text, ", without rope in %d", n.attend - n.rotated);
+        row(b, term, "attention", "%s", text.data ? text.data : "");
+    }
+    if (a->window)
+        row(b, term, "window", "%d tokens%s", a->window,
+            n.windowed < n.attend ? ", in some layers" : "");
+    if (n.keep_state > 0) {
+        vt_buf_clear(&text);
+        vt_text_printf(&text, "in %d of %d layers: %s, %f B a sequence", n.keep_state, a->n_layers,
+                       n.state ? n.state : "unnamed", (double)n.state_bytes);
+        row(b, term, "state", "%s", text.data ? text.data : "");
+    }
+    vt_buf_release(&text);
+}
+
 static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
 {
     const vt_arch *a = &m->arch;
+    bool billions = m->n_params >= 1000000000;
     vt_buf size;
     vt_buf_init(&size, 64);
     vt_text_bytes(&size, (double)m->weight_bytes);
     row(b, term, "name", "%s", m->name);
     row(b, term, "path", "%s", m->path);
     row(b, term, "architecture", "%s", a->family);
-    row(b, term, "parameters", "%.4g million in %lld tensors", (double)m->n_params * 1e-6,
+    row(b, term, "parameters", "%.4g %s in %lld tensors",
+        (double)m->n_params * (billions ? 1e-9 : 1e-6), billions ? "billion" : "million",
         (long long)m->n_tensors);
     row(b, term, "weights", "%s, %s", m->quant, size.data ? size.data : "");
     if (m->skipped)
@@ -81,18 +154,7 @@ static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
         a->rope[0].scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope[0].scaling));
     row(b, term, "shape", "%d layers, hidden %d, feed-forward %d", a->n_layers, a->hidden, a->ffn);
-    if (a->mla.kv_rank > 0)
-        row(b, term, "attention", "%d heads of %d, %d of them rotated, to latents of %d",
-            a->n_heads, a->head_dim, a->mla.rope, a->mla.kv_rank);
-    else
-        row(b, term, "attention", "%d heads of %d, %d KV heads", a->n_heads, a->head_dim,
-            a->n_kv_heads);
-    int32_t windowed = 0;
-    for (int32_t i = 0; m->layer && i < a->n_layers; i++)
-        windowed += m->layer[i].head.window > 0;
-    if (a->window)
-        row(b, term, "window", "%d tokens%s", a->window,
-            windowed < a->n_layers ? ", in some layers" : "");
+    put_mixers(b, term, m);
     if (a->n_experts)
         row(b, term, "experts", "%d of %d rows, %d for each token", a->n_experts, a->expert_ffn,
             a->n_experts_used);

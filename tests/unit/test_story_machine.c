@@ -36,6 +36,7 @@ typedef struct fake {
     int64_t at_ns;
     uint64_t n_step;
     double busy_1;   /* of worker 1, where it is not that of all; 0: it is */
+    bool sleeps_0;   /* worker 0 sleeps in its wait behind every second call, into the next */
     double slower_1; /* the share that worker 1's clock is lower by */
     int32_t n_pages; /* from a disk, a step */
     bool one_node;
@@ -65,8 +66,12 @@ static void add_spans(fake *f, uint64_t id, bool prompt, told_step t, double bus
         int64_t from = f->at_ns + t.length_ns * at / n, to = f->at_ns + t.length_ns * (at + 1) / n;
         for (int w = 0; w < WORKERS; w++) {
             double part = w && f->busy_1 > 0 ? f->busy_1 : busy;
-            int64_t ran = from + (int64_t)(part * (double)(to - from));
-            vt_trace_met(vt_spans_of(&f->spans[w], id, prompt), f->at_ns, i, from, ran, to);
+            bool late = f->sleeps_0 && w == 0 && at % 2, sleeps = f->sleeps_0 && w == 0 && !late;
+            int64_t slept = (int64_t)(0.85 * (double)(to - from)),
+                    begin = from + (late ? slept : 0),
+                    ran = begin + (int64_t)(part * (double)(to - from));
+            vt_trace_met(vt_spans_of(&f->spans[w], id, prompt), f->at_ns, i, begin, ran,
+                         to + (sleeps && at + 1 < n ? slept : 0));
         }
         at++;
     }
@@ -452,6 +457,21 @@ static void test_workers_when_one_comes_last_then_ops_name_it(void **state)
     json_decref(s);
 }
 
+/* Worker 1 has run each call at 0.9 of it. Worker 0 has run the first of two calls at 0.1, sleeps
+ * until 0.85 of the second, and has run that at 0.95. */
+static void test_workers_when_one_sleeps_after_a_barrier_then_it_does_not_wait_there(void **state)
+{
+    size_t i;
+    fake *f = *state;
+    f->sleeps_0 = true;
+    f->busy_1 = 0.9;
+    tell_steps(f, 40, 0.1, quiet);
+    json_t *s = tell(f), *op;
+    json_array_foreach(json_object_get(find(json_object_get(s, "phases"), "name", "decode"), "ops"),
+                       i, op) assert_true(value(op, "imbalance") < 0.5);
+    json_decref(s);
+}
+
 /* Each rule about workers with a story in which it must speak, and others in which it must not. */
 static void test_workers_when_something_sets_them_apart_then_a_finding_names_it(void **state)
 {
@@ -824,6 +844,7 @@ int main(void)
         TEST(test_workers_when_a_part_of_the_slots_is_missing_then_no_share_is_told),
         TEST(test_workers_when_an_event_is_missing_then_the_others_are_told),
         TEST(test_workers_when_one_comes_last_then_ops_name_it),
+        TEST(test_workers_when_one_sleeps_after_a_barrier_then_it_does_not_wait_there),
         TEST(test_workers_when_something_sets_them_apart_then_a_finding_names_it),
         TEST(test_machine_when_it_withholds_then_headline_says_so_and_no_op_is_blamed),
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),

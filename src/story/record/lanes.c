@@ -82,7 +82,8 @@ step_lane step_workers(const story_input *in, const step_record *s)
  * All workers run the same list of calls and meet at a barrier after each. A call ends when the
  * barrier after it opens. No worker sees that before all have arrived, so it is the earliest end of
  * a wait. By worker 0's own times call 7 would get the time that it slept after the barrier, and
- * call 8 almost none. A call begins where the one before it ended, so that the ops of a step sum to
+ * call 8 almost none. So a worker waits for the others until the last of them has run the call, and
+ * not until it is on a CPU again. A call begins where the one before it ended, so that the ops of a step sum to
  * the step; the first begins with the earliest worker, and the last one ends with the latest.
  *
  *   rank 0    | upload |e| call 1 =|..... waits for rank 1 .....|
@@ -214,13 +215,14 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
     }
     if (e->kind != VT_SPAN_CALL) {
         int64_t wait = wait_of(e);
+        if (c->n_waits++ == 0)
+            c->wait_ns = end;
+        c->waits_ns += end - c->wait_ns;
         end += wait;
         if (w->from->is.kind == VT_SOURCE_STREAM) /* no barrier: its clock alone says when */
             c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
         c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
         c->left_ns = end > c->left_ns ? end : c->left_ns;
-        c->n_waits++;
-        c->waits_ns += wait;
         if (all_meet(w, c->call) && (c->late < 0 || wait < c->least_wait_ns)) {
             c->late = (int16_t)w->source;
             c->least_wait_ns = wait;
@@ -324,6 +326,7 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r)
         const step_record *s = w.step;
         if (e->kind == VT_SPAN_KERNEL || !s->chosen || s->n_call == 0)
             continue;
+        int64_t wait_began = w.base_ns + (int64_t)e->call.begin_ns + run_of(e);
         double busy = (double)run_of(e) * 1e-9, wait = (double)wait_of(e) * 1e-9;
         const call_time *c = &r->call[s->first_call + w.n_call - 1];
         w.lane->busy_s += busy;
@@ -343,7 +346,7 @@ static void sum_calls(const story_input *in, int32_t source, story_record *r)
         } else if (c->late >= 0 && wait > 0) {
             lane_wait *to = &r->wait[source * in->n_sources + c->late];
             to->call_s += wait;
-            to->longer_s += wait - (double)c->least_wait_ns * 1e-9;
+            to->longer_s += (double)(c->ran_ns - wait_began) * 1e-9;
             to->n_calls++;
         }
     }

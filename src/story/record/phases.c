@@ -141,7 +141,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     o->s += t->s;
     o->early_s += (double)t->early_ns * 1e-9;
     if (t->late >= 0 && t->n_waits > 1) {
-        int64_t longer_ns = t->waits_ns - t->n_waits * t->least_wait_ns;
+        int64_t longer_ns = t->n_waits * (t->ran_ns - t->wait_ns) - t->waits_ns;
         o->wait_s += (double)longer_ns * 1e-9 / t->n_waits;
         o->late[t->late] += longer_ns > 0;
         o->n_waits++;

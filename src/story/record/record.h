@@ -86,7 +86,8 @@ typedef struct call_time {
                          its first CTA began */
     int16_t late;     /* and the source that had it, so came last; -1: no one waits */
     int16_t n_waits;  /* sources that waited after it, the one that came last among them, */
-    int64_t waits_ns; /* and for how long, in sum */
+    int64_t wait_ns;  /* when the first of them began to wait, */
+    int64_t waits_ns; /* and how much later the others did, in sum */
 } call_time;
 
 /* The work of a source in the chosen steps; of disturbed ones only where all are disturbed. */
@@ -103,7 +104,7 @@ typedef struct lane_sum {
 /* How long one source waited for another: in calls, and at the end of steps. */
 typedef struct lane_wait {
     double call_s, end_s;
-    double longer_s; /* of call_s, what it waited longer than the other did itself */
+    double longer_s; /* of call_s, until the other had run the call */
     int32_t n_calls, n_ends;
 } lane_wait;
 

@@ -540,6 +540,25 @@ def test_story_lines_fit_the_narrowest_page():
                     assert not lines, (name, width, level, lines)
 
 
+def test_story_keeps_words_apart_where_names_are_long_and_shares_unknown():
+    """An expert's op with the longest name, a transition that no roof bounds, and text that is written after the end."""
+    late = json.loads(open("docs/examples/cpu-smollm2.json").read().replace("linear.gate+up", "linear.shared.gate+up"))
+    for side in ("before", "after"):
+        for of in ("of_memory", "of_int8", "of_fp32", "of_bf16"):
+            late["transition"][side][of] = {"value": None, "tag": "n/a"}
+    done = next(e for e in late["timeline"] if e["event"] == "done")
+    late["timeline"].append(dict(done, event="write", text="5 bytes given to the reader"))
+    with tempfile.TemporaryDirectory() as d:
+        path = write(d, "s.json", late)
+        shown = lambda *level: ok("story", "show", path, *level, env={"COLUMNS": "80"}).text
+        layer, whole = shown("--layer", "3"), shown()
+        assert "linear.shared.gate+up " in layer, layer
+        assert "FLOP/byte" in whole and "FLOP/byte of roof" not in whole, whole
+        assert max(map(len, whole.split("\n"))) <= 80
+        time = whole.split("\nTIME")[1].split("\n\n")[0].split("\n")
+        same([i for i, line in enumerate(time) if "ms └─" in line], [len(time) - 1], time)
+
+
 def changes(text, title):
     """{op: factor} of the table below this line of story whatif."""
     table = text.split(title)[1].split("\n\n")[0].split("\n")

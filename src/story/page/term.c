@@ -144,9 +144,10 @@ static void item_row(drawing *d, const page_cell *c, bool label)
     if (!label)
         vt_buf_putc(d->b, ' ');
     vt_text_ink(d->b, &d->term, label ? VT_INK_BOLD : c[0].ink, c[0].text);
-    int32_t at = cells_of(d, start), behind = at ? at + 1 : 0;
-    vt_text_pad(d->b, start, behind > d->style->name ? behind : d->style->name);
-    wrap(d, c[1].text, d->style->name);
+    int32_t at = cells_of(d, start), behind = at ? at + 1 : 0,
+            column = behind > d->style->name ? behind : d->style->name;
+    vt_text_pad(d->b, start, column);
+    wrap(d, c[1].text, column);
 }
 
 static void more_row(drawing *d, const page_cell *c)
@@ -207,7 +208,7 @@ static void call_row(drawing *d, const page_row *r)
     const page_cell *c = r->cell;
     bool last = !r->next || r->next->kind != PAGE_CALL;
     size_t start = d->b->len;
-    vt_buf_printf(d->b, "  %s %s", last ? "└─" : "├─", c[0].text);
+    vt_buf_printf(d->b, " %s %s", last ? "└─" : "├─", c[0].text);
     vt_text_pad(d->b, start, HOW);
     vt_buf_puts(d->b, c[1].text);
     vt_text_pad(d->b, start, FOR);
@@ -455,11 +456,19 @@ static bool is_last_op(const page_row *r)
     return true;
 }
 
+static bool is_last_event(const page_row *r)
+{
+    for (r = r->next; r; r = r->next)
+        if (r->kind == PAGE_EVENT || r->kind == PAGE_CHANGE)
+            return false;
+    return true;
+}
+
 static void event_row(drawing *d, const page_section *s, const page_row *r)
 {
     enum { NAME = 32, NOTE = 44 };
     const page_cell *c = r->cell;
-    bool last = strcmp(c[1].text, "done") == 0;
+    bool last = is_last_event(r);
     size_t start = d->b->len;
     time_column(d, c[0].value);
     vt_buf_printf(d->b, "%s ", r == s->row ? "┌─" : last ? "└─" : "├─");

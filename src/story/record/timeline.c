@@ -353,7 +353,7 @@ static void add_text(timeline *t)
     put_after(t, "detokenise", &text, "text of tokens");
     put_after(t, "publish", &call, "callbacks, which are handed the text");
     put_after(t, "publish", &both, "text of tokens, and callbacks");
-    if (q->write.end_ns > 0)
+    if (q->write.end_ns > 0 && q->write_bytes > 0)
         add(t, "write", q->write.begin_ns, (double)q->write_ns * 1e-9,
             "%lld byte%s given to the reader, in pieces over %.1f ms", (long long)q->write_bytes,
             vt_text_s((int32_t)q->write_bytes), span_s(q->write) * 1e3);

@@ -253,7 +253,8 @@ static bool check(bench *b, vt_arena *arena, comm_result *out)
 
 static void measure(bench *b, vt_team *team, int32_t repetitions, comm_result *out)
 {
-    double ns[MOST_REPETITIONS];
+    enum { WAIT_RUNS = 5 };
+    double ns[MOST_REPETITIONS], wait_ns[WAIT_RUNS];
     run(b, team, FIRST_CALLS);
     run(b, team, FIRST_CALLS);
     int64_t calls = kRepetition / (b->ns / FIRST_CALLS + 1);
@@ -264,9 +265,12 @@ static void measure(bench *b, vt_team *team, int32_t repetitions, comm_result *o
         ns[i] = (double)b->ns / (double)calls;
     }
     b->waits = true;
-    run(b, team, (int32_t)calls);
-    out->wait_ns = b->wait_ns / calls;
-    size_t n = (size_t)repetitions;
+    size_t n = (size_t)repetitions, n_waits = n < WAIT_RUNS ? n : WAIT_RUNS;
+    for (size_t i = 0; i < n_waits; i++) {
+        run(b, team, (int32_t)calls);
+        wait_ns[i] = (double)b->wait_ns / (double)calls;
+    }
+    out->wait_ns = llround(vt_median(wait_ns, n_waits));
     out->noise = vt_noise(ns, n);
     out->median_ns = llround(vt_median(ns, n));
     out->best_ns = llround(ns[0]); /* they are sorted now */

@@ -22,7 +22,7 @@ typedef struct comm_result {
     int64_t message_bytes; /* of a rank's buffer */
     int64_t moved_bytes;   /* that a rank reads and writes, copies too */
     int64_t best_ns, median_ns;
-    int64_t wait_ns; /* of a call, in which rank 0 waited for its peers, in a run of its own; -1:
+    int64_t wait_ns; /* of a call, in which rank 0 waited for its peers, in runs of its own; -1:
                         not known (NCCL, and GPUs whose kernels cannot be stamped) */
     double noise;    /* vt_noise of the repetitions */
     double error;    /* the largest difference from the reference, as the card's tolerance counts */

@@ -83,8 +83,9 @@ step_lane step_workers(const story_input *in, const step_record *s)
  * barrier after it opens. No worker sees that before all have arrived, so it is the earliest end of
  * a wait. By worker 0's own times call 7 would get the time that it slept after the barrier, and
  * call 8 almost none. So a worker waits for the others until the last of them has run the call, and
- * not until it is on a CPU again. A call begins where the one before it ended, so that the ops of a step sum to
- * the step; the first begins with the earliest worker, and the last one ends with the latest.
+ * not until it is on a CPU again. A call begins where the one before it ended, so that the ops of a
+ * step sum to the step; the first begins with the earliest worker, and the last one ends with the
+ * latest.
  *
  *   rank 0    | upload |e| call 1 =|..... waits for rank 1 .....|
  *   rank 1          |.. ranks ..| upload | launch |e| call 1 ===|

@@ -64,6 +64,7 @@ typedef struct work {
     vt_openai_line line;
     vt_openai_request request;
     vt_openai_reply reply;
+    vt_grammar *grammar; /* prepared; NULL: the request has none */
     part *part;          /* [request.n_prompts] */
     int32_t n_submitted; /* parts */
 } work;
@@ -174,6 +175,7 @@ static void free_work(work *w)
     vt_openai_line_release(&w->line);
     vt_openai_request_release(&w->request);
     vt_openai_reply_release(&w->reply);
+    vt_grammar_unref(w->grammar);
     free(w->part);
     free(w);
 }
@@ -258,7 +260,8 @@ static vt_status start_line(batch *b, vt_err *err)
     if (w->line.body)
         (void)vt_openai_request_read_as(w->line.body, w->line.form, b->s.model, &d, &w->request, e);
     vt_err why;
-    if (!e->http && w->line.body && vt_engine_prepare(b->s.engine, &w->request.p, &why) != VT_OK)
+    if (!e->http && w->line.body &&
+        vt_engine_prepare(b->s.engine, &w->request.p, &w->grammar, &why) != VT_OK)
         (void)vt_openai_refuse_grammar(e, &why, &w->request, b->s.model);
     if (!e->http) {
         w->part = vt_calloc((size_t)w->request.n_prompts, sizeof *w->part);
@@ -314,7 +317,7 @@ static void submit(batch *b)
         vt_openai_request_select(&w->request, next->prompt);
         p->callback = on_event;
         p->user = next;
-        vt_status status = vt_engine_submit(b->s.engine, p, &next->id, &why);
+        vt_status status = vt_engine_submit_prepared(b->s.engine, p, w->grammar, &next->id, &why);
         if (status == VT_ERR_BUSY && b->n_open > 0)
             return;
         if (status != VT_OK) {

@@ -5,6 +5,10 @@
 
 #include "base/clock.h"
 
+const char vt_grammar_too_large[] =
+    "the grammar is too large to be followed: it takes too many states, or too much memory";
+const char vt_nothing_allowed[] = "the grammar and what else the request demands allow no token";
+
 static void note_cost(vt_constrained *c, int64_t took_ns)
 {
     c->cost.n++;
@@ -29,6 +33,12 @@ bool vt_constrained_next(vt_constrained *c, int32_t i)
     }
     note_cost(c, vt_now_ns() - begin);
     return allow != VT_ALLOW_NOTHING && some != 0;
+}
+
+const char *vt_constrained_why(const vt_constrained *c)
+{
+    bool large = c->rules.is_too_large && c->rules.is_too_large(c->rules.state);
+    return large ? vt_grammar_too_large : vt_nothing_allowed;
 }
 
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i)

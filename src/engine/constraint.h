@@ -34,9 +34,15 @@ typedef struct vt_constraint {
     /* Takes the last n tokens back: at most VT_DRAFT_MOST, which were guesses. */
     void (*undo)(void *state, int32_t n);
     void (*free)(void *state); /* with the request; may be NULL */
+    /* Returns true if VT_ALLOW_NOTHING was the answer because following the rules takes too much.
+     * NULL: it never is. */
+    bool (*is_too_large)(void *state);
     /* Masks so far that had to be made; the others had been made before. NULL: not known. */
     int64_t (*n_new)(void *state);
 } vt_constraint;
+
+/* Errors with which an answer ends where its request is to blame. */
+extern const char vt_grammar_too_large[], vt_nothing_allowed[];
 
 /* The cost of a sequence's masks so far. */
 typedef struct vt_mask_cost {
@@ -61,6 +67,8 @@ typedef struct vt_constrained {
 
 /* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may. */
 bool vt_constrained_next(vt_constrained *c, int32_t i);
+/* The sentence for a mask that allows nothing: one of the two above. */
+const char *vt_constrained_why(const vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
 /* Returns true if the mask of row 0 allows one token only. */

@@ -18,6 +18,8 @@ static void undo(void *state, int32_t n) { vt_matcher_undo(state, n); }
 
 static void release(void *state) { vt_matcher_free(state); }
 
+static bool is_too_large(void *state) { return vt_matcher_is_too_large(state); }
+
 static int64_t n_new(void *state)
 {
     vt_matcher_cost cost = vt_matcher_spent(state);
@@ -44,6 +46,7 @@ static bool make(void *user, int32_t sample, vt_constraint *out)
                            .take = take,
                            .undo = undo,
                            .free = release,
+                           .is_too_large = is_too_large,
                            .n_new = n_new};
     return matcher != NULL;
 }
@@ -84,14 +87,29 @@ static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out
                                 out, err);
 }
 
-vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_err *err)
+/* Returns how many tokens an answer has at most. */
+static int32_t most_tokens(vt_engine *e, const vt_request_params *p)
+{
+    int32_t room = vt_engine_max_context(e) - p->n_prompt;
+    return p->max_tokens < room ? p->max_tokens : room;
+}
+
+vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
 {
     vt_request_params whole;
     vt_grammar *g;
+    bool at_start;
     TRY(vt_req_complete(p, &whole, err));
     TRY(find(e, &whole, &g, err));
-    vt_grammar_unref(g);
-    return VT_OK;
+    int32_t most = most_tokens(e, &whole);
+    vt_status status = g && most > 0 && !vt_grammar_opening(g, &at_start)
+                           ? vt_grammar_begin(g, most, err)
+                           : VT_OK;
+    if (status != VT_OK)
+        vt_grammar_unref(g);
+    else
+        *out = g;
+    return status;
 }
 
 vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_request_id *id,
@@ -101,6 +119,16 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
     vt_grammar *g;
     TRY(vt_req_complete(p, &whole, err));
     TRY(find(e, &whole, &g, err));
+    vt_status status = vt_engine_submit_prepared(e, p, g, id, err);
+    vt_grammar_unref(g); /* each answer has its own reference */
+    return status;
+}
+
+vt_status vt_engine_submit_prepared(vt_engine *e, const vt_request_params *p, vt_grammar *g,
+                                    vt_request_id *id, vt_err *err)
+{
+    vt_request_params whole;
+    TRY(vt_req_complete(p, &whole, err));
     if (!g && whole.max_thought == 0)
         return vt_engine_submit_constrained(e, p, NULL, id, err);
     whole.grammar = NULL;
@@ -109,8 +137,7 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
         whole.ignore_eos = false;
         whole.min_tokens = 0;
     }
-    int32_t room = vt_engine_max_context(e) - whole.n_prompt;
-    int32_t most = whole.max_tokens < room ? whole.max_tokens : room;
+    int32_t most = most_tokens(e, &whole);
     making m = {g,
                 most,
                 {.g = g,
@@ -124,9 +151,7 @@ vt_status engine_submit_grammar(vt_engine *e, const vt_request_params *p, vt_req
     if (!m.thought.none || (g && vt_grammar_opening(g, &at_start)))
         m.thought.t = e->model->tokenizer;
     const vt_constraint_maker maker = {.user = &m, .make = make};
-    vt_status status = vt_engine_submit_constrained(e, &whole, &maker, id, err);
-    vt_grammar_unref(g); /* each answer has its own reference */
-    return status;
+    return vt_engine_submit_constrained(e, &whole, &maker, id, err);
 }
 
 vt_grammar_store_stats vt_engine_grammar_stats(vt_engine *e)

@@ -6,10 +6,14 @@
 #include "engine/engine.h"
 #include "grammar/store.h"
 
-/* Compiles a request's grammar, so that vt_engine_submit finds it. It may take long: for a thread
- * on which nobody waits. VT_ERR_USAGE says what is wrong with it. Without a grammar it does
- * nothing. */
-vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_err *err);
+/* Compiles a request's grammar and makes its first mask, for vt_engine_submit_prepared. It may take
+ * long: for a thread on which nobody waits. VT_ERR_USAGE says what is wrong with it. The caller
+ * owns a reference of *out; NULL: the request has no grammar. */
+vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar **out,
+                            vt_err *err);
+/* vt_engine_submit of a request whose grammar was prepared (borrowed; NULL: it has none). */
+vt_status vt_engine_submit_prepared(vt_engine *e, const vt_request_params *p, vt_grammar *g,
+                                    vt_request_id *id, vt_err *err);
 vt_grammar_store_stats vt_engine_grammar_stats(vt_engine *e);
 
 #endif

@@ -109,6 +109,12 @@ static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
     return some ? VT_ALLOW_MASK : VT_ALLOW_NOTHING;
 }
 
+static bool is_too_large(void *state)
+{
+    const thought *s = state;
+    return s->m && vt_matcher_is_too_large(s->m);
+}
+
 /* Looks for a tag in the bytes of a token; the bytes behind it are *rest. */
 static bool find_tag(const thought *s, const char *tag, int32_t *matched, size_t *rest)
 {
@@ -318,7 +324,12 @@ bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
         release(s);
         return false;
     }
-    *out = (vt_constraint){
-        .state = s, .mask = mask, .take = take, .undo = undo, .free = release, .n_new = n_new};
+    *out = (vt_constraint){.state = s,
+                           .mask = mask,
+                           .take = take,
+                           .undo = undo,
+                           .free = release,
+                           .is_too_large = is_too_large,
+                           .n_new = n_new};
     return true;
 }

@@ -58,6 +58,7 @@ vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, 
 
 /* Clients (litellm) know a prompt that is too long by these words and " is". */
 const char vt_context_length[] = "this model's maximum context length";
+const char vt_timeout_ended[] = "the request's timeout ended";
 
 vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
                                const vt_prompt_limit *most, vt_err *err)
@@ -424,7 +425,7 @@ static vt_status constrain(vt_seq *q, const vt_constraint_maker *maker, int32_t 
         .rules = rules, .mask = mask, .n_words = n_words, .allowed = q->req->mask};
     q->constrained = c;
     if (!vt_constrained_next(c, 0))
-        return vt_fail(err, VT_ERR_USAGE, "the request's constraint allows no first token");
+        return vt_fail(err, VT_ERR_USAGE, "%s", vt_constrained_why(c));
     return VT_OK;
 }
 

@@ -128,6 +128,7 @@ typedef struct vt_prompt_limit {
     const char *what;
 } vt_prompt_limit;
 extern const char vt_context_length[]; /* what a limit that is the context is called */
+extern const char vt_timeout_ended[];  /* the error of an answer that took timeout_s */
 
 /* Refuses a text that is sure to have more tokens than that, without tokenising it; for the others
  * their tokens have to be counted. `most` may be NULL: no limit. */

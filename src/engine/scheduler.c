@@ -556,7 +556,7 @@ static void constrain_next(vt_sched *s, vt_seq *q, bool draft_follows)
     if (!c->rules.take(c->rules.state, q->token[q->n_tokens - 1]))
         end_seq(s, q, VT_FINISH_ERROR, "the constraint refused a token that it had allowed");
     else if (!draft_follows && !vt_constrained_next(c, 0))
-        end_seq(s, q, VT_FINISH_ERROR, "the constraint allows no further token");
+        end_seq(s, q, VT_FINISH_ERROR, vt_constrained_why(c));
 }
 
 /* Takes in what an entry's rows chose. The first row always counts. Row i + 1 counts while draft i

@@ -51,12 +51,18 @@ size_t vt_grammar_bytes(vt_grammar *g);
 /* True if it met a limit, or has grown beyond VT_GRAMMAR_FRESH_BYTES: new requests get another. */
 bool vt_grammar_is_worn(vt_grammar *g);
 
+/* Makes the first mask of an answer of `most` tokens, so that it is there when an answer begins.
+ * VT_ERR_USAGE: it meets a limit, as the grammar takes too many states to be followed. */
+vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err);
+
 /* ---- one sequence ---- */
 
 /* `most`: tokens that the answer may have, its end token included; 0: any number. Keeps a reference
  * of g. NULL: out of memory. */
 vt_matcher *vt_matcher_new(vt_grammar *g, int32_t most);
 void vt_matcher_free(vt_matcher *m); /* may be NULL */
+/* Returns true if nothing may follow because the grammar has met a limit. */
+bool vt_matcher_is_too_large(const vt_matcher *m);
 /* Sets the bits of the tokens that may come next: words[id / 32] bit id % 32. The words have to be
  * zeros. Near the end of `most` only tokens are left behind which the answer can still be ended in
  * time. False: none may come; the answer has ended, or a limit was met. */

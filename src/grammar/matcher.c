@@ -37,6 +37,29 @@ void vt_matcher_free(vt_matcher *m)
     free(m);
 }
 
+bool vt_matcher_is_too_large(const vt_matcher *m)
+{
+    pthread_mutex_lock(&m->g->lock);
+    bool failed = m->g->m.failed != NULL;
+    pthread_mutex_unlock(&m->g->lock);
+    return failed;
+}
+
+vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err)
+{
+    int32_t n_words = g->m.vocab->n_words;
+    vt_matcher *m = vt_matcher_new(g, most);
+    uint32_t *words = vt_calloc((size_t)n_words, sizeof *words);
+    vt_status status = m && words ? VT_OK
+                                  : vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar");
+    if (status == VT_OK && !vt_matcher_mask(m, words, n_words) && vt_matcher_is_too_large(m))
+        status = vt_fail(err, VT_ERR_USAGE, "the grammar is too large to be followed: %s",
+                         g->m.failed);
+    free(words);
+    vt_matcher_free(m);
+    return status;
+}
+
 /* Returns the bytes that the end may be away behind the next token; NOT_NEAR: behind any token of
  * the mask there is time. */
 static int32_t room_behind(const vt_matcher *m, machine *k, const config_mask *mask)

@@ -367,6 +367,7 @@ void vt_anthropic_error_write(const vt_openai_error *e, const char *id, vt_json 
                        : e->http == 413                 ? "request_too_large"
                        : e->http == 429                 ? "rate_limit_error"
                        : e->http == 503                 ? "overloaded_error"
+                       : e->http == 504                 ? "timeout_error"
                                                         : "api_error";
     bool too_long = e->code && strcmp(e->code, "context_length_exceeded") == 0;
     vt_json_open(w, NULL, '{');

@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
+#include "engine/constraint.h"
+#include "engine/request.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -56,6 +58,7 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
                                .chat = request->chat,
                                .named = request->named,
                                .echo = request->echo,
+                               .grammar_field = request->grammar_field,
                                .include_usage = request->include_usage,
                                .continuous_usage = request->continuous_usage,
                                .created = (int64_t)time(NULL),
@@ -129,6 +132,21 @@ static void take_scores(vt_openai_reply *reply, int32_t prompt, const vt_event *
         p->n_rows += e->n_tokens;
 }
 
+/* An answer that its request ends is the request's mistake. */
+static void take_error(vt_openai_reply *reply, const char *why)
+{
+    bool request = strcmp(why, vt_grammar_too_large) == 0 || strcmp(why, vt_nothing_allowed) == 0;
+    vt_err err;
+    if (request) {
+        vt_openai_refuse(&reply->error, 400, reply->grammar_field, "%s", why);
+    } else if (strcmp(why, vt_timeout_ended) == 0) {
+        vt_openai_refuse(&reply->error, 504, NULL, "%s", why);
+    } else {
+        vt_fail(&err, VT_ERR_DEVICE, "%s", why);
+        vt_openai_refuse_as(&reply->error, &err, reply->m, NULL);
+    }
+}
+
 static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e)
 {
     c->finish = e->finish;
@@ -143,11 +161,8 @@ static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event
         reply->cached_tokens += e->cached_tokens;
     }
     reply->aborted |= e->finish == VT_FINISH_ABORT;
-    if (e->finish == VT_FINISH_ERROR && !reply->error.http) {
-        vt_err why;
-        vt_fail(&why, VT_ERR_DEVICE, "%s", e->error ? e->error : "the engine failed");
-        vt_openai_refuse_as(&reply->error, &why, reply->m, NULL);
-    }
+    if (e->finish == VT_FINISH_ERROR && !reply->error.http)
+        take_error(reply, e->error ? e->error : "the engine failed");
 }
 
 void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e)

@@ -57,6 +57,7 @@ typedef struct vt_openai_prompt_part {
 } vt_openai_prompt_part;
 
 typedef struct vt_openai_reply {
+    const char *grammar_field; /* of the request; NULL: none */
     const vt_model *m;
     char *id;    /* "chatcmpl-..." */
     char *model; /* as the reply calls it */

@@ -85,6 +85,30 @@ def test_a_bias_names_a_token_in_one_way_only():
     server().good("/v1/completions", {"prompt": "a", "max_tokens": 1, "logit_bias": {"0": 1, "5": -100}})
 
 
+def test_a_large_grammar_is_compiled_once_and_not_by_the_loop():
+    s = Server()
+    s.good("/v1/completions", {"prompt": "a", "max_tokens": 8, "guided_regex": "|".join(f"w{i}" for i in range(5000))})
+    found = [l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:grammars_total")]
+    same(found, ['vitrine:grammars_total{how="compiled"} 1', 'vitrine:grammars_total{how="found"} 0'])
+    s.stop()
+
+
+def test_a_grammar_that_leaves_no_token_is_the_requests_mistake():
+    """At the first token (a), and behind it (ba)."""
+    for wanted in "a+", "ba+":
+        for stream in False, True:
+            a = server().post("/v1/completions", {"prompt": "a", "max_tokens": 8, "guided_regex": wanted, "allowed_token_ids": [98], "stream": stream})
+            same((a.status, a.error["type"], a.error["param"]), (400, "invalid_request_error", "guided_regex"), str(a.body))
+            assert "allow no token" in a.error["message"], a.body
+
+
+def test_an_answer_that_takes_too_long_is_a_timeout():
+    s = Server("--request-timeout", "0.05", context=1 << 20)
+    a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "max_tokens": 1 << 19})
+    same((a.status, a.error["type"], a.error["message"]), (504, "server_error", "the request's timeout ended"))
+    s.stop()
+
+
 def test_the_least_repetition_penalty_is_allowed():
     server().good("/v1/completions", {"prompt": "a", "max_tokens": 2, "repetition_penalty": 0.01})
 

@@ -312,7 +312,7 @@ static void test_min_tokens_when_constrained_then_rows_forbid_the_end(void **sta
 static void test_nothing_when_allowed_then_an_error_behind_the_tokens(void **state)
 {
     (void)state;
-    static const char *const why[] = {"the constraint allows no further token",
+    static const char *const why[] = {vt_nothing_allowed,
                                       "the constraint refused a token that it had allowed"};
     for (int32_t refuses = 0; refuses < 2; refuses++)
         for (int32_t drafts = 0; drafts < 2; drafts++) {
@@ -356,7 +356,7 @@ static void test_submit_when_no_first_token_then_refused(void **state)
     p.allowed = allowed;
     p.n_allowed = 2;
     assert_int_equal(vt_engine_submit_constrained(f.engine, &p, &maker, NULL, &err), VT_ERR_USAGE);
-    assert_string_equal(err.message, "the request's constraint allows no first token");
+    assert_string_equal(err.message, vt_nothing_allowed);
     assert_int_equal(rules.n_freed, 1);
     fixture_close(&f);
 }

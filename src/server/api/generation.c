@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
-#include "engine/constraint_grammar.h"
+#include "engine/constraint.h"
 #include "server/watch/observe.h"
 #include "text/template/template.h"
 
@@ -31,6 +31,7 @@ static void release(generation *g)
     vt_buf_release(&g->body);
     vt_free(g->log_prompt);
     json_decref(g->given);
+    vt_grammar_unref(g->grammar);
     vt_openai_request_release(&g->request);
     vt_openai_reply_release(&g->reply);
     free(g);
@@ -165,8 +166,11 @@ static void use_own_names(generation *g)
 /* A prompt could not be submitted: the others of the same request end. */
 static void fail_submit(generation *g, const vt_err *why)
 {
+    bool grammar = strcmp(why->message, vt_nothing_allowed) == 0 ||
+                   strcmp(why->message, vt_grammar_too_large) == 0;
     vt_openai_refuse_as(&g->error, why, g->server->model,
-                        vt_openai_field_of(why->message, g->form->api));
+                        grammar ? g->request.grammar_field
+                                : vt_openai_field_of(why->message, g->form->api));
     use_own_names(g);
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);
@@ -190,7 +194,7 @@ static vt_status submit_part(generation *g, int32_t i, vt_err *err)
     p->tokenised_ns = g->at.tokenised;
     if (g->server->request_timeout_s > 0 && p->timeout_s <= 0)
         p->timeout_s = g->server->request_timeout_s;
-    return vt_engine_submit(g->server->engine, p, &part->id, err);
+    return vt_engine_submit_prepared(g->server->engine, p, g->grammar, &part->id, err);
 }
 
 static vt_status set_salt(generation *g, vt_err *err)
@@ -233,11 +237,11 @@ static void keep_prompt(generation *g)
 
 static bool is_given_up(void *g) { return is_gone(g); }
 
-/* Compiles the request's grammar here, so that the loop's thread finds it compiled. */
+/* Compiles the request's grammar here, so that the loop's thread need not. */
 static void prepare_grammar(generation *g)
 {
     vt_err why;
-    if (vt_engine_prepare(g->server->engine, &g->request.p, &why) != VT_OK)
+    if (vt_engine_prepare(g->server->engine, &g->request.p, &g->grammar, &why) != VT_OK)
         vt_openai_refuse_grammar(&g->error, &why, &g->request, g->server->model);
 }
 

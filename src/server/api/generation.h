@@ -11,6 +11,7 @@
 #ifndef VT_SERVER_API_GENERATION_H
 #define VT_SERVER_API_GENERATION_H
 
+#include "engine/constraint_grammar.h"
 #include "server/api/events.h"
 #include "server/inside.h"
 
@@ -82,6 +83,7 @@ struct generation {
     generation_made *made;    /* [reply.n]; or NULL */
     int64_t longest_gap_ns;   /* between two tokens of one completion; 0: there were none */
     char *log_prompt;         /* the prompt's beginning, with option log-text; else NULL */
+    vt_grammar *grammar;      /* of the request, prepared; NULL: it has none. A reference */
     json_t *given;            /* with form->translate: the body, without its messages. Owned */
     void *own;                /* the form's */
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Mistakes that users make with a server, and what it tells them: addresses, names, fields, and what can never run."""
-import os, resource, shutil, subprocess, tempfile
+import os, resource, shutil, subprocess, tempfile, threading
 
 from served import Server
 from tap import BIN, CACHE, clean_env, have_model, main, same, skip
@@ -107,6 +107,35 @@ def test_an_answer_that_takes_too_long_is_a_timeout():
     a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "max_tokens": 1 << 19})
     same((a.status, a.error["type"], a.error["message"]), (504, "server_error", "the request's timeout ended"))
     s.stop()
+
+
+def test_an_answer_that_was_aborted_is_not_told_as_whole():
+    """Of the forms that have no word for it."""
+    s = Server(context=1 << 20)
+    long = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1 << 19}
+    for path, body in (("/v1/messages", {**long, "model": "claude", "tools": []}), ("/v1/responses", {"input": "Hi"}),
+                       ("/api/chat", {**long, "model": "tiny", "max_tokens": None})):
+        for stream in False, True:
+            # the model's end token would end the answer soon: what cannot end is a list of texts that it must fill
+            endless = {"type": "array", "items": {"type": "string"}, "minItems": 10000}
+            form = {"/v1/messages": {"output_config": {"format": {"type": "json_schema", "schema": endless}}},
+                    "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "x", "schema": endless}}},
+                    "/api/chat": {"format": {"type": "object", "properties": {"a": endless}, "required": ["a"]}}}[path]
+            got = []
+            t = threading.Thread(target=lambda: got.append(s.post(path, {k: v for k, v in {**body, **form, "stream": stream}.items() if v is not None})))
+            t.start()
+            while not s.get("/get_load").json[0]["num_reqs"]:
+                pass
+            same(s.post("/abort_request", {"abort_all": True}).json, {"aborted": 1})
+            t.join()
+            assert b"the request was aborted" in got[0].body and (got[0].status == 499 or stream), got[0].body[-300:]
+    s.stop()
+
+
+def test_a_compressed_body_is_refused_by_its_header():
+    a = server().post("/v1/completions", b"\x1f\x8b\x08\x00", headers={"Content-Encoding": "gzip"})
+    same((a.status, a.error["message"][:16]), (415, "Content-Encoding"))
+    server().good("/v1/completions", {"prompt": "a", "max_tokens": 1}, headers={"Content-Encoding": "identity"})
 
 
 def test_the_least_repetition_penalty_is_allowed():

@@ -118,6 +118,12 @@ void generation_release_all(vt_server *s)
 
 /* ---- events ---- */
 
+/* No 5xx: clients would send the request again, which somebody has just ended. */
+static void refuse_aborted(generation *g)
+{
+    vt_openai_refuse(&g->error, 499, NULL, "the request was aborted");
+}
+
 static void on_event(server_part *part, const vt_event *e)
 {
     generation *g = part->owner;
@@ -147,6 +153,9 @@ static void on_event(server_part *part, const vt_event *e)
     vt_openai_reply_event(&g->reply, part->prompt, e);
     if (g->reply.error.http && !g->error.http)
         g->error = g->reply.error;
+    /* these forms have no word for an answer that somebody ended, and would call it whole */
+    if (e->finish == VT_FINISH_ABORT && g->form->translate && !g->error.http)
+        refuse_aborted(g);
     if (g->x && !g->error.http && g->form->told)
         g->form->told(g, part->prompt, e);
     if (g->streaming)
@@ -290,7 +299,7 @@ static void read_done(void *arg)
     if (g->x)
         vt_web_drop_body(g->x);
     if (g->cancelled && !g->error.http)
-        vt_openai_refuse(&g->error, 503, NULL, "the request was aborted by an administrator");
+        refuse_aborted(g);
     if (g->request.id)
         snprintf(g->id, sizeof g->id, "%s", g->request.id);
     if (is_gone(g))

@@ -1,6 +1,7 @@
 /* From a request's method and path to its handler, past the keys. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/term/nearest.h"
 #include "server/watch/observe.h"
@@ -134,6 +135,13 @@ static bool method_matches(const server_route *route, const char *method)
     return strcmp(route->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0;
 }
 
+/* True if the body is compressed, which nothing here undoes. */
+static bool is_encoded(const vt_http_request *r)
+{
+    const char *coding = vt_http_find(r, "content-encoding");
+    return coding && strcasecmp(coding, "identity") != 0;
+}
+
 static verdict judge(const vt_server *s, const vt_http_request *r)
 {
     verdict v = {.status = 404, .who = server_caller_of(s, r)};
@@ -149,6 +157,8 @@ static verdict judge(const vt_server *s, const vt_http_request *r)
         v.status = 403;
     else if (!(v.route->access == ACCESS_ADMIN ? v.who.admin : v.who.user))
         v.status = 401;
+    else if (is_encoded(r))
+        v.status = 415;
     return v;
 }
 
@@ -172,6 +182,9 @@ void server_route_request(void *server, vt_exchange *x)
         break;
     case 403:
         server_refuse(x, 403, NULL, "%s", v.why);
+        break;
+    case 415:
+        server_refuse(x, 415, NULL, "Content-Encoding: expected a body as it is, not compressed");
         break;
     case 405:
         refuse_method(s, x, v.route->method);

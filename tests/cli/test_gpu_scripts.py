@@ -170,12 +170,13 @@ def test_the_table_of_cpu_programs_has_every_round():
     theirs = [[{"n_prompt": 512, "n_gen": 0, "avg_ts": 50.5, "build_commit": "abc"},
                {"n_prompt": 0, "n_gen": 64, "avg_ts": 5.0 + i, "build_commit": "abc"}] for i in range(3)]
     with tempfile.TemporaryDirectory() as folder:
-        for program, values in (("vitrine", ours), ("peer", theirs)):
-            with open(os.path.join(folder, f"m.gguf.{program}"), "w") as f:
+        for file, values in (("m.gguf.vitrine", ours), ("m.gguf.peer", theirs), ("other.gguf.vitrine", ours)):
+            with open(os.path.join(folder, file), "w") as f:
                 f.write("\n".join(json.dumps(v, indent=1) for v in values))
-        r = script("bench/peers/llama_table.py", folder, "2", "3", "vitrine peer", "/models/m.gguf")
-    assert "| m | vitrine c0ffee | 101.0 (100.0-102.0) | 10.0 (10.0-10.0) |" in r.stdout, r.stdout + r.stderr
-    assert "| m | peer abc; ours is 2.00 and 1.67 times that | 50.5 (50.5-50.5) | 6.0 (5.0-7.0) |" in r.stdout, r.stdout
+        r = script("bench/peers/llama_table.py", folder, "2", "3", "vitrine peer", "/models/m.gguf", "/models/other.gguf")
+    assert "| prefill: vitrine c0ffee | prefill: peer abc | decode: vitrine c0ffee | decode: peer abc |" in r.stdout, r.stdout + r.stderr
+    assert "| m | 101.0 (100.0-102.0) | 50.5 (50.5-50.5), 2.00 | 10.0 (10.0-10.0) | 6.0 (5.0-7.0), 1.67 |" in r.stdout, r.stdout
+    assert "| other | 101.0 (100.0-102.0) | none | 10.0 (10.0-10.0) | none |" in r.stdout, r.stdout
 
 
 MEASURED = [{"row": "offline qwen3-0.6b", "method": "", "value": 1234.5, "unit": "tok/s", "low": 1200.0, "high": 1300.0, "n": 3},
@@ -240,6 +241,11 @@ def test_random_models_for_peers_load():
             same(script("bench/peers/random_gguf.py", "tiny", kind, path).stdout.strip(), path)
             o = ok("run", "-m", path, "--device", "cpu", "--raw", "hello", "-n", "3", "--ignore-eos", "--json").json
             same(len(o["tokens"] if "tokens" in o else o["output_tokens"]), 3, kind)
+        for shape, layers in (("lfm2-350m", "3"), ("qwen3.5-0.8b", "4"), ("granite-4.0-h-micro", "6")):  # attention and state
+            path = os.path.join(folder, "part.gguf")
+            script("bench/peers/random_gguf.py", shape, "q4_0", path, layers)
+            o = ok("score", "-m", path, "--device", "cpu", "--tokens", "1,2,3", "--json").json
+            same(len(o["logprobs"]), 3, shape)
 
 
 def test_comparisons_find_what_is_beyond_the_bound():

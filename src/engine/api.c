@@ -198,7 +198,7 @@ static vt_status size_states(const vt_model *m, sizes *s, size_t slot, int64_t *
 {
     int64_t guesses = s->drafts ? vt_sched_guess_states(*bytes, slot, s->max_running) : 0,
             n = vt_sched_states(*bytes, slot, s->max_running) + guesses;
-    if (n * (int64_t)slot >= *bytes)
+    if (n * (int64_t)slot + (s->page_bytes > 0) > *bytes)
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and the state of %d sequences of %s%s needs %lld "
                        "beside their pages (max-running sets how many)",
@@ -271,7 +271,8 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         s->window = need.window;
         return fit_context(o, s, bytes, err);
     }
-    int64_t pages = bytes / (int64_t)s->page_bytes;
+    /* a model without attention keeps nothing in pages */
+    int64_t pages = s->page_bytes > 0 ? bytes / (int64_t)s->page_bytes : most;
     if (pages < 1)
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and one page of %d tokens needs %zu",

@@ -1,6 +1,7 @@
 /* The list of families (model/family.h). */
 #include "model/family.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -38,4 +39,20 @@ void vt_family_names(bool gguf, char *out, size_t size)
         if (name)
             vt_append(out, size, &at, "%s%s", at ? ", " : "", name);
     }
+}
+
+const char *vt_family_embed(const vt_family *f)
+{
+    const vt_family_role *r = vt_family_role_of(f, VT_ROLE_EMBED);
+    return r && r->hf ? r->hf : "model.embed_tokens.weight";
+}
+
+const char *vt_family_saved_name(const vt_family *f, const char *name, char *out, size_t size)
+{
+    static const char mlp[] = ".mlp.";
+    const char *at = f && f->hf_mlp ? strstr(name, mlp) : NULL;
+    if (!at)
+        return name;
+    snprintf(out, size, "%.*s.%s.%s", (int)(at - name), name, f->hf_mlp, at + strlen(mlp));
+    return out;
 }

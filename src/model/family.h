@@ -48,6 +48,7 @@ typedef struct hf_reader {
     vt_model *m;
     hf_extra *extra;
     vt_err *err;
+    json_t *own_rope; /* the family's, for files without one; NULL: none */
 } hf_reader;
 
 vt_status hf_read_i32(hf_reader *c, const char *key, bool required, int32_t *out);
@@ -57,6 +58,9 @@ vt_status hf_read_bool(hf_reader *c, const char *key, bool *out);
 vt_status hf_read_factor(hf_reader *c, const char *key, double *out);
 /* The same as gguf_read_cap; null is 0. */
 vt_status hf_read_cap(hf_reader *c, const char *key, float *out);
+/* Returns the object of the rope that all layers have, under its new name or its old one; NULL:
+ * there is none. */
+const json_t *hf_rope_object(const hf_reader *c);
 /* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 vt_status hf_refuse_f64(hf_reader *c, const char *key);
 /* Refuses a flag that is true, likewise. */
@@ -145,6 +149,7 @@ struct vt_family {
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
     const char *hf_experts, *hf_projection[3];
     const char *hf_fused[2];   /* likewise all experts' gate and up together, and their down */
+    const char *hf_mlp;        /* folders: may stand in place of "mlp" in a dense layer's names */
     bool mlp;                  /* the feed-forward has no gate */
     bool layer_norm;           /* vt_arch.layer_norm */
     bool latent;               /* attention is to latents (model/latent.h) */
@@ -172,6 +177,7 @@ struct vt_family {
     int32_t n_heads, n_kv_heads, max_context; /* 0: it has to say them, KV heads unless
                                                  kv_heads_optional */
     double rope_base;                         /* 0: 10,000 */
+    const char *hf_rope;                      /* the object of the rope; NULL: nothing is scaled */
     double rope_partial;   /* the part of a head that is rotated; 0: all of it, and no other part
                                can be asked for but in rope_parameters */
     bool rope_local;       /* layers with a window have a rope of their own */
@@ -199,6 +205,11 @@ extern const vt_family *const vt_families[];
 const vt_family *vt_family_find(const char *name);
 /* Returns what the family says of a role; NULL: nothing. */
 const vt_family_role *vt_family_role_of(const vt_family *f, vt_role role);
+/* Returns what folders call the table of embeddings. */
+const char *vt_family_embed(const vt_family *f);
+/* Returns the name under which transformers' class saves a tensor of a dense layer: `name`, or
+ * another one, which it writes to `out`. */
+const char *vt_family_saved_name(const vt_family *f, const char *name, char *out, size_t size);
 /* Returns what stands in front of a layer's number in the names of a Hugging Face folder. */
 static inline const char *vt_family_layers(const vt_family *f)
 {

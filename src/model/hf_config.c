@@ -72,6 +72,13 @@ vt_status hf_read_cap(hf_reader *c, const char *key, float *out)
 
 /* ---- rope ---- */
 
+const json_t *hf_rope_object(const hf_reader *c)
+{
+    const json_t *all = vt_read_member(c->root, "rope_parameters");
+    all = all ? all : vt_read_member(c->root, "rope_scaling");
+    return all ? all : c->own_rope;
+}
+
 static double yarn_mscale(double factor, double mscale)
 {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
@@ -223,7 +230,7 @@ static vt_status find_ropes(hf_reader *c, const json_t **global, const json_t **
     const json_t *all = vt_read_member(c->root, "rope_parameters"),
                  *scaling = vt_read_member(c->root, "rope_scaling"),
                  *full = vt_read_member(all, "full_attention");
-    *global = full ? full : all ? all : scaling;
+    *global = full ? full : hf_rope_object(c);
     *local = vt_read_member(all, "sliding_attention");
     if (all && scaling && !(json_is_object(scaling) && json_object_size(scaling) == 0) &&
         !json_equal(all, scaling))
@@ -571,6 +578,23 @@ static vt_status find_family(hf_reader *c)
     return VT_OK;
 }
 
+static vt_status read_all(hf_reader *c)
+{
+    vt_model *m = c->m;
+    m->arch.attn_scale = (float)(1 / sqrt((double)m->arch.head_dim));
+    TRY(model_make_layers(m, c->err));
+    TRY(read_activation(c));
+    if (c->family->no_rope)
+        m->arch.n_ropes = 0;
+    else
+        TRY(read_rope(c));
+    TRY(read_windows(c));
+    TRY(check_causal(c));
+    TRY(read_biases(c));
+    TRY(read_quantisation(c));
+    return c->family->from_config ? c->family->from_config(c) : VT_OK;
+}
+
 vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_extra *extra,
                          vt_err *err)
 {
@@ -578,16 +602,10 @@ vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_e
     *extra = (hf_extra){0};
     TRY(find_family(&c));
     TRY(read_shape(&c));
-    m->arch.attn_scale = (float)(1 / sqrt((double)m->arch.head_dim));
-    TRY(model_make_layers(m, err));
-    TRY(read_activation(&c));
-    if (c.family->no_rope)
-        m->arch.n_ropes = 0;
-    else
-        TRY(read_rope(&c));
-    TRY(read_windows(&c));
-    TRY(check_causal(&c));
-    TRY(read_biases(&c));
-    TRY(read_quantisation(&c));
-    return c.family->from_config ? c.family->from_config(&c) : VT_OK;
+    if (c.family->hf_rope)
+        TRY(vt_read_json_text(path, c.family->hf_rope, strlen(c.family->hf_rope), &c.own_rope,
+                              err));
+    vt_status status = read_all(&c);
+    json_decref(c.own_rope);
+    return status;
 }

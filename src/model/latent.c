@@ -61,11 +61,13 @@ vt_status model_temper_latents(vt_model *m, double temper, vt_err *err)
     if (temper == 0)
         return VT_OK;
     if (!p->interleaved || (p->scaling != VT_ROPE_PLAIN && p->attn_factor != 1))
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: queries of latent attention grow with their position, and rope turns "
-                       "%s with an amplitude of %g; only neighbouring pairs with an amplitude of 1 "
-                       "are supported",
-                       m->path, p->interleaved ? "neighbouring pairs" : "halves", p->attn_factor);
+        return vt_fail(
+            err, VT_ERR_UNSUPPORTED,
+            "%s: queries of latent attention grow with their position "
+            "(\"llama_4_scaling_beta\"), and rope turns %s with an amplitude of %g; only "
+            "neighbouring pairs (\"rope_interleave\") with an amplitude of 1 (\"mscale\" "
+            "as large as \"mscale_all_dim\", or \"attention_factor\") are supported",
+            m->path, p->interleaved ? "neighbouring pairs" : "halves", p->attn_factor);
     p->span = m->arch.mla.rope;
     p->dims = m->arch.mla.rope + m->arch.mla.kv_rank;
     p->still = m->arch.mla.kv_rank / 2;

@@ -13,8 +13,7 @@
  * (int4/int4.h).
  *
  * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
- * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may repeat every added token,
- * by the flat parser.
+ * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may be long, by the flat parser.
  */
 #include "model/load.h"
 
@@ -148,14 +147,12 @@ static void find_prefix(folder_source *s, bool nested)
     static const char *const all[] = {"model.", "model.language_model.", "language_model.model.",
                                       ""};
     char name[64];
-    s->prefix = all[0];
+    s->prefix = *all;
     s->nested = nested;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = sizeof all / sizeof *all; i-- > 0;) {
         snprintf(name, sizeof name, "%sembed_tokens.weight", all[i]);
-        if (find_own(s, name) < 0)
-            continue;
-        s->prefix = all[i];
-        return;
+        if (find_own(s, name) >= 0)
+            s->prefix = all[i];
     }
 }
 
@@ -512,8 +509,11 @@ static vt_status make_tensors(loader *l)
 static int64_t source_find(const void *file, const char *name)
 {
     const folder_source *s = file;
+    char saved[EXPERT_NAME];
     int64_t i = name_index_find(s->stacked_index, (size_t)s->n_stacked, name, strlen(name));
-    return i >= 0 ? s->n_own + i : find_in_files(s, name);
+    i = i >= 0 ? s->n_own + i : find_in_files(s, name);
+    name = vt_family_saved_name(s->m->family, name, saved, sizeof saved);
+    return i >= 0 ? i : find_in_files(s, name);
 }
 
 static const vt_tensor *source_at(const void *file, int64_t i)
@@ -623,7 +623,7 @@ static vt_status load_weights(loader *l)
     if (l->extra.nested) /* either configuration may say it, and they need not agree */
         l->m->arch.tied_head = find_in_files(l->src, "lm_head.weight") < 0;
     model_untie(l->m, tensor_in_files(l->src, "lm_head.weight"),
-                tensor_in_files(l->src, "model.embed_tokens.weight"));
+                tensor_in_files(l->src, vt_family_embed(l->m->family)));
     TRY(arch_check(l->m, l->err));
     TRY(make_tensors(l));
     weight_source src = {.hf_names = true,

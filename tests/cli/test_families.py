@@ -140,14 +140,55 @@ def test_log_probabilities_are_those_of_transformers():
 
 def test_a_head_with_other_numbers_is_no_tied_one():
     """a folder that says that its head is tied, and holds another one, computes with that one"""
-    tiny = "mistral-full-f16-sharded"
+    for tiny in ("mistral-full-f16-sharded", "nemotronh-mamba"):
+        with tempfile.TemporaryDirectory() as d:
+            folder = shutil.copytree(path_of(tiny), os.path.join(d, "m"))
+            config = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
+            same(config["tie_word_embeddings"], False)
+            config["tie_word_embeddings"] = True
+            json.dump(config, open(os.path.join(folder, "config.json"), "w", encoding="utf-8"))
+            assert farthest(tiny, folder) <= BOUND, tiny
+
+
+def renamed(tiny, to, new_name, **changes):
+    """A copy of a tiny model's folder with other names of tensors, without those whose new name is None, and with changes of its
+    config.json."""
+    folder = shutil.copytree(path_of(tiny), to)
+    config, path = (os.path.join(folder, n) for n in ("config.json", "model.safetensors"))
+    with open(path, "rb") as f:
+        tensors = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    header, kept = {}, b""
+    for name, t in tensors.items():
+        if name != "__metadata__" and new_name(name):
+            begin, end = t["data_offsets"]
+            header[new_name(name)] = t | {"data_offsets": [len(kept), len(kept) + end - begin]}
+            kept += data[begin:end]
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + kept)
+    said = json.load(open(config, encoding="utf-8"))
+    json.dump(said | changes, open(config, "w", encoding="utf-8"))
+    return folder
+
+
+def test_kimi_linear_as_transformers_saves_it():
+    """a folder whose dense layers stand under the experts' name, as transformers writes them, computes the same"""
     with tempfile.TemporaryDirectory() as d:
-        folder = shutil.copytree(path_of(tiny), os.path.join(d, "m"))
-        config = json.load(open(os.path.join(folder, "config.json"), encoding="utf-8"))
-        same(config["tie_word_embeddings"], False)
-        config["tie_word_embeddings"] = True
-        json.dump(config, open(os.path.join(folder, "config.json"), "w", encoding="utf-8"))
-        assert farthest(tiny, folder) <= BOUND
+        folder = renamed("kimi-linear-channels", os.path.join(d, "m"), lambda n: n.replace(".mlp.", ".block_sparse_moe."))
+        assert farthest("kimi-linear-channels", folder) <= BOUND
+
+
+def test_models_without_attention_make_text():
+    """a model of layers with sequence state and feed-forwards alone keeps nothing in pages, and makes the same text in any way"""
+    with tempfile.TemporaryDirectory() as d:
+        folder = renamed("nemotronh-mamba", os.path.join(d, "m"), lambda n: None if re.search(r"layers\.[3-9]", n) else n,
+                         layers_block_type=["linear_attention", "mlp", "linear_attention"], num_hidden_layers=3)
+        texts = [ok("run", "-q", "--json", "--tokens", "1,2,3,4,5,6,7", "-n", "6", "--ignore-eos", "--max-context", "64", "-m", folder, *more)
+                 .json["tokens"] for more in ([], ["--kv-memory", "8M"], ["--max-running", "1", "--token-budget", "2"], ["--tp", "2", "--threads", "2"])]
+        same(len(texts[0]), 6)
+        same([t for t in texts if t != texts[0]], [])
 
 
 def test_each_family_is_explained_and_tells_a_story():

@@ -14,39 +14,7 @@
 #include "model/hf_config.h"
 #include "model/load.h"
 
-#define SHAPE                                                                       \
-    "\"hidden_size\": 128, \"intermediate_size\": 12, \"num_attention_heads\": 2, " \
-    "\"num_key_value_heads\": 2, \"head_dim\": 64, \"max_position_embeddings\": 32, "
-
-/* Makes a model with the settings of `config`; ends the test if that fails. */
-static vt_model *read_config(const char *config)
-{
-    json_t *root;
-    vt_model *m;
-    hf_extra extra;
-    vt_err err = {0};
-    assert_int_equal(model_new("test", &m, &err), VT_OK);
-    if (vt_read_json_text("config", config, strlen(config), &root, &err) != VT_OK ||
-        hf_config_read("config", root, m, &extra, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    json_decref(root);
-    return m;
-}
-
-static void expect_refused(const char *config, const char *words)
-{
-    json_t *root;
-    vt_model *m;
-    hf_extra extra;
-    vt_err err = {0};
-    assert_int_equal(model_new("test", &m, &err), VT_OK);
-    assert_int_equal(vt_read_json_text("config", config, strlen(config), &root, &err), VT_OK);
-    assert_int_not_equal(hf_config_read("config", root, m, &extra, &err), VT_OK);
-    if (!strstr(err.message, words))
-        fail_msg("\"%s\" lacks \"%s\"", err.message, words);
-    json_decref(root);
-    vt_model_free(m);
-}
+#include "common/read_config.h"
 
 static void expect_windows(const char *config, const char *want)
 {
@@ -273,7 +241,7 @@ static void test_config_of_kimi_linear_is_read_or_its_key_is_named(void **state)
     assert_float_equal(a->norm_eps, 1e-5, 1e-9);
     vt_model_free(m);
     m = read_config("{" KIMI_SHAPE "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
-                    "\"norm_topk_prob\": false, \"n_group\": 2, \"topk_group\": 1, "
+                    "\"norm_topk_prob\": false, \"n_group\": 2, "
                     "\"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\", \"sparse\"], "
                     "\"layer_types\": [\"full_attention\", \"linear_attention\", "
                     "\"linear_attention\", \"full_attention\"], \"linear_num_heads\": 3, "
@@ -283,8 +251,8 @@ static void test_config_of_kimi_linear_is_read_or_its_key_is_named(void **state)
     assert_int_equal(m->layer[1].ffn, VT_BLOCK_FFN);
     assert_int_equal(m->arch.delta.v_heads, 3);
     assert_int_equal(m->arch.n_experts_used, 2);
-    assert_int_equal(m->arch.expert_groups, 2);
-    assert_true(!m->arch.norm_topk);
+    assert_true(m->arch.expert_groups == 2 && m->arch.expert_groups_used == 1);
+    assert_true(!m->arch.norm_topk && m->arch.route_scale == 2.446f);
     vt_model_free(m);
     static const char *const refused[][2] = {
         {KIMI(", \"mla_use_nope\": false"), "\"mla_use_nope\" is false"},
@@ -464,9 +432,18 @@ static void test_config_of_sigmoid_routers_is_read_or_its_key_is_named(void **st
     expect_refused(GLM(", \"first_k_dense_replace\": 4"), "4 of 3 layers are dense");
     expect_refused(GLM(", \"n_shared_experts\": 0"), "0 shared experts");
     expect_refused(GLM(", \"routed_scaling_factor\": 1e300"), "\"routed_scaling_factor\"");
+    m = read_config(GLM(", \"n_group\": 4"));
+    assert_true(m->arch.expert_groups == 4 && m->arch.expert_groups_used == 1);
+    vt_model_free(m);
     m = read_config(MINIMAX(", \"rotary_dim\": 4, \"scoring_func\": \"sigmoid\""));
     assert_int_equal(m->arch.rope[0].dims, 4);
     assert_true(m->arch.route_sigmoid && m->arch.norm_topk);
+    vt_model_free(m);
+#define SIZES "\"hidden_size\": 96, \"intermediate_size\": 12, \"max_position_embeddings\": 32"
+    m = read_config("{\"model_type\": \"minimax_m2\", \"num_hidden_layers\": 1, " SIZES
+                    ", \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+                    "\"num_local_experts\": 8, \"num_experts_per_tok\": 2}");
+    assert_int_equal(m->arch.head_dim, 128);
     vt_model_free(m);
     expect_refused(MINIMAX(", \"scoring_func\": \"softmax\""), "\"scoring_func\" is softmax");
     expect_refused(MINIMAX(", \"use_qk_norm\": false"), "\"use_qk_norm\" is false");
@@ -643,17 +620,20 @@ static void test_config_of_latents_is_read_or_its_key_is_named(void **state)
     assert_int_equal(m->layer[3].ffn, VT_BLOCK_EXPERTS);
     assert_int_equal(m->arch.rope[0].dims, 4);
     assert_float_equal(m->arch.attn_scale, 1 / sqrt(10), 1e-6);
-    assert_true(m->arch.route_sigmoid && m->arch.norm_topk);
+    assert_true(m->arch.route_sigmoid && m->arch.norm_topk && m->arch.route_scale == 2.5f);
+    assert_true(m->arch.expert_groups == 8 && m->arch.expert_groups_used == 4);
     vt_model_free(m);
     m = read_config(V2(", \"q_lora_rank\": null, \"n_group\": 1, \"topk_group\": 1"));
     assert_int_equal(m->arch.mla.q_rank, 0);
     assert_int_equal(m->layer[0].ffn, VT_BLOCK_EXPERTS);
-    assert_true(!m->arch.route_sigmoid && !m->arch.norm_topk);
+    assert_true(!m->arch.route_sigmoid && !m->arch.norm_topk && m->arch.route_scale == 1);
+    assert_int_equal(m->arch.shared_ffn, 2 * 6); /* 2 shared experts unless the file says more */
     vt_model_free(m);
     m = read_config(LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"dense\", \"dense\", "
                                             "\"sparse\", \"sparse\"]"));
     assert_int_equal(m->layer[1].ffn, VT_BLOCK_FFN);
     assert_int_equal(m->layer[2].ffn, VT_BLOCK_EXPERTS);
+    assert_true(m->arch.route_scale == 1.8f && m->arch.shared_ffn == 6);
     vt_model_free(m);
     expect_refused(V3(", \"attention_bias\": true"), "\"attention_bias\" is not supported");
     expect_refused(V3(", \"topk_method\": \"greedy\""), "\"topk_method\" is greedy");
@@ -754,109 +734,6 @@ static void test_packed_forms_that_are_not_run_are_refused_by_name(void **state)
                    "\"input_activations\" of config_groups is set");
 }
 
-#define OF(type, rest) "{\"model_type\": \"" type "\", \"num_hidden_layers\": 2, " SHAPE rest "}"
-
-/* Keys that transformers computes otherwise, or refuses. */
-static void test_config_that_means_another_model_is_refused_by_its_key(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *config, *words;
-    } cases[] = {
-        {OF("llama", "\"is_causal\": false"), "\"is_causal\" is false"},
-        {OF("llama", "\"hidden_act\": \"gelu\""), "\"hidden_act\" gelu is not supported"},
-        {OF("gemma2", "\"hidden_activation\": \"silux\""), "\"hidden_activation\" silux"},
-        {OF("llama", "\"rms_norm_eps\": 0"), "\"rms_norm_eps\" is 0"},
-        {OF("llama", "\"rope_theta\": -5"), "\"rope_theta\" is -5"},
-        {OF("gemma3_text", "\"rope_local_base_freq\": 0"), "\"rope_local_base_freq\" is 0"},
-        {OF("llama", "\"rope_scaling\": \"yarn\""), "\"rope_scaling\" is no object"},
-        {OF("llama", "\"rope_scaling\": {\"rope_type\": \"ntk\"}"), "\"rope_type\" ntk"},
-        {OF("llama", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, "
-                     "\"rope_parameters\": {\"rope_type\": \"default\"}"),
-         "both \"rope_parameters\" and \"rope_scaling\""},
-        {OF("llama", "\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}"),
-         "\"rope_parameters\" has \"full_attention\""},
-        {OF("llama", "\"rope_parameters\": {\"sliding_attention\": {}}"),
-         "\"rope_parameters\" has \"sliding_attention\""},
-        {OF("mistral", "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}"),
-         "\"partial_rotary_factor\" 0.5"},
-        {OF("gemma4_text", "\"layer_types\": [\"sliding_attention\", \"full_attention\"], "
-                           "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1e6}}"),
-         "rope_type"},
-        {"{\"model_type\": \"seen\", \"text_config\": " OF(
-             "llama", "\"quantization_config\": {\"quant_method\": \"odd\"}") "}",
-         "\"quant_method\" odd"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        expect_refused(cases[i].config, cases[i].words);
-}
-
-static int32_t window_of(const char *config)
-{
-    vt_model *m = read_config(config);
-    int32_t window = m->arch.window;
-    vt_model_free(m);
-    return window;
-}
-
-/* A window that is left out is the family's; null is none. */
-static void test_config_without_a_window_has_its_familys(void **state)
-{
-    (void)state;
-    assert_int_equal(window_of(OF("mistral", "\"rope_theta\": 1e4")), 4096);
-    assert_int_equal(window_of(OF("mistral", "\"sliding_window\": null")), 0);
-    assert_int_equal(window_of(OF("gemma2", "\"rope_theta\": 1e4")), 4096);
-    assert_int_equal(window_of(OF("exaone4", "\"rope_theta\": 1e4")), 4096);
-    assert_int_equal(window_of(OF("exaone4", "\"sliding_window\": null")), 0);
-    assert_int_equal(window_of(OF("qwen2", "\"rope_theta\": 1e4")), 0);
-}
-
-/* The folder of Gemma 3 4B leaves out its heads and its context. */
-static void test_config_of_gemma3_without_heads_has_those_of_4b(void **state)
-{
-    (void)state;
-    vt_model *m = read_config(
-        "{\"model_type\": \"gemma3\", \"text_config\": {\"hidden_size\": 2560, "
-        "\"intermediate_size\": 10240, \"model_type\": \"gemma3_text\", "
-        "\"num_hidden_layers\": 34, \"rope_scaling\": {\"factor\": 8.0, "
-        "\"rope_type\": \"linear\"}, \"sliding_window\": 1024}}");
-    assert_int_equal(m->arch.n_heads, 8);
-    assert_int_equal(m->arch.n_kv_heads, 4);
-    assert_int_equal(m->arch.head_dim, 256);
-    assert_int_equal(m->arch.max_context, 131072);
-    assert_int_equal(m->arch.window, 1024);
-    assert_true(m->arch.rope[0].scaling == VT_ROPE_LINEAR && m->arch.rope[0].factor == 8);
-    vt_model_free(m);
-}
-
-/* A folder that was saved under both names says the same twice. */
-static void test_config_with_equal_ropes_under_both_names_is_read(void **state)
-{
-    (void)state;
-    vt_model *m = read_config(OF("llama",
-                                 "\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2}, "
-                                 "\"rope_scaling\": {\"factor\": 2, \"rope_type\": \"linear\"}"));
-    assert_true(m->arch.rope[0].scaling == VT_ROPE_LINEAR && m->arch.rope[0].factor == 2);
-    vt_model_free(m);
-}
-
-/* The context of the training counts where it stands outside of the ropes' object. */
-static void test_config_of_stretched_ropes_says_their_context_outside(void **state)
-{
-    (void)state;
-    vt_model *m = read_config(
-        OF("llama", "\"original_max_position_embeddings\": 16, \"rope_scaling\": {\"rope_type\": "
-                    "\"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 8}"));
-    assert_int_equal(m->arch.rope[0].original_context, 16);
-    vt_model_free(m);
-    m = read_config(OF("ministral3", "\"rope_parameters\": {\"rope_type\": \"default\"}"));
-    assert_true(m->arch.rope[0].base == 1e4);
-    vt_model_free(m);
-    m = read_config(OF("ministral3", "\"sliding_window\": null"));
-    assert_true(m->arch.rope[0].base == 1e6);
-    vt_model_free(m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -881,11 +758,6 @@ int main(void)
         cmocka_unit_test(test_config_of_gemma4_says_what_each_layer_has),
         cmocka_unit_test(test_config_of_latents_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
-        cmocka_unit_test(test_config_that_means_another_model_is_refused_by_its_key),
-        cmocka_unit_test(test_config_without_a_window_has_its_familys),
-        cmocka_unit_test(test_config_of_gemma3_without_heads_has_those_of_4b),
-        cmocka_unit_test(test_config_with_equal_ropes_under_both_names_is_read),
-        cmocka_unit_test(test_config_of_stretched_ropes_says_their_context_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static vt_status want_word(hf_reader *c, const char *key, const char *word)
 vt_status deepseek_read_latents(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
-    const json_t *rope = vt_read_member(c->root, "rope_parameters");
+    const json_t *rope = hf_rope_object(c);
     bool bias = false;
     double all = 0, partial = 1, whole = 1;
     TRY(hf_read_i32(c, "q_lora_rank", false, &a->mla.q_rank));
@@ -131,7 +131,6 @@ vt_status deepseek_read_latents(hf_reader *c)
                        c->path, c->family->hf);
     TRY(hf_read_bool(c, "rope_interleave", &a->rope[0].interleaved));
     TRY(model_attend_latents(c->m, c->err));
-    rope = rope ? rope : vt_read_member(c->root, "rope_scaling");
     if (c->family->rope_partial > 0) /* of the head, not of its part with rope */
         partial = whole = (double)a->mla.rope / (a->mla.nope + a->mla.rope);
     TRY(vt_read_f64(c->path, rope, "partial_rotary_factor", false, &partial, c->err));
@@ -149,7 +148,7 @@ vt_status deepseek_read_latents(hf_reader *c)
 }
 
 /* "q_lora_rank" may be null, and every layer behind the first ones has experts. */
-static vt_status read_common(hf_reader *c, int32_t dense)
+static vt_status read_common(hf_reader *c, glm4_moe_defaults d)
 {
     int32_t every = 1;
     TRY(hf_read_i32(c, "moe_layer_freq", false, &every));
@@ -158,14 +157,14 @@ static vt_status read_common(hf_reader *c, int32_t dense)
                        "%s: \"moe_layer_freq\" is %d; 1 is supported for %s", c->path, every,
                        c->family->hf);
     TRY(deepseek_read_latents(c));
-    return glm4_moe_read_config(c, dense);
+    return glm4_moe_read_config(c, d);
 }
 
 static vt_status v2_from_config(hf_reader *c)
 {
     TRY(want_word(c, "topk_method", "greedy"));
     TRY(want_word(c, "scoring_func", "softmax"));
-    TRY(read_common(c, 0));
+    TRY(read_common(c, (glm4_moe_defaults){.shared = 2, .scale = 1}));
     bool rescaled = false;
     TRY(hf_read_bool(c, "norm_topk_prob", &rescaled));
     if (rescaled)
@@ -182,10 +181,9 @@ static vt_status v3_from_config(hf_reader *c)
     TRY(want_word(c, "topk_method", "noaux_tc"));
     TRY(want_word(c, "scoring_func", "sigmoid"));
     c->m->arch.route_sigmoid = true;
-    TRY(read_common(c, 3));
-    if (!vt_read_member(c->root, "routed_scaling_factor"))
-        c->m->arch.route_scale = 2.5f;
-    return VT_OK;
+    return read_common(
+        c,
+        (glm4_moe_defaults){.dense = 3, .shared = 1, .groups = 8, .groups_used = 4, .scale = 2.5});
 }
 
 /* Returns true if the last layer has a bias for the choice of experts. A file that names no gating

@@ -96,22 +96,22 @@ static vt_status from_gguf(gguf_reader *r)
     return VT_OK;
 }
 
-vt_status glm4_moe_read_config(hf_reader *c, int32_t dense)
+vt_status glm4_moe_read_config(hf_reader *c, glm4_moe_defaults d)
 {
     vt_arch *a = &c->m->arch;
-    int32_t shared = 1;
-    double scale = 1;
     a->norm_topk = true;
+    a->expert_groups = d.groups;
+    a->expert_groups_used = d.groups_used;
     TRY(hf_read_i32(c, "n_routed_experts", true, &a->n_experts));
     TRY(hf_read_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
     TRY(hf_read_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
-    TRY(hf_read_i32(c, "n_shared_experts", false, &shared));
-    TRY(hf_read_i32(c, "first_k_dense_replace", false, &dense));
+    TRY(hf_read_i32(c, "n_shared_experts", false, &d.shared));
+    TRY(hf_read_i32(c, "first_k_dense_replace", false, &d.dense));
     TRY(hf_read_i32(c, "n_group", false, &a->expert_groups));
     TRY(hf_read_i32(c, "topk_group", false, &a->expert_groups_used));
     TRY(hf_read_bool(c, "norm_topk_prob", &a->norm_topk));
-    TRY(hf_read_factor(c, "routed_scaling_factor", &scale));
-    return glm4_moe_set_up(c->m, dense, shared, scale, c->err);
+    TRY(hf_read_factor(c, "routed_scaling_factor", &d.scale));
+    return glm4_moe_set_up(c->m, d.dense, d.shared, d.scale, c->err);
 }
 
 static vt_status from_config(hf_reader *c)
@@ -122,7 +122,8 @@ static vt_status from_config(hf_reader *c)
     c->m->arch.route_sigmoid = true;
     c->extra->o_bias = false; /* whatever attention_bias says */
     TRY(hf_read_bool(c, "use_qk_norm", &c->extra->qk_norm));
-    return glm4_moe_read_config(c, 1);
+    return glm4_moe_read_config(
+        c, (glm4_moe_defaults){.dense = 1, .shared = 1, .groups = 1, .groups_used = 1, .scale = 1});
 }
 
 int32_t glm4_moe_dense_layers(hf_reader *c)

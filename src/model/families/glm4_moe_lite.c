@@ -37,7 +37,9 @@ static vt_status from_config(hf_reader *c)
     if (dense < 0)
         return VT_ERR_UNSUPPORTED;
     TRY(deepseek_read_latents(c));
-    return glm4_moe_read_config(c, dense);
+    return glm4_moe_read_config(
+        c, (glm4_moe_defaults){
+               .dense = dense, .shared = 1, .groups = 1, .groups_used = 1, .scale = 1.8});
 }
 
 const vt_family vt_family_glm4_moe_lite = {DEEPSEEK_FAMILY,           .name = "glm4_moe_lite",

@@ -35,6 +35,11 @@ static const vt_family_shape shapes[] = {
     {.name = NULL},
 };
 
+/* The rope of files that give none, as transformers has it. */
+static const char rope[] = "{\"rope_type\": \"yarn\", \"factor\": 32, \"beta_fast\": 32, "
+                           "\"beta_slow\": 1, \"truncate\": false, "
+                           "\"original_max_position_embeddings\": 4096}";
+
 static void set_up(vt_arch *a, double limit)
 {
     a->norm_topk = true; /* a softmax over the chosen is one over all, rescaled to a sum of 1 */
@@ -84,6 +89,7 @@ const vt_family vt_family_gpt_oss = {.name = "gpt_oss",
                                      .experts = true,
                                      .experts_transposed = true,
                                      .rope_base = 150000,
+                                     .hf_rope = rope,
                                      .head_dim = 64,
                                      .window_used = true,
                                      .window = 128,

@@ -150,10 +150,11 @@ static vt_status read_experts(hf_reader *c)
 {
     vt_arch *a = &c->m->arch;
     int32_t shared = 1, dense = glm4_moe_dense_layers(c);
-    double scale = 1;
+    double scale = 2.446;
     if (dense < 0)
         return VT_ERR_UNSUPPORTED;
     a->route_sigmoid = a->norm_topk = true;
+    a->expert_groups_used = 1;
     TRY(read_either(c, "num_experts", "num_local_experts", true, &a->n_experts));
     TRY(read_either(c, "num_experts_per_token", "num_experts_per_tok", true, &a->n_experts_used));
     TRY(read_either(c, "num_shared_experts", "n_shared_experts", false, &shared));
@@ -205,6 +206,7 @@ const vt_family vt_family_kimi_linear = {.name = "kimi_linear",
                                          .shapes = shapes,
                                          .experts = true,
                                          .hf_experts = "block_sparse_moe.experts",
+                                         .hf_mlp = "block_sparse_moe",
                                          .hf_projection = {"w1", "w3", "w2"},
                                          .latent = true,
                                          .no_rope = true,

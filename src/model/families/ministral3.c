@@ -36,10 +36,16 @@ static vt_status from_gguf(gguf_reader *r)
     return VT_OK;
 }
 
+/* The rope of files that give none, as transformers has it. */
+static const char own_rope[] =
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000, \"factor\": 16, \"beta_fast\": 32, "
+    "\"beta_slow\": 1, \"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1, "
+    "\"original_max_position_embeddings\": 16384}";
+
 static vt_status from_config(hf_reader *c)
 {
     static const char key[] = "llama_4_scaling_beta";
-    const json_t *rope = vt_read_member(c->root, "rope_parameters");
+    const json_t *rope = hf_rope_object(c);
     double temper = 0, eps = 1e-5;
     TRY(hf_read_f64(c, "rms_norm_eps", false, &eps));
     c->m->arch.norm_eps = (float)eps;
@@ -58,6 +64,7 @@ const vt_family vt_family_ministral3 = {.name = "ministral3",
                                         .shapes = shapes,
                                         .rope_interleaved = true,
                                         .rope_base = 1e6,
+                                        .hf_rope = own_rope,
                                         .head_dim = 128,
                                         .window_used = true,
                                         .window_all = true,

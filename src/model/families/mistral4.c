@@ -39,25 +39,32 @@ static vt_status from_gguf(gguf_reader *r)
     return model_temper_latents(r->m, temper, r->err);
 }
 
+/* The rope of files that give none, as transformers has it. */
+static const char own_rope[] =
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 128, \"beta_fast\": 32, "
+    "\"beta_slow\": 1, \"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1, "
+    "\"original_max_position_embeddings\": 8192}";
+
 static vt_status from_config(hf_reader *c)
 {
     static const char key[] = "llama_4_scaling_beta";
     vt_arch *a = &c->m->arch;
+    const json_t *rope = hf_rope_object(c);
     double temper = 0;
     TRY(deepseek_read_latents(c));
-    TRY(glm4_moe_read_config(c, 0));
+    TRY(glm4_moe_read_config(
+        c, (glm4_moe_defaults){.shared = 1, .groups = 1, .groups_used = 1, .scale = 1}));
     if (a->expert_groups > 0)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"n_group\" is %d; 1 is supported for %s",
                        c->path, a->expert_groups, c->family->hf);
-    TRY(vt_read_f64(c->path, vt_read_member(c->root, "rope_parameters"), key, false, &temper,
-                    c->err));
+    TRY(vt_read_f64(c->path, rope, key, false, &temper, c->err));
     if (temper != 0)
         TRY(model_check_factor(c->path, key, temper, c->err));
     return model_temper_latents(c->m, temper, c->err);
 }
 
-const vt_family vt_family_mistral4 = {DEEPSEEK_FAMILY,         .name = "mistral4",
-                                      .gguf = "mistral4",      .hf = "mistral4",
-                                      .roles = deepseek_roles, .n_roles = DEEPSEEK_ROLES - 1,
-                                      .shapes = shapes,        .rope_partial = 0.5,
-                                      .from_gguf = from_gguf,  .from_config = from_config};
+const vt_family vt_family_mistral4 = {
+    DEEPSEEK_FAMILY,        .name = "mistral4",        .gguf = "mistral4",
+    .hf = "mistral4",       .roles = deepseek_roles,   .n_roles = DEEPSEEK_ROLES - 1,
+    .shapes = shapes,       .rope_partial = 0.5,       .hf_rope = own_rope,
+    .from_gguf = from_gguf, .from_config = from_config};

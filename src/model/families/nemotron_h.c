@@ -17,6 +17,10 @@ static const vt_family_role roles[] = {
     {VT_ROLE_K, VT_NEED_ALWAYS, NULL, "mixer.k_proj.weight"},
     {VT_ROLE_V, VT_NEED_ALWAYS, NULL, "mixer.v_proj.weight"},
     {VT_ROLE_O, VT_NEED_ALWAYS, NULL, "mixer.o_proj.weight"},
+    {VT_ROLE_Q_BIAS, VT_NEED_NOT, NULL, "mixer.q_proj.bias"},
+    {VT_ROLE_K_BIAS, VT_NEED_NOT, NULL, "mixer.k_proj.bias"},
+    {VT_ROLE_V_BIAS, VT_NEED_NOT, NULL, "mixer.v_proj.bias"},
+    {VT_ROLE_O_BIAS, VT_NEED_NOT, NULL, "mixer.o_proj.bias"},
     {VT_ROLE_UP, VT_NEED_ALWAYS, NULL, "mixer.up_proj.weight"},
     {VT_ROLE_DOWN, VT_NEED_ALWAYS, NULL, "mixer.down_proj.weight"},
     {VT_ROLE_ROUTER, VT_NEED_ALWAYS, NULL, "mixer.gate.weight"},
@@ -187,6 +191,7 @@ static vt_status read_experts(hf_reader *c)
     int32_t shared = 1;
     double scale = 1;
     a->norm_topk = true;
+    a->expert_groups_used = 1;
     TRY(hf_refuse_f64(c, "moe_latent_size"));
     TRY(hf_read_i32(c, "n_shared_experts", false, &shared));
     if (shared != 1)
@@ -218,6 +223,7 @@ static vt_status from_config(hf_reader *c)
     a->attn_scale = 1 / __builtin_sqrtf((float)a->head_dim);
     for (int32_t i = 0; i < a->n_layers; i++)
         c->m->layer[i].head.dim = a->head_dim;
+    c->extra->qkv_bias = c->extra->o_bias = false; /* whatever attention_bias says */
     TRY(hf_refuse_f64(c, "sliding_window"));
     TRY(hf_refuse_flag(c, "mlp_bias"));
     TRY(read_mamba(c));
@@ -315,7 +321,7 @@ const vt_family vt_family_nemotron_h = {.name = "nemotron_h",
                                         .hf_experts = "mixer.experts",
                                         .hf_projection = {"gate_proj", "up_proj", "down_proj"},
                                         .gguf_zeros = true,
-                                        .kv_heads_optional = true,
+                                        .n_kv_heads = 8,
                                         .skips = is_mtp,
                                         .skipped = "multi-token prediction",
                                         .from_gguf = from_gguf,

@@ -48,4 +48,5 @@ const vt_family vt_family_qwen2 = {.name = "qwen2",
                                    .roles = roles,
                                    .n_roles = sizeof roles / sizeof *roles,
                                    .shapes = shapes,
+                                   .window = 4096,
                                    .from_config = from_config};

@@ -30,4 +30,5 @@ const vt_family vt_family_qwen3 = {.name = "qwen3",
                                    .roles = roles,
                                    .n_roles = sizeof roles / sizeof *roles,
                                    .shapes = shapes,
+                                   .window = 4096,
                                    .head_dim = 128};

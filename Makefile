@@ -410,7 +410,7 @@ install: all lib
 	mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' tools/vitrine.pc.in > "$(DESTDIR)$(LIBDIR)/pkgconfig/vitrine.pc"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/vitrine/labs"
-	tar -C labs --mode=u=rwX,go=rX -cf - $(LABS) | tar -C "$(DESTDIR)$(PREFIX)/share/vitrine/labs" --no-same-owner -xf -
+	@tar -C labs --mode=u=rwX,go=rX -cf - $(LABS) | tar -C "$(DESTDIR)$(PREFIX)/share/vitrine/labs" --no-same-owner -xf -
 
 # A copy of the tracked files is built, so that the packages hold nothing else and debhelper leaves nothing here.
 deb:

@@ -1,8 +1,8 @@
 /* Several prompts at once: the engine's loop runs on a thread of its own, callbacks come from
  * there, and the main thread shows how far loading is and, in the end, what the engine counted.
  *
- *   cc -Iinclude examples/many.c -Lbuild/release -lvitrine -Wl,-rpath,build/release -lpthread -o
- *   many ./many "Once upon a time" "The capital of France is" "2 + 2 ="
+ *     cc -Iinclude examples/many.c -Lbuild/release -lvitrine -Wl,-rpath,build/release -o many
+ *     ./many "Once upon a time" "The capital of France is" "2 + 2 ="
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -84,6 +84,10 @@ int main(int argc, char **argv)
     vt_engine *engine;
     vt_stats stats;
     answer *a = calloc((size_t)argc, sizeof *a);
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s PROMPT...\n", argv[0]);
+        return 2;
+    }
     if (!a)
         return 1;
     if (vt_options_new(&options, &err) != VT_OK ||

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vitrine lab kernel: kernels of one's own. The ten steps of examples/kernels are right and free of races on the emulated
 GPU; what is wrong, hangs, faults, writes elsewhere or does not compile fails with one line that says so."""
-import glob, os, shlex, shutil, subprocess, tempfile
+import glob, os, re, shlex, shutil, subprocess, tempfile
 
 from tap import *
 
@@ -346,6 +346,18 @@ def test_a_cpu_kernel_is_not_asked_for_what_only_ranks_have():
         for case, text in why.items():
             assert ("ranks" if "part=1" in case else "of this form") in text, (case, text)
         refused("vitrine_kernel.h has no call of this form", path, *args, "--shape", "tokens=3,part=1")
+
+
+def test_a_wrong_kernels_card_ends_its_sentences():
+    """Each wrong case is told to its end, with digits in which the two numbers differ."""
+    with Folder() as d:
+        path = d.so("near", planted("", " + call->eps", C))
+        card = run("lab", "kernel", path, "--op", "rmsnorm", "--device", "cpu").out.decode()
+        same(card.split("\n")[0], "near.so as rmsnorm")
+        flat = re.sub(r"\s*\n│\s*", " ", card)
+        wrong = re.findall(r"WRONG \S+ \S+: row \d+, \d+: (\S+), expected (\S+) \(allowed error 2e-06\)", flat)
+        assert len(wrong) == 4 and all(got != want for got, want in wrong), card
+        assert max(map(len, card.split("\n"))) <= 100, card
 
 
 def test_a_cpu_kernel_that_is_wrong_says_where():

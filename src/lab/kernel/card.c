@@ -34,10 +34,27 @@ static void more(vt_buf *b, bool last)
     vt_text_pad(b, start, INDENT);
 }
 
+/* Ends a line of the tree with the text; where that is longer than the line, it goes on below. */
+static void told(vt_buf *b, const vt_term *term, const char *text)
+{
+    vt_buf lines = {0};
+    vt_text_wrap(&lines, text, 0, term->width - INDENT);
+    for (const char *s = lines.data ? lines.data : ""; *s;) {
+        size_t n = strcspn(s, "\n");
+        vt_buf_add(b, s, n);
+        vt_buf_putc(b, '\n');
+        s += n + (s[n] == '\n');
+        if (*s)
+            more(b, false);
+    }
+    vt_buf_release(&lines);
+}
+
 /* ---- check ---- */
 
 static void put_check(const own_kernel_report *r, const vt_term *term, vt_buf *b)
 {
+    char text[2 * OWN_KERNEL_TEXT + 16];
     int32_t n[OWN_KERNEL_VERDICTS] = {0}, shown = 0;
     double worst = 0, allowed = 0;
     for (int32_t i = 0; i < r->n_cases; i++) {
@@ -54,7 +71,8 @@ static void put_check(const own_kernel_report *r, const vt_term *term, vt_buf *b
     vt_buf_puts(b, r->races ? "; no data race\n" : "\n");
     if (r->tolerance_reason[0]) {
         more(b, false);
-        vt_buf_printf(b, "the tolerance: %.76s\n", r->tolerance_reason);
+        snprintf(text, sizeof text, "the tolerance: %s", r->tolerance_reason);
+        told(b, term, text);
     }
     for (int32_t i = 0; i < r->n_cases; i++) {
         const own_kernel_case *c = &r->cases[i];
@@ -64,15 +82,17 @@ static void put_check(const own_kernel_report *r, const vt_term *term, vt_buf *b
         if (shown++ == MOST_LINES)
             break;
         more(b, false);
-        vt_buf_printf(b, "%s %.30s%s%.44s\n", wrong ? "WRONG" : "not run", c->name,
-                      wrong ? ": " : "", wrong ? c->why : "");
+        snprintf(text, sizeof text, "%s %s%s%s", wrong ? "WRONG" : "not run", c->name,
+                 wrong ? ": " : "", wrong ? c->why : "");
+        told(b, term, text);
     }
     if (n[OWN_KERNEL_SKIPPED] == 0)
         return;
     for (int32_t i = 0, k = 0; i < r->n_cases && k < MOST_LINES; i++)
         if (r->cases[i].verdict == OWN_KERNEL_SKIPPED) {
             more(b, false);
-            vt_buf_printf(b, "skipped %.28s: %.46s\n", r->cases[i].name, r->cases[i].why);
+            snprintf(text, sizeof text, "skipped %s: %s", r->cases[i].name, r->cases[i].why);
+            told(b, term, text);
             k++;
         }
     if (n[OWN_KERNEL_SKIPPED] > MOST_LINES) {
@@ -448,7 +468,7 @@ void own_kernel_card(const own_kernel_report *r, const vt_term *term, vt_buf *ou
 {
     vt_buf b = {0};
     int32_t width = term->width > 0 && term->width < VT_TERM_WIDTH ? term->width : VT_TERM_WIDTH;
-    vt_buf_printf(&b, "%.40s as %s on %s\n", r->file, r->op, r->machine);
+    vt_buf_printf(&b, "%.40s as %s%s%s\n", r->file, r->op, r->machine[0] ? " on " : "", r->machine);
     put_check(r, term, &b);
     put_cost(r, term, &b);
     put_times(r, term, &b);

@@ -140,8 +140,9 @@ static void say_wrong(const vt_tensor *got, const vt_tensor *want, double tolera
             float g = tensor_get(got, t, i), w = tensor_get(want, t, i);
             if (is_near(g, w, tolerance))
                 continue;
-            snprintf(c->why, sizeof c->why, "row %lld, %lld: %g, expected %g (allowed error %.3g)",
-                     (long long)t, (long long)i, (double)g, (double)w, tolerance);
+            snprintf(c->why, sizeof c->why,
+                     "row %lld, %lld: %.9g, expected %.9g (allowed error %.3g)", (long long)t,
+                     (long long)i, (double)g, (double)w, tolerance);
             return;
         }
 }

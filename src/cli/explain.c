@@ -418,9 +418,7 @@ static void table_line(vt_table *t, const line *l, const line *total, bool sum)
 /* The figures by which a call's row is chosen. */
 static const char *size_unit(const vt_call *call)
 {
-    return call->when == VT_WHEN_ROWS     ? "rows"
-           : call->when == VT_WHEN_DECODE ? "sequences"
-                                          : "tokens";
+    return call->when == VT_WHEN_ROWS ? "row" : call->when == VT_WHEN_DECODE ? "sequence" : "token";
 }
 
 /* "up to 64 tokens: small; up to 256: gemm_split; above: cublaslt" */
@@ -429,8 +427,9 @@ static void put_choices(vt_buf *b, const vt_call *call)
     for (int32_t i = 0; i < call->n_choices; i++) {
         const vt_choice *choice = &call->choice[i];
         if (i + 1 < call->n_choices)
-            vt_buf_printf(b, "%sup to %d%s%s: %s", i ? "; " : "", choice->upto, i ? "" : " ",
-                          i ? "" : size_unit(call), choice->impl->name);
+            vt_buf_printf(b, "%sup to %d%s%s%s: %s", i ? "; " : "", choice->upto, i ? "" : " ",
+                          i ? "" : size_unit(call), i ? "" : vt_text_s(choice->upto),
+                          choice->impl->name);
         else
             vt_buf_printf(b, "; above: %s", choice->impl->name);
     }

@@ -54,11 +54,13 @@ static void test_encoder_ops_cost(void **state)
     vt_tensor table = vt_tensor_2d(NULL, VT_BF16, 64, 24),
               types = vt_tensor_2d(NULL, VT_BF16, 2, 24);
     c = add_position_op.cost(&(add_position_args){.table = &table, .types = &types, .x = &x}, NULL);
-    assert_int_equal(c.read.weights, 2 * 5 * 24 * 2);
+    assert_int_equal(c.read.weights, (5 + 2) * 24 * 2);
     assert_int_equal(c.read.activations, 5 * 24 * 4 + 5 * 8);
     assert_int_equal(c.write.activations, 5 * 24 * 4);
     assert_int_equal(c.flops.fp32, 2 * 5 * 24);
-    const vt_batch two = {.n_seqs = 2, .n_tokens = 5, .n_rows = 5};
+    const vt_batch two = {.n_seqs = 2, .n_tokens = 5, .n_rows = 5, .q_start = (int32_t[]){0, 3, 5}};
+    c = add_position_op.cost(&(add_position_args){.table = &table, .types = &types, .x = &x}, &two);
+    assert_int_equal(c.read.weights, (3 + 1) * 24 * 2);
     c = segment_sum_op.cost(&(segment_sum_args){.x = &x}, &two);
     assert_int_equal(c.read.activations, 5 * 24 * 4 + 5 * 4);
     assert_int_equal(c.write.activations, 2 * 2 * 24 * 4);

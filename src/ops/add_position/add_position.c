@@ -1,5 +1,5 @@
-/* Learned positions: the card, its portable form and the reference. Memory bounds it: 16 bytes an
- * element for two additions. It runs once a step. */
+/* Learned positions: the card, its portable form and the reference. Memory bounds it: x is read and
+ * written, 8 bytes an element, for two additions. It runs once a step. */
 #include "ops/add_position/add_position.h"
 
 #include "ops/cases.h"
@@ -7,16 +7,32 @@
 #include "ops/simd_portable.h"
 #include "ops/add_position/add_position_kernel.h"
 
-/* Each token reads a row of the table and one of the types. */
+/* Returns how many rows of the table a step reads. Sequences share them: as many as the longest has
+ * new tokens, where all begin at the same position. */
+static int64_t table_rows(const add_position_args *a, const vt_batch *batch)
+{
+    int64_t most = 0, tokens = vt_batch_rows(a->x, batch);
+    if (!batch || !batch->q_start)
+        return tokens < a->table->dim[0] ? tokens : a->table->dim[0];
+    for (int32_t s = 0; s < batch->n_seqs; s++) {
+        int32_t n = batch->q_start[s + 1] - batch->q_start[s];
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static vt_cost add_position_cost(const void *args, const vt_batch *batch)
 {
     const add_position_args *a = args;
+    const vt_batch *own = batch ? batch : a->batch;
     int64_t n = vt_batch_elems(a->x, batch), tokens = vt_batch_rows(a->x, batch),
             x = vt_batch_bytes(a->x, batch);
-    int64_t types = a->types ? vt_dtype_row_bytes(a->types->dtype, n) : 0;
+    int64_t weights = table_rows(a, own) * vt_dtype_row_bytes(a->table->dtype, a->x->dim[1]);
+    if (a->types) /* without a second text all tokens are of the first type */
+        weights += (own && !own->second ? 1 : a->types->dim[0]) *
+                   vt_dtype_row_bytes(a->types->dtype, a->x->dim[1]);
     return (vt_cost){
-        .read = {.weights = vt_dtype_row_bytes(a->table->dtype, n) + types,
-                 .activations = x + tokens * (int64_t)(2 * sizeof(int32_t))},
+        .read = {.weights = weights, .activations = x + tokens * (int64_t)(2 * sizeof(int32_t))},
         .write = {.activations = x},
         .flops = {.fp32 = (a->types ? 2 : 1) * n},
     };

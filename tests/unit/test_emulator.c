@@ -543,6 +543,32 @@ static void test_clusters_when_a_peer_has_ended_then_error(void **state)
               "which has ended");
 }
 
+/* ---- kernels that run once ---- */
+
+static void test_kernels_when_run_once_then_not_optimised_and_the_same(void **state)
+{
+    (void)state;
+    uint32_t out[2][2] = {{0}};
+    params p = {.n = 3};
+    launch l = {.ctas = 1,
+                .threads = 1,
+                .p = &p,
+                .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                        "  u32 one = 1;\n"
+                        "  p.out[0] = __builtin_constant_p(one);\n"
+                        "  p.out[1] = one + p.n;\n}"};
+    for (int once = 0; once < 2; once++) {
+        p.out = out[once];
+        setenv("EMULATOR_ONCE", once ? "1" : "0", 1);
+        must_run(&l);
+    }
+    unsetenv("EMULATOR_ONCE");
+    assert_int_equal(out[0][0], 1);
+    assert_int_equal(out[1][0], 0);
+    assert_int_equal(out[0][1], 4);
+    assert_int_equal(out[1][1], 4);
+}
+
 /* ---- what is refused ---- */
 
 static void must_not_compile(const char *text, const char *arch, const char *words)
@@ -705,6 +731,7 @@ int main(void)
         cmocka_unit_test(test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written),
         cmocka_unit_test(test_clusters_when_they_read_their_peers_then_all_is_seen),
         cmocka_unit_test(test_clusters_when_a_peer_has_ended_then_error),
+        cmocka_unit_test(test_kernels_when_run_once_then_not_optimised_and_the_same),
         cmocka_unit_test(test_ptx_when_unknown_then_the_compiler_names_it),
         cmocka_unit_test(test_ptx_when_an_operand_has_another_size_then_the_compiler_says_so),
         cmocka_unit_test(test_hopper_when_compiled_for_sm80_then_only_what_is_reached_is_refused),

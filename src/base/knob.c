@@ -64,6 +64,13 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                                  .expected = "a number of seconds from 0 to 86400",
                                  .help = "a roof that other programs disturbed is measured again "
                                          "after this time"},
+    [VT_KNOB_SPIN_US] = {.env = "VITRINE_SPIN_US",
+                         .number = true,
+                         .most = 1000000,
+                         .preset = 20,
+                         .expected = "a number of microseconds from 0 to 1000000",
+                         .help = "a thread that waits for others on a CPU sleeps after this time; "
+                                 "less where other programs want the CPUs"},
 };
 
 const char *vt_knob_text(const vt_knob_row *k)

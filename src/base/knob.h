@@ -21,6 +21,7 @@ typedef enum vt_knob {
     VT_KNOB_RANK_LIMIT,
     VT_KNOB_COMM_TIMES,
     VT_KNOB_DISTURBED_LIMIT,
+    VT_KNOB_SPIN_US,
     VT_N_KNOBS
 } vt_knob;
 

@@ -22,6 +22,7 @@
 
 #include "base/claim/cpu_claim.h"
 #include "base/err.h"
+#include "base/knob.h"
 #include "base/mem.h"
 #include "base/word.h"
 
@@ -104,6 +105,9 @@ vt_status vt_team_new_at(int32_t n, const vt_team_seat *seat, vt_team **out, vt_
 {
     if (n < 1 || n > TEAM_MAX)
         return vt_fail(err, VT_ERR_USAGE, "threads: %d is not in 1..%d", n, TEAM_MAX);
+    const vt_knob_row *spin = &vt_knobs[VT_KNOB_SPIN_US];
+    TRY(vt_knob_check(spin, err));
+    vt_word_spin(vt_knob_int(spin));
     vt_team *t = vt_aligned_alloc(VT_CACHE_LINE, vt_round_up(sizeof *t, VT_CACHE_LINE));
     if (!t)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a team of %d threads", n);

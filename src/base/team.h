@@ -1,8 +1,8 @@
 /* The CPU team: n workers that run the same function together (SPMD) and meet at barriers.
  *
  * Worker 0 is the caller of vt_team_run; the others are pinned threads. Between runs and at
- * barriers a worker spins for at most 20 us and then sleeps on a futex, so an idle team costs no
- * CPU time. */
+ * barriers a worker spins for at most 20 us (VITRINE_SPIN_US), then sleeps on a futex, so that an
+ * idle team costs no CPU time. */
 #ifndef VT_BASE_TEAM_H
 #define VT_BASE_TEAM_H
 

@@ -11,7 +11,17 @@
 
 #include "base/clock.h"
 
-enum { SPIN_NS = 20000, SPINS_PER_CLOCK = 64, LOOK_NS = 100000000 };
+enum { SPINS_PER_CLOCK = 64, LOOK_NS = 100000000 };
+
+static atomic_llong spin_ns = 20000;
+
+void vt_word_spin(int64_t us) { atomic_store_explicit(&spin_ns, 1000 * us, memory_order_relaxed); }
+
+/* The time at which a wait that begins now no longer spins. */
+static int64_t deadline_of_spin(void)
+{
+    return vt_now_ns() + atomic_load_explicit(&spin_ns, memory_order_relaxed);
+}
 
 static void cpu_relax(void)
 {
@@ -35,7 +45,7 @@ static void word_sleep(vt_word *w, unsigned old, bool looks)
 
 void vt_word_wait(vt_word *w, unsigned old)
 {
-    int64_t deadline = vt_now_ns() + SPIN_NS;
+    int64_t deadline = deadline_of_spin();
     do {
         for (int i = 0; i < SPINS_PER_CLOCK; i++) {
             if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
@@ -60,7 +70,7 @@ void vt_word_wait_ahead(vt_word *w, unsigned old, vt_ahead *ahead)
 
 bool vt_word_reach(vt_word *w, unsigned target, const atomic_int *stop)
 {
-    int64_t deadline = vt_now_ns() + SPIN_NS;
+    int64_t deadline = deadline_of_spin();
     do {
         for (int i = 0; i < SPINS_PER_CLOCK; i++) {
             if (vt_word_reached(w, target))

@@ -1,4 +1,5 @@
-/* A 32-bit word that threads wait on: they spin for at most 20 us, then sleep on it with a futex.
+/* A 32-bit word that threads wait on: they spin for at most 20 us (VITRINE_SPIN_US), then sleep on
+ * it with a futex.
  *
  * A waiter announces itself in `sleepers` before it sleeps, so a writer that sees 0 there skips the
  * system call. */
@@ -7,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/mem.h"
 
@@ -24,6 +26,8 @@ typedef struct vt_ahead {
     int64_t at, bytes; /* read so far, and in all, of each place */
 } vt_ahead;
 
+/* Sets how long all waits spin from now on. */
+void vt_word_spin(int64_t us);
 /* Returns once the value is no longer `old`. */
 void vt_word_wait(vt_word *w, unsigned old);
 /* The same, and reads ahead meanwhile. */

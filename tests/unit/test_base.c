@@ -573,6 +573,20 @@ static void test_team_of_impossible_size_is_refused(void **state)
     vt_team_free(NULL);
 }
 
+static void test_team_when_the_time_to_spin_is_no_number_then_refused(void **state)
+{
+    (void)state;
+    vt_team *t = NULL;
+    vt_err err;
+    setenv("VITRINE_SPIN_US", "2us", 1);
+    assert_int_equal(vt_team_new(2, &t, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "VITRINE_SPIN_US=2us"));
+    setenv("VITRINE_SPIN_US", "0", 1);
+    assert_int_equal(vt_team_new(2, &t, &err), VT_OK);
+    unsetenv("VITRINE_SPIN_US");
+    vt_team_free(t);
+}
+
 /* Another process claims the last three of eight CPUs, and ends. */
 static void test_claimed_cpus_are_left_to_their_process(void **state)
 {
@@ -672,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),
         cmocka_unit_test(test_team_barrier_holds_everybody_back),
         cmocka_unit_test(test_team_of_impossible_size_is_refused),
+        cmocka_unit_test(test_team_when_the_time_to_spin_is_no_number_then_refused),
         cmocka_unit_test(test_claimed_cpus_are_left_to_their_process),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "files/json.h"
 #include "openai/json_load.h"
 #include "openai/request.h"
 
@@ -78,6 +79,12 @@ vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e)
 
 /* ---- messages ---- */
 
+/* Room that is left for the arguments of all calls in a request. */
+typedef struct room {
+    size_t text;   /* bytes of JSON */
+    uint64_t tree; /* of memory, once they are parsed */
+} room;
+
 /* Puts an object in the place of arguments that are its text. Templates walk through it, so that a
  * text which is none, as a model may have written it, becomes {"INVALID_JSON": text}, and no text
  * {}. False: memory is short. */
@@ -99,7 +106,7 @@ static bool parse_arguments(json_t *function, const json_t *text)
 
 /* Puts the calls of an assistant's message into the form that templates expect: arguments are an
  * object. False with `e` filled. */
-static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *e)
+static bool set_calls(json_t *message, size_t i, room *left, vt_openai_error *e)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
     size_t n = json_array_size(calls);
@@ -124,15 +131,18 @@ static bool set_calls(json_t *message, size_t i, size_t *left, vt_openai_error *
             json_decref(list);
             return false;
         }
-        if (json_string_length(a) > *left) {
+        size_t n_text = json_string_length(a);
+        uint64_t n_tree = n_text > 0 ? vt_json_tree_bytes(json_string_value(a), n_text) : 0;
+        if (n_text > left->text || n_tree > left->tree) {
             vt_openai_refuse(e, 400, "messages",
                              "messages[%zu].tool_calls[%zu]: the arguments of all calls take more "
-                             "than %d bytes",
-                             i, k, MAX_ARGUMENTS);
+                             "than %d MiB, or their values more than %d MiB of memory",
+                             i, k, MAX_ARGUMENTS >> 20, VT_OPENAI_MAX_TREE >> 20);
             json_decref(list);
             return false;
         }
-        *left -= json_string_length(a);
+        left->text -= n_text;
+        left->tree -= n_tree;
         ok = parse_arguments(f, a);
     }
     if (!ok)
@@ -193,9 +203,8 @@ static json_t *join_parts(const json_t *parts, size_t message, vt_openai_error *
     return joined;
 }
 
-/* Message number i, checked, its content a string; NULL with `e` filled. *left: how many bytes of
- * arguments may still come. */
-static json_t *read_message(json_t *message, size_t i, const char *template, size_t *left,
+/* Message number i, checked, its content a string; NULL with `e` filled. */
+static json_t *read_message(json_t *message, size_t i, const char *template, room *left,
                             vt_openai_error *e)
 {
     const json_t *content = json_object_get(message, "content");
@@ -240,7 +249,7 @@ json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, con
                          MAX_MESSAGES);
         return NULL;
     }
-    size_t left = MAX_ARGUMENTS;
+    room left = {MAX_ARGUMENTS, VT_OPENAI_MAX_TREE};
     json_t *list = json_array(), *variables = kwargs ? json_copy(kwargs) : json_object();
     for (size_t i = 0; list && i < n; i++) {
         json_t *message = read_message(json_array_get(messages, i), i, template, &left, e);

@@ -20,6 +20,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 enum { MAX_PROMPT = 1 << 24, NATIVE_MAX_TOKENS = 128, OPENAI_MAX_TOKENS = 16 };
+enum { MAX_ECHO = 64 << 20 };  /* bytes of prompts in one answer */
 enum { MAX_SCORES = 1 << 22 }; /* log-probabilities of prompts: each takes some 60 bytes of JSON */
 
 /* ---- the table ---- */
@@ -660,6 +661,20 @@ static vt_status check_scores(reader *r, const char *param)
                             param, (long long)(tokens * each), MAX_SCORES);
 }
 
+/* So could the prompts themselves, which stand in each of n answers. */
+static vt_status check_echo(reader *r)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; r->r->echo && i < r->r->n_prompts; i++)
+        bytes += (int64_t)r->r->prompt[i].text_len * r->r->p.n;
+    if (bytes <= MAX_ECHO)
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, "echo",
+                            "echo: the answers would repeat %lld MiB of prompts, expected at most "
+                            "%d",
+                            (long long)(bytes >> 20), MAX_ECHO >> 20);
+}
+
 static vt_status encode_prompts(reader *r, vt_openai_form form)
 {
     const char *param = "messages";
@@ -687,6 +702,7 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
                 ? encode_chat(r, &r->r->prompt[i])
                 : encode_text(r, param, list ? json_array_get(v, i) : v, ids, &r->r->prompt[i]));
     vt_openai_request_select(r->r, 0);
+    TRY(check_echo(r));
     return check_scores(r, param);
 }
 

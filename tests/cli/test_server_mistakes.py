@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Mistakes that users make with a server, and what it tells them: addresses, names, fields, and what can never run."""
-import os, resource, shutil, subprocess, tempfile, threading
+import http.client, json, os, re, resource, shutil, subprocess, tempfile, threading
 
 from served import Server
-from tap import BIN, CACHE, clean_env, have_model, main, same, skip
+from tap import BIN, CACHE, LIMIT_S, clean_env, have_model, main, same, skip
 import tiny_model
 
 ONE = {}
@@ -129,6 +129,23 @@ def test_an_answer_that_was_aborted_is_not_told_as_whole():
             same(s.post("/abort_request", {"abort_all": True}).json, {"aborted": 1})
             t.join()
             assert b"the request was aborted" in got[0].body and (got[0].status == 499 or stream), got[0].body[-300:]
+    s.stop()
+
+
+def test_an_answer_is_aborted_by_the_id_that_it_tells():
+    s = Server(context=1 << 20)
+    endless = {"type": "array", "items": {"type": "string"}, "minItems": 10000}
+    for path, body in (("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": endless}}}),
+                       ("/v1/messages", {"model": "claude", "max_tokens": 1 << 19, "messages": [{"role": "user", "content": "Hi"}],
+                                         "output_config": {"format": {"type": "json_schema", "schema": endless}}})):
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=LIMIT_S)
+        c.request("POST", path, json.dumps({**body, "stream": True}))
+        r, name = c.getresponse(), None
+        while not name:
+            name = re.search(rb'"id":"((?:resp|msg)_[^"]+)"', r.readline())
+        same(s.post("/abort_request", {"rid": name[1].decode()}).json, {"aborted": 1}, path)
+        assert b"the request was aborted" in r.read()
+        c.close()
     s.stop()
 
 

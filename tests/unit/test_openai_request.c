@@ -280,6 +280,36 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
            400, "messages", "type 'image_url' found");
 }
 
+static void test_request_echo_when_it_would_fill_the_memory_then_it_is_refused(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    static char body[N + 100];
+    int n = snprintf(body, sizeof body, "{\"n\": 128, \"echo\": true, \"prompt\": \"");
+    memset(body + n, 'a', N);
+    memcpy(body + n + N, "\"}", 3);
+    refuse(body, false, 400, "echo", "repeat 128 MiB of prompts");
+}
+
+static void test_request_arguments_of_many_calls_are_counted_together(void **state)
+{
+    (void)state;
+    static const char head[] = "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [",
+                      call[] = "{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": [";
+    vt_buf body = {0};
+    vt_buf_puts(&body, head);
+    for (int i = 0; i < 1000; i++) {
+        vt_buf_puts(&body, i > 0 ? "," : "");
+        vt_buf_puts(&body, call);
+        for (int k = 0; k < 1000; k++)
+            vt_buf_puts(&body, k > 0 ? ",{}" : "{}");
+        vt_buf_puts(&body, "]}\"}}");
+    }
+    vt_buf_puts(&body, "]}]}");
+    refuse(body.data, true, 400, "messages", "16 MiB of memory");
+    vt_buf_release(&body);
+}
+
 /* ---- replies ---- */
 
 /* The reply to `body`, whose choices have ended with the tokens of ids[0 .. n). */
@@ -418,6 +448,8 @@ int main(void)
         cmocka_unit_test(test_request_text_that_cannot_fit_is_refused_by_its_length),
         cmocka_unit_test(test_request_tokenize_has_a_limit_of_its_own),
         cmocka_unit_test(test_request_when_a_field_cannot_be_then_it_is_named),
+        cmocka_unit_test(test_request_echo_when_it_would_fill_the_memory_then_it_is_refused),
+        cmocka_unit_test(test_request_arguments_of_many_calls_are_counted_together),
         cmocka_unit_test(test_reply_when_a_token_could_not_be_chosen_then_minus_9999),
         cmocka_unit_test(test_reply_text_offsets_count_characters),
         cmocka_unit_test(test_reply_usage_when_n_is_several_then_the_prompt_counts_once),

@@ -363,8 +363,8 @@ generation *generation_start(vt_server *s, vt_exchange *x, const generation_form
 
 bool server_answer_is_named(const char *answer, const char *name)
 {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-"};
-    for (int i = 0; i < 2; i++)
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "resp_", "msg_"};
+    for (int i = 0; i < 4; i++)
         if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
             name += strlen(prefix[i]);
     return strcmp(answer, name) == 0;

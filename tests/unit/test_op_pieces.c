@@ -97,12 +97,51 @@ static void test_attention_chunks_and_decodes_give_the_same_bits(void **state)
         {.name = "4/1 d=256 window=100", .p = {1, 40, 400, 4, 1, 256, VT_F16, 16, 100}},
         {.name = "16/8 d=128 f32", .p = {1, 37, 290, 16, 8, 128, VT_F32, 16}},
         {.name = "3/3 d=20 page=7", .p = {2, 130, 130, 3, 3, 20, VT_F16, 7, [11] = 37}},
+        /* lengths of heads that are no multiple of a decode's slabs, or shorter than one */
+        {.name = "2/2 d=128 bf16", .p = {1, 20, 200, 2, 2, 128, VT_BF16, 16}},
+        {.name = "9/3 d=64 fp8", .p = {2, 30, 150, 9, 3, 64, VT_FP8_E4M3, 16, [11] = 37}},
+        {.name = "4/1 d=16 page=7", .p = {1, 9, 90, 4, 1, 16, VT_F16, 7}},
+        {.name = "2/1 d=16 fp8", .p = {1, 9, 90, 2, 1, 16, VT_FP8_E4M3, 7}},
+        {.name = "6/3 d=80 window=50", .p = {1, 9, 170, 6, 3, 80, VT_F16, 16, 50}},
+        {.name = "3/1 d=80 fp8 window=70", .p = {1, 9, 170, 3, 1, 80, VT_FP8_E4M3, 16, 70}},
+        {.name = "5/1 d=48 f32", .p = {1, 9, 90, 5, 1, 48, VT_F32, 5}},
+        {.name = "12/2 d=112 fp8", .p = {1, 9, 90, 12, 2, 112, VT_FP8_E4M3, 16}},
     };
     static const int32_t chunks[] = {1, 3, 32, 64};
     for (const vt_impl *const *impl = attention_prefill_op.impls; *impl; impl++)
         for (size_t c = 0; op_may_run(*impl) && c < sizeof cases / sizeof *cases; c++)
             for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++)
                 check_chunks(*impl, &cases[c], chunks[k], *state, 1 + (int32_t)k);
+}
+
+/* Puts the NaN of e4m3 into one element of the KV head that a case's only sequence has, and returns
+ * how many values of its first output row are NaN. */
+static int nan_of(const vt_impl *impl, const vt_case *c, bool keys, int64_t pos, int64_t i,
+                  const op_teams *teams)
+{
+    op_args run;
+    op_args_make(&run, &attention_decode_op, c);
+    const attention_args *a = run.args;
+    int64_t size = a->batch->page_size, page = a->batch->page_ids[pos / size];
+    uint8_t *pool = (keys ? a->k_pool : a->v_pool)->data;
+    pool[(page * size + pos % size) * a->head_dim + i] = pos & 1 ? 0xff : 0x7f;
+    op_run(&attention_decode_op, impl, &run, teams, 1);
+    int n = 0;
+    for (int64_t k = 0; k < a->o->dim[1]; k++)
+        n += row_f32(a->o, 0)[k] != row_f32(a->o, 0)[k];
+    op_args_release(&run);
+    return n;
+}
+
+static void test_attention_decode_keeps_a_nan_of_fp8(void **state)
+{
+    static const int64_t positions[] = {0, 63, 64, 70};
+    vt_case c = {.name = "3/1 d=80 fp8", .p = {1, 1, 71, 3, 1, 80, VT_FP8_E4M3, 16}};
+    for (const vt_impl *const *impl = attention_decode_op.impls; *impl; impl++)
+        for (int64_t k = 0; op_may_run(*impl) && k < 4; k++) {
+            assert_int_equal(nan_of(*impl, &c, true, positions[k], 79, *state), 3 * 80);
+            assert_int_equal(nan_of(*impl, &c, false, positions[k], 20 * k, *state), 3);
+        }
 }
 
 /* ---- ops whose rows are independent: run whole, then row by row ---- */
@@ -201,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_chunks_and_decodes_give_the_same_bits),
+        cmocka_unit_test(test_attention_decode_keeps_a_nan_of_fp8),
         cmocka_unit_test(test_rows_alone_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);

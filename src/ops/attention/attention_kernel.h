@@ -5,8 +5,8 @@
  *   for each chunk of 256 KV positions          (absolute multiples: the state starts empty)
  *     for each block of 64                      (absolute multiples)
  *       K block -> kt [head_dim][64] fp32, transposed    once for all rows of the tile, from pages
- *       V block -> v  [64][head_dim] fp32                (up to TILE_ROWS rows read both where
- *                                                        they lie: a decode uses each key once)
+ *       V block -> v  [64][head_dim] fp32                (up to DIRECT_ROWS rows read both
+ *                                                        where they lie: attention_direct.h)
  *       for each TILE_ROWS rows
  *         s = q kt                             q carries scale * log2(e): base-2 logits
  *         mask to the row's span; m' = max(m, s); p = 2^(s - m'); l = l 2^(m - m') + sum p
@@ -29,330 +29,10 @@
  * positions took 89 us instead of 60, because a tile of 3 rows costs as much as one of 16. The
  * error was ten times as large, and attention matters most in batched decode. */
 #include <math.h>
-#include <string.h>
 
 #include "ops/access.h"
 #include "ops/cut.h"
-#include "ops/attention/attention_impls.h"
-#include "ops/simd_any.h"
-
-#define EMPTY_MAX \
-    (-1e30f) /* maximum of a row that has seen no key: finite, so that differences are numbers */
-
-/* Running softmax of n rows: maximum, sum, unnormalised output. */
-typedef struct row_states {
-    float *m, *l; /* [rows] */
-    float *acc;   /* [rows][stride] */
-} row_states;
-
-/* Rows of K and V of one block, by their first element in the pools, and the next block's. */
-typedef struct block_rows_at {
-    int64_t now[ATTENTION_BLOCK], ahead[ATTENTION_BLOCK];
-} block_rows_at;
-
-typedef struct scratch {
-    float *q;    /* [ATTENTION_ROWS][stride] */
-    float *kt;   /* [stride][ATTENTION_BLOCK] */
-    float *v;    /* [ATTENTION_BLOCK][stride] */
-    float *s;    /* [TILE_ROWS][ATTENTION_BLOCK] */
-    bool direct; /* K and V are read where they lie: kt and v are not used */
-    block_rows_at at;
-    row_states chunk, total;
-    int32_t *begin, *end; /* [ATTENTION_ROWS] the span of KV positions a row sees */
-} scratch;
-
-static int32_t row_stride_of(const attention_args *a)
-{
-    return (int32_t)vt_round_up((size_t)a->head_dim, 16);
-}
-
-static size_t scratch_floats(int32_t stride)
-{
-    size_t rows = ATTENTION_ROWS, block = ATTENTION_BLOCK, d = (size_t)stride;
-    return vt_round_up(3 * rows * d + 2 * block * d + TILE_ROWS * block + 6 * rows, 16);
-}
-
-static scratch scratch_at(float *p, int32_t stride)
-{
-    size_t rows = ATTENTION_ROWS, block = ATTENTION_BLOCK, d = (size_t)stride;
-    scratch s = {.q = p};
-    s.kt = s.q + rows * d;
-    s.v = s.kt + block * d;
-    s.s = s.v + block * d;
-    s.chunk.acc = s.s + TILE_ROWS * block;
-    s.total.acc = s.chunk.acc + rows * d;
-    s.chunk.m = s.total.acc + rows * d;
-    s.chunk.l = s.chunk.m + rows;
-    s.total.m = s.chunk.l + rows;
-    s.total.l = s.total.m + rows;
-    s.begin = (int32_t *)(s.total.l + rows);
-    s.end = s.begin + rows;
-    return s;
-}
-
-/* A call for each number of rows and each type, so that both are constants where they are used. */
-#define FOR_ROWS(rows, call, ...)         \
-    do {                                  \
-        switch (rows) {                   \
-        case 1:                           \
-            call(1, __VA_ARGS__);         \
-            break;                        \
-        case 2:                           \
-            call(2, __VA_ARGS__);         \
-            break;                        \
-        case 3:                           \
-            call(3, __VA_ARGS__);         \
-            break;                        \
-        case 4:                           \
-            call(4, __VA_ARGS__);         \
-            break;                        \
-        case 5:                           \
-            call(5, __VA_ARGS__);         \
-            break;                        \
-        default:                          \
-            call(TILE_ROWS, __VA_ARGS__); \
-        }                                 \
-    } while (0)
-#define FOR_KV_TYPE(type, call) \
-    do {                        \
-        switch (type) {         \
-        case VT_F16:            \
-            call(VT_F16);       \
-            break;              \
-        case VT_BF16:           \
-            call(VT_BF16);      \
-            break;              \
-        case VT_FP8_E4M3:       \
-            call(VT_FP8_E4M3);  \
-            break;              \
-        default:                \
-            call(VT_F32);       \
-        }                       \
-    } while (0)
-
-/* ---- the register tile ---- */
-
-/* The right-hand side: fp32 rows `stride` apart in scratch, or rows of a pool where they lie. */
-typedef struct right_side {
-    const float *packed; /* NULL: rows */
-    int64_t stride;
-    const void *pool;
-    const int64_t *row; /* [ATTENTION_BLOCK] where each begins in the pool, in elements */
-    vt_dtype dtype;     /* of the pool */
-} right_side;
-
-/* C[rows][vecs * VF] = C * scale[row] + A[rows][k0..k1) B[k0..k1)[col ...]; scale NULL: C starts at
- * 0. rows, vecs and the kind of B are constants at every call, so that acc lives in registers. */
-static inline __attribute__((always_inline)) void matmul_tile(int rows, int vecs, const float *a,
-                                                              int64_t lda, right_side b,
-                                                              int64_t col, int k0, int k1, float *c,
-                                                              int64_t ldc, const float *scale)
-{
-    vf acc[TILE_ROWS][TILE_VECS];
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vecs; j++)
-            acc[r][j] = scale ? vf_mul(vf_load(c + r * ldc + j * VF), vf_set1(scale[r]))
-                              : vf_zero();
-    for (int k = k0; k < k1; k++) {
-        vf row[TILE_VECS];
-        for (int j = 0; j < vecs; j++)
-            row[j] = b.packed ? vf_load(b.packed + k * b.stride + col + j * VF)
-                              : vf_load_any(b.pool, b.dtype, b.row[k] + col + j * VF, VF);
-        for (int r = 0; r < rows; r++) {
-            vf x = vf_set1(a[r * lda + k]);
-            for (int j = 0; j < vecs; j++)
-                acc[r][j] = vf_fma(x, row[j], acc[r][j]);
-        }
-    }
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vecs; j++)
-            vf_store(c + r * ldc + j * VF, acc[r][j]);
-}
-
-/* The same for any number of columns; column j of the result reads column j of B. */
-static inline __attribute__((always_inline)) void matmul_cols(int rows, int cols, const float *a,
-                                                              int64_t lda, right_side b, int k0,
-                                                              int k1, float *c, int64_t ldc,
-                                                              const float *scale)
-{
-    int j = 0;
-    for (; cols - j >= TILE_VECS * VF; j += TILE_VECS * VF)
-        FOR_ROWS(rows, matmul_tile, TILE_VECS, a, lda, b, j, k0, k1, c + j, ldc, scale);
-    for (; cols - j >= VF; j += VF)
-        FOR_ROWS(rows, matmul_tile, 1, a, lda, b, j, k0, k1, c + j, ldc, scale);
-}
-
-static void matmul(int rows, int cols, const float *a, int64_t lda, const float *b, int64_t ldb,
-                   int k0, int k1, float *c, int64_t ldc, const float *scale)
-{
-    right_side right = {.packed = b, .stride = ldb};
-    matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
-}
-
-/* B's rows in a pool, `first` elements behind those of `row`. */
-static void matmul_pool(int rows, int cols, const float *a, int64_t lda, const vt_tensor *pool,
-                        const int64_t *row, int64_t first, int k0, int k1, float *c, int64_t ldc,
-                        const float *scale)
-{
-    right_side right = {.pool = (const char *)pool->data + vt_dtype_row_bytes(pool->dtype, first),
-                        .row = row};
-#define MATMUL(type)                                                   \
-    do {                                                               \
-        right.dtype = type;                                            \
-        matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale); \
-    } while (0)
-    FOR_KV_TYPE(pool->dtype, MATMUL);
-#undef MATMUL
-}
-
-/* ---- K and V blocks out of the pages ---- */
-
-typedef struct kv_view {
-    const attention_args *args;
-    const int32_t *pages; /* of the sequence */
-    int32_t kv_head, stride;
-    int32_t first, last;         /* positions that are wanted, [first, last) */
-    const struct kv_view *after; /* the view that is read next, or NULL */
-} kv_view;
-
-/* Elements before position `pos` of this head's rows in a pool; *run: how many rows follow on the
- * page. */
-static inline int64_t page_offset(const kv_view *kv, int32_t pos, int32_t *run)
-{
-    int32_t size = kv->args->batch->page_size, in_page = pos % size;
-    int64_t page = kv->pages[pos / size];
-    *run = size - in_page;
-    return ((page * kv->args->kv_heads + kv->kv_head) * size + in_page) * kv->args->head_dim;
-}
-
-/* Finds where the K rows [base + j0, base + j1) begin in their pool. */
-static void find_rows(const kv_view *kv, int32_t base, int j0, int j1, int64_t *at)
-{
-    for (int j = j0, run; j < j1; j += run) {
-        int64_t first = page_offset(kv, base + j, &run);
-        run = run < j1 - j ? run : j1 - j;
-        for (int i = 0; i < run; i++)
-            at[j + i] = first + (int64_t)i * kv->args->head_dim;
-    }
-}
-
-/* The rows of the next block are found too, for loading them ahead: a page is too short for the
- * hardware's prefetchers, and the next page may lie anywhere. After the last block comes the first
- * one of the next view. */
-static void find_block(const kv_view *kv, int32_t base, int j0, int j1, block_rows_at *rows)
-{
-    const bool ends = base + ATTENTION_BLOCK >= kv->last;
-    const kv_view *then = ends && kv->after ? kv->after : kv;
-    int32_t next = then == kv ? base + ATTENTION_BLOCK : then->first, left = then->last - next;
-    int n = left < ATTENTION_BLOCK ? left > 0 ? (int)left : 0 : ATTENTION_BLOCK;
-    find_rows(kv, base, j0, j1, rows->now);
-    find_rows(then, next, 0, n, rows->ahead);
-    for (int j = n; j < ATTENTION_BLOCK; j++)
-        rows->ahead[j] = rows->now[j < j0 ? j0 : j < j1 ? j : j1 - 1];
-}
-
-/* Starts loading a part of the next block: of VF rows the cache line of K that begins at element i,
- * and that of V that ends with the vector at i. So the loads are spread over the work on this
- * block; all at once they would only queue for the few misses that a core can have open. */
-static inline __attribute__((always_inline)) void prefetch_rows(const kv_view *kv, vt_dtype dtype,
-                                                                const int64_t *ahead, int32_t i)
-{
-    int64_t size = vt_dtype_row_bytes(dtype, 1), first = i * size, last = first + VF * size;
-    bool begins = first % VT_CACHE_LINE == 0,
-         ends = last % VT_CACHE_LINE == 0 || i + VF >= kv->args->head_dim;
-    for (int k = 0; begins && k < VF; k++)
-        __builtin_prefetch((const char *)kv->args->k_pool->data + ahead[k] * size + first, 0, 2);
-    for (int k = 0; ends && k < VF; k++)
-        __builtin_prefetch((const char *)kv->args->v_pool->data + ahead[k] * size + first, 0, 2);
-}
-
-/* block[k][lane] = K[j + lane][i + k], 0 for positions outside of [j0, j1). */
-static inline __attribute__((always_inline)) void load_keys(const kv_view *kv, vt_dtype dtype,
-                                                            const block_rows_at *at, int j, int j0,
-                                                            int j1, int32_t i, vf block[VF])
-{
-    int lanes = lanes_left(i, kv->args->head_dim);
-    prefetch_rows(kv, dtype, at->ahead + j, i);
-    for (int k = 0; k < VF; k++)
-        block[k] = j + k >= j0 && j + k < j1
-                       ? vf_load_any(kv->args->k_pool->data, dtype, at->now[j + k] + i, lanes)
-                       : vf_zero();
-    vf_transpose(block);
-}
-
-/* kt[d][j] = K[base + j][d] for j in [j0, j1), and 0 up to whole vectors on both sides. */
-static inline __attribute__((always_inline)) void
-pack_keys(const kv_view *kv, vt_dtype dtype, const block_rows_at *at, int j0, int j1, float *kt)
-{
-    for (int j = j0 / VF * VF; j < j1; j += VF)
-        for (int32_t i = 0; i < kv->args->head_dim; i += VF) {
-            vf block[VF];
-            load_keys(kv, dtype, at, j, j0, j1, i, block);
-            for (int k = 0; k < VF; k++)
-                vf_store(kt + (i + k) * ATTENTION_BLOCK + j, block[k]);
-        }
-}
-
-/* Columns of o in scratch: a row of V in whole vectors, for any vector size. */
-static int32_t v_columns(const attention_args *a)
-{
-    return (int32_t)vt_round_up((size_t)attention_v_dim(a), 16);
-}
-
-/* v[j][d] = V[base + j][d] for j in [j0, j1), 0 where d passes the row of V. */
-static inline __attribute__((always_inline)) void
-pack_values(const kv_view *kv, vt_dtype dtype, const block_rows_at *at, int j0, int j1, float *v)
-{
-    int32_t d = attention_v_dim(kv->args), first = kv->args->head_dim - d,
-            columns = v_columns(kv->args);
-    for (int j = j0; j < j1; j++)
-        for (int32_t i = 0; i < columns; i += VF)
-            vf_store(v + j * kv->stride + i,
-                     i < d ? vf_load_any(kv->args->v_pool->data, dtype, at->now[j] + first + i,
-                                         lanes_left(i, d))
-                           : vf_zero());
-}
-
-static void pack_block(const kv_view *kv, int j0, int j1, scratch *s)
-{
-#define PACK(type)                                   \
-    do {                                             \
-        pack_values(kv, type, &s->at, j0, j1, s->v); \
-        pack_keys(kv, type, &s->at, j0, j1, s->kt);  \
-    } while (0)
-    FOR_KV_TYPE(kv->args->k_pool->dtype, PACK);
-#undef PACK
-}
-
-/* s[rows][j0..j1) = q K^T without kt: what the transposition leaves in registers is multiplied
- * there. The sums are those of matmul_tile. */
-static inline __attribute__((always_inline)) void score_rows(int rows, const kv_view *kv,
-                                                             vt_dtype dtype,
-                                                             const block_rows_at *at, int j0,
-                                                             int j1, const float *q, float *s)
-{
-    for (int j = j0 / VF * VF; j < j1; j += VF) {
-        vf acc[TILE_ROWS];
-        for (int r = 0; r < rows; r++)
-            acc[r] = vf_zero();
-        for (int32_t i = 0; i < kv->args->head_dim; i += VF) {
-            vf block[VF];
-            load_keys(kv, dtype, at, j, j0, j1, i, block);
-            for (int k = 0; k < VF; k++)
-                for (int r = 0; r < rows; r++)
-                    acc[r] = vf_fma(vf_set1(q[r * kv->stride + i + k]), block[k], acc[r]);
-        }
-        for (int r = 0; r < rows; r++)
-            vf_store(s + r * ATTENTION_BLOCK + j, acc[r]);
-    }
-}
-
-static void score_pool(int rows, const kv_view *kv, int j0, int j1, scratch *s)
-{
-#define SCORE(type) FOR_ROWS(rows, score_rows, kv, type, &s->at, j0, j1, s->q, s->s)
-    FOR_KV_TYPE(kv->args->k_pool->dtype, SCORE);
-#undef SCORE
-}
+#include "ops/attention/attention_direct.h"
 
 /* ---- softmax ---- */
 
@@ -392,8 +72,8 @@ static inline float row_softmax(float *s, int v0, int v1, int begin, int end, fl
     return m;
 }
 
-/* Computes `rows` <= TILE_ROWS rows of the tile, from `r` on, against the packed block at
- * `base`. */
+/* Computes rows of the tile, from `r` on, against the block at `base`: all of them in the direct
+ * form, or up to TILE_ROWS. */
 static void block_rows(scratch *s, const row_states *state, const kv_view *kv, int r, int rows,
                        int32_t base)
 {
@@ -411,23 +91,21 @@ static void block_rows(scratch *s, const row_states *state, const kv_view *kv, i
                s->s + v0, ATTENTION_BLOCK, NULL);
     if (kv->args->cap > 0)
         cap_scores(s->s, rows, v0, v1, kv->args->cap);
-    enum { PADDED = (TILE_ROWS + VF - 1) / VF * VF };
-    float delta[PADDED] = {0}, sum[TILE_ROWS];
+    float delta[DIRECT_ROWS] = {0}, sum[DIRECT_ROWS];
     for (int i = 0; i < rows; i++) {
         float m = state->m[r + i];
         state->m[r + i] = row_softmax(s->s + i * ATTENTION_BLOCK, v0, v1, s->begin[r + i] - base,
                                       s->end[r + i] - base, m, &sum[i]);
         delta[i] = m - state->m[r + i];
     }
-    for (int i = 0; i < PADDED; i += VF)
+    for (int i = 0; i < rows; i += VF)
         vf_store(delta + i, vf_exp2(vf_load(delta + i)));
     for (int i = 0; i < rows; i++)
         state->l[r + i] = state->l[r + i] * delta[i] + sum[i];
     float *acc = state->acc + r * stride;
     int32_t columns = v_columns(kv->args);
     if (s->direct)
-        matmul_pool(rows, columns, s->s, ATTENTION_BLOCK, kv->args->v_pool, s->at.now,
-                    head_dim - attention_v_dim(kv->args), first, last, acc, stride, delta);
+        weigh_pool(rows, kv, first, last, s, acc, delta);
     else
         matmul(rows, columns, s->s, ATTENTION_BLOCK, s->v, stride, first, last, acc, stride, delta);
 }
@@ -470,12 +148,16 @@ static void load_rows(const attention_plan *p, const attention_task *t, int32_t 
     const attention_args *a = p->args;
     int32_t d = a->head_dim;
     vf factor = vf_set1(a->scale * a->k_scale * LOG2E);
+    /* A single tile of rows, as a decode has, uses each key and value once. */
+    s->direct = is_direct(a, t->n_rows);
+    vf power = vf_set1(s->direct ? power_of(a) : 1);
     for (int32_t r = 0; r < t->n_rows; r++) {
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
         const float *q = row_f32(a->q, token) + (int64_t)head * d;
         for (int32_t i = 0; i < d; i += VF)
-            vf_store(s->q + r * stride + i, vf_mul(vf_load_n(q + i, lanes_left(i, d)), factor));
+            vf_store(s->q + r * stride + i,
+                     vf_mul(vf_mul(vf_load_n(q + i, lanes_left(i, d)), factor), power));
         int32_t pos = a->batch->position[token];
         s->begin[r] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
         s->end[r] = (int32_t)attention_span_end(a, a->batch, t->seq, pos);
@@ -534,10 +216,7 @@ static kv_view view_of_chunk(const attention_plan *p, const attention_task *t, i
 static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scratch *s,
                          const row_states *state)
 {
-    const attention_args *a = kv->args;
     int32_t base = chunk * ATTENTION_CHUNK;
-    /* A single tile of rows, as a decode has, uses each key and value once. */
-    s->direct = n_rows <= TILE_ROWS && v_columns(a) == attention_v_dim(a);
     states_clear(state, n_rows, kv->stride);
     for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
         int j0 = kv->first > base ? kv->first - base : 0;
@@ -547,8 +226,9 @@ static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scrat
         find_block(kv, base, j0, j1, &s->at);
         if (!s->direct)
             pack_block(kv, j0, j1, s);
-        for (int32_t r = 0; r < n_rows; r += TILE_ROWS)
-            block_rows(s, state, kv, r, n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS, base);
+        const int32_t most = s->direct ? DIRECT_ROWS : TILE_ROWS;
+        for (int32_t r = 0; r < n_rows; r += most)
+            block_rows(s, state, kv, r, n_rows - r < most ? n_rows - r : most, base);
     }
 }
 

@@ -589,6 +589,10 @@ static void test_config_of_gemma4_says_what_each_layer_has(void **state)
     expect_refused(GEMMA4(", \"per_layer_config\": {\"1\": {\"sliding_window\": 9}}"),
                    "\"per_layer_config\" has \"sliding_window\" for layer 1");
     expect_refused(GEMMA4(", \"num_kv_shared_layers\": 3"), "\"num_kv_shared_layers\" is 3");
+    expect_refused(GEMMA4(", \"num_kv_shared_layers\": 1, \"use_double_wide_mlp\": true, "
+                          "\"enable_moe_block\": true, \"num_experts\": 4, \"top_k_experts\": 2, "
+                          "\"moe_intermediate_size\": 8"),
+                   "\"use_double_wide_mlp\" is true");
     expect_refused(GEMMA4(", \"use_bidirectional_attention\": \"all\""),
                    "\"use_bidirectional_attention\" all");
     expect_refused(GEMMA4(", \"final_logit_softcapping\": 1e300"), "\"final_logit_softcapping\"");

@@ -254,6 +254,11 @@ static vt_status from_config(hf_reader *c)
     TRY(read_rope(c));
     TRY(hf_read_i32(c, "num_kv_shared_layers", false, &shared));
     TRY(share(c->m, "\"num_kv_shared_layers\"", shared, c->err));
+    if (wide && shared > 0 && a->n_experts > 0)
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"use_double_wide_mlp\" is true beside \"enable_moe_block\"; that is "
+                       "not supported for %s",
+                       c->path, c->family->hf);
     for (int32_t i = 0; i < a->n_layers; i++)
         if (wide && c->m->layer[i].kv_of != i && a->ffn < INT32_MAX / 2)
             c->m->layer[i].ffn_size = 2 * a->ffn;

@@ -8,7 +8,8 @@
 # (random_gguf.py), the same file for all programs. `families` takes the random files of FAMILIES, SHAPE or SHAPE:LAYERS, in each
 # TYPE (q4_0). A prompt of PROMPT (512) tokens, then GEN (64) generated, of BATCH (1) sequences at once, after the same once
 # unmeasured; each program starts anew for every round and the order rotates. Prints one markdown table: medians (least-most) of
-# ROUNDS (5) rounds. RUN is put before each program: RUN="nice -n -19". A peer that lacks a model is said to have none.
+# ROUNDS (5) rounds. RUN is put before each program: RUN="nice -n -19". A peer that lacks a model is said to have none. OUT is a
+# folder that keeps every round; another run with it adds to them.
 #
 # The peers come from the sources inside the PyPI sdists of llama-cpp-python 0.3.36 and ik-llama-cpp-python 0.1.5, built
 # outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine: llama.cpp with clang, because
@@ -90,8 +91,9 @@ elif [ "$1" = families ]; then
     done
 fi
 
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+out=${OUT:-$(mktemp -d)}
+mkdir -p "$out"
+[ -n "${OUT:-}" ] || trap 'rm -rf "$out"' EXIT
 # one PROGRAM MODEL: appends a JSON line or object to $out/MODEL.PROGRAM; a peer that failed is not asked again
 one() {
     file=$out/$(basename "$2").$1

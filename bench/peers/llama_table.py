@@ -1,11 +1,13 @@
 """The table of bench/peers/llama.cpp.sh: FOLDER THREADS ROUNDS PROGRAMS MODEL..., where FOLDER/MODEL.PROGRAM holds the program's
-JSON, one value behind the other, a round each. A row a model; behind a peer's figures stands by how much ours are more."""
+JSON, one value behind the other, a round each; FOLDER/MODEL.PROGRAM.none says that it failed. A row a model; behind a peer's figures stands by how much ours are more."""
 import json, os, statistics, sys
 
 
 def values(path):
     """The JSON values of a file that holds several."""
-    text, decoder, out = open(path, encoding="utf-8").read().strip() if os.path.exists(path) else "", json.JSONDecoder(), []
+    if not os.path.exists(path) or os.path.exists(path + ".none"):
+        return []
+    text, decoder, out = open(path, encoding="utf-8").read().strip(), json.JSONDecoder(), []
     while text:
         value, end = decoder.raw_decode(text)
         out += value if isinstance(value, list) else [value]

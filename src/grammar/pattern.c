@@ -633,16 +633,18 @@ static rx ahead_texts(parser *q, const parts *x, int ahead)
     return ahead > 0 ? texts : rx_and2(s, any_of(q), rx_not(s, texts));
 }
 
-/* The parts of a branch, one after the other. Joining halves keeps long texts from being copied for
- * each of their characters. */
-static parts join(rx_store *s, const parts *x, int32_t n)
+typedef parts joiner(rx_store *s, const parts *x, const parts *y);
+
+/* The parts of a branch, one after the other (`how` is cat), or branches (either). Joining halves
+ * keeps long texts from being copied for each of their characters, and lists for each branch. */
+static parts join(rx_store *s, const parts *x, int32_t n, joiner *how)
 {
     if (n == 0)
         return only(RX_EMPTY);
     if (n == 1)
         return x[0];
-    parts left = join(s, x, n / 2), right = join(s, x + n / 2, n - n / 2);
-    return cat(s, &left, &right);
+    parts left = join(s, x, n / 2, how), right = join(s, x + n / 2, n - n / 2, how);
+    return how(s, &left, &right);
 }
 
 typedef struct branch {
@@ -699,7 +701,7 @@ static vt_status parse_branch(parser *q, parts *out)
     branch b = {.aheads = RX_ALL};
     vt_status status = read_branch(q, &b);
     if (status == VT_OK) {
-        *out = join(q->s, b.part, b.n);
+        *out = join(q->s, b.part, b.n, cat);
         if (b.aheads != RX_ALL) {
             rx texts = rx_and2(q->s, texts_with(q, out, q->whole), b.aheads);
             *out = only(RX_NOTHING);
@@ -713,13 +715,20 @@ static vt_status parse_branch(parser *q, parts *out)
 static vt_status parse_union(parser *q, parts *out)
 {
     parts x;
-    TRY(parse_branch(q, out));
-    while (q->p < q->end && *q->p == '|') {
+    branch branches = {0};
+    vt_status status = parse_branch(q, &x);
+    if (status == VT_OK)
+        status = add_part(q, &branches, &x);
+    while (status == VT_OK && q->p < q->end && *q->p == '|') {
         q->p++;
-        TRY(parse_branch(q, &x));
-        *out = either(q->s, out, &x);
+        status = parse_branch(q, &x);
+        if (status == VT_OK)
+            status = add_part(q, &branches, &x);
     }
-    return VT_OK;
+    if (status == VT_OK)
+        *out = join(q->s, branches.part, branches.n, either);
+    free(branches.part);
+    return status;
 }
 
 vt_status pattern_compile(rx_store *s, const char *pattern, size_t len, char_form form, bool whole,

@@ -53,7 +53,7 @@ build() {
         fi
     fi
     [ "$dir/$name/llama_steps" -nt "$here/bench/peers/llama_steps.cpp" ] ||
-        "$cxx" -O2 -march=native -DVERSION="\"$version\"" $([ "$name" = llama.cpp ] || echo -DIK) -I"$dir/$name/include" \
+        "$cxx" -O2 -DVERSION="\"$version\"" $([ "$name" = llama.cpp ] || echo -DIK) -I"$dir/$name/include" \
             -I"$dir/$name/ggml/include" "$here/bench/peers/llama_steps.cpp" "$dir/$name/build/src/libllama.a" -Wl,--start-group \
             "$dir/$name"/build/ggml/src/lib*.a -Wl,--end-group -lpthread -ldl -lm -o "$dir/$name/llama_steps"
 }

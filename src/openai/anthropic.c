@@ -1,6 +1,7 @@
 #include "openai/anthropic.h"
 
 #include "base/err.h"
+#include "openai/request.h"
 #include "openai/translation.h"
 
 /* ---- content ---- */

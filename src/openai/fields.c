@@ -10,7 +10,6 @@
 #include "engine/request.h"
 #include "model/lora/lora.h"
 #include "model/model.h"
-#include "openai/translation.h"
 
 enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
@@ -436,6 +435,19 @@ vt_status field_read_separate(reader *r, const field *f, json_t *v)
 vt_status field_read_budget(reader *r, const field *f, json_t *v)
 {
     return field_int(r, f->name, v, 1, INT32_MAX, &r->max_thought);
+}
+
+vt_status vt_openai_check_effort(const json_t *v, const char *param, const char *said,
+                                 vt_openai_error *e)
+{
+    static const char *const efforts[] = {"none", "minimal", "low", "medium",
+                                          "high", "xhigh",   "max"};
+    const char *effort = json_string_value(v);
+    for (size_t i = 0; effort && i < sizeof efforts / sizeof *efforts; i++)
+        if (strcmp(effort, efforts[i]) == 0)
+            return VT_OK;
+    return vt_openai_refuse(
+        e, 400, param, "%s: expected one of none, minimal, low, medium, high, xhigh, max", said);
 }
 
 vt_status field_read_effort(reader *r, const field *f, json_t *v)

@@ -148,6 +148,9 @@ bool vt_openai_field_at(vt_openai_form form, size_t i, const char **name, const 
 
 /* Checks "tools", a list of functions: names, descriptions and parameters. */
 vt_status vt_openai_check_tools(const json_t *tools, vt_openai_error *e);
+/* Refuses what is no effort of a thought. `said`: what the sentence calls it. */
+vt_status vt_openai_check_effort(const json_t *v, const char *param, const char *said,
+                                 vt_openai_error *e);
 
 /* The variables of a chat template from "messages" and "chat_template_kwargs" (NULL: not given).
  * A content that is a list of text parts becomes one string, the parts joined by newlines, since

@@ -1,6 +1,7 @@
 #include "openai/responses.h"
 
 #include "base/err.h"
+#include "openai/request.h"
 #include "openai/translation.h"
 
 static vt_status add_message(translation *t, const char *role, json_t *content)

@@ -70,18 +70,6 @@ json_t *translation_end(translation *t, vt_status status, bool chat)
     return NULL;
 }
 
-vt_status vt_openai_check_effort(const json_t *v, const char *param, const char *said,
-                                 vt_openai_error *e)
-{
-    static const char *const efforts[] = {"none", "minimal", "low", "medium",
-                                          "high", "xhigh",   "max"};
-    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
-        if (is(v, efforts[i]))
-            return VT_OK;
-    return vt_openai_refuse(
-        e, 400, param, "%s: expected one of none, minimal, low, medium, high, xhigh, max", said);
-}
-
 /* ---- errors ---- */
 
 /* Returns true if a letter, digit or underscore stands there, or what goes on with a name. */

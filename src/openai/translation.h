@@ -52,10 +52,6 @@ const translation_member *vt_responses_members(size_t *n);
 const translation_member *vt_anthropic_members(size_t *n);
 const translation_member *vt_ollama_members(size_t *n);
 
-/* Refuses what is no effort of a thought. `said`: what the sentence calls it. */
-vt_status vt_openai_check_effort(const json_t *v, const char *param, const char *said,
-                                 vt_openai_error *e);
-
 static inline vt_status no_memory(translation *t)
 {
     return vt_openai_refuse(t->e, 500, NULL, "out of memory for the request");

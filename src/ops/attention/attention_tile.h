@@ -7,59 +7,32 @@
 #include "ops/attention/attention_halves.h"
 
 /* A call for each number of rows and each type, so that both are constants where they are used. */
-#define FOR_ROWS(rows, call, ...)         \
-    do {                                  \
-        switch (rows) {                   \
-        case 1:                           \
-            call(1, __VA_ARGS__);         \
-            break;                        \
-        case 2:                           \
-            call(2, __VA_ARGS__);         \
-            break;                        \
-        case 3:                           \
-            call(3, __VA_ARGS__);         \
-            break;                        \
-        case 4:                           \
-            call(4, __VA_ARGS__);         \
-            break;                        \
-        case 5:                           \
-            call(5, __VA_ARGS__);         \
-            break;                        \
-        default:                          \
-            call(TILE_ROWS, __VA_ARGS__); \
-        }                                 \
+#define FOR_FEW_ROWS(rows, call, ...) \
+    do {                              \
+        switch (rows) {               \
+        case 1:                       \
+            call(1, __VA_ARGS__);     \
+            break;                    \
+        case 2:                       \
+            call(2, __VA_ARGS__);     \
+            break;                    \
+        default:                      \
+            call(3, __VA_ARGS__);     \
+        }                             \
     } while (0)
-#define FOR_FEW_ROWS(rows, call, ...)     \
-    do {                                  \
-        switch (rows) {                   \
-        case 1:                           \
-            call(1, __VA_ARGS__);         \
-            break;                        \
-        case 2:                           \
-            call(2, __VA_ARGS__);         \
-            break;                        \
-        default:                          \
-            call(WIDE_ROWS, __VA_ARGS__); \
-        }                                 \
-    } while (0)
-#define FOR_KV_TYPE(type, call) \
-    do {                        \
-        switch (type) {         \
-        case VT_F16:            \
-            call(VT_F16);       \
-            break;              \
-        case VT_BF16:           \
-            call(VT_BF16);      \
-            break;              \
-        case VT_FP8_E4M3:       \
-            call(VT_FP8_E4M3);  \
-            break;              \
-        default:                \
-            call(VT_F32);       \
-        }                       \
+#define FOR_ROWS(rows, call, ...)                  \
+    do {                                           \
+        if ((rows) <= 3)                           \
+            FOR_FEW_ROWS(rows, call, __VA_ARGS__); \
+        else if ((rows) == 4)                      \
+            call(4, __VA_ARGS__);                  \
+        else if ((rows) == 5)                      \
+            call(5, __VA_ARGS__);                  \
+        else                                       \
+            call(TILE_ROWS, __VA_ARGS__);          \
     } while (0)
 
-/* The same for the types that a product reads: FP8 becomes F16 before. */
+/* The types that a product reads: FP8 becomes F16 before. */
 #define FOR_WIDE_TYPE(type, call) \
     do {                          \
         switch (type) {           \
@@ -72,6 +45,13 @@
         default:                  \
             call(VT_F32);         \
         }                         \
+    } while (0)
+#define FOR_KV_TYPE(type, call)        \
+    do {                               \
+        if ((type) == VT_FP8_E4M3)     \
+            call(VT_FP8_E4M3);         \
+        else                           \
+            FOR_WIDE_TYPE(type, call); \
     } while (0)
 
 /* Starts loading a cache line into the second-level cache. */

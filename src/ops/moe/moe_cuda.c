@@ -257,12 +257,12 @@ static product_form token_product_of(const moe_linear_args *a, const vt_target *
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t k = (int32_t)w->cols, warps = k >= 1024 ? 8 : 4, sets = TOKEN_WARPS / warps;
     int32_t used = (int32_t)a->expert->dim[1];
-    int64_t items = product_groups(a, up), ctas;
-    if (up) /* a CTA's sets take a unit each */
+    int64_t items = product_groups(a, up), ctas = items;
+    if (up) { /* a CTA's sets take a unit each */
+        int64_t room = (int64_t)t->sm_count * TOKEN_RESIDENT;
         items = vt_ceil_div(items * used, sets);
-    ctas = items;
-    if (up && ctas > (int64_t)t->sm_count * TOKEN_RESIDENT)
-        ctas = (int64_t)t->sm_count * TOKEN_RESIDENT;
+        ctas = items < room ? items : room;
+    }
     return (product_form){
         .items = items,
         .resident = TOKEN_RESIDENT,

@@ -53,7 +53,9 @@ static vt_status check_process(long pid, vt_err *err)
     snprintf(path, sizeof path, "/proc/%ld/status", pid);
     FILE *f = fopen(path, "r");
     if (!f)
-        return vt_fail(err, VT_ERR_USAGE, "process %ld: %s", pid, strerror(errno));
+        return errno == ENOENT
+                   ? vt_fail(err, VT_ERR_USAGE, "there is no process %ld", pid)
+                   : vt_fail(err, VT_ERR_USAGE, "process %ld: %s", pid, strerror(errno));
     while (fgets(line, sizeof line, f)) {
         mine = mine || strncmp(line, "Name:\tvitrine", 13) == 0;
         found = found || sscanf(line, "SigCgt: %llx", &caught) == 1;

@@ -87,6 +87,14 @@ static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out
                                 out, err);
 }
 
+bool vt_engine_must_compile(vt_engine *e, const vt_request_params *p)
+{
+    const char *text = p->grammar ? p->grammar : "";
+    return p->grammar_kind > VT_GRAMMAR_FREE && p->grammar_kind <= VT_GRAMMAR_CALLS &&
+           e->grammars &&
+           !vt_grammar_store_has(e->grammars, (vt_grammar_kind)p->grammar_kind, text, strlen(text));
+}
+
 /* Returns how many tokens an answer has at most. */
 static int32_t most_tokens(vt_engine *e, const vt_request_params *p)
 {

@@ -11,6 +11,8 @@
  * owns a reference of *out; NULL: the request has no grammar. */
 vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar **out,
                             vt_err *err);
+/* True if vt_engine_prepare has a grammar to compile, which may take a second. */
+bool vt_engine_must_compile(vt_engine *e, const vt_request_params *p);
 /* vt_engine_submit of a request whose grammar was prepared (borrowed; NULL: it has none). */
 vt_status vt_engine_submit_prepared(vt_engine *e, const vt_request_params *p, vt_grammar *g,
                                     vt_request_id *id, vt_err *err);

@@ -131,10 +131,24 @@ static void keep(vt_grammar_store *s, vt_grammar_kind kind, uint64_t hash, const
     pthread_mutex_unlock(&s->lock);
 }
 
+static uint64_t hash_of(vt_grammar_kind kind, const char *text, size_t len)
+{
+    return vt_mix64(vt_fnv1a(VT_FNV_OFFSET ^ vt_hash_seed(), text, len) + kind);
+}
+
+bool vt_grammar_store_has(vt_grammar_store *s, vt_grammar_kind kind, const char *text, size_t len)
+{
+    uint64_t hash = hash_of(kind, text, len);
+    pthread_mutex_lock(&s->lock);
+    bool has = find(s, kind, hash, text, len) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
 vt_status vt_grammar_store_get(vt_grammar_store *s, vt_grammar_kind kind, const char *text,
                                size_t len, vt_grammar **out, vt_err *err)
 {
-    uint64_t hash = vt_mix64(vt_fnv1a(VT_FNV_OFFSET ^ vt_hash_seed(), text, len) + kind);
+    uint64_t hash = hash_of(kind, text, len);
     vt_grammar_vocab *vocab;
     pthread_mutex_lock(&s->lock);
     entry *e = find(s, kind, hash, text, len);

@@ -16,6 +16,8 @@ void vt_grammar_store_free(vt_grammar_store *s);
 /* Any thread. Compiles, or finds what was compiled. The caller owns a reference. */
 vt_status vt_grammar_store_get(vt_grammar_store *s, vt_grammar_kind kind, const char *text,
                                size_t len, vt_grammar **out, vt_err *err);
+/* Any thread. True if vt_grammar_store_get would find it now. */
+bool vt_grammar_store_has(vt_grammar_store *s, vt_grammar_kind kind, const char *text, size_t len);
 
 typedef struct vt_grammar_store_stats {
     int64_t n_compiled, n_found, compile_ns;

@@ -93,6 +93,11 @@ bool server_caller_salt(const vt_server *s, int32_t key, const char **salt, vt_a
 bool server_read_body(vt_server *s, const vt_exchange *x, const vt_buf *body,
                       void (*run)(void *arg), void (*done)(void *arg), void *arg);
 
+/* Has work done likewise that takes long although its body was small, such as compiling a grammar:
+ * in the turns of large bodies. `bytes`: of memory that it holds while it waits. */
+bool server_take_turn(vt_server *s, const vt_exchange *x, size_t bytes, void (*run)(void *arg),
+                      void (*done)(void *arg), void *arg);
+
 /* ---- routes.c ---- */
 
 typedef void server_handler(vt_server *s, vt_exchange *x);

@@ -3,7 +3,7 @@
 import http.client, json, os, re, resource, shutil, subprocess, tempfile, threading
 
 from served import Server
-from tap import BIN, CACHE, LIMIT_S, clean_env, have_model, main, same, skip
+from tap import BIN, CACHE, LIMIT_S, clean_env, have_model, main, same, skip, wait_until
 import tiny_model
 
 ONE = {}
@@ -90,6 +90,31 @@ def test_a_large_grammar_is_compiled_once_and_not_by_the_loop():
     s.good("/v1/completions", {"prompt": "a", "max_tokens": 8, "guided_regex": "|".join(f"w{i}" for i in range(5000))})
     found = [l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:grammars_total")]
     same(found, ['vitrine:grammars_total{how="compiled"} 1', 'vitrine:grammars_total{how="found"} 0'])
+    s.stop()
+
+
+def test_costly_grammars_hold_up_no_other_request_and_leave_with_their_clients():
+    """One key sends eight schemas of a second each. Another key's requests, with a new schema and without one, are answered meanwhile;
+    and schemas whose clients have gone are not compiled."""
+    s = Server(env={"VITRINE_API_KEY": "alice,bob"})
+    number = lambda name: float(re.search(rf"^vitrine:{re.escape(name)} (\S+)$", s.get("/metrics", headers=bob).body.decode(), re.M)[1])
+    bob, waiting = {"X-API-Key": "bob"}, []
+    for k in range(8):
+        forms = [{"type": "string", "pattern": f"^[a-z]{{{k + 1},{i + 9}}}x{i}.*y{i}$"} for i in range(60)]
+        body = json.dumps({"prompt": "a", "max_tokens": 1, "guided_json": {"oneOf": forms}}).encode()
+        waiting.append(s.connect())
+        waiting[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-API-Key: alice\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    wait_until(lambda: number("requests_open") == 8, "the server has all of them")
+    s.good("/v1/completions", {"prompt": "a", "max_tokens": 1}, headers=bob)
+    s.good("/v1/completions", {"prompt": "a", "max_tokens": 9, "guided_json": {"enum": [1, 2]}}, headers=bob)
+    still = number("requests_open")
+    for c in waiting:
+        c.close()
+    assert still >= 4, still
+    wait_until(lambda: number("requests_open") == 0, "none of them is left")
+    s.good("/v1/completions", {"prompt": "a", "max_tokens": 9, "guided_json": {"enum": [3, 4]}}, headers=bob)
+    compiled = number('grammars_total{how="compiled"}')
+    assert 2 <= compiled < 8, compiled
     s.stop()
 
 

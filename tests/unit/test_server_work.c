@@ -128,8 +128,29 @@ static void test_work_long_jobs_take_turns_between_clients(void **state)
     sem_post(&b->gate);
     for (int i = 0; i < 7; i++)
         wait_for(&b->ran);
-    assert_string_equal(b->order, "ababac");
+    assert_string_equal(b->order, "abcaba");
     close_bench(b, 7);
+}
+
+/* A client that comes later waits for one job of each other, not for all that they have sent. */
+static void test_work_a_new_client_is_in_the_turn_under_way(void **state)
+{
+    (void)state;
+    bench *b = open_bench();
+    static const char first[] = "aabb";
+    assert_true(add(b, 'a', 'a', 10));
+    wait_for(&b->ran);
+    assert_true(add(b, '!', 'a', 10)); /* the second turn is a's */
+    wait_for(&b->begun);
+    for (int i = 0; first[i]; i++)
+        assert_true(add(b, first[i], (uint64_t)first[i], 10));
+    assert_true(add(b, 'c', 'c', 10));
+    assert_true(add(b, 'c', 'c', 10));
+    sem_post(&b->gate);
+    for (int i = 0; i < 7; i++)
+        wait_for(&b->ran);
+    assert_string_equal(b->order, "abcabca");
+    close_bench(b, 8);
 }
 
 static void test_work_what_waits_has_limits(void **state)
@@ -148,6 +169,9 @@ static void test_work_what_waits_has_limits(void **state)
     for (; n < 1 + QUEUED; n++)
         assert_true(add(b, 'c', 3, 1));
     assert_false(add(b, 'c', 3, 1)); /* as many wait as may */
+    assert_true(add(b, 'd', 4, 1));  /* but for a client of whom nothing waits */
+    assert_false(add(b, 'd', 4, 1));
+    n++;
     sem_post(&b->gate);
     for (int i = 0; i < n; i++)
         wait_for(&b->ran);
@@ -180,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_short_job_does_not_wait_for_long_ones),
         cmocka_unit_test(test_work_long_jobs_take_turns_between_clients),
+        cmocka_unit_test(test_work_a_new_client_is_in_the_turn_under_way),
         cmocka_unit_test(test_work_what_waits_has_limits),
         cmocka_unit_test(test_work_short_jobs_have_a_limit_of_their_own),
     };

@@ -51,15 +51,23 @@ void server_refuse_caller(const vt_server *s, vt_exchange *x, const server_calle
     server_reply_error(x, &e);
 }
 
+bool server_take_turn(vt_server *s, const vt_exchange *x, size_t bytes, void (*run)(void *arg),
+                      void (*done)(void *arg), void *arg)
+{
+    int32_t key = server_caller_of(s, vt_web_request(x)).key;
+    server_long_job job = {.client = (uint64_t)(key + 1), .bytes = bytes};
+    for (const char *p = vt_web_peer(x); key == CALLER_NO_KEY && *p; p++)
+        job.client = vt_mix64(job.client ^ (unsigned char)*p);
+    return server_work_add(s->work, &job, run, done, arg);
+}
+
 bool server_read_body(vt_server *s, const vt_exchange *x, const vt_buf *body,
                       void (*run)(void *arg), void (*done)(void *arg), void *arg)
 {
     enum { LARGE = 64 << 10 }; /* bytes of a body that takes milliseconds */
-    int32_t key = server_caller_of(s, vt_web_request(x)).key;
-    server_long_job large = {.client = (uint64_t)(key + 1), .bytes = body->len};
-    for (const char *p = vt_web_peer(x); key == CALLER_NO_KEY && *p; p++)
-        large.client = vt_mix64(large.client ^ (unsigned char)*p);
-    return server_work_add(s->work, body->len > LARGE ? &large : NULL, run, done, arg);
+    if (body->len > LARGE)
+        return server_take_turn(s, x, body->len, run, done, arg);
+    return server_work_add(s->work, NULL, run, done, arg);
 }
 
 /* The number is not the client's to choose, so no salt of another key can be equal. */

@@ -98,7 +98,7 @@ static void on_gone(void *user, vt_exchange *x)
 
 void generation_cancel(generation *g)
 {
-    g->cancelled = true;
+    __atomic_store_n(&g->cancelled, true, __ATOMIC_RELAXED);
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);
 }
@@ -246,7 +246,7 @@ static void keep_prompt(generation *g)
 
 static bool is_given_up(void *g) { return is_gone(g); }
 
-/* Compiles the request's grammar here, so that the loop's thread need not. */
+/* Finds or compiles the request's grammar here, so that the loop's thread need not. */
 static void prepare_grammar(generation *g)
 {
     vt_err why;
@@ -277,8 +277,11 @@ void generation_read(generation *g)
     g->at.tokenised = vt_now_ns();
     g->at.rendered = g->request.p.rendered_ns;
     json_decref(body);
-    if (!g->error.http)
-        prepare_grammar(g);
+    if (!g->error.http) {
+        g->must_compile = vt_engine_must_compile(g->server->engine, &g->request.p);
+        if (!g->must_compile)
+            prepare_grammar(g);
+    }
     if (whole)
         use_own_names(g);
 }
@@ -292,22 +295,51 @@ static void run_read(void *arg)
         keep_prompt(g);
 }
 
-static void read_done(void *arg)
+static void refuse_crowded(generation *g)
+{
+    vt_openai_refuse(&g->error, 503, NULL, "too many requests wait to be read: try again later");
+}
+
+/* A client that left while its request waited takes no time. */
+static void run_compile(void *arg)
 {
     generation *g = arg;
-    vt_buf_release(&g->body);
-    if (g->x)
-        vt_web_drop_body(g->x);
-    if (g->cancelled && !g->error.http)
+    if (is_gone(g) || __atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
+        return;
+    prepare_grammar(g);
+    use_own_names(g);
+    g->must_compile = false;
+}
+
+/* Submits what was read, or ends it. */
+static void go_on(void *arg)
+{
+    generation *g = arg;
+    if ((g->cancelled || g->must_compile) && !g->error.http)
         refuse_aborted(g);
-    if (g->request.id)
-        snprintf(g->id, sizeof g->id, "%s", g->request.id);
     if (is_gone(g))
         release(g);
     else if (g->error.http)
         finish(g);
     else
         submit(g);
+}
+
+static void read_done(void *arg)
+{
+    generation *g = arg;
+    vt_buf_release(&g->body);
+    if (g->x)
+        vt_web_drop_body(g->x);
+    if (g->request.id)
+        snprintf(g->id, sizeof g->id, "%s", g->request.id);
+    if (g->must_compile && g->x && !g->cancelled) {
+        const char *grammar = g->request.p.grammar;
+        if (server_take_turn(g->server, g->x, grammar ? strlen(grammar) : 0, run_compile, go_on, g))
+            return;
+        refuse_crowded(g);
+    }
+    go_on(g);
 }
 
 /* The id by which the exchange is known: the client's X-Request-Id, or one of our own. */
@@ -353,8 +385,7 @@ generation *generation_start(vt_server *s, vt_exchange *x, const generation_form
     vt_web_set_user(x, g);
     vt_web_on_gone(x, on_gone);
     if (!server_read_body(s, x, &g->body, run_read, read_done, g)) {
-        vt_openai_refuse(&g->error, 503, NULL,
-                         "too many requests wait to be read: try again later");
+        refuse_crowded(g);
         finish(g);
         return NULL;
     }

@@ -6,6 +6,9 @@
  *                       template, tokens     form->event <─ copies ── callbacks
  *                                            form->end: the answer is whole
  *
+ * A grammar that the engine does not know is compiled in between, which may take a second: it waits
+ * for a turn of its own (work.h), so that the thread reads other requests meanwhile.
+ *
  * It ends when it has been read and every completion has told its last event, whether or not the
  * client is still there. */
 #ifndef VT_SERVER_API_GENERATION_H
@@ -69,7 +72,7 @@ struct generation {
     vt_openai_error error;
     server_part *part; /* [request.n_prompts] */
     int32_t n_submitted;
-    bool cancelled; /* by generation_cancel */
+    bool cancelled; /* by generation_cancel; also read by the helper thread */
     bool gone;      /* also read by the helper thread */
     bool streaming; /* the head of the stream has been sent */
     int32_t n_chunks, n_retracted;
@@ -84,6 +87,7 @@ struct generation {
     int64_t longest_gap_ns;   /* between two tokens of one completion; 0: there were none */
     char *log_prompt;         /* the prompt's beginning, with option log-text; else NULL */
     vt_grammar *grammar;      /* of the request, prepared; NULL: it has none. A reference */
+    bool must_compile;        /* the grammar is new to the engine, and has not been compiled yet */
     json_t *given;            /* with form->translate: the body, without its messages. Owned */
     void *own;                /* the form's */
 };

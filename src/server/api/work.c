@@ -13,6 +13,7 @@ typedef struct job {
     void (*done)(void *arg);
     void *arg;
     server_long_job is;
+    uint64_t turn; /* of a long job: the earliest turn runs first */
 } job;
 
 typedef struct job_list {
@@ -27,7 +28,7 @@ struct server_work {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     job_list shorts, longs;
-    uint64_t last_client; /* of the long job that ran last */
+    uint64_t last_client, turn; /* of the long job that was begun last */
     bool quit;
     pthread_t thread[MAX_THREADS];
     int32_t n_threads, n_started;
@@ -54,14 +55,26 @@ static job *unlink_job(job_list *l, job **link)
     return j;
 }
 
-/* The oldest long job of another client than the last one's; else the oldest. */
+/* Gives a long job its turn: behind the client's own jobs, beside the first one of every other. */
+static void choose_turn(server_work *w, job *j)
+{
+    bool is_last = w->last_client == j->is.client;
+    j->turn = w->turn + (is_last ? 1 : 0);
+    for (const job *k = w->longs.first; k; k = k->next)
+        if (k->is.client == j->is.client)
+            j->turn = k->turn + 1; /* the last of them has the latest turn */
+}
+
+/* The oldest long job of the earliest turn. */
 static job *next_long(server_work *w)
 {
-    job **link = &w->longs.first;
-    while (*link && (*link)->is.client == w->last_client)
-        link = &(*link)->next;
-    job *j = unlink_job(&w->longs, *link ? link : &w->longs.first);
+    job **first = &w->longs.first;
+    for (job **link = &(*first)->next; *link; link = &(*link)->next)
+        if ((*link)->turn < (*first)->turn)
+            first = link;
+    job *j = unlink_job(&w->longs, first);
     w->last_client = j->is.client;
+    w->turn = j->turn;
     return j;
 }
 
@@ -125,7 +138,8 @@ vt_status server_work_new(vt_web *web, const server_work_limits *limits, server_
     return VT_OK;
 }
 
-/* True if the long jobs that wait leave room for this one: in all, and for its client. */
+/* True if the long jobs that wait leave room for this one: in all, and for its client. A client of
+ * whom nothing waits has a place whatever the number of others' jobs. */
 static bool has_room(const server_work *w, const server_long_job *is)
 {
     size_t bytes = 0, all = w->limits.max_bytes;
@@ -135,9 +149,10 @@ static bool has_room(const server_work *w, const server_long_job *is)
             bytes += j->is.bytes;
             n++;
         }
-    bool in_all = w->longs.n == 0 || (w->longs.n < w->limits.max_queued &&
-                                      (w->longs.bytes < all && is->bytes <= all - w->longs.bytes));
-    return in_all && (n == 0 || (bytes < all / 4 && is->bytes <= all / 4 - bytes));
+    bool in_all = w->longs.n == 0 || (w->longs.bytes < all && is->bytes <= all - w->longs.bytes);
+    bool own = n == 0 || (w->longs.n < w->limits.max_queued && bytes < all / 4 &&
+                          is->bytes <= all / 4 - bytes);
+    return in_all && own;
 }
 
 bool server_work_add(server_work *w, const server_long_job *is_long, void (*run)(void *arg),
@@ -152,6 +167,8 @@ bool server_work_add(server_work *w, const server_long_job *is_long, void (*run)
     pthread_mutex_lock(&w->lock);
     bool room = !w->quit && (is_long ? has_room(w, is_long) : w->shorts.n < w->limits.max_queued);
     if (room) {
+        if (is_long)
+            choose_turn(w, j);
         append(is_long ? &w->longs : &w->shorts, j);
         pthread_cond_broadcast(&w->wake); /* one thread alone takes long jobs: wake it for sure */
     }

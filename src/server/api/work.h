@@ -1,11 +1,12 @@
-/* Helper threads for work that would hold up the loop: reading large bodies, templates,
- * tokenising, stories.
+/* Helper threads for work that would hold up the loop: reading bodies, templates, tokenising,
+ * compiling grammars, stories.
  *
  *   short jobs ──> first in, first out ─────────────> any thread
  *   long jobs ───> in turns between their clients ──> the first thread alone, which takes them
  *                                                     before short ones
  *
- * So a short job never waits for a long one while there are two threads, however many of them
+ * In a turn every client has one long job run, so a client waits for at most one of each other's.
+ * A short job never waits for a long one while there are two threads, however many of them
  * come, and a long one never waits for short ones. */
 #ifndef VT_SERVER_API_WORK_H
 #define VT_SERVER_API_WORK_H
@@ -16,7 +17,8 @@ typedef struct server_work server_work;
 
 typedef struct server_work_limits {
     int32_t n_threads;
-    int32_t max_queued; /* short jobs that may wait, and long ones */
+    int32_t max_queued; /* short jobs that may wait, and long ones; one of each client may wait
+                           beyond */
     size_t max_bytes;   /* of long jobs that wait; a quarter of it for those of one client. A job
                            of any size may wait alone */
 } server_work_limits;

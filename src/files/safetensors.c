@@ -23,6 +23,7 @@ enum {
     MAX_HEADER = 16 << 20,
     MAX_INDEX = 16 << 20,
     MAX_SHARDS = 2048,
+    MAX_DIMENSIONS = 8,
     MAX_NAME = 255,
 };
 
@@ -76,23 +77,30 @@ static vt_status read_dtype(const header *h, const vt_flat_node *entry, vt_tenso
         h->file->view.path, t->name, (int)(name->len < 20 ? name->len : 20), name->s);
 }
 
+/* Reads the dimensions. A vision encoder's convolution over video has five. No weight of a text
+ * model has more than four, so those from the fourth on count as one. */
 static vt_status read_shape(const header *h, const vt_flat_node *entry, vt_tensor *t)
 {
     const vt_flat_node *shape = vt_flat_get(h->doc, entry, "shape");
     if (!shape || shape->type != VT_FLAT_ARRAY)
         return bad_entry(h, t, "\"shape\" is missing or no array");
-    if (shape->len > VT_MAX_RANK)
+    if (shape->len > MAX_DIMENSIONS)
         return vt_fail(h->err, VT_ERR_FORMAT,
                        "%s: tensor %.80s has %u dimensions (at most %d allowed)",
-                       h->file->view.path, t->name, shape->len, VT_MAX_RANK);
-    int64_t elems = 1;
-    int32_t i = 0;
-    t->rank = shape->len ? (int32_t)shape->len : 1;
+                       h->file->view.path, t->name, shape->len, MAX_DIMENSIONS);
+    int64_t elems = 1, n;
+    t->rank = 0;
     t->dim[0] = 1; /* a scalar */
-    for (const vt_flat_node *d = vt_flat_first(shape); d; d = vt_flat_after(h->doc, shape, d), i++)
-        if (!whole_number(d, &t->dim[i]) || t->dim[i] < 1 ||
-            __builtin_mul_overflow(elems, t->dim[i], &elems) || elems > INT64_MAX / 8)
+    for (const vt_flat_node *d = vt_flat_first(shape); d; d = vt_flat_after(h->doc, shape, d)) {
+        if (!whole_number(d, &n) || n < 1 || __builtin_mul_overflow(elems, n, &elems) ||
+            elems > INT64_MAX / 8)
             return bad_entry(h, t, "its shape is impossible");
+        if (t->rank == VT_MAX_RANK)
+            t->dim[VT_MAX_RANK - 1] *= n; /* a part of elems */
+        else
+            t->dim[t->rank++] = n;
+    }
+    t->rank = t->rank ? t->rank : 1;
     t->row_stride = t->dim[t->rank - 1];
     return VT_OK;
 }

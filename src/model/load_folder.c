@@ -145,7 +145,7 @@ static int64_t find_in_files(const folder_source *s, const char *name)
 static void find_prefix(folder_source *s, bool nested)
 {
     static const char *const all[] = {"model.", "model.language_model.", "language_model.model.",
-                                      ""};
+                                      "model.text_model.", ""};
     char name[64];
     s->prefix = *all;
     s->nested = nested;

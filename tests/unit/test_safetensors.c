@@ -61,6 +61,19 @@ static void test_safetensors_that_touch_are_read(void **state)
     st_close(f);
 }
 
+static void test_safetensors_dimensions_from_the_fourth_on_count_as_one(void **state)
+{
+    (void)state;
+    st_file *f;
+    vt_err err = {0};
+    if (st_open(CORPUS "ok_video.safetensors", &f, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    const vt_tensor *t = find(f, "t"); /* [2, 3, 1, 2, 4] */
+    assert_true(t && t->rank == 4 && t->row_stride == 8);
+    assert_true(t->dim[0] == 2 && t->dim[1] == 3 && t->dim[2] == 1 && t->dim[3] == 8);
+    st_close(f);
+}
+
 static void test_safetensors_broken_files_are_refused_with_the_reason(void **state)
 {
     (void)state;
@@ -76,7 +89,7 @@ static void test_safetensors_broken_files_are_refused_with_the_reason(void **sta
         {"bad_no_dtype", "\"dtype\" is missing", VT_ERR_FORMAT},
         {"bad_dtype", "tensor t has type F64; supported are", VT_ERR_UNSUPPORTED},
         {"bad_no_shape", "\"shape\" is missing", VT_ERR_FORMAT},
-        {"bad_shape_rank", "tensor t has 5 dimensions", VT_ERR_FORMAT},
+        {"bad_shape_rank", "tensor t has 9 dimensions", VT_ERR_FORMAT},
         {"bad_shape_negative", "its shape is impossible", VT_ERR_FORMAT},
         {"bad_shape_zero", "its shape is impossible", VT_ERR_FORMAT},
         {"bad_shape_overflow", "its shape is impossible", VT_ERR_FORMAT},
@@ -242,6 +255,15 @@ static void test_folder_end_of_text_comes_from_config_or_generation_config(void 
     assert_float_equal(m->gen_top_p, 0.95, 1e-6);
     assert_int_equal(m->gen_top_k, 20);
     assert_true(isnan(m->gen_min_p));
+    vt_model_free(m);
+}
+
+static void test_folder_of_a_model_that_sees_is_read_past_its_encoder(void **state)
+{
+    (void)state;
+    vt_model *m = load_good(FOLDERS "ok_text_model");
+    assert_string_equal(m->arch.family, "llama");
+    assert_true(m->arch.hidden == 8 && m->arch.n_layers == 1);
     vt_model_free(m);
 }
 
@@ -463,11 +485,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors_types_and_scalars_are_read),
         cmocka_unit_test(test_safetensors_that_touch_are_read),
+        cmocka_unit_test(test_safetensors_dimensions_from_the_fourth_on_count_as_one),
         cmocka_unit_test(test_safetensors_broken_files_are_refused_with_the_reason),
         cmocka_unit_test(test_safetensors_when_a_tensor_has_bytes_to_spare_then_it_is_refused),
         cmocka_unit_test(test_safetensors_every_truncation_is_refused),
         cmocka_unit_test(test_folder_that_is_wrong_is_refused_with_the_reason),
         cmocka_unit_test(test_folder_end_of_text_comes_from_config_or_generation_config),
+        cmocka_unit_test(test_folder_of_a_model_that_sees_is_read_past_its_encoder),
         cmocka_unit_test(test_folder_chat_template_is_found_in_its_three_forms),
         cmocka_unit_test(test_folder_of_gemma_sets_its_knobs),
         cmocka_unit_test(test_folder_of_experts_stacks_them),

@@ -81,7 +81,8 @@ static vt_status no_memory(const loader *l)
 static const char *behind_layers(const vt_model *m, const char *module)
 {
     static const char *const all[] = {"model.layers.", "model.language_model.layers.",
-                                      "language_model.model.layers.", "layers."};
+                                      "language_model.model.layers.", "model.text_model.layers.",
+                                      "layers."};
     const char *own = m->family ? m->family->hf_layer : NULL;
     if (own && strncmp(module, own, strlen(own)) == 0)
         return module + strlen(own);

@@ -278,16 +278,18 @@ static void test_quantised_kernels_when_compiled_then_no_spill_and_no_warning(vo
 
 /* ---- quantised weights in wgmma's registers: every width of tile ---- */
 
-static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, bool pair)
+/* Runs a matrix of `rows` x 4096 for up to 256 tokens. */
+static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, int64_t rows,
+                             bool pair)
 {
-    enum { COLS = 4096, ROWS = 8192, TOKENS = 256 };
-    vt_tensor w = vt_tensor_2d(NULL, type, ROWS, COLS),
+    enum { COLS = 4096, TOKENS = 256 };
+    vt_tensor w = vt_tensor_2d(NULL, type, rows, COLS),
               x = vt_tensor_2d(NULL, VT_BF16, TOKENS, COLS),
-              y = vt_tensor_2d(NULL, VT_BF16, TOKENS, pair ? ROWS / 2 : ROWS);
+              y = vt_tensor_2d(NULL, VT_BF16, TOKENS, pair ? rows / 2 : rows);
     vt_weight weight = {.part = {&w},
                         .n_parts = 1,
                         .paired = pair,
-                        .rows = ROWS,
+                        .rows = rows,
                         .cols = COLS,
                         .dtype = type,
                         .packing = &linear_cuda_packing};
@@ -303,6 +305,52 @@ static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype ty
     assert_int_equal(linear_cuda_quant_sm90.run(&a, &l), VT_OK);
 }
 
+/* How a matrix of Q4_K is cut for a number of tokens on 132 SMs, and the row that runs it. */
+static const vt_impl *cut_in_registers(int64_t rows, int64_t cols, int64_t tokens, vt_cut *cut)
+{
+    vt_tensor x = vt_tensor_2d(NULL, VT_BF16, tokens, cols),
+              y = vt_tensor_2d(NULL, VT_BF16, tokens, rows);
+    vt_weight weight = {.n_parts = 1,
+                        .rows = rows,
+                        .cols = cols,
+                        .dtype = VT_Q4_K,
+                        .packing = &linear_cuda_packing};
+    linear_args a = {.x = &x, .w = &weight, .y = &y, .scale = 1};
+    vt_target t = target_of(90);
+    vt_size size = {.tokens = tokens, .seqs = tokens, .rows = tokens};
+    t.sm_count = 132;
+    *cut = (vt_cut){.shape = ""};
+    linear_cuda_quant_sm90.describe(&a, &t, &size, cut);
+    return vt_op_select(&linear_op, &a, &t, &size);
+}
+
+/* Property: of tiles of 128 and of 192 rows those are taken with which the SM with the most CTAs
+ * has less to do, as measured on an H200. Beyond 128 tokens smaller weights are for panels, unless
+ * tiles of 192 rows fill the SMs. */
+static void test_quantised_tiles_when_tokens_are_many_then_as_high_as_evens_out_sms(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows, cols, tokens, high, split;
+        bool runs;
+    } want[] = {
+        {24576, 4096, 64, 128, 2, true},  /* 8B gate+up */
+        {24576, 4096, 128, 192, 1, true}, /* a wave of 128 CTAs; 384 of two parts make three */
+        {24576, 4096, 256, 192, 1, true}, /* two waves; 384 make three */
+        {6144, 4096, 128, 128, 2, true},  /* qkv */
+        {6144, 4096, 256, 192, 2, true},  /* a wave of 128 halves, where 96 are whole tiles */
+        {4096, 4096, 256, 128, 2, false}, /* o: panels */
+        {4096, 12288, 256, 128, 2, true}, /* down */
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        vt_cut cut;
+        const vt_impl *impl = cut_in_registers(want[i].rows, want[i].cols, want[i].tokens, &cut);
+        assert_int_equal(cut.tile[1], want[i].high);
+        assert_int_equal(cut.split, want[i].split);
+        assert_int_equal(impl == &linear_cuda_quant_sm90, want[i].runs);
+    }
+}
+
 static void test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -314,8 +362,10 @@ static void test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning(void
     assert_int_equal(vt_cuda_offline("sm_90a", 90, 132, &cuda, &err), VT_OK);
     vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = true};
     vt_target t = target_of(90);
-    for (size_t i = 0; i < sizeof type / sizeof *type; i++)
-        run_in_registers(&lane, &t, type[i], i % 2 == 1);
+    for (size_t i = 0; i < sizeof type / sizeof *type; i++) {
+        run_in_registers(&lane, &t, type[i], 8192, i % 2 == 1);
+        run_in_registers(&lane, &t, type[i], 6144, i % 2 == 0); /* tiles of 192 rows, too */
+    }
     run_experts(&lane, &t, VT_FP8_E4M3, VT_ACT_SILU, 400);
     run_experts(&lane, &t, VT_Q4_K, VT_ACT_SILU, 400);
     run_experts(&lane, &t, VT_Q8_0, VT_ACT_RELU2, 400);
@@ -657,6 +707,7 @@ int main(void)
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
         cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_quantised_tiles_when_tokens_are_many_then_as_high_as_evens_out_sms),
         cmocka_unit_test(test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_variants_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_norms_when_compiled_for_the_ctas_of_their_grids_then_no_spill),

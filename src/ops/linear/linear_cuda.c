@@ -132,7 +132,7 @@ static bool quant_sm90_supports(const void *args, const vt_target *t, const vt_s
 static bool quant_sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
-    return !t->deterministic && linear_quant_sm90_suits(a, vt_size_rows(a->x, upto));
+    return !t->deterministic && linear_quant_sm90_suits(a, t, vt_size_rows(a->x, upto));
 }
 
 static bool passes_suits(const void *args, const vt_target *t, const vt_size *upto)

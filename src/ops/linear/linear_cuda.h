@@ -104,7 +104,7 @@ vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
 
 /* linear_quant_sm90.c */
 bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens);
-bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens);
+bool linear_quant_sm90_suits(const linear_args *a, const vt_target *t, int64_t tokens);
 vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch);
 
 #endif

@@ -2,8 +2,11 @@
  * makes each weight BF16 once for up to 128 tokens, where passes (linear_quant_cuda.c) do so for 32
  * and panels write BF16 to memory.
  *
- * K is split over the CTAs of a cluster until there is one for each SM, and once more where that
- * evens out what the SMs get. The sums of a wide tile cost too much for more than two parts.
+ * A CTA has 128 weight rows, or 192 of more than 64 tokens where the SM with the most work then
+ * ends earlier: three warpgroups take little longer for a step than two, because they wait for x
+ * and for each other's registers less often. K is split over the CTAs of a cluster until there is
+ * one for each SM, and once more where that evens out what the SMs get. The sums of a wide tile
+ * cost too much for more than two parts.
  *
  * linear_quant_sm90_suits() has the types, sizes and tokens for which it was measured faster than
  * passes and panels: bench/notes/cuda.md, "Dequantised into wgmma's registers". */
@@ -16,7 +19,9 @@
 #include "ops/linear/quant/linear_quant.h"
 
 enum {
-    TILE_ROWS = 128,
+    GROUP_ROWS = 64, /* weight rows of a warpgroup */
+    FEW_GROUPS = 2,
+    MANY_GROUPS = 3,
     N_WIDTHS = 3,
     LEAST_TOKENS = 17,
     WIDE_TOKENS = 128,
@@ -42,7 +47,7 @@ static int32_t width_of(int64_t tokens)
 
 /* How a call runs with tiles of `width` tokens. */
 typedef struct quant_sm90_form {
-    int32_t width, split, resident; /* resident: CTAs per SM */
+    int32_t width, groups, split, resident; /* resident: CTAs per SM */
     cuda_launch launch;
 } quant_sm90_form;
 
@@ -61,6 +66,44 @@ static int32_t split_of(const linear_args *a, const vt_target *t, int64_t tiles,
             share_used(2 * tiles * split, t) > share_used(tiles * split, t)))
         split *= 2;
     return split;
+}
+
+/* How a weight is cut: warpgroups of a CTA, parts of K, and CTAs. */
+typedef struct quant_sm90_cut {
+    int32_t groups, split;
+    int64_t ctas;
+} quant_sm90_cut;
+
+static quant_sm90_cut cut_in(const linear_args *a, const vt_target *t, int64_t tokens,
+                             int32_t groups)
+{
+    int32_t width = width_of(tokens), rows = GROUP_ROWS * groups;
+    int64_t tiles = vt_ceil_div(linear_outputs(a), linear_pair(a) ? rows / 2 : rows) *
+                    vt_ceil_div(tokens, width);
+    int32_t split = split_of(a, t, tiles, width);
+    /* parts that even out nothing cost their sums: 56 us became 64 for gate+up of an 8B model */
+    if (groups == MANY_GROUPS && split == 2 && share_used(tiles, t) >= share_used(2 * tiles, t))
+        split = 1;
+    return (quant_sm90_cut){groups, split, tiles * split};
+}
+
+/* Returns what the SM with the most CTAs takes, one CTA after the other, in tenths of a step of a
+ * CTA with two groups. */
+static int64_t time_of(const linear_args *a, const vt_target *t, const quant_sm90_cut *c)
+{
+    enum { FEW_TIME = 10, MANY_TIME = 13 }; /* measured: 1.13 to 1.32 times as long */
+    int64_t steps = vt_ceil_div(vt_ceil_div(a->w->cols, 2 * QUANT_UNIT), c->split);
+    return vt_ceil_div(c->ctas, t->sm_count) * steps *
+           (c->groups == MANY_GROUPS ? MANY_TIME : FEW_TIME);
+}
+
+static quant_sm90_cut cut_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    quant_sm90_cut few = cut_in(a, t, tokens, FEW_GROUPS);
+    if (width_of(tokens) < WIDE_TOKENS)
+        return few;
+    quant_sm90_cut many = cut_in(a, t, tokens, MANY_GROUPS);
+    return time_of(a, t, &many) < time_of(a, t, &few) ? many : few;
 }
 
 /* The stages of shared memory: x_units units of x in each of x_stages, two units of weights in each
@@ -87,30 +130,29 @@ static quant_sm90_stages stages_of(int64_t room, int64_t x_unit, int64_t pair, b
 
 static quant_sm90_form form_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
-    int32_t pair = linear_pair(a), width = width_of(tokens), resident = width <= 64 ? 2 : 1;
-    int64_t tiles = vt_ceil_div(linear_outputs(a), pair ? TILE_ROWS / 2 : TILE_ROWS) *
-                    vt_ceil_div(tokens, width);
-    int32_t split = split_of(a, t, tiles, width);
+    int32_t width = width_of(tokens), resident = width <= 64 ? 2 : 1;
+    quant_sm90_cut cut = cut_of(a, t, tokens);
     int64_t room = ((int64_t)t->max_shared_bytes + STATIC_SHARED) / resident - STATIC_SHARED -
                    SHARED_SLACK;
     quant_sm90_stages s = stages_of(room, (int64_t)width * 2 * QUANT_UNIT,
                                     linear_quant_tile_bytes(a->w->dtype, 2 * QUANT_UNIT) *
-                                        TILE_ROWS / QUANT_TILE,
+                                        cut.groups * GROUP_ROWS / QUANT_TILE,
                                     resident > 1);
     return (quant_sm90_form){
         .width = width,
-        .split = split,
+        .groups = cut.groups,
+        .split = cut.split,
         .resident = resident,
         .launch = {.spec = JIT_SPEC("linear_quant_sm90.cu", "linear_quant_sm90",
                                     LINEAR_QUANT_PARAMS(a->w->dtype), {"k", (int32_t)a->w->cols},
-                                    {"tokens", width}, {"split", split}, {"stages", s.stages},
-                                    {"x_stages", s.x_stages}, {"x_units", s.x_units},
-                                    {"pair", pair}, {"bias", a->bias != NULL},
-                                    {"residual", a->residual != NULL},
+                                    {"tokens", width}, {"groups", cut.groups}, {"split", cut.split},
+                                    {"stages", s.stages}, {"x_stages", s.x_stages},
+                                    {"x_units", s.x_units}, {"pair", linear_pair(a)},
+                                    {"bias", a->bias != NULL}, {"residual", a->residual != NULL},
                                     {"out_f32", a->y->dtype == VT_F32}),
-                   .grid = {(uint32_t)(tiles * split), 1, 1},
-                   .cluster = (uint32_t)split,
-                   .threads = 384,
+                   .grid = {(uint32_t)cut.ctas, 1, 1},
+                   .cluster = (uint32_t)cut.split,
+                   .threads = 128 * ((uint32_t)cut.groups + 1),
                    .shared_bytes = (uint32_t)s.bytes + SHARED_SLACK}};
 }
 
@@ -122,7 +164,8 @@ bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t to
 
 /* The most tokens for which this row was measured to be faster than the others, by type and number
  * of elements; 0: it was not. Smaller weights were not measured. Panels are better for 129 tokens
- * and more of all but large weights. Q2_K and Q3_K were measured up to 64 tokens. */
+ * and more of all but large weights, unless these fill the SMs in tiles of 192 rows. Q2_K and Q3_K
+ * were measured up to 64 tokens. */
 static int64_t most_tokens(vt_dtype type, int64_t elements)
 {
     enum { LEAST = 16 << 20, LARGE = 48 << 20 };
@@ -145,9 +188,12 @@ static int64_t most_tokens(vt_dtype type, int64_t elements)
     }
 }
 
-bool linear_quant_sm90_suits(const linear_args *a, int64_t tokens)
+bool linear_quant_sm90_suits(const linear_args *a, const vt_target *t, int64_t tokens)
 {
-    return tokens >= LEAST_TOKENS && tokens <= most_tokens(a->w->dtype, a->w->rows * a->w->cols);
+    int64_t most = most_tokens(a->w->dtype, a->w->rows * a->w->cols);
+    if (tokens < LEAST_TOKENS || tokens <= most || most < WIDE_TOKENS)
+        return tokens >= LEAST_TOKENS && tokens <= most;
+    return tokens <= MOST_TOKENS && cut_of(a, t, tokens).groups == MANY_GROUPS;
 }
 
 static vt_status launch(const linear_args *a, const vt_lane *lane, int64_t tokens)
@@ -177,10 +223,13 @@ void linear_quant_sm90_describe(const void *args, const vt_target *t, const vt_s
     quant_sm90_form f = form_of(a, t, vt_size_rows(a->x, size));
     linear_cut_shape(a, size, out);
     out->tile[0] = f.width;
-    out->tile[1] = TILE_ROWS;
+    out->tile[1] = f.groups * GROUP_ROWS;
     out->tile[2] = 2 * QUANT_UNIT;
     out->split = f.split;
-    vt_cut_roles(out, "1 producer warpgroup, 2 warpgroups that dequantise and multiply",
+    vt_cut_roles(out,
+                 f.groups == MANY_GROUPS
+                     ? "1 producer warpgroup, 3 warpgroups that dequantise and multiply"
+                     : "1 producer warpgroup, 2 warpgroups that dequantise and multiply",
                  f.split > 1 ? "cluster, in rising order" : NULL);
     vt_cut_grid(out, t, &f.launch, 16);
     out->resident = f.resident;

@@ -4,37 +4,39 @@
 // x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
 //
 // The weights are the rows of a wgmma, tokens its columns: each weight is made bf16 once for all TOKENS tokens of a
-// tile. A CTA has 128 weight rows (PAIR: 64 gate rows and their 64 up rows) and TOKENS tokens. SPLIT CTAs of a cluster
-// share a tile along K and add their sums as gemm_split_sm90.cu does.
+// tile. A CTA has 64 GROUPS weight rows (PAIR: half of them gate rows, then their up rows) and TOKENS tokens. SPLIT
+// CTAs of a cluster share a tile along K and add their sums as gemm_split_sm90.cu does.
 //
-//   warpgroups 0, 1   64 weight rows each, 16 a warp: two tiles of 8. A lane unpacks its 8 elements of a chunk of 32
+//   GROUPS warpgroups 64 weight rows each, 16 a warp: two tiles of 8. A lane unpacks its 8 elements of a chunk of 32
 //                     columns and scales them (quant_wgmma.cuh). They lie in the registers in which wgmma wants its
 //                     first operand; chunks take turns in two sets of registers.
-//   warpgroup 2       brings tiles, 256 columns a stage, by bulk copies that begin before pdl_wait(), and x, X_UNITS
+//   the last one      brings tiles, 256 columns a stage, by bulk copies that begin before pdl_wait(), and x, X_UNITS
 //                     units of 128 columns a stage. A lane has 8 neighbouring columns of a weight, so x is permuted:
 //                     k 2 q, 2 q + 1 of step p of a chunk are columns 8 q + 2 p, 8 q + 2 p + 1. stmatrix writes it so:
 //                     register p of the lanes of a quad becomes a vector of 16 bytes.
 //
 // Grid: row tiles x token tiles x SPLIT, the token tiles of a row tile neighbours. Up to 64 tokens two CTAs share an
-// SM. Bytes: the tiles of W once, from L2 for each further tile of tokens; x once for each 128 rows, from L2.
-// Template: BITS, OFFSET, FORM, K, TOKENS 32 | 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, X_STAGES,
-// X_UNITS 1 | 2 (units between two waits for all of wgmma), PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS, RESIDUAL.
+// SM. Bytes: the tiles of W once, from L2 for each further tile of tokens; x once for each row tile, from L2.
+// Template: BITS, OFFSET, FORM, K, TOKENS 32 | 64 | 128, GROUPS 2 | 3 (3 with 128 tokens alone), SPLIT 1 | 2 | 4 | 8,
+// STAGES, X_STAGES, X_UNITS 1 | 2 (units between two waits for all of wgmma), PAIR (0 none, 1 silu, 2 gelu), OUT_F32,
+// BIAS, RESIDUAL.
 #include "ptx_sm90.cuh"
 #include "quant_tile.cuh"
 #include "quant_wgmma.cuh"
 #include "linear_order.cuh"
 #include "linear_params.h"
 
-constexpr int kConsumers = 256, kThreads = kConsumers + 128, kWarps = kConsumers / 32;
+constexpr int kConsumers = 128 * GROUPS, kThreads = kConsumers + 128, kWarps = kConsumers / 32;
 constexpr int kTiles = 2 * kWarps;             // tiles of 8 weight rows
-constexpr int kColumns = PAIR ? 64 : 128;      // of y
+constexpr int kColumns = (PAIR ? 32 : 64) * GROUPS; // of y
 constexpr int kPairs = (kUnits + 1) / 2;       // steps of 256 columns
 constexpr int kPart = 2 * unit_bytes(4) + 32 * kSuper;
 constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart);
 constexpr int kWStage = kTiles * kPart, kXHalf = TOKENS * 128, kXStage = X_UNITS * 2 * kXHalf;
-constexpr int kSumStride = 128 + 4; // floats: lanes of a store hit 32 banks
+constexpr int kSumStride = 64 * GROUPS + 4; // floats: lanes of a store hit 32 banks
 constexpr bool kTwoCtas = TOKENS <= 64;
 static_assert(kTail == 0, "whole units");
+static_assert(GROUPS == 2 || (GROUPS == 3 && !kTwoCtas), "how many registers a warpgroup has");
 static_assert(TOKENS * kSumStride * 4 <= X_STAGES * kXStage + STAGES * kWStage, "the sums lie over the stages");
 
 struct Part {
@@ -54,7 +56,7 @@ struct Shared {
     u64 *x_full, *x_empty, *w_full;
 };
 
-/* ---- warpgroup 2 ---- */
+/* ---- the warpgroup that brings ---- */
 
 // Run by the four warps of the group, each of which copies four tiles: by one lane in turn, because a copy's addresses
 // are those of the warp, and the compiler makes a loop over lanes that differ.
@@ -142,7 +144,7 @@ INLINE void produce(const linear_params &p, const Shared &sh, const Part &t)
     }
 }
 
-/* ---- warpgroups 0 and 1 ---- */
+/* ---- the warpgroups that multiply ---- */
 
 INLINE void multiply(float *acc, const u32 *a, u64 b, int accumulate)
 {
@@ -203,8 +205,8 @@ INLINE void consume(const Shared &sh, const Part &t)
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)
         wgmma_touch(acc[i]);
-    named_barrier(1, kConsumers); // both warpgroups have read the stages
-    int low = PAIR ? warp * 8 + lane / 4 : warp * 16 + lane / 4, high = low + (PAIR ? 64 : 8);
+    named_barrier(1, kConsumers); // all of them have read the stages
+    int low = PAIR ? warp * 8 + lane / 4 : warp * 16 + lane / 4, high = low + (PAIR ? kColumns : 8);
     float *sums = (float *)sh.x + lane % 4 * 2 * kSumStride;
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++, sums += 8 * kSumStride) {
@@ -245,6 +247,8 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
             SETMAXNREG_INC(88);
         else if (kTwoCtas)
             SETMAXNREG_INC(96);
+        else if (GROUPS == 3)
+            SETMAXNREG_INC(136);
         else
             SETMAXNREG_INC(176);
         consume(sh, t);
@@ -253,6 +257,8 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
             SETMAXNREG_DEC(64);
         else if (kTwoCtas)
             SETMAXNREG_DEC(48);
+        else if (GROUPS == 3)
+            SETMAXNREG_DEC(104);
         else
             SETMAXNREG_DEC(152);
         produce(p, sh, t);

@@ -7,7 +7,8 @@
 // and each lane has COLS neighbouring columns. A lane sums its rows in four interleaved parts, and two shuffles join
 // the lanes, whatever COLS is: a token's bits depend on neither the variant nor the batch. The CTA first stages TOKENS
 // tokens in shared memory: q and k of unit length as fp32, laid out so that the 4 lanes' float4 hit different banks, v,
-// and the gates.
+// and the gates. In a prefill an SM has four warps, which hide nothing for each other, so their threads load the tokens
+// behind the staged ones before these are computed.
 // Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
 // is enough for memory's roof. A prefill is bound by the latency of a token: two sums over rows, one after the other.
 // The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
@@ -25,22 +26,73 @@ struct Staged {
     int behind[BEHIND ? TOKENS : 1];
 };
 
-// e^g, what a step leaves of a number of S: of head j, from element `at` of a and dt_bias.
-INLINE float kept(const gated_delta_params &p, i64 t, int at, int j)
+// A thread's share of TOKENS tokens, as it lies in memory. In a prefill that of the next ones is on its way while
+// these are computed; a decode needs the registers for its CTAs.
+constexpr bool kAhead = COLS == 1;
+constexpr int kEachUnit = TOKENS / 4, kEachV = TOKENS * kBlock / 128; // tokens of a warp; values of a thread
+constexpr int kEachKeep = CHANNELS ? TOKENS * 4 * kRows / 128 : 1;
+static_assert(TOKENS % 4 == 0 && (!CHANNELS || TOKENS * kRows % 32 == 0), "every thread has as much");
+struct Raw {
+    u16 q[kEachUnit][kPer], k[kEachUnit][kPer], v[kEachV], a[kEachKeep], b;
+    int behind;
+};
+
+INLINE void load_unit(const u16 *x, bool has, u32 lane, u16 (&to)[kPer])
 {
-    float z = bf16_f32(p.a[t * p.a_stride + at]) + p.dt_bias[at];
-    float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        u32 at = i * 32 + lane;
+        to[i] = has && at < KDIM ? x[at] : 0;
+    }
+}
+
+// Tokens [t0, t0 + n) of head j, and of its v the columns from `first` on.
+INLINE void load(const gated_delta_params &p, int t0, int n, int j, int first, Raw &raw)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int head = TILED ? j % p.k_heads : j / (p.v_heads / p.k_heads);
+#pragma unroll
+    for (int e = 0; e < kEachUnit; e++) {
+        int t = e * 4 + warp;
+        const u16 *x = p.x + (i64)(t0 + t) * p.x_stride + head * KDIM;
+        load_unit(x, t < n, lane, raw.q[e]);
+        load_unit(x + p.k_heads * KDIM, t < n, lane, raw.k[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < kEachV; e++) {
+        int t = (e * 128 + threadIdx.x) / kBlock, col = first + (e * 128 + threadIdx.x) % kBlock;
+        const u16 *v = p.x + (i64)(t0 + t) * p.x_stride + 2 * p.k_heads * KDIM + j * VDIM;
+        raw.v[e] = t < n && col < VDIM ? v[col] : 0;
+    }
+#pragma unroll
+    for (int e = 0; CHANNELS && e < kEachKeep; e++) {
+        int t = (e * 128 + threadIdx.x) / (4 * kRows), at = (e * 128 + threadIdx.x) % (4 * kRows);
+        raw.a[e] = t < n && at < KDIM ? p.a[(i64)(t0 + t) * p.a_stride + j * KDIM + at] : 0;
+    }
+    int t = threadIdx.x;
+    if (t < n) {
+        if constexpr (!CHANNELS)
+            raw.a[0] = p.a[(i64)(t0 + t) * p.a_stride + j];
+        raw.b = p.b[(i64)(t0 + t) * p.b_stride + j];
+        if constexpr (BEHIND)
+            raw.behind = p.state_behind[t0 + t];
+    }
+}
+
+// e^g, what a step leaves of a number of S, from an element of a and the one of dt_bias.
+INLINE float kept(u16 a, float dt_bias, float decay)
+{
+    float z = bf16_f32(a) + dt_bias, step = z > 20.f ? z : log1pf(expf(z));
     return expf(step * decay);
 }
 
 // to = x * scale / sqrt(sum x^2 + 1e-6), in the lanes' layout; one warp.
-INLINE void stage_unit(const u16 *x, float scale, u32 lane, float *to)
+INLINE void stage_unit(const u16 (&x)[kPer], float scale, u32 lane, float *to)
 {
     float v[kPer], sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        u32 at = i * 32 + lane;
-        v[i] = at < KDIM ? bf16_f32(x[at]) : 0.f;
+        v[i] = bf16_f32(x[i]);
         sum += v[i] * v[i];
     }
     scale /= sqrtf(warp_sum(sum) + 1e-6f);
@@ -52,31 +104,36 @@ INLINE void stage_unit(const u16 *x, float scale, u32 lane, float *to)
     }
 }
 
-// Tokens [t0, t0 + n) of head j, and of its v the columns from `first` on.
-INLINE void stage(const gated_delta_params &p, int t0, int n, int j, int first, Staged &s)
+// The n tokens that were loaded, for head j. Numbers of tokens that are not there are made too, unless few are: without
+// branches the threads' exponentials overlap.
+INLINE void stage(const gated_delta_params &p, const Raw &raw, int n, int j, float decay, Staged &s)
 {
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int head = TILED ? j % p.k_heads : j / (p.v_heads / p.k_heads);
-    for (int t = warp; t < n; t += 4) {
-        const u16 *x = p.x + (i64)(t0 + t) * p.x_stride + head * KDIM;
-        stage_unit(x, 1.f / sqrtf((float)KDIM), lane, s.q[t]);
-        stage_unit(x + p.k_heads * KDIM, 1.f, lane, s.k[t]);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int e = 0; e < kEachUnit; e++) {
+        int t = e * 4 + warp;
+        if (t < n) {
+            stage_unit(raw.q[e], 1.f / sqrtf((float)KDIM), lane, s.q[t]);
+            stage_unit(raw.k[e], 1.f, lane, s.k[t]);
+        }
     }
-    for (int i = threadIdx.x; i < n * kBlock; i += 128) {
-        int t = i / kBlock, col = first + i % kBlock;
-        const u16 *v = p.x + (i64)(t0 + t) * p.x_stride + 2 * p.k_heads * KDIM + j * VDIM;
-        s.v[t][i % kBlock] = col < VDIM ? bf16_f32(v[col]) : 0.f;
+#pragma unroll
+    for (int e = 0; e < kEachV; e++)
+        s.v[(e * 128 + threadIdx.x) / kBlock][(e * 128 + threadIdx.x) % kBlock] = bf16_f32(raw.v[e]);
+#pragma unroll
+    for (int e = 0; CHANNELS && e < kEachKeep; e++) {
+        int t = (e * 128 + threadIdx.x) / (4 * kRows), at = (e * 128 + threadIdx.x) % (4 * kRows);
+        if (kAhead || t < n)
+            s.keeps[t][at / kRows * kStride + at % kRows] =
+                at < KDIM ? kept(raw.a[e], __ldg(p.dt_bias + j * KDIM + at), decay) : 0.f;
     }
-    for (int i = threadIdx.x; CHANNELS && i < n * 4 * kRows; i += 128) {
-        int t = i / (4 * kRows), at = i % (4 * kRows);
-        s.keeps[t][at / kRows * kStride + at % kRows] = at < KDIM ? kept(p, t0 + t, j * KDIM + at, j) : 0.f;
-    }
-    for (int t = threadIdx.x; t < n; t += 128) {
+    int t = threadIdx.x;
+    if (t < n) {
         if constexpr (!CHANNELS)
-            s.keep[t] = kept(p, t0 + t, j, j);
-        s.beta[t] = 1.f / (1.f + expf(-bf16_f32(p.b[(i64)(t0 + t) * p.b_stride + j])));
+            s.keep[t] = kept(raw.a[0], __ldg(p.dt_bias + j), decay);
+        s.beta[t] = 1.f / (1.f + expf(-bf16_f32(raw.b)));
         if constexpr (BEHIND)
-            s.behind[t] = p.state_behind[t0 + t];
+            s.behind[t] = raw.behind;
     }
 }
 
@@ -135,12 +192,20 @@ KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_pa
     bool mine = first + col < VDIM;
     i64 at = (i64)j * KDIM * VDIM + first + col;
     float s[COLS][kRows], y[COLS];
+    Raw raw;
+    float decay = LOG_DECAY ? -expf(__ldg(p.decay + j)) : __ldg(p.decay + j);
+    if (kAhead)
+        load(p, begin, min(end - begin, TOKENS), j, first, raw);
     load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
     for (int t0 = begin; t0 < end; t0 += TOKENS) {
-        int n = end - t0 < TOKENS ? end - t0 : TOKENS;
+        int n = min(end - t0, TOKENS);
         __syncthreads();
-        stage(p, t0, n, j, first, in);
+        if (!kAhead)
+            load(p, t0, n, j, first, raw);
+        stage(p, raw, n, j, decay, in);
         __syncthreads();
+        if (kAhead && t0 + TOKENS < end)
+            load(p, t0 + TOKENS, min(end - t0 - TOKENS, TOKENS), j, first, raw);
         for (int t = 0; t < n; t++) {
             step(in, t, part, col, s, y);
             u16 *to = p.y + (i64)(t0 + t) * p.y_stride + j * VDIM + first + col;

@@ -72,7 +72,9 @@ static int32_t check_plan(const scene *s, bool decode)
     attention_wide_config c = attention_wide_config_of(&s->args, &s->target, &s->size, decode);
     int32_t capacity = p->items(&s->args, &s->target, &s->size, &s->batch),
             rows = 16 * c.shape.tiles, most = p->items(&s->args, &s->target, &s->size, NULL),
-            most_merges = attention_wide_merges(&c, &s->size), cut = 0, tiles = 0, want = 0;
+            most_merges = attention_wide_merges(&c, &s->size), cut = 0, tiles = 0, want = 0,
+            variant = p->variant(&s->args, &s->target, &s->size, &s->batch),
+            grain = variant == WIDE_FINE ? ATTENTION_WIDE_FINE : 64;
     bool used[MOST_SLOTS] = {false};
     assert_in_range(capacity, 1, most);
     assert_true(p->bytes(&s->args, &s->target, &s->size, most) <= sizeof plan);
@@ -87,7 +89,7 @@ static int32_t check_plan(const scene *s, bool decode)
             assert_int_equal(it[k].seq, it->seq);
             assert_int_equal(it[k].tile, it->tile);
             assert_int_equal(it[k].begin, end);
-            assert_true(it[k].end > end && end % 64 == 0);
+            assert_true(it[k].end > end && end % grain == 0);
             end = it[k].end;
             if (it->n_items == 1)
                 continue;
@@ -114,8 +116,7 @@ static int32_t check_plan(const scene *s, bool decode)
          i < (decode ? s->batch.n_decode : s->batch.n_seqs); i++)
         want += ((s->q_start[i + 1] - s->q_start[i]) * c.group + rows - 1) / rows;
     assert_int_equal(tiles, want);
-    assert_int_equal(p->variant(&s->args, &s->target, &s->size, &s->batch),
-                     cut ? WIDE_CUT : WIDE_WHOLE);
+    assert_int_equal(variant != WIDE_WHOLE, cut > 0);
     return cut;
 }
 
@@ -141,7 +142,8 @@ static void test_plan_when_batches_are_random_then_it_covers_each_tile_once(void
     assert_in_range(whole, 10, 400);
 }
 
-/* A short sequence is not worth a second kernel; one of 8,192 keys has work for nearly all SMs. */
+/* A short sequence is not worth a second kernel, a longer one has short blocks, and one of 2,000 or
+ * of 8,192 keys has blocks of 64. */
 static void test_plan_when_one_sequence_decodes_then_its_length_decides(void **state)
 {
     (void)state;
@@ -152,8 +154,16 @@ static void test_plan_when_one_sequence_decodes_then_its_length_decides(void **s
     s.size = (vt_size){.tokens = 1, .seqs = 1, .decodes = 1};
     s.kv_len[0] = 100;
     assert_int_equal(check_plan(&s, true), 0);
+    const vt_host_plan *p = &attention_wide_decode_plan;
+    s.kv_len[0] = 545;
+    assert_int_equal(check_plan(&s, true), 1);
+    assert_int_equal(p->variant(&s.args, &s.target, &s.size, &s.batch), WIDE_FINE);
+    s.kv_len[0] = 2000;
+    assert_int_equal(check_plan(&s, true), 1);
+    assert_int_equal(p->variant(&s.args, &s.target, &s.size, &s.batch), WIDE_CUT);
     s.kv_len[0] = 8192;
     assert_int_equal(check_plan(&s, true), 1);
+    assert_int_equal(p->variant(&s.args, &s.target, &s.size, &s.batch), WIDE_CUT);
     attention_wide_config c = attention_wide_config_of(&s.args, &s.target, &s.size, true);
     assert_int_equal(c.shape.tiles, 1);
     assert_int_equal(c.at_once, 132);

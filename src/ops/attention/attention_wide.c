@@ -48,6 +48,12 @@ attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_t
     return s;
 }
 
+attention_wide_shape attention_wide_fine(attention_wide_shape s)
+{
+    s.keys = ATTENTION_WIDE_FINE;
+    return s;
+}
+
 attention_wide_config attention_wide_config_of(const attention_args *a, const vt_target *t,
                                                const vt_size *size, bool decode)
 {
@@ -103,6 +109,8 @@ static cuda_launch merge_of(const attention_args *a, const attention_wide_config
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     attention_wide_config c = attention_wide_config_of(a, lane->target, lane->size, decode);
+    if (lane->variant == WIDE_FINE)
+        c.shape = attention_wide_fine(c.shape);
     int32_t items = lane->items, merges = attention_wide_merges(&c, lane->size);
     size_t states = (size_t)attention_wide_slots(&c) * (size_t)a->kv_heads * 16 *
                     (size_t)c.shape.tiles;
@@ -113,7 +121,7 @@ static vt_status run(const attention_args *a, const vt_lane *lane, bool decode)
                                .partial = (float *)lane->workspace + vt_round_up(states * 2, 32)};
     cuda_launch attend = launch_of(a, &c, items), merge = merge_of(a, &c, merges);
     vt_status status = vt_cuda_launch(lane->cuda, &attend, &p, sizeof p);
-    if (status == VT_OK && lane->variant == WIDE_CUT)
+    if (status == VT_OK && lane->variant != WIDE_WHOLE)
         status = vt_cuda_launch(lane->cuda, &merge, &p, sizeof p);
     return status;
 }

@@ -21,12 +21,16 @@ typedef struct attention_wide_config {
     int32_t tokens; /* decode: the most that a sequence brings; prefill: not set */
 } attention_wide_config;
 
-enum { WIDE_WHOLE, WIDE_CUT, WIDE_VARIANTS }; /* WIDE_CUT: there are ranges to join */
+/* CUT, FINE: there are ranges to join. FINE: blocks have ATTENTION_WIDE_FINE keys. */
+enum { WIDE_WHOLE, WIDE_CUT, WIDE_FINE, WIDE_VARIANTS };
+enum { ATTENTION_WIDE_FINE = 32 };
 
 /* The CTA for tiles of up to `rows` rows that fits into max_shared_bytes; tiles 0: none does. In
  * deterministic programs keys and stages do not depend on the rows. */
 attention_wide_shape attention_wide_shape_of(const attention_args *a, const vt_target *t,
                                              int64_t rows);
+/* The CTA of a plan of variant WIDE_FINE. */
+attention_wide_shape attention_wide_fine(attention_wide_shape s);
 uint32_t attention_wide_shared_bytes(const attention_args *a, attention_wide_shape s);
 attention_wide_config attention_wide_config_of(const attention_args *a, const vt_target *t,
                                                const vt_size *size, bool decode);

@@ -5,7 +5,9 @@
  * longer than a range are cut into ranges of equal length. They become items of their own with a
  * slot each for their states, and a second kernel joins these. A range costs about as much as
  * RANGE_KEYS more keys, and the second kernel as MERGE_KEYS: the plan takes the range with which
- * the longest CTA has least to do by this count, or cuts nothing.
+ * the longest CTA has least to do by this count, or cuts nothing. Where a few decodes have a CTA
+ * for each block of 64 keys and half of the GPU is idle, blocks have half as many keys
+ * (WIDE_FINE), up to FINE_MOST keys: the join reads twice as many slots.
  *
  *   items     (0, a) (0, b) (0, c) (1, a) (1, b) (1, c) | pieces that are not cut | seq -1
  *   slots      0      1      2      3      4      5
@@ -24,7 +26,9 @@ enum {
     GRAIN = 64,      /* ranges are multiples of it: the longest block of the kernel */
     RANGE_KEYS = 64, /* what a range costs beyond its keys, in keys */
     MERGE_KEYS = 64, /* what joining costs */
-    FEW_PIECES = 16  /* up to so many pieces make one round of CTAs at most */
+    FINE_MOST =
+        1536, /* measured: 1 us won of 11 at 545 and 1,000 keys, 0.6 and more lost from 2,000 on */
+    FEW_PIECES = 16 /* up to so many pieces make one round of CTAs at most */
 };
 
 static int32_t tile_rows(const attention_wide_config *c) { return 16 * c->shape.tiles; }
@@ -138,6 +142,20 @@ static int32_t range_of(const attention_wide_config *c, const vt_batch *b)
     return best;
 }
 
+/* Returns how many keys the ranges of a batch have, and sets *variant. */
+static int32_t cut_of(const attention_wide_config *c, const vt_batch *b, int32_t *variant)
+{
+    int32_t range = range_of(c, b);
+    *variant = range ? WIDE_CUT : WIDE_WHOLE;
+    if (!c->decode || range != GRAIN || c->shape.keys != GRAIN)
+        return range;
+    wide_count fine = count(c, b, ATTENTION_WIDE_FINE);
+    if (fine.items > c->at_once || fine.longest > FINE_MOST)
+        return range;
+    *variant = WIDE_FINE;
+    return ATTENTION_WIDE_FINE;
+}
+
 typedef struct wide_fill {
     attention_chunk_item *item;
     attention_wide_merge_item *merge;
@@ -148,10 +166,11 @@ typedef struct wide_fill {
 static void add_piece(const attention_wide_config *c, wide_fill *f, const vt_batch *b, int32_t s,
                       int32_t tile, int32_t range)
 {
+    size_t grain = range == ATTENTION_WIDE_FINE ? ATTENTION_WIDE_FINE : GRAIN;
     int32_t keys = keys_of(c, b, s, tile), parts = range ? (int32_t)vt_ceil_div(keys, range) : 1,
             step = keys, first = f->items;
     if (parts > 1) {
-        step = (int32_t)vt_round_up((size_t)vt_ceil_div(keys, parts), GRAIN);
+        step = (int32_t)vt_round_up((size_t)vt_ceil_div(keys, parts), grain);
         parts = (int32_t)vt_ceil_div(keys, step);
     }
     for (int32_t k = 0; k < parts; k++, f->items++)
@@ -176,7 +195,7 @@ static int32_t fill(const attention_wide_config *c, const vt_size *size, const v
                    .merge = (attention_wide_merge_item *)((attention_chunk_item *)out + capacity),
                    .most_items = capacity,
                    .most_merges = attention_wide_merges(c, size)};
-    int32_t range = range_of(c, b);
+    int32_t variant, range = cut_of(c, b, &variant);
     for (int whole = range == 0; whole < 2; whole++) /* those that are cut have the first slots */
         for (int32_t s = first_seq(c, b); s < last_seq(c, b); s++)
             for (int32_t tile = tiles_of(c, b->q_start[s + 1] - b->q_start[s]) - 1; tile >= 0;
@@ -210,7 +229,7 @@ static int32_t decode_items(const void *args, const vt_target *t, const vt_size 
     (void)batch;
     attention_wide_config c = attention_wide_config_of(args, t, size, true);
     int64_t pieces = most_pieces(&c, size),
-            grains = pieces * vt_ceil_div(t->limits.max_context, GRAIN),
+            grains = pieces * vt_ceil_div(t->limits.max_context, ATTENTION_WIDE_FINE),
             most = c.shape.ordered ? 0 : most_items(&c, pieces);
     return (int32_t)(pieces + (grains < most ? grains : most));
 }
@@ -250,7 +269,9 @@ static size_t plan_bytes(const void *args, const vt_target *t, const vt_size *si
                                   const vt_batch *batch)                                          \
     {                                                                                             \
         attention_wide_config c = attention_wide_config_of(args, t, size, is_decode);             \
-        return range_of(&c, batch) ? WIDE_CUT : WIDE_WHOLE;                                       \
+        int32_t variant;                                                                          \
+        cut_of(&c, batch, &variant);                                                              \
+        return variant;                                                                           \
     }                                                                                             \
     static int32_t form##_fill(const void *args, const vt_target *t, const vt_size *size,         \
                                const vt_batch *batch, int32_t items, void *out, void *side)       \

@@ -7,7 +7,9 @@
  * machine:
  *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
- *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
+ *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is
+ *   free; encoders on CUDA max-running 1,024, token-budget 16,384: two steps of short texts, of
+ *   which one runs while the other is made, and kv-memory what two steps can fill
  *   max-context the model's, or what kv-memory holds, at most what auto_context says. */
 #include <assert.h>
 #include <stdlib.h>
@@ -37,6 +39,8 @@ enum {
     AUTO_PAGE_SIZE_CUDA = 64,
     AUTO_RUNNING_CUDA = 256,
     AUTO_BUDGET_CUDA = 4096,
+    ENCODER_RUNNING_CUDA = 1024,
+    ENCODER_BUDGET_CUDA = 16384,
     SCORE_ROWS_MIN = 16, /* rows of logits kept for scoring prompts, beside one per sequence */
     SCORE_ROWS_MAX = 256,
     SCORE_BYTES = 128 << 20,
@@ -247,11 +251,20 @@ static int32_t most_states(const sizes *s)
     return VT_SCHED_STATES * s->max_running + (s->drafts ? VT_DRAFT_MOST * guessing : 0);
 }
 
+/* The most pages that the running sequences fill. An encoder's texts are done with the step that
+ * takes them, so they fill no more than the steps in flight, with a last page of each text that may
+ * be empty but for a token. */
+static int64_t most_pages(const vt_model *m, const sizes *s)
+{
+    int64_t each = vt_ceil_div(s->max_context, s->page_size), most = each * s->max_running,
+            steps = VT_PLANS * vt_ceil_div(s->budget, s->page_size) + s->max_running;
+    return vt_model_bidirectional(m) && steps < most ? steps : most;
+}
+
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     s->page_bytes = vt_ranks_kv_page_bytes(m, s->kv_dtype, s->n_ranks, s->page_size);
     size_t slot = vt_ranks_kv_slot_bytes(m, s->n_ranks);
-    int64_t most = vt_ceil_div(s->max_context, s->page_size) * s->max_running;
     vt_windows_need need = windows_need(m, o, s);
     int64_t bytes = vt_options_int(o, "kv-memory");
     if (bytes > 0) {
@@ -260,7 +273,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         bytes = vt_cpu_get()->memory_bytes / 8;
         if (s->cuda)
             TRY(vt_executor_cuda_kv_bytes(m, s->cuda, s->max_context, &bytes, err));
-        int64_t kv = most * (int64_t)s->page_bytes,
+        int64_t kv = most_pages(m, s) * (int64_t)s->page_bytes,
                 windows = need.window > 0 ? vt_windows_wanted(&need) : kv;
         int64_t wanted = (windows < kv ? windows : kv) + (int64_t)most_states(s) * (int64_t)slot;
         bytes = bytes < wanted ? bytes : wanted;
@@ -272,14 +285,14 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         return fit_context(o, s, bytes, err);
     }
     /* a model without attention keeps nothing in pages */
-    int64_t pages = s->page_bytes > 0 ? bytes / (int64_t)s->page_bytes : most;
+    int64_t pages = s->page_bytes > 0 ? bytes / (int64_t)s->page_bytes : most_pages(m, s);
     if (pages < 1)
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and one page of %d tokens needs %zu",
                        (long long)bytes, s->page_size, s->page_bytes);
     /* slot numbers are int32_t, and a GPU has one page more, the padding page */
-    int64_t most_pages = INT32_MAX / s->page_size - 1;
-    s->n_pages = (int32_t)(pages < most_pages ? pages : most_pages);
+    int64_t limit = INT32_MAX / s->page_size - 1;
+    s->n_pages = (int32_t)(pages < limit ? pages : limit);
     return fit_context(o, s, bytes, err);
 }
 
@@ -324,6 +337,27 @@ static vt_status fit_whole(const vt_model *m, const vt_options *o, sizes *s, vt_
     return VT_OK;
 }
 
+static int32_t auto_running(const vt_model *m, bool cuda)
+{
+    return !cuda                       ? AUTO_RUNNING
+           : vt_model_bidirectional(m) ? ENCODER_RUNNING_CUDA
+                                       : AUTO_RUNNING_CUDA;
+}
+
+/* The budget holds a token of each running sequence, and a whole text where it must. An encoder's
+ * is no larger than what all of its texts can have. */
+static int32_t auto_budget(const vt_model *m, const sizes *s, bool cuda)
+{
+    int64_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
+    if (vt_model_bidirectional(m)) {
+        int64_t most = (int64_t)s->max_running * s->max_context;
+        budget = cuda ? ENCODER_BUDGET_CUDA : budget;
+        budget = budget < most ? budget : most;
+        budget = budget > s->max_context ? budget : s->max_context;
+    }
+    return (int32_t)(s->max_running > budget ? s->max_running : budget);
+}
+
 static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     bool cuda = on_cuda(o);
@@ -333,12 +367,8 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     if (s->max_context > m->arch.max_context)
         return vt_fail(err, VT_ERR_USAGE, "max-context is %d, and %s was made for at most %d",
                        s->max_context, m->name, m->arch.max_context);
-    s->max_running = option_or(o, "max-running", cuda ? AUTO_RUNNING_CUDA : AUTO_RUNNING);
-    int32_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
-    budget = s->max_running > budget ? s->max_running : budget;
-    if (vt_model_bidirectional(m) && budget < s->max_context)
-        budget = s->max_context;
-    s->budget = option_or(o, "token-budget", budget);
+    s->max_running = option_or(o, "max-running", auto_running(m, cuda));
+    s->budget = option_or(o, "token-budget", auto_budget(m, s, cuda));
     TRY(fit_whole(m, o, s, err));
     s->kv_dtype = vt_options_kv_dtype(o, vt_model_dtype(m));
     int64_t rows = SCORE_BYTES / ((int64_t)m->arch.vocab * 4);

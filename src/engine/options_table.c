@@ -109,8 +109,8 @@ static const vt_option table[] = {
         .help = "longest sequence in tokens; auto: what model and memory allow, at most 256 Ki"),
     ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED,
-        .help = "requests that run together; auto: 64 on a CPU, 256 on a GPU; run and chat on a "
-                "GPU: as many as they send"),
+        .help = "requests that run together; auto: 64 on a CPU, 256 on a GPU, encoders there 1024; "
+                "run and chat on a GPU: as many as they send"),
     ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,
         .help = "requests that may wait; beyond that they are turned away"),
     ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",

@@ -50,6 +50,17 @@ def test_deterministic_vectors_are_the_same_in_any_company():
         s.stop()
 
 
+def test_sizes_of_an_encoder_hold_two_steps():
+    """Without options a step has room for many short texts, and there is KV memory for two steps (in whole pieces of the GPU's memory)."""
+    need_emulator()
+    sizes = ("--device", "cuda", "--page-size", "16", "--kv-memory", "auto")
+    s = Server(*sizes, model=EMBEDDING + "bert", env={**GPU, "VITRINE_EMULATOR": "memory=6144"})
+    info = s.get("/get_server_info").json
+    same((info["max_running_requests"], info["chunked_prefill_size"]), (1024, 16384))
+    assert 2 * 16384 // 16 < info["num_pages"] <= 2 * 16384 // 16 + 1024, info["num_pages"]
+    s.stop()
+
+
 def test_scores_are_near_those_of_transformers():
     """BERT tells a pair's texts apart by a vector for each."""
     need_emulator()

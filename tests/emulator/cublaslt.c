@@ -1,10 +1,10 @@
-/* libcublasLt.so.13 of the emulated GPU: bf16 products y = alpha W^T x + beta c of column-major
- * matrices with fp32 sums, which are all that src/device/cuda/cublaslt.c asks for; anything else is
- * refused. Its algorithms differ in the order of sums, and by 1/8192 of a result, a difference that
- * often survives rounding to bf16, so that tests see it. The heuristic's choice of algorithm
- * depends on the number of columns that it is asked about. So a program that asks separately for
- * padded and unpadded steps gets different bits. VITRINE_EMULATOR=cublaslt=... makes it fail
- * (emulator.h). */
+/* libcublasLt.so.13 of the emulated GPU: bf16 products y = alpha W^T x + beta c + bias of
+ * column-major matrices with fp32 sums, which are all that src/device/cuda/cublaslt.c asks for;
+ * anything else is refused. Its algorithms differ in the order of sums, and by 1/8192 of a
+ * result, a difference that often survives rounding to bf16, so that tests see it. The
+ * heuristic's choice of algorithm depends on the number of columns that it is asked about. So a
+ * program that asks separately for padded and unpadded steps gets different bits.
+ * VITRINE_EMULATOR=cublaslt=... makes it fail (emulator.h). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ struct lt_context {
     int alive;
 };
 struct lt_desc_st {
-    int32_t compute, scale, transposed;
+    int32_t compute, scale, transposed, epilogue;
+    const void *bias; /* of y's type, one for each of its rows */
 };
 struct lt_layout_st {
     int32_t type;
@@ -98,9 +99,13 @@ int lt_desc_destroy(lt_desc d)
 
 int lt_desc_set(lt_desc d, int which, const void *value, size_t bytes)
 {
-    if (which != LT_DESC_TRANSA || bytes != sizeof d->transposed)
+    void *to = which == LT_DESC_TRANSA     ? (void *)&d->transposed
+               : which == LT_DESC_EPILOGUE ? (void *)&d->epilogue
+               : which == LT_DESC_BIAS     ? (void *)&d->bias
+                                           : NULL;
+    if (!to || bytes != (which == LT_DESC_BIAS ? sizeof d->bias : sizeof d->epilogue))
         return refuse(INVALID, "an attribute of a product that is not known here");
-    memcpy(&d->transposed, value, bytes);
+    memcpy(to, value, bytes);
     return SUCCESS;
 }
 
@@ -142,8 +147,10 @@ int lt_preference_set(lt_preference p, int which, const void *value, size_t byte
 static int check(lt_desc d, lt_layout a, lt_layout b, lt_layout c, lt_layout y)
 {
     if (d->transposed != LT_OP_T || a->type != LT_R_16BF || b->type != LT_R_16BF ||
-        c->type != y->type)
-        return refuse(NOT_SUPPORTED, "a product of other types or orders");
+        c->type != y->type || (d->epilogue != 0 && d->epilogue != LT_EPILOGUE_BIAS))
+        return refuse(NOT_SUPPORTED, "a product of other types, orders or epilogues");
+    if (d->epilogue == LT_EPILOGUE_BIAS && (!d->bias || (uintptr_t)d->bias % 16))
+        return refuse(INVALID, "a bias whose address is not a multiple of 16");
     if (a->rows != b->rows || a->cols != y->rows || b->cols != y->cols || c->rows != y->rows ||
         c->cols != y->cols)
         return refuse(INVALID, "matrices whose sizes do not fit each other");
@@ -167,7 +174,7 @@ int lt_heuristic(lt_handle h, lt_desc d, lt_layout a, lt_layout b, lt_layout c, 
 
 typedef struct product {
     const uint16_t *a, *b;
-    const void *c;
+    const void *c, *bias; /* bias NULL: there is none */
     void *y, *workspace;
     int64_t stride_a, stride_b, stride_c, stride_y;
     uint64_t n, m, k, parts;
@@ -230,6 +237,11 @@ static float sum_of(const product *p, uint64_t row, uint64_t col)
     return whole * (1 + (float)p->parts / 8192);
 }
 
+static float value_at(const void *of, int64_t at, int f32)
+{
+    return f32 ? ((const float *)of)[at] : from_bf16(((const uint16_t *)of)[at]);
+}
+
 static int run(const void *params)
 {
     const product *p = params;
@@ -240,8 +252,9 @@ static int run(const void *params)
                     c = (int64_t)t * p->stride_c + (int64_t)j;
             float v = p->alpha * sum_of(p, j, t);
             if (p->beta != 0)
-                v += p->beta *
-                     (p->f32 ? ((const float *)p->c)[c] : from_bf16(((const uint16_t *)p->c)[c]));
+                v += p->beta * value_at(p->c, c, p->f32);
+            if (p->bias)
+                v += value_at(p->bias, (int64_t)j, p->f32);
             if (p->f32)
                 ((float *)p->y)[at] = v;
             else
@@ -266,6 +279,7 @@ int lt_matmul(lt_handle h, lt_desc d, const void *alpha, const void *a, lt_layou
     product p = {.a = a,
                  .b = b,
                  .c = c,
+                 .bias = d->epilogue == LT_EPILOGUE_BIAS ? d->bias : NULL,
                  .y = y,
                  .workspace = workspace,
                  .workspace_bytes = 4096,

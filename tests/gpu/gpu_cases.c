@@ -127,7 +127,7 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=60,type=bf16,cols=640,rows=5004,logits=1"),
     CASE("linear", "tokens=40,type=bf16,cols=640,rows=1000,logits=1"),
     CASE("linear", "tokens=90,type=bf16,cols=640,rows=1000,logits=1"),
-    /* products that cuBLASLt takes (no bias, no pair, rows in eights): columns of wider tensors,
+    /* products that cuBLASLt takes (no pair with a bias, rows in eights): columns of wider tensors,
      * panels */
     CASE("linear", "tokens=70,type=bf16,cols=1000,rows=1000,residual=1"),
     CASE("linear", "tokens=200,type=bf16,cols=2000,rows=1000,residual=1"),

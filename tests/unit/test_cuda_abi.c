@@ -109,6 +109,10 @@ static void test_abi_when_cublaslt_h_is_there_then_sizes_and_constants_agree(voi
     assert_int_equal(LT_COMPUTE_32F, CUBLAS_COMPUTE_32F);
     assert_int_equal(LT_OP_T, CUBLAS_OP_T);
     assert_int_equal(LT_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA);
+    assert_int_equal(LT_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE);
+    assert_int_equal(LT_DESC_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+    assert_int_equal(LT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS);
+    assert_int_equal(LT_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED);
     assert_int_equal(LT_PREF_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
     assert_int_equal(LT_PREF_ALIGN_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
     assert_int_equal(LT_PREF_ALIGN_A + 1, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);

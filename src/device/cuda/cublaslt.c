@@ -4,9 +4,9 @@
  * transposed, so the product that it computes is y^T = W x^T: A = W as [k, n], transposed; B = x as
  * [k, m]; D = y as [n, m].
  *
- * Two things are not left to the library: biases (with bf16 results it wants bf16 biases, and ours
- * are fp32), and the activations of pairs, which it does not offer. It keeps one context object of
- * its own for the device's primary context, which is also the context that we use (vt_cuda_open).
+ * The activations of pairs are not left to the library, which does not offer them. It keeps one
+ * context object of its own for the device's primary context, which is also the context that we use
+ * (vt_cuda_open).
  * The library's file has half a gigabyte, but a process maps only what it runs. */
 #include "device/cuda/cublaslt.h"
 
@@ -30,7 +30,8 @@ enum { WARM_TOKENS = 16, MAX_ALGORITHMS = 4096 };
  * bytes. */
 typedef struct shape_key {
     int64_t x_stride, c_stride, y_stride;
-    int32_t bucket, n, k, f32;
+    int32_t bucket, n, k;
+    int16_t f32, bias;
 } shape_key;
 
 typedef struct algorithm {
@@ -44,7 +45,7 @@ struct cublaslt {
     bool found, tried; /* the file has all functions; making the handles was tried */
     size_t version;
     lt_handle handle;
-    lt_desc product; /* transposed A, fp32 sums */
+    lt_desc product, with_bias; /* transposed A, fp32 sums */
     lt_preference preference;
     char why[160]; /* why the library cannot be used, if version is 0 */
     algorithm *algorithm;
@@ -104,18 +105,29 @@ static bool find_functions(struct cublaslt *lt, void *library)
     return true;
 }
 
+static int make_desc(const struct cublaslt *lt, lt_desc *d)
+{
+    const int32_t transposed = LT_OP_T;
+    int code = lt->f.desc_create(d, LT_COMPUTE_32F, LT_R_32F);
+    if (code == 0)
+        code = lt->f.desc_set(*d, LT_DESC_TRANSA, &transposed, sizeof transposed);
+    return code;
+}
+
 /* Makes the library's objects that live as long as the device. The device's context must be
  * current. */
 static bool make_handles(struct cublaslt *lt)
 {
-    const int32_t transposed = LT_OP_T;
+    const int32_t add_bias = LT_EPILOGUE_BIAS;
     const uint64_t workspace = CUBLASLT_WORKSPACE;
     const uint32_t align = 16;
     int code = lt->f.create(&lt->handle);
     if (code == 0)
-        code = lt->f.desc_create(&lt->product, LT_COMPUTE_32F, LT_R_32F);
+        code = make_desc(lt, &lt->product);
     if (code == 0)
-        code = lt->f.desc_set(lt->product, LT_DESC_TRANSA, &transposed, sizeof transposed);
+        code = make_desc(lt, &lt->with_bias);
+    if (code == 0)
+        code = lt->f.desc_set(lt->with_bias, LT_DESC_EPILOGUE, &add_bias, sizeof add_bias);
     if (code == 0)
         code = lt->f.preference_create(&lt->preference);
     if (code == 0)
@@ -173,6 +185,8 @@ void vt_cublaslt_close(vt_cuda *c)
         lt->f.preference_destroy(lt->preference);
     if (lt->product)
         lt->f.desc_destroy(lt->product);
+    if (lt->with_bias)
+        lt->f.desc_destroy(lt->with_bias);
     if (lt->handle)
         lt->f.destroy(lt->handle);
     free(lt->algorithm);
@@ -213,15 +227,26 @@ static int layouts_make(const struct cublaslt *lt, const cublaslt_product *p, in
     return code;
 }
 
+/* Returns what kind of product it is, with the address of its bias. NULL: that cannot be set. */
+static lt_desc desc_of(const struct cublaslt *lt, const cublaslt_product *p)
+{
+    if (!p->bias)
+        return lt->product;
+    return lt->f.desc_set(lt->with_bias, LT_DESC_BIAS, &p->bias, sizeof p->bias) == 0
+               ? lt->with_bias
+               : NULL;
+}
+
 static int launch(const struct cublaslt *lt, const vt_cuda_lane *lane, const cublaslt_product *p,
                   void *workspace, int32_t m, const lt_algorithm *algo)
 {
     layouts l;
     float beta = p->c ? 1 : 0;
-    int code = layouts_make(lt, p, m, &l);
+    lt_desc desc = desc_of(lt, p);
+    int code = desc ? layouts_make(lt, p, m, &l) : LT_NOT_SUPPORTED;
     if (code != 0)
         return code;
-    code = lt->f.matmul(lt->handle, lt->product, &p->alpha, p->w, l.w, p->x, l.x, &beta,
+    code = lt->f.matmul(lt->handle, desc, &p->alpha, p->w, l.w, p->x, l.x, &beta,
                         p->c ? p->c : p->y, l.c, p->y, l.y, algo, workspace, CUBLASLT_WORKSPACE,
                         lane->stream);
     layouts_release(lt, &l);
@@ -234,11 +259,12 @@ static bool choose(const struct cublaslt *lt, const cublaslt_product *p, lt_algo
     layouts l;
     lt_choice choice;
     int n = 0;
-    if (layouts_make(lt, p, p->bucket, &l) != 0)
+    lt_desc desc = desc_of(lt, p);
+    if (!desc || layouts_make(lt, p, p->bucket, &l) != 0)
         return false;
     memset(&choice, 0, sizeof choice);
-    int code = lt->f.heuristic(lt->handle, lt->product, l.w, l.x, l.c, l.y, lt->preference, 1,
-                               &choice, &n);
+    int code = lt->f.heuristic(lt->handle, desc, l.w, l.x, l.c, l.y, lt->preference, 1, &choice,
+                               &n);
     layouts_release(lt, &l);
     *out = choice.algo;
     return code == 0 && n > 0 && choice.state == 0 && choice.workspace <= CUBLASLT_WORKSPACE;
@@ -266,7 +292,8 @@ static algorithm *find(struct cublaslt *lt, const cublaslt_product *p)
                      .bucket = p->bucket,
                      .n = p->n,
                      .k = p->k,
-                     .f32 = p->f32};
+                     .f32 = p->f32,
+                     .bias = p->bias != NULL};
     for (int32_t i = 0; i < lt->n; i++)
         if (memcmp(&lt->algorithm[i].key, &key, sizeof key) == 0)
             return &lt->algorithm[i];
@@ -327,6 +354,6 @@ vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, void *w
         return VT_OK; /* *ran stays false: our own kernel is noted too, some bucket may need it */
     *ran = true;
     return vt_cuda_launched(lane, &JIT_SPEC("", "cublasLt", {"rows", p->n}, {"cols", p->k},
-                                            {"tokens", p->bucket}, {"residual", p->c != NULL},
-                                            {"out_f32", p->f32}));
+                                            {"tokens", p->bucket}, {"bias", p->bias != NULL},
+                                            {"residual", p->c != NULL}, {"out_f32", p->f32}));
 }

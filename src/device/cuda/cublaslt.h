@@ -1,5 +1,5 @@
-/* NVIDIA's cuBLASLt, opened by dlopen: y = alpha x W^T + c, with bf16 inputs and fp32 sums. It is
- * used only if it is installed.
+/* NVIDIA's cuBLASLt, opened by dlopen: y = alpha x W^T + bias + c, with bf16 inputs and fp32 sums.
+ * It is used only if it is installed.
  *
  * The first call of vt_cublaslt_find or vt_cublaslt_open for a vt_cuda looks for the library. Our
  * own kernels run, and it is no error, if there is no library, if it has no algorithm for a
@@ -36,6 +36,7 @@ enum { CUBLASLT_WARM = 256 };
 typedef struct cublaslt_product {
     const void *x, *w;                    /* bf16 [m, k] and [n, k]; rows of w are k apart */
     const void *c;                        /* [m, n] of y's type, may be y; NULL: nothing is added */
+    const void *bias;                     /* [n] of y's type; NULL: there is none */
     void *y;                              /* [m, n] bf16, or f32 */
     int64_t x_stride, c_stride, y_stride; /* in elements; all rows begin at multiples of 16 bytes */
     int32_t m, n, k;

@@ -30,7 +30,11 @@ enum {
     LT_R_16BF = 14,
     LT_COMPUTE_32F = 68,
     LT_OP_T = 1,
+    LT_NOT_SUPPORTED = 15, /* a status */
     LT_DESC_TRANSA = 3,
+    LT_DESC_EPILOGUE = 7,
+    LT_DESC_BIAS = 8, /* its address */
+    LT_EPILOGUE_BIAS = 4,
     LT_PREF_WORKSPACE = 1,
     LT_PREF_ALIGN_A = 5, /* B, C and D follow */
     LT_PREF_ALIGN_D = 8

@@ -32,6 +32,13 @@ typedef struct gemm_sm80_params {
     float scale;
 } gemm_sm80_params;
 
+/* linear_bias.cu */
+typedef struct linear_bias_params {
+    const float *from;
+    uint16_t *to;
+    int32_t n;
+} linear_bias_params;
+
 /* quant_panel.cu */
 typedef struct quant_panel_params {
     const uint8_t *w[2]; /* the first tiles of gate and of up */

@@ -528,6 +528,12 @@ static bool source_skip(const void *file, int64_t i)
     return i < s->n_own && s->absorbed[i];
 }
 
+static bool source_later(const void *file, int64_t i)
+{
+    const folder_source *s = file;
+    return i >= s->set->n_tensors && i < s->n_own; /* a matrix of int4 */
+}
+
 static bool source_beside(const void *file, int64_t i)
 {
     const folder_source *s = file;
@@ -632,6 +638,7 @@ static vt_status load_weights(loader *l)
                          .find = source_find,
                          .at = source_at,
                          .skip = source_skip,
+                         .later = source_later,
                          .beside = source_beside,
                          .n_tensors = l->src->n_own + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));

@@ -180,6 +180,34 @@ def test_kimi_linear_as_transformers_saves_it():
         assert farthest("kimi-linear-channels", folder) <= BOUND
 
 
+def add_tensors(path, tensors):
+    """appends tensors of zeros, {name: (type, bytes of an element, shape)}, to a safetensors file"""
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, zeros = json.loads(data[8:8 + size]), 0
+    for name, (kind, each, shape) in tensors.items():
+        begin = len(data) - 8 - size + zeros
+        zeros += each * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, begin + each * math.prod(shape)]}
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data[8 + size:] + bytes(zeros))
+
+
+def test_packed_key_heads_are_refused():
+    """rows that would be copied are refused by name where they are packed codes, which are unpacked later"""
+    with tempfile.TemporaryDirectory() as d:
+        module = "model.layers.0.linear_attn.in_proj_qkvz"
+        folder = renamed("qwen3next-fp8", os.path.join(d, "m"), lambda n: None if n.startswith(module) else n,
+                         quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "desc_act": False})
+        add_tensors(os.path.join(folder, "model.safetensors"),
+                    {module + ".qweight": ("I32", 4, [4, 1024]), module + ".qzeros": ("I32", 4, [1, 128]),
+                     module + ".scales": ("F16", 2, [1, 1024])})
+        fails(1, f"{module}.weight, whose rows stand key head by key head, has type Q5_0 of packed 4-bit codes",
+              "run", "-q", "--tokens", "1,2", "-n", "1", "-m", folder)
+
+
 def test_models_without_attention_make_text():
     """a model of layers with sequence state and feed-forwards alone keeps nothing in pages, and makes the same text in any way"""
     with tempfile.TemporaryDirectory() as d:

@@ -126,11 +126,53 @@ vt_status vt_json_load(const char *name, const char *text, size_t len, size_t fl
     return VT_OK;
 }
 
+/* Copies JSON with a number or null in the place of the words that Python writes for numbers that
+ * are not finite. */
+static bool spell_out(const char *text, size_t len, vt_buf *out)
+{
+    static const char *const words[][2] = {{"Infinity", "1e308   "}, {"NaN", "null"}};
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        size_t n = 0;
+        for (int k = 0; k < 2 && !in_string && n == 0; k++) {
+            n = strlen(words[k][0]);
+            n = n <= len - i && memcmp(text + i, words[k][0], n) == 0 ? n : 0;
+            vt_buf_puts(out, n ? words[k][1] : "");
+        }
+        if (n > 0) {
+            i += n - 1;
+            continue;
+        }
+        vt_buf_putc(out, c);
+        if (in_string && c == '\\' && i + 1 < len)
+            vt_buf_putc(out, text[++i]);
+        else if (c == '"')
+            in_string = !in_string;
+    }
+    return !out->failed;
+}
+
+/* Parses a file that Python may have written. */
+static json_t *parse_file(const char *text, size_t len, json_error_t *why)
+{
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL;
+    json_t *root = json_loadb(text, len, flags, why);
+    vt_buf plain;
+    if (root || json_error_code(why) != json_error_invalid_syntax)
+        return root;
+    vt_buf_init(&plain, 0);
+    if (spell_out(text, len, &plain))
+        root = json_loadb(plain.data, plain.len, flags, why);
+    vt_buf_release(&plain);
+    return root;
+}
+
 vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,
                             vt_err *err)
 {
     json_error_t e;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+    json_t *root = parse_file(text, len, &e);
     if (!root)
         return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %s", path,
                        e.line, e.column, e.text);
@@ -208,6 +250,15 @@ vt_status vt_read_f64(const char *path, const json_t *object, const char *key, b
         return wrong_kind(path, key, v, "a number", err);
     if (v)
         *out = json_number_value(v);
+    return VT_OK;
+}
+
+vt_status vt_read_f32(const char *path, const json_t *object, const char *key, float *out,
+                      vt_err *err)
+{
+    double v = (double)*out;
+    TRY(vt_read_f64(path, object, key, false, &v, err));
+    *out = (float)v;
     return VT_OK;
 }
 

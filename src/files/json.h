@@ -1,6 +1,7 @@
 /* Small JSON files through jansson: bounded, duplicate keys refused, typed access with the messages
  * people need. All numbers are read as doubles, because configuration files hold integers beyond
- * 64 bits ("model_max_length": 1000000000000000019884624838656).
+ * 64 bits ("model_max_length": 1000000000000000019884624838656). Words that Python writes beside
+ * JSON are read too: Infinity as 1e308, NaN as null ("time_step_limit": [0.0, Infinity]).
  *
  * jansson takes up to 75 bytes of memory for a byte of JSON ("{},{},..."), so this is for files of
  * at most a megabyte or so; larger ones are read with files/json_flat.h (at most 12 for one). */
@@ -42,6 +43,9 @@ vt_status vt_read_i32(const char *path, const json_t *object, const char *key, b
                       int32_t *out, vt_err *err);
 vt_status vt_read_f64(const char *path, const json_t *object, const char *key, bool required,
                       double *out, vt_err *err);
+/* Reads a member that may be absent. */
+vt_status vt_read_f32(const char *path, const json_t *object, const char *key, float *out,
+                      vt_err *err);
 vt_status vt_read_bool(const char *path, const json_t *object, const char *key, bool required,
                        bool *out, vt_err *err);
 /* *out belongs to the object. */

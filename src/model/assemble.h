@@ -16,7 +16,7 @@ typedef struct weight_source {
     int64_t (*find)(const void *file, const char *name); /* index or -1 */
     const vt_tensor *(*at)(const void *file, int64_t i);
     bool (*skip)(const void *file, int64_t i); /* known to be used otherwise; NULL: none are */
-    /* its data is not there yet: packed codes are unpacked when a device takes them; NULL: all is */
+    /* its data is not there yet: packed codes, unpacked when a device takes them; NULL: all is */
     bool (*later)(const void *file, int64_t i);
     /* of a part beside the text model (a vision encoder), which is not run; NULL: none are */
     bool (*beside)(const void *file, int64_t i);

@@ -767,25 +767,16 @@ static vt_status add_eos(loader *l, const char *path, const json_t *value, int32
     return VT_OK;
 }
 
-static vt_status get_float(loader *l, const char *path, const json_t *root, const char *key,
-                           float *out)
-{
-    double v = (double)*out;
-    TRY(vt_read_f64(path, root, key, false, &v, l->err));
-    *out = (float)v;
-    return VT_OK;
-}
-
 static vt_status read_generation(loader *l, const char *path, const json_t *root, int32_t *ids,
                                  int32_t *n)
 {
     vt_model *m = l->m;
     bool sampled = true;
     TRY(add_eos(l, path, vt_read_member(root, "eos_token_id"), ids, n));
-    TRY(get_float(l, path, root, "temperature", &m->gen_temperature));
-    TRY(get_float(l, path, root, "top_p", &m->gen_top_p));
-    TRY(get_float(l, path, root, "min_p", &m->gen_min_p));
-    TRY(get_float(l, path, root, "repetition_penalty", &m->gen_repetition_penalty));
+    TRY(vt_read_f32(path, root, "temperature", &m->gen_temperature, l->err));
+    TRY(vt_read_f32(path, root, "top_p", &m->gen_top_p, l->err));
+    TRY(vt_read_f32(path, root, "min_p", &m->gen_min_p, l->err));
+    TRY(vt_read_f32(path, root, "repetition_penalty", &m->gen_repetition_penalty, l->err));
     TRY(vt_read_bool(path, root, "do_sample", false, &sampled, l->err));
     if (!sampled)
         m->gen_temperature = 0; /* the model asks for greedy answers, whatever else it says */

@@ -343,6 +343,9 @@ static void test_config_of_granite_says_which_layers_have_state_spaces(void **st
     expect_refused(DENSE4("\"mamba_conv_bias\": false"), "\"mamba_conv_bias\" is false");
     expect_refused(DENSE4("\"time_step_limit\": [0.0, 0.1]"), "\"time_step_limit\" is 0 to 0.1");
     expect_refused(DENSE4("\"time_step_limit\": [0.1, 1e30]"), "\"time_step_limit\" is 0.1 to");
+    expect_refused(DENSE4("\"time_step_limit\": [0.1, Infinity]"), "\"time_step_limit\" is 0.1 to");
+    vt_model_free(
+        read_config(DENSE4("\"time_step_limit\": [0.0, Infinity], \"x\": [NaN, \"\\\"NaN\"]")));
     expect_refused(DENSE4("\"position_embedding_type\": \"alibi\""),
                    "\"position_embedding_type\" is alibi");
     expect_refused(DENSE4("\"mamba_expand\": 0"), "is not a multiple of 4 heads");

@@ -379,11 +379,14 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->pooling = strcmp(pooling, "auto") == 0 ? m->pooled.how : vt_pooling_of(pooling);
     if (s->pooling != VT_POOLING_NONE) /* each token has a row where all are pooled */
         s->score_rows = s->pooling == VT_POOLING_MEAN ? s->budget : 0;
-    if (s->pooling == VT_POOLING_RANK && !vt_rank_head_of(m).m)
+    vt_rank_head rank = vt_rank_head_of(m);
+    if (s->pooling == VT_POOLING_RANK && !rank.m)
         return vt_fail(err, VT_ERR_USAGE,
                        "pooling is rank, and %s has no classification head, nor is it a Qwen3 with "
                        "tokens \"yes\" and \"no\"",
                        m->name);
+    if (s->pooling == VT_POOLING_RANK)
+        TRY(vt_rank_keep_weights(&rank, err));
     return size_pages(m, o, s, err);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/quant.h"
 #include "model/family.h"
+#include "model/load.h"
 #include "text/tokenizer/tokenizer.h"
 
 vt_rank_head vt_rank_head_of(const vt_model *m)
@@ -17,6 +18,16 @@ vt_rank_head vt_rank_head_of(const vt_model *m)
         h.no = vt_tokenizer_find(m->tokenizer, "no", 2);
     }
     return h.yes >= 0 && h.no >= 0 ? h : (vt_rank_head){0};
+}
+
+vt_status vt_rank_keep_weights(const vt_rank_head *h, vt_err *err)
+{
+    const vt_tensor *read = h->m->ranker.out ? h->m->ranker.dense : h->m->head;
+    if (!vt_dtype_quantised(read->dtype))
+        return VT_OK;
+    TRY(vt_model_host_weights(h->m, err));
+    vt_model_host_weights_done(h->m, true);
+    return VT_OK;
 }
 
 bool vt_rank_reads_last(const vt_rank_head *h) { return h->m && !h->m->ranker.out; }

@@ -21,6 +21,9 @@ typedef struct vt_rank_head {
 
 /* Returns what reads scores of this model; its `m` is NULL if nothing does. */
 vt_rank_head vt_rank_head_of(const vt_model *m);
+/* Sees to it that the weights which scores are read from stay in host memory: those of packed 4-bit
+ * codes would be given up once a device has them. To be called before any score is read. */
+vt_status vt_rank_keep_weights(const vt_rank_head *h, vt_err *err);
 /* Returns true if the score is read from the last token's state, and not from the first one's. */
 bool vt_rank_reads_last(const vt_rank_head *h);
 /* Returns the score of a state [hidden]. `work` has room for `hidden` numbers. `logit`: without the

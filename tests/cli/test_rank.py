@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Scores of pairs of texts against transformers' (tools/fixtures/make_rankers.py): /v1/rerank, /v1/score and vitrine embed."""
-import json, math, os, shutil, tempfile
+import json, math, os, random, shutil, struct, tempfile
 
 from served import *
 from tap import *
@@ -139,6 +139,43 @@ def test_config_says_what_a_score_is():
                              ({"architectures": ["BertModel"]}, "tensor classifier.bias has no place")):
             r = run("embed", "-m", changed(d, **change), *EXACT, *tokens)
             assert r.code == 1 and says in r.log, (change, r.log)
+
+
+def with_head(to, packed):
+    """Qwen's folder with a head of its own: codes of 4 bits, 8 the zero, and a scale of 1/64; packed, or as the numbers meant."""
+    shutil.copytree(QWEN, to)
+    path, config = os.path.join(to, "model.safetensors"), os.path.join(to, "config.json")
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    rows, cols = header["model.embed_tokens.weight"]["shape"]
+    codes = random.Random(1).choices(range(16), k=rows * cols)
+    halves = bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2]))
+    tensors = {"weight_packed": ("I32", [rows, cols // 8], halves), "weight_scale": ("F16", [rows, 1], struct.pack("<e", 1 / 64) * rows),
+               "weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))} if packed else {
+               "weight": ("F32", [rows, cols], struct.pack(f"<{rows * cols}f", *((c - 8) / 64 for c in codes)))}
+    for name, (kind, shape, values) in tensors.items():
+        body += bytes(-len(body) % 8)
+        header["lm_head." + name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
+        body += values
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + body)
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "channel"}
+    form = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
+    said = json.load(open(config, encoding="utf-8")) | {"tie_word_embeddings": False} | ({"quantization_config": form} if packed else {})
+    json.dump(said, open(config, "w", encoding="utf-8"))
+    return to
+
+
+def test_packed_heads_are_there_when_scores_are_read():
+    """a head of 4-bit codes, which a folder gives up once a device has it, scores as the numbers that it stands for"""
+    with tempfile.TemporaryDirectory() as d:
+        ids = ",".join(map(str, pairs(QWEN)[0]["ids"]))
+        got = [ok("embed", "-m", with_head(os.path.join(d, str(packed)), packed), *EXACT, "--pooling", "rank", "--json", "--unscaled", "--tokens",
+                  ids).json["embedding"][0] for packed in (False, True)]
+        assert abs(got[0]) > 1e-3 and abs(got[0] - got[1]) < 1e-4, got
 
 
 def test_each_engine_does_one_thing():

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 
-const char vt_grammar_too_large[] =
-    "the grammar is too large to be followed: it takes too many states, or too much memory";
+const char vt_grammar_too_large[] = "the grammar is too large to be followed: it takes too many "
+                                    "states or steps, or too much memory";
 const char vt_nothing_allowed[] = "the grammar and what else the request demands allow no token";
 
 static void note_cost(vt_constrained *c, int64_t took_ns)
@@ -35,10 +35,20 @@ bool vt_constrained_next(vt_constrained *c, int32_t i)
     return allow != VT_ALLOW_NOTHING && some != 0;
 }
 
+static bool is_too_large(const vt_constrained *c)
+{
+    return c->rules.is_too_large && c->rules.is_too_large(c->rules.state);
+}
+
 const char *vt_constrained_why(const vt_constrained *c)
 {
-    bool large = c->rules.is_too_large && c->rules.is_too_large(c->rules.state);
-    return large ? vt_grammar_too_large : vt_nothing_allowed;
+    return is_too_large(c) ? vt_grammar_too_large : vt_nothing_allowed;
+}
+
+const char *vt_constrained_why_not(const vt_constrained *c)
+{
+    return is_too_large(c) ? vt_grammar_too_large
+                           : "the constraint refused a token that it had allowed";
 }
 
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i)

@@ -69,6 +69,8 @@ typedef struct vt_constrained {
 bool vt_constrained_next(vt_constrained *c, int32_t i);
 /* The sentence for a mask that allows nothing: one of the two above. */
 const char *vt_constrained_why(const vt_constrained *c);
+/* Tells why `take` refused a token that was allowed. */
+const char *vt_constrained_why_not(const vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
 /* Returns true if the mask of row 0 allows one token only. */

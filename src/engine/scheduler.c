@@ -554,7 +554,7 @@ static void constrain_next(vt_sched *s, vt_seq *q, bool draft_follows)
 {
     vt_constrained *c = q->constrained;
     if (!c->rules.take(c->rules.state, q->token[q->n_tokens - 1]))
-        end_seq(s, q, VT_FINISH_ERROR, "the constraint refused a token that it had allowed");
+        end_seq(s, q, VT_FINISH_ERROR, vt_constrained_why_not(c));
     else if (!draft_follows && !vt_constrained_next(c, 0))
         end_seq(s, q, VT_FINISH_ERROR, vt_constrained_why(c));
 }

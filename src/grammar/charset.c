@@ -200,9 +200,9 @@ rx charset_rx(rx_store *s, charset *c, char_form form)
 {
     pieces p = {0};
     charset_settle(c);
-    s->fuel -= c->n;
-    if (s->fuel <= 0 && !s->failed)
+    if (s->fuel < c->n && !s->failed)
         s->failed = "its sets of characters are too many";
+    (void)rx_spend(s, c->n);
     for (int32_t i = 0; i < c->n && !s->failed; i++)
         add_range(s, &p, c->range[i][0], c->range[i][1], form);
     if ((c->failed || p.failed) && !s->failed)

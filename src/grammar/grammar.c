@@ -7,7 +7,7 @@
 #include "grammar/internal.h"
 #include "grammar/pattern.h"
 
-enum { COMPILE_FUEL = 1000000, RUN_FUEL = 20000000, MAX_CHOICES = 10000 };
+enum { COMPILE_FUEL = 1000000, MAX_CHOICES = 10000 };
 
 /* ---- compiling ---- */
 
@@ -82,7 +82,7 @@ static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, 
     else
         TRY(compile_schema(g, kind, text, len, &root, err));
     TRY(rules_finish(r, root, err));
-    r->rx.fuel = RUN_FUEL;
+    machine_call(&g->m);
     machine_begin(&g->m, root);
     if (g->m.failed)
         return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: %s", g->m.failed);

@@ -13,6 +13,9 @@ static int32_t fail(machine *m, const char *why)
 }
 
 static const char no_memory[] = "out of memory";
+_Static_assert(MACHINE_CALL_STEPS == 1000000, "the text says so");
+static const char too_long[] = "a token takes more than 1,000,000 steps: the grammar can be "
+                               "followed in too many ways at once";
 static const char too_large[] = "the grammar's states take more than 64 MiB";
 
 static bool room(machine *m, void *array, int32_t n, int32_t *cap, size_t size)
@@ -46,7 +49,6 @@ bool machine_init(machine *m, vt_grammar_vocab *v)
     m->frontier = vt_calloc(1, sizeof *m->frontier);
     m->config = vt_calloc(1, sizeof *m->config);
     m->cap_lexer = m->cap_stack = m->cap_frontier = m->cap_config = 1;
-    m->call_states = MACHINE_CALL_STATES;
     return m->lexer && m->stack && m->frontier && m->config;
 }
 
@@ -83,6 +85,11 @@ size_t machine_bytes(const machine *m)
            idmap_bytes(&m->stacks) + idmap_bytes(&m->kept) +
            (size_t)m->cap_stack * sizeof *m->stack + (size_t)m->g.cap_symbols * 8 +
            (size_t)m->cap_config * sizeof *m->config;
+}
+
+bool machine_spend(machine *m, int64_t steps)
+{
+    return rx_spend(&m->g.rx, steps) || fail(m, too_long);
 }
 
 /* ---- lexer states ---- */
@@ -134,7 +141,7 @@ static int32_t derive_state(machine *m, const lexer_state *s, int byte, lexer_sl
         slot[n++] = (lexer_slot){s->slot[i].lexeme, d};
     }
     if (m->g.rx.failed)
-        return fail(m, m->g.rx.failed);
+        return fail(m, m->g.rx.fuel < 0 ? too_long : m->g.rx.failed);
     return n > 0 ? machine_lexer(m, slot, n) : 0;
 }
 
@@ -247,7 +254,7 @@ static void close_rule(machine *m, int32_t r, int32_t at, int32_t stack, int dep
 /* Adds to m->items the lexemes that may come at a place. */
 static void close_over(machine *m, int32_t at, int32_t stack, int depth)
 {
-    if (m->failed || !is_new(m, at, stack))
+    if (m->failed || !machine_spend(m, 1) || !is_new(m, at, stack))
         return;
     if (depth > 20000 || m->n_items >= MACHINE_MAX_ITEMS) {
         fail(m, "the grammar allows too many things at one place");
@@ -327,6 +334,8 @@ static bool make_ways(machine *m, frontier *f)
 static int32_t intern_frontier(machine *m)
 {
     size_t bytes = (size_t)m->n_items * sizeof *m->items;
+    if (!machine_spend(m, m->n_items))
+        return 0;
     if (m->n_items > 1)
         qsort(m->items, (size_t)m->n_items, sizeof *m->items, by_place);
     uint64_t hash = vt_mix64(vt_fnv1a(VT_FNV_OFFSET + m->can_end, m->items, bytes) ^
@@ -390,6 +399,8 @@ static int32_t next_frontier(machine *m, int32_t id, int32_t lexeme)
 
 /* ---- configs ---- */
 
+_Static_assert(MACHINE_MAX_PAIRS == 500, "a text below says so");
+
 typedef struct pairs {
     pair at[MACHINE_MAX_PAIRS];
     int32_t n;
@@ -399,9 +410,11 @@ static void add_pair(machine *m, pairs *p, pair x)
 {
     int32_t i = p->n;
     if (p->n == MACHINE_MAX_PAIRS) {
-        fail(m, "the grammar can be followed in too many ways at once");
+        fail(m, "the grammar can be followed in more than 500 ways at once");
         return;
     }
+    if (!machine_spend(m, 1 + p->n / 16)) /* to find its place */
+        return;
     /* sorted, so that equal configs are equal arrays */
     while (i > 0 && (p->at[i - 1].lexer > x.lexer ||
                      (p->at[i - 1].lexer == x.lexer && p->at[i - 1].frontier >= x.frontier)))

@@ -19,10 +19,11 @@
 #include "grammar/vocab.h"
 
 enum {
-    MACHINE_MAX_ITEMS = 20000,  /* of a frontier */
-    MACHINE_MAX_PAIRS = 500,    /* of a config */
-    MACHINE_CALL_STATES = 4000, /* new lexer states that one call may make */
-    LEXER_FEW = 6               /* ways on that a state keeps without a row for all bytes */
+    MACHINE_MAX_ITEMS = 20000,    /* of a frontier */
+    MACHINE_MAX_PAIRS = 500,      /* of a config */
+    MACHINE_CALL_STATES = 4000,   /* new lexer states that one call may make */
+    MACHINE_CALL_STEPS = 1000000, /* steps of work (rx_spend) that one call may take */
+    LEXER_FEW = 6                 /* ways on that a state keeps without a row for all bytes */
 };
 
 typedef struct lexer_slot {
@@ -147,6 +148,19 @@ static inline int32_t lexer_next(const lexer_state *s, int byte)
 bool machine_init(machine *m, vt_grammar_vocab *v);
 void machine_release(machine *m);
 void machine_begin(machine *m, symbol root);
+/* Begins a call from outside: what it may take is limited. */
+static inline void machine_call(machine *m)
+{
+    m->call_states = MACHINE_CALL_STATES;
+    m->g.rx.fuel = MACHINE_CALL_STEPS;
+}
+/* Counts steps of this call's work. False: it has taken too many; m->failed. */
+bool machine_spend(machine *m, int64_t steps);
+/* The same for nodes of a trie that were walked over, which take less. */
+static inline bool machine_spend_nodes(machine *m, int64_t nodes)
+{
+    return machine_spend(m, nodes / 8);
+}
 /* The same state with its ways on made; NULL: m->failed. */
 const lexer_state *machine_lexer_made(machine *m, int32_t state);
 /* The state behind a byte; 0: none, or m->failed. */

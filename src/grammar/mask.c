@@ -75,9 +75,9 @@ static void add_ids(gather *g, const trie *t, int32_t entry, int32_t to)
  * `above`: the depth of the nodes' parent. */
 static void walk(gather *g, const trie *t, int32_t from, int32_t to, int32_t above, int32_t start)
 {
-    int32_t state[TRIE_MAX_DEPTH + 1];
+    int32_t state[TRIE_MAX_DEPTH + 1], walked = 0;
     state[above] = start;
-    for (int32_t i = from; i < to && !g->m->failed && !g->failed;) {
+    for (int32_t i = from; i < to && !g->m->failed && !g->failed; walked++) {
         trie_node n = t->node[i];
         int32_t next = machine_step(g->m, state[n.depth - 1], n.byte);
         if (next == 0) {
@@ -89,6 +89,7 @@ static void walk(gather *g, const trie *t, int32_t from, int32_t to, int32_t abo
             add_ids(g, t, (int32_t)n.entry, next);
         i++;
     }
+    (void)machine_spend_nodes(g->m, walked);
 }
 
 /* The same for the nodes below one, whose children are known by their bytes. */
@@ -300,12 +301,27 @@ static bool ends_within(machine *m, int32_t id, int32_t token, int32_t most)
 
 static void set(uint32_t *words, int32_t id) { words[id / 32] |= 1u << id % 32; }
 
+/* Sets the bits of those of some tokens behind which the answer can be ended. */
+static void set_within(machine *m, int32_t id, int32_t most, const uint32_t *some, uint32_t *words,
+                       int32_t n_words)
+{
+    int32_t n = 0;
+    for (int32_t w = 0; w < n_words; w++)
+        for (uint32_t left = some[w] & ~words[w]; left && !m->failed; left &= left - 1, n++)
+            if (ends_within(m, id, 32 * w + __builtin_ctz(left), most))
+                set(words, 32 * w + __builtin_ctz(left));
+    (void)machine_spend_nodes(m, n);
+}
+
+/* Each token is looked at once, however many parts of the mask have it. */
 void machine_mask_within(machine *m, int32_t id, int32_t most, uint32_t *words, int32_t n_words)
 {
     const config_mask *mask = machine_mask(m, id);
-    for (int32_t p = 0; mask && p < mask->n_parts; p++) {
+    uint32_t *some = vt_calloc((size_t)n_words + 1, sizeof *some);
+    if (!some && !m->failed)
+        m->failed = "out of memory";
+    for (int32_t p = 0; mask && some && p < mask->n_parts; p++) {
         const mask_part *part = &mask->part[p];
-        const uint32_t *bits = part->bits;
         bool all = part->far <= most;
         if (!all && part->whole && part->whole_far <= most) {
             for (int32_t w = 0; w < n_words; w++)
@@ -314,20 +330,15 @@ void machine_mask_within(machine *m, int32_t id, int32_t most, uint32_t *words, 
         }
         if (!all && part->whole) /* a string: its shortest end is too long behind any of them */
             continue;
-        for (int32_t w = 0; bits && w < n_words; w++) {
-            if (all) {
-                words[w] |= bits[w];
-                continue;
-            }
-            for (uint32_t left = bits[w]; left && !m->failed; left &= left - 1)
-                if (ends_within(m, id, 32 * w + __builtin_ctz(left), most))
-                    set(words, 32 * w + __builtin_ctz(left));
-        }
-        for (int32_t i = 0; i < part->n && !m->failed; i++)
-            if (all || ends_within(m, id, part->id[i], most))
-                set(words, part->id[i]);
+        uint32_t *to = all ? words : some;
+        for (int32_t w = 0; part->bits && w < n_words; w++)
+            to[w] |= part->bits[w];
+        for (int32_t i = 0; i < part->n; i++)
+            set(to, part->id[i]);
     }
-    for (int32_t i = 0; mask && i < mask->n && !m->failed; i++)
-        if (ends_within(m, id, mask->id[i], most))
-            set(words, mask->id[i]);
+    for (int32_t i = 0; mask && some && i < mask->n; i++)
+        set(some, mask->id[i]);
+    if (mask && some)
+        set_within(m, id, most, some, words, n_words);
+    free(some);
 }

@@ -135,7 +135,7 @@ bool vt_matcher_mask(vt_matcher *m, uint32_t *words, int32_t n_words)
     if (m->ended || n_words < k->vocab->n_words)
         return false;
     pthread_mutex_lock(&m->g->lock);
-    k->call_states = MACHINE_CALL_STATES;
+    machine_call(k);
     if (!k->failed)
         make_mask(m, words, k->vocab->n_words);
     bool failed = k->failed != NULL;
@@ -162,7 +162,7 @@ bool vt_matcher_take(vt_matcher *m, int32_t token)
     if (m->ended || token < 0 || token >= v->n)
         return false;
     pthread_mutex_lock(&m->g->lock);
-    k->call_states = MACHINE_CALL_STATES;
+    machine_call(k);
     int32_t here = at(m), to = 0;
     bool end = is_end(v, token) && k->config[here]->can_end;
     if (!k->failed && !end && grammar_piece_len(v, token) > 0)
@@ -180,7 +180,7 @@ bool vt_matcher_begin(vt_matcher *m, const char *bytes, int32_t n)
 {
     machine *k = &m->g->m;
     pthread_mutex_lock(&m->g->lock);
-    k->call_states = MACHINE_CALL_STATES;
+    machine_call(k);
     int32_t to = k->failed ? 0 : machine_run(k, at(m), bytes, n);
     pthread_mutex_unlock(&m->g->lock);
     if (to == 0)
@@ -214,7 +214,7 @@ int32_t vt_grammar_forbid(vt_grammar *g, const char *bytes, int32_t n, uint32_t 
     if (from < 0)
         return 0;
     pthread_mutex_lock(&g->lock);
-    g->m.call_states = MACHINE_CALL_STATES;
+    machine_call(&g->m);
     for (int32_t i = from + 1; i < from + (int32_t)v->all.node[from].size; i++)
         cleared += forbid_at(&g->m, i, n, words, n_words);
     pthread_mutex_unlock(&g->lock);

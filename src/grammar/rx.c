@@ -475,6 +475,7 @@ rx rx_alt(rx_store *s, const rx *kid, int32_t n)
     list l = {0};
     rx made = RX_NOTHING;
     flatten(s, RX_KIND_ALT, kid, n, &l);
+    (void)rx_spend(s, l.n / 4);
     drop(&l, RX_NOTHING);
     sort_unique(&l);
     if (holds(&l, RX_ALL)) {
@@ -510,6 +511,7 @@ rx rx_and(rx_store *s, const rx *kid, int32_t n)
     list l = {0};
     rx made = RX_ALL;
     flatten(s, RX_KIND_AND, kid, n, &l);
+    (void)rx_spend(s, l.n / 4);
     drop(&l, RX_ALL);
     sort_unique(&l);
     bool empty = holds(&l, RX_EMPTY), nullable = true, text = false, raw = false;

@@ -70,10 +70,20 @@ typedef struct rx_store {
     int32_t *memo, n_memo, memo_slots;
     rx any;       /* X*, X being any character of the text that is described; or RX_NOTHING */
     rx raw;       /* where texts of JSON stand beside others: X*, X being any character as it is */
-    int64_t fuel; /* derivatives that may still be made */
+    int64_t fuel; /* steps of work that may still be done: see rx_spend */
     int32_t depth;
     const char *failed; /* out of memory, or over a limit: why */
 } rx_store;
+
+/* Counts steps of work: a derivative is one, and so are four members of a union or an intersection
+ * that is made. False: there are none left, and `failed` says so. */
+static inline bool rx_spend(rx_store *s, int64_t steps)
+{
+    s->fuel -= steps;
+    if (s->fuel < 0 && !s->failed)
+        s->failed = "it takes too many steps of work";
+    return s->fuel >= 0;
+}
 
 bool rx_store_init(rx_store *s, vt_arena *arena);
 void rx_store_release(rx_store *s);

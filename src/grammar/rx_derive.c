@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "grammar/rx.h"
 
-enum { MAX_DEPTH = 2000, MAX_SEARCH = 30000 };
+enum { MAX_DEPTH = 2000, MAX_SEARCH = 30000, MAX_PARTS = 100000 };
 
 /* ---- derivatives ---- */
 
@@ -34,6 +34,15 @@ static bool grow_memo(rx_store *s)
     s->memo = value;
     s->memo_slots = n;
     return true;
+}
+
+/* Half of the table is free, or it grows. */
+static bool has_memo_room(rx_store *s)
+{
+    if (s->n_memo * 2 < s->memo_slots || grow_memo(s))
+        return true;
+    s->failed = s->failed ? s->failed : "out of memory";
+    return false;
 }
 
 static uint32_t memo_at(const rx_store *s, uint64_t key)
@@ -95,6 +104,8 @@ static rx derive(rx_store *s, const rx_node *x, int byte)
 
 rx rx_derive(rx_store *s, rx a, int byte)
 {
+    if (s->failed)
+        return RX_NOTHING;
     rx_node x = *rx_at(s, a);
     const uint64_t *set = x.data;
     const unsigned char *text = x.data;
@@ -114,24 +125,24 @@ rx rx_derive(rx_store *s, rx a, int byte)
     default:
         break;
     }
-    if (s->n_memo * 2 >= s->memo_slots && !grow_memo(s)) {
-        s->failed = s->failed ? s->failed : "out of memory";
+    if (!has_memo_room(s))
         return RX_NOTHING;
-    }
     uint64_t key = (uint64_t)(uint32_t)a << 8 | (uint64_t)byte | UINT64_C(1) << 60;
     uint32_t at = memo_at(s, key);
     if (s->memo_key[at])
         return s->memo[at];
-    if (s->fuel <= 0 || s->depth > MAX_DEPTH) {
-        s->failed = s->failed ? s->failed : "it has too many states";
+    if (s->depth > MAX_DEPTH)
+        s->failed = "it has too many states";
+    if (s->failed || !rx_spend(s, 1))
         return RX_NOTHING;
-    }
-    s->fuel--;
     s->depth++;
     rx made = derive(s, &x, byte);
     s->depth--;
-    at = memo_at(s, key); /* the table may have grown */
-    if (!s->failed && !s->memo_key[at]) {
+    /* the calls below have filled the table, perhaps in another place */
+    if (s->failed || !has_memo_room(s))
+        return RX_NOTHING;
+    at = memo_at(s, key);
+    if (!s->memo_key[at]) {
         s->memo_key[at] = key;
         s->memo[at] = made;
         s->n_memo++;
@@ -187,11 +198,14 @@ static void split_table(rx_classes *c, const rx_table *t)
             isolate(c, b);
 }
 
-static void classes_add(const rx_store *s, rx a, rx_classes *c, int depth)
+/* `left`: parts that may still be looked at; one that stands in several places counts each time. */
+static void classes_add(const rx_store *s, rx a, rx_classes *c, int depth, int32_t *left)
 {
     const rx_node *x = rx_at(s, a);
     const rx *kid = x->data;
-    if (depth > MAX_DEPTH) { /* every byte for itself is always right */
+    if (c->n == 256)
+        return;
+    if (depth > MAX_DEPTH || --*left < 0) { /* every byte for itself is always right */
         for (int b = 0; b < 256; b++)
             isolate(c, b);
         return;
@@ -204,22 +218,22 @@ static void classes_add(const rx_store *s, rx a, rx_classes *c, int depth)
         isolate(c, *(const unsigned char *)x->data);
         break;
     case RX_KIND_CAT:
-        classes_add(s, x->a, c, depth + 1);
+        classes_add(s, x->a, c, depth + 1, left);
         if (rx_at(s, x->a)->nullable)
-            classes_add(s, x->b, c, depth + 1);
+            classes_add(s, x->b, c, depth + 1, left);
         break;
     case RX_KIND_ALT:
     case RX_KIND_AND:
         for (int32_t i = 0; i < x->n; i++)
-            classes_add(s, kid[i], c, depth + 1);
+            classes_add(s, kid[i], c, depth + 1, left);
         break;
     case RX_KIND_NOT:
     case RX_KIND_REPEAT:
-        classes_add(s, x->a, c, depth + 1);
+        classes_add(s, x->a, c, depth + 1, left);
         break;
     case RX_KIND_CLOSE:
         isolate(c, '"');
-        classes_add(s, x->a, c, depth + 1);
+        classes_add(s, x->a, c, depth + 1, left);
         break;
     case RX_KIND_TABLE:
         split_table(c, x->data);
@@ -229,14 +243,18 @@ static void classes_add(const rx_store *s, rx a, rx_classes *c, int depth)
     }
 }
 
-void rx_classes_add(const rx_store *s, rx a, rx_classes *c) { classes_add(s, a, c, 0); }
+void rx_classes_add(const rx_store *s, rx a, rx_classes *c)
+{
+    int32_t left = MAX_PARTS;
+    classes_add(s, a, c, 0, &left);
+}
 
-static bool first(const rx_store *s, rx a, uint64_t set[4], int depth)
+static bool first(const rx_store *s, rx a, uint64_t set[4], int depth, int32_t *left)
 {
     const rx_node *x = rx_at(s, a);
     const rx *kid = x->data;
     const uint64_t *of = x->data;
-    bool told = depth < MAX_DEPTH;
+    bool told = depth < MAX_DEPTH && --*left >= 0;
     switch (x->kind) {
     case RX_KIND_NOTHING:
     case RX_KIND_EMPTY:
@@ -252,27 +270,31 @@ static bool first(const rx_store *s, rx a, uint64_t set[4], int depth)
     }
     case RX_KIND_CLOSE:
         set['"' >> 6] |= UINT64_C(1) << ('"' & 63);
-        return told && first(s, x->a, set, depth + 1);
+        return told && first(s, x->a, set, depth + 1, left);
     case RX_KIND_CAT:
-        return told && first(s, x->a, set, depth + 1) &&
-               (!rx_at(s, x->a)->nullable || first(s, x->b, set, depth + 1));
+        return told && first(s, x->a, set, depth + 1, left) &&
+               (!rx_at(s, x->a)->nullable || first(s, x->b, set, depth + 1, left));
     case RX_KIND_ALT:
         for (int32_t i = 0; told && i < x->n; i++)
-            told = first(s, kid[i], set, depth + 1);
+            told = first(s, kid[i], set, depth + 1, left);
         return told;
     case RX_KIND_AND: /* any part that tells is enough */
         for (int32_t i = 0; told && i < x->n; i++)
             if (rx_at(s, kid[i])->kind != RX_KIND_NOT)
-                return first(s, kid[i], set, depth + 1);
+                return first(s, kid[i], set, depth + 1, left);
         return false;
     case RX_KIND_REPEAT:
-        return told && first(s, x->a, set, depth + 1);
+        return told && first(s, x->a, set, depth + 1, left);
     default:
         return false;
     }
 }
 
-bool rx_first(const rx_store *s, rx a, uint64_t set[4]) { return first(s, a, set, 0); }
+bool rx_first(const rx_store *s, rx a, uint64_t set[4])
+{
+    int32_t left = MAX_PARTS;
+    return first(s, a, set, 0, &left);
+}
 
 /* `left`: parts that may still be looked at. */
 static bool bytes_of(const rx_store *s, rx a, uint64_t set[4], int32_t *left)

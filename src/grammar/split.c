@@ -685,6 +685,7 @@ static split_use *walked(machine *m, int32_t lexer)
         w.s->refs = 1;
         w.s->longest = -1;
         follow(&w, lexer);
+        (void)machine_spend_nodes(m, w.s->nodes);
         made = !w.failed && keep_ids(&w) && group_exits(&w);
     }
     if (!made || m->failed) {

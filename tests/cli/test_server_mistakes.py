@@ -127,6 +127,13 @@ def test_a_grammar_that_leaves_no_token_is_the_requests_mistake():
             assert "allow no token" in a.error["message"], a.body
 
 
+def test_a_grammar_that_can_be_followed_in_too_many_ways_is_the_requests_mistake():
+    """The first mask is small; a token takes it over the limit."""
+    a = server().post("/v1/completions", {"prompt": "a", "max_tokens": 32, "guided_grammar": "root ::= s\ns ::= . s . | . s s | . s . s | ."})
+    same((a.status, a.error["param"]), (400, "guided_grammar"), str(a.body))
+    assert "too large to be followed" in a.error["message"], a.body
+
+
 def test_an_answer_that_takes_too_long_is_a_timeout():
     s = Server("--request-timeout", "0.05", context=1 << 20)
     a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "max_tokens": 1 << 19})

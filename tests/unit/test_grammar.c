@@ -844,43 +844,9 @@ static void test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place(
     }
 }
 
-/* Each takes a look at all characters: 64 KB of them would take minutes. */
-static void test_pattern_when_its_sets_of_characters_are_too_many_then_refused(void **state)
-{
-    (void)state;
-    enum { SETS = 1000 };
-    char text[5 * SETS];
-    vt_grammar *g = NULL;
-    vt_err err = {0};
-    for (int i = 0; i < SETS; i++)
-        memcpy(text + 5 * (size_t)i, "\\P{L}", 5);
-    assert_int_not_equal(vt_grammar_compile(vocab, VT_GRAMMAR_REGEX, text, sizeof text, &g, &err),
-                         VT_OK);
-    assert_non_null(strstr(err.message, "sets of characters are too many"));
-}
-
-/* A pattern of many alternatives keeps a few lists of them, not one for each. */
-static void test_regex_of_thousands_of_alternatives_stays_small(void **state)
-{
-    (void)state;
-    enum { MANY = 4000, WIDTH = 6 };
-    char *text = malloc(MANY * WIDTH + 1);
-    for (int i = 0; i < MANY; i++)
-        snprintf(text + i * WIDTH, WIDTH + 1, "%sw%04d", i ? "|" : "^", i);
-    vt_grammar *g = compile(VT_GRAMMAR_REGEX, text);
-    size_t bytes = vt_grammar_bytes(g);
-    if (bytes > 8u << 20)
-        fail_msg("a text of %d bytes became a grammar of %zu", MANY * WIDTH, bytes);
-    assert_true(accepts(g, "w0000") && accepts(g, "w2345") && accepts(g, "w3999"));
-    assert_false(accepts(g, "w4000") || accepts(g, "w1"));
-    vt_grammar_unref(g);
-    free(text);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex_of_thousands_of_alternatives_stays_small),
         cmocka_unit_test(test_examples_when_taken_byte_by_byte_then_accepted_as_they_should),
         cmocka_unit_test(test_end_token_when_the_text_may_not_end_or_has_ended_then_refused),
         cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
@@ -889,7 +855,6 @@ int main(void)
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
         cmocka_unit_test(test_answer_when_tokens_are_fewer_than_bytes_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
-        cmocka_unit_test(test_pattern_when_its_sets_of_characters_are_too_many_then_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

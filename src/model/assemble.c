@@ -521,12 +521,11 @@ static vt_status take_stack(assembly *a, int32_t layer, const vt_family_stack *s
     count(a, i, true);
     if (s->by_key_head) {
         const vt_tensor *scale = NULL;
-        vt_tensor whole = *t;
-        if (a->src->later && a->src->later(a->src->file, i))
-            whole.data = NULL; /* its rows cannot be copied */
+        if (a->src->make) /* its rows are copied */
+            TRY(a->src->make(a->src->file, i, a->err));
         if (t->dtype == VT_FP8_E4M3 && a->src->hf_names)
             TRY(take_scale(a, t, &scale));
-        return model_take_key_heads(a->m, layer, s->first, &whole, scale, a->err);
+        return model_take_key_heads(a->m, layer, s->first, t, scale, a->err);
     }
     if (!is_float(t->dtype) && !vt_dtype_quantised(t->dtype))
         return vt_fail(a->err, VT_ERR_UNSUPPORTED,

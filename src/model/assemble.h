@@ -16,8 +16,8 @@ typedef struct weight_source {
     int64_t (*find)(const void *file, const char *name); /* index or -1 */
     const vt_tensor *(*at)(const void *file, int64_t i);
     bool (*skip)(const void *file, int64_t i); /* known to be used otherwise; NULL: none are */
-    /* its data is not there yet: packed codes, unpacked when a device takes them; NULL: all is */
-    bool (*later)(const void *file, int64_t i);
+    /* makes its data where a device would unpack them later (4-bit codes); NULL: all is there */
+    vt_status (*make)(const void *file, int64_t i, vt_err *err);
     /* of a part beside the text model (a vision encoder), which is not run; NULL: none are */
     bool (*beside)(const void *file, int64_t i);
 } weight_source;

@@ -71,12 +71,11 @@ vt_status model_take_key_heads(vt_model *m, int32_t layer, vt_role first, const 
     vt_tensor *view = vt_arena_alloc(&m->arena, 4, sizeof *view);
     if (!view)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
-    if ((!is_float && !vt_dtype_quantised(t->dtype) && !scale) || !t->data)
+    if (!is_float && !vt_dtype_quantised(t->dtype) && !scale)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: tensor %s, whose rows stand key head by key head, has type %s%s; a "
-                       "float type, FP8 with a scale or a quantised type of GGUF was expected",
-                       m->path, t->name, vt_dtype_get(t->dtype)->name,
-                       t->data ? "" : " of packed 4-bit codes");
+                       "%s: tensor %s, whose rows stand key head by key head, has type %s; a float "
+                       "type, FP8 with a scale or a quantised type was expected",
+                       m->path, t->name, vt_dtype_get(t->dtype)->name);
     TRY(split(m, &p, t, view, err));
     if (scale)
         TRY(split_scales(m, p, t, scale, view + 2, err));

@@ -75,17 +75,17 @@ vt_status model_temper_latents(vt_model *m, double temper, vt_err *err)
     return VT_OK;
 }
 
-/* Returns a copy of FP8 kv_b in F32; NULL: out of memory. */
-static float *scaled(vt_model *m, const vt_tensor *w, const vt_tensor *scale)
+/* Returns a copy of quantised kv_b, or of FP8 with its scales, in F32; NULL: out of memory. */
+static float *in_f32(vt_model *m, const vt_tensor *w, const vt_tensor *scale)
 {
     int64_t rows = w->dim[0], cols = w->dim[1];
     float *out = vt_arena_alloc(&m->arena, (size_t)rows, (size_t)cols * sizeof *out);
-    bool one = vt_tensor_elems(scale) == 1;
+    bool one = scale && vt_tensor_elems(scale) == 1;
     for (int64_t r = 0; out && r < rows; r++) {
         float *row = out + r * cols;
         vt_dequant_row(w->dtype, (const char *)w->data + vt_dtype_row_bytes(w->dtype, r * cols),
                        row, cols);
-        for (int64_t c = 0; c < cols; c++) {
+        for (int64_t c = 0; scale && c < cols; c++) {
             int64_t at = one ? 0 : r / SCALE_BLOCK * scale->dim[1] + c / SCALE_BLOCK;
             float factor;
             vt_dequant_row(scale->dtype,
@@ -112,16 +112,16 @@ vt_status model_split_kv_b(vt_model *m, const vt_tensor *kv_b, const vt_tensor *
     int64_t heads = m->arch.n_heads, nope = a->nope, v = a->v, rank = a->kv_rank;
     bool is_float = kv_b->dtype == VT_F32 || kv_b->dtype == VT_F16 || kv_b->dtype == VT_BF16;
     if (kv_b->rank != 2 || kv_b->dim[0] != heads * (nope + v) || kv_b->dim[1] != rank ||
-        (!is_float && !scale))
+        (!is_float && !scale && !vt_dtype_quantised(kv_b->dtype)))
         return vt_fail(err, VT_ERR_MODEL,
                        "%s: tensor %s has rank %d, shape [%lld, %lld] and type %s; [%lld, %lld] of "
-                       "a float type, or of FP8 with scales, was expected",
+                       "a float type, a quantised one, or FP8 with scales was expected",
                        m->path, kv_b->name, kv_b->rank, (long long)kv_b->dim[0],
                        (long long)kv_b->dim[1], vt_dtype_get(kv_b->dtype)->name,
                        (long long)(heads * (nope + v)), (long long)rank);
     vt_dtype type = is_float ? kv_b->dtype : VT_F32;
     int64_t bytes = vt_dtype_row_bytes(type, 1), head = (nope + v) * rank * bytes;
-    char *all = is_float ? kv_b->data : (char *)scaled(m, kv_b, scale);
+    char *all = is_float ? kv_b->data : (char *)in_f32(m, kv_b, scale);
     char *k = vt_arena_alloc(&m->arena, (size_t)(heads * nope), (size_t)(rank * bytes));
     void **matrix = vt_arena_alloc(&m->arena, (size_t)heads, sizeof *matrix);
     if (!all || !k || !matrix)

@@ -441,28 +441,36 @@ static vt_status turn_experts(loader *l, int32_t layer)
 
 /* ---- latent attention ---- */
 
-/* Marks a layer's tensor kv_b, or its scale, as taken. Returns NULL where the files have none. */
-static const vt_tensor *kv_b_tensor(loader *l, int32_t layer, const char *suffix,
-                                    char name[EXPERT_NAME])
+/* Unpacks a matrix of 4-bit codes that is read while a model is loaded. */
+static vt_status source_make(const void *file, int64_t i, vt_err *err)
+{
+    const folder_source *s = file;
+    int64_t packed = i - s->set->n_tensors;
+    return packed >= 0 && i < s->n_own ? int4_make_one(s->int4, packed, s->m->path, err) : VT_OK;
+}
+
+/* Marks a layer's tensor kv_b, or its scale, as taken. Returns -1 where the files have none. */
+static int64_t kv_b_tensor(loader *l, int32_t layer, const char *suffix, char name[EXPERT_NAME])
 {
     snprintf(name, EXPERT_NAME, "model.layers.%d.self_attn.kv_b_proj.weight%s", layer, suffix);
     int64_t i = find_in_files(l->src, name);
     if (i >= 0)
         l->src->absorbed[i] = 1;
-    return i < 0 ? NULL : own_at(l->src, i);
+    return i;
 }
 
 static vt_status take_kv_b(loader *l, int32_t layer)
 {
     char name[EXPERT_NAME], of_scale[EXPERT_NAME];
-    const vt_tensor *w = kv_b_tensor(l, layer, "", name), *scale = NULL;
+    int64_t i = kv_b_tensor(l, layer, "", name), at = -1;
     vt_tensor half[2];
-    if (!w)
+    if (i < 0)
         return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
-    if (w->dtype == VT_FP8_E4M3)
-        scale = kv_b_tensor(l, layer, "_scale_inv", of_scale);
-    if (w->dtype == VT_FP8_E4M3 && !scale)
-        scale = kv_b_tensor(l, layer, "_scale", of_scale);
+    const vt_tensor *w = own_at(l->src, i), *scale;
+    TRY(source_make(l->src, i, l->err));
+    if (w->dtype == VT_FP8_E4M3 && (at = kv_b_tensor(l, layer, "_scale_inv", of_scale)) < 0)
+        at = kv_b_tensor(l, layer, "_scale", of_scale);
+    scale = at < 0 ? NULL : own_at(l->src, at);
     if (scale && w->rank == 2)
         TRY(model_check_scale(l->m, w, of_scale, scale, l->err));
     TRY(model_split_kv_b(l->m, w, scale, &half[0], &half[1], l->err));
@@ -526,12 +534,6 @@ static bool source_skip(const void *file, int64_t i)
 {
     const folder_source *s = file;
     return i < s->n_own && s->absorbed[i];
-}
-
-static bool source_later(const void *file, int64_t i)
-{
-    const folder_source *s = file;
-    return i >= s->set->n_tensors && i < s->n_own; /* a matrix of int4 */
 }
 
 static bool source_beside(const void *file, int64_t i)
@@ -638,7 +640,7 @@ static vt_status load_weights(loader *l)
                          .find = source_find,
                          .at = source_at,
                          .skip = source_skip,
-                         .later = source_later,
+                         .make = source_make,
                          .beside = source_beside,
                          .n_tensors = l->src->n_own + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every family of models, as docs/models.md lists them: its names, tiny models and shapes are those of the program, and each tiny
 model computes the log-probabilities of transformers, is explained, and tells a story."""
-import glob, json, math, os, re, shutil, struct, tempfile
+import glob, json, math, os, random, re, shutil, struct, tempfile
 
 from tap import *
 
@@ -180,32 +180,56 @@ def test_kimi_linear_as_transformers_saves_it():
         assert farthest("kimi-linear-channels", folder) <= BOUND
 
 
-def add_tensors(path, tensors):
-    """appends tensors of zeros, {name: (type, bytes of an element, shape)}, to a safetensors file"""
+def put_tensors(path, tensors):
+    """puts tensors, {name: (type, shape, bytes)}, into a safetensors file, in the place of those with their names"""
     data = open(path, "rb").read()
     size = struct.unpack("<Q", data[:8])[0]
-    header, zeros = json.loads(data[8:8 + size]), 0
-    for name, (kind, each, shape) in tensors.items():
-        begin = len(data) - 8 - size + zeros
-        zeros += each * math.prod(shape)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, begin + each * math.prod(shape)]}
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    for name, (kind, shape, values) in tensors.items():
+        body += bytes(-len(body) % 8)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
+        body += values
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + data[8 + size:] + bytes(zeros))
+        f.write(struct.pack("<Q", len(head)) + head + body)
 
 
-def test_packed_key_heads_are_refused():
-    """rows that would be copied are refused by name where they are packed codes, which are unpacked later"""
-    with tempfile.TemporaryDirectory() as d:
-        module = "model.layers.0.linear_attn.in_proj_qkvz"
-        folder = renamed("qwen3next-fp8", os.path.join(d, "m"), lambda n: None if n.startswith(module) else n,
-                         quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "desc_act": False})
-        add_tensors(os.path.join(folder, "model.safetensors"),
-                    {module + ".qweight": ("I32", 4, [4, 1024]), module + ".qzeros": ("I32", 4, [1, 128]),
-                     module + ".scales": ("F16", 2, [1, 1024])})
-        fails(1, f"{module}.weight, whose rows stand key head by key head, has type Q5_0 of packed 4-bit codes",
-              "run", "-q", "--tokens", "1,2", "-n", "1", "-m", folder)
+def matrix(module, rows, cols, packed):
+    """a matrix of random 4-bit codes, 8 the zero, with a scale of 1/64: as compressed-tensors packs it, or the numbers meant"""
+    codes = random.Random(module).choices(range(16), k=rows * cols)
+    if not packed:
+        return {module + ".weight": ("F32", [rows, cols], struct.pack(f"<{rows * cols}f", *((c - 8) / 64 for c in codes)))}
+    halves = bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2]))
+    return {module + ".weight_packed": ("I32", [rows, cols // 8], halves),
+            module + ".weight_scale": ("F16", [rows, 1], struct.pack("<e", 1 / 64) * rows),
+            module + ".weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))}
+
+
+PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+    "a": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "channel"}}}}
+
+
+def test_packed_matrices_that_are_read_while_a_model_is_loaded():
+    """key heads are copied and latents' heads split when a folder is opened: 4-bit codes are unpacked before"""
+    latents = random.Random(1).choices((0x3dcc, 0xbdcc, 0x3e4c, 0xbe4c), k=(32 + 6) * 28)  # 0.1 and 0.2 in BF16, of either sign
+    for tiny, module, rows, layers, beside, changes in (
+            ("qwen3next-fp8", "model.layers.{}.linear_attn.in_proj_qkvz", 1024, 1, {}, {}),
+            ("deepseekv3-groups", "model.layers.{}.self_attn.kv_b_proj", 4 * (10 + 12), 3,
+             {"self_attn.kv_a_proj_with_mqa.weight": ("BF16", [32 + 6, 28], struct.pack(f"<{len(latents)}H", *latents)),
+              "self_attn.kv_a_layernorm.weight": ("BF16", [32], b"\x80\x3f" * 32)}, {"kv_lora_rank": 32})):
+        with tempfile.TemporaryDirectory() as d:
+            got = []
+            for packed in (False, True):
+                folder = renamed(tiny, os.path.join(d, str(packed)), lambda n: None if ".".join(module.split(".")[3:]) in n else n, **changes,
+                                 **({"quantization_config": PACKED} if packed else {}))
+                tensors = {}
+                for i in range(layers):
+                    tensors |= matrix(module.format(i), rows, 32, packed) | {f"model.layers.{i}.{n}": t for n, t in beside.items()}
+                put_tensors(os.path.join(folder, "model.safetensors"), tensors)
+                got.append(ok("score", "-q", "--json", "--tokens", "1,2,3,4,5,6,7,8", "-m", folder, *ENOUGH, env={"VITRINE_ISA": "portable"}).json["logprobs"][1:])
+            far = max(abs(a - b) for a, b in zip(*got))
+            assert far < BOUND and max(got[0]) - min(got[0]) > 0.5, (tiny, far, got)
 
 
 def test_models_without_attention_make_text():

@@ -53,6 +53,9 @@ void int4_release(int4_set *s);
  * Threads may call it at the same time. A scale that is not finite or too large, or a zero that is
  * none of a symmetric form, is an error. */
 vt_status int4_make(int4_set *s, const char *path, vt_err *err);
+/* Makes matrix i alone, with one CPU, for a reader that copies it at once: it is there until the
+ * next int4_done. Not for a set that other threads use. */
+vt_status int4_make_one(const int4_set *s, int64_t i, const char *path, vt_err *err);
 /* Ends a use. After the last one the matrices' memory is given back, unless one of them said that
  * it keeps them; int4_make makes them again. */
 void int4_done(int4_set *s, bool keep);

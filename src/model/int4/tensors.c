@@ -326,6 +326,12 @@ vt_status int4_make(int4_set *s, const char *path, vt_err *err)
     return status;
 }
 
+vt_status int4_make_one(const int4_set *s, int64_t i, const char *path, vt_err *err)
+{
+    const int4_matrix *m = &s->matrix[i];
+    return int4_repack(m, 0, m->rows) ? VT_OK : int4_say_refused(m, path, err);
+}
+
 void int4_done(int4_set *s, bool keep)
 {
     pthread_mutex_lock(&s->lock);

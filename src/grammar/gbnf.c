@@ -410,10 +410,32 @@ static bool is_regular(const reader *r, const node *n)
     return true;
 }
 
+static rx regular(reader *r, const node *n);
+
+/* One union of all: a list for each alternative with those before it would grow with the square. */
+static rx regular_union(reader *r, const node *first)
+{
+    rx_store *x = &r->g->rx;
+    int32_t n = 0;
+    for (const node *k = first; k; k = k->next)
+        n++;
+    rx *one = vt_calloc((size_t)n + 1, sizeof *one);
+    if (!one) {
+        x->failed = x->failed ? x->failed : "out of memory";
+        return RX_NOTHING;
+    }
+    n = 0;
+    for (const node *k = first; k; k = k->next)
+        one[n++] = regular(r, k);
+    rx made = rx_alt(x, one, n);
+    free(one);
+    return made;
+}
+
 static rx regular(reader *r, const node *n)
 {
     rx_store *x = &r->g->rx;
-    rx made = n->kind == ALT ? RX_NOTHING : RX_EMPTY;
+    rx made = RX_EMPTY;
     switch (n->kind) {
     case TEXT:
         return n->text;
@@ -428,9 +450,7 @@ static rx regular(reader *r, const node *n)
             made = rx_cat(x, made, regular(r, k));
         return made;
     default:
-        for (const node *k = n->first; k; k = k->next)
-            made = rx_alt2(x, made, regular(r, k));
-        return made;
+        return regular_union(r, n->first);
     }
 }
 

@@ -123,6 +123,24 @@ static void test_regex_of_thousands_of_alternatives_stays_small(void **state)
     free(text);
 }
 
+static void test_gbnf_of_thousands_of_alternatives_stays_small(void **state)
+{
+    (void)state;
+    enum { MANY = 5000, WIDTH = 10 };
+    char *text = malloc(16 + MANY * WIDTH);
+    int n = snprintf(text, 16, "root ::= \"x\"");
+    for (int i = 0; i < MANY; i++)
+        n += snprintf(text + n, WIDTH + 1, " | \"w%04d\"", i);
+    vt_grammar *g = compile(VT_GRAMMAR_GBNF, text);
+    size_t bytes = vt_grammar_bytes(g);
+    if (bytes > 8u << 20)
+        fail_msg("a text of %d bytes became a grammar of %zu", n, bytes);
+    assert_true(accepts(g, "x") && accepts(g, "w0000") && accepts(g, "w4999"));
+    assert_false(accepts(g, "w5000") || accepts(g, "w1"));
+    vt_grammar_unref(g);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +148,7 @@ int main(void)
         cmocka_unit_test(test_gbnf_of_hundreds_of_optional_parts_is_followed),
         cmocka_unit_test(test_gbnf_that_takes_too_many_steps_then_refused),
         cmocka_unit_test(test_regex_of_thousands_of_alternatives_stays_small),
+        cmocka_unit_test(test_gbnf_of_thousands_of_alternatives_stays_small),
     };
     return cmocka_run_group_tests_name("grammar_limits", tests, set_up, tear_down);
 }

@@ -62,7 +62,9 @@ typedef enum vt_status {
     VT_ERR_DEVICE,      /* the device or its driver failed */
     VT_ERR_UNSUPPORTED, /* a known thing that this version or this device does not have */
     VT_ERR_BUSY,        /* the queue is full: try again later */
-    VT_ERR_CANCELLED    /* a progress callback asked to stop */
+    VT_ERR_CANCELLED,   /* a progress callback asked to stop */
+    VT_ERR_CONTEXT,     /* a prompt is longer than the context or the KV cache */
+    VT_ERR_GRAMMAR      /* a grammar is wrong, too large to be followed, or allows no token */
 } vt_status;
 
 typedef struct vt_err {
@@ -184,8 +186,34 @@ typedef enum vt_finish {
     VT_FINISH_STOP,     /* an end token, one of stop_ids, or a stop string */
     VT_FINISH_LENGTH,   /* max_tokens, the context or the KV cache is full */
     VT_FINISH_ABORT,    /* vt_engine_abort, or vt_engine_free */
-    VT_FINISH_ERROR     /* timeout, device failure, logits that are not numbers; event.error */
+    VT_FINISH_ERROR     /* event.end_reason says which, event.error in words */
 } vt_finish;
+
+/* The same more closely; vt_end_reason_name has the words. */
+typedef enum vt_end_reason {
+    VT_END_NONE = 0,          /* it goes on */
+    VT_END_STOP_TOKEN,        /* stop: an end token, or one of stop_ids */
+    VT_END_STOP_STRING,       /* stop: event.stop says which */
+    VT_END_MAX_TOKENS,        /* length */
+    VT_END_CONTEXT,           /* length: prompt and answer fill the context */
+    VT_END_KV_CACHE,          /* length: they fill the whole KV cache */
+    VT_END_PROMPT,            /* length: a prompt to embed, or with max_tokens 0, is computed */
+    VT_END_ABORT,             /* abort */
+    VT_END_TIMEOUT,           /* error: timeout_s have passed */
+    VT_END_GRAMMAR_TOO_LARGE, /* error: following the grammar takes too many states or memory */
+    VT_END_NOTHING_ALLOWED,   /* error: grammar and `allowed` leave no token */
+    VT_END_NO_CANDIDATE, /* error: the logits of all allowed tokens are -infinity or no number */
+    VT_END_NOT_NUMBERS,  /* error: logits, or hidden states of a vector, are no numbers */
+    VT_END_MEMORY,       /* error: out of memory for the answer */
+    VT_END_DEVICE_FAULT, /* error: its steps failed again and again */
+    VT_END_DEVICE_LOST,  /* error: the device is lost, and could not be made again */
+    VT_END_INTERNAL      /* error: a mistake of this program */
+} vt_end_reason;
+enum { VT_END_REASONS = VT_END_INTERNAL + 1 };
+
+/* "stop_token", "timeout" and so on: the enumerator in small letters, as stories and metrics have
+ * it. Static storage; NULL for a number that is none of them. */
+VT_API const char *vt_end_reason_name(vt_end_reason reason);
 
 typedef struct vt_token_logprob {
     int32_t id;
@@ -227,6 +255,7 @@ typedef struct vt_event {
     int32_t
         forced_tokens; /* those that a constraint left no choice of, and that were not waited for
                               one by one */
+    vt_end_reason end_reason; /* VT_END_NONE while it goes on */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
@@ -346,8 +375,9 @@ VT_API vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine
 VT_API void vt_engine_free(vt_engine *e);
 
 /* Any thread. `id` may be NULL. VT_ERR_USAGE names the field that is wrong or says why the request
- * can never run; VT_ERR_BUSY: max-queued sequences wait already, and nothing was done;
- * VT_ERR_MEMORY. The callback may come before this call returns. */
+ * can never run; VT_ERR_CONTEXT: the prompt is too long; VT_ERR_GRAMMAR; VT_ERR_MEMORY;
+ * VT_ERR_BUSY: max-queued sequences wait already, and nothing was done. The callback may come
+ * before this call returns. */
 VT_API vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id,
                                   vt_err *err);
 /* Any thread. Ends a request in any state, before the next step's results are published. Its last

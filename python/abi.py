@@ -35,6 +35,7 @@ def preprocess(header):
 class Writer:
     def __init__(self, ast):
         self.ast, self.names, self.structs, self.callbacks = ast, {}, {}, set()
+        self.values = {}  # of enumerators
 
     def ctype(self, node):
         """The ctypes expression of a C type; None for void."""
@@ -101,11 +102,16 @@ class Writer:
         else:
             self.names[node.name] = self.ctype(inner)
 
-    @staticmethod
-    def enum(node):
+    def value(self, e):
+        if isinstance(e, c_ast.BinaryOp) and e.op == "+":
+            return self.value(e.left) + self.value(e.right)
+        return self.values[e.name] if isinstance(e, c_ast.ID) else int(e.value, 0)
+
+    def enum(self, node):
         value = -1
         for e in node.values.enumerators:
-            value = int(e.value.value, 0) if e.value else value + 1
+            value = self.value(e.value) if e.value else value + 1
+            self.values[e.name] = value
             yield f"{e.name} = {value}"
 
     def lines(self):

@@ -30,6 +30,8 @@ class UnsupportedError(NotImplementedError, ValueError):
 
 EXCEPTIONS: dict[int, type[Exception]] = {
     _abi.VT_ERR_USAGE: ValueError,
+    _abi.VT_ERR_CONTEXT: ValueError,
+    _abi.VT_ERR_GRAMMAR: ValueError,
     _abi.VT_ERR_IO: OSError,
     _abi.VT_ERR_FORMAT: ModelError,
     _abi.VT_ERR_MODEL: ModelError,

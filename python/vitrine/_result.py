@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _abi
-from ._library import Error
+from ._library import Error, lib
 from ._story import Story
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Completion:
     finish_reason: Optional[str] = None
     """"stop": an end token or a stop string; "length": max_tokens, the context or the KV cache is full; "abort"; None while
     it goes on."""
+    end_reason: Optional[str] = None
+    """The same more closely: "stop_token", "stop_string", "max_tokens", "context", "kv_cache", "abort", "timeout" ..."""
     stop: Optional[str] = None
     """The stop string that ended it."""
     logprobs: Optional[list[float]] = None
@@ -65,6 +67,7 @@ class Completion:
             self.vector = e.vector[: e.n_vector]
         if e.finish != _abi.VT_FINISH_NONE:
             self.finish_reason = REASONS[e.finish]
+            self.end_reason = lib.vt_end_reason_name(e.end_reason).decode()
             self.stop = stops[e.stop] if e.stop >= 0 else None
             self.error = e.error.decode("utf-8", "replace") if e.error else None
         return new
@@ -98,7 +101,7 @@ class Result:
         """Raises what went wrong with a completion."""
         for c in self.completions:
             if c.error:
-                raise TimeoutError(c.error) if "timeout" in c.error or "time limit" in c.error else Error(c.error)
+                raise TimeoutError(c.error) if c.end_reason == "timeout" else Error(c.error)
 
     @property
     def story(self) -> Story:

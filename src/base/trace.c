@@ -188,11 +188,10 @@ uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uin
     return n;
 }
 
-void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
+void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t end,
                      int32_t n_output)
 {
-    put_request(r,
-                &(vt_request_event){.finish = {VT_REQ_FINISH, finish, request, at_ns, n_output}});
+    put_request(r, &(vt_request_event){.finish = {VT_REQ_FINISH, end, request, at_ns, n_output}});
 }
 
 void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,

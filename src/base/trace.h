@@ -162,7 +162,7 @@ typedef struct vt_req_token {
 
 typedef struct vt_req_finish {
     vt_request_kind kind;
-    int32_t finish; /* vt_finish */
+    int32_t end; /* vt_end_reason */
     uint64_t request;
     int64_t at_ns;
     int32_t n_output; /* completion tokens */
@@ -244,7 +244,7 @@ void vt_trace_admit(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n
 void vt_trace_retract(vt_trace_ring *r, uint64_t request, int64_t at_ns);
 void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t step, int32_t index,
                     int32_t token);
-void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
+void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t end,
                      int32_t n_output);
 void vt_trace_masks(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n, int32_t n_new,
                     int64_t ns, int64_t slowest_ns);

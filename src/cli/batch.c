@@ -24,7 +24,7 @@
 #include "cli/batch_out.h"
 #include "cli/term/lines.h"
 #include "cli/term/telling.h"
-#include "engine/constraint_grammar.h"
+#include "engine/constraint/grammar.h"
 #include "openai/batch.h"
 #include "text/template/template.h"
 
@@ -290,7 +290,7 @@ static void forget_rest(work *w)
 static void fail_part(work *w, const vt_err *why)
 {
     batch *b = w->b;
-    vt_openai_refuse_as(&w->reply.error, why, b->s.model, NULL);
+    vt_openai_refuse_submit(&w->reply.error, why, w->line.form, &w->request, b->s.model);
     if (w->n_submitted == 0) {
         finish_work(w, &w->reply.error);
         return;

@@ -43,24 +43,24 @@ static void note_turn(const chat *h, const cli_reply *r)
     cli_note(h->c, "[%d token%s, %d of %d prompt tokens cached%s%s]", r->completion_tokens,
              r->completion_tokens == 1 ? "" : "s", r->cached_tokens, r->prompt_tokens,
              speed.data ? speed.data : "",
-             r->finish == VT_FINISH_ABORT             ? ", stopped"
-             : r->finish != VT_FINISH_LENGTH          ? ""
-             : r->completion_tokens < h->p.max_tokens ? ", cut: the context is full"
-                                                      : ", cut at --max-tokens");
-    if (r->finish == VT_FINISH_LENGTH && r->completion_tokens < h->p.max_tokens)
-        cli_note(h->c, "[/reset forgets the conversation; --max-context sets how much fits]");
+             r->end_reason == VT_END_ABORT        ? ", stopped"
+             : r->end_reason == VT_END_CONTEXT    ? ", cut: the context is full"
+             : r->end_reason == VT_END_KV_CACHE   ? ", cut: the KV cache is full"
+             : r->end_reason == VT_END_MAX_TOKENS ? ", cut at --max-tokens"
+                                                  : "");
+    if (r->end_reason == VT_END_CONTEXT || r->end_reason == VT_END_KV_CACHE)
+        cli_note(h->c, "[/reset forgets the conversation; %s sets how much fits]",
+                 r->end_reason == VT_END_CONTEXT ? "--max-context" : "--kv-memory");
     vt_buf_release(&speed);
 }
 
 /* A prompt that does not fit: the engine's message, and what to do about it. */
 static void say_way_out(vt_err *err)
 {
-    static const char full[] = "the prompt has ",
-                      way_out[] =
-                          "; /reset forgets the conversation, --max-context sets how much fits";
+    static const char way_out[] =
+        "; /reset forgets the conversation, --max-context sets how much fits";
     size_t len = strlen(err->message);
-    if (strncmp(err->message, full, sizeof full - 1) == 0 &&
-        len + sizeof way_out < sizeof err->message)
+    if (err->status == VT_ERR_CONTEXT && len + sizeof way_out < sizeof err->message)
         memcpy(err->message + len, way_out, sizeof way_out);
 }
 

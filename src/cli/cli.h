@@ -154,6 +154,7 @@ typedef struct cli_reply {
     vt_buf logprobs; /* for each token 1 + n_top vt_token_logprob: its own, the likeliest */
     int32_t n_top;
     vt_finish finish;
+    vt_end_reason end_reason;
     struct cli_reply *other; /* [n_other] the second and later answers to the same prompt */
     int32_t n_other, n_open; /* n_open: answers that have not ended */
     int32_t prompt_tokens, completion_tokens, cached_tokens; /* completion: of all answers */
@@ -174,9 +175,6 @@ vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_er
 void cli_reply_release(cli_reply *r);
 /* Tokens per second after the first token; NAN where fewer than three follow it. */
 double cli_tokens_per_s(const cli_reply *r);
-
-/* "stop", "length", "abort" ... as the JSON forms spell it. */
-const char *cli_finish_name(vt_finish f);
 
 /* ---- env_jit.c ---- */
 

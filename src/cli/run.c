@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/prompt.h"
 #include "cli/term/telling.h"
+#include "engine/end_reason.h"
 #include "model/model.h"
 
 /* Three ways to a prompt's ids: --tokens, --raw text, or a chat message through the template. */
@@ -139,7 +140,7 @@ static json_t *answer_json(const cli *c, const cli_reply *r)
         json_array_append_new(ids, json_integer(r->token[i]));
     json_t *o = json_pack("{s:o, s:o, s:s}", "text",
                           cli_json_text(r->text.data ? r->text.data : "", r->text.len), "tokens",
-                          ids, "finish_reason", cli_finish_name(r->finish));
+                          ids, "finish_reason", vt_finish_name(r->finish));
     if (vt_options_given(c->options, "logprobs"))
         json_object_set_new(o, "logprobs", logprobs_json(r));
     return o;
@@ -210,7 +211,7 @@ static void note_summary(const cli *c, const cli_session *s, const cli_reply *r,
         vt_buf_printf(&b, "; first after %.1f ms", t->ttft_ms);
     if (isfinite(t->decode_tokens_per_s))
         vt_buf_printf(&b, ", then %.1f tokens/s", t->decode_tokens_per_s);
-    vt_buf_printf(&b, "; %s", interrupted(r) ? "interrupted" : cli_finish_name(r->finish));
+    vt_buf_printf(&b, "; %s", interrupted(r) ? "interrupted" : vt_finish_name(r->finish));
     if (p->temperature > 0)
         vt_buf_printf(&b, "; seed %llu", (unsigned long long)p->seed);
     if (b.data)

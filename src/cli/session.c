@@ -271,6 +271,7 @@ static void on_event(void *user, const vt_event *e)
     if (e->finish == VT_FINISH_NONE)
         return;
     r->finish = e->finish;
+    r->end_reason = e->end_reason;
     first->n_open--;
     first->prompt_tokens = e->prompt_tokens;
     first->completion_tokens += e->completion_tokens;

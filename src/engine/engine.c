@@ -120,13 +120,13 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
 
 /* ---- taking in ---- */
 
-static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
+static void abort_request(vt_engine *e, vt_req *r)
 {
     for (int32_t i = 0; i < r->p.n; i++) {
         vt_seq *q = &r->seq[i];
         if (q->state == VT_SEQ_DONE)
             continue;
-        vt_sched_finish(&e->sched, q, finish, NULL);
+        vt_sched_finish(&e->sched, q, VT_END_ABORT);
         engine_publish(e, &(vt_output){.seq = q});
     }
 }
@@ -173,7 +173,7 @@ static void take_in(vt_engine *e)
         bool abort = r->abort;
         pthread_mutex_unlock(&e->lock);
         if (abort)
-            end_request(e, r, VT_FINISH_ABORT);
+            abort_request(e, r);
     }
 }
 
@@ -372,7 +372,10 @@ static void publish_stats(vt_engine *e)
     st->pages_free = s->radix.pool.n_free;
     st->pages_held = s->radix.pool.n_held;
     st->pages_cached = s->radix.pool.n_cached;
-    memcpy(st->finished, e->n_finished, sizeof st->finished);
+    memset(st->finished, 0, sizeof st->finished);
+    memcpy(st->ended, e->n_ended, sizeof st->ended);
+    for (int i = VT_END_NONE + 1; i < VT_END_REASONS; i++)
+        st->finished[vt_end_finish((vt_end_reason)i)] += e->n_ended[i];
     st->recoveries = e->n_recovered;
     st->output_tokens = e->n_output_tokens;
     st->sched = s->stats;
@@ -766,7 +769,7 @@ static void abort_all(vt_engine *e)
     vt_sched_fault(&e->sched); /* drops the steps whose results were not committed */
     engine_publish_all(e, NULL);
     while (e->n_live > 0) {
-        end_request(e, e->live[0], VT_FINISH_ABORT);
+        abort_request(e, e->live[0]);
         engine_publish_all(e, NULL);
     }
 }

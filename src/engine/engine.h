@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "exec/executor.h"
-#include "engine/constraint.h"
+#include "engine/constraint/constraint.h"
 #include "engine/scheduler.h"
 #include "grammar/store.h"
 
@@ -40,6 +40,7 @@ typedef struct vt_engine_stats {
     int32_t n_waiting;           /* sequences queued, or submitted and not yet in the scheduler */
     int32_t pages, pages_free, pages_held, pages_cached, page_size;
     uint64_t requests, finished[VT_FINISH_ERROR + 1]; /* sequences by vt_finish */
+    uint64_t ended[VT_END_REASONS];                   /* the same by vt_end_reason */
     uint64_t output_tokens, recoveries;
     vt_sched_stats sched;
     vt_radix_stats cache;
@@ -52,8 +53,9 @@ typedef struct vt_engine_stats {
     vt_executor_held held;
 } vt_engine_stats;
 
-/* vt_engine_submit for a request whose tokens are constrained (engine/constraint.h). `maker` is
- * used during the call only; the rules that it makes are freed with the request. NULL: none. */
+/* vt_engine_submit for a request whose tokens are constrained (engine/constraint/constraint.h).
+ * `maker` is used during the call only; the rules that it makes are freed with the request. NULL:
+ * none. */
 vt_status vt_engine_submit_constrained(vt_engine *e, const vt_request_params *p,
                                        const vt_constraint_maker *maker, vt_request_id *id,
                                        vt_err *err);

@@ -6,6 +6,7 @@
 
 #include "device/energy.h"
 #include "device/uncore.h"
+#include "engine/end_reason.h"
 #include "engine/engine.h"
 #include "grammar/store.h"
 
@@ -38,7 +39,7 @@ struct vt_engine {
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     vt_pooler pooler;
-    uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
+    uint64_t n_ended[VT_END_REASONS], n_output_tokens;
     vt_mask_cost masks; /* of sequences that have ended */
     /* pages that recorded cache events have counted */
     uint64_t told_inserted, told_evicted[VT_EVICT_CAUSES];

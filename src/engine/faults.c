@@ -52,7 +52,7 @@ static vt_status mend(vt_engine *e, vt_err *err)
     e->lost = recover(e, &e->cause, &e->fault) != VT_OK;
     if (!e->lost)
         return VT_OK;
-    vt_sched_fail_all(&e->sched, e->fault.message);
+    vt_sched_lose_all(&e->sched);
     engine_publish_all(e, NULL);
     if (err)
         *err = e->fault;

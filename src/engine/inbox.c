@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "engine/end_reason.h"
 #include "engine/request.h"
 #include "vitrine.h"
 
@@ -116,7 +117,8 @@ static const vt_event *piece_event(piece *p)
     if (p->tokens.failed || p->text.failed || p->logprobs.failed || p->top.failed ||
         p->vector.failed) {
         e->finish = VT_FINISH_ERROR;
-        e->error = "out of memory for what the request told";
+        e->end_reason = VT_END_MEMORY;
+        e->error = vt_end_sentence(VT_END_MEMORY);
     }
     return e;
 }

@@ -75,9 +75,8 @@ static void pool(vt_engine *e, const vt_output *o, const vt_step_result *result)
     const float *sum = (const float *)result->hidden + o->row * 2 * n;
     if (vt_embedding_add(&e->pooler, q->embedding, sum, sum + n))
         return;
-    vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, NULL);
-    q->finish = VT_FINISH_ERROR; /* also of one that had ended */
-    q->error = "out of memory for the vector";
+    vt_sched_finish(&e->sched, q, VT_END_MEMORY);
+    q->end = VT_END_MEMORY; /* also of one that had ended */
 }
 
 /* Makes the vector of a request to embed whose prompt is computed. */
@@ -88,19 +87,20 @@ static void tell_vector(vt_engine *e, vt_seq *q, vt_event *event)
         event->n_vector = q->embedding->n_vector;
         return;
     }
-    q->finish = VT_FINISH_ERROR;
-    q->error = "the model's hidden states were not numbers";
+    q->end = VT_END_NOT_NUMBERS;
     vt_radix_flush(&e->sched.radix); /* what made them may be cached */
 }
 
 static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
 {
-    if (q->embedding && q->finish == VT_FINISH_LENGTH)
+    if (q->embedding && q->end == VT_END_PROMPT)
         tell_vector(e, q, event);
-    event->finish = (vt_finish)q->finish;
-    event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
-    event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
-    e->n_finished[q->finish]++;
+    event->end_reason = (vt_end_reason)q->end;
+    event->finish = vt_end_finish(event->end_reason);
+    event->error = q->end == VT_END_DEVICE_LOST ? e->fault.message
+                                                : vt_end_sentence(event->end_reason);
+    event->stop = q->end == VT_END_STOP_STRING ? q->stream.found : -1;
+    e->n_ended[q->end]++;
     if (q->constrained) {
         e->masks.n += q->constrained->cost.n;
         e->masks.n_new += q->constrained->cost.n_new;
@@ -113,7 +113,7 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
                         event->draft_accepted, event->forced_tokens);
     if (q->left_page >= 0)
         vt_trace_left(&e->requests, q->req->id, engine_now(e), q->left_page, q->left_step);
-    vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
+    vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->end, vt_seq_output(q));
 }
 
 /* Makes text of one output of the scheduler. A stop string that is found here ends the sequence,
@@ -133,13 +133,14 @@ static void make_text(vt_engine *e, vt_output *o)
     if (q->state == VT_SEQ_DONE && !stopped)
         stopped = vt_stream_finish(&q->stream);
     if (stopped) {
-        vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
+        vt_finish finish = vt_end_finish((vt_end_reason)q->end);
+        vt_sched_finish(&e->sched, q, VT_END_STOP_STRING);
         /* if the same tokens reached the length, the stop string is the better reason */
-        if (q->finish == VT_FINISH_LENGTH)
-            q->finish = VT_FINISH_STOP;
+        if (finish == VT_FINISH_LENGTH || finish == VT_FINISH_STOP)
+            q->end = VT_END_STOP_STRING;
     }
     if (q->stream.held.failed)
-        vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, "out of memory for the text");
+        vt_sched_finish(&e->sched, q, VT_END_MEMORY);
 }
 
 /* Makes events of the output, whose text is made, and calls back. */

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "device/nvtx.h"
+#include "engine/end_reason.h"
 #include "kv/radix.h"
 #include "model/lora/lora.h"
 
@@ -57,8 +58,7 @@ vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, 
 /* ---- checking ---- */
 
 /* Clients (litellm) know a prompt that is too long by these words and " is". */
-const char vt_context_length[] = "this model's maximum context length";
-const char vt_timeout_ended[] = "the request's timeout ended";
+static const char context_length[] = "this model's maximum context length";
 
 vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
                                const vt_prompt_limit *most, vt_err *err)
@@ -66,8 +66,9 @@ vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t l
     if (!t || !most || most->tokens == 0 ||
         vt_tokenizer_least(t, text, len) <= (size_t)most->tokens)
         return VT_OK;
-    return vt_fail(err, VT_ERR_USAGE, "the prompt has more than %d tokens; %s is %d tokens",
-                   most->tokens, most->what, most->tokens);
+    return vt_fail(err, most->what ? VT_ERR_USAGE : VT_ERR_CONTEXT,
+                   "the prompt has more than %d tokens; %s is %d tokens", most->tokens,
+                   most->what ? most->what : context_length, most->tokens);
 }
 
 static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
@@ -77,14 +78,14 @@ static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *l
     int64_t pool = (int64_t)lim->n_pages * lim->page_size;
     bool least_output = p->max_tokens > 0; /* room for one token, or none where it is only scored */
     if ((int64_t)p->n_prompt + least_output > lim->max_context)
-        return vt_fail(err, VT_ERR_USAGE, "the prompt has %d tokens; %s is %d tokens%s",
-                       p->n_prompt, vt_context_length, lim->max_context,
+        return vt_fail(err, VT_ERR_CONTEXT, "the prompt has %d tokens; %s is %d tokens%s",
+                       p->n_prompt, context_length, lim->max_context,
                        least_output ? ", at least one of them for the answer" : "");
     if (p->n_prompt > pool)
-        return vt_fail(err, VT_ERR_USAGE,
+        return vt_fail(err, VT_ERR_CONTEXT,
                        "the prompt has %d tokens; %s is %d tokens, but the KV cache holds %lld "
                        "(option kv-memory)",
-                       p->n_prompt, vt_context_length, lim->max_context, (long long)pool);
+                       p->n_prompt, context_length, lim->max_context, (long long)pool);
     for (int32_t i = 0; i < p->n_prompt; i++)
         if (p->prompt[i] < 0 || p->prompt[i] >= lim->vocab)
             return vt_fail(err, VT_ERR_USAGE, "prompt token %d is %d, expected 0 to %d", i,
@@ -372,6 +373,24 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
                           r->p.special_text, err);
 }
 
+/* Returns how many tokens prompt and answer may have together, and what ends an answer there. */
+static int32_t longest(const vt_request_params *p, const vt_req_limits *lim, uint8_t *end)
+{
+    int64_t len = (int64_t)p->n_prompt + p->max_tokens;
+    int64_t pool = (int64_t)lim->n_pages * lim->page_size +
+                   1; /* the last token's KV is not needed */
+    *end = p->max_tokens == 0 ? VT_END_PROMPT : VT_END_MAX_TOKENS;
+    if (len > lim->max_context) {
+        len = lim->max_context;
+        *end = VT_END_CONTEXT;
+    }
+    if (len > pool) {
+        len = pool;
+        *end = VT_END_KV_CACHE;
+    }
+    return (int32_t)len;
+}
+
 vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t now_ns,
                      const vt_req_limits *lim, vt_req **out, vt_err *err)
 {
@@ -397,12 +416,9 @@ vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t n
     vt_status status = copy_params(r, p, lim)
                            ? VT_OK
                            : vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
-    int64_t pool = (int64_t)lim->n_pages * lim->page_size,
-            len = (int64_t)p->n_prompt + p->max_tokens;
-    len = len < lim->max_context ? len : lim->max_context;
-    len = len < pool + 1 ? len : pool + 1; /* the last token's KV is never needed */
+    int32_t len = longest(p, lim, &r->full);
     for (; status == VT_OK && r->n_live < p->n; r->n_live++)
-        status = make_seq(r, r->n_live, (int32_t)len, lim, err);
+        status = make_seq(r, r->n_live, len, lim, err);
     if (status != VT_OK) {
         vt_req_free(r);
         return status;
@@ -425,7 +441,7 @@ static vt_status constrain(vt_seq *q, const vt_constraint_maker *maker, int32_t 
         .rules = rules, .mask = mask, .n_words = n_words, .allowed = q->req->mask};
     q->constrained = c;
     if (!vt_constrained_next(c, 0))
-        return vt_fail(err, VT_ERR_USAGE, "%s", vt_constrained_why(c));
+        return vt_fail(err, VT_ERR_GRAMMAR, "%s", vt_end_sentence(vt_constrained_why(c)));
     return VT_OK;
 }
 

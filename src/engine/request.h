@@ -23,7 +23,7 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "engine/constraint.h"
+#include "engine/constraint/constraint.h"
 #include "engine/draft.h"
 #include "engine/embedding.h"
 #include "engine/stream.h"
@@ -37,13 +37,12 @@ typedef enum vt_seq_state { VT_SEQ_QUEUED = 0, VT_SEQ_RUNNING, VT_SEQ_DONE } vt_
 
 typedef struct vt_seq {
     struct vt_req *req;
-    int32_t index;     /* which of the n completions */
-    uint8_t state;     /* vt_seq_state */
-    uint8_t finish;    /* vt_finish, set when DONE */
-    bool admitted;     /* was running at least once */
-    const char *error; /* static text, with VT_FINISH_ERROR */
-    uint64_t order;    /* arrival: smaller is older */
-    int32_t *token;    /* [max_len] */
+    int32_t index;  /* which of the n completions */
+    uint8_t state;  /* vt_seq_state */
+    uint8_t end;    /* vt_end_reason, set when DONE */
+    bool admitted;  /* was running at least once */
+    uint64_t order; /* arrival: smaller is older */
+    int32_t *token; /* [max_len] */
     int32_t n_prompt, n_tokens, n_pending, n_computed, n_drafted;
     bool forced;        /* the guesses are tokens that its constraint leaves no choice of */
     int32_t n_forced;   /* tokens of that kind that were taken */
@@ -96,6 +95,7 @@ typedef struct vt_req {
     int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
     int32_t adapter;                /* the number of p.adapter (vt_batch.adapter); 0: none */
     int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
+    uint8_t full;                   /* vt_end_reason of a sequence that has max_len tokens */
     int32_t n_live;                 /* sequences not DONE */
     int32_t n_inflight;             /* sum over the sequences */
     bool abort;                     /* vt_engine_abort was called; guarded by the engine's lock */
@@ -122,16 +122,15 @@ typedef struct vt_req_limits {
     vt_rank_head rank;             /* with pooling rank */
 } vt_req_limits;
 
-/* How many tokens a prompt may have at most (0: any number), and the name of that limit. */
+/* How many tokens a prompt may have at most (0: any number). */
 typedef struct vt_prompt_limit {
     int32_t tokens;
-    const char *what;
+    const char *what; /* the limit's name; NULL: it is the model's context */
 } vt_prompt_limit;
-extern const char vt_context_length[]; /* what a limit that is the context is called */
-extern const char vt_timeout_ended[];  /* the error of an answer that took timeout_s */
 
 /* Refuses a text that is sure to have more tokens than that, without tokenising it; for the others
- * their tokens have to be counted. `most` may be NULL: no limit. */
+ * their tokens have to be counted. `most` may be NULL: no limit. VT_ERR_CONTEXT or, where the limit
+ * is another one, VT_ERR_USAGE. */
 vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t len,
                                const vt_prompt_limit *most, vt_err *err);
 /* *whole gets the caller's fields, and defaults where the caller's struct is an older, shorter
@@ -139,10 +138,10 @@ vt_status vt_check_text_length(const vt_tokenizer *t, const char *text, size_t l
  * set. */
 vt_status vt_req_complete(const vt_request_params *p, vt_request_params *whole, vt_err *err);
 /* Checks the parameters and makes a request of a copy of them. VT_ERR_USAGE names the field that is
- * wrong. */
+ * wrong; VT_ERR_CONTEXT: the prompt is too long. */
 vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
                      const vt_req_limits *lim, vt_req **out, vt_err *err);
-/* Puts every sequence of a new request under the rules that `maker` makes. VT_ERR_USAGE if they
+/* Puts every sequence of a new request under the rules that `maker` makes. VT_ERR_GRAMMAR if they
  * allow no first token. */
 vt_status vt_req_constrain(vt_req *r, const vt_constraint_maker *maker, int32_t vocab, vt_err *err);
 void vt_req_free(vt_req *r);

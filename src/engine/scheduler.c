@@ -486,31 +486,30 @@ static void retire_if_over(vt_sched *s, vt_req *r)
     s->dead[s->n_dead++] = r;
 }
 
-static void end_seq(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+static void end_seq(vt_sched *s, vt_seq *q, vt_end_reason end)
 {
     if (q->state == VT_SEQ_RUNNING)
         stop_running(s, q, true);
     else
         list_remove(s->queue, &s->n_queue, q);
     q->state = VT_SEQ_DONE;
-    q->finish = finish;
-    q->error = error;
+    q->end = (uint8_t)end;
     q->req->n_live--;
     s->stats.finished++;
 }
 
-void vt_sched_finish(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+void vt_sched_finish(vt_sched *s, vt_seq *q, vt_end_reason end)
 {
     if (q->state == VT_SEQ_DONE)
         return;
-    end_seq(s, q, finish, error);
+    end_seq(s, q, end);
     retire_if_over(s, q->req);
 }
 
-void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+void sched_end(vt_sched *s, vt_seq *q, vt_end_reason end)
 {
     s->out[s->n_out++] = (vt_output){.seq = q};
-    vt_sched_finish(s, q, finish, error);
+    vt_sched_finish(s, q, end);
 }
 
 /* ---- results ---- */
@@ -530,11 +529,7 @@ static bool is_stop_token(const vt_sched *s, const vt_req *r, int32_t id)
 static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
 {
     if (id < 0) {
-        end_seq(s, q, VT_FINISH_ERROR,
-                q->row.mask || q->constrained
-                    ? "none of the allowed tokens can be chosen: their logits are not numbers, "
-                      "or -infinity"
-                    : "the model's logits were not numbers");
+        end_seq(s, q, q->row.mask || q->constrained ? VT_END_NO_CANDIDATE : VT_END_NOT_NUMBERS);
         vt_radix_flush(&s->radix); /* what made them may be cached */
         return;
     }
@@ -542,9 +537,9 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
     out->n++;
     if (is_stop_token(s, q->req, id)) {
         out->silent = true;
-        end_seq(s, q, VT_FINISH_STOP, NULL);
+        end_seq(s, q, VT_END_STOP_TOKEN);
     } else if (q->n_tokens == q->max_len) {
-        end_seq(s, q, VT_FINISH_LENGTH, NULL);
+        end_seq(s, q, q->req->full);
     }
 }
 
@@ -554,9 +549,9 @@ static void constrain_next(vt_sched *s, vt_seq *q, bool draft_follows)
 {
     vt_constrained *c = q->constrained;
     if (!c->rules.take(c->rules.state, q->token[q->n_tokens - 1]))
-        end_seq(s, q, VT_FINISH_ERROR, vt_constrained_why_not(c));
+        end_seq(s, q, vt_constrained_why_not(c));
     else if (!draft_follows && !vt_constrained_next(c, 0))
-        end_seq(s, q, VT_FINISH_ERROR, vt_constrained_why(c));
+        end_seq(s, q, vt_constrained_why(c));
 }
 
 /* Takes in what an entry's rows chose. The first row always counts. Row i + 1 counts while draft i
@@ -671,7 +666,7 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
             if (entry->samples)
                 take_tokens(s, q, entry, result->token + entry->row + entry->n_scored, &out);
             else if (entry->ends_prompt && q->max_len == q->n_prompt)
-                end_seq(s, q, VT_FINISH_LENGTH, NULL);
+                end_seq(s, q, q->req->full);
             if (out.n_scored > 0 || out.n > 0 || q->state == VT_SEQ_DONE)
                 s->out[s->n_out++] = out;
             tokens += out.n;
@@ -719,16 +714,16 @@ void vt_sched_fault(vt_sched *s)
         stop_running(s, q, false);
         enqueue(s, q);
         if (q->n_faults > VT_MAX_FAULTS)
-            sched_end(s, q, VT_FINISH_ERROR, "the device failed and failed again");
+            sched_end(s, q, VT_END_DEVICE_FAULT);
     }
     vt_radix_flush(&s->radix);
 }
 
-void vt_sched_fail_all(vt_sched *s, const char *error)
+void vt_sched_lose_all(vt_sched *s)
 {
     assert(s->n_running == 0);
     while (s->n_queue > 0)
-        sched_end(s, s->queue[s->n_queue - 1], VT_FINISH_ERROR, error);
+        sched_end(s, s->queue[s->n_queue - 1], VT_END_DEVICE_LOST);
 }
 
 /* ---- invariants ---- */

@@ -166,13 +166,13 @@ void vt_sched_mask(vt_plan *p);
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result);
 /* Ends a sequence wherever it is, without an output: the caller tells the owner. Does nothing if it
  * is DONE. */
-void vt_sched_finish(vt_sched *s, vt_seq *seq, vt_finish finish, const char *error);
+void vt_sched_finish(vt_sched *s, vt_seq *seq, vt_end_reason end);
 /* The device failed: drops the steps in flight, puts every running sequence back into the queue (or
  * ends it with an error after VT_MAX_FAULTS), and empties the prefix cache. */
 void vt_sched_fault(vt_sched *s);
-/* Ends every sequence with this error, which must live until the outputs are published. Nothing is
- * in flight, and vt_sched_fault has been called. */
-void vt_sched_fail_all(vt_sched *s, const char *error);
+/* Ends every sequence, for the device is lost. Nothing is in flight, and vt_sched_fault has been
+ * called. */
+void vt_sched_lose_all(vt_sched *s);
 static inline bool vt_sched_idle(const vt_sched *s) { return s->n_running == 0 && s->n_queue == 0; }
 
 /* Verifies all invariants of docs/engine.md from scratch; for tests. */

@@ -42,7 +42,7 @@ int32_t sched_border_on_the_way(const vt_sched *s, const vt_seq *q, int32_t comp
  * still has. */
 void sched_retract(vt_sched *s, vt_seq *q);
 /* vt_sched_finish, and an output that makes the engine tell the owner. */
-void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error);
+void sched_end(vt_sched *s, vt_seq *q, vt_end_reason end);
 /* Takes queue[at] out of the queue. */
 void sched_unqueue(vt_sched *s, int32_t at);
 

@@ -51,7 +51,7 @@ static void expire(vt_sched *s, int64_t now_ns)
         for (int32_t i = (pass == 0 ? s->n_running : s->n_queue) - 1; i >= 0; i--) {
             int64_t deadline = list[i]->req->deadline_ns;
             if (deadline <= now_ns)
-                sched_end(s, list[i], VT_FINISH_ERROR, vt_timeout_ended);
+                sched_end(s, list[i], VT_END_TIMEOUT);
             else if (deadline < s->next_deadline)
                 s->next_deadline = deadline;
         }

@@ -6,7 +6,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "engine/request.h"
 #include "model/model.h"
 
 static vt_status fill(vt_openai_error *e, int http, const char *param, const char *message)
@@ -58,7 +57,6 @@ vt_status vt_openai_refuse_as(vt_openai_error *e, const vt_err *why, const vt_mo
     char text[sizeof e->message];
     const char *path = m->path && strchr(m->path, '/') ? m->path : ""; /* else it tells nothing */
     replace(text, sizeof text, why->message, path, m->name ? m->name : "");
-    bool too_long = strncmp(text, "the prompt has ", 15) == 0 && strstr(text, vt_context_length);
     switch (why->status) {
     case VT_ERR_BUSY:
         return fill(e, 503, param, text);
@@ -70,7 +68,7 @@ vt_status vt_openai_refuse_as(vt_openai_error *e, const vt_err *why, const vt_mo
         return fill(e, 500, param, text);
     default:
         fill(e, 400, param, text);
-        e->code = too_long ? "context_length_exceeded" : NULL;
+        e->code = why->status == VT_ERR_CONTEXT ? "context_length_exceeded" : NULL;
         return VT_ERR_USAGE;
     }
 }

@@ -8,8 +8,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "engine/constraint.h"
-#include "engine/request.h"
+#include "engine/end_reason.h"
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -133,15 +132,19 @@ static void take_scores(vt_openai_reply *reply, int32_t prompt, const vt_event *
 }
 
 /* An answer that its request ends is the request's mistake. */
-static void take_error(vt_openai_reply *reply, const char *why)
+static void take_error(vt_openai_reply *reply, const vt_event *e)
 {
-    bool request = strcmp(why, vt_grammar_too_large) == 0 || strcmp(why, vt_nothing_allowed) == 0;
+    const char *why = e->error ? e->error : "the engine failed";
     vt_err err;
-    if (request) {
+    switch (e->end_reason) {
+    case VT_END_GRAMMAR_TOO_LARGE:
+    case VT_END_NOTHING_ALLOWED:
         vt_openai_refuse(&reply->error, 400, reply->grammar_field, "%s", why);
-    } else if (strcmp(why, vt_timeout_ended) == 0) {
+        break;
+    case VT_END_TIMEOUT:
         vt_openai_refuse(&reply->error, 504, NULL, "%s", why);
-    } else {
+        break;
+    default:
         vt_fail(&err, VT_ERR_DEVICE, "%s", why);
         vt_openai_refuse_as(&reply->error, &err, reply->m, NULL);
     }
@@ -150,6 +153,7 @@ static void take_error(vt_openai_reply *reply, const char *why)
 static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e)
 {
     c->finish = e->finish;
+    c->end_reason = e->end_reason;
     c->stop = e->stop < reply->n_stop ? e->stop : -1;
     c->prompt_tokens = e->prompt_tokens;
     c->completion_tokens = e->completion_tokens;
@@ -162,7 +166,7 @@ static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event
     }
     reply->aborted |= e->finish == VT_FINISH_ABORT;
     if (e->finish == VT_FINISH_ERROR && !reply->error.http)
-        take_error(reply, e->error ? e->error : "the engine failed");
+        take_error(reply, e);
 }
 
 void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e)
@@ -196,11 +200,7 @@ const char *vt_openai_finish_name(const vt_openai_reply *reply, const vt_openai_
 {
     if (f == VT_FINISH_STOP && c->n_calls > 0 && !reply->named)
         return "tool_calls";
-    return f == VT_FINISH_STOP     ? "stop"
-           : f == VT_FINISH_LENGTH ? "length"
-           : f == VT_FINISH_ABORT  ? "abort"
-           : f == VT_FINISH_ERROR  ? "error"
-                                   : NULL;
+    return f == VT_FINISH_NONE ? NULL : vt_finish_name(f);
 }
 
 static void write_usage(int32_t prompt, int32_t completion, int32_t cached, int32_t reasoning,

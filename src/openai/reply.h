@@ -30,6 +30,7 @@ typedef struct vt_openai_choice {
     vt_buf vector;   /* of float: of a request to embed */
     int32_t n_tokens;
     vt_finish finish;
+    vt_end_reason end_reason;
     /* Where the answer is taken apart (vt_openai_reply.splits). */
     vt_answer_reader *reader;
     vt_buf content, reasoning; /* of `text` */

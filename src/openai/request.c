@@ -249,6 +249,15 @@ const char *vt_openai_field_of(const char *sentence, vt_openai_form form)
     return f ? f->name : NULL;
 }
 
+vt_status vt_openai_refuse_submit(vt_openai_error *e, const vt_err *why, vt_openai_form form,
+                                  const vt_openai_request *r, const vt_model *m)
+{
+    const char *name = why->status == VT_ERR_GRAMMAR   ? r->grammar_field
+                       : why->status == VT_ERR_CONTEXT ? prompt_field[form]
+                                                       : vt_openai_field_of(why->message, form);
+    return vt_openai_refuse_as(e, why, m, name);
+}
+
 bool vt_openai_field_at(vt_openai_form form, size_t i, const char **name, const char **what)
 {
     for (size_t k = 0; k < N_FIELDS; k++) {
@@ -750,7 +759,7 @@ vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, con
                 .add_bos = true};
     r.most = form == VT_OPENAI_TOKENIZE
                  ? (vt_prompt_limit){VT_OPENAI_MAX_CONVERTED, "the limit of /tokenize"}
-                 : (vt_prompt_limit){d->max_prompt, vt_context_length};
+                 : (vt_prompt_limit){d->max_prompt, NULL};
     *out = (vt_openai_request){.chat = form == VT_OPENAI_CHAT};
     set_defaults(out, m, d);
     out->p.rank = form == VT_OPENAI_RERANK || form == VT_OPENAI_SCORE;

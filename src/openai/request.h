@@ -139,6 +139,11 @@ const char *vt_openai_field_of(const char *sentence, vt_openai_form form);
 vt_status vt_openai_refuse_grammar(vt_openai_error *e, const vt_err *why,
                                    const vt_openai_request *r, const vt_model *m);
 
+/* Turns the engine's error about submitting a request into one that names the field. Returns
+ * VT_ERR_USAGE. */
+vt_status vt_openai_refuse_submit(vt_openai_error *e, const vt_err *why, vt_openai_form form,
+                                  const vt_openai_request *r, const vt_model *m);
+
 /* For the documentation's test: field number i of a form, with what is done with it ("honoured",
  * "accepted without effect", or the values that are accepted, as a JSON list); false behind the
  * last one. */

@@ -19,7 +19,7 @@
 #ifndef VT_SIM_FAKE_DEVICE_H
 #define VT_SIM_FAKE_DEVICE_H
 
-#include "engine/constraint.h"
+#include "engine/constraint/constraint.h"
 #include "exec/executor.h"
 
 typedef struct vt_fake_clock {

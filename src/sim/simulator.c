@@ -426,7 +426,7 @@ static void submit(sim *s, script *r)
         expect(s, r);
         r->arrive_step = s->steps;
         r->wait_bound = s->steps + 100 + 4 * work_ahead(s);
-    } else if (status != VT_ERR_BUSY && !(status == VT_ERR_USAGE && too_long)) {
+    } else if (status != VT_ERR_BUSY && !(status == VT_ERR_CONTEXT && too_long)) {
         fail(s, "a request was refused: %s", err.message);
     }
 }

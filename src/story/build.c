@@ -15,6 +15,7 @@
 #include "base/stats.h"
 #include "base/term/figure.h"
 #include "device/probe.h"
+#include "engine/end_reason.h"
 #include "kv/radix.h"
 #include "model/model.h"
 #include "ops/op.h"
@@ -219,7 +220,8 @@ static void put_request(vt_json *w, const story_record *r, const story_facts *f)
     vt_json_int(w, "completion_tokens", q->n_output);
     vt_json_int(w, "pages", q->n_pages);
     vt_json_int(w, "retracted", q->n_retracted);
-    vt_json_string(w, "finish", story_finish_name(q->finish));
+    vt_json_string(w, "finish", vt_finish_name(vt_end_finish(q->end)));
+    vt_json_string(w, "end_reason", vt_end_reason_name(q->end));
     put_masks(w, q);
     put_drafts(w, q);
     put_ms(w, "before_ms", (double)(q->arrive_ns - story_origin(r)) * 1e-9, measured);

@@ -343,6 +343,7 @@ def test_batch_prompts_of_one_line_are_answered_in_order():
         got = answers(d, [plain("x", prompt=prompts + long), plain("y", prompt=long + prompts), plain("z")])
         same([got[k][0] for k in "xyz"], [400, 400, 200])
         assert "600 tokens" in got["x"][1]["error"]["message"], got["x"]
+        same([(got[k][1]["error"]["param"], got[k][1]["error"]["code"]) for k in "xy"], [("prompt", "context_length_exceeded")] * 2)
         got = answers(d, [plain("x", prompt=["a"] * 100, n=100)])
         same((got["x"][0], got["x"][1]["error"]["param"]), (400, "prompt"))
 

@@ -289,6 +289,14 @@ def test_a_request_that_takes_too_long_is_a_timeout():
         llm().generate("x", max_tokens=490, ignore_eos=True, timeout=1e-6)
 
 
+def test_why_a_completion_ended():
+    limited, full = llm().generate("x", max_tokens=3, ignore_eos=True), llm().generate("x", max_tokens=100000, ignore_eos=True)
+    assert [(r.finish_reason, r.end_reason) for r in (limited, full)] == [("length", "max_tokens"), ("length", "context")]
+    assert limited.story["request"]["end_reason"] == "max_tokens"
+    with raises(ValueError, "context"):
+        llm().generate([1] * 100000)
+
+
 def test_closed_is_closed_and_two_models_live_side_by_side():
     with vitrine.LLM(tap.DUMMY, **FAST) as other:
         assert len(other.generate("a", max_tokens=2, ignore_eos=True).tokens) == 2

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "engine/end_reason.h"
 #include "engine/engine.h"
 #include "sim/fake_device.h"
 
@@ -26,6 +27,7 @@ typedef struct heard {
     int32_t n_ends, n_events, cached, n_scores;
     float score[LOG_TOKENS];
     vt_finish finish;
+    vt_end_reason end_reason;
     char error[200];
 } heard;
 
@@ -48,6 +50,7 @@ static inline void hear(void *user, const vt_event *e)
     if (e->finish != VT_FINISH_NONE) {
         h->n_ends++;
         h->finish = e->finish;
+        h->end_reason = e->end_reason;
         snprintf(h->error, sizeof h->error, "%s", e->error ? e->error : "");
     }
     if (h->abort_after > 0 && h->n >= h->abort_after)

@@ -130,7 +130,7 @@ static void tell_plain(fake *f, int32_t n_decode, int32_t seqs, int32_t graph)
         at += (timed ? 6 : 3) * MS;
         vt_trace_token(&f->request_ring, 7, at, f->n_step, i + 1, 43);
     }
-    vt_trace_finish(&f->request_ring, 7, at + MS, VT_FINISH_LENGTH, n_decode + 1);
+    vt_trace_finish(&f->request_ring, 7, at + MS, VT_END_MAX_TOKENS, n_decode + 1);
 }
 
 static int setup(void **state)

@@ -167,7 +167,7 @@ static void test_trace_events_read_back(void **state)
     vt_trace_admit(&r, 7, 105, 2);
     vt_trace_retract(&r, 7, 106);
     vt_trace_token(&r, 7, 107, 55, 4, 4711);
-    vt_trace_finish(&r, 7, 108, VT_FINISH_LENGTH, 5);
+    vt_trace_finish(&r, 7, 108, VT_END_MAX_TOKENS, 5);
     vt_trace_write(&r, 7, 90, 110, 8, INT64_C(1) << 40);
     vt_trace_cache_event(&r, 7, 109, VT_CACHE_EVICT, 6);
     assert_int_equal(vt_trace_copy(&r, q, 12), 12);
@@ -187,7 +187,7 @@ static void test_trace_events_read_back(void **state)
     assert_true(q[6].admit.at_ns == 105 && q[6].admit.n_pages == 2 && q[7].retract.at_ns == 106);
     assert_true(q[8].token.at_ns == 107 && q[8].token.step == 55 && q[8].token.index == 4 &&
                 q[8].token.token == 4711);
-    assert_true(q[9].finish.at_ns == 108 && q[9].finish.finish == VT_FINISH_LENGTH &&
+    assert_true(q[9].finish.at_ns == 108 && q[9].finish.end == VT_END_MAX_TOKENS &&
                 q[9].finish.n_output == 5);
     assert_true(q[10].write.begin_ns == 90 && q[10].write.end_ns == 110 &&
                 q[10].write.spent_ns == 8 && q[10].write.n_bytes == INT32_MAX);

@@ -408,12 +408,77 @@ static void test_submit_when_queue_is_full_then_busy_and_no_request_is_lost(void
     fixture_close(&f);
 }
 
-static void refused(fixture *f, vt_request_params p, const char *message)
+static void refused_as(fixture *f, vt_request_params p, vt_status status, const char *message)
 {
     vt_err err;
     vt_request_id id;
-    assert_int_equal(vt_engine_submit(f->engine, &p, &id, &err), VT_ERR_USAGE);
+    assert_int_equal(vt_engine_submit(f->engine, &p, &id, &err), status);
     assert_string_equal(err.message, message);
+}
+
+static void refused(fixture *f, vt_request_params p, const char *message)
+{
+    refused_as(f, p, VT_ERR_USAGE, message);
+}
+
+/* Ends one request: the vt_request_params that `change` makes of an ordinary one. */
+static vt_end_reason ends(void (*change)(vt_request_params *p), heard *h, int32_t n_pages)
+{
+    fixture f;
+    int32_t prompt[20];
+    memset(h, 0, sizeof *h);
+    fixture_defaults(&f);
+    f.config.sched.n_pages = n_pages;
+    fixture_open(&f);
+    count_up(prompt, 20, 0);
+    vt_request_params p = ask(prompt, 20, 40, h);
+    change(&p);
+    submit(&f, &p);
+    run_all(&f);
+    vt_engine_stats st;
+    vt_engine_copy_stats(f.engine, &st);
+    assert_int_equal(st.ended[h->end_reason], 1);
+    assert_int_equal(st.finished[h->finish], 1);
+    assert_int_equal(h->finish, vt_end_finish(h->end_reason));
+    assert_int_equal(h->error[0] != 0, h->finish == VT_FINISH_ERROR);
+    fixture_close(&f);
+    return h->end_reason;
+}
+
+static void as_it_is(vt_request_params *p) { (void)p; }
+static void without_limit(vt_request_params *p) { p->max_tokens = 100000; }
+static void only_scored(vt_request_params *p)
+{
+    p->max_tokens = 0;
+    p->prompt_logprobs = true;
+}
+
+static void stopped_anywhere(vt_request_params *p)
+{
+    static int32_t any[VT_MAX_STOP_IDS];
+    static const int32_t allowed[] = {1, 2};
+    for (int32_t i = 0; i < VT_MAX_STOP_IDS; i++)
+        any[i] = i;
+    p->stop_ids = any;
+    p->n_stop_ids = VT_MAX_STOP_IDS;
+    p->allowed = allowed;
+    p->n_allowed = 2;
+}
+
+static void in_no_time(vt_request_params *p) { p->timeout_s = 1e-9; }
+
+static void test_end_when_for_each_reason_then_the_event_and_the_counters_say_which(void **state)
+{
+    (void)state;
+    static heard h;
+    assert_int_equal(ends(as_it_is, &h, 256), VT_END_MAX_TOKENS);
+    assert_int_equal(ends(stopped_anywhere, &h, 256), VT_END_STOP_TOKEN);
+    assert_int_equal(ends(only_scored, &h, 256), VT_END_PROMPT);
+    assert_int_equal(ends(without_limit, &h, 256), VT_END_CONTEXT);
+    assert_int_equal(h.n, 512 - 20);
+    assert_int_equal(ends(without_limit, &h, 16), VT_END_KV_CACHE);
+    assert_int_equal(h.n, 16 * 4 + 1 - 20);
+    assert_int_equal(ends(in_no_time, &h, 256), VT_END_TIMEOUT);
 }
 
 static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
@@ -430,8 +495,8 @@ static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
     refused(&f, p, "the prompt has no tokens, expected at least one");
     p = good;
     p.n_prompt = 512;
-    refused(
-        &f, p,
+    refused_as(
+        &f, p, VT_ERR_CONTEXT,
         "the prompt has 512 tokens; this model's maximum context length is 512 tokens, at least "
         "one of them for the answer");
     p = good;
@@ -523,7 +588,7 @@ static void test_fault_when_the_device_keeps_failing_then_error_and_the_engine_g
         assert_int_equal(vt_engine_step(f.engine, &idle, &err), want);
     }
     assert_int_equal(h.finish, VT_FINISH_ERROR);
-    assert_string_equal(h.error, "the device failed and failed again");
+    assert_int_equal(h.end_reason, VT_END_DEVICE_FAULT);
     assert_true(idle);
     fixture_close(&f);
 }
@@ -755,6 +820,7 @@ int main(void)
             test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later),
         cmocka_unit_test(test_abort_when_queued_or_unknown_then_only_that_one_ends),
         cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_no_request_is_lost),
+        cmocka_unit_test(test_end_when_for_each_reason_then_the_event_and_the_counters_say_which),
         cmocka_unit_test(test_submit_when_a_field_is_wrong_then_it_is_named),
         cmocka_unit_test(
             test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not),

@@ -226,7 +226,7 @@ test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken(voi
     p.prompt = test_calloc(LONG, sizeof *p.prompt);
     p.n_prompt = LONG;
     p.max_tokens = 1;
-    assert_int_equal(vt_engine_submit(e, &p, &id, &err), VT_ERR_USAGE);
+    assert_int_equal(vt_engine_submit(e, &p, &id, &err), VT_ERR_CONTEXT);
     if (!strstr(err.message, "262144"))
         fail_msg("%s", err.message);
     test_free((void *)(uintptr_t)p.prompt);

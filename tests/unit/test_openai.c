@@ -13,6 +13,8 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/err.h"
+#include "engine/end_reason.h"
 #include "model/model.h"
 #include "openai/batch.h"
 #include "openai/client.h"
@@ -202,6 +204,63 @@ static void test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_er
     assert_int_equal(reply.error.http, 500);
     assert_non_null(strstr(reply.error.message, "log-probabilities"));
     vt_openai_reply_release(&reply);
+}
+
+/* Every end reason has one name, one finish_reason and one HTTP status; words decide nothing. */
+static void test_openai_reply_when_an_answer_ends_then_its_reason_decides_the_status(void **state)
+{
+    (void)state;
+    for (int i = VT_END_NONE + 1; i < VT_END_REASONS; i++) {
+        vt_end_reason reason = (vt_end_reason)i;
+        vt_finish finish = vt_end_finish(reason);
+        int want = finish != VT_FINISH_ERROR            ? 0
+                   : reason == VT_END_TIMEOUT           ? 504
+                   : reason == VT_END_NOTHING_ALLOWED   ? 400
+                   : reason == VT_END_GRAMMAR_TOO_LARGE ? 400
+                                                        : 500;
+        const char *name = want                         ? "error"
+                           : finish == VT_FINISH_STOP   ? "stop"
+                           : finish == VT_FINISH_LENGTH ? "length"
+                                                        : "abort";
+        for (int word = 0; word < 2; word++) {
+            vt_event e = event_of(finish);
+            e.end_reason = reason;
+            e.error = !want ? NULL : word ? "other words" : vt_end_sentence(reason);
+            vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
+            vt_openai_reply_event(&reply, 0, &e);
+            assert_int_equal(reply.error.http, want);
+            assert_string_equal(vt_openai_finish_name(&reply, reply.choice, finish), name);
+            vt_openai_reply_release(&reply);
+        }
+        assert_int_equal(vt_end_sentence(reason) != NULL, want != 0);
+        for (int k = VT_END_NONE; k < i; k++)
+            assert_string_not_equal(vt_end_reason_name(reason),
+                                    vt_end_reason_name((vt_end_reason)k));
+    }
+    assert_null(vt_end_reason_name((vt_end_reason)VT_END_REASONS));
+}
+
+/* The status says what is wrong with a request that the engine refuses; the words may change. */
+static void test_openai_refuse_submit_when_the_status_says_which_then_field_and_code(void **state)
+{
+    (void)state;
+    vt_openai_request r = {.grammar_field = "guided_regex"};
+    vt_openai_error e;
+    vt_err why;
+    vt_fail(&why, VT_ERR_CONTEXT, "far too much text");
+    vt_openai_refuse_submit(&e, &why, VT_OPENAI_CHAT, &r, &model);
+    assert_int_equal(e.http, 400);
+    assert_string_equal(e.param, "messages");
+    assert_string_equal(e.code, "context_length_exceeded");
+    vt_fail(&why, VT_ERR_GRAMMAR, "nothing fits");
+    vt_openai_refuse_submit(&e, &why, VT_OPENAI_CHAT, &r, &model);
+    assert_int_equal(e.http, 400);
+    assert_string_equal(e.param, "guided_regex");
+    assert_null(e.code);
+    vt_fail(&why, VT_ERR_USAGE, "the prompt has no tokens");
+    vt_openai_refuse_submit(&e, &why, VT_OPENAI_COMPLETIONS, &r, &model);
+    assert_string_equal(e.param, "prompt");
+    assert_null(e.code);
 }
 
 static void test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path(void **state)
@@ -610,6 +669,8 @@ int main(void)
         cmocka_unit_test(
             test_openai_json_when_an_integer_is_beyond_64_bits_then_it_is_the_nearest_double),
         cmocka_unit_test(test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_error),
+        cmocka_unit_test(test_openai_reply_when_an_answer_ends_then_its_reason_decides_the_status),
+        cmocka_unit_test(test_openai_refuse_submit_when_the_status_says_which_then_field_and_code),
         cmocka_unit_test(test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path),
         cmocka_unit_test(test_openai_reply_of_completions_has_the_lists_of_log_probabilities),
         cmocka_unit_test(

@@ -457,7 +457,7 @@ static void test_timeout_when_it_passes_then_error_wherever_the_request_is(void 
     run_all(&f);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(h[i].finish, VT_FINISH_ERROR);
-        assert_string_equal(h[i].error, "the request's timeout ended");
+        assert_int_equal(h[i].end_reason, VT_END_TIMEOUT);
     }
     assert_true(h[0].n > 10 && h[0].n < 100);
     assert_int_equal(h[1].n, 0);

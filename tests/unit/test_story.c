@@ -91,7 +91,7 @@ static void tell_plain(fake *f, int32_t n_decode)
         at += 6 * MS;
         vt_trace_token(&f->requests, 7, at + 1000, f->n_step, i + 1, 43);
     }
-    vt_trace_finish(&f->requests, 7, at + MS, VT_FINISH_LENGTH, n_decode + 1);
+    vt_trace_finish(&f->requests, 7, at + MS, VT_END_MAX_TOKENS, n_decode + 1);
 }
 
 static void *copy(const vt_trace_ring *r, uint64_t *n)
@@ -742,7 +742,7 @@ static void test_story_timeline_tells_the_way_before_the_first_step(void **state
     add_step(f, 7, 2, PROMPT, 9 * MS, 12 * MS);
     vt_trace_retract(&f->requests, 7, 13 * MS);
     vt_trace_evict(&f->requests, 14 * MS, 5, 1);
-    vt_trace_finish(&f->requests, 7, 20 * MS, VT_FINISH_LENGTH, 1);
+    vt_trace_finish(&f->requests, 7, 20 * MS, VT_END_MAX_TOKENS, 1);
     json_t *s = tell(f, 7);
     assert_told(s, "parse", 0, 1, "body");
     assert_told(s, "template", 1, 1, "one text");

@@ -410,7 +410,7 @@ static json_t *tell_two(fake *f, second *b)
         step_of_two(f, b, PROMPT + i, i % 4 == 0, (3 + 5 * i) * MS);
         vt_trace_token(&f->request_ring, 7, (7 + 5 * i) * MS, f->n_step, i, 43);
     }
-    vt_trace_finish(&f->request_ring, 7, 70 * MS, VT_FINISH_LENGTH, 12);
+    vt_trace_finish(&f->request_ring, 7, 70 * MS, VT_END_MAX_TOKENS, 12);
     f->source[2] = f->source[1];
     b->roofs = f->in.roofs;
     snprintf(b->roofs.name, sizeof b->roofs.name, "a slower GPU");

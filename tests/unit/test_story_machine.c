@@ -133,7 +133,7 @@ static void tell_steps(fake *f, int32_t n, double busy, told_step (*step)(int32_
     add_step(f, PROMPT, PROMPT, (told_step){10 * MS, step(0).delay_ns}, busy);
     for (int32_t k = 0; k < n; k++)
         add_step(f, 1, PROMPT + 1 + k, step(k), busy);
-    vt_trace_finish(&f->requests, ID, f->at_ns + MS, VT_FINISH_LENGTH, n + 1);
+    vt_trace_finish(&f->requests, ID, f->at_ns + MS, VT_END_MAX_TOKENS, n + 1);
 }
 
 static int setup(void **state)

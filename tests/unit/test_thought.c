@@ -1,4 +1,4 @@
-/* Constraints of answers that begin with reasoning (engine/constraint_thought.h): where the grammar
+/* Constraints of answers that begin with reasoning (engine/constraint/thought.h): where the grammar
  * begins to hold, the budget, and that what is taken back leaves no trace. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "common/grammar_vocab.h"
-#include "engine/constraint_thought.h"
+#include "engine/constraint/thought.h"
 
 enum { WORDS = 64 };
 

@@ -56,9 +56,16 @@ void cli_say(const char *fmt, ...)
 int cli_fail(const vt_err *err)
 {
     cli_say("%s", err->message);
-    return err->status == VT_ERR_USAGE       ? CLI_USAGE
-           : err->status == VT_ERR_CANCELLED ? CLI_INTERRUPTED
-                                             : CLI_FAILED;
+    switch (err->status) {
+    case VT_ERR_USAGE:
+    case VT_ERR_CONTEXT:
+    case VT_ERR_GRAMMAR:
+        return CLI_USAGE;
+    case VT_ERR_CANCELLED:
+        return CLI_INTERRUPTED;
+    default:
+        return CLI_FAILED;
+    }
 }
 
 void cli_note(const cli *c, const char *fmt, ...)
@@ -147,10 +154,4 @@ json_t *cli_json_text(const char *text, size_t len)
     j = json_stringn(b.data ? b.data : "", b.len);
     vt_buf_release(&b);
     return j;
-}
-
-const char *cli_finish_name(vt_finish f)
-{
-    static const char *const name[] = {"none", "stop", "length", "abort", "error"};
-    return (unsigned)f < sizeof name / sizeof name[0] ? name[f] : "unknown";
 }

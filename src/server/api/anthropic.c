@@ -33,12 +33,12 @@ static void write_signature(const vt_openai_choice *c, vt_json *w)
 static void write_stop(const generation *g, vt_json *w)
 {
     const vt_openai_choice *c = &g->reply.choice[0];
-    bool full = c->completion_tokens < g->request.p.max_tokens;
-    const char *why = c->finish == VT_FINISH_LENGTH
-                          ? (full ? "model_context_window_exceeded" : "max_tokens")
-                      : c->n_calls > 0 ? "tool_use"
-                      : c->stop >= 0   ? "stop_sequence"
-                                       : "end_turn";
+    bool full = c->end_reason == VT_END_CONTEXT || c->end_reason == VT_END_KV_CACHE;
+    const char *why = full                            ? "model_context_window_exceeded"
+                      : c->finish == VT_FINISH_LENGTH ? "max_tokens"
+                      : c->n_calls > 0                ? "tool_use"
+                      : c->stop >= 0                  ? "stop_sequence"
+                                                      : "end_turn";
     bool hit = c->finish != VT_FINISH_LENGTH && c->n_calls == 0 && c->stop >= 0;
     vt_json_string(w, "stop_reason", why);
     vt_json_string(w, "stop_sequence", hit ? g->reply.stop[c->stop] : NULL);

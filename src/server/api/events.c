@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "engine/end_reason.h"
 
 typedef struct server_event {
     struct server_event *next;
@@ -117,7 +118,8 @@ static server_event *bare_event(server_part *part, const vt_event *e)
     c->e.logprobs = c->e.top_logprobs = NULL;
     c->e.vector = NULL;
     c->e.finish = VT_FINISH_ERROR;
-    c->e.error = "out of memory for the answer";
+    c->e.end_reason = VT_END_MEMORY;
+    c->e.error = vt_end_sentence(VT_END_MEMORY);
     return c;
 }
 

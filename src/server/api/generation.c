@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
-#include "engine/constraint.h"
+#include "engine/constraint/constraint.h"
 #include "server/watch/observe.h"
 #include "text/template/template.h"
 
@@ -175,11 +175,7 @@ static void use_own_names(generation *g)
 /* A prompt could not be submitted: the others of the same request end. */
 static void fail_submit(generation *g, const vt_err *why)
 {
-    bool grammar = strcmp(why->message, vt_nothing_allowed) == 0 ||
-                   strcmp(why->message, vt_grammar_too_large) == 0;
-    vt_openai_refuse_as(&g->error, why, g->server->model,
-                        grammar ? g->request.grammar_field
-                                : vt_openai_field_of(why->message, g->form->api));
+    vt_openai_refuse_submit(&g->error, why, g->form->api, &g->request, g->server->model);
     use_own_names(g);
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);

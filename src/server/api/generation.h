@@ -14,7 +14,7 @@
 #ifndef VT_SERVER_API_GENERATION_H
 #define VT_SERVER_API_GENERATION_H
 
-#include "engine/constraint_grammar.h"
+#include "engine/constraint/grammar.h"
 #include "server/api/events.h"
 #include "server/inside.h"
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "engine/end_reason.h"
 #include "exec/executor.h"
 #include "model/model.h"
 #include "server/api/generation.h"
@@ -111,14 +112,13 @@ static void write_options(vt_json *w, const vt_options *options)
 
 static void write_stats(vt_json *w, const vt_engine_stats *e)
 {
-    static const char *const finish[] = {"none", "stop", "length", "abort", "error"};
     vt_json_open(w, "stats", '{');
     vt_json_int(w, "running", e->n_running);
     vt_json_int(w, "waiting", e->n_waiting);
     vt_json_int(w, "requests", (int64_t)e->requests);
     vt_json_open(w, "finished", '{');
     for (int i = VT_FINISH_STOP; i <= VT_FINISH_ERROR; i++)
-        vt_json_int(w, finish[i], (int64_t)e->finished[i]);
+        vt_json_int(w, vt_finish_name((vt_finish)i), (int64_t)e->finished[i]);
     vt_json_close(w);
     vt_json_int(w, "pages_used", e->pages_held);
     vt_json_int(w, "pages_cached", e->pages_cached);

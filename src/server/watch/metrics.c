@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/end_reason.h"
 #include "ops/comm.h"
 #include "server/api/generation.h"
 #include "server/watch/dumps.h"
@@ -99,7 +100,6 @@ static void write_requests(server_exposition *w, const server_scrape *c)
 
 static void write_batch(server_exposition *w, const vt_engine_stats *e)
 {
-    static const char *const finish[] = {"none", "stop", "length", "abort", "error"};
     server_metric(w, SERVER_GAUGE, "vitrine:sequences_running", "Sequences in the batch.",
                   e->n_running);
     server_metric(w, SERVER_GAUGE, "vitrine:sequences_waiting", "Sequences in the queue.",
@@ -107,7 +107,11 @@ static void write_batch(server_exposition *w, const vt_engine_stats *e)
     server_family(w, SERVER_COUNTER, "vitrine:sequences",
                   "Sequences that have ended, by how; a request with n choices has n.");
     for (int i = VT_FINISH_STOP; i <= VT_FINISH_ERROR; i++)
-        server_sample(w, (double)e->finished[i], "finish", finish[i], NULL);
+        server_sample(w, (double)e->finished[i], "finish", vt_finish_name((vt_finish)i), NULL);
+    server_family(w, SERVER_COUNTER, "vitrine:sequence_ends",
+                  "The same, by the reason more closely.");
+    for (int i = VT_END_NONE + 1; i < VT_END_REASONS; i++)
+        server_sample(w, (double)e->ended[i], "reason", vt_end_reason_name((vt_end_reason)i), NULL);
     server_metric(w, SERVER_COUNTER, "vitrine:steps", "Forward passes.", (double)e->sched.steps);
     server_family(w, SERVER_COUNTER, "vitrine:step_tokens",
                   "Tokens computed in steps; divided by steps: the mean batch.");

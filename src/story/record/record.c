@@ -185,7 +185,7 @@ static void read_request_event(const story_record *r, request_record *q, const v
         break;
     case VT_REQ_FINISH:
         q->finish_ns = e->finish.at_ns;
-        q->finish = e->finish.finish;
+        q->end = (vt_end_reason)e->finish.end;
         q->n_output = e->finish.n_output;
         break;
     case VT_REQ_TOKENISE:

@@ -129,7 +129,7 @@ typedef struct request_record {
     int64_t mask_ns;
     int32_t n_forced;                     /* tokens that a constraint left no choice of */
     int32_t draft_tokens, draft_accepted; /* guesses that steps verified, and those that held */
-    int32_t finish;                       /* vt_finish; NONE: not over */
+    vt_end_reason end;                    /* NONE: not over */
     int32_t left_page;  /* the last page that it left in the prefix tree; -1: not known */
     uint32_t left_step; /* the low half of the step that wrote it */
     int64_t

@@ -14,18 +14,13 @@
 
 #include "base/err.h"
 #include "base/term/term.h"
+#include "engine/end_reason.h"
 #include "kv/radix.h"
 #include "story/predict.h"
 #include "story/record/gpu.h"
 #include "story/record/numbers.h"
 
 enum { MAX_EVENTS = 96, MAX_CHUNKS = 8, TEXT = 256 };
-
-const char *story_finish_name(int32_t finish)
-{
-    static const char *const name[] = {"none", "stop", "length", "abort", "error"};
-    return finish >= 0 && finish <= VT_FINISH_ERROR ? name[finish] : "none";
-}
 
 /* ---- events in their order ---- */
 
@@ -112,6 +107,18 @@ static const char *limit_text(vt_wait_reason reason)
         [VT_WAIT_POLICY] = "the policy let others go first",
         [VT_WAIT_FLIGHT] = "its own last step had not ended"};
     return (unsigned)reason < VT_WAIT_REASONS ? text[reason] : NULL;
+}
+
+/* "length" and so on, and the reason where that does not say it. */
+static void add_end(timeline *t, const request_record *q)
+{
+    const char *finish = vt_finish_name(vt_end_finish(q->end));
+    bool said = q->end == VT_END_STOP_TOKEN || q->end == VT_END_MAX_TOKENS ||
+                q->end == VT_END_ABORT;
+    if (said)
+        add(t, "done", q->finish_ns, NAN, "%s", finish);
+    else
+        add(t, "done", q->finish_ns, NAN, "%s: %s", finish, vt_end_reason_name(q->end));
 }
 
 static void add_wait(timeline *t)
@@ -382,7 +389,7 @@ vt_status story_put_timeline(vt_json *w, const story_input *in, story_record *r,
     if (q && d->n_steps)
         add_phase(&t, d);
     if (q && q->finish_ns)
-        add(&t, "done", q->finish_ns, NAN, "%s", story_finish_name(q->finish));
+        add_end(&t, q);
     if (q) {
         add_text(&t);
         add_engine(&t);

@@ -10,7 +10,6 @@ vt_status story_put_timeline(vt_json *w, const story_input *in, story_record *r,
 /* Writes "prefix": what the prefix cache had of the request's prompt and what that saved. */
 void story_put_prefix(vt_json *w, const story_input *in, const story_record *r, story_step *plan,
                       const phase *prefill);
-const char *story_finish_name(int32_t finish);
 /* The share of the engine thread's work of this part, over the phase's steps, that was done while
  * the device worked. NAN: there is none. */
 double story_hidden(const story_record *r, bool prefill, vt_trace_part part);

@@ -1,9 +1,9 @@
-#include "engine/constraint_grammar.h"
+#include "engine/constraint/grammar.h"
 
 #include <string.h>
 
 #include "base/err.h"
-#include "engine/constraint_thought.h"
+#include "engine/constraint/thought.h"
 #include "engine/engine_inside.h"
 #include "model/model.h"
 
@@ -56,6 +56,16 @@ static bool is_long_tag(const char *tag)
     return tag && (!*tag || strlen(tag) >= VT_THOUGHT_MAX_TAG);
 }
 
+/* Makes the status of a compilation that of a request: a wrong text is a wrong grammar. */
+static vt_status blame(vt_status status, vt_err *err)
+{
+    if (status != VT_ERR_USAGE)
+        return status;
+    if (err)
+        err->status = VT_ERR_GRAMMAR;
+    return VT_ERR_GRAMMAR;
+}
+
 /* Finds or compiles; *out is NULL for a request without a grammar. */
 static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
 {
@@ -83,8 +93,9 @@ static vt_status find(vt_engine *e, const vt_request_params *p, vt_grammar **out
     if (!e->grammars)
         return vt_fail(err, VT_ERR_USAGE, "grammar: the model has no tokenizer, which it needs");
     const char *text = p->grammar ? p->grammar : "";
-    return vt_grammar_store_get(e->grammars, (vt_grammar_kind)p->grammar_kind, text, strlen(text),
-                                out, err);
+    return blame(vt_grammar_store_get(e->grammars, (vt_grammar_kind)p->grammar_kind, text,
+                                      strlen(text), out, err),
+                 err);
 }
 
 bool vt_engine_must_compile(vt_engine *e, const vt_request_params *p)
@@ -111,7 +122,7 @@ vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar
     TRY(find(e, &whole, &g, err));
     int32_t most = most_tokens(e, &whole);
     vt_status status = g && most > 0 && !vt_grammar_opening(g, &at_start)
-                           ? vt_grammar_begin(g, most, err)
+                           ? blame(vt_grammar_begin(g, most, err), err)
                            : VT_OK;
     if (status != VT_OK)
         vt_grammar_unref(g);

@@ -1,4 +1,4 @@
-#include "engine/constraint_thought.h"
+#include "engine/constraint/thought.h"
 
 #include <stdio.h>
 #include <stdlib.h>

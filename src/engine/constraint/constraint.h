@@ -10,10 +10,11 @@
  *
  * All calls for a sequence come from one thread at a time: the one that submits, then the one that
  * runs the steps. None may wait for anything, for a step waits for it. */
-#ifndef VT_ENGINE_CONSTRAINT_H
-#define VT_ENGINE_CONSTRAINT_H
+#ifndef VT_ENGINE_CONSTRAINT_CONSTRAINT_H
+#define VT_ENGINE_CONSTRAINT_CONSTRAINT_H
 
 #include "engine/draft.h"
+#include "vitrine.h"
 
 /* The answer of a mask. */
 typedef enum vt_allowance {
@@ -41,9 +42,6 @@ typedef struct vt_constraint {
     int64_t (*n_new)(void *state);
 } vt_constraint;
 
-/* Errors with which an answer ends where its request is to blame. */
-extern const char vt_grammar_too_large[], vt_nothing_allowed[];
-
 /* The cost of a sequence's masks so far. */
 typedef struct vt_mask_cost {
     int64_t n, n_new, ns, worst_ns;
@@ -67,10 +65,10 @@ typedef struct vt_constrained {
 
 /* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may. */
 bool vt_constrained_next(vt_constrained *c, int32_t i);
-/* The sentence for a mask that allows nothing: one of the two above. */
-const char *vt_constrained_why(const vt_constrained *c);
-/* Tells why `take` refused a token that was allowed. */
-const char *vt_constrained_why_not(const vt_constrained *c);
+/* Returns why a mask allows nothing: VT_END_GRAMMAR_TOO_LARGE or VT_END_NOTHING_ALLOWED. */
+vt_end_reason vt_constrained_why(const vt_constrained *c);
+/* Returns why `take` refused a token that was allowed. */
+vt_end_reason vt_constrained_why_not(const vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
 /* Returns true if the mask of row 0 allows one token only. */

@@ -7,7 +7,7 @@
 #include "grammar/store.h"
 
 /* Compiles a request's grammar and makes its first mask, for vt_engine_submit_prepared. It may take
- * long: for a thread on which nobody waits. VT_ERR_USAGE says what is wrong with it. The caller
+ * long: for a thread on which nobody waits. VT_ERR_GRAMMAR says what is wrong with it. The caller
  * owns a reference of *out; NULL: the request has no grammar. */
 vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar **out,
                             vt_err *err);

@@ -1,13 +1,9 @@
-/* The masks of a constrained sequence (engine/constraint.h). */
-#include "engine/constraint.h"
+/* The masks of a constrained sequence (engine/constraint/constraint.h). */
+#include "engine/constraint/constraint.h"
 
 #include <string.h>
 
 #include "base/clock.h"
-
-const char vt_grammar_too_large[] = "the grammar is too large to be followed: it takes too many "
-                                    "states or steps, or too much memory";
-const char vt_nothing_allowed[] = "the grammar and what else the request demands allow no token";
 
 static void note_cost(vt_constrained *c, int64_t took_ns)
 {
@@ -40,15 +36,14 @@ static bool is_too_large(const vt_constrained *c)
     return c->rules.is_too_large && c->rules.is_too_large(c->rules.state);
 }
 
-const char *vt_constrained_why(const vt_constrained *c)
+vt_end_reason vt_constrained_why(const vt_constrained *c)
 {
-    return is_too_large(c) ? vt_grammar_too_large : vt_nothing_allowed;
+    return is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE : VT_END_NOTHING_ALLOWED;
 }
 
-const char *vt_constrained_why_not(const vt_constrained *c)
+vt_end_reason vt_constrained_why_not(const vt_constrained *c)
 {
-    return is_too_large(c) ? vt_grammar_too_large
-                           : "the constraint refused a token that it had allowed";
+    return is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE : VT_END_INTERNAL;
 }
 
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i)

@@ -14,7 +14,7 @@
 #ifndef VT_ENGINE_CONSTRAINT_THOUGHT_H
 #define VT_ENGINE_CONSTRAINT_THOUGHT_H
 
-#include "engine/constraint.h"
+#include "engine/constraint/constraint.h"
 #include "grammar/grammar.h"
 
 enum { VT_THOUGHT_MAX_TAG = 64 }; /* bytes of a tag, with its NUL */

@@ -444,7 +444,7 @@ static const vt_option table[] = {
     ROW("log-steps", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
         .help = "append a line of JSON for each step: its batch, its times, the KV pages"),
     ROW("record-text", VT_OPTION_FLAG, .fallback = "false", .later = "true",
-        .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers; not there yet"),
+        .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers"),
     ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_SERVE,
         .help = "write the story of a request beyond one of these limits of ttft, itl (longest "
                 "gap), tpot and e2e into --story-dir: the newest 32, one in 10 s"),

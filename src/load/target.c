@@ -111,11 +111,19 @@ vt_status vt_load_target_parse(const char *url, vt_load_target *out, vt_err *err
     return VT_OK;
 }
 
+static vt_status not_connected(const vt_load_target *t, vt_err *err)
+{
+    const char *hint = errno == ECONNREFUSED
+                           ? "; no server listens there ('vitrine serve' starts one)"
+                           : "";
+    return vt_fail(err, VT_ERR_IO, "%s: cannot connect: %s%s", t->host, strerror(errno), hint);
+}
+
 vt_status vt_load_connect(const vt_load_target *t, int *fd, vt_err *err)
 {
     *fd = socket(t->family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (*fd < 0 || connect(*fd, (const struct sockaddr *)&t->address, t->address_len) != 0)
-        return vt_fail(err, VT_ERR_IO, "%s: cannot connect: %s", t->host, strerror(errno));
+        return not_connected(t, err);
     return VT_OK;
 }
 
@@ -128,7 +136,7 @@ static vt_status exchange(int fd, const vt_load_target *t, const vt_buf *request
 {
     char bytes[16384];
     if (connect(fd, (const struct sockaddr *)&t->address, t->address_len) != 0)
-        return vt_fail(err, VT_ERR_IO, "%s: cannot connect: %s", t->host, strerror(errno));
+        return not_connected(t, err);
     if (send(fd, request->data, request->len, MSG_NOSIGNAL) != (ssize_t)request->len)
         return vt_fail(err, VT_ERR_IO, "%s: cannot send: %s", t->host, strerror(errno));
     while (r->state != VT_REPLY_DONE && r->state != VT_REPLY_BROKEN) {

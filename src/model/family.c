@@ -32,13 +32,19 @@ const vt_family_role *vt_family_role_of(const vt_family *f, vt_role role)
 
 void vt_family_names(bool gguf, char *out, size_t size)
 {
+    static const char more[] = " and 99 more";
     size_t at = 0;
+    int left_out = 0;
     *out = '\0';
     for (int i = 0; vt_families[i]; i++) {
         const char *name = gguf ? vt_families[i]->gguf : vt_families[i]->hf;
-        if (name)
+        if (name && (left_out > 0 || at + strlen(name) + sizeof ", " + sizeof more > size))
+            left_out++;
+        else if (name)
             vt_append(out, size, &at, "%s%s", at ? ", " : "", name);
     }
+    if (left_out > 0)
+        vt_append(out, size, &at, " and %d more", left_out);
 }
 
 const char *vt_family_embed(const vt_family *f)

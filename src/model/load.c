@@ -8,6 +8,7 @@
  * file of any name: `vitrine run` in that folder, with the default model, must not load it. */
 #include "model/load.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,12 @@ static const struct {
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err)
 {
     return vt_cache_path("models", out, size, err);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t len = strlen(s), n = strlen(end);
+    return len >= n && strcmp(s + len - n, end) == 0;
 }
 
 static bool exists(const char *path)
@@ -54,6 +61,35 @@ const char *vt_model_known_name(const char *file)
     return NULL;
 }
 
+/* Returns true if `name` has the form of a hub's models: ORG/NAME. */
+static bool is_hub_name(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return slash && slash > name && slash[1] && !strpbrk(slash + 1, "/ ") &&
+           !ends_with(name, ".gguf") && *name != '.' && *name != '~';
+}
+
+/* A name that is no model's here: says how to get that model. */
+static vt_status no_model(const char *name, const char *dir, vt_err *err)
+{
+    static const char hub[] = "https://huggingface.co";
+    const size_t n = sizeof hub - 1;
+    const char *repo = strncmp(name, hub, n) == 0 && name[n] == '/' ? name + n + 1 : name;
+    if (known_file(name))
+        return vt_fail(err, VT_ERR_IO,
+                       "no model %.200s in %.200s; 'vitrine pull %.200s' fetches it", name, dir,
+                       name);
+    if (is_hub_name(repo))
+        return vt_fail(err, VT_ERR_IO,
+                       "no model %.100s: neither a path nor in %.150s; if it is one of a hub, "
+                       "'vitrine pull --hub %s %.100s' fetches it",
+                       name, dir, hub, repo);
+    return vt_fail(err, VT_ERR_IO,
+                   "no model %.200s: neither a path nor in %.200s; 'vitrine list' names what is "
+                   "there, 'vitrine pull' what can be fetched",
+                   name, dir);
+}
+
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
 {
     char dir[3072], full[4096];
@@ -72,9 +108,7 @@ vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
         }
     }
     if (!found)
-        return vt_fail(err, VT_ERR_IO,
-                       "no model %.200s: neither a path nor in %.200s; vitrine pull fetches models",
-                       name, dir);
+        return no_model(name, dir, err);
     if (strlen(full) >= size)
         return vt_fail(err, VT_ERR_IO, "the path of model %.200s is longer than %zu bytes", name,
                        size - 1);
@@ -84,9 +118,7 @@ vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
 
 bool vt_model_is_name(const char *name)
 {
-    size_t len = strlen(name);
-    bool gguf = len >= 5 && strcmp(name + len - 5, ".gguf") == 0;
-    return *name && *name != '.' && !strchr(name, '/') && !gguf;
+    return *name && *name != '.' && !strchr(name, '/') && !ends_with(name, ".gguf");
 }
 
 vt_status vt_model_resolve(const char *name, char *path, size_t size, bool *in_cache, vt_err *err)
@@ -108,6 +140,39 @@ vt_status vt_model_resolve(const char *name, char *path, size_t size, bool *in_c
     return VT_OK;
 }
 
+/* Refuses a folder without config.json that holds a GGUF file, and names that file: of several the
+ * first by name. */
+static vt_status check_folder(const char *folder, vt_err *err)
+{
+    char path[4096], first[256] = "";
+    snprintf(path, sizeof path, "%.4000s/config.json", folder);
+    if (exists(path))
+        return VT_OK;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (ends_with(e->d_name, ".gguf") && (!*first || strcmp(e->d_name, first) < 0))
+            snprintf(first, sizeof first, "%s", e->d_name);
+    if (d)
+        closedir(d);
+    return *first ? vt_fail(err, VT_ERR_IO,
+                            "%.200s: the folder holds no config.json; its file %.200s is a model",
+                            folder, first)
+                  : VT_OK;
+}
+
+/* A file that belongs to a Hugging Face folder: names the folder in place of the file. */
+static vt_status load_file(const char *path, bool weights, vt_model **out, vt_err *err)
+{
+    vt_status status = vt_model_load_gguf(path, weights, out, err);
+    bool part = ends_with(path, ".json") || ends_with(path, ".safetensors");
+    const char *slash = strrchr(path, '/');
+    return status == VT_ERR_FORMAT && part
+               ? vt_fail(err, status,
+                         "%s: not a GGUF file; the folder that holds it is the model: %.*s", path,
+                         slash ? (int)(slash - path) : 1, slash ? path : ".")
+               : status;
+}
+
 static vt_status load(const char *name_or_path, bool weights, vt_model **out, vt_err *err)
 {
     char path[4096];
@@ -118,9 +183,11 @@ static vt_status load(const char *name_or_path, bool weights, vt_model **out, vt
     TRY(vt_model_resolve(name_or_path, path, sizeof path, &in_cache, err));
     if (stat(path, &st) != 0)
         return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        return vt_model_load_folder(path, weights, out, err);
-    return vt_model_load_gguf(path, weights, out, err);
+    if (!S_ISDIR(st.st_mode))
+        return load_file(path, weights, out, err);
+    if (weights)
+        TRY(check_folder(path, err));
+    return vt_model_load_folder(path, weights, out, err);
 }
 
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The command line itself: help, exit status, wrong usage, environment, completion, the man page."""
-import json, os, pty, re, select, shutil, subprocess, tempfile
+import json, os, pty, re, select, shutil, socket, subprocess, tempfile
 
 from tap import *
 
@@ -87,6 +87,30 @@ def test_unknown_things_are_wrong_usage_and_named():
     fails(2, "'b' was not expected after NAME", "pull", "a", "b")
     fails(2, "takes no arguments", "env", "please")
     fails(2, "needs one of: latency, startup, kernels", "bench")
+
+
+def test_mistakes_of_a_first_day_are_told_with_what_to_do():
+    with tempfile.TemporaryDirectory() as d:
+        empty, path = {"VITRINE_CACHE": d}, lambda *names: os.path.join(d, *names)
+        fails(1, "'vitrine pull smollm2-135m' fetches it", "run", "hi", "-m", "smollm2-135m", env=empty)
+        fails(1, "'vitrine list' names", "run", "hi", "-m", "nobody", env=empty)
+        for name in "Qwen/Qwen3-0.6B", "https://huggingface.co/Qwen/Qwen3-0.6B":
+            fails(1, "'vitrine pull --hub https://huggingface.co Qwen/Qwen3-0.6B' fetches it", "run", "hi", "-m", name, env=empty)
+        for folder, name, text in (("quantised", "b.gguf", "x"), ("quantised", "a.gguf", "x"), ("family", "config.json", '{"model_type": "no-such"}')):
+            os.makedirs(path(folder), exist_ok=True)
+            with open(path(folder, name), "w") as f:
+                f.write(text)
+        fails(1, "its file a.gguf is a model", "run", "hi", "-m", path("quantised"))
+        fails(1, "the folder that holds it is the model: " + path("family"), "run", "hi", "-m", path("family", "config.json"))
+        said = run("run", "hi", "-m", path("family")).log
+        names = re.search(r"model type no-such is not supported \(llama, mistral, (.*) and \d+ more are\)", said)
+        assert names and all(len(n) > 3 for n in names.group(1).split(", ")), said
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = str(other.getsockname()[1])
+        fails(1, ["cannot connect", "no server listens there"], "bench", "serve", "--url", "http://127.0.0.1:" + port, "--num", "1")
+        other.listen()
+        fails(1, [f"cannot listen on 127.0.0.1 port {port}", "--port N takes another one"], "serve", "--port", port, "-m", DUMMY, *FAST)
 
 
 def test_near_misses_are_answered_with_what_was_meant():

@@ -109,8 +109,8 @@ static vt_status find_model(load_bench *b, vt_err *err)
     free(body);
     return id ? VT_OK
               : vt_fail(err, VT_ERR_FORMAT,
-                        "%s/v1/models: status %d, no model listed; name one with --model",
-                        b->target.host, status);
+                        "%s%s/v1/models: status %d, no model listed; name one with --model",
+                        b->target.host, b->target.base, status);
 }
 
 static vt_status find_server(const cli *c, load_bench *b, vt_err *err)

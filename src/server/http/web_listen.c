@@ -167,7 +167,9 @@ static vt_status listen_all(vt_web *w, struct addrinfo *list, const char *host, 
             code = errno;
             if (code == EADDRNOTAVAIL || code == EAFNOSUPPORT)
                 continue;
-            return vt_fail(err, VT_ERR_IO, "cannot listen on %s: %s", what, strerror(code));
+            return vt_fail(err, VT_ERR_IO, "cannot listen on %s: %s%s", what, strerror(code),
+                           code == EADDRINUSE ? "; --port N takes another one, 0 any free one"
+                                              : "");
         }
         port = port ? port : port_of(fd);
         TRY(add_listener(w, fd, what, err));

@@ -302,8 +302,9 @@ vt_status hf_read_layer_types(hf_reader *c, const json_t *types)
         if (!windowed && (!type || strcmp(type, "full_attention") != 0))
             return vt_fail(
                 c->err, VT_ERR_UNSUPPORTED,
-                "%s: layer %d has type %.40s (full_attention, sliding_attention are supported)",
-                c->path, i, type ? type : "null");
+                "%s: \"layer_types\": layer %d has type %.40s (full_attention, sliding_attention "
+                "are supported)",
+                c->path, i, type ? type : "(no text)");
     }
     return VT_OK;
 }
@@ -322,8 +323,9 @@ vt_status hf_read_mixers(hf_reader *c, const char *name, vt_block_kind mixer)
             model_keep_state(c->m, i, mixer);
         else if (!is_type(type, "full_attention"))
             return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                           "%s: layer %d has type %.40s (full_attention, %s are supported)",
-                           c->path, i, type ? type : "null", name);
+                           "%s: \"layer_types\": layer %d has type %.40s (full_attention, %s are "
+                           "supported)",
+                           c->path, i, type ? type : "(no text)", name);
     }
     return VT_OK;
 }

@@ -153,8 +153,9 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
     }
     expect_refused(DELTA(", \"full_attention_interval\": 0"), "\"full_attention_interval\" is 0");
     expect_refused(DELTA(", \"layer_types\": [\"full_attention\"]"), "is no array of 8");
-    expect_refused(DELTA(", \"layer_types\": [\"a\", \"b\", \"\", \"\", \"\", \"\", \"\", \"\"]"),
-                   "layer 0 has type a (full_attention, linear_attention are supported)");
+    expect_refused(
+        DELTA(", \"layer_types\": [\"a\", \"b\", \"\", \"\", \"\", \"\", \"\", \"\"]"),
+        "\"layer_types\": layer 0 has type a (full_attention, linear_attention are supported)");
     expect_refused("{" SHAPE "\"model_type\": \"qwen3_5_text\", \"num_hidden_layers\": 8}",
                    "linear_conv_kernel_dim");
     expect_refused("{\"model_type\": \"qwen3_5\", \"text_config\": 3}",

@@ -10,7 +10,8 @@
 // and the gates. In a prefill an SM has four warps, which hide nothing for each other, so their threads load the tokens
 // behind the staged ones before these are computed.
 // Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
-// is enough for memory's roof. A prefill is bound by the latency of a token: two sums over rows, one after the other.
+// is enough for memory's roof, and issues them before the kernel's turn (state_columns.cuh). A prefill is bound by the
+// latency of a token: two sums over rows, one after the other.
 // The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
 // Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
 // Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND, CHANNELS.
@@ -184,19 +185,22 @@ KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_pa
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane / 8;
     int j = blockIdx.x / kBlocks, first = blockIdx.x % kBlocks * kBlock, q = blockIdx.y;
     u32 col = warp * kWarpCols + lane % 8 * COLS; // in the block
-    pdl_go();
-    pdl_wait();
     int begin = p.q_start[q], end = p.q_start[q + 1], slot = p.state_from[q];
-    if (begin >= end || (q > 0 && p.seq_of[begin] != q))
+    if (begin >= end || (q > 0 && p.seq_of[begin] != q)) {
+        pdl_go();
+        pdl_wait();
         return;
+    }
     bool mine = first + col < VDIM;
     i64 at = (i64)j * KDIM * VDIM + first + col;
     float s[COLS][kRows], y[COLS];
     Raw raw;
     float decay = LOG_DECAY ? -expf(__ldg(p.decay + j)) : __ldg(p.decay + j);
+    load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
+    pdl_go();
+    pdl_wait();
     if (kAhead)
         load(p, begin, min(end - begin, TOKENS), j, first, raw);
-    load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
     for (int t0 = begin; t0 < end; t0 += TOKENS) {
         int n = min(end - t0, TOKENS);
         __syncthreads();

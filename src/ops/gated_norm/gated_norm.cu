@@ -49,7 +49,14 @@ KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_para
 {
     int at = blockIdx.x * (8 / WARPS) + threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     int t = at / p.heads, head = at % p.heads * DIM;
-    float x[kPer][VEC], z[kPer][VEC], sum = 0.f;
+    float x[kPer][VEC], z[kPer][VEC], w[kPer][VEC], sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        int c = (i * kLanes + lane) * VEC;
+#pragma unroll
+        for (int e = 0; e < VEC; e++)
+            w[i][e] = c < DIM && at < p.n ? __ldg(p.weight + (FIRST ? head : 0) + c + e) : 0.f;
+    }
     pdl_go();
     pdl_wait();
     if (at >= p.n)
@@ -76,7 +83,7 @@ KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_para
             continue;
 #pragma unroll
         for (int e = 0; e < VEC; e++)
-            x[i][e] *= FIRST ? inv * p.weight[head + c + e] : inv * p.weight[c + e] * gate(z[i][e]);
+            x[i][e] *= FIRST ? inv * w[i][e] : inv * w[i][e] * gate(z[i][e]);
         store(p.y + (i64)t * p.y_stride + head + c, x[i]);
     }
 }

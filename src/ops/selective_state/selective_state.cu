@@ -7,7 +7,8 @@
 // the lanes, whatever COLS is: a token's bits depend on neither the variant nor the batch. The CTA first stages TOKENS
 // tokens in shared memory: B and C as fp32, laid out so that the 4 lanes' float4 hit different banks, x, and the gates.
 // Bytes of a decode: 8 SDIM HDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (SDIM 128), which
-// is enough for memory's roof. In a prefill a token's y is not waited for by the next one, only its S is.
+// is enough for memory's roof, and issues them before the kernel's turn (state_columns.cuh). In a prefill a token's y
+// is not waited for by the next one, only its S is.
 // The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
 // Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
 // Template: SDIM, HDIM, COLS (1 or 2), TOKENS, LOG_DECAY, BEHIND.
@@ -22,7 +23,8 @@ struct Staged {
 };
 
 // Tokens [t0, t0 + n) of head j, and of its x the columns from `first` on.
-INLINE void stage(const selective_state_params &p, int t0, int n, int j, int first, Staged &s)
+INLINE void stage(const selective_state_params &p, int t0, int n, int j, int first, float decay, float dt_bias,
+                  Staged &s)
 {
     int group = p.heads * HDIM + j / (p.heads / p.groups) * SDIM;
     for (int i = threadIdx.x; i < n * 4 * kRows; i += 128) {
@@ -36,8 +38,8 @@ INLINE void stage(const selective_state_params &p, int t0, int n, int j, int fir
         s.x[t][i % kBlock] = col < HDIM ? bf16_f32(p.x[(i64)(t0 + t) * p.x_stride + j * HDIM + col]) : 0.f;
     }
     for (int t = threadIdx.x; t < n; t += 128) {
-        float z = bf16_f32(p.dt[(i64)(t0 + t) * p.dt_stride + j]) + p.dt_bias[j];
-        float step = z > 20.f ? z : log1pf(expf(z)), decay = LOG_DECAY ? -expf(p.decay[j]) : p.decay[j];
+        float z = bf16_f32(p.dt[(i64)(t0 + t) * p.dt_stride + j]) + dt_bias;
+        float step = z > 20.f ? z : log1pf(expf(z));
         step = fminf(fmaxf(step, p.step_min), p.step_max);
         s.keep[t] = expf(step * decay);
         s.step[t] = step;
@@ -77,19 +79,23 @@ KERNEL __launch_bounds__(128) selective_state(const __grid_constant__ selective_
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane / 8;
     int j = blockIdx.x / kBlocks, first = blockIdx.x % kBlocks * kBlock, q = blockIdx.y;
     u32 col = warp * kWarpCols + lane % 8 * COLS; // in the block
-    pdl_go();
-    pdl_wait();
     int begin = p.q_start[q], end = p.q_start[q + 1], slot = p.state_from[q];
-    if (begin >= end || (q > 0 && p.seq_of[begin] != q))
+    if (begin >= end || (q > 0 && p.seq_of[begin] != q)) {
+        pdl_go();
+        pdl_wait();
         return;
+    }
     bool mine = first + col < HDIM;
     i64 at = (i64)j * SDIM * HDIM + first + col;
-    float s[COLS][kRows], y[COLS], skip = p.skip[j];
+    float s[COLS][kRows], y[COLS], skip = __ldg(p.skip + j), dt_bias = __ldg(p.dt_bias + j);
+    float decay = LOG_DECAY ? -expf(__ldg(p.decay + j)) : __ldg(p.decay + j);
     load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
+    pdl_go();
+    pdl_wait();
     for (int t0 = begin; t0 < end; t0 += TOKENS) {
         int n = end - t0 < TOKENS ? end - t0 : TOKENS;
         __syncthreads();
-        stage(p, t0, n, j, first, in);
+        stage(p, t0, n, j, first, decay, dt_bias, in);
         __syncthreads();
         for (int t = 0; t < n; t++) {
             step(in, t, part, col, skip, s, y);

@@ -4,10 +4,11 @@
 // Grid: one thread for each token and channel. A token behind the first TAPS - 1 of its sequence finds all its v in x.
 // The others need the state, which the sequence may write to the slot that it reads. So the thread of a sequence's
 // first token does the first TAPS - 1 tokens, and then writes the state: nobody else reads it. The state behind a token
-// that says so (BEHIND) is what its own taps see, and goes to a slot of its own. Padding tokens lie
-// behind the end of the sequence that seq_of says, and are left alone. Bytes: 8 N per token, and the state of each
-// sequence twice (SILU: 4 N); the v of earlier tokens come from L2. fp32 inside, the products summed from the oldest
-// tap on. Template: N, TAPS, SILU, BIAS, BEHIND.
+// that says so (BEHIND) is what its own taps see, and goes to a slot of its own. Padding tokens lie behind the end of
+// the sequence that seq_of says, and are left alone. Bytes: 8 N per token, and the state of each
+// sequence twice (SILU: 4 N); the v of earlier tokens come from L2. Taps and state are read before the kernel's turn:
+// in a step this call alone writes its layer's state (ops/gated_delta/state_columns.cuh). fp32 inside, the products
+// summed from the oldest tap on. Template: N, TAPS, SILU, BIAS, BEHIND.
 #include "short_conv_params.h"
 
 constexpr int kBefore = TAPS - 1; // rows of the state, oldest first
@@ -43,13 +44,11 @@ INLINE void store_behind(const short_conv_params &p, int t, u32 i, const float (
 }
 
 // The first tokens of a sequence, tokens [begin, begin + n), n <= TAPS - 1 or 1, and its state behind token end - 1.
-INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, u32 i, const float (&w)[TAPS])
+// v: the state before them, behind a place that is free.
+INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, u32 i, const float (&w)[TAPS],
+                         float (&v)[TAPS])
 {
-    float v[TAPS];
-    int from = p.state_from[s], n = end - begin;
-#pragma unroll
-    for (int j = 0; j < TAPS; j++)
-        v[j] = j == 0 || from < 0 ? 0.f : p.state[from * p.state_stride + (j - 1) * N + i];
+    int n = end - begin;
 #pragma unroll
     for (int k = 0; k < (kBefore > 1 ? kBefore : 1); k++) {
         if (k >= n)
@@ -71,18 +70,21 @@ KERNEL __launch_bounds__(256) short_conv(const __grid_constant__ short_conv_para
 {
     u32 at = blockIdx.x * 256 + threadIdx.x, t = at / N, i = at % N;
     float w[TAPS], v[TAPS];
+    bool there = t < (u32)p.n_tokens;
+    int s = there ? p.seq_of[t] : 0, begin = p.q_start[s], end = p.q_start[s + 1], k = (int)t - begin;
+    there = there && (int)t < end && (k == 0 || k >= kBefore);
+    int from = there && k == 0 ? p.state_from[s] : -1;
+#pragma unroll
+    for (int j = 0; j < TAPS; j++) {
+        w[j] = p.w[i * TAPS + j];
+        v[j] = j == 0 || from < 0 ? 0.f : __ldcg(p.state + from * p.state_stride + (j - 1) * N + i);
+    }
     pdl_go();
     pdl_wait();
-    if (t >= (u32)p.n_tokens)
+    if (!there)
         return;
-    int s = p.seq_of[t], begin = p.q_start[s], end = p.q_start[s + 1], k = (int)t - begin;
-    if ((int)t >= end || (k > 0 && k < kBefore))
-        return;
-#pragma unroll
-    for (int j = 0; j < TAPS; j++)
-        w[j] = p.w[i * TAPS + j];
     if (k == 0) {
-        first_tokens(p, s, begin, end, i, w);
+        first_tokens(p, s, begin, end, i, w, v);
         return;
     }
 #pragma unroll

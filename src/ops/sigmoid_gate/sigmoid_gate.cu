@@ -4,7 +4,8 @@
 //
 // head_gate: one thread for each vector of VEC outputs (8 or 1), N = heads * DIM of them a token. Bytes: 4 N, or 6 N.
 // row_gate: a CTA of 128 threads for each token; every thread sums every 128th product, then warps and CTA by a fixed
-// tree. Bytes: 2 hidden + 4 n a token, and w from L2. Both are bound by launch latency for few tokens.
+// tree. Bytes: 2 hidden + 4 n a token, and w from L2. Both are bound by launch latency for few tokens; so row_gate
+// has w in registers before its turn, and x and y under way together.
 // Template of head_gate: N, DIM, VEC, SPLIT.
 #include "sigmoid_gate_params.h"
 
@@ -41,17 +42,34 @@ KERNEL __launch_bounds__(128) row_gate(const __grid_constant__ row_gate_params p
     __shared__ float part[4];
     const u16 *x = p.x + (i64)blockIdx.x * p.x_stride;
     u16 *y = p.y + (i64)blockIdx.x * p.y_stride;
-    float sum = 0.f;
+    constexpr int kAhead = 16, kOut = 4; // weights before the turn, and outputs, that a thread has in registers
+    float sum = 0.f, w[kAhead], v[kAhead], out[kOut];
+#pragma unroll
+    for (int i = 0; i < kAhead; i++)
+        w[i] = i * 128 + threadIdx.x < p.hidden ? __ldg(p.w + i * 128 + threadIdx.x) : 0.f;
     pdl_go();
     pdl_wait();
-    for (int j = threadIdx.x; j < p.hidden; j += 128)
+#pragma unroll
+    for (int i = 0; i < kAhead; i++)
+        v[i] = i * 128 + threadIdx.x < p.hidden ? bf16_f32(x[i * 128 + threadIdx.x]) : 0.f;
+#pragma unroll
+    for (int i = 0; i < kOut; i++)
+        out[i] = i * 128 + threadIdx.x < p.n ? bf16_f32(y[i * 128 + threadIdx.x]) : 0.f;
+#pragma unroll
+    for (int i = 0; i < kAhead; i++)
+        sum = fmaf(w[i], v[i], sum);
+    for (int j = kAhead * 128 + threadIdx.x; j < p.hidden; j += 128)
         sum = fmaf(p.w[j], bf16_f32(x[j]), sum);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = sum;
     __syncthreads();
     float gate = sigmoid((part[0] + part[1]) + (part[2] + part[3]));
-    for (int i = threadIdx.x; i < p.n; i += 128)
+#pragma unroll
+    for (int i = 0; i < kOut; i++)
+        if (i * 128 + threadIdx.x < p.n)
+            y[i * 128 + threadIdx.x] = f32_bf16(out[i] * gate);
+    for (int i = kOut * 128 + threadIdx.x; i < p.n; i += 128)
         y[i] = f32_bf16(bf16_f32(y[i]) * gate);
 }
 #endif

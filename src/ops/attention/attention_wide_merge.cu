@@ -10,6 +10,19 @@
 #include "attention_params.h"
 
 constexpr int kWarps = 4, kDepth = 8;
+constexpr i64 kStep = KV_HEADS * ROWS; // rows from a slot to the next
+
+// Loads slots k0, k0 + kWarps ... and, for those behind the last one, the last one.
+INLINE void load_slots(const float2 *state, const float *o, int k0, int n_slots, float4 (&v)[kDepth],
+                       float (&m)[kDepth])
+{
+#pragma unroll
+    for (int j = 0; j < kDepth; j++) {
+        i64 k = min(k0 + j * kWarps, n_slots - 1);
+        m[j] = __ldcg(&state[k * kStep].x);
+        v[j] = __ldcg((const float4 *)(o + k * kStep * V_DIM));
+    }
+}
 
 KERNEL __launch_bounds__(kWarps * 32) attention_wide_merge(const __grid_constant__ attention_wide_params p)
 {
@@ -19,24 +32,29 @@ KERNEL __launch_bounds__(kWarps * 32) attention_wide_merge(const __grid_constant
     attention_wide_merge_item it = p.merges[blockIdx.z / KV_HEADS];
     if (it.seq < 0 && blockIdx.z > 0)
         return;
+    i32 seq = max(it.seq, 0), head = blockIdx.z % KV_HEADS, token = p.q_start[seq];
+    i32 row = it.tile * ROWS + (i32)blockIdx.y, rows = (p.q_start[seq + 1] - token) * GROUP;
     pdl_wait();
-    if (it.seq < 0)
-        return;
-    i32 head = blockIdx.z % KV_HEADS, token = p.q_start[it.seq], row = it.tile * ROWS + (i32)blockIdx.y;
-    if (row >= (p.q_start[it.seq + 1] - token) * GROUP)
+    if (it.seq < 0 || row >= rows)
         return;
     i64 first = ((i64)it.first_slot * KV_HEADS + head) * ROWS + blockIdx.y;
-    constexpr i64 kStep = KV_HEADS * ROWS; // rows from a slot to the next
     const float2 *state = (const float2 *)p.state + first;
     const float *o = p.partial + first * V_DIM + blockIdx.x * 128 + lane * 4;
-    float top = -kInfinity, total = 0.f;
-    for (int k = lane; k < it.n_slots; k += 32)
+    // Neither these loads nor the next ones depend on each other, so that L2 is waited for once.
+    float4 v[kDepth];
+    float m[kDepth];
+    load_slots(state, o, warp, it.n_slots, v, m);
+    float2 first_ml = lane < it.n_slots ? __ldcg(state + lane * kStep) : make_float2(-kInfinity, 0.f);
+    float top = first_ml.x, total = 0.f;
+    for (int k = lane + 32; k < it.n_slots; k += 32)
         top = fmaxf(top, __ldcg(state + k * kStep).x);
 #pragma unroll
     for (int d = 16; d; d >>= 1)
         top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
     float zero = top == -kInfinity ? 0.f : top;
-    for (int k = lane; k < it.n_slots; k += 32) {
+    if (lane < it.n_slots)
+        total += exp2_fast(first_ml.x - zero) * first_ml.y;
+    for (int k = lane + 32; k < it.n_slots; k += 32) {
         float2 ml = __ldcg(state + k * kStep);
         total += exp2_fast(ml.x - zero) * ml.y;
     }
@@ -44,14 +62,8 @@ KERNEL __launch_bounds__(kWarps * 32) attention_wide_merge(const __grid_constant
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll 1
     for (int k0 = warp; k0 < it.n_slots; k0 += kWarps * kDepth) {
-        float4 v[kDepth];
-        float m[kDepth];
-#pragma unroll
-        for (int j = 0; j < kDepth; j++) {
-            i64 k = min(k0 + j * kWarps, it.n_slots - 1);
-            m[j] = __ldcg(&state[k * kStep].x);
-            v[j] = __ldcg((const float4 *)(o + k * kStep * V_DIM));
-        }
+        if (k0 > warp)
+            load_slots(state, o, k0, it.n_slots, v, m);
 #pragma unroll
         for (int j = 0; j < kDepth; j++) {
             float weight = k0 + j * kWarps < it.n_slots ? exp2_fast(m[j] - zero) : 0.f;

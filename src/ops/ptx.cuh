@@ -76,6 +76,9 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
+// Brings the line of p into L2. The value is not read, so a kernel may call this before pdl_wait().
+INLINE void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // Harmless races. These marks announce them to the race detector of the emulated GPU. A mark holds until the next one
 // of its kind. On a GPU the marks compile to nothing.
 //   LOADS_ARE_DISCARDED      The loads are issued before the kernel knows whether it needs them. Another thread may

@@ -454,6 +454,7 @@ const gpu_case gpu_cases[] = {
     /* every form of the router's launch; experts beyond a warp's, rows that end inside a chunk */
     CASE("moe_route", "tokens=1,hidden=264,experts=37,k=4,normalise=0"),
     CASE("moe_route", "tokens=1,hidden=2312,experts=3,k=3"),
+    CASE("moe_route", "tokens=1|3,hidden=3336,experts=21,k=5,sigmoid=1,choice=1"),
     CASE("moe_route", "tokens=3,hidden=136,experts=130,k=16"),
     CASE("moe_route", "tokens=9,hidden=264,experts=6,k=2,normalise=0"),
     CASE("moe_route", "tokens=16,hidden=2312,experts=64,k=1"),

@@ -19,8 +19,9 @@
 #include "moe_params.h"
 
 constexpr int kWarps = TOKEN_WARPS * EXPERT_WARPS, kBlockTokens = TOKENS * TOKEN_WARPS, kSums = TOKENS * PER;
-constexpr int kChunks = (HIDDEN + 255) / 256, kMostAhead = PER == 1 ? 8 : PER == 2 ? 4 : 1;
-constexpr int kAhead = kChunks < kMostAhead ? kChunks : kMostAhead; // chunks of weights in registers
+constexpr int kChunks = (HIDDEN + 255) / 256, kMostAhead = PER == 1 ? 12 : PER == 2 ? 4 : 1;
+// Chunks of weights in registers: rounds of equal size, for all but the first are loaded behind the turn.
+constexpr int kRounds = (kChunks + kMostAhead - 1) / kMostAhead, kAhead = (kChunks + kRounds - 1) / kRounds;
 constexpr int kKeys = (EXPERTS + 31) / 32;
 static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0, "a lane ends with one sum");
 
@@ -83,6 +84,8 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
                 high[i][e] = inside ? router16(w[e] + (c + i) * 256 + 4) : make_uint4(0, 0, 0, 0);
             }
         if (c == 0) {
+            if (SIGMOID && p.choice && blockIdx.y == 0 && threadIdx.x * 32 < EXPERTS)
+                prefetch_l2(p.choice + threadIdx.x * 32);
             pdl_go();
             pdl_wait();
 #pragma unroll

@@ -9,9 +9,28 @@ struct WarpSums { // in shared memory
     float part[WARPS][kColumns][(HALF ? 8 : 16) + 1];
 };
 
-template <class Params>
-INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums &sums)
+// A thread's bias and residual, where it makes one output. A kernel loads them in front of its product, so that they
+// arrive while that is made: a bias before the turn, the residual after it.
+struct Beside {
+    float bias, up_bias, residual;
+};
+template <class Params> INLINE void load_bias(const Params &p, int j0, Beside &b)
 {
+    int j = min(j0 + (int)threadIdx.x % kRowsOut, p.rows - 1);
+    b.bias = BIAS ? p.bias[j] : 0.f;
+    b.up_bias = BIAS && PAIR ? p.bias[p.rows + j] : 0.f;
+}
+template <class Params> INLINE void load_residual(const Params &p, int j0, Beside &b)
+{
+    int t = threadIdx.x / kRowsOut, j = j0 + threadIdx.x % kRowsOut;
+    bool there = RESIDUAL && t < p.n_tokens && j < p.rows;
+    b.residual = there ? bf16_f32(p.residual[(i64)t * p.residual_stride + j]) : 0.f;
+}
+
+template <bool kBeside = false, class Params>
+INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums &sums, const Beside &beside = {})
+{
+    static_assert(!kBeside || kColumns * kRowsOut <= WARPS * 32, "a thread makes one output");
     auto &part = sums.part;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
 #pragma unroll
@@ -37,13 +56,13 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
             if constexpr (PAIR)
                 up += part[k][t][r + 8];
         }
-        sum = BIAS ? scaled(sum, p.scale, p.bias[j]) : scaled(sum, p.scale);
+        sum = BIAS ? scaled(sum, p.scale, kBeside ? beside.bias : p.bias[j]) : scaled(sum, p.scale);
         if constexpr (PAIR) {
-            up = BIAS ? scaled(up, p.scale, p.bias[p.rows + j]) : scaled(up, p.scale);
+            up = BIAS ? scaled(up, p.scale, kBeside ? beside.up_bias : p.bias[p.rows + j]) : scaled(up, p.scale);
             sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
         }
         if constexpr (RESIDUAL)
-            sum = plus(sum, bf16_f32(p.residual[(i64)t * p.residual_stride + j]));
+            sum = plus(sum, kBeside ? beside.residual : bf16_f32(p.residual[(i64)t * p.residual_stride + j]));
         if constexpr (OUT_F32)
             ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
         else

@@ -9,7 +9,8 @@
 // order of K within a chunk is permuted so that each lane reads 16 contiguous bytes of a row: elements
 // 8 q .. 8 q + 7 of quad lane q serve as the fragments' k = 2q, 2q+1, 2q+8, 2q+9 of two mma steps. x is
 // read in the same order, so the products match. kPrefetch chunks of weights are loaded to registers
-// before pdl_wait(), so that the stream of weights does not stop between kernels. The warps' sums are
+// before pdl_wait(), so that the stream of weights does not stop between kernels. With one tile, bias
+// and residual are loaded in front of the product too. The warps' sums are
 // added in rising order: a row's result depends on K and WARPS only, never on the batch.
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
 // Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
@@ -42,8 +43,16 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
 #pragma unroll
     for (int i = 0; i < kPrefetch; i++)
         w.fetch(i, wl[i], wh[i]);
+    constexpr bool kBeside = TILES == 1;
+    Beside beside;
+    if constexpr (kBeside)
+        load_bias(p, j0, beside);
     pdl_go();
     pdl_wait();
+    if constexpr (kBeside) {
+        load_residual(p, j0, beside);
+        __syncwarp();
+    }
 
     float c[TILES][4] = {};
     const u16 *x[TILES];
@@ -71,5 +80,5 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
                 asm volatile("" ::: "memory");
         }
     }
-    finish(p, c, j0, sums);
+    finish<kBeside>(p, c, j0, sums, beside);
 }

@@ -11,8 +11,8 @@
 //   down  a CTA has one group of rows; its sets take the experts in turn, and it adds them in rising j
 // Sums have the order of moe_expert.cu and moe_sum.cu: a token has the same bits in any company.
 //
-// PDL: UP lets the next kernel start when it has itself waited for the router. So down may read `expert`, and load the
-// first weights, before it waits for UP. Both come from one run of the op, so no other kernel is between them.
+// PDL: UP lets the next kernel start when it has itself waited for the router. So down may read `expert` and `route`,
+// and load the first weights, before it waits for UP. All are of one run of the op, so no other kernel is between.
 // Bytes: the weights of K_USED experts; the roof is memory bandwidth.
 // Template: K, ROWS, WARPS, SETS, UP, ACT, K_USED, BIAS, ACCUMULATE.
 #include "moe_act.cuh"
@@ -104,16 +104,21 @@ INLINE void finish_up(const moe_expert_params &p, const Unit &u, const Sums &s, 
 }
 
 // The CTA's rows, of all experts.
-INLINE void finish_down(const moe_expert_params &p, const Sums *s, float (*share)[16])
+// `before`: y of the thread's row, where that is added to. `chosen` and `weight`: lane j has expert[j] and route[j].
+INLINE void finish_down(const moe_expert_params &p, const Sums *s, float (*share)[16], i32 chosen, float weight,
+                        float before)
 {
+    static_assert(UP || K_USED * 16 <= kThreads, "a thread multiplies one row of one expert");
     __syncthreads();
-    for (int i = threadIdx.x; i < K_USED * 16; i += kThreads) {
-        int j = i / 16, r = i % 16, row = blockIdx.x * kGroupOut + r;
-        i32 expert = p.expert[j];
+    int i = threadIdx.x, j = min(i / 16, K_USED - 1), r = i % 16;
+    i32 expert = __shfl_sync(~0u, chosen, j);
+    float by = __shfl_sync(~0u, weight, j);
+    if (i < K_USED * 16) {
+        int row = blockIdx.x * kGroupOut + r;
         float sum = sum_of(s[j], r);
         if constexpr (BIAS)
             sum += expert >= 0 && row < ROWS ? p.bias[expert * ROWS + row] : 0.f;
-        share[j][r] = expert >= 0 ? __fmul_rn(p.route[j], sum) : 0.f;
+        share[j][r] = expert >= 0 ? __fmul_rn(by, sum) : 0.f;
     }
     __syncthreads();
     int row = blockIdx.x * kGroupOut + threadIdx.x;
@@ -124,7 +129,7 @@ INLINE void finish_down(const moe_expert_params &p, const Sums *s, float (*share
     for (int j = 0; j < K_USED; j++)
         sum += share[j][threadIdx.x];
     u16 *y = (u16 *)p.y + row;
-    *y = f32_bf16(sum + (ACCUMULATE ? bf16_f32(*y) : 0.f));
+    *y = f32_bf16(sum + before);
 }
 
 KERNEL __launch_bounds__(kThreads, 512 / kThreads) moe_token(const __grid_constant__ moe_expert_params p)
@@ -136,6 +141,9 @@ KERNEL __launch_bounds__(kThreads, 512 / kThreads) moe_token(const __grid_consta
     if (UP)
         pdl_wait();
     i32 chosen = lane < K_USED ? load_from_l2(p.expert + lane) : -1;
+    float weight = 0.f, before = 0.f;
+    if (!UP && lane < K_USED)
+        weight = __int_as_float(load_from_l2((const i32 *)p.route + lane));
     Unit now = unit_at(0, chosen);
     uint4 wl[kAhead], wh[kAhead];
     Stream from(p, now);
@@ -145,6 +153,8 @@ KERNEL __launch_bounds__(kThreads, 512 / kThreads) moe_token(const __grid_consta
     pdl_go();
     if (!UP)
         pdl_wait();
+    if (!UP && ACCUMULATE && threadIdx.x < 16 && blockIdx.x * kGroupOut + threadIdx.x < ROWS)
+        before = bf16_f32(((const u16 *)p.y)[blockIdx.x * kGroupOut + threadIdx.x]);
     int per_round = UP ? (int)gridDim.x * SETS : SETS, first = UP ? (int)blockIdx.x * SETS : 0;
 #pragma unroll 1
     for (int n = 0; n * per_round + first < kUnits; n++) {
@@ -179,5 +189,5 @@ KERNEL __launch_bounds__(kThreads, 512 / kThreads) moe_token(const __grid_consta
         from = then;
     }
     if constexpr (!UP)
-        finish_down(p, sums, share);
+        finish_down(p, sums, share, chosen, weight, before);
 }

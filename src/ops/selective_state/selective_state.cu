@@ -89,6 +89,7 @@ KERNEL __launch_bounds__(128) selective_state(const __grid_constant__ selective_
     i64 at = (i64)j * SDIM * HDIM + first + col;
     float s[COLS][kRows], y[COLS], skip = __ldg(p.skip + j), dt_bias = __ldg(p.dt_bias + j);
     float decay = LOG_DECAY ? -expf(__ldg(p.decay + j)) : __ldg(p.decay + j);
+    int last_slot = p.state_to[q];
     load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
     pdl_go();
     pdl_wait();
@@ -111,5 +112,5 @@ KERNEL __launch_bounds__(128) selective_state(const __grid_constant__ selective_
         }
     }
     if (mine)
-        store_state(p.state + p.state_to[q] * p.state_stride + at, part, s);
+        store_state(p.state + last_slot * p.state_stride + at, part, s);
 }

@@ -46,7 +46,7 @@ INLINE void store_behind(const short_conv_params &p, int t, u32 i, const float (
 // The first tokens of a sequence, tokens [begin, begin + n), n <= TAPS - 1 or 1, and its state behind token end - 1.
 // v: the state before them, behind a place that is free.
 INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, u32 i, const float (&w)[TAPS],
-                         float (&v)[TAPS])
+                         float (&v)[TAPS], int last_slot)
 {
     int n = end - begin;
 #pragma unroll
@@ -60,7 +60,7 @@ INLINE void first_tokens(const short_conv_params &p, int s, int begin, int end, 
         output(p, begin + k, i, w, v);
         store_behind(p, begin + k, i, v);
     }
-    float *to = p.state + p.state_to[s] * p.state_stride + i;
+    float *to = p.state + last_slot * p.state_stride + i;
 #pragma unroll
     for (int j = 0; j < kBefore; j++)
         to[j * N] = n > kBefore ? input(p, end - kBefore + j, i) : v[j + 1];
@@ -73,7 +73,7 @@ KERNEL __launch_bounds__(256) short_conv(const __grid_constant__ short_conv_para
     bool there = t < (u32)p.n_tokens;
     int s = there ? p.seq_of[t] : 0, begin = p.q_start[s], end = p.q_start[s + 1], k = (int)t - begin;
     there = there && (int)t < end && (k == 0 || k >= kBefore);
-    int from = there && k == 0 ? p.state_from[s] : -1;
+    int from = there && k == 0 ? p.state_from[s] : -1, last_slot = there && k == 0 ? p.state_to[s] : 0;
 #pragma unroll
     for (int j = 0; j < TAPS; j++) {
         w[j] = p.w[i * TAPS + j];
@@ -84,7 +84,7 @@ KERNEL __launch_bounds__(256) short_conv(const __grid_constant__ short_conv_para
     if (!there)
         return;
     if (k == 0) {
-        first_tokens(p, s, begin, end, i, w, v);
+        first_tokens(p, s, begin, end, i, w, v, last_slot);
         return;
     }
 #pragma unroll

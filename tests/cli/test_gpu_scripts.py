@@ -54,6 +54,24 @@ def test_programs_that_are_not_built_are_named():
         assert r.returncode == 2 and "/nowhere/" in r.stderr and "gpu-programs" in r.stderr, r.stderr
 
 
+def test_conversations_on_sequence_state_are_measured_beside_the_other_rule():
+    """bench/turns.py: its model of the rule by hand, and a small trace on a real server."""
+    turns = load_script("turns.py")
+    rule = turns.Rule(4)
+    said = list(range(10))
+    same(rule.cached(said, [20, 21, 22]), 0)  # keeps the states at 8 and, of the answer, at 12
+    same(rule.cached(said + [20, 21] + [30] * 5, [40]), 12)
+    same(rule.cached(said[:9] + [50] * 3, [40]), 8)
+    same(rule.cached(said[:8], [40]), 0)  # the last token is computed anew, and no state is at 4
+    r = script("bench/turns.py", BIN, "--model", "tests/golden/models/qwen35-delta", "--turns", "3",
+               "--conversations", "2", "--system", "60", "--answer", "6", "--block", "16", "--message", "20")
+    same(r.returncode, 0, r.stderr)
+    rows = [[int(x.replace(",", "")) for x in l.split("|")[2:6]] for l in r.stdout.split("\n")[2:5]]
+    same(len(rows), 3)
+    for prompt, *computed in rows[1:]:
+        assert all(0 < n < prompt / 2 for n in computed), r.stdout
+
+
 def test_without_a_gpu_the_scripts_skip():
     need_programs()
     with tempfile.TemporaryDirectory() as folder:

@@ -71,17 +71,42 @@ static bool is_wide(const char *text, size_t n)
     return errno == ERANGE;
 }
 
-/* Copies JSON with ".0" behind each integer that 64 bits do not hold. */
-static bool widen(const char *text, size_t len, vt_buf *out)
+/* Writes what stands in the place of the beginning of `text`, outside of strings, and returns how
+ * many bytes of it that replaces; 0: the byte is copied. */
+typedef size_t edit_fn(const char *text, size_t len, vt_buf *out);
+
+/* ".0" behind an integer that 64 bits do not hold. */
+static size_t widen(const char *text, size_t len, vt_buf *out)
+{
+    size_t n = number_length(text, len);
+    vt_buf_add(out, text, n);
+    if (n > 0 && is_wide(text, n))
+        vt_buf_puts(out, ".0");
+    return n;
+}
+
+/* A number or null for the words that Python writes for numbers that are not finite. */
+static size_t spell_out(const char *text, size_t len, vt_buf *out)
+{
+    static const char *const words[][2] = {{"Infinity", "1e308   "}, {"NaN", "null"}};
+    for (int k = 0; k < 2; k++) {
+        size_t n = strlen(words[k][0]);
+        if (n > len || memcmp(text, words[k][0], n) != 0)
+            continue;
+        vt_buf_puts(out, words[k][1]);
+        return n;
+    }
+    return 0;
+}
+
+/* Copies JSON, edited outside of its strings. */
+static bool copy_edited(const char *text, size_t len, edit_fn *edit, vt_buf *out)
 {
     bool in_string = false;
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
-        size_t n = in_string ? 0 : number_length(text + i, len - i);
+        size_t n = in_string ? 0 : edit(text + i, len - i, out);
         if (n > 0) {
-            vt_buf_add(out, text + i, n);
-            if (is_wide(text + i, n))
-                vt_buf_puts(out, ".0");
             i += n - 1;
             continue;
         }
@@ -94,20 +119,25 @@ static bool widen(const char *text, size_t len, vt_buf *out)
     return !out->failed;
 }
 
+/* Parses JSON, and once more with the edit if it was refused for this reason. */
+static json_t *parse(const char *text, size_t len, size_t flags, enum json_error_code reason,
+                     edit_fn *edit, json_error_t *why)
+{
+    json_t *json = json_loadb(text, len, flags, why);
+    vt_buf edited;
+    if (json || json_error_code(why) != reason)
+        return json;
+    vt_buf_init(&edited, 0);
+    if (copy_edited(text, len, edit, &edited))
+        json = json_loadb(edited.data, edited.len, flags, why);
+    vt_buf_release(&edited);
+    return json;
+}
+
 json_t *vt_json_parse(const char *text, size_t len, size_t flags, json_error_t *why)
 {
-    json_error_t first;
-    json_t *json = json_loadb(text, len, flags, &first);
-    vt_buf wide;
-    if (why)
-        *why = first;
-    if (json || json_error_code(&first) != json_error_numeric_overflow)
-        return json;
-    vt_buf_init(&wide, 0);
-    if (widen(text, len, &wide))
-        json = json_loadb(wide.data, wide.len, flags, why);
-    vt_buf_release(&wide);
-    return json;
+    json_error_t own;
+    return parse(text, len, flags, json_error_numeric_overflow, widen, why ? why : &own);
 }
 
 vt_status vt_json_load(const char *name, const char *text, size_t len, size_t flags,
@@ -126,53 +156,13 @@ vt_status vt_json_load(const char *name, const char *text, size_t len, size_t fl
     return VT_OK;
 }
 
-/* Copies JSON with a number or null in the place of the words that Python writes for numbers that
- * are not finite. */
-static bool spell_out(const char *text, size_t len, vt_buf *out)
-{
-    static const char *const words[][2] = {{"Infinity", "1e308   "}, {"NaN", "null"}};
-    bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        size_t n = 0;
-        for (int k = 0; k < 2 && !in_string && n == 0; k++) {
-            n = strlen(words[k][0]);
-            n = n <= len - i && memcmp(text + i, words[k][0], n) == 0 ? n : 0;
-            vt_buf_puts(out, n ? words[k][1] : "");
-        }
-        if (n > 0) {
-            i += n - 1;
-            continue;
-        }
-        vt_buf_putc(out, c);
-        if (in_string && c == '\\' && i + 1 < len)
-            vt_buf_putc(out, text[++i]);
-        else if (c == '"')
-            in_string = !in_string;
-    }
-    return !out->failed;
-}
-
-/* Parses a file that Python may have written. */
-static json_t *parse_file(const char *text, size_t len, json_error_t *why)
-{
-    size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL;
-    json_t *root = json_loadb(text, len, flags, why);
-    vt_buf plain;
-    if (root || json_error_code(why) != json_error_invalid_syntax)
-        return root;
-    vt_buf_init(&plain, 0);
-    if (spell_out(text, len, &plain))
-        root = json_loadb(plain.data, plain.len, flags, why);
-    vt_buf_release(&plain);
-    return root;
-}
-
 vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,
                             vt_err *err)
 {
     json_error_t e;
-    json_t *root = parse_file(text, len, &e);
+    /* Python may have written the file */
+    json_t *root = parse(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL,
+                         json_error_invalid_syntax, spell_out, &e);
     if (!root)
         return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %s", path,
                        e.line, e.column, e.text);

@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "device/cuda/cuda.h"
+#include "fetch/fetch_url.h"
 #include "files/map.h"
 #include "model/catalogue.h"
 #include "ops/knobs.h"
@@ -215,8 +216,8 @@ static const cli_verb verbs[] = {
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
      "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "
      "several). A download that broke off is taken up where it stopped; sizes and hashes are "
-     "checked. A hub's token is read from VITRINE_HUB_TOKEN; HF_TOKEN is sent to "
-     "https://huggingface.co alone. Presets need python3 with pip, hubs libcurl.",
+     "checked. A hub's token is read from VITRINE_HUB_TOKEN; HF_TOKEN is sent to " FETCH_HF
+     " alone. Presets need python3 with pip, hubs libcurl.",
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},

@@ -7,6 +7,10 @@
 
 #include "base/err.h"
 
+/* Hugging Face's hub, which messages name as an example. */
+#define FETCH_HF_HOST "huggingface.co"
+#define FETCH_HF "https://" FETCH_HF_HOST
+
 enum { FETCH_URL_SHOWN = 512 };
 
 typedef struct fetch_url {

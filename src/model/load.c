@@ -17,6 +17,7 @@
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "fetch/fetch_url.h"
 
 enum { MAX_NAME = 255 };
 
@@ -72,9 +73,8 @@ static bool is_hub_name(const char *name)
 /* A name that is no model's here: says how to get that model. */
 static vt_status no_model(const char *name, const char *dir, vt_err *err)
 {
-    static const char hub[] = "https://huggingface.co";
-    const size_t n = sizeof hub - 1;
-    const char *repo = strncmp(name, hub, n) == 0 && name[n] == '/' ? name + n + 1 : name;
+    const size_t n = sizeof FETCH_HF - 1;
+    const char *repo = strncmp(name, FETCH_HF, n) == 0 && name[n] == '/' ? name + n + 1 : name;
     if (known_file(name))
         return vt_fail(err, VT_ERR_IO,
                        "no model %.200s in %.200s; 'vitrine pull %.200s' fetches it", name, dir,
@@ -82,8 +82,8 @@ static vt_status no_model(const char *name, const char *dir, vt_err *err)
     if (is_hub_name(repo))
         return vt_fail(err, VT_ERR_IO,
                        "no model %.100s: neither a path nor in %.150s; if it is one of a hub, "
-                       "'vitrine pull --hub %s %.100s' fetches it",
-                       name, dir, hub, repo);
+                       "'vitrine pull --hub " FETCH_HF " %.100s' fetches it",
+                       name, dir, repo);
     return vt_fail(err, VT_ERR_IO,
                    "no model %.200s: neither a path nor in %.200s; 'vitrine list' names what is "
                    "there, 'vitrine pull' what can be fetched",

@@ -70,8 +70,6 @@ static const struct hub_model {
     {"Qwen/Qwen3-1.7B", "4.1 GB, Apache-2.0"},
 };
 
-#define HUB "https://huggingface.co"
-
 /* ---- progress ---- */
 
 typedef struct progress {
@@ -200,10 +198,10 @@ static const char *variable(const char *name)
 static const char *choose_token(const cli *c, const fetch_url *hub)
 {
     const char *own = variable("VITRINE_HUB_TOKEN"), *hf = variable("HF_TOKEN");
-    bool is_hf = hub->https && hub->default_port && strcmp(hub->host, "huggingface.co") == 0;
+    bool is_hf = hub->https && hub->default_port && strcmp(hub->host, FETCH_HF_HOST) == 0;
     if (!own && hf && !is_hf)
         cli_note(c,
-                 "HF_TOKEN is not sent to %s, only to https://huggingface.co; VITRINE_HUB_TOKEN "
+                 "HF_TOKEN is not sent to %s, only to " FETCH_HF "; VITRINE_HUB_TOKEN "
                  "holds the token of another hub",
                  hub->host);
     const char *token = own ? own : is_hf ? hf : NULL;
@@ -297,7 +295,8 @@ static int say_what_there_is(void)
         fprintf(stderr, "  %-14s %s\n", presets[i].name, presets[i].what);
     fputs("\nOf a hub any ORG/NAME of a family that this program knows (Llama, Mistral, Qwen2, "
           "Qwen3,\n"
-          "Gemma 3 and others), with --hub " HUB " or another; for instance, about as large as:\n",
+          "Gemma 3 and others), with --hub " FETCH_HF
+          " or another; for instance, about as large as:\n",
           stderr);
     for (size_t i = 0; i < sizeof hub_models / sizeof *hub_models; i++)
         fprintf(stderr, "  %-36s %s\n", hub_models[i].repo, hub_models[i].size);
@@ -314,7 +313,7 @@ static vt_status no_preset(const char *name, vt_err *err)
     for (size_t i = 0; i < sizeof hub_models / sizeof *hub_models; i++)
         if (len > 4 && strncasecmp(strchr(hub_models[i].repo, '/') + 1, name, len) == 0)
             return vt_fail(err, VT_ERR_USAGE,
-                           "'%.100s' is no preset; 'vitrine pull --hub " HUB
+                           "'%.100s' is no preset; 'vitrine pull --hub " FETCH_HF
                            " %s' fetches it (about %s)",
                            name, hub_models[i].repo, hub_models[i].size);
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)

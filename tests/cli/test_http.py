@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """HTTP as `vitrine serve` speaks it, tried with Python's clients and with raw requests that are wrong."""
-import atexit, http.client, json, os, re, socket, ssl, subprocess, tempfile, threading
+import atexit, http.client, json, os, queue, re, socket, ssl, subprocess, tempfile, threading
 
 from tap import *
 
@@ -16,8 +16,16 @@ def serve(*args):
         piece = os.read(p.stderr.fileno(), 4096)
         assert piece, "the server ended: " + text.decode("utf-8", "replace")
         text += piece
-    threading.Thread(target=lambda: p.stderr.read(), daemon=True).start()  # so that it never waits for us
+    p.log = queue.Queue()  # lines, as they come: the server never waits for us
+    threading.Thread(target=lambda: [p.log.put(line.decode("utf-8", "replace")) for line in p.stderr], daemon=True).start()
     return p, m.group(1).decode()
+
+
+def logged(p, needle):
+    """The next line of the server's log that holds `needle`."""
+    while needle not in (line := p.log.get(timeout=LIMIT_S)):
+        pass
+    return line
 
 
 def port():
@@ -157,6 +165,17 @@ def test_unix_socket():
         assert not os.path.exists(path)
 
 
+def test_tls_to_a_port_of_plain_http_ends_and_the_log_says_so():
+    with connect() as s:
+        try:
+            ssl._create_unverified_context().wrap_socket(s, server_hostname="localhost")
+            assert False, "there is TLS"
+        except (ssl.SSLError, ConnectionError):
+            pass
+    line = logged(SERVER["process"], "TLS")
+    assert ' status=400 ' in line and ' error="The client speaks TLS, but this port plain HTTP: ask by http://." bytes=' in line, line
+
+
 def test_tls():
     """--tls-cert and --tls-key: Python's ssl with the certificate as its only root."""
     port()
@@ -173,6 +192,14 @@ def test_tls():
         c.request("GET", "/v1/models")
         same(c.getresponse().status, 200)
         c.close()
+        with socket.create_connection(("localhost", int(where.rsplit(":", 1)[1])), timeout=LIMIT_S) as s:
+            s.sendall(CLOSE)
+            answer = b""
+            while piece := s.recv(65536):
+                answer += piece
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\n\r\nThe client speaks plain HTTP, but this port TLS" in answer, answer
+        assert 'status=400 total_ms=0.000 error="The client speaks plain HTTP, but this port TLS: ask by https://." bytes=' in re.sub(
+            r"total_ms=\S+", "total_ms=0.000", logged(p, "status=400"))
         p.terminate()
         same(p.wait(LIMIT_S), 0, "exit status")
         fails(1, [key, "certificate"], "serve", *FAST, "-m", DUMMY, "--port", "0", "--tls-cert", key, "--tls-key", key)

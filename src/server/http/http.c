@@ -114,7 +114,8 @@ static bool read_start(vt_http_reader *r, const char **at)
     if (r->n_skipped == 1)
         return http_refuse(r, 400, "A line ends in CR without LF.");
     if (c == 0x16)
-        return http_refuse(r, 400, "This is no HTTP; it looks like TLS, which is not on here.");
+        return http_refuse(r, 400,
+                           "The client speaks TLS, but this port plain HTTP: ask by http://.");
     if (!http_is_token((unsigned char)c))
         return http_refuse(r, 400, "The request does not begin with a method.");
     r->part = HTTP_LINE;

@@ -22,6 +22,7 @@ typedef struct vt_web_outcome {
     int status;       /* of the answer; 0: the client left before one began */
     uint64_t bytes;   /* of the answer's body */
     bool gone;        /* the client left, or was dropped, before the answer had ended */
+    const char *why;  /* what the server itself refused it for: a sentence; NULL: it did not */
 } vt_web_outcome;
 
 typedef struct vt_web_options {

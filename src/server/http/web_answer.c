@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -100,11 +101,30 @@ void web_answer_error(web_connection *c, int status, const char *message)
     web_write_head(c, status, json ? "application/json" : "text/plain; charset=utf-8",
                    (int64_t)body.len, status == 503 ? "Retry-After: 1\r\n" : "", false, false);
     send_scratch(c, body.data, body.len);
-    vt_web_outcome outcome = {.peer = c->peer, .status = status, .bytes = body.len};
+    vt_web_outcome outcome = {.peer = c->peer, .status = status, .bytes = body.len, .why = message};
     if (c->web->o.ended)
         c->web->o.ended(c->web->o.user, NULL, &outcome);
     vt_buf_release(&body);
     web_connection_finish(c);
+}
+
+void web_answer_plain(web_connection *c)
+{
+    static const char why[] = "The client speaks plain HTTP, but this port TLS: ask by https://.";
+    static const char head[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n"
+                               "Connection: close\r\n\r\n";
+    char unread[4096];
+    struct iovec part[3] = {{(char *)(uintptr_t)head, sizeof head - 1},
+                            {(char *)(uintptr_t)why, sizeof why - 1},
+                            {"\n", 1}};
+    struct msghdr all = {.msg_iov = part, .msg_iovlen = 3};
+    /* If bytes were left unread, the kernel would send a reset behind the answer. */
+    for (int i = 0; i < 16 && recv(c->fd, unread, sizeof unread, MSG_DONTWAIT) > 0;)
+        i++;
+    sendmsg(c->fd, &all, MSG_DONTWAIT | MSG_NOSIGNAL);
+    vt_web_outcome outcome = {.peer = c->peer, .status = 400, .bytes = sizeof why, .why = why};
+    if (c->web->o.ended)
+        c->web->o.ended(c->web->o.user, NULL, &outcome);
 }
 
 /* ---- the life of an exchange ---- */

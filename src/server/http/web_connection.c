@@ -423,6 +423,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         set_phase_deadline(c);
         return;
     }
+    if (c->phase == WEB_TLS && web_tls_met_http(bev))
+        web_answer_plain(c);
     bool end = (what & BEV_EVENT_EOF) && !(what & BEV_EVENT_WRITING) && !c->ssl;
     bool unread = takes_requests(c) && input_length(c) > 0; /* on_again comes */
     if (!end || c->phase == WEB_LINGER || (takes_requests(c) && !unread)) {

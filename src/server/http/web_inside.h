@@ -193,6 +193,8 @@ void web_write_head(web_connection *c, int status, const char *type, int64_t len
                     const char *headers, bool keep_alive, bool chunked);
 /* An answer of the server's own, after which the connection is closed. */
 void web_answer_error(web_connection *c, int status, const char *message);
+/* The client speaks plain HTTP where TLS is to begin: tells it so, past the bufferevent. */
+void web_answer_plain(web_connection *c);
 /* A whole request has come, or one that is refused before its body is read: makes its exchange and
  * calls the handler. */
 void web_exchange_begin(web_connection *c, bool whole);
@@ -213,6 +215,8 @@ void web_tls_free(struct ssl_ctx_st *tls);
 /* A bufferevent that speaks TLS over fd as a server, or NULL. It owns fd from now on, also upon
  * failure. */
 struct bufferevent *web_tls_bufferevent(vt_web *w, int fd, struct ssl_st **ssl);
+/* Returns true if TLS failed because the client speaks plain HTTP. */
+bool web_tls_met_http(struct bufferevent *bev);
 /* Says to the peer that no more bytes come. */
 void web_tls_close_notify(struct ssl_st *ssl);
 

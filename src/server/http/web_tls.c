@@ -113,6 +113,15 @@ struct bufferevent *web_tls_bufferevent(vt_web *w, int fd, struct ssl_st **ssl)
     return bev;
 }
 
+bool web_tls_met_http(struct bufferevent *bev)
+{
+    unsigned long code;
+    bool http = false;
+    while ((code = bufferevent_get_openssl_error(bev)) != 0)
+        http |= ERR_GET_REASON((int64_t)code) == SSL_R_HTTP_REQUEST;
+    return http;
+}
+
 void web_tls_close_notify(struct ssl_st *ssl)
 {
     SSL_shutdown(ssl);

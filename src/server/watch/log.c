@@ -275,6 +275,8 @@ void server_log_format(const server_record *r, server_log_form form, bool text, 
         put_generation(&w, r, text);
     else
         put_ms(&w, "total_ms", r->end_ns - r->began_ns);
+    if (r->why)
+        put_string(&w, "error", r->why);
     put_int(&w, "bytes", (int64_t)n->bytes);
     if (w.is_json) {
         vt_json_close(&w.json);

@@ -79,6 +79,7 @@ void server_note_ended(void *server, vt_exchange *x, const vt_web_outcome *o)
         server_record r = {.note = n,
                            .method = q ? q->method : "-",
                            .path = q ? q->path : "-",
+                           .why = o->why,
                            .began_ns = x ? vt_web_began_ns(x) : vt_now_ns(),
                            .end_ns = vt_now_ns(),
                            .queue_ns = -1,

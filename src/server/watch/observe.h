@@ -60,6 +60,7 @@ typedef struct server_record {
     const server_note *note;
     const struct generation *generation; /* NULL: none */
     const char *method, *path;
+    const char *why;             /* what the web server refused it for; NULL: it did not */
     server_finish finish;        /* of a generation */
     int64_t began_ns, end_ns;    /* CLOCK_MONOTONIC */
     int64_t queue_ns, ttft_ns;   /* -1: it did not get there */

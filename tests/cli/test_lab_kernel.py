@@ -285,6 +285,15 @@ def test_what_no_process_is_needed_for_is_refused_at_once():
         fails(2, "which kernel?", "lab", "kernel", "--op", "rmsnorm")
 
 
+def test_a_gpu_kernel_without_a_gpu_says_what_runs_instead():
+    with Folder() as d:
+        path = d.file("good.cu", CUDA)
+        if "no NVIDIA driver here" not in run("lab", "kernel", path, "--op", "rmsnorm").log:
+            skip("a driver is here")
+        told = refused(["make emulator", "LD_LIBRARY_PATH=build/release/emulator", "a FILE.so", "examples/kernels/rmsnorm.c"], path).log
+        assert "--device cpu" not in told, told
+
+
 def test_the_example_for_a_cpu_is_right_and_timed_beside_ours():
     """Compiled by the line that its comment gives."""
     if SANITIZED:

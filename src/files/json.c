@@ -231,6 +231,18 @@ static vt_status wrong_kind(const char *path, const char *key, const json_t *v, 
                    want);
 }
 
+vt_status vt_check_array(const char *path, const char *key, const json_t *v, size_t n, vt_err *err)
+{
+    if (json_is_array(v) && json_array_size(v) == n)
+        return VT_OK;
+    if (json_is_array(v))
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"%s\" is an array of %zu; an array of %zu was expected", path, key,
+                       json_array_size(v), n);
+    return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is %s; an array of %zu was expected", path, key,
+                   v ? kind_of(v) : "missing", n);
+}
+
 vt_status vt_read_f64(const char *path, const json_t *object, const char *key, bool required,
                       double *out, vt_err *err)
 {

@@ -51,6 +51,8 @@ vt_status vt_read_bool(const char *path, const json_t *object, const char *key, 
 /* *out belongs to the object. */
 vt_status vt_read_str(const char *path, const json_t *object, const char *key, bool required,
                       const char **out, vt_err *err);
+/* Fails unless v, the member `key`, is an array of n values. NULL: it is missing. */
+vt_status vt_check_array(const char *path, const char *key, const json_t *v, size_t n, vt_err *err);
 /* The member itself, NULL where it is absent or null. */
 const json_t *vt_read_member(const json_t *object, const char *key);
 

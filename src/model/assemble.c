@@ -858,8 +858,8 @@ vt_status model_set_special(vt_model *m, const int32_t *ids, int32_t n, vt_err *
 {
     int32_t all[2 * MAX_EOS], n_all = 0;
     if (n > MAX_EOS)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d end-of-text ids (at most %d allowed)", m->path, n,
-                       MAX_EOS);
+        return vt_fail(err, VT_ERR_MODEL, "%s: %d ids in eos_token_id (at most %d allowed)",
+                       m->path, n, MAX_EOS);
     if (n > 0)
         memcpy(all, ids, (size_t)n * sizeof *ids);
     n_all = n;
@@ -870,8 +870,9 @@ vt_status model_set_special(vt_model *m, const int32_t *ids, int32_t n, vt_err *
         int32_t vocab = vt_tokenizer_vocab(m->tokenizer);
         if (vocab > m->arch.vocab)
             return vt_fail(err, VT_ERR_MODEL,
-                           "%s: the tokenizer has %d tokens, the embedding %d rows", m->path, vocab,
-                           m->arch.vocab);
+                           "%s: the tokenizer has %d tokens, more than the embedding (vocab_size) "
+                           "has rows: %d",
+                           m->path, vocab, m->arch.vocab);
     }
     m->eos = vt_arena_alloc(&m->arena, (size_t)n_all, sizeof *m->eos);
     if (!m->eos)
@@ -879,7 +880,7 @@ vt_status model_set_special(vt_model *m, const int32_t *ids, int32_t n, vt_err *
     for (int32_t i = 0; i < n_all; i++) {
         if (all[i] < 0 || all[i] >= m->arch.vocab)
             return vt_fail(err, VT_ERR_MODEL,
-                           "%s: end-of-text id %d lies outside the vocabulary of %d", m->path,
+                           "%s: eos_token_id %d lies outside the vocabulary of %d tokens", m->path,
                            all[i], m->arch.vocab);
         if (!contains(m->eos, m->n_eos, all[i]))
             m->eos[m->n_eos++] = all[i];

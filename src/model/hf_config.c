@@ -39,8 +39,8 @@ vt_status hf_refuse_f64(hf_reader *c, const char *key)
     double v = 0;
     TRY(hf_read_f64(c, key, false, &v));
     if (v != 0)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"%s\" is %g; it is not supported", c->path,
-                       key, v);
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"%s\" is %g; 0 is supported", c->path, key,
+                       v);
     return VT_OK;
 }
 
@@ -49,7 +49,7 @@ vt_status hf_refuse_flag(hf_reader *c, const char *key)
     bool set = false;
     TRY(hf_read_bool(c, key, &set));
     return set ? vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                         "%s: \"%s\" is true; it is not supported for %s", c->path, key,
+                         "%s: \"%s\" is true; false is supported for %s", c->path, key,
                          c->family->hf)
                : VT_OK;
 }
@@ -135,13 +135,12 @@ static vt_status read_factors(hf_reader *c, const json_t *o, const char *key, in
     float *f = vt_arena_alloc(&c->m->arena, (size_t)n, sizeof *f);
     if (!f)
         return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
-    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" is no array of %d", c->path, key, n);
+    TRY(vt_check_array(c->path, key, list, (size_t)n, c->err));
     for (int32_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, (size_t)i);
         if (!json_is_number(v))
-            return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" holds something that is no number",
-                           c->path, key);
+            return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" holds no number in place %d", c->path,
+                           key, i);
         f[i] = (float)json_number_value(v);
     }
     *out = f;
@@ -193,8 +192,8 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     TRY(vt_read_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
     if (!(partial > 0 && partial <= 1))
         return vt_fail(c->err, VT_ERR_MODEL,
-                       "%s: \"partial_rotary_factor\" is %g (above 0, at most 1)", c->path,
-                       partial);
+                       "%s: \"partial_rotary_factor\" is %g (above 0 and at most 1 expected)",
+                       c->path, partial);
     p->dims = (int32_t)((double)p->dims * partial);
     TRY(vt_read_str(c->path, o, "type", false, &type, c->err));
     TRY(vt_read_str(c->path, o, "rope_type", false, &type, c->err));
@@ -292,9 +291,7 @@ static void set_window(hf_reader *c, int32_t layer, bool windowed)
 vt_status hf_read_layer_types(hf_reader *c, const json_t *types)
 {
     const vt_arch *a = &c->m->arch;
-    if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers)
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"layer_types\" is no array of %d", c->path,
-                       a->n_layers);
+    TRY(vt_check_array(c->path, "layer_types", types, (size_t)a->n_layers, c->err));
     for (int32_t i = 0; i < a->n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         bool windowed = type && strcmp(type, "sliding_attention") == 0;
@@ -315,8 +312,7 @@ vt_status hf_read_mixers(hf_reader *c, const char *name, vt_block_kind mixer)
 {
     const json_t *types = vt_read_member(c->root, "layer_types");
     int32_t n = c->m->arch.n_layers;
-    if (!json_is_array(types) || json_array_size(types) != (size_t)n)
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"layer_types\" is no array of %d", c->path, n);
+    TRY(vt_check_array(c->path, "layer_types", types, (size_t)n, c->err));
     for (int32_t i = 0; i < n; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (is_type(type, name) || is_type(type, "linear_attention"))
@@ -346,8 +342,10 @@ vt_status hf_read_dense_layers(hf_reader *c)
         const json_t *layer = json_array_get(dense, i);
         double l = json_number_value(layer);
         if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
-            return vt_fail(c->err, VT_ERR_MODEL, "%s: \"mlp_only_layers\" names no layer of %d",
-                           c->path, a->n_layers);
+            return vt_fail(
+                c->err, VT_ERR_MODEL,
+                "%s: \"mlp_only_layers\" holds %g in place %zu; a layer of 0 to %d was expected",
+                c->path, l, i, a->n_layers - 1);
         c->m->layer[(int32_t)l].ffn = VT_BLOCK_FFN;
     }
     return VT_OK;
@@ -446,13 +444,15 @@ static vt_status read_shape(hf_reader *c)
     a->n_heads = c->family->n_heads;
     TRY(hf_read_i32(c, "num_attention_heads", a->n_heads == 0, &a->n_heads));
     if (a->n_heads < 1)
-        return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_attention_heads\" is %d", c->path,
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"num_attention_heads\" is %d (1 or more expected)", c->path,
                        a->n_heads);
     a->n_kv_heads = c->family->n_kv_heads ? c->family->n_kv_heads : a->n_heads;
     TRY(hf_read_i32(c, "num_key_value_heads",
                     !c->family->kv_heads_optional && !c->family->n_kv_heads, &a->n_kv_heads));
     if (a->n_kv_heads < 1)
-        return vt_fail(c->err, VT_ERR_MODEL, "%s: \"num_key_value_heads\" is %d", c->path,
+        return vt_fail(c->err, VT_ERR_MODEL,
+                       "%s: \"num_key_value_heads\" is %d (1 or more expected)", c->path,
                        a->n_kv_heads);
     a->head_dim = c->family->head_dim ? c->family->head_dim : a->hidden / a->n_heads;
     TRY(hf_read_i32(c, "head_dim", false, &a->head_dim));
@@ -508,7 +508,7 @@ static vt_status check_causal(hf_reader *c)
     return causal || c->family->encoder
                ? VT_OK
                : vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                         "%s: \"is_causal\" is false, which is not supported for %s", c->path,
+                         "%s: \"is_causal\" is false; true is supported for %s", c->path,
                          c->family->hf);
 }
 

@@ -17,11 +17,15 @@ static vt_status check(const vt_model *m, vt_err *err)
         const char *name;
         int32_t value, min, max;
     } all[] = {
-        {"rank of the latent of queries (q_lora_rank)", a->q_rank, 0, MAX_RANK},
-        {"rank of the latent of keys and values (kv_lora_rank)", a->kv_rank, 1, MAX_ROW},
-        {"head dimension without rope (qk_nope_head_dim)", a->nope, 1, MAX_DIM},
-        {"head dimension with rope (qk_rope_head_dim)", a->rope, 2, MAX_DIM},
-        {"head dimension of values (v_head_dim)", a->v, 1, MAX_DIM},
+        {"rank of the latent of queries (q_lora_rank, attention.q_lora_rank)", a->q_rank, 0,
+         MAX_RANK},
+        {"rank of the latent of keys and values (kv_lora_rank, attention.kv_lora_rank)", a->kv_rank,
+         1, MAX_ROW},
+        {"head dimension without rope (qk_nope_head_dim, attention.key_length_mla less "
+         "rope.dimension_count)",
+         a->nope, 1, MAX_DIM},
+        {"head dimension with rope (qk_rope_head_dim, rope.dimension_count)", a->rope, 2, MAX_DIM},
+        {"head dimension of values (v_head_dim, attention.value_length_mla)", a->v, 1, MAX_DIM},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].value < all[i].min || all[i].value > all[i].max)
@@ -29,8 +33,9 @@ static vt_status check(const vt_model *m, vt_err *err)
                            all[i].name, all[i].value, all[i].min, all[i].max);
     if (a->rope % 2 != 0 || (a->kv_rank + a->rope) % 2 != 0 || a->kv_rank + a->rope > MAX_ROW)
         return vt_fail(err, VT_ERR_MODEL,
-                       "%s: rows of the cache have %d dimensions with rope and %d without (even "
-                       "numbers with a sum of at most %d expected)",
+                       "%s: rows of the cache have %d dimensions with rope (qk_rope_head_dim, "
+                       "rope.dimension_count) and %d without (kv_lora_rank; even numbers with a "
+                       "sum of at most %d expected)",
                        m->path, a->rope, a->kv_rank, MAX_ROW);
     return VT_OK;
 }

@@ -27,7 +27,8 @@ vt_status gguf_read_i32(gguf_reader *r, const char *key, bool required, int32_t 
     int64_t v = *out;
     TRY(gguf_get_i64(r->file, gguf_reader_key(r, key), required, &v, r->err));
     if (v < 0 || v > INT32_MAX)
-        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %lld", r->m->path, r->key, (long long)v);
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %lld (0 to %d expected)", r->m->path,
+                       r->key, (long long)v, INT32_MAX);
     *out = (int32_t)v;
     return VT_OK;
 }
@@ -300,14 +301,17 @@ static vt_status read_heads(gguf_reader *r)
     if (gguf_find(r->file, gguf_reader_key(r, "attention.head_count_kv")))
         TRY(read_first(r, "attention.head_count_kv", &a->n_kv_heads));
     if (a->n_heads < 1 || a->n_kv_heads < 1)
-        return vt_fail(r->err, VT_ERR_MODEL, "%s: %d attention heads and %d KV heads", r->m->path,
-                       a->n_heads, a->n_kv_heads);
+        return vt_fail(
+            r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
+            gguf_reader_key(r, a->n_heads < 1 ? "attention.head_count" : "attention.head_count_kv"),
+            a->n_heads < 1 ? a->n_heads : a->n_kv_heads);
     if (!gguf_find(r->file, gguf_reader_key(r, "attention.key_length"))) {
         if (a->hidden % a->n_heads != 0)
-            return vt_fail(r->err, VT_ERR_MODEL,
-                           "%s: the embedding length %d is not a multiple of %d heads, and %s is "
-                           "missing",
-                           r->m->path, a->hidden, a->n_heads, r->key);
+            return vt_fail(
+                r->err, VT_ERR_MODEL,
+                "%s: embedding_length %d is not a multiple of attention.head_count %d, and "
+                "%s is missing",
+                r->m->path, a->hidden, a->n_heads, r->key);
         a->head_dim = a->hidden / a->n_heads;
     }
     int32_t value_length;
@@ -316,9 +320,8 @@ static vt_status read_heads(gguf_reader *r)
     TRY(gguf_read_i32(r, "attention.value_length", false, &value_length));
     if (value_length != a->head_dim && !r->family->latent)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: keys of %d and values of %d dimensions; only equal ones are "
-                       "supported",
-                       r->m->path, a->head_dim, value_length);
+                       "%s: %s is %d and attention.key_length %d; only equal ones are supported",
+                       r->m->path, r->key, value_length, a->head_dim);
     return VT_OK;
 }
 
@@ -339,10 +342,10 @@ static vt_status refuse_experts(gguf_reader *r)
     int32_t n = 0;
     TRY(gguf_read_i32(r, "expert_count", false, &n));
     bool known = r->family->experts || r->family->experts_by_file;
-    return n == 0 || known ? VT_OK
-                           : vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                                     "%s: a %s model with %d experts is not supported", r->m->path,
-                                     r->family->gguf, n);
+    return n == 0 || known
+               ? VT_OK
+               : vt_fail(r->err, VT_ERR_UNSUPPORTED, "%s: %s is %d; 0 is supported for %s",
+                         r->m->path, r->key, n, r->family->gguf);
 }
 
 /* Files of Nemotron-H call the epsilon of their RMS norms after layernorms if config.json does. */

@@ -36,8 +36,10 @@ static vt_status take_path(const char *path, const json_t *module, const char *n
     const char *folder = json_string_value(json_object_get(module, "path"));
     if (!folder || !*folder || *folder == '.' || strchr(folder, '/') ||
         strlen(folder) >= VT_POOLED_FOLDER)
-        return vt_fail(err, VT_ERR_FORMAT,
-                       "%s: the %s module has no \"path\" that is a folder's name", path, name);
+        return vt_fail(
+            err, VT_ERR_FORMAT,
+            "%s: \"path\" of the %s module is \"%.60s\"; the name of a folder was expected", path,
+            name, folder ? folder : "");
     memcpy(out, folder, strlen(folder) + 1);
     return VT_OK;
 }
@@ -66,7 +68,8 @@ vt_status vt_pooled_modules(vt_model *m, const char *path, const json_t *root,
         const char *name = class_of(module),
                    *folder = json_string_value(json_object_get(module, "path"));
         if (!name)
-            return vt_fail(err, VT_ERR_FORMAT, "%s: module %zu has no type", path, i);
+            return vt_fail(err, VT_ERR_FORMAT, "%s: \"type\" of module %zu is missing or no string",
+                           path, i);
         bool first = i == 0 && strcmp(name, "Transformer") == 0;
         if (first && folder && *folder)
             return vt_fail(err, VT_ERR_UNSUPPORTED,

@@ -175,7 +175,7 @@ def test_modernbert_that_is_not_computed_is_refused():
     for change, says in (({"attention_bias": True}, '"attention_bias" is true'), ({"mlp_bias": True}, '"mlp_bias" is true'),
                          ({"norm_bias": True}, '"norm_bias" is true'), ({"hidden_activation": "silu"}, "\"hidden_activation\" silu"),
                          ({"architectures": ["ModernBertForSequenceClassification"]}, '"architectures" is ModernBertForSequenceClassification'),
-                         ({"local_attention": 0}, '"local_attention" is 0'), ({"layer_types": ["full_attention"]}, '"layer_types" is no array of 5')):
+                         ({"local_attention": 0}, '"local_attention" is 0'), ({"layer_types": ["full_attention"]}, '"layer_types" is an array of 1; an array of 5 was expected')):
         with tempfile.TemporaryDirectory() as d:
             fails(1, says, "embed", "-m", folder_like(MODERN, d, **change), *EXACT, *tokens([5]))
 

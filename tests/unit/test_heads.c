@@ -411,13 +411,59 @@ static void test_layers_that_make_no_sense_are_refused(void **state)
     m->layer[1].head.rope = 2;
     refused(m, "rope of a layer is 2 (-1 to 1 allowed)");
     m->layer[0].head.kv_heads = 3;
-    refused(m, "4 heads are not a multiple of 3 KV heads");
+    refused(m,
+            "4 heads (num_attention_heads, attention.head_count) are not a multiple of 3 KV heads");
+    vt_model_free(m);
+}
+
+/* Each number that may be wrong is named by its key of config.json and that of GGUF files. */
+static void test_numbers_out_of_range_are_named_by_their_keys(void **state)
+{
+    (void)state;
+    vt_model *m = tiny_model("mixed");
+    vt_arch *a = &m->arch, good = *a;
+    vt_heads head = m->layer[0].head;
+    struct {
+        int32_t *number, value;
+        const char *want;
+    } row[] = {
+        {&a->n_layers, 0, "(num_hidden_layers, block_count) is 0 (1 to "},
+        {&a->hidden, 0, "(hidden_size, embedding_length) is 0 (1 to "},
+        {&a->ffn, 0, "(intermediate_size, feed_forward_length) is 0 (1 to "},
+        {&a->max_context, 0, "(max_position_embeddings, context_length) is 0 (1 to "},
+        {&a->n_types, 3, "(type_vocab_size, rows of token_types.weight) is 3 (0 to 2 "},
+        {&m->layer[0].head.heads, 0, "(num_attention_heads, attention.head_count) is 0 (1 to "},
+        {&m->layer[0].head.dim, 5, "(head_dim, attention.key_length) is 5 (an even number"},
+        {&a->rope[0].dims, 3, "(partial_rotary_factor, rope.dimension_count)"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        *row[i].number = row[i].value;
+        refused(m, row[i].want);
+        *a = good;
+        m->layer[0].head = head;
+    }
+    a->rope[0].base = 1;
+    refused(m, "(rope_theta, rope.freq_base) is 1 (more than 1 expected)");
+    *a = good;
+    a->n_experts = 4;
+    a->n_experts_used = 5;
+    a->expert_ffn = 8;
+    refused(m, "(num_experts_per_tok, expert_used_count) is 5 (1 to 4 allowed)");
+    a->n_experts_used = 2;
+    a->expert_groups = 3;
+    a->expert_groups_used = 1;
+    refused(m, "3 groups (n_group, expert_group_count), of which a token keeps 1");
+    *a = good;
+    a->logit_scale = 0;
+    refused(m, "(logits_scaling, logit_scale) is 0");
+    *a = good;
     vt_model_free(m);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_out_of_range_are_named_by_their_keys),
         cmocka_unit_test(test_logits_of_mixed_layers_equal_a_plain_reference),
         cmocka_unit_test(test_hidden_states_equal_a_plain_reference),
         cmocka_unit_test(test_kv_shape_of_mixed_layers_has_two_groups),

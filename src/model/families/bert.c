@@ -117,7 +117,8 @@ vt_status vt_bert_read_config(hf_reader *c)
                        positions);
     TRY(hf_read_bool(c, "is_decoder", &decoder));
     if (decoder)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"is_decoder\" is true for %s", c->path,
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"is_decoder\" is true; false is supported for %s", c->path,
                        c->family->hf);
     a->n_types = 2;
     TRY(hf_read_i32(c, "type_vocab_size", false, &a->n_types));

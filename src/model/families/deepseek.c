@@ -127,8 +127,9 @@ vt_status deepseek_read_latents(hf_reader *c)
     TRY(hf_read_i32(c, "v_head_dim", true, &a->mla.v));
     TRY(hf_read_bool(c, "attention_bias", &bias));
     if (bias)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"attention_bias\" is not supported for %s",
-                       c->path, c->family->hf);
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "%s: \"attention_bias\" is true; false is supported for %s", c->path,
+                       c->family->hf);
     TRY(hf_read_bool(c, "rope_interleave", &a->rope[0].interleaved));
     TRY(model_attend_latents(c->m, c->err));
     if (c->family->rope_partial > 0) /* of the head, not of its part with rope */

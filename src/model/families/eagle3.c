@@ -64,15 +64,14 @@ static vt_status read_aux(hf_reader *c)
                  *list = inner ? inner : vt_read_member(c->root, key);
     if (!list)
         return VT_OK;
-    if (!json_is_array(list) || json_array_size(list) != VT_AUX_LAYERS)
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED, "%s: \"%s\" is no list of %d layers", c->path,
-                       key, VT_AUX_LAYERS);
+    TRY(vt_check_array(c->path, key, list, VT_AUX_LAYERS, c->err));
     for (size_t i = 0; i < VT_AUX_LAYERS; i++) {
         const json_t *v = json_array_get(list, i);
         double id = json_number_value(v);
         if (!json_is_number(v) || !(id >= 0 && id <= 1024) || id != floor(id))
-            return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" holds no layer in place %zu", c->path,
-                           key, i);
+            return vt_fail(c->err, VT_ERR_FORMAT,
+                           "%s: \"%s\" holds %g in place %zu; a layer was expected", c->path, key,
+                           id, i);
         e->aux[i] = (int32_t)id + (inner != NULL);
     }
     e->n_aux = VT_AUX_LAYERS;

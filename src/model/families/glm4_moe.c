@@ -47,11 +47,16 @@ vt_status glm4_moe_set_up(vt_model *m, int32_t dense, int32_t shared, double sca
 {
     vt_arch *a = &m->arch;
     if (dense < 0 || dense > a->n_layers)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d of %d layers are dense", m->path, dense,
-                       a->n_layers);
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: %d of %d layers are dense (first_k_dense_replace, "
+                       "leading_dense_block_count); 0 to all were expected",
+                       m->path, dense, a->n_layers);
     if (shared < 1 || (int64_t)shared * a->expert_ffn > INT32_MAX)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: %d shared experts are not supported (1 or more are)", m->path, shared);
+                       "%s: %d shared experts (n_shared_experts or num_shared_experts, "
+                       "expert_shared_count) are not "
+                       "supported (1 or more are)",
+                       m->path, shared);
     for (int32_t i = 0; i < dense; i++)
         m->layer[i].ffn = VT_BLOCK_FFN;
     a->shared_ffn = shared * a->expert_ffn;

@@ -27,7 +27,8 @@ static vt_status set_up(vt_model *m, int32_t shared, bool positions, vt_err *err
     vt_arch *a = &m->arch;
     if (shared < 1)
         return vt_fail(err, VT_ERR_MODEL,
-                       "%s: the feed-forward of every token has %d rows (1 or more expected)",
+                       "%s: the feed-forward of every token (shared_intermediate_size, "
+                       "expert_shared_feed_forward_length) has %d rows (1 or more expected)",
                        m->path, shared);
     a->norm_topk = true; /* a softmax over the chosen is one over all, rescaled to a sum of 1 */
     if (a->n_experts > 0)

@@ -130,7 +130,9 @@ static vt_status set_shared(vt_model *m, int32_t shared, vt_err *err)
     vt_arch *a = &m->arch;
     if (shared < 1 || a->expert_ffn < 1 || (int64_t)shared * a->expert_ffn > INT32_MAX)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s: %d shared experts of %d rows are not supported (1 or more are)",
+                       "%s: %d shared experts (num_shared_expert, expert_shared_count) of %d rows "
+                       "(moe_intermediate_size, expert_feed_forward_length) are not supported (1 "
+                       "or more of both are)",
                        m->path, shared, a->expert_ffn);
     a->shared_ffn = shared * a->expert_ffn;
     a->norm_topk = true;

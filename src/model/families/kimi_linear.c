@@ -89,9 +89,11 @@ static vt_status read_layers(hf_reader *c, const json_t *o)
         return hf_read_mixers(c, "linear_attention", VT_BLOCK_KDA);
     if (!json_is_array(kda) || !json_is_array(full) ||
         json_array_size(kda) + json_array_size(full) != (size_t)n)
-        return vt_fail(c->err, VT_ERR_FORMAT,
-                       "%s: \"kda_layers\" and \"full_attn_layers\" are no lists of the %d layers",
-                       c->path, n);
+        return vt_fail(
+            c->err, VT_ERR_FORMAT,
+            "%s: \"kda_layers\" has %zu layers and \"full_attn_layers\" %zu; arrays of %d in "
+            "all were expected",
+            c->path, json_array_size(kda), json_array_size(full), n);
     for (size_t i = 0; i < json_array_size(kda); i++) {
         TRY(read_listed(c, kda, "kda_layers", i, &layer));
         model_keep_state(c->m, layer, VT_BLOCK_KDA);

@@ -30,8 +30,9 @@ static vt_status read_attending(hf_reader *c)
         int32_t i = v >= 0 && v < n ? (int32_t)v : -1;
         if (!is_number || i < 0 || i != v)
             return vt_fail(c->err, VT_ERR_MODEL,
-                           "%s: \"full_attn_idxs\" holds something that is no layer of %d", c->path,
-                           n);
+                           "%s: \"full_attn_idxs\" holds %g in place %zu; a layer of 0 to %d was "
+                           "expected",
+                           c->path, v, k, n - 1);
         c->m->layer[i].mixer = VT_BLOCK_ATTENTION;
         c->m->layer[i].state_bytes = 0;
     }

@@ -12,8 +12,10 @@ static const vt_family_role roles[] = {
 static vt_status set_dense(vt_model *m, int32_t dense, vt_err *err)
 {
     if (dense < 0 || dense > m->arch.n_layers)
-        return vt_fail(err, VT_ERR_MODEL, "%s: %d of %d layers are dense", m->path, dense,
-                       m->arch.n_layers);
+        return vt_fail(err, VT_ERR_MODEL,
+                       "%s: %d of %d layers are dense (num_dense_layers, "
+                       "leading_dense_block_count); 0 to all were expected",
+                       m->path, dense, m->arch.n_layers);
     for (int32_t i = 0; i < dense; i++)
         m->layer[i].ffn = VT_BLOCK_FFN;
     return VT_OK;

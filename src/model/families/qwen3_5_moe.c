@@ -19,8 +19,9 @@ static vt_status check_shared(vt_model *m, vt_err *err)
     return m->arch.shared_ffn > 0
                ? VT_OK
                : vt_fail(err, VT_ERR_MODEL,
-                         "%s: the shared expert has %d rows (1 or more expected)", m->path,
-                         m->arch.shared_ffn);
+                         "%s: the shared expert (shared_expert_intermediate_size, "
+                         "expert_shared_feed_forward_length) has %d rows (1 or more expected)",
+                         m->path, m->arch.shared_ffn);
 }
 
 static vt_status from_gguf(gguf_reader *r)

@@ -27,15 +27,15 @@ static vt_status from_config(hf_reader *c)
                        "%s: \"no_rope_layer_interval\" is %d (1 or more expected)", c->path,
                        interval);
     set_layers(c->m, interval);
-    if (list && (!json_is_array(list) || json_array_size(list) != (size_t)n))
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"no_rope_layers\" is no array of %d", c->path,
-                       n);
+    if (list)
+        TRY(vt_check_array(c->path, "no_rope_layers", list, (size_t)n, c->err));
     for (int32_t i = 0; list && i < n; i++) {
         const json_t *one = json_array_get(list, (size_t)i);
         double rotates = json_number_value(one);
         if (!json_is_number(one) || (rotates != 0 && rotates != 1))
             return vt_fail(c->err, VT_ERR_FORMAT,
-                           "%s: \"no_rope_layers\" has no 0 or 1 for layer %d", c->path, i);
+                           "%s: \"no_rope_layers\" has %g for layer %d; 0 or 1 was expected",
+                           c->path, rotates, i);
         c->m->layer[i].head.rope = rotates != 0 ? 0 : -1;
     }
     return VT_OK;

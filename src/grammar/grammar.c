@@ -169,6 +169,14 @@ size_t vt_grammar_bytes(vt_grammar *g)
     return bytes;
 }
 
+bool vt_grammar_is_hopeless(vt_grammar *g)
+{
+    pthread_mutex_lock(&g->lock);
+    bool hopeless = g->m.failed != NULL && !g->m.config[g->m.start]->mask;
+    pthread_mutex_unlock(&g->lock);
+    return hopeless;
+}
+
 bool vt_grammar_is_worn(vt_grammar *g)
 {
     pthread_mutex_lock(&g->lock);

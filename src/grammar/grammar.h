@@ -51,6 +51,9 @@ size_t vt_grammar_bytes(vt_grammar *g);
 /* True if it met a limit, or has grown beyond VT_GRAMMAR_FRESH_BYTES: new requests get another. */
 bool vt_grammar_is_worn(vt_grammar *g);
 
+/* True if it has met a limit before any token: no answer can follow it. */
+bool vt_grammar_is_hopeless(vt_grammar *g);
+
 /* Makes the first mask of an answer of `most` tokens, so that it is there when an answer begins.
  * VT_ERR_USAGE: it meets a limit, as the grammar takes too many states to be followed. */
 vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err);

@@ -113,6 +113,20 @@ static int32_t most_tokens(vt_engine *e, const vt_request_params *p)
     return p->max_tokens < room ? p->max_tokens : room;
 }
 
+/* Makes the first mask. Where it takes too much whatever max_tokens is, that is remembered. */
+static vt_status begin(vt_engine *e, const vt_request_params *p, vt_grammar *g, int32_t most,
+                       vt_err *err)
+{
+    vt_err why = {0};
+    const char *text = p->grammar ? p->grammar : "";
+    if (vt_grammar_begin(g, most, &why) == VT_OK)
+        return VT_OK;
+    if (vt_grammar_is_hopeless(g))
+        vt_grammar_store_refuse(e->grammars, (vt_grammar_kind)p->grammar_kind, text, strlen(text),
+                                &why);
+    return blame(vt_fail(err, why.status, "%s", why.message), err);
+}
+
 vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar **out, vt_err *err)
 {
     vt_request_params whole;
@@ -121,9 +135,8 @@ vt_status vt_engine_prepare(vt_engine *e, const vt_request_params *p, vt_grammar
     TRY(vt_req_complete(p, &whole, err));
     TRY(find(e, &whole, &g, err));
     int32_t most = most_tokens(e, &whole);
-    vt_status status = g && most > 0 && !vt_grammar_opening(g, &at_start)
-                           ? blame(vt_grammar_begin(g, most, err), err)
-                           : VT_OK;
+    bool begins = g && most > 0 && !vt_grammar_opening(g, &at_start);
+    vt_status status = begins ? begin(e, &whole, g, most, err) : VT_OK;
     if (status != VT_OK)
         vt_grammar_unref(g);
     else

@@ -221,6 +221,7 @@ static void write_grammars(server_exposition *w, const server_scrape *c)
     server_family(w, SERVER_COUNTER, "vitrine:grammars",
                   "Grammars that requests came with, by whether they had been compiled before.");
     server_sample(w, (double)g->n_compiled, "how", "compiled", NULL);
+    server_sample(w, (double)g->n_refused, "how", "refused", NULL);
     server_sample(w, (double)g->n_found, "how", "found", NULL);
     server_metric(w, SERVER_COUNTER, "vitrine:grammar_compile_seconds",
                   "Time of compiling grammars.", (double)g->compile_ns * 1e-9);

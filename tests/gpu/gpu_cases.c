@@ -234,7 +234,7 @@ const gpu_case gpu_cases[] = {
     LARGE("attention_prefill", "seqs=2,q_len=1024,kv_len=1024,heads=16,kv_heads=8,head_dim=128,kv_"
                                "type=bf16,page=64,step=37"),
     /* tiles that are cut over KV: part of a tile, several tiles and sequences, a window that begins
-     * in a later range, beside tiles that are not cut */
+     * in a later range, beside tiles that are not cut, sinks */
     CASE("attention_prefill", "seqs=1,q_len=10,kv_len=1500,heads=4,kv_heads=1,head_dim=128,kv_type="
                               "bf16,page=64"),
     CASE("attention_prefill", "seqs=1,q_len=70,kv_len=2100,heads=8,kv_heads=2,head_dim=128,kv_type="
@@ -247,6 +247,8 @@ const gpu_case gpu_cases[] = {
                               "fp8,page=64,step=1024"),
     CASE("attention_prefill", "seqs=1,q_len=33,kv_len=1300,heads=5,kv_heads=1,head_dim=64,kv_type="
                               "fp8,page=32,window=900"),
+    CASE("attention_prefill", "seqs=1,q_len=40,kv_len=1100,heads=4,kv_heads=1,head_dim=64,kv_type="
+                              "bf16,page=16,sinks=1"),
     LARGE("attention_prefill",
           "seqs=1,q_len=64,kv_len=8192,heads=32,kv_heads=8,head_dim=128,kv_type="
           "bf16,page=64"),

@@ -11,37 +11,43 @@
 enum { MOST_ITEMS = 4096 };
 
 /* Every tile's ranges follow each other from 0 to the last key that it sees, the tiles that are cut
- * have slots of their own, and no range is longer than `range`. Returns the items. */
+ * have slots of their own, no range is longer than `range`, and items say what the batch says of
+ * their sequence. Returns the items. */
 static int32_t check_ranges(const attention_plan_config *c, const vt_batch *b, int32_t range)
 {
-    static attention_chunk_item item[MOST_ITEMS];
+    static attention_range_item item[MOST_ITEMS];
     int32_t group = c->heads / c->kv_heads, at = 0, cut = 0,
             n = attention_ranges_fill(c, b, range, item, MOST_ITEMS), tiles = 0, want = 0;
     assert_in_range(n, 1, MOST_ITEMS - 1);
     assert_true(n <= attention_ranges_items(c, b, range));
-    assert_int_equal(item[n].seq, -1);
+    assert_int_equal(item[n].chunk.seq, -1);
     for (; at < n; tiles++) {
-        const attention_chunk_item *it = item + at;
-        int32_t s = it->seq, tokens = b->q_start[s + 1] - b->q_start[s],
-                rows = (it->tile + 1) * c->tile_rows, end = 0;
+        const attention_range_item *of = item + at;
+        attention_chunk_item first = of->chunk;
+        int32_t s = first.seq, tokens = b->q_start[s + 1] - b->q_start[s],
+                rows = (first.tile + 1) * c->tile_rows, end = 0;
         rows = rows < tokens * group ? rows : tokens * group;
         assert_in_range(s, b->n_decode, b->n_seqs - 1);
-        for (int32_t k = 0; k < it->n_items; k++) {
-            assert_int_equal(it[k].seq, s);
-            assert_int_equal(it[k].tile, it->tile);
-            assert_int_equal(it[k].n_items, it->n_items);
-            assert_int_equal(it[k].begin, end);
-            assert_true(it[k].end > end && it[k].end - end <= range);
-            assert_true(!c->deterministic || it->n_items == 1 || end % ATTENTION_CUDA_CHUNK == 0);
-            assert_int_equal(it[k].first_slot, it->slot);
-            assert_int_equal(it[k].slot, it->slot + k);
-            end = it[k].end;
+        for (int32_t k = 0; k < first.n_items; k++) {
+            assert_int_equal(of[k].chunk.seq, s);
+            assert_int_equal(of[k].chunk.tile, first.tile);
+            assert_int_equal(of[k].chunk.n_items, first.n_items);
+            assert_int_equal(of[k].chunk.begin, end);
+            assert_true(of[k].chunk.end > end && of[k].chunk.end - end <= range);
+            assert_true(!c->deterministic || first.n_items == 1 || end % ATTENTION_CUDA_CHUNK == 0);
+            assert_int_equal(of[k].chunk.first_slot, first.slot);
+            assert_int_equal(of[k].chunk.slot, first.slot + k);
+            assert_int_equal(of[k].token0, b->q_start[s]);
+            assert_int_equal(of[k].tokens, tokens);
+            assert_int_equal(of[k].kv_len, b->kv_len[s]);
+            assert_int_equal(of[k].page0, b->page_start[s]);
+            end = of[k].chunk.end;
         }
         assert_int_equal(end, b->kv_len[s] - tokens + (rows - 1) / group + 1);
-        cut += it->n_items > 1 ? it->n_items : 0;
-        if (it->n_items > 1)
-            assert_true(it->slot + it->n_items <= attention_ranges_more(c));
-        at += it->n_items;
+        cut += first.n_items > 1 ? first.n_items : 0;
+        if (first.n_items > 1)
+            assert_true(first.slot + first.n_items <= attention_ranges_more(c));
+        at += first.n_items;
     }
     for (int32_t s = b->n_decode; s < b->n_seqs; s++)
         want += ((b->q_start[s + 1] - b->q_start[s]) * group + c->tile_rows - 1) / c->tile_rows;
@@ -54,8 +60,12 @@ static int32_t check_ranges(const attention_plan_config *c, const vt_batch *b, i
 static void test_ranges_when_few_tokens_are_behind_many_then_every_sm_has_work(void **state)
 {
     (void)state;
-    int32_t q_start[2] = {0, 64}, kv_len[1] = {8192};
-    vt_batch b = {.n_tokens = 64, .n_seqs = 1, .q_start = q_start, .kv_len = kv_len};
+    int32_t q_start[2] = {0, 64}, kv_len[1] = {8192}, page_start[2] = {0, 512};
+    vt_batch b = {.n_tokens = 64,
+                  .n_seqs = 1,
+                  .q_start = q_start,
+                  .kv_len = kv_len,
+                  .page_start = page_start};
     for (int32_t heads = 16; heads <= 32; heads += 16) {
         attention_plan_config c = {
             .heads = heads, .kv_heads = 8, .sm_count = 132, .tile_rows = 128};
@@ -75,11 +85,12 @@ static void test_ranges_when_the_sms_are_full_then_only_what_is_long_is_cut(void
 {
     (void)state;
     enum { SEQS = 40 };
-    int32_t q_start[SEQS + 1] = {0}, kv_len[SEQS];
+    int32_t q_start[SEQS + 1] = {0}, kv_len[SEQS], page_start[SEQS + 1] = {0};
     attention_plan_config c = {.heads = 32, .kv_heads = 8, .sm_count = 132, .tile_rows = 128};
-    vt_batch b = {.n_seqs = SEQS, .q_start = q_start, .kv_len = kv_len};
+    vt_batch b = {.n_seqs = SEQS, .q_start = q_start, .kv_len = kv_len, .page_start = page_start};
     for (int32_t s = 0; s < SEQS; s++) {
         q_start[s + 1] = q_start[s] + 60;
+        page_start[s + 1] = page_start[s] + 20;
         kv_len[s] = 300;
     }
     b.n_tokens = q_start[SEQS];
@@ -106,18 +117,20 @@ static void test_ranges_when_batches_are_random_then_they_cover_each_tile_once(v
                                    .sm_count = round % 3 ? 132 : 20,
                                    .deterministic = round % 5 == 0,
                                    .tile_rows = 128};
-        int32_t q_start[SEQS + 1] = {0, 1}, kv_len[SEQS] = {70000};
+        int32_t q_start[SEQS + 1] = {0, 1}, kv_len[SEQS] = {70000}, page_start[SEQS + 1] = {0, 9};
         for (int32_t s = 1; s < SEQS; s++) { /* behind one decode */
             seed = seed * 1664525u + 1013904223u;
             int32_t tokens = 1 + (int32_t)(seed >> 8) % (round % 2 ? 12 : 120);
             q_start[s + 1] = q_start[s] + tokens;
+            page_start[s + 1] = page_start[s] + s;
             kv_len[s] = tokens + (seed & 64 ? (int32_t)(seed >> 12) % 30000 : 0);
         }
         vt_batch b = {.n_tokens = q_start[SEQS],
                       .n_seqs = SEQS,
                       .n_decode = 1,
                       .q_start = q_start,
-                      .kv_len = kv_len};
+                      .kv_len = kv_len,
+                      .page_start = page_start};
         int32_t range = attention_ranges_of(&c, &b);
         if (range == 0)
             continue;

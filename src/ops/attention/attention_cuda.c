@@ -341,12 +341,6 @@ static size_t ranges_workspace(const void *args, const vt_target *t)
     return attention_ranges_workspace(&c, a->head_dim);
 }
 
-static int64_t ranges_tickets(const void *args, const vt_target *t)
-{
-    attention_plan_config c = attention_plan_config_of(args, t, NULL, ATTENTION_PREFILL_ROWS_SM90);
-    return attention_ranges_tickets(&c);
-}
-
 /* The tile kernels serve both cards. A row has functions and no data, so each has its own. */
 #define TILES(row, kernel, decode)                                                        \
     static void row##_describe(const void *args, const vt_target *t, const vt_size *size, \
@@ -384,8 +378,7 @@ const vt_impl attention_prefill_fa3 = {CUDA_ROW("fa3", fa3_prefill, sm90_support
                                        .level = 90,
                                        .fixed_order = true,
                                        .plan = &attention_tiles_128,
-                                       .workspace = ranges_workspace,
-                                       .tickets = ranges_tickets};
+                                       .workspace = ranges_workspace};
 const vt_impl attention_prefill_fa2 = {CUDA_ROW("fa2", fa2_prefill, attention_cuda_supports),
                                        .family = "fa2", .fixed_order = true,
                                        .plan = &attention_tiles_64};

@@ -125,7 +125,7 @@ int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, voi
 extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
     attention_chunks_128;
 
-/* Variants of attention_tiles_128. Items are attention_prefill_item, CUT: attention_chunk_item. */
+/* Variants of attention_tiles_128. Items are attention_prefill_item, CUT: attention_range_item. */
 enum { TILES_WHOLE, TILES_CUT, TILES_VARIANTS };
 
 /* ---- attention_ranges_plan.c: prefill tiles that are cut over KV ---- */
@@ -135,11 +135,10 @@ int32_t attention_ranges_of(const attention_plan_config *c, const vt_batch *b);
 /* The number of items for such a range; and how many a step has at most beyond its tiles. */
 int32_t attention_ranges_items(const attention_plan_config *c, const vt_batch *b, int32_t range);
 int32_t attention_ranges_more(const attention_plan_config *c);
-/* Fills a plan of attention_chunk_item, and returns its items, as attention_tiles_fill does. */
+/* Fills a plan of attention_range_item, and returns its items, as attention_tiles_fill does. */
 int32_t attention_ranges_fill(const attention_plan_config *c, const vt_batch *b, int32_t range,
                               void *plan, int32_t capacity);
 size_t attention_ranges_workspace(const attention_plan_config *c, int32_t head_dim);
-int64_t attention_ranges_tickets(const attention_plan_config *c);
 
 /* ---- attention_tiles.c: launches of the tile kernels ---- */
 

@@ -39,6 +39,13 @@ typedef struct attention_chunk_item {
     int32_t tile, slot, spare;
 } attention_chunk_item;
 
+/* A KV range of a prefill's tile, and what the batch's arrays say of its sequence: q_start[seq],
+ * new tokens, kv_len[seq], page_start[seq]. So the first loads wait for memory twice less. */
+typedef struct attention_range_item {
+    attention_chunk_item chunk;
+    int32_t token0, tokens, kv_len, page0;
+} attention_range_item;
+
 /* A tile that is cut: where its ranges' states lie. Unused: seq -1. */
 typedef struct attention_wide_merge_item {
     int32_t seq, tile, first_slot, n_slots;
@@ -95,6 +102,17 @@ typedef struct attention_wide_params {
     const float *sinks;
     float cap_factor;
 } attention_wide_params;
+
+/* attention_merge.cu */
+typedef struct attention_merge_params {
+    const attention_range_item *items;
+    const float *partial; /* [slots][kv_heads][rows of a tile][HEAD_DIM] */
+    const float *state;   /* [slots][kv_heads][rows of a tile][2]: maximum, sum */
+    uint16_t *o;
+    const float *sinks; /* [heads]; NULL: none */
+    int32_t o_stride, slot_rows;
+    float v_scale;
+} attention_merge_params;
 
 /* attention_any.cu */
 typedef struct attention_any_params {

@@ -3,8 +3,8 @@
  * Few new tokens behind a long prefix are few tiles, each of which sees all of the prefix: 64
  * tokens behind 8,192 with 32/8 heads are 16 pieces of work of 65 blocks for 132 SMs. So a tile
  * that sees more keys than `range` is cut into ranges of equal length, which are items of their
- * own. Each leaves its state (m, l, O) in a slot, and whoever writes a tile's last one joins them
- * (attention_chunk.cuh).
+ * own. Each leaves its state (m, l, O) in a slot, and a second kernel joins the slots of each tile
+ * (attention_merge.cu).
  *
  *   tiles     0            [================================]     range
  *             1            [=================================]     |
@@ -106,7 +106,7 @@ int32_t attention_ranges_of(const attention_plan_config *c, const vt_batch *b)
 /* Items of one tile, from number `at` on. Returns how many there are; those beyond the capacity are
  * not written. */
 static int32_t add_tile(const attention_plan_config *c, const vt_batch *b, int32_t s, int32_t tile,
-                        int32_t range, attention_chunk_item *item, int32_t at, int32_t capacity)
+                        int32_t range, attention_range_item *item, int32_t at, int32_t capacity)
 {
     int32_t keys = keys_of(c, b, s, tile), parts = (int32_t)vt_ceil_div(keys, range),
             step = (int32_t)vt_round_up((size_t)vt_ceil_div(keys, parts), RANGE_GRAIN);
@@ -114,20 +114,25 @@ static int32_t add_tile(const attention_plan_config *c, const vt_batch *b, int32
         step = parts > 1 ? ATTENTION_CUDA_CHUNK : keys;
     parts = (int32_t)vt_ceil_div(keys, step);
     for (int32_t k = 0; k < parts && at + k < capacity; k++)
-        item[at + k] = (attention_chunk_item){.seq = s,
-                                              .begin = k * step,
-                                              .end = (k + 1) * step < keys ? (k + 1) * step : keys,
-                                              .first_slot = at,
-                                              .n_items = parts,
-                                              .tile = tile,
-                                              .slot = at + k};
+        item[at + k] = (attention_range_item){
+            .chunk = {.seq = s,
+                      .begin = k * step,
+                      .end = (k + 1) * step < keys ? (k + 1) * step : keys,
+                      .first_slot = at,
+                      .n_items = parts,
+                      .tile = tile,
+                      .slot = at + k},
+            .token0 = b->q_start[s],
+            .tokens = b->q_start[s + 1] - b->q_start[s],
+            .kv_len = b->kv_len[s],
+            .page0 = b->page_start[s]};
     return parts;
 }
 
 int32_t attention_ranges_fill(const attention_plan_config *c, const vt_batch *b, int32_t range,
                               void *plan, int32_t capacity)
 {
-    attention_chunk_item *item = plan;
+    attention_range_item *item = plan;
     int32_t n = 0;
     for (int whole = 0; whole < 2; whole++) /* tiles that are cut first: their items have slots */
         for (int32_t s = b->n_decode; s < b->n_seqs; s++)
@@ -135,7 +140,7 @@ int32_t attention_ranges_fill(const attention_plan_config *c, const vt_batch *b,
                 if ((keys_of(c, b, s, tile) <= range) == whole)
                     n += add_tile(c, b, s, tile, range, item, n, capacity);
     for (int32_t i = n; i < capacity; i++)
-        item[i].seq = -1;
+        item[i].chunk.seq = -1;
     return n;
 }
 
@@ -150,9 +155,4 @@ size_t attention_ranges_workspace(const attention_plan_config *c, int32_t head_d
 {
     size_t rows = (size_t)most_slots(c) * (size_t)c->kv_heads * (size_t)c->tile_rows;
     return rows * ((size_t)head_dim + 2) * sizeof(float) + 256;
-}
-
-int64_t attention_ranges_tickets(const attention_plan_config *c)
-{
-    return (int64_t)most_slots(c) * c->kv_heads * 2;
 }

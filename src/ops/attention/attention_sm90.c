@@ -1,4 +1,5 @@
-/* The launch of attention_prefill_sm90.cu: tensor maps of the pools and of Q, one CTA per SM. */
+/* The launches of attention_prefill_sm90.cu (tensor maps of the pools and of Q, one CTA per SM)
+ * and, for tiles that are cut over KV, of attention_merge.cu. */
 #include "ops/attention/attention_cuda.h"
 
 #include "base/err.h"
@@ -6,7 +7,7 @@
 #include "ops/cut.h"
 #include "ops/attention/attention_sm90_params.h"
 
-enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90 };
+enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90, MERGE_THREADS = 512 };
 
 static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
 {
@@ -73,6 +74,27 @@ static attention_chunk_states cut_states_of(const attention_args *a, const vt_la
         .o = state + vt_round_up(states * 2, 32), .state = state, .rows = ROWS};
 }
 
+/* Joins the ranges that the kernel before has left. */
+static vt_status merge_run(const attention_args *a, const vt_lane *lane,
+                           const attention_chunk_states *chunks)
+{
+    cuda_launch launch = {
+        .spec = JIT_SPEC("attention_merge.cu", "attention_merge", {"head_dim", a->head_dim},
+                         {"group", a->heads / a->kv_heads}, {"kv_heads", a->kv_heads}, {"fp8", 0},
+                         {"sinks", a->sinks != NULL}),
+        .grid = {(uint32_t)lane->items, (uint32_t)a->kv_heads, 1},
+        .threads = MERGE_THREADS};
+    attention_merge_params p = {.items = lane->plan,
+                                .partial = chunks->o,
+                                .state = chunks->state,
+                                .o = a->o->data,
+                                .sinks = a->sinks ? a->sinks->data : NULL,
+                                .o_stride = (int32_t)a->o->row_stride,
+                                .slot_rows = chunks->rows,
+                                .v_scale = a->v_scale};
+    return vt_cuda_launch(lane->cuda, &launch, &p, sizeof p);
+}
+
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     vt_cuda_lane *l = lane->cuda;
@@ -87,7 +109,8 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
                                        .tiles = chunks.tiles,    .after = a->after};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
-    return vt_cuda_launch(l, &launch, &p, sizeof p);
+    vt_status status = vt_cuda_launch(l, &launch, &p, sizeof p);
+    return split && status == VT_OK ? merge_run(a, lane, &chunks) : status;
 }
 
 void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,

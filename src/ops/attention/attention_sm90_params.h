@@ -28,17 +28,18 @@ typedef struct attention_prefill_sm90_params {
                             GROUP does not divide 128 */
     const uint16_t *q;
     uint16_t *o;
-    const void *items; /* [n_items] attention_prefill_item; DECODE, SPLIT: attention_chunk_item */
+    const void *items; /* [n_items] attention_prefill_item; DECODE: attention_chunk_item; SPLIT:
+                          attention_range_item */
     const int32_t *q_start, *kv_len, *page_start, *page_ids;
     int32_t n_items, q_stride, o_stride, kv_heads, window, after;
     float scale_log2; /* scale * k_scale * log2(e), CAP: cap * log2(e) */
     float v_scale;
     const uint8_t *k_pool, *v_pool; /* FP8 */
     float *partial, *state;         /* DECODE, SPLIT: see attention_chunk.cuh */
-    uint32_t *tickets;        /* DECODE: [seqs][tiles][kv_heads][2]; SPLIT: [slots][kv_heads][2] */
-    int32_t slot_rows, tiles; /* rows of a slot; DECODE: tiles of a decode, at most */
-    const float *sinks;       /* [heads]; NULL: none */
-    float cap_factor;         /* CAP: see attention_cap.cuh */
+    uint32_t *tickets;              /* DECODE: [seqs][tiles][kv_heads][2] */
+    int32_t slot_rows, tiles;       /* rows of a slot; DECODE: tiles of a decode, at most */
+    const float *sinks;             /* [heads]; NULL: none */
+    float cap_factor;               /* CAP: see attention_cap.cuh */
 } attention_prefill_sm90_params;
 
 #endif

@@ -234,7 +234,7 @@ static size_t tiles_128_bytes(const void *args, const vt_target *t, const vt_siz
                               int32_t items)
 {
     (void)args, (void)t, (void)size;
-    return (size_t)items * sizeof(attention_chunk_item); /* the larger kind of items */
+    return (size_t)items * sizeof(attention_range_item); /* the larger kind of items */
 }
 
 static int32_t tiles_128_variant(const void *args, const vt_target *t, const vt_size *size,

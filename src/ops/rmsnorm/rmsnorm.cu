@@ -109,6 +109,15 @@ INLINE float row_sum(float sum, float *part)
     return sum;
 }
 
+// Weights of a vector, 16 bytes at a time: one by one they keep L1 busy for longer than the row does.
+INLINE void load_weights(const float *from, float (&w)[8])
+{
+    float4 a = __ldg((const float4 *)from), b = __ldg((const float4 *)from + 1);
+    w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w;
+    w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
+}
+INLINE void load_weights(const float *from, float (&w)[1]) { w[0] = __ldg(from); }
+
 KERNEL __launch_bounds__(THREADS, RESIDENT) rmsnorm(const __grid_constant__ rmsnorm_params p)
 {
     __shared__ float part[2][kWarps]; // for this row and the next, so that one barrier per row is enough
@@ -117,9 +126,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT) rmsnorm(const __grid_constant__ rmsn
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
         u32 at = (i * LANES + lane) * VEC;
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-            w[i][k] = at < HIDDEN ? __ldg(p.weight + at + k) + (float)PLUS_ONE : 0.f;
+        if (at < HIDDEN)
+            load_weights(p.weight + at, w[i]);
     }
     pdl_go();
     pdl_wait();
@@ -143,7 +151,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT) rmsnorm(const __grid_constant__ rmsn
                 continue;
 #pragma unroll
             for (int k = 0; k < VEC; k++)
-                s[i][k] = s[i][k] * scale * w[i][k];
+                s[i][k] = s[i][k] * scale * (w[i][k] + (float)PLUS_ONE);
             store(y + at, s[i]);
         }
         row = next;

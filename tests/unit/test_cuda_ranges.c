@@ -76,8 +76,11 @@ static void test_ranges_when_few_tokens_are_behind_many_then_every_sm_has_work(v
         assert_int_equal(attention_ranges_of(&c, &b), ATTENTION_CUDA_CHUNK);
         check_ranges(&c, &b, ATTENTION_CUDA_CHUNK);
     }
+    attention_plan_config c = {.heads = 16, .kv_heads = 8, .sm_count = 132, .tile_rows = 128};
+    kv_len[0] = 3000;
+    assert_int_equal(attention_ranges_of(&c, &b), 256);
+    check_ranges(&c, &b, 256);
     kv_len[0] = 1000;
-    attention_plan_config c = {.heads = 32, .kv_heads = 8, .sm_count = 132, .tile_rows = 128};
     assert_int_equal(attention_ranges_of(&c, &b), 0); /* too short to gain by it */
 }
 

@@ -20,10 +20,11 @@
 #include "device/cuda/cuda.h"
 
 enum {
-    LEAST_KEYS = 1024, /* tiles that see fewer keys are not cut */
-    LEAST_RANGE = 512, /* a range is worth the merge */
-    RANGE_GRAIN = 128, /* a KV block of the kernel, or two */
-    SLOTS_OF_AN_SM = 4 /* slots of partial states, in units of SMs */
+    LEAST_KEYS = 1024,      /* tiles that see fewer keys are not cut */
+    LEAST_RANGE = 256,      /* a range is worth its part of the merge */
+    LONGER_THAN_MEAN = 512, /* ranges beside whole tiles: keys beyond an SM's mean share */
+    RANGE_GRAIN = 128,      /* a KV block of the kernel, or two */
+    SLOTS_OF_AN_SM = 4      /* slots of partial states, in units of SMs */
 };
 
 /* The most slots of a plan, for each KV head. */
@@ -95,7 +96,7 @@ int32_t attention_ranges_of(const attention_plan_config *c, const vt_batch *b)
     if (!c->deterministic && tiles <= sms)
         range = shortest_range(c, b, sms, longest);
     else if (!c->deterministic && (int64_t)longest * sms > 2 * keys)
-        range = (int32_t)vt_round_up((size_t)(keys / sms) + LEAST_RANGE, RANGE_GRAIN);
+        range = (int32_t)vt_round_up((size_t)(keys / sms) + LONGER_THAN_MEAN, RANGE_GRAIN);
     else if (tiles > sms)
         return 0;
     cut_of_batch n = cut_by(c, b, range);

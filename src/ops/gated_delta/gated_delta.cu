@@ -7,14 +7,15 @@
 // and each lane has COLS neighbouring columns. A lane sums its rows in four interleaved parts, and two shuffles join
 // the lanes, whatever COLS is: a token's bits depend on neither the variant nor the batch. The CTA first stages TOKENS
 // tokens in shared memory: q and k of unit length as fp32, laid out so that the 4 lanes' float4 hit different banks, v,
-// and the gates. In a prefill an SM has four warps, which hide nothing for each other, so their threads load the tokens
-// behind the staged ones before these are computed.
+// and the gates. The CTAs of few sequences leave an SM four warps, which hide nothing for each other. Their threads load
+// the tokens behind the staged ones before these are computed (AHEAD). That takes 196 registers, so an SM has two CTAs
+// and not five: with many sequences tokens are staged in pieces instead.
 // Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
 // is enough for memory's roof, and issues them before the kernel's turn (state_columns.cuh). A prefill is bound by the
 // latency of a token: two sums over rows, one after the other.
 // The state behind tokens that say so (BEHIND) goes to a slot of its own as well: guesses may turn out to be wrong.
 // Padding sequences lie behind the batch's, and seq_of of their tokens is 0; they have no state and are left out.
-// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, LOG_DECAY, TILED, BEHIND, CHANNELS.
+// Template: KDIM, VDIM, COLS (1 or 2), TOKENS, AHEAD, LOG_DECAY, TILED, BEHIND, CHANNELS.
 #include "gated_delta_params.h"
 
 constexpr int kStateRows = KDIM, kStateCols = VDIM;
@@ -27,12 +28,12 @@ struct Staged {
     int behind[BEHIND ? TOKENS : 1];
 };
 
-// A thread's share of TOKENS tokens, as it lies in memory. In a prefill that of the next ones is on its way while
-// these are computed; a decode needs the registers for its CTAs.
-constexpr bool kAhead = COLS == 1;
-constexpr int kEachUnit = TOKENS / 4, kEachV = TOKENS * kBlock / 128; // tokens of a warp; values of a thread
-constexpr int kEachKeep = CHANNELS ? TOKENS * 4 * kRows / 128 : 1;
-static_assert(TOKENS % 4 == 0 && (!CHANNELS || TOKENS * kRows % 32 == 0), "every thread has as much");
+// A thread's share of a piece of the tokens, as it lies in memory.
+constexpr int kPiece = AHEAD ? TOKENS : CHANNELS && COLS == 1 && kRows % 8 == 0 ? 4 : 8;
+constexpr int kEachUnit = kPiece / 4, kEachV = kPiece * kBlock / 128; // tokens of a warp; values of a thread
+constexpr int kEachKeep = CHANNELS ? kPiece * 4 * kRows / 128 : 1;
+static_assert(TOKENS % kPiece == 0 && kPiece % 4 == 0 && (!CHANNELS || kPiece * kRows % 32 == 0),
+              "every thread has as much");
 struct Raw {
     u16 q[kEachUnit][kPer], k[kEachUnit][kPer], v[kEachV], a[kEachKeep], b;
     int behind;
@@ -105,36 +106,36 @@ INLINE void stage_unit(const u16 (&x)[kPer], float scale, u32 lane, float *to)
     }
 }
 
-// The n tokens that were loaded, for head j. Numbers of tokens that are not there are made too, unless few are: without
-// branches the threads' exponentials overlap.
-INLINE void stage(const gated_delta_params &p, const Raw &raw, int n, int j, float decay, Staged &s)
+// The n tokens that were loaded, for head j, to places from `to` on. With AHEAD numbers of tokens that are not there are
+// made too: without branches the threads' exponentials overlap.
+INLINE void stage(const gated_delta_params &p, const Raw &raw, int to, int n, int j, float decay, Staged &s)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int e = 0; e < kEachUnit; e++) {
         int t = e * 4 + warp;
         if (t < n) {
-            stage_unit(raw.q[e], 1.f / sqrtf((float)KDIM), lane, s.q[t]);
-            stage_unit(raw.k[e], 1.f, lane, s.k[t]);
+            stage_unit(raw.q[e], 1.f / sqrtf((float)KDIM), lane, s.q[to + t]);
+            stage_unit(raw.k[e], 1.f, lane, s.k[to + t]);
         }
     }
 #pragma unroll
     for (int e = 0; e < kEachV; e++)
-        s.v[(e * 128 + threadIdx.x) / kBlock][(e * 128 + threadIdx.x) % kBlock] = bf16_f32(raw.v[e]);
+        s.v[to + (e * 128 + threadIdx.x) / kBlock][(e * 128 + threadIdx.x) % kBlock] = bf16_f32(raw.v[e]);
 #pragma unroll
     for (int e = 0; CHANNELS && e < kEachKeep; e++) {
         int t = (e * 128 + threadIdx.x) / (4 * kRows), at = (e * 128 + threadIdx.x) % (4 * kRows);
-        if (kAhead || t < n)
-            s.keeps[t][at / kRows * kStride + at % kRows] =
+        if (AHEAD || t < n)
+            s.keeps[to + t][at / kRows * kStride + at % kRows] =
                 at < KDIM ? kept(raw.a[e], __ldg(p.dt_bias + j * KDIM + at), decay) : 0.f;
     }
     int t = threadIdx.x;
     if (t < n) {
         if constexpr (!CHANNELS)
-            s.keep[t] = kept(raw.a[0], __ldg(p.dt_bias + j), decay);
-        s.beta[t] = 1.f / (1.f + expf(-bf16_f32(raw.b)));
+            s.keep[to + t] = kept(raw.a[0], __ldg(p.dt_bias + j), decay);
+        s.beta[to + t] = 1.f / (1.f + expf(-bf16_f32(raw.b)));
         if constexpr (BEHIND)
-            s.behind[t] = raw.behind;
+            s.behind[to + t] = raw.behind;
     }
 }
 
@@ -199,16 +200,19 @@ KERNEL __launch_bounds__(128) gated_delta(const __grid_constant__ gated_delta_pa
     load_state(mine && slot >= 0 ? p.state + slot * p.state_stride + at : nullptr, part, s);
     pdl_go();
     pdl_wait();
-    if (kAhead)
+    if (AHEAD)
         load(p, begin, min(end - begin, TOKENS), j, first, raw);
     for (int t0 = begin; t0 < end; t0 += TOKENS) {
         int n = min(end - t0, TOKENS);
         __syncthreads();
-        if (!kAhead)
-            load(p, t0, n, j, first, raw);
-        stage(p, raw, n, j, decay, in);
+#pragma unroll 1
+        for (int t = 0; t < n; t += kPiece) {
+            if (!AHEAD)
+                load(p, t0 + t, min(n - t, kPiece), j, first, raw);
+            stage(p, raw, t, min(n - t, kPiece), j, decay, in);
+        }
         __syncthreads();
-        if (kAhead && t0 + TOKENS < end)
+        if (AHEAD && t0 + TOKENS < end)
             load(p, t0 + TOKENS, min(end - t0 - TOKENS, TOKENS), j, first, raw);
         for (int t = 0; t < n; t++) {
             step(in, t, part, col, s, y);

@@ -1,14 +1,19 @@
-/* gated_delta on CUDA: see gated_delta.cu. Two variants of one kernel with the same bits: "decode"
- * has two columns in a thread and few tokens in shared memory, for steps that move state; "prefill"
- * has one column, so that more warps share a sequence's work, and more tokens. */
+/* gated_delta on CUDA. "decode" and "prefill" are two variants of one kernel, gated_delta.cu, with
+ * the same bits: "decode" has two columns in a thread and few tokens in shared memory, for steps
+ * that move state; "prefill" has one column, so that more warps share a sequence's work, and more
+ * tokens. */
 #include "ops/gated_delta/gated_delta.h"
 
+#include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/gated_delta/gated_delta_impls.h"
 #include "ops/gated_delta/gated_delta_params.h"
 
-enum { DECODE_TOKENS = 64 /* of a step that moves more state than it computes */ };
+enum {
+    DECODE_TOKENS = 64, /* of a step that moves more state than it computes */
+    PROMPT = 512        /* tokens of a step that are taken for one prompt's, if it has prompts */
+};
 
 static bool supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -20,11 +25,14 @@ static bool supports(const void *args, const vt_target *t, const vt_size *upto)
 }
 
 /* Two columns are loaded as one vector of 8 bytes. */
+static bool has_pairs(const gated_delta_args *a)
+{
+    return a->v_dim % 2 == 0 && a->state_at % 2 == 0 && a->state->row_stride % 2 == 0;
+}
+
 static bool decode_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    const gated_delta_args *a = args;
-    return supports(args, t, upto) && a->v_dim % 2 == 0 && a->state_at % 2 == 0 &&
-           a->state->row_stride % 2 == 0;
+    return supports(args, t, upto) && has_pairs(args);
 }
 
 static bool decode_suits(const void *args, const vt_target *t, const vt_size *upto)
@@ -33,69 +41,119 @@ static bool decode_suits(const void *args, const vt_target *t, const vt_size *up
     return upto->tokens <= DECODE_TOKENS;
 }
 
-static cuda_launch launch_of(const gated_delta_args *a, int32_t cols, int32_t seqs)
+/* Returns how many sequences bring most of a step's tokens: a step that runs as a graph has room for
+ * more sequences than it has. */
+static int32_t prompts_of(const vt_size *size)
+{
+    int32_t most = size->tokens / PROMPT;
+    return most < 1 ? 1 : most < size->seqs ? most : size->seqs;
+}
+
+static cuda_launch launch_of(const gated_delta_args *a, int32_t cols, int32_t seqs, bool ahead)
 {
     /* of 48 KiB of shared memory, of which a token with decays of its channels takes half as much
      * again */
     int32_t tokens = cols == 2 ? 8 : (a->k_dim <= 128 ? 32 : 16) / (a->channels ? 2 : 1);
     return (cuda_launch){
         .spec = JIT_SPEC("gated_delta.cu", "gated_delta", {"kdim", a->k_dim}, {"vdim", a->v_dim},
-                         {"cols", cols}, {"tokens", tokens}, {"log_decay", a->log_decay},
-                         {"tiled", a->tiled}, {"behind", a->batch->state_behind != NULL},
-                         {"channels", a->channels}),
+                         {"cols", cols}, {"tokens", tokens}, {"ahead", ahead},
+                         {"log_decay", a->log_decay}, {"tiled", a->tiled},
+                         {"behind", a->batch->state_behind != NULL}, {"channels", a->channels}),
         .grid = {(uint32_t)a->v_heads * cuda_blocks(a->v_dim, 32 * cols), (uint32_t)seqs, 1},
         .threads = 128};
 }
 
-static vt_status run(const void *args, const vt_lane *lane, int32_t cols)
+static cuda_launch decode_launch(const gated_delta_args *a, int32_t seqs)
+{
+    return launch_of(a, 2, seqs, false);
+}
+
+/* Returns true if a step has decodes alone, which move state however many they are. Rows are chosen
+ * by tokens, so the other rows' launches are those of "decode" then. */
+static bool only_decodes(const gated_delta_args *a, const vt_size *size)
+{
+    return size->prefills == 0 && has_pairs(a);
+}
+
+/* Loads ahead while an SM has at most two of the CTAs that work; more of them hide each other's
+ * loads, and then registers are what they need. */
+static cuda_launch prefill_launch(const gated_delta_args *a, const vt_target *t,
+                                  const vt_size *size, int32_t seqs)
+{
+    if (only_decodes(a, size))
+        return decode_launch(a, seqs);
+    cuda_launch l = launch_of(a, 1, seqs, false);
+    return (int64_t)l.grid[0] * prompts_of(size) <= 2 * (int64_t)t->sm_count
+               ? launch_of(a, 1, seqs, true)
+               : l;
+}
+
+static gated_delta_params params_of(const gated_delta_args *a)
+{
+    const vt_batch *b = a->batch;
+    return (gated_delta_params){.x = a->x->data,
+                                .a = a->a->data,
+                                .b = a->b->data,
+                                .y = a->y->data,
+                                .decay = a->decay->data,
+                                .dt_bias = a->dt_bias->data,
+                                .state = (float *)a->state->data + a->state_at,
+                                .state_stride = a->state->row_stride,
+                                .seq_of = b->seq_of,
+                                .q_start = b->q_start,
+                                .state_from = b->state_from,
+                                .state_to = b->state_to,
+                                .state_behind = b->state_behind,
+                                .x_stride = (int32_t)a->x->row_stride,
+                                .a_stride = (int32_t)a->a->row_stride,
+                                .b_stride = (int32_t)a->b->row_stride,
+                                .y_stride = (int32_t)a->y->row_stride,
+                                .k_heads = a->k_heads,
+                                .v_heads = a->v_heads};
+}
+
+static vt_status decode_run(const void *args, const vt_lane *lane)
 {
     const gated_delta_args *a = args;
-    const vt_batch *b = a->batch;
-    gated_delta_params p = {.x = a->x->data,
-                            .a = a->a->data,
-                            .b = a->b->data,
-                            .y = a->y->data,
-                            .decay = a->decay->data,
-                            .dt_bias = a->dt_bias->data,
-                            .state = (float *)a->state->data + a->state_at,
-                            .state_stride = a->state->row_stride,
-                            .seq_of = b->seq_of,
-                            .q_start = b->q_start,
-                            .state_from = b->state_from,
-                            .state_to = b->state_to,
-                            .state_behind = b->state_behind,
-                            .x_stride = (int32_t)a->x->row_stride,
-                            .a_stride = (int32_t)a->a->row_stride,
-                            .b_stride = (int32_t)a->b->row_stride,
-                            .y_stride = (int32_t)a->y->row_stride,
-                            .k_heads = a->k_heads,
-                            .v_heads = a->v_heads};
-    cuda_launch l = launch_of(a, cols, b->n_seqs);
+    gated_delta_params p = params_of(a);
+    cuda_launch l = decode_launch(a, a->batch->n_seqs);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-static vt_status decode_run(const void *args, const vt_lane *lane) { return run(args, lane, 2); }
-static vt_status prefill_run(const void *args, const vt_lane *lane) { return run(args, lane, 1); }
+/* A dry run collects both forms: steps of a size differ in their sequences. */
+static vt_status prefill_run(const void *args, const vt_lane *lane)
+{
+    const gated_delta_args *a = args;
+    gated_delta_params p = params_of(a);
+    cuda_launch l = prefill_launch(a, lane->target, lane->size, a->batch->n_seqs);
+    for (int i = 0; i < 2 && lane->cuda->collect; i++) {
+        cuda_launch other = launch_of(a, 1, a->batch->n_seqs, i == 1);
+        TRY(vt_cuda_launch(lane->cuda, &other, &p, sizeof p));
+    }
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
 
 static void describe(const gated_delta_args *a, const vt_target *t, const vt_size *size,
-                     int32_t cols, vt_cut *out)
+                     const cuda_launch *l, int32_t cols, int32_t vector_bytes, vt_cut *out)
 {
-    cuda_launch l = launch_of(a, cols, size->seqs);
     vt_cut_shape(out, "%d sequences of %d heads of %d x %d", size->seqs, a->v_heads, a->k_dim,
                  a->v_dim);
     out->tile[0] = a->k_dim;
-    out->tile[1] = 32 * cols;
-    vt_cut_grid(out, t, &l, cols * (int32_t)sizeof(float));
+    out->tile[1] = cols;
+    vt_cut_grid(out, t, l, vector_bytes);
 }
 
 static void decode_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
-    describe(args, t, size, 2, out);
+    cuda_launch l = decode_launch(args, size->seqs);
+    describe(args, t, size, &l, 64, 2 * (int32_t)sizeof(float), out);
 }
 
 static void prefill_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
-    describe(args, t, size, 1, out);
+    cuda_launch l = prefill_launch(args, t, size, size->seqs);
+    bool decode = only_decodes(args, size);
+    describe(args, t, size, &l, decode ? 64 : 32, (decode ? 2 : 1) * (int32_t)sizeof(float), out);
 }
 
 const vt_impl gated_delta_cuda_decode = {CUDA_ROW("decode", decode, decode_supports),

@@ -111,6 +111,8 @@ static const char *const short_conv_cases[] = {
     "tokens=1|6 decodes=2 hidden=75 taps=4 form=gated|silu bias=1",
     "tokens=2|8 guesses=1 decodes=3 hidden=70 taps=4 form=silu",
     "tokens=8 guesses=7 hidden=70 taps=2|3",
+    "tokens=150 decodes=3 hidden=72 taps=4 form=gated|silu bias=1",
+    "tokens=140 guesses=5 decodes=2 hidden=64 taps=3|8 form=silu",
     NULL,
 };
 
@@ -166,6 +168,7 @@ static void short_conv_shape(const void *args, const vt_batch *batch, int64_t mo
 
 static const vt_impl *const short_conv_impls[] = {
     CPU_ROWS(short_conv),
+    &short_conv_cuda_runs,
     &short_conv_cuda,
     NULL,
 };

@@ -5,6 +5,6 @@
 
 CPU_ROWS_DECLARE(short_conv);
 
-extern const vt_impl short_conv_cuda;
+extern const vt_impl short_conv_cuda_runs, short_conv_cuda;
 
 #endif

@@ -13,7 +13,7 @@ typedef struct short_conv_params {
     float *state;
     int64_t state_stride;
     const int32_t *seq_of, *q_start, *state_from, *state_to, *state_behind;
-    int32_t x_stride, y_stride, n_tokens;
+    int32_t x_stride, y_stride, n_tokens, n_seqs;
 } short_conv_params;
 
 #endif

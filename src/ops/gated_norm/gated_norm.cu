@@ -2,8 +2,9 @@
 // SIGMOID: sigmoid(z) in the place of silu(z)
 // FIRST: y[t, h, :] = w[h, :] * v / rms(v), v = x[t, h, :] * silu(z[t, h, :])
 //
-// Grid: WARPS warps for each head of each token, 8 warps per CTA; a lane has every (32 WARPS)th vector of VEC elements
-// of the head in registers. Bytes: 6 DIM per head; between the delta rule and a product, bound by launch latency.
+// Grid: WARPS warps for each head of each token, or for several of them where these are many; 8 warps per CTA. A lane has
+// every (32 WARPS)th vector of VEC elements of the head in registers, and those of the warp's next head are under way.
+// Bytes: 6 DIM per head; between the delta rule and a product, of few tokens bound by launch latency.
 // Template: DIM, VEC (4 or 1), WARPS (1 or 8), FIRST, SIGMOID (not with FIRST).
 #include "gated_norm_params.h"
 
@@ -29,61 +30,90 @@ INLINE void store(u16 *p, const float (&v)[VEC])
 
 INLINE float gate(float z) { return SIGMOID ? __fdividef(1.f, 1.f + __expf(-z)) : silu(z); }
 
-// The sum over the warps of a head, from the first to the last.
-INLINE float sum_of_all(float of_warp)
+// The sum over the warps of a head, from the first to the last. odd: of the CTA's heads in turn 0 and 1.
+INLINE float sum_of_all(float of_warp, u32 odd)
 {
     if constexpr (WARPS == 1)
         return of_warp;
-    __shared__ float part[8];
+    __shared__ float part[2][8];
     if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = of_warp;
+        part[odd][threadIdx.x / 32] = of_warp;
     __syncthreads();
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        sum += part[i];
+        sum += part[odd][i];
     return sum;
+}
+
+// The lane's part of head `at` of all tokens' heads.
+INLINE void load_head(const gated_norm_params &p, int at, int lane, float (&x)[kPer][VEC], float (&z)[kPer][VEC])
+{
+    int t = at / p.heads, head = at % p.heads * DIM;
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        int c = (i * kLanes + lane) * VEC;
+        if (c >= DIM || at >= p.n)
+            continue;
+        load(p.x + (i64)t * p.x_stride + head + c, x[i]);
+        load(p.z + (i64)t * p.z_stride + head + c, z[i]);
+    }
+}
+
+INLINE void load_weight(const gated_norm_params &p, int at, int lane, float (&w)[kPer][VEC])
+{
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+        int c = (i * kLanes + lane) * VEC;
+#pragma unroll
+        for (int e = 0; e < VEC; e++)
+            w[i][e] = c < DIM && at < p.n ? __ldg(p.weight + (FIRST ? at % p.heads * DIM : 0) + c + e) : 0.f;
+    }
 }
 
 KERNEL __launch_bounds__(256) gated_norm(const __grid_constant__ gated_norm_params p)
 {
     int at = blockIdx.x * (8 / WARPS) + threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-    int t = at / p.heads, head = at % p.heads * DIM;
-    float x[kPer][VEC], z[kPer][VEC], w[kPer][VEC], sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < kPer; i++) {
-        int c = (i * kLanes + lane) * VEC;
-#pragma unroll
-        for (int e = 0; e < VEC; e++)
-            w[i][e] = c < DIM && at < p.n ? __ldg(p.weight + (FIRST ? head : 0) + c + e) : 0.f;
-    }
+    float x[kPer][VEC], z[kPer][VEC], next_x[kPer][VEC], next_z[kPer][VEC], w[kPer][VEC];
+    load_weight(p, at, lane, w);
     pdl_go();
     pdl_wait();
-    if (at >= p.n)
-        return;
+    load_head(p, at, lane, next_x, next_z);
+    for (u32 odd = 0; at < p.n; odd ^= 1) {
+        int now = at;
+        float sum = 0.f;
 #pragma unroll
-    for (int i = 0; i < kPer; i++) {
-        int c = (i * kLanes + lane) * VEC;
-        if (c >= DIM)
-            continue;
-        load(p.x + (i64)t * p.x_stride + head + c, x[i]);
-        load(p.z + (i64)t * p.z_stride + head + c, z[i]);
+        for (int i = 0; i < kPer; i++) {
 #pragma unroll
-        for (int e = 0; e < VEC; e++) {
-            if constexpr (FIRST)
-                x[i][e] *= silu(z[i][e]);
-            sum += x[i][e] * x[i][e];
+            for (int e = 0; e < VEC; e++)
+                x[i][e] = next_x[i][e], z[i][e] = next_z[i][e];
         }
-    }
-    float inv = rsqrtf(sum_of_all(warp_sum(sum)) / DIM + p.eps);
+        at += gridDim.x * (8 / WARPS);
+        load_head(p, at, lane, next_x, next_z);
 #pragma unroll
-    for (int i = 0; i < kPer; i++) {
-        int c = (i * kLanes + lane) * VEC;
-        if (c >= DIM)
-            continue;
+        for (int i = 0; i < kPer; i++) {
+            if ((i * kLanes + lane) * VEC >= DIM)
+                continue;
 #pragma unroll
-        for (int e = 0; e < VEC; e++)
-            x[i][e] *= FIRST ? inv * w[i][e] : inv * w[i][e] * gate(z[i][e]);
-        store(p.y + (i64)t * p.y_stride + head + c, x[i]);
+            for (int e = 0; e < VEC; e++) {
+                if constexpr (FIRST)
+                    x[i][e] *= silu(z[i][e]);
+                sum += x[i][e] * x[i][e];
+            }
+        }
+        float inv = rsqrtf(sum_of_all(warp_sum(sum), odd) / DIM + p.eps);
+        u16 *y = p.y + (i64)(now / p.heads) * p.y_stride + now % p.heads * DIM;
+#pragma unroll
+        for (int i = 0; i < kPer; i++) {
+            int c = (i * kLanes + lane) * VEC;
+            if (c >= DIM)
+                continue;
+#pragma unroll
+            for (int e = 0; e < VEC; e++)
+                x[i][e] *= FIRST ? inv * w[i][e] : inv * w[i][e] * gate(z[i][e]);
+            store(y + c, x[i]);
+        }
+        if constexpr (FIRST)
+            load_weight(p, at, lane, w);
     }
 }

@@ -61,10 +61,13 @@ static bool row_supports(const void *args, const vt_target *t, const vt_size *up
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->w->dtype == VT_F32;
 }
 
-static cuda_launch row_launch(int64_t tokens)
+/* A CTA keeps its share of the weights in registers from token to token. */
+static cuda_launch row_launch(const vt_target *t, int64_t tokens)
 {
+    enum { RESIDENT = 8 /* CTAs of an SM: enough loads under way */ };
+    int64_t most = (int64_t)RESIDENT * t->sm_count;
     return (cuda_launch){.spec = JIT_SPEC("sigmoid_gate.cu", "row_gate", {NULL, 0}),
-                         .grid = {(uint32_t)tokens, 1, 1},
+                         .grid = {(uint32_t)(tokens < most ? tokens : most), 1, 1},
                          .threads = 128};
 }
 
@@ -77,8 +80,9 @@ static vt_status row_run(const void *args, const vt_lane *lane)
                          .x_stride = (int32_t)a->x->row_stride,
                          .y_stride = (int32_t)a->y->row_stride,
                          .hidden = (int32_t)a->w->dim[0],
-                         .n = (int32_t)a->y->dim[1]};
-    cuda_launch l = row_launch(a->y->dim[0]);
+                         .n = (int32_t)a->y->dim[1],
+                         .n_tokens = (uint32_t)a->y->dim[0]};
+    cuda_launch l = row_launch(lane->target, a->y->dim[0]);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
@@ -86,7 +90,7 @@ static void row_describe(const void *args, const vt_target *t, const vt_size *si
 {
     const row_gate_args *a = args;
     int64_t rows = vt_size_rows(a->y, size);
-    cuda_launch l = row_launch(rows);
+    cuda_launch l = row_launch(t, rows);
     vt_cut_shape(out, "%lld rows of %lld, gated from %lld", (long long)rows,
                  (long long)a->y->dim[1], (long long)a->w->dim[0]);
     vt_cut_grid(out, t, &l, 2);

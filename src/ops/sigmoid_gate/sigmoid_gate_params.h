@@ -17,6 +17,7 @@ typedef struct row_gate_params {
     const float *w;
     uint16_t *y;
     int32_t x_stride, y_stride, hidden, n;
+    uint32_t n_tokens;
 } row_gate_params;
 
 #endif

@@ -7,9 +7,9 @@
 // and each lane has COLS neighbouring columns. A lane sums its rows in four interleaved parts, and two shuffles join
 // the lanes, whatever COLS is: a token's bits depend on neither the variant nor the batch. The CTA first stages TOKENS
 // tokens in shared memory: q and k of unit length as fp32, laid out so that the 4 lanes' float4 hit different banks, v,
-// and the gates. The CTAs of few sequences leave an SM four warps, which hide nothing for each other. Their threads load
-// the tokens behind the staged ones before these are computed (AHEAD). That takes 196 registers, so an SM has two CTAs
-// and not five: with many sequences tokens are staged in pieces instead.
+// and the gates. The CTAs of few sequences leave an SM four warps, which hide nothing for each other. Their threads
+// load the tokens behind the staged ones before these are computed (AHEAD). That takes 196 registers, so an SM has two
+// CTAs and not five: with many sequences tokens are staged in pieces instead.
 // Bytes of a decode: 8 KDIM VDIM per head; with COLS = 2 a thread has 32 loads of 8 bytes in flight (KDIM 128), which
 // is enough for memory's roof, and issues them before the kernel's turn (state_columns.cuh). A prefill is bound by the
 // latency of a token: two sums over rows, one after the other.
@@ -106,8 +106,8 @@ INLINE void stage_unit(const u16 (&x)[kPer], float scale, u32 lane, float *to)
     }
 }
 
-// The n tokens that were loaded, for head j, to places from `to` on. With AHEAD numbers of tokens that are not there are
-// made too: without branches the threads' exponentials overlap.
+// The n tokens that were loaded, for head j, to places from `to` on. With AHEAD numbers of tokens that are not there
+// are made too: without branches the threads' exponentials overlap.
 INLINE void stage(const gated_delta_params &p, const Raw &raw, int to, int n, int j, float decay, Staged &s)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

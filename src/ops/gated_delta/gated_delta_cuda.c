@@ -41,8 +41,8 @@ static bool decode_suits(const void *args, const vt_target *t, const vt_size *up
     return upto->tokens <= DECODE_TOKENS;
 }
 
-/* Returns how many sequences bring most of a step's tokens: a step that runs as a graph has room for
- * more sequences than it has. */
+/* Returns how many sequences bring most of a step's tokens: a step that runs as a graph has room
+ * for more sequences than it has. */
 static int32_t prompts_of(const vt_size *size)
 {
     int32_t most = size->tokens / PROMPT;

@@ -22,8 +22,8 @@ static bool has_vectors(const gated_norm_args *a)
            a->y->row_stride % 4 == 0;
 }
 
-/* Returns how many CTAs an SM holds at once: registers bound them. A warp keeps its weights from head
- * to head, so more CTAs would only load them again. */
+/* Returns how many CTAs an SM holds at once: registers bound them. A warp keeps its weights from
+ * head to head, so more CTAs would only load them again. */
 static int32_t resident(int64_t dim, int32_t warps)
 {
     int64_t each = dim / (32 * warps); /* numbers of a lane */

@@ -1,4 +1,4 @@
-// What short_conv.cu computes, with the same bits, for steps of many tokens.
+// The convolution of short_conv.cu, with the same bits, for steps of many tokens.
 //
 // Grid: first VECS = N / 8 threads for each sequence, then VECS for each run of RUN tokens; a thread has 8 channels.
 // The threads of a sequence do its first TAPS - 1 tokens, which need the state, and write the state behind its last
@@ -22,7 +22,7 @@ INLINE void store_f32x8(float *p, const f32x8 &v)
     ((float4 *)p)[1] = make_float4(v.v[4], v.v[5], v.v[6], v.v[7]);
 }
 
-// What is loaded of a row of x to make its v.
+// The parts of a row of x that make its v.
 struct Row {
     uint4 a, u; // v, or b and u
 };

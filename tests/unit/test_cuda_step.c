@@ -181,8 +181,8 @@ static int32_t must_plan(const cuda_executor *x, const char *name)
 /* The plan of decode attention; deterministic programs have another one. */
 static int32_t decode_plan(const cuda_executor *x)
 {
-    return must_plan(x,
-                     x->prog->target.deterministic ? "chunks in tiles of 128 rows" : "KV ranges");
+    return must_plan(x, x->prog->target.deterministic ? "chunks in tiles of 64 or 128 rows"
+                                                      : "KV ranges");
 }
 
 static const int32_t *at(const char *block, size_t offset)

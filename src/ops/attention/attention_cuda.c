@@ -2,7 +2,8 @@
  *
  *   decode    split        attention_decode.cu: KV ranges of a sequence, merged by the last CTA
  *                          (variants with 1, 2, 4, 8 and 16 ranges: "whole", "splits-2" ...)
- *             fa3-tiles    attention_prefill_sm90.cu over one token's rows, sums in a fixed order
+ *             fa3-tiles    sums in the order of attention_prefill_sm90.cu: attention_chunks_sm90.cu,
+ *                          or that kernel over one token's rows
  *             fa2-tiles    attention_prefill_sm80.cu, the same
  *             any          attention_any.cu (attention_any.c)
  *   prefill   fa3          attention_prefill_sm90.cu: wgmma, TMA
@@ -331,7 +332,7 @@ static size_t chunks_64_workspace(const void *args, const vt_target *t)
 
 static size_t chunks_128_workspace(const void *args, const vt_target *t)
 {
-    return chunks_workspace(args, t, ATTENTION_PREFILL_ROWS_SM90);
+    return chunks_workspace(args, t, attention_chunk_rows_sm90(args));
 }
 
 static size_t ranges_workspace(const void *args, const vt_target *t)

@@ -171,6 +171,10 @@ attention_chunk_states attention_chunk_states_of(const attention_args *a, const 
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode);
 
+/* Returns how many rows the tiles of decodes have in fa3-tiles: 64 where attention_chunks_sm90.cu
+ * runs them, else 128. */
+int32_t attention_chunk_rows_sm90(const attention_args *a);
+
 void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t,
                                      const vt_size *size, bool decode, vt_cut *out);
 void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,

@@ -49,12 +49,8 @@
 #include "attention_chunk.cuh"
 #include "attention_span.cuh"
 #include "attention_sm90_params.h"
+#include "attention_softmax_sm90.cuh"
 
-#if HEAD_DIM == 256
-#define BLOCK_N 64
-#else
-#define BLOCK_N 128
-#endif
 #define BLOCK_M 128
 #define STAGES 2
 #define DT (HEAD_DIM / 64) /* tiles of 64 columns */
@@ -62,7 +58,6 @@
 #define Q_BYTES (DT * Q_TILE)
 #define KV_TILE (BLOCK_N * 128)
 #define KV_BYTES (DT * KV_TILE)
-#define S_REGS (BLOCK_N / 2)
 #define Q_BY_TMA (BLOCK_M % GROUP == 0)
 #define STAGE_O (Q_STAGES > 1)
 #define Q_ARRIVALS (STAGE_O ? 8 : 2) /* a Q tile is empty when each consumer warp, or warpgroup, has said so */
@@ -73,14 +68,6 @@
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
 #define TOTAL (p.n_items * p.kv_heads)       /* items, of all KV heads */
 #define RANGES (DECODE || SPLIT)             /* items are KV ranges */
-
-#if CHUNK
-#define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
-#define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
-#else
-#define FIRST_OF_CHUNK(block) 0
-#define SCALED(m, scale) ((m) * (scale))
-#endif
 
 typedef struct tile {      /* what an item covers */
     int seq, head, row0;   /* first of its 128 (token, head) rows */
@@ -402,64 +389,6 @@ INLINE void issue_pv(float *o, const u32 *pr, u32 v, int accumulate)
     for (int i = 0; i < BLOCK_N / 16; i++)
         PV(o, pr + 4 * i, smem_descriptor(v + i * 2 * SWIZZLE_ATOM, KV_TILE, SWIZZLE_ATOM), accumulate || i != 0);
     wgmma_commit();
-}
-
-/* Hides keys behind the last one that a row sees (and before its window). position[2] and seen[2] of this thread's
- * rows. */
-INLINE void mask(float *s, int block, int lane, const int *position, const int *seen, int window)
-{
-#pragma unroll
-    for (int i = 0; i < S_REGS; i++) {
-        int key = block * BLOCK_N + i / 4 * 8 + lane % 4 * 2 + i % 2, row = i / 2 % 2;
-        bool hidden = key > seen[row];
-#if WINDOW
-        hidden |= key <= position[row] - window;
-#endif
-        s[i] = hidden ? -kInfinity : s[i];
-    }
-}
-
-/* s becomes p = 2^(s * scale - m); rescale becomes the factor for the old sums and O. */
-INLINE void softmax(float *s, float *m, float *l, float *rescale, float scale)
-{
-#pragma unroll
-    for (int row = 0; row < 2; row++) {
-        float top = m[row];
-#pragma unroll
-        for (int i = 0; i < S_REGS; i += 4)
-            top = fmaxf(top, fmaxf(s[i + 2 * row], s[i + 2 * row + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-        float base = top == -kInfinity ? 0.0f : SCALED(top, scale);
-        rescale[row] = exp2_fast(SCALED(m[row], scale) - base);
-        m[row] = top;
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < S_REGS; i += 4)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float x = exp2_fast(s[i + 2 * row + e] * scale - base);
-                s[i + 2 * row + e] = x;
-                sum += x;
-            }
-        l[row] = l[row] * rescale[row] + sum;
-    }
-}
-
-INLINE void pack_p(u32 *pr, const float *s)
-{
-#pragma unroll
-    for (int i = 0; i < S_REGS / 2; i++)
-        pr[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-}
-
-/* The lanes of a quad share a row. */
-INLINE void sum_rows(float *l)
-{
-    for (int half = 0; half < 2; half++) {
-        l[half] += __shfl_xor_sync(0xffffffff, l[half], 1);
-        l[half] += __shfl_xor_sync(0xffffffff, l[half], 2);
-    }
 }
 
 INLINE float sink_of_row(const attention_prefill_sm90_params &p, const tile &t, int row)

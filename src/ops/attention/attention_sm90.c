@@ -1,5 +1,6 @@
-/* The launches of attention_prefill_sm90.cu (tensor maps of the pools and of Q, one CTA per SM)
- * and, for tiles that are cut over KV, of attention_merge.cu. */
+/* The launches of attention_prefill_sm90.cu (one CTA per SM), for tiles that are cut over KV of
+ * attention_merge.cu, and of attention_chunks_sm90.cu, which takes decodes in the same order of
+ * sums: tensor maps of the pools and of Q. */
 #include "ops/attention/attention_cuda.h"
 
 #include "base/err.h"
@@ -7,21 +8,33 @@
 #include "ops/cut.h"
 #include "ops/attention/attention_sm90_params.h"
 
-enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90, MERGE_THREADS = 512 };
+enum {
+    SHARED_SLACK = 1024,
+    STAGES = 2,
+    ROWS = ATTENTION_PREFILL_ROWS_SM90,
+    MERGE_THREADS = 512,
+    CHUNK_ROWS = 64, /* attention_chunks_sm90.cu: rows of a tile, keys of a unit, CTAs of an SM */
+    UNIT_KEYS = 64,
+    FEW_KEYS = 16,
+    CHUNK_RESIDENT = 2
+};
 
-static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
+static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, int64_t keys, cu_tensor_map *out,
+                             vt_err *err)
 {
     int64_t rows = pool->dim[0] * pool->dim[1] * pool->dim[2], d = pool->dim[3];
-    return vt_cuda_tensor_map_2d(c, pool->data, rows, d, d * 2, (uint32_t)pool->dim[2], 64, out,
-                                 err);
+    return vt_cuda_tensor_map_2d(c, pool->data, rows, d, d * 2, (uint32_t)keys, 64, out, err);
 }
 
 static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
                              attention_prefill_sm90_params *p, vt_err *err)
 {
     if (a->k_pool->dtype == VT_BF16) {
-        TRY(encode_pool(c, a->k_pool, &p->k, err));
-        TRY(encode_pool(c, a->v_pool, &p->v, err));
+        int64_t page = a->k_pool->dim[2];
+        TRY(encode_pool(c, a->k_pool, page, &p->k, err));
+        TRY(encode_pool(c, a->v_pool, page, &p->v, err));
+        TRY(encode_pool(c, a->k_pool, FEW_KEYS, &p->k_few, err));
+        TRY(encode_pool(c, a->v_pool, FEW_KEYS, &p->v_few, err));
     }
     if (ROWS % group != 0)
         return VT_OK; /* the kernel then loads Q without a map */
@@ -95,13 +108,46 @@ static vt_status merge_run(const attention_args *a, const vt_lane *lane,
     return vt_cuda_launch(lane->cuda, &launch, &p, sizeof p);
 }
 
+int32_t attention_chunk_rows_sm90(const attention_args *a)
+{
+    bool narrow = a->head_dim <= 128 && a->k_pool->dtype == VT_BF16 && a->after == 0;
+    return narrow ? CHUNK_ROWS : ROWS;
+}
+
+/* The launch of attention_chunks_sm90.cu for decodes of one token, or of as many as a decode can
+ * have. */
+static cuda_launch chunks_launch_of(const attention_args *a, const vt_target *t,
+                                    const vt_size *size, int32_t items)
+{
+    bool several = size && size->decode_tokens > 1;
+    int32_t group = a->heads / a->kv_heads, rows = group * (several ? VT_DECODE_MOST : 1);
+    int32_t tiles = rows <= 16 ? 1 : rows <= 32 ? 2 : 4; /* of 16 rows */
+    int32_t units = tiles == 1 ? 6 : tiles == 2 ? 5 : 4; /* an SM has room for two CTAs */
+    int64_t work = (int64_t)items * a->kv_heads, ctas = (int64_t)t->sm_count * CHUNK_RESIDENT;
+    int32_t q_bytes = tiles * 16 * a->head_dim * 2, p_bytes = tiles * 16 * block_of(a) * 2;
+    return (cuda_launch){
+        .spec = JIT_SPEC(
+            "attention_chunks_sm90.cu", "attention_chunks_sm90", {"head_dim", a->head_dim},
+            {"group", group}, {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+            {"fp8", 0}, {"chunk", ATTENTION_CUDA_CHUNK}, {"units", units}, {"tiles", tiles},
+            {"resident", CHUNK_RESIDENT}, {"halves", rows <= 8 ? 1 : 2},
+            {"sinks", a->sinks != NULL}, {"cap", a->cap > 0}),
+        .grid = {(uint32_t)(work < ctas ? work : ctas), 1, 1},
+        .threads = 160,
+        .shared_bytes = (uint32_t)(units * UNIT_KEYS * a->head_dim * 2 + q_bytes + p_bytes +
+                                   SHARED_SLACK)};
+}
+
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     vt_cuda_lane *l = lane->cuda;
+    bool narrow = decode && attention_chunk_rows_sm90(a) == CHUNK_ROWS;
     bool split = !decode && lane->variant == TILES_CUT;
     attention_chunk_states chunks = split ? cut_states_of(a, lane)
-                                          : attention_chunk_states_of(a, lane, ROWS);
-    cuda_launch launch = launch_of(a, lane->target, lane->items, decode, split);
+                                          : attention_chunk_states_of(a, lane,
+                                                                      attention_chunk_rows_sm90(a));
+    cuda_launch launch = narrow ? chunks_launch_of(a, lane->target, lane->size, lane->items)
+                                : launch_of(a, lane->target, lane->items, decode, split);
     attention_prefill_sm90_params p = {ATTENTION_PARAMS(a),      .items = lane->plan,
                                        .n_items = lane->items,   .kv_heads = a->kv_heads,
                                        .partial = chunks.o,      .state = chunks.state,
@@ -119,20 +165,23 @@ void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t
     vt_size of = attention_size_of(a, size);
     const vt_host_plan *plan = decode ? &attention_chunks_128 : &attention_tiles_128;
     int32_t items = plan->items(a, t, &of, NULL);
-    cuda_launch l = launch_of(a, t, items, decode, false);
+    bool narrow = decode && attention_chunk_rows_sm90(a) == CHUNK_ROWS;
+    cuda_launch l = narrow ? chunks_launch_of(a, t, &of, items)
+                           : launch_of(a, t, items, decode, false);
     if (decode)
         attention_cut_shape(a, of.decodes, attention_decode_tokens(&of), out);
     else
         attention_cut_shape(a, of.prefills, of.tokens - of.decodes, out);
-    out->tile[0] = ROWS;
+    out->tile[0] = narrow ? CHUNK_ROWS : ROWS;
     out->tile[1] = a->head_dim;
     out->tile[2] = block_of(a);
     vt_cut_roles(out,
                  a->k_pool->dtype == VT_FP8_E4M3
                      ? "1 converting producer warpgroup, 2 consumer warpgroups"
-                     : "1 TMA producer warpgroup, 2 consumer warpgroups",
+                 : narrow ? "1 TMA producer warp, 1 consumer warpgroup"
+                          : "1 TMA producer warpgroup, 2 consumer warpgroups",
                  decode ? "last warpgroup, in rising order" : NULL);
     vt_cut_cuda(out, t, (int64_t)items * a->kv_heads, &l, 16);
-    out->resident = 1; /* its registers fill an SM */
-    out->waves = (double)out->items / out->workers;
+    out->resident = narrow ? CHUNK_RESIDENT : 1; /* their registers fill an SM */
+    out->waves = (double)out->items / out->workers / out->resident;
 }

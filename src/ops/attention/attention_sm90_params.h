@@ -40,6 +40,7 @@ typedef struct attention_prefill_sm90_params {
     int32_t slot_rows, tiles;       /* rows of a slot; DECODE: tiles of a decode, at most */
     const float *sinks;             /* [heads]; NULL: none */
     float cap_factor;               /* CAP: see attention_cap.cuh */
+    cu_tensor_map k_few, v_few;     /* attention_chunks_sm90.cu: pools in boxes of 16 keys */
 } attention_prefill_sm90_params;
 
 #endif

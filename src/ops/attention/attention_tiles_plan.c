@@ -1,10 +1,12 @@
-/* The plans of the tile kernels (attention_prefill_sm80.cu, attention_prefill_sm90.cu).
+/* The plans of the tile kernels (attention_prefill_sm80.cu, attention_prefill_sm90.cu) and of
+ * attention_chunks_sm90.cu.
  *
  * Prefill: a sequence's packed rows (token, head of the group) are cut into tiles.
  *
- * Decode in a fixed order: a decode is a prefill of few tokens and runs through the same kernel. So
- * a token has the same bits whether it was decoded, or computed in a chunk after a retraction or in
- * another request's prompt. The order of sums depends on positions alone.
+ * Decode in a fixed order: a decode is a prefill of few tokens. The same kernel runs it, or one for
+ * few rows with the same order of sums (attention_chunks_sm90.cu: tiles of 64 rows). So a token has
+ * the same bits whether it was decoded, or computed in a chunk after a retraction or in another
+ * request's prompt. The order of sums depends on positions alone.
  *
  *   a long sequence among few     an item for each chunk of ATTENTION_CUDA_CHUNK positions
  *   any other                     one item for its whole KV
@@ -156,6 +158,11 @@ static uint64_t plan_key(const void *args)
     return (uint64_t)(a->after > 0) << 63 | (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads;
 }
 
+static uint64_t chunks_128_key(const void *args)
+{
+    return plan_key(args) | (uint64_t)attention_chunk_rows_sm90(args) << 48;
+}
+
 /* Returns attention_ranges_of a batch, or 0 where tokens see keys behind their own: ranges are cut
  * of what causal tiles see. */
 static int32_t range_of(const attention_args *a, const attention_plan_config *c, const vt_batch *b)
@@ -289,14 +296,14 @@ static int32_t chunks_128_items(const void *args, const vt_target *t, const vt_s
                                 const vt_batch *batch)
 {
     (void)batch;
-    return chunks_items(args, t, size, ATTENTION_PREFILL_ROWS_SM90);
+    return chunks_items(args, t, size, attention_chunk_rows_sm90(args));
 }
 
 static int32_t chunks_128_fill(const void *args, const vt_target *t, const vt_size *size,
                                const vt_batch *batch, int32_t items, void *out, void *side)
 {
     (void)side;
-    return chunks_fill(args, t, size, batch, items, out, ATTENTION_PREFILL_ROWS_SM90);
+    return chunks_fill(args, t, size, batch, items, out, attention_chunk_rows_sm90(args));
 }
 
 const vt_host_plan attention_tiles_64 = {.name = "tiles of 64 rows",
@@ -316,8 +323,8 @@ const vt_host_plan attention_chunks_64 = {.name = "chunks in tiles of 64 rows",
                                           .items = chunks_64_items,
                                           .bytes = chunks_bytes,
                                           .fill = chunks_64_fill};
-const vt_host_plan attention_chunks_128 = {.name = "chunks in tiles of 128 rows",
-                                           .key = plan_key,
+const vt_host_plan attention_chunks_128 = {.name = "chunks in tiles of 64 or 128 rows",
+                                           .key = chunks_128_key,
                                            .items = chunks_128_items,
                                            .bytes = chunks_bytes,
                                            .fill = chunks_128_fill};

@@ -33,6 +33,7 @@
 #define TILE_X_BYTES (BM * BK * 2)
 #define TILE_W_BYTES (BN * BK * 2)
 #define ACC (BN / 2)
+#define SETS (SEGMENTS > 1 ? 2 : 1) /* of accumulators: for two segments, between which there is no wait */
 
 #if BN == 256
 #define WGMMA wgmma_m64n256k16_ss
@@ -212,41 +213,46 @@ INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
     for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
         int tm, tn;
         tile_at(t, tiles_m, tiles_n, &tm, &tn);
-        float acc[ACC];
-#if SEGMENTS > 1
+        float acc[SETS][ACC];
+#if SEGMENTS > 2
         float total[ACC];
 #else
-        float *total = acc;
+        float *total = acc[0];
 #endif
         int k = 0;
 #pragma unroll 1
-        for (int segment = 0; segment < SEGMENTS; segment++) {
-            int begin = k, end = min(steps, segment_begin(segment + 1, SEGMENTS, p.k) / BK);
-            for (; k < end; k++, at++) {
-                u32 s = at % STAGES;
-                u32 x = shared_address(sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES));
-                barrier_wait(&sh.full[s], (at / STAGES) & 1);
-                multiply_stage(acc, x + group * 64 * BK * 2, x + TILE_X_BYTES, k == begin);
+        for (int segment = 0; segment < SEGMENTS; segment += SETS) {
+#pragma unroll
+            for (int set = 0; set < SETS; set++) {
+                int begin = k, end = min(steps, segment_begin(segment + set + 1, SEGMENTS, p.k) / BK);
+                for (; k < end; k++, at++) {
+                    u32 s = at % STAGES;
+                    u32 x = shared_address(sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES));
+                    barrier_wait(&sh.full[s], (at / STAGES) & 1);
+                    multiply_stage(acc[set], x + group * 64 * BK * 2, x + TILE_X_BYTES, k == begin);
 #if RESIDUAL
-                if (k == 0 && round > 0 && thread == 0) { /* the C buffer is read: the next residual may be loaded */
-                    tma_store_wait_read();
-                    barrier_arrive(sh.c_empty);
-                }
+                    if (k == 0 && round > 0 && thread == 0) { /* the C buffer is read: the next residual may be loaded */
+                        tma_store_wait_read();
+                        barrier_arrive(sh.c_empty);
+                    }
 #endif
-                WGMMA_WAIT(1); /* the stage before this one has been read */
-                if (k > begin && thread == 0)
-                    barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+                    WGMMA_WAIT(1); /* the stage before this one has been read */
+                    if ((k > begin || set > 0) && thread == 0)
+                        barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+                }
             }
             WGMMA_WAIT(0);
             if (thread == 0)
                 barrier_arrive(&sh.empty[(at - 1) % STAGES]);
 #pragma unroll
-            for (int i = 0; i < ACC; i++)
-                wgmma_touch(acc[i]);
+            for (int set = 0; set < SETS; set++)
+#pragma unroll
+                for (int i = 0; i < ACC; i++)
+                    wgmma_touch(acc[set][i]);
 #if SEGMENTS > 1
 #pragma unroll
             for (int i = 0; i < ACC; i++)
-                total[i] = segment == 0 ? acc[i] : total[i] + acc[i];
+                total[i] = segment == 0 ? acc[0][i] + acc[1][i] : (total[i] + acc[0][i]) + acc[1][i];
 #endif
         }
         finish_tile(p, sh, total, tm, tn, round);

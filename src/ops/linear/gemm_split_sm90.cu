@@ -11,7 +11,8 @@
 //   2. It writes its fp32 sums over the stages. A cluster barrier follows.
 //   3. CTA `rank` adds up rows SPLIT i + rank from the shared memory of all CTAs, in rising rank.
 //
-// So every sum has one order (linear_order.cuh), and nothing but y goes to memory.
+// So every sum has one order (linear_order.cuh), and nothing but y goes to memory. With more SEGMENTS than CTAs a CTA
+// keeps a set of sums for each of its segments, and step 3 adds up all of them.
 //
 // Grid: tiles x SPLIT CTAs, cluster {SPLIT, 1, 1}; the tiles of one W tile are neighbours, so that
 // it comes from L2 the second time. A CTA takes less than half an SM's shared memory: the next
@@ -26,7 +27,7 @@
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
 // Template: BM 64 | 128, BN 32 | 64 | 96 (rows of W, those of gate and up for a pair), X_ROWS 32 | BM,
-// SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+// SPLIT 1 | 2 | 4 | 8, SEGMENTS (SPLIT times a power of two), STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 #include "linear_sm90_params.h"
@@ -39,7 +40,9 @@ constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + k
 constexpr i32 kLoaded = X_ROWS * BK * 2 + kWBytes; // bytes that arrive in a stage
 constexpr i32 kColumns = PAIR ? BN / 2 : BN;
 constexpr i32 kSumStride = BN + 8; // floats: rows shifted by 8 banks
-static_assert(BM * kSumStride * 4 <= STAGES * kStage, "the sums lie over the stages");
+constexpr i32 kParts = SEGMENTS / SPLIT; // segments of a CTA
+static_assert(kParts * BM * kSumStride * 4 <= STAGES * kStage, "the sums lie over the stages");
+static_assert(kParts * BN <= 128, "the sums are in registers before");
 
 struct Tile {
     i32 m, n;         // first row and column of y
@@ -51,8 +54,8 @@ INLINE Tile my_tile(const gemm_split_params &p)
 {
     i32 tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
     i32 tile = blockIdx.x / SPLIT, rank = blockIdx.x % SPLIT;
-    i32 first = segment_begin(rank, SPLIT, p.k) / BK,
-        end = min(steps, segment_begin(rank + 1, SPLIT, p.k) / BK);
+    i32 first = segment_begin(rank * kParts, SEGMENTS, p.k) / BK,
+        end = min(steps, segment_begin((rank + 1) * kParts, SEGMENTS, p.k) / BK);
     return {tile % tiles_m * BM, tile / tiles_m * kColumns, first, end - first, rank};
 }
 
@@ -108,31 +111,42 @@ INLINE void multiply_stage(float (&acc)[BN / 2], u32 x, u32 w, i32 first)
     wgmma_commit();
 }
 
-// A warpgroup multiplies its 64 rows, then puts the sums [BM][kSumStride] where the stages were.
-INLINE void consume(const Tile &t, char *stages, u64 *full, u64 *empty)
+// A warpgroup multiplies its 64 rows, then puts the sums [kParts][BM][kSumStride] where the stages were.
+INLINE void consume(const gemm_split_params &p, const Tile &t, char *stages, u64 *full, u64 *empty)
 {
-    i32 group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
-    float acc[BN / 2];
-    for (i32 i = 0; i < t.steps; i++) {
-        i32 s = i % STAGES;
-        u32 x = shared_address(stages + s * kStage);
-        barrier_wait(&full[s], i / STAGES & 1);
-        multiply_stage(acc, x + group * 64 * BK * 2, x + kXBytes, i == 0);
-        WGMMA_WAIT(1); // the stage before this one has been read
-        if (i > 0 && thread == 0)
-            barrier_arrive(&empty[(i - 1) % STAGES]);
+    i32 group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32, i = 0;
+    float acc[kParts][BN / 2];
+#pragma unroll
+    for (i32 part = 0; part < kParts; part++) {
+        i32 begin = i, end = t.steps;
+        if (part + 1 < kParts)
+            end = segment_begin(t.rank * kParts + part + 1, SEGMENTS, p.k) / BK - t.first;
+        for (; i < end; i++) {
+            i32 s = i % STAGES;
+            u32 x = shared_address(stages + s * kStage);
+            barrier_wait(&full[s], i / STAGES & 1);
+            multiply_stage(acc[part], x + group * 64 * BK * 2, x + kXBytes, i == begin);
+            WGMMA_WAIT(1); // the stage before this one has been read
+            if (i > 0 && thread == 0)
+                barrier_arrive(&empty[(i - 1) % STAGES]);
+        }
     }
     WGMMA_WAIT(0);
 #pragma unroll
-    for (i32 i = 0; i < BN / 2; i++)
-        wgmma_touch(acc[i]);
+    for (i32 part = 0; part < kParts; part++)
+#pragma unroll
+        for (i32 k = 0; k < BN / 2; k++)
+            wgmma_touch(acc[part][k]);
     named_barrier(1, kConsumers); // all wgmmas have read the stages
     i32 row = group * 64 + thread / 32 * 16 + lane / 4;
-    float *sums = (float *)stages + row * kSumStride + lane % 4 * 2;
 #pragma unroll
-    for (i32 j = 0; j < BN / 8; j++) {
-        *(float2 *)(sums + j * 8) = make_float2(acc[4 * j], acc[4 * j + 1]);
-        *(float2 *)(sums + 8 * kSumStride + j * 8) = make_float2(acc[4 * j + 2], acc[4 * j + 3]);
+    for (i32 part = 0; part < kParts; part++) {
+        float *sums = (float *)stages + (part * BM + row) * kSumStride + lane % 4 * 2;
+#pragma unroll
+        for (i32 j = 0; j < BN / 8; j++) {
+            *(float2 *)(sums + j * 8) = make_float2(acc[part][4 * j], acc[part][4 * j + 1]);
+            *(float2 *)(sums + 8 * kSumStride + j * 8) = make_float2(acc[part][4 * j + 2], acc[part][4 * j + 3]);
+        }
     }
 }
 
@@ -159,7 +173,7 @@ KERNEL __launch_bounds__(kThreads, 2) gemm_split_sm90(const __grid_constant__ ge
     pdl_go();
     pdl_wait();
     if (threadIdx.x < kConsumers)
-        consume(t, stages, full, empty);
+        consume(p, t, stages, full, empty);
     else if (threadIdx.x == kConsumers)
         produce(p, t, stages, full, empty);
     __syncwarp();
@@ -174,9 +188,9 @@ KERNEL __launch_bounds__(kThreads, 2) gemm_split_sm90(const __grid_constant__ ge
         const float *sums = (const float *)stages + row * kSumStride + col;
         if (t.m + row >= p.m || t.n + col >= (PAIR ? p.n / 2 : p.n))
             continue;
-        float4 a = whole_sum(sums), up = a;
+        float4 a = whole_sum<kParts, BM * kSumStride>(sums), up = a;
         if constexpr (PAIR)
-            up = whole_sum(sums + kColumns);
+            up = whole_sum<kParts, BM * kSumStride>(sums + kColumns);
         finish4(p, a, up, t.m + row, t.n + col);
     }
     cluster_sync<SPLIT>(); // a CTA's shared memory outlives its peers' reads

@@ -50,6 +50,7 @@ enum {
     SPLIT_NARROW = 32,
     NARROW_COLS = 1024,      /* the longest K for which narrow tiles were measured */
     SPLIT_SHARED = 96 << 10, /* bytes of its stages: an SM has room for two CTAs */
+    MOST_SUMS = 128,         /* columns of all sums that a CTA holds: registers */
     MAX_SPLIT = 8            /* CTAs that a cluster may have on every GPU */
 };
 
@@ -176,7 +177,8 @@ static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t
 /* How the split kernel cuts a weight for a number of tokens. */
 typedef struct split_tile {
     int32_t bm, bn, split;
-    bool suits; /* false: the persistent kernel is faster */
+    int32_t segments; /* of all parts */
+    bool suits;       /* false: the persistent kernel is faster */
 } split_tile;
 
 enum { SPLIT_TOKENS = 256 };
@@ -206,33 +208,34 @@ bool linear_split_halves(const linear_args *a, const vt_target *t, int64_t token
 {
     enum { LEAST_COLS = 2048, MOST_COLS = 3072, PARTS = 4 };
     int64_t tiles = tiles_of(tokens, a->w->rows, 64, SPLIT_COLUMNS);
-    return t->level >= 90 && !t->deterministic && a->epilogue == LINEAR_NONE && tokens > 64 &&
-           tokens <= 128 && a->w->cols >= LEAST_COLS && a->w->cols <= MOST_COLS &&
-           PARTS * tiles <= t->sm_count && 4 * PARTS * tiles >= 3 * t->sm_count;
+    return t->level >= 90 && a->epilogue == LINEAR_NONE && tokens > 64 && tokens <= 128 &&
+           a->w->cols >= LEAST_COLS && a->w->cols <= MOST_COLS && PARTS * tiles <= t->sm_count &&
+           4 * PARTS * tiles >= 3 * t->sm_count;
 }
 
-/* Deterministic programs have as many parts as the weight has segments (linear_segments), others
- * as many as make enough SMs stream. */
+/* As many parts as make enough SMs stream. In deterministic programs a CTA has one or several of the
+ * weight's segments (linear_segments), whose sums its registers hold. */
 static split_tile split_of(const linear_args *a, const vt_target *target, int64_t tokens)
 {
     bool pair = a->epilogue != LINEAR_NONE;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows, steps = vt_ceil_div(a->w->cols, 64);
     int32_t sms = target->sm_count, segments = target->deterministic ? linear_segments(a) : 0;
     bool halves = linear_split_halves(a, target, tokens);
-    split_tile t = {tokens <= 64 || halves ? 64 : 128, SPLIT_COLUMNS, 1, tokens <= SPLIT_TOKENS};
+    split_tile t = {tokens <= 64 || halves ? 64 : 128, SPLIT_COLUMNS, 1, 1, tokens <= SPLIT_TOKENS};
     int64_t tiles = tiles_of(tokens, columns, t.bm, out_columns(SPLIT_COLUMNS, pair));
-    if (segments > 0)
+    while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
+        t.split *= 2;
+    if (segments > 0 && t.split > segments)
         t.split = segments;
-    else
-        while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
-            t.split *= 2;
-    if (segments == 0 && t.split == 1 && t.bm == 64)
+    if (t.split == 1 && segments <= 1 && t.bm == 64)
         t.bn = split_width(tokens, columns, pair, sms);
-    if (segments == 0 && t.split == 2 && tokens <= 64 &&
-        narrow_is_enough(a, tokens, columns, pair, sms)) {
+    if (t.split == 2 && tokens <= 64 && narrow_is_enough(a, tokens, columns, pair, sms)) {
         t.bn = SPLIT_NARROW;
         t.split = 1;
     }
+    while (segments > t.split && segments / t.split * t.bn > MOST_SUMS)
+        t.split *= 2;
+    t.segments = segments > 0 ? segments : t.split;
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles for pairs */
         t.suits = false;
     if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)
@@ -274,16 +277,16 @@ static split_form split_form_of(const linear_args *a, split_tile t, int64_t toke
     int64_t tiles = tiles_of(tokens, linear_outputs(a), t.bm, out_columns(t.bn, pair != 0));
     return (split_form){
         .x_rows = x_rows,
-        .launch = {.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
-                                    {"bn", t.bn}, {"x_rows", x_rows}, {"split", t.split},
-                                    {"stages", (int32_t)stages}, {"pair", pair},
-                                    {"bias", a->bias != NULL}, {"residual", a->residual != NULL},
-                                    {"out_f32", a->y->dtype == VT_F32}),
-                   .grid = {(uint32_t)(tiles * t.split), 1, 1},
-                   .cluster = (uint32_t)t.split,
-                   .threads = (uint32_t)t.bm * 2 + 32,
-                   .no_pdl = a->fresh,
-                   .shared_bytes = stages * stage + SHARED_SLACK}};
+        .launch = {
+            .spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm}, {"bn", t.bn},
+                             {"x_rows", x_rows}, {"split", t.split}, {"segments", t.segments},
+                             {"stages", (int32_t)stages}, {"pair", pair}, {"bias", a->bias != NULL},
+                             {"residual", a->residual != NULL}, {"out_f32", a->y->dtype == VT_F32}),
+            .grid = {(uint32_t)(tiles * t.split), 1, 1},
+            .cluster = (uint32_t)t.split,
+            .threads = (uint32_t)t.bm * 2 + 32,
+            .no_pdl = a->fresh,
+            .shared_bytes = stages * stage + SHARED_SLACK}};
 }
 
 static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_tile t,

@@ -2,18 +2,21 @@
 // their shared memory, then applies the epilogue to four neighbouring columns. Needs ptx_sm90.cuh, linear_order.cuh,
 // SPLIT, PAIR, OUT_F32, BIAS, RESIDUAL.
 
-// Four neighbouring sums at `mine`, over all CTAs of the cluster in rising rank.
-INLINE float4 whole_sum(const float *mine)
+// Four neighbouring sums at `mine`, over all CTAs of the cluster in rising rank, and over the PARTS sums of each, which
+// lie APART floats from each other.
+template <i32 PARTS = 1, i32 APART = 0> INLINE float4 whole_sum(const float *mine)
 {
-    float4 part[SPLIT], sum;
+    float4 part[SPLIT * PARTS], sum;
 #pragma unroll
-    for (u32 r = 0; r < SPLIT; r++)
-        part[r] = SPLIT > 1 ? load_peer16(mine, r) : *(const float4 *)mine;
+    for (i32 i = 0; i < SPLIT * PARTS; i++) {
+        const float *from = mine + i % PARTS * APART;
+        part[i] = SPLIT > 1 ? load_peer16(from, (u32)(i / PARTS)) : *(const float4 *)from;
+    }
     sum = part[0];
 #pragma unroll
-    for (i32 r = 1; r < SPLIT; r++)
-        sum = make_float4(sum.x + part[r].x, sum.y + part[r].y, sum.z + part[r].z,
-                          sum.w + part[r].w);
+    for (i32 i = 1; i < SPLIT * PARTS; i++)
+        sum = make_float4(sum.x + part[i].x, sum.y + part[i].y, sum.z + part[i].z,
+                          sum.w + part[i].w);
     return sum;
 }
 

@@ -22,7 +22,8 @@
  * Deterministic programs: a token's sum must have the same order whatever else is in the batch. So
  * the weight decides the order (linear_order.cuh: the number of segments depends on its shape
  * alone). Among the rows that keep this order the number of tokens decides as above: `ordered` for
- * a few tokens, else the GEMMs, with one CTA or one turn of their loop for every segment. */
+ * a few tokens, else the GEMMs, whose CTAs sum one segment or several. `normed` makes the norm as
+ * rmsnorm.cu does, and multiplies like `ordered`. */
 #include "ops/linear/linear.h"
 
 #include "base/err.h"
@@ -68,20 +69,21 @@ static bool split_suits(const void *args, const vt_target *t, const vt_size *upt
     return linear_split_suits(a, t, vt_size_rows(a->x, upto));
 }
 
-static bool ordered_suits(const void *args, const vt_target *t, const vt_size *upto)
-{
-    const linear_args *a = args;
-    bool split = linear_sm90_fits(a, t) && linear_segments(a) > 1;
-    return t->deterministic &&
-           vt_size_rows(a->x, upto) <= (split ? ORDERED_TOKENS_SPLIT : ORDERED_TOKENS);
-}
-
 static bool normed_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
     return a->before && bf16_supports(a, t, upto) && a->before->dtype == VT_BF16 &&
            a->before->row_stride % 8 == 0 && a->norm->dtype == VT_F32 && !a->residual &&
+           !(t->deterministic && a->w->cols % 64 != 0) &&
            linear_normed_fits(a, vt_size_rows(a->x, upto));
+}
+
+static bool ordered_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    bool split = linear_sm90_fits(a, t) && linear_segments(a) > 1;
+    return t->deterministic && !normed_supports(a, t, upto) &&
+           vt_size_rows(a->x, upto) <= (split ? ORDERED_TOKENS_SPLIT : ORDERED_TOKENS);
 }
 
 /* The norm's weights, and its work. */
@@ -164,8 +166,11 @@ const vt_impl linear_cuda_ordered = {CUDA_ROW("ordered", linear_ordered, bf16_su
                                      .fixed_order = true, .suits = ordered_suits,
                                      .packing = &linear_cuda_packing, .workspace = workspace};
 const vt_impl linear_cuda_normed = {CUDA_ROW("normed", linear_normed, normed_supports),
-                                    .norms = true, .packing = &linear_cuda_packing,
-                                    .workspace = workspace, .extra = normed_extra};
+                                    .norms = true,
+                                    .fixed_order = true,
+                                    .packing = &linear_cuda_packing,
+                                    .workspace = workspace,
+                                    .extra = normed_extra};
 const vt_impl linear_cuda_small = {CUDA_ROW("small", linear_small, bf16_supports),
                                    .suits = small_suits, .packing = &linear_cuda_packing,
                                    .workspace = workspace};

@@ -7,10 +7,19 @@
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/linear/linear_impl.h"
+#include "ops/rmsnorm/rmsnorm_impls.h"
 
 /* A weight has enough segments that, with tiles of 64 weight rows, at least ORDERED_CTAS CTAs
- * stream it, if its rows are long enough to give each of them two steps of 64 columns. */
-enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
+ * stream it, if its rows are long enough to give each of them two steps of 64 columns. A warp's
+ * products wait for each other, which counts where a weight is small: such ones have segments for
+ * twice as many. */
+enum {
+    ORDERED_CTAS = 99,
+    ORDERED_CTAS_FEW = 198,
+    FEW_WEIGHTS = 8 << 20,
+    MAX_SEGMENTS = 8,
+    ORDERED_TOKENS_MOST = 16
+};
 
 /* The small kernel uses hardly any shared memory, and the loads that it has in flight need places
  * in the L1. Where the driver chooses, an SM keeps the division that decode attention left, which
@@ -109,22 +118,12 @@ static cuda_launch normed_launch_of(const linear_args *a, const vt_target *t, in
     return l;
 }
 
-vt_status linear_normed_run(const void *args, const vt_lane *lane)
-{
-    const linear_args *a = args;
-    linear_params p = linear_params_of(a);
-    p.x = a->before->data;
-    p.x_stride = (int32_t)a->before->row_stride;
-    p.norm = a->norm->data;
-    cuda_launch l = normed_launch_of(a, lane->target, a->x->dim[0]);
-    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
-}
-
 int32_t linear_segments(const linear_args *a)
 {
     int64_t tiles = vt_ceil_div(a->w->rows, 64), steps = vt_ceil_div(a->w->cols, 64);
-    int32_t n = 1;
-    while (n < MAX_SEGMENTS && tiles * n < ORDERED_CTAS && steps >= 4 * n)
+    bool few = a->w->rows * a->w->cols <= FEW_WEIGHTS;
+    int32_t n = 1, ctas = few ? ORDERED_CTAS_FEW : ORDERED_CTAS;
+    while (n < MAX_SEGMENTS && tiles * n < ctas && steps >= 4 * n)
         n *= 2;
     return n;
 }
@@ -158,28 +157,62 @@ static int32_t ordered_slots(int32_t k, int32_t warps, int32_t slot_bytes, int32
     return slots < room ? slots : room;
 }
 
+/* The lanes that share a row of rmsnorm.cu. */
+static int32_t norm_lanes(int32_t cols)
+{
+    int32_t vectors = cols / 8, lanes = 1;
+    if (vectors > 32)
+        return rmsnorm_wide_threads(vectors);
+    while (lanes < vectors)
+        lanes *= 2;
+    return lanes;
+}
+
 /* The launch of linear_ordered.cu: few tokens with the GEMMs' order of sums. */
-static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
+static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens,
+                                     bool norm)
 {
     int32_t k = (int32_t)a->w->cols, warps = linear_segments(a), pair = linear_pair(a);
     int32_t tiles = tokens <= 8 ? 1 : 2;
     /* half as many rows per CTA if there are too few warps to keep memory busy */
     bool half = !pair && linear_outputs(a) / 16 * warps < 6 * t->sm_count;
-    int32_t slot = ORDERED_SLOT_BYTES(half ? 8 : 16, tiles * 8);
+    int32_t slot = ORDERED_SLOT_BYTES(half ? 8 : 16, norm ? 0 : tiles * 8), rows = 0;
     int32_t slots = ordered_slots(k, warps, slot, half ? 12 : 8);
-    jit_spec spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps},
-                             {"tiles", tiles}, {"half", half}, {"slots", slots}, {"pair", pair},
-                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
-                             {"residual", a->residual != NULL});
+    if (norm)
+        rows = normed_tokens(tokens);
+    jit_spec spec = JIT_SPEC(
+        "linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps}, {"tiles", tiles},
+        {"half", half}, {"slots", slots}, {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
+        {"bias", a->bias != NULL}, {"residual", a->residual != NULL}, {"norm", norm},
+        {"tokens", rows}, {"lanes", norm ? norm_lanes(k) : 0}, {"plus_one", norm && a->plus_one});
     cuda_launch l = few_launch(a, spec, half, warps);
-    l.shared_bytes = (uint32_t)(warps * slots * slot);
+    l.shared_bytes = (uint32_t)(warps * slots * slot + (norm ? k * 4 : 0) +
+                                rows * ORDERED_NORMED_BYTES(k));
     return l;
+}
+
+/* The launch of linear_normed.cu, or in deterministic programs of linear_ordered.cu with the norm. */
+static cuda_launch any_normed_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    return t->deterministic ? ordered_launch_of(a, t, tokens, true)
+                            : normed_launch_of(a, t, tokens);
+}
+
+vt_status linear_normed_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    linear_params p = linear_params_of(a);
+    p.x = a->before->data;
+    p.x_stride = (int32_t)a->before->row_stride;
+    p.norm = a->norm->data;
+    cuda_launch l = any_normed_launch_of(a, lane->target, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
 static vt_status run_ordered(const linear_args *a, const vt_lane *lane)
 {
     linear_params p = linear_params_of(a);
-    cuda_launch l = ordered_launch_of(a, lane->target, a->x->dim[0]);
+    cuda_launch l = ordered_launch_of(a, lane->target, a->x->dim[0], false);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
@@ -221,14 +254,15 @@ void linear_normed_describe(const void *args, const vt_target *t, const vt_size 
 {
     const linear_args *a = args;
     int64_t tokens = vt_size_rows(a->x, size);
-    few_describe(a, t, size, NORMED_TOKENS, normed_launch_of(a, t, tokens), out);
+    few_describe(a, t, size, NORMED_TOKENS, any_normed_launch_of(a, t, tokens), out);
     vt_cut_roles(out, "each CTA makes the norm", NULL);
 }
 
 void linear_ordered_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     int32_t most = ORDERED_TOKENS_MOST;
-    few_describe(args, t, size, most, ordered_launch_of(args, t, piece_of(args, size, most)), out);
+    few_describe(args, t, size, most, ordered_launch_of(args, t, piece_of(args, size, most), false),
+                 out);
 }
 
 vt_status linear_small_run(const void *args, const vt_lane *lane)

@@ -10,8 +10,11 @@
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
 // Before, a lane read 16 bytes of a row into registers and got the columns of its fragments from the other lanes of the
 // quad: 12 shuffles a kilobyte, and no more chunks in flight than registers and L1 had room for.
+// NORM: x is normalised first, so that a step has one kernel less (linear_normed.cu). Every CTA makes the norm of up to
+// TOKENS tokens in shared memory, with the order of sums and the roundings of rmsnorm.cu, whose LANES it names: the
+// products are those of rows that rmsnorm.cu wrote.
 // Template: K, WARPS (= segments), TILES (of 8 tokens, 1 or 2), HALF, SLOTS, PAIR (0 none, 1 silu, 2 gelu), OUT_F32,
-// BIAS, RESIDUAL.
+// BIAS, RESIDUAL, NORM, TOKENS, LANES, PLUS_ONE (the last three with NORM).
 
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
@@ -19,7 +22,11 @@ constexpr int kColumns = TILES * 8;
 #include "linear_params.h"
 
 constexpr int kRowsIn = HALF ? 8 : 16, kRowBytes = ORDERED_CHUNK * 2, kXSlot = kRowsIn * kRowBytes;
-constexpr int kSlot = ORDERED_SLOT_BYTES(kRowsIn, kColumns); // x lies behind the weights, at kXSlot
+constexpr int kSlot = ORDERED_SLOT_BYTES(kRowsIn, NORM ? 0 : kColumns); // x lies behind the weights, at kXSlot
+constexpr int kNormed = NORM ? ORDERED_NORMED_BYTES(K) : 0;             // a normed row
+// Rings that hold a whole segment: their chunks are multiplied without a wait between them.
+constexpr int kGrains = (K + kSegmentGrain - 1) / kSegmentGrain, kLongest = (kGrains + WARPS - 1) / WARPS * kSegmentGrain;
+constexpr bool kWhole = SLOTS * ORDERED_CHUNK >= kLongest;
 static_assert(ORDERED_CHUNK == 64 && kSegmentGrain % ORDERED_CHUNK == 0, "eight pieces of 16 bytes a row");
 
 // Piece c of row r: ldmatrix and cp.async both touch all banks.
@@ -38,8 +45,8 @@ template <int kRows, class Row> INLINE void fetch(u32 to, int k, int end, int n,
     }
 }
 
-// Adds the products of the chunk at `slot` in four steps of 16 columns.
-INLINE void multiply(float (&c)[TILES][4], u32 slot)
+// Adds the products of the chunk at `slot` in four steps of 16 columns. x_at(t, c) is piece c of the chunk of token t.
+template <class X> INLINE void multiply(float (&c)[TILES][4], u32 slot, X x_at)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -47,7 +54,7 @@ INLINE void multiply(float (&c)[TILES][4], u32 slot)
         frag4 x[TILES], w[2];
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            x[n] = load_matrix4(slot + kXSlot + swizzled(n * 8 + lane % 8, half * 4 + lane / 8));
+            x[n] = load_matrix4(x_at(n * 8 + lane % 8, half * 4 + lane / 8));
         if constexpr (HALF) {
             frag4 both = load_matrix4(slot + swizzled(lane % 8, half * 4 + lane / 8));
             w[0] = {both.r[0], 0, both.r[1], 0};
@@ -65,6 +72,97 @@ INLINE void multiply(float (&c)[TILES][4], u32 slot)
     }
 }
 
+#if NORM
+constexpr int kThreads = WARPS * 32, kVectors = K / 8, kPer = (kVectors + LANES - 1) / LANES;
+constexpr int kSums = (LANES + 31) / 32; // warps of rmsnorm.cu that share a row
+
+constexpr int kMine = (kSums + WARPS - 1) / WARPS; // of them this warp does the work of w, w + WARPS, ...
+
+// The vector number (j, i) of this thread, -1: none.
+INLINE int vector_of(int j, int i)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 + j * WARPS, v = i * LANES + warp * 32 + lane;
+    return lane < LANES && warp < kSums && v < kVectors ? v : -1;
+}
+
+// Copies the norm's weights of this thread's vectors to `to`.
+INLINE void fetch_norm(const linear_params &p, u32 to)
+{
+#pragma unroll
+    for (int j = 0; j < kMine; j++)
+#pragma unroll
+        for (int i = 0; i < kPer; i++) {
+            int v = vector_of(j, i);
+            if (v < 0)
+                continue;
+            copy_async16(to + v * 32, p.norm + v * 8, 16);
+            copy_async16(to + v * 32 + 16, p.norm + v * 8 + 4, 16);
+        }
+    copy_async_commit();
+}
+
+// Writes the norm of p.x's rows to `to`; `by` has the weights.
+INLINE void make_norm(const linear_params &p, u32 to, const float *by)
+{
+    __shared__ float part[TOKENS][kSums];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint4 raw[TOKENS][kMine][kPer];
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+#pragma unroll
+        for (int j = 0; j < kMine; j++)
+#pragma unroll
+            for (int i = 0; i < kPer; i++) {
+                int v = vector_of(j, i);
+                bool inside = v >= 0 && t < p.n_tokens;
+                raw[t][j][i] = inside ? load16(p.x + (i64)t * p.x_stride + v * 8) : make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+#pragma unroll
+        for (int j = 0; j < kMine; j++) {
+            float sum = 0.f;
+#pragma unroll
+            for (int i = 0; i < kPer; i++) {
+                f32x8 x = unpack8(raw[t][j][i]);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    sum = fmaf(x.v[k], x.v[k], sum);
+            }
+            sum = warp_sum(sum);
+            if (lane == 0 && warp + j * WARPS < kSums)
+                part[t][warp + j * WARPS] = sum;
+        }
+    copy_async_wait<1>(); // the norm's weights, not the matrix's
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        float sum = kSums > 1 ? 0.f : part[t][0];
+#pragma unroll
+        for (int i = 0; i < kSums && kSums > 1; i++)
+            sum += part[t][i];
+        float scale = rsqrtf(sum / K + p.eps);
+#pragma unroll
+        for (int j = 0; j < kMine; j++)
+#pragma unroll
+            for (int i = 0; i < kPer; i++) {
+                int v = vector_of(j, i);
+                if (v < 0)
+                    continue;
+                f32x8 x = unpack8(raw[t][j][i]);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    x.v[k] = x.v[k] * scale * (by[v * 8 + k] + (float)PLUS_ONE);
+                uint4 y = pack8(x);
+                asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + t * kNormed + v * 16), "r"(y.x),
+                             "r"(y.y), "r"(y.z), "r"(y.w)
+                             : "memory");
+            }
+    }
+    __syncthreads();
+}
+#endif
+
 KERNEL __launch_bounds__(WARPS * 32) linear_ordered(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(128) char rings[];
@@ -79,32 +177,65 @@ KERNEL __launch_bounds__(WARPS * 32) linear_ordered(const __grid_constant__ line
         return (const u16 *)p.w + (i64)(PAIR && r >= 8 ? p.rows + j : j) * K;
     };
     auto x_row = [&](int r) { return p.x + (i64)r * p.x_stride; };
+    char *behind = rings + WARPS * SLOTS * kSlot; // NORM: the norm's weights, the normed rows
+    u32 normed = shared_address(behind) + (NORM ? K * 4 : 0);
+#if NORM
+    fetch_norm(p, shared_address(behind));
+#endif
 #pragma unroll
     for (int i = 0; i < SLOTS; i++)
         if (begin + i * ORDERED_CHUNK < end)
             fetch<kRowsIn>(ring + i * kSlot, begin + i * ORDERED_CHUNK, end, kRowsIn, w_row);
+    constexpr bool kBeside = TILES == 1 && kColumns * kRowsOut <= WARPS * 32;
+    Beside beside;
+    if constexpr (kBeside)
+        load_bias(p, j0, beside);
+    if constexpr (NORM)
+        copy_async_commit();
     pdl_go();
     pdl_wait();
+    if constexpr (kBeside)
+        load_residual(p, j0, beside);
+#if NORM
+    make_norm(p, normed, (const float *)behind);
+#endif
 #pragma unroll
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < SLOTS && !NORM; i++) {
         if (begin + i * ORDERED_CHUNK < end)
             fetch<kColumns>(ring + i * kSlot + kXSlot, begin + i * ORDERED_CHUNK, end, p.n_tokens, x_row);
         copy_async_commit(); // the first of these groups has all the weights, too
     }
     float c[TILES][4] = {};
-    u32 slot = ring;
-    for (int k = begin; k < end; k += ORDERED_CHUNK) {
-        copy_async_wait<SLOTS - 1>();
+    auto multiply_at = [&](u32 slot, int k) {
+        multiply(c, slot, [&](int t, int piece) {
+            return NORM ? normed + min(t, TOKENS - 1) * kNormed + k * 2 + piece * 16 : slot + kXSlot + swizzled(t, piece);
+        });
+    };
+    if constexpr (kWhole) {
+        copy_async_wait<0>();
         __syncwarp();
-        multiply(c, slot);
-        __syncwarp();
-        int next = k + SLOTS * ORDERED_CHUNK;
-        if (next < end) {
-            fetch<kRowsIn>(slot, next, end, kRowsIn, w_row);
-            fetch<kColumns>(slot + kXSlot, next, end, p.n_tokens, x_row);
+#pragma unroll
+        for (int i = 0; i < SLOTS; i++)
+            if (begin + i * ORDERED_CHUNK < end)
+                multiply_at(ring + i * kSlot, begin + i * ORDERED_CHUNK);
+    } else {
+        u32 slot = ring;
+        if (NORM)
+            copy_async_wait<0>();
+        for (int k = begin; k < end; k += ORDERED_CHUNK) {
+            copy_async_wait<SLOTS - 1>();
+            __syncwarp();
+            multiply_at(slot, k);
+            __syncwarp();
+            int next = k + SLOTS * ORDERED_CHUNK;
+            if (next < end) {
+                fetch<kRowsIn>(slot, next, end, kRowsIn, w_row);
+                if (!NORM)
+                    fetch<kColumns>(slot + kXSlot, next, end, p.n_tokens, x_row);
+            }
+            copy_async_commit();
+            slot = slot + kSlot < ring + SLOTS * kSlot ? slot + kSlot : ring;
         }
-        copy_async_commit();
-        slot = slot + kSlot < ring + SLOTS * kSlot ? slot + kSlot : ring;
     }
-    finish(p, c, j0, sums);
+    finish<kBeside>(p, c, j0, sums, beside);
 }

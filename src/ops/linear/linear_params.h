@@ -17,7 +17,7 @@ typedef struct linear_params {
     int32_t x_stride, y_stride, residual_stride, n_tokens;
     int32_t rows;      /* outputs; for a pair their number after the activation */
     float scale, eps;  /* eps: linear_normed.cu */
-    const float *norm; /* linear_normed.cu: [cols] */
+    const float *norm; /* linear_normed.cu, linear_ordered.cu: [cols] */
 } linear_params;
 
 /* gemm_sm80.cu */
@@ -50,5 +50,7 @@ typedef struct quant_panel_params {
  * the weight and of some tokens. */
 enum { ORDERED_CHUNK = 64 };
 #define ORDERED_SLOT_BYTES(rows, tokens) (((rows) + (tokens)) * ORDERED_CHUNK * 2)
+/* A normed row of linear_ordered.cu: rows begin in different banks. */
+#define ORDERED_NORMED_BYTES(cols) ((cols) * 2 + 16)
 
 #endif

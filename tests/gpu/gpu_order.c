@@ -1,14 +1,15 @@
 /* Tests what --deterministic promises for an op: a row has the same bits whatever else is in the
  * call.
  *
- *   linear      all rows at once          against the first n of them, and against single rows
+ *   linear      all rows at once          against the first n of them, and against single rows;
+ *                                         some rows' norm, made with them or before them
  *   attention   a whole prompt at once    against its chunks, and its positions decoded one or
  *                                         several at a time, alone and beside other sequences
  *
  * Each call runs on the row that a program would take for it. Data is random; bits are compared,
  * without tolerance. A message says how many elements differ and where the first one is.
  *
- * usage: gpu_order [--tiny] [--pdl]      --tiny: sizes for the emulated GPU
+ * usage: gpu_order [--tiny] [--pdl] [--op linear|attention]      --tiny: sizes for the emulated GPU
  * TAP on stdout; exit 1 when a comparison fails, 77 without a GPU. */
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
+#include "ops/rmsnorm/rmsnorm.h"
 
 enum { PAGE = 16, MOST_PIECES = 64 };
 
@@ -87,23 +89,52 @@ static void report(rig *r, bool good, const char *what)
 
 /* ---- linear ---- */
 
-static const char *const kLinear[] = {"tokens=1100,cols=1024,rows=4096",
-                                      "tokens=1100,cols=2048,rows=1024,residual=1",
-                                      "tokens=1100,cols=1024,rows=3072,rows2=3072,epilogue=swiglu",
-                                      "tokens=1100,cols=3072,rows=1024,residual=1",
-                                      "tokens=1100,cols=1024,rows=16000,logits=1",
-                                      "tokens=1100,cols=4096,rows=6144,bias=1",
-                                      "tokens=1100,cols=12288,rows=4096,residual=1",
-                                      "tokens=1100,cols=4096,rows=4096,rows2=4096,epilogue=geglu",
-                                      "tokens=1100,cols=896,rows=1152,bias=1,residual=1",
-                                      "tokens=1100,cols=1544,rows=576,bias=1,logits=1",
-                                      "tokens=1100,cols=576,rows=1536,rows2=1536,epilogue=swiglu",
-                                      "tokens=300,type=q4_k|fp8|q8_0,cols=1024,rows=2048",
-                                      NULL};
-static const char *const kTinyLinear[] = {"tokens=100,cols=264,rows=96,bias=1,residual=1",
-                                          "tokens=100,cols=1096,rows=96,logits=1",
-                                          "tokens=100,cols=512,rows=72,rows2=72,epilogue=swiglu",
-                                          "tokens=70,type=q4_k,cols=256,rows=96", NULL};
+static const char *const kLinear[] = {
+    "tokens=1100,cols=1024,rows=4096",
+    "tokens=1100,cols=2048,rows=1024,residual=1",
+    "tokens=1100,cols=1024,rows=3072,rows2=3072,epilogue=swiglu",
+    "tokens=1100,cols=3072,rows=1024,residual=1",
+    "tokens=1100,cols=1024,rows=16000,logits=1",
+    "tokens=1100,cols=4096,rows=6144,bias=1",
+    "tokens=1100,cols=12288,rows=4096,residual=1",
+    "tokens=1100,cols=4096,rows=4096,rows2=4096,epilogue=geglu",
+    "tokens=1100,cols=896,rows=1152,bias=1,residual=1",
+    "tokens=1100,cols=1544,rows=576,bias=1,logits=1",
+    "tokens=1100,cols=576,rows=1536,rows2=1536,epilogue=swiglu",
+    "tokens=40,cols=1024,rows=4096,norm=1",
+    "tokens=40,cols=1024,rows=3072,rows2=3072,epilogue=swiglu,norm=1",
+    "tokens=40,cols=2560,rows=6144,bias=1,norm=1",
+    "tokens=40,cols=4096,rows=8192,rows2=8192,epilogue=geglu,norm=1",
+    "tokens=300,type=q4_k|fp8|q8_0,cols=1024,rows=2048",
+    NULL};
+static const char *const kTinyLinear[] = {
+    "tokens=100,cols=264,rows=96,bias=1,residual=1",
+    "tokens=100,cols=1096,rows=96,logits=1",
+    "tokens=100,cols=512,rows=72,rows2=72,epilogue=swiglu",
+    "tokens=40,cols=64,rows=96,bias=1,norm=1",
+    "tokens=40,cols=1088,rows=40,rows2=40,epilogue=swiglu,norm=1",
+    "tokens=70,type=q4_k,cols=256,rows=96",
+    NULL};
+
+/* Makes x of what it is the norm of, as a step with many tokens does. */
+static void make_norm(rig *r, const linear_args *a)
+{
+    static on_cuda c;
+    vt_tensor y = *a->x;
+    rmsnorm_args n = {
+        .x = a->before, .weight = a->norm, .y = &y, .eps = a->eps, .plus_one = a->plus_one};
+    void *got;
+    vt_err err = {0};
+    must(on_cuda_make(&c, &r->gpu, &rmsnorm_op, &n, NULL, &err), &err);
+    run_choice(&c);
+    must(on_cuda_fetch(&c, &y, &got, &err), &err);
+    for (int64_t t = 0; t < y.dim[0]; t++)
+        for (int64_t k = 0; k < y.dim[1]; k++)
+            ((float *)y.data)[t * y.row_stride + k] = vt_bf16_to_f32(
+                ((const uint16_t *)got)[t * y.dim[1] + k]);
+    free(got);
+    on_cuda_release(&c);
+}
 
 /* Compares rows [at, at + n), computed alone, with the same rows computed among all. */
 static bool linear_part(on_cuda *c, const vt_tensor *y, const char *want, int64_t at, int64_t n)
@@ -136,6 +167,8 @@ static void linear_rows(rig *r, const vt_case *text)
     vt_arena_init(&arena, 0);
     void *args = must_have(linear_op.make_args(text, 7, &arena, output, &n_outputs));
     must(on_cuda_round(&linear_op, args, &err), &err);
+    if (((const linear_args *)args)->before)
+        make_norm(r, args);
     must(on_cuda_make(&c, &r->gpu, &linear_op, args, NULL, &err), &err);
     int64_t n = output[0]->dim[0];
     void *want;
@@ -395,13 +428,14 @@ static void attention_rows(rig *r, const attention_case *c)
 
 /* ---- main ---- */
 
-static void run_all(rig *r)
+static void run_all(rig *r, const char *op)
 {
     const attention_case *a = r->tiny ? kTinyAttention : kAttention;
     size_t n = r->tiny ? sizeof kTinyAttention / sizeof *a : sizeof kAttention / sizeof *a;
-    for (const char *const *l = r->tiny ? kTinyLinear : kLinear; *l; l++)
+    bool linear = !op || strcmp(op, "linear") == 0, attention = !op || strcmp(op, "attention") == 0;
+    for (const char *const *l = r->tiny ? kTinyLinear : kLinear; *l && linear; l++)
         linear_cases(r, *l);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && attention; i++)
         attention_rows(r, &a[i]);
 }
 
@@ -409,14 +443,17 @@ int main(int argc, char **argv)
 {
     static rig r;
     vt_err err = {0};
+    const char *op = NULL;
     on_cuda_options options = {.deterministic = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--tiny") == 0) {
             r.tiny = true;
         } else if (strcmp(argv[i], "--pdl") == 0) {
             options.pdl = true;
+        } else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) {
+            op = argv[++i];
         } else {
-            fprintf(stderr, "gpu_order: '%s' found, expected --tiny or --pdl\n", argv[i]);
+            fprintf(stderr, "gpu_order: '%s' found, expected --tiny, --pdl or --op\n", argv[i]);
             return 2;
         }
     }
@@ -426,7 +463,7 @@ int main(int argc, char **argv)
     }
     const vt_cuda *c = r.gpu.cuda;
     printf("# %s, %s, level %d\n", c->name, c->arch, c->level);
-    run_all(&r);
+    run_all(&r, op);
     printf("1..%d\n# passed %d, failed %d\n", r.number, r.number - r.failed, r.failed);
     on_cuda_close(&r.gpu);
     return r.failed != 0 || r.number == 0;

@@ -180,9 +180,12 @@ def modes(d, tap, o):
 
 
 def deterministic(d, tap, o):
-    """--deterministic: tokens and log-probabilities (to the 6 digits a batch result has) whatever else is in the batch."""
+    """--deterministic: tokens and log-probabilities (to the 6 digits a batch result has) whatever else is in the batch,
+    however a prompt is cut, and behind a cached prefix."""
     n, prompts = (4, pick_prompts(o)) if o.tiny else (32, pick_prompts(o)[:32])
+    prompts += [] if o.tiny else [" ".join(read_prompts())[:1500]]  # several chunks of attention
     args = ["--deterministic", "--no-prefix-cache"]
+    chunk = "5" if o.tiny else "48"
     want = d.complete(prompts, n, *args, "--max-running", "64")
     order = list(range(len(prompts)))
     random.Random(1).shuffle(order)
@@ -191,14 +194,20 @@ def deterministic(d, tap, o):
                                ("--max-running 7, shuffled", order, ["--max-running", "7"]),
                                ("64 at once, shuffled", order, ["--max-running", "64"]),
                                ("a third of them, shuffled", third, ["--max-running", "64"]),
-                               ("no graphs, no overlap", order, ["--no-graphs", "--no-overlap"])):
-        got = d.complete([prompts[i] for i in chosen], n, *args, *more)
+                               (f"prompts in chunks, --token-budget {chunk}", order,
+                                ["--token-budget", chunk, "--max-running", "4"]),
+                               ("no graphs, no overlap", order, ["--no-graphs", "--no-overlap"]),
+                               ("each twice, from the cache", [i for i in order for _ in range(2)], None)):
+        got = d.complete([prompts[i] for i in chosen], n, *args[:1 if more is None else 2], *(more or ["--max-running", "1"]))
         other = [i for i, g in zip(chosen, got) if g[0] != want[i][0]]
         for i in other[:5]:
             a, b = got[chosen.index(i)][0], want[i][0]
             k = next(k for k in range(n) if a[k] != b[k])
             tap.note(f"prompt {i}, token {k}: {a[k][:2]}, expected {b[k][:2]}")
         tap.ok(not other, f"deterministic: {what}: {len(chosen) - len(other)} of {len(chosen)} prompts bitwise equal")
+        if more is None:
+            hits = sum(cached > 0 for _, cached in got[1::2])
+            tap.ok(hits > 0, f"deterministic: {hits} of {len(order)} second prompts came from the cache")
 
 
 # ---- numbers ----

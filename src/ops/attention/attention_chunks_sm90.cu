@@ -20,13 +20,14 @@
 // Blocks, chunks and arithmetic are those of the prefill kernel (attention_softmax_sm90.cuh, attention_chunk.cuh): sums
 // of products run over steps of 16 in rising order, and a row of P is summed in four quarters. A half without keys
 // would add zeros.
-// Before its turn (pdl_wait) a CTA brings the first units that earlier steps have stored, and lets the next kernel start.
+// Before its turn (pdl_wait) a CTA brings the first units that earlier steps have stored, and lets the next kernel
+// start.
 //
 // Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence; the roof is memory bandwidth.
-// Template: HEAD_DIM 64 | 128, GROUP, PAGE 16 | 32 | 64, WINDOW 0 | 1, CHUNK, UNITS, TILES (of 16 rows: 1, 2 or 4), HALVES
-// (1: only 8 rows of a tile are there), RESIDENT (CTAs of an SM), SINKS 0 | 1, CAP 0 | 1.
-// The same with wgmma, 64 rows of which a decode has two to eight, took as long as the prefill kernel (H200, qwen3-0.6b,
-// 256 sequences: 37,225 tokens/s, with that kernel 38,673, so 44,133).
+// Template: HEAD_DIM 64 | 128, GROUP, PAGE 16 | 32 | 64, WINDOW 0 | 1, CHUNK, UNITS, TILES (of 16 rows: 1, 2 or 4),
+// HALVES (1: only 8 rows of a tile are there), RESIDENT (CTAs of an SM), SINKS 0 | 1, CAP 0 | 1.
+// Tried: wgmma, whose 64 rows a decode does not fill, took as long as the prefill kernel (H200, qwen3-0.6b, 256
+// sequences: 37,225 tokens/s, with that kernel 38,673, so 44,133).
 #define AFTER 0
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
@@ -184,7 +185,8 @@ INLINE u32 kv_piece(int r, int c) { return r * 128 + (c ^ (r & 7)) * 16; }
 INLINE void store_shared4(u32 to, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 INLINE void store_shared16(u32 to, uint4 x)
 {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
 }
 
 /* The fragments of Q of the only tile; rows that are not there are zeros. */

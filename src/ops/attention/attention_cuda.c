@@ -2,7 +2,7 @@
  *
  *   decode    split        attention_decode.cu: KV ranges of a sequence, merged by the last CTA
  *                          (variants with 1, 2, 4, 8 and 16 ranges: "whole", "splits-2" ...)
- *             fa3-tiles    sums in the order of attention_prefill_sm90.cu: attention_chunks_sm90.cu,
+ *             fa3-tiles    attention_chunks_sm90.cu, with the sums of attention_prefill_sm90.cu,
  *                          or that kernel over one token's rows
  *             fa2-tiles    attention_prefill_sm80.cu, the same
  *             any          attention_any.cu (attention_any.c)

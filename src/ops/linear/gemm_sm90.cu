@@ -231,7 +231,7 @@ INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
                     barrier_wait(&sh.full[s], (at / STAGES) & 1);
                     multiply_stage(acc[set], x + group * 64 * BK * 2, x + TILE_X_BYTES, k == begin);
 #if RESIDUAL
-                    if (k == 0 && round > 0 && thread == 0) { /* the C buffer is read: the next residual may be loaded */
+                    if (k == 0 && round > 0 && thread == 0) { /* the C buffer is read: the next residual may come */
                         tma_store_wait_read();
                         barrier_arrive(sh.c_empty);
                     }

@@ -74,7 +74,7 @@ static bool normed_supports(const void *args, const vt_target *t, const vt_size 
     const linear_args *a = args;
     return a->before && bf16_supports(a, t, upto) && a->before->dtype == VT_BF16 &&
            a->before->row_stride % 8 == 0 && a->norm->dtype == VT_F32 && !a->residual &&
-           !(t->deterministic && a->w->cols % 64 != 0) &&
+           (!t->deterministic || linear_ordered_norms(a)) &&
            linear_normed_fits(a, vt_size_rows(a->x, upto));
 }
 

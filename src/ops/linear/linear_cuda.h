@@ -54,6 +54,8 @@ linear_describe_fn linear_small_describe, linear_normed_describe, linear_ordered
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);
 bool linear_normed_fits(const linear_args *a, int64_t tokens);
+/* Deterministic programs: whether linear_ordered.cu makes the norm in front of the call. */
+bool linear_ordered_norms(const linear_args *a);
 /* Deterministic programs: the number of segments in which a row of the weight is summed
  * (linear_order.cuh). It depends on the weight's shape alone, not on the number of tokens. */
 int32_t linear_segments(const linear_args *a);

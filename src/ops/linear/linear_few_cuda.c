@@ -168,6 +168,16 @@ static int32_t norm_lanes(int32_t cols)
     return lanes;
 }
 
+/* A CTA's warps make the norm of all columns, so there must not be too few of them for a long row.
+ * Steps with the norm made so and by its own kernel, tokens/s (H200): qwen3-0.6b, a row for 1 or 2
+ * warps, 1,594 and 1,446; qwen3-8b, for 8 and 16 warps, 211 and 240. */
+bool linear_ordered_norms(const linear_args *a)
+{
+    enum { MOST_WARPS = 2 }; /* of rmsnorm.cu whose work a warp does */
+    int32_t cols = (int32_t)a->w->cols;
+    return cols % ORDERED_CHUNK == 0 && norm_lanes(cols) <= MOST_WARPS * 32 * linear_segments(a);
+}
+
 /* The launch of linear_ordered.cu: few tokens with the GEMMs' order of sums. */
 static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens,
                                      bool norm)
@@ -191,7 +201,7 @@ static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, i
     return l;
 }
 
-/* The launch of linear_normed.cu, or in deterministic programs of linear_ordered.cu with the norm. */
+/* The launch of linear_normed.cu; in deterministic programs, of linear_ordered.cu with the norm. */
 static cuda_launch any_normed_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     return t->deterministic ? ordered_launch_of(a, t, tokens, true)

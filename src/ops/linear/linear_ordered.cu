@@ -25,7 +25,8 @@ constexpr int kRowsIn = HALF ? 8 : 16, kRowBytes = ORDERED_CHUNK * 2, kXSlot = k
 constexpr int kSlot = ORDERED_SLOT_BYTES(kRowsIn, NORM ? 0 : kColumns); // x lies behind the weights, at kXSlot
 constexpr int kNormed = NORM ? ORDERED_NORMED_BYTES(K) : 0;             // a normed row
 // Rings that hold a whole segment: their chunks are multiplied without a wait between them.
-constexpr int kGrains = (K + kSegmentGrain - 1) / kSegmentGrain, kLongest = (kGrains + WARPS - 1) / WARPS * kSegmentGrain;
+constexpr int kGrains = (K + kSegmentGrain - 1) / kSegmentGrain;
+constexpr int kLongest = (kGrains + WARPS - 1) / WARPS * kSegmentGrain;
 constexpr bool kWhole = SLOTS * ORDERED_CHUNK >= kLongest;
 static_assert(ORDERED_CHUNK == 64 && kSegmentGrain % ORDERED_CHUNK == 0, "eight pieces of 16 bytes a row");
 
@@ -208,7 +209,8 @@ KERNEL __launch_bounds__(WARPS * 32) linear_ordered(const __grid_constant__ line
     float c[TILES][4] = {};
     auto multiply_at = [&](u32 slot, int k) {
         multiply(c, slot, [&](int t, int piece) {
-            return NORM ? normed + min(t, TOKENS - 1) * kNormed + k * 2 + piece * 16 : slot + kXSlot + swizzled(t, piece);
+            return NORM ? normed + min(t, TOKENS - 1) * kNormed + k * 2 + piece * 16
+                        : slot + kXSlot + swizzled(t, piece);
         });
     };
     if constexpr (kWhole) {

@@ -51,6 +51,6 @@ typedef struct quant_panel_params {
 enum { ORDERED_CHUNK = 64 };
 #define ORDERED_SLOT_BYTES(rows, tokens) (((rows) + (tokens)) * ORDERED_CHUNK * 2)
 /* A normed row of linear_ordered.cu: rows begin in different banks. */
-#define ORDERED_NORMED_BYTES(cols) ((cols) * 2 + 16)
+#define ORDERED_NORMED_BYTES(cols) ((cols)*2 + 16)
 
 #endif

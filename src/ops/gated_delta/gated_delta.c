@@ -14,7 +14,8 @@
 #include "ops/gated_delta/gated_delta_kernel.h"
 
 /* Flops of a token: for each number of S two sums, the outer product and the decay; for each of d
- * three, of q and k three, and of a decay of its own six. */
+ * three, of q and k three, and of a decay of its own six. Sums and outer products are matrix
+ * products over several tokens, which bf16 inputs leave to tensor cores. */
 static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
 {
     const gated_delta_args *a = args;
@@ -22,16 +23,19 @@ static vt_cost gated_delta_cost(const void *args, const vt_batch *batch)
     int64_t size = (int64_t)a->v_heads * a->k_dim * a->v_dim;
     int64_t slot = vt_dtype_row_bytes(a->state->dtype, size), state = b->n_seqs * slot,
             behind = vt_batch_states_behind(b) * slot;
-    int64_t each = 7 * size + 3 * (int64_t)a->v_heads * a->v_dim +
-                   6 * (int64_t)a->k_heads * a->k_dim +
-                   (a->channels ? 6 * (int64_t)a->v_heads * a->k_dim : 0);
+    int64_t products = 6 * size, rows = vt_batch_rows(a->y, batch);
+    int64_t others = size + 3 * (int64_t)a->v_heads * a->v_dim +
+                     6 * (int64_t)a->k_heads * a->k_dim +
+                     (a->channels ? 6 * (int64_t)a->v_heads * a->k_dim : 0);
+    bool bf16 = a->x->dtype == VT_BF16;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->x, batch) +
                                              vt_batch_bytes(a->a, batch) +
                                              vt_batch_bytes(a->b, batch),
                               .weights = vt_tensor_bytes(a->decay) + vt_tensor_bytes(a->dt_bias),
                               .kv = state},
                      .write = {.activations = vt_batch_bytes(a->y, batch), .kv = state + behind},
-                     .flops = {.fp32 = vt_batch_rows(a->y, batch) * each}};
+                     .flops = {.fp32 = rows * (others + (bf16 ? 0 : products)),
+                               .bf16 = bf16 ? rows * products : 0}};
 }
 
 /* ---- the reference ---- */
@@ -148,6 +152,8 @@ static const char *const gated_delta_cases[] = {
     "tokens=9 decodes=2 k_heads=3 v_heads=6 k_dim=5 v_dim=7 decay=log map=tiled before=3 type=bf16",
     "tokens=5 decodes=1 k_heads=4 v_heads=6 k_dim=16 v_dim=16 map=tiled",
     "tokens=3 k_heads=1 v_heads=1 k_dim=256 v_dim=130 map=tiled",
+    "tokens=150 decodes=2 k_heads=1 v_heads=2 k_dim=128 v_dim=128 decay=log map=tiled",
+    "tokens=67 decodes=1 k_heads=1 v_heads=2 k_dim=48 v_dim=192",
     "tokens=2|8 guesses=1 decodes=3 k_heads=2 v_heads=4 k_dim=16 v_dim=16 before=36",
     "tokens=8 guesses=7 k_heads=3 v_heads=3 k_dim=20 v_dim=70 decay=log",
     "*tokens=1|256 k_heads=32 v_heads=32 decay=log gates=channels",
@@ -166,6 +172,7 @@ static const char *const gated_delta_draws[] = {
     "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16",
     "tokens=8 guesses=0..7 decodes=0|2 k_heads=1|2 v_heads=2 k_dim=~48 v_dim=~80 decay=plain|log",
     "tokens=~20 decodes=0|2 k_heads=2 v_heads=4 k_dim=128 v_dim=128|64 decay=log",
+    "tokens=~200 decodes=0|2 k_heads=1 v_heads=2 k_dim=16|64|128 v_dim=32|48|64 decay=plain|log",
     "tokens=~60 decodes=0|0|3 k_heads=1|2|3 v_heads=6 k_dim=~140 v_dim=~80 decay=plain|log "
     "map=grouped|tiled before=0|0|~20 type=f32|f16|bf16 gates=channels",
     NULL,
@@ -243,6 +250,7 @@ static void gated_delta_shape(const void *args, const vt_batch *batch, int64_t m
 static const vt_impl *const gated_delta_impls[] = {
     CPU_ROWS(gated_delta),
     &gated_delta_cuda_decode,
+    &gated_delta_cuda_chunks,
     &gated_delta_cuda_prefill,
     NULL,
 };

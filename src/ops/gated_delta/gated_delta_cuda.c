@@ -1,7 +1,10 @@
 /* gated_delta on CUDA. "decode" and "prefill" are two variants of one kernel, gated_delta.cu, with
  * the same bits: "decode" has two columns in a thread and few tokens in shared memory, for steps
  * that move state; "prefill" has one column, so that more warps share a sequence's work, and more
- * tokens. */
+ * tokens. "chunks" computes 16 tokens at once on tensor cores, gated_delta_chunks.cu. A token's
+ * bits depend there on its place in the chunk of its prompt that the step brings, so deterministic
+ * programs take "prefill"; so do programs with drafts, which keep the state behind single tokens,
+ * and gates of channels. */
 #include "ops/gated_delta/gated_delta.h"
 
 #include "base/err.h"
@@ -88,6 +91,64 @@ static cuda_launch prefill_launch(const gated_delta_args *a, const vt_target *t,
                : l;
 }
 
+/* ---- chunks ---- */
+
+/* Warps of a CTA with 16 columns of a head's state each; blocks of 16 tokens in a tile, for each of
+ * which one more warp makes matrices. */
+typedef struct chunks_shape {
+    int32_t warps, blocks;
+} chunks_shape;
+
+static uint32_t chunks_shared_bytes(const gated_delta_args *a, chunks_shape s)
+{
+    enum { STAGES = 3, BLOCK_BYTES = 2 * 2 * 512 + 3 * 64 + 16 }; /* kStages and sizeof(Block) */
+    int32_t token = 2 * (a->k_dim * 2 + 16) + s.warps * 32 + 16;
+    return (uint32_t)(s.blocks * (STAGES * 16 * token + 2 * BLOCK_BYTES));
+}
+
+/* A CTA has an SM for itself. Where the heads of few prompts leave SMs without work, a CTA has half
+ * of a head's columns, because more warps of an SM make each of them slower. */
+static chunks_shape chunks_shape_of(const gated_delta_args *a, const vt_target *t, int32_t prompts)
+{
+    bool few = (int64_t)a->v_heads * (a->v_dim / 64) * prompts <= t->sm_count;
+    int32_t most = a->v_dim % 128 == 0 && !few ? 8
+                   : a->v_dim % 64 == 0        ? 4
+                   : a->v_dim % 32 == 0        ? 2
+                                               : 1;
+    chunks_shape s = {most, most < 4 ? most : 4};
+    while (s.blocks > 1 && chunks_shared_bytes(a, s) > (uint32_t)t->max_shared_bytes)
+        s.blocks /= 2;
+    return s;
+}
+
+static cuda_launch chunks_launch_of(const gated_delta_args *a, chunks_shape s, int32_t seqs)
+{
+    return (cuda_launch){
+        .spec = JIT_SPEC("gated_delta_chunks.cu", "gated_delta_chunks", {"kdim", a->k_dim},
+                         {"vdim", a->v_dim}, {"warps", s.warps}, {"blocks", s.blocks},
+                         {"log_decay", a->log_decay}, {"tiled", a->tiled}),
+        .grid = {(uint32_t)(a->v_heads * (a->v_dim / (16 * s.warps))), (uint32_t)seqs, 1},
+        .threads = (uint32_t)(s.warps + s.blocks) * 32,
+        .shared_bytes = chunks_shared_bytes(a, s)};
+}
+
+static cuda_launch chunks_launch(const gated_delta_args *a, const vt_target *t, const vt_size *size,
+                                 int32_t seqs)
+{
+    return only_decodes(a, size)
+               ? decode_launch(a, seqs)
+               : chunks_launch_of(a, chunks_shape_of(a, t, prompts_of(size)), seqs);
+}
+
+static bool chunks_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const gated_delta_args *a = args;
+    return supports(args, t, upto) && !a->channels && !a->batch->state_behind &&
+           t->limits.decode_tokens <= 1 && a->k_dim % 16 == 0 && a->k_dim <= 128 &&
+           a->v_dim % 16 == 0 && a->x->row_stride % 8 == 0 && a->y->row_stride % 2 == 0 &&
+           chunks_shared_bytes(a, (chunks_shape){8, 1}) <= (uint32_t)t->max_shared_bytes;
+}
+
 static gated_delta_params params_of(const gated_delta_args *a)
 {
     const vt_batch *b = a->batch;
@@ -133,6 +194,19 @@ static vt_status prefill_run(const void *args, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
+static vt_status chunks_run(const void *args, const vt_lane *lane)
+{
+    const gated_delta_args *a = args;
+    gated_delta_params p = params_of(a);
+    cuda_launch l = chunks_launch(a, lane->target, lane->size, a->batch->n_seqs);
+    for (int i = 0; i < 2 && lane->cuda->collect; i++) {
+        cuda_launch other = chunks_launch_of(
+            a, chunks_shape_of(a, lane->target, i == 0 ? 1 : 1 << 20), a->batch->n_seqs);
+        TRY(vt_cuda_launch(lane->cuda, &other, &p, sizeof p));
+    }
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
 static void describe(const gated_delta_args *a, const vt_target *t, const vt_size *size,
                      const cuda_launch *l, int32_t cols, int32_t vector_bytes, vt_cut *out)
 {
@@ -156,7 +230,18 @@ static void prefill_describe(const void *args, const vt_target *t, const vt_size
     describe(args, t, size, &l, decode ? 64 : 32, (decode ? 2 : 1) * (int32_t)sizeof(float), out);
 }
 
+static void chunks_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    cuda_launch l = chunks_launch(args, t, size, size->seqs);
+    bool decode = only_decodes(args, size);
+    describe(args, t, size, &l, decode ? 64 : 16 * chunks_shape_of(args, t, prompts_of(size)).warps,
+             decode ? 8 : 16, out);
+    if (!decode)
+        vt_cut_roles(out, "warps that have columns, warps that prepare the next tile", NULL);
+}
+
 const vt_impl gated_delta_cuda_decode = {CUDA_ROW("decode", decode, decode_supports),
                                          .fixed_order = true, .suits = decode_suits};
+const vt_impl gated_delta_cuda_chunks = {CUDA_ROW("chunks", chunks, chunks_supports), .level = 80};
 const vt_impl gated_delta_cuda_prefill = {CUDA_ROW("prefill", prefill, supports),
                                           .fixed_order = true};

@@ -5,6 +5,6 @@
 
 CPU_ROWS_DECLARE(gated_delta);
 
-extern const vt_impl gated_delta_cuda_decode, gated_delta_cuda_prefill;
+extern const vt_impl gated_delta_cuda_decode, gated_delta_cuda_chunks, gated_delta_cuda_prefill;
 
 #endif

@@ -373,11 +373,8 @@ INLINE void apply(u32 k, u32 v, const Block &block, float (&s)[kStates][4], floa
     }
 }
 
-// The warp's part of S from or to a slot: element e of part i is row 8 i + 2 t + e % 2, column g or g + 8.
-INLINE i64 state_at(int i, int e, u32 lane)
-{
-    return (i64)(8 * i + lane % 4 * 2 + e % 2) * VDIM + lane / 4 + e / 2 * 8;
-}
+// Where element e of part i of a lane's S lies behind its first one: S has rows 8 i + 2 t + e % 2, columns g and g + 8.
+constexpr int state_at(int i, int e) { return (8 * i + e % 2) * VDIM + e / 2 * 8; }
 
 // The warps that prepare: tile after tile, one ahead of the others.
 INLINE void prepare_all(const gated_delta_params &p, int begin, int end, int j, u32 stages, Block *blocks)
@@ -410,15 +407,16 @@ INLINE void apply_all(const gated_delta_params &p, int begin, int end, int from,
 {
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int first = blockIdx.x % kParts * kCols + warp * 16;
-    i64 at = (i64)j * KDIM * VDIM + first;
+    float *state = p.state + ((i64)j * KDIM + lane % 4 * 2) * VDIM + first + lane / 4;
     float s[kStates][4], o[2][4];
 #pragma unroll
     for (int i = 0; i < kStates * 4; i++)
         s[i / 4][i % 4] = 0.f;
     if (from >= 0) { // before the turn: state_columns.cuh
+        const float *slot = state + from * p.state_stride;
 #pragma unroll
         for (int i = 0; i < kStates * 4; i++)
-            s[i / 4][i % 4] = __ldcg(p.state + from * p.state_stride + at + state_at(i / 4, i % 4, lane));
+            s[i / 4][i % 4] = __ldcg(slot + state_at(i / 4, i % 4));
     }
     pdl_go();
     pdl_wait();
@@ -435,9 +433,10 @@ INLINE void apply_all(const gated_delta_params &p, int begin, int end, int from,
         here = here == kStages - 1 ? 0 : here + 1;
         set ^= 1;
     }
+    state += to * p.state_stride;
 #pragma unroll
     for (int i = 0; i < kStates * 4; i++)
-        p.state[to * p.state_stride + at + state_at(i / 4, i % 4, lane)] = s[i / 4][i % 4];
+        state[state_at(i / 4, i % 4)] = s[i / 4][i % 4];
 }
 
 KERNEL __launch_bounds__(kThreads, 1) gated_delta_chunks(const __grid_constant__ gated_delta_params p)

@@ -6,7 +6,12 @@
 #include "ops/cut.h"
 #include "ops/attention/attention_impls.h"
 
-enum { WARPS = 8, MERGE_COLUMNS = 128, ORDERED_TILES = 2 };
+enum {
+    WARPS = 8,
+    MERGE_COLUMNS = 128,
+    SPREAD_MERGES = 16, /* of up to so many, warps share the slots */
+    ORDERED_TILES = 2
+};
 
 static int32_t key_warps(attention_wide_shape s)
 {
@@ -97,13 +102,15 @@ static cuda_launch launch_of(const attention_args *a, const attention_wide_confi
 
 static cuda_launch merge_of(const attention_args *a, const attention_wide_config *c, int32_t merges)
 {
-    int32_t rows = 16 * c->shape.tiles, v = attention_v_dim(a);
+    int32_t rows = 16 * c->shape.tiles, v = attention_v_dim(a), parts = v / MERGE_COLUMNS;
+    int32_t used = c->decode && c->group * c->tokens < rows ? c->group * c->tokens : rows;
+    bool spread = merges <= SPREAD_MERGES;
     return (cuda_launch){
         .spec = JIT_SPEC("attention_wide_merge.cu", "attention_wide_merge", {"v_dim", v},
                          {"group", c->group}, {"kv_heads", a->kv_heads}, {"rows", rows},
-                         {"fp8", 0}),
-        .grid = {(uint32_t)(v / MERGE_COLUMNS), (uint32_t)rows, (uint32_t)(merges * a->kv_heads)},
-        .threads = 128};
+                         {"spread", spread}, {"fp8", 0}),
+        .grid = {spread ? (uint32_t)parts : 1, (uint32_t)used, (uint32_t)(merges * a->kv_heads)},
+        .threads = spread ? 128 : (uint32_t)parts * 32};
 }
 
 static vt_status run(const attention_args *a, const vt_lane *lane, bool decode)

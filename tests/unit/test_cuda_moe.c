@@ -93,7 +93,7 @@ static uint32_t *fetch(call *k, int32_t output)
 
 static const char *const kRows[] = {"token", "any"};
 
-/* Every form of the launch: 1, 4, 16, 64, 512 and more tokens. */
+/* Every form of a deterministic program's launch: 1, 4, 16, 64, 512 and more tokens. */
 static void test_moe_route_when_a_token_is_in_other_company_then_the_same_bits(void **state)
 {
     (void)state;
@@ -101,6 +101,7 @@ static void test_moe_route_when_a_token_is_in_other_company_then_the_same_bits(v
     static const int32_t window[] = {1, 3, 9, 40, 100};
     static call k;
     call_make(&k, &moe_route_op, "tokens=530,hidden=328,experts=21,k=3", NULL);
+    k.c.target.deterministic = true;
     run(&k, "token");
     uint32_t *want[2] = {fetch(&k, 0), fetch(&k, 1)};
     for (size_t i = 0; i < sizeof window / sizeof *window; i++) {
@@ -149,6 +150,44 @@ static void test_moe_route_when_tokens_are_padding_then_they_go_to_no_expert(voi
     check_padding("tokens=8,hidden=64,experts=6,k=2", 8, 2, 5);
     check_padding("tokens=64,hidden=64,experts=6,k=2", 64, 2, 17);
     check_padding("tokens=96,hidden=64,experts=6,k=2", 96, 2, 64);
+    check_padding("tokens=300,hidden=64,experts=200,k=2", 300, 2, 7);
+    check_padding("tokens=300,hidden=64,experts=200,k=2", 300, 2, 129);
+}
+
+/* Leaves in the upper half of the weights numbers of bf16, for which the tensor cores' sum has one
+ * part of three. */
+static void round_router(void *args)
+{
+    const moe_route_args *a = args;
+    uint32_t *w = a->router->data;
+    for (int64_t i = 0; i < a->router->dim[0] / 2 * a->router->dim[1]; i++)
+        w[i] &= 0xffff0000;
+}
+
+static void test_moe_route_when_tokens_are_many_then_rows_agree(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 300 * 4 };
+    static call k;
+    call_make(&k, &moe_route_op, "tokens=300,hidden=264,experts=200,k=4", round_router);
+    uint32_t *expert[2], *weight[2];
+    for (int r = 0; r < 2; r++) {
+        run(&k, kRows[r]);
+        expert[r] = fetch(&k, 0);
+        weight[r] = fetch(&k, 1);
+    }
+    assert_memory_equal(expert[0], expert[1], NUMBERS * sizeof **expert);
+    for (int i = 0; i < NUMBERS; i++) {
+        float a, b;
+        memcpy(&a, &weight[0][i], sizeof a);
+        memcpy(&b, &weight[1][i], sizeof b);
+        assert_float_equal(a, b, 2e-6f);
+    }
+    for (int r = 0; r < 2; r++) {
+        free(expert[r]);
+        free(weight[r]);
+    }
+    call_release(&k);
 }
 
 static void spoil_x(void *args)
@@ -241,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe_route_when_a_token_is_in_other_company_then_the_same_bits),
         cmocka_unit_test(test_moe_route_when_tokens_are_padding_then_they_go_to_no_expert),
+        cmocka_unit_test(test_moe_route_when_tokens_are_many_then_rows_agree),
         cmocka_unit_test(test_moe_route_when_logits_are_nan_then_experts_exist_and_differ),
         cmocka_unit_test(test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits),
         cmocka_unit_test(test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit),

@@ -187,6 +187,10 @@ static const char *const moe_route_cases[] = {
     "tokens=6 hidden=40 experts=5 k=3 sigmoid=1 normalise=0 bias=1",
     "tokens=17 hidden=64 experts=24 k=5 sigmoid=1 choice=1 groups=6 kept=2 scaled=1",
     "tokens=33 hidden=128 experts=256 k=8 sigmoid=1 choice=1 groups=8 kept=4 scaled=1",
+    "tokens=300 hidden=200 experts=200 k=4",
+    "tokens=1030 hidden=72 experts=33 k=2 bias=1 normalise=0",
+    "tokens=520 hidden=40 experts=100 k=3 own=1",
+    "tokens=2077 hidden=136 experts=140 k=6 sigmoid=1 choice=1 groups=7 kept=3 scaled=1",
     "tokens=5 hidden=33 experts=70 k=9 sigmoid=1 choice=1 groups=35 kept=20 normalise=0",
     NULL,
 };

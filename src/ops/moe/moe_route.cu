@@ -15,14 +15,12 @@
 // weights are fetched before the kernel's turn), many by fp32 arithmetic.
 // Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED (up to 16), NORMALISE, TOKENS, PER, TOKEN_WARPS,
 // EXPERT_WARPS, BIAS (logits have the expert's bias added), SIGMOID, GROUPS (0: none, up to 32), GROUPS_USED.
-#include "moe_choose.cuh"
-#include "moe_params.h"
+#include "moe_route_choice.cuh"
 
 constexpr int kWarps = TOKEN_WARPS * EXPERT_WARPS, kBlockTokens = TOKENS * TOKEN_WARPS, kSums = TOKENS * PER;
 constexpr int kChunks = (HIDDEN + 255) / 256, kMostAhead = PER == 1 ? 12 : PER == 2 ? 4 : 1;
 // Chunks of weights in registers: rounds of equal size, for all but the first are loaded behind the turn.
 constexpr int kRounds = (kChunks + kMostAhead - 1) / kMostAhead, kAhead = (kChunks + kRounds - 1) / kRounds;
-constexpr int kKeys = (EXPERTS + 31) / 32;
 static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0, "a lane ends with one sum");
 
 // Adds v[i] over the warp in warp_sum()'s order, for all i at once: lane l returns sum number l / (32 / N).
@@ -113,109 +111,6 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
         p.logits[(i64)token * EXPERTS + expert] = BIAS ? logit + p.bias[expert] : logit;
 }
 
-// The lane's best expert of [begin, end) by its keys.
-INLINE MoeBest lane_best(const u32 (&key)[kKeys], int lane, int begin, int end)
-{
-    MoeBest mine = {0, EXPERTS};
-#pragma unroll
-    for (int i = 0; i < kKeys; i++) {
-        int e = lane + 32 * i;
-        if (e >= begin && e < end && key[i] > mine.key)
-            mine = {key[i], e};
-    }
-    return mine;
-}
-
-// Makes the keys of all experts outside of the best groups that of -infinity. A group counts as much as the sum of its
-// two best experts; lane g keeps group g's.
-INLINE void drop_groups(u32 (&key)[kKeys], int lane)
-{
-    constexpr int kGroups = GROUPS > 0 ? GROUPS : 1, kSize = EXPERTS / kGroups;
-    u32 group = 0;
-#pragma unroll 1
-    for (int g = 0; g < kGroups; g++) {
-        MoeBest best = moe_best(lane_best(key, lane, g * kSize, (g + 1) * kSize));
-        u32 second = 0;
-#pragma unroll
-        for (int i = 0; i < kKeys; i++) {
-            int e = lane + 32 * i;
-            if (e / kSize == g && e < EXPERTS && e != best.expert)
-                second = max(second, key[i]);
-        }
-        second = __reduce_max_sync(~0u, second);
-        if (lane == g)
-            group = moe_key(moe_logit(best.key) + moe_logit(second));
-    }
-    u32 kept = 0;
-#pragma unroll 1
-    for (int k = 0; k < GROUPS_USED; k++) {
-        MoeBest best = moe_best({group, lane < kGroups ? lane : EXPERTS});
-        kept |= 1u << best.expert;
-        if (lane == best.expert)
-            group = 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kKeys; i++) {
-        int e = lane + 32 * i;
-        if (e < EXPERTS && !(kept >> (e / kSize) & 1))
-            key[i] = moe_key(-kInfinity);
-    }
-}
-
-// A warp's choice for one token. Lane l looks at the experts l, l + 32 ...; lane k keeps the k-th choice. v becomes
-// what an expert's weight is made of: exponentials, or sigmoids.
-INLINE void choose(const moe_route_params &p, i32 token, int lane)
-{
-    const float *logit = p.logits + (i64)token * EXPERTS;
-    float v[kKeys], total = 0.f, chosen = SIGMOID ? 1e-20f : 0.f, share = 0.f;
-    u32 key[kKeys], top = 0;
-    i32 expert = 0;
-#pragma unroll
-    for (int i = 0; i < kKeys; i++) {
-        bool inside = lane + 32 * i < EXPERTS;
-        v[i] = inside ? logit[lane + 32 * i] : -kInfinity;
-        if constexpr (SIGMOID) {
-            v[i] = 1.f / (1.f + __expf(-v[i]));
-            key[i] = inside ? moe_key(v[i] + (p.choice ? p.choice[lane + 32 * i] : 0.f)) : 0;
-        } else {
-            key[i] = inside ? moe_key(v[i]) : 0;
-        }
-        top = max(top, key[i]);
-    }
-    float most = moe_logit(__reduce_max_sync(~0u, top));
-    if constexpr (!SIGMOID) {
-#pragma unroll
-        for (int i = 0; i < kKeys; i++)
-            total += lane + 32 * i < EXPERTS ? __expf(v[i] - most) : 0.f;
-        total = warp_sum(total);
-    }
-    if constexpr (GROUPS > 0)
-        drop_groups(key, lane);
-#pragma unroll 1
-    for (int k = 0; k < K_USED; k++) {
-        MoeBest best = moe_best(lane_best(key, lane, 0, EXPERTS));
-        float own = 0.f;
-#pragma unroll
-        for (int i = 0; i < kKeys; i++)
-            if (lane + 32 * i == best.expert) {
-                key[i] = 0;
-                own = v[i];
-            }
-        float weight = SIGMOID ? __shfl_sync(~0u, own, best.expert % 32) : __expf(moe_logit(best.key) - most) / total;
-        chosen += weight;
-        if (lane == k) {
-            expert = best.expert;
-            share = weight;
-        }
-    }
-    if (lane < K_USED) {
-        bool own = (u32)(expert - p.first) < (u32)p.mine;
-        share = (NORMALISE ? share / chosen : share) * p.scale * (p.by_expert ? p.by_expert[expert] : 1.f);
-        p.expert[(i64)token * K_USED + lane] = own ? expert - p.first : -1;
-        p.weight[(i64)token * K_USED + lane] = own ? share : 0.f;
-    }
-}
-
 KERNEL __launch_bounds__(kWarps * 32) moe_route(const __grid_constant__ moe_route_params p)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -231,12 +126,5 @@ KERNEL __launch_bounds__(kWarps * 32) moe_route(const __grid_constant__ moe_rout
         if (blockIdx.y > 0)
             return;
     }
-    for (i32 t = begin + warp; t < end; t += kWarps) {
-        if (t < real) {
-            choose(p, t, lane);
-        } else if (lane < K_USED) {
-            p.expert[(i64)t * K_USED + lane] = -1;
-            p.weight[(i64)t * K_USED + lane] = 0.f;
-        }
-    }
+    choose_all(p, begin, end, real, kWarps);
 }

@@ -414,6 +414,7 @@ const gpu_case gpu_cases[] = {
     CASE("head_linear", "tokens=3,heads=2,in=704,out=40,rest=8,type=bf16"),
     CASE("head_linear", "tokens=16,heads=2,in=1301,out=17,type=bf16"),
     CASE("head_linear", "tokens=300,heads=2,in=72,out=88,rest=8,type=bf16"),
+    CASE("head_linear", "tokens=390,heads=3,in=200,out=264,type=bf16"),
     /* latents and wide heads: one tile of rows, several, a tile that is not full; cut and whole */
     CASE("attention_decode",
          "seqs=1,kv_len=1,heads=16,kv_heads=1,head_dim=576,v_dim=512,kv_type=bf16,page=16"),

@@ -1,7 +1,8 @@
 /* Tests what --deterministic promises for an op: a row has the same bits whatever else is in the
  * call.
  *
- *   linear      all rows at once          against the first n of them, and against single rows;
+ *   linear, head_linear
+ *               all rows at once          against the first n of them, and against single rows;
  *                                         some rows' norm, made with them or before them
  *   attention   a whole prompt at once    against its chunks, and its positions decoded one or
  *                                         several at a time, alone and beside other sequences
@@ -22,6 +23,7 @@
 #include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
+#include "ops/head_linear/head_linear.h"
 #include "ops/linear/linear.h"
 #include "ops/rmsnorm/rmsnorm.h"
 
@@ -87,7 +89,7 @@ static void report(rig *r, bool good, const char *what)
     r->failed += !good;
 }
 
-/* ---- linear ---- */
+/* ---- products ---- */
 
 static const char *const kLinear[] = {
     "tokens=1100,cols=1024,rows=4096",
@@ -115,6 +117,9 @@ static const char *const kTinyLinear[] = {
     "tokens=40,cols=1088,rows=40,rows2=40,epilogue=swiglu,norm=1",
     "tokens=70,type=q4_k,cols=256,rows=96",
     NULL};
+static const char *const kHeads[] = {"tokens=1100,heads=20,in=192,out=512,rest=64",
+                                     "tokens=1100,heads=20,in=512,out=256", NULL};
+static const char *const kTinyHeads[] = {"tokens=140,heads=2,in=72,out=136,rest=8", NULL};
 
 /* Makes x of what it is the norm of, as a step with many tokens does. */
 static void make_norm(rig *r, const linear_args *a)
@@ -154,7 +159,7 @@ static bool linear_part(on_cuda *c, const vt_tensor *y, const char *want, int64_
     return good;
 }
 
-static void linear_rows(rig *r, const vt_case *text)
+static void linear_rows(rig *r, const vt_op *op, const vt_case *text)
 {
     static const int32_t some[] = {1,  2,  8,   9,   16,  17,  31,  33,  64,
                                    65, 96, 128, 129, 200, 256, 257, 400, 700};
@@ -165,11 +170,11 @@ static void linear_rows(rig *r, const vt_case *text)
     vt_err err = {0};
     static on_cuda c;
     vt_arena_init(&arena, 0);
-    void *args = must_have(linear_op.make_args(text, 7, &arena, output, &n_outputs));
-    must(on_cuda_round(&linear_op, args, &err), &err);
-    if (((const linear_args *)args)->before)
+    void *args = must_have(op->make_args(text, 7, &arena, output, &n_outputs));
+    must(on_cuda_round(op, args, &err), &err);
+    if (op == &linear_op && ((const linear_args *)args)->before)
         make_norm(r, args);
-    must(on_cuda_make(&c, &r->gpu, &linear_op, args, NULL, &err), &err);
+    must(on_cuda_make(&c, &r->gpu, op, args, NULL, &err), &err);
     int64_t n = output[0]->dim[0];
     void *want;
     run_choice(&c);
@@ -181,21 +186,21 @@ static void linear_rows(rig *r, const vt_case *text)
     good = linear_part(&c, output[0], want, n - 1, 1) && good;
     good = linear_part(&c, output[0], want, n / 2, 20) && good;
     char name[192];
-    snprintf(name, sizeof name, "linear %.160s", text->name);
+    snprintf(name, sizeof name, "%s %.160s", op->name, text->name);
     report(r, good, name);
     free(want);
     on_cuda_release(&c);
     vt_arena_release(&arena);
 }
 
-static void linear_cases(rig *r, const char *shape)
+static void linear_cases(rig *r, const vt_op *op, const char *shape)
 {
     static vt_case text[4];
     int32_t n;
     vt_err err = {0};
-    must(vt_cases_from_text(&linear_op, shape, text, 4, &n, &err), &err);
+    must(vt_cases_from_text(op, shape, text, 4, &n, &err), &err);
     for (int32_t i = 0; i < n; i++)
-        linear_rows(r, &text[i]);
+        linear_rows(r, op, &text[i]);
 }
 
 /* ---- attention ---- */
@@ -434,7 +439,9 @@ static void run_all(rig *r, const char *op)
     size_t n = r->tiny ? sizeof kTinyAttention / sizeof *a : sizeof kAttention / sizeof *a;
     bool linear = !op || strcmp(op, "linear") == 0, attention = !op || strcmp(op, "attention") == 0;
     for (const char *const *l = r->tiny ? kTinyLinear : kLinear; *l && linear; l++)
-        linear_cases(r, *l);
+        linear_cases(r, &linear_op, *l);
+    for (const char *const *l = r->tiny ? kTinyHeads : kHeads; *l && linear; l++)
+        linear_cases(r, &head_linear_op, *l);
     for (size_t i = 0; i < n && attention; i++)
         attention_rows(r, &a[i]);
 }

@@ -171,7 +171,8 @@ static void test_latent_attention_costs(void **state)
     assert_int_equal(c.read.weights, 3 * 32 * 16 * 2);
     assert_int_equal(c.read.activations, 5 * 3 * 24 * 4);
     assert_int_equal(c.write.activations, 5 * 3 * 40 * 4);
-    assert_int_equal(c.flops.fp32, 2 * 5 * 3 * 32 * 16);
+    assert_int_equal(c.flops.bf16, 2 * 5 * 3 * 32 * 16);
+    assert_int_equal(c.flops.fp32, 0);
 }
 
 static void test_rmsnorm_cost_of_two_rows(void **state)

@@ -17,11 +17,15 @@ static vt_cost head_linear_cost(const void *args, const vt_batch *batch)
 {
     const head_linear_args *a = args;
     int64_t products = 2 * vt_batch_rows(a->x, batch) * a->heads * a->w->rows * a->w->cols;
-    bool int8 = vt_dtype_quantised(a->w->dtype);
+    /* tensor cores or AMX, as of the linear op */
+    bool bf16 = a->x->dtype == VT_BF16 || a->w->dtype == VT_BF16,
+         int8 = !bf16 && vt_dtype_quantised(a->w->dtype);
     return (vt_cost){.read = {.weights = a->heads * vt_tensor_bytes(a->w->part[0]),
                               .activations = vt_batch_bytes(a->x, batch)},
                      .write = {.activations = vt_batch_bytes(a->y, batch)},
-                     .flops = {.int8 = int8 ? products : 0, .fp32 = int8 ? 0 : products}};
+                     .flops = {.bf16 = bf16 ? products : 0,
+                               .int8 = int8 ? products : 0,
+                               .fp32 = bf16 || int8 ? 0 : products}};
 }
 
 /* Columns [at, at + cols) of a tensor. */

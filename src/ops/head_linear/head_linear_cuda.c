@@ -1,4 +1,5 @@
-/* head_linear on CUDA: see head_linear.cu. Weights are BF16 whatever the file has. */
+/* head_linear on CUDA: see head_linear.cu, and head_linear_tiles.cu for many tokens. Weights are BF16
+ * whatever the file has. */
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/head_linear/head_linear.h"
@@ -15,7 +16,9 @@ enum {
      * one H200, 20 heads, 512 to 256 columns, 64 tokens 10.5 us and 31.4, 256 tokens 26.2 and 34.6;
      * 192 to 512 columns, 256 tokens (640 CTAs) 30.2 and 38.2. */
     MOST_SPLIT = 256,
-    FEW_CTAS = 5
+    FEW_CTAS = 5,
+    TILE = 128, /* tokens and outputs of a CTA of head_linear_tiles.cu */
+    TILE_STAGES = 3
 };
 
 /* The kernel finds a head's matrix behind the one before it. */
@@ -46,11 +49,32 @@ static bool is_split(const head_linear_args *a, const vt_target *t, int64_t toke
     return tokens <= FEW_TOKENS || ctas <= FEW_CTAS * (int64_t)t->sm_count;
 }
 
+/* The form with tiles in shared memory, for many tokens; its bits are those of the one that does
+ * not split the sum. */
+static bool is_tiled(const head_linear_args *a, const vt_target *t, int64_t tokens)
+{
+    return tokens >= TILE && !is_split(a, t, tokens) && a->rest % 8 == 0 && a->w->rows % 8 == 0 &&
+           a->y->row_stride % 8 == 0 && cuda_vectors_of_8(a->w->cols, a->x->row_stride);
+}
+
+static cuda_launch tiles_launch_of(const head_linear_args *a, int64_t tokens)
+{
+    int64_t in = a->w->cols, out = a->w->rows;
+    return (cuda_launch){
+        .spec = JIT_SPEC("head_linear_tiles.cu", "head_linear_tiles", {"in", (int32_t)in},
+                         {"out", (int32_t)out}, {"rest", a->rest}, {"stages", TILE_STAGES}),
+        .grid = {cuda_blocks(out, TILE), (uint32_t)a->heads, cuda_blocks(tokens, TILE)},
+        .threads = 256,
+        .shared_bytes = TILE_STAGES * 2 * TILE * 64 * 2};
+}
+
 static cuda_launch launch_of(const head_linear_args *a, const vt_target *t, int64_t tokens)
 {
     int64_t in = a->w->cols, out = a->w->rows;
     bool wide = cuda_vectors_of_8(in, a->x->row_stride) && a->rest % 8 == 0;
     bool split = is_split(a, t, tokens);
+    if (is_tiled(a, t, tokens))
+        return tiles_launch_of(a, tokens);
     int32_t tiles = !split && tokens > FEW_TOKENS ? MANY_TILES : 1;
     return (cuda_launch){.spec = JIT_SPEC("head_linear.cu", "head_linear", {"in", (int32_t)in},
                                           {"out", (int32_t)out}, {"rest", a->rest},
@@ -81,10 +105,10 @@ static void head_linear_describe(const void *args, const vt_target *t, const vt_
     cuda_launch l = launch_of(a, t, tokens);
     vt_cut_shape(out, "%d heads, [%lld x %lld] x [%lld x %lld]", a->heads, (long long)tokens,
                  (long long)a->w->cols, (long long)a->w->cols, (long long)a->w->rows);
-    bool split = is_split(a, t, tokens);
-    out->tile[0] = !split && tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
-    out->tile[1] = split ? SPLIT_OUTPUTS : OUTPUTS;
-    out->tile[2] = 32;
+    bool split = is_split(a, t, tokens), tiled = is_tiled(a, t, tokens);
+    out->tile[0] = tiled ? TILE : !split && tokens > FEW_TOKENS ? 16 * MANY_TILES : 16;
+    out->tile[1] = tiled ? TILE : split ? SPLIT_OUTPUTS : OUTPUTS;
+    out->tile[2] = tiled ? 64 : 32;
     vt_cut_grid(out, t, &l, 16);
 }
 

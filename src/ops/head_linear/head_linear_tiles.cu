@@ -41,7 +41,8 @@ INLINE void add_step(float (&acc)[kM][kN][4], const char *x, const char *w, int 
             b[n] = load16(w + at(out + n * 8 + g, k * 4 + q));
 #pragma unroll
         for (int m = 0; m < kM; m++) {
-            uint4 a = load16(x + at(token + m * 16 + g, k * 4 + q)), d = load16(x + at(token + m * 16 + g + 8, k * 4 + q));
+            uint4 a = load16(x + at(token + m * 16 + g, k * 4 + q));
+            uint4 d = load16(x + at(token + m * 16 + g + 8, k * 4 + q));
 #pragma unroll
             for (int n = 0; n < kN; n++) {
                 mma_bf16(acc[m][n], a.x, d.x, a.y, d.y, b[n].x, b[n].y);
@@ -93,7 +94,8 @@ KERNEL __launch_bounds__(kThreads, 2) head_linear_tiles(const __grid_constant__ 
     u32 base = shared_address(shared);
     int warp = threadIdx.x / 32, token = warp / 4 * 64, out = warp % 4 * 32;
     i32 token0 = blockIdx.z * kTile, out0 = blockIdx.x * kTile;
-    i32 row = threadIdx.x / 8, x_rows = p.n_tokens - token0 - row, w_rows = OUT - out0 - row; // behind the thread's first
+    // the thread's first row, and how many are there from it on
+    i32 row = threadIdx.x / 8, x_rows = p.n_tokens - token0 - row, w_rows = OUT - out0 - row;
     const u16 *x = p.x + (i64)(x_rows > 0 ? token0 + row : 0) * p.x_stride + blockIdx.y * kXHead + threadIdx.x % 8 * 8;
     const u16 *w = p.w + ((i64)blockIdx.y * OUT + (w_rows > 0 ? out0 + row : 0)) * IN + threadIdx.x % 8 * 8;
     float acc[kM][kN][4] = {};

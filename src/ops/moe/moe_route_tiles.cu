@@ -129,7 +129,8 @@ KERNEL __launch_bounds__(kWarps * 32) moe_route_tiles(const __grid_constant__ mo
     pdl_go();
     if (begin < real) {
         // what is there from the thread's first row on
-        i32 experts = EXPERTS - (i32)blockIdx.y * PER - (i32)threadIdx.x / 16, tokens = real - begin - (i32)threadIdx.x / 8;
+        i32 experts = EXPERTS - (i32)blockIdx.y * PER - (i32)threadIdx.x / 16;
+        i32 tokens = real - begin - (i32)threadIdx.x / 8;
         const float *w = p.router + (i64)(EXPERTS - experts) * HIDDEN + threadIdx.x % 16 * 4;
         const u16 *x = p.x + (i64)(real - tokens) * p.x_stride + threadIdx.x % 8 * 8;
         float sum[2][kM][kN][4] = {};

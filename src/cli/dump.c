@@ -75,8 +75,10 @@ int cli_story_dump(cli *c)
     char *end = NULL;
     long pid = c->n_args ? strtol(c->arg[0], &end, 10) : 0;
     vt_status status = VT_OK;
-    if (pid <= 0 || *end)
+    if (c->n_args == 0)
         status = vt_fail(&err, VT_ERR_USAGE, "which process? 'vitrine story dump PID'");
+    else if (pid <= 0 || *end)
+        status = vt_fail(&err, VT_ERR_USAGE, "'%.60s' is no number of a process", c->arg[0]);
     if (status == VT_OK)
         status = check_process(pid, &err);
     if (status == VT_OK && kill((pid_t)pid, SIGUSR2) != 0)

@@ -204,6 +204,10 @@ static const field *find_field(unsigned where, const char *name, size_t len)
 
 static vt_status refuse_unknown(reader *r, unsigned where, const char *name)
 {
+    bool text = where == CHAT && strcmp(name, "prompt") == 0;
+    if (text || (where == TEXT && strcmp(name, "messages") == 0))
+        return vt_openai_refuse(r->e, 400, name, "%s: not supported here, but by %s", name,
+                                text ? "/v1/completions" : "/v1/chat/completions");
     vt_nearest near = vt_nearest_begin(name);
     for (size_t i = 0; i < N_FIELDS; i++)
         if (fields[i].where & where)

@@ -70,6 +70,11 @@ def test_an_assistant_message_without_content_is_empty():
     assert said.startswith("messages[0].content:"), said
 
 
+def test_a_field_of_the_other_endpoint_is_told_where_it_belongs():
+    same(message("POST", "/v1/chat/completions", {"prompt": "a"}, 400), "prompt: not supported here, but by /v1/completions")
+    same(message("POST", "/v1/completions", {"messages": []}, 400), "messages: not supported here, but by /v1/chat/completions")
+
+
 def test_more_answers_than_can_ever_run_are_refused_for_good():
     for body in ({"prompt": "a", "n": 25}, {"prompt": ["a"] * 25}, {"prompt": ["a"] * 5, "n": 5}):
         a = server().post("/v1/completions", {"max_tokens": 1, **body})

@@ -642,6 +642,7 @@ def test_story_dump_of_a_running_bench():
     dump_of("offline", "--num", "100000", "--input", "4:8", "--output", "64:128")
     dump_of("latency", "--prompt", "8", "--gen", "200", "--reps", "1000")
     fails(2, "which process", "story", "dump")
+    fails(2, "'abc' is no number of a process", "story", "dump", "abc")
     fails(2, "writes no stories", "story", "dump", str(os.getpid()))
     fails(2, "there is no process 4194999", "story", "dump", "4194999")  # beyond the most that Linux gives
     fails(2, "--story-dir: needs --batch", "run", "--story-dir", "x", *model(), COUNT)

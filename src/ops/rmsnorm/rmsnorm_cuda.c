@@ -54,6 +54,15 @@ static int32_t resident_ctas(int32_t threads, int32_t vec, int32_t elements, boo
     return add && elements > 8 && ctas > most ? most : ctas;
 }
 
+/* Returns true if CTAs walk the rows. With the addition a row has twice the bytes of its weights,
+ * and from some rows a CTA on it is faster to read the weights again for each than to hold the next
+ * row: then more CTAs fit. Decodes and prompts in graphs have fewer rows. */
+static bool walks(int64_t ctas, int64_t most, int32_t lanes, int32_t elements, bool add)
+{
+    enum { ROWS_OF_A_CTA = 4 };
+    return !add || elements > 8 || lanes <= 32 || ctas < ROWS_OF_A_CTA * most;
+}
+
 static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t rows)
 {
     int32_t hidden = (int32_t)a->y->dim[1], vec = has_vectors(a) ? 8 : 1;
@@ -65,6 +74,9 @@ static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t r
     int32_t elements = vec * (int32_t)vt_ceil_div(vectors, lanes);
     int32_t resident = resident_ctas(threads, vec, elements, a->residual != NULL);
     int64_t ctas = vt_ceil_div(rows, threads / lanes), most = (int64_t)t->sm_count * resident;
+    bool walk = walks(ctas, most, lanes, elements, a->residual != NULL);
+    if (!walk)
+        resident = resident_ctas(threads, vec, elements, false);
     return (rmsnorm_form){
         .ctas = ctas,
         .vec = vec,
@@ -72,8 +84,8 @@ static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t r
         .launch = {.spec = JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", hidden}, {"vec", vec},
                                     {"threads", threads}, {"lanes", lanes}, {"resident", resident},
                                     {"add", a->residual != NULL}, {"rows", a->row != NULL},
-                                    {"plus_one", a->plus_one}),
-                   .grid = {(uint32_t)(ctas < most ? ctas : most), 1, 1},
+                                    {"plus_one", a->plus_one}, {"walk", walk}),
+                   .grid = {(uint32_t)(ctas < most || !walk ? ctas : most), 1, 1},
                    .threads = (uint32_t)threads}};
 }
 

@@ -209,6 +209,8 @@ static const char *const embed_cases[] = {
     /* rows of 136 vectors: warps end inside their last 32 */
     "tokens=65 type=bf16 vocab=33 hidden=1088",
     "tokens=9 type=bf16 vocab=12 hidden=4096",
+    /* a warp a row on a GPU of few SMs; 257 vectors */
+    "tokens=270 type=bf16 vocab=33 hidden=2056 pooled=1 part=1 scaled=1",
     "tokens=5 type=q4_0 vocab=33 hidden=96 scaled=1",
     "tokens=5 type=q4_1|q5_0|q5_1|iq4_nl|mxfp4 vocab=33 hidden=96",
     "tokens=5 type=q4_k|q5_k|q6_k|q3_k|q2_k|iq4_xs vocab=9 hidden=512",

@@ -16,13 +16,26 @@ static bool embed_supports(const void *args, const vt_target *target, const vt_s
            a->y->dtype == VT_BF16;
 }
 
-static cuda_launch launch_of(const embed_args *a, int64_t tokens)
+/* Returns how many vectors a lane has under way where a warp copies a row; 0: a thread has one
+ * vector of a row. One H200, 16,384 rows of 4096: 73.9 us in place of 76.0. Rows that are less than
+ * a wave of warps would leave SMs without work. */
+static int32_t depth_of(const vt_target *t, int64_t tokens, int32_t hidden)
+{
+    enum { DEPTH = 8, WARPS_OF_AN_SM = 64 };
+    bool many = tokens >= (int64_t)t->sm_count * WARPS_OF_AN_SM;
+    return many && hidden % 8 == 0 && hidden >= DEPTH * 8 * 32 ? DEPTH : 0;
+}
+
+static cuda_launch launch_of(const embed_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t hidden = (int32_t)a->y->dim[1], vec = hidden % 8 == 0 ? 8 : 1;
     bool quantised = a->table->dtype != VT_BF16;
-    int64_t threads = tokens * (quantised ? 4 * vt_ceil_div(hidden, QUANT_UNIT) : hidden / vec);
+    int32_t deep = quantised ? 0 : depth_of(t, tokens, hidden);
+    int64_t each = quantised ? 4 * vt_ceil_div(hidden, QUANT_UNIT) : hidden / vec,
+            threads = tokens * (deep ? 32 : each);
     cuda_launch l = {.spec = JIT_SPEC("embed.cu", "embed", {"hidden", hidden}, {"vec", vec},
-                                      {"scaled", a->scale != 1.0f}, {"part", a->part}),
+                                      {"scaled", a->scale != 1.0f}, {"part", a->part},
+                                      {"deep", deep}),
                      .grid = {cuda_blocks(threads, 128), 1, 1},
                      .threads = 128};
     if (quantised)
@@ -43,7 +56,7 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
                       .scale = a->scale,
                       .first = a->first,
                       .rows = (int32_t)a->table->dim[0]};
-    cuda_launch l = launch_of(a, tokens);
+    cuda_launch l = launch_of(a, lane->target, tokens);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
@@ -51,7 +64,7 @@ static void embed_describe(const void *args, const vt_target *t, const vt_size *
 {
     const embed_args *a = args;
     int64_t tokens = vt_size_rows(a->y, size);
-    cuda_launch l = launch_of(a, tokens);
+    cuda_launch l = launch_of(a, t, tokens);
     vt_cut_shape(out, "%lld rows of %lld from %lld", (long long)tokens, (long long)a->y->dim[1],
                  (long long)a->table->dim[0]);
     vt_cut_grid(out, t, &l, a->y->dim[1] % 8 == 0 ? 16 : 2);

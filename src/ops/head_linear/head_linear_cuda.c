@@ -1,5 +1,5 @@
-/* head_linear on CUDA: see head_linear.cu, and head_linear_tiles.cu for many tokens. Weights are BF16
- * whatever the file has. */
+/* head_linear on CUDA: see head_linear.cu, and head_linear_tiles.cu for many tokens. Weights are
+ * BF16 whatever the file has. */
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/head_linear/head_linear.h"

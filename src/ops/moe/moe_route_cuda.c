@@ -67,8 +67,8 @@ static uint32_t tile_bytes(route_tile t)
     return (uint32_t)(t.stages * 64 * (t.tokens * 2 + t.experts * 4));
 }
 
-/* One H200, 2,048 columns, best 8, us, without tiles / tiles of 32 tokens / of 64. A CTA of 32 takes
- * 35 us alone, one of 64 takes 52 us, so what counts is how many an SM has.
+/* One H200, 2,048 columns, best 8, us, without tiles / tiles of 32 tokens / of 64. Alone a CTA of
+ * 32 takes 35 us, one of 64 takes 52 us, so what counts is how many an SM has.
  *   128 experts   256 tokens 21.6 / 34.7 / 52.4, 512 39.2 / 34.7 / 52.6, 1,024 51.0 / 34.8 / 52.7,
  *                 2,048 96.5 / 35.3 / 52.8, 4,096 181 / 55.9 / 53.6
  *   256 experts   256 tokens 40.8 / 36.0, 512 59.4 / 36.1, 1,024 98.5 / 36.5, 2,048 187 / 55.4,

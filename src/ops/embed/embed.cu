@@ -27,9 +27,10 @@ INLINE uint4 scaled(uint4 v, float scale)
     return pack8(f);
 }
 
-#if DEEP
-KERNEL __launch_bounds__(128, 8) embed(const __grid_constant__ embed_params p)
+// A warp copies a row.
+INLINE void copy_row(const embed_params &p)
 {
+    constexpr u32 kLoads = DEEP ? DEEP : 1;
     constexpr u32 kVectors = HIDDEN / 8;
     u32 t = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     pdl_go();
@@ -41,19 +42,20 @@ KERNEL __launch_bounds__(128, 8) embed(const __grid_constant__ embed_params p)
     const uint4 *from = (const uint4 *)p.table + (i64)token * kVectors;
     uint4 *to = (uint4 *)p.y + (i64)t * kVectors;
 #pragma unroll 1
-    for (u32 first = lane; first < kVectors; first += DEEP * 32) {
-        uint4 v[DEEP];
+    for (u32 first = lane; first < kVectors; first += kLoads * 32) {
+        uint4 v[kLoads];
 #pragma unroll
-        for (u32 i = 0; i < DEEP; i++)
+        for (u32 i = 0; i < kLoads; i++)
             v[i] = there && first + i * 32 < kVectors ? load_weights16(from + first + i * 32) : make_uint4(0, 0, 0, 0);
 #pragma unroll
-        for (u32 i = 0; i < DEEP; i++)
+        for (u32 i = 0; i < kLoads; i++)
             if (first + i * 32 < kVectors)
                 store16(to + first + i * 32, scaled(v[i], p.scale));
     }
 }
-#else
-KERNEL __launch_bounds__(128) embed(const __grid_constant__ embed_params p)
+
+// A thread copies a vector.
+INLINE void copy_vector(const embed_params &p)
 {
     constexpr u32 kVectors = HIDDEN / VEC;
     u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kVectors, c = i % kVectors;
@@ -79,4 +81,11 @@ KERNEL __launch_bounds__(128) embed(const __grid_constant__ embed_params p)
     else
         *to = SCALED ? f32_bf16(bf16_f32(*from) * p.scale) : *from;
 }
-#endif
+
+KERNEL __launch_bounds__(128, DEEP ? 8 : 1) embed(const __grid_constant__ embed_params p)
+{
+    if constexpr (DEEP)
+        copy_row(p);
+    else
+        copy_vector(p);
+}

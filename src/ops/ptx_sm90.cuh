@@ -31,6 +31,12 @@ INLINE void barrier_arrive(u64 *b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
+/* Arrives once all of this thread's cp.async so far have arrived. It is one of the arrivals that the barrier counts. */
+INLINE void copy_async_arrive(u64 *b)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
 /* Returns once the phase of this parity has completed. */
 INLINE void barrier_wait(u64 *b, u32 parity)
 {

@@ -690,6 +690,11 @@ inline void ptx_mbarrier_arrive_shared__cta_b64(ptx_sink, unsigned b, unsigned n
 {
     emu->api->mbar_arrive(emu, b, n, 0);
 }
+inline void ptx_cp_async_mbarrier_arrive_noinc_shared_b64(unsigned b)
+{
+    ptx_cp_async_wait_all();
+    emu->api->mbar_arrive(emu, b, 1, 0);
+}
 inline void ptx_mbarrier_arrive_release_cluster_shared__cluster_b64(ptx_sink, unsigned b,
                                                                     unsigned n = 1)
 {

@@ -220,10 +220,11 @@ static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(voi
     }
 }
 
-/* Every width of tile of the row for many tokens: on it --deterministic relies. */
-static void check_company(const char *shape, int64_t row_bytes)
+/* Every width of tile of the row for many tokens, and rows of x in the order of the slots: on it
+ * --deterministic relies. */
+static void check_company(const char *shape, int64_t row_bytes, int32_t tokens)
 {
-    static const int32_t window[] = {1, 9, 60, 140};
+    const int32_t window[] = {1, 9, 60, 140, tokens - 20};
     static call k;
     call_make(&k, &moe_linear_op, shape, NULL);
     run(&k, "grouped_sm90");
@@ -243,10 +244,12 @@ static void check_company(const char *shape, int64_t row_bytes)
 static void test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits(void **state)
 {
     (void)state;
-    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1", 192 * 2);
-    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q4_0", 192 * 2);
-    check_company("tokens=150,hidden=192,ffn=72,experts=2,k=1,activation=relu2", 192 * 2);
-    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q8_0,activation=relu2", 192 * 2);
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1", 192 * 2, 150);
+    check_company("tokens=450,hidden=136,ffn=72,experts=2,k=1", 136 * 2, 450);
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q4_0", 192 * 2, 150);
+    check_company("tokens=150,hidden=192,ffn=72,experts=2,k=1,activation=relu2", 192 * 2, 150);
+    check_company("tokens=150,hidden=192,ffn=64,experts=2,k=1,type=q8_0,activation=relu2", 192 * 2,
+                  150);
 }
 
 static void test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit(void **state)

@@ -1,11 +1,9 @@
-// The grouped GEMMs of experts for many tokens (moe_gemm_sm90.cu, moe_quant_sm90.cu) share this: the items, the copies
-// of the slots' rows, and the end of an item. Needs UP, K, ROWS, K_USED, ACT, WIDTH, STAGES, BIAS, and of the kernel:
+// The grouped GEMMs of experts for many tokens (moe_gemm_sm90.cu, moe_quant_sm90.cu) share this: the items, and the end
+// of an item. Needs UP, K, ROWS, K_USED, ACT, WIDTH, BIAS, and of the kernel:
 //
-//   kXAt, kStage      where the slots' rows begin in a stage of 64 columns, and its bytes
-//   kFullArrivals     how many arrivals tell that a stage is full: the four warps that copy rows, and TMA's thread
 //   kBlocks           blocks of 128 weight rows of an item, 64 of each for a warpgroup
 //   kOrder            the order of the columns of h that UP stores: moe_order.cuh
-//   bring_weights()   called by warpgroup 0 before it copies the rows of a step
+//   kRowsEarly        whether a warpgroup loads the rows that it stores to before it multiplies
 //   multiply_item()   adds up an item whose tile has up to N slots
 #include "ptx_sm90.cuh"
 #include "moe_act.cuh"
@@ -16,23 +14,20 @@
 constexpr int kBlockK = 64, kTileRows = 128 * kBlocks, kSteps = (K + kBlockK - 1) / kBlockK;
 constexpr int kBlockOutputs = kGate ? 64 : 128, kOutputs = kBlocks * kBlockOutputs; // of a block and of an item
 constexpr int kGroups = (ROWS + kOutputs - 1) / kOutputs;
-constexpr int kLag = STAGES > 4 ? 2 : 1, kItems = 4;
-constexpr int kCopyRows = 16;                        // rows that the producers copy at once, 8 threads each
+constexpr int kItems = 4;
 constexpr int kPart = 64, kPartBytes = kPart * 128; // slots that a warpgroup stores at once, from one of two buffers
 static_assert(K % 8 == 0 && ROWS % 8 == 0, "16-byte vectors");
-static_assert(STAGES >= kLag + 2, "consumers free a stage when they have the next, which is told kLag stages later");
 
 struct __align__(16) Item {
     i32 expert, begin, count, group; // expert -1: there are no more
 };
 
 struct Shared {
-    char *stages, *out, *w;
-    u64 *full, *empty, *item_full, *item_empty, *w_empty; // w, w_empty: of moe_quant_sm90.cu
+    char *stages, *out, *w; // stages: of the slots' rows; w: of weights
+    u64 *full, *empty, *w_full, *w_empty, *item_full, *item_empty;
     Item *item;
 };
 
-INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item &item, u32 round, int step);
 template <int N> INLINE void multiply_item(const Shared &sh, u32 round, float (&acc)[kBlocks * WIDTH / 2]);
 
 /* ---- items ---- */
@@ -64,84 +59,6 @@ INLINE Item take_item(const Shared &sh, u32 round)
     if (threadIdx.x % 32 == 0)
         barrier_arrive(&sh.item_empty[at]);
     return item;
-}
-
-/* ---- warpgroup 0 ---- */
-
-// The rows of x that this thread copies: those of slots thread / 8, + 16 ...; -1 behind the last.
-INLINE void rows_of(const moe_gemm_params &p, const Item &item, i32 (&row)[WIDTH / kCopyRows])
-{
-#pragma unroll
-    for (int j = 0; j < WIDTH / kCopyRows; j++) {
-        i32 i = j * kCopyRows + threadIdx.x / 8;
-        row[j] = i >= item.count ? -1 : UP ? p.order[item.begin + i] / K_USED : item.begin + i;
-    }
-}
-
-INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRows], int width, int step, u32 to)
-{
-    int vector = threadIdx.x % 8, first = threadIdx.x / 8, k = step * kBlockK + vector * 8;
-    u32 place = to + first * 128 + (vector ^ first % 8) * 16;
-#pragma unroll
-    for (int j = 0; j < WIDTH / kCopyRows; j++)
-        if (j * kCopyRows < width) {
-            bool there = row[j] >= 0 && k < K;
-            copy_async16(place + j * kCopyRows * 128, p.x + (there ? (i64)row[j] * p.x_stride + k : 0), there ? 16 : 0);
-        }
-}
-
-// This thread's copies for a stage have arrived: wgmma may read them.
-INLINE void tell_full(const Shared &sh, u32 at)
-{
-    fence_async_shared();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(&sh.full[at % STAGES]);
-}
-
-INLINE void produce(const moe_gemm_params &p, const Shared &sh)
-{
-    i32 n_items = *p.n_tiles * kGroups, drawn = 0;
-    Item next = {};
-    if (threadIdx.x == 0)
-        next = item_at(p, draw(p, n_items), n_items);
-    u32 at = 0;
-    for (u32 round = 0;; round++) {
-        if (threadIdx.x == 0) {
-            barrier_wait(&sh.item_empty[round % kItems], (round / kItems + 1) & 1);
-            sh.item[round % kItems] = next;
-            barrier_arrive(&sh.item_full[round % kItems]);
-        }
-        __syncwarp();
-        Item item = take_item(sh, round);
-        if (item.expert < 0)
-            break;
-        int width = (item.count + 31) / 32 * 32;
-        i32 row[WIDTH / kCopyRows];
-        rows_of(p, item, row);
-#pragma unroll 1
-        for (int k = 0; k < kSteps; k++, at++) {
-            u32 s = at % STAGES;
-            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); // in the first round this does not wait
-            bring_weights(p, sh, item, round, k);
-            if (threadIdx.x == 0) {
-                if (k == 0)
-                    drawn = draw(p, n_items);
-                if (k == kSteps / 2)
-                    next = item_at(p, drawn, n_items);
-            }
-            __syncwarp();
-            copy_rows(p, row, width, k, shared_address(sh.stages + s * kStage + kXAt));
-            copy_async_commit();
-            if (at >= kLag) {
-                copy_async_wait<kLag>();
-                tell_full(sh, at - kLag);
-            }
-        }
-    }
-    copy_async_wait<0>();
-    for (u32 i = at < kLag ? 0 : at - kLag; i < at; i++)
-        tell_full(sh, i);
 }
 
 /* ---- warpgroups 1 and 2 ---- */
@@ -299,18 +216,5 @@ INLINE void consume_items(const moe_gemm_params &p, const Shared &sh)
         if (item.expert < 0)
             break;
         consume_width<32>(p, sh, item, round, acc);
-    }
-}
-
-// Run by one thread.
-INLINE void init_barriers(const Shared &sh)
-{
-    for (int s = 0; s < STAGES; s++) {
-        barrier_init(&sh.full[s], kFullArrivals);
-        barrier_init(&sh.empty[s], 2); // one arrival a consumer warpgroup
-    }
-    for (int i = 0; i < kItems; i++) {
-        barrier_init(&sh.item_full[i], 1);
-        barrier_init(&sh.item_empty[i], 12); // every warp
     }
 }

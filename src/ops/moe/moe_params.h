@@ -68,6 +68,15 @@ typedef struct moe_permute_params {
     int32_t x_stride, n_tokens;
 } moe_permute_params;
 
+/* moe_gather.cu */
+typedef struct moe_gather_params {
+    const uint16_t *x;
+    const int32_t *order, *n_tiles;
+    const moe_tile *tile;
+    uint16_t *out;
+    int32_t x_stride;
+} moe_gather_params;
+
 /* moe_combine.cu */
 typedef struct moe_combine_params {
     const uint16_t *part;

@@ -17,7 +17,7 @@
 // of slots an expert; then unpacking, and the bf16 tensor cores beyond some 100.
 // Template: BITS, OFFSET, FORM (of the weights), ORDER (of h: that of down's type), UP, K, ROWS, K_USED, ACT, WIDTH
 // 32 | 64 | 128, STAGES (of x), W_STAGES, BIAS.
-constexpr int kXAt = 0, kStage = WIDTH * 64 * 2, kFullArrivals = 4, kBlocks = 2, kOrder = ORDER;
+constexpr int kStage = WIDTH * 64 * 2, kBlocks = 2, kOrder = ORDER;
 constexpr bool kRowsEarly = false; // the registers do not suffice for them beside the sums
 #include "quant_tile.cuh"
 #include "quant_wgmma.cuh"
@@ -29,6 +29,10 @@ constexpr int kTiles = kTileRows / 8, kTilePart = unit_bytes(4) + 32 * kSuper, k
 static_assert(K % 64 == 0 && ROWS % 32 == 0, "whole stages of x, whole chunks of h");
 
 /* ---- warpgroup 0 ---- */
+
+constexpr int kLag = STAGES > 4 ? 2 : 1;
+constexpr int kCopyRows = 16; // rows that the producers copy at once, 8 threads each
+static_assert(STAGES >= kLag + 2, "consumers free a stage when they have the next, which is told kLag stages later");
 
 // Copies a unit of the item's tiles with its super-scales, 16 bytes a thread at once. They belong to the copies of the
 // step's rows. (Bulk copies, one a tile, take ten times as long: the compiler makes a loop over the lanes of them.)
@@ -53,6 +57,82 @@ INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item
         if ((kTiles * kVectors % 128 == 0 || i < kTiles) && (kSuper || v < there))
             copy_async16(to + (n + thread) * 16, expert + tile * kTileBytes + from + place, 16);
     }
+}
+
+// The rows of x that this thread copies: those of slots thread / 8, + 16 ...; -1 behind the last.
+INLINE void rows_of(const moe_gemm_params &p, const Item &item, i32 (&row)[WIDTH / kCopyRows])
+{
+#pragma unroll
+    for (int j = 0; j < WIDTH / kCopyRows; j++) {
+        i32 i = j * kCopyRows + threadIdx.x / 8;
+        row[j] = i >= item.count ? -1 : UP ? p.order[item.begin + i] / K_USED : item.begin + i;
+    }
+}
+
+INLINE void copy_rows(const moe_gemm_params &p, const i32 (&row)[WIDTH / kCopyRows], int width, int step, u32 to)
+{
+    int vector = threadIdx.x % 8, first = threadIdx.x / 8, k = step * kBlockK + vector * 8;
+    u32 place = to + first * 128 + (vector ^ first % 8) * 16;
+#pragma unroll
+    for (int j = 0; j < WIDTH / kCopyRows; j++)
+        if (j * kCopyRows < width) {
+            bool there = row[j] >= 0 && k < K;
+            copy_async16(place + j * kCopyRows * 128, p.x + (there ? (i64)row[j] * p.x_stride + k : 0), there ? 16 : 0);
+        }
+}
+
+// This thread's copies for a stage have arrived: wgmma may read them.
+INLINE void tell_full(const Shared &sh, u32 at)
+{
+    fence_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(&sh.full[at % STAGES]);
+}
+
+INLINE void produce(const moe_gemm_params &p, const Shared &sh)
+{
+    i32 n_items = *p.n_tiles * kGroups, drawn = 0;
+    Item next = {};
+    if (threadIdx.x == 0)
+        next = item_at(p, draw(p, n_items), n_items);
+    u32 at = 0;
+    for (u32 round = 0;; round++) {
+        if (threadIdx.x == 0) {
+            barrier_wait(&sh.item_empty[round % kItems], (round / kItems + 1) & 1);
+            sh.item[round % kItems] = next;
+            barrier_arrive(&sh.item_full[round % kItems]);
+        }
+        __syncwarp();
+        Item item = take_item(sh, round);
+        if (item.expert < 0)
+            break;
+        int width = (item.count + 31) / 32 * 32;
+        i32 row[WIDTH / kCopyRows];
+        rows_of(p, item, row);
+#pragma unroll 1
+        for (int k = 0; k < kSteps; k++, at++) {
+            u32 s = at % STAGES;
+            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); // in the first round this does not wait
+            bring_weights(p, sh, item, round, k);
+            if (threadIdx.x == 0) {
+                if (k == 0)
+                    drawn = draw(p, n_items);
+                if (k == kSteps / 2)
+                    next = item_at(p, drawn, n_items);
+            }
+            __syncwarp();
+            copy_rows(p, row, width, k, shared_address(sh.stages + s * kStage));
+            copy_async_commit();
+            if (at >= kLag) {
+                copy_async_wait<kLag>();
+                tell_full(sh, at - kLag);
+            }
+        }
+    }
+    copy_async_wait<0>();
+    for (u32 i = at < kLag ? 0 : at - kLag; i < at; i++)
+        tell_full(sh, i);
 }
 
 /* ---- warpgroups 1 and 2 ---- */
@@ -136,6 +216,19 @@ template <int N> INLINE void multiply_item(const Shared &sh, u32 round, float (&
         multiply_unit<N, 4>(sh, w_at + i, at + 2 * i, i == 0, acc, a);
     if constexpr (kTail > 0)
         multiply_unit<N, 2>(sh, w_at + kWhole, at + 2 * kWhole, kWhole == 0, acc, a);
+}
+
+// Run by one thread.
+INLINE void init_barriers(const Shared &sh)
+{
+    for (int s = 0; s < STAGES; s++) {
+        barrier_init(&sh.full[s], 4);  // one arrival a warp that copies
+        barrier_init(&sh.empty[s], 2); // one arrival a consumer warpgroup
+    }
+    for (int i = 0; i < kItems; i++) {
+        barrier_init(&sh.item_full[i], 1);
+        barrier_init(&sh.item_empty[i], 12); // every warp
+    }
 }
 
 KERNEL __launch_bounds__(384, 1) moe_quant_sm90(const __grid_constant__ moe_gemm_params p)

@@ -1,6 +1,7 @@
-/* The experts' linears for many tokens on Hopper: four launches a layer, with quantised tiles five.
+/* The experts' linears for many tokens on Hopper: four or five launches a layer.
  *
  *   moe_group      slots (token, j) sorted by expert; tiles of up to `width` slots of one expert
+ *   moe_gather     many slots an expert: x's rows in the order of the sorted slots
  *   moe_permute    quantised tiles: x with its columns in the order of the weights' first operand
  *   moe_gemm_sm90  gate and up, activation -> h, bf16, in the order of the sorted slots
  *   moe_gemm_sm90  down -> part [slots, hidden] bf16, in the order of the tokens
@@ -27,20 +28,31 @@ enum {
     OUT_BYTES = 4 * 64 * 128, /* moe_gemm_sm90.cu turns its results around here */
     SHARED_SLACK = 1024,
     STATIC_SHARED = 640, /* barriers and items */
-    MAX_STAGES = 10,
+    MAX_WEIGHT_STAGES = 10,
     MAX_QUANT_STAGES = 14,
+    BOX_ROWS = 32, /* of x or h; moe_gemm_sm90.cu has the same number */
+    GATHER_THREADS = 256,
     GROUP_THREADS = 1024,
     COMBINE_THREADS = 256,
     PERMUTE_THREADS = 128,
     /* an expert's slots, on average: moe_cuda.c's kernels are faster with fewer */
     FEW_SLOTS = 8,
-    FEW_QUANT_SLOTS = 4
+    FEW_QUANT_SLOTS = 4,
+    GATHER_SLOTS = 192 /* moe_gather pays from so many on */
 };
 
 enum { N_WIDTHS = 4 };
 static const int32_t kWidth[N_WIDTHS] = {32, 64, 128, 256};
+static const uint32_t kRowStages[N_WIDTHS] = {9, 6, 4, 3}; /* the weights' ring has the rest */
 
 static bool quantised(const moe_linear_args *a) { return a->gate_up->dtype != VT_BF16; }
+
+/* How a call of some number of tokens runs. */
+typedef struct call_form {
+    int width;   /* of tiles: an index of kWidth */
+    bool gather; /* the first product reads a copy of x in the order of the slots. Without one
+                  * cp.async gathers the rows, which costs more where the tensor cores bind. */
+} call_form;
 
 /* The index of the width for this many tokens: the slots of most experts fit into one tile, or for
  * quantised weights, whose items have twice the rows, into two. */
@@ -51,6 +63,13 @@ static int width_of(const moe_linear_args *a, int64_t tokens)
     while (i < last && 3 * slots > (int64_t)2 * kWidth[i] * a->n_experts)
         i++;
     return i;
+}
+
+static call_form form_of(const moe_linear_args *a, int64_t tokens)
+{
+    int64_t slots = moe_own_pairs(a, tokens * a->expert->dim[1]);
+    return (call_form){.width = width_of(a, tokens),
+                       .gather = !quantised(a) && slots >= (int64_t)GATHER_SLOTS * a->n_experts};
 }
 
 /* moe_order.cuh: the order of the columns of what a product reads. */
@@ -76,9 +95,9 @@ static bool sm90_supports(const void *args, const vt_target *t, const vt_size *u
 static bool sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const moe_linear_args *a = args;
-    return t->deterministic ||
-           moe_own_pairs(a, vt_size_rows(a->x, upto) * a->expert->dim[1]) >=
-               (int64_t)(quantised(a) ? FEW_QUANT_SLOTS : FEW_SLOTS) * a->n_experts;
+    int64_t tokens = vt_size_rows(a->x, upto);
+    int64_t few = quantised(a) ? FEW_QUANT_SLOTS : FEW_SLOTS;
+    return t->deterministic || moe_own_pairs(a, tokens * a->expert->dim[1]) >= few * a->n_experts;
 }
 
 static int32_t product_rows(const moe_linear_args *a, bool up)
@@ -119,28 +138,29 @@ static cuda_launch quant_launch(const moe_linear_args *a, const vt_target *t, bo
         .shared_bytes = stages * x + w_stages * unit + SHARED_SLACK + OUT_BYTES};
 }
 
-static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, bool up, int width)
+static cuda_launch gemm_launch(const moe_linear_args *a, const vt_target *t, bool up, call_form f)
 {
-    uint32_t stage = (uint32_t)(TILE_ROWS + kWidth[width]) * TILE_K * 2;
-    uint32_t stages = ring_room(t) / stage;
+    uint32_t stage = (uint32_t)kWidth[f.width] * TILE_K * 2, w_stage = TILE_ROWS * TILE_K * 2;
+    uint32_t stages = kRowStages[f.width], w_stages = (ring_room(t) - stages * stage) / w_stage;
     if (quantised(a))
-        return quant_launch(a, t, up, width);
-    if (stages > MAX_STAGES)
-        stages = MAX_STAGES;
+        return quant_launch(a, t, up, f.width);
+    if (w_stages > MAX_WEIGHT_STAGES)
+        w_stages = MAX_WEIGHT_STAGES;
     return (cuda_launch){
         .spec = JIT_SPEC("moe_gemm_sm90.cu", "moe_gemm_sm90", {"up", up},
                          {"k", (int32_t)product_weight(a, up)->cols}, {"rows", product_rows(a, up)},
                          {"k_used", (int32_t)a->expert->dim[1]}, {"act", a->activation},
-                         {"width", kWidth[width]}, {"stages", (int32_t)stages},
+                         {"width", kWidth[f.width]}, {"in_order", !up || f.gather},
+                         {"stages", (int32_t)stages}, {"w_stages", (int32_t)w_stages},
                          {"bias", moe_cuda_bias(a, up)}),
         .grid = {(uint32_t)t->sm_count, 1, 1},
         .threads = 384,
-        .shared_bytes = stages * stage + SHARED_SLACK + OUT_BYTES};
+        .shared_bytes = stages * stage + w_stages * w_stage + SHARED_SLACK + OUT_BYTES};
 }
 
 /* Pairs of gate and up rows interleave by eight (moe_gemm_sm90.cu); gateless experts have none. */
-static vt_status encode_map(const moe_linear_args *a, vt_cuda *c, bool up, cu_tensor_map *out,
-                            vt_err *err)
+static vt_status encode_weights(const moe_linear_args *a, vt_cuda *c, bool up, cu_tensor_map *out,
+                                vt_err *err)
 {
     const vt_weight *w = product_weight(a, up);
     int64_t row = w->cols * 2, outputs = product_rows(a, up);
@@ -155,13 +175,18 @@ static vt_status encode_map(const moe_linear_args *a, vt_cuda *c, bool up, cu_te
 }
 
 static vt_status run_gemm(const moe_linear_args *a, const vt_lane *lane, moe_gemm_params *p,
-                          bool up, int width)
+                          bool up, call_form f)
 {
     vt_cuda_lane *l = lane->cuda;
-    cuda_launch launch = gemm_launch(a, lane->target, up, width);
+    cuda_launch launch = gemm_launch(a, lane->target, up, f);
     p->weights = product_weight(a, up)->part[0]->data;
-    if (!l->collect && !quantised(a))
-        TRY(encode_map(a, l->cuda, up, &p->w, &l->err));
+    if (!l->collect && !quantised(a)) {
+        TRY(encode_weights(a, l->cuda, up, &p->w, &l->err));
+        if (!up || f.gather)
+            TRY(vt_cuda_tensor_map_2d(l->cuda, (void *)p->x, a->x->dim[0] * a->expert->dim[1],
+                                      product_weight(a, up)->cols, (int64_t)p->x_stride * 2,
+                                      BOX_ROWS, TILE_K, &p->rows, &l->err));
+    }
     return vt_cuda_launch(l, &launch, p, sizeof *p);
 }
 
@@ -177,6 +202,25 @@ static vt_status run_permute(const moe_linear_args *a, vt_cuda_lane *l, uint16_t
         .grid = {cuda_blocks((int64_t)tokens * hidden / 32, PERMUTE_THREADS), 1, 1},
         .threads = PERMUTE_THREADS};
     return vt_cuda_launch(l, &launch, &p, sizeof p);
+}
+
+/* Copies x's rows to `out` in the order of the sorted slots. */
+static vt_status run_gather(const moe_linear_args *a, vt_cuda_lane *l, const moe_gemm_params *p,
+                            uint16_t *out)
+{
+    int64_t slots = a->x->dim[0] * a->expert->dim[1];
+    moe_gather_params g = {.x = a->x->data,
+                           .order = p->order,
+                           .n_tiles = p->n_tiles,
+                           .tile = p->tile,
+                           .out = out,
+                           .x_stride = (int32_t)a->x->row_stride};
+    cuda_launch launch = {
+        .spec = JIT_SPEC("moe_gather.cu", "moe_gather", {"k", (int32_t)a->y->dim[1]},
+                         {"k_used", (int32_t)a->expert->dim[1]}, {"threads", GATHER_THREADS}),
+        .grid = {cuda_blocks(slots * 32, GATHER_THREADS), 1, 1},
+        .threads = GATHER_THREADS};
+    return vt_cuda_launch(l, &launch, &g, sizeof g);
 }
 
 static vt_status run_combine(const moe_linear_args *a, vt_cuda_lane *l, const uint16_t *part)
@@ -196,15 +240,15 @@ static vt_status run_combine(const moe_linear_args *a, vt_cuda_lane *l, const ui
     return vt_cuda_launch(l, &launch, &p, sizeof p);
 }
 
-static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int width)
+static vt_status run_form(const moe_linear_args *a, const vt_lane *lane, call_form f)
 {
     vt_cuda_lane *l = lane->cuda;
     moe_cuda_scratch s = moe_cuda_scratch_of(a, a->x->dim[0]);
     char *w = lane->workspace;
     uint16_t *h = (uint16_t *)(w + s.h), *part = (uint16_t *)(w + s.part);
-    /* the parts need half of their room, which is for fp32 */
+    /* the parts need half of their room, which is for fp32; x needs no more than they */
     uint16_t *x = part + a->x->dim[0] * a->expert->dim[1] * a->y->dim[1];
-    TRY(moe_cuda_run_group(a, lane, kWidth[width], GROUP_THREADS));
+    TRY(moe_cuda_run_group(a, lane, kWidth[f.width], GROUP_THREADS));
     if (quantised(a))
         TRY(run_permute(a, l, x));
     moe_gemm_params up = {.x = a->x->data,
@@ -215,7 +259,9 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
                           .ticket = lane->tickets,
                           .x_stride = (int32_t)a->x->row_stride,
                           MOE_EXPERT_EXTRAS(a)};
-    if (quantised(a)) {
+    if (f.gather)
+        TRY(run_gather(a, l, &up, x));
+    if (quantised(a) || f.gather) {
         up.x = x;
         up.x_stride = (int32_t)a->y->dim[1];
     }
@@ -224,21 +270,21 @@ static vt_status run_width(const moe_linear_args *a, const vt_lane *lane, int wi
     down.x_stride = (int32_t)a->down->cols;
     down.bias = a->down_bias ? a->down_bias->data : NULL;
     down.y = part;
-    TRY(run_gemm(a, lane, &up, true, width));
-    TRY(run_gemm(a, lane, &down, false, width));
+    TRY(run_gemm(a, lane, &up, true, f));
+    TRY(run_gemm(a, lane, &down, false, f));
     return run_combine(a, l, part);
 }
 
 static vt_status sm90_run(const void *args, const vt_lane *lane)
 {
     const moe_linear_args *a = args;
-    int width = width_of(a, a->x->dim[0]);
+    call_form f = form_of(a, a->x->dim[0]);
     if (a->x->dim[0] == 0)
         return VT_OK;
-    for (int i = 0; i < width && lane->cuda->collect; i++) /* fewer tokens */
-        TRY(run_width(a, lane, i));
+    for (int i = 0; i < f.width + f.gather && lane->cuda->collect; i++) /* fewer tokens */
+        TRY(run_form(a, lane, (call_form){.width = i}));
     TRY(moe_cuda_check_workspace(a, lane));
-    return run_width(a, lane, width);
+    return run_form(a, lane, f);
 }
 
 static int64_t sm90_tickets(const void *args, const vt_target *t)
@@ -252,10 +298,11 @@ static void sm90_describe(const void *args, const vt_target *t, const vt_size *s
 {
     const moe_linear_args *a = args;
     int64_t tokens = vt_size_rows(a->x, size), slots = moe_own_pairs(a, tokens * a->expert->dim[1]);
-    int width = width_of(a, tokens), rows = quantised(a) ? QUANT_ROWS : TILE_ROWS;
+    call_form f = form_of(a, tokens);
+    int width = f.width, rows = quantised(a) ? QUANT_ROWS : TILE_ROWS;
     int64_t experts = slots < a->n_experts ? slots : a->n_experts,
             tiles = experts ? experts * vt_ceil_div(vt_ceil_div(slots, experts), kWidth[width]) : 0;
-    cuda_launch launch = gemm_launch(a, t, true, width);
+    cuda_launch launch = gemm_launch(a, t, true, f);
     moe_cuda_linear_cut(a, size, out);
     out->tile[0] = kWidth[width];
     out->tile[1] = rows;

@@ -10,6 +10,7 @@
 typedef struct moe_gemm_params {
     cu_tensor_map w;     /* 128-byte swizzle. UP: [experts][ffn / 8][gate, up][8][K], boxes
                         [1][8][2][8][64]; down: [experts][hidden][K], boxes [1][128][64] */
+    cu_tensor_map rows;  /* 128-byte swizzle, IN_ORDER: x or h [slots][K], boxes [32][64] */
     const void *weights; /* in quantised tiles, in place of w */
     const uint16_t *x;
     const int32_t *order, *n_tiles;

@@ -210,3 +210,23 @@ INLINE bool last_of(u32 *ticket, u32 parts)
         __threadfence();
     return last;
 }
+// The same, faster where CTAs wait for nothing else. Thread 0 alone orders the stores of all threads, which the
+// barrier has shown to it, and later loads of all threads, by one atomic. Loads of what the others wrote must go to L2
+// (__ldcg).
+INLINE bool last_of_acq_rel(u32 *ticket, u32 parts)
+{
+    __shared__ u32 drawn;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32 before;
+        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(ticket), "r"(1)
+                     : "memory");
+        drawn = before;
+        if (before + 1 == parts)
+            *ticket = 0;
+    }
+    __syncthreads();
+    return drawn + 1 == parts;
+}

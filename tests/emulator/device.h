@@ -539,9 +539,12 @@ inline void ptx_red_release_gpu_global_add_u32(emu_u64 p, unsigned v)
 {
     __atomic_fetch_add((unsigned *)p, v, __ATOMIC_SEQ_CST);
 }
+/* The race detector has what the thread knew before published, and takes what others published. */
 inline void ptx_atom_add_acq_rel_gpu_global_u32(unsigned &d, emu_u64 p, unsigned v)
 {
-    d = __atomic_fetch_add((unsigned *)p, v, __ATOMIC_SEQ_CST);
+    emu->api->fence(emu, 0);
+    d = atomicAdd((unsigned *)p, v);
+    emu->api->fence(emu, 0);
 }
 inline void ptx_prefetch_global_L2(emu_u64) {}
 /* L2 policies: loads and stores are the same with any of them. */

@@ -427,17 +427,19 @@ static void test_ticket_when_there_is_no_fence_then_race(void **state)
 static void test_last_of_when_something_is_written_after_it_then_race(void **state)
 {
     (void)state;
-    only_when_racy(&(launch){.ctas = 4,
-                             .threads = 64,
-                             .text = KERNEL_HEAD
-                             "  u32 *mine = p.out + blockIdx.x * 64;\n"
+    static const char *const name[] = {"last_of", "last_of_acq_rel"};
+    for (int k = 0; k < 2; k++) {
+        char text[2048];
+        snprintf(text, sizeof text, "#define LAST_OF %s\n%s", name[k],
+                 KERNEL_HEAD "  u32 *mine = p.out + blockIdx.x * 64;\n"
                              "  mine[i] = 1;\n"
-                             "  if (!last_of(p.in, 4)) { if (RACY) mine[i] = 2; return; }\n"
+                             "  if (!LAST_OF(p.in, 4)) { if (RACY) mine[i] = 2; return; }\n"
                              "  u32 sum = 0;\n"
                              "  for (int k = 0; k < 4; k++) sum += p.out[k * 64 + (i ^ 32)];\n"
                              "  p.in[64 + i] = sum;\n"
-                             "}"},
-                   "test.cu:7|test.cu:5");
+                             "}");
+        only_when_racy(&(launch){.ctas = 4, .threads = 64, .text = text}, "test.cu:8|test.cu:6");
+    }
 }
 
 /* All CTAs read memory that the last one then overwrites. */

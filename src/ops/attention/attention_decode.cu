@@ -263,68 +263,30 @@ INLINE i64 slot_row(const attention_decode_params &p, i64 slot, i32 r)
 }
 
 // Merges the slots of n_done sequences, all of which are written, and stores rows [head0, head0 + heads) of each: a
-// row is a head, MULTI a token's head.
+// row is a head, MULTI a token's head. Each thread takes UNITS pieces of four dimensions at a time through all slots
+// in rising order, their maxima and sums beside them.
 //
-//   1. Four lanes find a row's maximum and sum: scale[row], in shared memory, is the maximum and v_scale / sum.
-//   2. Each thread takes UNITS pieces of four dimensions at a time through all slots in rising order.
-//
-// Nearly all of the time is spent waiting for loads from L2, so each thread has UNITS times DEPTH in flight.
+// Nearly all of the time is spent waiting for loads from L2: a thread has UNITS times DEPTH slots in flight, and waits
+// once where DEPTH is all of them.
 constexpr int kPieces = HEAD_DIM / 4, kMostRows = 64;
 template <int UNITS, int DEPTH>
 INLINE void merge_slots(const attention_decode_params &p, const attention_decode_member *done, int n_done, int head0,
-                        int heads, float2 *scale)
+                        int heads)
 {
     int rows = n_done * heads;
-    auto slot_of = [&](int row, int k) {
-        return slot_row(p, done[row / heads].first_slot + k, head0 + row % heads);
-    };
-#pragma unroll 1
-    for (int first = 0; first < rows; first += kWarps * 8) {
-        int row = first + threadIdx.x / 4;
-        float top = -kInfinity, total = 0.f;
-        int n = row < rows ? done[row / heads].n_slots : 0;
-#pragma unroll 1
-        for (int k0 = threadIdx.x % 4; k0 < n; k0 += 16) {
-            float2 ml[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                ml[j] = __ldcg((const float2 *)p.state + slot_of(row, min(k0 + 4 * j, n - 1)));
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float m = k0 + 4 * j < n ? ml[j].x : -kInfinity;
-                float next = fmaxf(top, m), base = next == -kInfinity ? 0.f : next;
-                total = total * exp2_fast(top - base) + ml[j].y * exp2_fast(m - base);
-                top = next;
-            }
-        }
-        float best = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-        best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
-        float m = best; // -infinity: no visible key
-        best = best == -kInfinity ? 0.f : best;
-        total *= exp2_fast(top - best);
-        total += __shfl_xor_sync(~0u, total, 1);
-        total += __shfl_xor_sync(~0u, total, 2);
-        if (row < rows && threadIdx.x % 4 == 0) {
-            float by = total == 0.f ? 0.f : p.v_scale / total; // NaN stays NaN
-            if constexpr (SINKS)
-                by = row_factor(m, total, p.v_scale, sink_of_row(p, head0 + row % heads));
-            scale[row] = make_float2(best, by);
-        }
-    }
-    __syncthreads();
 #pragma unroll 1
     for (int first = threadIdx.x; first < rows * kPieces; first += kWarps * 32 * UNITS) {
         float4 sum[UNITS] = {};
         const float *partial[UNITS], *state[UNITS];
-        float top[UNITS];
+        float top[UNITS], total[UNITS] = {};
         int n[UNITS], most = 0;
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             int i = first + u * kWarps * 32, row = i / kPieces;
             bool inside = i < rows * kPieces;
-            i64 slot = inside ? slot_of(row, 0) : 0;
+            i64 slot = inside ? slot_row(p, done[row / heads].first_slot, head0 + row % heads) : 0;
             n[u] = inside ? done[row / heads].n_slots : 0;
-            top[u] = inside ? scale[row].x : 0.f;
+            top[u] = -kInfinity;
             partial[u] = p.partial + slot * HEAD_DIM + i % kPieces * 4;
             state[u] = p.state + slot * 2;
             most = max(most, n[u]);
@@ -332,34 +294,45 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
 #pragma unroll 1
         for (int k0 = 0; k0 < most; k0 += DEPTH) { // no branch between the loads
             float4 v[DEPTH][UNITS];
-            float m[DEPTH][UNITS];
+            float2 ml[DEPTH][UNITS];
 #pragma unroll
             for (int j = 0; j < DEPTH; j++)
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
                     i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * (MULTI ? p.rows : GROUP);
                     LOADS_ARE_DISCARDED(n[u] == 0);
-                    m[j][u] = __ldcg(state[u] + slot * 2);
+                    ml[j][u] = __ldcg((const float2 *)(state[u] + slot * 2));
                     v[j][u] = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
                     LOADS_ARE_DISCARDED(false);
                 }
 #pragma unroll
-            for (int j = 0; j < DEPTH; j++)
+            for (int u = 0; u < UNITS; u++) {
+                float before = top[u];
 #pragma unroll
-                for (int u = 0; u < UNITS; u++) {
-                    float weight = k0 + j < n[u] ? exp2_fast(m[j][u] - top[u]) : 0.f;
+                for (int j = 0; j < DEPTH; j++)
+                    top[u] = fmaxf(top[u], ml[j][u].x);
+                float base = top[u] == -kInfinity ? 0.f : top[u], shrink = exp2_fast(before - base);
+                total[u] *= shrink;
+                sum[u] = make_float4(sum[u].x * shrink, sum[u].y * shrink, sum[u].z * shrink, sum[u].w * shrink);
+#pragma unroll
+                for (int j = 0; j < DEPTH; j++) {
+                    float weight = k0 + j < n[u] ? exp2_fast(ml[j][u].x - base) : 0.f;
+                    total[u] += weight * ml[j][u].y;
                     sum[u].x += weight * v[j][u].x;
                     sum[u].y += weight * v[j][u].y;
                     sum[u].z += weight * v[j][u].z;
                     sum[u].w += weight * v[j][u].w;
                 }
+            }
         }
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             int i = first + u * kWarps * 32, row = i / kPieces;
             if (i >= rows * kPieces)
                 continue;
-            float by = scale[row].y;
+            float by = total[u] == 0.f ? 0.f : p.v_scale / total[u]; // no visible key: 0; NaN stays NaN
+            if constexpr (SINKS)
+                by = row_factor(top[u], total[u], p.v_scale, sink_of_row(p, head0 + row % heads));
             *(uint2 *)(out_row(p, p.q_start[done[row / heads].seq], head0 + row % heads) + i % kPieces * 4) =
                 make_uint2(pack_bf16(sum[u].x * by, sum[u].y * by),
                            pack_bf16(sum[u].z * by, sum[u].w * by));
@@ -483,13 +456,11 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         return;
     i32 tiles = MULTI ? (p.rows + 15) / 16 : (GROUP + 15) / 16;
     u32 *ticket = p.tickets + (item.seq * KV_HEADS + kv_head) * tiles + head0 / 16;
-    if (!last_of(ticket, item.n_slots))
+    if (!last_of_acq_rel(ticket, item.n_slots))
         return;
     constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
-    __shared__ float2 scale[kTileHeads];
     attention_decode_member whole = {item.seq, item.first_slot, item.n_slots, 0};
-    merge_slots<kUnits < 4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads,
-                                                                      scale);
+    merge_slots<kUnits < 4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads);
 }
 
 #if SHARED
@@ -599,10 +570,9 @@ INLINE void attend_shared(const attention_decode_params &p, const attention_deco
             *(float2 *)(p.state + slot * 2) = make_float2(x.m[h], x.l[h]);
     }
     __shared__ attention_decode_member done[kMostRows];
-    __shared__ float2 scale[kMostRows];
     int n_done = last_of_members(p, member, item.n_members, done);
     if (n_done > 0)
-        merge_slots<4, 4>(p, done, n_done, 0, GROUP, scale);
+        merge_slots<4, 4>(p, done, n_done, 0, GROUP);
 }
 #endif
 

@@ -181,27 +181,31 @@ INLINE void store_row(float *to, const Rows &x, int h)
 }
 
 // Copies this warp's block of 16 tokens to `to`, except token `but` (MULTI: and those after it); zeros from `end` on.
+// A lane's copies lie at fixed distances from its first one, and those that it leaves out cost no branch.
 INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block, i32 begin,
                         i32 end, i32 but = kNoToken)
 {
     constexpr bool kOnePage = PAGE % kBlock == 0; // a block is in one page
-    i32 first = block * kBlock, start = first < end ? first : begin;
+    i32 lane = threadIdx.x % 32, first = block * kBlock, start = first < end ? first : begin;
     i64 row0 = kOnePage ? ((i64)pages[start / PAGE] * KV_HEADS + blockIdx.x) * PAGE + start % PAGE
                         : 0;
+    const kv_t *k = p.k_pool + row0 * HEAD_DIM + lane * kKvVec, *v = p.v_pool + row0 * HEAD_DIM + lane * kKvVec;
 #pragma unroll
-    for (int i = threadIdx.x % 32; i < kBlock * kVecs; i += 32) {
-        i32 r = i / kVecs, c = i % kVecs, j = first + r;
+    for (int i = 0; i < kBlock * kVecs; i += 32) {
+        i32 r = (i + lane) / kVecs, c = (i + lane) % kVecs, j = first + r;
         bool inside = j < end;
         if (MULTI ? inside && j >= but : j == but)
             continue;
-        i64 row = row0 + (inside ? r : 0);
+        if (kBlock * kVecs % 32 != 0 && r >= kBlock)
+            continue;
+        i64 from = i * kKvVec;
         if constexpr (!kOnePage) {
             i32 jj = inside ? j : begin;
-            row = ((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE;
+            i64 row = ((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE;
+            from = row * HEAD_DIM + (c - lane) * kKvVec;
         }
-        i64 from = row * HEAD_DIM + c * kKvVec;
-        copy_async16(to + at(r, c), p.k_pool + from, inside ? 16 : 0);
-        copy_async16(to + kBlockBytes + at(r, c), p.v_pool + from, inside ? 16 : 0);
+        copy_async16(to + at(r, c), k + from, inside ? 16 : 0);
+        copy_async16(to + kBlockBytes + at(r, c), v + from, inside ? 16 : 0);
     }
 }
 

@@ -132,6 +132,9 @@ INLINE void wgmma_commit(void)
 INLINE void wgmma_touch(float &x) { asm volatile("" : "+f"(x)::"memory"); }
 
 enum { SWIZZLE_ATOM = 1024 };
+/* The first atom of the CTA's dynamic shared memory. Written so, the compiler knows that what is read there is shared
+ * memory: rounding a pointer up as an integer makes loads and stores generic, whose addresses take two registers. */
+INLINE char *first_atom(char *raw) { return raw + (-shared_address(raw) & (SWIZZLE_ATOM - 1)); }
 
 INLINE u64 smem_descriptor(u32 address, u32 lbo, u32 sbo)
 {

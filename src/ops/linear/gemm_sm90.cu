@@ -265,7 +265,7 @@ KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_par
 {
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES], c_full, c_empty;
-    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, full, empty, &c_full,
+    shared sh = {first_atom(raw), 0, full, empty, &c_full,
                  &c_empty};
     sh.c = sh.tiles + STAGES * (TILE_X_BYTES + TILE_W_BYTES); /* C_TILES * C_TILE bytes, unless OUT_F32 */
     int tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;

@@ -196,7 +196,7 @@ KERNEL __launch_bounds__(384, 1) moe_gemm_sm90(const __grid_constant__ moe_gemm_
         item_empty[kItems];
     __shared__ Item items[kItems];
     Shared sh = {};
-    sh.stages = raw + (-shared_address(raw) & (SWIZZLE_ATOM - 1)); // written so, loads from it are known to be shared
+    sh.stages = first_atom(raw);
     sh.w = sh.stages + STAGES * kXBytes;
     sh.out = sh.w + W_STAGES * kWBytes; // 4 buffers of kPartBytes
     sh.full = full, sh.empty = empty, sh.w_full = w_full, sh.w_empty = w_empty;

@@ -238,7 +238,7 @@ KERNEL __launch_bounds__(384, 1) moe_quant_sm90(const __grid_constant__ moe_gemm
         item_empty[kItems];
     __shared__ Item items[kItems];
     Shared sh = {};
-    sh.stages = raw + (-shared_address(raw) & (SWIZZLE_ATOM - 1)); // written so, loads from it are known to be shared
+    sh.stages = first_atom(raw);
     sh.out = sh.stages + STAGES * kStage; // 4 buffers of kPartBytes
     sh.w = sh.out + 4 * kPartBytes;
     sh.full = full, sh.empty = empty, sh.item_full = item_full, sh.item_empty = item_empty, sh.item = items;

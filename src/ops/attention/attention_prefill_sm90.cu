@@ -724,6 +724,12 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
         produce_fp8(p, sh);
     } else {
         SETMAXNREG_INC(224);
+#elif SPLIT /* the producer holds a range as well */
+        SETMAXNREG_DEC(56);
+        if (threadIdx.x == 0)
+            produce(p, sh);
+    } else {
+        SETMAXNREG_INC(224);
 #else
         SETMAXNREG_DEC(40);
         if (threadIdx.x == 0)

@@ -131,6 +131,8 @@ typedef struct grid_case {
     const char *shape;
     uint32_t threads;
     int32_t resident, together; /* CTAs of an SM; rows that a CTA works on at the same time */
+    int32_t
+        alone; /* CTAs of an SM where many rows have a CTA each; 0: CTAs walk any number of rows */
 } grid_case;
 
 /* 8 elements a thread take 40 registers, with the addition up to 64; 16 take 64 and 128; more take
@@ -145,8 +147,9 @@ static const grid_case grids[] = {
     {&rmsnorm_op, "tokens=1,hidden=16384", 512, 1, 1},
     {&rmsnorm_op, "tokens=1,hidden=1027", 352, 4, 1},
     {&add_rmsnorm_op, "tokens=1,hidden=128", 256, 4, 16},
-    {&add_rmsnorm_op, "tokens=1,hidden=1024", 128, 8, 1},
-    {&add_rmsnorm_op, "tokens=1,hidden=4096", 512, 2, 1},
+    {&add_rmsnorm_op, "tokens=1,hidden=1024", 128, 8, 1, 12},
+    {&add_rmsnorm_op, "tokens=1,hidden=2880", 384, 2, 1},
+    {&add_rmsnorm_op, "tokens=1,hidden=4096", 512, 2, 1, 3},
     {&add_rmsnorm_op, "tokens=1,hidden=5120", 320, 2, 1},
     {&add_rmsnorm_op, "tokens=1,hidden=8192", 512, 2, 1},
     {&add_rmsnorm_op, "tokens=1,hidden=8191", 512, 1, 1},
@@ -156,13 +159,14 @@ static void check_grid(const grid_case *g, const call *k, int64_t ctas)
 {
     vt_cut cut;
     int64_t most = (int64_t)gpu.target.sm_count * g->resident;
+    bool alone = g->alone > 0 && ctas >= 4 * most;
     cuda_launch l = launch_of(k, ctas * g->together, &cut);
     assert_int_equal(l.threads, g->threads);
-    assert_int_equal(l.grid[0], ctas < most ? ctas : most);
-    assert_int_equal(cut.resident, g->resident);
+    assert_int_equal(l.grid[0], ctas < most || alone ? ctas : most);
+    assert_int_equal(cut.resident, alone ? g->alone : g->resident);
     assert_int_equal(cut.items, ctas);
     assert_true(ctas > most ? cut.waves > 1 : cut.waves <= 1);
-    assert_string_equal(cut.roles, ctas > most ? "CTAs that walk the rows" : "");
+    assert_string_equal(cut.roles, ctas > most && !alone ? "CTAs that walk the rows" : "");
 }
 
 static void test_a_grid_has_the_ctas_that_fit(void **state)

@@ -56,11 +56,12 @@ static int32_t resident_ctas(int32_t threads, int32_t vec, int32_t elements, boo
 
 /* Returns true if CTAs walk the rows. With the addition a row has twice the bytes of its weights,
  * and from some rows a CTA on it is faster to read the weights again for each than to hold the next
- * row: then more CTAs fit. Decodes and prompts in graphs have fewer rows. */
-static bool walks(int64_t ctas, int64_t most, int32_t lanes, int32_t elements, bool add)
+ * row: then more CTAs fit. Decodes and prompts in graphs have fewer rows. Rows with a thread that
+ * has no elements need more registers, for they ask which it is. */
+static bool walks(int64_t ctas, int64_t most, int32_t lanes, int32_t vectors, bool add)
 {
     enum { ROWS_OF_A_CTA = 4 };
-    return !add || elements > 8 || lanes <= 32 || ctas < ROWS_OF_A_CTA * most;
+    return !add || lanes <= 32 || vectors != lanes || ctas < ROWS_OF_A_CTA * most;
 }
 
 static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t rows)
@@ -74,7 +75,7 @@ static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t r
     int32_t elements = vec * (int32_t)vt_ceil_div(vectors, lanes);
     int32_t resident = resident_ctas(threads, vec, elements, a->residual != NULL);
     int64_t ctas = vt_ceil_div(rows, threads / lanes), most = (int64_t)t->sm_count * resident;
-    bool walk = walks(ctas, most, lanes, elements, a->residual != NULL);
+    bool walk = vec == 1 || walks(ctas, most, lanes, vectors, a->residual != NULL);
     if (!walk)
         resident = resident_ctas(threads, vec, elements, false);
     return (rmsnorm_form){

@@ -147,7 +147,9 @@ def test_an_answer_that_takes_too_long_is_a_timeout():
     s = Server("--request-timeout", "0.05", context=1 << 20)
     a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "max_tokens": 1 << 19})
     same((a.status, a.error["type"]), (504, "server_error"))
-    ends = {l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:sequence_ends_total") and l.endswith(" 1")}
+    ends = set()
+    while not ends:  # they are counted a moment after the answer
+        ends = {l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:sequence_ends_total") and l.endswith(" 1")}
     same(ends, {'vitrine:sequence_ends_total{reason="timeout"} 1'})
     story = s.get("/story").json["ended"][0]["story"]
     told = s.get(f"/story/{story}").json["request"]

@@ -379,7 +379,7 @@ static void test_library_when_it_is_there_then_our_kernels_have_lines(void **sta
     vt_jit_set_cache(j, false);
     vt_jit_set_lines(j, true);
     jit_spec spec = JIT_SPEC("embed.cu", "embed", {"hidden", 64}, {"vec", 8}, {"scaled", 0},
-                             {"part", 0}, {"level", 90}, {"pdl", 1});
+                             {"part", 0}, {"deep", 0}, {"level", 90}, {"pdl", 1});
     int32_t k = vt_jit_want(j, &spec);
     bool compiled = vt_jit_compile(j, 1, NULL, NULL, &err) == VT_OK;
     const jit_cubin *cubin = compiled ? vt_jit_get(j, k) : NULL;

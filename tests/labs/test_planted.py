@@ -65,7 +65,9 @@ def check_holds(p, track, number):
 
 def test_one_wrong_element_of_embed_fails_the_first_lab_of_mini_sglang_alone():
     need_emulator()
-    with Planted("        store16(to, v);\n    } else {", "        if (i == 3) v.x ^= 0x4000u; store16(to, v);\n    } else {") as p:
+    line = "        store16(to, scaled(load_weights16(from), p.scale));"
+    wrong = "        { uint4 v = scaled(load_weights16(from), p.scale); if (i == 3) v.x ^= 0x4000u; store16(to, v); }"
+    with Planted(line, wrong) as p:
         check_planted(p, "mini-sglang", "embed", "first at row 0, 24: ")
         check_holds(p, "mini-sglang", "03")  # the store
 

@@ -167,8 +167,10 @@ vt_status vt_read_json_text(const char *path, const char *text, size_t len, json
         return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %s", path,
                        e.line, e.column, e.text);
     if (!json_is_object(root)) {
+        vt_fail(err, VT_ERR_FORMAT, "%s: the file holds %s; an object was expected", path,
+                vt_json_kind(root));
         json_decref(root);
-        return vt_fail(err, VT_ERR_FORMAT, "%s: the JSON value is not an object", path);
+        return VT_ERR_FORMAT;
     }
     *out = root;
     return VT_OK;
@@ -193,8 +195,10 @@ const json_t *vt_read_member(const json_t *object, const char *key)
     return v && !json_is_null(v) ? v : NULL;
 }
 
-static const char *kind_of(const json_t *v)
+const char *vt_json_kind(const json_t *v)
 {
+    if (!v)
+        return "missing";
     switch (json_typeof(v)) {
     case JSON_OBJECT:
         return "an object";
@@ -227,8 +231,8 @@ static vt_status find(const char *path, const json_t *object, const char *key, b
 static vt_status wrong_kind(const char *path, const char *key, const json_t *v, const char *want,
                             vt_err *err)
 {
-    return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is %s; %s was expected", path, key, kind_of(v),
-                   want);
+    return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is %s; %s was expected", path, key,
+                   vt_json_kind(v), want);
 }
 
 vt_status vt_check_array(const char *path, const char *key, const json_t *v, size_t n, vt_err *err)
@@ -240,7 +244,45 @@ vt_status vt_check_array(const char *path, const char *key, const json_t *v, siz
                        "%s: \"%s\" is an array of %zu; an array of %zu was expected", path, key,
                        json_array_size(v), n);
     return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is %s; an array of %zu was expected", path, key,
-                   v ? kind_of(v) : "missing", n);
+                   vt_json_kind(v), n);
+}
+
+vt_status vt_check_list(const char *path, const char *key, const json_t *v, vt_err *err)
+{
+    return json_is_array(v) ? VT_OK : wrong_kind(path, key, v, "an array", err);
+}
+
+vt_status vt_check_object(const char *path, const char *key, const json_t *v, vt_err *err)
+{
+    return json_is_object(v) ? VT_OK : wrong_kind(path, key, v, "an object", err);
+}
+
+const char *vt_json_show(const json_t *v, char out[VT_JSON_SHOWN])
+{
+    if (json_is_number(v))
+        snprintf(out, VT_JSON_SHOWN, "%.10g", json_number_value(v));
+    else if (json_is_string(v))
+        snprintf(out, VT_JSON_SHOWN, "\"%.40s\"", json_string_value(v));
+    else if (json_is_boolean(v))
+        snprintf(out, VT_JSON_SHOWN, "%s", json_is_true(v) ? "true" : "false");
+    else
+        snprintf(out, VT_JSON_SHOWN, "%s", vt_json_kind(v));
+    return out;
+}
+
+vt_status vt_read_nth(const char *path, const char *key, const json_t *array, size_t i,
+                      int32_t least, int32_t most, int32_t *out, vt_err *err)
+{
+    char shown[VT_JSON_SHOWN];
+    const json_t *v = json_array_get(array, i);
+    double d = json_number_value(v);
+    if (!json_is_number(v) || !(d >= least && d <= most) || d != floor(d))
+        return vt_fail(
+            err, VT_ERR_FORMAT,
+            "%s: \"%s\" holds %s in place %zu; a whole number from %d to %d was expected", path,
+            key, vt_json_show(v, shown), i, least, most);
+    *out = (int32_t)d;
+    return VT_OK;
 }
 
 vt_status vt_read_f64(const char *path, const json_t *object, const char *key, bool required,

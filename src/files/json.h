@@ -26,6 +26,7 @@ json_t *vt_json_parse(const char *text, size_t len, size_t flags, json_error_t *
 /* Limits on what others' JSON may take in memory where a program reads a file that a person
  * named. */
 #define VT_JSON_MAX_TREE (UINT64_C(256) << 20)
+enum { VT_JSON_SHOWN = 64 };
 
 /* Parses one value as vt_json_parse does. A text whose values would take more than max_tree bytes
  * is refused before anything is allocated. `name` stands in messages. */
@@ -51,8 +52,19 @@ vt_status vt_read_bool(const char *path, const json_t *object, const char *key, 
 /* *out belongs to the object. */
 vt_status vt_read_str(const char *path, const json_t *object, const char *key, bool required,
                       const char **out, vt_err *err);
+/* Returns what a value is, for messages: "a string"; of NULL "missing". */
+const char *vt_json_kind(const json_t *v);
+/* Fails unless v, the member `key`, is an object. NULL: it is missing. */
+vt_status vt_check_object(const char *path, const char *key, const json_t *v, vt_err *err);
+/* Fails unless v, the member `key`, is an array. NULL: it is missing. */
+vt_status vt_check_list(const char *path, const char *key, const json_t *v, vt_err *err);
 /* Fails unless v, the member `key`, is an array of n values. NULL: it is missing. */
 vt_status vt_check_array(const char *path, const char *key, const json_t *v, size_t n, vt_err *err);
+/* Reads value i of an array, the member `key`: a whole number from `least` to `most`. */
+vt_status vt_read_nth(const char *path, const char *key, const json_t *array, size_t i,
+                      int32_t least, int32_t most, int32_t *out, vt_err *err);
+/* Writes a value to `out`, for messages: a number or a text itself, of others what they are. */
+const char *vt_json_show(const json_t *v, char out[VT_JSON_SHOWN]);
 /* The member itself, NULL where it is absent or null. */
 const json_t *vt_read_member(const json_t *object, const char *key);
 

@@ -288,6 +288,15 @@ void vt_flat_release(vt_flat_doc *doc)
     *doc = (vt_flat_doc){0};
 }
 
+const char *vt_flat_kind(const vt_flat_node *v)
+{
+    static const char *const kind[] = {
+        [VT_FLAT_NULL] = "null",       [VT_FLAT_FALSE] = "a bool",    [VT_FLAT_TRUE] = "a bool",
+        [VT_FLAT_NUMBER] = "a number", [VT_FLAT_STRING] = "a string", [VT_FLAT_ARRAY] = "an array",
+        [VT_FLAT_OBJECT] = "an object"};
+    return v ? kind[v->type] : "missing";
+}
+
 bool vt_flat_is(const vt_flat_node *v, const char *s)
 {
     return v && v->type == VT_FLAT_STRING && v->len == strlen(s) && memcmp(v->s, s, v->len) == 0;

@@ -42,6 +42,8 @@ void vt_flat_release(vt_flat_doc *doc);
 /* The member of an object (of two equal keys the last); NULL if it is absent or null, or v is no
  * object. */
 const vt_flat_node *vt_flat_get(const vt_flat_doc *doc, const vt_flat_node *v, const char *key);
+/* Returns what a value is, for messages: "a string"; of NULL "missing". */
+const char *vt_flat_kind(const vt_flat_node *v);
 bool vt_flat_is(const vt_flat_node *v, const char *s); /* a string equal to s */
 bool vt_flat_bool(const vt_flat_node *v,
                   bool otherwise); /* `otherwise` if v is NULL or no boolean */

@@ -51,6 +51,23 @@ static vt_status bad_entry(const header *h, const vt_tensor *t, const char *what
                    what);
 }
 
+static vt_status wrong_kind(const header *h, const vt_tensor *t, const char *key,
+                            const vt_flat_node *v, const char *want)
+{
+    return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensor %.80s: \"%s\" is %s; %s was expected",
+                   h->file->view.path, t->name, key, vt_flat_kind(v), want);
+}
+
+static vt_status bad_number(const header *h, const vt_tensor *t, const char *key,
+                            const vt_flat_node *v, const char *want)
+{
+    char shown[32];
+    snprintf(shown, sizeof shown, "%.17g", v->type == VT_FLAT_NUMBER ? v->number : 0);
+    return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensor %.80s: \"%s\" holds %s; %s were expected",
+                   h->file->view.path, t->name, key,
+                   v->type == VT_FLAT_NUMBER ? shown : vt_flat_kind(v), want);
+}
+
 /* A whole number from 0 to 2^53, which is what a double holds exactly. */
 static bool whole_number(const vt_flat_node *v, int64_t *out)
 {
@@ -65,7 +82,7 @@ static vt_status read_dtype(const header *h, const vt_flat_node *entry, vt_tenso
 {
     const vt_flat_node *name = vt_flat_get(h->doc, entry, "dtype");
     if (!name || name->type != VT_FLAT_STRING)
-        return bad_entry(h, t, "\"dtype\" is missing or no string");
+        return wrong_kind(h, t, "dtype", name, "a string");
     for (size_t i = 0; i < sizeof st_type / sizeof *st_type; i++)
         if (vt_flat_is(name, st_type[i].name)) {
             t->dtype = st_type[i].dtype;
@@ -83,7 +100,7 @@ static vt_status read_shape(const header *h, const vt_flat_node *entry, vt_tenso
 {
     const vt_flat_node *shape = vt_flat_get(h->doc, entry, "shape");
     if (!shape || shape->type != VT_FLAT_ARRAY)
-        return bad_entry(h, t, "\"shape\" is missing or no array");
+        return wrong_kind(h, t, "shape", shape, "an array");
     if (shape->len > MAX_DIMENSIONS)
         return vt_fail(h->err, VT_ERR_FORMAT,
                        "%s: tensor %.80s has %u dimensions (at most %d allowed)",
@@ -92,9 +109,10 @@ static vt_status read_shape(const header *h, const vt_flat_node *entry, vt_tenso
     t->rank = 0;
     t->dim[0] = 1; /* a scalar */
     for (const vt_flat_node *d = vt_flat_first(shape); d; d = vt_flat_after(h->doc, shape, d)) {
-        if (!whole_number(d, &n) || n < 1 || __builtin_mul_overflow(elems, n, &elems) ||
-            elems > INT64_MAX / 8)
-            return bad_entry(h, t, "its shape is impossible");
+        if (!whole_number(d, &n) || n < 1)
+            return bad_number(h, t, "shape", d, "whole numbers of 1 or more");
+        if (__builtin_mul_overflow(elems, n, &elems) || elems > INT64_MAX / 8)
+            return bad_entry(h, t, "\"shape\" has more elements than 2^60");
         if (t->rank == VT_MAX_RANK)
             t->dim[VT_MAX_RANK - 1] *= n; /* a part of elems */
         else
@@ -111,9 +129,19 @@ static vt_status read_offsets(const header *h, const vt_flat_node *entry, vt_ten
     const vt_flat_node *pair = vt_flat_get(h->doc, entry, "data_offsets");
     const vt_flat_node *first = vt_flat_first(pair);
     int64_t begin, end;
-    if (!first || pair->type != VT_FLAT_ARRAY || pair->len != 2 || !whole_number(first, &begin) ||
-        !whole_number(vt_flat_after(h->doc, pair, first), &end) || end < begin)
-        return bad_entry(h, t, "\"data_offsets\" is no pair [begin, end]");
+    if (!pair || pair->type != VT_FLAT_ARRAY)
+        return wrong_kind(h, t, "data_offsets", pair, "a pair [begin, end]");
+    if (pair->len != 2)
+        return vt_fail(
+            h->err, VT_ERR_FORMAT,
+            "%s: tensor %.80s: \"data_offsets\" is an array of %u; a pair [begin, end] was "
+            "expected",
+            h->file->view.path, t->name, pair->len);
+    const vt_flat_node *last = vt_flat_after(h->doc, pair, first);
+    if (!whole_number(first, &begin))
+        return bad_number(h, t, "data_offsets", first, "whole numbers from 0 on");
+    if (!whole_number(last, &end) || end < begin)
+        return bad_number(h, t, "data_offsets", last, "two numbers in rising order");
     span->begin = (uint64_t)begin;
     span->end = (uint64_t)end;
     uint64_t bytes = (uint64_t)vt_tensor_bytes(t);
@@ -148,7 +176,9 @@ static vt_status read_entry(const header *h, const vt_flat_node *name, const vt_
     if (!t->name)
         return vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", h->file->view.path);
     if (entry->type != VT_FLAT_OBJECT)
-        return bad_entry(h, t, "its entry is no object");
+        return vt_fail(h->err, VT_ERR_FORMAT,
+                       "%s: tensor %.80s: its entry is %s; an object was expected",
+                       h->file->view.path, t->name, vt_flat_kind(entry));
     TRY(read_dtype(h, entry, t));
     TRY(read_shape(h, entry, t));
     return read_offsets(h, entry, t, span);
@@ -210,7 +240,8 @@ static vt_status read_header(header *h, const char *text, size_t len)
     byte_span *span = vt_calloc(n, sizeof *span);
     vt_status status;
     if (doc.node->type != VT_FLAT_OBJECT)
-        status = vt_fail(h->err, VT_ERR_FORMAT, "%s: the header is no JSON object", f->view.path);
+        status = vt_fail(h->err, VT_ERR_FORMAT, "%s: the header is %s; an object was expected",
+                         f->view.path, vt_flat_kind(doc.node));
     else if (!f->tensor || !span)
         status = vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", f->view.path);
     else
@@ -285,8 +316,9 @@ static vt_status add_file(st_set *s, const char *folder, const char *name, size_
     bool dots = len == 2 && memcmp(name, "..", 2) == 0;
     if (len == 0 || len > MAX_NAME || memchr(name, '/', len) || memchr(name, 0, len) || dots)
         return vt_fail(err, VT_ERR_FORMAT,
-                       "%s/model.safetensors.index.json: \"%.*s\" is no plain file name", folder,
-                       (int)(len < 80 ? len : 80), name);
+                       "%s/model.safetensors.index.json: \"weight_map\" has the file \"%.*s\"; the "
+                       "plain name of one in this folder was expected",
+                       folder, (int)(len < 80 ? len : 80), name);
     if ((size_t)snprintf(path, sizeof path, "%s/%.*s", folder, (int)len, name) >= sizeof path)
         return vt_fail(err, VT_ERR_IO, "%.200s...: the path is too long", folder);
     TRY(st_open(path, &s->file[s->n_files], err));
@@ -305,8 +337,10 @@ static vt_status sort_shards(const char *index, const vt_flat_doc *doc, const vt
          name = vt_flat_after(doc, map, value)) {
         value = vt_flat_after(doc, map, name);
         if (value->type != VT_FLAT_STRING)
-            return vt_fail(err, VT_ERR_FORMAT, "%s: weight_map has no file for %.*s", index,
-                           (int)(name->len < 80 ? name->len : 80), name->s);
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "%s: \"weight_map\" has %s for %.*s; the name of a file was expected",
+                           index, vt_flat_kind(value), (int)(name->len < 80 ? name->len : 80),
+                           name->s);
         shard[(*n)++] = (name_entry){value->s, value->len, 0};
     }
     name_index_sort(shard, *n);
@@ -327,7 +361,9 @@ static vt_status open_shards(st_set *s, const char *folder, const char *index,
             memcmp(shard[i].name, shard[i - 1].name, shard[i].len) == 0)
             continue;
         if (s->n_files == MAX_SHARDS)
-            status = vt_fail(err, VT_ERR_FORMAT, "%s: more than %d files", index, MAX_SHARDS);
+            status = vt_fail(err, VT_ERR_FORMAT,
+                             "%s: \"weight_map\" has more than %d files, which are not supported",
+                             index, MAX_SHARDS);
         else
             status = add_file(s, folder, shard[i].name, shard[i].len, err);
     }
@@ -377,8 +413,12 @@ static vt_status open_map(st_set *s, const char *folder, const char *index, cons
                           vt_err *err)
 {
     const vt_flat_node *map = vt_flat_get(doc, doc->node, "weight_map");
+    if (doc->node->type != VT_FLAT_OBJECT)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: the file holds %s; an object was expected", index,
+                       vt_flat_kind(doc->node));
     if (!map || map->type != VT_FLAT_OBJECT)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: \"weight_map\" is missing or no object", index);
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"weight_map\" is %s; an object was expected",
+                       index, vt_flat_kind(map));
     TRY(open_shards(s, folder, index, doc, map, err));
     TRY(merge(s, folder, err));
     return check_map(s, index, doc, map, err);

@@ -35,7 +35,7 @@ static vt_status check_names(const char *path, const json_t *root, vt_err *err)
         const char *name = json_string_value(v);
         if (v && !json_is_null(v) && (!name || strcmp(name, usual) != 0))
             return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: \"%s\" is %.60s; %s is supported", path,
-                           key[i], name ? name : "no text", usual);
+                           key[i], name ? name : vt_json_kind(v), usual);
     }
     return VT_OK;
 }

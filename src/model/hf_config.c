@@ -139,8 +139,9 @@ static vt_status read_factors(hf_reader *c, const json_t *o, const char *key, in
     for (int32_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, (size_t)i);
         if (!json_is_number(v))
-            return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" holds no number in place %d", c->path,
-                           key, i);
+            return vt_fail(c->err, VT_ERR_FORMAT,
+                           "%s: \"%s\" holds %s in place %d; a number was expected", c->path, key,
+                           vt_json_kind(v), i);
         f[i] = (float)json_number_value(v);
     }
     *out = f;
@@ -187,7 +188,12 @@ static vt_status read_rope_object(hf_reader *c, const json_t *o, double partial,
     const char *type = "default";
     if (o && !json_is_object(o))
         return vt_fail(c->err, VT_ERR_FORMAT,
-                       "%s: \"rope_parameters\" or \"rope_scaling\" is no object", c->path);
+                       "%s: \"%s\", or what it holds for a kind of layers, is %s; an object was "
+                       "expected",
+                       c->path,
+                       vt_read_member(c->root, "rope_parameters") ? "rope_parameters"
+                                                                  : "rope_scaling",
+                       vt_json_kind(o));
     TRY(vt_read_f64(c->path, o, "rope_theta", false, &p->base, c->err));
     TRY(vt_read_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
     if (!(partial > 0 && partial <= 1))
@@ -338,15 +344,12 @@ vt_status hf_read_dense_layers(hf_reader *c)
     for (int32_t i = 0; i < a->n_layers; i++)
         if ((i + 1) % step != 0)
             c->m->layer[i].ffn = VT_BLOCK_FFN;
+    if (dense)
+        TRY(vt_check_list(c->path, "mlp_only_layers", dense, c->err));
     for (size_t i = 0; i < json_array_size(dense); i++) {
-        const json_t *layer = json_array_get(dense, i);
-        double l = json_number_value(layer);
-        if (!json_is_number(layer) || !(l >= 0 && l < a->n_layers))
-            return vt_fail(
-                c->err, VT_ERR_MODEL,
-                "%s: \"mlp_only_layers\" holds %g in place %zu; a layer of 0 to %d was expected",
-                c->path, l, i, a->n_layers - 1);
-        c->m->layer[(int32_t)l].ffn = VT_BLOCK_FFN;
+        int32_t layer;
+        TRY(vt_read_nth(c->path, "mlp_only_layers", dense, i, 0, a->n_layers - 1, &layer, c->err));
+        c->m->layer[layer].ffn = VT_BLOCK_FFN;
     }
     return VT_OK;
 }
@@ -471,6 +474,23 @@ static vt_status read_shape(hf_reader *c)
     return hf_read_bool(c, "tie_word_embeddings", &a->tied_head);
 }
 
+/* FP8 has a scale for each block of 128 by 128 weights, or one for a whole tensor. */
+static vt_status check_block_size(hf_reader *c, const json_t *block)
+{
+    static const char key[] = "weight_block_size";
+    char first[VT_JSON_SHOWN], second[VT_JSON_SHOWN];
+    if (!block)
+        return VT_OK;
+    TRY(vt_check_array(c->path, key, block, 2, c->err));
+    const json_t *rows = json_array_get(block, 0), *cols = json_array_get(block, 1);
+    if (json_number_value(rows) == 128 && json_number_value(cols) == 128)
+        return VT_OK;
+    bool numbers = json_is_number(rows) && json_is_number(cols);
+    return vt_fail(c->err, numbers ? VT_ERR_UNSUPPORTED : VT_ERR_FORMAT,
+                   "%s: \"%s\" is [%s, %s]; [128, 128], the only one supported, was expected",
+                   c->path, key, vt_json_show(rows, first), vt_json_show(cols, second));
+}
+
 static vt_status read_quantisation(hf_reader *c)
 {
     const json_t *q = vt_read_member(c->outer, "quantization_config");
@@ -478,6 +498,7 @@ static vt_status read_quantisation(hf_reader *c)
     q = q ? q : vt_read_member(c->root, "quantization_config");
     if (!q)
         return VT_OK;
+    TRY(vt_check_object(c->path, "quantization_config", q, c->err));
     TRY(vt_read_str(c->path, q, "quant_method", true, &method, c->err));
     if (strcmp(method, "mxfp4") == 0 && c->family->experts_transposed)
         return VT_OK;
@@ -489,13 +510,7 @@ static vt_status read_quantisation(hf_reader *c)
                        "%s: \"quant_method\" %.40s is not supported (fp8, awq, gptq and "
                        "compressed-tensors are)",
                        c->path, method);
-    const json_t *block = vt_read_member(q, "weight_block_size");
-    if (block &&
-        (json_array_size(block) != 2 || json_number_value(json_array_get(block, 0)) != 128 ||
-         json_number_value(json_array_get(block, 1)) != 128))
-        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                       "%s: \"weight_block_size\" is not [128, 128], the only one supported",
-                       c->path);
+    TRY(check_block_size(c, vt_read_member(q, "weight_block_size")));
     c->extra->fp8 = true;
     return VT_OK;
 }
@@ -530,6 +545,22 @@ static const vt_family *family_of(const char *type)
     return NULL;
 }
 
+/* Fails unless "architectures", where it is there, is a list of texts: families read the first. */
+static vt_status check_classes(hf_reader *c)
+{
+    static const char key[] = "architectures";
+    const json_t *all = vt_read_member(c->outer, key);
+    if (!all)
+        return VT_OK;
+    TRY(vt_check_list(c->path, key, all, c->err));
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (!json_is_string(json_array_get(all, i)))
+            return vt_fail(c->err, VT_ERR_FORMAT,
+                           "%s: \"%s\" holds %s in place %zu; a string was expected", c->path, key,
+                           vt_json_kind(json_array_get(all, i)), i);
+    return VT_OK;
+}
+
 /* Returns the family whose class of models the file names; NULL: none of those that are told so. */
 static const vt_family *family_of_class(const json_t *root)
 {
@@ -555,8 +586,7 @@ static vt_status enter_text_config(hf_reader *c, const char **type)
     }
     if (!name)
         return VT_OK;
-    if (!json_is_object(inner))
-        return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"text_config\" is no object", c->path);
+    TRY(vt_check_object(c->path, "text_config", inner, c->err));
     *type = name;
     c->root = inner;
     c->extra->nested = true;
@@ -567,6 +597,7 @@ static vt_status find_family(hf_reader *c)
 {
     const char *type = "";
     TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
+    TRY(check_classes(c));
     TRY(enter_text_config(c, &type));
     const vt_family *named = family_of_class(c->outer);
     c->family = c->m->family = named ? named : family_of(type);

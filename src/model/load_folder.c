@@ -3,6 +3,7 @@
  *   config.json                          -> architecture (hf_config.c)
  *   model.safetensors or its index.json  -> weights, mapped
  *   tokenizer.json, tokenizer_config.json, chat_template.jinja -> tokenizer and template
+ *                                           (folder/text.c)
  *   generation_config.json               -> end-of-text ids and sampling defaults
  *   modules.json and what it names       -> pooling and prompts (pooled.c)
  *
@@ -13,7 +14,7 @@
  * (int4/int4.h).
  *
  * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
- * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may be long, by the flat parser.
+ * (1 MiB: 80 MB of memory at worst), long ones by the flat parser.
  */
 #include "model/load.h"
 
@@ -24,26 +25,22 @@
 #include <sys/stat.h>
 
 #include "files/json.h"
-#include "files/json_flat.h"
 #include "files/map.h"
 #include "files/safetensors.h"
 #include "model/assemble.h"
 #include "model/eagle.h"
 #include "model/family.h"
+#include "model/folder/text.h"
 #include "model/hf_config.h"
 #include "model/int4/int4.h"
 #include "model/latent.h"
 #include "model/mtp.h"
 #include "model/transposed.h"
 #include "model/pooled.h"
-#include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {
     MAX_CONFIG = 1 << 20,
-    MAX_TOKENIZER_CONFIG = 16 << 20,
-    MAX_TOKENIZER = 256 << 20,
-    MAX_TEMPLATE = 4 << 20,
     MAX_EOS = 64,
     EXPERT_NAME = 128,
 };
@@ -651,119 +648,24 @@ static vt_status load_weights(loader *l)
     return check_announced(l);
 }
 
-/* ---- text ---- */
-
-/* From the first of these files; a SentencePiece tokenizer.model is refused by its line. */
-static vt_status load_tokenizer(loader *l, const void *config, size_t config_len)
-{
-    char path[4096];
-    const void *text;
-    size_t len, i = 0;
-    static const struct {
-        const char *file;
-        vt_status (*read)(const char *, const char *, size_t, const char *, size_t, vt_tokenizer **,
-                          vt_err *);
-    } form[] = {{"tokenizer.json", vt_tokenizer_from_json},
-                {"tokenizer.model", vt_tokenizer_from_tiktoken},
-                {"tiktoken.model", vt_tokenizer_from_tiktoken},
-                {"vocab.txt", vt_tokenizer_from_vocab}};
-    while (i < sizeof form / sizeof *form && !has_file(l, form[i].file, path, sizeof path))
-        i++;
-    if (i == sizeof form / sizeof *form)
-        return VT_OK;
-    TRY(file_map(path, &text, &len, l->err));
-    vt_status status = len > MAX_TOKENIZER
-                           ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
-                                     path, len, MAX_TOKENIZER)
-                           : form[i].read(path, text, len, config, config_len, &l->m->tokenizer,
-                                          l->err);
-    file_unmap(text, len);
-    return status;
-}
-
-/* A template file takes precedence over the template in tokenizer_config.json, as in
- * transformers. */
-static vt_status load_template_file(loader *l, const char *path)
-{
-    const void *text;
-    size_t len;
-    TRY(file_map(path, &text, &len, l->err));
-    vt_status status = len > MAX_TEMPLATE
-                           ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
-                                     path, len, MAX_TEMPLATE)
-                           : vt_template_parse(path, text, len, &l->m->chat_template, l->err);
-    file_unmap(text, len);
-    return status;
-}
-
-/* "chat_template" is a string, or a list of {"name", "template"} of which "default" is taken, else
- * the first. */
-static vt_status load_template_value(loader *l, const char *path, const vt_flat_doc *doc,
-                                     const vt_flat_node *value)
-{
-    const vt_flat_node *chosen = value;
-    if (value->type == VT_FLAT_ARRAY) {
-        chosen = vt_flat_get(doc, vt_flat_first(value), "template");
-        for (const vt_flat_node *entry = vt_flat_first(value); entry;
-             entry = vt_flat_after(doc, value, entry))
-            if (vt_flat_is(vt_flat_get(doc, entry, "name"), "default"))
-                chosen = vt_flat_get(doc, entry, "template");
-    }
-    if (!chosen || chosen->type != VT_FLAT_STRING)
-        return vt_fail(l->err, VT_ERR_FORMAT,
-                       "%s: \"chat_template\" is neither a string nor a list of named "
-                       "ones",
-                       path);
-    return vt_template_parse(path, chosen->s, chosen->len, &l->m->chat_template, l->err);
-}
-
-static vt_status load_text_config(loader *l, const char *path, const void *text, size_t len)
-{
-    char file[4096];
-    vt_flat_doc doc;
-    if (len > MAX_TOKENIZER_CONFIG)
-        return vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)", path, len,
-                       MAX_TOKENIZER_CONFIG);
-    TRY(load_tokenizer(l, text, len));
-    if (has_file(l, "chat_template.jinja", file, sizeof file))
-        return load_template_file(l, file);
-    TRY(vt_flat_parse(path, text, len, &doc, l->err));
-    const vt_flat_node *value = vt_flat_get(&doc, doc.node, "chat_template");
-    vt_status status = value ? load_template_value(l, path, &doc, value) : VT_OK;
-    vt_flat_release(&doc);
-    return status;
-}
-
-static vt_status load_text(loader *l)
-{
-    char path[4096], file[4096];
-    const void *text;
-    size_t len;
-    if (!has_file(l, "tokenizer_config.json", path, sizeof path)) {
-        TRY(load_tokenizer(l, NULL, 0));
-        return has_file(l, "chat_template.jinja", file, sizeof file) ? load_template_file(l, file)
-                                                                     : VT_OK;
-    }
-    TRY(file_map(path, &text, &len, l->err));
-    vt_status status = load_text_config(l, path, text, len);
-    file_unmap(text, len);
-    return status;
-}
-
 /* ---- generation ---- */
 
 /* "eos_token_id": a number or a list of them. Ids beyond the vocabulary are refused later. */
 static vt_status add_eos(loader *l, const char *path, const json_t *value, int32_t *ids, int32_t *n)
 {
+    static const char key[] = "eos_token_id";
     size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    if (count > MAX_EOS)
+        return vt_fail(l->err, VT_ERR_FORMAT, "%s: \"%s\" holds %zu ids (at most %d allowed)", path,
+                       key, count, MAX_EOS);
     for (size_t i = 0; value && i < count; i++) {
+        char shown[VT_JSON_SHOWN];
         const json_t *v = json_is_array(value) ? json_array_get(value, i) : value;
         double id = json_number_value(v);
-        if (!json_is_number(v) || !(id >= 0 && id < INT32_MAX) || id != floor(id) || *n == MAX_EOS)
+        if (!json_is_number(v) || !(id >= 0 && id < INT32_MAX) || id != floor(id))
             return vt_fail(l->err, VT_ERR_FORMAT,
-                           "%s: \"eos_token_id\" is neither a token id nor a list of at "
-                           "most %d",
-                           path, MAX_EOS);
+                           "%s: \"%s\" %s %s; a token id or a list of them was expected", path, key,
+                           v == value ? "is" : "holds", vt_json_show(v, shown));
         ids[(*n)++] = (int32_t)id;
     }
     return VT_OK;
@@ -775,10 +677,20 @@ static vt_status read_generation(loader *l, const char *path, const json_t *root
     vt_model *m = l->m;
     bool sampled = true;
     TRY(add_eos(l, path, vt_read_member(root, "eos_token_id"), ids, n));
-    TRY(vt_read_f32(path, root, "temperature", &m->gen_temperature, l->err));
-    TRY(vt_read_f32(path, root, "top_p", &m->gen_top_p, l->err));
-    TRY(vt_read_f32(path, root, "min_p", &m->gen_min_p, l->err));
-    TRY(vt_read_f32(path, root, "repetition_penalty", &m->gen_repetition_penalty, l->err));
+    const struct {
+        const char *key;
+        float *out, least, most; /* as requests may say it */
+    } number[] = {{"temperature", &m->gen_temperature, 0, 100},
+                  {"top_p", &m->gen_top_p, 0, 1},
+                  {"min_p", &m->gen_min_p, 0, 1},
+                  {"repetition_penalty", &m->gen_repetition_penalty, 0.01f, 100}};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        TRY(vt_read_f32(path, root, number[i].key, number[i].out, l->err));
+        if (*number[i].out < number[i].least || *number[i].out > number[i].most)
+            return vt_fail(l->err, VT_ERR_FORMAT, "%s: \"%s\" is %g (%g to %g expected)", path,
+                           number[i].key, (double)*number[i].out, (double)number[i].least,
+                           (double)number[i].most);
+    }
     TRY(vt_read_bool(path, root, "do_sample", false, &sampled, l->err));
     if (!sampled)
         m->gen_temperature = 0; /* the model asks for greedy answers, whatever else it says */
@@ -818,7 +730,7 @@ static vt_status read_folder(loader *l, const char *path, const json_t *config, 
         TRY(load_weights(l));
         TRY(vt_pooled_read_folder(l->m, l->folder, l->err));
     }
-    TRY(load_text(l));
+    TRY(model_load_text(l->m, l->folder, l->err));
     if (!weights)
         l->m->arch.vocab = l->m->tokenizer ? vt_tokenizer_vocab(l->m->tokenizer) : 0;
     TRY(load_generation(l, path, config, ids, &n));

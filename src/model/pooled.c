@@ -33,13 +33,15 @@ static const char *class_of(const json_t *module)
 static vt_status take_path(const char *path, const json_t *module, const char *name,
                            char out[VT_POOLED_FOLDER], vt_err *err)
 {
-    const char *folder = json_string_value(json_object_get(module, "path"));
+    char shown[VT_JSON_SHOWN];
+    const json_t *v = json_object_get(module, "path");
+    const char *folder = json_string_value(v);
     if (!folder || !*folder || *folder == '.' || strchr(folder, '/') ||
         strlen(folder) >= VT_POOLED_FOLDER)
-        return vt_fail(
-            err, VT_ERR_FORMAT,
-            "%s: \"path\" of the %s module is \"%.60s\"; the name of a folder was expected", path,
-            name, folder ? folder : "");
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"path\" of the %s module is %s; the name of a folder of less than %d "
+                       "bytes was expected",
+                       path, name, vt_json_show(v, shown), VT_POOLED_FOLDER);
     memcpy(out, folder, strlen(folder) + 1);
     return VT_OK;
 }
@@ -54,22 +56,52 @@ static vt_status take_dense(const char *path, const json_t *module, vt_pooled_fo
     return take_path(path, module, "Dense", out->dense[out->n_dense++], err);
 }
 
+static vt_status check_count(const char *path, const json_t *root, vt_err *err)
+{
+    size_t n = json_array_size(root);
+    if (json_is_array(root) && n >= 1 && n <= MAX_MODULES)
+        return VT_OK;
+    if (json_is_array(root))
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: the file holds an array of %zu; one of 1 to %d modules was expected",
+                       path, n, MAX_MODULES);
+    return vt_fail(err, VT_ERR_FORMAT,
+                   "%s: the file holds %s; an array of 1 to %d modules was expected", path,
+                   vt_json_kind(root), MAX_MODULES);
+}
+
+/* Finds the class and the folder of module i. *folder is NULL where it is missing. */
+static vt_status read_module(const char *path, const json_t *module, size_t i, const char **name,
+                             const char **folder, vt_err *err)
+{
+    const json_t *at = vt_read_member(module, "path");
+    *name = class_of(module);
+    *folder = json_string_value(at);
+    if (!json_is_object(module))
+        return vt_fail(err, VT_ERR_FORMAT, "%s: module %zu is %s; an object was expected", path, i,
+                       vt_json_kind(module));
+    if (!*name)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"type\" of module %zu is %s; a string was expected", path, i,
+                       vt_json_kind(json_object_get(module, "type")));
+    if (at && !*folder)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"path\" of module %zu is %s; a string was expected", path, i,
+                       vt_json_kind(at));
+    return VT_OK;
+}
+
 vt_status vt_pooled_modules(vt_model *m, const char *path, const json_t *root,
                             vt_pooled_folders *out, vt_err *err)
 {
     size_t n = json_array_size(root);
     *out = (vt_pooled_folders){0};
     bool pooled = false, scaled = false;
-    if (!json_is_array(root) || n < 1 || n > MAX_MODULES)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: an array of 1 to %d modules was expected", path,
-                       MAX_MODULES);
+    TRY(check_count(path, root, err));
     for (size_t i = 0; i < n; i++) {
         const json_t *module = json_array_get(root, i);
-        const char *name = class_of(module),
-                   *folder = json_string_value(json_object_get(module, "path"));
-        if (!name)
-            return vt_fail(err, VT_ERR_FORMAT, "%s: \"type\" of module %zu is missing or no string",
-                           path, i);
+        const char *name, *folder;
+        TRY(read_module(path, module, i, &name, &folder, err));
         bool first = i == 0 && strcmp(name, "Transformer") == 0;
         if (first && folder && *folder)
             return vt_fail(err, VT_ERR_UNSUPPORTED,
@@ -91,7 +123,10 @@ vt_status vt_pooled_modules(vt_model *m, const char *path, const json_t *root,
         }
     }
     if (!pooled)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: there is no Pooling module", path);
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: the file holds the Transformer alone; a Pooling module behind it was "
+                       "expected",
+                       path);
     m->pooled.unscaled = !scaled;
     return VT_OK;
 }
@@ -149,7 +184,9 @@ static vt_status add_prompt(vt_model *m, const char *path, const char *name, con
 {
     vt_pooled *p = &m->pooled;
     if (!json_is_string(text))
-        return vt_fail(err, VT_ERR_FORMAT, "%s: prompt \"%.60s\" is no text", path, name);
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"%.60s\" of \"prompts\" is %s; a string was expected", path, name,
+                       vt_json_kind(text));
     vt_named_prompt *at = &p->prompt[p->n_prompts++];
     *at = (vt_named_prompt){
         vt_arena_strdup(&m->arena, name, strlen(name)),
@@ -163,9 +200,11 @@ vt_status vt_pooled_prompts(vt_model *m, const char *path, const json_t *root, v
     const char *chosen = NULL, *name;
     size_t n = json_object_size(prompts);
     TRY(vt_read_str(path, root, "default_prompt_name", false, &chosen, err));
-    if (prompts && (!json_is_object(prompts) || n > MAX_PROMPTS))
-        return vt_fail(err, VT_ERR_FORMAT, "%s: \"prompts\" is no object of at most %d texts", path,
-                       MAX_PROMPTS);
+    if (prompts)
+        TRY(vt_check_object(path, "prompts", prompts, err));
+    if (n > MAX_PROMPTS)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"prompts\" holds %zu texts (at most %d allowed)",
+                       path, n, MAX_PROMPTS);
     m->pooled.prompt = vt_arena_alloc(&m->arena, n, sizeof *m->pooled.prompt);
     if (!m->pooled.prompt)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);

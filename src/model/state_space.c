@@ -29,7 +29,9 @@ vt_status gguf_read_state_space(gguf_reader *r)
 /* A token's step has no limits: [0, infinity], however the file spells that. */
 vt_status hf_refuse_step_limit(hf_reader *c)
 {
-    const json_t *limits = json_object_get(c->root, "time_step_limit");
+    const json_t *limits = vt_read_member(c->root, "time_step_limit");
+    if (limits)
+        TRY(vt_check_array(c->path, "time_step_limit", limits, 2, c->err));
     double low = json_number_value(json_array_get(limits, 0));
     const json_t *high = json_array_get(limits, 1);
     if (low > 0 || (json_is_number(high) && json_number_value(high) < 1e30))

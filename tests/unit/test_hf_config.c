@@ -114,8 +114,9 @@ static void test_config_of_experts_says_which_layers_have_them(void **state)
                 fail_msg("%s: layer %d has block %d", row[i].config, k, m->layer[k].ffn);
         vt_model_free(m);
     }
-    expect_refused(SPARSE(", \"mlp_only_layers\": [6]"),
-                   "\"mlp_only_layers\" holds 6 in place 0; a layer of 0 to 5 was expected");
+    expect_refused(
+        SPARSE(", \"mlp_only_layers\": [6]"),
+        "\"mlp_only_layers\" holds 6 in place 0; a whole number from 0 to 5 was expected");
 }
 
 /* Qwen3.5: every fourth layer attends, or those that layer_types names; all of it may be a part of
@@ -161,7 +162,7 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
     expect_refused("{" SHAPE "\"model_type\": \"qwen3_5_text\", \"num_hidden_layers\": 8}",
                    "linear_conv_kernel_dim");
     expect_refused("{\"model_type\": \"qwen3_5\", \"text_config\": 3}",
-                   "\"text_config\" is no object");
+                   "\"text_config\" is a number; an object was expected");
 }
 
 /* Keys of Qwen3-Next: those of Qwen3.5 with experts, and of Qwen3 with some dense layers. */
@@ -193,8 +194,9 @@ static void test_config_of_qwen3_next_says_which_layers_are_dense(void **state)
     assert_int_equal(m->layer[0].ffn, VT_BLOCK_FFN);
     assert_int_equal(m->layer[1].ffn, VT_BLOCK_EXPERTS);
     vt_model_free(m);
-    expect_refused(NEXT(10, ", \"mlp_only_layers\": [4]"),
-                   "\"mlp_only_layers\" holds 4 in place 0; a layer of 0 to 3 was expected");
+    expect_refused(
+        NEXT(10, ", \"mlp_only_layers\": [4]"),
+        "\"mlp_only_layers\" holds 4 in place 0; a whole number from 0 to 3 was expected");
     expect_refused(NEXT(10, ", \"decoder_sparse_step\": 0"), "\"decoder_sparse_step\" is 0");
     expect_refused(NEXT(10, ", \"full_attention_interval\": 0"),
                    "\"full_attention_interval\" is 0");
@@ -265,18 +267,21 @@ static void test_config_of_kimi_linear_is_read_or_its_key_is_named(void **state)
         {KIMI(", \"num_nextn_predict_layers\": 1"), "\"num_nextn_predict_layers\" is 1"},
         {KIMI(", \"attention_bias\": true"), "\"attention_bias\""},
         {KIMI(", \"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\", \"sparse\"]"),
-         "\"mlp_layer_types\" is no list"},
+         "\"mlp_layer_types\" holds \"dense\" in place 1; \"dense\" layers and then"},
         {KIMI(", \"num_shared_experts\": 0"),
          "0 shared experts (n_shared_experts or num_shared_experts, "},
         {KIMI_OF(", \"gate_lower_bound\": -5.0", "[1, 2, 4]", "[3]", ""), "\"gate_lower_bound\""},
         {KIMI_OF(", \"use_full_rank_gate\": true", "[1, 2, 4]", "[3]", ""), "\"use_full_rank_gate"},
         {KIMI_OF("", "[1, 2]", "[3]", ""),
          "\"kda_layers\" has 2 layers and \"full_attn_layers\" 1; arrays of 4"},
-        {KIMI_OF("", "[1, 2, 5]", "[3]", ""), "\"kda_layers\" names layer 5"},
+        {KIMI_OF("", "[1, 2, 5]", "[3]", ""),
+         "\"kda_layers\" holds 5 in place 2; a whole number from 1 to 4"},
         {KIMI_OF("", "[1, 2, 4]", "[4]", ""), "\"full_attn_layers\" names layer 4"},
-        {KIMI_OF("", "[1, 2, 2]", "[3]", ""), "\"kda_layers\" names layer 2"},
+        {KIMI_OF("", "[1, 2, 2]", "[3]", ""),
+         "\"kda_layers\" names layer 2, which was named before; each of 1 to 4"},
         {KIMI_OF("", "[1, 2]", "[3, 3]", ""), "\"full_attn_layers\" names layer 3"},
-        {KIMI_OF("", "[1, 2, \"4\"]", "[3]", ""), "\"kda_layers\" names layer 0"},
+        {KIMI_OF("", "[1, 2, \"4\"]", "[3]", ""),
+         "\"kda_layers\" holds \"4\" in place 2; a whole number"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect_refused(refused[i][0], refused[i][1]);
@@ -307,7 +312,7 @@ static void test_config_of_lfm2_says_which_layers_convolve(void **state)
     assert_int_equal(m->layer[1].ffn, VT_BLOCK_EXPERTS);
     assert_true(m->arch.route_sigmoid && m->arch.norm_topk && m->arch.route_scale == 2.5f);
     vt_model_free(m);
-    expect_refused(LFM2(""), "neither \"layer_types\" nor \"full_attn_idxs\"");
+    expect_refused(LFM2(""), "\"layer_types\" and \"full_attn_idxs\" are missing");
     expect_refused(LFM2(ATTENDS("[3]")), "\"full_attn_idxs\" holds");
     expect_refused(LFM2(ATTENDS("[0]") ", \"conv_bias\": true"), "\"conv_bias\" is true");
     expect_refused(LFM2(ATTENDS("[0]") ", \"block_multiple_of\": 0"), "\"block_multiple_of\" is 0");
@@ -660,7 +665,7 @@ static void test_config_of_latents_is_read_or_its_key_is_named(void **state)
     expect_refused(V2(", \"norm_topk_prob\": true"), "\"norm_topk_prob\" is true");
     expect_refused(LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"sparse\", \"dense\", "
                                            "\"sparse\", \"sparse\"]"),
-                   "\"mlp_layer_types\" is no list of 4");
+                   "\"mlp_layer_types\" holds \"dense\" in place 1");
     expect_refused("{" SHAPE "\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 4}",
                    "kv_lora_rank");
 }
@@ -740,7 +745,7 @@ static void test_packed_forms_that_are_not_run_are_refused_by_name(void **state)
                    "is \"marlin-24\"; \"pack-quantized\" was expected");
     expect_refused(PACKED("\"quant_method\": \"compressed-tensors\", \"config_groups\": {}"),
                    "\"config_groups\" of quantization_config has 0 groups; 1 was expected");
-    expect_refused(PACKED(GROUPS "}}"), "\"weights\" of config_groups is missing");
+    expect_refused(PACKED(GROUPS "}}"), "\"weights\" is missing; an object was expected");
     expect_refused(PACKED(GROUPS "\"weights\": {\"num_bits\": 8}}}"),
                    "\"num_bits\" of config_groups' weights is 8");
     expect_refused(PACKED(WEIGHTS ", \"strategy\": \"tensor\"}}}"), "is \"tensor\"");

@@ -31,7 +31,8 @@ static void test_config_that_means_another_model_is_refused_by_its_key(void **st
         {OF("llama", "\"rms_norm_eps\": 0"), "\"rms_norm_eps\" is 0"},
         {OF("llama", "\"rope_theta\": -5"), "\"rope_theta\" is -5"},
         {OF("gemma3_text", "\"rope_local_base_freq\": 0"), "\"rope_local_base_freq\" is 0"},
-        {OF("llama", "\"rope_scaling\": \"yarn\""), "\"rope_scaling\" is no object"},
+        {OF("llama", "\"rope_scaling\": \"yarn\""),
+         "\"rope_scaling\", or what it holds for a kind of layers, is a string; an object"},
         {OF("llama", "\"rope_scaling\": {\"rope_type\": \"ntk\"}"), "\"rope_type\" ntk"},
         {OF("llama", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, "
                      "\"rope_parameters\": {\"rope_type\": \"default\"}"),

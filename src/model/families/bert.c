@@ -72,6 +72,8 @@ static vt_status read_activation(hf_reader *c)
     const json_t *section = vt_read_member(c->root, "sentence_transformers");
     const char *key = section ? "activation_fn" : "sbert_ce_default_activation_function";
     const char *name = "torch.nn.modules.activation.Sigmoid";
+    if (section)
+        TRY(vt_check_object(c->path, "sentence_transformers", section, c->err));
     TRY(vt_read_str(c->path, section ? section : c->root, key, false, &name, c->err));
     bool linear = strcmp(name, "torch.nn.modules.linear.Identity") == 0;
     c->m->ranker.linear = linear;
@@ -93,6 +95,8 @@ static vt_status read_classifier(hf_reader *c)
     if (n < sizeof kind - 1 || strcmp(name + n - (sizeof kind - 1), kind) != 0)
         return VT_OK;
     const json_t *names = vt_read_member(c->root, "id2label");
+    if (names)
+        TRY(vt_check_object(c->path, "id2label", names, c->err));
     if (names)
         labels = (int32_t)json_object_size(names);
     TRY(hf_read_i32(c, "num_labels", false, &labels));

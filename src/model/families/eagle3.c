@@ -60,19 +60,17 @@ static vt_status read_aux(hf_reader *c)
 {
     static const char key[] = "eagle_aux_hidden_state_layer_ids";
     vt_eagle *e = &c->m->eagle;
-    const json_t *inner = vt_read_member(vt_read_member(c->root, "eagle_config"), key),
+    const json_t *own = vt_read_member(c->root, "eagle_config");
+    if (own)
+        TRY(vt_check_object(c->path, "eagle_config", own, c->err));
+    const json_t *inner = vt_read_member(own, key),
                  *list = inner ? inner : vt_read_member(c->root, key);
     if (!list)
         return VT_OK;
     TRY(vt_check_array(c->path, key, list, VT_AUX_LAYERS, c->err));
     for (size_t i = 0; i < VT_AUX_LAYERS; i++) {
-        const json_t *v = json_array_get(list, i);
-        double id = json_number_value(v);
-        if (!json_is_number(v) || !(id >= 0 && id <= 1024) || id != floor(id))
-            return vt_fail(c->err, VT_ERR_FORMAT,
-                           "%s: \"%s\" holds %g in place %zu; a layer was expected", c->path, key,
-                           id, i);
-        e->aux[i] = (int32_t)id + (inner != NULL);
+        TRY(vt_read_nth(c->path, key, list, i, 0, 1024, &e->aux[i], c->err));
+        e->aux[i] += inner != NULL;
     }
     e->n_aux = VT_AUX_LAYERS;
     return VT_OK;

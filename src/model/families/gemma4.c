@@ -134,6 +134,10 @@ static vt_status read_layer_config(hf_reader *c, int32_t layer, const json_t *al
     json_t *value;
     snprintf(key, sizeof key, "%d", layer);
     json_t *own = (json_t *)vt_read_member(all, key);
+    if (all)
+        TRY(vt_check_object(c->path, "per_layer_config", all, c->err));
+    if (own)
+        TRY(vt_check_object(c->path, key, own, c->err));
     json_object_foreach(own, name, value) if (
         strcmp(name, "head_dim") != 0 &&
         strcmp(name, "num_key_value_heads") !=

@@ -135,19 +135,25 @@ int32_t glm4_moe_dense_layers(hf_reader *c)
 {
     const json_t *types = vt_read_member(c->root, "mlp_layer_types");
     int32_t n = c->m->arch.n_layers, dense = 0;
-    bool known = !types || (json_is_array(types) && json_array_size(types) == (size_t)n);
-    for (int32_t i = 0; known && types && i < n; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool is_dense = type && strcmp(type, "dense") == 0;
-        known = is_dense ? dense == i : type && strcmp(type, "sparse") == 0;
+    char shown[VT_JSON_SHOWN];
+    if (!types)
+        return 1;
+    if (vt_check_array(c->path, "mlp_layer_types", types, (size_t)n, c->err) != VT_OK)
+        return -1;
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(types, (size_t)i);
+        const char *type = json_is_string(v) ? json_string_value(v) : "";
+        bool is_dense = strcmp(type, "dense") == 0;
+        if (is_dense ? dense != i : strcmp(type, "sparse") != 0) {
+            vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                    "%s: \"mlp_layer_types\" holds %s in place %d; \"dense\" layers and then "
+                    "\"sparse\" ones were expected",
+                    c->path, vt_json_show(v, shown), i);
+            return -1;
+        }
         dense += is_dense;
     }
-    if (known)
-        return types ? dense : 1;
-    vt_fail(c->err, VT_ERR_UNSUPPORTED,
-            "%s: \"mlp_layer_types\" is no list of %d \"dense\" and then \"sparse\" layers",
-            c->path, n);
-    return -1;
+    return dense;
 }
 
 bool glm4_moe_skips(const vt_model *m, const char *tensor)

@@ -89,14 +89,15 @@ static vt_status read_even(hf_reader *c, const char *key, int32_t *out)
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: \"%s\" has %zu numbers for %d layers", c->path,
                        key, json_array_size(v), layers);
     for (int32_t i = 0; i < layers; i++) {
-        double n = json_number_value(json_array_get(v, (size_t)i)),
-               first = json_number_value(json_array_get(v, 0));
-        if (!(n >= 0 && n <= INT32_MAX) || n != first)
+        int32_t n, first;
+        TRY(vt_read_nth(c->path, key, v, 0, 0, INT32_MAX, &first, c->err));
+        TRY(vt_read_nth(c->path, key, v, (size_t)i, 0, INT32_MAX, &n, c->err));
+        if (n != first)
             return vt_fail(c->err, VT_ERR_UNSUPPORTED,
-                           "%s: \"%s\" is %g in layer %d and %g in layer 0; equal numbers from 0 "
-                           "on are supported for %s",
+                           "%s: \"%s\" is %d in layer %d and %d in layer 0; equal numbers are "
+                           "supported for %s",
                            c->path, key, n, i, first, c->family->hf);
-        *out = (int32_t)n;
+        *out = n;
     }
     return VT_OK;
 }

@@ -66,16 +66,17 @@ static vt_status read_either(hf_reader *c, const char *published, const char *ot
 static vt_status read_listed(hf_reader *c, const json_t *list, const char *key, size_t i,
                              int32_t *out)
 {
-    double layer = json_number_value(json_array_get(list, i));
-    bool is_new = layer >= 1 && layer <= c->m->arch.n_layers && layer == (int32_t)layer &&
-                  c->m->layer[(int32_t)layer - 1].mixer != VT_BLOCK_KDA;
+    int32_t layer;
+    TRY(vt_read_nth(c->path, key, list, i, 1, c->m->arch.n_layers, &layer, c->err));
+    bool is_new = c->m->layer[layer - 1].mixer != VT_BLOCK_KDA;
     for (size_t k = 0; k < i; k++)
         is_new = is_new && json_number_value(json_array_get(list, k)) != layer;
     if (!is_new)
         return vt_fail(c->err, VT_ERR_MODEL,
-                       "%s: \"%s\" names layer %g, which is none of 1 to %d or was named before",
+                       "%s: \"%s\" names layer %d, which was named before; each of 1 to %d was "
+                       "expected once",
                        c->path, key, layer, c->m->arch.n_layers);
-    *out = (int32_t)layer - 1;
+    *out = layer - 1;
     return VT_OK;
 }
 
@@ -87,8 +88,9 @@ static vt_status read_layers(hf_reader *c, const json_t *o)
     int32_t n = c->m->arch.n_layers, layer;
     if (vt_read_member(c->root, "layer_types"))
         return hf_read_mixers(c, "linear_attention", VT_BLOCK_KDA);
-    if (!json_is_array(kda) || !json_is_array(full) ||
-        json_array_size(kda) + json_array_size(full) != (size_t)n)
+    TRY(vt_check_list(c->path, "kda_layers", kda, c->err));
+    TRY(vt_check_list(c->path, "full_attn_layers", full, c->err));
+    if (json_array_size(kda) + json_array_size(full) != (size_t)n)
         return vt_fail(
             c->err, VT_ERR_FORMAT,
             "%s: \"kda_layers\" has %zu layers and \"full_attn_layers\" %zu; arrays of %d in "

@@ -2,6 +2,7 @@
  * in the others. */
 #include "model/families/lfm2.h"
 
+#include "files/json.h"
 #include "model/assemble.h"
 
 vt_status lfm2_from_gguf(gguf_reader *r)
@@ -18,21 +19,17 @@ static vt_status read_attending(hf_reader *c)
 {
     const json_t *list = json_object_get(c->root, "full_attn_idxs");
     int32_t n = c->m->arch.n_layers;
-    if (!json_is_array(list))
+    if (!list)
         return vt_fail(c->err, VT_ERR_FORMAT,
-                       "%s: neither \"layer_types\" nor \"full_attn_idxs\" is a list of layers",
+                       "%s: \"layer_types\" and \"full_attn_idxs\" are missing; one of them was "
+                       "expected",
                        c->path);
+    TRY(vt_check_list(c->path, "full_attn_idxs", list, c->err));
     for (int32_t i = 0; i < n; i++)
         model_keep_state(c->m, i, VT_BLOCK_CONV);
     for (size_t k = 0; k < json_array_size(list); k++) {
-        double v = json_number_value(json_array_get(list, k)); /* 0 of what is no number */
-        bool is_number = json_is_number(json_array_get(list, k));
-        int32_t i = v >= 0 && v < n ? (int32_t)v : -1;
-        if (!is_number || i < 0 || i != v)
-            return vt_fail(c->err, VT_ERR_MODEL,
-                           "%s: \"full_attn_idxs\" holds %g in place %zu; a layer of 0 to %d was "
-                           "expected",
-                           c->path, v, k, n - 1);
+        int32_t i;
+        TRY(vt_read_nth(c->path, "full_attn_idxs", list, k, 0, n - 1, &i, c->err));
         c->m->layer[i].mixer = VT_BLOCK_ATTENTION;
         c->m->layer[i].state_bytes = 0;
     }

@@ -145,7 +145,9 @@ static vt_status read_kinds(hf_reader *c)
     size_t n = (size_t)c->m->arch.n_layers;
     const json_t *words = vt_read_member(c->root, "layers_block_type");
     const char *letters = NULL, *key = words ? "layers_block_type" : "hybrid_override_pattern";
-    if (!words)
+    if (words)
+        TRY(vt_check_list(c->path, key, words, c->err));
+    else
         TRY(vt_read_str(c->path, c->root, key, true, &letters, c->err));
     size_t have = letters ? strlen(letters) : json_array_size(words);
     if (have != n)

@@ -30,13 +30,9 @@ static vt_status from_config(hf_reader *c)
     if (list)
         TRY(vt_check_array(c->path, "no_rope_layers", list, (size_t)n, c->err));
     for (int32_t i = 0; list && i < n; i++) {
-        const json_t *one = json_array_get(list, (size_t)i);
-        double rotates = json_number_value(one);
-        if (!json_is_number(one) || (rotates != 0 && rotates != 1))
-            return vt_fail(c->err, VT_ERR_FORMAT,
-                           "%s: \"no_rope_layers\" has %g for layer %d; 0 or 1 was expected",
-                           c->path, rotates, i);
-        c->m->layer[i].head.rope = rotates != 0 ? 0 : -1;
+        int32_t rotates;
+        TRY(vt_read_nth(c->path, "no_rope_layers", list, (size_t)i, 0, 1, &rotates, c->err));
+        c->m->layer[i].head.rope = rotates ? 0 : -1;
     }
     return VT_OK;
 }

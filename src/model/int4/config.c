@@ -109,6 +109,8 @@ static vt_status check_dynamic(const config_reader *c)
     const json_t *dynamic = vt_read_member(c->object, "dynamic");
     const char *key;
     json_t *value;
+    if (dynamic && !json_is_boolean(dynamic))
+        TRY(vt_check_object(c->path, "dynamic", dynamic, c->err));
     json_object_foreach((json_t *)dynamic, key, value)
     {
         if (strncmp(key, "-:", 2) != 0)
@@ -160,21 +162,22 @@ static vt_status read_packed(const config_reader *c, int4_form *f)
     TRY(expect_nothing(c, "kv_cache_scheme"));
     TRY(expect_dense(c));
     TRY(expect_nothing(c, "transform_config"));
-    if (!json_is_object(groups) || json_object_size(groups) != 1)
+    TRY(vt_check_object(c->path, "config_groups", groups, c->err));
+    if (json_object_size(groups) != 1)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"config_groups\" of %s has %zu groups; 1 was expected", c->path,
                        c->where, json_object_size(groups));
     config_reader group = *c, scheme = *c;
     group.object = json_object_iter_value(json_object_iter((json_t *)groups));
     group.where = "config_groups";
+    TRY(vt_check_object(c->path, json_object_iter_key(json_object_iter((json_t *)groups)),
+                        group.object, c->err));
     TRY(expect_text(&group, "format", "pack-quantized", NULL, NULL));
     TRY(expect_nothing(&group, "input_activations"));
     TRY(expect_nothing(&group, "output_activations"));
     scheme.object = vt_read_member(group.object, "weights");
     scheme.where = "config_groups' weights";
-    if (!json_is_object(scheme.object))
-        return vt_fail(c->err, VT_ERR_FORMAT,
-                       "%s: \"weights\" of config_groups is missing or no object", c->path);
+    TRY(vt_check_object(c->path, "weights", scheme.object, c->err));
     return read_scheme(&scheme, f);
 }
 

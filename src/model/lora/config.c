@@ -37,14 +37,15 @@ static bool is_neutral(const json_t *v)
 static vt_status refuse_others(const char *path, const json_t *root, vt_err *err)
 {
     const char *key;
+    char shown[VT_JSON_SHOWN];
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)root, key, v)
     {
         if (!is_inert(key) && !is_neutral(v))
             return vt_fail(err, VT_ERR_UNSUPPORTED,
-                           "%s: %.80s is set, and adapters with it are not supported; expected "
-                           "null, false or an empty value",
-                           path, key);
+                           "%s: \"%.80s\" is %s, and adapters with it are not supported; null, "
+                           "false or an empty value was expected",
+                           path, key, vt_json_show(v, shown));
     }
     return VT_OK;
 }
@@ -53,15 +54,16 @@ static vt_status refuse_others(const char *path, const json_t *root, vt_err *err
 static vt_status check_init(const char *path, const json_t *v, vt_err *err)
 {
     static const char *const plain[] = {"gaussian", "eva", "orthogonal"};
+    char shown[VT_JSON_SHOWN];
     if (!v || json_is_boolean(v))
         return VT_OK;
     for (size_t i = 0; json_is_string(v) && i < sizeof plain / sizeof *plain; i++)
         if (strcmp(json_string_value(v), plain[i]) == 0)
             return VT_OK;
     return vt_fail(err, VT_ERR_UNSUPPORTED,
-                   "%s: init_lora_weights is \"%.40s\", which changes the model's weights too; "
-                   "expected true, false, \"gaussian\", \"eva\" or \"orthogonal\"",
-                   path, json_is_string(v) ? json_string_value(v) : "no text");
+                   "%s: \"init_lora_weights\" is %s; true, false, \"gaussian\", \"eva\" or "
+                   "\"orthogonal\", which leave the model's weights as they are, was expected",
+                   path, vt_json_show(v, shown));
 }
 
 /* PEFT takes keys for regular expressions. Names, whose dots match dots, are read; others are
@@ -82,12 +84,14 @@ static vt_status read_pattern(const char *path, const json_t *root, const char *
 {
     const json_t *map = vt_read_member(root, field);
     const char *key;
+    char shown[VT_JSON_SHOWN];
     json_t *v;
     if (!map)
         return VT_OK;
-    if (!json_is_object(map) || json_object_size(map) > MAX_PATTERNS)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: %s is no object of at most %d numbers", path, field,
-                       MAX_PATTERNS);
+    TRY(vt_check_object(path, field, map, err));
+    if (json_object_size(map) > MAX_PATTERNS)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" holds %zu numbers (at most %d allowed)",
+                       path, field, json_object_size(map), MAX_PATTERNS);
     *out = vt_arena_alloc(arena, json_object_size(map) + 1, sizeof **out);
     if (!*out)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
@@ -96,12 +100,13 @@ static vt_status read_pattern(const char *path, const json_t *root, const char *
         if (!is_name(key))
             return vt_fail(
                 err, VT_ERR_UNSUPPORTED,
-                "%s: %s: \"%.80s\" is no plain name of a module, and regular expressions "
-                "are not supported",
+                "%s: \"%s\" has the key \"%.80s\"; the plain name of a module was expected, and "
+                "regular expressions are not supported",
                 path, field, key);
         if (!json_is_number(v) || !(fabs(json_number_value(v)) <= 1e6))
-            return vt_fail(err, VT_ERR_FORMAT, "%s: %s: \"%.80s\" is no number of at most 1e6",
-                           path, field, key);
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "%s: \"%.80s\" of \"%s\" is %s; a number of at most 1e6 was expected",
+                           path, key, field, vt_json_show(v, shown));
         const char *kept = vt_arena_strdup(arena, key, strlen(key));
         if (!kept)
             return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
@@ -114,8 +119,9 @@ static vt_status check_rank(const char *path, const char *field, double r, vt_er
 {
     if (r >= 1 && r <= VT_LORA_MOST_RANK && r == floor(r))
         return VT_OK;
-    return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: %s is %g, expected a rank of 1 to %d", path, field,
-                   r, VT_LORA_MOST_RANK);
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "%s: \"%s\" is %g; a whole rank of 1 to %d was expected", path, field, r,
+                   VT_LORA_MOST_RANK);
 }
 
 vt_status vt_lora_config_of(const char *path, const json_t *root, vt_arena *arena,
@@ -125,20 +131,20 @@ vt_status vt_lora_config_of(const char *path, const json_t *root, vt_arena *aren
     *c = (vt_lora_config){0};
     TRY(vt_read_str(path, root, "peft_type", true, &type, err));
     if (strcmp(type, "LORA") != 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: peft_type is \"%.40s\", expected \"LORA\"",
-                       path, type);
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: \"peft_type\" is \"%.40s\"; \"LORA\" was expected", path, type);
     TRY(vt_read_str(path, root, "bias", false, &bias, err));
     if (strcmp(bias, "none") != 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: bias is \"%.40s\", expected \"none\"", path,
-                       bias);
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: \"bias\" is \"%.40s\"; \"none\" was expected",
+                       path, bias);
     TRY(check_init(path, vt_read_member(root, "init_lora_weights"), err));
     TRY(refuse_others(path, root, err));
     TRY(vt_read_i32(path, root, "r", true, &c->r, err));
     TRY(check_rank(path, "r", c->r, err));
     TRY(vt_read_f64(path, root, "lora_alpha", true, &c->alpha, err));
     if (!(fabs(c->alpha) <= 1e6))
-        return vt_fail(err, VT_ERR_FORMAT, "%s: lora_alpha is %g, expected at most 1e6", path,
-                       c->alpha);
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"lora_alpha\" is %g; at most 1e6 was expected",
+                       path, c->alpha);
     TRY(vt_read_bool(path, root, "use_rslora", false, &c->rslora, err));
     TRY(read_pattern(path, root, "rank_pattern", arena, &c->rank, &c->n_rank, err));
     for (int32_t i = 0; i < c->n_rank; i++)

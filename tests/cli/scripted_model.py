@@ -1,8 +1,9 @@
 """A model that says what a test wants: a tiny Llama (tiny_model.py) whose embeddings and head are a chain. The pieces of the answer are
 added tokens of its vocabulary, each predicts the next one, and the last predicts the end token. Greedy answers say the script."""
-import json, os, struct
+import json, math, os
 
 import tiny_model
+from tensors_file import f32, write_tensors
 
 FIRST = 259
 TEMPLATE = ("{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<tool_call>{\"name\"...<|im_end|>\n{% endif %}"
@@ -28,16 +29,8 @@ def write_weights(path, vocab, n_pieces):
         "self_attn.k_proj.weight": [kv, h], "self_attn.v_proj.weight": [kv, h], "self_attn.o_proj.weight": [h, h],
         "mlp.gate_proj.weight": [tiny_model.FF, h], "mlp.up_proj.weight": [tiny_model.FF, h],
         "mlp.down_proj.weight": [h, tiny_model.FF]}.items()})
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = embed if "embed" in name else head if "lm_head" in name else [1.0 if "norm" in name else 0.0] * n
-        begin, data = len(data), data + struct.pack(f"<{n}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+    value = lambda name, n: embed if "embed" in name else head if "lm_head" in name else [1.0 if "norm" in name else 0.0] * n
+    write_tensors(path, {name: f32(shape, value(name, math.prod(shape))) for name, shape in shapes.items()})
 
 
 def make(folder, pieces, template=TEMPLATE, special=()):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Encoders: vectors against transformers' (tools/fixtures/make_encoders.py), from folders and GGUF files."""
-import json, math, os, shutil, struct, tempfile
+import json, math, os, shutil, tempfile
 
 from served import *
 from tap import *
+from tensors_file import f32, read_tensors, write_tensors
 
 GOLDEN = "tests/golden/embedding/"
 BERT, XLM, MODERN, GEMMA = (GOLDEN + name for name in ("bert", "xlm_roberta", "modernbert", "embeddinggemma"))
@@ -105,11 +106,8 @@ def test_a_dense_layer_may_change_the_size():
         change_json(os.path.join(at, "config.json"), bias=True, activation_function="torch.nn.modules.activation.Tanh")
         weight = [[((i * 31 + j * 17) % 13 - 6) / 8 for j in range(24)] for i in range(56)]
         bias = [(i % 7 - 3) / 4 for i in range(56)]
-        header = json.dumps({"linear.weight": {"dtype": "F32", "shape": [56, 24], "data_offsets": [0, 56 * 24 * 4]},
-                             "linear.bias": {"dtype": "F32", "shape": [56], "data_offsets": [56 * 24 * 4, 56 * 25 * 4]}}).encode()
-        header += b" " * (-len(header) % 8)
-        with open(os.path.join(at, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(header)) + header + struct.pack(f"<{56 * 25}f", *[x for row in weight for x in row], *bias))
+        write_tensors(os.path.join(at, "model.safetensors"),
+                      {"linear.weight": f32([56, 24], [x for row in weight for x in row]), "linear.bias": f32([56], bias)})
         got = embed(folder, *tokens(ids))["embedding"]
         want = [math.tanh(sum(w * x for w, x in zip(row, state)) + b) for row, b in zip(weight, bias)]
         assert farthest(got, want) < 1e-5
@@ -155,18 +153,12 @@ def test_modernbert_folders_of_older_transformers():
     config.pop("layer_types")
     config.update(global_attn_every_n_layers=3, global_rope_theta=ropes["full_attention"]["rope_theta"],
                   local_rope_theta=ropes["sliding_attention"]["rope_theta"], architectures=["ModernBertForMaskedLM"])
-    with open(os.path.join(MODERN, "model.safetensors"), "rb") as f:
-        n, = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(n)), f.read()
-    old = {("" if k == "__metadata__" else "model.") + k: v for k, v in header.items()}
-    old["head.dense.weight"] = {"dtype": "BF16", "shape": [2], "data_offsets": [len(data), len(data) + 4]}
+    old = {"model." + k: t for k, t in read_tensors(os.path.join(MODERN, "model.safetensors")).items()}
+    old["head.dense.weight"] = ("BF16", [2], bytes(4))
     with tempfile.TemporaryDirectory() as d:
         with open(os.path.join(d, "config.json"), "w", encoding="utf-8") as f:
             json.dump(config, f)
-        text = json.dumps(old).encode()
-        text += b" " * (-len(text) % 8)
-        with open(os.path.join(d, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + data + bytes(4))
+        write_tensors(os.path.join(d, "model.safetensors"), old)
         got = embed(d, *tokens(want["ids"]))["embedding"]
         assert farthest(got, want["mean"]) < 2e-5
 
@@ -205,23 +197,15 @@ def test_positions_begin_behind_padding():
 
 def test_names_of_other_folders():
     """The prefix "bert.", gamma and beta, and vocab.txt."""
-    with open(os.path.join(BERT, "model.safetensors"), "rb") as f:
-        n, = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(n)), f.read()
-    meta = header.pop("__metadata__", None)
-    old = {"bert." + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for k, v in header.items()}
-    if meta:
-        old["__metadata__"] = meta
+    old = {"bert." + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+           for k, t in read_tensors(os.path.join(BERT, "model.safetensors")).items()}
     with tempfile.TemporaryDirectory() as d:
         shutil.copy(os.path.join(BERT, "config.json"), d)
         with open(os.path.join(BERT, "tokenizer.json"), encoding="utf-8") as f:
             vocab = json.load(f)["model"]["vocab"]
         with open(os.path.join(d, "vocab.txt"), "w", encoding="utf-8") as f:
             f.write("".join(w + "\n" for w in sorted(vocab, key=vocab.get)))
-        text = json.dumps(old).encode()
-        text += b" " * (-len(text) % 8)
-        with open(os.path.join(d, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + data)
+        write_tensors(os.path.join(d, "model.safetensors"), old)
         want = wanted(BERT)[2]
         got = embed(d, "--text", "-", stdin=want["text"].encode())
         same((got["tokens"], farthest(got["embedding"], want["mean"]) < 2e-5), (len(want["ids"]), True))

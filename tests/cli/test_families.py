@@ -4,6 +4,7 @@ model computes the log-probabilities of transformers, is explained, and tells a 
 import glob, json, math, os, random, re, shutil, struct, tempfile
 
 from tap import *
+from tensors_file import PACKED, matrix_of_codes, read_tensors, write_tensors
 
 GOLDEN = "tests/golden"
 BOUND = 1e-4  # of a log-probability, in fp32
@@ -155,19 +156,7 @@ def renamed(tiny, to, new_name, **changes):
     config.json."""
     folder = shutil.copytree(path_of(tiny), to)
     config, path = (os.path.join(folder, n) for n in ("config.json", "model.safetensors"))
-    with open(path, "rb") as f:
-        tensors = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    header, kept = {}, b""
-    for name, t in tensors.items():
-        if name != "__metadata__" and new_name(name):
-            begin, end = t["data_offsets"]
-            header[new_name(name)] = t | {"data_offsets": [len(kept), len(kept) + end - begin]}
-            kept += data[begin:end]
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + kept)
+    write_tensors(path, {new_name(n): t for n, t in read_tensors(path).items() if new_name(n)})
     said = json.load(open(config, encoding="utf-8"))
     json.dump(said | changes, open(config, "w", encoding="utf-8"))
     return folder
@@ -178,36 +167,6 @@ def test_kimi_linear_as_transformers_saves_it():
     with tempfile.TemporaryDirectory() as d:
         folder = renamed("kimi-linear-channels", os.path.join(d, "m"), lambda n: n.replace(".mlp.", ".block_sparse_moe."))
         assert farthest("kimi-linear-channels", folder) <= BOUND
-
-
-def put_tensors(path, tensors):
-    """puts tensors, {name: (type, shape, bytes)}, into a safetensors file, in the place of those with their names"""
-    data = open(path, "rb").read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header, body = json.loads(data[8:8 + size]), data[8 + size:]
-    for name, (kind, shape, values) in tensors.items():
-        body += bytes(-len(body) % 8)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
-        body += values
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + body)
-
-
-def matrix(module, rows, cols, packed):
-    """a matrix of random 4-bit codes, 8 the zero, with a scale of 1/64: as compressed-tensors packs it, or the numbers meant"""
-    codes = random.Random(module).choices(range(16), k=rows * cols)
-    if not packed:
-        return {module + ".weight": ("F32", [rows, cols], struct.pack(f"<{rows * cols}f", *((c - 8) / 64 for c in codes)))}
-    halves = bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2]))
-    return {module + ".weight_packed": ("I32", [rows, cols // 8], halves),
-            module + ".weight_scale": ("F16", [rows, 1], struct.pack("<e", 1 / 64) * rows),
-            module + ".weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))}
-
-
-PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
-    "a": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "channel"}}}}
 
 
 def test_packed_matrices_that_are_read_while_a_model_is_loaded():
@@ -223,10 +182,11 @@ def test_packed_matrices_that_are_read_while_a_model_is_loaded():
             for packed in (False, True):
                 folder = renamed(tiny, os.path.join(d, str(packed)), lambda n: None if ".".join(module.split(".")[3:]) in n else n, **changes,
                                  **({"quantization_config": PACKED} if packed else {}))
-                tensors = {}
+                path = os.path.join(folder, "model.safetensors")
+                tensors = read_tensors(path)
                 for i in range(layers):
-                    tensors |= matrix(module.format(i), rows, 32, packed) | {f"model.layers.{i}.{n}": t for n, t in beside.items()}
-                put_tensors(os.path.join(folder, "model.safetensors"), tensors)
+                    tensors |= matrix_of_codes(module.format(i), rows, 32, packed) | {f"model.layers.{i}.{n}": t for n, t in beside.items()}
+                write_tensors(path, tensors)
                 got.append(ok("score", "-q", "--json", "--tokens", "1,2,3,4,5,6,7,8", "-m", folder, *ENOUGH, env={"VITRINE_ISA": "portable"}).json["logprobs"][1:])
             far = max(abs(a - b) for a, b in zip(*got))
             assert far < BOUND and max(got[0]) - min(got[0]) > 0.5, (tiny, far, got)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Scores of pairs of texts against transformers' (tools/fixtures/make_rankers.py): /v1/rerank, /v1/score and vitrine embed."""
-import json, math, os, random, shutil, struct, tempfile
+import json, math, os, shutil, tempfile
 
 from served import *
 from tap import *
+from tensors_file import PACKED, matrix_of_codes, read_tensors, write_tensors
 
 GOLDEN = "tests/golden/rank/"
 BERT, XLM, QWEN = GOLDEN + "bert", GOLDEN + "xlm_roberta", GOLDEN + "qwen3"
@@ -142,29 +143,13 @@ def test_config_says_what_a_score_is():
 
 
 def with_head(to, packed):
-    """Qwen's folder with a head of its own: codes of 4 bits, 8 the zero, and a scale of 1/64; packed, or as the numbers meant."""
+    """Qwen's folder with a head of its own, of 4-bit codes or of the numbers that they stand for."""
     shutil.copytree(QWEN, to)
     path, config = os.path.join(to, "model.safetensors"), os.path.join(to, "config.json")
-    data = open(path, "rb").read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header, body = json.loads(data[8:8 + size]), data[8 + size:]
-    rows, cols = header["model.embed_tokens.weight"]["shape"]
-    codes = random.Random(1).choices(range(16), k=rows * cols)
-    halves = bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2]))
-    tensors = {"weight_packed": ("I32", [rows, cols // 8], halves), "weight_scale": ("F16", [rows, 1], struct.pack("<e", 1 / 64) * rows),
-               "weight_shape": ("I64", [2], struct.pack("<2q", rows, cols))} if packed else {
-               "weight": ("F32", [rows, cols], struct.pack(f"<{rows * cols}f", *((c - 8) / 64 for c in codes)))}
-    for name, (kind, shape, values) in tensors.items():
-        body += bytes(-len(body) % 8)
-        header["lm_head." + name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
-        body += values
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + body)
-    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "channel"}
-    form = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
-    said = json.load(open(config, encoding="utf-8")) | {"tie_word_embeddings": False} | ({"quantization_config": form} if packed else {})
+    tensors = read_tensors(path)
+    rows, cols = tensors["model.embed_tokens.weight"][1]
+    write_tensors(path, tensors | matrix_of_codes("lm_head", rows, cols, packed))
+    said = json.load(open(config, encoding="utf-8")) | {"tie_word_embeddings": False} | ({"quantization_config": PACKED} if packed else {})
     json.dump(said, open(config, "w", encoding="utf-8"))
     return to
 

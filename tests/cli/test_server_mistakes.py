@@ -147,33 +147,32 @@ def test_an_answer_that_takes_too_long_is_a_timeout():
     s = Server("--request-timeout", "0.05", context=1 << 20)
     a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "max_tokens": 1 << 19})
     same((a.status, a.error["type"]), (504, "server_error"))
-    ends = set()
-    while not ends:  # they are counted a moment after the answer
-        ends = {l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:sequence_ends_total") and l.endswith(" 1")}
-    same(ends, {'vitrine:sequence_ends_total{reason="timeout"} 1'})
+    ends = lambda: {l for l in s.get("/metrics").body.decode().split("\n") if l.startswith("vitrine:sequence_ends_total") and l.endswith(" 1")}
+    wait_until(ends, "the end is counted")
+    same(ends(), {'vitrine:sequence_ends_total{reason="timeout"} 1'})
     story = s.get("/story").json["ended"][0]["story"]
     told = s.get(f"/story/{story}").json["request"]
     same((told["finish"], told["end_reason"]), ("error", "timeout"))
     s.stop()
 
 
+# The model's end token would end an answer soon: what cannot end is a list of texts that it must fill.
+ENDLESS = {"type": "array", "items": {"type": "string"}, "minItems": 10000}
+LONG = {"messages": [{"role": "user", "content": "Hi"}]}
+MESSAGES = {**LONG, "model": "claude", "max_tokens": 1 << 19, "output_config": {"format": {"type": "json_schema", "schema": ENDLESS}}}
+RESPONSES = {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": ENDLESS}}}
+OLLAMA = {**LONG, "model": "tiny", "format": {"type": "object", "properties": {"a": ENDLESS}, "required": ["a"]}}
+
+
 def test_an_answer_that_was_aborted_is_not_told_as_whole():
     """Of the forms that have no word for it."""
     s = Server(context=1 << 20)
-    long = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1 << 19}
-    for path, body in (("/v1/messages", {**long, "model": "claude", "tools": []}), ("/v1/responses", {"input": "Hi"}),
-                       ("/api/chat", {**long, "model": "tiny", "max_tokens": None})):
+    for path, body in ("/v1/messages", MESSAGES), ("/v1/responses", RESPONSES), ("/api/chat", OLLAMA):
         for stream in False, True:
-            # the model's end token would end the answer soon: what cannot end is a list of texts that it must fill
-            endless = {"type": "array", "items": {"type": "string"}, "minItems": 10000}
-            form = {"/v1/messages": {"output_config": {"format": {"type": "json_schema", "schema": endless}}},
-                    "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "x", "schema": endless}}},
-                    "/api/chat": {"format": {"type": "object", "properties": {"a": endless}, "required": ["a"]}}}[path]
             got = []
-            t = threading.Thread(target=lambda: got.append(s.post(path, {k: v for k, v in {**body, **form, "stream": stream}.items() if v is not None})))
+            t = threading.Thread(target=lambda: got.append(s.post(path, {**body, "stream": stream})))
             t.start()
-            while not s.get("/get_load").json[0]["num_reqs"]:
-                pass
+            wait_until(lambda: s.get("/get_load").json[0]["num_reqs"], "the request runs")
             same(s.post("/abort_request", {"abort_all": True}).json, {"aborted": 1})
             t.join()
             assert b"the request was aborted" in got[0].body and (got[0].status == 499 or stream), got[0].body[-300:]
@@ -182,15 +181,14 @@ def test_an_answer_that_was_aborted_is_not_told_as_whole():
 
 def test_an_answer_is_aborted_by_the_id_that_it_tells():
     s = Server(context=1 << 20)
-    endless = {"type": "array", "items": {"type": "string"}, "minItems": 10000}
-    for path, body in (("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": endless}}}),
-                       ("/v1/messages", {"model": "claude", "max_tokens": 1 << 19, "messages": [{"role": "user", "content": "Hi"}],
-                                         "output_config": {"format": {"type": "json_schema", "schema": endless}}})):
+    for path, body in ("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES):
         c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=LIMIT_S)
         c.request("POST", path, json.dumps({**body, "stream": True}))
         r, name = c.getresponse(), None
         while not name:
-            name = re.search(rb'"id":"((?:resp|msg)_[^"]+)"', r.readline())
+            line = r.readline()
+            assert line, "the answer ended before it told its id"
+            name = re.search(rb'"id":"((?:resp|msg)_[^"]+)"', line)
         same(s.post("/abort_request", {"rid": name[1].decode()}).json, {"aborted": 1}, path)
         assert b"the request was aborted" in r.read()
         c.close()

@@ -1,6 +1,8 @@
 """A model folder made on the spot: a Llama of one layer with random weights, a byte-level tokenizer and a ChatML template.
 It answers in microseconds, has a real tokenizer, and takes any chat template: what tests of the server need."""
-import json, os, random, struct
+import json, math, os, random
+
+from tensors_file import f32, write_tensors
 
 HIDDEN, HEADS, KV_HEADS, FF, CONTEXT = 32, 4, 2, 48, 4096
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -18,17 +20,9 @@ def byte_characters():
     return out
 
 
-def write_tensors(path, shapes, value):
+def write_numbers(path, shapes, value):
     """A safetensors file of F32 tensors; value(name) is called for each number."""
-    header, data = {}, b""
-    for name, shape in shapes.items():
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        begin, data = len(data), data + struct.pack(f"<{n}f", *(value(name) for _ in range(n)))
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(path, {name: f32(shape, [value(name) for _ in range(math.prod(shape))]) for name, shape in shapes.items()})
 
 
 def make_adapter(folder, seed):
@@ -39,7 +33,7 @@ def make_adapter(folder, seed):
     for module, rows, cols in (("self_attn.q_proj", HIDDEN, HIDDEN), ("mlp.down_proj", HIDDEN, FF)):
         shapes[f"base_model.model.model.layers.0.{module}.lora_A.weight"] = [2, cols]
         shapes[f"base_model.model.model.layers.0.{module}.lora_B.weight"] = [rows, 2]
-    write_tensors(os.path.join(folder, "adapter_model.safetensors"), shapes, lambda name: rng.gauss(0, 1))
+    write_numbers(os.path.join(folder, "adapter_model.safetensors"), shapes, lambda name: rng.gauss(0, 1))
     with open(os.path.join(folder, "adapter_config.json"), "w") as f:
         json.dump({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj", "down_proj"], "bias": "none"}, f)
     return folder
@@ -54,7 +48,7 @@ def write_weights(path, vocab, seed):
              "mlp.gate_proj.weight": [FF, HIDDEN], "mlp.up_proj.weight": [FF, HIDDEN], "mlp.down_proj.weight": [HIDDEN, FF]}
     shapes = {"model.embed_tokens.weight": [vocab, HIDDEN], "model.norm.weight": [HIDDEN], "lm_head.weight": [vocab, HIDDEN],
               **{"model.layers.0." + k: v for k, v in layer.items()}}
-    write_tensors(path, shapes, lambda name: 1.0 if "norm" in name else rng.gauss(0, 0.4))
+    write_numbers(path, shapes, lambda name: 1.0 if "norm" in name else rng.gauss(0, 0.4))
 
 
 def make(folder, template=CHATML, seed=1, context=CONTEXT):

@@ -11,28 +11,10 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "common/grammar_vocab.h"
+#include "common/grammar_fixture.h"
 #include "text/answer/answer.h"
 
-static vt_tokenizer *tokenizer;
-static vt_grammar_vocab *vocab;
 static uint64_t dice;
-
-static int set_up(void **state)
-{
-    (void)state;
-    vt_err err;
-    tokenizer = grammar_test_tokenizer();
-    return tokenizer && vt_grammar_vocab_new(tokenizer, INT32_MAX, &vocab, &err) == VT_OK ? 0 : 1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    vt_grammar_vocab_free(vocab);
-    vt_tokenizer_free(tokenizer);
-    return 0;
-}
 
 static int roll(int n) { return (int)(vt_random_next(&dice) % (uint64_t)n); }
 
@@ -452,7 +434,7 @@ static vt_grammar *grammar_of(const form *f, const tool *t)
 }
 
 /* The bytes that are taken, and whether the text may end there. */
-static bool accepts(vt_grammar *g, const char *text, size_t n, size_t *taken)
+static bool takes(vt_grammar *g, const char *text, size_t n, size_t *taken)
 {
     vt_matcher *m = vt_matcher_new(g, 0);
     for (*taken = 0; *taken < n; ++*taken)
@@ -487,7 +469,7 @@ static void test_valid_call_when_written_in_its_form_then_accepted_and_read_the_
         f->write(&text, f, t.arguments);
         vt_buf_puts(&text, f->close);
         vt_buf_puts(&text, f->end);
-        if (!accepts(g, text.data, text.len, &taken))
+        if (!takes(g, text.data, text.len, &taken))
             fail_msg("%s, round %d: refused at byte %zu of\n%s", f->name, round, taken, text.data);
         json_t *calls = read_calls(f, tools, text.data, text.len);
         char *given = json_dumps(t.arguments, 0);
@@ -504,7 +486,7 @@ static void test_valid_call_when_written_in_its_form_then_accepted_and_read_the_
             else
                 memmove(other.data + at, other.data + at + 1, --other.len - at);
             json_t *read = read_calls(f, tools, other.data, other.len);
-            if (accepts(g, other.data, other.len, &taken) && !all_fit(&t, read))
+            if (takes(g, other.data, other.len, &taken) && !all_fit(&t, read))
                 fail_msg("%s, round %d: accepted, though its arguments do not fit:\n%.*s", f->name,
                          round, (int)other.len, other.data);
             json_decref(read);
@@ -617,5 +599,5 @@ int main(void)
         cmocka_unit_test(test_whatever_a_grammar_allows_is_read_as_calls_that_fit),
         cmocka_unit_test(test_tool_when_a_form_cannot_write_it_then_refused_with_its_place),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, grammar_set_up, grammar_tear_down);
 }

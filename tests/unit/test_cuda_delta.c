@@ -10,32 +10,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/emulated_gpu.h"
+#include "common/emulated_ops.h"
 #include "ops/access.h"
-#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/gated_delta/gated_delta.h"
 
-static on_cuda_gpu gpu;
-
-static int open_gpu(void **state)
-{
-    vt_err err = {0};
-    on_cuda_options o = {0};
-    if (emulated_gpu_open(state) != 0)
-        return -1;
-    if (on_cuda_open(0, &o, &gpu, &err) == VT_OK)
-        return 0;
-    print_error("%s\n", err.message);
-    return -1;
-}
-
-static int close_gpu(void **state)
-{
-    (void)state;
-    on_cuda_close(&gpu);
-    return 0;
-}
+static int open_gpu(void **state) { return emulated_ops_open(state, &(on_cuda_options){0}); }
 
 enum { SLOW, STRONG, MIXED, SAME };
 
@@ -123,5 +103,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delta_chunks_state_is_within_the_cards_tolerance),
     };
-    return cmocka_run_group_tests_name("cuda_delta", tests, open_gpu, close_gpu);
+    return cmocka_run_group_tests_name("cuda_delta", tests, open_gpu, emulated_ops_close);
 }

@@ -12,31 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/emulated_gpu.h"
+#include "common/emulated_ops.h"
 #include "ops/access.h"
-#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/moe/moe.h"
 
-static on_cuda_gpu gpu;
-
 static int open_gpu(void **state)
 {
-    vt_err err = {0};
-    on_cuda_options o = {.pdl = true};
-    if (emulated_gpu_open(state) != 0)
-        return -1;
-    if (on_cuda_open(0, &o, &gpu, &err) == VT_OK)
-        return 0;
-    print_error("%s\n", err.message);
-    return -1;
-}
-
-static int close_gpu(void **state)
-{
-    (void)state;
-    on_cuda_close(&gpu);
-    return 0;
+    return emulated_ops_open(state, &(on_cuda_options){.pdl = true});
 }
 
 typedef struct call {
@@ -288,5 +271,5 @@ int main(void)
         cmocka_unit_test(test_moe_linear_when_a_token_is_in_other_company_then_the_same_bits),
         cmocka_unit_test(test_moe_linear_when_a_step_has_a_million_tokens_then_its_grids_fit),
     };
-    return cmocka_run_group_tests_name("cuda_moe", tests, open_gpu, close_gpu);
+    return cmocka_run_group_tests_name("cuda_moe", tests, open_gpu, emulated_ops_close);
 }

@@ -10,49 +10,8 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "common/grammar_vocab.h"
+#include "common/grammar_fixture.h"
 #include "grammar/internal.h"
-#include "grammar/vocab.h"
-
-static vt_tokenizer *tokenizer;
-static vt_grammar_vocab *vocab;
-
-static int set_up(void **state)
-{
-    (void)state;
-    vt_err err;
-    tokenizer = grammar_test_tokenizer();
-    return tokenizer && vt_grammar_vocab_new(tokenizer, INT32_MAX, &vocab, &err) == VT_OK ? 0 : 1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    vt_grammar_vocab_free(vocab);
-    vt_tokenizer_free(tokenizer);
-    return 0;
-}
-
-static vt_grammar *compile(vt_grammar_kind kind, const char *text)
-{
-    vt_grammar *g = NULL;
-    vt_err err;
-    if (vt_grammar_compile(vocab, kind, text, strlen(text), &g, &err) != VT_OK)
-        fail_msg("%s: %s", text, err.message);
-    return g;
-}
-
-/* Single bytes are tokens 0 .. 255. */
-static bool accepts(vt_grammar *g, const char *text)
-{
-    vt_matcher *m = vt_matcher_new(g, 0);
-    bool ok = true;
-    for (const char *p = text; ok && *p; p++)
-        ok = vt_matcher_take(m, (unsigned char)*p);
-    ok = ok && vt_matcher_accepts(m);
-    vt_matcher_free(m);
-    return ok;
-}
 
 typedef struct example {
     vt_grammar_kind kind;
@@ -856,5 +815,5 @@ int main(void)
         cmocka_unit_test(test_answer_when_tokens_are_fewer_than_bytes_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, grammar_set_up, grammar_tear_down);
 }

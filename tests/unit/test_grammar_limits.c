@@ -9,49 +9,8 @@
 
 #include <cmocka.h>
 
-#include "common/grammar_vocab.h"
+#include "common/grammar_fixture.h"
 #include "grammar/internal.h"
-#include "grammar/vocab.h"
-
-static vt_tokenizer *tokenizer;
-static vt_grammar_vocab *vocab;
-
-static int set_up(void **state)
-{
-    (void)state;
-    vt_err err;
-    tokenizer = grammar_test_tokenizer();
-    return tokenizer && vt_grammar_vocab_new(tokenizer, INT32_MAX, &vocab, &err) == VT_OK ? 0 : 1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    vt_grammar_vocab_free(vocab);
-    vt_tokenizer_free(tokenizer);
-    return 0;
-}
-
-static vt_grammar *compile(vt_grammar_kind kind, const char *text)
-{
-    vt_grammar *g = NULL;
-    vt_err err;
-    if (vt_grammar_compile(vocab, kind, text, strlen(text), &g, &err) != VT_OK)
-        fail_msg("%s: %s", text, err.message);
-    return g;
-}
-
-/* Single bytes are tokens 0 .. 255. */
-static bool accepts(vt_grammar *g, const char *text)
-{
-    vt_matcher *m = vt_matcher_new(g, 0);
-    bool ok = true;
-    for (const char *p = text; ok && *p; p++)
-        ok = vt_matcher_take(m, (unsigned char)*p);
-    ok = ok && vt_matcher_accepts(m);
-    vt_matcher_free(m);
-    return ok;
-}
 
 /* Each takes a look at all characters: 64 KB of them would take minutes. */
 static void test_pattern_when_its_sets_of_characters_are_too_many_then_refused(void **state)
@@ -150,5 +109,5 @@ int main(void)
         cmocka_unit_test(test_regex_of_thousands_of_alternatives_stays_small),
         cmocka_unit_test(test_gbnf_of_thousands_of_alternatives_stays_small),
     };
-    return cmocka_run_group_tests_name("grammar_limits", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("grammar_limits", tests, grammar_set_up, grammar_tear_down);
 }

@@ -9,12 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "files/json.h"
-#include "model/assemble.h"
-#include "model/hf_config.h"
-#include "model/load.h"
-
 #include "common/read_config.h"
+#include "model/load.h"
 
 static void expect_windows(const char *config, const char *want)
 {
@@ -696,16 +692,8 @@ static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **sta
 
 static int4_form read_form(const char *config)
 {
-    json_t *root;
-    vt_model *m;
     hf_extra extra;
-    vt_err err = {0};
-    assert_int_equal(model_new("test", &m, &err), VT_OK);
-    if (vt_read_json_text("config", config, strlen(config), &root, &err) != VT_OK ||
-        hf_config_read("config", root, m, &extra, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    json_decref(root);
-    vt_model_free(m);
+    vt_model_free(read_config_with(config, &extra));
     return extra.int4;
 }
 

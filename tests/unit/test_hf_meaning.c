@@ -6,15 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <math.h>
-#include <string.h>
-
-#include "files/json.h"
-#include "model/assemble.h"
-#include "model/hf_config.h"
-#include "model/load.h"
-
 #include "common/read_config.h"
+#include "model/load.h"
 
 #define OF(type, rest) "{\"model_type\": \"" type "\", \"num_hidden_layers\": 2, " SHAPE rest "}"
 

@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/emulated_gpu.h"
+#include "common/emulated_ops.h"
 #include "ops/attention/attention.h"
-#include "ops/calls/on_cuda.h"
 #include "ops/case_text.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
@@ -22,25 +21,9 @@
 #include "ops/sample/sample.h"
 #include "ops/silu_mul/silu_mul.h"
 
-static on_cuda_gpu gpu;
-
 static int open_gpu(void **state)
 {
-    vt_err err = {0};
-    on_cuda_options o = {.always = true, .flush_bytes = 1 << 16};
-    if (emulated_gpu_open(state) != 0)
-        return -1;
-    if (on_cuda_open(0, &o, &gpu, &err) == VT_OK)
-        return 0;
-    print_error("%s\n", err.message);
-    return -1;
-}
-
-static int close_gpu(void **state)
-{
-    (void)state;
-    on_cuda_close(&gpu);
-    return 0;
+    return emulated_ops_open(state, &(on_cuda_options){.always = true, .flush_bytes = 1 << 16});
 }
 
 /* ---- one call ---- */
@@ -441,5 +424,5 @@ int main(void)
         cmocka_unit_test(test_shapes_that_are_wrong_are_refused_by_name),
         cmocka_unit_test(test_every_case_of_every_card_is_a_shape),
     };
-    return cmocka_run_group_tests(tests, open_gpu, close_gpu);
+    return cmocka_run_group_tests(tests, open_gpu, emulated_ops_close);
 }

@@ -2,6 +2,7 @@
 #ifndef VT_TEST_READ_CONFIG_H
 #define VT_TEST_READ_CONFIG_H
 
+#include "model/hf_config.h"
 #include "model/model.h"
 
 #define SHAPE                                                                       \
@@ -10,6 +11,8 @@
 
 /* Makes a model with the settings of `config`; ends the test if that fails. */
 vt_model *read_config(const char *config);
+/* The same, and what it says beside the model. */
+vt_model *read_config_with(const char *config, hf_extra *extra);
 /* Ends the test unless `config` is refused with a message that holds these words. */
 void expect_refused(const char *config, const char *words);
 

@@ -39,12 +39,19 @@ static atomic_bool stays_started;
 
 void cuda_driver_stays_started(void) { atomic_store(&stays_started, true); }
 
-vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
+static void *open_driver(void)
 {
     static const char *const names[] = {"libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1",
                                         "/usr/lib/wsl/lib/libcuda.so.1", NULL};
+    return open_first(names);
+}
+
+bool cuda_driver_found(void) { return open_driver() != NULL; }
+
+vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
+{
     memset(d, 0, sizeof *d);
-    d->library = open_first(names);
+    d->library = open_driver();
     if (!d->library)
         return vt_fail(err, VT_ERR_DEVICE,
                        "no NVIDIA driver here: libcuda.so.1 was not found; install the "

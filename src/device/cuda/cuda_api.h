@@ -211,6 +211,8 @@ typedef struct cuda_nvrtc {
  * process ends, because unloading a driver while its threads run is not safe. */
 vt_status cuda_driver_open(cuda_driver *d, vt_err *err);
 vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err);
+/* Returns true if the driver's library is here; starts nothing. */
+bool cuda_driver_found(void);
 /* The driver is started, and cuda_driver_open does not call cuInit again. Once CUPTI has counted in
  * a process, a second cuInit waits for ever (seen on an H100, driver 580.159.04, CUPTI 13.0). */
 void cuda_driver_stays_started(void);

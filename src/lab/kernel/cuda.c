@@ -178,19 +178,19 @@ static void ask_for_races(void)
     setenv("VITRINE_EMULATOR", text, 1);
 }
 
-/* Without a driver, says what can be done instead. */
-static vt_status find_driver(vt_err *err)
+/* Opens the GPU. Without a driver the message says what can be done instead. */
+static vt_status open_device(int32_t ordinal, const on_cuda_options *o, on_cuda_gpu *gpu,
+                             vt_err *err)
 {
-    cuda_driver d;
-    vt_status status = cuda_driver_open(&d, err);
-    if (d.library)
+    vt_status status = on_cuda_open(ordinal, o, gpu, err);
+    if (status != VT_ERR_DEVICE || cuda_driver_found())
         return status;
     return vt_fail(
         err, VT_ERR_DEVICE,
         "no NVIDIA driver here: libcuda.so.1 was not found, and a .cu needs a GPU; 'make emulator' "
-        "in a source tree builds an emulated one, for this command behind "
-        "LD_LIBRARY_PATH=build/release/emulator; on a CPU runs a FILE.so, such as "
-        "examples/kernels/rmsnorm.c becomes");
+        "in a source tree builds an emulated one, which this command finds with "
+        "LD_LIBRARY_PATH=build/release/emulator in front of it; a CPU runs a FILE.so, and the head "
+        "of examples/kernels/rmsnorm.c says how one is compiled");
 }
 
 static vt_status open_gpu(gpu_run *g, int32_t ordinal, vt_err *err)
@@ -198,8 +198,7 @@ static vt_status open_gpu(gpu_run *g, int32_t ordinal, vt_err *err)
     on_cuda_options o = {.margin = MARGIN, .flush_bytes = EMULATED_FLUSH};
     own_kernel_report *r = g->k->report;
     ask_for_races();
-    TRY(find_driver(err));
-    TRY(on_cuda_open(ordinal, &o, &g->gpu, err));
+    TRY(open_device(ordinal, &o, &g->gpu, err));
     if (!g->gpu.emulated) {
         on_cuda_close(&g->gpu);
         o.flush_bytes = FLUSH;

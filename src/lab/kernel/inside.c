@@ -83,8 +83,9 @@ static vt_status check_kind(const own_kernel_ask *ask, vt_err *err)
 {
     bool cuda = own_kernel_is_cuda(ask), other = strcmp(ask->device, "auto") != 0;
     if (!cuda && !ends_with(ask->file, ".so"))
-        return vt_fail(err, VT_ERR_USAGE, "%s: expected FILE.cu for a GPU or FILE.so for the CPU",
-                       ask->file);
+        return vt_fail(err, VT_ERR_USAGE, "%s: expected FILE.cu for a GPU or FILE.so for the CPU%s",
+                       ask->file,
+                       ends_with(ask->file, ".c") ? ", which gcc -shared -fPIC makes of it" : "");
     if (other && cuda == (strcmp(ask->device, "cpu") == 0))
         return vt_fail(err, VT_ERR_USAGE, "--device %s: %s is a kernel for %s", ask->device,
                        ask->file, cuda ? "a GPU" : "the CPU");

@@ -103,7 +103,7 @@ static const cli_verb verbs[] = {
      "models, and holds its answer against the reference. Fails if one is further off than its "
      "op allows.",
      "vitrine bench kernels attention_decode --cold\n"
-     "vitrine bench kernels linear --device cuda --shape tokens=1|64,type=q4_k --method graph\n"
+     "vitrine bench kernels linear --device cuda --shape 'tokens=1|64,type=q4_k' --method graph\n"
      "vitrine bench kernels --threads 1 --json",
      VT_FOR_KERNELS, 1, cli_bench_kernels},
     {"bench comm", "", "communication between ranks: time and GB/s by size",
@@ -182,7 +182,7 @@ static const cli_verb verbs[] = {
      "line. An emulated GPU shows results and data races, and no time. docs/lab-kernel.md says "
      "what a file must contain; examples/kernels has ten to begin with.",
      "vitrine lab kernel examples/kernels/rmsnorm_step1_naive.cu --op rmsnorm\n"
-     "vitrine lab kernel ./rmsnorm.so --op rmsnorm --shape tokens=1|512,hidden=4096",
+     "vitrine lab kernel ./rmsnorm.so --op rmsnorm --shape 'tokens=1|512,hidden=4096'",
      VT_FOR_LAB_KERNEL, 1, cli_lab_kernel},
     {"lab", "[TRACK|report|status|physics|knobs] [NN|all|report]",
      "hands-on labs: predict, run, check, profile, explain, change",

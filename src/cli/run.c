@@ -22,7 +22,9 @@ static vt_status make_ids(const cli *c, const vt_model *m, const vt_buf *text, c
     if (tokens)
         return vt_parse_ids(tokens, "--tokens", &ids->id, &ids->n, err);
     if (text->len == 0)
-        return vt_fail(err, VT_ERR_USAGE, "the prompt is empty");
+        return vt_fail(err, VT_ERR_USAGE,
+                       "the prompt is empty; a text was expected as the argument, with -f FILE or "
+                       "on stdin");
     if (vt_options_flag(c->options, "raw"))
         return cli_encode(m, data, text->len, VT_TOKENIZE_ADD_BOS, ids, err);
     json_t *messages = json_array();

@@ -327,7 +327,7 @@ static const vt_option table[] = {
         .fallback = "cpu", .verbs = VT_FOR_KERNELS, .help = "whose implementations are run"),
     ROW("shape", VT_OPTION_TEXT, .value_name = "K=V,...",
         .verbs = VT_FOR_KERNELS | VT_FOR_LAB_KERNEL,
-        .help = "run OP on this shape in place of its own, such as tokens=1|8|64,type=q4_k; "
+        .help = "run OP on this shape in place of its own, such as 'tokens=1|8|64,type=q4_k'; "
                 "unknown fields are answered with the list"),
     ROW("op", VT_OPTION_TEXT, .id = "kernel-op", .value_name = "OP", .verbs = VT_FOR_LAB_KERNEL,
         .help = "the op that the kernel implements; an unknown one is answered with the list"),

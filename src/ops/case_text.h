@@ -1,4 +1,4 @@
-/* Cases from text: those of the cards, `--shape tokens=1|8|64,type=q4_k,cols=4096` of `vitrine
+/* Cases from text: those of the cards, `--shape 'tokens=1|8|64,type=q4_k,cols=4096'` of `vitrine
  * bench kernels`, and the cases of tests/gpu.
  *
  *   text    FIELD=VALUE[|VALUE ...] FIELD=...   fields of the card (vt_op.fields), each once, with

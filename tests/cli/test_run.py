@@ -69,7 +69,7 @@ def test_run_prompt_comes_from_argument_or_stdin():
     same(run_json("-n", "4", stdin=COUNT)["tokens"], want)
     same(run_json("-n", "4", "-", stdin=COUNT)["tokens"], want)
     same(run_json("-n", "4", "--", COUNT)["tokens"], want)
-    fails(2, "the prompt is empty", "run", *FAST, *model(), stdin=b"")
+    fails(2, "the prompt is empty; a text was expected", "run", *FAST, *model(), stdin=b"")
 
 
 def test_run_raw_tokens_and_system_change_the_prompt():

@@ -585,7 +585,7 @@ def test_story_whatif_models_what_is_asked():
         assert less(1 / wider["linear.down"], "linear.down") and wider["linear.head"] == 1, wider
         assert "modelled" in same_again and "energy a token: not measured" in same_again
         fails(2, "--weights: 'q9'", "story", "whatif", path, "--weights", "q9")
-        fails(1, "--hardware: the story is of a CPU", "story", "whatif", path, "--hardware", "h200")
+        fails(1, "a story of a GPU was expected", "story", "whatif", path, "--hardware", "h200")
         fails(2, "what should be different", "story", "whatif", path)
         s = json.load(open(path))
         s["model"]["source"] = None

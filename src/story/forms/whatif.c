@@ -147,7 +147,8 @@ static vt_status read_ask(whatif *w, vt_err *err)
     if (w->ask->hardware && !w->gpu)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "--hardware: the story is of a CPU, whose efficiencies say nothing about "
-                       "the kernels of %s",
+                       "the kernels of %s; a story of a GPU was expected ('vitrine explain "
+                       "--hardware' predicts without one)",
                        w->ask->hardware);
     if (!w->ask->hardware)
         return VT_OK;

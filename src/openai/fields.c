@@ -3,11 +3,13 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "engine/request.h"
+#include "files/json.h"
 #include "model/lora/lora.h"
 #include "model/model.h"
 
@@ -15,9 +17,17 @@ enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
 /* ---- values ---- */
 
-vt_status field_refuse_bool(reader *r, const char *name)
+vt_status field_refuse(reader *r, const char *name, const json_t *v, const char *want)
 {
-    return vt_openai_refuse(r->e, 400, name, "%s: expected true or false", name);
+    char number[32];
+    snprintf(number, sizeof number, "%.10g", json_number_value(v));
+    return vt_openai_refuse(r->e, 400, name, "%s: %s%s, expected %s", name,
+                            json_is_number(v) ? number : vt_json_kind(v), v ? " found" : "", want);
+}
+
+vt_status field_refuse_bool(reader *r, const char *name, const json_t *v)
+{
+    return field_refuse(r, name, v, "true or false");
 }
 
 /* A whole number, which some clients' libraries write as 16.0. False: it is none of 64 bits. */
@@ -34,20 +44,22 @@ static bool read_whole(const json_t *v, int64_t *out)
 vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
                     int32_t *out)
 {
+    char want[80];
     int64_t n;
+    snprintf(want, sizeof want, "a whole number from %lld to %lld", (long long)lo, (long long)hi);
     if (!read_whole(v, &n) || n < lo || n > hi)
-        return vt_openai_refuse(r->e, 400, name, "%s: expected a whole number from %lld to %lld",
-                                name, (long long)lo, (long long)hi);
+        return field_refuse(r, name, v, want);
     *out = (int32_t)n;
     return VT_OK;
 }
 
 vt_status field_float(reader *r, const field *f, const json_t *v, float *out)
 {
+    char want[80];
     double x = json_is_number(v) ? json_number_value(v) : NAN;
+    snprintf(want, sizeof want, "a number from %g to %g", f->lo, f->hi);
     if (!(x >= f->lo && x <= f->hi))
-        return vt_openai_refuse(r->e, 400, f->name, "%s: expected a number from %g to %g", f->name,
-                                f->lo, f->hi);
+        return field_refuse(r, f->name, v, want);
     *out = (float)x;
     return VT_OK;
 }
@@ -63,7 +75,7 @@ vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most
 {
     size_t n = json_array_size(list);
     if (!json_is_array(list))
-        return vt_openai_refuse(r->e, 400, name, "%s: expected a list of token ids", name);
+        return field_refuse(r, name, list, "a list of token ids");
     if (n == 0 || n > most)
         return vt_openai_refuse(r->e, 400, name, "%s: %zu token ids, expected 1 to %zu", name, n,
                                 most);
@@ -122,7 +134,7 @@ vt_status field_read_model(reader *r, const field *f, json_t *v)
 {
     const char *name = json_string_value(v), *served = r->d->model_name;
     if (!name)
-        return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
+        return field_refuse(r, f->name, v, "a string");
     bool whole = strlen(name) == json_string_length(v);
     int32_t adapter = whole ? vt_lora_find(r->m, name) : 0;
     if (adapter > 0) {
@@ -150,7 +162,7 @@ vt_status field_read_logprobs(reader *r, const field *f, json_t *v)
     if (r->where == TEXT)
         return json_is_false(v) ? VT_OK : field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->r->n_top);
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     r->want_logprobs = json_is_true(v);
     return VT_OK;
 }
@@ -189,7 +201,7 @@ vt_status field_read_stop(reader *r, const field *f, json_t *v)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (!json_is_array(v) && !json_is_string(v))
-        return vt_openai_refuse(r->e, 400, f->name, "stop: expected a string or a list of strings");
+        return field_refuse(r, f->name, v, "a string or a list of strings");
     if (n > VT_MAX_STOPS)
         return vt_openai_refuse(r->e, 400, f->name, "stop: %zu strings, expected at most %d", n,
                                 VT_MAX_STOPS);
@@ -274,7 +286,7 @@ vt_status field_read_salt(reader *r, const field *f, json_t *v)
 vt_status field_read_stream(reader *r, const field *f, json_t *v)
 {
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     r->r->stream = json_is_true(v);
     if (r->r->stream && !r->d->may_stream)
         return vt_openai_refuse(r->e, 400, f->name, "stream: true is not possible in a batch");
@@ -286,7 +298,7 @@ vt_status field_read_stream_options(reader *r, const field *f, json_t *v)
     const char *key;
     json_t *value;
     if (!json_is_object(v))
-        return vt_openai_refuse(r->e, 400, f->name, "stream_options: expected an object");
+        return field_refuse(r, f->name, v, "an object");
     r->has_stream_options = true;
     json_object_foreach(v, key, value)
     {
@@ -296,8 +308,9 @@ vt_status field_read_stream_options(reader *r, const field *f, json_t *v)
         if (json_is_null(value))
             continue;
         if (!json_is_boolean(value))
-            return field_refuse_bool(r, usage ? "stream_options.include_usage"
-                                              : "stream_options.continuous_usage_stats");
+            return field_refuse_bool(
+                r, usage ? "stream_options.include_usage" : "stream_options.continuous_usage_stats",
+                value);
         *(usage ? &r->r->include_usage : &r->r->continuous_usage) = json_is_true(value);
     }
     return VT_OK;
@@ -353,7 +366,7 @@ vt_status field_read_sampling(reader *r, const field *f, json_t *v)
 vt_status field_read_kwargs(reader *r, const field *f, json_t *v)
 {
     if (!json_is_object(v))
-        return vt_openai_refuse(r->e, 400, f->name, "chat_template_kwargs: expected an object");
+        return field_refuse(r, f->name, v, "an object");
     r->kwargs = v;
     return VT_OK;
 }
@@ -361,7 +374,7 @@ vt_status field_read_kwargs(reader *r, const field *f, json_t *v)
 vt_status field_read_tools(reader *r, const field *f, json_t *v)
 {
     if (!json_is_array(v))
-        return vt_openai_refuse(r->e, 400, f->name, "tools: expected a list");
+        return field_refuse(r, f->name, v, "a list");
     r->tools = v;
     return VT_OK;
 }
@@ -419,7 +432,7 @@ vt_status field_read_tool_choice(reader *r, const field *f, json_t *v)
 vt_status field_read_parallel(reader *r, const field *f, json_t *v)
 {
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     r->single_call = json_is_false(v);
     return VT_OK;
 }
@@ -427,7 +440,7 @@ vt_status field_read_parallel(reader *r, const field *f, json_t *v)
 vt_status field_read_separate(reader *r, const field *f, json_t *v)
 {
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     r->unsplit = json_is_false(v);
     return VT_OK;
 }
@@ -459,20 +472,20 @@ vt_status field_read_effort(reader *r, const field *f, json_t *v)
 vt_status field_read_open_turn(reader *r, const field *f, json_t *v)
 {
     r->open_turn = json_is_true(v);
-    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name, v);
 }
 
 /* Of a text. What a chat begins with is up to its template, so there it changes nothing. */
 vt_status field_read_add_bos(reader *r, const field *f, json_t *v)
 {
     r->add_bos = json_is_true(v);
-    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name, v);
 }
 
 vt_status field_read_truncate(reader *r, const field *f, json_t *v)
 {
     r->truncate = json_is_true(v);
-    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name, v);
 }
 
 vt_status field_read_rid(reader *r, const field *f, json_t *v)
@@ -492,7 +505,7 @@ vt_status field_read_rid(reader *r, const field *f, json_t *v)
 vt_status field_read_return_logprob(reader *r, const field *f, json_t *v)
 {
     r->want_logprobs = json_is_true(v);
-    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name, v);
 }
 
 /* Fields that are accepted only where they ask for what is done anyway. */

@@ -73,7 +73,10 @@ struct field {
     const char *only;
 };
 
-vt_status field_refuse_bool(reader *r, const char *name);
+/* Refuses a value by what it is (a number itself, of others their type: texts are users') and by
+ * what was expected. NULL: it is missing. */
+vt_status field_refuse(reader *r, const char *name, const json_t *v, const char *want);
+vt_status field_refuse_bool(reader *r, const char *name, const json_t *v);
 vt_status field_no_memory(reader *r);
 vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
                     int32_t *out);

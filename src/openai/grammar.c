@@ -46,7 +46,7 @@ static vt_status set_schema(reader *r, const char *field_name, vt_grammar_kind k
     if (json_is_string(v))
         return set_text(r, field_name, kind, json_string_value(v), json_string_length(v));
     if (!json_is_object(v) && !json_is_boolean(v))
-        return vt_openai_refuse(r->e, 400, field_name, "%s: expected a JSON Schema", field_name);
+        return field_refuse(r, field_name, v, "a JSON Schema");
     return set_json(r, field_name, kind, v);
 }
 
@@ -54,7 +54,7 @@ static vt_status set_string(reader *r, const char *field_name, vt_grammar_kind k
                             const json_t *v)
 {
     if (!json_is_string(v))
-        return vt_openai_refuse(r->e, 400, field_name, "%s: expected a string", field_name);
+        return field_refuse(r, field_name, v, "a string");
     return set_text(r, field_name, kind, json_string_value(v), json_string_length(v));
 }
 
@@ -79,7 +79,7 @@ static vt_status read_json_schema(reader *r, const char *field_name, const json_
                                     field_name, key);
     }
     if (strict && !json_is_boolean(strict) && !json_is_null(strict))
-        return field_refuse_bool(r, "response_format.json_schema.strict");
+        return field_refuse_bool(r, "response_format.json_schema.strict", strict);
     return set_schema(r, field_name,
                       json_is_true(strict) ? VT_GRAMMAR_JSON_STRICT : VT_GRAMMAR_JSON_SCHEMA,
                       schema);
@@ -213,12 +213,11 @@ static vt_status read_form(reader *r, const char *field_name, size_t i, const js
         return set_string(r, field_name, forms[i].kind, v);
     case FORM_LIST:
         if (!json_is_array(v))
-            return vt_openai_refuse(r->e, 400, field_name, "%s: expected a list of strings",
-                                    field_name);
+            return field_refuse(r, field_name, v, "a list of strings");
         return set_json(r, field_name, forms[i].kind, v);
     default:
         if (!json_is_boolean(v))
-            return field_refuse_bool(r, field_name);
+            return field_refuse_bool(r, field_name, v);
         return json_is_true(v) ? set_text(r, field_name, forms[i].kind, "", 0) : VT_OK;
     }
 }

@@ -59,7 +59,7 @@ vt_status field_read_instruction(reader *r, const field *f, json_t *v)
                                 "instruction: %s has a classifier, which reads none",
                                 vt_model_name(r->m));
     if (!json_is_string(v))
-        return vt_openai_refuse(r->e, 400, f->name, "instruction: expected a string");
+        return field_refuse(r, f->name, v, "a string");
     r->instruction = v;
     return VT_OK;
 }
@@ -67,7 +67,7 @@ vt_status field_read_instruction(reader *r, const field *f, json_t *v)
 vt_status field_read_activation(reader *r, const field *f, json_t *v)
 {
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     r->r->p.unscaled = json_is_false(v);
     return VT_OK;
 }
@@ -203,9 +203,9 @@ static vt_status check_sides(reader *r, bool rerank, size_t *n)
         return vt_openai_refuse(r->e, 400, r->query ? second : first, "%s: is needed",
                                 r->query ? second : first);
     if (rerank && !json_is_string(r->query))
-        return vt_openai_refuse(r->e, 400, "query", "query: expected a string");
+        return field_refuse(r, "query", r->query, "a string");
     if (rerank && !json_is_array(r->documents))
-        return vt_openai_refuse(r->e, 400, "documents", "documents: expected a list of texts");
+        return field_refuse(r, "documents", r->documents, "a list of texts");
     size_t n_first = n_texts(r->query),
            most = (size_t)(r->d->max_answers ? r->d->max_answers : VT_OPENAI_MAX_CHOICES);
     *n = n_texts(r->documents);

@@ -163,7 +163,7 @@ static const struct {
 static vt_status read_flag(reader *r, const field *f, const json_t *v, bool *out)
 {
     if (!json_is_boolean(v))
-        return field_refuse_bool(r, f->name);
+        return field_refuse_bool(r, f->name, v);
     *out = json_is_true(v);
     return VT_OK;
 }
@@ -619,9 +619,9 @@ static vt_status encode_text(reader *r, const char *param, const json_t *v, bool
         return keep_text(r, param, NULL, 0, out);
     }
     if (!json_is_string(v) || ids_only)
-        return vt_openai_refuse(r->e, 400, param, "%s: expected a %s", param,
-                                ids_only ? "list of token ids, or a list of these"
-                                         : "string, a list of token ids, or a list of these");
+        return field_refuse(r, param, v,
+                            ids_only ? "a list of token ids, or a list of these"
+                                     : "a string, a list of token ids, or a list of these");
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
     vt_status status = r->truncate

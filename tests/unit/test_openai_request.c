@@ -263,16 +263,20 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
     refuse(TEXT(", \"max_tokens\": 0"), false, 400, "max_tokens", "expected at least 1");
     refuse(TEXT(", \"seed\": 1.5"), false, 400, "seed", "whole number");
     refuse(TEXT(", \"seed\": 1e19"), false, 400, "seed", "whole number");
-    refuse(TEXT(", \"max_tokens\": 2.5"), false, 400, "max_tokens", "whole number");
+    refuse(TEXT(", \"max_tokens\": 2.5"), false, 400, "max_tokens",
+           "2.5 found, expected a whole number");
     refuse(TEXT(", \"stop\": [\"a\\u0000b\"]"), false, 400, "stop", "U+0000");
     refuse(TEXT(", \"logit_bias\": {\"1024\": 1}"), false, 400, "logit_bias", "below 1024");
     refuse(TEXT(", \"logit_bias\": {\"7\": 101}"), false, 400, "logit_bias", "from -100 to 100");
     refuse(TEXT(", \"cache_salt\": \"\""), false, 400, "cache_salt", "1 to");
-    refuse(TEXT(", \"echo\": 1"), false, 400, "echo", "true or false");
+    refuse(TEXT(", \"echo\": 1"), false, 400, "echo", "1 found, expected true or false");
     refuse(TEXT(", \"messages\": []"), false, 400, "messages", "not supported");
     refuse(TEXT(", \"stream_options\": {}"), false, 400, "stream_options", "\"stream\": true");
     refuse("{\"prompt\": [1, 1024]}", false, 400, "prompt", "entry 1 is not a token id");
-    refuse("{}", false, 400, "prompt", "expected a string");
+    refuse("{}", false, 400, "prompt", "missing, expected a string");
+    refuse(TEXT(", \"temperature\": \"hot\""), false, 400, "temperature",
+           "temperature: a string found, expected a number from 0 to 2");
+    refuse(TEXT(", \"stop\": {}"), false, 400, "stop", "an object found, expected a string or");
     refuse(CHAT(", \"top_logprobs\": 2"), true, 400, "top_logprobs", "\"logprobs\": true");
     refuse("{\"messages\": []}", true, 400, "messages", "1 to");
     refuse("{\"messages\": [{\"role\": \"user\"}]}", true, 400, "messages", "messages[0].content");
